@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libmixedprec: low-precision training behind one C ABI.
+ *
+ * The three ways in:
+ *   (a) you own everything and want the update only:   mp_optimizer_step_pointers + mp_scaler
+ *   (b) your matmuls too:                              mp_linear / mp_gemm driven by one mp_recipe
+ *   (c) tensors, groups, state kept by the library:    mp_tensor + mp_optimizer
+ *
+ * Rules that hold for every function
+ * - Result: an mp_status. 0 is success, negative is a failure that changed nothing, positive is success
+ *   with a note. mp_last_error_message() has the words, per thread, until the thread's next call.
+ * - Handles are opaque. mp_<noun>_create gives the caller one reference; mp_<noun>_destroy(NULL) is fine.
+ *   Children keep what they need alive, so destroy order is free. On failure *out is NULL.
+ * - Work is enqueued on an mp_queue (NULL: the context's default one) and may run after the call returns;
+ *   a function that waits says "Blocks". Data reaches the caller by a function that blocks.
+ * - Threads: class A, any thread at any time; class B, one thread at a time per object; class C,
+ *   collective, the same order on every rank. Each function names its class after @threads.
+ * - Structs: set struct_size to sizeof, zero the rest; zero means "default" in every field.
+ * - Nothing throws, aborts, exits or prints; there is no work at load time and no environment is read
+ *   before mp_context_create.
+ */
+#ifndef MIXEDPREC_H
+#define MIXEDPREC_H
+
+#include "mixedprec/export.h"
+
+#include "mixedprec/context.h"
+#include "mixedprec/dlpack.h"
+#include "mixedprec/gemm.h"
+#include "mixedprec/linear.h"
+#include "mixedprec/optimizer.h"
+#include "mixedprec/queue.h"
+#include "mixedprec/recipe.h"
+#include "mixedprec/recipe_keys.h"
+#include "mixedprec/scaler.h"
+#include "mixedprec/status.h"
+#include "mixedprec/tensor.h"
+#include "mixedprec/types.h"
+#include "mixedprec/version.h"
+
+#endif /* MIXEDPREC_H */

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * mp_context: the host, at most one accelerator, their threads, memory and log. */
+#ifndef MIXEDPREC_CONTEXT_H
+#define MIXEDPREC_CONTEXT_H
+
+#include "version.h"
+
+/* Levels of log messages. */
+#define MP_LOG_ERROR 1
+#define MP_LOG_WARNING 2
+#define MP_LOG_INFO 3
+#define MP_LOG_DEBUG 4
+
+/* mp_context_desc.flags: bind the worker threads to the cores the topology names (off: the OS decides). */
+#define MP_CONTEXT_BIND_THREADS 1u
+
+/** Gives `size` bytes aligned to `alignment` (a power of two, at least 64), or NULL. Must be thread-safe. */
+typedef void* (*mp_allocate_fn)(size_t size, size_t alignment, void* payload);
+
+/** Takes back what mp_allocate_fn gave, with the same size and alignment. Must be thread-safe. */
+typedef void (*mp_release_fn)(void* pointer, size_t size, size_t alignment, void* payload);
+
+/** Receives one line of UTF-8 without a newline. May be called from any thread; must not call back in. */
+typedef void (*mp_log_fn)(int32_t level, const char* message, void* payload);
+
+typedef struct mp_context_desc {
+    uint32_t struct_size;     /* sizeof(mp_context_desc) */
+    uint32_t flags;           /* MP_CONTEXT_* */
+    uint32_t api_version;     /* MP_VERSION of the header compiled against; 0: the library's */
+    int32_t device_kind;      /* MP_DEVICE_HOST (default) or MP_DEVICE_CUDA; the host is always there too */
+    int32_t device_index;     /* which accelerator, from 0 */
+    int32_t num_threads;      /* host threads; 0: one for each physical core this process may use */
+    int32_t log_level;        /* most detailed level to report; 0: MP_LOG_WARNING */
+    int32_t reserved;         /* 0 */
+    const char* backend;      /* host implementation: NULL or "host" (fast), "reference" (scalar oracle) */
+    mp_allocate_fn allocate;  /* host memory for tensors, states and workspaces; NULL: the C library */
+    mp_release_fn release;    /* both or neither */
+    void* allocator_payload;  /* handed to both */
+    mp_log_fn log;            /* NULL: silence */
+    void* log_payload;        /* handed to log */
+} mp_context_desc;
+
+#define MP_CONTEXT_DESC_INIT                                                                           \
+    { sizeof(mp_context_desc), 0, MP_VERSION, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL }
+
+MP_BEGIN_DECLS
+
+/** Fills a descriptor with the defaults (zeros and the size): the function twin of MP_CONTEXT_DESC_INIT.
+ * @param[out] desc  the descriptor
+ * @param[in]  size  sizeof(mp_context_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_context_desc_init(mp_context_desc* desc, size_t size);
+
+/** Opens the host and, if asked for, one accelerator. The module of an accelerator is looked for beside
+ * the library and in MIXEDPREC_MODULE_PATH and loaded here, on first use; a missing module, driver or
+ * device is a status that says which and what to do, never a silent hop to another device.
+ * MIXEDPREC_NUM_THREADS is read here and counts where num_threads is 0.
+ * @param[in]  desc  NULL: all defaults
+ * @param[out] out   the new context
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_UNKNOWN_NAME (backend);
+ *          MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_VERSION_MISMATCH; MP_STATUS_MODULE_NOT_FOUND;
+ *          MP_STATUS_DEVICE_UNAVAILABLE; MP_STATUS_OUT_OF_MEMORY
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_context_create(const mp_context_desc* desc, mp_context** out) MP_MUST_CHECK;
+
+/** Gives the caller's reference back. The devices close when the last object made from them is gone.
+ * @param[in] context  may be NULL
+ * @returns nothing; a destroyed handle is ignored
+ * @threads A
+ * @since 0.1 */
+MP_API void mp_context_destroy(mp_context* context);
+
+/** Number of host threads the context works with.
+ * @param[in]  context      the context
+ * @param[out] num_threads  the number, at least 1
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_context_num_threads(const mp_context* context, int32_t* num_threads);
+
+/** Everything the context found and decided, as JSON: library, devices, instruction set, topology, thread
+ * count and its reason, and for each operation the ordered list of candidates with the measured ranking.
+ * @param[in]  context   the context
+ * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
+ * @param[in]  capacity  bytes of buffer
+ * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
+ * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_context_describe(const mp_context* context, char* buffer, size_t capacity, size_t* needed);
+
+/** Whether a device can be opened, and if not, why: a query that opens nothing.
+ * @param[in] device_kind   MP_DEVICE_HOST or MP_DEVICE_CUDA
+ * @param[in] device_index  which one, from 0
+ * @returns MP_STATUS_OK when it can; MP_STATUS_MODULE_NOT_FOUND, MP_STATUS_VERSION_MISMATCH or
+ *          MP_STATUS_DEVICE_UNAVAILABLE with the reason as text; MP_STATUS_INVALID_ARGUMENT
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_device_available(int32_t device_kind, int32_t device_index);
+
+MP_END_DECLS
+
+#endif /* MIXEDPREC_CONTEXT_H */

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * mp_optimizer: AnyPrecisionAdamW. Any of fp32, fp16, bf16 for parameter, gradient, both moments and the
+ * Kahan compensation; fp32 master weights; stochastic rounding; unscaling and clipping folded into the step.
+ *
+ * Arithmetic (fused, the default): everything in fp32 registers, one rounding per stored tensor.
+ *   g  = grad * grad_mul                              grad_mul = 1/loss_scale * min(1, max_norm / (norm + 1e-6))
+ *   m' = beta1 m + (1 - beta1) g
+ *   v' = beta2 v + (1 - beta2) g g
+ *   d  = sqrt(v') / sqrt(1 - beta2^t) + eps           (as a multiplication by the reciprocal)
+ *   u  = -lr weight_decay p - lr / (1 - beta1^t) m'/d
+ *   plain: p' = round(p + u)      p is the master weight where there is one, and p' is then rounded into the weight
+ *   Kahan: c  = c + u;  p' = round(p + c);  c' = round(c + (p - p'))
+ * Weight decay is decoupled and part of u, so low-precision parameters do not lose it. Hyperparameters are
+ * doubles; the scalars above are computed in double and rounded once.
+ * A step whose gradients are not finite (where that is checked) changes nothing: not p, m, v, c, not t.
+ * The bits of a step do not depend on threads, instruction set or device. */
+#ifndef MIXEDPREC_OPTIMIZER_H
+#define MIXEDPREC_OPTIMIZER_H
+
+#include "recipe.h"
+#include "status.h"
+
+/* mp_optimizer_desc.flags and mp_adamw_args.flags */
+#define MP_OPTIMIZER_CHECK_FINITE 1u /* read the gradients once more first, and skip the step if any is NaN or Inf;
+                                        implied by a scaler that checks, and by max_grad_norm */
+#define MP_OPTIMIZER_ZERO_GRAD 2u    /* the step writes zeros into the gradients it has used */
+#define MP_OPTIMIZER_EAGER_COMPAT 4u /* torchdistx's order, one rounding after every operation: an oracle, host
+                                        "reference" backend only */
+/* mp_adamw_args.flags only */
+#define MP_ADAMW_SR_PARAM 16u      /* stochastic rounding of the parameter */
+#define MP_ADAMW_SR_EXP_AVG 32u    /* of the first moment */
+#define MP_ADAMW_SR_EXP_AVG_SQ 64u /* of the second moment */
+/* mp_param_group_desc.flags and mp_adamw_args.flags: the five hyperparameters are meant literally, zeros included */
+#define MP_HYPERPARAMETERS_EXPLICIT 256u
+
+typedef struct mp_optimizer_desc {
+    uint32_t struct_size; /* sizeof(mp_optimizer_desc) */
+    uint32_t flags;       /* MP_OPTIMIZER_* */
+    uint64_t seed;        /* stochastic rounding */
+    double max_grad_norm; /* clip the global norm of the unscaled gradients to this; 0: no clipping */
+} mp_optimizer_desc;
+
+#define MP_OPTIMIZER_DESC_INIT                                                                         \
+    { sizeof(mp_optimizer_desc), 0, 0, 0.0 }
+
+typedef struct mp_param_group_desc {
+    uint32_t struct_size; /* sizeof(mp_param_group_desc) */
+    uint32_t flags;       /* MP_HYPERPARAMETERS_EXPLICIT */
+    double lr;            /* 0: 1e-3 */
+    double beta1;         /* in [0, 1); 0: 0.9 */
+    double beta2;         /* in [0, 1); 0: 0.999 */
+    double eps;           /* >= 0; 0: 1e-8 */
+    double weight_decay;  /* >= 0; 0: none */
+} mp_param_group_desc;
+
+#define MP_PARAM_GROUP_DESC_INIT                                                                       \
+    { sizeof(mp_param_group_desc), MP_HYPERPARAMETERS_EXPLICIT, 1e-3, 0.9, 0.999, 1e-8, 0.0 }
+
+typedef struct mp_param_desc {
+    uint32_t struct_size; /* sizeof(mp_param_desc) */
+    uint32_t flags;       /* 0 */
+    const char* name;     /* unique, 1 to 255 bytes of UTF-8; keys state, messages and random numbers */
+    mp_tensor* param;     /* the weight, kept alive; fp32, or the recipe's weight.dtype */
+    mp_tensor* grad;      /* main gradient of the same shape; NULL: the optimizer makes one in grad.dtype */
+    mp_tensor* init_fp32; /* NULL, or the exact initial value in fp32: param is overwritten by its rounding, and
+                             master or compensation receive what the rounding lost */
+} mp_param_desc;
+
+#define MP_PARAM_DESC_INIT                                                                             \
+    { sizeof(mp_param_desc), 0, NULL, NULL, NULL, NULL }
+
+typedef struct mp_optimizer_stats {
+    uint32_t struct_size;  /* sizeof(mp_optimizer_stats), set by the caller */
+    uint32_t found_inf;    /* 1: the last step was skipped because a gradient was not finite */
+    int64_t step;          /* t: steps really taken */
+    int64_t skipped_steps; /* since creation */
+    double grad_norm;      /* global norm of the unscaled gradients of the last step; 0 where not computed */
+    double grad_mul;       /* what the gradients of the last step were multiplied by */
+} mp_optimizer_stats;
+
+/** One array of parameters in the caller's memory, for mp_optimizer_step_pointers. */
+typedef struct mp_adamw_slot {
+    uint32_t struct_size;       /* sizeof(mp_adamw_slot), the same in every slot of an array */
+    uint32_t flags;             /* 0 */
+    int64_t count;              /* elements */
+    uint64_t uid;               /* names the parameter to stochastic rounding */
+    void* param;                /* the weight */
+    void* grad;                 /* its gradient; written only under MP_OPTIMIZER_ZERO_GRAD */
+    void* exp_avg;              /* m */
+    void* exp_avg_sq;           /* v */
+    void* compensation;         /* c; NULL exactly when its dtype is MP_DTYPE_NONE */
+    void* master;               /* fp32 weight that is updated; NULL exactly when its dtype is MP_DTYPE_NONE */
+    int32_t param_dtype;        /* fp32, fp16, bf16 */
+    int32_t grad_dtype;         /* fp32, fp16, bf16 */
+    int32_t exp_avg_dtype;      /* fp32, fp16, bf16 */
+    int32_t exp_avg_sq_dtype;   /* fp32, fp16, bf16 */
+    int32_t compensation_dtype; /* fp32, fp16, bf16 or none; none where there is a master */
+    int32_t master_dtype;       /* fp32 or none */
+} mp_adamw_slot;
+
+typedef struct mp_adamw_args {
+    uint32_t struct_size; /* sizeof(mp_adamw_args) */
+    uint32_t flags;       /* MP_OPTIMIZER_*, MP_ADAMW_*, MP_HYPERPARAMETERS_EXPLICIT */
+    int64_t step;         /* t of this step, from 1; do not count skipped steps */
+    uint64_t seed;        /* stochastic rounding */
+    double lr;            /* as in mp_param_group_desc */
+    double beta1;
+    double beta2;
+    double eps;
+    double weight_decay;
+    double max_grad_norm; /* 0: no clipping */
+    double grad_scale;    /* gradients are divided by this as well as by the scaler's scale; 0: 1 */
+} mp_adamw_args;
+
+#define MP_ADAMW_ARGS_INIT                                                                             \
+    { sizeof(mp_adamw_args), MP_HYPERPARAMETERS_EXPLICIT, 1, 0, 1e-3, 0.9, 0.999, 1e-8, 0.0, 0.0, 1.0 }
+
+MP_BEGIN_DECLS
+
+/** Makes an optimizer without groups. Freezes the recipe.
+ * @param[in]  context  the context
+ * @param[in]  recipe   decides the dtypes and the rounding
+ * @param[in]  desc     NULL: all defaults
+ * @param[out] out      the new optimizer
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
+ *          MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_OUT_OF_MEMORY
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_create(mp_context* context, mp_recipe* recipe, const mp_optimizer_desc* desc,
+                                     mp_optimizer** out) MP_MUST_CHECK;
+
+/** Adds a group of parameters with its own hyperparameters.
+ * @param[in]  optimizer  the optimizer
+ * @param[in]  desc       NULL: all defaults
+ * @param[out] index      the group's number, from 0
+ * @returns MP_STATUS_OK; MP_STATUS_WARNING (bf16 second moments rounded to nearest at this beta2 cannot decrease);
+ *          MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_desc* desc, int32_t* index);
+
+/** Adds a parameter and allocates its states, all zero. Allowed also between steps.
+ * @param[in]  optimizer  the optimizer
+ * @param[in]  group      the group's number
+ * @param[in]  desc       name and tensors
+ * @param[out] index      the parameter's number, from 0; may be NULL
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (group, name
+ *          taken, device); MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_DTYPE; MP_STATUS_OUT_OF_MEMORY
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group, const mp_param_desc* desc,
+                                        int32_t* index);
+
+/** Sets the learning rate of a group from the next step on.
+ * @param[in] optimizer  the optimizer
+ * @param[in] group      the group's number; -1: all groups
+ * @param[in] lr         finite, >= 0; taken literally
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_set_lr(mp_optimizer* optimizer, int32_t group, double lr);
+
+/** One step of all groups. Enqueues: at most one read of the gradients (only where norm or check are asked
+ * for), then one fused pass. Does not wait to learn whether the step was skipped: see mp_optimizer_get_stats.
+ * @param[in] optimizer  the optimizer
+ * @param[in] queue      NULL: the default queue
+ * @param[in] scaler     its scale is divided out and its found_inf is set; NULL: no loss scale
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (device);
+ *          MP_STATUS_UNSUPPORTED with all reasons; MP_STATUS_OUT_OF_MEMORY; vendor codes
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler* scaler);
+
+/** Sets all gradients to zero. Enqueues. Not needed under MP_OPTIMIZER_ZERO_GRAD.
+ * @param[in] optimizer  the optimizer
+ * @param[in] queue      NULL: the default queue
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; vendor codes
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue);
+
+/** What the last step did. Blocks.
+ * @param[in]     optimizer  the optimizer
+ * @param[in]     queue      NULL: the default queue
+ * @param[in,out] stats      struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW; vendor codes
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_get_stats(mp_optimizer* optimizer, mp_queue* queue, mp_optimizer_stats* stats);
+
+/** Number of parameters added.
+ * @param[in]  optimizer  the optimizer
+ * @param[out] count      the number
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_param_count(const mp_optimizer* optimizer, int32_t* count);
+
+/** A tensor of one parameter, by name: "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master".
+ * Its contents may be read and written between steps.
+ * @param[in]  optimizer  the optimizer
+ * @param[in]  index      the parameter's number
+ * @param[in]  state      the name
+ * @param[out] out        a new reference for the caller to destroy
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index);
+ *          MP_STATUS_UNKNOWN_NAME (no such state, or this parameter has none of it)
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_state(mp_optimizer* optimizer, int32_t index, const char* state,
+                                    mp_tensor** out) MP_MUST_CHECK;
+
+/** Sets t, to go on where a saved run stopped. Blocks.
+ * @param[in] optimizer  the optimizer
+ * @param[in] queue      NULL: the default queue
+ * @param[in] step       steps taken so far, >= 0
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; vendor codes
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_set_step(mp_optimizer* optimizer, mp_queue* queue, int64_t step);
+
+/** Bytes really held for the parameters added so far, by class.
+ * @param[in]     optimizer  the optimizer
+ * @param[in,out] report     struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_memory(const mp_optimizer* optimizer, mp_memory_report* report);
+
+/** Gives the caller's reference back.
+ * @param[in] optimizer  may be NULL
+ * @returns nothing; a destroyed handle is ignored
+ * @threads A
+ * @since 0.1 */
+MP_API void mp_optimizer_destroy(mp_optimizer* optimizer);
+
+/** One AdamW step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
+ * kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
+ * @param[in]  context     the context whose device the memory is on
+ * @param[in]  queue       NULL: the default queue
+ * @param[in]  args        hyperparameters
+ * @param[in]  slots       the arrays
+ * @param[in]  slot_count  how many
+ * @param[in]  scaler      its scale is divided out and its found_inf is set; NULL: no loss scale
+ * @param[out] stats       what happened; NULL: not wanted. Blocks when not NULL
+ * @returns as mp_optimizer_step; MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (a hyperparameter, a negative
+ *          count, a pointer that is NULL or not aligned to its element); MP_STATUS_STRUCT_TOO_NEW
+ * @threads A, as long as no two calls share memory or a scaler
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue, const mp_adamw_args* args,
+                                            const mp_adamw_slot* slots, int64_t slot_count, mp_scaler* scaler,
+                                            mp_optimizer_stats* stats);
+
+MP_END_DECLS
+
+#endif /* MIXEDPREC_OPTIMIZER_H */

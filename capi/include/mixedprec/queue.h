@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * mp_queue: an in-order stream of work on one device. NULL stands for the context's default queue
+ * wherever a function takes one. Host queues run work in the calling thread today; do not rely on it. */
+#ifndef MIXEDPREC_QUEUE_H
+#define MIXEDPREC_QUEUE_H
+
+#include "status.h"
+
+MP_BEGIN_DECLS
+
+/** Makes a queue on the context's device.
+ * @param[in]  context  the context
+ * @param[out] out      the new queue
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_OUT_OF_MEMORY;
+ *          MP_STATUS_CUDA_ERROR
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_queue_create(mp_context* context, mp_queue** out) MP_MUST_CHECK;
+
+/** Makes a queue over the caller's own stream, which stays the caller's and must outlive the queue.
+ * @param[in]  context  the context
+ * @param[in]  native   a cudaStream_t as void*; refused on the host, which has no native stream
+ * @param[out] out      the new queue
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNSUPPORTED
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_queue_wrap_native(mp_context* context, void* native, mp_queue** out) MP_MUST_CHECK;
+
+/** Waits until all work enqueued so far is done, and reports what went wrong in it. Blocks.
+ * @param[in] queue  the queue; the default queue of a context is synchronized by mp_context_sync
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_CUDA_ERROR
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_queue_sync(mp_queue* queue);
+
+/** Waits for the context's default queue. Blocks.
+ * @param[in] context  the context
+ * @returns as mp_queue_sync
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_context_sync(mp_context* context);
+
+/** Gives the caller's reference back; the queue ends when its work is done.
+ * @param[in] queue  may be NULL
+ * @returns nothing; a destroyed handle is ignored
+ * @threads A
+ * @since 0.1 */
+MP_API void mp_queue_destroy(mp_queue* queue);
+
+MP_END_DECLS
+
+#endif /* MIXEDPREC_QUEUE_H */

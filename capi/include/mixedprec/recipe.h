@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * mp_recipe: which dtype every class of tensor has, how it is rounded, and how the loss is scaled.
+ *
+ * A recipe starts as a preset by name, is changed key by key (recipe_keys.h), and freezes at first use:
+ * later sets fail, so a used recipe can be shared between threads. Presets of this version:
+ *   fp32                      the baseline
+ *   fp16_mixed                fp16 weights and GEMMs, fp32 master weights, dynamic loss scale
+ *   bf16_mixed                fp32 weights, cast to bf16 for each use in a GEMM
+ *   bf16_mixed_dual           bf16 weights beside fp32 master weights
+ *   bf16_mixed_fp32_compute   fp32 weights and GEMMs; bf16 only when sharding gathers weights
+ *   bf16_pure                 weights, gradients and states bf16, rounded to nearest
+ *   bf16_pure_kahan           the same with a bf16 compensation buffer (AnyPrecisionAdamW)
+ *   bf16_pure_sr              the same with stochastic rounding of weights and second moments */
+#ifndef MIXEDPREC_RECIPE_H
+#define MIXEDPREC_RECIPE_H
+
+#include "status.h"
+
+/* Types of recipe values. */
+#define MP_RECIPE_TYPE_STRING 1
+#define MP_RECIPE_TYPE_FLOAT 2
+#define MP_RECIPE_TYPE_INT 3
+
+typedef struct mp_recipe_key_desc {
+    uint32_t struct_size;   /* sizeof(mp_recipe_key_desc), set by the caller */
+    int32_t type;           /* MP_RECIPE_TYPE_* */
+    const char* name;       /* the key; all strings here are static */
+    const char* allowed;    /* strings: "a|b|c"; numbers: "min..max" */
+    const char* text;       /* what it means, one line */
+    const char* fp32_value; /* its value in the fp32 preset */
+} mp_recipe_key_desc;
+
+/** Bytes by class of tensor; for one parameter count, one recipe, or one live optimizer. */
+typedef struct mp_memory_report {
+    uint32_t struct_size;      /* sizeof(mp_memory_report), set by the caller */
+    uint32_t flags;            /* 0 */
+    int64_t parameter_count;   /* elements */
+    int64_t weight_bytes;      /* the model's own copy */
+    int64_t master_bytes;      /* extra fp32 copy */
+    int64_t grad_bytes;        /* main gradients */
+    int64_t exp_avg_bytes;     /* first moments */
+    int64_t exp_avg_sq_bytes;  /* second moments */
+    int64_t compensation_bytes; /* Kahan */
+    int64_t total_bytes;       /* sum of the above */
+} mp_memory_report;
+
+MP_BEGIN_DECLS
+
+/** Makes a recipe from a preset.
+ * @param[in]  context  the context
+ * @param[in]  name     a preset's name
+ * @param[out] out      the new recipe
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNKNOWN_NAME (with the
+ *          nearest names)
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_recipe_create(mp_context* context, const char* name, mp_recipe** out) MP_MUST_CHECK;
+
+/** Makes a recipe from JSON: {"recipe": "preset", "key": value, ...}. "recipe" defaults to "fp32"; keys are
+ * the dotted names of recipe_keys.h. Unknown or repeated keys, wrong types and impossible combinations are
+ * refused with all reasons. At most 1 MiB.
+ * @param[in]  context  the context
+ * @param[in]  json     UTF-8 text
+ * @param[in]  length   its bytes; SIZE_MAX: up to the first NUL
+ * @param[out] out      the new recipe
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_PARSE_ERROR (with the
+ *          position); MP_STATUS_UNKNOWN_NAME; MP_STATUS_INVALID_ARGUMENT
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_recipe_create_from_json(mp_context* context, const char* json, size_t length,
+                                            mp_recipe** out) MP_MUST_CHECK;
+
+/** Makes a recipe from a JSON file. Blocks.
+ * @param[in]  context  the context
+ * @param[in]  path     the file, UTF-8
+ * @param[out] out      the new recipe
+ * @returns as mp_recipe_create_from_json; MP_STATUS_IO_ERROR
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_recipe_create_from_file(mp_context* context, const char* path, mp_recipe** out) MP_MUST_CHECK;
+
+/** Gives the caller's reference back.
+ * @param[in] recipe  may be NULL
+ * @returns nothing; a destroyed handle is ignored
+ * @threads A
+ * @since 0.1 */
+MP_API void mp_recipe_destroy(mp_recipe* recipe);
+
+/** Sets a key that holds a string.
+ * @param[in] recipe  not yet used
+ * @param[in] key     a key of recipe_keys.h
+ * @param[in] value   one of its allowed values
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNKNOWN_NAME (with the
+ *          nearest keys); MP_STATUS_INVALID_ARGUMENT (type, value); MP_STATUS_BAD_STATE (frozen)
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_recipe_set_string(mp_recipe* recipe, const char* key, const char* value);
+
+/** Sets a key that holds a floating-point number.
+ * @param[in] recipe  not yet used
+ * @param[in] key     a key of recipe_keys.h
+ * @param[in] value   inside its bounds
+ * @returns as mp_recipe_set_string
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_recipe_set_float(mp_recipe* recipe, const char* key, double value);
+
+/** Sets a key that holds an integer.
+ * @param[in] recipe  not yet used
+ * @param[in] key     a key of recipe_keys.h
+ * @param[in] value   inside its bounds
+ * @returns as mp_recipe_set_string
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_recipe_set_int(mp_recipe* recipe, const char* key, int64_t value);
+
+/** Reads a key that holds a string.
+ * @param[in]  recipe  the recipe
+ * @param[in]  key     a key of recipe_keys.h
+ * @param[out] value   borrowed static string
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNKNOWN_NAME;
+ *          MP_STATUS_INVALID_ARGUMENT (the key holds a number)
+ * @threads A for a frozen recipe, B before
+ * @since 0.1 */
+MP_API mp_status mp_recipe_get_string(const mp_recipe* recipe, const char* key, const char** value);
+
+/** Reads a key that holds a floating-point number.
+ * @param[in]  recipe  the recipe
+ * @param[in]  key     a key of recipe_keys.h
+ * @param[out] value   the number
+ * @returns as mp_recipe_get_string
+ * @threads A for a frozen recipe, B before
+ * @since 0.1 */
+MP_API mp_status mp_recipe_get_float(const mp_recipe* recipe, const char* key, double* value);
+
+/** Reads a key that holds an integer.
+ * @param[in]  recipe  the recipe
+ * @param[in]  key     a key of recipe_keys.h
+ * @param[out] value   the number
+ * @returns as mp_recipe_get_string
+ * @threads A for a frozen recipe, B before
+ * @since 0.1 */
+MP_API mp_status mp_recipe_get_int(const mp_recipe* recipe, const char* key, int64_t* value);
+
+/** Checks the combination and reports every problem at once in mp_last_error_message().
+ * @param[in] recipe  the recipe
+ * @returns MP_STATUS_OK; MP_STATUS_WARNING with advice (such as bf16 second moments rounded to nearest, which
+ *          cannot decrease at beta2 > 0.998); MP_STATUS_INVALID_ARGUMENT; MP_STATUS_NULL_ARGUMENT;
+ *          MP_STATUS_INVALID_HANDLE
+ * @threads A for a frozen recipe, B before
+ * @since 0.1 */
+MP_API mp_status mp_recipe_validate(const mp_recipe* recipe);
+
+/** The recipe as JSON in canonical form: every key, in the order of mp_recipe_key_info. Read back by
+ * mp_recipe_create_from_json it gives the same recipe.
+ * @param[in]  recipe    the recipe
+ * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
+ * @param[in]  capacity  bytes of buffer
+ * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
+ * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads A for a frozen recipe, B before
+ * @since 0.1 */
+MP_API mp_status mp_recipe_to_json(const mp_recipe* recipe, char* buffer, size_t capacity, size_t* needed);
+
+/** Number of presets.
+ * @returns the number
+ * @threads A
+ * @since 0.1 */
+MP_API int32_t mp_recipe_preset_count(void);
+
+/** Name and one-line description of a preset.
+ * @param[in]  index  0 .. mp_recipe_preset_count() - 1
+ * @param[out] name   borrowed static string
+ * @param[out] text   borrowed static string; may be NULL
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_recipe_preset_info(int32_t index, const char** name, const char** text);
+
+/** Number of keys.
+ * @returns the number
+ * @threads A
+ * @since 0.1 */
+MP_API int32_t mp_recipe_key_count(void);
+
+/** Everything about one key.
+ * @param[in]     index  0 .. mp_recipe_key_count() - 1
+ * @param[in,out] desc   struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc);
+
+/** Exact bytes that a recipe needs for so many parameters, before anything is allocated. Scratch and
+ * activations are not in it.
+ * @param[in]     recipe           the recipe
+ * @param[in]     parameter_count  elements
+ * @param[in,out] report           struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (count
+ *          negative or above 2^55); MP_STATUS_STRUCT_TOO_NEW
+ * @threads A for a frozen recipe, B before
+ * @since 0.1 */
+MP_API mp_status mp_recipe_memory(const mp_recipe* recipe, int64_t parameter_count, mp_memory_report* report);
+
+MP_END_DECLS
+
+#endif /* MIXEDPREC_RECIPE_H */

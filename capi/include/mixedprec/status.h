@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Status codes and error text.
+ *
+ * Groups: -1..-19 mistakes of the caller, -20..-39 not supported here, -40..-59 resources,
+ * -60..-79 a vendor library, -80.. our own defects. Treat any unknown negative number as failure and any
+ * unknown positive one as success with a note. */
+#ifndef MIXEDPREC_STATUS_H
+#define MIXEDPREC_STATUS_H
+
+#include "types.h"
+
+typedef int32_t mp_status;
+
+#define MP_STATUS_OK 0
+#define MP_STATUS_WARNING 1 /* done, and mp_last_error_message() has advice worth reading */
+
+#define MP_STATUS_NULL_ARGUMENT (-1)
+#define MP_STATUS_INVALID_ARGUMENT (-2)
+#define MP_STATUS_INVALID_SHAPE (-3)
+#define MP_STATUS_INVALID_DTYPE (-4)
+#define MP_STATUS_UNKNOWN_NAME (-5) /* recipe, preset, key, state or backend name */
+#define MP_STATUS_STRUCT_TOO_NEW (-6)
+#define MP_STATUS_BAD_STATE (-7)      /* right call, wrong moment (frozen recipe, backward before forward) */
+#define MP_STATUS_INVALID_HANDLE (-8) /* destroyed, or of another type */
+#define MP_STATUS_PARSE_ERROR (-9)
+
+#define MP_STATUS_UNSUPPORTED (-20)
+#define MP_STATUS_DEVICE_UNAVAILABLE (-21)
+#define MP_STATUS_MODULE_NOT_FOUND (-22)
+#define MP_STATUS_VERSION_MISMATCH (-23)
+
+#define MP_STATUS_OUT_OF_MEMORY (-40)
+#define MP_STATUS_IO_ERROR (-41)
+#define MP_STATUS_CALLBACK_FAILED (-42)
+
+#define MP_STATUS_ONEDNN_ERROR (-60)
+#define MP_STATUS_CUDA_ERROR (-61)
+#define MP_STATUS_CUBLAS_ERROR (-62)
+#define MP_STATUS_NCCL_ERROR (-63)
+#define MP_STATUS_MPI_ERROR (-64)
+#define MP_STATUS_KOKKOS_ERROR (-65)
+
+#define MP_STATUS_INTERNAL (-80)
+
+MP_BEGIN_DECLS
+
+/** Symbolic name of a code, for logs ("MP_STATUS_INVALID_SHAPE").
+ * @param[in] status  any number
+ * @returns a static string; "MP_STATUS_UNKNOWN" for a code this library does not know
+ * @threads A
+ * @since 0.1 */
+MP_API const char* mp_status_string(mp_status status);
+
+/** What went wrong in this thread's last call, in one line: the argument, what was found, what was
+ * expected, what to do. Every call except the query functions of this header clears it on entry.
+ * @returns a borrowed string, "" after a success without a note; valid until this thread's next call
+ * @threads A
+ * @since 0.1 */
+MP_API const char* mp_last_error_message(void);
+
+/** Copy of mp_last_error_message() into the caller's memory, for languages that cannot borrow.
+ * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
+ * @param[in]  capacity  bytes of buffer
+ * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
+ * @returns MP_STATUS_OK, also when the text was cut to capacity
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_last_error_copy(char* buffer, size_t capacity, size_t* needed);
+
+MP_END_DECLS
+
+#endif /* MIXEDPREC_STATUS_H */

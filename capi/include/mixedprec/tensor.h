@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * mp_tensor: dense row-major arrays of one element type on one device, owned or borrowed. */
+#ifndef MIXEDPREC_TENSOR_H
+#define MIXEDPREC_TENSOR_H
+
+#include "status.h"
+
+typedef struct mp_tensor_desc {
+    uint32_t struct_size;       /* sizeof(mp_tensor_desc) */
+    uint32_t flags;             /* 0 */
+    int32_t dtype;              /* MP_DTYPE_*, required */
+    int32_t ndim;               /* 0..MP_MAX_DIMS; 0 is one scalar */
+    int64_t shape[MP_MAX_DIMS]; /* ndim sizes, each >= 0, slowest first; the rest 0 */
+    int32_t device_kind;        /* MP_DEVICE_*; default: the context's device */
+    int32_t device_index;       /* from 0 */
+} mp_tensor_desc;
+
+#define MP_TENSOR_DESC_INIT                                                                            \
+    { sizeof(mp_tensor_desc), 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}, 0, 0 }
+
+/* mp_cast_desc.flags: overflow and infinity become the largest finite value. fp8 targets saturate unless
+ * MP_CAST_NO_SATURATE is set; fp16 and bf16 overflow to infinity unless MP_CAST_SATURATE is set. */
+#define MP_CAST_SATURATE 1u
+#define MP_CAST_NO_SATURATE 2u
+
+typedef struct mp_cast_desc {
+    uint32_t struct_size; /* sizeof(mp_cast_desc) */
+    uint32_t flags;       /* MP_CAST_* */
+    int32_t rounding;     /* MP_ROUND_* */
+    int32_t reserved;     /* 0 */
+    uint64_t seed;        /* stochastic rounding: the run's seed */
+    uint64_t uid;         /* stochastic rounding: which tensor this is */
+    uint64_t step;        /* stochastic rounding: which step this is */
+} mp_cast_desc;
+
+#define MP_CAST_DESC_INIT                                                                              \
+    { sizeof(mp_cast_desc), 0, 0, 0, 0, 0, 0 }
+
+/** Called once when a wrapped tensor no longer needs the caller's memory. */
+typedef void (*mp_deleter_fn)(void* payload);
+
+MP_BEGIN_DECLS
+
+/** Fills a descriptor with the defaults: the function twin of MP_TENSOR_DESC_INIT.
+ * @param[out] desc  the descriptor
+ * @param[in]  size  sizeof(mp_tensor_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_tensor_desc_init(mp_tensor_desc* desc, size_t size);
+
+/** Makes a tensor in the library's memory, 64-byte aligned, all zero bytes.
+ * @param[in]  context  the context
+ * @param[in]  desc     type and shape
+ * @param[out] out      the new tensor
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_DTYPE;
+ *          MP_STATUS_INVALID_SHAPE (negative size, more bytes than 2^62); MP_STATUS_OUT_OF_MEMORY
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_tensor_create(mp_context* context, const mp_tensor_desc* desc, mp_tensor** out) MP_MUST_CHECK;
+
+/** Makes a tensor over the caller's memory, which must hold the whole shape, be aligned to the element
+ * size, and stay valid until the deleter runs (or, without one, until the tensor and all that uses it are
+ * destroyed).
+ * @param[in]  context  the context
+ * @param[in]  desc     type, shape and the device the memory is on
+ * @param[in]  data     the memory; may be NULL only for a tensor without elements
+ * @param[in]  deleter  called with payload when done; NULL: the caller keeps the memory alive
+ * @param[in]  payload  handed to deleter
+ * @param[out] out      the new tensor; on failure the deleter is not called
+ * @returns as mp_tensor_create; MP_STATUS_INVALID_ARGUMENT when data is not aligned
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc, void* data, mp_deleter_fn deleter,
+                                void* payload, mp_tensor** out) MP_MUST_CHECK;
+
+/** Gives the caller's reference back.
+ * @param[in] tensor  may be NULL
+ * @returns nothing; a destroyed handle is ignored
+ * @threads A
+ * @since 0.1 */
+MP_API void mp_tensor_destroy(mp_tensor* tensor);
+
+/** Type, shape and device of a tensor.
+ * @param[in]     tensor  the tensor
+ * @param[in,out] desc    struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_tensor_get_desc(const mp_tensor* tensor, mp_tensor_desc* desc);
+
+/** The tensor's memory: a borrowed pointer, on its device, valid as long as the tensor.
+ * @param[in]  tensor  the tensor
+ * @param[out] data    the pointer; NULL for a tensor without elements
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_tensor_data(const mp_tensor* tensor, void** data);
+
+/** Copies elements between tensors of the same type and number of elements, on the same or on different
+ * devices. Enqueues. Overlapping memory is refused.
+ * @param[in] queue   NULL: the default queue of destination's context
+ * @param[in] source       read
+ * @param[in] destination  written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_DTYPE;
+ *          MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_ARGUMENT (overlap); MP_STATUS_CUDA_ERROR
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_tensor_copy(mp_queue* queue, const mp_tensor* source, mp_tensor* destination);
+
+/** Copies from host memory into a tensor. Blocks.
+ * @param[in] queue   NULL: the default queue
+ * @param[in] tensor  the destination
+ * @param[in] data    host memory
+ * @param[in] bytes   must be the tensor's size
+ * @returns as mp_tensor_copy
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_tensor_write(mp_queue* queue, mp_tensor* tensor, const void* data, size_t bytes);
+
+/** Copies a tensor into host memory. Blocks.
+ * @param[in]  queue   NULL: the default queue
+ * @param[in]  tensor  the source
+ * @param[out] data    host memory
+ * @param[in]  bytes   must be the tensor's size
+ * @returns as mp_tensor_copy
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_tensor_read(mp_queue* queue, const mp_tensor* tensor, void* data, size_t bytes);
+
+/** Sets every byte to zero. Enqueues.
+ * @param[in] queue   NULL: the default queue
+ * @param[in] tensor  the tensor
+ * @returns as mp_tensor_copy
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_tensor_zero(mp_queue* queue, mp_tensor* tensor);
+
+/** Converts between fp32, fp16, bf16, fp8_e4m3 and fp8_e5m2. Enqueues.
+ * Numerics: through fp32, exact on the way in; one rounding on the way out; NaN kept; subnormals exact.
+ * Stochastic rounding draws from Philox4x32-10 by (seed, uid, element, step), so the bits do not depend on
+ * threads or device.
+ * @param[in] queue        NULL: the default queue
+ * @param[in] source       read; any of the five types
+ * @param[in] destination  written; same number of elements, no overlap with source
+ * @param[in] desc         NULL: round to nearest even, fp8 saturating
+ * @returns as mp_tensor_copy; MP_STATUS_INVALID_ARGUMENT (flags); MP_STATUS_UNSUPPORTED with all reasons
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_tensor_cast(mp_queue* queue, const mp_tensor* source, mp_tensor* destination,
+                                const mp_cast_desc* desc);
+
+/** Largest absolute value. NaN wins over everything and infinity over every number; 0 for no elements.
+ * Enqueues.
+ * @param[in] queue   NULL: the default queue
+ * @param[in] tensor  read; fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2
+ * @param[in] amax    written; fp32, one element, same device
+ * @returns as mp_tensor_copy; MP_STATUS_UNSUPPORTED with all reasons
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_tensor_amax(mp_queue* queue, const mp_tensor* tensor, mp_tensor* amax);
+
+MP_END_DECLS
+
+#endif /* MIXEDPREC_TENSOR_H */

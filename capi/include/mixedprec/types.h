@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Constants and opaque types shared by all headers. Numbers never move and are never reused. */
+#ifndef MIXEDPREC_TYPES_H
+#define MIXEDPREC_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "export.h"
+
+/* Element types. 0 means "default" or "none", whichever the field says. */
+#define MP_DTYPE_NONE 0
+#define MP_DTYPE_FP32 1     /* IEEE binary32 */
+#define MP_DTYPE_FP16 2     /* IEEE binary16: 5 exponent bits, max 65504 */
+#define MP_DTYPE_BF16 3     /* 8 exponent bits, 7 mantissa bits */
+#define MP_DTYPE_FP8_E4M3 4 /* "fn": max 448, NaN 0x7f/0xff, no infinity */
+#define MP_DTYPE_FP8_E5M2 5 /* max 57344, has infinities */
+#define MP_DTYPE_E8M0 6     /* power-of-two scale byte, 2^(b-127), 0xff is NaN */
+#define MP_DTYPE_INT8 7
+#define MP_DTYPE_INT16 8
+#define MP_DTYPE_INT32 9
+#define MP_DTYPE_INT64 10
+#define MP_DTYPE_UINT8 11
+
+/* Kinds of device. 0 means "the context's device". */
+#define MP_DEVICE_DEFAULT 0
+#define MP_DEVICE_HOST 1
+#define MP_DEVICE_CUDA 2
+
+/* Rounding of a conversion to a narrower type. 0 means round to nearest, ties to even. */
+#define MP_ROUND_NEAREST 0
+#define MP_ROUND_STOCHASTIC 1
+
+/* Most dimensions a tensor can have. */
+#define MP_MAX_DIMS 8
+
+/* Opaque handles, always used through pointers. */
+typedef struct mp_context mp_context;
+typedef struct mp_queue mp_queue;
+typedef struct mp_tensor mp_tensor;
+typedef struct mp_recipe mp_recipe;
+typedef struct mp_gemm mp_gemm;
+typedef struct mp_linear mp_linear;
+typedef struct mp_scaler mp_scaler;
+typedef struct mp_optimizer mp_optimizer;
+
+MP_BEGIN_DECLS
+
+/** Name of an element type as recipes and messages spell it ("bf16", "fp8_e4m3", ...).
+ * @param[in] dtype  one of MP_DTYPE_*
+ * @returns a static string; "unknown" for any other number
+ * @threads A
+ * @since 0.1 */
+MP_API const char* mp_dtype_name(int32_t dtype);
+
+/** Bytes of one element.
+ * @param[in] dtype  one of MP_DTYPE_*
+ * @returns the size in bytes; 0 for MP_DTYPE_NONE and for any other number
+ * @threads A
+ * @since 0.1 */
+MP_API size_t mp_dtype_size(int32_t dtype);
+
+MP_END_DECLS
+
+#endif /* MIXEDPREC_TYPES_H */
