@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// What core sees of a backend and of a device. A device is its services (memory, queues, copies) and, for each
+// kind of operation, an ordered list of candidates; core takes the first that supports the operation.
+//
+// These types cross between binaries (modules are opened at run time), so: no standard-library type in a
+// signature, nothing throws, and interface_version changes with any change of this file or of ops.hpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "interface/ops.hpp"
+#include "status/status.hpp"
+
+namespace mp {
+
+inline constexpr uint32_t interface_version = 1;
+
+// The numbers of MP_DEVICE_*.
+enum class DeviceKind : int32_t { host = 1, cuda = 2 };
+
+// Host memory, by the caller's hooks or the C library; never null.
+struct MemoryTable {
+    void* (*allocate)(std::size_t size, std::size_t alignment, void* payload) = nullptr;
+    void (*release)(void* pointer, std::size_t size, std::size_t alignment, void* payload) = nullptr;
+    void* payload = nullptr;
+};
+
+// One line for the caller's log; never null.
+struct LogTable {
+    void (*write)(int32_t level, const char* message, void* payload) = nullptr;
+    void* payload = nullptr;
+};
+
+struct DeviceConfig {
+    MemoryTable memory;
+    LogTable log;
+    int32_t device_index = 0;
+    int32_t num_threads = 0; // 0: the device decides
+    bool bind_threads = false;
+};
+
+// An in-order stream of work; each backend derives its own.
+class Queue {
+  public:
+    Queue() = default;
+    Queue(const Queue&) = delete;
+    Queue& operator=(const Queue&) = delete;
+    virtual ~Queue() = default;
+    // Waits for the work so far; reports what failed in it.
+    virtual Status sync() noexcept = 0;
+    // The caller's own handle for this stream (cudaStream_t), or null.
+    [[nodiscard]] virtual void* native() const noexcept { return nullptr; }
+};
+
+class Device;
+
+// What a candidate prepared for one operation and keeps between runs (a primitive, packed weights, ...).
+class Plan {
+  public:
+    Plan() = default;
+    Plan(const Plan&) = delete;
+    Plan& operator=(const Plan&) = delete;
+    virtual ~Plan() = default;
+};
+
+struct Candidate {
+    const char* name = nullptr;
+    // Whether run() takes this operation; if not, says why in one line without the candidate's name.
+    bool (*supports)(const Device& device, const OpDesc& op, Reason& reason) noexcept = nullptr;
+    // Enqueues the operation. Not set for gemm, which is planned.
+    Status (*run)(Device& device, Queue& queue, const OpDesc& op) noexcept = nullptr;
+    // gemm only: makes a plan (deleted by the caller) and runs it. The GemmDesc is copied by the plan.
+    Status (*prepare)(Device& device, const GemmDesc& op, Plan** plan) noexcept = nullptr;
+    Status (*run_plan)(Device& device, Queue& queue, Plan& plan, const GemmBuffers& buffers) noexcept = nullptr;
+};
+
+struct CandidateList {
+    const Candidate* items = nullptr;
+    int32_t count = 0;
+};
+
+enum class CopyKind : int32_t { host_to_device, device_to_host, device_to_device };
+
+class Device {
+  public:
+    Device() = default;
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+    virtual ~Device() = default;
+
+    [[nodiscard]] virtual DeviceKind kind() const noexcept = 0;
+    [[nodiscard]] virtual int32_t index() const noexcept = 0;
+    // One JSON object: what the device is and what was decided about it (threads, instruction set, ranking).
+    virtual void describe(char* buffer, std::size_t capacity) const noexcept = 0;
+    // Host threads this device works with (1 for an accelerator).
+    [[nodiscard]] virtual int32_t num_threads() const noexcept = 0;
+
+    // Memory is aligned to 64 bytes at least. Its contents are undefined.
+    virtual Status allocate(std::size_t bytes, void** out) noexcept = 0;
+    virtual void release(void* pointer, std::size_t bytes) noexcept = 0;
+
+    // `native` null: a new stream; otherwise the caller's.
+    virtual Status create_queue(void* native, Queue** out) noexcept = 0;
+
+    // Enqueued. Host memory of a host_to_device copy may be reused when the call returns; a device_to_host
+    // copy is complete only after sync().
+    virtual Status copy(Queue& queue, void* destination, const void* source, std::size_t bytes,
+                        CopyKind kind) noexcept = 0;
+    virtual Status zero(Queue& queue, void* destination, std::size_t bytes) noexcept = 0;
+
+    [[nodiscard]] virtual CandidateList candidates(OpKind kind) const noexcept = 0;
+};
+
+// One backend. Everything is static; opening a device is the first thing that does work.
+struct Backend {
+    uint32_t version = interface_version;
+    const char* name = nullptr;
+    DeviceKind kind = DeviceKind::host;
+    // Number of devices, or a status that says why there is none ("no NVIDIA driver ...").
+    Status (*device_count)(int32_t* count) noexcept = nullptr;
+    Status (*open)(const DeviceConfig& config, Device** out) noexcept = nullptr;
+    // Ends the backend's run-time system for good; may be null.
+    void (*shutdown)() noexcept = nullptr;
+};
+
+// The list that the build writes (backends/enabled.cpp) and capi hands to core.
+struct BackendList {
+    const Backend* const* items = nullptr;
+    int32_t count = 0;
+};
+
+// The one symbol of a module: returns its backend, or null when it cannot serve this interface_version.
+using ModuleEntry = const Backend* (*)(uint32_t version);
+inline constexpr const char* module_entry_name = "mp_module_entry_v1";
+
+} // namespace mp

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operations core asks of a device, one plain struct each. Pointers are to the device's memory unless a
+// comment says host. Everything in them is checked by core before a backend sees it.
+#pragma once
+
+#include <cstdint>
+
+#include "numerics/adamw_update.hpp"
+#include "numerics/loss_scale.hpp"
+#include "numerics/optimizer_state.hpp"
+#include "tensor/tensor_ref.hpp"
+
+namespace mp {
+
+enum class OpKind : int32_t {
+    cast,              // CastDesc
+    amax,              // AmaxDesc
+    column_sum,        // ColumnSumDesc
+    gemm,              // GemmDesc
+    grad_stats,        // GradStatsDesc
+    optimizer_prepare, // OptimizerPrepareDesc
+    adamw,             // AdamwDesc
+    scaler_update,     // ScalerUpdateDesc
+};
+inline constexpr int32_t op_kind_count = 8;
+
+struct OpDesc {
+    OpKind kind;
+};
+
+// destination[i] = round(source[i]); fp32, fp16, bf16, fp8 in and out.
+struct CastDesc : OpDesc {
+    TensorRef source;
+    TensorRef destination;
+    bool saturate = false;   // overflow and infinity become the largest finite value
+    bool stochastic = false; // round by Philox bits of (seed, uid, element, step), Purpose::cast
+    uint64_t seed = 0;
+    uint64_t uid = 0;
+    uint64_t step = 0;
+};
+
+// *result = max |source[i]|: the largest bit pattern of |x|, so NaN beats infinity beats numbers; 0 if empty.
+struct AmaxDesc : OpDesc {
+    TensorRef source;
+    float* result = nullptr;
+};
+
+// destination[j] (+)= sum over i of source[i, j]. Order, the same on every device: rows are summed one after
+// another in fp32 inside blocks of column_sum_block rows, block sums are added one after another in fp32, and
+// the destination's old value (if accumulating) comes last.
+inline constexpr int64_t column_sum_block = 64;
+struct ColumnSumDesc : OpDesc {
+    TensorRef source;      // rows x columns, row-major
+    TensorRef destination; // columns
+    int64_t rows = 0;
+    int64_t columns = 0;
+    bool accumulate = false;
+};
+
+// D = epilogue(alpha op(A) op(B) + beta C + bias), row-major; see mixedprec/gemm.h.
+struct GemmDesc : OpDesc {
+    int64_t m = 0, n = 0, k = 0;
+    int64_t lda = 0, ldb = 0, ldc = 0, ldd = 0; // elements from row to row, as stored
+    int64_t batch_count = 1;
+    int64_t batch_stride_a = 0, batch_stride_b = 0, batch_stride_c = 0, batch_stride_d = 0;
+    float alpha = 1.0F;
+    float beta = 0.0F;
+    DType dtype_a = DType::none;
+    DType dtype_b = DType::none;
+    DType dtype_d = DType::none; // also C's
+    DType dtype_bias = DType::none; // none: no bias
+    bool trans_a = false;
+    bool trans_b = false;
+    bool gelu = false;
+};
+struct GemmBuffers {
+    const void* a = nullptr;
+    const void* b = nullptr;
+    const void* bias = nullptr;
+    const void* c = nullptr;
+    void* d = nullptr;
+};
+
+// One array of parameters with everything that belongs to it.
+struct AdamwSegment {
+    int64_t count = 0;
+    uint64_t uid = 0;
+    void* param = nullptr;
+    void* grad = nullptr;
+    void* exp_avg = nullptr;
+    void* exp_avg_sq = nullptr;
+    void* compensation = nullptr;
+    void* master = nullptr;
+    DType param_dtype = DType::none;
+    DType grad_dtype = DType::none;
+    DType exp_avg_dtype = DType::none;
+    DType exp_avg_sq_dtype = DType::none;
+    DType compensation_dtype = DType::none;
+    DType master_dtype = DType::none;
+    int32_t group = 0;
+    int32_t reserved = 0;
+};
+
+// Work is cut into chunks of one segment each; a chunk starts at a multiple of chunk_elements.
+inline constexpr int64_t chunk_elements = 16384;
+struct Chunk {
+    int64_t start = 0;
+    int32_t segment = 0;
+    int32_t reserved = 0;
+};
+
+// Segments and chunks, in device memory, with a host copy of the segments for choosing kernels.
+struct SegmentTable {
+    const AdamwSegment* segments = nullptr;
+    const AdamwSegment* host_segments = nullptr;
+    const Chunk* chunks = nullptr;
+    int64_t segment_count = 0;
+    int64_t chunk_count = 0;
+};
+
+// state->sum_squares = sum of grad^2 over all segments, in double. Order, the same on every device: a chunk
+// is cut into pieces of stats_piece elements; lane l of stats_lanes adds the squares of elements l,
+// l + stats_lanes, ... of the piece one after another; lanes, then the chunk's pieces, then all chunks are each
+// added as a balanced binary tree over the next power of two (absent leaves are 0, left + right).
+inline constexpr int64_t stats_piece = 2048;
+inline constexpr int64_t stats_lanes = 32;
+struct GradStatsDesc : OpDesc {
+    SegmentTable table;
+    double* chunk_sums = nullptr; // scratch, next power of two >= chunk_count elements
+    numerics::OptimizerState* state = nullptr;
+};
+
+// prepare_step(), then scalars[g] = adamw_scalars(hyper[g]) unless the step is skipped.
+struct OptimizerPrepareDesc : OpDesc {
+    numerics::OptimizerState* state = nullptr;
+    numerics::LossScaleState* scaler = nullptr; // may be null
+    const numerics::AdamwHyper* hyper = nullptr;
+    numerics::AdamwScalars* scalars = nullptr;
+    int32_t group_count = 0;
+    numerics::StepRule rule;
+};
+
+// One fused step over all chunks; does nothing where state->skip is set. Random bits are keyed by
+// (seed, segment uid, state->step).
+struct AdamwDesc : OpDesc {
+    SegmentTable table;
+    const numerics::AdamwScalars* scalars = nullptr; // by group
+    const numerics::OptimizerState* state = nullptr;
+    uint64_t seed = 0;
+    bool stochastic_param = false;
+    bool stochastic_exp_avg = false;
+    bool stochastic_exp_avg_sq = false;
+    bool zero_grad = false;
+    bool eager_compat = false;                     // torchdistx's order of roundings; only the oracle has it
+    const numerics::AdamwHyper* hyper = nullptr;   // by group; read under eager_compat
+};
+
+// update_loss_scale().
+struct ScalerUpdateDesc : OpDesc {
+    numerics::LossScaleState* state = nullptr;
+    numerics::LossScaleRule rule;
+};
+
+} // namespace mp

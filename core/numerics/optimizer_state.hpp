@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of an optimizer that lives in device memory, and the one decision of a step: skip or take it, and
+// with which scalars. Runs on the device so that no step has to wait for the host.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "numerics/adamw_update.hpp"
+#include "numerics/host_device.hpp"
+#include "numerics/loss_scale.hpp"
+
+namespace mp::numerics {
+
+struct OptimizerState {
+    int64_t step = 0;          // t: steps taken
+    int64_t skipped_steps = 0;
+    double sum_squares = 0.0;  // of the gradients as they came, before unscaling
+    double grad_norm = 0.0;    // unscaled
+    double grad_mul = 1.0;
+    uint32_t skip = 0;         // 1: this step changes nothing
+    uint32_t reserved = 0;
+};
+static_assert(sizeof(OptimizerState) == 48);
+
+struct StepRule {
+    double max_grad_norm = 0.0; // 0: no clipping
+    double grad_scale = 1.0;    // divided out beside the loss scale
+    uint32_t has_stats = 0;     // state.sum_squares was computed for this step
+};
+
+namespace detail {
+
+MP_HD inline bool is_finite_double(double x) { return x - x == 0.0; }
+
+} // namespace detail
+
+// `scaler` may be null. A sum of squares in double of finite fp32 gradients is finite, so it alone tells
+// whether every gradient was.
+MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler, const StepRule& rule) {
+    const double scale = scaler != nullptr ? static_cast<double>(scaler->scale) : 1.0;
+    const double unscale = 1.0 / (scale * rule.grad_scale);
+    bool skip = scaler != nullptr && scaler->found_inf != 0;
+    state.grad_norm = 0.0;
+    double clip = 1.0;
+    if (rule.has_stats != 0) {
+        skip = skip || !detail::is_finite_double(state.sum_squares);
+        state.grad_norm = sqrt(state.sum_squares) * unscale;
+        if (rule.max_grad_norm > 0.0) {
+            const double coefficient = rule.max_grad_norm / (state.grad_norm + 1e-6);
+            clip = coefficient < 1.0 ? coefficient : 1.0;
+        }
+    }
+    state.grad_mul = unscale * clip;
+    state.skip = skip ? 1 : 0;
+    state.step += skip ? 0 : 1;
+    state.skipped_steps += skip ? 1 : 0;
+    if (skip && scaler != nullptr) {
+        scaler->found_inf = 1;
+    }
+}
+
+} // namespace mp::numerics

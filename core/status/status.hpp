@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Status: what crosses between binaries (a code and one line of text, no allocation, no exception).
+// Error: the same as an exception, used inside one binary and turned into a status at its border.
+#pragma once
+
+#include <array>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+
+namespace mp {
+
+// The numbers of mixedprec/status.h, which a static_assert in capi ties to these.
+enum class Code : int32_t {
+    ok = 0,
+    warning = 1,
+    null_argument = -1,
+    invalid_argument = -2,
+    invalid_shape = -3,
+    invalid_dtype = -4,
+    unknown_name = -5,
+    struct_too_new = -6,
+    bad_state = -7,
+    invalid_handle = -8,
+    parse_error = -9,
+    unsupported = -20,
+    device_unavailable = -21,
+    module_not_found = -22,
+    version_mismatch = -23,
+    out_of_memory = -40,
+    io_error = -41,
+    callback_failed = -42,
+    onednn_error = -60,
+    cuda_error = -61,
+    cublas_error = -62,
+    nccl_error = -63,
+    mpi_error = -64,
+    kokkos_error = -65,
+    internal = -80,
+};
+
+// One line of text of bounded size; longer lines are cut.
+template <std::size_t Capacity>
+class TextLine {
+  public:
+    [[nodiscard]] const char* c_str() const noexcept { return text_.data(); }
+    [[nodiscard]] bool empty() const noexcept { return text_[0] == '\0'; }
+
+    [[gnu::format(printf, 2, 3)]] void set(const char* format, ...) noexcept {
+        va_list arguments;
+        va_start(arguments, format);
+        vset(format, arguments);
+        va_end(arguments);
+    }
+
+    [[gnu::format(printf, 2, 0)]] void vset(const char* format, va_list arguments) noexcept {
+        (void)std::vsnprintf(text_.data(), Capacity, format, arguments);
+    }
+
+  private:
+    std::array<char, Capacity> text_{};
+};
+
+// Why a candidate does not take an operation.
+using Reason = TextLine<256>;
+
+class [[nodiscard]] Status {
+  public:
+    static constexpr std::size_t capacity = 1024;
+
+    Status() noexcept = default;
+
+    [[gnu::format(printf, 2, 3)]] static Status error(Code code, const char* format, ...) noexcept {
+        Status status;
+        status.code_ = code;
+        va_list arguments;
+        va_start(arguments, format);
+        status.text_.vset(format, arguments);
+        va_end(arguments);
+        return status;
+    }
+
+    [[nodiscard]] bool ok() const noexcept { return static_cast<int32_t>(code_) >= 0; }
+    [[nodiscard]] Code code() const noexcept { return code_; }
+    [[nodiscard]] const char* text() const noexcept { return text_.c_str(); }
+
+  private:
+    Code code_ = Code::ok;
+    TextLine<capacity> text_;
+};
+
+class Error : public std::exception {
+  public:
+    explicit Error(const Status& status) noexcept : status_(status) {}
+
+    [[nodiscard]] const char* what() const noexcept override { return status_.text(); }
+    [[nodiscard]] const Status& status() const noexcept { return status_; }
+
+  private:
+    Status status_;
+};
+
+// Throws Error with a printf-style message.
+template <typename... Arguments>
+[[noreturn]] void fail(Code code, const char* format, Arguments... arguments) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+#pragma GCC diagnostic ignored "-Wformat-security"
+    throw Error(Status::error(code, format, arguments...));
+#pragma GCC diagnostic pop
+}
+
+// Turns a failed status into an exception.
+inline void check(const Status& status) {
+    if (!status.ok()) {
+        throw Error(status);
+    }
+}
+
+} // namespace mp
