@@ -3,7 +3,7 @@
 // kind of operation, an ordered list of candidates; core takes the first that supports the operation.
 //
 // These types cross between binaries (modules are opened at run time), so: no standard-library type in a
-// signature, nothing throws, and interface_version changes with any change of this file or of ops.hpp.
+// signature, nothing throws, and kInterfaceVersion changes with any change of this file or of ops.hpp.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t interface_version = 1;
+inline constexpr uint32_t kInterfaceVersion = 1;
 
 // The numbers of MP_DEVICE_*.
 enum class DeviceKind : int32_t { host = 1, cuda = 2 };
@@ -114,7 +114,7 @@ class Device {
 
 // One backend. Everything is static; opening a device is the first thing that does work.
 struct Backend {
-    uint32_t version = interface_version;
+    uint32_t version = kInterfaceVersion;
     const char* name = nullptr;
     DeviceKind kind = DeviceKind::host;
     // Number of devices, or a status that says why there is none ("no NVIDIA driver ...").
@@ -130,8 +130,8 @@ struct BackendList {
     int32_t count = 0;
 };
 
-// The one symbol of a module: returns its backend, or null when it cannot serve this interface_version.
+// The one symbol of a module: returns its backend, or null when it cannot serve this kInterfaceVersion.
 using ModuleEntry = const Backend* (*)(uint32_t version);
-inline constexpr const char* module_entry_name = "mp_module_entry_v1";
+inline constexpr const char* kModuleEntryName = "mp_module_entry_v1";
 
 } // namespace mp

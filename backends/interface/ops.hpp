@@ -22,7 +22,7 @@ enum class OpKind : int32_t {
     adamw,             // AdamwDesc
     scaler_update,     // ScalerUpdateDesc
 };
-inline constexpr int32_t op_kind_count = 8;
+inline constexpr int32_t kOpKindCount = 8;
 
 struct OpDesc {
     OpKind kind;
@@ -46,9 +46,9 @@ struct AmaxDesc : OpDesc {
 };
 
 // destination[j] (+)= sum over i of source[i, j]. Order, the same on every device: rows are summed one after
-// another in fp32 inside blocks of column_sum_block rows, block sums are added one after another in fp32, and
+// another in fp32 inside blocks of kColumnSumBlock rows, block sums are added one after another in fp32, and
 // the destination's old value (if accumulating) comes last.
-inline constexpr int64_t column_sum_block = 64;
+inline constexpr int64_t kColumnSumBlock = 64;
 struct ColumnSumDesc : OpDesc {
     TensorRef source;      // rows x columns, row-major
     TensorRef destination; // columns
@@ -101,8 +101,8 @@ struct AdamwSegment {
     int32_t reserved = 0;
 };
 
-// Work is cut into chunks of one segment each; a chunk starts at a multiple of chunk_elements.
-inline constexpr int64_t chunk_elements = 16384;
+// Work is cut into chunks of one segment each; a chunk starts at a multiple of kChunkElements.
+inline constexpr int64_t kChunkElements = 16384;
 struct Chunk {
     int64_t start = 0;
     int32_t segment = 0;
@@ -119,11 +119,11 @@ struct SegmentTable {
 };
 
 // state->sum_squares = sum of grad^2 over all segments, in double. Order, the same on every device: a chunk
-// is cut into pieces of stats_piece elements; lane l of stats_lanes adds the squares of elements l,
-// l + stats_lanes, ... of the piece one after another; lanes, then the chunk's pieces, then all chunks are each
+// is cut into pieces of kStatsPiece elements; lane l of kStatsLanes adds the squares of elements l,
+// l + kStatsLanes, ... of the piece one after another; lanes, then the chunk's pieces, then all chunks are each
 // added as a balanced binary tree over the next power of two (absent leaves are 0, left + right).
-inline constexpr int64_t stats_piece = 2048;
-inline constexpr int64_t stats_lanes = 32;
+inline constexpr int64_t kStatsPiece = 2048;
+inline constexpr int64_t kStatsLanes = 32;
 struct GradStatsDesc : OpDesc {
     SegmentTable table;
     double* chunk_sums = nullptr; // scratch, next power of two >= chunk_count elements

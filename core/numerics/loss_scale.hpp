@@ -45,8 +45,8 @@ MP_HD inline void back_off(LossScaleState& state, const LossScaleRule& rule) {
     }
     double scale = static_cast<double>(state.scale) * rule.backoff_factor;
     // Below the smallest normal number the reciprocal would overflow.
-    constexpr double smallest = 1.1754943508222875e-38;
-    scale = scale < smallest ? smallest : scale;
+    constexpr double kSmallest = 1.1754943508222875e-38;
+    scale = scale < kSmallest ? kSmallest : scale;
     scale = scale < rule.min_scale ? rule.min_scale : scale;
     state.scale = static_cast<float>(scale);
 }

@@ -68,7 +68,7 @@ using Reason = TextLine<256>;
 
 class [[nodiscard]] Status {
   public:
-    static constexpr std::size_t capacity = 1024;
+    static constexpr std::size_t kCapacity = 1024;
 
     Status() noexcept = default;
 
@@ -88,7 +88,7 @@ class [[nodiscard]] Status {
 
   private:
     Code code_ = Code::ok;
-    TextLine<capacity> text_;
+    TextLine<kCapacity> text_;
 };
 
 class Error : public std::exception {
