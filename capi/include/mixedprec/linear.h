@@ -5,8 +5,8 @@
  * dbias as bias. rows may change from call to call. x, y, dy and dx are fp32, fp16 or bf16, whichever the
  * caller's activations are; operands are rounded to the recipe's GEMM dtypes inside, sums are fp32.
  *
- * One step of training:  forward -> backward_data, backward_weight (either order), once for each
- * micro-batch. forward keeps what backward_weight needs: a copy of x in the recipe's dtype, or, where
+ * One step of training:  forward -> backward (or its halves backward_data and backward_weight, in either
+ * order), once for each micro-batch. forward keeps what backward_weight needs: a copy of x in the recipe's dtype, or, where
  * x already has that dtype, a reference to it, in which case its contents must not change until backward_weight
  * has run. A second forward replaces what the first one kept. */
 #ifndef MIXEDPREC_LINEAR_H
@@ -17,7 +17,7 @@
 /* mp_linear_desc.flags */
 #define MP_LINEAR_INFERENCE 1u /* forward keeps nothing; backward_weight is refused */
 
-/* mp_linear_backward_weight flags */
+/* mp_linear_backward and mp_linear_backward_weight flags */
 #define MP_LINEAR_ACCUMULATE 1u /* dw and dbias += ; otherwise they are overwritten */
 
 typedef struct mp_linear_desc {
@@ -89,6 +89,21 @@ MP_API mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, con
  * @since 0.1 */
 MP_API mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor* dw,
                                            mp_tensor* dbias, uint32_t flags);
+
+/** Both gradients at once: mp_linear_backward_data and mp_linear_backward_weight with dy rounded only once where
+ * both GEMMs want the same type. The same bits as the two calls. Enqueues.
+ * @param[in] linear  the layer
+ * @param[in] queue   NULL: the default queue
+ * @param[in] dy      [rows, out], rows as in the last forward
+ * @param[in] dx      written; [rows, in]; NULL when not wanted
+ * @param[in] dw      written or added to; [out, in]
+ * @param[in] dbias   written or added to; [out]; NULL when not wanted or the layer has no bias
+ * @param[in] flags   MP_LINEAR_ACCUMULATE or 0
+ * @returns as mp_linear_backward_weight
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor* dx,
+                                    mp_tensor* dw, mp_tensor* dbias, uint32_t flags);
 
 /** What the layer keeps, in which dtype, how many bytes, and which GEMM implementations it uses and why.
  * @param[in]  linear    the layer
