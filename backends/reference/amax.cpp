@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// amax: the largest |x| of an array, compared as bit patterns so that a NaN or an infinity in the
+// data is what comes out.
+#include "numerics/codec.hpp"
+#include "reference/candidates.hpp"
+
+namespace mp::backends::reference {
+
+namespace {
+
+bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
+    const auto& amax = static_cast<const AmaxDesc&>(op);
+    if (!is_floating(amax.source.dtype)) {
+        reason.set("amax of floating types only, not %s", dtype_name(amax.source.dtype));
+        return false;
+    }
+    return true;
+}
+
+Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
+    const auto& amax = static_cast<const AmaxDesc&>(op);
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < amax.source.count; ++i) {
+        const float x = numerics::load_as_float(amax.source.dtype, amax.source.data, i);
+        const uint32_t magnitude = numerics::bits_from_float(x) & numerics::kFloatMagnitudeMask;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    *amax.result = numerics::float_from_bits(largest);
+    return {};
+}
+
+} // namespace
+
+const Candidate kAmax = {kName, supports, run, nullptr, nullptr};
+
+} // namespace mp::backends::reference

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one candidate this backend has for each kind of operation; each is defined in a file of its own.
+#pragma once
+
+#include "interface/backend.hpp"
+
+namespace mp::backends::reference {
+
+inline constexpr const char* kName = "reference";
+
+extern const Candidate kCast;
+extern const Candidate kAmax;
+extern const Candidate kColumnSum;
+extern const Candidate kGemm;
+extern const Candidate kGradStats;
+extern const Candidate kOptimizerPrepare;
+extern const Candidate kAdamw;
+extern const Candidate kScalerUpdate;
+
+} // namespace mp::backends::reference

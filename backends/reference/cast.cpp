@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// cast: destination[i] = round(source[i]) between any two floating types.
+#include "numerics/codec.hpp"
+#include "numerics/philox.hpp"
+#include "reference/candidates.hpp"
+
+namespace mp::backends::reference {
+
+namespace {
+
+using numerics::load_as_float;
+
+bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
+    const auto& cast = static_cast<const CastDesc&>(op);
+    if (!is_floating(cast.source.dtype) || !is_floating(cast.destination.dtype)) {
+        reason.set("casts between floating types only, not %s to %s",
+                   dtype_name(cast.source.dtype), dtype_name(cast.destination.dtype));
+        return false;
+    }
+    return true;
+}
+
+// Saturation before stochastic rounding: the largest finite value is representable, so rounding
+// cannot leave it. NaN passes, and so does everything where the destination is fp32, because nothing
+// overflows in a conversion that does not convert.
+float clamp_to_finite(DType dtype, float x) {
+    const float limit = max_finite(dtype);
+    if (dtype == DType::fp32 || numerics::is_nan(x)) {
+        return x;
+    }
+    if (x > limit) {
+        return limit;
+    }
+    return x < -limit ? -limit : x;
+}
+
+Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
+    const auto& cast = static_cast<const CastDesc&>(op);
+    const DType to = cast.destination.dtype;
+    const numerics::SrKey key = numerics::make_sr_key(cast.seed, cast.uid, cast.step);
+    for (int64_t i = 0; i < cast.destination.count; ++i) {
+        const float x = load_as_float(cast.source.dtype, cast.source.data, i);
+        if (cast.stochastic) {
+            const uint32_t bits = numerics::sr_bits32_at(key, numerics::Purpose::cast,
+                                                         static_cast<uint64_t>(i));
+            // The fp8 types always saturate under stochastic rounding.
+            const float kept = cast.saturate ? clamp_to_finite(to, x) : x;
+            (void)numerics::store_from_float_sr(to, cast.destination.data, i, kept, bits);
+        } else {
+            numerics::store_from_float(to, cast.destination.data, i, x, cast.saturate);
+        }
+    }
+    return {};
+}
+
+} // namespace
+
+const Candidate kCast = {kName, supports, run, nullptr, nullptr};
+
+} // namespace mp::backends::reference

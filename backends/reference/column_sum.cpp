@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// column_sum: the gradient of a bias. The order of the additions is that of ColumnSumDesc; every sum
+// starts at +0.
+#include "numerics/codec.hpp"
+#include "reference/candidates.hpp"
+
+namespace mp::backends::reference {
+
+namespace {
+
+bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
+    const auto& sum = static_cast<const ColumnSumDesc&>(op);
+    if (!is_floating(sum.source.dtype) || !is_floating(sum.destination.dtype)) {
+        reason.set("sums floating types only, not %s into %s", dtype_name(sum.source.dtype),
+                   dtype_name(sum.destination.dtype));
+        return false;
+    }
+    return true;
+}
+
+float sum_block(const ColumnSumDesc& op, int64_t first_row, int64_t column) {
+    const int64_t end = first_row + kColumnSumBlock < op.rows ? first_row + kColumnSumBlock
+                                                              : op.rows;
+    float sum = 0.0F;
+    for (int64_t row = first_row; row < end; ++row) {
+        sum += numerics::load_as_float(op.source.dtype, op.source.data, row * op.columns + column);
+    }
+    return sum;
+}
+
+Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
+    const auto& op = static_cast<const ColumnSumDesc&>(desc);
+    for (int64_t column = 0; column < op.columns; ++column) {
+        float sum = 0.0F;
+        for (int64_t row = 0; row < op.rows; row += kColumnSumBlock) {
+            sum += sum_block(op, row, column);
+        }
+        if (op.accumulate) {
+            sum += numerics::load_as_float(op.destination.dtype, op.destination.data, column);
+        }
+        numerics::store_from_float(op.destination.dtype, op.destination.data, column, sum, false);
+    }
+    return {};
+}
+
+} // namespace
+
+const Candidate kColumnSum = {kName, supports, run, nullptr, nullptr};
+
+} // namespace mp::backends::reference

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// gemm: three loops. Being the oracle, it sums more exactly than it has to: products are exact in
+// double for every input type, they are added in double in the order k = 0, 1, ..., and the sum is
+// rounded once to fp32 before the epilogue, which is fp32 (GELU in double, rounded once).
+#include <cmath>
+#include <initializer_list>
+#include <new>
+
+#include "numerics/codec.hpp"
+#include "reference/candidates.hpp"
+
+namespace mp::backends::reference {
+
+namespace {
+
+using numerics::load_as_float;
+
+class GemmPlan final : public Plan {
+  public:
+    explicit GemmPlan(const GemmDesc& desc) noexcept : desc_(desc) {}
+    [[nodiscard]] const GemmDesc& desc() const noexcept { return desc_; }
+
+  private:
+    GemmDesc desc_;
+};
+
+bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
+    const auto& gemm = static_cast<const GemmDesc&>(op);
+    for (const DType dtype : {gemm.dtype_a, gemm.dtype_b, gemm.dtype_d}) {
+        if (!is_floating(dtype)) {
+            reason.set("multiplies floating types only, not %s", dtype_name(dtype));
+            return false;
+        }
+    }
+    if (gemm.dtype_bias != DType::none && !is_floating(gemm.dtype_bias)) {
+        reason.set("adds a bias of floating type only, not %s", dtype_name(gemm.dtype_bias));
+        return false;
+    }
+    return true;
+}
+
+// D. Hendrycks, K. Gimpel: "Gaussian error linear units", the tanh form.
+float gelu(float z) {
+    constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
+    const double x = static_cast<double>(z);
+    return static_cast<float>(0.5 * x *
+                              (1.0 + std::tanh(kSqrtTwoOverPi * (x + 0.044715 * x * x * x))));
+}
+
+// One matrix of the batch: element offsets of its four operands.
+struct Offsets {
+    int64_t a, b, c, d;
+};
+
+float dot(const GemmDesc& op, const GemmBuffers& buffers, const Offsets& at, int64_t row,
+          int64_t column) {
+    double sum = 0.0;
+    for (int64_t k = 0; k < op.k; ++k) {
+        const int64_t in_a = op.trans_a ? k * op.lda + row : row * op.lda + k;
+        const int64_t in_b = op.trans_b ? column * op.ldb + k : k * op.ldb + column;
+        sum += static_cast<double>(load_as_float(op.dtype_a, buffers.a, at.a + in_a)) *
+               static_cast<double>(load_as_float(op.dtype_b, buffers.b, at.b + in_b));
+    }
+    return static_cast<float>(sum);
+}
+
+void compute_element(const GemmDesc& op, const GemmBuffers& buffers, const Offsets& at,
+                     int64_t row, int64_t column) {
+    float z = op.alpha * dot(op, buffers, at, row, column);
+    if (op.beta != 0.0F) {
+        z += op.beta * load_as_float(op.dtype_d, buffers.c, at.c + row * op.ldc + column);
+    }
+    if (op.dtype_bias != DType::none) {
+        z += load_as_float(op.dtype_bias, buffers.bias, column);
+    }
+    numerics::store_from_float(op.dtype_d, buffers.d, at.d + row * op.ldd + column,
+                               op.gelu ? gelu(z) : z, false);
+}
+
+Status prepare(Device& /*device*/, const GemmDesc& op, Plan** plan) noexcept {
+    *plan = new (std::nothrow) GemmPlan(op);
+    if (*plan == nullptr) {
+        return Status::error(Code::out_of_memory, "reference: no memory for a gemm plan");
+    }
+    return {};
+}
+
+Status run_plan(Device& /*device*/, Queue& /*queue*/, Plan& plan,
+                const GemmBuffers& buffers) noexcept {
+    const GemmDesc& op = static_cast<const GemmPlan&>(plan).desc();
+    for (int64_t batch = 0; batch < op.batch_count; ++batch) {
+        const Offsets at = {batch * op.batch_stride_a, batch * op.batch_stride_b,
+                            batch * op.batch_stride_c, batch * op.batch_stride_d};
+        for (int64_t row = 0; row < op.m; ++row) {
+            for (int64_t column = 0; column < op.n; ++column) {
+                compute_element(op, buffers, at, row, column);
+            }
+        }
+    }
+    return {};
+}
+
+} // namespace
+
+const Candidate kGemm = {kName, supports, nullptr, prepare, run_plan};
+
+} // namespace mp::backends::reference

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// grad_stats: the sum of the squares of all gradients in double, in the order of GradStatsDesc.
+#include <array>
+
+#include "numerics/codec.hpp"
+#include "reference/candidates.hpp"
+
+namespace mp::backends::reference {
+
+namespace {
+
+bool is_16_or_32_bit_float(DType dtype) {
+    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
+}
+
+bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
+    const auto& stats = static_cast<const GradStatsDesc&>(op);
+    for (int64_t i = 0; i < stats.table.segment_count; ++i) {
+        const DType dtype = stats.table.host_segments[i].grad_dtype;
+        if (!is_16_or_32_bit_float(dtype)) {
+            reason.set("gradients are fp32, fp16 or bf16, not %s", dtype_name(dtype));
+            return false;
+        }
+    }
+    return true;
+}
+
+int64_t next_power_of_two(int64_t n) {
+    int64_t power = 1;
+    while (power < n) {
+        power *= 2;
+    }
+    return power;
+}
+
+// Adds neighbours until one value is left; `leaves` is a power of two. Overwrites the array.
+double tree_sum(double* values, int64_t leaves) {
+    for (; leaves > 1; leaves /= 2) {
+        for (int64_t i = 0; i < leaves / 2; ++i) {
+            values[i] = values[2 * i] + values[2 * i + 1];
+        }
+    }
+    return values[0];
+}
+
+double piece_sum(const AdamwSegment& segment, int64_t start, int64_t end) {
+    std::array<double, kStatsLanes> lanes{};
+    for (int64_t i = start; i < end; ++i) {
+        // The square of an fp32 number is exact in double.
+        const double g = static_cast<double>(
+            numerics::load_as_float(segment.grad_dtype, segment.grad, i));
+        lanes[static_cast<std::size_t>((i - start) % kStatsLanes)] += g * g;
+    }
+    return tree_sum(lanes.data(), kStatsLanes);
+}
+
+double chunk_sum(const AdamwSegment& segment, int64_t start) {
+    std::array<double, kChunkElements / kStatsPiece> pieces{};
+    const int64_t end = start + kChunkElements < segment.count ? start + kChunkElements
+                                                               : segment.count;
+    for (int64_t at = start; at < end; at += kStatsPiece) {
+        pieces[static_cast<std::size_t>((at - start) / kStatsPiece)] =
+            piece_sum(segment, at, at + kStatsPiece < end ? at + kStatsPiece : end);
+    }
+    return tree_sum(pieces.data(), kChunkElements / kStatsPiece);
+}
+
+Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
+    const auto& stats = static_cast<const GradStatsDesc&>(op);
+    const SegmentTable& table = stats.table;
+    stats.state->sum_squares = 0.0;
+    if (table.chunk_count == 0) {
+        return {};
+    }
+    const int64_t leaves = next_power_of_two(table.chunk_count);
+    for (int64_t i = 0; i < leaves; ++i) {
+        stats.chunk_sums[i] = 0.0;
+        if (i < table.chunk_count) {
+            const Chunk& chunk = table.chunks[i];
+            stats.chunk_sums[i] = chunk_sum(table.segments[chunk.segment], chunk.start);
+        }
+    }
+    stats.state->sum_squares = tree_sum(stats.chunk_sums, leaves);
+    return {};
+}
+
+} // namespace
+
+const Candidate kGradStats = {kName, supports, run, nullptr, nullptr};
+
+} // namespace mp::backends::reference

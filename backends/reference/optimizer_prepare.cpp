@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// optimizer_prepare: decides whether the step is taken, and computes each group's scalars.
+#include "reference/candidates.hpp"
+
+namespace mp::backends::reference {
+
+namespace {
+
+bool supports(const Device& /*device*/, const OpDesc& /*op*/, Reason& /*reason*/) noexcept {
+    return true;
+}
+
+Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
+    const auto& op = static_cast<const OptimizerPrepareDesc&>(desc);
+    numerics::prepare_step(*op.state, op.scaler, op.rule);
+    if (op.state->skip != 0) {
+        return {};
+    }
+    for (int32_t group = 0; group < op.group_count; ++group) {
+        op.scalars[group] =
+            numerics::adamw_scalars(op.hyper[group], op.state->step, op.state->grad_mul);
+    }
+    return {};
+}
+
+} // namespace
+
+const Candidate kOptimizerPrepare = {kName, supports, run, nullptr, nullptr};
+
+} // namespace mp::backends::reference

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// scaler_update: moves the loss scale by its rule.
+#include "reference/candidates.hpp"
+
+namespace mp::backends::reference {
+
+namespace {
+
+bool supports(const Device& /*device*/, const OpDesc& /*op*/, Reason& /*reason*/) noexcept {
+    return true;
+}
+
+Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
+    const auto& update = static_cast<const ScalerUpdateDesc&>(op);
+    numerics::update_loss_scale(*update.state, update.rule);
+    return {};
+}
+
+} // namespace
+
+const Candidate kScalerUpdate = {kName, supports, run, nullptr, nullptr};
+
+} // namespace mp::backends::reference
