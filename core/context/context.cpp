@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "context/context.hpp"
+
+#include <array>
+
+#include "device/select.hpp"
+
+namespace mp {
+namespace {
+
+std::shared_ptr<Stream> open_device(const Backend& backend, const ContextOptions& options, int32_t index) {
+    int32_t count = 0;
+    check(backend.device_count(&count));
+    if (index < 0 || index >= count) {
+        fail(Code::device_unavailable, "device_index is %d but backend '%s' has %d device(s), numbered from 0", index,
+             backend.name, count);
+    }
+    DeviceConfig config;
+    config.memory = options.memory;
+    config.log = options.log;
+    config.device_index = index;
+    config.num_threads = options.num_threads;
+    config.bind_threads = options.bind_threads;
+    Device* device = nullptr;
+    check(backend.open(config, &device));
+    return std::make_shared<Stream>(std::shared_ptr<Device>(device), nullptr);
+}
+
+std::string describe_device(const Device& device) {
+    std::array<char, 8192> text{};
+    device.describe(text.data(), text.size());
+    std::string json = "{\"device\": ";
+    json += text.data();
+    json += ", \"candidates\": {";
+    for (int32_t kind = 0; kind < kOpKindCount; ++kind) {
+        const CandidateList list = device.candidates(static_cast<OpKind>(kind));
+        json += kind == 0 ? "\"" : ", \"";
+        json += op_kind_name(static_cast<OpKind>(kind));
+        json += "\": [";
+        for (int32_t i = 0; i < list.count; ++i) {
+            json += i == 0 ? "\"" : ", \"";
+            json += list.items[i].name;
+            json += "\"";
+        }
+        json += "]";
+    }
+    return json + "}}";
+}
+
+} // namespace
+
+const Backend& find_backend(BackendList backends, const std::string& name, DeviceKind kind) {
+    std::string names;
+    for (int32_t i = 0; i < backends.count; ++i) {
+        const Backend& backend = *backends.items[i];
+        if (backend.kind != kind) {
+            continue;
+        }
+        if (name == backend.name) {
+            return backend;
+        }
+        names += names.empty() ? backend.name : std::string(", ") + backend.name;
+    }
+    fail(Code::unknown_name, "backend '%s' is not in this build; there is: %s", name.c_str(), names.c_str());
+}
+
+Context::Context(const ContextOptions& options, BackendList backends, const Backend* accelerator,
+                 std::unique_ptr<Transport> transport)
+    : host_(open_device(find_backend(backends, options.host_backend, DeviceKind::host), options,
+                        accelerator == nullptr ? options.device_index : 0)),
+      own_(accelerator == nullptr ? host_ : open_device(*accelerator, options, options.device_index)),
+      transport_(std::move(transport)) {}
+
+Stream& Context::stream_of(DeviceKind kind, int32_t index) const {
+    for (Stream* stream : {own_.get(), host_.get()}) {
+        if (stream->device().kind() == kind && stream->device().index() == index) {
+            return *stream;
+        }
+    }
+    fail(Code::invalid_argument, "device kind %d index %d is not open in this context; open it with mp_context_create",
+         static_cast<int>(kind), index);
+}
+
+std::string Context::describe() const {
+    std::string json = "{\"host\": " + describe_device(host_->device());
+    if (own_ != host_) {
+        json += ", \"accelerator\": " + describe_device(own_->device());
+    }
+    return json + "}";
+}
+
+} // namespace mp

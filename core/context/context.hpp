@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Context: the open devices, their default streams, and the tables for files and transport. Backends are
+// injected; core names none.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "device/stream.hpp"
+#include "interface/backend.hpp"
+#include "interface/transport.hpp"
+#include "system/file.hpp"
+
+namespace mp {
+
+struct ContextOptions {
+    DeviceKind kind = DeviceKind::host;
+    int32_t device_index = 0;
+    int32_t num_threads = 0;
+    bool bind_threads = false;
+    std::string host_backend = "host";
+    MemoryTable memory;
+    LogTable log;
+};
+
+class Context {
+  public:
+    // `backends` holds the compiled-in ones; `accelerator` the one for options.kind, null for the host.
+    Context(const ContextOptions& options, BackendList backends, const Backend* accelerator,
+            std::unique_ptr<Transport> transport);
+
+    // The host's stream, and that of the context's own device (the same where that is the host).
+    [[nodiscard]] Stream& host_stream() const noexcept { return *host_; }
+    [[nodiscard]] Stream& stream() const noexcept { return *own_; }
+    [[nodiscard]] const std::shared_ptr<Stream>& shared_stream() const noexcept { return own_; }
+    // The default stream of the device of this kind and index; throws if it is not open here.
+    [[nodiscard]] Stream& stream_of(DeviceKind kind, int32_t index) const;
+
+    [[nodiscard]] system::FileTable& files() const noexcept { return system::posix_files(); }
+    [[nodiscard]] Transport& transport() const noexcept { return *transport_; }
+    [[nodiscard]] std::string describe() const;
+
+  private:
+    std::shared_ptr<Stream> host_;
+    std::shared_ptr<Stream> own_;
+    std::unique_ptr<Transport> transport_;
+};
+
+// Finds a compiled-in backend; throws unknown_name with the names there are.
+const Backend& find_backend(BackendList backends, const std::string& name, DeviceKind kind);
+
+} // namespace mp

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "context/module_loader.hpp"
+
+#include <cstdlib>
+#include <dlfcn.h>
+#include <sstream>
+#include <unistd.h>
+#include <vector>
+
+namespace mp {
+namespace {
+
+std::string own_directory() {
+    Dl_info info = {};
+    if (dladdr(reinterpret_cast<const void*>(&load_module), &info) == 0 || info.dli_fname == nullptr) {
+        return {};
+    }
+    const std::string path = info.dli_fname;
+    const std::size_t slash = path.rfind('/');
+    return slash == std::string::npos ? std::string(".") : path.substr(0, slash);
+}
+
+std::vector<std::string> search_paths(const std::string& file) {
+    std::vector<std::string> paths;
+    if (const char* list = std::getenv("MIXEDPREC_MODULE_PATH"); list != nullptr) {
+        std::istringstream directories{list};
+        for (std::string directory; std::getline(directories, directory, ':');) {
+            if (!directory.empty()) {
+                paths.push_back(directory + "/" + file);
+            }
+        }
+    }
+    if (const std::string directory = own_directory(); !directory.empty()) {
+        paths.push_back(directory + "/" + file);
+    }
+    paths.push_back(file);
+    return paths;
+}
+
+void* open_module(const std::string& file) {
+    std::string tried;
+    for (const std::string& path : search_paths(file)) {
+        if (path.find('/') != std::string::npos && access(path.c_str(), R_OK) != 0) {
+            tried += "; not at " + path;
+            continue;
+        }
+        if (void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); module != nullptr) {
+            return module;
+        }
+        const char* reason = dlerror();
+        tried += std::string("; ") + (reason != nullptr ? reason : path.c_str());
+    }
+    fail(Code::module_not_found,
+         "module %s was not found: build or install it, or name its directory in "
+         "MIXEDPREC_MODULE_PATH%s",
+         file.c_str(), tried.c_str());
+}
+
+} // namespace
+
+const Backend& load_module(const std::string& name) {
+    const std::string file = "libmixedprec-" + name + ".so";
+    void* module = open_module(file);
+    const auto entry = reinterpret_cast<ModuleEntry>(dlsym(module, kModuleEntryName));
+    const Backend* backend = entry != nullptr ? entry(kInterfaceVersion) : nullptr;
+    if (backend == nullptr || backend->version != kInterfaceVersion) {
+        fail(Code::version_mismatch,
+             "module %s does not speak interface version %u of this library: install both from one build", file.c_str(),
+             kInterfaceVersion);
+    }
+    return *backend;
+}
+
+} // namespace mp

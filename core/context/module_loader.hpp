@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules: backends in shared libraries of their own, opened on first use. Looked for in
+// MIXEDPREC_MODULE_PATH (a list with ':'), then beside this library, then by the system's loader.
+#pragma once
+
+#include <string>
+
+#include "interface/backend.hpp"
+
+namespace mp {
+
+// "libmixedprec-<name>.so"; throws module_not_found or version_mismatch, saying what to do. Never unloaded.
+const Backend& load_module(const std::string& name);
+
+} // namespace mp

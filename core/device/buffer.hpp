@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffer: memory of a device that is given back when its owner ends. Keeps the device open.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "interface/backend.hpp"
+
+namespace mp {
+
+class Buffer {
+  public:
+    Buffer() = default;
+
+    Buffer(std::shared_ptr<Device> device, std::size_t bytes) : device_(std::move(device)), bytes_(bytes) {
+        if (bytes_ > 0) {
+            check(device_->allocate(bytes_, &data_));
+        }
+    }
+
+    Buffer(Buffer&& other) noexcept { swap(other); }
+    Buffer& operator=(Buffer&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+
+    ~Buffer() {
+        if (data_ != nullptr) {
+            device_->release(data_, bytes_);
+        }
+    }
+
+    [[nodiscard]] void* data() const noexcept { return data_; }
+    [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+    template <typename T>
+    [[nodiscard]] T* as() const noexcept {
+        return static_cast<T*>(data_);
+    }
+
+  private:
+    void swap(Buffer& other) noexcept {
+        std::swap(device_, other.device_);
+        std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
+    }
+
+    std::shared_ptr<Device> device_;
+    void* data_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
+} // namespace mp

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The choice of a candidate: the first that supports the operation. If none does, every candidate's reason is
+// in the message. Never another device.
+#pragma once
+
+#include <string>
+
+#include "device/stream.hpp"
+#include "interface/backend.hpp"
+
+namespace mp {
+
+const char* op_kind_name(OpKind kind) noexcept;
+
+struct Choice {
+    const Candidate* candidate = nullptr;
+    std::string passed_over; // "name: reason; name: reason", best first
+};
+
+// Throws Error(unsupported) with all reasons.
+Choice select(const Device& device, const OpDesc& op);
+
+// Chooses and enqueues.
+void run_op(Stream& stream, const OpDesc& op);
+
+} // namespace mp

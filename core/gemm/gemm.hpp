@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// GemmPlan: one matrix product, checked, with its implementation chosen and prepared.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "device/select.hpp"
+#include "interface/ops.hpp"
+
+namespace mp {
+
+class GemmPlan {
+  public:
+    // Fills leading dimensions and batch strides that are 0; throws on what cannot be.
+    GemmPlan(std::shared_ptr<Device> device, const GemmDesc& desc);
+
+    [[nodiscard]] const GemmDesc& desc() const noexcept { return desc_; }
+    // Elements from the first to the last one read or written.
+    [[nodiscard]] int64_t extent_a() const noexcept;
+    [[nodiscard]] int64_t extent_b() const noexcept;
+    [[nodiscard]] int64_t extent_c() const noexcept;
+    [[nodiscard]] int64_t extent_d() const noexcept;
+
+    void run(Stream& stream, const GemmBuffers& buffers);
+
+    [[nodiscard]] const char* implementation() const noexcept { return choice_.candidate->name; }
+    // The implementation, and who was passed over and why.
+    [[nodiscard]] std::string describe() const;
+
+  private:
+    GemmDesc desc_;
+    std::shared_ptr<Device> device_;
+    Choice choice_;
+    std::unique_ptr<Plan> plan_;
+};
+
+} // namespace mp

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/adamw.hpp"
+
+#include <cmath>
+
+#include "device/select.hpp"
+
+namespace mp {
+namespace {
+
+bool is_step_dtype(DType dtype) { return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16; }
+
+struct Role {
+    const char* name;
+    const void* pointer;
+    DType dtype;
+    bool optional;
+};
+
+void check_role(const Role& role, int64_t count, const char* name) {
+    if (role.dtype == DType::none && role.optional) {
+        if (role.pointer != nullptr) {
+            fail(Code::invalid_argument, "%s: %s has a pointer but its dtype is none", name, role.name);
+        }
+        return;
+    }
+    if (!is_step_dtype(role.dtype)) {
+        fail(Code::invalid_dtype, "%s: %s is %s; it must be fp32, fp16 or bf16", name, role.name,
+             dtype_name(role.dtype));
+    }
+    if (role.pointer == nullptr && count > 0) {
+        fail(Code::null_argument, "%s: %s is NULL but there are %lld elements", name, role.name,
+             static_cast<long long>(count));
+    }
+    if (reinterpret_cast<uintptr_t>(role.pointer) % static_cast<uintptr_t>(dtype_size(role.dtype)) != 0) {
+        fail(Code::invalid_argument, "%s: %s at %p is not aligned to its %lld-byte elements", name, role.name,
+             role.pointer, static_cast<long long>(dtype_size(role.dtype)));
+    }
+}
+
+void check_range(const char* name, double value, double minimum, double below) {
+    if (!(value >= minimum && value < below)) {
+        fail(Code::invalid_argument, "optimizer: %s is %g; it must be at least %g and below %g", name, value, minimum,
+             below);
+    }
+}
+
+} // namespace
+
+void check_hyper(const numerics::AdamwHyper& hyper) {
+    constexpr double kLarge = 1e30; // so that no scalar of the step overflows fp32
+    check_range("lr", hyper.lr, 0.0, kLarge);
+    check_range("beta1", hyper.beta1, 0.0, 1.0);
+    check_range("beta2", hyper.beta2, 0.0, 1.0);
+    check_range("eps", hyper.eps, 0.0, kLarge);
+    check_range("weight_decay", hyper.weight_decay, 0.0, kLarge);
+}
+
+void check_segment(const AdamwSegment& s, const char* name) {
+    if (s.count < 0 || s.count > (int64_t{1} << 55)) {
+        fail(Code::invalid_argument, "%s: count is %lld; it must be in 0..2^55", name, static_cast<long long>(s.count));
+    }
+    check_role({"param", s.param, s.param_dtype, false}, s.count, name);
+    check_role({"grad", s.grad, s.grad_dtype, false}, s.count, name);
+    check_role({"exp_avg", s.exp_avg, s.exp_avg_dtype, false}, s.count, name);
+    check_role({"exp_avg_sq", s.exp_avg_sq, s.exp_avg_sq_dtype, false}, s.count, name);
+    check_role({"compensation", s.compensation, s.compensation_dtype, true}, s.count, name);
+    check_role({"master", s.master, s.master_dtype, true}, s.count, name);
+    if (s.master_dtype != DType::none && s.master_dtype != DType::fp32) {
+        fail(Code::invalid_dtype, "%s: master is %s; it must be fp32 or none", name, dtype_name(s.master_dtype));
+    }
+    if (s.master_dtype != DType::none && s.compensation_dtype != DType::none) {
+        fail(Code::invalid_argument, "%s: both master and compensation are given; a master weight loses nothing, choose one",
+             name);
+    }
+}
+
+StepMemory::StepMemory(Stream& stream, std::vector<numerics::AdamwHyper> hyper, const numerics::OptimizerState& state)
+    : group_count_(static_cast<int32_t>(hyper.size())), state_(stream.shared_device(), sizeof state),
+      hyper_(stream.shared_device(), hyper.size() * sizeof(numerics::AdamwHyper)),
+      scalars_(stream.shared_device(), hyper.size() * sizeof(numerics::AdamwScalars)) {
+    set_hyper(stream, hyper);
+    write(stream, state);
+}
+
+void StepMemory::set_hyper(Stream& stream, const std::vector<numerics::AdamwHyper>& hyper) {
+    if (!hyper.empty()) {
+        stream.copy(hyper_.data(), hyper.data(), hyper_.bytes(), CopyKind::host_to_device);
+    }
+}
+
+numerics::OptimizerState StepMemory::read(Stream& stream) const {
+    numerics::OptimizerState state;
+    stream.copy(&state, state_.data(), sizeof state, CopyKind::device_to_host);
+    stream.sync();
+    return state;
+}
+
+void StepMemory::write(Stream& stream, const numerics::OptimizerState& state) {
+    stream.copy(state_.data(), &state, sizeof state, CopyKind::host_to_device);
+    stream.sync();
+}
+
+void StepMemory::step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler, const StepOptions& options) const {
+    const bool needs_stats =
+        options.check_finite || options.max_grad_norm > 0.0 || (scaler != nullptr && scaler->checks());
+
+    AdamwDesc update{};
+    update.kind = OpKind::adamw;
+    update.table = plan.table();
+    update.scalars = scalars_.as<numerics::AdamwScalars>();
+    update.state = state_.as<numerics::OptimizerState>();
+    update.seed = options.seed;
+    update.stochastic_param = options.stochastic_param;
+    update.stochastic_exp_avg = options.stochastic_exp_avg;
+    update.stochastic_exp_avg_sq = options.stochastic_exp_avg_sq;
+    update.zero_grad = options.zero_grad;
+    update.eager_compat = options.eager_compat;
+    update.hyper = hyper_.as<numerics::AdamwHyper>();
+    // Chosen first: an unsupported update must fail before the step count moves.
+    const Choice choice = select(stream.device(), update);
+
+    if (needs_stats) {
+        plan.grad_stats(stream, state_.as<numerics::OptimizerState>());
+    }
+    OptimizerPrepareDesc prepare{};
+    prepare.kind = OpKind::optimizer_prepare;
+    prepare.state = state_.as<numerics::OptimizerState>();
+    prepare.scaler = scaler != nullptr ? scaler->device_state() : nullptr;
+    prepare.hyper = hyper_.as<numerics::AdamwHyper>();
+    prepare.scalars = scalars_.as<numerics::AdamwScalars>();
+    prepare.group_count = group_count_;
+    prepare.rule = {options.max_grad_norm, options.grad_scale, needs_stats ? 1U : 0U};
+    run_op(stream, prepare);
+    check(choice.candidate->run(stream.device(), stream.queue(), update));
+}
+
+} // namespace mp

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// One AdamW step over a segment plan: grad_stats where asked for, the decision, the fused update. Used by the
+// optimizer object and by the step on the caller's pointers.
+#pragma once
+
+#include <memory>
+
+#include "numerics/optimizer_state.hpp"
+#include "optim/segments.hpp"
+#include "scaler/loss_scaler.hpp"
+
+namespace mp {
+
+struct StepOptions {
+    uint64_t seed = 0;
+    double max_grad_norm = 0.0;
+    double grad_scale = 1.0;
+    bool check_finite = false;
+    bool zero_grad = false;
+    bool eager_compat = false;
+    bool stochastic_param = false;
+    bool stochastic_exp_avg = false;
+    bool stochastic_exp_avg_sq = false;
+};
+
+// Throws invalid_argument for hyperparameters outside their domain.
+void check_hyper(const numerics::AdamwHyper& hyper);
+// Throws for dtypes that cannot be combined, and for pointers that are missing or not aligned.
+void check_segment(const AdamwSegment& segment, const char* name);
+
+// The device-resident part of an optimizer: state, hyperparameters and scalars of each group.
+class StepMemory {
+  public:
+    StepMemory() = default;
+    StepMemory(Stream& stream, std::vector<numerics::AdamwHyper> hyper, const numerics::OptimizerState& state);
+
+    void set_hyper(Stream& stream, const std::vector<numerics::AdamwHyper>& hyper);
+    [[nodiscard]] numerics::OptimizerState read(Stream& stream) const;  // waits
+    void write(Stream& stream, const numerics::OptimizerState& state);  // waits
+
+    void step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler, const StepOptions& options) const;
+
+  private:
+    int32_t group_count_ = 0;
+    Buffer state_;
+    Buffer hyper_;
+    Buffer scalars_;
+};
+
+} // namespace mp

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/optimizer.hpp"
+
+#include <array>
+
+#include "numerics/codec.hpp"
+
+namespace mp {
+namespace {
+
+// FNV-1a, 64 bits: the parameter's name is its identity for random numbers, so that they do not depend on
+// the order in which parameters were added.
+uint64_t name_hash(const std::string& name) {
+    uint64_t hash = 0xcbf29ce484222325ULL;
+    for (const char c : name) {
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+    }
+    return hash;
+}
+
+int64_t bytes_of(const std::shared_ptr<Tensor>& tensor) {
+    return tensor == nullptr ? 0 : static_cast<int64_t>(tensor->bytes());
+}
+
+// compensation = round(init - param): what the parameter's rounding lost. At creation only, so on the host.
+void store_lost_part(Stream& stream, const Tensor& init, const Tensor& param, const Tensor& compensation) {
+    std::vector<float> exact(static_cast<std::size_t>(init.count()));
+    std::vector<unsigned char> rounded(param.bytes());
+    std::vector<unsigned char> lost(compensation.bytes());
+    stream.copy(exact.data(), init.data(), init.bytes(), CopyKind::device_to_host);
+    stream.copy(rounded.data(), param.data(), param.bytes(), CopyKind::device_to_host);
+    stream.sync();
+    for (int64_t i = 0; i < init.count(); ++i) {
+        const float kept = numerics::load_as_float(param.dtype(), rounded.data(), i);
+        numerics::store_from_float(compensation.dtype(), lost.data(), i, exact[static_cast<std::size_t>(i)] - kept,
+                                   false);
+    }
+    stream.copy(compensation.data(), lost.data(), lost.size(), CopyKind::host_to_device);
+    stream.sync();
+}
+
+} // namespace
+
+MemoryReport planned_memory(const Recipe& recipe, int64_t parameter_count) {
+    MemoryReport report;
+    report.parameter_count = parameter_count;
+    report.weight = parameter_count * dtype_size(recipe.weight);
+    report.master = parameter_count * dtype_size(recipe.master);
+    report.grad = parameter_count * dtype_size(recipe.grad);
+    report.exp_avg = parameter_count * dtype_size(recipe.exp_avg);
+    report.exp_avg_sq = parameter_count * dtype_size(recipe.exp_avg_sq);
+    report.compensation = parameter_count * dtype_size(recipe.compensation);
+    return report;
+}
+
+Optimizer::Optimizer(std::shared_ptr<Context> context, const Recipe& recipe, const OptimizerOptions& options)
+    : context_(std::move(context)), recipe_(recipe), options_(options) {
+    check_recipe(recipe_);
+    if (!(options_.max_grad_norm >= 0.0 && options_.max_grad_norm < 1e30)) {
+        fail(Code::invalid_argument, "optimizer: max_grad_norm is %g; it must be 0 (no clipping) or a positive number",
+             options_.max_grad_norm);
+    }
+    memory_ = StepMemory(context_->stream(), {}, {});
+}
+
+int32_t Optimizer::add_group(const numerics::AdamwHyper& hyper) {
+    check_hyper(hyper);
+    groups_.push_back(hyper);
+    plan_is_stale_ = true;
+    return static_cast<int32_t>(groups_.size()) - 1;
+}
+
+void Optimizer::check_new(int32_t group, const NewParameter& p) const {
+    if (group < 0 || group >= static_cast<int32_t>(groups_.size())) {
+        fail(Code::invalid_argument, "optimizer: group is %d but there are %zu group(s); add one with "
+             "mp_optimizer_add_group", group, groups_.size());
+    }
+    if (p.name.empty() || p.name.size() > 255) {
+        fail(Code::invalid_argument, "optimizer: a parameter's name has %zu bytes; it must have 1 to 255",
+             p.name.size());
+    }
+    const char* name = p.name.c_str();
+    if (names_.contains(p.name)) {
+        fail(Code::invalid_argument, "optimizer: there already is a parameter '%s'", name);
+    }
+    const DType dtype = p.param->dtype();
+    if (dtype != DType::fp32 && dtype != recipe_.weight) {
+        fail(Code::invalid_dtype, "optimizer: parameter '%s' is %s; the recipe wants %s, or fp32 for one kept in high "
+             "precision", name, dtype_name(dtype), dtype_name(recipe_.weight));
+    }
+    for (const Tensor* tensor : {p.param.get(), p.grad.get(), p.init_fp32.get()}) {
+        if (tensor == nullptr) {
+            continue;
+        }
+        if (tensor->shape() != p.param->shape()) {
+            fail(Code::invalid_shape, "optimizer: '%s' is %s but its grad or init_fp32 is %s", name,
+                 p.param->shape().text().c_str(), tensor->shape().text().c_str());
+        }
+        if (&tensor->device() != &context_->stream().device()) {
+            fail(Code::invalid_argument, "optimizer: '%s' has a tensor that is not on the context's device", name);
+        }
+    }
+    if (p.init_fp32 != nullptr && p.init_fp32->dtype() != DType::fp32) {
+        fail(Code::invalid_dtype, "optimizer: init_fp32 of '%s' is %s; it must be fp32", name,
+             dtype_name(p.init_fp32->dtype()));
+    }
+}
+
+int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParameter& source) {
+    check_new(group, source);
+    const bool narrow = source.param->dtype() != DType::fp32; // an fp32 parameter is its own master
+    const auto make = [&](DType dtype) -> std::shared_ptr<Tensor> {
+        return dtype == DType::none ? nullptr
+                                    : std::make_shared<Tensor>(context_, stream, dtype, source.param->shape());
+    };
+    Parameter parameter;
+    parameter.name = source.name;
+    parameter.group = group;
+    parameter.param = source.param;
+    parameter.grad = source.grad != nullptr ? source.grad : make(recipe_.grad);
+    parameter.exp_avg = make(recipe_.exp_avg);
+    parameter.exp_avg_sq = make(recipe_.exp_avg_sq);
+    parameter.compensation = narrow ? make(recipe_.compensation) : nullptr;
+    parameter.master = narrow ? make(recipe_.master) : nullptr;
+    check_segment(segment(parameter), source.name.c_str());
+
+    const auto index = static_cast<int32_t>(parameters_.size());
+    parameters_.reserve(parameters_.size() + 1);
+    names_.emplace(source.name, index);
+    try {
+        initialize(stream, parameter, source.init_fp32.get());
+    } catch (...) {
+        names_.erase(source.name);
+        throw;
+    }
+    parameters_.push_back(std::move(parameter));
+    plan_is_stale_ = true;
+    return index;
+}
+
+void Optimizer::initialize(Stream& stream, const Parameter& p, const Tensor* init_fp32) const {
+    if (init_fp32 != nullptr && init_fp32 != p.param.get()) {
+        cast_tensor(stream, init_fp32->ref(), p.param->ref());
+    }
+    if (p.master != nullptr) {
+        cast_tensor(stream, init_fp32 != nullptr ? init_fp32->ref() : p.param->ref(), p.master->ref());
+    }
+    if (p.compensation != nullptr && init_fp32 != nullptr) {
+        store_lost_part(stream, *init_fp32, *p.param, *p.compensation);
+    }
+}
+
+void Optimizer::set_lr(int32_t group, double lr) {
+    if (group < -1 || group >= static_cast<int32_t>(groups_.size())) {
+        fail(Code::invalid_argument, "optimizer: group is %d; it must be -1 (all) or below %zu", group, groups_.size());
+    }
+    numerics::AdamwHyper probe;
+    probe.lr = lr;
+    check_hyper(probe);
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+        if (group == -1 || static_cast<std::size_t>(group) == i) {
+            groups_[i].lr = lr;
+        }
+    }
+    hyper_is_stale_ = true;
+}
+
+AdamwSegment Optimizer::segment(const Parameter& p) const noexcept {
+    AdamwSegment s;
+    s.count = p.param->count();
+    s.uid = name_hash(p.name);
+    s.group = p.group;
+    const auto assign = [](const std::shared_ptr<Tensor>& tensor, void*& data, DType& dtype) {
+        if (tensor != nullptr) {
+            data = tensor->data();
+            dtype = tensor->dtype();
+        }
+    };
+    assign(p.param, s.param, s.param_dtype);
+    assign(p.grad, s.grad, s.grad_dtype);
+    assign(p.exp_avg, s.exp_avg, s.exp_avg_dtype);
+    assign(p.exp_avg_sq, s.exp_avg_sq, s.exp_avg_sq_dtype);
+    assign(p.compensation, s.compensation, s.compensation_dtype);
+    assign(p.master, s.master, s.master_dtype);
+    return s;
+}
+
+// Brings the device's tables up to date; everything that can fail for want of memory happens here.
+void Optimizer::refresh(Stream& stream) {
+    if (plan_is_stale_) {
+        std::vector<AdamwSegment> segments;
+        segments.reserve(parameters_.size());
+        for (const Parameter& parameter : parameters_) {
+            segments.push_back(segment(parameter));
+        }
+        SegmentPlan plan(stream, std::move(segments));
+        memory_ = StepMemory(stream, groups_, memory_.read(stream)); // waits, so the old plan is no longer in use
+        plan_ = std::move(plan);
+        plan_is_stale_ = false;
+        hyper_is_stale_ = false;
+    }
+    if (hyper_is_stale_) {
+        memory_.set_hyper(stream, groups_);
+        hyper_is_stale_ = false;
+    }
+}
+
+void Optimizer::step(Stream& stream, LossScaler* scaler) {
+    refresh(stream);
+    StepOptions options;
+    options.seed = options_.seed;
+    options.max_grad_norm = options_.max_grad_norm;
+    options.check_finite = options_.check_finite;
+    options.zero_grad = options_.zero_grad;
+    options.eager_compat = options_.eager_compat;
+    options.stochastic_param = recipe_.weight_rounding == Rounding::stochastic;
+    options.stochastic_exp_avg = recipe_.exp_avg_rounding == Rounding::stochastic;
+    options.stochastic_exp_avg_sq = recipe_.exp_avg_sq_rounding == Rounding::stochastic;
+    memory_.step(stream, plan_, scaler, options);
+}
+
+void Optimizer::zero_grad(Stream& stream) const {
+    for (const Parameter& parameter : parameters_) {
+        if (parameter.grad->count() > 0) {
+            check(stream.device().zero(stream.queue(), parameter.grad->data(), parameter.grad->bytes()));
+        }
+    }
+}
+
+numerics::OptimizerState Optimizer::read_state(Stream& stream) const { return memory_.read(stream); }
+
+void Optimizer::set_step(Stream& stream, int64_t step) {
+    if (step < 0) {
+        fail(Code::invalid_argument, "optimizer: step is %lld; it must be >= 0", static_cast<long long>(step));
+    }
+    numerics::OptimizerState state = memory_.read(stream);
+    state.step = step;
+    memory_.write(stream, state);
+}
+
+std::shared_ptr<Tensor> Optimizer::state(int32_t index, const std::string& name) const {
+    if (index < 0 || index >= parameter_count()) {
+        fail(Code::invalid_argument, "optimizer: parameter %d does not exist; there are %d", index, parameter_count());
+    }
+    const Parameter& p = parameters_[static_cast<std::size_t>(index)];
+    const std::array<std::pair<const char*, const std::shared_ptr<Tensor>*>, 6> states = {{
+        {"param", &p.param},
+        {"grad", &p.grad},
+        {"exp_avg", &p.exp_avg},
+        {"exp_avg_sq", &p.exp_avg_sq},
+        {"compensation", &p.compensation},
+        {"master", &p.master},
+    }};
+    std::string present;
+    for (const auto& [state_name, tensor] : states) {
+        if (*tensor == nullptr) {
+            continue;
+        }
+        if (name == state_name) {
+            return *tensor;
+        }
+        present += (present.empty() ? "" : ", ") + std::string(state_name);
+    }
+    fail(Code::unknown_name, "optimizer: parameter '%s' has no state '%.64s'; it has: %s", p.name.c_str(), name.c_str(),
+         present.c_str());
+}
+
+MemoryReport Optimizer::memory() const noexcept {
+    MemoryReport report;
+    for (const Parameter& p : parameters_) {
+        report.parameter_count += p.param->count();
+        report.weight += bytes_of(p.param);
+        report.master += bytes_of(p.master);
+        report.grad += bytes_of(p.grad);
+        report.exp_avg += bytes_of(p.exp_avg);
+        report.exp_avg_sq += bytes_of(p.exp_avg_sq);
+        report.compensation += bytes_of(p.compensation);
+    }
+    return report;
+}
+
+} // namespace mp

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizer: parameters in groups, their states in the recipe's dtypes, and the step over all of them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "optim/adamw.hpp"
+#include "recipe/recipe.hpp"
+#include "tensor/tensor.hpp"
+
+namespace mp {
+
+// Bytes by class of tensor; the fields of mp_memory_report.
+struct MemoryReport {
+    int64_t parameter_count = 0;
+    int64_t weight = 0;
+    int64_t master = 0;
+    int64_t grad = 0;
+    int64_t exp_avg = 0;
+    int64_t exp_avg_sq = 0;
+    int64_t compensation = 0;
+
+    [[nodiscard]] int64_t total() const noexcept {
+        return weight + master + grad + exp_avg + exp_avg_sq + compensation;
+    }
+};
+
+// What a recipe needs for so many parameters, exactly.
+MemoryReport planned_memory(const Recipe& recipe, int64_t parameter_count);
+
+struct OptimizerOptions {
+    uint64_t seed = 0;
+    double max_grad_norm = 0.0;
+    bool check_finite = false;
+    bool zero_grad = false;
+    bool eager_compat = false;
+};
+
+struct NewParameter {
+    std::string name;
+    std::shared_ptr<Tensor> param;
+    std::shared_ptr<Tensor> grad;      // null: made here
+    std::shared_ptr<Tensor> init_fp32; // null: the parameter as it is
+};
+
+class Optimizer {
+  public:
+    Optimizer(std::shared_ptr<Context> context, const Recipe& recipe, const OptimizerOptions& options);
+
+    int32_t add_group(const numerics::AdamwHyper& hyper);
+    int32_t add_parameter(Stream& stream, int32_t group, const NewParameter& parameter);
+    void set_lr(int32_t group, double lr); // -1: all groups
+
+    void step(Stream& stream, LossScaler* scaler);
+    void zero_grad(Stream& stream) const;
+
+    [[nodiscard]] numerics::OptimizerState read_state(Stream& stream) const; // waits
+    void set_step(Stream& stream, int64_t step);                             // waits
+
+    [[nodiscard]] int32_t parameter_count() const noexcept { return static_cast<int32_t>(parameters_.size()); }
+    // "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master"; throws where there is none.
+    [[nodiscard]] std::shared_ptr<Tensor> state(int32_t index, const std::string& name) const;
+    [[nodiscard]] MemoryReport memory() const noexcept;
+    [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
+    [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }
+
+  private:
+    struct Parameter {
+        std::string name;
+        int32_t group = 0;
+        std::shared_ptr<Tensor> param;
+        std::shared_ptr<Tensor> grad;
+        std::shared_ptr<Tensor> exp_avg;
+        std::shared_ptr<Tensor> exp_avg_sq;
+        std::shared_ptr<Tensor> compensation; // or null
+        std::shared_ptr<Tensor> master;       // or null
+    };
+
+    void check_new(int32_t group, const NewParameter& parameter) const;
+    void initialize(Stream& stream, const Parameter& parameter, const Tensor* init_fp32) const;
+    [[nodiscard]] AdamwSegment segment(const Parameter& parameter) const noexcept;
+    void refresh(Stream& stream);
+
+    std::shared_ptr<Context> context_;
+    Recipe recipe_;
+    OptimizerOptions options_;
+    std::vector<numerics::AdamwHyper> groups_;
+    std::vector<Parameter> parameters_;
+    std::unordered_map<std::string, int32_t> names_;
+    SegmentPlan plan_;
+    StepMemory memory_;
+    bool plan_is_stale_ = true;
+    bool hyper_is_stale_ = true;
+};
+
+} // namespace mp

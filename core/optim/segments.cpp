@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/segments.hpp"
+
+#include <bit>
+
+#include "device/select.hpp"
+
+namespace mp {
+namespace {
+
+std::vector<Chunk> cut(std::span<const AdamwSegment> segments) {
+    std::vector<Chunk> chunks;
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+        for (int64_t start = 0; start < segments[i].count; start += kChunkElements) {
+            chunks.push_back({start, static_cast<int32_t>(i), 0});
+        }
+    }
+    return chunks;
+}
+
+template <typename T>
+Buffer upload(Stream& stream, const std::vector<T>& values) {
+    Buffer buffer(stream.shared_device(), values.size() * sizeof(T));
+    if (!values.empty()) {
+        stream.copy(buffer.data(), values.data(), buffer.bytes(), CopyKind::host_to_device);
+    }
+    return buffer;
+}
+
+} // namespace
+
+SegmentPlan::SegmentPlan(Stream& stream, std::vector<AdamwSegment> segments) : host_segments_(std::move(segments)) {
+    const std::vector<Chunk> chunks = cut(host_segments_);
+    chunk_count_ = static_cast<int64_t>(chunks.size());
+    segments_ = upload(stream, host_segments_);
+    chunks_ = upload(stream, chunks);
+    sums_ = Buffer(stream.shared_device(), std::bit_ceil(chunks.size()) * sizeof(double));
+}
+
+SegmentTable SegmentPlan::table() const noexcept {
+    SegmentTable table;
+    table.segments = segments_.as<AdamwSegment>();
+    table.host_segments = host_segments_.data();
+    table.chunks = chunks_.as<Chunk>();
+    table.segment_count = static_cast<int64_t>(host_segments_.size());
+    table.chunk_count = chunk_count_;
+    return table;
+}
+
+void SegmentPlan::grad_stats(Stream& stream, numerics::OptimizerState* state) const {
+    GradStatsDesc op{};
+    op.kind = OpKind::grad_stats;
+    op.table = table();
+    op.chunk_sums = chunk_sums();
+    op.state = state;
+    run_op(stream, op);
+}
+
+} // namespace mp

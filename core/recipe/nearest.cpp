@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "recipe/nearest.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+
+namespace mp {
+namespace {
+
+// Levenshtein distance; names are short, and a hostile long one is compared by its first 64 bytes.
+std::size_t distance(const std::string& a, const std::string& b) {
+    std::vector<std::size_t> row(b.size() + 1);
+    std::iota(row.begin(), row.end(), std::size_t{0});
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+        std::size_t diagonal = row[0];
+        row[0] = i;
+        for (std::size_t j = 1; j <= b.size(); ++j) {
+            const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+            diagonal = row[j];
+            row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+        }
+    }
+    return row[b.size()];
+}
+
+} // namespace
+
+std::string nearest_names(const std::string& wrong, std::vector<std::string> names) {
+    const std::string start = wrong.substr(0, 64);
+    std::stable_sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+        return distance(start, a) < distance(start, b);
+    });
+    names.resize(std::min<std::size_t>(names.size(), 3));
+    std::string text;
+    for (const std::string& name : names) {
+        text += (text.empty() ? "" : ", ") + name;
+    }
+    return text;
+}
+
+} // namespace mp

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recipe: the numeric policy as one plain struct; its keys, presets, JSON form and rules are beside it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dtype/dtype.hpp"
+#include "numerics/loss_scale.hpp"
+
+namespace mp {
+
+enum class Rounding : int32_t { nearest = 0, stochastic = 1 };
+
+// The numbers of MP_SCALER_*.
+enum class ScalerKind : int32_t { dynamic = 0, fixed = 1, none = 2 };
+
+struct ScalerPolicy {
+    ScalerKind kind = ScalerKind::none;
+    double init_scale = 65536.0;
+    numerics::LossScaleRule rule;
+};
+
+struct Recipe {
+    DType fprop = DType::fp32; // GEMM operands, by role
+    DType dgrad = DType::fp32;
+    DType wgrad = DType::fp32;
+    DType weight = DType::fp32;
+    DType master = DType::none;
+    DType grad = DType::fp32;
+    DType grad_reduce = DType::fp32;
+    DType weight_gather = DType::fp32;
+    DType exp_avg = DType::fp32;
+    DType exp_avg_sq = DType::fp32;
+    DType compensation = DType::none;
+    Rounding weight_rounding = Rounding::nearest;
+    Rounding exp_avg_rounding = Rounding::nearest;
+    Rounding exp_avg_sq_rounding = Rounding::nearest;
+    ScalerPolicy scaler;
+};
+
+// A bf16 second moment rounded to nearest cannot decrease when 1 - beta2 is below half an ulp (2^-9).
+inline constexpr double kLargestBeta2ForNearestBf16 = 1.0 - 1.0 / 512.0;
+
+struct Preset {
+    const char* name;
+    const char* text;
+    Recipe recipe;
+};
+
+const std::vector<Preset>& presets();
+// Throws unknown_name with the nearest names.
+const Preset& find_preset(const std::string& name);
+
+// Everything wrong with the combination, one sentence each; empty if nothing is.
+std::vector<std::string> problems(const Recipe& recipe);
+// Throws invalid_argument with all problems.
+void check_recipe(const Recipe& recipe);
+
+// Reads {"recipe": preset, key: value, ...}; `name` receives the preset's name.
+Recipe recipe_from_json(const char* text, std::size_t length, std::string& name);
+std::string recipe_to_json(const Recipe& recipe, const std::string& name);
+
+} // namespace mp

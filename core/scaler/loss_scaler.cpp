@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scaler/loss_scaler.hpp"
+
+#include <cmath>
+
+#include "device/select.hpp"
+#include "optim/segments.hpp"
+#include "recipe/nearest.hpp"
+
+namespace mp {
+namespace {
+
+// In each: initial scale, interval, hysteresis; the rest where it differs.
+ScalerPolicy policy(double init_scale, int32_t interval, int32_t hysteresis) {
+    ScalerPolicy policy;
+    policy.kind = ScalerKind::dynamic;
+    policy.init_scale = init_scale;
+    policy.rule.growth_interval = interval;
+    policy.rule.hysteresis = hysteresis;
+    return policy;
+}
+
+ScalerPolicy megatron() {
+    ScalerPolicy p = policy(4294967296.0, 1000, 2);
+    p.rule.min_scale = 1.0;
+    return p;
+}
+
+ScalerPolicy deepspeed() {
+    ScalerPolicy p = policy(65536.0, 1000, 2);
+    p.rule.min_scale = 1.0;
+    p.rule.error_at_min = 1;
+    p.rule.count_offset = 1;
+    return p;
+}
+
+ScalerPolicy apex() {
+    ScalerPolicy p = policy(65536.0, 2000, 1);
+    p.rule.max_scale = 16777216.0;
+    return p;
+}
+
+// Normal fp32 numbers whose reciprocals are normal too.
+bool is_scale(double x) { return std::isfinite(x) && x >= 1e-30 && x <= 1e30; }
+
+void check_policy(const ScalerPolicy& p) {
+    const numerics::LossScaleRule& r = p.rule;
+    const auto need = [](bool holds, const char* what, double value, const char* wanted) {
+        if (!holds) {
+            fail(Code::invalid_argument, "scaler: %s is %g; it must be %s", what, value, wanted);
+        }
+    };
+    need(is_scale(p.init_scale), "init_scale", p.init_scale, "in 1e-30..1e30");
+    need(r.growth_factor > 1.0 && r.growth_factor <= 1e6, "growth_factor", r.growth_factor, "in (1, 1e6]");
+    need(r.backoff_factor > 0.0 && r.backoff_factor < 1.0, "backoff_factor", r.backoff_factor, "in (0, 1)");
+    need(r.growth_interval >= 1, "growth_interval", r.growth_interval, "at least 1");
+    need(r.hysteresis >= 1, "hysteresis", r.hysteresis, "at least 1");
+    need(r.count_offset == 0 || r.count_offset == 1, "count_offset", r.count_offset, "0 or 1");
+    need(r.min_scale >= 0.0 && r.min_scale <= p.init_scale, "min_scale", r.min_scale, "in 0..init_scale");
+    need(r.max_scale == 0.0 || (std::isfinite(r.max_scale) && r.max_scale >= p.init_scale), "max_scale", r.max_scale,
+         "0 or at least init_scale");
+}
+
+} // namespace
+
+ScalerPolicy scaler_preset(const std::string& name) {
+    if (name == "torch") {
+        return policy(65536.0, 2000, 1);
+    }
+    if (name == "megatron") {
+        return megatron();
+    }
+    if (name == "deepspeed") {
+        return deepspeed();
+    }
+    if (name == "apex") {
+        return apex();
+    }
+    fail(Code::unknown_name, "there is no scaler preset '%.64s'; there is: torch, megatron, deepspeed, apex",
+         name.c_str());
+}
+
+LossScaler::LossScaler(std::shared_ptr<Context> context, const ScalerPolicy& policy)
+    : context_(std::move(context)), policy_(policy) {
+    check_policy(policy_);
+    policy_.rule.is_dynamic = policy_.kind == ScalerKind::dynamic ? 1 : 0;
+    Stream& stream = context_->stream();
+    state_ = Buffer(stream.shared_device(), sizeof(numerics::LossScaleState));
+    numerics::LossScaleState state;
+    state.scale = checks() ? static_cast<float>(policy_.init_scale) : 1.0F;
+    state.hysteresis_tracker = policy_.rule.hysteresis;
+    write(stream, state);
+}
+
+numerics::LossScaleState* LossScaler::device_state() const noexcept {
+    return checks() ? state_.as<numerics::LossScaleState>() : nullptr;
+}
+
+numerics::LossScaleState LossScaler::read(Stream& stream) const {
+    numerics::LossScaleState state;
+    stream.copy(&state, state_.data(), sizeof state, CopyKind::device_to_host);
+    stream.sync();
+    return state;
+}
+
+void LossScaler::write(Stream& stream, const numerics::LossScaleState& state) {
+    stream.copy(state_.data(), &state, sizeof state, CopyKind::host_to_device);
+    stream.sync();
+}
+
+void LossScaler::check_finite(Stream& stream, std::span<const TensorRef> grads) {
+    if (!checks()) {
+        return;
+    }
+    std::vector<AdamwSegment> segments;
+    for (const TensorRef& grad : grads) {
+        AdamwSegment segment;
+        segment.count = grad.count;
+        segment.grad = grad.data;
+        segment.grad_dtype = grad.dtype;
+        segments.push_back(segment);
+    }
+    const SegmentPlan plan(stream, std::move(segments));
+    const Buffer state(stream.shared_device(), sizeof(numerics::OptimizerState));
+    check(stream.device().zero(stream.queue(), state.data(), state.bytes()));
+    plan.grad_stats(stream, state.as<numerics::OptimizerState>());
+    OptimizerPrepareDesc op{};
+    op.kind = OpKind::optimizer_prepare;
+    op.state = state.as<numerics::OptimizerState>();
+    op.scaler = device_state();
+    op.rule.has_stats = 1;
+    run_op(stream, op); // sets found_inf in the scaler; the rest of the step's decision is dropped
+    stream.sync();      // before the plan's memory goes
+}
+
+void LossScaler::update(Stream& stream) {
+    ScalerUpdateDesc op{};
+    op.kind = OpKind::scaler_update;
+    op.state = state_.as<numerics::LossScaleState>();
+    op.rule = policy_.rule;
+    run_op(stream, op);
+}
+
+} // namespace mp

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// LossScaler: a LossScaleState in device memory and the rule that moves it.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "context/context.hpp"
+#include "numerics/loss_scale.hpp"
+#include "recipe/recipe.hpp"
+
+namespace mp {
+
+// The published rules: "torch", "megatron", "deepspeed", "apex". Throws unknown_name.
+ScalerPolicy scaler_preset(const std::string& name);
+
+class LossScaler {
+  public:
+    // Throws invalid_argument for a value outside its bounds.
+    LossScaler(std::shared_ptr<Context> context, const ScalerPolicy& policy);
+
+    [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
+    // Whether steps taken with this scaler are skipped for non-finite gradients.
+    [[nodiscard]] bool checks() const noexcept { return policy_.kind != ScalerKind::none; }
+    [[nodiscard]] const ScalerPolicy& policy() const noexcept { return policy_; }
+    // In device memory; null for a scaler that does not check, which is as if there were none.
+    [[nodiscard]] numerics::LossScaleState* device_state() const noexcept;
+
+    [[nodiscard]] numerics::LossScaleState read(Stream& stream) const; // waits
+    void write(Stream& stream, const numerics::LossScaleState& state); // waits
+    void check_finite(Stream& stream, std::span<const TensorRef> grads);
+    void update(Stream& stream);
+
+  private:
+    std::shared_ptr<Context> context_;
+    ScalerPolicy policy_;
+    Buffer state_;
+};
+
+} // namespace mp

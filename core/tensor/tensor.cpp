@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensor/tensor.hpp"
+
+#include <functional>
+
+#include "device/select.hpp"
+
+namespace mp {
+namespace {
+
+constexpr int64_t kMaxBytes = int64_t{1} << 62;
+
+bool is_fp8(DType dtype) { return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2; }
+
+} // namespace
+
+std::string Shape::text() const {
+    std::string text = "[";
+    for (int32_t i = 0; i < ndim; ++i) {
+        text += (i == 0 ? "" : ", ") + std::to_string(sizes[static_cast<std::size_t>(i)]);
+    }
+    return text + "]";
+}
+
+void check_shape(const Shape& shape, DType dtype, const char* what) {
+    int64_t limit = kMaxBytes / dtype_size(dtype);
+    for (int32_t i = 0; i < shape.ndim; ++i) {
+        const int64_t size = shape.sizes[static_cast<std::size_t>(i)];
+        if (size < 0) {
+            fail(Code::invalid_shape, "%s: shape[%d] is %lld; sizes must be >= 0", what, i,
+                 static_cast<long long>(size));
+        }
+        limit = size == 0 ? limit : limit / size;
+        if (limit == 0) {
+            fail(Code::invalid_shape, "%s: shape %s needs more than 2^62 bytes", what, shape.text().c_str());
+        }
+    }
+}
+
+Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape)
+    : context_(std::move(context)), stream_(&stream), dtype_(dtype), shape_(shape), count_(shape.count()),
+      buffer_(stream.shared_device(), static_cast<std::size_t>(count_ * dtype_size(dtype))), data_(buffer_.data()) {
+    if (count_ > 0) {
+        check(device().zero(stream.queue(), data_, bytes()));
+    }
+}
+
+Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape, void* data,
+               Deleter deleter)
+    : context_(std::move(context)), stream_(&stream), dtype_(dtype), shape_(shape), count_(shape.count()), data_(data),
+      deleter_(deleter) {}
+
+Tensor::~Tensor() {
+    if (deleter_.call != nullptr) {
+        deleter_.call(deleter_.payload);
+    }
+}
+
+bool Tensor::overlaps(const Tensor& other) const noexcept {
+    if (count_ == 0 || other.count_ == 0 || &device() != &other.device()) {
+        return false;
+    }
+    const auto* begin = static_cast<const char*>(data_);
+    const auto* other_begin = static_cast<const char*>(other.data_);
+    const std::less<> before;
+    return before(begin, other_begin + other.bytes()) && before(other_begin, begin + bytes());
+}
+
+void copy_tensor(Stream& stream, const Tensor& source, Tensor& destination) {
+    if (source.count() == 0) {
+        return;
+    }
+    const bool from_host = source.device().kind() == DeviceKind::host;
+    const bool to_host = destination.device().kind() == DeviceKind::host;
+    CopyKind kind = CopyKind::device_to_device;
+    if (from_host && !to_host) {
+        kind = CopyKind::host_to_device;
+    } else if (!from_host && to_host) {
+        kind = CopyKind::device_to_host;
+    }
+    stream.copy(destination.data(), source.data(), source.bytes(), kind);
+}
+
+void cast_tensor(Stream& stream, const TensorRef& source, const TensorRef& destination) {
+    CastDesc op{};
+    op.kind = OpKind::cast;
+    op.source = source;
+    op.destination = destination;
+    op.saturate = is_fp8(destination.dtype);
+    run_op(stream, op);
+}
+
+} // namespace mp
