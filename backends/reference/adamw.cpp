@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// adamw: one fused step, one element at a time. The arithmetic is numerics/adamw_update.hpp; here is
-// which array is read and written, and how each is rounded.
+// adamw: one fused step, one element at a time. The arithmetic is numerics/adamw_update.hpp, or
+// adamw_eager.hpp where eager_compat asks for it; here is which array is read and written, and how
+// each is rounded.
 #include <initializer_list>
 
+#include "numerics/adamw_eager.hpp"
 #include "numerics/codec.hpp"
 #include "numerics/philox.hpp"
 #include "reference/candidates.hpp"
@@ -42,12 +44,18 @@ bool supports_segment(const AdamwSegment& s, Reason& reason) {
 
 bool supports(const Device& /*device*/, const OpDesc& desc, Reason& reason) noexcept {
     const auto& op = static_cast<const AdamwDesc&>(desc);
-    if (op.eager_compat) {
-        reason.set("the eager order of roundings is not there yet");
+    if (op.eager_compat &&
+        (op.stochastic_param || op.stochastic_exp_avg || op.stochastic_exp_avg_sq)) {
+        reason.set("the eager order of roundings has no stochastic rounding");
         return false;
     }
     for (int64_t i = 0; i < op.table.segment_count; ++i) {
-        if (!supports_segment(op.table.host_segments[i], reason)) {
+        const AdamwSegment& segment = op.table.host_segments[i];
+        if (!supports_segment(segment, reason)) {
+            return false;
+        }
+        if (op.eager_compat && segment.master_dtype != DType::none) {
+            reason.set("the eager order of roundings has no master weight");
             return false;
         }
     }
@@ -121,6 +129,34 @@ void update_element(const AdamwDesc& op, const AdamwSegment& s, int64_t i) {
     }
 }
 
+void update_element_eager(const AdamwDesc& op, const AdamwSegment& s, int64_t i) {
+    const Element element(op, s, i);
+    const numerics::AdamwHyper& hyper = op.hyper[s.group];
+    const numerics::EagerCorrections corrections(hyper, op.state->step);
+    const numerics::EagerDTypes types = {s.param_dtype, s.grad_dtype, s.exp_avg_dtype,
+                                         s.exp_avg_sq_dtype, s.compensation_dtype};
+    numerics::EagerElement e;
+    e.p = element.load(s.param_dtype, s.param);
+    e.m = element.load(s.exp_avg_dtype, s.exp_avg);
+    e.v = element.load(s.exp_avg_sq_dtype, s.exp_avg_sq);
+    if (s.compensation_dtype != DType::none) {
+        e.c = element.load(s.compensation_dtype, s.compensation);
+    }
+    // Unscaling and clipping are operations of their own, in the gradient's type.
+    const float grad = numerics::round_to(s.grad_dtype, element.load(s.grad_dtype, s.grad) *
+                                                            op.scalars[s.group].grad_mul);
+    numerics::eager_update(hyper, corrections, types, grad, e);
+    element.store(s.param_dtype, s.param, e.p);
+    element.store(s.exp_avg_dtype, s.exp_avg, e.m);
+    element.store(s.exp_avg_sq_dtype, s.exp_avg_sq, e.v);
+    if (s.compensation_dtype != DType::none) {
+        element.store(s.compensation_dtype, s.compensation, e.c);
+    }
+    if (op.zero_grad) {
+        element.store(s.grad_dtype, s.grad, 0.0F);
+    }
+}
+
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
     const auto& op = static_cast<const AdamwDesc&>(desc);
     if (op.state->skip != 0) {
@@ -130,7 +166,11 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
         const int64_t start = op.table.chunks[chunk].start;
         const AdamwSegment& segment = op.table.segments[op.table.chunks[chunk].segment];
         for (int64_t i = start; i < start + kChunkElements && i < segment.count; ++i) {
-            update_element(op, segment, i);
+            if (op.eager_compat) {
+                update_element_eager(op, segment, i);
+            } else {
+                update_element(op, segment, i);
+            }
         }
     }
     return {};
