@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element types as run-time data: the enumeration and what follows from dtype_list.def alone.
+// Conversions are in numerics/; the mappings of NCCL, cuBLASLt and MPI are in their own folders.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "numerics/host_device.hpp"
+
+namespace mp {
+
+enum class DType : int32_t {
+    none = 0,
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits) name = value,
+#include "dtype/dtype_list.def"
+#undef X
+};
+
+enum class DTypeKind : int32_t { none, floating, scale, signed_integer, unsigned_integer };
+
+// Tables elsewhere static_assert on this, so a new type does not compile until each has its row.
+inline constexpr int32_t kDTypeCount = 0
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits) +1
+#include "dtype/dtype_list.def"
+#undef X
+    ;
+
+// True for the number of a type; `none` is not one.
+MP_HD_INLINE constexpr bool is_valid(int32_t value) { return value >= 1 && value <= kDTypeCount; }
+
+// Bytes of one element; 0 for `none` and for numbers that are no type.
+MP_HD_INLINE constexpr int64_t dtype_size(DType dtype) {
+    switch (dtype) {
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
+    case DType::name:                                                                              \
+        return (bits) / 8;
+#include "dtype/dtype_list.def"
+#undef X
+    case DType::none:
+        break;
+    }
+    return 0;
+}
+
+MP_HD_INLINE constexpr DTypeKind dtype_kind(DType dtype) {
+    switch (dtype) {
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
+    case DType::name:                                                                              \
+        return DTypeKind::kind;
+#include "dtype/dtype_list.def"
+#undef X
+    case DType::none:
+        break;
+    }
+    return DTypeKind::none;
+}
+
+// True for the types that hold real-valued data. E8M0 is not among them: it holds scales only.
+MP_HD_INLINE constexpr bool is_floating(DType dtype) {
+    return dtype_kind(dtype) == DTypeKind::floating;
+}
+
+// Largest finite value as fp32 (see dtype_list.def for wide integers); 0 for `none`.
+MP_HD_INLINE constexpr float max_finite(DType dtype) {
+    switch (dtype) {
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
+    case DType::name:                                                                              \
+        return max_finite;
+#include "dtype/dtype_list.def"
+#undef X
+    case DType::none:
+        break;
+    }
+    return 0.0f;
+}
+
+// Lower-case name, "none" for anything that is no type. Static storage.
+constexpr const char *dtype_name(DType dtype) {
+    switch (dtype) {
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
+    case DType::name:                                                                              \
+        return #name;
+#include "dtype/dtype_list.def"
+#undef X
+    case DType::none:
+        break;
+    }
+    return "none";
+}
+
+// The inverse of dtype_name; `none` for an unknown name.
+constexpr DType parse_dtype(std::string_view text) {
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
+    if (text == #name) {                                                                           \
+        return DType::name;                                                                        \
+    }
+#include "dtype/dtype_list.def"
+#undef X
+    return DType::none;
+}
+
+struct DlpackType {
+    uint8_t code;
+    uint8_t bits;
+};
+
+// What DLDataType holds for the type (lanes is 1); {0, 0} for `none`.
+constexpr DlpackType dlpack_type(DType dtype) {
+    switch (dtype) {
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
+    case DType::name:                                                                              \
+        return {dlpack_code, dlpack_bits};
+#include "dtype/dtype_list.def"
+#undef X
+    case DType::none:
+        break;
+    }
+    return {0, 0};
+}
+
+// `none` when no type of ours has this code and width.
+constexpr DType dtype_from_dlpack(uint8_t code, uint8_t bits) {
+    for (int32_t value = 1; value <= kDTypeCount; ++value) {
+        const DlpackType type = dlpack_type(static_cast<DType>(value));
+        if (type.code == code && type.bits == bits) {
+            return static_cast<DType>(value);
+        }
+    }
+    return DType::none;
+}
+
+} // namespace mp

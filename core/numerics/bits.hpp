@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bit patterns of fp32 and fp64, and the few integer helpers the formats share.
+// Not a conversion between formats: those are in bf16.hpp, fp16.hpp, fp8.hpp, e8m0.hpp.
+#pragma once
+
+#include <cstdint>
+
+#include "numerics/host_device.hpp"
+
+namespace mp::numerics {
+
+// The builtin and not std::bit_cast: the latter is not a device function without extra flags.
+MP_HD_INLINE constexpr uint32_t bits_from_float(float x) { return __builtin_bit_cast(uint32_t, x); }
+MP_HD_INLINE constexpr float float_from_bits(uint32_t u) { return __builtin_bit_cast(float, u); }
+MP_HD_INLINE constexpr uint64_t bits_from_double(double x) {
+    return __builtin_bit_cast(uint64_t, x);
+}
+MP_HD_INLINE constexpr double double_from_bits(uint64_t u) { return __builtin_bit_cast(double, u); }
+
+inline constexpr uint32_t kFloatSignMask = 0x80000000u;
+inline constexpr uint32_t kFloatMagnitudeMask = 0x7fffffffu;
+inline constexpr uint32_t kFloatInfinity = 0x7f800000u;
+inline constexpr uint32_t kFloatQuietNan = 0x7fc00000u;
+inline constexpr uint32_t kFloatQuietBit = 0x00400000u;
+
+// The tests work on the pattern, so no compiler flag about NaN or infinity can remove them.
+MP_HD_INLINE constexpr bool is_nan_bits(uint32_t u) {
+    return (u & kFloatMagnitudeMask) > kFloatInfinity;
+}
+MP_HD_INLINE constexpr bool is_nan(float x) { return is_nan_bits(bits_from_float(x)); }
+MP_HD_INLINE constexpr bool is_finite(float x) {
+    return (bits_from_float(x) & kFloatMagnitudeMask) < kFloatInfinity;
+}
+
+// condition ? a : b by masks. Where both sides cost something, ?: lets the compiler move them into
+// branches, and a loop with a conversion inside a branch is not vectorized (gcc 12).
+MP_HD_INLINE constexpr uint32_t select_u32(bool condition, uint32_t a, uint32_t b) {
+    const uint32_t mask = 0u - static_cast<uint32_t>(condition);
+    return (a & mask) | (b & ~mask);
+}
+
+MP_HD_INLINE constexpr uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+// 2^exponent for a normal fp32 exponent, -126 <= exponent <= 127.
+MP_HD_INLINE constexpr float exp2_int(int32_t exponent) {
+    return float_from_bits(static_cast<uint32_t>(exponent + 127) << 23);
+}
+
+} // namespace mp::numerics

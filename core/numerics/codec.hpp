@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// A codec per element type: one element to fp32 and back. Kernels pick the codec outside their
+// inner loop; load_as_float and store_from_float switch per element and are for the reference
+// backend and for code where speed does not matter.
+#pragma once
+
+#include <cstdint>
+
+#include "dtype/dtype.hpp"
+#include "numerics/bf16.hpp"
+#include "numerics/e8m0.hpp"
+#include "numerics/fp16.hpp"
+#include "numerics/fp8.hpp"
+#include "numerics/integer.hpp"
+#include "numerics/stochastic.hpp"
+
+namespace mp::numerics {
+
+// Members of every codec:
+//   load          exact, except int32 and int64, which round to fp32
+//   store         round to nearest even by the format's default rule: fp8 and integers saturate,
+//                 16-bit floats overflow to infinity
+//   store_sat     overflow and infinity become the largest finite value
+//   store_nonsat  overflow becomes infinity, or NaN where there is no infinity; integers saturate
+//   store_sr      where kHasStochastic: stochastic rounding by 32 random bits, of which bf16 uses
+//                 the upper 16
+// fp32 is the identity throughout: nothing overflows in a conversion that does not convert.
+template <DType kDType> struct Codec;
+
+template <> struct Codec<DType::fp32> {
+    using storage = float;
+    static constexpr bool kHasStochastic = true;
+    MP_HD_INLINE static constexpr float load(storage x) { return x; }
+    MP_HD_INLINE static constexpr storage store(float x) { return x; }
+    MP_HD_INLINE static constexpr storage store_sat(float x) { return x; }
+    MP_HD_INLINE static constexpr storage store_nonsat(float x) { return x; }
+    MP_HD_INLINE static constexpr storage store_sr(float x, uint32_t) { return x; }
+};
+
+template <> struct Codec<DType::fp16> {
+    using storage = uint16_t;
+    static constexpr bool kHasStochastic = true;
+    MP_HD_INLINE static constexpr float load(storage x) { return fp16_to_float(x); }
+    MP_HD_INLINE static constexpr storage store(float x) { return float_to_fp16(x); }
+    MP_HD_INLINE static constexpr storage store_sat(float x) { return float_to_fp16_sat(x); }
+    MP_HD_INLINE static constexpr storage store_nonsat(float x) { return float_to_fp16(x); }
+    MP_HD_INLINE static constexpr storage store_sr(float x, uint32_t r32) {
+        return float_to_fp16_sr(x, r32);
+    }
+};
+
+template <> struct Codec<DType::bf16> {
+    using storage = uint16_t;
+    static constexpr bool kHasStochastic = true;
+    MP_HD_INLINE static constexpr float load(storage x) { return bf16_to_float(x); }
+    MP_HD_INLINE static constexpr storage store(float x) { return float_to_bf16(x); }
+    MP_HD_INLINE static constexpr storage store_sat(float x) { return float_to_bf16_sat(x); }
+    MP_HD_INLINE static constexpr storage store_nonsat(float x) { return float_to_bf16(x); }
+    MP_HD_INLINE static constexpr storage store_sr(float x, uint32_t r32) {
+        return float_to_bf16_sr(x, r32 >> 16);
+    }
+};
+
+template <> struct Codec<DType::fp8_e4m3> {
+    using storage = uint8_t;
+    static constexpr bool kHasStochastic = true;
+    MP_HD_INLINE static constexpr float load(storage x) { return e4m3_to_float(x); }
+    MP_HD_INLINE static constexpr storage store(float x) { return float_to_e4m3_sat(x); }
+    MP_HD_INLINE static constexpr storage store_sat(float x) { return float_to_e4m3_sat(x); }
+    MP_HD_INLINE static constexpr storage store_nonsat(float x) { return float_to_e4m3(x); }
+    MP_HD_INLINE static constexpr storage store_sr(float x, uint32_t r32) {
+        return float_to_e4m3_sr(x, r32);
+    }
+};
+
+template <> struct Codec<DType::fp8_e5m2> {
+    using storage = uint8_t;
+    static constexpr bool kHasStochastic = true;
+    MP_HD_INLINE static constexpr float load(storage x) { return e5m2_to_float(x); }
+    MP_HD_INLINE static constexpr storage store(float x) { return float_to_e5m2_sat(x); }
+    MP_HD_INLINE static constexpr storage store_sat(float x) { return float_to_e5m2_sat(x); }
+    MP_HD_INLINE static constexpr storage store_nonsat(float x) { return float_to_e5m2(x); }
+    MP_HD_INLINE static constexpr storage store_sr(float x, uint32_t r32) {
+        return float_to_e5m2_sr(x, r32);
+    }
+};
+
+// A scale that overflows is an error of the quantizer, so there is no saturation to hide it.
+template <> struct Codec<DType::e8m0> {
+    using storage = uint8_t;
+    static constexpr bool kHasStochastic = false;
+    MP_HD_INLINE static constexpr float load(storage x) { return e8m0_to_float(x); }
+    MP_HD_INLINE static constexpr storage store(float x) { return float_to_e8m0(x); }
+    MP_HD_INLINE static constexpr storage store_sat(float x) { return float_to_e8m0(x); }
+    MP_HD_INLINE static constexpr storage store_nonsat(float x) { return float_to_e8m0(x); }
+};
+
+namespace detail {
+template <class Int> struct IntegerCodec {
+    using storage = Int;
+    static constexpr bool kHasStochastic = false;
+    MP_HD_INLINE static constexpr float load(storage x) { return static_cast<float>(x); }
+    MP_HD_INLINE static constexpr storage store(float x) { return float_to_int_sat<Int>(x); }
+    MP_HD_INLINE static constexpr storage store_sat(float x) { return float_to_int_sat<Int>(x); }
+    MP_HD_INLINE static constexpr storage store_nonsat(float x) { return float_to_int_sat<Int>(x); }
+};
+} // namespace detail
+
+template <> struct Codec<DType::int8> : detail::IntegerCodec<int8_t> {};
+template <> struct Codec<DType::int16> : detail::IntegerCodec<int16_t> {};
+template <> struct Codec<DType::int32> : detail::IntegerCodec<int32_t> {};
+template <> struct Codec<DType::int64> : detail::IntegerCodec<int64_t> {};
+template <> struct Codec<DType::uint8> : detail::IntegerCodec<uint8_t> {};
+
+namespace detail {
+// Byte copies: a tensor's memory need not hold objects of our storage type, nor be aligned.
+template <class Storage> MP_HD_INLINE Storage load_element(const void *data, int64_t i) {
+    Storage value;
+    __builtin_memcpy(&value, static_cast<const unsigned char *>(data) + i * int64_t{sizeof(value)},
+                     sizeof(value));
+    return value;
+}
+
+template <class Storage> MP_HD_INLINE void store_element(void *data, int64_t i, Storage value) {
+    __builtin_memcpy(static_cast<unsigned char *>(data) + i * int64_t{sizeof(value)}, &value,
+                     sizeof(value));
+}
+
+template <class C>
+MP_HD_INLINE bool store_stochastic(void *data, int64_t i, float x, uint32_t r32) {
+    if constexpr (C::kHasStochastic) {
+        store_element(data, i, C::store_sr(x, r32));
+    }
+    return C::kHasStochastic;
+}
+} // namespace detail
+
+// Element i of an array. NaN for a dtype that is no type, so that the mistake shows.
+MP_HD_INLINE float load_as_float(DType dtype, const void *data, int64_t i) {
+    switch (dtype) {
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
+    case DType::name: {                                                                            \
+        using C = Codec<DType::name>;                                                              \
+        return C::load(detail::load_element<C::storage>(data, i));                                 \
+    }
+#include "dtype/dtype_list.def"
+#undef X
+    case DType::none:
+        break;
+    }
+    return float_from_bits(kFloatQuietNan);
+}
+
+// saturate chooses between store_sat and store_nonsat. Stores nothing for a dtype that is no type.
+MP_HD_INLINE void store_from_float(DType dtype, void *data, int64_t i, float x, bool saturate) {
+    switch (dtype) {
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
+    case DType::name: {                                                                            \
+        using C = Codec<DType::name>;                                                              \
+        detail::store_element(data, i, saturate ? C::store_sat(x) : C::store_nonsat(x));           \
+        return;                                                                                    \
+    }
+#include "dtype/dtype_list.def"
+#undef X
+    case DType::none:
+        break;
+    }
+}
+
+// Stochastic store; false, with nothing stored, for a type that has none.
+MP_HD_INLINE bool store_from_float_sr(DType dtype, void *data, int64_t i, float x, uint32_t r32) {
+    switch (dtype) {
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
+    case DType::name:                                                                              \
+        return detail::store_stochastic<Codec<DType::name>>(data, i, x, r32);
+#include "dtype/dtype_list.def"
+#undef X
+    case DType::none:
+        break;
+    }
+    return false;
+}
+
+} // namespace mp::numerics
