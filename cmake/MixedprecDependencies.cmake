@@ -11,6 +11,10 @@ function(_mp_missing what debian without)
     message(FATAL_ERROR "${what} was not found. Install it (Debian: ${debian}; scripts/setup.sh installs all that is needed), or add its prefix to CMAKE_PREFIX_PATH.${without}")
 endfunction()
 
+if(NOT DEFINED MIXEDPREC_ENABLE_HWLOC)
+    option(MIXEDPREC_ENABLE_HWLOC "Ask hwloc for the cores and their places" ON)
+endif()
+
 find_package(Threads REQUIRED)
 
 find_package(OpenMP QUIET COMPONENTS C CXX)
@@ -27,13 +31,24 @@ target_link_libraries(mp_dep_json INTERFACE nlohmann_json::nlohmann_json)
 
 # oneDNN: the fast matrix products of the host.
 if(MIXEDPREC_ENABLE_ONEDNN)
-    find_package(dnnl 2.6 QUIET CONFIG)
-    if(NOT dnnl_FOUND)
-        _mp_missing("oneDNN 2.6 or newer (package dnnl)" "libdnnl-dev" "-DMIXEDPREC_ENABLE_ONEDNN=OFF: matrix products then run on our own kernels, much slower")
+    # Not by its CMake package: Debian's stops the configure unless OpenCL's development files are there, which
+    # nothing on the host's side uses.
+    find_path(MP_ONEDNN_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
+    find_library(MP_ONEDNN_LIBRARY dnnl)
+    mark_as_advanced(MP_ONEDNN_INCLUDE_DIR MP_ONEDNN_LIBRARY)
+    if(NOT MP_ONEDNN_INCLUDE_DIR OR NOT MP_ONEDNN_LIBRARY)
+        _mp_missing("oneDNN" "libdnnl-dev" "-DMIXEDPREC_ENABLE_ONEDNN=OFF: matrix products then run on our own kernels, much slower")
+    endif()
+    file(STRINGS "${MP_ONEDNN_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h" _mp_lines REGEX "define DNNL_VERSION_(MAJOR|MINOR|PATCH) ")
+    string(REGEX REPLACE "[^0-9;]+" "" _mp_lines "${_mp_lines}")
+    string(REPLACE ";" "." _mp_onednn_version "${_mp_lines}")
+    if(_mp_onednn_version VERSION_LESS 2.6)
+        _mp_missing("oneDNN 2.6 or newer (${MP_ONEDNN_INCLUDE_DIR} has ${_mp_onednn_version})" "libdnnl-dev" "-DMIXEDPREC_ENABLE_ONEDNN=OFF: matrix products then run on our own kernels, much slower")
     endif()
     add_library(mp_dep_onednn INTERFACE)
-    target_link_libraries(mp_dep_onednn INTERFACE DNNL::dnnl)
-    message(STATUS "oneDNN: ${dnnl_VERSION}, ${dnnl_DIR}")
+    target_link_libraries(mp_dep_onednn INTERFACE "${MP_ONEDNN_LIBRARY}")
+    target_include_directories(mp_dep_onednn SYSTEM INTERFACE "${MP_ONEDNN_INCLUDE_DIR}")
+    message(STATUS "oneDNN: ${_mp_onednn_version}, ${MP_ONEDNN_LIBRARY}")
 endif()
 
 # hwloc: how many cores there really are, and which belong together.
