@@ -56,12 +56,16 @@ void check_hyper(const numerics::AdamwHyper& hyper) {
     check_range("weight_decay", hyper.weight_decay, 0.0, kLarge);
 }
 
-void check_segment(const AdamwSegment& s, const char* name) {
+void check_gradient(const AdamwSegment& s, const char* name) {
     if (s.count < 0 || s.count > (int64_t{1} << 55)) {
         fail(Code::invalid_argument, "%s: count is %lld; it must be in 0..2^55", name, static_cast<long long>(s.count));
     }
-    check_role({"param", s.param, s.param_dtype, false}, s.count, name);
     check_role({"grad", s.grad, s.grad_dtype, false}, s.count, name);
+}
+
+void check_segment(const AdamwSegment& s, const char* name) {
+    check_gradient(s, name);
+    check_role({"param", s.param, s.param_dtype, false}, s.count, name);
     check_role({"exp_avg", s.exp_avg, s.exp_avg_dtype, false}, s.count, name);
     check_role({"exp_avg_sq", s.exp_avg_sq, s.exp_avg_sq_dtype, false}, s.count, name);
     check_role({"compensation", s.compensation, s.compensation_dtype, true}, s.count, name);

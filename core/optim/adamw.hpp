@@ -27,6 +27,8 @@ struct StepOptions {
 void check_hyper(const numerics::AdamwHyper& hyper);
 // Throws for dtypes that cannot be combined, and for pointers that are missing or not aligned.
 void check_segment(const AdamwSegment& segment, const char* name);
+// The part of it that concerns the gradient alone.
+void check_gradient(const AdamwSegment& segment, const char* name);
 
 // The device-resident part of an optimizer: state, hyperparameters and scalars of each group.
 class StepMemory {

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backends compiled into this binary; the list is written by the build.
+#pragma once
+
+#include "interface/backend.hpp"
+
+namespace mp {
+
+BackendList enabled_backends() noexcept;
+
+} // namespace mp

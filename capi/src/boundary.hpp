@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The border of the library: nothing is thrown across it, and every call leaves its words for this thread.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string>
+
+#include "mixedprec/status.h"
+#include "status/status.hpp"
+
+namespace mp::capi {
+
+// This thread's last message. Plain memory: it lives as long as the thread and needs no destructor.
+void clear_message() noexcept;
+void set_message(const char* text) noexcept;
+const char* message() noexcept;
+
+mp_status report(const Status& status) noexcept;
+
+// Runs the body of a public function, which returns nothing or an mp_status.
+template <typename Body>
+mp_status boundary(Body&& body) noexcept {
+    clear_message();
+    try {
+        if constexpr (std::is_void_v<decltype(body())>) {
+            body();
+            return MP_STATUS_OK;
+        } else {
+            return body();
+        }
+    } catch (const Error& error) {
+        return report(error.status());
+    } catch (const std::bad_alloc&) {
+        set_message("out of memory");
+        return MP_STATUS_OUT_OF_MEMORY;
+    } catch (const std::exception& error) {
+        return report(Status::error(Code::internal, "internal error: %s; please report it", error.what()));
+    } catch (...) {
+        set_message("internal error: an unknown exception; please report it");
+        return MP_STATUS_INTERNAL;
+    }
+}
+
+// A success with advice.
+inline mp_status warn(const std::string& text) noexcept {
+    set_message(text.c_str());
+    return MP_STATUS_WARNING;
+}
+
+// A pointer that must not be NULL.
+template <typename T>
+T* required(T* pointer, const char* name) {
+    if (pointer == nullptr) {
+        fail(Code::null_argument, "%s is NULL", name);
+    }
+    return pointer;
+}
+
+// Where a new handle goes: NULL until the call has succeeded.
+template <typename H>
+H** output(H** out) {
+    *required(out, "out") = nullptr;
+    return out;
+}
+
+// Text into the caller's buffer, cut to fit, with the size it needs.
+void copy_text(const std::string& text, char* buffer, std::size_t capacity, std::size_t* needed);
+
+} // namespace mp::capi

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// context.h, queue.h
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "boundary.hpp"
+#include "context_registry.hpp"
+#include "objects.hpp"
+#include "system/memory.hpp"
+#include "versioned_struct.hpp"
+
+using namespace mp;
+using namespace mp::capi;
+
+static_assert(MP_DEVICE_HOST == static_cast<int32_t>(DeviceKind::host));
+static_assert(MP_DEVICE_CUDA == static_cast<int32_t>(DeviceKind::cuda));
+
+namespace {
+
+constexpr int32_t kMaxThreads = 4096;
+
+DeviceKind device_kind_of(int32_t number) {
+    switch (number) {
+    case MP_DEVICE_DEFAULT:
+    case MP_DEVICE_HOST:
+        return DeviceKind::host;
+    case MP_DEVICE_CUDA:
+        return DeviceKind::cuda;
+    default:
+        fail(Code::invalid_argument, "device_kind is %d; it must be MP_DEVICE_HOST (1) or MP_DEVICE_CUDA (2)", number);
+    }
+}
+
+// The caller's log with its level; kept alive by the context.
+struct LogSink {
+    mp_log_fn write;
+    void* payload;
+    int32_t level;
+};
+
+void write_log(int32_t level, const char* text, void* payload) {
+    const auto* sink = static_cast<const LogSink*>(payload);
+    if (sink->write != nullptr && level <= sink->level) {
+        sink->write(level, text, sink->payload);
+    }
+}
+
+int32_t thread_count(int32_t wanted) {
+    if (wanted == 0) {
+        if (const char* text = std::getenv("MIXEDPREC_NUM_THREADS"); text != nullptr) {
+            const char* end = text + std::strlen(text);
+            const auto parsed = std::from_chars(text, end, wanted);
+            if (parsed.ec != std::errc() || parsed.ptr != end) {
+                wanted = -1;
+            }
+        }
+    }
+    if (wanted < 0 || wanted > kMaxThreads) {
+        fail(Code::invalid_argument, "num_threads (or MIXEDPREC_NUM_THREADS) must be 0 (automatic) to %d", kMaxThreads);
+    }
+    return wanted;
+}
+
+MemoryTable memory_of(const mp_context_desc& desc) {
+    if ((desc.allocate == nullptr) != (desc.release == nullptr)) {
+        fail(Code::invalid_argument, "allocate and release must both be given, or neither");
+    }
+    return desc.allocate == nullptr ? system::default_memory()
+                                    : MemoryTable{desc.allocate, desc.release, desc.allocator_payload};
+}
+
+std::shared_ptr<Context> open(const mp_context_desc& desc) {
+    check_flags(desc.flags, MP_CONTEXT_BIND_THREADS, "flags");
+    if (desc.api_version > MP_VERSION) {
+        fail(Code::version_mismatch, "the program was compiled for version %u but this library is %u; install a newer one",
+             desc.api_version, static_cast<unsigned>(MP_VERSION));
+    }
+    const int32_t level = desc.log_level == 0 ? MP_LOG_WARNING : desc.log_level;
+    if (level < MP_LOG_ERROR || level > MP_LOG_DEBUG) {
+        fail(Code::invalid_argument, "log_level is %d; it must be 0 or MP_LOG_ERROR (1) .. MP_LOG_DEBUG (4)", level);
+    }
+    const auto sink = std::make_shared<LogSink>(LogSink{desc.log, desc.log_payload, level});
+    ContextOptions options;
+    options.kind = device_kind_of(desc.device_kind);
+    options.device_index = desc.device_index;
+    options.num_threads = thread_count(desc.num_threads);
+    options.bind_threads = (desc.flags & MP_CONTEXT_BIND_THREADS) != 0;
+    options.host_backend = desc.backend != nullptr ? desc.backend : "host";
+    options.memory = memory_of(desc);
+    options.log = {write_log, sink.get()};
+    return open_context(options, sink);
+}
+
+} // namespace
+
+mp_status mp_context_desc_init(mp_context_desc* desc, size_t size) {
+    return boundary([&] { init_struct(desc, size, mp_context_desc MP_CONTEXT_DESC_INIT); });
+}
+
+mp_status mp_context_create(const mp_context_desc* desc, mp_context** out) {
+    return boundary([&] {
+        output(out);
+        *out = make_handle<mp_context>(open(read_optional_struct(desc, "desc")));
+    });
+}
+
+void mp_context_destroy(mp_context* context) { destroy_handle(context); }
+
+mp_status mp_context_num_threads(const mp_context* context, int32_t* num_threads) {
+    return boundary([&] {
+        *required(num_threads, "num_threads") =
+            object_of(context, "context")->host_stream().device().num_threads();
+    });
+}
+
+mp_status mp_context_describe(const mp_context* context, char* buffer, size_t capacity, size_t* needed) {
+    return boundary([&] { copy_text(object_of(context, "context")->describe(), buffer, capacity, needed); });
+}
+
+mp_status mp_device_available(int32_t device_kind, int32_t device_index) {
+    return boundary([&] {
+        if (device_kind == MP_DEVICE_DEFAULT) {
+            fail(Code::invalid_argument, "device_kind is 0; name a device: MP_DEVICE_HOST (1) or MP_DEVICE_CUDA (2)");
+        }
+        int32_t count = 0;
+        check(backend_of(device_kind_of(device_kind), "host").device_count(&count));
+        if (device_index < 0 || device_index >= count) {
+            fail(Code::device_unavailable, "device_index is %d but there are %d device(s), numbered from 0",
+                 device_index, count);
+        }
+    });
+}
+
+mp_status mp_context_sync(mp_context* context) {
+    return boundary([&] { object_of(context, "context")->stream().sync(); });
+}
+
+mp_status mp_queue_create(mp_context* context, mp_queue** out) {
+    return boundary([&] {
+        output(out);
+        const std::shared_ptr<Context>& owner = object_of(context, "context");
+        *out = make_handle<mp_queue>(std::make_shared<QueueObject>(owner, owner->stream().shared_device(), nullptr));
+    });
+}
+
+mp_status mp_queue_wrap_native(mp_context* context, void* native, mp_queue** out) {
+    return boundary([&] {
+        output(out);
+        const std::shared_ptr<Context>& owner = object_of(context, "context");
+        if (owner->stream().device().kind() == DeviceKind::host) {
+            fail(Code::unsupported, "the host has no native streams to wrap; use mp_queue_create");
+        }
+        (void)required(native, "native");
+        *out = make_handle<mp_queue>(std::make_shared<QueueObject>(owner, owner->stream().shared_device(), native));
+    });
+}
+
+mp_status mp_queue_sync(mp_queue* queue) {
+    return boundary([&] { object_of(queue, "queue")->stream.sync(); });
+}
+
+void mp_queue_destroy(mp_queue* queue) { destroy_handle(queue); }

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What outlives contexts: how many are alive, which modules are loaded, whether the library has been shut down.
+#pragma once
+
+#include <memory>
+
+#include "context/context.hpp"
+
+namespace mp::capi {
+
+// The backend of a device kind: compiled in, or from its module, which is loaded here on first use.
+const Backend& backend_of(DeviceKind kind, const std::string& host_backend);
+
+// A context that counts as alive until its last reference goes; `keep` lives as long.
+std::shared_ptr<Context> open_context(const ContextOptions& options, const std::shared_ptr<void>& keep);
+
+// Ends the run-time systems of all backends; throws bad_state while a context is alive.
+void shutdown_backends();
+
+} // namespace mp::capi

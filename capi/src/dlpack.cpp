@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// dlpack.h
+#include "boundary.hpp"
+#include "dlpack_layout.hpp"
+#include "objects.hpp"
+
+using namespace mp;
+using namespace mp::capi;
+
+namespace {
+
+using dlpack::Device;
+using dlpack::ManagedTensorVersioned;
+
+// Calls the producer's deleter unless the tensor has been taken over.
+class Adopted {
+  public:
+    explicit Adopted(ManagedTensorVersioned* managed) : managed_(managed) {}
+    Adopted(const Adopted&) = delete;
+    Adopted& operator=(const Adopted&) = delete;
+    ~Adopted() { release(managed_); }
+    void keep() { managed_ = nullptr; }
+
+    static void release(void* payload) {
+        auto* managed = static_cast<ManagedTensorVersioned*>(payload);
+        if (managed != nullptr && managed->deleter != nullptr) {
+            managed->deleter(managed);
+        }
+    }
+
+  private:
+    ManagedTensorVersioned* managed_;
+};
+
+Stream& stream_of_device(const Context& context, Device device) {
+    switch (device.device_type) {
+    case dlpack::kCpu:
+    case dlpack::kCudaHost:
+        return context.host_stream();
+    case dlpack::kCuda:
+    case dlpack::kCudaManaged:
+        return context.stream_of(DeviceKind::cuda, device.device_id);
+    default:
+        fail(Code::unsupported, "dlpack: device type %d is neither CPU (1) nor CUDA (2)", device.device_type);
+    }
+}
+
+DType dtype_of_dlpack(dlpack::DataType type) {
+    if (type.lanes == 1) {
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
+    if (type.code == (dlpack_code) && type.bits == (dlpack_bits)) {                                \
+        return DType::name;                                                                        \
+    }
+#include "dtype/dtype_list.def"
+#undef X
+    }
+    fail(Code::invalid_dtype, "dlpack: type code %d with %d bits and %d lanes has no counterpart here", type.code,
+         type.bits, type.lanes);
+}
+
+dlpack::DataType dlpack_of(DType dtype) {
+    switch (dtype) {
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
+    case DType::name:                                                                              \
+        return {dlpack_code, dlpack_bits, 1};
+#include "dtype/dtype_list.def"
+#undef X
+    case DType::none:
+        break;
+    }
+    fail(Code::internal, "dlpack: a tensor without dtype");
+}
+
+Shape shape_of(const dlpack::Tensor& tensor, DType dtype) {
+    if (tensor.ndim < 0 || tensor.ndim > kMaxDims) {
+        fail(Code::invalid_shape, "dlpack: ndim is %d; it must be in 0..%d", tensor.ndim, kMaxDims);
+    }
+    Shape shape;
+    shape.ndim = tensor.ndim;
+    if (tensor.ndim > 0) {
+        std::copy_n(required(tensor.shape, "dlpack: shape"), tensor.ndim, shape.sizes.begin());
+    }
+    check_shape(shape, dtype, "dlpack");
+    return shape;
+}
+
+// NULL strides mean row-major; the stride of a dimension of size 1 means nothing.
+void check_row_major(const dlpack::Tensor& tensor, const Shape& shape) {
+    if (tensor.strides == nullptr || shape.count() == 0) {
+        return;
+    }
+    int64_t expected = 1;
+    for (int32_t i = shape.ndim - 1; i >= 0; --i) {
+        const int64_t size = shape.sizes[static_cast<std::size_t>(i)];
+        if (size != 1 && tensor.strides[i] != expected) {
+            fail(Code::invalid_shape, "dlpack: the stride of dimension %d is %lld; row-major needs %lld: make the tensor "
+                 "contiguous", i, static_cast<long long>(tensor.strides[i]), static_cast<long long>(expected));
+        }
+        expected *= size;
+    }
+}
+
+mp_tensor* import(const std::shared_ptr<Context>& context, ManagedTensorVersioned* managed) {
+    Adopted adopted(managed);
+    // Of another major version nothing but the version and the deleter may be read.
+    if (managed->version.major != dlpack::kMajor) {
+        fail(Code::version_mismatch, "dlpack: version %u.%u; this library speaks 1.x", managed->version.major,
+             managed->version.minor);
+    }
+    if ((managed->flags & dlpack::kReadOnly) != 0) {
+        fail(Code::unsupported, "dlpack: the tensor is read-only; copy it first, tensors here are writable");
+    }
+    const dlpack::Tensor& source = managed->tensor;
+    const DType dtype = dtype_of_dlpack(source.dtype);
+    const Shape shape = shape_of(source, dtype);
+    check_row_major(source, shape);
+    Stream& stream = stream_of_device(*context, source.device);
+    void* data = nullptr;
+    if (shape.count() > 0) {
+        data = static_cast<char*>(required(source.data, "dlpack: data")) + source.byte_offset;
+    }
+    if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(dtype_size(dtype)) != 0) {
+        fail(Code::invalid_argument, "dlpack: data at %p is not aligned to its elements", data);
+    }
+    mp_tensor* handle = make_handle<mp_tensor>(nullptr);
+    try {
+        handle->object =
+            std::make_shared<Tensor>(context, stream, dtype, shape, data, Deleter{Adopted::release, managed});
+    } catch (...) {
+        destroy_handle(handle);
+        throw;
+    }
+    adopted.keep();
+    return handle;
+}
+
+// What an exported tensor points into.
+struct Export {
+    ManagedTensorVersioned managed{};
+    std::shared_ptr<Tensor> tensor;
+    std::array<int64_t, kMaxDims> shape{};
+    std::array<int64_t, kMaxDims> strides{};
+};
+
+ManagedTensorVersioned* export_tensor(const std::shared_ptr<Tensor>& tensor) {
+    auto owned = std::make_unique<Export>();
+    owned->tensor = tensor;
+    owned->shape = tensor->shape().sizes;
+    const int32_t ndim = tensor->shape().ndim;
+    int64_t stride = 1;
+    for (int32_t i = ndim - 1; i >= 0; --i) {
+        const auto axis = static_cast<std::size_t>(i);
+        owned->strides[axis] = stride;
+        stride *= owned->shape[axis];
+    }
+    ManagedTensorVersioned& managed = owned->managed;
+    managed.version = {dlpack::kMajor, dlpack::kMinor};
+    managed.manager_context = owned.get();
+    managed.deleter = [](ManagedTensorVersioned* self) { delete static_cast<Export*>(self->manager_context); };
+    managed.tensor.data = tensor->data();
+    managed.tensor.device = tensor->device().kind() == DeviceKind::host
+                                ? Device{dlpack::kCpu, 0}
+                                : Device{dlpack::kCuda, tensor->device().index()};
+    managed.tensor.ndim = ndim;
+    managed.tensor.dtype = dlpack_of(tensor->dtype());
+    managed.tensor.shape = owned->shape.data();
+    managed.tensor.strides = owned->strides.data();
+    return &owned.release()->managed;
+}
+
+} // namespace
+
+mp_status mp_dlpack_import(mp_context* context, struct DLManagedTensorVersioned* managed, mp_tensor** out) {
+    return boundary([&] {
+        auto* source = reinterpret_cast<ManagedTensorVersioned*>(managed);
+        try {
+            output(out);
+            (void)required(managed, "managed");
+            (void)object_of(context, "context");
+        } catch (...) {
+            Adopted::release(source); // ownership was taken with the call
+            throw;
+        }
+        *out = import(object_of(context, "context"), source);
+    });
+}
+
+mp_status mp_dlpack_export(mp_tensor* tensor, struct DLManagedTensorVersioned** out) {
+    return boundary([&] {
+        output(out);
+        *out = reinterpret_cast<struct DLManagedTensorVersioned*>(export_tensor(object_of(tensor, "tensor")));
+    });
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an opaque handle holds, and how a destroyed one is recognized.
+//
+// A handle is a tag and a shared reference. Its memory is never given back to the system: a destroyed handle
+// waits in a queue, dead, before it is used for a new one. So a stale pointer reads valid memory and is
+// recognized until kQuarantine other handles of its kind have been destroyed after it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "status/status.hpp"
+
+namespace mp::capi {
+
+inline constexpr std::size_t kQuarantine = 1024;
+
+// `Tag` tells the kinds apart; T is the core object.
+template <typename T, uint32_t Tag>
+struct Handle {
+    using Object = T;
+    static constexpr uint32_t kLive = Tag;
+    static constexpr uint32_t kDead = ~Tag;
+
+    std::atomic<uint32_t> tag{kDead};
+    std::shared_ptr<T> object;
+};
+
+// The dead handles of one kind. Never destroyed, so that a handle released during exit still finds it.
+template <typename H>
+class Quarantine {
+  public:
+    static Quarantine& instance() {
+        static auto* quarantine = new Quarantine; // reachable until the end on purpose
+        return *quarantine;
+    }
+
+    H* take() {
+        {
+            const std::lock_guard lock(mutex_);
+            if (dead_.size() > kQuarantine) {
+                H* oldest = dead_.front();
+                dead_.pop_front();
+                return oldest;
+            }
+        }
+        auto fresh = std::make_unique<H>();
+        const std::lock_guard lock(mutex_);
+        all_.push_back(fresh.get()); // keeps it reachable for leak checkers
+        return fresh.release();
+    }
+
+    void give(H* handle) {
+        const std::lock_guard lock(mutex_);
+        dead_.push_back(handle);
+    }
+
+  private:
+    std::mutex mutex_;
+    std::deque<H*> dead_;
+    std::deque<H*> all_;
+};
+
+template <typename H>
+H* make_handle(std::shared_ptr<typename H::Object> object) {
+    H* handle = Quarantine<H>::instance().take();
+    handle->object = std::move(object);
+    handle->tag.store(H::kLive, std::memory_order_release);
+    return handle;
+}
+
+template <typename H>
+void destroy_handle(H* handle) noexcept {
+    if (handle == nullptr) {
+        return;
+    }
+    uint32_t live = H::kLive;
+    if (!handle->tag.compare_exchange_strong(live, H::kDead)) {
+        return; // destroyed before, or of another kind
+    }
+    try {
+        const std::shared_ptr<typename H::Object> last = std::move(handle->object);
+        handle->object.reset();
+        Quarantine<H>::instance().give(handle);
+    } catch (...) { // no memory for the queue: the dead handle stays dead for ever
+    }
+}
+
+// The object behind a handle; throws for NULL, for a destroyed handle and for one of another kind.
+template <typename H>
+const std::shared_ptr<typename H::Object>& object_of(const H* handle, const char* name) {
+    if (handle == nullptr) {
+        fail(Code::null_argument, "%s is NULL; it must be a live handle", name);
+    }
+    if (handle->tag.load(std::memory_order_acquire) != H::kLive) {
+        fail(Code::invalid_handle, "%s is not a live handle: it was destroyed, or is of another kind", name);
+    }
+    return handle->object;
+}
+
+} // namespace mp::capi

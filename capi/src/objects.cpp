@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "objects.hpp"
+
+#include <cstddef>
+
+namespace mp::capi {
+namespace {
+
+void check_device(const Stream& stream, const Device& device, const char* what) {
+    if (&stream.device() != &device) {
+        fail(Code::invalid_argument, "queue belongs to another device than %s; make it from the same context", what);
+    }
+}
+
+} // namespace
+
+Stream& stream_of(mp_queue* queue, const Context& context) {
+    if (queue == nullptr) {
+        return context.stream();
+    }
+    Stream& stream = object_of(queue, "queue")->stream;
+    check_device(stream, context.stream().device(), "the object");
+    return stream;
+}
+
+Stream& stream_of(mp_queue* queue, const Tensor& tensor) {
+    if (queue == nullptr) {
+        return tensor.stream();
+    }
+    Stream& stream = object_of(queue, "queue")->stream;
+    check_device(stream, tensor.device(), "the tensor");
+    return stream;
+}
+
+DType dtype_of(int32_t number, const char* name, bool none_is_fine) {
+    if (number == MP_DTYPE_NONE && none_is_fine) {
+        return DType::none;
+    }
+    if (!is_valid(number)) {
+        fail(Code::invalid_dtype, "%s is %d; it must be one of MP_DTYPE_* (1..%d)", name, number, kDTypeCount);
+    }
+    return static_cast<DType>(number);
+}
+
+const Recipe& use_recipe(mp_recipe* recipe) {
+    RecipeObject& object = *object_of(recipe, "recipe");
+    check_recipe(object.recipe);
+    object.frozen.store(true);
+    return object.recipe;
+}
+
+void check_flags(uint32_t flags, uint32_t known, const char* name) {
+    if ((flags & ~known) != 0) {
+        fail(Code::invalid_argument, "%s is 0x%x; this library knows the bits 0x%x", name, flags, known);
+    }
+}
+
+} // namespace mp::capi

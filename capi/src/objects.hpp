@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The opaque structs of the public headers.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "context/context.hpp"
+#include "gemm/gemm.hpp"
+#include "handles.hpp"
+#include "linear/linear.hpp"
+#include "mixedprec.h"
+#include "optim/optimizer.hpp"
+#include "recipe/recipe.hpp"
+#include "scaler/loss_scaler.hpp"
+#include "tensor/tensor.hpp"
+
+namespace mp::capi {
+
+// A queue of the caller's, with the context it belongs to.
+struct QueueObject {
+    QueueObject(std::shared_ptr<Context> owner, std::shared_ptr<Device> device, void* native)
+        : context(std::move(owner)), stream(std::move(device), native) {}
+
+    std::shared_ptr<Context> context;
+    Stream stream;
+};
+
+// A recipe can be changed until something has used it.
+struct RecipeObject {
+    Recipe recipe;
+    std::string name;
+    std::atomic<bool> frozen{false};
+};
+
+struct GemmObject {
+    std::shared_ptr<Context> context;
+    GemmPlan plan;
+};
+
+} // namespace mp::capi
+
+struct mp_context : mp::capi::Handle<mp::Context, 0x4d504358> {};
+struct mp_queue : mp::capi::Handle<mp::capi::QueueObject, 0x4d505155> {};
+struct mp_tensor : mp::capi::Handle<mp::Tensor, 0x4d505445> {};
+struct mp_recipe : mp::capi::Handle<mp::capi::RecipeObject, 0x4d505243> {};
+struct mp_gemm : mp::capi::Handle<mp::capi::GemmObject, 0x4d50474d> {};
+struct mp_linear : mp::capi::Handle<mp::Linear, 0x4d504c49> {};
+struct mp_scaler : mp::capi::Handle<mp::LossScaler, 0x4d505343> {};
+struct mp_optimizer : mp::capi::Handle<mp::Optimizer, 0x4d504f50> {};
+
+namespace mp::capi {
+
+// The caller's queue, or the context's default one; throws for a queue of another context's device.
+Stream& stream_of(mp_queue* queue, const Context& context);
+// The queue for work on a tensor: its device's default, or the caller's if that is on the same device.
+Stream& stream_of(mp_queue* queue, const Tensor& tensor);
+
+// Throws unless the number is one of MP_DTYPE_*; MP_DTYPE_NONE only where allowed.
+DType dtype_of(int32_t number, const char* name, bool none_is_fine = false);
+
+// The recipe for use from now on: checked, and frozen.
+const Recipe& use_recipe(mp_recipe* recipe);
+
+// Flags that this version knows; any other bit is refused, so that it can get a meaning later.
+void check_flags(uint32_t flags, uint32_t known, const char* name);
+
+} // namespace mp::capi

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// optimizer.h
+#include <cstring>
+#include <vector>
+
+#include "boundary.hpp"
+#include "memory_report.hpp"
+#include "objects.hpp"
+#include "versioned_struct.hpp"
+
+using namespace mp;
+using namespace mp::capi;
+
+namespace {
+
+constexpr uint32_t kStepFlags = MP_OPTIMIZER_CHECK_FINITE | MP_OPTIMIZER_ZERO_GRAD | MP_OPTIMIZER_EAGER_COMPAT;
+constexpr uint32_t kAdamwFlags = kStepFlags | MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG | MP_ADAMW_SR_EXP_AVG_SQ |
+                                 MP_HYPERPARAMETERS_EXPLICIT;
+
+// The five hyperparameters, which groups and pointer steps spell alike. Zero means default unless explicit.
+template <typename T>
+numerics::AdamwHyper hyper_of(const T& source) {
+    numerics::AdamwHyper hyper{source.lr, source.beta1, source.beta2, source.eps, source.weight_decay};
+    if ((source.flags & MP_HYPERPARAMETERS_EXPLICIT) == 0) {
+        const numerics::AdamwHyper defaults;
+        hyper.lr = hyper.lr == 0.0 ? defaults.lr : hyper.lr;
+        hyper.beta1 = hyper.beta1 == 0.0 ? defaults.beta1 : hyper.beta1;
+        hyper.beta2 = hyper.beta2 == 0.0 ? defaults.beta2 : hyper.beta2;
+        hyper.eps = hyper.eps == 0.0 ? defaults.eps : hyper.eps;
+    }
+    return hyper;
+}
+
+void write_stats(const numerics::OptimizerState& state, mp_optimizer_stats* destination) {
+    mp_optimizer_stats stats{};
+    stats.found_inf = state.skip;
+    stats.step = state.step;
+    stats.skipped_steps = state.skipped_steps;
+    stats.grad_norm = state.grad_norm;
+    stats.grad_mul = state.grad_mul;
+    write_struct(destination, stats, "stats");
+}
+
+LossScaler* scaler_of(mp_scaler* scaler, const Context& context) {
+    if (scaler == nullptr) {
+        return nullptr;
+    }
+    LossScaler& object = *object_of(scaler, "scaler");
+    if (&object.context()->stream().device() != &context.stream().device()) {
+        fail(Code::invalid_argument, "scaler was made on another device than the parameters");
+    }
+    return &object;
+}
+
+AdamwSegment segment_of(const mp_adamw_slot& slot, int64_t index) {
+    check_flags(slot.flags, 0, "slot.flags");
+    AdamwSegment s;
+    s.count = slot.count;
+    s.uid = slot.uid;
+    s.param = slot.param;
+    s.grad = slot.grad;
+    s.exp_avg = slot.exp_avg;
+    s.exp_avg_sq = slot.exp_avg_sq;
+    s.compensation = slot.compensation;
+    s.master = slot.master;
+    s.param_dtype = dtype_of(slot.param_dtype, "param_dtype");
+    s.grad_dtype = dtype_of(slot.grad_dtype, "grad_dtype");
+    s.exp_avg_dtype = dtype_of(slot.exp_avg_dtype, "exp_avg_dtype");
+    s.exp_avg_sq_dtype = dtype_of(slot.exp_avg_sq_dtype, "exp_avg_sq_dtype");
+    s.compensation_dtype = dtype_of(slot.compensation_dtype, "compensation_dtype", true);
+    s.master_dtype = dtype_of(slot.master_dtype, "master_dtype", true);
+    check_segment(s, ("slot " + std::to_string(index)).c_str());
+    return s;
+}
+
+// Slots lie struct_size bytes apart, which may be more or less than this library's idea of a slot.
+std::vector<AdamwSegment> segments_of(const mp_adamw_slot* slots, int64_t count) {
+    if (count < 0) {
+        fail(Code::invalid_argument, "slot_count is %lld; it must be >= 0", static_cast<long long>(count));
+    }
+    std::vector<AdamwSegment> segments;
+    if (count == 0) {
+        return segments;
+    }
+    const uint32_t stride = size_of_struct(slots, "slots");
+    const auto* bytes = reinterpret_cast<const unsigned char*>(slots);
+    for (int64_t i = 0; i < count; ++i) {
+        const auto* slot = reinterpret_cast<const mp_adamw_slot*>(bytes + static_cast<std::size_t>(i) * stride);
+        if (size_of_struct(slot, "slots[i]") != stride) {
+            fail(Code::invalid_argument, "slots[%lld].struct_size is %u but slots[0].struct_size is %u; all must be equal",
+                 static_cast<long long>(i), size_of_struct(slot, "slots[i]"), stride);
+        }
+        segments.push_back(segment_of(read_struct(slot, "slots[i]"), i));
+    }
+    return segments;
+}
+
+void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& args,
+                   std::vector<AdamwSegment> segments, LossScaler* scaler, mp_optimizer_stats* stats) {
+    check_flags(args.flags, kAdamwFlags, "args.flags");
+    const numerics::AdamwHyper hyper = hyper_of(args);
+    check_hyper(hyper);
+    if (args.step < 1) {
+        fail(Code::invalid_argument, "args.step is %lld; the first step is 1", static_cast<long long>(args.step));
+    }
+    StepOptions options;
+    options.seed = args.seed;
+    options.max_grad_norm = args.max_grad_norm;
+    options.grad_scale = args.grad_scale == 0.0 ? 1.0 : args.grad_scale;
+    if (!(options.max_grad_norm >= 0.0 && options.max_grad_norm < 1e30) ||
+        !(options.grad_scale > 0.0 && options.grad_scale < 1e30)) {
+        fail(Code::invalid_argument, "args: max_grad_norm is %g and grad_scale is %g; the first must be >= 0, the second "
+             "positive", options.max_grad_norm, options.grad_scale);
+    }
+    options.check_finite = (args.flags & MP_OPTIMIZER_CHECK_FINITE) != 0;
+    options.zero_grad = (args.flags & MP_OPTIMIZER_ZERO_GRAD) != 0;
+    options.eager_compat = (args.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0;
+    options.stochastic_param = (args.flags & MP_ADAMW_SR_PARAM) != 0;
+    options.stochastic_exp_avg = (args.flags & MP_ADAMW_SR_EXP_AVG) != 0;
+    options.stochastic_exp_avg_sq = (args.flags & MP_ADAMW_SR_EXP_AVG_SQ) != 0;
+    if (stats != nullptr) {
+        (void)size_of_struct(stats, "stats"); // before anything changes
+    }
+    const SegmentPlan plan(stream, std::move(segments));
+    numerics::OptimizerState state;
+    state.step = args.step - 1;
+    const StepMemory memory(stream, {hyper}, state);
+    memory.step(stream, plan, scaler, options);
+    if (stats != nullptr) {
+        write_stats(memory.read(stream), stats);
+    } else if (context.stream().device().kind() != DeviceKind::host) {
+        stream.sync(); // before the tables of this call go
+    }
+}
+
+} // namespace
+
+mp_status mp_optimizer_create(mp_context* context, mp_recipe* recipe, const mp_optimizer_desc* desc,
+                              mp_optimizer** out) {
+    return boundary([&] {
+        output(out);
+        const std::shared_ptr<Context>& owner = object_of(context, "context");
+        const auto source = read_optional_struct(desc, "desc");
+        check_flags(source.flags, kStepFlags, "desc.flags");
+        OptimizerOptions options;
+        options.seed = source.seed;
+        options.max_grad_norm = source.max_grad_norm;
+        options.check_finite = (source.flags & MP_OPTIMIZER_CHECK_FINITE) != 0;
+        options.zero_grad = (source.flags & MP_OPTIMIZER_ZERO_GRAD) != 0;
+        options.eager_compat = (source.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0;
+        *out = make_handle<mp_optimizer>(std::make_shared<Optimizer>(owner, use_recipe(recipe), options));
+    });
+}
+
+mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_desc* desc, int32_t* index) {
+    return boundary([&]() -> mp_status {
+        Optimizer& object = *object_of(optimizer, "optimizer");
+        (void)required(index, "index");
+        const auto source = read_optional_struct(desc, "desc");
+        check_flags(source.flags, MP_HYPERPARAMETERS_EXPLICIT, "desc.flags");
+        const numerics::AdamwHyper hyper = hyper_of(source);
+        *index = object.add_group(hyper);
+        const Recipe& recipe = object.recipe();
+        if (recipe.exp_avg_sq == DType::bf16 && recipe.exp_avg_sq_rounding == Rounding::nearest &&
+            hyper.beta2 > kLargestBeta2ForNearestBf16) {
+            return warn("optimizer: at beta2 " + std::to_string(hyper.beta2) +
+                        " a bf16 second moment rounded to nearest can grow but never decrease; use beta2 <= 0.996, or set "
+                        "optimizer.exp_avg_sq.rounding to stochastic");
+        }
+        return MP_STATUS_OK;
+    });
+}
+
+mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group, const mp_param_desc* desc, int32_t* index) {
+    return boundary([&] {
+        Optimizer& object = *object_of(optimizer, "optimizer");
+        const auto source = read_struct(desc, "desc");
+        check_flags(source.flags, 0, "desc.flags");
+        NewParameter parameter;
+        parameter.name = required(source.name, "desc.name");
+        parameter.param = object_of(source.param, "desc.param");
+        if (source.grad != nullptr) {
+            parameter.grad = object_of(source.grad, "desc.grad");
+        }
+        if (source.init_fp32 != nullptr) {
+            parameter.init_fp32 = object_of(source.init_fp32, "desc.init_fp32");
+        }
+        const int32_t number = object.add_parameter(object.context()->stream(), group, parameter);
+        if (index != nullptr) {
+            *index = number;
+        }
+    });
+}
+
+mp_status mp_optimizer_set_lr(mp_optimizer* optimizer, int32_t group, double lr) {
+    return boundary([&] { object_of(optimizer, "optimizer")->set_lr(group, lr); });
+}
+
+mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler* scaler) {
+    return boundary([&] {
+        Optimizer& object = *object_of(optimizer, "optimizer");
+        object.step(stream_of(queue, *object.context()), scaler_of(scaler, *object.context()));
+    });
+}
+
+mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue) {
+    return boundary([&] {
+        const Optimizer& object = *object_of(optimizer, "optimizer");
+        object.zero_grad(stream_of(queue, *object.context()));
+    });
+}
+
+mp_status mp_optimizer_get_stats(mp_optimizer* optimizer, mp_queue* queue, mp_optimizer_stats* stats) {
+    return boundary([&] {
+        const Optimizer& object = *object_of(optimizer, "optimizer");
+        write_stats(object.read_state(stream_of(queue, *object.context())), stats);
+    });
+}
+
+mp_status mp_optimizer_param_count(const mp_optimizer* optimizer, int32_t* count) {
+    return boundary([&] { *required(count, "count") = object_of(optimizer, "optimizer")->parameter_count(); });
+}
+
+mp_status mp_optimizer_state(mp_optimizer* optimizer, int32_t index, const char* state, mp_tensor** out) {
+    return boundary([&] {
+        output(out);
+        *out = make_handle<mp_tensor>(object_of(optimizer, "optimizer")->state(index, required(state, "state")));
+    });
+}
+
+mp_status mp_optimizer_set_step(mp_optimizer* optimizer, mp_queue* queue, int64_t step) {
+    return boundary([&] {
+        Optimizer& object = *object_of(optimizer, "optimizer");
+        object.set_step(stream_of(queue, *object.context()), step);
+    });
+}
+
+mp_status mp_optimizer_memory(const mp_optimizer* optimizer, mp_memory_report* report) {
+    return boundary([&] { write_report(object_of(optimizer, "optimizer")->memory(), report); });
+}
+
+void mp_optimizer_destroy(mp_optimizer* optimizer) { destroy_handle(optimizer); }
+
+mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue, const mp_adamw_args* args,
+                                     const mp_adamw_slot* slots, int64_t slot_count, mp_scaler* scaler,
+                                     mp_optimizer_stats* stats) {
+    return boundary([&] {
+        const Context& owner = *object_of(context, "context");
+        step_pointers(owner, stream_of(queue, owner), read_struct(args, "args"), segments_of(slots, slot_count),
+                      scaler_of(scaler, owner), stats);
+    });
+}

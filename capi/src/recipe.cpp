@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// recipe.h
+#include <cstring>
+
+#include "boundary.hpp"
+#include "memory_report.hpp"
+#include "objects.hpp"
+#include "recipe/keys.hpp"
+#include "versioned_struct.hpp"
+
+using namespace mp;
+using namespace mp::capi;
+
+static_assert(MP_RECIPE_TYPE_STRING == static_cast<int32_t>(KeyType::string));
+static_assert(MP_RECIPE_TYPE_FLOAT == static_cast<int32_t>(KeyType::floating));
+static_assert(MP_RECIPE_TYPE_INT == static_cast<int32_t>(KeyType::integer));
+
+namespace {
+
+constexpr int64_t kMaxRecipeFile = int64_t{1} << 20;
+
+mp_recipe* make_recipe(const Recipe& recipe, const std::string& name) {
+    auto object = std::make_shared<RecipeObject>();
+    object->recipe = recipe;
+    object->name = name;
+    return make_handle<mp_recipe>(std::move(object));
+}
+
+mp_recipe* recipe_from_text(const char* text, std::size_t length) {
+    std::string name;
+    const Recipe recipe = recipe_from_json(text, length, name);
+    return make_recipe(recipe, name);
+}
+
+// Sets a key of a recipe that nothing has used yet.
+template <typename Set>
+mp_status change(mp_recipe* recipe, const char* key, Set set) {
+    return boundary([&] {
+        RecipeObject& object = *object_of(recipe, "recipe");
+        if (object.frozen.load()) {
+            fail(Code::bad_state, "recipe: it is in use and can no longer change; make another one");
+        }
+        set(object.recipe, find_key(required(key, "key")));
+    });
+}
+
+template <typename Get>
+mp_status inspect(const mp_recipe* recipe, const char* key, KeyType type, Get get) {
+    return boundary([&] {
+        const RecipeObject& object = *object_of(recipe, "recipe");
+        const Key& found = find_key(required(key, "key"));
+        if (found.type != type) {
+            fail(Code::invalid_argument, "recipe key '%s' holds another type of value (%s)", found.name, found.allowed);
+        }
+        get(object.recipe, found);
+    });
+}
+
+} // namespace
+
+mp_status mp_recipe_create(mp_context* context, const char* name, mp_recipe** out) {
+    return boundary([&] {
+        output(out);
+        (void)object_of(context, "context");
+        const Preset& preset = find_preset(required(name, "name"));
+        *out = make_recipe(preset.recipe, preset.name);
+    });
+}
+
+mp_status mp_recipe_create_from_json(mp_context* context, const char* json, size_t length, mp_recipe** out) {
+    return boundary([&] {
+        output(out);
+        (void)object_of(context, "context");
+        (void)required(json, "json");
+        *out = recipe_from_text(json, length == SIZE_MAX ? std::strlen(json) : length);
+    });
+}
+
+mp_status mp_recipe_create_from_file(mp_context* context, const char* path, mp_recipe** out) {
+    return boundary([&] {
+        output(out);
+        system::FileTable& files = object_of(context, "context")->files();
+        const std::string text = system::read_text(files, required(path, "path"), kMaxRecipeFile);
+        *out = recipe_from_text(text.data(), text.size());
+    });
+}
+
+void mp_recipe_destroy(mp_recipe* recipe) { destroy_handle(recipe); }
+
+mp_status mp_recipe_set_string(mp_recipe* recipe, const char* key, const char* value) {
+    return change(recipe, key,
+                  [&](Recipe& target, const Key& found) { set_key(target, found, std::string(required(value, "value"))); });
+}
+
+mp_status mp_recipe_set_float(mp_recipe* recipe, const char* key, double value) {
+    return change(recipe, key,
+                  [&](Recipe& target, const Key& found) { set_key(target, found, value, KeyType::floating); });
+}
+
+mp_status mp_recipe_set_int(mp_recipe* recipe, const char* key, int64_t value) {
+    return change(recipe, key, [&](Recipe& target, const Key& found) {
+        set_key(target, found, static_cast<double>(value), KeyType::integer);
+    });
+}
+
+mp_status mp_recipe_get_string(const mp_recipe* recipe, const char* key, const char** value) {
+    return inspect(recipe, key, KeyType::string, [&](const Recipe& source, const Key& found) {
+        *required(value, "value") = found.get_string(source);
+    });
+}
+
+mp_status mp_recipe_get_float(const mp_recipe* recipe, const char* key, double* value) {
+    return inspect(recipe, key, KeyType::floating, [&](const Recipe& source, const Key& found) {
+        *required(value, "value") = found.get_number(source);
+    });
+}
+
+mp_status mp_recipe_get_int(const mp_recipe* recipe, const char* key, int64_t* value) {
+    return inspect(recipe, key, KeyType::integer, [&](const Recipe& source, const Key& found) {
+        *required(value, "value") = static_cast<int64_t>(found.get_number(source));
+    });
+}
+
+mp_status mp_recipe_validate(const mp_recipe* recipe) {
+    return boundary([&]() -> mp_status {
+        const Recipe& source = object_of(recipe, "recipe")->recipe;
+        check_recipe(source);
+        if (source.exp_avg_sq == DType::bf16 && source.exp_avg_sq_rounding == Rounding::nearest) {
+            return warn("recipe: bf16 second moments rounded to nearest never decrease at beta2 above 0.998; use a smaller "
+                        "beta2, or set optimizer.exp_avg_sq.rounding to stochastic");
+        }
+        if (source.exp_avg_sq == DType::fp16) {
+            return warn("recipe: fp16 second moments underflow for gradients below 2.4e-4; use bf16 or fp32");
+        }
+        return MP_STATUS_OK;
+    });
+}
+
+mp_status mp_recipe_to_json(const mp_recipe* recipe, char* buffer, size_t capacity, size_t* needed) {
+    return boundary([&] {
+        const RecipeObject& object = *object_of(recipe, "recipe");
+        copy_text(recipe_to_json(object.recipe, object.name), buffer, capacity, needed);
+    });
+}
+
+int32_t mp_recipe_preset_count(void) {
+    try {
+        return static_cast<int32_t>(presets().size());
+    } catch (...) {
+        return 0;
+    }
+}
+
+mp_status mp_recipe_preset_info(int32_t index, const char** name, const char** text) {
+    return boundary([&] {
+        (void)required(name, "name");
+        if (index < 0 || index >= static_cast<int32_t>(presets().size())) {
+            fail(Code::invalid_argument, "index is %d; there are %zu presets", index, presets().size());
+        }
+        const Preset& preset = presets()[static_cast<std::size_t>(index)];
+        *name = preset.name;
+        if (text != nullptr) {
+            *text = preset.text;
+        }
+    });
+}
+
+int32_t mp_recipe_key_count(void) { return static_cast<int32_t>(recipe_keys().size()); }
+
+mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc) {
+    return boundary([&] {
+        if (index < 0 || index >= mp_recipe_key_count()) {
+            fail(Code::invalid_argument, "index is %d; there are %d keys", index, mp_recipe_key_count());
+        }
+        // The fp32 preset's values as static text, made once.
+        static const std::vector<std::string> values = [] {
+            std::vector<std::string> texts;
+            for (const Key& key : recipe_keys()) {
+                texts.push_back(key_text(find_preset("fp32").recipe, key));
+            }
+            return texts;
+        }();
+        const Key& key = recipe_keys()[static_cast<std::size_t>(index)];
+        mp_recipe_key_desc result{};
+        result.type = static_cast<int32_t>(key.type);
+        result.name = key.name;
+        result.allowed = key.allowed;
+        result.text = key.text;
+        result.fp32_value = values[static_cast<std::size_t>(index)].c_str();
+        write_struct(desc, result, "desc");
+    });
+}
+
+mp_status mp_recipe_memory(const mp_recipe* recipe, int64_t parameter_count, mp_memory_report* report) {
+    return boundary([&] {
+        const Recipe& source = object_of(recipe, "recipe")->recipe;
+        if (parameter_count < 0 || parameter_count > (int64_t{1} << 55)) {
+            fail(Code::invalid_argument, "parameter_count is %lld; it must be in 0..2^55",
+                 static_cast<long long>(parameter_count));
+        }
+        write_report(planned_memory(source, parameter_count), report);
+    });
+}
