@@ -45,30 +45,13 @@ Stream& stream_of_device(const Context& context, Device device) {
     }
 }
 
-DType dtype_of_dlpack(dlpack::DataType type) {
-    if (type.lanes == 1) {
-#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
-    if (type.code == (dlpack_code) && type.bits == (dlpack_bits)) {                                \
-        return DType::name;                                                                        \
+DType dtype_of(dlpack::DataType type) {
+    const DType dtype = type.lanes == 1 ? dtype_from_dlpack(type.code, type.bits) : DType::none;
+    if (dtype == DType::none) {
+        fail(Code::invalid_dtype, "dlpack: type code %d with %d bits and %d lanes has no counterpart here", type.code,
+             type.bits, type.lanes);
     }
-#include "dtype/dtype_list.def"
-#undef X
-    }
-    fail(Code::invalid_dtype, "dlpack: type code %d with %d bits and %d lanes has no counterpart here", type.code,
-         type.bits, type.lanes);
-}
-
-dlpack::DataType dlpack_of(DType dtype) {
-    switch (dtype) {
-#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
-    case DType::name:                                                                              \
-        return {dlpack_code, dlpack_bits, 1};
-#include "dtype/dtype_list.def"
-#undef X
-    case DType::none:
-        break;
-    }
-    fail(Code::internal, "dlpack: a tensor without dtype");
+    return dtype;
 }
 
 Shape shape_of(const dlpack::Tensor& tensor, DType dtype) {
@@ -111,7 +94,7 @@ mp_tensor* import(const std::shared_ptr<Context>& context, ManagedTensorVersione
         fail(Code::unsupported, "dlpack: the tensor is read-only; copy it first, tensors here are writable");
     }
     const dlpack::Tensor& source = managed->tensor;
-    const DType dtype = dtype_of_dlpack(source.dtype);
+    const DType dtype = dtype_of(source.dtype);
     const Shape shape = shape_of(source, dtype);
     check_row_major(source, shape);
     Stream& stream = stream_of_device(*context, source.device);
@@ -162,7 +145,8 @@ ManagedTensorVersioned* export_tensor(const std::shared_ptr<Tensor>& tensor) {
                                 ? Device{dlpack::kCpu, 0}
                                 : Device{dlpack::kCuda, tensor->device().index()};
     managed.tensor.ndim = ndim;
-    managed.tensor.dtype = dlpack_of(tensor->dtype());
+    const DlpackType type = dlpack_type(tensor->dtype());
+    managed.tensor.dtype = {type.code, type.bits, 1};
     managed.tensor.shape = owned->shape.data();
     managed.tensor.strides = owned->strides.data();
     return &owned.release()->managed;
