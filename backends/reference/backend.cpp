@@ -36,6 +36,6 @@ constexpr Backend kBackend = {
 
 } // namespace
 
-const Backend* backend() { return &kBackend; }
+const Backend* backend() noexcept { return &kBackend; }
 
 } // namespace mp::backends::reference

@@ -8,6 +8,6 @@
 
 namespace mp::backends::reference {
 
-const Backend* backend();
+const Backend* backend() noexcept;
 
 } // namespace mp::backends::reference

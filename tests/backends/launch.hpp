@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// A multi-tensor launch for the tests: arrays of parameters with their states in the test's memory,
+// their copies in a device's memory, and the table of segments and chunks over them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "harness.hpp"
+
+namespace mp::test {
+
+// One parameter with what belongs to it. An absent array has dtype none.
+struct ParamArrays {
+    HostArray param;
+    HostArray grad;
+    HostArray exp_avg;
+    HostArray exp_avg_sq;
+    HostArray compensation;
+    HostArray master;
+    uint64_t uid = 0;
+    int32_t group = 0;
+    int64_t offset = 0; // elements past an aligned address, for all arrays
+
+    [[nodiscard]] int64_t count() const { return grad.count; }
+};
+
+struct Layout {
+    DType param = DType::fp32;
+    DType grad = DType::fp32;
+    DType exp_avg = DType::fp32;
+    DType exp_avg_sq = DType::fp32;
+    DType compensation = DType::none;
+    DType master = DType::none;
+};
+
+// All kinds of contents in all arrays; the second moment is never negative, as in training.
+inline ParamArrays make_param(const Layout& layout, int64_t count, Content content, uint64_t seed) {
+    ParamArrays arrays;
+    arrays.param = make_array(layout.param, count, content, seed);
+    arrays.grad = make_array(layout.grad, count, content, seed + 1);
+    arrays.exp_avg = make_array(layout.exp_avg, count, content, seed + 2);
+    arrays.exp_avg_sq = make_array(layout.exp_avg_sq, count, content, seed + 3);
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t bits = 8 * dtype_size(layout.exp_avg_sq);
+        const uint32_t magnitude = (uint32_t{1} << (bits - 1)) - 1U;
+        arrays.exp_avg_sq.set_code(i, arrays.exp_avg_sq.code(i) & magnitude);
+    }
+    if (layout.compensation != DType::none) {
+        // Small beside the parameter, as what its roundings lose is.
+        arrays.compensation = make_array(layout.compensation, count, content, seed + 4);
+        for (int64_t i = 0; content == Content::normal && i < count; ++i) {
+            arrays.compensation.set(i, arrays.compensation.get(i) * 0x1p-9F);
+        }
+    }
+    if (layout.master != DType::none) {
+        arrays.master = make_array(layout.master, count, content, seed + 5);
+    }
+    arrays.uid = seed * 0x9E3779B97F4A7C15U;
+    return arrays;
+}
+
+// The arrays of one launch in a device's memory.
+class Launch {
+  public:
+    Launch(TestDevice& on, const std::vector<ParamArrays>& params) : on_(on) {
+        for (const ParamArrays& arrays : params) {
+            add(arrays);
+        }
+        std::vector<Chunk> chunks;
+        for (std::size_t i = 0; i < segments_.size(); ++i) {
+            for (int64_t start = 0; start < segments_[i].count; start += kChunkElements) {
+                chunks.push_back({start, static_cast<int32_t>(i), 0});
+            }
+        }
+        chunk_count_ = static_cast<int64_t>(chunks.size());
+        device_segments_ = std::make_unique<DeviceBytes>(on, segments_.data(),
+                                                         segments_.size() * sizeof(AdamwSegment));
+        device_chunks_ =
+            std::make_unique<DeviceBytes>(on, chunks.data(), chunks.size() * sizeof(Chunk));
+    }
+
+    [[nodiscard]] SegmentTable table() const {
+        return {device_segments_->as<AdamwSegment>(), segments_.data(),
+                device_chunks_->as<Chunk>(), static_cast<int64_t>(segments_.size()), chunk_count_};
+    }
+    [[nodiscard]] int64_t chunk_count() const { return chunk_count_; }
+
+    void upload_grad(std::size_t index, const HostArray& grad) {
+        check(on_.device().copy(on_.queue(), segments_[index].grad, grad.bytes.data(),
+                                grad.bytes.size(), CopyKind::host_to_device));
+    }
+
+    // Waits for the queue.
+    [[nodiscard]] ParamArrays download(std::size_t index) {
+        ParamArrays arrays;
+        const Roles& roles = roles_[index];
+        arrays.param = roles.param->download();
+        arrays.grad = roles.grad->download();
+        arrays.exp_avg = roles.exp_avg->download();
+        arrays.exp_avg_sq = roles.exp_avg_sq->download();
+        if (roles.compensation != nullptr) {
+            arrays.compensation = roles.compensation->download();
+        }
+        if (roles.master != nullptr) {
+            arrays.master = roles.master->download();
+        }
+        return arrays;
+    }
+
+  private:
+    struct Roles {
+        std::unique_ptr<DeviceArray> param, grad, exp_avg, exp_avg_sq, compensation, master;
+    };
+
+    std::unique_ptr<DeviceArray> upload(const HostArray& array, int64_t offset) {
+        return array.dtype == DType::none ? nullptr
+                                          : std::make_unique<DeviceArray>(on_, array, offset);
+    }
+
+    void add(const ParamArrays& arrays) {
+        Roles roles;
+        roles.param = upload(arrays.param, arrays.offset);
+        roles.grad = upload(arrays.grad, arrays.offset);
+        roles.exp_avg = upload(arrays.exp_avg, arrays.offset);
+        roles.exp_avg_sq = upload(arrays.exp_avg_sq, arrays.offset);
+        roles.compensation = upload(arrays.compensation, arrays.offset);
+        roles.master = upload(arrays.master, arrays.offset);
+        const auto data = [](const std::unique_ptr<DeviceArray>& array) {
+            return array != nullptr ? array->data() : nullptr;
+        };
+        AdamwSegment segment;
+        segment.count = arrays.count();
+        segment.uid = arrays.uid;
+        segment.group = arrays.group;
+        segment.param = data(roles.param);
+        segment.grad = data(roles.grad);
+        segment.exp_avg = data(roles.exp_avg);
+        segment.exp_avg_sq = data(roles.exp_avg_sq);
+        segment.compensation = data(roles.compensation);
+        segment.master = data(roles.master);
+        segment.param_dtype = arrays.param.dtype;
+        segment.grad_dtype = arrays.grad.dtype;
+        segment.exp_avg_dtype = arrays.exp_avg.dtype;
+        segment.exp_avg_sq_dtype = arrays.exp_avg_sq.dtype;
+        segment.compensation_dtype = arrays.compensation.dtype;
+        segment.master_dtype = arrays.master.dtype;
+        segments_.push_back(segment);
+        roles_.push_back(std::move(roles));
+    }
+
+    TestDevice& on_;
+    std::vector<Roles> roles_;
+    std::vector<AdamwSegment> segments_;
+    int64_t chunk_count_ = 0;
+    std::unique_ptr<DeviceBytes> device_segments_;
+    std::unique_ptr<DeviceBytes> device_chunks_;
+};
+
+} // namespace mp::test

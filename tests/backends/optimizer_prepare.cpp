@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// optimizer_prepare on every backend: the one decision of a step, and the scalars of the groups.
+#include <cmath>
+#include <limits>
+
+#include "harness.hpp"
+
+namespace mp::test {
+namespace {
+
+using numerics::AdamwHyper;
+using numerics::AdamwScalars;
+using numerics::LossScaleState;
+using numerics::OptimizerState;
+
+struct Prepared {
+    OptimizerState state;
+    LossScaleState scaler;
+    std::vector<AdamwScalars> scalars;
+};
+
+struct PrepareCase {
+    OptimizerState state;
+    bool has_scaler = false;
+    LossScaleState scaler;
+    std::vector<AdamwHyper> hyper;
+    numerics::StepRule rule;
+};
+
+// What no test may find in the result by accident.
+constexpr float kUntouched = -77.0F;
+
+bool prepare(TestDevice& on, const Candidate& candidate, const PrepareCase& c, Prepared& result) {
+    DeviceValue<OptimizerState> state(on, c.state);
+    DeviceValue<LossScaleState> scaler(on, c.scaler);
+    const DeviceBytes hyper(on, c.hyper.data(), c.hyper.size() * sizeof(AdamwHyper));
+    AdamwScalars untouched;
+    untouched.step_size = kUntouched;
+    result.scalars.assign(c.hyper.size(), untouched);
+    DeviceBytes scalars(on, result.scalars.data(), c.hyper.size() * sizeof(AdamwScalars));
+    OptimizerPrepareDesc op{};
+    op.kind = OpKind::optimizer_prepare;
+    op.state = state.data();
+    op.scaler = c.has_scaler ? scaler.data() : nullptr;
+    op.hyper = hyper.as<AdamwHyper>();
+    op.scalars = scalars.as<AdamwScalars>();
+    op.group_count = static_cast<int32_t>(c.hyper.size());
+    op.rule = c.rule;
+    if (!supports(on, candidate, op)) {
+        return false;
+    }
+    run(on, candidate, op);
+    result.state = state.download();
+    result.scaler = scaler.download();
+    scalars.download(result.scalars.data());
+    return true;
+}
+
+// As bytes: none of these structs has padding, and NaN does not occur in them but in sum_squares,
+// which goes through unchanged.
+template <typename T> bool same_bytes(const T& a, const T& b) {
+    return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+std::vector<AdamwHyper> some_hyper(std::size_t groups) {
+    std::vector<AdamwHyper> hyper(groups);
+    for (std::size_t i = 0; i < groups; ++i) {
+        const auto x = static_cast<double>(i);
+        hyper[i] = {1e-3 / (1.0 + x), 0.9 - 0.01 * x, 0.999 - 0.001 * x, 1e-8 * (1.0 + x),
+                    0.01 * x};
+    }
+    return hyper;
+}
+
+std::vector<PrepareCase> all_cases() {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    std::vector<PrepareCase> cases;
+    for (const double sum : {0.0, 1e-300, 0.3, 1e4, 1e70, kInfinity, std::nan("")}) {
+        for (const int64_t step : {int64_t{0}, int64_t{1}, int64_t{9999}, int64_t{1} << 40}) {
+            for (uint32_t bits = 0; bits < 16; ++bits) {
+                PrepareCase c;
+                c.state.step = step;
+                c.state.skipped_steps = 3;
+                c.state.sum_squares = sum;
+                c.has_scaler = (bits & 1U) != 0;
+                c.scaler.scale = 3072.0F;
+                c.scaler.found_inf = (bits >> 1) & 1U;
+                c.rule.has_stats = (bits >> 2) & 1U;
+                c.rule.max_grad_norm = (bits & 8U) != 0 ? 0.7 : 0.0;
+                c.rule.grad_scale = (bits & 8U) != 0 ? 3.0 : 1.0;
+                c.hyper = some_hyper(static_cast<std::size_t>(step % 5));
+                cases.push_back(c);
+            }
+        }
+    }
+    return cases;
+}
+
+class OptimizerPrepare : public BackendTest {};
+
+TEST_P(OptimizerPrepare, EqualsTheReference) {
+    for (const PrepareCase& c : all_cases()) {
+        Prepared expected;
+        ASSERT_TRUE(prepare(reference_device(), reference_candidate(OpKind::optimizer_prepare), c,
+                            expected));
+        const int32_t supporting = for_each_candidate(
+            device(), OpKind::optimizer_prepare, [&](const Candidate& candidate) {
+                Prepared result;
+                if (!prepare(device(), candidate, c, result)) {
+                    return false;
+                }
+                EXPECT_TRUE(same_bytes(expected.state, result.state));
+                EXPECT_TRUE(same_bytes(expected.scaler, result.scaler));
+                for (std::size_t i = 0; i < c.hyper.size(); ++i) {
+                    EXPECT_TRUE(same_bytes(expected.scalars[i], result.scalars[i])) << i;
+                }
+                return true;
+            });
+        EXPECT_GT(supporting, 0);
+    }
+}
+
+TEST_P(OptimizerPrepare, EqualsTheReferenceForManyGroups) {
+    for (const std::size_t groups : {1U, 31U, 257U}) {
+        PrepareCase c;
+        c.state.step = 16;
+        c.hyper = some_hyper(groups);
+        Prepared expected;
+        Prepared result;
+        ASSERT_TRUE(prepare(reference_device(), reference_candidate(OpKind::optimizer_prepare), c,
+                            expected));
+        ASSERT_TRUE(prepare(device(),
+                            device().device().candidates(OpKind::optimizer_prepare).items[0], c,
+                            result));
+        for (std::size_t i = 0; i < groups; ++i) {
+            EXPECT_TRUE(same_bytes(expected.scalars[i], result.scalars[i])) << i;
+        }
+    }
+}
+
+MP_COMPARE_BACKENDS(OptimizerPrepare);
+
+class OptimizerPrepareValues : public BackendTest {
+  protected:
+    Prepared run_case(const PrepareCase& c) {
+        Prepared result;
+        EXPECT_TRUE(prepare(
+            device(), device().device().candidates(OpKind::optimizer_prepare).items[0], c, result));
+        return result;
+    }
+};
+
+TEST_P(OptimizerPrepareValues, TakesAStepAndItsScalars) {
+    PrepareCase c;
+    c.state.step = 4;
+    c.hyper = {{1e-3, 0.9, 0.999, 1e-8, 0.1}};
+    const Prepared result = run_case(c);
+    EXPECT_EQ(result.state.step, 5);
+    EXPECT_EQ(result.state.skip, 0U);
+    EXPECT_EQ(result.state.skipped_steps, 0);
+    EXPECT_EQ(result.state.grad_mul, 1.0);
+    const AdamwScalars& s = result.scalars[0];
+    EXPECT_EQ(s.grad_mul, 1.0F);
+    EXPECT_EQ(s.beta2, 0.999F);
+    EXPECT_EQ(s.one_minus_beta2, static_cast<float>(1.0 - 0.999)); // not 1 - 0.999F
+    EXPECT_FLOAT_EQ(s.step_size, static_cast<float>(1e-3 / (1.0 - std::pow(0.9, 5))));
+    EXPECT_FLOAT_EQ(s.inv_sqrt_bias2,
+                    static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(0.999, 5))));
+    EXPECT_EQ(s.decay, static_cast<float>(1e-3 * 0.1));
+}
+
+// torch.nn.utils.clip_grad_norm_: max_norm / (norm + 1e-6), at most 1.
+TEST_P(OptimizerPrepareValues, UnscalesAndClips) {
+    PrepareCase c;
+    c.hyper = some_hyper(1);
+    c.has_scaler = true;
+    c.scaler.scale = 1024.0F;
+    c.rule.has_stats = 1;
+    c.rule.max_grad_norm = 0.5;
+    c.state.sum_squares = 4.0 * 1024.0 * 1024.0; // norm 2 when unscaled
+    Prepared result = run_case(c);
+    EXPECT_DOUBLE_EQ(result.state.grad_norm, 2.0);
+    EXPECT_DOUBLE_EQ(result.state.grad_mul, 0.5 / (2.0 + 1e-6) / 1024.0);
+    EXPECT_EQ(result.scalars[0].grad_mul, static_cast<float>(result.state.grad_mul));
+    c.rule.max_grad_norm = 3.0;
+    result = run_case(c);
+    EXPECT_DOUBLE_EQ(result.state.grad_mul, 1.0 / 1024.0);
+    c.rule.grad_scale = 8.0; // as a mean over 8 micro-batches
+    result = run_case(c);
+    EXPECT_DOUBLE_EQ(result.state.grad_norm, 0.25);
+    EXPECT_DOUBLE_EQ(result.state.grad_mul, 1.0 / 8192.0);
+}
+
+TEST_P(OptimizerPrepareValues, SkipsAndCountsAndTellsTheScaler) {
+    PrepareCase c;
+    c.state.step = 4;
+    c.state.skipped_steps = 2;
+    c.hyper = some_hyper(2);
+    c.has_scaler = true;
+    c.rule.has_stats = 1;
+    c.state.sum_squares = std::numeric_limits<double>::infinity();
+    Prepared result = run_case(c);
+    EXPECT_EQ(result.state.skip, 1U);
+    EXPECT_EQ(result.state.step, 4);
+    EXPECT_EQ(result.state.skipped_steps, 3);
+    EXPECT_EQ(result.scaler.found_inf, 1U);
+    EXPECT_EQ(result.scalars[0].step_size, kUntouched);
+    // Found by somebody else, for example on another rank.
+    c.state.sum_squares = 1.0;
+    c.scaler.found_inf = 1;
+    result = run_case(c);
+    EXPECT_EQ(result.state.skip, 1U);
+    EXPECT_EQ(result.state.step, 4);
+    // The next good step is not skipped.
+    c.scaler.found_inf = 0;
+    c.state = result.state;
+    result = run_case(c);
+    EXPECT_EQ(result.state.skip, 0U);
+    EXPECT_EQ(result.state.step, 5);
+    EXPECT_EQ(result.scaler.found_inf, 0U);
+}
+
+MP_ALL_BACKENDS(OptimizerPrepareValues);
+
+} // namespace
+} // namespace mp::test
