@@ -86,7 +86,7 @@ std::shared_ptr<Context> open(const mp_context_desc& desc) {
     options.device_index = desc.device_index;
     options.num_threads = thread_count(desc.num_threads);
     options.bind_threads = (desc.flags & MP_CONTEXT_BIND_THREADS) != 0;
-    options.host_backend = desc.backend != nullptr ? desc.backend : "host";
+    options.host_backend = desc.backend != nullptr ? desc.backend : "";
     options.memory = memory_of(desc);
     options.log = {write_log, sink.get()};
     return open_context(options, sink);
@@ -124,7 +124,7 @@ mp_status mp_device_available(int32_t device_kind, int32_t device_index) {
             fail(Code::invalid_argument, "device_kind is 0; name a device: MP_DEVICE_HOST (1) or MP_DEVICE_CUDA (2)");
         }
         int32_t count = 0;
-        check(backend_of(device_kind_of(device_kind), "host").device_count(&count));
+        check(backend_of(device_kind_of(device_kind), "").device_count(&count));
         if (device_index < 0 || device_index >= count) {
             fail(Code::device_unavailable, "device_index is %d but there are %d device(s), numbered from 0",
                  device_index, count);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // dlpack.h
+#include <algorithm>
+
 #include "boundary.hpp"
 #include "dlpack_layout.hpp"
 #include "objects.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tensor.h
-#include <cstring>
+#include <algorithm>
 
 #include "boundary.hpp"
 #include "device/select.hpp"

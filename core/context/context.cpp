@@ -56,7 +56,7 @@ const Backend& find_backend(BackendList backends, const std::string& name, Devic
         if (backend.kind != kind) {
             continue;
         }
-        if (name == backend.name) {
+        if (name.empty() || name == backend.name) {
             return backend;
         }
         names += names.empty() ? backend.name : std::string(", ") + backend.name;

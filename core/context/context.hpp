@@ -18,7 +18,7 @@ struct ContextOptions {
     int32_t device_index = 0;
     int32_t num_threads = 0;
     bool bind_threads = false;
-    std::string host_backend = "host";
+    std::string host_backend; // empty: the first compiled-in one
     MemoryTable memory;
     LogTable log;
 };
@@ -46,7 +46,8 @@ class Context {
     std::unique_ptr<Transport> transport_;
 };
 
-// Finds a compiled-in backend; throws unknown_name with the names there are.
+// Finds a compiled-in backend, the first of its kind for an empty name; throws unknown_name with the names
+// there are.
 const Backend& find_backend(BackendList backends, const std::string& name, DeviceKind kind);
 
 } // namespace mp

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Context, queue, library: opening, describing, hooks, log, devices that are not there.
+#include <atomic>
+#include <cstdlib>
+
+#include "support.hpp"
+
+using namespace mp_test;
+
+namespace {
+
+struct Counter {
+    std::atomic<int64_t> live{0};
+    std::atomic<int64_t> calls{0};
+    bool refuse = false;
+};
+
+void* count_allocate(size_t size, size_t alignment, void* payload) {
+    auto* counter = static_cast<Counter*>(payload);
+    if (counter->refuse) {
+        return nullptr;
+    }
+    counter->live += static_cast<int64_t>(size);
+    ++counter->calls;
+    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+
+void count_release(void* pointer, size_t size, size_t /*alignment*/, void* payload) {
+    static_cast<Counter*>(payload)->live -= static_cast<int64_t>(size);
+    std::free(pointer);
+}
+
+std::string describe(mp_context* context) {
+    size_t needed = 0;
+    EXPECT_TRUE(succeeded(mp_context_describe(context, nullptr, 0, &needed)));
+    std::string text(needed, '\0');
+    EXPECT_TRUE(succeeded(mp_context_describe(context, text.data(), text.size(), nullptr)));
+    return text;
+}
+
+} // namespace
+
+TEST(Context, SaysWhatItIs) {
+    const Context context = make_context(1);
+    int32_t threads = 0;
+    MP_OK(mp_context_num_threads(context, &threads));
+    EXPECT_EQ(threads, 1);
+    const std::string text = describe(context);
+    for (const char* word : {"host", "candidates", "adamw", "gemm", "threads"}) {
+        EXPECT_NE(text.find(word), std::string::npos) << word << " in " << text;
+    }
+}
+
+TEST(Context, DescribeCutsToTheBufferAndTerminates) {
+    const Context context = make_context(1);
+    char buffer[8] = "zzzzzzz";
+    size_t needed = 0;
+    MP_OK(mp_context_describe(context, buffer, sizeof buffer, &needed));
+    EXPECT_EQ(std::strlen(buffer), sizeof buffer - 1);
+    EXPECT_GT(needed, sizeof buffer);
+}
+
+TEST(Context, ReferenceBackendCanBeAskedFor) {
+    const Context context = make_context(1, "reference");
+    EXPECT_NE(describe(context).find("reference"), std::string::npos);
+}
+
+TEST(Context, UnknownBackendNamesTheOnesThereAre) {
+    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+    desc.backend = "abacus";
+    mp_context* context = nullptr;
+    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_UNKNOWN_NAME, "abacus", "host", "reference");
+    EXPECT_EQ(context, nullptr);
+}
+
+TEST(Context, BadDescriptorsAreRefused) {
+    mp_context* context = nullptr;
+    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+    desc.device_kind = 99;
+    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_INVALID_ARGUMENT, "device_kind", "99");
+    desc = MP_CONTEXT_DESC_INIT;
+    desc.num_threads = -3;
+    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_INVALID_ARGUMENT, "num_threads");
+    desc = MP_CONTEXT_DESC_INIT;
+    desc.device_index = 5;
+    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_DEVICE_UNAVAILABLE, "device_index", "5");
+    desc = MP_CONTEXT_DESC_INIT;
+    desc.flags = 1u << 30;
+    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_INVALID_ARGUMENT, "flags");
+    desc = MP_CONTEXT_DESC_INIT;
+    desc.api_version = MP_VERSION + 1;
+    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_VERSION_MISMATCH, "newer");
+    desc = MP_CONTEXT_DESC_INIT;
+    desc.allocate = count_allocate;
+    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_INVALID_ARGUMENT, "release");
+    desc = MP_CONTEXT_DESC_INIT;
+    desc.log_level = 9;
+    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_INVALID_ARGUMENT, "log_level");
+    MP_FAILS(mp_context_create(nullptr, nullptr), MP_STATUS_NULL_ARGUMENT, "out");
+}
+
+TEST(Context, StructsOfOtherSizes) {
+    // An older caller: only the first fields. A newer one: a longer struct, whose tail must be zero.
+    mp_context_desc small = MP_CONTEXT_DESC_INIT;
+    small.struct_size = 8;
+    small.num_threads = -7; // beyond the 8 bytes: not read
+    mp_context* context = nullptr;
+    MP_OK(mp_context_create(&small, &context));
+    mp_context_destroy(context);
+
+    struct Newer {
+        mp_context_desc known;
+        uint64_t future;
+    } newer = {MP_CONTEXT_DESC_INIT, 0};
+    newer.known.struct_size = sizeof newer;
+    MP_OK(mp_context_create(&newer.known, &context));
+    mp_context_destroy(context);
+    newer.future = 1;
+    MP_FAILS(mp_context_create(&newer.known, &context), MP_STATUS_STRUCT_TOO_NEW, "newer library");
+
+    mp_context_desc none = MP_CONTEXT_DESC_INIT;
+    none.struct_size = 0;
+    MP_FAILS(mp_context_create(&none, &context), MP_STATUS_INVALID_ARGUMENT, "struct_size");
+}
+
+TEST(Context, EnvironmentSetsThreadsWhereTheDescriptorDoesNot) {
+    setenv("MIXEDPREC_NUM_THREADS", "1", 1);
+    Context context = make_context(0);
+    int32_t threads = 0;
+    MP_OK(mp_context_num_threads(context, &threads));
+    EXPECT_EQ(threads, 1);
+    context = make_context(2);
+    MP_OK(mp_context_num_threads(context, &threads));
+    EXPECT_EQ(threads, 2);
+    setenv("MIXEDPREC_NUM_THREADS", "many", 1);
+    mp_context* refused = nullptr;
+    MP_FAILS(mp_context_create(nullptr, &refused), MP_STATUS_INVALID_ARGUMENT, "MIXEDPREC_NUM_THREADS");
+    unsetenv("MIXEDPREC_NUM_THREADS");
+}
+
+TEST(Context, AllMemoryComesFromTheHooksAndGoesBack) {
+    Counter counter;
+    {
+        mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+        desc.num_threads = 1;
+        desc.allocate = count_allocate;
+        desc.release = count_release;
+        desc.allocator_payload = &counter;
+        mp_context* raw = nullptr;
+        MP_OK(mp_context_create(&desc, &raw));
+        const Context context(raw);
+        const int64_t before = counter.live;
+        const Tensor tensor = make_tensor(context, MP_DTYPE_FP32, {1000, 1000});
+        EXPECT_GE(counter.live - before, 4000000);
+
+        counter.refuse = true;
+        const mp_tensor_desc wanted = tensor_desc(MP_DTYPE_FP32, {1000});
+        mp_tensor* refused = nullptr;
+        MP_FAILS(mp_tensor_create(context, &wanted, &refused), MP_STATUS_OUT_OF_MEMORY, "4000");
+        EXPECT_EQ(refused, nullptr);
+        counter.refuse = false;
+    }
+    EXPECT_GT(counter.calls, 0);
+    EXPECT_EQ(counter.live, 0);
+}
+
+TEST(Context, ChildrenOutliveTheHandleTheyWereMadeFrom) {
+    Context context = make_context(1);
+    Tensor tensor = make_tensor(context, MP_DTYPE_FP32, {4});
+    mp_context_destroy(context.owned.release());
+    const float value[4] = {1, 2, 3, 4};
+    MP_OK(mp_tensor_write(nullptr, tensor, value, sizeof value));
+    float back[4] = {};
+    MP_OK(mp_tensor_read(nullptr, tensor, back, sizeof back));
+    EXPECT_EQ(back[3], 4.0F);
+}
+
+TEST(Device, MissingCudaSaysWhichAndWhat) {
+    const mp_status status = mp_device_available(MP_DEVICE_CUDA, 0);
+    if (status == MP_STATUS_OK) {
+        GTEST_SKIP() << "there is a CUDA device";
+    }
+    EXPECT_TRUE(status == MP_STATUS_MODULE_NOT_FOUND || status == MP_STATUS_DEVICE_UNAVAILABLE)
+        << mp_status_string(status);
+    EXPECT_GT(std::strlen(mp_last_error_message()), 20U);
+    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+    desc.device_kind = MP_DEVICE_CUDA;
+    mp_context* context = nullptr;
+    EXPECT_EQ(mp_context_create(&desc, &context), status);
+    EXPECT_EQ(context, nullptr);
+}
+
+TEST(Device, HostIsAlwaysThere) {
+    MP_OK(mp_device_available(MP_DEVICE_HOST, 0));
+    MP_FAILS(mp_device_available(MP_DEVICE_HOST, 1), MP_STATUS_DEVICE_UNAVAILABLE, "1");
+    MP_FAILS(mp_device_available(7, 0), MP_STATUS_INVALID_ARGUMENT, "7");
+}
+
+TEST(Queue, OwnQueueWorksAndNativeOnesAreRefusedOnTheHost) {
+    const Context context = make_context(1);
+    mp_queue* raw = nullptr;
+    MP_OK(mp_queue_create(context, &raw));
+    const Queue queue(raw);
+    const Tensor tensor = make_tensor(context, MP_DTYPE_FP32, {3});
+    MP_OK(mp_tensor_zero(queue, tensor));
+    MP_OK(mp_queue_sync(queue));
+    MP_OK(mp_context_sync(context));
+    int dummy = 0;
+    mp_queue* native = nullptr;
+    MP_FAILS(mp_queue_wrap_native(context, &dummy, &native), MP_STATUS_UNSUPPORTED, "native");
+}
+
+TEST(Queue, OfAnotherContextIsRefused) {
+    const Context one = make_context(1);
+    const Context two = make_context(1);
+    mp_queue* raw = nullptr;
+    MP_OK(mp_queue_create(one, &raw));
+    const Queue queue(raw);
+    const Tensor tensor = make_tensor(two, MP_DTYPE_FP32, {3});
+    MP_FAILS(mp_tensor_zero(queue, tensor), MP_STATUS_INVALID_ARGUMENT, "queue");
+}
+
+TEST(Library, VersionAndNames) {
+    EXPECT_EQ(mp_library_version(), static_cast<uint32_t>(MP_VERSION));
+    EXPECT_NE(std::string(mp_library_build_info()).find("libmixedprec"), std::string::npos);
+    EXPECT_STREQ(mp_dtype_name(MP_DTYPE_BF16), "bf16");
+    EXPECT_STREQ(mp_dtype_name(12345), "unknown");
+    EXPECT_EQ(mp_dtype_size(MP_DTYPE_FP8_E4M3), 1U);
+    EXPECT_EQ(mp_dtype_size(0), 0U);
+    EXPECT_STREQ(mp_status_string(MP_STATUS_INVALID_SHAPE), "MP_STATUS_INVALID_SHAPE");
+    EXPECT_STREQ(mp_status_string(-9999), "MP_STATUS_UNKNOWN");
+}
+
+TEST(Library, MessageBelongsToTheLastCall) {
+    mp_context* context = nullptr;
+    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+    desc.device_kind = 99;
+    EXPECT_EQ(mp_context_create(&desc, &context), MP_STATUS_INVALID_ARGUMENT);
+    EXPECT_STRNE(mp_last_error_message(), "");
+    char copy[16] = {};
+    size_t needed = 0;
+    MP_OK(mp_last_error_copy(copy, sizeof copy, &needed));
+    EXPECT_GT(needed, sizeof copy);
+    EXPECT_EQ(std::strlen(copy), sizeof copy - 1);
+    MP_OK(mp_device_available(MP_DEVICE_HOST, 0));
+    EXPECT_STREQ(mp_last_error_message(), "");
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recipes: presets, keys, JSON in and out, impossible combinations with their reasons, freezing.
+#include <cstdio>
+#include <fstream>
+
+#include "support.hpp"
+
+using namespace mp_test;
+
+namespace {
+
+std::string json_of(mp_recipe* recipe) {
+    size_t needed = 0;
+    EXPECT_TRUE(succeeded(mp_recipe_to_json(recipe, nullptr, 0, &needed)));
+    std::string text(needed, '\0');
+    EXPECT_TRUE(succeeded(mp_recipe_to_json(recipe, text.data(), text.size(), nullptr)));
+    text.pop_back();
+    return text;
+}
+
+mp_status from_json(mp_context* context, const std::string& text, mp_recipe** out) {
+    return mp_recipe_create_from_json(context, text.data(), text.size(), out);
+}
+
+struct RecipeTest : ::testing::Test {
+    Context context = make_context(1);
+    mp_recipe* raw = nullptr;
+};
+
+} // namespace
+
+TEST_F(RecipeTest, EveryPresetIsValidAndSurvivesJson) {
+    ASSERT_GE(mp_recipe_preset_count(), 8);
+    for (int32_t i = 0; i < mp_recipe_preset_count(); ++i) {
+        const char* name = nullptr;
+        const char* text = nullptr;
+        MP_OK(mp_recipe_preset_info(i, &name, &text));
+        EXPECT_GT(std::strlen(text), 10U);
+        const Recipe recipe = make_recipe(context, name);
+        EXPECT_GE(mp_recipe_validate(recipe), 0) << name << ": " << mp_last_error_message();
+        const std::string json = json_of(recipe);
+        MP_OK(from_json(context, json, &raw));
+        const Recipe back(raw);
+        EXPECT_EQ(json_of(back), json);
+    }
+    const char* name = nullptr;
+    MP_FAILS(mp_recipe_preset_info(999, &name, nullptr), MP_STATUS_INVALID_ARGUMENT, "999");
+}
+
+TEST_F(RecipeTest, EveryKeyIsDescribedAndReadable) {
+    const Recipe recipe = make_recipe(context, "fp32");
+    for (int32_t i = 0; i < mp_recipe_key_count(); ++i) {
+        mp_recipe_key_desc key{};
+        key.struct_size = sizeof key;
+        MP_OK(mp_recipe_key_info(i, &key));
+        EXPECT_GT(std::strlen(key.text), 5U) << key.name;
+        const char* text = nullptr;
+        double number = 0;
+        int64_t integer = 0;
+        switch (key.type) {
+        case MP_RECIPE_TYPE_STRING:
+            MP_OK(mp_recipe_get_string(recipe, key.name, &text));
+            EXPECT_STREQ(text, key.fp32_value);
+            MP_FAILS(mp_recipe_get_int(recipe, key.name, &integer), MP_STATUS_INVALID_ARGUMENT, key.name);
+            break;
+        case MP_RECIPE_TYPE_FLOAT:
+            MP_OK(mp_recipe_get_float(recipe, key.name, &number));
+            EXPECT_EQ(number, std::stod(key.fp32_value));
+            break;
+        case MP_RECIPE_TYPE_INT:
+            MP_OK(mp_recipe_get_int(recipe, key.name, &integer));
+            EXPECT_EQ(integer, std::stoll(key.fp32_value));
+            break;
+        default:
+            ADD_FAILURE() << key.name << " has type " << key.type;
+        }
+    }
+}
+
+TEST_F(RecipeTest, PresetsAreWhatTheirNamesSay) {
+    const struct {
+        const char* recipe;
+        const char* key;
+        const char* value;
+    } rows[] = {
+        {"fp16_mixed", MP_RECIPE_GEMM_FPROP_DTYPE, "fp16"},     {"fp16_mixed", MP_RECIPE_MASTER_DTYPE, "fp32"},
+        {"fp16_mixed", MP_RECIPE_SCALER_KIND, "dynamic"},       {"bf16_mixed", MP_RECIPE_WEIGHT_DTYPE, "fp32"},
+        {"bf16_mixed", MP_RECIPE_GEMM_WGRAD_DTYPE, "bf16"},     {"bf16_mixed", MP_RECIPE_SCALER_KIND, "none"},
+        {"bf16_mixed_dual", MP_RECIPE_MASTER_DTYPE, "fp32"},    {"bf16_mixed_dual", MP_RECIPE_WEIGHT_DTYPE, "bf16"},
+        {"bf16_mixed_fp32_compute", MP_RECIPE_GEMM_DGRAD_DTYPE, "fp32"},
+        {"bf16_mixed_fp32_compute", MP_RECIPE_WEIGHT_GATHER_DTYPE, "bf16"},
+        {"bf16_pure", MP_RECIPE_EXP_AVG_SQ_DTYPE, "bf16"},      {"bf16_pure", MP_RECIPE_COMPENSATION_DTYPE, "none"},
+        {"bf16_pure_kahan", MP_RECIPE_COMPENSATION_DTYPE, "bf16"},
+        {"bf16_pure_sr", MP_RECIPE_WEIGHT_ROUNDING, "stochastic"},
+        {"bf16_pure_sr", MP_RECIPE_EXP_AVG_SQ_ROUNDING, "stochastic"},
+    };
+    for (const auto& row : rows) {
+        const Recipe recipe = make_recipe(context, row.recipe);
+        const char* value = nullptr;
+        MP_OK(mp_recipe_get_string(recipe, row.key, &value));
+        EXPECT_STREQ(value, row.value) << row.recipe << " " << row.key;
+    }
+}
+
+TEST_F(RecipeTest, WrongNamesGetTheNearestOnes) {
+    MP_FAILS(mp_recipe_create(context, "bf16_mixt", &raw), MP_STATUS_UNKNOWN_NAME, "bf16_mixt", "bf16_mixed");
+    const Recipe recipe = make_recipe(context, "fp32");
+    MP_FAILS(mp_recipe_set_string(recipe, "grad.dtyp", "bf16"), MP_STATUS_UNKNOWN_NAME, "grad.dtyp", "grad.dtype");
+    MP_FAILS(mp_recipe_set_string(recipe, "grad.dtype", "bf17"), MP_STATUS_INVALID_ARGUMENT, "bf17", "fp32|fp16|bf16");
+    MP_FAILS(mp_recipe_set_string(recipe, "grad.dtype", "fp32|fp16"), MP_STATUS_INVALID_ARGUMENT, "one of");
+    MP_FAILS(mp_recipe_set_int(recipe, "grad.dtype", 3), MP_STATUS_INVALID_ARGUMENT, "string");
+    MP_FAILS(mp_recipe_set_string(recipe, "scaler.init_scale", "big"), MP_STATUS_INVALID_ARGUMENT, "number");
+    MP_FAILS(mp_recipe_set_float(recipe, "scaler.init_scale", -1), MP_STATUS_INVALID_ARGUMENT, "-1");
+    MP_FAILS(mp_recipe_set_float(recipe, "scaler.growth_interval", 2.5), MP_STATUS_INVALID_ARGUMENT, "integer");
+    MP_FAILS(mp_recipe_set_int(recipe, "scaler.growth_interval", 0), MP_STATUS_INVALID_ARGUMENT, "1..");
+    const std::string huge(100000, 'x');
+    MP_FAILS(mp_recipe_create(context, huge.c_str(), &raw), MP_STATUS_UNKNOWN_NAME, "nearest");
+}
+
+TEST_F(RecipeTest, ImpossibleCombinationsEachHaveAReason) {
+    const struct {
+        const char* json;
+        const char* reason;
+    } rows[] = {
+        {R"({"master.dtype": "fp32"})", "their own master"},
+        {R"({"optimizer.compensation.dtype": "bf16"})", "16-bit weights only"},
+        {R"({"recipe": "bf16_pure_kahan", "master.dtype": "fp32"})", "choose one"},
+        {R"({"recipe": "bf16_pure_kahan", "optimizer.weight.rounding": "stochastic"})", "average out"},
+        {R"({"optimizer.weight.rounding": "stochastic"})", "nothing is rounded"},
+        {R"({"recipe": "bf16_mixed_dual", "optimizer.weight.rounding": "stochastic"})", "beside master"},
+        {R"({"optimizer.exp_avg.rounding": "stochastic"})", "exp_avg.rounding"},
+        {R"({"optimizer.exp_avg_sq.rounding": "stochastic"})", "exp_avg_sq.rounding"},
+        {R"({"recipe": "fp16_mixed", "scaler.min_scale": 8, "scaler.max_scale": 4})", "max_scale is below"},
+        {R"({"recipe": "fp16_mixed", "scaler.min_scale": 1e6})", "below scaler.min_scale"},
+        {R"({"recipe": "fp16_mixed", "scaler.max_scale": 16})", "above scaler.max_scale"},
+    };
+    for (const auto& row : rows) {
+        MP_FAILS(from_json(context, row.json, &raw), MP_STATUS_INVALID_ARGUMENT, row.reason);
+        EXPECT_EQ(raw, nullptr) << row.json;
+    }
+    // All problems are reported at once.
+    MP_FAILS(from_json(context, R"({"master.dtype": "fp32", "optimizer.exp_avg.rounding": "stochastic"})", &raw),
+             MP_STATUS_INVALID_ARGUMENT, "their own master", "exp_avg.rounding");
+}
+
+TEST_F(RecipeTest, HostileJson) {
+    const std::string deep(200000, '[');
+    std::string many = "{";
+    for (int i = 0; i < 200000; ++i) {
+        many += "\"k" + std::to_string(i) + "\":1,";
+    }
+    const struct {
+        std::string json;
+        mp_status status;
+        const char* word;
+    } rows[] = {
+        {"", MP_STATUS_PARSE_ERROR, "parse error"},
+        {"{", MP_STATUS_PARSE_ERROR, "line 1"},
+        {"[]", MP_STATUS_PARSE_ERROR, "object"},
+        {"null", MP_STATUS_PARSE_ERROR, "object"},
+        {deep, MP_STATUS_PARSE_ERROR, "objects or arrays"},
+        {many, MP_STATUS_PARSE_ERROR, "at most"},
+        {R"({"recipe": {"a": 1}})", MP_STATUS_PARSE_ERROR, "objects or arrays"},
+        {R"({"grad.dtype": "bf16", "grad.dtype": "fp32"})", MP_STATUS_PARSE_ERROR, "twice"},
+        {R"({"recipe": 3})", MP_STATUS_INVALID_ARGUMENT, "name of a preset"},
+        {R"({"grad.dtype": true})", MP_STATUS_INVALID_ARGUMENT, "boolean"},
+        {R"({"scaler.init_scale": 1e999})", MP_STATUS_PARSE_ERROR, "1e999"},
+        {R"({"color": "red"})", MP_STATUS_UNKNOWN_NAME, "color"},
+        {std::string("{\"\0\": 1}", 8), MP_STATUS_PARSE_ERROR, "parse error"},
+        {"{\"\xff\": 1}", MP_STATUS_PARSE_ERROR, "UTF-8"},
+    };
+    for (const auto& row : rows) {
+        MP_FAILS(from_json(context, row.json, &raw), row.status, row.word);
+    }
+}
+
+TEST_F(RecipeTest, FileIsReadAndItsAbsenceReported) {
+    const std::string path = ::testing::TempDir() + "recipe_test.json";
+    std::ofstream(path) << R"({"recipe": "bf16_pure", "grad.dtype": "fp32"})";
+    MP_OK(mp_recipe_create_from_file(context, path.c_str(), &raw));
+    const Recipe recipe(raw);
+    const char* value = nullptr;
+    MP_OK(mp_recipe_get_string(recipe, MP_RECIPE_GRAD_DTYPE, &value));
+    EXPECT_STREQ(value, "fp32");
+    std::remove(path.c_str());
+    MP_FAILS(mp_recipe_create_from_file(context, path.c_str(), &raw), MP_STATUS_IO_ERROR, path, "No such file");
+    MP_FAILS(mp_recipe_create_from_file(context, "/", &raw), MP_STATUS_IO_ERROR, "regular");
+}
+
+TEST_F(RecipeTest, FirstUseFreezes) {
+    const Recipe recipe = make_recipe(context, "fp16_mixed");
+    MP_OK(mp_recipe_set_int(recipe, MP_RECIPE_SCALER_GROWTH_INTERVAL, 100));
+    mp_scaler* scaler = nullptr;
+    MP_OK(mp_scaler_create_from_recipe(context, recipe, &scaler));
+    mp_scaler_destroy(scaler);
+    MP_FAILS(mp_recipe_set_int(recipe, MP_RECIPE_SCALER_GROWTH_INTERVAL, 200), MP_STATUS_BAD_STATE, "in use");
+    int64_t value = 0;
+    MP_OK(mp_recipe_get_int(recipe, MP_RECIPE_SCALER_GROWTH_INTERVAL, &value));
+    EXPECT_EQ(value, 100);
+}
+
+TEST_F(RecipeTest, InvalidRecipeCannotBeUsed) {
+    const Recipe recipe = make_recipe(context, "fp32");
+    MP_OK(mp_recipe_set_string(recipe, MP_RECIPE_MASTER_DTYPE, "fp32"));
+    mp_optimizer* optimizer = nullptr;
+    MP_FAILS(mp_optimizer_create(context, recipe, nullptr, &optimizer), MP_STATUS_INVALID_ARGUMENT, "their own master");
+    MP_OK(mp_recipe_set_string(recipe, MP_RECIPE_MASTER_DTYPE, "none")); // and it did not freeze
+}
+
+TEST_F(RecipeTest, AdviceIsAWarning) {
+    const Recipe recipe = make_recipe(context, "bf16_pure");
+    EXPECT_EQ(mp_recipe_validate(recipe), MP_STATUS_WARNING);
+    EXPECT_NE(std::string(mp_last_error_message()).find("beta2"), std::string::npos);
+}
+
+TEST_F(RecipeTest, PlannedBytesPerParameter) {
+    // OPT-1.3B and OPT-125M, parameter counts of the published shapes.
+    const struct {
+        const char* recipe;
+        int64_t bytes_per_parameter;
+    } rows[] = {{"fp32", 16},          {"bf16_mixed", 16}, {"bf16_mixed_dual", 18}, {"fp16_mixed", 18},
+                {"bf16_pure", 8},      {"bf16_pure_sr", 8}, {"bf16_pure_kahan", 10}};
+    for (const auto& row : rows) {
+        const Recipe recipe = make_recipe(context, row.recipe);
+        for (const int64_t count : {int64_t{1315758080}, int64_t{125239296}, int64_t{0}}) {
+            mp_memory_report report{};
+            report.struct_size = sizeof report;
+            MP_OK(mp_recipe_memory(recipe, count, &report));
+            EXPECT_EQ(report.total_bytes, count * row.bytes_per_parameter) << row.recipe;
+        }
+    }
+    mp_memory_report report{};
+    report.struct_size = sizeof report;
+    MP_FAILS(mp_recipe_memory(make_recipe(context, "fp32"), -1, &report), MP_STATUS_INVALID_ARGUMENT, "-1");
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles that destroy themselves, and checks that show the library's own words.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mixedprec.h"
+
+namespace mp_test {
+
+template <typename T, void (*Destroy)(T*)>
+struct Handle {
+    struct Deleter {
+        void operator()(T* handle) const { Destroy(handle); }
+    };
+    std::unique_ptr<T, Deleter> owned;
+    Handle() = default;
+    explicit Handle(T* handle) : owned(handle) {}
+    operator T*() const { return owned.get(); } // NOLINT: reads like the C handle
+};
+
+using Context = Handle<mp_context, mp_context_destroy>;
+using Queue = Handle<mp_queue, mp_queue_destroy>;
+using Tensor = Handle<mp_tensor, mp_tensor_destroy>;
+using Recipe = Handle<mp_recipe, mp_recipe_destroy>;
+using Gemm = Handle<mp_gemm, mp_gemm_destroy>;
+using Linear = Handle<mp_linear, mp_linear_destroy>;
+using Scaler = Handle<mp_scaler, mp_scaler_destroy>;
+using Optimizer = Handle<mp_optimizer, mp_optimizer_destroy>;
+
+inline ::testing::AssertionResult succeeded(mp_status status) {
+    if (status == MP_STATUS_OK) {
+        return ::testing::AssertionSuccess();
+    }
+    return ::testing::AssertionFailure() << mp_status_string(status) << ": " << mp_last_error_message();
+}
+
+// The call fails with this code and its message holds every one of the words.
+inline ::testing::AssertionResult fails(mp_status status, mp_status expected, const std::vector<std::string>& words) {
+    const std::string text = mp_last_error_message();
+    if (status != expected) {
+        return ::testing::AssertionFailure()
+               << "expected " << mp_status_string(expected) << ", got " << mp_status_string(status) << ": " << text;
+    }
+    for (const std::string& word : words) {
+        if (text.find(word) == std::string::npos) {
+            return ::testing::AssertionFailure() << "'" << word << "' is not in: " << text;
+        }
+    }
+    return ::testing::AssertionSuccess();
+}
+
+#define MP_OK(call) ASSERT_TRUE(::mp_test::succeeded(call))
+#define MP_FAILS(call, code, ...) EXPECT_TRUE(::mp_test::fails(call, code, std::vector<std::string>{__VA_ARGS__}))
+
+inline Context make_context(int32_t num_threads = 2, const char* backend = nullptr) {
+    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+    desc.num_threads = num_threads;
+    desc.backend = backend;
+    mp_context* context = nullptr;
+    EXPECT_TRUE(succeeded(mp_context_create(&desc, &context)));
+    return Context(context);
+}
+
+inline Recipe make_recipe(mp_context* context, const char* name) {
+    mp_recipe* recipe = nullptr;
+    EXPECT_TRUE(succeeded(mp_recipe_create(context, name, &recipe)));
+    return Recipe(recipe);
+}
+
+inline mp_tensor_desc tensor_desc(int32_t dtype, const std::vector<int64_t>& shape) {
+    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+    desc.dtype = dtype;
+    desc.ndim = static_cast<int32_t>(shape.size());
+    std::copy(shape.begin(), shape.end(), desc.shape);
+    return desc;
+}
+
+inline Tensor make_tensor(mp_context* context, int32_t dtype, const std::vector<int64_t>& shape) {
+    const mp_tensor_desc desc = tensor_desc(dtype, shape);
+    mp_tensor* tensor = nullptr;
+    EXPECT_TRUE(succeeded(mp_tensor_create(context, &desc, &tensor)));
+    return Tensor(tensor);
+}
+
+// An fp32 tensor with these values, then cast to `dtype`.
+inline Tensor make_tensor(mp_context* context, int32_t dtype, const std::vector<int64_t>& shape,
+                          const std::vector<float>& values) {
+    Tensor exact = make_tensor(context, MP_DTYPE_FP32, shape);
+    EXPECT_TRUE(succeeded(mp_tensor_write(nullptr, exact, values.data(), values.size() * sizeof(float))));
+    if (dtype == MP_DTYPE_FP32) {
+        return exact;
+    }
+    Tensor rounded = make_tensor(context, dtype, shape);
+    EXPECT_TRUE(succeeded(mp_tensor_cast(nullptr, exact, rounded, nullptr)));
+    return rounded;
+}
+
+inline std::vector<unsigned char> bytes_of(mp_tensor* tensor) {
+    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+    EXPECT_TRUE(succeeded(mp_tensor_get_desc(tensor, &desc)));
+    std::size_t bytes = mp_dtype_size(desc.dtype);
+    for (int32_t i = 0; i < desc.ndim; ++i) {
+        bytes *= static_cast<std::size_t>(desc.shape[i]);
+    }
+    std::vector<unsigned char> data(bytes);
+    EXPECT_TRUE(succeeded(mp_tensor_read(nullptr, tensor, data.data(), data.size())));
+    return data;
+}
+
+// The values as fp32, through the library's own widening cast.
+inline std::vector<float> values_of(mp_context* context, mp_tensor* tensor) {
+    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+    EXPECT_TRUE(succeeded(mp_tensor_get_desc(tensor, &desc)));
+    std::vector<unsigned char> raw;
+    if (desc.dtype == MP_DTYPE_FP32) {
+        raw = bytes_of(tensor);
+    } else {
+        desc.dtype = MP_DTYPE_FP32;
+        mp_tensor* wide = nullptr;
+        EXPECT_TRUE(succeeded(mp_tensor_create(context, &desc, &wide)));
+        const Tensor owned(wide);
+        EXPECT_TRUE(succeeded(mp_tensor_cast(nullptr, tensor, wide, nullptr)));
+        raw = bytes_of(wide);
+    }
+    std::vector<float> values(raw.size() / sizeof(float));
+    std::memcpy(values.data(), raw.data(), raw.size());
+    return values;
+}
+
+// Numbers in [-1, 1) that need all their bits, the same in every run (splitmix64).
+inline std::vector<float> numbers(std::size_t count, uint64_t seed) {
+    std::vector<float> values(count);
+    for (float& value : values) {
+        seed += 0x9e3779b97f4a7c15ULL;
+        uint64_t z = seed;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+        z ^= z >> 31;
+        value = static_cast<float>(static_cast<double>(z >> 11) * 0x1p-52 - 1.0);
+    }
+    return values;
+}
+
+} // namespace mp_test

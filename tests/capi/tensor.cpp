@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors: shapes, borrowed memory, copies, casts. The bits of casts are checked in tests/numerics and
+// tests/backends; here it is that the ABI asks for the right ones.
+#include <cmath>
+#include <limits>
+
+#include "support.hpp"
+
+using namespace mp_test;
+
+TEST(Tensor, IsZeroAndAligned) {
+    const Context context = make_context();
+    const Tensor tensor = make_tensor(context, MP_DTYPE_BF16, {3, 5, 7});
+    void* data = nullptr;
+    MP_OK(mp_tensor_data(tensor, &data));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 64, 0U);
+    for (const unsigned char byte : bytes_of(tensor)) {
+        ASSERT_EQ(byte, 0);
+    }
+    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+    MP_OK(mp_tensor_get_desc(tensor, &desc));
+    EXPECT_EQ(desc.dtype, MP_DTYPE_BF16);
+    EXPECT_EQ(desc.ndim, 3);
+    EXPECT_EQ(desc.shape[2], 7);
+    EXPECT_EQ(desc.device_kind, MP_DEVICE_HOST);
+}
+
+TEST(Tensor, EmptyAndScalarTensorsAreOrdinary) {
+    const Context context = make_context();
+    const Tensor empty = make_tensor(context, MP_DTYPE_FP32, {4, 0, 3});
+    const Tensor scalar = make_tensor(context, MP_DTYPE_FP32, {});
+    MP_OK(mp_tensor_zero(nullptr, empty));
+    MP_OK(mp_tensor_read(nullptr, empty, nullptr, 0));
+    EXPECT_EQ(bytes_of(scalar).size(), 4U);
+}
+
+TEST(Tensor, ImpossibleShapes) {
+    const Context context = make_context();
+    mp_tensor* tensor = nullptr;
+    const auto create = [&](const mp_tensor_desc& desc) { return mp_tensor_create(context, &desc, &tensor); };
+    MP_FAILS(create(tensor_desc(MP_DTYPE_FP32, {2, -1})), MP_STATUS_INVALID_SHAPE, "shape[1]", "-1");
+    MP_FAILS(create(tensor_desc(MP_DTYPE_FP32, {INT64_MAX, INT64_MAX})), MP_STATUS_INVALID_SHAPE, "2^62");
+    MP_FAILS(create(tensor_desc(MP_DTYPE_FP32, {INT64_MAX, 4})), MP_STATUS_INVALID_SHAPE, "2^62");
+    MP_FAILS(create(tensor_desc(MP_DTYPE_FP32, {int64_t{1} << 50})), MP_STATUS_OUT_OF_MEMORY, "bytes");
+    MP_FAILS(create(tensor_desc(77, {2})), MP_STATUS_INVALID_DTYPE, "77");
+    MP_FAILS(create(tensor_desc(0, {2})), MP_STATUS_INVALID_DTYPE, "dtype");
+    mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {1});
+    desc.ndim = 9;
+    MP_FAILS(create(desc), MP_STATUS_INVALID_SHAPE, "ndim", "9");
+    desc = tensor_desc(MP_DTYPE_FP32, {1});
+    desc.device_kind = MP_DEVICE_CUDA;
+    MP_FAILS(create(desc), MP_STATUS_INVALID_ARGUMENT, "not open");
+    EXPECT_EQ(tensor, nullptr);
+}
+
+TEST(Tensor, BorrowedMemoryIsUsedInPlaceAndReleasedOnce) {
+    const Context context = make_context();
+    float memory[6] = {1, 2, 3, 4, 5, 6};
+    int released = 0;
+    const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {2, 3});
+    mp_tensor* raw = nullptr;
+    MP_OK(mp_tensor_wrap(context, &desc, memory, [](void* count) { ++*static_cast<int*>(count); }, &released, &raw));
+    void* data = nullptr;
+    MP_OK(mp_tensor_data(raw, &data));
+    EXPECT_EQ(data, memory);
+    MP_OK(mp_tensor_zero(nullptr, raw));
+    EXPECT_EQ(memory[5], 0.0F);
+    EXPECT_EQ(released, 0);
+    mp_tensor_destroy(raw);
+    EXPECT_EQ(released, 1);
+}
+
+TEST(Tensor, BadBorrowedMemoryStaysTheCallers) {
+    const Context context = make_context();
+    alignas(8) char memory[16] = {};
+    int released = 0;
+    const auto deleter = [](void* count) { ++*static_cast<int*>(count); };
+    const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {2});
+    mp_tensor* raw = nullptr;
+    MP_FAILS(mp_tensor_wrap(context, &desc, memory + 1, deleter, &released, &raw), MP_STATUS_INVALID_ARGUMENT,
+             "aligned");
+    MP_FAILS(mp_tensor_wrap(context, &desc, nullptr, deleter, &released, &raw), MP_STATUS_NULL_ARGUMENT, "data");
+    EXPECT_EQ(released, 0);
+}
+
+TEST(Tensor, CopyWantsTheSameTypeAndCountAndNoOverlap) {
+    const Context context = make_context();
+    const std::vector<float> values = numbers(12, 1);
+    const Tensor source = make_tensor(context, MP_DTYPE_FP32, {3, 4}, values);
+    const Tensor target = make_tensor(context, MP_DTYPE_FP32, {12});
+    MP_OK(mp_tensor_copy(nullptr, source, target));
+    EXPECT_EQ(values_of(context, target), values);
+    const Tensor narrow = make_tensor(context, MP_DTYPE_BF16, {12});
+    MP_FAILS(mp_tensor_copy(nullptr, source, narrow), MP_STATUS_INVALID_DTYPE, "fp32", "bf16", "mp_tensor_cast");
+    const Tensor small = make_tensor(context, MP_DTYPE_FP32, {11});
+    MP_FAILS(mp_tensor_copy(nullptr, source, small), MP_STATUS_INVALID_SHAPE, "[3, 4]", "[11]");
+    MP_FAILS(mp_tensor_copy(nullptr, source, source), MP_STATUS_INVALID_ARGUMENT, "overlap");
+    MP_FAILS(mp_tensor_write(nullptr, source, values.data(), 4), MP_STATUS_INVALID_SHAPE, "48");
+}
+
+TEST(Cast, RoundsSaturatesAndKeepsNaN) {
+    const Context context = make_context();
+    const float inf = std::numeric_limits<float>::infinity();
+    const std::vector<float> values = {1.00390625F, 1e6F, -inf, std::numeric_limits<float>::quiet_NaN(), 1e-7F};
+    const Tensor source = make_tensor(context, MP_DTYPE_FP32, {5}, values);
+    const Tensor bf16 = make_tensor(context, MP_DTYPE_BF16, {5});
+    MP_OK(mp_tensor_cast(nullptr, source, bf16, nullptr));
+    std::vector<float> got = values_of(context, bf16);
+    EXPECT_EQ(got[0], 1.0F); // a tie goes to even
+    EXPECT_EQ(got[2], -inf);
+    EXPECT_TRUE(std::isnan(got[3]));
+
+    const Tensor e4m3 = make_tensor(context, MP_DTYPE_FP8_E4M3, {5});
+    MP_OK(mp_tensor_cast(nullptr, source, e4m3, nullptr));
+    got = values_of(context, e4m3);
+    EXPECT_EQ(got[1], 448.0F);
+    EXPECT_EQ(got[2], -448.0F);
+    EXPECT_TRUE(std::isnan(got[3]));
+
+    mp_cast_desc desc = MP_CAST_DESC_INIT;
+    desc.flags = MP_CAST_NO_SATURATE;
+    MP_OK(mp_tensor_cast(nullptr, source, e4m3, &desc));
+    EXPECT_TRUE(std::isnan(values_of(context, e4m3)[1]));
+
+    const Tensor fp16 = make_tensor(context, MP_DTYPE_FP16, {5});
+    MP_OK(mp_tensor_cast(nullptr, source, fp16, nullptr));
+    EXPECT_EQ(values_of(context, fp16)[1], inf);
+    desc.flags = MP_CAST_SATURATE;
+    MP_OK(mp_tensor_cast(nullptr, source, fp16, &desc));
+    EXPECT_EQ(values_of(context, fp16)[1], 65504.0F);
+}
+
+TEST(Cast, StochasticRoundingDependsOnSeedOnlyAndIsUnbiased) {
+    constexpr std::size_t kCount = 100003;
+    const std::vector<float> values(kCount, 1.001F);
+    std::vector<unsigned char> first;
+    for (const int32_t threads : {1, 2, 3}) {
+        const Context context = make_context(threads);
+        const Tensor source = make_tensor(context, MP_DTYPE_FP32, {kCount}, values);
+        const Tensor target = make_tensor(context, MP_DTYPE_BF16, {kCount});
+        mp_cast_desc desc = MP_CAST_DESC_INIT;
+        desc.rounding = MP_ROUND_STOCHASTIC;
+        desc.seed = 42;
+        desc.uid = 7;
+        desc.step = 3;
+        MP_OK(mp_tensor_cast(nullptr, source, target, &desc));
+        if (first.empty()) {
+            first = bytes_of(target);
+            double mean = 0.0;
+            for (const float value : values_of(context, target)) {
+                mean += static_cast<double>(value) / kCount;
+            }
+            // one unit in the last place is 2^-7, rounded up with probability q: five sigma of the mean
+            const double q = (1.001F - 1.0) / 0x1p-7;
+            EXPECT_NEAR(mean, static_cast<double>(1.001F), 5 * 0x1p-7 * std::sqrt(q * (1 - q) / kCount));
+            desc.step = 4;
+            MP_OK(mp_tensor_cast(nullptr, source, target, &desc));
+            EXPECT_NE(bytes_of(target), first);
+        } else {
+            EXPECT_EQ(bytes_of(target), first) << threads << " threads";
+        }
+    }
+}
+
+TEST(Cast, RefusesWhatItCannotConvert) {
+    const Context context = make_context();
+    const Tensor source = make_tensor(context, MP_DTYPE_FP32, {4});
+    const Tensor integers = make_tensor(context, MP_DTYPE_INT32, {4});
+    MP_FAILS(mp_tensor_cast(nullptr, source, integers, nullptr), MP_STATUS_INVALID_DTYPE, "int32");
+    const Tensor target = make_tensor(context, MP_DTYPE_BF16, {4});
+    mp_cast_desc desc = MP_CAST_DESC_INIT;
+    desc.rounding = 5;
+    MP_FAILS(mp_tensor_cast(nullptr, source, target, &desc), MP_STATUS_INVALID_ARGUMENT, "rounding");
+    desc.rounding = 0;
+    desc.flags = MP_CAST_SATURATE | MP_CAST_NO_SATURATE;
+    MP_FAILS(mp_tensor_cast(nullptr, source, target, &desc), MP_STATUS_INVALID_ARGUMENT, "exclude");
+}
+
+TEST(Amax, NaNBeatsInfinityBeatsNumbers) {
+    const Context context = make_context();
+    std::vector<float> values = numbers(70001, 5);
+    values[69999] = -3.5F;
+    const Tensor amax = make_tensor(context, MP_DTYPE_FP32, {1});
+    const auto amax_of = [&] {
+        const Tensor source = make_tensor(context, MP_DTYPE_FP32, {70001}, values);
+        EXPECT_TRUE(succeeded(mp_tensor_amax(nullptr, source, amax)));
+        return values_of(context, amax)[0];
+    };
+    EXPECT_EQ(amax_of(), 3.5F);
+    values[3] = -std::numeric_limits<float>::infinity();
+    EXPECT_EQ(amax_of(), std::numeric_limits<float>::infinity());
+    values[70000] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_TRUE(std::isnan(amax_of()));
+    const Tensor empty = make_tensor(context, MP_DTYPE_FP32, {0});
+    MP_OK(mp_tensor_amax(nullptr, empty, amax));
+    EXPECT_EQ(values_of(context, amax)[0], 0.0F);
+    const Tensor pair = make_tensor(context, MP_DTYPE_FP32, {2});
+    MP_FAILS(mp_tensor_amax(nullptr, empty, pair), MP_STATUS_INVALID_SHAPE, "one fp32");
+}
