@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Formats our C, C++ and CUDA files by .clang-format; with --check only says which differ.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+cd "$root_dir"
+
+have_command clang-format || die "clang-format is missing (Debian: clang-format)"
+mode=(-i)
+[ "${1:-}" != --check ] || mode=(--dry-run --Werror)
+# Frozen copies of old headers stay as they were released.
+git ls-files -z --cached --others --exclude-standard -- '*.c' '*.h' '*.cpp' '*.hpp' '*.cu' '*.cuh' ':!tests/abi/clients' |
+    xargs -0 -r -P "$cores" -n 8 clang-format "${mode[@]}"

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is missing to build libmixedprec on Debian 12 (bookworm); with --tests, also what the tests use.
+# Installs nothing that is there already, asks no question, and needs root or sudo only when something is missing.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+with_tests=no
+for argument in "$@"; do
+    case "$argument" in
+        --tests) with_tests=yes ;;
+        *) die "usage: scripts/setup.sh [--tests]" ;;
+    esac
+done
+
+packages=(g++ cmake ninja-build pkg-config git patch python3 python3-pip python3-numpy
+    libhwloc-dev libdnnl-dev nlohmann-json3-dev libgtest-dev libbenchmark-dev librandom123-dev
+    bible-kjv bible-kjv-text)
+if [ "$with_tests" = yes ]; then
+    packages+=(binutils clang clang-format clang-tidy libomp-dev abigail-tools)
+    have_command cargo || packages+=(cargo rustc)
+fi
+
+command -v apt-get > /dev/null || die "this script knows Debian only. Install by hand: ${packages[*]}"
+[ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" = bookworm ] ||
+    note "this is not Debian 12 (bookworm): package names and versions may differ"
+
+export DEBIAN_FRONTEND=noninteractive
+root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif have_command sudo; then
+        sudo --preserve-env=DEBIAN_FRONTEND "$@"
+    else
+        die "needs root to install packages: run as root, or install sudo"
+    fi
+}
+updated=no
+apt_update() {
+    [ "$updated" = yes ] || root apt-get update -qq
+    updated=yes
+}
+installed() { dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null | grep -qx installed; }
+
+missing=()
+for package in "${packages[@]}"; do
+    installed "$package" || missing+=("$package")
+done
+if [ "${#missing[@]}" -gt 0 ]; then
+    say "installing: ${missing[*]}"
+    apt_update
+    root apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null
+fi
+
+# Julia is not in bookworm. The one of the release before runs here, but only with that release's libunwind8: with
+# bookworm's it crashes at the first exception. Failing to get it is no error: the tests then say that they skip it.
+julia_works() { julia -e 'try; sqrt(-1.0); catch; println("ok"); end' 2> /dev/null | grep -qx ok; }
+
+install_julia() {
+    local mirror source=/etc/apt/sources.list.d/mixedprec-bullseye.list
+    apt_update
+    # The mirror this machine uses already, with the older release's name.
+    mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT) $(ORIGIN)' 'Created-By: Packages' |
+        awk '$2 == "bookworm" && $3 == "main" && $4 == "Debian" { print $1; exit }')
+    [ -n "$mirror" ] || return 1
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror bullseye main" |
+        root tee "$source" > /dev/null
+    printf 'Package: *\nPin: release n=bullseye\nPin-Priority: 100\n' |
+        root tee /etc/apt/preferences.d/mixedprec-bullseye > /dev/null
+    if root apt-get update -qq &&
+        root apt-get install -y -qq --no-install-recommends --allow-downgrades julia libunwind8=1.3.2-2 > /dev/null; then
+        return 0
+    fi
+    root rm -f "$source" /etc/apt/preferences.d/mixedprec-bullseye
+    root apt-get update -qq || true
+    return 1
+}
+
+if [ "$with_tests" = yes ] && ! julia_works; then
+    say "installing: julia and libunwind8 from Debian 11 (bullseye)"
+    if ! { install_julia && julia_works; }; then
+        note "no Julia: it could not be installed or does not run here; its test will say that it was skipped"
+    fi
+fi

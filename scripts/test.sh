@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Everything that must hold: builds with warnings as errors, all tests, format, clang-tidy, the tests again under the
+# address and undefined-behaviour sanitizers, and the CUDA module compiled. Exit code 0 only when all of it passed.
+set -uo pipefail
+. "$(dirname "$0")/lib.sh"
+cd "$root_dir"
+
+run_tests() { ctest --preset "$1" -j "$cores"; }
+# The lines of a ctest log that say how it went, the verdict last.
+summary_of() {
+    sed -n '/^The following tests did not run/,/^$/p' "$1"
+    grep -E '^[0-9]+% tests passed' "$1"
+}
+main_log=""
+
+step "install what is missing" scripts/setup.sh --tests || exit 1
+if step "build dev, warnings are errors" build_preset dev; then
+    heading="test dev"
+    step "$heading" run_tests dev
+    main_log="$logs/test-dev.log"
+    step "clang-tidy" scripts/tidy.sh
+fi
+step "clang-format" scripts/format.sh --check
+
+if step "build asan (address and undefined behaviour)" build_preset asan; then
+    step "test asan" run_tests asan
+fi
+
+if have_command nvcc || [ -x /usr/local/cuda/bin/nvcc ]; then
+    step "build cuda" build_preset cuda
+elif [ "${CI:-}" = true ]; then
+    say "no nvcc: CI must compile the CUDA module"
+    failed_steps+=("build cuda")
+else
+    echo "== build cuda: LEFT OUT, there is no nvcc on this machine"
+fi
+
+echo
+[ -z "$main_log" ] || summary_of "$main_log"
+if [ "${#failed_steps[@]}" -gt 0 ]; then
+    printf 'FAILED: %s\n' "${failed_steps[@]}"
+    exit 1
+fi

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Reads every #include of the tree and fails on an edge that points upward (docs/design.md, section 2).
+
+Checks, and nothing else:
+  - each file belongs to a layer, and includes only what that layer may include;
+  - core names no vendor outside comments, and Kokkos only in core/kernels;
+  - the public headers include nothing but themselves, <stddef.h> and <stdint.h>.
+Exceptions stand in allowed.txt beside this file, each with its reason; one that is not needed any more is an error.
+
+usage: check_layers.py [ROOT]
+"""
+import re
+import sys
+from pathlib import Path
+
+SOURCES = re.compile(r"\.(h|hpp|c|cpp|cu|cuh|def|inc)(\.in)?$")
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<([^>]+)>)', re.M)
+COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+VENDOR_WORD = re.compile(r"cuda|cublas|cudnn|nccl|nvtx|dnnl|mkl|hwloc|\bmpi_|\bmpi\.h|\bomp\.h|kokkos", re.I)
+
+# Where the compiler looks for "x/y.hpp", after the including file's own folder.
+INCLUDE_ROOTS = ["core", "backends", "capi/include", "capi/src", "tests", "."]
+
+POLICY = "core/{recipe,quant,gemm,linear,scaler,optim,shard,checkpoint,context,device,system,tensor}"
+LOW = ["core/status", "core/dtype", "core/numerics", "core/tensor/tensor_ref.hpp"]
+BACKEND_USES = ["backends/interface", "core/kernels", *LOW]
+
+
+def expand(pattern):
+    match = re.fullmatch(r"(.*)\{(.*)\}(.*)", pattern)
+    return [match[1] + word + match[3] for word in match[2].split(",")] if match else [pattern]
+
+
+# (what, what it may include besides itself). The first row that fits a file decides; a row ending in "/*" stands for
+# each folder below it, so that siblings do not see each other. "*" may include everything.
+TABLE = [
+    ("capi/include", []),
+    ("capi/src", ["capi/include", "core", "backends/interface", "backends/enabled.hpp", "backends/comm", "backends/topology"]),
+    ("core/status", LOW),
+    ("core/dtype", LOW),
+    ("core/numerics", LOW),
+    ("core/tensor/tensor_ref.hpp", LOW),
+    ("core/kernels", ["backends/interface", *LOW]),
+    *[(name, ["backends/interface", *LOW, *expand(POLICY)]) for name in expand(POLICY)],
+    ("backends/interface", LOW),
+    ("backends/enabled.hpp", ["backends/interface", *LOW]),
+    ("backends/enabled.cpp.in", ["backends/enabled.hpp", "backends/interface", *LOW]),
+    ("backends/comm/*", ["backends/interface", *LOW]),
+    ("backends/topology", ["backends/interface", *LOW]),
+    ("backends/kokkos", BACKEND_USES),
+    ("backends/host", ["backends/kokkos", "backends/topology", *BACKEND_USES]),
+    ("backends/cuda", ["backends/kokkos", *BACKEND_USES]),
+    ("backends/*", BACKEND_USES),
+    ("bindings", ["capi/include"]),
+    ("examples", ["capi/include"]),
+    ("tools", ["capi/include"]),
+    ("tests", ["*"]),
+    ("bench", ["*"]),
+    ("cmake", []),
+]
+PUBLIC_MAY_INCLUDE = {"stddef.h", "stdint.h"}
+
+
+def below(path, folder):
+    return path == folder or path.startswith(folder + "/")
+
+
+def layer_of(path):
+    """(layer, what it may include), or (None, [])."""
+    for pattern, uses in TABLE:
+        if pattern.endswith("/*"):
+            parent = pattern[:-2]
+            parts = path[len(parent) + 1:].split("/") if below(path, parent) else []
+            if len(parts) > 1:
+                return f"{parent}/{parts[0]}", uses
+        elif below(path, pattern):
+            return pattern, uses
+    return None, []
+
+
+def without_comments(text):
+    def blank(match):
+        return match[0] if match[0][0] in "\"'" else re.sub(r"[^\n]", " ", match[0])
+
+    return COMMENT_OR_STRING.sub(blank, text)
+
+
+def read_allowed(path):
+    """{(file, what): reason} from lines `file  what  reason`."""
+    allowed = {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        if line.strip() and not line.startswith("#"):
+            file, what, reason = line.split(None, 2)
+            allowed[file, what.lower()] = reason
+    return allowed
+
+
+class Checker:
+    def __init__(self, root):
+        self.root = root
+        self.allowed = read_allowed(root / "tests/layering/allowed.txt")
+        self.used = set()
+        self.errors = []
+        self.files = 0
+        self.edges = 0
+
+    def report(self, file, line, what, text):
+        if (file, what.lower()) in self.allowed:
+            self.used.add((file, what.lower()))
+        else:
+            self.errors.append(f"{file}:{line}: {text}")
+
+    def resolve(self, file, name):
+        """The path below the root that an include means, or None for a header from elsewhere."""
+        for folder in [Path(file).parent, *map(Path, INCLUDE_ROOTS)]:
+            candidate = (self.root / folder / name).resolve()
+            if candidate.is_file() and candidate.is_relative_to(self.root):
+                return candidate.relative_to(self.root).as_posix()
+        return None
+
+    def check_include(self, file, layer, uses, line, quoted, angled):
+        target = self.resolve(file, quoted or angled)
+        if target is None:
+            if quoted:
+                self.report(file, line, quoted, f'"{quoted}" is no file of this tree; write <{quoted}> if it is another library\'s')
+            elif layer == "capi/include" and angled not in PUBLIC_MAY_INCLUDE:
+                self.report(file, line, angled, f"a public header includes <{angled}>; only {', '.join(sorted(PUBLIC_MAY_INCLUDE))} are allowed")
+            return
+        self.edges += 1
+        same_layer = layer_of(target)[0] == layer
+        if not same_layer and "*" not in uses and not any(below(target, use) for use in uses):
+            may = ", ".join(uses) if uses else "nothing"
+            self.report(file, line, target, f"{layer} includes {target}; besides itself it may include: {may}")
+
+    def check_words(self, file, text):
+        for match in VENDOR_WORD.finditer(text):
+            word = match[0].lower()
+            if word == "kokkos" and below(file, "core/kernels"):
+                continue
+            line = text.count("\n", 0, match.start()) + 1
+            self.report(file, line, word, f"core names a vendor: '{match[0]}'")
+
+    def check_file(self, file):
+        self.files += 1
+        text = without_comments((self.root / file).read_text())
+        layer, uses = layer_of(file)
+        if layer is None:
+            self.errors.append(f"{file}:1: belongs to no layer; give its folder a row in the table of check_layers.py")
+            return
+        for match in INCLUDE.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            self.check_include(file, layer, uses, line, match[1], match[2])
+        if below(file, "core"):
+            self.check_words(file, text)
+
+    def run(self):
+        for top in sorted({pattern.split("/")[0] for pattern, _ in TABLE}):
+            for path in sorted((self.root / top).rglob("*")):
+                if SOURCES.search(path.name) and path.is_file() and "target" not in path.parts:
+                    self.check_file(path.relative_to(self.root).as_posix())
+        for file, what in sorted(set(self.allowed) - self.used):
+            self.errors.append(f"tests/layering/allowed.txt: '{file} {what}' is not needed any more; delete the line")
+        return self.errors
+
+
+def main():
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]).resolve()
+    checker = Checker(root)
+    errors = checker.run()
+    if checker.files == 0:
+        errors.append(f"{root} has no source files")
+    for error in errors:
+        print(error)
+    print(f"{checker.files} files, {checker.edges} edges inside the tree, {len(errors)} errors")
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""check_layers.py must catch planted errors: small trees with one wrong edge each, and the real tree with one more."""
+import shutil
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).parent))
+import check_layers
+
+ROOT = Path(__file__).resolve().parents[2]
+
+GOOD = {
+    "capi/include/mixedprec.h": "#include <stdint.h>\n",
+    "capi/src/context.cpp": '#include "mixedprec.h"\n#include "optim/adamw.hpp"\n#include "enabled.hpp"\n',
+    "core/status/status.hpp": "#include <cstdint>\n",
+    "core/numerics/bits.hpp": '#include <bit>\n#include "status/status.hpp"\n// as on CUDA\n',
+    "core/tensor/tensor_ref.hpp": '#include "numerics/bits.hpp"\n',
+    "core/tensor/tensor.hpp": '#include "tensor/tensor_ref.hpp"\n#include "context/context.hpp"\n',
+    "core/context/context.hpp": '#include "interface/backend.hpp"\n',
+    "core/optim/adamw.hpp": '#include "tensor/tensor.hpp"\n',
+    "core/kernels/cast.hpp": '#include <Kokkos_Core.hpp>\n#include "numerics/bits.hpp"\n',
+    "backends/interface/backend.hpp": '#include "tensor/tensor_ref.hpp"\n',
+    "backends/enabled.hpp": '#include "interface/backend.hpp"\n',
+    "backends/kokkos/run.hpp": '#include "kernels/cast.hpp"\n',
+    "backends/host/host.cpp": '#include "kokkos/run.hpp"\n#include <dnnl.hpp>\n',
+    "backends/reference/cast.cpp": '#include "numerics/bits.hpp"\n',
+    "backends/cuda/cast.cu": '#include "interface/backend.hpp"\n#include <cuda_runtime.h>\n',
+    "examples/train/main.c": "#include <mixedprec.h>\n",
+    "tests/core/adamw.cpp": '#include "optim/adamw.hpp"\n',
+}
+
+# (file, its text, a part of the message)
+PLANTED = [
+    ("core/optim/bad.cpp", '#include "host/host.hpp"\n', "is no file of this tree"),
+    ("core/optim/bad.cpp", '#include "reference/cast.cpp"\n', "core/optim includes backends/reference/cast.cpp"),
+    ("core/optim/bad.cpp", '#include "kernels/cast.hpp"\n', "core/optim includes core/kernels/cast.hpp"),
+    ("core/optim/bad.cpp", '#include "mixedprec.h"\n', "core/optim includes capi/include/mixedprec.h"),
+    ("core/numerics/bad.hpp", '#include "optim/adamw.hpp"\n', "core/numerics includes core/optim/adamw.hpp"),
+    ("core/numerics/bad.hpp", '#include "interface/backend.hpp"\n', "core/numerics includes backends/interface"),
+    ("core/numerics/bad.hpp", '  #  include "../optim/adamw.hpp"\n', "core/numerics includes core/optim/adamw.hpp"),
+    ("core/kernels/bad.hpp", '#include "context/context.hpp"\n', "core/kernels includes core/context/context.hpp"),
+    ("backends/interface/bad.hpp", '#include "tensor/tensor.hpp"\n', "backends/interface includes core/tensor/tensor.hpp"),
+    ("backends/reference/bad.cpp", '#include "optim/adamw.hpp"\n', "backends/reference includes core/optim/adamw.hpp"),
+    ("backends/reference/bad.cpp", '#include "kokkos/run.hpp"\n', "backends/reference includes backends/kokkos/run.hpp"),
+    ("backends/cuda/bad.cpp", '#include "host/host.cpp"\n', "backends/cuda includes backends/host/host.cpp"),
+    ("backends/comm/self/bad.cpp", '#include "reference/cast.cpp"\n', "backends/comm/self includes backends/reference"),
+    ("examples/train/bad.c", '#include "numerics/bits.hpp"\n', "examples includes core/numerics/bits.hpp"),
+    ("capi/include/mixedprec/bad.h", "#include <cuda_runtime.h>\n", "public header includes <cuda_runtime.h>"),
+    ("core/optim/bad.cpp", "#include <cuda_runtime.h>\n", "core names a vendor: 'cuda'"),
+    ("core/optim/bad.cpp", "#include <omp.h>\n", "core names a vendor: 'omp.h'"),
+    ("core/optim/bad.cpp", "int x = Kokkos::n();\n", "core names a vendor: 'Kokkos'"),
+    ("core/optim/bad.cpp", 'const char* library = "libhwloc.so";\n', "core names a vendor: 'hwloc'"),
+    ("core/new_folder/bad.cpp", "", "belongs to no layer"),
+]
+
+
+def write(root, files):
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def errors_of(root):
+    return check_layers.Checker(root.resolve()).run()
+
+
+class PlantedEdges(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = Path(self.folder.name)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def test_a_clean_tree_passes(self):
+        write(self.root, GOOD)
+        self.assertEqual(errors_of(self.root), [])
+
+    def test_each_planted_error_is_the_one_found(self):
+        for file, text, message in PLANTED:
+            with self.subTest(file=file, text=text):
+                shutil.rmtree(self.root)
+                write(self.root, GOOD | {file: text})
+                errors = errors_of(self.root)
+                self.assertEqual(len(errors), 1, errors)
+                self.assertIn(message, errors[0])
+                self.assertTrue(errors[0].startswith(file))
+
+    def test_an_exception_holds_and_a_stale_one_is_an_error(self):
+        write(self.root, GOOD | {"core/optim/bad.cpp": "#include <omp.h>\n",
+                                 "tests/layering/allowed.txt": "core/optim/bad.cpp omp.h because\n"})
+        self.assertEqual(errors_of(self.root), [])
+        (self.root / "core/optim/bad.cpp").write_text("")
+        self.assertIn("not needed any more", errors_of(self.root)[0])
+
+    def test_an_edge_planted_in_the_real_tree_is_found(self):
+        for top in ("capi", "core", "backends", "tests/layering"):
+            shutil.copytree(ROOT / top, self.root / top)
+        before = errors_of(self.root)
+        plant = self.root / "core/numerics/bits.hpp"
+        plant.write_text(plant.read_text() + '\n#include "optim/adamw.hpp"\n')
+        new = set(errors_of(self.root)) - set(before)
+        self.assertEqual(len(new), 1, new)
+        self.assertIn("core/numerics includes core/optim/adamw.hpp", new.pop())
+
+
+if __name__ == "__main__":
+    unittest.main()
