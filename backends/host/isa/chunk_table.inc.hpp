@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The body of baseline.cpp, avx2.cpp and avx512.cpp: everything of core/kernels/chunk, compiled by
+// the flags of that file into the namespace MP_CHUNK_NAMESPACE, and the table of it. Nothing here
+// may use a template or inline function of the standard library or of Kokkos: the linker could keep
+// this file's copy of it for the whole program (tests/kernels checks the symbols).
+#include "kernels/chunk/adamw.hpp"
+#include "kernels/chunk/amax.hpp"
+#include "kernels/chunk/cast.hpp"
+#include "kernels/chunk/column_sum.hpp"
+#include "kernels/chunk/gemm.hpp"
+#include "kernels/chunk/jobs.hpp"
+#include "kernels/chunk/stats.hpp"
+
+namespace mp::kernels::MP_CHUNK_NAMESPACE {
+
+namespace {
+
+void run_adamw(const AdamwJob& job) noexcept { adamw_chunk(job); }
+void run_adamw_generic(const AdamwJob& job) noexcept { adamw_generic_chunk(job); }
+void run_cast(const CastJob& job) noexcept { cast_chunk(job); }
+uint32_t run_amax(const TensorRef& source, int64_t start, int64_t count) noexcept {
+    return amax_chunk(source, start, count);
+}
+double run_stats(const void* grad, DType dtype, int64_t start, int64_t count) noexcept {
+    return stats_chunk(grad, dtype, start, count);
+}
+void run_column_sum(const ColumnSumJob& job) noexcept { column_sum_strip(job); }
+void run_gemm(const GemmJob& job) noexcept { gemm_tile(job); }
+
+} // namespace
+
+extern const ChunkTable kTable;
+const ChunkTable kTable = {MP_ISA_NAME, run_adamw, run_adamw_generic, run_cast,
+                           run_amax,    run_stats, run_column_sum,    run_gemm};
+
+} // namespace mp::kernels::MP_CHUNK_NAMESPACE

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// The candidates named "kokkos" for every kind of operation, for any execution space. Access says
+// how to get one:
+//     static constexpr bool kNeedsAlignment;
+//     // Calls body(exec, ops) with an execution space of the queue. May throw.
+//     template <class Body> static Status with_space(Device&, Queue&, const Body& body);
+// Nothing thrown inside leaves a candidate.
+#pragma once
+
+#include <exception>
+#include <new>
+
+#include "interface/backend.hpp"
+#include "kernels/adamw.hpp"
+#include "kernels/amax.hpp"
+#include "kernels/cast.hpp"
+#include "kernels/column_sum.hpp"
+#include "kernels/gemm.hpp"
+#include "kernels/grad_stats.hpp"
+#include "kernels/optimizer_prepare.hpp"
+#include "kernels/scaler_update.hpp"
+#include "kokkos/supports.hpp"
+
+namespace mp::backends::kokkos {
+
+inline constexpr const char* kName = "kokkos";
+
+// Overloads by descriptor, so that one template makes all candidates.
+template <class Exec, class Ops> void launch(const Exec& exec, const Ops& ops, const CastDesc& op) {
+    kernels::cast(exec, ops, op);
+}
+template <class Exec, class Ops> void launch(const Exec& exec, const Ops& ops, const AmaxDesc& op) {
+    kernels::amax(exec, ops, op);
+}
+template <class Exec, class Ops>
+void launch(const Exec& exec, const Ops& ops, const ColumnSumDesc& op) {
+    kernels::column_sum(exec, ops, op);
+}
+template <class Exec, class Ops>
+void launch(const Exec& exec, const Ops& ops, const GradStatsDesc& op) {
+    kernels::grad_stats(exec, ops, op);
+}
+template <class Exec, class Ops>
+void launch(const Exec& exec, const Ops& /*ops*/, const OptimizerPrepareDesc& op) {
+    kernels::optimizer_prepare(exec, op);
+}
+template <class Exec, class Ops>
+void launch(const Exec& exec, const Ops& ops, const AdamwDesc& op) {
+    kernels::adamw(exec, ops, op);
+}
+template <class Exec, class Ops>
+void launch(const Exec& exec, const Ops& /*ops*/, const ScalerUpdateDesc& op) {
+    kernels::scaler_update(exec, op);
+}
+
+class GemmPlan final : public Plan {
+  public:
+    explicit GemmPlan(const GemmDesc& desc) noexcept : desc_(desc) {}
+    [[nodiscard]] const GemmDesc& desc() const noexcept { return desc_; }
+
+  private:
+    GemmDesc desc_;
+};
+
+template <class Access> class Candidates {
+  public:
+    static CandidateList of(OpKind kind) noexcept {
+        switch (kind) {
+        case OpKind::cast:
+            return {&kRun<CastDesc>, 1};
+        case OpKind::amax:
+            return {&kRun<AmaxDesc>, 1};
+        case OpKind::column_sum:
+            return {&kRun<ColumnSumDesc>, 1};
+        case OpKind::gemm:
+            return {&kGemm, 1};
+        case OpKind::grad_stats:
+            return {&kRun<GradStatsDesc>, 1};
+        case OpKind::optimizer_prepare:
+            return {&kRun<OptimizerPrepareDesc>, 1};
+        case OpKind::adamw:
+            return {&kRun<AdamwDesc>, 1};
+        case OpKind::scaler_update:
+            return {&kRun<ScalerUpdateDesc>, 1};
+        }
+        return {};
+    }
+
+  private:
+    template <class Body>
+    static Status guarded(Device& device, Queue& queue, const Body& body) noexcept {
+        try {
+            return Access::with_space(device, queue, body);
+        } catch (const std::exception& error) {
+            return Status::error(Code::kokkos_error, "kokkos: %s", error.what());
+        } catch (...) {
+            return Status::error(Code::kokkos_error, "kokkos: unknown exception");
+        }
+    }
+
+    template <class Desc>
+    static bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
+        return is_supported(static_cast<const Desc&>(op), Access::kNeedsAlignment, reason);
+    }
+
+    template <class Desc>
+    static Status run(Device& device, Queue& queue, const OpDesc& op) noexcept {
+        return guarded(device, queue, [&op](const auto& exec, const auto& ops) {
+            launch(exec, ops, static_cast<const Desc&>(op));
+        });
+    }
+
+    static Status prepare_gemm(Device& /*device*/, const GemmDesc& op, Plan** plan) noexcept {
+        *plan = new (std::nothrow) GemmPlan(op);
+        if (*plan == nullptr) {
+            return Status::error(Code::out_of_memory, "kokkos: no memory for a gemm plan");
+        }
+        return {};
+    }
+
+    static Status run_gemm(Device& device, Queue& queue, Plan& plan,
+                           const GemmBuffers& buffers) noexcept {
+        const GemmDesc& op = static_cast<const GemmPlan&>(plan).desc();
+        Reason reason;
+        if (!buffers_are_aligned(op, buffers, Access::kNeedsAlignment, reason)) {
+            return Status::error(Code::unsupported, "kokkos: gemm: %s", reason.c_str());
+        }
+        return guarded(device, queue, [&op, &buffers](const auto& exec, const auto& ops) {
+            kernels::gemm(exec, ops, op, buffers);
+        });
+    }
+
+    template <class Desc>
+    static constexpr Candidate kRun = {kName, supports<Desc>, run<Desc>, nullptr, nullptr};
+    static constexpr Candidate kGemm = {kName, supports<GemmDesc>, nullptr, prepare_gemm, run_gemm};
+};
+
+} // namespace mp::backends::kokkos

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// amax of one chunk: the largest bit pattern of |x| as fp32. The codes of the narrow formats are
+// ordered as their values are, so the maximum is taken over codes and one of them is widened at the
+// end.
+#pragma once
+
+#include "kernels/chunk/memory.hpp"
+#include "kernels/chunk/tile.hpp"
+
+namespace mp::kernels::MP_CHUNK_NAMESPACE {
+
+// magnitude(code): ordered as the fp32 pattern of |x| is, NaN included. fp16 and E5M2 become quiet
+// when widened, so their signalling NaNs must be made quiet first.
+template <DType kDType> struct Magnitude;
+template <> struct Magnitude<DType::fp32> {
+    using Code = uint32_t;
+    typedef uint32_t Memory __attribute__((aligned(1), may_alias));
+    static MP_CHUNK_INLINE Code of(Code code) { return code & numerics::kFloatMagnitudeMask; }
+};
+template <> struct Magnitude<DType::bf16> {
+    using Code = uint16_t;
+    using Memory = InMemory<DType::bf16>::type;
+    static MP_CHUNK_INLINE Code of(Code code) { return code & 0x7fffU; }
+};
+template <> struct Magnitude<DType::fp16> {
+    using Code = uint16_t;
+    using Memory = InMemory<DType::fp16>::type;
+    static MP_CHUNK_INLINE Code of(Code code) {
+        const auto magnitude = static_cast<Code>(code & 0x7fffU);
+        const auto quiet = static_cast<Code>(magnitude | 0x0200U);
+        return magnitude > numerics::kFp16Infinity ? quiet : magnitude;
+    }
+};
+template <> struct Magnitude<DType::fp8_e4m3> {
+    using Code = uint8_t;
+    using Memory = InMemory<DType::fp8_e4m3>::type;
+    static MP_CHUNK_INLINE Code of(Code code) { return code & 0x7fU; }
+};
+template <> struct Magnitude<DType::fp8_e5m2> {
+    using Code = uint8_t;
+    using Memory = InMemory<DType::fp8_e5m2>::type;
+    static MP_CHUNK_INLINE Code of(Code code) {
+        const auto magnitude = static_cast<Code>(code & 0x7fU);
+        const auto quiet = static_cast<Code>(magnitude | 0x02U);
+        return magnitude > numerics::kE5m2Infinity ? quiet : magnitude;
+    }
+};
+
+template <DType kDType> MP_CHUNK_FUNCTION uint32_t amax_as(const void* data, int64_t count) {
+    using M = Magnitude<kDType>;
+    using Memory = typename M::Memory;
+    using Code = typename M::Code;
+    constexpr int kSpan = 4096 / static_cast<int>(sizeof(Code));
+    const Memory* from = static_cast<const Memory*>(data);
+    Code largest = 0;
+    for (int64_t done = 0; done < count; done += kSpan) {
+        const int n = min_int(count - done, kSpan);
+        prefetch_ahead(from + done, n * static_cast<int64_t>(sizeof(Code)));
+        for (int i = 0; i < n; ++i) {
+            const Code magnitude = M::of(from[done + i]);
+            largest = magnitude > largest ? magnitude : largest;
+        }
+    }
+    if constexpr (kDType == DType::fp32) {
+        return largest;
+    } else {
+        return numerics::bits_from_float(numerics::Codec<kDType>::load(largest));
+    }
+}
+
+inline uint32_t amax_chunk(const TensorRef& source, int64_t start, int64_t count) {
+    const void* data = element_address(source.data, source.dtype, start);
+    switch (source.dtype) {
+    case DType::fp32:
+        return amax_as<DType::fp32>(data, count);
+    case DType::fp16:
+        return amax_as<DType::fp16>(data, count);
+    case DType::bf16:
+        return amax_as<DType::bf16>(data, count);
+    case DType::fp8_e4m3:
+        return amax_as<DType::fp8_e4m3>(data, count);
+    case DType::fp8_e5m2:
+        return amax_as<DType::fp8_e5m2>(data, count);
+    default:
+        return 0;
+    }
+}
+
+} // namespace mp::kernels::MP_CHUNK_NAMESPACE

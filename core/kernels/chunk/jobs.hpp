@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one call of a chunk body is asked to do, and the table of bodies for one instruction set.
+// Nothing here depends on the instruction set, so this is what callers include.
+#pragma once
+
+#include <cstdint>
+
+#include "interface/ops.hpp"
+
+namespace mp::kernels {
+
+// Elements start ... start + count - 1 of one segment; start is a multiple of 8. `step` is
+// state->step.
+struct AdamwJob {
+    const AdamwDesc* op;
+    const AdamwSegment* segment;
+    int64_t start;
+    int64_t count;
+    uint64_t step;
+};
+
+// Elements start ... start + count - 1; start is a multiple of 8.
+struct CastJob {
+    const CastDesc* op;
+    int64_t start;
+    int64_t count;
+    // The destination will not be read soon: write around the caches.
+    bool stream;
+};
+
+// Columns first_column ... first_column + columns - 1, all rows.
+struct ColumnSumJob {
+    const ColumnSumDesc* op;
+    int64_t first_column;
+    int64_t columns;
+};
+
+// Rows first_row ... and columns first_column ... of the product of one batch member.
+struct GemmJob {
+    const GemmDesc* op;
+    const GemmBuffers* buffers;
+    int64_t batch;
+    int64_t first_row;
+    int64_t rows;
+    int64_t first_column;
+    int64_t columns;
+};
+
+// One instruction set's compiled bodies. All bit-equal, except gemm, where the order of the sum is
+// free.
+struct ChunkTable {
+    const char* name;
+    void (*adamw)(const AdamwJob& job) noexcept;
+    // The same without the rows of adamw_rows.def, for tests and for measuring what the rows bring.
+    void (*adamw_generic)(const AdamwJob& job) noexcept;
+    void (*cast)(const CastJob& job) noexcept;
+    // The largest bit pattern of |x| among `count` elements from `start` on.
+    uint32_t (*amax)(const TensorRef& source, int64_t start, int64_t count) noexcept;
+    // Sum of squares of one chunk, in the order of GradStatsDesc.
+    double (*stats)(const void* grad, DType dtype, int64_t start, int64_t count) noexcept;
+    void (*column_sum)(const ColumnSumJob& job) noexcept;
+    void (*gemm)(const GemmJob& job) noexcept;
+};
+
+// Limits of one job, for those who cut the work.
+inline constexpr int64_t kColumnStrip = 512;
+inline constexpr int64_t kGemmTileRows = 48;
+inline constexpr int64_t kGemmTileColumns = 128;
+
+} // namespace mp::kernels

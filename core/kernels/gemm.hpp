@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// gemm as a Kokkos kernel: tiles of the product, sums in fp32. The fallback where no vendor library
+// serves.
+#pragma once
+
+#include "kernels/element.hpp"
+#include "kernels/exec.hpp"
+
+namespace mp::kernels {
+
+struct GemmTiles {
+    GemmDesc op;
+    GemmBuffers buffers;
+    TableOps ops;
+    int64_t row_tiles;
+    int64_t column_tiles;
+
+    void operator()(int64_t tile) const {
+        const int64_t row = tile % row_tiles * kGemmTileRows;
+        const int64_t column = tile / row_tiles % column_tiles * kGemmTileColumns;
+        const int64_t batch = tile / row_tiles / column_tiles;
+        const int64_t rows = op.m - row;
+        const int64_t columns = op.n - column;
+        ops.table->gemm({&op, &buffers, batch, row, rows < kGemmTileRows ? rows : kGemmTileRows,
+                         column, columns < kGemmTileColumns ? columns : kGemmTileColumns});
+    }
+};
+
+// A team computes kSide x kSide elements, one a thread, from tiles of the operands in its scratch
+// memory.
+template <class Exec> struct GemmTeams {
+    static constexpr int kSide = 16;
+    static constexpr int kThreads = kSide * kSide;
+    static constexpr std::size_t kScratch = 2 * kThreads * sizeof(float);
+
+    GemmDesc op;
+    GemmBuffers buffers;
+    int64_t row_tiles;
+    int64_t column_tiles;
+
+    // D. Hendrycks, K. Gimpel: "Gaussian error linear units", the tanh form; in double, rounded
+    // once.
+    static KOKKOS_INLINE_FUNCTION float gelu(float z) {
+        constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
+        const auto x = static_cast<double>(z);
+        return static_cast<float>(
+            0.5 * x * (1.0 + Kokkos::tanh(kSqrtTwoOverPi * (x + 0.044715 * x * x * x))));
+    }
+
+    KOKKOS_INLINE_FUNCTION float value_of_a(int64_t batch, int64_t row, int64_t k) const {
+        if (row >= op.m || k >= op.k) {
+            return 0.0F;
+        }
+        const int64_t at = op.trans_a ? k * op.lda + row : row * op.lda + k;
+        return load_element(op.dtype_a, buffers.a, batch * op.batch_stride_a + at);
+    }
+
+    KOKKOS_INLINE_FUNCTION float value_of_b(int64_t batch, int64_t k, int64_t column) const {
+        if (column >= op.n || k >= op.k) {
+            return 0.0F;
+        }
+        const int64_t at = op.trans_b ? column * op.ldb + k : k * op.ldb + column;
+        return load_element(op.dtype_b, buffers.b, batch * op.batch_stride_b + at);
+    }
+
+    KOKKOS_INLINE_FUNCTION void finish(int64_t batch, int64_t row, int64_t column,
+                                       float sum) const {
+        float z = op.alpha * sum;
+        if (op.beta != 0.0F) {
+            z += op.beta * load_element(op.dtype_d, buffers.c,
+                                        batch * op.batch_stride_c + row * op.ldc + column);
+        }
+        if (op.dtype_bias != DType::none) {
+            z += load_element(op.dtype_bias, buffers.bias, column);
+        }
+        store_element(op.dtype_d, buffers.d, batch * op.batch_stride_d + row * op.ldd + column,
+                      op.gelu ? gelu(z) : z);
+    }
+
+    KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
+        auto* a = static_cast<float*>(team.team_shmem().get_shmem(kScratch));
+        float* b = a + kThreads;
+        const int64_t tile = team.league_rank();
+        const int x = team.team_rank() % kSide;
+        const int y = team.team_rank() / kSide;
+        const int64_t row = tile % row_tiles * kSide + y;
+        const int64_t column = tile / row_tiles % column_tiles * kSide + x;
+        const int64_t batch = tile / row_tiles / column_tiles;
+        float sum = 0.0F;
+        for (int64_t first = 0; first < op.k; first += kSide) {
+            a[y * kSide + x] = value_of_a(batch, row, first + x);
+            b[y * kSide + x] = value_of_b(batch, first + y, column);
+            team.team_barrier();
+            for (int k = 0; k < kSide; ++k) {
+                sum += a[y * kSide + k] * b[k * kSide + x];
+            }
+            team.team_barrier();
+        }
+        if (row < op.m && column < op.n) {
+            finish(batch, row, column, sum);
+        }
+    }
+};
+
+template <class Exec, class Ops>
+void gemm(const Exec& exec, const Ops& ops, const GemmDesc& op, const GemmBuffers& buffers) {
+    if constexpr (kIsHost<Exec>) {
+        const int64_t rows = divide_up(op.m, kGemmTileRows);
+        const int64_t columns = divide_up(op.n, kGemmTileColumns);
+        for_each(exec, "mp::gemm", rows * columns * op.batch_count,
+                 GemmTiles{op, buffers, ops, rows, columns});
+    } else {
+        using Teams = GemmTeams<Exec>;
+        const int64_t rows = divide_up(op.m, Teams::kSide);
+        const int64_t columns = divide_up(op.n, Teams::kSide);
+        for_each_team(exec, "mp::gemm", rows * columns * op.batch_count, Teams::kThreads,
+                      Teams::kScratch, Teams{op, buffers, rows, columns});
+    }
+}
+
+} // namespace mp::kernels

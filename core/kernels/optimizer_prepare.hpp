@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// optimizer_prepare as Kokkos kernels: the decision by one thread, then each group's scalars.
+#pragma once
+
+#include "kernels/exec.hpp"
+
+namespace mp::kernels {
+
+struct PrepareStep {
+    OptimizerPrepareDesc op;
+
+    KOKKOS_INLINE_FUNCTION void operator()(int64_t) const {
+        numerics::prepare_step(*op.state, op.scaler, op.rule);
+    }
+};
+
+struct PrepareScalars {
+    OptimizerPrepareDesc op;
+
+    KOKKOS_INLINE_FUNCTION void operator()(int64_t group) const {
+        if (op.state->skip == 0) {
+            op.scalars[group] =
+                numerics::adamw_scalars(op.hyper[group], op.state->step, op.state->grad_mul);
+        }
+    }
+};
+
+template <class Exec> void optimizer_prepare(const Exec& exec, const OptimizerPrepareDesc& op) {
+    const PrepareStep step{op};
+    const PrepareScalars scalars{op};
+    if constexpr (kIsHost<Exec>) {
+        // Too little to wake a thread for.
+        step(0);
+        for (int64_t group = 0; group < op.group_count; ++group) {
+            scalars(group);
+        }
+    } else {
+        for_each(exec, "mp::prepare_step", 1, step);
+        for_each(exec, "mp::prepare_scalars", op.group_count, scalars);
+    }
+}
+
+} // namespace mp::kernels
