@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every public function with NULL, with destroyed handles, with handles of another kind: a status and words,
+// never a crash. Runs under the address sanitizer too.
+#include "support.hpp"
+
+using namespace mp_test;
+
+TEST(Misuse, NullEverywhere) {
+    mp_context* context = nullptr;
+    mp_queue* queue = nullptr;
+    mp_tensor* tensor = nullptr;
+    mp_recipe* recipe = nullptr;
+    mp_gemm* gemm = nullptr;
+    mp_linear* linear = nullptr;
+    mp_scaler* scaler = nullptr;
+    mp_optimizer* optimizer = nullptr;
+    int32_t number = 0;
+    const mp_status statuses[] = {
+        mp_context_desc_init(nullptr, 8),
+        mp_context_create(nullptr, nullptr),
+        mp_context_num_threads(nullptr, &number),
+        mp_context_describe(nullptr, nullptr, 0, nullptr),
+        mp_context_sync(nullptr),
+        mp_queue_create(nullptr, &queue),
+        mp_queue_wrap_native(nullptr, nullptr, &queue),
+        mp_queue_sync(nullptr),
+        mp_tensor_desc_init(nullptr, 8),
+        mp_tensor_create(nullptr, nullptr, &tensor),
+        mp_tensor_wrap(nullptr, nullptr, nullptr, nullptr, nullptr, &tensor),
+        mp_tensor_get_desc(nullptr, nullptr),
+        mp_tensor_data(nullptr, nullptr),
+        mp_tensor_copy(nullptr, nullptr, nullptr),
+        mp_tensor_write(nullptr, nullptr, nullptr, 0),
+        mp_tensor_read(nullptr, nullptr, nullptr, 0),
+        mp_tensor_zero(nullptr, nullptr),
+        mp_tensor_cast(nullptr, nullptr, nullptr, nullptr),
+        mp_tensor_amax(nullptr, nullptr, nullptr),
+        mp_dlpack_import(nullptr, nullptr, &tensor),
+        mp_dlpack_export(nullptr, nullptr),
+        mp_recipe_create(nullptr, "fp32", &recipe),
+        mp_recipe_create_from_json(nullptr, "{}", 2, &recipe),
+        mp_recipe_create_from_file(nullptr, "x", &recipe),
+        mp_recipe_set_string(nullptr, "a", "b"),
+        mp_recipe_set_float(nullptr, "a", 1),
+        mp_recipe_set_int(nullptr, "a", 1),
+        mp_recipe_get_string(nullptr, "a", nullptr),
+        mp_recipe_get_float(nullptr, "a", nullptr),
+        mp_recipe_get_int(nullptr, "a", nullptr),
+        mp_recipe_validate(nullptr),
+        mp_recipe_to_json(nullptr, nullptr, 0, nullptr),
+        mp_recipe_preset_info(0, nullptr, nullptr),
+        mp_recipe_key_info(0, nullptr),
+        mp_recipe_memory(nullptr, 1, nullptr),
+        mp_gemm_desc_init(nullptr, 8),
+        mp_gemm_create(nullptr, nullptr, &gemm),
+        mp_gemm_run(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr),
+        mp_gemm_describe(nullptr, nullptr, 0, nullptr),
+        mp_linear_desc_init(nullptr, 8),
+        mp_linear_create(nullptr, nullptr, nullptr, nullptr, nullptr, &linear),
+        mp_linear_forward(nullptr, nullptr, nullptr, nullptr),
+        mp_linear_backward_data(nullptr, nullptr, nullptr, nullptr),
+        mp_linear_backward_weight(nullptr, nullptr, nullptr, nullptr, nullptr, 0),
+        mp_linear_backward(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 0),
+        mp_linear_describe(nullptr, nullptr, 0, nullptr),
+        mp_scaler_desc_preset(nullptr, nullptr, 8),
+        mp_scaler_create(nullptr, nullptr, &scaler),
+        mp_scaler_create_from_recipe(nullptr, nullptr, &scaler),
+        mp_scaler_scale(nullptr, nullptr, nullptr),
+        mp_scaler_check_pointers(nullptr, nullptr, 0, nullptr, nullptr, nullptr),
+        mp_scaler_update(nullptr, nullptr),
+        mp_scaler_get_state(nullptr, nullptr, nullptr),
+        mp_scaler_set_state(nullptr, nullptr, nullptr),
+        mp_optimizer_create(nullptr, nullptr, nullptr, &optimizer),
+        mp_optimizer_add_group(nullptr, nullptr, &number),
+        mp_optimizer_add_param(nullptr, 0, nullptr, nullptr),
+        mp_optimizer_set_lr(nullptr, 0, 0.1),
+        mp_optimizer_step(nullptr, nullptr, nullptr),
+        mp_optimizer_zero_grad(nullptr, nullptr),
+        mp_optimizer_get_stats(nullptr, nullptr, nullptr),
+        mp_optimizer_param_count(nullptr, nullptr),
+        mp_optimizer_state(nullptr, 0, "param", &tensor),
+        mp_optimizer_set_step(nullptr, nullptr, 1),
+        mp_optimizer_memory(nullptr, nullptr),
+        mp_optimizer_step_pointers(nullptr, nullptr, nullptr, nullptr, 0, nullptr, nullptr),
+    };
+    for (std::size_t i = 0; i < std::size(statuses); ++i) {
+        EXPECT_EQ(statuses[i], MP_STATUS_NULL_ARGUMENT) << "call " << i;
+    }
+    mp_context_destroy(context);
+    mp_queue_destroy(queue);
+    mp_tensor_destroy(tensor);
+    mp_recipe_destroy(recipe);
+    mp_gemm_destroy(gemm);
+    mp_linear_destroy(linear);
+    mp_scaler_destroy(scaler);
+    mp_optimizer_destroy(optimizer);
+}
+
+TEST(Misuse, DestroyedHandlesAreRecognized) {
+    const Context context = make_context(1);
+    mp_tensor* tensor = make_tensor(context, MP_DTYPE_FP32, {4}).owned.release();
+    mp_tensor_destroy(tensor);
+    mp_tensor_destroy(tensor); // twice is nothing
+    MP_FAILS(mp_tensor_zero(nullptr, tensor), MP_STATUS_INVALID_HANDLE, "tensor", "destroyed");
+    // A good while later too.
+    for (int i = 0; i < 500; ++i) {
+        (void)make_tensor(context, MP_DTYPE_FP32, {4});
+    }
+    MP_FAILS(mp_tensor_zero(nullptr, tensor), MP_STATUS_INVALID_HANDLE, "tensor");
+
+    mp_recipe* recipe = make_recipe(context, "fp32").owned.release();
+    mp_recipe_destroy(recipe);
+    mp_optimizer* optimizer = nullptr;
+    MP_FAILS(mp_optimizer_create(context, recipe, nullptr, &optimizer), MP_STATUS_INVALID_HANDLE, "recipe");
+    mp_context* gone = make_context(1).owned.release();
+    mp_context_destroy(gone);
+    MP_FAILS(mp_recipe_create(gone, "fp32", &recipe), MP_STATUS_INVALID_HANDLE, "context");
+    EXPECT_EQ(recipe, nullptr);
+}
+
+TEST(Misuse, HandlesOfAnotherKindAreRecognized) {
+    const Context context = make_context(1);
+    const Recipe recipe = make_recipe(context, "fp32");
+    auto* disguised = reinterpret_cast<mp_tensor*>(static_cast<mp_recipe*>(recipe));
+    MP_FAILS(mp_tensor_zero(nullptr, disguised), MP_STATUS_INVALID_HANDLE, "another kind");
+    mp_tensor_destroy(disguised); // ignored
+    EXPECT_EQ(mp_recipe_validate(recipe), MP_STATUS_OK);
+}
+
+TEST(Misuse, ShutdownWaitsForContexts) {
+    Context context = make_context(1);
+    const Tensor tensor = make_tensor(context, MP_DTYPE_FP32, {4});
+    context = Context();
+    MP_FAILS(mp_library_shutdown(), MP_STATUS_BAD_STATE, "1 context"); // the tensor keeps it alive
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// The step on the caller's own pointers: the same bits as the optimizer object, skipping, clipping, wrong slots.
+#include <cmath>
+#include <limits>
+
+#include "support.hpp"
+
+using namespace mp_test;
+
+namespace {
+
+struct Arrays {
+    std::vector<float> p, g, m, v;
+    explicit Arrays(std::size_t count)
+        : p(numbers(count, 1)), g(numbers(count, 2)), m(count, 0.0F), v(count, 0.0F) {}
+
+    mp_adamw_slot slot() {
+        mp_adamw_slot s{};
+        s.struct_size = sizeof s;
+        s.count = static_cast<int64_t>(p.size());
+        s.param = p.data();
+        s.grad = g.data();
+        s.exp_avg = m.data();
+        s.exp_avg_sq = v.data();
+        s.param_dtype = s.grad_dtype = s.exp_avg_dtype = s.exp_avg_sq_dtype = MP_DTYPE_FP32;
+        return s;
+    }
+};
+
+} // namespace
+
+TEST(StepPointers, SameBitsAsTheObject) {
+    const Context context = make_context();
+    Arrays arrays(5000);
+    const Recipe recipe = make_recipe(context, "fp32");
+    mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+    desc.max_grad_norm = 1.0;
+    mp_optimizer* raw = nullptr;
+    MP_OK(mp_optimizer_create(context, recipe, &desc, &raw));
+    const Optimizer optimizer(raw);
+    int32_t group = 0;
+    MP_OK(mp_optimizer_add_group(optimizer, nullptr, &group));
+    const Tensor param = make_tensor(context, MP_DTYPE_FP32, {5000}, arrays.p);
+    const Tensor grad = make_tensor(context, MP_DTYPE_FP32, {5000}, arrays.g);
+    mp_param_desc param_desc = MP_PARAM_DESC_INIT;
+    param_desc.name = "p";
+    param_desc.param = param;
+    param_desc.grad = grad;
+    MP_OK(mp_optimizer_add_param(optimizer, group, &param_desc, nullptr));
+
+    mp_adamw_args args{}; // zeros: every default
+    args.struct_size = sizeof args;
+    args.max_grad_norm = 1.0;
+    const mp_adamw_slot slot = arrays.slot();
+    for (args.step = 1; args.step <= 3; ++args.step) {
+        mp_optimizer_stats stats{};
+        stats.struct_size = sizeof stats;
+        MP_OK(mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, nullptr, &stats));
+        EXPECT_EQ(stats.step, args.step);
+        EXPECT_GT(stats.grad_norm, 1.0);
+        MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
+    }
+    EXPECT_EQ(values_of(context, param), arrays.p);
+}
+
+TEST(StepPointers, ScalerSkipsAndUnscales) {
+    const Context context = make_context();
+    Arrays arrays(100);
+    const Arrays before = arrays;
+    mp_scaler* raw = nullptr;
+    MP_OK(mp_scaler_create(context, nullptr, &raw));
+    const Scaler scaler(raw);
+    mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+    arrays.g[57] = std::numeric_limits<float>::quiet_NaN();
+    const mp_adamw_slot slot = arrays.slot();
+    mp_optimizer_stats stats{};
+    stats.struct_size = sizeof stats;
+    MP_OK(mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, scaler, &stats));
+    EXPECT_EQ(stats.found_inf, 1U);
+    EXPECT_EQ(stats.step, 0);
+    EXPECT_EQ(arrays.p, before.p);
+    EXPECT_EQ(arrays.m, before.m);
+    MP_OK(mp_scaler_update(scaler, nullptr));
+    arrays.g[57] = 1.0F;
+    MP_OK(mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, scaler, &stats));
+    EXPECT_EQ(stats.grad_mul, 1.0 / 32768.0);
+    EXPECT_NE(arrays.p, before.p);
+}
+
+TEST(StepPointers, SeveralSlotsOfDifferentTypesAndAFutureSize) {
+    const Context context = make_context();
+    struct FutureSlot { // what a newer header might declare
+        mp_adamw_slot known;
+        uint64_t unknown;
+    };
+    Arrays first(10), second(20000);
+    FutureSlot slots[2] = {{first.slot(), 0}, {second.slot(), 0}};
+    slots[0].known.struct_size = slots[1].known.struct_size = sizeof(FutureSlot);
+    mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+    MP_OK(mp_optimizer_step_pointers(context, nullptr, &args, &slots[0].known, 2, nullptr, nullptr));
+    EXPECT_NE(second.p[19999], numbers(20000, 1)[19999]);
+    slots[1].unknown = 1;
+    MP_FAILS(mp_optimizer_step_pointers(context, nullptr, &args, &slots[0].known, 2, nullptr, nullptr),
+             MP_STATUS_STRUCT_TOO_NEW, "newer library");
+    slots[1].unknown = 0;
+    slots[1].known.struct_size = sizeof(mp_adamw_slot);
+    MP_FAILS(mp_optimizer_step_pointers(context, nullptr, &args, &slots[0].known, 2, nullptr, nullptr),
+             MP_STATUS_INVALID_ARGUMENT, "struct_size");
+}
+
+TEST(StepPointers, WrongSlotsChangeNothing) {
+    const Context context = make_context();
+    Arrays good(8), bad(8);
+    const Arrays before = good;
+    const auto step = [&](auto change) {
+        mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+        mp_adamw_slot slots[2] = {good.slot(), bad.slot()};
+        change(args, slots[1]);
+        return mp_optimizer_step_pointers(context, nullptr, &args, slots, 2, nullptr, nullptr);
+    };
+    MP_FAILS(step([](auto&, auto& s) { s.param = nullptr; }), MP_STATUS_NULL_ARGUMENT, "slot 1", "param");
+    MP_FAILS(step([](auto&, auto& s) { s.exp_avg = nullptr; }), MP_STATUS_NULL_ARGUMENT, "exp_avg");
+    MP_FAILS(step([](auto&, auto& s) { s.count = -1; }), MP_STATUS_INVALID_ARGUMENT, "count", "-1");
+    MP_FAILS(step([](auto&, auto& s) { s.grad_dtype = MP_DTYPE_INT8; }), MP_STATUS_INVALID_DTYPE, "grad", "int8");
+    MP_FAILS(step([](auto&, auto& s) { s.param_dtype = 0; }), MP_STATUS_INVALID_DTYPE, "param_dtype");
+    MP_FAILS(step([](auto&, auto& s) { s.param = static_cast<char*>(s.param) + 2; }), MP_STATUS_INVALID_ARGUMENT,
+             "aligned");
+    MP_FAILS(step([](auto&, auto& s) { s.master = s.exp_avg; }), MP_STATUS_INVALID_ARGUMENT, "master", "none");
+    MP_FAILS(step([](auto&, auto& s) { s.master_dtype = MP_DTYPE_FP32; }), MP_STATUS_NULL_ARGUMENT, "master");
+    MP_FAILS(step([](auto&, auto& s) { s.flags = 1; }), MP_STATUS_INVALID_ARGUMENT, "flags");
+    MP_FAILS(step([](auto& a, auto&) { a.step = 0; }), MP_STATUS_INVALID_ARGUMENT, "step");
+    MP_FAILS(step([](auto& a, auto&) { a.beta2 = 1.0; }), MP_STATUS_INVALID_ARGUMENT, "beta2");
+    MP_FAILS(step([](auto& a, auto&) { a.eps = -1; }), MP_STATUS_INVALID_ARGUMENT, "eps");
+    MP_FAILS(step([](auto& a, auto&) { a.grad_scale = -1; }), MP_STATUS_INVALID_ARGUMENT, "grad_scale");
+    MP_FAILS(step([](auto& a, auto&) { a.max_grad_norm = NAN; }), MP_STATUS_INVALID_ARGUMENT, "max_grad_norm");
+    MP_FAILS(step([](auto& a, auto&) { a.flags |= 1u << 30; }), MP_STATUS_INVALID_ARGUMENT, "flags");
+    EXPECT_EQ(good.p, before.p);
+    EXPECT_EQ(good.m, before.m);
+    mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+    MP_FAILS(mp_optimizer_step_pointers(context, nullptr, &args, nullptr, 1, nullptr, nullptr), MP_STATUS_NULL_ARGUMENT,
+             "slots");
+    MP_FAILS(mp_optimizer_step_pointers(context, nullptr, nullptr, nullptr, 0, nullptr, nullptr),
+             MP_STATUS_NULL_ARGUMENT, "args");
+    MP_FAILS(mp_optimizer_step_pointers(context, nullptr, &args, nullptr, -1, nullptr, nullptr),
+             MP_STATUS_INVALID_ARGUMENT, "slot_count");
+    MP_OK(mp_optimizer_step_pointers(context, nullptr, &args, nullptr, 0, nullptr, nullptr));
+}
+
+// fp16 parameters with the eps that fp16 itself cannot hold, and gradients of zero: no 0/0.
+TEST(StepPointers, Fp16WithZeroGradientsStaysFinite) {
+    const Context context = make_context();
+    uint16_t p[3] = {0x3c00, 0x0001, 0xbc00}, g[3] = {}, m[3] = {}, v[3] = {};
+    mp_adamw_slot slot{};
+    slot.struct_size = sizeof slot;
+    slot.count = 3;
+    slot.param = p;
+    slot.grad = g;
+    slot.exp_avg = m;
+    slot.exp_avg_sq = v;
+    slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = slot.exp_avg_sq_dtype = MP_DTYPE_FP16;
+    mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+    for (args.step = 1; args.step < 10; ++args.step) {
+        MP_OK(mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, nullptr, nullptr));
+    }
+    EXPECT_EQ(p[0], 0x3c00);
+    EXPECT_EQ(p[1], 0x0001);
+    EXPECT_EQ(v[2], 0);
+}
