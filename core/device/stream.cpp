@@ -12,21 +12,22 @@ Stream::Stream(std::shared_ptr<Device> device, void* native) : device_(std::move
 }
 
 Scratch::Scratch(Stream& stream, std::size_t bytes) : stream_(stream) {
+    auto& free = stream_.free_; // smallest first
     {
         const std::lock_guard lock(stream_.mutex_);
-        // The smallest that fits; failing that the largest is replaced, so buffers grow instead of piling up.
-        auto& free = stream_.free_;
-        auto fit = std::find_if(free.begin(), free.end(), [&](const Buffer& b) { return b.bytes() >= bytes; });
+        const auto fit = std::find_if(free.begin(), free.end(), [&](const Buffer& b) { return b.bytes() >= bytes; });
         if (fit != free.end()) {
             buffer_ = std::move(*fit);
             free.erase(fit);
             return;
         }
-        if (!free.empty()) {
-            free.pop_back();
-        }
     }
     buffer_ = Buffer(stream_.device_, bytes);
+    // It stands in for the largest that was too small, so that buffers grow instead of piling up.
+    const std::lock_guard lock(stream_.mutex_);
+    if (!free.empty() && free.back().bytes() < bytes) {
+        free.pop_back();
+    }
 }
 
 Scratch::~Scratch() {
