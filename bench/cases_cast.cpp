@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every cast, and amax, against the streaming kernel that reads and writes the same bytes.
+#include <algorithm>
+
+#include "report.hpp"
+#include "streaming.hpp"
+
+namespace mp_bench {
+namespace {
+
+mp_tensor* wrap(mp_context* context, int32_t dtype, std::size_t count, void* data) {
+    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+    desc.dtype = dtype;
+    desc.ndim = 1;
+    desc.shape[0] = static_cast<int64_t>(count);
+    mp_tensor* tensor = nullptr;
+    check(mp_tensor_wrap(context, &desc, data, nullptr, nullptr, &tensor));
+    return tensor;
+}
+
+// Ordinary numbers, so that no format meets only zeros.
+void fill(float* values, std::size_t count) {
+#pragma omp parallel for schedule(static)
+    for (std::size_t i = 0; i < count; ++i) {
+        values[i] = static_cast<float>(static_cast<int>(i * 2654435761u % 2001u) - 1000) * 0.0101F;
+    }
+}
+
+} // namespace
+
+std::vector<Row> cast_rows(mp_context* context, const Options& options) {
+    const int32_t types[] = {MP_DTYPE_FP32, MP_DTYPE_BF16, MP_DTYPE_FP16, MP_DTYPE_FP8_E4M3, MP_DTYPE_FP8_E5M2};
+    const std::size_t count = options.elements;
+    const Array exact(count * 4), input(count * 4), output(count * 4);
+    fill(reinterpret_cast<float*>(exact.data()), count);
+    mp_tensor* numbers = wrap(context, MP_DTYPE_FP32, count, exact.data());
+    std::vector<Row> rows;
+    for (const int32_t from : types) {
+        const std::size_t from_size = mp_dtype_size(from);
+        mp_tensor* source = from == MP_DTYPE_FP32 ? numbers : wrap(context, from, count, input.data());
+        if (from != MP_DTYPE_FP32) {
+            check(mp_tensor_cast(nullptr, numbers, source, nullptr));
+        }
+        char* bytes = from == MP_DTYPE_FP32 ? exact.data() : input.data();
+        for (const int32_t to : types) {
+            const std::string name = std::string("cast ") + mp_dtype_name(from) + " -> " + mp_dtype_name(to);
+            if (to == from || !is_wanted(options, name)) {
+                continue;
+            }
+            mp_tensor* target = wrap(context, to, count, output.data());
+            const std::vector<Stream> streams = {{bytes, from_size, Access::read},
+                                                 {output.data(), mp_dtype_size(to), Access::write}};
+            const double yardstick = best_stream_seconds(streams, count, options.threads, options.repeats);
+            const double seconds =
+                best_seconds([&] { check(mp_tensor_cast(nullptr, source, target, nullptr)); }, options.repeats);
+            rows.push_back({name, seconds, yardstick, bytes_moved(streams, count), "GB/s",
+                            seconds / static_cast<double>(count) * 1e9});
+            mp_tensor_destroy(target);
+        }
+        const std::string name = std::string("amax ") + mp_dtype_name(from);
+        if (is_wanted(options, name)) {
+            float result = 0;
+            mp_tensor* amax = wrap(context, MP_DTYPE_FP32, 1, &result);
+            const std::vector<Stream> streams = {{bytes, from_size, Access::read}};
+            const double yardstick = best_stream_seconds(streams, count, options.threads, options.repeats);
+            const double seconds =
+                best_seconds([&] { check(mp_tensor_amax(nullptr, source, amax)); }, options.repeats);
+            rows.push_back({name, seconds, yardstick, bytes_moved(streams, count), "GB/s",
+                            seconds / static_cast<double>(count) * 1e9});
+            mp_tensor_destroy(amax);
+        }
+        if (source != numbers) {
+            mp_tensor_destroy(source);
+        }
+    }
+    mp_tensor_destroy(numbers);
+    return rows;
+}
+
+} // namespace mp_bench

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimizer step for each mix of dtypes, as one tensor and as the 148 tensors of GPT-2 124M, against the
+// streaming kernel that reads and writes the same bytes in place.
+#include <memory>
+
+#include "report.hpp"
+#include "streaming.hpp"
+
+namespace mp_bench {
+namespace {
+
+struct Mix {
+    const char* name;
+    int32_t param, grad, exp_avg, exp_avg_sq, compensation, master;
+    uint32_t flags;
+    bool with_norm;
+};
+
+constexpr int32_t kNone = MP_DTYPE_NONE, kF32 = MP_DTYPE_FP32, kF16 = MP_DTYPE_FP16, kB16 = MP_DTYPE_BF16;
+
+constexpr Mix kMixes[] = {
+    {"adamw fp32", kF32, kF32, kF32, kF32, kNone, kNone, 0, false},
+    {"adamw fp32 with norm and clip", kF32, kF32, kF32, kF32, kNone, kNone, 0, true},
+    {"adamw bf16 p,g; fp32 m,v", kB16, kB16, kF32, kF32, kNone, kNone, 0, false},
+    {"adamw bf16 p,g; fp32 master,m,v", kB16, kB16, kF32, kF32, kNone, kF32, 0, false},
+    {"adamw bf16 p; fp32 g,master,m,v", kB16, kF32, kF32, kF32, kNone, kF32, 0, false},
+    {"adamw fp16 p; fp32 g,master,m,v", kF16, kF32, kF32, kF32, kNone, kF32, 0, false},
+    {"adamw AnyPrecision defaults (fp32 p,g,m; bf16 v)", kF32, kF32, kF32, kB16, kNone, kNone, 0, false},
+    {"adamw bf16 everywhere", kB16, kB16, kB16, kB16, kNone, kNone, 0, false},
+    {"adamw bf16 everywhere, stochastic p,v", kB16, kB16, kB16, kB16, kNone, kNone,
+     MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG_SQ, false},
+    {"adamw bf16 everywhere, Kahan", kB16, kB16, kB16, kB16, kB16, kNone, 0, false},
+};
+
+// Sizes of GPT-2 124M's 148 tensors: embeddings, 12 blocks of 12, the last layer norm.
+std::vector<int64_t> gpt2_sizes() {
+    constexpr int64_t kDim = 768;
+    std::vector<int64_t> sizes = {50257 * kDim, 1024 * kDim};
+    for (int block = 0; block < 12; ++block) {
+        for (const int64_t size : {kDim, kDim, 3 * kDim * kDim, 3 * kDim, kDim * kDim, kDim, kDim, kDim,
+                                   4 * kDim * kDim, 4 * kDim, 4 * kDim * kDim, kDim}) {
+            sizes.push_back(size);
+        }
+    }
+    sizes.push_back(kDim);
+    sizes.push_back(kDim);
+    return sizes;
+}
+
+void fill_gradients(char* data, int32_t dtype, std::size_t count) {
+    auto* wide = reinterpret_cast<float*>(data);
+    auto* narrow = reinterpret_cast<uint16_t*>(data);
+#pragma omp parallel for schedule(static)
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto pattern = static_cast<uint16_t>(i * 40503u);
+        if (dtype == MP_DTYPE_FP32) {
+            wide[i] = static_cast<float>(pattern) * 1e-7F - 3e-3F;
+        } else {
+            // small numbers of either sign: exponents just below 1, any mantissa
+            narrow[i] = static_cast<uint16_t>((pattern & 0x807f) | (dtype == MP_DTYPE_BF16 ? 0x3b00 : 0x1400));
+        }
+    }
+}
+
+// The streams of one mix, each in memory of its own.
+class Memory {
+  public:
+    Memory(const Mix& mix, std::size_t count) : mix_(mix) {
+        for (const int32_t dtype : {mix.param, mix.grad, mix.exp_avg, mix.exp_avg_sq, mix.compensation, mix.master}) {
+            arrays_.push_back(dtype == kNone ? nullptr : std::make_unique<Array>(count * mp_dtype_size(dtype)));
+        }
+        fill_gradients(arrays_[1]->data(), mix.grad, count);
+    }
+
+    [[nodiscard]] mp_adamw_slot slot(std::size_t start, int64_t count, uint64_t uid) const {
+        mp_adamw_slot s{};
+        s.struct_size = sizeof s;
+        s.count = count;
+        s.uid = uid;
+        s.param_dtype = mix_.param;
+        s.grad_dtype = mix_.grad;
+        s.exp_avg_dtype = mix_.exp_avg;
+        s.exp_avg_sq_dtype = mix_.exp_avg_sq;
+        s.compensation_dtype = mix_.compensation;
+        s.master_dtype = mix_.master;
+        s.param = at(0, start, mix_.param);
+        s.grad = at(1, start, mix_.grad);
+        s.exp_avg = at(2, start, mix_.exp_avg);
+        s.exp_avg_sq = at(3, start, mix_.exp_avg_sq);
+        s.compensation = at(4, start, mix_.compensation);
+        s.master = at(5, start, mix_.master);
+        return s;
+    }
+
+    // With a master the parameter is only written.
+    [[nodiscard]] std::vector<Stream> streams() const {
+        const int32_t dtypes[] = {mix_.param,      mix_.grad,         mix_.exp_avg,
+                                  mix_.exp_avg_sq, mix_.compensation, mix_.master};
+        std::vector<Stream> streams;
+        for (std::size_t i = 0; i < std::size(dtypes); ++i) {
+            if (dtypes[i] != kNone) {
+                Access access = i == 1 ? Access::read : Access::read_write;
+                access = i == 0 && mix_.master != kNone ? Access::write : access;
+                streams.push_back({arrays_[i]->data(), mp_dtype_size(dtypes[i]), access});
+            }
+        }
+        return streams;
+    }
+
+  private:
+    [[nodiscard]] void* at(std::size_t index, std::size_t start, int32_t dtype) const {
+        return arrays_[index] == nullptr ? nullptr : arrays_[index]->data() + start * mp_dtype_size(dtype);
+    }
+
+    Mix mix_;
+    std::vector<std::unique_ptr<Array>> arrays_;
+};
+
+Row measure(mp_context* context, const Options& options, const Mix& mix, const std::string& name,
+            const std::vector<int64_t>& sizes) {
+    std::size_t count = 0;
+    for (const int64_t size : sizes) {
+        count += static_cast<std::size_t>(size);
+    }
+    const Memory memory(mix, count);
+    const std::vector<Stream> streams = memory.streams();
+    // The yardstick scribbles over the memory, so it comes first; then everything is zero again but the gradients.
+    const double yardstick = best_stream_seconds(streams, count, options.threads, options.repeats);
+    const Memory fresh(mix, count);
+    std::vector<mp_adamw_slot> slots;
+    std::size_t start = 0;
+    for (const int64_t size : sizes) {
+        slots.push_back(fresh.slot(start, size, slots.size()));
+        start += static_cast<std::size_t>(size);
+    }
+    mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+    args.flags |= mix.flags;
+    args.beta2 = 0.95;
+    args.weight_decay = 0.1;
+    args.max_grad_norm = mix.with_norm ? 1.0 : 0.0;
+    const double seconds = best_seconds(
+        [&] {
+            check(mp_optimizer_step_pointers(context, nullptr, &args, slots.data(), static_cast<int64_t>(slots.size()),
+                                             nullptr, nullptr));
+            ++args.step;
+        },
+        options.repeats);
+    return {name, seconds, yardstick, bytes_moved(streams, count), "GB/s", seconds / static_cast<double>(count) * 1e9};
+}
+
+} // namespace
+
+std::vector<Row> optimizer_rows(mp_context* context, const Options& options) {
+    std::vector<Row> rows;
+    for (const Mix& mix : kMixes) {
+        if (is_wanted(options, mix.name)) {
+            rows.push_back(measure(context, options, mix, mix.name, {static_cast<int64_t>(options.elements)}));
+        }
+        const std::string name = std::string(mix.name) + ", 148 tensors of GPT-2 124M";
+        if (is_wanted(options, name)) {
+            rows.push_back(measure(context, options, mix, name, gpt2_sizes()));
+        }
+    }
+    return rows;
+}
+
+} // namespace mp_bench

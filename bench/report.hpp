@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// One measured row, and how it is printed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "mixedprec.h"
+
+namespace mp_bench {
+
+struct Options {
+    int threads = 0;               // 0: the library's own choice
+    std::size_t elements = 64 << 20; // of the memory-bound cases
+    int repeats = 5;
+    std::string only;              // substring of the case names to run
+};
+
+struct Row {
+    std::string name;
+    double seconds;       // best of the library
+    double yardstick;     // best of the streaming kernel or of the raw call, in the same run
+    double amount;        // bytes moved, or floating-point operations
+    std::string unit;     // "GB/s" or "GFLOP/s"
+    double per_element_ns; // 0 where it means nothing
+};
+
+// Calls that cannot fail here; the words otherwise.
+void check(mp_status status);
+
+std::vector<Row> cast_rows(mp_context* context, const Options& options);
+std::vector<Row> optimizer_rows(mp_context* context, const Options& options);
+std::vector<Row> gemm_rows(mp_context* context, const Options& options);
+
+bool is_wanted(const Options& options, const std::string& name);
+
+} // namespace mp_bench
