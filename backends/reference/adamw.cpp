@@ -21,8 +21,7 @@ bool is_16_or_32_bit_float(DType dtype) {
 }
 
 bool supports_segment(const AdamwSegment& s, Reason& reason) {
-    for (const DType dtype :
-         {s.param_dtype, s.grad_dtype, s.exp_avg_dtype, s.exp_avg_sq_dtype}) {
+    for (const DType dtype : {s.param_dtype, s.grad_dtype, s.exp_avg_dtype, s.exp_avg_sq_dtype}) {
         if (!is_16_or_32_bit_float(dtype)) {
             reason.set("parameter, gradient and moments are fp32, fp16 or bf16, not %s",
                        dtype_name(dtype));
@@ -66,8 +65,7 @@ bool supports(const Device& /*device*/, const OpDesc& desc, Reason& reason) noex
 class Element {
   public:
     Element(const AdamwDesc& op, const AdamwSegment& segment, int64_t i)
-        : key_(numerics::make_sr_key(op.seed, segment.uid,
-                                     static_cast<uint64_t>(op.state->step))),
+        : key_(numerics::make_sr_key(op.seed, segment.uid, static_cast<uint64_t>(op.state->step))),
           i_(i) {}
 
     [[nodiscard]] float load(DType dtype, const void* data) const {
@@ -79,8 +77,7 @@ class Element {
     }
     void store(DType dtype, void* data, float x, bool stochastic, Purpose purpose) const {
         if (stochastic) {
-            const uint32_t bits =
-                numerics::sr_bits32_at(key_, purpose, static_cast<uint64_t>(i_));
+            const uint32_t bits = numerics::sr_bits32_at(key_, purpose, static_cast<uint64_t>(i_));
             (void)numerics::store_from_float_sr(dtype, data, i_, x, bits);
         } else {
             store(dtype, data, x);
@@ -99,8 +96,8 @@ void update_element(const AdamwDesc& op, const AdamwSegment& s, int64_t i) {
     const bool has_compensation = s.compensation_dtype != DType::none;
 
     const float grad = element.load(s.grad_dtype, s.grad);
-    const float weight = has_master ? element.load(s.master_dtype, s.master)
-                                    : element.load(s.param_dtype, s.param);
+    const float weight =
+        has_master ? element.load(s.master_dtype, s.master) : element.load(s.param_dtype, s.param);
     float m = element.load(s.exp_avg_dtype, s.exp_avg);
     float v = element.load(s.exp_avg_sq_dtype, s.exp_avg_sq);
     const float delta = numerics::adamw_delta(scalars, weight, grad, m, v);

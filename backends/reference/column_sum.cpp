@@ -19,8 +19,8 @@ bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexce
 }
 
 float sum_block(const ColumnSumDesc& op, int64_t first_row, int64_t column) {
-    const int64_t end = first_row + kColumnSumBlock < op.rows ? first_row + kColumnSumBlock
-                                                              : op.rows;
+    const int64_t end =
+        first_row + kColumnSumBlock < op.rows ? first_row + kColumnSumBlock : op.rows;
     float sum = 0.0F;
     for (int64_t row = first_row; row < end; ++row) {
         sum += numerics::load_as_float(op.source.dtype, op.source.data, row * op.columns + column);

@@ -64,8 +64,8 @@ float dot(const GemmDesc& op, const GemmBuffers& buffers, const Offsets& at, int
     return static_cast<float>(sum);
 }
 
-void compute_element(const GemmDesc& op, const GemmBuffers& buffers, const Offsets& at,
-                     int64_t row, int64_t column) {
+void compute_element(const GemmDesc& op, const GemmBuffers& buffers, const Offsets& at, int64_t row,
+                     int64_t column) {
     float z = op.alpha * dot(op, buffers, at, row, column);
     if (op.beta != 0.0F) {
         z += op.beta * load_as_float(op.dtype_d, buffers.c, at.c + row * op.ldc + column);

@@ -47,8 +47,8 @@ double piece_sum(const AdamwSegment& segment, int64_t start, int64_t end) {
     std::array<double, kStatsLanes> lanes{};
     for (int64_t i = start; i < end; ++i) {
         // The square of an fp32 number is exact in double.
-        const double g = static_cast<double>(
-            numerics::load_as_float(segment.grad_dtype, segment.grad, i));
+        const double g =
+            static_cast<double>(numerics::load_as_float(segment.grad_dtype, segment.grad, i));
         lanes[static_cast<std::size_t>((i - start) % kStatsLanes)] += g * g;
     }
     return tree_sum(lanes.data(), kStatsLanes);
@@ -56,8 +56,8 @@ double piece_sum(const AdamwSegment& segment, int64_t start, int64_t end) {
 
 double chunk_sum(const AdamwSegment& segment, int64_t start) {
     std::array<double, kChunkElements / kStatsPiece> pieces{};
-    const int64_t end = start + kChunkElements < segment.count ? start + kChunkElements
-                                                               : segment.count;
+    const int64_t end =
+        start + kChunkElements < segment.count ? start + kChunkElements : segment.count;
     for (int64_t at = start; at < end; at += kStatsPiece) {
         pieces[static_cast<std::size_t>((at - start) / kStatsPiece)] =
             piece_sum(segment, at, at + kStatsPiece < end ? at + kStatsPiece : end);

@@ -64,8 +64,8 @@ inline void eager_update(const AdamwHyper& hyper, const EagerCorrections& correc
     // exp_avg.mul_(beta1).add_(grad, alpha=1 - beta1): a fused multiply-add, with alpha in the
     // common type of both operands.
     const bool is_one_type = types.exp_avg == types.grad;
-    const float alpha = round_to(is_one_type ? types.grad : DType::fp32,
-                                 static_cast<float>(1.0 - hyper.beta1));
+    const float alpha =
+        round_to(is_one_type ? types.grad : DType::fp32, static_cast<float>(1.0 - hyper.beta1));
     e.m = round_to(types.exp_avg, e.m * static_cast<float>(hyper.beta1));
     e.m = round_to(types.exp_avg, std::fma(alpha, grad, e.m));
 

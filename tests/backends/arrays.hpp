@@ -25,9 +25,7 @@ struct HostArray {
         return numerics::load_as_float(dtype, bytes.data(), i);
     }
     // Rounds to nearest even, not saturating.
-    void set(int64_t i, float x) {
-        numerics::store_from_float(dtype, bytes.data(), i, x, false);
-    }
+    void set(int64_t i, float x) { numerics::store_from_float(dtype, bytes.data(), i, x, false); }
     [[nodiscard]] uint32_t code(int64_t i) const {
         uint32_t value = 0;
         const std::size_t size = element_bytes();
@@ -122,15 +120,16 @@ inline void fill_element(HostArray& array, int64_t i, Content content, uint64_t 
     }
 }
 
-inline bool is_nan_code(const HostArray& array, int64_t i) { return numerics::is_nan(array.get(i)); }
+inline bool is_nan_code(const HostArray& array, int64_t i) {
+    return numerics::is_nan(array.get(i));
+}
 
 } // namespace detail
 
 inline HostArray make_array(DType dtype, int64_t count, Content content, uint64_t seed) {
     HostArray array(dtype, count);
     for (int64_t i = 0; i < count; ++i) {
-        const uint64_t h =
-            numerics::splitmix64((seed << 40) + static_cast<uint64_t>(i));
+        const uint64_t h = numerics::splitmix64((seed << 40) + static_cast<uint64_t>(i));
         detail::fill_element(array, i, content, h);
     }
     return array;

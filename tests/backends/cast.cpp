@@ -46,8 +46,7 @@ class Cast : public BackendTest {
                      (c.saturate ? ", saturating" : "") + (c.stochastic ? ", stochastic" : "") +
                      ", " + std::to_string(c.source.count) + " elements");
         HostArray expected;
-        ASSERT_TRUE(
-            cast(reference_device(), reference_candidate(OpKind::cast), c, expected));
+        ASSERT_TRUE(cast(reference_device(), reference_candidate(OpKind::cast), c, expected));
         const int32_t supporting =
             for_each_candidate(device(), OpKind::cast, [&](const Candidate& candidate) {
                 HostArray result;
@@ -154,7 +153,7 @@ class CastValues : public BackendTest {
 
 TEST_P(CastValues, RoundsAndSaturates) {
     const float infinity = numerics::float_from_bits(numerics::kFloatInfinity);
-    EXPECT_EQ(cast_one(1.00390625F, DType::bf16, false, false), 1.0F);   // tie to even
+    EXPECT_EQ(cast_one(1.00390625F, DType::bf16, false, false), 1.0F); // tie to even
     EXPECT_EQ(cast_one(1.01171875F, DType::bf16, false, false), 1.015625F);
     EXPECT_EQ(cast_one(3.4e38F, DType::bf16, false, false), infinity);
     EXPECT_EQ(cast_one(3.4e38F, DType::bf16, true, false), 0x1.fep+127F);
@@ -179,8 +178,8 @@ TEST_P(CastValues, RoundsAndSaturates) {
 TEST_P(CastValues, StochasticRoundingHasTheRightMean) {
     constexpr int64_t kCount = 65537;
     for (const DType to : {DType::fp16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2}) {
-        const float ulp = to == DType::fp16   ? 0x1p-10F
-                          : to == DType::bf16 ? 0x1p-7F
+        const float ulp = to == DType::fp16       ? 0x1p-10F
+                          : to == DType::bf16     ? 0x1p-7F
                           : to == DType::fp8_e4m3 ? 0x1p-3F
                                                   : 0x1p-2F;
         CastCase c{HostArray(DType::fp32, kCount), to, false, true};

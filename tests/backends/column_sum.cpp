@@ -35,19 +35,19 @@ bool column_sum(TestDevice& on, const Candidate& candidate, const SumCase& c, Ho
 }
 
 constexpr std::array<std::pair<int64_t, int64_t>, 14> kShapes = {{{0, 5},
-                                                                   {5, 0},
-                                                                   {1, 1},
-                                                                   {7, 255},
-                                                                   {63, 3},
-                                                                   {64, 1},
-                                                                   {65, 257},
-                                                                   {127, 33},
-                                                                   {129, 16},
-                                                                   {4097, 7},
-                                                                   {3, 4097},
-                                                                   {1000, 64},
-                                                                   {513, 129},
-                                                                   {16385, 1}}};
+                                                                  {5, 0},
+                                                                  {1, 1},
+                                                                  {7, 255},
+                                                                  {63, 3},
+                                                                  {64, 1},
+                                                                  {65, 257},
+                                                                  {127, 33},
+                                                                  {129, 16},
+                                                                  {4097, 7},
+                                                                  {3, 4097},
+                                                                  {1000, 64},
+                                                                  {513, 129},
+                                                                  {16385, 1}}};
 
 class ColumnSum : public BackendTest {
   protected:
@@ -56,8 +56,8 @@ class ColumnSum : public BackendTest {
                      ", " + std::to_string(c.rows) + " x " + std::to_string(c.columns) +
                      (c.accumulate ? ", accumulating" : ""));
         HostArray expected;
-        ASSERT_TRUE(column_sum(reference_device(), reference_candidate(OpKind::column_sum), c,
-                               expected));
+        ASSERT_TRUE(
+            column_sum(reference_device(), reference_candidate(OpKind::column_sum), c, expected));
         const int32_t supporting =
             for_each_candidate(device(), OpKind::column_sum, [&](const Candidate& candidate) {
                 HostArray result;
@@ -105,8 +105,12 @@ TEST_P(ColumnSum, EqualsTheReferenceOnALargeMatrix) {
 
 TEST_P(ColumnSum, TakesArraysThatAreAlignedToTheirElementsOnly) {
     for (const DType dtype : kWideTypes) {
-        SumCase c{130, 37, make_array(dtype, 130 * 37, Content::normal, 25),
-                  make_array(dtype, 37, Content::normal, 26), true, 1};
+        SumCase c{130,
+                  37,
+                  make_array(dtype, 130 * 37, Content::normal, 25),
+                  make_array(dtype, 37, Content::normal, 26),
+                  true,
+                  1};
         compare(c);
         c.offset = 3;
         compare(c);

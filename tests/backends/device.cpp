@@ -47,8 +47,8 @@ TEST_P(DeviceServices, CopiesAndZeroes) {
         EXPECT_TRUE(same_bits(array, destination.download(), NanRule::same_bits)) << count;
         ASSERT_TRUE(
             device().device().zero(device().queue(), source.data(), array.bytes.size()).ok());
-        EXPECT_TRUE(same_bits(HostArray(DType::fp8_e4m3, count), source.download(),
-                              NanRule::same_bits))
+        EXPECT_TRUE(
+            same_bits(HostArray(DType::fp8_e4m3, count), source.download(), NanRule::same_bits))
             << count;
     }
 }
@@ -59,8 +59,8 @@ TEST_P(DeviceServices, LetsTheSourceOfAnUploadBeReused) {
     DeviceArray uploaded(device(), HostArray(DType::fp32, array.count));
     ASSERT_TRUE(device()
                     .device()
-                    .copy(device().queue(), uploaded.data(), array.bytes.data(),
-                          array.bytes.size(), CopyKind::host_to_device)
+                    .copy(device().queue(), uploaded.data(), array.bytes.data(), array.bytes.size(),
+                          CopyKind::host_to_device)
                     .ok());
     std::fill(array.bytes.begin(), array.bytes.end(), static_cast<unsigned char>(0xff));
     EXPECT_TRUE(same_bits(copy, uploaded.download(), NanRule::same_bits));

@@ -104,9 +104,8 @@ class GradStatsValues : public BackendTest {
   protected:
     double stats(const std::vector<ParamArrays>& params) {
         double result = 0.0;
-        EXPECT_TRUE(
-            grad_stats(device(), device().device().candidates(OpKind::grad_stats).items[0], params,
-                       result));
+        EXPECT_TRUE(grad_stats(device(), device().device().candidates(OpKind::grad_stats).items[0],
+                               params, result));
         return result;
     }
 };

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "arrays.hpp"
+#include "context/module_loader.hpp"
 #include "enabled.hpp"
 #include "interface/backend.hpp"
 
@@ -42,10 +43,19 @@ inline const Backend* find_backend(const char* name) {
     return nullptr;
 }
 
-// The backend of the module `name`, or null with the reason. Here a test program that may load
-// modules asks the module loader.
+// The backend of the module `name` if it has a device; otherwise null, and why.
 inline const Backend* open_module(const char* name, std::string& missing) {
-    missing = std::string("no ") + (std::strcmp(name, "cuda") == 0 ? "CUDA" : name) + " device";
+    try {
+        const Backend& backend = load_module(name);
+        int32_t count = 0;
+        check(backend.device_count(&count));
+        if (count > 0) {
+            return &backend;
+        }
+    } catch (const Error& error) {
+        const std::string reason = error.what();
+        missing = " (" + reason.substr(0, reason.find_first_of(":;")) + ")";
+    }
     return nullptr;
 }
 
@@ -60,23 +70,15 @@ inline std::vector<DeviceChoice> open_devices() {
             choices.push_back({backend->name, backend, 1, ""});
         } else if (backend->kind == DeviceKind::host) {
             for (int32_t threads = 1; threads <= 3; ++threads) {
-                choices.push_back({std::string(backend->name) + "_threads_" +
-                                       std::to_string(threads),
-                                   backend, threads, ""});
+                choices.push_back(
+                    {std::string(backend->name) + "_threads_" + std::to_string(threads), backend,
+                     threads, ""});
             }
         }
     }
-    DeviceChoice cuda{"cuda", find_backend("cuda"), 1, ""};
-    if (cuda.backend == nullptr) {
-        cuda.backend = open_module("cuda", cuda.missing);
-    }
-    if (cuda.backend != nullptr) {
-        int32_t count = 0;
-        if (!cuda.backend->device_count(&count).ok() || count == 0) {
-            cuda.backend = nullptr;
-            cuda.missing = "no CUDA device";
-        }
-    }
+    DeviceChoice cuda{"cuda", nullptr, 1, ""};
+    cuda.backend = open_module("cuda", cuda.missing);
+    cuda.missing = "no CUDA device" + cuda.missing;
     choices.push_back(cuda);
     return choices;
 }
@@ -104,8 +106,7 @@ struct CountingMemory {
         static_cast<CountingMemory*>(payload)->outstanding += static_cast<int64_t>(size);
         return pointer;
     }
-    static void release(void* pointer, std::size_t size, std::size_t /*alignment*/,
-                        void* payload) {
+    static void release(void* pointer, std::size_t size, std::size_t /*alignment*/, void* payload) {
         static_cast<CountingMemory*>(payload)->outstanding -= static_cast<int64_t>(size);
         std::free(pointer);
     }

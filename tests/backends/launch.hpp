@@ -81,8 +81,8 @@ class Launch {
     }
 
     [[nodiscard]] SegmentTable table() const {
-        return {device_segments_->as<AdamwSegment>(), segments_.data(),
-                device_chunks_->as<Chunk>(), static_cast<int64_t>(segments_.size()), chunk_count_};
+        return {device_segments_->as<AdamwSegment>(), segments_.data(), device_chunks_->as<Chunk>(),
+                static_cast<int64_t>(segments_.size()), chunk_count_};
     }
     [[nodiscard]] int64_t chunk_count() const { return chunk_count_; }
 

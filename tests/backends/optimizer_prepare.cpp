@@ -129,9 +129,8 @@ TEST_P(OptimizerPrepare, EqualsTheReferenceForManyGroups) {
         Prepared result;
         ASSERT_TRUE(prepare(reference_device(), reference_candidate(OpKind::optimizer_prepare), c,
                             expected));
-        ASSERT_TRUE(prepare(device(),
-                            device().device().candidates(OpKind::optimizer_prepare).items[0], c,
-                            result));
+        ASSERT_TRUE(prepare(
+            device(), device().device().candidates(OpKind::optimizer_prepare).items[0], c, result));
         for (std::size_t i = 0; i < groups; ++i) {
             EXPECT_TRUE(same_bytes(expected.scalars[i], result.scalars[i])) << i;
         }

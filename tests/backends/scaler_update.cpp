@@ -61,15 +61,14 @@ class ScalerUpdate : public BackendTest {};
 
 TEST_P(ScalerUpdate, EqualsTheReference) {
     for (const LossScaleRule& rule : all_rules()) {
-        const std::vector<LossScaleState> expected = run_sequence(
-            reference_device(), reference_candidate(OpKind::scaler_update), rule);
+        const std::vector<LossScaleState> expected =
+            run_sequence(reference_device(), reference_candidate(OpKind::scaler_update), rule);
         const int32_t supporting =
             for_each_candidate(device(), OpKind::scaler_update, [&](const Candidate& candidate) {
                 if (!supports(device(), candidate, describe(rule, nullptr))) {
                     return false;
                 }
-                const std::vector<LossScaleState> result =
-                    run_sequence(device(), candidate, rule);
+                const std::vector<LossScaleState> result = run_sequence(device(), candidate, rule);
                 for (std::size_t i = 0; i < expected.size(); ++i) {
                     EXPECT_EQ(std::memcmp(&expected[i], &result[i], sizeof expected[i]), 0)
                         << "step " << i << ": scale " << result[i].scale << " instead of "

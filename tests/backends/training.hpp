@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many optimizer steps on one device as core does them: prepare, then the fused step, by the first
+// candidate that takes each.
+#pragma once
+
+#include <stdexcept>
+
+#include "launch.hpp"
+
+namespace mp::test {
+
+struct TrainingOptions {
+    uint64_t seed = 0;
+    bool stochastic_param = false;
+    bool stochastic_exp_avg = false;
+    bool stochastic_exp_avg_sq = false;
+    bool eager_compat = false;
+};
+
+class Training {
+  public:
+    Training(TestDevice& on, const std::vector<ParamArrays>& params,
+             const numerics::AdamwHyper& hyper, const TrainingOptions& options)
+        : on_(on), launch_(on, params), hyper_(on, hyper), scalars_(on, numerics::AdamwScalars{}),
+          state_(on, numerics::OptimizerState{}) {
+        prepare_.kind = OpKind::optimizer_prepare;
+        prepare_.state = state_.data();
+        prepare_.hyper = hyper_.data();
+        prepare_.scalars = scalars_.data();
+        prepare_.group_count = 1;
+        update_.kind = OpKind::adamw;
+        update_.table = launch_.table();
+        update_.scalars = scalars_.data();
+        update_.state = state_.data();
+        update_.hyper = hyper_.data();
+        update_.seed = options.seed;
+        update_.stochastic_param = options.stochastic_param;
+        update_.stochastic_exp_avg = options.stochastic_exp_avg;
+        update_.stochastic_exp_avg_sq = options.stochastic_exp_avg_sq;
+        update_.eager_compat = options.eager_compat;
+        prepare_candidate_ = first_candidate(on, prepare_);
+        update_candidate_ = first_candidate(on, update_);
+        if (prepare_candidate_ == nullptr || update_candidate_ == nullptr) {
+            throw std::runtime_error("no candidate takes the optimizer step");
+        }
+    }
+
+    void set_grad(const HostArray& grad) { launch_.upload_grad(0, grad); }
+    void step() {
+        run(on_, *prepare_candidate_, prepare_);
+        run(on_, *update_candidate_, update_);
+    }
+    void steps(int64_t count) {
+        for (int64_t i = 0; i < count; ++i) {
+            step();
+        }
+    }
+    [[nodiscard]] ParamArrays download() { return launch_.download(0); }
+
+  private:
+    TestDevice& on_;
+    Launch launch_;
+    DeviceValue<numerics::AdamwHyper> hyper_;
+    DeviceValue<numerics::AdamwScalars> scalars_;
+    DeviceValue<numerics::OptimizerState> state_;
+    OptimizerPrepareDesc prepare_{};
+    AdamwDesc update_{};
+    const Candidate* prepare_candidate_ = nullptr;
+    const Candidate* update_candidate_ = nullptr;
+};
+
+// A parameter whose moments and compensation are zero, as at the start of training.
+inline ParamArrays fresh_param(const Layout& layout, const HostArray& start) {
+    ParamArrays arrays;
+    arrays.param = HostArray(layout.param, start.count);
+    arrays.grad = HostArray(layout.grad, start.count);
+    arrays.exp_avg = HostArray(layout.exp_avg, start.count);
+    arrays.exp_avg_sq = HostArray(layout.exp_avg_sq, start.count);
+    if (layout.compensation != DType::none) {
+        arrays.compensation = HostArray(layout.compensation, start.count);
+    }
+    if (layout.master != DType::none) {
+        arrays.master = HostArray(layout.master, start.count);
+    }
+    for (int64_t i = 0; i < start.count; ++i) {
+        arrays.param.set(i, start.get(i));
+        if (layout.master != DType::none) {
+            arrays.master.set(i, start.get(i));
+        }
+    }
+    arrays.uid = 99;
+    return arrays;
+}
+
+inline HostArray constant(DType dtype, int64_t count, float value) {
+    HostArray array(dtype, count);
+    for (int64_t i = 0; i < count; ++i) {
+        array.set(i, value);
+    }
+    return array;
+}
+
+// Distance in units of the last place of fp32, for numbers of one sign.
+inline int64_t ulps(float a, float b) {
+    return std::abs(static_cast<int64_t>(numerics::bits_from_float(a)) -
+                    static_cast<int64_t>(numerics::bits_from_float(b)));
+}
+
+} // namespace mp::test
