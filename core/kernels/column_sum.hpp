@@ -41,7 +41,7 @@ template <class Exec> struct ColumnSumTeams {
     }
 
     KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
-        auto* blocks = static_cast<float*>(team.team_shmem().get_shmem(kScratch));
+        auto* blocks = static_cast<float*>(team.team_shmem().get_shmem(std::size_t{kScratch}));
         const int lane = team.team_rank() % kColumns;
         const int block = team.team_rank() / kColumns;
         const int64_t column = team.league_rank() * int64_t{kColumns} + lane;

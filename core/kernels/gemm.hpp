@@ -78,7 +78,7 @@ template <class Exec> struct GemmTeams {
     }
 
     KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
-        auto* a = static_cast<float*>(team.team_shmem().get_shmem(kScratch));
+        auto* a = static_cast<float*>(team.team_shmem().get_shmem(std::size_t{kScratch}));
         float* b = a + kThreads;
         const int64_t tile = team.league_rank();
         const int x = team.team_rank() % kSide;

@@ -32,7 +32,7 @@ template <class Exec> struct GradStatsTeams {
     double* chunk_sums;
 
     KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
-        auto* sums = static_cast<double*>(team.team_shmem().get_shmem(kScratch));
+        auto* sums = static_cast<double*>(team.team_shmem().get_shmem(std::size_t{kScratch}));
         const Chunk chunk = table.chunks[team.league_rank()];
         const AdamwSegment& segment = table.segments[chunk.segment];
         const int rank = team.team_rank();
