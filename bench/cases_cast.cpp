@@ -29,7 +29,8 @@ void fill(float* values, std::size_t count) {
 } // namespace
 
 std::vector<Row> cast_rows(mp_context* context, const Options& options) {
-    const int32_t types[] = {MP_DTYPE_FP32, MP_DTYPE_BF16, MP_DTYPE_FP16, MP_DTYPE_FP8_E4M3, MP_DTYPE_FP8_E5M2};
+    const int32_t types[] = {MP_DTYPE_FP32, MP_DTYPE_BF16, MP_DTYPE_FP16, MP_DTYPE_FP8_E4M3,
+                             MP_DTYPE_FP8_E5M2};
     const std::size_t count = options.elements;
     const Array exact(count * 4), input(count * 4), output(count * 4);
     fill(reinterpret_cast<float*>(exact.data()), count);
@@ -37,22 +38,25 @@ std::vector<Row> cast_rows(mp_context* context, const Options& options) {
     std::vector<Row> rows;
     for (const int32_t from : types) {
         const std::size_t from_size = mp_dtype_size(from);
-        mp_tensor* source = from == MP_DTYPE_FP32 ? numbers : wrap(context, from, count, input.data());
+        mp_tensor* source =
+            from == MP_DTYPE_FP32 ? numbers : wrap(context, from, count, input.data());
         if (from != MP_DTYPE_FP32) {
             check(mp_tensor_cast(nullptr, numbers, source, nullptr));
         }
         char* bytes = from == MP_DTYPE_FP32 ? exact.data() : input.data();
         for (const int32_t to : types) {
-            const std::string name = std::string("cast ") + mp_dtype_name(from) + " -> " + mp_dtype_name(to);
+            const std::string name =
+                std::string("cast ") + mp_dtype_name(from) + " -> " + mp_dtype_name(to);
             if (to == from || !is_wanted(options, name)) {
                 continue;
             }
             mp_tensor* target = wrap(context, to, count, output.data());
             const std::vector<Stream> streams = {{bytes, from_size, Access::read},
                                                  {output.data(), mp_dtype_size(to), Access::write}};
-            const double yardstick = best_stream_seconds(streams, count, options.threads, options.repeats);
-            const double seconds =
-                best_seconds([&] { check(mp_tensor_cast(nullptr, source, target, nullptr)); }, options.repeats);
+            const double yardstick =
+                best_stream_seconds(streams, count, options.threads, options.repeats);
+            const double seconds = best_seconds(
+                [&] { check(mp_tensor_cast(nullptr, source, target, nullptr)); }, options.repeats);
             rows.push_back({name, seconds, yardstick, bytes_moved(streams, count), "GB/s",
                             seconds / static_cast<double>(count) * 1e9});
             mp_tensor_destroy(target);
@@ -62,9 +66,10 @@ std::vector<Row> cast_rows(mp_context* context, const Options& options) {
             float result = 0;
             mp_tensor* amax = wrap(context, MP_DTYPE_FP32, 1, &result);
             const std::vector<Stream> streams = {{bytes, from_size, Access::read}};
-            const double yardstick = best_stream_seconds(streams, count, options.threads, options.repeats);
-            const double seconds =
-                best_seconds([&] { check(mp_tensor_amax(nullptr, source, amax)); }, options.repeats);
+            const double yardstick =
+                best_stream_seconds(streams, count, options.threads, options.repeats);
+            const double seconds = best_seconds(
+                [&] { check(mp_tensor_amax(nullptr, source, amax)); }, options.repeats);
             rows.push_back({name, seconds, yardstick, bytes_moved(streams, count), "GB/s",
                             seconds / static_cast<double>(count) * 1e9});
             mp_tensor_destroy(amax);

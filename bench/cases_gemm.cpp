@@ -20,7 +20,8 @@ mp_tensor* make(mp_context* context, int32_t dtype, int64_t count) {
     return tensor;
 }
 
-Row measure(mp_context* context, const Options& options, const GemmShape& s, const std::string& name) {
+Row measure(mp_context* context, const Options& options, const GemmShape& s,
+            const std::string& name) {
     mp_gemm_desc desc = MP_GEMM_DESC_INIT;
     desc.m = s.m;
     desc.n = s.n;
@@ -48,27 +49,35 @@ Row measure(mp_context* context, const Options& options, const GemmShape& s, con
         mp_tensor_destroy(tensor);
     }
     mp_gemm_destroy(gemm);
-    const double operations = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-    return {name + " by " + std::string(text).substr(0, std::string(text).find(' ')), seconds, yardstick, operations,
-            "GFLOP/s", 0};
+    const double operations =
+        2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+    return {name + " by " + std::string(text).substr(0, std::string(text).find(' ')),
+            seconds,
+            yardstick,
+            operations,
+            "GFLOP/s",
+            0};
 }
 
 } // namespace
 
 std::vector<Row> gemm_rows(mp_context* context, const Options& options) {
     constexpr GemmShape kShapes[] = {
-        {512, 512, 512, false, false, 0},    {1024, 1024, 1024, false, false, 0}, {2048, 2048, 2048, false, false, 0},
-        {1024, 3072, 768, false, false, 0},  {2048, 768, 256, false, true, 0},    {2048, 1152, 384, false, true, 0},
-        {2048, 1536, 384, false, true, 0},   {2048, 384, 1536, false, true, 0},   {2048, 1536, 384, false, false, 0},
-        {2048, 384, 1536, false, false, 0},  {384, 1536, 2048, true, false, 0},   {1536, 384, 2048, true, false, 0},
+        {512, 512, 512, false, false, 0},    {1024, 1024, 1024, false, false, 0},
+        {2048, 2048, 2048, false, false, 0}, {1024, 3072, 768, false, false, 0},
+        {2048, 768, 256, false, true, 0},    {2048, 1152, 384, false, true, 0},
+        {2048, 1536, 384, false, true, 0},   {2048, 384, 1536, false, true, 0},
+        {2048, 1536, 384, false, false, 0},  {2048, 384, 1536, false, false, 0},
+        {384, 1536, 2048, true, false, 0},   {1536, 384, 2048, true, false, 0},
     };
     std::vector<Row> rows;
     for (const int32_t dtype : {MP_DTYPE_FP32, MP_DTYPE_BF16, MP_DTYPE_FP16}) {
         for (GemmShape shape : kShapes) {
             shape.dtype = dtype;
-            const std::string name = std::string("gemm ") + mp_dtype_name(dtype) + " " + std::to_string(shape.m) + "x" +
-                                     std::to_string(shape.n) + "x" + std::to_string(shape.k) + " " +
-                                     (shape.trans_a ? "T" : "N") + (shape.trans_b ? "T" : "N");
+            const std::string name = std::string("gemm ") + mp_dtype_name(dtype) + " " +
+                                     std::to_string(shape.m) + "x" + std::to_string(shape.n) + "x" +
+                                     std::to_string(shape.k) + " " + (shape.trans_a ? "T" : "N") +
+                                     (shape.trans_b ? "T" : "N");
             if (is_wanted(options, name)) {
                 rows.push_back(measure(context, options, shape, name));
             }

@@ -16,7 +16,8 @@ struct Mix {
     bool with_norm;
 };
 
-constexpr int32_t kNone = MP_DTYPE_NONE, kF32 = MP_DTYPE_FP32, kF16 = MP_DTYPE_FP16, kB16 = MP_DTYPE_BF16;
+constexpr int32_t kNone = MP_DTYPE_NONE, kF32 = MP_DTYPE_FP32, kF16 = MP_DTYPE_FP16,
+                  kB16 = MP_DTYPE_BF16;
 
 constexpr Mix kMixes[] = {
     {"adamw fp32", kF32, kF32, kF32, kF32, kNone, kNone, 0, false},
@@ -25,7 +26,8 @@ constexpr Mix kMixes[] = {
     {"adamw bf16 p,g; fp32 master,m,v", kB16, kB16, kF32, kF32, kNone, kF32, 0, false},
     {"adamw bf16 p; fp32 g,master,m,v", kB16, kF32, kF32, kF32, kNone, kF32, 0, false},
     {"adamw fp16 p; fp32 g,master,m,v", kF16, kF32, kF32, kF32, kNone, kF32, 0, false},
-    {"adamw AnyPrecision defaults (fp32 p,g,m; bf16 v)", kF32, kF32, kF32, kB16, kNone, kNone, 0, false},
+    {"adamw AnyPrecision defaults (fp32 p,g,m; bf16 v)", kF32, kF32, kF32, kB16, kNone, kNone, 0,
+     false},
     {"adamw bf16 everywhere", kB16, kB16, kB16, kB16, kNone, kNone, 0, false},
     {"adamw bf16 everywhere, stochastic p,v", kB16, kB16, kB16, kB16, kNone, kNone,
      MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG_SQ, false},
@@ -37,8 +39,8 @@ std::vector<int64_t> gpt2_sizes() {
     constexpr int64_t kDim = 768;
     std::vector<int64_t> sizes = {50257 * kDim, 1024 * kDim};
     for (int block = 0; block < 12; ++block) {
-        for (const int64_t size : {kDim, kDim, 3 * kDim * kDim, 3 * kDim, kDim * kDim, kDim, kDim, kDim,
-                                   4 * kDim * kDim, 4 * kDim, 4 * kDim * kDim, kDim}) {
+        for (const int64_t size : {kDim, kDim, 3 * kDim * kDim, 3 * kDim, kDim * kDim, kDim, kDim,
+                                   kDim, 4 * kDim * kDim, 4 * kDim, 4 * kDim * kDim, kDim}) {
             sizes.push_back(size);
         }
     }
@@ -57,7 +59,8 @@ void fill_gradients(char* data, int32_t dtype, std::size_t count) {
             wide[i] = static_cast<float>(pattern) * 1e-7F - 3e-3F;
         } else {
             // small numbers of either sign: exponents just below 1, any mantissa
-            narrow[i] = static_cast<uint16_t>((pattern & 0x807f) | (dtype == MP_DTYPE_BF16 ? 0x3b00 : 0x1400));
+            narrow[i] = static_cast<uint16_t>((pattern & 0x807f) |
+                                              (dtype == MP_DTYPE_BF16 ? 0x3b00 : 0x1400));
         }
     }
 }
@@ -66,8 +69,10 @@ void fill_gradients(char* data, int32_t dtype, std::size_t count) {
 class Memory {
   public:
     Memory(const Mix& mix, std::size_t count) : mix_(mix) {
-        for (const int32_t dtype : {mix.param, mix.grad, mix.exp_avg, mix.exp_avg_sq, mix.compensation, mix.master}) {
-            arrays_.push_back(dtype == kNone ? nullptr : std::make_unique<Array>(count * mp_dtype_size(dtype)));
+        for (const int32_t dtype :
+             {mix.param, mix.grad, mix.exp_avg, mix.exp_avg_sq, mix.compensation, mix.master}) {
+            arrays_.push_back(
+                dtype == kNone ? nullptr : std::make_unique<Array>(count * mp_dtype_size(dtype)));
         }
         fill_gradients(arrays_[1]->data(), mix.grad, count);
     }
@@ -109,7 +114,8 @@ class Memory {
 
   private:
     [[nodiscard]] void* at(std::size_t index, std::size_t start, int32_t dtype) const {
-        return arrays_[index] == nullptr ? nullptr : arrays_[index]->data() + start * mp_dtype_size(dtype);
+        return arrays_[index] == nullptr ? nullptr
+                                         : arrays_[index]->data() + start * mp_dtype_size(dtype);
     }
 
     Mix mix_;
@@ -140,12 +146,14 @@ Row measure(mp_context* context, const Options& options, const Mix& mix, const s
     args.max_grad_norm = mix.with_norm ? 1.0 : 0.0;
     const double seconds = best_seconds(
         [&] {
-            check(mp_optimizer_step_pointers(context, nullptr, &args, slots.data(), static_cast<int64_t>(slots.size()),
-                                             nullptr, nullptr));
+            check(mp_optimizer_step_pointers(context, nullptr, &args, slots.data(),
+                                             static_cast<int64_t>(slots.size()), nullptr, nullptr));
             ++args.step;
         },
         options.repeats);
-    return {name, seconds, yardstick, bytes_moved(streams, count), "GB/s", seconds / static_cast<double>(count) * 1e9};
+    return {name,      seconds,
+            yardstick, bytes_moved(streams, count),
+            "GB/s",    seconds / static_cast<double>(count) * 1e9};
 }
 
 } // namespace
@@ -154,7 +162,8 @@ std::vector<Row> optimizer_rows(mp_context* context, const Options& options) {
     std::vector<Row> rows;
     for (const Mix& mix : kMixes) {
         if (is_wanted(options, mix.name)) {
-            rows.push_back(measure(context, options, mix, mix.name, {static_cast<int64_t>(options.elements)}));
+            rows.push_back(
+                measure(context, options, mix, mix.name, {static_cast<int64_t>(options.elements)}));
         }
         const std::string name = std::string(mix.name) + ", 148 tensors of GPT-2 124M";
         if (is_wanted(options, name)) {

@@ -15,7 +15,8 @@ namespace mp_bench {
 
 void check(mp_status status) {
     if (status < 0) {
-        throw std::runtime_error(std::string(mp_status_string(status)) + ": " + mp_last_error_message());
+        throw std::runtime_error(std::string(mp_status_string(status)) + ": " +
+                                 mp_last_error_message());
     }
 }
 
@@ -46,8 +47,9 @@ Options parse(int argc, char** argv) {
         } else if (name == "--only") {
             options.only = value;
         } else {
-            throw std::runtime_error("unknown option " + name +
-                                     "; there is --threads N, --elements N, --repeats N, --only TEXT");
+            throw std::runtime_error(
+                "unknown option " + name +
+                "; there is --threads N, --elements N, --repeats N, --only TEXT");
         }
     }
     if (options.threads < 0 || options.elements < 4096 || options.repeats < 1) {
@@ -57,13 +59,14 @@ Options parse(int argc, char** argv) {
 }
 
 void print(const Row& row, bool last) {
-    std::printf("    {\"name\": \"%s\", \"ms\": %.4f, \"%s\": %.1f", row.name.c_str(), row.seconds * 1e3, row.unit.c_str(),
-                row.amount / row.seconds / 1e9);
+    std::printf("    {\"name\": \"%s\", \"ms\": %.4f, \"%s\": %.1f", row.name.c_str(),
+                row.seconds * 1e3, row.unit.c_str(), row.amount / row.seconds / 1e9);
     if (row.per_element_ns > 0) {
         std::printf(", \"ns_per_element\": %.4f", row.per_element_ns);
     }
     if (row.yardstick > 0) {
-        std::printf(", \"yardstick_ms\": %.4f, \"ratio\": %.3f", row.yardstick * 1e3, row.yardstick / row.seconds);
+        std::printf(", \"yardstick_ms\": %.4f, \"ratio\": %.3f", row.yardstick * 1e3,
+                    row.yardstick / row.seconds);
     } else {
         std::printf(", \"yardstick_ms\": null, \"ratio\": null");
     }
@@ -77,16 +80,18 @@ void run(Options options) {
     check(mp_context_create(&desc, &context));
     check(mp_context_num_threads(context, &options.threads));
 
-    const StreamRates rates = stream_rates(options.threads, std::size_t{256} << 20, options.repeats);
+    const StreamRates rates =
+        stream_rates(options.threads, std::size_t{256} << 20, options.repeats);
     std::vector<Row> rows;
     for (const auto family : {cast_rows, optimizer_rows, gemm_rows}) {
         const std::vector<Row> more = family(context, options);
         rows.insert(rows.end(), more.begin(), more.end());
     }
-    std::printf("{\n  \"library\": \"%s\",\n  \"threads\": %d,\n  \"elements\": %zu,\n", mp_library_build_info(),
-                options.threads, options.elements);
-    std::printf("  \"stream_GB_per_s\": {\"copy\": %.1f, \"copy_non_temporal\": %.1f, \"triad\": %.1f},\n", rates.copy,
-                rates.copy_non_temporal, rates.triad);
+    std::printf("{\n  \"library\": \"%s\",\n  \"threads\": %d,\n  \"elements\": %zu,\n",
+                mp_library_build_info(), options.threads, options.elements);
+    std::printf(
+        "  \"stream_GB_per_s\": {\"copy\": %.1f, \"copy_non_temporal\": %.1f, \"triad\": %.1f},\n",
+        rates.copy, rates.copy_non_temporal, rates.triad);
     std::printf("  \"rows\": [\n");
     for (std::size_t i = 0; i < rows.size(); ++i) {
         print(rows[i], i + 1 == rows.size());

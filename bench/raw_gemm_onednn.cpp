@@ -19,11 +19,16 @@ struct Call {
     dnnl::matmul product;
 
     explicit Call(const GemmShape& s) {
-        const auto type = s.dtype == MP_DTYPE_FP32 ? memory::data_type::f32 : memory::data_type::bf16;
-        const auto tag = [](bool transposed) { return transposed ? memory::format_tag::ba : memory::format_tag::ab; };
-        const memory::desc da({s.m, s.k}, type, tag(s.trans_a)), db({s.k, s.n}, type, tag(s.trans_b));
+        const auto type =
+            s.dtype == MP_DTYPE_FP32 ? memory::data_type::f32 : memory::data_type::bf16;
+        const auto tag = [](bool transposed) {
+            return transposed ? memory::format_tag::ba : memory::format_tag::ab;
+        };
+        const memory::desc da({s.m, s.k}, type, tag(s.trans_a)),
+            db({s.k, s.n}, type, tag(s.trans_b));
         const memory::desc dd({s.m, s.n}, memory::data_type::f32, memory::format_tag::ab);
-        product = dnnl::matmul(dnnl::matmul::primitive_desc(dnnl::matmul::desc(da, db, dd), engine));
+        product =
+            dnnl::matmul(dnnl::matmul::primitive_desc(dnnl::matmul::desc(da, db, dd), engine));
         a = memory(da, engine);
         b = memory(db, engine);
         d = memory(dd, engine);

@@ -10,18 +10,18 @@
 namespace mp_bench {
 
 struct Options {
-    int threads = 0;               // 0: the library's own choice
+    int threads = 0;                 // 0: the library's own choice
     std::size_t elements = 64 << 20; // of the memory-bound cases
     int repeats = 5;
-    std::string only;              // substring of the case names to run
+    std::string only; // substring of the case names to run
 };
 
 struct Row {
     std::string name;
-    double seconds;       // best of the library
-    double yardstick;     // best of the streaming kernel or of the raw call, in the same run
-    double amount;        // bytes moved, or floating-point operations
-    std::string unit;     // "GB/s" or "GFLOP/s"
+    double seconds;        // best of the library
+    double yardstick;      // best of the streaming kernel or of the raw call, in the same run
+    double amount;         // bytes moved, or floating-point operations
+    std::string unit;      // "GB/s" or "GFLOP/s"
     double per_element_ns; // 0 where it means nothing
 };
 

@@ -37,7 +37,8 @@ void store_non_temporal(char* target, Words value) {
 #endif
 }
 
-void pass_over(const Stream& stream, std::size_t begin, std::size_t end, bool prefetch, Words& sum) {
+void pass_over(const Stream& stream, std::size_t begin, std::size_t end, bool prefetch,
+               Words& sum) {
     for (std::size_t at = begin; at < end; at += kLine) {
         char* line = stream.data + at;
         if (stream.access == Access::write) {
@@ -58,13 +59,15 @@ void pass_over(const Stream& stream, std::size_t begin, std::size_t end, bool pr
 }
 
 // The share of one thread, block by block so that all streams advance together.
-void pass_of_thread(const std::vector<Stream>& streams, std::size_t begin, std::size_t end, bool prefetch) {
+void pass_of_thread(const std::vector<Stream>& streams, std::size_t begin, std::size_t end,
+                    bool prefetch) {
     constexpr std::size_t kBlock = 512; // elements
     Words sum = {};
     for (std::size_t at = begin; at < end; at += kBlock) {
         const std::size_t stop = std::min(end, at + kBlock);
         for (const Stream& stream : streams) {
-            pass_over(stream, at * stream.bytes_per_element, stop * stream.bytes_per_element, prefetch, sum);
+            pass_over(stream, at * stream.bytes_per_element, stop * stream.bytes_per_element,
+                      prefetch, sum);
         }
     }
     volatile uint64_t sink = sum[0];
@@ -74,7 +77,8 @@ void pass_of_thread(const std::vector<Stream>& streams, std::size_t begin, std::
 } // namespace
 
 Array::Array(std::size_t bytes)
-    : bytes_((bytes + kPage - 1) / kPage * kPage), data_(static_cast<char*>(std::aligned_alloc(kPage, bytes_))) {
+    : bytes_((bytes + kPage - 1) / kPage * kPage),
+      data_(static_cast<char*>(std::aligned_alloc(kPage, bytes_))) {
     if (data_ == nullptr) {
         throw std::bad_alloc();
     }
@@ -87,12 +91,14 @@ Array::Array(std::size_t bytes)
 
 Array::~Array() { std::free(data_); }
 
-void stream_once(const std::vector<Stream>& streams, std::size_t count, int threads, bool prefetch) {
+void stream_once(const std::vector<Stream>& streams, std::size_t count, int threads,
+                 bool prefetch) {
 #pragma omp parallel num_threads(threads)
     {
         const auto rank = static_cast<std::size_t>(omp_get_thread_num());
         const std::size_t share = (count / static_cast<std::size_t>(threads)) / 4096 * 4096;
-        const std::size_t end = rank + 1 == static_cast<std::size_t>(threads) ? count : (rank + 1) * share;
+        const std::size_t end =
+            rank + 1 == static_cast<std::size_t>(threads) ? count : (rank + 1) * share;
         pass_of_thread(streams, rank * share, end, prefetch);
     }
 }
@@ -100,7 +106,8 @@ void stream_once(const std::vector<Stream>& streams, std::size_t count, int thre
 double bytes_moved(const std::vector<Stream>& streams, std::size_t count) {
     double bytes = 0;
     for (const Stream& stream : streams) {
-        bytes += static_cast<double>(stream.bytes_per_element * count) * (stream.access == Access::read_write ? 2 : 1);
+        bytes += static_cast<double>(stream.bytes_per_element * count) *
+                 (stream.access == Access::read_write ? 2 : 1);
     }
     return bytes;
 }
@@ -117,10 +124,12 @@ double best_seconds(const std::function<void()>& run, int repeats) {
     return best;
 }
 
-double best_stream_seconds(const std::vector<Stream>& streams, std::size_t count, int threads, int repeats) {
+double best_stream_seconds(const std::vector<Stream>& streams, std::size_t count, int threads,
+                           int repeats) {
     double best = 1e30;
     for (const bool prefetch : {false, true}) {
-        best = std::min(best, best_seconds([&] { stream_once(streams, count, threads, prefetch); }, repeats));
+        best = std::min(
+            best, best_seconds([&] { stream_once(streams, count, threads, prefetch); }, repeats));
     }
     return best;
 }

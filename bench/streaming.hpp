@@ -43,7 +43,8 @@ double bytes_moved(const std::vector<Stream>& streams, std::size_t count);
 double best_seconds(const std::function<void()>& run, int repeats);
 
 // The better of the pass with and without software prefetch.
-double best_stream_seconds(const std::vector<Stream>& streams, std::size_t count, int threads, int repeats);
+double best_stream_seconds(const std::vector<Stream>& streams, std::size_t count, int threads,
+                           int repeats);
 
 // STREAM's copy (plain and non-temporal stores) and triad, in GB/s.
 struct StreamRates {

@@ -22,7 +22,8 @@ enum class DeviceKind : int32_t { host = 1, cuda = 2 };
 // Host memory, by the caller's hooks or the C library; never null.
 struct MemoryTable {
     void* (*allocate)(std::size_t size, std::size_t alignment, void* payload) = nullptr;
-    void (*release)(void* pointer, std::size_t size, std::size_t alignment, void* payload) = nullptr;
+    void (*release)(void* pointer, std::size_t size, std::size_t alignment,
+                    void* payload) = nullptr;
     void* payload = nullptr;
 };
 
@@ -72,7 +73,8 @@ struct Candidate {
     Status (*run)(Device& device, Queue& queue, const OpDesc& op) noexcept = nullptr;
     // gemm only: makes a plan (deleted by the caller) and runs it. The GemmDesc is copied by the plan.
     Status (*prepare)(Device& device, const GemmDesc& op, Plan** plan) noexcept = nullptr;
-    Status (*run_plan)(Device& device, Queue& queue, Plan& plan, const GemmBuffers& buffers) noexcept = nullptr;
+    Status (*run_plan)(Device& device, Queue& queue, Plan& plan,
+                       const GemmBuffers& buffers) noexcept = nullptr;
 };
 
 struct CandidateList {

@@ -67,7 +67,7 @@ struct GemmDesc : OpDesc {
     float beta = 0.0F;
     DType dtype_a = DType::none;
     DType dtype_b = DType::none;
-    DType dtype_d = DType::none; // also C's
+    DType dtype_d = DType::none;    // also C's
     DType dtype_bias = DType::none; // none: no bias
     bool trans_a = false;
     bool trans_b = false;
@@ -151,8 +151,8 @@ struct AdamwDesc : OpDesc {
     bool stochastic_exp_avg = false;
     bool stochastic_exp_avg_sq = false;
     bool zero_grad = false;
-    bool eager_compat = false;                     // torchdistx's order of roundings; only the oracle has it
-    const numerics::AdamwHyper* hyper = nullptr;   // by group; read under eager_compat
+    bool eager_compat = false; // torchdistx's order of roundings; only the oracle has it
+    const numerics::AdamwHyper* hyper = nullptr; // by group; read under eager_compat
 };
 
 // update_loss_scale().

@@ -14,7 +14,9 @@ thread_local char last_message[Status::kCapacity] = "";
 
 void clear_message() noexcept { last_message[0] = '\0'; }
 
-void set_message(const char* text) noexcept { (void)std::snprintf(last_message, sizeof last_message, "%s", text); }
+void set_message(const char* text) noexcept {
+    (void)std::snprintf(last_message, sizeof last_message, "%s", text);
+}
 
 const char* message() noexcept { return last_message; }
 

@@ -19,8 +19,7 @@ const char* message() noexcept;
 mp_status report(const Status& status) noexcept;
 
 // Runs the body of a public function, which returns nothing or an mp_status.
-template <typename Body>
-mp_status boundary(Body&& body) noexcept {
+template <typename Body> mp_status boundary(Body&& body) noexcept {
     clear_message();
     try {
         if constexpr (std::is_void_v<decltype(body())>) {
@@ -35,7 +34,8 @@ mp_status boundary(Body&& body) noexcept {
         set_message("out of memory");
         return MP_STATUS_OUT_OF_MEMORY;
     } catch (const std::exception& error) {
-        return report(Status::error(Code::internal, "internal error: %s; please report it", error.what()));
+        return report(
+            Status::error(Code::internal, "internal error: %s; please report it", error.what()));
     } catch (...) {
         set_message("internal error: an unknown exception; please report it");
         return MP_STATUS_INTERNAL;
@@ -49,8 +49,7 @@ inline mp_status warn(const std::string& text) noexcept {
 }
 
 // A pointer that must not be NULL.
-template <typename T>
-T* required(T* pointer, const char* name) {
+template <typename T> T* required(T* pointer, const char* name) {
     if (pointer == nullptr) {
         fail(Code::null_argument, "%s is NULL", name);
     }
@@ -58,8 +57,7 @@ T* required(T* pointer, const char* name) {
 }
 
 // Where a new handle goes: NULL until the call has succeeded.
-template <typename H>
-H** output(H** out) {
+template <typename H> H** output(H** out) {
     *required(out, "out") = nullptr;
     return out;
 }

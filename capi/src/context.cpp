@@ -28,7 +28,8 @@ DeviceKind device_kind_of(int32_t number) {
     case MP_DEVICE_CUDA:
         return DeviceKind::cuda;
     default:
-        fail(Code::invalid_argument, "device_kind is %d; it must be MP_DEVICE_HOST (1) or MP_DEVICE_CUDA (2)", number);
+        fail(Code::invalid_argument,
+             "device_kind is %d; it must be MP_DEVICE_HOST (1) or MP_DEVICE_CUDA (2)", number);
     }
 }
 
@@ -57,7 +58,8 @@ int32_t thread_count(int32_t wanted) {
         }
     }
     if (wanted < 0 || wanted > kMaxThreads) {
-        fail(Code::invalid_argument, "num_threads (or MIXEDPREC_NUM_THREADS) must be 0 (automatic) to %d", kMaxThreads);
+        fail(Code::invalid_argument,
+             "num_threads (or MIXEDPREC_NUM_THREADS) must be 0 (automatic) to %d", kMaxThreads);
     }
     return wanted;
 }
@@ -66,19 +68,22 @@ MemoryTable memory_of(const mp_context_desc& desc) {
     if ((desc.allocate == nullptr) != (desc.release == nullptr)) {
         fail(Code::invalid_argument, "allocate and release must both be given, or neither");
     }
-    return desc.allocate == nullptr ? system::default_memory()
-                                    : MemoryTable{desc.allocate, desc.release, desc.allocator_payload};
+    return desc.allocate == nullptr
+               ? system::default_memory()
+               : MemoryTable{desc.allocate, desc.release, desc.allocator_payload};
 }
 
 std::shared_ptr<Context> open(const mp_context_desc& desc) {
     check_flags(desc.flags, MP_CONTEXT_BIND_THREADS, "flags");
     if (desc.api_version > MP_VERSION) {
-        fail(Code::version_mismatch, "the program was compiled for version %u but this library is %u; install a newer one",
+        fail(Code::version_mismatch,
+             "the program was compiled for version %u but this library is %u; install a newer one",
              desc.api_version, static_cast<unsigned>(MP_VERSION));
     }
     const int32_t level = desc.log_level == 0 ? MP_LOG_WARNING : desc.log_level;
     if (level < MP_LOG_ERROR || level > MP_LOG_DEBUG) {
-        fail(Code::invalid_argument, "log_level is %d; it must be 0 or MP_LOG_ERROR (1) .. MP_LOG_DEBUG (4)", level);
+        fail(Code::invalid_argument,
+             "log_level is %d; it must be 0 or MP_LOG_ERROR (1) .. MP_LOG_DEBUG (4)", level);
     }
     const auto sink = std::make_shared<LogSink>(LogSink{desc.log, desc.log_payload, level});
     ContextOptions options;
@@ -114,20 +119,24 @@ mp_status mp_context_num_threads(const mp_context* context, int32_t* num_threads
     });
 }
 
-mp_status mp_context_describe(const mp_context* context, char* buffer, size_t capacity, size_t* needed) {
-    return boundary([&] { copy_text(object_of(context, "context")->describe(), buffer, capacity, needed); });
+mp_status mp_context_describe(const mp_context* context, char* buffer, size_t capacity,
+                              size_t* needed) {
+    return boundary(
+        [&] { copy_text(object_of(context, "context")->describe(), buffer, capacity, needed); });
 }
 
 mp_status mp_device_available(int32_t device_kind, int32_t device_index) {
     return boundary([&] {
         if (device_kind == MP_DEVICE_DEFAULT) {
-            fail(Code::invalid_argument, "device_kind is 0; name a device: MP_DEVICE_HOST (1) or MP_DEVICE_CUDA (2)");
+            fail(Code::invalid_argument,
+                 "device_kind is 0; name a device: MP_DEVICE_HOST (1) or MP_DEVICE_CUDA (2)");
         }
         int32_t count = 0;
         check(backend_of(device_kind_of(device_kind), "").device_count(&count));
         if (device_index < 0 || device_index >= count) {
-            fail(Code::device_unavailable, "device_index is %d but there are %d device(s), numbered from 0",
-                 device_index, count);
+            fail(Code::device_unavailable,
+                 "device_index is %d but there are %d device(s), numbered from 0", device_index,
+                 count);
         }
     });
 }
@@ -140,7 +149,8 @@ mp_status mp_queue_create(mp_context* context, mp_queue** out) {
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
-        *out = make_handle<mp_queue>(std::make_shared<QueueObject>(owner, owner->stream().shared_device(), nullptr));
+        *out = make_handle<mp_queue>(
+            std::make_shared<QueueObject>(owner, owner->stream().shared_device(), nullptr));
     });
 }
 
@@ -152,7 +162,8 @@ mp_status mp_queue_wrap_native(mp_context* context, void* native, mp_queue** out
             fail(Code::unsupported, "the host has no native streams to wrap; use mp_queue_create");
         }
         (void)required(native, "native");
-        *out = make_handle<mp_queue>(std::make_shared<QueueObject>(owner, owner->stream().shared_device(), native));
+        *out = make_handle<mp_queue>(
+            std::make_shared<QueueObject>(owner, owner->stream().shared_device(), native));
     });
 }
 

@@ -52,18 +52,23 @@ const Backend& backend_of(DeviceKind kind, const std::string& host_backend) {
     return backend;
 }
 
-std::shared_ptr<Context> open_context(const ContextOptions& options, const std::shared_ptr<void>& keep) {
+std::shared_ptr<Context> open_context(const ContextOptions& options,
+                                      const std::shared_ptr<void>& keep) {
     {
         const std::lock_guard lock(registry().mutex);
         if (registry().is_shut_down) {
-            fail(Code::bad_state, "mp_library_shutdown was called; the library cannot be used again in this process");
+            fail(
+                Code::bad_state,
+                "mp_library_shutdown was called; the library cannot be used again in this process");
         }
         ++registry().live_contexts; // before the devices open, so that no shutdown comes between
     }
     try {
-        const Backend* accelerator =
-            options.kind == DeviceKind::host ? nullptr : &backend_of(options.kind, options.host_backend);
-        auto context = std::make_unique<Context>(options, enabled_backends(), accelerator, comm::make_self_transport());
+        const Backend* accelerator = options.kind == DeviceKind::host
+                                         ? nullptr
+                                         : &backend_of(options.kind, options.host_backend);
+        auto context = std::make_unique<Context>(options, enabled_backends(), accelerator,
+                                                 comm::make_self_transport());
         return {context.release(), [keep](Context* last) { forget(last); }};
     } catch (...) {
         const std::lock_guard lock(registry().mutex);
@@ -75,8 +80,10 @@ std::shared_ptr<Context> open_context(const ContextOptions& options, const std::
 void shutdown_backends() {
     const std::lock_guard lock(registry().mutex);
     if (registry().live_contexts > 0) {
-        fail(Code::bad_state, "mp_library_shutdown: %lld context(s) are still alive; destroy them and all that was "
-             "made from them first", static_cast<long long>(registry().live_contexts));
+        fail(Code::bad_state,
+             "mp_library_shutdown: %lld context(s) are still alive; destroy them and all that was "
+             "made from them first",
+             static_cast<long long>(registry().live_contexts));
     }
     if (registry().is_shut_down) {
         return;

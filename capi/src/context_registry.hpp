@@ -12,7 +12,8 @@ namespace mp::capi {
 const Backend& backend_of(DeviceKind kind, const std::string& host_backend);
 
 // A context that counts as alive until its last reference goes; `keep` lives as long.
-std::shared_ptr<Context> open_context(const ContextOptions& options, const std::shared_ptr<void>& keep);
+std::shared_ptr<Context> open_context(const ContextOptions& options,
+                                      const std::shared_ptr<void>& keep);
 
 // Ends the run-time systems of all backends; throws bad_state while a context is alive.
 void shutdown_backends();

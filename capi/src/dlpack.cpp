@@ -43,14 +43,16 @@ Stream& stream_of_device(const Context& context, Device device) {
     case dlpack::kCudaManaged:
         return context.stream_of(DeviceKind::cuda, device.device_id);
     default:
-        fail(Code::unsupported, "dlpack: device type %d is neither CPU (1) nor CUDA (2)", device.device_type);
+        fail(Code::unsupported, "dlpack: device type %d is neither CPU (1) nor CUDA (2)",
+             device.device_type);
     }
 }
 
 DType dtype_of(dlpack::DataType type) {
     const DType dtype = type.lanes == 1 ? dtype_from_dlpack(type.code, type.bits) : DType::none;
     if (dtype == DType::none) {
-        fail(Code::invalid_dtype, "dlpack: type code %d with %d bits and %d lanes has no counterpart here", type.code,
+        fail(Code::invalid_dtype,
+             "dlpack: type code %d with %d bits and %d lanes has no counterpart here", type.code,
              type.bits, type.lanes);
     }
     return dtype;
@@ -78,8 +80,11 @@ void check_row_major(const dlpack::Tensor& tensor, const Shape& shape) {
     for (int32_t i = shape.ndim - 1; i >= 0; --i) {
         const int64_t size = shape.sizes[static_cast<std::size_t>(i)];
         if (size != 1 && tensor.strides[i] != expected) {
-            fail(Code::invalid_shape, "dlpack: the stride of dimension %d is %lld; row-major needs %lld: make the tensor "
-                 "contiguous", i, static_cast<long long>(tensor.strides[i]), static_cast<long long>(expected));
+            fail(
+                Code::invalid_shape,
+                "dlpack: the stride of dimension %d is %lld; row-major needs %lld: make the tensor "
+                "contiguous",
+                i, static_cast<long long>(tensor.strides[i]), static_cast<long long>(expected));
         }
         expected *= size;
     }
@@ -89,11 +94,12 @@ mp_tensor* import(const std::shared_ptr<Context>& context, ManagedTensorVersione
     Adopted adopted(managed);
     // Of another major version nothing but the version and the deleter may be read.
     if (managed->version.major != dlpack::kMajor) {
-        fail(Code::version_mismatch, "dlpack: version %u.%u; this library speaks 1.x", managed->version.major,
-             managed->version.minor);
+        fail(Code::version_mismatch, "dlpack: version %u.%u; this library speaks 1.x",
+             managed->version.major, managed->version.minor);
     }
     if ((managed->flags & dlpack::kReadOnly) != 0) {
-        fail(Code::unsupported, "dlpack: the tensor is read-only; copy it first, tensors here are writable");
+        fail(Code::unsupported,
+             "dlpack: the tensor is read-only; copy it first, tensors here are writable");
     }
     const dlpack::Tensor& source = managed->tensor;
     const DType dtype = dtype_of(source.dtype);
@@ -109,8 +115,8 @@ mp_tensor* import(const std::shared_ptr<Context>& context, ManagedTensorVersione
     }
     mp_tensor* handle = make_handle<mp_tensor>(nullptr);
     try {
-        handle->object =
-            std::make_shared<Tensor>(context, stream, dtype, shape, data, Deleter{Adopted::release, managed});
+        handle->object = std::make_shared<Tensor>(context, stream, dtype, shape, data,
+                                                  Deleter{Adopted::release, managed});
     } catch (...) {
         destroy_handle(handle);
         throw;
@@ -141,7 +147,9 @@ ManagedTensorVersioned* export_tensor(const std::shared_ptr<Tensor>& tensor) {
     ManagedTensorVersioned& managed = owned->managed;
     managed.version = {dlpack::kMajor, dlpack::kMinor};
     managed.manager_context = owned.get();
-    managed.deleter = [](ManagedTensorVersioned* self) { delete static_cast<Export*>(self->manager_context); };
+    managed.deleter = [](ManagedTensorVersioned* self) {
+        delete static_cast<Export*>(self->manager_context);
+    };
     managed.tensor.data = tensor->data();
     managed.tensor.device = tensor->device().kind() == DeviceKind::host
                                 ? Device{dlpack::kCpu, 0}
@@ -156,7 +164,8 @@ ManagedTensorVersioned* export_tensor(const std::shared_ptr<Tensor>& tensor) {
 
 } // namespace
 
-mp_status mp_dlpack_import(mp_context* context, struct DLManagedTensorVersioned* managed, mp_tensor** out) {
+mp_status mp_dlpack_import(mp_context* context, struct DLManagedTensorVersioned* managed,
+                           mp_tensor** out) {
     return boundary([&] {
         auto* source = reinterpret_cast<ManagedTensorVersioned*>(managed);
         try {
@@ -174,6 +183,7 @@ mp_status mp_dlpack_import(mp_context* context, struct DLManagedTensorVersioned*
 mp_status mp_dlpack_export(mp_tensor* tensor, struct DLManagedTensorVersioned** out) {
     return boundary([&] {
         output(out);
-        *out = reinterpret_cast<struct DLManagedTensorVersioned*>(export_tensor(object_of(tensor, "tensor")));
+        *out = reinterpret_cast<struct DLManagedTensorVersioned*>(
+            export_tensor(object_of(tensor, "tensor")));
     });
 }

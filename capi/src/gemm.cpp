@@ -11,7 +11,9 @@ namespace {
 
 GemmDesc desc_of(const mp_gemm_desc& public_desc) {
     const mp_gemm_desc& p = public_desc;
-    check_flags(p.flags, MP_GEMM_TRANS_A | MP_GEMM_TRANS_B | MP_GEMM_BIAS | MP_GEMM_GELU | MP_GEMM_HAS_ALPHA, "flags");
+    check_flags(p.flags,
+                MP_GEMM_TRANS_A | MP_GEMM_TRANS_B | MP_GEMM_BIAS | MP_GEMM_GELU | MP_GEMM_HAS_ALPHA,
+                "flags");
     GemmDesc d{};
     d.m = p.m;
     d.n = p.n;
@@ -31,11 +33,12 @@ GemmDesc desc_of(const mp_gemm_desc& public_desc) {
     d.dtype_b = dtype_of(p.dtype_b, "dtype_b");
     d.dtype_d = p.dtype_d == MP_DTYPE_NONE ? DType::fp32 : dtype_of(p.dtype_d, "dtype_d");
     if (p.dtype_c != MP_DTYPE_NONE && dtype_of(p.dtype_c, "dtype_c") != d.dtype_d) {
-        fail(Code::invalid_dtype, "gemm: C is %s but D is %s; both must have one type", mp_dtype_name(p.dtype_c),
-             dtype_name(d.dtype_d));
+        fail(Code::invalid_dtype, "gemm: C is %s but D is %s; both must have one type",
+             mp_dtype_name(p.dtype_c), dtype_name(d.dtype_d));
     }
     if ((p.flags & MP_GEMM_BIAS) != 0) {
-        d.dtype_bias = p.dtype_bias == MP_DTYPE_NONE ? DType::fp32 : dtype_of(p.dtype_bias, "dtype_bias");
+        d.dtype_bias =
+            p.dtype_bias == MP_DTYPE_NONE ? DType::fp32 : dtype_of(p.dtype_bias, "dtype_bias");
     }
     d.trans_a = (p.flags & MP_GEMM_TRANS_A) != 0;
     d.trans_b = (p.flags & MP_GEMM_TRANS_B) != 0;
@@ -44,18 +47,21 @@ GemmDesc desc_of(const mp_gemm_desc& public_desc) {
 }
 
 // One operand against the plan: device, dtype, and enough elements.
-const Tensor& operand(const mp_tensor* handle, const char* name, const Context& context, DType dtype, int64_t extent) {
+const Tensor& operand(const mp_tensor* handle, const char* name, const Context& context,
+                      DType dtype, int64_t extent) {
     const Tensor& tensor = *object_of(handle, name);
     if (&tensor.device() != &context.stream().device()) {
         fail(Code::invalid_argument, "gemm: %s is not on the plan's device", name);
     }
     if (tensor.dtype() != dtype) {
-        fail(Code::invalid_dtype, "gemm: %s is %s but the plan was made for %s", name, dtype_name(tensor.dtype()),
-             dtype_name(dtype));
+        fail(Code::invalid_dtype, "gemm: %s is %s but the plan was made for %s", name,
+             dtype_name(tensor.dtype()), dtype_name(dtype));
     }
     if (tensor.count() < extent) {
-        fail(Code::invalid_shape, "gemm: %s is %s, %lld elements, but the plan reads or writes %lld", name,
-             tensor.shape().text().c_str(), static_cast<long long>(tensor.count()), static_cast<long long>(extent));
+        fail(Code::invalid_shape,
+             "gemm: %s is %s, %lld elements, but the plan reads or writes %lld", name,
+             tensor.shape().text().c_str(), static_cast<long long>(tensor.count()),
+             static_cast<long long>(extent));
     }
     return tensor;
 }
@@ -68,14 +74,15 @@ void check_apart(const Tensor& d, const Tensor& other, const char* name) {
 
 // C may be D itself, element for element, but not overlap it in any other way.
 void check_c(const GemmDesc& desc, const Tensor& c, const Tensor& d) {
-    const bool same = c.data() == d.data() && desc.ldc == desc.ldd && desc.batch_stride_c == desc.batch_stride_d;
+    const bool same =
+        c.data() == d.data() && desc.ldc == desc.ldd && desc.batch_stride_c == desc.batch_stride_d;
     if (!same) {
         check_apart(d, c, "c with another layout");
     }
 }
 
-void run(GemmObject& gemm, mp_queue* queue, const mp_tensor* a, const mp_tensor* b, const mp_tensor* bias,
-         const mp_tensor* c, mp_tensor* d) {
+void run(GemmObject& gemm, mp_queue* queue, const mp_tensor* a, const mp_tensor* b,
+         const mp_tensor* bias, const mp_tensor* c, mp_tensor* d) {
     const GemmDesc& desc = gemm.plan.desc();
     const Context& context = *gemm.context;
     const Tensor& ta = operand(a, "a", context, desc.dtype_a, gemm.plan.extent_a());
@@ -85,8 +92,9 @@ void run(GemmObject& gemm, mp_queue* queue, const mp_tensor* a, const mp_tensor*
     check_apart(td, tb, "b");
     GemmBuffers buffers{ta.data(), tb.data(), nullptr, nullptr, td.data()};
     if ((bias != nullptr) != (desc.dtype_bias != DType::none)) {
-        fail(Code::invalid_argument, bias != nullptr ? "gemm: bias is given but the plan has none (MP_GEMM_BIAS)"
-                                                     : "gemm: bias is NULL but the plan was made with MP_GEMM_BIAS");
+        fail(Code::invalid_argument,
+             bias != nullptr ? "gemm: bias is given but the plan has none (MP_GEMM_BIAS)"
+                             : "gemm: bias is NULL but the plan was made with MP_GEMM_BIAS");
     }
     if (bias != nullptr) {
         const Tensor& tensor = operand(bias, "bias", context, desc.dtype_bias, desc.n);
@@ -112,17 +120,19 @@ mp_status mp_gemm_create(mp_context* context, const mp_gemm_desc* desc, mp_gemm*
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         GemmPlan plan(owner->stream().shared_device(), desc_of(read_struct(desc, "desc")));
-        *out = make_handle<mp_gemm>(std::make_shared<GemmObject>(GemmObject{owner, std::move(plan)}));
+        *out =
+            make_handle<mp_gemm>(std::make_shared<GemmObject>(GemmObject{owner, std::move(plan)}));
     });
 }
 
-mp_status mp_gemm_run(mp_gemm* gemm, mp_queue* queue, const mp_tensor* a, const mp_tensor* b, const mp_tensor* bias,
-                      const mp_tensor* c, mp_tensor* d) {
+mp_status mp_gemm_run(mp_gemm* gemm, mp_queue* queue, const mp_tensor* a, const mp_tensor* b,
+                      const mp_tensor* bias, const mp_tensor* c, mp_tensor* d) {
     return boundary([&] { run(*object_of(gemm, "gemm"), queue, a, b, bias, c, d); });
 }
 
 mp_status mp_gemm_describe(const mp_gemm* gemm, char* buffer, size_t capacity, size_t* needed) {
-    return boundary([&] { copy_text(object_of(gemm, "gemm")->plan.describe(), buffer, capacity, needed); });
+    return boundary(
+        [&] { copy_text(object_of(gemm, "gemm")->plan.describe(), buffer, capacity, needed); });
 }
 
 void mp_gemm_destroy(mp_gemm* gemm) { destroy_handle(gemm); }

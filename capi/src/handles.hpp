@@ -20,8 +20,7 @@ namespace mp::capi {
 inline constexpr std::size_t kQuarantine = 1024;
 
 // `Tag` tells the kinds apart; T is the core object.
-template <typename T, uint32_t Tag>
-struct Handle {
+template <typename T, uint32_t Tag> struct Handle {
     using Object = T;
     static constexpr uint32_t kLive = Tag;
     static constexpr uint32_t kDead = ~Tag;
@@ -31,8 +30,7 @@ struct Handle {
 };
 
 // The dead handles of one kind. Never destroyed, so that a handle released during exit still finds it.
-template <typename H>
-class Quarantine {
+template <typename H> class Quarantine {
   public:
     static Quarantine& instance() {
         static auto* quarantine = new Quarantine; // reachable until the end on purpose
@@ -65,16 +63,14 @@ class Quarantine {
     std::deque<H*> all_;
 };
 
-template <typename H>
-H* make_handle(std::shared_ptr<typename H::Object> object) {
+template <typename H> H* make_handle(std::shared_ptr<typename H::Object> object) {
     H* handle = Quarantine<H>::instance().take();
     handle->object = std::move(object);
     handle->tag.store(H::kLive, std::memory_order_release);
     return handle;
 }
 
-template <typename H>
-void destroy_handle(H* handle) noexcept {
+template <typename H> void destroy_handle(H* handle) noexcept {
     if (handle == nullptr) {
         return;
     }
@@ -97,7 +93,8 @@ const std::shared_ptr<typename H::Object>& object_of(const H* handle, const char
         fail(Code::null_argument, "%s is NULL; it must be a live handle", name);
     }
     if (handle->tag.load(std::memory_order_acquire) != H::kLive) {
-        fail(Code::invalid_handle, "%s is not a live handle: it was destroyed, or is of another kind", name);
+        fail(Code::invalid_handle,
+             "%s is not a live handle: it was destroyed, or is of another kind", name);
     }
     return handle->object;
 }

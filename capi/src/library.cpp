@@ -47,7 +47,9 @@ static_assert(MP_DTYPE_INT32 == static_cast<int32_t>(DType::int32));
 static_assert(MP_DTYPE_INT64 == static_cast<int32_t>(DType::int64));
 static_assert(MP_DTYPE_UINT8 == static_cast<int32_t>(DType::uint8));
 
-const char* mp_dtype_name(int32_t dtype) { return is_valid(dtype) ? dtype_name(static_cast<DType>(dtype)) : "unknown"; }
+const char* mp_dtype_name(int32_t dtype) {
+    return is_valid(dtype) ? dtype_name(static_cast<DType>(dtype)) : "unknown";
+}
 
 size_t mp_dtype_size(int32_t dtype) {
     return is_valid(dtype) ? static_cast<size_t>(dtype_size(static_cast<DType>(dtype))) : 0;
@@ -109,8 +111,8 @@ uint32_t mp_library_version(void) { return MP_VERSION; }
 #define MP_TEXT(x) MP_TEXT_OF(x)
 
 const char* mp_library_build_info(void) {
-    return "libmixedprec " MP_TEXT(MP_VERSION_MAJOR) "." MP_TEXT(MP_VERSION_MINOR) "." MP_TEXT(MP_VERSION_PATCH) ", "
-           MIXEDPREC_BUILD_INFO;
+    return "libmixedprec " MP_TEXT(MP_VERSION_MAJOR) "." MP_TEXT(MP_VERSION_MINOR) "." MP_TEXT(
+        MP_VERSION_PATCH) ", " MIXEDPREC_BUILD_INFO;
 }
 
 mp_status mp_library_shutdown(void) {

@@ -8,7 +8,8 @@ namespace {
 
 void check_device(const Stream& stream, const Device& device, const char* what) {
     if (&stream.device() != &device) {
-        fail(Code::invalid_argument, "queue belongs to another device than %s; make it from the same context", what);
+        fail(Code::invalid_argument,
+             "queue belongs to another device than %s; make it from the same context", what);
     }
 }
 
@@ -37,7 +38,8 @@ DType dtype_of(int32_t number, const char* name, bool none_is_fine) {
         return DType::none;
     }
     if (!is_valid(number)) {
-        fail(Code::invalid_dtype, "%s is %d; it must be one of MP_DTYPE_* (1..%d)", name, number, kDTypeCount);
+        fail(Code::invalid_dtype, "%s is %d; it must be one of MP_DTYPE_* (1..%d)", name, number,
+             kDTypeCount);
     }
     return static_cast<DType>(number);
 }
@@ -51,7 +53,8 @@ const Recipe& use_recipe(mp_recipe* recipe) {
 
 void check_flags(uint32_t flags, uint32_t known, const char* name) {
     if ((flags & ~known) != 0) {
-        fail(Code::invalid_argument, "%s is 0x%x; this library knows the bits 0x%x", name, flags, known);
+        fail(Code::invalid_argument, "%s is 0x%x; this library knows the bits 0x%x", name, flags,
+             known);
     }
 }
 

@@ -13,14 +13,15 @@ using namespace mp::capi;
 
 namespace {
 
-constexpr uint32_t kStepFlags = MP_OPTIMIZER_CHECK_FINITE | MP_OPTIMIZER_ZERO_GRAD | MP_OPTIMIZER_EAGER_COMPAT;
-constexpr uint32_t kAdamwFlags = kStepFlags | MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG | MP_ADAMW_SR_EXP_AVG_SQ |
-                                 MP_HYPERPARAMETERS_EXPLICIT;
+constexpr uint32_t kStepFlags =
+    MP_OPTIMIZER_CHECK_FINITE | MP_OPTIMIZER_ZERO_GRAD | MP_OPTIMIZER_EAGER_COMPAT;
+constexpr uint32_t kAdamwFlags = kStepFlags | MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG |
+                                 MP_ADAMW_SR_EXP_AVG_SQ | MP_HYPERPARAMETERS_EXPLICIT;
 
 // The five hyperparameters, which groups and pointer steps spell alike. Zero means default unless explicit.
-template <typename T>
-numerics::AdamwHyper hyper_of(const T& source) {
-    numerics::AdamwHyper hyper{source.lr, source.beta1, source.beta2, source.eps, source.weight_decay};
+template <typename T> numerics::AdamwHyper hyper_of(const T& source) {
+    numerics::AdamwHyper hyper{source.lr, source.beta1, source.beta2, source.eps,
+                               source.weight_decay};
     if ((source.flags & MP_HYPERPARAMETERS_EXPLICIT) == 0) {
         const numerics::AdamwHyper defaults;
         hyper.lr = hyper.lr == 0.0 ? defaults.lr : hyper.lr;
@@ -76,7 +77,8 @@ AdamwSegment segment_of(const mp_adamw_slot& slot, int64_t index) {
 // Slots lie struct_size bytes apart, which may be more or less than this library's idea of a slot.
 std::vector<AdamwSegment> segments_of(const mp_adamw_slot* slots, int64_t count) {
     if (count < 0) {
-        fail(Code::invalid_argument, "slot_count is %lld; it must be >= 0", static_cast<long long>(count));
+        fail(Code::invalid_argument, "slot_count is %lld; it must be >= 0",
+             static_cast<long long>(count));
     }
     std::vector<AdamwSegment> segments;
     if (count == 0) {
@@ -85,9 +87,11 @@ std::vector<AdamwSegment> segments_of(const mp_adamw_slot* slots, int64_t count)
     const uint32_t stride = size_of_struct(slots, "slots");
     const auto* bytes = reinterpret_cast<const unsigned char*>(slots);
     for (int64_t i = 0; i < count; ++i) {
-        const auto* slot = reinterpret_cast<const mp_adamw_slot*>(bytes + static_cast<std::size_t>(i) * stride);
+        const auto* slot =
+            reinterpret_cast<const mp_adamw_slot*>(bytes + static_cast<std::size_t>(i) * stride);
         if (size_of_struct(slot, "slots[i]") != stride) {
-            fail(Code::invalid_argument, "slots[%lld].struct_size is %u but slots[0].struct_size is %u; all must be equal",
+            fail(Code::invalid_argument,
+                 "slots[%lld].struct_size is %u but slots[0].struct_size is %u; all must be equal",
                  static_cast<long long>(i), size_of_struct(slot, "slots[i]"), stride);
         }
         segments.push_back(segment_of(read_struct(slot, "slots[i]"), i));
@@ -96,12 +100,14 @@ std::vector<AdamwSegment> segments_of(const mp_adamw_slot* slots, int64_t count)
 }
 
 void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& args,
-                   std::vector<AdamwSegment> segments, LossScaler* scaler, mp_optimizer_stats* stats) {
+                   std::vector<AdamwSegment> segments, LossScaler* scaler,
+                   mp_optimizer_stats* stats) {
     check_flags(args.flags, kAdamwFlags, "args.flags");
     const numerics::AdamwHyper hyper = hyper_of(args);
     check_hyper(hyper);
     if (args.step < 1) {
-        fail(Code::invalid_argument, "args.step is %lld; the first step is 1", static_cast<long long>(args.step));
+        fail(Code::invalid_argument, "args.step is %lld; the first step is 1",
+             static_cast<long long>(args.step));
     }
     StepOptions options;
     options.seed = args.seed;
@@ -109,8 +115,10 @@ void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& 
     options.grad_scale = args.grad_scale == 0.0 ? 1.0 : args.grad_scale;
     if (!(options.max_grad_norm >= 0.0 && options.max_grad_norm < 1e30) ||
         !(options.grad_scale > 0.0 && options.grad_scale < 1e30)) {
-        fail(Code::invalid_argument, "args: max_grad_norm is %g and grad_scale is %g; the first must be >= 0, the second "
-             "positive", options.max_grad_norm, options.grad_scale);
+        fail(Code::invalid_argument,
+             "args: max_grad_norm is %g and grad_scale is %g; the first must be >= 0, the second "
+             "positive",
+             options.max_grad_norm, options.grad_scale);
     }
     options.check_finite = (args.flags & MP_OPTIMIZER_CHECK_FINITE) != 0;
     options.zero_grad = (args.flags & MP_OPTIMIZER_ZERO_GRAD) != 0;
@@ -148,11 +156,13 @@ mp_status mp_optimizer_create(mp_context* context, mp_recipe* recipe, const mp_o
         options.check_finite = (source.flags & MP_OPTIMIZER_CHECK_FINITE) != 0;
         options.zero_grad = (source.flags & MP_OPTIMIZER_ZERO_GRAD) != 0;
         options.eager_compat = (source.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0;
-        *out = make_handle<mp_optimizer>(std::make_shared<Optimizer>(owner, use_recipe(recipe), options));
+        *out = make_handle<mp_optimizer>(
+            std::make_shared<Optimizer>(owner, use_recipe(recipe), options));
     });
 }
 
-mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_desc* desc, int32_t* index) {
+mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_desc* desc,
+                                 int32_t* index) {
     return boundary([&]() -> mp_status {
         Optimizer& object = *object_of(optimizer, "optimizer");
         (void)required(index, "index");
@@ -164,14 +174,16 @@ mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_d
         if (recipe.exp_avg_sq == DType::bf16 && recipe.exp_avg_sq_rounding == Rounding::nearest &&
             hyper.beta2 > kLargestBeta2ForNearestBf16) {
             return warn("optimizer: at beta2 " + std::to_string(hyper.beta2) +
-                        " a bf16 second moment rounded to nearest can grow but never decrease; use beta2 <= 0.996, or set "
+                        " a bf16 second moment rounded to nearest can grow but never decrease; use "
+                        "beta2 <= 0.996, or set "
                         "optimizer.exp_avg_sq.rounding to stochastic");
         }
         return MP_STATUS_OK;
     });
 }
 
-mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group, const mp_param_desc* desc, int32_t* index) {
+mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group, const mp_param_desc* desc,
+                                 int32_t* index) {
     return boundary([&] {
         Optimizer& object = *object_of(optimizer, "optimizer");
         const auto source = read_struct(desc, "desc");
@@ -210,7 +222,8 @@ mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue) {
     });
 }
 
-mp_status mp_optimizer_get_stats(mp_optimizer* optimizer, mp_queue* queue, mp_optimizer_stats* stats) {
+mp_status mp_optimizer_get_stats(mp_optimizer* optimizer, mp_queue* queue,
+                                 mp_optimizer_stats* stats) {
     return boundary([&] {
         const Optimizer& object = *object_of(optimizer, "optimizer");
         write_stats(object.read_state(stream_of(queue, *object.context())), stats);
@@ -218,13 +231,16 @@ mp_status mp_optimizer_get_stats(mp_optimizer* optimizer, mp_queue* queue, mp_op
 }
 
 mp_status mp_optimizer_param_count(const mp_optimizer* optimizer, int32_t* count) {
-    return boundary([&] { *required(count, "count") = object_of(optimizer, "optimizer")->parameter_count(); });
+    return boundary(
+        [&] { *required(count, "count") = object_of(optimizer, "optimizer")->parameter_count(); });
 }
 
-mp_status mp_optimizer_state(mp_optimizer* optimizer, int32_t index, const char* state, mp_tensor** out) {
+mp_status mp_optimizer_state(mp_optimizer* optimizer, int32_t index, const char* state,
+                             mp_tensor** out) {
     return boundary([&] {
         output(out);
-        *out = make_handle<mp_tensor>(object_of(optimizer, "optimizer")->state(index, required(state, "state")));
+        *out = make_handle<mp_tensor>(
+            object_of(optimizer, "optimizer")->state(index, required(state, "state")));
     });
 }
 
@@ -241,12 +257,13 @@ mp_status mp_optimizer_memory(const mp_optimizer* optimizer, mp_memory_report* r
 
 void mp_optimizer_destroy(mp_optimizer* optimizer) { destroy_handle(optimizer); }
 
-mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue, const mp_adamw_args* args,
-                                     const mp_adamw_slot* slots, int64_t slot_count, mp_scaler* scaler,
+mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue,
+                                     const mp_adamw_args* args, const mp_adamw_slot* slots,
+                                     int64_t slot_count, mp_scaler* scaler,
                                      mp_optimizer_stats* stats) {
     return boundary([&] {
         const Context& owner = *object_of(context, "context");
-        step_pointers(owner, stream_of(queue, owner), read_struct(args, "args"), segments_of(slots, slot_count),
-                      scaler_of(scaler, owner), stats);
+        step_pointers(owner, stream_of(queue, owner), read_struct(args, "args"),
+                      segments_of(slots, slot_count), scaler_of(scaler, owner), stats);
     });
 }

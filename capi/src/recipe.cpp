@@ -33,12 +33,12 @@ mp_recipe* recipe_from_text(const char* text, std::size_t length) {
 }
 
 // Sets a key of a recipe that nothing has used yet.
-template <typename Set>
-mp_status change(mp_recipe* recipe, const char* key, Set set) {
+template <typename Set> mp_status change(mp_recipe* recipe, const char* key, Set set) {
     return boundary([&] {
         RecipeObject& object = *object_of(recipe, "recipe");
         if (object.frozen.load()) {
-            fail(Code::bad_state, "recipe: it is in use and can no longer change; make another one");
+            fail(Code::bad_state,
+                 "recipe: it is in use and can no longer change; make another one");
         }
         set(object.recipe, find_key(required(key, "key")));
     });
@@ -50,7 +50,8 @@ mp_status inspect(const mp_recipe* recipe, const char* key, KeyType type, Get ge
         const RecipeObject& object = *object_of(recipe, "recipe");
         const Key& found = find_key(required(key, "key"));
         if (found.type != type) {
-            fail(Code::invalid_argument, "recipe key '%s' holds another type of value (%s)", found.name, found.allowed);
+            fail(Code::invalid_argument, "recipe key '%s' holds another type of value (%s)",
+                 found.name, found.allowed);
         }
         get(object.recipe, found);
     });
@@ -67,7 +68,8 @@ mp_status mp_recipe_create(mp_context* context, const char* name, mp_recipe** ou
     });
 }
 
-mp_status mp_recipe_create_from_json(mp_context* context, const char* json, size_t length, mp_recipe** out) {
+mp_status mp_recipe_create_from_json(mp_context* context, const char* json, size_t length,
+                                     mp_recipe** out) {
     return boundary([&] {
         output(out);
         (void)object_of(context, "context");
@@ -88,13 +90,15 @@ mp_status mp_recipe_create_from_file(mp_context* context, const char* path, mp_r
 void mp_recipe_destroy(mp_recipe* recipe) { destroy_handle(recipe); }
 
 mp_status mp_recipe_set_string(mp_recipe* recipe, const char* key, const char* value) {
-    return change(recipe, key,
-                  [&](Recipe& target, const Key& found) { set_key(target, found, std::string(required(value, "value"))); });
+    return change(recipe, key, [&](Recipe& target, const Key& found) {
+        set_key(target, found, std::string(required(value, "value")));
+    });
 }
 
 mp_status mp_recipe_set_float(mp_recipe* recipe, const char* key, double value) {
-    return change(recipe, key,
-                  [&](Recipe& target, const Key& found) { set_key(target, found, value, KeyType::floating); });
+    return change(recipe, key, [&](Recipe& target, const Key& found) {
+        set_key(target, found, value, KeyType::floating);
+    });
 }
 
 mp_status mp_recipe_set_int(mp_recipe* recipe, const char* key, int64_t value) {
@@ -126,17 +130,20 @@ mp_status mp_recipe_validate(const mp_recipe* recipe) {
         const Recipe& source = object_of(recipe, "recipe")->recipe;
         check_recipe(source);
         if (source.exp_avg_sq == DType::bf16 && source.exp_avg_sq_rounding == Rounding::nearest) {
-            return warn("recipe: bf16 second moments rounded to nearest never decrease at beta2 above 0.998; use a smaller "
+            return warn("recipe: bf16 second moments rounded to nearest never decrease at beta2 "
+                        "above 0.998; use a smaller "
                         "beta2, or set optimizer.exp_avg_sq.rounding to stochastic");
         }
         if (source.exp_avg_sq == DType::fp16) {
-            return warn("recipe: fp16 second moments underflow for gradients below 2.4e-4; use bf16 or fp32");
+            return warn("recipe: fp16 second moments underflow for gradients below 2.4e-4; use "
+                        "bf16 or fp32");
         }
         return MP_STATUS_OK;
     });
 }
 
-mp_status mp_recipe_to_json(const mp_recipe* recipe, char* buffer, size_t capacity, size_t* needed) {
+mp_status mp_recipe_to_json(const mp_recipe* recipe, char* buffer, size_t capacity,
+                            size_t* needed) {
     return boundary([&] {
         const RecipeObject& object = *object_of(recipe, "recipe");
         copy_text(recipe_to_json(object.recipe, object.name), buffer, capacity, needed);
@@ -155,7 +162,8 @@ mp_status mp_recipe_preset_info(int32_t index, const char** name, const char** t
     return boundary([&] {
         (void)required(name, "name");
         if (index < 0 || index >= static_cast<int32_t>(presets().size())) {
-            fail(Code::invalid_argument, "index is %d; there are %zu presets", index, presets().size());
+            fail(Code::invalid_argument, "index is %d; there are %zu presets", index,
+                 presets().size());
         }
         const Preset& preset = presets()[static_cast<std::size_t>(index)];
         *name = preset.name;
@@ -170,7 +178,8 @@ int32_t mp_recipe_key_count(void) { return static_cast<int32_t>(recipe_keys().si
 mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc) {
     return boundary([&] {
         if (index < 0 || index >= mp_recipe_key_count()) {
-            fail(Code::invalid_argument, "index is %d; there are %d keys", index, mp_recipe_key_count());
+            fail(Code::invalid_argument, "index is %d; there are %d keys", index,
+                 mp_recipe_key_count());
         }
         // The fp32 preset's values as static text, made once.
         static const std::vector<std::string> values = [] {
@@ -191,7 +200,8 @@ mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc) {
     });
 }
 
-mp_status mp_recipe_memory(const mp_recipe* recipe, int64_t parameter_count, mp_memory_report* report) {
+mp_status mp_recipe_memory(const mp_recipe* recipe, int64_t parameter_count,
+                           mp_memory_report* report) {
     return boundary([&] {
         const Recipe& source = object_of(recipe, "recipe")->recipe;
         if (parameter_count < 0 || parameter_count > (int64_t{1} << 55)) {

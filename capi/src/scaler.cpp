@@ -19,17 +19,21 @@ namespace {
 ScalerPolicy policy_of(const mp_scaler_desc& desc) {
     check_flags(desc.flags, MP_SCALER_REFILL_ON_GOOD_STEP | MP_SCALER_ERROR_AT_MIN, "flags");
     if (desc.kind < MP_SCALER_DYNAMIC || desc.kind > MP_SCALER_NONE) {
-        fail(Code::invalid_argument, "scaler: kind is %d; it must be MP_SCALER_DYNAMIC, _STATIC or _NONE", desc.kind);
+        fail(Code::invalid_argument,
+             "scaler: kind is %d; it must be MP_SCALER_DYNAMIC, _STATIC or _NONE", desc.kind);
     }
     ScalerPolicy policy;
     policy.kind = static_cast<ScalerKind>(desc.kind);
-    const auto number = [](double value, double fallback) { return value == 0.0 ? fallback : value; };
+    const auto number = [](double value, double fallback) {
+        return value == 0.0 ? fallback : value;
+    };
     policy.init_scale = number(desc.init_scale, policy.init_scale);
     policy.rule.growth_factor = number(desc.growth_factor, policy.rule.growth_factor);
     policy.rule.backoff_factor = number(desc.backoff_factor, policy.rule.backoff_factor);
     policy.rule.min_scale = desc.min_scale;
     policy.rule.max_scale = desc.max_scale;
-    policy.rule.growth_interval = desc.growth_interval == 0 ? policy.rule.growth_interval : desc.growth_interval;
+    policy.rule.growth_interval =
+        desc.growth_interval == 0 ? policy.rule.growth_interval : desc.growth_interval;
     policy.rule.hysteresis = desc.hysteresis == 0 ? policy.rule.hysteresis : desc.hysteresis;
     policy.rule.count_offset = desc.count_offset;
     policy.rule.refill_on_good_step = (desc.flags & MP_SCALER_REFILL_ON_GOOD_STEP) != 0 ? 1 : 0;
@@ -56,7 +60,8 @@ mp_scaler_desc desc_of(const ScalerPolicy& policy) {
 } // namespace
 
 mp_status mp_scaler_desc_preset(const char* name, mp_scaler_desc* desc, size_t size) {
-    return boundary([&] { init_struct(desc, size, desc_of(scaler_preset(required(name, "name")))); });
+    return boundary(
+        [&] { init_struct(desc, size, desc_of(scaler_preset(required(name, "name")))); });
 }
 
 mp_status mp_scaler_create(mp_context* context, const mp_scaler_desc* desc, mp_scaler** out) {
@@ -72,23 +77,27 @@ mp_status mp_scaler_create_from_recipe(mp_context* context, mp_recipe* recipe, m
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
-        *out = make_handle<mp_scaler>(std::make_shared<LossScaler>(owner, use_recipe(recipe).scaler));
+        *out =
+            make_handle<mp_scaler>(std::make_shared<LossScaler>(owner, use_recipe(recipe).scaler));
     });
 }
 
 mp_status mp_scaler_scale(mp_scaler* scaler, mp_queue* queue, double* scale) {
     return boundary([&] {
         const LossScaler& object = *object_of(scaler, "scaler");
-        *required(scale, "scale") = static_cast<double>(object.read(stream_of(queue, *object.context())).scale);
+        *required(scale, "scale") =
+            static_cast<double>(object.read(stream_of(queue, *object.context())).scale);
     });
 }
 
-mp_status mp_scaler_check_pointers(mp_scaler* scaler, mp_queue* queue, int64_t count, const void* const* grads,
-                                   const int32_t* dtypes, const int64_t* elements) {
+mp_status mp_scaler_check_pointers(mp_scaler* scaler, mp_queue* queue, int64_t count,
+                                   const void* const* grads, const int32_t* dtypes,
+                                   const int64_t* elements) {
     return boundary([&] {
         LossScaler& object = *object_of(scaler, "scaler");
         if (count < 0) {
-            fail(Code::invalid_argument, "count is %lld; it must be >= 0", static_cast<long long>(count));
+            fail(Code::invalid_argument, "count is %lld; it must be >= 0",
+                 static_cast<long long>(count));
         }
         if (count == 0) {
             return;
@@ -129,8 +138,11 @@ mp_status mp_scaler_get_state(mp_scaler* scaler, mp_queue* queue, mp_scaler_stat
         result.overflow_steps = source.overflow_steps;
         write_struct(state, result, "state");
         if (source.failed_at_min != 0) {
-            fail(Code::bad_state, "scaler: overflow with the loss scale already at its minimum %g; the run diverges: lower "
-                 "the learning rate", static_cast<double>(source.scale));
+            fail(Code::bad_state,
+                 "scaler: overflow with the loss scale already at its minimum %g; the run "
+                 "diverges: lower "
+                 "the learning rate",
+                 static_cast<double>(source.scale));
         }
     });
 }
@@ -140,10 +152,12 @@ mp_status mp_scaler_set_state(mp_scaler* scaler, mp_queue* queue, const mp_scale
         LossScaler& object = *object_of(scaler, "scaler");
         const auto source = read_struct(state, "state");
         if (!(source.scale > 0.0 && source.scale <= 3.4e38)) {
-            fail(Code::invalid_argument, "scaler: scale is %g; it must be positive and finite", source.scale);
+            fail(Code::invalid_argument, "scaler: scale is %g; it must be positive and finite",
+                 source.scale);
         }
         if (source.growth_tracker < 0 || source.good_steps < 0 || source.overflow_steps < 0) {
-            fail(Code::invalid_argument, "scaler: a counter is negative; pass what mp_scaler_get_state gave");
+            fail(Code::invalid_argument,
+                 "scaler: a counter is negative; pass what mp_scaler_get_state gave");
         }
         numerics::LossScaleState target;
         target.scale = static_cast<float>(source.scale);

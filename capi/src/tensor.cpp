@@ -26,20 +26,23 @@ TensorSpec spec_of(const Context& context, const mp_tensor_desc* source) {
     TensorSpec spec{};
     spec.dtype = dtype_of(desc.dtype, "desc.dtype");
     if (desc.ndim < 0 || desc.ndim > MP_MAX_DIMS) {
-        fail(Code::invalid_shape, "tensor: ndim is %d; it must be in 0..%d", desc.ndim, MP_MAX_DIMS);
+        fail(Code::invalid_shape, "tensor: ndim is %d; it must be in 0..%d", desc.ndim,
+             MP_MAX_DIMS);
     }
     spec.shape.ndim = desc.ndim;
     std::copy_n(desc.shape, desc.ndim, spec.shape.sizes.begin());
     check_shape(spec.shape, spec.dtype, "tensor");
-    spec.stream = desc.device_kind == MP_DEVICE_DEFAULT
-                      ? &context.stream()
-                      : &context.stream_of(static_cast<DeviceKind>(desc.device_kind), desc.device_index);
+    spec.stream =
+        desc.device_kind == MP_DEVICE_DEFAULT
+            ? &context.stream()
+            : &context.stream_of(static_cast<DeviceKind>(desc.device_kind), desc.device_index);
     return spec;
 }
 
 void check_same_elements(const Tensor& source, const Tensor& destination, const char* call) {
     if (source.count() != destination.count()) {
-        fail(Code::invalid_shape, "%s: source is %s but destination is %s; both must have the same number of elements",
+        fail(Code::invalid_shape,
+             "%s: source is %s but destination is %s; both must have the same number of elements",
              call, source.shape().text().c_str(), destination.shape().text().c_str());
     }
     if (source.overlaps(destination)) {
@@ -49,21 +52,22 @@ void check_same_elements(const Tensor& source, const Tensor& destination, const 
 
 void check_same_device(const Tensor& a, const Tensor& b, const char* call) {
     if (&a.device() != &b.device()) {
-        fail(Code::invalid_argument, "%s: the tensors are on different devices; copy one with mp_tensor_copy", call);
+        fail(Code::invalid_argument,
+             "%s: the tensors are on different devices; copy one with mp_tensor_copy", call);
     }
 }
 
 void check_castable(const Tensor& tensor, const char* name) {
     if (!is_floating(tensor.dtype())) {
-        fail(Code::invalid_dtype, "%s is %s; it must be fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2", name,
-             dtype_name(tensor.dtype()));
+        fail(Code::invalid_dtype, "%s is %s; it must be fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2",
+             name, dtype_name(tensor.dtype()));
     }
 }
 
 void check_bytes(const Tensor& tensor, std::size_t bytes) {
     if (bytes != tensor.bytes()) {
-        fail(Code::invalid_shape, "bytes is %zu but the tensor %s has %zu", bytes, tensor.shape().text().c_str(),
-             tensor.bytes());
+        fail(Code::invalid_shape, "bytes is %zu but the tensor %s has %zu", bytes,
+             tensor.shape().text().c_str(), tensor.bytes());
     }
 }
 
@@ -74,7 +78,8 @@ Stream& copy_stream(mp_queue* queue, const Tensor& source, const Tensor& destina
 
 bool saturates(const mp_cast_desc& desc, DType destination) {
     if ((desc.flags & MP_CAST_SATURATE) != 0 && (desc.flags & MP_CAST_NO_SATURATE) != 0) {
-        fail(Code::invalid_argument, "cast: MP_CAST_SATURATE and MP_CAST_NO_SATURATE exclude each other");
+        fail(Code::invalid_argument,
+             "cast: MP_CAST_SATURATE and MP_CAST_NO_SATURATE exclude each other");
     }
     const bool is_fp8 = destination == DType::fp8_e4m3 || destination == DType::fp8_e5m2;
     return is_fp8 ? (desc.flags & MP_CAST_NO_SATURATE) == 0 : (desc.flags & MP_CAST_SATURATE) != 0;
@@ -91,18 +96,20 @@ mp_status mp_tensor_create(mp_context* context, const mp_tensor_desc* desc, mp_t
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const TensorSpec spec = spec_of(*owner, desc);
-        *out = make_handle<mp_tensor>(std::make_shared<Tensor>(owner, *spec.stream, spec.dtype, spec.shape));
+        *out = make_handle<mp_tensor>(
+            std::make_shared<Tensor>(owner, *spec.stream, spec.dtype, spec.shape));
     });
 }
 
-mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc, void* data, mp_deleter_fn deleter,
-                         void* payload, mp_tensor** out) {
+mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc, void* data,
+                         mp_deleter_fn deleter, void* payload, mp_tensor** out) {
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const TensorSpec spec = spec_of(*owner, desc);
         if (data == nullptr && spec.shape.count() > 0) {
-            fail(Code::null_argument, "data is NULL but the tensor %s has elements", spec.shape.text().c_str());
+            fail(Code::null_argument, "data is NULL but the tensor %s has elements",
+                 spec.shape.text().c_str());
         }
         const auto alignment = static_cast<uintptr_t>(dtype_size(spec.dtype));
         if (reinterpret_cast<uintptr_t>(data) % alignment != 0) {
@@ -112,8 +119,8 @@ mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc, void* 
         // The deleter is attached last: on failure the memory stays the caller's.
         mp_tensor* handle = make_handle<mp_tensor>(nullptr);
         try {
-            handle->object = std::make_shared<Tensor>(owner, *spec.stream, spec.dtype, spec.shape, data,
-                                                      Deleter{deleter, payload});
+            handle->object = std::make_shared<Tensor>(owner, *spec.stream, spec.dtype, spec.shape,
+                                                      data, Deleter{deleter, payload});
         } catch (...) {
             destroy_handle(handle);
             throw;
@@ -146,7 +153,8 @@ mp_status mp_tensor_copy(mp_queue* queue, const mp_tensor* source, mp_tensor* de
         const Tensor& from = *object_of(source, "source");
         Tensor& to = *object_of(destination, "destination");
         if (from.dtype() != to.dtype()) {
-            fail(Code::invalid_dtype, "mp_tensor_copy: source is %s but destination is %s; use mp_tensor_cast",
+            fail(Code::invalid_dtype,
+                 "mp_tensor_copy: source is %s but destination is %s; use mp_tensor_cast",
                  dtype_name(from.dtype()), dtype_name(to.dtype()));
         }
         check_same_elements(from, to, "mp_tensor_copy");
@@ -188,14 +196,16 @@ mp_status mp_tensor_zero(mp_queue* queue, mp_tensor* tensor) {
     });
 }
 
-mp_status mp_tensor_cast(mp_queue* queue, const mp_tensor* source, mp_tensor* destination, const mp_cast_desc* desc) {
+mp_status mp_tensor_cast(mp_queue* queue, const mp_tensor* source, mp_tensor* destination,
+                         const mp_cast_desc* desc) {
     return boundary([&] {
         const Tensor& from = *object_of(source, "source");
         const Tensor& to = *object_of(destination, "destination");
         const auto options = read_optional_struct(desc, "desc");
         check_flags(options.flags, MP_CAST_SATURATE | MP_CAST_NO_SATURATE, "flags");
         if (options.rounding != MP_ROUND_NEAREST && options.rounding != MP_ROUND_STOCHASTIC) {
-            fail(Code::invalid_argument, "cast: rounding is %d; it must be MP_ROUND_NEAREST or MP_ROUND_STOCHASTIC",
+            fail(Code::invalid_argument,
+                 "cast: rounding is %d; it must be MP_ROUND_NEAREST or MP_ROUND_STOCHASTIC",
                  options.rounding);
         }
         check_castable(from, "source");
@@ -221,8 +231,8 @@ mp_status mp_tensor_amax(mp_queue* queue, const mp_tensor* tensor, mp_tensor* am
         const Tensor& to = *object_of(amax, "amax");
         check_castable(from, "tensor");
         if (to.dtype() != DType::fp32 || to.count() != 1) {
-            fail(Code::invalid_shape, "amax is %s %s; it must be one fp32 element", dtype_name(to.dtype()),
-                 to.shape().text().c_str());
+            fail(Code::invalid_shape, "amax is %s %s; it must be one fp32 element",
+                 dtype_name(to.dtype()), to.shape().text().c_str());
         }
         check_same_device(from, to, "mp_tensor_amax");
         AmaxDesc op{};

@@ -13,8 +13,7 @@
 namespace mp::capi {
 
 // struct_size is the first field of every public struct; the smallest useful struct has eight bytes.
-template <typename T>
-uint32_t size_of_struct(const T* source, const char* name) {
+template <typename T> uint32_t size_of_struct(const T* source, const char* name) {
     static_assert(std::is_trivially_copyable_v<T> && offsetof(T, struct_size) == 0);
     if (source == nullptr) {
         fail(Code::null_argument, "%s is NULL", name);
@@ -22,18 +21,21 @@ uint32_t size_of_struct(const T* source, const char* name) {
     uint32_t size = 0;
     std::memcpy(&size, source, sizeof size);
     if (size < 8) {
-        fail(Code::invalid_argument, "%s.struct_size is %u; set it to sizeof the struct", name, size);
+        fail(Code::invalid_argument, "%s.struct_size is %u; set it to sizeof the struct", name,
+             size);
     }
     return size;
 }
 
-template <typename T>
-T read_struct(const T* source, const char* name) {
+template <typename T> T read_struct(const T* source, const char* name) {
     const uint32_t size = size_of_struct(source, name);
     const auto* bytes = reinterpret_cast<const unsigned char*>(source);
-    if (size > sizeof(T) && std::any_of(bytes + sizeof(T), bytes + size, [](unsigned char b) { return b != 0; })) {
-        fail(Code::struct_too_new, "%s.struct_size is %u and uses fields that this library (%zu bytes) does not know; "
-             "install a newer library", name, size, sizeof(T));
+    if (size > sizeof(T) &&
+        std::any_of(bytes + sizeof(T), bytes + size, [](unsigned char b) { return b != 0; })) {
+        fail(Code::struct_too_new,
+             "%s.struct_size is %u and uses fields that this library (%zu bytes) does not know; "
+             "install a newer library",
+             name, size, sizeof(T));
     }
     T copy{};
     std::memcpy(&copy, source, std::min<std::size_t>(size, sizeof(T)));
@@ -42,27 +44,25 @@ T read_struct(const T* source, const char* name) {
 }
 
 // NULL stands for all defaults.
-template <typename T>
-T read_optional_struct(const T* source, const char* name) {
+template <typename T> T read_optional_struct(const T* source, const char* name) {
     return source == nullptr ? T{} : read_struct(source, name);
 }
 
 // Writes `value` into a struct whose struct_size the caller has set; the size stays as it was.
-template <typename T>
-void write_struct(T* destination, T value, const char* name) {
+template <typename T> void write_struct(T* destination, T value, const char* name) {
     const uint32_t size = size_of_struct(destination, name);
     value.struct_size = size;
     std::memcpy(destination, &value, std::min<std::size_t>(size, sizeof(T)));
 }
 
 // The body of every mp_<noun>_desc_init.
-template <typename T>
-void init_struct(T* desc, std::size_t size, T value) {
+template <typename T> void init_struct(T* desc, std::size_t size, T value) {
     if (desc == nullptr) {
         fail(Code::null_argument, "desc is NULL");
     }
     if (size > sizeof(T) || size < 8) {
-        fail(Code::struct_too_new, "size is %zu; this library knows %zu bytes of the struct", size, sizeof(T));
+        fail(Code::struct_too_new, "size is %zu; this library knows %zu bytes of the struct", size,
+             sizeof(T));
     }
     value.struct_size = static_cast<uint32_t>(size);
     std::memcpy(desc, &value, size);

@@ -8,11 +8,13 @@
 namespace mp {
 namespace {
 
-std::shared_ptr<Stream> open_device(const Backend& backend, const ContextOptions& options, int32_t index) {
+std::shared_ptr<Stream> open_device(const Backend& backend, const ContextOptions& options,
+                                    int32_t index) {
     int32_t count = 0;
     check(backend.device_count(&count));
     if (index < 0 || index >= count) {
-        fail(Code::device_unavailable, "device_index is %d but backend '%s' has %d device(s), numbered from 0", index,
+        fail(Code::device_unavailable,
+             "device_index is %d but backend '%s' has %d device(s), numbered from 0", index,
              backend.name, count);
     }
     DeviceConfig config;
@@ -61,14 +63,16 @@ const Backend& find_backend(BackendList backends, const std::string& name, Devic
         }
         names += names.empty() ? backend.name : std::string(", ") + backend.name;
     }
-    fail(Code::unknown_name, "backend '%s' is not in this build; there is: %s", name.c_str(), names.c_str());
+    fail(Code::unknown_name, "backend '%s' is not in this build; there is: %s", name.c_str(),
+         names.c_str());
 }
 
 Context::Context(const ContextOptions& options, BackendList backends, const Backend* accelerator,
                  std::unique_ptr<Transport> transport)
     : host_(open_device(find_backend(backends, options.host_backend, DeviceKind::host), options,
                         accelerator == nullptr ? options.device_index : 0)),
-      own_(accelerator == nullptr ? host_ : open_device(*accelerator, options, options.device_index)),
+      own_(accelerator == nullptr ? host_
+                                  : open_device(*accelerator, options, options.device_index)),
       transport_(std::move(transport)) {}
 
 Stream& Context::stream_of(DeviceKind kind, int32_t index) const {
@@ -77,7 +81,8 @@ Stream& Context::stream_of(DeviceKind kind, int32_t index) const {
             return *stream;
         }
     }
-    fail(Code::invalid_argument, "device kind %d index %d is not open in this context; open it with mp_context_create",
+    fail(Code::invalid_argument,
+         "device kind %d index %d is not open in this context; open it with mp_context_create",
          static_cast<int>(kind), index);
 }
 

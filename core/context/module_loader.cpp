@@ -12,7 +12,8 @@ namespace {
 
 std::string own_directory() {
     Dl_info info = {};
-    if (dladdr(reinterpret_cast<const void*>(&load_module), &info) == 0 || info.dli_fname == nullptr) {
+    if (dladdr(reinterpret_cast<const void*>(&load_module), &info) == 0 ||
+        info.dli_fname == nullptr) {
         return {};
     }
     const std::string path = info.dli_fname;
@@ -65,8 +66,9 @@ const Backend& load_module(const std::string& name) {
     const Backend* backend = entry != nullptr ? entry(kInterfaceVersion) : nullptr;
     if (backend == nullptr || backend->version != kInterfaceVersion) {
         fail(Code::version_mismatch,
-             "module %s does not speak interface version %u of this library: install both from one build", file.c_str(),
-             kInterfaceVersion);
+             "module %s does not speak interface version %u of this library: install both from one "
+             "build",
+             file.c_str(), kInterfaceVersion);
     }
     return *backend;
 }

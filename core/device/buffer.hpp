@@ -14,7 +14,8 @@ class Buffer {
   public:
     Buffer() = default;
 
-    Buffer(std::shared_ptr<Device> device, std::size_t bytes) : device_(std::move(device)), bytes_(bytes) {
+    Buffer(std::shared_ptr<Device> device, std::size_t bytes)
+        : device_(std::move(device)), bytes_(bytes) {
         if (bytes_ > 0) {
             check(device_->allocate(bytes_, &data_));
         }
@@ -37,10 +38,7 @@ class Buffer {
     [[nodiscard]] void* data() const noexcept { return data_; }
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
-    template <typename T>
-    [[nodiscard]] T* as() const noexcept {
-        return static_cast<T*>(data_);
-    }
+    template <typename T> [[nodiscard]] T* as() const noexcept { return static_cast<T*>(data_); }
 
   private:
     void swap(Buffer& other) noexcept {

@@ -41,7 +41,8 @@ Choice select(const Device& device, const OpDesc& op) {
     if (choice.passed_over.empty()) {
         choice.passed_over = "the device has no implementation of it";
     }
-    fail(Code::unsupported, "%s is not supported here: %s", op_kind_name(op.kind), choice.passed_over.c_str());
+    fail(Code::unsupported, "%s is not supported here: %s", op_kind_name(op.kind),
+         choice.passed_over.c_str());
 }
 
 void run_op(Stream& stream, const OpDesc& op) {

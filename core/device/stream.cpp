@@ -15,7 +15,8 @@ Scratch::Scratch(Stream& stream, std::size_t bytes) : stream_(stream) {
     auto& free = stream_.free_; // smallest first
     {
         const std::lock_guard lock(stream_.mutex_);
-        const auto fit = std::find_if(free.begin(), free.end(), [&](const Buffer& b) { return b.bytes() >= bytes; });
+        const auto fit = std::find_if(free.begin(), free.end(),
+                                      [&](const Buffer& b) { return b.bytes() >= bytes; });
         if (fit != free.end()) {
             buffer_ = std::move(*fit);
             free.erase(fit);

@@ -10,17 +10,21 @@ namespace {
 
 constexpr int64_t kMaxElements = int64_t{1} << 55;
 
-bool is_operand(DType dtype) { return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16; }
+bool is_operand(DType dtype) {
+    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
+}
 
 void check_dtype(const char* name, DType dtype) {
     if (!is_operand(dtype)) {
-        fail(Code::invalid_dtype, "gemm: %s is %s; it must be fp32, fp16 or bf16", name, dtype_name(dtype));
+        fail(Code::invalid_dtype, "gemm: %s is %s; it must be fp32, fp16 or bf16", name,
+             dtype_name(dtype));
     }
 }
 
 void check_size(const char* name, int64_t size) {
     if (size < 0 || size > kMaxElements) {
-        fail(Code::invalid_shape, "gemm: %s is %lld; it must be in 0..2^55", name, static_cast<long long>(size));
+        fail(Code::invalid_shape, "gemm: %s is %lld; it must be in 0..2^55", name,
+             static_cast<long long>(size));
     }
 }
 
@@ -63,8 +67,10 @@ void resolve(const char* name, int64_t rows, int64_t columns, int64_t batch_coun
     }
     (void)checked_product(batch_stride, batch_count);
     if (written && batch_count > 1 && rows > 0 && batch_stride < (rows - 1) * leading + columns) {
-        fail(Code::invalid_shape, "gemm: batch_stride_%s is %lld, so results would overlap; it must be at least %lld",
-             name, static_cast<long long>(batch_stride), static_cast<long long>((rows - 1) * leading + columns));
+        fail(Code::invalid_shape,
+             "gemm: batch_stride_%s is %lld, so results would overlap; it must be at least %lld",
+             name, static_cast<long long>(batch_stride),
+             static_cast<long long>((rows - 1) * leading + columns));
     }
 }
 
@@ -78,7 +84,8 @@ GemmDesc checked(GemmDesc d) {
     check_dtype("dtype_b", d.dtype_b);
     check_dtype("dtype_d", d.dtype_d);
     if (d.dtype_b != d.dtype_a) {
-        fail(Code::invalid_dtype, "gemm: A is %s but B is %s; both must have one type (cast one with mp_tensor_cast)",
+        fail(Code::invalid_dtype,
+             "gemm: A is %s but B is %s; both must have one type (cast one with mp_tensor_cast)",
              dtype_name(d.dtype_a), dtype_name(d.dtype_b));
     }
     if (d.dtype_bias != DType::none) {
@@ -88,8 +95,10 @@ GemmDesc checked(GemmDesc d) {
         fail(Code::invalid_argument, "gemm: alpha is %g and beta is %g; both must be finite",
              static_cast<double>(d.alpha), static_cast<double>(d.beta));
     }
-    resolve("a", d.trans_a ? d.k : d.m, d.trans_a ? d.m : d.k, d.batch_count, d.lda, d.batch_stride_a, false);
-    resolve("b", d.trans_b ? d.n : d.k, d.trans_b ? d.k : d.n, d.batch_count, d.ldb, d.batch_stride_b, false);
+    resolve("a", d.trans_a ? d.k : d.m, d.trans_a ? d.m : d.k, d.batch_count, d.lda,
+            d.batch_stride_a, false);
+    resolve("b", d.trans_b ? d.n : d.k, d.trans_b ? d.k : d.n, d.batch_count, d.ldb,
+            d.batch_stride_b, false);
     resolve("c", d.m, d.n, d.batch_count, d.ldc, d.batch_stride_c, false);
     resolve("d", d.m, d.n, d.batch_count, d.ldd, d.batch_stride_d, true);
     return d;
@@ -106,12 +115,14 @@ GemmPlan::GemmPlan(std::shared_ptr<Device> device, const GemmDesc& desc)
 
 int64_t GemmPlan::extent_a() const noexcept {
     const GemmDesc& d = desc_;
-    return extent({d.trans_a ? d.k : d.m, d.trans_a ? d.m : d.k, d.lda, d.batch_stride_a}, d.batch_count);
+    return extent({d.trans_a ? d.k : d.m, d.trans_a ? d.m : d.k, d.lda, d.batch_stride_a},
+                  d.batch_count);
 }
 
 int64_t GemmPlan::extent_b() const noexcept {
     const GemmDesc& d = desc_;
-    return extent({d.trans_b ? d.n : d.k, d.trans_b ? d.k : d.n, d.ldb, d.batch_stride_b}, d.batch_count);
+    return extent({d.trans_b ? d.n : d.k, d.trans_b ? d.k : d.n, d.ldb, d.batch_stride_b},
+                  d.batch_count);
 }
 
 int64_t GemmPlan::extent_c() const noexcept {

@@ -7,16 +7,20 @@
 
 namespace mp::kernels {
 
+// From this many chunks on, the parameters of a model do not stay in the caches.
+inline constexpr int64_t kStreamChunks = (int64_t{8} << 20) / kChunkElements;
+
 struct AdamwChunks {
     AdamwDesc op;
     TableOps ops;
+    bool stream;
 
     void operator()(int64_t i) const {
         const Chunk& chunk = op.table.chunks[i];
         const AdamwSegment& segment = op.table.segments[chunk.segment];
         const int64_t left = segment.count - chunk.start;
         ops.table->adamw({&op, &segment, chunk.start, left < kChunkElements ? left : kChunkElements,
-                          static_cast<uint64_t>(op.state->step)});
+                          static_cast<uint64_t>(op.state->step), stream});
     }
 };
 
@@ -87,7 +91,8 @@ template <class Exec> struct AdamwTeams {
 template <class Exec, class Ops> void adamw(const Exec& exec, const Ops& ops, const AdamwDesc& op) {
     if constexpr (kIsHost<Exec>) {
         if (op.state->skip == 0) {
-            for_each(exec, "mp::adamw", op.table.chunk_count, AdamwChunks{op, ops});
+            const bool stream = op.table.chunk_count >= kStreamChunks;
+            for_each(exec, "mp::adamw", op.table.chunk_count, AdamwChunks{op, ops, stream});
         }
     } else {
         using Teams = AdamwTeams<Exec>;

@@ -6,22 +6,27 @@
 namespace mp {
 namespace {
 
-bool is_activation(DType dtype) { return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16; }
+bool is_activation(DType dtype) {
+    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
+}
 
 void check_dtype(const Tensor& tensor, const char* name) {
     if (!is_activation(tensor.dtype())) {
-        fail(Code::invalid_dtype, "linear: %s is %s; it must be fp32, fp16 or bf16", name, dtype_name(tensor.dtype()));
+        fail(Code::invalid_dtype, "linear: %s is %s; it must be fp32, fp16 or bf16", name,
+             dtype_name(tensor.dtype()));
     }
 }
 
 void check_shape_is(const Tensor& tensor, const Shape& wanted, const char* name) {
     if (tensor.shape() != wanted) {
-        fail(Code::invalid_shape, "linear: %s is %s; it must be %s", name, tensor.shape().text().c_str(),
-             wanted.text().c_str());
+        fail(Code::invalid_shape, "linear: %s is %s; it must be %s", name,
+             tensor.shape().text().c_str(), wanted.text().c_str());
     }
 }
 
-std::size_t bytes_for(int64_t count, DType dtype) { return static_cast<std::size_t>(count * dtype_size(dtype)); }
+std::size_t bytes_for(int64_t count, DType dtype) {
+    return static_cast<std::size_t>(count * dtype_size(dtype));
+}
 
 } // namespace
 
@@ -47,8 +52,10 @@ Linear::Linear(std::shared_ptr<Context> context, const Recipe& recipe, const Lin
       bias_(std::move(bias)) {
     check_recipe(recipe_);
     if (options_.in_features <= 0 || options_.out_features <= 0) {
-        fail(Code::invalid_shape, "linear: in_features is %lld and out_features is %lld; both must be positive",
-             static_cast<long long>(options_.in_features), static_cast<long long>(options_.out_features));
+        fail(Code::invalid_shape,
+             "linear: in_features is %lld and out_features is %lld; both must be positive",
+             static_cast<long long>(options_.in_features),
+             static_cast<long long>(options_.out_features));
     }
     check_dtype(*weight_, "weight");
     check_shape_is(*weight_, {{options_.out_features, options_.in_features}, 2}, "weight");
@@ -136,7 +143,8 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor& y
              x->shape().text().c_str(), y.shape().text().c_str());
     }
     if (y.overlaps(*x) || y.overlaps(*weight_)) {
-        fail(Code::invalid_argument, "linear: y overlaps x or the weight; it needs memory of its own");
+        fail(Code::invalid_argument,
+             "linear: y overlaps x or the weight; it needs memory of its own");
     }
     GemmPlan& product = plan(Role::fprop, rows, y.dtype(), false);
     const Operand w(stream, *weight_, recipe_.fprop);
@@ -150,41 +158,49 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor& y
         rounded.emplace(stream, *x, recipe_.fprop);
     }
     const void* kept = borrowed_input_ != nullptr ? borrowed_input_->data() : kept_.data();
-    product.run(stream, {shares ? kept : rounded->data(), w.data(), bias_ != nullptr ? bias_->data() : nullptr, nullptr,
-                         y.data()});
+    product.run(stream, {shares ? kept : rounded->data(), w.data(),
+                         bias_ != nullptr ? bias_->data() : nullptr, nullptr, y.data()});
 }
 
 void Linear::check_gradients(const Tensor& dy, int64_t rows, const WeightGradients& g) const {
     if (options_.inference) {
-        fail(Code::bad_state, "linear: backward_weight needs a layer made without MP_LINEAR_INFERENCE");
+        fail(Code::bad_state,
+             "linear: backward_weight needs a layer made without MP_LINEAR_INFERENCE");
     }
     if (kept_rows_ < 0) {
-        fail(Code::bad_state, "linear: backward_weight before any forward; call mp_linear_forward first");
+        fail(Code::bad_state,
+             "linear: backward_weight before any forward; call mp_linear_forward first");
     }
     if (rows != kept_rows_) {
-        fail(Code::invalid_shape, "linear: dy is %s but the last forward had %lld rows", dy.shape().text().c_str(),
-             static_cast<long long>(kept_rows_));
+        fail(Code::invalid_shape, "linear: dy is %s but the last forward had %lld rows",
+             dy.shape().text().c_str(), static_cast<long long>(kept_rows_));
     }
     check_dtype(*g.dw, "dw");
     check_shape_is(*g.dw, weight_->shape(), "dw");
     if (g.dbias != nullptr) {
         if (bias_ == nullptr) {
-            fail(Code::invalid_argument, "linear: dbias is given but the layer has no bias; pass NULL");
+            fail(Code::invalid_argument,
+                 "linear: dbias is given but the layer has no bias; pass NULL");
         }
         check_dtype(*g.dbias, "dbias");
         check_shape_is(*g.dbias, bias_->shape(), "dbias");
     }
-    for (const Tensor* tensor : {static_cast<const Tensor*>(g.dw), static_cast<const Tensor*>(g.dbias)}) {
-        if (tensor != nullptr && (&tensor->device() != &weight_->device() || tensor->overlaps(dy))) {
-            fail(Code::invalid_argument, "linear: dw and dbias must be on the layer's device, apart from dy");
+    for (const Tensor* tensor :
+         {static_cast<const Tensor*>(g.dw), static_cast<const Tensor*>(g.dbias)}) {
+        if (tensor != nullptr &&
+            (&tensor->device() != &weight_->device() || tensor->overlaps(dy))) {
+            fail(Code::invalid_argument,
+                 "linear: dw and dbias must be on the layer's device, apart from dy");
         }
     }
 }
 
-void Linear::weight_gradient(Stream& stream, const Tensor& dy, const void* dy_rounded, const WeightGradients& g) {
+void Linear::weight_gradient(Stream& stream, const Tensor& dy, const void* dy_rounded,
+                             const WeightGradients& g) {
     const void* input = borrowed_input_ != nullptr ? borrowed_input_->data() : kept_.data();
     GemmPlan& product = plan(Role::wgrad, kept_rows_, g.dw->dtype(), g.accumulate);
-    product.run(stream, {dy_rounded, input, nullptr, g.accumulate ? g.dw->data() : nullptr, g.dw->data()});
+    product.run(stream,
+                {dy_rounded, input, nullptr, g.accumulate ? g.dw->data() : nullptr, g.dw->data()});
     if (g.dbias != nullptr) {
         ColumnSumDesc op{};
         op.kind = OpKind::column_sum;
@@ -197,7 +213,8 @@ void Linear::weight_gradient(Stream& stream, const Tensor& dy, const void* dy_ro
     }
 }
 
-void Linear::backward(Stream& stream, const Tensor& dy, Tensor* dx, const WeightGradients& gradients) {
+void Linear::backward(Stream& stream, const Tensor& dy, Tensor* dx,
+                      const WeightGradients& gradients) {
     forget_old_plans();
     const int64_t rows = rows_of(dy, options_.out_features, "dy");
     GemmPlan* data_product = nullptr;
@@ -207,7 +224,8 @@ void Linear::backward(Stream& stream, const Tensor& dy, Tensor* dx, const Weight
                  dy.shape().text().c_str(), dx->shape().text().c_str());
         }
         if (dx->overlaps(dy) || dx->overlaps(*weight_)) {
-            fail(Code::invalid_argument, "linear: dx overlaps dy or the weight; it needs memory of its own");
+            fail(Code::invalid_argument,
+                 "linear: dx overlaps dy or the weight; it needs memory of its own");
         }
         data_product = &plan(Role::dgrad, rows, dx->dtype(), false);
     }
@@ -230,17 +248,21 @@ void Linear::backward(Stream& stream, const Tensor& dy, Tensor* dx, const Weight
 }
 
 std::string Linear::describe() const {
-    std::string text = "linear " + weight_->shape().text() + ", weight " + dtype_name(weight_->dtype());
+    std::string text =
+        "linear " + weight_->shape().text() + ", weight " + dtype_name(weight_->dtype());
     if (weight_->dtype() != recipe_.fprop) {
-        text += std::string(", rounded to ") + dtype_name(recipe_.fprop) + " for each use, nothing kept";
+        text += std::string(", rounded to ") + dtype_name(recipe_.fprop) +
+                " for each use, nothing kept";
     }
     if (options_.inference) {
         text += "; inference: keeps nothing of x";
     } else if (borrowed_input_ != nullptr) {
-        text += std::string("; x: the caller's own ") + dtype_name(recipe_.wgrad) + " tensor, 0 bytes";
+        text +=
+            std::string("; x: the caller's own ") + dtype_name(recipe_.wgrad) + " tensor, 0 bytes";
     } else {
-        text += std::string("; x: a copy in ") + dtype_name(recipe_.wgrad) + ", the type of the weight-gradient GEMM, " +
-                std::to_string(kept_.bytes()) + " bytes";
+        text += std::string("; x: a copy in ") + dtype_name(recipe_.wgrad) +
+                ", the type of the weight-gradient GEMM, " + std::to_string(kept_.bytes()) +
+                " bytes";
     }
     for (const auto& [key, plan] : plans_) {
         const char* const roles[] = {"fprop", "dgrad", "wgrad"};

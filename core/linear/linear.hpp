@@ -41,7 +41,8 @@ class Linear {
 
   private:
     enum class Role : int32_t { fprop, dgrad, wgrad };
-    using PlanKey = std::tuple<Role, int64_t, DType, bool>; // role, rows, dtype of the result, accumulate
+    using PlanKey =
+        std::tuple<Role, int64_t, DType, bool>; // role, rows, dtype of the result, accumulate
 
     // A tensor's data in the dtype a GEMM wants: itself, or a rounded copy in scratch.
     class Operand;
@@ -51,7 +52,8 @@ class Linear {
     void forget_old_plans();
     void keep_input(Stream& stream, const std::shared_ptr<Tensor>& x);
     void check_gradients(const Tensor& dy, int64_t rows, const WeightGradients& gradients) const;
-    void weight_gradient(Stream& stream, const Tensor& dy, const void* dy_rounded, const WeightGradients& gradients);
+    void weight_gradient(Stream& stream, const Tensor& dy, const void* dy_rounded,
+                         const WeightGradients& gradients);
 
     std::shared_ptr<Context> context_;
     Recipe recipe_;

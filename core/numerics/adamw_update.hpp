@@ -23,15 +23,15 @@ struct AdamwHyper {
 
 // What the kernel reads: computed in double once a step, rounded once.
 struct AdamwScalars {
-    float grad_mul = 1.0F;       // unscale x clip
+    float grad_mul = 1.0F; // unscale x clip
     float beta1 = 0.0F;
     float one_minus_beta1 = 0.0F;
     float beta2 = 0.0F;
     float one_minus_beta2 = 0.0F;
     float inv_sqrt_bias2 = 0.0F; // 1 / sqrt(1 - beta2^t)
     float eps = 0.0F;
-    float step_size = 0.0F;      // lr / (1 - beta1^t)
-    float decay = 0.0F;          // lr * weight_decay
+    float step_size = 0.0F; // lr / (1 - beta1^t)
+    float decay = 0.0F;     // lr * weight_decay
 };
 
 // base^exponent by squaring: unlike pow it has the same bits on every device.

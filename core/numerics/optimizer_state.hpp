@@ -13,12 +13,12 @@
 namespace mp::numerics {
 
 struct OptimizerState {
-    int64_t step = 0;          // t: steps taken
+    int64_t step = 0; // t: steps taken
     int64_t skipped_steps = 0;
-    double sum_squares = 0.0;  // of the gradients as they came, before unscaling
-    double grad_norm = 0.0;    // unscaled
+    double sum_squares = 0.0; // of the gradients as they came, before unscaling
+    double grad_norm = 0.0;   // unscaled
     double grad_mul = 1.0;
-    uint32_t skip = 0;         // 1: this step changes nothing
+    uint32_t skip = 0; // 1: this step changes nothing
     uint32_t reserved = 0;
 };
 static_assert(sizeof(OptimizerState) == 48);
@@ -37,7 +37,8 @@ MP_HD inline bool is_finite_double(double x) { return x - x == 0.0; }
 
 // `scaler` may be null. A sum of squares in double of finite fp32 gradients is finite, so it alone tells
 // whether every gradient was.
-MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler, const StepRule& rule) {
+MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler,
+                               const StepRule& rule) {
     const double scale = scaler != nullptr ? static_cast<double>(scaler->scale) : 1.0;
     const double unscale = 1.0 / (scale * rule.grad_scale);
     bool skip = scaler != nullptr && scaler->found_inf != 0;

@@ -8,7 +8,9 @@
 namespace mp {
 namespace {
 
-bool is_step_dtype(DType dtype) { return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16; }
+bool is_step_dtype(DType dtype) {
+    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
+}
 
 struct Role {
     const char* name;
@@ -20,7 +22,8 @@ struct Role {
 void check_role(const Role& role, int64_t count, const char* name) {
     if (role.dtype == DType::none && role.optional) {
         if (role.pointer != nullptr) {
-            fail(Code::invalid_argument, "%s: %s has a pointer but its dtype is none", name, role.name);
+            fail(Code::invalid_argument, "%s: %s has a pointer but its dtype is none", name,
+                 role.name);
         }
         return;
     }
@@ -32,16 +35,18 @@ void check_role(const Role& role, int64_t count, const char* name) {
         fail(Code::null_argument, "%s: %s is NULL but there are %lld elements", name, role.name,
              static_cast<long long>(count));
     }
-    if (reinterpret_cast<uintptr_t>(role.pointer) % static_cast<uintptr_t>(dtype_size(role.dtype)) != 0) {
-        fail(Code::invalid_argument, "%s: %s at %p is not aligned to its %lld-byte elements", name, role.name,
-             role.pointer, static_cast<long long>(dtype_size(role.dtype)));
+    if (reinterpret_cast<uintptr_t>(role.pointer) %
+            static_cast<uintptr_t>(dtype_size(role.dtype)) !=
+        0) {
+        fail(Code::invalid_argument, "%s: %s at %p is not aligned to its %lld-byte elements", name,
+             role.name, role.pointer, static_cast<long long>(dtype_size(role.dtype)));
     }
 }
 
 void check_range(const char* name, double value, double minimum, double below) {
     if (!(value >= minimum && value < below)) {
-        fail(Code::invalid_argument, "optimizer: %s is %g; it must be at least %g and below %g", name, value, minimum,
-             below);
+        fail(Code::invalid_argument, "optimizer: %s is %g; it must be at least %g and below %g",
+             name, value, minimum, below);
     }
 }
 
@@ -58,7 +63,8 @@ void check_hyper(const numerics::AdamwHyper& hyper) {
 
 void check_gradient(const AdamwSegment& s, const char* name) {
     if (s.count < 0 || s.count > (int64_t{1} << 55)) {
-        fail(Code::invalid_argument, "%s: count is %lld; it must be in 0..2^55", name, static_cast<long long>(s.count));
+        fail(Code::invalid_argument, "%s: count is %lld; it must be in 0..2^55", name,
+             static_cast<long long>(s.count));
     }
     check_role({"grad", s.grad, s.grad_dtype, false}, s.count, name);
 }
@@ -71,16 +77,21 @@ void check_segment(const AdamwSegment& s, const char* name) {
     check_role({"compensation", s.compensation, s.compensation_dtype, true}, s.count, name);
     check_role({"master", s.master, s.master_dtype, true}, s.count, name);
     if (s.master_dtype != DType::none && s.master_dtype != DType::fp32) {
-        fail(Code::invalid_dtype, "%s: master is %s; it must be fp32 or none", name, dtype_name(s.master_dtype));
+        fail(Code::invalid_dtype, "%s: master is %s; it must be fp32 or none", name,
+             dtype_name(s.master_dtype));
     }
     if (s.master_dtype != DType::none && s.compensation_dtype != DType::none) {
-        fail(Code::invalid_argument, "%s: both master and compensation are given; a master weight loses nothing, choose one",
-             name);
+        fail(
+            Code::invalid_argument,
+            "%s: both master and compensation are given; a master weight loses nothing, choose one",
+            name);
     }
 }
 
-StepMemory::StepMemory(Stream& stream, std::vector<numerics::AdamwHyper> hyper, const numerics::OptimizerState& state)
-    : group_count_(static_cast<int32_t>(hyper.size())), state_(stream.shared_device(), sizeof state),
+StepMemory::StepMemory(Stream& stream, std::vector<numerics::AdamwHyper> hyper,
+                       const numerics::OptimizerState& state)
+    : group_count_(static_cast<int32_t>(hyper.size())),
+      state_(stream.shared_device(), sizeof state),
       hyper_(stream.shared_device(), hyper.size() * sizeof(numerics::AdamwHyper)),
       scalars_(stream.shared_device(), hyper.size() * sizeof(numerics::AdamwScalars)) {
     set_hyper(stream, hyper);
@@ -105,9 +116,10 @@ void StepMemory::write(Stream& stream, const numerics::OptimizerState& state) {
     stream.sync();
 }
 
-void StepMemory::step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler, const StepOptions& options) const {
-    const bool needs_stats =
-        options.check_finite || options.max_grad_norm > 0.0 || (scaler != nullptr && scaler->checks());
+void StepMemory::step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
+                      const StepOptions& options) const {
+    const bool needs_stats = options.check_finite || options.max_grad_norm > 0.0 ||
+                             (scaler != nullptr && scaler->checks());
 
     AdamwDesc update{};
     update.kind = OpKind::adamw;

@@ -34,13 +34,15 @@ void check_gradient(const AdamwSegment& segment, const char* name);
 class StepMemory {
   public:
     StepMemory() = default;
-    StepMemory(Stream& stream, std::vector<numerics::AdamwHyper> hyper, const numerics::OptimizerState& state);
+    StepMemory(Stream& stream, std::vector<numerics::AdamwHyper> hyper,
+               const numerics::OptimizerState& state);
 
     void set_hyper(Stream& stream, const std::vector<numerics::AdamwHyper>& hyper);
-    [[nodiscard]] numerics::OptimizerState read(Stream& stream) const;  // waits
-    void write(Stream& stream, const numerics::OptimizerState& state);  // waits
+    [[nodiscard]] numerics::OptimizerState read(Stream& stream) const; // waits
+    void write(Stream& stream, const numerics::OptimizerState& state); // waits
 
-    void step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler, const StepOptions& options) const;
+    void step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
+              const StepOptions& options) const;
 
   private:
     int32_t group_count_ = 0;

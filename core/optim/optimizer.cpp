@@ -23,7 +23,8 @@ int64_t bytes_of(const std::shared_ptr<Tensor>& tensor) {
 }
 
 // compensation = round(init - param): what the parameter's rounding lost. At creation only, so on the host.
-void store_lost_part(Stream& stream, const Tensor& init, const Tensor& param, const Tensor& compensation) {
+void store_lost_part(Stream& stream, const Tensor& init, const Tensor& param,
+                     const Tensor& compensation) {
     std::vector<float> exact(static_cast<std::size_t>(init.count()));
     std::vector<unsigned char> rounded(param.bytes());
     std::vector<unsigned char> lost(compensation.bytes());
@@ -32,8 +33,8 @@ void store_lost_part(Stream& stream, const Tensor& init, const Tensor& param, co
     stream.sync();
     for (int64_t i = 0; i < init.count(); ++i) {
         const float kept = numerics::load_as_float(param.dtype(), rounded.data(), i);
-        numerics::store_from_float(compensation.dtype(), lost.data(), i, exact[static_cast<std::size_t>(i)] - kept,
-                                   false);
+        numerics::store_from_float(compensation.dtype(), lost.data(), i,
+                                   exact[static_cast<std::size_t>(i)] - kept, false);
     }
     stream.copy(compensation.data(), lost.data(), lost.size(), CopyKind::host_to_device);
     stream.sync();
@@ -53,11 +54,13 @@ MemoryReport planned_memory(const Recipe& recipe, int64_t parameter_count) {
     return report;
 }
 
-Optimizer::Optimizer(std::shared_ptr<Context> context, const Recipe& recipe, const OptimizerOptions& options)
+Optimizer::Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
+                     const OptimizerOptions& options)
     : context_(std::move(context)), recipe_(recipe), options_(options) {
     check_recipe(recipe_);
     if (!(options_.max_grad_norm >= 0.0 && options_.max_grad_norm < 1e30)) {
-        fail(Code::invalid_argument, "optimizer: max_grad_norm is %g; it must be 0 (no clipping) or a positive number",
+        fail(Code::invalid_argument,
+             "optimizer: max_grad_norm is %g; it must be 0 (no clipping) or a positive number",
              options_.max_grad_norm);
     }
     memory_ = StepMemory(context_->stream(), {}, {});
@@ -72,12 +75,14 @@ int32_t Optimizer::add_group(const numerics::AdamwHyper& hyper) {
 
 void Optimizer::check_new(int32_t group, const NewParameter& p) const {
     if (group < 0 || group >= static_cast<int32_t>(groups_.size())) {
-        fail(Code::invalid_argument, "optimizer: group is %d but there are %zu group(s); add one with "
-             "mp_optimizer_add_group", group, groups_.size());
+        fail(Code::invalid_argument,
+             "optimizer: group is %d but there are %zu group(s); add one with "
+             "mp_optimizer_add_group",
+             group, groups_.size());
     }
     if (p.name.empty() || p.name.size() > 255) {
-        fail(Code::invalid_argument, "optimizer: a parameter's name has %zu bytes; it must have 1 to 255",
-             p.name.size());
+        fail(Code::invalid_argument,
+             "optimizer: a parameter's name has %zu bytes; it must have 1 to 255", p.name.size());
     }
     const char* name = p.name.c_str();
     if (names_.contains(p.name)) {
@@ -85,8 +90,10 @@ void Optimizer::check_new(int32_t group, const NewParameter& p) const {
     }
     const DType dtype = p.param->dtype();
     if (dtype != DType::fp32 && dtype != recipe_.weight) {
-        fail(Code::invalid_dtype, "optimizer: parameter '%s' is %s; the recipe wants %s, or fp32 for one kept in high "
-             "precision", name, dtype_name(dtype), dtype_name(recipe_.weight));
+        fail(Code::invalid_dtype,
+             "optimizer: parameter '%s' is %s; the recipe wants %s, or fp32 for one kept in high "
+             "precision",
+             name, dtype_name(dtype), dtype_name(recipe_.weight));
     }
     for (const Tensor* tensor : {p.param.get(), p.grad.get(), p.init_fp32.get()}) {
         if (tensor == nullptr) {
@@ -97,7 +104,8 @@ void Optimizer::check_new(int32_t group, const NewParameter& p) const {
                  p.param->shape().text().c_str(), tensor->shape().text().c_str());
         }
         if (&tensor->device() != &context_->stream().device()) {
-            fail(Code::invalid_argument, "optimizer: '%s' has a tensor that is not on the context's device", name);
+            fail(Code::invalid_argument,
+                 "optimizer: '%s' has a tensor that is not on the context's device", name);
         }
     }
     if (p.init_fp32 != nullptr && p.init_fp32->dtype() != DType::fp32) {
@@ -110,8 +118,9 @@ int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParamet
     check_new(group, source);
     const bool narrow = source.param->dtype() != DType::fp32; // an fp32 parameter is its own master
     const auto make = [&](DType dtype) -> std::shared_ptr<Tensor> {
-        return dtype == DType::none ? nullptr
-                                    : std::make_shared<Tensor>(context_, stream, dtype, source.param->shape());
+        return dtype == DType::none
+                   ? nullptr
+                   : std::make_shared<Tensor>(context_, stream, dtype, source.param->shape());
     };
     Parameter parameter;
     parameter.name = source.name;
@@ -143,7 +152,8 @@ void Optimizer::initialize(Stream& stream, const Parameter& p, const Tensor* ini
         cast_tensor(stream, init_fp32->ref(), p.param->ref());
     }
     if (p.master != nullptr) {
-        cast_tensor(stream, init_fp32 != nullptr ? init_fp32->ref() : p.param->ref(), p.master->ref());
+        cast_tensor(stream, init_fp32 != nullptr ? init_fp32->ref() : p.param->ref(),
+                    p.master->ref());
     }
     if (p.compensation != nullptr && init_fp32 != nullptr) {
         store_lost_part(stream, *init_fp32, *p.param, *p.compensation);
@@ -152,7 +162,8 @@ void Optimizer::initialize(Stream& stream, const Parameter& p, const Tensor* ini
 
 void Optimizer::set_lr(int32_t group, double lr) {
     if (group < -1 || group >= static_cast<int32_t>(groups_.size())) {
-        fail(Code::invalid_argument, "optimizer: group is %d; it must be -1 (all) or below %zu", group, groups_.size());
+        fail(Code::invalid_argument, "optimizer: group is %d; it must be -1 (all) or below %zu",
+             group, groups_.size());
     }
     numerics::AdamwHyper probe;
     probe.lr = lr;
@@ -194,7 +205,8 @@ void Optimizer::refresh(Stream& stream) {
             segments.push_back(segment(parameter));
         }
         SegmentPlan plan(stream, std::move(segments));
-        memory_ = StepMemory(stream, groups_, memory_.read(stream)); // waits, so the old plan is no longer in use
+        memory_ = StepMemory(stream, groups_,
+                             memory_.read(stream)); // waits, so the old plan is no longer in use
         plan_ = std::move(plan);
         plan_is_stale_ = false;
         hyper_is_stale_ = false;
@@ -222,16 +234,20 @@ void Optimizer::step(Stream& stream, LossScaler* scaler) {
 void Optimizer::zero_grad(Stream& stream) const {
     for (const Parameter& parameter : parameters_) {
         if (parameter.grad->count() > 0) {
-            check(stream.device().zero(stream.queue(), parameter.grad->data(), parameter.grad->bytes()));
+            check(stream.device().zero(stream.queue(), parameter.grad->data(),
+                                       parameter.grad->bytes()));
         }
     }
 }
 
-numerics::OptimizerState Optimizer::read_state(Stream& stream) const { return memory_.read(stream); }
+numerics::OptimizerState Optimizer::read_state(Stream& stream) const {
+    return memory_.read(stream);
+}
 
 void Optimizer::set_step(Stream& stream, int64_t step) {
     if (step < 0) {
-        fail(Code::invalid_argument, "optimizer: step is %lld; it must be >= 0", static_cast<long long>(step));
+        fail(Code::invalid_argument, "optimizer: step is %lld; it must be >= 0",
+             static_cast<long long>(step));
     }
     numerics::OptimizerState state = memory_.read(stream);
     state.step = step;
@@ -240,7 +256,8 @@ void Optimizer::set_step(Stream& stream, int64_t step) {
 
 std::shared_ptr<Tensor> Optimizer::state(int32_t index, const std::string& name) const {
     if (index < 0 || index >= parameter_count()) {
-        fail(Code::invalid_argument, "optimizer: parameter %d does not exist; there are %d", index, parameter_count());
+        fail(Code::invalid_argument, "optimizer: parameter %d does not exist; there are %d", index,
+             parameter_count());
     }
     const Parameter& p = parameters_[static_cast<std::size_t>(index)];
     const std::array<std::pair<const char*, const std::shared_ptr<Tensor>*>, 6> states = {{
@@ -261,8 +278,8 @@ std::shared_ptr<Tensor> Optimizer::state(int32_t index, const std::string& name)
         }
         present += (present.empty() ? "" : ", ") + std::string(state_name);
     }
-    fail(Code::unknown_name, "optimizer: parameter '%s' has no state '%.64s'; it has: %s", p.name.c_str(), name.c_str(),
-         present.c_str());
+    fail(Code::unknown_name, "optimizer: parameter '%s' has no state '%.64s'; it has: %s",
+         p.name.c_str(), name.c_str(), present.c_str());
 }
 
 MemoryReport Optimizer::memory() const noexcept {

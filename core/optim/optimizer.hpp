@@ -48,7 +48,8 @@ struct NewParameter {
 
 class Optimizer {
   public:
-    Optimizer(std::shared_ptr<Context> context, const Recipe& recipe, const OptimizerOptions& options);
+    Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
+              const OptimizerOptions& options);
 
     int32_t add_group(const numerics::AdamwHyper& hyper);
     int32_t add_parameter(Stream& stream, int32_t group, const NewParameter& parameter);
@@ -60,7 +61,9 @@ class Optimizer {
     [[nodiscard]] numerics::OptimizerState read_state(Stream& stream) const; // waits
     void set_step(Stream& stream, int64_t step);                             // waits
 
-    [[nodiscard]] int32_t parameter_count() const noexcept { return static_cast<int32_t>(parameters_.size()); }
+    [[nodiscard]] int32_t parameter_count() const noexcept {
+        return static_cast<int32_t>(parameters_.size());
+    }
     // "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master"; throws where there is none.
     [[nodiscard]] std::shared_ptr<Tensor> state(int32_t index, const std::string& name) const;
     [[nodiscard]] MemoryReport memory() const noexcept;

@@ -18,8 +18,7 @@ std::vector<Chunk> cut(std::span<const AdamwSegment> segments) {
     return chunks;
 }
 
-template <typename T>
-Buffer upload(Stream& stream, const std::vector<T>& values) {
+template <typename T> Buffer upload(Stream& stream, const std::vector<T>& values) {
     Buffer buffer(stream.shared_device(), values.size() * sizeof(T));
     if (!values.empty()) {
         stream.copy(buffer.data(), values.data(), buffer.bytes(), CopyKind::host_to_device);
@@ -29,7 +28,8 @@ Buffer upload(Stream& stream, const std::vector<T>& values) {
 
 } // namespace
 
-SegmentPlan::SegmentPlan(Stream& stream, std::vector<AdamwSegment> segments) : host_segments_(std::move(segments)) {
+SegmentPlan::SegmentPlan(Stream& stream, std::vector<AdamwSegment> segments)
+    : host_segments_(std::move(segments)) {
     const std::vector<Chunk> chunks = cut(host_segments_);
     chunk_count_ = static_cast<int64_t>(chunks.size());
     segments_ = upload(stream, host_segments_);

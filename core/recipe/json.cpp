@@ -18,13 +18,16 @@ constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
 class FlatObject {
   public:
     bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-        if (event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start) {
+        if (event == Json::parse_event_t::object_start ||
+            event == Json::parse_event_t::array_start) {
             if (depth > 0) {
-                fail(Code::parse_error, "recipe: values must be strings or numbers, not objects or arrays");
+                fail(Code::parse_error,
+                     "recipe: values must be strings or numbers, not objects or arrays");
             }
         }
         if (event == Json::parse_event_t::key && !seen_.insert(parsed.get<std::string>()).second) {
-            fail(Code::parse_error, "recipe: key '%.64s' appears twice", parsed.get<std::string>().c_str());
+            fail(Code::parse_error, "recipe: key '%.64s' appears twice",
+                 parsed.get<std::string>().c_str());
         }
         return true;
     }
@@ -35,19 +38,22 @@ class FlatObject {
 
 Json parse(const char* text, std::size_t length) {
     if (length > kMaxBytes) {
-        fail(Code::parse_error, "recipe: %zu bytes of JSON; at most %zu are read", length, kMaxBytes);
+        fail(Code::parse_error, "recipe: %zu bytes of JSON; at most %zu are read", length,
+             kMaxBytes);
     }
     Json json;
     try {
-        json = Json::parse(text, text + length, [object = FlatObject()](int depth, Json::parse_event_t event,
-                                                                       Json& parsed) mutable {
-            return object(depth, event, parsed);
-        });
+        json = Json::parse(
+            text, text + length,
+            [object = FlatObject()](int depth, Json::parse_event_t event, Json& parsed) mutable {
+                return object(depth, event, parsed);
+            });
     } catch (const Json::exception& error) {
         fail(Code::parse_error, "recipe: %s", error.what());
     }
     if (!json.is_object()) {
-        fail(Code::parse_error, "recipe: the JSON is %s; it must be an object like {\"recipe\": \"bf16_mixed\"}",
+        fail(Code::parse_error,
+             "recipe: the JSON is %s; it must be an object like {\"recipe\": \"bf16_mixed\"}",
              json.type_name());
     }
     return json;
@@ -57,10 +63,11 @@ void set_from_json(Recipe& recipe, const Key& key, const Json& value) {
     if (value.is_string()) {
         set_key(recipe, key, value.get<std::string>());
     } else if (value.is_number()) {
-        set_key(recipe, key, value.get<double>(), value.is_number_integer() ? KeyType::integer : KeyType::floating);
+        set_key(recipe, key, value.get<double>(),
+                value.is_number_integer() ? KeyType::integer : KeyType::floating);
     } else {
-        fail(Code::invalid_argument, "recipe key '%s' is %s; it must be a string or a number (%s)", key.name,
-             value.type_name(), key.allowed);
+        fail(Code::invalid_argument, "recipe key '%s' is %s; it must be a string or a number (%s)",
+             key.name, value.type_name(), key.allowed);
     }
 }
 
@@ -71,8 +78,8 @@ Recipe recipe_from_json(const char* text, std::size_t length, std::string& name)
     name = "fp32";
     if (const auto base = json.find("recipe"); base != json.end()) {
         if (!base->is_string()) {
-            fail(Code::invalid_argument, "recipe: \"recipe\" is %s; it must be the name of a preset",
-                 base->type_name());
+            fail(Code::invalid_argument,
+                 "recipe: \"recipe\" is %s; it must be the name of a preset", base->type_name());
         }
         name = base->get<std::string>();
     }

@@ -10,13 +10,11 @@
 namespace mp {
 namespace {
 
-template <DType Recipe::*Member>
-const char* get_dtype(const Recipe& recipe) {
+template <DType Recipe::*Member> const char* get_dtype(const Recipe& recipe) {
     return dtype_name(recipe.*Member);
 }
 
-template <DType Recipe::*Member>
-void set_dtype(Recipe& recipe, const std::string& value) {
+template <DType Recipe::*Member> void set_dtype(Recipe& recipe, const std::string& value) {
     recipe.*Member = value == "none" ? DType::none : parse_dtype(value);
 }
 
@@ -25,29 +23,49 @@ constexpr Key dtype_key(const char* name, const char* allowed, const char* text)
     return {name, KeyType::string, allowed, text, get_dtype<Member>, set_dtype<Member>};
 }
 
-template <Rounding Recipe::*Member>
-constexpr Key rounding_key(const char* name, const char* text) {
-    return {name, KeyType::string, "nearest|stochastic", text,
-            [](const Recipe& recipe) { return recipe.*Member == Rounding::nearest ? "nearest" : "stochastic"; },
+template <Rounding Recipe::*Member> constexpr Key rounding_key(const char* name, const char* text) {
+    return {name,
+            KeyType::string,
+            "nearest|stochastic",
+            text,
+            [](const Recipe& recipe) {
+                return recipe.*Member == Rounding::nearest ? "nearest" : "stochastic";
+            },
             [](Recipe& recipe, const std::string& value) {
                 recipe.*Member = value == "nearest" ? Rounding::nearest : Rounding::stochastic;
             }};
 }
 
 template <double numerics::LossScaleRule::*Member>
-constexpr Key rule_float(const char* name, const char* allowed, const char* text, double minimum, double maximum) {
-    return {name,    KeyType::floating, allowed, text, nullptr, nullptr,
+constexpr Key rule_float(const char* name, const char* allowed, const char* text, double minimum,
+                         double maximum) {
+    return {name,
+            KeyType::floating,
+            allowed,
+            text,
+            nullptr,
+            nullptr,
             [](const Recipe& recipe) { return recipe.scaler.rule.*Member; },
             [](Recipe& recipe, double value) { recipe.scaler.rule.*Member = value; },
-            minimum, maximum};
+            minimum,
+            maximum};
 }
 
 template <int32_t numerics::LossScaleRule::*Member>
-constexpr Key rule_int(const char* name, const char* allowed, const char* text, double minimum, double maximum) {
-    return {name,    KeyType::integer, allowed, text, nullptr, nullptr,
+constexpr Key rule_int(const char* name, const char* allowed, const char* text, double minimum,
+                       double maximum) {
+    return {name,
+            KeyType::integer,
+            allowed,
+            text,
+            nullptr,
+            nullptr,
             [](const Recipe& recipe) { return static_cast<double>(recipe.scaler.rule.*Member); },
-            [](Recipe& recipe, double value) { recipe.scaler.rule.*Member = static_cast<int32_t>(value); },
-            minimum, maximum};
+            [](Recipe& recipe, double value) {
+                recipe.scaler.rule.*Member = static_cast<int32_t>(value);
+            },
+            minimum,
+            maximum};
 }
 
 constexpr const char* kGemmTypes = "fp32|fp16|bf16";
@@ -77,53 +95,73 @@ void set_scaler_kind(Recipe& recipe, const std::string& value) {
 }
 
 const std::array kKeys = {
-    dtype_key<&Recipe::fprop>("gemm.fprop.dtype", kGemmTypes, "operands of x*w are rounded to this"),
-    dtype_key<&Recipe::dgrad>("gemm.dgrad.dtype", kGemmTypes, "operands of dy*w are rounded to this"),
-    dtype_key<&Recipe::wgrad>("gemm.wgrad.dtype", kGemmTypes, "operands of dy*x are rounded to this"),
+    dtype_key<&Recipe::fprop>("gemm.fprop.dtype", kGemmTypes,
+                              "operands of x*w are rounded to this"),
+    dtype_key<&Recipe::dgrad>("gemm.dgrad.dtype", kGemmTypes,
+                              "operands of dy*w are rounded to this"),
+    dtype_key<&Recipe::wgrad>("gemm.wgrad.dtype", kGemmTypes,
+                              "operands of dy*x are rounded to this"),
     dtype_key<&Recipe::weight>("weight.dtype", kFloatTypes, "the model's own copy of a weight"),
-    dtype_key<&Recipe::master>("master.dtype", "none|fp32", "extra copy that the optimizer updates"),
-    dtype_key<&Recipe::grad>("grad.dtype", kFloatTypes, "main gradients, which backward accumulates into"),
-    dtype_key<&Recipe::grad_reduce>("grad.reduce.dtype", kFloatTypes, "gradients on the wire when sharded"),
-    dtype_key<&Recipe::weight_gather>("weight.gather.dtype", kFloatTypes, "weights on the wire when sharded"),
+    dtype_key<&Recipe::master>("master.dtype", "none|fp32",
+                               "extra copy that the optimizer updates"),
+    dtype_key<&Recipe::grad>("grad.dtype", kFloatTypes,
+                             "main gradients, which backward accumulates into"),
+    dtype_key<&Recipe::grad_reduce>("grad.reduce.dtype", kFloatTypes,
+                                    "gradients on the wire when sharded"),
+    dtype_key<&Recipe::weight_gather>("weight.gather.dtype", kFloatTypes,
+                                      "weights on the wire when sharded"),
     dtype_key<&Recipe::exp_avg>("optimizer.exp_avg.dtype", kFloatTypes, "first moment"),
     dtype_key<&Recipe::exp_avg_sq>("optimizer.exp_avg_sq.dtype", kFloatTypes, "second moment"),
-    dtype_key<&Recipe::compensation>("optimizer.compensation.dtype", "none|fp32|fp16|bf16", "Kahan compensation"),
-    rounding_key<&Recipe::weight_rounding>("optimizer.weight.rounding", "rounding of updated weights"),
-    rounding_key<&Recipe::exp_avg_rounding>("optimizer.exp_avg.rounding", "rounding of first moments"),
-    rounding_key<&Recipe::exp_avg_sq_rounding>("optimizer.exp_avg_sq.rounding", "rounding of second moments"),
-    Key{"scaler.kind", KeyType::string, "none|static|dynamic", "loss scaling", scaler_kind_name, set_scaler_kind},
-    Key{"scaler.init_scale", KeyType::floating, "1e-30..3.4e38", "first loss scale", nullptr, nullptr,
-        [](const Recipe& recipe) { return recipe.scaler.init_scale; },
+    dtype_key<&Recipe::compensation>("optimizer.compensation.dtype", "none|fp32|fp16|bf16",
+                                     "Kahan compensation"),
+    rounding_key<&Recipe::weight_rounding>("optimizer.weight.rounding",
+                                           "rounding of updated weights"),
+    rounding_key<&Recipe::exp_avg_rounding>("optimizer.exp_avg.rounding",
+                                            "rounding of first moments"),
+    rounding_key<&Recipe::exp_avg_sq_rounding>("optimizer.exp_avg_sq.rounding",
+                                               "rounding of second moments"),
+    Key{"scaler.kind", KeyType::string, "none|static|dynamic", "loss scaling", scaler_kind_name,
+        set_scaler_kind},
+    Key{"scaler.init_scale", KeyType::floating, "1e-30..3.4e38", "first loss scale", nullptr,
+        nullptr, [](const Recipe& recipe) { return recipe.scaler.init_scale; },
         [](Recipe& recipe, double value) { recipe.scaler.init_scale = value; }, 1e-30, kMaxScale},
-    rule_float<&numerics::LossScaleRule::growth_factor>("scaler.growth_factor", "1.0000001..1e6",
-                                                        "scale *= this when it grows", 1.0000001, 1e6),
+    rule_float<&numerics::LossScaleRule::growth_factor>(
+        "scaler.growth_factor", "1.0000001..1e6", "scale *= this when it grows", 1.0000001, 1e6),
     rule_float<&numerics::LossScaleRule::backoff_factor>("scaler.backoff_factor", "1e-6..0.9999999",
-                                                         "scale *= this after an overflow", 1e-6, 0.9999999),
+                                                         "scale *= this after an overflow", 1e-6,
+                                                         0.9999999),
     rule_int<&numerics::LossScaleRule::growth_interval>("scaler.growth_interval", "1..2000000000",
                                                         "good steps before growth", 1, 2e9),
     rule_int<&numerics::LossScaleRule::hysteresis>("scaler.hysteresis", "1..1000000",
                                                    "overflows that are forgiven, plus 1", 1, 1e6),
-    Key{"scaler.hysteresis_refill", KeyType::string, "growth|good_step", "when hysteresis is refilled",
-        [](const Recipe& recipe) { return recipe.scaler.rule.refill_on_good_step != 0 ? "good_step" : "growth"; },
+    Key{"scaler.hysteresis_refill", KeyType::string, "growth|good_step",
+        "when hysteresis is refilled",
+        [](const Recipe& recipe) {
+            return recipe.scaler.rule.refill_on_good_step != 0 ? "good_step" : "growth";
+        },
         [](Recipe& recipe, const std::string& value) {
             recipe.scaler.rule.refill_on_good_step = value == "good_step" ? 1 : 0;
         }},
-    rule_float<&numerics::LossScaleRule::min_scale>("scaler.min_scale", "0..3.4e38", "0: no minimum", 0, kMaxScale),
-    rule_float<&numerics::LossScaleRule::max_scale>("scaler.max_scale", "0..3.4e38", "0: only kept finite", 0,
-                                                    kMaxScale),
+    rule_float<&numerics::LossScaleRule::min_scale>("scaler.min_scale", "0..3.4e38",
+                                                    "0: no minimum", 0, kMaxScale),
+    rule_float<&numerics::LossScaleRule::max_scale>("scaler.max_scale", "0..3.4e38",
+                                                    "0: only kept finite", 0, kMaxScale),
     Key{"scaler.at_min", KeyType::string, "clamp|error", "an overflow at the minimum",
-        [](const Recipe& recipe) { return recipe.scaler.rule.error_at_min != 0 ? "error" : "clamp"; },
+        [](const Recipe& recipe) {
+            return recipe.scaler.rule.error_at_min != 0 ? "error" : "clamp";
+        },
         [](Recipe& recipe, const std::string& value) {
             recipe.scaler.rule.error_at_min = value == "error" ? 1 : 0;
         }},
-    rule_int<&numerics::LossScaleRule::count_offset>("scaler.count_offset", "0..1",
-                                                     "good steps after an overflow that do not count", 0, 1),
+    rule_int<&numerics::LossScaleRule::count_offset>(
+        "scaler.count_offset", "0..1", "good steps after an overflow that do not count", 0, 1),
 };
 
 // Whether `value` is one of "a|b|c".
 bool is_allowed(const char* allowed, const std::string& value) {
     const std::string list = std::string("|") + allowed + "|";
-    return value.find('|') == std::string::npos && !value.empty() && list.find("|" + value + "|") != std::string::npos;
+    return value.find('|') == std::string::npos && !value.empty() &&
+           list.find("|" + value + "|") != std::string::npos;
 }
 
 const char* type_name(KeyType type) {
@@ -156,12 +194,12 @@ const Key& find_key(const std::string& name) {
 
 void set_key(Recipe& recipe, const Key& key, const std::string& value) {
     if (key.type != KeyType::string) {
-        fail(Code::invalid_argument, "recipe key '%s' holds %s (%s), not the string \"%.64s\"", key.name,
-             type_name(key.type), key.allowed, value.c_str());
+        fail(Code::invalid_argument, "recipe key '%s' holds %s (%s), not the string \"%.64s\"",
+             key.name, type_name(key.type), key.allowed, value.c_str());
     }
     if (!is_allowed(key.allowed, value)) {
-        fail(Code::invalid_argument, "recipe key '%s' is \"%.64s\"; it must be one of %s", key.name, value.c_str(),
-             key.allowed);
+        fail(Code::invalid_argument, "recipe key '%s' is \"%.64s\"; it must be one of %s", key.name,
+             value.c_str(), key.allowed);
     }
     key.set_string(recipe, value);
 }
@@ -169,11 +207,12 @@ void set_key(Recipe& recipe, const Key& key, const std::string& value) {
 void set_key(Recipe& recipe, const Key& key, double value, KeyType type) {
     const bool integral = key.type == KeyType::integer;
     if (key.type == KeyType::string || (integral && type != KeyType::integer)) {
-        fail(Code::invalid_argument, "recipe key '%s' holds %s (%s), not the number %g", key.name, type_name(key.type),
-             key.allowed, value);
+        fail(Code::invalid_argument, "recipe key '%s' holds %s (%s), not the number %g", key.name,
+             type_name(key.type), key.allowed, value);
     }
     if (!(value >= key.minimum && value <= key.maximum)) {
-        fail(Code::invalid_argument, "recipe key '%s' is %g; it must be in %s", key.name, value, key.allowed);
+        fail(Code::invalid_argument, "recipe key '%s' is %g; it must be in %s", key.name, value,
+             key.allowed);
     }
     key.set_number(recipe, value);
 }
@@ -184,9 +223,11 @@ std::string key_text(const Recipe& recipe, const Key& key) {
     }
     std::array<char, 32> text{};
     const double value = key.get_number(recipe);
-    const auto end = key.type == KeyType::integer
-                         ? std::to_chars(text.data(), text.data() + text.size(), static_cast<int64_t>(value))
-                         : std::to_chars(text.data(), text.data() + text.size(), value); // shortest that reads back
+    const auto end =
+        key.type == KeyType::integer
+            ? std::to_chars(text.data(), text.data() + text.size(), static_cast<int64_t>(value))
+            : std::to_chars(text.data(), text.data() + text.size(),
+                            value); // shortest that reads back
     return {text.data(), end.ptr};
 }
 

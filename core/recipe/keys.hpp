@@ -21,7 +21,7 @@ struct Key {
     // Set and get by type; the two of the other types are null.
     const char* (*get_string)(const Recipe&) = nullptr;
     void (*set_string)(Recipe&, const std::string&) = nullptr; // after the check against `allowed`
-    double (*get_number)(const Recipe&) = nullptr;             // integers too: they are all below 2^31
+    double (*get_number)(const Recipe&) = nullptr; // integers too: they are all below 2^31
     void (*set_number)(Recipe&, double) = nullptr;
     double minimum = 0.0;
     double maximum = 0.0;

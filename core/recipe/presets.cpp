@@ -72,20 +72,28 @@ const std::vector<Preset>& presets() {
     static const std::vector<Preset> list = [] {
         std::vector<Preset> presets = {
             {"fp32", "everything in fp32: the baseline", Recipe{}},
-            {"fp16_mixed", "fp16 weights and GEMMs, fp32 master weights and states, dynamic loss scale", fp16_mixed()},
-            {"bf16_mixed", "fp32 weights cast to bf16 for each use in a GEMM, fp32 gradients and states",
+            {"fp16_mixed",
+             "fp16 weights and GEMMs, fp32 master weights and states, dynamic loss scale",
+             fp16_mixed()},
+            {"bf16_mixed",
+             "fp32 weights cast to bf16 for each use in a GEMM, fp32 gradients and states",
              bf16_mixed()},
-            {"bf16_mixed_dual", "bf16 weights beside fp32 master weights, fp32 gradients and states",
+            {"bf16_mixed_dual",
+             "bf16 weights beside fp32 master weights, fp32 gradients and states",
              bf16_mixed_dual()},
-            {"bf16_mixed_fp32_compute", "fp32 weights and GEMMs; bf16 only where sharding gathers weights",
+            {"bf16_mixed_fp32_compute",
+             "fp32 weights and GEMMs; bf16 only where sharding gathers weights",
              bf16_mixed_fp32_compute()},
             {"bf16_pure", "bf16 weights, gradients and states, rounded to nearest", bf16_pure()},
-            {"bf16_pure_kahan", "bf16_pure with a bf16 Kahan compensation buffer (AnyPrecisionAdamW)",
+            {"bf16_pure_kahan",
+             "bf16_pure with a bf16 Kahan compensation buffer (AnyPrecisionAdamW)",
              bf16_pure_kahan()},
-            {"bf16_pure_sr", "bf16_pure with stochastic rounding of weights and second moments", bf16_pure_sr()},
+            {"bf16_pure_sr", "bf16_pure with stochastic rounding of weights and second moments",
+             bf16_pure_sr()},
         };
         for (Preset& preset : presets) {
-            preset.recipe.scaler.rule.is_dynamic = preset.recipe.scaler.kind == ScalerKind::dynamic ? 1 : 0;
+            preset.recipe.scaler.rule.is_dynamic =
+                preset.recipe.scaler.kind == ScalerKind::dynamic ? 1 : 0;
         }
         return presets;
     }();

@@ -13,22 +13,29 @@ std::vector<std::string> problems(const Recipe& r) {
         }
     };
     need(r.master == DType::none || r.weight != DType::fp32,
-         "master.dtype is fp32 beside fp32 weights: they are their own master; set master.dtype to none");
+         "master.dtype is fp32 beside fp32 weights: they are their own master; set master.dtype to "
+         "none");
     need(r.compensation == DType::none || r.weight != DType::fp32,
-         "optimizer.compensation.dtype is set for fp32 weights: Kahan compensates 16-bit weights only; set it to none");
+         "optimizer.compensation.dtype is set for fp32 weights: Kahan compensates 16-bit weights "
+         "only; set it to none");
     need(r.compensation == DType::none || r.master == DType::none,
-         "optimizer.compensation.dtype and master.dtype are both set: a master weight loses nothing; choose one");
+         "optimizer.compensation.dtype and master.dtype are both set: a master weight loses "
+         "nothing; choose one");
     need(r.compensation == DType::none || r.weight_rounding == Rounding::nearest,
-         "optimizer.compensation.dtype with stochastic weights: the compensation removes the error that stochastic "
+         "optimizer.compensation.dtype with stochastic weights: the compensation removes the error "
+         "that stochastic "
          "rounding would average out; choose one");
     need(r.weight_rounding == Rounding::nearest || r.weight != DType::fp32,
-         "optimizer.weight.rounding is stochastic for fp32 weights: nothing is rounded; set it to nearest");
+         "optimizer.weight.rounding is stochastic for fp32 weights: nothing is rounded; set it to "
+         "nearest");
     need(r.weight_rounding == Rounding::nearest || r.master == DType::none,
          "optimizer.weight.rounding is stochastic beside master weights: set it to nearest");
     need(r.exp_avg_rounding == Rounding::nearest || r.exp_avg != DType::fp32,
-         "optimizer.exp_avg.rounding is stochastic for an fp32 moment: nothing is rounded; set it to nearest");
+         "optimizer.exp_avg.rounding is stochastic for an fp32 moment: nothing is rounded; set it "
+         "to nearest");
     need(r.exp_avg_sq_rounding == Rounding::nearest || r.exp_avg_sq != DType::fp32,
-         "optimizer.exp_avg_sq.rounding is stochastic for an fp32 moment: nothing is rounded; set it to nearest");
+         "optimizer.exp_avg_sq.rounding is stochastic for an fp32 moment: nothing is rounded; set "
+         "it to nearest");
     const numerics::LossScaleRule& rule = r.scaler.rule;
     need(rule.max_scale == 0.0 || rule.max_scale >= rule.min_scale,
          "scaler.max_scale is below scaler.min_scale; raise it, or set it to 0 for none");

@@ -51,14 +51,17 @@ void check_policy(const ScalerPolicy& p) {
         }
     };
     need(is_scale(p.init_scale), "init_scale", p.init_scale, "in 1e-30..1e30");
-    need(r.growth_factor > 1.0 && r.growth_factor <= 1e6, "growth_factor", r.growth_factor, "in (1, 1e6]");
-    need(r.backoff_factor > 0.0 && r.backoff_factor < 1.0, "backoff_factor", r.backoff_factor, "in (0, 1)");
+    need(r.growth_factor > 1.0 && r.growth_factor <= 1e6, "growth_factor", r.growth_factor,
+         "in (1, 1e6]");
+    need(r.backoff_factor > 0.0 && r.backoff_factor < 1.0, "backoff_factor", r.backoff_factor,
+         "in (0, 1)");
     need(r.growth_interval >= 1, "growth_interval", r.growth_interval, "at least 1");
     need(r.hysteresis >= 1, "hysteresis", r.hysteresis, "at least 1");
     need(r.count_offset == 0 || r.count_offset == 1, "count_offset", r.count_offset, "0 or 1");
-    need(r.min_scale >= 0.0 && r.min_scale <= p.init_scale, "min_scale", r.min_scale, "in 0..init_scale");
-    need(r.max_scale == 0.0 || (std::isfinite(r.max_scale) && r.max_scale >= p.init_scale), "max_scale", r.max_scale,
-         "0 or at least init_scale");
+    need(r.min_scale >= 0.0 && r.min_scale <= p.init_scale, "min_scale", r.min_scale,
+         "in 0..init_scale");
+    need(r.max_scale == 0.0 || (std::isfinite(r.max_scale) && r.max_scale >= p.init_scale),
+         "max_scale", r.max_scale, "0 or at least init_scale");
 }
 
 } // namespace
@@ -76,7 +79,8 @@ ScalerPolicy scaler_preset(const std::string& name) {
     if (name == "apex") {
         return apex();
     }
-    fail(Code::unknown_name, "there is no scaler preset '%.64s'; there is: torch, megatron, deepspeed, apex",
+    fail(Code::unknown_name,
+         "there is no scaler preset '%.64s'; there is: torch, megatron, deepspeed, apex",
          name.c_str());
 }
 

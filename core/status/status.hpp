@@ -42,8 +42,7 @@ enum class Code : int32_t {
 };
 
 // One line of text of bounded size; longer lines are cut.
-template <std::size_t Capacity>
-class TextLine {
+template <std::size_t Capacity> class TextLine {
   public:
     [[nodiscard]] const char* c_str() const noexcept { return text_.data(); }
     [[nodiscard]] bool empty() const noexcept { return text_[0] == '\0'; }

@@ -63,7 +63,8 @@ class PosixFiles final : public FileTable {
         return {};
     }
 
-    Status write(int32_t handle, int64_t offset, const void* data, std::size_t bytes) noexcept override {
+    Status write(int32_t handle, int64_t offset, const void* data,
+                 std::size_t bytes) noexcept override {
         const auto* cursor = static_cast<const char*>(data);
         while (bytes > 0) {
             const ssize_t put = ::pwrite(handle, cursor, bytes, offset);
@@ -114,7 +115,9 @@ class PosixFiles final : public FileTable {
 // Closes the file on every way out of a function that reads it.
 class OpenFile {
   public:
-    OpenFile(FileTable& files, const char* path) : files_(files) { check(files.open(path, OpenMode::read, &handle_)); }
+    OpenFile(FileTable& files, const char* path) : files_(files) {
+        check(files.open(path, OpenMode::read, &handle_));
+    }
     OpenFile(const OpenFile&) = delete;
     OpenFile& operator=(const OpenFile&) = delete;
     ~OpenFile() { (void)files_.close(handle_); }
@@ -137,8 +140,8 @@ std::string read_text(FileTable& files, const std::string& path, int64_t limit) 
     int64_t bytes = 0;
     check(files.size(file.handle(), &bytes));
     if (bytes > limit) {
-        fail(Code::io_error, "'%s' has %lld bytes; at most %lld are read", path.c_str(), static_cast<long long>(bytes),
-             static_cast<long long>(limit));
+        fail(Code::io_error, "'%s' has %lld bytes; at most %lld are read", path.c_str(),
+             static_cast<long long>(bytes), static_cast<long long>(limit));
     }
     std::string text(static_cast<std::size_t>(bytes), '\0');
     check(files.read(file.handle(), 0, text.data(), text.size()));

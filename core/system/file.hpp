@@ -25,7 +25,8 @@ class FileTable {
     virtual Status size(int32_t handle, int64_t* bytes) noexcept = 0;
     // All of the bytes or a failure; short reads and EINTR are handled inside.
     virtual Status read(int32_t handle, int64_t offset, void* data, std::size_t bytes) noexcept = 0;
-    virtual Status write(int32_t handle, int64_t offset, const void* data, std::size_t bytes) noexcept = 0;
+    virtual Status write(int32_t handle, int64_t offset, const void* data,
+                         std::size_t bytes) noexcept = 0;
     virtual Status sync(int32_t handle) noexcept = 0;
     virtual Status close(int32_t handle) noexcept = 0;
     virtual Status make_directory(const char* path) noexcept = 0;

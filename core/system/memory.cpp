@@ -14,7 +14,9 @@ void* allocate(std::size_t size, std::size_t alignment, void* /*payload*/) {
     return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
 }
 
-void release(void* pointer, std::size_t /*size*/, std::size_t /*alignment*/, void* /*payload*/) { std::free(pointer); }
+void release(void* pointer, std::size_t /*size*/, std::size_t /*alignment*/, void* /*payload*/) {
+    std::free(pointer);
+}
 
 } // namespace
 

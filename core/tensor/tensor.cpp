@@ -32,23 +32,26 @@ void check_shape(const Shape& shape, DType dtype, const char* what) {
         }
         limit = size == 0 ? limit : limit / size;
         if (limit == 0) {
-            fail(Code::invalid_shape, "%s: shape %s needs more than 2^62 bytes", what, shape.text().c_str());
+            fail(Code::invalid_shape, "%s: shape %s needs more than 2^62 bytes", what,
+                 shape.text().c_str());
         }
     }
 }
 
 Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape)
-    : context_(std::move(context)), stream_(&stream), dtype_(dtype), shape_(shape), count_(shape.count()),
-      buffer_(stream.shared_device(), static_cast<std::size_t>(count_ * dtype_size(dtype))), data_(buffer_.data()) {
+    : context_(std::move(context)), stream_(&stream), dtype_(dtype), shape_(shape),
+      count_(shape.count()),
+      buffer_(stream.shared_device(), static_cast<std::size_t>(count_ * dtype_size(dtype))),
+      data_(buffer_.data()) {
     if (count_ > 0) {
         check(device().zero(stream.queue(), data_, bytes()));
     }
 }
 
-Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape, void* data,
-               Deleter deleter)
-    : context_(std::move(context)), stream_(&stream), dtype_(dtype), shape_(shape), count_(shape.count()), data_(data),
-      deleter_(deleter) {}
+Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape,
+               void* data, Deleter deleter)
+    : context_(std::move(context)), stream_(&stream), dtype_(dtype), shape_(shape),
+      count_(shape.count()), data_(data), deleter_(deleter) {}
 
 Tensor::~Tensor() {
     if (deleter_.call != nullptr) {

@@ -26,7 +26,9 @@ struct Shape {
         return product;
     }
     // Size of the last dimension; 1 for a scalar.
-    [[nodiscard]] int64_t last() const noexcept { return ndim == 0 ? 1 : sizes[static_cast<std::size_t>(ndim - 1)]; }
+    [[nodiscard]] int64_t last() const noexcept {
+        return ndim == 0 ? 1 : sizes[static_cast<std::size_t>(ndim - 1)];
+    }
     [[nodiscard]] std::string text() const; // "[2, 3]"
     bool operator==(const Shape&) const = default;
 };
@@ -45,8 +47,8 @@ class Tensor {
     // Memory of the library, all zero.
     Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape);
     // The caller's memory.
-    Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape, void* data,
-           Deleter deleter);
+    Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape,
+           void* data, Deleter deleter);
     Tensor(const Tensor&) = delete;
     Tensor& operator=(const Tensor&) = delete;
     ~Tensor();
@@ -54,7 +56,9 @@ class Tensor {
     [[nodiscard]] DType dtype() const noexcept { return dtype_; }
     [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
     [[nodiscard]] int64_t count() const noexcept { return count_; }
-    [[nodiscard]] std::size_t bytes() const noexcept { return static_cast<std::size_t>(count_ * dtype_size(dtype_)); }
+    [[nodiscard]] std::size_t bytes() const noexcept {
+        return static_cast<std::size_t>(count_ * dtype_size(dtype_));
+    }
     [[nodiscard]] void* data() const noexcept { return data_; }
     [[nodiscard]] TensorRef ref() const noexcept { return {data_, count_, dtype_}; }
     [[nodiscard]] Device& device() const noexcept { return stream_->device(); }

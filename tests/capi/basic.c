@@ -48,7 +48,8 @@ int main(void) {
     /* Two units in the last place (2^-24 in [0.5, 1)) from the rounded reference; ten exact steps, each rounded once,
      * are also two away. */
     if (fabsf(p - (float)0.99624567607096415) > 2.0F * 5.9604644775390625e-8F ||
-        fabs((double)m - 0.074037644701848176) > 1e-8 || fabs((double)v - 0.0049766045888604482) > 1e-9) {
+        fabs((double)m - 0.074037644701848176) > 1e-8 ||
+        fabs((double)v - 0.0049766045888604482) > 1e-9) {
         fprintf(stderr, "p = %.9g, m = %.9g, v = %.9g\n", (double)p, (double)m, (double)v);
         return 1;
     }

@@ -69,7 +69,8 @@ TEST(Context, UnknownBackendNamesTheOnesThereAre) {
     mp_context_desc desc = MP_CONTEXT_DESC_INIT;
     desc.backend = "abacus";
     mp_context* context = nullptr;
-    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_UNKNOWN_NAME, "abacus", "host", "reference");
+    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_UNKNOWN_NAME, "abacus", "host",
+             "reference");
     EXPECT_EQ(context, nullptr);
 }
 
@@ -134,7 +135,8 @@ TEST(Context, EnvironmentSetsThreadsWhereTheDescriptorDoesNot) {
     EXPECT_EQ(threads, 2);
     setenv("MIXEDPREC_NUM_THREADS", "many", 1);
     mp_context* refused = nullptr;
-    MP_FAILS(mp_context_create(nullptr, &refused), MP_STATUS_INVALID_ARGUMENT, "MIXEDPREC_NUM_THREADS");
+    MP_FAILS(mp_context_create(nullptr, &refused), MP_STATUS_INVALID_ARGUMENT,
+             "MIXEDPREC_NUM_THREADS");
     unsetenv("MIXEDPREC_NUM_THREADS");
 }
 

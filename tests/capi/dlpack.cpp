@@ -83,27 +83,36 @@ TEST(Dlpack, RefusedTensorsAreReleasedAtOnce) {
         EXPECT_EQ(tensor, nullptr);
     };
     refuse([](Producer& p) { p.managed.version.major = 2; }, MP_STATUS_VERSION_MISMATCH, "2.0");
-    refuse([](Producer& p) { p.managed.flags = dlpack::kReadOnly; }, MP_STATUS_UNSUPPORTED, "read-only");
+    refuse([](Producer& p) { p.managed.flags = dlpack::kReadOnly; }, MP_STATUS_UNSUPPORTED,
+           "read-only");
     refuse([](Producer& p) { p.strides[1] = 5; }, MP_STATUS_INVALID_SHAPE, "contiguous");
     refuse([](Producer& p) { p.managed.tensor.ndim = 99; }, MP_STATUS_INVALID_SHAPE, "ndim");
     refuse([](Producer& p) { p.shape[0] = -2; }, MP_STATUS_INVALID_SHAPE, "shape[0]");
     refuse([](Producer& p) { p.managed.tensor.dtype = {2, 64, 1}; }, MP_STATUS_INVALID_DTYPE, "64");
     refuse([](Producer& p) { p.managed.tensor.dtype.lanes = 4; }, MP_STATUS_INVALID_DTYPE, "lanes");
-    refuse([](Producer& p) { p.managed.tensor.device.device_type = 7; }, MP_STATUS_UNSUPPORTED, "7");
-    refuse([](Producer& p) { p.managed.tensor.device = {dlpack::kCuda, 0}; }, MP_STATUS_INVALID_ARGUMENT, "not open");
+    refuse([](Producer& p) { p.managed.tensor.device.device_type = 7; }, MP_STATUS_UNSUPPORTED,
+           "7");
+    refuse(
+        [](Producer& p) {
+            p.managed.tensor.device = {dlpack::kCuda, 0};
+        },
+        MP_STATUS_INVALID_ARGUMENT, "not open");
     refuse([](Producer& p) { p.managed.tensor.data = nullptr; }, MP_STATUS_NULL_ARGUMENT, "data");
     refuse([](Producer& p) { p.managed.tensor.shape = nullptr; }, MP_STATUS_NULL_ARGUMENT, "shape");
-    refuse([](Producer& p) { p.managed.tensor.byte_offset = 1; }, MP_STATUS_INVALID_ARGUMENT, "aligned");
+    refuse([](Producer& p) { p.managed.tensor.byte_offset = 1; }, MP_STATUS_INVALID_ARGUMENT,
+           "aligned");
     Producer producer;
     mp_tensor* tensor = nullptr;
-    MP_FAILS(mp_dlpack_import(nullptr, as_public(&producer.managed), &tensor), MP_STATUS_NULL_ARGUMENT, "context");
+    MP_FAILS(mp_dlpack_import(nullptr, as_public(&producer.managed), &tensor),
+             MP_STATUS_NULL_ARGUMENT, "context");
     EXPECT_EQ(producer.released, 1);
 }
 
 TEST(Dlpack, ExportKeepsTheMemoryAliveAndComesBack) {
     Context context = make_context(1);
-    for (const int32_t dtype : {MP_DTYPE_FP32, MP_DTYPE_FP16, MP_DTYPE_BF16, MP_DTYPE_FP8_E4M3, MP_DTYPE_FP8_E5M2,
-                                MP_DTYPE_E8M0, MP_DTYPE_INT8, MP_DTYPE_INT64, MP_DTYPE_UINT8}) {
+    for (const int32_t dtype :
+         {MP_DTYPE_FP32, MP_DTYPE_FP16, MP_DTYPE_BF16, MP_DTYPE_FP8_E4M3, MP_DTYPE_FP8_E5M2,
+          MP_DTYPE_E8M0, MP_DTYPE_INT8, MP_DTYPE_INT64, MP_DTYPE_UINT8}) {
         Tensor tensor = make_tensor(context, dtype, {5, 2});
         DLManagedTensorVersioned* raw = nullptr;
         MP_OK(mp_dlpack_export(tensor, &raw));

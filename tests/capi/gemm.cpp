@@ -15,7 +15,9 @@ struct Case {
     int32_t in, out;
 };
 
-double gelu(double z) { return 0.5 * z * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (z + 0.044715 * z * z * z))); }
+double gelu(double z) {
+    return 0.5 * z * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (z + 0.044715 * z * z * z)));
+}
 
 mp_gemm_desc desc_of(const Case& c) {
     mp_gemm_desc desc = MP_GEMM_DESC_INIT;
@@ -42,10 +44,13 @@ double rounding_of(int32_t dtype) {
 }
 
 void check_case(mp_context* context, const Case& c) {
-    const auto size = [](int64_t rows, int64_t columns) { return static_cast<std::size_t>(rows * columns); };
+    const auto size = [](int64_t rows, int64_t columns) {
+        return static_cast<std::size_t>(rows * columns);
+    };
     const Tensor a = make_tensor(context, c.in, {c.m * c.k}, numbers(size(c.m, c.k), 1));
     const Tensor b = make_tensor(context, c.in, {c.k * c.n}, numbers(size(c.k, c.n), 2));
-    const Tensor bias = make_tensor(context, MP_DTYPE_FP32, {c.n}, numbers(static_cast<std::size_t>(c.n), 3));
+    const Tensor bias =
+        make_tensor(context, MP_DTYPE_FP32, {c.n}, numbers(static_cast<std::size_t>(c.n), 3));
     const Tensor old = make_tensor(context, c.out, {c.m * c.n}, numbers(size(c.m, c.n), 4));
     const Tensor d = make_tensor(context, c.out, {c.m * c.n});
     const Gemm gemm = make_gemm(context, desc_of(c));
@@ -59,8 +64,10 @@ void check_case(mp_context* context, const Case& c) {
         for (int64_t j = 0; j < c.n; ++j) {
             double sum = 0, magnitude = 0;
             for (int64_t l = 0; l < c.k; ++l) {
-                const double x = va[static_cast<std::size_t>((c.flags & MP_GEMM_TRANS_A) ? l * c.m + i : i * c.k + l)];
-                const double y = vb[static_cast<std::size_t>((c.flags & MP_GEMM_TRANS_B) ? j * c.k + l : l * c.n + j)];
+                const double x = va[static_cast<std::size_t>(
+                    (c.flags & MP_GEMM_TRANS_A) ? l * c.m + i : i * c.k + l)];
+                const double y = vb[static_cast<std::size_t>(
+                    (c.flags & MP_GEMM_TRANS_B) ? j * c.k + l : l * c.n + j)];
                 sum += x * y;
                 magnitude += std::fabs(x * y);
             }
@@ -69,10 +76,12 @@ void check_case(mp_context* context, const Case& c) {
             z += has_bias ? static_cast<double>(vbias[static_cast<std::size_t>(j)]) : 0.0;
             const double expected = (c.flags & MP_GEMM_GELU) ? gelu(z) : z;
             // k roundings of the sum, a few of the epilogue (gelu' is below 1.13), one of the result
-            const double bound = (static_cast<double>(c.k) + 8) * 0x1p-24 * (std::fabs(c.alpha) * magnitude + 4) +
-                                 rounding_of(c.out) * (std::fabs(expected) + 1e-4);
+            const double bound =
+                (static_cast<double>(c.k) + 8) * 0x1p-24 * (std::fabs(c.alpha) * magnitude + 4) +
+                rounding_of(c.out) * (std::fabs(expected) + 1e-4);
             ASSERT_NEAR(static_cast<double>(vd[at]), expected, bound)
-                << c.m << "x" << c.n << "x" << c.k << " flags " << c.flags << " at " << i << "," << j;
+                << c.m << "x" << c.n << "x" << c.k << " flags " << c.flags << " at " << i << ","
+                << j;
         }
     }
 }
@@ -96,8 +105,10 @@ TEST(Gemm, EdgesOfSize) {
     for (const int64_t m : {0, 1, 2, 129}) {
         for (const int64_t n : {0, 1, 130}) {
             for (const int64_t k : {0, 1, 257}) {
-                check_case(context, {m, n, k, MP_GEMM_BIAS, 1.0, 0.0, MP_DTYPE_FP32, MP_DTYPE_FP32});
-                check_case(context, {m, n, k, MP_GEMM_TRANS_B, 2.0, 1.0, MP_DTYPE_BF16, MP_DTYPE_FP32});
+                check_case(context,
+                           {m, n, k, MP_GEMM_BIAS, 1.0, 0.0, MP_DTYPE_FP32, MP_DTYPE_FP32});
+                check_case(context,
+                           {m, n, k, MP_GEMM_TRANS_B, 2.0, 1.0, MP_DTYPE_BF16, MP_DTYPE_FP32});
             }
         }
     }
@@ -130,7 +141,8 @@ TEST(Gemm, AccumulatesInPlaceInBatchesWithLeadingDimensions) {
             for (std::size_t j = 0; j < 4; ++j) {
                 double sum = 0;
                 for (std::size_t l = 0; l < 5; ++l) {
-                    sum += static_cast<double>(a[batch * 23 + i * 7 + l]) * static_cast<double>(b[batch * 30 + l * 6 + j]);
+                    sum += static_cast<double>(a[batch * 23 + i * 7 + l]) *
+                           static_cast<double>(b[batch * 30 + l * 6 + j]);
                 }
                 float& target = expected[batch * 28 + i * 9 + j];
                 target = static_cast<float>(static_cast<double>(target) + sum);
@@ -160,7 +172,8 @@ TEST(Gemm, SameBitsEachTime) {
 
 TEST(Gemm, SaysWhatWasChosen) {
     const Context context = make_context();
-    const Gemm gemm = make_gemm(context, desc_of({64, 64, 64, 0, 1.0, 0.0, MP_DTYPE_BF16, MP_DTYPE_FP32}));
+    const Gemm gemm =
+        make_gemm(context, desc_of({64, 64, 64, 0, 1.0, 0.0, MP_DTYPE_BF16, MP_DTYPE_FP32}));
     char text[512] = {};
     MP_OK(mp_gemm_describe(gemm, text, sizeof text, nullptr));
     EXPECT_GT(std::strlen(text), 3U);
@@ -176,21 +189,26 @@ TEST(Gemm, WrongDescriptors) {
     };
     MP_FAILS(create([](auto& d) { d.m = -1; }), MP_STATUS_INVALID_SHAPE, "m", "-1");
     MP_FAILS(create([](auto& d) { d.lda = 5; }), MP_STATUS_INVALID_SHAPE, "lda", "5", "6");
-    MP_FAILS(create([](auto& d) { d.dtype_b = MP_DTYPE_BF16; }), MP_STATUS_INVALID_DTYPE, "fp32", "bf16");
-    MP_FAILS(create([](auto& d) { d.dtype_a = d.dtype_b = MP_DTYPE_INT8; }), MP_STATUS_INVALID_DTYPE, "int8");
+    MP_FAILS(create([](auto& d) { d.dtype_b = MP_DTYPE_BF16; }), MP_STATUS_INVALID_DTYPE, "fp32",
+             "bf16");
+    MP_FAILS(create([](auto& d) { d.dtype_a = d.dtype_b = MP_DTYPE_INT8; }),
+             MP_STATUS_INVALID_DTYPE, "int8");
     MP_FAILS(create([](auto& d) { d.dtype_a = 0; }), MP_STATUS_INVALID_DTYPE, "dtype_a");
     MP_FAILS(create([](auto& d) { d.dtype_c = MP_DTYPE_FP16; }), MP_STATUS_INVALID_DTYPE, "fp16");
     MP_FAILS(create([](auto& d) { d.flags |= 1u << 20; }), MP_STATUS_INVALID_ARGUMENT, "flags");
     MP_FAILS(create([](auto& d) { d.alpha = INFINITY; }), MP_STATUS_INVALID_ARGUMENT, "alpha");
-    MP_FAILS(create([](auto& d) { d.m = d.n = d.k = int64_t{1} << 40; }), MP_STATUS_INVALID_SHAPE, "larger");
-    MP_FAILS(create([](auto& d) { d.batch_count = 3, d.batch_stride_d = 2; }), MP_STATUS_INVALID_SHAPE, "overlap");
+    MP_FAILS(create([](auto& d) { d.m = d.n = d.k = int64_t{1} << 40; }), MP_STATUS_INVALID_SHAPE,
+             "larger");
+    MP_FAILS(create([](auto& d) { d.batch_count = 3, d.batch_stride_d = 2; }),
+             MP_STATUS_INVALID_SHAPE, "overlap");
     MP_FAILS(create([](auto& d) { d.m = INT64_MAX; }), MP_STATUS_INVALID_SHAPE, "m");
     EXPECT_EQ(gemm, nullptr);
 }
 
 TEST(Gemm, WrongOperands) {
     const Context context = make_context();
-    const Gemm gemm = make_gemm(context, desc_of({4, 5, 6, MP_GEMM_BIAS, 1.0, 1.0, MP_DTYPE_FP32, MP_DTYPE_FP32}));
+    const Gemm gemm = make_gemm(
+        context, desc_of({4, 5, 6, MP_GEMM_BIAS, 1.0, 1.0, MP_DTYPE_FP32, MP_DTYPE_FP32}));
     const Tensor a = make_tensor(context, MP_DTYPE_FP32, {4, 6});
     const Tensor b = make_tensor(context, MP_DTYPE_FP32, {6, 5});
     const Tensor bias = make_tensor(context, MP_DTYPE_FP32, {5});
@@ -198,13 +216,17 @@ TEST(Gemm, WrongOperands) {
     const Tensor narrow = make_tensor(context, MP_DTYPE_BF16, {4, 6});
     const Tensor small = make_tensor(context, MP_DTYPE_FP32, {4, 5});
     MP_OK(mp_gemm_run(gemm, nullptr, a, b, bias, d, d));
-    MP_FAILS(mp_gemm_run(gemm, nullptr, narrow, b, bias, d, d), MP_STATUS_INVALID_DTYPE, "a is bf16", "fp32");
-    MP_FAILS(mp_gemm_run(gemm, nullptr, small, b, bias, d, d), MP_STATUS_INVALID_SHAPE, "a is [4, 5]", "24");
+    MP_FAILS(mp_gemm_run(gemm, nullptr, narrow, b, bias, d, d), MP_STATUS_INVALID_DTYPE,
+             "a is bf16", "fp32");
+    MP_FAILS(mp_gemm_run(gemm, nullptr, small, b, bias, d, d), MP_STATUS_INVALID_SHAPE,
+             "a is [4, 5]", "24");
     MP_FAILS(mp_gemm_run(gemm, nullptr, a, b, nullptr, d, d), MP_STATUS_INVALID_ARGUMENT, "bias");
     MP_FAILS(mp_gemm_run(gemm, nullptr, a, b, bias, nullptr, d), MP_STATUS_NULL_ARGUMENT, "c");
     MP_FAILS(mp_gemm_run(gemm, nullptr, d, b, bias, d, d), MP_STATUS_INVALID_SHAPE, "a is");
-    MP_FAILS(mp_gemm_run(gemm, nullptr, a, b, bias, b, b), MP_STATUS_INVALID_ARGUMENT, "d overlaps b");
+    MP_FAILS(mp_gemm_run(gemm, nullptr, a, b, bias, b, b), MP_STATUS_INVALID_ARGUMENT,
+             "d overlaps b");
     const Context other = make_context();
     const Tensor elsewhere = make_tensor(other, MP_DTYPE_FP32, {4, 6});
-    MP_FAILS(mp_gemm_run(gemm, nullptr, elsewhere, b, bias, d, d), MP_STATUS_INVALID_ARGUMENT, "device");
+    MP_FAILS(mp_gemm_run(gemm, nullptr, elsewhere, b, bias, d, d), MP_STATUS_INVALID_ARGUMENT,
+             "device");
 }

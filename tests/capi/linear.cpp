@@ -34,7 +34,8 @@ struct LinearTest : ::testing::Test {
     }
     // The values after rounding to `dtype`.
     std::vector<float> rounded(const std::vector<float>& values, int32_t dtype) {
-        const Tensor tensor = make_tensor(context, dtype, {static_cast<int64_t>(values.size())}, values);
+        const Tensor tensor =
+            make_tensor(context, dtype, {static_cast<int64_t>(values.size())}, values);
         return values_of(context, tensor);
     }
     Linear make(mp_recipe* recipe, mp_tensor* weight, mp_tensor* bias, uint32_t flags = 0) {
@@ -50,14 +51,16 @@ struct LinearTest : ::testing::Test {
 
 // sum over l of f(l), compared with `got` within the bound of an fp32 sum of `terms` products below 1.
 void expect_sum(float got, double expected, int64_t terms) {
-    ASSERT_NEAR(static_cast<double>(got), expected, static_cast<double>(terms) * static_cast<double>(terms) * 0x1p-24);
+    ASSERT_NEAR(static_cast<double>(got), expected,
+                static_cast<double>(terms) * static_cast<double>(terms) * 0x1p-24);
 }
 
 } // namespace
 
 TEST_F(LinearTest, EveryRecipeAgainstDouble) {
-    for (const char* name : {"fp32", "fp16_mixed", "bf16_mixed", "bf16_mixed_dual", "bf16_mixed_fp32_compute",
-                             "bf16_pure", "bf16_pure_kahan", "bf16_pure_sr"}) {
+    for (const char* name :
+         {"fp32", "fp16_mixed", "bf16_mixed", "bf16_mixed_dual", "bf16_mixed_fp32_compute",
+          "bf16_pure", "bf16_pure_kahan", "bf16_pure_sr"}) {
         const Recipe recipe = make_recipe(context, name);
         const int32_t stored = weight_dtype(recipe);
         const int32_t operand = gemm_dtype(recipe);
@@ -74,9 +77,11 @@ TEST_F(LinearTest, EveryRecipeAgainstDouble) {
         MP_OK(mp_linear_backward_data(linear, nullptr, dy, dx));
         MP_OK(mp_linear_backward_weight(linear, nullptr, dy, dw, dbias, 0));
 
-        const auto xr = rounded(x_values, operand), wr = rounded(rounded(w_values, stored), operand);
+        const auto xr = rounded(x_values, operand),
+                   wr = rounded(rounded(w_values, stored), operand);
         const auto dyr = rounded(dy_values, operand), br = rounded(bias_values, stored);
-        const auto vy = values_of(context, y), vdx = values_of(context, dx), vdw = values_of(context, dw);
+        const auto vy = values_of(context, y), vdx = values_of(context, dx),
+                   vdw = values_of(context, dw);
         const auto vdb = values_of(context, dbias);
         const auto at = [](int64_t row, int64_t column, int64_t columns) {
             return static_cast<std::size_t>(row * columns + column);
@@ -85,14 +90,16 @@ TEST_F(LinearTest, EveryRecipeAgainstDouble) {
             for (int64_t o = 0; o < kOut; ++o) {
                 double sum = br[static_cast<std::size_t>(o)];
                 for (int64_t l = 0; l < kIn; ++l) {
-                    sum += static_cast<double>(xr[at(i, l, kIn)]) * static_cast<double>(wr[at(o, l, kIn)]);
+                    sum += static_cast<double>(xr[at(i, l, kIn)]) *
+                           static_cast<double>(wr[at(o, l, kIn)]);
                 }
                 expect_sum(vy[at(i, o, kOut)], sum, kIn + 2);
             }
             for (int64_t l = 0; l < kIn; ++l) {
                 double sum = 0;
                 for (int64_t o = 0; o < kOut; ++o) {
-                    sum += static_cast<double>(dyr[at(i, o, kOut)]) * static_cast<double>(wr[at(o, l, kIn)]);
+                    sum += static_cast<double>(dyr[at(i, o, kOut)]) *
+                           static_cast<double>(wr[at(o, l, kIn)]);
                 }
                 expect_sum(vdx[at(i, l, kIn)], sum, kOut);
             }
@@ -106,7 +113,8 @@ TEST_F(LinearTest, EveryRecipeAgainstDouble) {
             for (int64_t l = 0; l < kIn; ++l) {
                 double sum = 0;
                 for (int64_t i = 0; i < kRows; ++i) {
-                    sum += static_cast<double>(dyr[at(i, o, kOut)]) * static_cast<double>(xr[at(i, l, kIn)]);
+                    sum += static_cast<double>(dyr[at(i, o, kOut)]) *
+                           static_cast<double>(xr[at(i, l, kIn)]);
                 }
                 expect_sum(vdw[at(o, l, kIn)], sum, kRows);
             }
@@ -233,29 +241,38 @@ TEST_F(LinearTest, WrongCalls) {
     const Tensor x = make_tensor(context, MP_DTYPE_FP32, {kRows, kIn}, x_values);
     const Tensor y = make_tensor(context, MP_DTYPE_FP32, {kRows, kOut});
     const Linear linear = make(recipe, w, nullptr);
-    MP_FAILS(mp_linear_backward_weight(linear, nullptr, y, w, nullptr, 0), MP_STATUS_BAD_STATE, "forward");
-    MP_FAILS(mp_linear_forward(linear, nullptr, y, y), MP_STATUS_INVALID_SHAPE, "x is [37, 40]", "24");
+    MP_FAILS(mp_linear_backward_weight(linear, nullptr, y, w, nullptr, 0), MP_STATUS_BAD_STATE,
+             "forward");
+    MP_FAILS(mp_linear_forward(linear, nullptr, y, y), MP_STATUS_INVALID_SHAPE, "x is [37, 40]",
+             "24");
     const Tensor short_y = make_tensor(context, MP_DTYPE_FP32, {kRows - 1, kOut});
     MP_FAILS(mp_linear_forward(linear, nullptr, x, short_y), MP_STATUS_INVALID_SHAPE, "rows");
     const Tensor integers = make_tensor(context, MP_DTYPE_INT8, {kRows, kIn});
     MP_FAILS(mp_linear_forward(linear, nullptr, integers, y), MP_STATUS_INVALID_DTYPE, "int8");
     MP_OK(mp_linear_forward(linear, nullptr, x, y));
-    MP_FAILS(mp_linear_backward_weight(linear, nullptr, short_y, w, nullptr, 0), MP_STATUS_INVALID_SHAPE, "37 rows");
-    MP_FAILS(mp_linear_backward_weight(linear, nullptr, y, x, nullptr, 0), MP_STATUS_INVALID_SHAPE, "dw is");
+    MP_FAILS(mp_linear_backward_weight(linear, nullptr, short_y, w, nullptr, 0),
+             MP_STATUS_INVALID_SHAPE, "37 rows");
+    MP_FAILS(mp_linear_backward_weight(linear, nullptr, y, x, nullptr, 0), MP_STATUS_INVALID_SHAPE,
+             "dw is");
     const Tensor db = make_tensor(context, MP_DTYPE_FP32, {kOut});
-    MP_FAILS(mp_linear_backward_weight(linear, nullptr, y, w, db, 0), MP_STATUS_INVALID_ARGUMENT, "no bias");
-    MP_FAILS(mp_linear_backward_weight(linear, nullptr, y, w, nullptr, 99), MP_STATUS_INVALID_ARGUMENT, "flags");
+    MP_FAILS(mp_linear_backward_weight(linear, nullptr, y, w, db, 0), MP_STATUS_INVALID_ARGUMENT,
+             "no bias");
+    MP_FAILS(mp_linear_backward_weight(linear, nullptr, y, w, nullptr, 99),
+             MP_STATUS_INVALID_ARGUMENT, "flags");
 
     const Linear inference = make(recipe, w, nullptr, MP_LINEAR_INFERENCE);
     MP_OK(mp_linear_forward(inference, nullptr, x, y));
-    MP_FAILS(mp_linear_backward_weight(inference, nullptr, y, w, nullptr, 0), MP_STATUS_BAD_STATE, "INFERENCE");
+    MP_FAILS(mp_linear_backward_weight(inference, nullptr, y, w, nullptr, 0), MP_STATUS_BAD_STATE,
+             "INFERENCE");
 
     mp_linear* raw = nullptr;
     mp_linear_desc desc = MP_LINEAR_DESC_INIT;
     desc.in_features = kIn;
     desc.out_features = kOut + 1;
-    MP_FAILS(mp_linear_create(context, recipe, &desc, w, nullptr, &raw), MP_STATUS_INVALID_SHAPE, "weight", "[41, 24]");
+    MP_FAILS(mp_linear_create(context, recipe, &desc, w, nullptr, &raw), MP_STATUS_INVALID_SHAPE,
+             "weight", "[41, 24]");
     desc.out_features = 0;
-    MP_FAILS(mp_linear_create(context, recipe, &desc, w, nullptr, &raw), MP_STATUS_INVALID_SHAPE, "positive");
+    MP_FAILS(mp_linear_create(context, recipe, &desc, w, nullptr, &raw), MP_STATUS_INVALID_SHAPE,
+             "positive");
     EXPECT_EQ(raw, nullptr);
 }

@@ -111,7 +111,8 @@ TEST(Misuse, DestroyedHandlesAreRecognized) {
     mp_recipe* recipe = make_recipe(context, "fp32").owned.release();
     mp_recipe_destroy(recipe);
     mp_optimizer* optimizer = nullptr;
-    MP_FAILS(mp_optimizer_create(context, recipe, nullptr, &optimizer), MP_STATUS_INVALID_HANDLE, "recipe");
+    MP_FAILS(mp_optimizer_create(context, recipe, nullptr, &optimizer), MP_STATUS_INVALID_HANDLE,
+             "recipe");
     mp_context* gone = make_context(1).owned.release();
     mp_context_destroy(gone);
     MP_FAILS(mp_recipe_create(gone, "fp32", &recipe), MP_STATUS_INVALID_HANDLE, "context");

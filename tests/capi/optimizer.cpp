@@ -29,7 +29,8 @@ Optimizer make_optimizer(mp_context* context, mp_recipe* recipe, const mp_optimi
     return Optimizer(optimizer);
 }
 
-int32_t add_group(mp_optimizer* optimizer, double lr = 1e-3, double weight_decay = 0.01, double beta2 = 0.95) {
+int32_t add_group(mp_optimizer* optimizer, double lr = 1e-3, double weight_decay = 0.01,
+                  double beta2 = 0.95) {
     mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
     group.lr = lr;
     group.beta2 = beta2;
@@ -39,8 +40,8 @@ int32_t add_group(mp_optimizer* optimizer, double lr = 1e-3, double weight_decay
     return index;
 }
 
-mp_status add_param(mp_optimizer* optimizer, int32_t group, const char* name, mp_tensor* param, mp_tensor* grad,
-                    mp_tensor* init, int32_t* index = nullptr) {
+mp_status add_param(mp_optimizer* optimizer, int32_t group, const char* name, mp_tensor* param,
+                    mp_tensor* grad, mp_tensor* init, int32_t* index = nullptr) {
     mp_param_desc desc = MP_PARAM_DESC_INIT;
     desc.name = name;
     desc.param = param;
@@ -52,10 +53,12 @@ mp_status add_param(mp_optimizer* optimizer, int32_t group, const char* name, mp
 int32_t weight_dtype(mp_recipe* recipe) {
     const char* name = nullptr;
     EXPECT_TRUE(succeeded(mp_recipe_get_string(recipe, MP_RECIPE_WEIGHT_DTYPE, &name)));
-    return std::string(name) == "fp32" ? MP_DTYPE_FP32 : std::string(name) == "fp16" ? MP_DTYPE_FP16 : MP_DTYPE_BF16;
+    return std::string(name) == "fp32"   ? MP_DTYPE_FP32
+           : std::string(name) == "fp16" ? MP_DTYPE_FP16
+                                         : MP_DTYPE_BF16;
 }
 
-const char* const kRecipes[] = {"fp32",      "fp16_mixed",   "bf16_mixed",      "bf16_mixed_dual",
+const char* const kRecipes[] = {"fp32",      "fp16_mixed",   "bf16_mixed",     "bf16_mixed_dual",
                                 "bf16_pure", "bf16_pure_sr", "bf16_pure_kahan"};
 const char* const kStates[] = {"param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master"};
 constexpr int64_t kSizes[] = {1, 7, 4097, 40000};
@@ -66,22 +69,26 @@ struct Training {
     Recipe recipe;
     Optimizer optimizer;
 
-    Training(const char* name, int32_t threads, const mp_optimizer_desc& desc, const char* backend = nullptr)
+    Training(const char* name, int32_t threads, const mp_optimizer_desc& desc,
+             const char* backend = nullptr)
         : context(make_context(threads, backend)), recipe(make_recipe(context, name)),
           optimizer(make_optimizer(context, recipe, desc)) {
         const int32_t decay = add_group(optimizer), plain = add_group(optimizer, 3e-3, 0.0);
         for (const int64_t size : kSizes) {
-            const auto init = make_tensor(context, MP_DTYPE_FP32, {size},
-                                          numbers(static_cast<std::size_t>(size), static_cast<uint64_t>(size)));
+            const auto init =
+                make_tensor(context, MP_DTYPE_FP32, {size},
+                            numbers(static_cast<std::size_t>(size), static_cast<uint64_t>(size)));
             const Tensor param = make_tensor(context, weight_dtype(recipe), {size});
-            EXPECT_TRUE(succeeded(add_param(optimizer, size % 2 == 0 ? decay : plain,
-                                            ("p" + std::to_string(size)).c_str(), param, nullptr, init)));
+            EXPECT_TRUE(
+                succeeded(add_param(optimizer, size % 2 == 0 ? decay : plain,
+                                    ("p" + std::to_string(size)).c_str(), param, nullptr, init)));
         }
     }
 
     void write_grads(uint64_t seed, float scale = 1.0F) {
         for (int32_t i = 0; i < 4; ++i) {
-            std::vector<float> values = numbers(static_cast<std::size_t>(kSizes[i]), seed * 10 + static_cast<uint64_t>(i));
+            std::vector<float> values =
+                numbers(static_cast<std::size_t>(kSizes[i]), seed * 10 + static_cast<uint64_t>(i));
             for (float& value : values) {
                 value *= scale;
             }
@@ -89,8 +96,9 @@ struct Training {
             const Tensor grad = state_of(optimizer, i, "grad");
             mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
             EXPECT_TRUE(succeeded(mp_tensor_get_desc(grad, &desc)));
-            EXPECT_TRUE(succeeded(desc.dtype == MP_DTYPE_FP32 ? mp_tensor_copy(nullptr, exact, grad)
-                                                              : mp_tensor_cast(nullptr, exact, grad, nullptr)));
+            EXPECT_TRUE(succeeded(desc.dtype == MP_DTYPE_FP32
+                                      ? mp_tensor_copy(nullptr, exact, grad)
+                                      : mp_tensor_cast(nullptr, exact, grad, nullptr)));
         }
     }
 
@@ -120,7 +128,8 @@ TEST(Optimizer, BitsDoNotDependOnThreadsOrBackend) {
     for (const char* name : kRecipes) {
         std::vector<unsigned char> first;
         for (const int32_t threads : {1, 2, 3, -1}) {
-            Training run(name, threads < 0 ? 1 : threads, desc, threads < 0 ? "reference" : nullptr);
+            Training run(name, threads < 0 ? 1 : threads, desc,
+                         threads < 0 ? "reference" : nullptr);
             for (uint64_t step = 1; step <= 5; ++step) {
                 run.write_grads(step);
                 MP_OK(mp_optimizer_step(run.optimizer, nullptr, nullptr));
@@ -128,7 +137,8 @@ TEST(Optimizer, BitsDoNotDependOnThreadsOrBackend) {
             if (first.empty()) {
                 first = run.all_bits();
             } else {
-                ASSERT_EQ(run.all_bits(), first) << name << " with " << threads << " threads (-1: reference)";
+                ASSERT_EQ(run.all_bits(), first)
+                    << name << " with " << threads << " threads (-1: reference)";
             }
         }
     }
@@ -138,7 +148,8 @@ TEST(Optimizer, SkippedStepChangesNothing) {
     mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
     desc.flags = MP_OPTIMIZER_CHECK_FINITE;
     for (const char* name : kRecipes) {
-        for (const float poison : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+        for (const float poison :
+             {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
             Training run(name, 2, desc);
             run.write_grads(1);
             MP_OK(mp_optimizer_step(run.optimizer, nullptr, nullptr));
@@ -177,7 +188,8 @@ TEST(Optimizer, ScalerIsDividedOutAndToldOfOverflow) {
     MP_OK(mp_optimizer_step(scaled.optimizer, nullptr, scaler));
     EXPECT_EQ(stats_of(plain.optimizer).grad_norm, stats_of(scaled.optimizer).grad_norm);
     for (int32_t i = 0; i < 4; ++i) { // a power of two: the same bits
-        EXPECT_EQ(bytes_of(state_of(plain.optimizer, i, "param")), bytes_of(state_of(scaled.optimizer, i, "param")));
+        EXPECT_EQ(bytes_of(state_of(plain.optimizer, i, "param")),
+                  bytes_of(state_of(scaled.optimizer, i, "param")));
     }
     scaled.write_grads(2, std::numeric_limits<float>::infinity());
     MP_OK(mp_optimizer_step(scaled.optimizer, nullptr, scaler));
@@ -211,7 +223,8 @@ TEST(Optimizer, NormAndClip) {
 TEST(Optimizer, ZeroGradFoldedOrAskedFor) {
     mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
     desc.flags = MP_OPTIMIZER_ZERO_GRAD;
-    Training folded("bf16_pure", 2, desc), plain("bf16_pure", 2, mp_optimizer_desc MP_OPTIMIZER_DESC_INIT);
+    Training folded("bf16_pure", 2, desc),
+        plain("bf16_pure", 2, mp_optimizer_desc MP_OPTIMIZER_DESC_INIT);
     folded.write_grads(1);
     plain.write_grads(1);
     MP_OK(mp_optimizer_step(folded.optimizer, nullptr, nullptr));
@@ -234,7 +247,8 @@ TEST(Optimizer, MasterAndCompensationReceiveWhatRoundingLost) {
         const Tensor exact = make_tensor(context, MP_DTYPE_FP32, {1000}, init);
         const Tensor param = make_tensor(context, weight_dtype(recipe), {1000});
         MP_OK(add_param(optimizer, 0, "p", param, nullptr, exact));
-        EXPECT_EQ(bytes_of(param), bytes_of(make_tensor(context, weight_dtype(recipe), {1000}, init)));
+        EXPECT_EQ(bytes_of(param),
+                  bytes_of(make_tensor(context, weight_dtype(recipe), {1000}, init)));
         const auto p = values_of(context, param);
         if (std::string(name) == "bf16_pure_kahan") {
             const auto c = values_of(context, state_of(optimizer, 0, "compensation"));
@@ -260,12 +274,14 @@ TEST(Optimizer, SmallLearningRateNeedsKahanOrStochasticRoundingOrAMaster) {
         const Tensor param =
             make_tensor(context, weight_dtype(recipe), {kCount}, std::vector<float>(kCount, 1.0F));
         EXPECT_TRUE(succeeded(add_param(optimizer, 0, "gain", param, nullptr, nullptr)));
-        const Tensor ones = make_tensor(context, MP_DTYPE_FP32, {kCount}, std::vector<float>(kCount, 1.0F));
+        const Tensor ones =
+            make_tensor(context, MP_DTYPE_FP32, {kCount}, std::vector<float>(kCount, 1.0F));
         const Tensor grad = state_of(optimizer, 0, "grad");
         mp_tensor_desc grad_desc = MP_TENSOR_DESC_INIT;
         EXPECT_TRUE(succeeded(mp_tensor_get_desc(grad, &grad_desc)));
-        EXPECT_TRUE(succeeded(grad_desc.dtype == MP_DTYPE_FP32 ? mp_tensor_copy(nullptr, ones, grad)
-                                                               : mp_tensor_cast(nullptr, ones, grad, nullptr)));
+        EXPECT_TRUE(succeeded(grad_desc.dtype == MP_DTYPE_FP32
+                                  ? mp_tensor_copy(nullptr, ones, grad)
+                                  : mp_tensor_cast(nullptr, ones, grad, nullptr)));
         for (int step = 0; step < 4000; ++step) {
             EXPECT_TRUE(succeeded(mp_optimizer_step(optimizer, nullptr, nullptr)));
         }
@@ -352,40 +368,53 @@ TEST(Optimizer, WrongCalls) {
     const Recipe recipe = make_recipe(context, "bf16_pure");
     const Optimizer optimizer = make_optimizer(context, recipe, MP_OPTIMIZER_DESC_INIT);
     const Tensor param = make_tensor(context, MP_DTYPE_BF16, {4, 4});
-    MP_FAILS(add_param(optimizer, 0, "p", param, nullptr, nullptr), MP_STATUS_INVALID_ARGUMENT, "group", "0");
+    MP_FAILS(add_param(optimizer, 0, "p", param, nullptr, nullptr), MP_STATUS_INVALID_ARGUMENT,
+             "group", "0");
     add_group(optimizer);
     MP_OK(add_param(optimizer, 0, "p", param, nullptr, nullptr));
-    MP_FAILS(add_param(optimizer, 0, "p", param, nullptr, nullptr), MP_STATUS_INVALID_ARGUMENT, "already", "'p'");
-    MP_FAILS(add_param(optimizer, 0, "", param, nullptr, nullptr), MP_STATUS_INVALID_ARGUMENT, "name");
-    MP_FAILS(add_param(optimizer, 0, nullptr, param, nullptr, nullptr), MP_STATUS_NULL_ARGUMENT, "name");
-    MP_FAILS(add_param(optimizer, 0, "q", nullptr, nullptr, nullptr), MP_STATUS_NULL_ARGUMENT, "param");
+    MP_FAILS(add_param(optimizer, 0, "p", param, nullptr, nullptr), MP_STATUS_INVALID_ARGUMENT,
+             "already", "'p'");
+    MP_FAILS(add_param(optimizer, 0, "", param, nullptr, nullptr), MP_STATUS_INVALID_ARGUMENT,
+             "name");
+    MP_FAILS(add_param(optimizer, 0, nullptr, param, nullptr, nullptr), MP_STATUS_NULL_ARGUMENT,
+             "name");
+    MP_FAILS(add_param(optimizer, 0, "q", nullptr, nullptr, nullptr), MP_STATUS_NULL_ARGUMENT,
+             "param");
     const Tensor wrong = make_tensor(context, MP_DTYPE_FP16, {4, 4});
-    MP_FAILS(add_param(optimizer, 0, "q", wrong, nullptr, nullptr), MP_STATUS_INVALID_DTYPE, "fp16", "bf16");
+    MP_FAILS(add_param(optimizer, 0, "q", wrong, nullptr, nullptr), MP_STATUS_INVALID_DTYPE, "fp16",
+             "bf16");
     const Tensor shape = make_tensor(context, MP_DTYPE_BF16, {16});
-    MP_FAILS(add_param(optimizer, 0, "q", param, shape, nullptr), MP_STATUS_INVALID_SHAPE, "[4, 4]", "[16]");
-    MP_FAILS(add_param(optimizer, 0, "q", param, nullptr, param), MP_STATUS_INVALID_DTYPE, "init_fp32");
+    MP_FAILS(add_param(optimizer, 0, "q", param, shape, nullptr), MP_STATUS_INVALID_SHAPE, "[4, 4]",
+             "[16]");
+    MP_FAILS(add_param(optimizer, 0, "q", param, nullptr, param), MP_STATUS_INVALID_DTYPE,
+             "init_fp32");
     const Tensor bytes = make_tensor(context, MP_DTYPE_INT8, {4, 4});
     MP_FAILS(add_param(optimizer, 0, "q", param, bytes, nullptr), MP_STATUS_INVALID_DTYPE, "int8");
     mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
     int32_t index = 0;
     group.beta1 = 1.0;
-    MP_FAILS(mp_optimizer_add_group(optimizer, &group, &index), MP_STATUS_INVALID_ARGUMENT, "beta1", "1");
+    MP_FAILS(mp_optimizer_add_group(optimizer, &group, &index), MP_STATUS_INVALID_ARGUMENT, "beta1",
+             "1");
     group = MP_PARAM_GROUP_DESC_INIT;
     group.lr = NAN;
-    MP_FAILS(mp_optimizer_add_group(optimizer, &group, &index), MP_STATUS_INVALID_ARGUMENT, "lr", "nan");
+    MP_FAILS(mp_optimizer_add_group(optimizer, &group, &index), MP_STATUS_INVALID_ARGUMENT, "lr",
+             "nan");
     MP_FAILS(mp_optimizer_set_lr(optimizer, 5, 0.1), MP_STATUS_INVALID_ARGUMENT, "group", "5");
     MP_FAILS(mp_optimizer_set_lr(optimizer, 0, -0.1), MP_STATUS_INVALID_ARGUMENT, "lr");
     mp_tensor* out = nullptr;
-    MP_FAILS(mp_optimizer_state(optimizer, 0, "master", &out), MP_STATUS_UNKNOWN_NAME, "master", "exp_avg_sq");
+    MP_FAILS(mp_optimizer_state(optimizer, 0, "master", &out), MP_STATUS_UNKNOWN_NAME, "master",
+             "exp_avg_sq");
     MP_FAILS(mp_optimizer_state(optimizer, 3, "param", &out), MP_STATUS_INVALID_ARGUMENT, "3");
     MP_FAILS(mp_optimizer_set_step(optimizer, nullptr, -1), MP_STATUS_INVALID_ARGUMENT, "-1");
     mp_optimizer* raw = nullptr;
     mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
     desc.max_grad_norm = -2;
-    MP_FAILS(mp_optimizer_create(context, recipe, &desc, &raw), MP_STATUS_INVALID_ARGUMENT, "max_grad_norm");
+    MP_FAILS(mp_optimizer_create(context, recipe, &desc, &raw), MP_STATUS_INVALID_ARGUMENT,
+             "max_grad_norm");
     desc = MP_OPTIMIZER_DESC_INIT;
     desc.flags = 1u << 31;
-    MP_FAILS(mp_optimizer_create(context, recipe, &desc, &raw), MP_STATUS_INVALID_ARGUMENT, "flags");
+    MP_FAILS(mp_optimizer_create(context, recipe, &desc, &raw), MP_STATUS_INVALID_ARGUMENT,
+             "flags");
     int32_t count = 0;
     MP_OK(mp_optimizer_param_count(optimizer, &count));
     EXPECT_EQ(count, 1); // nothing half-added

@@ -61,7 +61,8 @@ TEST_F(RecipeTest, EveryKeyIsDescribedAndReadable) {
         case MP_RECIPE_TYPE_STRING:
             MP_OK(mp_recipe_get_string(recipe, key.name, &text));
             EXPECT_STREQ(text, key.fp32_value);
-            MP_FAILS(mp_recipe_get_int(recipe, key.name, &integer), MP_STATUS_INVALID_ARGUMENT, key.name);
+            MP_FAILS(mp_recipe_get_int(recipe, key.name, &integer), MP_STATUS_INVALID_ARGUMENT,
+                     key.name);
             break;
         case MP_RECIPE_TYPE_FLOAT:
             MP_OK(mp_recipe_get_float(recipe, key.name, &number));
@@ -83,13 +84,18 @@ TEST_F(RecipeTest, PresetsAreWhatTheirNamesSay) {
         const char* key;
         const char* value;
     } rows[] = {
-        {"fp16_mixed", MP_RECIPE_GEMM_FPROP_DTYPE, "fp16"},     {"fp16_mixed", MP_RECIPE_MASTER_DTYPE, "fp32"},
-        {"fp16_mixed", MP_RECIPE_SCALER_KIND, "dynamic"},       {"bf16_mixed", MP_RECIPE_WEIGHT_DTYPE, "fp32"},
-        {"bf16_mixed", MP_RECIPE_GEMM_WGRAD_DTYPE, "bf16"},     {"bf16_mixed", MP_RECIPE_SCALER_KIND, "none"},
-        {"bf16_mixed_dual", MP_RECIPE_MASTER_DTYPE, "fp32"},    {"bf16_mixed_dual", MP_RECIPE_WEIGHT_DTYPE, "bf16"},
+        {"fp16_mixed", MP_RECIPE_GEMM_FPROP_DTYPE, "fp16"},
+        {"fp16_mixed", MP_RECIPE_MASTER_DTYPE, "fp32"},
+        {"fp16_mixed", MP_RECIPE_SCALER_KIND, "dynamic"},
+        {"bf16_mixed", MP_RECIPE_WEIGHT_DTYPE, "fp32"},
+        {"bf16_mixed", MP_RECIPE_GEMM_WGRAD_DTYPE, "bf16"},
+        {"bf16_mixed", MP_RECIPE_SCALER_KIND, "none"},
+        {"bf16_mixed_dual", MP_RECIPE_MASTER_DTYPE, "fp32"},
+        {"bf16_mixed_dual", MP_RECIPE_WEIGHT_DTYPE, "bf16"},
         {"bf16_mixed_fp32_compute", MP_RECIPE_GEMM_DGRAD_DTYPE, "fp32"},
         {"bf16_mixed_fp32_compute", MP_RECIPE_WEIGHT_GATHER_DTYPE, "bf16"},
-        {"bf16_pure", MP_RECIPE_EXP_AVG_SQ_DTYPE, "bf16"},      {"bf16_pure", MP_RECIPE_COMPENSATION_DTYPE, "none"},
+        {"bf16_pure", MP_RECIPE_EXP_AVG_SQ_DTYPE, "bf16"},
+        {"bf16_pure", MP_RECIPE_COMPENSATION_DTYPE, "none"},
         {"bf16_pure_kahan", MP_RECIPE_COMPENSATION_DTYPE, "bf16"},
         {"bf16_pure_sr", MP_RECIPE_WEIGHT_ROUNDING, "stochastic"},
         {"bf16_pure_sr", MP_RECIPE_EXP_AVG_SQ_ROUNDING, "stochastic"},
@@ -103,16 +109,24 @@ TEST_F(RecipeTest, PresetsAreWhatTheirNamesSay) {
 }
 
 TEST_F(RecipeTest, WrongNamesGetTheNearestOnes) {
-    MP_FAILS(mp_recipe_create(context, "bf16_mixt", &raw), MP_STATUS_UNKNOWN_NAME, "bf16_mixt", "bf16_mixed");
+    MP_FAILS(mp_recipe_create(context, "bf16_mixt", &raw), MP_STATUS_UNKNOWN_NAME, "bf16_mixt",
+             "bf16_mixed");
     const Recipe recipe = make_recipe(context, "fp32");
-    MP_FAILS(mp_recipe_set_string(recipe, "grad.dtyp", "bf16"), MP_STATUS_UNKNOWN_NAME, "grad.dtyp", "grad.dtype");
-    MP_FAILS(mp_recipe_set_string(recipe, "grad.dtype", "bf17"), MP_STATUS_INVALID_ARGUMENT, "bf17", "fp32|fp16|bf16");
-    MP_FAILS(mp_recipe_set_string(recipe, "grad.dtype", "fp32|fp16"), MP_STATUS_INVALID_ARGUMENT, "one of");
+    MP_FAILS(mp_recipe_set_string(recipe, "grad.dtyp", "bf16"), MP_STATUS_UNKNOWN_NAME, "grad.dtyp",
+             "grad.dtype");
+    MP_FAILS(mp_recipe_set_string(recipe, "grad.dtype", "bf17"), MP_STATUS_INVALID_ARGUMENT, "bf17",
+             "fp32|fp16|bf16");
+    MP_FAILS(mp_recipe_set_string(recipe, "grad.dtype", "fp32|fp16"), MP_STATUS_INVALID_ARGUMENT,
+             "one of");
     MP_FAILS(mp_recipe_set_int(recipe, "grad.dtype", 3), MP_STATUS_INVALID_ARGUMENT, "string");
-    MP_FAILS(mp_recipe_set_string(recipe, "scaler.init_scale", "big"), MP_STATUS_INVALID_ARGUMENT, "number");
-    MP_FAILS(mp_recipe_set_float(recipe, "scaler.init_scale", -1), MP_STATUS_INVALID_ARGUMENT, "-1");
-    MP_FAILS(mp_recipe_set_float(recipe, "scaler.growth_interval", 2.5), MP_STATUS_INVALID_ARGUMENT, "integer");
-    MP_FAILS(mp_recipe_set_int(recipe, "scaler.growth_interval", 0), MP_STATUS_INVALID_ARGUMENT, "1..");
+    MP_FAILS(mp_recipe_set_string(recipe, "scaler.init_scale", "big"), MP_STATUS_INVALID_ARGUMENT,
+             "number");
+    MP_FAILS(mp_recipe_set_float(recipe, "scaler.init_scale", -1), MP_STATUS_INVALID_ARGUMENT,
+             "-1");
+    MP_FAILS(mp_recipe_set_float(recipe, "scaler.growth_interval", 2.5), MP_STATUS_INVALID_ARGUMENT,
+             "integer");
+    MP_FAILS(mp_recipe_set_int(recipe, "scaler.growth_interval", 0), MP_STATUS_INVALID_ARGUMENT,
+             "1..");
     const std::string huge(100000, 'x');
     MP_FAILS(mp_recipe_create(context, huge.c_str(), &raw), MP_STATUS_UNKNOWN_NAME, "nearest");
 }
@@ -125,12 +139,15 @@ TEST_F(RecipeTest, ImpossibleCombinationsEachHaveAReason) {
         {R"({"master.dtype": "fp32"})", "their own master"},
         {R"({"optimizer.compensation.dtype": "bf16"})", "16-bit weights only"},
         {R"({"recipe": "bf16_pure_kahan", "master.dtype": "fp32"})", "choose one"},
-        {R"({"recipe": "bf16_pure_kahan", "optimizer.weight.rounding": "stochastic"})", "average out"},
+        {R"({"recipe": "bf16_pure_kahan", "optimizer.weight.rounding": "stochastic"})",
+         "average out"},
         {R"({"optimizer.weight.rounding": "stochastic"})", "nothing is rounded"},
-        {R"({"recipe": "bf16_mixed_dual", "optimizer.weight.rounding": "stochastic"})", "beside master"},
+        {R"({"recipe": "bf16_mixed_dual", "optimizer.weight.rounding": "stochastic"})",
+         "beside master"},
         {R"({"optimizer.exp_avg.rounding": "stochastic"})", "exp_avg.rounding"},
         {R"({"optimizer.exp_avg_sq.rounding": "stochastic"})", "exp_avg_sq.rounding"},
-        {R"({"recipe": "fp16_mixed", "scaler.min_scale": 8, "scaler.max_scale": 4})", "max_scale is below"},
+        {R"({"recipe": "fp16_mixed", "scaler.min_scale": 8, "scaler.max_scale": 4})",
+         "max_scale is below"},
         {R"({"recipe": "fp16_mixed", "scaler.min_scale": 1e6})", "below scaler.min_scale"},
         {R"({"recipe": "fp16_mixed", "scaler.max_scale": 16})", "above scaler.max_scale"},
     };
@@ -139,7 +156,9 @@ TEST_F(RecipeTest, ImpossibleCombinationsEachHaveAReason) {
         EXPECT_EQ(raw, nullptr) << row.json;
     }
     // All problems are reported at once.
-    MP_FAILS(from_json(context, R"({"master.dtype": "fp32", "optimizer.exp_avg.rounding": "stochastic"})", &raw),
+    MP_FAILS(from_json(context,
+                       R"({"master.dtype": "fp32", "optimizer.exp_avg.rounding": "stochastic"})",
+                       &raw),
              MP_STATUS_INVALID_ARGUMENT, "their own master", "exp_avg.rounding");
 }
 
@@ -183,7 +202,8 @@ TEST_F(RecipeTest, FileIsReadAndItsAbsenceReported) {
     MP_OK(mp_recipe_get_string(recipe, MP_RECIPE_GRAD_DTYPE, &value));
     EXPECT_STREQ(value, "fp32");
     std::remove(path.c_str());
-    MP_FAILS(mp_recipe_create_from_file(context, path.c_str(), &raw), MP_STATUS_IO_ERROR, path, "No such file");
+    MP_FAILS(mp_recipe_create_from_file(context, path.c_str(), &raw), MP_STATUS_IO_ERROR, path,
+             "No such file");
     MP_FAILS(mp_recipe_create_from_file(context, "/", &raw), MP_STATUS_IO_ERROR, "regular");
 }
 
@@ -193,7 +213,8 @@ TEST_F(RecipeTest, FirstUseFreezes) {
     mp_scaler* scaler = nullptr;
     MP_OK(mp_scaler_create_from_recipe(context, recipe, &scaler));
     mp_scaler_destroy(scaler);
-    MP_FAILS(mp_recipe_set_int(recipe, MP_RECIPE_SCALER_GROWTH_INTERVAL, 200), MP_STATUS_BAD_STATE, "in use");
+    MP_FAILS(mp_recipe_set_int(recipe, MP_RECIPE_SCALER_GROWTH_INTERVAL, 200), MP_STATUS_BAD_STATE,
+             "in use");
     int64_t value = 0;
     MP_OK(mp_recipe_get_int(recipe, MP_RECIPE_SCALER_GROWTH_INTERVAL, &value));
     EXPECT_EQ(value, 100);
@@ -203,7 +224,8 @@ TEST_F(RecipeTest, InvalidRecipeCannotBeUsed) {
     const Recipe recipe = make_recipe(context, "fp32");
     MP_OK(mp_recipe_set_string(recipe, MP_RECIPE_MASTER_DTYPE, "fp32"));
     mp_optimizer* optimizer = nullptr;
-    MP_FAILS(mp_optimizer_create(context, recipe, nullptr, &optimizer), MP_STATUS_INVALID_ARGUMENT, "their own master");
+    MP_FAILS(mp_optimizer_create(context, recipe, nullptr, &optimizer), MP_STATUS_INVALID_ARGUMENT,
+             "their own master");
     MP_OK(mp_recipe_set_string(recipe, MP_RECIPE_MASTER_DTYPE, "none")); // and it did not freeze
 }
 
@@ -218,8 +240,8 @@ TEST_F(RecipeTest, PlannedBytesPerParameter) {
     const struct {
         const char* recipe;
         int64_t bytes_per_parameter;
-    } rows[] = {{"fp32", 16},          {"bf16_mixed", 16}, {"bf16_mixed_dual", 18}, {"fp16_mixed", 18},
-                {"bf16_pure", 8},      {"bf16_pure_sr", 8}, {"bf16_pure_kahan", 10}};
+    } rows[] = {{"fp32", 16},     {"bf16_mixed", 16},  {"bf16_mixed_dual", 18}, {"fp16_mixed", 18},
+                {"bf16_pure", 8}, {"bf16_pure_sr", 8}, {"bf16_pure_kahan", 10}};
     for (const auto& row : rows) {
         const Recipe recipe = make_recipe(context, row.recipe);
         for (const int64_t count : {int64_t{1315758080}, int64_t{125239296}, int64_t{0}}) {
@@ -231,5 +253,6 @@ TEST_F(RecipeTest, PlannedBytesPerParameter) {
     }
     mp_memory_report report{};
     report.struct_size = sizeof report;
-    MP_FAILS(mp_recipe_memory(make_recipe(context, "fp32"), -1, &report), MP_STATUS_INVALID_ARGUMENT, "-1");
+    MP_FAILS(mp_recipe_memory(make_recipe(context, "fp32"), -1, &report),
+             MP_STATUS_INVALID_ARGUMENT, "-1");
 }

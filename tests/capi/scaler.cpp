@@ -41,11 +41,17 @@ struct Golden {
 // Megatron and DeepSpeed. Worked out from the published code of the four systems.
 const std::vector<Golden>& goldens() {
     static const std::vector<Golden> list = {
-        {"torch", 0, {16, 16, 16, 17, 16, 16, 15, 15, 15, 14, 14, 14, 14, 15, 15, 14, 13, 12, 12, 12, 12, 13, 13, 13, 13, 14, 14}},
-        {"apex", 0, {16, 16, 16, 17, 16, 16, 15, 15, 15, 14, 14, 14, 14, 15, 15, 14, 13, 12, 12, 12, 12, 13, 13, 13, 13, 14, 14}},
-        {"megatron", 0, {16, 16, 16, 17, 17, 17, 16, 16, 16, 15, 15, 15, 15, 16, 16, 16, 15, 14, 14, 14, 14, 15, 15, 15, 15, 16, 16}},
-        {"deepspeed", 0, {16, 16, 16, 16, 16, 16, 15, 15, 15, 14, 14, 14, 14, 14, 15, 15, 14, 13, 13, 13, 13, 13, 14, 14, 14, 14, 15}},
-        {"deepspeed", MP_SCALER_REFILL_ON_GOOD_STEP, {16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 17, 17, 16, 15, 15, 15, 15, 15, 16, 16, 16, 16, 17}},
+        {"torch", 0, {16, 16, 16, 17, 16, 16, 15, 15, 15, 14, 14, 14, 14, 15,
+                      15, 14, 13, 12, 12, 12, 12, 13, 13, 13, 13, 14, 14}},
+        {"apex", 0, {16, 16, 16, 17, 16, 16, 15, 15, 15, 14, 14, 14, 14, 15,
+                     15, 14, 13, 12, 12, 12, 12, 13, 13, 13, 13, 14, 14}},
+        {"megatron", 0, {16, 16, 16, 17, 17, 17, 16, 16, 16, 15, 15, 15, 15, 16,
+                         16, 16, 15, 14, 14, 14, 14, 15, 15, 15, 15, 16, 16}},
+        {"deepspeed", 0, {16, 16, 16, 16, 16, 16, 15, 15, 15, 14, 14, 14, 14, 14,
+                          15, 15, 14, 13, 13, 13, 13, 13, 14, 14, 14, 14, 15}},
+        {"deepspeed", MP_SCALER_REFILL_ON_GOOD_STEP, {16, 16, 16, 16, 16, 16, 16, 16, 16,
+                                                      16, 16, 16, 16, 16, 17, 17, 16, 15,
+                                                      15, 15, 15, 15, 16, 16, 16, 16, 17}},
     };
     return list;
 }
@@ -59,7 +65,9 @@ mp_scaler_desc golden_desc(const Golden& golden) {
     return desc;
 }
 
-bool is_good(std::size_t step) { return step != 5 && step != 7 && step != 10 && step != 16 && step != 17 && step != 18; }
+bool is_good(std::size_t step) {
+    return step != 5 && step != 7 && step != 10 && step != 16 && step != 17 && step != 18;
+}
 
 } // namespace
 
@@ -71,7 +79,8 @@ TEST(Scaler, GoldenSequences) {
             feed(scaler, is_good(step));
             double scale = 0;
             MP_OK(mp_scaler_scale(scaler, nullptr, &scale));
-            ASSERT_EQ(scale, std::ldexp(1.0, golden.log2_scale[step - 1])) << golden.preset << " step " << step;
+            ASSERT_EQ(scale, std::ldexp(1.0, golden.log2_scale[step - 1]))
+                << golden.preset << " step " << step;
         }
         const mp_scaler_state state = state_of(scaler);
         EXPECT_EQ(state.overflow_steps, 6);
@@ -92,7 +101,8 @@ TEST(Scaler, SavedInTheMiddleItGoesOnTheSame) {
                     MP_OK(mp_scaler_set_state(scaler, nullptr, &saved));
                 }
             }
-            ASSERT_EQ(state_of(scaler).scale, std::ldexp(1.0, golden.log2_scale.back())) << golden.preset;
+            ASSERT_EQ(state_of(scaler).scale, std::ldexp(1.0, golden.log2_scale.back()))
+                << golden.preset;
         }
     }
 }
@@ -137,7 +147,8 @@ TEST(Scaler, DeepSpeedFailsAtTheMinimum) {
     MP_OK(mp_scaler_get_state(scaler, nullptr, &state));
     EXPECT_EQ(state.scale, 1.0);
     feed(scaler, false);
-    MP_FAILS(mp_scaler_get_state(scaler, nullptr, &state), MP_STATUS_BAD_STATE, "minimum", "learning rate");
+    MP_FAILS(mp_scaler_get_state(scaler, nullptr, &state), MP_STATUS_BAD_STATE, "minimum",
+             "learning rate");
     EXPECT_EQ(state.scale, 1.0);
 }
 
@@ -164,8 +175,9 @@ TEST(Scaler, CheckSeesOneBadElementAnywhereInEveryType) {
     const Context context = make_context();
     for (const int32_t dtype : {MP_DTYPE_FP32, MP_DTYPE_FP16, MP_DTYPE_BF16}) {
         for (const int64_t bad : {-1, 0, 16383, 16384, 40000}) {
-            for (const float poison : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
-                                       std::numeric_limits<float>::quiet_NaN()}) {
+            for (const float poison :
+                 {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                  std::numeric_limits<float>::quiet_NaN()}) {
                 std::vector<float> values = numbers(40001, 3);
                 if (bad >= 0) {
                     values[static_cast<std::size_t>(bad)] = poison;
@@ -178,7 +190,8 @@ TEST(Scaler, CheckSeesOneBadElementAnywhereInEveryType) {
                 const int32_t dtypes[2] = {dtype, dtype};
                 const int64_t counts[2] = {40001, 0};
                 MP_OK(mp_scaler_check_pointers(scaler, nullptr, 2, grads, dtypes, counts));
-                ASSERT_EQ(state_of(scaler).found_inf, bad >= 0 ? 1U : 0U) << "dtype " << dtype << " element " << bad;
+                ASSERT_EQ(state_of(scaler).found_inf, bad >= 0 ? 1U : 0U)
+                    << "dtype " << dtype << " element " << bad;
             }
         }
     }
@@ -192,19 +205,24 @@ TEST(Scaler, WrongDescriptors) {
         change(desc);
         return mp_scaler_create(context, &desc, &scaler);
     };
-    MP_FAILS(create([](auto& d) { d.growth_factor = 0.5; }), MP_STATUS_INVALID_ARGUMENT, "growth_factor", "0.5");
-    MP_FAILS(create([](auto& d) { d.backoff_factor = 2; }), MP_STATUS_INVALID_ARGUMENT, "backoff_factor");
+    MP_FAILS(create([](auto& d) { d.growth_factor = 0.5; }), MP_STATUS_INVALID_ARGUMENT,
+             "growth_factor", "0.5");
+    MP_FAILS(create([](auto& d) { d.backoff_factor = 2; }), MP_STATUS_INVALID_ARGUMENT,
+             "backoff_factor");
     MP_FAILS(create([](auto& d) { d.init_scale = NAN; }), MP_STATUS_INVALID_ARGUMENT, "init_scale");
     MP_FAILS(create([](auto& d) { d.init_scale = -4; }), MP_STATUS_INVALID_ARGUMENT, "init_scale");
-    MP_FAILS(create([](auto& d) { d.growth_interval = -1; }), MP_STATUS_INVALID_ARGUMENT, "growth_interval");
+    MP_FAILS(create([](auto& d) { d.growth_interval = -1; }), MP_STATUS_INVALID_ARGUMENT,
+             "growth_interval");
     MP_FAILS(create([](auto& d) { d.hysteresis = -1; }), MP_STATUS_INVALID_ARGUMENT, "hysteresis");
-    MP_FAILS(create([](auto& d) { d.count_offset = 2; }), MP_STATUS_INVALID_ARGUMENT, "count_offset");
+    MP_FAILS(create([](auto& d) { d.count_offset = 2; }), MP_STATUS_INVALID_ARGUMENT,
+             "count_offset");
     MP_FAILS(create([](auto& d) { d.min_scale = 1e9; }), MP_STATUS_INVALID_ARGUMENT, "min_scale");
     MP_FAILS(create([](auto& d) { d.max_scale = 2; }), MP_STATUS_INVALID_ARGUMENT, "max_scale");
     MP_FAILS(create([](auto& d) { d.kind = 9; }), MP_STATUS_INVALID_ARGUMENT, "kind");
     MP_FAILS(create([](auto& d) { d.flags = 64; }), MP_STATUS_INVALID_ARGUMENT, "flags");
     mp_scaler_desc desc = MP_SCALER_DESC_INIT;
-    MP_FAILS(mp_scaler_desc_preset("keras", &desc, sizeof desc), MP_STATUS_UNKNOWN_NAME, "keras", "megatron");
+    MP_FAILS(mp_scaler_desc_preset("keras", &desc, sizeof desc), MP_STATUS_UNKNOWN_NAME, "keras",
+             "megatron");
     const Scaler good = make_scaler(context, MP_SCALER_DESC_INIT);
     mp_scaler_state state = state_of(good);
     state.scale = 0;
@@ -213,6 +231,8 @@ TEST(Scaler, WrongDescriptors) {
     const int64_t count = 1;
     const float value = 1;
     const void* pointer = &value;
-    MP_FAILS(mp_scaler_check_pointers(good, nullptr, 1, &pointer, &dtype, &count), MP_STATUS_INVALID_DTYPE, "int8");
-    MP_FAILS(mp_scaler_check_pointers(good, nullptr, -1, &pointer, &dtype, &count), MP_STATUS_INVALID_ARGUMENT, "-1");
+    MP_FAILS(mp_scaler_check_pointers(good, nullptr, 1, &pointer, &dtype, &count),
+             MP_STATUS_INVALID_DTYPE, "int8");
+    MP_FAILS(mp_scaler_check_pointers(good, nullptr, -1, &pointer, &dtype, &count),
+             MP_STATUS_INVALID_ARGUMENT, "-1");
 }

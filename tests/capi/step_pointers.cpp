@@ -97,15 +97,18 @@ TEST(StepPointers, SeveralSlotsOfDifferentTypesAndAFutureSize) {
     FutureSlot slots[2] = {{first.slot(), 0}, {second.slot(), 0}};
     slots[0].known.struct_size = slots[1].known.struct_size = sizeof(FutureSlot);
     mp_adamw_args args = MP_ADAMW_ARGS_INIT;
-    MP_OK(mp_optimizer_step_pointers(context, nullptr, &args, &slots[0].known, 2, nullptr, nullptr));
+    MP_OK(
+        mp_optimizer_step_pointers(context, nullptr, &args, &slots[0].known, 2, nullptr, nullptr));
     EXPECT_NE(second.p[19999], numbers(20000, 1)[19999]);
     slots[1].unknown = 1;
-    MP_FAILS(mp_optimizer_step_pointers(context, nullptr, &args, &slots[0].known, 2, nullptr, nullptr),
-             MP_STATUS_STRUCT_TOO_NEW, "newer library");
+    MP_FAILS(
+        mp_optimizer_step_pointers(context, nullptr, &args, &slots[0].known, 2, nullptr, nullptr),
+        MP_STATUS_STRUCT_TOO_NEW, "newer library");
     slots[1].unknown = 0;
     slots[1].known.struct_size = sizeof(mp_adamw_slot);
-    MP_FAILS(mp_optimizer_step_pointers(context, nullptr, &args, &slots[0].known, 2, nullptr, nullptr),
-             MP_STATUS_INVALID_ARGUMENT, "struct_size");
+    MP_FAILS(
+        mp_optimizer_step_pointers(context, nullptr, &args, &slots[0].known, 2, nullptr, nullptr),
+        MP_STATUS_INVALID_ARGUMENT, "struct_size");
 }
 
 TEST(StepPointers, WrongSlotsChangeNothing) {
@@ -118,27 +121,35 @@ TEST(StepPointers, WrongSlotsChangeNothing) {
         change(args, slots[1]);
         return mp_optimizer_step_pointers(context, nullptr, &args, slots, 2, nullptr, nullptr);
     };
-    MP_FAILS(step([](auto&, auto& s) { s.param = nullptr; }), MP_STATUS_NULL_ARGUMENT, "slot 1", "param");
+    MP_FAILS(step([](auto&, auto& s) { s.param = nullptr; }), MP_STATUS_NULL_ARGUMENT, "slot 1",
+             "param");
     MP_FAILS(step([](auto&, auto& s) { s.exp_avg = nullptr; }), MP_STATUS_NULL_ARGUMENT, "exp_avg");
     MP_FAILS(step([](auto&, auto& s) { s.count = -1; }), MP_STATUS_INVALID_ARGUMENT, "count", "-1");
-    MP_FAILS(step([](auto&, auto& s) { s.grad_dtype = MP_DTYPE_INT8; }), MP_STATUS_INVALID_DTYPE, "grad", "int8");
-    MP_FAILS(step([](auto&, auto& s) { s.param_dtype = 0; }), MP_STATUS_INVALID_DTYPE, "param_dtype");
-    MP_FAILS(step([](auto&, auto& s) { s.param = static_cast<char*>(s.param) + 2; }), MP_STATUS_INVALID_ARGUMENT,
-             "aligned");
-    MP_FAILS(step([](auto&, auto& s) { s.master = s.exp_avg; }), MP_STATUS_INVALID_ARGUMENT, "master", "none");
-    MP_FAILS(step([](auto&, auto& s) { s.master_dtype = MP_DTYPE_FP32; }), MP_STATUS_NULL_ARGUMENT, "master");
+    MP_FAILS(step([](auto&, auto& s) { s.grad_dtype = MP_DTYPE_INT8; }), MP_STATUS_INVALID_DTYPE,
+             "grad", "int8");
+    MP_FAILS(step([](auto&, auto& s) { s.param_dtype = 0; }), MP_STATUS_INVALID_DTYPE,
+             "param_dtype");
+    MP_FAILS(step([](auto&, auto& s) { s.param = static_cast<char*>(s.param) + 2; }),
+             MP_STATUS_INVALID_ARGUMENT, "aligned");
+    MP_FAILS(step([](auto&, auto& s) { s.master = s.exp_avg; }), MP_STATUS_INVALID_ARGUMENT,
+             "master", "none");
+    MP_FAILS(step([](auto&, auto& s) { s.master_dtype = MP_DTYPE_FP32; }), MP_STATUS_NULL_ARGUMENT,
+             "master");
     MP_FAILS(step([](auto&, auto& s) { s.flags = 1; }), MP_STATUS_INVALID_ARGUMENT, "flags");
     MP_FAILS(step([](auto& a, auto&) { a.step = 0; }), MP_STATUS_INVALID_ARGUMENT, "step");
     MP_FAILS(step([](auto& a, auto&) { a.beta2 = 1.0; }), MP_STATUS_INVALID_ARGUMENT, "beta2");
     MP_FAILS(step([](auto& a, auto&) { a.eps = -1; }), MP_STATUS_INVALID_ARGUMENT, "eps");
-    MP_FAILS(step([](auto& a, auto&) { a.grad_scale = -1; }), MP_STATUS_INVALID_ARGUMENT, "grad_scale");
-    MP_FAILS(step([](auto& a, auto&) { a.max_grad_norm = NAN; }), MP_STATUS_INVALID_ARGUMENT, "max_grad_norm");
-    MP_FAILS(step([](auto& a, auto&) { a.flags |= 1u << 30; }), MP_STATUS_INVALID_ARGUMENT, "flags");
+    MP_FAILS(step([](auto& a, auto&) { a.grad_scale = -1; }), MP_STATUS_INVALID_ARGUMENT,
+             "grad_scale");
+    MP_FAILS(step([](auto& a, auto&) { a.max_grad_norm = NAN; }), MP_STATUS_INVALID_ARGUMENT,
+             "max_grad_norm");
+    MP_FAILS(step([](auto& a, auto&) { a.flags |= 1u << 30; }), MP_STATUS_INVALID_ARGUMENT,
+             "flags");
     EXPECT_EQ(good.p, before.p);
     EXPECT_EQ(good.m, before.m);
     mp_adamw_args args = MP_ADAMW_ARGS_INIT;
-    MP_FAILS(mp_optimizer_step_pointers(context, nullptr, &args, nullptr, 1, nullptr, nullptr), MP_STATUS_NULL_ARGUMENT,
-             "slots");
+    MP_FAILS(mp_optimizer_step_pointers(context, nullptr, &args, nullptr, 1, nullptr, nullptr),
+             MP_STATUS_NULL_ARGUMENT, "slots");
     MP_FAILS(mp_optimizer_step_pointers(context, nullptr, nullptr, nullptr, 0, nullptr, nullptr),
              MP_STATUS_NULL_ARGUMENT, "args");
     MP_FAILS(mp_optimizer_step_pointers(context, nullptr, &args, nullptr, -1, nullptr, nullptr),

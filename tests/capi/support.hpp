@@ -14,8 +14,7 @@
 
 namespace mp_test {
 
-template <typename T, void (*Destroy)(T*)>
-struct Handle {
+template <typename T, void (*Destroy)(T*)> struct Handle {
     struct Deleter {
         void operator()(T* handle) const { Destroy(handle); }
     };
@@ -38,15 +37,18 @@ inline ::testing::AssertionResult succeeded(mp_status status) {
     if (status == MP_STATUS_OK) {
         return ::testing::AssertionSuccess();
     }
-    return ::testing::AssertionFailure() << mp_status_string(status) << ": " << mp_last_error_message();
+    return ::testing::AssertionFailure()
+           << mp_status_string(status) << ": " << mp_last_error_message();
 }
 
 // The call fails with this code and its message holds every one of the words.
-inline ::testing::AssertionResult fails(mp_status status, mp_status expected, const std::vector<std::string>& words) {
+inline ::testing::AssertionResult fails(mp_status status, mp_status expected,
+                                        const std::vector<std::string>& words) {
     const std::string text = mp_last_error_message();
     if (status != expected) {
         return ::testing::AssertionFailure()
-               << "expected " << mp_status_string(expected) << ", got " << mp_status_string(status) << ": " << text;
+               << "expected " << mp_status_string(expected) << ", got " << mp_status_string(status)
+               << ": " << text;
     }
     for (const std::string& word : words) {
         if (text.find(word) == std::string::npos) {
@@ -57,7 +59,8 @@ inline ::testing::AssertionResult fails(mp_status status, mp_status expected, co
 }
 
 #define MP_OK(call) ASSERT_TRUE(::mp_test::succeeded(call))
-#define MP_FAILS(call, code, ...) EXPECT_TRUE(::mp_test::fails(call, code, std::vector<std::string>{__VA_ARGS__}))
+#define MP_FAILS(call, code, ...)                                                                  \
+    EXPECT_TRUE(::mp_test::fails(call, code, std::vector<std::string>{__VA_ARGS__}))
 
 inline Context make_context(int32_t num_threads = 2, const char* backend = nullptr) {
     mp_context_desc desc = MP_CONTEXT_DESC_INIT;
@@ -93,7 +96,8 @@ inline Tensor make_tensor(mp_context* context, int32_t dtype, const std::vector<
 inline Tensor make_tensor(mp_context* context, int32_t dtype, const std::vector<int64_t>& shape,
                           const std::vector<float>& values) {
     Tensor exact = make_tensor(context, MP_DTYPE_FP32, shape);
-    EXPECT_TRUE(succeeded(mp_tensor_write(nullptr, exact, values.data(), values.size() * sizeof(float))));
+    EXPECT_TRUE(
+        succeeded(mp_tensor_write(nullptr, exact, values.data(), values.size() * sizeof(float))));
     if (dtype == MP_DTYPE_FP32) {
         return exact;
     }

@@ -37,11 +37,16 @@ TEST(Tensor, EmptyAndScalarTensorsAreOrdinary) {
 TEST(Tensor, ImpossibleShapes) {
     const Context context = make_context();
     mp_tensor* tensor = nullptr;
-    const auto create = [&](const mp_tensor_desc& desc) { return mp_tensor_create(context, &desc, &tensor); };
-    MP_FAILS(create(tensor_desc(MP_DTYPE_FP32, {2, -1})), MP_STATUS_INVALID_SHAPE, "shape[1]", "-1");
-    MP_FAILS(create(tensor_desc(MP_DTYPE_FP32, {INT64_MAX, INT64_MAX})), MP_STATUS_INVALID_SHAPE, "2^62");
+    const auto create = [&](const mp_tensor_desc& desc) {
+        return mp_tensor_create(context, &desc, &tensor);
+    };
+    MP_FAILS(create(tensor_desc(MP_DTYPE_FP32, {2, -1})), MP_STATUS_INVALID_SHAPE, "shape[1]",
+             "-1");
+    MP_FAILS(create(tensor_desc(MP_DTYPE_FP32, {INT64_MAX, INT64_MAX})), MP_STATUS_INVALID_SHAPE,
+             "2^62");
     MP_FAILS(create(tensor_desc(MP_DTYPE_FP32, {INT64_MAX, 4})), MP_STATUS_INVALID_SHAPE, "2^62");
-    MP_FAILS(create(tensor_desc(MP_DTYPE_FP32, {int64_t{1} << 50})), MP_STATUS_OUT_OF_MEMORY, "bytes");
+    MP_FAILS(create(tensor_desc(MP_DTYPE_FP32, {int64_t{1} << 50})), MP_STATUS_OUT_OF_MEMORY,
+             "bytes");
     MP_FAILS(create(tensor_desc(77, {2})), MP_STATUS_INVALID_DTYPE, "77");
     MP_FAILS(create(tensor_desc(0, {2})), MP_STATUS_INVALID_DTYPE, "dtype");
     mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {1});
@@ -59,7 +64,8 @@ TEST(Tensor, BorrowedMemoryIsUsedInPlaceAndReleasedOnce) {
     int released = 0;
     const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {2, 3});
     mp_tensor* raw = nullptr;
-    MP_OK(mp_tensor_wrap(context, &desc, memory, [](void* count) { ++*static_cast<int*>(count); }, &released, &raw));
+    MP_OK(mp_tensor_wrap(
+        context, &desc, memory, [](void* count) { ++*static_cast<int*>(count); }, &released, &raw));
     void* data = nullptr;
     MP_OK(mp_tensor_data(raw, &data));
     EXPECT_EQ(data, memory);
@@ -77,9 +83,10 @@ TEST(Tensor, BadBorrowedMemoryStaysTheCallers) {
     const auto deleter = [](void* count) { ++*static_cast<int*>(count); };
     const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {2});
     mp_tensor* raw = nullptr;
-    MP_FAILS(mp_tensor_wrap(context, &desc, memory + 1, deleter, &released, &raw), MP_STATUS_INVALID_ARGUMENT,
-             "aligned");
-    MP_FAILS(mp_tensor_wrap(context, &desc, nullptr, deleter, &released, &raw), MP_STATUS_NULL_ARGUMENT, "data");
+    MP_FAILS(mp_tensor_wrap(context, &desc, memory + 1, deleter, &released, &raw),
+             MP_STATUS_INVALID_ARGUMENT, "aligned");
+    MP_FAILS(mp_tensor_wrap(context, &desc, nullptr, deleter, &released, &raw),
+             MP_STATUS_NULL_ARGUMENT, "data");
     EXPECT_EQ(released, 0);
 }
 
@@ -91,7 +98,8 @@ TEST(Tensor, CopyWantsTheSameTypeAndCountAndNoOverlap) {
     MP_OK(mp_tensor_copy(nullptr, source, target));
     EXPECT_EQ(values_of(context, target), values);
     const Tensor narrow = make_tensor(context, MP_DTYPE_BF16, {12});
-    MP_FAILS(mp_tensor_copy(nullptr, source, narrow), MP_STATUS_INVALID_DTYPE, "fp32", "bf16", "mp_tensor_cast");
+    MP_FAILS(mp_tensor_copy(nullptr, source, narrow), MP_STATUS_INVALID_DTYPE, "fp32", "bf16",
+             "mp_tensor_cast");
     const Tensor small = make_tensor(context, MP_DTYPE_FP32, {11});
     MP_FAILS(mp_tensor_copy(nullptr, source, small), MP_STATUS_INVALID_SHAPE, "[3, 4]", "[11]");
     MP_FAILS(mp_tensor_copy(nullptr, source, source), MP_STATUS_INVALID_ARGUMENT, "overlap");
@@ -101,7 +109,8 @@ TEST(Tensor, CopyWantsTheSameTypeAndCountAndNoOverlap) {
 TEST(Cast, RoundsSaturatesAndKeepsNaN) {
     const Context context = make_context();
     const float inf = std::numeric_limits<float>::infinity();
-    const std::vector<float> values = {1.00390625F, 1e6F, -inf, std::numeric_limits<float>::quiet_NaN(), 1e-7F};
+    const std::vector<float> values = {1.00390625F, 1e6F, -inf,
+                                       std::numeric_limits<float>::quiet_NaN(), 1e-7F};
     const Tensor source = make_tensor(context, MP_DTYPE_FP32, {5}, values);
     const Tensor bf16 = make_tensor(context, MP_DTYPE_BF16, {5});
     MP_OK(mp_tensor_cast(nullptr, source, bf16, nullptr));
@@ -152,7 +161,8 @@ TEST(Cast, StochasticRoundingDependsOnSeedOnlyAndIsUnbiased) {
             }
             // one unit in the last place is 2^-7, rounded up with probability q: five sigma of the mean
             const double q = (1.001F - 1.0) / 0x1p-7;
-            EXPECT_NEAR(mean, static_cast<double>(1.001F), 5 * 0x1p-7 * std::sqrt(q * (1 - q) / kCount));
+            EXPECT_NEAR(mean, static_cast<double>(1.001F),
+                        5 * 0x1p-7 * std::sqrt(q * (1 - q) / kCount));
             desc.step = 4;
             MP_OK(mp_tensor_cast(nullptr, source, target, &desc));
             EXPECT_NE(bytes_of(target), first);
@@ -170,7 +180,8 @@ TEST(Cast, RefusesWhatItCannotConvert) {
     const Tensor target = make_tensor(context, MP_DTYPE_BF16, {4});
     mp_cast_desc desc = MP_CAST_DESC_INIT;
     desc.rounding = 5;
-    MP_FAILS(mp_tensor_cast(nullptr, source, target, &desc), MP_STATUS_INVALID_ARGUMENT, "rounding");
+    MP_FAILS(mp_tensor_cast(nullptr, source, target, &desc), MP_STATUS_INVALID_ARGUMENT,
+             "rounding");
     desc.rounding = 0;
     desc.flags = MP_CAST_SATURATE | MP_CAST_NO_SATURATE;
     MP_FAILS(mp_tensor_cast(nullptr, source, target, &desc), MP_STATUS_INVALID_ARGUMENT, "exclude");

@@ -18,8 +18,8 @@ class FakeQueue final : public mp::Queue {
 
 class FakeDevice final : public mp::Device {
   public:
-    std::vector<mp::Candidate> list;   // for every kind of operation
-    int64_t allocations_left = -1;     // -1: no limit
+    std::vector<mp::Candidate> list; // for every kind of operation
+    int64_t allocations_left = -1;   // -1: no limit
     int64_t live_bytes = 0;
 
     [[nodiscard]] mp::DeviceKind kind() const noexcept override { return mp::DeviceKind::host; }
@@ -30,7 +30,8 @@ class FakeDevice final : public mp::Device {
     [[nodiscard]] int32_t num_threads() const noexcept override { return 1; }
     mp::Status allocate(std::size_t bytes, void** out) noexcept override {
         if (allocations_left == 0) {
-            return mp::Status::error(mp::Code::out_of_memory, "fake: no memory for %zu bytes", bytes);
+            return mp::Status::error(mp::Code::out_of_memory, "fake: no memory for %zu bytes",
+                                     bytes);
         }
         allocations_left -= allocations_left > 0 ? 1 : 0;
         live_bytes += static_cast<int64_t>(bytes);

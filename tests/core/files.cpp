@@ -25,7 +25,8 @@ TEST(Files, WriteSyncRenameReadRemove) {
     check(files.size(handle, &bytes));
     EXPECT_EQ(bytes, 11);
     check(files.close(handle));
-    EXPECT_FALSE(files.open(first.c_str(), OpenMode::create_new, &handle).ok()); // never overwritten
+    EXPECT_FALSE(
+        files.open(first.c_str(), OpenMode::create_new, &handle).ok()); // never overwritten
     check(files.rename(first.c_str(), second.c_str()));
     check(files.sync_directory(folder.c_str()));
     EXPECT_EQ(read_text(files, second, 100), "hello world");

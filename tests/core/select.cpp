@@ -23,7 +23,9 @@ bool refuse_type(const Device& /*device*/, const OpDesc& /*op*/, Reason& reason)
     return false;
 }
 
-bool accept(const Device& /*device*/, const OpDesc& /*op*/, Reason& /*reason*/) noexcept { return true; }
+bool accept(const Device& /*device*/, const OpDesc& /*op*/, Reason& /*reason*/) noexcept {
+    return true;
+}
 
 Status run_first(Device& /*device*/, Queue& /*queue*/, const OpDesc& /*op*/) noexcept {
     ran = 1;
@@ -45,7 +47,9 @@ AmaxDesc amax() {
 
 TEST(Select, FirstThatSupportsWins) {
     const auto device = std::make_shared<FakeDevice>();
-    device->list = {{"small", refuse_small, run_first}, {"any", accept, run_first}, {"other", accept, run_second}};
+    device->list = {{"small", refuse_small, run_first},
+                    {"any", accept, run_first},
+                    {"other", accept, run_second}};
     const Choice choice = select(*device, amax());
     EXPECT_STREQ(choice.candidate->name, "any");
     EXPECT_EQ(choice.passed_over, "small: wants more than 1000 elements");
@@ -63,7 +67,8 @@ TEST(Select, EveryReasonIsInTheMessage) {
         FAIL();
     } catch (const Error& error) {
         EXPECT_EQ(error.status().code(), Code::unsupported);
-        EXPECT_STREQ(error.what(), "amax is not supported here: small: wants more than 1000 elements; typed: multiplies fp32 "
+        EXPECT_STREQ(error.what(), "amax is not supported here: small: wants more than 1000 "
+                                   "elements; typed: multiplies fp32 "
                                    "only");
     }
     device.list.clear();
@@ -94,9 +99,7 @@ TEST(Scratch, IsReusedAndGrowsInsteadOfPilingUp) {
             const Scratch beside(stream, 500);
             EXPECT_NE(beside.data(), first);
         }
-        {
-            const Scratch large(stream, 5000);
-        }
+        { const Scratch large(stream, 5000); }
         EXPECT_LE(device->live_bytes, 6000);
         device->allocations_left = 0;
         EXPECT_THROW(Scratch(stream, 100000), Error);

@@ -24,23 +24,23 @@ typedef void (*mp_release_fn)(void* pointer, size_t size, size_t alignment, void
 typedef void (*mp_log_fn)(int32_t level, const char* message, void* payload);
 
 typedef struct mp_context_desc {
-    uint32_t struct_size;     /* sizeof(mp_context_desc) */
-    uint32_t flags;           /* MP_CONTEXT_* */
-    uint32_t api_version;     /* MP_VERSION of the header compiled against; 0: the library's */
-    int32_t device_kind;      /* MP_DEVICE_HOST (default) or MP_DEVICE_CUDA; the host is always there too */
-    int32_t device_index;     /* which accelerator, from 0 */
-    int32_t num_threads;      /* host threads; 0: one for each physical core this process may use */
-    int32_t log_level;        /* most detailed level to report; 0: MP_LOG_WARNING */
-    int32_t reserved;         /* 0 */
-    const char* backend;      /* host implementation: NULL or "host" (fast), "reference" (scalar oracle) */
-    mp_allocate_fn allocate;  /* host memory for tensors, states and workspaces; NULL: the C library */
-    mp_release_fn release;    /* both or neither */
-    void* allocator_payload;  /* handed to both */
-    mp_log_fn log;            /* NULL: silence */
-    void* log_payload;        /* handed to log */
+    uint32_t struct_size;    /* sizeof(mp_context_desc) */
+    uint32_t flags;          /* MP_CONTEXT_* */
+    uint32_t api_version;    /* MP_VERSION of the header compiled against; 0: the library's */
+    int32_t device_kind;     /* MP_DEVICE_HOST (default) or MP_DEVICE_CUDA beside the host */
+    int32_t device_index;    /* which accelerator, from 0 */
+    int32_t num_threads;     /* host threads; 0: one for each physical core this process may use */
+    int32_t log_level;       /* most detailed level to report; 0: MP_LOG_WARNING */
+    int32_t reserved;        /* 0 */
+    const char* backend;     /* on the host: NULL or "host" (fast), "reference" (scalar oracle) */
+    mp_allocate_fn allocate; /* host memory for tensors, states, workspaces; NULL: C library */
+    mp_release_fn release;   /* both or neither */
+    void* allocator_payload; /* handed to both */
+    mp_log_fn log;           /* NULL: silence */
+    void* log_payload;       /* handed to log */
 } mp_context_desc;
 
-#define MP_CONTEXT_DESC_INIT                                                                           \
+#define MP_CONTEXT_DESC_INIT                                                                       \
     { sizeof(mp_context_desc), 0, MP_VERSION, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL }
 
 MP_BEGIN_DECLS
@@ -90,7 +90,8 @@ MP_API mp_status mp_context_num_threads(const mp_context* context, int32_t* num_
  * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_context_describe(const mp_context* context, char* buffer, size_t capacity, size_t* needed);
+MP_API mp_status mp_context_describe(const mp_context* context, char* buffer, size_t capacity,
+                                     size_t* needed);
 
 /** Whether a device can be opened, and if not, why: a query that opens nothing.
  * @param[in] device_kind   MP_DEVICE_HOST or MP_DEVICE_CUDA

@@ -32,7 +32,8 @@ MP_API mp_status mp_dlpack_import(mp_context* context, struct DLManagedTensorVer
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_OUT_OF_MEMORY
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_dlpack_export(mp_tensor* tensor, struct DLManagedTensorVersioned** out) MP_MUST_CHECK;
+MP_API mp_status mp_dlpack_export(mp_tensor* tensor,
+                                  struct DLManagedTensorVersioned** out) MP_MUST_CHECK;
 
 MP_END_DECLS
 

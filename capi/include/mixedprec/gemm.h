@@ -13,8 +13,8 @@
 /* mp_gemm_desc.flags */
 #define MP_GEMM_TRANS_A 1u
 #define MP_GEMM_TRANS_B 2u
-#define MP_GEMM_BIAS 4u      /* add a vector of n elements to every row */
-#define MP_GEMM_GELU 8u      /* 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))), after the bias */
+#define MP_GEMM_BIAS 4u       /* add a vector of n elements to every row */
+#define MP_GEMM_GELU 8u       /* 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))), after the bias */
 #define MP_GEMM_HAS_ALPHA 16u /* alpha counts; otherwise alpha is 1 */
 
 typedef struct mp_gemm_desc {
@@ -32,17 +32,17 @@ typedef struct mp_gemm_desc {
     int64_t batch_stride_b;
     int64_t batch_stride_c;
     int64_t batch_stride_d;
-    double alpha;           /* with MP_GEMM_HAS_ALPHA */
-    double beta;            /* 0: C is not read */
-    int32_t dtype_a;        /* fp32, fp16 or bf16; required */
-    int32_t dtype_b;        /* the same as dtype_a */
-    int32_t dtype_c;        /* default: dtype_d; must equal it */
-    int32_t dtype_d;        /* fp32, fp16 or bf16; default: fp32 */
-    int32_t dtype_bias;     /* fp32, fp16 or bf16; default: fp32 */
-    int32_t reserved;       /* 0 */
+    double alpha;       /* with MP_GEMM_HAS_ALPHA */
+    double beta;        /* 0: C is not read */
+    int32_t dtype_a;    /* fp32, fp16 or bf16; required */
+    int32_t dtype_b;    /* the same as dtype_a */
+    int32_t dtype_c;    /* default: dtype_d; must equal it */
+    int32_t dtype_d;    /* fp32, fp16 or bf16; default: fp32 */
+    int32_t dtype_bias; /* fp32, fp16 or bf16; default: fp32 */
+    int32_t reserved;   /* 0 */
 } mp_gemm_desc;
 
-#define MP_GEMM_DESC_INIT                                                                              \
+#define MP_GEMM_DESC_INIT                                                                          \
     { sizeof(mp_gemm_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0, 0, 0, 0 }
 
 MP_BEGIN_DECLS
@@ -64,7 +64,8 @@ MP_API mp_status mp_gemm_desc_init(mp_gemm_desc* desc, size_t size);
  *          MP_STATUS_OUT_OF_MEMORY
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_gemm_create(mp_context* context, const mp_gemm_desc* desc, mp_gemm** out) MP_MUST_CHECK;
+MP_API mp_status mp_gemm_create(mp_context* context, const mp_gemm_desc* desc,
+                                mp_gemm** out) MP_MUST_CHECK;
 
 /** Computes the product. Enqueues.
  * @param[in] gemm   the plan
@@ -89,7 +90,8 @@ MP_API mp_status mp_gemm_run(mp_gemm* gemm, mp_queue* queue, const mp_tensor* a,
  * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_gemm_describe(const mp_gemm* gemm, char* buffer, size_t capacity, size_t* needed);
+MP_API mp_status mp_gemm_describe(const mp_gemm* gemm, char* buffer, size_t capacity,
+                                  size_t* needed);
 
 /** Gives the caller's reference back.
  * @param[in] gemm  may be NULL

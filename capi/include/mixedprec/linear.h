@@ -27,7 +27,7 @@ typedef struct mp_linear_desc {
     int64_t out_features; /* required, > 0 */
 } mp_linear_desc;
 
-#define MP_LINEAR_DESC_INIT                                                                            \
+#define MP_LINEAR_DESC_INIT                                                                        \
     { sizeof(mp_linear_desc), 0, 0, 0 }
 
 MP_BEGIN_DECLS
@@ -52,8 +52,9 @@ MP_API mp_status mp_linear_desc_init(mp_linear_desc* desc, size_t size);
  *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (device, recipe); MP_STATUS_UNSUPPORTED
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_linear_create(mp_context* context, mp_recipe* recipe, const mp_linear_desc* desc, mp_tensor* weight,
-                                  mp_tensor* bias, mp_linear** out) MP_MUST_CHECK;
+MP_API mp_status mp_linear_create(mp_context* context, mp_recipe* recipe,
+                                  const mp_linear_desc* desc, mp_tensor* weight, mp_tensor* bias,
+                                  mp_linear** out) MP_MUST_CHECK;
 
 /** y = x * w^T + bias. Enqueues.
  * @param[in] linear  the layer
@@ -74,7 +75,8 @@ MP_API mp_status mp_linear_forward(mp_linear* linear, mp_queue* queue, mp_tensor
  * @returns as mp_linear_forward
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor* dx);
+MP_API mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
+                                         mp_tensor* dx);
 
 /** dw (+)= dy^T * x and dbias (+)= column sums of dy, with the x that the last forward kept. The sums over
  * rows are fp32 and are rounded once into dw and dbias. Enqueues.
@@ -87,8 +89,8 @@ MP_API mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, con
  * @returns as mp_linear_forward; MP_STATUS_BAD_STATE without a forward before it
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor* dw,
-                                           mp_tensor* dbias, uint32_t flags);
+MP_API mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
+                                           mp_tensor* dw, mp_tensor* dbias, uint32_t flags);
 
 /** Both gradients at once: mp_linear_backward_data and mp_linear_backward_weight with dy rounded only once where
  * both GEMMs want the same type. The same bits as the two calls. Enqueues.
@@ -102,8 +104,8 @@ MP_API mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, c
  * @returns as mp_linear_backward_weight
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor* dx,
-                                    mp_tensor* dw, mp_tensor* dbias, uint32_t flags);
+MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
+                                    mp_tensor* dx, mp_tensor* dw, mp_tensor* dbias, uint32_t flags);
 
 /** What the layer keeps, in which dtype, how many bytes, and which GEMM implementations it uses and why.
  * @param[in]  linear    the layer
@@ -113,7 +115,8 @@ MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp
  * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_linear_describe(const mp_linear* linear, char* buffer, size_t capacity, size_t* needed);
+MP_API mp_status mp_linear_describe(const mp_linear* linear, char* buffer, size_t capacity,
+                                    size_t* needed);
 
 /** Gives the caller's reference back.
  * @param[in] linear  may be NULL

@@ -21,11 +21,13 @@
 #include "status.h"
 
 /* mp_optimizer_desc.flags and mp_adamw_args.flags */
-#define MP_OPTIMIZER_CHECK_FINITE 1u /* read the gradients once more first, and skip the step if any is NaN or Inf;
-                                        implied by a scaler that checks, and by max_grad_norm */
-#define MP_OPTIMIZER_ZERO_GRAD 2u    /* the step writes zeros into the gradients it has used */
-#define MP_OPTIMIZER_EAGER_COMPAT 4u /* torchdistx's order, one rounding after every operation: an oracle, host
-                                        "reference" backend only */
+/* Read the gradients once more first, and skip the step if any is NaN or Inf. Implied by a scaler that
+ * checks, and by max_grad_norm. */
+#define MP_OPTIMIZER_CHECK_FINITE 1u
+/* The step writes zeros into the gradients it has used. */
+#define MP_OPTIMIZER_ZERO_GRAD 2u
+/* torchdistx's order, one rounding after every operation: an oracle, host backend "reference" only. */
+#define MP_OPTIMIZER_EAGER_COMPAT 4u
 /* mp_adamw_args.flags only */
 #define MP_ADAMW_SR_PARAM 16u      /* stochastic rounding of the parameter */
 #define MP_ADAMW_SR_EXP_AVG 32u    /* of the first moment */
@@ -37,10 +39,10 @@ typedef struct mp_optimizer_desc {
     uint32_t struct_size; /* sizeof(mp_optimizer_desc) */
     uint32_t flags;       /* MP_OPTIMIZER_* */
     uint64_t seed;        /* stochastic rounding */
-    double max_grad_norm; /* clip the global norm of the unscaled gradients to this; 0: no clipping */
+    double max_grad_norm; /* clip the global norm of the unscaled gradients; 0: no clipping */
 } mp_optimizer_desc;
 
-#define MP_OPTIMIZER_DESC_INIT                                                                         \
+#define MP_OPTIMIZER_DESC_INIT                                                                     \
     { sizeof(mp_optimizer_desc), 0, 0, 0.0 }
 
 typedef struct mp_param_group_desc {
@@ -53,20 +55,21 @@ typedef struct mp_param_group_desc {
     double weight_decay;  /* >= 0; 0: none */
 } mp_param_group_desc;
 
-#define MP_PARAM_GROUP_DESC_INIT                                                                       \
+#define MP_PARAM_GROUP_DESC_INIT                                                                   \
     { sizeof(mp_param_group_desc), MP_HYPERPARAMETERS_EXPLICIT, 1e-3, 0.9, 0.999, 1e-8, 0.0 }
 
 typedef struct mp_param_desc {
     uint32_t struct_size; /* sizeof(mp_param_desc) */
     uint32_t flags;       /* 0 */
-    const char* name;     /* unique, 1 to 255 bytes of UTF-8; keys state, messages and random numbers */
-    mp_tensor* param;     /* the weight, kept alive; fp32, or the recipe's weight.dtype */
-    mp_tensor* grad;      /* main gradient of the same shape; NULL: the optimizer makes one in grad.dtype */
-    mp_tensor* init_fp32; /* NULL, or the exact initial value in fp32: param is overwritten by its rounding, and
-                             master or compensation receive what the rounding lost */
+    const char* name; /* unique, 1 to 255 bytes of UTF-8; keys state, messages and random numbers */
+    mp_tensor* param; /* the weight, kept alive; fp32, or the recipe's weight.dtype */
+    mp_tensor* grad;  /* main gradient, same shape; NULL: one is made in the recipe's grad.dtype */
+    /* NULL, or the exact initial value in fp32: param is overwritten by its rounding, and master or
+     * compensation receive what the rounding lost. */
+    mp_tensor* init_fp32;
 } mp_param_desc;
 
-#define MP_PARAM_DESC_INIT                                                                             \
+#define MP_PARAM_DESC_INIT                                                                         \
     { sizeof(mp_param_desc), 0, NULL, NULL, NULL, NULL }
 
 typedef struct mp_optimizer_stats {
@@ -74,22 +77,22 @@ typedef struct mp_optimizer_stats {
     uint32_t found_inf;    /* 1: the last step was skipped because a gradient was not finite */
     int64_t step;          /* t: steps really taken */
     int64_t skipped_steps; /* since creation */
-    double grad_norm;      /* global norm of the unscaled gradients of the last step; 0 where not computed */
+    double grad_norm;      /* global, of the last step's unscaled gradients; 0 where not computed */
     double grad_mul;       /* what the gradients of the last step were multiplied by */
 } mp_optimizer_stats;
 
 /** One array of parameters in the caller's memory, for mp_optimizer_step_pointers. */
 typedef struct mp_adamw_slot {
-    uint32_t struct_size;       /* sizeof(mp_adamw_slot), the same in every slot of an array */
-    uint32_t flags;             /* 0 */
-    int64_t count;              /* elements */
-    uint64_t uid;               /* names the parameter to stochastic rounding */
-    void* param;                /* the weight */
-    void* grad;                 /* its gradient; written only under MP_OPTIMIZER_ZERO_GRAD */
-    void* exp_avg;              /* m */
-    void* exp_avg_sq;           /* v */
-    void* compensation;         /* c; NULL exactly when its dtype is MP_DTYPE_NONE */
-    void* master;               /* fp32 weight that is updated; NULL exactly when its dtype is MP_DTYPE_NONE */
+    uint32_t struct_size; /* sizeof(mp_adamw_slot), the same in every slot of an array */
+    uint32_t flags;       /* 0 */
+    int64_t count;        /* elements */
+    uint64_t uid;         /* names the parameter to stochastic rounding */
+    void* param;          /* the weight */
+    void* grad;           /* its gradient; written only under MP_OPTIMIZER_ZERO_GRAD */
+    void* exp_avg;        /* m */
+    void* exp_avg_sq;     /* v */
+    void* compensation;   /* c; NULL exactly when its dtype is MP_DTYPE_NONE */
+    void* master; /* fp32 weight that is updated; NULL exactly when its dtype is MP_DTYPE_NONE */
     int32_t param_dtype;        /* fp32, fp16, bf16 */
     int32_t grad_dtype;         /* fp32, fp16, bf16 */
     int32_t exp_avg_dtype;      /* fp32, fp16, bf16 */
@@ -112,8 +115,11 @@ typedef struct mp_adamw_args {
     double grad_scale;    /* gradients are divided by this as well as by the scaler's scale; 0: 1 */
 } mp_adamw_args;
 
-#define MP_ADAMW_ARGS_INIT                                                                             \
-    { sizeof(mp_adamw_args), MP_HYPERPARAMETERS_EXPLICIT, 1, 0, 1e-3, 0.9, 0.999, 1e-8, 0.0, 0.0, 1.0 }
+#define MP_ADAMW_ARGS_INIT                                                                         \
+    {                                                                                              \
+        sizeof(mp_adamw_args), MP_HYPERPARAMETERS_EXPLICIT, 1, 0, 1e-3, 0.9, 0.999, 1e-8, 0.0,     \
+            0.0, 1.0                                                                               \
+    }
 
 MP_BEGIN_DECLS
 
@@ -126,7 +132,8 @@ MP_BEGIN_DECLS
  *          MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_OUT_OF_MEMORY
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_optimizer_create(mp_context* context, mp_recipe* recipe, const mp_optimizer_desc* desc,
+MP_API mp_status mp_optimizer_create(mp_context* context, mp_recipe* recipe,
+                                     const mp_optimizer_desc* desc,
                                      mp_optimizer** out) MP_MUST_CHECK;
 
 /** Adds a group of parameters with its own hyperparameters.
@@ -137,7 +144,8 @@ MP_API mp_status mp_optimizer_create(mp_context* context, mp_recipe* recipe, con
  *          MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_desc* desc, int32_t* index);
+MP_API mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_desc* desc,
+                                        int32_t* index);
 
 /** Adds a parameter and allocates its states, all zero. Allowed also between steps.
  * @param[in]  optimizer  the optimizer
@@ -148,8 +156,8 @@ MP_API mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_
  *          taken, device); MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_DTYPE; MP_STATUS_OUT_OF_MEMORY
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group, const mp_param_desc* desc,
-                                        int32_t* index);
+MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group,
+                                        const mp_param_desc* desc, int32_t* index);
 
 /** Sets the learning rate of a group from the next step on.
  * @param[in] optimizer  the optimizer
@@ -186,7 +194,8 @@ MP_API mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW; vendor codes
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_optimizer_get_stats(mp_optimizer* optimizer, mp_queue* queue, mp_optimizer_stats* stats);
+MP_API mp_status mp_optimizer_get_stats(mp_optimizer* optimizer, mp_queue* queue,
+                                        mp_optimizer_stats* stats);
 
 /** Number of parameters added.
  * @param[in]  optimizer  the optimizer
@@ -246,8 +255,9 @@ MP_API void mp_optimizer_destroy(mp_optimizer* optimizer);
  *          count, a pointer that is NULL or not aligned to its element); MP_STATUS_STRUCT_TOO_NEW
  * @threads A, as long as no two calls share memory or a scaler
  * @since 0.1 */
-MP_API mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue, const mp_adamw_args* args,
-                                            const mp_adamw_slot* slots, int64_t slot_count, mp_scaler* scaler,
+MP_API mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue,
+                                            const mp_adamw_args* args, const mp_adamw_slot* slots,
+                                            int64_t slot_count, mp_scaler* scaler,
                                             mp_optimizer_stats* stats);
 
 MP_END_DECLS

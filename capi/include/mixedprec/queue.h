@@ -24,7 +24,8 @@ MP_API mp_status mp_queue_create(mp_context* context, mp_queue** out) MP_MUST_CH
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNSUPPORTED
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_queue_wrap_native(mp_context* context, void* native, mp_queue** out) MP_MUST_CHECK;
+MP_API mp_status mp_queue_wrap_native(mp_context* context, void* native,
+                                      mp_queue** out) MP_MUST_CHECK;
 
 /** Waits until all work enqueued so far is done, and reports what went wrong in it. Blocks.
  * @param[in] queue  the queue; the default queue of a context is synchronized by mp_context_sync

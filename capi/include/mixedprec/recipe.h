@@ -32,16 +32,16 @@ typedef struct mp_recipe_key_desc {
 
 /** Bytes by class of tensor; for one parameter count, one recipe, or one live optimizer. */
 typedef struct mp_memory_report {
-    uint32_t struct_size;      /* sizeof(mp_memory_report), set by the caller */
-    uint32_t flags;            /* 0 */
-    int64_t parameter_count;   /* elements */
-    int64_t weight_bytes;      /* the model's own copy */
-    int64_t master_bytes;      /* extra fp32 copy */
-    int64_t grad_bytes;        /* main gradients */
-    int64_t exp_avg_bytes;     /* first moments */
-    int64_t exp_avg_sq_bytes;  /* second moments */
+    uint32_t struct_size;       /* sizeof(mp_memory_report), set by the caller */
+    uint32_t flags;             /* 0 */
+    int64_t parameter_count;    /* elements */
+    int64_t weight_bytes;       /* the model's own copy */
+    int64_t master_bytes;       /* extra fp32 copy */
+    int64_t grad_bytes;         /* main gradients */
+    int64_t exp_avg_bytes;      /* first moments */
+    int64_t exp_avg_sq_bytes;   /* second moments */
     int64_t compensation_bytes; /* Kahan */
-    int64_t total_bytes;       /* sum of the above */
+    int64_t total_bytes;        /* sum of the above */
 } mp_memory_report;
 
 MP_BEGIN_DECLS
@@ -54,7 +54,8 @@ MP_BEGIN_DECLS
  *          nearest names)
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_recipe_create(mp_context* context, const char* name, mp_recipe** out) MP_MUST_CHECK;
+MP_API mp_status mp_recipe_create(mp_context* context, const char* name,
+                                  mp_recipe** out) MP_MUST_CHECK;
 
 /** Makes a recipe from JSON: {"recipe": "preset", "key": value, ...}. "recipe" defaults to "fp32"; keys are
  * the dotted names of recipe_keys.h. Unknown or repeated keys, wrong types and impossible combinations are
@@ -77,7 +78,8 @@ MP_API mp_status mp_recipe_create_from_json(mp_context* context, const char* jso
  * @returns as mp_recipe_create_from_json; MP_STATUS_IO_ERROR
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_recipe_create_from_file(mp_context* context, const char* path, mp_recipe** out) MP_MUST_CHECK;
+MP_API mp_status mp_recipe_create_from_file(mp_context* context, const char* path,
+                                            mp_recipe** out) MP_MUST_CHECK;
 
 /** Gives the caller's reference back.
  * @param[in] recipe  may be NULL
@@ -160,7 +162,8 @@ MP_API mp_status mp_recipe_validate(const mp_recipe* recipe);
  * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A for a frozen recipe, B before
  * @since 0.1 */
-MP_API mp_status mp_recipe_to_json(const mp_recipe* recipe, char* buffer, size_t capacity, size_t* needed);
+MP_API mp_status mp_recipe_to_json(const mp_recipe* recipe, char* buffer, size_t capacity,
+                                   size_t* needed);
 
 /** Number of presets.
  * @returns the number
@@ -200,7 +203,8 @@ MP_API mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc);
  *          negative or above 2^55); MP_STATUS_STRUCT_TOO_NEW
  * @threads A for a frozen recipe, B before
  * @since 0.1 */
-MP_API mp_status mp_recipe_memory(const mp_recipe* recipe, int64_t parameter_count, mp_memory_report* report);
+MP_API mp_status mp_recipe_memory(const mp_recipe* recipe, int64_t parameter_count,
+                                  mp_memory_report* report);
 
 MP_END_DECLS
 

@@ -20,8 +20,9 @@
 #define MP_SCALER_NONE 2   /* scale 1 and no check for finite gradients */
 
 /* mp_scaler_desc.flags */
-#define MP_SCALER_REFILL_ON_GOOD_STEP 1u /* refill hysteresis on every good step, not only on growth */
-#define MP_SCALER_ERROR_AT_MIN 2u        /* a backoff at the minimum makes mp_scaler_get_state fail */
+#define MP_SCALER_REFILL_ON_GOOD_STEP                                                              \
+    1u                            /* refill hysteresis on every good step, not only on growth */
+#define MP_SCALER_ERROR_AT_MIN 2u /* a backoff at the minimum makes mp_scaler_get_state fail */
 
 typedef struct mp_scaler_desc {
     uint32_t struct_size;    /* sizeof(mp_scaler_desc) */
@@ -37,7 +38,7 @@ typedef struct mp_scaler_desc {
     double max_scale;        /* 0: none, growth only keeps the scale finite */
 } mp_scaler_desc;
 
-#define MP_SCALER_DESC_INIT                                                                            \
+#define MP_SCALER_DESC_INIT                                                                        \
     { sizeof(mp_scaler_desc), 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0 }
 
 /** Everything that save and resume need, and what a progress line wants to show. */
@@ -70,7 +71,8 @@ MP_API mp_status mp_scaler_desc_preset(const char* name, mp_scaler_desc* desc, s
  *          outside its bounds); MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_OUT_OF_MEMORY
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_scaler_create(mp_context* context, const mp_scaler_desc* desc, mp_scaler** out) MP_MUST_CHECK;
+MP_API mp_status mp_scaler_create(mp_context* context, const mp_scaler_desc* desc,
+                                  mp_scaler** out) MP_MUST_CHECK;
 
 /** Makes the scaler a recipe asks for; for a recipe without loss scaling one of kind MP_SCALER_NONE, so that
  * the caller's loop is the same for every recipe. Freezes the recipe.
@@ -80,7 +82,8 @@ MP_API mp_status mp_scaler_create(mp_context* context, const mp_scaler_desc* des
  * @returns as mp_scaler_create
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_scaler_create_from_recipe(mp_context* context, mp_recipe* recipe, mp_scaler** out) MP_MUST_CHECK;
+MP_API mp_status mp_scaler_create_from_recipe(mp_context* context, mp_recipe* recipe,
+                                              mp_scaler** out) MP_MUST_CHECK;
 
 /** The loss scale as it is after all enqueued work. Blocks.
  * @param[in]  scaler  the scaler
@@ -103,8 +106,9 @@ MP_API mp_status mp_scaler_scale(mp_scaler* scaler, mp_queue* queue, double* sca
  *          MP_STATUS_INVALID_ARGUMENT (negative size); MP_STATUS_UNSUPPORTED; MP_STATUS_OUT_OF_MEMORY
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_scaler_check_pointers(mp_scaler* scaler, mp_queue* queue, int64_t count, const void* const* grads,
-                                          const int32_t* dtypes, const int64_t* elements);
+MP_API mp_status mp_scaler_check_pointers(mp_scaler* scaler, mp_queue* queue, int64_t count,
+                                          const void* const* grads, const int32_t* dtypes,
+                                          const int64_t* elements);
 
 /** Moves the scale by the rule, once a step, and clears found_inf. Enqueues.
  * @param[in] scaler  the scaler
@@ -132,7 +136,8 @@ MP_API mp_status mp_scaler_get_state(mp_scaler* scaler, mp_queue* queue, mp_scal
  *          MP_STATUS_STRUCT_TOO_NEW
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_scaler_set_state(mp_scaler* scaler, mp_queue* queue, const mp_scaler_state* state);
+MP_API mp_status mp_scaler_set_state(mp_scaler* scaler, mp_queue* queue,
+                                     const mp_scaler_state* state);
 
 /** Gives the caller's reference back.
  * @param[in] scaler  may be NULL

@@ -20,7 +20,8 @@ typedef int32_t mp_status;
 #define MP_STATUS_INVALID_DTYPE (-4)
 #define MP_STATUS_UNKNOWN_NAME (-5) /* recipe, preset, key, state or backend name */
 #define MP_STATUS_STRUCT_TOO_NEW (-6)
-#define MP_STATUS_BAD_STATE (-7)      /* right call, wrong moment (frozen recipe, backward before forward) */
+#define MP_STATUS_BAD_STATE                                                                        \
+    (-7) /* right call, wrong moment (frozen recipe, backward before forward) */
 #define MP_STATUS_INVALID_HANDLE (-8) /* destroyed, or of another type */
 #define MP_STATUS_PARSE_ERROR (-9)
 

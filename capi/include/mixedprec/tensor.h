@@ -15,7 +15,7 @@ typedef struct mp_tensor_desc {
     int32_t device_index;       /* from 0 */
 } mp_tensor_desc;
 
-#define MP_TENSOR_DESC_INIT                                                                            \
+#define MP_TENSOR_DESC_INIT                                                                        \
     { sizeof(mp_tensor_desc), 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}, 0, 0 }
 
 /* mp_cast_desc.flags: overflow and infinity become the largest finite value. fp8 targets saturate unless
@@ -33,7 +33,7 @@ typedef struct mp_cast_desc {
     uint64_t step;        /* stochastic rounding: which step this is */
 } mp_cast_desc;
 
-#define MP_CAST_DESC_INIT                                                                              \
+#define MP_CAST_DESC_INIT                                                                          \
     { sizeof(mp_cast_desc), 0, 0, 0, 0, 0, 0 }
 
 /** Called once when a wrapped tensor no longer needs the caller's memory. */
@@ -57,7 +57,8 @@ MP_API mp_status mp_tensor_desc_init(mp_tensor_desc* desc, size_t size);
  *          MP_STATUS_INVALID_SHAPE (negative size, more bytes than 2^62); MP_STATUS_OUT_OF_MEMORY
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_tensor_create(mp_context* context, const mp_tensor_desc* desc, mp_tensor** out) MP_MUST_CHECK;
+MP_API mp_status mp_tensor_create(mp_context* context, const mp_tensor_desc* desc,
+                                  mp_tensor** out) MP_MUST_CHECK;
 
 /** Makes a tensor over the caller's memory, which must hold the whole shape, be aligned to the element
  * size, and stay valid until the deleter runs (or, without one, until the tensor and all that uses it are
@@ -71,8 +72,9 @@ MP_API mp_status mp_tensor_create(mp_context* context, const mp_tensor_desc* des
  * @returns as mp_tensor_create; MP_STATUS_INVALID_ARGUMENT when data is not aligned
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc, void* data, mp_deleter_fn deleter,
-                                void* payload, mp_tensor** out) MP_MUST_CHECK;
+MP_API mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc, void* data,
+                                mp_deleter_fn deleter, void* payload,
+                                mp_tensor** out) MP_MUST_CHECK;
 
 /** Gives the caller's reference back.
  * @param[in] tensor  may be NULL
@@ -116,7 +118,8 @@ MP_API mp_status mp_tensor_copy(mp_queue* queue, const mp_tensor* source, mp_ten
  * @returns as mp_tensor_copy
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_tensor_write(mp_queue* queue, mp_tensor* tensor, const void* data, size_t bytes);
+MP_API mp_status mp_tensor_write(mp_queue* queue, mp_tensor* tensor, const void* data,
+                                 size_t bytes);
 
 /** Copies a tensor into host memory. Blocks.
  * @param[in]  queue   NULL: the default queue

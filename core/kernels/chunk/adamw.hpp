@@ -1,226 +1,168 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused AdamW step of one chunk. The generic kernel widens every stream to a tile of fp32, so
-// it takes any types; the rows of adamw_rows.def have the types compiled in and work on the arrays
-// directly. Same bits.
+// The fused AdamW step of one chunk. The generic kernel takes any types: streams of 16 bits go
+// through a tile of fp32, streams of fp32 do not. The rows of adamw_rows.def have a faster loop with
+// the same bits.
 #pragma once
 
 #include "kernels/chunk/adamw_loop.hpp"
+#include "kernels/chunk/adamw_pairs.hpp"
+#include "kernels/chunk/adamw_sr.hpp"
 #include "kernels/chunk/jobs.hpp"
 #include "kernels/chunk/memory.hpp"
-#include "kernels/chunk/random_bits.hpp"
 #include "kernels/chunk/tile.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
-// What of a step is rounded stochastically; nothing is rounded into fp32.
-MP_CHUNK_INLINE uint32_t stochastic_flags(const AdamwDesc& op, const AdamwSegment& s) {
-    return (op.stochastic_param && s.param_dtype != DType::fp32 ? kSrParam : 0U) |
-           (op.stochastic_exp_avg && s.exp_avg_dtype != DType::fp32 ? kSrExpAvg : 0U) |
-           (op.stochastic_exp_avg_sq && s.exp_avg_sq_dtype != DType::fp32 ? kSrExpAvgSq : 0U);
-}
-
-// A layout as one number, to choose a row by.
-MP_CHUNK_INLINE constexpr uint64_t layout_key(DType param, DType grad, DType exp_avg,
-                                              DType exp_avg_sq, DType compensation, DType master,
-                                              uint32_t stochastic) {
-    return static_cast<uint64_t>(param) | static_cast<uint64_t>(grad) << 8 |
-           static_cast<uint64_t>(exp_avg) << 16 | static_cast<uint64_t>(exp_avg_sq) << 24 |
-           static_cast<uint64_t>(compensation) << 32 | static_cast<uint64_t>(master) << 40 |
-           static_cast<uint64_t>(stochastic) << 48;
-}
-
-// The segment's arrays from `element` on.
-MP_CHUNK_INLINE AdamwStreams streams_at(const AdamwSegment& s, int64_t element) {
-    AdamwStreams at;
-    at.param = element_address(s.param, s.param_dtype, element);
-    at.grad = element_address(s.grad, s.grad_dtype, element);
-    at.exp_avg = element_address(s.exp_avg, s.exp_avg_dtype, element);
-    at.exp_avg_sq = element_address(s.exp_avg_sq, s.exp_avg_sq_dtype, element);
-    at.compensation = element_address(s.compensation, s.compensation_dtype, element);
-    at.master = element_address(s.master, s.master_dtype, element);
-    return at;
-}
-
-// Types that are absent have no size, so nothing is asked for them.
-MP_CHUNK_INLINE void prefetch_streams(const AdamwSegment& s, const AdamwStreams& at, int n) {
-    prefetch_ahead(at.grad, n * dtype_size(s.grad_dtype));
-    prefetch_ahead(at.exp_avg, n * dtype_size(s.exp_avg_dtype));
-    prefetch_ahead(at.exp_avg_sq, n * dtype_size(s.exp_avg_sq_dtype));
-    prefetch_ahead(at.compensation, n * dtype_size(s.compensation_dtype));
+// Types that are absent have no size, so nothing is asked for them. A parameter beside a master
+// weight is only written.
+MP_CHUNK_INLINE void prefetch_streams(const AdamwSegment& s, int64_t element, int n) {
+    const auto ask = [element, n](const void* data, DType dtype) {
+        prefetch_ahead(element_address(data, dtype, element), n * dtype_size(dtype));
+    };
+    ask(s.grad, s.grad_dtype);
+    ask(s.exp_avg, s.exp_avg_dtype);
+    ask(s.exp_avg_sq, s.exp_avg_sq_dtype);
+    ask(s.compensation, s.compensation_dtype);
     if (s.master_dtype == DType::none) {
-        prefetch_ahead(at.param, n * dtype_size(s.param_dtype));
+        ask(s.param, s.param_dtype);
     } else {
-        prefetch_ahead(at.master, n * dtype_size(s.master_dtype));
+        ask(s.master, s.master_dtype);
     }
 }
 
-// One job's constants.
-struct AdamwContext {
-    const AdamwSegment* segment;
-    const numerics::AdamwScalars* scalars;
-    numerics::SrKey key;
-    uint32_t stochastic;
+// One array of the step: where its elements are in fp32 while the step works on them.
+struct AdamwStage {
+    DType dtype;
+    void* memory;
+    FloatInMemory* values;
+
+    // fp32 arrays stay where they are.
+    MP_CHUNK_INLINE void open(DType type, void* data, int64_t element, float* tile, int n) {
+        dtype = type;
+        memory = element_address(data, type, element);
+        if (type == DType::fp32) {
+            values = static_cast<FloatInMemory*>(memory);
+        } else {
+            values = tile;
+            widen_tile(type, memory, tile, n);
+        }
+    }
+
+    MP_CHUNK_INLINE void close(int n, bool stochastic, const TileBits& bits) const {
+        if (dtype == DType::fp32) {
+            return;
+        }
+        if (stochastic) {
+            narrow_tile<Rounding::stochastic>(dtype, values, memory, n, &bits);
+        } else {
+            narrow_tile<Rounding::nearest>(dtype, values, memory, n, nullptr);
+        }
+    }
 };
 
-// The random bits of a tile, one set for each kind of rounding.
-struct AdamwBits {
-    TileBits param;
-    TileBits exp_avg;
-    TileBits exp_avg_sq;
-};
-
-MP_CHUNK_INLINE void fill_bits(const AdamwContext& c, int64_t element, int n, AdamwBits& bits) {
-    const AdamwSegment& s = *c.segment;
+template <DType kParam>
+MP_CHUNK_INLINE void update_compensated_as(const AdamwStreams& streams, const AdamwContext& c,
+                                           int n) {
     if ((c.stochastic & kSrParam) != 0) {
-        random_tile(s.param_dtype, c.key, numerics::Purpose::param, element, n, bits.param);
-    }
-    if ((c.stochastic & kSrExpAvg) != 0) {
-        random_tile(s.exp_avg_dtype, c.key, numerics::Purpose::exp_avg, element, n, bits.exp_avg);
-    }
-    if ((c.stochastic & kSrExpAvgSq) != 0) {
-        random_tile(s.exp_avg_sq_dtype, c.key, numerics::Purpose::exp_avg_sq, element, n,
-                    bits.exp_avg_sq);
-    }
-}
-
-// The streams of the generic kernel.
-struct AdamwTiles {
-    float param[kTile];
-    float grad[kTile];
-    float exp_avg[kTile];
-    float exp_avg_sq[kTile];
-    float compensation[kTile];
-    float master[kTile];
-};
-
-template <DType kCompensation, DType kMaster, DType kRounded, uint32_t kSr>
-MP_CHUNK_INLINE void update_tiles(const AdamwStreams& tiles, const AdamwContext& c, int n) {
-    update_tile<AdamwLayout<DType::fp32, DType::fp32, DType::fp32, DType::fp32, kCompensation,
-                            kMaster, kRounded, kSr>>(tiles, *c.scalars, n);
-}
-
-template <DType kRounded>
-MP_CHUNK_INLINE void update_compensated_tiles(const AdamwStreams& tiles, const AdamwContext& c,
-                                              int n) {
-    if ((c.stochastic & kSrParam) != 0) {
-        update_tiles<DType::fp32, DType::none, kRounded, kSrParam>(tiles, c, n);
+        update_compensated_tile<kParam, Rounding::stochastic>(streams, *c.scalars, n);
     } else {
-        update_tiles<DType::fp32, DType::none, kRounded, kSrNone>(tiles, c, n);
+        update_compensated_tile<kParam, Rounding::nearest>(streams, *c.scalars, n);
     }
 }
 
-// Only a compensated sum has to know the parameter's type before the end.
-inline void update_generic(const AdamwStreams& tiles, const AdamwContext& c, int n) {
+MP_CHUNK_INLINE void update_streams(const AdamwStreams& streams, const AdamwContext& c, int n) {
     const AdamwSegment& s = *c.segment;
-    if (s.master_dtype != DType::none) {
-        update_tiles<DType::none, DType::fp32, DType::fp32, kSrNone>(tiles, c, n);
-    } else if (s.compensation_dtype == DType::none) {
-        update_tiles<DType::none, DType::none, DType::fp32, kSrNone>(tiles, c, n);
+    if (s.compensation_dtype == DType::none) {
+        update_plain_tile(streams, *c.scalars, n);
     } else if (s.param_dtype == DType::bf16) {
-        update_compensated_tiles<DType::bf16>(tiles, c, n);
+        update_compensated_as<DType::bf16>(streams, c, n);
     } else if (s.param_dtype == DType::fp16) {
-        update_compensated_tiles<DType::fp16>(tiles, c, n);
+        update_compensated_as<DType::fp16>(streams, c, n);
     } else {
-        update_tiles<DType::fp32, DType::none, DType::fp32, kSrNone>(tiles, c, n);
+        update_compensated_tile<DType::fp32, Rounding::nearest>(streams, *c.scalars, n);
     }
 }
 
-MP_CHUNK_INLINE void round_tile(DType dtype, const float* values, void* destination, int n,
-                                bool stochastic, const TileBits& bits) {
-    if (stochastic) {
-        narrow_tile<Rounding::stochastic>(dtype, values, destination, n, &bits);
-    } else {
-        narrow_tile<Rounding::nearest>(dtype, values, destination, n, nullptr);
-    }
-}
-
-inline void adamw_generic_tile(const AdamwContext& c, int64_t element, int n) {
+// The parameter from the master weight. Nothing has read its memory, so where it is too large to be
+// kept in the caches it is written around them.
+MP_CHUNK_INLINE void store_param(const AdamwContext& c, const FloatInMemory* values, int64_t element, int n,
+                                 const TileBits& bits) {
     const AdamwSegment& s = *c.segment;
-    const AdamwStreams at = streams_at(s, element);
-    prefetch_streams(s, at, n);
-    const bool has_master = s.master_dtype != DType::none;
-    const bool has_compensation = s.compensation_dtype != DType::none;
-
-    AdamwTiles tiles;
-    widen_tile(s.grad_dtype, at.grad, tiles.grad, n);
-    widen_tile(s.exp_avg_dtype, at.exp_avg, tiles.exp_avg, n);
-    widen_tile(s.exp_avg_sq_dtype, at.exp_avg_sq, tiles.exp_avg_sq, n);
-    if (has_master) {
-        widen_tile(s.master_dtype, at.master, tiles.master, n);
+    void* memory = element_address(s.param, s.param_dtype, element);
+    const int64_t bytes = n * dtype_size(s.param_dtype);
+    alignas(64) unsigned char buffer[4 * kTile];
+    const bool stream = c.stream_param && bytes % 64 == 0 && bytes_to_line(memory) == 0;
+    void* target = stream ? buffer : memory;
+    if ((c.stochastic & kSrParam) != 0) {
+        narrow_tile<Rounding::stochastic>(s.param_dtype, values, target, n, &bits);
     } else {
-        widen_tile(s.param_dtype, at.param, tiles.param, n);
+        narrow_tile<Rounding::nearest>(s.param_dtype, values, target, n, nullptr);
     }
-    if (has_compensation) {
-        widen_tile(s.compensation_dtype, at.compensation, tiles.compensation, n);
-    }
-
-    AdamwBits bits;
-    fill_bits(c, element, n, bits);
-    AdamwStreams streams;
-    streams.param = tiles.param;
-    streams.grad = tiles.grad;
-    streams.exp_avg = tiles.exp_avg;
-    streams.exp_avg_sq = tiles.exp_avg_sq;
-    streams.compensation = tiles.compensation;
-    streams.master = tiles.master;
-    streams.param_bits = bits.param.high;
-    streams.param_low_bits = bits.param.low;
-    update_generic(streams, c, n);
-
-    // A compensated parameter is representable already, whichever way it was rounded.
-    const bool round_param_here = (c.stochastic & kSrParam) != 0 && !has_compensation;
-    round_tile(s.param_dtype, tiles.param, at.param, n, round_param_here, bits.param);
-    round_tile(s.exp_avg_dtype, tiles.exp_avg, at.exp_avg, n, (c.stochastic & kSrExpAvg) != 0,
-               bits.exp_avg);
-    round_tile(s.exp_avg_sq_dtype, tiles.exp_avg_sq, at.exp_avg_sq, n,
-               (c.stochastic & kSrExpAvgSq) != 0, bits.exp_avg_sq);
-    if (has_master) {
-        narrow_tile<Rounding::nearest>(s.master_dtype, tiles.master, at.master, n, nullptr);
-    }
-    if (has_compensation) {
-        narrow_tile<Rounding::nearest>(s.compensation_dtype, tiles.compensation, at.compensation, n,
-                                       nullptr);
+    if (stream) {
+        stream_lines(memory, buffer, bytes);
     }
 }
 
-// fp16 goes through a tile even in a row: its conversion instructions work on whole vectors, which
-// the compiler does not find by itself.
-MP_CHUNK_INLINE constexpr DType in_loop(DType dtype) {
-    return dtype == DType::fp16 ? DType::fp32 : dtype;
-}
-
-template <DType kP, DType kG, DType kM, DType kV, DType kC, DType kW, uint32_t kSr>
-struct AdamwRow {
-    using Layout = AdamwLayout<in_loop(kP), in_loop(kG), kM, kV, kC, kW, kP, kSr>;
-    static_assert(kM != DType::fp16 && kV != DType::fp16 && kC != DType::fp16);
-    // Read back, an fp16 parameter would have to be staged too.
-    static_assert(kP != DType::fp16 || kW != DType::none);
-
+struct AdamwGeneric {
     static MP_CHUNK_INLINE void tile(const AdamwContext& c, int64_t element, int n) {
         const AdamwSegment& s = *c.segment;
-        const AdamwStreams at = streams_at(s, element);
-        prefetch_streams(s, at, n);
-        AdamwStreams streams = at;
+        const bool has_master = s.master_dtype != DType::none;
+        const bool has_compensation = s.compensation_dtype != DType::none;
+        float tiles[5][kTile];
+        AdamwBits bits;
+        fill_bits(c, element, n, bits);
+
+        AdamwStage weight;
+        AdamwStage grad;
+        AdamwStage exp_avg;
+        AdamwStage exp_avg_sq;
+        AdamwStage compensation = {DType::fp32, nullptr, nullptr};
+        if (has_master) {
+            weight.open(s.master_dtype, s.master, element, tiles[0], n);
+        } else {
+            weight.open(s.param_dtype, s.param, element, tiles[0], n);
+        }
+        grad.open(s.grad_dtype, s.grad, element, tiles[1], n);
+        exp_avg.open(s.exp_avg_dtype, s.exp_avg, element, tiles[2], n);
+        exp_avg_sq.open(s.exp_avg_sq_dtype, s.exp_avg_sq, element, tiles[3], n);
+        if (has_compensation) {
+            compensation.open(s.compensation_dtype, s.compensation, element, tiles[4], n);
+        }
+
+        update_streams({weight.values, grad.values, exp_avg.values, exp_avg_sq.values,
+                        compensation.values, &bits.param},
+                       c, n);
+
+        if (has_master) {
+            store_param(c, weight.values, element, n, bits.param);
+        } else {
+            // A compensated parameter is representable already, whichever way it was rounded.
+            weight.close(n, (c.stochastic & kSrParam) != 0 && !has_compensation, bits.param);
+        }
+        exp_avg.close(n, (c.stochastic & kSrExpAvg) != 0, bits.exp_avg);
+        exp_avg_sq.close(n, (c.stochastic & kSrExpAvgSq) != 0, bits.exp_avg_sq);
+        compensation.close(n, false, bits.param);
+    }
+};
+
+template <bool kCompensated, uint32_t kSr> struct AdamwBf16Row {
+    static MP_CHUNK_INLINE void tile(const AdamwContext& c, int64_t element, int n) {
+        const AdamwSegment& s = *c.segment;
         AdamwBits bits;
         if constexpr (kSr != kSrNone) {
             fill_bits(c, element, n, bits);
-            streams.param_bits = bits.param.high;
-            streams.exp_avg_bits = bits.exp_avg.high;
-            streams.exp_avg_sq_bits = bits.exp_avg_sq.high;
         }
-        float grad[kTile];
-        if constexpr (kG == DType::fp16) {
-            widen_tile_as<kG>(at.grad, grad, n);
-            streams.grad = grad;
-        }
-        float param[kTile];
-        if constexpr (kP == DType::fp16) {
-            streams.param = param;
-        }
-        update_tile<Layout>(streams, *c.scalars, n);
-        if constexpr (kP == DType::fp16) {
-            narrow_tile_as<kP, Rounding::nearest>(param, at.param, n, nullptr);
-        }
+        const auto at = [element](void* data) {
+            return element_address(data, DType::bf16, element);
+        };
+        const auto bits_if = [](uint32_t flag, const TileBits& all) {
+            return (kSr & flag) != 0 ? all.high : nullptr;
+        };
+        update_pairs_tile<kCompensated, kSr>(
+            {at(s.param), at(s.grad), at(s.exp_avg), at(s.exp_avg_sq),
+             kCompensated ? at(s.compensation) : nullptr, bits_if(kSrParam, bits.param),
+             bits_if(kSrExpAvg, bits.exp_avg), bits_if(kSrExpAvgSq, bits.exp_avg_sq)},
+            *c.scalars, n);
     }
 };
 
@@ -230,43 +172,50 @@ MP_CHUNK_INLINE void clear_grad(const AdamwSegment& s, int64_t element, int n) {
                      static_cast<std::size_t>(n * dtype_size(s.grad_dtype)));
 }
 
-struct AdamwGeneric {
-    static MP_CHUNK_INLINE void tile(const AdamwContext& c, int64_t element, int n) {
-        adamw_generic_tile(c, element, n);
-    }
-};
-
 template <class Row>
 MP_CHUNK_FUNCTION void adamw_tiles(const AdamwJob& job, const AdamwContext& c) {
     for (int64_t done = 0; done < job.count; done += kTile) {
+        const int64_t element = job.start + done;
         const int n = min_int(job.count - done, kTile);
-        Row::tile(c, job.start + done, n);
+        prefetch_streams(*c.segment, element, n);
+        Row::tile(c, element, n);
         if (job.op->zero_grad) {
-            clear_grad(*c.segment, job.start + done, n);
+            clear_grad(*c.segment, element, n);
         }
+    }
+    if (c.stream_param) {
+        finish_stream();
     }
 }
 
-inline AdamwContext adamw_context(const AdamwJob& job) {
+MP_CHUNK_INLINE AdamwContext adamw_context(const AdamwJob& job) {
     const AdamwSegment& s = *job.segment;
     return {&s, &job.op->scalars[s.group], numerics::make_sr_key(job.op->seed, s.uid, job.step),
-            stochastic_flags(*job.op, s)};
+            stochastic_flags(*job.op, s), job.stream};
 }
 
 inline void adamw_generic_chunk(const AdamwJob& job) {
     adamw_tiles<AdamwGeneric>(job, adamw_context(job));
 }
 
+// The number of a row among those whose arrays are all bf16.
+MP_CHUNK_INLINE constexpr uint32_t row_key(DType compensation, uint32_t stochastic) {
+    return static_cast<uint32_t>(compensation) << 8 | stochastic;
+}
+
 inline void adamw_chunk(const AdamwJob& job) {
     const AdamwContext c = adamw_context(job);
     const AdamwSegment& s = *job.segment;
-    switch (layout_key(s.param_dtype, s.grad_dtype, s.exp_avg_dtype, s.exp_avg_sq_dtype,
-                       s.compensation_dtype, s.master_dtype, c.stochastic)) {
-#define X(name, param, grad, exp_avg, exp_avg_sq, compensation, master, stochastic)                \
-    case layout_key(DType::param, DType::grad, DType::exp_avg, DType::exp_avg_sq,                  \
-                    DType::compensation, DType::master, stochastic):                               \
-        return adamw_tiles<AdamwRow<DType::param, DType::grad, DType::exp_avg, DType::exp_avg_sq,  \
-                                    DType::compensation, DType::master, (stochastic)>>(job, c);
+    const bool is_bf16 = s.param_dtype == DType::bf16 && s.grad_dtype == DType::bf16 &&
+                         s.exp_avg_dtype == DType::bf16 && s.exp_avg_sq_dtype == DType::bf16 &&
+                         s.master_dtype == DType::none;
+    if (!is_bf16) {
+        return adamw_tiles<AdamwGeneric>(job, c);
+    }
+    switch (row_key(s.compensation_dtype, c.stochastic)) {
+#define X(name, compensation, stochastic)                                                          \
+    case row_key(DType::compensation, stochastic):                                                 \
+        return adamw_tiles<AdamwBf16Row<DType::compensation != DType::none, (stochastic)>>(job, c);
 #include "kernels/adamw_rows.def"
 #undef X
     default:

@@ -17,6 +17,8 @@ struct AdamwJob {
     int64_t start;
     int64_t count;
     uint64_t step;
+    // The parameter will not be read soon: where the step only writes it, write around the caches.
+    bool stream;
 };
 
 // Elements start ... start + count - 1; start is a multiple of 8.

@@ -1,50 +1,163 @@
 // SPDX-License-Identifier: Apache-2.0
-// The random bits of stochastic rounding for a whole tile: Philox over several blocks at once, so
-// that it vectorizes. Same bits as numerics::sr_bits16_at / sr_bits32_at.
+// The random bits of stochastic rounding for a whole tile: Philox (numerics/philox.hpp) on several
+// blocks at once. Same bits as numerics::sr_bits16_at and sr_bits32_at.
+//
+// Each block has a 64-bit lane for each of its four words. The multiplication reads only the lower
+// half of a lane and fills all of it with the product, so a round needs no shuffles: whatever is in
+// an upper half is never looked at.
 #pragma once
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 #include "kernels/chunk/tile.hpp"
 #include "numerics/philox.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
+#if defined(__AVX512F__)
+struct PhiloxLanes {
+    using Type = __m512i;
+    static constexpr int kBlocks = 8;
+    static MP_CHUNK_INLINE Type all(uint64_t x) {
+        return _mm512_set1_epi64(static_cast<long long>(x));
+    }
+    static MP_CHUNK_INLINE Type counting(uint64_t first) {
+        return _mm512_add_epi64(all(first), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+    }
+    static MP_CHUNK_INLINE Type multiply(Type a, Type b) { return _mm512_mul_epu32(a, b); }
+    static MP_CHUNK_INLINE Type upper(Type x) { return _mm512_srli_epi64(x, 32); }
+    static MP_CHUNK_INLINE Type exclusive_or(Type a, Type b, Type c) {
+        return _mm512_ternarylogic_epi64(a, b, c, 0x96);
+    }
+    // Words w0 ... w3 of block 0, then those of block 1, and so on.
+    static MP_CHUNK_INLINE void store(Type w0, Type w1, Type w2, Type w3, uint16_t* to) {
+        const Type low = _mm512_mask_blend_epi32(0xAAAA, w0, _mm512_slli_epi64(w1, 32));
+        const Type high = _mm512_mask_blend_epi32(0xAAAA, w2, _mm512_slli_epi64(w3, 32));
+        const Type first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
+        const Type second = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+        _mm512_storeu_si512(to, _mm512_permutex2var_epi64(low, first, high));
+        _mm512_storeu_si512(to + 32, _mm512_permutex2var_epi64(low, second, high));
+    }
+};
+#elif defined(__AVX2__)
+struct PhiloxLanes {
+    using Type = __m256i;
+    static constexpr int kBlocks = 4;
+    static MP_CHUNK_INLINE Type all(uint64_t x) {
+        return _mm256_set1_epi64x(static_cast<long long>(x));
+    }
+    static MP_CHUNK_INLINE Type counting(uint64_t first) {
+        return _mm256_add_epi64(all(first), _mm256_setr_epi64x(0, 1, 2, 3));
+    }
+    static MP_CHUNK_INLINE Type multiply(Type a, Type b) { return _mm256_mul_epu32(a, b); }
+    static MP_CHUNK_INLINE Type upper(Type x) { return _mm256_srli_epi64(x, 32); }
+    static MP_CHUNK_INLINE Type exclusive_or(Type a, Type b, Type c) {
+        return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
+    }
+    static MP_CHUNK_INLINE void store(Type w0, Type w1, Type w2, Type w3, uint16_t* to) {
+        const Type low = _mm256_blend_epi32(w0, _mm256_slli_epi64(w1, 32), 0xAA);
+        const Type high = _mm256_blend_epi32(w2, _mm256_slli_epi64(w3, 32), 0xAA);
+        const Type even = _mm256_unpacklo_epi64(low, high);
+        const Type odd = _mm256_unpackhi_epi64(low, high);
+        auto* at = reinterpret_cast<__m256i*>(to);
+        _mm256_storeu_si256(at, _mm256_permute2x128_si256(even, odd, 0x20));
+        _mm256_storeu_si256(at + 1, _mm256_permute2x128_si256(even, odd, 0x31));
+    }
+};
+#elif defined(__SSE2__)
+struct PhiloxLanes {
+    using Type = __m128i;
+    static constexpr int kBlocks = 2;
+    static MP_CHUNK_INLINE Type all(uint64_t x) {
+        return _mm_set1_epi64x(static_cast<long long>(x));
+    }
+    static MP_CHUNK_INLINE Type counting(uint64_t first) {
+        return _mm_add_epi64(all(first), _mm_set_epi64x(1, 0));
+    }
+    static MP_CHUNK_INLINE Type multiply(Type a, Type b) { return _mm_mul_epu32(a, b); }
+    static MP_CHUNK_INLINE Type upper(Type x) { return _mm_srli_epi64(x, 32); }
+    static MP_CHUNK_INLINE Type exclusive_or(Type a, Type b, Type c) {
+        return _mm_xor_si128(_mm_xor_si128(a, b), c);
+    }
+    static MP_CHUNK_INLINE void store(Type w0, Type w1, Type w2, Type w3, uint16_t* to) {
+        const Type lower_half = all(0xffffffffU);
+        const Type low = _mm_or_si128(_mm_and_si128(w0, lower_half), _mm_slli_epi64(w1, 32));
+        const Type high = _mm_or_si128(_mm_and_si128(w2, lower_half), _mm_slli_epi64(w3, 32));
+        auto* at = reinterpret_cast<__m128i*>(to);
+        _mm_storeu_si128(at, _mm_unpacklo_epi64(low, high));
+        _mm_storeu_si128(at + 1, _mm_unpackhi_epi64(low, high));
+    }
+};
+#else
+struct PhiloxLanes {
+    using Type = uint64_t;
+    static constexpr int kBlocks = 1;
+    static MP_CHUNK_INLINE Type all(uint64_t x) { return x; }
+    static MP_CHUNK_INLINE Type counting(uint64_t first) { return first; }
+    static MP_CHUNK_INLINE Type multiply(Type a, Type b) {
+        return (a & 0xffffffffU) * (b & 0xffffffffU);
+    }
+    static MP_CHUNK_INLINE Type upper(Type x) { return x >> 32; }
+    static MP_CHUNK_INLINE Type exclusive_or(Type a, Type b, Type c) { return a ^ b ^ c; }
+    static MP_CHUNK_INLINE void store(Type w0, Type w1, Type w2, Type w3, uint16_t* to) {
+        const uint32_t words[4] = {static_cast<uint32_t>(w0), static_cast<uint32_t>(w1),
+                                   static_cast<uint32_t>(w2), static_cast<uint32_t>(w3)};
+        __builtin_memcpy(to, words, sizeof(words));
+    }
+};
+#endif
+
 // One Philox block serves 8 elements: word j holds elements 2j (low half) and 2j + 1 (high half),
 // which on a little-endian machine is the order of the elements in memory.
-inline constexpr int kBlocksAtOnce = 16;
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
-static_assert(kTile % (8 * kBlocksAtOnce) == 0);
+static_assert(kTile % (8 * PhiloxLanes::kBlocks) == 0);
 
-template <bool kLow>
-MP_CHUNK_INLINE void fill_random(const numerics::SrKey& key, numerics::Purpose purpose,
-                                 int64_t first_element, int n, uint16_t* pieces) {
+// Blocks first ... first + kBlocks - 1 of the stream `tag`, see numerics::detail::sr_block_tagged.
+MP_CHUNK_INLINE void philox_blocks(const numerics::SrKey& key, uint32_t tag, uint64_t first,
+                                   uint16_t* pieces) {
+    using L = PhiloxLanes;
+    const uint64_t high = (first >> 32) & 0x00ffffffU;
+    L::Type c0 = L::counting(first);
+    L::Type c1 = L::all(high | (static_cast<uint64_t>(tag) << 24));
+    L::Type c2 = L::all(key.step[0]);
+    L::Type c3 = L::all(key.step[1]);
+    uint32_t k0 = key.key[0];
+    uint32_t k1 = key.key[1];
+#pragma GCC unroll 10
+    for (int round = 0; round < 10; ++round) {
+        const L::Type p0 = L::multiply(c0, L::all(0xD2511F53U));
+        const L::Type p1 = L::multiply(c2, L::all(0xCD9E8D57U));
+        c0 = L::exclusive_or(L::upper(p1), c1, L::all(k0));
+        c1 = p1;
+        c2 = L::exclusive_or(L::upper(p0), c3, L::all(k1));
+        c3 = p0;
+        k0 += 0x9E3779B9U;
+        k1 += 0xBB67AE85U;
+    }
+    L::store(c0, c1, c2, c3, pieces);
+}
+
+// Pieces for n elements from first_element on. Always whole vectors of blocks, which are aligned in
+// the stream, so the upper half of a block number is the same in all lanes.
+MP_CHUNK_INLINE void fill_random(const numerics::SrKey& key, uint32_t tag, int64_t first_element,
+                                 int n, uint16_t* pieces) {
     const auto first_block = static_cast<uint64_t>(first_element) >> 3;
-    const int blocks = (n + 7) / 8;
-    for (int done = 0; done < blocks; done += kBlocksAtOnce) {
-        uint32_t words[4][kBlocksAtOnce];
-        for (int b = 0; b < kBlocksAtOnce; ++b) {
-            const uint64_t block = first_block + static_cast<uint64_t>(done + b);
-            const numerics::Philox4x32 r = kLow ? numerics::sr_block_low(key, purpose, block)
-                                                : numerics::sr_block(key, purpose, block);
-            words[0][b] = r.v[0];
-            words[1][b] = r.v[1];
-            words[2][b] = r.v[2];
-            words[3][b] = r.v[3];
-        }
-        for (int b = 0; b < kBlocksAtOnce; ++b) {
-            const uint32_t block[4] = {words[0][b], words[1][b], words[2][b], words[3][b]};
-            __builtin_memcpy(pieces + 8 * (done + b), block, sizeof(block));
-        }
+    for (int done = 0; done < n; done += 8 * PhiloxLanes::kBlocks) {
+        philox_blocks(key, tag, first_block + static_cast<uint64_t>(done / 8), pieces + done);
     }
 }
 
-// Bits of n <= kTile elements from first_element on, a multiple of 8. `bits` has room for whole
+// Bits of n <= kTile elements from first_element on, a multiple of kTile. `bits` has room for whole
 // tiles, so the last blocks may be computed in vain. Types other than bf16 take 32 bits an element.
 MP_CHUNK_FUNCTION inline void random_tile(DType dtype, const numerics::SrKey& key,
                                           numerics::Purpose purpose, int64_t first_element, int n,
                                           TileBits& bits) {
-    fill_random<false>(key, purpose, first_element, n, bits.high);
+    const auto tag = static_cast<uint32_t>(purpose);
+    fill_random(key, tag, first_element, n, bits.high);
     if (dtype != DType::bf16) {
-        fill_random<true>(key, purpose, first_element, n, bits.low);
+        fill_random(key, tag | numerics::detail::kSrLowHalf, first_element, n, bits.low);
     }
 }
 

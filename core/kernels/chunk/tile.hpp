@@ -12,6 +12,9 @@
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
+// fp32 as it may lie in the caller's memory; tiles are read through it too.
+using FloatInMemory = InMemory<DType::fp32>::type;
+
 enum class Rounding { nearest, saturating, stochastic };
 
 // Random bits for a tile: `high` alone gives 16 bits an element, both together 32.
@@ -50,9 +53,9 @@ template <DType kDType> struct TileCodec {
     }
 
     template <Rounding kRounding>
-    static MP_CHUNK_INLINE void narrow(const float* values, void* destination, int n,
+    static MP_CHUNK_INLINE void narrow(const FloatInMemory* values, void* destination, int n,
                                        const TileBits* bits) {
-        const float* __restrict from = values;
+        const FloatInMemory* __restrict from = values;
         Memory* __restrict to = static_cast<Memory*>(destination);
         for (int i = 0; i < n; ++i) {
             uint32_t random = 0;
@@ -75,7 +78,7 @@ MP_CHUNK_INLINE int widen_fp16_by_instruction(const void* source, float* values,
     return i;
 }
 
-MP_CHUNK_INLINE int narrow_fp16_by_instruction(const float* values, void* destination, int n) {
+MP_CHUNK_INLINE int narrow_fp16_by_instruction(const FloatInMemory* values, void* destination, int n) {
     char* to = static_cast<char*>(destination);
     int i = 0;
     for (; i + 8 <= n; i += 8) {
@@ -98,7 +101,7 @@ MP_CHUNK_INLINE void widen_tile_as(const void* source, float* values, int n) {
 }
 
 template <DType kDType, Rounding kRounding>
-MP_CHUNK_INLINE void narrow_tile_as(const float* values, void* destination, int n,
+MP_CHUNK_INLINE void narrow_tile_as(const FloatInMemory* values, void* destination, int n,
                                     const TileBits* bits) {
     int done = 0;
 #if defined(__F16C__)
@@ -129,7 +132,7 @@ MP_CHUNK_FUNCTION inline void widen_tile(DType dtype, const void* source, float*
 }
 
 template <Rounding kRounding>
-MP_CHUNK_FUNCTION inline void narrow_tile(DType dtype, const float* values, void* destination,
+MP_CHUNK_FUNCTION inline void narrow_tile(DType dtype, const FloatInMemory* values, void* destination,
                                           int n, const TileBits* bits) {
     switch (dtype) {
     case DType::fp32:
