@@ -196,29 +196,31 @@ TEST_P(Gemm, AccumulatesInFp32) {
 TEST_P(Gemm, KeepsSubnormalsNanAndInfinity) {
     const float infinity = numerics::float_from_bits(numerics::kFloatInfinity);
     const float nan = numerics::float_from_bits(numerics::kFloatQuietNan);
+    constexpr int64_t kN = 40;
+    constexpr int64_t kK = 20;
     for (const DType type : kWideTypes) {
         Options o;
-        o.shape = {4, 40, 20};
+        o.shape = {4, kN, kK};
         o.in = type;
         o.content = Content::zeros;
         GemmCase c = make_case(o);
         const float tiny = type == DType::fp16 ? 0x1p-24F : 0x1p-130F;
-        c.a.set(0 * 20 + 3, tiny);     // row 0: a subnormal times one
-        c.a.set(1 * 20 + 3, infinity); // row 1: infinity times one
-        c.a.set(2 * 20 + 3, nan);
-        for (int64_t n = 0; n < 40; ++n) {
-            c.b.set(3 * 40 + n, 1.0F);
+        c.a.set(3, tiny);          // row 0: a subnormal times one
+        c.a.set(kK + 3, infinity); // row 1: infinity times one
+        c.a.set(2 * kK + 3, nan);
+        for (int64_t n = 0; n < kN; ++n) {
+            c.b.set(3 * kN + n, 1.0F);
         }
         for_each_candidate(device(), OpKind::gemm, [&](const Candidate& candidate) {
             HostArray result;
             if (!gemm(device(), candidate, c, result)) {
                 return false;
             }
-            for (int64_t n = 0; n < 40; ++n) {
+            for (int64_t n = 0; n < kN; ++n) {
                 EXPECT_EQ(result.get(n), tiny) << dtype_name(type);
-                EXPECT_EQ(result.get(40 + n), infinity);
-                EXPECT_TRUE(numerics::is_nan(result.get(80 + n)));
-                EXPECT_EQ(result.get(120 + n), 0.0F);
+                EXPECT_EQ(result.get(kN + n), infinity);
+                EXPECT_TRUE(numerics::is_nan(result.get(2 * kN + n)));
+                EXPECT_EQ(result.get(3 * kN + n), 0.0F);
             }
             return true;
         });
