@@ -20,8 +20,7 @@
 #define MP_SCALER_NONE 2   /* scale 1 and no check for finite gradients */
 
 /* mp_scaler_desc.flags */
-#define MP_SCALER_REFILL_ON_GOOD_STEP                                                              \
-    1u                            /* refill hysteresis on every good step, not only on growth */
+#define MP_SCALER_REFILL_ON_GOOD_STEP 1u /* refill hysteresis on good steps, not only on growth */
 #define MP_SCALER_ERROR_AT_MIN 2u /* a backoff at the minimum makes mp_scaler_get_state fail */
 
 typedef struct mp_scaler_desc {

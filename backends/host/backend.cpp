@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entry of the host backend: the CPU, always one device.
+#include <exception>
+
+#include "host/device.hpp"
+#include "host/isa/isa.hpp"
+#include "kokkos/runtime.hpp"
+
+namespace mp::backends::host {
+namespace {
+
+Status device_count(int32_t* count) noexcept {
+    *count = 1;
+    return {};
+}
+
+Status open(const DeviceConfig& config, Device** out) noexcept {
+    *out = nullptr;
+    if (const Status status = select_isa_from_environment(); !status.ok()) {
+        return status;
+    }
+    try {
+        *out = new HostDevice(config);
+        return {};
+    } catch (const std::exception& error) {
+        return Status::error(Code::out_of_memory, "host: %s", error.what());
+    }
+}
+
+constexpr Backend kBackend = {kInterfaceVersion, "host", DeviceKind::host,
+                              device_count,      open,   kokkos::shutdown};
+
+} // namespace
+
+const Backend* backend();
+const Backend* backend() { return &kBackend; }
+
+} // namespace mp::backends::host
