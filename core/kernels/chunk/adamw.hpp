@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fused AdamW step of one chunk. The generic kernel takes any types: streams of 16 bits go
-// through a tile of fp32, streams of fp32 do not. The rows of adamw_rows.def have a faster loop with
-// the same bits.
+// through a tile of fp32, streams of fp32 do not. The rows of adamw_rows.def have a faster loop
+// with the same bits.
 #pragma once
 
 #include "kernels/chunk/adamw_loop.hpp"
@@ -85,8 +85,8 @@ MP_CHUNK_INLINE void update_streams(const AdamwStreams& streams, const AdamwCont
 
 // The parameter from the master weight. Nothing has read its memory, so where it is too large to be
 // kept in the caches it is written around them.
-MP_CHUNK_INLINE void store_param(const AdamwContext& c, const FloatInMemory* values, int64_t element, int n,
-                                 const TileBits& bits) {
+MP_CHUNK_INLINE void store_param(const AdamwContext& c, const FloatInMemory* values,
+                                 int64_t element, int n, const TileBits& bits) {
     const AdamwSegment& s = *c.segment;
     void* memory = element_address(s.param, s.param_dtype, element);
     const int64_t bytes = n * dtype_size(s.param_dtype);

@@ -24,10 +24,11 @@ struct AdamwStreams {
 MP_CHUNK_INLINE void update_plain(const AdamwStreams& s, const numerics::AdamwScalars& scalars,
                                   int n) {
     const numerics::AdamwScalars k = scalars;
-    FloatInMemory* __restrict weight = s.weight;
-    const FloatInMemory* __restrict grad = s.grad;
-    FloatInMemory* __restrict exp_avg = s.exp_avg;
-    FloatInMemory* __restrict exp_avg_sq = s.exp_avg_sq;
+    FloatInMemory* weight = s.weight;
+    const FloatInMemory* grad = s.grad;
+    FloatInMemory* exp_avg = s.exp_avg;
+    FloatInMemory* exp_avg_sq = s.exp_avg_sq;
+    MP_CHUNK_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         float m = exp_avg[i];
         float v = exp_avg_sq[i];
@@ -45,11 +46,12 @@ MP_CHUNK_INLINE void update_compensated(const AdamwStreams& s,
                                         const numerics::AdamwScalars& scalars, int n) {
     using Codec = numerics::Codec<kParam>;
     const numerics::AdamwScalars k = scalars;
-    FloatInMemory* __restrict weight = s.weight;
-    const FloatInMemory* __restrict grad = s.grad;
-    FloatInMemory* __restrict exp_avg = s.exp_avg;
-    FloatInMemory* __restrict exp_avg_sq = s.exp_avg_sq;
-    FloatInMemory* __restrict compensation = s.compensation;
+    FloatInMemory* weight = s.weight;
+    const FloatInMemory* grad = s.grad;
+    FloatInMemory* exp_avg = s.exp_avg;
+    FloatInMemory* exp_avg_sq = s.exp_avg_sq;
+    FloatInMemory* compensation = s.compensation;
+    MP_CHUNK_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         float m = exp_avg[i];
         float v = exp_avg_sq[i];

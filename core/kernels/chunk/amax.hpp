@@ -9,25 +9,26 @@
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
+// Signed types wherever there is room, because SSE2 compares those.
 // magnitude(code): ordered as the fp32 pattern of |x| is, NaN included. fp16 and E5M2 become quiet
 // when widened, so their signalling NaNs must be made quiet first.
 template <DType kDType> struct Magnitude;
 template <> struct Magnitude<DType::fp32> {
-    using Code = uint32_t;
-    typedef uint32_t Memory __attribute__((aligned(1), may_alias));
-    static MP_CHUNK_INLINE Code of(Code code) { return code & numerics::kFloatMagnitudeMask; }
+    using Code = int32_t;
+    typedef int32_t Memory __attribute__((aligned(1), may_alias));
+    static MP_CHUNK_INLINE Code of(Code code) { return code & 0x7fffffff; }
 };
 template <> struct Magnitude<DType::bf16> {
-    using Code = uint16_t;
-    using Memory = InMemory<DType::bf16>::type;
-    static MP_CHUNK_INLINE Code of(Code code) { return code & 0x7fffU; }
+    using Code = int16_t;
+    typedef int16_t Memory __attribute__((aligned(1), may_alias));
+    static MP_CHUNK_INLINE Code of(Code code) { return static_cast<Code>(code & 0x7fff); }
 };
 template <> struct Magnitude<DType::fp16> {
-    using Code = uint16_t;
-    using Memory = InMemory<DType::fp16>::type;
+    using Code = int16_t;
+    typedef int16_t Memory __attribute__((aligned(1), may_alias));
     static MP_CHUNK_INLINE Code of(Code code) {
-        const auto magnitude = static_cast<Code>(code & 0x7fffU);
-        const auto quiet = static_cast<Code>(magnitude | 0x0200U);
+        const auto magnitude = static_cast<Code>(code & 0x7fff);
+        const auto quiet = static_cast<Code>(magnitude | 0x0200);
         return magnitude > numerics::kFp16Infinity ? quiet : magnitude;
     }
 };
@@ -62,9 +63,11 @@ template <DType kDType> MP_CHUNK_FUNCTION uint32_t amax_as(const void* data, int
         }
     }
     if constexpr (kDType == DType::fp32) {
-        return largest;
+        return static_cast<uint32_t>(largest);
     } else {
-        return numerics::bits_from_float(numerics::Codec<kDType>::load(largest));
+        using Codec = numerics::Codec<kDType>;
+        const auto code = static_cast<typename Codec::storage>(largest);
+        return numerics::bits_from_float(Codec::load(code));
     }
 }
 

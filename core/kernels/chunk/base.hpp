@@ -21,6 +21,14 @@
 // For the bodies of whole rows: they are called once a chunk and would only bloat their caller.
 #define MP_CHUNK_FUNCTION __attribute__((noinline))
 
+// Before a loop whose iterations are independent: the arrays of one operation do not overlap, or
+// are the same. The compiler does not keep __restrict of local pointers through inlining.
+#if defined(__clang__)
+#define MP_CHUNK_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define MP_CHUNK_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
 // Elements that are widened to fp32 at once; a few buffers of this size stay in the first-level

@@ -15,12 +15,19 @@ namespace mp::kernels::MP_CHUNK_NAMESPACE {
 // them.
 inline constexpr int64_t kPrefetchBytes = 2048;
 
-// Asks for the `bytes` that are kPrefetchBytes beyond `address`. Never faults.
-MP_CHUNK_INLINE void prefetch_ahead(const void* address, int64_t bytes) {
-    const char* at = static_cast<const char*>(address) + kPrefetchBytes;
+// Asks for `bytes` from `address` on, which may lie outside of anything. Never faults.
+MP_CHUNK_INLINE void prefetch_at(const void* address, int64_t bytes) {
+    const auto first = reinterpret_cast<uintptr_t>(address);
     for (int64_t i = 0; i < bytes; i += 64) {
-        __builtin_prefetch(at + i, 0, 3);
+        __builtin_prefetch(reinterpret_cast<const void*>(first + static_cast<uintptr_t>(i)), 0, 3);
     }
+}
+
+// Asks for the `bytes` that are kPrefetchBytes beyond `address`.
+MP_CHUNK_INLINE void prefetch_ahead(const void* address, int64_t bytes) {
+    prefetch_at(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(address) +
+                                              static_cast<uintptr_t>(kPrefetchBytes)),
+                bytes);
 }
 
 // The bytes before the next 64-byte boundary.

@@ -112,39 +112,56 @@ struct PhiloxLanes {
 // One Philox block serves 8 elements: word j holds elements 2j (low half) and 2j + 1 (high half),
 // which on a little-endian machine is the order of the elements in memory.
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
-static_assert(kTile % (8 * PhiloxLanes::kBlocks) == 0);
+// Two vectors of blocks at a time: the rounds of one fill the latencies of the other.
+inline constexpr int kBlocksAtOnce = 2 * PhiloxLanes::kBlocks;
+static_assert(kTile % (8 * kBlocksAtOnce) == 0);
 
-// Blocks first ... first + kBlocks - 1 of the stream `tag`, see numerics::detail::sr_block_tagged.
+struct PhiloxState {
+    PhiloxLanes::Type c0, c1, c2, c3;
+};
+
+// Blocks first, first + 1, ... of the stream `tag`, see numerics::detail::sr_block_tagged.
+MP_CHUNK_INLINE PhiloxState philox_start(const numerics::SrKey& key, uint32_t tag, uint64_t first) {
+    using L = PhiloxLanes;
+    const uint64_t high = (first >> 32) & 0x00ffffffU;
+    return {L::counting(first), L::all(high | (static_cast<uint64_t>(tag) << 24)),
+            L::all(key.step[0]), L::all(key.step[1])};
+}
+
+MP_CHUNK_INLINE void philox_round(PhiloxState& s, uint32_t k0, uint32_t k1) {
+    using L = PhiloxLanes;
+    const L::Type p0 = L::multiply(s.c0, L::all(0xD2511F53U));
+    const L::Type p1 = L::multiply(s.c2, L::all(0xCD9E8D57U));
+    s.c0 = L::exclusive_or(L::upper(p1), s.c1, L::all(k0));
+    s.c1 = p1;
+    s.c2 = L::exclusive_or(L::upper(p0), s.c3, L::all(k1));
+    s.c3 = p0;
+}
+
 MP_CHUNK_INLINE void philox_blocks(const numerics::SrKey& key, uint32_t tag, uint64_t first,
                                    uint16_t* pieces) {
     using L = PhiloxLanes;
-    const uint64_t high = (first >> 32) & 0x00ffffffU;
-    L::Type c0 = L::counting(first);
-    L::Type c1 = L::all(high | (static_cast<uint64_t>(tag) << 24));
-    L::Type c2 = L::all(key.step[0]);
-    L::Type c3 = L::all(key.step[1]);
+    PhiloxState a = philox_start(key, tag, first);
+    PhiloxState b = philox_start(key, tag, first + L::kBlocks);
     uint32_t k0 = key.key[0];
     uint32_t k1 = key.key[1];
 #pragma GCC unroll 10
     for (int round = 0; round < 10; ++round) {
-        const L::Type p0 = L::multiply(c0, L::all(0xD2511F53U));
-        const L::Type p1 = L::multiply(c2, L::all(0xCD9E8D57U));
-        c0 = L::exclusive_or(L::upper(p1), c1, L::all(k0));
-        c1 = p1;
-        c2 = L::exclusive_or(L::upper(p0), c3, L::all(k1));
-        c3 = p0;
+        philox_round(a, k0, k1);
+        philox_round(b, k0, k1);
         k0 += 0x9E3779B9U;
         k1 += 0xBB67AE85U;
     }
-    L::store(c0, c1, c2, c3, pieces);
+    L::store(a.c0, a.c1, a.c2, a.c3, pieces);
+    L::store(b.c0, b.c1, b.c2, b.c3, pieces + 8 * L::kBlocks);
 }
 
-// Pieces for n elements from first_element on. Always whole vectors of blocks, which are aligned in
-// the stream, so the upper half of a block number is the same in all lanes.
+// Pieces for n elements from first_element on, a multiple of kTile: so the upper half of the block
+// number is the same in all lanes.
 MP_CHUNK_INLINE void fill_random(const numerics::SrKey& key, uint32_t tag, int64_t first_element,
                                  int n, uint16_t* pieces) {
     const auto first_block = static_cast<uint64_t>(first_element) >> 3;
-    for (int done = 0; done < n; done += 8 * PhiloxLanes::kBlocks) {
+    for (int done = 0; done < n; done += 8 * kBlocksAtOnce) {
         philox_blocks(key, tag, first_block + static_cast<uint64_t>(done / 8), pieces + done);
     }
 }

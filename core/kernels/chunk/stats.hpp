@@ -2,11 +2,41 @@
 // Sum of the squares of one chunk of gradients, in double, in the order of GradStatsDesc.
 #pragma once
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include "interface/ops.hpp"
+#include "kernels/chunk/bf16_pair.hpp"
 #include "kernels/chunk/memory.hpp"
 #include "kernels/chunk/tile.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
+
+// As many lanes as a register has.
+#if defined(__AVX512F__)
+inline constexpr int kDoubles = 8;
+#elif defined(__AVX2__)
+inline constexpr int kDoubles = 4;
+#else
+inline constexpr int kDoubles = 2;
+#endif
+typedef double Doubles __attribute__((vector_size(8 * kDoubles)));
+typedef float Floats __attribute__((vector_size(4 * kDoubles)));
+typedef uint32_t FloatBits __attribute__((vector_size(4 * kDoubles)));
+inline constexpr int kLaneVectors = static_cast<int>(kStatsLanes) / kDoubles;
+
+// sum + g * g. The square of an fp32 number is exact in double, so fusing changes nothing.
+MP_CHUNK_INLINE void add_square(Doubles& sum, Floats g) {
+    const Doubles wide = __builtin_convertvector(g, Doubles);
+#if defined(__AVX512F__)
+    sum = _mm512_fmadd_pd(wide, wide, sum);
+#elif defined(__FMA__)
+    sum = _mm256_fmadd_pd(wide, wide, sum);
+#else
+    sum += wide * wide;
+#endif
+}
 
 // Adds neighbours until one value is left.
 template <int kLeaves> MP_CHUNK_INLINE double tree_sum(double* values) {
@@ -18,32 +48,76 @@ template <int kLeaves> MP_CHUNK_INLINE double tree_sum(double* values) {
     return values[0];
 }
 
-// lanes[l] += squares of elements l, l + kStatsLanes, ... of n values; n is a multiple of the lanes
-// except at the end of the gradient. The square of an fp32 number is exact in double.
-MP_CHUNK_INLINE void add_squares(const float* values, int n, double* lanes) {
-    constexpr int kLanes = static_cast<int>(kStatsLanes);
-    int i = 0;
-    for (; i + kLanes <= n; i += kLanes) {
-        for (int l = 0; l < kLanes; ++l) {
-            const auto g = static_cast<double>(values[i + l]);
-            lanes[l] += g * g;
+// Sums of the lanes 0, 1, 2, ... of fp32 elements, or of the lanes 0, 2, 4, ... and 1, 3, 5, ... of
+// bf16 pairs.
+struct StatsLanes {
+    Doubles sums[kLaneVectors];
+
+    MP_CHUNK_INLINE void add_floats(const char* at) {
+#pragma GCC unroll 16
+        for (int v = 0; v < kLaneVectors; ++v) {
+            Floats g;
+            __builtin_memcpy(&g, at + v * static_cast<int>(sizeof(g)), sizeof(g));
+            add_square(sums[v], g);
         }
     }
-    for (int l = 0; i + l < n; ++l) {
-        const auto g = static_cast<double>(values[i + l]);
-        lanes[l] += g * g;
+
+    MP_CHUNK_INLINE void add_bf16(const char* at) {
+#pragma GCC unroll 8
+        for (int v = 0; v < kLaneVectors / 2; ++v) {
+            FloatBits pairs;
+            __builtin_memcpy(&pairs, at + v * static_cast<int>(sizeof(pairs)), sizeof(pairs));
+            add_square(sums[v], __builtin_bit_cast(Floats, pairs << 16));
+            add_square(sums[kLaneVectors / 2 + v], __builtin_bit_cast(Floats, pairs & kUpperHalf));
+        }
     }
+
+    template <DType kDType> MP_CHUNK_INLINE void store(double* lanes) const {
+        double values[kStatsLanes];
+        __builtin_memcpy(values, sums, sizeof(values));
+        constexpr int kHalf = static_cast<int>(kStatsLanes) / 2;
+        for (int l = 0; l < static_cast<int>(kStatsLanes); ++l) {
+            lanes[l] = values[kDType == DType::bf16 ? l % 2 * kHalf + l / 2 : l];
+        }
+    }
+};
+
+// n elements in memory; fp16 comes as a tile, widened before.
+template <DType kDType>
+MP_CHUNK_INLINE int64_t add_rows_of_lanes(StatsLanes& lanes, const void* data, int64_t n) {
+    const char* from = static_cast<const char*>(data);
+    int64_t i = 0;
+    for (; i + kStatsLanes <= n; i += kStatsLanes) {
+        if constexpr (kDType == DType::bf16) {
+            lanes.add_bf16(from + 2 * i);
+        } else {
+            lanes.add_floats(from + 4 * i);
+        }
+    }
+    return i;
 }
 
 template <DType kDType> MP_CHUNK_INLINE double stats_piece(const void* data, int64_t n) {
-    double lanes[kStatsLanes] = {};
-    float values[kTile];
-    for (int64_t done = 0; done < n; done += kTile) {
-        const int tile = min_int(n - done, kTile);
-        const void* at = element_address(data, kDType, done);
+    StatsLanes sums = {};
+    int64_t done = 0;
+    for (int64_t first = 0; first < n; first += kTile) {
+        const int tile = min_int(n - first, kTile);
+        const void* at = element_address(data, kDType, first);
         prefetch_ahead(at, tile * dtype_size(kDType));
-        widen_tile_as<kDType>(at, values, tile);
-        add_squares(values, tile, lanes);
+        if constexpr (kDType == DType::fp16) {
+            float values[kTile];
+            widen_tile_as<kDType>(at, values, tile);
+            done = first + add_rows_of_lanes<DType::fp32>(sums, values, tile);
+        } else {
+            done = first + add_rows_of_lanes<kDType>(sums, at, tile);
+        }
+    }
+    double lanes[kStatsLanes];
+    sums.store<kDType>(lanes);
+    const auto* elements = static_cast<const typename InMemory<kDType>::type*>(data);
+    for (int lane = 0; done < n; ++done, ++lane) {
+        const auto g = static_cast<double>(numerics::Codec<kDType>::load(elements[done]));
+        lanes[lane] += g * g;
     }
     return tree_sum<static_cast<int>(kStatsLanes)>(lanes);
 }

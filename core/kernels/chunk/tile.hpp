@@ -1,26 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tile of elements to fp32 and back. The dtype is chosen once a tile, so the loops have none
-// inside and the compiler vectorizes them. fp16 uses the conversion instructions where the target
-// has them: they are bit-equal to numerics/fp16.hpp, which the numerics tests show.
+// inside, and the compiler vectorizes them where convert_vector.hpp has nothing better.
 #pragma once
 
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
-
 #include "kernels/chunk/base.hpp"
+#include "kernels/chunk/bf16_pair.hpp"
+#include "kernels/chunk/convert_vector.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
-
-// fp32 as it may lie in the caller's memory; tiles are read through it too.
-using FloatInMemory = InMemory<DType::fp32>::type;
 
 enum class Rounding { nearest, saturating, stochastic };
 
 // Random bits for a tile: `high` alone gives 16 bits an element, both together 32.
 struct TileBits {
-    uint16_t high[kTile];
-    uint16_t low[kTile];
+    alignas(64) uint16_t high[kTile];
+    alignas(64) uint16_t low[kTile];
 };
 
 template <class Codec, Rounding kRounding>
@@ -40,81 +34,67 @@ template <DType kDType> MP_CHUNK_INLINE uint32_t random_of(const TileBits& bits,
     return kDType == DType::bf16 ? high : (high | bits.low[i]);
 }
 
-template <DType kDType> struct TileCodec {
-    using Codec = numerics::Codec<kDType>;
-    using Memory = typename InMemory<kDType>::type;
-
-    static MP_CHUNK_INLINE void widen(const void* source, float* values, int n) {
-        const Memory* __restrict from = static_cast<const Memory*>(source);
-        float* __restrict to = values;
-        for (int i = 0; i < n; ++i) {
-            to[i] = Codec::load(from[i]);
-        }
+template <DType kDType>
+MP_CHUNK_INLINE int widen_vector(const void* source, FloatInMemory* values, int n) {
+    if constexpr (kDType == DType::fp16) {
+        return widen_fp16_vector(source, values, n);
+    } else if constexpr (kDType == DType::fp8_e4m3) {
+        return widen_e4m3_vector(source, values, n);
+    } else if constexpr (kDType == DType::fp8_e5m2) {
+        return widen_e5m2_vector(source, values, n);
+    } else {
+        return 0;
     }
-
-    template <Rounding kRounding>
-    static MP_CHUNK_INLINE void narrow(const FloatInMemory* values, void* destination, int n,
-                                       const TileBits* bits) {
-        const FloatInMemory* __restrict from = values;
-        Memory* __restrict to = static_cast<Memory*>(destination);
-        for (int i = 0; i < n; ++i) {
-            uint32_t random = 0;
-            if constexpr (kRounding == Rounding::stochastic) {
-                random = random_of<kDType>(*bits, i);
-            }
-            to[i] = round_one<Codec, kRounding>(from[i], random);
-        }
-    }
-};
-
-#if defined(__F16C__)
-MP_CHUNK_INLINE int widen_fp16_by_instruction(const void* source, float* values, int n) {
-    const char* from = static_cast<const char*>(source);
-    int i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2 * i));
-        _mm256_storeu_ps(values + i, _mm256_cvtph_ps(codes));
-    }
-    return i;
 }
 
-MP_CHUNK_INLINE int narrow_fp16_by_instruction(const FloatInMemory* values, void* destination, int n) {
-    char* to = static_cast<char*>(destination);
-    int i = 0;
-    for (; i + 8 <= n; i += 8) {
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 2 * i),
-                         _mm256_cvtps_ph(_mm256_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT));
+template <DType kDType, Rounding kRounding>
+MP_CHUNK_INLINE int narrow_vector(const FloatInMemory* values, void* destination, int n) {
+    constexpr bool kSaturate = kRounding == Rounding::saturating;
+    if constexpr (kRounding == Rounding::stochastic) {
+        return 0;
+    } else if constexpr (kDType == DType::fp16) {
+        return narrow_fp16_vector<kSaturate>(values, destination, n);
+    } else if constexpr (kDType == DType::fp8_e4m3) {
+        return narrow_e4m3_vector<kSaturate>(values, destination, n);
+    } else if constexpr (kDType == DType::fp8_e5m2) {
+        return narrow_e5m2_vector<kSaturate>(values, destination, n);
+    } else {
+        return 0;
     }
-    return i;
 }
-#endif
 
 template <DType kDType>
-MP_CHUNK_INLINE void widen_tile_as(const void* source, float* values, int n) {
-    int done = 0;
-#if defined(__F16C__)
-    if constexpr (kDType == DType::fp16) {
-        done = widen_fp16_by_instruction(source, values, n);
+MP_CHUNK_INLINE void widen_tile_as(const void* source, FloatInMemory* values, int n) {
+    using Memory = typename InMemory<kDType>::type;
+    const auto* from = static_cast<const Memory*>(source);
+    int i = widen_vector<kDType>(source, values, n);
+    MP_CHUNK_INDEPENDENT
+    for (; i < n; ++i) {
+        values[i] = numerics::Codec<kDType>::load(from[i]);
     }
-#endif
-    TileCodec<kDType>::widen(element_address(source, kDType, done), values + done, n - done);
 }
 
 template <DType kDType, Rounding kRounding>
 MP_CHUNK_INLINE void narrow_tile_as(const FloatInMemory* values, void* destination, int n,
                                     const TileBits* bits) {
-    int done = 0;
-#if defined(__F16C__)
-    if constexpr (kDType == DType::fp16 && kRounding == Rounding::nearest) {
-        done = narrow_fp16_by_instruction(values, destination, n);
+    auto* to = static_cast<typename InMemory<kDType>::type*>(destination);
+    int i = narrow_vector<kDType, kRounding>(values, destination, n);
+    MP_CHUNK_INDEPENDENT
+    for (; i < n; ++i) {
+        if constexpr (kRounding == Rounding::stochastic) {
+            to[i] = round_one<numerics::Codec<kDType>, kRounding>(values[i],
+                                                                  random_of<kDType>(*bits, i));
+        } else if constexpr (kDType == DType::bf16 && kRounding == Rounding::nearest) {
+            to[i] = static_cast<uint16_t>(bf16_pattern(values[i]) >> 16);
+        } else {
+            to[i] = round_one<numerics::Codec<kDType>, kRounding>(values[i], 0);
+        }
     }
-#endif
-    TileCodec<kDType>::template narrow<kRounding>(
-        values + done, element_address(destination, kDType, done), n - done, bits);
 }
 
-// n <= kTile elements to fp32. Only floating types come here: supports() sees to that.
-MP_CHUNK_FUNCTION inline void widen_tile(DType dtype, const void* source, float* values, int n) {
+// n elements to fp32. Only floating types come here: supports() sees to that.
+MP_CHUNK_FUNCTION inline void widen_tile(DType dtype, const void* source, FloatInMemory* values,
+                                         int n) {
     switch (dtype) {
     case DType::fp32:
         return widen_tile_as<DType::fp32>(source, values, n);
@@ -131,9 +111,10 @@ MP_CHUNK_FUNCTION inline void widen_tile(DType dtype, const void* source, float*
     }
 }
 
+// n elements from fp32; `bits` are read where rounding is stochastic, and then n <= kTile.
 template <Rounding kRounding>
-MP_CHUNK_FUNCTION inline void narrow_tile(DType dtype, const FloatInMemory* values, void* destination,
-                                          int n, const TileBits* bits) {
+MP_CHUNK_FUNCTION inline void narrow_tile(DType dtype, const FloatInMemory* values,
+                                          void* destination, int n, const TileBits* bits) {
     switch (dtype) {
     case DType::fp32:
         return narrow_tile_as<DType::fp32, kRounding>(values, destination, n, bits);
