@@ -16,6 +16,11 @@ Status device_count(int32_t* count) noexcept {
 
 Status open(const DeviceConfig& config, Device** out) noexcept {
     *out = nullptr;
+    if (config.device_index != 0) {
+        return Status::error(Code::device_unavailable,
+                             "host: device %d was asked for; there is only device 0",
+                             config.device_index);
+    }
     if (const Status status = select_isa_from_environment(); !status.ok()) {
         return status;
     }

@@ -4,6 +4,7 @@
 // |error| <= k u sum |a| |b| with u = 2^-24 (Higham, "Accuracy and stability of numerical algorithms",
 // section 3.1), plus one u for each later operation.
 #include <memory>
+#include <string_view>
 
 #include "gemm_case.hpp"
 
@@ -216,8 +217,10 @@ TEST_P(Gemm, KeepsSubnormalsNanAndInfinity) {
             if (!gemm(device(), candidate, c, result)) {
                 return false;
             }
+            // The processor's bf16 dot instruction takes subnormals as zero, and gemm.h says so.
+            const bool flushes = std::string_view(candidate.name) == "onednn_bf16";
             for (int64_t n = 0; n < kN; ++n) {
-                EXPECT_EQ(result.get(n), tiny) << dtype_name(type);
+                EXPECT_EQ(result.get(n), flushes ? 0.0F : tiny) << dtype_name(type);
                 EXPECT_EQ(result.get(kN + n), infinity);
                 EXPECT_TRUE(numerics::is_nan(result.get(2 * kN + n)));
                 EXPECT_EQ(result.get(3 * kN + n), 0.0F);

@@ -4,7 +4,8 @@
  * Row-major. op(A) is m x k, op(B) is k x n, C and D are m x n; with MP_GEMM_TRANS_A, A is stored k x m;
  * with MP_GEMM_TRANS_B, B is stored n x k. Products are exact and sums are fp32, whatever the inputs; one
  * rounding (to nearest even) into D. The order of the sums is the implementation's: bits are repeatable
- * for one implementation, thread count and shape, not equal across implementations. */
+ * for one implementation, thread count and shape, not equal across implementations. An implementation on
+ * the processor's bf16 dot instruction takes subnormal operands, products and sums as zero. */
 #ifndef MIXEDPREC_GEMM_H
 #define MIXEDPREC_GEMM_H
 
