@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order of the candidates of each operation.
+#include "cuda/candidates.hpp"
+
+#include "cuda/device.hpp"
+
+namespace mp::backends::cuda {
+
+CandidateList CudaDevice::candidates(OpKind kind) const noexcept {
+    static const Candidate cast[] = {kCast, *kokkos_candidates(OpKind::cast).items};
+    static const Candidate amax[] = {kAmax, *kokkos_candidates(OpKind::amax).items};
+    static const Candidate gemm[] = {kGemmCublasLt, *kokkos_candidates(OpKind::gemm).items};
+    static const Candidate adamw[] = {kAdamw, *kokkos_candidates(OpKind::adamw).items};
+    switch (kind) {
+    case OpKind::cast:
+        return {cast, 2};
+    case OpKind::amax:
+        return {amax, 2};
+    case OpKind::gemm:
+        return {gemm, 2};
+    case OpKind::adamw:
+        return {adamw, 2};
+    case OpKind::column_sum:
+    case OpKind::grad_stats:
+    case OpKind::optimizer_prepare:
+    case OpKind::scaler_update:
+        return kokkos_candidates(kind);
+    }
+    return {};
+}
+
+} // namespace mp::backends::cuda

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// cast: what one thread does. A grid-stride loop over groups of eight elements.
+#pragma once
+
+#include "cuda/group.cuh"
+#include "interface/ops.hpp"
+
+namespace mp::backends::cuda {
+
+struct CastWork {
+    const void* source;
+    void* destination;
+    int64_t count;
+    DType from;
+    DType to;
+    Rounding rounding;
+    bool clamps; // stochastic rounding that saturates
+    bool is_aligned;
+    numerics::SrKey key;
+};
+
+inline CastWork cast_work(const CastDesc& op) {
+    CastWork work = {};
+    work.source = op.source.data;
+    work.destination = op.destination.data;
+    work.count = op.destination.count;
+    work.from = op.source.dtype;
+    work.to = op.destination.dtype;
+    work.rounding = op.stochastic ? Rounding::stochastic
+                    : op.saturate ? Rounding::saturating
+                                  : Rounding::nearest;
+    work.clamps = op.stochastic && op.saturate && work.to != DType::fp32;
+    work.is_aligned = is_group_aligned(op.source.data, dtype_size(work.from)) &&
+                      is_group_aligned(op.destination.data, dtype_size(work.to));
+    work.key = numerics::make_sr_key(op.seed, op.uid, op.step);
+    return work;
+}
+
+// Before stochastic rounding: the largest finite value is representable, so rounding cannot leave
+// it. NaN passes.
+MP_HD_INLINE float clamp_to_finite(float x, float limit) {
+    const float below = x > limit ? limit : x;
+    return below < -limit ? -limit : below;
+}
+
+MP_HD_INLINE void cast_group(const CastWork& work, const GroupAt& at) {
+    float x[kGroup] = {};
+    for_floating_type(work.from, [&](auto codec) { load_group(codec, work.source, at, x); });
+    GroupBits bits;
+    if (work.rounding == Rounding::stochastic && work.to != DType::fp32) {
+        bits = group_bits(work.to, work.key, numerics::Purpose::cast, at.first);
+    }
+    if (work.clamps) {
+        const float limit = max_finite(work.to);
+        MP_UNROLL
+        for (int j = 0; j < kGroup; ++j) {
+            x[j] = clamp_to_finite(x[j], limit);
+        }
+    }
+    for_floating_type(work.to, [&](auto codec) {
+        store_group(codec, work.destination, at, x, work.rounding, bits);
+    });
+}
+
+MP_HD_INLINE void cast_thread(const CastWork& work, int64_t thread, int64_t threads) {
+    const int64_t groups = (work.count + kGroup - 1) / kGroup;
+    for (int64_t group = thread; group < groups; group += threads) {
+        const int64_t first = group * kGroup;
+        const int64_t left = work.count - first;
+        const int count = left < kGroup ? static_cast<int>(left) : kGroup;
+        cast_group(work, {first, count, work.is_aligned && count == kGroup});
+    }
+}
+
+} // namespace mp::backends::cuda

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/device.hpp"
+
+#include <cstdio>
+#include <new>
+
+#include "cuda/candidates.hpp"
+#include "cuda/error.hpp"
+#include "cuda/kernel_image.hpp"
+#include "cuda/queue.hpp"
+
+namespace mp::backends::cuda {
+
+namespace {
+
+// Text between the quotes of a JSON string. Other than printable ASCII becomes a space.
+void escape(const char* text, char* out, std::size_t capacity) noexcept {
+    std::size_t n = 0;
+    for (; *text != '\0' && n + 2 < capacity; ++text) {
+        const char c = *text;
+        if (c == '"' || c == '\\') {
+            out[n++] = '\\';
+        }
+        out[n++] = c >= ' ' && c <= '~' ? c : ' ';
+    }
+    out[n] = '\0';
+}
+
+} // namespace
+
+Status CudaDevice::open(const DeviceConfig& config, Device** out) noexcept {
+    *out = nullptr;
+    int32_t count = 0;
+    if (Status status = count_devices(&count); !status.ok()) {
+        return status;
+    }
+    if (config.device_index < 0 || config.device_index >= count) {
+        return Status::error(Code::device_unavailable,
+                             "cuda: device %d was asked for, but there are %d, numbered from 0",
+                             static_cast<int>(config.device_index), static_cast<int>(count));
+    }
+    auto* device = new (std::nothrow) CudaDevice(config.device_index);
+    if (device == nullptr) {
+        return Status::error(Code::out_of_memory, "cuda: no memory for a device");
+    }
+    if (Status status = device->initialize(); !status.ok()) {
+        delete device;
+        return status;
+    }
+    *out = device;
+    return {};
+}
+
+Status CudaDevice::initialize() noexcept {
+    if (Status status = open_primary_context(index_, &context_); !status.ok()) {
+        return status;
+    }
+    const ContextGuard guard(context_);
+    cudaDeviceProp properties = {};
+    if (const cudaError_t error = cudaGetDeviceProperties(&properties, index_);
+        error != cudaSuccess) {
+        return cuda_status(error, "asking for the device's properties");
+    }
+    escape(properties.name, name_, sizeof name_);
+    multiprocessor_count_ = properties.multiProcessorCount;
+    compute_capability_ = properties.major * 10 + properties.minor;
+    memory_bytes_ = properties.totalGlobalMem;
+    return check_kernel_image(properties.name, compute_capability_);
+}
+
+CudaDevice::~CudaDevice() {
+    if (cublaslt_handle_ != nullptr) {
+        const ContextGuard guard(context_);
+        (void)cublaslt().Destroy(cublaslt_handle_);
+    }
+}
+
+void CudaDevice::describe(char* buffer, std::size_t capacity) const noexcept {
+    int driver_version = 0;
+    int runtime_version = 0;
+    (void)cudaDriverGetVersion(&driver_version);
+    (void)cudaRuntimeGetVersion(&runtime_version);
+
+    char lt[640];
+    if (cublaslt().is_there()) {
+        const std::size_t v = cublaslt().GetVersion();
+        (void)std::snprintf(lt, sizeof lt, "\"cublaslt\":\"%zu.%zu.%zu\"", v / 10000,
+                            v % 10000 / 100, v % 100);
+    } else {
+        char reason[600];
+        escape(cublaslt().reason.c_str(), reason, sizeof reason);
+        (void)std::snprintf(lt, sizeof lt, "\"cublaslt\":null,\"cublaslt_reason\":\"%s\"", reason);
+    }
+    (void)std::snprintf(
+        buffer, capacity,
+        "{\"backend\":\"cuda\",\"kind\":\"cuda\",\"index\":%d,\"name\":\"%s\","
+        "\"compute_capability\":\"%d.%d\",\"multiprocessors\":%d,\"memory_bytes\":%zu,"
+        "\"driver_cuda\":\"%d.%d\",\"runtime_cuda\":\"%d.%d\",\"built_for\":\"%s\",%s}",
+        static_cast<int>(index_), name_, static_cast<int>(compute_capability_ / 10),
+        static_cast<int>(compute_capability_ % 10), static_cast<int>(multiprocessor_count_),
+        memory_bytes_, driver_version / 1000, driver_version % 1000 / 10, runtime_version / 1000,
+        runtime_version % 1000 / 10, built_architectures(), lt);
+}
+
+Status CudaDevice::allocate(std::size_t bytes, void** out) noexcept {
+    *out = nullptr;
+    if (bytes == 0) {
+        return {};
+    }
+    const ContextGuard guard(context_);
+    const cudaError_t error = cudaMalloc(out, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        *out = nullptr;
+        std::size_t free_bytes = 0;
+        std::size_t total_bytes = 0;
+        (void)cudaMemGetInfo(&free_bytes, &total_bytes);
+        return Status::error(Code::out_of_memory,
+                             "cuda: device %d has no %zu bytes: %zu of %zu are free",
+                             static_cast<int>(index_), bytes, free_bytes, total_bytes);
+    }
+    return cuda_status(error, "allocating device memory");
+}
+
+void CudaDevice::release(void* pointer, std::size_t /*bytes*/) noexcept {
+    if (pointer == nullptr) {
+        return;
+    }
+    const ContextGuard guard(context_);
+    if (cudaFree(pointer) != cudaSuccess) {
+        (void)cudaGetLastError(); // an error of earlier work; sync() reports it
+    }
+}
+
+Status CudaDevice::create_queue(void* native, Queue** out) noexcept {
+    CudaQueue* queue = nullptr;
+    const Status status = CudaQueue::create(context_, native, &queue);
+    *out = queue;
+    return status;
+}
+
+Status CudaDevice::copy(Queue& queue, void* destination, const void* source, std::size_t bytes,
+                        CopyKind kind) noexcept {
+    if (bytes == 0) {
+        return {};
+    }
+    const ContextGuard guard(context_);
+    auto& cuda_queue = static_cast<CudaQueue&>(queue);
+    cudaStream_t stream = cuda_queue.stream();
+    switch (kind) {
+    case CopyKind::host_to_device:
+        return cuda_queue.staging().copy(stream, destination, source, bytes);
+    case CopyKind::device_to_host:
+        return cuda_status(
+            cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToHost, stream),
+            "copying to the host");
+    case CopyKind::device_to_device:
+        return cuda_status(
+            cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToDevice, stream),
+            "copying on the device");
+    }
+    return Status::error(Code::internal, "cuda: unknown kind of copy %d", static_cast<int>(kind));
+}
+
+Status CudaDevice::zero(Queue& queue, void* destination, std::size_t bytes) noexcept {
+    if (bytes == 0) {
+        return {};
+    }
+    const ContextGuard guard(context_);
+    return cuda_status(
+        cudaMemsetAsync(destination, 0, bytes, static_cast<CudaQueue&>(queue).stream()),
+        "zeroing device memory");
+}
+
+Status CudaDevice::cublaslt_handle(cublasLtHandle_t* out) const noexcept {
+    *out = nullptr;
+    if (!cublaslt().is_there()) {
+        return Status::error(Code::cublas_error, "cuda: %s", cublaslt().reason.c_str());
+    }
+    const std::lock_guard lock(mutex_);
+    if (cublaslt_handle_ == nullptr) {
+        const Status status =
+            cublas_status(cublaslt().Create(&cublaslt_handle_), "making a cuBLASLt handle");
+        if (!status.ok()) {
+            cublaslt_handle_ = nullptr;
+            return status;
+        }
+    }
+    *out = cublaslt_handle_;
+    return {};
+}
+
+} // namespace mp::backends::cuda

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// One NVIDIA GPU: memory, streams, copies, and the candidates for each operation. Everything works
+// in the device's primary context and leaves the calling thread's current context as it was.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <mutex>
+
+#include "cuda/cublaslt.hpp"
+#include "cuda/driver.hpp"
+#include "interface/backend.hpp"
+
+namespace mp::backends::cuda {
+
+class CudaDevice final : public Device {
+  public:
+    static Status open(const DeviceConfig& config, Device** out) noexcept;
+    ~CudaDevice() override;
+
+    [[nodiscard]] DeviceKind kind() const noexcept override { return DeviceKind::cuda; }
+    [[nodiscard]] int32_t index() const noexcept override { return index_; }
+    void describe(char* buffer, std::size_t capacity) const noexcept override;
+    [[nodiscard]] int32_t num_threads() const noexcept override { return 1; }
+
+    // By cudaMalloc, not by a stream-ordered pool: memory here belongs to no stream, is used by any,
+    // and cudaFree waits for all work on the device, so a buffer may be given back while work on it
+    // is pending. core keeps its scratch memory and its states, so neither call is in a hot path.
+    Status allocate(std::size_t bytes, void** out) noexcept override;
+    void release(void* pointer, std::size_t bytes) noexcept override;
+
+    Status create_queue(void* native, Queue** out) noexcept override;
+    Status copy(Queue& queue, void* destination, const void* source, std::size_t bytes,
+                CopyKind kind) noexcept override;
+    Status zero(Queue& queue, void* destination, std::size_t bytes) noexcept override;
+    [[nodiscard]] CandidateList candidates(OpKind kind) const noexcept override;
+
+    [[nodiscard]] CUcontext context() const noexcept { return context_; }
+    [[nodiscard]] int32_t multiprocessor_count() const noexcept { return multiprocessor_count_; }
+    // 10 x major + minor.
+    [[nodiscard]] int32_t compute_capability() const noexcept { return compute_capability_; }
+
+    // A cuBLASLt handle of this device, made at first use. Fails where there is no cuBLASLt.
+    Status cublaslt_handle(cublasLtHandle_t* out) const noexcept;
+
+  private:
+    explicit CudaDevice(int32_t index) noexcept : index_(index) {}
+    Status initialize() noexcept;
+
+    int32_t index_;
+    CUcontext context_ = nullptr;
+    int32_t multiprocessor_count_ = 0;
+    int32_t compute_capability_ = 0;
+    std::size_t memory_bytes_ = 0;
+    char name_[256] = {};
+    mutable std::mutex mutex_; // of the handle
+    mutable cublasLtHandle_t cublaslt_handle_ = nullptr;
+};
+
+} // namespace mp::backends::cuda

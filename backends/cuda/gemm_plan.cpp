@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/gemm_plan.hpp"
+
+#include <climits>
+#include <initializer_list>
+#include <new>
+
+namespace mp::backends::cuda {
+
+namespace {
+
+struct Cap {
+    DType input;
+    DType output;
+    DType bias;
+    int32_t capability;
+};
+
+constexpr Cap kCaps[] = {
+#define X(input, output, bias, capability) {DType::input, DType::output, DType::bias, capability},
+#include "cuda/gemm_caps.def"
+#undef X
+};
+
+const Cap* find_cap(const GemmDesc& desc) noexcept {
+    for (const Cap& cap : kCaps) {
+        if (cap.input == desc.dtype_a && cap.input == desc.dtype_b && cap.output == desc.dtype_d) {
+            return &cap;
+        }
+    }
+    return nullptr;
+}
+
+cudaDataType_t cuda_type(DType dtype) noexcept {
+    switch (dtype) {
+    case DType::fp16:
+        return CUDA_R_16F;
+    case DType::bf16:
+        return CUDA_R_16BF;
+    default:
+        return CUDA_R_32F; // gemm_caps.def has no others
+    }
+}
+
+// A row-major matrix is the transpose of the column-major one in the same memory.
+struct Stored {
+    DType dtype;
+    int64_t rows;
+    int64_t columns;
+    int64_t leading;
+    int64_t batch_stride;
+};
+
+Status make_layout(const Stored& x, int64_t batch_count, cublasLtMatrixLayout_t* out) noexcept {
+    const CublasLt& lt = cublaslt();
+    cublasStatus_t status =
+        lt.MatrixLayoutCreate(out, cuda_type(x.dtype), static_cast<uint64_t>(x.columns),
+                              static_cast<uint64_t>(x.rows), x.leading);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        *out = nullptr;
+        return cublas_status(status, "describing a matrix");
+    }
+    if (batch_count > 1) {
+        const auto count = static_cast<int32_t>(batch_count);
+        status = lt.MatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                             sizeof count);
+        if (status == CUBLAS_STATUS_SUCCESS) {
+            status = lt.MatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                 &x.batch_stride, sizeof x.batch_stride);
+        }
+    }
+    return cublas_status(status, "describing a batch of matrices");
+}
+
+template <typename T>
+Status set_attribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
+                     const T& value) noexcept {
+    return cublas_status(cublaslt().MatmulDescSetAttribute(desc, attribute, &value, sizeof value),
+                         "describing a product");
+}
+
+template <typename T>
+Status set_attribute(cublasLtMatmulPreference_t preference,
+                     cublasLtMatmulPreferenceAttributes_t attribute, const T& value) noexcept {
+    return cublas_status(
+        cublaslt().MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+        "describing what algorithms to search");
+}
+
+uint32_t epilogue_of(const GemmDesc& desc) noexcept {
+    const bool has_bias = desc.dtype_bias != DType::none;
+    if (desc.gelu) { // the tanh form, as mixedprec/gemm.h asks for
+        return has_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    }
+    return has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+} // namespace
+
+void explain_gemm(const CudaDevice& device, const GemmDesc& desc, Reason& reason) noexcept {
+    const Cap* cap = find_cap(desc);
+    if (cap == nullptr) {
+        reason.set("no %s x %s into %s", dtype_name(desc.dtype_a), dtype_name(desc.dtype_b),
+                   dtype_name(desc.dtype_d));
+        return;
+    }
+    if (device.compute_capability() < cap->capability) {
+        reason.set("%s needs compute capability %d.%d", dtype_name(desc.dtype_a),
+                   static_cast<int>(cap->capability / 10), static_cast<int>(cap->capability % 10));
+        return;
+    }
+    if (desc.dtype_bias != DType::none && desc.dtype_bias != cap->bias) {
+        reason.set("with %s results the bias must be %s, not %s", dtype_name(desc.dtype_d),
+                   dtype_name(cap->bias), dtype_name(desc.dtype_bias));
+        return;
+    }
+    for (const int64_t size : {desc.m, desc.n, desc.k, desc.batch_count}) {
+        if (size == 0) {
+            reason.set("no empty products");
+            return;
+        }
+    }
+    for (const int64_t size :
+         {desc.m, desc.n, desc.k, desc.batch_count, desc.lda, desc.ldb, desc.ldc, desc.ldd}) {
+        if (size > INT_MAX) {
+            reason.set("sizes and strides of rows are below 2^31, not %lld",
+                       static_cast<long long>(size));
+            return;
+        }
+    }
+    if (!cublaslt().is_there()) {
+        reason.set("%s", cublaslt().reason.c_str());
+    }
+}
+
+Status CublasLtPlan::make(const CudaDevice& device, const GemmDesc& desc,
+                          CublasLtPlan** out) noexcept {
+    *out = nullptr;
+    cublasLtHandle_t handle = nullptr;
+    if (Status status = device.cublaslt_handle(&handle); !status.ok()) {
+        return status;
+    }
+    auto* plan = new (std::nothrow) CublasLtPlan(handle, desc);
+    if (plan == nullptr) {
+        return Status::error(Code::out_of_memory, "cuda: no memory for a gemm plan");
+    }
+    Status status = plan->describe();
+    // Both ends of what buffers may come later; what lies between is asked for when it comes.
+    for (const Alignment alignment : {k256, kElement}) {
+        if (status.ok()) {
+            status = plan->choose(alignment);
+        }
+    }
+    if (!status.ok()) {
+        delete plan;
+        return status;
+    }
+    *out = plan;
+    return {};
+}
+
+CublasLtPlan::~CublasLtPlan() {
+    const CublasLt& lt = cublaslt();
+    for (cublasLtMatrixLayout_t layout : {a_, b_, c_, d_}) {
+        if (layout != nullptr) {
+            (void)lt.MatrixLayoutDestroy(layout);
+        }
+    }
+    if (product_ != nullptr) {
+        (void)lt.MatmulDescDestroy(product_);
+    }
+}
+
+// cuBLASLt is column-major, where our row-major D is D^T = op(B)^T op(A)^T: the operands change
+// places, every matrix is its own transpose, and the bias, one value for each of our columns, is one
+// for each row of D^T, which is what its epilogue adds.
+Status CublasLtPlan::describe() noexcept {
+    const GemmDesc& d = desc_;
+    if (Status status = describe_product(); !status.ok()) {
+        return status;
+    }
+    const Stored a = {d.dtype_a, d.trans_a ? d.k : d.m, d.trans_a ? d.m : d.k, d.lda,
+                      d.batch_stride_a};
+    const Stored b = {d.dtype_b, d.trans_b ? d.n : d.k, d.trans_b ? d.k : d.n, d.ldb,
+                      d.batch_stride_b};
+    // Where C is not read, D stands in for it.
+    const bool has_c = d.beta != 0.0F;
+    const Stored c = {d.dtype_d, d.m, d.n, has_c ? d.ldc : d.ldd,
+                      has_c ? d.batch_stride_c : d.batch_stride_d};
+    const Stored result = {d.dtype_d, d.m, d.n, d.ldd, d.batch_stride_d};
+    Status status = make_layout(b, d.batch_count, &a_);
+    if (status.ok()) {
+        status = make_layout(a, d.batch_count, &b_);
+    }
+    if (status.ok()) {
+        status = make_layout(c, d.batch_count, &c_);
+    }
+    if (status.ok()) {
+        status = make_layout(result, d.batch_count, &d_);
+    }
+    return status;
+}
+
+Status CublasLtPlan::describe_product() noexcept {
+    const cublasStatus_t made =
+        cublaslt().MatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (made != CUBLAS_STATUS_SUCCESS) {
+        product_ = nullptr;
+        return cublas_status(made, "describing a product");
+    }
+    const cublasOperation_t first = desc_.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t second = desc_.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    Status status = set_attribute(product_, CUBLASLT_MATMUL_DESC_TRANSA, first);
+    if (status.ok()) {
+        status = set_attribute(product_, CUBLASLT_MATMUL_DESC_TRANSB, second);
+    }
+    if (status.ok()) {
+        status = set_attribute(product_, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(desc_));
+    }
+    if (status.ok() && desc_.dtype_bias != DType::none) {
+        const auto type = static_cast<int32_t>(cuda_type(desc_.dtype_bias));
+        status = set_attribute(product_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+    }
+    return status;
+}
+
+Status CublasLtPlan::set_bias_pointer(const void* bias) noexcept {
+    if (desc_.dtype_bias == DType::none) {
+        return {};
+    }
+    return set_attribute(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+}
+
+uint32_t CublasLtPlan::bytes_of(Alignment alignment, DType dtype) const noexcept {
+    switch (alignment) {
+    case k256:
+        return 256;
+    case k16:
+        return 16;
+    default:
+        return static_cast<uint32_t>(dtype_size(dtype));
+    }
+}
+
+CublasLtPlan::Alignment CublasLtPlan::alignment_of(const GemmBuffers& buffers) const noexcept {
+    uintptr_t addresses = 0;
+    for (const void* buffer :
+         {buffers.a, buffers.b, buffers.bias, buffers.c, static_cast<const void*>(buffers.d)}) {
+        addresses |= reinterpret_cast<uintptr_t>(buffer);
+    }
+    if (addresses % 256 == 0) {
+        return k256;
+    }
+    return addresses % 16 == 0 ? k16 : kElement;
+}
+
+Status CublasLtPlan::set_preference(cublasLtMatmulPreference_t preference,
+                                    Alignment alignment) noexcept {
+    const auto workspace = static_cast<uint64_t>(CudaQueue::kWorkspaceBytes);
+    Status status = set_attribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+    // Parts of one sum are kept in fp32 and added in a fixed order: one rounding into D, and the
+    // same bits every time.
+    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (status.ok()) {
+        status = set_attribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction);
+    }
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t attribute;
+        DType dtype;
+    } matrices[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, desc_.dtype_b},
+                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, desc_.dtype_a},
+                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, desc_.dtype_d},
+                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, desc_.dtype_d}};
+    for (const auto& matrix : matrices) {
+        if (status.ok()) {
+            status = set_attribute(preference, matrix.attribute, bytes_of(alignment, matrix.dtype));
+        }
+    }
+    return status;
+}
+
+Status CublasLtPlan::choose(Alignment alignment) noexcept {
+    Algorithm& chosen = algorithms_[alignment];
+    if (chosen.is_known) {
+        return {};
+    }
+    const CublasLt& lt = cublaslt();
+    cublasLtMatmulPreference_t preference = nullptr;
+    if (const cublasStatus_t made = lt.MatmulPreferenceCreate(&preference);
+        made != CUBLAS_STATUS_SUCCESS) {
+        return cublas_status(made, "describing what algorithms to search");
+    }
+    Status status = set_preference(preference, alignment);
+    if (status.ok()) {
+        // Not read, but its alignment counts.
+        status = set_bias_pointer(
+            reinterpret_cast<const void*>(uintptr_t{bytes_of(alignment, desc_.dtype_bias)}));
+    }
+    if (status.ok()) {
+        cublasLtMatmulHeuristicResult_t best = {};
+        int found = 0;
+        status = cublas_status(lt.MatmulAlgoGetHeuristic(handle_, product_, a_, b_, c_, d_,
+                                                         preference, 1, &best, &found),
+                               "cuBLASLt has no algorithm");
+        if (status.ok() && (found == 0 || best.state != CUBLAS_STATUS_SUCCESS)) {
+            status = Status::error(Code::cublas_error, "cuda: cuBLASLt has no algorithm");
+        }
+        if (status.ok()) {
+            chosen = {true, best.algo, best.workspaceSize};
+        }
+    }
+    (void)lt.MatmulPreferenceDestroy(preference);
+    return status;
+}
+
+Status CublasLtPlan::run(CudaQueue& queue, const GemmBuffers& buffers) noexcept {
+    const std::lock_guard lock(mutex_);
+    const Alignment alignment = alignment_of(buffers);
+    Status status = choose(alignment);
+    if (status.ok()) {
+        status = set_bias_pointer(buffers.bias);
+    }
+    void* workspace = nullptr;
+    const Algorithm& chosen = algorithms_[alignment];
+    if (status.ok() && chosen.workspace_bytes > 0) {
+        status = queue.workspace(&workspace);
+    }
+    if (!status.ok()) {
+        return status;
+    }
+    const void* c = desc_.beta != 0.0F ? buffers.c : buffers.d;
+    return cublas_status(cublaslt().Matmul(handle_, product_, &desc_.alpha, buffers.b, a_,
+                                           buffers.a, b_, &desc_.beta, c, c_, buffers.d, d_,
+                                           &chosen.algorithm, workspace, chosen.workspace_bytes,
+                                           queue.stream()),
+                         "gemm");
+}
+
+} // namespace mp::backends::cuda

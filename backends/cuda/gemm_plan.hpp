@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// A product as cuBLASLt sees it: descriptors, and the algorithm its heuristics chose.
+#pragma once
+
+#include <mutex>
+
+#include "cuda/cublaslt.hpp"
+#include "cuda/device.hpp"
+#include "cuda/queue.hpp"
+
+namespace mp::backends::cuda {
+
+// Why cuBLASLt is not asked for this product, from its types, sizes and gemm_caps.def alone; an
+// empty reason when it is.
+void explain_gemm(const CudaDevice& device, const GemmDesc& desc, Reason& reason) noexcept;
+
+class CublasLtPlan final : public Plan {
+  public:
+    // cublas_error where the heuristics know no algorithm. The device's context is current.
+    static Status make(const CudaDevice& device, const GemmDesc& desc, CublasLtPlan** out) noexcept;
+    ~CublasLtPlan() override;
+
+    // From any thread. The device's context is current.
+    Status run(CudaQueue& queue, const GemmBuffers& buffers) noexcept;
+
+  private:
+    // What is promised about the buffers' addresses, in bytes. Ours are aligned to 256; 16 is what
+    // wide loads and the tensor memory accelerator need; the last stands for one element.
+    enum Alignment { k256, k16, kElement, kAlignments };
+
+    struct Algorithm {
+        bool is_known = false;
+        cublasLtMatmulAlgo_t algorithm = {};
+        std::size_t workspace_bytes = 0;
+    };
+
+    CublasLtPlan(cublasLtHandle_t handle, const GemmDesc& desc) noexcept
+        : handle_(handle), desc_(desc) {}
+    Status describe() noexcept;
+    Status describe_product() noexcept;
+    Status set_bias_pointer(const void* bias) noexcept;
+    [[nodiscard]] Alignment alignment_of(const GemmBuffers& buffers) const noexcept;
+    Status choose(Alignment alignment) noexcept;
+    Status set_preference(cublasLtMatmulPreference_t preference, Alignment alignment) noexcept;
+    [[nodiscard]] uint32_t bytes_of(Alignment alignment, DType dtype) const noexcept;
+
+    cublasLtHandle_t handle_; // the device's
+    GemmDesc desc_;
+    cublasLtMatmulDesc_t product_ = nullptr;
+    cublasLtMatrixLayout_t a_ = nullptr;
+    cublasLtMatrixLayout_t b_ = nullptr;
+    cublasLtMatrixLayout_t c_ = nullptr;
+    cublasLtMatrixLayout_t d_ = nullptr;
+    std::mutex mutex_; // of product_, which holds the bias pointer of one call, and of what follows
+    Algorithm algorithms_[kAlignments];
+};
+
+} // namespace mp::backends::cuda

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/queue.hpp"
+
+#include <new>
+
+#include "cuda/error.hpp"
+
+namespace mp::backends::cuda {
+
+Status CudaQueue::create(CUcontext context, void* native, CudaQueue** out) noexcept {
+    *out = nullptr;
+    const ContextGuard guard(context);
+    auto stream = static_cast<cudaStream_t>(native);
+    if (native == nullptr) {
+        const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        if (error != cudaSuccess) {
+            return cuda_status(error, "making a stream");
+        }
+    }
+    *out = new (std::nothrow) CudaQueue(context, stream, native == nullptr);
+    if (*out == nullptr) {
+        if (native == nullptr) {
+            (void)cudaStreamDestroy(stream);
+        }
+        return Status::error(Code::out_of_memory, "cuda: no memory for a queue");
+    }
+    return {};
+}
+
+CudaQueue::~CudaQueue() {
+    const ContextGuard guard(context_);
+    // What goes with the queue may be in use until then.
+    (void)cudaStreamSynchronize(stream_);
+    destroy_kokkos_space(kokkos_space_);
+    staging_.close();
+    if (workspace_ != nullptr) {
+        (void)cudaFree(workspace_);
+    }
+    if (is_owned_) {
+        (void)cudaStreamDestroy(stream_);
+    }
+    (void)cudaGetLastError();
+}
+
+Status CudaQueue::sync() noexcept {
+    const ContextGuard guard(context_);
+    return cuda_status(cudaStreamSynchronize(stream_), "work on the queue failed");
+}
+
+Status CudaQueue::workspace(void** out) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (workspace_ == nullptr) {
+        if (const cudaError_t error = cudaMalloc(&workspace_, kWorkspaceBytes);
+            error != cudaSuccess) {
+            workspace_ = nullptr;
+            return cuda_status(error, "allocating the 32 MiB workspace of a queue");
+        }
+    }
+    *out = workspace_;
+    return {};
+}
+
+Status CudaQueue::kokkos_space(KokkosSpace** out) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (kokkos_space_ == nullptr) {
+        if (Status status = make_kokkos_space(stream_, &kokkos_space_); !status.ok()) {
+            return status;
+        }
+    }
+    *out = kokkos_space_;
+    return {};
+}
+
+} // namespace mp::backends::cuda

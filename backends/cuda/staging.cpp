@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/staging.hpp"
+
+#include <cstring>
+
+#include "cuda/error.hpp"
+
+namespace mp::backends::cuda {
+
+void StagingRing::close() noexcept {
+    for (cudaEvent_t& event : copied_) {
+        if (event != nullptr) {
+            (void)cudaEventDestroy(event);
+            event = nullptr;
+        }
+    }
+    if (slots_ != nullptr) {
+        (void)cudaFreeHost(slots_);
+        slots_ = nullptr;
+    }
+}
+
+// Also continues where an earlier call failed half-way.
+Status StagingRing::make_ready() noexcept {
+    for (cudaEvent_t& event : copied_) {
+        if (event == nullptr) {
+            const cudaError_t error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+            if (error != cudaSuccess) {
+                event = nullptr;
+                return cuda_status(error, "making an event");
+            }
+        }
+    }
+    if (slots_ == nullptr) {
+        void* memory = nullptr;
+        const cudaError_t error = cudaHostAlloc(&memory, kSlots * kSlotBytes, cudaHostAllocDefault);
+        if (error != cudaSuccess) {
+            return cuda_status(error, "allocating pinned memory for copies");
+        }
+        slots_ = static_cast<unsigned char*>(memory);
+    }
+    return {};
+}
+
+Status StagingRing::copy_slot(cudaStream_t stream, void* destination, const void* source,
+                              std::size_t bytes) noexcept {
+    cudaEvent_t copied = copied_[next_];
+    unsigned char* slot = slots_ + static_cast<std::size_t>(next_) * kSlotBytes;
+    // Returns at once for an event that was never recorded.
+    if (const cudaError_t error = cudaEventSynchronize(copied); error != cudaSuccess) {
+        return cuda_status(error, "waiting for an earlier copy to the device");
+    }
+    std::memcpy(slot, source, bytes);
+    if (const cudaError_t error =
+            cudaMemcpyAsync(destination, slot, bytes, cudaMemcpyHostToDevice, stream);
+        error != cudaSuccess) {
+        return cuda_status(error, "copying to the device");
+    }
+    if (const cudaError_t error = cudaEventRecord(copied, stream); error != cudaSuccess) {
+        (void)cudaStreamSynchronize(stream); // nothing else tells when the slot is free
+        return cuda_status(error, "recording an event");
+    }
+    next_ = (next_ + 1) % kSlots;
+    return {};
+}
+
+Status StagingRing::copy(cudaStream_t stream, void* destination, const void* source,
+                         std::size_t bytes) noexcept {
+    if (bytes > kSlots * kSlotBytes) {
+        const cudaError_t error =
+            cudaMemcpyAsync(destination, source, bytes, cudaMemcpyHostToDevice, stream);
+        const cudaError_t waited = cudaStreamSynchronize(stream);
+        return cuda_status(error != cudaSuccess ? error : waited, "copying to the device");
+    }
+    const std::lock_guard lock(mutex_);
+    if (Status status = make_ready(); !status.ok()) {
+        return status;
+    }
+    auto* to = static_cast<unsigned char*>(destination);
+    const auto* from = static_cast<const unsigned char*>(source);
+    for (std::size_t done = 0; done < bytes; done += kSlotBytes) {
+        const std::size_t part = bytes - done < kSlotBytes ? bytes - done : kSlotBytes;
+        if (Status status = copy_slot(stream, to + done, from + done, part); !status.ok()) {
+            return status;
+        }
+    }
+    return {};
+}
+
+} // namespace mp::backends::cuda

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies from the host that leave the caller's memory free at return.
+//
+// cudaMemcpyAsync alone does not promise that: from pinned memory it returns at once, and from
+// pageable memory too on systems whose devices read it directly (CUDA programming guide, "API
+// synchronization behavior"). So small copies go through pinned slots of our own, and do not wait
+// for the stream; larger ones wait until the stream has done them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <mutex>
+
+#include "status/status.hpp"
+
+namespace mp::backends::cuda {
+
+class StagingRing {
+  public:
+    StagingRing() = default;
+    StagingRing(const StagingRing&) = delete;
+    StagingRing& operator=(const StagingRing&) = delete;
+    ~StagingRing() = default;
+
+    // Gives everything back. The stream must be idle, and the device's context current; not in a
+    // destructor, which would run when the owner no longer sees to that.
+    void close() noexcept;
+
+    // From any thread. The device's context is current.
+    Status copy(cudaStream_t stream, void* destination, const void* source,
+                std::size_t bytes) noexcept;
+
+  private:
+    static constexpr int32_t kSlots = 8;
+    static constexpr std::size_t kSlotBytes = std::size_t{64} << 10;
+
+    Status make_ready() noexcept;
+    Status copy_slot(cudaStream_t stream, void* destination, const void* source,
+                     std::size_t bytes) noexcept;
+
+    std::mutex mutex_;
+    unsigned char* slots_ = nullptr;
+    cudaEvent_t copied_[kSlots] = {}; // reached when the slot may be filled again
+    int32_t next_ = 0;
+};
+
+} // namespace mp::backends::cuda

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of backends/cuda on the simulated device: the same code, one thread after another. The
+// candidates "kokkos" are the reference's, in stream order.
+#include <memory>
+
+#include "cuda/adamw.cuh"
+#include "cuda/amax.cuh"
+#include "cuda/candidates.hpp"
+#include "cuda/cast.cuh"
+#include "cuda/device.hpp"
+#include "cuda/error.hpp"
+#include "cuda/kernel_image.hpp"
+#include "cuda/queue.hpp"
+#include "kokkos/runtime.hpp"
+#include "kokkos/supports.hpp"
+#include "reference/backend.hpp"
+#include "runtime.hpp"
+
+namespace mp::backends {
+
+namespace cuda {
+
+namespace {
+
+// A small grid, so that threads take several groups.
+constexpr int kBlock = 256;
+constexpr int64_t kGrid = 3 * kBlock;
+
+Status enqueue(Device& device, Queue& queue, std::function<void()> work) noexcept {
+    auto& cuda_queue = static_cast<CudaQueue&>(queue);
+    const ContextGuard guard(static_cast<CudaDevice&>(device).context());
+    if (!simulated::enqueue(cuda_queue.stream(), std::move(work))) {
+        return cuda_status(cudaPeekAtLastError(), "launching a simulated kernel");
+    }
+    return {};
+}
+
+template <class Desc>
+bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
+    return kokkos::is_supported(static_cast<const Desc&>(op), true, reason);
+}
+
+Status run_cast(Device& device, Queue& queue, const OpDesc& op) noexcept {
+    return enqueue(device, queue, [work = cast_work(static_cast<const CastDesc&>(op))] {
+        for (int64_t thread = 0; thread < kGrid; ++thread) {
+            cast_thread(work, thread, kGrid);
+        }
+    });
+}
+
+Status run_amax(Device& device, Queue& queue, const OpDesc& op) noexcept {
+    return enqueue(device, queue, [amax = static_cast<const AmaxDesc&>(op)] {
+        const bool is_aligned = is_group_aligned(amax.source.data, dtype_size(amax.source.dtype));
+        uint32_t largest = 0;
+        for (int64_t thread = 0; thread < kGrid; ++thread) {
+            const uint32_t found = amax_thread(amax.source, is_aligned, thread, kGrid);
+            largest = found > largest ? found : largest;
+        }
+        *amax.result = numerics::float_from_bits(largest);
+    });
+}
+
+Status run_adamw(Device& device, Queue& queue, const OpDesc& op) noexcept {
+    const auto& adamw = static_cast<const AdamwDesc&>(op);
+    if (adamw.table.chunk_count == 0) {
+        return {};
+    }
+    const AdamwWork work = adamw_work(adamw);
+    const int64_t blocks = adamw.table.chunk_count;
+    return with_adamw_layout(adamw.table, work.stochastic, [&](auto layout) {
+        return enqueue(device, queue, [work, blocks] {
+            for (int64_t block = 0; block < blocks; ++block) {
+                for (int thread = 0; thread < kBlock; ++thread) {
+                    adamw_thread<decltype(layout)>(work, block, thread, kBlock);
+                }
+            }
+        });
+    });
+}
+
+} // namespace
+
+const Candidate kCast = {kName, supports<CastDesc>, run_cast, nullptr, nullptr};
+const Candidate kAmax = {kName, supports<AmaxDesc>, run_amax, nullptr, nullptr};
+const Candidate kAdamw = {kName, supports<AdamwDesc>, run_adamw, nullptr, nullptr};
+
+const char* built_architectures() noexcept { return "simulated"; }
+Status check_kernel_image(const char* /*name*/, int32_t /*capability*/) noexcept { return {}; }
+
+Status make_kokkos_space(cudaStream_t /*stream*/, KokkosSpace** out) noexcept {
+    *out = nullptr;
+    return {};
+}
+void destroy_kokkos_space(KokkosSpace* /*space*/) noexcept {}
+
+namespace {
+
+struct Reference {
+    Reference() {
+        DeviceConfig config;
+        Device* opened = nullptr;
+        (void)reference::backend()->open(config, &opened);
+        device.reset(opened);
+        Queue* made = nullptr;
+        (void)device->create_queue(nullptr, &made);
+        queue.reset(made);
+    }
+    [[nodiscard]] const Candidate& of(OpKind kind) const { return *device->candidates(kind).items; }
+    std::unique_ptr<Device> device;
+    std::unique_ptr<Queue> queue;
+};
+
+Reference& oracle() {
+    static Reference instance;
+    return instance;
+}
+
+template <class Desc>
+Status run_reference(Device& device, Queue& queue, const OpDesc& op) noexcept {
+    return enqueue(device, queue, [desc = static_cast<const Desc&>(op)] {
+        (void)oracle().of(desc.kind).run(*oracle().device, *oracle().queue, desc);
+    });
+}
+
+Status prepare_reference(Device& /*device*/, const GemmDesc& op, Plan** plan) noexcept {
+    return oracle().of(OpKind::gemm).prepare(*oracle().device, op, plan);
+}
+
+Status run_reference_plan(Device& device, Queue& queue, Plan& plan,
+                          const GemmBuffers& buffers) noexcept {
+    // Now, not later: the plan may be gone then.
+    if (Status status = queue.sync(); !status.ok()) {
+        return status;
+    }
+    (void)device;
+    return oracle().of(OpKind::gemm).run_plan(*oracle().device, *oracle().queue, plan, buffers);
+}
+
+template <class Desc>
+constexpr Candidate kReference = {"kokkos", supports<Desc>, run_reference<Desc>, nullptr, nullptr};
+constexpr Candidate kReferenceGemm = {"kokkos", supports<GemmDesc>, nullptr, prepare_reference,
+                                      run_reference_plan};
+
+} // namespace
+
+CandidateList kokkos_candidates(OpKind kind) noexcept {
+    switch (kind) {
+    case OpKind::cast:
+        return {&kReference<CastDesc>, 1};
+    case OpKind::amax:
+        return {&kReference<AmaxDesc>, 1};
+    case OpKind::column_sum:
+        return {&kReference<ColumnSumDesc>, 1};
+    case OpKind::gemm:
+        return {&kReferenceGemm, 1};
+    case OpKind::grad_stats:
+        return {&kReference<GradStatsDesc>, 1};
+    case OpKind::optimizer_prepare:
+        return {&kReference<OptimizerPrepareDesc>, 1};
+    case OpKind::adamw:
+        return {&kReference<AdamwDesc>, 1};
+    case OpKind::scaler_update:
+        return {&kReference<ScalerUpdateDesc>, 1};
+    }
+    return {};
+}
+
+} // namespace cuda
+
+namespace kokkos {
+void shutdown() noexcept {}
+} // namespace kokkos
+
+} // namespace mp::backends

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+
+// What the opaque handles of CUDA point to here.
+struct CUctx_st {
+    int device;
+};
+struct CUstream_st {
+    CUctx_st* context;
+    std::deque<std::function<void()>> work;
+    uint64_t enqueued = 0;
+    uint64_t done = 0;
+};
+struct CUevent_st {
+    CUstream_st* stream = nullptr; // null: never recorded
+    uint64_t position = 0;
+};
+
+namespace mp::simulated {
+
+namespace {
+
+constexpr int kDevices = 2;
+constexpr std::size_t kMemoryBytes = std::size_t{1} << 34;
+
+std::recursive_mutex mutex;
+CUctx_st primary[kDevices] = {{0}, {1}};
+std::map<CUstream_st*, bool> streams;
+std::map<void*, std::size_t> device_memory;
+thread_local CUcontext current = nullptr;
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t fail(cudaError_t error) noexcept {
+    last_error = error;
+    return error;
+}
+
+bool fault_is_due() noexcept { return control().fail_in > 0 && --control().fail_in == 0; }
+
+// Checks what holds for every call; success, or the error the call returns.
+cudaError_t begin(const CUstream_st* stream = nullptr) noexcept {
+    const bool is_primary = current == &primary[0] || current == &primary[1];
+    if (!is_primary || (stream != nullptr && stream->context != current)) {
+        ++control().wrong_context;
+    }
+    if (fault_is_due()) {
+        return fail(control().fail_with);
+    }
+    return cudaSuccess;
+}
+
+// Does the work of a stream up to a position.
+void drain(CUstream_st& stream, uint64_t position) {
+    if (stream.done < position) {
+        ++control().waits;
+    }
+    while (stream.done < position) {
+        const std::function<void()> work = std::move(stream.work.front());
+        stream.work.pop_front();
+        ++stream.done;
+        if (control().broken == cudaSuccess) {
+            work();
+        }
+    }
+}
+
+cudaError_t outcome() noexcept {
+    return control().broken == cudaSuccess ? cudaSuccess : fail(control().broken);
+}
+
+bool is_device_memory(const void* pointer, std::size_t bytes) {
+    const auto* begin_of_it = static_cast<const char*>(pointer);
+    auto next = device_memory.upper_bound(const_cast<void*>(pointer));
+    if (next == device_memory.begin()) {
+        return false;
+    }
+    const auto& [base, size] = *--next;
+    return begin_of_it + bytes <= static_cast<const char*>(base) + size;
+}
+
+CUresult CUDAAPI get_current(CUcontext* out) {
+    *out = current;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI set_current(CUcontext context) {
+    current = context;
+    return CUDA_SUCCESS;
+}
+
+// A test program that looks at no counter must not pass over a mistake either.
+struct Verdict {
+    ~Verdict() {
+        if (control().misuse != 0 || control().wrong_context != 0) {
+            (void)std::fprintf(stderr, "simulated CUDA: %lld misuses, %lld wrong contexts\n",
+                               static_cast<long long>(control().misuse),
+                               static_cast<long long>(control().wrong_context));
+            std::_Exit(1);
+        }
+    }
+};
+const Verdict verdict;
+
+} // namespace
+
+Control& control() noexcept {
+    static Control instance;
+    return instance;
+}
+
+bool enqueue(cudaStream_t stream, std::function<void()> work) noexcept {
+    const std::lock_guard lock(mutex);
+    if (begin(stream) != cudaSuccess) {
+        return false;
+    }
+    stream->work.push_back(std::move(work));
+    ++stream->enqueued;
+    return true;
+}
+
+} // namespace mp::simulated
+
+using namespace mp::simulated;
+
+extern "C" {
+
+__attribute__((visibility("default"))) Control* mp_simulated_control() { return &control(); }
+__attribute__((visibility("default"))) CUcontext mp_simulated_context() { return current; }
+__attribute__((visibility("default"))) void mp_simulated_set_context(CUcontext c) { current = c; }
+__attribute__((visibility("default"))) cudaError_t mp_simulated_last_error() { return last_error; }
+
+cudaError_t cudaDriverGetVersion(int* version) {
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+    *count = kDevices;
+    return cudaSuccess;
+}
+
+const char* cudaGetErrorName(cudaError_t error) {
+    return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorSimulated";
+}
+
+const char* cudaGetErrorString(cudaError_t) { return "simulated"; }
+
+cudaError_t cudaGetLastError() {
+    const cudaError_t error = last_error;
+    last_error = cudaSuccess;
+    return error;
+}
+
+cudaError_t cudaPeekAtLastError() { return last_error; }
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** entry, unsigned int,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+    *found = cudaDriverEntryPointSuccess;
+    if (std::strcmp(symbol, "cuCtxGetCurrent") == 0) {
+        *entry = reinterpret_cast<void*>(&get_current);
+    } else if (std::strcmp(symbol, "cuCtxSetCurrent") == 0) {
+        *entry = reinterpret_cast<void*>(&set_current);
+    } else {
+        *found = cudaDriverEntryPointSymbolNotFound;
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+    if (fault_is_due()) {
+        return fail(control().fail_with);
+    }
+    current = &primary[device];
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+    if (const cudaError_t error = begin(); error != cudaSuccess) {
+        return error;
+    }
+    *properties = {};
+    (void)std::snprintf(properties->name, sizeof properties->name, "Simulated \"GPU\" %d", device);
+    properties->major = 9;
+    properties->multiProcessorCount = 3;
+    properties->totalGlobalMem = kMemoryBytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
+    *free_bytes = kMemoryBytes / 2;
+    *total_bytes = kMemoryBytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
+    const std::lock_guard lock(mutex);
+    if (const cudaError_t error = begin(); error != cudaSuccess) {
+        return error;
+    }
+    if (bytes > kMemoryBytes || posix_memalign(pointer, 256, bytes) != 0) {
+        return fail(cudaErrorMemoryAllocation);
+    }
+    std::memset(*pointer, 0xcd, bytes); // its contents are undefined
+    device_memory[*pointer] = bytes;
+    ++control().allocations;
+    return cudaSuccess;
+}
+
+// Waits for all work on the device, as the real one does.
+cudaError_t cudaFree(void* pointer) {
+    const std::lock_guard lock(mutex);
+    if (pointer == nullptr) {
+        return cudaSuccess;
+    }
+    for (const auto& [stream, is_there] : streams) {
+        drain(*stream, stream->enqueued);
+    }
+    (void)begin();
+    if (device_memory.erase(pointer) == 0) {
+        return fail(cudaErrorInvalidValue);
+    }
+    std::free(pointer);
+    --control().allocations;
+    return outcome();
+}
+
+cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned int) {
+    const std::lock_guard lock(mutex);
+    if (const cudaError_t error = begin(); error != cudaSuccess) {
+        return error;
+    }
+    *pointer = std::malloc(bytes);
+    ++control().pinned;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* pointer) {
+    (void)begin();
+    std::free(pointer);
+    --control().pinned;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
+    const std::lock_guard lock(mutex);
+    if (const cudaError_t error = begin(); error != cudaSuccess) {
+        return error;
+    }
+    if (flags != cudaStreamNonBlocking) {
+        return fail(cudaErrorInvalidValue);
+    }
+    *stream = new CUstream_st{current, {}};
+    streams[*stream] = true;
+    ++control().streams;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    const std::lock_guard lock(mutex);
+    drain(*stream, stream->enqueued);
+    streams.erase(stream);
+    delete stream;
+    --control().streams;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    const std::lock_guard lock(mutex);
+    if (const cudaError_t error = begin(stream); error != cudaSuccess) {
+        return error;
+    }
+    drain(*stream, stream->enqueued);
+    return outcome();
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
+    const std::lock_guard lock(mutex);
+    if (const cudaError_t error = begin(); error != cudaSuccess) {
+        return error;
+    }
+    *event = new CUevent_st;
+    ++control().events;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    (void)begin();
+    delete event;
+    --control().events;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    const std::lock_guard lock(mutex);
+    if (const cudaError_t error = begin(stream); error != cudaSuccess) {
+        return error;
+    }
+    event->stream = stream;
+    event->position = stream->enqueued;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    const std::lock_guard lock(mutex);
+    if (const cudaError_t error = begin(); error != cudaSuccess) {
+        return error;
+    }
+    if (event->stream != nullptr) {
+        drain(*event->stream, event->position);
+    }
+    return outcome();
+}
+
+// From any host memory as late as possible: the documentation allows it.
+cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t bytes,
+                            cudaMemcpyKind kind, cudaStream_t stream) {
+    const std::lock_guard lock(mutex);
+    const bool to_device = kind != cudaMemcpyDeviceToHost;
+    const bool from_device = kind != cudaMemcpyHostToDevice;
+    if (is_device_memory(destination, bytes) != to_device ||
+        is_device_memory(source, bytes) != from_device) {
+        return fail(cudaErrorInvalidValue);
+    }
+    return enqueue(stream, [=] { std::memcpy(destination, source, bytes); }) ? cudaSuccess
+                                                                             : last_error;
+}
+
+cudaError_t cudaMemsetAsync(void* destination, int value, std::size_t bytes, cudaStream_t stream) {
+    const std::lock_guard lock(mutex);
+    if (!is_device_memory(destination, bytes)) {
+        return fail(cudaErrorInvalidValue);
+    }
+    return enqueue(stream, [=] { std::memset(destination, value, bytes); }) ? cudaSuccess
+                                                                            : last_error;
+}
+
+} // extern "C"

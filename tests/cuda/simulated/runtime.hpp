@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A CUDA runtime for tests, on a machine without a GPU: two devices whose memory is the host's, and
+// streams whose work is done as late as allowed (when somebody waits for it). The host code of
+// backends/cuda is linked to it in place of the real one, and the kernels run thread by thread.
+#pragma once
+
+#include <cstdint>
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <functional>
+
+namespace mp::simulated {
+
+// What a test sets and reads, through mp_simulated_control().
+struct Control {
+    // The fail_in-th call that can fail from now on fails with fail_with; 0: none.
+    int64_t fail_in = 0;
+    cudaError_t fail_with = cudaErrorUnknown;
+    // What the device makes of work from now on; not forgotten by the process, as in reality.
+    cudaError_t broken = cudaSuccess;
+
+    int64_t allocations = 0; // device memory outstanding
+    int64_t pinned = 0;      // pinned host memory outstanding
+    int64_t streams = 0;
+    int64_t events = 0;
+    int64_t handles = 0;       // of cuBLASLt: handles, descriptors, layouts, preferences
+    int64_t wrong_context = 0; // calls made outside the primary context of the device they are for
+    int64_t misuse = 0;        // of cuBLASLt: promises about a call that the call did not keep
+    int64_t waits = 0;         // waits for a stream that had work pending
+};
+Control& control() noexcept;
+
+// Adds work to a stream. False, with nothing added, where a fault is due.
+bool enqueue(cudaStream_t stream, std::function<void()> work) noexcept;
+
+} // namespace mp::simulated

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of the AdamW kernel, thread by thread on the simulated device.
+#include "simulation.hpp"
+
+namespace mp::test {
+namespace {
+
+struct Row {
+    const char* name;
+    Layout layout;
+    uint32_t stochastic;
+};
+
+enum : uint32_t { kSrNone = 0, kSrParam = 1, kSrExpAvg = 2, kSrExpAvgSq = 4 };
+
+const Row kRows[] = {
+#define X(name, param, grad, exp_avg, exp_avg_sq, compensation, master, sr)                        \
+    {#name,                                                                                        \
+     {DType::param, DType::grad, DType::exp_avg, DType::exp_avg_sq, DType::compensation,           \
+      DType::master},                                                                              \
+     (sr)},
+#include "cuda/adamw_rows.def"
+#undef X
+};
+
+std::vector<ParamArrays> step(TestDevice& on, const std::vector<ParamArrays>& params,
+                              uint32_t stochastic) {
+    Launch launch(on, params);
+    numerics::OptimizerState host_state;
+    host_state.step = 5;
+    const DeviceValue<numerics::OptimizerState> state(on, host_state);
+    const DeviceValue<numerics::AdamwScalars> scalars(
+        on, numerics::adamw_scalars({1e-2, 0.9, 0.99, 1e-8, 0.1}, 5, 0.5));
+    AdamwDesc op{};
+    op.kind = OpKind::adamw;
+    op.table = launch.table();
+    op.scalars = scalars.data();
+    op.state = state.data();
+    op.seed = 99;
+    op.stochastic_param = (stochastic & kSrParam) != 0;
+    op.stochastic_exp_avg = (stochastic & kSrExpAvg) != 0;
+    op.stochastic_exp_avg_sq = (stochastic & kSrExpAvgSq) != 0;
+    op.zero_grad = true;
+    check(on.device().candidates(OpKind::adamw).items[0].run(on.device(), on.queue(), op));
+    std::vector<ParamArrays> result;
+    for (std::size_t i = 0; i < params.size(); ++i) {
+        result.push_back(launch.download(i));
+    }
+    return result;
+}
+
+// A row alone in a launch, and beside a segment of another layout, which takes the generic kernel.
+TEST_F(Simulation, EveryAdamwRowHasTheReferencesBits) {
+    TestDevice on(backend(), 1);
+    for (const Row& row : kRows) {
+        SCOPED_TRACE(row.name);
+        for (const int64_t count : {int64_t{1}, int64_t{8}, int64_t{16391}, int64_t{32768}}) {
+            for (const int64_t offset : {int64_t{0}, int64_t{1}, int64_t{8}}) {
+                ParamArrays arrays = make_param(row.layout, count, Content::normal, 7);
+                arrays.offset = offset;
+                Layout other = row.layout;
+                other.grad = other.grad == DType::fp16 ? DType::fp32 : DType::fp16;
+                const ParamArrays beside = make_param(other, 9, Content::normal, 8);
+                const ParamArrays expected = step(reference_device(), {arrays}, row.stochastic)[0];
+                for (const auto& params : {std::vector{arrays}, std::vector{arrays, beside}}) {
+                    const ParamArrays result = step(on, params, row.stochastic)[0];
+                    const NanRule rule = NanRule::same_bits;
+                    EXPECT_TRUE(same_bits(expected.param, result.param, rule));
+                    EXPECT_TRUE(same_bits(expected.grad, result.grad, rule));
+                    EXPECT_TRUE(same_bits(expected.exp_avg, result.exp_avg, rule));
+                    EXPECT_TRUE(same_bits(expected.exp_avg_sq, result.exp_avg_sq, rule));
+                    EXPECT_TRUE(same_bits(expected.compensation, result.compensation, rule));
+                    EXPECT_TRUE(same_bits(expected.master, result.master, rule));
+                }
+            }
+        }
+    }
+}
+
+} // namespace
+} // namespace mp::test
