@@ -108,6 +108,10 @@ void Optimizer::check_new(int32_t group, const NewParameter& p) const {
                  "optimizer: '%s' has a tensor that is not on the context's device", name);
         }
     }
+    if (p.grad != nullptr && p.grad->overlaps(*p.param)) {
+        fail(Code::invalid_argument, "optimizer: grad of '%s' overlaps the parameter in memory",
+             name);
+    }
     if (p.init_fp32 != nullptr && p.init_fp32->dtype() != DType::fp32) {
         fail(Code::invalid_dtype, "optimizer: init_fp32 of '%s' is %s; it must be fp32", name,
              dtype_name(p.init_fp32->dtype()));

@@ -128,6 +128,17 @@ TEST(Misuse, HandlesOfAnotherKindAreRecognized) {
     EXPECT_EQ(mp_recipe_validate(recipe), MP_STATUS_OK);
 }
 
+// A garbage collector may run finalizers between a failure and the reading of its words.
+TEST(Misuse, DestroyKeepsTheMessage) {
+    const Context context = make_context(1);
+    Tensor tensor = make_tensor(context, MP_DTYPE_FP32, {4});
+    mp_recipe* recipe = nullptr;
+    EXPECT_EQ(mp_recipe_create(context, "nonsense", &recipe), MP_STATUS_UNKNOWN_NAME);
+    const std::string words = mp_last_error_message();
+    tensor = Tensor();
+    EXPECT_EQ(mp_last_error_message(), words);
+}
+
 TEST(Misuse, ShutdownWaitsForContexts) {
     Context context = make_context(1);
     const Tensor tensor = make_tensor(context, MP_DTYPE_FP32, {4});

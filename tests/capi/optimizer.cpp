@@ -388,6 +388,8 @@ TEST(Optimizer, WrongCalls) {
              "[16]");
     MP_FAILS(add_param(optimizer, 0, "q", param, nullptr, param), MP_STATUS_INVALID_DTYPE,
              "init_fp32");
+    MP_FAILS(add_param(optimizer, 0, "q", param, param, nullptr), MP_STATUS_INVALID_ARGUMENT,
+             "overlaps");
     const Tensor bytes = make_tensor(context, MP_DTYPE_INT8, {4, 4});
     MP_FAILS(add_param(optimizer, 0, "q", param, bytes, nullptr), MP_STATUS_INVALID_DTYPE, "int8");
     mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;

@@ -53,7 +53,7 @@ MP_BEGIN_DECLS
 MP_API const char* mp_status_string(mp_status status);
 
 /** What went wrong in this thread's last call, in one line: the argument, what was found, what was
- * expected, what to do. Every call except the query functions of this header clears it on entry.
+ * expected, what to do. Every call except the query functions of this header and mp_*_destroy clears it on entry.
  * @returns a borrowed string, "" after a success without a note; valid until this thread's next call
  * @threads A
  * @since 0.1 */
