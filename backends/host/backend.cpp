@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry of the host backend: the CPU, always one device.
-#include <exception>
+#include "host/backend.hpp"
 
 #include "host/device.hpp"
 #include "host/isa/isa.hpp"
 #include "kokkos/runtime.hpp"
 
 namespace mp::backends::host {
+
 namespace {
 
 Status device_count(int32_t* count) noexcept {
@@ -19,17 +20,12 @@ Status open(const DeviceConfig& config, Device** out) noexcept {
     if (config.device_index != 0) {
         return Status::error(Code::device_unavailable,
                              "host: device %d was asked for; there is only device 0",
-                             config.device_index);
+                             static_cast<int>(config.device_index));
     }
     if (const Status status = select_isa_from_environment(); !status.ok()) {
         return status;
     }
-    try {
-        *out = new HostDevice(config);
-        return {};
-    } catch (const std::exception& error) {
-        return Status::error(Code::out_of_memory, "host: %s", error.what());
-    }
+    return HostDevice::open(config, out);
 }
 
 constexpr Backend kBackend = {kInterfaceVersion, "host", DeviceKind::host,
@@ -37,7 +33,6 @@ constexpr Backend kBackend = {kInterfaceVersion, "host", DeviceKind::host,
 
 } // namespace
 
-const Backend* backend();
 const Backend* backend() { return &kBackend; }
 
 } // namespace mp::backends::host

@@ -5,25 +5,29 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
-#include <omp.h>
-#include <sys/mman.h>
+#include <utility>
 
-#include "host/gemm_candidates.hpp"
+#include <omp.h>
+
+#include "host/gemm/candidates.hpp"
+#include "host/gemm/host_gemm.hpp"
 #include "host/isa/isa.hpp"
+#include "host/memory.hpp"
 #include "kokkos/host_ops.hpp"
 
 namespace mp::backends::host {
+
 namespace {
 
-constexpr std::size_t kCacheLine = 64;
-// From this size on memory comes in huge pages where the system has them: fewer address translations make
-// streaming reads about a tenth faster.
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kParallelCopy = std::size_t{4} << 20; // below, one thread is as fast
+// Levels of the log, as in mixedprec/context.h.
+constexpr int32_t kWarning = 2;
+constexpr int32_t kInfo = 3;
 
-std::size_t alignment_for(std::size_t bytes) { return bytes >= kHugePage ? kHugePage : kCacheLine; }
+// Below this size one thread is as fast: waking others costs as much as the copy.
+constexpr std::size_t kParallelCopy = std::size_t{1} << 20;
+constexpr std::size_t kPage = 4096;
 
-// Calls body(begin, end) with the share of each thread, cut at page boundaries.
+// Calls body(begin, end) for each thread's share of `bytes`, cut at page boundaries.
 template <typename Body> void share_out(int32_t threads, std::size_t bytes, const Body& body) {
     if (bytes < kParallelCopy || threads == 1) {
         body(std::size_t{0}, bytes);
@@ -33,7 +37,7 @@ template <typename Body> void share_out(int32_t threads, std::size_t bytes, cons
     {
         const auto team = static_cast<std::size_t>(omp_get_num_threads());
         const auto rank = static_cast<std::size_t>(omp_get_thread_num());
-        const std::size_t share = (bytes / team + 4095) / 4096 * 4096;
+        const std::size_t share = (bytes / team + kPage) / kPage * kPage;
         const std::size_t begin = std::min(bytes, rank * share);
         body(begin, std::min(bytes, begin + share));
     }
@@ -41,52 +45,75 @@ template <typename Body> void share_out(int32_t threads, std::size_t bytes, cons
 
 } // namespace
 
-HostDevice::HostDevice(const DeviceConfig& config)
-    : config_(config), topology_(topology::detect()),
-      num_threads_(config.num_threads > 0 ? config.num_threads : topology_.physical_cores) {
-    thread_reason_.set(config.num_threads > 0 ? "as the caller asked"
-                                              : "one for each physical core");
-    if (config.bind_threads) {
-#pragma omp parallel num_threads(num_threads_)
-        {
-            const Status status = topology::bind_current_thread(omp_get_thread_num());
-            if (!status.ok()) {
-                config_.log.write(2, status.text(), config_.log.payload);
-            }
-        }
+HostDevice::HostDevice(const DeviceConfig& config, topology::Topology topology,
+                       const ThreadCount& threads) noexcept
+    : config_(config), topology_(std::move(topology)), threads_(threads), scratch_(config.memory) {}
+
+Status HostDevice::open(const DeviceConfig& config, Device** out) noexcept {
+    topology::Topology topology = topology::detect();
+    ThreadCount threads;
+    const Status status = choose_threads(config.num_threads, topology, threads);
+    if (!status.ok()) {
+        return status;
     }
-    config_.log.write(3, topology_.sentence.c_str(), config_.log.payload);
+    auto* device = new (std::nothrow) HostDevice(config, std::move(topology), threads);
+    if (device == nullptr) {
+        return Status::error(Code::out_of_memory, "host: no memory for a device");
+    }
+    if (config.bind_threads) {
+        device->bind();
+    }
+    TextLine<512> line;
+    line.set("host: %d thread(s), %s; %s; instruction set %s", static_cast<int>(threads.count),
+             threads.reason.c_str(), device->topology_.sentence.c_str(), active_isa().name);
+    device->log(kInfo, line.c_str());
+    *out = device;
+    return {};
+}
+
+void HostDevice::log(int32_t level, const char* message) const noexcept {
+    config_.log.write(level, message, config_.log.payload);
+}
+
+void HostDevice::bind() noexcept {
+    const Status status = bind_workers(topology_, threads_.count);
+    is_bound_ = status.ok();
+    if (!status.ok()) {
+        log(kWarning, status.text());
+    }
 }
 
 void HostDevice::describe(char* buffer, std::size_t capacity) const noexcept {
-    TextLine<2048> ranking;
+    TextLine<1024> ranking;
     describe_gemm_ranking(*this, ranking);
+    TextLine<128> onednn;
+    describe_onednn(onednn);
     (void)std::snprintf(
         buffer, capacity,
-        R"({"name": "host", "isa": "%s", "threads": %d, "threads_reason": "%s", "topology": "%s", "gemm": %s})",
-        active_isa().name, num_threads_, thread_reason_.c_str(), topology_.sentence.c_str(),
-        ranking.c_str());
+        R"({"name": "host", "isa": "%s", "threads": %d, "threads_reason": "%s", "threads_bound": %s, )"
+        R"("topology": "%s", "onednn": "%s", "gemm": %s})",
+        active_isa().name, static_cast<int>(threads_.count), threads_.reason.c_str(),
+        is_bound_ ? "true" : "false", topology_.sentence.c_str(), onednn.c_str(), ranking.c_str());
 }
 
 Status HostDevice::allocate(std::size_t bytes, void** out) noexcept {
-    const std::size_t alignment = alignment_for(bytes);
-    *out = config_.memory.allocate(bytes, alignment, config_.memory.payload);
-    if (*out == nullptr) {
+    *out = allocate_host(config_.memory, bytes);
+    if (*out == nullptr && bytes != 0) {
         return Status::error(Code::out_of_memory, "host: no memory for %zu bytes", bytes);
-    }
-    if (alignment == kHugePage) {
-        (void)madvise(*out, bytes, MADV_HUGEPAGE); // advice: without it everything works, slower
     }
     return {};
 }
 
 void HostDevice::release(void* pointer, std::size_t bytes) noexcept {
-    config_.memory.release(pointer, bytes, alignment_for(bytes), config_.memory.payload);
+    release_host(config_.memory, pointer, bytes);
 }
 
 Status HostDevice::create_queue(void* native, Queue** out) noexcept {
+    *out = nullptr;
     if (native != nullptr) {
-        return Status::error(Code::unsupported, "host: there are no native streams to wrap");
+        return Status::error(
+            Code::invalid_argument,
+            "host: a host device has no stream of the caller's to use; pass a null native handle");
     }
     *out = new (std::nothrow) HostQueue;
     return *out != nullptr ? Status()
@@ -95,16 +122,20 @@ Status HostDevice::create_queue(void* native, Queue** out) noexcept {
 
 Status HostDevice::copy(Queue& /*queue*/, void* destination, const void* source, std::size_t bytes,
                         CopyKind /*kind*/) noexcept {
-    share_out(num_threads_, bytes, [&](std::size_t begin, std::size_t end) {
-        std::memcpy(static_cast<char*>(destination) + begin,
-                    static_cast<const char*>(source) + begin, end - begin);
+    share_out(threads_.count, bytes, [&](std::size_t begin, std::size_t end) {
+        if (end > begin) {
+            std::memcpy(static_cast<char*>(destination) + begin,
+                        static_cast<const char*>(source) + begin, end - begin);
+        }
     });
     return {};
 }
 
 Status HostDevice::zero(Queue& /*queue*/, void* destination, std::size_t bytes) noexcept {
-    share_out(num_threads_, bytes, [&](std::size_t begin, std::size_t end) {
-        std::memset(static_cast<char*>(destination) + begin, 0, end - begin);
+    share_out(threads_.count, bytes, [&](std::size_t begin, std::size_t end) {
+        if (end > begin) {
+            std::memset(static_cast<char*>(destination) + begin, 0, end - begin);
+        }
     });
     return {};
 }

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU as a device: memory from the caller's hooks, work done in the calling thread and its OpenMP team.
+// The CPU as a device: memory from the caller's hooks, work done by the calling thread and its OpenMP team.
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "host/scratch_pool.hpp"
+#include "host/threads.hpp"
 #include "interface/backend.hpp"
 #include "topology/topology.hpp"
 
 namespace mp::backends::host {
 
+// Work is done when the call that enqueues it returns.
 class HostQueue final : public Queue {
   public:
-    // Work is done when the call that enqueues it returns.
     Status sync() noexcept override { return {}; }
 };
 
 class HostDevice final : public Device {
   public:
-    explicit HostDevice(const DeviceConfig& config);
+    static Status open(const DeviceConfig& config, Device** out) noexcept;
 
     [[nodiscard]] DeviceKind kind() const noexcept override { return DeviceKind::host; }
     [[nodiscard]] int32_t index() const noexcept override { return 0; }
     void describe(char* buffer, std::size_t capacity) const noexcept override;
-    [[nodiscard]] int32_t num_threads() const noexcept override { return num_threads_; }
+    [[nodiscard]] int32_t num_threads() const noexcept override { return threads_.count; }
     Status allocate(std::size_t bytes, void** out) noexcept override;
     void release(void* pointer, std::size_t bytes) noexcept override;
     Status create_queue(void* native, Queue** out) noexcept override;
@@ -32,11 +33,20 @@ class HostDevice final : public Device {
     Status zero(Queue& queue, void* destination, std::size_t bytes) noexcept override;
     [[nodiscard]] CandidateList candidates(OpKind kind) const noexcept override;
 
+    // Working memory for operations; locks inside.
+    [[nodiscard]] ScratchPool& scratch() const noexcept { return scratch_; }
+
   private:
+    HostDevice(const DeviceConfig& config, topology::Topology topology,
+               const ThreadCount& threads) noexcept;
+    void log(int32_t level, const char* message) const noexcept;
+    void bind() noexcept;
+
     DeviceConfig config_;
     topology::Topology topology_;
-    int32_t num_threads_;
-    TextLine<128> thread_reason_;
+    ThreadCount threads_;
+    bool is_bound_ = false;
+    mutable ScratchPool scratch_;
 };
 
 } // namespace mp::backends::host

@@ -1,25 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the machine offers this process: cores, and where they are. Implemented by hwloc or, without it, by the
-// operating system's affinity mask alone; the build chooses one.
+// What the machine offers this process: cores, and where they are. Implemented by hwloc or, without it, by
+// the operating system's affinity mask alone; the build chooses one.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "status/status.hpp"
 
 namespace mp::topology {
 
+// Counts are of what the calling thread may use: its affinity mask, within the process's cpuset.
 struct Topology {
-    int32_t physical_cores = 1; // that this process may use
-    int32_t logical_cpus = 1;   // likewise
+    int32_t physical_cores = 1;
+    int32_t logical_cpus = 1;
     int32_t numa_nodes = 1;
     int32_t packages = 1;
+    std::vector<int32_t>
+        core_cpus;          // the system's number of one CPU of each core, neighbours side by side
     TextLine<256> sentence; // what was found, and by what
 };
 
+// Never fails: what cannot be found out counts as 1, and the sentence says so.
 Topology detect() noexcept;
 
-// Binds the calling thread to core `worker`, counted modulo the cores this process may use.
-Status bind_current_thread(int32_t worker) noexcept;
+// Binds the calling thread to core `worker`, counted modulo the cores.
+Status bind_current_thread(const Topology& topology, int32_t worker) noexcept;
 
 } // namespace mp::topology

@@ -1,49 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
+// The cores by hwloc, which knows cpusets, hardware threads, packages and memory nodes.
 #include "topology/topology.hpp"
 
 #include <algorithm>
+#include <exception>
+
 #include <hwloc.h>
 
 namespace mp::topology {
+
 namespace {
 
-// The loaded topology, restricted to what this process may use.
+// The loaded topology, and the part of it that the calling thread may use.
 class Machine {
   public:
     Machine() noexcept {
         if (hwloc_topology_init(&topology_) != 0) {
             return;
         }
-        if (hwloc_topology_load(topology_) != 0) {
-            hwloc_topology_destroy(topology_);
+        usable_ = hwloc_bitmap_alloc();
+        if (usable_ == nullptr || hwloc_topology_load(topology_) != 0) {
             return;
         }
-        loaded_ = true;
-        const hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
-        if (allowed != nullptr &&
-            hwloc_get_cpubind(topology_, allowed, HWLOC_CPUBIND_PROCESS) == 0 &&
-            hwloc_bitmap_iszero(allowed) == 0) {
-            (void)hwloc_topology_restrict(topology_, allowed, 0);
+        // hwloc has left out what the cpuset forbids; the affinity mask may say less.
+        if (hwloc_get_cpubind(topology_, usable_, HWLOC_CPUBIND_THREAD) != 0) {
+            hwloc_bitmap_fill(usable_);
         }
-        hwloc_bitmap_free(allowed);
+        hwloc_bitmap_and(usable_, usable_, hwloc_topology_get_allowed_cpuset(topology_));
+        is_known_ = hwloc_bitmap_iszero(usable_) == 0;
     }
     Machine(const Machine&) = delete;
     Machine& operator=(const Machine&) = delete;
     ~Machine() {
-        if (loaded_) {
+        hwloc_bitmap_free(usable_);
+        if (topology_ != nullptr) {
             hwloc_topology_destroy(topology_);
         }
     }
 
-    [[nodiscard]] bool loaded() const noexcept { return loaded_; }
-    [[nodiscard]] hwloc_topology_t get() const noexcept { return topology_; }
+    [[nodiscard]] bool is_known() const noexcept { return is_known_; }
+    // Objects of a type with at least one usable CPU.
     [[nodiscard]] int32_t count(hwloc_obj_type_t type) const noexcept {
-        return std::max(1, hwloc_get_nbobjs_by_type(topology_, type));
+        int32_t found = 0;
+        for (hwloc_obj_t object = next(type, nullptr); object != nullptr;
+             object = next(type, object)) {
+            found += first_cpu(object) >= 0 ? 1 : 0;
+        }
+        return found;
+    }
+    [[nodiscard]] int32_t machine_cpus() const noexcept {
+        return std::max(0, hwloc_get_nbobjs_by_type(topology_, HWLOC_OBJ_PU));
+    }
+    void list_cores(std::vector<int32_t>& cpus) const {
+        for (hwloc_obj_t core = next(HWLOC_OBJ_CORE, nullptr); core != nullptr;
+             core = next(HWLOC_OBJ_CORE, core)) {
+            if (const int32_t cpu = first_cpu(core); cpu >= 0) {
+                cpus.push_back(cpu);
+            }
+        }
     }
 
   private:
+    [[nodiscard]] hwloc_obj_t next(hwloc_obj_type_t type, hwloc_obj_t object) const noexcept {
+        return hwloc_get_next_obj_by_type(topology_, type, object);
+    }
+    // Its first usable CPU, or -1.
+    [[nodiscard]] int32_t first_cpu(hwloc_obj_t object) const noexcept {
+        int cpu = hwloc_bitmap_first(object->cpuset);
+        while (cpu >= 0 && hwloc_bitmap_isset(usable_, static_cast<unsigned>(cpu)) == 0) {
+            cpu = hwloc_bitmap_next(object->cpuset, cpu);
+        }
+        return cpu;
+    }
+
     hwloc_topology_t topology_ = nullptr;
-    bool loaded_ = false;
+    hwloc_bitmap_t usable_ = nullptr;
+    bool is_known_ = false;
 };
 
 } // namespace
@@ -51,36 +83,28 @@ class Machine {
 Topology detect() noexcept {
     Topology found;
     const Machine machine;
-    if (!machine.loaded()) {
+    if (!machine.is_known()) {
         found.sentence.set("hwloc could not read the machine; working with 1 core");
         return found;
     }
-    found.logical_cpus = machine.count(HWLOC_OBJ_PU);
-    found.physical_cores = std::min(machine.count(HWLOC_OBJ_CORE), found.logical_cpus);
-    found.numa_nodes = machine.count(HWLOC_OBJ_NUMANODE);
-    found.packages = machine.count(HWLOC_OBJ_PACKAGE);
-    found.sentence.set("hwloc found %d physical core(s) with %d hardware thread(s) for this "
-                       "process, in %d package(s) and "
-                       "%d NUMA node(s)",
-                       found.physical_cores, found.logical_cpus, found.packages, found.numa_nodes);
-    return found;
-}
-
-Status bind_current_thread(int32_t worker) noexcept {
-    const Machine machine;
-    if (!machine.loaded()) {
-        return Status::error(Code::unsupported,
-                             "hwloc could not read the machine; threads stay unbound");
+    try {
+        machine.list_cores(found.core_cpus);
+    } catch (const std::exception&) {
+        found.core_cpus.clear(); // then threads stay unbound
     }
+    found.logical_cpus = std::max(1, machine.count(HWLOC_OBJ_PU));
+    // Where the system does not tell cores apart there are none.
     const int32_t cores = machine.count(HWLOC_OBJ_CORE);
-    const hwloc_obj_t core =
-        hwloc_get_obj_by_type(machine.get(), HWLOC_OBJ_CORE, static_cast<unsigned>(worker % cores));
-    if (core == nullptr ||
-        hwloc_set_cpubind(machine.get(), core->cpuset, HWLOC_CPUBIND_THREAD) != 0) {
-        return Status::error(Code::unsupported,
-                             "the system does not let thread %d be bound to a core", worker);
-    }
-    return {};
+    found.physical_cores = cores > 0 ? cores : found.logical_cpus;
+    found.numa_nodes = std::max(1, machine.count(HWLOC_OBJ_NUMANODE));
+    found.packages = std::max(1, machine.count(HWLOC_OBJ_PACKAGE));
+    found.sentence.set("hwloc: this process may use %d core(s) with %d of the machine's %d CPU(s), "
+                       "in %d package(s) "
+                       "and %d NUMA node(s)",
+                       static_cast<int>(found.physical_cores), static_cast<int>(found.logical_cpus),
+                       static_cast<int>(machine.machine_cpus()), static_cast<int>(found.packages),
+                       static_cast<int>(found.numa_nodes));
+    return found;
 }
 
 } // namespace mp::topology

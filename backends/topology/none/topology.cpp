@@ -1,45 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
+// Without hwloc: hardware threads of one core are not told apart, so each counts as a core.
 #include "topology/topology.hpp"
 
 #include <algorithm>
+#include <exception>
+
 #include <sched.h>
 
 namespace mp::topology {
 
-// Hardware threads of one core are not told apart here: each counts as a core.
 Topology detect() noexcept {
     Topology found;
     cpu_set_t mask;
     CPU_ZERO(&mask);
-    if (sched_getaffinity(0, sizeof mask, &mask) == 0) {
-        found.logical_cpus = std::max(1, CPU_COUNT(&mask));
+    if (sched_getaffinity(0, sizeof mask, &mask) != 0) {
+        found.sentence.set("the affinity mask cannot be read; working with 1 core");
+        return found;
     }
-    found.physical_cores = found.logical_cpus;
-    found.sentence.set(
-        "the affinity mask has %d processor(s); built without hwloc, so nothing more is known",
-        found.logical_cpus);
-    return found;
-}
-
-Status bind_current_thread(int32_t worker) noexcept {
-    cpu_set_t mask;
-    CPU_ZERO(&mask);
-    if (sched_getaffinity(0, sizeof mask, &mask) != 0 || CPU_COUNT(&mask) == 0) {
-        return Status::error(Code::unsupported,
-                             "the affinity mask cannot be read; threads stay unbound");
-    }
-    int32_t left = worker % CPU_COUNT(&mask);
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-        if (CPU_ISSET(cpu, &mask) && left-- == 0) {
-            cpu_set_t one;
-            CPU_ZERO(&one);
-            CPU_SET(cpu, &one);
-            if (sched_setaffinity(0, sizeof one, &one) == 0) {
-                return {};
+    try {
+        for (int32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+            if (CPU_ISSET(cpu, &mask)) {
+                found.core_cpus.push_back(cpu);
             }
         }
+    } catch (const std::exception&) {
+        found.core_cpus.clear(); // then threads stay unbound
     }
-    return Status::error(Code::unsupported, "the system does not let thread %d be bound", worker);
+    found.logical_cpus = std::max(1, CPU_COUNT(&mask));
+    found.physical_cores = found.logical_cpus;
+    found.sentence.set(
+        "%d CPU(s) in the affinity mask, each taken for a core (built without hwloc)",
+        static_cast<int>(found.logical_cpus));
+    return found;
 }
 
 } // namespace mp::topology

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "interface/backend.hpp"
+
+namespace mp::backends::host {
+
+const Backend* backend();
+
+} // namespace mp::backends::host

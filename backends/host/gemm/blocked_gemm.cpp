@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/gemm/blocked_gemm.hpp"
+
+#include <algorithm>
+#include <new>
+
+#include <omp.h>
+
+namespace mp::backends::host {
+
+namespace {
+
+// The part of k that is packed and multiplied at once: one panel of it, 32 KiB, fits a first-level cache.
+constexpr int64_t kDepthWords = 256;
+// Columns of a block. Results that wait to be finished share the second-level cache with packed A.
+constexpr int64_t kDirectColumns = 1024;
+constexpr int64_t kFinishedColumns = 512;
+static_assert(kFinishedColumns <= kFinishColumns);
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+std::size_t aligned(int64_t bytes) { return static_cast<std::size_t>(divide_up(bytes, 64) * 64); }
+
+const void* at(const void* data, int64_t elements, DType dtype) {
+    return static_cast<const char*>(data) + elements * dtype_size(dtype);
+}
+void* at(void* data, int64_t elements, DType dtype) {
+    return static_cast<char*>(data) + elements * dtype_size(dtype);
+}
+
+constexpr int64_t kWord = sizeof(uint32_t);
+
+} // namespace
+
+struct BlockedGemm::Run {
+    const GemmBuffers& buffers;
+    char* scratch;
+    const float* bias; // as fp32, for a product that adds it
+};
+
+// The product can scale and add a bias, to fp32; what else there is comes after it.
+BlockedGemm::BlockedGemm(const GemmDesc& desc, bool pairs, int32_t threads) noexcept
+    : desc_(desc), table_(active_panel_table()), pairs_(pairs),
+      is_direct_(desc.dtype_d == DType::fp32 && desc.beta == 0.0F && !desc.gelu),
+      threads_(threads) {
+    if (desc.m == 0 || desc.n == 0 || desc.batch_count == 0) {
+        return;
+    }
+    grid_ = choose_grid({desc.m, desc.n, desc.k, desc.batch_count,
+                         is_direct_ ? kDirectColumns : kFinishedColumns, threads});
+    shares_b_ = grid_.row_blocks > 1 && desc.batch_count == 1;
+    plan_scratch();
+}
+
+Status BlockedGemm::make(const GemmDesc& desc, bool pairs, int32_t threads,
+                         std::unique_ptr<BlockedGemm>& out) noexcept {
+    out.reset(new (std::nothrow) BlockedGemm(desc, pairs, threads));
+    if (out == nullptr) {
+        return Status::error(Code::out_of_memory, "host: no memory for a gemm plan");
+    }
+    return {};
+}
+
+void BlockedGemm::plan_scratch() noexcept {
+    shared_panels_ = divide_up(grid_.columns, kPanelColumns);
+    shared_panel_ = words(desc_.k) * kPanelColumns;
+    bias_at_ =
+        shares_b_ ? aligned(grid_.column_blocks * shared_panels_ * shared_panel_ * kWord) : 0;
+    const bool has_wide_bias = desc_.dtype_bias == DType::none || desc_.dtype_bias == DType::fp32;
+    shared_bytes_ = bias_at_ + (is_direct_ && !has_wide_bias ? aligned(desc_.n * kWord) : 0);
+    const int64_t depth = std::min(words(desc_.k), kDepthWords);
+    const int64_t groups = divide_up(grid_.rows, kGroupRows);
+    b_at_ = aligned(groups * (depth * kGroupRows + kGroupSlack) * kWord);
+    sums_at_ = b_at_ + (shares_b_ ? 0 : aligned(shared_panels_ * depth * kPanelColumns * kWord));
+    thread_bytes_ = sums_at_ + (is_direct_ ? 0 : aligned(grid_.rows * grid_.columns * kWord));
+}
+
+// Values of k that are packed at once from `k` on.
+int64_t BlockedGemm::depth_from(int64_t k) const noexcept {
+    return std::min(desc_.k - k, pairs_ ? 2 * kDepthWords : kDepthWords);
+}
+
+void BlockedGemm::pack_a(const Run& run, int64_t batch, int64_t row, int64_t rows, int64_t k,
+                         uint32_t* packed) const noexcept {
+    const int64_t element =
+        batch * desc_.batch_stride_a + (desc_.trans_a ? k * desc_.lda + row : row * desc_.lda + k);
+    const int64_t depth = depth_from(k);
+    const PackJob job = {desc_.dtype_a, at(run.buffers.a, element, desc_.dtype_a),
+                         desc_.lda,     !desc_.trans_a,
+                         rows,          depth,
+                         packed,        words(depth) * kGroupRows + kGroupSlack};
+    pairs_ ? table_.pack_a_pairs(job) : table_.pack_a(job);
+}
+
+void BlockedGemm::pack_b(const Run& run, int64_t batch, int64_t column, int64_t k, uint32_t* packed,
+                         int64_t panel_stride) const noexcept {
+    const int64_t element = batch * desc_.batch_stride_b +
+                            (desc_.trans_b ? column * desc_.ldb + k : k * desc_.ldb + column);
+    const PackJob job = {desc_.dtype_b,
+                         at(run.buffers.b, element, desc_.dtype_b),
+                         desc_.ldb,
+                         desc_.trans_b,
+                         std::min(grid_.columns, desc_.n - column),
+                         depth_from(k),
+                         packed,
+                         panel_stride};
+    pairs_ ? table_.pack_b_pairs(job) : table_.pack_b(job);
+}
+
+int64_t BlockedGemm::depth_steps() const noexcept { return divide_up(words(desc_.k), kDepthWords); }
+
+// One step along k of one column block.
+void BlockedGemm::pack_shared(const Run& run, int64_t unit) const noexcept {
+    const int64_t block = unit / depth_steps();
+    const int64_t step = unit % depth_steps();
+    auto* packed = reinterpret_cast<uint32_t*>(run.scratch) +
+                   block * shared_panels_ * shared_panel_ + step * kDepthWords * kPanelColumns;
+    pack_b(run, 0, block * grid_.columns, step * kDepthWords * (pairs_ ? 2 : 1), packed,
+           shared_panel_);
+}
+
+void BlockedGemm::finish(const Run& run, const Block& block, const float* sums) const noexcept {
+    const GemmDesc& d = desc_;
+    FinishJob job{};
+    job.sums = sums;
+    job.stride = grid_.columns;
+    job.rows = block.rows;
+    job.columns = block.columns;
+    job.alpha = d.alpha;
+    job.beta = d.beta;
+    job.gelu = d.gelu;
+    job.dtype_d = d.dtype_d;
+    job.dtype_bias = d.dtype_bias;
+    if (d.dtype_bias != DType::none) {
+        job.bias = at(run.buffers.bias, block.column, d.dtype_bias);
+    }
+    if (d.beta != 0.0F) {
+        job.c = at(run.buffers.c, block.batch * d.batch_stride_c + block.row * d.ldc + block.column,
+                   d.dtype_d);
+    }
+    job.stride_c = d.ldc;
+    job.d = at(run.buffers.d, block.batch * d.batch_stride_d + block.row * d.ldd + block.column,
+               d.dtype_d);
+    job.stride_d = d.ldd;
+    table_.finish(job);
+}
+
+BlockedGemm::Block BlockedGemm::block_at(int64_t index) const noexcept {
+    Block block{};
+    block.batch = index / grid_.blocks();
+    block.row = index % grid_.blocks() / grid_.column_blocks * grid_.rows;
+    block.column = index % grid_.column_blocks * grid_.columns;
+    block.rows = std::min(grid_.rows, desc_.m - block.row);
+    block.columns = std::min(grid_.columns, desc_.n - block.column);
+    return block;
+}
+
+void BlockedGemm::compute_block(const Run& run, int64_t index, char* scratch) const noexcept {
+    const Block block = block_at(index);
+    auto* a = reinterpret_cast<uint32_t*>(scratch);
+    auto* own_b = reinterpret_cast<uint32_t*>(scratch + b_at_);
+    auto* sums = reinterpret_cast<float*>(scratch + sums_at_);
+    MultiplyJob job{};
+    job.a = a;
+    job.rows = block.rows;
+    job.columns = block.columns;
+    job.d = sums;
+    job.stride_d = grid_.columns;
+    if (is_direct_) {
+        job.d = static_cast<float*>(
+            at(run.buffers.d,
+               block.batch * desc_.batch_stride_d + block.row * desc_.ldd + block.column,
+               DType::fp32));
+        job.stride_d = desc_.ldd;
+    }
+    // One step also where k is 0, which writes alpha * 0 + bias.
+    const int64_t steps = std::max<int64_t>(depth_steps(), 1);
+    for (int64_t step = 0; step < steps; ++step) {
+        const int64_t k = step * kDepthWords * (pairs_ ? 2 : 1);
+        job.words = words(depth_from(k));
+        job.group_stride = job.words * kGroupRows + kGroupSlack;
+        pack_a(run, block.batch, block.row, block.rows, k, a);
+        if (shares_b_) {
+            job.b = reinterpret_cast<const uint32_t*>(run.scratch) +
+                    block.column / grid_.columns * shared_panels_ * shared_panel_ +
+                    step * kDepthWords * kPanelColumns;
+            job.panel_stride = shared_panel_;
+        } else {
+            job.b = own_b;
+            job.panel_stride = job.words * kPanelColumns;
+            pack_b(run, block.batch, block.column, k, own_b, job.panel_stride);
+        }
+        const bool is_last = step == steps - 1;
+        job.accumulate = step > 0;
+        job.alpha = is_direct_ && is_last ? desc_.alpha : 1.0F;
+        job.bias = is_last && run.bias != nullptr ? run.bias + block.column : nullptr;
+        pairs_ ? table_.multiply_pairs(job) : table_.multiply(job);
+    }
+    if (!is_direct_) {
+        finish(run, block, sums);
+    }
+}
+
+Status BlockedGemm::run(ScratchPool& pool, const GemmBuffers& buffers) const noexcept {
+    const int64_t blocks = desc_.batch_count * grid_.blocks();
+    if (blocks == 0) {
+        return {};
+    }
+    const auto team = static_cast<int32_t>(std::min<int64_t>(threads_, blocks));
+    ScratchPool::Lease lease;
+    const Status status =
+        pool.take(shared_bytes_ + static_cast<std::size_t>(team) * thread_bytes_, lease);
+    if (!status.ok()) {
+        return status;
+    }
+    Run run = {buffers, static_cast<char*>(lease.data()), nullptr};
+    if (is_direct_ && desc_.dtype_bias == DType::fp32) {
+        run.bias = static_cast<const float*>(buffers.bias);
+    } else if (is_direct_ && desc_.dtype_bias != DType::none) {
+        auto* wide = reinterpret_cast<float*>(run.scratch + bias_at_);
+        table_.widen(desc_.dtype_bias, buffers.bias, desc_.n, wide);
+        run.bias = wide;
+    }
+    const int64_t units = shares_b_ ? grid_.column_blocks * depth_steps() : 0;
+    char* const own = run.scratch + shared_bytes_;
+    if (team == 1) {
+        for (int64_t unit = 0; unit < units; ++unit) {
+            pack_shared(run, unit);
+        }
+        for (int64_t index = 0; index < blocks; ++index) {
+            compute_block(run, index, own);
+        }
+        return {};
+    }
+#pragma omp parallel num_threads(team)
+    {
+        char* const scratch = own + static_cast<std::size_t>(omp_get_thread_num()) * thread_bytes_;
+        if (units > 0) {
+#pragma omp for schedule(dynamic, 1)
+            for (int64_t unit = 0; unit < units; ++unit) {
+                pack_shared(run, unit);
+            }
+        }
+#pragma omp for schedule(dynamic, 1) nowait
+        for (int64_t index = 0; index < blocks; ++index) {
+            compute_block(run, index, scratch);
+        }
+    }
+    return {};
+}
+
+} // namespace mp::backends::host

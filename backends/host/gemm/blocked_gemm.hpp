@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A planned matrix product on the host by the panels of panels.hpp, on OpenMP threads:
+//   1. where several blocks use the same columns of B, all threads together pack op(B);
+//   2. for each block of D, one thread walks along k, packs its rows of op(A) (and columns of op(B), if
+//      step 1 did not), multiplies, and finishes: alpha, beta C, bias, GELU and the rounding into D happen
+//      while the block is in its cache, or in the product itself where D is fp32 and nothing else is asked.
+// The bits are the same for every number of threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "host/gemm/grid.hpp"
+#include "host/gemm/host_gemm.hpp"
+#include "host/gemm/panels.hpp"
+#include "host/scratch_pool.hpp"
+#include "interface/backend.hpp"
+
+namespace mp::backends::host {
+
+class BlockedGemm final : public HostGemm {
+  public:
+    // `pairs`: bf16 operands by the dot instruction; otherwise fp32 products of fp32, fp16 or bf16 ones.
+    static Status make(const GemmDesc& desc, bool pairs, int32_t threads,
+                       std::unique_ptr<BlockedGemm>& out) noexcept;
+
+    Status run(ScratchPool& pool, const GemmBuffers& buffers) const noexcept override;
+
+    [[nodiscard]] const Grid& grid() const noexcept { return grid_; }
+
+  private:
+    struct Run; // what one run works with
+    struct Block {
+        int64_t batch, row, column, rows, columns;
+    };
+
+    BlockedGemm(const GemmDesc& desc, bool pairs, int32_t threads) noexcept;
+    void plan_scratch() noexcept;
+    [[nodiscard]] int64_t words(int64_t depth) const noexcept {
+        return pairs_ ? (depth + 1) / 2 : depth;
+    }
+    [[nodiscard]] int64_t depth_from(int64_t k) const noexcept;
+    [[nodiscard]] int64_t depth_steps() const noexcept;
+    [[nodiscard]] Block block_at(int64_t index) const noexcept;
+    void pack_a(const Run& run, int64_t batch, int64_t row, int64_t rows, int64_t k,
+                uint32_t* packed) const noexcept;
+    void pack_b(const Run& run, int64_t batch, int64_t column, int64_t k, uint32_t* packed,
+                int64_t panel_stride) const noexcept;
+    void pack_shared(const Run& run, int64_t unit) const noexcept;
+    void compute_block(const Run& run, int64_t index, char* scratch) const noexcept;
+    void finish(const Run& run, const Block& block, const float* sums) const noexcept;
+
+    GemmDesc desc_;
+    const PanelTable& table_;
+    bool pairs_;
+    bool is_direct_;        // the product writes D
+    bool shares_b_ = false; // step 1 runs
+    int32_t threads_;
+    Grid grid_;
+    int64_t shared_panel_ = 0;  // words from panel to panel
+    int64_t shared_panels_ = 0; // of a column block
+    // Scratch, in bytes: one part for all threads (B, the bias), and one for each (A, B, sums).
+    std::size_t bias_at_ = 0, shared_bytes_ = 0;
+    std::size_t b_at_ = 0, sums_at_ = 0, thread_bytes_ = 0;
+};
+
+} // namespace mp::backends::host

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the host's matrix products have in common: each is an implementation that makes plans.
+#pragma once
+
+#include <memory>
+
+#include "host/scratch_pool.hpp"
+#include "interface/backend.hpp"
+
+namespace mp::backends::host {
+
+class HostGemm : public Plan {
+  public:
+    // Working memory comes from the pool. May run on several of the caller's threads at once.
+    virtual Status run(ScratchPool& pool, const GemmBuffers& buffers) const noexcept = 0;
+};
+
+struct GemmImplementation {
+    const char* name;
+    bool (*supports)(const GemmDesc& op, Reason& reason) noexcept;
+    // A plan that uses `threads` threads at most.
+    Status (*make)(const GemmDesc& op, int32_t threads, std::unique_ptr<HostGemm>& out) noexcept;
+};
+
+// fp32, fp16 or bf16: what every implementation here can write and add as a bias.
+inline bool is_common_float(DType dtype) {
+    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
+}
+
+bool has_common_results(const GemmDesc& op, Reason& reason) noexcept;
+
+// Our own blocked product: of fp32 operands, of narrower ones widened (exactly) to fp32, and of bf16 ones by
+// the dot instruction.
+extern const GemmImplementation kBlockedFp32;
+extern const GemmImplementation kWidenFp32;
+extern const GemmImplementation kBlockedBf16;
+
+// oneDNN's; an empty list in a build without it.
+struct GemmImplementations {
+    const GemmImplementation* items;
+    int32_t count;
+};
+GemmImplementations onednn_implementations() noexcept;
+// One line: version and instruction set, or that it is not there.
+void describe_onednn(TextLine<128>& text) noexcept;
+
+} // namespace mp::backends::host

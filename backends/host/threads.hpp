@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many threads a host device works with, and why.
+#pragma once
+
+#include <cstdint>
+
+#include "status/status.hpp"
+#include "topology/topology.hpp"
+
+namespace mp::backends::host {
+
+// The most that every part of the backend can work with.
+inline constexpr int32_t kMaxThreads = 512;
+
+struct ThreadCount {
+    int32_t count = 1;
+    TextLine<128> reason;
+};
+
+// `asked` 0: one for each physical core that the topology offers. invalid_argument outside 0..kMaxThreads.
+Status choose_threads(int32_t asked, const topology::Topology& topology, ThreadCount& out) noexcept;
+
+// Binds this thread's OpenMP workers to the cores, one each, until they end. Not the calling thread, which
+// is the program's: threads it starts later would inherit its one core. Returns the first failure.
+Status bind_workers(const topology::Topology& topology, int32_t threads) noexcept;
+
+} // namespace mp::backends::host
