@@ -128,12 +128,11 @@ Status prepare_reference(Device& /*device*/, const GemmDesc& op, Plan** plan) no
 
 Status run_reference_plan(Device& device, Queue& queue, Plan& plan,
                           const GemmBuffers& buffers) noexcept {
+    Status status = enqueue(device, queue, [&] {
+        (void)oracle().of(OpKind::gemm).run_plan(*oracle().device, *oracle().queue, plan, buffers);
+    });
     // Now, not later: the plan may be gone then.
-    if (Status status = queue.sync(); !status.ok()) {
-        return status;
-    }
-    (void)device;
-    return oracle().of(OpKind::gemm).run_plan(*oracle().device, *oracle().queue, plan, buffers);
+    return status.ok() ? queue.sync() : status;
 }
 
 template <class Desc>

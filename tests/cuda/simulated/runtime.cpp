@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <sys/mman.h>
 
 // What the opaque handles of CUDA point to here.
 struct CUctx_st {
@@ -42,6 +43,30 @@ cudaError_t fail(cudaError_t error) noexcept {
     return error;
 }
 
+// With MP_SIMULATED_PROTECT the host cannot touch device memory: it faults, as it would in reality.
+// Not always, because it takes a system call for each block of memory whenever work is done.
+bool is_protected() noexcept {
+    static const bool value = std::getenv("MP_SIMULATED_PROTECT") != nullptr;
+    return value;
+}
+
+void protect_all(int protection) noexcept {
+    if (is_protected()) {
+        for (const auto& [pointer, bytes] : device_memory) {
+            (void)mprotect(pointer, bytes, protection);
+        }
+    }
+}
+
+void* take_memory(std::size_t bytes) noexcept {
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        return nullptr;
+    }
+    std::memset(memory, 0xcd, bytes); // its contents are undefined
+    return memory;
+}
+
 bool fault_is_due() noexcept { return control().fail_in > 0 && --control().fail_in == 0; }
 
 // Checks what holds for every call; success, or the error the call returns.
@@ -58,9 +83,11 @@ cudaError_t begin(const CUstream_st* stream = nullptr) noexcept {
 
 // Does the work of a stream up to a position.
 void drain(CUstream_st& stream, uint64_t position) {
-    if (stream.done < position) {
-        ++control().waits;
+    if (stream.done >= position) {
+        return;
     }
+    ++control().waits;
+    protect_all(PROT_READ | PROT_WRITE);
     while (stream.done < position) {
         const std::function<void()> work = std::move(stream.work.front());
         stream.work.pop_front();
@@ -69,6 +96,7 @@ void drain(CUstream_st& stream, uint64_t position) {
             work();
         }
     }
+    protect_all(PROT_NONE);
 }
 
 cudaError_t outcome() noexcept {
@@ -210,11 +238,13 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
     if (const cudaError_t error = begin(); error != cudaSuccess) {
         return error;
     }
-    if (bytes > kMemoryBytes || posix_memalign(pointer, 256, bytes) != 0) {
+    void* memory = bytes <= kMemoryBytes ? take_memory(bytes) : nullptr;
+    if (memory == nullptr) {
         return fail(cudaErrorMemoryAllocation);
     }
-    std::memset(*pointer, 0xcd, bytes); // its contents are undefined
-    device_memory[*pointer] = bytes;
+    *pointer = memory;
+    device_memory[memory] = bytes;
+    protect_all(PROT_NONE);
     ++control().allocations;
     return cudaSuccess;
 }
@@ -229,10 +259,12 @@ cudaError_t cudaFree(void* pointer) {
         drain(*stream, stream->enqueued);
     }
     (void)begin();
-    if (device_memory.erase(pointer) == 0) {
+    const auto found = device_memory.find(pointer);
+    if (found == device_memory.end()) {
         return fail(cudaErrorInvalidValue);
     }
-    std::free(pointer);
+    (void)munmap(pointer, found->second);
+    device_memory.erase(found);
     --control().allocations;
     return outcome();
 }
