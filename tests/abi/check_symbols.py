@@ -3,11 +3,15 @@
 """Three lists must be one: the functions declared in the headers, the symbol map, and what the library exports.
 Also: no symbol that merges with other libraries, and no library needed that a plain machine lacks.
 
-usage: check_symbols.py LIBRARY [--sanitized]
+A module has no headers: there the map and the exports must be one.
+
+usage: check_symbols.py LIBRARY [--module MAP] [--sanitized]
 """
+import argparse
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 sys.dont_write_bytecode = True
 import headers
@@ -25,8 +29,9 @@ def exported(library):
         symbol, _, node = name.partition("@@")
         if kind == "A" and symbol.startswith("MIXEDPREC_"):
             continue  # the version node itself
-        if kind != "T" or not symbol.startswith("mp_") or not node:
+        if kind != "T" or not symbol.startswith("mp_"):
             wrong.append(f"{kind} {name}")
+            continue
         symbols[symbol] = node
     return symbols, wrong
 
@@ -48,21 +53,35 @@ def compare(declared, mapped, exports):
     return errors
 
 
-def main():
-    library, sanitized = sys.argv[1], "--sanitized" in sys.argv[2:]
-    exports, wrong = exported(library)
-    errors = [f"exported, but neither a versioned function nor mp_*: {text}" for text in wrong]
+def check_library(exports, soname):
     declared = [function.name for function in headers.functions()]
-    errors += [f"{name}: declared twice" for name in set(declared) if declared.count(name) > 1]
+    errors = [f"{name}: declared twice" for name in set(declared) if declared.count(name) > 1]
     errors += compare(set(declared), headers.map_symbols(), exports)
-    libraries, soname = needed(library)
-    forbidden = FORBIDDEN_SANITIZED if sanitized else FORBIDDEN
-    errors += [f"needs {name} to load" for name in libraries if forbidden.search(name)]
     if soname != ["libmixedprec.so.0"]:
         errors.append(f"SONAME is {soname}; it must be libmixedprec.so.0")
+    return errors
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library")
+    parser.add_argument("--module", type=Path, metavar="MAP")
+    parser.add_argument("--sanitized", action="store_true")
+    arguments = parser.parse_args()
+
+    exports, wrong = exported(arguments.library)
+    libraries, soname = needed(arguments.library)
+    errors = [f"exported, but no function mp_*: {text}" for text in wrong]
+    if arguments.module:
+        mapped = headers.map_symbols(arguments.module)
+        errors += compare(set(mapped), mapped, exports)
+    else:
+        errors += check_library(exports, soname)
+    forbidden = FORBIDDEN_SANITIZED if arguments.sanitized else FORBIDDEN
+    errors += [f"needs {name} to load" for name in libraries if forbidden.search(name)]
     print("\n".join(errors))
-    print(f"{len(declared)} functions; needs {', '.join(libraries)}; {len(errors)} errors")
-    return 1 if errors or not declared else 0
+    print(f"{len(exports)} functions; needs {', '.join(libraries)}; {len(errors)} errors")
+    return 1 if errors or not exports else 0
 
 
 if __name__ == "__main__":

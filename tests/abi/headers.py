@@ -115,10 +115,10 @@ def initializers(include=INCLUDE):
 
 
 def map_symbols(path=ROOT / "capi/mixedprec.map"):
-    """{symbol: version node}; a wildcard other than `local: *` is an error."""
+    """{symbol: version node, empty for a map without versions}; a wildcard other than `local: *` is an error."""
     text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
     found = {}
-    for node, body in re.findall(r"([\w.]+)\s*\{(.*?)\}[^;]*;", text, re.S):
+    for node, body in re.findall(r"([\w.]*)\s*\{(.*?)\}[^;]*;", text, re.S):
         scope = "global"
         for word in re.findall(r"global:|local:|[^\s;]+", body):
             if word in ("global:", "local:"):

@@ -46,6 +46,8 @@ class Symbols(Folder):
         path = self.root / "x.map"
         path.write_text("V_0.1 { global: mp_a; mp_b; local: *; };\nV_0.2 { global: mp_c; } V_0.1;\n")
         self.assertEqual(headers.map_symbols(path), {"mp_a": "V_0.1", "mp_b": "V_0.1", "mp_c": "V_0.2"})
+        path.write_text("{ global: mp_entry; local: *; };\n")
+        self.assertEqual(headers.map_symbols(path), {"mp_entry": ""})
         path.write_text("V_0.1 { global: mp_*; local: *; };\n")
         with self.assertRaises(ValueError):
             headers.map_symbols(path)
