@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// column_sum as a Kokkos kernel: strips of columns on the host, tiles of 32 columns on an
-// accelerator.
+// column_sum as a Kokkos kernel.
 #pragma once
 
 #include "kernels/element.hpp"
@@ -19,6 +18,52 @@ struct ColumnSumStrips {
         ops.table->column_sum({&op, first, left < columns ? left : columns});
     }
 };
+
+struct ColumnSumBlocks {
+    ColumnSumDesc op;
+    TableOps ops;
+    int64_t first_row;
+    float* sums;
+
+    void operator()(int64_t block) const {
+        ops.table->column_sum_block(op, first_row + block * kColumnSumBlock,
+                                    sums + block * op.columns);
+    }
+};
+
+// On the launching thread's stack: room for the sums of some blocks, and of all so far.
+inline constexpr int64_t kColumnSumScratch = 16384;
+
+// Threads take whole rows, because half a row each would waste what the processor reads ahead. As
+// many blocks of rows at once as there is room for.
+template <class Exec>
+void column_sum_by_rows(const Exec& exec, TableOps ops, const ColumnSumDesc& op) {
+    alignas(64) float scratch[kColumnSumScratch];
+    float* total = scratch;
+    float* sums = scratch + op.columns;
+    for (int64_t i = 0; i < op.columns; ++i) {
+        total[i] = 0.0F;
+    }
+    const int64_t threads = exec.concurrency();
+    const int64_t most = (kColumnSumScratch / op.columns - 1) / threads * threads;
+    for (int64_t row = 0; row < op.rows;) {
+        const int64_t left = divide_up(op.rows - row, kColumnSumBlock);
+        const int64_t blocks = left < most ? left : most;
+        for_each(exec, "mp::column_sum", blocks, ColumnSumBlocks{op, ops, row, sums});
+        row += blocks * kColumnSumBlock;
+        ops.table->column_sum_finish(op, sums, blocks, total, row >= op.rows);
+    }
+}
+
+template <class Exec>
+void column_sum_by_columns(const Exec& exec, TableOps ops, const ColumnSumDesc& op) {
+    // Whole cache lines a thread.
+    int64_t columns = divide_up(op.columns, exec.concurrency());
+    columns = divide_up(columns, 32) * 32;
+    columns = columns < kColumnStrip ? columns : kColumnStrip;
+    for_each(exec, "mp::column_sum", divide_up(op.columns, columns),
+             ColumnSumStrips{op, ops, columns});
+}
 
 // A team sums 32 columns. Its threads sum kBlocks blocks of rows at a time, each in order; then one
 // thread a column adds these blocks in order.
@@ -73,13 +118,13 @@ void column_sum(const Exec& exec, const Ops& ops, const ColumnSumDesc& op) {
         return;
     }
     if constexpr (kIsHost<Exec>) {
-        // Whole cache lines a thread, and no more than fits beside the sums in the first-level
-        // cache.
-        int64_t columns = divide_up(op.columns, exec.concurrency());
-        columns = divide_up(columns, 32) * 32;
-        columns = columns < kColumnStrip ? columns : kColumnStrip;
-        for_each(exec, "mp::column_sum", divide_up(op.columns, columns),
-                 ColumnSumStrips{op, ops, columns});
+        const int64_t threads = exec.concurrency();
+        const bool has_room = kColumnSumScratch / op.columns > 4 * threads;
+        if (threads > 1 && has_room && op.rows >= threads * kColumnSumBlock) {
+            column_sum_by_rows(exec, ops, op);
+        } else {
+            column_sum_by_columns(exec, ops, op);
+        }
     } else {
         using Teams = ColumnSumTeams<Exec>;
         for_each_team(exec, "mp::column_sum", divide_up(op.columns, Teams::kColumns),

@@ -25,12 +25,27 @@ double run_stats(const void* grad, DType dtype, int64_t start, int64_t count) no
     return stats_chunk(grad, dtype, start, count);
 }
 void run_column_sum(const ColumnSumJob& job) noexcept { column_sum_strip(job); }
+void run_column_sum_block(const ColumnSumDesc& op, int64_t first_row, float* sums) noexcept {
+    column_sum_block(op, first_row, sums);
+}
+void run_column_sum_finish(const ColumnSumDesc& op, const float* sums, int64_t blocks, float* total,
+                           bool store) noexcept {
+    column_sum_finish(op, sums, blocks, total, store);
+}
 void run_gemm(const GemmJob& job) noexcept { gemm_tile(job); }
 
 } // namespace
 
 extern const ChunkTable kTable;
-const ChunkTable kTable = {MP_ISA_NAME, run_adamw, run_adamw_generic, run_cast,
-                           run_amax,    run_stats, run_column_sum,    run_gemm};
+const ChunkTable kTable = {MP_ISA_NAME,
+                           run_adamw,
+                           run_adamw_generic,
+                           run_cast,
+                           run_amax,
+                           run_stats,
+                           run_column_sum,
+                           run_column_sum_block,
+                           run_column_sum_finish,
+                           run_gemm};
 
 } // namespace mp::kernels::MP_CHUNK_NAMESPACE

@@ -4,7 +4,6 @@
 // end.
 #pragma once
 
-#include "kernels/chunk/memory.hpp"
 #include "kernels/chunk/tile.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
@@ -51,16 +50,11 @@ template <DType kDType> MP_CHUNK_FUNCTION uint32_t amax_as(const void* data, int
     using M = Magnitude<kDType>;
     using Memory = typename M::Memory;
     using Code = typename M::Code;
-    constexpr int kSpan = 4096 / static_cast<int>(sizeof(Code));
     const Memory* from = static_cast<const Memory*>(data);
     Code largest = 0;
-    for (int64_t done = 0; done < count; done += kSpan) {
-        const int n = min_int(count - done, kSpan);
-        prefetch_ahead(from + done, n * static_cast<int64_t>(sizeof(Code)));
-        for (int i = 0; i < n; ++i) {
-            const Code magnitude = M::of(from[done + i]);
-            largest = magnitude > largest ? magnitude : largest;
-        }
+    for (int64_t i = 0; i < count; ++i) {
+        const Code magnitude = M::of(from[i]);
+        largest = magnitude > largest ? magnitude : largest;
     }
     if constexpr (kDType == DType::fp32) {
         return static_cast<uint32_t>(largest);

@@ -3,14 +3,13 @@
 #pragma once
 
 #include "kernels/chunk/jobs.hpp"
-#include "kernels/chunk/memory.hpp"
 #include "kernels/chunk/tile.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
 // Rows that are added in one pass over the sums: these are then loaded and stored less often than
 // the rows' elements.
-inline constexpr int kRowsAtOnce = 4;
+inline constexpr int kRowsAtOnce = 8;
 
 template <DType kDType> struct RowPointers {
     const typename InMemory<kDType>::type* row[kRowsAtOnce];
@@ -23,7 +22,7 @@ MP_CHUNK_INLINE void add_rows(const RowPointers<kDType>& rows, float* sums, int 
     MP_CHUNK_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         float sum = sums[i];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int k = 0; k < kRows; ++k) {
             sum += Codec::load(r.row[k][i]);
         }
@@ -31,75 +30,97 @@ MP_CHUNK_INLINE void add_rows(const RowPointers<kDType>& rows, float* sums, int 
     }
 }
 
-// Up to kTile columns: sums of one block of rows in `block`, of all blocks so far in `total`.
+// sums[0 ... n - 1] = the sums of one block of rows, n <= kColumnStrip columns wide: memory gives
+// long runs faster.
 template <DType kDType>
-MP_CHUNK_FUNCTION void sum_tile(const ColumnSumDesc& op, int64_t first_column, int n,
-                                float* total) {
-    float block[kTile];
+MP_CHUNK_FUNCTION void sum_block_as(const ColumnSumDesc& op, int64_t first_row,
+                                    int64_t first_column, int n, float* sums) {
     const auto row_at = [&op, first_column](int64_t row) {
         return static_cast<const typename InMemory<kDType>::type*>(
             element_address(op.source.data, kDType, row * op.columns + first_column));
     };
-    for (int64_t first = 0; first < op.rows; first += kColumnSumBlock) {
-        const int64_t end = first + min_int(op.rows - first, kColumnSumBlock);
-        __builtin_memset(block, 0, sizeof(block));
-        int64_t row = first;
-        for (; row + kRowsAtOnce <= end; row += kRowsAtOnce) {
-            RowPointers<kDType> rows;
-            for (int k = 0; k < kRowsAtOnce; ++k) {
-                rows.row[k] = row_at(row + k);
-                // Far apart, the rows are streams that no hardware prefetcher sees.
-                prefetch_at(row_at(row + k + 2 * kRowsAtOnce), n * dtype_size(kDType));
-            }
-            add_rows<kDType, kRowsAtOnce>(rows, block, n);
+    const int64_t end = first_row + min_int(op.rows - first_row, kColumnSumBlock);
+    __builtin_memset(sums, 0, static_cast<std::size_t>(n) * sizeof(float));
+    int64_t row = first_row;
+    for (; row + kRowsAtOnce <= end; row += kRowsAtOnce) {
+        RowPointers<kDType> rows;
+        for (int k = 0; k < kRowsAtOnce; ++k) {
+            rows.row[k] = row_at(row + k);
         }
-        for (; row < end; ++row) {
-            RowPointers<kDType> rows;
-            rows.row[0] = row_at(row);
-            add_rows<kDType, 1>(rows, block, n);
-        }
-        for (int i = 0; i < n; ++i) {
-            total[i] += block[i];
-        }
+        add_rows<kDType, kRowsAtOnce>(rows, sums, n);
+    }
+    for (; row < end; ++row) {
+        RowPointers<kDType> rows;
+        rows.row[0] = row_at(row);
+        add_rows<kDType, 1>(rows, sums, n);
     }
 }
 
-MP_CHUNK_INLINE void sum_tile_of(const ColumnSumDesc& op, int64_t first_column, int n,
-                                 float* total) {
+MP_CHUNK_INLINE void sum_block(const ColumnSumDesc& op, int64_t first_row, int64_t first_column,
+                               int n, float* sums) {
     switch (op.source.dtype) {
     case DType::fp32:
-        return sum_tile<DType::fp32>(op, first_column, n, total);
+        return sum_block_as<DType::fp32>(op, first_row, first_column, n, sums);
     case DType::fp16:
-        return sum_tile<DType::fp16>(op, first_column, n, total);
+        return sum_block_as<DType::fp16>(op, first_row, first_column, n, sums);
     case DType::bf16:
-        return sum_tile<DType::bf16>(op, first_column, n, total);
+        return sum_block_as<DType::bf16>(op, first_row, first_column, n, sums);
     case DType::fp8_e4m3:
-        return sum_tile<DType::fp8_e4m3>(op, first_column, n, total);
+        return sum_block_as<DType::fp8_e4m3>(op, first_row, first_column, n, sums);
     case DType::fp8_e5m2:
-        return sum_tile<DType::fp8_e5m2>(op, first_column, n, total);
+        return sum_block_as<DType::fp8_e5m2>(op, first_row, first_column, n, sums);
     default:
         return;
     }
 }
 
-inline void column_sum_tile(const ColumnSumDesc& op, int64_t first_column, int n) {
-    float total[kTile] = {};
-    sum_tile_of(op, first_column, n, total);
+MP_CHUNK_INLINE void add_sums(const float* more, int n, float* sums) {
+    MP_CHUNK_INDEPENDENT
+    for (int i = 0; i < n; ++i) {
+        sums[i] += more[i];
+    }
+}
+
+// The sums of all blocks into the destination, with its old value last.
+MP_CHUNK_INLINE void store_sums(const ColumnSumDesc& op, int64_t first_column, int n, float* sums) {
     const DType to = op.destination.dtype;
     void* out = element_address(op.destination.data, to, first_column);
     if (op.accumulate) {
-        float old[kTile];
+        alignas(64) float old[kColumnStrip];
         widen_tile(to, out, old, n);
-        for (int i = 0; i < n; ++i) {
-            total[i] += old[i];
-        }
+        add_sums(old, n, sums);
     }
-    narrow_tile<Rounding::nearest>(to, total, out, n, nullptr);
+    narrow_tile<Rounding::nearest>(to, sums, out, n, nullptr);
 }
 
 inline void column_sum_strip(const ColumnSumJob& job) {
-    for (int64_t done = 0; done < job.columns; done += kTile) {
-        column_sum_tile(*job.op, job.first_column + done, min_int(job.columns - done, kTile));
+    const auto n = static_cast<int>(job.columns);
+    alignas(64) float total[kColumnStrip] = {};
+    alignas(64) float block[kColumnStrip];
+    for (int64_t row = 0; row < job.op->rows; row += kColumnSumBlock) {
+        sum_block(*job.op, row, job.first_column, n, block);
+        add_sums(block, n, total);
+    }
+    store_sums(*job.op, job.first_column, n, total);
+}
+
+inline void column_sum_block(const ColumnSumDesc& op, int64_t first_row, float* sums) {
+    for (int64_t column = 0; column < op.columns; column += kColumnStrip) {
+        sum_block(op, first_row, column, min_int(op.columns - column, kColumnStrip), sums + column);
+    }
+}
+
+// Adds `blocks` rows of block sums to `total`, one after another, and stores it where told to.
+inline void column_sum_finish(const ColumnSumDesc& op, const float* sums, int64_t blocks,
+                              float* total, bool store) {
+    for (int64_t column = 0; column < op.columns; column += kColumnStrip) {
+        const int n = min_int(op.columns - column, kColumnStrip);
+        for (int64_t block = 0; block < blocks; ++block) {
+            add_sums(sums + block * op.columns + column, n, total + column);
+        }
+        if (store) {
+            store_sums(op, column, n, total + column);
+        }
     }
 }
 

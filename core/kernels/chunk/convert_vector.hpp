@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp8 and saturating fp16 conversions by vector instructions, bit-equal to numerics/fp8.hpp and
-// numerics/fp16.hpp on every input. They return how many elements they did; the rest, and targets
+// fp16 both ways and fp8 to fp32 by the F16C instructions, bit-equal to numerics/fp16.hpp and
+// numerics/fp8.hpp on every input. They return how many elements they did; the rest, and targets
 // without the instructions, take the plain loops.
 #pragma once
 
@@ -13,87 +13,6 @@
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
 using FloatInMemory = InMemory<DType::fp32>::type;
-
-#if defined(__AVX512F__) && defined(__AVX512BW__)
-
-// Round to nearest even, into a format with kMantissaBits and smallest normal 2^kMinExponent.
-// Adding 2^(e + 23 - kMantissaBits), where 2^e is the value's binade and at least the smallest
-// normal one, rounds it to a multiple q of its last place and leaves q in the low bits of the sum;
-// the code is q plus the binade's number. The rounding mode is part of the instruction, so the
-// caller's setting does not matter, and neither do the modes for subnormals: fp32 ones are 0 in
-// every format here.
-template <int kMantissaBits, int kMinExponent> struct EncodeVector {
-    // `limit`: the largest magnitude, which the caller's overflow rule gives; `nan`: code of a NaN
-    // without sign, as bits to set and bits of the input's payload to keep.
-    static MP_CHUNK_INLINE __m128i encode(__m512 x, float limit, int nan, int payload) {
-        constexpr int kDrop = 23 - kMantissaBits;
-        constexpr int kSmallest = (127 + kMinExponent) << 23;
-        const __m512i bits = _mm512_castps_si512(x);
-        const __m512i magnitude =
-            _mm512_min_epu32(_mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff)),
-                             _mm512_castps_si512(_mm512_set1_ps(limit)));
-        const __m512i binade =
-            _mm512_max_epi32(_mm512_and_si512(magnitude, _mm512_set1_epi32(0x7f800000)),
-                             _mm512_set1_epi32(kSmallest));
-        const __m512i magic = _mm512_add_epi32(binade, _mm512_set1_epi32(kDrop << 23));
-        const __m512 sum =
-            _mm512_add_round_ps(_mm512_castsi512_ps(magnitude), _mm512_castsi512_ps(magic),
-                                _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-        const __m512i q = _mm512_sub_epi32(_mm512_castps_si512(sum), magic);
-        const __m512i base =
-            _mm512_srli_epi32(_mm512_sub_epi32(binade, _mm512_set1_epi32(kSmallest)), kDrop);
-        __m512i code = _mm512_add_epi32(q, base);
-        const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-        if (__builtin_expect(is_nan != 0, 0)) {
-            const __m512i kept =
-                _mm512_and_si512(_mm512_srli_epi32(bits, kDrop), _mm512_set1_epi32(payload));
-            code = _mm512_mask_or_epi32(code, is_nan, kept, _mm512_set1_epi32(nan));
-        }
-        // (sign >> 24 & 0x80) | code
-        code = _mm512_ternarylogic_epi32(code, _mm512_srli_epi32(bits, 24), _mm512_set1_epi32(0x80),
-                                         0xF8);
-        return _mm512_cvtepi32_epi8(code);
-    }
-};
-
-template <bool kSaturate>
-MP_CHUNK_INLINE int narrow_e4m3_vector(const FloatInMemory* values, void* destination, int n) {
-    char* to = static_cast<char*>(destination);
-    int i = 0;
-    for (; i + 16 <= n; i += 16) {
-        // 480 would be the value after 448; its pattern is the NaN.
-        const __m128i codes = EncodeVector<3, -6>::encode(_mm512_loadu_ps(values + i),
-                                                          kSaturate ? numerics::kE4m3Max : 480.0F,
-                                                          numerics::kE4m3Nan, 0);
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), codes);
-    }
-    return i;
-}
-
-template <bool kSaturate>
-MP_CHUNK_INLINE int narrow_e5m2_vector(const FloatInMemory* values, void* destination, int n) {
-    char* to = static_cast<char*>(destination);
-    int i = 0;
-    for (; i + 16 <= n; i += 16) {
-        // 2^16 would be the value after 57344; its pattern is infinity.
-        const __m128i codes = EncodeVector<2, -14>::encode(
-            _mm512_loadu_ps(values + i), kSaturate ? numerics::kE5m2Max : 65536.0F,
-            numerics::kE5m2QuietNan, 3);
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), codes);
-    }
-    return i;
-}
-
-#else
-
-template <bool kSaturate> MP_CHUNK_INLINE int narrow_e4m3_vector(const FloatInMemory*, void*, int) {
-    return 0;
-}
-template <bool kSaturate> MP_CHUNK_INLINE int narrow_e5m2_vector(const FloatInMemory*, void*, int) {
-    return 0;
-}
-
-#endif
 
 #if defined(__F16C__)
 

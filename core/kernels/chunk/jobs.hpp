@@ -9,6 +9,11 @@
 
 namespace mp::kernels {
 
+// Limits of one job, for those who cut the work.
+inline constexpr int64_t kColumnStrip = 2048;
+inline constexpr int64_t kGemmTileRows = 48;
+inline constexpr int64_t kGemmTileColumns = 128;
+
 // Elements start ... start + count - 1 of one segment; start is a multiple of 8. `step` is
 // state->step.
 struct AdamwJob {
@@ -30,7 +35,7 @@ struct CastJob {
     bool stream;
 };
 
-// Columns first_column ... first_column + columns - 1, all rows.
+// Columns first_column ... first_column + columns - 1, at most kColumnStrip, and all rows.
 struct ColumnSumJob {
     const ColumnSumDesc* op;
     int64_t first_column;
@@ -61,12 +66,11 @@ struct ChunkTable {
     // Sum of squares of one chunk, in the order of GradStatsDesc.
     double (*stats)(const void* grad, DType dtype, int64_t start, int64_t count) noexcept;
     void (*column_sum)(const ColumnSumJob& job) noexcept;
+    // The sums of the block of rows from first_row on, all columns; and what adds them up.
+    void (*column_sum_block)(const ColumnSumDesc& op, int64_t first_row, float* sums) noexcept;
+    void (*column_sum_finish)(const ColumnSumDesc& op, const float* sums, int64_t blocks,
+                              float* total, bool store) noexcept;
     void (*gemm)(const GemmJob& job) noexcept;
 };
-
-// Limits of one job, for those who cut the work.
-inline constexpr int64_t kColumnStrip = 512;
-inline constexpr int64_t kGemmTileRows = 48;
-inline constexpr int64_t kGemmTileColumns = 128;
 
 } // namespace mp::kernels

@@ -11,8 +11,9 @@
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
-// How far ahead of the loads. The hardware's own prefetchers stop at 4 KiB pages; this crosses
-// them.
+// How far ahead of the loads. For the many streams of an optimizer step: the hardware's prefetchers
+// follow only some at once and stop at the end of each page. Single streams they follow well
+// enough.
 inline constexpr int64_t kPrefetchBytes = 2048;
 
 // Asks for `bytes` from `address` on, which may lie outside of anything. Never faults.

@@ -8,7 +8,6 @@
 
 #include "interface/ops.hpp"
 #include "kernels/chunk/bf16_pair.hpp"
-#include "kernels/chunk/memory.hpp"
 #include "kernels/chunk/tile.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
@@ -103,7 +102,6 @@ template <DType kDType> MP_CHUNK_INLINE double stats_piece(const void* data, int
     for (int64_t first = 0; first < n; first += kTile) {
         const int tile = min_int(n - first, kTile);
         const void* at = element_address(data, kDType, first);
-        prefetch_ahead(at, tile * dtype_size(kDType));
         if constexpr (kDType == DType::fp16) {
             float values[kTile];
             widen_tile_as<kDType>(at, values, tile);

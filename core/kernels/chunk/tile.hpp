@@ -6,6 +6,7 @@
 #include "kernels/chunk/base.hpp"
 #include "kernels/chunk/bf16_pair.hpp"
 #include "kernels/chunk/convert_vector.hpp"
+#include "kernels/chunk/fp8_vector.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
@@ -54,10 +55,8 @@ MP_CHUNK_INLINE int narrow_vector(const FloatInMemory* values, void* destination
         return 0;
     } else if constexpr (kDType == DType::fp16) {
         return narrow_fp16_vector<kSaturate>(values, destination, n);
-    } else if constexpr (kDType == DType::fp8_e4m3) {
-        return narrow_e4m3_vector<kSaturate>(values, destination, n);
-    } else if constexpr (kDType == DType::fp8_e5m2) {
-        return narrow_e5m2_vector<kSaturate>(values, destination, n);
+    } else if constexpr (kDType == DType::fp8_e4m3 || kDType == DType::fp8_e5m2) {
+        return encode_fp8_vector<DType::fp32, kDType, kSaturate>(values, destination, n);
     } else {
         return 0;
     }
