@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The command line: one table of options, and checks that say what was expected, what came, and what to do. */
+#include "options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <mixedprec.h>
+
+#ifndef TRAIN_GPT_DEFAULT_DATA
+#define TRAIN_GPT_DEFAULT_DATA "corpus.txt"
+#endif
+
+typedef enum { TEXT, INTEGER, REAL, RECIPES } Kind;
+
+typedef struct {
+    const char* name;
+    Kind kind;
+    size_t offset;    /* of the field in Options */
+    double low, high; /* bounds of numbers, inclusive */
+    const char* text;
+} Option;
+
+#define FIELD(field) offsetof(Options, field)
+
+static const Option kOptions[] = {
+    {"data", TEXT, FIELD(data), 0, 0,
+     "text to train on, any bytes; its last tenth is for validation"},
+    {"recipe", RECIPES, 0, 0, 0, "recipe: a preset's name or a .json file (default fp32)"},
+    {"compare", RECIPES, 0, 0, 0,
+     "several recipes A,B,... one after another, each in a process of its own"},
+    {"steps", INTEGER, FIELD(steps), 1, 1e9, "optimizer steps (300)"},
+    {"layers", INTEGER, FIELD(layers), 1, 1000, "transformer blocks (4)"},
+    {"dim", INTEGER, FIELD(dim), 1, 65536, "width of the model, a multiple of --heads (256)"},
+    {"heads", INTEGER, FIELD(heads), 1, 1024, "attention heads (4)"},
+    {"context", INTEGER, FIELD(context), 1, 65536, "bytes of text seen at once (128)"},
+    {"batch", INTEGER, FIELD(batch), 1, 65536, "texts in one pass (16)"},
+    {"accum", INTEGER, FIELD(accum), 1, 65536,
+     "passes whose gradients are added up for one step (1)"},
+    {"lr", REAL, FIELD(lr), 0, 1e6, "highest learning rate (1e-3)"},
+    {"min-lr", REAL, FIELD(min_lr), 0, 1e6,
+     "learning rate at the end of the cosine (a tenth of --lr)"},
+    {"warmup", INTEGER, FIELD(warmup), 0, 1e9,
+     "steps of linear warm-up (a tenth of --steps, at most 100)"},
+    {"beta1", REAL, FIELD(beta1), 0, 1, "AdamW (0.9)"},
+    {"beta2", REAL, FIELD(beta2), 0, 1, "AdamW (0.95)"},
+    {"eps", REAL, FIELD(eps), 0, 1, "AdamW (1e-8)"},
+    {"weight-decay", REAL, FIELD(weight_decay), 0, 100, "AdamW, on matrices only (0.1)"},
+    {"clip", REAL, FIELD(clip), 0, 1e30, "largest norm of the gradient; 0: no clipping (1)"},
+    {"seed", INTEGER, FIELD(seed), 0, 9e15, "initial weights, batches and sampled text (1)"},
+    {"val-every", INTEGER, FIELD(val_every), 0, 1e9,
+     "steps between validations; 0: only at the end (0)"},
+    {"val-batches", INTEGER, FIELD(val_batches), 1, 1e6, "batches of one validation (16)"},
+    {"sample", INTEGER, FIELD(sample), 0, 100000, "bytes of text to write at the end (200)"},
+    {"temperature", REAL, FIELD(temperature), 0.01, 100,
+     "of that text: low is safe, high is wild (0.8)"},
+    {"threads", INTEGER, FIELD(threads), 0, 4096, "threads; 0: one for each physical core (0)"},
+    {"backend", TEXT, FIELD(backend), 0, 0,
+     "the library's host backend: host (fast) or reference (host)"},
+    {"out", TEXT, FIELD(out), 0, 0, "folder for losses.csv, losses.svg and results.json"},
+    {"save", TEXT, FIELD(save), 0, 0,
+     "file to write the trained weights to, in fp32 (one recipe only)"},
+    {"init", TEXT, FIELD(init), 0, 0,
+     "file of weights to start from, made by --save for the same model"},
+    {"max-memory", INTEGER, FIELD(max_memory), 1, 1e9,
+     "refuse models estimated to need more MiB (2048)"},
+};
+enum { OPTION_COUNT = sizeof kOptions / sizeof kOptions[0] };
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 1, 2)))
+#endif
+static int
+usage_error(const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("train_gpt: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputs(". See train_gpt --help\n", stderr);
+    va_end(arguments);
+    return EXIT_USAGE;
+}
+
+static void print_help(void) {
+    puts("usage: train_gpt [options]\n"
+         "Trains a small GPT on the bytes of a text, in the precision of a libmixedprec recipe.\n");
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        static const char* const arguments[] = {"TEXT", "N", "X", "NAME"};
+        char left[64];
+        snprintf(left, sizeof left, "--%s %s", kOptions[i].name, arguments[kOptions[i].kind]);
+        printf("  %-20s %s\n", left, kOptions[i].text);
+    }
+    printf("  %-20s %s\n  %-20s %s\n\n", "--list-recipes", "print the presets and what they are",
+           "--help", "this text");
+    puts("Default text: " TRAIN_GPT_DEFAULT_DATA " (written by scripts/corpus.sh).\n"
+         "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (the table so far is "
+         "printed).");
+}
+
+static void print_recipes(void) {
+    for (int32_t i = 0; i < mp_recipe_preset_count(); i++) {
+        const char *name = NULL, *text = NULL;
+        if (mp_recipe_preset_info(i, &name, &text) == MP_STATUS_OK) {
+            printf("%-26s %s\n", name, text);
+        }
+    }
+}
+
+static bool is_file_name(const char* recipe) {
+    const size_t length = strlen(recipe);
+    return length > 5 && strcmp(recipe + length - 5, ".json") == 0;
+}
+
+static int check_recipe_name(const char* name) {
+    if (is_file_name(name)) {
+        return EXIT_OK;
+    }
+    for (int32_t i = 0; i < mp_recipe_preset_count(); i++) {
+        const char* known = NULL;
+        if (mp_recipe_preset_info(i, &known, NULL) == MP_STATUS_OK && strcmp(known, name) == 0) {
+            return EXIT_OK;
+        }
+    }
+    return usage_error("unknown recipe '%s': expected a name of --list-recipes or a .json file",
+                       name);
+}
+
+/* Cuts the list in place: argv's strings are ours to change. */
+static int parse_recipes(Options* options, const char* option, char* list, bool many) {
+    options->recipe_count = 0;
+    for (char* name = list; name != NULL;) {
+        char* comma = many ? strchr(name, ',') : NULL;
+        if (comma != NULL) {
+            *comma = '\0';
+        }
+        if (*name == '\0') {
+            return usage_error(
+                "--%s has an empty name: expected names with single commas between them", option);
+        }
+        if (options->recipe_count == MAX_RECIPES) {
+            return usage_error("--%s has more than 16 names", option);
+        }
+        const int bad = check_recipe_name(name);
+        if (bad != EXIT_OK) {
+            return bad;
+        }
+        options->recipes[options->recipe_count++] = name;
+        name = comma != NULL ? comma + 1 : NULL;
+    }
+    return EXIT_OK;
+}
+
+static int parse_number(Options* options, const Option* option, const char* value) {
+    void* field = (char*)options + option->offset;
+    char* end = NULL;
+    double number = 0.0;
+    errno = 0;
+    if (option->kind == INTEGER) {
+        const long long integer = strtoll(value, &end, 10);
+        number = (double)integer;
+        if (end != value && *end == '\0' && errno == 0) {
+            *(int64_t*)field = integer;
+        }
+    } else {
+        number = strtod(value, &end);
+        *(double*)field = number;
+    }
+    if (end == value || *end != '\0' || isnan(number)) {
+        return usage_error("--%s wants %s, not '%s'", option->name,
+                           option->kind == INTEGER ? "a whole number" : "a number", value);
+    }
+    if (errno != 0 || number < option->low || number > option->high) {
+        return usage_error("--%s must be from %.10g to %.10g, not %s", option->name, option->low,
+                           option->high, value);
+    }
+    return EXIT_OK;
+}
+
+static int parse_one(Options* options, const char* word, char* value) {
+    const char* name = word + 2;
+    if (strncmp(word, "--", 2) != 0) {
+        return usage_error("'%s' is not an option: options begin with --", word);
+    }
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        const Option* option = &kOptions[i];
+        if (strcmp(option->name, name) != 0) {
+            continue;
+        }
+        if (value == NULL) {
+            return usage_error("--%s wants a value behind it", name);
+        }
+        if (option->kind == TEXT) {
+            *(const char**)((char*)options + option->offset) = value;
+            return EXIT_OK;
+        }
+        if (option->kind == RECIPES) {
+            return parse_recipes(options, name, value, strcmp(name, "compare") == 0);
+        }
+        return parse_number(options, option, value);
+    }
+    return usage_error("unknown option '%s'", word);
+}
+
+double options_memory(const Options* o, int64_t* parameter_count) {
+    const double layers = (double)o->layers, dim = (double)o->dim, context = (double)o->context;
+    const double rows = (double)o->batch * context, heads = (double)(o->batch * o->heads);
+    const double parameters =
+        layers * (12.0 * dim * dim + 13.0 * dim) + (512.0 + context + 2.0) * dim;
+    /* What one layer keeps for its backward pass, and what all layers share. */
+    const double kept = layers * (rows * 16.0 * dim + heads * context * context);
+    const double shared = rows * (16.0 * dim + 256.0) + heads * context * context;
+    if (parameter_count != NULL) {
+        *parameter_count = parameters < 9e18 ? (int64_t)parameters : INT64_MAX;
+    }
+    return 4.0 * (4.0 * parameters + kept + shared);
+}
+
+static int check_together(Options* o) {
+    if (o->dim % o->heads != 0) {
+        return usage_error("--dim %lld cannot be shared out to --heads %lld: it must be a multiple",
+                           (long long)o->dim, (long long)o->heads);
+    }
+    if (o->min_lr > o->lr) {
+        return usage_error("--min-lr is above --lr: the learning rate falls from --lr to --min-lr");
+    }
+    if (o->warmup > o->steps) {
+        return usage_error("--warmup is above --steps: the warm-up would never end");
+    }
+    if (o->beta1 >= 1.0 || o->beta2 >= 1.0) {
+        return usage_error("--beta1 and --beta2 must be below 1");
+    }
+    if (o->save != NULL && o->recipe_count > 1) {
+        return usage_error(
+            "--save wants a single recipe: with --compare every one would overwrite the last");
+    }
+    const double mib = options_memory(o, NULL) / 1048576.0;
+    if (mib > (double)o->max_memory) {
+        return usage_error(
+            "this model would need about %.0f MiB and --max-memory is %lld: make --layers, --dim, "
+            "--context or --batch smaller, or raise --max-memory",
+            mib, (long long)o->max_memory);
+    }
+    return EXIT_OK;
+}
+
+int options_parse(Options* options, int argc, char** argv) {
+    *options = (Options){.data = TRAIN_GPT_DEFAULT_DATA,
+                         .recipes = {"fp32"},
+                         .recipe_count = 1,
+                         .steps = 300,
+                         .accum = 1,
+                         .layers = 4,
+                         .dim = 256,
+                         .heads = 4,
+                         .context = 128,
+                         .batch = 16,
+                         .lr = 1e-3,
+                         .min_lr = -1.0,
+                         .warmup = -1,
+                         .beta1 = 0.9,
+                         .beta2 = 0.95,
+                         .eps = 1e-8,
+                         .weight_decay = 0.1,
+                         .clip = 1.0,
+                         .seed = 1,
+                         .val_batches = 16,
+                         .sample = 200,
+                         .temperature = 0.8,
+                         .max_memory = 2048};
+    for (int i = 1; i < argc; i += 2) {
+        if (strcmp(argv[i], "--help") == 0) {
+            print_help();
+            return -1;
+        }
+        if (strcmp(argv[i], "--list-recipes") == 0) {
+            print_recipes();
+            return -1;
+        }
+        const int status = parse_one(options, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
+        if (status != EXIT_OK) {
+            return status;
+        }
+    }
+    if (options->min_lr < 0.0) {
+        options->min_lr = options->lr / 10.0;
+    }
+    if (options->warmup < 0) {
+        options->warmup = options->steps / 10 < 100 ? options->steps / 10 : 100;
+    }
+    return check_together(options);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Everything the command line decides. */
+#ifndef TRAIN_GPT_OPTIONS_H
+#define TRAIN_GPT_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { MAX_RECIPES = 16 };
+
+/* Exit codes. */
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
+
+typedef struct {
+    const char* data;                 /* the text */
+    const char* recipes[MAX_RECIPES]; /* preset names, or JSON files */
+    int recipe_count;
+    int64_t steps, accum;
+    int64_t layers, dim, heads, context, batch;
+    double lr, min_lr;
+    int64_t warmup;
+    double beta1, beta2, eps, weight_decay, clip;
+    int64_t seed, threads;
+    int64_t val_every, val_batches;
+    int64_t sample;
+    double temperature;
+    int64_t max_memory; /* MiB that the estimate may not exceed */
+    const char* backend;
+    const char* out;  /* folder for curves and results */
+    const char* init; /* weights to start from */
+    const char* save; /* where to leave the weights */
+} Options;
+
+/* Reads the command line. Returns EXIT_OK to go on; EXIT_USAGE after printing what was wrong; -1 when there is nothing
+ * more to do (--help, --list-recipes). */
+int options_parse(Options* options, int argc, char** argv);
+
+/* Bytes that the model, its optimizer and its activations will take at most, in fp32; the number of parameters. */
+double options_memory(const Options* options, int64_t* parameter_count);
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Making the parameters and their optimizer, and moving own kernels' parameters between fp32 and the recipe's types. */
+#include "params.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "random.h"
+
+static void add(Params* params, Param p) { params->list[params->count++] = p; }
+
+/* `prefix` is "h3." or "". */
+static void add_matrix(Params* params, const char* prefix, const char* name, int64_t rows,
+                       int64_t cols, double std, bool own) {
+    Param p = {.rows = rows, .cols = cols, .std = std, .own_kernels = own};
+    snprintf(p.name, sizeof p.name, "%s%s", prefix, name);
+    add(params, p);
+}
+
+static void add_vector(Params* params, const char* prefix, const char* name, int64_t rows,
+                       float constant, bool own) {
+    Param p = {.rows = rows, .constant = constant, .own_kernels = own};
+    snprintf(p.name, sizeof p.name, "%s%s", prefix, name);
+    add(params, p);
+}
+
+/* GPT-2's initial values: deviation 0.02, for matrices that write into the residual stream 0.02 / sqrt(2 layers). */
+static void list_params(Params* params, const Options* o) {
+    const int64_t dim = o->dim;
+    const double residual = 0.02 / sqrt(2.0 * (double)o->layers);
+    add_matrix(params, "", "wte", 256, dim, 0.02, true);
+    add_matrix(params, "", "wpe", o->context, dim, 0.02, true);
+    for (int64_t block = 0; block < o->layers; block++) {
+        char prefix[16];
+        snprintf(prefix, sizeof prefix, "h%d.", (int)block);
+        add_vector(params, prefix, "ln1.gain", dim, 1.0f, true);
+        add_vector(params, prefix, "ln1.bias", dim, 0.0f, true);
+        add_matrix(params, prefix, "qkv.weight", 3 * dim, dim, 0.02, false);
+        add_vector(params, prefix, "qkv.bias", 3 * dim, 0.0f, false);
+        add_matrix(params, prefix, "proj.weight", dim, dim, residual, false);
+        add_vector(params, prefix, "proj.bias", dim, 0.0f, false);
+        add_vector(params, prefix, "ln2.gain", dim, 1.0f, true);
+        add_vector(params, prefix, "ln2.bias", dim, 0.0f, true);
+        add_matrix(params, prefix, "fc.weight", 4 * dim, dim, 0.02, false);
+        add_vector(params, prefix, "fc.bias", 4 * dim, 0.0f, false);
+        add_matrix(params, prefix, "fc2.weight", dim, 4 * dim, residual, false);
+        add_vector(params, prefix, "fc2.bias", dim, 0.0f, false);
+    }
+    add_vector(params, "", "lnf.gain", dim, 1.0f, true);
+    add_vector(params, "", "lnf.bias", dim, 0.0f, true);
+    add_matrix(params, "", "head.weight", 256, dim, 0.02, false);
+}
+
+static int64_t elements(const Param* p) { return p->rows * (p->cols > 0 ? p->cols : 1); }
+
+static int32_t dtype_by_name(const char* name) {
+    for (int32_t dtype = MP_DTYPE_FP32; dtype <= MP_DTYPE_BF16; dtype++) {
+        if (strcmp(mp_dtype_name(dtype), name) == 0) {
+            return dtype;
+        }
+    }
+    return MP_DTYPE_NONE;
+}
+
+/* Group 0: matrices, with weight decay. Group 1: vectors, without. */
+static bool create_optimizer(Params* params, const Options* o) {
+    mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+    desc.seed = (uint64_t)o->seed;
+    desc.max_grad_norm = o->clip;
+    TRY(mp_optimizer_create(params->context, params->recipe, &desc, &params->optimizer));
+    for (int group = 0; group < 2; group++) {
+        mp_param_group_desc g = MP_PARAM_GROUP_DESC_INIT;
+        g.lr = o->lr;
+        g.beta1 = o->beta1;
+        g.beta2 = o->beta2;
+        g.eps = o->eps;
+        g.weight_decay = group == 0 ? o->weight_decay : 0.0;
+        int32_t index = 0;
+        const mp_status status = mp_optimizer_add_group(params->optimizer, &g, &index);
+        if (status == MP_STATUS_WARNING && group == 0) {
+            fprintf(stderr, "train_gpt: note: %s\n", mp_last_error_message());
+        }
+        TRY_STATUS(status, "mp_optimizer_add_group");
+    }
+    return true;
+}
+
+static bool add_to_optimizer(Params* params, Param* p, int32_t dtype, const Array* initial) {
+    TRY_OWN(array_create(&p->weight, params->context, dtype, p->rows, p->cols));
+    mp_param_desc desc = MP_PARAM_DESC_INIT;
+    desc.name = p->name;
+    desc.param = p->weight.tensor;
+    desc.init_fp32 = initial->tensor;
+    TRY(mp_optimizer_add_param(params->optimizer, p->cols > 0 ? 0 : 1, &desc, &p->index));
+    TRY(mp_optimizer_state(params->optimizer, p->index, "grad", &p->grad.tensor));
+    TRY(mp_tensor_data(p->grad.tensor, &p->grad.memory));
+    p->grad.count = p->weight.count;
+    mp_tensor_desc grad = MP_TENSOR_DESC_INIT;
+    TRY(mp_tensor_get_desc(p->grad.tensor, &grad));
+    if (p->own_kernels && dtype != MP_DTYPE_FP32) {
+        TRY_OWN(array_create(&p->value, params->context, MP_DTYPE_FP32, p->rows, p->cols));
+    }
+    if (p->own_kernels && grad.dtype != MP_DTYPE_FP32) {
+        TRY_OWN(array_create(&p->gradient, params->context, MP_DTYPE_FP32, p->rows, p->cols));
+    }
+    return true;
+}
+
+static void fill_initial(float* values, const Param* p, uint64_t stream, uint64_t seed) {
+    for (int64_t i = 0; i < elements(p); i++) {
+        values[i] =
+            p->std > 0.0 ? (float)(random_normal(seed, stream, (uint64_t)i) * p->std) : p->constant;
+    }
+}
+
+static bool create_all(Params* params, const Options* o, float* initial, bool loaded) {
+    const char* name = NULL;
+    TRY(mp_recipe_get_string(params->recipe, MP_RECIPE_WEIGHT_DTYPE, &name));
+    const int32_t dtype = dtype_by_name(name);
+    if (dtype == MP_DTYPE_NONE) {
+        fprintf(stderr,
+                "train_gpt: the recipe stores weights as %s, which this program cannot use\n",
+                name);
+        return false;
+    }
+    TRY_OWN(create_optimizer(params, o));
+    int64_t offset = 0, largest = 0;
+    for (int i = 0; i < params->count; i++) {
+        Param* p = &params->list[i];
+        if (!loaded) {
+            fill_initial(initial + offset, p, STREAM_PARAM + (uint64_t)i, (uint64_t)o->seed);
+        }
+        Array values = {0};
+        const bool added =
+            array_wrap(&values, params->context, initial + offset, p->rows, p->cols) &&
+            add_to_optimizer(params, p, dtype, &values);
+        array_destroy(&values);
+        TRY_OWN(added);
+        offset += elements(p);
+        largest = p->own_kernels && elements(p) > largest ? elements(p) : largest;
+    }
+    TRY_OWN(array_create(&params->scratch, params->context, MP_DTYPE_FP32, largest, 0));
+    return params_refresh(params);
+}
+
+bool params_create(Params* params, mp_context* context, mp_recipe* recipe, const Options* o) {
+    memset(params, 0, sizeof *params);
+    params->context = context;
+    params->recipe = recipe;
+    const size_t count =
+        (size_t)(PARAM_BLOCKS + o->layers * PARAMS_PER_BLOCK + PARAMS_BEHIND_BLOCKS);
+    params->list = calloc(count, sizeof *params->list);
+    if (params->list == NULL) {
+        fputs("train_gpt: out of memory for the list of parameters\n", stderr);
+        return false;
+    }
+    list_params(params, o);
+    int64_t total = 0;
+    options_memory(o, &total);
+    float* initial =
+        o->init != NULL ? weights_load(o->init, o, total) : malloc(sizeof(float) * (size_t)total);
+    if (initial == NULL) {
+        if (o->init == NULL) {
+            fputs("train_gpt: out of memory for the initial weights\n", stderr);
+        }
+        return false;
+    }
+    const bool created = create_all(params, o, initial, o->init != NULL);
+    free(initial);
+    return created;
+}
+
+void params_destroy(Params* params) {
+    for (int i = 0; i < params->count; i++) {
+        Param* p = &params->list[i];
+        array_destroy(&p->weight);
+        array_destroy(&p->grad);
+        array_destroy(&p->value);
+        array_destroy(&p->gradient);
+    }
+    array_destroy(&params->scratch);
+    mp_optimizer_destroy(params->optimizer);
+    free(params->list);
+    memset(params, 0, sizeof *params);
+}
+
+bool params_begin_pass(Params* params, bool first) {
+    for (int i = 0; i < params->count; i++) {
+        Param* p = &params->list[i];
+        if (p->own_kernels && (first || p->gradient.tensor != NULL)) {
+            memset(param_gradient(p), 0, sizeof(float) * (size_t)p->weight.count);
+        }
+    }
+    return true;
+}
+
+bool params_end_pass(Params* params, bool first) {
+    for (int i = 0; i < params->count; i++) {
+        Param* p = &params->list[i];
+        if (p->gradient.tensor == NULL) {
+            continue;
+        }
+        if (!first) { /* added in fp32, rounded once */
+            Array so_far = {0};
+            TRY_OWN(
+                array_wrap(&so_far, params->context, floats(&params->scratch), p->rows, p->cols));
+            const mp_status status = mp_tensor_cast(NULL, p->grad.tensor, so_far.tensor, NULL);
+            array_destroy(&so_far);
+            TRY_STATUS(status, "mp_tensor_cast");
+            for (int64_t j = 0; j < p->weight.count; j++) {
+                floats(&p->gradient)[j] += floats(&params->scratch)[j];
+            }
+        }
+        TRY(mp_tensor_cast(NULL, p->gradient.tensor, p->grad.tensor, NULL));
+    }
+    return true;
+}
+
+bool params_refresh(Params* params) {
+    for (int i = 0; i < params->count; i++) {
+        const Param* p = &params->list[i];
+        if (p->value.tensor != NULL) {
+            TRY(mp_tensor_cast(NULL, p->weight.tensor, p->value.tensor, NULL));
+        }
+    }
+    return true;
+}
+
+/* The master weight where there is one, else the weight plus what Kahan summation holds back from it. */
+static bool exact_values(Params* params, const Param* p, float* values) {
+    Array out = {0};
+    TRY_OWN(array_wrap(&out, params->context, values, p->rows, p->cols));
+    mp_tensor* source = NULL;
+    const bool has_master = mp_optimizer_state(params->optimizer, p->index, "master", &source) >= 0;
+    mp_status status =
+        mp_tensor_cast(NULL, has_master ? source : p->weight.tensor, out.tensor, NULL);
+    mp_tensor_destroy(source);
+    array_destroy(&out);
+    TRY_STATUS(status, "mp_tensor_cast");
+    if (has_master ||
+        mp_optimizer_state(params->optimizer, p->index, "compensation", &source) < 0) {
+        return true;
+    }
+    Array rest = {0};
+    const bool made = array_create(&rest, params->context, MP_DTYPE_FP32, p->rows, p->cols);
+    status = made ? mp_tensor_cast(NULL, source, rest.tensor, NULL) : MP_STATUS_OK;
+    for (int64_t i = 0; made && i < rest.count; i++) {
+        values[i] += floats(&rest)[i];
+    }
+    mp_tensor_destroy(source);
+    array_destroy(&rest);
+    TRY_STATUS(status, "mp_tensor_cast");
+    return made;
+}
+
+bool params_save(Params* params, const Options* o, const char* path) {
+    int64_t total = 0, offset = 0;
+    options_memory(o, &total);
+    float* values = malloc(sizeof(float) * (size_t)total);
+    bool good = values != NULL;
+    for (int i = 0; good && i < params->count; i++) {
+        good = exact_values(params, &params->list[i], values + offset);
+        offset += elements(&params->list[i]);
+    }
+    good = good && weights_save(path, o, values, total);
+    free(values);
+    return good;
+}

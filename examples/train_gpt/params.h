@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The parameters, in the types of a recipe, with the optimizer that owns their gradients and states.
+ * Matrices of linear layers and their biases are used by the library only. The others (embeddings, gains and biases of
+ * layer normalizations) are used by kernels.c, which wants fp32: where the recipe stores 16-bit weights or gradients,
+ * these have an fp32 copy, refreshed after each step, and an fp32 gradient, rounded into the main one after each pass. */
+#ifndef TRAIN_GPT_PARAMS_H
+#define TRAIN_GPT_PARAMS_H
+
+#include "options.h"
+#include "support.h"
+
+typedef struct {
+    char name[32];
+    int64_t rows, cols; /* cols 0: a vector */
+    bool own_kernels;   /* used by kernels.c */
+    double std;         /* of the initial values; 0: constant */
+    float constant;
+    int32_t index; /* in the optimizer */
+    Array weight;
+    Array grad;     /* the main gradient */
+    Array value;    /* own kernels, 16-bit weights: the fp32 copy */
+    Array gradient; /* own kernels, 16-bit main gradients: the fp32 gradient of this pass */
+} Param;
+
+typedef struct {
+    mp_context* context;
+    mp_recipe* recipe;
+    mp_optimizer* optimizer;
+    Param* list;
+    int count;
+    Array scratch; /* as large as the largest parameter of own kernels */
+} Params;
+
+/* The order of all parameters; those of block b begin at PARAM_BLOCKS + b * PARAMS_PER_BLOCK. */
+enum { PARAM_WTE, PARAM_WPE, PARAM_BLOCKS };
+enum {
+    LN1_GAIN,
+    LN1_BIAS,
+    QKV_WEIGHT,
+    QKV_BIAS,
+    PROJ_WEIGHT,
+    PROJ_BIAS,
+    LN2_GAIN,
+    LN2_BIAS,
+    FC_WEIGHT,
+    FC_BIAS,
+    FC2_WEIGHT,
+    FC2_BIAS,
+    PARAMS_PER_BLOCK
+};
+enum { LNF_GAIN, LNF_BIAS, HEAD_WEIGHT, PARAMS_BEHIND_BLOCKS };
+
+static inline Param* block_param(const Params* params, int64_t block, int which) {
+    return &params->list[PARAM_BLOCKS + block * PARAMS_PER_BLOCK + which];
+}
+static inline Param* last_param(const Params* params, int which) {
+    return &params->list[params->count - PARAMS_BEHIND_BLOCKS + which];
+}
+
+/* What the kernels read and what they add gradients to. */
+static inline float* param_value(const Param* p) {
+    return floats(p->value.tensor != NULL ? &p->value : &p->weight);
+}
+static inline float* param_gradient(const Param* p) {
+    return floats(p->gradient.tensor != NULL ? &p->gradient : &p->grad);
+}
+
+/* Creates parameters and optimizer with initial values from --seed or --init. After a failure, params_destroy. */
+bool params_create(Params* params, mp_context* context, mp_recipe* recipe, const Options* options);
+void params_destroy(Params* params);
+
+/* Before a pass: gradients of own kernels that are collected in place start at zero in the first pass of a step. */
+bool params_begin_pass(Params* params, bool first);
+/* After a pass: rounds gradients of own kernels into 16-bit main gradients. */
+bool params_end_pass(Params* params, bool first);
+/* After a step: refreshes the fp32 copies. */
+bool params_refresh(Params* params);
+
+/* Writes all weights in fp32, as exactly as the recipe knows them, to a file for --init. */
+bool params_save(Params* params, const Options* options, const char* path);
+
+/* Reads such a file into one fp32 array (the caller frees it); NULL after printing what is wrong. (weights_file.c) */
+float* weights_load(const char* path, const Options* options, int64_t count);
+bool weights_save(const char* path, const Options* options, const float* values, int64_t count);
+
+#endif

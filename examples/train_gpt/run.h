@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Training with one recipe, and what is known about it afterwards. */
+#ifndef TRAIN_GPT_RUN_H
+#define TRAIN_GPT_RUN_H
+
+#include <mixedprec.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "data.h"
+#include "network.h"
+#include "options.h"
+
+typedef enum { RUN_FAILED, RUN_INTERRUPTED, RUN_DONE } Outcome;
+
+typedef struct {
+    char recipe[64];
+    int32_t outcome;
+    int32_t threads;
+    int64_t steps;            /* done, skipped ones included */
+    int64_t skipped;          /* by loss scaling */
+    double train_loss;        /* mean of the last 20 steps */
+    double val_loss;          /* at the end */
+    double tokens_per_second; /* over all training steps, without validation */
+    double step_seconds;      /* the median step */
+    int64_t parameter_count;
+    mp_memory_report expected, measured; /* of the optimizer */
+    int64_t peak_memory;                 /* bytes this process had resident at most */
+    float* losses;                       /* of each step */
+    float* val_losses;                   /* NaN where there was no validation */
+    char* sample;                        /* NUL-terminated; NULL for none */
+} Run;
+
+/* Set by Ctrl-C. */
+extern volatile sig_atomic_t interrupted;
+
+/* Trains. After a failure or an interruption `run` holds what was reached. False only for a failure. */
+bool run_recipe(Run* run, const Options* options, const Text* text, const char* recipe);
+void run_free(Run* run);
+
+/* Sends a run through a pipe and takes it back. */
+bool run_write(const Run* run, int descriptor);
+bool run_read(Run* run, int descriptor);
+
+/* Lets the model write --sample bytes. (sample.c) */
+bool run_sample(Run* run, Params* params, const Options* options, const Text* text);
+
+#endif

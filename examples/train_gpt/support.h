@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What every file needs around the library's calls: status checks and tensors together with their memory. */
+#ifndef TRAIN_GPT_SUPPORT_H
+#define TRAIN_GPT_SUPPORT_H
+
+#include <mixedprec.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* False for a failure, after printing `call` and the library's message. */
+bool succeeded(mp_status status, const char* call);
+
+/* Leave a function that returns bool: after a failed call of the library, with its status in hand, or after a failed
+ * function of our own. */
+#define TRY(call) TRY_OWN(succeeded((call), #call))
+#define TRY_STATUS(status, call) TRY_OWN(succeeded((status), (call)))
+#define TRY_OWN(call)                                                                              \
+    do {                                                                                           \
+        if (!(call)) {                                                                             \
+            return false;                                                                          \
+        }                                                                                          \
+    } while (0)
+
+/* A tensor of the library together with its memory. */
+typedef struct {
+    mp_tensor* tensor;
+    void* memory;
+    int64_t count;
+} Array;
+
+/* New memory, all zero: [rows, cols], or [rows] with cols 0. */
+bool array_create(Array* array, mp_context* context, int32_t dtype, int64_t rows, int64_t cols);
+/* fp32 memory that stays the caller's. */
+bool array_wrap(Array* array, mp_context* context, float* memory, int64_t rows, int64_t cols);
+void array_destroy(Array* array);
+
+static inline float* floats(const Array* array) { return (float*)array->memory; }
+
+#endif
