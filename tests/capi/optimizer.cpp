@@ -79,9 +79,8 @@ struct Training {
                 make_tensor(context, MP_DTYPE_FP32, {size},
                             numbers(static_cast<std::size_t>(size), static_cast<uint64_t>(size)));
             const Tensor param = make_tensor(context, weight_dtype(recipe), {size});
-            EXPECT_TRUE(
-                succeeded(add_param(optimizer, size % 2 == 0 ? decay : plain,
-                                    ("p" + std::to_string(size)).c_str(), param, nullptr, init)));
+            EXPECT_TRUE(succeeded(add_param(optimizer, size % 2 == 0 ? decay : plain,
+                                            std::to_string(size).c_str(), param, nullptr, init)));
         }
     }
 
