@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// oneDNN's products as implementations: within the bound of an fp32 sum, whatever is asked, and without a
+// trace in the caller's OpenMP settings. In a build without oneDNN there are none.
+#include <gtest/gtest.h>
+
+#include <omp.h>
+
+#include "gemm_case.hpp"
+#include "host_device.hpp"
+
+namespace mp::test {
+namespace {
+
+using namespace backends::host;
+
+class Onednn : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        if (onednn_implementations().count == 0) {
+            GTEST_SKIP() << "skipped: built without oneDNN";
+        }
+    }
+    // With the implementation for the operands' type, if this processor has it.
+    void expect_within_bound(const GemmOptions& o, int32_t threads = 2) {
+        SCOPED_TRACE(describe(o));
+        GemmCase x(o);
+        for (int32_t i = 0; i < onednn_implementations().count; ++i) {
+            const GemmImplementation& implementation = onednn_implementations().items[i];
+            Reason reason;
+            if (!implementation.supports(x.desc, reason)) {
+                EXPECT_FALSE(reason.empty());
+                continue;
+            }
+            std::unique_ptr<HostGemm> plan;
+            check(implementation.make(x.desc, threads, plan));
+            check(plan->run(pool_, x.buffers()));
+            EXPECT_TRUE(within_bound(x));
+            EXPECT_TRUE(x.padding_untouched());
+            const auto first = x.result();
+            x.reset();
+            check(plan->run(pool_, x.buffers()));
+            EXPECT_EQ(x.result(), first);
+        }
+    }
+
+    CheckedMemory memory_;
+    ScratchPool pool_{memory_.table()};
+};
+
+constexpr DType kTypes[] = {DType::fp32, DType::bf16};
+constexpr DType kAllTypes[] = {DType::fp32, DType::fp16, DType::bf16};
+
+TEST_F(Onednn, IsWithinTheBoundOfAnFp32Sum) {
+    for (const Shape& shape :
+         {Shape{1, 1, 1}, Shape{5, 17, 3}, Shape{13, 33, 70}, Shape{40, 30, 300}, Shape{3, 5, 0},
+          Shape{0, 5, 3}, Shape{5, 0, 3}, Shape{2, 1100, 9}}) {
+        for (const DType in : kTypes) {
+            for (uint32_t bits = 0; bits < 12; ++bits) {
+                GemmOptions o;
+                o.shape = shape;
+                o.in = in;
+                o.out = kAllTypes[bits % 3];
+                o.bias = bits % 4 == 3 ? DType::none : kAllTypes[(bits / 2) % 3];
+                o.trans_a = bits % 2 == 1;
+                o.trans_b = bits % 4 > 1;
+                o.gelu = bits % 5 == 0;
+                o.alpha = bits % 3 == 1 ? -1.5F : 1.0F;
+                o.beta = bits > 8 ? 0.75F : 0.0F;
+                o.c_is_d = bits % 2 == 0;
+                o.pad = bits % 3;
+                expect_within_bound(o);
+            }
+        }
+    }
+}
+
+TEST_F(Onednn, TakesBatches) {
+    for (const DType in : kTypes) {
+        for (uint32_t bits = 0; bits < 4; ++bits) {
+            GemmOptions o;
+            o.shape = {9, 14, 35};
+            o.in = in;
+            o.out = bits == 3 ? DType::bf16 : DType::fp32;
+            o.batch = 5;
+            o.pad = bits;
+            o.trans_a = (bits & 1U) != 0;
+            o.trans_b = (bits & 2U) != 0;
+            expect_within_bound(o);
+        }
+    }
+}
+
+TEST_F(Onednn, LeavesTheCallersOpenmpAlone) {
+    const int before = omp_get_max_threads();
+    omp_set_num_threads(5);
+    GemmOptions o;
+    o.shape = {64, 64, 64};
+    expect_within_bound(o, 2);
+    EXPECT_EQ(omp_get_max_threads(), 5);
+    omp_set_num_threads(before);
+}
+
+} // namespace
+} // namespace mp::test
