@@ -6,8 +6,7 @@
 
 namespace {
 
-template <typename Function>
-Function* driver_entry(const char* name, unsigned int cuda_version) {
+template <typename Function> Function* driver_entry(const char* name, unsigned int cuda_version) {
     void* entry = nullptr;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050

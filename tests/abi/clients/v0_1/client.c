@@ -32,14 +32,19 @@ static mp_tensor* matrix(mp_context* context, int32_t dtype, int64_t rows, int64
 static void multiply(mp_context* context) {
     enum { kM = 3, kN = 4, kK = 5 };
     float a[kM * kK], b[kK * kN], d[kM * kN], wanted[kM * kN] = {0};
-    for (int i = 0; i < kM * kK; i++) a[i] = (float)(i % 7 - 3);
-    for (int i = 0; i < kK * kN; i++) b[i] = (float)(i % 5 - 2);
+    for (int i = 0; i < kM * kK; i++)
+        a[i] = (float)(i % 7 - 3);
+    for (int i = 0; i < kK * kN; i++)
+        b[i] = (float)(i % 5 - 2);
     for (int i = 0; i < kM; i++)
         for (int j = 0; j < kN; j++)
-            for (int k = 0; k < kK; k++) wanted[i * kN + j] += a[i * kK + k] * b[k * kN + j];
+            for (int k = 0; k < kK; k++)
+                wanted[i * kN + j] += a[i * kK + k] * b[k * kN + j];
 
-    mp_tensor *ta = matrix(context, MP_DTYPE_FP32, kM, kK), *tb = matrix(context, MP_DTYPE_FP32, kK, kN);
-    mp_tensor *la = matrix(context, MP_DTYPE_BF16, kM, kK), *lb = matrix(context, MP_DTYPE_BF16, kK, kN);
+    mp_tensor *ta = matrix(context, MP_DTYPE_FP32, kM, kK),
+              *tb = matrix(context, MP_DTYPE_FP32, kK, kN);
+    mp_tensor *la = matrix(context, MP_DTYPE_BF16, kM, kK),
+              *lb = matrix(context, MP_DTYPE_BF16, kK, kN);
     mp_tensor* td = matrix(context, MP_DTYPE_FP32, kM, kN);
     mp_gemm_desc desc = MP_GEMM_DESC_INIT;
     desc.m = kM;
@@ -57,7 +62,8 @@ static void multiply(mp_context* context) {
     expect(memcmp(d, wanted, sizeof d) == 0, "the product of small integers is exact");
     mp_gemm_destroy(gemm);
     mp_tensor* all[] = {ta, tb, la, lb, td};
-    for (int i = 0; i < 5; i++) mp_tensor_destroy(all[i]);
+    for (int i = 0; i < 5; i++)
+        mp_tensor_destroy(all[i]);
 }
 
 /* Three steps on the caller's own arrays, against AdamW in double. */
@@ -77,30 +83,38 @@ static void step_pointers(mp_context* context) {
     mp_adamw_args args = MP_ADAMW_ARGS_INIT;
     args.lr = 0.01;
     args.weight_decay = 0.1;
-    for (int i = 0; i < kCount; i++) param[i] = 0.25f * (float)(i - 4), p64[i] = param[i];
+    for (int i = 0; i < kCount; i++)
+        param[i] = 0.25f * (float)(i - 4), p64[i] = param[i];
 
     for (int step = 1; step <= 3; step++) {
-        for (int i = 0; i < kCount; i++) grad[i] = 0.5f * (float)(i + step) - 1.75f;
+        for (int i = 0; i < kCount; i++)
+            grad[i] = 0.5f * (float)(i + step) - 1.75f;
         for (int i = 0; i < kCount; i++) {
             m64[i] = 0.9 * m64[i] + 0.1 * grad[i];
             v64[i] = 0.999 * v64[i] + 0.001 * (double)grad[i] * grad[i];
             p64[i] *= 1 - 0.01 * 0.1;
-            p64[i] -= 0.01 / (1 - pow(0.9, step)) * m64[i] / (sqrt(v64[i]) / sqrt(1 - pow(0.999, step)) + 1e-8);
+            p64[i] -= 0.01 / (1 - pow(0.9, step)) * m64[i] /
+                      (sqrt(v64[i]) / sqrt(1 - pow(0.999, step)) + 1e-8);
         }
         args.step = step;
-        expect(mp_optimizer_step_pointers(context, NULL, &args, &slot, 1, NULL, NULL) == MP_STATUS_OK,
+        expect(mp_optimizer_step_pointers(context, NULL, &args, &slot, 1, NULL, NULL) ==
+                   MP_STATUS_OK,
                "mp_optimizer_step_pointers");
     }
-    for (int i = 0; i < kCount; i++) expect(fabs(param[i] - p64[i]) < 2e-6, "three steps of AdamW");
+    for (int i = 0; i < kCount; i++)
+        expect(fabs(param[i] - p64[i]) < 2e-6, "three steps of AdamW");
 }
 
 static void recipes(mp_context* context) {
     mp_recipe* recipe = NULL;
-    expect(mp_recipe_create(context, "bf16_pure_kahan", &recipe) == MP_STATUS_OK, "mp_recipe_create");
+    expect(mp_recipe_create(context, "bf16_pure_kahan", &recipe) == MP_STATUS_OK,
+           "mp_recipe_create");
     mp_recipe_destroy(recipe);
-    expect(mp_recipe_create(context, "no_such_recipe", &recipe) == MP_STATUS_UNKNOWN_NAME && recipe == NULL,
+    expect(mp_recipe_create(context, "no_such_recipe", &recipe) == MP_STATUS_UNKNOWN_NAME &&
+               recipe == NULL,
            "an unknown recipe is refused and gives NULL");
-    expect(strstr(mp_last_error_message(), "no_such_recipe") != NULL, "the message names the unknown recipe");
+    expect(strstr(mp_last_error_message(), "no_such_recipe") != NULL,
+           "the message names the unknown recipe");
 }
 
 int main(void) {
