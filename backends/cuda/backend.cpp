@@ -4,14 +4,14 @@
 #include "cuda/candidates.hpp"
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
-#include "kokkos/runtime.hpp"
+#include "cuda/kokkos_space.hpp"
 
 namespace mp::backends::cuda {
 
 namespace {
 
 constexpr Backend kBackend = {
-    kInterfaceVersion, kName, DeviceKind::cuda, count_devices, CudaDevice::open, kokkos::shutdown,
+    kInterfaceVersion, kName, DeviceKind::cuda, count_devices, CudaDevice::open, shut_down_kokkos,
 };
 
 } // namespace

@@ -123,15 +123,17 @@ Status open_primary_context(int32_t index, CUcontext* out) noexcept {
 }
 
 ContextGuard::ContextGuard(CUcontext context) noexcept {
-    const DriverTable& table = driver();
-    if (table.get_current(&saved_) == CUDA_SUCCESS && saved_ != context) {
+    const DriverTable& table = driver(); // complete, or there would be no context to guard
+    if (table.get_current != nullptr && table.set_current != nullptr &&
+        table.get_current(&saved_) == CUDA_SUCCESS && saved_ != context) {
         is_changed_ = table.set_current(context) == CUDA_SUCCESS;
     }
 }
 
 ContextGuard::~ContextGuard() {
-    if (is_changed_) {
-        (void)driver().set_current(saved_);
+    const DriverTable& table = driver();
+    if (is_changed_ && table.set_current != nullptr) {
+        (void)table.set_current(saved_);
     }
 }
 

@@ -16,8 +16,12 @@ struct CudaAccess {
     // In the device's context; Kokkos itself only enqueues here.
     template <class Body> static Status with_space(Device& device, Queue& queue, const Body& body) {
         const ContextGuard guard = enter(device);
+        auto& cuda_queue = static_cast<CudaQueue&>(queue);
+        if (Status status = cuda_queue.check_health(); !status.ok()) {
+            return status;
+        }
         KokkosSpace* space = nullptr;
-        if (Status status = static_cast<CudaQueue&>(queue).kokkos_space(&space); !status.ok()) {
+        if (Status status = cuda_queue.kokkos_space(&space); !status.ok()) {
             return status;
         }
         try {

@@ -19,9 +19,11 @@ void make(int device, cudaStream_t stream, KokkosSpace** out, Status& status) no
     try {
         check(cuda_status(cudaSetDevice(device), "entering the device"));
         check(kokkos::start(1, device));
+#if defined(MP_OWN_CXX_LIBRARY)
         // Kokkos complains at exit that it was not finalized, and we print nothing. This is the
-        // stream of this binary's own copy of the C++ library.
+        // stream of this binary's own copy of the C++ library, not the program's.
         std::cerr.setstate(std::ios_base::failbit);
+#endif
         *out = new KokkosSpace(stream);
     } catch (const Error& error) {
         status = error.status();
@@ -29,6 +31,9 @@ void make(int device, cudaStream_t stream, KokkosSpace** out, Status& status) no
         (void)cudaGetLastError();
         status = Status::error(Code::kokkos_error, "cuda: Kokkos has no instance for a stream: %s",
                                error.what());
+    } catch (...) {
+        (void)cudaGetLastError();
+        status = Status::error(Code::kokkos_error, "cuda: Kokkos has no instance for a stream");
     }
 }
 
@@ -52,6 +57,17 @@ Status make_kokkos_space(cudaStream_t stream, KokkosSpace** out) noexcept {
 void destroy_kokkos_space(KokkosSpace* space) noexcept {
     if (kokkos::is_running()) { // otherwise its memory went with the rest of Kokkos
         delete space;
+    }
+}
+
+void shut_down_kokkos() noexcept {
+    if (!kokkos::is_running()) {
+        kokkos::shutdown(); // so that it does not start any more; touches no device
+        return;
+    }
+    try {
+        std::thread(kokkos::shutdown).join(); // it moves its thread to another device
+    } catch (const std::exception&) {         // no thread: then it ends with the process
     }
 }
 

@@ -15,5 +15,7 @@ class KokkosSpace;
 Status make_kokkos_space(cudaStream_t stream, KokkosSpace** out) noexcept;
 // The stream is idle and its context current. Takes null.
 void destroy_kokkos_space(KokkosSpace* space) noexcept;
+// Ends Kokkos for good. Spaces that are left are lost.
+void shut_down_kokkos() noexcept;
 
 } // namespace mp::backends::cuda

@@ -29,9 +29,11 @@ Status CudaQueue::create(CUcontext context, void* native, CudaQueue** out) noexc
 
 CudaQueue::~CudaQueue() {
     const ContextGuard guard(context_);
-    // What goes with the queue may be in use until then.
-    (void)cudaStreamSynchronize(stream_);
-    destroy_kokkos_space(kokkos_space_);
+    // What goes with the queue may be in use until then. On a device that has failed, Kokkos would end
+    // the process instead of giving back what is lost anyway.
+    if (cudaStreamSynchronize(stream_) == cudaSuccess) {
+        destroy_kokkos_space(kokkos_space_);
+    }
     staging_.close();
     if (workspace_ != nullptr) {
         (void)cudaFree(workspace_);
@@ -45,6 +47,19 @@ CudaQueue::~CudaQueue() {
 Status CudaQueue::sync() noexcept {
     const ContextGuard guard(context_);
     return cuda_status(cudaStreamSynchronize(stream_), "work on the queue failed");
+}
+
+Status CudaQueue::check_health() noexcept {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaError_t error = cudaStreamIsCapturing(stream_, &capture);
+    if (error == cudaSuccess && capture == cudaStreamCaptureStatusNone) {
+        error = cudaStreamQuery(stream_); // not allowed in a capture
+    }
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return {};
+    }
+    return cuda_status(error, "earlier work on the queue failed");
 }
 
 Status CudaQueue::workspace(void** out) noexcept {

@@ -32,6 +32,10 @@ class CudaQueue final : public Queue {
     // What cuBLAS itself takes on Hopper.
     static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
+    // An error of earlier work that has come out already; does not wait. Kokkos ends the process where
+    // it meets one, so it is not called then.
+    Status check_health() noexcept;
+
     // The Kokkos execution space on this stream.
     Status kokkos_space(KokkosSpace** out) noexcept;
 

@@ -89,6 +89,12 @@ TEST_F(Simulation, SyncReportsWhatFailedInTheWork) {
     const Status status = on.queue().sync();
     EXPECT_EQ(status.code(), Code::cuda_error);
     EXPECT_NE(std::string(status.text()).find("work on the queue failed"), std::string::npos);
+    // Kokkos is not called any more: it would end the process.
+    ScalerUpdateDesc op{};
+    op.kind = OpKind::scaler_update;
+    op.state = static_cast<numerics::LossScaleState*>(memory);
+    const Candidate& kokkos = *on.device().candidates(OpKind::scaler_update).items;
+    EXPECT_EQ(kokkos.run(on.device(), on.queue(), op).code(), Code::cuda_error);
     control().broken = cudaSuccess;
     on.device().release(memory, 64);
 }

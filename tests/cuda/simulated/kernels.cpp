@@ -11,7 +11,6 @@
 #include "cuda/error.hpp"
 #include "cuda/kernel_image.hpp"
 #include "cuda/queue.hpp"
-#include "kokkos/runtime.hpp"
 #include "kokkos/supports.hpp"
 #include "reference/backend.hpp"
 #include "runtime.hpp"
@@ -92,6 +91,7 @@ Status make_kokkos_space(cudaStream_t /*stream*/, KokkosSpace** out) noexcept {
     return {};
 }
 void destroy_kokkos_space(KokkosSpace* /*space*/) noexcept {}
+void shut_down_kokkos() noexcept {}
 
 namespace {
 
@@ -117,6 +117,12 @@ Reference& oracle() {
 
 template <class Desc>
 Status run_reference(Device& device, Queue& queue, const OpDesc& op) noexcept {
+    {
+        const ContextGuard guard(static_cast<CudaDevice&>(device).context());
+        if (Status status = static_cast<CudaQueue&>(queue).check_health(); !status.ok()) {
+            return status;
+        }
+    }
     return enqueue(device, queue, [desc = static_cast<const Desc&>(op)] {
         (void)oracle().of(desc.kind).run(*oracle().device, *oracle().queue, desc);
     });
@@ -165,9 +171,5 @@ CandidateList kokkos_candidates(OpKind kind) noexcept {
 }
 
 } // namespace cuda
-
-namespace kokkos {
-void shutdown() noexcept {}
-} // namespace kokkos
 
 } // namespace mp::backends

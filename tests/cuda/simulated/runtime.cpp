@@ -318,6 +318,22 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     return outcome();
 }
 
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+    *status = cudaStreamCaptureStatusNone;
+    return begin(stream);
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    const std::lock_guard lock(mutex);
+    if (const cudaError_t error = begin(stream); error != cudaSuccess) {
+        return error;
+    }
+    if (control().broken != cudaSuccess) {
+        return outcome();
+    }
+    return stream->done < stream->enqueued ? fail(cudaErrorNotReady) : cudaSuccess;
+}
+
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
     const std::lock_guard lock(mutex);
     if (const cudaError_t error = begin(); error != cudaSuccess) {
