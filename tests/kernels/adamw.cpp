@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fused AdamW step of one chunk: every instruction set, its rows and its generic kernel,
+// against one element at a time by core/numerics.
+#include "numerics/adamw_update.hpp"
+#include "tables.hpp"
+
+namespace mp::test {
+namespace {
+
+using numerics::Purpose;
+
+constexpr uint64_t kSeed = 0x0123456789abcdefU;
+constexpr uint64_t kStep = 5;
+
+struct Layout {
+    const char* name;
+    DType param;
+    DType grad;
+    DType exp_avg;
+    DType exp_avg_sq;
+    DType compensation;
+    DType master;
+};
+
+constexpr DType kF = DType::fp32;
+constexpr DType kH = DType::fp16;
+constexpr DType kB = DType::bf16;
+constexpr DType kNone = DType::none;
+
+// Those with rows (all bf16), those of recipes, and some that nobody uses.
+constexpr std::array<Layout, 16> kLayouts = {{
+    {"bf16", kB, kB, kB, kB, kNone, kNone},
+    {"bf16 kahan", kB, kB, kB, kB, kB, kNone},
+    {"fp32", kF, kF, kF, kF, kNone, kNone},
+    {"fp32, bf16 v", kF, kF, kF, kB, kNone, kNone},
+    {"fp32, bf16 g", kF, kB, kF, kF, kNone, kNone},
+    {"fp32 kahan", kF, kF, kF, kF, kF, kNone},
+    {"bf16, fp32 m v", kB, kB, kF, kF, kNone, kNone},
+    {"bf16, fp32 g, master", kB, kF, kF, kF, kNone, kF},
+    {"bf16, bf16 g, master", kB, kB, kF, kF, kNone, kF},
+    {"bf16 all, master", kB, kB, kB, kB, kNone, kF},
+    {"fp16, fp32 g, master", kH, kF, kF, kF, kNone, kF},
+    {"fp16, fp16 g, master", kH, kH, kF, kF, kNone, kF},
+    {"fp16 all", kH, kH, kH, kH, kNone, kNone},
+    {"fp16 kahan", kH, kH, kF, kB, kH, kNone},
+    {"bf16, fp32 c", kB, kF, kB, kH, kF, kNone},
+    {"bf16, fp16 c", kB, kH, kF, kB, kH, kNone},
+}};
+
+struct Arrays {
+    HostArray param, grad, exp_avg, exp_avg_sq, compensation, master;
+};
+
+Arrays make_arrays(const Layout& layout, int64_t count, Content content, uint64_t seed) {
+    Arrays a;
+    a.param = make_array(layout.param, count, content, seed);
+    a.grad = make_array(layout.grad, count, content, seed + 1);
+    a.exp_avg = make_array(layout.exp_avg, count, content, seed + 2);
+    a.exp_avg_sq = make_array(layout.exp_avg_sq, count, content, seed + 3);
+    const uint32_t magnitude = layout.exp_avg_sq == kF ? 0x7fffffffU : 0x7fffU;
+    for (int64_t i = 0; i < count; ++i) {
+        a.exp_avg_sq.set_code(i, a.exp_avg_sq.code(i) & magnitude);
+    }
+    if (layout.compensation != kNone) {
+        a.compensation = make_array(layout.compensation, count, content, seed + 4);
+        for (int64_t i = 0; i < count; ++i) {
+            a.compensation.set(i, a.compensation.get(i) * 0x1p-8F);
+        }
+    }
+    if (layout.master != kNone) {
+        a.master = make_array(layout.master, count, content, seed + 5);
+    }
+    return a;
+}
+
+AdamwSegment describe(const Layout& layout, int64_t count) {
+    AdamwSegment s;
+    s.count = count;
+    s.uid = 77;
+    s.param_dtype = layout.param;
+    s.grad_dtype = layout.grad;
+    s.exp_avg_dtype = layout.exp_avg;
+    s.exp_avg_sq_dtype = layout.exp_avg_sq;
+    s.compensation_dtype = layout.compensation;
+    s.master_dtype = layout.master;
+    return s;
+}
+
+AdamwDesc make_op(uint32_t flags) {
+    AdamwDesc op{};
+    op.kind = OpKind::adamw;
+    op.seed = kSeed;
+    op.stochastic_param = (flags & 1U) != 0;
+    op.stochastic_exp_avg = (flags & 2U) != 0;
+    op.stochastic_exp_avg_sq = (flags & 4U) != 0;
+    op.zero_grad = (flags & 8U) != 0;
+    return op;
+}
+
+void store(HostArray& array, int64_t i, float x, bool stochastic, Purpose purpose) {
+    if (stochastic) {
+        const numerics::SrKey key = numerics::make_sr_key(kSeed, 77, kStep);
+        const uint32_t bits = numerics::sr_bits32_at(key, purpose, static_cast<uint64_t>(i));
+        (void)numerics::store_from_float_sr(array.dtype, array.bytes.data(), i, x, bits);
+    } else {
+        array.set(i, x);
+    }
+}
+
+void update_scalar(const AdamwDesc& op, const numerics::AdamwScalars& k, Arrays& a, int64_t i) {
+    const bool has_master = a.master.dtype != kNone;
+    const float weight = has_master ? a.master.get(i) : a.param.get(i);
+    float m = a.exp_avg.get(i);
+    float v = a.exp_avg_sq.get(i);
+    const float delta = numerics::adamw_delta(k, weight, a.grad.get(i), m, v);
+    const auto store_param = [&](float x) {
+        store(a.param, i, x, op.stochastic_param, Purpose::param);
+        return a.param.get(i);
+    };
+    if (a.compensation.dtype != kNone) {
+        float carry = a.compensation.get(i);
+        numerics::compensated_add(weight, delta, carry, store_param);
+        a.compensation.set(i, carry);
+    } else {
+        const float updated = weight + delta;
+        if (has_master) {
+            a.master.set(i, updated);
+        }
+        store_param(updated);
+    }
+    store(a.exp_avg, i, m, op.stochastic_exp_avg, Purpose::exp_avg);
+    store(a.exp_avg_sq, i, v, op.stochastic_exp_avg_sq, Purpose::exp_avg_sq);
+    if (op.zero_grad) {
+        a.grad.set(i, 0.0F);
+    }
+}
+
+numerics::AdamwScalars scalars() {
+    return numerics::adamw_scalars({1e-2, 0.9, 0.99, 1e-8, 0.1}, 3, 0.5);
+}
+
+using Body = void (*)(const kernels::AdamwJob& job) noexcept;
+
+// All chunks of one segment, each array `offset` bytes past a line.
+Arrays run_body(Body body, const Layout& layout, AdamwDesc op, const Arrays& before,
+                std::size_t offset, bool stream) {
+    Placed param(before.param, offset);
+    Placed grad(before.grad, offset);
+    Placed exp_avg(before.exp_avg, offset);
+    Placed exp_avg_sq(before.exp_avg_sq, offset);
+    Placed compensation(before.compensation, offset);
+    Placed master(before.master, offset);
+    AdamwSegment s = describe(layout, before.param.count);
+    s.param = param.data();
+    s.grad = grad.data();
+    s.exp_avg = exp_avg.data();
+    s.exp_avg_sq = exp_avg_sq.data();
+    s.compensation = compensation.data();
+    s.master = master.data();
+    const numerics::AdamwScalars k = scalars();
+    op.scalars = &k;
+    for (int64_t start = 0; start < s.count; start += kChunkElements) {
+        const int64_t left = s.count - start;
+        body({&op, &s, start, left < kChunkElements ? left : kChunkElements, kStep, stream});
+    }
+    return {param.array(),      grad.array(),         exp_avg.array(),
+            exp_avg_sq.array(), compensation.array(), master.array()};
+}
+
+void expect_same(const Arrays& expected, const Arrays& actual) {
+    EXPECT_TRUE(same_bits(expected.param, actual.param, NanRule::any_nan)) << "param";
+    EXPECT_TRUE(same_bits(expected.grad, actual.grad, NanRule::same_bits)) << "grad";
+    EXPECT_TRUE(same_bits(expected.exp_avg, actual.exp_avg, NanRule::any_nan)) << "exp_avg";
+    EXPECT_TRUE(same_bits(expected.exp_avg_sq, actual.exp_avg_sq, NanRule::any_nan))
+        << "exp_avg_sq";
+    EXPECT_TRUE(same_bits(expected.compensation, actual.compensation, NanRule::any_nan)) << "carry";
+    EXPECT_TRUE(same_bits(expected.master, actual.master, NanRule::any_nan)) << "master";
+}
+
+class AdamwChunk : public TableTest {
+  protected:
+    void compare(const Layout& layout, uint32_t flags, const Arrays& before, std::size_t offset) {
+        SCOPED_TRACE(std::string(layout.name) + ", flags " + std::to_string(flags) + ", " +
+                     std::to_string(before.param.count) + " elements, offset " +
+                     std::to_string(offset));
+        const AdamwDesc op = make_op(flags);
+        Arrays expected = before;
+        for (int64_t i = 0; i < before.param.count; ++i) {
+            update_scalar(op, scalars(), expected, i);
+        }
+        for (const bool stream : {false, true}) {
+            expect_same(expected, run_body(GetParam()->adamw, layout, op, before, offset, stream));
+        }
+        expect_same(expected,
+                    run_body(GetParam()->adamw_generic, layout, op, before, offset, false));
+    }
+};
+
+TEST_P(AdamwChunk, EqualsScalarCodeForEveryFlag) {
+    for (const Layout& layout : kLayouts) {
+        for (uint32_t flags = 0; flags < 16; ++flags) {
+            compare(layout, flags, make_arrays(layout, 1000, Content::normal, flags), 0);
+        }
+    }
+}
+
+TEST_P(AdamwChunk, EqualsScalarCodeForEveryContent) {
+    for (const Layout& layout : kLayouts) {
+        for (const Content content : kAllContents) {
+            SCOPED_TRACE(content_name(content));
+            for (const uint32_t flags : {0U, 5U, 7U}) {
+                compare(layout, flags, make_arrays(layout, 777, content, 50 + flags), 0);
+            }
+        }
+    }
+}
+
+TEST_P(AdamwChunk, EqualsScalarCodeForEverySizeAndAlignment) {
+    for (const Layout& layout : kLayouts) {
+        for (const int64_t count : kOddSizes) {
+            for (const std::size_t offset : kOffsets) {
+                compare(layout, count % 2 == 0 ? 5U : 0U,
+                        make_arrays(layout, count, Content::normal, 90), offset);
+            }
+        }
+    }
+}
+
+// The rows are chosen by the flags too: the three of adamw_rows.def and what is next to them.
+TEST_P(AdamwChunk, RowsEqualTheGenericKernelOnManyChunks) {
+    constexpr int64_t kCount = 100003;
+    for (const Layout& layout : {kLayouts[0], kLayouts[1]}) {
+        const Arrays before = make_arrays(layout, kCount, Content::patterns, 7);
+        for (const uint32_t flags : {0U, 5U, 1U}) {
+            SCOPED_TRACE(std::string(layout.name) + ", flags " + std::to_string(flags));
+            const AdamwDesc op = make_op(flags);
+            const Arrays row = run_body(GetParam()->adamw, layout, op, before, 0, false);
+            expect_same(run_body(GetParam()->adamw_generic, layout, op, before, 0, false), row);
+            expect_same(run_body(runnable_tables().back()->adamw, layout, op, before, 0, false),
+                        row);
+        }
+    }
+}
+
+MP_FOR_EVERY_TABLE(AdamwChunk);
+
+} // namespace
+} // namespace mp::test
