@@ -48,7 +48,9 @@ TABLE = [
     ("backends/enabled.cpp.in", ["backends/enabled.hpp", "backends/interface", *LOW]),
     ("backends/comm/*", ["backends/interface", *LOW]),
     ("backends/topology", ["backends/interface", *LOW]),
-    ("backends/kokkos", BACKEND_USES),
+    # The chunk bodies compiled for each instruction set lie below the Kokkos launchers, which lie below the host.
+    ("backends/host/isa", BACKEND_USES),
+    ("backends/kokkos", ["backends/host/isa", *BACKEND_USES]),
     ("backends/host", ["backends/kokkos", "backends/topology", *BACKEND_USES]),
     ("backends/cuda", ["backends/kokkos", *BACKEND_USES]),
     ("backends/*", BACKEND_USES),
