@@ -51,7 +51,7 @@ TABLE = [
     # The chunk bodies compiled for each instruction set lie below the Kokkos launchers, which lie below the host.
     ("backends/host/isa", BACKEND_USES),
     ("backends/kokkos", ["backends/host/isa", *BACKEND_USES]),
-    ("backends/host", ["backends/kokkos", "backends/topology", *BACKEND_USES]),
+    ("backends/host", ["backends/host/isa", "backends/kokkos", "backends/topology", *BACKEND_USES]),
     ("backends/cuda", ["backends/kokkos", *BACKEND_USES]),
     ("backends/*", BACKEND_USES),
     ("bindings", ["capi/include"]),
