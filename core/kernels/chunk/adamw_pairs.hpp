@@ -61,14 +61,14 @@ template <bool kCompensated, uint32_t kSr>
 MP_CHUNK_INLINE void update_pairs(const AdamwPairs& s, const numerics::AdamwScalars& scalars,
                                   int pairs) {
     const numerics::AdamwScalars k = scalars;
-    auto* param = static_cast<Bf16Pair*>(s.param);
-    const auto* grad = static_cast<const Bf16Pair*>(s.grad);
-    auto* exp_avg = static_cast<Bf16Pair*>(s.exp_avg);
-    auto* exp_avg_sq = static_cast<Bf16Pair*>(s.exp_avg_sq);
-    auto* compensation = static_cast<Bf16Pair*>(s.compensation);
-    const auto* param_bits = reinterpret_cast<const Bf16Pair*>(s.param_bits);
-    const auto* exp_avg_bits = reinterpret_cast<const Bf16Pair*>(s.exp_avg_bits);
-    const auto* exp_avg_sq_bits = reinterpret_cast<const Bf16Pair*>(s.exp_avg_sq_bits);
+    Bf16Pair* param = static_cast<Bf16Pair*>(s.param);
+    const Bf16Pair* grad = static_cast<const Bf16Pair*>(s.grad);
+    Bf16Pair* exp_avg = static_cast<Bf16Pair*>(s.exp_avg);
+    Bf16Pair* exp_avg_sq = static_cast<Bf16Pair*>(s.exp_avg_sq);
+    Bf16Pair* compensation = static_cast<Bf16Pair*>(s.compensation);
+    const Bf16Pair* param_bits = reinterpret_cast<const Bf16Pair*>(s.param_bits);
+    const Bf16Pair* exp_avg_bits = reinterpret_cast<const Bf16Pair*>(s.exp_avg_bits);
+    const Bf16Pair* exp_avg_sq_bits = reinterpret_cast<const Bf16Pair*>(s.exp_avg_sq_bits);
     MP_CHUNK_INDEPENDENT
     for (int i = 0; i < pairs; ++i) {
         const uint32_t p = param[i];

@@ -36,7 +36,8 @@ namespace mp::kernels::MP_CHUNK_NAMESPACE {
 inline constexpr int kTile = 256;
 
 // An element type as it lies in memory: at any address, and whatever type the caller gave the
-// memory. The stock codecs' storage types are what a register holds.
+// memory. Never write `auto*` for a pointer to one: deduction drops the attributes. The codecs'
+// storage types are what a register holds.
 template <DType kDType> struct InMemory;
 template <> struct InMemory<DType::fp32> {
     typedef float type __attribute__((aligned(1), may_alias));

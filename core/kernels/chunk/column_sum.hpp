@@ -35,9 +35,9 @@ MP_CHUNK_INLINE void add_rows(const RowPointers<kDType>& rows, float* sums, int 
 template <DType kDType>
 MP_CHUNK_FUNCTION void sum_block_as(const ColumnSumDesc& op, int64_t first_row,
                                     int64_t first_column, int n, float* sums) {
+    using Memory = typename InMemory<kDType>::type;
     const auto row_at = [&op, first_column](int64_t row) {
-        return static_cast<const typename InMemory<kDType>::type*>(
-            element_address(op.source.data, kDType, row * op.columns + first_column));
+        return element_address(op.source.data, kDType, row * op.columns + first_column);
     };
     const int64_t end = first_row + min_int(op.rows - first_row, kColumnSumBlock);
     __builtin_memset(sums, 0, static_cast<std::size_t>(n) * sizeof(float));
@@ -45,13 +45,13 @@ MP_CHUNK_FUNCTION void sum_block_as(const ColumnSumDesc& op, int64_t first_row,
     for (; row + kRowsAtOnce <= end; row += kRowsAtOnce) {
         RowPointers<kDType> rows;
         for (int k = 0; k < kRowsAtOnce; ++k) {
-            rows.row[k] = row_at(row + k);
+            rows.row[k] = static_cast<const Memory*>(row_at(row + k));
         }
         add_rows<kDType, kRowsAtOnce>(rows, sums, n);
     }
     for (; row < end; ++row) {
         RowPointers<kDType> rows;
-        rows.row[0] = row_at(row);
+        rows.row[0] = static_cast<const Memory*>(row_at(row));
         add_rows<kDType, 1>(rows, sums, n);
     }
 }

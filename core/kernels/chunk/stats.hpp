@@ -112,7 +112,8 @@ template <DType kDType> MP_CHUNK_INLINE double stats_piece(const void* data, int
     }
     double lanes[kStatsLanes];
     sums.store<kDType>(lanes);
-    const auto* elements = static_cast<const typename InMemory<kDType>::type*>(data);
+    using Memory = typename InMemory<kDType>::type;
+    const Memory* elements = static_cast<const Memory*>(data);
     for (int lane = 0; done < n; ++done, ++lane) {
         const auto g = static_cast<double>(numerics::Codec<kDType>::load(elements[done]));
         lanes[lane] += g * g;

@@ -65,7 +65,7 @@ MP_CHUNK_INLINE int narrow_vector(const FloatInMemory* values, void* destination
 template <DType kDType>
 MP_CHUNK_INLINE void widen_tile_as(const void* source, FloatInMemory* values, int n) {
     using Memory = typename InMemory<kDType>::type;
-    const auto* from = static_cast<const Memory*>(source);
+    const Memory* from = static_cast<const Memory*>(source);
     int i = widen_vector<kDType>(source, values, n);
     MP_CHUNK_INDEPENDENT
     for (; i < n; ++i) {
@@ -76,7 +76,8 @@ MP_CHUNK_INLINE void widen_tile_as(const void* source, FloatInMemory* values, in
 template <DType kDType, Rounding kRounding>
 MP_CHUNK_INLINE void narrow_tile_as(const FloatInMemory* values, void* destination, int n,
                                     const TileBits* bits) {
-    auto* to = static_cast<typename InMemory<kDType>::type*>(destination);
+    using Memory = typename InMemory<kDType>::type;
+    Memory* to = static_cast<Memory*>(destination);
     int i = narrow_vector<kDType, kRounding>(values, destination, n);
     MP_CHUNK_INDEPENDENT
     for (; i < n; ++i) {
