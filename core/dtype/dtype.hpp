@@ -76,7 +76,7 @@ MP_HD_INLINE constexpr float max_finite(DType dtype) {
 }
 
 // Lower-case name, "none" for anything that is no type. Static storage.
-constexpr const char *dtype_name(DType dtype) {
+constexpr const char* dtype_name(DType dtype) {
     switch (dtype) {
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
     case DType::name:                                                                              \

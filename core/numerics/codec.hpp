@@ -114,20 +114,20 @@ template <> struct Codec<DType::uint8> : detail::IntegerCodec<uint8_t> {};
 
 namespace detail {
 // Byte copies: a tensor's memory need not hold objects of our storage type, nor be aligned.
-template <class Storage> MP_HD_INLINE Storage load_element(const void *data, int64_t i) {
+template <class Storage> MP_HD_INLINE Storage load_element(const void* data, int64_t i) {
     Storage value;
-    __builtin_memcpy(&value, static_cast<const unsigned char *>(data) + i * int64_t{sizeof(value)},
+    __builtin_memcpy(&value, static_cast<const unsigned char*>(data) + i * int64_t{sizeof(value)},
                      sizeof(value));
     return value;
 }
 
-template <class Storage> MP_HD_INLINE void store_element(void *data, int64_t i, Storage value) {
-    __builtin_memcpy(static_cast<unsigned char *>(data) + i * int64_t{sizeof(value)}, &value,
+template <class Storage> MP_HD_INLINE void store_element(void* data, int64_t i, Storage value) {
+    __builtin_memcpy(static_cast<unsigned char*>(data) + i * int64_t{sizeof(value)}, &value,
                      sizeof(value));
 }
 
 template <class C>
-MP_HD_INLINE bool store_stochastic(void *data, int64_t i, float x, uint32_t r32) {
+MP_HD_INLINE bool store_stochastic(void* data, int64_t i, float x, uint32_t r32) {
     if constexpr (C::kHasStochastic) {
         store_element(data, i, C::store_sr(x, r32));
     }
@@ -136,7 +136,7 @@ MP_HD_INLINE bool store_stochastic(void *data, int64_t i, float x, uint32_t r32)
 } // namespace detail
 
 // Element i of an array. NaN for a dtype that is no type, so that the mistake shows.
-MP_HD_INLINE float load_as_float(DType dtype, const void *data, int64_t i) {
+MP_HD_INLINE float load_as_float(DType dtype, const void* data, int64_t i) {
     switch (dtype) {
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
     case DType::name: {                                                                            \
@@ -152,7 +152,7 @@ MP_HD_INLINE float load_as_float(DType dtype, const void *data, int64_t i) {
 }
 
 // saturate chooses between store_sat and store_nonsat. Stores nothing for a dtype that is no type.
-MP_HD_INLINE void store_from_float(DType dtype, void *data, int64_t i, float x, bool saturate) {
+MP_HD_INLINE void store_from_float(DType dtype, void* data, int64_t i, float x, bool saturate) {
     switch (dtype) {
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
     case DType::name: {                                                                            \
@@ -168,7 +168,7 @@ MP_HD_INLINE void store_from_float(DType dtype, void *data, int64_t i, float x, 
 }
 
 // Stochastic store; false, with nothing stored, for a type that has none.
-MP_HD_INLINE bool store_from_float_sr(DType dtype, void *data, int64_t i, float x, uint32_t r32) {
+MP_HD_INLINE bool store_from_float_sr(DType dtype, void* data, int64_t i, float x, uint32_t r32) {
     switch (dtype) {
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
     case DType::name:                                                                              \

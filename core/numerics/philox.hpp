@@ -69,7 +69,7 @@ namespace detail {
 // Set in the purpose byte for the block that holds the lower halves of 32-bit pieces.
 inline constexpr uint32_t kSrLowHalf = 0x80u;
 
-MP_HD_INLINE constexpr Philox4x32 sr_block_tagged(const SrKey &key, uint32_t tag,
+MP_HD_INLINE constexpr Philox4x32 sr_block_tagged(const SrKey& key, uint32_t tag,
                                                   uint64_t element_block) {
     const uint32_t high = static_cast<uint32_t>(element_block >> 32) & 0x00ffffffu;
     return philox4x32_10(
@@ -79,36 +79,36 @@ MP_HD_INLINE constexpr Philox4x32 sr_block_tagged(const SrKey &key, uint32_t tag
 } // namespace detail
 
 // One block serves the 8 elements 8 * element_block ... + 7. element_block < 2^56.
-MP_HD_INLINE constexpr Philox4x32 sr_block(const SrKey &key, Purpose purpose,
+MP_HD_INLINE constexpr Philox4x32 sr_block(const SrKey& key, Purpose purpose,
                                            uint64_t element_block) {
     return detail::sr_block_tagged(key, static_cast<uint32_t>(purpose), element_block);
 }
 
 // The companion block with the lower halves, needed only by formats that use 32 random bits.
-MP_HD_INLINE constexpr Philox4x32 sr_block_low(const SrKey &key, Purpose purpose,
+MP_HD_INLINE constexpr Philox4x32 sr_block_low(const SrKey& key, Purpose purpose,
                                                uint64_t element_block) {
     return detail::sr_block_tagged(key, static_cast<uint32_t>(purpose) | detail::kSrLowHalf,
                                    element_block);
 }
 
 // lane = element % 8. Even lanes take the low half of their word, odd lanes the high half.
-MP_HD_INLINE constexpr uint32_t sr_bits16(const Philox4x32 &block, uint32_t lane) {
+MP_HD_INLINE constexpr uint32_t sr_bits16(const Philox4x32& block, uint32_t lane) {
     return (block.v[lane >> 1] >> ((lane & 1u) * 16u)) & 0xffffu;
 }
 
 // Upper half: the same 16 bits that sr_bits16 gives, so formats that need 16 and formats that need
 // 32 agree on them. Lower half: the piece of the companion block.
-MP_HD_INLINE constexpr uint32_t sr_bits32(const Philox4x32 &block, const Philox4x32 &low_block,
+MP_HD_INLINE constexpr uint32_t sr_bits32(const Philox4x32& block, const Philox4x32& low_block,
                                           uint32_t lane) {
     return (sr_bits16(block, lane) << 16) | sr_bits16(low_block, lane);
 }
 
 // One element at a time: eight times the work of the block form, same bits.
-MP_HD_INLINE constexpr uint32_t sr_bits16_at(const SrKey &key, Purpose purpose, uint64_t element) {
+MP_HD_INLINE constexpr uint32_t sr_bits16_at(const SrKey& key, Purpose purpose, uint64_t element) {
     return sr_bits16(sr_block(key, purpose, element >> 3), static_cast<uint32_t>(element & 7u));
 }
 
-MP_HD_INLINE constexpr uint32_t sr_bits32_at(const SrKey &key, Purpose purpose, uint64_t element) {
+MP_HD_INLINE constexpr uint32_t sr_bits32_at(const SrKey& key, Purpose purpose, uint64_t element) {
     return sr_bits32(sr_block(key, purpose, element >> 3), sr_block_low(key, purpose, element >> 3),
                      static_cast<uint32_t>(element & 7u));
 }

@@ -88,7 +88,7 @@ void check_segment(const AdamwSegment& s, const char* name) {
     }
 }
 
-StepMemory::StepMemory(Stream& stream, std::vector<numerics::AdamwHyper> hyper,
+StepMemory::StepMemory(Stream& stream, const std::vector<numerics::AdamwHyper>& hyper,
                        const numerics::OptimizerState& state)
     : group_count_(static_cast<int32_t>(hyper.size())),
       state_(stream.shared_device(), sizeof state),

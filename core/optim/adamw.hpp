@@ -34,7 +34,7 @@ void check_gradient(const AdamwSegment& segment, const char* name);
 class StepMemory {
   public:
     StepMemory() = default;
-    StepMemory(Stream& stream, std::vector<numerics::AdamwHyper> hyper,
+    StepMemory(Stream& stream, const std::vector<numerics::AdamwHyper>& hyper,
                const numerics::OptimizerState& state);
 
     void set_hyper(Stream& stream, const std::vector<numerics::AdamwHyper>& hyper);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "interface/backend.hpp"
@@ -43,7 +44,7 @@ class FakeDevice final : public mp::Device {
         std::free(pointer);
     }
     mp::Status create_queue(void* /*native*/, mp::Queue** out) noexcept override {
-        *out = new FakeQueue;
+        *out = new (std::nothrow) FakeQueue;
         return {};
     }
     mp::Status copy(mp::Queue& /*queue*/, void* destination, const void* source, std::size_t bytes,

@@ -50,7 +50,7 @@ TEST(DTypeTable, NamesRoundTripAndAreDistinct) {
     EXPECT_STREQ(dtype_name(DType::fp8_e4m3), "fp8_e4m3");
     EXPECT_STREQ(dtype_name(DType::none), "none");
     EXPECT_STREQ(dtype_name(static_cast<DType>(99)), "none");
-    for (const char *unknown : {"", "none", "fp", "fp321", "BF16", "float32"}) {
+    for (const char* unknown : {"", "none", "fp", "fp321", "BF16", "float32"}) {
         EXPECT_EQ(parse_dtype(unknown), DType::none) << unknown;
     }
     EXPECT_EQ(dtype_from_dlpack(2, 64), DType::none);
@@ -168,7 +168,7 @@ template <DType kDType> void check_runtime() {
     std::array<unsigned char, 64> memory{};
     for (uint64_t u = 0; u < (uint64_t{1} << 32); u += 16777213 / 16) {
         const float x = std::bit_cast<float>(static_cast<uint32_t>(u));
-        void *data = memory.data() + 1;
+        void* data = memory.data() + 1;
         numerics::store_from_float(kDType, data, 0, x, true);
         numerics::store_from_float(kDType, data, 2, x, false);
         const bool has_sr = numerics::store_from_float_sr(kDType, data, 3, x, 0xdeadbeefu);

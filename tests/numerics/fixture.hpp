@@ -17,11 +17,11 @@ namespace mp::test {
 
 static_assert(std::endian::native == std::endian::little, "the fixtures are little-endian");
 
-inline std::string fixture_path(const std::string &name) {
+inline std::string fixture_path(const std::string& name) {
     return std::string(MP_FIXTURE_DIR) + "/numerics/" + name;
 }
 
-template <class T> std::vector<T> read_fixture(const std::string &name) {
+template <class T> std::vector<T> read_fixture(const std::string& name) {
     std::ifstream file(fixture_path(name), std::ios::binary);
     if (!file) {
         throw std::runtime_error("cannot open fixture " + fixture_path(name));
@@ -38,7 +38,7 @@ template <class T> std::vector<T> read_fixture(const std::string &name) {
 }
 
 // The finite values of a decode table, in order of their codes.
-inline std::vector<double> finite_values(const std::vector<uint32_t> &table) {
+inline std::vector<double> finite_values(const std::vector<uint32_t>& table) {
     std::vector<double> values;
     for (const uint32_t u : table) {
         if ((u & 0x7fffffffu) < 0x7f800000u) {
@@ -49,7 +49,7 @@ inline std::vector<double> finite_values(const std::vector<uint32_t> &table) {
 }
 
 // fp32 patterns without sign, in the order of the encode fixtures.
-inline std::vector<uint32_t> encode_inputs(const std::vector<uint32_t> &table) {
+inline std::vector<uint32_t> encode_inputs(const std::vector<uint32_t>& table) {
     std::vector<double> values = finite_values(table);
     const double last = values.back();
     const bool powers_only = values[1] == 2.0 * values[0];

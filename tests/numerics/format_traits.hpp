@@ -14,8 +14,8 @@ namespace mp::test {
 
 struct Bf16 {
     using Code = uint16_t;
-    static constexpr const char *kName = "bf16";
-    static constexpr const char *kSuffix = ".u16";
+    static constexpr const char* kName = "bf16";
+    static constexpr const char* kSuffix = ".u16";
     static constexpr uint32_t kSign = 0x8000, kMaxFinite = 0x7f7f, kOverflow = 0x7f80;
     static constexpr int kMantissaBits = 7;
     static float load(Code c) { return numerics::bf16_to_float(c); }
@@ -27,8 +27,8 @@ struct Bf16 {
 
 struct Fp16 {
     using Code = uint16_t;
-    static constexpr const char *kName = "fp16";
-    static constexpr const char *kSuffix = ".u16";
+    static constexpr const char* kName = "fp16";
+    static constexpr const char* kSuffix = ".u16";
     static constexpr uint32_t kSign = 0x8000, kMaxFinite = 0x7bff, kOverflow = 0x7c00;
     static constexpr int kMantissaBits = 10;
     static float load(Code c) { return numerics::fp16_to_float(c); }
@@ -40,8 +40,8 @@ struct Fp16 {
 
 struct E4m3 {
     using Code = uint8_t;
-    static constexpr const char *kName = "fp8_e4m3";
-    static constexpr const char *kSuffix = ".u8";
+    static constexpr const char* kName = "fp8_e4m3";
+    static constexpr const char* kSuffix = ".u8";
     static constexpr uint32_t kSign = 0x80, kMaxFinite = 0x7e, kOverflow = 0x7f;
     static constexpr int kMantissaBits = 3;
     static float load(Code c) { return numerics::e4m3_to_float(c); }
@@ -53,8 +53,8 @@ struct E4m3 {
 
 struct E5m2 {
     using Code = uint8_t;
-    static constexpr const char *kName = "fp8_e5m2";
-    static constexpr const char *kSuffix = ".u8";
+    static constexpr const char* kName = "fp8_e5m2";
+    static constexpr const char* kSuffix = ".u8";
     static constexpr uint32_t kSign = 0x80, kMaxFinite = 0x7b, kOverflow = 0x7c;
     static constexpr int kMantissaBits = 2;
     static float load(Code c) { return numerics::e5m2_to_float(c); }

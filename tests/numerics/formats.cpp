@@ -127,9 +127,9 @@ TYPED_TEST(Format, IsMonotonic) {
 
 // The loop that a kernel has; not inlined, so that it runs in the environment set around the call.
 template <class F>
-__attribute__((noinline)) void round_trip(const std::vector<float> &in,
-                                          std::vector<uint32_t> &codes,
-                                          std::vector<uint32_t> &values) {
+__attribute__((noinline)) void round_trip(const std::vector<float>& in,
+                                          std::vector<uint32_t>& codes,
+                                          std::vector<uint32_t>& values) {
     for (std::size_t i = 0; i < in.size(); ++i) {
         const typename F::Code code = F::store(in[i]);
         const uint32_t r32 = static_cast<uint32_t>(i) * 0x9E3779B1u;

@@ -19,7 +19,7 @@ namespace {
 
 using namespace mp::numerics;
 
-void expect_philox(const Philox4x32 &ctr, const PhiloxKey &key, const Philox4x32 &answer) {
+void expect_philox(const Philox4x32& ctr, const PhiloxKey& key, const Philox4x32& answer) {
     const Philox4x32 got = philox4x32_10(ctr, key);
     for (int i = 0; i < 4; ++i) {
         EXPECT_EQ(got.v[i], answer.v[i]) << i;
@@ -70,7 +70,7 @@ TEST(SrStream, EqualsThePythonImplementation) {
 }
 
 // What a worker does that owns elements [first, last): whole blocks, of which it uses its part.
-std::vector<uint32_t> worker_bits(const SrKey &key, uint64_t first, uint64_t last) {
+std::vector<uint32_t> worker_bits(const SrKey& key, uint64_t first, uint64_t last) {
     std::vector<uint32_t> bits;
     for (uint64_t block = first / 8; block * 8 < last; ++block) {
         const Philox4x32 high = sr_block(key, Purpose::exp_avg_sq, block);
@@ -113,7 +113,7 @@ TEST(SrStream, EveryPartOfTheAddressMatters) {
     std::set<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>> blocks;
     int asked = 0;
     const auto add = [&](uint64_t seed, uint64_t uid, uint64_t step, Purpose p, uint64_t block) {
-        for (const Philox4x32 &b : {sr_block(make_sr_key(seed, uid, step), p, block),
+        for (const Philox4x32& b : {sr_block(make_sr_key(seed, uid, step), p, block),
                                     sr_block_low(make_sr_key(seed, uid, step), p, block)}) {
             blocks.insert({b.v[0], b.v[1], b.v[2], b.v[3]});
             ++asked;

@@ -47,7 +47,7 @@ std::vector<Axis> axes() {
 }
 
 TEST(SrStatistics, UniformAndUncorrelatedAlongEveryAxis) {
-    for (const Axis &axis : axes()) {
+    for (const Axis& axis : axes()) {
         std::vector<uint32_t> count(65536, 0);
         double product = 0.0, previous = 0.0;
         for (uint64_t i = 0; i < kDraws; ++i) {
@@ -72,7 +72,7 @@ TEST(SrStatistics, UniformAndUncorrelatedAlongEveryAxis) {
 }
 
 // The mean of N roundings of x has sigma ulp * sqrt(q (1 - q) / N), q the dropped fraction.
-void expect_unbiased(float x, double ulp, const std::function<double(uint64_t)> &rounded) {
+void expect_unbiased(float x, double ulp, const std::function<double(uint64_t)>& rounded) {
     double sum = 0.0;
     for (uint64_t i = 0; i < kDraws; ++i) {
         sum += rounded(i) - static_cast<double>(x);
