@@ -134,7 +134,9 @@ inline std::vector<float> values_of(mp_context* context, mp_tensor* tensor) {
         raw = bytes_of(wide);
     }
     std::vector<float> values(raw.size() / sizeof(float));
-    std::memcpy(values.data(), raw.data(), raw.size());
+    if (!raw.empty()) {
+        std::memcpy(values.data(), raw.data(), raw.size());
+    }
     return values;
 }
 
