@@ -59,8 +59,8 @@ static bool create(Training* t, Run* run) {
     t->tokens = malloc(tokens);
     t->targets = malloc(tokens);
     t->step_seconds = malloc(sizeof(double) * steps);
-    run->losses = malloc(sizeof(float) * steps);
-    run->val_losses = malloc(sizeof(float) * steps);
+    run->losses = calloc(steps, sizeof(float));
+    run->val_losses = calloc(steps, sizeof(float));
     if (t->tokens == NULL || t->targets == NULL || t->step_seconds == NULL || run->losses == NULL ||
         run->val_losses == NULL) {
         fputs("train_gpt: out of memory for the curves\n", stderr);
