@@ -14,10 +14,10 @@ for argument in "$@"; do
 done
 
 packages=(g++ cmake ninja-build pkg-config git patch python3 python3-pip python3-numpy
-    libhwloc-dev libdnnl-dev nlohmann-json3-dev libgtest-dev libbenchmark-dev librandom123-dev
+    libhwloc-dev libdnnl-dev nlohmann-json3-dev libgtest-dev librandom123-dev
     bible-kjv bible-kjv-text)
 if [ "$with_tests" = yes ]; then
-    packages+=(binutils clang clang-format clang-tidy libomp-dev abigail-tools)
+    packages+=(binutils clang clang-format clang-tidy libomp-dev abigail-tools gfortran)
     have_command cargo || packages+=(cargo rustc)
 fi
 
