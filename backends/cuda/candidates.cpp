@@ -24,6 +24,9 @@ CandidateList CudaDevice::candidates(OpKind kind) const noexcept {
     case OpKind::grad_stats:
     case OpKind::optimizer_prepare:
     case OpKind::scaler_update:
+    case OpKind::quantize:
+    case OpKind::dequantize:
+    case OpKind::delayed_update:
         return kokkos_candidates(kind);
     }
     return {};

@@ -6,8 +6,11 @@
 #include <cstdint>
 
 #include "numerics/adamw_update.hpp"
+#include "numerics/delayed_scaling.hpp"
 #include "numerics/loss_scale.hpp"
 #include "numerics/optimizer_state.hpp"
+#include "numerics/quant_stats.hpp"
+#include "tensor/scale_grid.hpp"
 #include "tensor/tensor_ref.hpp"
 
 namespace mp {
@@ -21,8 +24,11 @@ enum class OpKind : int32_t {
     optimizer_prepare, // OptimizerPrepareDesc
     adamw,             // AdamwDesc
     scaler_update,     // ScalerUpdateDesc
+    quantize,          // QuantizeDesc
+    dequantize,        // DequantizeDesc
+    delayed_update,    // DelayedUpdateDesc
 };
-inline constexpr int32_t kOpKindCount = 8;
+inline constexpr int32_t kOpKindCount = 11;
 
 struct OpDesc {
     OpKind kind;
@@ -57,7 +63,49 @@ struct ColumnSumDesc : OpDesc {
     bool accumulate = false;
 };
 
-// D = epilogue(alpha op(A) op(B) + beta C + bias), row-major; see mixedprec/gemm.h.
+// codes = round(source * multiply) of each block of the grid, saturating for finite values; NaN and infinity
+// stay visible: E4M3 codes them as NaN, E5M2 as themselves (E2M1 has neither; they count in stats only).
+// The scale of a block comes from `slot` where there is one and its warm-up is over (grid: one scale for the
+// tensor), otherwise from the block's own amax by `policy`. At least one of the two outputs is there.
+struct QuantizeDesc : OpDesc {
+    TensorRef source; // rows x columns, row-major; fp32, fp16 or bf16
+    int64_t rows = 0;
+    int64_t columns = 0;
+    DType dtype = DType::none;        // of the codes: fp8_e4m3, fp8_e5m2, fp16 or fp4_e2m1
+    void* codes = nullptr;            // rows x columns, or null
+    void* codes_transposed = nullptr; // columns x rows, or null: the same codes, turned
+    ScaleGrid grid;
+    void* scale_inv =
+        nullptr; // grid.count(rows, columns); keeps its old value where the rule says so
+    numerics::ScalePolicy policy;
+    numerics::DelayedSlot* slot =
+        nullptr; // its amax becomes the maximum of itself and this tensor's
+    int32_t warm_up = 0;
+    float* amax = nullptr; // of the tensor; may be null; an output, and nvfp4's second level
+    numerics::QuantStats* stats = nullptr; // added to; may be null
+    bool stochastic = false;               // as in CastDesc
+    uint64_t seed = 0;
+    uint64_t uid = 0;
+    uint64_t step = 0;
+};
+
+// destination = code * scale_inv in fp32, rounded once to the destination's type.
+struct DequantizeDesc : OpDesc {
+    ScaledRef source;
+    TensorRef destination; // fp32, fp16 or bf16
+};
+
+// update_delayed() for each of so many slots.
+struct DelayedUpdateDesc : OpDesc {
+    numerics::DelayedSlot* slots = nullptr;
+    float* histories = nullptr; // slot_count x rule.history_len
+    int32_t slot_count = 0;
+    numerics::DelayedRule rule;
+};
+
+// D = epilogue(alpha op(A) op(B) + beta C + bias), row-major; see mixedprec/gemm.h. A and B may be fp8 codes
+// with scales: then the values are code * scale_inv, and a scale that does not change along k is applied once,
+// to the sum. Where D is fp8 its codes are round(d * multiply_d), and C is absent.
 struct GemmDesc : OpDesc {
     int64_t m = 0, n = 0, k = 0;
     int64_t lda = 0, ldb = 0, ldc = 0, ldd = 0; // elements from row to row, as stored
@@ -69,6 +117,11 @@ struct GemmDesc : OpDesc {
     DType dtype_b = DType::none;
     DType dtype_d = DType::none;    // also C's
     DType dtype_bias = DType::none; // none: no bias
+    ScaleGrid scale_a;              // over A as stored, lda == its columns; batch_count 1
+    ScaleGrid scale_b;
+    bool power_of_two_scales =
+        false; // every scale is: code * scale_inv is exact in bf16, or nearly always
+    bool fast_accumulation = false; // a device may sum fp8 products in less than fp32
     bool trans_a = false;
     bool trans_b = false;
     bool gelu = false;
@@ -79,6 +132,10 @@ struct GemmBuffers {
     const void* bias = nullptr;
     const void* c = nullptr;
     void* d = nullptr;
+    const void* scale_a = nullptr; // scale_inv of A
+    const void* scale_b = nullptr;
+    const float* multiply_d = nullptr; // fp8 D: device memory, one element
+    float* amax_d = nullptr; // becomes the maximum of itself and D's, before rounding; may be null
 };
 
 // One array of parameters with everything that belongs to it.

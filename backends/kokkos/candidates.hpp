@@ -82,6 +82,10 @@ template <class Access> class Candidates {
             return {&kRun<AdamwDesc>, 1};
         case OpKind::scaler_update:
             return {&kRun<ScalerUpdateDesc>, 1};
+        case OpKind::quantize:
+        case OpKind::dequantize:
+        case OpKind::delayed_update:
+            break;
         }
         return {};
     }

@@ -90,6 +90,10 @@ CandidateList ReferenceDevice::candidates(OpKind kind) const noexcept {
         return {&kAdamw, 1};
     case OpKind::scaler_update:
         return {&kScalerUpdate, 1};
+    case OpKind::quantize:
+    case OpKind::dequantize:
+    case OpKind::delayed_update:
+        break;
     }
     return {};
 }

@@ -21,6 +21,12 @@ const char* op_kind_name(OpKind kind) noexcept {
         return "adamw";
     case OpKind::scaler_update:
         return "scaler_update";
+    case OpKind::quantize:
+        return "quantize";
+    case OpKind::dequantize:
+        return "dequantize";
+    case OpKind::delayed_update:
+        return "delayed_update";
     }
     return "unknown operation";
 }

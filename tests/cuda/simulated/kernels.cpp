@@ -166,6 +166,10 @@ CandidateList kokkos_candidates(OpKind kind) noexcept {
         return {&kReference<AdamwDesc>, 1};
     case OpKind::scaler_update:
         return {&kReference<ScalerUpdateDesc>, 1};
+    case OpKind::quantize:
+    case OpKind::dequantize:
+    case OpKind::delayed_update:
+        break;
     }
     return {};
 }
