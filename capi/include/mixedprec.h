@@ -30,6 +30,7 @@
 #include "mixedprec/gemm.h"
 #include "mixedprec/linear.h"
 #include "mixedprec/optimizer.h"
+#include "mixedprec/quant.h"
 #include "mixedprec/queue.h"
 #include "mixedprec/recipe.h"
 #include "mixedprec/recipe_keys.h"

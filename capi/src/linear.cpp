@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // linear.h
+#include "linear/linear.hpp"
+
+#include <algorithm>
+#include <cstring>
+
 #include "boundary.hpp"
+#include "linear/advice.hpp"
 #include "objects.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
 using namespace mp::capi;
 
+static_assert(MP_OPERAND_COUNT == kOperands);
+
 namespace {
+
+constexpr uint32_t kDescFlags =
+    MP_LINEAR_INFERENCE | MP_LINEAR_CACHE_WEIGHT | MP_LINEAR_FIRST_OR_LAST | MP_LINEAR_STATS;
 
 std::shared_ptr<Tensor> optional_tensor(mp_tensor* tensor, const char* name) {
     return tensor == nullptr ? nullptr : object_of(tensor, name);
@@ -16,7 +27,7 @@ std::shared_ptr<Tensor> optional_tensor(mp_tensor* tensor, const char* name) {
 // Both gradients; dx NULL or dw NULL where one is not wanted.
 void backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor* dx, mp_tensor* dw,
               mp_tensor* dbias, uint32_t flags) {
-    Linear& layer = *object_of(linear, "linear");
+    Linear& layer = object_of(linear, "linear")->layer;
     check_flags(flags, MP_LINEAR_ACCUMULATE, "flags");
     const std::shared_ptr<Tensor> data_gradient = optional_tensor(dx, "dx");
     const std::shared_ptr<Tensor> weight_gradient = optional_tensor(dw, "dw");
@@ -24,6 +35,57 @@ void backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor
     layer.backward(
         stream_of(queue, *layer.context()), *object_of(dy, "dy"), data_gradient.get(),
         {weight_gradient.get(), bias_gradient.get(), (flags & MP_LINEAR_ACCUMULATE) != 0});
+}
+
+Operand operand_of(int32_t number) {
+    if (number < 0 || number >= MP_OPERAND_COUNT) {
+        fail(Code::invalid_argument, "operand is %d; it must be one of MP_OPERAND_*", number);
+    }
+    return static_cast<Operand>(number);
+}
+
+mp_linear_stats_info public_stats(const Linear& layer, Operand operand, const OperandState& state) {
+    mp_linear_stats_info info{};
+    info.struct_size = sizeof(info);
+    info.operand = static_cast<int32_t>(operand);
+    info.dtype = static_cast<int32_t>(layer.form_of(operand).dtype);
+    info.elements = state.stats.elements;
+    info.saturated = state.stats.saturated;
+    info.underflowed = state.stats.underflowed;
+    info.non_finite = state.stats.non_finite;
+    info.amax = static_cast<double>(numerics::float_from_bits(state.stats.amax_bits));
+    if (!state.history.empty()) {
+        info.scale_inv = 1.0 / static_cast<double>(state.slot.multiply);
+        info.history_amax =
+            static_cast<double>(*std::max_element(state.history.begin(), state.history.end()));
+        info.history_len = static_cast<int32_t>(state.history.size());
+        info.updates = state.slot.updates;
+    }
+    return info;
+}
+
+OperandState read_counts(const Linear& layer, Operand operand) {
+    if (!layer.options().with_stats) {
+        fail(Code::bad_state,
+             "linear: nothing is counted; create it with MP_LINEAR_STATS or set a monitor");
+    }
+    return layer.scaling().read(layer.context()->stream(), operand);
+}
+
+void tell_monitor(LinearObject& object, Stream& stream) {
+    if (object.monitor == nullptr || ++object.steps < object.every) {
+        return;
+    }
+    object.steps = 0;
+    for (int32_t number = 0; number < MP_OPERAND_COUNT; ++number) {
+        const Operand operand = operand_of(number);
+        const OperandState state = object.layer.scaling().read(stream, operand);
+        const mp_linear_stats_info info = public_stats(object.layer, operand, state);
+        const std::string advice = advice_for(object.layer.recipe().fp8, operand, state.stats);
+        object.monitor(object.payload, object.name.c_str(), &info,
+                       advice.empty() ? nullptr : advice.c_str());
+    }
+    object.layer.scaling().clear_stats(stream);
 }
 
 } // namespace
@@ -38,18 +100,20 @@ mp_status mp_linear_create(mp_context* context, mp_recipe* recipe, const mp_line
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const auto sizes = read_struct(desc, "desc");
-        check_flags(sizes.flags, MP_LINEAR_INFERENCE, "desc.flags");
-        const LinearOptions options{sizes.in_features, sizes.out_features,
-                                    (sizes.flags & MP_LINEAR_INFERENCE) != 0};
-        *out = make_handle<mp_linear>(std::make_shared<Linear>(owner, use_recipe(recipe), options,
-                                                               object_of(weight, "weight"),
-                                                               optional_tensor(bias, "bias")));
+        check_flags(sizes.flags, kDescFlags, "desc.flags");
+        const auto has = [&](uint32_t flag) { return (sizes.flags & flag) != 0; };
+        const LinearOptions options{
+            sizes.in_features,           sizes.out_features,           has(MP_LINEAR_INFERENCE),
+            has(MP_LINEAR_CACHE_WEIGHT), has(MP_LINEAR_FIRST_OR_LAST), has(MP_LINEAR_STATS)};
+        *out = make_handle<mp_linear>(std::make_shared<LinearObject>(
+            owner, use_recipe(recipe), options, object_of(weight, "weight"),
+            optional_tensor(bias, "bias")));
     });
 }
 
 mp_status mp_linear_forward(mp_linear* linear, mp_queue* queue, mp_tensor* x, mp_tensor* y) {
     return boundary([&] {
-        Linear& layer = *object_of(linear, "linear");
+        Linear& layer = object_of(linear, "linear")->layer;
         layer.forward(stream_of(queue, *layer.context()), object_of(x, "x"), *object_of(y, "y"));
     });
 }
@@ -78,10 +142,104 @@ mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp_tensor
     });
 }
 
+mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue* queue) {
+    return boundary([&] {
+        if (count < 0) {
+            fail(Code::invalid_argument, "count is %d; it must be >= 0", count);
+        }
+        for (int32_t pass = 0; pass < 2;
+             ++pass) { // all handles are checked before anything is done
+            for (int32_t i = 0; i < count; ++i) {
+                if (required(linears, "linears")[i] == nullptr) {
+                    continue;
+                }
+                LinearObject& object = *object_of(linears[i], "linears[i]");
+                Stream& stream = stream_of(queue, *object.layer.context());
+                if (pass == 1) {
+                    tell_monitor(object, stream);
+                    object.layer.end_step(stream);
+                }
+            }
+        }
+    });
+}
+
+mp_status mp_linear_stats(const mp_linear* linear, int32_t operand, mp_linear_stats_info* stats) {
+    return boundary([&] {
+        const Linear& layer = object_of(linear, "linear")->layer;
+        const Operand which = operand_of(operand);
+        (void)size_of_struct(stats, "stats");
+        write_struct(stats, public_stats(layer, which, read_counts(layer, which)), "stats");
+    });
+}
+
+mp_status mp_linear_clear_stats(mp_linear* linear) {
+    return boundary([&] {
+        const Linear& layer = object_of(linear, "linear")->layer;
+        layer.scaling().clear_stats(layer.context()->stream());
+    });
+}
+
+mp_status mp_linear_advice(const mp_linear* linear, int32_t operand, char* buffer, size_t capacity,
+                           size_t* needed) {
+    return boundary([&] {
+        const Linear& layer = object_of(linear, "linear")->layer;
+        const Operand which = operand_of(operand);
+        copy_text(advice_for(layer.recipe().fp8, which, read_counts(layer, which).stats), buffer,
+                  capacity, needed);
+    });
+}
+
+mp_status mp_linear_set_monitor(mp_linear* linear, const char* name, int32_t every,
+                                mp_linear_monitor_fn monitor, void* payload) {
+    return boundary([&] {
+        LinearObject& object = *object_of(linear, "linear");
+        if (every < 0) {
+            fail(Code::invalid_argument, "every is %d; it must be >= 0", every);
+        }
+        if (every > 0) {
+            (void)required(name, "name");
+            if (monitor == nullptr) {
+                fail(Code::null_argument, "monitor is NULL; pass every 0 to end the monitoring");
+            }
+        }
+        object.name = every > 0 ? name : "";
+        object.monitor = every > 0 ? monitor : nullptr;
+        object.payload = payload;
+        object.every = every;
+        object.steps = 0;
+        object.layer.collect_stats(every > 0);
+        object.layer.scaling().clear_stats(object.layer.context()->stream());
+    });
+}
+
+mp_status mp_linear_scaling_save(const mp_linear* linear, void* buffer, size_t capacity,
+                                 size_t* needed) {
+    return boundary([&] {
+        const Linear& layer = object_of(linear, "linear")->layer;
+        const std::vector<unsigned char> saved = layer.scaling().save(layer.context()->stream());
+        if (needed != nullptr) {
+            *needed = saved.size();
+        }
+        if (capacity >= saved.size()) {
+            std::memcpy(required(buffer, "buffer"), saved.data(), saved.size());
+        }
+    });
+}
+
+mp_status mp_linear_scaling_load(mp_linear* linear, const void* data, size_t bytes) {
+    return boundary([&] {
+        const Linear& layer = object_of(linear, "linear")->layer;
+        layer.scaling().load(layer.context()->stream(),
+                             static_cast<const unsigned char*>(required(data, "data")), bytes);
+    });
+}
+
 mp_status mp_linear_describe(const mp_linear* linear, char* buffer, size_t capacity,
                              size_t* needed) {
-    return boundary(
-        [&] { copy_text(object_of(linear, "linear")->describe(), buffer, capacity, needed); });
+    return boundary([&] {
+        copy_text(object_of(linear, "linear")->layer.describe(), buffer, capacity, needed);
+    });
 }
 
 void mp_linear_destroy(mp_linear* linear) { destroy_handle(linear); }

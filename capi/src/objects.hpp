@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "context/context.hpp"
 #include "gemm/gemm.hpp"
@@ -34,6 +35,20 @@ struct RecipeObject {
     std::atomic<bool> frozen{false};
 };
 
+// A layer, and who is told about its operands.
+struct LinearObject {
+    template <typename... Arguments>
+    explicit LinearObject(Arguments&&... arguments)
+        : layer(std::forward<Arguments>(arguments)...) {}
+
+    Linear layer;
+    std::string name;
+    mp_linear_monitor_fn monitor = nullptr;
+    void* payload = nullptr;
+    int32_t every = 0;
+    int32_t steps = 0; // since its last turn
+};
+
 struct GemmObject {
     std::shared_ptr<Context> context;
     GemmPlan plan;
@@ -46,7 +61,7 @@ struct mp_queue : mp::capi::Handle<mp::capi::QueueObject, 0x4d505155> {};
 struct mp_tensor : mp::capi::Handle<mp::Tensor, 0x4d505445> {};
 struct mp_recipe : mp::capi::Handle<mp::capi::RecipeObject, 0x4d505243> {};
 struct mp_gemm : mp::capi::Handle<mp::capi::GemmObject, 0x4d50474d> {};
-struct mp_linear : mp::capi::Handle<mp::Linear, 0x4d504c49> {};
+struct mp_linear : mp::capi::Handle<mp::capi::LinearObject, 0x4d504c49> {};
 struct mp_scaler : mp::capi::Handle<mp::LossScaler, 0x4d505343> {};
 struct mp_optimizer : mp::capi::Handle<mp::Optimizer, 0x4d504f50> {};
 
@@ -59,6 +74,14 @@ Stream& stream_of(mp_queue* queue, const Tensor& tensor);
 
 // Throws unless the number is one of MP_DTYPE_*; MP_DTYPE_NONE only where allowed.
 DType dtype_of(int32_t number, const char* name, bool none_is_fine = false);
+
+// What a tensor's descriptor asks for, checked.
+struct TensorSpec {
+    DType dtype;
+    Shape shape;
+    Stream* stream;
+};
+TensorSpec spec_of(const Context& context, const mp_tensor_desc* desc);
 
 // The recipe for use from now on: checked, and frozen.
 const Recipe& use_recipe(mp_recipe* recipe);

@@ -12,15 +12,7 @@ using namespace mp::capi;
 
 static_assert(MP_MAX_DIMS == kMaxDims);
 
-namespace {
-
-struct TensorSpec {
-    DType dtype;
-    Shape shape;
-    Stream* stream;
-};
-
-TensorSpec spec_of(const Context& context, const mp_tensor_desc* source) {
+TensorSpec mp::capi::spec_of(const Context& context, const mp_tensor_desc* source) {
     const auto desc = read_struct(source, "desc");
     check_flags(desc.flags, 0, "flags");
     TensorSpec spec{};
@@ -38,6 +30,8 @@ TensorSpec spec_of(const Context& context, const mp_tensor_desc* source) {
             : &context.stream_of(static_cast<DeviceKind>(desc.device_kind), desc.device_index);
     return spec;
 }
+
+namespace {
 
 void check_same_elements(const Tensor& source, const Tensor& destination, const char* call) {
     if (source.count() != destination.count()) {
@@ -58,6 +52,12 @@ void check_same_device(const Tensor& a, const Tensor& b, const char* call) {
 }
 
 void check_castable(const Tensor& tensor, const char* name) {
+    if (tensor.scales() != nullptr) {
+        fail(Code::invalid_dtype,
+             "%s is quantized, so its elements are codes; use mp_tensor_quantize and "
+             "mp_tensor_dequantize",
+             name);
+    }
     if (!is_floating(tensor.dtype())) {
         fail(Code::invalid_dtype, "%s is %s; it must be fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2",
              name, dtype_name(tensor.dtype()));
@@ -158,15 +158,17 @@ mp_status mp_tensor_copy(mp_queue* queue, const mp_tensor* source, mp_tensor* de
                  dtype_name(from.dtype()), dtype_name(to.dtype()));
         }
         check_same_elements(from, to, "mp_tensor_copy");
+        to.touch();
         copy_tensor(copy_stream(queue, from, to), from, to);
     });
 }
 
 mp_status mp_tensor_write(mp_queue* queue, mp_tensor* tensor, const void* data, size_t bytes) {
     return boundary([&] {
-        const Tensor& object = *object_of(tensor, "tensor");
+        Tensor& object = *object_of(tensor, "tensor");
         check_bytes(object, bytes);
         if (bytes > 0) {
+            object.touch();
             Stream& stream = stream_of(queue, object);
             stream.copy(object.data(), required(data, "data"), bytes, CopyKind::host_to_device);
             stream.sync();
@@ -188,8 +190,9 @@ mp_status mp_tensor_read(mp_queue* queue, const mp_tensor* tensor, void* data, s
 
 mp_status mp_tensor_zero(mp_queue* queue, mp_tensor* tensor) {
     return boundary([&] {
-        const Tensor& object = *object_of(tensor, "tensor");
+        Tensor& object = *object_of(tensor, "tensor");
         if (object.count() > 0) {
+            object.touch();
             Stream& stream = stream_of(queue, object);
             check(stream.device().zero(stream.queue(), object.data(), object.bytes()));
         }
@@ -200,7 +203,7 @@ mp_status mp_tensor_cast(mp_queue* queue, const mp_tensor* source, mp_tensor* de
                          const mp_cast_desc* desc) {
     return boundary([&] {
         const Tensor& from = *object_of(source, "source");
-        const Tensor& to = *object_of(destination, "destination");
+        Tensor& to = *object_of(destination, "destination");
         const auto options = read_optional_struct(desc, "desc");
         check_flags(options.flags, MP_CAST_SATURATE | MP_CAST_NO_SATURATE, "flags");
         if (options.rounding != MP_ROUND_NEAREST && options.rounding != MP_ROUND_STOCHASTIC) {
@@ -221,6 +224,7 @@ mp_status mp_tensor_cast(mp_queue* queue, const mp_tensor* source, mp_tensor* de
         op.seed = options.seed;
         op.uid = options.uid;
         op.step = options.step;
+        to.touch();
         run_op(stream_of(queue, to), op);
     });
 }

@@ -43,6 +43,11 @@ MP_HD_INLINE constexpr int64_t dtype_size(DType dtype) {
     return 0;
 }
 
+// Bytes of so many elements.
+MP_HD_INLINE constexpr int64_t bytes_of(DType dtype, int64_t count) {
+    return count * dtype_size(dtype);
+}
+
 MP_HD_INLINE constexpr DTypeKind dtype_kind(DType dtype) {
     switch (dtype) {
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \

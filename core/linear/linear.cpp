@@ -10,7 +10,15 @@ bool is_activation(DType dtype) {
     return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
 }
 
-void check_dtype(const Tensor& tensor, const char* name) {
+// `may_be_quantized`: weights and their gradients.
+void check_dtype(const Tensor& tensor, const char* name, bool may_be_quantized = false) {
+    if (tensor.scales() != nullptr) {
+        if (!may_be_quantized) {
+            fail(Code::invalid_dtype, "linear: %s is quantized; it must be fp32, fp16 or bf16",
+                 name);
+        }
+        return;
+    }
     if (!is_activation(tensor.dtype())) {
         fail(Code::invalid_dtype, "linear: %s is %s; it must be fp32, fp16 or bf16", name,
              dtype_name(tensor.dtype()));
@@ -24,27 +32,14 @@ void check_shape_is(const Tensor& tensor, const Shape& wanted, const char* name)
     }
 }
 
-std::size_t bytes_for(int64_t count, DType dtype) {
-    return static_cast<std::size_t>(count * dtype_size(dtype));
+MatrixForm rounded_to(DType dtype) { return {dtype, {}, {}}; }
+
+bool has_power_of_two_scales(const MatrixForm& form) {
+    return form.policy.power_of_two || form.grid.dtype == DType::e8m0 ||
+           form.policy.rule == numerics::ScaleRule::msamp;
 }
 
 } // namespace
-
-class Linear::Operand {
-  public:
-    Operand(Stream& stream, const Tensor& tensor, DType dtype) : data_(tensor.data()) {
-        if (tensor.dtype() != dtype) {
-            scratch_.emplace(stream, bytes_for(tensor.count(), dtype));
-            data_ = scratch_->data();
-            cast_tensor(stream, tensor.ref(), {scratch_->data(), tensor.count(), dtype});
-        }
-    }
-    [[nodiscard]] const void* data() const noexcept { return data_; }
-
-  private:
-    std::optional<Scratch> scratch_;
-    const void* data_;
-};
 
 Linear::Linear(std::shared_ptr<Context> context, const Recipe& recipe, const LinearOptions& options,
                std::shared_ptr<Tensor> weight, std::shared_ptr<Tensor> bias)
@@ -57,7 +52,7 @@ Linear::Linear(std::shared_ptr<Context> context, const Recipe& recipe, const Lin
              static_cast<long long>(options_.in_features),
              static_cast<long long>(options_.out_features));
     }
-    check_dtype(*weight_, "weight");
+    check_dtype(*weight_, "weight", true);
     check_shape_is(*weight_, {{options_.out_features, options_.in_features}, 2}, "weight");
     if (bias_ != nullptr) {
         check_dtype(*bias_, "bias");
@@ -68,6 +63,38 @@ Linear::Linear(std::shared_ptr<Context> context, const Recipe& recipe, const Lin
             fail(Code::invalid_argument, "linear: weight and bias must be on the context's device");
         }
     }
+    choose_forms();
+    if (is_fp8()) {
+        scaling_ = ScalingState(context_->stream(), recipe_.fp8);
+    }
+}
+
+void Linear::choose_forms() {
+    high_precision_reason_ = reason_for_high_precision(
+        recipe_.fp8, options_.in_features, options_.out_features, options_.is_first_or_last);
+    const auto choose = [this](GemmRole role, Operand a, Operand b, DType high_precision) {
+        RoleForms& chosen = forms_[static_cast<std::size_t>(role)];
+        if (is_fp8() && mp::is_fp8(recipe_.fp8, role)) {
+            chosen = {operand_form(recipe_.fp8, role, a), operand_form(recipe_.fp8, role, b)};
+        } else {
+            chosen = {rounded_to(high_precision), rounded_to(high_precision)};
+        }
+    };
+    choose(GemmRole::fprop, Operand::input, Operand::weight, recipe_.fprop);
+    choose(GemmRole::dgrad, Operand::grad_output, Operand::weight, recipe_.dgrad);
+    choose(GemmRole::wgrad, Operand::grad_output, Operand::input, recipe_.wgrad);
+}
+
+MatrixForm Linear::form_of(Operand operand) const noexcept {
+    switch (operand) {
+    case Operand::input:
+        return forms(GemmRole::fprop).a;
+    case Operand::weight:
+        return forms(GemmRole::fprop).b;
+    case Operand::grad_output:
+        break;
+    }
+    return forms(GemmRole::dgrad).a;
 }
 
 int64_t Linear::rows_of(const Tensor& tensor, int64_t columns, const char* name) const {
@@ -82,7 +109,7 @@ int64_t Linear::rows_of(const Tensor& tensor, int64_t columns, const char* name)
     return tensor.count() / columns;
 }
 
-GemmPlan& Linear::plan(Role role, int64_t rows, DType result, bool accumulate) {
+GemmPlan& Linear::plan(GemmRole role, int64_t rows, DType result, bool accumulate) {
     const PlanKey key(role, rows, result, accumulate);
     if (const auto found = plans_.find(key); found != plans_.end()) {
         return found->second;
@@ -91,40 +118,84 @@ GemmPlan& Linear::plan(Role role, int64_t rows, DType result, bool accumulate) {
     d.dtype_d = result;
     d.beta = accumulate ? 1.0F : 0.0F;
     switch (role) {
-    case Role::fprop: // y [rows, out] = x [rows, in] * w [out, in]^T + bias
+    case GemmRole::fprop: // y [rows, out] = x [rows, in] * w [out, in]^T + bias
         d.m = rows, d.n = options_.out_features, d.k = options_.in_features;
         d.trans_b = true;
-        d.dtype_a = recipe_.fprop;
         d.dtype_bias = bias_ != nullptr ? bias_->dtype() : DType::none;
+        d.fast_accumulation = recipe_.fp8.fast_accumulation;
         break;
-    case Role::dgrad: // dx [rows, in] = dy [rows, out] * w [out, in]
+    case GemmRole::dgrad: // dx [rows, in] = dy [rows, out] * w [out, in]
         d.m = rows, d.n = options_.in_features, d.k = options_.out_features;
-        d.dtype_a = recipe_.dgrad;
         break;
-    case Role::wgrad: // dw [out, in] = dy [rows, out]^T * x [rows, in]
+    case GemmRole::wgrad: // dw [out, in] = dy [rows, out]^T * x [rows, in]
         d.m = options_.out_features, d.n = options_.in_features, d.k = rows;
         d.trans_a = true;
-        d.dtype_a = recipe_.wgrad;
         break;
     }
-    d.dtype_b = d.dtype_a;
+    const RoleForms& chosen = forms(role);
+    d.dtype_a = chosen.a.dtype;
+    d.dtype_b = chosen.b.dtype;
+    d.scale_a = chosen.a.grid;
+    d.scale_b = chosen.b.grid;
+    d.power_of_two_scales = has_power_of_two_scales(chosen.a) && has_power_of_two_scales(chosen.b);
     return plans_.emplace(key, GemmPlan(weight_->stream().shared_device(), d)).first->second;
 }
 
+// ---- the weight ---------------------------------------------------------------------------------
+
+bool Linear::keeps_weight(const MatrixForm& form) const noexcept {
+    return options_.cache_weight ||
+           (form.is_quantized() && recipe_.fp8.weight_copy == mp::WeightCopy::keep);
+}
+
+void Linear::forget_weight_copies() noexcept {
+    for (WeightCopy& copy : weight_copies_) {
+        copy.is_valid = false;
+    }
+}
+
+OperandView Linear::weight_view(Stream& stream, GemmRole role,
+                                std::optional<ScratchOperand>& scratch) {
+    const MatrixForm& form = forms(role).b;
+    if (is_in_form(*weight_, form) || !keeps_weight(form)) {
+        return scratch.emplace(stream, *weight_, form, track(Operand::weight)).view();
+    }
+    if (copied_version_ != weight_->version()) {
+        forget_weight_copies();
+        copied_version_ = weight_->version();
+    }
+    const bool shares = form == forms(GemmRole::fprop).b;
+    WeightCopy& copy = weight_copies_[shares ? 0 : 1];
+    if (!copy.is_valid) {
+        (void)copy.memory.fill(stream, *weight_, form, track(Operand::weight));
+        copy.is_valid = true;
+    }
+    return copy.memory.view();
+}
+
+void Linear::end_step(Stream& stream) {
+    forget_weight_copies();
+    scaling_.end_step(stream);
+}
+
+// ---- forward ------------------------------------------------------------------------------------
+
 void Linear::keep_input(Stream& stream, const std::shared_ptr<Tensor>& x) {
-    if (x->dtype() == recipe_.wgrad) {
+    const MatrixForm& form = forms(GemmRole::wgrad).b;
+    if (is_in_form(*x, form)) {
         borrowed_input_ = x;
-        kept_ = Buffer();
+        kept_.release();
     } else {
-        const std::size_t bytes = bytes_for(x->count(), recipe_.wgrad);
-        if (kept_.bytes() < bytes) {
-            kept_ = Buffer(stream.shared_device(), bytes);
-        }
         kept_rows_ = -1; // until the new input is complete
         borrowed_input_ = nullptr;
-        cast_tensor(stream, x->ref(), {kept_.data(), x->count(), recipe_.wgrad});
+        (void)kept_.fill(stream, *x, form, track(Operand::input));
     }
     kept_rows_ = x->count() / options_.in_features;
+}
+
+OperandView Linear::kept_input() const noexcept {
+    return borrowed_input_ != nullptr ? OperandView{borrowed_input_->data(), nullptr}
+                                      : kept_.view();
 }
 
 // A caller whose number of rows never repeats must not fill memory with plans.
@@ -146,21 +217,26 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor& y
         fail(Code::invalid_argument,
              "linear: y overlaps x or the weight; it needs memory of its own");
     }
-    GemmPlan& product = plan(Role::fprop, rows, y.dtype(), false);
-    const Operand w(stream, *weight_, recipe_.fprop);
-    // The copy kept for backward serves as the operand too where both GEMMs want the same type.
-    const bool shares = !options_.inference && recipe_.wgrad == recipe_.fprop;
+    GemmPlan& product = plan(GemmRole::fprop, rows, y.dtype(), false);
+    if (!options_.cache_weight) {
+        forget_weight_copies(); // the caller may have written to the weight since
+    }
+    std::optional<ScratchOperand> w_scratch;
+    const OperandView w = weight_view(stream, GemmRole::fprop, w_scratch);
+    // The copy kept for backward serves as the operand too where both products want the same form.
+    const MatrixForm& form = forms(GemmRole::fprop).a;
+    const bool shares = !options_.inference && forms(GemmRole::wgrad).b == form;
     if (!options_.inference) {
         keep_input(stream, x);
     }
-    std::optional<Operand> rounded;
-    if (!shares) {
-        rounded.emplace(stream, *x, recipe_.fprop);
-    }
-    const void* kept = borrowed_input_ != nullptr ? borrowed_input_->data() : kept_.data();
-    product.run(stream, {shares ? kept : rounded->data(), w.data(),
-                         bias_ != nullptr ? bias_->data() : nullptr, nullptr, y.data()});
+    std::optional<ScratchOperand> x_scratch;
+    const OperandView input =
+        shares ? kept_input() : x_scratch.emplace(stream, *x, form, track(Operand::input)).view();
+    product.run(stream, {input.data, w.data, bias_ != nullptr ? bias_->data() : nullptr, nullptr,
+                         y.data(), input.scale_inv, w.scale_inv});
 }
+
+// ---- backward -----------------------------------------------------------------------------------
 
 void Linear::check_gradients(const Tensor& dy, int64_t rows, const WeightGradients& g) const {
     if (options_.inference) {
@@ -175,7 +251,7 @@ void Linear::check_gradients(const Tensor& dy, int64_t rows, const WeightGradien
         fail(Code::invalid_shape, "linear: dy is %s but the last forward had %lld rows",
              dy.shape().text().c_str(), static_cast<long long>(kept_rows_));
     }
-    check_dtype(*g.dw, "dw");
+    check_dtype(*g.dw, "dw", true);
     check_shape_is(*g.dw, weight_->shape(), "dw");
     if (g.dbias != nullptr) {
         if (bias_ == nullptr) {
@@ -195,12 +271,37 @@ void Linear::check_gradients(const Tensor& dy, int64_t rows, const WeightGradien
     }
 }
 
-void Linear::weight_gradient(Stream& stream, const Tensor& dy, const void* dy_rounded,
+void Linear::weight_gradient_product(Stream& stream, const OperandView& dy, Tensor& dw,
+                                     bool accumulate) {
+    const OperandView x = kept_input();
+    const bool is_quantized = dw.scales() != nullptr;
+    // A quantized gradient is added to in fp32 and rounded once.
+    std::optional<Scratch> wide;
+    void* target = dw.data();
+    if (is_quantized) {
+        wide.emplace(stream, static_cast<std::size_t>(dw.count()) * sizeof(float));
+        target = wide->data();
+        if (accumulate) {
+            dequantize_matrix(stream, dw.scaled_ref(), {target, dw.count(), DType::fp32});
+        }
+    }
+    GemmPlan& product =
+        plan(GemmRole::wgrad, kept_rows_, is_quantized ? DType::fp32 : dw.dtype(), accumulate);
+    product.run(stream, {dy.data, x.data, nullptr, accumulate ? target : nullptr, target,
+                         dy.scale_inv, x.scale_inv});
+    dw.touch();
+    if (is_quantized) {
+        const TensorScales& scales = *dw.scales();
+        quantize_matrix(stream, {target, dw.count(), DType::fp32}, dw.rows(), dw.columns(),
+                        dw.form(),
+                        {dw.data(), nullptr, scales.scale_inv->data(),
+                         static_cast<float*>(scales.amax->data())});
+    }
+}
+
+void Linear::weight_gradient(Stream& stream, const Tensor& dy, const OperandView& dy_view,
                              const WeightGradients& g) {
-    const void* input = borrowed_input_ != nullptr ? borrowed_input_->data() : kept_.data();
-    GemmPlan& product = plan(Role::wgrad, kept_rows_, g.dw->dtype(), g.accumulate);
-    product.run(stream,
-                {dy_rounded, input, nullptr, g.accumulate ? g.dw->data() : nullptr, g.dw->data()});
+    weight_gradient_product(stream, dy_view, *g.dw, g.accumulate);
     if (g.dbias != nullptr) {
         ColumnSumDesc op{};
         op.kind = OpKind::column_sum;
@@ -227,46 +328,58 @@ void Linear::backward(Stream& stream, const Tensor& dy, Tensor* dx,
             fail(Code::invalid_argument,
                  "linear: dx overlaps dy or the weight; it needs memory of its own");
         }
-        data_product = &plan(Role::dgrad, rows, dx->dtype(), false);
+        data_product = &plan(GemmRole::dgrad, rows, dx->dtype(), false);
     }
     if (gradients.dw != nullptr) {
         check_gradients(dy, rows, gradients);
-        (void)plan(Role::wgrad, kept_rows_, gradients.dw->dtype(), gradients.accumulate);
     }
-    std::optional<Operand> dy_rounded;
+    std::optional<ScratchOperand> dy_operand;
     if (data_product != nullptr) {
-        dy_rounded.emplace(stream, dy, recipe_.dgrad);
-        const Operand w(stream, *weight_, recipe_.dgrad);
-        data_product->run(stream, {dy_rounded->data(), w.data(), nullptr, nullptr, dx->data()});
+        dy_operand.emplace(stream, dy, forms(GemmRole::dgrad).a, track(Operand::grad_output));
+        std::optional<ScratchOperand> w_scratch;
+        const OperandView w = weight_view(stream, GemmRole::dgrad, w_scratch);
+        const OperandView& view = dy_operand->view();
+        data_product->run(
+            stream, {view.data, w.data, nullptr, nullptr, dx->data(), view.scale_inv, w.scale_inv});
     }
     if (gradients.dw != nullptr) {
-        if (!dy_rounded.has_value() || recipe_.wgrad != recipe_.dgrad) {
-            dy_rounded.emplace(stream, dy, recipe_.wgrad);
+        const MatrixForm& form = forms(GemmRole::wgrad).a;
+        if (!dy_operand.has_value() || form != forms(GemmRole::dgrad).a) {
+            dy_operand.reset();
+            dy_operand.emplace(stream, dy, form, track(Operand::grad_output));
         }
-        weight_gradient(stream, dy, dy_rounded->data(), gradients);
+        weight_gradient(stream, dy, dy_operand->view(), gradients);
     }
 }
 
 std::string Linear::describe() const {
     std::string text =
-        "linear " + weight_->shape().text() + ", weight " + dtype_name(weight_->dtype());
-    if (weight_->dtype() != recipe_.fprop) {
-        text += std::string(", rounded to ") + dtype_name(recipe_.fprop) +
-                " for each use, nothing kept";
+        "linear " + weight_->shape().text() + ", weight " + form_text(weight_->form());
+    if (recipe_.fp8.is_used()) {
+        text += is_fp8() ? "; fp8" : "; in high precision: " + high_precision_reason_;
     }
+    for (const GemmRole role : {GemmRole::fprop, GemmRole::dgrad}) {
+        const MatrixForm& form = forms(role).b;
+        if (is_in_form(*weight_, form) ||
+            (role == GemmRole::dgrad && form == forms(GemmRole::fprop).b)) {
+            continue;
+        }
+        const std::size_t bytes = weight_copies_[static_cast<std::size_t>(role)].memory.bytes();
+        text += ", rounded to " + form_text(form) + " for " + role_name(role);
+        text += keeps_weight(form) ? ", kept (" + std::to_string(bytes) + " bytes)"
+                                   : std::string(" at each use, nothing kept");
+    }
+    const MatrixForm& kept = forms(GemmRole::wgrad).b;
     if (options_.inference) {
         text += "; inference: keeps nothing of x";
     } else if (borrowed_input_ != nullptr) {
-        text +=
-            std::string("; x: the caller's own ") + dtype_name(recipe_.wgrad) + " tensor, 0 bytes";
+        text += "; x: the caller's own " + form_text(kept) + " tensor, 0 bytes";
     } else {
-        text += std::string("; x: a copy in ") + dtype_name(recipe_.wgrad) +
-                ", the type of the weight-gradient GEMM, " + std::to_string(kept_.bytes()) +
-                " bytes";
+        text += "; x: a copy in " + form_text(kept) + ", the type of the weight-gradient GEMM, " +
+                std::to_string(kept_.bytes()) + " bytes";
     }
     for (const auto& [key, plan] : plans_) {
-        const char* const roles[] = {"fprop", "dgrad", "wgrad"};
-        text += std::string("; ") + roles[static_cast<int>(std::get<Role>(key))] + " with " +
+        text += std::string("; ") + role_name(std::get<GemmRole>(key)) + " with " +
                 std::to_string(std::get<int64_t>(key)) + " rows: " + plan.describe();
     }
     return text;

@@ -29,6 +29,8 @@ struct ScalePolicy {
     float epsilon = 0.0F;      // amax is at least this
     // What multiply becomes where max_code / amax overflows.
     float largest_multiply = 0x1.fffffep+127F;
+
+    constexpr bool operator==(const ScalePolicy&) const = default;
 };
 
 // What one block is quantized with.

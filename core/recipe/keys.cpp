@@ -3,12 +3,47 @@
 
 #include <array>
 #include <charconv>
+#include <type_traits>
+#include <utility>
 
 #include "recipe/nearest.hpp"
 #include "status/status.hpp"
 
 namespace mp {
 namespace {
+
+// The names of an enumeration's values, in order.
+template <typename Enum> struct Names;
+template <> struct Names<Fp8Scaling> {
+    static constexpr std::array kList = {"none",          "delayed", "tensorwise", "rowwise",
+                                         "rowwise_gw_hp", "block",   "mx"};
+};
+template <> struct Names<Fp8Format> {
+    static constexpr std::array kList = {"e4m3", "hybrid", "e5m2"};
+};
+template <> struct Names<WeightCopy> { static constexpr std::array kList = {"keep", "recompute"}; };
+template <> struct Names<SizeFilter> { static constexpr std::array kList = {"none", "auto"}; };
+template <> struct Names<numerics::AmaxAlgo> {
+    static constexpr std::array kList = {"max", "most_recent"};
+};
+template <> struct Names<numerics::ScaleRule> {
+    static constexpr std::array kList = {"current",  "float64", "msamp",   "deepseek", "mx_rceil",
+                                         "mx_floor", "mx_ceil", "mx_even", "nvfp4"};
+};
+template <> struct Names<bool> { static constexpr std::array kList = {"off", "on"}; };
+
+template <typename Enum> const char* fp8_name(Enum value) {
+    return Names<Enum>::kList[static_cast<std::size_t>(value)];
+}
+
+// `value` has been checked against the key's list.
+template <typename Enum> void set_fp8(Enum& member, const std::string& value) {
+    for (std::size_t i = 0; i < Names<Enum>::kList.size(); ++i) {
+        if (value == Names<Enum>::kList[i]) {
+            member = static_cast<Enum>(i);
+        }
+    }
+}
 
 template <DType Recipe::*Member> const char* get_dtype(const Recipe& recipe) {
     return dtype_name(recipe.*Member);
@@ -68,6 +103,33 @@ constexpr Key rule_int(const char* name, const char* allowed, const char* text, 
             maximum};
 }
 
+// An enumeration of Fp8Policy: its values' names, in order.
+template <auto Fp8Policy::*Member>
+constexpr Key fp8_choice(const char* name, const char* allowed, const char* text) {
+    return {name,
+            KeyType::string,
+            allowed,
+            text,
+            [](const Recipe& recipe) { return fp8_name(recipe.fp8.*Member); },
+            [](Recipe& recipe, const std::string& value) { set_fp8(recipe.fp8.*Member, value); }};
+}
+
+template <auto Fp8Policy::*Member>
+constexpr Key fp8_number(const char* name, KeyType type, const char* allowed, const char* text,
+                         double minimum, double maximum) {
+    using Value = std::remove_reference_t<decltype(std::declval<Fp8Policy&>().*Member)>;
+    return {name,
+            type,
+            allowed,
+            text,
+            nullptr,
+            nullptr,
+            [](const Recipe& recipe) { return static_cast<double>(recipe.fp8.*Member); },
+            [](Recipe& recipe, double value) { recipe.fp8.*Member = static_cast<Value>(value); },
+            minimum,
+            maximum};
+}
+
 constexpr const char* kGemmTypes = "fp32|fp16|bf16";
 constexpr const char* kFloatTypes = "fp32|fp16|bf16";
 constexpr double kMaxScale = 3.4e38;
@@ -120,6 +182,47 @@ const std::array kKeys = {
                                             "rounding of first moments"),
     rounding_key<&Recipe::exp_avg_sq_rounding>("optimizer.exp_avg_sq.rounding",
                                                "rounding of second moments"),
+    fp8_choice<&Fp8Policy::scaling>("fp8.scaling",
+                                    "none|delayed|tensorwise|rowwise|rowwise_gw_hp|block|mx",
+                                    "how the operands of fp8 products are scaled"),
+    fp8_choice<&Fp8Policy::format>("fp8.format", "e4m3|hybrid|e5m2",
+                                   "code type; hybrid: e4m3, and e5m2 for gradients"),
+    fp8_choice<&Fp8Policy::fprop>("fp8.fprop", "on|off", "off: x*w in gemm.fprop.dtype"),
+    fp8_choice<&Fp8Policy::dgrad>("fp8.dgrad", "on|off", "off: dy*w in gemm.dgrad.dtype"),
+    fp8_choice<&Fp8Policy::wgrad>("fp8.wgrad", "on|off", "off: dy*x in gemm.wgrad.dtype"),
+    fp8_choice<&Fp8Policy::rule>("fp8.scale_rule",
+                                 "current|float64|msamp|deepseek|mx_rceil|mx_floor|mx_ceil|mx_even",
+                                 "from an amax to a scale"),
+    fp8_choice<&Fp8Policy::power_of_two>("fp8.power_of_two_scale", "on|off",
+                                         "scales are powers of two"),
+    fp8_number<&Fp8Policy::amax_epsilon>("fp8.amax_epsilon", KeyType::floating, "0..1e30",
+                                         "an amax below this counts as this", 0.0, 1e30),
+    fp8_number<&Fp8Policy::margin>("fp8.margin", KeyType::integer, "0..20",
+                                   "scales leave 2^margin of room", 0, 20),
+    fp8_number<&Fp8Policy::interval>("fp8.interval", KeyType::integer, "1..1000000",
+                                     "delayed: steps between changes of a scale", 1, 1e6),
+    fp8_number<&Fp8Policy::amax_history_len>("fp8.amax_history_len", KeyType::integer, "1..65536",
+                                             "delayed: steps that are remembered", 1, 65536),
+    fp8_choice<&Fp8Policy::amax_algo>("fp8.amax_compute_algo", "max|most_recent",
+                                      "delayed: the amax of the history that counts"),
+    fp8_number<&Fp8Policy::warm_up>("fp8.warm_up", KeyType::integer, "0..65536",
+                                    "delayed: first steps that use a tensor's own amax", 0, 65536),
+    fp8_choice<&Fp8Policy::reduce_amax>("fp8.reduce_amax", "on|off",
+                                        "amaxes are the maximum over ranks"),
+    fp8_choice<&Fp8Policy::fast_accumulation>(
+        "fp8.fast_accumulation", "on|off",
+        "the forward product may be summed in less than fp32 by a GPU"),
+    fp8_choice<&Fp8Policy::gather>("fp8.all_gather", "on|off",
+                                   "sharding gathers weights as codes and scales"),
+    fp8_choice<&Fp8Policy::weight_copy>("fp8.weight_copy", "keep|recompute",
+                                        "codes of a weight between forward and backward"),
+    fp8_number<&Fp8Policy::multiple_of>(
+        "fp8.filter.multiple_of", KeyType::integer, "1..1024",
+        "layers whose sizes are no multiples of this stay in high precision", 1, 1024),
+    fp8_choice<&Fp8Policy::keep_first_and_last>(
+        "fp8.filter.first_last", "on|off", "the first and the last layer stay in high precision"),
+    fp8_choice<&Fp8Policy::size_filter>("fp8.filter.size", "none|auto",
+                                        "layers too small to gain on a GPU stay in high precision"),
     Key{"scaler.kind", KeyType::string, "none|static|dynamic", "loss scaling", scaler_kind_name,
         set_scaler_kind},
     Key{"scaler.init_scale", KeyType::floating, "1e-30..3.4e38", "first loss scale", nullptr,

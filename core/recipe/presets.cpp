@@ -66,6 +66,54 @@ Recipe bf16_mixed_fp32_compute() {
     return recipe;
 }
 
+// Transformer Engine's recipe over fp32 weights: what is not an fp8 product is bf16_mixed.
+Recipe fp8_delayed() {
+    Recipe recipe = bf16_mixed();
+    recipe.fp8.scaling = Fp8Scaling::delayed;
+    return recipe;
+}
+
+// NeMo's and Megatron Core's names: the same products inside bf16 or fp16 mixed precision.
+Recipe with_delayed_fp8(Recipe recipe) {
+    recipe.fp8 = fp8_delayed().fp8;
+    return recipe;
+}
+
+Recipe fp8_current() {
+    Recipe recipe = bf16_mixed();
+    recipe.fp8.scaling = Fp8Scaling::tensorwise;
+    return recipe;
+}
+
+Recipe fp8_rowwise(Fp8Scaling scaling) {
+    Recipe recipe = bf16_mixed();
+    recipe.fp8.scaling = scaling;
+    recipe.fp8.format = Fp8Format::e4m3;
+    recipe.fp8.rule = numerics::ScaleRule::float64;
+    recipe.fp8.power_of_two = true;
+    return recipe;
+}
+
+Recipe fp8_block() {
+    Recipe recipe = bf16_mixed();
+    recipe.fp8.scaling = Fp8Scaling::block;
+    recipe.fp8.format = Fp8Format::e4m3;
+    recipe.fp8.rule = numerics::ScaleRule::deepseek;
+    recipe.fp8.power_of_two = true;
+    recipe.fp8.fast_accumulation = false;
+    return recipe;
+}
+
+Recipe mxfp8() {
+    Recipe recipe = bf16_mixed();
+    recipe.fp8.scaling = Fp8Scaling::mx;
+    recipe.fp8.format = Fp8Format::e4m3;
+    recipe.fp8.rule = numerics::ScaleRule::mx_rceil;
+    recipe.fp8.multiple_of = 32;
+    recipe.fp8.fast_accumulation = false;
+    return recipe;
+}
+
 } // namespace
 
 const std::vector<Preset>& presets() {
@@ -84,6 +132,22 @@ const std::vector<Preset>& presets() {
             {"bf16_mixed_fp32_compute",
              "fp32 weights and GEMMs; bf16 only where sharding gathers weights",
              bf16_mixed_fp32_compute()},
+            {"bf16_with_fp8_mixed",
+             "bf16_mixed_dual whose products are fp8 with delayed scaling (Megatron Core)",
+             with_delayed_fp8(bf16_mixed_dual())},
+            {"fp16_with_fp8_mixed", "fp16_mixed whose products are fp8 with delayed scaling",
+             with_delayed_fp8(fp16_mixed())},
+            {"fp8_delayed",
+             "fp8 products scaled by earlier steps' amaxes, over fp32 weights (Transformer Engine)",
+             fp8_delayed()},
+            {"fp8_current", "fp8 products, each tensor scaled by its own amax", fp8_current()},
+            {"fp8_rowwise", "fp8 products with a power-of-two scale for each row (torchao)",
+             fp8_rowwise(Fp8Scaling::rowwise)},
+            {"fp8_rowwise_gw_hp", "fp8_rowwise with the weight gradient in bf16 (torchao)",
+             fp8_rowwise(Fp8Scaling::rowwise_gw_hp)},
+            {"fp8_block", "fp8 products with scales of 1x128 and 128x128 (DeepSeek-V3)",
+             fp8_block()},
+            {"mxfp8", "fp8 products with e8m0 scales of 32 elements (OCP microscaling)", mxfp8()},
             {"bf16_pure", "bf16 weights, gradients and states, rounded to nearest", bf16_pure()},
             {"bf16_pure_kahan",
              "bf16_pure with a bf16 Kahan compensation buffer (AnyPrecisionAdamW)",

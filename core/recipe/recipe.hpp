@@ -8,6 +8,7 @@
 
 #include "dtype/dtype.hpp"
 #include "numerics/loss_scale.hpp"
+#include "recipe/fp8_policy.hpp"
 
 namespace mp {
 
@@ -23,7 +24,7 @@ struct ScalerPolicy {
 };
 
 struct Recipe {
-    DType fprop = DType::fp32; // GEMM operands, by role
+    DType fprop = DType::fp32; // GEMM operands, by role, where they are not fp8
     DType dgrad = DType::fp32;
     DType wgrad = DType::fp32;
     DType weight = DType::fp32;
@@ -37,6 +38,7 @@ struct Recipe {
     Rounding weight_rounding = Rounding::nearest;
     Rounding exp_avg_rounding = Rounding::nearest;
     Rounding exp_avg_sq_rounding = Rounding::nearest;
+    Fp8Policy fp8;
     ScalerPolicy scaler;
 };
 

@@ -5,13 +5,69 @@
 
 namespace mp {
 
-std::vector<std::string> problems(const Recipe& r) {
-    std::vector<std::string> found;
-    const auto need = [&](bool holds, const char* text) {
+namespace {
+
+using numerics::ScaleRule;
+
+class Findings {
+  public:
+    void need(bool holds, const char* text) {
         if (!holds) {
-            found.emplace_back(text);
+            list.emplace_back(text);
         }
-    };
+    }
+    std::vector<std::string> list;
+};
+
+bool is_mx(ScaleRule rule) {
+    return rule == ScaleRule::mx_rceil || rule == ScaleRule::mx_floor ||
+           rule == ScaleRule::mx_ceil || rule == ScaleRule::mx_even;
+}
+
+void find_fp8_problems(const Fp8Policy& p, Findings& found) {
+    if (!p.is_used()) {
+        found.need(!p.gather, "fp8.all_gather is on but fp8.scaling is none: there are no codes to "
+                              "gather; set it to off");
+        return;
+    }
+    const bool one_scale = p.scaling == Fp8Scaling::delayed || p.scaling == Fp8Scaling::tensorwise;
+    found.need(p.fprop || p.dgrad || p.wgrad,
+               "fp8.fprop, fp8.dgrad and fp8.wgrad are all off: no product is fp8; set fp8.scaling "
+               "to none");
+    found.need(p.scaling != Fp8Scaling::mx || is_mx(p.rule),
+               "fp8.scaling is mx but fp8.scale_rule is none of mx_rceil, mx_floor, mx_ceil, "
+               "mx_even: e8m0 scales need one of them");
+    found.need(p.scaling == Fp8Scaling::mx || !is_mx(p.rule),
+               "fp8.scale_rule is an mx rule but fp8.scaling is not mx: e8m0 scales belong to "
+               "blocks of 32");
+    found.need(p.rule != ScaleRule::msamp || one_scale,
+               "fp8.scale_rule is msamp, which has one scale for a tensor; set fp8.scaling to "
+               "delayed or tensorwise");
+    found.need(p.rule != ScaleRule::deepseek || p.scaling != Fp8Scaling::delayed,
+               "fp8.scale_rule is deepseek, which scales by a block's own amax, but fp8.scaling is "
+               "delayed; set the rule to current");
+    found.need(!p.power_of_two || (!is_mx(p.rule) && p.rule != ScaleRule::msamp),
+               "fp8.power_of_two_scale is on for a rule whose scales are powers of two anyway; set "
+               "it to off");
+    found.need(p.amax_epsilon == 0.0 || (!is_mx(p.rule) && p.rule != ScaleRule::msamp),
+               "fp8.amax_epsilon is set for a rule that has none (mx, msamp); set it to 0");
+    found.need(p.margin == 0 || !is_mx(p.rule),
+               "fp8.margin is set for an mx rule, which fixes the exponent; set it to 0");
+    found.need(
+        p.scaling == Fp8Scaling::delayed || p.interval == 1,
+        "fp8.interval is set but fp8.scaling is not delayed: other scales are made anew each "
+        "time; set it to 1");
+    found.need(!p.gather || one_scale,
+               "fp8.all_gather needs one scale for a weight: its rows and blocks would be cut "
+               "between ranks; set fp8.scaling to delayed or tensorwise");
+}
+
+} // namespace
+
+std::vector<std::string> problems(const Recipe& r) {
+    Findings found;
+    const auto need = [&](bool holds, const char* text) { found.need(holds, text); };
+    find_fp8_problems(r.fp8, found);
     need(r.master == DType::none || r.weight != DType::fp32,
          "master.dtype is fp32 beside fp32 weights: they are their own master; set master.dtype to "
          "none");
@@ -42,7 +98,7 @@ std::vector<std::string> problems(const Recipe& r) {
     need(r.scaler.init_scale >= rule.min_scale, "scaler.init_scale is below scaler.min_scale");
     need(rule.max_scale == 0.0 || r.scaler.init_scale <= rule.max_scale,
          "scaler.init_scale is above scaler.max_scale");
-    return found;
+    return std::move(found.list);
 }
 
 void check_recipe(const Recipe& recipe) {

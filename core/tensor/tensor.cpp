@@ -2,6 +2,7 @@
 #include "tensor/tensor.hpp"
 
 #include <functional>
+#include <vector>
 
 #include "device/select.hpp"
 
@@ -23,7 +24,7 @@ std::string Shape::text() const {
 }
 
 void check_shape(const Shape& shape, DType dtype, const char* what) {
-    int64_t limit = kMaxBytes / dtype_size(dtype);
+    int64_t limit = kMaxBytes / (dtype_size(dtype) > 0 ? dtype_size(dtype) : 1);
     for (int32_t i = 0; i < shape.ndim; ++i) {
         const int64_t size = shape.sizes[static_cast<std::size_t>(i)];
         if (size < 0) {
@@ -41,7 +42,7 @@ void check_shape(const Shape& shape, DType dtype, const char* what) {
 Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape)
     : context_(std::move(context)), stream_(&stream), dtype_(dtype), shape_(shape),
       count_(shape.count()),
-      buffer_(stream.shared_device(), static_cast<std::size_t>(count_ * dtype_size(dtype))),
+      buffer_(stream.shared_device(), static_cast<std::size_t>(bytes_of(dtype, count_))),
       data_(buffer_.data()) {
     if (count_ > 0) {
         check(device().zero(stream.queue(), data_, bytes()));
@@ -52,6 +53,33 @@ Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, co
                void* data, Deleter deleter)
     : context_(std::move(context)), stream_(&stream), dtype_(dtype), shape_(shape),
       count_(shape.count()), data_(data), deleter_(deleter) {}
+
+Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, const MatrixForm& form,
+               const Shape& shape)
+    : Tensor(context, stream, form.dtype, shape) {
+    check_form(form, "quantized tensor");
+    const Shape grid_shape = {{form.grid.rows(rows()), form.grid.columns(columns())}, 2};
+    scales_ = std::make_unique<TensorScales>();
+    scales_->form = form;
+    scales_->scale_inv = std::make_shared<Tensor>(context, stream, form.grid.dtype, grid_shape);
+    scales_->amax = std::make_shared<Tensor>(context, stream, DType::fp32, Shape{{1}, 1});
+    const Tensor& scale_inv = *scales_->scale_inv;
+    if (form.grid.dtype == DType::fp32 && scale_inv.count() > 0) {
+        const std::vector<float> ones(static_cast<std::size_t>(scale_inv.count()), 1.0F);
+        stream.copy(scale_inv.data(), ones.data(), scale_inv.bytes(), CopyKind::host_to_device);
+        stream.sync();
+    }
+}
+
+ScaledRef Tensor::scaled_ref() const noexcept {
+    ScaledRef ref{this->ref(), rows(), columns(), {}, nullptr, nullptr};
+    if (scales_ != nullptr) {
+        ref.grid = scales_->form.grid;
+        ref.scale_inv = scales_->scale_inv->data();
+        ref.tensor_amax = static_cast<const float*>(scales_->amax->data());
+    }
+    return ref;
+}
 
 Tensor::~Tensor() {
     if (deleter_.call != nullptr) {

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "context/context.hpp"
+#include "quant/form.hpp"
 #include "tensor/tensor_ref.hpp"
 
 namespace mp {
@@ -42,10 +44,22 @@ struct Deleter {
     void* payload = nullptr;
 };
 
+class Tensor;
+
+// What a quantized tensor has beside its codes.
+struct TensorScales {
+    MatrixForm form;
+    std::shared_ptr<Tensor> scale_inv; // [grid rows, grid columns] of form.grid.dtype, 1 at first
+    std::shared_ptr<Tensor> amax;      // one fp32: of what was quantized last, 0 at first
+};
+
 class Tensor {
   public:
     // Memory of the library, all zero.
     Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape);
+    // Codes and scales in memory of the library, all values zero. Waits.
+    Tensor(std::shared_ptr<Context> context, Stream& stream, const MatrixForm& form,
+           const Shape& shape);
     // The caller's memory.
     Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape,
            void* data, Deleter deleter);
@@ -57,10 +71,22 @@ class Tensor {
     [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
     [[nodiscard]] int64_t count() const noexcept { return count_; }
     [[nodiscard]] std::size_t bytes() const noexcept {
-        return static_cast<std::size_t>(count_ * dtype_size(dtype_));
+        return static_cast<std::size_t>(bytes_of(dtype_, count_));
     }
     [[nodiscard]] void* data() const noexcept { return data_; }
     [[nodiscard]] TensorRef ref() const noexcept { return {data_, count_, dtype_}; }
+    // As a matrix: the last dimension has the columns.
+    [[nodiscard]] int64_t columns() const noexcept { return shape_.last(); }
+    [[nodiscard]] int64_t rows() const noexcept { return columns() == 0 ? 0 : count_ / columns(); }
+    // Null unless the elements are codes with scales.
+    [[nodiscard]] const TensorScales* scales() const noexcept { return scales_.get(); }
+    [[nodiscard]] MatrixForm form() const noexcept {
+        return scales_ == nullptr ? MatrixForm{dtype_, {}, {}} : scales_->form;
+    }
+    [[nodiscard]] ScaledRef scaled_ref() const noexcept;
+    // Changes whenever the library writes to the tensor, so that copies made from it can tell.
+    [[nodiscard]] uint64_t version() const noexcept { return version_.load(); }
+    void touch() noexcept { ++version_; }
     [[nodiscard]] Device& device() const noexcept { return stream_->device(); }
     // The default stream of the tensor's device.
     [[nodiscard]] Stream& stream() const noexcept { return *stream_; }
@@ -76,6 +102,8 @@ class Tensor {
     Buffer buffer_;
     void* data_ = nullptr;
     Deleter deleter_;
+    std::unique_ptr<TensorScales> scales_;
+    std::atomic<uint64_t> version_{0};
 };
 
 // Moves bytes between tensors of one dtype and count, on one or two devices.

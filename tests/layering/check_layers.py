@@ -23,7 +23,7 @@ VENDOR_WORD = re.compile(r"cuda|cublas|cudnn|nccl|nvtx|dnnl|mkl|hwloc|\bmpi_|\bm
 INCLUDE_ROOTS = ["core", "backends", "capi/include", "capi/src", "tests", "."]
 
 POLICY = "core/{recipe,quant,gemm,linear,scaler,optim,shard,checkpoint,context,device,system,tensor}"
-LOW = ["core/status", "core/dtype", "core/numerics", "core/tensor/tensor_ref.hpp"]
+LOW = ["core/status", "core/dtype", "core/numerics", "core/tensor/tensor_ref.hpp", "core/tensor/scale_grid.hpp"]
 BACKEND_USES = ["backends/interface", "core/kernels", *LOW]
 
 
@@ -41,6 +41,7 @@ TABLE = [
     ("core/dtype", LOW),
     ("core/numerics", LOW),
     ("core/tensor/tensor_ref.hpp", LOW),
+    ("core/tensor/scale_grid.hpp", LOW),
     ("core/kernels", ["backends/interface", *LOW]),
     *[(name, ["backends/interface", *LOW, *expand(POLICY)]) for name in expand(POLICY)],
     ("backends/interface", LOW),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mp_linear: y = x * w^T + bias and its two gradients, in the dtypes of a recipe.
+ * mp_linear: y = x * w^T + bias and its two gradients, in the forms of a recipe: rounded to a type, or as fp8
+ * codes with scales.
  *
  * Shapes, all row-major: x [rows, in], w [out, in], bias [out], y [rows, out]; dy as y, dx as x, dw as w,
  * dbias as bias. rows may change from call to call. x, y, dy and dx are fp32, fp16 or bf16, whichever the
@@ -8,7 +9,13 @@
  * One step of training:  forward -> backward (or its halves backward_data and backward_weight, in either
  * order), once for each micro-batch. forward keeps what backward_weight needs: a copy of x in the recipe's dtype, or, where
  * x already has that dtype, a reference to it, in which case its contents must not change until backward_weight
- * has run. A second forward replaces what the first one kept. */
+ * has run. A second forward replaces what the first one kept.
+ *
+ * fp8. Which products are fp8 and how their operands are scaled is the recipe's (fp8.* keys); a layer whose sizes
+ * do not fit stays in high precision and mp_linear_describe says why. The codes of a weight made in forward serve
+ * its backward too (fp8.weight_copy). After each optimizer step call mp_linear_end_step: delayed scales follow from
+ * the step's amaxes there, cached weights are let go, monitors are called. The weight may be a quantized tensor:
+ * then its codes are the only copy; dw may be one too: it is summed in fp32 and rounded once. */
 #ifndef MIXEDPREC_LINEAR_H
 #define MIXEDPREC_LINEAR_H
 
@@ -16,6 +23,17 @@
 
 /* mp_linear_desc.flags */
 #define MP_LINEAR_INFERENCE 1u /* forward keeps nothing; backward_weight is refused */
+/* A converted weight serves until mp_linear_end_step, or until the library writes to the weight: for gradient
+ * accumulation. A write through a pointer of the caller's goes unnoticed until then. */
+#define MP_LINEAR_CACHE_WEIGHT 2u
+#define MP_LINEAR_FIRST_OR_LAST 4u /* of the whole model: see fp8.filter.first_last */
+#define MP_LINEAR_STATS 8u         /* count what happens to elements; mp_linear_stats reads it */
+
+/* The operands of a layer's products. */
+#define MP_OPERAND_INPUT 0       /* x */
+#define MP_OPERAND_WEIGHT 1      /* w */
+#define MP_OPERAND_GRAD_OUTPUT 2 /* dy */
+#define MP_OPERAND_COUNT 3
 
 /* mp_linear_backward and mp_linear_backward_weight flags */
 #define MP_LINEAR_ACCUMULATE 1u /* dw and dbias += ; otherwise they are overwritten */
@@ -29,6 +47,29 @@ typedef struct mp_linear_desc {
 
 #define MP_LINEAR_DESC_INIT                                                                        \
     { sizeof(mp_linear_desc), 0, 0, 0 }
+
+/** What happened to one operand since the counts were last cleared, and its delayed scale. */
+typedef struct mp_linear_stats_info {
+    uint32_t struct_size; /* sizeof(mp_linear_stats_info), set by the caller */
+    uint32_t flags;       /* 0 */
+    int32_t operand;      /* MP_OPERAND_* */
+    int32_t dtype;        /* MP_DTYPE_* of the codes; of the rounded operand in high precision */
+    int64_t elements;     /* quantized */
+    int64_t saturated;    /* finite, beyond the largest code */
+    int64_t underflowed;  /* not zero, became zero */
+    int64_t non_finite;   /* infinity or NaN */
+    double amax;          /* largest |x|; NaN beats infinity beats numbers */
+    double scale_inv;     /* delayed scaling: of the next step; otherwise 0 */
+    double history_amax;  /* delayed scaling: largest amax remembered; otherwise 0 */
+    int32_t history_len;  /* delayed scaling: amaxes remembered; otherwise 0 */
+    int32_t updates;      /* delayed scaling: steps since the last amax that was not finite */
+} mp_linear_stats_info;
+
+/** Told by mp_linear_end_step about each operand of a monitored layer.
+ * name: as given to mp_linear_set_monitor. advice: NULL, or one sentence that names the recipe key to change.
+ * Both are valid during the call only. */
+typedef void (*mp_linear_monitor_fn)(void* payload, const char* name,
+                                     const mp_linear_stats_info* stats, const char* advice);
 
 MP_BEGIN_DECLS
 
@@ -45,7 +86,7 @@ MP_API mp_status mp_linear_desc_init(mp_linear_desc* desc, size_t size);
  * @param[in]  context  the context
  * @param[in]  recipe   decides the GEMM dtypes
  * @param[in]  desc     the sizes
- * @param[in]  weight   [out, in]; fp32, fp16 or bf16
+ * @param[in]  weight   [out, in]; fp32, fp16, bf16 or quantized
  * @param[in]  bias     [out], fp32, fp16 or bf16; NULL for none
  * @param[out] out      the new layer
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE;
@@ -83,7 +124,7 @@ MP_API mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, con
  * @param[in] linear  the layer
  * @param[in] queue   NULL: the default queue
  * @param[in] dy      [rows, out], rows as in the last forward
- * @param[in] dw      written or added to; [out, in], fp32, fp16 or bf16: the main gradient
+ * @param[in] dw      written or added to; [out, in], fp32, fp16, bf16 or quantized: the main gradient
  * @param[in] dbias   written or added to; [out]; NULL when not wanted or the layer has no bias
  * @param[in] flags   MP_LINEAR_ACCUMULATE or 0
  * @returns as mp_linear_forward; MP_STATUS_BAD_STATE without a forward before it
@@ -106,6 +147,84 @@ MP_API mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, c
  * @since 0.1 */
 MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
                                     mp_tensor* dx, mp_tensor* dw, mp_tensor* dbias, uint32_t flags);
+
+/** The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
+ * call, cached weights are let go, and monitors are called where their step has come. Call it once a step after
+ * the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called.
+ * @param[in] linears  the layers, all of one context; NULL entries are passed over
+ * @param[in] count    their number, >= 0
+ * @param[in] queue    NULL: the default queue
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
+ *          vendor codes
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue* queue);
+
+/** What happened to an operand since the counts were last cleared: at creation, by a monitor's turn, or by
+ * mp_linear_clear_stats. Blocks.
+ * @param[in]     linear   a layer with MP_LINEAR_STATS or a monitor
+ * @param[in]     operand  MP_OPERAND_*
+ * @param[in,out] stats    struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
+ *          (operand); MP_STATUS_BAD_STATE where nothing is counted
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_linear_stats(const mp_linear* linear, int32_t operand,
+                                 mp_linear_stats_info* stats);
+
+/** Sets the counts of all operands to zero. Enqueues.
+ * @param[in] linear  the layer
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_linear_clear_stats(mp_linear* linear);
+
+/** One sentence that names the recipe key to change where an operand saturates, underflows or is not finite;
+ * empty where all is well.
+ * @param[in]  linear    a layer with MP_LINEAR_STATS or a monitor
+ * @param[in]  operand   MP_OPERAND_*
+ * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
+ * @param[in]  capacity  bytes of buffer
+ * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
+ * @returns as mp_linear_stats
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_linear_advice(const mp_linear* linear, int32_t operand, char* buffer,
+                                  size_t capacity, size_t* needed);
+
+/** Has every so many steps' statistics handed to a function by mp_linear_end_step, and cleared after it.
+ * @param[in] linear   the layer
+ * @param[in] name     what the layer is called; copied
+ * @param[in] every    steps between calls, > 0; 0 ends the monitoring
+ * @param[in] monitor  called once for each operand, from the thread that calls mp_linear_end_step
+ * @param[in] payload  handed to monitor
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_linear_set_monitor(mp_linear* linear, const char* name, int32_t every,
+                                       mp_linear_monitor_fn monitor, void* payload);
+
+/** Copies out what the layer must remember for training to go on bit for bit: delayed scales and amax histories.
+ * A few bytes for recipes without them. Blocks.
+ * @param[in]  linear    the layer
+ * @param[out] buffer    receives the bytes; may be NULL when capacity is 0
+ * @param[in]  capacity  bytes of buffer; nothing is written when it is too small
+ * @param[out] needed    bytes there are; may be NULL
+ * @returns MP_STATUS_OK, also when capacity was too small; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_linear_scaling_save(const mp_linear* linear, void* buffer, size_t capacity,
+                                        size_t* needed);
+
+/** Puts back what mp_linear_scaling_save copied out of a layer of the same recipe. Blocks.
+ * @param[in] linear  the layer
+ * @param[in] data    the bytes
+ * @param[in] bytes   their number
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_PARSE_ERROR;
+ *          MP_STATUS_INVALID_ARGUMENT (another recipe's)
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_linear_scaling_load(mp_linear* linear, const void* data, size_t bytes);
 
 /** What the layer keeps, in which dtype, how many bytes, and which GEMM implementations it uses and why.
  * @param[in]  linear    the layer

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "linear/scaling_state.hpp"
+
+#include <cstring>
+
+#include "device/select.hpp"
+
+namespace mp {
+namespace {
+
+using numerics::DelayedSlot;
+using numerics::QuantStats;
+
+constexpr std::size_t kSlotsBytes = kOperands * sizeof(DelayedSlot);
+constexpr std::size_t kStatsBytes = kOperands * sizeof(QuantStats);
+
+// What begins a saved state.
+struct SavedHeader {
+    char magic[4] = {'m', 'p', 's', 's'};
+    uint32_t version = 1;
+    int32_t history_len = 0;
+    uint32_t slots = kOperands;
+};
+static_assert(sizeof(SavedHeader) == 16);
+
+} // namespace
+
+ScalingState::ScalingState(Stream& stream, const Fp8Policy& policy) : policy_(policy) {
+    if (!policy_.is_used()) {
+        return;
+    }
+    stats_ = Buffer(stream.shared_device(), kStatsBytes);
+    clear_stats(stream);
+    if (is_delayed()) {
+        slots_ = Buffer(stream.shared_device(), kSlotsBytes);
+        histories_ = Buffer(stream.shared_device(), kOperands * history_bytes());
+        const std::array<DelayedSlot, kOperands> fresh{};
+        stream.copy(slots_.data(), fresh.data(), kSlotsBytes, CopyKind::host_to_device);
+        check(stream.device().zero(stream.queue(), histories_.data(), histories_.bytes()));
+    }
+}
+
+std::size_t ScalingState::history_bytes() const noexcept {
+    return static_cast<std::size_t>(policy_.amax_history_len) * sizeof(float);
+}
+
+Tracking ScalingState::tracking(Operand operand, bool with_stats) const noexcept {
+    const auto index = static_cast<std::size_t>(operand);
+    Tracking tracking{};
+    if (slots_.data() != nullptr) {
+        tracking.slot = slots_.as<DelayedSlot>() + index;
+        tracking.warm_up = policy_.warm_up;
+    }
+    if (with_stats && stats_.data() != nullptr) {
+        tracking.stats = stats_.as<QuantStats>() + index;
+    }
+    return tracking;
+}
+
+void ScalingState::end_step(Stream& stream) const {
+    if (slots_.data() == nullptr) {
+        return;
+    }
+    for (std::size_t i = 0; i < kOperands; ++i) { // each operand has a largest code of its own
+        DelayedUpdateDesc op{};
+        op.kind = OpKind::delayed_update;
+        op.slots = slots_.as<DelayedSlot>() + i;
+        op.histories = histories_.as<float>() + i * history_bytes() / sizeof(float);
+        op.slot_count = 1;
+        op.rule = delayed_rule(policy_, static_cast<Operand>(i));
+        run_op(stream, op);
+    }
+}
+
+OperandState ScalingState::read(Stream& stream, Operand operand) const {
+    const auto index = static_cast<std::size_t>(operand);
+    OperandState state;
+    if (stats_.data() != nullptr) {
+        stream.copy(&state.stats, stats_.as<QuantStats>() + index, sizeof(QuantStats),
+                    CopyKind::device_to_host);
+    }
+    if (slots_.data() != nullptr) {
+        state.history.resize(static_cast<std::size_t>(policy_.amax_history_len));
+        stream.copy(&state.slot, slots_.as<DelayedSlot>() + index, sizeof(DelayedSlot),
+                    CopyKind::device_to_host);
+        stream.copy(state.history.data(), histories_.as<float>() + index * state.history.size(),
+                    history_bytes(), CopyKind::device_to_host);
+    }
+    stream.sync();
+    return state;
+}
+
+void ScalingState::clear_stats(Stream& stream) const {
+    if (stats_.data() != nullptr) {
+        check(stream.device().zero(stream.queue(), stats_.data(), kStatsBytes));
+    }
+}
+
+std::vector<unsigned char> ScalingState::save(Stream& stream) const {
+    SavedHeader header;
+    header.history_len = is_delayed() ? policy_.amax_history_len : 0;
+    const std::size_t state_bytes = slots_.bytes() + histories_.bytes();
+    std::vector<unsigned char> saved(sizeof(header) + state_bytes);
+    std::memcpy(saved.data(), &header, sizeof(header));
+    if (state_bytes > 0) {
+        unsigned char* to = saved.data() + sizeof(header);
+        stream.copy(to, slots_.data(), slots_.bytes(), CopyKind::device_to_host);
+        stream.copy(to + slots_.bytes(), histories_.data(), histories_.bytes(),
+                    CopyKind::device_to_host);
+        stream.sync();
+    }
+    return saved;
+}
+
+void ScalingState::load(Stream& stream, const unsigned char* data, std::size_t size) const {
+    SavedHeader expected;
+    expected.history_len = is_delayed() ? policy_.amax_history_len : 0;
+    const std::size_t wanted = sizeof(expected) + slots_.bytes() + histories_.bytes();
+    SavedHeader header;
+    if (size < sizeof(header)) {
+        fail(Code::parse_error, "scaling state: %zu bytes are too few for one", size);
+    }
+    std::memcpy(&header, data, sizeof(header));
+    if (std::memcmp(header.magic, expected.magic, sizeof(header.magic)) != 0 ||
+        header.version != expected.version || header.slots != expected.slots) {
+        fail(Code::parse_error, "scaling state: these bytes are none, or of another version");
+    }
+    if (header.history_len != expected.history_len || size != wanted) {
+        fail(Code::invalid_argument,
+             "scaling state: saved with an amax history of %d (%zu bytes), but the layer's recipe "
+             "has %d (%zu bytes)",
+             header.history_len, size, expected.history_len, wanted);
+    }
+    if (wanted > sizeof(header)) {
+        const unsigned char* from = data + sizeof(header);
+        stream.copy(slots_.data(), from, slots_.bytes(), CopyKind::host_to_device);
+        stream.copy(histories_.data(), from + slots_.bytes(), histories_.bytes(),
+                    CopyKind::host_to_device);
+        stream.sync();
+    }
+}
+
+} // namespace mp

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// ScalingState: what a layer remembers of its three operands: delayed scales with their histories, and counts of
+// what happened when they were quantized. In device memory.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "quant/quantize.hpp"
+#include "recipe/fp8_policy.hpp"
+
+namespace mp {
+
+inline constexpr std::size_t kOperands = 3;
+
+// One operand's state, read back.
+struct OperandState {
+    numerics::DelayedSlot slot;
+    std::vector<float> history; // empty unless scaling is delayed
+    numerics::QuantStats stats;
+};
+
+class ScalingState {
+  public:
+    ScalingState() = default;
+    ScalingState(Stream& stream, const Fp8Policy& policy);
+
+    [[nodiscard]] Tracking tracking(Operand operand, bool with_stats) const noexcept;
+    // Delayed scales move on; nothing happens under other scalings.
+    void end_step(Stream& stream) const;
+    [[nodiscard]] OperandState read(Stream& stream, Operand operand) const; // waits
+    void clear_stats(Stream& stream) const;
+
+    // All of it but the counts, for a checkpoint. load() throws for what save() did not write under the same
+    // policy. Both wait.
+    [[nodiscard]] std::vector<unsigned char> save(Stream& stream) const;
+    void load(Stream& stream, const unsigned char* data, std::size_t size) const;
+
+  private:
+    [[nodiscard]] bool is_delayed() const noexcept {
+        return policy_.scaling == Fp8Scaling::delayed;
+    }
+    [[nodiscard]] std::size_t history_bytes() const noexcept;
+
+    Fp8Policy policy_;
+    Buffer slots_;
+    Buffer histories_;
+    Buffer stats_;
+};
+
+} // namespace mp

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quant/form.hpp"
+
+#include "status/status.hpp"
+
+namespace mp {
+namespace {
+
+using numerics::ScaleRule;
+
+bool is_fp8(DType dtype) { return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2; }
+
+bool is_mx(ScaleRule rule) {
+    return rule == ScaleRule::mx_rceil || rule == ScaleRule::mx_floor ||
+           rule == ScaleRule::mx_ceil || rule == ScaleRule::mx_even;
+}
+
+std::string extent_text(int32_t extent) { return extent == 0 ? "all" : std::to_string(extent); }
+
+} // namespace
+
+std::string form_text(const MatrixForm& form) {
+    std::string text = dtype_name(form.dtype);
+    if (!form.is_quantized()) {
+        return text;
+    }
+    if (form.grid.block_rows == 0 && form.grid.block_columns == 0) {
+        text += " with one scale";
+    } else if (form.grid == kRowScales || form.grid == kColumnScales) {
+        text += form.grid == kRowScales ? " with a scale for each row"
+                                        : " with a scale for each column";
+    } else {
+        text += " with a scale for each " + extent_text(form.grid.block_rows) + "x" +
+                extent_text(form.grid.block_columns);
+    }
+    if (form.grid.dtype != DType::fp32) {
+        text += std::string(" in ") + dtype_name(form.grid.dtype);
+    }
+    return text;
+}
+
+void check_form(const MatrixForm& form, const char* what) {
+    const ScaleRule rule = form.policy.rule;
+    const ScaleGrid& grid = form.grid;
+    if (rule == ScaleRule::nvfp4) {
+        if (grid != kNvfp4Scales) {
+            fail(Code::invalid_argument,
+                 "%s: NVFP4 is fp4_e2m1 codes with fp8_e4m3 scales of 1x16 under the rule nvfp4; "
+                 "this is %s",
+                 what, form_text(form).c_str());
+        }
+        return;
+    }
+    if (!is_fp8(form.dtype) && !(form.dtype == DType::fp16 && rule == ScaleRule::msamp)) {
+        fail(Code::invalid_dtype,
+             "%s: codes are fp8_e4m3 or fp8_e5m2, or fp16 under the rule msamp, not %s", what,
+             dtype_name(form.dtype));
+    }
+    if (is_mx(rule) != (grid.dtype == DType::e8m0)) {
+        fail(Code::invalid_argument,
+             "%s: e8m0 scales and the mx rules go together; this has %s scales under %s rule", what,
+             dtype_name(grid.dtype), is_mx(rule) ? "an mx" : "another");
+    }
+    if (grid.dtype != DType::fp32 && grid.dtype != DType::e8m0) {
+        fail(Code::invalid_dtype, "%s: scales are fp32 or e8m0, not %s", what,
+             dtype_name(grid.dtype));
+    }
+    if (rule == ScaleRule::msamp && grid != kTensorScale) {
+        fail(Code::invalid_argument, "%s: the rule msamp has one scale for the tensor", what);
+    }
+}
+
+} // namespace mp

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quant/quantize.hpp"
+
+#include "device/select.hpp"
+
+namespace mp {
+namespace {
+
+void check_source(const Tensor& source, const char* call) {
+    if (source.scales() != nullptr) {
+        fail(Code::invalid_dtype, "%s: source is quantized already; mp_tensor_dequantize it first",
+             call);
+    }
+    if (source.dtype() != DType::fp32 && source.dtype() != DType::fp16 &&
+        source.dtype() != DType::bf16) {
+        fail(Code::invalid_dtype, "%s: source is %s; it must be fp32, fp16 or bf16", call,
+             dtype_name(source.dtype()));
+    }
+}
+
+const TensorScales& scales_of(const Tensor& tensor, const char* call, const char* name) {
+    if (tensor.scales() == nullptr) {
+        fail(Code::invalid_argument,
+             "%s: %s has no scales; make it with mp_tensor_create_quantized", call, name);
+    }
+    return *tensor.scales();
+}
+
+void check_pair(const Tensor& source, const Tensor& destination, const char* call) {
+    if (source.shape() != destination.shape()) {
+        fail(Code::invalid_shape, "%s: source is %s but destination is %s; both must be the same",
+             call, source.shape().text().c_str(), destination.shape().text().c_str());
+    }
+    if (&source.device() != &destination.device()) {
+        fail(Code::invalid_argument, "%s: the tensors are on different devices", call);
+    }
+    if (source.overlaps(destination)) {
+        fail(Code::invalid_argument, "%s: source and destination overlap in memory", call);
+    }
+}
+
+void check_transposed(const Tensor& source, const Tensor& destination, const Tensor& transposed) {
+    const Shape wanted = {{source.columns(), source.rows()}, 2};
+    if (transposed.shape() != wanted) {
+        fail(Code::invalid_shape, "mp_tensor_quantize: transposed is %s; it must be %s",
+             transposed.shape().text().c_str(), wanted.text().c_str());
+    }
+    if (transposed.dtype() != destination.dtype()) {
+        fail(Code::invalid_dtype,
+             "mp_tensor_quantize: transposed is %s; it must be %s like "
+             "destination",
+             dtype_name(transposed.dtype()), dtype_name(destination.dtype()));
+    }
+    if (transposed.overlaps(source) || transposed.overlaps(destination) ||
+        &transposed.device() != &source.device()) {
+        fail(Code::invalid_argument,
+             "mp_tensor_quantize: transposed needs memory of its own on the same device");
+    }
+}
+
+} // namespace
+
+std::size_t bytes_of_codes(const MatrixForm& form, int64_t rows, int64_t columns) {
+    return static_cast<std::size_t>(bytes_of(form.dtype, rows * columns));
+}
+
+std::size_t bytes_of_scales(const MatrixForm& form, int64_t rows, int64_t columns) {
+    return static_cast<std::size_t>(form.grid.count(rows, columns) * dtype_size(form.grid.dtype));
+}
+
+void quantize_matrix(Stream& stream, const TensorRef& source, int64_t rows, int64_t columns,
+                     const MatrixForm& form, const QuantOutput& output, const Tracking& tracking) {
+    QuantizeDesc op{};
+    op.kind = OpKind::quantize;
+    op.source = source;
+    op.rows = rows;
+    op.columns = columns;
+    op.dtype = form.dtype;
+    op.codes = output.codes;
+    op.codes_transposed = output.codes_transposed;
+    op.grid = form.grid;
+    op.scale_inv = output.scale_inv;
+    op.policy = form.policy;
+    op.slot = tracking.slot;
+    op.warm_up = tracking.warm_up;
+    op.amax = output.amax;
+    op.stats = tracking.stats;
+    run_op(stream, op);
+}
+
+void dequantize_matrix(Stream& stream, const ScaledRef& source, const TensorRef& destination) {
+    DequantizeDesc op{};
+    op.kind = OpKind::dequantize;
+    op.source = source;
+    op.destination = destination;
+    run_op(stream, op);
+}
+
+void quantize_tensor(Stream& stream, const Tensor& source, Tensor& destination,
+                     Tensor* destination_transposed, const Tracking& tracking) {
+    constexpr const char* kCall = "mp_tensor_quantize";
+    check_source(source, kCall);
+    const TensorScales& scales = scales_of(destination, kCall, "destination");
+    check_pair(source, destination, kCall);
+    if (destination_transposed != nullptr) {
+        check_transposed(source, destination, *destination_transposed);
+    }
+    destination.touch();
+    QuantOutput output{};
+    output.codes = destination.data();
+    output.codes_transposed =
+        destination_transposed == nullptr ? nullptr : destination_transposed->data();
+    output.scale_inv = scales.scale_inv->data();
+    output.amax = static_cast<float*>(scales.amax->data());
+    quantize_matrix(stream, source.ref(), source.rows(), source.columns(), destination.form(),
+                    output, tracking);
+}
+
+void dequantize_tensor(Stream& stream, const Tensor& source, const Tensor& destination) {
+    constexpr const char* kCall = "mp_tensor_dequantize";
+    (void)scales_of(source, kCall, "source");
+    check_source(destination, kCall);
+    check_pair(source, destination, kCall);
+    dequantize_matrix(stream, source.scaled_ref(), destination.ref());
+}
+
+} // namespace mp

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrices to codes with scales and back, over memory of one device.
+#pragma once
+
+#include "device/stream.hpp"
+#include "interface/ops.hpp"
+#include "quant/form.hpp"
+#include "tensor/tensor.hpp"
+
+namespace mp {
+
+// What is learned about a matrix while it is quantized; all in device memory, all may be absent.
+struct Tracking {
+    numerics::DelayedSlot* slot = nullptr; // the scale is this one's, once its warm-up is over
+    int32_t warm_up = 0;
+    numerics::QuantStats* stats = nullptr; // added to
+};
+
+// Where codes go. `amax` receives the matrix's largest |x|; required for NVFP4, else may be null.
+struct QuantOutput {
+    void* codes = nullptr;
+    void* codes_transposed = nullptr;
+    void* scale_inv = nullptr;
+    float* amax = nullptr;
+};
+
+// `source` is rows x columns of fp32, fp16 or bf16.
+void quantize_matrix(Stream& stream, const TensorRef& source, int64_t rows, int64_t columns,
+                     const MatrixForm& form, const QuantOutput& output,
+                     const Tracking& tracking = {});
+void dequantize_matrix(Stream& stream, const ScaledRef& source, const TensorRef& destination);
+
+// The same for tensors, seen as matrices with their last dimension as columns.
+void quantize_tensor(Stream& stream, const Tensor& source, Tensor& destination,
+                     Tensor* destination_transposed, const Tracking& tracking = {});
+void dequantize_tensor(Stream& stream, const Tensor& source, const Tensor& destination);
+
+// Bytes of so many codes or scales.
+std::size_t bytes_of_codes(const MatrixForm& form, int64_t rows, int64_t columns);
+std::size_t bytes_of_scales(const MatrixForm& form, int64_t rows, int64_t columns);
+
+} // namespace mp
