@@ -103,9 +103,15 @@ struct DelayedUpdateDesc : OpDesc {
     numerics::DelayedRule rule;
 };
 
-// D = epilogue(alpha op(A) op(B) + beta C + bias), row-major; see mixedprec/gemm.h. A and B may be fp8 codes
-// with scales: then the values are code * scale_inv, and a scale that does not change along k is applied once,
-// to the sum. Where D is fp8 its codes are round(d * multiply_d), and C is absent.
+// D = epilogue(alpha op(A) op(B) + beta C + bias), row-major; see mixedprec/gemm.h. A and B may be codes with
+// scales, whose values are code * scale_inv. Scales do not enter the products:
+//   no scale changes along k:  op(A) op(B) = (sum * scale_a) * scale_b      with sum the fp32 sum over all k
+//   one does:                  total = 0; for each block of k, the finer of both grids' and in their order:
+//                              total = total + (sum * scale_a) * scale_b    with sum the fp32 sum over the block
+// each operation rounded to fp32 (DeepSeek-V3's promotion rule); a missing scale is 1. Where all scales are powers
+// of two, an implementation may multiply the codes by them instead as long as nothing leaves the normal range.
+// Where D is fp8, d is what would be stored as fp32, and the codes are round(d * multiply_d), finite d saturating,
+// infinity and NaN visible as in QuantizeDesc; there is no C.
 struct GemmDesc : OpDesc {
     int64_t m = 0, n = 0, k = 0;
     int64_t lda = 0, ldb = 0, ldc = 0, ldd = 0; // elements from row to row, as stored
@@ -117,7 +123,9 @@ struct GemmDesc : OpDesc {
     DType dtype_b = DType::none;
     DType dtype_d = DType::none;    // also C's
     DType dtype_bias = DType::none; // none: no bias
-    ScaleGrid scale_a;              // over A as stored, lda == its columns; batch_count 1
+    // Over A as stored: of a whole tensor, or with lda == its columns and batch_count 1. Extents along k divide
+    // each other.
+    ScaleGrid scale_a;
     ScaleGrid scale_b;
     bool power_of_two_scales =
         false; // every scale is: code * scale_inv is exact in bf16, or nearly always
@@ -134,7 +142,7 @@ struct GemmBuffers {
     void* d = nullptr;
     const void* scale_a = nullptr; // scale_inv of A
     const void* scale_b = nullptr;
-    const float* multiply_d = nullptr; // fp8 D: device memory, one element
+    const float* multiply_d = nullptr; // fp8 D: device memory, one element; null: 1
     float* amax_d = nullptr; // becomes the maximum of itself and D's, before rounding; may be null
 };
 

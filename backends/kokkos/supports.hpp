@@ -85,6 +85,12 @@ inline bool is_supported(const GemmDesc& op, bool /*aligned*/, Reason& reason) n
             return false;
         }
     }
+    for (const ScaleGrid& grid : {op.scale_a, op.scale_b}) {
+        if (grid.exists() && grid.dtype != DType::fp32 && grid.dtype != DType::e8m0) {
+            reason.set("scales of fp32 or e8m0 only, not %s", dtype_name(grid.dtype));
+            return false;
+        }
+    }
     return true;
 }
 

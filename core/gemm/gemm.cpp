@@ -5,18 +5,22 @@
 #include <cmath>
 #include <cstdarg>
 
+#include "interface/gemm_scales.hpp"
+
 namespace mp {
 namespace {
 
 constexpr int64_t kMaxElements = int64_t{1} << 55;
 
-bool is_operand(DType dtype) {
+bool is_wide(DType dtype) {
     return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
 }
 
+// Of A, B or D.
 void check_dtype(const char* name, DType dtype) {
-    if (!is_operand(dtype)) {
-        fail(Code::invalid_dtype, "gemm: %s is %s; it must be fp32, fp16 or bf16", name,
+    if (!is_wide(dtype) && !is_fp8(dtype)) {
+        fail(Code::invalid_dtype,
+             "gemm: %s is %s; it must be fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2", name,
              dtype_name(dtype));
     }
 }
@@ -74,23 +78,87 @@ void resolve(const char* name, int64_t rows, int64_t columns, int64_t batch_coun
     }
 }
 
+void check_types(const GemmDesc& d) {
+    check_dtype("dtype_a", d.dtype_a);
+    check_dtype("dtype_b", d.dtype_b);
+    check_dtype("dtype_d", d.dtype_d);
+    if (d.dtype_b != d.dtype_a && !(is_fp8(d.dtype_a) && is_fp8(d.dtype_b))) {
+        fail(Code::invalid_dtype,
+             "gemm: A is %s but B is %s; both must have one type, or both be fp8 (cast one with "
+             "mp_tensor_cast)",
+             dtype_name(d.dtype_a), dtype_name(d.dtype_b));
+    }
+    if (d.dtype_bias != DType::none && !is_wide(d.dtype_bias)) {
+        fail(Code::invalid_dtype, "gemm: dtype_bias is %s; it must be fp32, fp16 or bf16",
+             dtype_name(d.dtype_bias));
+    }
+    if (is_fp8(d.dtype_d) && d.beta != 0.0F) {
+        fail(Code::invalid_argument,
+             "gemm: D is %s and beta is %g, but fp8 results are not added to; set beta to 0, or "
+             "make D fp32, fp16 or bf16",
+             dtype_name(d.dtype_d), static_cast<double>(d.beta));
+    }
+}
+
+// One operand and the grid of its scales.
+struct Scaled {
+    const char* name;
+    DType dtype;
+    const ScaleGrid& grid;
+    int64_t columns;
+    int64_t leading;
+};
+
+void check_scales(const Scaled& x, int64_t batch_count) {
+    if (!x.grid.exists()) {
+        return;
+    }
+    if (x.grid.dtype != DType::fp32 && x.grid.dtype != DType::e8m0) {
+        fail(Code::invalid_dtype, "gemm: the scales of %s are %s; they must be fp32 or e8m0",
+             x.name, dtype_name(x.grid.dtype));
+    }
+    if (x.grid.block_rows < 0 || x.grid.block_columns < 0) {
+        fail(Code::invalid_shape,
+             "gemm: the scales of %s are for blocks of %d x %d elements; both must be at least 0, "
+             "where 0 means all",
+             x.name, x.grid.block_rows, x.grid.block_columns);
+    }
+    const bool is_tensor = x.grid.block_rows == 0 && x.grid.block_columns == 0;
+    if (!is_fp8(x.dtype) && !(x.dtype == DType::fp16 && is_tensor)) {
+        fail(Code::invalid_dtype,
+             "gemm: %s is %s and has scales for blocks of %d x %d elements; fp8 codes may have "
+             "any scales, fp16 codes one for the whole tensor, others none",
+             x.name, dtype_name(x.dtype), x.grid.block_rows, x.grid.block_columns);
+    }
+    if (!is_tensor && (batch_count != 1 || x.leading != x.columns)) {
+        fail(Code::unsupported,
+             "gemm: %s has scales of blocks, batch_count is %lld and its rows are %lld elements "
+             "apart; blocks need one product and rows without padding, %lld elements apart",
+             x.name, static_cast<long long>(batch_count), static_cast<long long>(x.leading),
+             static_cast<long long>(x.columns));
+    }
+}
+
+void check_all_scales(const GemmDesc& d) {
+    check_scales({"A", d.dtype_a, d.scale_a, d.trans_a ? d.m : d.k, d.lda}, d.batch_count);
+    check_scales({"B", d.dtype_b, d.scale_b, d.trans_b ? d.k : d.n, d.ldb}, d.batch_count);
+    const int64_t a = block_k_of_a(d);
+    const int64_t b = block_k_of_b(d);
+    if (a != 0 && b != 0 && a % b != 0 && b % a != 0) {
+        fail(Code::unsupported,
+             "gemm: scales of A change after %lld elements of k, those of B after %lld; one "
+             "number must be a multiple of the other",
+             static_cast<long long>(a), static_cast<long long>(b));
+    }
+}
+
 GemmDesc checked(GemmDesc d) {
     d.kind = OpKind::gemm;
     check_size("m", d.m);
     check_size("n", d.n);
     check_size("k", d.k);
     check_size("batch_count", d.batch_count);
-    check_dtype("dtype_a", d.dtype_a);
-    check_dtype("dtype_b", d.dtype_b);
-    check_dtype("dtype_d", d.dtype_d);
-    if (d.dtype_b != d.dtype_a) {
-        fail(Code::invalid_dtype,
-             "gemm: A is %s but B is %s; both must have one type (cast one with mp_tensor_cast)",
-             dtype_name(d.dtype_a), dtype_name(d.dtype_b));
-    }
-    if (d.dtype_bias != DType::none) {
-        check_dtype("dtype_bias", d.dtype_bias);
-    }
+    check_types(d);
     if (!std::isfinite(d.alpha) || !std::isfinite(d.beta)) {
         fail(Code::invalid_argument, "gemm: alpha is %g and beta is %g; both must be finite",
              static_cast<double>(d.alpha), static_cast<double>(d.beta));
@@ -101,7 +169,16 @@ GemmDesc checked(GemmDesc d) {
             d.batch_stride_b, false);
     resolve("c", d.m, d.n, d.batch_count, d.ldc, d.batch_stride_c, false);
     resolve("d", d.m, d.n, d.batch_count, d.ldd, d.batch_stride_d, true);
+    check_all_scales(d);
     return d;
+}
+
+void check_scale_pointer(const char* name, int64_t count, const void* scales) {
+    if (count > 0 && scales == nullptr) {
+        fail(Code::null_argument,
+             "gemm: %s has %lld scales by its plan but none were given with the buffers", name,
+             static_cast<long long>(count));
+    }
 }
 
 } // namespace
@@ -133,7 +210,19 @@ int64_t GemmPlan::extent_d() const noexcept {
     return extent({desc_.m, desc_.n, desc_.ldd, desc_.batch_stride_d}, desc_.batch_count);
 }
 
+int64_t GemmPlan::scale_count_a() const noexcept {
+    const GemmDesc& d = desc_;
+    return d.scale_a.count(d.trans_a ? d.k : d.m, d.trans_a ? d.m : d.k);
+}
+
+int64_t GemmPlan::scale_count_b() const noexcept {
+    const GemmDesc& d = desc_;
+    return d.scale_b.count(d.trans_b ? d.n : d.k, d.trans_b ? d.k : d.n);
+}
+
 void GemmPlan::run(Stream& stream, const GemmBuffers& buffers) {
+    check_scale_pointer("A", scale_count_a(), buffers.scale_a);
+    check_scale_pointer("B", scale_count_b(), buffers.scale_b);
     check(choice_.candidate->run_plan(*device_, stream.queue(), *plan_, buffers));
 }
 

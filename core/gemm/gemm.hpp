@@ -21,6 +21,9 @@ class GemmPlan {
     [[nodiscard]] int64_t extent_b() const noexcept;
     [[nodiscard]] int64_t extent_c() const noexcept;
     [[nodiscard]] int64_t extent_d() const noexcept;
+    // Elements of the scale grids; 0 where an operand has none.
+    [[nodiscard]] int64_t scale_count_a() const noexcept;
+    [[nodiscard]] int64_t scale_count_b() const noexcept;
 
     void run(Stream& stream, const GemmBuffers& buffers);
 

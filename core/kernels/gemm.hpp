@@ -3,6 +3,7 @@
 // serves.
 #pragma once
 
+#include "interface/gemm_scales.hpp"
 #include "kernels/element.hpp"
 #include "kernels/exec.hpp"
 
@@ -73,8 +74,24 @@ template <class Exec> struct GemmTeams {
         if (op.dtype_bias != DType::none) {
             z += load_element(op.dtype_bias, buffers.bias, column);
         }
-        store_element(op.dtype_d, buffers.d, batch * op.batch_stride_d + row * op.ldd + column,
-                      op.gelu ? gelu(z) : z);
+        z = op.gelu ? gelu(z) : z;
+        if (is_fp8(op.dtype_d)) {
+            const uint32_t magnitude = numerics::bits_from_float(z) & numerics::kFloatMagnitudeMask;
+            if (buffers.amax_d != nullptr) {
+                Kokkos::atomic_max(reinterpret_cast<uint32_t*>(buffers.amax_d), magnitude);
+            }
+            z = before_fp8(z, buffers.multiply_d == nullptr ? 1.0F : *buffers.multiply_d,
+                           op.dtype_d);
+        }
+        store_element(op.dtype_d, buffers.d, batch * op.batch_stride_d + row * op.ldd + column, z);
+    }
+
+    KOKKOS_INLINE_FUNCTION float scaled(int64_t row, int64_t column, int64_t k, float sum) const {
+        if (row >= op.m || column >= op.n) {
+            return 0.0F;
+        }
+        return sum * scale_of_a(op, buffers.scale_a, row, k) *
+               scale_of_b(op, buffers.scale_b, k, column);
     }
 
     KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
@@ -86,18 +103,28 @@ template <class Exec> struct GemmTeams {
         const int64_t row = tile % row_tiles * kSide + y;
         const int64_t column = tile / row_tiles % column_tiles * kSide + x;
         const int64_t batch = tile / row_tiles / column_tiles;
+        const int64_t block = scale_block_k(op);
         float sum = 0.0F;
+        float total = 0.0F;
         for (int64_t first = 0; first < op.k; first += kSide) {
             a[y * kSide + x] = value_of_a(batch, row, first + x);
             b[y * kSide + x] = value_of_b(batch, first + y, column);
             team.team_barrier();
             for (int k = 0; k < kSide; ++k) {
                 sum += a[y * kSide + k] * b[k * kSide + x];
+                const int64_t last = first + k;
+                if (block != 0 && last < op.k && (last + 1 == op.k || (last + 1) % block == 0)) {
+                    total += scaled(row, column, last, sum);
+                    sum = 0.0F;
+                }
             }
             team.team_barrier();
         }
+        if (block == 0) {
+            total = has_scales(op) ? scaled(row, column, 0, sum) : sum;
+        }
         if (row < op.m && column < op.n) {
-            finish(batch, row, column, sum);
+            finish(batch, row, column, total);
         }
     }
 };

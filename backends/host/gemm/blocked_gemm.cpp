@@ -36,6 +36,9 @@ struct BlockedGemm::Run {
     const GemmBuffers& buffers;
     char* scratch;
     const float* bias; // as fp32, for a product that adds it
+    const float* scales_a;
+    const float* scales_b;
+    bool folds_scales; // into the codes
 };
 
 // The product can scale and add a bias, to fp32; what else there is comes after it.
@@ -49,6 +52,11 @@ BlockedGemm::BlockedGemm(const GemmDesc& desc, bool pairs, int32_t threads) noex
     grid_ = choose_grid({desc.m, desc.n, desc.k, desc.batch_count,
                          is_direct_ ? kDirectColumns : kFinishedColumns, threads});
     shares_b_ = grid_.row_blocks > 1 && desc.batch_count == 1;
+    if (has_scales(desc)) {
+        block_k_ = scale_block_k(desc);
+        scales_a_ = LineScales::of_a(desc, block_k_);
+        scales_b_ = LineScales::of_b(desc, block_k_);
+    }
     plan_scratch();
 }
 
@@ -67,7 +75,10 @@ void BlockedGemm::plan_scratch() noexcept {
     bias_at_ =
         shares_b_ ? aligned(grid_.column_blocks * shared_panels_ * shared_panel_ * kWord) : 0;
     const bool has_wide_bias = desc_.dtype_bias == DType::none || desc_.dtype_bias == DType::fp32;
-    shared_bytes_ = bias_at_ + (is_direct_ && !has_wide_bias ? aligned(desc_.n * kWord) : 0);
+    scales_at_ = bias_at_ + (is_direct_ && !has_wide_bias ? aligned(desc_.n * kWord) : 0);
+    const int64_t units = scales_a_.blocks() + scales_b_.blocks();
+    shared_bytes_ = scales_at_ + aligned((scales_a_.size() + scales_b_.size()) * kWord) +
+                    aligned(units * static_cast<int64_t>(sizeof(LineScales::Range)));
     const int64_t depth = std::min(words(desc_.k), kDepthWords);
     const int64_t groups = divide_up(grid_.rows, kGroupRows);
     b_at_ = aligned(groups * (depth * kGroupRows + kGroupSlack) * kWord);
@@ -85,10 +96,13 @@ void BlockedGemm::pack_a(const Run& run, int64_t batch, int64_t row, int64_t row
     const int64_t element =
         batch * desc_.batch_stride_a + (desc_.trans_a ? k * desc_.lda + row : row * desc_.lda + k);
     const int64_t depth = depth_from(k);
-    const PackJob job = {desc_.dtype_a, at(run.buffers.a, element, desc_.dtype_a),
-                         desc_.lda,     !desc_.trans_a,
-                         rows,          depth,
-                         packed,        words(depth) * kGroupRows + kGroupSlack};
+    PackJob job = {desc_.dtype_a, at(run.buffers.a, element, desc_.dtype_a),
+                   desc_.lda,     !desc_.trans_a,
+                   rows,          depth,
+                   packed,        words(depth) * kGroupRows + kGroupSlack};
+    if (run.folds_scales) {
+        set_fold(job, scales_a_, run.scales_a, row, k);
+    }
     pairs_ ? table_.pack_a_pairs(job) : table_.pack_a(job);
 }
 
@@ -96,14 +110,17 @@ void BlockedGemm::pack_b(const Run& run, int64_t batch, int64_t column, int64_t 
                          int64_t panel_stride) const noexcept {
     const int64_t element = batch * desc_.batch_stride_b +
                             (desc_.trans_b ? column * desc_.ldb + k : k * desc_.ldb + column);
-    const PackJob job = {desc_.dtype_b,
-                         at(run.buffers.b, element, desc_.dtype_b),
-                         desc_.ldb,
-                         desc_.trans_b,
-                         std::min(grid_.columns, desc_.n - column),
-                         depth_from(k),
-                         packed,
-                         panel_stride};
+    PackJob job = {desc_.dtype_b,
+                   at(run.buffers.b, element, desc_.dtype_b),
+                   desc_.ldb,
+                   desc_.trans_b,
+                   std::min(grid_.columns, desc_.n - column),
+                   depth_from(k),
+                   packed,
+                   panel_stride};
+    if (run.folds_scales) {
+        set_fold(job, scales_b_, run.scales_b, column, k);
+    }
     pairs_ ? table_.pack_b_pairs(job) : table_.pack_b(job);
 }
 
@@ -117,6 +134,68 @@ void BlockedGemm::pack_shared(const Run& run, int64_t unit) const noexcept {
                    block * shared_panels_ * shared_panel_ + step * kDepthWords * kPanelColumns;
     pack_b(run, 0, block * grid_.columns, step * kDepthWords * (pairs_ ? 2 : 1), packed,
            shared_panel_);
+}
+
+bool BlockedGemm::takes_scales(const GemmDesc& desc, Reason& reason) noexcept {
+    const int64_t block = scale_block_k(desc);
+    if (block == 0 || (block % kFoldDepth == 0 && kDepthWords % block == 0)) {
+        return true;
+    }
+    reason.set("scales change after %lld elements of k; this takes 32, 64, 128 or 256",
+               static_cast<long long>(block));
+    return false;
+}
+
+// One block of k of one operand: those of A, then those of B.
+void BlockedGemm::widen_scales(const Run& run, int64_t unit) const noexcept {
+    auto* values = reinterpret_cast<float*>(run.scratch + scales_at_);
+    auto* ranges = reinterpret_cast<LineScales::Range*>(
+        run.scratch + scales_at_ + aligned((scales_a_.size() + scales_b_.size()) * kWord));
+    const bool is_a = unit < scales_a_.blocks();
+    const LineScales& scales = is_a ? scales_a_ : scales_b_;
+    const int64_t block = is_a ? unit : unit - scales_a_.blocks();
+    float* row = values + (is_a ? 0 : scales_a_.size()) + block * scales.stride();
+    auto* range = new (ranges + unit) LineScales::Range;
+    scales.fill(is_a ? run.buffers.scale_a : run.buffers.scale_b, block, row, *range);
+}
+
+bool BlockedGemm::folds_scales(const Run& run) const noexcept {
+    const auto is_power = [](const ScaleGrid& grid) {
+        return !grid.exists() || grid.dtype == DType::e8m0;
+    };
+    const bool may_be =
+        desc_.power_of_two_scales || (is_power(desc_.scale_a) && is_power(desc_.scale_b));
+    if (block_k_ == 0 || !may_be) {
+        return false;
+    }
+    const auto* ranges = reinterpret_cast<const LineScales::Range*>(
+        run.scratch + scales_at_ + aligned((scales_a_.size() + scales_b_.size()) * kWord));
+    LineScales::Range of[2];
+    for (int64_t unit = 0; unit < scales_a_.blocks() + scales_b_.blocks(); ++unit) {
+        of[unit < scales_a_.blocks() ? 0 : 1].add(ranges[unit]);
+    }
+    return may_fold(desc_, of[0], of[1]);
+}
+
+void BlockedGemm::set_fold(PackJob& job, const LineScales& scales, const float* values,
+                           int64_t line, int64_t k) const noexcept {
+    job.fold = values + k / block_k_ * scales.stride() + line;
+    job.fold_stride = scales.stride();
+    job.fold_depth = block_k_;
+}
+
+// For the step along k that starts there.
+void BlockedGemm::set_scales(const Run& run, const Block& block, int64_t k, bool is_last,
+                             MultiplyJob& job) const noexcept {
+    if (run.scales_a == nullptr || run.folds_scales || (block_k_ == 0 && !is_last)) {
+        return;
+    }
+    const int64_t row = block_k_ == 0 ? 0 : k / block_k_;
+    job.scale_a = run.scales_a + row * scales_a_.stride() + block.row;
+    job.scale_b = run.scales_b + row * scales_b_.stride() + block.column;
+    job.block_words = words(block_k_);
+    job.scale_stride_a = scales_a_.stride();
+    job.scale_stride_b = scales_b_.stride();
 }
 
 void BlockedGemm::finish(const Run& run, const Block& block, const float* sums) const noexcept {
@@ -142,7 +221,9 @@ void BlockedGemm::finish(const Run& run, const Block& block, const float* sums) 
     job.d = at(run.buffers.d, block.batch * d.batch_stride_d + block.row * d.ldd + block.column,
                d.dtype_d);
     job.stride_d = d.ldd;
+    job.multiply = run.buffers.multiply_d == nullptr ? 1.0F : *run.buffers.multiply_d;
     table_.finish(job);
+    raise_amax(run.buffers.amax_d, job.amax);
 }
 
 BlockedGemm::Block BlockedGemm::block_at(int64_t index) const noexcept {
@@ -194,6 +275,7 @@ void BlockedGemm::compute_block(const Run& run, int64_t index, char* scratch) co
         job.accumulate = step > 0;
         job.alpha = is_direct_ && is_last ? desc_.alpha : 1.0F;
         job.bias = is_last && run.bias != nullptr ? run.bias + block.column : nullptr;
+        set_scales(run, block, k, is_last, job);
         pairs_ ? table_.multiply_pairs(job) : table_.multiply(job);
     }
     if (!is_direct_) {
@@ -213,7 +295,7 @@ Status BlockedGemm::run(ScratchPool& pool, const GemmBuffers& buffers) const noe
     if (!status.ok()) {
         return status;
     }
-    Run run = {buffers, static_cast<char*>(lease.data()), nullptr};
+    Run run = {buffers, static_cast<char*>(lease.data()), nullptr, nullptr, nullptr, false};
     if (is_direct_ && desc_.dtype_bias == DType::fp32) {
         run.bias = static_cast<const float*>(buffers.bias);
     } else if (is_direct_ && desc_.dtype_bias != DType::none) {
@@ -221,32 +303,41 @@ Status BlockedGemm::run(ScratchPool& pool, const GemmBuffers& buffers) const noe
         table_.widen(desc_.dtype_bias, buffers.bias, desc_.n, wide);
         run.bias = wide;
     }
-    const int64_t units = shares_b_ ? grid_.column_blocks * depth_steps() : 0;
+    if (scales_a_.blocks() > 0) {
+        run.scales_a = reinterpret_cast<const float*>(run.scratch + scales_at_);
+        run.scales_b = run.scales_a + scales_a_.size();
+    }
     char* const own = run.scratch + shared_bytes_;
     if (team == 1) {
+        compute_all(run, blocks, own);
+        return {};
+    }
+#pragma omp parallel num_threads(team) firstprivate(run)
+    compute_all(run, blocks, own + static_cast<std::size_t>(omp_get_thread_num()) * thread_bytes_);
+    return {};
+}
+
+// What each thread of the team runs; `run` is its own copy.
+void BlockedGemm::compute_all(Run& run, int64_t blocks, char* scratch) const noexcept {
+    const int64_t scale_units = scales_a_.blocks() + scales_b_.blocks();
+    if (scale_units > 0) {
+#pragma omp for schedule(static)
+        for (int64_t unit = 0; unit < scale_units; ++unit) {
+            widen_scales(run, unit);
+        }
+        run.folds_scales = folds_scales(run);
+    }
+    const int64_t units = shares_b_ ? grid_.column_blocks * depth_steps() : 0;
+    if (units > 0) {
+#pragma omp for schedule(dynamic, 1)
         for (int64_t unit = 0; unit < units; ++unit) {
             pack_shared(run, unit);
         }
-        for (int64_t index = 0; index < blocks; ++index) {
-            compute_block(run, index, own);
-        }
-        return {};
     }
-#pragma omp parallel num_threads(team)
-    {
-        char* const scratch = own + static_cast<std::size_t>(omp_get_thread_num()) * thread_bytes_;
-        if (units > 0) {
-#pragma omp for schedule(dynamic, 1)
-            for (int64_t unit = 0; unit < units; ++unit) {
-                pack_shared(run, unit);
-            }
-        }
 #pragma omp for schedule(dynamic, 1) nowait
-        for (int64_t index = 0; index < blocks; ++index) {
-            compute_block(run, index, scratch);
-        }
+    for (int64_t index = 0; index < blocks; ++index) {
+        compute_block(run, index, scratch);
     }
-    return {};
 }
 
 } // namespace mp::backends::host

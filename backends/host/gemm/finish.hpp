@@ -1,17 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// From fp32 sums to D: alpha, beta * C, bias, GELU, one rounding. The only place of the blocked product
+// From fp32 sums to D: alpha, beta * C, bias, GELU, amax of an fp8 D, one rounding. The only place of the blocked product
 // that knows them, except that a product whose D is fp32 applies alpha and bias by itself.
 #pragma once
 
 #include "host/gemm/gelu.hpp"
 #include "host/gemm/panels.hpp"
+#include "interface/gemm_scales.hpp"
 #include "kernels/chunk/tile.hpp"
 
 namespace mp::backends::host::MP_CHUNK_NAMESPACE {
 
 namespace chunk = kernels::MP_CHUNK_NAMESPACE;
 
-MP_CHUNK_INLINE void finish_tile(const FinishJob& job, int64_t row, int64_t column, int n,
+// The largest |x|, and what is left to round.
+MP_CHUNK_FUNCTION inline void prepare_fp8(FinishJob& job, float* values, int n) {
+    int32_t largest = 0;
+    for (int i = 0; i < n; ++i) {
+        int32_t pattern = 0;
+        __builtin_memcpy(&pattern, values + i, sizeof(pattern));
+        const int32_t magnitude = pattern & 0x7fffffff;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    const auto found = static_cast<uint32_t>(largest);
+    job.amax = found > job.amax ? found : job.amax;
+    MP_CHUNK_INDEPENDENT
+    for (int i = 0; i < n; ++i) {
+        values[i] = before_fp8(values[i], job.multiply, job.dtype_d);
+    }
+}
+
+MP_CHUNK_INLINE void finish_tile(FinishJob& job, int64_t row, int64_t column, int n,
                                  const float* bias) {
     const float* sums = job.sums + row * job.stride + column;
     float values[chunk::kTile];
@@ -41,6 +59,9 @@ MP_CHUNK_INLINE void finish_tile(const FinishJob& job, int64_t row, int64_t colu
             values[i] = gelu_fp32(values[i]);
         }
     }
+    if (is_fp8(job.dtype_d)) {
+        prepare_fp8(job, values, n);
+    }
     chunk::narrow_tile<chunk::Rounding::nearest>(
         job.dtype_d, values,
         chunk::element_address(job.d, job.dtype_d, row * job.stride_d + column), n, nullptr);
@@ -53,7 +74,7 @@ inline void widen_all(DType dtype, const void* source, int64_t count, float* out
     }
 }
 
-inline void finish_block(const FinishJob& job) {
+inline void finish_block(FinishJob& job) {
     float bias[kFinishColumns];
     if (job.dtype_bias != DType::none) {
         widen_all(job.dtype_bias, job.bias, job.columns, bias);

@@ -3,6 +3,7 @@
 #include "host/gemm/host_gemm.hpp"
 
 #include "host/gemm/blocked_gemm.hpp"
+#include "interface/gemm_scales.hpp"
 
 namespace mp::backends::host {
 
@@ -30,17 +31,22 @@ bool supports_fp32(const GemmDesc& op, Reason& reason) noexcept {
     return has_operands(op, DType::fp32, reason);
 }
 
+bool are_codes(const GemmDesc& op) { return is_fp8(op.dtype_a) && is_fp8(op.dtype_b); }
+
 bool supports_narrow(const GemmDesc& op, Reason& reason) noexcept {
-    if (op.dtype_a != op.dtype_b || (op.dtype_a != DType::fp16 && op.dtype_a != DType::bf16)) {
-        reason.set("A is %s and B is %s; this widens fp16 or bf16", dtype_name(op.dtype_a),
+    const bool is_narrow =
+        op.dtype_a == op.dtype_b && (op.dtype_a == DType::fp16 || op.dtype_a == DType::bf16);
+    if (!is_narrow && !are_codes(op)) {
+        reason.set("A is %s and B is %s; this widens fp16, bf16 or fp8", dtype_name(op.dtype_a),
                    dtype_name(op.dtype_b));
         return false;
     }
-    return has_common_results(op, reason);
+    return has_common_results(op, reason) && BlockedGemm::takes_scales(op, reason);
 }
 
 bool supports_bf16(const GemmDesc& op, Reason& reason) noexcept {
-    if (!has_operands(op, DType::bf16, reason)) {
+    if (are_codes(op) ? !has_common_results(op, reason) || !BlockedGemm::takes_scales(op, reason)
+                      : !has_operands(op, DType::bf16, reason)) {
         return false;
     }
     if (active_panel_table().multiply_pairs == nullptr) {
@@ -54,8 +60,8 @@ bool supports_bf16(const GemmDesc& op, Reason& reason) noexcept {
 } // namespace
 
 bool has_common_results(const GemmDesc& op, Reason& reason) noexcept {
-    if (!is_common_float(op.dtype_d)) {
-        reason.set("D is %s; this writes fp32, fp16 or bf16", dtype_name(op.dtype_d));
+    if (!is_common_float(op.dtype_d) && !is_fp8(op.dtype_d)) {
+        reason.set("D is %s; this writes fp32, fp16, bf16 or fp8", dtype_name(op.dtype_d));
         return false;
     }
     if (op.dtype_bias != DType::none && !is_common_float(op.dtype_bias)) {

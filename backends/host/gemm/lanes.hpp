@@ -24,10 +24,21 @@ inline constexpr int kLanes = 4;
 typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
 typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
 
-// How the elements of an operand become packed words.
-enum class Kind { fp32, bf16, fp16, bf16_pairs };
+typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
 
-constexpr int64_t element_size(Kind kind) { return kind == Kind::fp32 ? 4 : 2; }
+// How the elements of an operand become packed words. Pairs are of bf16, which every fp8 number is.
+enum class Kind { fp32, bf16, fp16, e4m3, e5m2, bf16_pairs, e4m3_pairs, e5m2_pairs };
+
+constexpr bool is_pair(Kind kind) {
+    return kind == Kind::bf16_pairs || kind == Kind::e4m3_pairs || kind == Kind::e5m2_pairs;
+}
+constexpr bool is_e4m3(Kind kind) { return kind == Kind::e4m3 || kind == Kind::e4m3_pairs; }
+constexpr bool is_code(Kind kind) {
+    return is_e4m3(kind) || kind == Kind::e5m2 || kind == Kind::e5m2_pairs;
+}
+constexpr int64_t element_size(Kind kind) {
+    return kind == Kind::fp32 ? 4 : (is_code(kind) ? 1 : 2);
+}
 
 MP_CHUNK_INLINE Words load_halves(const void* from) {
     Halves halves;
@@ -35,28 +46,80 @@ MP_CHUNK_INLINE Words load_halves(const void* from) {
     return __builtin_convertvector(halves, Words);
 }
 
-MP_CHUNK_INLINE Words load_fp16(const void* from) {
+// fp16 numbers as fp32.
+MP_CHUNK_INLINE Words widen_fp16(const Halves& from) {
     Words words;
 #if defined(__AVX512F__)
-    __m256i halves;
-    __builtin_memcpy(&halves, from, sizeof(halves));
-    const __m512 values = _mm512_cvtph_ps(halves);
+    const __m512 values = _mm512_cvtph_ps((__m256i)from);
     __builtin_memcpy(&words, &values, sizeof(words));
 #elif defined(__F16C__)
-    __m128i halves;
-    __builtin_memcpy(&halves, from, sizeof(halves));
-    const __m256 values = _mm256_cvtph_ps(halves);
+    const __m256 values = _mm256_cvtph_ps((__m128i)from);
     __builtin_memcpy(&words, &values, sizeof(words));
 #else
-    uint16_t halves[kLanes];
     float values[kLanes];
-    __builtin_memcpy(halves, from, sizeof(halves));
     for (int i = 0; i < kLanes; ++i) {
-        values[i] = numerics::Codec<DType::fp16>::load(halves[i]);
+        values[i] = numerics::Codec<DType::fp16>::load(from[i]);
     }
     __builtin_memcpy(&words, values, sizeof(words));
 #endif
     return words;
+}
+
+MP_CHUNK_INLINE Words load_fp16(const void* from) {
+    Halves halves;
+    __builtin_memcpy(&halves, from, sizeof(halves));
+    return widen_fp16(halves);
+}
+
+// The product of fp32 numbers.
+MP_CHUNK_INLINE Words multiply_words(const Words& a, const Words& b) {
+    typedef float Values __attribute__((vector_size(sizeof(Words))));
+    return (Words)((Values)a * (Values)b);
+}
+
+MP_CHUNK_INLINE Words same_words(float value) {
+    uint32_t bits = 0;
+    __builtin_memcpy(&bits, &value, sizeof(bits));
+    return Words{} + bits;
+}
+
+// fp8 codes, one in each half, as fp32. E5M2 is the upper byte of fp16. E4M3 with its exponent field moved
+// up by one bit less than its sign is an fp16 number, subnormals included, of 2^-8 times the value: the
+// difference of the two exponent biases.
+template <Kind kKind> MP_CHUNK_INLINE Words widen_codes(const Halves& codes) {
+    const Halves shifted = codes << 8;
+    if constexpr (is_e4m3(kKind)) {
+        const Halves magnitude = shifted & uint16_t{0x7f00};
+        const Halves sign = shifted ^ magnitude;
+        const Halves is_nan = (Halves)(magnitude == uint16_t{0x7f00});
+        // 0x3f80, what a NaN's code becomes, to the quiet NaN 0x7e00.
+        const Halves change = is_nan & uint16_t{0x3f80 ^ 0x7e00};
+        return multiply_words(widen_fp16(((magnitude >> 1) | sign) ^ change), same_words(256.0F));
+    } else {
+        return widen_fp16(shifted);
+    }
+}
+
+template <Kind kKind> MP_CHUNK_INLINE Words load_codes(const void* from) {
+    Bytes bytes;
+    __builtin_memcpy(&bytes, from, sizeof(bytes));
+    return widen_codes<kKind>(__builtin_convertvector(bytes, Halves));
+}
+
+// Two fp32 words that are bf16 numbers, as one word.
+MP_CHUNK_INLINE Words pair_words(const Words& low, const Words& high) {
+    return (low >> 16) | (high & 0xffff0000U);
+}
+
+// Packed words times one fp32 factor for each lane; products of pairs are bf16 numbers, as folding requires.
+template <Kind kKind>
+MP_CHUNK_INLINE Words multiply_packed(const Words& words, const Words& factor) {
+    if constexpr (is_pair(kKind)) {
+        return pair_words(multiply_words(words << 16, factor),
+                          multiply_words(words & 0xffff0000U, factor));
+    } else {
+        return multiply_words(words, factor);
+    }
 }
 
 // kLanes words from consecutive elements (pairs: from twice as many).
@@ -66,6 +129,13 @@ template <Kind kKind> MP_CHUNK_INLINE Words load(const void* from) {
         words = load_halves(from) << 16;
     } else if constexpr (kKind == Kind::fp16) {
         words = load_fp16(from);
+    } else if constexpr (is_code(kKind) && is_pair(kKind)) {
+        Halves codes;
+        __builtin_memcpy(&codes, from, sizeof(codes));
+        words =
+            pair_words(widen_codes<kKind>(codes & uint16_t{0xff}), widen_codes<kKind>(codes >> 8));
+    } else if constexpr (is_code(kKind)) {
+        words = load_codes<kKind>(from);
     } else {
         __builtin_memcpy(&words, from, sizeof(words));
     }

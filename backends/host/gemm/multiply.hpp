@@ -62,14 +62,44 @@ struct Tile {
     int64_t stride_d;
     bool accumulate;
     float alpha;
-    const float* bias; // kTileColumns elements, or null
+    const float* bias;    // kTileColumns elements, or null
+    const float* scale_a; // kTileRows elements, or null
+    const float* scale_b; // kTileColumns elements
+    bool is_block;        // `d` is added after the scales
 };
+
+template <int kRows, int kVectors>
+MP_CHUNK_INLINE void scale_sums(const Tile& tile, Sums (&sums)[kRows][kVectors]) {
+    Sums right[kVectors];
+    __builtin_memcpy(right, tile.scale_b, sizeof(right));
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+        for (int v = 0; v < kVectors; ++v) {
+            sums[r][v] = sums[r][v] * tile.scale_a[r] * right[v];
+        }
+    }
+    if (!tile.is_block) {
+        return;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+        for (int v = 0; v < kVectors; ++v) {
+            Sums total = {};
+            if (tile.accumulate) {
+                __builtin_memcpy(&total, tile.d + r * tile.stride_d + v * kLanes, sizeof(Sums));
+            }
+            sums[r][v] = total + sums[r][v];
+        }
+    }
+}
 
 // kRows x (kVectors * kLanes) elements.
 template <class Multiply, int kRows, int kVectors>
 MP_CHUNK_FUNCTION void multiply_tile(const Tile& tile) {
     Sums sums[kRows][kVectors] = {};
-    if (tile.accumulate) {
+    if (tile.accumulate && !tile.is_block) {
 #pragma GCC unroll 16
         for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
@@ -96,6 +126,9 @@ MP_CHUNK_FUNCTION void multiply_tile(const Tile& tile) {
         }
         a += kGroupRows;
         b += kPanelColumns;
+    }
+    if (tile.scale_a != nullptr) {
+        scale_sums(tile, sums);
     }
     Sums bias[kVectors] = {};
     if (tile.bias != nullptr) {
@@ -150,6 +183,38 @@ MP_CHUNK_FUNCTION void multiply_edge(const Tile& tile, int rows, int columns) {
     }
 }
 
+template <class Multiply>
+MP_CHUNK_INLINE void multiply_any(const Tile& tile, int rows, int columns) {
+    if (rows == kTileRows && columns == kTileColumns) {
+        multiply_tile<Multiply, kTileRows, 2>(tile);
+    } else {
+        multiply_edge<Multiply>(tile, rows, columns);
+    }
+}
+
+// One tile, block after block of what shares scales; its results stay in the first-level cache.
+template <class Multiply>
+MP_CHUNK_FUNCTION void multiply_blocks(const MultiplyJob& job, Tile tile, int rows, int columns) {
+    const float* bias = tile.bias;
+    tile.is_block = true;
+    tile.bias = nullptr;
+    tile.alpha = 1.0F;
+    for (int64_t word = 0; word < job.words; word += job.block_words) {
+        const int64_t left = job.words - word;
+        tile.words = left < job.block_words ? left : job.block_words;
+        if (left <= job.block_words) {
+            tile.bias = bias;
+            tile.alpha = job.alpha;
+        }
+        multiply_any<Multiply>(tile, rows, columns);
+        tile.a += tile.words * kGroupRows;
+        tile.b += tile.words * kPanelColumns;
+        tile.scale_a += job.scale_stride_a;
+        tile.scale_b += job.scale_stride_b;
+        tile.accumulate = true;
+    }
+}
+
 // Panel by panel: one panel's words stay in the first-level cache while the groups pass by.
 template <class Multiply> MP_CHUNK_INLINE void multiply(const MultiplyJob& job) {
     for (int64_t column = 0; column < job.columns; column += kTileColumns) {
@@ -159,6 +224,7 @@ template <class Multiply> MP_CHUNK_INLINE void multiply(const MultiplyJob& job) 
         for (int64_t row = 0; row < job.rows; row += kTileRows) {
             const uint32_t* a = job.a + row / kGroupRows * job.group_stride + row % kGroupRows;
             const int rows = min_int(job.rows - row, kTileRows);
+            const bool is_scaled = job.scale_a != nullptr;
             const Tile tile = {a,
                                b,
                                job.words,
@@ -166,11 +232,14 @@ template <class Multiply> MP_CHUNK_INLINE void multiply(const MultiplyJob& job) 
                                job.stride_d,
                                job.accumulate,
                                job.alpha,
-                               job.bias == nullptr ? nullptr : job.bias + column};
-            if (rows == kTileRows && columns == kTileColumns) {
-                multiply_tile<Multiply, kTileRows, 2>(tile);
+                               job.bias == nullptr ? nullptr : job.bias + column,
+                               is_scaled ? job.scale_a + row : nullptr,
+                               is_scaled ? job.scale_b + column : nullptr,
+                               false};
+            if (is_scaled && job.block_words != 0) {
+                multiply_blocks<Multiply>(job, tile, rows, columns);
             } else {
-                multiply_edge<Multiply>(tile, rows, columns);
+                multiply_any<Multiply>(tile, rows, columns);
             }
         }
     }

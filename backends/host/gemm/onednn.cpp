@@ -13,6 +13,7 @@
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "host/gemm/line_scales.hpp"
 #include "host/gemm/panels.hpp"
 
 namespace mp::backends::host {
@@ -178,7 +179,9 @@ void OnednnGemm::finish(const GemmBuffers& buffers, const float* sums) const noe
         job.stride_c = d.ldc;
         job.d = address(buffers.d, batch * d.batch_stride_d + row * d.ldd + column, d.dtype_d);
         job.stride_d = d.ldd;
+        job.multiply = buffers.multiply_d == nullptr ? 1.0F : *buffers.multiply_d;
         table.finish(job);
+        raise_amax(buffers.amax_d, job.amax);
     }
 }
 

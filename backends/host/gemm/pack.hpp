@@ -11,7 +11,7 @@ namespace mp::backends::host::MP_CHUNK_NAMESPACE {
 using kernels::MP_CHUNK_NAMESPACE::min_int;
 
 MP_CHUNK_INLINE int64_t words_of(Kind kind, int64_t depth) {
-    return kind == Kind::bf16_pairs ? (depth + 1) / 2 : depth;
+    return is_pair(kind) ? (depth + 1) / 2 : depth;
 }
 
 MP_CHUNK_INLINE void store(uint32_t* to, const Words& words) {
@@ -28,13 +28,27 @@ template <int kWanted> MP_CHUNK_INLINE void store_lanes(uint32_t* to, const Word
     }
 }
 
+// The factors of kLanes lines at one word, if the job has any.
+template <Kind kKind>
+MP_CHUNK_INLINE Words fold(const PackJob& job, int64_t line, int64_t word, const Words& words) {
+    if constexpr (is_code(kKind)) {
+        if (job.fold != nullptr) {
+            const int64_t block = word * (is_pair(kKind) ? 2 : 1) / job.fold_depth;
+            Words factor;
+            __builtin_memcpy(&factor, job.fold + block * job.fold_stride + line, sizeof(factor));
+            return multiply_packed<kKind>(words, factor);
+        }
+    }
+    return words;
+}
+
 // ---- stored along k: squares are transposed ------------------------------------------------------
 
 // Words `word` ... of `lines` lines of the job, kWanted at most, the rest 0; one vector a line.
 template <Kind kKind, int kWanted>
 MP_CHUNK_INLINE void load_square(const PackJob& job, int64_t line, int lines, int64_t word,
                                  Words (&square)[kLanes]) {
-    constexpr int64_t kWordBytes = kKind == Kind::bf16_pairs ? 4 : element_size(kKind);
+    constexpr int64_t kWordBytes = (is_pair(kKind) ? 2 : 1) * element_size(kKind);
     const int64_t stride_bytes = job.stride * element_size(kKind);
     const auto* from =
         static_cast<const unsigned char*>(job.source) + line * stride_bytes + word * kWordBytes;
@@ -68,6 +82,14 @@ MP_CHUNK_INLINE void pack_squares(const PackJob& job, int64_t first, int64_t wor
                                     min_int(job.count - first - kSquare * kLanes, kWanted), word,
                                     square);
         transpose(square);
+        if constexpr (is_code(kKind)) {
+            if (job.fold != nullptr) { // a block of k is whole squares
+#pragma GCC unroll 16
+                for (int i = 0; i < kLanes; ++i) {
+                    square[i] = fold<kKind>(job, first + kSquare * kLanes, word, square[i]);
+                }
+            }
+        }
         if (rows == kLanes) {
 #pragma GCC unroll 16
             for (int i = 0; i < kLanes; ++i) {
@@ -100,26 +122,32 @@ MP_CHUNK_INLINE Words load_across(const unsigned char* row, int64_t stride_bytes
                                   int64_t line, int64_t lines_left) {
     const auto* from = row + line * element_size(kKind);
     const bool whole = lines_left >= kLanes;
-    if constexpr (kKind == Kind::bf16_pairs) {
+    if constexpr (is_pair(kKind)) {
+        constexpr int64_t kSize = element_size(kKind);
         unsigned char buffer[2][2 * kLanes] = {};
         const unsigned char* low = from;
         const unsigned char* high = from + stride_bytes;
         if (!whole) {
-            __builtin_memcpy(buffer[0], low, static_cast<std::size_t>(2 * lines_left));
+            __builtin_memcpy(buffer[0], low, static_cast<std::size_t>(kSize * lines_left));
             low = buffer[0];
             if (has_second) {
-                __builtin_memcpy(buffer[1], high, static_cast<std::size_t>(2 * lines_left));
+                __builtin_memcpy(buffer[1], high, static_cast<std::size_t>(kSize * lines_left));
                 high = buffer[1];
             }
         }
-        return load_halves(low) | (load_halves(has_second ? high : buffer[1]) << 16);
+        high = has_second ? high : buffer[1];
+        if constexpr (is_code(kKind)) {
+            return pair_words(load_codes<kKind>(low), load_codes<kKind>(high));
+        } else {
+            return load_halves(low) | (load_halves(high) << 16);
+        }
     } else {
         return whole ? load<kKind>(from) : load_some<kKind>(from, lines_left * element_size(kKind));
     }
 }
 
 template <Kind kKind, int kUnit> MP_CHUNK_FUNCTION void pack_across_k(const PackJob& job) {
-    constexpr int64_t kStep = kKind == Kind::bf16_pairs ? 2 : 1;
+    constexpr int64_t kStep = is_pair(kKind) ? 2 : 1;
     const int64_t stride_bytes = job.stride * element_size(kKind);
     for (int64_t k = 0; k < job.depth; k += kStep) {
         const auto* row = static_cast<const unsigned char*>(job.source) + k * stride_bytes;
@@ -128,9 +156,12 @@ template <Kind kKind, int kUnit> MP_CHUNK_FUNCTION void pack_across_k(const Pack
         for (int64_t first = 0; first < job.count; first += kUnit, to += job.unit_stride) {
             for (int line = 0; line < kUnit; line += kLanes) {
                 const int64_t left = job.count - first - line;
-                store(to + line, left > 0 ? load_across<kKind>(row, stride_bytes, has_second,
-                                                               first + line, left)
-                                          : Words{});
+                Words words = {};
+                if (left > 0) {
+                    words = load_across<kKind>(row, stride_bytes, has_second, first + line, left);
+                    words = fold<kKind>(job, first + line, k / kStep, words);
+                }
+                store(to + line, words);
             }
         }
     }
@@ -150,8 +181,23 @@ template <int kUnit> MP_CHUNK_INLINE void pack(const PackJob& job) {
         return pack_kind<Kind::fp16, kUnit>(job);
     case DType::bf16:
         return pack_kind<Kind::bf16, kUnit>(job);
+    case DType::fp8_e4m3:
+        return pack_kind<Kind::e4m3, kUnit>(job);
+    case DType::fp8_e5m2:
+        return pack_kind<Kind::e5m2, kUnit>(job);
     default:
         return pack_kind<Kind::fp32, kUnit>(job);
+    }
+}
+
+template <int kUnit> MP_CHUNK_INLINE void pack_pairs(const PackJob& job) {
+    switch (job.dtype) {
+    case DType::fp8_e4m3:
+        return pack_kind<Kind::e4m3_pairs, kUnit>(job);
+    case DType::fp8_e5m2:
+        return pack_kind<Kind::e5m2_pairs, kUnit>(job);
+    default:
+        return pack_kind<Kind::bf16_pairs, kUnit>(job);
     }
 }
 

@@ -18,8 +18,8 @@ static_assert(kLanes - kRows % kLanes <= kGroupSlack && kColumns % kLanes == 0);
 void run_pack_a(const PackJob& job) noexcept { pack<kRows>(job); }
 void run_pack_b(const PackJob& job) noexcept { pack<kColumns>(job); }
 void run_multiply(const MultiplyJob& job) noexcept { multiply<MultiplyFp32>(job); }
-void run_pack_a_pairs(const PackJob& job) noexcept { pack_kind<Kind::bf16_pairs, kRows>(job); }
-void run_pack_b_pairs(const PackJob& job) noexcept { pack_kind<Kind::bf16_pairs, kColumns>(job); }
+void run_pack_a_pairs(const PackJob& job) noexcept { pack_pairs<kRows>(job); }
+void run_pack_b_pairs(const PackJob& job) noexcept { pack_pairs<kColumns>(job); }
 #if defined(__AVX512BF16__)
 void run_multiply_pairs(const MultiplyJob& job) noexcept { multiply<MultiplyPairs>(job); }
 #else
@@ -28,7 +28,7 @@ constexpr void (*run_multiply_pairs)(const MultiplyJob& job) noexcept = nullptr;
 void run_widen(DType dtype, const void* source, int64_t count, float* out) noexcept {
     widen_all(dtype, source, count, out);
 }
-void run_finish(const FinishJob& job) noexcept { finish_block(job); }
+void run_finish(FinishJob& job) noexcept { finish_block(job); }
 
 } // namespace
 

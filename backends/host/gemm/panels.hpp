@@ -5,7 +5,7 @@
 // No threads here: each thread has jobs of its own.
 //
 // Packed words have 32 bits. A word is one k as fp32, whatever the operand's type was (widening is
-// exact), or for the bf16 dot instruction two consecutive k as they were, the lower k in the lower half.
+// exact), or for the bf16 dot instruction two consecutive k as bf16, the lower k in the lower half.
 //   op(A): groups of kGroupRows rows,       [group][word of k][row]
 //   op(B): panels of kPanelColumns columns, [panel][word of k][column]
 // Rows and columns that do not exist are 0.
@@ -25,7 +25,8 @@ inline constexpr int64_t kPanelColumns = 32;
 // Words that may be written behind a packed group: whole vectors are stored.
 inline constexpr int64_t kGroupSlack = 16;
 
-// Packs `count` rows of op(A), or columns of op(B), over `depth` values of k.
+// Packs `count` rows of op(A), or columns of op(B), over `depth` values of k. fp8 codes are multiplied by
+// `fold`, if there is one: for each fold_depth values of k, one factor for each line (LineScales).
 struct PackJob {
     DType dtype;
     const void* source; // the first element of the first row or column
@@ -35,10 +36,16 @@ struct PackJob {
     int64_t depth;
     uint32_t* packed;
     int64_t unit_stride; // words from group to group, or from panel to panel
+    const float* fold = nullptr;
+    int64_t fold_stride = 0; // floats from block of k to block of k
+    int64_t fold_depth = 0;  // a multiple of kFoldDepth
 };
+inline constexpr int64_t kFoldDepth = 32;
 
 // D = alpha * (product + old) + bias over packed operands; `old` is D where `accumulate`, otherwise 0.
-// alpha and bias are those of the last of several jobs along k; otherwise 1 and null.
+// alpha and bias are those of the last of several jobs along k; otherwise 1 and null. With scales:
+//   block_words 0:  D = alpha * ((product + old) * scale_a) * scale_b + bias
+//   otherwise:      D = alpha * (old + the sum over blocks of (product * scale_a) * scale_b) + bias
 struct MultiplyJob {
     const uint32_t* a;
     int64_t group_stride;
@@ -52,10 +59,16 @@ struct MultiplyJob {
     bool accumulate;
     float alpha;
     const float* bias;
+    const float* scale_a; // one for each row, or null; then scale_b is null too
+    const float* scale_b; // one for each column
+    int64_t block_words;  // words that share scales; those of the next are scale_stride further
+    int64_t scale_stride_a;
+    int64_t scale_stride_b;
 };
 
 // D = round(gelu(alpha * sums + beta * C + bias)), each step rounded to fp32. Pointers are to element
-// [0][0] of the block. At most kFinishColumns columns.
+// [0][0] of the block. At most kFinishColumns columns. fp8: rounds before_fp8(..., multiply), and amax becomes
+// the maximum of itself and the patterns of |...|.
 inline constexpr int64_t kFinishColumns = 1024;
 struct FinishJob {
     const float* sums;
@@ -72,9 +85,11 @@ struct FinishJob {
     int64_t stride_c;
     void* d;
     int64_t stride_d;
+    float multiply;
+    uint32_t amax;
 };
 
-// One instruction set's compiled bodies, for fp32, fp16 and bf16. `pairs` are words of two bf16.
+// One instruction set's compiled bodies. `pairs` are words of two bf16.
 struct PanelTable {
     const char* name;
     void (*pack_a)(const PackJob& job) noexcept;
@@ -84,7 +99,7 @@ struct PanelTable {
     void (*pack_b_pairs)(const PackJob& job) noexcept;
     void (*multiply_pairs)(const MultiplyJob& job) noexcept; // null: no such instruction
     void (*widen)(DType dtype, const void* source, int64_t count, float* out) noexcept;
-    void (*finish)(const FinishJob& job) noexcept;
+    void (*finish)(FinishJob& job) noexcept;
 };
 
 // The table for the instruction set in use (active_isa()).

@@ -7,6 +7,7 @@
 #include <immintrin.h>
 #endif
 
+#include "interface/gemm_scales.hpp"
 #include "interface/ops.hpp"
 #include "kernels/chunk/jobs.hpp"
 #include "kernels/chunk/tile.hpp"
@@ -48,6 +49,7 @@ struct GemmTile {
     alignas(64) float a[kTileRows * kPackedDepth];
     alignas(64) float b[kTileColumns * kPackedDepth];
     alignas(64) float sums[kTileRows * kTileColumns];
+    alignas(64) float totals[kTileRows * kTileColumns]; // where scales change along k
 };
 
 // Reads `lines` runs of `length` elements and writes element (line, i) of them where Place says.
@@ -125,6 +127,63 @@ MP_CHUNK_INLINE float gelu(float z) {
                               (1.0 + __builtin_tanh(kSqrtTwoOverPi * (x + 0.044715 * x * x * x))));
 }
 
+// The scales of the tile's rows or columns at one k, and what they do to the sums.
+struct TileScales {
+    float rows[kTileRows];
+    float columns[kTileColumns];
+};
+
+MP_CHUNK_FUNCTION inline void load_scales(const GemmJob& job, int64_t k, TileScales& scales) {
+    for (int64_t row = 0; row < job.rows; ++row) {
+        scales.rows[row] = scale_of_a(*job.op, job.buffers->scale_a, job.first_row + row, k);
+    }
+    for (int64_t column = 0; column < job.columns; ++column) {
+        scales.columns[column] =
+            scale_of_b(*job.op, job.buffers->scale_b, k, job.first_column + column);
+    }
+}
+
+MP_CHUNK_FUNCTION inline void scale_sums(const GemmJob& job, GemmTile& tile, int64_t k,
+                                         bool is_block) {
+    TileScales scales;
+    load_scales(job, k, scales);
+    for (int64_t row = 0; row < job.rows; ++row) {
+        float* sums = tile.sums + row * kTileColumns;
+        float* totals = tile.totals + row * kTileColumns;
+        for (int64_t i = 0; i < job.columns; ++i) {
+            const float scaled = sums[i] * scales.rows[row] * scales.columns[i];
+            if (is_block) {
+                totals[i] += scaled;
+                sums[i] = 0.0F;
+            } else {
+                sums[i] = scaled;
+            }
+        }
+    }
+}
+
+// The largest |d| of a row, and what is left to round.
+MP_CHUNK_FUNCTION inline void prepare_fp8(const GemmJob& job, float* values, int n) {
+    const DType dtype = job.op->dtype_d;
+    const float multiply = job.buffers->multiply_d == nullptr ? 1.0F : *job.buffers->multiply_d;
+    uint32_t largest = 0;
+    for (int i = 0; i < n; ++i) {
+        const uint32_t magnitude =
+            numerics::bits_from_float(values[i]) & numerics::kFloatMagnitudeMask;
+        largest = magnitude > largest ? magnitude : largest;
+        values[i] = before_fp8(values[i], multiply, dtype);
+    }
+    typedef uint32_t Pattern __attribute__((may_alias));
+    Pattern* amax = reinterpret_cast<Pattern*>(job.buffers->amax_d);
+    if (amax != nullptr) {
+        uint32_t known = __atomic_load_n(amax, __ATOMIC_RELAXED);
+        while (known < largest &&
+               !__atomic_compare_exchange_n(amax, &known, largest, true, __ATOMIC_RELAXED,
+                                            __ATOMIC_RELAXED)) {
+        }
+    }
+}
+
 // One row of the tile: alpha, beta, bias, GELU, rounding.
 MP_CHUNK_FUNCTION inline void finish_row(const GemmJob& job, int64_t row, float* sums, int n) {
     const GemmDesc& op = *job.op;
@@ -151,6 +210,9 @@ MP_CHUNK_FUNCTION inline void finish_row(const GemmJob& job, int64_t row, float*
             sums[i] = gelu(sums[i]);
         }
     }
+    if (is_fp8(op.dtype_d)) {
+        prepare_fp8(job, sums, n);
+    }
     const int64_t at = job.batch * op.batch_stride_d + row * op.ldd + job.first_column;
     narrow_tile<Rounding::nearest>(op.dtype_d, sums,
                                    element_address(job.buffers->d, op.dtype_d, at), n, nullptr);
@@ -162,8 +224,15 @@ inline void gemm_tile(const GemmJob& job) {
     const auto columns = static_cast<int>(job.columns);
     GemmTile tile;
     __builtin_memset(tile.sums, 0, sizeof(tile.sums));
-    for (int64_t first_k = 0; first_k < op.k; first_k += kPackedDepth) {
-        const int depth = min_int(op.k - first_k, kPackedDepth);
+    const int64_t block = scale_block_k(op);
+    if (block != 0) {
+        __builtin_memset(tile.totals, 0, sizeof(tile.totals));
+    }
+    int64_t first_k = 0;
+    while (first_k < op.k) {
+        const int64_t block_end = block == 0 ? op.k : (first_k / block + 1) * block;
+        const int64_t end = block_end < op.k ? block_end : op.k;
+        const int depth = min_int(end - first_k, kPackedDepth);
         pack_operand<kMicroRows>(job.buffers->a, op.dtype_a, job.batch * op.batch_stride_a, op.lda,
                                  !op.trans_a, job.first_row, rows, first_k, depth, tile.a);
         pack_operand<kMicroColumns>(job.buffers->b, op.dtype_b, job.batch * op.batch_stride_b,
@@ -175,9 +244,17 @@ inline void gemm_tile(const GemmJob& job) {
                                 tile.sums + row * kTileColumns + column);
             }
         }
+        if (block != 0 && first_k + depth == end) {
+            scale_sums(job, tile, first_k, true);
+        }
+        first_k += depth;
     }
+    if (block == 0 && has_scales(op)) {
+        scale_sums(job, tile, 0, false);
+    }
+    float* results = block == 0 ? tile.sums : tile.totals;
     for (int row = 0; row < rows; ++row) {
-        finish_row(job, job.first_row + row, tile.sums + row * kTileColumns, columns);
+        finish_row(job, job.first_row + row, results + row * kTileColumns, columns);
     }
 }
 
