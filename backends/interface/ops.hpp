@@ -64,7 +64,8 @@ struct ColumnSumDesc : OpDesc {
 };
 
 // codes = round(source * multiply) of each block of the grid, saturating for finite values; NaN and infinity
-// stay visible: E4M3 codes them as NaN, E5M2 as themselves (E2M1 has neither; they count in stats only).
+// stay visible: E4M3 codes them as NaN, E5M2 and fp16 as themselves, E2M1, which has neither, by its block's
+// scale.
 // The scale of a block comes from `slot` where there is one and its warm-up is over (grid: one scale for the
 // tensor), otherwise from the block's own amax by `policy`. At least one of the two outputs is there.
 struct QuantizeDesc : OpDesc {

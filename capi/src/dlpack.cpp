@@ -67,6 +67,7 @@ Shape shape_of(const dlpack::Tensor& tensor, DType dtype) {
     if (tensor.ndim > 0) {
         std::copy_n(required(tensor.shape, "dlpack: shape"), tensor.ndim, shape.sizes.begin());
     }
+    check_plain(dtype, "dlpack");
     check_shape(shape, dtype, "dlpack");
     return shape;
 }

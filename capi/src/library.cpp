@@ -46,6 +46,7 @@ static_assert(MP_DTYPE_INT16 == static_cast<int32_t>(DType::int16));
 static_assert(MP_DTYPE_INT32 == static_cast<int32_t>(DType::int32));
 static_assert(MP_DTYPE_INT64 == static_cast<int32_t>(DType::int64));
 static_assert(MP_DTYPE_UINT8 == static_cast<int32_t>(DType::uint8));
+static_assert(MP_DTYPE_FP4_E2M1 == static_cast<int32_t>(DType::fp4_e2m1));
 
 const char* mp_dtype_name(int32_t dtype) {
     return is_valid(dtype) ? dtype_name(static_cast<DType>(dtype)) : "unknown";

@@ -59,9 +59,8 @@ MatrixForm form_of(DType dtype, const mp_quant_desc* source) {
     MatrixForm form{};
     form.dtype = dtype;
     form.grid = kGrids[static_cast<std::size_t>(scaling - 1)];
-    form.policy.rule = static_cast<ScaleRule>(rule - 1);
+    form.policy = numerics::scale_policy(static_cast<ScaleRule>(rule - 1), dtype, desc.margin);
     form.policy.power_of_two = (desc.flags & MP_QUANT_POWER_OF_TWO) != 0;
-    form.policy.max_code = std::ldexp(max_finite(dtype), -desc.margin);
     form.policy.epsilon = static_cast<float>(desc.amax_epsilon);
     return form;
 }

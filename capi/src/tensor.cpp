@@ -96,6 +96,7 @@ mp_status mp_tensor_create(mp_context* context, const mp_tensor_desc* desc, mp_t
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const TensorSpec spec = spec_of(*owner, desc);
+        check_plain(spec.dtype, "tensor");
         *out = make_handle<mp_tensor>(
             std::make_shared<Tensor>(owner, *spec.stream, spec.dtype, spec.shape));
     });
@@ -107,6 +108,7 @@ mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc, void* 
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const TensorSpec spec = spec_of(*owner, desc);
+        check_plain(spec.dtype, "tensor");
         if (data == nullptr && spec.shape.count() > 0) {
             fail(Code::null_argument, "data is NULL but the tensor %s has elements",
                  spec.shape.text().c_str());

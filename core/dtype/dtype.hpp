@@ -17,7 +17,14 @@ enum class DType : int32_t {
 #undef X
 };
 
-enum class DTypeKind : int32_t { none, floating, scale, signed_integer, unsigned_integer };
+enum class DTypeKind : int32_t {
+    none,
+    floating,
+    scale,
+    signed_integer,
+    unsigned_integer,
+    packed_floating
+};
 
 // Tables elsewhere static_assert on this, so a new type does not compile until each has its row.
 inline constexpr int32_t kDTypeCount = 0
@@ -29,12 +36,12 @@ inline constexpr int32_t kDTypeCount = 0
 // True for the number of a type; `none` is not one.
 MP_HD_INLINE constexpr bool is_valid(int32_t value) { return value >= 1 && value <= kDTypeCount; }
 
-// Bytes of one element; 0 for `none` and for numbers that are no type.
-MP_HD_INLINE constexpr int64_t dtype_size(DType dtype) {
+// Bits of one element; 0 for `none` and for numbers that are no type.
+MP_HD_INLINE constexpr int64_t dtype_bits(DType dtype) {
     switch (dtype) {
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
     case DType::name:                                                                              \
-        return (bits) / 8;
+        return bits;
 #include "dtype/dtype_list.def"
 #undef X
     case DType::none:
@@ -43,9 +50,13 @@ MP_HD_INLINE constexpr int64_t dtype_size(DType dtype) {
     return 0;
 }
 
-// Bytes of so many elements.
+// Bytes of one element; 0 for packed types, for `none` and for numbers that are no type.
+MP_HD_INLINE constexpr int64_t dtype_size(DType dtype) { return dtype_bits(dtype) / 8; }
+
+// Bytes of an array. Packed elements fill them without gaps; only the last byte may be part empty.
 MP_HD_INLINE constexpr int64_t bytes_of(DType dtype, int64_t count) {
-    return count * dtype_size(dtype);
+    const int64_t bits = dtype_bits(dtype);
+    return bits >= 8 ? count * (bits / 8) : (count * bits + 7) / 8;
 }
 
 MP_HD_INLINE constexpr DTypeKind dtype_kind(DType dtype) {
@@ -61,7 +72,8 @@ MP_HD_INLINE constexpr DTypeKind dtype_kind(DType dtype) {
     return DTypeKind::none;
 }
 
-// True for the types that hold real-valued data. E8M0 is not among them: it holds scales only.
+// True for the types that hold real-valued data, an element to one or more bytes. E8M0 is not among
+// them: it holds scales only. Neither is E2M1, which exists as quantized codes only.
 MP_HD_INLINE constexpr bool is_floating(DType dtype) {
     return dtype_kind(dtype) == DTypeKind::floating;
 }

@@ -10,6 +10,7 @@
 #include "numerics/bf16.hpp"
 #include "numerics/e8m0.hpp"
 #include "numerics/fp16.hpp"
+#include "numerics/fp4.hpp"
 #include "numerics/fp8.hpp"
 #include "numerics/integer.hpp"
 #include "numerics/stochastic.hpp"
@@ -112,6 +113,19 @@ template <> struct Codec<DType::int32> : detail::IntegerCodec<int32_t> {};
 template <> struct Codec<DType::int64> : detail::IntegerCodec<int64_t> {};
 template <> struct Codec<DType::uint8> : detail::IntegerCodec<uint8_t> {};
 
+// One element in the low four bits of its storage; in arrays two share a byte.
+template <> struct Codec<DType::fp4_e2m1> {
+    using storage = uint8_t;
+    static constexpr bool kHasStochastic = true;
+    MP_HD_INLINE static constexpr float load(storage x) { return e2m1_to_float(x); }
+    MP_HD_INLINE static constexpr storage store(float x) { return float_to_e2m1(x); }
+    MP_HD_INLINE static constexpr storage store_sat(float x) { return float_to_e2m1(x); }
+    MP_HD_INLINE static constexpr storage store_nonsat(float x) { return float_to_e2m1(x); }
+    MP_HD_INLINE static constexpr storage store_sr(float x, uint32_t r32) {
+        return float_to_e2m1_sr(x, r32);
+    }
+};
+
 namespace detail {
 // Byte copies: a tensor's memory need not hold objects of our storage type, nor be aligned.
 template <class Storage> MP_HD_INLINE Storage load_element(const void* data, int64_t i) {
@@ -126,10 +140,35 @@ template <class Storage> MP_HD_INLINE void store_element(void* data, int64_t i, 
                      sizeof(value));
 }
 
-template <class C>
+// The code of element i, where packed types share bytes.
+template <DType kDType> MP_HD_INLINE auto load_code(const void* data, int64_t i) {
+    using Storage = typename Codec<kDType>::storage;
+    if constexpr (dtype_kind(kDType) == DTypeKind::packed_floating) {
+        const uint32_t pair = load_element<uint8_t>(data, i / 2);
+        return static_cast<Storage>((i & 1) == 0 ? pair & 0xfu : pair >> 4);
+    } else {
+        return load_element<Storage>(data, i);
+    }
+}
+
+// Leaves the neighbour in the same byte as it is, so two threads must not store to one byte.
+template <DType kDType>
+MP_HD_INLINE void store_code(void* data, int64_t i, typename Codec<kDType>::storage code) {
+    if constexpr (dtype_kind(kDType) == DTypeKind::packed_floating) {
+        const uint32_t pair = load_element<uint8_t>(data, i / 2);
+        const uint32_t changed =
+            (i & 1) == 0 ? (pair & 0xf0u) | code : (pair & 0x0fu) | (uint32_t{code} << 4);
+        store_element(data, i / 2, static_cast<uint8_t>(changed));
+    } else {
+        store_element(data, i, code);
+    }
+}
+
+template <DType kDType>
 MP_HD_INLINE bool store_stochastic(void* data, int64_t i, float x, uint32_t r32) {
+    using C = Codec<kDType>;
     if constexpr (C::kHasStochastic) {
-        store_element(data, i, C::store_sr(x, r32));
+        store_code<kDType>(data, i, C::store_sr(x, r32));
     }
     return C::kHasStochastic;
 }
@@ -141,7 +180,7 @@ MP_HD_INLINE float load_as_float(DType dtype, const void* data, int64_t i) {
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
     case DType::name: {                                                                            \
         using C = Codec<DType::name>;                                                              \
-        return C::load(detail::load_element<C::storage>(data, i));                                 \
+        return C::load(detail::load_code<DType::name>(data, i));                                   \
     }
 #include "dtype/dtype_list.def"
 #undef X
@@ -157,7 +196,7 @@ MP_HD_INLINE void store_from_float(DType dtype, void* data, int64_t i, float x, 
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
     case DType::name: {                                                                            \
         using C = Codec<DType::name>;                                                              \
-        detail::store_element(data, i, saturate ? C::store_sat(x) : C::store_nonsat(x));           \
+        detail::store_code<DType::name>(data, i, saturate ? C::store_sat(x) : C::store_nonsat(x)); \
         return;                                                                                    \
     }
 #include "dtype/dtype_list.def"
@@ -172,7 +211,7 @@ MP_HD_INLINE bool store_from_float_sr(DType dtype, void* data, int64_t i, float 
     switch (dtype) {
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
     case DType::name:                                                                              \
-        return detail::store_stochastic<Codec<DType::name>>(data, i, x, r32);
+        return detail::store_stochastic<DType::name>(data, i, x, r32);
 #include "dtype/dtype_list.def"
 #undef X
     case DType::none:

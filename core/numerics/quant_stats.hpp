@@ -9,7 +9,7 @@ namespace mp::numerics {
 
 struct QuantStats {
     int64_t elements = 0;
-    int64_t saturated = 0;   // finite, beyond the largest code before rounding
+    int64_t saturated = 0;   // finite, and would have been rounded beyond the largest code
     int64_t underflowed = 0; // not zero, and zero as a code
     int64_t non_finite = 0;  // infinity or NaN
     uint32_t amax_bits = 0;  // of |x|, as a bit pattern: NaN beats infinity beats numbers

@@ -9,6 +9,7 @@
 
 #include "numerics/bf16.hpp"
 #include "numerics/fp16.hpp"
+#include "numerics/fp4.hpp"
 #include "numerics/fp8.hpp"
 
 namespace mp::numerics {
@@ -46,6 +47,14 @@ MP_HD_INLINE constexpr uint8_t float_to_e5m2_sr(float x, uint32_t r32) {
     const uint32_t u = bits_from_float(x);
     const uint32_t magnitude = min_u32(u & kFloatMagnitudeMask, bits_from_float(kE5m2Max));
     return detail::finish_e5m2(u, E5m2Layout::encode_sr(magnitude, r32));
+}
+
+// r32 uniform in [0, 2^32). Exact for magnitudes >= 2^-10, below that to the nearest multiple of
+// 2^-32. Saturates at +-6, infinity included.
+MP_HD_INLINE constexpr uint8_t float_to_e2m1_sr(float x, uint32_t r32) {
+    const uint32_t u = bits_from_float(x);
+    const uint32_t magnitude = min_u32(u & kFloatMagnitudeMask, bits_from_float(kE2m1Max));
+    return detail::finish_e2m1(u, E2m1Layout::encode_sr(magnitude, r32));
 }
 
 } // namespace mp::numerics

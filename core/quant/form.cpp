@@ -10,11 +10,6 @@ using numerics::ScaleRule;
 
 bool is_fp8(DType dtype) { return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2; }
 
-bool is_mx(ScaleRule rule) {
-    return rule == ScaleRule::mx_rceil || rule == ScaleRule::mx_floor ||
-           rule == ScaleRule::mx_ceil || rule == ScaleRule::mx_even;
-}
-
 std::string extent_text(int32_t extent) { return extent == 0 ? "all" : std::to_string(extent); }
 
 } // namespace
@@ -43,7 +38,7 @@ void check_form(const MatrixForm& form, const char* what) {
     const ScaleRule rule = form.policy.rule;
     const ScaleGrid& grid = form.grid;
     if (rule == ScaleRule::nvfp4) {
-        if (grid != kNvfp4Scales) {
+        if (grid != kNvfp4Scales || form.dtype != DType::fp4_e2m1) {
             fail(Code::invalid_argument,
                  "%s: NVFP4 is fp4_e2m1 codes with fp8_e4m3 scales of 1x16 under the rule nvfp4; "
                  "this is %s",
@@ -56,10 +51,10 @@ void check_form(const MatrixForm& form, const char* what) {
              "%s: codes are fp8_e4m3 or fp8_e5m2, or fp16 under the rule msamp, not %s", what,
              dtype_name(form.dtype));
     }
-    if (is_mx(rule) != (grid.dtype == DType::e8m0)) {
+    if (numerics::is_mx(rule) != (grid.dtype == DType::e8m0)) {
         fail(Code::invalid_argument,
              "%s: e8m0 scales and the mx rules go together; this has %s scales under %s rule", what,
-             dtype_name(grid.dtype), is_mx(rule) ? "an mx" : "another");
+             dtype_name(grid.dtype), numerics::is_mx(rule) ? "an mx" : "another");
     }
     if (grid.dtype != DType::fp32 && grid.dtype != DType::e8m0) {
         fail(Code::invalid_dtype, "%s: scales are fp32 or e8m0, not %s", what,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recipe/fp8_policy.hpp"
 
-#include <cmath>
-
 namespace mp {
 namespace {
 
@@ -102,10 +100,9 @@ MatrixForm operand_form(const Fp8Policy& policy, GemmRole role, Operand operand)
     MatrixForm form{};
     form.dtype = code_type(policy, operand);
     form.grid = grid_of(policy, role, operand);
-    form.policy.rule = policy.rule;
+    form.policy = numerics::scale_policy(policy.rule, form.dtype, policy.margin);
     form.policy.power_of_two = policy.power_of_two;
     form.policy.epsilon = static_cast<float>(policy.amax_epsilon);
-    form.policy.max_code = std::ldexp(max_finite(form.dtype), -policy.margin);
     return form;
 }
 
@@ -116,6 +113,10 @@ numerics::DelayedRule delayed_rule(const Fp8Policy& policy, Operand operand) noe
     rule.interval = policy.interval;
     rule.warm_up = policy.warm_up;
     rule.policy = operand_form(policy, GemmRole::fprop, operand).policy;
+    if (policy.rule == numerics::ScaleRule::msamp) {
+        rule.non_finite = numerics::NonFiniteAmax::restart;
+        rule.rolls_on_zero = true;
+    }
     return rule;
 }
 

@@ -19,11 +19,6 @@ class Findings {
     std::vector<std::string> list;
 };
 
-bool is_mx(ScaleRule rule) {
-    return rule == ScaleRule::mx_rceil || rule == ScaleRule::mx_floor ||
-           rule == ScaleRule::mx_ceil || rule == ScaleRule::mx_even;
-}
-
 void find_fp8_problems(const Fp8Policy& p, Findings& found) {
     if (!p.is_used()) {
         found.need(!p.gather, "fp8.all_gather is on but fp8.scaling is none: there are no codes to "
@@ -34,10 +29,10 @@ void find_fp8_problems(const Fp8Policy& p, Findings& found) {
     found.need(p.fprop || p.dgrad || p.wgrad,
                "fp8.fprop, fp8.dgrad and fp8.wgrad are all off: no product is fp8; set fp8.scaling "
                "to none");
-    found.need(p.scaling != Fp8Scaling::mx || is_mx(p.rule),
+    found.need(p.scaling != Fp8Scaling::mx || numerics::is_mx(p.rule),
                "fp8.scaling is mx but fp8.scale_rule is none of mx_rceil, mx_floor, mx_ceil, "
                "mx_even: e8m0 scales need one of them");
-    found.need(p.scaling == Fp8Scaling::mx || !is_mx(p.rule),
+    found.need(p.scaling == Fp8Scaling::mx || !numerics::is_mx(p.rule),
                "fp8.scale_rule is an mx rule but fp8.scaling is not mx: e8m0 scales belong to "
                "blocks of 32");
     found.need(p.rule != ScaleRule::msamp || one_scale,
@@ -46,12 +41,12 @@ void find_fp8_problems(const Fp8Policy& p, Findings& found) {
     found.need(p.rule != ScaleRule::deepseek || p.scaling != Fp8Scaling::delayed,
                "fp8.scale_rule is deepseek, which scales by a block's own amax, but fp8.scaling is "
                "delayed; set the rule to current");
-    found.need(!p.power_of_two || (!is_mx(p.rule) && p.rule != ScaleRule::msamp),
+    found.need(!p.power_of_two || (!numerics::is_mx(p.rule) && p.rule != ScaleRule::msamp),
                "fp8.power_of_two_scale is on for a rule whose scales are powers of two anyway; set "
                "it to off");
-    found.need(p.amax_epsilon == 0.0 || (!is_mx(p.rule) && p.rule != ScaleRule::msamp),
+    found.need(p.amax_epsilon == 0.0 || (!numerics::is_mx(p.rule) && p.rule != ScaleRule::msamp),
                "fp8.amax_epsilon is set for a rule that has none (mx, msamp); set it to 0");
-    found.need(p.margin == 0 || !is_mx(p.rule),
+    found.need(p.margin == 0 || !numerics::is_mx(p.rule),
                "fp8.margin is set for an mx rule, which fixes the exponent; set it to 0");
     found.need(
         p.scaling == Fp8Scaling::delayed || p.interval == 1,

@@ -23,6 +23,14 @@ std::string Shape::text() const {
     return text + "]";
 }
 
+void check_plain(DType dtype, const char* what) {
+    if (dtype_kind(dtype) == DTypeKind::packed_floating) {
+        fail(Code::unsupported,
+             "%s: %s holds quantized codes only; make it with mp_tensor_create_quantized", what,
+             dtype_name(dtype));
+    }
+}
+
 void check_shape(const Shape& shape, DType dtype, const char* what) {
     int64_t limit = kMaxBytes / (dtype_size(dtype) > 0 ? dtype_size(dtype) : 1);
     for (int32_t i = 0; i < shape.ndim; ++i) {

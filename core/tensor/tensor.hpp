@@ -37,6 +37,8 @@ struct Shape {
 
 // Throws unless every size is >= 0 and the whole fits in 2^62 bytes.
 void check_shape(const Shape& shape, DType dtype, const char* what);
+// Fails for types that exist as quantized codes only.
+void check_plain(DType dtype, const char* what);
 
 // Runs once when the last reference to borrowed memory goes.
 struct Deleter {

@@ -229,6 +229,8 @@ TEST(Library, VersionAndNames) {
     EXPECT_STREQ(mp_dtype_name(12345), "unknown");
     EXPECT_EQ(mp_dtype_size(MP_DTYPE_FP8_E4M3), 1U);
     EXPECT_EQ(mp_dtype_size(0), 0U);
+    EXPECT_STREQ(mp_dtype_name(MP_DTYPE_FP4_E2M1), "fp4_e2m1");
+    EXPECT_EQ(mp_dtype_size(MP_DTYPE_FP4_E2M1), 0U); // less than a byte
     EXPECT_STREQ(mp_status_string(MP_STATUS_INVALID_SHAPE), "MP_STATUS_INVALID_SHAPE");
     EXPECT_STREQ(mp_status_string(-9999), "MP_STATUS_UNKNOWN");
 }

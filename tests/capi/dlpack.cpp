@@ -101,6 +101,11 @@ TEST(Dlpack, RefusedTensorsAreReleasedAtOnce) {
     refuse([](Producer& p) { p.managed.tensor.shape = nullptr; }, MP_STATUS_NULL_ARGUMENT, "shape");
     refuse([](Producer& p) { p.managed.tensor.byte_offset = 1; }, MP_STATUS_INVALID_ARGUMENT,
            "aligned");
+    refuse(
+        [](Producer& p) {
+            p.managed.tensor.dtype = {17, 4, 1};
+        },
+        MP_STATUS_UNSUPPORTED, "fp4_e2m1");
     Producer producer;
     mp_tensor* tensor = nullptr;
     MP_FAILS(mp_dlpack_import(nullptr, as_public(&producer.managed), &tensor),

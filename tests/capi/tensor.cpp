@@ -49,6 +49,7 @@ TEST(Tensor, ImpossibleShapes) {
              "bytes");
     MP_FAILS(create(tensor_desc(77, {2})), MP_STATUS_INVALID_DTYPE, "77");
     MP_FAILS(create(tensor_desc(0, {2})), MP_STATUS_INVALID_DTYPE, "dtype");
+    MP_FAILS(create(tensor_desc(MP_DTYPE_FP4_E2M1, {2})), MP_STATUS_UNSUPPORTED, "fp4_e2m1");
     mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {1});
     desc.ndim = 9;
     MP_FAILS(create(desc), MP_STATUS_INVALID_SHAPE, "ndim", "9");

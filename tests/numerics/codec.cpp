@@ -24,14 +24,17 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(DTypeTable, NumbersAreFrozen) {
-    EXPECT_EQ(kDTypeCount, 11);
-    const std::array<DType, 11> order = {
+    EXPECT_EQ(kDTypeCount, 12);
+    const std::array<DType, 12> order = {
         DType::fp32, DType::fp16,  DType::bf16,  DType::fp8_e4m3, DType::fp8_e5m2, DType::e8m0,
-        DType::int8, DType::int16, DType::int32, DType::int64,    DType::uint8};
-    const std::array<int64_t, 11> sizes = {4, 2, 2, 1, 1, 1, 1, 2, 4, 8, 1};
+        DType::int8, DType::int16, DType::int32, DType::int64,    DType::uint8,    DType::fp4_e2m1};
+    const std::array<int64_t, 12> sizes = {4, 2, 2, 1, 1, 1, 1, 2, 4, 8, 1, 0};
     for (std::size_t i = 0; i < order.size(); ++i) {
         EXPECT_EQ(static_cast<int32_t>(order[i]), static_cast<int32_t>(i) + 1);
         EXPECT_EQ(dtype_size(order[i]), sizes[i]);
+        EXPECT_EQ(dtype_bits(order[i]), sizes[i] == 0 ? 4 : sizes[i] * 8);
+        EXPECT_EQ(bytes_of(order[i], 5), sizes[i] == 0 ? 3 : sizes[i] * 5);
+        EXPECT_EQ(bytes_of(order[i], 0), 0);
     }
     EXPECT_EQ(static_cast<int32_t>(DType::none), 0);
 }
@@ -43,10 +46,10 @@ TEST(DTypeTable, NamesRoundTripAndAreDistinct) {
         names.insert(dtype_name(dtype));
         EXPECT_EQ(parse_dtype(dtype_name(dtype)), dtype);
         const DlpackType dl = dlpack_type(dtype);
-        EXPECT_EQ(dl.bits, dtype_size(dtype) * 8);
+        EXPECT_EQ(dl.bits, dtype_bits(dtype));
         EXPECT_EQ(dtype_from_dlpack(dl.code, dl.bits), dtype);
     }
-    EXPECT_EQ(names.size(), 11u);
+    EXPECT_EQ(names.size(), 12u);
     EXPECT_STREQ(dtype_name(DType::fp8_e4m3), "fp8_e4m3");
     EXPECT_STREQ(dtype_name(DType::none), "none");
     EXPECT_STREQ(dtype_name(static_cast<DType>(99)), "none");
@@ -58,7 +61,7 @@ TEST(DTypeTable, NamesRoundTripAndAreDistinct) {
 
 // DLDataTypeCode of dlpack.h, version 1.1.
 TEST(DTypeTable, DlpackCodesAreThoseOfTheStandard) {
-    const std::array<uint8_t, 11> codes = {2, 2, 4, 10, 12, 14, 0, 0, 0, 0, 1};
+    const std::array<uint8_t, 12> codes = {2, 2, 4, 10, 12, 14, 0, 0, 0, 0, 1, 17};
     for (std::size_t i = 0; i < codes.size(); ++i) {
         EXPECT_EQ(dlpack_type(static_cast<DType>(i + 1)).code, codes[i]) << i;
     }
@@ -66,14 +69,16 @@ TEST(DTypeTable, DlpackCodesAreThoseOfTheStandard) {
 
 TEST(DTypeTable, KindsAndValidity) {
     for (int32_t value = -1; value <= 13; ++value) {
-        EXPECT_EQ(is_valid(value), value >= 1 && value <= 11);
+        EXPECT_EQ(is_valid(value), value >= 1 && value <= 12);
         EXPECT_EQ(is_floating(static_cast<DType>(value)), value >= 1 && value <= 5);
     }
     EXPECT_EQ(dtype_kind(DType::e8m0), DTypeKind::scale);
     EXPECT_EQ(dtype_kind(DType::int32), DTypeKind::signed_integer);
     EXPECT_EQ(dtype_kind(DType::uint8), DTypeKind::unsigned_integer);
     EXPECT_EQ(dtype_size(DType::none), 0);
-    EXPECT_EQ(dtype_size(static_cast<DType>(12)), 0);
+    EXPECT_EQ(dtype_kind(DType::fp4_e2m1), DTypeKind::packed_floating);
+    EXPECT_EQ(dtype_size(static_cast<DType>(13)), 0);
+    EXPECT_EQ(dtype_bits(static_cast<DType>(13)), 0);
 }
 
 TEST(DTypeTable, MaxFiniteIsTheLargestStoredValue) {
@@ -89,6 +94,7 @@ TEST(DTypeTable, MaxFiniteIsTheLargestStoredValue) {
     EXPECT_EQ(max_finite(DType::int32), std::nextafter(0x1p31f, 0.0f));
     EXPECT_EQ(max_finite(DType::int64), std::nextafter(0x1p63f, 0.0f));
     EXPECT_EQ(max_finite(DType::uint8), 255.0f);
+    EXPECT_EQ(max_finite(DType::fp4_e2m1), e2m1_to_float(kE2m1MaxFinite));
     EXPECT_EQ(max_finite(DType::none), 0.0f);
 }
 
@@ -172,9 +178,14 @@ template <DType kDType> void check_runtime() {
         numerics::store_from_float(kDType, data, 0, x, true);
         numerics::store_from_float(kDType, data, 2, x, false);
         const bool has_sr = numerics::store_from_float_sr(kDType, data, 3, x, 0xdeadbeefu);
-        EXPECT_EQ(has_sr, is_floating(kDType));
+        EXPECT_EQ(has_sr, is_floating(kDType) || kDType == DType::fp4_e2m1);
         std::array<S, 4> got;
-        __builtin_memcpy(got.data(), data, sizeof(got));
+        if constexpr (kDType == DType::fp4_e2m1) { // two to a byte, the first one low
+            got = {static_cast<S>(memory[1] & 0xfu), static_cast<S>(memory[1] >> 4),
+                   static_cast<S>(memory[2] & 0xfu), static_cast<S>(memory[2] >> 4)};
+        } else {
+            __builtin_memcpy(got.data(), data, sizeof(got));
+        }
         EXPECT_EQ(bits(got[0]), bits(C::store_sat(x)));
         EXPECT_EQ(bits(got[1]), 0u); // not touched
         EXPECT_EQ(bits(got[2]), bits(C::store_nonsat(x)));
@@ -192,7 +203,7 @@ TEST(Codec, RuntimeEqualsCompileTime){
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
     {                                                                                              \
         SCOPED_TRACE(#name);                                                                       \
-        static_assert(sizeof(Codec<DType::name>::storage) * 8 == bits);                            \
+        static_assert(sizeof(Codec<DType::name>::storage) == ((bits) + 7) / 8);                    \
         check_runtime<DType::name>();                                                              \
     }
 #include "dtype/dtype_list.def"
@@ -200,7 +211,7 @@ TEST(Codec, RuntimeEqualsCompileTime){
 }
 
 TEST(Codec, NoTypeLoadsNanAndStoresNothing) {
-    for (const DType dtype : {DType::none, static_cast<DType>(12), static_cast<DType>(-5)}) {
+    for (const DType dtype : {DType::none, static_cast<DType>(13), static_cast<DType>(-5)}) {
         std::array<unsigned char, 8> memory{};
         EXPECT_TRUE(std::isnan(numerics::load_as_float(dtype, memory.data(), 0)));
         numerics::store_from_float(dtype, memory.data(), 0, -1.0f, true);

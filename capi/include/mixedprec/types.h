@@ -21,7 +21,7 @@
 #define MP_DTYPE_INT32 9
 #define MP_DTYPE_INT64 10
 #define MP_DTYPE_UINT8 11
-#define MP_DTYPE_FP4_E2M1 12 /* max 6; two to a byte, only in quantized tensors */
+#define MP_DTYPE_FP4_E2M1 12 /* max 6, no NaN; two to a byte, the first one low; only in quantized tensors */
 
 /* Kinds of device. 0 means "the context's device". */
 #define MP_DEVICE_DEFAULT 0
@@ -56,7 +56,7 @@ MP_API const char* mp_dtype_name(int32_t dtype);
 
 /** Bytes of one element.
  * @param[in] dtype  one of MP_DTYPE_*
- * @returns the size in bytes; 0 for MP_DTYPE_NONE and for any other number
+ * @returns the size in bytes; 0 for types of less than a byte, for MP_DTYPE_NONE and for any other number
  * @threads A
  * @since 0.1 */
 MP_API size_t mp_dtype_size(int32_t dtype);
