@@ -16,5 +16,8 @@ extern const Candidate kGradStats;
 extern const Candidate kOptimizerPrepare;
 extern const Candidate kAdamw;
 extern const Candidate kScalerUpdate;
+extern const Candidate kQuantize;
+extern const Candidate kDequantize;
+extern const Candidate kDelayedUpdate;
 
 } // namespace mp::backends::reference

@@ -91,9 +91,11 @@ CandidateList ReferenceDevice::candidates(OpKind kind) const noexcept {
     case OpKind::scaler_update:
         return {&kScalerUpdate, 1};
     case OpKind::quantize:
+        return {&kQuantize, 1};
     case OpKind::dequantize:
+        return {&kDequantize, 1};
     case OpKind::delayed_update:
-        break;
+        return {&kDelayedUpdate, 1};
     }
     return {};
 }

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// delayed_update: the end of a step for every tensor with delayed scaling.
+#include "interface/quantize_supports.hpp"
+#include "reference/candidates.hpp"
+
+namespace mp::backends::reference {
+
+namespace {
+
+bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
+    return is_delayed_update(static_cast<const DelayedUpdateDesc&>(op), reason);
+}
+
+Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
+    const auto& op = static_cast<const DelayedUpdateDesc&>(desc);
+    for (int64_t i = 0; i < op.slot_count; ++i) {
+        numerics::update_delayed(op.slots[i], op.histories + i * op.rule.history_len, op.rule);
+    }
+    return {};
+}
+
+} // namespace
+
+const Candidate kDelayedUpdate = {kName, supports, run, nullptr, nullptr};
+
+} // namespace mp::backends::reference

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// quantize: a block after another, an element after another.
+#include "numerics/quantize.hpp"
+#include "interface/quantize_supports.hpp"
+#include "numerics/philox.hpp"
+#include "reference/candidates.hpp"
+
+namespace mp::backends::reference {
+
+namespace {
+
+using numerics::BlockScale;
+using numerics::QuantStats;
+
+// Rows first_row ... and columns first_column ... up to the ends, which are not included.
+struct Block {
+    int64_t first_row, end_row, first_column, end_column;
+};
+
+Block block_at(const QuantizeDesc& op, int64_t block_row, int64_t block_column) {
+    const auto end = [](int64_t first, int64_t extent, int64_t size) {
+        return extent == 0 || first + extent > size ? size : first + extent;
+    };
+    const int64_t row = block_row * op.grid.block_rows;
+    const int64_t column = block_column * op.grid.block_columns;
+    return {row, end(row, op.grid.block_rows, op.rows), column,
+            end(column, op.grid.block_columns, op.columns)};
+}
+
+float amax_of(const QuantizeDesc& op, const Block& block) {
+    uint32_t largest = 0;
+    for (int64_t row = block.first_row; row < block.end_row; ++row) {
+        for (int64_t column = block.first_column; column < block.end_column; ++column) {
+            const float x =
+                numerics::load_as_float(op.source.dtype, op.source.data, row * op.columns + column);
+            const uint32_t magnitude = numerics::bits_from_float(x) & numerics::kFloatMagnitudeMask;
+            largest = magnitude > largest ? magnitude : largest;
+        }
+    }
+    return numerics::float_from_bits(largest);
+}
+
+// By the slot once its warm-up is over, else by the block's amax.
+BlockScale scale_of(const QuantizeDesc& op, const Block& block, int64_t index, float tensor_amax) {
+    if (op.slot != nullptr && op.slot->updates >= op.warm_up) {
+        return {op.slot->multiply, 1.0F / op.slot->multiply};
+    }
+    const float previous = op.slot != nullptr
+                               ? 1.0F / op.slot->multiply
+                               : numerics::load_as_float(op.grid.dtype, op.scale_inv, index);
+    return numerics::block_scale(op.policy, amax_of(op, block), previous, tensor_amax);
+}
+
+void quantize_at(const QuantizeDesc& op, const numerics::SrKey& key, int64_t row, int64_t column,
+                 float multiply, QuantStats& stats) {
+    const int64_t i = row * op.columns + column;
+    const float x = numerics::load_as_float(op.source.dtype, op.source.data, i);
+    uint32_t code = 0;
+    if (op.stochastic) {
+        const uint32_t bits =
+            numerics::sr_bits32_at(key, numerics::Purpose::cast, static_cast<uint64_t>(i));
+        code = numerics::quantize_code_sr(op.dtype, x, multiply, bits);
+    } else {
+        code = numerics::quantize_code(op.dtype, x, multiply);
+    }
+    if (op.codes != nullptr) {
+        numerics::store_quantized(op.dtype, op.codes, i, code);
+    }
+    if (op.codes_transposed != nullptr) {
+        numerics::store_quantized(op.dtype, op.codes_transposed, column * op.rows + row, code);
+    }
+    numerics::count_element(stats, op.dtype, x, multiply, code);
+}
+
+void quantize_block(const QuantizeDesc& op, const Block& block, float multiply, QuantStats& stats) {
+    const numerics::SrKey key = numerics::make_sr_key(op.seed, op.uid, op.step);
+    for (int64_t row = block.first_row; row < block.end_row; ++row) {
+        for (int64_t column = block.first_column; column < block.end_column; ++column) {
+            quantize_at(op, key, row, column, multiply, stats);
+        }
+    }
+}
+
+void add(const QuantStats& from, QuantStats& to) {
+    to.elements += from.elements;
+    to.saturated += from.saturated;
+    to.underflowed += from.underflowed;
+    to.non_finite += from.non_finite;
+    to.amax_bits = from.amax_bits > to.amax_bits ? from.amax_bits : to.amax_bits;
+}
+
+bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
+    return is_quantize(static_cast<const QuantizeDesc&>(op), reason);
+}
+
+Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
+    const auto& op = static_cast<const QuantizeDesc&>(desc);
+    const float tensor_amax = amax_of(op, {0, op.rows, 0, op.columns});
+    QuantStats stats;
+    int64_t index = 0;
+    for (int64_t block_row = 0; block_row < op.grid.rows(op.rows); ++block_row) {
+        for (int64_t column = 0; column < op.grid.columns(op.columns); ++column, ++index) {
+            const Block block = block_at(op, block_row, column);
+            const BlockScale scale = scale_of(op, block, index, tensor_amax);
+            numerics::store_from_float(op.grid.dtype, op.scale_inv, index, scale.scale_inv, true);
+            quantize_block(op, block, scale.multiply, stats);
+        }
+    }
+    if (op.amax != nullptr) {
+        *op.amax = tensor_amax;
+    }
+    if (op.slot != nullptr) {
+        op.slot->amax = numerics::detail::larger_amax(op.slot->amax, tensor_amax);
+    }
+    if (op.stats != nullptr) {
+        add(stats, *op.stats);
+    }
+    return {};
+}
+
+} // namespace
+
+const Candidate kQuantize = {kName, supports, run, nullptr, nullptr};
+
+} // namespace mp::backends::reference
