@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gemm.h
 #include "boundary.hpp"
+#include "interface/gemm_scales.hpp"
 #include "objects.hpp"
 #include "versioned_struct.hpp"
 
@@ -9,10 +10,24 @@ using namespace mp::capi;
 
 namespace {
 
+ScaleGrid grid_of(int32_t dtype, int32_t rows, int32_t columns, const char* name) {
+    if (dtype == MP_DTYPE_NONE) {
+        if (rows != 0 || columns != 0) {
+            fail(Code::invalid_argument,
+                 "gemm: %s is MP_DTYPE_NONE, but its blocks are %d x %d elements; say which type "
+                 "the scales have, or leave the blocks 0",
+                 name, rows, columns);
+        }
+        return {};
+    }
+    return {dtype_of(dtype, name), rows, columns};
+}
+
 GemmDesc desc_of(const mp_gemm_desc& public_desc) {
     const mp_gemm_desc& p = public_desc;
     check_flags(p.flags,
-                MP_GEMM_TRANS_A | MP_GEMM_TRANS_B | MP_GEMM_BIAS | MP_GEMM_GELU | MP_GEMM_HAS_ALPHA,
+                MP_GEMM_TRANS_A | MP_GEMM_TRANS_B | MP_GEMM_BIAS | MP_GEMM_GELU |
+                    MP_GEMM_HAS_ALPHA | MP_GEMM_POWER_OF_TWO_SCALES | MP_GEMM_FAST_ACCUMULATION,
                 "flags");
     GemmDesc d{};
     d.m = p.m;
@@ -43,6 +58,10 @@ GemmDesc desc_of(const mp_gemm_desc& public_desc) {
     d.trans_a = (p.flags & MP_GEMM_TRANS_A) != 0;
     d.trans_b = (p.flags & MP_GEMM_TRANS_B) != 0;
     d.gelu = (p.flags & MP_GEMM_GELU) != 0;
+    d.scale_a = grid_of(p.scale_a_dtype, p.scale_a_rows, p.scale_a_columns, "scale_a_dtype");
+    d.scale_b = grid_of(p.scale_b_dtype, p.scale_b_rows, p.scale_b_columns, "scale_b_dtype");
+    d.power_of_two_scales = (p.flags & MP_GEMM_POWER_OF_TWO_SCALES) != 0;
+    d.fast_accumulation = (p.flags & MP_GEMM_FAST_ACCUMULATION) != 0;
     return d;
 }
 
@@ -81,31 +100,77 @@ void check_c(const GemmDesc& desc, const Tensor& c, const Tensor& d) {
     }
 }
 
-void run(GemmObject& gemm, mp_queue* queue, const mp_tensor* a, const mp_tensor* b,
-         const mp_tensor* bias, const mp_tensor* c, mp_tensor* d) {
+// What the plan wants `count` elements of, or does not want: then it must be null. A null one that is wanted is
+// refused where it is opened.
+const void* side_data(const mp_tensor* handle, const char* name, const GemmObject& gemm,
+                      DType dtype, int64_t count, const Tensor& d) {
+    if (dtype == DType::none) {
+        if (handle != nullptr) {
+            fail(Code::invalid_argument, "gemm: %s is given but the plan has none", name);
+        }
+        return nullptr;
+    }
+    if (handle == nullptr) {
+        fail(Code::null_argument,
+             "gemm: %s is NULL but the plan has %lld of them; pass them by mp_gemm_run_scaled",
+             name, static_cast<long long>(count));
+    }
+    const Tensor& tensor = operand(handle, name, *gemm.context, dtype, count);
+    check_apart(d, tensor, name);
+    return tensor.data();
+}
+
+// What only an fp8 D has; `handle` may be null.
+float* result_scalar(const mp_tensor* handle, const char* name, const GemmObject& gemm,
+                     const Tensor& d) {
+    if (handle == nullptr) {
+        return nullptr;
+    }
+    if (!is_fp8(d.dtype())) {
+        fail(Code::invalid_argument, "gemm: %s is given but D is %s; only an fp8 D has it", name,
+             dtype_name(d.dtype()));
+    }
+    const Tensor& tensor = operand(handle, name, *gemm.context, DType::fp32, 1);
+    check_apart(d, tensor, name);
+    return static_cast<float*>(tensor.data());
+}
+
+void run(GemmObject& gemm, mp_queue* queue, const mp_gemm_args& args) {
+    if (args.reserved != 0) {
+        fail(Code::invalid_argument, "gemm: args.reserved is %u; it must be 0", args.reserved);
+    }
     const GemmDesc& desc = gemm.plan.desc();
     const Context& context = *gemm.context;
-    const Tensor& ta = operand(a, "a", context, desc.dtype_a, gemm.plan.extent_a());
-    const Tensor& tb = operand(b, "b", context, desc.dtype_b, gemm.plan.extent_b());
-    const Tensor& td = operand(d, "d", context, desc.dtype_d, gemm.plan.extent_d());
+    const Tensor& ta = operand(args.a, "a", context, desc.dtype_a, gemm.plan.extent_a());
+    const Tensor& tb = operand(args.b, "b", context, desc.dtype_b, gemm.plan.extent_b());
+    const Tensor& td = operand(args.d, "d", context, desc.dtype_d, gemm.plan.extent_d());
     check_apart(td, ta, "a");
     check_apart(td, tb, "b");
-    GemmBuffers buffers{ta.data(), tb.data(), nullptr, nullptr, td.data()};
-    if ((bias != nullptr) != (desc.dtype_bias != DType::none)) {
+    GemmBuffers buffers;
+    buffers.a = ta.data();
+    buffers.b = tb.data();
+    buffers.d = td.data();
+    if ((args.bias != nullptr) != (desc.dtype_bias != DType::none)) {
         fail(Code::invalid_argument,
-             bias != nullptr ? "gemm: bias is given but the plan has none (MP_GEMM_BIAS)"
-                             : "gemm: bias is NULL but the plan was made with MP_GEMM_BIAS");
+             args.bias != nullptr ? "gemm: bias is given but the plan has none (MP_GEMM_BIAS)"
+                                  : "gemm: bias is NULL but the plan was made with MP_GEMM_BIAS");
     }
-    if (bias != nullptr) {
-        const Tensor& tensor = operand(bias, "bias", context, desc.dtype_bias, desc.n);
+    if (args.bias != nullptr) {
+        const Tensor& tensor = operand(args.bias, "bias", context, desc.dtype_bias, desc.n);
         check_apart(td, tensor, "bias");
         buffers.bias = tensor.data();
     }
     if (desc.beta != 0.0F) {
-        const Tensor& tensor = operand(c, "c", context, desc.dtype_d, gemm.plan.extent_c());
+        const Tensor& tensor = operand(args.c, "c", context, desc.dtype_d, gemm.plan.extent_c());
         check_c(desc, tensor, td);
         buffers.c = tensor.data();
     }
+    buffers.scale_a =
+        side_data(args.scale_a, "scale_a", gemm, desc.scale_a.dtype, gemm.plan.scale_count_a(), td);
+    buffers.scale_b =
+        side_data(args.scale_b, "scale_b", gemm, desc.scale_b.dtype, gemm.plan.scale_count_b(), td);
+    buffers.multiply_d = result_scalar(args.multiply_d, "multiply_d", gemm, td);
+    buffers.amax_d = result_scalar(args.amax_d, "amax_d", gemm, td);
     gemm.plan.run(stream_of(queue, context), buffers);
 }
 
@@ -127,7 +192,23 @@ mp_status mp_gemm_create(mp_context* context, const mp_gemm_desc* desc, mp_gemm*
 
 mp_status mp_gemm_run(mp_gemm* gemm, mp_queue* queue, const mp_tensor* a, const mp_tensor* b,
                       const mp_tensor* bias, const mp_tensor* c, mp_tensor* d) {
-    return boundary([&] { run(*object_of(gemm, "gemm"), queue, a, b, bias, c, d); });
+    return boundary([&] {
+        mp_gemm_args args = MP_GEMM_ARGS_INIT;
+        args.a = a;
+        args.b = b;
+        args.bias = bias;
+        args.c = c;
+        args.d = d;
+        run(*object_of(gemm, "gemm"), queue, args);
+    });
+}
+
+mp_status mp_gemm_args_init(mp_gemm_args* args, size_t size) {
+    return boundary([&] { init_struct(args, size, mp_gemm_args MP_GEMM_ARGS_INIT); });
+}
+
+mp_status mp_gemm_run_scaled(mp_gemm* gemm, mp_queue* queue, const mp_gemm_args* args) {
+    return boundary([&] { run(*object_of(gemm, "gemm"), queue, read_struct(args, "args")); });
 }
 
 mp_status mp_gemm_describe(const mp_gemm* gemm, char* buffer, size_t capacity, size_t* needed) {

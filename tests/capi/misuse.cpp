@@ -54,6 +54,8 @@ TEST(Misuse, NullEverywhere) {
         mp_gemm_desc_init(nullptr, 8),
         mp_gemm_create(nullptr, nullptr, &gemm),
         mp_gemm_run(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr),
+        mp_gemm_args_init(nullptr, 8),
+        mp_gemm_run_scaled(nullptr, nullptr, nullptr),
         mp_gemm_describe(nullptr, nullptr, 0, nullptr),
         mp_linear_desc_init(nullptr, 8),
         mp_linear_create(nullptr, nullptr, nullptr, nullptr, nullptr, &linear),

@@ -5,7 +5,19 @@
  * with MP_GEMM_TRANS_B, B is stored n x k. Products are exact and sums are fp32, whatever the inputs; one
  * rounding (to nearest even) into D. The order of the sums is the implementation's: bits are repeatable
  * for one implementation, thread count and shape, not equal across implementations. An implementation on
- * the processor's bf16 dot instruction takes subnormal operands, products and sums as zero. */
+ * the processor's bf16 dot instruction takes subnormal operands, products and sums as zero.
+ *
+ * A and B may be fp8 codes (also one E4M3, one E5M2), or fp16 codes, with scales: then a value is
+ * code * scale, where scale is the factor that dequantizes (often called scale_inv). A scale belongs to a
+ * block of the operand as stored; scale_a_rows x scale_a_columns 0 x 0 is one for the tensor, 1 x 0 one for
+ * each row, 1 x 128 or 128 x 128 DeepSeek's, 1 x 32 with e8m0 that of MX. Scales are dense and row-major,
+ * blocks at the lower and right edge are cut. Where no scale changes along k, op(A) op(B) is
+ * (sum * scale_a) * scale_b; otherwise that is done for each block of k, in fp32, and the results are added in
+ * fp32, block after block. fp8 codes without scales are their values.
+ *
+ * D may be fp8: its codes are round(d * multiply_d), d being what an fp32 D would get, with finite d
+ * saturating; infinity and NaN come out as what the type has for them (a vendor's library may saturate
+ * infinity too; amax_d shows it). */
 #ifndef MIXEDPREC_GEMM_H
 #define MIXEDPREC_GEMM_H
 
@@ -17,6 +29,10 @@
 #define MP_GEMM_BIAS 4u       /* add a vector of n elements to every row */
 #define MP_GEMM_GELU 8u       /* 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))), after the bias */
 #define MP_GEMM_HAS_ALPHA 16u /* alpha counts; otherwise alpha is 1 */
+/* All scales are powers of two (e8m0 ones always are), which may be applied to the codes. */
+#define MP_GEMM_POWER_OF_TWO_SCALES 32u
+/* fp8 operands: the device may sum with fewer bits than fp32 has, where that is faster. The host never does. */
+#define MP_GEMM_FAST_ACCUMULATION 64u
 
 typedef struct mp_gemm_desc {
     uint32_t struct_size;   /* sizeof(mp_gemm_desc) */
@@ -35,16 +51,44 @@ typedef struct mp_gemm_desc {
     int64_t batch_stride_d;
     double alpha;       /* with MP_GEMM_HAS_ALPHA */
     double beta;        /* 0: C is not read */
-    int32_t dtype_a;    /* fp32, fp16 or bf16; required */
-    int32_t dtype_b;    /* the same as dtype_a */
+    int32_t dtype_a;    /* fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2; required */
+    int32_t dtype_b;    /* the same as dtype_a, or the other fp8 type */
     int32_t dtype_c;    /* default: dtype_d; must equal it */
-    int32_t dtype_d;    /* fp32, fp16 or bf16; default: fp32 */
+    int32_t dtype_d;    /* as dtype_a, fp8 only with beta 0; default: fp32 */
     int32_t dtype_bias; /* fp32, fp16 or bf16; default: fp32 */
     int32_t reserved;   /* 0 */
+    /* Scales: blocks need batch_count 1 and lda (ldb) without padding; extents along k divide each other. */
+    int32_t scale_a_dtype;   /* fp32 or e8m0; default: A has no scales */
+    int32_t scale_a_rows;    /* of a block of A as stored; 0: all */
+    int32_t scale_a_columns; /* likewise */
+    int32_t scale_b_dtype;
+    int32_t scale_b_rows;
+    int32_t scale_b_columns;
 } mp_gemm_desc;
 
 #define MP_GEMM_DESC_INIT                                                                          \
-    { sizeof(mp_gemm_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0, 0, 0, 0 }
+    {                                                                                              \
+        sizeof(mp_gemm_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0, 0, 0, 0,   \
+            0, 0, 0, 0, 0, 0                                                                       \
+    }
+
+/* What one run works on. Tensors as for mp_gemm_run; those that the plan does not need are NULL. */
+typedef struct mp_gemm_args {
+    uint32_t struct_size;        /* sizeof(mp_gemm_args) */
+    uint32_t reserved;           /* 0 */
+    const mp_tensor* a;          /* required */
+    const mp_tensor* b;          /* required */
+    const mp_tensor* bias;       /* with MP_GEMM_BIAS */
+    const mp_tensor* c;          /* when beta is not 0 */
+    mp_tensor* d;                /* required */
+    const mp_tensor* scale_a;    /* with scale_a_dtype: that type, one element for each block */
+    const mp_tensor* scale_b;    /* with scale_b_dtype */
+    const mp_tensor* multiply_d; /* fp8 D: fp32, one element; NULL: 1 */
+    mp_tensor* amax_d; /* fp8 D: fp32, becomes the maximum of itself and of |d|; or NULL */
+} mp_gemm_args;
+
+#define MP_GEMM_ARGS_INIT                                                                          \
+    { sizeof(mp_gemm_args), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 
 MP_BEGIN_DECLS
 
@@ -82,6 +126,25 @@ MP_API mp_status mp_gemm_create(mp_context* context, const mp_gemm_desc* desc,
  * @since 0.1 */
 MP_API mp_status mp_gemm_run(mp_gemm* gemm, mp_queue* queue, const mp_tensor* a, const mp_tensor* b,
                              const mp_tensor* bias, const mp_tensor* c, mp_tensor* d);
+
+/** Fills the arguments with the defaults: the function twin of MP_GEMM_ARGS_INIT.
+ * @param[out] args  the arguments
+ * @param[in]  size  sizeof(mp_gemm_args) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_gemm_args_init(mp_gemm_args* args, size_t size);
+
+/** Computes the product, of scaled operands too. Enqueues.
+ * @param[in] gemm   the plan
+ * @param[in] queue  NULL: the default queue
+ * @param[in] args   the operands; amax_d overlaps no other
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE;
+ *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (device, overlap, scales that the plan does not have);
+ *          MP_STATUS_STRUCT_TOO_NEW; vendor codes
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_gemm_run_scaled(mp_gemm* gemm, mp_queue* queue, const mp_gemm_args* args);
 
 /** What was chosen and why: the name of the implementation, and each candidate passed over with its reason.
  * @param[in]  gemm      the plan
