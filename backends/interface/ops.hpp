@@ -10,6 +10,7 @@
 #include "numerics/loss_scale.hpp"
 #include "numerics/optimizer_state.hpp"
 #include "numerics/quant_stats.hpp"
+#include "numerics/scale_rules.hpp"
 #include "tensor/scale_grid.hpp"
 #include "tensor/tensor_ref.hpp"
 
@@ -147,7 +148,9 @@ struct GemmBuffers {
     float* amax_d = nullptr; // becomes the maximum of itself and D's, before rounding; may be null
 };
 
-// One array of parameters with everything that belongs to it.
+// One array of parameters with everything that belongs to it. An array with a scale_inv (one fp32
+// number, null for none) holds codes: value = code * scale_inv. Scales of what the step writes are
+// renewed by numerics/msamp_scale.hpp; the gradient's is only read.
 struct AdamwSegment {
     int64_t count = 0;
     uint64_t uid = 0;
@@ -165,6 +168,30 @@ struct AdamwSegment {
     DType master_dtype = DType::none;
     int32_t group = 0;
     int32_t reserved = 0;
+    float* param_scale_inv = nullptr;
+    const float* grad_scale_inv = nullptr;
+    float* exp_avg_scale_inv = nullptr;
+    float* exp_avg_sq_scale_inv = nullptr;
+    float* master_scale_inv = nullptr;
+
+    // The largest value of these arrays must be known before the first code is stored.
+    [[nodiscard]] MP_HD_INLINE constexpr bool has_scaled_states() const {
+        return param_scale_inv != nullptr || exp_avg_scale_inv != nullptr ||
+               exp_avg_sq_scale_inv != nullptr || master_scale_inv != nullptr;
+    }
+};
+
+// What a step with scaled states works out about one segment: first the largest magnitudes of its
+// new values as bit patterns (NaN beats infinity beats numbers), then what they are stored with.
+struct AdamwScaling {
+    uint32_t weight_amax = 0; // of the master weight where there is one, else of the parameter
+    uint32_t exp_avg_amax = 0;
+    uint32_t exp_avg_sq_amax = 0;
+    uint32_t reserved = 0;
+    numerics::BlockScale param;
+    numerics::BlockScale exp_avg;
+    numerics::BlockScale exp_avg_sq;
+    numerics::BlockScale master;
 };
 
 // Work is cut into chunks of one segment each; a chunk starts at a multiple of kChunkElements.
@@ -184,10 +211,11 @@ struct SegmentTable {
     int64_t chunk_count = 0;
 };
 
-// state->sum_squares = sum of grad^2 over all segments, in double. Order, the same on every device: a chunk
-// is cut into pieces of kStatsPiece elements; lane l of kStatsLanes adds the squares of elements l,
-// l + kStatsLanes, ... of the piece one after another; lanes, then the chunk's pieces, then all chunks are each
-// added as a balanced binary tree over the next power of two (absent leaves are 0, left + right).
+// state->sum_squares = sum of grad^2 over all segments, in double; a scaled gradient is code *
+// scale_inv in fp32 first. Order, the same on every device: a chunk is cut into pieces of
+// kStatsPiece elements; lane l of kStatsLanes adds the squares of elements l, l + kStatsLanes, ...
+// of the piece one after another; lanes, then the chunk's pieces, then all chunks are each added as
+// a balanced binary tree over the next power of two (absent leaves are 0, left + right).
 inline constexpr int64_t kStatsPiece = 2048;
 inline constexpr int64_t kStatsLanes = 32;
 struct GradStatsDesc : OpDesc {
@@ -207,7 +235,10 @@ struct OptimizerPrepareDesc : OpDesc {
 };
 
 // One fused step over all chunks; does nothing where state->skip is set. Random bits are keyed by
-// (seed, segment uid, state->step).
+// (seed, segment uid, state->step). Segments with scaled states take two passes over the same
+// memory: the first computes the new values from the old codes and keeps their maxima only, the
+// second computes them again and stores. A parameter beside a master weight is rounded from the
+// master weight as it is stored.
 struct AdamwDesc : OpDesc {
     SegmentTable table;
     const numerics::AdamwScalars* scalars = nullptr; // by group
@@ -219,6 +250,7 @@ struct AdamwDesc : OpDesc {
     bool zero_grad = false;
     bool eager_compat = false; // torchdistx's order of roundings; only the oracle has it
     const numerics::AdamwHyper* hyper = nullptr; // by group; read under eager_compat
+    AdamwScaling* scaling = nullptr; // scratch, one a segment, where any has scaled states
 };
 
 // update_loss_scale().

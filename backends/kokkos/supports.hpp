@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "interface/backend.hpp"
+#include "kernels/adamw_layout.hpp"
 
 namespace mp::backends::kokkos {
 
@@ -29,35 +30,13 @@ inline bool is_float_array(const TensorRef& tensor, bool aligned, Reason& reason
     return is_aligned(tensor.data, tensor.dtype, aligned, reason);
 }
 
-// fp32, fp16 or bf16: what an optimizer keeps.
-inline bool is_state_array(const char* what, const void* data, DType dtype, bool aligned,
-                           Reason& reason) noexcept {
-    if (dtype != DType::fp32 && dtype != DType::fp16 && dtype != DType::bf16) {
-        reason.set("%s of fp32, fp16 or bf16 only, not %s", what, dtype_name(dtype));
-        return false;
-    }
-    return is_aligned(data, dtype, aligned, reason);
-}
-
-inline bool segment_is_supported(const AdamwSegment& s, bool aligned, Reason& reason) noexcept {
-    if (!is_state_array("a parameter", s.param, s.param_dtype, aligned, reason) ||
-        !is_state_array("a gradient", s.grad, s.grad_dtype, aligned, reason) ||
-        !is_state_array("exp_avg", s.exp_avg, s.exp_avg_dtype, aligned, reason) ||
-        !is_state_array("exp_avg_sq", s.exp_avg_sq, s.exp_avg_sq_dtype, aligned, reason)) {
-        return false;
-    }
-    if (s.compensation_dtype != DType::none &&
-        !is_state_array("a compensation", s.compensation, s.compensation_dtype, aligned, reason)) {
-        return false;
-    }
-    if (s.master_dtype == DType::none) {
-        return true;
-    }
-    if (s.master_dtype != DType::fp32 || s.compensation_dtype != DType::none) {
-        reason.set("a master weight is fp32 and excludes a compensation");
-        return false;
-    }
-    return is_aligned(s.master, s.master_dtype, aligned, reason);
+inline bool segment_is_aligned(const AdamwSegment& s, bool aligned, Reason& reason) noexcept {
+    const auto is = [aligned, &reason](const void* data, DType dtype) {
+        return dtype == DType::none || is_aligned(data, dtype, aligned, reason);
+    };
+    return is(s.param, s.param_dtype) && is(s.grad, s.grad_dtype) &&
+           is(s.exp_avg, s.exp_avg_dtype) && is(s.exp_avg_sq, s.exp_avg_sq_dtype) &&
+           is(s.compensation, s.compensation_dtype) && is(s.master, s.master_dtype);
 }
 
 } // namespace detail
@@ -97,7 +76,8 @@ inline bool is_supported(const GemmDesc& op, bool /*aligned*/, Reason& reason) n
 inline bool is_supported(const GradStatsDesc& op, bool aligned, Reason& reason) noexcept {
     for (int64_t i = 0; i < op.table.segment_count; ++i) {
         const AdamwSegment& s = op.table.host_segments[i];
-        if (!detail::is_state_array("a gradient", s.grad, s.grad_dtype, aligned, reason)) {
+        if (!kernels::gradient_is_supported(s, reason) ||
+            !detail::is_aligned(s.grad, s.grad_dtype, aligned, reason)) {
             return false;
         }
     }
@@ -115,7 +95,10 @@ inline bool is_supported(const AdamwDesc& op, bool aligned, Reason& reason) noex
         return false;
     }
     for (int64_t i = 0; i < op.table.segment_count; ++i) {
-        if (!detail::segment_is_supported(op.table.host_segments[i], aligned, reason)) {
+        const AdamwSegment& s = op.table.host_segments[i];
+        if (!kernels::layout_is_supported(s, reason) ||
+            !kernels::scaling_is_supported(op, s, reason) ||
+            !detail::segment_is_aligned(s, aligned, reason)) {
             return false;
         }
     }

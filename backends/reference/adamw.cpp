@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // adamw: one fused step, one element at a time. The arithmetic is numerics/adamw_update.hpp, or
 // adamw_eager.hpp where eager_compat asks for it; here is which array is read and written, and how
-// each is rounded.
-#include <initializer_list>
+// each is scaled and rounded.
+#include <algorithm>
 
+#include "kernels/adamw_layout.hpp"
+#include "kernels/adamw_scaling.hpp"
 #include "numerics/adamw_eager.hpp"
 #include "numerics/codec.hpp"
 #include "numerics/philox.hpp"
@@ -16,31 +18,6 @@ namespace {
 using numerics::load_as_float;
 using numerics::Purpose;
 
-bool is_16_or_32_bit_float(DType dtype) {
-    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
-}
-
-bool supports_segment(const AdamwSegment& s, Reason& reason) {
-    for (const DType dtype : {s.param_dtype, s.grad_dtype, s.exp_avg_dtype, s.exp_avg_sq_dtype}) {
-        if (!is_16_or_32_bit_float(dtype)) {
-            reason.set("parameter, gradient and moments are fp32, fp16 or bf16, not %s",
-                       dtype_name(dtype));
-            return false;
-        }
-    }
-    if (s.compensation_dtype != DType::none && !is_16_or_32_bit_float(s.compensation_dtype)) {
-        reason.set("the compensation is fp32, fp16, bf16 or none, not %s",
-                   dtype_name(s.compensation_dtype));
-        return false;
-    }
-    if (s.master_dtype != DType::none &&
-        (s.master_dtype != DType::fp32 || s.compensation_dtype != DType::none)) {
-        reason.set("a master weight is fp32 and excludes a compensation");
-        return false;
-    }
-    return true;
-}
-
 bool supports(const Device& /*device*/, const OpDesc& desc, Reason& reason) noexcept {
     const auto& op = static_cast<const AdamwDesc&>(desc);
     if (op.eager_compat &&
@@ -50,7 +27,8 @@ bool supports(const Device& /*device*/, const OpDesc& desc, Reason& reason) noex
     }
     for (int64_t i = 0; i < op.table.segment_count; ++i) {
         const AdamwSegment& segment = op.table.host_segments[i];
-        if (!supports_segment(segment, reason)) {
+        if (!kernels::layout_is_supported(segment, reason) ||
+            !kernels::scaling_is_supported(op, segment, reason)) {
             return false;
         }
         if (op.eager_compat && segment.master_dtype != DType::none) {
@@ -68,8 +46,9 @@ class Element {
         : key_(numerics::make_sr_key(op.seed, segment.uid, static_cast<uint64_t>(op.state->step))),
           i_(i) {}
 
-    [[nodiscard]] float load(DType dtype, const void* data) const {
-        return load_as_float(dtype, data, i_);
+    [[nodiscard]] float load(DType dtype, const void* data,
+                             const float* scale_inv = nullptr) const {
+        return kernels::decoded(load_as_float(dtype, data, i_), scale_inv);
     }
     // To nearest even; overflow becomes infinity, which shows, where saturation would hide it.
     void store(DType dtype, void* data, float x) const {
@@ -89,38 +68,71 @@ class Element {
     int64_t i_;
 };
 
-void update_element(const AdamwDesc& op, const AdamwSegment& s, int64_t i) {
+// What one element becomes, before anything is rounded.
+struct NewElement {
+    float weight; // the old master weight or parameter
+    float delta;
+    float m;
+    float v;
+};
+
+NewElement compute(const AdamwDesc& op, const AdamwSegment& s, const Element& element) {
+    const float grad = element.load(s.grad_dtype, s.grad, s.grad_scale_inv);
+    NewElement e{};
+    e.weight = s.master_dtype != DType::none
+                   ? element.load(s.master_dtype, s.master, s.master_scale_inv)
+                   : element.load(s.param_dtype, s.param, s.param_scale_inv);
+    e.m = element.load(s.exp_avg_dtype, s.exp_avg, s.exp_avg_scale_inv);
+    e.v = element.load(s.exp_avg_sq_dtype, s.exp_avg_sq, s.exp_avg_sq_scale_inv);
+    e.delta = numerics::adamw_delta(op.scalars[s.group], e.weight, grad, e.m, e.v);
+    return e;
+}
+
+void measure_element(const AdamwDesc& op, const AdamwSegment& s, int64_t i, AdamwScaling& scaling) {
+    const NewElement e = compute(op, s, Element(op, s, i));
+    const auto raise = [](uint32_t& largest, float x) {
+        largest = std::max(largest, numerics::bits_from_float(x) & numerics::kFloatMagnitudeMask);
+    };
+    raise(scaling.weight_amax, e.weight + e.delta);
+    raise(scaling.exp_avg_amax, e.m);
+    raise(scaling.exp_avg_sq_amax, e.v);
+}
+
+// `scaling` is read for those arrays only that have a scale.
+void update_element(const AdamwDesc& op, const AdamwSegment& s, int64_t i,
+                    const AdamwScaling& scaling) {
     const Element element(op, s, i);
-    const numerics::AdamwScalars& scalars = op.scalars[s.group];
-    const bool has_master = s.master_dtype != DType::none;
-    const bool has_compensation = s.compensation_dtype != DType::none;
-
-    const float grad = element.load(s.grad_dtype, s.grad);
-    const float weight =
-        has_master ? element.load(s.master_dtype, s.master) : element.load(s.param_dtype, s.param);
-    float m = element.load(s.exp_avg_dtype, s.exp_avg);
-    float v = element.load(s.exp_avg_sq_dtype, s.exp_avg_sq);
-    const float delta = numerics::adamw_delta(scalars, weight, grad, m, v);
-
-    // Stores the parameter and returns what it now is.
+    const NewElement e = compute(op, s, element);
+    const auto code = [](DType dtype, float x, const float* scale_inv,
+                         const numerics::BlockScale& scale) {
+        return scale_inv != nullptr ? kernels::code_value(dtype, x, scale.multiply) : x;
+    };
+    // Stores the parameter and returns what it now is, where it has no scale.
     const auto store_param = [&](float x) {
-        element.store(s.param_dtype, s.param, x, op.stochastic_param, Purpose::param);
+        element.store(s.param_dtype, s.param,
+                      code(s.param_dtype, x, s.param_scale_inv, scaling.param), op.stochastic_param,
+                      Purpose::param);
         return element.load(s.param_dtype, s.param);
     };
-    if (has_compensation) {
+    if (s.compensation_dtype != DType::none) {
         float carry = element.load(s.compensation_dtype, s.compensation);
-        numerics::compensated_add(weight, delta, carry, store_param);
+        numerics::compensated_add(e.weight, e.delta, carry, store_param);
         element.store(s.compensation_dtype, s.compensation, carry);
+    } else if (s.master_dtype != DType::none) {
+        element.store(s.master_dtype, s.master,
+                      code(s.master_dtype, e.weight + e.delta, s.master_scale_inv, scaling.master));
+        store_param(
+            element.load(s.master_dtype, s.master,
+                         s.master_scale_inv != nullptr ? &scaling.master.scale_inv : nullptr));
     } else {
-        const float updated = weight + delta;
-        if (has_master) {
-            element.store(s.master_dtype, s.master, updated);
-        }
-        store_param(updated);
+        store_param(e.weight + e.delta);
     }
-    element.store(s.exp_avg_dtype, s.exp_avg, m, op.stochastic_exp_avg, Purpose::exp_avg);
-    element.store(s.exp_avg_sq_dtype, s.exp_avg_sq, v, op.stochastic_exp_avg_sq,
-                  Purpose::exp_avg_sq);
+    element.store(s.exp_avg_dtype, s.exp_avg,
+                  code(s.exp_avg_dtype, e.m, s.exp_avg_scale_inv, scaling.exp_avg),
+                  op.stochastic_exp_avg, Purpose::exp_avg);
+    element.store(s.exp_avg_sq_dtype, s.exp_avg_sq,
+                  code(s.exp_avg_sq_dtype, e.v, s.exp_avg_sq_scale_inv, scaling.exp_avg_sq),
+                  op.stochastic_exp_avg_sq, Purpose::exp_avg_sq);
     if (op.zero_grad) {
         element.store(s.grad_dtype, s.grad, 0.0F);
     }
@@ -154,21 +166,39 @@ void update_element_eager(const AdamwDesc& op, const AdamwSegment& s, int64_t i)
     }
 }
 
+void update_segment(const AdamwDesc& op, const AdamwSegment& s, AdamwScaling* scaling) {
+    if (op.eager_compat) {
+        for (int64_t i = 0; i < s.count; ++i) {
+            update_element_eager(op, s, i);
+        }
+        return;
+    }
+    AdamwScaling unscaled;
+    const bool has_two_passes = scaling != nullptr && s.has_scaled_states();
+    AdamwScaling& scales = has_two_passes ? *scaling : unscaled;
+    if (has_two_passes) {
+        scales = {};
+        for (int64_t i = 0; i < s.count; ++i) {
+            measure_element(op, s, i, scales);
+        }
+        kernels::renew_scales(s, scales);
+    }
+    for (int64_t i = 0; i < s.count; ++i) {
+        update_element(op, s, i, scales);
+    }
+    if (has_two_passes) {
+        kernels::store_scales(s, scales);
+    }
+}
+
+// Chunks are there for those who share the work.
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
     const auto& op = static_cast<const AdamwDesc&>(desc);
     if (op.state->skip != 0) {
         return {};
     }
-    for (int64_t chunk = 0; chunk < op.table.chunk_count; ++chunk) {
-        const int64_t start = op.table.chunks[chunk].start;
-        const AdamwSegment& segment = op.table.segments[op.table.chunks[chunk].segment];
-        for (int64_t i = start; i < start + kChunkElements && i < segment.count; ++i) {
-            if (op.eager_compat) {
-                update_element_eager(op, segment, i);
-            } else {
-                update_element(op, segment, i);
-            }
-        }
+    for (int64_t i = 0; i < op.table.segment_count; ++i) {
+        update_segment(op, op.table.segments[i], op.scaling != nullptr ? op.scaling + i : nullptr);
     }
     return {};
 }

@@ -2,6 +2,8 @@
 // grad_stats: the sum of the squares of all gradients in double, in the order of GradStatsDesc.
 #include <array>
 
+#include "kernels/adamw_layout.hpp"
+#include "kernels/adamw_scaling.hpp"
 #include "numerics/codec.hpp"
 #include "reference/candidates.hpp"
 
@@ -9,16 +11,10 @@ namespace mp::backends::reference {
 
 namespace {
 
-bool is_16_or_32_bit_float(DType dtype) {
-    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
-}
-
 bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
     const auto& stats = static_cast<const GradStatsDesc&>(op);
     for (int64_t i = 0; i < stats.table.segment_count; ++i) {
-        const DType dtype = stats.table.host_segments[i].grad_dtype;
-        if (!is_16_or_32_bit_float(dtype)) {
-            reason.set("gradients are fp32, fp16 or bf16, not %s", dtype_name(dtype));
+        if (!kernels::gradient_is_supported(stats.table.host_segments[i], reason)) {
             return false;
         }
     }
@@ -47,8 +43,8 @@ double piece_sum(const AdamwSegment& segment, int64_t start, int64_t end) {
     std::array<double, kStatsLanes> lanes{};
     for (int64_t i = start; i < end; ++i) {
         // The square of an fp32 number is exact in double.
-        const double g =
-            static_cast<double>(numerics::load_as_float(segment.grad_dtype, segment.grad, i));
+        const double g = static_cast<double>(kernels::decoded(
+            numerics::load_as_float(segment.grad_dtype, segment.grad, i), segment.grad_scale_inv));
         lanes[static_cast<std::size_t>((i - start) % kStatsLanes)] += g * g;
     }
     return tree_sum(lanes.data(), kStatsLanes);

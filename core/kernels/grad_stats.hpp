@@ -2,6 +2,7 @@
 // grad_stats as Kokkos kernels: the sum of squares of each chunk, then a tree over the chunks.
 #pragma once
 
+#include "kernels/adamw_scaling.hpp"
 #include "kernels/element.hpp"
 #include "kernels/exec.hpp"
 
@@ -16,8 +17,9 @@ struct GradStatsChunks {
         const Chunk& chunk = table.chunks[i];
         const AdamwSegment& segment = table.segments[chunk.segment];
         const int64_t left = segment.count - chunk.start;
-        chunk_sums[i] = ops.table->stats(segment.grad, segment.grad_dtype, chunk.start,
-                                         left < kChunkElements ? left : kChunkElements);
+        chunk_sums[i] =
+            ops.table->stats(segment.grad, segment.grad_dtype, segment.grad_scale_inv, chunk.start,
+                             left < kChunkElements ? left : kChunkElements);
     }
 };
 
@@ -41,7 +43,8 @@ template <class Exec> struct GradStatsTeams {
             first + kStatsPiece < segment.count ? first + kStatsPiece : segment.count;
         double sum = 0.0;
         for (int64_t i = first + rank % kLanes; i < piece_end; i += kLanes) {
-            const auto g = static_cast<double>(load_element(segment.grad_dtype, segment.grad, i));
+            const auto g = static_cast<double>(
+                decoded(load_element(segment.grad_dtype, segment.grad, i), segment.grad_scale_inv));
             sum += g * g;
         }
         sums[rank] = sum;

@@ -133,6 +133,7 @@ void StepMemory::step(Stream& stream, const SegmentPlan& plan, LossScaler* scale
     update.zero_grad = options.zero_grad;
     update.eager_compat = options.eager_compat;
     update.hyper = hyper_.as<numerics::AdamwHyper>();
+    update.scaling = plan.scaling();
     // Chosen first: an unsupported update must fail before the step count moves.
     const Choice choice = select(stream.device(), update);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/segments.hpp"
 
+#include <algorithm>
 #include <bit>
 
 #include "device/select.hpp"
@@ -35,6 +36,10 @@ SegmentPlan::SegmentPlan(Stream& stream, std::vector<AdamwSegment> segments)
     segments_ = upload(stream, host_segments_);
     chunks_ = upload(stream, chunks);
     sums_ = Buffer(stream.shared_device(), std::bit_ceil(chunks.size()) * sizeof(double));
+    if (std::any_of(host_segments_.begin(), host_segments_.end(),
+                    [](const AdamwSegment& s) { return s.has_scaled_states(); })) {
+        scaling_ = Buffer(stream.shared_device(), host_segments_.size() * sizeof(AdamwScaling));
+    }
 }
 
 SegmentTable SegmentPlan::table() const noexcept {

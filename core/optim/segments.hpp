@@ -18,6 +18,8 @@ class SegmentPlan {
 
     [[nodiscard]] SegmentTable table() const noexcept;
     [[nodiscard]] double* chunk_sums() const noexcept { return sums_.as<double>(); }
+    // Scratch of a step, one a segment; null where no segment has scaled states.
+    [[nodiscard]] AdamwScaling* scaling() const noexcept { return scaling_.as<AdamwScaling>(); }
 
     // Sum of squares of all gradients into state->sum_squares.
     void grad_stats(Stream& stream, numerics::OptimizerState* state) const;
@@ -28,6 +30,7 @@ class SegmentPlan {
     Buffer segments_;
     Buffer chunks_;
     Buffer sums_;
+    Buffer scaling_;
 };
 
 } // namespace mp

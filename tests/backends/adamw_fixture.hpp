@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads tests/fixtures/adamw and generates the parameters and gradients that its trajectories start
-// from: the same integers as generate() in tests/fixtures/make_adamw.py.
+// Reads tests/fixtures/adamw and .../states, and generates the parameters and gradients that their
+// trajectories start from: the same integers as tests/fixtures/generate.py.
 #pragma once
 
 #include <bit>
@@ -51,9 +51,9 @@ struct FixtureCase {
 
 class AdamwFixture {
   public:
-    AdamwFixture() {
-        const std::string folder = std::string(MP_FIXTURE_DIR) + "/adamw/";
-        std::ifstream data(folder + "adamw.bin", std::ios::binary);
+    explicit AdamwFixture(const std::string& name) {
+        const std::string folder = std::string(MP_FIXTURE_DIR) + "/" + name + "/";
+        std::ifstream data(folder + name + ".bin", std::ios::binary);
         std::ifstream index(folder + "index.txt");
         if (!data || !index) {
             throw std::runtime_error("cannot open the fixture in " + folder);
@@ -68,7 +68,7 @@ class AdamwFixture {
     [[nodiscard]] const FixtureCase& at(const std::string& name) const { return cases_.at(name); }
     [[nodiscard]] double number(const std::string& name) const { return numbers_.at(name); }
 
-    // kind: p, m, v, c or g.
+    // kind: p, m, v, c, w (master weight) or g.
     [[nodiscard]] bool has(const std::string& name, int64_t step, char kind) const {
         return arrays_.count({name, step, kind}) != 0;
     }
@@ -151,7 +151,12 @@ class AdamwFixture {
 };
 
 inline const AdamwFixture& adamw_fixture() {
-    static const AdamwFixture fixture;
+    static const AdamwFixture fixture("adamw");
+    return fixture;
+}
+
+inline const AdamwFixture& states_fixture() {
+    static const AdamwFixture fixture("states");
     return fixture;
 }
 

@@ -40,9 +40,11 @@ bool grad_stats(TestDevice& on, const Candidate& candidate, const std::vector<Pa
     return true;
 }
 
-ParamArrays only_grad(DType dtype, int64_t count, Content content, uint64_t seed) {
+ParamArrays only_grad(DType dtype, int64_t count, Content content, uint64_t seed,
+                      float scale_inv = 0.0F) {
     Layout layout;
     layout.grad = dtype;
+    layout.scale_inv.grad = scale_inv;
     return make_param(layout, count, content, seed);
 }
 
@@ -86,6 +88,23 @@ TEST_P(GradStats, EqualsTheReferenceForEverySizeAndContent) {
     }
 }
 
+// A scale that is no power of two shows that code * scale_inv is rounded to fp32 first.
+TEST_P(GradStats, EqualsTheReferenceForScaledGradients) {
+    for (const DType dtype : {DType::fp16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2}) {
+        for (const float scale : {0x1p-11F, 0.3F}) {
+            for (const int64_t count : kSizes) {
+                SCOPED_TRACE(std::string(dtype_name(dtype)) + ", " + std::to_string(count) +
+                             " elements");
+                compare({only_grad(dtype, count, Content::normal, 41, scale)});
+            }
+            for (const Content content : kAllContents) {
+                SCOPED_TRACE(content_name(content));
+                compare({only_grad(dtype, kLargestOfMany, content, 42, scale)});
+            }
+        }
+    }
+}
+
 TEST_P(GradStats, EqualsTheReferenceForManySegmentsInOneLaunch) {
     for (const std::size_t segments : {2U, 3U, 9U, 40U}) {
         std::vector<ParamArrays> params;
@@ -123,6 +142,18 @@ TEST_P(GradStatsValues, IsTheSumOfSquares) {
             }
         }
         EXPECT_EQ(stats({a, b}), expected);
+    }
+}
+
+TEST_P(GradStatsValues, ScaledGradientsAreCodesTimesTheirScale) {
+    for (const DType dtype : {DType::fp16, DType::fp8_e4m3, DType::fp8_e5m2}) {
+        const ParamArrays arrays = only_grad(dtype, 40000, Content::small_integers, 43, 0x1p-6F);
+        double expected = 0.0;
+        for (int64_t i = 0; i < arrays.count(); ++i) {
+            const double g = static_cast<double>(arrays.grad.get(i)) * 0x1p-6;
+            expected += g * g;
+        }
+        EXPECT_EQ(stats({arrays}), expected);
     }
 }
 

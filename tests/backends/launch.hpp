@@ -10,6 +10,16 @@
 
 namespace mp::test {
 
+// What scaled codes are multiplied by, for each array that may have a scale; 0 where it has none.
+struct ScaleInvs {
+    float param = 0.0F;
+    float grad = 0.0F;
+    float exp_avg = 0.0F;
+    float exp_avg_sq = 0.0F;
+    float master = 0.0F;
+    bool operator==(const ScaleInvs&) const = default;
+};
+
 // One parameter with what belongs to it. An absent array has dtype none.
 struct ParamArrays {
     HostArray param;
@@ -18,6 +28,7 @@ struct ParamArrays {
     HostArray exp_avg_sq;
     HostArray compensation;
     HostArray master;
+    ScaleInvs scale_inv = {};
     uint64_t uid = 0;
     int32_t group = 0;
     int64_t offset = 0; // elements past an aligned address, for all arrays
@@ -32,6 +43,7 @@ struct Layout {
     DType exp_avg_sq = DType::fp32;
     DType compensation = DType::none;
     DType master = DType::none;
+    ScaleInvs scale_inv = {};
 };
 
 // All kinds of contents in all arrays; the second moment is never negative, as in training.
@@ -56,6 +68,7 @@ inline ParamArrays make_param(const Layout& layout, int64_t count, Content conte
     if (layout.master != DType::none) {
         arrays.master = make_array(layout.master, count, content, seed + 5);
     }
+    arrays.scale_inv = layout.scale_inv;
     arrays.uid = seed * 0x9E3779B97F4A7C15U;
     return arrays;
 }
@@ -74,6 +87,8 @@ class Launch {
             }
         }
         chunk_count_ = static_cast<int64_t>(chunks.size());
+        const std::vector<unsigned char> garbage(segments_.size() * sizeof(AdamwScaling), 0xc5);
+        scaling_ = std::make_unique<DeviceBytes>(on, garbage.data(), garbage.size());
         device_segments_ = std::make_unique<DeviceBytes>(on, segments_.data(),
                                                          segments_.size() * sizeof(AdamwSegment));
         device_chunks_ =
@@ -85,8 +100,15 @@ class Launch {
                 static_cast<int64_t>(segments_.size()), chunk_count_};
     }
     [[nodiscard]] int64_t chunk_count() const { return chunk_count_; }
+    // Scratch of a step; it holds garbage before.
+    [[nodiscard]] AdamwScaling* scaling() const { return scaling_->as<AdamwScaling>(); }
 
-    void upload_grad(std::size_t index, const HostArray& grad) {
+    void upload_grad(std::size_t index, const HostArray& grad, float scale_inv = 0.0F) {
+        const Roles& roles = roles_[index];
+        if (roles.grad_scale != nullptr) {
+            check(on_.device().copy(on_.queue(), roles.grad_scale->data(), &scale_inv,
+                                    sizeof scale_inv, CopyKind::host_to_device));
+        }
         check(on_.device().copy(on_.queue(), segments_[index].grad, grad.bytes.data(),
                                 grad.bytes.size(), CopyKind::host_to_device));
     }
@@ -105,12 +127,20 @@ class Launch {
         if (roles.master != nullptr) {
             arrays.master = roles.master->download();
         }
+        const auto scale = [](const std::unique_ptr<DeviceValue<float>>& value) {
+            return value != nullptr ? value->download() : 0.0F;
+        };
+        arrays.scale_inv = {scale(roles.param_scale), scale(roles.grad_scale),
+                            scale(roles.exp_avg_scale), scale(roles.exp_avg_sq_scale),
+                            scale(roles.master_scale)};
         return arrays;
     }
 
   private:
     struct Roles {
         std::unique_ptr<DeviceArray> param, grad, exp_avg, exp_avg_sq, compensation, master;
+        std::unique_ptr<DeviceValue<float>> param_scale, grad_scale, exp_avg_scale,
+            exp_avg_sq_scale, master_scale;
     };
 
     std::unique_ptr<DeviceArray> upload(const HostArray& array, int64_t offset) {
@@ -145,14 +175,31 @@ class Launch {
         segment.exp_avg_sq_dtype = arrays.exp_avg_sq.dtype;
         segment.compensation_dtype = arrays.compensation.dtype;
         segment.master_dtype = arrays.master.dtype;
+        upload_scales(arrays.scale_inv, roles, segment);
         segments_.push_back(segment);
         roles_.push_back(std::move(roles));
+    }
+
+    void upload_scales(const ScaleInvs& scales, Roles& roles, AdamwSegment& segment) {
+        const auto upload_one = [this](float value, std::unique_ptr<DeviceValue<float>>& to) {
+            if (value == 0.0F) {
+                return static_cast<float*>(nullptr);
+            }
+            to = std::make_unique<DeviceValue<float>>(on_, value);
+            return to->data();
+        };
+        segment.param_scale_inv = upload_one(scales.param, roles.param_scale);
+        segment.grad_scale_inv = upload_one(scales.grad, roles.grad_scale);
+        segment.exp_avg_scale_inv = upload_one(scales.exp_avg, roles.exp_avg_scale);
+        segment.exp_avg_sq_scale_inv = upload_one(scales.exp_avg_sq, roles.exp_avg_sq_scale);
+        segment.master_scale_inv = upload_one(scales.master, roles.master_scale);
     }
 
     TestDevice& on_;
     std::vector<Roles> roles_;
     std::vector<AdamwSegment> segments_;
     int64_t chunk_count_ = 0;
+    std::unique_ptr<DeviceBytes> scaling_;
     std::unique_ptr<DeviceBytes> device_segments_;
     std::unique_ptr<DeviceBytes> device_chunks_;
 };

@@ -33,6 +33,7 @@ class Training {
         update_.scalars = scalars_.data();
         update_.state = state_.data();
         update_.hyper = hyper_.data();
+        update_.scaling = launch_.scaling();
         update_.seed = options.seed;
         update_.stochastic_param = options.stochastic_param;
         update_.stochastic_exp_avg = options.stochastic_exp_avg;
@@ -45,7 +46,9 @@ class Training {
         }
     }
 
-    void set_grad(const HostArray& grad) { launch_.upload_grad(0, grad); }
+    void set_grad(const HostArray& grad, float scale_inv = 0.0F) {
+        launch_.upload_grad(0, grad, scale_inv);
+    }
     void step() {
         run(on_, *prepare_candidate_, prepare_);
         run(on_, *update_candidate_, update_);
@@ -88,6 +91,7 @@ inline ParamArrays fresh_param(const Layout& layout, const HostArray& start) {
             arrays.master.set(i, start.get(i));
         }
     }
+    arrays.scale_inv = layout.scale_inv;
     arrays.uid = 99;
     return arrays;
 }

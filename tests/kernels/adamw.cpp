@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fused AdamW step of one chunk: every instruction set, its rows and its generic kernel,
 // against one element at a time by core/numerics.
+#include <cstring>
+
+#include "kernels/adamw_scaling.hpp"
 #include "numerics/adamw_update.hpp"
 #include "tables.hpp"
 
@@ -57,7 +60,8 @@ Arrays make_arrays(const Layout& layout, int64_t count, Content content, uint64_
     a.grad = make_array(layout.grad, count, content, seed + 1);
     a.exp_avg = make_array(layout.exp_avg, count, content, seed + 2);
     a.exp_avg_sq = make_array(layout.exp_avg_sq, count, content, seed + 3);
-    const uint32_t magnitude = layout.exp_avg_sq == kF ? 0x7fffffffU : 0x7fffU;
+    const int64_t bits = 8 * dtype_size(layout.exp_avg_sq);
+    const uint32_t magnitude = (uint32_t{1} << (bits - 1)) - 1U;
     for (int64_t i = 0; i < count; ++i) {
         a.exp_avg_sq.set_code(i, a.exp_avg_sq.code(i) & magnitude);
     }
@@ -161,7 +165,8 @@ Arrays run_body(Body body, const Layout& layout, AdamwDesc op, const Arrays& bef
     op.scalars = &k;
     for (int64_t start = 0; start < s.count; start += kChunkElements) {
         const int64_t left = s.count - start;
-        body({&op, &s, start, left < kChunkElements ? left : kChunkElements, kStep, stream});
+        body({&op, &s, start, left < kChunkElements ? left : kChunkElements, kStep, stream,
+              nullptr});
     }
     return {param.array(),      grad.array(),         exp_avg.array(),
             exp_avg_sq.array(), compensation.array(), master.array()};
@@ -238,6 +243,102 @@ TEST_P(AdamwChunk, RowsEqualTheGenericKernelOnManyChunks) {
             expect_same(run_body(GetParam()->adamw_generic, layout, op, before, 0, false), row);
             expect_same(run_body(runnable_tables().back()->adamw, layout, op, before, 0, false),
                         row);
+        }
+    }
+}
+
+// ---- scaled states: both passes have the bits of the baseline ----------------------------------
+
+struct ScaledLayout {
+    const char* name;
+    Layout types;
+    const char* scaled; // which of p, g, m, v, w (the master weight) have a scale
+};
+
+constexpr DType k43 = DType::fp8_e4m3;
+constexpr DType k52 = DType::fp8_e5m2;
+
+constexpr std::array<ScaledLayout, 6> kScaledLayouts = {{
+    {"O1", {"", kH, k43, kF, kF, kNone, kNone}, "pg"},
+    {"O2", {"", kH, k43, k43, kH, kNone, kNone}, "pgmv"},
+    {"O3", {"", k43, k43, k43, kH, kNone, kH}, "pgmvw"},
+    {"e5m2 gradient", {"", kB, k52, kF, kB, kB, kNone}, "g"},
+    {"fp16 moments", {"", kF, kF, kH, kH, kNone, kNone}, "mv"},
+    {"bf16 of an fp16 master", {"", kB, kB, k43, k43, kNone, kH}, "gmvw"},
+}};
+
+struct ScaledResult {
+    Arrays arrays;
+    std::array<uint32_t, 3> maxima;
+};
+
+ScaledResult run_scaled(const kernels::ChunkTable& table, const ScaledLayout& layout,
+                        const Arrays& before, uint32_t flags, std::size_t offset) {
+    Placed param(before.param, offset);
+    Placed grad(before.grad, offset);
+    Placed exp_avg(before.exp_avg, offset);
+    Placed exp_avg_sq(before.exp_avg_sq, offset);
+    Placed compensation(before.compensation, offset);
+    Placed master(before.master, offset);
+    AdamwSegment s = describe(layout.types, before.param.count);
+    s.param = param.data();
+    s.grad = grad.data();
+    s.exp_avg = exp_avg.data();
+    s.exp_avg_sq = exp_avg_sq.data();
+    s.compensation = compensation.data();
+    s.master = master.data();
+    std::array<float, 5> scales = {0x1p-3F, 0x1p-5F, 0x1p-7F, 0x1p-9F, 0x1p-2F};
+    const auto scale_if = [&](char role, std::size_t i) {
+        return std::strchr(layout.scaled, role) != nullptr ? &scales[i] : nullptr;
+    };
+    s.param_scale_inv = scale_if('p', 0);
+    s.grad_scale_inv = scale_if('g', 1);
+    s.exp_avg_scale_inv = scale_if('m', 2);
+    s.exp_avg_sq_scale_inv = scale_if('v', 3);
+    s.master_scale_inv = scale_if('w', 4);
+
+    AdamwDesc op = make_op(flags);
+    const numerics::AdamwScalars k = scalars();
+    op.scalars = &k;
+    AdamwScaling scaling;
+    const auto job = [&](int64_t start) {
+        const int64_t left = s.count - start;
+        return kernels::AdamwJob{
+            &op, &s, start, left < kChunkElements ? left : kChunkElements, kStep, false, &scaling};
+    };
+    for (int64_t start = 0; start < s.count; start += kChunkElements) {
+        table.adamw_measure(job(start), scaling);
+    }
+    const std::array<uint32_t, 3> maxima = {scaling.weight_amax, scaling.exp_avg_amax,
+                                            scaling.exp_avg_sq_amax};
+    kernels::renew_scales(s, scaling);
+    for (int64_t start = 0; start < s.count; start += kChunkElements) {
+        table.adamw(job(start));
+    }
+    return {{param.array(), grad.array(), exp_avg.array(), exp_avg_sq.array(), compensation.array(),
+             master.array()},
+            maxima};
+}
+
+TEST_P(AdamwChunk, ScaledStatesEqualTheBaseline) {
+    for (const ScaledLayout& layout : kScaledLayouts) {
+        for (const Content content : kAllContents) {
+            for (const int64_t count : kOddSizes) {
+                const std::size_t offset = kOffsets[static_cast<std::size_t>(count) % 2];
+                const uint32_t flags = count % 3 == 0 ? 15U : 0U;
+                SCOPED_TRACE(std::string(layout.name) + ", " + content_name(content) + ", " +
+                             std::to_string(count) + " elements");
+                const Arrays before = make_arrays(layout.types, count, content, 60);
+                const ScaledResult expected =
+                    run_scaled(*runnable_tables().back(), layout, before, flags, 0);
+                const ScaledResult actual = run_scaled(*GetParam(), layout, before, flags, offset);
+                expect_same(expected.arrays, actual.arrays);
+                for (std::size_t i = 0; i < 3; ++i) { // a NaN's payload may differ
+                    EXPECT_TRUE(expected.maxima[i] == actual.maxima[i] ||
+                                (numerics::is_nan_bits(expected.maxima[i]) &&
+                                 numerics::is_nan_bits(actual.maxima[i])));
+                }
+            }
         }
     }
 }

@@ -93,7 +93,7 @@ TEST_P(StatsChunk, FollowsTheWrittenOrder) {
                 const double expected = sum_of_squares(grad);
                 for (const std::size_t offset : kOffsets) {
                     Placed placed(grad, offset);
-                    const double sum = GetParam()->stats(placed.data(), dtype, 0, count);
+                    const double sum = GetParam()->stats(placed.data(), dtype, nullptr, 0, count);
                     const bool same =
                         numerics::bits_from_double(sum) == numerics::bits_from_double(expected) ||
                         (sum != sum && expected != expected);

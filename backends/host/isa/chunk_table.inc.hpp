@@ -17,12 +17,16 @@ namespace {
 
 void run_adamw(const AdamwJob& job) noexcept { adamw_chunk(job); }
 void run_adamw_generic(const AdamwJob& job) noexcept { adamw_generic_chunk(job); }
+void run_adamw_measure(const AdamwJob& job, AdamwScaling& maxima) noexcept {
+    adamw_measure_chunk(job, maxima);
+}
 void run_cast(const CastJob& job) noexcept { cast_chunk(job); }
 uint32_t run_amax(const TensorRef& source, int64_t start, int64_t count) noexcept {
     return amax_chunk(source, start, count);
 }
-double run_stats(const void* grad, DType dtype, int64_t start, int64_t count) noexcept {
-    return stats_chunk(grad, dtype, start, count);
+double run_stats(const void* grad, DType dtype, const float* scale_inv, int64_t start,
+                 int64_t count) noexcept {
+    return stats_chunk(grad, dtype, scale_inv, start, count);
 }
 void run_column_sum(const ColumnSumJob& job) noexcept { column_sum_strip(job); }
 void run_column_sum_block(const ColumnSumDesc& op, int64_t first_row, float* sums) noexcept {
@@ -37,15 +41,8 @@ void run_gemm(const GemmJob& job) noexcept { gemm_tile(job); }
 } // namespace
 
 extern const ChunkTable kTable;
-const ChunkTable kTable = {MP_ISA_NAME,
-                           run_adamw,
-                           run_adamw_generic,
-                           run_cast,
-                           run_amax,
-                           run_stats,
-                           run_column_sum,
-                           run_column_sum_block,
-                           run_column_sum_finish,
-                           run_gemm};
+const ChunkTable kTable = {
+    MP_ISA_NAME, run_adamw,      run_adamw_generic,    run_adamw_measure,     run_cast, run_amax,
+    run_stats,   run_column_sum, run_column_sum_block, run_column_sum_finish, run_gemm};
 
 } // namespace mp::kernels::MP_CHUNK_NAMESPACE

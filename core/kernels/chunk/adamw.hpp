@@ -1,34 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fused AdamW step of one chunk. The generic kernel takes any types: streams of 16 bits go
 // through a tile of fp32, streams of fp32 do not. The rows of adamw_rows.def have a faster loop
-// with the same bits.
+// with the same bits. Scaled arrays have a kernel of their own.
 #pragma once
 
-#include "kernels/chunk/adamw_loop.hpp"
 #include "kernels/chunk/adamw_pairs.hpp"
-#include "kernels/chunk/adamw_sr.hpp"
+#include "kernels/chunk/adamw_scaled.hpp"
+#include "kernels/chunk/adamw_streams.hpp"
 #include "kernels/chunk/jobs.hpp"
 #include "kernels/chunk/memory.hpp"
 #include "kernels/chunk/tile.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
-
-// Types that are absent have no size, so nothing is asked for them. A parameter beside a master
-// weight is only written.
-MP_CHUNK_INLINE void prefetch_streams(const AdamwSegment& s, int64_t element, int n) {
-    const auto ask = [element, n](const void* data, DType dtype) {
-        prefetch_ahead(element_address(data, dtype, element), n * dtype_size(dtype));
-    };
-    ask(s.grad, s.grad_dtype);
-    ask(s.exp_avg, s.exp_avg_dtype);
-    ask(s.exp_avg_sq, s.exp_avg_sq_dtype);
-    ask(s.compensation, s.compensation_dtype);
-    if (s.master_dtype == DType::none) {
-        ask(s.param, s.param_dtype);
-    } else {
-        ask(s.master, s.master_dtype);
-    }
-}
 
 // One array of the step: where its elements are in fp32 while the step works on them.
 struct AdamwStage {
@@ -59,29 +42,6 @@ struct AdamwStage {
         }
     }
 };
-
-template <DType kParam>
-MP_CHUNK_INLINE void update_compensated_as(const AdamwStreams& streams, const AdamwContext& c,
-                                           int n) {
-    if ((c.stochastic & kSrParam) != 0) {
-        update_compensated_tile<kParam, Rounding::stochastic>(streams, *c.scalars, n);
-    } else {
-        update_compensated_tile<kParam, Rounding::nearest>(streams, *c.scalars, n);
-    }
-}
-
-MP_CHUNK_INLINE void update_streams(const AdamwStreams& streams, const AdamwContext& c, int n) {
-    const AdamwSegment& s = *c.segment;
-    if (s.compensation_dtype == DType::none) {
-        update_plain_tile(streams, *c.scalars, n);
-    } else if (s.param_dtype == DType::bf16) {
-        update_compensated_as<DType::bf16>(streams, c, n);
-    } else if (s.param_dtype == DType::fp16) {
-        update_compensated_as<DType::fp16>(streams, c, n);
-    } else {
-        update_compensated_tile<DType::fp32, Rounding::nearest>(streams, *c.scalars, n);
-    }
-}
 
 // The parameter from the master weight. Nothing has read its memory, so where it is too large to be
 // kept in the caches it is written around them.
@@ -188,14 +148,31 @@ MP_CHUNK_FUNCTION void adamw_tiles(const AdamwJob& job, const AdamwContext& c) {
     }
 }
 
+inline constexpr AdamwScaling kNoScaling = {};
+
 MP_CHUNK_INLINE AdamwContext adamw_context(const AdamwJob& job) {
     const AdamwSegment& s = *job.segment;
-    return {&s, &job.op->scalars[s.group], numerics::make_sr_key(job.op->seed, s.uid, job.step),
-            stochastic_flags(*job.op, s), job.stream};
+    return {&s,
+            &job.op->scalars[s.group],
+            numerics::make_sr_key(job.op->seed, s.uid, job.step),
+            stochastic_flags(*job.op, s),
+            job.stream,
+            job.scaling != nullptr ? job.scaling : &kNoScaling};
+}
+
+MP_CHUNK_INLINE bool is_scaled(const AdamwSegment& s) {
+    return s.grad_scale_inv != nullptr || s.has_scaled_states();
 }
 
 inline void adamw_generic_chunk(const AdamwJob& job) {
+    if (is_scaled(*job.segment)) {
+        return adamw_tiles<AdamwScaled>(job, adamw_context(job));
+    }
     adamw_tiles<AdamwGeneric>(job, adamw_context(job));
+}
+
+inline void adamw_measure_chunk(const AdamwJob& job, AdamwScaling& maxima) {
+    measure_tiles(job, adamw_context(job), maxima);
 }
 
 // The number of a row among those whose arrays are all bf16.
@@ -209,8 +186,8 @@ inline void adamw_chunk(const AdamwJob& job) {
     const bool is_bf16 = s.param_dtype == DType::bf16 && s.grad_dtype == DType::bf16 &&
                          s.exp_avg_dtype == DType::bf16 && s.exp_avg_sq_dtype == DType::bf16 &&
                          s.master_dtype == DType::none;
-    if (!is_bf16) {
-        return adamw_tiles<AdamwGeneric>(job, c);
+    if (!is_bf16 || is_scaled(s)) {
+        return adamw_generic_chunk(job);
     }
     switch (row_key(s.compensation_dtype, c.stochastic)) {
 #define X(name, compensation, stochastic)                                                          \

@@ -23,6 +23,7 @@ struct AdamwContext {
     numerics::SrKey key;
     uint32_t stochastic;
     bool stream_param;
+    const AdamwScaling* scaling; // never null; read for arrays with a scale only
 };
 
 // One set for each kind of rounding; only those in use are filled.

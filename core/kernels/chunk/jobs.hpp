@@ -24,6 +24,8 @@ struct AdamwJob {
     uint64_t step;
     // The parameter will not be read soon: where the step only writes it, write around the caches.
     bool stream;
+    // What the segment's scaled states are stored with; null where it has none.
+    const AdamwScaling* scaling;
 };
 
 // Elements start ... start + count - 1; start is a multiple of 8.
@@ -60,11 +62,15 @@ struct ChunkTable {
     void (*adamw)(const AdamwJob& job) noexcept;
     // The same without the rows of adamw_rows.def, for tests and for measuring what the rows bring.
     void (*adamw_generic)(const AdamwJob& job) noexcept;
+    // The first pass over a segment with scaled states: raises the maxima to those of the chunk's new
+    // values, and writes nothing else.
+    void (*adamw_measure)(const AdamwJob& job, AdamwScaling& maxima) noexcept;
     void (*cast)(const CastJob& job) noexcept;
     // The largest bit pattern of |x| among `count` elements from `start` on.
     uint32_t (*amax)(const TensorRef& source, int64_t start, int64_t count) noexcept;
-    // Sum of squares of one chunk, in the order of GradStatsDesc.
-    double (*stats)(const void* grad, DType dtype, int64_t start, int64_t count) noexcept;
+    // Sum of squares of one chunk, in the order of GradStatsDesc. A null scale_inv: no scale.
+    double (*stats)(const void* grad, DType dtype, const float* scale_inv, int64_t start,
+                    int64_t count) noexcept;
     void (*column_sum)(const ColumnSumJob& job) noexcept;
     // The sums of the block of rows from first_row on, all columns; and what adds them up.
     void (*column_sum_block)(const ColumnSumDesc& op, int64_t first_row, float* sums) noexcept;

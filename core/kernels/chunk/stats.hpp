@@ -81,7 +81,11 @@ struct StatsLanes {
     }
 };
 
-// n elements in memory; fp16 comes as a tile, widened before.
+// Read where they lie: without a scale only.
+template <DType kDType>
+inline constexpr bool kStatsInPlace = kDType == DType::fp32 || kDType == DType::bf16;
+
+// n elements in memory; other types, and scaled ones, come as a tile of fp32.
 template <DType kDType>
 MP_CHUNK_INLINE int64_t add_rows_of_lanes(StatsLanes& lanes, const void* data, int64_t n) {
     const char* from = static_cast<const char*>(data);
@@ -96,51 +100,70 @@ MP_CHUNK_INLINE int64_t add_rows_of_lanes(StatsLanes& lanes, const void* data, i
     return i;
 }
 
-template <DType kDType> MP_CHUNK_INLINE double stats_piece(const void* data, int64_t n) {
+template <DType kDType, bool kScaled>
+MP_CHUNK_INLINE double stats_piece(const void* data, float scale_inv, int64_t n) {
+    constexpr bool kInPlace = kStatsInPlace<kDType> && !kScaled;
     StatsLanes sums = {};
     int64_t done = 0;
     for (int64_t first = 0; first < n; first += kTile) {
         const int tile = min_int(n - first, kTile);
         const void* at = element_address(data, kDType, first);
-        if constexpr (kDType == DType::fp16) {
+        if constexpr (!kInPlace) {
             float values[kTile];
             widen_tile_as<kDType>(at, values, tile);
+            for (int i = 0; kScaled && i < tile; ++i) {
+                values[i] *= scale_inv;
+            }
             done = first + add_rows_of_lanes<DType::fp32>(sums, values, tile);
         } else {
             done = first + add_rows_of_lanes<kDType>(sums, at, tile);
         }
     }
     double lanes[kStatsLanes];
-    sums.store<kDType>(lanes);
+    sums.store<(kInPlace ? kDType : DType::fp32)>(lanes);
     using Memory = typename InMemory<kDType>::type;
     const Memory* elements = static_cast<const Memory*>(data);
     for (int lane = 0; done < n; ++done, ++lane) {
-        const auto g = static_cast<double>(numerics::Codec<kDType>::load(elements[done]));
+        const float value = numerics::Codec<kDType>::load(elements[done]);
+        const auto g = static_cast<double>(kScaled ? value * scale_inv : value);
         lanes[lane] += g * g;
     }
     return tree_sum<static_cast<int>(kStatsLanes)>(lanes);
 }
 
-template <DType kDType> MP_CHUNK_FUNCTION double stats_as(const void* data, int64_t count) {
+template <DType kDType, bool kScaled>
+MP_CHUNK_FUNCTION double stats_as(const void* data, float scale_inv, int64_t count) {
     constexpr int kPieces = static_cast<int>(kChunkElements / kStatsPiece);
     double pieces[kPieces] = {};
     for (int64_t done = 0; done < count; done += kStatsPiece) {
         const int64_t left = count - done;
-        pieces[done / kStatsPiece] = stats_piece<kDType>(element_address(data, kDType, done),
-                                                         left < kStatsPiece ? left : kStatsPiece);
+        pieces[done / kStatsPiece] =
+            stats_piece<kDType, kScaled>(element_address(data, kDType, done), scale_inv,
+                                         left < kStatsPiece ? left : kStatsPiece);
     }
     return tree_sum<kPieces>(pieces);
 }
 
-inline double stats_chunk(const void* grad, DType dtype, int64_t start, int64_t count) {
+template <DType kDType>
+MP_CHUNK_INLINE double stats_of(const void* data, const float* scale_inv, int64_t count) {
+    return scale_inv != nullptr ? stats_as<kDType, true>(data, *scale_inv, count)
+                                : stats_as<kDType, false>(data, 1.0F, count);
+}
+
+inline double stats_chunk(const void* grad, DType dtype, const float* scale_inv, int64_t start,
+                          int64_t count) {
     const void* data = element_address(grad, dtype, start);
     switch (dtype) {
     case DType::fp32:
-        return stats_as<DType::fp32>(data, count);
+        return stats_of<DType::fp32>(data, scale_inv, count);
     case DType::fp16:
-        return stats_as<DType::fp16>(data, count);
+        return stats_of<DType::fp16>(data, scale_inv, count);
     case DType::bf16:
-        return stats_as<DType::bf16>(data, count);
+        return stats_of<DType::bf16>(data, scale_inv, count);
+    case DType::fp8_e4m3:
+        return stats_of<DType::fp8_e4m3>(data, scale_inv, count);
+    case DType::fp8_e5m2:
+        return stats_of<DType::fp8_e5m2>(data, scale_inv, count);
     default:
         return 0.0;
     }

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which arrays the AdamW step can be made of, the same for every backend. Core is stricter: it
+// refuses what can be computed but does not train.
+#pragma once
+
+#include "interface/backend.hpp"
+
+namespace mp::kernels {
+
+namespace detail {
+
+inline bool is_plain_type(DType dtype) {
+    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
+}
+
+// One array of a segment, and the types it may have where it has a scale.
+inline bool array_is_supported(const char* what, DType dtype, const float* scale_inv,
+                               bool is_scaled_type, const char* scaled_types,
+                               Reason& reason) noexcept {
+    if (scale_inv == nullptr && !is_plain_type(dtype)) {
+        reason.set("%s without a scale is fp32, fp16 or bf16, not %s", what, dtype_name(dtype));
+        return false;
+    }
+    if (scale_inv != nullptr && !is_scaled_type) {
+        reason.set("%s with a scale is %s, not %s", what, scaled_types, dtype_name(dtype));
+        return false;
+    }
+    return true;
+}
+
+inline bool is_fp16_or_e4m3(DType dtype) {
+    return dtype == DType::fp16 || dtype == DType::fp8_e4m3;
+}
+
+inline bool master_is_supported(const AdamwSegment& s, Reason& reason) noexcept {
+    if (s.master_dtype == DType::none) {
+        return true;
+    }
+    if (s.compensation_dtype != DType::none) {
+        reason.set("a master weight excludes a compensation");
+        return false;
+    }
+    if (s.master_dtype != (s.master_scale_inv != nullptr ? DType::fp16 : DType::fp32)) {
+        reason.set("a master weight is fp32, or fp16 with a scale, not %s %s a scale",
+                   dtype_name(s.master_dtype), s.master_scale_inv != nullptr ? "with" : "without");
+        return false;
+    }
+    return true;
+}
+
+} // namespace detail
+
+inline bool gradient_is_supported(const AdamwSegment& s, Reason& reason) noexcept {
+    const bool is_scaled_type = detail::is_fp16_or_e4m3(s.grad_dtype) ||
+                                s.grad_dtype == DType::bf16 || s.grad_dtype == DType::fp8_e5m2;
+    return detail::array_is_supported("a gradient", s.grad_dtype, s.grad_scale_inv, is_scaled_type,
+                                      "fp16, bf16, fp8_e4m3 or fp8_e5m2", reason);
+}
+
+inline bool layout_is_supported(const AdamwSegment& s, Reason& reason) noexcept {
+    constexpr const char* kTypes = "fp16 or fp8_e4m3";
+    if (!detail::array_is_supported("a parameter", s.param_dtype, s.param_scale_inv,
+                                    detail::is_fp16_or_e4m3(s.param_dtype), kTypes, reason) ||
+        !gradient_is_supported(s, reason) ||
+        !detail::array_is_supported("exp_avg", s.exp_avg_dtype, s.exp_avg_scale_inv,
+                                    detail::is_fp16_or_e4m3(s.exp_avg_dtype), kTypes, reason) ||
+        !detail::array_is_supported("exp_avg_sq", s.exp_avg_sq_dtype, s.exp_avg_sq_scale_inv,
+                                    detail::is_fp16_or_e4m3(s.exp_avg_sq_dtype), kTypes, reason) ||
+        !detail::master_is_supported(s, reason)) {
+        return false;
+    }
+    if (s.compensation_dtype == DType::none) {
+        return true;
+    }
+    if (!detail::is_plain_type(s.compensation_dtype)) {
+        reason.set("a compensation is fp32, fp16, bf16 or none, not %s",
+                   dtype_name(s.compensation_dtype));
+        return false;
+    }
+    if (s.param_scale_inv != nullptr) {
+        reason.set("a compensation belongs to a parameter without a scale");
+        return false;
+    }
+    return true;
+}
+
+// A launch with scaled states needs scratch for their maxima.
+inline bool scaling_is_supported(const AdamwDesc& op, const AdamwSegment& s,
+                                 Reason& reason) noexcept {
+    const bool has_scales = s.has_scaled_states() || s.grad_scale_inv != nullptr;
+    if (op.eager_compat && has_scales) {
+        reason.set("the eager order of roundings has no scaled arrays");
+        return false;
+    }
+    if (s.has_scaled_states() && op.scaling == nullptr) {
+        reason.set("scaled states need scratch memory for their maxima");
+        return false;
+    }
+    return true;
+}
+
+} // namespace mp::kernels

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// One AdamW step of many parameters by one candidate, and its comparison with the reference.
+#pragma once
+
+#include "launch.hpp"
+
+namespace mp::test {
+
+using numerics::AdamwHyper;
+using numerics::AdamwScalars;
+using numerics::OptimizerState;
+
+struct StepCase {
+    std::vector<ParamArrays> params;
+    std::vector<AdamwHyper> hyper;
+    double grad_mul = 1.0;
+    int64_t step = 3;
+    uint32_t skip = 0;
+    bool stochastic_param = false;
+    bool stochastic_exp_avg = false;
+    bool stochastic_exp_avg_sq = false;
+    bool zero_grad = false;
+    bool eager_compat = false;
+};
+
+inline bool adamw(TestDevice& on, const Candidate& candidate, const StepCase& c,
+                  std::vector<ParamArrays>& result) {
+    Launch launch(on, c.params);
+    std::vector<AdamwScalars> scalars;
+    for (const AdamwHyper& hyper : c.hyper) {
+        scalars.push_back(numerics::adamw_scalars(hyper, c.step, c.grad_mul));
+    }
+    const DeviceBytes device_scalars(on, scalars.data(), scalars.size() * sizeof(AdamwScalars));
+    const DeviceBytes device_hyper(on, c.hyper.data(), c.hyper.size() * sizeof(AdamwHyper));
+    OptimizerState host_state;
+    host_state.step = c.step;
+    host_state.grad_mul = c.grad_mul;
+    host_state.skip = c.skip;
+    const DeviceValue<OptimizerState> state(on, host_state);
+    AdamwDesc op{};
+    op.kind = OpKind::adamw;
+    op.table = launch.table();
+    op.scalars = device_scalars.as<AdamwScalars>();
+    op.state = state.data();
+    op.seed = 0xfedcba9876543210U;
+    op.stochastic_param = c.stochastic_param;
+    op.stochastic_exp_avg = c.stochastic_exp_avg;
+    op.stochastic_exp_avg_sq = c.stochastic_exp_avg_sq;
+    op.zero_grad = c.zero_grad;
+    op.eager_compat = c.eager_compat;
+    op.hyper = device_hyper.as<AdamwHyper>();
+    op.scaling = launch.scaling();
+    if (!supports(on, candidate, op)) {
+        return false;
+    }
+    run(on, candidate, op);
+    result.clear();
+    for (std::size_t i = 0; i < c.params.size(); ++i) {
+        result.push_back(launch.download(i));
+    }
+    return true;
+}
+
+inline std::string describe(const ParamArrays& arrays) {
+    std::string text = "p " + std::string(dtype_name(arrays.param.dtype));
+    text += std::string(", g ") + dtype_name(arrays.grad.dtype);
+    text += std::string(", m ") + dtype_name(arrays.exp_avg.dtype);
+    text += std::string(", v ") + dtype_name(arrays.exp_avg_sq.dtype);
+    text += std::string(", c ") + dtype_name(arrays.compensation.dtype);
+    text += std::string(", master ") + dtype_name(arrays.master.dtype);
+    return text + ", " + std::to_string(arrays.count()) + " elements";
+}
+
+inline void expect_same(const ParamArrays& expected, const ParamArrays& actual) {
+    EXPECT_TRUE(same_bits(expected.param, actual.param, NanRule::any_nan)) << "param";
+    EXPECT_TRUE(same_bits(expected.grad, actual.grad, NanRule::same_bits)) << "grad";
+    EXPECT_TRUE(same_bits(expected.exp_avg, actual.exp_avg, NanRule::any_nan)) << "exp_avg";
+    EXPECT_TRUE(same_bits(expected.exp_avg_sq, actual.exp_avg_sq, NanRule::any_nan))
+        << "exp_avg_sq";
+    EXPECT_TRUE(same_bits(expected.compensation, actual.compensation, NanRule::any_nan))
+        << "compensation";
+    EXPECT_TRUE(same_bits(expected.master, actual.master, NanRule::any_nan)) << "master";
+    EXPECT_EQ(expected.scale_inv, actual.scale_inv);
+}
+
+inline std::vector<AdamwHyper> three_groups() {
+    return {
+        {1e-3, 0.9, 0.999, 1e-8, 0.1}, {3e-4, 0.8, 0.95, 1e-6, 0.0}, {1e-2, 0.0, 0.9, 1e-7, 1.0}};
+}
+
+inline StepCase with_flags(uint32_t bits) {
+    StepCase c;
+    c.hyper = three_groups();
+    c.stochastic_param = (bits & 1U) != 0;
+    c.stochastic_exp_avg = (bits & 2U) != 0;
+    c.stochastic_exp_avg_sq = (bits & 4U) != 0;
+    c.zero_grad = (bits & 8U) != 0;
+    return c;
+}
+
+class AdamwComparison : public BackendTest {
+  protected:
+    void compare(const StepCase& c) {
+        std::vector<ParamArrays> expected;
+        ASSERT_TRUE(adamw(reference_device(), reference_candidate(OpKind::adamw), c, expected));
+        const int32_t supporting =
+            for_each_candidate(device(), OpKind::adamw, [&](const Candidate& candidate) {
+                std::vector<ParamArrays> result;
+                if (!adamw(device(), candidate, c, result)) {
+                    return false;
+                }
+                for (std::size_t i = 0; i < c.params.size(); ++i) {
+                    SCOPED_TRACE("segment " + std::to_string(i) + ": " + describe(c.params[i]));
+                    expect_same(expected[i], result[i]);
+                }
+                return true;
+            });
+        EXPECT_GT(supporting, 0);
+    }
+};
+
+class AdamwStep : public BackendTest {
+  protected:
+    std::vector<ParamArrays> step(const StepCase& c) {
+        std::vector<ParamArrays> result;
+        const CandidateList list = device().device().candidates(OpKind::adamw);
+        for (int32_t i = 0; i < list.count; ++i) {
+            if (adamw(device(), list.items[i], c, result)) {
+                return result;
+            }
+        }
+        ADD_FAILURE() << "no candidate";
+        return c.params;
+    }
+};
+
+} // namespace mp::test
