@@ -59,6 +59,134 @@ Row measure(mp_context* context, const Options& options, const GemmShape& s,
             0};
 }
 
+// A product of fp8 codes: their types, and the scales that a recipe gives them.
+struct CodeCase {
+    const char* name;
+    int32_t dtype_b; // A is E4M3
+    int32_t scale_dtype;
+    int32_t a[2], b[2]; // blocks over op(A), op(B)
+    bool has_scales;
+};
+
+// Everything of one plan and its operands.
+class Product {
+  public:
+    Product(mp_context* context, const GemmShape& s, const CodeCase* codes) {
+        mp_gemm_desc desc = MP_GEMM_DESC_INIT;
+        desc.m = s.m;
+        desc.n = s.n;
+        desc.k = s.k;
+        desc.flags = (s.trans_a ? MP_GEMM_TRANS_A : 0u) | (s.trans_b ? MP_GEMM_TRANS_B : 0u);
+        desc.dtype_a = desc.dtype_b = s.dtype;
+        if (codes != nullptr) {
+            set_scales(context, desc, *codes);
+        }
+        check(mp_gemm_create(context, &desc, &gemm_));
+        args_.a = keep(make(context, desc.dtype_a, s.m * s.k));
+        args_.b = keep(make(context, desc.dtype_b, s.k * s.n));
+        if (codes != nullptr) { // of every exponent, none a NaN
+            fill(args_.a, s.m * s.k,
+                 [](std::size_t i) { return static_cast<uint8_t>(i * 37 & 0xf7); });
+            fill(args_.b, s.k * s.n,
+                 [](std::size_t i) { return static_cast<uint8_t>(i * 41 & 0x77); });
+        }
+        args_.d = keep(make(context, MP_DTYPE_FP32, s.m * s.n));
+    }
+    Product(const Product&) = delete;
+    Product& operator=(const Product&) = delete;
+    ~Product() {
+        for (mp_tensor* tensor : owned_) {
+            mp_tensor_destroy(tensor);
+        }
+        mp_gemm_destroy(gemm_);
+    }
+
+    void run() const { check(mp_gemm_run_scaled(gemm_, nullptr, &args_)); }
+    [[nodiscard]] std::string implementation() const {
+        char text[512] = {};
+        check(mp_gemm_describe(gemm_, text, sizeof text, nullptr));
+        return std::string(text).substr(0, std::string(text).find(' '));
+    }
+
+  private:
+    mp_tensor* keep(mp_tensor* tensor) {
+        owned_.push_back(tensor);
+        return tensor;
+    }
+    void set_scales(mp_context* context, mp_gemm_desc& desc, const CodeCase& codes) {
+        desc.dtype_a = MP_DTYPE_FP8_E4M3;
+        desc.dtype_b = codes.dtype_b;
+        if (!codes.has_scales) {
+            return;
+        }
+        const auto count = [](int64_t rows, int64_t columns, int32_t block_rows,
+                              int32_t block_columns) {
+            return (block_rows == 0 ? 1 : (rows + block_rows - 1) / block_rows) *
+                   (block_columns == 0 ? 1 : (columns + block_columns - 1) / block_columns);
+        };
+        const bool trans_a = (desc.flags & MP_GEMM_TRANS_A) != 0;
+        const bool trans_b = (desc.flags & MP_GEMM_TRANS_B) != 0;
+        desc.scale_a_dtype = desc.scale_b_dtype = codes.scale_dtype;
+        desc.scale_a_rows = codes.a[trans_a ? 1 : 0];
+        desc.scale_a_columns = codes.a[trans_a ? 0 : 1];
+        desc.scale_b_rows = codes.b[trans_b ? 1 : 0];
+        desc.scale_b_columns = codes.b[trans_b ? 0 : 1];
+        const auto scales = [&](int64_t elements) {
+            mp_tensor* tensor = keep(make(context, codes.scale_dtype, elements));
+            if (codes.scale_dtype == MP_DTYPE_E8M0) {
+                fill(tensor, elements,
+                     [](std::size_t i) { return static_cast<uint8_t>(120 + i % 8); });
+            } else {
+                fill(tensor, elements,
+                     [](std::size_t i) { return 0.01F + static_cast<float>(i % 8); });
+            }
+            return tensor;
+        };
+        args_.scale_a = scales(count(desc.m, desc.k, codes.a[0], codes.a[1]));
+        args_.scale_b = scales(count(desc.k, desc.n, codes.b[0], codes.b[1]));
+    }
+    template <class Value> static void fill(const mp_tensor* tensor, int64_t count, Value value) {
+        std::vector<decltype(value(0))> values(static_cast<std::size_t>(count));
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            values[i] = value(i);
+        }
+        check(mp_tensor_write(nullptr, const_cast<mp_tensor*>(tensor), values.data(),
+                              values.size() * sizeof(values[0])));
+    }
+
+    mp_gemm* gemm_ = nullptr;
+    mp_gemm_args args_ = MP_GEMM_ARGS_INIT;
+    std::vector<mp_tensor*> owned_;
+};
+
+// Alternately, so that all see the same machine: fp8, our fp32, and the library's fp32 and bf16.
+void measure_codes(mp_context* context, const Options& options, GemmShape s, const CodeCase& codes,
+                   const std::string& name, std::vector<Row>& rows) {
+    s.dtype = MP_DTYPE_FP32;
+    const Product ours(context, s, &codes);
+    const Product wide(context, s, nullptr);
+    omp_set_num_threads(options.threads);
+    const auto raw_fp32 = raw_gemm(s);
+    s.dtype = MP_DTYPE_BF16;
+    const auto raw_bf16 = raw_gemm(s);
+    const std::function<void()> calls[] = {[&] { ours.run(); }, [&] { wide.run(); }, raw_fp32,
+                                           raw_bf16};
+    double seconds[4] = {1e30, 1e30, 1e30, 1e30};
+    for (int round = 0; round < 4; ++round) {
+        for (int i = 0; i < 4; ++i) {
+            seconds[i] =
+                calls[i] ? std::min(seconds[i], best_seconds(calls[i], options.repeats)) : 0.0;
+        }
+    }
+    const double operations =
+        2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+    const char* against[] = {"", "our fp32", "raw fp32", "raw bf16"};
+    for (int i = 1; i < 4; ++i) {
+        rows.push_back({name + " by " + ours.implementation() + " to " + against[i], seconds[0],
+                        seconds[i], operations, "GFLOP/s", 0});
+    }
+}
+
 } // namespace
 
 std::vector<Row> gemm_rows(mp_context* context, const Options& options) {
@@ -80,6 +208,29 @@ std::vector<Row> gemm_rows(mp_context* context, const Options& options) {
                                      (shape.trans_b ? "T" : "N");
             if (is_wanted(options, name)) {
                 rows.push_back(measure(context, options, shape, name));
+            }
+        }
+    }
+    constexpr CodeCase kCodes[] = {
+        {"e4m3 x e4m3 tensor", MP_DTYPE_FP8_E4M3, MP_DTYPE_FP32, {0, 0}, {0, 0}, true},
+        {"e4m3 x e5m2 tensor", MP_DTYPE_FP8_E5M2, MP_DTYPE_FP32, {0, 0}, {0, 0}, true},
+        {"e4m3 x e4m3 rows", MP_DTYPE_FP8_E4M3, MP_DTYPE_FP32, {1, 0}, {0, 1}, true},
+        {"e4m3 x e4m3 blocks", MP_DTYPE_FP8_E4M3, MP_DTYPE_FP32, {1, 128}, {128, 128}, true},
+        {"e4m3 x e4m3 mx", MP_DTYPE_FP8_E4M3, MP_DTYPE_E8M0, {1, 32}, {32, 1}, true},
+    };
+    constexpr GemmShape kTrained[] = {
+        {2048, 1024, 256, false, true, 0}, {2048, 1536, 384, false, true, 0},
+        {2048, 384, 1536, false, true, 0}, {2048, 384, 1536, false, false, 0},
+        {384, 1536, 2048, true, false, 0}, {2048, 256, 256, false, true, 0},
+    };
+    for (const CodeCase& codes : kCodes) {
+        for (const GemmShape& shape : kTrained) {
+            const std::string name = std::string("gemm ") + codes.name + " " +
+                                     std::to_string(shape.m) + "x" + std::to_string(shape.n) + "x" +
+                                     std::to_string(shape.k) + " " + (shape.trans_a ? "T" : "N") +
+                                     (shape.trans_b ? "T" : "N");
+            if (is_wanted(options, name)) {
+                measure_codes(context, options, shape, codes, name, rows);
             }
         }
     }
