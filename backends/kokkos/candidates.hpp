@@ -15,9 +15,11 @@
 #include "kernels/amax.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/column_sum.hpp"
+#include "kernels/dequantize.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/grad_stats.hpp"
 #include "kernels/optimizer_prepare.hpp"
+#include "kernels/quantize.hpp"
 #include "kernels/scaler_update.hpp"
 #include "kokkos/supports.hpp"
 
@@ -52,6 +54,18 @@ template <class Exec, class Ops>
 void launch(const Exec& exec, const Ops& /*ops*/, const ScalerUpdateDesc& op) {
     kernels::scaler_update(exec, op);
 }
+template <class Exec, class Ops>
+void launch(const Exec& exec, const Ops& ops, const QuantizeDesc& op) {
+    kernels::quantize(exec, ops, op);
+}
+template <class Exec, class Ops>
+void launch(const Exec& exec, const Ops& ops, const DequantizeDesc& op) {
+    kernels::dequantize(exec, ops, op);
+}
+template <class Exec, class Ops>
+void launch(const Exec& exec, const Ops& /*ops*/, const DelayedUpdateDesc& op) {
+    kernels::delayed_update(exec, op);
+}
 
 class GemmPlan final : public Plan {
   public:
@@ -83,9 +97,11 @@ template <class Access> class Candidates {
         case OpKind::scaler_update:
             return {&kRun<ScalerUpdateDesc>, 1};
         case OpKind::quantize:
+            return {&kRun<QuantizeDesc>, 1};
         case OpKind::dequantize:
+            return {&kRun<DequantizeDesc>, 1};
         case OpKind::delayed_update:
-            break;
+            return {&kRun<DelayedUpdateDesc>, 1};
         }
         return {};
     }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "interface/backend.hpp"
+#include "interface/quantize_supports.hpp"
 #include "kernels/adamw_layout.hpp"
 
 namespace mp::backends::kokkos {
@@ -108,6 +109,40 @@ inline bool is_supported(const AdamwDesc& op, bool aligned, Reason& reason) noex
 inline bool is_supported(const ScalerUpdateDesc& /*op*/, bool /*aligned*/,
                          Reason& /*reason*/) noexcept {
     return true;
+}
+
+// Accelerators write a byte of two codes by one thread, and have nowhere but the amax or an fp32 scale for the
+// amax of a whole matrix while they need it.
+inline bool is_supported(const QuantizeDesc& op, bool aligned, Reason& reason) noexcept {
+    if (!is_quantize(op, reason)) {
+        return false;
+    }
+    if (aligned && op.dtype == DType::fp4_e2m1 &&
+        (op.columns % 2 != 0 || op.grid.block_columns % 2 != 0)) {
+        reason.set("pairs of %s codes would belong to two rows or blocks", dtype_name(op.dtype));
+        return false;
+    }
+    const bool needs_amax =
+        op.grid.block_rows == 0 && op.grid.block_columns == 0 && op.amax == nullptr &&
+        op.slot == nullptr &&
+        (op.grid.dtype != DType::fp32 || op.policy.rule == numerics::ScaleRule::msamp);
+    if (aligned && needs_amax) {
+        reason.set("this scale of a whole tensor needs a place for the tensor's amax");
+        return false;
+    }
+    return detail::is_aligned(op.source.data, op.source.dtype, aligned, reason) &&
+           (op.dtype != DType::fp16 ||
+            (detail::is_aligned(op.codes, op.dtype, aligned, reason) &&
+             detail::is_aligned(op.codes_transposed, op.dtype, aligned, reason)));
+}
+
+inline bool is_supported(const DequantizeDesc& op, bool aligned, Reason& reason) noexcept {
+    return is_dequantize(op, reason) &&
+           detail::is_aligned(op.destination.data, op.destination.dtype, aligned, reason);
+}
+
+inline bool is_supported(const DelayedUpdateDesc& op, bool /*aligned*/, Reason& reason) noexcept {
+    return is_delayed_update(op, reason);
 }
 
 inline bool buffers_are_aligned(const GemmDesc& op, const GemmBuffers& buffers, bool aligned,

@@ -7,8 +7,10 @@
 #include "kernels/chunk/amax.hpp"
 #include "kernels/chunk/cast.hpp"
 #include "kernels/chunk/column_sum.hpp"
+#include "kernels/chunk/dequantize.hpp"
 #include "kernels/chunk/gemm.hpp"
 #include "kernels/chunk/jobs.hpp"
+#include "kernels/chunk/quantize.hpp"
 #include "kernels/chunk/stats.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
@@ -37,12 +39,17 @@ void run_column_sum_finish(const ColumnSumDesc& op, const float* sums, int64_t b
     column_sum_finish(op, sums, blocks, total, store);
 }
 void run_gemm(const GemmJob& job) noexcept { gemm_tile(job); }
+void run_quantize(const QuantizeJob& job, numerics::QuantStats& stats) noexcept {
+    quantize_block_rows(job, stats);
+}
+void run_dequantize(const DequantizeJob& job) noexcept { dequantize_rows(job); }
 
 } // namespace
 
 extern const ChunkTable kTable;
 const ChunkTable kTable = {
-    MP_ISA_NAME, run_adamw,      run_adamw_generic,    run_adamw_measure,     run_cast, run_amax,
-    run_stats,   run_column_sum, run_column_sum_block, run_column_sum_finish, run_gemm};
+    MP_ISA_NAME, run_adamw,    run_adamw_generic, run_adamw_measure,    run_cast,
+    run_amax,    run_stats,    run_column_sum,    run_column_sum_block, run_column_sum_finish,
+    run_gemm,    run_quantize, run_dequantize};
 
 } // namespace mp::kernels::MP_CHUNK_NAMESPACE

@@ -13,6 +13,8 @@ namespace mp::kernels {
 inline constexpr int64_t kColumnStrip = 2048;
 inline constexpr int64_t kGemmTileRows = 48;
 inline constexpr int64_t kGemmTileColumns = 128;
+// Rows that transposed codes are written for at once: a cache line of bytes.
+inline constexpr int64_t kQuantizePanel = 64;
 
 // Elements start ... start + count - 1 of one segment; start is a multiple of 8. `step` is
 // state->step.
@@ -55,6 +57,32 @@ struct GemmJob {
     int64_t columns;
 };
 
+// Rows first_row ... first_row + rows - 1 and columns first_column ... of a matrix to be quantized, whole
+// blocks of the grid or up to the matrix's end.
+struct QuantizeJob {
+    const QuantizeDesc* op;
+    int64_t first_row;
+    int64_t rows;
+    int64_t first_column;
+    int64_t columns;
+    // Where there is one, all elements are multiplied by it, and no scale is computed or stored.
+    const float* multiply;
+    float tensor_amax;
+    bool is_finite; // the whole matrix is known to be
+    bool counts;    // everything in the statistics, not the amax alone
+    bool stream;    // the codes will not be read soon: write around the caches
+};
+
+// Rows first_row ... first_row + rows - 1 of a matrix to be dequantized.
+struct DequantizeJob {
+    const DequantizeDesc* op;
+    int64_t first_row;
+    int64_t rows;
+    int64_t first_column;
+    int64_t columns;
+    bool stream;
+};
+
 // One instruction set's compiled bodies. All bit-equal, except gemm, where the order of the sum is
 // free.
 struct ChunkTable {
@@ -77,6 +105,9 @@ struct ChunkTable {
     void (*column_sum_finish)(const ColumnSumDesc& op, const float* sums, int64_t blocks,
                               float* total, bool store) noexcept;
     void (*gemm)(const GemmJob& job) noexcept;
+    // Adds to the statistics.
+    void (*quantize)(const QuantizeJob& job, numerics::QuantStats& stats) noexcept;
+    void (*dequantize)(const DequantizeJob& job) noexcept;
 };
 
 } // namespace mp::kernels

@@ -167,9 +167,11 @@ CandidateList kokkos_candidates(OpKind kind) noexcept {
     case OpKind::scaler_update:
         return {&kReference<ScalerUpdateDesc>, 1};
     case OpKind::quantize:
+        return {&kReference<QuantizeDesc>, 1};
     case OpKind::dequantize:
+        return {&kReference<DequantizeDesc>, 1};
     case OpKind::delayed_update:
-        break;
+        return {&kReference<DelayedUpdateDesc>, 1};
     }
     return {};
 }

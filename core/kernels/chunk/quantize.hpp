@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// quantize of some rows of blocks: the amax and the scale of each block, then its codes, while its elements
+// are in the cache.
+#pragma once
+
+#include "kernels/chunk/quantize_tile.hpp"
+#include "kernels/chunk/transpose.hpp"
+
+namespace mp::kernels::MP_CHUNK_NAMESPACE {
+
+// Columns whose scales are computed together: so many rows of blocks stay in the cache.
+inline constexpr int64_t kRowStrip = 2048;  // blocks one row high
+inline constexpr int64_t kBlockStrip = 512; // higher ones
+inline constexpr int kMaxFactors = kPanelRows * kPanelColumns;
+static_assert(kPanelRows == kQuantizePanel);
+
+// Rows and columns of the matrix whose blocks' factors are at hand: row after row of blocks, `factors` a row.
+struct QuantizeRegion {
+    int64_t first_row;
+    int64_t rows;
+    int64_t first_column;
+    int64_t columns;
+    const float* multiply;
+    int64_t factors;
+    bool is_finite;
+};
+
+// Two codes a byte, from element `first` of the array on; a byte shared with a neighbour keeps its half.
+MP_CHUNK_FUNCTION inline void store_pairs(void* array, int64_t first, const unsigned char* codes,
+                                          int n) {
+    int i = 0;
+    if (first % 2 != 0 && n > 0) {
+        numerics::store_quantized(DType::fp4_e2m1, array, first, codes[i++]);
+    }
+    auto* to = static_cast<unsigned char*>(array) + (first + i) / 2;
+    for (; i + 2 <= n; i += 2) {
+        *to++ = static_cast<unsigned char>(codes[i] | (codes[i + 1] << 4));
+    }
+    if (i < n) {
+        numerics::store_quantized(DType::fp4_e2m1, array, first + i, codes[i]);
+    }
+}
+
+MP_CHUNK_INLINE void store_codes(const QuantizeJob& job, int64_t element,
+                                 const unsigned char* codes, int n) {
+    const QuantizeDesc& op = *job.op;
+    if (op.codes == nullptr) {
+        return;
+    }
+    if (op.dtype == DType::fp4_e2m1) {
+        store_pairs(op.codes, element, codes, n);
+        return;
+    }
+    void* to = element_address(op.codes, op.dtype, element);
+    const int64_t bytes = n * dtype_size(op.dtype);
+    if (job.stream && bytes % 64 == 0 && bytes_to_line(to) == 0) {
+        stream_lines(to, codes, bytes);
+    } else {
+        __builtin_memcpy(to, codes, static_cast<std::size_t>(bytes));
+    }
+}
+
+// How many elements a span from here on may have: a tile, and the random bits of one.
+MP_CHUNK_INLINE int span_length(const QuantizeDesc& op, int64_t element, int64_t left) {
+    const int64_t most = op.stochastic ? kTile - element % kTile : kTile;
+    return min_int(left, most);
+}
+
+// Columns first ... end - 1 of one row of the region. `panel`: where the codes go besides, or null.
+MP_CHUNK_INLINE void quantize_row(const QuantizeJob& job, const QuantizeRegion& region, int64_t row,
+                                  int64_t first, int64_t end, unsigned char* panel,
+                                  numerics::QuantStats& stats) {
+    const QuantizeDesc& op = *job.op;
+    const int64_t width = op.grid.block_columns;
+    const int64_t height = op.grid.block_rows;
+    const int64_t block_row = height == 0 ? 0 : (row - region.first_row) / height;
+    const float* multiply = region.multiply + block_row * region.factors;
+    const bool is_direct = panel == nullptr && !job.stream && op.dtype != DType::fp4_e2m1;
+    for (int64_t column = first; column < end;) {
+        const int64_t element = row * op.columns + column;
+        const int n = span_length(op, element, end - column);
+        const int64_t into = column - region.first_column;
+        const int64_t block = width == 0 ? 0 : into / width;
+        const QuantizeSpan span = {
+            row, column, n, multiply + block, width == 0 ? 0 : into % width, region.is_finite};
+        alignas(64) unsigned char buffer[2 * kTile];
+        unsigned char* codes = buffer;
+        if (panel != nullptr) {
+            codes = panel + (column - first) * (op.dtype == DType::fp16 ? 2 : 1);
+        } else if (is_direct) {
+            codes = static_cast<unsigned char*>(element_address(op.codes, op.dtype, element));
+        }
+        quantize_span(job, span, codes, stats);
+        if (!is_direct) {
+            store_codes(job, element, codes, n);
+        }
+        column += n;
+    }
+}
+
+// Panels of codes, each written as it is and turned.
+MP_CHUNK_FUNCTION inline void quantize_panels(const QuantizeJob& job, const QuantizeRegion& region,
+                                              numerics::QuantStats& stats) {
+    const QuantizeDesc& op = *job.op;
+    const auto size = static_cast<int>(dtype_size(op.dtype));
+    const int64_t end_row = region.first_row + region.rows;
+    const int64_t end_column = region.first_column + region.columns;
+    CodePanel panel;
+    for (int64_t row = region.first_row; row < end_row; row += kPanelRows) {
+        const int rows = min_int(end_row - row, kPanelRows);
+        for (int64_t column = region.first_column; column < end_column; column += kPanelColumns) {
+            const int columns = min_int(end_column - column, kPanelColumns);
+            for (int i = 0; i < rows; ++i) {
+                quantize_row(job, region, row + i, column, column + columns,
+                             panel.bytes + i * kPanelColumns * size, stats);
+            }
+            auto* to =
+                static_cast<unsigned char*>(op.codes_transposed) + (column * op.rows + row) * size;
+            store_turned(panel, size, rows, columns, {to, op.rows, job.stream});
+        }
+    }
+}
+
+MP_CHUNK_INLINE void quantize_region(const QuantizeJob& job, const QuantizeRegion& region,
+                                     numerics::QuantStats& stats) {
+    if (job.op->codes_transposed != nullptr) {
+        quantize_panels(job, region, stats);
+        return;
+    }
+    for (int64_t row = region.first_row; row < region.first_row + region.rows; ++row) {
+        quantize_row(job, region, row, region.first_column, region.first_column + region.columns,
+                     nullptr, stats);
+    }
+}
+
+// The factors of `blocks` blocks in a row from (row, column) on, by their amaxes; stores their scales.
+MP_CHUNK_FUNCTION inline void scale_blocks(const QuantizeJob& job, int64_t row, int64_t column,
+                                           int blocks, const uint32_t* amaxes, float* multiply) {
+    const QuantizeDesc& op = *job.op;
+    const int64_t first = op.grid.index(row, column, op.columns);
+    float inverses[kRowStrip];
+    for (int done = 0; done < blocks; done += kRowStrip) {
+        const int n = min_int(blocks - done, kRowStrip);
+        for (int i = 0; i < n; ++i) {
+            inverses[i] =
+                op.policy.rule == numerics::ScaleRule::msamp
+                    ? numerics::load_as_float(op.grid.dtype, op.scale_inv, first + done + i)
+                    : 1.0F;
+        }
+        scales_of(op.policy, amaxes + done, job.tensor_amax, n, multiply + done, inverses);
+        for (int i = 0; i < n; ++i) {
+            numerics::store_from_float(op.grid.dtype, op.scale_inv, first + done + i, inverses[i],
+                                       true);
+        }
+    }
+}
+
+// Rows of blocks that are quantized together: where codes are turned, as many as fill a panel.
+MP_CHUNK_INLINE int64_t band_rows(const QuantizeJob& job) {
+    const int64_t height = job.op->grid.block_rows;
+    if (height == 0) {
+        return job.rows;
+    }
+    const bool fills_panel = job.op->codes_transposed == nullptr || height >= kPanelRows;
+    return fills_panel ? height : kPanelRows / height * height;
+}
+
+// The columns of one band whose factors are computed together: whole blocks.
+MP_CHUNK_INLINE int64_t strip_columns(const QuantizeJob& job) {
+    const int64_t width = job.op->grid.block_columns;
+    if (width == 0) {
+        return job.columns;
+    }
+    const int64_t most = job.op->codes_transposed != nullptr ? kPanelColumns
+                         : job.op->grid.block_rows == 1      ? kRowStrip
+                                                             : kBlockStrip;
+    return width >= most ? width : most / width * width;
+}
+
+MP_CHUNK_INLINE void quantize_strip(const QuantizeJob& job, int64_t first_row, int64_t rows,
+                                    int64_t first_column, int64_t columns, float* multiply,
+                                    uint32_t* amaxes, numerics::QuantStats& stats) {
+    const QuantizeDesc& op = *job.op;
+    const int64_t width = op.grid.block_columns;
+    const int64_t height = op.grid.block_rows == 0 ? rows : op.grid.block_rows;
+    const auto blocks = static_cast<int>(width == 0 ? 1 : (columns + width - 1) / width);
+    uint32_t largest = 0;
+    float* here = multiply;
+    for (int64_t row = first_row; row < first_row + rows; row += height, here += blocks) {
+        __builtin_memset(amaxes, 0, static_cast<std::size_t>(blocks) * sizeof(uint32_t));
+        for (int64_t i = row; i < row + height && i < first_row + rows; ++i) {
+            raise_row(
+                op.source.dtype,
+                element_address(op.source.data, op.source.dtype, i * op.columns + first_column),
+                columns, width, amaxes);
+        }
+        for (int i = 0; i < blocks; ++i) {
+            raise(largest, amaxes[i]);
+        }
+        scale_blocks(job, row, first_column, blocks, amaxes, here);
+    }
+    raise(stats.amax_bits, largest);
+    quantize_region(job,
+                    {first_row, rows, first_column, columns, multiply, blocks,
+                     largest < numerics::kFloatInfinity},
+                    stats);
+}
+
+inline void quantize_block_rows(const QuantizeJob& job, numerics::QuantStats& stats) {
+    if (job.multiply != nullptr) {
+        quantize_region(job,
+                        {job.first_row, job.rows, job.first_column, job.columns, job.multiply, 1,
+                         job.is_finite},
+                        stats);
+    } else {
+        float multiply[kMaxFactors];
+        uint32_t amaxes[kRowStrip];
+        const int64_t band = band_rows(job);
+        const int64_t strip = strip_columns(job);
+        const int64_t end_row = job.first_row + job.rows;
+        const int64_t end_column = job.first_column + job.columns;
+        for (int64_t row = job.first_row; row < end_row; row += band) {
+            for (int64_t column = job.first_column; column < end_column; column += strip) {
+                quantize_strip(job, row, min_int(end_row - row, band), column,
+                               min_int(end_column - column, strip), multiply, amaxes, stats);
+            }
+        }
+    }
+    if (job.stream) {
+        finish_stream();
+    }
+}
+
+} // namespace mp::kernels::MP_CHUNK_NAMESPACE

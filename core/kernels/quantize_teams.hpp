@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// quantize on an accelerator: a team for each block, or for each piece of a matrix with one scale. The scale
+// of a whole matrix is found by kernels of their own before and after, so that nobody waits for the device.
+#pragma once
+
+#include "kernels/amax.hpp"
+#include "kernels/element.hpp"
+#include "kernels/exec.hpp"
+#include "numerics/quantize.hpp"
+#include "numerics/scale_rules.hpp"
+
+namespace mp::kernels {
+
+// Where the amax of a whole matrix waits for the kernels that read it: where it is asked for, or where its
+// scale will be.
+inline float* amax_place(const QuantizeDesc& op) {
+    return op.amax != nullptr ? op.amax : static_cast<float*>(op.scale_inv);
+}
+
+// The only scale of a matrix, computed by every team anew. MS-AMP's is stored before the teams start, since it
+// may be the previous one.
+struct MatrixScale {
+    QuantizeDesc op;
+    const float* amax;
+
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION bool follows_slot() const {
+        return op.slot != nullptr && op.slot->updates >= op.warm_up;
+    }
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION numerics::BlockScale of_previous(float previous) const {
+        if (follows_slot()) {
+            return {op.slot->multiply, 1.0F / op.slot->multiply};
+        }
+        const float from = op.slot != nullptr ? 1.0F / op.slot->multiply : previous;
+        return numerics::block_scale(op.policy, *amax, from, *amax);
+    }
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION float multiply() const {
+        if (op.policy.rule == numerics::ScaleRule::msamp && !follows_slot()) {
+            return 1.0F / numerics::load_as_float(op.grid.dtype, op.scale_inv, 0);
+        }
+        return of_previous(1.0F).multiply;
+    }
+    // Stores it.
+    KOKKOS_INLINE_FUNCTION void operator()(int64_t) const {
+        const float previous = op.policy.rule == numerics::ScaleRule::msamp
+                                   ? numerics::load_as_float(op.grid.dtype, op.scale_inv, 0)
+                                   : 1.0F;
+        const float scale_inv = of_previous(previous).scale_inv;
+        numerics::store_from_float(op.grid.dtype, op.scale_inv, 0, scale_inv, true);
+    }
+};
+
+struct ClearAmax {
+    float* amax;
+    KOKKOS_INLINE_FUNCTION void operator()(int64_t) const { *amax = 0.0F; }
+};
+
+template <class Exec> struct QuantizeTeams {
+    // Of a matrix with one scale.
+    static constexpr int64_t kPiece = 4096;
+    struct Shared {
+        float multiply;
+        uint32_t largest;
+        unsigned long long counts[4];
+    };
+    static constexpr std::size_t kScratch = sizeof(Shared);
+
+    QuantizeDesc op;
+    MatrixScale scale;
+    numerics::SrKey key;
+    bool has_one_scale;
+    bool gathers_amax; // into op.amax
+
+    // The team's elements: the i-th is (row + i / width, column + i % width).
+    struct Region {
+        int64_t row, column, width, count;
+    };
+
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION Region region_of(int64_t team) const {
+        if (has_one_scale) {
+            const int64_t first = team * kPiece;
+            const int64_t left = op.source.count - first;
+            return {0, first, op.source.count, left < kPiece ? left : kPiece};
+        }
+        const int64_t across = op.grid.columns(op.columns);
+        const int64_t row = team / across * op.grid.block_rows;
+        const int64_t column = team % across * op.grid.block_columns;
+        const int64_t rows_left = op.rows - row;
+        const int64_t left = op.columns - column;
+        const int64_t height = op.grid.block_rows;
+        const int64_t width = op.grid.block_columns;
+        const int64_t rows = height == 0 || height > rows_left ? rows_left : height;
+        const int64_t columns = width == 0 || width > left ? left : width;
+        return {row, column, columns, rows * columns};
+    }
+
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION int64_t element_of(const Region& region, int64_t i) const {
+        return (region.row + i / region.width) * op.columns + region.column + i % region.width;
+    }
+
+    KOKKOS_INLINE_FUNCTION uint32_t code_of(int64_t element, float multiply,
+                                            numerics::QuantStats& stats) const {
+        const float x = load_element(op.source.dtype, op.source.data, element);
+        uint32_t code = 0;
+        if (op.stochastic) {
+            const uint32_t bits = numerics::sr_bits32_at(key, numerics::Purpose::cast,
+                                                         static_cast<uint64_t>(element));
+            code = numerics::quantize_code_sr(op.dtype, x, multiply, bits);
+        } else {
+            code = numerics::quantize_code(op.dtype, x, multiply);
+        }
+        numerics::count_element(stats, op.dtype, x, multiply, code);
+        return code;
+    }
+
+    KOKKOS_INLINE_FUNCTION void quantize_at(int64_t element, float multiply,
+                                            numerics::QuantStats& stats) const {
+        const uint32_t code = code_of(element, multiply, stats);
+        if (op.codes != nullptr) {
+            numerics::store_quantized(op.dtype, op.codes, element, code);
+        }
+        if (op.codes_transposed != nullptr) {
+            const int64_t turned = element % op.columns * op.rows + element / op.columns;
+            numerics::store_quantized(op.dtype, op.codes_transposed, turned, code);
+        }
+    }
+
+    // A byte of two codes is written by one thread; supports() sees to it that both are in the region.
+    KOKKOS_INLINE_FUNCTION void quantize_pair(int64_t element, float multiply,
+                                              numerics::QuantStats& stats) const {
+        uint32_t pair = code_of(element, multiply, stats);
+        auto* to = static_cast<uint8_t*>(op.codes) + element / 2;
+        if (element + 1 < op.source.count) {
+            pair |= code_of(element + 1, multiply, stats) << 4;
+        } else {
+            pair |= *to & 0xf0U;
+        }
+        *to = static_cast<uint8_t>(pair);
+    }
+
+    KOKKOS_INLINE_FUNCTION void find_scale(const TeamOf<Exec>& team, const Region& region,
+                                           Shared& shared) const {
+        uint32_t largest = 0;
+        for (int64_t i = team.team_rank(); i < region.count && !has_one_scale;
+             i += team.team_size()) {
+            const float x = load_element(op.source.dtype, op.source.data, element_of(region, i));
+            const uint32_t magnitude = numerics::bits_from_float(x) & numerics::kFloatMagnitudeMask;
+            largest = magnitude > largest ? magnitude : largest;
+        }
+        Kokkos::atomic_max(&shared.largest, largest);
+        team.team_barrier();
+        if (team.team_rank() != 0) {
+            return;
+        }
+        if (has_one_scale) {
+            shared.multiply = scale.multiply();
+            return;
+        }
+        const int64_t index = team.league_rank();
+        const bool is_nvfp4 = op.policy.rule == numerics::ScaleRule::nvfp4;
+        const float previous = numerics::load_as_float(op.grid.dtype, op.scale_inv, index);
+        const numerics::BlockScale found =
+            numerics::block_scale(op.policy, numerics::float_from_bits(shared.largest), previous,
+                                  is_nvfp4 ? *op.amax : 0.0F);
+        shared.multiply = found.multiply;
+        numerics::store_from_float(op.grid.dtype, op.scale_inv, index, found.scale_inv, true);
+    }
+
+    KOKKOS_INLINE_FUNCTION void add_stats(const TeamOf<Exec>& team,
+                                          const numerics::QuantStats& mine, Shared& shared) const {
+        Kokkos::atomic_max(&shared.largest, mine.amax_bits);
+        if (op.stats != nullptr) {
+            const int64_t counts[4] = {mine.elements, mine.saturated, mine.underflowed,
+                                       mine.non_finite};
+            for (int i = 0; i < 4; ++i) {
+                Kokkos::atomic_add(&shared.counts[i], static_cast<unsigned long long>(counts[i]));
+            }
+        }
+        team.team_barrier();
+        if (team.team_rank() != 0) {
+            return;
+        }
+        if (gathers_amax) {
+            Kokkos::atomic_max(reinterpret_cast<uint32_t*>(op.amax), shared.largest);
+        }
+        if (op.slot != nullptr) {
+            Kokkos::atomic_max(reinterpret_cast<uint32_t*>(&op.slot->amax), shared.largest);
+        }
+        if (op.stats != nullptr) {
+            int64_t* to[4] = {&op.stats->elements, &op.stats->saturated, &op.stats->underflowed,
+                              &op.stats->non_finite};
+            for (int i = 0; i < 4; ++i) {
+                Kokkos::atomic_add(to[i], static_cast<int64_t>(shared.counts[i]));
+            }
+            Kokkos::atomic_max(&op.stats->amax_bits, shared.largest);
+        }
+    }
+
+    KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
+        auto& shared = *static_cast<Shared*>(team.team_shmem().get_shmem(std::size_t{kScratch}));
+        if (team.team_rank() == 0) {
+            shared.largest = 0;
+            for (unsigned long long& count : shared.counts) {
+                count = 0;
+            }
+        }
+        team.team_barrier();
+        const Region region = region_of(team.league_rank());
+        find_scale(team, region, shared);
+        team.team_barrier();
+        const float multiply = shared.multiply;
+        const int64_t each = op.dtype == DType::fp4_e2m1 ? 2 : 1;
+        numerics::QuantStats mine;
+        for (int64_t i = each * team.team_rank(); i < region.count; i += each * team.team_size()) {
+            const int64_t element = element_of(region, i);
+            if (each == 2) {
+                quantize_pair(element, multiply, mine);
+            } else {
+                quantize_at(element, multiply, mine);
+            }
+        }
+        add_stats(team, mine, shared);
+    }
+};
+
+template <class Exec> void quantize_on_device(const Exec& exec, const QuantizeDesc& op) {
+    using Teams = QuantizeTeams<Exec>;
+    const bool is_one = op.grid.block_rows == 0 && op.grid.block_columns == 0;
+    const bool may_follow_amax = is_one && (op.slot == nullptr || op.warm_up > 0);
+    const bool is_nvfp4 = op.policy.rule == numerics::ScaleRule::nvfp4;
+    const MatrixScale scale{op, amax_place(op)};
+    const bool finds_amax = may_follow_amax || is_nvfp4;
+    if (finds_amax && op.source.count > 0) {
+        AmaxDesc find{};
+        find.source = op.source;
+        find.result = amax_place(op);
+        amax(exec, InlineOps{}, find);
+    } else if (op.amax != nullptr || finds_amax) {
+        for_each(exec, "mp::clear_amax", 1, ClearAmax{amax_place(op)});
+    }
+    const bool stores_first = op.policy.rule == numerics::ScaleRule::msamp;
+    if (is_one && stores_first) {
+        for_each(exec, "mp::quantize_scale", 1, scale);
+    }
+    const Teams teams{op, scale, numerics::make_sr_key(op.seed, op.uid, op.step), is_one,
+                      op.amax != nullptr && !finds_amax};
+    const int64_t count =
+        is_one ? divide_up(op.source.count, Teams::kPiece) : op.grid.count(op.rows, op.columns);
+    const int64_t size = is_one || count == 0 ? Teams::kPiece : op.source.count / count;
+    const int threads = size <= 64 ? 32 : (size < Teams::kPiece ? 128 : 256);
+    for_each_team(exec, "mp::quantize", count, threads, Teams::kScratch, teams);
+    if (is_one && !stores_first) {
+        for_each(exec, "mp::quantize_scale", 1, scale);
+    }
+}
+
+} // namespace mp::kernels

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// One dequantization of a test: its arrays on a device, and what to try.
+#pragma once
+
+#include "quantize_case.hpp"
+
+namespace mp::test {
+
+struct DequantizeCase {
+    DType from = DType::none;
+    DType to = DType::none;
+    ScaleGrid grid;
+    int64_t rows = 0;
+    int64_t columns = 0;
+    std::vector<unsigned char> codes;
+    HostArray scales;
+    float amax = 3.5F; // of the tensor, for NVFP4
+};
+
+inline bool dequantize(TestDevice& on, const Candidate& candidate, const DequantizeCase& c,
+                       HostArray& result) {
+    DeviceBytes codes(on, c.codes.data(), c.codes.size());
+    DeviceArray scales(on, c.scales);
+    DeviceValue<float> amax(on, c.amax);
+    DeviceArray values(on, HostArray(c.to, c.rows * c.columns));
+    DequantizeDesc op{};
+    op.kind = OpKind::dequantize;
+    op.source.codes = {codes.data(), c.rows * c.columns, c.from};
+    op.source.rows = c.rows;
+    op.source.columns = c.columns;
+    op.source.grid = c.grid;
+    op.source.scale_inv = scales.data();
+    op.source.tensor_amax = amax.data();
+    op.destination = values.ref();
+    if (!supports(on, candidate, op)) {
+        return false;
+    }
+    run(on, candidate, op);
+    result = values.download();
+    return true;
+}
+
+inline constexpr std::array<DType, 4> kCodeTypes = {DType::fp8_e4m3, DType::fp8_e5m2, DType::fp16,
+                                                    DType::fp4_e2m1};
+
+// Every code, and scales of every kind: NaN, subnormal and large ones among them.
+inline DequantizeCase make_case(DType from, DType to, const ScaleGrid& grid, const Extent& shape) {
+    DequantizeCase c{from, to, grid, shape.first, shape.second, {}, {}};
+    c.codes.resize(static_cast<std::size_t>(bytes_of(from, shape.first * shape.second)));
+    for (std::size_t i = 0; i < c.codes.size(); ++i) {
+        c.codes[i] = static_cast<unsigned char>(numerics::splitmix64(i) >> 17);
+    }
+    c.scales = HostArray(grid.dtype, grid.count(shape.first, shape.second));
+    for (int64_t i = 0; i < c.scales.count; ++i) {
+        const uint64_t h = numerics::splitmix64(static_cast<uint64_t>(i) + 99);
+        if (grid.dtype == DType::fp32) {
+            c.scales.set(i, (h & 7U) == 0 ? 0x1.8p-140F : numerics::exp2_int(-5) * 1.37F);
+        } else {
+            c.scales.set_code(i, static_cast<uint32_t>(h >> 24) & 0x7fU);
+        }
+    }
+    return c;
+}
+
+inline const std::vector<ScaleGrid>& dequantize_grids() {
+    static const std::vector<ScaleGrid> list = {
+        ScaleGrid{},     kTensorScale,       kRowScales,         kColumnScales,
+        kRowBlockScales, kColumnBlockScales, kSquareBlockScales, kMxRowScales,
+        kMxColumnScales, kNvfp4Scales,       {DType::fp32, 3, 5}};
+    return list;
+}
+
+inline void compare_dequantize(TestDevice& on, const DequantizeCase& c) {
+    SCOPED_TRACE(std::string(dtype_name(c.from)) + " to " + dtype_name(c.to) + ", " +
+                 std::to_string(c.rows) + " x " + std::to_string(c.columns) + ", scales of " +
+                 dtype_name(c.grid.dtype) + " for " + std::to_string(c.grid.block_rows) + " x " +
+                 std::to_string(c.grid.block_columns));
+    HostArray expected;
+    ASSERT_TRUE(
+        dequantize(reference_device(), reference_candidate(OpKind::dequantize), c, expected));
+    const int32_t supporting =
+        for_each_candidate(on, OpKind::dequantize, [&](const Candidate& candidate) {
+            HostArray result;
+            if (!dequantize(on, candidate, c, result)) {
+                return false;
+            }
+            EXPECT_TRUE(same_bits(expected, result, NanRule::same_bits));
+            return true;
+        });
+    EXPECT_GT(supporting, 0);
+}
+
+} // namespace mp::test

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// One quantization of a test: its arrays on a device, what comes out, and lists of what to try.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness.hpp"
+#include "numerics/scale_rules.hpp"
+
+namespace mp::test {
+
+struct QuantizeCase {
+    HostArray source;
+    int64_t rows = 0;
+    int64_t columns = 0;
+    DType to = DType::none;
+    ScaleGrid grid;
+    numerics::ScalePolicy policy;
+    bool with_codes = true;
+    bool with_transposed = false;
+    bool with_stats = true;
+    bool with_amax = true;
+    bool with_slot = false;
+    numerics::DelayedSlot slot = {};
+    int32_t warm_up = 0;
+    float previous_scale = 1.0F;
+    bool stochastic = false;
+    int64_t offset = 0; // elements of the source, bytes of the codes
+
+    [[nodiscard]] std::string text() const {
+        return std::string(dtype_name(source.dtype)) + " to " + dtype_name(to) + ", " +
+               std::to_string(rows) + " x " + std::to_string(columns) + ", scales of " +
+               dtype_name(grid.dtype) + " for " + std::to_string(grid.block_rows) + " x " +
+               std::to_string(grid.block_columns) + " by rule " +
+               std::to_string(static_cast<int32_t>(policy.rule)) +
+               (policy.power_of_two ? ", powers of two" : "") + (with_codes ? "" : ", no codes") +
+               (with_transposed ? ", transposed" : "") + (stochastic ? ", stochastic" : "") +
+               (with_slot ? ", slot after " + std::to_string(slot.updates) + " updates" : "");
+    }
+};
+
+struct QuantizeResult {
+    std::vector<unsigned char> codes;
+    std::vector<unsigned char> transposed;
+    std::vector<unsigned char> scales;
+    numerics::QuantStats stats;
+    float amax = -1.0F;
+    numerics::DelayedSlot slot;
+
+    [[nodiscard]] float scale(DType dtype, int64_t i) const {
+        return numerics::load_as_float(dtype, scales.data(), i);
+    }
+};
+
+inline std::vector<unsigned char> download(DeviceBytes& bytes, std::size_t size) {
+    std::vector<unsigned char> result(size);
+    bytes.download(result.data());
+    return result;
+}
+
+// False where the candidate does not support the case. Statistics begin with some counts already there, and codes
+// with a pattern, which a byte that is not written keeps.
+inline bool quantize(TestDevice& on, const Candidate& candidate, const QuantizeCase& c,
+                     QuantizeResult& result) {
+    const auto code_bytes = static_cast<std::size_t>(bytes_of(c.to, c.source.count));
+    const auto offset = static_cast<std::size_t>(c.offset * (c.to == DType::fp16 ? 2 : 1));
+    const std::vector<unsigned char> pattern(code_bytes, 0x3c);
+    HostArray previous(c.grid.dtype, c.grid.count(c.rows, c.columns));
+    for (int64_t i = 0; i < previous.count; ++i) {
+        previous.set(i, c.previous_scale);
+    }
+    const DeviceArray source(on, c.source, c.offset);
+    DeviceBytes codes(on, pattern.data(), code_bytes, offset);
+    DeviceBytes transposed(on, pattern.data(), code_bytes, offset);
+    DeviceArray scales(on, previous);
+    DeviceValue<numerics::QuantStats> stats(on, {1, 2, 3, 4, 5, 0});
+    DeviceValue<float> amax(on, -1.0F);
+    DeviceValue<numerics::DelayedSlot> slot(on, c.slot);
+    QuantizeDesc op{};
+    op.kind = OpKind::quantize;
+    op.source = source.ref();
+    op.rows = c.rows;
+    op.columns = c.columns;
+    op.dtype = c.to;
+    op.codes = c.with_codes ? codes.data() : nullptr;
+    op.codes_transposed = c.with_transposed ? transposed.data() : nullptr;
+    op.grid = c.grid;
+    op.scale_inv = scales.data();
+    op.policy = c.policy;
+    op.slot = c.with_slot ? slot.data() : nullptr;
+    op.warm_up = c.warm_up;
+    op.amax = c.with_amax ? amax.data() : nullptr;
+    op.stats = c.with_stats ? stats.data() : nullptr;
+    op.stochastic = c.stochastic;
+    op.seed = 0x123456789abcdefU;
+    op.uid = 77;
+    op.step = 0x300000002U;
+    if (!supports(on, candidate, op)) {
+        return false;
+    }
+    run(on, candidate, op);
+    result.codes = download(codes, code_bytes);
+    result.transposed = download(transposed, code_bytes);
+    result.scales = scales.download().bytes;
+    result.stats = stats.download();
+    if (c.with_stats) {
+        result.stats.elements -= 1;
+        result.stats.saturated -= 2;
+        result.stats.underflowed -= 3;
+        result.stats.non_finite -= 4;
+    }
+    result.amax = amax.download();
+    result.slot = slot.download();
+    return true;
+}
+
+inline ::testing::AssertionResult same_bytes(const char* what,
+                                             const std::vector<unsigned char>& expected,
+                                             const std::vector<unsigned char>& result) {
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        if (expected[i] != result[i]) {
+            return ::testing::AssertionFailure()
+                   << what << ": byte " << i << " is " << static_cast<int>(result[i]) << " and not "
+                   << static_cast<int>(expected[i]);
+        }
+    }
+    return ::testing::AssertionSuccess();
+}
+
+// Every candidate against the reference, bit for bit.
+inline void compare_quantize(TestDevice& on, const QuantizeCase& c) {
+    SCOPED_TRACE(c.text());
+    QuantizeResult expected;
+    ASSERT_TRUE(quantize(reference_device(), reference_candidate(OpKind::quantize), c, expected));
+    const int32_t compared =
+        for_each_candidate(on, OpKind::quantize, [&](const Candidate& candidate) {
+            QuantizeResult result;
+            if (!quantize(on, candidate, c, result)) {
+                return false;
+            }
+            EXPECT_TRUE(same_bytes("codes", expected.codes, result.codes));
+            EXPECT_TRUE(same_bytes("transposed", expected.transposed, result.transposed));
+            EXPECT_TRUE(same_bytes("scale_inv", expected.scales, result.scales));
+            EXPECT_EQ(std::memcmp(&expected.stats, &result.stats, sizeof expected.stats), 0)
+                << result.stats.elements << ' ' << result.stats.saturated << ' '
+                << result.stats.underflowed << ' ' << result.stats.non_finite << " and not "
+                << expected.stats.elements << ' ' << expected.stats.saturated << ' '
+                << expected.stats.underflowed << ' ' << expected.stats.non_finite;
+            EXPECT_EQ(numerics::bits_from_float(expected.amax),
+                      numerics::bits_from_float(result.amax));
+            EXPECT_EQ(std::memcmp(&expected.slot, &result.slot, sizeof expected.slot), 0);
+            return true;
+        });
+    // A host takes every case.
+    EXPECT_GT(compared, on.device().kind() == DeviceKind::host ? 0 : -1);
+}
+
+// ---- what to try -------------------------------------------------------------------------------
+
+struct GridRule {
+    ScaleGrid grid;
+    numerics::ScaleRule rule;
+    bool power_of_two;
+    std::vector<DType> codes;
+
+    [[nodiscard]] numerics::ScalePolicy policy(DType to) const {
+        numerics::ScalePolicy result = numerics::scale_policy(rule, to, power_of_two ? 1 : 0);
+        result.power_of_two = power_of_two;
+        return result;
+    }
+};
+
+inline const std::vector<GridRule> kGridRules = [] {
+    using numerics::ScaleRule;
+    const std::vector<DType> fp8 = {DType::fp8_e4m3, DType::fp8_e5m2};
+    const std::vector<DType> e4m3 = {DType::fp8_e4m3};
+    const std::vector<DType> scaled = {DType::fp8_e4m3, DType::fp8_e5m2, DType::fp16};
+    const std::vector<DType> mx = {DType::fp8_e4m3, DType::fp8_e5m2, DType::fp4_e2m1};
+    return std::vector<GridRule>{
+        {kTensorScale, ScaleRule::current, false, scaled},
+        {kTensorScale, ScaleRule::current, true, fp8},
+        {kTensorScale, ScaleRule::float64, false, fp8},
+        {kTensorScale, ScaleRule::msamp, false, scaled},
+        {kRowScales, ScaleRule::float64, true, scaled},
+        {kColumnScales, ScaleRule::float64, true, fp8},
+        {kRowBlockScales, ScaleRule::deepseek, false, e4m3},
+        {kRowBlockScales, ScaleRule::current, true, fp8},
+        {kColumnBlockScales, ScaleRule::deepseek, true, e4m3},
+        {kSquareBlockScales, ScaleRule::deepseek, false, e4m3},
+        {kSquareBlockScales, ScaleRule::current, true, fp8},
+        {kMxRowScales, ScaleRule::mx_rceil, false, mx},
+        {kMxColumnScales, ScaleRule::mx_rceil, false, mx},
+        {kMxRowScales, ScaleRule::mx_floor, false, mx},
+        {kMxRowScales, ScaleRule::mx_ceil, false, e4m3},
+        {kMxRowScales, ScaleRule::mx_even, false, mx},
+        {{DType::e8m0, 32, 32}, ScaleRule::mx_rceil, false, fp8},
+        {{DType::e8m0, 0, 0}, ScaleRule::mx_floor, false, e4m3},
+        {{DType::e8m0, 1, 128}, ScaleRule::deepseek, true, e4m3},
+        {kNvfp4Scales, ScaleRule::nvfp4, false, {DType::fp4_e2m1}},
+        {{DType::fp32, 3, 5}, ScaleRule::current, false, mx},
+        {{DType::fp32, 48, 1}, ScaleRule::current, false, e4m3},
+        {{DType::fp32, 0, 7}, ScaleRule::current, false, {DType::fp8_e5m2, DType::fp4_e2m1}},
+        {{DType::fp32, 5, 0}, ScaleRule::msamp, false, e4m3},
+        {{DType::fp32, 100, 3000}, ScaleRule::current, false, e4m3},
+    };
+}();
+
+using Extent = std::pair<int64_t, int64_t>;
+inline const std::vector<Extent> kShapes = {{1, 1},    {1, 130},  {130, 1},  {3, 5},
+                                            {7, 129},  {64, 64},  {65, 257}, {128, 128},
+                                            {130, 48}, {33, 300}, {200, 520}};
+
+// Arrays that a scale goes wrong on.
+inline std::vector<HostArray> adversarial_arrays(DType dtype, int64_t count) {
+    std::vector<HostArray> arrays;
+    for (const Content content : kAllContents) {
+        arrays.push_back(make_array(dtype, count, content, 21));
+    }
+    HostArray outlier = make_array(dtype, count, Content::normal, 22);
+    outlier.set(count / 3, dtype == DType::fp16 ? 65504.0F : -1e6F);
+    arrays.push_back(outlier);
+    const float infinity = numerics::float_from_bits(numerics::kFloatInfinity);
+    HostArray one_infinity = make_array(dtype, count, Content::normal, 23);
+    one_infinity.set(count - 2, -infinity);
+    arrays.push_back(one_infinity);
+    HostArray one_nan = make_array(dtype, count, Content::normal, 24);
+    one_nan.set(5, infinity - infinity);
+    arrays.push_back(one_nan);
+    return arrays;
+}
+
+} // namespace mp::test
