@@ -36,6 +36,9 @@ class CudaDevice final : public Device {
 
     [[nodiscard]] CUcontext context() const noexcept { return context_; }
     [[nodiscard]] int32_t multiprocessor_count() const noexcept { return multiprocessor_count_; }
+    [[nodiscard]] DeviceCapability capability() const noexcept override {
+        return {compute_capability_ / 10, compute_capability_ % 10, false};
+    }
     // 10 x major + minor.
     [[nodiscard]] int32_t compute_capability() const noexcept { return compute_capability_; }
 

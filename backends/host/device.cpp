@@ -11,6 +11,7 @@
 
 #include "host/gemm/candidates.hpp"
 #include "host/gemm/host_gemm.hpp"
+#include "host/gemm/ranking.hpp"
 #include "host/isa/isa.hpp"
 #include "host/memory.hpp"
 #include "kokkos/host_ops.hpp"
@@ -94,6 +95,12 @@ void HostDevice::describe(char* buffer, std::size_t capacity) const noexcept {
         R"("topology": "%s", "onednn": "%s", "gemm": %s})",
         active_isa().name, static_cast<int>(threads_.count), threads_.reason.c_str(),
         is_bound_ ? "true" : "false", topology_.sentence.c_str(), onednn.c_str(), ranking.c_str());
+}
+
+DeviceCapability HostDevice::capability() const noexcept {
+    DeviceCapability capability;
+    capability.has_fast_bf16 = bf16_speedup(*this) >= kClearlyFaster;
+    return capability;
 }
 
 Status HostDevice::allocate(std::size_t bytes, void** out) noexcept {

@@ -14,7 +14,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kInterfaceVersion = 2;
+inline constexpr uint32_t kInterfaceVersion = 3;
 
 // The numbers of MP_DEVICE_*.
 enum class DeviceKind : int32_t { host = 1, cuda = 2 };
@@ -84,6 +84,13 @@ struct CandidateList {
 
 enum class CopyKind : int32_t { host_to_device, device_to_host, device_to_device };
 
+// What decides which recipe suits a device.
+struct DeviceCapability {
+    int32_t major = 0; // CUDA's compute capability; 0 elsewhere
+    int32_t minor = 0;
+    bool has_fast_bf16 = false; // the host: bf16 products are clearly faster than fp32 ones
+};
+
 class Device {
   public:
     Device() = default;
@@ -95,6 +102,7 @@ class Device {
     [[nodiscard]] virtual int32_t index() const noexcept = 0;
     // One JSON object: what the device is and what was decided about it (threads, instruction set, ranking).
     virtual void describe(char* buffer, std::size_t capacity) const noexcept = 0;
+    [[nodiscard]] virtual DeviceCapability capability() const noexcept { return {}; }
     // Host threads this device works with (1 for an accelerator).
     [[nodiscard]] virtual int32_t num_threads() const noexcept = 0;
 

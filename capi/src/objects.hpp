@@ -32,6 +32,7 @@ struct QueueObject {
 struct RecipeObject {
     Recipe recipe;
     std::string name;
+    std::string reason; // why this preset, where the device decided
     std::atomic<bool> frozen{false};
 };
 

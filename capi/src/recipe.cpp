@@ -5,6 +5,7 @@
 #include "boundary.hpp"
 #include "memory_report.hpp"
 #include "objects.hpp"
+#include "recipe/automatic.hpp"
 #include "recipe/keys.hpp"
 #include "versioned_struct.hpp"
 
@@ -19,18 +20,15 @@ namespace {
 
 constexpr int64_t kMaxRecipeFile = int64_t{1} << 20;
 
-mp_recipe* make_recipe(const Recipe& recipe, const std::string& name) {
+mp_recipe* make_recipe(NamedRecipe named) {
     auto object = std::make_shared<RecipeObject>();
-    object->recipe = recipe;
-    object->name = name;
+    object->recipe = named.recipe;
+    object->name = std::move(named.preset);
+    object->reason = std::move(named.reason);
     return make_handle<mp_recipe>(std::move(object));
 }
 
-mp_recipe* recipe_from_text(const char* text, std::size_t length) {
-    std::string name;
-    const Recipe recipe = recipe_from_json(text, length, name);
-    return make_recipe(recipe, name);
-}
+DeviceFacts facts(const Context& context) { return facts_of(context.stream().device()); }
 
 // Sets a key of a recipe that nothing has used yet.
 template <typename Set> mp_status change(mp_recipe* recipe, const char* key, Set set) {
@@ -62,9 +60,9 @@ mp_status inspect(const mp_recipe* recipe, const char* key, KeyType type, Get ge
 mp_status mp_recipe_create(mp_context* context, const char* name, mp_recipe** out) {
     return boundary([&] {
         output(out);
-        (void)object_of(context, "context");
-        const Preset& preset = find_preset(required(name, "name"));
-        *out = make_recipe(preset.recipe, preset.name);
+        const Context& owner = *object_of(context, "context");
+        const PresetChoice choice = resolve_preset(required(name, "name"), facts(owner));
+        *out = make_recipe({choice.preset->recipe, choice.preset->name, choice.reason});
     });
 }
 
@@ -72,19 +70,26 @@ mp_status mp_recipe_create_from_json(mp_context* context, const char* json, size
                                      mp_recipe** out) {
     return boundary([&] {
         output(out);
-        (void)object_of(context, "context");
+        const Context& owner = *object_of(context, "context");
         (void)required(json, "json");
-        *out = recipe_from_text(json, length == SIZE_MAX ? std::strlen(json) : length);
+        *out = make_recipe(
+            recipe_from_json(json, length == SIZE_MAX ? std::strlen(json) : length, facts(owner)));
     });
 }
 
 mp_status mp_recipe_create_from_file(mp_context* context, const char* path, mp_recipe** out) {
     return boundary([&] {
         output(out);
-        system::FileTable& files = object_of(context, "context")->files();
-        const std::string text = system::read_text(files, required(path, "path"), kMaxRecipeFile);
-        *out = recipe_from_text(text.data(), text.size());
+        const Context& owner = *object_of(context, "context");
+        const std::string text =
+            system::read_text(owner.files(), required(path, "path"), kMaxRecipeFile);
+        *out = make_recipe(recipe_from_json(text.data(), text.size(), facts(owner)));
     });
+}
+
+mp_status mp_recipe_reason(const mp_recipe* recipe, char* buffer, size_t capacity, size_t* needed) {
+    return boundary(
+        [&] { copy_text(object_of(recipe, "recipe")->reason, buffer, capacity, needed); });
 }
 
 void mp_recipe_destroy(mp_recipe* recipe) { destroy_handle(recipe); }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "recipe/automatic.hpp"
 #include "recipe/keys.hpp"
 #include "status/status.hpp"
 
@@ -73,9 +74,9 @@ void set_from_json(Recipe& recipe, const Key& key, const Json& value) {
 
 } // namespace
 
-Recipe recipe_from_json(const char* text, std::size_t length, std::string& name) {
+NamedRecipe recipe_from_json(const char* text, std::size_t length, const DeviceFacts& facts) {
     const Json json = parse(text, length);
-    name = "fp32";
+    std::string name = "fp32";
     if (const auto base = json.find("recipe"); base != json.end()) {
         if (!base->is_string()) {
             fail(Code::invalid_argument,
@@ -83,14 +84,15 @@ Recipe recipe_from_json(const char* text, std::size_t length, std::string& name)
         }
         name = base->get<std::string>();
     }
-    Recipe recipe = find_preset(name).recipe;
+    const PresetChoice choice = resolve_preset(name, facts);
+    NamedRecipe result{choice.preset->recipe, choice.preset->name, choice.reason};
     for (const auto& [key, value] : json.items()) {
         if (key != "recipe") {
-            set_from_json(recipe, find_key(key), value);
+            set_from_json(result.recipe, find_key(key), value);
         }
     }
-    check_recipe(recipe);
-    return recipe;
+    check_recipe(result.recipe);
+    return result;
 }
 
 std::string recipe_to_json(const Recipe& recipe, const std::string& name) {

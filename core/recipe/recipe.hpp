@@ -60,8 +60,6 @@ std::vector<std::string> problems(const Recipe& recipe);
 // Throws invalid_argument with all problems.
 void check_recipe(const Recipe& recipe);
 
-// Reads {"recipe": preset, key: value, ...}; `name` receives the preset's name.
-Recipe recipe_from_json(const char* text, std::size_t length, std::string& name);
 std::string recipe_to_json(const Recipe& recipe, const std::string& name);
 
 } // namespace mp

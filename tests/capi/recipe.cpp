@@ -99,6 +99,18 @@ TEST_F(RecipeTest, PresetsAreWhatTheirNamesSay) {
         {"bf16_pure_kahan", MP_RECIPE_COMPENSATION_DTYPE, "bf16"},
         {"bf16_pure_sr", MP_RECIPE_WEIGHT_ROUNDING, "stochastic"},
         {"bf16_pure_sr", MP_RECIPE_EXP_AVG_SQ_ROUNDING, "stochastic"},
+        {"fp8_delayed", MP_RECIPE_FP8_SCALING, "delayed"},
+        {"fp8_delayed", MP_RECIPE_FP8_FORMAT, "hybrid"},
+        {"fp8_delayed", MP_RECIPE_FP8_AMAX_COMPUTE_ALGO, "max"},
+        {"fp8_current", MP_RECIPE_FP8_SCALING, "tensorwise"},
+        {"fp8_rowwise", MP_RECIPE_FP8_FORMAT, "e4m3"},
+        {"fp8_rowwise", MP_RECIPE_FP8_POWER_OF_TWO_SCALE, "on"},
+        {"fp8_rowwise_gw_hp", MP_RECIPE_FP8_SCALING, "rowwise_gw_hp"},
+        {"fp8_block", MP_RECIPE_FP8_SCALE_RULE, "deepseek"},
+        {"mxfp8", MP_RECIPE_FP8_SCALE_RULE, "mx_rceil"},
+        {"bf16_with_fp8_mixed", MP_RECIPE_MASTER_DTYPE, "fp32"},
+        {"bf16_with_fp8_mixed", MP_RECIPE_WEIGHT_DTYPE, "bf16"},
+        {"fp16_with_fp8_mixed", MP_RECIPE_SCALER_KIND, "dynamic"},
     };
     for (const auto& row : rows) {
         const Recipe recipe = make_recipe(context, row.recipe);
@@ -150,6 +162,19 @@ TEST_F(RecipeTest, ImpossibleCombinationsEachHaveAReason) {
          "max_scale is below"},
         {R"({"recipe": "fp16_mixed", "scaler.min_scale": 1e6})", "below scaler.min_scale"},
         {R"({"recipe": "fp16_mixed", "scaler.max_scale": 16})", "above scaler.max_scale"},
+        {R"({"fp8.all_gather": "on"})", "no codes to gather"},
+        {R"({"recipe": "fp8_block", "fp8.all_gather": "on"})", "cut between ranks"},
+        {R"({"recipe": "fp8_current", "fp8.fprop": "off", "fp8.dgrad": "off", "fp8.wgrad": "off"})",
+         "no product is fp8"},
+        {R"({"recipe": "mxfp8", "fp8.scale_rule": "current"})", "e8m0 scales need"},
+        {R"({"recipe": "fp8_current", "fp8.scale_rule": "mx_floor"})", "blocks of 32"},
+        {R"({"recipe": "fp8_block", "fp8.scale_rule": "msamp", "fp8.power_of_two_scale": "off"})",
+         "one scale for a tensor"},
+        {R"({"recipe": "fp8_delayed", "fp8.scale_rule": "deepseek"})", "block's own amax"},
+        {R"({"recipe": "mxfp8", "fp8.power_of_two_scale": "on"})", "powers of two anyway"},
+        {R"({"recipe": "mxfp8", "fp8.amax_epsilon": 1e-6})", "has none"},
+        {R"({"recipe": "mxfp8", "fp8.margin": 1})", "fixes the exponent"},
+        {R"({"recipe": "fp8_current", "fp8.interval": 4})", "made anew"},
     };
     for (const auto& row : rows) {
         MP_FAILS(from_json(context, row.json, &raw), MP_STATUS_INVALID_ARGUMENT, row.reason);
@@ -160,6 +185,57 @@ TEST_F(RecipeTest, ImpossibleCombinationsEachHaveAReason) {
                        R"({"master.dtype": "fp32", "optimizer.exp_avg.rounding": "stochastic"})",
                        &raw),
              MP_STATUS_INVALID_ARGUMENT, "their own master", "exp_avg.rounding");
+}
+
+// Every pair of a scaling and a rule: accepted, or refused with words that name both keys' home.
+TEST_F(RecipeTest, ScalingsAndRulesEitherFitOrSayWhyNot) {
+    const std::vector<std::string> scalings = {"delayed",       "tensorwise", "rowwise",
+                                               "rowwise_gw_hp", "block",      "mx"};
+    const std::vector<std::string> rules = {"current",  "float64",  "msamp",   "deepseek",
+                                            "mx_rceil", "mx_floor", "mx_ceil", "mx_even"};
+    int accepted = 0;
+    for (const std::string& scaling : scalings) {
+        for (const std::string& rule : rules) {
+            const std::string json = R"({"recipe": "bf16_mixed", "fp8.scaling": ")" + scaling +
+                                     R"(", "fp8.scale_rule": ")" + rule + "\"}";
+            const bool is_mx = rule.starts_with("mx_");
+            const bool fits =
+                (scaling == "mx") == is_mx &&
+                (rule != "msamp" || scaling == "delayed" || scaling == "tensorwise") &&
+                (rule != "deepseek" || scaling != "delayed");
+            if (fits) {
+                MP_OK(from_json(context, json, &raw));
+                mp_recipe_destroy(raw);
+                ++accepted;
+            } else {
+                MP_FAILS(from_json(context, json, &raw), MP_STATUS_INVALID_ARGUMENT, "fp8.scal");
+            }
+        }
+    }
+    EXPECT_EQ(accepted, 5 * 4 - 3 - 1 + 4);
+}
+
+TEST_F(RecipeTest, AutoChoosesAndSaysWhy) {
+    const auto reason = [](mp_recipe* recipe) {
+        std::string text(512, '\0');
+        size_t needed = 0;
+        EXPECT_TRUE(succeeded(mp_recipe_reason(recipe, text.data(), text.size(), &needed)));
+        text.resize(needed - 1);
+        return text;
+    };
+    const Recipe chosen = make_recipe(context, "auto");
+    EXPECT_NE(reason(chosen).find("host: "), std::string::npos) << reason(chosen);
+    const char* value = nullptr;
+    MP_OK(mp_recipe_get_string(chosen, MP_RECIPE_FP8_SCALING, &value));
+    EXPECT_STREQ(value, "none") << "fp8 only on request";
+    const Recipe fp8 = make_recipe(context, "auto_fp8");
+    MP_OK(mp_recipe_get_string(fp8, MP_RECIPE_FP8_SCALING, &value));
+    EXPECT_STRNE(value, "none");
+    MP_OK(from_json(context, R"({"recipe": "auto", "grad.dtype": "fp32"})", &raw));
+    const Recipe from_text(raw);
+    EXPECT_EQ(reason(from_text), reason(chosen));
+    EXPECT_EQ(json_of(from_text).find("auto"), std::string::npos) << "JSON names what was chosen";
+    EXPECT_EQ(reason(make_recipe(context, "fp32")), "");
 }
 
 TEST_F(RecipeTest, HostileJson) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/gemm/candidates.hpp"
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 
@@ -100,6 +101,16 @@ const RankedCandidates& ranked_candidates(const HostDevice& device) noexcept {
 CandidateList gemm_candidates(const HostDevice& device) noexcept {
     const RankedCandidates& ranked = ranked_candidates(device);
     return {ranked.items.data(), ranked.count};
+}
+
+double bf16_speedup(const HostDevice& device) noexcept {
+    double fp32 = 0.0;
+    double bf16 = 0.0;
+    for (const Rate& rate : ranked_candidates(device).ranking.rates) {
+        double& best = rate.dtype == DType::bf16 ? bf16 : fp32;
+        best = std::max(best, rate.gflops);
+    }
+    return fp32 > 0.0 ? bf16 / fp32 : 1.0;
 }
 
 void describe_gemm_ranking(const HostDevice& device, TextLine<1024>& text) noexcept {

@@ -11,6 +11,9 @@ class HostDevice;
 // Measured at the first question of the process, a few milliseconds; the same order from then on.
 CandidateList gemm_candidates(const HostDevice& device) noexcept;
 
+// The best measured rate of bf16 products over that of fp32 ones.
+double bf16_speedup(const HostDevice& device) noexcept;
+
 // A JSON object: the order, the measured rates behind it, and the rule.
 void describe_gemm_ranking(const HostDevice& device, TextLine<1024>& text) noexcept;
 

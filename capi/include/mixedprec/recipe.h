@@ -10,7 +10,14 @@
  *   bf16_mixed_fp32_compute   fp32 weights and GEMMs; bf16 only when sharding gathers weights
  *   bf16_pure                 weights, gradients and states bf16, rounded to nearest
  *   bf16_pure_kahan           the same with a bf16 compensation buffer (AnyPrecisionAdamW)
- *   bf16_pure_sr              the same with stochastic rounding of weights and second moments */
+ *   bf16_pure_sr              the same with stochastic rounding of weights and second moments
+ *   fp8_delayed, fp8_current, fp8_rowwise, fp8_rowwise_gw_hp, fp8_block, mxfp8
+ *                             fp8 products over fp32 weights, by how operands are scaled
+ *   bf16_with_fp8_mixed, fp16_with_fp8_mixed
+ *                             fp8 products inside bf16_mixed_dual and fp16_mixed
+ * Two more names choose among them by the context's device; mp_recipe_reason says why:
+ *   auto                      what the device is fast in; never fp8
+ *   auto_fp8                  the same, with fp8 products where the device has them */
 #ifndef MIXEDPREC_RECIPE_H
 #define MIXEDPREC_RECIPE_H
 
@@ -48,7 +55,7 @@ MP_BEGIN_DECLS
 
 /** Makes a recipe from a preset.
  * @param[in]  context  the context
- * @param[in]  name     a preset's name
+ * @param[in]  name     a preset's name, "auto" or "auto_fp8"
  * @param[out] out      the new recipe
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNKNOWN_NAME (with the
  *          nearest names)
@@ -80,6 +87,17 @@ MP_API mp_status mp_recipe_create_from_json(mp_context* context, const char* jso
  * @since 0.1 */
 MP_API mp_status mp_recipe_create_from_file(mp_context* context, const char* path,
                                             mp_recipe** out) MP_MUST_CHECK;
+
+/** Why the device's choice fell on this preset, in words; empty for a recipe that was not made by "auto".
+ * @param[in]  recipe    the recipe
+ * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
+ * @param[in]  capacity  bytes of buffer
+ * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
+ * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_recipe_reason(const mp_recipe* recipe, char* buffer, size_t capacity,
+                                  size_t* needed);
 
 /** Gives the caller's reference back.
  * @param[in] recipe  may be NULL
