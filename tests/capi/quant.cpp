@@ -122,6 +122,31 @@ TEST_F(QuantTest, PublishedScales) {
     }
 }
 
+// A column 200 times larger, as activations have: computed elsewhere as 32.4 dB under one scale and 50.8 dB with
+// scales of 1x128, where the outlier is its block's largest element and exact.
+TEST_F(QuantTest, BlocksConfineAnOutlier) {
+    std::vector<float> values = numbers(64 * 256, 9);
+    for (std::size_t row = 0; row < 64; ++row) {
+        values[row * 256 + 77] *= 200.0F;
+    }
+    const Tensor source = make_tensor(context, MP_DTYPE_FP32, {64, 256}, values);
+    const auto decibels = [&](int32_t scaling) {
+        const Tensor quantized = make(MP_DTYPE_FP8_E4M3, {64, 256}, scaling);
+        EXPECT_TRUE(succeeded(mp_tensor_quantize(nullptr, source, quantized, nullptr, nullptr)));
+        const std::vector<float> back = dequantized(quantized, {64, 256});
+        double signal = 0.0;
+        double noise = 0.0;
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            const double error = static_cast<double>(values[i]) - static_cast<double>(back[i]);
+            signal += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+            noise += error * error;
+        }
+        return 10.0 * std::log10(signal / noise);
+    };
+    EXPECT_NEAR(decibels(MP_SCALING_TENSOR), 32.4, 2.0);
+    EXPECT_NEAR(decibels(MP_SCALING_BLOCK_1X128), 50.8, 3.0);
+}
+
 TEST_F(QuantTest, NothingInfiniteBecomesAFiniteCode) {
     const float inf = std::numeric_limits<float>::infinity();
     const float nan = std::numeric_limits<float>::quiet_NaN();
