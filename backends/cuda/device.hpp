@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 #include <mutex>
 
+#include "cuda/capability.hpp"
 #include "cuda/cublaslt.hpp"
 #include "cuda/driver.hpp"
 #include "interface/backend.hpp"
@@ -37,7 +38,7 @@ class CudaDevice final : public Device {
     [[nodiscard]] CUcontext context() const noexcept { return context_; }
     [[nodiscard]] int32_t multiprocessor_count() const noexcept { return multiprocessor_count_; }
     [[nodiscard]] DeviceCapability capability() const noexcept override {
-        return {compute_capability_ / 10, compute_capability_ % 10, false};
+        return capability_of(compute_capability_);
     }
     // 10 x major + minor.
     [[nodiscard]] int32_t compute_capability() const noexcept { return compute_capability_; }

@@ -99,6 +99,7 @@ void HostDevice::describe(char* buffer, std::size_t capacity) const noexcept {
 
 DeviceCapability HostDevice::capability() const noexcept {
     DeviceCapability capability;
+    (void)std::snprintf(capability.name, sizeof(capability.name), "host (%s)", active_isa().name);
     capability.has_fast_bf16 = bf16_speedup(*this) >= kClearlyFaster;
     return capability;
 }

@@ -84,11 +84,13 @@ struct CandidateList {
 
 enum class CopyKind : int32_t { host_to_device, device_to_host, device_to_device };
 
-// What decides which recipe suits a device.
+// What decides which recipe suits a device: products that are clearly faster than fp32 ones.
 struct DeviceCapability {
-    int32_t major = 0; // CUDA's compute capability; 0 elsewhere
-    int32_t minor = 0;
-    bool has_fast_bf16 = false; // the host: bf16 products are clearly faster than fp32 ones
+    char name[48] = "device"; // for messages: "compute capability 9.0"
+    bool has_fast_fp16 = false;
+    bool has_fast_bf16 = false;
+    bool has_fast_fp8 = false;   // with one scale for a tensor
+    bool has_fast_mxfp8 = false; // with scales of 32 elements
 };
 
 class Device {

@@ -28,7 +28,9 @@ mp_recipe* make_recipe(NamedRecipe named) {
     return make_handle<mp_recipe>(std::move(object));
 }
 
-DeviceFacts facts(const Context& context) { return facts_of(context.stream().device()); }
+DeviceCapability capability_of(const Context& context) {
+    return context.stream().device().capability();
+}
 
 // Sets a key of a recipe that nothing has used yet.
 template <typename Set> mp_status change(mp_recipe* recipe, const char* key, Set set) {
@@ -61,7 +63,7 @@ mp_status mp_recipe_create(mp_context* context, const char* name, mp_recipe** ou
     return boundary([&] {
         output(out);
         const Context& owner = *object_of(context, "context");
-        const PresetChoice choice = resolve_preset(required(name, "name"), facts(owner));
+        const PresetChoice choice = resolve_preset(required(name, "name"), capability_of(owner));
         *out = make_recipe({choice.preset->recipe, choice.preset->name, choice.reason});
     });
 }
@@ -72,8 +74,8 @@ mp_status mp_recipe_create_from_json(mp_context* context, const char* json, size
         output(out);
         const Context& owner = *object_of(context, "context");
         (void)required(json, "json");
-        *out = make_recipe(
-            recipe_from_json(json, length == SIZE_MAX ? std::strlen(json) : length, facts(owner)));
+        *out = make_recipe(recipe_from_json(json, length == SIZE_MAX ? std::strlen(json) : length,
+                                            capability_of(owner)));
     });
 }
 
@@ -83,7 +85,7 @@ mp_status mp_recipe_create_from_file(mp_context* context, const char* path, mp_r
         const Context& owner = *object_of(context, "context");
         const std::string text =
             system::read_text(owner.files(), required(path, "path"), kMaxRecipeFile);
-        *out = make_recipe(recipe_from_json(text.data(), text.size(), facts(owner)));
+        *out = make_recipe(recipe_from_json(text.data(), text.size(), capability_of(owner)));
     });
 }
 

@@ -9,20 +9,14 @@
 
 namespace mp {
 
-struct DeviceFacts {
-    DeviceKind kind = DeviceKind::host;
-    DeviceCapability capability;
-};
-DeviceFacts facts_of(const Device& device) noexcept;
-
 struct PresetChoice {
     const Preset* preset = nullptr;
     std::string reason; // empty where the name was a preset's own
 };
 
-// A preset by name, or the choice for the device under "auto" (never fp8) and "auto_fp8" (fp8 where the device
-// can). Throws unknown_name with the nearest names.
-PresetChoice resolve_preset(const std::string& name, const DeviceFacts& facts);
+// A preset by name, or the choice for the device under "auto" (never fp8) and "auto_fp8" (an fp8 recipe even where
+// its products are only emulated). Throws unknown_name with the nearest names.
+PresetChoice resolve_preset(const std::string& name, const DeviceCapability& capability);
 
 // A recipe as it was asked for.
 struct NamedRecipe {
@@ -32,6 +26,7 @@ struct NamedRecipe {
 };
 
 // Reads {"recipe": preset, key: value, ...}.
-NamedRecipe recipe_from_json(const char* text, std::size_t length, const DeviceFacts& facts);
+NamedRecipe recipe_from_json(const char* text, std::size_t length,
+                             const DeviceCapability& capability);
 
 } // namespace mp

@@ -74,7 +74,8 @@ void set_from_json(Recipe& recipe, const Key& key, const Json& value) {
 
 } // namespace
 
-NamedRecipe recipe_from_json(const char* text, std::size_t length, const DeviceFacts& facts) {
+NamedRecipe recipe_from_json(const char* text, std::size_t length,
+                             const DeviceCapability& capability) {
     const Json json = parse(text, length);
     std::string name = "fp32";
     if (const auto base = json.find("recipe"); base != json.end()) {
@@ -84,7 +85,7 @@ NamedRecipe recipe_from_json(const char* text, std::size_t length, const DeviceF
         }
         name = base->get<std::string>();
     }
-    const PresetChoice choice = resolve_preset(name, facts);
+    const PresetChoice choice = resolve_preset(name, capability);
     NamedRecipe result{choice.preset->recipe, choice.preset->name, choice.reason};
     for (const auto& [key, value] : json.items()) {
         if (key != "recipe") {

@@ -2,61 +2,58 @@
 // Which recipe "auto" and "auto_fp8" become, by device.
 #include <gtest/gtest.h>
 
+#include "cuda/capability.hpp"
 #include "recipe/automatic.hpp"
 
 namespace mp::test {
 namespace {
 
-PresetChoice on_cuda(const char* name, int32_t major, int32_t minor) {
-    return resolve_preset(name, {DeviceKind::cuda, {major, minor, false}});
+PresetChoice on_gpu(const char* name, int32_t compute_capability) {
+    return resolve_preset(name, backends::cuda::capability_of(compute_capability));
 }
 
 TEST(Automatic, EveryGenerationOfGpu) {
     const struct {
-        int32_t major;
-        int32_t minor;
+        int32_t compute_capability;
         const char* preset;
         const char* fp8_preset;
     } rows[] = {
-        {6, 1, "fp32", "fp32"},
-        {7, 0, "fp16_mixed", "fp16_mixed"},
-        {7, 5, "fp16_mixed", "fp16_mixed"}, // emulates bf16, which is no reason to use it
-        {8, 0, "bf16_mixed", "bf16_mixed"},
-        {8, 6, "bf16_mixed", "bf16_mixed"},
-        {8, 9, "bf16_mixed", "fp8_current"},
-        {9, 0, "bf16_mixed", "fp8_current"},
-        {10, 0, "bf16_mixed", "mxfp8"},
-        {10, 3, "bf16_mixed", "mxfp8"},
-        {12, 0, "bf16_mixed", "fp8_current"},
+        {61, "fp32", "fp8_current"},        {70, "fp16_mixed", "fp8_current"},
+        {75, "fp16_mixed", "fp8_current"}, // emulates bf16, which is no reason to use it
+        {80, "bf16_mixed", "fp8_current"},  {86, "bf16_mixed", "fp8_current"},
+        {89, "bf16_mixed", "fp8_current"},  {90, "bf16_mixed", "fp8_current"},
+        {100, "bf16_mixed", "mxfp8"},       {103, "bf16_mixed", "mxfp8"},
+        {120, "bf16_mixed", "fp8_current"},
     };
     for (const auto& row : rows) {
-        const PresetChoice plain = on_cuda("auto", row.major, row.minor);
-        EXPECT_STREQ(plain.preset->name, row.preset) << row.major << "." << row.minor;
+        const PresetChoice plain = on_gpu("auto", row.compute_capability);
+        EXPECT_STREQ(plain.preset->name, row.preset) << row.compute_capability;
         EXPECT_FALSE(plain.preset->recipe.fp8.is_used()) << "fp8 only on request";
-        const PresetChoice fp8 = on_cuda("auto_fp8", row.major, row.minor);
-        EXPECT_STREQ(fp8.preset->name, row.fp8_preset) << row.major << "." << row.minor;
+        const PresetChoice fp8 = on_gpu("auto_fp8", row.compute_capability);
+        EXPECT_STREQ(fp8.preset->name, row.fp8_preset) << row.compute_capability;
+        EXPECT_EQ(fp8.reason.find("save memory, not time") == std::string::npos,
+                  row.compute_capability >= 89);
         for (const PresetChoice& choice : {plain, fp8}) {
-            EXPECT_NE(choice.reason.find(std::to_string(row.major) + "."), std::string::npos);
+            EXPECT_NE(choice.reason.find("compute capability "), std::string::npos);
             EXPECT_NE(choice.reason.find(choice.preset->name), std::string::npos) << choice.reason;
         }
     }
 }
 
 TEST(Automatic, HostByWhatItIsMeasuredToDo) {
-    const auto choose = [](const char* name, bool has_fast_bf16) {
-        return resolve_preset(name, {DeviceKind::host, {0, 0, has_fast_bf16}});
-    };
-    EXPECT_STREQ(choose("auto", true).preset->name, "bf16_mixed");
-    EXPECT_STREQ(choose("auto", false).preset->name, "fp32");
-    EXPECT_STREQ(choose("auto_fp8", false).preset->name, "fp8_current");
-    EXPECT_NE(choose("auto", false).reason.find("not faster"), std::string::npos);
+    DeviceCapability host;
+    EXPECT_STREQ(resolve_preset("auto", host).preset->name, "fp32");
+    EXPECT_NE(resolve_preset("auto", host).reason.find("faster than fp32"), std::string::npos);
+    host.has_fast_bf16 = true;
+    EXPECT_STREQ(resolve_preset("auto", host).preset->name, "bf16_mixed");
+    EXPECT_STREQ(resolve_preset("auto_fp8", host).preset->name, "fp8_current");
 }
 
 TEST(Automatic, APresetsOwnNameNeedsNoReason) {
-    const PresetChoice choice = on_cuda("bf16_pure", 5, 0);
+    const PresetChoice choice = on_gpu("bf16_pure", 50);
     EXPECT_STREQ(choice.preset->name, "bf16_pure");
     EXPECT_EQ(choice.reason, "");
-    EXPECT_THROW((void)on_cuda("automatic", 9, 0), Error);
+    EXPECT_THROW((void)on_gpu("automatic", 90), Error);
 }
 
 TEST(Fp8Policy, ScalesLieAlongTheDimensionThatIsSummed) {
