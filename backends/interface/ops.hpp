@@ -150,7 +150,7 @@ struct GemmBuffers {
 
 // One array of parameters with everything that belongs to it. An array with a scale_inv (one fp32
 // number, null for none) holds codes: value = code * scale_inv. Scales of what the step writes are
-// renewed by numerics/msamp_scale.hpp; the gradient's is only read.
+// renewed by ScaleRule::msamp; the gradient's is only read.
 struct AdamwSegment {
     int64_t count = 0;
     uint64_t uid = 0;

@@ -70,6 +70,11 @@ AdamwSegment segment_of(const mp_adamw_slot& slot, int64_t index) {
     s.exp_avg_sq_dtype = dtype_of(slot.exp_avg_sq_dtype, "exp_avg_sq_dtype");
     s.compensation_dtype = dtype_of(slot.compensation_dtype, "compensation_dtype", true);
     s.master_dtype = dtype_of(slot.master_dtype, "master_dtype", true);
+    s.param_scale_inv = slot.param_scale_inv;
+    s.grad_scale_inv = slot.grad_scale_inv;
+    s.exp_avg_scale_inv = slot.exp_avg_scale_inv;
+    s.exp_avg_sq_scale_inv = slot.exp_avg_sq_scale_inv;
+    s.master_scale_inv = slot.master_scale_inv;
     check_segment(s, ("slot " + std::to_string(index)).c_str());
     return s;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // recipe.h
 #include <cstring>
+#include <span>
 
 #include "boundary.hpp"
 #include "memory_report.hpp"
@@ -55,6 +56,32 @@ mp_status inspect(const mp_recipe* recipe, const char* key, KeyType type, Get ge
         }
         get(object.recipe, found);
     });
+}
+
+// What mp_recipe_memory and its sibling have in common: the sum stays below 2^55 too.
+void report_memory(const mp_recipe* recipe, const int64_t* counts, int64_t tensor_count,
+                   mp_memory_report* report) {
+    constexpr int64_t kMaxCount = int64_t{1} << 55;
+    const Recipe& source = object_of(recipe, "recipe")->recipe;
+    if (tensor_count < 0) {
+        fail(Code::invalid_argument, "tensor_count is %lld; it must be >= 0",
+             static_cast<long long>(tensor_count));
+    }
+    if (tensor_count > 0 && counts == nullptr) {
+        fail(Code::null_argument, "counts is NULL but tensor_count is %lld",
+             static_cast<long long>(tensor_count));
+    }
+    const std::span<const int64_t> list(counts, static_cast<std::size_t>(tensor_count));
+    int64_t total = 0;
+    for (const int64_t count : list) {
+        if (count < 0 || count > kMaxCount - total) {
+            fail(Code::invalid_argument,
+                 "parameter_count is %lld after %lld others; all must be in 0..2^55",
+                 static_cast<long long>(count), static_cast<long long>(total));
+        }
+        total += count;
+    }
+    write_report(planned_memory(source, list), report);
 }
 
 } // namespace
@@ -209,12 +236,10 @@ mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc) {
 
 mp_status mp_recipe_memory(const mp_recipe* recipe, int64_t parameter_count,
                            mp_memory_report* report) {
-    return boundary([&] {
-        const Recipe& source = object_of(recipe, "recipe")->recipe;
-        if (parameter_count < 0 || parameter_count > (int64_t{1} << 55)) {
-            fail(Code::invalid_argument, "parameter_count is %lld; it must be in 0..2^55",
-                 static_cast<long long>(parameter_count));
-        }
-        write_report(planned_memory(source, parameter_count), report);
-    });
+    return boundary([&] { report_memory(recipe, &parameter_count, 1, report); });
+}
+
+mp_status mp_recipe_memory_of_tensors(const mp_recipe* recipe, const int64_t* counts,
+                                      int64_t tensor_count, mp_memory_report* report) {
+    return boundary([&] { report_memory(recipe, counts, tensor_count, report); });
 }

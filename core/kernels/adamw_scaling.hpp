@@ -5,7 +5,7 @@
 
 #include "interface/ops.hpp"
 #include "numerics/codec.hpp"
-#include "numerics/msamp_scale.hpp"
+#include "numerics/scale_rules.hpp"
 
 namespace mp::kernels {
 
@@ -25,7 +25,8 @@ MP_HD_INLINE float decoded(float code, const float* scale_inv) {
 }
 
 MP_HD_INLINE numerics::BlockScale renew_scale(float amax, DType dtype, const float* scale_inv) {
-    return numerics::msamp_block_scale(amax, max_finite(dtype), *scale_inv);
+    return numerics::block_scale(numerics::scale_policy(numerics::ScaleRule::msamp, dtype), amax,
+                                 *scale_inv, 0.0F);
 }
 
 // After the maxima are known. Rounding is monotone, so the largest stored master weight is the

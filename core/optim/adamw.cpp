@@ -17,20 +17,38 @@ struct Role {
     const void* pointer;
     DType dtype;
     bool optional;
+    const float* scale_inv = nullptr;
+    bool may_be_scaled = false; // in this type
+    const char* scaled_types = "none";
 };
+
+void check_role_dtype(const Role& role, const char* name) {
+    if (role.scale_inv == nullptr) {
+        if (!is_step_dtype(role.dtype)) {
+            fail(Code::invalid_dtype, "%s: %s is %s; without a scale it must be fp32, fp16 or bf16",
+                 name, role.name, dtype_name(role.dtype));
+        }
+        return;
+    }
+    if (!role.may_be_scaled) {
+        fail(Code::invalid_dtype, "%s: %s is %s; with a scale it must be one of: %s", name,
+             role.name, dtype_name(role.dtype), role.scaled_types);
+    }
+    if (reinterpret_cast<uintptr_t>(role.scale_inv) % sizeof(float) != 0) {
+        fail(Code::invalid_argument, "%s: the scale of %s at %p is not aligned to 4 bytes", name,
+             role.name, static_cast<const void*>(role.scale_inv));
+    }
+}
 
 void check_role(const Role& role, int64_t count, const char* name) {
     if (role.dtype == DType::none && role.optional) {
-        if (role.pointer != nullptr) {
+        if (role.pointer != nullptr || role.scale_inv != nullptr) {
             fail(Code::invalid_argument, "%s: %s has a pointer but its dtype is none", name,
                  role.name);
         }
         return;
     }
-    if (!is_step_dtype(role.dtype)) {
-        fail(Code::invalid_dtype, "%s: %s is %s; it must be fp32, fp16 or bf16", name, role.name,
-             dtype_name(role.dtype));
-    }
+    check_role_dtype(role, name);
     if (role.pointer == nullptr && count > 0) {
         fail(Code::null_argument, "%s: %s is NULL but there are %lld elements", name, role.name,
              static_cast<long long>(count));
@@ -40,6 +58,40 @@ void check_role(const Role& role, int64_t count, const char* name) {
         0) {
         fail(Code::invalid_argument, "%s: %s at %p is not aligned to its %lld-byte elements", name,
              role.name, role.pointer, static_cast<long long>(dtype_size(role.dtype)));
+    }
+}
+
+bool is_fp16_or_e4m3(DType dtype) { return dtype == DType::fp16 || dtype == DType::fp8_e4m3; }
+
+// Computable, but it does not train.
+void check_second_moment(const AdamwSegment& s, const char* name) {
+    if (s.exp_avg_sq_dtype == DType::fp8_e4m3 && s.exp_avg_sq_scale_inv != nullptr) {
+        fail(Code::invalid_dtype,
+             "%s: exp_avg_sq is fp8_e4m3 with one scale, which holds second moments with a ratio "
+             "of at most 2.3e5, that is gradients with a ratio of 479; smaller ones become 0 and "
+             "the next step of their parameter is thousands of times too large; use fp16 with a "
+             "scale",
+             name);
+    }
+}
+
+void check_weights(const AdamwSegment& s, const char* name) {
+    if (s.master_dtype != DType::none && s.compensation_dtype != DType::none) {
+        fail(Code::invalid_argument,
+             "%s: both master and compensation are given; a master weight loses nothing, choose "
+             "one",
+             name);
+    }
+    if (s.param_scale_inv != nullptr && s.compensation_dtype != DType::none) {
+        fail(Code::invalid_argument,
+             "%s: a compensation is given for a parameter with a scale; it belongs to parameters "
+             "without one",
+             name);
+    }
+    if (s.master_dtype != DType::none && s.master_scale_inv == nullptr &&
+        s.master_dtype != DType::fp32) {
+        fail(Code::invalid_dtype, "%s: master is %s; it must be fp32, fp16 with a scale, or none",
+             name, dtype_name(s.master_dtype));
     }
 }
 
@@ -66,26 +118,31 @@ void check_gradient(const AdamwSegment& s, const char* name) {
         fail(Code::invalid_argument, "%s: count is %lld; it must be in 0..2^55", name,
              static_cast<long long>(s.count));
     }
-    check_role({"grad", s.grad, s.grad_dtype, false}, s.count, name);
+    const bool may_be_scaled = is_fp16_or_e4m3(s.grad_dtype) || s.grad_dtype == DType::bf16 ||
+                               s.grad_dtype == DType::fp8_e5m2;
+    check_role({"grad", s.grad, s.grad_dtype, false, s.grad_scale_inv, may_be_scaled,
+                "fp16, bf16, fp8_e4m3, fp8_e5m2"},
+               s.count, name);
 }
 
 void check_segment(const AdamwSegment& s, const char* name) {
+    constexpr const char* kTypes = "fp16, fp8_e4m3";
     check_gradient(s, name);
-    check_role({"param", s.param, s.param_dtype, false}, s.count, name);
-    check_role({"exp_avg", s.exp_avg, s.exp_avg_dtype, false}, s.count, name);
-    check_role({"exp_avg_sq", s.exp_avg_sq, s.exp_avg_sq_dtype, false}, s.count, name);
+    check_role({"param", s.param, s.param_dtype, false, s.param_scale_inv,
+                is_fp16_or_e4m3(s.param_dtype), kTypes},
+               s.count, name);
+    check_role({"exp_avg", s.exp_avg, s.exp_avg_dtype, false, s.exp_avg_scale_inv,
+                is_fp16_or_e4m3(s.exp_avg_dtype), kTypes},
+               s.count, name);
+    check_second_moment(s, name);
+    check_role({"exp_avg_sq", s.exp_avg_sq, s.exp_avg_sq_dtype, false, s.exp_avg_sq_scale_inv,
+                s.exp_avg_sq_dtype == DType::fp16, "fp16"},
+               s.count, name);
     check_role({"compensation", s.compensation, s.compensation_dtype, true}, s.count, name);
-    check_role({"master", s.master, s.master_dtype, true}, s.count, name);
-    if (s.master_dtype != DType::none && s.master_dtype != DType::fp32) {
-        fail(Code::invalid_dtype, "%s: master is %s; it must be fp32 or none", name,
-             dtype_name(s.master_dtype));
-    }
-    if (s.master_dtype != DType::none && s.compensation_dtype != DType::none) {
-        fail(
-            Code::invalid_argument,
-            "%s: both master and compensation are given; a master weight loses nothing, choose one",
-            name);
-    }
+    check_role({"master", s.master, s.master_dtype, true, s.master_scale_inv,
+                s.master_dtype == DType::fp16, "fp16"},
+               s.count, name);
+    check_weights(s, name);
 }
 
 StepMemory::StepMemory(Stream& stream, const std::vector<numerics::AdamwHyper>& hyper,

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "numerics/codec.hpp"
+#include "quant/quantize.hpp"
 
 namespace mp {
 namespace {
@@ -19,7 +20,48 @@ uint64_t name_hash(const std::string& name) {
 }
 
 int64_t bytes_of(const std::shared_ptr<Tensor>& tensor) {
-    return tensor == nullptr ? 0 : static_cast<int64_t>(tensor->bytes());
+    if (tensor == nullptr) {
+        return 0;
+    }
+    const std::size_t scales =
+        tensor->scales() == nullptr ? 0 : tensor->scales()->scale_inv->bytes();
+    return static_cast<int64_t>(tensor->bytes() + scales);
+}
+
+// The scale of a tensor that has one for all its elements.
+float* scale_inv_of(const Tensor& tensor) {
+    return tensor.scales() == nullptr ? nullptr
+                                      : static_cast<float*>(tensor.scales()->scale_inv->data());
+}
+
+StateFormat format_of(const Tensor& tensor) {
+    return {tensor.dtype(), tensor.scales() == nullptr ? Coding::plain : Coding::scaled};
+}
+
+MatrixForm form_of(StateFormat format) {
+    return {format.dtype, kTensorScale,
+            numerics::scale_policy(numerics::ScaleRule::msamp, format.dtype)};
+}
+
+// What is kept in high precision has gradients and moments without scales.
+StateFormat unscaled(StateFormat format) {
+    return format.is_scaled() ? StateFormat(DType::fp32) : format;
+}
+
+// destination = source, rounded or quantized, where either may have a scale. At creation only: a scaled
+// source goes through fp32 memory.
+void convert(Stream& stream, const std::shared_ptr<Context>& context, const Tensor& source,
+             Tensor& destination) {
+    if (source.scales() != nullptr) {
+        const Tensor wide(context, stream, DType::fp32, source.shape());
+        dequantize_tensor(stream, source, wide);
+        convert(stream, context, wide, destination);
+        stream.sync(); // before the memory goes
+    } else if (destination.scales() != nullptr) {
+        quantize_tensor(stream, source, destination, nullptr);
+    } else {
+        cast_tensor(stream, source.ref(), destination.ref());
+    }
 }
 
 // compensation = round(init - param): what the parameter's rounding lost. At creation only, so on the host.
@@ -42,15 +84,17 @@ void store_lost_part(Stream& stream, const Tensor& init, const Tensor& param,
 
 } // namespace
 
-MemoryReport planned_memory(const Recipe& recipe, int64_t parameter_count) {
+MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts) {
     MemoryReport report;
-    report.parameter_count = parameter_count;
-    report.weight = parameter_count * dtype_size(recipe.weight);
-    report.master = parameter_count * dtype_size(recipe.master);
-    report.grad = parameter_count * dtype_size(recipe.grad);
-    report.exp_avg = parameter_count * dtype_size(recipe.exp_avg);
-    report.exp_avg_sq = parameter_count * dtype_size(recipe.exp_avg_sq);
-    report.compensation = parameter_count * dtype_size(recipe.compensation);
+    for (const int64_t count : counts) {
+        report.parameter_count += count;
+        report.weight += format_bytes(recipe.weight, count);
+        report.master += format_bytes(recipe.master, count);
+        report.grad += format_bytes(recipe.grad, count);
+        report.exp_avg += format_bytes(recipe.exp_avg, count);
+        report.exp_avg_sq += format_bytes(recipe.exp_avg_sq, count);
+        report.compensation += format_bytes(recipe.compensation, count);
+    }
     return report;
 }
 
@@ -88,13 +132,7 @@ void Optimizer::check_new(int32_t group, const NewParameter& p) const {
     if (names_.contains(p.name)) {
         fail(Code::invalid_argument, "optimizer: there already is a parameter '%s'", name);
     }
-    const DType dtype = p.param->dtype();
-    if (dtype != DType::fp32 && dtype != recipe_.weight) {
-        fail(Code::invalid_dtype,
-             "optimizer: parameter '%s' is %s; the recipe wants %s, or fp32 for one kept in high "
-             "precision",
-             name, dtype_name(dtype), dtype_name(recipe_.weight));
-    }
+    check_format(p);
     for (const Tensor* tensor : {p.param.get(), p.grad.get(), p.init_fp32.get()}) {
         if (tensor == nullptr) {
             continue;
@@ -118,23 +156,51 @@ void Optimizer::check_new(int32_t group, const NewParameter& p) const {
     }
 }
 
+void Optimizer::check_format(const NewParameter& p) const {
+    const char* name = p.name.c_str();
+    for (const Tensor* tensor : {p.param.get(), p.grad.get()}) {
+        if (tensor != nullptr && tensor->scales() != nullptr &&
+            tensor->form().grid != kTensorScale) {
+            fail(Code::invalid_dtype,
+                 "optimizer: '%s' has a tensor of %s; weights and gradients have one scale for the "
+                 "tensor",
+                 name, form_text(tensor->form()).c_str());
+        }
+    }
+    const StateFormat format = format_of(*p.param);
+    if (format != DType::fp32 && format != recipe_.weight) {
+        fail(Code::invalid_dtype,
+             "optimizer: parameter '%s' is %s; the recipe wants %s, or fp32 for one kept in high "
+             "precision",
+             name, format_name(format), format_name(recipe_.weight));
+    }
+}
+
+std::shared_ptr<Tensor> Optimizer::make(Stream& stream, StateFormat format,
+                                        const Shape& shape) const {
+    if (!format.exists()) {
+        return nullptr;
+    }
+    return format.is_scaled() ? std::make_shared<Tensor>(context_, stream, form_of(format), shape)
+                              : std::make_shared<Tensor>(context_, stream, format.dtype, shape);
+}
+
 int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParameter& source) {
     check_new(group, source);
+    const Shape& shape = source.param->shape();
     const bool narrow = source.param->dtype() != DType::fp32; // an fp32 parameter is its own master
-    const auto make = [&](DType dtype) -> std::shared_ptr<Tensor> {
-        return dtype == DType::none
-                   ? nullptr
-                   : std::make_shared<Tensor>(context_, stream, dtype, source.param->shape());
+    const auto state = [&](StateFormat format) {
+        return make(stream, narrow ? format : unscaled(format), shape);
     };
     Parameter parameter;
     parameter.name = source.name;
     parameter.group = group;
     parameter.param = source.param;
-    parameter.grad = source.grad != nullptr ? source.grad : make(recipe_.grad);
-    parameter.exp_avg = make(recipe_.exp_avg);
-    parameter.exp_avg_sq = make(recipe_.exp_avg_sq);
-    parameter.compensation = narrow ? make(recipe_.compensation) : nullptr;
-    parameter.master = narrow ? make(recipe_.master) : nullptr;
+    parameter.grad = source.grad != nullptr ? source.grad : state(recipe_.grad);
+    parameter.exp_avg = state(recipe_.exp_avg);
+    parameter.exp_avg_sq = state(recipe_.exp_avg_sq);
+    parameter.compensation = narrow ? make(stream, recipe_.compensation, shape) : nullptr;
+    parameter.master = narrow ? make(stream, recipe_.master, shape) : nullptr;
     check_segment(segment(parameter), source.name.c_str());
 
     const auto index = static_cast<int32_t>(parameters_.size());
@@ -151,13 +217,15 @@ int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParamet
     return index;
 }
 
+// A parameter beside a master weight is the master weight as it is stored, rounded; from the first moment on.
 void Optimizer::initialize(Stream& stream, const Parameter& p, const Tensor* init_fp32) const {
-    if (init_fp32 != nullptr && init_fp32 != p.param.get()) {
-        cast_tensor(stream, init_fp32->ref(), p.param->ref());
-    }
     if (p.master != nullptr) {
-        cast_tensor(stream, init_fp32 != nullptr ? init_fp32->ref() : p.param->ref(),
-                    p.master->ref());
+        convert(stream, context_, init_fp32 != nullptr ? *init_fp32 : *p.param, *p.master);
+        if (init_fp32 != nullptr) {
+            convert(stream, context_, *p.master, *p.param);
+        }
+    } else if (init_fp32 != nullptr && init_fp32 != p.param.get()) {
+        convert(stream, context_, *init_fp32, *p.param);
     }
     if (p.compensation != nullptr && init_fp32 != nullptr) {
         store_lost_part(stream, *init_fp32, *p.param, *p.compensation);
@@ -186,17 +254,19 @@ AdamwSegment Optimizer::segment(const Parameter& p) const noexcept {
     s.uid = name_hash(p.name);
     s.group = p.group;
     const auto assign = [](const std::shared_ptr<Tensor>& tensor, void*& data, DType& dtype) {
-        if (tensor != nullptr) {
-            data = tensor->data();
-            dtype = tensor->dtype();
+        if (tensor == nullptr) {
+            return static_cast<float*>(nullptr);
         }
+        data = tensor->data();
+        dtype = tensor->dtype();
+        return scale_inv_of(*tensor);
     };
-    assign(p.param, s.param, s.param_dtype);
-    assign(p.grad, s.grad, s.grad_dtype);
-    assign(p.exp_avg, s.exp_avg, s.exp_avg_dtype);
-    assign(p.exp_avg_sq, s.exp_avg_sq, s.exp_avg_sq_dtype);
-    assign(p.compensation, s.compensation, s.compensation_dtype);
-    assign(p.master, s.master, s.master_dtype);
+    s.param_scale_inv = assign(p.param, s.param, s.param_dtype);
+    s.grad_scale_inv = assign(p.grad, s.grad, s.grad_dtype);
+    s.exp_avg_scale_inv = assign(p.exp_avg, s.exp_avg, s.exp_avg_dtype);
+    s.exp_avg_sq_scale_inv = assign(p.exp_avg_sq, s.exp_avg_sq, s.exp_avg_sq_dtype);
+    (void)assign(p.compensation, s.compensation, s.compensation_dtype);
+    s.master_scale_inv = assign(p.master, s.master, s.master_dtype);
     return s;
 }
 
@@ -233,6 +303,9 @@ void Optimizer::step(Stream& stream, LossScaler* scaler) {
     options.stochastic_exp_avg = recipe_.exp_avg_rounding == Rounding::stochastic;
     options.stochastic_exp_avg_sq = recipe_.exp_avg_sq_rounding == Rounding::stochastic;
     memory_.step(stream, plan_, scaler, options);
+    for (const Parameter& parameter : parameters_) {
+        parameter.param->touch(); // layers have copies of it
+    }
 }
 
 void Optimizer::zero_grad(Stream& stream) const {
@@ -277,10 +350,16 @@ std::shared_ptr<Tensor> Optimizer::state(int32_t index, const std::string& name)
         if (*tensor == nullptr) {
             continue;
         }
+        const std::string scale_name = std::string(state_name) + "_scale_inv";
+        const TensorScales* scales = (*tensor)->scales();
         if (name == state_name) {
             return *tensor;
         }
+        if (scales != nullptr && name == scale_name) {
+            return scales->scale_inv;
+        }
         present += (present.empty() ? "" : ", ") + std::string(state_name);
+        present += scales != nullptr ? ", " + scale_name : "";
     }
     fail(Code::unknown_name, "optimizer: parameter '%s' has no state '%.64s'; it has: %s",
          p.name.c_str(), name.c_str(), present.c_str());

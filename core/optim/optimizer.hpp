@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -28,8 +29,9 @@ struct MemoryReport {
     }
 };
 
-// What a recipe needs for so many parameters, exactly.
-MemoryReport planned_memory(const Recipe& recipe, int64_t parameter_count);
+// What a recipe needs for tensors of so many elements each, exactly; scales are counted with the class they
+// belong to.
+MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts);
 
 struct OptimizerOptions {
     uint64_t seed = 0;
@@ -64,7 +66,8 @@ class Optimizer {
     [[nodiscard]] int32_t parameter_count() const noexcept {
         return static_cast<int32_t>(parameters_.size());
     }
-    // "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master"; throws where there is none.
+    // "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master", and with "_scale_inv" the scale
+    // of each; throws where there is none.
     [[nodiscard]] std::shared_ptr<Tensor> state(int32_t index, const std::string& name) const;
     [[nodiscard]] MemoryReport memory() const noexcept;
     [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
@@ -83,6 +86,9 @@ class Optimizer {
     };
 
     void check_new(int32_t group, const NewParameter& parameter) const;
+    void check_format(const NewParameter& parameter) const;
+    [[nodiscard]] std::shared_ptr<Tensor> make(Stream& stream, StateFormat format,
+                                               const Shape& shape) const;
     void initialize(Stream& stream, const Parameter& parameter, const Tensor* init_fp32) const;
     [[nodiscard]] AdamwSegment segment(const Parameter& parameter) const noexcept;
     void refresh(Stream& stream);

@@ -58,6 +58,18 @@ constexpr Key dtype_key(const char* name, const char* allowed, const char* text)
     return {name, KeyType::string, allowed, text, get_dtype<Member>, set_dtype<Member>};
 }
 
+template <StateFormat Recipe::*Member>
+constexpr Key format_key(const char* name, const char* allowed, const char* text) {
+    return {name,
+            KeyType::string,
+            allowed,
+            text,
+            [](const Recipe& recipe) { return format_name(recipe.*Member); },
+            [](Recipe& recipe, const std::string& value) {
+                recipe.*Member = parse_format(value); // "none" too
+            }};
+}
+
 template <Rounding Recipe::*Member> constexpr Key rounding_key(const char* name, const char* text) {
     return {name,
             KeyType::string,
@@ -132,6 +144,10 @@ constexpr Key fp8_number(const char* name, KeyType type, const char* allowed, co
 
 constexpr const char* kGemmTypes = "fp32|fp16|bf16";
 constexpr const char* kFloatTypes = "fp32|fp16|bf16";
+// "_scaled": codes with one power-of-two scale for the tensor.
+constexpr const char* kWeightFormats = "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled";
+constexpr const char* kGradFormats = "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled|fp8_e5m2_scaled";
+constexpr const char* kMomentFormats = "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled";
 constexpr double kMaxScale = 3.4e38;
 
 const char* scaler_kind_name(const Recipe& recipe) {
@@ -163,17 +179,17 @@ const std::array kKeys = {
                               "operands of dy*w are rounded to this"),
     dtype_key<&Recipe::wgrad>("gemm.wgrad.dtype", kGemmTypes,
                               "operands of dy*x are rounded to this"),
-    dtype_key<&Recipe::weight>("weight.dtype", kFloatTypes, "the model's own copy of a weight"),
-    dtype_key<&Recipe::master>("master.dtype", "none|fp32",
-                               "extra copy that the optimizer updates"),
-    dtype_key<&Recipe::grad>("grad.dtype", kFloatTypes,
-                             "main gradients, which backward accumulates into"),
+    format_key<&Recipe::weight>("weight.dtype", kWeightFormats, "the model's own copy of a weight"),
+    format_key<&Recipe::master>("master.dtype", "none|fp32|fp16_scaled",
+                                "extra copy that the optimizer updates"),
+    format_key<&Recipe::grad>("grad.dtype", kGradFormats,
+                              "main gradients, which backward accumulates into"),
     dtype_key<&Recipe::grad_reduce>("grad.reduce.dtype", kFloatTypes,
                                     "gradients on the wire when sharded"),
     dtype_key<&Recipe::weight_gather>("weight.gather.dtype", kFloatTypes,
                                       "weights on the wire when sharded"),
-    dtype_key<&Recipe::exp_avg>("optimizer.exp_avg.dtype", kFloatTypes, "first moment"),
-    dtype_key<&Recipe::exp_avg_sq>("optimizer.exp_avg_sq.dtype", kFloatTypes, "second moment"),
+    format_key<&Recipe::exp_avg>("optimizer.exp_avg.dtype", kMomentFormats, "first moment"),
+    format_key<&Recipe::exp_avg_sq>("optimizer.exp_avg_sq.dtype", kMomentFormats, "second moment"),
     dtype_key<&Recipe::compensation>("optimizer.compensation.dtype", "none|fp32|fp16|bf16",
                                      "Kahan compensation"),
     rounding_key<&Recipe::weight_rounding>("optimizer.weight.rounding",

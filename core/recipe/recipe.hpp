@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "dtype/dtype.hpp"
+#include "dtype/state_format.hpp"
 #include "numerics/loss_scale.hpp"
 #include "recipe/fp8_policy.hpp"
 
@@ -27,13 +27,13 @@ struct Recipe {
     DType fprop = DType::fp32; // GEMM operands, by role, where they are not fp8
     DType dgrad = DType::fp32;
     DType wgrad = DType::fp32;
-    DType weight = DType::fp32;
-    DType master = DType::none;
-    DType grad = DType::fp32;
+    StateFormat weight = DType::fp32;
+    StateFormat master = DType::none;
+    StateFormat grad = DType::fp32;
     DType grad_reduce = DType::fp32;
     DType weight_gather = DType::fp32;
-    DType exp_avg = DType::fp32;
-    DType exp_avg_sq = DType::fp32;
+    StateFormat exp_avg = DType::fp32;
+    StateFormat exp_avg_sq = DType::fp32;
     DType compensation = DType::none;
     Rounding weight_rounding = Rounding::nearest;
     Rounding exp_avg_rounding = Rounding::nearest;

@@ -57,14 +57,31 @@ void find_fp8_problems(const Fp8Policy& p, Findings& found) {
                "between ranks; set fp8.scaling to delayed or tensorwise");
 }
 
+void find_scaled_state_problems(const Recipe& r, Findings& found) {
+    found.need(r.exp_avg_sq != StateFormat(DType::fp8_e4m3, Coding::scaled),
+               "optimizer.exp_avg_sq.dtype is fp8_e4m3_scaled: under one scale fp8 holds second "
+               "moments with a ratio of at most 2.3e5, that is gradients with a ratio of 479; "
+               "smaller ones become 0 and the next step of their parameter is thousands of times "
+               "too large; use fp16_scaled");
+    found.need(!r.weight.is_scaled() || r.compensation == DType::none,
+               "optimizer.compensation.dtype is set for scaled weights: Kahan compensates weights "
+               "without a scale; set it to none");
+    found.need(r.weight != StateFormat(DType::fp8_e4m3, Coding::scaled) || r.master.exists() ||
+                   r.weight_rounding == Rounding::stochastic,
+               "weight.dtype is fp8_e4m3_scaled without a master weight: updates below a 16th of a "
+               "weight would be lost; set master.dtype to fp16_scaled or fp32, or "
+               "optimizer.weight.rounding to stochastic");
+}
+
 } // namespace
 
 std::vector<std::string> problems(const Recipe& r) {
     Findings found;
     const auto need = [&](bool holds, const char* text) { found.need(holds, text); };
     find_fp8_problems(r.fp8, found);
+    find_scaled_state_problems(r, found);
     need(r.master == DType::none || r.weight != DType::fp32,
-         "master.dtype is fp32 beside fp32 weights: they are their own master; set master.dtype to "
+         "master.dtype is set beside fp32 weights: they are their own master; set master.dtype to "
          "none");
     need(r.compensation == DType::none || r.weight != DType::fp32,
          "optimizer.compensation.dtype is set for fp32 weights: Kahan compensates 16-bit weights "

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "adamw_fixture.hpp"
-#include "numerics/msamp_scale.hpp"
 #include "step_case.hpp"
 #include "training.hpp"
 
@@ -352,7 +351,8 @@ TEST_P(AdamwScaledValues, AScaledParameterIsRoundedFromTheStoredMasterWeight) {
     for (int64_t i = 0; i < after.count(); ++i) {
         amax = std::fmax(amax, std::fabs(after.master.get(i) * after.scale_inv.master));
     }
-    const float multiply = numerics::msamp_multiply(amax, 448.0F, 0.0F);
+    const auto policy = numerics::scale_policy(numerics::ScaleRule::msamp, k43);
+    const float multiply = numerics::block_scale(policy, amax, 0.0F, 0.0F).multiply;
     EXPECT_EQ(after.scale_inv.param, 1.0F / multiply);
     HostArray expected(k43, after.count());
     for (int64_t i = 0; i < after.count(); ++i) {

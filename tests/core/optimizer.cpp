@@ -63,7 +63,7 @@ TEST(OptimizerMemory, EveryAllocationMayFail) {
             const auto context = make_context();
             Optimizer optimizer(context, recipe, {});
             optimizer.add_group({});
-            const auto param = make_param(context, recipe.weight);
+            const auto param = make_param(context, recipe.weight.dtype);
             allocations_left = k;
             bool added = false;
             try {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * mp_optimizer: AnyPrecisionAdamW. Any of fp32, fp16, bf16 for parameter, gradient, both moments and the
  * Kahan compensation; fp32 master weights; stochastic rounding; unscaling and clipping folded into the step.
+ * Parameter, gradient, moments and master weight may also be fp16 or fp8 codes with one scale for the tensor.
  *
  * Arithmetic (fused, the default): everything in fp32 registers, one rounding per stored tensor.
  *   g  = grad * grad_mul                              grad_mul = 1/loss_scale * min(1, max_norm / (norm + 1e-6))
@@ -12,6 +13,11 @@
  *   Kahan: c  = c + u;  p' = round(p + c);  c' = round(c + (p - p'))
  * Weight decay is decoupled and part of u, so low-precision parameters do not lose it. Hyperparameters are
  * doubles; the scalars above are computed in double and rounded once.
+ * Scaled codes (MS-AMP): value = code * scale_inv. Of what the step writes, the scale is renewed: scale_inv is
+ * the smallest power of two under which the largest new magnitude fits the codes, and stays as it was where that
+ * magnitude is 0 or not finite. So the step reads its arrays twice: once for the maxima, once to store. A scaled
+ * parameter beside a master weight is rounded from the master weight as it is stored. exp_avg_sq in fp8 under one
+ * scale is refused: it holds squares of gradients with a ratio of 479 at most.
  * A step whose gradients are not finite (where that is checked) changes nothing: not p, m, v, c, not t.
  * The bits of a step do not depend on threads, instruction set or device. */
 #ifndef MIXEDPREC_OPTIMIZER_H
@@ -62,8 +68,9 @@ typedef struct mp_param_desc {
     uint32_t struct_size; /* sizeof(mp_param_desc) */
     uint32_t flags;       /* 0 */
     const char* name; /* unique, 1 to 255 bytes of UTF-8; keys state, messages and random numbers */
-    mp_tensor* param; /* the weight, kept alive; fp32, or the recipe's weight.dtype */
-    mp_tensor* grad;  /* main gradient, same shape; NULL: one is made in the recipe's grad.dtype */
+    mp_tensor*
+        param; /* the weight, kept alive; fp32, or the recipe's weight.dtype (scaled: quantized) */
+    mp_tensor* grad; /* main gradient, same shape; NULL: one is made in the recipe's grad.dtype */
     /* NULL, or the exact initial value in fp32: param is overwritten by its rounding, and master or
      * compensation receive what the rounding lost. */
     mp_tensor* init_fp32;
@@ -99,6 +106,14 @@ typedef struct mp_adamw_slot {
     int32_t exp_avg_sq_dtype;   /* fp32, fp16, bf16 */
     int32_t compensation_dtype; /* fp32, fp16, bf16 or none; none where there is a master */
     int32_t master_dtype;       /* fp32 or none */
+    /* Where one of these is not NULL, that array holds codes: value = code * scale_inv, one number in the
+     * same memory as the array. The types are then: param fp16, fp8_e4m3; grad fp16, bf16, fp8_e4m3,
+     * fp8_e5m2; exp_avg fp16, fp8_e4m3; exp_avg_sq fp16; master fp16. The step renews all but the gradient's. */
+    float* param_scale_inv;
+    float* grad_scale_inv;
+    float* exp_avg_scale_inv;
+    float* exp_avg_sq_scale_inv;
+    float* master_scale_inv;
 } mp_adamw_slot;
 
 typedef struct mp_adamw_args {
@@ -205,8 +220,9 @@ MP_API mp_status mp_optimizer_get_stats(mp_optimizer* optimizer, mp_queue* queue
  * @since 0.1 */
 MP_API mp_status mp_optimizer_param_count(const mp_optimizer* optimizer, int32_t* count);
 
-/** A tensor of one parameter, by name: "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master".
- * Its contents may be read and written between steps.
+/** A tensor of one parameter, by name: "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master"; and
+ * for one of codes with a scale that scale, by its name and "_scale_inv". Contents may be read and written between
+ * steps. Parameters that are kept in fp32 have gradients and moments without scales, whatever the recipe says.
  * @param[in]  optimizer  the optimizer
  * @param[in]  index      the parameter's number
  * @param[in]  state      the name

@@ -43,7 +43,7 @@ typedef struct mp_memory_report {
     uint32_t flags;             /* 0 */
     int64_t parameter_count;    /* elements */
     int64_t weight_bytes;       /* the model's own copy */
-    int64_t master_bytes;       /* extra fp32 copy */
+    int64_t master_bytes;       /* extra copy that is updated */
     int64_t grad_bytes;         /* main gradients */
     int64_t exp_avg_bytes;      /* first moments */
     int64_t exp_avg_sq_bytes;   /* second moments */
@@ -212,8 +212,8 @@ MP_API int32_t mp_recipe_key_count(void);
  * @since 0.1 */
 MP_API mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc);
 
-/** Exact bytes that a recipe needs for so many parameters, before anything is allocated. Scratch and
- * activations are not in it.
+/** Exact bytes that a recipe needs for so many parameters, before anything is allocated: elements, and the
+ * scales of one tensor where the recipe has scaled codes. Scratch and activations are not in it.
  * @param[in]     recipe           the recipe
  * @param[in]     parameter_count  elements
  * @param[in,out] report           struct_size set by the caller; the rest is written
@@ -223,6 +223,17 @@ MP_API mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc);
  * @since 0.1 */
 MP_API mp_status mp_recipe_memory(const mp_recipe* recipe, int64_t parameter_count,
                                   mp_memory_report* report);
+
+/** The same for a model's tensors of the recipe's weight.dtype, each with scales of its own.
+ * @param[in]     recipe        the recipe
+ * @param[in]     counts        elements of each tensor; may be NULL when tensor_count is 0
+ * @param[in]     tensor_count  how many tensors
+ * @param[in,out] report        struct_size set by the caller; the rest is written
+ * @returns as mp_recipe_memory
+ * @threads A for a frozen recipe, B before
+ * @since 0.1 */
+MP_API mp_status mp_recipe_memory_of_tensors(const mp_recipe* recipe, const int64_t* counts,
+                                             int64_t tensor_count, mp_memory_report* report);
 
 MP_END_DECLS
 

@@ -10,20 +10,23 @@
 #define MP_RECIPE_GEMM_DGRAD_DTYPE "gemm.dgrad.dtype"
 #define MP_RECIPE_GEMM_WGRAD_DTYPE "gemm.wgrad.dtype"
 
-/* How the model's own copy of a weight is stored: "fp32", "fp16", "bf16". */
+/* How the model's own copy of a weight is stored: "fp32", "fp16", "bf16", "fp16_scaled", "fp8_e4m3_scaled".
+ * Here and below, "_scaled" means codes with one power-of-two scale for the tensor (MS-AMP). */
 #define MP_RECIPE_WEIGHT_DTYPE "weight.dtype"
 
-/* Extra fp32 copy that the optimizer updates: "none", "fp32". */
+/* Extra copy that the optimizer updates: "none", "fp32", "fp16_scaled". */
 #define MP_RECIPE_MASTER_DTYPE "master.dtype"
 
-/* Main gradients, which backward passes accumulate into: "fp32", "fp16", "bf16". */
+/* Main gradients, which backward passes accumulate into: "fp32", "fp16", "bf16", "fp16_scaled",
+ * "fp8_e4m3_scaled", "fp8_e5m2_scaled". */
 #define MP_RECIPE_GRAD_DTYPE "grad.dtype"
 
 /* What sharding puts on the wire: gradients ("fp32", "bf16", "fp16") and parameters. */
 #define MP_RECIPE_GRAD_REDUCE_DTYPE "grad.reduce.dtype"
 #define MP_RECIPE_WEIGHT_GATHER_DTYPE "weight.gather.dtype"
 
-/* Optimizer states: "fp32", "fp16", "bf16"; compensation (Kahan) also "none". */
+/* Moments: "fp32", "fp16", "bf16", "fp16_scaled", "fp8_e4m3_scaled" (exp_avg only; exp_avg_sq is refused, with
+ * the reason). Compensation (Kahan): "none", "fp32", "fp16", "bf16". */
 #define MP_RECIPE_EXP_AVG_DTYPE "optimizer.exp_avg.dtype"
 #define MP_RECIPE_EXP_AVG_SQ_DTYPE "optimizer.exp_avg_sq.dtype"
 #define MP_RECIPE_COMPENSATION_DTYPE "optimizer.compensation.dtype"

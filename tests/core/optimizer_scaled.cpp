@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimizer with scaled states: MS-AMP's levels, what is kept in which type and bytes, and what is refused.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "comm/self/self.hpp"
+#include "enabled.hpp"
+#include "numerics/codec.hpp"
+#include "optim/optimizer.hpp"
+#include "quant/quantize.hpp"
+
+using namespace mp;
+
+namespace {
+
+constexpr StateFormat kScaledFp16 = {DType::fp16, Coding::scaled};
+constexpr StateFormat kScaledE4m3 = {DType::fp8_e4m3, Coding::scaled};
+
+void* allocate(std::size_t size, std::size_t alignment, void* /*payload*/) {
+    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+void release(void* pointer, std::size_t /*size*/, std::size_t /*alignment*/, void* /*payload*/) {
+    std::free(pointer);
+}
+void ignore(int32_t /*level*/, const char* /*message*/, void* /*payload*/) {}
+
+std::shared_ptr<Context> make_context(const std::string& backend) {
+    ContextOptions options;
+    options.memory = {allocate, release, nullptr};
+    options.log = {ignore, nullptr};
+    options.num_threads = 2;
+    options.host_backend = backend;
+    return std::make_shared<Context>(options, enabled_backends(), nullptr,
+                                     comm::make_self_transport());
+}
+
+// The storage of MS-AMP's three levels.
+Recipe level(int32_t number) {
+    Recipe recipe;
+    recipe.weight = number == 3 ? kScaledE4m3 : kScaledFp16;
+    recipe.master = number == 3 ? kScaledFp16 : StateFormat();
+    recipe.grad = kScaledE4m3;
+    recipe.exp_avg = number == 1 ? StateFormat(DType::fp32) : kScaledE4m3;
+    recipe.exp_avg_sq = number == 1 ? StateFormat(DType::fp32) : kScaledFp16;
+    return recipe;
+}
+
+Shape matrix(int64_t rows, int64_t columns) { return {{rows, columns}, 2}; }
+
+class ScaledOptimizer : public ::testing::TestWithParam<const char*> {
+  protected:
+    [[nodiscard]] std::shared_ptr<Tensor> make(DType dtype, const Shape& shape) const {
+        return std::make_shared<Tensor>(context_, stream(), dtype, shape);
+    }
+    [[nodiscard]] std::shared_ptr<Tensor> make(StateFormat format, const Shape& shape) const {
+        if (!format.is_scaled()) {
+            return make(format.dtype, shape);
+        }
+        const MatrixForm form = {format.dtype, kTensorScale,
+                                 numerics::scale_policy(numerics::ScaleRule::msamp, format.dtype)};
+        return std::make_shared<Tensor>(context_, stream(), form, shape);
+    }
+    [[nodiscard]] std::shared_ptr<Tensor> wave(const Shape& shape, float size) const {
+        const auto tensor = make(DType::fp32, shape);
+        auto* data = static_cast<float*>(tensor->data());
+        for (int64_t i = 0; i < tensor->count(); ++i) {
+            data[i] = size * std::sin(0.37F * static_cast<float>(i + 1));
+        }
+        return tensor;
+    }
+    // Adds a parameter of the recipe's weight format with the gradient `size` * wave.
+    void add(Optimizer& optimizer, const std::string& name, StateFormat format,
+             const Shape& shape) const {
+        NewParameter p;
+        p.name = name;
+        p.param = make(format, shape);
+        p.init_fp32 = wave(shape, 0.5F);
+        optimizer.add_parameter(stream(), 0, p);
+    }
+    void set_grad(const Optimizer& optimizer, int32_t index, float size) const {
+        const auto grad = optimizer.state(index, "grad");
+        const auto values = wave(grad->shape(), size);
+        if (grad->scales() != nullptr) {
+            quantize_tensor(stream(), *values, *grad, nullptr);
+        } else {
+            cast_tensor(stream(), values->ref(), grad->ref());
+        }
+    }
+    [[nodiscard]] static std::vector<float> values(const Tensor& tensor) {
+        const auto* scales = tensor.scales();
+        const float scale =
+            scales == nullptr ? 1.0F : *static_cast<const float*>(scales->scale_inv->data());
+        std::vector<float> list;
+        for (int64_t i = 0; i < tensor.count(); ++i) {
+            list.push_back(numerics::load_as_float(tensor.dtype(), tensor.data(), i) * scale);
+        }
+        return list;
+    }
+    [[nodiscard]] Stream& stream() const { return context_->stream(); }
+    [[nodiscard]] const std::shared_ptr<Context>& context() const { return context_; }
+
+  private:
+    std::shared_ptr<Context> context_ = make_context(GetParam());
+};
+
+StateFormat format_of(const Tensor& tensor) {
+    return {tensor.dtype(), tensor.scales() != nullptr ? Coding::scaled : Coding::plain};
+}
+
+// Bytes for each parameter of a linear layer: 11, 6, and 1 + 1 + 5.
+TEST_P(ScaledOptimizer, LevelsHaveTheirTypesAndBytes) {
+    constexpr std::array<int64_t, 3> kBytes = {11, 6, 7};
+    constexpr std::array<int64_t, 3> kScales = {2, 4, 5};
+    const Shape shape = matrix(48, 64);
+    for (int32_t number = 1; number <= 3; ++number) {
+        const Recipe recipe = level(number);
+        Optimizer optimizer(context(), recipe, {});
+        optimizer.add_group({});
+        add(optimizer, "w", recipe.weight, shape);
+        EXPECT_EQ(format_of(*optimizer.state(0, "param")), recipe.weight);
+        EXPECT_EQ(format_of(*optimizer.state(0, "grad")), recipe.grad);
+        EXPECT_EQ(format_of(*optimizer.state(0, "exp_avg")), recipe.exp_avg);
+        EXPECT_EQ(format_of(*optimizer.state(0, "exp_avg_sq")), recipe.exp_avg_sq);
+        if (number == 3) {
+            EXPECT_EQ(format_of(*optimizer.state(0, "master")), recipe.master);
+        }
+        const std::size_t at = static_cast<std::size_t>(number) - 1;
+        const MemoryReport report = optimizer.memory();
+        EXPECT_EQ(report.total(), kBytes[at] * shape.count() + 4 * kScales[at]);
+        const std::array<int64_t, 1> counts = {shape.count()};
+        const MemoryReport planned = planned_memory(recipe, counts);
+        EXPECT_EQ(planned.weight, report.weight);
+        EXPECT_EQ(planned.master, report.master);
+        EXPECT_EQ(planned.grad, report.grad);
+        EXPECT_EQ(planned.exp_avg, report.exp_avg);
+        EXPECT_EQ(planned.exp_avg_sq, report.exp_avg_sq);
+        EXPECT_EQ(planned.total(), report.total());
+    }
+}
+
+// Norms and biases stay what they are: fp32, with fp32 gradients and moments.
+TEST_P(ScaledOptimizer, Fp32ParametersHaveNoScaledStates) {
+    Optimizer optimizer(context(), level(3), {});
+    optimizer.add_group({});
+    add(optimizer, "bias", DType::fp32, matrix(1, 64));
+    for (const char* name : {"param", "grad", "exp_avg", "exp_avg_sq"}) {
+        EXPECT_EQ(format_of(*optimizer.state(0, name)), DType::fp32) << name;
+    }
+    EXPECT_THROW((void)optimizer.state(0, "master"), Error);
+    EXPECT_THROW((void)optimizer.state(0, "exp_avg_scale_inv"), Error);
+    EXPECT_EQ(optimizer.memory().total(), 16 * 64);
+}
+
+TEST_P(ScaledOptimizer, EveryWeightChangesAndFollowsFp32) {
+    const Shape shape = matrix(40, 30);
+    numerics::AdamwHyper hyper;
+    hyper.lr = 0.05;
+    Optimizer exact(context(), Recipe{}, {});
+    exact.add_group(hyper);
+    add(exact, "w", DType::fp32, shape);
+    for (int32_t number = 1; number <= 3; ++number) {
+        const Recipe recipe = level(number);
+        Optimizer optimizer(context(), recipe, {});
+        optimizer.add_group(hyper);
+        add(optimizer, "w", recipe.weight, shape);
+        const char* weight = number == 3 ? "master" : "param";
+        const std::vector<float> before = values(*optimizer.state(0, weight));
+        if (number > 1) { // the same run again
+            exact = Optimizer(context(), Recipe{}, {});
+            exact.add_group(hyper);
+            add(exact, "w", DType::fp32, shape);
+        }
+        for (int32_t step = 1; step <= 4; ++step) {
+            for (Optimizer* each : {&optimizer, &exact}) {
+                set_grad(*each, 0, 1.0F / static_cast<float>(step));
+                each->step(stream(), nullptr);
+            }
+        }
+        const std::vector<float> after = values(*optimizer.state(0, weight));
+        const std::vector<float> expected = values(*exact.state(0, "param"));
+        for (std::size_t i = 0; i < after.size(); ++i) {
+            EXPECT_NE(after[i], before[i]) << i;
+            EXPECT_NEAR(after[i], expected[i], 0.02) << i; // of 0.2 in four steps
+        }
+    }
+}
+
+// The fp8 weight is the fp16 master weight, quantized by its own amax; from the start.
+TEST_P(ScaledOptimizer, TheWeightIsTheQuantizedMasterWeight) {
+    const Recipe recipe = level(3);
+    const Shape shape = matrix(33, 65);
+    Optimizer optimizer(context(), recipe, {});
+    optimizer.add_group({});
+    add(optimizer, "w", recipe.weight, shape);
+    for (int32_t step = 0; step < 3; ++step) {
+        const auto wide = make(DType::fp32, shape);
+        const auto expected = make(recipe.weight, shape);
+        dequantize_tensor(stream(), *optimizer.state(0, "master"), *wide);
+        quantize_tensor(stream(), *wide, *expected, nullptr);
+        EXPECT_EQ(values(*expected), values(*optimizer.state(0, "param"))) << step;
+        const auto scale = optimizer.state(0, "param_scale_inv");
+        EXPECT_EQ(*static_cast<float*>(scale->data()),
+                  *static_cast<float*>(expected->scales()->scale_inv->data()));
+        set_grad(optimizer, 0, 1.0F);
+        optimizer.step(stream(), nullptr);
+    }
+}
+
+// Norm, clipping and the finite check read the gradients as numbers, not as codes.
+TEST_P(ScaledOptimizer, NormsAreThoseOfTheNumbers) {
+    const Recipe recipe = level(2);
+    OptimizerOptions options;
+    options.max_grad_norm = 0.5;
+    Optimizer optimizer(context(), recipe, options);
+    optimizer.add_group({});
+    add(optimizer, "w", recipe.weight, matrix(8, 8));
+    set_grad(optimizer, 0, 100.0F);
+    double squares = 0.0;
+    for (const float g : values(*optimizer.state(0, "grad"))) {
+        squares += static_cast<double>(g) * static_cast<double>(g);
+    }
+    optimizer.step(stream(), nullptr);
+    const numerics::OptimizerState state = optimizer.read_state(stream());
+    EXPECT_NEAR(state.grad_norm, std::sqrt(squares), 1e-9 * std::sqrt(squares));
+    EXPECT_NEAR(state.grad_mul, 0.5 / (std::sqrt(squares) + 1e-6), 1e-9);
+    EXPECT_EQ(state.skip, 0U);
+
+    static_cast<unsigned char*>(optimizer.state(0, "grad")->data())[5] = 0x7f; // NaN
+    const std::vector<float> before = values(*optimizer.state(0, "param"));
+    optimizer.step(stream(), nullptr);
+    EXPECT_EQ(optimizer.read_state(stream()).skip, 1U);
+    EXPECT_EQ(optimizer.read_state(stream()).step, 1);
+    EXPECT_EQ(values(*optimizer.state(0, "param")), before);
+}
+
+TEST_P(ScaledOptimizer, RestoredStatesGoOnWithTheSameBits) {
+    const Recipe recipe = level(3);
+    const Shape shape = matrix(16, 20);
+    Optimizer first(context(), recipe, {});
+    first.add_group({});
+    add(first, "w", recipe.weight, shape);
+    for (int32_t step = 0; step < 3; ++step) {
+        set_grad(first, 0, 1.0F);
+        first.step(stream(), nullptr);
+    }
+    Optimizer second(context(), recipe, {});
+    second.add_group({});
+    add(second, "w", recipe.weight, shape);
+    constexpr std::array<const char*, 8> kNames = {
+        "param",      "param_scale_inv",      "exp_avg", "exp_avg_scale_inv",
+        "exp_avg_sq", "exp_avg_sq_scale_inv", "master",  "master_scale_inv"};
+    for (const char* name : kNames) {
+        copy_tensor(stream(), *first.state(0, name), *second.state(0, name));
+    }
+    second.set_step(stream(), 3);
+    for (Optimizer* each : {&first, &second}) {
+        set_grad(*each, 0, 0.3F);
+        each->step(stream(), nullptr);
+    }
+    for (const char* name : kNames) {
+        const auto a = first.state(0, name);
+        EXPECT_EQ(std::memcmp(a->data(), second.state(0, name)->data(), a->bytes()), 0) << name;
+    }
+}
+
+std::string refusal(const Recipe& recipe) {
+    try {
+        check_recipe(recipe);
+    } catch (const Error& error) {
+        EXPECT_EQ(error.status().code(), Code::invalid_argument);
+        return error.what();
+    }
+    return "";
+}
+
+TEST(ScaledRecipe, LevelsAreAllowed) {
+    for (int32_t number = 1; number <= 3; ++number) {
+        EXPECT_EQ(refusal(level(number)), "");
+    }
+}
+
+TEST(ScaledRecipe, UnsoundCombinationsAreRefusedWithTheReason) {
+    Recipe recipe = level(2);
+    recipe.exp_avg_sq = kScaledE4m3;
+    EXPECT_NE(refusal(recipe).find("2.3e5"), std::string::npos);
+    recipe = level(3);
+    recipe.master = StateFormat();
+    EXPECT_NE(refusal(recipe).find("master"), std::string::npos);
+    recipe.weight_rounding = Rounding::stochastic;
+    EXPECT_EQ(refusal(recipe), "");
+    recipe = level(2);
+    recipe.compensation = DType::fp16;
+    EXPECT_NE(refusal(recipe).find("Kahan"), std::string::npos);
+}
+
+TEST(ScaledRecipe, FormatsHaveNamesInJson) {
+    std::string name;
+    const std::string text = R"({"weight.dtype": "fp8_e4m3_scaled", "master.dtype": "fp16_scaled",
+        "grad.dtype": "fp8_e5m2_scaled", "optimizer.exp_avg.dtype": "fp8_e4m3_scaled",
+        "optimizer.exp_avg_sq.dtype": "fp16_scaled"})";
+    const Recipe recipe = recipe_from_json(text.data(), text.size(), name);
+    EXPECT_EQ(recipe.weight, kScaledE4m3);
+    EXPECT_EQ(recipe.master, kScaledFp16);
+    EXPECT_EQ(recipe.grad, StateFormat(DType::fp8_e5m2, Coding::scaled));
+    EXPECT_EQ(recipe.exp_avg, kScaledE4m3);
+    EXPECT_EQ(recipe.exp_avg_sq, kScaledFp16);
+    const std::string again = recipe_to_json(recipe, name);
+    EXPECT_NE(again.find(R"("optimizer.exp_avg_sq.dtype": "fp16_scaled")"), std::string::npos);
+    std::string other;
+    EXPECT_EQ(recipe_to_json(recipe_from_json(again.data(), again.size(), other), other), again);
+}
+
+TEST_P(ScaledOptimizer, RefusesWhatDoesNotFit) {
+    const Recipe recipe = level(2);
+    Optimizer optimizer(context(), recipe, {});
+    optimizer.add_group({});
+    NewParameter p;
+    p.name = "w";
+    p.param = make(DType::fp16, matrix(4, 4)); // without a scale
+    EXPECT_THROW(optimizer.add_parameter(stream(), 0, p), Error);
+    p.param = make(recipe.weight, matrix(4, 4));
+    const MatrixForm rows = {DType::fp8_e4m3, kRowScales,
+                             numerics::scale_policy(numerics::ScaleRule::current, DType::fp8_e4m3)};
+    p.grad = std::make_shared<Tensor>(context(), stream(), rows, matrix(4, 4));
+    EXPECT_THROW(optimizer.add_parameter(stream(), 0, p), Error);
+    p.grad = make(DType::fp8_e4m3, matrix(4, 4)); // codes without a scale
+    EXPECT_THROW(optimizer.add_parameter(stream(), 0, p), Error);
+    p.grad = nullptr;
+    EXPECT_EQ(optimizer.parameter_count(), 0);
+    EXPECT_EQ(optimizer.add_parameter(stream(), 0, p), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, ScaledOptimizer, ::testing::Values("reference"),
+                         [](const auto& choice) { return std::string(choice.param); });
+
+} // namespace
