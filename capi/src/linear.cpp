@@ -156,8 +156,8 @@ mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue*
                 LinearObject& object = *object_of(linears[i], "linears[i]");
                 Stream& stream = stream_of(queue, *object.layer.context());
                 if (pass == 1) {
-                    tell_monitor(object, stream);
                     object.layer.end_step(stream);
+                    tell_monitor(object, stream);
                 }
             }
         }
@@ -229,9 +229,9 @@ mp_status mp_linear_scaling_save(const mp_linear* linear, void* buffer, size_t c
 
 mp_status mp_linear_scaling_load(mp_linear* linear, const void* data, size_t bytes) {
     return boundary([&] {
-        const Linear& layer = object_of(linear, "linear")->layer;
-        layer.scaling().load(layer.context()->stream(),
-                             static_cast<const unsigned char*>(required(data, "data")), bytes);
+        Linear& layer = object_of(linear, "linear")->layer;
+        layer.load_scaling(layer.context()->stream(),
+                           static_cast<const unsigned char*>(required(data, "data")), bytes);
     });
 }
 

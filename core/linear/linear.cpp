@@ -178,6 +178,11 @@ void Linear::end_step(Stream& stream) {
     scaling_.end_step(stream);
 }
 
+void Linear::load_scaling(Stream& stream, const unsigned char* data, std::size_t size) {
+    scaling_.load(stream, data, size);
+    forget_weight_copies();
+}
+
 // ---- forward ------------------------------------------------------------------------------------
 
 void Linear::keep_input(Stream& stream, const std::shared_ptr<Tensor>& x) {

@@ -49,6 +49,8 @@ class Linear {
     [[nodiscard]] const LinearOptions& options() const noexcept { return options_; }
     void collect_stats(bool on) noexcept { options_.with_stats = on; }
     [[nodiscard]] const ScalingState& scaling() const noexcept { return scaling_; }
+    // What scaling().save() returned. Weights converted before have the scales and amaxes of another state.
+    void load_scaling(Stream& stream, const unsigned char* data, std::size_t size);
     [[nodiscard]] bool is_fp8() const noexcept { return high_precision_reason_.empty(); }
     // The form of an operand in the product that quantizes it first.
     [[nodiscard]] MatrixForm form_of(Operand operand) const noexcept;

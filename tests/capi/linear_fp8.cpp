@@ -335,6 +335,57 @@ TEST_F(Fp8Linear, ScalingStateGoesOnBitForBit) {
              "none");
 }
 
+// A cached weight was converted, and its amax noted, under the state that is replaced.
+TEST_F(Fp8Linear, LoadedScalingStateCountsForCachedWeightsToo) {
+    use({32, 64, 32});
+    const Recipe recipe = make_recipe(context, "fp8_delayed");
+    const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
+    const Linear undisturbed = make(context, recipe, weight, sizes, MP_LINEAR_CACHE_WEIGHT);
+    const Linear disturbed = make(context, recipe, weight, sizes, MP_LINEAR_CACHE_WEIGHT);
+    mp_linear* const layers[] = {undisturbed, disturbed};
+    const auto save = [](mp_linear* linear, std::vector<unsigned char>& saved) {
+        size_t bytes = 0;
+        MP_OK(mp_linear_scaling_save(linear, nullptr, 0, &bytes));
+        saved.resize(bytes);
+        MP_OK(mp_linear_scaling_save(linear, saved.data(), bytes, nullptr));
+    };
+    std::vector<unsigned char> before;
+    std::vector<unsigned char> after[2];
+    save(disturbed, before);
+    (void)run(context, disturbed);
+    MP_OK(mp_linear_scaling_load(disturbed, before.data(), before.size()));
+    EXPECT_EQ(difference(run(context, disturbed), run(context, undisturbed)), "");
+    MP_OK(mp_linear_end_step(layers, 2, nullptr));
+    save(undisturbed, after[0]);
+    save(disturbed, after[1]);
+    EXPECT_EQ(after[0], after[1]);
+    EXPECT_NE(after[0], before);
+}
+
+// A monitor is told the scale of the next step, which follows from this step's amax.
+TEST_F(Fp8Linear, MonitorIsToldTheNextScale) {
+    use({32, 64, 32});
+    const Recipe recipe = make_recipe(context, "fp8_delayed");
+    const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
+    const Linear linear = make(context, recipe, weight, sizes);
+    mp_linear* const layers[] = {linear};
+    std::vector<mp_linear_stats_info> told;
+    const mp_linear_monitor_fn monitor = [](void* payload, const char*,
+                                            const mp_linear_stats_info* stats, const char*) {
+        static_cast<std::vector<mp_linear_stats_info>*>(payload)->push_back(*stats);
+    };
+    MP_OK(mp_linear_set_monitor(linear, "layer", 1, monitor, &told));
+    (void)run(context, linear);
+    MP_OK(mp_linear_end_step(layers, 1, nullptr));
+    ASSERT_EQ(told.size(), static_cast<std::size_t>(MP_OPERAND_COUNT));
+    for (const mp_linear_stats_info& stats : told) {
+        const double largest = stats.operand == MP_OPERAND_GRAD_OUTPUT ? 57344.0 : 448.0;
+        EXPECT_GT(stats.amax, 0.0);
+        EXPECT_EQ(stats.history_amax, stats.amax);
+        EXPECT_NEAR(stats.scale_inv * largest, stats.amax, 1e-6 * stats.amax);
+    }
+}
+
 TEST_F(Fp8Linear, CachedWeightServesUntilTheStepEnds) {
     use({32, 64, 32});
     for (const char* name : {"fp8_current", "fp8_rowwise", "bf16_mixed"}) {
