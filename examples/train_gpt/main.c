@@ -118,7 +118,8 @@ int main(int argc, char** argv) {
     }
     Text text;
     if (!text_load(&text, &options) ||
-        (options.out != NULL && !report_prepare_folder(options.out))) {
+        (options.out != NULL && !report_prepare_folder(options.out)) ||
+        (options.monitor > 0 && !monitor_prepare_file(&options))) {
         return EXIT_FAILED;
     }
     struct sigaction action;

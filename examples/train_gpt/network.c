@@ -7,14 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool make_linear(mp_linear** out, const Network* net, const Param* weight,
-                        const Param* bias) {
+static bool make_linear(mp_linear** out, Network* net, const Param* weight, const Param* bias,
+                        uint32_t flags) {
     mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-    desc.flags = net->inference ? MP_LINEAR_INFERENCE : 0;
+    desc.flags = flags | (net->inference ? MP_LINEAR_INFERENCE : 0) |
+                 (net->cached_weights ? MP_LINEAR_CACHE_WEIGHT : 0);
     desc.in_features = weight->cols;
     desc.out_features = weight->rows;
     TRY(mp_linear_create(net->params->context, net->params->recipe, &desc, weight->weight.tensor,
                          bias != NULL ? bias->weight.tensor : NULL, out));
+    net->linears[net->linear_count++] = *out;
     return true;
 }
 
@@ -41,13 +43,13 @@ static bool make_block(Network* net, int64_t index) {
     mp_context* context = params->context;
     const int64_t rows = net->batch * net->context, dim = net->dim;
     TRY_OWN(make_linear(&b->qkv, net, block_param(params, index, QKV_WEIGHT),
-                        block_param(params, index, QKV_BIAS)));
+                        block_param(params, index, QKV_BIAS), 0));
     TRY_OWN(make_linear(&b->proj, net, block_param(params, index, PROJ_WEIGHT),
-                        block_param(params, index, PROJ_BIAS)));
+                        block_param(params, index, PROJ_BIAS), 0));
     TRY_OWN(make_linear(&b->fc, net, block_param(params, index, FC_WEIGHT),
-                        block_param(params, index, FC_BIAS)));
+                        block_param(params, index, FC_BIAS), 0));
     TRY_OWN(make_linear(&b->fc2, net, block_param(params, index, FC2_WEIGHT),
-                        block_param(params, index, FC2_BIAS)));
+                        block_param(params, index, FC2_BIAS), 0));
     TRY_OWN(array_create(&b->statistics, context, MP_DTYPE_FP32, 4 * rows, 0));
     b->ln1 = make_layernorm(block_param(params, index, LN1_GAIN),
                             block_param(params, index, LN1_BIAS), floats(&b->statistics), rows);
@@ -87,12 +89,15 @@ bool network_create(Network* net, Params* params, const Options* o, int64_t batc
                      .context = o->context,
                      .dim = o->dim,
                      .layers = o->layers,
-                     .inference = inference};
+                     .inference = inference,
+                     .cached_weights = inference || o->accum > 1};
     const char* wgrad = NULL;
     TRY(mp_recipe_get_string(params->recipe, MP_RECIPE_GEMM_WGRAD_DTYPE, &wgrad));
+    /* Then every layer keeps a copy: of this type, or of fp8 codes. */
     net->shared_inputs = strcmp(wgrad, "fp32") != 0;
     net->blocks = calloc((size_t)o->layers, sizeof *net->blocks);
-    if (net->blocks == NULL) {
+    net->linears = calloc((size_t)o->layers * 4 + 1, sizeof(mp_linear*));
+    if (net->blocks == NULL || net->linears == NULL) {
         fputs("train_gpt: out of memory for the list of layers\n", stderr);
         return false;
     }
@@ -105,7 +110,8 @@ bool network_create(Network* net, Params* params, const Options* o, int64_t batc
     for (int64_t i = 0; i < o->layers; i++) {
         TRY_OWN(make_block(net, i));
     }
-    TRY_OWN(make_linear(&net->head, net, last_param(params, HEAD_WEIGHT), NULL));
+    TRY_OWN(make_linear(&net->head, net, last_param(params, HEAD_WEIGHT), NULL,
+                        MP_LINEAR_FIRST_OR_LAST));
     TRY_OWN(array_create(&net->statistics, context, MP_DTYPE_FP32, 2 * rows, 0));
     net->lnf = make_layernorm(last_param(params, LNF_GAIN), last_param(params, LNF_BIAS),
                               floats(&net->statistics), rows);
@@ -151,6 +157,54 @@ void network_destroy(Network* net) {
     }
     mp_linear_destroy(net->head);
     attention_destroy(&net->attention);
+    free(net->linears);
     free(net->blocks);
     memset(net, 0, sizeof *net);
+}
+
+void network_linear_name(const Network* net, int32_t index, char* name, size_t size) {
+    static const char* const names[] = {"qkv", "proj", "fc", "fc2"};
+    if (index + 1 == net->linear_count) {
+        snprintf(name, size, "head");
+    } else {
+        snprintf(name, size, "h%d.%s", (int)(index / 4), names[index % 4]);
+    }
+}
+
+bool network_end_step(Network* net) {
+    TRY(mp_linear_end_step(net->linears, net->linear_count, NULL));
+    return true;
+}
+
+static bool scaling_bytes(const Network* net, int32_t index, size_t* bytes) {
+    TRY(mp_linear_scaling_save(net->linears[index], NULL, 0, bytes));
+    return true;
+}
+
+bool network_save_scaling(const Network* net, unsigned char** saved) {
+    size_t total = 0, bytes = 0;
+    for (int32_t i = 0; i < net->linear_count; i++) {
+        TRY_OWN(scaling_bytes(net, i, &bytes));
+        total += bytes;
+    }
+    *saved = malloc(total);
+    if (*saved == NULL) {
+        fputs("train_gpt: out of memory for the scaling state\n", stderr);
+        return false;
+    }
+    size_t offset = 0;
+    for (int32_t i = 0; i < net->linear_count; i++) {
+        TRY(mp_linear_scaling_save(net->linears[i], *saved + offset, total - offset, &bytes));
+        offset += bytes;
+    }
+    return true;
+}
+
+bool network_load_scaling(Network* net, const unsigned char* saved) {
+    size_t bytes = 0;
+    for (int32_t i = 0; i < net->linear_count; i++, saved += bytes) {
+        TRY_OWN(scaling_bytes(net, i, &bytes));
+        TRY(mp_linear_scaling_load(net->linears[i], saved, bytes));
+    }
+    return true;
 }

@@ -14,7 +14,7 @@ typedef struct {
     LayerNorm ln1, ln2;
     mp_linear *qkv, *proj, *fc, *fc2;
     Array x1, x2; /* what each half of the block adds to */
-    /* Inputs of the linear layers. One array for all blocks where the library keeps its own rounded copies. */
+    /* Inputs of the linear layers. One array for all blocks where the library keeps copies in its own types. */
     Array h1, attended, h2, activated;
     Blocked q, k, v, prob;
     Array derivative; /* first the input of GELU, then its derivative */
@@ -24,11 +24,13 @@ typedef struct {
 typedef struct {
     Params* params;
     int64_t batch, context, dim, layers;
-    bool inference, shared_inputs;
+    bool inference, shared_inputs, cached_weights;
     Attention attention;
     Block* blocks;
     LayerNorm lnf;
     mp_linear* head;
+    mp_linear** linears; /* all of them: four for each block, then the head */
+    int32_t linear_count;
     Array xf, hf, statistics, logits;
     /* Used again and again. */
     Array qkv, delta;
@@ -47,6 +49,17 @@ void network_destroy(Network* net);
  * become its gradient times scale (unless scale is 0). */
 bool network_forward(Network* net, const uint8_t* tokens, const uint8_t* targets, float scale,
                      double* loss);
+
+/* "h3.fc", say. */
+void network_linear_name(const Network* net, int32_t index, char* name, size_t size);
+
+/* After each step of the optimizer, also one that was skipped. */
+bool network_end_step(Network* net);
+
+/* The layers' scales and amax histories, where the recipe has such: to use a network without training it, or another
+ * one in the state of this. *saved is the caller's to free. */
+bool network_save_scaling(const Network* net, unsigned char** saved);
+bool network_load_scaling(Network* net, const unsigned char* saved);
 
 /* After a forward pass with a scale. Gradients overwrite the main gradients in the first pass of a step and are added
  * later. */

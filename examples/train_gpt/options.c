@@ -33,7 +33,7 @@ static const Option kOptions[] = {
      "text to train on, any bytes; its last tenth is for validation"},
     {"recipe", RECIPES, 0, 0, 0, "recipe: a preset's name or a .json file (default fp32)"},
     {"compare", RECIPES, 0, 0, 0,
-     "several recipes A,B,... one after another, each in a process of its own"},
+     "several recipes A,B,... or all, one after another, each in a process of its own"},
     {"steps", INTEGER, FIELD(steps), 1, 1e9, "optimizer steps (300)"},
     {"layers", INTEGER, FIELD(layers), 1, 1000, "transformer blocks (4)"},
     {"dim", INTEGER, FIELD(dim), 1, 65536, "width of the model, a multiple of --heads (256)"},
@@ -56,13 +56,16 @@ static const Option kOptions[] = {
     {"val-every", INTEGER, FIELD(val_every), 0, 1e9,
      "steps between validations; 0: only at the end (0)"},
     {"val-batches", INTEGER, FIELD(val_batches), 1, 1e6, "batches of one validation (16)"},
+    {"monitor", INTEGER, FIELD(monitor), 0, 1e9,
+     "steps between looks at the layers' fp8 operands, for --out's monitor.csv; 0: none (0)"},
     {"sample", INTEGER, FIELD(sample), 0, 100000, "bytes of text to write at the end (200)"},
     {"temperature", REAL, FIELD(temperature), 0.01, 100,
      "of that text: low is safe, high is wild (0.8)"},
     {"threads", INTEGER, FIELD(threads), 0, 4096, "threads; 0: one for each physical core (0)"},
     {"backend", TEXT, FIELD(backend), 0, 0,
      "the library's host backend: host (fast) or reference (host)"},
-    {"out", TEXT, FIELD(out), 0, 0, "folder for losses.csv, losses.svg and results.json"},
+    {"out", TEXT, FIELD(out), 0, 0,
+     "folder for losses.csv, losses.svg, results.json and monitor.csv"},
     {"save", TEXT, FIELD(save), 0, 0,
      "file to write the trained weights to, in fp32 (one recipe only)"},
     {"init", TEXT, FIELD(init), 0, 0,
@@ -102,6 +105,9 @@ static void print_help(void) {
          "printed).");
 }
 
+/* Names of recipes that choose a preset by the device. */
+static const char* const kAutomatic[] = {"auto", "auto_fp8"};
+
 static void print_recipes(void) {
     for (int32_t i = 0; i < mp_recipe_preset_count(); i++) {
         const char *name = NULL, *text = NULL;
@@ -109,6 +115,8 @@ static void print_recipes(void) {
             printf("%-26s %s\n", name, text);
         }
     }
+    puts("auto, auto_fp8             the preset that suits the device, without and with fp8 "
+         "products");
 }
 
 static bool is_file_name(const char* recipe) {
@@ -120,6 +128,11 @@ static int check_recipe_name(const char* name) {
     if (is_file_name(name)) {
         return EXIT_OK;
     }
+    for (size_t i = 0; i < sizeof kAutomatic / sizeof kAutomatic[0]; i++) {
+        if (strcmp(kAutomatic[i], name) == 0) {
+            return EXIT_OK;
+        }
+    }
     for (int32_t i = 0; i < mp_recipe_preset_count(); i++) {
         const char* known = NULL;
         if (mp_recipe_preset_info(i, &known, NULL) == MP_STATUS_OK && strcmp(known, name) == 0) {
@@ -130,9 +143,31 @@ static int check_recipe_name(const char* name) {
                        name);
 }
 
+static int add_recipe(Options* options, const char* option, const char* name) {
+    if (options->recipe_count == MAX_RECIPES) {
+        return usage_error("--%s has more than %d names", option, MAX_RECIPES);
+    }
+    options->recipes[options->recipe_count++] = name;
+    return EXIT_OK;
+}
+
+static int add_all_recipes(Options* options, const char* option) {
+    int bad = EXIT_OK;
+    for (int32_t i = 0; i < mp_recipe_preset_count() && bad == EXIT_OK; i++) {
+        const char* name = NULL;
+        if (mp_recipe_preset_info(i, &name, NULL) == MP_STATUS_OK) {
+            bad = add_recipe(options, option, name);
+        }
+    }
+    return bad;
+}
+
 /* Cuts the list in place: argv's strings are ours to change. */
 static int parse_recipes(Options* options, const char* option, char* list, bool many) {
     options->recipe_count = 0;
+    if (many && strcmp(list, "all") == 0) {
+        return add_all_recipes(options, option);
+    }
     for (char* name = list; name != NULL;) {
         char* comma = many ? strchr(name, ',') : NULL;
         if (comma != NULL) {
@@ -142,14 +177,13 @@ static int parse_recipes(Options* options, const char* option, char* list, bool 
             return usage_error(
                 "--%s has an empty name: expected names with single commas between them", option);
         }
-        if (options->recipe_count == MAX_RECIPES) {
-            return usage_error("--%s has more than 16 names", option);
+        int bad = check_recipe_name(name);
+        if (bad == EXIT_OK) {
+            bad = add_recipe(options, option, name);
         }
-        const int bad = check_recipe_name(name);
         if (bad != EXIT_OK) {
             return bad;
         }
-        options->recipes[options->recipe_count++] = name;
         name = comma != NULL ? comma + 1 : NULL;
     }
     return EXIT_OK;
@@ -237,6 +271,9 @@ static int check_together(Options* o) {
     if (o->save != NULL && o->recipe_count > 1) {
         return usage_error(
             "--save wants a single recipe: with --compare every one would overwrite the last");
+    }
+    if (o->monitor > 0 && o->out == NULL) {
+        return usage_error("--monitor wants --out: a folder to write monitor.csv to");
     }
     const double mib = options_memory(o, NULL) / 1048576.0;
     if (mib > (double)o->max_memory) {

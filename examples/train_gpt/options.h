@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MAX_RECIPES = 16 };
+enum { MAX_RECIPES = 64 };
 
 /* Exit codes. */
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
@@ -22,6 +22,7 @@ typedef struct {
     double beta1, beta2, eps, weight_decay, clip;
     int64_t seed, threads;
     int64_t val_every, val_batches;
+    int64_t monitor; /* steps between looks at the layers' operands; 0: none */
     int64_t sample;
     double temperature;
     int64_t max_memory; /* MiB that the estimate may not exceed */

@@ -39,9 +39,11 @@ static bool read_all(int descriptor, void* data, size_t bytes) {
 
 bool run_write(const Run* run, int descriptor) {
     const size_t curve = sizeof(float) * (size_t)run->steps;
+    const size_t points = sizeof(MonitorPoint) * (size_t)run->point_count;
     const size_t sample = run->sample != NULL ? strlen(run->sample) : 0;
     return write_all(descriptor, run, sizeof *run) && write_all(descriptor, run->losses, curve) &&
            write_all(descriptor, run->val_losses, curve) &&
+           write_all(descriptor, run->points, points) &&
            write_all(descriptor, &sample, sizeof sample) &&
            write_all(descriptor, run->sample, sample);
 }
@@ -53,12 +55,15 @@ bool run_read(Run* run, int descriptor) {
         return false;
     }
     const size_t curve = sizeof(float) * (size_t)run->steps;
+    const size_t points = sizeof(MonitorPoint) * (size_t)run->point_count;
+    run->points = malloc(points + 1);
     run->losses = malloc(curve + 1);
     run->val_losses = malloc(curve + 1);
     run->sample = NULL;
-    if (run->losses == NULL || run->val_losses == NULL ||
+    if (run->losses == NULL || run->val_losses == NULL || run->points == NULL ||
         !read_all(descriptor, run->losses, curve) ||
         !read_all(descriptor, run->val_losses, curve) ||
+        !read_all(descriptor, run->points, points) ||
         !read_all(descriptor, &sample, sizeof sample)) {
         run_free(run);
         return false;

@@ -9,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { COLUMNS = 12, CELL = 64 };
+enum { COLUMNS = 13, CELL = 64 };
 
-static const char* const kHeads[COLUMNS] = {"recipe",  "train loss", "vs fp32", "val loss",
-                                            "vs fp32", "tokens/s",   "weights", "master",
-                                            "grads",   "states",     "total",   "peak MiB"};
+static const char* const kHeads[COLUMNS] = {
+    "recipe",  "train loss", "vs fp32", "val loss", "vs fp32", "tokens/s", "vs fp32",
+    "weights", "master",     "grads",   "states",   "total",   "peak MiB"};
 
 const Run* report_baseline(const Run* runs, int count) {
     for (int i = 0; i < count; i++) {
@@ -60,14 +60,15 @@ static void fill_row(char cells[COLUMNS][CELL], const Run* run, const Run* basel
     if (baseline != NULL && run != baseline && run->outcome == RUN_DONE) {
         format_gap(cells[2], run->train_loss, baseline->train_loss);
         format_gap(cells[4], run->val_loss, baseline->val_loss);
+        snprintf(cells[6], CELL, "%.2fx", run->tokens_per_second / baseline->tokens_per_second);
     }
     snprintf(cells[5], CELL, "%.0f", run->tokens_per_second);
-    format_bytes(cells[6], m->weight_bytes, e->weight_bytes, n);
-    format_bytes(cells[7], m->master_bytes, e->master_bytes, n);
-    format_bytes(cells[8], m->grad_bytes, e->grad_bytes, n);
-    format_bytes(cells[9], states(m), states(e), n);
-    format_bytes(cells[10], m->total_bytes, e->total_bytes, n);
-    snprintf(cells[11], CELL, "%.0f", (double)run->peak_memory / 1048576.0);
+    format_bytes(cells[7], m->weight_bytes, e->weight_bytes, n);
+    format_bytes(cells[8], m->master_bytes, e->master_bytes, n);
+    format_bytes(cells[9], m->grad_bytes, e->grad_bytes, n);
+    format_bytes(cells[10], states(m), states(e), n);
+    format_bytes(cells[11], m->total_bytes, e->total_bytes, n);
+    snprintf(cells[12], CELL, "%.0f", (double)run->peak_memory / 1048576.0);
 }
 
 void report_table(const Run* runs, int count) {
@@ -188,14 +189,14 @@ static void write_json(FILE* file, const Run* runs, int count, const Options* o)
     fputs("\n ]}\n", file);
 }
 
-static FILE* open_in(const char* folder, const char* name) {
+FILE* report_open(const char* folder, const char* name, const char* mode) {
     const size_t length = strlen(folder) + strlen(name) + 2;
     char* path = malloc(length);
     if (path == NULL) {
         return NULL;
     }
     snprintf(path, length, "%s/%s", folder, name);
-    FILE* file = fopen(path, "w");
+    FILE* file = fopen(path, mode);
     if (file == NULL) {
         fprintf(stderr, "train_gpt: cannot write '%s': %s\n", path, strerror(errno));
     }
@@ -203,11 +204,21 @@ static FILE* open_in(const char* folder, const char* name) {
     return file;
 }
 
+bool report_close(FILE* file, const char* folder, const char* name) {
+    const bool bad = ferror(file) != 0;
+    if (fclose(file) != 0 || bad) {
+        fprintf(stderr, "train_gpt: cannot write '%s/%s': %s\n", folder, name, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
 bool report_files(const Run* runs, int count, const Options* options) {
     bool good = true;
-    for (int which = 0; which < 3; which++) {
-        static const char* const names[] = {"losses.csv", "losses.svg", "results.json"};
-        FILE* file = open_in(options->out, names[which]);
+    for (int which = 0; which < (options->monitor > 0 ? 4 : 3); which++) {
+        static const char* const names[] = {"losses.csv", "losses.svg", "results.json",
+                                            "monitor.svg"};
+        FILE* file = report_open(options->out, names[which], "w");
         if (file == NULL) {
             return false;
         }
@@ -218,17 +229,19 @@ bool report_files(const Run* runs, int count, const Options* options) {
         case 1:
             svg_write(file, runs, count);
             break;
-        default:
+        case 2:
             write_json(file, runs, count, options);
             break;
+        default:
+            monitor_svg_write(file, runs, count);
+            break;
         }
-        if (fclose(file) != 0) {
-            fprintf(stderr, "train_gpt: cannot write '%s/%s': %s\n", options->out, names[which],
-                    strerror(errno));
-            good = false;
-        }
+        good = report_close(file, options->out, names[which]) && good;
     }
     printf("\nCurves: %s/losses.svg and losses.csv; figures: %s/results.json\n", options->out,
            options->out);
+    if (options->monitor > 0) {
+        printf("Operands: %s/monitor.svg and monitor.csv\n", options->out);
+    }
     return good;
 }

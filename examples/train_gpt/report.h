@@ -15,10 +15,15 @@ void report_samples(const Run* runs, int count);
 
 /* Makes the folder if it is not there and is able to take files; false after printing why not. */
 bool report_prepare_folder(const char* folder);
-/* losses.csv, losses.svg and results.json. */
+/* A file in that folder, opened as fopen does; NULL after printing why not. */
+FILE* report_open(const char* folder, const char* name, const char* mode);
+/* Closes it; false after printing that it could not be written. */
+bool report_close(FILE* file, const char* folder, const char* name);
+/* losses.csv, losses.svg, results.json and, with --monitor, monitor.svg. */
 bool report_files(const Run* runs, int count, const Options* options);
 
-/* The plot itself. (svg.c) */
+/* The plots themselves. (svg.c, monitor_svg.c) */
 void svg_write(FILE* file, const Run* runs, int count);
+void monitor_svg_write(FILE* file, const Run* runs, int count);
 
 #endif

@@ -24,6 +24,7 @@ typedef struct {
     uint8_t *tokens, *targets;
     double* step_seconds;
     mp_optimizer_stats stats;
+    Monitor monitor;
 } Training;
 
 static void print_log(int32_t level, const char* message, void* payload) {
@@ -38,6 +39,11 @@ static bool create_recipe(Training* t, const char* name) {
         TRY(mp_recipe_create_from_file(t->context, name, &t->recipe));
     } else {
         TRY(mp_recipe_create(t->context, name, &t->recipe));
+    }
+    char reason[256];
+    TRY(mp_recipe_reason(t->recipe, reason, sizeof reason, NULL));
+    if (reason[0] != '\0') {
+        printf("%s: %s\n", name, reason);
     }
     return true;
 }
@@ -72,10 +78,11 @@ static bool create(Training* t, Run* run) {
     TRY(mp_recipe_memory(t->recipe, run->parameter_count, &run->expected));
     TRY(mp_optimizer_memory(t->params.optimizer, &run->measured));
     t->stats.struct_size = sizeof t->stats;
-    return true;
+    return monitor_start(&t->monitor, o, run->recipe, &t->network);
 }
 
 static void destroy(Training* t) {
+    monitor_stop(&t->monitor);
     network_destroy(&t->network);
     params_destroy(&t->params);
     mp_scaler_destroy(t->scaler);
@@ -111,11 +118,13 @@ static bool train_step(Training* t, int64_t step, double* loss, double* scale) {
     }
     TRY(mp_optimizer_step(t->params.optimizer, NULL, t->scaler));
     TRY(mp_scaler_update(t->scaler, NULL));
+    t->monitor.step = step + 1;
+    TRY_OWN(network_end_step(&t->network));
     TRY(mp_optimizer_get_stats(t->params.optimizer, NULL, &t->stats));
     return params_refresh(&t->params);
 }
 
-static bool validate(Training* t, double* loss) {
+static bool validation_passes(Training* t, double* loss) {
     const Options* o = t->options;
     *loss = 0.0;
     for (int64_t i = 0; i < o->val_batches; i++) {
@@ -125,6 +134,15 @@ static bool validate(Training* t, double* loss) {
         *loss += one / (double)o->val_batches;
     }
     return true;
+}
+
+/* What the layers see here must not move the scales of the training that goes on behind it. */
+static bool validate(Training* t, double* loss) {
+    unsigned char* scaling = NULL;
+    const bool good = network_save_scaling(&t->network, &scaling) && validation_passes(t, loss) &&
+                      network_load_scaling(&t->network, scaling);
+    free(scaling);
+    return good;
 }
 
 enum { MOST_BAD_LOSSES = 10 };
@@ -216,8 +234,10 @@ bool run_recipe(Run* run, const Options* options, const Text* text, const char* 
     if (good && !interrupted) {
         run->val_losses[run->steps - 1] = (float)run->val_loss;
         good = (options->save == NULL || params_save(&t.params, options, options->save)) &&
-               (options->sample == 0 || run_sample(run, &t.params, options, text));
+               (options->sample == 0 || run_sample(run, &t.params, &t.network, options, text));
     }
+    good = monitor_finish(&t.monitor) && good;
+    run->points = monitor_points(&t.monitor, &run->point_count);
     run->outcome = !good ? RUN_FAILED : interrupted ? RUN_INTERRUPTED : RUN_DONE;
     destroy(&t);
     return good;
@@ -226,6 +246,7 @@ bool run_recipe(Run* run, const Options* options, const Text* text, const char* 
 void run_free(Run* run) {
     free(run->losses);
     free(run->val_losses);
+    free(run->points);
     free(run->sample);
     memset(run, 0, sizeof *run);
 }

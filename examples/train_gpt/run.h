@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "data.h"
+#include "monitor.h"
 #include "network.h"
 #include "options.h"
 
@@ -29,7 +30,9 @@ typedef struct {
     int64_t peak_memory;                 /* bytes this process had resident at most */
     float* losses;                       /* of each step */
     float* val_losses;                   /* NaN where there was no validation */
-    char* sample;                        /* NUL-terminated; NULL for none */
+    MonitorPoint* points;                /* what the monitor saw */
+    int64_t point_count;
+    char* sample; /* NUL-terminated; NULL for none */
 } Run;
 
 /* Set by Ctrl-C. */
@@ -44,6 +47,7 @@ bool run_write(const Run* run, int descriptor);
 bool run_read(Run* run, int descriptor);
 
 /* Lets the model write --sample bytes. (sample.c) */
-bool run_sample(Run* run, Params* params, const Options* options, const Text* text);
+bool run_sample(Run* run, Params* params, const Network* trained, const Options* options,
+                const Text* text);
 
 #endif

@@ -53,7 +53,16 @@ static bool write_text(Network* net, char* out, const Options* o, const Text* te
     return true;
 }
 
-bool run_sample(Run* run, Params* params, const Options* o, const Text* text) {
+/* The trained network's scales go with its weights. */
+static bool copy_scaling(Network* to, const Network* from) {
+    unsigned char* saved = NULL;
+    const bool good = network_save_scaling(from, &saved) && network_load_scaling(to, saved);
+    free(saved);
+    return good;
+}
+
+bool run_sample(Run* run, Params* params, const Network* trained, const Options* o,
+                const Text* text) {
     Network net;
     uint8_t* window = malloc((size_t)o->context);
     run->sample = calloc((size_t)(PROMPT + o->sample + 1), 1);
@@ -62,8 +71,8 @@ bool run_sample(Run* run, Params* params, const Options* o, const Text* text) {
         free(window);
         return false;
     }
-    const bool good =
-        network_create(&net, params, o, 1, true) && write_text(&net, run->sample, o, text, window);
+    const bool good = network_create(&net, params, o, 1, true) && copy_scaling(&net, trained) &&
+                      write_text(&net, run->sample, o, text, window);
     network_destroy(&net);
     free(window);
     return good;

@@ -44,7 +44,13 @@ BAD = [
     ("--recipe fp12", 2, r"unknown recipe 'fp12'.*--list-recipes"),
     ("--compare fp32,", 2, r"--compare has an empty name"),
     ("--compare fp32,,bf16_pure", 2, r"--compare has an empty name"),
-    ("--compare " + ",".join(["fp32"] * 17), 2, r"--compare has more than 16"),
+    ("--compare " + ",".join(["fp32"] * 65), 2, r"--compare has more than 64"),
+    ("--compare all,fp32", 2, r"unknown recipe 'all'"),
+    ("--recipe all", 2, r"unknown recipe 'all'"),
+    ("--monitor 1", 2, r"--monitor wants --out: a folder"),
+    ("--monitor -1 --out {dir}", 2, r"--monitor must be from 0"),
+    ("--monitor often --out {dir}", 2, r"--monitor wants a whole number, not 'often'"),
+    ("--monitor 1 --out {dir}/taken", 1, r"cannot write '.*/taken/monitor.csv': Is a directory"),
     ("--compare fp32,bf16_pure --save {dir}/w", 2, r"--save wants a single recipe"),
     ("--data {dir}/missing", 1, r"cannot open the text '.*missing': No such file.*--data"),
     ("--data {dir}", 1, r"cannot read '.*': Is a directory"),
@@ -88,11 +94,27 @@ def check_good(check, program, text, folder):
     recipe.write_text('{"recipe": "bf16_mixed", "gemm.fprop.dtype": "fp16"}')
     done = run(program, ["--data", text, "--recipe", recipe] + SMALL.split())
     check("mine.json" in done.stdout, "a recipe from a file")
+    done = run(program, ["--data", text, "--compare", "auto,auto_fp8"] + SMALL.split())
+    for name in ("auto", "auto_fp8"):
+        reason = re.search(rf"^{name}: .*; so (\w+)$", done.stdout, re.M)
+        check(reason is not None and reason[1].startswith("fp8") == (name == "auto_fp8"), f"{name} says what it chose")
     out = folder / "out"
     done = run(program, ["--data", text, "--compare", "fp32,bf16_pure", "--out", out] + SMALL.split())
     check(sorted(p.name for p in out.iterdir()) == ["losses.csv", "losses.svg", "results.json"], "--out has its files")
     check(len((out / "losses.csv").read_text().splitlines()) == 5, "losses.csv has a line for each step and recipe")
     check((out / "losses.svg").read_text().count("<path fill") >= 4, "losses.svg has the curves")
+
+
+def check_all_recipes(check, program, text):
+    """Every preset trains, two steps of it, and holds the memory it promises."""
+    presets = [line.split()[0] for line in run(program, ["--list-recipes"]).stdout.splitlines()]
+    presets = [name for name in presets if not name.startswith("auto")]
+    done = run(program, ["--data", text, "--compare", "all"] + SMALL.split())
+    rows = [line.split() for line in done.stdout.splitlines()]
+    rows = [row for row in rows if row and row[0] in presets]
+    check([row[0] for row in rows] == presets, f"--compare all has the {len(presets)} presets in their order")
+    check("(not " not in done.stdout, "--compare all: everyone's memory is as promised")
+    check(all(re.fullmatch(r"\d+\.\d\dx", row[8]) for row in rows[1:]), "--compare all: speeds beside fp32's")
 
 
 def check_interrupt(check, program, text, recipes, number):
@@ -109,6 +131,7 @@ def main():
     program, text, check = sys.argv[1], pathlib.Path(sys.argv[2]) / "train_gpt" / "genesis.txt", Checks()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
+        (folder / "taken" / "monitor.csv").mkdir(parents=True)
         (folder / "empty").write_bytes(b"")
         (folder / "short").write_bytes(b"x" * 160)
         (folder / "bad.json").write_text('{"recipe": "fp32", "nonsense": 1}')
@@ -118,6 +141,7 @@ def main():
         (folder / "long").write_bytes(weights + b"x")
         check_bad(check, program, text, folder)
         check_good(check, program, text, folder)
+        check_all_recipes(check, program, text)
         check_interrupt(check, program, text, ["--recipe", "fp32"], signal.SIGINT)
         check_interrupt(check, program, text, ["--compare", "fp32,bf16_pure"], signal.SIGINT)
         check_interrupt(check, program, text, ["--compare", "fp32,bf16_pure"], signal.SIGTERM)
