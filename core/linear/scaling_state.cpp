@@ -47,7 +47,9 @@ std::size_t ScalingState::history_bytes() const noexcept {
 Tracking ScalingState::tracking(Operand operand, bool with_stats) const noexcept {
     const auto index = static_cast<std::size_t>(operand);
     Tracking tracking{};
-    if (slots_.data() != nullptr) {
+    // MS-AMP's window of a weight is 1: it is always scaled by its own amax.
+    const bool own_amax = policy_.rule == numerics::ScaleRule::msamp && operand == Operand::weight;
+    if (slots_.data() != nullptr && !own_amax) {
         tracking.slot = slots_.as<DelayedSlot>() + index;
         tracking.warm_up = policy_.warm_up;
     }

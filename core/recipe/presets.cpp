@@ -114,6 +114,35 @@ Recipe mxfp8() {
     return recipe;
 }
 
+// MS-AMP's levels (linear weights; other parameters keep their own type). Products scaled by its window of 16
+// steps, in which a tensor's first 16 use its own amax.
+Recipe msamp_o1() {
+    Recipe recipe = with_gemm({}, DType::fp16);
+    recipe.weight = {DType::fp16, Coding::scaled};
+    recipe.grad = {DType::fp8_e4m3, Coding::scaled};
+    recipe.weight_gather = DType::fp16;
+    recipe.scaler.kind = ScalerKind::dynamic;
+    recipe.fp8.scaling = Fp8Scaling::delayed;
+    recipe.fp8.rule = numerics::ScaleRule::msamp;
+    recipe.fp8.amax_history_len = 16;
+    recipe.fp8.warm_up = 16;
+    return recipe;
+}
+
+Recipe msamp_o2() {
+    Recipe recipe = msamp_o1();
+    recipe.exp_avg = {DType::fp8_e4m3, Coding::scaled};
+    recipe.exp_avg_sq = {DType::fp16, Coding::scaled};
+    return recipe;
+}
+
+Recipe msamp_o3() {
+    Recipe recipe = msamp_o2();
+    recipe.weight = {DType::fp8_e4m3, Coding::scaled};
+    recipe.master = {DType::fp16, Coding::scaled};
+    return recipe;
+}
+
 } // namespace
 
 const std::vector<Preset>& presets() {
@@ -148,6 +177,17 @@ const std::vector<Preset>& presets() {
             {"fp8_block", "fp8 products with scales of 1x128 and 128x128 (DeepSeek-V3)",
              fp8_block()},
             {"mxfp8", "fp8 products with e8m0 scales of 32 elements (OCP microscaling)", mxfp8()},
+            {"msamp_o1", "MS-AMP O1: fp8 products and gradients, scaled fp16 weights, fp32 moments",
+             msamp_o1()},
+            {"msamp_o2", "MS-AMP O2: O1 with scaled fp8 and fp16 moments", msamp_o2()},
+            {"msamp_o3", "MS-AMP O3: O2 with scaled fp8 weights beside scaled fp16 masters",
+             msamp_o3()},
+            {"msamp_o1_fp8_delayed", "msamp_o1 with fp8_delayed's products",
+             with_delayed_fp8(msamp_o1())},
+            {"msamp_o2_fp8_delayed", "msamp_o2 with fp8_delayed's products",
+             with_delayed_fp8(msamp_o2())},
+            {"msamp_o3_fp8_delayed", "msamp_o3 with fp8_delayed's products",
+             with_delayed_fp8(msamp_o3())},
             {"bf16_pure", "bf16 weights, gradients and states, rounded to nearest", bf16_pure()},
             {"bf16_pure_kahan",
              "bf16_pure with a bf16 Kahan compensation buffer (AnyPrecisionAdamW)",

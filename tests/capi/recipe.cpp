@@ -111,6 +111,17 @@ TEST_F(RecipeTest, PresetsAreWhatTheirNamesSay) {
         {"bf16_with_fp8_mixed", MP_RECIPE_MASTER_DTYPE, "fp32"},
         {"bf16_with_fp8_mixed", MP_RECIPE_WEIGHT_DTYPE, "bf16"},
         {"fp16_with_fp8_mixed", MP_RECIPE_SCALER_KIND, "dynamic"},
+        {"msamp_o1", MP_RECIPE_WEIGHT_DTYPE, "fp16_scaled"},
+        {"msamp_o1", MP_RECIPE_GRAD_DTYPE, "fp8_e4m3_scaled"},
+        {"msamp_o1", MP_RECIPE_EXP_AVG_DTYPE, "fp32"},
+        {"msamp_o1", MP_RECIPE_MASTER_DTYPE, "none"},
+        {"msamp_o1", MP_RECIPE_FP8_SCALE_RULE, "msamp"},
+        {"msamp_o2", MP_RECIPE_EXP_AVG_DTYPE, "fp8_e4m3_scaled"},
+        {"msamp_o2", MP_RECIPE_EXP_AVG_SQ_DTYPE, "fp16_scaled"},
+        {"msamp_o3", MP_RECIPE_WEIGHT_DTYPE, "fp8_e4m3_scaled"},
+        {"msamp_o3", MP_RECIPE_MASTER_DTYPE, "fp16_scaled"},
+        {"msamp_o3_fp8_delayed", MP_RECIPE_FP8_SCALE_RULE, "current"},
+        {"msamp_o3_fp8_delayed", MP_RECIPE_WEIGHT_DTYPE, "fp8_e4m3_scaled"},
     };
     for (const auto& row : rows) {
         const Recipe recipe = make_recipe(context, row.recipe);
@@ -316,8 +327,10 @@ TEST_F(RecipeTest, PlannedBytesPerParameter) {
     const struct {
         const char* recipe;
         int64_t bytes_per_parameter;
-    } rows[] = {{"fp32", 16},     {"bf16_mixed", 16},  {"bf16_mixed_dual", 18}, {"fp16_mixed", 18},
-                {"bf16_pure", 8}, {"bf16_pure_sr", 8}, {"bf16_pure_kahan", 10}};
+    } rows[] = {
+        {"fp32", 16},     {"bf16_mixed", 16},         {"bf16_mixed_dual", 18}, {"fp16_mixed", 18},
+        {"bf16_pure", 8}, {"bf16_pure_sr", 8},        {"bf16_pure_kahan", 10}, {"fp8_delayed", 16},
+        {"mxfp8", 16},    {"bf16_with_fp8_mixed", 18}};
     for (const auto& row : rows) {
         const Recipe recipe = make_recipe(context, row.recipe);
         for (const int64_t count : {int64_t{1315758080}, int64_t{125239296}, int64_t{0}}) {
@@ -326,6 +339,21 @@ TEST_F(RecipeTest, PlannedBytesPerParameter) {
             MP_OK(mp_recipe_memory(recipe, count, &report));
             EXPECT_EQ(report.total_bytes, count * row.bytes_per_parameter) << row.recipe;
         }
+    }
+    // MS-AMP's levels, each tensor with four bytes for each of its scales: 11, 6 and 1 + 1 + 5 bytes.
+    const struct {
+        const char* recipe;
+        int64_t bytes_per_parameter;
+        int64_t scales;
+    } levels[] = {{"msamp_o1", 11, 2}, {"msamp_o2", 6, 4}, {"msamp_o3", 7, 5}};
+    for (const auto& level : levels) {
+        const int64_t counts[] = {50272 * 768, 768 * 768, 0};
+        mp_memory_report planned{};
+        planned.struct_size = sizeof planned;
+        MP_OK(mp_recipe_memory_of_tensors(make_recipe(context, level.recipe), counts, 3, &planned));
+        EXPECT_EQ(planned.total_bytes,
+                  (counts[0] + counts[1]) * level.bytes_per_parameter + 3 * 4 * level.scales)
+            << level.recipe;
     }
     mp_memory_report report{};
     report.struct_size = sizeof report;

@@ -15,6 +15,9 @@
  *                             fp8 products over fp32 weights, by how operands are scaled
  *   bf16_with_fp8_mixed, fp16_with_fp8_mixed
  *                             fp8 products inside bf16_mixed_dual and fp16_mixed
+ *   msamp_o1, msamp_o2, msamp_o3, and each with _fp8_delayed behind it
+ *                             MS-AMP's levels: fp8 products and gradients, scaled weights and states; with its own
+ *                             window of scales, or with those of fp8_delayed
  * Two more names choose among them by the context's device; mp_recipe_reason says why:
  *   auto                      what the device is fast in; never fp8
  *   auto_fp8                  the same, with fp8 products where the device has them */
