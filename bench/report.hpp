@@ -29,6 +29,7 @@ struct Row {
 void check(mp_status status);
 
 std::vector<Row> cast_rows(mp_context* context, const Options& options);
+std::vector<Row> quantize_rows(mp_context* context, const Options& options);
 std::vector<Row> optimizer_rows(mp_context* context, const Options& options);
 std::vector<Row> gemm_rows(mp_context* context, const Options& options);
 

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Quantizers and dequantizers against the streaming kernels that read and write the same bytes.
+#include "report.hpp"
+#include "streaming.hpp"
+
+namespace mp_bench {
+namespace {
+
+struct QuantKind {
+    const char* name;
+    int32_t scaling;
+    int32_t rule;
+    bool reads_twice; // the scale of a whole tensor is known only after a first pass
+};
+
+constexpr QuantKind kKinds[] = {
+    {"tensorwise", MP_SCALING_TENSOR, MP_SCALE_RULE_CURRENT, true},
+    {"rowwise", MP_SCALING_ROW, MP_SCALE_RULE_FLOAT64, false},
+    {"columnwise", MP_SCALING_COLUMN, MP_SCALE_RULE_FLOAT64, true},
+    {"block 1x128", MP_SCALING_BLOCK_1X128, MP_SCALE_RULE_DEEPSEEK, false},
+    {"block 128x1", MP_SCALING_BLOCK_128X1, MP_SCALE_RULE_DEEPSEEK, false},
+    {"block 128x128", MP_SCALING_BLOCK_128X128, MP_SCALE_RULE_DEEPSEEK, false},
+    {"mx 1x32", MP_SCALING_MX_1X32, MP_SCALE_RULE_MX_RCEIL, false},
+    {"mx 32x1", MP_SCALING_MX_32X1, MP_SCALE_RULE_MX_RCEIL, false},
+    {"nvfp4", MP_SCALING_NVFP4, MP_SCALE_RULE_NVFP4, true},
+};
+
+constexpr int64_t kColumns = 4096;
+
+struct Matrix {
+    mp_tensor* tensor;
+    char* bytes;
+    std::size_t element;
+};
+
+mp_tensor_desc matrix_desc(int32_t dtype, int64_t rows, int64_t columns) {
+    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+    desc.dtype = dtype;
+    desc.ndim = 2;
+    desc.shape[0] = rows;
+    desc.shape[1] = columns;
+    return desc;
+}
+
+mp_tensor* wrap(mp_context* context, const mp_tensor_desc& desc, void* data) {
+    mp_tensor* tensor = nullptr;
+    check(mp_tensor_wrap(context, &desc, data, nullptr, nullptr, &tensor));
+    return tensor;
+}
+
+// Numbers of both signs over seven binades.
+void fill(float* values, std::size_t count) {
+#pragma omp parallel for schedule(static)
+    for (std::size_t i = 0; i < count; ++i) {
+        values[i] = static_cast<float>(static_cast<int>(i * 2654435761u % 2001u) - 1000) * 0.0101F;
+    }
+}
+
+class QuantizeBench {
+  public:
+    QuantizeBench(mp_context* context, const Options& options, std::vector<Row>& rows)
+        : context_(context), options_(options), rows_(rows),
+          count_(options.elements / kColumns * kColumns),
+          height_(static_cast<int64_t>(count_) / kColumns), exact_(count_ * 4), narrow_(count_ * 2),
+          turned_(count_) {
+        fill(reinterpret_cast<float*>(exact_.data()), count_);
+    }
+
+    void run() {
+        const mp_tensor_desc fp32 = matrix_desc(MP_DTYPE_FP32, height_, kColumns);
+        const mp_tensor_desc bf16 = matrix_desc(MP_DTYPE_BF16, height_, kColumns);
+        mp_tensor* exact = wrap(context_, fp32, exact_.data());
+        mp_tensor* narrow = wrap(context_, bf16, narrow_.data());
+        check(mp_tensor_cast(nullptr, exact, narrow, nullptr));
+        for (const Matrix& source :
+             {Matrix{exact, exact_.data(), 4}, Matrix{narrow, narrow_.data(), 2}}) {
+            for (const QuantKind& kind : kKinds) {
+                quantize(source, kind, MP_DTYPE_FP8_E4M3);
+            }
+            quantize(source, kKinds[0], MP_DTYPE_FP8_E5M2);
+        }
+        mp_tensor_destroy(narrow);
+        mp_tensor_destroy(exact);
+    }
+
+  private:
+    void quantize(const Matrix& source, const QuantKind& kind, int32_t codes) {
+        codes = kind.scaling == MP_SCALING_NVFP4 ? MP_DTYPE_FP4_E2M1 : codes;
+        const std::string name = std::string("quantize ") + kind.name + " " +
+                                 (source.element == 4 ? "fp32" : "bf16") + " -> " +
+                                 mp_dtype_name(codes);
+        mp_quant_desc quant = MP_QUANT_DESC_INIT;
+        quant.scaling = kind.scaling;
+        quant.rule = kind.rule;
+        const mp_tensor_desc desc = matrix_desc(codes, height_, kColumns);
+        mp_tensor* target = nullptr;
+        check(mp_tensor_create_quantized(context_, &desc, &quant, &target));
+        void* data = nullptr;
+        check(mp_tensor_data(target, &data));
+        const Stream read = {source.bytes, source.element, Access::read};
+        // Half a byte an element: half as many elements of one.
+        const bool is_half = codes == MP_DTYPE_FP4_E2M1;
+        const Stream write = {static_cast<char*>(data), 1, Access::write};
+        const auto seconds = [&](const std::vector<Stream>& streams, std::size_t count) {
+            return best_stream_seconds(streams, count, options_.threads, options_.repeats);
+        };
+        const auto measure = [&](const std::string& label, mp_tensor* turned,
+                                 mp_quant_stats* stats) {
+            if (!is_wanted(options_, label)) {
+                return;
+            }
+            double yardstick = kind.reads_twice ? seconds({read}, count_) : 0.0;
+            std::vector<Stream> streams = {read};
+            if (!is_half) {
+                streams.push_back(write);
+            }
+            if (turned != nullptr) {
+                streams.push_back({turned_.data(), 1, Access::write});
+            }
+            yardstick += seconds(streams, count_);
+            yardstick += is_half ? seconds({write}, count_ / 2) : 0.0;
+            const double taken = best_seconds(
+                [&] { check(mp_tensor_quantize(nullptr, source.tensor, target, turned, stats)); },
+                options_.repeats);
+            const double moved = bytes_moved(streams, count_) +
+                                 (kind.reads_twice ? bytes_moved({read}, count_) : 0.0);
+            rows_.push_back({label, taken, yardstick, moved, "GB/s",
+                             taken / static_cast<double>(count_) * 1e9});
+        };
+        measure(name, nullptr, nullptr);
+        mp_quant_stats stats = MP_QUANT_STATS_INIT;
+        measure(name + " with statistics", nullptr, &stats);
+        if (!is_half) {
+            mp_tensor* turned =
+                wrap(context_, matrix_desc(codes, kColumns, height_), turned_.data());
+            measure(name + " with transpose", turned, nullptr);
+            mp_tensor_destroy(turned);
+        }
+        dequantize(source, kind, target, codes);
+        mp_tensor_destroy(target);
+    }
+
+    void dequantize(const Matrix& source, const QuantKind& kind, mp_tensor* codes, int32_t dtype) {
+        const std::string name = std::string("dequantize ") + kind.name + " " +
+                                 mp_dtype_name(dtype) + " -> " +
+                                 (source.element == 4 ? "fp32" : "bf16");
+        if (!is_wanted(options_, name) || dtype == MP_DTYPE_FP4_E2M1) {
+            return;
+        }
+        void* data = nullptr;
+        check(mp_tensor_data(codes, &data));
+        check(mp_tensor_quantize(nullptr, source.tensor, codes, nullptr, nullptr));
+        const Array output(count_ * source.element);
+        mp_tensor* target = wrap(
+            context_,
+            matrix_desc(source.element == 4 ? MP_DTYPE_FP32 : MP_DTYPE_BF16, height_, kColumns),
+            output.data());
+        const std::vector<Stream> shape = {{static_cast<char*>(data), 1, Access::read},
+                                           {output.data(), source.element, Access::write}};
+        const double yardstick =
+            best_stream_seconds(shape, count_, options_.threads, options_.repeats);
+        const double taken = best_seconds(
+            [&] { check(mp_tensor_dequantize(nullptr, codes, target)); }, options_.repeats);
+        rows_.push_back({name, taken, yardstick, bytes_moved(shape, count_), "GB/s",
+                         taken / static_cast<double>(count_) * 1e9});
+        mp_tensor_destroy(target);
+    }
+
+    mp_context* context_;
+    const Options& options_;
+    std::vector<Row>& rows_;
+    std::size_t count_;
+    int64_t height_;
+    Array exact_;
+    Array narrow_;
+    Array turned_;
+};
+
+} // namespace
+
+std::vector<Row> quantize_rows(mp_context* context, const Options& options) {
+    std::vector<Row> rows;
+    QuantizeBench(context, options, rows).run();
+    return rows;
+}
+
+} // namespace mp_bench
