@@ -80,8 +80,9 @@ void monitor_svg_write(FILE* f, const Run* runs, int count) {
     }
     for (int i = 0; i < count; i++) {
         if (runs[i].point_count > 0) { /* in two columns */
-            plot_legend(f, PLOT_LEFT + line % 2 * (PLOT_WIDTH / 2.0),
-                        bottom + line / 2 * LEGEND_LINE, LEGEND_LINE, i, runs[i].recipe, NULL);
+            const int y = bottom + line / 2 * LEGEND_LINE;
+            plot_legend(f, PLOT_LEFT + line % 2 * (PLOT_WIDTH / 2.0), y, LEGEND_LINE, i,
+                        runs[i].recipe, NULL);
             line++;
         }
     }
