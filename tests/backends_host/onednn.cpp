@@ -47,8 +47,28 @@ class Onednn : public ::testing::Test {
     ScratchPool pool_{memory_.table()};
 };
 
-constexpr DType kTypes[] = {DType::fp32, DType::bf16};
+constexpr DType kTypes[] = {DType::fp32, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2};
 constexpr DType kAllTypes[] = {DType::fp32, DType::fp16, DType::bf16};
+
+// Whoever multiplies bf16 takes fp8, which is bf16 exactly, except block scales that are no powers of two.
+TEST_F(Onednn, TakesFp8WhereItTakesBf16) {
+    const GemmImplementation& bf16 = onednn_implementations().items[1];
+    ASSERT_STREQ(bf16.name, "onednn_bf16");
+    GemmDesc op = GemmCase({{4, 5, 256}, DType::bf16}).desc;
+    Reason reason;
+    const bool takes_bf16 = bf16.supports(op, reason);
+    op.dtype_a = DType::fp8_e4m3;
+    op.dtype_b = DType::fp8_e5m2;
+    EXPECT_EQ(bf16.supports(op, reason), takes_bf16);
+    op.scale_a = kMxRowScales;
+    op.scale_b = kMxColumnScales;
+    EXPECT_EQ(bf16.supports(op, reason), takes_bf16);
+    op.scale_a = kRowBlockScales;
+    op.scale_b = kSquareBlockScales;
+    EXPECT_FALSE(bf16.supports(op, reason));
+    op.power_of_two_scales = true;
+    EXPECT_EQ(bf16.supports(op, reason), takes_bf16);
+}
 
 TEST_F(Onednn, IsWithinTheBoundOfAnFp32Sum) {
     for (const Shape& shape :

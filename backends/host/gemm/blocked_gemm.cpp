@@ -199,29 +199,11 @@ void BlockedGemm::set_scales(const Run& run, const Block& block, int64_t k, bool
 }
 
 void BlockedGemm::finish(const Run& run, const Block& block, const float* sums) const noexcept {
-    const GemmDesc& d = desc_;
-    FinishJob job{};
+    FinishJob job = finish_job(desc_, run.buffers, block.batch, block.row, block.column);
     job.sums = sums;
     job.stride = grid_.columns;
     job.rows = block.rows;
     job.columns = block.columns;
-    job.alpha = d.alpha;
-    job.beta = d.beta;
-    job.gelu = d.gelu;
-    job.dtype_d = d.dtype_d;
-    job.dtype_bias = d.dtype_bias;
-    if (d.dtype_bias != DType::none) {
-        job.bias = at(run.buffers.bias, block.column, d.dtype_bias);
-    }
-    if (d.beta != 0.0F) {
-        job.c = at(run.buffers.c, block.batch * d.batch_stride_c + block.row * d.ldc + block.column,
-                   d.dtype_d);
-    }
-    job.stride_c = d.ldc;
-    job.d = at(run.buffers.d, block.batch * d.batch_stride_d + block.row * d.ldd + block.column,
-               d.dtype_d);
-    job.stride_d = d.ldd;
-    job.multiply = run.buffers.multiply_d == nullptr ? 1.0F : *run.buffers.multiply_d;
     table_.finish(job);
     raise_amax(run.buffers.amax_d, job.amax);
 }

@@ -34,9 +34,16 @@ MP_CHUNK_INLINE void finish_tile(FinishJob& job, int64_t row, int64_t column, in
     const float* sums = job.sums + row * job.stride + column;
     float values[chunk::kTile];
     float other[chunk::kTile];
-    MP_CHUNK_INDEPENDENT
-    for (int i = 0; i < n; ++i) {
-        values[i] = job.alpha * sums[i];
+    if (job.scale_a != nullptr) {
+        MP_CHUNK_INDEPENDENT
+        for (int i = 0; i < n; ++i) {
+            values[i] = job.alpha * (sums[i] * job.scale_a[row] * job.scale_b[column + i]);
+        }
+    } else {
+        MP_CHUNK_INDEPENDENT
+        for (int i = 0; i < n; ++i) {
+            values[i] = job.alpha * sums[i];
+        }
     }
     if (job.beta != 0.0F) {
         chunk::widen_tile(job.dtype_d,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // oneDNN's matmul primitive as implementations: the whole product at once, on its own use of OpenMP. It
 // does alpha, or a bias, into an fp32 D; whatever else there is comes from the same code as for the
-// blocked product. Where it cuts k among threads, bits depend on their number.
+// blocked product. fp8 operands are decoded to bf16 before (DecodedGemm). Where it cuts k among threads, bits depend on their number.
 #include "host/gemm/host_gemm.hpp"
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "host/gemm/decoded_gemm.hpp"
 #include "host/gemm/line_scales.hpp"
 #include "host/gemm/panels.hpp"
 
@@ -159,27 +160,11 @@ void OnednnGemm::finish(const GemmBuffers& buffers, const float* sums) const noe
         const int64_t batch = i / strips / d.m;
         const int64_t row = i / strips % d.m;
         const int64_t column = i % strips * kFinishColumns;
-        const auto address = [](auto* data, int64_t element, DType dtype) {
-            return data == nullptr ? nullptr
-                                   : const_cast<char*>(static_cast<const char*>(data)) +
-                                         element * dtype_size(dtype);
-        };
-        FinishJob job{};
+        FinishJob job = finish_job(d, buffers, batch, row, column);
         job.sums = sums + (batch * d.m + row) * d.n + column;
         job.stride = d.n;
         job.rows = 1;
         job.columns = std::min(kFinishColumns, d.n - column);
-        job.alpha = d.alpha;
-        job.beta = d.beta;
-        job.gelu = d.gelu;
-        job.dtype_d = d.dtype_d;
-        job.dtype_bias = d.dtype_bias;
-        job.bias = address(buffers.bias, column, d.dtype_bias);
-        job.c = address(buffers.c, batch * d.batch_stride_c + row * d.ldc + column, d.dtype_d);
-        job.stride_c = d.ldc;
-        job.d = address(buffers.d, batch * d.batch_stride_d + row * d.ldd + column, d.dtype_d);
-        job.stride_d = d.ldd;
-        job.multiply = buffers.multiply_d == nullptr ? 1.0F : *buffers.multiply_d;
         table.finish(job);
         raise_amax(buffers.amax_d, job.amax);
     }
@@ -234,6 +219,10 @@ Status make(const GemmDesc& op, int32_t threads, std::unique_ptr<HostGemm>& out)
     return status;
 }
 
+Status make_bf16(const GemmDesc& op, int32_t threads, std::unique_ptr<HostGemm>& out) noexcept {
+    return is_fp8(op.dtype_a) ? DecodedGemm::make(op, threads, make, out) : make(op, threads, out);
+}
+
 // Whether oneDNN has a kernel for this type here, other than its reference one.
 bool has_kernel(memory::data_type type) noexcept {
     const Status status = guarded([type] {
@@ -248,7 +237,8 @@ bool has_kernel(memory::data_type type) noexcept {
 }
 
 bool supports(const GemmDesc& op, DType wanted, bool has, Reason& reason) noexcept {
-    if (op.dtype_a != wanted || op.dtype_b != wanted) {
+    const bool decodes = wanted == DType::bf16 && is_fp8(op.dtype_a) && is_fp8(op.dtype_b);
+    if (!decodes && (op.dtype_a != wanted || op.dtype_b != wanted)) {
         const bool is_a = op.dtype_a != wanted;
         reason.set("%s is %s; this multiplies %s only", is_a ? "A" : "B",
                    dtype_name(is_a ? op.dtype_a : op.dtype_b), dtype_name(wanted));
@@ -257,6 +247,9 @@ bool supports(const GemmDesc& op, DType wanted, bool has, Reason& reason) noexce
     if (!has) {
         reason.set("oneDNN has no %s kernel for this processor", dtype_name(wanted));
         return false;
+    }
+    if (decodes) {
+        return has_common_results(op, reason) && DecodedGemm::takes(op, reason);
     }
     // Its matmul wants strides at least as long as the rows, and no operand twice in a batch.
     if (op.batch_count > 1 && (op.batch_stride_a == 0 || op.batch_stride_b == 0)) {
@@ -278,7 +271,7 @@ bool supports_bf16(const GemmDesc& op, Reason& reason) noexcept {
 
 constexpr GemmImplementation kImplementations[] = {
     {"onednn_fp32", supports_fp32, make},
-    {"onednn_bf16", supports_bf16, make},
+    {"onednn_bf16", supports_bf16, make_bf16},
 };
 
 const char* isa_name(dnnl_cpu_isa_t isa) {

@@ -24,6 +24,33 @@ extern const PanelTable kTable;
 }
 #endif
 
+FinishJob finish_job(const GemmDesc& desc, const GemmBuffers& buffers, int64_t batch, int64_t row,
+                     int64_t column) noexcept {
+    const auto address = [](const void* data, int64_t element, DType dtype) {
+        return data == nullptr ? nullptr
+                               : static_cast<const char*>(data) + element * dtype_size(dtype);
+    };
+    FinishJob job{};
+    job.alpha = desc.alpha;
+    job.beta = desc.beta;
+    job.gelu = desc.gelu;
+    job.dtype_d = desc.dtype_d;
+    job.dtype_bias = desc.dtype_bias;
+    if (desc.dtype_bias != DType::none) {
+        job.bias = address(buffers.bias, column, desc.dtype_bias);
+    }
+    if (desc.beta != 0.0F) {
+        job.c =
+            address(buffers.c, batch * desc.batch_stride_c + row * desc.ldc + column, desc.dtype_d);
+    }
+    job.stride_c = desc.ldc;
+    job.d = static_cast<char*>(buffers.d) +
+            (batch * desc.batch_stride_d + row * desc.ldd + column) * dtype_size(desc.dtype_d);
+    job.stride_d = desc.ldd;
+    job.multiply = buffers.multiply_d == nullptr ? 1.0F : *buffers.multiply_d;
+    return job;
+}
+
 const PanelTable& active_panel_table() noexcept {
 #if defined(__x86_64__)
     const char* name = active_isa().name;

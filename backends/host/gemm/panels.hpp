@@ -16,7 +16,7 @@
 
 #include <cstdint>
 
-#include "dtype/dtype.hpp"
+#include "interface/ops.hpp"
 
 namespace mp::backends::host {
 
@@ -87,6 +87,21 @@ struct FinishJob {
     int64_t stride_d;
     float multiply;
     uint32_t amax;
+    const float* scale_a; // where sums are multiplied by scales first, one for each row; or null
+    const float* scale_b; // one for each column
+};
+
+// All of it but the sums and the extent, from one element of D on.
+FinishJob finish_job(const GemmDesc& desc, const GemmBuffers& buffers, int64_t batch, int64_t row,
+                     int64_t column) noexcept;
+
+// bf16 numbers from fp8 codes, times a factor for each if there are any.
+struct DecodeJob {
+    DType dtype;
+    const void* codes;
+    int64_t count;
+    const float* factors;
+    void* out;
 };
 
 // One instruction set's compiled bodies. `pairs` are words of two bf16.
@@ -100,6 +115,7 @@ struct PanelTable {
     void (*multiply_pairs)(const MultiplyJob& job) noexcept; // null: no such instruction
     void (*widen)(DType dtype, const void* source, int64_t count, float* out) noexcept;
     void (*finish)(FinishJob& job) noexcept;
+    void (*decode)(const DecodeJob& job) noexcept;
 };
 
 // The table for the instruction set in use (active_isa()).
