@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums of E4M3 gradients over ranks, and MS-AMP's factor mu that keeps them inside the format. FP8-LM, equations
+// 1 to 6, with three repairs: mu is applied after the scale has been found, its effect is rounded down to a power of
+// two so that it costs no exactness, and one saturated element of a small tensor does not count.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "numerics/fp16.hpp"
+#include "numerics/fp8.hpp"
+#include "numerics/scale_rules.hpp"
+
+namespace mp::numerics {
+
+// The codes of one element from every rank, `stride` bytes apart: added in fp32 in rank order, rounded once,
+// saturating; a NaN stays one.
+MP_HD_INLINE uint8_t e4m3_sum(const uint8_t* codes, int32_t ranks, int64_t stride) {
+    float sum = 0.0F;
+    for (int32_t rank = 0; rank < ranks; ++rank) {
+        sum += e4m3_to_float(codes[rank * stride]);
+    }
+    return float_to_e4m3_sat(sum);
+}
+
+// One hop of a collective library's own E4M3 sum: through fp16, rounded at every hop. For comparison with it.
+MP_HD_INLINE uint8_t e4m3_sum_of_hop(uint8_t a, uint8_t b) {
+    const uint16_t half = float_to_fp16(e4m3_to_float(a) + e4m3_to_float(b));
+    return float_to_e4m3_sat(fp16_to_float(half));
+}
+
+inline constexpr float kLargestMu = 2.0F;
+inline constexpr float kSmallestMu = 0x1p-16F;
+inline constexpr double kSaturatedShare = 1e-5;
+inline constexpr double kMuGrowthSteps = 1000.0; // mu doubles in so many steps
+
+// mu for the next step, from how many of the reduced codes are the largest one. A tensor whose amax was not finite
+// keeps its mu: do not call.
+MP_HD_INLINE float next_mu(float mu, int64_t saturated, int64_t count) {
+    const double share = kSaturatedShare * static_cast<double>(count);
+    const bool trips = static_cast<double>(saturated) > (share > 1.0 ? share : 1.0);
+    const auto grown = static_cast<float>(static_cast<double>(mu) * exp2(1.0 / kMuGrowthSteps));
+    const float next = trips ? 0.5F * mu : grown;
+    return next > kLargestMu ? kLargestMu : (next < kSmallestMu ? kSmallestMu : next);
+}
+
+// The scale all ranks quantize a gradient with: MS-AMP's for the largest amax of all ranks (the same as the smallest
+// of their scales), times mu rounded down to a power of two. `previous`, a scale_inv, is kept where that amax is 0 or not
+// finite.
+MP_HD_INLINE BlockScale shared_gradient_scale(float amax_over_ranks, float mu, float previous) {
+    const ScalePolicy policy = scale_policy(ScaleRule::msamp, DType::fp8_e4m3);
+    const BlockScale own = block_scale(policy, amax_over_ranks, previous, 0.0F);
+    const uint32_t bits = bits_from_float(amax_over_ranks);
+    if (bits == 0 || bits >= kFloatInfinity) {
+        return own;
+    }
+    const float factor = float_from_bits(bits_from_float(mu) & kFloatInfinity);
+    return {own.multiply * factor, own.scale_inv / factor};
+}
+
+} // namespace mp::numerics
