@@ -52,7 +52,8 @@ inline QuantizeCut quantize_cut(const QuantizeDesc& op, int64_t threads) {
     const int64_t width = op.grid.block_columns;
     const bool splits_columns = has_one_scale(op.grid) || width > 0;
     QuantizeCut cut = {band, op.columns};
-    const int64_t most = kQuantizeJob / band > 512 ? kQuantizeJob / band : 512;
+    // A piece of one row may be of any length; of several rows memory gives long pieces faster.
+    const int64_t most = band == 1 ? kQuantizeJob : 4096;
     if (splits_columns && op.columns > most) {
         const int64_t unit = width > 0 ? width : 1;
         cut.columns = most > unit ? most / unit * unit : unit;
@@ -97,9 +98,14 @@ struct QuantizeJobs {
     int64_t jobs_in_row;
     TableOps ops;
     numerics::QuantStats* stats;
+    // Where a first pass has read everything, the second begins with what that read last: it is still in the
+    // cache.
+    bool backwards;
+    int64_t count;
 
-    void operator()(int64_t i) const {
+    void operator()(int64_t number) const {
         const QuantizeDesc& op = *whole.op;
+        const int64_t i = backwards ? count - 1 - number : number;
         QuantizeJob job = whole;
         job.first_row = i / jobs_in_row * cut.rows;
         job.first_column = i % jobs_in_row * cut.columns;
@@ -192,8 +198,9 @@ void quantize_on_host(const Exec& exec, TableOps ops, const QuantizeDesc& op) {
     }
     const QuantizeCut cut = keep_pairs(line, quantize_cut(line, exec.concurrency()));
     const int64_t jobs_in_row = divide_up(line.columns, cut.columns);
-    for_each(exec, "mp::quantize", divide_up(line.rows, cut.rows) * jobs_in_row,
-             QuantizeJobs{whole, cut, jobs_in_row, ops, &found});
+    const int64_t jobs = divide_up(line.rows, cut.rows) * jobs_in_row;
+    for_each(exec, "mp::quantize", jobs,
+             QuantizeJobs{whole, cut, jobs_in_row, ops, &found, found.amax_bits != 0, jobs});
     finish_quantize(op, found);
 }
 

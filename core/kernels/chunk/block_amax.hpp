@@ -100,8 +100,9 @@ MP_CHUNK_FUNCTION void scales_as(const numerics::ScalePolicy& given, const uint3
     policy.rule = kRule;
     MP_CHUNK_INDEPENDENT
     for (int i = 0; i < n; ++i) {
+        const float previous = kRule == numerics::ScaleRule::msamp ? scale_inv[i] : 1.0F;
         const numerics::BlockScale scale = numerics::block_scale(
-            policy, numerics::float_from_bits(amaxes[i]), scale_inv[i], tensor_amax);
+            policy, numerics::float_from_bits(amaxes[i]), previous, tensor_amax);
         multiply[i] = scale.multiply;
         scale_inv[i] = scale.scale_inv;
     }
@@ -125,6 +126,48 @@ MP_CHUNK_INLINE void scales_of(const numerics::ScalePolicy& policy, const uint32
         MP_SCALES_AS(mx_even);
         MP_SCALES_AS(nvfp4);
 #undef MP_SCALES_AS
+    }
+}
+
+// Scales in memory, from element `first` on, and as fp32.
+template <DType kDType>
+MP_CHUNK_FUNCTION void load_scales_as(const void* array, int64_t first, int n, float* scales) {
+    MP_CHUNK_INDEPENDENT
+    for (int i = 0; i < n; ++i) {
+        scales[i] =
+            numerics::Codec<kDType>::load(numerics::detail::load_code<kDType>(array, first + i));
+    }
+}
+template <DType kDType>
+MP_CHUNK_FUNCTION void store_scales_as(void* array, int64_t first, int n, const float* scales) {
+    MP_CHUNK_INDEPENDENT
+    for (int i = 0; i < n; ++i) {
+        numerics::detail::store_code<kDType>(array, first + i,
+                                             numerics::Codec<kDType>::store_sat(scales[i]));
+    }
+}
+
+MP_CHUNK_INLINE void load_scales(DType dtype, const void* array, int64_t first, int n,
+                                 float* scales) {
+    switch (dtype) {
+    case DType::e8m0:
+        return load_scales_as<DType::e8m0>(array, first, n, scales);
+    case DType::fp8_e4m3:
+        return load_scales_as<DType::fp8_e4m3>(array, first, n, scales);
+    default:
+        return load_scales_as<DType::fp32>(array, first, n, scales);
+    }
+}
+
+MP_CHUNK_INLINE void store_scales(DType dtype, void* array, int64_t first, int n,
+                                  const float* scales) {
+    switch (dtype) {
+    case DType::e8m0:
+        return store_scales_as<DType::e8m0>(array, first, n, scales);
+    case DType::fp8_e4m3:
+        return store_scales_as<DType::fp8_e4m3>(array, first, n, scales);
+    default:
+        return store_scales_as<DType::fp32>(array, first, n, scales);
     }
 }
 

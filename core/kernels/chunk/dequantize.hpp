@@ -18,14 +18,12 @@ MP_CHUNK_INLINE void widen_e2m1(const void* array, int64_t first, float* values,
 }
 
 // The scales of `n` blocks in a row, decoded.
-MP_CHUNK_INLINE void load_scales(const ScaledRef& source, int64_t first, int n, float* scales) {
+MP_CHUNK_INLINE void block_scales(const ScaledRef& source, int64_t first, int n, float* scales) {
     if (!source.grid.exists()) {
         scales[0] = 1.0F;
         return;
     }
-    for (int i = 0; i < n; ++i) {
-        scales[i] = numerics::load_as_float(source.grid.dtype, source.scale_inv, first + i);
-    }
+    load_scales(source.grid.dtype, source.scale_inv, first, n, scales);
     if (source.grid.dtype == DType::fp8_e4m3) {
         const float decode = numerics::nvfp4_decode(*source.tensor_amax);
         for (int i = 0; i < n; ++i) {
@@ -54,7 +52,7 @@ MP_CHUNK_INLINE void dequantize_tile(const DequantizeJob& job, int64_t row, int6
     const int64_t into = width == 0 ? 0 : column % width;
     const auto blocks = static_cast<int>(width == 0 ? 1 : (into + n + width - 1) / width);
     float scales[kTile];
-    load_scales(source, source.grid.index(row, column, source.columns), blocks, scales);
+    block_scales(source, source.grid.index(row, column, source.columns), blocks, scales);
     alignas(64) float values[kTile];
     const DType from = source.codes.dtype;
     if (from == DType::fp4_e2m1) {

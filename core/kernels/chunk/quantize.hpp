@@ -8,9 +8,10 @@
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
-// Columns whose scales are computed together: so many rows of blocks stay in the cache.
-inline constexpr int64_t kRowStrip = 2048;  // blocks one row high
-inline constexpr int64_t kBlockStrip = 512; // higher ones
+// Columns whose scales are computed together: a row of blocks stays in the cache, and memory gives long runs.
+inline constexpr int64_t kRowStrip = 2048;    // blocks one row high, or as high as the matrix
+inline constexpr int64_t kBlockStrip = 512;   // others
+inline constexpr int64_t kTurnedStrip = 4096; // where codes are turned
 inline constexpr int kMaxFactors = kPanelRows * kPanelColumns;
 static_assert(kPanelRows == kQuantizePanel);
 
@@ -32,10 +33,14 @@ MP_CHUNK_FUNCTION inline void store_pairs(void* array, int64_t first, const unsi
     if (first % 2 != 0 && n > 0) {
         numerics::store_quantized(DType::fp4_e2m1, array, first, codes[i++]);
     }
-    auto* to = static_cast<unsigned char*>(array) + (first + i) / 2;
-    for (; i + 2 <= n; i += 2) {
-        *to++ = static_cast<unsigned char>(codes[i] | (codes[i + 1] << 4));
+    unsigned char* to = static_cast<unsigned char*>(array) + (first + i) / 2;
+    const unsigned char* from = codes + i;
+    const int pairs = (n - i) / 2;
+    MP_CHUNK_INDEPENDENT
+    for (int pair = 0; pair < pairs; ++pair) {
+        to[pair] = static_cast<unsigned char>(from[2 * pair] | (from[2 * pair + 1] << 4));
     }
+    i += 2 * pairs;
     if (i < n) {
         numerics::store_quantized(DType::fp4_e2m1, array, first + i, codes[i]);
     }
@@ -141,17 +146,11 @@ MP_CHUNK_FUNCTION inline void scale_blocks(const QuantizeJob& job, int64_t row, 
     float inverses[kRowStrip];
     for (int done = 0; done < blocks; done += kRowStrip) {
         const int n = min_int(blocks - done, kRowStrip);
-        for (int i = 0; i < n; ++i) {
-            inverses[i] =
-                op.policy.rule == numerics::ScaleRule::msamp
-                    ? numerics::load_as_float(op.grid.dtype, op.scale_inv, first + done + i)
-                    : 1.0F;
+        if (op.policy.rule == numerics::ScaleRule::msamp) {
+            load_scales(op.grid.dtype, op.scale_inv, first + done, n, inverses);
         }
         scales_of(op.policy, amaxes + done, job.tensor_amax, n, multiply + done, inverses);
-        for (int i = 0; i < n; ++i) {
-            numerics::store_from_float(op.grid.dtype, op.scale_inv, first + done + i, inverses[i],
-                                       true);
-        }
+        store_scales(op.grid.dtype, op.scale_inv, first + done, n, inverses);
     }
 }
 
@@ -171,9 +170,14 @@ MP_CHUNK_INLINE int64_t strip_columns(const QuantizeJob& job) {
     if (width == 0) {
         return job.columns;
     }
-    const int64_t most = job.op->codes_transposed != nullptr ? kPanelColumns
-                         : job.op->grid.block_rows == 1      ? kRowStrip
-                                                             : kBlockStrip;
+    const int64_t height = job.op->grid.block_rows;
+    int64_t most = job.op->codes_transposed != nullptr ? kTurnedStrip
+                   : height <= 1                       ? kRowStrip
+                                                       : kBlockStrip;
+    const int64_t rows = height == 0 ? 1 : band_rows(job) / height; // of blocks
+    while (most / width > kRowStrip || most / width * rows > kMaxFactors) {
+        most /= 2;
+    }
     return width >= most ? width : most / width * width;
 }
 

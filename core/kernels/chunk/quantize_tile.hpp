@@ -5,6 +5,7 @@
 #include "kernels/chunk/block_amax.hpp"
 #include "kernels/chunk/cast.hpp"
 #include "kernels/chunk/jobs.hpp"
+#include "kernels/chunk/quantize_vector.hpp"
 #include "numerics/quantize.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
@@ -157,11 +158,39 @@ MP_CHUNK_FUNCTION inline void quantize_slowly(const QuantizeJob& job, const Quan
     }
 }
 
+// To fp8 without an fp32 tile between. False where the span takes the usual way, from the start.
+MP_CHUNK_INLINE bool quantize_directly(const QuantizeJob& job, const QuantizeSpan& span,
+                                       const void* source, unsigned char* codes,
+                                       numerics::QuantStats& stats) {
+    const QuantizeDesc& op = *job.op;
+    const bool may_be_finite =
+        span.is_finite || (job.multiply != nullptr && !numerics::is_nan(*job.multiply));
+    const bool is_fp8 = op.dtype == DType::fp8_e4m3 || op.dtype == DType::fp8_e5m2;
+    if (!kHasQuantizeVector || !may_be_finite || !is_fp8 || op.stochastic) {
+        return false;
+    }
+    const int64_t width = op.grid.block_columns;
+    if (span.is_finite && !job.counts) {
+        quantize_plainly(op.source.dtype, op.dtype, source, span.n, span.multiply, width,
+                         span.before, codes);
+        return true;
+    }
+    if (!quantize_gathering(op.source.dtype, op.dtype, source, span.n, span.multiply, width,
+                            span.before, codes, stats)) {
+        return false;
+    }
+    stats.elements += job.counts ? span.n : 0;
+    return true;
+}
+
 MP_CHUNK_INLINE void quantize_span(const QuantizeJob& job, const QuantizeSpan& span,
                                    unsigned char* codes, numerics::QuantStats& stats) {
     const QuantizeDesc& op = *job.op;
     const DType from = op.source.dtype;
     const void* source = element_address(op.source.data, from, span.row * op.columns + span.column);
+    if (quantize_directly(job, span, source, codes, stats)) {
+        return;
+    }
     bool is_finite = span.is_finite;
     if (!is_finite && job.multiply != nullptr) {
         uint32_t largest = 0;
