@@ -9,7 +9,8 @@ namespace mp::backends::cuda {
 CandidateList CudaDevice::candidates(OpKind kind) const noexcept {
     static const Candidate cast[] = {kCast, *kokkos_candidates(OpKind::cast).items};
     static const Candidate amax[] = {kAmax, *kokkos_candidates(OpKind::amax).items};
-    static const Candidate gemm[] = {kGemmCublasLt, *kokkos_candidates(OpKind::gemm).items};
+    static const Candidate gemm[] = {kGemmCublasLt, kGemmCublasLtFp8,
+                                     *kokkos_candidates(OpKind::gemm).items};
     static const Candidate adamw[] = {kAdamw, *kokkos_candidates(OpKind::adamw).items};
     switch (kind) {
     case OpKind::cast:
@@ -17,7 +18,7 @@ CandidateList CudaDevice::candidates(OpKind kind) const noexcept {
     case OpKind::amax:
         return {amax, 2};
     case OpKind::gemm:
-        return {gemm, 2};
+        return {gemm, 3};
     case OpKind::adamw:
         return {adamw, 2};
     case OpKind::column_sum:

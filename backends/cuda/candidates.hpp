@@ -12,6 +12,7 @@ extern const Candidate kCast;
 extern const Candidate kAmax;
 extern const Candidate kAdamw;
 extern const Candidate kGemmCublasLt;
+extern const Candidate kGemmCublasLtFp8;
 
 // One for each kind of operation.
 CandidateList kokkos_candidates(OpKind kind) noexcept;

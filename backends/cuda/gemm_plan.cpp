@@ -5,6 +5,9 @@
 #include <initializer_list>
 #include <new>
 
+#include "cuda/lt_describe.hpp"
+#include "interface/gemm_scales.hpp"
+
 namespace mp::backends::cuda {
 
 namespace {
@@ -31,74 +34,14 @@ const Cap* find_cap(const GemmDesc& desc) noexcept {
     return nullptr;
 }
 
-cudaDataType_t cuda_type(DType dtype) noexcept {
-    switch (dtype) {
-    case DType::fp16:
-        return CUDA_R_16F;
-    case DType::bf16:
-        return CUDA_R_16BF;
-    default:
-        return CUDA_R_32F; // gemm_caps.def has no others
-    }
-}
-
-// A row-major matrix is the transpose of the column-major one in the same memory.
-struct Stored {
-    DType dtype;
-    int64_t rows;
-    int64_t columns;
-    int64_t leading;
-    int64_t batch_stride;
-};
-
-Status make_layout(const Stored& x, int64_t batch_count, cublasLtMatrixLayout_t* out) noexcept {
-    const CublasLt& lt = cublaslt();
-    cublasStatus_t status =
-        lt.MatrixLayoutCreate(out, cuda_type(x.dtype), static_cast<uint64_t>(x.columns),
-                              static_cast<uint64_t>(x.rows), x.leading);
-    if (status != CUBLAS_STATUS_SUCCESS) {
-        *out = nullptr;
-        return cublas_status(status, "describing a matrix");
-    }
-    if (batch_count > 1) {
-        const auto count = static_cast<int32_t>(batch_count);
-        status = lt.MatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                             sizeof count);
-        if (status == CUBLAS_STATUS_SUCCESS) {
-            status = lt.MatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                                 &x.batch_stride, sizeof x.batch_stride);
-        }
-    }
-    return cublas_status(status, "describing a batch of matrices");
-}
-
-template <typename T>
-Status set_attribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
-                     const T& value) noexcept {
-    return cublas_status(cublaslt().MatmulDescSetAttribute(desc, attribute, &value, sizeof value),
-                         "describing a product");
-}
-
-template <typename T>
-Status set_attribute(cublasLtMatmulPreference_t preference,
-                     cublasLtMatmulPreferenceAttributes_t attribute, const T& value) noexcept {
-    return cublas_status(
-        cublaslt().MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
-        "describing what algorithms to search");
-}
-
-uint32_t epilogue_of(const GemmDesc& desc) noexcept {
-    const bool has_bias = desc.dtype_bias != DType::none;
-    if (desc.gelu) { // the tanh form, as mixedprec/gemm.h asks for
-        return has_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
-    }
-    return has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-}
-
 } // namespace
 
 void explain_gemm(const CudaDevice& device, const GemmDesc& desc, Reason& reason) noexcept {
     const Cap* cap = find_cap(desc);
+    if (has_scales(desc)) {
+        reason.set("operands without scales only");
+        return;
+    }
     if (cap == nullptr) {
         reason.set("no %s x %s into %s", dtype_name(desc.dtype_a), dtype_name(desc.dtype_b),
                    dtype_name(desc.dtype_d));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/queue.hpp"
 
+#include <initializer_list>
 #include <new>
 
 #include "cuda/error.hpp"
@@ -35,8 +36,10 @@ CudaQueue::~CudaQueue() {
         destroy_kokkos_space(kokkos_space_);
     }
     staging_.close();
-    if (workspace_ != nullptr) {
-        (void)cudaFree(workspace_);
+    for (void* memory : {workspace_, scratch_}) {
+        if (memory != nullptr) {
+            (void)cudaFree(memory);
+        }
     }
     if (is_owned_) {
         (void)cudaStreamDestroy(stream_);
@@ -72,6 +75,26 @@ Status CudaQueue::workspace(void** out) noexcept {
         }
     }
     *out = workspace_;
+    return {};
+}
+
+// Grows to the largest request. cudaFree waits for the work that uses the old memory.
+Status CudaQueue::scratch(std::size_t bytes, std::unique_lock<std::mutex>& lock,
+                          void** out) noexcept {
+    lock = std::unique_lock(scratch_mutex_);
+    if (bytes > scratch_bytes_) {
+        if (scratch_ != nullptr) {
+            (void)cudaFree(scratch_);
+            scratch_ = nullptr;
+            scratch_bytes_ = 0;
+        }
+        if (const cudaError_t error = cudaMalloc(&scratch_, bytes); error != cudaSuccess) {
+            scratch_ = nullptr;
+            return cuda_status(error, "allocating scratch memory of a queue");
+        }
+        scratch_bytes_ = bytes;
+    }
+    *out = scratch_;
     return {};
 }
 

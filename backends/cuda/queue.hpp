@@ -32,6 +32,10 @@ class CudaQueue final : public Queue {
     // What cuBLAS itself takes on Hopper.
     static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
+    // Device memory for work on this stream, at least so many bytes, aligned to 256. What is enqueued while the
+    // lock lives finds there what the same user left; nobody else enqueues work on it then.
+    Status scratch(std::size_t bytes, std::unique_lock<std::mutex>& lock, void** out) noexcept;
+
     // An error of earlier work that has come out already; does not wait. Kokkos ends the process where
     // it meets one, so it is not called then.
     Status check_health() noexcept;
@@ -50,6 +54,9 @@ class CudaQueue final : public Queue {
     std::mutex mutex_; // of what follows
     void* workspace_ = nullptr;
     KokkosSpace* kokkos_space_ = nullptr;
+    std::mutex scratch_mutex_; // of what follows
+    void* scratch_ = nullptr;
+    std::size_t scratch_bytes_ = 0;
 };
 
 } // namespace mp::backends::cuda

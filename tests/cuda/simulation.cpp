@@ -151,7 +151,7 @@ TEST_F(Simulation, TheDescriptionIsJson) {
 TEST_F(Simulation, CublasLtSaysWhatItDoesNotTake) {
     TestDevice on(backend(), 1);
     const CandidateList list = on.device().candidates(OpKind::gemm);
-    ASSERT_EQ(list.count, 2);
+    ASSERT_EQ(list.count, 3);
     const auto reason = [&](const Options& options, int32_t candidate) {
         Reason text;
         const bool is_supported =
@@ -166,7 +166,9 @@ TEST_F(Simulation, CublasLtSaysWhatItDoesNotTake) {
     EXPECT_EQ(reason(bias, 0), "with bf16 results the bias must be bf16, not fp32");
     EXPECT_EQ(reason({{4, 5, 0}}, 0), "no empty products");
     for (const Options& options : {mixed, bias, Options{{4, 5, 0}}}) {
-        EXPECT_EQ(reason(options, 1), "");
+        EXPECT_EQ(reason(options, 1), "fp8 x fp8 only, not " + std::string(dtype_name(options.in)) +
+                                          " x " + dtype_name(options.in));
+        EXPECT_EQ(reason(options, 2), "");
     }
     EXPECT_EQ(reason({shape, DType::fp16, DType::fp32, DType::fp32}, 0), "");
 }

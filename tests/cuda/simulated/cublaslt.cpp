@@ -31,6 +31,13 @@ struct Product {
     uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     const void* bias = nullptr;
     int32_t bias_type = -1;
+    const float* scale_a = nullptr;
+    const float* scale_b = nullptr;
+    const float* scale_d = nullptr;
+    float* amax_d = nullptr;
+    int32_t mode_a = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    int32_t mode_b = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    int8_t fast = 0;
 };
 
 struct Preference {
@@ -61,6 +68,10 @@ DType dtype_of(int type) {
         return DType::fp16;
     case CUDA_R_16BF:
         return DType::bf16;
+    case CUDA_R_8F_E4M3:
+        return DType::fp8_e4m3;
+    case CUDA_R_8F_E5M2:
+        return DType::fp8_e5m2;
     default:
         return DType::none;
     }
@@ -68,9 +79,40 @@ DType dtype_of(int type) {
 
 bool has_bias(const Product& p) { return (p.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
 
+bool is_fp8(int type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
+
+// The documentation's tables for fp8 operands: types, transposition, multiples of 16.
+bool fp8_is_supported(const Product& p, const Layout& a, const Layout& b, const Layout& c,
+                      const Layout& d) {
+    const bool has_e5m2 = a.type != b.type;
+    if (!is_fp8(a.type) || !is_fp8(b.type) || (a.type == b.type && a.type == CUDA_R_8F_E5M2) ||
+        p.trans_a != CUBLAS_OP_T || p.trans_b != CUBLAS_OP_N) {
+        return false;
+    }
+    const bool to_fp8 = is_fp8(d.type);
+    if (to_fp8 ? (c.type != CUDA_R_16BF && c.type != CUDA_R_16F) ||
+                     (d.type == CUDA_R_8F_E5M2 && !has_e5m2)
+               : c.type != d.type) {
+        return false;
+    }
+    const int bias = (to_fp8 ? c.type : d.type) == CUDA_R_16F ? CUDA_R_16F : CUDA_R_16BF;
+    const bool has_vectors = p.mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    if ((has_bias(p) && p.bias_type != bias) || p.mode_a != p.mode_b || (has_vectors && to_fp8) ||
+        (!to_fp8 && (p.scale_d != nullptr || p.amax_d != nullptr))) {
+        return false;
+    }
+    const int64_t size_d = dtype_size(dtype_of(d.type));
+    return a.rows % 16 == 0 && a.columns % 16 == 0 && a.leading % 16 == 0 && b.leading % 16 == 0 &&
+           d.leading * size_d % 16 == 0 && c.leading * dtype_size(dtype_of(c.type)) % 16 == 0;
+}
+
 // The documentation's table for CUBLAS_COMPUTE_32F with CUDA_R_32F scalars, as far as it is used.
 bool types_are_supported(const Product& p, const Layout& a, const Layout& b, const Layout& c,
                          const Layout& d) {
+    if (is_fp8(a.type)) {
+        return p.compute == CUBLAS_COMPUTE_32F && p.scale == CUDA_R_32F &&
+               fp8_is_supported(p, a, b, c, d);
+    }
     if (p.compute != CUBLAS_COMPUTE_32F || p.scale != CUDA_R_32F || a.type != b.type ||
         c.type != d.type || dtype_of(a.type) == DType::none) {
         return false;
@@ -134,7 +176,10 @@ void compute(const Call& call, int64_t batch, int64_t i, int64_t j) {
         sum += element(call.a_data, call.a, batch, ta ? k : i, ta ? i : k) *
                element(call.b_data, call.b, batch, tb ? j : k, tb ? k : j);
     }
-    float z = call.alpha * static_cast<float>(sum);
+    const bool has_vectors = p.mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    const float scale_a = p.scale_a == nullptr ? 1.0F : p.scale_a[has_vectors ? i : 0];
+    const float scale_b = p.scale_b == nullptr ? 1.0F : p.scale_b[has_vectors ? j : 0];
+    float z = call.alpha * (static_cast<float>(sum) * scale_a * scale_b);
     if (call.beta != 0.0F) {
         z += call.beta * static_cast<float>(element(call.c_data, call.c, batch, i, j));
     }
@@ -145,11 +190,23 @@ void compute(const Call& call, int64_t batch, int64_t i, int64_t j) {
     if ((p.epilogue & CUBLASLT_EPILOGUE_GELU) != 0) {
         z = gelu(z);
     }
+    if (p.amax_d != nullptr) {
+        const uint32_t magnitude = numerics::bits_from_float(z) & numerics::kFloatMagnitudeMask;
+        if (magnitude > numerics::bits_from_float(*p.amax_d)) {
+            *p.amax_d = numerics::float_from_bits(magnitude);
+        }
+    }
+    z = p.scale_d == nullptr ? z : z * *p.scale_d;
+    // Into fp8 it saturates, infinity too.
     numerics::store_from_float(dtype_of(call.d.type), call.d_data,
-                               batch * call.d.batch_stride + j * call.d.leading + i, z, false);
+                               batch * call.d.batch_stride + j * call.d.leading + i, z,
+                               is_fp8(call.d.type));
 }
 
 void compute_all(const Call& call) {
+    if (call.p.amax_d != nullptr) {
+        *call.p.amax_d = 0.0F;
+    }
     for (int64_t batch = 0; batch < call.d.batch_count; ++batch) {
         for (int64_t j = 0; j < call.d.columns; ++j) {
             for (int64_t i = 0; i < call.d.rows; ++i) {
@@ -194,7 +251,7 @@ using namespace mp::simulated;
 #pragma GCC visibility push(default)
 extern "C" {
 
-size_t cublasLtGetVersion() { return CUBLAS_VER_MAJOR * 10000 + 102; }
+size_t cublasLtGetVersion() { return CUBLAS_VER_MAJOR * 10000 + 902; }
 const char* cublasLtGetStatusName(cublasStatus_t) { return "CUBLAS_STATUS_SIMULATED"; }
 const char* cublasLtGetStatusString(cublasStatus_t) { return "simulated"; }
 
@@ -218,6 +275,8 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t x,
         return set(l.batch_count, value, bytes);
     case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
         return set(l.batch_stride, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_LD:
+        return set(l.leading, value, bytes);
     default:
         return CUBLAS_STATUS_INVALID_VALUE;
     }
@@ -243,6 +302,20 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t x,
         return set(p.bias, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
         return set(p.bias_type, value, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+        return set(p.scale_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+        return set(p.scale_b, value, bytes);
+    case CUBLASLT_MATMUL_DESC_D_SCALE_POINTER:
+        return set(p.scale_d, value, bytes);
+    case CUBLASLT_MATMUL_DESC_AMAX_D_POINTER:
+        return set(p.amax_d, value, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+        return set(p.mode_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
+        return set(p.mode_b, value, bytes);
+    case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
+        return set(p.fast, value, bytes);
     default:
         return CUBLAS_STATUS_INVALID_VALUE;
     }
@@ -337,8 +410,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (has_bias(call.p)) {
         expect_aligned(call.p.bias, algorithm.bias_alignment);
     }
-    // A result over its own C must have C's layout.
-    expect(c != d || call.c == call.d);
+    // A result over its own C must have C's layout. A C that is not read has another type beside an fp8 result.
+    expect(c != d || call.c == call.d || (call.beta == 0.0F && is_fp8(call.d.type)));
     const auto work = [call, workspace, bytes = algorithm.workspace] {
         if (bytes != 0) {
             std::memset(workspace, 0x5a, bytes); // it is the algorithm's to use

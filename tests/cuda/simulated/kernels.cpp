@@ -7,6 +7,7 @@
 #include "cuda/amax.cuh"
 #include "cuda/candidates.hpp"
 #include "cuda/cast.cuh"
+#include "cuda/codes.cuh"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
 #include "cuda/kernel_image.hpp"
@@ -82,6 +83,30 @@ Status run_adamw(Device& device, Queue& queue, const OpDesc& op) noexcept {
 const Candidate kCast = {kName, supports<CastDesc>, run_cast, nullptr, nullptr};
 const Candidate kAmax = {kName, supports<AmaxDesc>, run_amax, nullptr, nullptr};
 const Candidate kAdamw = {kName, supports<AdamwDesc>, run_adamw, nullptr, nullptr};
+
+namespace {
+
+Status enqueue(CudaQueue& queue, std::function<void()> work) noexcept {
+    if (!simulated::enqueue(queue.stream(), std::move(work))) {
+        return cuda_status(cudaPeekAtLastError(), "launching a simulated kernel");
+    }
+    return {};
+}
+
+} // namespace
+
+Status arrange_codes(const CudaDevice& /*device*/, CudaQueue& queue,
+                     const CodesWork& work) noexcept {
+    return enqueue(queue, [work] {
+        for (int64_t thread = 0; thread < kGrid; ++thread) {
+            codes_thread(work, thread, kGrid);
+        }
+    });
+}
+
+Status raise_amax(CudaQueue& queue, float* amax, const float* found) noexcept {
+    return enqueue(queue, [amax, found] { raise_amax_thread(amax, found); });
+}
 
 const char* built_architectures() noexcept { return "simulated"; }
 Status check_kernel_image(const char* /*name*/, int32_t /*capability*/) noexcept { return {}; }

@@ -386,6 +386,25 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t b
                                                                              : last_error;
 }
 
+cudaError_t cudaMemcpy2DAsync(void* destination, std::size_t destination_pitch, const void* source,
+                              std::size_t source_pitch, std::size_t width, std::size_t height,
+                              cudaMemcpyKind kind, cudaStream_t stream) {
+    const std::lock_guard lock(mutex);
+    const auto extent = [&](std::size_t pitch) { return (height - 1) * pitch + width; };
+    if (kind != cudaMemcpyDeviceToDevice || width > destination_pitch || width > source_pitch ||
+        !is_device_memory(destination, extent(destination_pitch)) ||
+        !is_device_memory(source, extent(source_pitch))) {
+        return fail(cudaErrorInvalidValue); // other kinds are not used
+    }
+    const auto work = [=] {
+        for (std::size_t row = 0; row < height; ++row) {
+            std::memcpy(static_cast<char*>(destination) + row * destination_pitch,
+                        static_cast<const char*>(source) + row * source_pitch, width);
+        }
+    };
+    return enqueue(stream, work) ? cudaSuccess : last_error;
+}
+
 cudaError_t cudaMemsetAsync(void* destination, int value, std::size_t bytes, cudaStream_t stream) {
     const std::lock_guard lock(mutex);
     if (!is_device_memory(destination, bytes)) {

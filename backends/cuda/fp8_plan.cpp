@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/fp8_plan.hpp"
+
+#include <initializer_list>
+#include <new>
+
+#include "cuda/codes.hpp"
+#include "cuda/error.hpp"
+#include "cuda/fp8_caps.hpp"
+#include "cuda/lt_describe.hpp"
+#include "interface/gemm_scales.hpp"
+
+namespace mp::backends::cuda {
+
+namespace {
+
+constexpr int64_t kMultiple = 16; // of sizes and, in bytes, of addresses and distances
+constexpr int64_t kPart = 256;    // of scratch memory
+int64_t up(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
+
+bool is_even(int64_t size) { return size % kMultiple == 0; }
+bool is_even(const void* address) {
+    return reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(kMultiple) == 0;
+}
+
+} // namespace
+
+Fp8Plan::Fp8Plan(cublasLtHandle_t handle, const GemmDesc& desc) noexcept
+    : handle_(handle), desc_(desc), padded_n_(up(desc.n, kMultiple)),
+      padded_k_(up(desc.k, kMultiple)) {}
+
+// Only what these copies need, besides vectors, which may have to be copied for their address.
+Fp8Plan::Parts Fp8Plan::parts_of(uint32_t copies) const noexcept {
+    Parts parts;
+    const auto part = [&parts](bool is_needed, int64_t bytes) {
+        const std::size_t at = parts.bytes;
+        parts.bytes += is_needed ? static_cast<std::size_t>(up(bytes, kPart)) : 0;
+        return at;
+    };
+    constexpr int64_t kFloat = sizeof(float);
+    parts.a = part((copies & kCopyA) != 0, desc_.m * padded_k_);
+    parts.b = part((copies & kCopyB) != 0, padded_n_ * padded_k_);
+    parts.d = part((copies & kCopyD) != 0, desc_.m * padded_n_ * dtype_size(desc_.dtype_d));
+    parts.bias = part(desc_.dtype_bias != DType::none, padded_n_ * kFloat);
+    parts.scale_a = part(has_vectors(desc_), desc_.m * kFloat);
+    parts.scale_b = part(has_vectors(desc_), padded_n_ * kFloat);
+    parts.amax = part(is_fp8(desc_.dtype_d), kFloat);
+    return parts;
+}
+
+Status Fp8Plan::make(const CudaDevice& device, const GemmDesc& desc, Fp8Plan** out) noexcept {
+    *out = nullptr;
+    cublasLtHandle_t handle = nullptr;
+    if (Status status = device.cublaslt_handle(&handle); !status.ok()) {
+        return status;
+    }
+    auto* plan = new (std::nothrow) Fp8Plan(handle, desc);
+    if (plan == nullptr) {
+        return Status::error(Code::out_of_memory, "cuda: no memory for a gemm plan");
+    }
+    Status status = plan->describe();
+    // Both ends of what buffers may come later.
+    for (const uint32_t copies :
+         {plan->copies_for({}), static_cast<uint32_t>(kCopyA | kCopyB | kCopyD)}) {
+        if (status.ok()) {
+            status = plan->choose(copies);
+        }
+    }
+    if (!status.ok()) {
+        delete plan;
+        return status;
+    }
+    *out = plan;
+    return {};
+}
+
+Fp8Plan::~Fp8Plan() {
+    const CublasLt& lt = cublaslt();
+    for (cublasLtMatrixLayout_t layout : {a_, b_, c_, d_}) {
+        if (layout != nullptr) {
+            (void)lt.MatrixLayoutDestroy(layout);
+        }
+    }
+    if (product_ != nullptr) {
+        (void)lt.MatmulDescDestroy(product_);
+    }
+}
+
+// As in gemm_plan.cpp our row-major matrices change places: D^T = op(B)^T op(A)^T.
+Status Fp8Plan::describe() noexcept {
+    Status status = describe_product();
+    const struct {
+        cublasLtMatrixLayout_t* layout;
+        DType dtype;
+        int64_t rows, columns;
+    } matrices[] = {{&a_, desc_.dtype_b, padded_n_, padded_k_},
+                    {&b_, desc_.dtype_a, desc_.m, padded_k_},
+                    {&c_, fp8_c_of(desc_), desc_.m, padded_n_},
+                    {&d_, desc_.dtype_d, desc_.m, padded_n_}};
+    for (const auto& matrix : matrices) {
+        if (status.ok()) {
+            status = make_layout({matrix.dtype, matrix.rows, matrix.columns, matrix.columns, 0}, 1,
+                                 matrix.layout);
+        }
+    }
+    return status;
+}
+
+Status Fp8Plan::describe_product() noexcept {
+    const cublasStatus_t made =
+        cublaslt().MatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (made != CUBLAS_STATUS_SUCCESS) {
+        product_ = nullptr;
+        return cublas_status(made, "describing a product");
+    }
+    Status status = set_attribute(product_, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    if (status.ok()) {
+        status = set_attribute(product_, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
+    }
+    if (status.ok()) {
+        status = set_attribute(product_, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(desc_));
+    }
+    const int8_t is_fast = desc_.fast_accumulation ? 1 : 0;
+    if (status.ok()) {
+        status = set_attribute(product_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, is_fast);
+    }
+    if (status.ok() && desc_.dtype_bias != DType::none) {
+        const auto type = static_cast<int32_t>(cuda_type(desc_.dtype_bias));
+        status = set_attribute(product_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+    }
+#if CUBLAS_VERSION >= 120900
+    if (has_vectors(desc_)) {
+        const int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+        for (const auto attribute :
+             {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE}) {
+            if (status.ok()) {
+                status = set_attribute(product_, attribute, mode);
+            }
+        }
+    }
+#endif
+    return status;
+}
+
+// `buffers` null: of which nothing is known but that they are aligned.
+uint32_t Fp8Plan::copies_for(const GemmBuffers& buffers) const noexcept {
+    const GemmDesc& d = desc_;
+    const int64_t size_d = dtype_size(d.dtype_d);
+    uint32_t copies = 0;
+    if (d.trans_a || !is_even(d.k) || !is_even(d.lda) || !is_even(buffers.a)) {
+        copies |= kCopyA;
+    }
+    if (!d.trans_b || !is_even(d.k) || !is_even(d.n) || !is_even(d.ldb) || !is_even(buffers.b)) {
+        copies |= kCopyB;
+    }
+    const bool reads_c = d.beta != 0.0F;
+    const bool takes_c = !reads_c || (is_even(d.ldc * size_d) && is_even(buffers.c));
+    if (!is_even(d.n) || !is_even(d.ldd * size_d) || !is_even(buffers.d) || !takes_c) {
+        copies |= kCopyD;
+    }
+    return copies;
+}
+
+Status Fp8Plan::set_strides(uint32_t copies) noexcept {
+    const GemmDesc& d = desc_;
+    const bool in_scratch = (copies & kCopyD) != 0;
+    const int64_t of_d = in_scratch ? padded_n_ : d.ldd;
+    const struct {
+        cublasLtMatrixLayout_t layout;
+        int64_t stride;
+    } matrices[] = {{a_, (copies & kCopyB) != 0 ? padded_k_ : d.ldb},
+                    {b_, (copies & kCopyA) != 0 ? padded_k_ : d.lda},
+                    {c_, in_scratch || d.beta == 0.0F ? of_d : d.ldc},
+                    {d_, of_d}};
+    for (const auto& matrix : matrices) {
+        const cublasStatus_t status = cublaslt().MatrixLayoutSetAttribute(
+            matrix.layout, CUBLASLT_MATRIX_LAYOUT_LD, &matrix.stride, sizeof matrix.stride);
+        if (status != CUBLAS_STATUS_SUCCESS) {
+            return cublas_status(status, "describing a matrix");
+        }
+    }
+    return {};
+}
+
+Status Fp8Plan::set_pointers(const GemmBuffers& buffers) noexcept {
+    Status status;
+    const auto set = [&](bool is_there, cublasLtMatmulDescAttributes_t attribute,
+                         const void* pointer) {
+        if (is_there && status.ok()) {
+            status = set_attribute(product_, attribute, pointer);
+        }
+    };
+    set(desc_.dtype_bias != DType::none, CUBLASLT_MATMUL_DESC_BIAS_POINTER, buffers.bias);
+    set(desc_.scale_b.exists(), CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, buffers.scale_b);
+    set(desc_.scale_a.exists(), CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, buffers.scale_a);
+    set(is_fp8(desc_.dtype_d), CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, buffers.multiply_d);
+    set(is_fp8(desc_.dtype_d), CUBLASLT_MATMUL_DESC_AMAX_D_POINTER, buffers.amax_d);
+    return status;
+}
+
+Status Fp8Plan::search(cublasLtMatmulPreference_t preference, Algorithm& chosen) noexcept {
+    const auto workspace = static_cast<uint64_t>(CudaQueue::kWorkspaceBytes);
+    Status status = set_attribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+    // As in gemm_plan.cpp: one rounding, the same bits every time.
+    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (status.ok()) {
+        status = set_attribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction);
+    }
+    for (const auto attribute :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+        if (status.ok()) {
+            status = set_attribute(preference, attribute, static_cast<uint32_t>(kMultiple));
+        }
+    }
+    if (!status.ok()) {
+        return status;
+    }
+    cublasLtMatmulHeuristicResult_t best = {};
+    int found = 0;
+    status = cublas_status(cublaslt().MatmulAlgoGetHeuristic(handle_, product_, a_, b_, c_, d_,
+                                                             preference, 1, &best, &found),
+                           "cuBLASLt has no algorithm");
+    if (status.ok() && (found == 0 || best.state != CUBLAS_STATUS_SUCCESS)) {
+        status = Status::error(Code::cublas_error, "cuda: cuBLASLt has no algorithm");
+    }
+    if (status.ok()) {
+        chosen = {true, best.algo, best.workspaceSize};
+    }
+    return status;
+}
+
+Status Fp8Plan::choose(uint32_t copies) noexcept {
+    Status status = set_strides(copies);
+    if (!status.ok() || algorithms_[copies].is_known) {
+        return status;
+    }
+    cublasLtMatmulPreference_t preference = nullptr;
+    if (const cublasStatus_t made = cublaslt().MatmulPreferenceCreate(&preference);
+        made != CUBLAS_STATUS_SUCCESS) {
+        return cublas_status(made, "describing what algorithms to search");
+    }
+    // Not read, but what there is, and its alignment, counts.
+    GemmBuffers some;
+    some.bias = some.scale_a = some.scale_b = some.multiply_d =
+        reinterpret_cast<const float*>(uintptr_t{kMultiple});
+    some.amax_d = reinterpret_cast<float*>(uintptr_t{kMultiple});
+    status = set_pointers(some);
+    if (status.ok()) {
+        status = search(preference, algorithms_[copies]);
+    }
+    (void)cublaslt().MatmulPreferenceDestroy(preference);
+    return status;
+}
+
+Status Fp8Plan::bring_vectors(CudaQueue& queue, const Parts& parts, char* scratch,
+                              GemmBuffers& buffers) const noexcept {
+    const GemmDesc& d = desc_;
+    Status status;
+    // A vector of so many elements, with zeros behind it.
+    const auto bring_vector = [&](const void* from, std::size_t part, DType dtype, int64_t count,
+                                  int64_t padded) -> const void* {
+        if (count == padded && is_even(from)) {
+            return from;
+        }
+        const auto bytes = static_cast<std::size_t>(count * dtype_size(dtype));
+        const auto all = static_cast<std::size_t>(padded * dtype_size(dtype));
+        if (status.ok()) {
+            status = cuda_status(cudaMemsetAsync(scratch + part, 0, all, queue.stream()), "gemm");
+        }
+        if (status.ok()) {
+            status = cuda_status(cudaMemcpyAsync(scratch + part, from, bytes,
+                                                 cudaMemcpyDeviceToDevice, queue.stream()),
+                                 "gemm");
+        }
+        return scratch + part;
+    };
+    if (d.dtype_bias != DType::none) {
+        buffers.bias = bring_vector(buffers.bias, parts.bias, d.dtype_bias, d.n, padded_n_);
+    }
+    if (has_vectors(d)) {
+        buffers.scale_a = bring_vector(buffers.scale_a, parts.scale_a, DType::fp32, d.m, d.m);
+        buffers.scale_b = bring_vector(buffers.scale_b, parts.scale_b, DType::fp32, d.n, padded_n_);
+    }
+    return status;
+}
+
+// Replaces what cuBLASLt does not take by copies in scratch memory.
+Status Fp8Plan::bring_in(const CudaDevice& device, CudaQueue& queue, uint32_t copies, char* scratch,
+                         GemmBuffers& buffers) noexcept {
+    const GemmDesc& d = desc_;
+    const Parts parts = parts_of(copies);
+    Status status;
+    const auto arrange = [&](const void*& codes, std::size_t part, int64_t stride, bool turned,
+                             int64_t rows, int64_t padded_rows) {
+        auto* destination = reinterpret_cast<uint8_t*>(scratch + part);
+        if (status.ok()) {
+            status = arrange_codes(device, queue,
+                                   {static_cast<const uint8_t*>(codes), stride, turned, rows, d.k,
+                                    destination, padded_rows, padded_k_});
+        }
+        codes = destination;
+    };
+    if ((copies & kCopyA) != 0) {
+        arrange(buffers.a, parts.a, d.lda, d.trans_a, d.m, d.m);
+    }
+    if ((copies & kCopyB) != 0) {
+        arrange(buffers.b, parts.b, d.ldb, !d.trans_b, d.n, padded_n_);
+    }
+    if (status.ok()) {
+        status = bring_vectors(queue, parts, scratch, buffers);
+    }
+    if (buffers.amax_d != nullptr) {
+        buffers.amax_d = reinterpret_cast<float*>(scratch + parts.amax);
+        if (status.ok()) {
+            status = cuda_status(cudaMemsetAsync(buffers.amax_d, 0, sizeof(float), queue.stream()),
+                                 "gemm");
+        }
+    }
+    if ((copies & kCopyD) != 0) {
+        const auto size = static_cast<std::size_t>(dtype_size(d.dtype_d));
+        if (d.beta != 0.0F && status.ok()) {
+            status = cuda_status(
+                cudaMemcpy2DAsync(
+                    scratch + parts.d, static_cast<std::size_t>(padded_n_) * size, buffers.c,
+                    static_cast<std::size_t>(d.ldc) * size, static_cast<std::size_t>(d.n) * size,
+                    static_cast<std::size_t>(d.m), cudaMemcpyDeviceToDevice, queue.stream()),
+                "gemm");
+        }
+        buffers.d = scratch + parts.d;
+        buffers.c = buffers.d;
+    }
+    return status;
+}
+
+Status Fp8Plan::multiply(CudaQueue& queue, uint32_t copies, const GemmBuffers& buffers) noexcept {
+    Status status = choose(copies);
+    if (status.ok()) {
+        status = set_pointers(buffers);
+    }
+    void* workspace = nullptr;
+    const Algorithm& chosen = algorithms_[copies];
+    if (status.ok() && chosen.workspace_bytes > 0) {
+        status = queue.workspace(&workspace);
+    }
+    if (!status.ok()) {
+        return status;
+    }
+    const void* c = desc_.beta != 0.0F ? buffers.c : buffers.d;
+    return cublas_status(cublaslt().Matmul(handle_, product_, &desc_.alpha, buffers.b, a_,
+                                           buffers.a, b_, &desc_.beta, c, c_, buffers.d, d_,
+                                           &chosen.algorithm, workspace, chosen.workspace_bytes,
+                                           queue.stream()),
+                         "gemm");
+}
+
+Status Fp8Plan::take_out(CudaQueue& queue, uint32_t copies, const GemmBuffers& from,
+                         const GemmBuffers& to) noexcept {
+    Status status;
+    if ((copies & kCopyD) != 0) {
+        const auto size = static_cast<std::size_t>(dtype_size(desc_.dtype_d));
+        status = cuda_status(cudaMemcpy2DAsync(to.d, static_cast<std::size_t>(desc_.ldd) * size,
+                                               from.d, static_cast<std::size_t>(padded_n_) * size,
+                                               static_cast<std::size_t>(desc_.n) * size,
+                                               static_cast<std::size_t>(desc_.m),
+                                               cudaMemcpyDeviceToDevice, queue.stream()),
+                             "gemm");
+    }
+    if (status.ok() && to.amax_d != nullptr) {
+        status = raise_amax(queue, to.amax_d, from.amax_d);
+    }
+    return status;
+}
+
+Status Fp8Plan::run(const CudaDevice& device, CudaQueue& queue,
+                    const GemmBuffers& buffers) noexcept {
+    const std::lock_guard lock(mutex_);
+    const uint32_t copies = copies_for(buffers);
+    const std::size_t bytes = parts_of(copies).bytes;
+    std::unique_lock<std::mutex> scratch_lock;
+    void* scratch = nullptr;
+    if (bytes > 0) {
+        if (Status status = queue.scratch(bytes, scratch_lock, &scratch); !status.ok()) {
+            return status;
+        }
+    }
+    GemmBuffers brought = buffers;
+    Status status = bring_in(device, queue, copies, static_cast<char*>(scratch), brought);
+    if (status.ok()) {
+        status = multiply(queue, copies, brought);
+    }
+    return status.ok() ? take_out(queue, copies, brought, buffers) : status;
+}
+
+} // namespace mp::backends::cuda
