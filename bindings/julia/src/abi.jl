@@ -89,6 +89,11 @@ end
     exp_avg_sq_dtype::Int32
     compensation_dtype::Int32
     master_dtype::Int32
+    param_scale_inv::Ptr{Float32}
+    grad_scale_inv::Ptr{Float32}
+    exp_avg_scale_inv::Ptr{Float32}
+    exp_avg_sq_scale_inv::Ptr{Float32}
+    master_scale_inv::Ptr{Float32}
 end
 @cstruct mp_adamw_args begin
     step::Int64

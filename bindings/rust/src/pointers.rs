@@ -40,6 +40,11 @@ impl<'a> Slot<'a> {
             exp_avg_sq_dtype: V::DTYPE,
             compensation_dtype: sys::MP_DTYPE_NONE,
             master_dtype: sys::MP_DTYPE_NONE,
+            param_scale_inv: null_mut(),
+            grad_scale_inv: null_mut(),
+            exp_avg_scale_inv: null_mut(),
+            exp_avg_sq_scale_inv: null_mut(),
+            master_scale_inv: null_mut(),
         };
         Ok(Slot {
             raw,
