@@ -120,6 +120,25 @@ const void* side_data(const mp_tensor* handle, const char* name, const GemmObjec
     return tensor.data();
 }
 
+// The scales of an operand: the caller's, or those that a quantized tensor has beside its codes.
+const void* scale_data(const mp_tensor* handle, const char* name, const Tensor& codes,
+                       const GemmObject& gemm, const ScaleGrid& grid, int64_t count,
+                       const Tensor& d) {
+    if (handle != nullptr || codes.scales() == nullptr) {
+        return side_data(handle, name, gemm, grid.dtype, count, d);
+    }
+    const TensorScales& own = *codes.scales();
+    if (own.form.grid != grid || own.scale_inv->count() != count) {
+        fail(Code::invalid_argument,
+             "gemm: %s is NULL, and the scales of the quantized operand (%s, %lld of them) are not "
+             "those of the plan (%s for blocks of %d x %d elements, %lld); make the plan for them",
+             name, form_text(own.form).c_str(), static_cast<long long>(own.scale_inv->count()),
+             grid.exists() ? dtype_name(grid.dtype) : "none", grid.block_rows, grid.block_columns,
+             static_cast<long long>(count));
+    }
+    return own.scale_inv->data();
+}
+
 // What only an fp8 D has; `handle` may be null.
 float* result_scalar(const mp_tensor* handle, const char* name, const GemmObject& gemm,
                      const Tensor& d) {
@@ -166,12 +185,13 @@ void run(GemmObject& gemm, mp_queue* queue, const mp_gemm_args& args) {
         buffers.c = tensor.data();
     }
     buffers.scale_a =
-        side_data(args.scale_a, "scale_a", gemm, desc.scale_a.dtype, gemm.plan.scale_count_a(), td);
+        scale_data(args.scale_a, "scale_a", ta, gemm, desc.scale_a, gemm.plan.scale_count_a(), td);
     buffers.scale_b =
-        side_data(args.scale_b, "scale_b", gemm, desc.scale_b.dtype, gemm.plan.scale_count_b(), td);
+        scale_data(args.scale_b, "scale_b", tb, gemm, desc.scale_b, gemm.plan.scale_count_b(), td);
     buffers.multiply_d = result_scalar(args.multiply_d, "multiply_d", gemm, td);
     buffers.amax_d = result_scalar(args.amax_d, "amax_d", gemm, td);
     gemm.plan.run(stream_of(queue, context), buffers);
+    object_of(args.d, "d")->touch();
 }
 
 } // namespace

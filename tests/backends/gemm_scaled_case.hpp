@@ -9,6 +9,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gemm_case.hpp"
 #include "interface/gemm_scales.hpp"
@@ -173,6 +174,17 @@ inline Expected expect_scaled(const ScaledCase& c, int64_t row, int64_t column) 
     return e;
 }
 
+// Of the whole D, row by row: once for all candidates.
+inline std::vector<Expected> expect_all(const ScaledCase& c) {
+    std::vector<Expected> all;
+    for (int64_t row = 0; row < c.gemm.desc.m; ++row) {
+        for (int64_t column = 0; column < c.gemm.desc.n; ++column) {
+            all.push_back(expect_scaled(c, row, column));
+        }
+    }
+    return all;
+}
+
 // The codes that values in [low, high] may round to are a range, as rounding is monotonic.
 inline bool is_fp8_between(DType dtype, float got, double low, double high, float multiply) {
     const auto code = [&](double d) {
@@ -183,14 +195,16 @@ inline bool is_fp8_between(DType dtype, float got, double low, double high, floa
     return got >= code(low) && got <= code(high);
 }
 
-inline ::testing::AssertionResult within_scaled_bound(const ScaledCase& c, const Result& result) {
+inline ::testing::AssertionResult within_scaled_bound(const ScaledCase& c,
+                                                      const std::vector<Expected>& expected,
+                                                      const Result& result) {
     const GemmDesc& d = c.gemm.desc;
     const auto [unit, smallest] = rounding(d.dtype_d);
     double largest = 0.0;
     double of_largest = 0.0;
     for (int64_t row = 0; row < d.m; ++row) {
         for (int64_t column = 0; column < d.n; ++column) {
-            const Expected e = expect_scaled(c, row, column);
+            const Expected& e = expected[static_cast<std::size_t>(row * d.n + column)];
             const float got = result.d.get(row * d.ldd + column);
             bool is_right = false;
             if (is_fp8(d.dtype_d)) {

@@ -127,6 +127,42 @@ TEST(GemmScaled, WritesCodesAndTheirAmax) {
     EXPECT_EQ(bytes_of(x.d), bytes_of(codes));
 }
 
+// With the scales it has beside its codes, and with no others.
+TEST(GemmScaled, TakesTheScalesOfAQuantizedTensor) {
+    const Context context = make_context();
+    const Operands x(context);
+    mp_quant_desc quant = MP_QUANT_DESC_INIT;
+    quant.scaling = MP_SCALING_BLOCK_1X128;
+    const mp_tensor_desc shape = tensor_desc(MP_DTYPE_FP8_E4M3, {kM, kK});
+    mp_tensor* made = nullptr;
+    MP_OK(mp_tensor_create_quantized(context, &shape, &quant, &made));
+    const Tensor a(made);
+    const Tensor values = make_tensor(context, MP_DTYPE_FP32, {kM, kK}, numbers(kM * kK, 7));
+    MP_OK(mp_tensor_quantize(nullptr, values, a, nullptr, nullptr));
+    MP_OK(mp_tensor_scales(a, &made));
+    const Tensor scales(made);
+    const Gemm gemm = make_gemm(context, scaled_desc());
+    mp_gemm_args args = x.args();
+    args.a = a;
+    args.scale_a = nullptr;
+    MP_OK(mp_gemm_run_scaled(gemm, nullptr, &args));
+    const auto own = bytes_of(x.d);
+    args.scale_a = scales;
+    MP_OK(mp_gemm_run_scaled(gemm, nullptr, &args));
+    EXPECT_EQ(bytes_of(x.d), own);
+
+    mp_gemm_desc other = scaled_desc();
+    other.scale_a_columns = 32;
+    const Gemm wrong = make_gemm(context, other);
+    args.scale_a = nullptr;
+    MP_FAILS(mp_gemm_run_scaled(wrong, nullptr, &args), MP_STATUS_INVALID_ARGUMENT, "scale_a",
+             "1x128", "1 x 32");
+    other.scale_a_dtype = other.scale_a_rows = other.scale_a_columns = 0;
+    const Gemm bare = make_gemm(context, other);
+    MP_FAILS(mp_gemm_run_scaled(bare, nullptr, &args), MP_STATUS_INVALID_ARGUMENT, "scale_a",
+             "quantized");
+}
+
 TEST(GemmScaled, BareCodesAreTheirValues) {
     const Context context = make_context();
     mp_gemm_desc desc = MP_GEMM_DESC_INIT;
