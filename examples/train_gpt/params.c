@@ -55,13 +55,23 @@ static void list_params(Params* params, const Options* o) {
 
 static int64_t elements(const Param* p) { return p->rows * (p->cols > 0 ? p->cols : 1); }
 
-static int32_t dtype_by_name(const char* name) {
-    for (int32_t dtype = MP_DTYPE_FP32; dtype <= MP_DTYPE_BF16; dtype++) {
-        if (strcmp(mp_dtype_name(dtype), name) == 0) {
+/* "bf16", or "fp8_e4m3_scaled". */
+static int32_t dtype_by_name(const char* name, bool* scaled) {
+    const char* suffix = strstr(name, "_scaled");
+    const size_t length = suffix != NULL ? (size_t)(suffix - name) : strlen(name);
+    *scaled = suffix != NULL;
+    for (int32_t dtype = MP_DTYPE_FP32; dtype <= MP_DTYPE_FP8_E5M2; dtype++) {
+        const char* known = mp_dtype_name(dtype);
+        if (strlen(known) == length && strncmp(known, name, length) == 0) {
             return dtype;
         }
     }
     return MP_DTYPE_NONE;
+}
+
+/* Whether the parameter is stored as the recipe says; in fp32 otherwise. */
+static bool is_in_recipe(const Params* params, const Param* p) {
+    return !params->matrices_only || (p->cols > 0 && !p->own_kernels);
 }
 
 /* Group 0: matrices, with weight decay. Group 1: vectors, without. */
@@ -87,8 +97,15 @@ static bool create_optimizer(Params* params, const Options* o) {
     return true;
 }
 
-static bool add_to_optimizer(Params* params, Param* p, int32_t dtype, const Array* initial) {
-    TRY_OWN(array_create(&p->weight, params->context, dtype, p->rows, p->cols));
+static bool create_weight(Params* params, Param* p) {
+    const int32_t dtype = is_in_recipe(params, p) ? params->dtype : MP_DTYPE_FP32;
+    return params->scaled && is_in_recipe(params, p)
+               ? array_create_scaled(&p->weight, params->context, dtype, p->rows, p->cols)
+               : array_create(&p->weight, params->context, dtype, p->rows, p->cols);
+}
+
+static bool add_to_optimizer(Params* params, Param* p, const Array* initial) {
+    TRY_OWN(create_weight(params, p));
     mp_param_desc desc = MP_PARAM_DESC_INIT;
     desc.name = p->name;
     desc.param = p->weight.tensor;
@@ -99,7 +116,7 @@ static bool add_to_optimizer(Params* params, Param* p, int32_t dtype, const Arra
     p->grad.count = p->weight.count;
     mp_tensor_desc grad = MP_TENSOR_DESC_INIT;
     TRY(mp_tensor_get_desc(p->grad.tensor, &grad));
-    if (p->own_kernels && dtype != MP_DTYPE_FP32) {
+    if (p->own_kernels && !params->matrices_only && params->dtype != MP_DTYPE_FP32) {
         TRY_OWN(array_create(&p->value, params->context, MP_DTYPE_FP32, p->rows, p->cols));
     }
     if (p->own_kernels && grad.dtype != MP_DTYPE_FP32) {
@@ -118,13 +135,17 @@ static void fill_initial(float* values, const Param* p, uint64_t stream, uint64_
 static bool create_all(Params* params, const Options* o, float* initial, bool loaded) {
     const char* name = NULL;
     TRY(mp_recipe_get_string(params->recipe, MP_RECIPE_WEIGHT_DTYPE, &name));
-    const int32_t dtype = dtype_by_name(name);
-    if (dtype == MP_DTYPE_NONE) {
+    params->dtype = dtype_by_name(name, &params->scaled);
+    if (params->dtype == MP_DTYPE_NONE) {
         fprintf(stderr,
                 "train_gpt: the recipe stores weights as %s, which this program cannot use\n",
                 name);
         return false;
     }
+    bool scaled_gradients = false;
+    TRY(mp_recipe_get_string(params->recipe, MP_RECIPE_GRAD_DTYPE, &name));
+    (void)dtype_by_name(name, &scaled_gradients);
+    params->matrices_only = params->scaled || scaled_gradients;
     TRY_OWN(create_optimizer(params, o));
     int64_t offset = 0, largest = 0;
     for (int i = 0; i < params->count; i++) {
@@ -135,7 +156,7 @@ static bool create_all(Params* params, const Options* o, float* initial, bool lo
         Array values = {0};
         const bool added =
             array_wrap(&values, params->context, initial + offset, p->rows, p->cols) &&
-            add_to_optimizer(params, p, dtype, &values);
+            add_to_optimizer(params, p, &values);
         array_destroy(&values);
         TRY_OWN(added);
         offset += elements(p);
@@ -186,6 +207,47 @@ void params_destroy(Params* params) {
     memset(params, 0, sizeof *params);
 }
 
+/* What `count` elements take that are fp32 beside scaled codes: their gradients and moments have no scales either. */
+static bool high_precision_bytes(const Params* params, const char* key, int64_t count,
+                                 int64_t* bytes) {
+    const char* name = NULL;
+    bool scaled = false;
+    TRY(mp_recipe_get_string(params->recipe, key, &name));
+    const int32_t dtype = dtype_by_name(name, &scaled);
+    *bytes += count * (scaled || dtype == MP_DTYPE_FP32 ? 4 : 2);
+    return true;
+}
+
+bool params_expected_memory(const Params* params, mp_memory_report* report) {
+    int64_t* counts = malloc(sizeof(int64_t) * (size_t)params->count);
+    int64_t tensors = 0, others = 0;
+    if (counts == NULL) {
+        fputs("train_gpt: out of memory for the sizes of parameters\n", stderr);
+        return false;
+    }
+    for (int i = 0; i < params->count; i++) {
+        const Param* p = &params->list[i];
+        if (is_in_recipe(params, p)) {
+            counts[tensors++] = elements(p);
+        } else {
+            others += elements(p);
+        }
+    }
+    const mp_status status = mp_recipe_memory_of_tensors(params->recipe, counts, tensors, report);
+    free(counts);
+    TRY_STATUS(status, "mp_recipe_memory_of_tensors");
+    const int64_t before = report->grad_bytes + report->exp_avg_bytes + report->exp_avg_sq_bytes;
+    TRY_OWN(high_precision_bytes(params, MP_RECIPE_GRAD_DTYPE, others, &report->grad_bytes));
+    TRY_OWN(high_precision_bytes(params, MP_RECIPE_EXP_AVG_DTYPE, others, &report->exp_avg_bytes));
+    TRY_OWN(high_precision_bytes(params, MP_RECIPE_EXP_AVG_SQ_DTYPE, others,
+                                 &report->exp_avg_sq_bytes));
+    report->weight_bytes += 4 * others;
+    report->parameter_count += others;
+    report->total_bytes +=
+        4 * others - before + report->grad_bytes + report->exp_avg_bytes + report->exp_avg_sq_bytes;
+    return true;
+}
+
 bool params_begin_pass(Params* params, bool first) {
     for (int i = 0; i < params->count; i++) {
         Param* p = &params->list[i];
@@ -206,14 +268,14 @@ bool params_end_pass(Params* params, bool first) {
             Array so_far = {0};
             TRY_OWN(
                 array_wrap(&so_far, params->context, floats(&params->scratch), p->rows, p->cols));
-            const mp_status status = mp_tensor_cast(NULL, p->grad.tensor, so_far.tensor, NULL);
+            const bool converted = tensor_convert(p->grad.tensor, so_far.tensor);
             array_destroy(&so_far);
-            TRY_STATUS(status, "mp_tensor_cast");
+            TRY_OWN(converted);
             for (int64_t j = 0; j < p->weight.count; j++) {
                 floats(&p->gradient)[j] += floats(&params->scratch)[j];
             }
         }
-        TRY(mp_tensor_cast(NULL, p->gradient.tensor, p->grad.tensor, NULL));
+        TRY_OWN(tensor_convert(p->gradient.tensor, p->grad.tensor));
     }
     return true;
 }
@@ -234,24 +296,22 @@ static bool exact_values(Params* params, const Param* p, float* values) {
     TRY_OWN(array_wrap(&out, params->context, values, p->rows, p->cols));
     mp_tensor* source = NULL;
     const bool has_master = mp_optimizer_state(params->optimizer, p->index, "master", &source) >= 0;
-    mp_status status =
-        mp_tensor_cast(NULL, has_master ? source : p->weight.tensor, out.tensor, NULL);
+    const bool converted = tensor_convert(has_master ? source : p->weight.tensor, out.tensor);
     mp_tensor_destroy(source);
     array_destroy(&out);
-    TRY_STATUS(status, "mp_tensor_cast");
+    TRY_OWN(converted);
     if (has_master ||
         mp_optimizer_state(params->optimizer, p->index, "compensation", &source) < 0) {
         return true;
     }
     Array rest = {0};
-    const bool made = array_create(&rest, params->context, MP_DTYPE_FP32, p->rows, p->cols);
-    status = made ? mp_tensor_cast(NULL, source, rest.tensor, NULL) : MP_STATUS_OK;
+    const bool made = array_create(&rest, params->context, MP_DTYPE_FP32, p->rows, p->cols) &&
+                      tensor_convert(source, rest.tensor);
     for (int64_t i = 0; made && i < rest.count; i++) {
         values[i] += floats(&rest)[i];
     }
     mp_tensor_destroy(source);
     array_destroy(&rest);
-    TRY_STATUS(status, "mp_tensor_cast");
     return made;
 }
 

@@ -2,7 +2,8 @@
  * The parameters, in the types of a recipe, with the optimizer that owns their gradients and states.
  * Matrices of linear layers and their biases are used by the library only. The others (embeddings, gains and biases of
  * layer normalizations) are used by kernels.c, which wants fp32: where the recipe stores 16-bit weights or gradients,
- * these have an fp32 copy, refreshed after each step, and an fp32 gradient, rounded into the main one after each pass. */
+ * these have an fp32 copy, refreshed after each step, and an fp32 gradient, rounded into the main one after each pass.
+ * Scaled codes of weights or gradients (MS-AMP) are for the matrices of linear layers; beside them all else is fp32. */
 #ifndef TRAIN_GPT_PARAMS_H
 #define TRAIN_GPT_PARAMS_H
 
@@ -26,6 +27,9 @@ typedef struct {
     mp_context* context;
     mp_recipe* recipe;
     mp_optimizer* optimizer;
+    int32_t dtype;      /* of weights */
+    bool scaled;        /* which are codes of this type with a scale */
+    bool matrices_only; /* only those of linear layers are of this type, the others fp32 */
     Param* list;
     int count;
     Array scratch; /* as large as the largest parameter of own kernels */
@@ -68,6 +72,9 @@ static inline float* param_gradient(const Param* p) {
 /* Creates parameters and optimizer with initial values from --seed or --init. After a failure, params_destroy. */
 bool params_create(Params* params, mp_context* context, mp_recipe* recipe, const Options* options);
 void params_destroy(Params* params);
+
+/* The bytes that the recipe promises for these parameters. */
+bool params_expected_memory(const Params* params, mp_memory_report* report);
 
 /* Before a pass: gradients of own kernels that are collected in place start at zero in the first pass of a step. */
 bool params_begin_pass(Params* params, bool first);

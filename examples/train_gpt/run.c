@@ -75,7 +75,7 @@ static bool create(Training* t, Run* run) {
     run->expected.struct_size = sizeof run->expected;
     run->measured.struct_size = sizeof run->measured;
     options_memory(o, &run->parameter_count);
-    TRY(mp_recipe_memory(t->recipe, run->parameter_count, &run->expected));
+    TRY_OWN(params_expected_memory(&t->params, &run->expected));
     TRY(mp_optimizer_memory(t->params.optimizer, &run->measured));
     t->stats.struct_size = sizeof t->stats;
     return monitor_start(&t->monitor, o, run->recipe, &t->network);

@@ -30,11 +30,38 @@ bool array_create(Array* array, mp_context* context, int32_t dtype, int64_t rows
     return true;
 }
 
+bool array_create_scaled(Array* array, mp_context* context, int32_t dtype, int64_t rows,
+                         int64_t cols) {
+    const mp_tensor_desc desc = describe(dtype, rows, cols);
+    mp_quant_desc quant = MP_QUANT_DESC_INIT;
+    quant.rule = MP_SCALE_RULE_MSAMP;
+    array->count = rows * cols;
+    TRY(mp_tensor_create_quantized(context, &desc, &quant, &array->tensor));
+    TRY(mp_tensor_data(array->tensor, &array->memory));
+    return true;
+}
+
 bool array_wrap(Array* array, mp_context* context, float* memory, int64_t rows, int64_t cols) {
     const mp_tensor_desc desc = describe(MP_DTYPE_FP32, rows, cols);
     array->count = rows * (cols > 0 ? cols : 1);
     array->memory = memory;
     TRY(mp_tensor_wrap(context, &desc, memory, NULL, NULL, &array->tensor));
+    return true;
+}
+
+static bool is_scaled(const mp_tensor* tensor) {
+    mp_quant_desc desc = MP_QUANT_DESC_INIT;
+    return mp_tensor_get_quant_desc(tensor, &desc) >= 0;
+}
+
+bool tensor_convert(const mp_tensor* source, mp_tensor* destination) {
+    if (is_scaled(destination)) {
+        TRY(mp_tensor_quantize(NULL, source, destination, NULL, NULL));
+    } else if (is_scaled(source)) {
+        TRY(mp_tensor_dequantize(NULL, source, destination));
+    } else {
+        TRY(mp_tensor_cast(NULL, source, destination, NULL));
+    }
     return true;
 }
 

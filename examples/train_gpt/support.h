@@ -30,9 +30,15 @@ typedef struct {
 
 /* New memory, all zero: [rows, cols], or [rows] with cols 0. */
 bool array_create(Array* array, mp_context* context, int32_t dtype, int64_t rows, int64_t cols);
+/* A matrix of codes with one power-of-two scale (MS-AMP's), all zero. */
+bool array_create_scaled(Array* array, mp_context* context, int32_t dtype, int64_t rows,
+                         int64_t cols);
 /* fp32 memory that stays the caller's. */
 bool array_wrap(Array* array, mp_context* context, float* memory, int64_t rows, int64_t cols);
 void array_destroy(Array* array);
+
+/* Rounds, or quantizes or dequantizes where a tensor has scales. One of the two is fp32 without scales. */
+bool tensor_convert(const mp_tensor* source, mp_tensor* destination);
 
 static inline float* floats(const Array* array) { return (float*)array->memory; }
 

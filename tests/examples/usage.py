@@ -98,6 +98,15 @@ def check_good(check, program, text, folder):
     for name in ("auto", "auto_fp8"):
         reason = re.search(rf"^{name}: .*; so (\w+)$", done.stdout, re.M)
         check(reason is not None and reason[1].startswith("fp8") == (name == "auto_fp8"), f"{name} says what it chose")
+    codes = folder / "codes.json"
+    codes.write_text('{"recipe": "fp16_mixed", "grad.dtype": "fp8_e5m2_scaled"}')
+    for recipe in ("msamp_o3", codes):  # weights, or gradients of every parameter, with scales
+        model = ["--data", text] + SMALL.split() + ["--recipe", recipe, "--accum", 2]
+        first = run(program, model + ["--save", folder / "w"])
+        again = run(program, model + ["--init", folder / "w"])
+        losses = [float(re.search(r"msamp_o3 +(\d\.\d+)|codes.json +(\d\.\d+)", done.stdout)[0].split()[1])
+                  for done in (first, again)]
+        check(losses[1] < losses[0] and "(not " not in first.stdout, f"{recipe}: trains, is saved, goes on")
     out = folder / "out"
     done = run(program, ["--data", text, "--compare", "fp32,bf16_pure", "--out", out] + SMALL.split())
     check(sorted(p.name for p in out.iterdir()) == ["losses.csv", "losses.svg", "results.json"], "--out has its files")
