@@ -74,15 +74,14 @@ typedef struct mp_gemm_desc {
 
 /* What one run works on. Tensors as for mp_gemm_run; those that the plan does not need are NULL. */
 typedef struct mp_gemm_args {
-    uint32_t struct_size;  /* sizeof(mp_gemm_args) */
-    uint32_t reserved;     /* 0 */
-    const mp_tensor* a;    /* required */
-    const mp_tensor* b;    /* required */
-    const mp_tensor* bias; /* with MP_GEMM_BIAS */
-    const mp_tensor* c;    /* when beta is not 0 */
-    mp_tensor* d;          /* required */
-    const mp_tensor*
-        scale_a; /* of scale_a_dtype, one for each block; NULL: those of a quantized a */
+    uint32_t struct_size;        /* sizeof(mp_gemm_args) */
+    uint32_t reserved;           /* 0 */
+    const mp_tensor* a;          /* required */
+    const mp_tensor* b;          /* required */
+    const mp_tensor* bias;       /* with MP_GEMM_BIAS */
+    const mp_tensor* c;          /* when beta is not 0 */
+    mp_tensor* d;                /* required */
+    const mp_tensor* scale_a;    /* of scale_a_dtype; NULL: those of a quantized a */
     const mp_tensor* scale_b;    /* likewise */
     const mp_tensor* multiply_d; /* fp8 D: fp32, one element; NULL: 1 */
     mp_tensor* amax_d; /* fp8 D: fp32, becomes the maximum of itself and of |d|; or NULL */
