@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "dtype/state_format.hpp"
 #include "numerics/adamw_update.hpp"
 #include "numerics/delayed_scaling.hpp"
 #include "numerics/loss_scale.hpp"
@@ -173,11 +174,24 @@ struct AdamwSegment {
     float* exp_avg_scale_inv = nullptr;
     float* exp_avg_sq_scale_inv = nullptr;
     float* master_scale_inv = nullptr;
+    // Moments in blocks (numerics/block_state.hpp) have a scale for each block instead.
+    Coding exp_avg_coding = Coding::plain;
+    Coding exp_avg_sq_coding = Coding::plain;
 
+    // The scale of the whole tensor, or null.
+    [[nodiscard]] MP_HD_INLINE constexpr float* exp_avg_scale() const {
+        return has_blocks(exp_avg_coding) ? nullptr : exp_avg_scale_inv;
+    }
+    [[nodiscard]] MP_HD_INLINE constexpr float* exp_avg_sq_scale() const {
+        return has_blocks(exp_avg_sq_coding) ? nullptr : exp_avg_sq_scale_inv;
+    }
     // The largest value of these arrays must be known before the first code is stored.
     [[nodiscard]] MP_HD_INLINE constexpr bool has_scaled_states() const {
-        return param_scale_inv != nullptr || exp_avg_scale_inv != nullptr ||
-               exp_avg_sq_scale_inv != nullptr || master_scale_inv != nullptr;
+        return param_scale_inv != nullptr || exp_avg_scale() != nullptr ||
+               exp_avg_sq_scale() != nullptr || master_scale_inv != nullptr;
+    }
+    [[nodiscard]] MP_HD_INLINE constexpr bool has_block_states() const {
+        return has_blocks(exp_avg_coding) || has_blocks(exp_avg_sq_coding);
     }
 };
 

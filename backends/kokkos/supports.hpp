@@ -97,6 +97,10 @@ inline bool is_supported(const AdamwDesc& op, bool aligned, Reason& reason) noex
     }
     for (int64_t i = 0; i < op.table.segment_count; ++i) {
         const AdamwSegment& s = op.table.host_segments[i];
+        if (aligned && s.has_block_states()) { // an accelerator: its threads have an element each
+            reason.set("moments in blocks are a host's only");
+            return false;
+        }
         if (!kernels::layout_is_supported(s, reason) ||
             !kernels::scaling_is_supported(op, s, reason) ||
             !detail::segment_is_aligned(s, aligned, reason)) {

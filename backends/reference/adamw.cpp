@@ -3,10 +3,12 @@
 // adamw_eager.hpp where eager_compat asks for it; here is which array is read and written, and how
 // each is scaled and rounded.
 #include <algorithm>
+#include <vector>
 
 #include "kernels/adamw_layout.hpp"
 #include "kernels/adamw_scaling.hpp"
 #include "numerics/adamw_eager.hpp"
+#include "numerics/block_state.hpp"
 #include "numerics/codec.hpp"
 #include "numerics/philox.hpp"
 #include "reference/candidates.hpp"
@@ -50,6 +52,27 @@ class Element {
                              const float* scale_inv = nullptr) const {
         return kernels::decoded(load_as_float(dtype, data, i_), scale_inv);
     }
+    [[nodiscard]] float load_moment(DType dtype, const void* data, const float* scales,
+                                    Coding coding, bool is_signed) const {
+        if (!has_blocks(coding)) {
+            return load(dtype, data, scales);
+        }
+        const float scale = scales[i_ / block_size(coding)];
+        if (coding == Coding::block) {
+            return load(dtype, data) * scale;
+        }
+        return numerics::dynamic_value(coding, is_signed, load_code(data, coding), scale);
+    }
+    // A moment under the scale of its block.
+    void store_moment(DType dtype, void* data, float x, float scale, Coding coding, bool is_signed,
+                      bool stochastic, Purpose purpose) const {
+        if (coding == Coding::block) {
+            const float quotient = numerics::e4m3_quotient(is_signed, x, scale);
+            store(dtype, data, kernels::code_value(dtype, quotient, 1.0F), stochastic, purpose);
+        } else {
+            store_code(data, coding, numerics::dynamic_code(coding, is_signed, x, scale));
+        }
+    }
     // To nearest even; overflow becomes infinity, which shows, where saturation would hide it.
     void store(DType dtype, void* data, float x) const {
         numerics::store_from_float(dtype, data, i_, x, false);
@@ -64,6 +87,24 @@ class Element {
     }
 
   private:
+    [[nodiscard]] int32_t load_code(const void* data, Coding coding) const {
+        const auto* bytes = static_cast<const uint8_t*>(data);
+        if (coding == Coding::dynamic8) {
+            return bytes[i_];
+        }
+        return i_ % 2 == 0 ? bytes[i_ / 2] >> 4 : bytes[i_ / 2] & 0xf;
+    }
+    void store_code(void* data, Coding coding, int32_t code) const {
+        auto* bytes = static_cast<uint8_t*>(data);
+        if (coding == Coding::dynamic8) {
+            bytes[i_] = static_cast<uint8_t>(code);
+        } else if (i_ % 2 == 0) { // the even element first, and with it a nibble that nobody has
+            bytes[i_ / 2] = static_cast<uint8_t>(code << 4);
+        } else {
+            bytes[i_ / 2] = static_cast<uint8_t>(bytes[i_ / 2] | code);
+        }
+    }
+
     numerics::SrKey key_;
     int64_t i_;
 };
@@ -82,8 +123,10 @@ NewElement compute(const AdamwDesc& op, const AdamwSegment& s, const Element& el
     e.weight = s.master_dtype != DType::none
                    ? element.load(s.master_dtype, s.master, s.master_scale_inv)
                    : element.load(s.param_dtype, s.param, s.param_scale_inv);
-    e.m = element.load(s.exp_avg_dtype, s.exp_avg, s.exp_avg_scale_inv);
-    e.v = element.load(s.exp_avg_sq_dtype, s.exp_avg_sq, s.exp_avg_sq_scale_inv);
+    e.m = element.load_moment(s.exp_avg_dtype, s.exp_avg, s.exp_avg_scale_inv, s.exp_avg_coding,
+                              true);
+    e.v = element.load_moment(s.exp_avg_sq_dtype, s.exp_avg_sq, s.exp_avg_sq_scale_inv,
+                              s.exp_avg_sq_coding, false);
     e.delta = numerics::adamw_delta(op.scalars[s.group], e.weight, grad, e.m, e.v);
     return e;
 }
@@ -98,20 +141,18 @@ void measure_element(const AdamwDesc& op, const AdamwSegment& s, int64_t i, Adam
     raise(scaling.exp_avg_sq_amax, e.v);
 }
 
+float code_if(const float* scale_inv, DType dtype, float x, const numerics::BlockScale& scale) {
+    return scale_inv != nullptr ? kernels::code_value(dtype, x, scale.multiply) : x;
+}
+
 // `scaling` is read for those arrays only that have a scale.
-void update_element(const AdamwDesc& op, const AdamwSegment& s, int64_t i,
-                    const AdamwScaling& scaling) {
-    const Element element(op, s, i);
-    const NewElement e = compute(op, s, element);
-    const auto code = [](DType dtype, float x, const float* scale_inv,
-                         const numerics::BlockScale& scale) {
-        return scale_inv != nullptr ? kernels::code_value(dtype, x, scale.multiply) : x;
-    };
+void store_weight(const AdamwDesc& op, const AdamwSegment& s, const Element& element,
+                  const NewElement& e, const AdamwScaling& scaling) {
     // Stores the parameter and returns what it now is, where it has no scale.
     const auto store_param = [&](float x) {
         element.store(s.param_dtype, s.param,
-                      code(s.param_dtype, x, s.param_scale_inv, scaling.param), op.stochastic_param,
-                      Purpose::param);
+                      code_if(s.param_scale_inv, s.param_dtype, x, scaling.param),
+                      op.stochastic_param, Purpose::param);
         return element.load(s.param_dtype, s.param);
     };
     if (s.compensation_dtype != DType::none) {
@@ -119,23 +160,83 @@ void update_element(const AdamwDesc& op, const AdamwSegment& s, int64_t i,
         numerics::compensated_add(e.weight, e.delta, carry, store_param);
         element.store(s.compensation_dtype, s.compensation, carry);
     } else if (s.master_dtype != DType::none) {
-        element.store(s.master_dtype, s.master,
-                      code(s.master_dtype, e.weight + e.delta, s.master_scale_inv, scaling.master));
+        element.store(
+            s.master_dtype, s.master,
+            code_if(s.master_scale_inv, s.master_dtype, e.weight + e.delta, scaling.master));
         store_param(
             element.load(s.master_dtype, s.master,
                          s.master_scale_inv != nullptr ? &scaling.master.scale_inv : nullptr));
     } else {
         store_param(e.weight + e.delta);
     }
-    element.store(s.exp_avg_dtype, s.exp_avg,
-                  code(s.exp_avg_dtype, e.m, s.exp_avg_scale_inv, scaling.exp_avg),
-                  op.stochastic_exp_avg, Purpose::exp_avg);
-    element.store(s.exp_avg_sq_dtype, s.exp_avg_sq,
-                  code(s.exp_avg_sq_dtype, e.v, s.exp_avg_sq_scale_inv, scaling.exp_avg_sq),
-                  op.stochastic_exp_avg_sq, Purpose::exp_avg_sq);
-    if (op.zero_grad) {
-        element.store(s.grad_dtype, s.grad, 0.0F);
+}
+
+// One moment of a group of elements, `values` its new values.
+struct Moment {
+    void* data;
+    float* scales;
+    DType dtype;
+    Coding coding;
+    bool is_signed;
+    bool stochastic;
+    Purpose purpose;
+    const numerics::BlockScale* scale; // of the whole tensor
+};
+
+void store_moments(const AdamwDesc& op, const AdamwSegment& s, const Moment& moment, int64_t first,
+                   const std::vector<float>& values) {
+    const auto size = static_cast<std::size_t>(block_size(moment.coding));
+    for (std::size_t begin = 0; begin < values.size(); begin += size) {
+        const std::size_t end = std::min(begin + size, values.size());
+        float scale = 0.0F;
+        if (has_blocks(moment.coding)) {
+            uint32_t amax = 0;
+            for (std::size_t k = begin; k < end; ++k) {
+                amax = std::max(amax, numerics::bits_from_float(values[k]) &
+                                          numerics::kFloatMagnitudeMask);
+            }
+            const int64_t block = (first + static_cast<int64_t>(begin)) / block_size(moment.coding);
+            scale = numerics::moment_scale(moment.coding, numerics::float_from_bits(amax));
+            moment.scales[block] = scale;
+        }
+        for (std::size_t k = begin; k < end; ++k) {
+            const Element element(op, s, first + static_cast<int64_t>(k));
+            if (has_blocks(moment.coding)) {
+                element.store_moment(moment.dtype, moment.data, values[k], scale, moment.coding,
+                                     moment.is_signed, moment.stochastic, moment.purpose);
+            } else {
+                element.store(moment.dtype, moment.data,
+                              code_if(moment.scales, moment.dtype, values[k], *moment.scale),
+                              moment.stochastic, moment.purpose);
+            }
+        }
     }
+}
+
+// Elements of whole blocks of every kind: first ... first + 255, or to the end.
+void update_block(const AdamwDesc& op, const AdamwSegment& s, int64_t first,
+                  const AdamwScaling& scaling) {
+    const int64_t end = std::min(first + block_size(Coding::block), s.count);
+    std::vector<float> m;
+    std::vector<float> v;
+    for (int64_t i = first; i < end; ++i) {
+        const Element element(op, s, i);
+        const NewElement e = compute(op, s, element);
+        store_weight(op, s, element, e, scaling);
+        m.push_back(e.m);
+        v.push_back(e.v);
+        if (op.zero_grad) {
+            element.store(s.grad_dtype, s.grad, 0.0F);
+        }
+    }
+    store_moments(op, s,
+                  {s.exp_avg, s.exp_avg_scale_inv, s.exp_avg_dtype, s.exp_avg_coding, true,
+                   op.stochastic_exp_avg, Purpose::exp_avg, &scaling.exp_avg},
+                  first, m);
+    store_moments(op, s,
+                  {s.exp_avg_sq, s.exp_avg_sq_scale_inv, s.exp_avg_sq_dtype, s.exp_avg_sq_coding,
+                   false, op.stochastic_exp_avg_sq, Purpose::exp_avg_sq, &scaling.exp_avg_sq},
+                  first, v);
 }
 
 void update_element_eager(const AdamwDesc& op, const AdamwSegment& s, int64_t i) {
@@ -183,8 +284,8 @@ void update_segment(const AdamwDesc& op, const AdamwSegment& s, AdamwScaling* sc
         }
         kernels::renew_scales(s, scales);
     }
-    for (int64_t i = 0; i < s.count; ++i) {
-        update_element(op, s, i, scales);
+    for (int64_t first = 0; first < s.count; first += block_size(Coding::block)) {
+        update_block(op, s, first, scales);
     }
     if (has_two_passes) {
         kernels::store_scales(s, scales);

@@ -53,6 +53,19 @@ LossScaler* scaler_of(mp_scaler* scaler, const Context& context) {
     return &object;
 }
 
+static_assert(MP_CODING_FP8_BLOCK == static_cast<int32_t>(Coding::block) &&
+              MP_CODING_DYNAMIC8 == static_cast<int32_t>(Coding::dynamic8) &&
+              MP_CODING_DYNAMIC4 == static_cast<int32_t>(Coding::dynamic4));
+
+Coding coding_of(int32_t value, const char* name) {
+    const auto coding = static_cast<Coding>(value);
+    if (value != MP_CODING_PLAIN && !has_blocks(coding)) {
+        fail(Code::invalid_argument, "%s is %d; it must be one of MP_CODING_*", name,
+             static_cast<int>(value));
+    }
+    return coding;
+}
+
 AdamwSegment segment_of(const mp_adamw_slot& slot, int64_t index) {
     check_flags(slot.flags, 0, "slot.flags");
     AdamwSegment s;
@@ -75,6 +88,8 @@ AdamwSegment segment_of(const mp_adamw_slot& slot, int64_t index) {
     s.exp_avg_scale_inv = slot.exp_avg_scale_inv;
     s.exp_avg_sq_scale_inv = slot.exp_avg_sq_scale_inv;
     s.master_scale_inv = slot.master_scale_inv;
+    s.exp_avg_coding = coding_of(slot.exp_avg_coding, "exp_avg_coding");
+    s.exp_avg_sq_coding = coding_of(slot.exp_avg_sq_coding, "exp_avg_sq_coding");
     check_segment(s, ("slot " + std::to_string(index)).c_str());
     return s;
 }

@@ -13,7 +13,25 @@ namespace mp {
 enum class Coding : int32_t {
     plain = 0,  // the number itself
     scaled = 1, // code * scale_inv, one power-of-two scale for the tensor (MS-AMP)
+    // Moments only, see numerics/block_state.hpp: a scale for each block of the flattened tensor.
+    block = 2,    // fp8_e4m3, 256 elements
+    dynamic8 = 3, // uint8, 256 elements
+    dynamic4 = 4, // uint8 with two codes each, 128 elements
 };
+
+MP_HD_INLINE constexpr bool has_blocks(Coding coding) {
+    return coding == Coding::block || coding == Coding::dynamic8 || coding == Coding::dynamic4;
+}
+MP_HD_INLINE constexpr int64_t block_size(Coding coding) {
+    return coding == Coding::dynamic4 ? 128 : 256;
+}
+// Where the codes of element i begin, a multiple of the block size; or bytes of i elements.
+MP_HD_INLINE constexpr int64_t code_bytes(Coding coding, DType dtype, int64_t i) {
+    return coding == Coding::dynamic4 ? (i + 1) / 2 : i * dtype_size(dtype);
+}
+
+// Tensors of fewer elements keep fp32 moments where the recipe asks for blocks, as in torchao.
+inline constexpr int64_t kSmallestBlockTensor = 4096;
 
 struct StateFormat {
     DType dtype = DType::none;
@@ -33,6 +51,16 @@ constexpr const char* format_name(StateFormat format) {
     if (format.coding == Coding::plain) {
         return dtype_name(format.dtype);
     }
+    switch (format.coding) {
+    case Coding::block:
+        return "fp8_e4m3_block256";
+    case Coding::dynamic8:
+        return "int8_block256";
+    case Coding::dynamic4:
+        return "int4_block128";
+    default:
+        break;
+    }
     switch (format.dtype) {
     case DType::fp16:
         return "fp16_scaled";
@@ -47,10 +75,11 @@ constexpr const char* format_name(StateFormat format) {
 
 // The inverse of format_name; a format of type `none` for an unknown name.
 constexpr StateFormat parse_format(std::string_view text) {
-    constexpr StateFormat kScaled[] = {{DType::fp16, Coding::scaled},
-                                       {DType::fp8_e4m3, Coding::scaled},
-                                       {DType::fp8_e5m2, Coding::scaled}};
-    for (const StateFormat format : kScaled) {
+    constexpr StateFormat kCoded[] = {
+        {DType::fp16, Coding::scaled},     {DType::fp8_e4m3, Coding::scaled},
+        {DType::fp8_e5m2, Coding::scaled}, {DType::fp8_e4m3, Coding::block},
+        {DType::uint8, Coding::dynamic8},  {DType::uint8, Coding::dynamic4}};
+    for (const StateFormat format : kCoded) {
         if (text == format_name(format)) {
             return format;
         }
@@ -58,9 +87,23 @@ constexpr StateFormat parse_format(std::string_view text) {
     return parse_dtype(text);
 }
 
-// Bytes of so many numbers in one tensor, its scale included.
+// What a moment of so many elements is really kept in.
+constexpr StateFormat moment_format(StateFormat format, int64_t count) {
+    return has_blocks(format.coding) && count < kSmallestBlockTensor ? StateFormat(DType::fp32)
+                                                                     : format;
+}
+
+constexpr int64_t scale_count(StateFormat format, int64_t count) {
+    if (has_blocks(format.coding)) {
+        return (count + block_size(format.coding) - 1) / block_size(format.coding);
+    }
+    return format.is_scaled() ? 1 : 0;
+}
+
+// Bytes of so many numbers in one tensor, its scales included.
 constexpr int64_t format_bytes(StateFormat format, int64_t count) {
-    return bytes_of(format.dtype, count) + (format.is_scaled() ? int64_t{sizeof(float)} : 0);
+    return code_bytes(format.coding, format.dtype, count) +
+           int64_t{sizeof(float)} * scale_count(format, count);
 }
 
 } // namespace mp

@@ -82,8 +82,8 @@ struct AdamwElement {
                      ? decoded(load_element(s.master_dtype, s.master, i), s.master_scale_inv)
                      : decoded(load_element(s.param_dtype, s.param, i), s.param_scale_inv);
         grad = decoded(load_element(s.grad_dtype, s.grad, i), s.grad_scale_inv);
-        m = decoded(load_element(s.exp_avg_dtype, s.exp_avg, i), s.exp_avg_scale_inv);
-        v = decoded(load_element(s.exp_avg_sq_dtype, s.exp_avg_sq, i), s.exp_avg_sq_scale_inv);
+        m = decoded(load_element(s.exp_avg_dtype, s.exp_avg, i), s.exp_avg_scale());
+        v = decoded(load_element(s.exp_avg_sq_dtype, s.exp_avg_sq, i), s.exp_avg_sq_scale());
     }
 };
 
@@ -139,10 +139,10 @@ template <class Exec> struct AdamwTeams {
                      i, e.weight, delta);
         store_element(
             s.exp_avg_dtype, s.exp_avg, i,
-            code_if(s.exp_avg_scale_inv, s.exp_avg_dtype, e.m, scaling.exp_avg),
+            code_if(s.exp_avg_scale(), s.exp_avg_dtype, e.m, scaling.exp_avg),
             element_rounding(s.exp_avg_dtype, op.stochastic_exp_avg, key, Purpose::exp_avg, i));
         store_element(s.exp_avg_sq_dtype, s.exp_avg_sq, i,
-                      code_if(s.exp_avg_sq_scale_inv, s.exp_avg_sq_dtype, e.v, scaling.exp_avg_sq),
+                      code_if(s.exp_avg_sq_scale(), s.exp_avg_sq_dtype, e.v, scaling.exp_avg_sq),
                       element_rounding(s.exp_avg_sq_dtype, op.stochastic_exp_avg_sq, key,
                                        Purpose::exp_avg_sq, i));
         if (op.zero_grad) {

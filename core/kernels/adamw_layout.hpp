@@ -28,6 +28,22 @@ inline bool array_is_supported(const char* what, DType dtype, const float* scale
     return true;
 }
 
+inline bool moment_is_supported(const char* what, DType dtype, Coding coding,
+                                const float* scale_inv, Reason& reason) noexcept {
+    if (!has_blocks(coding)) {
+        return array_is_supported(what, dtype, scale_inv,
+                                  dtype == DType::fp16 || dtype == DType::fp8_e4m3,
+                                  "fp16 or fp8_e4m3", reason);
+    }
+    const DType expected = coding == Coding::block ? DType::fp8_e4m3 : DType::uint8;
+    if (dtype != expected || scale_inv == nullptr) {
+        reason.set("%s in blocks is %s with scales, not %s", what, dtype_name(expected),
+                   dtype_name(dtype));
+        return false;
+    }
+    return true;
+}
+
 inline bool is_fp16_or_e4m3(DType dtype) {
     return dtype == DType::fp16 || dtype == DType::fp8_e4m3;
 }
@@ -62,10 +78,10 @@ inline bool layout_is_supported(const AdamwSegment& s, Reason& reason) noexcept 
     if (!detail::array_is_supported("a parameter", s.param_dtype, s.param_scale_inv,
                                     detail::is_fp16_or_e4m3(s.param_dtype), kTypes, reason) ||
         !gradient_is_supported(s, reason) ||
-        !detail::array_is_supported("exp_avg", s.exp_avg_dtype, s.exp_avg_scale_inv,
-                                    detail::is_fp16_or_e4m3(s.exp_avg_dtype), kTypes, reason) ||
-        !detail::array_is_supported("exp_avg_sq", s.exp_avg_sq_dtype, s.exp_avg_sq_scale_inv,
-                                    detail::is_fp16_or_e4m3(s.exp_avg_sq_dtype), kTypes, reason) ||
+        !detail::moment_is_supported("exp_avg", s.exp_avg_dtype, s.exp_avg_coding,
+                                     s.exp_avg_scale_inv, reason) ||
+        !detail::moment_is_supported("exp_avg_sq", s.exp_avg_sq_dtype, s.exp_avg_sq_coding,
+                                     s.exp_avg_sq_scale_inv, reason) ||
         !detail::master_is_supported(s, reason)) {
         return false;
     }
@@ -87,9 +103,18 @@ inline bool layout_is_supported(const AdamwSegment& s, Reason& reason) noexcept 
 // A launch with scaled states needs scratch for their maxima.
 inline bool scaling_is_supported(const AdamwDesc& op, const AdamwSegment& s,
                                  Reason& reason) noexcept {
-    const bool has_scales = s.has_scaled_states() || s.grad_scale_inv != nullptr;
+    const bool has_scales =
+        s.has_scaled_states() || s.has_block_states() || s.grad_scale_inv != nullptr;
     if (op.eager_compat && has_scales) {
         reason.set("the eager order of roundings has no scaled arrays");
+        return false;
+    }
+    const auto is_dynamic = [](Coding coding) {
+        return coding == Coding::dynamic8 || coding == Coding::dynamic4;
+    };
+    if ((op.stochastic_exp_avg && is_dynamic(s.exp_avg_coding)) ||
+        (op.stochastic_exp_avg_sq && is_dynamic(s.exp_avg_sq_coding))) {
+        reason.set("codes of a dynamic map are rounded to nearest only");
         return false;
     }
     if (s.has_scaled_states() && op.scaling == nullptr) {

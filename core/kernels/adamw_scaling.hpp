@@ -42,13 +42,13 @@ MP_HD_INLINE void renew_scales(const AdamwSegment& s, AdamwScaling& scaling) {
     if (s.param_scale_inv != nullptr) {
         scaling.param = renew_scale(weight, s.param_dtype, s.param_scale_inv);
     }
-    if (s.exp_avg_scale_inv != nullptr) {
+    if (s.exp_avg_scale() != nullptr) {
         scaling.exp_avg = renew_scale(numerics::float_from_bits(scaling.exp_avg_amax),
-                                      s.exp_avg_dtype, s.exp_avg_scale_inv);
+                                      s.exp_avg_dtype, s.exp_avg_scale());
     }
-    if (s.exp_avg_sq_scale_inv != nullptr) {
+    if (s.exp_avg_sq_scale() != nullptr) {
         scaling.exp_avg_sq = renew_scale(numerics::float_from_bits(scaling.exp_avg_sq_amax),
-                                         s.exp_avg_sq_dtype, s.exp_avg_sq_scale_inv);
+                                         s.exp_avg_sq_dtype, s.exp_avg_sq_scale());
     }
 }
 
@@ -60,11 +60,11 @@ MP_HD_INLINE void store_scales(const AdamwSegment& s, const AdamwScaling& scalin
     if (s.param_scale_inv != nullptr) {
         *s.param_scale_inv = scaling.param.scale_inv;
     }
-    if (s.exp_avg_scale_inv != nullptr) {
-        *s.exp_avg_scale_inv = scaling.exp_avg.scale_inv;
+    if (s.exp_avg_scale() != nullptr) {
+        *s.exp_avg_scale() = scaling.exp_avg.scale_inv;
     }
-    if (s.exp_avg_sq_scale_inv != nullptr) {
-        *s.exp_avg_sq_scale_inv = scaling.exp_avg_sq.scale_inv;
+    if (s.exp_avg_sq_scale() != nullptr) {
+        *s.exp_avg_sq_scale() = scaling.exp_avg_sq.scale_inv;
     }
 }
 

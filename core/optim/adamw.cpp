@@ -63,14 +63,31 @@ void check_role(const Role& role, int64_t count, const char* name) {
 
 bool is_fp16_or_e4m3(DType dtype) { return dtype == DType::fp16 || dtype == DType::fp8_e4m3; }
 
+// A moment that may be in blocks, which then have a scale each.
+void check_moment(Role role, Coding coding, int64_t count, const char* name) {
+    if (!has_blocks(coding)) {
+        check_role(role, count, name);
+        return;
+    }
+    if (role.scale_inv == nullptr && count > 0) {
+        fail(Code::null_argument, "%s: %s is in blocks but its scales are NULL", name, role.name);
+    }
+    const DType codes = coding == Coding::block ? DType::fp8_e4m3 : DType::uint8;
+    role.may_be_scaled = role.dtype == codes;
+    role.scaled_types = coding == Coding::block ? "fp8_e4m3 in blocks" : "uint8 in blocks";
+    static constexpr float kNone = 0.0F; // of an empty array
+    role.scale_inv = role.scale_inv != nullptr ? role.scale_inv : &kNone;
+    check_role(role, count, name);
+}
+
 // Computable, but it does not train.
 void check_second_moment(const AdamwSegment& s, const char* name) {
-    if (s.exp_avg_sq_dtype == DType::fp8_e4m3 && s.exp_avg_sq_scale_inv != nullptr) {
+    if (s.exp_avg_sq_dtype == DType::fp8_e4m3 && s.exp_avg_sq_scale() != nullptr) {
         fail(Code::invalid_dtype,
              "%s: exp_avg_sq is fp8_e4m3 with one scale, which holds second moments with a ratio "
              "of at most 2.3e5, that is gradients with a ratio of 479; smaller ones become 0 and "
              "the next step of their parameter is thousands of times too large; use fp16 with a "
-             "scale",
+             "scale, or fp8_e4m3 in blocks",
              name);
     }
 }
@@ -131,13 +148,13 @@ void check_segment(const AdamwSegment& s, const char* name) {
     check_role({"param", s.param, s.param_dtype, false, s.param_scale_inv,
                 is_fp16_or_e4m3(s.param_dtype), kTypes},
                s.count, name);
-    check_role({"exp_avg", s.exp_avg, s.exp_avg_dtype, false, s.exp_avg_scale_inv,
-                is_fp16_or_e4m3(s.exp_avg_dtype), kTypes},
-               s.count, name);
+    check_moment({"exp_avg", s.exp_avg, s.exp_avg_dtype, false, s.exp_avg_scale_inv,
+                  is_fp16_or_e4m3(s.exp_avg_dtype), kTypes},
+                 s.exp_avg_coding, s.count, name);
     check_second_moment(s, name);
-    check_role({"exp_avg_sq", s.exp_avg_sq, s.exp_avg_sq_dtype, false, s.exp_avg_sq_scale_inv,
-                s.exp_avg_sq_dtype == DType::fp16, "fp16"},
-               s.count, name);
+    check_moment({"exp_avg_sq", s.exp_avg_sq, s.exp_avg_sq_dtype, false, s.exp_avg_sq_scale_inv,
+                  s.exp_avg_sq_dtype == DType::fp16, "fp16"},
+                 s.exp_avg_sq_coding, s.count, name);
     check_role({"compensation", s.compensation, s.compensation_dtype, true}, s.count, name);
     check_role({"master", s.master, s.master_dtype, true, s.master_scale_inv,
                 s.master_dtype == DType::fp16, "fp16"},

@@ -91,8 +91,8 @@ MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> count
         report.weight += format_bytes(recipe.weight, count);
         report.master += format_bytes(recipe.master, count);
         report.grad += format_bytes(recipe.grad, count);
-        report.exp_avg += format_bytes(recipe.exp_avg, count);
-        report.exp_avg_sq += format_bytes(recipe.exp_avg_sq, count);
+        report.exp_avg += format_bytes(moment_format(recipe.exp_avg, count), count);
+        report.exp_avg_sq += format_bytes(moment_format(recipe.exp_avg_sq, count), count);
         report.compensation += format_bytes(recipe.compensation, count);
     }
     return report;
@@ -181,8 +181,21 @@ std::shared_ptr<Tensor> Optimizer::make(Stream& stream, StateFormat format,
     if (!format.exists()) {
         return nullptr;
     }
-    return format.is_scaled() ? std::make_shared<Tensor>(context_, stream, form_of(format), shape)
-                              : std::make_shared<Tensor>(context_, stream, format.dtype, shape);
+    if (format.is_scaled()) {
+        return std::make_shared<Tensor>(context_, stream, form_of(format), shape);
+    }
+    const Shape bytes = {{code_bytes(format.coding, format.dtype, shape.count())}, 1};
+    return std::make_shared<Tensor>(context_, stream, format.dtype,
+                                    format.coding == Coding::dynamic4 ? bytes : shape);
+}
+
+// Zero: so codes of zero are numbers of zero, also in a map whose code 0 is something else.
+std::shared_ptr<Tensor> Optimizer::make_block_scales(Stream& stream, StateFormat format,
+                                                     int64_t count) const {
+    return has_blocks(format.coding)
+               ? std::make_shared<Tensor>(context_, stream, DType::fp32,
+                                          Shape{{scale_count(format, count)}, 1})
+               : nullptr;
 }
 
 int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParameter& source) {
@@ -197,8 +210,13 @@ int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParamet
     parameter.group = group;
     parameter.param = source.param;
     parameter.grad = source.grad != nullptr ? source.grad : state(recipe_.grad);
-    parameter.exp_avg = state(recipe_.exp_avg);
-    parameter.exp_avg_sq = state(recipe_.exp_avg_sq);
+    const int64_t count = source.param->count();
+    parameter.exp_avg_format = moment_format(recipe_.exp_avg, count);
+    parameter.exp_avg_sq_format = moment_format(recipe_.exp_avg_sq, count);
+    parameter.exp_avg = state(parameter.exp_avg_format);
+    parameter.exp_avg_sq = state(parameter.exp_avg_sq_format);
+    parameter.exp_avg_scales = make_block_scales(stream, parameter.exp_avg_format, count);
+    parameter.exp_avg_sq_scales = make_block_scales(stream, parameter.exp_avg_sq_format, count);
     parameter.compensation = narrow ? make(stream, recipe_.compensation, shape) : nullptr;
     parameter.master = narrow ? make(stream, recipe_.master, shape) : nullptr;
     check_segment(segment(parameter), source.name.c_str());
@@ -267,6 +285,16 @@ AdamwSegment Optimizer::segment(const Parameter& p) const noexcept {
     s.exp_avg_sq_scale_inv = assign(p.exp_avg_sq, s.exp_avg_sq, s.exp_avg_sq_dtype);
     (void)assign(p.compensation, s.compensation, s.compensation_dtype);
     s.master_scale_inv = assign(p.master, s.master, s.master_dtype);
+    const auto assign_blocks = [](StateFormat format, const std::shared_ptr<Tensor>& scales,
+                                  Coding& coding, float*& scale_inv) {
+        if (scales != nullptr) {
+            coding = format.coding;
+            scale_inv = static_cast<float*>(scales->data());
+        }
+    };
+    assign_blocks(p.exp_avg_format, p.exp_avg_scales, s.exp_avg_coding, s.exp_avg_scale_inv);
+    assign_blocks(p.exp_avg_sq_format, p.exp_avg_sq_scales, s.exp_avg_sq_coding,
+                  s.exp_avg_sq_scale_inv);
     return s;
 }
 
@@ -337,29 +365,35 @@ std::shared_ptr<Tensor> Optimizer::state(int32_t index, const std::string& name)
              parameter_count());
     }
     const Parameter& p = parameters_[static_cast<std::size_t>(index)];
-    const std::array<std::pair<const char*, const std::shared_ptr<Tensor>*>, 6> states = {{
-        {"param", &p.param},
-        {"grad", &p.grad},
-        {"exp_avg", &p.exp_avg},
-        {"exp_avg_sq", &p.exp_avg_sq},
-        {"compensation", &p.compensation},
-        {"master", &p.master},
+    const auto scale_of = [](const std::shared_ptr<Tensor>& tensor) {
+        return tensor != nullptr && tensor->scales() != nullptr ? tensor->scales()->scale_inv
+                                                                : nullptr;
+    };
+    const auto either = [](const std::shared_ptr<Tensor>& a, const std::shared_ptr<Tensor>& b) {
+        return a != nullptr ? a : b;
+    };
+    const std::array<std::pair<const char*, std::shared_ptr<Tensor>>, 11> states = {{
+        {"param", p.param},
+        {"param_scale_inv", scale_of(p.param)},
+        {"grad", p.grad},
+        {"grad_scale_inv", scale_of(p.grad)},
+        {"exp_avg", p.exp_avg},
+        {"exp_avg_scale_inv", either(p.exp_avg_scales, scale_of(p.exp_avg))},
+        {"exp_avg_sq", p.exp_avg_sq},
+        {"exp_avg_sq_scale_inv", either(p.exp_avg_sq_scales, scale_of(p.exp_avg_sq))},
+        {"compensation", p.compensation},
+        {"master", p.master},
+        {"master_scale_inv", scale_of(p.master)},
     }};
     std::string present;
     for (const auto& [state_name, tensor] : states) {
-        if (*tensor == nullptr) {
+        if (tensor == nullptr) {
             continue;
         }
-        const std::string scale_name = std::string(state_name) + "_scale_inv";
-        const TensorScales* scales = (*tensor)->scales();
         if (name == state_name) {
-            return *tensor;
-        }
-        if (scales != nullptr && name == scale_name) {
-            return scales->scale_inv;
+            return tensor;
         }
         present += (present.empty() ? "" : ", ") + std::string(state_name);
-        present += scales != nullptr ? ", " + scale_name : "";
     }
     fail(Code::unknown_name, "optimizer: parameter '%s' has no state '%.64s'; it has: %s",
          p.name.c_str(), name.c_str(), present.c_str());
@@ -372,8 +406,8 @@ MemoryReport Optimizer::memory() const noexcept {
         report.weight += bytes_of(p.param);
         report.master += bytes_of(p.master);
         report.grad += bytes_of(p.grad);
-        report.exp_avg += bytes_of(p.exp_avg);
-        report.exp_avg_sq += bytes_of(p.exp_avg_sq);
+        report.exp_avg += bytes_of(p.exp_avg) + bytes_of(p.exp_avg_scales);
+        report.exp_avg_sq += bytes_of(p.exp_avg_sq) + bytes_of(p.exp_avg_sq_scales);
         report.compensation += bytes_of(p.compensation);
     }
     return report;

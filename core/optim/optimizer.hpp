@@ -67,7 +67,7 @@ class Optimizer {
         return static_cast<int32_t>(parameters_.size());
     }
     // "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master", and with "_scale_inv" the scale
-    // of each; throws where there is none.
+    // or scales of each; throws where there is none.
     [[nodiscard]] std::shared_ptr<Tensor> state(int32_t index, const std::string& name) const;
     [[nodiscard]] MemoryReport memory() const noexcept;
     [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
@@ -83,12 +83,18 @@ class Optimizer {
         std::shared_ptr<Tensor> exp_avg_sq;
         std::shared_ptr<Tensor> compensation; // or null
         std::shared_ptr<Tensor> master;       // or null
+        StateFormat exp_avg_format;
+        StateFormat exp_avg_sq_format;
+        std::shared_ptr<Tensor> exp_avg_scales; // of blocks, or null
+        std::shared_ptr<Tensor> exp_avg_sq_scales;
     };
 
     void check_new(int32_t group, const NewParameter& parameter) const;
     void check_format(const NewParameter& parameter) const;
     [[nodiscard]] std::shared_ptr<Tensor> make(Stream& stream, StateFormat format,
                                                const Shape& shape) const;
+    [[nodiscard]] std::shared_ptr<Tensor> make_block_scales(Stream& stream, StateFormat format,
+                                                            int64_t count) const;
     void initialize(Stream& stream, const Parameter& parameter, const Tensor* init_fp32) const;
     [[nodiscard]] AdamwSegment segment(const Parameter& parameter) const noexcept;
     void refresh(Stream& stream);

@@ -144,10 +144,11 @@ constexpr Key fp8_number(const char* name, KeyType type, const char* allowed, co
 
 constexpr const char* kGemmTypes = "fp32|fp16|bf16";
 constexpr const char* kFloatTypes = "fp32|fp16|bf16";
-// "_scaled": codes with one power-of-two scale for the tensor.
+// "_scaled": codes with one power-of-two scale for the tensor; "_block256": a scale for so many elements.
 constexpr const char* kWeightFormats = "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled";
 constexpr const char* kGradFormats = "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled|fp8_e5m2_scaled";
-constexpr const char* kMomentFormats = "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled";
+constexpr const char* kMomentFormats = "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled|"
+                                       "fp8_e4m3_block256|int8_block256|int4_block128";
 constexpr double kMaxScale = 3.4e38;
 
 const char* scaler_kind_name(const Recipe& recipe) {

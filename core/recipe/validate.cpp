@@ -62,7 +62,16 @@ void find_scaled_state_problems(const Recipe& r, Findings& found) {
                "optimizer.exp_avg_sq.dtype is fp8_e4m3_scaled: under one scale fp8 holds second "
                "moments with a ratio of at most 2.3e5, that is gradients with a ratio of 479; "
                "smaller ones become 0 and the next step of their parameter is thousands of times "
-               "too large; use fp16_scaled");
+               "too large; use fp16_scaled or fp8_e4m3_block256");
+    const auto is_dynamic = [](StateFormat format) {
+        return format.coding == Coding::dynamic8 || format.coding == Coding::dynamic4;
+    };
+    found.need(r.exp_avg_rounding == Rounding::nearest || !is_dynamic(r.exp_avg),
+               "optimizer.exp_avg.rounding is stochastic for codes of a map (int8_block256, "
+               "int4_block128), which are rounded to nearest only; set it to nearest");
+    found.need(r.exp_avg_sq_rounding == Rounding::nearest || !is_dynamic(r.exp_avg_sq),
+               "optimizer.exp_avg_sq.rounding is stochastic for codes of a map (int8_block256, "
+               "int4_block128), which are rounded to nearest only; set it to nearest");
     found.need(!r.weight.is_scaled() || r.compensation == DType::none,
                "optimizer.compensation.dtype is set for scaled weights: Kahan compensates weights "
                "without a scale; set it to none");

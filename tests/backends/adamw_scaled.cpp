@@ -3,9 +3,7 @@
 // independent implementation, the reference's bits on every backend, and what must hold.
 #include <cmath>
 
-#include "adamw_fixture.hpp"
-#include "step_case.hpp"
-#include "training.hpp"
+#include "trajectory.hpp"
 
 namespace mp::test {
 namespace {
@@ -232,64 +230,9 @@ TEST_P(AdamwScaledValues, FourStepsStayWithin3em4OfFp32States) {
     }
 }
 
-// ---- trajectories of tests/fixtures/make_states.py ---------------------------------------------
-
-class Trajectory {
-  public:
-    explicit Trajectory(const std::string& name) : name_(name) {}
-
-    [[nodiscard]] const FixtureCase& types() const { return fixture_.at(name_); }
-    // 0 for an array without a scale.
-    [[nodiscard]] float scale_inv(int64_t step, char kind) const {
-        const DType dtype = fixture_.array(name_, step, kind).dtype;
-        return dtype == kF ? 0.0F : static_cast<float>(fixture_.number(key(step, kind)));
-    }
-    [[nodiscard]] HostArray array(int64_t step, char kind) const {
-        return fixture_.has(name_, step, kind) ? fixture_.array(name_, step, kind) : HostArray();
-    }
-    [[nodiscard]] bool has(int64_t step, char kind) const {
-        return fixture_.has(name_, step, kind);
-    }
-    [[nodiscard]] ParamArrays arrays(int64_t step) const {
-        ParamArrays result;
-        result.param = array(step, 'p');
-        result.exp_avg = array(step, 'm');
-        result.exp_avg_sq = array(step, 'v');
-        result.master = array(step, 'w');
-        result.scale_inv = {scale_inv(step, 'p'), 0.0F, scale_inv(step, 'm'), scale_inv(step, 'v'),
-                            has(step, 'w') ? scale_inv(step, 'w') : 0.0F};
-        return result;
-    }
-
-  private:
-    [[nodiscard]] std::string key(int64_t step, char kind) const {
-        return name_ + "." + std::to_string(step) + "." + kind;
-    }
-
-    const AdamwFixture& fixture_ = states_fixture();
-    std::string name_;
-};
-
 TEST_P(AdamwScaledValues, TrajectoriesHaveTheBitsOfTheFixtures) {
     for (const char* name : {"o1", "o2", "o3", "o2_fp32", "e5m2_grad"}) {
-        SCOPED_TRACE(name);
-        const Trajectory expected(name);
-        ParamArrays start = expected.arrays(0);
-        start.grad = expected.array(1, 'g');
-        start.scale_inv.grad = expected.scale_inv(1, 'g');
-        Training training(device(), {start}, expected.types().hyper, {});
-        for (int64_t step = 1; expected.has(step, 'g'); ++step) {
-            training.set_grad(expected.array(step, 'g'), expected.scale_inv(step, 'g'));
-            training.step();
-            if (expected.has(step, 'p')) {
-                SCOPED_TRACE("step " + std::to_string(step));
-                ParamArrays actual = training.download();
-                ParamArrays want = expected.arrays(step);
-                want.grad = actual.grad;
-                want.scale_inv.grad = actual.scale_inv.grad;
-                expect_same(want, actual);
-            }
-        }
+        expect_trajectory(device(), name);
     }
 }
 

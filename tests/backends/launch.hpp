@@ -29,6 +29,10 @@ struct ParamArrays {
     HostArray compensation;
     HostArray master;
     ScaleInvs scale_inv = {};
+    Coding exp_avg_coding = Coding::plain; // with scales for its blocks
+    Coding exp_avg_sq_coding = Coding::plain;
+    HostArray exp_avg_scales;
+    HostArray exp_avg_sq_scales;
     uint64_t uid = 0;
     int32_t group = 0;
     int64_t offset = 0; // elements past an aligned address, for all arrays
@@ -44,16 +48,44 @@ struct Layout {
     DType compensation = DType::none;
     DType master = DType::none;
     ScaleInvs scale_inv = {};
+    Coding exp_avg_coding = Coding::plain;
+    Coding exp_avg_sq_coding = Coding::plain;
 };
+
+// The scales of a moment's blocks.
+inline HostArray make_scales(Coding coding, int64_t count, Content content, uint64_t seed) {
+    if (!has_blocks(coding)) {
+        return {};
+    }
+    const int64_t blocks = (count + block_size(coding) - 1) / block_size(coding);
+    HostArray scales = make_array(DType::fp32, blocks, content, seed);
+    for (int64_t i = 0; i < blocks; ++i) {
+        scales.set_code(i, scales.code(i) & numerics::kFloatMagnitudeMask);
+    }
+    return scales;
+}
+
+// Of codes in blocks each pattern is one, but fp8's contents are as they are elsewhere.
+inline HostArray make_moment(DType dtype, Coding coding, int64_t count, Content content,
+                             uint64_t seed) {
+    const bool is_dynamic = dtype == DType::uint8;
+    const int64_t size = is_dynamic ? code_bytes(coding, dtype, count) : count;
+    return make_array(dtype, size, is_dynamic ? Content::patterns : content, seed);
+}
 
 // All kinds of contents in all arrays; the second moment is never negative, as in training.
 inline ParamArrays make_param(const Layout& layout, int64_t count, Content content, uint64_t seed) {
     ParamArrays arrays;
     arrays.param = make_array(layout.param, count, content, seed);
     arrays.grad = make_array(layout.grad, count, content, seed + 1);
-    arrays.exp_avg = make_array(layout.exp_avg, count, content, seed + 2);
-    arrays.exp_avg_sq = make_array(layout.exp_avg_sq, count, content, seed + 3);
-    for (int64_t i = 0; i < count; ++i) {
+    arrays.exp_avg = make_moment(layout.exp_avg, layout.exp_avg_coding, count, content, seed + 2);
+    arrays.exp_avg_sq =
+        make_moment(layout.exp_avg_sq, layout.exp_avg_sq_coding, count, content, seed + 3);
+    arrays.exp_avg_coding = layout.exp_avg_coding;
+    arrays.exp_avg_sq_coding = layout.exp_avg_sq_coding;
+    arrays.exp_avg_scales = make_scales(layout.exp_avg_coding, count, content, seed + 6);
+    arrays.exp_avg_sq_scales = make_scales(layout.exp_avg_sq_coding, count, content, seed + 7);
+    for (int64_t i = 0; layout.exp_avg_sq != DType::uint8 && i < count; ++i) {
         const int64_t bits = 8 * dtype_size(layout.exp_avg_sq);
         const uint32_t magnitude = (uint32_t{1} << (bits - 1)) - 1U;
         arrays.exp_avg_sq.set_code(i, arrays.exp_avg_sq.code(i) & magnitude);
@@ -113,6 +145,11 @@ class Launch {
                                 grad.bytes.size(), CopyKind::host_to_device));
     }
 
+    void upload_param(std::size_t index, const HostArray& param) {
+        check(on_.device().copy(on_.queue(), segments_[index].param, param.bytes.data(),
+                                param.bytes.size(), CopyKind::host_to_device));
+    }
+
     // Waits for the queue.
     [[nodiscard]] ParamArrays download(std::size_t index) {
         ParamArrays arrays;
@@ -130,6 +167,14 @@ class Launch {
         const auto scale = [](const std::unique_ptr<DeviceValue<float>>& value) {
             return value != nullptr ? value->download() : 0.0F;
         };
+        arrays.exp_avg_coding = segments_[index].exp_avg_coding;
+        arrays.exp_avg_sq_coding = segments_[index].exp_avg_sq_coding;
+        if (roles.exp_avg_scales != nullptr) {
+            arrays.exp_avg_scales = roles.exp_avg_scales->download();
+        }
+        if (roles.exp_avg_sq_scales != nullptr) {
+            arrays.exp_avg_sq_scales = roles.exp_avg_sq_scales->download();
+        }
         arrays.scale_inv = {scale(roles.param_scale), scale(roles.grad_scale),
                             scale(roles.exp_avg_scale), scale(roles.exp_avg_sq_scale),
                             scale(roles.master_scale)};
@@ -139,6 +184,7 @@ class Launch {
   private:
     struct Roles {
         std::unique_ptr<DeviceArray> param, grad, exp_avg, exp_avg_sq, compensation, master;
+        std::unique_ptr<DeviceArray> exp_avg_scales, exp_avg_sq_scales; // of blocks
         std::unique_ptr<DeviceValue<float>> param_scale, grad_scale, exp_avg_scale,
             exp_avg_sq_scale, master_scale;
     };
@@ -176,6 +222,7 @@ class Launch {
         segment.compensation_dtype = arrays.compensation.dtype;
         segment.master_dtype = arrays.master.dtype;
         upload_scales(arrays.scale_inv, roles, segment);
+        upload_blocks(arrays, roles, segment);
         segments_.push_back(segment);
         roles_.push_back(std::move(roles));
     }
@@ -193,6 +240,19 @@ class Launch {
         segment.exp_avg_scale_inv = upload_one(scales.exp_avg, roles.exp_avg_scale);
         segment.exp_avg_sq_scale_inv = upload_one(scales.exp_avg_sq, roles.exp_avg_sq_scale);
         segment.master_scale_inv = upload_one(scales.master, roles.master_scale);
+    }
+
+    void upload_blocks(const ParamArrays& arrays, Roles& roles, AdamwSegment& segment) {
+        segment.exp_avg_coding = arrays.exp_avg_coding;
+        segment.exp_avg_sq_coding = arrays.exp_avg_sq_coding;
+        roles.exp_avg_scales = upload(arrays.exp_avg_scales, 0);
+        roles.exp_avg_sq_scales = upload(arrays.exp_avg_sq_scales, 0);
+        if (roles.exp_avg_scales != nullptr) {
+            segment.exp_avg_scale_inv = static_cast<float*>(roles.exp_avg_scales->data());
+        }
+        if (roles.exp_avg_sq_scales != nullptr) {
+            segment.exp_avg_sq_scale_inv = static_cast<float*>(roles.exp_avg_sq_scales->data());
+        }
     }
 
     TestDevice& on_;

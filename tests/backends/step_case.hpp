@@ -68,6 +68,10 @@ inline std::string describe(const ParamArrays& arrays) {
     text += std::string(", v ") + dtype_name(arrays.exp_avg_sq.dtype);
     text += std::string(", c ") + dtype_name(arrays.compensation.dtype);
     text += std::string(", master ") + dtype_name(arrays.master.dtype);
+    if (has_blocks(arrays.exp_avg_coding) || has_blocks(arrays.exp_avg_sq_coding)) {
+        text += ", codings " + std::to_string(static_cast<int32_t>(arrays.exp_avg_coding)) + " " +
+                std::to_string(static_cast<int32_t>(arrays.exp_avg_sq_coding));
+    }
     return text + ", " + std::to_string(arrays.count()) + " elements";
 }
 
@@ -81,6 +85,10 @@ inline void expect_same(const ParamArrays& expected, const ParamArrays& actual) 
         << "compensation";
     EXPECT_TRUE(same_bits(expected.master, actual.master, NanRule::any_nan)) << "master";
     EXPECT_EQ(expected.scale_inv, actual.scale_inv);
+    EXPECT_TRUE(same_bits(expected.exp_avg_scales, actual.exp_avg_scales, NanRule::any_nan))
+        << "scales of exp_avg";
+    EXPECT_TRUE(same_bits(expected.exp_avg_sq_scales, actual.exp_avg_sq_scales, NanRule::any_nan))
+        << "scales of exp_avg_sq";
 }
 
 inline std::vector<AdamwHyper> three_groups() {

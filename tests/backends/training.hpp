@@ -49,6 +49,7 @@ class Training {
     void set_grad(const HostArray& grad, float scale_inv = 0.0F) {
         launch_.upload_grad(0, grad, scale_inv);
     }
+    void set_param(const HostArray& param) { launch_.upload_param(0, param); }
     void step() {
         run(on_, *prepare_candidate_, prepare_);
         run(on_, *update_candidate_, update_);
@@ -77,8 +78,15 @@ inline ParamArrays fresh_param(const Layout& layout, const HostArray& start) {
     ParamArrays arrays;
     arrays.param = HostArray(layout.param, start.count);
     arrays.grad = HostArray(layout.grad, start.count);
-    arrays.exp_avg = HostArray(layout.exp_avg, start.count);
-    arrays.exp_avg_sq = HostArray(layout.exp_avg_sq, start.count);
+    arrays.exp_avg_coding = layout.exp_avg_coding;
+    arrays.exp_avg_sq_coding = layout.exp_avg_sq_coding;
+    arrays.exp_avg =
+        make_moment(layout.exp_avg, layout.exp_avg_coding, start.count, Content::zeros, 0);
+    arrays.exp_avg_sq =
+        make_moment(layout.exp_avg_sq, layout.exp_avg_sq_coding, start.count, Content::zeros, 0);
+    arrays.exp_avg_scales = make_scales(layout.exp_avg_coding, start.count, Content::zeros, 0);
+    arrays.exp_avg_sq_scales =
+        make_scales(layout.exp_avg_sq_coding, start.count, Content::zeros, 0);
     if (layout.compensation != DType::none) {
         arrays.compensation = HostArray(layout.compensation, start.count);
     }

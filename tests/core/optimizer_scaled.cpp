@@ -293,6 +293,11 @@ TEST(ScaledRecipe, UnsoundCombinationsAreRefusedWithTheReason) {
     recipe.weight_rounding = Rounding::stochastic;
     EXPECT_EQ(refusal(recipe), "");
     recipe = level(2);
+    recipe.exp_avg = {DType::uint8, Coding::dynamic8};
+    EXPECT_EQ(refusal(recipe), "");
+    recipe.exp_avg_rounding = Rounding::stochastic;
+    EXPECT_NE(refusal(recipe).find("nearest only"), std::string::npos);
+    recipe = level(2);
     recipe.compensation = DType::fp16;
     EXPECT_NE(refusal(recipe).find("Kahan"), std::string::npos);
 }
@@ -317,6 +322,69 @@ TEST(ScaledRecipe, FormatsHaveNamesInKeys) {
     set_key(recipe, find_key("master.dtype"), "none");
     EXPECT_FALSE(recipe.master.exists());
     EXPECT_THROW(set_key(recipe, find_key("weight.dtype"), "fp8_e4m3"), Error);
+}
+
+// ---- moments in blocks -------------------------------------------------------------------------
+
+constexpr StateFormat kFp8Blocks = {DType::fp8_e4m3, Coding::block};
+constexpr StateFormat kInt8Blocks = {DType::uint8, Coding::dynamic8};
+constexpr StateFormat kInt4Blocks = {DType::uint8, Coding::dynamic4};
+
+TEST_P(ScaledOptimizer, MomentsInBlocksHaveTheirBytes) {
+    constexpr std::array<std::pair<StateFormat, int64_t>, 3> kCases = {
+        {{kFp8Blocks, 4097 + 4 * 17}, {kInt8Blocks, 4097 + 4 * 17}, {kInt4Blocks, 2049 + 4 * 33}}};
+    for (const auto& [format, bytes] : kCases) {
+        SCOPED_TRACE(format_name(format));
+        Recipe recipe;
+        recipe.exp_avg = format;
+        recipe.exp_avg_sq = format;
+        Optimizer optimizer(context(), recipe, {});
+        optimizer.add_group({});
+        add(optimizer, "w", DType::fp32, matrix(1, 4097));
+        EXPECT_EQ(optimizer.memory().exp_avg, bytes);
+        EXPECT_EQ(optimizer.memory().exp_avg_sq, bytes);
+        EXPECT_EQ(optimizer.state(0, "exp_avg")->dtype(), format.dtype);
+        EXPECT_EQ(optimizer.state(0, "exp_avg_scale_inv")->count(), scale_count(format, 4097));
+        add(optimizer, "small", DType::fp32, matrix(1, 4095)); // too small for blocks
+        EXPECT_EQ(optimizer.state(1, "exp_avg")->dtype(), DType::fp32);
+        EXPECT_EQ(optimizer.memory().exp_avg, bytes + 4 * 4095);
+        const std::array<int64_t, 2> counts = {4097, 4095};
+        EXPECT_EQ(planned_memory(recipe, counts).total(), optimizer.memory().total());
+    }
+}
+
+TEST_P(ScaledOptimizer, MomentsInBlocksFollowFp32) {
+    const Shape shape = matrix(65, 64);
+    numerics::AdamwHyper hyper;
+    hyper.lr = 0.01;
+    const auto train = [&](StateFormat format) {
+        Recipe recipe;
+        recipe.exp_avg = format;
+        recipe.exp_avg_sq = format;
+        Optimizer optimizer(context(), recipe, {});
+        optimizer.add_group(hyper);
+        add(optimizer, "w", DType::fp32, shape);
+        for (int32_t step = 1; step <= 5; ++step) {
+            set_grad(optimizer, 0, 1.0F / static_cast<float>(step));
+            optimizer.step(stream(), nullptr);
+        }
+        return values(*optimizer.state(0, "param"));
+    };
+    const std::vector<float> exact = train(DType::fp32);
+    const std::vector<float> first = train(kFp8Blocks);
+    for (const auto& [format, limit] :
+         {std::pair{kFp8Blocks, 0.05}, std::pair{kInt8Blocks, 0.05}, std::pair{kInt4Blocks, 0.3}}) {
+        const std::vector<float> result = train(format);
+        double error = 0.0;
+        double moved = 0.0;
+        for (std::size_t i = 0; i < exact.size(); ++i) {
+            error += std::fabs(static_cast<double>(result[i]) - static_cast<double>(exact[i]));
+            moved += 0.05; // about lr a step
+        }
+        EXPECT_LT(error / moved, limit) << format_name(format);
+        EXPECT_GT(error, 0.0) << format_name(format);
+    }
+    EXPECT_EQ(first, train(kFp8Blocks));
 }
 
 TEST_P(ScaledOptimizer, RefusesWhatDoesNotFit) {

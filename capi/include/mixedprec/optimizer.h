@@ -34,6 +34,15 @@
 #define MP_OPTIMIZER_ZERO_GRAD 2u
 /* torchdistx's order, one rounding after every operation: an oracle, host backend "reference" only. */
 #define MP_OPTIMIZER_EAGER_COMPAT 4u
+/* How a moment is coded. In blocks of the flattened tensor, value = code * scale:
+ *   FP8_BLOCK   fp8_e4m3, blocks of 256, scale = max(amax, 1e-12) / 448
+ *   DYNAMIC8    uint8, indices into a map of 256 values (bitsandbytes, torchao), blocks of 256, scale = max(amax, 1e-12)
+ *   DYNAMIC4    uint8 with two indices, the even element's in the upper half; 16 values, blocks of 128
+ * The codes are torchao's, but a second moment that is not zero is never coded as zero. Host only. */
+#define MP_CODING_PLAIN 0 /* or one scale for the tensor, where scale_inv is not NULL */
+#define MP_CODING_FP8_BLOCK 2
+#define MP_CODING_DYNAMIC8 3
+#define MP_CODING_DYNAMIC4 4
 /* mp_adamw_args.flags only */
 #define MP_ADAMW_SR_PARAM 16u      /* stochastic rounding of the parameter */
 #define MP_ADAMW_SR_EXP_AVG 32u    /* of the first moment */
@@ -114,6 +123,9 @@ typedef struct mp_adamw_slot {
     float* exp_avg_scale_inv;
     float* exp_avg_sq_scale_inv;
     float* master_scale_inv;
+    int32_t
+        exp_avg_coding; /* MP_CODING_*; in blocks: exp_avg_scale_inv has an element for each block */
+    int32_t exp_avg_sq_coding;
 } mp_adamw_slot;
 
 typedef struct mp_adamw_args {

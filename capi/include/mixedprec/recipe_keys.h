@@ -26,7 +26,8 @@
 #define MP_RECIPE_WEIGHT_GATHER_DTYPE "weight.gather.dtype"
 
 /* Moments: "fp32", "fp16", "bf16", "fp16_scaled", "fp8_e4m3_scaled" (exp_avg only; exp_avg_sq is refused, with
- * the reason). Compensation (Kahan): "none", "fp32", "fp16", "bf16". */
+ * the reason), and in blocks of the flattened tensor with an fp32 scale each "fp8_e4m3_block256", "int8_block256",
+ * "int4_block128" (the codes of torchao's low-bit optimizers; tensors below 4096 elements keep fp32 moments). Compensation (Kahan): "none", "fp32", "fp16", "bf16". */
 #define MP_RECIPE_EXP_AVG_DTYPE "optimizer.exp_avg.dtype"
 #define MP_RECIPE_EXP_AVG_SQ_DTYPE "optimizer.exp_avg_sq.dtype"
 #define MP_RECIPE_COMPENSATION_DTYPE "optimizer.compensation.dtype"

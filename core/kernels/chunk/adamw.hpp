@@ -161,7 +161,7 @@ MP_CHUNK_INLINE AdamwContext adamw_context(const AdamwJob& job) {
 }
 
 MP_CHUNK_INLINE bool is_scaled(const AdamwSegment& s) {
-    return s.grad_scale_inv != nullptr || s.has_scaled_states();
+    return s.grad_scale_inv != nullptr || s.has_scaled_states() || s.has_block_states();
 }
 
 inline void adamw_generic_chunk(const AdamwJob& job) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused AdamW step of one chunk where arrays hold codes with a scale. Everything goes through
+// The fused AdamW step of one chunk where arrays hold codes with scales. Everything goes through
 // tiles of fp32, also what is fp32 already, because the first of the two passes must not change
 // what the second reads.
 #pragma once
 
 #include "kernels/adamw_scaling.hpp"
+#include "kernels/chunk/adamw_blocks.hpp"
 #include "kernels/chunk/adamw_streams.hpp"
 #include "kernels/chunk/amax.hpp"
 #include "kernels/chunk/jobs.hpp"
@@ -56,6 +57,32 @@ MP_CHUNK_INLINE const numerics::BlockScale* scale_if(const void* scale_inv,
     return scale_inv != nullptr ? &scale : nullptr;
 }
 
+MP_CHUNK_INLINE MomentArray exp_avg_of(const AdamwSegment& s) {
+    return {s.exp_avg_coding, true, s.exp_avg_dtype, s.exp_avg, s.exp_avg_scale_inv};
+}
+MP_CHUNK_INLINE MomentArray exp_avg_sq_of(const AdamwSegment& s) {
+    return {s.exp_avg_sq_coding, false, s.exp_avg_sq_dtype, s.exp_avg_sq, s.exp_avg_sq_scale_inv};
+}
+
+MP_CHUNK_INLINE void load_moment(const MomentArray& a, int64_t element, float* values, int n) {
+    if (has_blocks(a.coding)) {
+        load_blocks(a, element, values, n);
+    } else {
+        load_values(a.dtype, a.data, a.scales, element, values, n);
+    }
+}
+
+// Overwrites the values; `bits` null: rounded to nearest.
+MP_CHUNK_INLINE void store_moment(const MomentArray& a, const numerics::BlockScale& scale,
+                                  int64_t element, float* values, int n, const TileBits* bits) {
+    if (has_blocks(a.coding)) {
+        store_blocks(a, element, values, n, bits);
+    } else {
+        store_values(a.dtype, a.data, scale_if(a.scales, scale), element, values, n,
+                     bits != nullptr, bits);
+    }
+}
+
 struct AdamwScaled {
     // The new values of n elements from the old codes.
     static MP_CHUNK_INLINE void compute(const AdamwContext& c, int64_t element, int n,
@@ -67,9 +94,8 @@ struct AdamwScaled {
             load_values(s.param_dtype, s.param, s.param_scale_inv, element, t.weight, n);
         }
         load_values(s.grad_dtype, s.grad, s.grad_scale_inv, element, t.grad, n);
-        load_values(s.exp_avg_dtype, s.exp_avg, s.exp_avg_scale_inv, element, t.exp_avg, n);
-        load_values(s.exp_avg_sq_dtype, s.exp_avg_sq, s.exp_avg_sq_scale_inv, element, t.exp_avg_sq,
-                    n);
+        load_moment(exp_avg_of(s), element, t.exp_avg, n);
+        load_moment(exp_avg_sq_of(s), element, t.exp_avg_sq, n);
         if (s.compensation_dtype != DType::none) {
             load_values(s.compensation_dtype, s.compensation, nullptr, element, t.compensation, n);
         }
@@ -105,11 +131,10 @@ struct AdamwScaled {
         fill_bits(c, element, n, bits);
         compute(c, element, n, t, bits.param);
         store_weight(c, element, n, t, bits.param);
-        store_values(s.exp_avg_dtype, s.exp_avg, scale_if(s.exp_avg_scale_inv, c.scaling->exp_avg),
-                     element, t.exp_avg, n, (c.stochastic & kSrExpAvg) != 0, &bits.exp_avg);
-        store_values(s.exp_avg_sq_dtype, s.exp_avg_sq,
-                     scale_if(s.exp_avg_sq_scale_inv, c.scaling->exp_avg_sq), element, t.exp_avg_sq,
-                     n, (c.stochastic & kSrExpAvgSq) != 0, &bits.exp_avg_sq);
+        store_moment(exp_avg_of(s), c.scaling->exp_avg, element, t.exp_avg, n,
+                     (c.stochastic & kSrExpAvg) != 0 ? &bits.exp_avg : nullptr);
+        store_moment(exp_avg_sq_of(s), c.scaling->exp_avg_sq, element, t.exp_avg_sq, n,
+                     (c.stochastic & kSrExpAvgSq) != 0 ? &bits.exp_avg_sq : nullptr);
     }
 };
 

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The code maps of moments in blocks: their known ends, and codes against a search by brute force.
+#include "numerics/block_state.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "numerics/philox.hpp"
+
+namespace mp::numerics {
+namespace {
+
+template <int kCount> int32_t zero_index(const DynamicMap<kCount>& map) {
+    return static_cast<int32_t>(std::find(map.value, map.value + kCount, 0.0F) - map.value);
+}
+
+TEST(DynamicMap, HasTheKnownEnds) {
+    EXPECT_FLOAT_EQ(kSigned8Map.value[0], -0.99296875F); // there is no -1
+    EXPECT_EQ(kSigned8Map.value[255], 1.0F);
+    EXPECT_EQ(zero_index(kSigned8Map), 127);
+    EXPECT_FLOAT_EQ(kSigned8Map.value[128], 5.5e-7F);
+    EXPECT_FLOAT_EQ(kSigned8Map.value[129], 3.25e-6F);
+    EXPECT_EQ(kUnsigned8Map.value[0], 0.0F);
+    EXPECT_FLOAT_EQ(kUnsigned8Map.value[1], 3.25e-7F);
+    EXPECT_FLOAT_EQ(kUnsigned8Map.value[2], 7.75e-7F);
+    EXPECT_FLOAT_EQ(kUnsigned8Map.value[254], 0.99648434F);
+    EXPECT_EQ(kUnsigned8Map.value[255], 1.0F);
+    EXPECT_EQ(zero_index(kSigned4Map), 7);
+    EXPECT_EQ(kSigned4Map.value[15], 1.0F);
+    EXPECT_FLOAT_EQ(kSigned4Map.value[0], -0.8875F);
+    EXPECT_FLOAT_EQ(kSigned4Map.value[8], 0.0055F);
+    EXPECT_EQ(kLinear4Map.value[0], 0.0625F); // there is no 0
+    EXPECT_EQ(kLinear4Map.value[15], 1.0F);
+}
+
+// torchao's own steps: the largest value not above x, then the next if x is at least half way to it.
+template <int kCount> int32_t by_rule(const DynamicMap<kCount>& map, float x) {
+    int32_t code = 0;
+    while (code + 1 < kCount && x >= map.value[code + 1]) {
+        ++code;
+    }
+    const int32_t up = std::min(code + 1, kCount - 1);
+    return x - map.value[code] >= (map.value[up] - map.value[code]) * 0.5F ? up : code;
+}
+
+template <int kCount> void expect_nearest(const DynamicMap<kCount>& map, bool is_signed) {
+    for (uint64_t i = 0; i < 32768; ++i) {
+        const uint64_t h = splitmix64(i);
+        const auto unit = static_cast<float>(h >> 40) * 0x1p-24F; // [0, 1)
+        float x = unit * exp2_int(-static_cast<int32_t>((h >> 32) % 26U));
+        x = is_signed && (h & 1U) != 0 ? -x : x;
+        const int32_t code = nearest_code(map, x);
+        ASSERT_EQ(code, by_rule(map, x)) << x;
+        double best = 2.0;
+        for (const float value : map.value) {
+            best = std::min(best, std::fabs(static_cast<double>(value) - static_cast<double>(x)));
+        }
+        const double here =
+            std::fabs(static_cast<double>(map.value[code]) - static_cast<double>(x));
+        ASSERT_LE(here, best * (1.0 + 1e-6) + 1e-14) << x;
+    }
+    for (int32_t code = 0; code < kCount; ++code) {
+        EXPECT_EQ(nearest_code(map, map.value[code]), code);
+    }
+    EXPECT_EQ(nearest_code(map, 2.0F), kCount - 1);
+    EXPECT_EQ(nearest_code(map, -2.0F), 0);
+    EXPECT_EQ(nearest_code(map, float_from_bits(kFloatQuietNan)), 0);
+}
+
+TEST(DynamicMap, CodesAreTheNearestValues) {
+    expect_nearest(kSigned8Map, true);
+    expect_nearest(kUnsigned8Map, false);
+    expect_nearest(kSigned4Map, true);
+    expect_nearest(kLinear4Map, false);
+}
+
+// The largest relative error of the four largest decades, in percent.
+TEST(DynamicMap, ErrorsAreThoseOfTheirDecade) {
+    const auto worst = [](const DynamicMap<256>& map, double from, double to) {
+        double error = 0.0;
+        for (double x = from; x < to; x *= 1.0001) {
+            const auto value =
+                static_cast<double>(map.value[nearest_code(map, static_cast<float>(x))]);
+            error = std::max(error, std::fabs(value - x) / x);
+        }
+        return 100.0 * error;
+    };
+    EXPECT_NEAR(worst(kSigned8Map, 0.1, 1.0), 6.2, 1.0);
+    EXPECT_NEAR(worst(kUnsigned8Map, 0.1, 1.0), 3.3, 0.3);
+    EXPECT_NEAR(worst(kUnsigned8Map, 0.01, 0.1), 6.1, 0.5);
+    EXPECT_NEAR(worst(kUnsigned8Map, 1e-3, 1e-2), 11.0, 1.0);
+    EXPECT_NEAR(worst(kSigned8Map, 1e-3, 1e-2), 18.0, 1.5);
+}
+
+TEST(BlockState, ASecondMomentThatIsNotZeroHasNoCodeOfZero) {
+    for (const float v : {0x1p-149F, 1e-30F, 1e-8F}) {
+        EXPECT_EQ(dynamic_code(Coding::dynamic8, false, v, 1e30F), 1);
+        EXPECT_EQ(e4m3_quotient(false, v, 1e30F), 0x1p-9F);
+    }
+    EXPECT_EQ(dynamic_code(Coding::dynamic8, false, 0.0F, 1.0F), 0);
+    EXPECT_EQ(e4m3_quotient(false, 0.0F, 1.0F), 0.0F);
+    EXPECT_EQ(e4m3_quotient(true, 1e-8F, 1.0F), 1e-8F); // first moments may
+}
+
+TEST(BlockState, ScalesOfBlocksAreTorchaos) {
+    EXPECT_EQ(moment_scale(Coding::dynamic8, 0.0F), 1e-12F);
+    EXPECT_EQ(moment_scale(Coding::dynamic4, 3.0F), 3.0F);
+    EXPECT_EQ(moment_scale(Coding::block, 896.0F), 2.0F);
+    EXPECT_EQ(moment_scale(Coding::block, 0.0F), 1e-12F / 448.0F);
+    EXPECT_TRUE(is_nan(moment_scale(Coding::block, float_from_bits(kFloatQuietNan))));
+}
+
+} // namespace
+} // namespace mp::numerics
