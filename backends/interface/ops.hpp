@@ -177,6 +177,9 @@ struct AdamwSegment {
     // Moments in blocks (numerics/block_state.hpp) have a scale for each block instead.
     Coding exp_avg_coding = Coding::plain;
     Coding exp_avg_sq_coding = Coding::plain;
+    // remainder: the int16 part of the master weight that a bf16 parameter lacks.
+    Coding master_coding = Coding::plain;
+    int32_t reserved2 = 0;
 
     // The scale of the whole tensor, or null.
     [[nodiscard]] MP_HD_INLINE constexpr float* exp_avg_scale() const {
@@ -189,6 +192,9 @@ struct AdamwSegment {
     [[nodiscard]] MP_HD_INLINE constexpr bool has_scaled_states() const {
         return param_scale_inv != nullptr || exp_avg_scale() != nullptr ||
                exp_avg_sq_scale() != nullptr || master_scale_inv != nullptr;
+    }
+    [[nodiscard]] MP_HD_INLINE constexpr bool has_remainder() const {
+        return master_coding == Coding::remainder;
     }
     [[nodiscard]] MP_HD_INLINE constexpr bool has_block_states() const {
         return has_blocks(exp_avg_coding) || has_blocks(exp_avg_sq_coding);

@@ -11,6 +11,7 @@
 #include "numerics/block_state.hpp"
 #include "numerics/codec.hpp"
 #include "numerics/philox.hpp"
+#include "numerics/remainder.hpp"
 #include "reference/candidates.hpp"
 
 namespace mp::backends::reference {
@@ -51,6 +52,15 @@ class Element {
     [[nodiscard]] float load(DType dtype, const void* data,
                              const float* scale_inv = nullptr) const {
         return kernels::decoded(load_as_float(dtype, data, i_), scale_inv);
+    }
+    [[nodiscard]] float load_joined(const void* param, const void* remainder) const {
+        return numerics::join_master(numerics::detail::load_element<uint16_t>(param, i_),
+                                     numerics::detail::load_element<int16_t>(remainder, i_));
+    }
+    void store_split(void* param, void* remainder, float x) const {
+        const numerics::SplitMaster split = numerics::split_master(x);
+        numerics::detail::store_element(param, i_, split.param);
+        numerics::detail::store_element(remainder, i_, split.remainder);
     }
     [[nodiscard]] float load_moment(DType dtype, const void* data, const float* scales,
                                     Coding coding, bool is_signed) const {
@@ -120,14 +130,15 @@ struct NewElement {
 NewElement compute(const AdamwDesc& op, const AdamwSegment& s, const Element& element) {
     const float grad = element.load(s.grad_dtype, s.grad, s.grad_scale_inv);
     NewElement e{};
-    e.weight = s.master_dtype != DType::none
+    e.weight = s.has_remainder() ? element.load_joined(s.param, s.master)
+               : s.master_dtype != DType::none
                    ? element.load(s.master_dtype, s.master, s.master_scale_inv)
                    : element.load(s.param_dtype, s.param, s.param_scale_inv);
     e.m = element.load_moment(s.exp_avg_dtype, s.exp_avg, s.exp_avg_scale_inv, s.exp_avg_coding,
                               true);
     e.v = element.load_moment(s.exp_avg_sq_dtype, s.exp_avg_sq, s.exp_avg_sq_scale_inv,
                               s.exp_avg_sq_coding, false);
-    e.delta = numerics::adamw_delta(op.scalars[s.group], e.weight, grad, e.m, e.v);
+    e.delta = numerics::rule_delta(op.scalars[s.group], e.weight, grad, e.m, e.v);
     return e;
 }
 
@@ -159,6 +170,8 @@ void store_weight(const AdamwDesc& op, const AdamwSegment& s, const Element& ele
         float carry = element.load(s.compensation_dtype, s.compensation);
         numerics::compensated_add(e.weight, e.delta, carry, store_param);
         element.store(s.compensation_dtype, s.compensation, carry);
+    } else if (s.has_remainder()) {
+        element.store_split(s.param, s.master, e.weight + e.delta);
     } else if (s.master_dtype != DType::none) {
         element.store(
             s.master_dtype, s.master,

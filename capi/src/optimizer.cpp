@@ -15,8 +15,9 @@ namespace {
 
 constexpr uint32_t kStepFlags =
     MP_OPTIMIZER_CHECK_FINITE | MP_OPTIMIZER_ZERO_GRAD | MP_OPTIMIZER_EAGER_COMPAT;
+constexpr uint32_t kAdamFlags = MP_ADAM_L2 | MP_ADAM_MAXIMIZE | MP_ADAM_NO_BIAS_CORRECTION;
 constexpr uint32_t kAdamwFlags = kStepFlags | MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG |
-                                 MP_ADAMW_SR_EXP_AVG_SQ | MP_HYPERPARAMETERS_EXPLICIT;
+                                 MP_ADAMW_SR_EXP_AVG_SQ | MP_HYPERPARAMETERS_EXPLICIT | kAdamFlags;
 
 // The five hyperparameters, which groups and pointer steps spell alike. Zero means default unless explicit.
 template <typename T> numerics::AdamwHyper hyper_of(const T& source) {
@@ -29,6 +30,9 @@ template <typename T> numerics::AdamwHyper hyper_of(const T& source) {
         hyper.beta2 = hyper.beta2 == 0.0 ? defaults.beta2 : hyper.beta2;
         hyper.eps = hyper.eps == 0.0 ? defaults.eps : hyper.eps;
     }
+    hyper.l2 = (source.flags & MP_ADAM_L2) != 0;
+    hyper.maximize = (source.flags & MP_ADAM_MAXIMIZE) != 0;
+    hyper.bias_correction = (source.flags & MP_ADAM_NO_BIAS_CORRECTION) == 0;
     return hyper;
 }
 
@@ -55,7 +59,8 @@ LossScaler* scaler_of(mp_scaler* scaler, const Context& context) {
 
 static_assert(MP_CODING_FP8_BLOCK == static_cast<int32_t>(Coding::block) &&
               MP_CODING_DYNAMIC8 == static_cast<int32_t>(Coding::dynamic8) &&
-              MP_CODING_DYNAMIC4 == static_cast<int32_t>(Coding::dynamic4));
+              MP_CODING_DYNAMIC4 == static_cast<int32_t>(Coding::dynamic4) &&
+              MP_CODING_REMAINDER == static_cast<int32_t>(Coding::remainder));
 
 Coding coding_of(int32_t value, const char* name) {
     const auto coding = static_cast<Coding>(value);
@@ -90,6 +95,12 @@ AdamwSegment segment_of(const mp_adamw_slot& slot, int64_t index) {
     s.master_scale_inv = slot.master_scale_inv;
     s.exp_avg_coding = coding_of(slot.exp_avg_coding, "exp_avg_coding");
     s.exp_avg_sq_coding = coding_of(slot.exp_avg_sq_coding, "exp_avg_sq_coding");
+    if (slot.master_coding != MP_CODING_PLAIN && slot.master_coding != MP_CODING_REMAINDER) {
+        fail(Code::invalid_argument,
+             "master_coding is %d; it must be MP_CODING_PLAIN or MP_CODING_REMAINDER",
+             static_cast<int>(slot.master_coding));
+    }
+    s.master_coding = static_cast<Coding>(slot.master_coding);
     check_segment(s, ("slot " + std::to_string(index)).c_str());
     return s;
 }
@@ -125,6 +136,11 @@ void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& 
     check_flags(args.flags, kAdamwFlags, "args.flags");
     const numerics::AdamwHyper hyper = hyper_of(args);
     check_hyper(hyper);
+    if ((args.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0 && (args.flags & kAdamFlags) != 0) {
+        fail(Code::unsupported,
+             "args.flags: the eager order of roundings is AdamW's alone, without "
+             "MP_ADAM_*");
+    }
     if (args.step < 1) {
         fail(Code::invalid_argument, "args.step is %lld; the first step is 1",
              static_cast<long long>(args.step));
@@ -187,7 +203,7 @@ mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_d
         Optimizer& object = *object_of(optimizer, "optimizer");
         (void)required(index, "index");
         const auto source = read_optional_struct(desc, "desc");
-        check_flags(source.flags, MP_HYPERPARAMETERS_EXPLICIT, "desc.flags");
+        check_flags(source.flags, MP_HYPERPARAMETERS_EXPLICIT | kAdamFlags, "desc.flags");
         const numerics::AdamwHyper hyper = hyper_of(source);
         *index = object.add_group(hyper);
         const Recipe& recipe = object.recipe();
@@ -226,6 +242,17 @@ mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group, const m
 
 mp_status mp_optimizer_set_lr(mp_optimizer* optimizer, int32_t group, double lr) {
     return boundary([&] { object_of(optimizer, "optimizer")->set_lr(group, lr); });
+}
+
+mp_status mp_optimizer_set_enabled(mp_optimizer* optimizer, int32_t group, int32_t enabled) {
+    return boundary([&] { object_of(optimizer, "optimizer")->set_enabled(group, enabled != 0); });
+}
+
+mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* queue, int32_t index) {
+    return boundary([&] {
+        Optimizer& object = *object_of(optimizer, "optimizer");
+        object.sync_master(stream_of(queue, *object.context()), index);
+    });
 }
 
 mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler* scaler) {

@@ -17,6 +17,8 @@ enum class Coding : int32_t {
     block = 2,    // fp8_e4m3, 256 elements
     dynamic8 = 3, // uint8, 256 elements
     dynamic4 = 4, // uint8 with two codes each, 128 elements
+    // A master weight beside a bf16 parameter: int16, see numerics/remainder.hpp.
+    remainder = 5,
 };
 
 MP_HD_INLINE constexpr bool has_blocks(Coding coding) {
@@ -58,6 +60,8 @@ constexpr const char* format_name(StateFormat format) {
         return "int8_block256";
     case Coding::dynamic4:
         return "int4_block128";
+    case Coding::remainder:
+        return "remainder16";
     default:
         break;
     }
@@ -78,7 +82,8 @@ constexpr StateFormat parse_format(std::string_view text) {
     constexpr StateFormat kCoded[] = {
         {DType::fp16, Coding::scaled},     {DType::fp8_e4m3, Coding::scaled},
         {DType::fp8_e5m2, Coding::scaled}, {DType::fp8_e4m3, Coding::block},
-        {DType::uint8, Coding::dynamic8},  {DType::uint8, Coding::dynamic4}};
+        {DType::uint8, Coding::dynamic8},  {DType::uint8, Coding::dynamic4},
+        {DType::int16, Coding::remainder}};
     for (const StateFormat format : kCoded) {
         if (text == format_name(format)) {
             return format;

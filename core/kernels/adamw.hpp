@@ -5,6 +5,7 @@
 #include "kernels/adamw_scaling.hpp"
 #include "kernels/element.hpp"
 #include "kernels/exec.hpp"
+#include "numerics/remainder.hpp"
 
 namespace mp::kernels {
 
@@ -78,7 +79,9 @@ struct AdamwElement {
     float weight, grad, m, v;
 
     KOKKOS_INLINE_FUNCTION void load(const AdamwSegment& s, int64_t i) {
-        weight = s.master_dtype != DType::none
+        weight = s.has_remainder() ? numerics::join_master(static_cast<const uint16_t*>(s.param)[i],
+                                                           static_cast<const int16_t*>(s.master)[i])
+                 : s.master_dtype != DType::none
                      ? decoded(load_element(s.master_dtype, s.master, i), s.master_scale_inv)
                      : decoded(load_element(s.param_dtype, s.param, i), s.param_scale_inv);
         grad = decoded(load_element(s.grad_dtype, s.grad, i), s.grad_scale_inv);
@@ -118,6 +121,12 @@ template <class Exec> struct AdamwTeams {
             return;
         }
         float updated = weight + delta;
+        if (s.has_remainder()) {
+            const numerics::SplitMaster split = numerics::split_master(updated);
+            static_cast<uint16_t*>(s.param)[i] = split.param;
+            static_cast<int16_t*>(s.master)[i] = split.remainder;
+            return;
+        }
         if (s.master_dtype != DType::none) {
             store_element(s.master_dtype, s.master, i,
                           code_if(s.master_scale_inv, s.master_dtype, updated, scaling.master));
@@ -133,7 +142,7 @@ template <class Exec> struct AdamwTeams {
         using numerics::Purpose;
         AdamwElement e{};
         e.load(s, i);
-        const float delta = numerics::adamw_delta(scalars, e.weight, e.grad, e.m, e.v);
+        const float delta = numerics::rule_delta(scalars, e.weight, e.grad, e.m, e.v);
         store_weight(s, scaling,
                      element_rounding(s.param_dtype, op.stochastic_param, key, Purpose::param, i),
                      i, e.weight, delta);
@@ -193,7 +202,7 @@ template <class Exec> struct AdamwMeasureTeams {
         for (int64_t i = chunk.start + team.team_rank(); i < end; i += kThreads) {
             AdamwElement e{};
             e.load(segment, i);
-            const float delta = numerics::adamw_delta(scalars, e.weight, e.grad, e.m, e.v);
+            const float delta = numerics::rule_delta(scalars, e.weight, e.grad, e.m, e.v);
             raise(here.weight_amax, e.weight + delta);
             raise(here.exp_avg_amax, e.m);
             raise(here.exp_avg_sq_amax, e.v);

@@ -56,6 +56,14 @@ inline bool master_is_supported(const AdamwSegment& s, Reason& reason) noexcept 
         reason.set("a master weight excludes a compensation");
         return false;
     }
+    if (s.has_remainder()) {
+        if (s.master_dtype != DType::int16 || s.param_dtype != DType::bf16 ||
+            s.param_scale_inv != nullptr || s.master_scale_inv != nullptr) {
+            reason.set("a remainder is int16 beside a bf16 parameter, without scales");
+            return false;
+        }
+        return true;
+    }
     if (s.master_dtype != (s.master_scale_inv != nullptr ? DType::fp16 : DType::fp32)) {
         reason.set("a master weight is fp32, or fp16 with a scale, not %s %s a scale",
                    dtype_name(s.master_dtype), s.master_scale_inv != nullptr ? "with" : "without");
@@ -107,6 +115,10 @@ inline bool scaling_is_supported(const AdamwDesc& op, const AdamwSegment& s,
         s.has_scaled_states() || s.has_block_states() || s.grad_scale_inv != nullptr;
     if (op.eager_compat && has_scales) {
         reason.set("the eager order of roundings has no scaled arrays");
+        return false;
+    }
+    if (s.has_remainder() && (op.stochastic_param || op.eager_compat)) {
+        reason.set("a parameter with a remainder is rounded to nearest, in one way");
         return false;
     }
     const auto is_dynamic = [](Coding coding) {

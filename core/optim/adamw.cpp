@@ -92,6 +92,23 @@ void check_second_moment(const AdamwSegment& s, const char* name) {
     }
 }
 
+void check_remainder(const AdamwSegment& s, const char* name) {
+    if (s.master_dtype != DType::int16 || s.param_dtype != DType::bf16 ||
+        s.param_scale_inv != nullptr || s.master_scale_inv != nullptr) {
+        fail(Code::invalid_dtype,
+             "%s: a remainder is int16 beside a bf16 parameter without a scale, not %s beside %s",
+             name, dtype_name(s.master_dtype), dtype_name(s.param_dtype));
+    }
+    if (s.master == nullptr && s.count > 0) {
+        fail(Code::null_argument, "%s: master is NULL but there are %lld elements", name,
+             static_cast<long long>(s.count));
+    }
+    if (reinterpret_cast<uintptr_t>(s.master) % sizeof(int16_t) != 0) {
+        fail(Code::invalid_argument, "%s: master at %p is not aligned to its 2-byte elements", name,
+             s.master);
+    }
+}
+
 void check_weights(const AdamwSegment& s, const char* name) {
     if (s.master_dtype != DType::none && s.compensation_dtype != DType::none) {
         fail(Code::invalid_argument,
@@ -106,7 +123,7 @@ void check_weights(const AdamwSegment& s, const char* name) {
              name);
     }
     if (s.master_dtype != DType::none && s.master_scale_inv == nullptr &&
-        s.master_dtype != DType::fp32) {
+        s.master_dtype != DType::fp32 && !s.has_remainder()) {
         fail(Code::invalid_dtype, "%s: master is %s; it must be fp32, fp16 with a scale, or none",
              name, dtype_name(s.master_dtype));
     }
@@ -156,9 +173,13 @@ void check_segment(const AdamwSegment& s, const char* name) {
                   s.exp_avg_sq_dtype == DType::fp16, "fp16"},
                  s.exp_avg_sq_coding, s.count, name);
     check_role({"compensation", s.compensation, s.compensation_dtype, true}, s.count, name);
-    check_role({"master", s.master, s.master_dtype, true, s.master_scale_inv,
-                s.master_dtype == DType::fp16, "fp16"},
-               s.count, name);
+    if (s.has_remainder()) {
+        check_remainder(s, name);
+    } else {
+        check_role({"master", s.master, s.master_dtype, true, s.master_scale_inv,
+                    s.master_dtype == DType::fp16, "fp16"},
+                   s.count, name);
+    }
     check_weights(s, name);
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "numerics/codec.hpp"
+#include "numerics/remainder.hpp"
 #include "quant/quantize.hpp"
 
 namespace mp {
@@ -82,6 +83,29 @@ void store_lost_part(Stream& stream, const Tensor& init, const Tensor& param,
     stream.sync();
 }
 
+// param and remainder of an exact fp32 value; without one the parameter is exact, and its remainder zero. At
+// creation only, so on the host.
+void store_remainder(Stream& stream, const Tensor* init, const Tensor& param,
+                     const Tensor& remainder) {
+    if (init == nullptr) {
+        return; // zero already
+    }
+    const auto count = static_cast<std::size_t>(init->count());
+    std::vector<float> exact(count);
+    std::vector<uint16_t> upper(count);
+    std::vector<int16_t> lower(count);
+    stream.copy(exact.data(), init->data(), init->bytes(), CopyKind::device_to_host);
+    stream.sync();
+    for (std::size_t i = 0; i < count; ++i) {
+        const numerics::SplitMaster split = numerics::split_master(exact[i]);
+        upper[i] = split.param;
+        lower[i] = split.remainder;
+    }
+    stream.copy(param.data(), upper.data(), param.bytes(), CopyKind::host_to_device);
+    stream.copy(remainder.data(), lower.data(), remainder.bytes(), CopyKind::host_to_device);
+    stream.sync();
+}
+
 } // namespace
 
 MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts) {
@@ -112,7 +136,14 @@ Optimizer::Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
 
 int32_t Optimizer::add_group(const numerics::AdamwHyper& hyper) {
     check_hyper(hyper);
+    if (options_.eager_compat && (hyper.l2 || hyper.maximize || !hyper.bias_correction)) {
+        fail(Code::unsupported,
+             "optimizer: the eager order of roundings is AdamW's alone, without L2, maximize, or a "
+             "missing bias correction");
+    }
+    enabled_.reserve(groups_.size() + 1);
     groups_.push_back(hyper);
+    enabled_.push_back(true);
     plan_is_stale_ = true;
     return static_cast<int32_t>(groups_.size()) - 1;
 }
@@ -237,7 +268,9 @@ int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParamet
 
 // A parameter beside a master weight is the master weight as it is stored, rounded; from the first moment on.
 void Optimizer::initialize(Stream& stream, const Parameter& p, const Tensor* init_fp32) const {
-    if (p.master != nullptr) {
+    if (p.master != nullptr && recipe_.master.coding == Coding::remainder) {
+        store_remainder(stream, init_fp32, *p.param, *p.master);
+    } else if (p.master != nullptr) {
         convert(stream, context_, init_fp32 != nullptr ? *init_fp32 : *p.param, *p.master);
         if (init_fp32 != nullptr) {
             convert(stream, context_, *p.master, *p.param);
@@ -247,6 +280,42 @@ void Optimizer::initialize(Stream& stream, const Parameter& p, const Tensor* ini
     }
     if (p.compensation != nullptr && init_fp32 != nullptr) {
         store_lost_part(stream, *init_fp32, *p.param, *p.compensation);
+    }
+}
+
+void Optimizer::sync_master(Stream& stream, int32_t index) {
+    if (index < -1 || index >= parameter_count()) {
+        fail(Code::invalid_argument, "optimizer: parameter %d does not exist; there are %d", index,
+             parameter_count());
+    }
+    for (int32_t i = 0; i < parameter_count(); ++i) {
+        const Parameter& p = parameters_[static_cast<std::size_t>(i)];
+        if (index != -1 && index != i) {
+            continue;
+        }
+        const bool has_remainder = recipe_.master.coding == Coding::remainder;
+        if (p.master != nullptr && !has_remainder) {
+            convert(stream, context_, *p.param, *p.master);
+        }
+        for (const Tensor* lost :
+             {has_remainder ? p.master.get() : nullptr, p.compensation.get()}) {
+            if (lost != nullptr && lost->count() > 0) {
+                check(stream.device().zero(stream.queue(), lost->data(), lost->bytes()));
+            }
+        }
+    }
+}
+
+void Optimizer::set_enabled(int32_t group, bool enabled) {
+    if (group < -1 || group >= static_cast<int32_t>(groups_.size())) {
+        fail(Code::invalid_argument, "optimizer: group is %d; it must be -1 (all) or below %zu",
+             group, groups_.size());
+    }
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+        if (group == -1 || static_cast<std::size_t>(group) == i) {
+            plan_is_stale_ = plan_is_stale_ || enabled_[i] != enabled;
+            enabled_[i] = enabled;
+        }
     }
 }
 
@@ -285,6 +354,9 @@ AdamwSegment Optimizer::segment(const Parameter& p) const noexcept {
     s.exp_avg_sq_scale_inv = assign(p.exp_avg_sq, s.exp_avg_sq, s.exp_avg_sq_dtype);
     (void)assign(p.compensation, s.compensation, s.compensation_dtype);
     s.master_scale_inv = assign(p.master, s.master, s.master_dtype);
+    s.master_coding = p.master != nullptr && recipe_.master.coding == Coding::remainder
+                          ? Coding::remainder
+                          : Coding::plain;
     const auto assign_blocks = [](StateFormat format, const std::shared_ptr<Tensor>& scales,
                                   Coding& coding, float*& scale_inv) {
         if (scales != nullptr) {
@@ -304,7 +376,9 @@ void Optimizer::refresh(Stream& stream) {
         std::vector<AdamwSegment> segments;
         segments.reserve(parameters_.size());
         for (const Parameter& parameter : parameters_) {
-            segments.push_back(segment(parameter));
+            if (enabled_[static_cast<std::size_t>(parameter.group)]) {
+                segments.push_back(segment(parameter));
+            }
         }
         SegmentPlan plan(stream, std::move(segments));
         memory_ = StepMemory(stream, groups_,
@@ -332,7 +406,9 @@ void Optimizer::step(Stream& stream, LossScaler* scaler) {
     options.stochastic_exp_avg_sq = recipe_.exp_avg_sq_rounding == Rounding::stochastic;
     memory_.step(stream, plan_, scaler, options);
     for (const Parameter& parameter : parameters_) {
-        parameter.param->touch(); // layers have copies of it
+        if (enabled_[static_cast<std::size_t>(parameter.group)]) {
+            parameter.param->touch(); // layers have copies of it
+        }
     }
 }
 

@@ -56,6 +56,10 @@ class Optimizer {
     int32_t add_group(const numerics::AdamwHyper& hyper);
     int32_t add_parameter(Stream& stream, int32_t group, const NewParameter& parameter);
     void set_lr(int32_t group, double lr); // -1: all groups
+    // Parameters of a group that is off are not touched, and their gradients do not count in the norm.
+    void set_enabled(int32_t group, bool enabled); // -1: all groups
+    // After somebody else wrote parameters: master weights follow them, compensations are forgotten.
+    void sync_master(Stream& stream, int32_t index); // -1: all parameters
 
     void step(Stream& stream, LossScaler* scaler);
     void zero_grad(Stream& stream) const;
@@ -103,6 +107,7 @@ class Optimizer {
     Recipe recipe_;
     OptimizerOptions options_;
     std::vector<numerics::AdamwHyper> groups_;
+    std::vector<bool> enabled_; // by group
     std::vector<Parameter> parameters_;
     std::unordered_map<std::string, int32_t> names_;
     SegmentPlan plan_;

@@ -181,7 +181,7 @@ const std::array kKeys = {
     dtype_key<&Recipe::wgrad>("gemm.wgrad.dtype", kGemmTypes,
                               "operands of dy*x are rounded to this"),
     format_key<&Recipe::weight>("weight.dtype", kWeightFormats, "the model's own copy of a weight"),
-    format_key<&Recipe::master>("master.dtype", "none|fp32|fp16_scaled",
+    format_key<&Recipe::master>("master.dtype", "none|fp32|fp16_scaled|remainder16",
                                 "extra copy that the optimizer updates"),
     format_key<&Recipe::grad>("grad.dtype", kGradFormats,
                               "main gradients, which backward accumulates into"),

@@ -60,6 +60,14 @@ Recipe bf16_pure_sr() {
     return recipe;
 }
 
+// The states of bf16_mixed, with the fp32 weights kept as bf16 weights and remainders.
+Recipe bf16_pure_remainder() {
+    Recipe recipe = bf16_mixed();
+    recipe.weight = DType::bf16;
+    recipe.master = {DType::int16, Coding::remainder};
+    return recipe;
+}
+
 Recipe bf16_mixed_fp32_compute() {
     Recipe recipe;
     recipe.weight_gather = DType::bf16;
@@ -192,6 +200,9 @@ const std::vector<Preset>& presets() {
             {"bf16_pure_kahan",
              "bf16_pure with a bf16 Kahan compensation buffer (AnyPrecisionAdamW)",
              bf16_pure_kahan()},
+            {"bf16_pure_remainder",
+             "bf16 weights and the 16 bits they lack of fp32 ones, fp32 gradients and states",
+             bf16_pure_remainder()},
             {"bf16_pure_sr", "bf16_pure with stochastic rounding of weights and second moments",
              bf16_pure_sr()},
         };

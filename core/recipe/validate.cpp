@@ -63,6 +63,10 @@ void find_scaled_state_problems(const Recipe& r, Findings& found) {
                "moments with a ratio of at most 2.3e5, that is gradients with a ratio of 479; "
                "smaller ones become 0 and the next step of their parameter is thousands of times "
                "too large; use fp16_scaled or fp8_e4m3_block256");
+    found.need(
+        r.master.coding != Coding::remainder || r.weight == DType::bf16,
+        "master.dtype is remainder16, the 16 bits that a bf16 weight lacks of an fp32 one, but "
+        "weight.dtype is not bf16; set it to bf16, or master.dtype to fp32");
     const auto is_dynamic = [](StateFormat format) {
         return format.coding == Coding::dynamic8 || format.coding == Coding::dynamic4;
     };

@@ -31,6 +31,7 @@ struct ParamArrays {
     ScaleInvs scale_inv = {};
     Coding exp_avg_coding = Coding::plain; // with scales for its blocks
     Coding exp_avg_sq_coding = Coding::plain;
+    Coding master_coding = Coding::plain; // or remainder
     HostArray exp_avg_scales;
     HostArray exp_avg_sq_scales;
     uint64_t uid = 0;
@@ -50,6 +51,7 @@ struct Layout {
     ScaleInvs scale_inv = {};
     Coding exp_avg_coding = Coding::plain;
     Coding exp_avg_sq_coding = Coding::plain;
+    Coding master_coding = Coding::plain;
 };
 
 // The scales of a moment's blocks.
@@ -98,7 +100,10 @@ inline ParamArrays make_param(const Layout& layout, int64_t count, Content conte
         }
     }
     if (layout.master != DType::none) {
-        arrays.master = make_array(layout.master, count, content, seed + 5);
+        arrays.master_coding = layout.master_coding;
+        const bool is_remainder = layout.master_coding == Coding::remainder;
+        arrays.master =
+            make_array(layout.master, count, is_remainder ? Content::patterns : content, seed + 5);
     }
     arrays.scale_inv = layout.scale_inv;
     arrays.uid = seed * 0x9E3779B97F4A7C15U;
@@ -169,6 +174,7 @@ class Launch {
         };
         arrays.exp_avg_coding = segments_[index].exp_avg_coding;
         arrays.exp_avg_sq_coding = segments_[index].exp_avg_sq_coding;
+        arrays.master_coding = segments_[index].master_coding;
         if (roles.exp_avg_scales != nullptr) {
             arrays.exp_avg_scales = roles.exp_avg_scales->download();
         }
@@ -245,6 +251,7 @@ class Launch {
     void upload_blocks(const ParamArrays& arrays, Roles& roles, AdamwSegment& segment) {
         segment.exp_avg_coding = arrays.exp_avg_coding;
         segment.exp_avg_sq_coding = arrays.exp_avg_sq_coding;
+        segment.master_coding = arrays.master_coding;
         roles.exp_avg_scales = upload(arrays.exp_avg_scales, 0);
         roles.exp_avg_sq_scales = upload(arrays.exp_avg_sq_scales, 0);
         if (roles.exp_avg_scales != nullptr) {

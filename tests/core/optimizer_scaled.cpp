@@ -9,6 +9,7 @@
 #include "comm/self/self.hpp"
 #include "enabled.hpp"
 #include "numerics/codec.hpp"
+#include "numerics/remainder.hpp"
 #include "optim/optimizer.hpp"
 #include "quant/quantize.hpp"
 #include "recipe/keys.hpp"
@@ -387,6 +388,98 @@ TEST_P(ScaledOptimizer, MomentsInBlocksFollowFp32) {
     EXPECT_EQ(first, train(kFp8Blocks));
 }
 
+// ---- remainders, external writes, groups that are off ------------------------------------------
+
+TEST_P(ScaledOptimizer, BytesOfARemainder) {
+    const Recipe& recipe = find_preset("bf16_pure_remainder").recipe;
+    Optimizer optimizer(context(), recipe, {});
+    optimizer.add_group({});
+    add(optimizer, "w", recipe.weight, matrix(10, 10));
+    EXPECT_EQ(optimizer.memory().weight, 200);
+    EXPECT_EQ(optimizer.memory().master, 200);
+    const std::array<int64_t, 1> counts = {100};
+    EXPECT_EQ(planned_memory(recipe, counts).total(), optimizer.memory().total());
+}
+
+// bf16 weights with remainders and fp32 weights, the same gradients: the same weights, to the bit.
+TEST_P(ScaledOptimizer, ARemainderIsAnFp32Weight) {
+    const Shape shape = matrix(30, 33);
+    Optimizer split(context(), find_preset("bf16_pure_remainder").recipe, {});
+    Optimizer exact(context(), find_preset("bf16_mixed").recipe, {});
+    for (Optimizer* each : {&split, &exact}) {
+        each->add_group({});
+        add(*each, "w", each->recipe().weight, shape);
+        for (int32_t step = 1; step <= 50; ++step) {
+            set_grad(*each, 0, 1.0F / static_cast<float>(step));
+            each->step(stream(), nullptr);
+        }
+    }
+    const auto* upper = static_cast<const uint16_t*>(split.state(0, "param")->data());
+    const auto* lower = static_cast<const int16_t*>(split.state(0, "master")->data());
+    const auto* expected = static_cast<const float*>(exact.state(0, "param")->data());
+    for (int64_t i = 0; i < shape.count(); ++i) {
+        EXPECT_EQ(numerics::join_master(upper[i], lower[i]), expected[i]) << i;
+    }
+}
+
+// A weight written from outside, and the next step from there: with the call it moves on from the new
+// value, without it it would jump back.
+TEST_P(ScaledOptimizer, MasterWeightsFollowWhatTheCallerWrote) {
+    for (const char* name : {"bf16_mixed_dual", "bf16_pure_remainder", "bf16_pure_kahan"}) {
+        SCOPED_TRACE(name);
+        const Recipe& recipe = find_preset(name).recipe;
+        Optimizer optimizer(context(), recipe, {});
+        optimizer.add_group({});
+        add(optimizer, "w", recipe.weight, matrix(4, 8));
+        set_grad(optimizer, 0, 1.0F);
+        optimizer.step(stream(), nullptr);
+        const auto param = optimizer.state(0, "param");
+        cast_tensor(stream(), wave(matrix(4, 8), 8.0F)->ref(), param->ref());
+        const std::vector<float> written = values(*param);
+        optimizer.sync_master(stream(), -1);
+        optimizer.step(stream(), nullptr);
+        const std::vector<float> after = values(*param);
+        for (std::size_t i = 0; i < after.size(); ++i) {
+            // A step of lr 1e-3, and what rounding to bf16 moves.
+            EXPECT_NEAR(after[i], written[i], 0.002 + 0.01 * std::fabs(written[i])) << i;
+        }
+    }
+    Optimizer scaled(context(), level(3), {});
+    scaled.add_group({});
+    add(scaled, "w", level(3).weight, matrix(4, 8));
+    quantize_tensor(stream(), *wave(matrix(4, 8), 8.0F), *scaled.state(0, "param"), nullptr);
+    scaled.sync_master(stream(), 0);
+    EXPECT_EQ(values(*scaled.state(0, "master")), values(*scaled.state(0, "param")));
+    EXPECT_THROW(scaled.sync_master(stream(), 1), Error);
+}
+
+TEST_P(ScaledOptimizer, AGroupThatIsOffIsNotTouched) {
+    OptimizerOptions options;
+    options.check_finite = true;
+    Optimizer optimizer(context(), Recipe{}, options);
+    optimizer.add_group({});
+    optimizer.add_group({});
+    for (int32_t group = 0; group < 2; ++group) {
+        NewParameter p;
+        p.name = group == 0 ? "a" : "b";
+        p.param = wave(matrix(2, 9), 1.0F);
+        optimizer.add_parameter(stream(), group, p);
+        set_grad(optimizer, group, 1.0F);
+    }
+    static_cast<float*>(optimizer.state(1, "grad")->data())[3] = std::nanf("");
+    optimizer.set_enabled(1, false);
+    const std::vector<float> first = values(*optimizer.state(0, "param"));
+    const std::vector<float> second = values(*optimizer.state(1, "param"));
+    optimizer.step(stream(), nullptr);
+    EXPECT_EQ(optimizer.read_state(stream()).step, 1); // its gradients are not even checked
+    EXPECT_NE(values(*optimizer.state(0, "param")), first);
+    EXPECT_EQ(values(*optimizer.state(1, "param")), second);
+    optimizer.set_enabled(-1, true);
+    optimizer.step(stream(), nullptr);
+    EXPECT_EQ(optimizer.read_state(stream()).skip, 1U);
+    EXPECT_THROW(optimizer.set_enabled(2, true), Error);
+}
+
 TEST_P(ScaledOptimizer, RefusesWhatDoesNotFit) {
     const Recipe recipe = level(2);
     Optimizer optimizer(context(), recipe, {});
@@ -407,7 +500,7 @@ TEST_P(ScaledOptimizer, RefusesWhatDoesNotFit) {
     EXPECT_EQ(optimizer.add_parameter(stream(), 0, p), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, ScaledOptimizer, ::testing::Values("reference"),
+INSTANTIATE_TEST_SUITE_P(Backends, ScaledOptimizer, ::testing::Values("reference", "host"),
                          [](const auto& choice) { return std::string(choice.param); });
 
 } // namespace

@@ -43,12 +43,21 @@
 #define MP_CODING_FP8_BLOCK 2
 #define MP_CODING_DYNAMIC8 3
 #define MP_CODING_DYNAMIC4 4
+/* A master weight as a bf16 parameter and the 16 bits it lacks: fp32 bits = (param << 16) + remainder. The parameter
+ * is the nearest, halves away from zero. */
+#define MP_CODING_REMAINDER 5
 /* mp_adamw_args.flags only */
 #define MP_ADAMW_SR_PARAM 16u      /* stochastic rounding of the parameter */
 #define MP_ADAMW_SR_EXP_AVG 32u    /* of the first moment */
 #define MP_ADAMW_SR_EXP_AVG_SQ 64u /* of the second moment */
 /* mp_param_group_desc.flags and mp_adamw_args.flags: the five hyperparameters are meant literally, zeros included */
 #define MP_HYPERPARAMETERS_EXPLICIT 256u
+
+/* The same two: weight_decay * p is added to the gradient (Adam with L2) instead of decaying p (AdamW); the
+ * gradient's sign is turned; both bias corrections are 1 */
+#define MP_ADAM_L2 512u
+#define MP_ADAM_MAXIMIZE 1024u
+#define MP_ADAM_NO_BIAS_CORRECTION 2048u
 
 typedef struct mp_optimizer_desc {
     uint32_t struct_size; /* sizeof(mp_optimizer_desc) */
@@ -62,7 +71,7 @@ typedef struct mp_optimizer_desc {
 
 typedef struct mp_param_group_desc {
     uint32_t struct_size; /* sizeof(mp_param_group_desc) */
-    uint32_t flags;       /* MP_HYPERPARAMETERS_EXPLICIT */
+    uint32_t flags;       /* MP_HYPERPARAMETERS_EXPLICIT, MP_ADAM_* */
     double lr;            /* 0: 1e-3 */
     double beta1;         /* in [0, 1); 0: 0.9 */
     double beta2;         /* in [0, 1); 0: 0.999 */
@@ -126,11 +135,13 @@ typedef struct mp_adamw_slot {
     int32_t
         exp_avg_coding; /* MP_CODING_*; in blocks: exp_avg_scale_inv has an element for each block */
     int32_t exp_avg_sq_coding;
+    int32_t master_coding; /* MP_CODING_PLAIN, or MP_CODING_REMAINDER: int16 beside a bf16 param */
+    int32_t reserved;      /* 0 */
 } mp_adamw_slot;
 
 typedef struct mp_adamw_args {
     uint32_t struct_size; /* sizeof(mp_adamw_args) */
-    uint32_t flags;       /* MP_OPTIMIZER_*, MP_ADAMW_*, MP_HYPERPARAMETERS_EXPLICIT */
+    uint32_t flags;       /* MP_OPTIMIZER_*, MP_ADAMW_*, MP_ADAM_*, MP_HYPERPARAMETERS_EXPLICIT */
     int64_t step;         /* t of this step, from 1; do not count skipped steps */
     uint64_t seed;        /* stochastic rounding */
     double lr;            /* as in mp_param_group_desc */
@@ -194,6 +205,27 @@ MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group,
  * @threads B
  * @since 0.1 */
 MP_API mp_status mp_optimizer_set_lr(mp_optimizer* optimizer, int32_t group, double lr);
+
+/** Turns a group on or off. Parameters of a group that is off are not touched by a step, and their gradients count
+ * neither in the norm nor in the finite check. Groups are on at first.
+ * @param[in] optimizer  the optimizer
+ * @param[in] group      the group's number; -1: all groups
+ * @param[in] enabled    0: off
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_set_enabled(mp_optimizer* optimizer, int32_t group, int32_t enabled);
+
+/** After the caller wrote into parameters (a load, an average): master weights become the parameters, remainders and
+ * compensations zero. Enqueues; blocks for parameters with a scale.
+ * @param[in] optimizer  the optimizer
+ * @param[in] queue      NULL: the default queue
+ * @param[in] index      the parameter's number; -1: all
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index); vendor
+ *          codes
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
 
 /** One step of all groups. Enqueues: at most one read of the gradients (only where norm or check are asked
  * for), then one fused pass. Does not wait to learn whether the step was skipped: see mp_optimizer_get_stats.

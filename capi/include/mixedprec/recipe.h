@@ -10,7 +10,8 @@
  *   bf16_mixed_fp32_compute   fp32 weights and GEMMs; bf16 only when sharding gathers weights
  *   bf16_pure                 weights, gradients and states bf16, rounded to nearest
  *   bf16_pure_kahan           the same with a bf16 compensation buffer (AnyPrecisionAdamW)
- *   bf16_pure_sr              the same with stochastic rounding of weights and second moments
+ *   bf16_pure_remainder       bf16 weights and the 16 bits they lack of fp32 ones; gradients and states fp32
+ *   bf16_pure_sr              bf16_pure with stochastic rounding of weights and second moments
  *   fp8_delayed, fp8_current, fp8_rowwise, fp8_rowwise_gw_hp, fp8_block, mxfp8
  *                             fp8 products over fp32 weights, by how operands are scaled
  *   bf16_with_fp8_mixed, fp16_with_fp8_mixed

@@ -14,7 +14,8 @@
  * Here and below, "_scaled" means codes with one power-of-two scale for the tensor (MS-AMP). */
 #define MP_RECIPE_WEIGHT_DTYPE "weight.dtype"
 
-/* Extra copy that the optimizer updates: "none", "fp32", "fp16_scaled". */
+/* Extra copy that the optimizer updates: "none", "fp32", "fp16_scaled"; "remainder16": the 16 bits that a bf16
+ * weight lacks of an fp32 one. */
 #define MP_RECIPE_MASTER_DTYPE "master.dtype"
 
 /* Main gradients, which backward passes accumulate into: "fp32", "fp16", "bf16", "fp16_scaled",

@@ -161,7 +161,8 @@ MP_CHUNK_INLINE AdamwContext adamw_context(const AdamwJob& job) {
 }
 
 MP_CHUNK_INLINE bool is_scaled(const AdamwSegment& s) {
-    return s.grad_scale_inv != nullptr || s.has_scaled_states() || s.has_block_states();
+    return s.grad_scale_inv != nullptr || s.has_scaled_states() || s.has_block_states() ||
+           s.has_remainder();
 }
 
 inline void adamw_generic_chunk(const AdamwJob& job) {
@@ -186,7 +187,7 @@ inline void adamw_chunk(const AdamwJob& job) {
     const bool is_bf16 = s.param_dtype == DType::bf16 && s.grad_dtype == DType::bf16 &&
                          s.exp_avg_dtype == DType::bf16 && s.exp_avg_sq_dtype == DType::bf16 &&
                          s.master_dtype == DType::none;
-    if (!is_bf16 || is_scaled(s)) {
+    if (!is_bf16 || is_scaled(s) || c.scalars->l2 != 0.0F) {
         return adamw_generic_chunk(job);
     }
     switch (row_key(s.compensation_dtype, c.stochastic)) {

@@ -20,7 +20,21 @@ struct AdamwStreams {
     const TileBits* param_bits;
 };
 
+// Which rule moves the parameter: numerics::adamw_delta or adam_delta.
+enum class Decay { decoupled, l2 };
+
+template <Decay kDecay>
+MP_CHUNK_INLINE float delta_by(const numerics::AdamwScalars& k, float w, float g, float& m,
+                               float& v) {
+    if constexpr (kDecay == Decay::l2) {
+        return numerics::adam_delta(k, w, g, m, v);
+    } else {
+        return numerics::adamw_delta(k, w, g, m, v);
+    }
+}
+
 // The streams are different arrays, so no element depends on another.
+template <Decay kDecay>
 MP_CHUNK_INLINE void update_plain(const AdamwStreams& s, const numerics::AdamwScalars& scalars,
                                   int n) {
     const numerics::AdamwScalars k = scalars;
@@ -33,7 +47,7 @@ MP_CHUNK_INLINE void update_plain(const AdamwStreams& s, const numerics::AdamwSc
         float m = exp_avg[i];
         float v = exp_avg_sq[i];
         const float w = weight[i];
-        weight[i] = w + numerics::adamw_delta(k, w, grad[i], m, v);
+        weight[i] = w + delta_by<kDecay>(k, w, grad[i], m, v);
         exp_avg[i] = m;
         exp_avg_sq[i] = v;
     }
@@ -41,7 +55,7 @@ MP_CHUNK_INLINE void update_plain(const AdamwStreams& s, const numerics::AdamwSc
 
 // With Kahan's compensation. kParam is the parameter's type, to which the sum is rounded here; what
 // is written to `weight` is then representable, so rounding it once more changes nothing.
-template <DType kParam, Rounding kRounding>
+template <Decay kDecay, DType kParam, Rounding kRounding>
 MP_CHUNK_INLINE void update_compensated(const AdamwStreams& s,
                                         const numerics::AdamwScalars& scalars, int n) {
     using Codec = numerics::Codec<kParam>;
@@ -56,7 +70,7 @@ MP_CHUNK_INLINE void update_compensated(const AdamwStreams& s,
         float m = exp_avg[i];
         float v = exp_avg_sq[i];
         const float w = weight[i];
-        const float delta = numerics::adamw_delta(k, w, grad[i], m, v);
+        const float delta = delta_by<kDecay>(k, w, grad[i], m, v);
         uint32_t random = 0;
         if constexpr (kRounding == Rounding::stochastic) {
             random = random_of<kParam>(*s.param_bits, i);
@@ -75,16 +89,27 @@ MP_CHUNK_INLINE void update_compensated(const AdamwStreams& s,
 MP_CHUNK_FUNCTION inline void update_plain_tile(const AdamwStreams& s,
                                                 const numerics::AdamwScalars& scalars, int n) {
     if (n == kTile) {
-        update_plain(s, scalars, kTile);
+        update_plain<Decay::decoupled>(s, scalars, kTile);
     } else {
-        update_plain(s, scalars, n);
+        update_plain<Decay::decoupled>(s, scalars, n);
     }
+}
+
+MP_CHUNK_FUNCTION inline void update_plain_l2_tile(const AdamwStreams& s,
+                                                   const numerics::AdamwScalars& scalars, int n) {
+    update_plain<Decay::l2>(s, scalars, n);
 }
 
 template <DType kParam, Rounding kRounding>
 MP_CHUNK_FUNCTION void update_compensated_tile(const AdamwStreams& s,
                                                const numerics::AdamwScalars& scalars, int n) {
-    update_compensated<kParam, kRounding>(s, scalars, n);
+    update_compensated<Decay::decoupled, kParam, kRounding>(s, scalars, n);
+}
+
+template <DType kParam, Rounding kRounding>
+MP_CHUNK_FUNCTION void update_compensated_l2_tile(const AdamwStreams& s,
+                                                  const numerics::AdamwScalars& scalars, int n) {
+    update_compensated<Decay::l2, kParam, kRounding>(s, scalars, n);
 }
 
 } // namespace mp::kernels::MP_CHUNK_NAMESPACE

@@ -9,6 +9,7 @@
 #include "kernels/chunk/adamw_streams.hpp"
 #include "kernels/chunk/amax.hpp"
 #include "kernels/chunk/jobs.hpp"
+#include "numerics/remainder.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
@@ -57,6 +58,30 @@ MP_CHUNK_INLINE const numerics::BlockScale* scale_if(const void* scale_inv,
     return scale_inv != nullptr ? &scale : nullptr;
 }
 
+typedef uint16_t ParamInMemory __attribute__((aligned(1), may_alias));
+typedef int16_t RemainderInMemory __attribute__((aligned(1), may_alias));
+
+MP_CHUNK_INLINE void load_joined(const AdamwSegment& s, int64_t element, float* values, int n) {
+    const ParamInMemory* param = static_cast<const ParamInMemory*>(s.param) + element;
+    const RemainderInMemory* remainder = static_cast<const RemainderInMemory*>(s.master) + element;
+    MP_CHUNK_INDEPENDENT
+    for (int i = 0; i < n; ++i) {
+        values[i] = numerics::join_master(param[i], remainder[i]);
+    }
+}
+
+MP_CHUNK_INLINE void store_split(const AdamwSegment& s, int64_t element, const float* values,
+                                 int n) {
+    ParamInMemory* param = static_cast<ParamInMemory*>(s.param) + element;
+    RemainderInMemory* remainder = static_cast<RemainderInMemory*>(s.master) + element;
+    MP_CHUNK_INDEPENDENT
+    for (int i = 0; i < n; ++i) {
+        const numerics::SplitMaster split = numerics::split_master(values[i]);
+        param[i] = split.param;
+        remainder[i] = split.remainder;
+    }
+}
+
 MP_CHUNK_INLINE MomentArray exp_avg_of(const AdamwSegment& s) {
     return {s.exp_avg_coding, true, s.exp_avg_dtype, s.exp_avg, s.exp_avg_scale_inv};
 }
@@ -88,7 +113,9 @@ struct AdamwScaled {
     static MP_CHUNK_INLINE void compute(const AdamwContext& c, int64_t element, int n,
                                         AdamwTiles& t, const TileBits& param_bits) {
         const AdamwSegment& s = *c.segment;
-        if (s.master_dtype != DType::none) {
+        if (s.has_remainder()) {
+            load_joined(s, element, t.weight, n);
+        } else if (s.master_dtype != DType::none) {
             load_values(s.master_dtype, s.master, s.master_scale_inv, element, t.weight, n);
         } else {
             load_values(s.param_dtype, s.param, s.param_scale_inv, element, t.weight, n);
@@ -106,6 +133,10 @@ struct AdamwScaled {
     static MP_CHUNK_INLINE void store_weight(const AdamwContext& c, int64_t element, int n,
                                              AdamwTiles& t, const TileBits& param_bits) {
         const AdamwSegment& s = *c.segment;
+        if (s.has_remainder()) {
+            store_split(s, element, t.weight, n);
+            return;
+        }
         bool stochastic = (c.stochastic & kSrParam) != 0;
         if (s.compensation_dtype != DType::none) {
             store_values(s.compensation_dtype, s.compensation, nullptr, element, t.compensation, n,

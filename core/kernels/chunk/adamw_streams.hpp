@@ -18,10 +18,21 @@ MP_CHUNK_INLINE void prefetch_streams(const AdamwSegment& s, int64_t element, in
     ask(s.exp_avg, s.exp_avg_dtype);
     ask(s.exp_avg_sq, s.exp_avg_sq_dtype);
     ask(s.compensation, s.compensation_dtype);
-    if (s.master_dtype == DType::none) {
-        ask(s.param, s.param_dtype);
-    } else {
+    if (s.master_dtype != DType::none) {
         ask(s.master, s.master_dtype);
+    }
+    if (s.master_dtype == DType::none || s.has_remainder()) {
+        ask(s.param, s.param_dtype);
+    }
+}
+
+template <DType kParam, Rounding kRounding>
+MP_CHUNK_INLINE void update_compensated_by(const AdamwStreams& streams, const AdamwContext& c,
+                                           int n) {
+    if (c.scalars->l2 != 0.0F) {
+        update_compensated_l2_tile<kParam, kRounding>(streams, *c.scalars, n);
+    } else {
+        update_compensated_tile<kParam, kRounding>(streams, *c.scalars, n);
     }
 }
 
@@ -29,22 +40,26 @@ template <DType kParam>
 MP_CHUNK_INLINE void update_compensated_as(const AdamwStreams& streams, const AdamwContext& c,
                                            int n) {
     if ((c.stochastic & kSrParam) != 0) {
-        update_compensated_tile<kParam, Rounding::stochastic>(streams, *c.scalars, n);
+        update_compensated_by<kParam, Rounding::stochastic>(streams, c, n);
     } else {
-        update_compensated_tile<kParam, Rounding::nearest>(streams, *c.scalars, n);
+        update_compensated_by<kParam, Rounding::nearest>(streams, c, n);
     }
 }
 
 MP_CHUNK_INLINE void update_streams(const AdamwStreams& streams, const AdamwContext& c, int n) {
     const AdamwSegment& s = *c.segment;
     if (s.compensation_dtype == DType::none) {
-        update_plain_tile(streams, *c.scalars, n);
+        if (c.scalars->l2 != 0.0F) {
+            update_plain_l2_tile(streams, *c.scalars, n);
+        } else {
+            update_plain_tile(streams, *c.scalars, n);
+        }
     } else if (s.param_dtype == DType::bf16) {
         update_compensated_as<DType::bf16>(streams, c, n);
     } else if (s.param_dtype == DType::fp16) {
         update_compensated_as<DType::fp16>(streams, c, n);
     } else {
-        update_compensated_tile<DType::fp32, Rounding::nearest>(streams, *c.scalars, n);
+        update_compensated_by<DType::fp32, Rounding::nearest>(streams, c, n);
     }
 }
 
