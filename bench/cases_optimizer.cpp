@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimizer step for each mix of dtypes, as one tensor and as the 148 tensors of GPT-2 124M, against the
 // streaming kernel that reads and writes the same bytes in place.
+#include <cstring>
 #include <memory>
 
 #include "report.hpp"
@@ -14,10 +15,14 @@ struct Mix {
     int32_t param, grad, exp_avg, exp_avg_sq, compensation, master;
     uint32_t flags;
     bool with_norm;
+    const char* scaled = ""; // which of p, g, m, v, w (the master weight) have one scale
+    int32_t moment_coding = MP_CODING_PLAIN;
+    int32_t master_coding = MP_CODING_PLAIN;
 };
 
 constexpr int32_t kNone = MP_DTYPE_NONE, kF32 = MP_DTYPE_FP32, kF16 = MP_DTYPE_FP16,
-                  kB16 = MP_DTYPE_BF16;
+                  kB16 = MP_DTYPE_BF16, kE4m3 = MP_DTYPE_FP8_E4M3, kU8 = MP_DTYPE_UINT8,
+                  kI16 = MP_DTYPE_INT16;
 
 constexpr Mix kMixes[] = {
     {"adamw fp32", kF32, kF32, kF32, kF32, kNone, kNone, 0, false},
@@ -32,7 +37,20 @@ constexpr Mix kMixes[] = {
     {"adamw bf16 everywhere, stochastic p,v", kB16, kB16, kB16, kB16, kNone, kNone,
      MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG_SQ, false},
     {"adamw bf16 everywhere, Kahan", kB16, kB16, kB16, kB16, kB16, kNone, 0, false},
+    {"adamw bf16 p,g, remainder; fp32 m,v", kB16, kB16, kF32, kF32, kNone, kI16, 0, false, "",
+     MP_CODING_PLAIN, MP_CODING_REMAINDER},
+    {"adamw MS-AMP O2 (fp16 p,v; fp8 g,m), two passes", kF16, kE4m3, kE4m3, kF16, kNone, kNone, 0,
+     false, "pgmv"},
+    {"adamw MS-AMP O3 (fp8 p,g,m; fp16 v,master), two passes", kE4m3, kE4m3, kE4m3, kF16, kNone,
+     kF16, 0, false, "pgmvw"},
+    {"adamw bf16 p,g; fp8 blocks m,v", kB16, kB16, kE4m3, kE4m3, kNone, kNone, 0, false, "",
+     MP_CODING_FP8_BLOCK},
+    {"adamw bf16 p,g; int8 blocks m,v", kB16, kB16, kU8, kU8, kNone, kNone, 0, false, "",
+     MP_CODING_DYNAMIC8},
 };
+
+// Elements of a block; 1 where the moments are not in blocks.
+std::size_t block_of(const Mix& mix) { return mix.moment_coding == MP_CODING_PLAIN ? 1 : 256; }
 
 // Sizes of GPT-2 124M's 148 tensors: embeddings, 12 blocks of 12, the last layer norm.
 std::vector<int64_t> gpt2_sizes() {
@@ -57,6 +75,8 @@ void fill_gradients(char* data, int32_t dtype, std::size_t count) {
         const auto pattern = static_cast<uint16_t>(i * 40503u);
         if (dtype == MP_DTYPE_FP32) {
             wide[i] = static_cast<float>(pattern) * 1e-7F - 3e-3F;
+        } else if (dtype == MP_DTYPE_FP8_E4M3) {
+            data[i] = static_cast<char>(pattern & 0xb7); // below 2
         } else {
             // small numbers of either sign: exponents just below 1, any mantissa
             narrow[i] = static_cast<uint16_t>((pattern & 0x807f) |
@@ -75,6 +95,32 @@ class Memory {
                 dtype == kNone ? nullptr : std::make_unique<Array>(count * mp_dtype_size(dtype)));
         }
         fill_gradients(arrays_[1]->data(), mix.grad, count);
+    }
+
+    // What belongs to slot number `index` beside its arrays. Scales are 1 at first, those of blocks 0.
+    void add_scales(mp_adamw_slot& s) {
+        const auto one = [&](char role) -> float* {
+            if (std::strchr(mix_.scaled, role) == nullptr) {
+                return nullptr;
+            }
+            scales_.push_back(std::make_unique<std::vector<float>>(1, 1.0F));
+            return scales_.back()->data();
+        };
+        const auto blocks = [&](float* scale) -> float* {
+            if (mix_.moment_coding == MP_CODING_PLAIN) {
+                return scale;
+            }
+            const std::size_t count = static_cast<std::size_t>(s.count) / block_of(mix_) + 1;
+            scales_.push_back(std::make_unique<std::vector<float>>(count));
+            return scales_.back()->data();
+        };
+        s.param_scale_inv = one('p');
+        s.grad_scale_inv = one('g');
+        s.exp_avg_scale_inv = blocks(one('m'));
+        s.exp_avg_sq_scale_inv = blocks(one('v'));
+        s.master_scale_inv = one('w');
+        s.exp_avg_coding = s.exp_avg_sq_coding = mix_.moment_coding;
+        s.master_coding = mix_.master_coding;
     }
 
     [[nodiscard]] mp_adamw_slot slot(std::size_t start, int64_t count, uint64_t uid) const {
@@ -105,7 +151,8 @@ class Memory {
         for (std::size_t i = 0; i < std::size(dtypes); ++i) {
             if (dtypes[i] != kNone) {
                 Access access = i == 1 ? Access::read : Access::read_write;
-                access = i == 0 && mix_.master != kNone ? Access::write : access;
+                const bool is_read = mix_.master == kNone || mix_.master_coding != MP_CODING_PLAIN;
+                access = i == 0 && !is_read ? Access::write : access;
                 streams.push_back({arrays_[i]->data(), mp_dtype_size(dtypes[i]), access});
             }
         }
@@ -120,6 +167,7 @@ class Memory {
 
     Mix mix_;
     std::vector<std::unique_ptr<Array>> arrays_;
+    std::vector<std::unique_ptr<std::vector<float>>> scales_;
 };
 
 Row measure(mp_context* context, const Options& options, const Mix& mix, const std::string& name,
@@ -132,11 +180,12 @@ Row measure(mp_context* context, const Options& options, const Mix& mix, const s
     const std::vector<Stream> streams = memory.streams();
     // The yardstick scribbles over the memory, so it comes first; then everything is zero again but the gradients.
     const double yardstick = best_stream_seconds(streams, count, options.threads, options.repeats);
-    const Memory fresh(mix, count);
+    Memory fresh(mix, count);
     std::vector<mp_adamw_slot> slots;
     std::size_t start = 0;
     for (const int64_t size : sizes) {
         slots.push_back(fresh.slot(start, size, slots.size()));
+        fresh.add_scales(slots.back());
         start += static_cast<std::size_t>(size);
     }
     mp_adamw_args args = MP_ADAMW_ARGS_INIT;

@@ -43,7 +43,7 @@ module mixedprec
         real(c_double) :: grad_norm = 0, grad_mul = 0
     end type
     type, bind(c) :: mp_adamw_slot
-        integer(c_int32_t) :: struct_size = 136, flags = 0
+        integer(c_int32_t) :: struct_size = 152, flags = 0
         integer(c_int64_t) :: count = 0, uid = 0
         type(c_ptr) :: param = c_null_ptr, grad = c_null_ptr, exp_avg = c_null_ptr, exp_avg_sq = c_null_ptr
         type(c_ptr) :: compensation = c_null_ptr, master = c_null_ptr
@@ -52,6 +52,7 @@ module mixedprec
         integer(c_int32_t) :: master_dtype = mp_dtype_none
         type(c_ptr) :: param_scale_inv = c_null_ptr, grad_scale_inv = c_null_ptr, exp_avg_scale_inv = c_null_ptr
         type(c_ptr) :: exp_avg_sq_scale_inv = c_null_ptr, master_scale_inv = c_null_ptr
+        integer(c_int32_t) :: exp_avg_coding = 0, exp_avg_sq_coding = 0, master_coding = 0, reserved = 0
     end type
     type, bind(c) :: mp_adamw_args
         integer(c_int32_t) :: struct_size = 80, flags = mp_hyperparameters_explicit

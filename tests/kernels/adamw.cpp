@@ -2,6 +2,7 @@
 // The fused AdamW step of one chunk: every instruction set, its rows and its generic kernel,
 // against one element at a time by core/numerics.
 #include <cstring>
+#include <vector>
 
 #include "kernels/adamw_scaling.hpp"
 #include "numerics/adamw_update.hpp"
@@ -62,7 +63,7 @@ Arrays make_arrays(const Layout& layout, int64_t count, Content content, uint64_
     a.exp_avg_sq = make_array(layout.exp_avg_sq, count, content, seed + 3);
     const int64_t bits = 8 * dtype_size(layout.exp_avg_sq);
     const uint32_t magnitude = (uint32_t{1} << (bits - 1)) - 1U;
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; layout.exp_avg_sq != DType::uint8 && i < count; ++i) {
         a.exp_avg_sq.set_code(i, a.exp_avg_sq.code(i) & magnitude);
     }
     if (layout.compensation != kNone) {
@@ -141,6 +142,12 @@ void update_scalar(const AdamwDesc& op, const numerics::AdamwScalars& k, Arrays&
 
 numerics::AdamwScalars scalars() {
     return numerics::adamw_scalars({1e-2, 0.9, 0.99, 1e-8, 0.1}, 3, 0.5);
+}
+
+numerics::AdamwScalars l2_scalars() {
+    numerics::AdamwHyper hyper = {1e-2, 0.9, 0.99, 1e-8, 0.1};
+    hyper.l2 = true;
+    return numerics::adamw_scalars(hyper, 3, 0.5);
 }
 
 using Body = void (*)(const kernels::AdamwJob& job) noexcept;
@@ -247,28 +254,41 @@ TEST_P(AdamwChunk, RowsEqualTheGenericKernelOnManyChunks) {
     }
 }
 
-// ---- scaled states: both passes have the bits of the baseline ----------------------------------
+// ---- scaled and coded states, and L2: all passes have the bits of the baseline ------------------
 
 struct ScaledLayout {
     const char* name;
     Layout types;
     const char* scaled; // which of p, g, m, v, w (the master weight) have a scale
+    Coding moments = Coding::plain;
+    bool l2 = false;
 };
 
 constexpr DType k43 = DType::fp8_e4m3;
 constexpr DType k52 = DType::fp8_e5m2;
 
-constexpr std::array<ScaledLayout, 6> kScaledLayouts = {{
+constexpr DType kU = DType::uint8;
+constexpr DType kI = DType::int16;
+
+constexpr std::array<ScaledLayout, 13> kScaledLayouts = {{
     {"O1", {"", kH, k43, kF, kF, kNone, kNone}, "pg"},
     {"O2", {"", kH, k43, k43, kH, kNone, kNone}, "pgmv"},
     {"O3", {"", k43, k43, k43, kH, kNone, kH}, "pgmvw"},
     {"e5m2 gradient", {"", kB, k52, kF, kB, kB, kNone}, "g"},
     {"fp16 moments", {"", kF, kF, kH, kH, kNone, kNone}, "mv"},
     {"bf16 of an fp16 master", {"", kB, kB, k43, k43, kNone, kH}, "gmvw"},
+    {"fp8 blocks", {"", kB, kB, k43, k43, kB, kNone}, "", Coding::block},
+    {"int8 blocks", {"", kF, kF, kU, kU, kNone, kNone}, "", Coding::dynamic8},
+    {"int4 blocks", {"", kB, kF, kU, kU, kNone, kF}, "", Coding::dynamic4},
+    {"remainder", {"", kB, kB, kF, kF, kNone, kI}, ""},
+    {"L2", {"", kF, kB, kF, kB, kNone, kNone}, "", Coding::plain, true},
+    {"L2 kahan", {"", kB, kB, kB, kB, kB, kNone}, "", Coding::plain, true},
+    {"L2 of O2", {"", kH, k43, k43, kH, kNone, kNone}, "pgmv", Coding::plain, true},
 }};
 
 struct ScaledResult {
     Arrays arrays;
+    std::vector<float> block_scales; // of both moments
     std::array<uint32_t, 3> maxima;
 };
 
@@ -297,8 +317,22 @@ ScaledResult run_scaled(const kernels::ChunkTable& table, const ScaledLayout& la
     s.exp_avg_sq_scale_inv = scale_if('v', 3);
     s.master_scale_inv = scale_if('w', 4);
 
+    const bool in_blocks = has_blocks(layout.moments);
+    const auto blocks = static_cast<std::size_t>((s.count + block_size(layout.moments) - 1) /
+                                                 block_size(layout.moments));
+    std::vector<float> block_scales(2 * blocks);
+    for (std::size_t i = 0; i < 2 * blocks; ++i) {
+        block_scales[i] = 0x1p-6F * static_cast<float>(i % 5);
+    }
+    if (in_blocks) {
+        s.exp_avg_coding = s.exp_avg_sq_coding = layout.moments;
+        s.exp_avg_scale_inv = block_scales.data();
+        s.exp_avg_sq_scale_inv = block_scales.data() + blocks;
+    }
+    s.master_coding = layout.types.master == kI ? Coding::remainder : Coding::plain;
+
     AdamwDesc op = make_op(flags);
-    const numerics::AdamwScalars k = scalars();
+    const numerics::AdamwScalars k = layout.l2 ? l2_scalars() : scalars();
     op.scalars = &k;
     AdamwScaling scaling;
     const auto job = [&](int64_t start) {
@@ -306,7 +340,7 @@ ScaledResult run_scaled(const kernels::ChunkTable& table, const ScaledLayout& la
         return kernels::AdamwJob{
             &op, &s, start, left < kChunkElements ? left : kChunkElements, kStep, false, &scaling};
     };
-    for (int64_t start = 0; start < s.count; start += kChunkElements) {
+    for (int64_t start = 0; s.has_scaled_states() && start < s.count; start += kChunkElements) {
         table.adamw_measure(job(start), scaling);
     }
     const std::array<uint32_t, 3> maxima = {scaling.weight_amax, scaling.exp_avg_amax,
@@ -317,6 +351,7 @@ ScaledResult run_scaled(const kernels::ChunkTable& table, const ScaledLayout& la
     }
     return {{param.array(), grad.array(), exp_avg.array(), exp_avg_sq.array(), compensation.array(),
              master.array()},
+            block_scales,
             maxima};
 }
 
@@ -325,7 +360,8 @@ TEST_P(AdamwChunk, ScaledStatesEqualTheBaseline) {
         for (const Content content : kAllContents) {
             for (const int64_t count : kOddSizes) {
                 const std::size_t offset = kOffsets[static_cast<std::size_t>(count) % 2];
-                const uint32_t flags = count % 3 == 0 ? 15U : 0U;
+                const bool is_nearest = has_blocks(layout.moments) || layout.types.master == kI;
+                const uint32_t flags = count % 3 != 0 ? 0U : is_nearest ? 8U : 15U;
                 SCOPED_TRACE(std::string(layout.name) + ", " + content_name(content) + ", " +
                              std::to_string(count) + " elements");
                 const Arrays before = make_arrays(layout.types, count, content, 60);
@@ -333,6 +369,11 @@ TEST_P(AdamwChunk, ScaledStatesEqualTheBaseline) {
                     run_scaled(*runnable_tables().back(), layout, before, flags, 0);
                 const ScaledResult actual = run_scaled(*GetParam(), layout, before, flags, offset);
                 expect_same(expected.arrays, actual.arrays);
+                for (std::size_t i = 0; i < expected.block_scales.size(); ++i) {
+                    const float a = expected.block_scales[i];
+                    const float b = actual.block_scales[i];
+                    EXPECT_TRUE(a == b || (numerics::is_nan(a) && numerics::is_nan(b))) << i;
+                }
                 for (std::size_t i = 0; i < 3; ++i) { // a NaN's payload may differ
                     EXPECT_TRUE(expected.maxima[i] == actual.maxima[i] ||
                                 (numerics::is_nan_bits(expected.maxima[i]) &&

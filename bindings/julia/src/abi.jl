@@ -94,6 +94,10 @@ end
     exp_avg_scale_inv::Ptr{Float32}
     exp_avg_sq_scale_inv::Ptr{Float32}
     master_scale_inv::Ptr{Float32}
+    exp_avg_coding::Int32
+    exp_avg_sq_coding::Int32
+    master_coding::Int32
+    reserved::Int32
 end
 @cstruct mp_adamw_args begin
     step::Int64

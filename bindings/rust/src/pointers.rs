@@ -45,6 +45,10 @@ impl<'a> Slot<'a> {
             exp_avg_scale_inv: null_mut(),
             exp_avg_sq_scale_inv: null_mut(),
             master_scale_inv: null_mut(),
+            exp_avg_coding: 0,
+            exp_avg_sq_coding: 0,
+            master_coding: 0,
+            reserved: 0,
         };
         Ok(Slot {
             raw,
