@@ -86,6 +86,64 @@ MP_HD_INLINE constexpr int32_t nearest_code(const DynamicMap<kCount>& map, float
     return code;
 }
 
+// The same search by a table: between two fp32 numbers with the same upper 16 bits there is one
+// threshold at most, so the code of the lower one and one comparison are enough. For |x| <= 1; numbers
+// below 2^-23 have the code of 2^-23.
+struct CodeTable {
+    static constexpr uint32_t kFirst = 0x3400; // 2^-23
+    static constexpr uint32_t kLast = 0x3f80;  // 1
+    static constexpr int32_t kCount = static_cast<int32_t>(kLast - kFirst) + 1;
+
+    int32_t positive[kCount]; // code of the smallest number with these upper bits
+    int32_t negative[kCount];
+    float threshold[257]; // of the code after; none after the last
+};
+
+namespace detail {
+
+constexpr CodeTable make_table(const DynamicMap<256>& map) {
+    CodeTable table{};
+    int32_t up = 0;
+    int32_t down = 255;
+    for (int32_t i = 0; i < CodeTable::kCount; ++i) {
+        const uint32_t upper = CodeTable::kFirst + static_cast<uint32_t>(i);
+        const float smallest = float_from_bits(upper << 16);
+        const float largest = float_from_bits(upper << 16 | 0xffffU);
+        while (up < 255 && smallest >= map.threshold[up + 1]) {
+            ++up;
+        }
+        while (down > 0 && -largest < map.threshold[down]) {
+            --down;
+        }
+        table.positive[i] = up;
+        table.negative[i] = down;
+    }
+    for (int32_t i = 0; i < 256; ++i) {
+        table.threshold[i] = map.threshold[i];
+    }
+    table.threshold[256] = float_from_bits(kFloatInfinity);
+    return table;
+}
+
+} // namespace detail
+
+inline constexpr CodeTable kSigned8Table = detail::make_table(kSigned8Map);
+inline constexpr CodeTable kUnsigned8Table = detail::make_table(kUnsigned8Map);
+
+// nearest_code() of the table's map, for |x| <= 1 or NaN.
+template <bool kSigned>
+MP_HD_INLINE constexpr int32_t nearest_code_by_table(const CodeTable& table, float x) {
+    const uint32_t u = bits_from_float(x);
+    const uint32_t upper = (u & kFloatMagnitudeMask) >> 16;
+    const uint32_t low = upper < CodeTable::kFirst ? CodeTable::kFirst : upper;
+    const auto i =
+        static_cast<int32_t>((low > CodeTable::kLast ? CodeTable::kLast : low) - CodeTable::kFirst);
+    const bool is_negative = kSigned && (u & kFloatSignMask) != 0;
+    const int32_t code = is_negative ? table.negative[i] : table.positive[i];
+    const int32_t found = code + (x >= table.threshold[code + 1] ? 1 : 0);
+    return is_nan_bits(u) ? 0 : found;
+}
+
 // A NaN stays one, and so does infinity: then the block's values show it, whatever its codes are.
 MP_HD_INLINE constexpr float moment_scale(Coding coding, float amax) {
     const float limited = amax < 1e-12F ? 1e-12F : amax;

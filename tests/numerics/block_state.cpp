@@ -77,6 +77,32 @@ TEST(DynamicMap, CodesAreTheNearestValues) {
     expect_nearest(kLinear4Map, false);
 }
 
+// Around every threshold, in every bucket of the table, and outside of them.
+template <bool kSigned> void expect_table(const DynamicMap<256>& map, const CodeTable& table) {
+    const auto same = [&](float x) {
+        if (std::fabs(x) <= 1.0F && (kSigned || x >= 0.0F)) {
+            ASSERT_EQ(nearest_code_by_table<kSigned>(table, x), nearest_code(map, x)) << x;
+        }
+    };
+    for (uint32_t u = 0; u <= 0x3f800000U; u += 509U) {
+        same(float_from_bits(u));
+        same(-float_from_bits(u));
+    }
+    for (const float threshold : map.threshold) {
+        const uint32_t u = bits_from_float(threshold);
+        for (const uint32_t near : {u - 1U, u, u + 1U}) {
+            same(float_from_bits(near));
+        }
+    }
+    EXPECT_EQ(nearest_code_by_table<kSigned>(table, float_from_bits(kFloatQuietNan)), 0);
+    EXPECT_EQ(nearest_code_by_table<kSigned>(table, 1.0F), 255);
+}
+
+TEST(DynamicMap, TheTableGivesTheSameCodes) {
+    expect_table<true>(kSigned8Map, kSigned8Table);
+    expect_table<false>(kUnsigned8Map, kUnsigned8Table);
+}
+
 // The largest relative error of the four largest decades, in percent.
 TEST(DynamicMap, ErrorsAreThoseOfTheirDecade) {
     const auto worst = [](const DynamicMap<256>& map, double from, double to) {

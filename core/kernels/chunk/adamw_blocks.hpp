@@ -40,7 +40,15 @@ MP_CHUNK_INLINE void encode_dynamic(const float* values, float scale, uint8_t* c
     int32_t found[kTile];
     MP_CHUNK_INDEPENDENT
     for (int i = 0; i < n; ++i) {
-        found[i] = numerics::dynamic_code(kCoding, kSigned, values[i], scale);
+        if constexpr (kCoding == Coding::dynamic8) {
+            const numerics::CodeTable& table =
+                kSigned ? numerics::kSigned8Table : numerics::kUnsigned8Table;
+            const float x = values[i];
+            const int32_t code = numerics::nearest_code_by_table<kSigned>(table, x / scale);
+            found[i] = !kSigned && code == 0 && x > 0.0F ? 1 : code;
+        } else {
+            found[i] = numerics::dynamic_code(kCoding, kSigned, values[i], scale);
+        }
     }
     if constexpr (kCoding == Coding::dynamic8) {
         for (int i = 0; i < n; ++i) {
