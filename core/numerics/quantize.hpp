@@ -87,9 +87,21 @@ MP_HD_INLINE void store_quantized(DType dtype, void* data, int64_t i, uint32_t c
     }
 }
 
+// All bits of a code but its sign.
+MP_HD_INLINE constexpr uint32_t code_magnitude_mask(DType dtype) {
+    switch (dtype) {
+    case DType::fp16:
+        return 0x7fffu;
+    case DType::fp4_e2m1:
+        return 0x7u;
+    default:
+        return 0x7fu;
+    }
+}
+
 // +0 or -0.
 MP_HD_INLINE constexpr bool is_zero_code(DType dtype, uint32_t code) {
-    return (code & ((1u << (dtype_bits(dtype) - 1)) - 1u)) == 0;
+    return (code & code_magnitude_mask(dtype)) == 0;
 }
 
 // What one element adds to the statistics; `code` is its code. amax_bits apart.

@@ -7,7 +7,6 @@ namespace mp::test {
 namespace {
 
 using numerics::DelayedSlot;
-using numerics::QuantStats;
 using numerics::ScaleRule;
 
 class Quantize : public BackendTest {

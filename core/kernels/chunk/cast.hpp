@@ -43,9 +43,8 @@ MP_CHUNK_INLINE int cast_directly(const CastDesc& op, const void* source, void* 
     const DType from = op.source.dtype;
     const DType to = op.destination.dtype;
     if (from == DType::bf16 && to == DType::fp8_e4m3 && !op.stochastic) {
-        return op.saturate
-                   ? encode_fp8_vector<DType::bf16, DType::fp8_e4m3, true>(source, destination, n)
-                   : encode_fp8_vector<DType::bf16, DType::fp8_e4m3, false>(source, destination, n);
+        return op.saturate ? bf16_to_e4m3_vector<true>(source, destination, n)
+                           : bf16_to_e4m3_vector<false>(source, destination, n);
     }
     if (from == DType::fp8_e4m3 && to == DType::bf16) {
         return e4m3_to_bf16_vector(source, destination, n); // exact, however it is to be rounded

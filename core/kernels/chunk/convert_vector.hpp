@@ -16,11 +16,19 @@ using FloatInMemory = InMemory<DType::fp32>::type;
 
 #if defined(__F16C__)
 
+// The intrinsics take any address, but are declared for floats at their own alignment.
+MP_CHUNK_INLINE __m256 load_eight(const FloatInMemory* at) {
+    return _mm256_loadu_ps(reinterpret_cast<const float*>(at));
+}
+MP_CHUNK_INLINE void store_eight(FloatInMemory* at, __m256 x) {
+    _mm256_storeu_ps(reinterpret_cast<float*>(at), x);
+}
+
 MP_CHUNK_INLINE void store_halves_as_floats(__m256i halves, __m256 scale, FloatInMemory* to) {
     const __m256 low = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
     const __m256 high = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
-    _mm256_storeu_ps(to, _mm256_mul_ps(low, scale));
-    _mm256_storeu_ps(to + 8, _mm256_mul_ps(high, scale));
+    store_eight(to, _mm256_mul_ps(low, scale));
+    store_eight(to + 8, _mm256_mul_ps(high, scale));
 }
 
 // E4M3 with its exponent field moved up by one bit less than its sign is an fp16 number, subnormals
@@ -51,8 +59,8 @@ MP_CHUNK_INLINE int widen_e5m2_vector(const void* source, FloatInMemory* values,
     for (; i + 16 <= n; i += 16) {
         const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
         const __m256i halves = _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 8);
-        _mm256_storeu_ps(values + i, _mm256_cvtph_ps(_mm256_castsi256_si128(halves)));
-        _mm256_storeu_ps(values + i + 8, _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)));
+        store_eight(values + i, _mm256_cvtph_ps(_mm256_castsi256_si128(halves)));
+        store_eight(values + i + 8, _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)));
     }
     return i;
 }
@@ -62,7 +70,7 @@ MP_CHUNK_INLINE int widen_fp16_vector(const void* source, FloatInMemory* values,
     int i = 0;
     for (; i + 8 <= n; i += 8) {
         const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2 * i));
-        _mm256_storeu_ps(values + i, _mm256_cvtph_ps(codes));
+        store_eight(values + i, _mm256_cvtph_ps(codes));
     }
     return i;
 }
@@ -75,7 +83,7 @@ MP_CHUNK_INLINE int narrow_fp16_vector(const FloatInMemory* values, void* destin
     const __m256 lowest = _mm256_set1_ps(-numerics::kFp16Max);
     int i = 0;
     for (; i + 8 <= n; i += 8) {
-        __m256 x = _mm256_loadu_ps(values + i);
+        __m256 x = load_eight(values + i);
         if constexpr (kSaturate) {
             x = _mm256_max_ps(lowest, _mm256_min_ps(limit, x));
         }

@@ -121,7 +121,7 @@ MP_CHUNK_FUNCTION inline void count_tile(DType dtype, const FloatInMemory* x, co
         saturated += product >= threshold ? 1 : 0;
         zeros += magnitude == 0 ? 1 : 0;
     }
-    const auto mask = static_cast<uint32_t>((1U << (dtype_bits(dtype) - 1)) - 1U);
+    const uint32_t mask = numerics::code_magnitude_mask(dtype);
     const int zero_codes = dtype == DType::fp16 ? count_zero_codes<uint16_t>(codes, n, mask)
                                                 : count_zero_codes<uint8_t>(codes, n, mask);
     stats.elements += n;

@@ -58,8 +58,8 @@ template <DType kFrom> MP_CHUNK_INLINE __m512 load_lanes(const char* at, __mmask
 // What is gathered on the way.
 struct VectorStats {
     __m512i largest;
-    int64_t saturated;
-    int64_t underflowed;
+    __m512i saturated;
+    __m512i underflowed;
 };
 
 template <DType kFrom, DType kFp8, bool kGathers>
@@ -80,8 +80,10 @@ MP_CHUNK_INLINE void quantize_lanes(const char* from, __m512 factor, __mmask16 l
         const __mmask16 vanished = _mm512_mask_testn_epi32_mask(_mm512_test_epi32_mask(size, all),
                                                                 magnitude, _mm512_set1_epi32(0x7f));
         stats.largest = _mm512_max_epi32(stats.largest, size);
-        stats.saturated += __builtin_popcount(beyond);
-        stats.underflowed += __builtin_popcount(vanished);
+        const __m512i one = _mm512_set1_epi32(1);
+        stats.saturated = _mm512_mask_add_epi32(stats.saturated, beyond, stats.saturated, one);
+        stats.underflowed =
+            _mm512_mask_add_epi32(stats.underflowed, vanished, stats.underflowed, one);
     }
 }
 
@@ -153,22 +155,22 @@ MP_CHUNK_INLINE void quantize_from(DType from, DType to, const void* source, int
 MP_CHUNK_INLINE bool quantize_gathering(DType from, DType to, const void* source, int n,
                                         const float* factor, int64_t width, int64_t before,
                                         unsigned char* codes, numerics::QuantStats& stats) {
-    VectorStats found = {_mm512_setzero_si512(), 0, 0};
+    VectorStats found = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
     quantize_from<true>(from, to, source, n, factor, width, before, codes, found);
     const auto largest = static_cast<uint32_t>(_mm512_reduce_max_epi32(found.largest));
     stats.amax_bits = largest > stats.amax_bits ? largest : stats.amax_bits;
     if (largest >= numerics::kFloatInfinity) {
         return false;
     }
-    stats.saturated += found.saturated;
-    stats.underflowed += found.underflowed;
+    stats.saturated += _mm512_reduce_add_epi32(found.saturated);
+    stats.underflowed += _mm512_reduce_add_epi32(found.underflowed);
     return true;
 }
 
 MP_CHUNK_INLINE void quantize_plainly(DType from, DType to, const void* source, int n,
                                       const float* factor, int64_t width, int64_t before,
                                       unsigned char* codes) {
-    VectorStats none = {_mm512_setzero_si512(), 0, 0};
+    VectorStats none = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
     quantize_from<false>(from, to, source, n, factor, width, before, codes, none);
 }
 
