@@ -53,7 +53,10 @@ TEST_P(QuantizeChunk, EqualsTheReference) {
                     compare_quantize(device(), c);
                 }
                 for (const HostArray& source : adversarial_arrays(from, 66 * 70)) {
-                    compare_quantize(device(), make(kind, to, source, 66, 70));
+                    QuantizeCase c = make(kind, to, source, 66, 70);
+                    compare_quantize(device(), c);
+                    c.with_stats = false;
+                    compare_quantize(device(), c);
                 }
             }
         }
@@ -79,6 +82,34 @@ TEST_P(QuantizeChunk, EqualsTheReferenceForEveryCode) {
                 c.with_slot = true;
                 c.slot.multiply = multiply;
                 compare_quantize(device(), c);
+            }
+        }
+    }
+}
+
+// Blocks whose largest element has each exponent there is, and others down to 40 binades below it.
+TEST_P(QuantizeChunk, EqualsTheReferenceForEveryPowerOfTwo) {
+    for (const DType from : {DType::bf16, DType::fp32}) {
+        HostArray source(from, 255 * 64);
+        for (int64_t i = 0; i < source.count; ++i) {
+            const uint64_t h = numerics::splitmix64(static_cast<uint64_t>(i));
+            const auto top = static_cast<uint32_t>(i / 64);
+            const auto below = static_cast<uint32_t>((h >> 32) % 40U);
+            const uint32_t exponent = i % 32 == 0 ? top : (below > top ? 0 : top - below);
+            const auto pattern = static_cast<uint32_t>((h & 0x80000000U) | (exponent << 23) |
+                                                       (static_cast<uint32_t>(h) & 0x007fffffU));
+            source.set_code(i, from == DType::bf16 ? pattern >> 16 : pattern);
+        }
+        for (const GridRule& kind : kGridRules) {
+            for (const DType to : {DType::fp8_e4m3, DType::fp8_e5m2}) {
+                if (kind.rule == numerics::ScaleRule::nvfp4) {
+                    continue;
+                }
+                for (const bool with_stats : {false, true}) {
+                    QuantizeCase c = make(kind, to, source, 255, 64);
+                    c.with_stats = with_stats;
+                    compare_quantize(device(), c);
+                }
             }
         }
     }

@@ -36,6 +36,13 @@ MP_CHUNK_INLINE void round_stochastic(const CastDesc& op, const numerics::SrKey&
     narrow_tile<Rounding::stochastic>(to, values, destination, n, &bits);
 }
 
+template <DType kFrom, DType kTo>
+MP_CHUNK_INLINE int encode_directly(const CastDesc& op, const void* source, void* destination,
+                                    int n) {
+    return op.saturate ? encode_fp8_vector<kFrom, kTo, true>(source, destination, n)
+                       : encode_fp8_vector<kFrom, kTo, false>(source, destination, n);
+}
+
 // Pairs of types that are converted without an fp32 tile between. Returns how many elements were;
 // the rest takes the usual way, to the same bits.
 MP_CHUNK_INLINE int cast_directly(const CastDesc& op, const void* source, void* destination,
@@ -45,6 +52,15 @@ MP_CHUNK_INLINE int cast_directly(const CastDesc& op, const void* source, void* 
     if (from == DType::bf16 && to == DType::fp8_e4m3 && !op.stochastic) {
         return op.saturate ? bf16_to_e4m3_vector<true>(source, destination, n)
                            : bf16_to_e4m3_vector<false>(source, destination, n);
+    }
+    if (from == DType::bf16 && to == DType::fp8_e5m2 && !op.stochastic) {
+        return encode_directly<DType::bf16, DType::fp8_e5m2>(op, source, destination, n);
+    }
+    if (from == DType::fp16 && to == DType::fp8_e4m3 && !op.stochastic) {
+        return encode_directly<DType::fp16, DType::fp8_e4m3>(op, source, destination, n);
+    }
+    if (from == DType::fp16 && to == DType::fp8_e5m2 && !op.stochastic) {
+        return encode_directly<DType::fp16, DType::fp8_e5m2>(op, source, destination, n);
     }
     if (from == DType::fp8_e4m3 && to == DType::bf16) {
         return e4m3_to_bf16_vector(source, destination, n); // exact, however it is to be rounded

@@ -43,18 +43,6 @@ template <DType kFp8> MP_CHUNK_INLINE __m512i finite_magnitude(__m512 y) {
     }
 }
 
-// Lanes that are not in `lanes` are 0 and touch no memory.
-template <DType kFrom> MP_CHUNK_INLINE __m512 load_lanes(const char* at, __mmask16 lanes) {
-    if constexpr (kFrom == DType::bf16) {
-        const __m256i codes = _mm256_maskz_loadu_epi16(lanes, at);
-        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(codes), 16));
-    } else if constexpr (kFrom == DType::fp16) {
-        return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, at));
-    } else {
-        return _mm512_maskz_loadu_ps(lanes, at);
-    }
-}
-
 // What is gathered on the way.
 struct VectorStats {
     __m512i largest;
