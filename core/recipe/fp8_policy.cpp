@@ -4,8 +4,6 @@
 namespace mp {
 namespace {
 
-using numerics::ScaleRule;
-
 DType code_type(const Fp8Policy& policy, Operand operand) {
     switch (policy.format) {
     case Fp8Format::e4m3:

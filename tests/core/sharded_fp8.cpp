@@ -71,7 +71,7 @@ TEST(Fp8Reduce, CoherentGradientsNeedMuOfOneOverRanks) {
 }
 
 TEST(Fp8Reduce, OneRoundingAgainstOneAHop) {
-    const auto sum = [](std::vector<float> values) {
+    const auto sum = [](const std::vector<float>& values) {
         Codes codes;
         for (const float value : values) {
             codes.push_back(numerics::float_to_e4m3_sat(value));

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size);
+// libFuzzer gives the name.
+extern "C" int LLVMFuzzerTestOneInput( // NOLINT(readability-identifier-naming)
+    const uint8_t* data, std::size_t size);
 
 // What mutations start from.
 std::vector<std::string> fuzz_seeds();
