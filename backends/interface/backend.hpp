@@ -108,7 +108,7 @@ class Device {
     // Host threads this device works with (1 for an accelerator).
     [[nodiscard]] virtual int32_t num_threads() const noexcept = 0;
 
-    // Memory is aligned to 64 bytes at least. Its contents are undefined.
+    // Memory is aligned to 64 bytes at least. Its contents are undefined. No bytes: null.
     virtual Status allocate(std::size_t bytes, void** out) noexcept = 0;
     virtual void release(void* pointer, std::size_t bytes) noexcept = 0;
 

@@ -40,8 +40,10 @@ struct OpDesc {
 struct CastDesc : OpDesc {
     TensorRef source;
     TensorRef destination;
-    bool saturate = false;   // overflow and infinity become the largest finite value
-    bool stochastic = false; // round by Philox bits of (seed, uid, element, step), Purpose::cast
+    bool saturate = false; // overflow and infinity become the largest finite value
+    // Round by Philox bits of (seed, uid, element, step), Purpose::cast. What saturates is clamped before it is
+    // rounded, and fp8 always saturates.
+    bool stochastic = false;
     uint64_t seed = 0;
     uint64_t uid = 0;
     uint64_t step = 0;
@@ -54,7 +56,7 @@ struct AmaxDesc : OpDesc {
 };
 
 // destination[j] (+)= sum over i of source[i, j]. Order, the same on every device: rows are summed one after
-// another in fp32 inside blocks of kColumnSumBlock rows, block sums are added one after another in fp32, and
+// another, from +0 on, in fp32 inside blocks of kColumnSumBlock rows, block sums are added one after another in fp32, and
 // the destination's old value (if accumulating) comes last.
 inline constexpr int64_t kColumnSumBlock = 64;
 struct ColumnSumDesc : OpDesc {
@@ -130,8 +132,8 @@ struct GemmDesc : OpDesc {
     // each other.
     ScaleGrid scale_a;
     ScaleGrid scale_b;
-    bool power_of_two_scales =
-        false; // every scale is: code * scale_inv is exact in bf16, or nearly always
+    // Every scale is one: then code * scale_inv is exact in bf16, or nearly always.
+    bool power_of_two_scales = false;
     bool fast_accumulation = false; // a device may sum fp8 products in less than fp32
     bool trans_a = false;
     bool trans_b = false;
@@ -258,7 +260,8 @@ struct OptimizerPrepareDesc : OpDesc {
 // (seed, segment uid, state->step). Segments with scaled states take two passes over the same
 // memory: the first computes the new values from the old codes and keeps their maxima only, the
 // second computes them again and stores. A parameter beside a master weight is rounded from the
-// master weight as it is stored.
+// master weight as it is stored. stochastic_param rounds the parameter so wherever it comes from, beside
+// a master weight and inside Kahan's sum too; master weights and compensations are rounded to nearest.
 struct AdamwDesc : OpDesc {
     SegmentTable table;
     const numerics::AdamwScalars* scalars = nullptr; // by group
