@@ -61,8 +61,8 @@ static void print_layouts(void) {
            AT(exp_avg), AT(exp_avg_sq), AT(compensation), AT(master), AT(param_dtype),
            AT(grad_dtype), AT(exp_avg_dtype), AT(exp_avg_sq_dtype), AT(compensation_dtype),
            AT(master_dtype), AT(param_scale_inv), AT(grad_scale_inv), AT(exp_avg_scale_inv),
-           AT(exp_avg_sq_scale_inv), AT(master_scale_inv), AT(exp_avg_coding), AT(exp_avg_sq_coding),
-           AT(master_coding), AT(reserved));
+           AT(exp_avg_sq_scale_inv), AT(master_scale_inv), AT(exp_avg_coding),
+           AT(exp_avg_sq_coding), AT(master_coding), AT(reserved));
 #undef S
 #define S mp_adamw_args
     LAYOUT(mp_adamw_args, AT(struct_size), AT(flags), AT(step), AT(seed), AT(lr), AT(beta1),

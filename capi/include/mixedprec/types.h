@@ -21,7 +21,8 @@
 #define MP_DTYPE_INT32 9
 #define MP_DTYPE_INT64 10
 #define MP_DTYPE_UINT8 11
-#define MP_DTYPE_FP4_E2M1 12 /* max 6, no NaN; two to a byte, the first one low; only in quantized tensors */
+#define MP_DTYPE_FP4_E2M1                                                                          \
+    12 /* max 6, no NaN; two to a byte, the first one low; only in quantized tensors */
 
 /* Kinds of device. 0 means "the context's device". */
 #define MP_DEVICE_DEFAULT 0
