@@ -214,7 +214,8 @@ static bool high_precision_bytes(const Params* params, const char* key, int64_t 
     bool scaled = false;
     TRY(mp_recipe_get_string(params->recipe, key, &name));
     const int32_t dtype = dtype_by_name(name, &scaled);
-    *bytes += count * (scaled || dtype == MP_DTYPE_FP32 ? 4 : 2);
+    const bool narrow = !scaled && (dtype == MP_DTYPE_FP16 || dtype == MP_DTYPE_BF16);
+    *bytes += count * (narrow ? 2 : 4);
     return true;
 }
 
@@ -290,13 +291,36 @@ bool params_refresh(Params* params) {
     return true;
 }
 
+/* A master weight kept as the 16 bits that a bf16 weight lacks: fp32 bits = (weight << 16) + remainder. */
+static void join_remainders(float* values, const uint16_t* weights, const int16_t* remainders,
+                            int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t bits = ((uint32_t)weights[i] << 16) + (uint32_t)(int32_t)remainders[i];
+        memcpy(&values[i], &bits, sizeof bits);
+    }
+}
+
+/* Puts together what the optimizer calls "master". */
+static bool master_values(const Param* p, const mp_tensor* master, mp_tensor* out, float* values) {
+    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+    TRY(mp_tensor_get_desc(master, &desc));
+    if (desc.dtype != MP_DTYPE_INT16) {
+        return tensor_convert(master, out);
+    }
+    void* remainders = NULL;
+    TRY(mp_tensor_data(master, &remainders));
+    join_remainders(values, p->weight.memory, remainders, p->weight.count);
+    return true;
+}
+
 /* The master weight where there is one, else the weight plus what Kahan summation holds back from it. */
 static bool exact_values(Params* params, const Param* p, float* values) {
     Array out = {0};
     TRY_OWN(array_wrap(&out, params->context, values, p->rows, p->cols));
     mp_tensor* source = NULL;
     const bool has_master = mp_optimizer_state(params->optimizer, p->index, "master", &source) >= 0;
-    const bool converted = tensor_convert(has_master ? source : p->weight.tensor, out.tensor);
+    const bool converted = has_master ? master_values(p, source, out.tensor, values)
+                                      : tensor_convert(p->weight.tensor, out.tensor);
     mp_tensor_destroy(source);
     array_destroy(&out);
     TRY_OWN(converted);

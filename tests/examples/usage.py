@@ -107,6 +107,10 @@ def check_good(check, program, text, folder):
         losses = [float(re.search(r"msamp_o3 +(\d\.\d+)|codes.json +(\d\.\d+)", done.stdout)[0].split()[1])
                   for done in (first, again)]
         check(losses[1] < losses[0] and "(not " not in first.stdout, f"{recipe}: trains, is saved, goes on")
+    for recipe in ("bf16_mixed_dual", "bf16_pure_remainder"):  # a step of length 0 loses no bit of the weights
+        run(program, ["--data", text, "--recipe", recipe, "--init", folder / "weights", "--save", folder / "w"] +
+            SMALL.split() + ["--lr", 0])
+        check((folder / "w").read_bytes() == (folder / "weights").read_bytes(), f"{recipe}: saves its exact weights")
     out = folder / "out"
     done = run(program, ["--data", text, "--compare", "fp32,bf16_pure", "--out", out] + SMALL.split())
     check(sorted(p.name for p in out.iterdir()) == ["losses.csv", "losses.svg", "results.json"], "--out has its files")
