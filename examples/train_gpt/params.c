@@ -207,46 +207,57 @@ void params_destroy(Params* params) {
     memset(params, 0, sizeof *params);
 }
 
-/* What `count` elements take that are fp32 beside scaled codes: their gradients and moments have no scales either. */
-static bool high_precision_bytes(const Params* params, const char* key, int64_t count,
-                                 int64_t* bytes) {
-    const char* name = NULL;
-    bool scaled = false;
-    TRY(mp_recipe_get_string(params->recipe, key, &name));
-    const int32_t dtype = dtype_by_name(name, &scaled);
-    const bool narrow = !scaled && (dtype == MP_DTYPE_FP16 || dtype == MP_DTYPE_BF16);
-    *bytes += count * (narrow ? 2 : 4);
+/* The recipe of the parameters that are fp32 beside scaled codes: their gradients and moments have no scales either. */
+static bool create_high_precision(const Params* params, mp_recipe** out) {
+    static const char* const keys[] = {MP_RECIPE_GRAD_DTYPE, MP_RECIPE_EXP_AVG_DTYPE,
+                                       MP_RECIPE_EXP_AVG_SQ_DTYPE};
+    TRY(mp_recipe_create(params->context, "fp32", out));
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const char* name = NULL;
+        TRY(mp_recipe_get_string(params->recipe, keys[i], &name));
+        if (strstr(name, "_scaled") == NULL) {
+            TRY(mp_recipe_set_string(*out, keys[i], name));
+        }
+    }
+    return true;
+}
+
+/* Adds what a recipe promises for the parameters that are in the recipe, or for the others. */
+static bool add_memory(const Params* params, const mp_recipe* recipe, bool in_recipe,
+                       int64_t* counts, mp_memory_report* sum) {
+    mp_memory_report part = {.struct_size = sizeof part};
+    int64_t tensors = 0;
+    for (int i = 0; i < params->count; i++) {
+        if (is_in_recipe(params, &params->list[i]) == in_recipe) {
+            counts[tensors++] = elements(&params->list[i]);
+        }
+    }
+    TRY(mp_recipe_memory_of_tensors(recipe, counts, tensors, &part));
+    sum->parameter_count += part.parameter_count;
+    sum->weight_bytes += part.weight_bytes;
+    sum->master_bytes += part.master_bytes;
+    sum->grad_bytes += part.grad_bytes;
+    sum->exp_avg_bytes += part.exp_avg_bytes;
+    sum->exp_avg_sq_bytes += part.exp_avg_sq_bytes;
+    sum->compensation_bytes += part.compensation_bytes;
+    sum->total_bytes += part.total_bytes;
     return true;
 }
 
 bool params_expected_memory(const Params* params, mp_memory_report* report) {
+    *report = (mp_memory_report){.struct_size = sizeof *report};
     int64_t* counts = malloc(sizeof(int64_t) * (size_t)params->count);
-    int64_t tensors = 0, others = 0;
     if (counts == NULL) {
         fputs("train_gpt: out of memory for the sizes of parameters\n", stderr);
         return false;
     }
-    for (int i = 0; i < params->count; i++) {
-        const Param* p = &params->list[i];
-        if (is_in_recipe(params, p)) {
-            counts[tensors++] = elements(p);
-        } else {
-            others += elements(p);
-        }
-    }
-    const mp_status status = mp_recipe_memory_of_tensors(params->recipe, counts, tensors, report);
+    mp_recipe* high_precision = NULL;
+    const bool good = create_high_precision(params, &high_precision) &&
+                      add_memory(params, params->recipe, true, counts, report) &&
+                      add_memory(params, high_precision, false, counts, report);
+    mp_recipe_destroy(high_precision);
     free(counts);
-    TRY_STATUS(status, "mp_recipe_memory_of_tensors");
-    const int64_t before = report->grad_bytes + report->exp_avg_bytes + report->exp_avg_sq_bytes;
-    TRY_OWN(high_precision_bytes(params, MP_RECIPE_GRAD_DTYPE, others, &report->grad_bytes));
-    TRY_OWN(high_precision_bytes(params, MP_RECIPE_EXP_AVG_DTYPE, others, &report->exp_avg_bytes));
-    TRY_OWN(high_precision_bytes(params, MP_RECIPE_EXP_AVG_SQ_DTYPE, others,
-                                 &report->exp_avg_sq_bytes));
-    report->weight_bytes += 4 * others;
-    report->parameter_count += others;
-    report->total_bytes +=
-        4 * others - before + report->grad_bytes + report->exp_avg_bytes + report->exp_avg_sq_bytes;
-    return true;
+    return good;
 }
 
 bool params_begin_pass(Params* params, bool first) {

@@ -100,11 +100,13 @@ def check_good(check, program, text, folder):
         check(reason is not None and reason[1].startswith("fp8") == (name == "auto_fp8"), f"{name} says what it chose")
     codes = folder / "codes.json"
     codes.write_text('{"recipe": "fp16_mixed", "grad.dtype": "fp8_e5m2_scaled"}')
-    for recipe in ("msamp_o3", codes):  # weights, or gradients of every parameter, with scales
-        model = ["--data", text] + SMALL.split() + ["--recipe", recipe, "--accum", 2]
+    mixed = folder / "mixed.json"
+    mixed.write_text('{"recipe": "msamp_o2", "optimizer.exp_avg.dtype": "int8_block256"}')
+    for recipe in ("msamp_o3", codes, mixed):  # weights, gradients, or both with scales
+        model = ["--data", text] + SMALL.split() + ["--recipe", recipe, "--accum", 2, "--dim", 64]
         first = run(program, model + ["--save", folder / "w"])
         again = run(program, model + ["--init", folder / "w"])
-        losses = [float(re.search(r"msamp_o3 +(\d\.\d+)|codes.json +(\d\.\d+)", done.stdout)[0].split()[1])
+        losses = [float(re.search(r"(msamp_o3|\.json) +(\d\.\d+)", done.stdout)[0].split()[1])
                   for done in (first, again)]
         check(losses[1] < losses[0] and "(not " not in first.stdout, f"{recipe}: trains, is saved, goes on")
     for recipe in ("bf16_mixed_dual", "bf16_pure_remainder"):  # a step of length 0 loses no bit of the weights
