@@ -113,7 +113,7 @@ mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc, void* 
             fail(Code::null_argument, "data is NULL but the tensor %s has elements",
                  spec.shape.text().c_str());
         }
-        const auto alignment = static_cast<uintptr_t>(dtype_size(spec.dtype));
+        const auto alignment = static_cast<uintptr_t>(std::max<int64_t>(dtype_size(spec.dtype), 1));
         if (reinterpret_cast<uintptr_t>(data) % alignment != 0) {
             fail(Code::invalid_argument, "data at %p is not aligned to the %zu bytes of a %s", data,
                  static_cast<std::size_t>(alignment), dtype_name(spec.dtype));

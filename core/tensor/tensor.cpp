@@ -62,7 +62,7 @@ Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, co
     : context_(std::move(context)), stream_(&stream), dtype_(dtype), shape_(shape),
       count_(shape.count()), data_(data), deleter_(deleter) {}
 
-Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, const MatrixForm& form,
+Tensor::Tensor(const std::shared_ptr<Context>& context, Stream& stream, const MatrixForm& form,
                const Shape& shape)
     : Tensor(context, stream, form.dtype, shape) {
     check_form(form, "quantized tensor");

@@ -60,7 +60,7 @@ class Tensor {
     // Memory of the library, all zero.
     Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape);
     // Codes and scales in memory of the library, all values zero. Waits.
-    Tensor(std::shared_ptr<Context> context, Stream& stream, const MatrixForm& form,
+    Tensor(const std::shared_ptr<Context>& context, Stream& stream, const MatrixForm& form,
            const Shape& shape);
     // The caller's memory.
     Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape,
