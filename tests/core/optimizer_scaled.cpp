@@ -66,7 +66,7 @@ class ScaledOptimizer : public ::testing::TestWithParam<const char*> {
         return std::make_shared<Tensor>(context_, stream(), form, shape);
     }
     [[nodiscard]] std::shared_ptr<Tensor> wave(const Shape& shape, float size) const {
-        const auto tensor = make(DType::fp32, shape);
+        auto tensor = make(DType::fp32, shape);
         auto* data = static_cast<float*>(tensor->data());
         for (int64_t i = 0; i < tensor->count(); ++i) {
             data[i] = size * std::sin(0.37F * static_cast<float>(i + 1));
