@@ -276,11 +276,16 @@ void Linear::check_gradients(const Tensor& dy, int64_t rows, const WeightGradien
     }
 }
 
+// A quantized gradient is added to in fp32 and rounded once.
+GemmPlan& Linear::weight_gradient_plan(const Tensor& dw, bool accumulate) {
+    const DType result = dw.scales() != nullptr ? DType::fp32 : dw.dtype();
+    return plan(GemmRole::wgrad, kept_rows_, result, accumulate);
+}
+
 void Linear::weight_gradient_product(Stream& stream, const OperandView& dy, Tensor& dw,
                                      bool accumulate) {
     const OperandView x = kept_input();
     const bool is_quantized = dw.scales() != nullptr;
-    // A quantized gradient is added to in fp32 and rounded once.
     std::optional<Scratch> wide;
     void* target = dw.data();
     if (is_quantized) {
@@ -290,8 +295,7 @@ void Linear::weight_gradient_product(Stream& stream, const OperandView& dy, Tens
             dequantize_matrix(stream, dw.scaled_ref(), {target, dw.count(), DType::fp32});
         }
     }
-    GemmPlan& product =
-        plan(GemmRole::wgrad, kept_rows_, is_quantized ? DType::fp32 : dw.dtype(), accumulate);
+    GemmPlan& product = weight_gradient_plan(dw, accumulate);
     product.run(stream, {dy.data, x.data, nullptr, accumulate ? target : nullptr, target,
                          dy.scale_inv, x.scale_inv});
     dw.touch();
@@ -337,6 +341,8 @@ void Linear::backward(Stream& stream, const Tensor& dy, Tensor* dx,
     }
     if (gradients.dw != nullptr) {
         check_gradients(dy, rows, gradients);
+        // Before dx is written: a failed call changes nothing.
+        (void)weight_gradient_plan(*gradients.dw, gradients.accumulate);
     }
     std::optional<ScratchOperand> dy_operand;
     if (data_product != nullptr) {

@@ -83,6 +83,7 @@ class Linear {
     [[nodiscard]] OperandView kept_input() const noexcept;
     void weight_gradient(Stream& stream, const Tensor& dy, const OperandView& dy_view,
                          const WeightGradients& gradients);
+    GemmPlan& weight_gradient_plan(const Tensor& dw, bool accumulate);
     void weight_gradient_product(Stream& stream, const OperandView& dy, Tensor& dw,
                                  bool accumulate);
 
