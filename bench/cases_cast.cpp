@@ -4,6 +4,7 @@
 
 #include "report.hpp"
 #include "streaming.hpp"
+#include "values.hpp"
 
 namespace mp_bench {
 namespace {
@@ -16,14 +17,6 @@ mp_tensor* wrap(mp_context* context, int32_t dtype, std::size_t count, void* dat
     mp_tensor* tensor = nullptr;
     check(mp_tensor_wrap(context, &desc, data, nullptr, nullptr, &tensor));
     return tensor;
-}
-
-// Ordinary numbers, so that no format meets only zeros.
-void fill(float* values, std::size_t count) {
-#pragma omp parallel for schedule(static)
-    for (std::size_t i = 0; i < count; ++i) {
-        values[i] = static_cast<float>(static_cast<int>(i * 2654435761u % 2001u) - 1000) * 0.0101F;
-    }
 }
 
 } // namespace

@@ -2,6 +2,7 @@
 // Quantizers and dequantizers against the streaming kernels that read and write the same bytes.
 #include "report.hpp"
 #include "streaming.hpp"
+#include "values.hpp"
 
 namespace mp_bench {
 namespace {
@@ -46,14 +47,6 @@ mp_tensor* wrap(mp_context* context, const mp_tensor_desc& desc, void* data) {
     mp_tensor* tensor = nullptr;
     check(mp_tensor_wrap(context, &desc, data, nullptr, nullptr, &tensor));
     return tensor;
-}
-
-// Numbers of both signs over seven binades.
-void fill(float* values, std::size_t count) {
-#pragma omp parallel for schedule(static)
-    for (std::size_t i = 0; i < count; ++i) {
-        values[i] = static_cast<float>(static_cast<int>(i * 2654435761u % 2001u) - 1000) * 0.0101F;
-    }
 }
 
 class QuantizeBench {
