@@ -11,6 +11,7 @@ using namespace mp::capi;
 // Core's numbers are the public ones.
 static_assert(MP_STATUS_OK == static_cast<int32_t>(Code::ok));
 static_assert(MP_STATUS_WARNING == static_cast<int32_t>(Code::warning));
+static_assert(MP_STATUS_NOT_READY == static_cast<int32_t>(Code::not_ready));
 static_assert(MP_STATUS_NULL_ARGUMENT == static_cast<int32_t>(Code::null_argument));
 static_assert(MP_STATUS_INVALID_ARGUMENT == static_cast<int32_t>(Code::invalid_argument));
 static_assert(MP_STATUS_INVALID_SHAPE == static_cast<int32_t>(Code::invalid_shape));
@@ -27,6 +28,12 @@ static_assert(MP_STATUS_VERSION_MISMATCH == static_cast<int32_t>(Code::version_m
 static_assert(MP_STATUS_OUT_OF_MEMORY == static_cast<int32_t>(Code::out_of_memory));
 static_assert(MP_STATUS_IO_ERROR == static_cast<int32_t>(Code::io_error));
 static_assert(MP_STATUS_CALLBACK_FAILED == static_cast<int32_t>(Code::callback_failed));
+static_assert(MP_STATUS_TIMEOUT == static_cast<int32_t>(Code::timeout));
+static_assert(MP_STATUS_PEER_LOST == static_cast<int32_t>(Code::peer_lost));
+static_assert(MP_STATUS_PEER_ERROR == static_cast<int32_t>(Code::peer_error));
+static_assert(MP_STATUS_RANK_MISMATCH == static_cast<int32_t>(Code::rank_mismatch));
+static_assert(MP_STATUS_ABORTED == static_cast<int32_t>(Code::aborted));
+static_assert(MP_STATUS_CORRUPT_DATA == static_cast<int32_t>(Code::corrupt_data));
 static_assert(MP_STATUS_ONEDNN_ERROR == static_cast<int32_t>(Code::onednn_error));
 static_assert(MP_STATUS_CUDA_ERROR == static_cast<int32_t>(Code::cuda_error));
 static_assert(MP_STATUS_CUBLAS_ERROR == static_cast<int32_t>(Code::cublas_error));
@@ -63,6 +70,7 @@ const char* mp_status_string(mp_status status) {
         return #code
         MP_NAME(MP_STATUS_OK);
         MP_NAME(MP_STATUS_WARNING);
+        MP_NAME(MP_STATUS_NOT_READY);
         MP_NAME(MP_STATUS_NULL_ARGUMENT);
         MP_NAME(MP_STATUS_INVALID_ARGUMENT);
         MP_NAME(MP_STATUS_INVALID_SHAPE);
@@ -79,6 +87,12 @@ const char* mp_status_string(mp_status status) {
         MP_NAME(MP_STATUS_OUT_OF_MEMORY);
         MP_NAME(MP_STATUS_IO_ERROR);
         MP_NAME(MP_STATUS_CALLBACK_FAILED);
+        MP_NAME(MP_STATUS_TIMEOUT);
+        MP_NAME(MP_STATUS_PEER_LOST);
+        MP_NAME(MP_STATUS_PEER_ERROR);
+        MP_NAME(MP_STATUS_RANK_MISMATCH);
+        MP_NAME(MP_STATUS_ABORTED);
+        MP_NAME(MP_STATUS_CORRUPT_DATA);
         MP_NAME(MP_STATUS_ONEDNN_ERROR);
         MP_NAME(MP_STATUS_CUDA_ERROR);
         MP_NAME(MP_STATUS_CUBLAS_ERROR);

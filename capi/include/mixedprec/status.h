@@ -12,7 +12,8 @@
 typedef int32_t mp_status;
 
 #define MP_STATUS_OK 0
-#define MP_STATUS_WARNING 1 /* done, and mp_last_error_message() has advice worth reading */
+#define MP_STATUS_WARNING 1   /* done, and mp_last_error_message() has advice worth reading */
+#define MP_STATUS_NOT_READY 2 /* not done yet; ask again */
 
 #define MP_STATUS_NULL_ARGUMENT (-1)
 #define MP_STATUS_INVALID_ARGUMENT (-2)
@@ -33,6 +34,12 @@ typedef int32_t mp_status;
 #define MP_STATUS_OUT_OF_MEMORY (-40)
 #define MP_STATUS_IO_ERROR (-41)
 #define MP_STATUS_CALLBACK_FAILED (-42)
+#define MP_STATUS_TIMEOUT (-43)       /* a rank did not come before the deadline */
+#define MP_STATUS_PEER_LOST (-44)     /* another rank died, left, or gave up */
+#define MP_STATUS_PEER_ERROR (-45)    /* another rank reported an error of its own */
+#define MP_STATUS_RANK_MISMATCH (-46) /* the ranks do not ask for the same */
+#define MP_STATUS_ABORTED (-47)       /* this rank gave the communicator up */
+#define MP_STATUS_CORRUPT_DATA (-48)  /* a checksum does not fit what was read or received */
 
 #define MP_STATUS_ONEDNN_ERROR (-60)
 #define MP_STATUS_CUDA_ERROR (-61)
