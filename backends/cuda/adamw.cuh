@@ -123,12 +123,12 @@ MP_HD_INLINE void load_values(const AdamwSegment& s, const Layout& types, const 
 // Rounds and stores one array of the step.
 template <class Layout>
 MP_HD_INLINE void store_values(const Layout& types, DType dtype, uint32_t flag,
-                               numerics::Purpose purpose, const numerics::SrKey& key, void* data,
-                               const GroupAt& at, const float (&x)[kGroup]) {
+                               numerics::Purpose purpose, const numerics::SrKey& key, int64_t first,
+                               void* data, const GroupAt& at, const float (&x)[kGroup]) {
     const bool stochastic = (types.stochastic & flag) != 0;
     GroupBits bits;
     if (stochastic) {
-        bits = group_bits(dtype, key, purpose, at.first);
+        bits = group_bits(dtype, key, purpose, first + at.first);
     }
     for_wide_type(dtype, [&](auto c) {
         store_group(c, data, at, x, stochastic ? Rounding::stochastic : Rounding::nearest, bits);
@@ -143,7 +143,7 @@ MP_HD_INLINE void store_compensated(const AdamwSegment& s, const Layout& types,
     const bool stochastic = (types.stochastic & kSrParam) != 0;
     GroupBits bits;
     if (stochastic) {
-        bits = group_bits(types.param, key, numerics::Purpose::param, at.first);
+        bits = group_bits(types.param, key, numerics::Purpose::param, s.first + at.first);
     }
     const Rounding rounding = stochastic ? Rounding::stochastic : Rounding::nearest;
     for_wide_type(types.param, [&](auto c) {
@@ -178,7 +178,7 @@ MP_HD_INLINE void store_plain(const AdamwSegment& s, const Layout& types,
             store_group(c, s.master, at, x.weight, Rounding::nearest, GroupBits{});
         });
     }
-    store_values(types, types.param, kSrParam, numerics::Purpose::param, key, s.param, at,
+    store_values(types, types.param, kSrParam, numerics::Purpose::param, key, s.first, s.param, at,
                  x.weight);
 }
 
@@ -199,9 +199,9 @@ MP_HD_INLINE void adamw_group(const AdamwSegment& s, const Layout& types,
     } else {
         store_plain(s, types, key, at, delta, x);
     }
-    store_values(types, types.exp_avg, kSrExpAvg, numerics::Purpose::exp_avg, key, s.exp_avg, at,
-                 x.exp_avg);
-    store_values(types, types.exp_avg_sq, kSrExpAvgSq, numerics::Purpose::exp_avg_sq, key,
+    store_values(types, types.exp_avg, kSrExpAvg, numerics::Purpose::exp_avg, key, s.first,
+                 s.exp_avg, at, x.exp_avg);
+    store_values(types, types.exp_avg_sq, kSrExpAvgSq, numerics::Purpose::exp_avg_sq, key, s.first,
                  s.exp_avg_sq, at, x.exp_avg_sq);
     if (zero_grad) {
         for_wide_type(types.grad, [&](auto c) {

@@ -157,6 +157,9 @@ struct GemmBuffers {
 struct AdamwSegment {
     int64_t count = 0;
     uint64_t uid = 0;
+    // Where the arrays begin in their parameter, a multiple of kChunkElements: random bits belong to
+    // elements of the parameter, so a slice is rounded as it would be in the whole.
+    int64_t first = 0;
     void* param = nullptr;
     void* grad = nullptr;
     void* exp_avg = nullptr;
@@ -240,10 +243,17 @@ struct SegmentTable {
 // a balanced binary tree over the next power of two (absent leaves are 0, left + right).
 inline constexpr int64_t kStatsPiece = 2048;
 inline constexpr int64_t kStatsLanes = 32;
+//
+// Ranks that hold slices of parameters each do the first half for their own chunks, exchange the sums, and do
+// the second half over all of them: the bits of one rank that holds everything.
+enum class StatsStage { all, chunks, tree };
 struct GradStatsDesc : OpDesc {
     SegmentTable table;
     double* chunk_sums = nullptr; // scratch, next power of two >= chunk_count elements
     numerics::OptimizerState* state = nullptr;
+    StatsStage stage = StatsStage::all;
+    // Of stage tree: so many sums are there; `table` is not read.
+    int64_t sum_count = 0;
 };
 
 // prepare_step(), then scalars[g] = adamw_scalars(hyper[g]) unless the step is skipped.

@@ -47,7 +47,7 @@ class Element {
   public:
     Element(const AdamwDesc& op, const AdamwSegment& segment, int64_t i)
         : key_(numerics::make_sr_key(op.seed, segment.uid, static_cast<uint64_t>(op.state->step))),
-          i_(i) {}
+          i_(i), random_index_(static_cast<uint64_t>(segment.first + i)) {}
 
     [[nodiscard]] float load(DType dtype, const void* data,
                              const float* scale_inv = nullptr) const {
@@ -89,7 +89,7 @@ class Element {
     }
     void store(DType dtype, void* data, float x, bool stochastic, Purpose purpose) const {
         if (stochastic) {
-            const uint32_t bits = numerics::sr_bits32_at(key_, purpose, static_cast<uint64_t>(i_));
+            const uint32_t bits = numerics::sr_bits32_at(key_, purpose, random_index_);
             (void)numerics::store_from_float_sr(dtype, data, i_, x, bits);
         } else {
             store(dtype, data, x);
@@ -117,6 +117,7 @@ class Element {
 
     numerics::SrKey key_;
     int64_t i_;
+    uint64_t random_index_; // in the whole parameter
 };
 
 // What one element becomes, before anything is rounded.

@@ -61,22 +61,34 @@ double chunk_sum(const AdamwSegment& segment, int64_t start) {
     return tree_sum(pieces.data(), kChunkElements / kStatsPiece);
 }
 
+void sum_chunks(const SegmentTable& table, double* sums) {
+    for (int64_t i = 0; i < table.chunk_count; ++i) {
+        const Chunk& chunk = table.chunks[i];
+        sums[i] = chunk_sum(table.segments[chunk.segment], chunk.start);
+    }
+}
+
+double sum_of_chunks(double* sums, int64_t count) {
+    if (count == 0) {
+        return 0.0;
+    }
+    const int64_t leaves = next_power_of_two(count);
+    for (int64_t i = count; i < leaves; ++i) {
+        sums[i] = 0.0;
+    }
+    return tree_sum(sums, leaves);
+}
+
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
     const auto& stats = static_cast<const GradStatsDesc&>(op);
-    const SegmentTable& table = stats.table;
-    stats.state->sum_squares = 0.0;
-    if (table.chunk_count == 0) {
-        return {};
+    if (stats.stage != StatsStage::tree) {
+        sum_chunks(stats.table, stats.chunk_sums);
     }
-    const int64_t leaves = next_power_of_two(table.chunk_count);
-    for (int64_t i = 0; i < leaves; ++i) {
-        stats.chunk_sums[i] = 0.0;
-        if (i < table.chunk_count) {
-            const Chunk& chunk = table.chunks[i];
-            stats.chunk_sums[i] = chunk_sum(table.segments[chunk.segment], chunk.start);
-        }
+    if (stats.stage != StatsStage::chunks) {
+        const int64_t count =
+            stats.stage == StatsStage::all ? stats.table.chunk_count : stats.sum_count;
+        stats.state->sum_squares = sum_of_chunks(stats.chunk_sums, count);
     }
-    stats.state->sum_squares = tree_sum(stats.chunk_sums, leaves);
     return {};
 }
 

@@ -140,20 +140,22 @@ template <class Exec> struct AdamwTeams {
                                        const numerics::AdamwScalars& scalars,
                                        const numerics::SrKey& key, int64_t i) const {
         using numerics::Purpose;
+        const int64_t element = s.first + i; // of the parameter
         AdamwElement e{};
         e.load(s, i);
         const float delta = numerics::rule_delta(scalars, e.weight, e.grad, e.m, e.v);
-        store_weight(s, scaling,
-                     element_rounding(s.param_dtype, op.stochastic_param, key, Purpose::param, i),
-                     i, e.weight, delta);
-        store_element(
-            s.exp_avg_dtype, s.exp_avg, i,
-            code_if(s.exp_avg_scale(), s.exp_avg_dtype, e.m, scaling.exp_avg),
-            element_rounding(s.exp_avg_dtype, op.stochastic_exp_avg, key, Purpose::exp_avg, i));
+        store_weight(
+            s, scaling,
+            element_rounding(s.param_dtype, op.stochastic_param, key, Purpose::param, element), i,
+            e.weight, delta);
+        store_element(s.exp_avg_dtype, s.exp_avg, i,
+                      code_if(s.exp_avg_scale(), s.exp_avg_dtype, e.m, scaling.exp_avg),
+                      element_rounding(s.exp_avg_dtype, op.stochastic_exp_avg, key,
+                                       Purpose::exp_avg, element));
         store_element(s.exp_avg_sq_dtype, s.exp_avg_sq, i,
                       code_if(s.exp_avg_sq_scale(), s.exp_avg_sq_dtype, e.v, scaling.exp_avg_sq),
                       element_rounding(s.exp_avg_sq_dtype, op.stochastic_exp_avg_sq, key,
-                                       Purpose::exp_avg_sq, i));
+                                       Purpose::exp_avg_sq, element));
         if (op.zero_grad) {
             store_element(s.grad_dtype, s.grad, i, 0.0F);
         }

@@ -94,18 +94,34 @@ inline double tree_sum(double* sums, int64_t count) {
 }
 
 template <class Exec, class Ops>
-void grad_stats(const Exec& exec, const Ops& ops, const GradStatsDesc& op) {
+void sum_chunks(const Exec& exec, const Ops& ops, const GradStatsDesc& op) {
     const int64_t chunks = op.table.chunk_count;
     if constexpr (kIsHost<Exec>) {
         for_each(exec, "mp::grad_stats", chunks, GradStatsChunks{op.table, op.chunk_sums, ops});
-        op.state->sum_squares = tree_sum(op.chunk_sums, chunks);
     } else {
         using Teams = GradStatsTeams<Exec>;
-        using Tree = GradStatsTree<Exec>;
         for_each_team(exec, "mp::grad_stats", chunks, Teams::kThreads, Teams::kScratch,
                       Teams{op.table, op.chunk_sums});
+    }
+}
+
+template <class Exec> void sum_tree(const Exec& exec, const GradStatsDesc& op, int64_t count) {
+    if constexpr (kIsHost<Exec>) {
+        op.state->sum_squares = tree_sum(op.chunk_sums, count);
+    } else {
+        using Tree = GradStatsTree<Exec>;
         for_each_team(exec, "mp::grad_stats_tree", 1, Tree::kThreads, 0,
-                      Tree{op.chunk_sums, chunks, op.state});
+                      Tree{op.chunk_sums, count, op.state});
+    }
+}
+
+template <class Exec, class Ops>
+void grad_stats(const Exec& exec, const Ops& ops, const GradStatsDesc& op) {
+    if (op.stage != StatsStage::tree) {
+        sum_chunks(exec, ops, op);
+    }
+    if (op.stage != StatsStage::chunks) {
+        sum_tree(exec, op, op.stage == StatsStage::all ? op.table.chunk_count : op.sum_count);
     }
 }
 

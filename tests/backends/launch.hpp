@@ -37,6 +37,7 @@ struct ParamArrays {
     uint64_t uid = 0;
     int32_t group = 0;
     int64_t offset = 0; // elements past an aligned address, for all arrays
+    int64_t first = 0;  // of a slice: where it begins in its parameter
 
     [[nodiscard]] int64_t count() const { return grad.count; }
 };
@@ -214,6 +215,7 @@ class Launch {
         AdamwSegment segment;
         segment.count = arrays.count();
         segment.uid = arrays.uid;
+        segment.first = arrays.first;
         segment.group = arrays.group;
         segment.param = data(roles.param);
         segment.grad = data(roles.grad);

@@ -33,8 +33,9 @@ struct AdamwBits {
     TileBits exp_avg_sq;
 };
 
-MP_CHUNK_INLINE void fill_bits(const AdamwContext& c, int64_t element, int n, AdamwBits& bits) {
+MP_CHUNK_INLINE void fill_bits(const AdamwContext& c, int64_t index, int n, AdamwBits& bits) {
     const AdamwSegment& s = *c.segment;
+    const int64_t element = s.first + index;
     if ((c.stochastic & kSrParam) != 0) {
         random_tile(s.param_dtype, c.key, numerics::Purpose::param, element, n, bits.param);
     }
