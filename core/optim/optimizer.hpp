@@ -3,35 +3,14 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "optim/adamw.hpp"
-#include "recipe/recipe.hpp"
-#include "tensor/tensor.hpp"
+#include "optim/param_states.hpp"
 
 namespace mp {
-
-// Bytes by class of tensor; the fields of mp_memory_report.
-struct MemoryReport {
-    int64_t parameter_count = 0;
-    int64_t weight = 0;
-    int64_t master = 0;
-    int64_t grad = 0;
-    int64_t exp_avg = 0;
-    int64_t exp_avg_sq = 0;
-    int64_t compensation = 0;
-
-    [[nodiscard]] int64_t total() const noexcept {
-        return weight + master + grad + exp_avg + exp_avg_sq + compensation;
-    }
-};
-
-// What a recipe needs for tensors of so many elements each, exactly; scales are counted with the class they
-// belong to.
-MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts);
 
 struct OptimizerOptions {
     uint64_t seed = 0;
@@ -83,23 +62,11 @@ class Optimizer {
         int32_t group = 0;
         std::shared_ptr<Tensor> param;
         std::shared_ptr<Tensor> grad;
-        std::shared_ptr<Tensor> exp_avg;
-        std::shared_ptr<Tensor> exp_avg_sq;
-        std::shared_ptr<Tensor> compensation; // or null
-        std::shared_ptr<Tensor> master;       // or null
-        StateFormat exp_avg_format;
-        StateFormat exp_avg_sq_format;
-        std::shared_ptr<Tensor> exp_avg_scales; // of blocks, or null
-        std::shared_ptr<Tensor> exp_avg_sq_scales;
+        ParamStates states;
     };
 
     void check_new(int32_t group, const NewParameter& parameter) const;
     void check_format(const NewParameter& parameter) const;
-    [[nodiscard]] std::shared_ptr<Tensor> make(Stream& stream, StateFormat format,
-                                               const Shape& shape) const;
-    [[nodiscard]] std::shared_ptr<Tensor> make_block_scales(Stream& stream, StateFormat format,
-                                                            int64_t count) const;
-    void initialize(Stream& stream, const Parameter& parameter, const Tensor* init_fp32) const;
     [[nodiscard]] AdamwSegment segment(const Parameter& parameter) const noexcept;
     void refresh(Stream& stream);
 

@@ -108,10 +108,6 @@ class ScaledOptimizer : public ::testing::TestWithParam<const char*> {
     std::shared_ptr<Context> context_ = make_context(GetParam());
 };
 
-StateFormat format_of(const Tensor& tensor) {
-    return {tensor.dtype(), tensor.scales() != nullptr ? Coding::scaled : Coding::plain};
-}
-
 // Bytes for each parameter of a linear layer: 11, 6, and 1 + 1 + 5.
 TEST_P(ScaledOptimizer, LevelsHaveTheirTypesAndBytes) {
     constexpr std::array<int64_t, 3> kBytes = {11, 6, 7};

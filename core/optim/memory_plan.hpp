@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which format each array of a parameter gets under a recipe, and so the bytes, before anything is allocated.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "recipe/recipe.hpp"
+
+namespace mp {
+
+// Bytes by class of tensor; the fields of mp_memory_report. Scales are counted with the class they belong to.
+struct MemoryReport {
+    int64_t parameter_count = 0;
+    int64_t weight = 0;
+    int64_t master = 0;
+    int64_t grad = 0;
+    int64_t exp_avg = 0;
+    int64_t exp_avg_sq = 0;
+    int64_t compensation = 0;
+
+    [[nodiscard]] int64_t total() const noexcept {
+        return weight + master + grad + exp_avg + exp_avg_sq + compensation;
+    }
+};
+
+// What one parameter is kept in beside its weight; `none` for what it does not have.
+struct StateFormats {
+    StateFormat grad;
+    StateFormat exp_avg;
+    StateFormat exp_avg_sq;
+    StateFormat compensation;
+    StateFormat master;
+};
+
+// For a parameter of `weight` format with so many elements: of the whole parameter, however it is cut between
+// ranks, so that the cut does not decide the formats.
+StateFormats state_formats(const Recipe& recipe, StateFormat weight, int64_t count);
+
+// What a recipe needs for tensors of its weight format with so many elements each, exactly.
+MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts);
+
+} // namespace mp

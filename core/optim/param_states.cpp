@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/param_states.hpp"
+
+#include "numerics/codec.hpp"
+#include "numerics/remainder.hpp"
+#include "quant/quantize.hpp"
+
+namespace mp {
+namespace {
+
+MatrixForm form_of(StateFormat format) {
+    return {format.dtype, kTensorScale,
+            numerics::scale_policy(numerics::ScaleRule::msamp, format.dtype)};
+}
+
+std::size_t byte_count(const TensorRef& ref) {
+    return static_cast<std::size_t>(bytes_of(ref.dtype, ref.count));
+}
+
+// destination = source, rounded or quantized, where either may have a scale. At creation only: a scaled
+// source goes through fp32 memory, and waits for it.
+void convert(Stream& stream, const TensorPiece& source, const TensorPiece& destination) {
+    const int64_t count = source.ref.count;
+    if (count == 0) {
+        return;
+    }
+    if (source.scale_inv != nullptr) {
+        const Buffer wide(stream.shared_device(), static_cast<std::size_t>(count) * sizeof(float));
+        const TensorPiece numbers = {{wide.data(), count, DType::fp32}, nullptr, nullptr, {}};
+        dequantize_matrix(stream,
+                          {source.ref, 1, count, kTensorScale, source.scale_inv, source.amax},
+                          numbers.ref);
+        convert(stream, numbers, destination);
+        stream.sync(); // before the memory goes
+    } else if (destination.scale_inv != nullptr) {
+        quantize_matrix(stream, source.ref, 1, count,
+                        {destination.ref.dtype, kTensorScale, destination.policy},
+                        {destination.ref.data, nullptr, destination.scale_inv, destination.amax});
+    } else {
+        cast_tensor(stream, source.ref, destination.ref);
+    }
+}
+
+// compensation = round(init - param): what the parameter's rounding lost. At creation only, so on the host.
+void store_lost_part(Stream& stream, const TensorRef& init, const TensorRef& param,
+                     const TensorRef& compensation) {
+    std::vector<float> exact(static_cast<std::size_t>(init.count));
+    std::vector<unsigned char> rounded(byte_count(param));
+    std::vector<unsigned char> lost(byte_count(compensation));
+    stream.copy(exact.data(), init.data, byte_count(init), CopyKind::device_to_host);
+    stream.copy(rounded.data(), param.data, rounded.size(), CopyKind::device_to_host);
+    stream.sync();
+    for (int64_t i = 0; i < init.count; ++i) {
+        const float kept = numerics::load_as_float(param.dtype, rounded.data(), i);
+        numerics::store_from_float(compensation.dtype, lost.data(), i,
+                                   exact[static_cast<std::size_t>(i)] - kept, false);
+    }
+    stream.copy(compensation.data, lost.data(), lost.size(), CopyKind::host_to_device);
+    stream.sync();
+}
+
+// param and remainder of an exact fp32 value; without one the parameter is exact, and its remainder zero. At
+// creation only, so on the host.
+void store_remainder(Stream& stream, const TensorRef& init, const TensorRef& param,
+                     const TensorRef& remainder) {
+    const auto count = static_cast<std::size_t>(init.count);
+    std::vector<float> exact(count);
+    std::vector<uint16_t> upper(count);
+    std::vector<int16_t> lower(count);
+    stream.copy(exact.data(), init.data, byte_count(init), CopyKind::device_to_host);
+    stream.sync();
+    for (std::size_t i = 0; i < count; ++i) {
+        const numerics::SplitMaster split = numerics::split_master(exact[i]);
+        upper[i] = split.param;
+        lower[i] = split.remainder;
+    }
+    stream.copy(param.data, upper.data(), byte_count(param), CopyKind::host_to_device);
+    stream.copy(remainder.data, lower.data(), byte_count(remainder), CopyKind::host_to_device);
+    stream.sync();
+}
+
+// Zero: so codes of zero are numbers of zero, also in a map whose code 0 is something else.
+std::shared_ptr<Tensor> make_block_scales(const std::shared_ptr<Context>& context, Stream& stream,
+                                          StateFormat format, int64_t count) {
+    return has_blocks(format.coding)
+               ? std::make_shared<Tensor>(context, stream, DType::fp32,
+                                          Shape{{scale_count(format, count)}, 1})
+               : nullptr;
+}
+
+void set_zero(Stream& stream, const Tensor* tensor) {
+    if (tensor != nullptr && tensor->count() > 0) {
+        check(stream.device().zero(stream.queue(), tensor->data(), tensor->bytes()));
+    }
+}
+
+} // namespace
+
+TensorPiece piece_of(const Tensor& tensor) { return piece_of(tensor, 0, tensor.count()); }
+
+TensorPiece piece_of(const Tensor& tensor, int64_t first, int64_t count) {
+    auto* bytes = static_cast<unsigned char*>(tensor.data());
+    void* data = bytes == nullptr ? nullptr : bytes + bytes_of(tensor.dtype(), first);
+    TensorPiece piece = {{data, count, tensor.dtype()}, nullptr, nullptr, {}};
+    if (tensor.scales() != nullptr) {
+        piece.scale_inv = static_cast<float*>(tensor.scales()->scale_inv->data());
+        piece.amax = static_cast<float*>(tensor.scales()->amax->data());
+        piece.policy = tensor.form().policy;
+    }
+    return piece;
+}
+
+StateFormat format_of(const Tensor& tensor) {
+    return {tensor.dtype(), tensor.scales() == nullptr ? Coding::plain : Coding::scaled};
+}
+
+int64_t bytes_of(const std::shared_ptr<Tensor>& tensor) {
+    if (tensor == nullptr) {
+        return 0;
+    }
+    const std::size_t scales =
+        tensor->scales() == nullptr ? 0 : tensor->scales()->scale_inv->bytes();
+    return static_cast<int64_t>(tensor->bytes() + scales);
+}
+
+std::shared_ptr<Tensor> scale_of(const std::shared_ptr<Tensor>& tensor) {
+    return tensor != nullptr && tensor->scales() != nullptr ? tensor->scales()->scale_inv : nullptr;
+}
+
+std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stream& stream,
+                                   StateFormat format, const Shape& shape) {
+    if (!format.exists()) {
+        return nullptr;
+    }
+    if (format.is_scaled()) {
+        return std::make_shared<Tensor>(context, stream, form_of(format), shape);
+    }
+    const Shape bytes = {{code_bytes(format.coding, format.dtype, shape.count())}, 1};
+    return std::make_shared<Tensor>(context, stream, format.dtype,
+                                    format.coding == Coding::dynamic4 ? bytes : shape);
+}
+
+ParamStates::ParamStates(const std::shared_ptr<Context>& context, Stream& stream,
+                         const StateFormats& formats, const Shape& shape)
+    : formats_(formats), exp_avg_(make_state(context, stream, formats.exp_avg, shape)),
+      exp_avg_sq_(make_state(context, stream, formats.exp_avg_sq, shape)),
+      exp_avg_scales_(make_block_scales(context, stream, formats.exp_avg, shape.count())),
+      exp_avg_sq_scales_(make_block_scales(context, stream, formats.exp_avg_sq, shape.count())),
+      compensation_(make_state(context, stream, formats.compensation, shape)),
+      master_(make_state(context, stream, formats.master, shape)) {}
+
+// A parameter beside a master weight is the master weight as it is stored, rounded; from the first moment on.
+void ParamStates::initialize(Stream& stream, const TensorPiece& param,
+                             const TensorRef* init_fp32) const {
+    const bool has_init = init_fp32 != nullptr && init_fp32->data != param.ref.data;
+    const TensorPiece init = {has_init ? *init_fp32 : param.ref, nullptr, nullptr, {}};
+    if (master_ != nullptr && has_remainder()) {
+        if (has_init) { // otherwise the remainder is zero already
+            store_remainder(stream, init.ref, param.ref, master_->ref());
+        }
+    } else if (master_ != nullptr) {
+        convert(stream, has_init ? init : param, piece_of(*master_));
+        if (has_init) {
+            convert(stream, piece_of(*master_), param);
+        }
+    } else if (has_init) {
+        convert(stream, init, param);
+    }
+    if (compensation_ != nullptr && has_init) {
+        store_lost_part(stream, init.ref, param.ref, compensation_->ref());
+    }
+}
+
+void ParamStates::sync_master(Stream& stream, const TensorPiece& param) const {
+    if (master_ != nullptr && !has_remainder()) {
+        convert(stream, param, piece_of(*master_));
+    }
+    set_zero(stream, has_remainder() ? master_.get() : nullptr);
+    set_zero(stream, compensation_.get());
+}
+
+void ParamStates::fill(AdamwSegment& s) const noexcept {
+    const auto assign = [](const std::shared_ptr<Tensor>& tensor, void*& data, DType& dtype) {
+        if (tensor == nullptr) {
+            return static_cast<float*>(nullptr);
+        }
+        data = tensor->data();
+        dtype = tensor->dtype();
+        return piece_of(*tensor).scale_inv;
+    };
+    s.exp_avg_scale_inv = assign(exp_avg_, s.exp_avg, s.exp_avg_dtype);
+    s.exp_avg_sq_scale_inv = assign(exp_avg_sq_, s.exp_avg_sq, s.exp_avg_sq_dtype);
+    (void)assign(compensation_, s.compensation, s.compensation_dtype);
+    s.master_scale_inv = assign(master_, s.master, s.master_dtype);
+    s.master_coding = has_remainder() ? Coding::remainder : Coding::plain;
+    const auto assign_blocks = [](StateFormat format, const std::shared_ptr<Tensor>& scales,
+                                  Coding& coding, float*& scale_inv) {
+        if (scales != nullptr) {
+            coding = format.coding;
+            scale_inv = static_cast<float*>(scales->data());
+        }
+    };
+    assign_blocks(formats_.exp_avg, exp_avg_scales_, s.exp_avg_coding, s.exp_avg_scale_inv);
+    assign_blocks(formats_.exp_avg_sq, exp_avg_sq_scales_, s.exp_avg_sq_coding,
+                  s.exp_avg_sq_scale_inv);
+}
+
+std::vector<NamedTensor> ParamStates::list() const {
+    const auto either = [](const std::shared_ptr<Tensor>& a, const std::shared_ptr<Tensor>& b) {
+        return a != nullptr ? a : b;
+    };
+    std::vector<NamedTensor> list = {
+        {"exp_avg", exp_avg_},
+        {"exp_avg_scale_inv", either(exp_avg_scales_, scale_of(exp_avg_))},
+        {"exp_avg_sq", exp_avg_sq_},
+        {"exp_avg_sq_scale_inv", either(exp_avg_sq_scales_, scale_of(exp_avg_sq_))},
+        {"compensation", compensation_},
+        {"master", master_},
+        {"master_scale_inv", scale_of(master_)},
+    };
+    std::erase_if(list, [](const NamedTensor& entry) { return entry.second == nullptr; });
+    return list;
+}
+
+void ParamStates::add_bytes(MemoryReport& report) const noexcept {
+    report.master += bytes_of(master_);
+    report.exp_avg += bytes_of(exp_avg_) + bytes_of(exp_avg_scales_);
+    report.exp_avg_sq += bytes_of(exp_avg_sq_) + bytes_of(exp_avg_sq_scales_);
+    report.compensation += bytes_of(compensation_);
+}
+
+} // namespace mp

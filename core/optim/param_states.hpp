@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// ParamStates: the states of one parameter, or of a piece of its flattened elements: making them, giving them
+// their first values, and deriving them again after the weight was written from outside. Knows nothing of
+// groups, lists and steps.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "interface/ops.hpp"
+#include "optim/memory_plan.hpp"
+#include "tensor/tensor.hpp"
+
+namespace mp {
+
+// Elements of a tensor, all of them or a piece: numbers, or codes under the one scale of the whole tensor.
+struct TensorPiece {
+    TensorRef ref;
+    float* scale_inv = nullptr; // null: plain numbers
+    float* amax = nullptr;      // null: plain numbers
+    numerics::ScalePolicy policy;
+};
+
+TensorPiece piece_of(const Tensor& tensor);
+// Elements [first, first + count).
+TensorPiece piece_of(const Tensor& tensor, int64_t first, int64_t count);
+
+// The format of a weight or gradient.
+StateFormat format_of(const Tensor& tensor);
+
+// A new tensor of zeros in a format, without the scales of blocks; null for a format of `none`.
+std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stream& stream,
+                                   StateFormat format, const Shape& shape);
+
+using NamedTensor = std::pair<const char*, std::shared_ptr<Tensor>>;
+
+class ParamStates {
+  public:
+    // All zero. `shape` is the parameter's, or {count} for a piece of it; a piece of moments in blocks begins
+    // at a multiple of the block size.
+    ParamStates(const std::shared_ptr<Context>& context, Stream& stream,
+                const StateFormats& formats, const Shape& shape);
+
+    // `param` has the elements that these states belong to, `init_fp32` their exact values or is null. Writes
+    // param's rounding of them and, into master or compensation, what that loses. Waits.
+    void initialize(Stream& stream, const TensorPiece& param, const TensorRef* init_fp32) const;
+    // After somebody else wrote the parameter: the master weight follows it, what was lost is forgotten.
+    void sync_master(Stream& stream, const TensorPiece& param) const;
+
+    // Pointers, types, codings and scales of the states.
+    void fill(AdamwSegment& segment) const noexcept;
+    // The states that exist and their scales, by name.
+    [[nodiscard]] std::vector<NamedTensor> list() const;
+    void add_bytes(MemoryReport& report) const noexcept;
+    [[nodiscard]] const StateFormats& formats() const noexcept { return formats_; }
+
+  private:
+    [[nodiscard]] bool has_remainder() const noexcept {
+        return formats_.master.coding == Coding::remainder;
+    }
+
+    StateFormats formats_;
+    std::shared_ptr<Tensor> exp_avg_;
+    std::shared_ptr<Tensor> exp_avg_sq_;
+    std::shared_ptr<Tensor> exp_avg_scales_; // of blocks, or null
+    std::shared_ptr<Tensor> exp_avg_sq_scales_;
+    std::shared_ptr<Tensor> compensation_; // or null
+    std::shared_ptr<Tensor> master_;       // or null
+};
+
+// Bytes of a tensor and its scales; 0 for null.
+int64_t bytes_of(const std::shared_ptr<Tensor>& tensor);
+// The one scale of all elements, or null.
+std::shared_ptr<Tensor> scale_of(const std::shared_ptr<Tensor>& tensor);
+
+} // namespace mp
