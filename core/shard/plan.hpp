@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// ShardPlan: which rank owns which elements of which parameter, and in which buckets they travel.
+//
+// A parameter is cut only at multiples of kChunkElements of its own elements. So blocks of codes stay whole, the
+// norm's partial sums are those of one rank that holds everything, and no result depends on the number of ranks.
+// Ranks may own nothing of a bucket, or nothing at all; exchanges are uneven, so nothing is padded.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace mp {
+
+enum class ShardKind : int32_t {
+    flat = 0, // a bucket's chunks, one after another, in equal runs: ZeRO as DeepSpeed and Megatron
+    per_parameter = 1, // each parameter's chunks in equal runs, as FSDP2
+    greedy = 2,        // whole tensors, as MS-AMP: for states with one scale for the tensor
+};
+
+struct ShardOptions {
+    ShardKind kind = ShardKind::flat;
+    int32_t ranks = 1;
+    int64_t bucket_elements = int64_t{1} << 24; // a bucket is closed once it has so many
+};
+
+// Elements start ... start + count - 1 of a parameter.
+struct ShardPiece {
+    int32_t parameter = 0;
+    int32_t rank = 0;
+    int64_t start = 0;
+    int64_t count = 0;
+};
+
+// Whole parameters whose gradients travel together.
+struct ShardBucket {
+    std::vector<int32_t> parameters;  // as backward passes make their gradients: the last first
+    std::vector<ShardPiece> pieces;   // by rank, then in the order of `parameters`
+    std::vector<int64_t> rank_counts; // elements, by rank
+
+    [[nodiscard]] std::span<const ShardPiece> pieces_of(int32_t rank) const;
+    [[nodiscard]] int64_t count() const;
+};
+
+class ShardPlan {
+  public:
+    ShardPlan() = default;
+    // `counts`: elements of each parameter. Throws for sizes that are negative or beyond 2^42 in all.
+    ShardPlan(const ShardOptions& options, std::span<const int64_t> counts);
+
+    [[nodiscard]] const std::vector<ShardBucket>& buckets() const noexcept { return buckets_; }
+    [[nodiscard]] int32_t bucket_of(int32_t parameter) const {
+        return bucket_of_[static_cast<std::size_t>(parameter)];
+    }
+    // A parameter's pieces on all ranks, by start; they cover it exactly.
+    [[nodiscard]] const std::vector<ShardPiece>& pieces_of(int32_t parameter) const {
+        return by_parameter_[static_cast<std::size_t>(parameter)];
+    }
+    [[nodiscard]] int64_t elements_of(int32_t rank) const;
+    [[nodiscard]] int32_t ranks() const noexcept { return options_.ranks; }
+    [[nodiscard]] ShardKind kind() const noexcept { return options_.kind; }
+    // Of everything above: ranks with different plans have different ones.
+    [[nodiscard]] uint64_t hash() const noexcept;
+
+  private:
+    void fill_buckets(std::span<const int64_t> counts);
+    void cut(ShardBucket& bucket, std::span<const int64_t> counts);
+
+    ShardOptions options_;
+    std::vector<int32_t> owners_; // greedy only: by parameter
+    std::vector<ShardBucket> buckets_;
+    std::vector<int32_t> bucket_of_;
+    std::vector<std::vector<ShardPiece>> by_parameter_;
+};
+
+} // namespace mp
