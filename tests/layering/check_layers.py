@@ -22,7 +22,7 @@ VENDOR_WORD = re.compile(r"cuda|cublas|cudnn|nccl|nvtx|dnnl|mkl|hwloc|\bmpi_|\bm
 # Where the compiler looks for "x/y.hpp", after the including file's own folder.
 INCLUDE_ROOTS = ["core", "backends", "capi/include", "capi/src", "tests", "."]
 
-POLICY = "core/{recipe,quant,gemm,linear,scaler,optim,shard,checkpoint,context,device,system,tensor}"
+POLICY = "core/{recipe,quant,gemm,linear,scaler,optim,shard,comm,checkpoint,context,device,system,tensor}"
 LOW = ["core/status", "core/dtype", "core/numerics", "core/tensor/tensor_ref.hpp", "core/tensor/scale_grid.hpp"]
 BACKEND_USES = ["backends/interface", "core/kernels", *LOW]
 

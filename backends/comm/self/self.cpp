@@ -2,46 +2,51 @@
 #include "comm/self/self.hpp"
 
 #include <cstring>
+#include <new>
 
 namespace mp::comm {
 namespace {
 
-Status move_bytes(void* receive, int64_t receive_bytes, const void* send,
-                  int64_t send_bytes) noexcept {
-    if (receive_bytes != send_bytes) {
-        return Status::error(
-            Code::invalid_argument, "self transport: %lld bytes are sent but %lld are expected",
-            static_cast<long long>(send_bytes), static_cast<long long>(receive_bytes));
+void move_bytes(void* to, int64_t to_offset, const void* from, int64_t from_offset, int64_t bytes) {
+    if (bytes > 0) {
+        std::memmove(static_cast<char*>(to) + to_offset,
+                     static_cast<const char*>(from) + from_offset, static_cast<std::size_t>(bytes));
     }
-    if (send_bytes > 0) {
-        std::memmove(receive, send, static_cast<std::size_t>(send_bytes));
-    }
-    return {};
+}
+
+Status mismatch(int64_t sent, int64_t expected) {
+    return Status::error(Code::rank_mismatch, "%lld bytes are sent but %lld are expected",
+                         static_cast<long long>(sent), static_cast<long long>(expected));
 }
 
 class SelfTransport final : public Transport {
   public:
     [[nodiscard]] int32_t rank() const noexcept override { return 0; }
     [[nodiscard]] int32_t size() const noexcept override { return 1; }
-    Status max_u32(uint32_t* /*values*/, int64_t /*count*/) noexcept override { return {}; }
-    Status all_to_all(const void* send, const int64_t* send_bytes, const int64_t* send_offsets,
-                      void* receive, const int64_t* receive_bytes,
-                      const int64_t* receive_offsets) noexcept override {
-        return move_bytes(static_cast<char*>(receive) + receive_offsets[0], receive_bytes[0],
-                          static_cast<const char*>(send) + send_offsets[0], send_bytes[0]);
+    [[nodiscard]] const char* name() const noexcept override { return "self"; }
+    [[nodiscard]] TransportCaps caps() const noexcept override { return {true, false}; }
+    void abort(const Status& /*reason*/) noexcept override {}
+
+    Status begin(const Collective& what, TransportRequest** out) noexcept override {
+        if (what.kind == CollectiveKind::all_to_all || what.kind == CollectiveKind::all_gather) {
+            if (what.send_bytes[0] != what.receive_bytes[0]) {
+                return mismatch(what.send_bytes[0], what.receive_bytes[0]);
+            }
+            move_bytes(what.receive, what.receive_offsets[0], what.send,
+                       what.kind == CollectiveKind::all_to_all ? what.send_offsets[0] : 0,
+                       what.send_bytes[0]);
+        }
+        *out = new (std::nothrow) DoneRequest;
+        return *out != nullptr ? Status()
+                               : Status::error(Code::out_of_memory, "no memory for a request");
     }
-    Status all_gather(const void* send, int64_t send_bytes, void* receive,
-                      const int64_t* receive_bytes,
-                      const int64_t* receive_offsets) noexcept override {
-        return move_bytes(static_cast<char*>(receive) + receive_offsets[0], receive_bytes[0], send,
-                          send_bytes);
+
+    Status make_group(const GroupDesc& group, Transport** out) noexcept override {
+        *out = group.color < 0 ? nullptr : new (std::nothrow) SelfTransport;
+        return *out != nullptr || group.color < 0
+                   ? Status()
+                   : Status::error(Code::out_of_memory, "no memory for a transport");
     }
-    Status broadcast(void* /*data*/, int64_t /*bytes*/, int32_t root) noexcept override {
-        return root == 0 ? Status()
-                         : Status::error(Code::invalid_argument,
-                                         "self transport: root is %d; the only rank is 0", root);
-    }
-    Status barrier() noexcept override { return {}; }
 };
 
 } // namespace

@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/communicator.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <numeric>
+#include <utility>
+
+namespace mp::comm {
+
+// What a request holds on to. `over`: nothing of the caller's is touched any more, and `status` is how it ended.
+struct Flight {
+    Communicator* communicator = nullptr;
+    Collective collective;
+    std::vector<int64_t> numbers; // the collective's arrays
+    std::unique_ptr<TransportRequest> request;
+    int64_t deadline_ms = 0;
+    int64_t deadline_ns = 0;
+    const char* site = nullptr;
+    bool over = false;
+    Status status;
+};
+
+namespace {
+
+constexpr int64_t kNsPerMs = 1000000;
+constexpr int64_t kMaxDeadlineMs = int64_t{1} << 40; // 35 years: no sum of times overflows
+constexpr int64_t kLongestPauseNs = kNsPerMs;
+constexpr int32_t kNamedRanks = 16; // more would not fit a line
+
+Status out_of_memory() noexcept {
+    return Status::error(Code::out_of_memory, "no memory for the bookkeeping of a collective");
+}
+
+// Turns what a body throws into a status.
+template <typename Body> Status guarded(Body&& body) noexcept {
+    try {
+        return body();
+    } catch (const Error& error) {
+        return error.status();
+    } catch (const std::exception&) {
+        return out_of_memory();
+    }
+}
+
+Status check_deadline(int64_t deadline_ms) noexcept {
+    if (deadline_ms < 0 || deadline_ms > kMaxDeadlineMs) {
+        return Status::error(Code::invalid_argument,
+                             "deadline_ms is %lld; it must be 0 (default) or positive, and at most "
+                             "2^40",
+                             static_cast<long long>(deadline_ms));
+    }
+    return {};
+}
+
+// One side of an exchange: no negative size, and a pointer where there are bytes.
+Status check_side(const char* name, const void* pointer, const int64_t* bytes, int32_t count) {
+    if (bytes == nullptr) {
+        return Status::error(Code::null_argument, "%s_bytes is NULL", name);
+    }
+    for (int32_t i = 0; i < count; ++i) {
+        if (bytes[i] < 0) {
+            return Status::error(Code::invalid_argument, "%s_bytes[%d] is %lld", name, i,
+                                 static_cast<long long>(bytes[i]));
+        }
+        if (bytes[i] > 0 && pointer == nullptr) {
+            return Status::error(Code::null_argument, "%s is NULL, but %s_bytes[%d] is %lld", name,
+                                 name, i, static_cast<long long>(bytes[i]));
+        }
+    }
+    return {};
+}
+
+// Offsets may be null where there is nothing.
+Status check_offsets(const char* name, const int64_t* offsets) {
+    return offsets != nullptr ? Status()
+                              : Status::error(Code::null_argument, "%s_offsets is NULL", name);
+}
+
+void append_array(std::vector<int64_t>& numbers, const int64_t* array, int32_t count) {
+    if (array != nullptr) {
+        numbers.insert(numbers.end(), array, array + count);
+    }
+}
+
+// Copies the arrays, so that the caller's may be freed, and points the collective at the copies.
+void own_arrays(Flight& flight, int32_t size) {
+    Collective& what = flight.collective;
+    const bool is_exchange = what.kind == CollectiveKind::all_to_all;
+    struct Row {
+        const int64_t** array;
+        int32_t count;
+    };
+    const std::array<Row, 4> rows = {
+        Row{&what.send_bytes, is_exchange ? size : 1}, Row{&what.send_offsets, size},
+        Row{&what.receive_bytes, what.kind == CollectiveKind::broadcast ? 1 : size},
+        Row{&what.receive_offsets, size}};
+    flight.numbers.reserve(static_cast<std::size_t>(size) * 4);
+    for (const Row& row : rows) {
+        append_array(flight.numbers, *row.array, row.count);
+    }
+    const int64_t* next = flight.numbers.data();
+    for (const Row& row : rows) {
+        if (*row.array != nullptr) {
+            *row.array = next;
+            next += row.count;
+        }
+    }
+}
+
+int64_t sum_for_others(const int64_t* bytes, int32_t size, int32_t own) {
+    return std::accumulate(bytes, bytes + size, int64_t{0}) - bytes[own];
+}
+
+} // namespace
+
+int64_t Traffic::total_bytes() const noexcept {
+    return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+}
+
+// ---- requests
+
+CommRequest::CommRequest() noexcept = default;
+CommRequest::CommRequest(CommRequest&& other) noexcept : flight_(std::move(other.flight_)) {}
+
+CommRequest& CommRequest::operator=(CommRequest&& other) noexcept {
+    if (this != &other) {
+        CommRequest dropped;
+        dropped.flight_ = std::move(flight_);
+        flight_ = std::move(other.flight_);
+    }
+    return *this;
+}
+
+CommRequest::~CommRequest() {
+    if (flight_ != nullptr && !flight_->over) {
+        (void)flight_->communicator->poison(flight_->communicator->named(
+            *flight_, Status::error(Code::aborted, "its request was dropped before "
+                                                   "it was done")));
+    }
+}
+
+Status CommRequest::wait() noexcept {
+    if (flight_ == nullptr) {
+        return {};
+    }
+    const std::shared_ptr<Flight> flight = std::move(flight_);
+    flight_ = nullptr;
+    return flight->over ? flight->status : flight->communicator->wait(*flight);
+}
+
+Status CommRequest::test(bool* done) noexcept {
+    *done = true;
+    if (flight_ == nullptr) {
+        return {};
+    }
+    if (!flight_->over) {
+        Communicator& communicator = *flight_->communicator;
+        communicator.progress();
+        if (!flight_->over && communicator.transport_->now_ns() >= flight_->deadline_ns) {
+            (void)communicator.poison(communicator.timeout_of(*flight_));
+        }
+    }
+    if (!flight_->over) {
+        *done = false;
+        return {};
+    }
+    const Status status = flight_->status;
+    flight_ = nullptr;
+    return status;
+}
+
+// ---- communicator
+
+Communicator::Communicator(std::unique_ptr<Transport> transport, int64_t deadline_ms)
+    : transport_(std::move(transport)), rank_(transport_->rank()), size_(transport_->size()),
+      deadline_ms_(kDefaultDeadlineMs) {
+    check(set_deadline_ms(deadline_ms));
+    nodes_.reserve(static_cast<std::size_t>(size_));
+    for (int32_t rank = 0; rank < size_; ++rank) {
+        nodes_.push_back(transport_->node(rank));
+    }
+}
+
+Communicator::~Communicator() {
+    if (!flights_.empty()) {
+        (void)poison(Status::error(Code::aborted,
+                                   "the communicator of rank %d was destroyed with "
+                                   "%zu collective(s) in flight",
+                                   rank_, flights_.size()));
+    }
+}
+
+Status Communicator::set_deadline_ms(int64_t deadline_ms) noexcept {
+    const Status status = check_deadline(deadline_ms);
+    if (status.ok()) {
+        deadline_ms_ = deadline_ms == 0 ? kDefaultDeadlineMs : deadline_ms;
+    }
+    return status;
+}
+
+Status Communicator::status() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return first_error_;
+}
+
+void Communicator::abort(const Status& reason) noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        if (first_error_.ok()) {
+            first_error_ = reason;
+        }
+    }
+    is_poisoned_.store(true);
+    transport_->abort(reason);
+}
+
+Status Communicator::poison(const Status& reason) noexcept {
+    abort(reason);
+    const Status first = status();
+    close_flights(first);
+    return first;
+}
+
+void Communicator::close_flights(const Status& reason) noexcept {
+    for (const auto& flight : flights_) {
+        flight->request.reset();
+        flight->status = reason;
+        flight->over = true;
+    }
+    flights_.clear();
+}
+
+Status Communicator::named(const Flight& flight, const Status& reason) const noexcept {
+    return Status::error(
+        reason.code(), "%s #%llu%s%s%s on rank %d of %d over %s: %s",
+        collective_name(flight.collective.kind),
+        static_cast<unsigned long long>(flight.collective.sequence),
+        flight.site != nullptr ? " (" : "", flight.site != nullptr ? flight.site : "",
+        flight.site != nullptr ? ")" : "", rank_, size_, transport_->name(), reason.text());
+}
+
+Status Communicator::timeout_of(const Flight& flight) const noexcept {
+    std::array<int32_t, kNamedRanks> ranks{};
+    const int32_t count = flight.request->missing(ranks.data(), kNamedRanks);
+    TextLine<256> who;
+    if (count > 0) {
+        std::array<char, 200> list{};
+        std::size_t length = 0;
+        for (int32_t i = 0; i < std::min(count, kNamedRanks); ++i) {
+            const int written =
+                std::snprintf(list.data() + length, list.size() - length, "%s%d",
+                              i == 0 ? "" : ", ", ranks.at(static_cast<std::size_t>(i)));
+            length = std::min(list.size() - 1, length + static_cast<std::size_t>(written));
+        }
+        who.set("; ranks not seen: %s%s", list.data(), count > kNamedRanks ? ", ..." : "");
+    }
+    return named(flight, Status::error(Code::timeout, "not done after %lld ms%s",
+                                       static_cast<long long>(flight.deadline_ms), who.c_str()));
+}
+
+void Communicator::progress() noexcept {
+    for (std::size_t i = 0; i < flights_.size();) {
+        if (is_poisoned_.load()) {
+            close_flights(status());
+            return;
+        }
+        const std::shared_ptr<Flight> flight = flights_[i];
+        bool done = false;
+        const Status status = flight->request->poll(&done);
+        if (!status.ok()) {
+            (void)poison(named(*flight, status));
+            return;
+        }
+        if (done) {
+            flight->request.reset();
+            flight->over = true;
+            flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(i));
+        } else {
+            ++i;
+        }
+    }
+}
+
+Status Communicator::wait(Flight& flight) noexcept {
+    for (int64_t attempt = 0;; ++attempt) {
+        progress();
+        if (flight.over) {
+            return flight.status;
+        }
+        const int64_t left = flight.deadline_ns - transport_->now_ns();
+        if (left <= 0) {
+            return poison(timeout_of(flight));
+        }
+        transport_->pause(attempt, std::min(left, kLongestPauseNs));
+    }
+}
+
+Status Communicator::check_arguments(const Collective& what) const noexcept {
+    switch (what.kind) {
+    case CollectiveKind::all_to_all:
+    case CollectiveKind::all_gather: {
+        const bool is_exchange = what.kind == CollectiveKind::all_to_all;
+        Status status = check_side("send", what.send, what.send_bytes, is_exchange ? size_ : 1);
+        if (status.ok()) {
+            status = check_side("receive", what.receive, what.receive_bytes, size_);
+        }
+        if (status.ok() && is_exchange) {
+            status = check_offsets("send", what.send_offsets);
+        }
+        if (status.ok()) {
+            status = check_offsets("receive", what.receive_offsets);
+        }
+        const int64_t own = status.ok() ? what.send_bytes[is_exchange ? rank_ : 0] : 0;
+        if (status.ok() && own != what.receive_bytes[rank_]) {
+            status = Status::error(
+                Code::invalid_argument,
+                "this rank sends %lld bytes to itself, but receives %lld from itself",
+                static_cast<long long>(own), static_cast<long long>(what.receive_bytes[rank_]));
+        }
+        return status;
+    }
+    case CollectiveKind::broadcast:
+        if (what.root < 0 || what.root >= size_) {
+            return Status::error(Code::invalid_argument,
+                                 "root is %d; the ranks are numbered from 0 to %d", what.root,
+                                 size_ - 1);
+        }
+        return check_side("receive", what.receive, what.receive_bytes, 1);
+    case CollectiveKind::barrier:
+        return {};
+    case CollectiveKind::sum_f32:
+        if (!caps().sum_f32) {
+            return Status::error(Code::unsupported, "the transport %s has no sums of its own",
+                                 transport_->name());
+        }
+        [[fallthrough]];
+    case CollectiveKind::max_u32:
+        if (what.count < 0 || what.count > INT64_MAX / 8) {
+            return Status::error(Code::invalid_argument, "count is %lld",
+                                 static_cast<long long>(what.count));
+        }
+        return what.count == 0 || what.receive != nullptr
+                   ? Status()
+                   : Status::error(Code::null_argument, "values is NULL");
+    }
+    return Status::error(Code::internal, "collective kind %d", static_cast<int>(what.kind));
+}
+
+void Communicator::count_traffic(const Collective& what) noexcept {
+    const auto kind = static_cast<std::size_t>(what.kind);
+    int64_t bytes = 0;
+    switch (what.kind) {
+    case CollectiveKind::all_to_all:
+        bytes = sum_for_others(what.send_bytes, size_, rank_);
+        break;
+    case CollectiveKind::all_gather:
+        bytes = what.send_bytes[0] * (size_ - 1);
+        break;
+    case CollectiveKind::broadcast:
+        bytes = what.root == rank_ ? what.receive_bytes[0] * (size_ - 1) : 0;
+        break;
+    case CollectiveKind::barrier:
+        break;
+    case CollectiveKind::max_u32:
+        bytes = size_ > 1 ? 4 * what.count : 0;
+        break;
+    case CollectiveKind::sum_f32:
+        bytes = 8 * what.count * (size_ - 1) / size_;
+        break;
+    }
+    ++traffic_.calls.at(kind);
+    traffic_.bytes.at(kind) += bytes;
+}
+
+Status Communicator::open(const Collective& collective, const CallOptions& options,
+                          CommRequest* out) {
+    auto flight = std::make_shared<Flight>();
+    flight->communicator = this;
+    flight->collective = collective;
+    flight->collective.sequence = sequence_;
+    flight->collective.stream = options.stream;
+    flight->site = options.site;
+    flight->deadline_ms = options.deadline_ms != 0 ? options.deadline_ms : deadline_ms_;
+    flight->deadline_ns = transport_->now_ns() + flight->deadline_ms * kNsPerMs;
+    own_arrays(*flight, size_);
+    flights_.reserve(flights_.size() + 1); // nothing fails after begin
+    TransportRequest* request = nullptr;
+    const Status status = transport_->begin(flight->collective, &request);
+    ++sequence_;
+    if (!status.ok()) {
+        return poison(named(*flight, status));
+    }
+    flight->request.reset(request);
+    count_traffic(flight->collective);
+    flights_.push_back(flight);
+    out->flight_ = std::move(flight);
+    return {};
+}
+
+Status Communicator::begin(Collective collective, const CallOptions& options,
+                           CommRequest* out) noexcept {
+    if (is_poisoned_.load()) {
+        close_flights(status());
+        return status();
+    }
+    if (out->is_open()) {
+        return Status::error(Code::bad_state, "request is in use; wait for it first");
+    }
+    Status status = check_deadline(options.deadline_ms);
+    if (status.ok()) {
+        status = check_arguments(collective);
+    }
+    return status.ok() ? guarded([&] { return open(collective, options, out); }) : status;
+}
+
+Status Communicator::run(const Collective& collective, const CallOptions& options) noexcept {
+    CommRequest request;
+    const Status status = begin(collective, options, &request);
+    return status.ok() ? request.wait() : status;
+}
+
+namespace {
+
+Collective collective_of(const AllToAll& what) {
+    Collective collective;
+    collective.kind = CollectiveKind::all_to_all;
+    collective.send = what.send;
+    collective.send_bytes = what.send_bytes;
+    collective.send_offsets = what.send_offsets;
+    collective.receive = what.receive;
+    collective.receive_bytes = what.receive_bytes;
+    collective.receive_offsets = what.receive_offsets;
+    return collective;
+}
+
+Collective collective_of(const AllGather& what) { // send_bytes is the caller's, for the call
+    Collective collective;
+    collective.kind = CollectiveKind::all_gather;
+    collective.send = what.send;
+    collective.send_bytes = &what.send_bytes;
+    collective.receive = what.receive;
+    collective.receive_bytes = what.receive_bytes;
+    collective.receive_offsets = what.receive_offsets;
+    return collective;
+}
+
+Collective broadcast_of(void* data, const int64_t* bytes, int32_t root) {
+    Collective collective;
+    collective.kind = CollectiveKind::broadcast;
+    collective.receive = data;
+    collective.receive_bytes = bytes;
+    collective.root = root;
+    return collective;
+}
+
+Collective vector_of(CollectiveKind kind, void* values, int64_t count) {
+    Collective collective;
+    collective.kind = kind;
+    collective.receive = values;
+    collective.count = count;
+    return collective;
+}
+
+} // namespace
+
+Status Communicator::all_to_all(const AllToAll& what, const CallOptions& options) noexcept {
+    return run(collective_of(what), options);
+}
+
+Status Communicator::all_gather(const AllGather& what, const CallOptions& options) noexcept {
+    return run(collective_of(what), options);
+}
+
+Status Communicator::broadcast(void* data, int64_t bytes, int32_t root,
+                               const CallOptions& options) noexcept {
+    return run(broadcast_of(data, &bytes, root), options);
+}
+
+Status Communicator::barrier(const CallOptions& options) noexcept { return run({}, options); }
+
+Status Communicator::max_u32(uint32_t* values, int64_t count, const CallOptions& options) noexcept {
+    return run(vector_of(CollectiveKind::max_u32, values, count), options);
+}
+
+Status Communicator::sum_f32(float* values, int64_t count, const CallOptions& options) noexcept {
+    return run(vector_of(CollectiveKind::sum_f32, values, count), options);
+}
+
+Status Communicator::begin_all_to_all(const AllToAll& what, const CallOptions& options,
+                                      CommRequest* out) noexcept {
+    return begin(collective_of(what), options, out);
+}
+
+Status Communicator::begin_all_gather(const AllGather& what, const CallOptions& options,
+                                      CommRequest* out) noexcept {
+    return begin(collective_of(what), options, out);
+}
+
+Status Communicator::begin_broadcast(void* data, int64_t bytes, int32_t root,
+                                     const CallOptions& options, CommRequest* out) noexcept {
+    return begin(broadcast_of(data, &bytes, root), options, out);
+}
+
+Status Communicator::begin_barrier(const CallOptions& options, CommRequest* out) noexcept {
+    return begin({}, options, out);
+}
+
+Status Communicator::begin_max_u32(uint32_t* values, int64_t count, const CallOptions& options,
+                                   CommRequest* out) noexcept {
+    return begin(vector_of(CollectiveKind::max_u32, values, count), options, out);
+}
+
+Status Communicator::begin_sum_f32(float* values, int64_t count, const CallOptions& options,
+                                   CommRequest* out) noexcept {
+    return begin(vector_of(CollectiveKind::sum_f32, values, count), options, out);
+}
+
+std::string Communicator::describe() const {
+    std::string text = "rank " + std::to_string(rank_) + " of " + std::to_string(size_) + " over " +
+                       transport_->name() + ", node " + std::to_string(node(rank_)) +
+                       ", deadline " + std::to_string(deadline_ms_) + " ms, " +
+                       std::to_string(sequence_) + " collectives, " +
+                       std::to_string(traffic_.total_bytes()) + " bytes sent";
+    const Status first = status();
+    return first.ok() ? text : text + "; ended by: " + first.text();
+}
+
+} // namespace mp::comm

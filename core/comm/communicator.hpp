@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicator: collectives over a transport, with deadlines, order numbers, errors that name what was being done
+// and by whom, and an end: after the first failure every later call returns that failure at once.
+//
+// One thread at a time, the same calls in the same order on every rank; abort() from any thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "interface/transport.hpp"
+
+namespace mp::comm {
+
+inline constexpr int64_t kDefaultDeadlineMs = 300000;
+
+// Of one call. `site` is a name for error texts ("bucket 3"), a string that outlives the call.
+struct CallOptions {
+    int64_t deadline_ms = 0; // 0: the communicator's
+    const char* site = nullptr;
+    void* stream = nullptr; // native stream of device memory
+};
+
+// Who sends how much to whom; arrays of size() elements that may be freed when the call returns.
+struct AllToAll {
+    const void* send = nullptr;
+    const int64_t* send_bytes = nullptr;
+    const int64_t* send_offsets = nullptr;
+    void* receive = nullptr;
+    const int64_t* receive_bytes = nullptr;
+    const int64_t* receive_offsets = nullptr;
+};
+
+struct AllGather {
+    const void* send = nullptr; // may be where this rank receives its own part
+    int64_t send_bytes = 0;
+    void* receive = nullptr;
+    const int64_t* receive_bytes = nullptr;
+    const int64_t* receive_offsets = nullptr;
+};
+
+// What this rank has put on the wire for other ranks: payload, whatever route the transport takes. all_to_all: the
+// bytes for others; all_gather, broadcast's root: its bytes times the other ranks; max_u32: its 4 * count;
+// sum_f32: 2 * 4 * count * (size - 1) / size, as a ring.
+struct Traffic {
+    std::array<int64_t, kCollectiveKindCount> calls{};
+    std::array<int64_t, kCollectiveKindCount> bytes{};
+    [[nodiscard]] int64_t total_bytes() const noexcept;
+};
+
+class Communicator;
+struct Flight;
+
+// A collective in flight. Its memory belongs to it until wait() or test() says that it is over. Dropping it before
+// gives the communicator up.
+class CommRequest {
+  public:
+    CommRequest() noexcept;
+    CommRequest(CommRequest&& other) noexcept;
+    CommRequest& operator=(CommRequest&& other) noexcept;
+    ~CommRequest();
+
+    [[nodiscard]] bool is_open() const noexcept { return flight_ != nullptr; }
+    // Until it is done, has failed, or its deadline (counted from begin) has passed. Closes the request.
+    Status wait() noexcept;
+    // Without waiting; closes the request when it is done or has failed.
+    Status test(bool* done) noexcept;
+
+  private:
+    friend class Communicator;
+    std::shared_ptr<Flight> flight_;
+};
+
+class Communicator {
+  public:
+    explicit Communicator(std::unique_ptr<Transport> transport,
+                          int64_t deadline_ms = kDefaultDeadlineMs);
+    // Requests that are still open fail with `aborted`. Waits for no other rank.
+    ~Communicator();
+    Communicator(const Communicator&) = delete;
+    Communicator& operator=(const Communicator&) = delete;
+
+    [[nodiscard]] int32_t rank() const noexcept { return rank_; }
+    [[nodiscard]] int32_t size() const noexcept { return size_; }
+    [[nodiscard]] const char* transport_name() const noexcept { return transport_->name(); }
+    [[nodiscard]] TransportCaps caps() const noexcept { return transport_->caps(); }
+    // Ranks with equal numbers share a machine: what the transport knows, or what learn_nodes() found.
+    [[nodiscard]] int32_t node(int32_t rank) const {
+        return nodes_.at(static_cast<std::size_t>(rank));
+    }
+
+    // Blocking forms.
+    Status all_to_all(const AllToAll& what, const CallOptions& options = {}) noexcept;
+    Status all_gather(const AllGather& what, const CallOptions& options = {}) noexcept;
+    Status broadcast(void* data, int64_t bytes, int32_t root,
+                     const CallOptions& options = {}) noexcept;
+    Status barrier(const CallOptions& options = {}) noexcept;
+    Status max_u32(uint32_t* values, int64_t count, const CallOptions& options = {}) noexcept;
+    Status sum_f32(float* values, int64_t count, const CallOptions& options = {}) noexcept;
+
+    // The same without waiting. `out` must not be open.
+    Status begin_all_to_all(const AllToAll& what, const CallOptions& options,
+                            CommRequest* out) noexcept;
+    Status begin_all_gather(const AllGather& what, const CallOptions& options,
+                            CommRequest* out) noexcept;
+    Status begin_broadcast(void* data, int64_t bytes, int32_t root, const CallOptions& options,
+                           CommRequest* out) noexcept;
+    Status begin_barrier(const CallOptions& options, CommRequest* out) noexcept;
+    Status begin_max_u32(uint32_t* values, int64_t count, const CallOptions& options,
+                         CommRequest* out) noexcept;
+    Status begin_sum_f32(float* values, int64_t count, const CallOptions& options,
+                         CommRequest* out) noexcept;
+
+    // Ranks of one color become a communicator, ordered by key and then by rank; a color below zero: none, and
+    // *out is null. Collective and blocking; the new one has this one's deadline and lives on its own.
+    Status split(int32_t color, int32_t key, std::unique_ptr<Communicator>* out,
+                 const CallOptions& options = {}) noexcept;
+    // Collective: finds which ranks share a machine by exchanging what this one calls its own.
+    Status learn_nodes(uint64_t machine, const CallOptions& options = {}) noexcept;
+
+    // Fails this communicator with `reason`, and tells the other ranks where the transport can. Any thread.
+    void abort(const Status& reason) noexcept;
+    // The first failure, or ok.
+    [[nodiscard]] Status status() const noexcept;
+
+    [[nodiscard]] int64_t deadline_ms() const noexcept { return deadline_ms_; }
+    Status set_deadline_ms(int64_t deadline_ms) noexcept;
+    [[nodiscard]] const Traffic& traffic() const noexcept { return traffic_; }
+    // Collectives begun so far.
+    [[nodiscard]] uint64_t sequence() const noexcept { return sequence_; }
+    [[nodiscard]] std::string describe() const;
+
+  private:
+    friend class CommRequest;
+
+    Status begin(Collective collective, const CallOptions& options, CommRequest* out) noexcept;
+    Status run(const Collective& collective, const CallOptions& options) noexcept;
+    Status check_arguments(const Collective& collective) const noexcept;
+    Status open(const Collective& collective, const CallOptions& options, CommRequest* out);
+    Status split_checked(int32_t color, int32_t key, std::unique_ptr<Communicator>* out,
+                         const CallOptions& options);
+    // Polls everything in flight once.
+    void progress() noexcept;
+    Status wait(Flight& flight) noexcept;
+    // Fails all in flight, and the transport; returns the first failure there was.
+    Status poison(const Status& reason) noexcept;
+    void close_flights(const Status& reason) noexcept;
+    [[nodiscard]] Status named(const Flight& flight, const Status& reason) const noexcept;
+    [[nodiscard]] Status timeout_of(const Flight& flight) const noexcept;
+    void count_traffic(const Collective& collective) noexcept;
+
+    std::unique_ptr<Transport> transport_;
+    int32_t rank_;
+    int32_t size_;
+    int64_t deadline_ms_;
+    uint64_t sequence_ = 0;
+    std::vector<int32_t> nodes_;
+    std::vector<std::shared_ptr<Flight>> flights_; // in the order of begin
+    Traffic traffic_;
+
+    mutable std::mutex mutex_; // of first_error_
+    std::atomic<bool> is_poisoned_{false};
+    Status first_error_;
+};
+
+} // namespace mp::comm
