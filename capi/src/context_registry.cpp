@@ -4,7 +4,6 @@
 #include <mutex>
 #include <set>
 
-#include "comm/self/self.hpp"
 #include "context/module_loader.hpp"
 #include "enabled.hpp"
 
@@ -67,8 +66,7 @@ std::shared_ptr<Context> open_context(const ContextOptions& options,
         const Backend* accelerator = options.kind == DeviceKind::host
                                          ? nullptr
                                          : &backend_of(options.kind, options.host_backend);
-        auto context = std::make_unique<Context>(options, enabled_backends(), accelerator,
-                                                 comm::make_self_transport());
+        auto context = std::make_unique<Context>(options, enabled_backends(), accelerator);
         return {context.release(), [keep](Context* last) { forget(last); }};
     } catch (...) {
         const std::lock_guard lock(registry().mutex);

@@ -128,6 +128,12 @@ mp_tensor* import(const std::shared_ptr<Context>& context, ManagedTensorVersione
 
 // What an exported tensor points into.
 struct Export {
+    ~Export() {
+        if (tensor != nullptr) {
+            tensor->unpin();
+        }
+    }
+
     ManagedTensorVersioned managed{};
     std::shared_ptr<Tensor> tensor;
     std::array<int64_t, kMaxDims> shape{};
@@ -137,6 +143,7 @@ struct Export {
 ManagedTensorVersioned* export_tensor(const std::shared_ptr<Tensor>& tensor) {
     auto owned = std::make_unique<Export>();
     owned->tensor = tensor;
+    tensor->pin();
     owned->shape = tensor->shape().sizes;
     const int32_t ndim = tensor->shape().ndim;
     int64_t stride = 1;

@@ -15,6 +15,12 @@ void check_device(const Stream& stream, const Device& device, const char* what) 
 
 } // namespace
 
+const std::shared_ptr<Tensor>& object_of(const mp_tensor* handle, const char* name) {
+    const std::shared_ptr<Tensor>& tensor = object_of<mp_tensor>(handle, name);
+    tensor->require_memory(name);
+    return tensor;
+}
+
 Stream& stream_of(mp_queue* queue, const Context& context) {
     if (queue == nullptr) {
         return context.stream();

@@ -68,6 +68,9 @@ struct mp_optimizer : mp::capi::Handle<mp::Optimizer, 0x4d504f50> {};
 
 namespace mp::capi {
 
+// As the general one, and throws for a tensor whose memory a sharded optimizer has taken for now.
+const std::shared_ptr<Tensor>& object_of(const mp_tensor* handle, const char* name);
+
 // The caller's queue, or the context's default one; throws for a queue of another context's device.
 Stream& stream_of(mp_queue* queue, const Context& context);
 // The queue for work on a tensor: its device's default, or the caller's if that is on the same device.

@@ -67,13 +67,11 @@ const Backend& find_backend(BackendList backends, const std::string& name, Devic
          names.c_str());
 }
 
-Context::Context(const ContextOptions& options, BackendList backends, const Backend* accelerator,
-                 std::unique_ptr<Transport> transport)
+Context::Context(const ContextOptions& options, BackendList backends, const Backend* accelerator)
     : host_(open_device(find_backend(backends, options.host_backend, DeviceKind::host), options,
                         accelerator == nullptr ? options.device_index : 0)),
       own_(accelerator == nullptr ? host_
-                                  : open_device(*accelerator, options, options.device_index)),
-      transport_(std::move(transport)) {}
+                                  : open_device(*accelerator, options, options.device_index)) {}
 
 Stream& Context::stream_of(DeviceKind kind, int32_t index) const {
     for (Stream* stream : {own_.get(), host_.get()}) {

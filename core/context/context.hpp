@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Context: the open devices, their default streams, and the tables for files and transport. Backends are
+// Context: the open devices, their default streams, and the table for files. Backends are
 // injected; core names none.
 #pragma once
 
@@ -8,7 +8,6 @@
 
 #include "device/stream.hpp"
 #include "interface/backend.hpp"
-#include "interface/transport.hpp"
 #include "system/file.hpp"
 
 namespace mp {
@@ -26,8 +25,7 @@ struct ContextOptions {
 class Context {
   public:
     // `backends` holds the compiled-in ones; `accelerator` the one for options.kind, null for the host.
-    Context(const ContextOptions& options, BackendList backends, const Backend* accelerator,
-            std::unique_ptr<Transport> transport);
+    Context(const ContextOptions& options, BackendList backends, const Backend* accelerator);
 
     // The host's stream, and that of the context's own device (the same where that is the host).
     [[nodiscard]] Stream& host_stream() const noexcept { return *host_; }
@@ -37,13 +35,11 @@ class Context {
     [[nodiscard]] Stream& stream_of(DeviceKind kind, int32_t index) const;
 
     [[nodiscard]] system::FileTable& files() const noexcept { return system::posix_files(); }
-    [[nodiscard]] Transport& transport() const noexcept { return *transport_; }
     [[nodiscard]] std::string describe() const;
 
   private:
     std::shared_ptr<Stream> host_;
     std::shared_ptr<Stream> own_;
-    std::unique_ptr<Transport> transport_;
 };
 
 // Finds a compiled-in backend, the first of its kind for an empty name; throws unknown_name with the names

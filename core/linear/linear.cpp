@@ -213,6 +213,7 @@ void Linear::forget_old_plans() {
 
 void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor& y) {
     forget_old_plans();
+    weight_->require_memory("linear: weight");
     const int64_t rows = rows_of(*x, options_.in_features, "x");
     if (rows_of(y, options_.out_features, "y") != rows) {
         fail(Code::invalid_shape, "linear: x is %s but y is %s; both must have the same rows",
@@ -329,6 +330,7 @@ void Linear::backward(Stream& stream, const Tensor& dy, Tensor* dx,
     const int64_t rows = rows_of(dy, options_.out_features, "dy");
     GemmPlan* data_product = nullptr;
     if (dx != nullptr) {
+        weight_->require_memory("linear: weight");
         if (rows_of(*dx, options_.in_features, "dx") != rows) {
             fail(Code::invalid_shape, "linear: dy is %s but dx is %s; both must have the same rows",
                  dy.shape().text().c_str(), dx->shape().text().c_str());

@@ -105,6 +105,45 @@ bool Tensor::overlaps(const Tensor& other) const noexcept {
     return before(begin, other_begin + other.bytes()) && before(other_begin, begin + bytes());
 }
 
+void Tensor::require_memory(const char* name) const {
+    if (!has_memory()) {
+        fail(Code::bad_state,
+             "%s has no memory now: it is sharded and not gathered; see mp_optimizer_gather_begin "
+             "and mp_optimizer_acquire_grad",
+             name);
+    }
+}
+
+void Tensor::drop_memory() {
+    if (count_ == 0 || data_ == nullptr) {
+        return;
+    }
+    if (buffer_.data() == nullptr) {
+        fail(Code::bad_state,
+             "tensor %s has memory of the caller, which cannot be given back for now; make it with "
+             "mp_tensor_create",
+             shape_.text().c_str());
+    }
+    if (pins_.load() != 0) {
+        fail(Code::bad_state,
+             "tensor %s is in use through DLPack, so its memory cannot be given back for now",
+             shape_.text().c_str());
+    }
+    buffer_ = Buffer();
+    data_ = nullptr;
+}
+
+void Tensor::restore_memory(Stream& stream) {
+    if (has_memory()) {
+        return;
+    }
+    Buffer fresh(stream.shared_device(), bytes());
+    check(stream.device().zero(stream.queue(), fresh.data(), bytes()));
+    buffer_ = std::move(fresh);
+    data_ = buffer_.data();
+    touch();
+}
+
 void copy_tensor(Stream& stream, const Tensor& source, Tensor& destination) {
     if (source.count() == 0) {
         return;

@@ -95,6 +95,18 @@ class Tensor {
     [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
     [[nodiscard]] bool overlaps(const Tensor& other) const noexcept;
 
+    // Sharded parameters and gradients have memory only while they are in use.
+    [[nodiscard]] bool has_memory() const noexcept { return data_ != nullptr || count_ == 0; }
+    void require_memory(const char* name) const; // throws bad_state where there is none
+    // Gives the elements' memory back; scales stay. Nobody works on it any more. Throws for the caller's memory,
+    // and for a tensor that is pinned.
+    void drop_memory();
+    // Memory again, of zeros; nothing where it is there.
+    void restore_memory(Stream& stream);
+    // Somebody keeps the address beyond a call.
+    void pin() noexcept { ++pins_; }
+    void unpin() noexcept { --pins_; }
+
   private:
     std::shared_ptr<Context> context_;
     Stream* stream_; // of context_
@@ -106,6 +118,7 @@ class Tensor {
     Deleter deleter_;
     std::unique_ptr<TensorScales> scales_;
     std::atomic<uint64_t> version_{0};
+    std::atomic<int32_t> pins_{0};
 };
 
 // Moves bytes between tensors of one dtype and count, on one or two devices.

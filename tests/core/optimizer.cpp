@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "comm/self/self.hpp"
 #include "enabled.hpp"
 
 using namespace mp;
@@ -40,8 +39,7 @@ std::shared_ptr<Context> make_context() {
     options.memory = {allocate, release, nullptr};
     options.log = {ignore, nullptr};
     options.num_threads = 1;
-    return std::make_shared<Context>(options, enabled_backends(), nullptr,
-                                     comm::make_self_transport());
+    return std::make_shared<Context>(options, enabled_backends(), nullptr);
 }
 
 std::shared_ptr<Tensor> make_param(const std::shared_ptr<Context>& context, DType dtype) {

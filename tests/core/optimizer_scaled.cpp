@@ -6,8 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "comm/self/self.hpp"
-#include "enabled.hpp"
+#include "core_context.hpp"
 #include "numerics/codec.hpp"
 #include "numerics/remainder.hpp"
 #include "optim/optimizer.hpp"
@@ -20,24 +19,6 @@ namespace {
 
 constexpr StateFormat kScaledFp16 = {DType::fp16, Coding::scaled};
 constexpr StateFormat kScaledE4m3 = {DType::fp8_e4m3, Coding::scaled};
-
-void* allocate(std::size_t size, std::size_t alignment, void* /*payload*/) {
-    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-}
-void release(void* pointer, std::size_t /*size*/, std::size_t /*alignment*/, void* /*payload*/) {
-    std::free(pointer);
-}
-void ignore(int32_t /*level*/, const char* /*message*/, void* /*payload*/) {}
-
-std::shared_ptr<Context> make_context(const std::string& backend) {
-    ContextOptions options;
-    options.memory = {allocate, release, nullptr};
-    options.log = {ignore, nullptr};
-    options.num_threads = 2;
-    options.host_backend = backend;
-    return std::make_shared<Context>(options, enabled_backends(), nullptr,
-                                     comm::make_self_transport());
-}
 
 // The storage of MS-AMP's three levels.
 Recipe level(int32_t number) {
@@ -105,7 +86,7 @@ class ScaledOptimizer : public ::testing::TestWithParam<const char*> {
     [[nodiscard]] const std::shared_ptr<Context>& context() const { return context_; }
 
   private:
-    std::shared_ptr<Context> context_ = make_context(GetParam());
+    std::shared_ptr<Context> context_ = test::make_context(GetParam(), 2);
 };
 
 // Bytes for each parameter of a linear layer: 11, 6, and 1 + 1 + 5.

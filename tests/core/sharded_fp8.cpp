@@ -8,8 +8,7 @@
 #include <limits>
 #include <numeric>
 
-#include "comm/self/self.hpp"
-#include "enabled.hpp"
+#include "core_context.hpp"
 #include "numerics/fp8_reduce.hpp"
 #include "optim/optimizer.hpp"
 #include "quant/quantize.hpp"
@@ -20,19 +19,6 @@ namespace {
 
 using numerics::BlockScale;
 using Codes = std::vector<uint8_t>;
-
-std::shared_ptr<Context> make_context() {
-    ContextOptions options;
-    options.memory = {
-        [](std::size_t size, std::size_t alignment, void*) {
-            return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-        },
-        [](void* pointer, std::size_t, std::size_t, void*) { std::free(pointer); }, nullptr};
-    options.log = {[](int32_t, const char*, void*) {}, nullptr};
-    options.num_threads = 1;
-    return std::make_shared<Context>(options, enabled_backends(), nullptr,
-                                     comm::make_self_transport());
-}
 
 // ---- sums ---------------------------------------------------------------------------------------
 
