@@ -14,7 +14,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kInterfaceVersion = 4;
+inline constexpr uint32_t kInterfaceVersion = 5;
 
 // The numbers of MP_DEVICE_*.
 enum class DeviceKind : int32_t { host = 1, cuda = 2 };

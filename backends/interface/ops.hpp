@@ -256,11 +256,12 @@ struct GradStatsDesc : OpDesc {
     int64_t sum_count = 0;
 };
 
-// prepare_step(), then scalars[g] = adamw_scalars(hyper[g]) unless the step is skipped.
+// prepare_step(), then prepare_group() for each group.
 struct OptimizerPrepareDesc : OpDesc {
     numerics::OptimizerState* state = nullptr;
     numerics::LossScaleState* scaler = nullptr; // may be null
     const numerics::AdamwHyper* hyper = nullptr;
+    int64_t* group_steps = nullptr; // t of each group
     numerics::AdamwScalars* scalars = nullptr;
     int32_t group_count = 0;
     numerics::StepRule rule;
@@ -283,6 +284,7 @@ struct AdamwDesc : OpDesc {
     bool zero_grad = false;
     bool eager_compat = false; // torchdistx's order of roundings; only the oracle has it
     const numerics::AdamwHyper* hyper = nullptr; // by group; read under eager_compat
+    const int64_t* group_steps = nullptr;        // likewise
     AdamwScaling* scaling = nullptr; // scratch, one a segment, where any has scaled states
 };
 

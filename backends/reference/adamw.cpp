@@ -256,7 +256,7 @@ void update_block(const AdamwDesc& op, const AdamwSegment& s, int64_t first,
 void update_element_eager(const AdamwDesc& op, const AdamwSegment& s, int64_t i) {
     const Element element(op, s, i);
     const numerics::AdamwHyper& hyper = op.hyper[s.group];
-    const numerics::EagerCorrections corrections(hyper, op.state->step);
+    const numerics::EagerCorrections corrections(hyper, op.group_steps[s.group]);
     const numerics::EagerDTypes types = {s.param_dtype, s.grad_dtype, s.exp_avg_dtype,
                                          s.exp_avg_sq_dtype, s.compensation_dtype};
     numerics::EagerElement e;

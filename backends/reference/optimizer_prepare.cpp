@@ -13,12 +13,9 @@ bool supports(const Device& /*device*/, const OpDesc& /*op*/, Reason& /*reason*/
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
     const auto& op = static_cast<const OptimizerPrepareDesc&>(desc);
     numerics::prepare_step(*op.state, op.scaler, op.rule);
-    if (op.state->skip != 0) {
-        return {};
-    }
     for (int32_t group = 0; group < op.group_count; ++group) {
-        op.scalars[group] =
-            numerics::adamw_scalars(op.hyper[group], op.state->step, op.state->grad_mul);
+        numerics::prepare_group(*op.state, op.hyper[group], op.group_steps[group],
+                                op.scalars[group]);
     }
     return {};
 }

@@ -130,12 +130,21 @@ std::vector<AdamwSegment> segments_of(const mp_adamw_slot* slots, int64_t count)
     return segments;
 }
 
+const float* aligned(const float* pointer, const char* name) {
+    if (reinterpret_cast<uintptr_t>(pointer) % sizeof(float) != 0) {
+        fail(Code::invalid_argument, "%s at %p is not aligned to 4 bytes", name,
+             static_cast<const void*>(pointer));
+    }
+    return pointer;
+}
+
 void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& args,
                    std::vector<AdamwSegment> segments, LossScaler* scaler,
                    mp_optimizer_stats* stats) {
     check_flags(args.flags, kAdamwFlags, "args.flags");
-    const numerics::AdamwHyper hyper = hyper_of(args);
+    numerics::AdamwHyper hyper = hyper_of(args);
     check_hyper(hyper);
+    hyper.device_lr = aligned(args.lr_pointer, "args.lr_pointer");
     if ((args.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0 && (args.flags & kAdamFlags) != 0) {
         fail(Code::unsupported,
              "args.flags: the eager order of roundings is AdamW's alone, without "
@@ -149,6 +158,7 @@ void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& 
     options.seed = args.seed;
     options.max_grad_norm = args.max_grad_norm;
     options.grad_scale = args.grad_scale == 0.0 ? 1.0 : args.grad_scale;
+    options.device_grad_scale = aligned(args.grad_scale_pointer, "args.grad_scale_pointer");
     if (!(options.max_grad_norm >= 0.0 && options.max_grad_norm < 1e30) ||
         !(options.grad_scale > 0.0 && options.grad_scale < 1e30)) {
         fail(Code::invalid_argument,
@@ -168,10 +178,10 @@ void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& 
     const SegmentPlan plan(stream, std::move(segments));
     numerics::OptimizerState state;
     state.step = args.step - 1;
-    const StepMemory memory(stream, {hyper}, state);
+    const StepMemory memory(stream, {hyper}, {state, {state.step}});
     memory.step(stream, plan, scaler, options);
     if (stats != nullptr) {
-        write_stats(memory.read(stream), stats);
+        write_stats(memory.read(stream).state, stats);
     } else if (context.stream().device().kind() != DeviceKind::host) {
         stream.sync(); // before the tables of this call go
     }
@@ -244,6 +254,21 @@ mp_status mp_optimizer_set_lr(mp_optimizer* optimizer, int32_t group, double lr)
     return boundary([&] { object_of(optimizer, "optimizer")->set_lr(group, lr); });
 }
 
+mp_status mp_optimizer_set_lr_tensor(mp_optimizer* optimizer, int32_t group, mp_tensor* lr) {
+    return boundary([&] {
+        object_of(optimizer, "optimizer")
+            ->set_lr_tensor(group, lr == nullptr ? nullptr : object_of(lr, "lr"));
+    });
+}
+
+mp_status mp_optimizer_set_grad_scale_tensor(mp_optimizer* optimizer, mp_tensor* grad_scale) {
+    return boundary([&] {
+        object_of(optimizer, "optimizer")
+            ->set_grad_scale_tensor(grad_scale == nullptr ? nullptr
+                                                          : object_of(grad_scale, "grad_scale"));
+    });
+}
+
 mp_status mp_optimizer_set_enabled(mp_optimizer* optimizer, int32_t group, int32_t enabled) {
     return boundary([&] { object_of(optimizer, "optimizer")->set_enabled(group, enabled != 0); });
 }
@@ -295,6 +320,23 @@ mp_status mp_optimizer_set_step(mp_optimizer* optimizer, mp_queue* queue, int64_
     return boundary([&] {
         Optimizer& object = *object_of(optimizer, "optimizer");
         object.set_step(stream_of(queue, *object.context()), step);
+    });
+}
+
+mp_status mp_optimizer_get_group_step(mp_optimizer* optimizer, mp_queue* queue, int32_t group,
+                                      int64_t* step) {
+    return boundary([&] {
+        const Optimizer& object = *object_of(optimizer, "optimizer");
+        (void)required(step, "step");
+        *step = object.group_step(stream_of(queue, *object.context()), group);
+    });
+}
+
+mp_status mp_optimizer_set_group_step(mp_optimizer* optimizer, mp_queue* queue, int32_t group,
+                                      int64_t step) {
+    return boundary([&] {
+        Optimizer& object = *object_of(optimizer, "optimizer");
+        object.set_group_step(stream_of(queue, *object.context()), group, step);
     });
 }
 

@@ -18,10 +18,8 @@ struct PrepareScalars {
     OptimizerPrepareDesc op;
 
     KOKKOS_INLINE_FUNCTION void operator()(int64_t group) const {
-        if (op.state->skip == 0) {
-            op.scalars[group] =
-                numerics::adamw_scalars(op.hyper[group], op.state->step, op.state->grad_mul);
-        }
+        numerics::prepare_group(*op.state, op.hyper[group], op.group_steps[group],
+                                op.scalars[group]);
     }
 };
 

@@ -23,6 +23,13 @@ struct AdamwHyper {
     bool l2 = false;             // weight_decay * p is added to the gradient: Adam, not AdamW
     bool maximize = false;       // the gradient's sign is turned
     bool bias_correction = true; // without: both corrections are 1
+    bool enabled = true;         // a group that is off takes no step, and its count stays
+    // Instead of lr, in the device's memory, where the caller may change it between steps.
+    const float* device_lr = nullptr;
+
+    [[nodiscard]] MP_HD double current_lr() const {
+        return device_lr != nullptr ? static_cast<double>(*device_lr) : lr;
+    }
 };
 
 // What the kernel reads: computed in double once a step, rounded once.
@@ -54,6 +61,7 @@ MP_HD inline double integer_power(double base, int64_t exponent) {
 MP_HD inline AdamwScalars adamw_scalars(const AdamwHyper& hyper, int64_t step, double grad_mul) {
     const double bias1 = hyper.bias_correction ? 1.0 - integer_power(hyper.beta1, step) : 1.0;
     const double bias2 = hyper.bias_correction ? 1.0 - integer_power(hyper.beta2, step) : 1.0;
+    const double lr = hyper.current_lr();
     AdamwScalars scalars;
     scalars.grad_mul = static_cast<float>(hyper.maximize ? -grad_mul : grad_mul);
     scalars.beta1 = static_cast<float>(hyper.beta1);
@@ -62,8 +70,8 @@ MP_HD inline AdamwScalars adamw_scalars(const AdamwHyper& hyper, int64_t step, d
     scalars.one_minus_beta2 = static_cast<float>(1.0 - hyper.beta2);
     scalars.inv_sqrt_bias2 = static_cast<float>(1.0 / sqrt(bias2));
     scalars.eps = static_cast<float>(hyper.eps);
-    scalars.step_size = static_cast<float>(hyper.lr / bias1);
-    scalars.decay = hyper.l2 ? 0.0F : static_cast<float>(hyper.lr * hyper.weight_decay);
+    scalars.step_size = static_cast<float>(lr / bias1);
+    scalars.decay = hyper.l2 ? 0.0F : static_cast<float>(lr * hyper.weight_decay);
     scalars.l2 = hyper.l2 ? static_cast<float>(hyper.weight_decay) : 0.0F;
     return scalars;
 }

@@ -13,7 +13,7 @@
 namespace mp::numerics {
 
 struct OptimizerState {
-    int64_t step = 0; // t: steps taken
+    int64_t step = 0; // steps taken; each group has its own t beside it
     int64_t skipped_steps = 0;
     double sum_squares = 0.0; // of the gradients as they came, before unscaling
     double grad_norm = 0.0;   // unscaled
@@ -24,9 +24,10 @@ struct OptimizerState {
 static_assert(sizeof(OptimizerState) == 48);
 
 struct StepRule {
-    double max_grad_norm = 0.0; // 0: no clipping
-    double grad_scale = 1.0;    // divided out beside the loss scale
-    uint32_t has_stats = 0;     // state.sum_squares was computed for this step
+    double max_grad_norm = 0.0;               // 0: no clipping
+    double grad_scale = 1.0;                  // divided out beside the loss scale
+    const float* device_grad_scale = nullptr; // instead of grad_scale, in the device's memory
+    uint32_t has_stats = 0;                   // state.sum_squares was computed for this step
 };
 
 namespace detail {
@@ -40,7 +41,10 @@ MP_HD inline bool is_finite_double(double x) { return x - x == 0.0; }
 MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler,
                                const StepRule& rule) {
     const double scale = scaler != nullptr ? static_cast<double>(scaler->scale) : 1.0;
-    const double unscale = 1.0 / (scale * rule.grad_scale);
+    const double grad_scale = rule.device_grad_scale != nullptr
+                                  ? static_cast<double>(*rule.device_grad_scale)
+                                  : rule.grad_scale;
+    const double unscale = 1.0 / (scale * grad_scale);
     bool skip = scaler != nullptr && scaler->found_inf != 0;
     state.grad_norm = 0.0;
     double clip = 1.0;
@@ -59,6 +63,16 @@ MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler,
     if (skip && scaler != nullptr) {
         scaler->found_inf = 1;
     }
+}
+
+// After prepare_step, for each group: its own count of steps and what its kernel reads.
+MP_HD inline void prepare_group(const OptimizerState& state, const AdamwHyper& hyper, int64_t& step,
+                                AdamwScalars& scalars) {
+    if (state.skip != 0 || !hyper.enabled) {
+        return;
+    }
+    ++step;
+    scalars = adamw_scalars(hyper, step, state.grad_mul);
 }
 
 } // namespace mp::numerics

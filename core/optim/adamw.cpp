@@ -184,13 +184,14 @@ void check_segment(const AdamwSegment& s, const char* name) {
 }
 
 StepMemory::StepMemory(Stream& stream, const std::vector<numerics::AdamwHyper>& hyper,
-                       const numerics::OptimizerState& state)
+                       const StepCounts& counts)
     : group_count_(static_cast<int32_t>(hyper.size())),
-      state_(stream.shared_device(), sizeof state),
+      state_(stream.shared_device(), sizeof(numerics::OptimizerState)),
       hyper_(stream.shared_device(), hyper.size() * sizeof(numerics::AdamwHyper)),
-      scalars_(stream.shared_device(), hyper.size() * sizeof(numerics::AdamwScalars)) {
+      scalars_(stream.shared_device(), hyper.size() * sizeof(numerics::AdamwScalars)),
+      group_steps_(stream.shared_device(), hyper.size() * sizeof(int64_t)) {
     set_hyper(stream, hyper);
-    write(stream, state);
+    write(stream, counts);
 }
 
 void StepMemory::set_hyper(Stream& stream, const std::vector<numerics::AdamwHyper>& hyper) {
@@ -199,15 +200,27 @@ void StepMemory::set_hyper(Stream& stream, const std::vector<numerics::AdamwHype
     }
 }
 
-numerics::OptimizerState StepMemory::read(Stream& stream) const {
-    numerics::OptimizerState state;
-    stream.copy(&state, state_.data(), sizeof state, CopyKind::device_to_host);
+StepCounts StepMemory::read(Stream& stream) const {
+    StepCounts counts;
+    counts.group_steps.resize(static_cast<std::size_t>(group_count_));
+    stream.copy(&counts.state, state_.data(), state_.bytes(), CopyKind::device_to_host);
+    if (group_count_ > 0) {
+        stream.copy(counts.group_steps.data(), group_steps_.data(), group_steps_.bytes(),
+                    CopyKind::device_to_host);
+    }
     stream.sync();
-    return state;
+    return counts;
 }
 
-void StepMemory::write(Stream& stream, const numerics::OptimizerState& state) {
-    stream.copy(state_.data(), &state, sizeof state, CopyKind::host_to_device);
+// Groups without a count yet begin at 0.
+void StepMemory::write(Stream& stream, const StepCounts& counts) {
+    std::vector<int64_t> steps = counts.group_steps;
+    steps.resize(static_cast<std::size_t>(group_count_), 0);
+    stream.copy(state_.data(), &counts.state, state_.bytes(), CopyKind::host_to_device);
+    if (group_count_ > 0) {
+        stream.copy(group_steps_.data(), steps.data(), group_steps_.bytes(),
+                    CopyKind::host_to_device);
+    }
     stream.sync();
 }
 
@@ -228,6 +241,7 @@ void StepMemory::step(Stream& stream, const SegmentPlan& plan, LossScaler* scale
     update.zero_grad = options.zero_grad;
     update.eager_compat = options.eager_compat;
     update.hyper = hyper_.as<numerics::AdamwHyper>();
+    update.group_steps = group_steps_.as<int64_t>();
     update.scaling = plan.scaling();
     // Chosen first: an unsupported update must fail before the step count moves.
     const Choice choice = select(stream.device(), update);
@@ -240,9 +254,11 @@ void StepMemory::step(Stream& stream, const SegmentPlan& plan, LossScaler* scale
     prepare.state = state_.as<numerics::OptimizerState>();
     prepare.scaler = scaler != nullptr ? scaler->device_state() : nullptr;
     prepare.hyper = hyper_.as<numerics::AdamwHyper>();
+    prepare.group_steps = group_steps_.as<int64_t>();
     prepare.scalars = scalars_.as<numerics::AdamwScalars>();
     prepare.group_count = group_count_;
-    prepare.rule = {options.max_grad_norm, options.grad_scale, needs_stats ? 1U : 0U};
+    prepare.rule = {options.max_grad_norm, options.grad_scale, options.device_grad_scale,
+                    needs_stats ? 1U : 0U};
     run_op(stream, prepare);
     check(choice.candidate->run(stream.device(), stream.queue(), update));
 }

@@ -15,6 +15,7 @@ struct StepOptions {
     uint64_t seed = 0;
     double max_grad_norm = 0.0;
     double grad_scale = 1.0;
+    const float* device_grad_scale = nullptr; // instead of grad_scale
     bool check_finite = false;
     bool zero_grad = false;
     bool eager_compat = false;
@@ -30,16 +31,22 @@ void check_segment(const AdamwSegment& segment, const char* name);
 // The part of it that concerns the gradient alone.
 void check_gradient(const AdamwSegment& segment, const char* name);
 
+// What a step leaves behind: the optimizer's own state, and t of each group.
+struct StepCounts {
+    numerics::OptimizerState state;
+    std::vector<int64_t> group_steps;
+};
+
 // The device-resident part of an optimizer: state, hyperparameters and scalars of each group.
 class StepMemory {
   public:
     StepMemory() = default;
     StepMemory(Stream& stream, const std::vector<numerics::AdamwHyper>& hyper,
-               const numerics::OptimizerState& state);
+               const StepCounts& counts);
 
     void set_hyper(Stream& stream, const std::vector<numerics::AdamwHyper>& hyper);
-    [[nodiscard]] numerics::OptimizerState read(Stream& stream) const; // waits
-    void write(Stream& stream, const numerics::OptimizerState& state); // waits
+    [[nodiscard]] StepCounts read(Stream& stream) const;  // waits
+    void write(Stream& stream, const StepCounts& counts); // waits
 
     void step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
               const StepOptions& options) const;
@@ -49,6 +56,7 @@ class StepMemory {
     Buffer state_;
     Buffer hyper_;
     Buffer scalars_;
+    Buffer group_steps_;
 };
 
 } // namespace mp

@@ -14,6 +14,31 @@ uint64_t name_hash(const std::string& name) {
     return hash;
 }
 
+void check_step(int64_t step) {
+    if (step < 0) {
+        fail(Code::invalid_argument, "optimizer: step is %lld; it must be >= 0",
+             static_cast<long long>(step));
+    }
+}
+
+const float* device_scalar(const Tensor* tensor, const Context& context, const char* name) {
+    if (tensor == nullptr) {
+        return nullptr;
+    }
+    if (tensor->count() != 1) {
+        fail(Code::invalid_shape, "optimizer: %s is %s; it must have one element", name,
+             tensor->shape().text().c_str());
+    }
+    if (tensor->dtype() != DType::fp32) {
+        fail(Code::invalid_dtype, "optimizer: %s is %s; it must be fp32", name,
+             dtype_name(tensor->dtype()));
+    }
+    if (&tensor->device() != &context.stream().device()) {
+        fail(Code::invalid_argument, "optimizer: %s is not on the context's device", name);
+    }
+    return static_cast<const float*>(tensor->data());
+}
+
 } // namespace
 
 Optimizer::Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
@@ -35,20 +60,24 @@ int32_t Optimizer::add_group(const numerics::AdamwHyper& hyper) {
              "optimizer: the eager order of roundings is AdamW's alone, without L2, maximize, or a "
              "missing bias correction");
     }
-    enabled_.reserve(groups_.size() + 1);
+    lr_tensors_.reserve(groups_.size() + 1);
     groups_.push_back(hyper);
-    enabled_.push_back(true);
+    lr_tensors_.emplace_back();
     plan_is_stale_ = true;
     return static_cast<int32_t>(groups_.size()) - 1;
 }
 
-void Optimizer::check_new(int32_t group, const NewParameter& p) const {
-    if (group < 0 || group >= static_cast<int32_t>(groups_.size())) {
+void Optimizer::check_group(int32_t group, bool may_be_all) const {
+    if (group < (may_be_all ? -1 : 0) || group >= static_cast<int32_t>(groups_.size())) {
         fail(Code::invalid_argument,
-             "optimizer: group is %d but there are %zu group(s); add one with "
+             "optimizer: group is %d but there are %zu group(s)%s; add one with "
              "mp_optimizer_add_group",
-             group, groups_.size());
+             group, groups_.size(), may_be_all ? ", and -1 for all" : "");
     }
+}
+
+void Optimizer::check_new(int32_t group, const NewParameter& p) const {
+    check_group(group, false);
     if (p.name.empty() || p.name.size() > 255) {
         fail(Code::invalid_argument,
              "optimizer: a parameter's name has %zu bytes; it must have 1 to 255", p.name.size());
@@ -145,32 +174,45 @@ void Optimizer::sync_master(Stream& stream, int32_t index) {
 }
 
 void Optimizer::set_enabled(int32_t group, bool enabled) {
-    if (group < -1 || group >= static_cast<int32_t>(groups_.size())) {
-        fail(Code::invalid_argument, "optimizer: group is %d; it must be -1 (all) or below %zu",
-             group, groups_.size());
-    }
+    check_group(group, true);
     for (std::size_t i = 0; i < groups_.size(); ++i) {
         if (group == -1 || static_cast<std::size_t>(group) == i) {
-            plan_is_stale_ = plan_is_stale_ || enabled_[i] != enabled;
-            enabled_[i] = enabled;
+            plan_is_stale_ = plan_is_stale_ || groups_[i].enabled != enabled;
+            groups_[i].enabled = enabled;
         }
     }
 }
 
 void Optimizer::set_lr(int32_t group, double lr) {
-    if (group < -1 || group >= static_cast<int32_t>(groups_.size())) {
-        fail(Code::invalid_argument, "optimizer: group is %d; it must be -1 (all) or below %zu",
-             group, groups_.size());
-    }
+    check_group(group, true);
     numerics::AdamwHyper probe;
     probe.lr = lr;
     check_hyper(probe);
     for (std::size_t i = 0; i < groups_.size(); ++i) {
         if (group == -1 || static_cast<std::size_t>(group) == i) {
             groups_[i].lr = lr;
+            groups_[i].device_lr = nullptr;
+            lr_tensors_[i] = nullptr;
         }
     }
     hyper_is_stale_ = true;
+}
+
+void Optimizer::set_lr_tensor(int32_t group, const std::shared_ptr<Tensor>& lr) {
+    check_group(group, true);
+    const float* scalar = device_scalar(lr.get(), *context_, "lr");
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+        if (group == -1 || static_cast<std::size_t>(group) == i) {
+            groups_[i].device_lr = scalar;
+            lr_tensors_[i] = lr;
+        }
+    }
+    hyper_is_stale_ = true;
+}
+
+void Optimizer::set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale) {
+    (void)device_scalar(scale.get(), *context_, "grad_scale");
+    grad_scale_tensor_ = scale;
 }
 
 AdamwSegment Optimizer::segment(const Parameter& p) const noexcept {
@@ -195,7 +237,7 @@ void Optimizer::refresh(Stream& stream) {
         std::vector<AdamwSegment> segments;
         segments.reserve(parameters_.size());
         for (const Parameter& parameter : parameters_) {
-            if (enabled_[static_cast<std::size_t>(parameter.group)]) {
+            if (groups_[static_cast<std::size_t>(parameter.group)].enabled) {
                 segments.push_back(segment(parameter));
             }
         }
@@ -217,6 +259,7 @@ void Optimizer::step(Stream& stream, LossScaler* scaler) {
     StepOptions options;
     options.seed = options_.seed;
     options.max_grad_norm = options_.max_grad_norm;
+    options.device_grad_scale = device_scalar(grad_scale_tensor_.get(), *context_, "grad_scale");
     options.check_finite = options_.check_finite;
     options.zero_grad = options_.zero_grad;
     options.eager_compat = options_.eager_compat;
@@ -225,7 +268,7 @@ void Optimizer::step(Stream& stream, LossScaler* scaler) {
     options.stochastic_exp_avg_sq = recipe_.exp_avg_sq_rounding == Rounding::stochastic;
     memory_.step(stream, plan_, scaler, options);
     for (const Parameter& parameter : parameters_) {
-        if (enabled_[static_cast<std::size_t>(parameter.group)]) {
+        if (groups_[static_cast<std::size_t>(parameter.group)].enabled) {
             parameter.param->touch(); // layers have copies of it
         }
     }
@@ -241,17 +284,32 @@ void Optimizer::zero_grad(Stream& stream) const {
 }
 
 numerics::OptimizerState Optimizer::read_state(Stream& stream) const {
-    return memory_.read(stream);
+    return memory_.read(stream).state;
 }
 
 void Optimizer::set_step(Stream& stream, int64_t step) {
-    if (step < 0) {
-        fail(Code::invalid_argument, "optimizer: step is %lld; it must be >= 0",
-             static_cast<long long>(step));
-    }
-    numerics::OptimizerState state = memory_.read(stream);
-    state.step = step;
-    memory_.write(stream, state);
+    check_step(step);
+    refresh(stream); // so that every group has a count
+    StepCounts counts = memory_.read(stream);
+    counts.state.step = step;
+    counts.group_steps.assign(groups_.size(), step);
+    memory_.write(stream, counts);
+}
+
+int64_t Optimizer::group_step(Stream& stream, int32_t group) const {
+    check_group(group, false);
+    const std::vector<int64_t> steps = memory_.read(stream).group_steps;
+    const auto i = static_cast<std::size_t>(group);
+    return i < steps.size() ? steps[i] : 0; // added since the last step
+}
+
+void Optimizer::set_group_step(Stream& stream, int32_t group, int64_t step) {
+    check_group(group, false);
+    check_step(step);
+    refresh(stream);
+    StepCounts counts = memory_.read(stream);
+    counts.group_steps[static_cast<std::size_t>(group)] = step;
+    memory_.write(stream, counts);
 }
 
 std::shared_ptr<Tensor> Optimizer::state(int32_t index, const std::string& name) const {

@@ -34,7 +34,12 @@ class Optimizer {
 
     int32_t add_group(const numerics::AdamwHyper& hyper);
     int32_t add_parameter(Stream& stream, int32_t group, const NewParameter& parameter);
-    void set_lr(int32_t group, double lr); // -1: all groups
+    // -1: all groups. Replaces a tensor.
+    void set_lr(int32_t group, double lr);
+    // One fp32 element that every step reads where it is; null: the number again. -1: all groups.
+    void set_lr_tensor(int32_t group, const std::shared_ptr<Tensor>& lr);
+    // Gradients are divided by it, as by a loss scale; null: by nothing.
+    void set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale);
     // Parameters of a group that is off are not touched, and their gradients do not count in the norm.
     void set_enabled(int32_t group, bool enabled); // -1: all groups
     // After somebody else wrote parameters: master weights follow them, compensations are forgotten.
@@ -44,7 +49,10 @@ class Optimizer {
     void zero_grad(Stream& stream) const;
 
     [[nodiscard]] numerics::OptimizerState read_state(Stream& stream) const; // waits
-    void set_step(Stream& stream, int64_t step);                             // waits
+    void set_step(Stream& stream, int64_t step); // t of all groups too; waits
+    // t of one group: the steps it took part in.
+    [[nodiscard]] int64_t group_step(Stream& stream, int32_t group) const; // waits
+    void set_group_step(Stream& stream, int32_t group, int64_t step);      // waits
 
     [[nodiscard]] int32_t parameter_count() const noexcept {
         return static_cast<int32_t>(parameters_.size());
@@ -65,6 +73,7 @@ class Optimizer {
         ParamStates states;
     };
 
+    void check_group(int32_t group, bool may_be_all) const;
     void check_new(int32_t group, const NewParameter& parameter) const;
     void check_format(const NewParameter& parameter) const;
     [[nodiscard]] AdamwSegment segment(const Parameter& parameter) const noexcept;
@@ -74,7 +83,9 @@ class Optimizer {
     Recipe recipe_;
     OptimizerOptions options_;
     std::vector<numerics::AdamwHyper> groups_;
-    std::vector<bool> enabled_; // by group
+    // What device_lr points to, and the like for gradients.
+    std::vector<std::shared_ptr<Tensor>> lr_tensors_; // by group; null: none
+    std::shared_ptr<Tensor> grad_scale_tensor_;
     std::vector<Parameter> parameters_;
     std::unordered_map<std::string, int32_t> names_;
     SegmentPlan plan_;

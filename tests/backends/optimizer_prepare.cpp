@@ -17,6 +17,7 @@ struct Prepared {
     OptimizerState state;
     LossScaleState scaler;
     std::vector<AdamwScalars> scalars;
+    std::vector<int64_t> group_steps;
 };
 
 struct PrepareCase {
@@ -24,6 +25,9 @@ struct PrepareCase {
     bool has_scaler = false;
     LossScaleState scaler;
     std::vector<AdamwHyper> hyper;
+    std::vector<int64_t> group_steps; // empty: state.step of each
+    std::vector<float> device_lr;     // by group; empty, or 0: none
+    float device_grad_scale = 0.0F;   // 0: none
     numerics::StepRule rule;
 };
 
@@ -33,7 +37,16 @@ constexpr float kUntouched = -77.0F;
 bool prepare(TestDevice& on, const Candidate& candidate, const PrepareCase& c, Prepared& result) {
     DeviceValue<OptimizerState> state(on, c.state);
     DeviceValue<LossScaleState> scaler(on, c.scaler);
-    const DeviceBytes hyper(on, c.hyper.data(), c.hyper.size() * sizeof(AdamwHyper));
+    const DeviceBytes lr(on, c.device_lr.data(), c.device_lr.size() * sizeof(float));
+    const DeviceValue<float> grad_scale(on, c.device_grad_scale);
+    std::vector<AdamwHyper> host_hyper = c.hyper;
+    for (std::size_t i = 0; i < c.device_lr.size(); ++i) {
+        host_hyper[i].device_lr = c.device_lr[i] == 0.0F ? nullptr : lr.as<float>() + i;
+    }
+    const DeviceBytes hyper(on, host_hyper.data(), host_hyper.size() * sizeof(AdamwHyper));
+    result.group_steps = c.group_steps;
+    result.group_steps.resize(c.hyper.size(), c.state.step);
+    DeviceBytes steps(on, result.group_steps.data(), c.hyper.size() * sizeof(int64_t));
     AdamwScalars untouched;
     untouched.step_size = kUntouched;
     result.scalars.assign(c.hyper.size(), untouched);
@@ -43,9 +56,11 @@ bool prepare(TestDevice& on, const Candidate& candidate, const PrepareCase& c, P
     op.state = state.data();
     op.scaler = c.has_scaler ? scaler.data() : nullptr;
     op.hyper = hyper.as<AdamwHyper>();
+    op.group_steps = steps.as<int64_t>();
     op.scalars = scalars.as<AdamwScalars>();
     op.group_count = static_cast<int32_t>(c.hyper.size());
     op.rule = c.rule;
+    op.rule.device_grad_scale = c.device_grad_scale == 0.0F ? nullptr : grad_scale.data();
     if (!supports(on, candidate, op)) {
         return false;
     }
@@ -53,6 +68,7 @@ bool prepare(TestDevice& on, const Candidate& candidate, const PrepareCase& c, P
     result.state = state.download();
     result.scaler = scaler.download();
     scalars.download(result.scalars.data());
+    steps.download(result.group_steps.data());
     return true;
 }
 
@@ -89,6 +105,14 @@ std::vector<PrepareCase> all_cases() {
                 c.rule.max_grad_norm = (bits & 8U) != 0 ? 0.7 : 0.0;
                 c.rule.grad_scale = (bits & 8U) != 0 ? 3.0 : 1.0;
                 c.hyper = some_hyper(static_cast<std::size_t>(step % 5));
+                if ((bits & 8U) != 0) {
+                    c.device_grad_scale = sum == 0.3 ? 6.0F : 0.0F;
+                    for (std::size_t i = 0; i < c.hyper.size(); ++i) {
+                        c.hyper[i].enabled = i != 1;
+                        c.group_steps.push_back(static_cast<int64_t>(7 * i));
+                        c.device_lr.push_back(i == 2 ? 0.125F : 0.0F);
+                    }
+                }
                 cases.push_back(c);
             }
         }
@@ -111,6 +135,7 @@ TEST_P(OptimizerPrepare, EqualsTheReference) {
                 }
                 EXPECT_TRUE(same_bytes(expected.state, result.state));
                 EXPECT_TRUE(same_bytes(expected.scaler, result.scaler));
+                EXPECT_EQ(expected.group_steps, result.group_steps);
                 for (std::size_t i = 0; i < c.hyper.size(); ++i) {
                     EXPECT_TRUE(same_bytes(expected.scalars[i], result.scalars[i])) << i;
                 }
@@ -217,6 +242,39 @@ TEST_P(OptimizerPrepareValues, SkipsAndCountsAndTellsTheScaler) {
     EXPECT_EQ(result.state.skip, 0U);
     EXPECT_EQ(result.state.step, 5);
     EXPECT_EQ(result.scaler.found_inf, 0U);
+}
+
+// Each group counts the steps it takes part in; a skipped step is one of nobody.
+TEST_P(OptimizerPrepareValues, GroupsCountTheirOwnSteps) {
+    PrepareCase c;
+    c.state.step = 50;
+    c.hyper = std::vector<AdamwHyper>(3, AdamwHyper{1e-3, 0.9, 0.999, 1e-8, 0.0});
+    c.hyper[1].enabled = false;
+    c.group_steps = {0, 0, 9};
+    c.rule.has_stats = 1;
+    Prepared result = run_case(c);
+    EXPECT_EQ(result.state.step, 51);
+    EXPECT_EQ(result.group_steps, (std::vector<int64_t>{1, 0, 10}));
+    EXPECT_FLOAT_EQ(result.scalars[0].step_size, 1e-2F); // lr / (1 - 0.9)
+    EXPECT_EQ(result.scalars[1].step_size, kUntouched);
+    EXPECT_FLOAT_EQ(result.scalars[2].step_size,
+                    static_cast<float>(1e-3 / (1.0 - std::pow(0.9, 10))));
+    c.state.sum_squares = std::nan("");
+    result = run_case(c);
+    EXPECT_EQ(result.group_steps, c.group_steps);
+}
+
+TEST_P(OptimizerPrepareValues, NumbersInDeviceMemoryReplaceThoseOfTheHost) {
+    PrepareCase c;
+    c.hyper = std::vector<AdamwHyper>(2, AdamwHyper{1e-3, 0.0, 0.0, 1e-8, 0.5});
+    c.device_lr = {0.0F, 0.25F};
+    c.device_grad_scale = 4.0F;
+    c.rule.grad_scale = 100.0;
+    const Prepared result = run_case(c);
+    EXPECT_EQ(result.state.grad_mul, 0.25);
+    EXPECT_EQ(result.scalars[0].step_size, 1e-3F);
+    EXPECT_EQ(result.scalars[1].step_size, 0.25F);
+    EXPECT_EQ(result.scalars[1].decay, 0.125F);
 }
 
 MP_ALL_BACKENDS(OptimizerPrepareValues);

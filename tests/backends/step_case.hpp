@@ -37,6 +37,8 @@ inline bool adamw(TestDevice& on, const Candidate& candidate, const StepCase& c,
     host_state.grad_mul = c.grad_mul;
     host_state.skip = c.skip;
     const DeviceValue<OptimizerState> state(on, host_state);
+    const std::vector<int64_t> steps(c.hyper.size(), c.step);
+    const DeviceBytes group_steps(on, steps.data(), steps.size() * sizeof(int64_t));
     AdamwDesc op{};
     op.kind = OpKind::adamw;
     op.table = launch.table();
@@ -49,6 +51,7 @@ inline bool adamw(TestDevice& on, const Candidate& candidate, const StepCase& c,
     op.zero_grad = c.zero_grad;
     op.eager_compat = c.eager_compat;
     op.hyper = device_hyper.as<AdamwHyper>();
+    op.group_steps = group_steps.as<int64_t>();
     op.scaling = launch.scaling();
     if (!supports(on, candidate, op)) {
         return false;

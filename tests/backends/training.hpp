@@ -22,10 +22,11 @@ class Training {
     Training(TestDevice& on, const std::vector<ParamArrays>& params,
              const numerics::AdamwHyper& hyper, const TrainingOptions& options)
         : on_(on), launch_(on, params), hyper_(on, hyper), scalars_(on, numerics::AdamwScalars{}),
-          state_(on, numerics::OptimizerState{}) {
+          state_(on, numerics::OptimizerState{}), group_step_(on, int64_t{0}) {
         prepare_.kind = OpKind::optimizer_prepare;
         prepare_.state = state_.data();
         prepare_.hyper = hyper_.data();
+        prepare_.group_steps = group_step_.data();
         prepare_.scalars = scalars_.data();
         prepare_.group_count = 1;
         update_.kind = OpKind::adamw;
@@ -33,6 +34,7 @@ class Training {
         update_.scalars = scalars_.data();
         update_.state = state_.data();
         update_.hyper = hyper_.data();
+        update_.group_steps = group_step_.data();
         update_.scaling = launch_.scaling();
         update_.seed = options.seed;
         update_.stochastic_param = options.stochastic_param;
@@ -67,6 +69,7 @@ class Training {
     DeviceValue<numerics::AdamwHyper> hyper_;
     DeviceValue<numerics::AdamwScalars> scalars_;
     DeviceValue<numerics::OptimizerState> state_;
+    DeviceValue<int64_t> group_step_;
     OptimizerPrepareDesc prepare_{};
     AdamwDesc update_{};
     const Candidate* prepare_candidate_ = nullptr;

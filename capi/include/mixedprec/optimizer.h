@@ -12,7 +12,8 @@
  *   plain: p' = round(p + u)      p is the master weight where there is one, and p' is then rounded into the weight
  *   Kahan: c  = c + u;  p' = round(p + c);  c' = round(c + (p - p'))
  * Weight decay is decoupled and part of u, so low-precision parameters do not lose it. Hyperparameters are
- * doubles; the scalars above are computed in double and rounded once.
+ * doubles; the scalars above are computed in double and rounded once. t is the group's own: it counts the steps that
+ * the group took part in, so one that was off, or was added later, has its own bias corrections.
  * Scaled codes (MS-AMP): value = code * scale_inv. Of what the step writes, the scale is renewed: scale_inv is
  * the smallest power of two under which the largest new magnitude fits the codes, and stays as it was where that
  * magnitude is 0 or not finite. So the step reads its arrays twice: once for the maxima, once to store. A scaled
@@ -100,7 +101,7 @@ typedef struct mp_param_desc {
 typedef struct mp_optimizer_stats {
     uint32_t struct_size;  /* sizeof(mp_optimizer_stats), set by the caller */
     uint32_t found_inf;    /* 1: the last step was skipped because a gradient was not finite */
-    int64_t step;          /* t: steps really taken */
+    int64_t step;          /* steps really taken; a group's own t: mp_optimizer_get_group_step */
     int64_t skipped_steps; /* since creation */
     double grad_norm;      /* global, of the last step's unscaled gradients; 0 where not computed */
     double grad_mul;       /* what the gradients of the last step were multiplied by */
@@ -151,12 +152,15 @@ typedef struct mp_adamw_args {
     double weight_decay;
     double max_grad_norm; /* 0: no clipping */
     double grad_scale;    /* gradients are divided by this as well as by the scaler's scale; 0: 1 */
+    /* One element each in the context's device memory that replaces the number above; NULL: none */
+    const float* lr_pointer;
+    const float* grad_scale_pointer;
 } mp_adamw_args;
 
 #define MP_ADAMW_ARGS_INIT                                                                         \
     {                                                                                              \
         sizeof(mp_adamw_args), MP_HYPERPARAMETERS_EXPLICIT, 1, 0, 1e-3, 0.9, 0.999, 1e-8, 0.0,     \
-            0.0, 1.0                                                                               \
+            0.0, 1.0, NULL, NULL                                                                   \
     }
 
 MP_BEGIN_DECLS
@@ -197,7 +201,7 @@ MP_API mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_
 MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group,
                                         const mp_param_desc* desc, int32_t* index);
 
-/** Sets the learning rate of a group from the next step on.
+/** Sets the learning rate of a group from the next step on. Replaces a tensor of mp_optimizer_set_lr_tensor.
  * @param[in] optimizer  the optimizer
  * @param[in] group      the group's number; -1: all groups
  * @param[in] lr         finite, >= 0; taken literally
@@ -206,8 +210,29 @@ MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group,
  * @since 0.1 */
 MP_API mp_status mp_optimizer_set_lr(mp_optimizer* optimizer, int32_t group, double lr);
 
+/** Lets every step read a group's learning rate from a tensor, on the device and in the order of the step's queue: a
+ * schedule that runs on the device, or a captured graph, needs neither the host nor a new upload. Its value is taken as
+ * it is, without a check.
+ * @param[in] optimizer  the optimizer
+ * @param[in] group      the group's number; -1: all groups
+ * @param[in] lr         one fp32 element on the context's device, kept alive; NULL: the number again
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (group,
+ *          device); MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_DTYPE
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_set_lr_tensor(mp_optimizer* optimizer, int32_t group, mp_tensor* lr);
+
+/** Lets every step divide the gradients by a number in device memory, beside the scaler's scale: a count of
+ * micro-batches or tokens. Read like mp_optimizer_set_lr_tensor's; the norm is that of the divided gradients.
+ * @param[in] optimizer   the optimizer
+ * @param[in] grad_scale  one fp32 element on the context's device, kept alive; NULL: gradients are divided by nothing
+ * @returns as mp_optimizer_set_lr_tensor
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_set_grad_scale_tensor(mp_optimizer* optimizer, mp_tensor* grad_scale);
+
 /** Turns a group on or off. Parameters of a group that is off are not touched by a step, and their gradients count
- * neither in the norm nor in the finite check. Groups are on at first.
+ * neither in the norm nor in the finite check; its t stays. Groups are on at first.
  * @param[in] optimizer  the optimizer
  * @param[in] group      the group's number; -1: all groups
  * @param[in] enabled    0: off
@@ -278,7 +303,7 @@ MP_API mp_status mp_optimizer_param_count(const mp_optimizer* optimizer, int32_t
 MP_API mp_status mp_optimizer_state(mp_optimizer* optimizer, int32_t index, const char* state,
                                     mp_tensor** out) MP_MUST_CHECK;
 
-/** Sets t, to go on where a saved run stopped. Blocks.
+/** Sets the count of steps and t of every group, to go on where a saved run stopped. Blocks.
  * @param[in] optimizer  the optimizer
  * @param[in] queue      NULL: the default queue
  * @param[in] step       steps taken so far, >= 0
@@ -286,6 +311,29 @@ MP_API mp_status mp_optimizer_state(mp_optimizer* optimizer, int32_t index, cons
  * @threads B
  * @since 0.1 */
 MP_API mp_status mp_optimizer_set_step(mp_optimizer* optimizer, mp_queue* queue, int64_t step);
+
+/** t of one group: the steps it took part in, torch's `step` of its parameters. Blocks.
+ * @param[in]  optimizer  the optimizer
+ * @param[in]  queue      NULL: the default queue
+ * @param[in]  group      the group's number
+ * @param[out] step       the count
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (group);
+ *          vendor codes
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_get_group_step(mp_optimizer* optimizer, mp_queue* queue,
+                                             int32_t group, int64_t* step);
+
+/** Sets t of one group alone. Random numbers go by the count of mp_optimizer_set_step. Blocks.
+ * @param[in] optimizer  the optimizer
+ * @param[in] queue      NULL: the default queue
+ * @param[in] group      the group's number
+ * @param[in] step       >= 0
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; vendor codes
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_set_group_step(mp_optimizer* optimizer, mp_queue* queue,
+                                             int32_t group, int64_t step);
 
 /** Bytes really held for the parameters added so far, by class.
  * @param[in]     optimizer  the optimizer
