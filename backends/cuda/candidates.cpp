@@ -28,6 +28,7 @@ CandidateList CudaDevice::candidates(OpKind kind) const noexcept {
     case OpKind::quantize:
     case OpKind::dequantize:
     case OpKind::delayed_update:
+    case OpKind::sum_parts:
         return kokkos_candidates(kind);
     }
     return {};

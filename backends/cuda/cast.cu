@@ -17,7 +17,8 @@ __global__ void __launch_bounds__(kThreads) cast_kernel(CastWork work) {
 }
 
 bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    return kokkos::is_supported(static_cast<const CastDesc&>(op), true, reason);
+    const auto& cast = static_cast<const CastDesc&>(op);
+    return kokkos::is_supported(cast, true, reason) && has_whole_groups(cast, reason);
 }
 
 Status run(Device& device, Queue& queue, const OpDesc& op) noexcept {

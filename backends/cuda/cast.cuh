@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/group.cuh"
-#include "interface/ops.hpp"
+#include "interface/backend.hpp"
 
 namespace mp::backends::cuda {
 
@@ -11,6 +11,7 @@ struct CastWork {
     const void* source;
     void* destination;
     int64_t count;
+    int64_t first_element; // a multiple of kGroup
     DType from;
     DType to;
     Rounding rounding;
@@ -24,6 +25,7 @@ inline CastWork cast_work(const CastDesc& op) {
     work.source = op.source.data;
     work.destination = op.destination.data;
     work.count = op.destination.count;
+    work.first_element = op.first_element;
     work.from = op.source.dtype;
     work.to = op.destination.dtype;
     work.rounding = op.stochastic ? Rounding::stochastic
@@ -34,6 +36,16 @@ inline CastWork cast_work(const CastDesc& op) {
                       is_group_aligned(op.destination.data, dtype_size(work.to));
     work.key = numerics::make_sr_key(op.seed, op.uid, op.step);
     return work;
+}
+
+// A group takes one block of random bits.
+inline bool has_whole_groups(const CastDesc& op, Reason& reason) noexcept {
+    if (op.stochastic && op.first_element % kGroup != 0) {
+        reason.set("the array begins at element %lld, inside a block of random bits",
+                   static_cast<long long>(op.first_element));
+        return false;
+    }
+    return true;
 }
 
 // Before stochastic rounding: the largest finite value is representable, so rounding cannot leave
@@ -48,7 +60,8 @@ MP_HD_INLINE void cast_group(const CastWork& work, const GroupAt& at) {
     for_floating_type(work.from, [&](auto codec) { load_group(codec, work.source, at, x); });
     GroupBits bits;
     if (work.rounding == Rounding::stochastic && work.to != DType::fp32) {
-        bits = group_bits(work.to, work.key, numerics::Purpose::cast, at.first);
+        bits =
+            group_bits(work.to, work.key, numerics::Purpose::cast, work.first_element + at.first);
     }
     if (work.clamps) {
         const float limit = max_finite(work.to);

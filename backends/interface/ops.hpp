@@ -29,8 +29,9 @@ enum class OpKind : int32_t {
     quantize,          // QuantizeDesc
     dequantize,        // DequantizeDesc
     delayed_update,    // DelayedUpdateDesc
+    sum_parts,         // SumPartsDesc
 };
-inline constexpr int32_t kOpKindCount = 11;
+inline constexpr int32_t kOpKindCount = 12;
 
 struct OpDesc {
     OpKind kind;
@@ -47,6 +48,8 @@ struct CastDesc : OpDesc {
     uint64_t seed = 0;
     uint64_t uid = 0;
     uint64_t step = 0;
+    // Where the source lies in the logical array; the random bits of its element i are those of first_element + i.
+    int64_t first_element = 0;
 };
 
 // *result = max |source[i]|: the largest bit pattern of |x|, so NaN beats infinity beats numbers; 0 if empty.
@@ -92,6 +95,7 @@ struct QuantizeDesc : OpDesc {
     uint64_t seed = 0;
     uint64_t uid = 0;
     uint64_t step = 0;
+    int64_t first_element = 0;
 };
 
 // destination = code * scale_inv in fp32, rounded once to the destination's type.
@@ -286,6 +290,43 @@ struct AdamwDesc : OpDesc {
     const numerics::AdamwHyper* hyper = nullptr; // by group; read under eager_compat
     const int64_t* group_steps = nullptr;        // likewise
     AdamwScaling* scaling = nullptr; // scratch, one a segment, where any has scaled states
+};
+
+// One contribution to a sum: `count` elements as they came from a rank. Its value is code * scale_inv in fp32 where the
+// element type is fp8, else the element.
+struct SumPart {
+    const void* codes = nullptr;
+    const void* scale_inv =
+        nullptr;               // the operation's grid over one row; null where codes are no fp8
+    DType dtype = DType::none; // fp32, fp16, bf16, fp8_e4m3, fp8_e5m2; int64 in fixed point only
+    int32_t merges = 0;
+};
+
+enum class SumMode : int32_t {
+    fp32,    // added in fp32
+    fp64,    // added in fp64
+    fixed,   // integer sum of numerics::to_fixed(): the same in any order
+    largest, // no sum: block_amax is what is written
+};
+
+// The parts are added by a stack: each is pushed, and then `merges` times the two values on top are replaced by
+// their sum, the lower one first. One value is left; it is rounded once to the destination's type, and a NaN is
+// always numerics::kFloatQuietNan's. So merges of 0, 1, 1, ... is a sum from left to right, and any tree can be written.
+// Fixed point has no order: merges are not read; a contribution above its block's amax, and every element of a block whose
+// amax is not finite, gives NaN; int64 parts and an int64 destination hold units, and in them a NaN is INT64_MIN.
+struct SumPartsDesc : OpDesc {
+    const SumPart* parts = nullptr;
+    const SumPart* host_parts = nullptr; // the same in host memory
+    int32_t part_count = 0;
+    SumMode mode = SumMode::fp32;
+    int64_t count = 0;
+    ScaleGrid grid;        // of the fp8 parts; block_rows 0 or 1
+    TensorRef destination; // fp32, fp16, bf16; int64 in fixed point
+    // Bits of the largest |x| (a NaN as kFloatQuietNan) of each numerics::kExactBlock logical elements: read in fixed
+    // point, written by `largest`.
+    uint32_t* block_amax = nullptr;
+    int64_t first_element = 0; // which logical element the first is
+    int32_t fixed_bits = 0;    // numerics::fixed_bits()
 };
 
 // update_loss_scale().

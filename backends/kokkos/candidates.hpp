@@ -21,6 +21,7 @@
 #include "kernels/optimizer_prepare.hpp"
 #include "kernels/quantize.hpp"
 #include "kernels/scaler_update.hpp"
+#include "kernels/sum_parts.hpp"
 #include "kokkos/supports.hpp"
 
 namespace mp::backends::kokkos {
@@ -66,6 +67,10 @@ template <class Exec, class Ops>
 void launch(const Exec& exec, const Ops& /*ops*/, const DelayedUpdateDesc& op) {
     kernels::delayed_update(exec, op);
 }
+template <class Exec, class Ops>
+void launch(const Exec& exec, const Ops& ops, const SumPartsDesc& op) {
+    kernels::sum_parts(exec, ops, op);
+}
 
 class GemmPlan final : public Plan {
   public:
@@ -102,6 +107,8 @@ template <class Access> class Candidates {
             return {&kRun<DequantizeDesc>, 1};
         case OpKind::delayed_update:
             return {&kRun<DelayedUpdateDesc>, 1};
+        case OpKind::sum_parts:
+            return {&kRun<SumPartsDesc>, 1};
         }
         return {};
     }

@@ -7,6 +7,7 @@
 
 #include "interface/backend.hpp"
 #include "interface/quantize_supports.hpp"
+#include "interface/sum_supports.hpp"
 #include "kernels/adamw_layout.hpp"
 
 namespace mp::backends::kokkos {
@@ -147,6 +148,21 @@ inline bool is_supported(const DequantizeDesc& op, bool aligned, Reason& reason)
 
 inline bool is_supported(const DelayedUpdateDesc& op, bool /*aligned*/, Reason& reason) noexcept {
     return is_delayed_update(op, reason);
+}
+
+inline bool is_supported(const SumPartsDesc& op, bool aligned, Reason& reason) noexcept {
+    if (!is_sum_parts(op, reason)) {
+        return false;
+    }
+    for (int32_t i = 0; i < op.part_count; ++i) {
+        const SumPart& part = op.host_parts[i];
+        const bool has_scale = part.scale_inv != nullptr && op.grid.exists();
+        if (!detail::is_aligned(part.codes, part.dtype, aligned, reason) ||
+            (has_scale && !detail::is_aligned(part.scale_inv, op.grid.dtype, aligned, reason))) {
+            return false;
+        }
+    }
+    return true;
 }
 
 inline bool buffers_are_aligned(const GemmDesc& op, const GemmBuffers& buffers, bool aligned,

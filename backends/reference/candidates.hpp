@@ -19,5 +19,6 @@ extern const Candidate kScalerUpdate;
 extern const Candidate kQuantize;
 extern const Candidate kDequantize;
 extern const Candidate kDelayedUpdate;
+extern const Candidate kSumParts;
 
 } // namespace mp::backends::reference

@@ -41,8 +41,8 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
     for (int64_t i = 0; i < cast.destination.count; ++i) {
         const float x = load_as_float(cast.source.dtype, cast.source.data, i);
         if (cast.stochastic) {
-            const uint32_t bits =
-                numerics::sr_bits32_at(key, numerics::Purpose::cast, static_cast<uint64_t>(i));
+            const uint32_t bits = numerics::sr_bits32_at(
+                key, numerics::Purpose::cast, static_cast<uint64_t>(cast.first_element + i));
             // The fp8 types always saturate under stochastic rounding.
             const float kept = cast.saturate ? clamp_to_finite(to, x) : x;
             (void)numerics::store_from_float_sr(to, cast.destination.data, i, kept, bits);

@@ -96,6 +96,8 @@ CandidateList ReferenceDevice::candidates(OpKind kind) const noexcept {
         return {&kDequantize, 1};
     case OpKind::delayed_update:
         return {&kDelayedUpdate, 1};
+    case OpKind::sum_parts:
+        return {&kSumParts, 1};
     }
     return {};
 }

@@ -57,8 +57,8 @@ void quantize_at(const QuantizeDesc& op, const numerics::SrKey& key, int64_t row
     const float x = numerics::load_as_float(op.source.dtype, op.source.data, i);
     uint32_t code = 0;
     if (op.stochastic) {
-        const uint32_t bits =
-            numerics::sr_bits32_at(key, numerics::Purpose::cast, static_cast<uint64_t>(i));
+        const uint32_t bits = numerics::sr_bits32_at(key, numerics::Purpose::cast,
+                                                     static_cast<uint64_t>(op.first_element + i));
         code = numerics::quantize_code_sr(op.dtype, x, multiply, bits);
     } else {
         code = numerics::quantize_code(op.dtype, x, multiply);

@@ -27,6 +27,8 @@ const char* op_kind_name(OpKind kind) noexcept {
         return "dequantize";
     case OpKind::delayed_update:
         return "delayed_update";
+    case OpKind::sum_parts:
+        return "sum_parts";
     }
     return "unknown operation";
 }

@@ -40,7 +40,7 @@ struct CastElements {
         const DType to = op.destination.dtype;
         const float x = load_element(op.source.dtype, op.source.data, i);
         ElementRounding rounding =
-            element_rounding(to, op.stochastic, key, numerics::Purpose::cast, i);
+            element_rounding(to, op.stochastic, key, numerics::Purpose::cast, op.first_element + i);
         rounding.saturate = op.saturate;
         store_element(to, op.destination.data, i, clamped(x), rounding);
     }

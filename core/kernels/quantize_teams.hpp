@@ -102,8 +102,8 @@ template <class Exec> struct QuantizeTeams {
         const float x = load_element(op.source.dtype, op.source.data, element);
         uint32_t code = 0;
         if (op.stochastic) {
-            const uint32_t bits = numerics::sr_bits32_at(key, numerics::Purpose::cast,
-                                                         static_cast<uint64_t>(element));
+            const uint32_t bits = numerics::sr_bits32_at(
+                key, numerics::Purpose::cast, static_cast<uint64_t>(op.first_element + element));
             code = numerics::quantize_code_sr(op.dtype, x, multiply, bits);
         } else {
             code = numerics::quantize_code(op.dtype, x, multiply);

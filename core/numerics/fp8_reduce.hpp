@@ -34,14 +34,20 @@ inline constexpr float kSmallestMu = 0x1p-16F;
 inline constexpr double kSaturatedShare = 1e-5;
 inline constexpr double kMuGrowthSteps = 1000.0; // mu doubles in so many steps
 
-// mu for the next step, from how many of the reduced codes are the largest one. A tensor whose amax was not finite
-// keeps its mu: do not call.
-MP_HD_INLINE float next_mu(float mu, int64_t saturated, int64_t count) {
+// Whether so many largest codes among `count` reduced ones are too many.
+MP_HD_INLINE bool mu_trips(int64_t saturated, int64_t count) {
     const double share = kSaturatedShare * static_cast<double>(count);
-    const bool trips = static_cast<double>(saturated) > (share > 1.0 ? share : 1.0);
+    return static_cast<double>(saturated) > (share > 1.0 ? share : 1.0);
+}
+
+// mu for the next step. A tensor whose amax was not finite keeps its mu: do not call.
+MP_HD_INLINE float next_mu(float mu, bool trips) {
     const auto grown = static_cast<float>(static_cast<double>(mu) * exp2(1.0 / kMuGrowthSteps));
     const float next = trips ? 0.5F * mu : grown;
     return next > kLargestMu ? kLargestMu : (next < kSmallestMu ? kSmallestMu : next);
+}
+MP_HD_INLINE float next_mu(float mu, int64_t saturated, int64_t count) {
+    return next_mu(mu, mu_trips(saturated, count));
 }
 
 // The scale all ranks quantize a gradient with: MS-AMP's for the largest amax of all ranks (the same as the smallest

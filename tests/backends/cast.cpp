@@ -131,6 +131,32 @@ TEST_P(Cast, DrawsRandomBitsByItsKey) {
     EXPECT_TRUE(std::equal(part.bytes.begin(), part.bytes.end(), first.bytes.begin()));
 }
 
+// A piece of an array, said where it lies, is rounded as it is in the whole.
+TEST_P(Cast, DrawsRandomBitsByTheLogicalElement) {
+    constexpr int64_t kCount = 2000;
+    const HostArray source = make_array(DType::fp32, kCount, Content::normal, 8);
+    for (const DType to : {DType::bf16, DType::fp16, DType::fp8_e4m3}) {
+        const auto rounded = [&](int64_t first, int64_t count) {
+            HostArray piece(DType::fp32, count);
+            std::memcpy(piece.bytes.data(), source.bytes.data() + 4 * first, piece.bytes.size());
+            const DeviceArray from(device(), piece);
+            DeviceArray result(device(), HostArray(to, count));
+            CastDesc op = describe({piece, to, false, true}, from, result);
+            op.first_element = first;
+            run(device(), *first_candidate(device(), op), op);
+            return result.download();
+        };
+        const HostArray whole = rounded(0, kCount);
+        for (const int64_t first : {1, 7, 8, 255, 256, 257, 1000}) {
+            const int64_t count = kCount - first;
+            const auto offset = static_cast<std::ptrdiff_t>(first * dtype_size(to));
+            EXPECT_EQ(rounded(first, count).bytes,
+                      std::vector<unsigned char>(whole.bytes.begin() + offset, whole.bytes.end()))
+                << dtype_name(to) << " " << first;
+        }
+    }
+}
+
 MP_COMPARE_BACKENDS(Cast);
 
 // What the reference itself must give.

@@ -26,6 +26,7 @@ struct QuantizeCase {
     int32_t warm_up = 0;
     float previous_scale = 1.0F;
     bool stochastic = false;
+    int64_t first_element = 0;
     int64_t offset = 0; // elements of the source, bytes of the codes
 
     [[nodiscard]] std::string text() const {
@@ -88,6 +89,7 @@ inline bool quantize(TestDevice& on, const Candidate& candidate, const QuantizeC
     op.grid = c.grid;
     op.scale_inv = scales.data();
     op.policy = c.policy;
+    op.first_element = c.first_element;
     op.slot = c.with_slot ? slot.data() : nullptr;
     op.warm_up = c.warm_up;
     op.amax = c.with_amax ? amax.data() : nullptr;

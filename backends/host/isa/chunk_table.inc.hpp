@@ -12,6 +12,7 @@
 #include "kernels/chunk/jobs.hpp"
 #include "kernels/chunk/quantize.hpp"
 #include "kernels/chunk/stats.hpp"
+#include "kernels/chunk/sum_parts.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
@@ -43,6 +44,7 @@ void run_quantize(const QuantizeJob& job, numerics::QuantStats& stats) noexcept 
     quantize_block_rows(job, stats);
 }
 void run_dequantize(const DequantizeJob& job) noexcept { dequantize_rows(job); }
+void run_sum_parts(const SumPartsJob& job) noexcept { sum_parts_chunk(job); }
 
 } // namespace
 
@@ -50,6 +52,6 @@ extern const ChunkTable kTable;
 const ChunkTable kTable = {
     MP_ISA_NAME, run_adamw,    run_adamw_generic, run_adamw_measure,    run_cast,
     run_amax,    run_stats,    run_column_sum,    run_column_sum_block, run_column_sum_finish,
-    run_gemm,    run_quantize, run_dequantize};
+    run_gemm,    run_quantize, run_dequantize,    run_sum_parts};
 
 } // namespace mp::kernels::MP_CHUNK_NAMESPACE

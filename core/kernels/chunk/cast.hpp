@@ -27,7 +27,7 @@ MP_CHUNK_INLINE void round_stochastic(const CastDesc& op, const numerics::SrKey&
                                       void* destination) {
     const DType to = op.destination.dtype;
     TileBits bits;
-    random_tile(to, key, numerics::Purpose::cast, element, n, bits);
+    random_span(to, key, numerics::Purpose::cast, op.first_element + element, n, bits);
     float clamped[kTile];
     if (op.saturate) {
         clamp_tile(to, values, clamped, n);

@@ -83,6 +83,13 @@ struct DequantizeJob {
     bool stream;
 };
 
+// Elements start ... start + count - 1.
+struct SumPartsJob {
+    const SumPartsDesc* op;
+    int64_t start;
+    int64_t count;
+};
+
 // One instruction set's compiled bodies. All bit-equal, except gemm, where the order of the sum is
 // free.
 struct ChunkTable {
@@ -108,6 +115,8 @@ struct ChunkTable {
     // Adds to the statistics.
     void (*quantize)(const QuantizeJob& job, numerics::QuantStats& stats) noexcept;
     void (*dequantize)(const DequantizeJob& job) noexcept;
+    // For `largest`, blocks of amaxes do not straddle jobs.
+    void (*sum_parts)(const SumPartsJob& job) noexcept;
 };
 
 } // namespace mp::kernels

@@ -67,7 +67,7 @@ MP_CHUNK_INLINE void store_codes(const QuantizeJob& job, int64_t element,
 
 // How many elements a span from here on may have: a tile, and the random bits of one.
 MP_CHUNK_INLINE int span_length(const QuantizeDesc& op, int64_t element, int64_t left) {
-    const int64_t most = op.stochastic ? kTile - element % kTile : kTile;
+    const int64_t most = op.stochastic ? kTile - (op.first_element + element) % kTile : kTile;
     return min_int(left, most);
 }
 

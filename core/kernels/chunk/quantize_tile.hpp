@@ -63,18 +63,12 @@ MP_CHUNK_FUNCTION inline void encode_e2m1_sr(const float* y, unsigned char* code
     }
 }
 
-// The random bits of a span lie inside one tile of them.
 MP_CHUNK_FUNCTION inline void encode_stochastic(const QuantizeDesc& op, const QuantizeSpan& span,
                                                 const float* y, unsigned char* codes) {
     const numerics::SrKey key = numerics::make_sr_key(op.seed, op.uid, op.step);
-    const int64_t element = span.row * op.columns + span.column;
-    const int64_t start = element / kTile * kTile;
+    const int64_t element = op.first_element + span.row * op.columns + span.column;
     TileBits bits;
-    random_tile(op.dtype, key, numerics::Purpose::cast, start, kTile, bits);
-    const auto skipped = static_cast<std::size_t>(element - start);
-    const auto bytes = static_cast<std::size_t>(span.n) * sizeof(bits.high[0]);
-    __builtin_memmove(bits.high, bits.high + skipped, bytes);
-    __builtin_memmove(bits.low, bits.low + skipped, bytes);
+    random_span(op.dtype, key, numerics::Purpose::cast, element, span.n, bits);
     float clamped[kTile];
     clamp_tile(op.dtype, y, clamped, span.n);
     if (op.dtype == DType::fp4_e2m1) {
@@ -138,7 +132,8 @@ MP_CHUNK_FUNCTION inline void quantize_slowly(const QuantizeJob& job, const Quan
     numerics::QuantStats here;
     for (int i = 0; i < span.n; ++i) {
         const float multiply = factor_of(span, op.grid.block_columns, i);
-        const auto element = static_cast<uint64_t>(span.row * op.columns + span.column + i);
+        const auto element =
+            static_cast<uint64_t>(op.first_element + span.row * op.columns + span.column + i);
         uint32_t code = 0;
         if (op.stochastic) {
             const uint32_t bits = numerics::sr_bits32_at(key, numerics::Purpose::cast, element);

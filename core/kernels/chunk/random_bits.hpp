@@ -178,4 +178,26 @@ MP_CHUNK_FUNCTION inline void random_tile(DType dtype, const numerics::SrKey& ke
     }
 }
 
+// The same from any element on.
+MP_CHUNK_FUNCTION inline void random_span(DType dtype, const numerics::SrKey& key,
+                                          numerics::Purpose purpose, int64_t first_element, int n,
+                                          TileBits& bits) {
+    const int64_t start = first_element / kTile * kTile;
+    const int into = static_cast<int>(first_element - start);
+    if (into == 0) {
+        return random_tile(dtype, key, purpose, start, n, bits);
+    }
+    TileBits whole;
+    random_tile(dtype, key, purpose, start, kTile, whole);
+    const int here = min_int(n, kTile - into);
+    const auto bytes = [](int count) { return static_cast<std::size_t>(count) * sizeof(uint16_t); };
+    __builtin_memcpy(bits.high, whole.high + into, bytes(here));
+    __builtin_memcpy(bits.low, whole.low + into, bytes(here));
+    if (here < n) {
+        random_tile(dtype, key, purpose, start + kTile, n - here, whole);
+        __builtin_memcpy(bits.high + here, whole.high, bytes(n - here));
+        __builtin_memcpy(bits.low + here, whole.low, bytes(n - here));
+    }
+}
+
 } // namespace mp::kernels::MP_CHUNK_NAMESPACE

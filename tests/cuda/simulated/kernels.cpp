@@ -40,6 +40,11 @@ bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexce
     return kokkos::is_supported(static_cast<const Desc&>(op), true, reason);
 }
 
+bool supports_cast(const Device& device, const OpDesc& op, Reason& reason) noexcept {
+    return supports<CastDesc>(device, op, reason) &&
+           has_whole_groups(static_cast<const CastDesc&>(op), reason);
+}
+
 Status run_cast(Device& device, Queue& queue, const OpDesc& op) noexcept {
     return enqueue(device, queue, [work = cast_work(static_cast<const CastDesc&>(op))] {
         for (int64_t thread = 0; thread < kGrid; ++thread) {
@@ -80,7 +85,7 @@ Status run_adamw(Device& device, Queue& queue, const OpDesc& op) noexcept {
 
 } // namespace
 
-const Candidate kCast = {kName, supports<CastDesc>, run_cast, nullptr, nullptr};
+const Candidate kCast = {kName, supports_cast, run_cast, nullptr, nullptr};
 const Candidate kAmax = {kName, supports<AmaxDesc>, run_amax, nullptr, nullptr};
 const Candidate kAdamw = {kName, supports<AdamwDesc>, run_adamw, nullptr, nullptr};
 
@@ -197,6 +202,8 @@ CandidateList kokkos_candidates(OpKind kind) noexcept {
         return {&kReference<DequantizeDesc>, 1};
     case OpKind::delayed_update:
         return {&kReference<DelayedUpdateDesc>, 1};
+    case OpKind::sum_parts:
+        return {&kReference<SumPartsDesc>, 1};
     }
     return {};
 }
