@@ -90,6 +90,13 @@ struct GroupDesc {
     int32_t next_context = 0; // the next free one
 };
 
+// The clock of deadlines.
+[[nodiscard]] inline int64_t monotonic_ns() noexcept {
+    timespec time = {};
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return static_cast<int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
+}
+
 class Transport {
   public:
     Transport() = default;
@@ -103,6 +110,8 @@ class Transport {
     [[nodiscard]] virtual int32_t size() const noexcept = 0;
     [[nodiscard]] virtual const char* name() const noexcept = 0;
     [[nodiscard]] virtual TransportCaps caps() const noexcept { return {}; }
+    // What it found (versions, levels), for people; may be empty.
+    [[nodiscard]] virtual const char* details() const noexcept { return ""; }
     // Ranks with equal numbers share a machine.
     [[nodiscard]] virtual int32_t node(int32_t rank) const noexcept {
         (void)rank;
@@ -127,12 +136,8 @@ class Transport {
         const timespec time = {nanoseconds / 1000000000, nanoseconds % 1000000000};
         (void)nanosleep(&time, nullptr);
     }
-    // The clock of the deadlines, which a simulated transport has of its own.
-    [[nodiscard]] virtual int64_t now_ns() const noexcept {
-        timespec time = {};
-        (void)clock_gettime(CLOCK_MONOTONIC, &time);
-        return static_cast<int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
-    }
+    // A simulated transport has a clock of its own.
+    [[nodiscard]] virtual int64_t now_ns() const noexcept { return monotonic_ns(); }
 };
 
 // Requests that need no waiting.

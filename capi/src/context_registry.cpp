@@ -15,6 +15,7 @@ struct Registry {
     int64_t live_contexts = 0;
     bool is_shut_down = false;
     std::set<const Backend*> modules;
+    std::set<const TransportModule*> transports;
 };
 
 // Never destroyed: contexts may end during exit.
@@ -87,6 +88,11 @@ void shutdown_backends() {
         return;
     }
     registry().is_shut_down = true;
+    for (const TransportModule* transport : registry().transports) {
+        if (transport->shutdown != nullptr) {
+            transport->shutdown();
+        }
+    }
     std::set<const Backend*> backends = registry().modules;
     const BackendList compiled_in = enabled_backends();
     backends.insert(compiled_in.items, compiled_in.items + compiled_in.count);
@@ -95,6 +101,17 @@ void shutdown_backends() {
             backend->shutdown();
         }
     }
+}
+
+const TransportModule& transport_of(const std::string& module) {
+    const TransportModule& transport = load_transport(module);
+    const std::lock_guard lock(registry().mutex);
+    if (registry().is_shut_down) {
+        fail(Code::bad_state,
+             "mp_library_shutdown was called; the library cannot be used again in this process");
+    }
+    registry().transports.insert(&transport);
+    return transport;
 }
 
 } // namespace mp::capi

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "context/context.hpp"
+#include "interface/transport_module.hpp"
 
 namespace mp::capi {
 
@@ -17,5 +18,8 @@ std::shared_ptr<Context> open_context(const ContextOptions& options,
 
 // Ends the run-time systems of all backends; throws bad_state while a context is alive.
 void shutdown_backends();
+
+// The transport in a module, which shutdown_backends ends.
+const TransportModule& transport_of(const std::string& module);
 
 } // namespace mp::capi

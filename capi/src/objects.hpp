@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "comm/communicator.hpp"
 #include "context/context.hpp"
 #include "gemm/gemm.hpp"
 #include "handles.hpp"
@@ -55,6 +56,26 @@ struct GemmObject {
     GemmPlan plan;
 };
 
+// A communicator, and the device it needs open.
+struct CommObject {
+    explicit CommObject(std::unique_ptr<comm::Communicator> owned,
+                        std::shared_ptr<Context> owner = nullptr)
+        : context(std::move(owner)), communicator(std::move(owned)) {}
+
+    std::shared_ptr<Context> context;
+    std::unique_ptr<comm::Communicator> communicator;
+};
+
+// An operation in flight, and how it ended.
+struct CommRequestObject {
+    explicit CommRequestObject(std::shared_ptr<CommObject> owner) : comm(std::move(owner)) {}
+
+    std::shared_ptr<CommObject> comm;
+    std::string site;
+    comm::CommRequest request;
+    Status status;
+};
+
 } // namespace mp::capi
 
 struct mp_context : mp::capi::Handle<mp::Context, 0x4d504358> {};
@@ -65,6 +86,8 @@ struct mp_gemm : mp::capi::Handle<mp::capi::GemmObject, 0x4d50474d> {};
 struct mp_linear : mp::capi::Handle<mp::capi::LinearObject, 0x4d504c49> {};
 struct mp_scaler : mp::capi::Handle<mp::LossScaler, 0x4d505343> {};
 struct mp_optimizer : mp::capi::Handle<mp::Optimizer, 0x4d504f50> {};
+struct mp_comm : mp::capi::Handle<mp::capi::CommObject, 0x4d50434f> {};
+struct mp_comm_request : mp::capi::Handle<mp::capi::CommRequestObject, 0x4d504352> {};
 
 namespace mp::capi {
 

@@ -518,11 +518,12 @@ Status Communicator::begin_sum_f32(float* values, int64_t count, const CallOptio
 }
 
 std::string Communicator::describe() const {
+    const std::string details = transport_->details();
     std::string text = "rank " + std::to_string(rank_) + " of " + std::to_string(size_) + " over " +
-                       transport_->name() + ", node " + std::to_string(node(rank_)) +
-                       ", deadline " + std::to_string(deadline_ms_) + " ms, " +
-                       std::to_string(sequence_) + " collectives, " +
-                       std::to_string(traffic_.total_bytes()) + " bytes sent";
+                       transport_->name() + (details.empty() ? "" : " (" + details + ")") +
+                       ", node " + std::to_string(node(rank_)) + ", deadline " +
+                       std::to_string(deadline_ms_) + " ms, " + std::to_string(sequence_) +
+                       " collectives, " + std::to_string(traffic_.total_bytes()) + " bytes sent";
     const Status first = status();
     return first.ok() ? text : text + "; ended by: " + first.text();
 }

@@ -57,20 +57,30 @@ void* open_module(const std::string& file) {
          file.c_str(), tried.c_str());
 }
 
+// What the module's entry gives for our version of the interface.
+template <typename Entry>
+auto& enter(const std::string& name, const char* symbol, uint32_t version) {
+    const std::string file = "libmixedprec-" + name + ".so";
+    void* module = open_module(file);
+    const auto entry = reinterpret_cast<Entry>(dlsym(module, symbol));
+    const auto* found = entry != nullptr ? entry(version) : nullptr;
+    if (found == nullptr || found->version != version) {
+        fail(Code::version_mismatch,
+             "module %s does not speak interface version %u of this library (%s): install both "
+             "from one build",
+             file.c_str(), version, symbol);
+    }
+    return *found;
+}
+
 } // namespace
 
 const Backend& load_module(const std::string& name) {
-    const std::string file = "libmixedprec-" + name + ".so";
-    void* module = open_module(file);
-    const auto entry = reinterpret_cast<ModuleEntry>(dlsym(module, kModuleEntryName));
-    const Backend* backend = entry != nullptr ? entry(kInterfaceVersion) : nullptr;
-    if (backend == nullptr || backend->version != kInterfaceVersion) {
-        fail(Code::version_mismatch,
-             "module %s does not speak interface version %u of this library: install both from one "
-             "build",
-             file.c_str(), kInterfaceVersion);
-    }
-    return *backend;
+    return enter<ModuleEntry>(name, kModuleEntryName, kInterfaceVersion);
+}
+
+const TransportModule& load_transport(const std::string& name) {
+    return enter<TransportEntry>(name, kTransportEntryName, kTransportVersion);
 }
 
 } // namespace mp

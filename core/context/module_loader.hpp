@@ -6,10 +6,13 @@
 #include <string>
 
 #include "interface/backend.hpp"
+#include "interface/transport_module.hpp"
 
 namespace mp {
 
 // "libmixedprec-<name>.so"; throws module_not_found or version_mismatch, saying what to do. Never unloaded.
 const Backend& load_module(const std::string& name);
+// The transport in that module, likewise.
+const TransportModule& load_transport(const std::string& name);
 
 } // namespace mp

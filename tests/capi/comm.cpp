@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// mp_comm through its C interface: thread ranks, requests, groups, a table of callbacks, and each way to call it wrongly.
+#include <array>
+#include <thread>
+
+#include "support.hpp"
+
+namespace mp_test {
+namespace {
+
+using Comm = Handle<mp_comm, mp_comm_destroy>;
+using Request = Handle<mp_comm_request, mp_comm_request_destroy>;
+
+std::vector<Comm> make_threads(int32_t count) {
+    std::vector<mp_comm*> raw(static_cast<std::size_t>(count));
+    EXPECT_TRUE(succeeded(mp_comm_create_threads(nullptr, count, raw.data())));
+    std::vector<Comm> comms;
+    for (mp_comm* comm : raw) {
+        comms.emplace_back(comm);
+    }
+    return comms;
+}
+
+template <typename Body> void run_threads(int32_t count, const Body& body) {
+    std::vector<Comm> comms = make_threads(count);
+    std::vector<std::thread> threads;
+    for (Comm& comm : comms) {
+        threads.emplace_back([&body, &comm] { body(comm); });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+}
+
+// Each rank sends its number, plus ten times the receiver's, as one byte.
+struct Bytes {
+    std::array<unsigned char, 3> send{};
+    std::array<unsigned char, 3> receive{};
+    std::array<int64_t, 3> bytes = {1, 1, 1};
+    std::array<int64_t, 3> offsets = {0, 1, 2};
+    mp_comm_exchange exchange = MP_COMM_EXCHANGE_INIT;
+
+    explicit Bytes(int32_t rank) {
+        for (std::size_t i = 0; i < 3; ++i) {
+            send[i] = static_cast<unsigned char>(rank + 10 * static_cast<int32_t>(i));
+        }
+        exchange.send = send.data();
+        exchange.send_bytes = bytes.data();
+        exchange.send_offsets = offsets.data();
+        exchange.receive = receive.data();
+        exchange.receive_bytes = bytes.data();
+        exchange.receive_offsets = offsets.data();
+    }
+};
+
+int32_t rank_of(const Comm& comm) {
+    int32_t rank = -1;
+    EXPECT_TRUE(succeeded(mp_comm_rank(comm, &rank)));
+    return rank;
+}
+
+TEST(Comm, MovesBytesBetweenThreads) {
+    run_threads(3, [](Comm& comm) {
+        const int32_t rank = rank_of(comm);
+        int32_t size = 0;
+        ASSERT_TRUE(succeeded(mp_comm_size(comm, &size)));
+        EXPECT_EQ(size, 3);
+        Bytes what(rank);
+        ASSERT_TRUE(succeeded(mp_comm_all_to_all(comm, nullptr, &what.exchange, nullptr)));
+        const auto ten = static_cast<unsigned char>(10 * rank);
+        EXPECT_EQ(what.receive,
+                  (std::array<unsigned char, 3>{ten, static_cast<unsigned char>(ten + 1),
+                                                static_cast<unsigned char>(ten + 2)}));
+        ASSERT_TRUE(succeeded(mp_comm_all_gather(comm, nullptr, &what.exchange, nullptr)));
+        EXPECT_EQ(what.receive, (std::array<unsigned char, 3>{0, 1, 2}));
+        std::array<uint32_t, 2> values = {static_cast<uint32_t>(rank), 7};
+        ASSERT_TRUE(succeeded(mp_comm_max_u32(comm, values.data(), 2, nullptr)));
+        EXPECT_EQ(values, (std::array<uint32_t, 2>{2, 7}));
+        ASSERT_TRUE(succeeded(mp_comm_broadcast(comm, nullptr, what.send.data(), 3, 1, nullptr)));
+        EXPECT_EQ(what.send, (std::array<unsigned char, 3>{1, 11, 21}));
+        ASSERT_TRUE(succeeded(mp_comm_barrier(comm, nullptr)));
+        mp_comm_traffic traffic{};
+        traffic.struct_size = sizeof traffic;
+        ASSERT_TRUE(succeeded(mp_comm_get_traffic(comm, &traffic)));
+        EXPECT_EQ(traffic.calls, 5);
+        EXPECT_EQ(traffic.all_to_all_bytes, 2);
+        EXPECT_EQ(traffic.all_gather_bytes, 2);
+        EXPECT_EQ(traffic.broadcast_bytes, rank == 1 ? 6 : 0);
+        EXPECT_EQ(traffic.max_u32_bytes, 8);
+        EXPECT_EQ(traffic.total_bytes, 12 + traffic.broadcast_bytes);
+        std::array<char, 200> text{};
+        ASSERT_TRUE(succeeded(mp_comm_describe(comm, text.data(), text.size(), nullptr)));
+        EXPECT_NE(std::string(text.data()).find("of 3 over threads"), std::string::npos)
+            << text.data();
+    });
+}
+
+TEST(Comm, BeginsAndWaits) {
+    run_threads(3, [](Comm& comm) {
+        const int32_t rank = rank_of(comm);
+        Bytes what(rank);
+        what.exchange.site = "the first bucket";
+        mp_comm_request* raw = nullptr;
+        ASSERT_TRUE(succeeded(mp_comm_all_to_all(comm, nullptr, &what.exchange, &raw)));
+        const Request first(raw);
+        ASSERT_TRUE(succeeded(mp_comm_barrier(comm, &raw)));
+        const Request second(raw);
+        mp_status status = MP_STATUS_NOT_READY;
+        while (status == MP_STATUS_NOT_READY) {
+            status = mp_comm_request_test(second);
+        }
+        EXPECT_EQ(status, MP_STATUS_OK);
+        ASSERT_TRUE(succeeded(mp_comm_request_wait(first)));
+        ASSERT_TRUE(succeeded(mp_comm_request_wait(first))) << "once more";
+        EXPECT_EQ(what.receive[1], 10 * rank + 1);
+    });
+}
+
+TEST(Comm, SplitsAndKnowsNodes) {
+    run_threads(3, [](Comm& comm) {
+        const int32_t rank = rank_of(comm);
+        mp_comm* raw = nullptr;
+        ASSERT_TRUE(succeeded(mp_comm_split(comm, rank == 1 ? -1 : 5, -rank, &raw)));
+        const Comm pair(raw);
+        EXPECT_EQ(pair == nullptr, rank == 1);
+        if (pair != nullptr) {
+            EXPECT_EQ(rank_of(pair), rank == 2 ? 0 : 1);
+            EXPECT_TRUE(succeeded(mp_comm_barrier(pair, nullptr)));
+        }
+        int32_t node = -1;
+        EXPECT_TRUE(succeeded(mp_comm_node(comm, 2, &node)));
+        EXPECT_EQ(node, 0);
+    });
+}
+
+TEST(Comm, LostRankAndAbort) {
+    std::vector<Comm> comms = make_threads(3);
+    comms[1].owned.reset();
+    EXPECT_TRUE(fails(mp_comm_barrier(comms[0], nullptr), MP_STATUS_PEER_LOST,
+                      {"barrier #0 on rank 0 of 3 over threads", "rank 1 is gone"}));
+    EXPECT_TRUE(fails(mp_comm_status(comms[0]), MP_STATUS_PEER_LOST, {"rank 1 is gone"}));
+    ASSERT_TRUE(succeeded(mp_comm_abort(comms[2], "the disk is full")));
+    EXPECT_TRUE(fails(mp_comm_barrier(comms[2], nullptr), MP_STATUS_ABORTED, {"the disk is full"}));
+}
+
+TEST(Comm, Deadline) {
+    const std::vector<Comm> comms = make_threads(2);
+    ASSERT_TRUE(succeeded(mp_comm_set_deadline(comms[0], 20)));
+    EXPECT_TRUE(fails(mp_comm_barrier(comms[0], nullptr), MP_STATUS_TIMEOUT,
+                      {"not done after 20 ms", "ranks not seen: 1"}));
+}
+
+TEST(Comm, DestroyedRequestEndsIt) {
+    const std::vector<Comm> comms = make_threads(2);
+    mp_comm_request* raw = nullptr;
+    ASSERT_TRUE(succeeded(mp_comm_barrier(comms[0], &raw)));
+    mp_comm_request_destroy(raw);
+    EXPECT_TRUE(fails(mp_comm_status(comms[0]), MP_STATUS_ABORTED, {"dropped"}));
+    EXPECT_TRUE(fails(mp_comm_request_wait(raw), MP_STATUS_INVALID_HANDLE, {"request"}));
+}
+
+TEST(Comm, WrongArguments) {
+    mp_comm* out = nullptr;
+    EXPECT_TRUE(fails(mp_comm_create_self(nullptr, nullptr), MP_STATUS_NULL_ARGUMENT, {"out"}));
+    EXPECT_TRUE(
+        fails(mp_comm_create_threads(nullptr, 0, &out), MP_STATUS_INVALID_ARGUMENT, {"count"}));
+    mp_comm_desc desc = MP_COMM_DESC_INIT;
+    desc.deadline_ms = -1;
+    EXPECT_TRUE(
+        fails(mp_comm_create_self(&desc, &out), MP_STATUS_INVALID_ARGUMENT, {"deadline_ms"}));
+    desc = MP_COMM_DESC_INIT;
+    desc.flags = 1;
+    EXPECT_TRUE(fails(mp_comm_create_self(&desc, &out), MP_STATUS_INVALID_ARGUMENT, {"flags"}));
+    desc = MP_COMM_DESC_INIT;
+    desc.ranks_per_node = -1;
+    EXPECT_TRUE(fails(mp_comm_create_threads(&desc, 1, &out), MP_STATUS_INVALID_ARGUMENT,
+                      {"ranks_per_node"}));
+    desc.struct_size = 4;
+    EXPECT_TRUE(
+        fails(mp_comm_create_self(&desc, &out), MP_STATUS_INVALID_ARGUMENT, {"struct_size"}));
+    EXPECT_EQ(out, nullptr);
+
+    ASSERT_TRUE(succeeded(mp_comm_create_self(nullptr, &out)));
+    const Comm comm(out);
+    int32_t number = 0;
+    EXPECT_TRUE(fails(mp_comm_rank(nullptr, &number), MP_STATUS_NULL_ARGUMENT, {"comm"}));
+    EXPECT_TRUE(fails(mp_comm_size(comm, nullptr), MP_STATUS_NULL_ARGUMENT, {"size"}));
+    EXPECT_TRUE(fails(mp_comm_node(comm, 1, &number), MP_STATUS_INVALID_ARGUMENT, {"rank"}));
+    EXPECT_TRUE(fails(mp_comm_all_to_all(comm, nullptr, nullptr, nullptr), MP_STATUS_NULL_ARGUMENT,
+                      {"exchange"}));
+    mp_comm_exchange nothing = MP_COMM_EXCHANGE_INIT;
+    EXPECT_TRUE(fails(mp_comm_all_to_all(comm, nullptr, &nothing, nullptr), MP_STATUS_NULL_ARGUMENT,
+                      {"send_bytes"}));
+    EXPECT_TRUE(fails(mp_comm_all_gather(comm, nullptr, &nothing, nullptr), MP_STATUS_NULL_ARGUMENT,
+                      {"send_bytes"}));
+    nothing.flags = 2;
+    EXPECT_TRUE(fails(mp_comm_all_gather(comm, nullptr, &nothing, nullptr),
+                      MP_STATUS_INVALID_ARGUMENT, {"flags"}));
+    EXPECT_TRUE(fails(mp_comm_broadcast(comm, nullptr, &number, 4, 1, nullptr),
+                      MP_STATUS_INVALID_ARGUMENT, {"root"}));
+    EXPECT_TRUE(
+        fails(mp_comm_max_u32(comm, nullptr, 1, nullptr), MP_STATUS_NULL_ARGUMENT, {"values"}));
+    EXPECT_TRUE(fails(mp_comm_set_deadline(comm, -5), MP_STATUS_INVALID_ARGUMENT, {"deadline_ms"}));
+    EXPECT_TRUE(succeeded(mp_comm_status(comm))) << "mistakes end nothing";
+    EXPECT_TRUE(fails(mp_comm_request_test(nullptr), MP_STATUS_NULL_ARGUMENT, {"request"}));
+
+    unsigned char id[MP_COMM_UNIQUE_ID_BYTES];
+    EXPECT_TRUE(fails(mp_comm_nccl_unique_id(id, 4), MP_STATUS_INVALID_ARGUMENT, {"size"}));
+    EXPECT_TRUE(fails(mp_comm_create_nccl(nullptr, nullptr, id, 0, 1, &out),
+                      MP_STATUS_NULL_ARGUMENT, {"context"}));
+    mp_context* raw = nullptr;
+    ASSERT_TRUE(succeeded(mp_context_create(nullptr, &raw)));
+    const Context host(raw);
+    EXPECT_TRUE(fails(mp_comm_create_nccl(host, nullptr, id, 0, 1, &out),
+                      MP_STATUS_INVALID_ARGUMENT, {"no GPU"}));
+    EXPECT_TRUE(fails(mp_comm_create_nccl(host, nullptr, id, 1, 1, &out),
+                      MP_STATUS_INVALID_ARGUMENT, {"rank"}));
+}
+
+// A table of one rank that counts its calls, and fails where it is told to.
+struct Fake {
+    int begun = 0;
+    int released = 0;
+    int destroyed = 0;
+    int aborted = 0;
+    int polls_until_done = 3;
+    mp_status begin_status = MP_STATUS_OK;
+    mp_status poll_status = MP_STATUS_OK;
+    mp_comm_callbacks table = MP_COMM_CALLBACKS_INIT;
+
+    Fake() {
+        table.size = 1;
+        table.name = "fake";
+        table.payload = this;
+        table.begin = [](const mp_comm_operation* operation, void** request, void* payload) {
+            Fake& self = of(payload);
+            EXPECT_EQ(operation->struct_size, sizeof *operation);
+            EXPECT_EQ(operation->sequence, static_cast<uint64_t>(self.begun));
+            *request = payload;
+            ++self.begun;
+            return self.begin_status;
+        };
+        table.poll = [](void* request, int32_t* done, void* payload) {
+            EXPECT_EQ(request, payload);
+            *done = --of(payload).polls_until_done <= 0 ? 1 : 0;
+            return of(payload).poll_status;
+        };
+        table.release = [](void* request, void* payload) {
+            EXPECT_EQ(request, payload);
+            ++of(payload).released;
+        };
+        table.abort = [](mp_status status, const char* reason, void* payload) {
+            EXPECT_LT(status, 0);
+            EXPECT_STRNE(reason, "");
+            ++of(payload).aborted;
+        };
+        table.destroy = [](void* payload) { ++of(payload).destroyed; };
+    }
+    static Fake& of(void* payload) { return *static_cast<Fake*>(payload); }
+};
+
+TEST(CommCallbacks, AreCalledInOrder) {
+    Fake fake;
+    mp_comm* out = nullptr;
+    ASSERT_TRUE(succeeded(mp_comm_create_callbacks(nullptr, &fake.table, &out)));
+    Comm comm(out);
+    ASSERT_TRUE(succeeded(mp_comm_barrier(comm, nullptr)));
+    EXPECT_EQ(fake.polls_until_done, 0);
+    EXPECT_EQ(fake.begun, 1);
+    EXPECT_EQ(fake.released, 1);
+    EXPECT_TRUE(fails(mp_comm_split(comm, 0, 0, &out), MP_STATUS_UNSUPPORTED, {"no split"}));
+    comm.owned.reset();
+    EXPECT_EQ(fake.destroyed, 1);
+    EXPECT_EQ(fake.aborted, 0);
+}
+
+TEST(CommCallbacks, FailuresEndTheCommunicator) {
+    for (const bool at_begin : {true, false}) {
+        Fake fake;
+        (at_begin ? fake.begin_status : fake.poll_status) = MP_STATUS_PEER_LOST;
+        mp_comm* out = nullptr;
+        ASSERT_TRUE(succeeded(mp_comm_create_callbacks(nullptr, &fake.table, &out)));
+        Comm comm(out);
+        EXPECT_TRUE(fails(mp_comm_barrier(comm, nullptr), MP_STATUS_PEER_LOST,
+                          {"over fake", "returned -44 (MP_STATUS_PEER_LOST)"}));
+        EXPECT_EQ(fake.aborted, 1);
+        EXPECT_EQ(fake.released, at_begin ? 0 : 1);
+        EXPECT_TRUE(fails(mp_comm_barrier(comm, nullptr), MP_STATUS_PEER_LOST, {}));
+        EXPECT_EQ(fake.begun, 1) << "never called again";
+        comm.owned.reset();
+        EXPECT_EQ(fake.destroyed, 1);
+    }
+    Fake odd;
+    odd.poll_status = -1234;
+    mp_comm* out = nullptr;
+    ASSERT_TRUE(succeeded(mp_comm_create_callbacks(nullptr, &odd.table, &out)));
+    const Comm comm(out);
+    EXPECT_TRUE(fails(mp_comm_barrier(comm, nullptr), MP_STATUS_CALLBACK_FAILED, {"-1234"}));
+}
+
+TEST(CommCallbacks, TimeOut) {
+    Fake fake;
+    fake.polls_until_done = 1 << 30;
+    mp_comm* out = nullptr;
+    mp_comm_desc desc = MP_COMM_DESC_INIT;
+    desc.deadline_ms = 20;
+    ASSERT_TRUE(succeeded(mp_comm_create_callbacks(&desc, &fake.table, &out)));
+    const Comm comm(out);
+    EXPECT_TRUE(fails(mp_comm_barrier(comm, nullptr), MP_STATUS_TIMEOUT, {"not done after 20 ms"}));
+    EXPECT_EQ(fake.released, 1);
+}
+
+TEST(CommCallbacks, RefusesHalfATable) {
+    Fake fake;
+    mp_comm* out = nullptr;
+    fake.table.rank = 1;
+    EXPECT_TRUE(fails(mp_comm_create_callbacks(nullptr, &fake.table, &out),
+                      MP_STATUS_INVALID_ARGUMENT, {"rank is 1 and size is 1"}));
+    fake.table.rank = 0;
+    fake.table.flags = 4;
+    EXPECT_TRUE(fails(mp_comm_create_callbacks(nullptr, &fake.table, &out),
+                      MP_STATUS_INVALID_ARGUMENT, {"flags"}));
+    fake.table.flags = 0;
+    fake.table.poll = nullptr;
+    EXPECT_TRUE(fails(mp_comm_create_callbacks(nullptr, &fake.table, &out), MP_STATUS_NULL_ARGUMENT,
+                      {"poll"}));
+    EXPECT_TRUE(fails(mp_comm_create_callbacks(nullptr, nullptr, &out), MP_STATUS_NULL_ARGUMENT,
+                      {"callbacks"}));
+    EXPECT_EQ(fake.destroyed, 0);
+}
+
+} // namespace
+} // namespace mp_test
