@@ -316,6 +316,24 @@ mp_status mp_optimizer_state(mp_optimizer* optimizer, int32_t index, const char*
     });
 }
 
+mp_status mp_optimizer_read_state(mp_optimizer* optimizer, mp_queue* queue, int32_t index,
+                                  const char* state, mp_tensor* values) {
+    return boundary([&] {
+        const Optimizer& object = *object_of(optimizer, "optimizer");
+        object.read_state(stream_of(queue, *object.context()), index, required(state, "state"),
+                          *object_of(values, "values"));
+    });
+}
+
+mp_status mp_optimizer_write_state(mp_optimizer* optimizer, mp_queue* queue, int32_t index,
+                                   const char* state, mp_tensor* values) {
+    return boundary([&] {
+        Optimizer& object = *object_of(optimizer, "optimizer");
+        object.write_state(stream_of(queue, *object.context()), index, required(state, "state"),
+                           *object_of(values, "values"));
+    });
+}
+
 mp_status mp_optimizer_set_step(mp_optimizer* optimizer, mp_queue* queue, int64_t step) {
     return boundary([&] {
         Optimizer& object = *object_of(optimizer, "optimizer");

@@ -58,11 +58,9 @@ mp_status inspect(const mp_recipe* recipe, const char* key, KeyType type, Get ge
     });
 }
 
-// What mp_recipe_memory and its sibling have in common: the sum stays below 2^55 too.
-void report_memory(const mp_recipe* recipe, const int64_t* counts, int64_t tensor_count,
-                   mp_memory_report* report) {
+// What mp_recipe_memory and its siblings have in common: the sum stays below 2^55 too.
+std::span<const int64_t> checked_counts(const int64_t* counts, int64_t tensor_count) {
     constexpr int64_t kMaxCount = int64_t{1} << 55;
-    const Recipe& source = object_of(recipe, "recipe")->recipe;
     if (tensor_count < 0) {
         fail(Code::invalid_argument, "tensor_count is %lld; it must be >= 0",
              static_cast<long long>(tensor_count));
@@ -81,7 +79,40 @@ void report_memory(const mp_recipe* recipe, const int64_t* counts, int64_t tenso
         }
         total += count;
     }
-    write_report(planned_memory(source, list), report);
+    return list;
+}
+
+void report_memory(const mp_recipe* recipe, const int64_t* counts, int64_t tensor_count,
+                   mp_memory_report* report) {
+    const Recipe& source = object_of(recipe, "recipe")->recipe;
+    write_report(planned_memory(source, checked_counts(counts, tensor_count)), report);
+}
+
+static_assert(MP_SHARDING_FLAT == static_cast<int32_t>(ShardKind::flat) &&
+              MP_SHARDING_PER_PARAMETER == static_cast<int32_t>(ShardKind::per_parameter) &&
+              MP_SHARDING_GREEDY == static_cast<int32_t>(ShardKind::greedy));
+
+ShardedMemory sharding_of(const mp_sharding_desc* desc) {
+    const auto source = read_optional_struct(desc, "sharding");
+    check_flags(source.flags, 0, "sharding.flags");
+    if (source.kind < MP_SHARDING_FLAT || source.kind > MP_SHARDING_GREEDY) {
+        fail(Code::invalid_argument, "sharding.kind is %d; it must be one of MP_SHARDING_*",
+             static_cast<int>(source.kind));
+    }
+    if (source.ranks < 0 || source.bucket_elements < 0) {
+        fail(Code::invalid_argument,
+             "sharding: ranks is %d and bucket_elements is %lld; both must be >= 0",
+             static_cast<int>(source.ranks), static_cast<long long>(source.bucket_elements));
+    }
+    ShardedMemory sharding;
+    sharding.options.kind = static_cast<ShardKind>(source.kind);
+    sharding.options.ranks = source.ranks == 0 ? 1 : source.ranks;
+    if (source.bucket_elements != 0) {
+        sharding.options.bucket_elements = source.bucket_elements;
+    }
+    sharding.rank = source.rank;
+    sharding.zero_stage = source.zero_stage;
+    return sharding;
 }
 
 } // namespace
@@ -242,4 +273,15 @@ mp_status mp_recipe_memory(const mp_recipe* recipe, int64_t parameter_count,
 mp_status mp_recipe_memory_of_tensors(const mp_recipe* recipe, const int64_t* counts,
                                       int64_t tensor_count, mp_memory_report* report) {
     return boundary([&] { report_memory(recipe, counts, tensor_count, report); });
+}
+
+mp_status mp_recipe_memory_sharded(const mp_recipe* recipe, const int64_t* counts,
+                                   int64_t tensor_count, const mp_sharding_desc* sharding,
+                                   mp_memory_report* report) {
+    return boundary([&] {
+        const Recipe& source = object_of(recipe, "recipe")->recipe;
+        write_report(
+            planned_memory(source, checked_counts(counts, tensor_count), sharding_of(sharding)),
+            report);
+    });
 }

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "recipe/recipe.hpp"
+#include "shard/plan.hpp"
 
 namespace mp {
 
@@ -39,5 +40,16 @@ StateFormats state_formats(const Recipe& recipe, StateFormat weight, int64_t cou
 
 // What a recipe needs for tensors of its weight format with so many elements each, exactly.
 MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts);
+
+// What one rank holds of them, by the stages of ZeRO (Rajbhandari et al.): 0 everything; 1 states of its own elements
+// only; 2 gradients too; 3 weights too. The one scale of a weight or gradient is on every rank; states have scales
+// where they have elements. Buffers that live for an exchange only are not counted.
+struct ShardedMemory {
+    ShardOptions options;
+    int32_t rank = 0;
+    int32_t zero_stage = 0;
+};
+MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts,
+                            const ShardedMemory& sharding);
 
 } // namespace mp

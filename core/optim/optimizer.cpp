@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/optimizer.hpp"
 
+#include "optim/state_values.hpp"
+
 namespace mp {
 namespace {
 
@@ -312,12 +314,50 @@ void Optimizer::set_group_step(Stream& stream, int32_t group, int64_t step) {
     memory_.write(stream, counts);
 }
 
-std::shared_ptr<Tensor> Optimizer::state(int32_t index, const std::string& name) const {
+const Optimizer::Parameter& Optimizer::parameter(int32_t index) const {
     if (index < 0 || index >= parameter_count()) {
         fail(Code::invalid_argument, "optimizer: parameter %d does not exist; there are %d", index,
              parameter_count());
     }
-    const Parameter& p = parameters_[static_cast<std::size_t>(index)];
+    return parameters_[static_cast<std::size_t>(index)];
+}
+
+void Optimizer::check_values(const Parameter& p, const Tensor& values) const {
+    if (values.count() != p.param->count()) {
+        fail(Code::invalid_shape, "optimizer: '%s' is %s but the tensor of values is %s",
+             p.name.c_str(), p.param->shape().text().c_str(), values.shape().text().c_str());
+    }
+    const DType dtype = values.dtype();
+    if (values.scales() != nullptr ||
+        (dtype != DType::fp32 && dtype != DType::fp16 && dtype != DType::bf16)) {
+        fail(Code::invalid_dtype,
+             "optimizer: the values for '%s' are %s; they must be fp32, fp16 or bf16 (codes are "
+             "copied by mp_optimizer_state)",
+             p.name.c_str(), form_text(values.form()).c_str());
+    }
+    if (&values.device() != &context_->stream().device()) {
+        fail(Code::invalid_argument,
+             "optimizer: the values for '%s' are not on the context's device", p.name.c_str());
+    }
+}
+
+void Optimizer::read_state(Stream& stream, int32_t index, const std::string& name,
+                           const Tensor& values) const {
+    const Parameter& p = parameter(index);
+    check_values(p, values);
+    read_values(stream, p.states, piece_of(*p.param), name, values.ref(), p.name);
+}
+
+void Optimizer::write_state(Stream& stream, int32_t index, const std::string& name,
+                            const Tensor& values) {
+    const Parameter& p = parameter(index);
+    check_values(p, values);
+    write_values(stream, p.states, piece_of(*p.param), name, values.ref(), p.name);
+    p.param->touch();
+}
+
+std::shared_ptr<Tensor> Optimizer::state(int32_t index, const std::string& name) const {
+    const Parameter& p = parameter(index);
     std::vector<NamedTensor> states = {{"param", p.param},
                                        {"param_scale_inv", scale_of(p.param)},
                                        {"grad", p.grad},

@@ -60,6 +60,10 @@ class Optimizer {
     // "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master", and with "_scale_inv" the scale
     // or scales of each; throws where there is none.
     [[nodiscard]] std::shared_ptr<Tensor> state(int32_t index, const std::string& name) const;
+    // The values of a state, see state_values.hpp; `values` is fp32, fp16 or bf16 with the parameter's count. Wait.
+    void read_state(Stream& stream, int32_t index, const std::string& name,
+                    const Tensor& values) const;
+    void write_state(Stream& stream, int32_t index, const std::string& name, const Tensor& values);
     [[nodiscard]] MemoryReport memory() const noexcept;
     [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
     [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }
@@ -74,6 +78,8 @@ class Optimizer {
     };
 
     void check_group(int32_t group, bool may_be_all) const;
+    [[nodiscard]] const Parameter& parameter(int32_t index) const;
+    void check_values(const Parameter& parameter, const Tensor& values) const;
     void check_new(int32_t group, const NewParameter& parameter) const;
     void check_format(const NewParameter& parameter) const;
     [[nodiscard]] AdamwSegment segment(const Parameter& parameter) const noexcept;

@@ -17,30 +17,6 @@ std::size_t byte_count(const TensorRef& ref) {
     return static_cast<std::size_t>(bytes_of(ref.dtype, ref.count));
 }
 
-// destination = source, rounded or quantized, where either may have a scale. At creation only: a scaled
-// source goes through fp32 memory, and waits for it.
-void convert(Stream& stream, const TensorPiece& source, const TensorPiece& destination) {
-    const int64_t count = source.ref.count;
-    if (count == 0) {
-        return;
-    }
-    if (source.scale_inv != nullptr) {
-        const Buffer wide(stream.shared_device(), static_cast<std::size_t>(count) * sizeof(float));
-        const TensorPiece numbers = {{wide.data(), count, DType::fp32}, nullptr, nullptr, {}};
-        dequantize_matrix(stream,
-                          {source.ref, 1, count, kTensorScale, source.scale_inv, source.amax},
-                          numbers.ref);
-        convert(stream, numbers, destination);
-        stream.sync(); // before the memory goes
-    } else if (destination.scale_inv != nullptr) {
-        quantize_matrix(stream, source.ref, 1, count,
-                        {destination.ref.dtype, kTensorScale, destination.policy},
-                        {destination.ref.data, nullptr, destination.scale_inv, destination.amax});
-    } else {
-        cast_tensor(stream, source.ref, destination.ref);
-    }
-}
-
 // compensation = round(init - param): what the parameter's rounding lost. At creation only, so on the host.
 void store_lost_part(Stream& stream, const TensorRef& init, const TensorRef& param,
                      const TensorRef& compensation) {
@@ -94,7 +70,39 @@ void set_zero(Stream& stream, const Tensor* tensor) {
     }
 }
 
+Moment moment_of(StateFormat format, const Tensor& tensor, const Tensor* scales, int64_t count,
+                 bool is_signed) {
+    Moment moment = {format, piece_of(tensor), nullptr, is_signed};
+    moment.piece.ref.count = count;
+    if (scales != nullptr) {
+        moment.block_scales = static_cast<float*>(scales->data());
+    }
+    return moment;
+}
+
 } // namespace
+
+void convert(Stream& stream, const TensorPiece& source, const TensorPiece& destination) {
+    const int64_t count = source.ref.count;
+    if (count == 0) {
+        return;
+    }
+    if (source.scale_inv != nullptr) {
+        const Buffer wide(stream.shared_device(), static_cast<std::size_t>(count) * sizeof(float));
+        const TensorPiece numbers = {{wide.data(), count, DType::fp32}, nullptr, nullptr, {}};
+        dequantize_matrix(stream,
+                          {source.ref, 1, count, kTensorScale, source.scale_inv, source.amax},
+                          numbers.ref);
+        convert(stream, numbers, destination);
+        stream.sync(); // before the memory goes
+    } else if (destination.scale_inv != nullptr) {
+        quantize_matrix(stream, source.ref, 1, count,
+                        {destination.ref.dtype, kTensorScale, destination.policy},
+                        {destination.ref.data, nullptr, destination.scale_inv, destination.amax});
+    } else {
+        cast_tensor(stream, source.ref, destination.ref);
+    }
+}
 
 TensorPiece piece_of(const Tensor& tensor) { return piece_of(tensor, 0, tensor.count()); }
 
@@ -142,7 +150,8 @@ std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stre
 
 ParamStates::ParamStates(const std::shared_ptr<Context>& context, Stream& stream,
                          const StateFormats& formats, const Shape& shape)
-    : formats_(formats), exp_avg_(make_state(context, stream, formats.exp_avg, shape)),
+    : count_(shape.count()), formats_(formats),
+      exp_avg_(make_state(context, stream, formats.exp_avg, shape)),
       exp_avg_sq_(make_state(context, stream, formats.exp_avg_sq, shape)),
       exp_avg_scales_(make_block_scales(context, stream, formats.exp_avg, shape.count())),
       exp_avg_sq_scales_(make_block_scales(context, stream, formats.exp_avg_sq, shape.count())),
@@ -203,6 +212,14 @@ void ParamStates::fill(AdamwSegment& s) const noexcept {
     assign_blocks(formats_.exp_avg, exp_avg_scales_, s.exp_avg_coding, s.exp_avg_scale_inv);
     assign_blocks(formats_.exp_avg_sq, exp_avg_sq_scales_, s.exp_avg_sq_coding,
                   s.exp_avg_sq_scale_inv);
+}
+
+Moment ParamStates::exp_avg() const noexcept {
+    return moment_of(formats_.exp_avg, *exp_avg_, exp_avg_scales_.get(), count_, true);
+}
+
+Moment ParamStates::exp_avg_sq() const noexcept {
+    return moment_of(formats_.exp_avg_sq, *exp_avg_sq_, exp_avg_sq_scales_.get(), count_, false);
 }
 
 std::vector<NamedTensor> ParamStates::list() const {

@@ -26,12 +26,24 @@ TensorPiece piece_of(const Tensor& tensor);
 // Elements [first, first + count).
 TensorPiece piece_of(const Tensor& tensor, int64_t first, int64_t count);
 
+// destination = source, rounded or quantized, where either may have a scale. A scaled source goes through fp32
+// memory, and waits for it.
+void convert(Stream& stream, const TensorPiece& source, const TensorPiece& destination);
+
 // The format of a weight or gradient.
 StateFormat format_of(const Tensor& tensor);
 
 // A new tensor of zeros in a format, without the scales of blocks; null for a format of `none`.
 std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stream& stream,
                                    StateFormat format, const Shape& shape);
+
+// A moment as it is stored.
+struct Moment {
+    StateFormat format; // `none`: no moment
+    TensorPiece piece;  // count is that of the elements, whatever the bytes of their codes
+    float* block_scales = nullptr;
+    bool is_signed = true;
+};
 
 using NamedTensor = std::pair<const char*, std::shared_ptr<Tensor>>;
 
@@ -54,12 +66,18 @@ class ParamStates {
     [[nodiscard]] std::vector<NamedTensor> list() const;
     void add_bytes(MemoryReport& report) const noexcept;
     [[nodiscard]] const StateFormats& formats() const noexcept { return formats_; }
-
-  private:
+    [[nodiscard]] Moment exp_avg() const noexcept;
+    [[nodiscard]] Moment exp_avg_sq() const noexcept;
+    [[nodiscard]] const std::shared_ptr<Tensor>& compensation() const noexcept {
+        return compensation_;
+    }
+    [[nodiscard]] const std::shared_ptr<Tensor>& master() const noexcept { return master_; }
     [[nodiscard]] bool has_remainder() const noexcept {
         return formats_.master.coding == Coding::remainder;
     }
 
+  private:
+    int64_t count_;
     StateFormats formats_;
     std::shared_ptr<Tensor> exp_avg_;
     std::shared_ptr<Tensor> exp_avg_sq_;

@@ -86,6 +86,8 @@ TEST(Misuse, NullEverywhere) {
         mp_optimizer_param_count(nullptr, nullptr),
         mp_optimizer_state(nullptr, 0, "param", &tensor),
         mp_optimizer_set_step(nullptr, nullptr, 1),
+        mp_optimizer_read_state(nullptr, nullptr, 0, "exp_avg", nullptr),
+        mp_optimizer_write_state(nullptr, nullptr, 0, "exp_avg", nullptr),
         mp_optimizer_memory(nullptr, nullptr),
         mp_optimizer_step_pointers(nullptr, nullptr, nullptr, nullptr, 0, nullptr, nullptr),
     };

@@ -303,6 +303,45 @@ MP_API mp_status mp_optimizer_param_count(const mp_optimizer* optimizer, int32_t
 MP_API mp_status mp_optimizer_state(mp_optimizer* optimizer, int32_t index, const char* state,
                                     mp_tensor** out) MP_MUST_CHECK;
 
+/** The values of a state of one parameter, whatever it is stored as. Names, and what others call them:
+ *   "exp_avg"       m                          torch, Megatron-Core, torchdistx: exp_avg; bitsandbytes: state1; optax: mu
+ *   "exp_avg_sq"    v                          torch, Megatron-Core, torchdistx: exp_avg_sq; bitsandbytes: state2; optax: nu
+ *   "compensation"  Kahan's c, as it is        torchdistx: compensation; optimi: kahan_comp
+ *   "fp32_param"    the weight with all the bits the optimizer has of it: the master weight, parameter and remainder
+ *                   joined, parameter plus compensation, or the parameter alone
+ *                                              Megatron-Core: fp32_param, param; apex: master
+ * t is torch's step: mp_optimizer_get_group_step. There is no max_exp_avg_sq (AMSGrad). Codes and scales as they are
+ * stored, for a checkpoint that goes on with the same bits: mp_optimizer_state.
+ * optimi's moments are divided by 1 - beta^t already: multiply them before mp_optimizer_write_state. Blocks.
+ * @param[in]  optimizer  the optimizer
+ * @param[in]  queue      NULL: the default queue
+ * @param[in]  index      the parameter's number
+ * @param[in]  state      the name
+ * @param[in]  values     fp32, fp16 or bf16 on the context's device, as many elements as the parameter; is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index, device);
+ *          MP_STATUS_UNKNOWN_NAME (no such state, or this parameter has none of it); MP_STATUS_INVALID_SHAPE;
+ *          MP_STATUS_INVALID_DTYPE; MP_STATUS_OUT_OF_MEMORY; vendor codes
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_read_state(mp_optimizer* optimizer, mp_queue* queue, int32_t index,
+                                         const char* state, mp_tensor* values);
+
+/** Stores values that came from elsewhere in a state: rounded once to nearest, with new scales where the state has
+ * scales. "fp32_param" writes the parameter as well, and what its rounding loses goes into master weight, remainder or
+ * compensation: nothing of a checkpoint in fp32 is lost that the recipe can hold. To import a bf16 parameter with its
+ * compensation, write the parameter, call mp_optimizer_sync_master, then write "compensation". Second moments must not
+ * be negative. Blocks.
+ * @param[in] optimizer  the optimizer
+ * @param[in] queue      NULL: the default queue
+ * @param[in] index      the parameter's number
+ * @param[in] state      a name of mp_optimizer_read_state
+ * @param[in] values     fp32, fp16 or bf16 on the context's device, as many elements as the parameter
+ * @returns as mp_optimizer_read_state
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_write_state(mp_optimizer* optimizer, mp_queue* queue, int32_t index,
+                                          const char* state, mp_tensor* values);
+
 /** Sets the count of steps and t of every group, to go on where a saved run stopped. Blocks.
  * @param[in] optimizer  the optimizer
  * @param[in] queue      NULL: the default queue

@@ -55,6 +55,25 @@ typedef struct mp_memory_report {
     int64_t total_bytes;        /* sum of the above */
 } mp_memory_report;
 
+/* mp_sharding_desc.kind: how parameters are cut among ranks, always between whole chunks of 16384 elements */
+#define MP_SHARDING_FLAT 0          /* a bucket's chunks in equal runs, as DeepSpeed and Megatron */
+#define MP_SHARDING_PER_PARAMETER 1 /* each parameter's chunks in equal runs, as FSDP2 */
+#define MP_SHARDING_GREEDY 2        /* whole parameters, as MS-AMP */
+
+/** One rank's share under ZeRO. */
+typedef struct mp_sharding_desc {
+    uint32_t struct_size; /* sizeof(mp_sharding_desc) */
+    uint32_t flags;       /* 0 */
+    int32_t ranks;        /* 0: 1 */
+    int32_t rank;         /* in 0..ranks-1 */
+    int32_t zero_stage;   /* 0: nothing is sharded; 1: states; 2: gradients too; 3: weights too */
+    int32_t kind;         /* MP_SHARDING_* */
+    int64_t bucket_elements; /* a bucket is closed once it has so many; 0: 2^24 */
+} mp_sharding_desc;
+
+#define MP_SHARDING_DESC_INIT                                                                      \
+    { sizeof(mp_sharding_desc), 0, 1, 0, 0, MP_SHARDING_FLAT, 0 }
+
 MP_BEGIN_DECLS
 
 /** Makes a recipe from a preset.
@@ -238,6 +257,21 @@ MP_API mp_status mp_recipe_memory(const mp_recipe* recipe, int64_t parameter_cou
  * @since 0.1 */
 MP_API mp_status mp_recipe_memory_of_tensors(const mp_recipe* recipe, const int64_t* counts,
                                              int64_t tensor_count, mp_memory_report* report);
+
+/** The same for one rank of many, under a stage of ZeRO: exactly the bytes of its own elements, and of what every rank
+ * has. The one scale of a weight or gradient is on every rank. Without buffers that live for an exchange only, such as
+ * the weights of a layer in use under stage 3.
+ * @param[in]     recipe        the recipe
+ * @param[in]     counts        elements of each tensor; may be NULL when tensor_count is 0
+ * @param[in]     tensor_count  how many tensors
+ * @param[in]     sharding      NULL: one rank, which has everything
+ * @param[in,out] report        struct_size set by the caller; the rest is written; parameter_count is the whole model's
+ * @returns as mp_recipe_memory; MP_STATUS_INVALID_ARGUMENT also for ranks, rank, zero_stage, kind and bucket_elements
+ * @threads A for a frozen recipe, B before
+ * @since 0.1 */
+MP_API mp_status mp_recipe_memory_sharded(const mp_recipe* recipe, const int64_t* counts,
+                                          int64_t tensor_count, const mp_sharding_desc* sharding,
+                                          mp_memory_report* report);
 
 MP_END_DECLS
 
