@@ -172,6 +172,17 @@ Status CudaDevice::zero(Queue& queue, void* destination, std::size_t bytes) noex
         "zeroing device memory");
 }
 
+Status CudaDevice::pin(void* host, std::size_t bytes) noexcept {
+    const ContextGuard guard(context_);
+    return cuda_status(cudaHostRegister(host, bytes, cudaHostRegisterPortable),
+                       "pinning host memory");
+}
+
+void CudaDevice::unpin(void* host, std::size_t /*bytes*/) noexcept {
+    const ContextGuard guard(context_);
+    (void)cudaHostUnregister(host);
+}
+
 Status CudaDevice::cublaslt_handle(cublasLtHandle_t* out) const noexcept {
     *out = nullptr;
     if (!cublaslt().is_there()) {

@@ -33,6 +33,8 @@ class CudaDevice final : public Device {
     Status copy(Queue& queue, void* destination, const void* source, std::size_t bytes,
                 CopyKind kind) noexcept override;
     Status zero(Queue& queue, void* destination, std::size_t bytes) noexcept override;
+    Status pin(void* host, std::size_t bytes) noexcept override;
+    void unpin(void* host, std::size_t bytes) noexcept override;
     [[nodiscard]] CandidateList candidates(OpKind kind) const noexcept override;
 
     [[nodiscard]] CUcontext context() const noexcept { return context_; }

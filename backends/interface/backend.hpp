@@ -14,7 +14,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kInterfaceVersion = 5;
+inline constexpr uint32_t kInterfaceVersion = 6;
 
 // The numbers of MP_DEVICE_*.
 enum class DeviceKind : int32_t { host = 1, cuda = 2 };
@@ -120,6 +120,10 @@ class Device {
     virtual Status copy(Queue& queue, void* destination, const void* source, std::size_t bytes,
                         CopyKind kind) noexcept = 0;
     virtual Status zero(Queue& queue, void* destination, std::size_t bytes) noexcept = 0;
+    // Host memory that copies of this device shall reach without the host's help; a copy from it must then be waited
+    // for before it is reused. Not needed for any copy.
+    virtual Status pin(void* /*host*/, std::size_t /*bytes*/) noexcept { return {}; }
+    virtual void unpin(void* /*host*/, std::size_t /*bytes*/) noexcept {}
 
     [[nodiscard]] virtual CandidateList candidates(OpKind kind) const noexcept = 0;
 };

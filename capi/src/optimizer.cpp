@@ -195,13 +195,14 @@ mp_status mp_optimizer_create(mp_context* context, mp_recipe* recipe, const mp_o
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const auto source = read_optional_struct(desc, "desc");
-        check_flags(source.flags, kStepFlags, "desc.flags");
+        check_flags(source.flags, kStepFlags | MP_OPTIMIZER_OFFLOAD, "desc.flags");
         OptimizerOptions options;
         options.seed = source.seed;
         options.max_grad_norm = source.max_grad_norm;
         options.check_finite = (source.flags & MP_OPTIMIZER_CHECK_FINITE) != 0;
         options.zero_grad = (source.flags & MP_OPTIMIZER_ZERO_GRAD) != 0;
         options.eager_compat = (source.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0;
+        options.offload = (source.flags & MP_OPTIMIZER_OFFLOAD) != 0;
         *out = make_handle<mp_optimizer>(
             std::make_shared<Optimizer>(owner, use_recipe(recipe), options));
     });

@@ -224,28 +224,49 @@ void StepMemory::write(Stream& stream, const StepCounts& counts) {
     stream.sync();
 }
 
-void StepMemory::step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
-                      const StepOptions& options) const {
-    const bool needs_stats = options.check_finite || options.max_grad_norm > 0.0 ||
-                             (scaler != nullptr && scaler->checks());
+PreparedStep StepMemory::read_prepared(Stream& stream) const {
+    PreparedStep prepared;
+    prepared.scalars.resize(static_cast<std::size_t>(group_count_));
+    stream.copy(&prepared.state, state_.data(), state_.bytes(), CopyKind::device_to_host);
+    if (group_count_ > 0) {
+        stream.copy(prepared.scalars.data(), scalars_.data(), scalars_.bytes(),
+                    CopyKind::device_to_host);
+    }
+    stream.sync();
+    return prepared;
+}
 
+AdamwDesc make_update(const SegmentPlan& plan, const StepOptions& options) noexcept {
     AdamwDesc update{};
     update.kind = OpKind::adamw;
     update.table = plan.table();
-    update.scalars = scalars_.as<numerics::AdamwScalars>();
-    update.state = state_.as<numerics::OptimizerState>();
     update.seed = options.seed;
     update.stochastic_param = options.stochastic_param;
     update.stochastic_exp_avg = options.stochastic_exp_avg;
     update.stochastic_exp_avg_sq = options.stochastic_exp_avg_sq;
     update.zero_grad = options.zero_grad;
     update.eager_compat = options.eager_compat;
+    update.scaling = plan.scaling();
+    return update;
+}
+
+void StepMemory::step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
+                      const StepOptions& options) const {
+    AdamwDesc update = make_update(plan, options);
+    update.scalars = scalars_.as<numerics::AdamwScalars>();
+    update.state = state_.as<numerics::OptimizerState>();
     update.hyper = hyper_.as<numerics::AdamwHyper>();
     update.group_steps = group_steps_.as<int64_t>();
-    update.scaling = plan.scaling();
     // Chosen first: an unsupported update must fail before the step count moves.
     const Choice choice = select(stream.device(), update);
+    prepare(stream, plan, scaler, options);
+    check(choice.candidate->run(stream.device(), stream.queue(), update));
+}
 
+void StepMemory::prepare(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
+                         const StepOptions& options) const {
+    const bool needs_stats = options.check_finite || options.max_grad_norm > 0.0 ||
+                             (scaler != nullptr && scaler->checks());
     if (needs_stats) {
         plan.grad_stats(stream, state_.as<numerics::OptimizerState>());
     }
@@ -260,7 +281,6 @@ void StepMemory::step(Stream& stream, const SegmentPlan& plan, LossScaler* scale
     prepare.rule = {options.max_grad_norm, options.grad_scale, options.device_grad_scale,
                     needs_stats ? 1U : 0U};
     run_op(stream, prepare);
-    check(choice.candidate->run(stream.device(), stream.queue(), update));
 }
 
 } // namespace mp

@@ -37,6 +37,15 @@ struct StepCounts {
     std::vector<int64_t> group_steps;
 };
 
+// What the decision of a step was, on the host.
+struct PreparedStep {
+    numerics::OptimizerState state;
+    std::vector<numerics::AdamwScalars> scalars; // by group
+};
+
+// The fused update of a plan, but for where its scalars and counts are.
+AdamwDesc make_update(const SegmentPlan& plan, const StepOptions& options) noexcept;
+
 // The device-resident part of an optimizer: state, hyperparameters and scalars of each group.
 class StepMemory {
   public:
@@ -50,6 +59,10 @@ class StepMemory {
 
     void step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
               const StepOptions& options) const;
+    // The first half of it: everything but the update.
+    void prepare(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
+                 const StepOptions& options) const;
+    [[nodiscard]] PreparedStep read_prepared(Stream& stream) const; // waits
 
   private:
     int32_t group_count_ = 0;

@@ -23,24 +23,6 @@ void check_step(int64_t step) {
     }
 }
 
-const float* device_scalar(const Tensor* tensor, const Context& context, const char* name) {
-    if (tensor == nullptr) {
-        return nullptr;
-    }
-    if (tensor->count() != 1) {
-        fail(Code::invalid_shape, "optimizer: %s is %s; it must have one element", name,
-             tensor->shape().text().c_str());
-    }
-    if (tensor->dtype() != DType::fp32) {
-        fail(Code::invalid_dtype, "optimizer: %s is %s; it must be fp32", name,
-             dtype_name(tensor->dtype()));
-    }
-    if (&tensor->device() != &context.stream().device()) {
-        fail(Code::invalid_argument, "optimizer: %s is not on the context's device", name);
-    }
-    return static_cast<const float*>(tensor->data());
-}
-
 } // namespace
 
 Optimizer::Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
@@ -51,6 +33,13 @@ Optimizer::Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
         fail(Code::invalid_argument,
              "optimizer: max_grad_norm is %g; it must be 0 (no clipping) or a positive number",
              options_.max_grad_norm);
+    }
+    if (options_.offload) {
+        if (options_.eager_compat) {
+            fail(Code::unsupported, "optimizer: the eager order of roundings is not for "
+                                    "MP_OPTIMIZER_OFFLOAD");
+        }
+        offload_ = std::make_unique<Offload>(context_);
     }
     memory_ = StepMemory(context_->stream(), {}, {});
 }
@@ -69,97 +58,55 @@ int32_t Optimizer::add_group(const numerics::AdamwHyper& hyper) {
     return static_cast<int32_t>(groups_.size()) - 1;
 }
 
-void Optimizer::check_group(int32_t group, bool may_be_all) const {
-    if (group < (may_be_all ? -1 : 0) || group >= static_cast<int32_t>(groups_.size())) {
-        fail(Code::invalid_argument,
-             "optimizer: group is %d but there are %zu group(s)%s; add one with "
-             "mp_optimizer_add_group",
-             group, groups_.size(), may_be_all ? ", and -1 for all" : "");
-    }
-}
-
-void Optimizer::check_new(int32_t group, const NewParameter& p) const {
-    check_group(group, false);
-    if (p.name.empty() || p.name.size() > 255) {
-        fail(Code::invalid_argument,
-             "optimizer: a parameter's name has %zu bytes; it must have 1 to 255", p.name.size());
-    }
-    const char* name = p.name.c_str();
-    if (names_.contains(p.name)) {
-        fail(Code::invalid_argument, "optimizer: there already is a parameter '%s'", name);
-    }
-    check_format(p);
-    for (const Tensor* tensor : {p.param.get(), p.grad.get(), p.init_fp32.get()}) {
-        if (tensor == nullptr) {
-            continue;
-        }
-        if (tensor->shape() != p.param->shape()) {
-            fail(Code::invalid_shape, "optimizer: '%s' is %s but its grad or init_fp32 is %s", name,
-                 p.param->shape().text().c_str(), tensor->shape().text().c_str());
-        }
-        if (&tensor->device() != &context_->stream().device()) {
-            fail(Code::invalid_argument,
-                 "optimizer: '%s' has a tensor that is not on the context's device", name);
-        }
-    }
-    if (p.grad != nullptr && p.grad->overlaps(*p.param)) {
-        fail(Code::invalid_argument, "optimizer: grad of '%s' overlaps the parameter in memory",
-             name);
-    }
-    if (p.init_fp32 != nullptr && p.init_fp32->dtype() != DType::fp32) {
-        fail(Code::invalid_dtype, "optimizer: init_fp32 of '%s' is %s; it must be fp32", name,
-             dtype_name(p.init_fp32->dtype()));
-    }
-}
-
-void Optimizer::check_format(const NewParameter& p) const {
-    const char* name = p.name.c_str();
-    for (const Tensor* tensor : {p.param.get(), p.grad.get()}) {
-        if (tensor != nullptr && tensor->scales() != nullptr &&
-            tensor->form().grid != kTensorScale) {
-            fail(Code::invalid_dtype,
-                 "optimizer: '%s' has a tensor of %s; weights and gradients have one scale for the "
-                 "tensor",
-                 name, form_text(tensor->form()).c_str());
-        }
-    }
-    const StateFormat format = format_of(*p.param);
-    if (format != DType::fp32 && format != recipe_.weight) {
-        fail(Code::invalid_dtype,
-             "optimizer: parameter '%s' is %s; the recipe wants %s, or fp32 for one kept in high "
-             "precision",
-             name, format_name(format), format_name(recipe_.weight));
-    }
-}
-
 int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParameter& source) {
     check_new(group, source);
     const Shape& shape = source.param->shape();
     const StateFormats formats =
         state_formats(recipe_, format_of(*source.param), source.param->count());
+    Stream& owner = state_stream(stream);
     Parameter parameter = {
-        source.name, group, source.param,
+        source.name,
+        group,
+        source.param,
         source.grad != nullptr ? source.grad : make_state(context_, stream, formats.grad, shape),
-        ParamStates(context_, stream, formats, shape)};
+        options_.offload ? make_like(context_, owner, *source.param) : source.param,
+        ParamStates(context_, owner, formats, shape)};
     check_segment(segment(parameter), source.name.c_str());
 
     const auto index = static_cast<int32_t>(parameters_.size());
     parameters_.reserve(parameters_.size() + 1);
     names_.emplace(source.name, index);
     try {
-        const TensorRef init = source.init_fp32 != nullptr ? source.init_fp32->ref() : TensorRef();
-        parameter.states.initialize(stream, piece_of(*source.param),
-                                    source.init_fp32 != nullptr ? &init : nullptr);
+        initialize(stream, parameter, source.init_fp32.get());
     } catch (...) {
         names_.erase(source.name);
         throw;
     }
-    if (source.init_fp32 != nullptr) {
-        source.param->touch();
-    }
     parameters_.push_back(std::move(parameter));
     plan_is_stale_ = true;
     return index;
+}
+
+void Optimizer::initialize(Stream& stream, const Parameter& p, const Tensor* init_fp32) const {
+    Stream& owner = state_stream(stream);
+    if (!options_.offload) {
+        const TensorRef exact = init_fp32 != nullptr ? init_fp32->ref() : TensorRef();
+        p.states.initialize(owner, piece_of(*p.param), init_fp32 != nullptr ? &exact : nullptr);
+    } else if (init_fp32 == nullptr) {
+        copy_numbers(stream, *p.param, *p.stepped);
+        stream.sync();
+        p.states.initialize(owner, piece_of(*p.stepped), nullptr);
+    } else {
+        Tensor near(context_, owner, DType::fp32, init_fp32->shape());
+        copy_tensor(stream, *init_fp32, near);
+        stream.sync();
+        const TensorRef exact = near.ref();
+        p.states.initialize(owner, piece_of(*p.stepped), &exact);
+        owner.sync();
+        copy_numbers(stream, *p.stepped, *p.param);
+        stream.sync();
+    }
+    p.param->touch();
 }
 
 void Optimizer::sync_master(Stream& stream, int32_t index) {
@@ -170,7 +117,11 @@ void Optimizer::sync_master(Stream& stream, int32_t index) {
     for (int32_t i = 0; i < parameter_count(); ++i) {
         if (index == -1 || index == i) {
             const Parameter& p = parameters_[static_cast<std::size_t>(i)];
-            p.states.sync_master(stream, piece_of(*p.param));
+            if (options_.offload) {
+                copy_numbers(stream, *p.param, *p.stepped);
+                stream.sync();
+            }
+            p.states.sync_master(state_stream(stream), piece_of(*p.stepped));
         }
     }
 }
@@ -202,7 +153,7 @@ void Optimizer::set_lr(int32_t group, double lr) {
 
 void Optimizer::set_lr_tensor(int32_t group, const std::shared_ptr<Tensor>& lr) {
     check_group(group, true);
-    const float* scalar = device_scalar(lr.get(), *context_, "lr");
+    const float* scalar = check_scalar(lr.get(), "lr");
     for (std::size_t i = 0; i < groups_.size(); ++i) {
         if (group == -1 || static_cast<std::size_t>(group) == i) {
             groups_[i].device_lr = scalar;
@@ -213,7 +164,7 @@ void Optimizer::set_lr_tensor(int32_t group, const std::shared_ptr<Tensor>& lr) 
 }
 
 void Optimizer::set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale) {
-    (void)device_scalar(scale.get(), *context_, "grad_scale");
+    (void)check_scalar(scale.get(), "grad_scale");
     grad_scale_tensor_ = scale;
 }
 
@@ -227,26 +178,39 @@ AdamwSegment Optimizer::segment(const Parameter& p) const noexcept {
         dtype = tensor.dtype();
         return piece_of(tensor).scale_inv;
     };
-    s.param_scale_inv = assign(*p.param, s.param, s.param_dtype);
+    s.param_scale_inv = assign(*p.stepped, s.param, s.param_dtype);
     s.grad_scale_inv = assign(*p.grad, s.grad, s.grad_dtype);
     p.states.fill(s);
     return s;
 }
 
+void Optimizer::make_plan(Stream& stream) {
+    std::vector<AdamwSegment> segments;
+    std::vector<OffloadedParameter> offloaded;
+    for (const Parameter& p : parameters_) {
+        if (!groups_[static_cast<std::size_t>(p.group)].enabled) {
+            continue;
+        }
+        if (options_.offload) {
+            offloaded.push_back({p.param, p.grad, p.stepped, segment(p)});
+        } else {
+            segments.push_back(segment(p));
+        }
+    }
+    if (options_.offload) {
+        offload_->plan(std::move(offloaded));
+        return;
+    }
+    SegmentPlan plan(stream, std::move(segments));
+    stream.sync(); // the old plan is no longer in use
+    plan_ = std::move(plan);
+}
+
 // Brings the device's tables up to date; everything that can fail for want of memory happens here.
 void Optimizer::refresh(Stream& stream) {
     if (plan_is_stale_) {
-        std::vector<AdamwSegment> segments;
-        segments.reserve(parameters_.size());
-        for (const Parameter& parameter : parameters_) {
-            if (groups_[static_cast<std::size_t>(parameter.group)].enabled) {
-                segments.push_back(segment(parameter));
-            }
-        }
-        SegmentPlan plan(stream, std::move(segments));
-        memory_ = StepMemory(stream, groups_,
-                             memory_.read(stream)); // waits, so the old plan is no longer in use
-        plan_ = std::move(plan);
+        make_plan(stream);
+        memory_ = StepMemory(stream, groups_, memory_.read(stream));
         plan_is_stale_ = false;
         hyper_is_stale_ = false;
     }
@@ -261,14 +225,18 @@ void Optimizer::step(Stream& stream, LossScaler* scaler) {
     StepOptions options;
     options.seed = options_.seed;
     options.max_grad_norm = options_.max_grad_norm;
-    options.device_grad_scale = device_scalar(grad_scale_tensor_.get(), *context_, "grad_scale");
+    options.device_grad_scale = check_scalar(grad_scale_tensor_.get(), "grad_scale");
     options.check_finite = options_.check_finite;
     options.zero_grad = options_.zero_grad;
     options.eager_compat = options_.eager_compat;
     options.stochastic_param = recipe_.weight_rounding == Rounding::stochastic;
     options.stochastic_exp_avg = recipe_.exp_avg_rounding == Rounding::stochastic;
     options.stochastic_exp_avg_sq = recipe_.exp_avg_sq_rounding == Rounding::stochastic;
-    memory_.step(stream, plan_, scaler, options);
+    if (options_.offload) {
+        offload_->step(stream, memory_, scaler, options);
+    } else {
+        memory_.step(stream, plan_, scaler, options);
+    }
     for (const Parameter& parameter : parameters_) {
         if (groups_[static_cast<std::size_t>(parameter.group)].enabled) {
             parameter.param->touch(); // layers have copies of it
@@ -322,37 +290,22 @@ const Optimizer::Parameter& Optimizer::parameter(int32_t index) const {
     return parameters_[static_cast<std::size_t>(index)];
 }
 
-void Optimizer::check_values(const Parameter& p, const Tensor& values) const {
-    if (values.count() != p.param->count()) {
-        fail(Code::invalid_shape, "optimizer: '%s' is %s but the tensor of values is %s",
-             p.name.c_str(), p.param->shape().text().c_str(), values.shape().text().c_str());
-    }
-    const DType dtype = values.dtype();
-    if (values.scales() != nullptr ||
-        (dtype != DType::fp32 && dtype != DType::fp16 && dtype != DType::bf16)) {
-        fail(Code::invalid_dtype,
-             "optimizer: the values for '%s' are %s; they must be fp32, fp16 or bf16 (codes are "
-             "copied by mp_optimizer_state)",
-             p.name.c_str(), form_text(values.form()).c_str());
-    }
-    if (&values.device() != &context_->stream().device()) {
-        fail(Code::invalid_argument,
-             "optimizer: the values for '%s' are not on the context's device", p.name.c_str());
-    }
-}
-
 void Optimizer::read_state(Stream& stream, int32_t index, const std::string& name,
                            const Tensor& values) const {
     const Parameter& p = parameter(index);
     check_values(p, values);
-    read_values(stream, p.states, piece_of(*p.param), name, values.ref(), p.name);
+    read_values(state_stream(stream), p.states, piece_of(*p.stepped), name, values.ref(), p.name);
 }
 
 void Optimizer::write_state(Stream& stream, int32_t index, const std::string& name,
                             const Tensor& values) {
     const Parameter& p = parameter(index);
     check_values(p, values);
-    write_values(stream, p.states, piece_of(*p.param), name, values.ref(), p.name);
+    write_values(state_stream(stream), p.states, piece_of(*p.stepped), name, values.ref(), p.name);
+    if (options_.offload) {
+        copy_numbers(stream, *p.stepped, *p.param);
+        stream.sync();
+    }
     p.param->touch();
 }
 

@@ -7,8 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "optim/adamw.hpp"
-#include "optim/param_states.hpp"
+#include "optim/offload.hpp"
 
 namespace mp {
 
@@ -18,6 +17,7 @@ struct OptimizerOptions {
     bool check_finite = false;
     bool zero_grad = false;
     bool eager_compat = false;
+    bool offload = false; // states and step on the host
 };
 
 struct NewParameter {
@@ -74,16 +74,26 @@ class Optimizer {
         int32_t group = 0;
         std::shared_ptr<Tensor> param;
         std::shared_ptr<Tensor> grad;
+        std::shared_ptr<Tensor>
+            stepped; // what the step writes: param, or under offload its copy on the host
         ParamStates states;
     };
 
     void check_group(int32_t group, bool may_be_all) const;
+    // The element's address; null for a null tensor.
+    const float* check_scalar(const Tensor* tensor, const char* name) const;
     [[nodiscard]] const Parameter& parameter(int32_t index) const;
     void check_values(const Parameter& parameter, const Tensor& values) const;
     void check_new(int32_t group, const NewParameter& parameter) const;
     void check_format(const NewParameter& parameter) const;
     [[nodiscard]] AdamwSegment segment(const Parameter& parameter) const noexcept;
     void refresh(Stream& stream);
+    void make_plan(Stream& stream);
+    // Where the states are, and what works on them.
+    [[nodiscard]] Stream& state_stream(Stream& stream) const noexcept {
+        return options_.offload ? context_->host_stream() : stream;
+    }
+    void initialize(Stream& stream, const Parameter& parameter, const Tensor* init_fp32) const;
 
     std::shared_ptr<Context> context_;
     Recipe recipe_;
@@ -94,7 +104,8 @@ class Optimizer {
     std::shared_ptr<Tensor> grad_scale_tensor_;
     std::vector<Parameter> parameters_;
     std::unordered_map<std::string, int32_t> names_;
-    SegmentPlan plan_;
+    SegmentPlan plan_; // empty under offload
+    std::unique_ptr<Offload> offload_;
     StepMemory memory_;
     bool plan_is_stale_ = true;
     bool hyper_is_stale_ = true;

@@ -35,6 +35,12 @@
 #define MP_OPTIMIZER_ZERO_GRAD 2u
 /* torchdistx's order, one rounding after every operation: an oracle, host backend "reference" only. */
 #define MP_OPTIMIZER_EAGER_COMPAT 4u
+/* States and step on the host, parameters and gradients on the context's device. Gradients come in buckets of 16 MiB
+ * while the host steps the bucket before; weights go back likewise. The bits are the same. mp_optimizer_step waits for
+ * all of it. The host keeps a copy of the weights: after writing into one call mp_optimizer_sync_master. States, and
+ * values of states, are tensors on the host. mp_optimizer_memory counts states wherever they are, but neither that copy
+ * nor two buckets of gradients. Not with MP_OPTIMIZER_EAGER_COMPAT, and not for mp_optimizer_step_pointers. */
+#define MP_OPTIMIZER_OFFLOAD 8u
 /* How a moment is coded. In blocks of the flattened tensor, value = code * scale:
  *   FP8_BLOCK   fp8_e4m3, blocks of 256, scale = max(amax, 1e-12) / 448
  *   DYNAMIC8    uint8, indices into a map of 256 values (bitsandbytes, torchao), blocks of 256, scale = max(amax, 1e-12)

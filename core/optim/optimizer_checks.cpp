@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the optimizer refuses, before anything changes.
+#include "optim/optimizer.hpp"
+
+namespace mp {
+
+const float* Optimizer::check_scalar(const Tensor* tensor, const char* name) const {
+    if (tensor == nullptr) {
+        return nullptr;
+    }
+    if (tensor->count() != 1) {
+        fail(Code::invalid_shape, "optimizer: %s is %s; it must have one element", name,
+             tensor->shape().text().c_str());
+    }
+    if (tensor->dtype() != DType::fp32) {
+        fail(Code::invalid_dtype, "optimizer: %s is %s; it must be fp32", name,
+             dtype_name(tensor->dtype()));
+    }
+    if (&tensor->device() != &context_->stream().device()) {
+        fail(Code::invalid_argument, "optimizer: %s is not on the context's device", name);
+    }
+    return static_cast<const float*>(tensor->data());
+}
+
+void Optimizer::check_group(int32_t group, bool may_be_all) const {
+    if (group < (may_be_all ? -1 : 0) || group >= static_cast<int32_t>(groups_.size())) {
+        fail(Code::invalid_argument,
+             "optimizer: group is %d but there are %zu group(s)%s; add one with "
+             "mp_optimizer_add_group",
+             group, groups_.size(), may_be_all ? ", and -1 for all" : "");
+    }
+}
+
+void Optimizer::check_new(int32_t group, const NewParameter& p) const {
+    check_group(group, false);
+    if (p.name.empty() || p.name.size() > 255) {
+        fail(Code::invalid_argument,
+             "optimizer: a parameter's name has %zu bytes; it must have 1 to 255", p.name.size());
+    }
+    const char* name = p.name.c_str();
+    if (names_.contains(p.name)) {
+        fail(Code::invalid_argument, "optimizer: there already is a parameter '%s'", name);
+    }
+    check_format(p);
+    for (const Tensor* tensor : {p.param.get(), p.grad.get(), p.init_fp32.get()}) {
+        if (tensor == nullptr) {
+            continue;
+        }
+        if (tensor->shape() != p.param->shape()) {
+            fail(Code::invalid_shape, "optimizer: '%s' is %s but its grad or init_fp32 is %s", name,
+                 p.param->shape().text().c_str(), tensor->shape().text().c_str());
+        }
+        if (&tensor->device() != &context_->stream().device()) {
+            fail(Code::invalid_argument,
+                 "optimizer: '%s' has a tensor that is not on the context's device", name);
+        }
+    }
+    if (p.grad != nullptr && p.grad->overlaps(*p.param)) {
+        fail(Code::invalid_argument, "optimizer: grad of '%s' overlaps the parameter in memory",
+             name);
+    }
+    if (p.init_fp32 != nullptr && p.init_fp32->dtype() != DType::fp32) {
+        fail(Code::invalid_dtype, "optimizer: init_fp32 of '%s' is %s; it must be fp32", name,
+             dtype_name(p.init_fp32->dtype()));
+    }
+}
+
+void Optimizer::check_format(const NewParameter& p) const {
+    const char* name = p.name.c_str();
+    for (const Tensor* tensor : {p.param.get(), p.grad.get()}) {
+        if (tensor != nullptr && tensor->scales() != nullptr &&
+            tensor->form().grid != kTensorScale) {
+            fail(Code::invalid_dtype,
+                 "optimizer: '%s' has a tensor of %s; weights and gradients have one scale for the "
+                 "tensor",
+                 name, form_text(tensor->form()).c_str());
+        }
+    }
+    const StateFormat format = format_of(*p.param);
+    if (format != DType::fp32 && format != recipe_.weight) {
+        fail(Code::invalid_dtype,
+             "optimizer: parameter '%s' is %s; the recipe wants %s, or fp32 for one kept in high "
+             "precision",
+             name, format_name(format), format_name(recipe_.weight));
+    }
+}
+
+void Optimizer::check_values(const Parameter& p, const Tensor& values) const {
+    if (values.count() != p.param->count()) {
+        fail(Code::invalid_shape, "optimizer: '%s' is %s but the tensor of values is %s",
+             p.name.c_str(), p.param->shape().text().c_str(), values.shape().text().c_str());
+    }
+    const DType dtype = values.dtype();
+    if (values.scales() != nullptr ||
+        (dtype != DType::fp32 && dtype != DType::fp16 && dtype != DType::bf16)) {
+        fail(Code::invalid_dtype,
+             "optimizer: the values for '%s' are %s; they must be fp32, fp16 or bf16 (codes are "
+             "copied by mp_optimizer_state)",
+             p.name.c_str(), form_text(values.form()).c_str());
+    }
+    if (&values.device() != &p.stepped->device()) {
+        fail(Code::invalid_argument, "optimizer: the values for '%s' are not on the %s",
+             p.name.c_str(), options_.offload ? "host, where its states are" : "context's device");
+    }
+}
+
+} // namespace mp
