@@ -19,22 +19,16 @@ struct Held {
     bool has_states; // also without elements: those of an empty tensor have scales
 };
 
-// Codes of so many elements, and the one scale of the whole tensor even where there are none.
-int64_t replicated_bytes(StateFormat format, int64_t count) {
-    return format_bytes(format, count) +
-           (format.is_scaled() ? int64_t{sizeof(float)} * (1 - scale_count(format, count)) : 0);
-}
-
 int64_t state_bytes(StateFormat format, const Held& held) {
     return held.has_states ? format_bytes(format, held.states) : 0;
 }
 
-// A parameter of `count` elements.
+// A parameter of `count` elements. The one scale of a weight or gradient is on every rank.
 void add_parameter(MemoryReport& report, const Recipe& recipe, int64_t count, const Held& held) {
     const StateFormats formats = state_formats(recipe, recipe.weight, count);
     report.parameter_count += count;
-    report.weight += replicated_bytes(recipe.weight, held.weight);
-    report.grad += replicated_bytes(formats.grad, held.grad);
+    report.weight += format_bytes(recipe.weight, held.weight);
+    report.grad += format_bytes(formats.grad, held.grad);
     report.master += state_bytes(formats.master, held);
     report.exp_avg += state_bytes(formats.exp_avg, held);
     report.exp_avg_sq += state_bytes(formats.exp_avg_sq, held);
