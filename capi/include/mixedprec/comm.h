@@ -215,7 +215,7 @@ MP_API mp_status mp_comm_create_callbacks(const mp_comm_desc* desc,
 
 /** A communicator over MPI, by the module libmixedprec-mpi.so. Collective over the MPI communicator. The caller's one
  * is duplicated and may be freed. Without one it is MPI_COMM_WORLD, and if MPI is not initialized it is, with
- * MPI_THREAD_FUNNELED, and ended at exit or by mp_library_shutdown. Memory of the caller is never in a pending MPI
+ * MPI_THREAD_SERIALIZED, and ended at exit or by mp_library_shutdown. Memory of the caller is never in a pending MPI
  * call. Blocks.
  * @param[in]  desc      NULL: all defaults
  * @param[in]  mpi_comm  the address of an MPI_Comm; NULL: MPI_COMM_WORLD

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lanes: the bytes of one collective from one rank to another, in pieces through staging buffers. The first message
+// has a header; more follow only for what does not fit beside it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "comm/mpi/base.hpp"
+
+namespace mp::comm {
+
+struct LaneEnd {
+    int peer = 0; // in the base communicator
+    int rank = 0; // in the group, for words
+    int tag = 0;
+};
+
+// A message that MPI has.
+struct Message {
+    Buffer buffer;
+    MPI_Request request = MPI_REQUEST_NULL;
+    int64_t bytes = 0; // of payload
+    bool is_active = false;
+    bool is_large = false;
+};
+
+class Lane {
+  public:
+    Lane() = default;
+    Lane(Lane&&) = default;
+    Lane& operator=(Lane&&) = default;
+    ~Lane() = default;
+
+    [[nodiscard]] bool is_done() const noexcept { return has_first_ && finished_ == total_; }
+    [[nodiscard]] const LaneEnd& end() const noexcept { return end_; }
+    // Buffers go back, or are given up where MPI still has them.
+    void close(Base& base) noexcept;
+
+  protected:
+    static constexpr std::size_t kDepth = 2;
+
+    [[nodiscard]] int64_t next_bytes() const noexcept {
+        return total_ - started_ < kChunkBytes ? total_ - started_ : kChunkBytes;
+    }
+    static Status test(Message& message, bool* done, MPI_Status* status) noexcept;
+
+    LaneEnd end_;
+    LaneHeader header_{};
+    int64_t total_ = 0;
+    int64_t started_ = 0;
+    int64_t finished_ = 0;
+    bool has_first_ = false; // is over
+    bool first_began_ = false;
+    std::array<Message, kDepth> messages_;
+    std::size_t oldest_ = 0;
+};
+
+class SendLane : public Lane {
+  public:
+    void start(const LaneEnd& end, const LaneHeader& header, const void* data) noexcept;
+    Status poll(Base& base);
+
+  private:
+    Status put(Base& base, Message& message);
+    const unsigned char* data_ = nullptr;
+};
+
+class ReceiveLane : public Lane {
+  public:
+    // `header` is what the other rank's must be.
+    void start(const LaneEnd& end, const LaneHeader& header, void* data) noexcept;
+    Status poll(Base& base);
+
+  private:
+    Status post(Base& base, Message& message);
+    Status check_first(const Message& message, const MPI_Status& status) noexcept;
+    Status finish(Base& base, Message& message, const MPI_Status& status) noexcept;
+    unsigned char* data_ = nullptr;
+};
+
+} // namespace mp::comm

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entry of the module libmixedprec-mpi.so: makes a transport over the caller's MPI communicator, or over all ranks.
+#include <cstdlib>
+
+#include "comm/mpi/transport.hpp"
+#include "comm/mpi/ulfm.hpp"
+#include "interface/transport_module.hpp"
+
+namespace mp::comm {
+namespace {
+
+constexpr int64_t kNsPerMs = 1000000;
+
+// Ranks may have died, and then MPI_Finalize waits for them for ever.
+void finalize() noexcept {
+    ProcessState& state = process_state();
+    if (state.is_initialized_by_us && mpi_is_alive() && !state.has_broken && state.live == 0) {
+        state.is_initialized_by_us = false;
+        (void)MPI_Finalize();
+    }
+}
+
+Status initialize() noexcept {
+    int is_initialized = 0;
+    int is_finalized = 0;
+    (void)MPI_Initialized(&is_initialized);
+    (void)MPI_Finalized(&is_finalized);
+    if (is_finalized != 0) {
+        return Status::error(Code::bad_state, "MPI was finalized in this process");
+    }
+    if (is_initialized != 0) {
+        return {};
+    }
+    publish_mpi();
+    int provided = MPI_THREAD_SINGLE;
+    // One thread at a time, whichever it is: what a communicator of ours asks of its users.
+    const Status status = mpi_status(
+        MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+    if (status.ok()) {
+        process_state().is_initialized_by_us = true;
+        (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        (void)std::atexit([] { finalize(); });
+    }
+    return status;
+}
+
+// A duplicate, which keeps our messages apart from the caller's, within the deadline.
+Status duplicate(MPI_Comm from, int64_t deadline_ms, MPI_Comm* out) {
+    // MPI writes them when it likes: not on the stack, and not freed when it did not come to an end.
+    auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+    auto request = std::make_unique<MPI_Request>(MPI_REQUEST_NULL);
+    const int64_t until = monotonic_ns() + deadline_ms * kNsPerMs;
+    Status status = mpi_status(MPI_Comm_idup(from, copy.get(), request.get()), "MPI_Comm_idup");
+    int done = 0;
+    while (status.ok() && done == 0) {
+        status = mpi_status(MPI_Test(request.get(), &done, MPI_STATUS_IGNORE), "MPI_Comm_idup");
+        if (done == 0 && monotonic_ns() > until) {
+            status = Status::error(Code::timeout,
+                                   "not all ranks of the MPI communicator came within %lld ms",
+                                   static_cast<long long>(deadline_ms));
+        }
+    }
+    if (!status.ok()) {
+        process_state().has_broken = true;
+        (void)copy.release();
+        (void)request.release();
+        return status;
+    }
+    *out = *copy;
+    return mpi_status(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+}
+
+Status create_checked(const TransportConfig& config, Transport** out) {
+    check(initialize());
+    MPI_Comm from = MPI_COMM_WORLD;
+    if (config.native != nullptr) {
+        from = *static_cast<const MPI_Comm*>(config.native);
+    }
+    if (from == MPI_COMM_NULL) {
+        return Status::error(Code::invalid_argument, "the MPI communicator is MPI_COMM_NULL");
+    }
+    MPI_Comm copy = MPI_COMM_NULL;
+    check(duplicate(from, config.deadline_ms, &copy));
+    int rank = 0;
+    int size = 0;
+    check(mpi_status(MPI_Comm_rank(copy, &rank), "MPI_Comm_rank"));
+    check(mpi_status(MPI_Comm_size(copy, &size), "MPI_Comm_size"));
+    MpiGroup group;
+    group.rank = rank;
+    for (int member = 0; member < size; ++member) {
+        group.members.push_back(member);
+    }
+    *out = new MpiTransport(std::make_shared<Base>(copy), std::move(group));
+    return {};
+}
+
+Status create(const TransportConfig& config, Transport** out) noexcept {
+    try {
+        return create_checked(config, out);
+    } catch (const Error& error) {
+        return error.status();
+    } catch (const std::exception&) {
+        return Status::error(Code::out_of_memory, "no memory for a transport");
+    }
+}
+
+constexpr TransportModule kModule = {kTransportVersion, "mpi", create, nullptr, finalize};
+
+} // namespace
+} // namespace mp::comm
+
+extern "C" [[gnu::visibility("default")]] const mp::TransportModule*
+mp_transport_entry_v1(uint32_t version);
+
+extern "C" const mp::TransportModule* mp_transport_entry_v1(uint32_t version) {
+    return version == mp::kTransportVersion ? &mp::comm::kModule : nullptr;
+}
