@@ -94,6 +94,26 @@ inline void expect_same(const ParamArrays& expected, const ParamArrays& actual) 
         << "scales of exp_avg_sq";
 }
 
+// Every byte of every array, NaNs too.
+inline void expect_unchanged(const std::vector<ParamArrays>& before,
+                             const std::vector<ParamArrays>& after) {
+    ASSERT_EQ(before.size(), after.size());
+    for (std::size_t i = 0; i < before.size(); ++i) {
+        const ParamArrays& a = before[i];
+        const ParamArrays& b = after[i];
+        SCOPED_TRACE("segment " + std::to_string(i) + ": " + describe(a));
+        EXPECT_EQ(b.param.bytes, a.param.bytes);
+        EXPECT_EQ(b.grad.bytes, a.grad.bytes);
+        EXPECT_EQ(b.exp_avg.bytes, a.exp_avg.bytes);
+        EXPECT_EQ(b.exp_avg_sq.bytes, a.exp_avg_sq.bytes);
+        EXPECT_EQ(b.compensation.bytes, a.compensation.bytes);
+        EXPECT_EQ(b.master.bytes, a.master.bytes);
+        EXPECT_EQ(b.exp_avg_scales.bytes, a.exp_avg_scales.bytes);
+        EXPECT_EQ(b.exp_avg_sq_scales.bytes, a.exp_avg_sq_scales.bytes);
+        EXPECT_EQ(b.scale_inv, a.scale_inv);
+    }
+}
+
 inline std::vector<AdamwHyper> three_groups() {
     return {
         {1e-3, 0.9, 0.999, 1e-8, 0.1}, {3e-4, 0.8, 0.95, 1e-6, 0.0}, {1e-2, 0.0, 0.9, 1e-7, 1.0}};

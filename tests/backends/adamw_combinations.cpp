@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every combination of types and codings of gradient, moments, weight, compensation and master weight, generated: the
+// sound ones have the bits of a simple oracle on every backend, thread count and instruction set; the others are
+// refused with their reason.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "adamw_oracle.hpp"
+#include "host/isa/isa.hpp"
+#include "optim/adamw.hpp"
+#include "step_case.hpp"
+
+namespace mp::test {
+namespace {
+
+constexpr DType kF = DType::fp32;
+constexpr DType kH = DType::fp16;
+constexpr DType kB = DType::bf16;
+constexpr DType kE = DType::fp8_e4m3;
+constexpr DType kE5 = DType::fp8_e5m2;
+constexpr DType kNone = DType::none;
+
+struct Form {
+    DType dtype = kNone;
+    Coding coding = Coding::plain;
+};
+constexpr Form kGrads[] = {{kF},
+                           {kH},
+                           {kB},
+                           {kH, Coding::scaled},
+                           {kB, Coding::scaled},
+                           {kE, Coding::scaled},
+                           {kE5, Coding::scaled}};
+constexpr Form kMoments[] = {{kF},
+                             {kH},
+                             {kB},
+                             {kH, Coding::scaled},
+                             {kE, Coding::scaled},
+                             {kE, Coding::block},
+                             {DType::uint8, Coding::dynamic8},
+                             {DType::uint8, Coding::dynamic4}};
+constexpr Form kParams[] = {{kF}, {kH}, {kB}, {kH, Coding::scaled}, {kE, Coding::scaled}};
+constexpr DType kCompensations[] = {kNone, kF, kH, kB};
+constexpr Form kMasters[] = {{},   {kF}, {kH, Coding::scaled}, {DType::int16, Coding::remainder},
+                             {kH}, {kB}};
+
+struct Combination {
+    Form grad, first, second, param, master;
+    DType compensation = kNone;
+};
+
+// What is wrong with it, in words of the messages; empty for what works.
+std::vector<std::string> reasons(const Combination& c) {
+    std::vector<std::string> list;
+    if (c.second.dtype == kE && c.second.coding == Coding::scaled) {
+        list.emplace_back("one scale, which holds second moments with a ratio of at most 2.3e5");
+    }
+    if (c.master.coding == Coding::remainder &&
+        (c.param.dtype != kB || c.param.coding != Coding::plain)) {
+        list.emplace_back("a remainder is int16 beside a bf16 parameter");
+    }
+    if (c.master.dtype != kNone && c.compensation != kNone) {
+        list.emplace_back("both master and compensation");
+    }
+    if (c.param.coding == Coding::scaled && c.compensation != kNone) {
+        list.emplace_back("a compensation is given for a parameter with a scale");
+    }
+    if ((c.master.dtype == kH || c.master.dtype == kB) && c.master.coding == Coding::plain) {
+        list.emplace_back("it must be fp32, fp16 with a scale, or none");
+    }
+    return list;
+}
+
+std::vector<Combination> generated() {
+    std::vector<Combination> list;
+    for (const Form& grad : kGrads) {
+        for (const Form& first : kMoments) {
+            for (const Form& second : kMoments) {
+                for (const Form& param : kParams) {
+                    for (const Form& master : kMasters) {
+                        for (const DType compensation : kCompensations) {
+                            list.push_back({grad, first, second, param, master, compensation});
+                        }
+                    }
+                }
+            }
+        }
+    }
+    return list;
+}
+
+std::vector<Combination> sound() {
+    std::vector<Combination> list = generated();
+    std::erase_if(list, [](const Combination& c) { return !reasons(c).empty(); });
+    return list;
+}
+
+float first_scale(const Form& form) { return form.coding == Coding::scaled ? 0x1p-3F : 0.0F; }
+
+HostArray codes_of(const Form& form, int64_t count) {
+    return {form.dtype, form.coding == Coding::dynamic4 ? (count + 1) / 2 : count};
+}
+
+HostArray scales_of(const Form& form, int64_t count) {
+    return has_blocks(form.coding)
+               ? HostArray(kF, (count + block_size(form.coding) - 1) / block_size(form.coding))
+               : HostArray();
+}
+
+std::vector<float> some_numbers(int64_t count, uint64_t seed, bool squared) {
+    const HostArray array = make_array(kF, count, Content::normal, seed);
+    std::vector<float> values;
+    for (int64_t i = 0; i < count; ++i) {
+        values.push_back(squared ? array.get(i) * array.get(i) : array.get(i));
+    }
+    return values;
+}
+
+// As in the middle of training; the gradient is zero throughout in one of seven.
+ParamArrays start(const Combination& c, int64_t count, uint64_t seed) {
+    ParamArrays a;
+    a.uid = seed;
+    a.offset = static_cast<int64_t>(seed % 5); // elements past an aligned address
+    a.exp_avg_coding = has_blocks(c.first.coding) ? c.first.coding : Coding::plain;
+    a.exp_avg_sq_coding = has_blocks(c.second.coding) ? c.second.coding : Coding::plain;
+    a.master_coding = c.master.coding == Coding::remainder ? Coding::remainder : Coding::plain;
+    a.scale_inv = {first_scale(c.param), first_scale(c.grad), first_scale(c.first),
+                   first_scale(c.second), first_scale(c.master)};
+    a.grad = HostArray(c.grad.dtype, count);
+    a.param = HostArray(c.param.dtype, count);
+    a.exp_avg = codes_of(c.first, count);
+    a.exp_avg_sq = codes_of(c.second, count);
+    a.exp_avg_scales = scales_of(c.first, count);
+    a.exp_avg_sq_scales = scales_of(c.second, count);
+    if (seed % 7 != 0) {
+        oracle::encode(some_numbers(count, seed, false), a.grad, a.scale_inv.grad);
+    }
+    oracle::encode_moment(some_numbers(count, seed + 1, false), a.exp_avg_coding, true, a.exp_avg,
+                          a.exp_avg_scales, a.scale_inv.exp_avg);
+    oracle::encode_moment(some_numbers(count, seed + 2, true), a.exp_avg_sq_coding, false,
+                          a.exp_avg_sq, a.exp_avg_sq_scales, a.scale_inv.exp_avg_sq);
+    std::vector<float> weight = some_numbers(count, seed + 3, false);
+    if (c.compensation != kNone) {
+        a.compensation = HostArray(c.compensation, count);
+    }
+    if (c.master.dtype != kNone) {
+        a.master = HostArray(c.master.dtype, count);
+    }
+    oracle::store_weight(a, weight, std::vector<float>(weight.size(), 0.0F));
+    return a;
+}
+
+const AdamwHyper kHyper = {3e-3, 0.9, 0.99, 1e-8, 0.1};
+constexpr int64_t kStep = 3;
+constexpr double kGradMul = 0.75;
+
+class AdamwCombinations : public BackendTest {
+  protected:
+    // All of them in launches of many segments; `sizes` by turns.
+    void compare(const std::vector<Combination>& list, const std::vector<int64_t>& sizes) {
+        constexpr std::size_t kLaunch = 400;
+        for (std::size_t begin = 0; begin < list.size(); begin += kLaunch) {
+            StepCase c;
+            c.hyper = {kHyper};
+            c.step = kStep;
+            c.grad_mul = kGradMul;
+            std::vector<ParamArrays> expected;
+            for (std::size_t i = begin; i < std::min(begin + kLaunch, list.size()); ++i) {
+                if (is_refused(list[i])) {
+                    continue;
+                }
+                c.params.push_back(start(list[i], sizes[i % sizes.size()], 9 * i + 1));
+                expected.push_back(c.params.back());
+                oracle::step(expected.back(), kHyper, kStep, kGradMul);
+            }
+            check_launch(c, expected);
+        }
+    }
+
+  private:
+    // Moments in blocks are a host's only.
+    [[nodiscard]] bool is_refused(const Combination& c) const {
+        return GetParam().label == "cuda" &&
+               (has_blocks(c.first.coding) || has_blocks(c.second.coding));
+    }
+    void check_launch(const StepCase& c, const std::vector<ParamArrays>& expected) {
+        std::vector<ParamArrays> result;
+        const CandidateList candidates = device().device().candidates(OpKind::adamw);
+        bool done = false;
+        for (int32_t i = 0; i < candidates.count && !done; ++i) {
+            done = adamw(device(), candidates.items[i], c, result);
+        }
+        ASSERT_TRUE(done);
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            SCOPED_TRACE(describe(expected[i]));
+            expect_same(expected[i], result[i]);
+            ASSERT_FALSE(HasFailure()); // one is enough to read
+        }
+    }
+};
+
+TEST_P(AdamwCombinations, HaveTheBitsOfTheOracle) {
+    const std::vector<Combination> list = sound();
+    EXPECT_EQ(list.size(), 7U * 8U * 7U * 25U);
+    for (const int64_t size : {1, 7, 255, 257}) {
+        compare(list, {size});
+    }
+}
+
+// One of ten of them, by a stride that has nothing in common with the lists' lengths.
+TEST_P(AdamwCombinations, HaveTheBitsOfTheOracleAcrossBlocksAndChunks) {
+    const std::vector<Combination> list = sound();
+    std::vector<Combination> some;
+    for (std::size_t i = 0; i < list.size(); i += 11) {
+        some.push_back(list[i]);
+    }
+    compare(some, {4095, 4097});
+    compare({list[5], list[list.size() / 2 + 13], list[list.size() - 3]}, {1000003});
+}
+
+// The same on every instruction set that this processor has.
+TEST_P(AdamwCombinations, HaveTheBitsOfTheOracleOnEveryInstructionSet) {
+    if (GetParam().label != "host_threads_1") {
+        GTEST_SKIP() << "skipped: instruction sets are the host's, and threads do not matter";
+    }
+    const std::vector<Combination> list = sound();
+    const backends::host::IsaList sets = backends::host::runnable_isas();
+    for (int32_t i = 0; i < sets.count; ++i) {
+        SCOPED_TRACE(sets.items[i]->name);
+        ::setenv("MIXEDPREC_ISA", sets.items[i]->name, 1);
+        check(backends::host::select_isa_from_environment());
+        compare(list, {263});
+    }
+    ::unsetenv("MIXEDPREC_ISA");
+    check(backends::host::select_isa_from_environment());
+}
+
+// A NaN or an infinity in any one gradient: no array of any combination changes, nor t.
+TEST_P(AdamwCombinations, OneBadGradientStopsAllOfThem) {
+    const std::vector<Combination> list = sound();
+    std::vector<ParamArrays> params;
+    for (std::size_t i = 0; i < list.size(); i += 23) {
+        if (GetParam().label != "cuda" ||
+            (!has_blocks(list[i].first.coding) && !has_blocks(list[i].second.coding))) {
+            params.push_back(start(list[i], 300, 9 * i + 1));
+        }
+    }
+    for (const float bad : {std::nanf(""), -INFINITY}) {
+        std::vector<ParamArrays> broken = params;
+        const auto wide =
+            std::find_if(broken.begin() + static_cast<std::ptrdiff_t>(params.size() / 2),
+                         broken.end(), [](const ParamArrays& a) { return a.grad.dtype != kE; });
+        wide->grad.set(299, bad);
+        Launch launch(device(), broken);
+        DeviceValue<OptimizerState> state(device(), {});
+        const AdamwHyper hyper = kHyper;
+        const DeviceValue<AdamwHyper> device_hyper(device(), hyper);
+        DeviceValue<AdamwScalars> scalars(device(), {});
+        DeviceValue<int64_t> group_step(device(), 5);
+        const std::vector<double> zeros(65536);
+        const DeviceBytes sums(device(), zeros.data(), zeros.size() * sizeof(double));
+        GradStatsDesc stats{};
+        stats.kind = OpKind::grad_stats;
+        stats.table = launch.table();
+        stats.chunk_sums = sums.as<double>();
+        stats.state = state.data();
+        OptimizerPrepareDesc prepare{};
+        prepare.kind = OpKind::optimizer_prepare;
+        prepare.state = state.data();
+        prepare.hyper = device_hyper.data();
+        prepare.group_steps = group_step.data();
+        prepare.scalars = scalars.data();
+        prepare.group_count = 1;
+        prepare.rule.has_stats = 1;
+        AdamwDesc update{};
+        update.kind = OpKind::adamw;
+        update.table = launch.table();
+        update.scalars = scalars.data();
+        update.state = state.data();
+        update.hyper = device_hyper.data();
+        update.group_steps = group_step.data();
+        update.scaling = launch.scaling();
+        update.zero_grad = true;
+        for (const OpDesc* op :
+             {static_cast<const OpDesc*>(&stats), static_cast<const OpDesc*>(&prepare),
+              static_cast<const OpDesc*>(&update)}) {
+            const Candidate* candidate = first_candidate(device(), *op);
+            ASSERT_NE(candidate, nullptr);
+            run(device(), *candidate, *op);
+        }
+        std::vector<ParamArrays> after;
+        for (std::size_t i = 0; i < broken.size(); ++i) {
+            after.push_back(launch.download(i));
+        }
+        expect_unchanged(broken, after);
+        EXPECT_EQ(state.download().skip, 1U);
+        EXPECT_EQ(state.download().step, 0);
+        EXPECT_EQ(group_step.download(), 5);
+    }
+}
+
+MP_ALL_BACKENDS(AdamwCombinations);
+
+// ---- what is refused ---------------------------------------------------------------------------
+
+AdamwSegment segment_of(const Combination& c, unsigned char* memory) {
+    AdamwSegment s;
+    auto* scale = reinterpret_cast<float*>(memory);
+    const auto scale_if = [&](const Form& form) {
+        return form.coding == Coding::scaled || has_blocks(form.coding) ? scale : nullptr;
+    };
+    s.count = 1;
+    s.param = s.grad = s.exp_avg = s.exp_avg_sq = memory;
+    s.param_dtype = c.param.dtype;
+    s.grad_dtype = c.grad.dtype;
+    s.exp_avg_dtype = c.first.dtype;
+    s.exp_avg_sq_dtype = c.second.dtype;
+    s.compensation_dtype = c.compensation;
+    s.compensation = c.compensation == kNone ? nullptr : memory;
+    s.master_dtype = c.master.dtype;
+    s.master = c.master.dtype == kNone ? nullptr : memory;
+    s.param_scale_inv = scale_if(c.param);
+    s.grad_scale_inv = scale_if(c.grad);
+    s.exp_avg_scale_inv = scale_if(c.first);
+    s.exp_avg_sq_scale_inv = scale_if(c.second);
+    s.master_scale_inv = scale_if(c.master);
+    s.exp_avg_coding = has_blocks(c.first.coding) ? c.first.coding : Coding::plain;
+    s.exp_avg_sq_coding = has_blocks(c.second.coding) ? c.second.coding : Coding::plain;
+    s.master_coding = c.master.coding == Coding::remainder ? Coding::remainder : Coding::plain;
+    return s;
+}
+
+TEST(AdamwCombinationsRefused, UnsoundOnesWithTheirReason) {
+    alignas(16) unsigned char memory[16] = {};
+    int64_t refused = 0;
+    for (const Combination& c : generated()) {
+        std::string message;
+        try {
+            check_segment(segment_of(c, memory), "here");
+        } catch (const Error& error) {
+            message = error.what();
+        }
+        const std::vector<std::string> wrong = reasons(c);
+        if (wrong.empty()) {
+            ASSERT_EQ(message, "");
+            continue;
+        }
+        ++refused;
+        ASSERT_EQ(message.rfind("here: ", 0), 0U);
+        const bool is_named = std::any_of(wrong.begin(), wrong.end(), [&](const std::string& text) {
+            return message.find(text) != std::string::npos;
+        });
+        ASSERT_TRUE(is_named) << message;
+    }
+    EXPECT_EQ(refused, 7 * 8 * 8 * 5 * 6 * 4 - 7 * 8 * 7 * 25);
+}
+
+} // namespace
+} // namespace mp::test

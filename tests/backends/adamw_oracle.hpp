@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// AdamW over every way to store its arrays, as simply as it can be said: decode to fp32, one line of arithmetic after
+// another, encode. Shares the codecs of single numbers with the library (tests/numerics has their oracles), nothing
+// else: scales by powers of two found by trying, codes of maps by looking at both neighbours.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+
+#include "launch.hpp"
+#include "numerics/block_state.hpp"
+#include "numerics/optimizer_state.hpp"
+
+namespace mp::test::oracle {
+
+struct Moment {
+    DType dtype = DType::none;
+    Coding coding = Coding::plain; // scaled: one scale
+};
+
+inline float map_value(Coding coding, bool is_signed, int code) {
+    if (coding == Coding::dynamic8) {
+        return is_signed ? numerics::kSigned8Map.value[code] : numerics::kUnsigned8Map.value[code];
+    }
+    return is_signed ? numerics::kSigned4Map.value[code] : numerics::kLinear4Map.value[code];
+}
+
+// The nearest value's code; where both neighbours are as near, in fp32, the upper one.
+inline int map_code(Coding coding, bool is_signed, float x) {
+    const int last = coding == Coding::dynamic8 ? 255 : 15;
+    int below = 0;
+    int above = last; // values ascend; the answer is one of two neighbours around x
+    while (above - below > 1) {
+        const int middle = (below + above) / 2;
+        (map_value(coding, is_signed, middle) <= x ? below : above) = middle;
+    }
+    const float low = map_value(coding, is_signed, below);
+    const float high = map_value(coding, is_signed, above);
+    return x - low >= (high - low) * 0.5F ? above : below;
+}
+
+inline int nibble(const HostArray& codes, int64_t i) {
+    const int byte = codes.bytes[static_cast<std::size_t>(i / 2)];
+    return i % 2 == 0 ? byte / 16 : byte % 16;
+}
+
+inline float decode_moment(const HostArray& codes, Coding coding, const HostArray& scales,
+                           float scale_inv, bool is_signed, int64_t i) {
+    switch (coding) {
+    case Coding::block:
+        return codes.get(i) * scales.get(i / 256);
+    case Coding::dynamic8:
+        return map_value(coding, is_signed, codes.bytes[static_cast<std::size_t>(i)]) *
+               scales.get(i / 256);
+    case Coding::dynamic4:
+        return map_value(coding, is_signed, nibble(codes, i)) * scales.get(i / 128);
+    default:
+        return scale_inv != 0.0F ? codes.get(i) * scale_inv : codes.get(i);
+    }
+}
+
+// The smallest power of two that the largest of the values, over it, fits the type with; the old one for none.
+inline float power_of_two_scale(const std::vector<float>& values, DType dtype, float old) {
+    float largest = 0.0F;
+    for (const float x : values) {
+        largest = std::fmax(largest, std::fabs(x));
+    }
+    if (largest == 0.0F) {
+        return old;
+    }
+    float scale = 0x1p-126F;
+    while (largest / scale > max_finite(dtype)) {
+        scale *= 2.0F;
+    }
+    return scale;
+}
+
+inline void encode_blocks(const std::vector<float>& values, Coding coding, bool is_signed,
+                          HostArray& codes, HostArray& scales) {
+    const std::size_t size = coding == Coding::dynamic4 ? 128 : 256;
+    std::fill(codes.bytes.begin(), codes.bytes.end(), static_cast<unsigned char>(0));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const std::size_t first = i / size * size;
+        if (i == first) {
+            float largest = 1e-12F;
+            for (std::size_t k = first; k < values.size() && k < first + size; ++k) {
+                largest = std::fmax(largest, std::fabs(values[k]));
+            }
+            scales.set(static_cast<int64_t>(i / size),
+                       coding == Coding::block ? largest / 448.0F : largest);
+        }
+        const float x = values[i];
+        const float quotient = x / scales.get(static_cast<int64_t>(i / size));
+        const bool is_small_second = !is_signed && x > 0.0F; // never a zero that was none
+        if (coding == Coding::block) {
+            codes.set(static_cast<int64_t>(i),
+                      is_small_second && quotient < 0x1p-9F ? 0x1p-9F : quotient);
+            continue;
+        }
+        int code = map_code(coding, is_signed, quotient);
+        if (coding == Coding::dynamic8) {
+            code = code == 0 && is_small_second ? 1 : code;
+            codes.bytes[i] = static_cast<unsigned char>(code);
+        } else {
+            codes.bytes[i / 2] =
+                static_cast<unsigned char>(codes.bytes[i / 2] + (i % 2 == 0 ? 16 * code : code));
+        }
+    }
+}
+
+// Into plain codes, or codes under one scale, which is renewed.
+inline void encode(const std::vector<float>& values, HostArray& codes, float& scale_inv) {
+    const bool is_scaled = scale_inv != 0.0F;
+    if (is_scaled) {
+        scale_inv = power_of_two_scale(values, codes.dtype, scale_inv);
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        codes.set(static_cast<int64_t>(i), is_scaled ? values[i] / scale_inv : values[i]);
+    }
+}
+
+inline void encode_moment(const std::vector<float>& values, Coding coding, bool is_signed,
+                          HostArray& codes, HostArray& scales, float& scale_inv) {
+    if (has_blocks(coding)) {
+        encode_blocks(values, coding, is_signed, codes, scales);
+    } else {
+        encode(values, codes, scale_inv);
+    }
+}
+
+inline float joined(const ParamArrays& a, int64_t i) {
+    int16_t low = 0;
+    std::memcpy(&low, a.master.bytes.data() + 2 * i, 2);
+    const auto bits = static_cast<uint32_t>((int64_t{a.param.code(i)} << 16) + low);
+    float x = 0.0F;
+    std::memcpy(&x, &bits, 4);
+    return x;
+}
+
+// The upper half of the bits, rounded with halves away from zero, and what that lacks.
+inline void split(ParamArrays& a, int64_t i, float x) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &x, 4);
+    const uint32_t upper = (bits + 0x8000U) / 0x10000U;
+    const auto low = static_cast<int16_t>(static_cast<int64_t>(bits) - int64_t{upper} * 0x10000);
+    a.param.set_code(i, upper);
+    std::memcpy(a.master.bytes.data() + 2 * i, &low, 2);
+}
+
+inline std::vector<float> decoded(const HostArray& codes, float scale_inv) {
+    std::vector<float> values;
+    for (int64_t i = 0; i < codes.count; ++i) {
+        values.push_back(scale_inv != 0.0F ? codes.get(i) * scale_inv : codes.get(i));
+    }
+    return values;
+}
+
+inline void store_weight(ParamArrays& a, const std::vector<float>& old,
+                         const std::vector<float>& change) {
+    std::vector<float> next;
+    for (std::size_t i = 0; i < old.size(); ++i) {
+        next.push_back(old[i] + change[i]);
+    }
+    if (a.compensation.dtype != DType::none) { // Kahan
+        for (int64_t i = 0; i < a.count(); ++i) {
+            const auto k = static_cast<std::size_t>(i);
+            const float pending = a.compensation.get(i) + change[k];
+            a.param.set(i, old[k] + pending);
+            a.compensation.set(i, pending + (old[k] - a.param.get(i)));
+        }
+    } else if (a.master_coding == Coding::remainder) {
+        for (int64_t i = 0; i < a.count(); ++i) {
+            split(a, i, next[static_cast<std::size_t>(i)]);
+        }
+    } else if (a.master.dtype != DType::none) {
+        encode(next, a.master, a.scale_inv.master);
+        encode(decoded(a.master, a.scale_inv.master), a.param, a.scale_inv.param);
+    } else {
+        encode(next, a.param, a.scale_inv.param);
+    }
+}
+
+// One step, nearest rounding.
+inline void step(ParamArrays& a, const numerics::AdamwHyper& hyper, int64_t t, double grad_mul) {
+    const auto mul = static_cast<float>(grad_mul);
+    const auto b1 = static_cast<float>(hyper.beta1);
+    const auto b2 = static_cast<float>(hyper.beta2);
+    const auto c1 = static_cast<float>(1.0 - hyper.beta1);
+    const auto c2 = static_cast<float>(1.0 - hyper.beta2);
+    const auto power = static_cast<double>(t);
+    const auto size = static_cast<float>(hyper.lr / (1.0 - std::pow(hyper.beta1, power)));
+    const auto root = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(hyper.beta2, power)));
+    const auto eps = static_cast<float>(hyper.eps);
+    const auto decay = static_cast<float>(hyper.lr * hyper.weight_decay);
+    std::vector<float> weight;
+    std::vector<float> change;
+    std::vector<float> first;
+    std::vector<float> second;
+    const bool has_master = a.master.dtype != DType::none;
+    const std::vector<float> stored = has_master && a.master_coding != Coding::remainder
+                                          ? decoded(a.master, a.scale_inv.master)
+                                          : decoded(a.param, a.scale_inv.param);
+    for (int64_t i = 0; i < a.count(); ++i) {
+        const float p = a.master_coding == Coding::remainder ? joined(a, i)
+                                                             : stored[static_cast<std::size_t>(i)];
+        float g = a.grad.get(i);
+        g = a.scale_inv.grad != 0.0F ? g * a.scale_inv.grad : g;
+        g = g * mul;
+        float m = decode_moment(a.exp_avg, a.exp_avg_coding, a.exp_avg_scales, a.scale_inv.exp_avg,
+                                true, i);
+        float v = decode_moment(a.exp_avg_sq, a.exp_avg_sq_coding, a.exp_avg_sq_scales,
+                                a.scale_inv.exp_avg_sq, false, i);
+        m = b1 * m + c1 * g;
+        v = b2 * v + c2 * (g * g);
+        const float denominator = std::sqrt(v) * root + eps;
+        weight.push_back(p);
+        change.push_back(-(decay * p) - size * (m / denominator));
+        first.push_back(m);
+        second.push_back(v);
+    }
+    store_weight(a, weight, change);
+    encode_moment(first, a.exp_avg_coding, true, a.exp_avg, a.exp_avg_scales, a.scale_inv.exp_avg);
+    encode_moment(second, a.exp_avg_sq_coding, false, a.exp_avg_sq, a.exp_avg_sq_scales,
+                  a.scale_inv.exp_avg_sq);
+}
+
+} // namespace mp::test::oracle
