@@ -89,7 +89,7 @@ void write_grads(mp_context* context, mp_optimizer* optimizer, int32_t step) {
 }
 
 // Everything that is left of a few steps: states, loss scale, statistics.
-std::vector<unsigned char> train(mp_context* context, const char* recipe_name) {
+std::vector<unsigned char> train(mp_context* context, const char* recipe_name, uint32_t flags = 0) {
     std::vector<unsigned char> bits;
     const auto keep = [&bits](const void* data, std::size_t bytes) {
         const auto* begin = static_cast<const unsigned char*>(data);
@@ -97,7 +97,7 @@ std::vector<unsigned char> train(mp_context* context, const char* recipe_name) {
     };
     const Recipe recipe = make_recipe(context, recipe_name);
     mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
-    desc.flags = MP_OPTIMIZER_CHECK_FINITE | MP_OPTIMIZER_ZERO_GRAD;
+    desc.flags = MP_OPTIMIZER_CHECK_FINITE | MP_OPTIMIZER_ZERO_GRAD | flags;
     desc.seed = 11;
     desc.max_grad_norm = 1.0;
     mp_optimizer* raw_optimizer = nullptr;
@@ -142,6 +142,7 @@ TEST_F(OnCuda, TheOptimizerHasTheHostsBits) {
         const std::vector<unsigned char> expected = train(host, recipe);
         EXPECT_GT(expected.size(), 100000U);
         EXPECT_EQ(expected, train(cuda, recipe)) << recipe;
+        EXPECT_EQ(expected, train(cuda, recipe, MP_OPTIMIZER_OFFLOAD)) << recipe << ", offloaded";
     }
 }
 

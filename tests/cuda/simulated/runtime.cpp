@@ -286,6 +286,25 @@ cudaError_t cudaFreeHost(void* pointer) {
     return cudaSuccess;
 }
 
+cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned int flags) {
+    const std::lock_guard lock(mutex);
+    if (const cudaError_t error = begin(); error != cudaSuccess) {
+        return error;
+    }
+    if (pointer == nullptr || bytes == 0 || flags != cudaHostRegisterPortable ||
+        is_device_memory(pointer, bytes)) {
+        return fail(cudaErrorInvalidValue);
+    }
+    ++control().pinned;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void* /*pointer*/) {
+    (void)begin();
+    --control().pinned;
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
     const std::lock_guard lock(mutex);
     if (const cudaError_t error = begin(); error != cudaSuccess) {
