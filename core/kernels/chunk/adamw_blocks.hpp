@@ -5,6 +5,8 @@
 
 #include "kernels/adamw_scaling.hpp"
 #include "kernels/chunk/amax.hpp"
+#include "kernels/chunk/block_vector.hpp"
+#include "kernels/chunk/dynamic_vector.hpp"
 #include "kernels/chunk/tile.hpp"
 #include "numerics/block_state.hpp"
 
@@ -21,9 +23,13 @@ struct MomentArray {
     float* scales;
 };
 
+template <Coding kCoding, bool kSigned> struct DynamicVector : Dynamic8Vector<kSigned> {};
+template <bool kSigned>
+struct DynamicVector<Coding::dynamic4, kSigned> : Dynamic4Vector<kSigned> {};
+
 template <Coding kCoding, bool kSigned>
 MP_CHUNK_INLINE void decode_dynamic(const uint8_t* codes, float scale, float* values, int n) {
-    for (int i = 0; i < n; ++i) {
+    for (int i = DynamicVector<kCoding, kSigned>::decode(codes, scale, values, n); i < n; ++i) {
         int32_t code = 0;
         if constexpr (kCoding == Coding::dynamic8) {
             code = codes[i];
@@ -37,6 +43,10 @@ MP_CHUNK_INLINE void decode_dynamic(const uint8_t* codes, float scale, float* va
 // The codes of one block, one a byte at first: the search is the same for all elements.
 template <Coding kCoding, bool kSigned>
 MP_CHUNK_INLINE void encode_dynamic(const float* values, float scale, uint8_t* codes, int n) {
+    const int done = DynamicVector<kCoding, kSigned>::encode(values, scale, codes, n);
+    values += done;
+    codes += kCoding == Coding::dynamic8 ? done : done / 2;
+    n -= done;
     int32_t found[kTile];
     MP_CHUNK_INDEPENDENT
     for (int i = 0; i < n; ++i) {
@@ -91,12 +101,7 @@ MP_CHUNK_INLINE void load_blocks(const MomentArray& a, int64_t element, float* v
         a, element, n, [&](int first, int count, const uint8_t* codes, const float* scale) {
             float* to = values + first;
             if (a.coding == Coding::block) {
-                widen_tile(a.dtype, codes, to, count);
-                const float factor = *scale;
-                MP_CHUNK_INDEPENDENT
-                for (int i = 0; i < count; ++i) {
-                    to[i] *= factor;
-                }
+                widen_scaled_tile(a.dtype, codes, *scale, to, count);
             } else if (a.coding == Coding::dynamic8) {
                 a.is_signed ? load_dynamic_block<Coding::dynamic8, true>(codes, *scale, to, count)
                             : load_dynamic_block<Coding::dynamic8, false>(codes, *scale, to, count);
@@ -109,6 +114,13 @@ MP_CHUNK_INLINE void load_blocks(const MomentArray& a, int64_t element, float* v
 
 MP_CHUNK_INLINE void store_e4m3_block(const MomentArray& a, float* values, float scale, void* codes,
                                       int n, const TileBits* bits) {
+    if (bits == nullptr) {
+        const int done = a.is_signed ? encode_e4m3_quotients<true>(values, scale, codes, n)
+                                     : encode_e4m3_quotients<false>(values, scale, codes, n);
+        values += done;
+        codes = static_cast<unsigned char*>(codes) + done;
+        n -= done;
+    }
     MP_CHUNK_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         values[i] =

@@ -24,13 +24,11 @@ struct AdamwTiles {
 
 MP_CHUNK_INLINE void load_values(DType dtype, const void* data, const float* scale_inv,
                                  int64_t element, float* values, int n) {
-    widen_tile(dtype, element_address(data, dtype, element), values, n);
+    const void* from = element_address(data, dtype, element);
     if (scale_inv != nullptr) {
-        const float factor = *scale_inv;
-        MP_CHUNK_INDEPENDENT
-        for (int i = 0; i < n; ++i) {
-            values[i] *= factor;
-        }
+        widen_scaled_tile(dtype, from, *scale_inv, values, n);
+    } else {
+        widen_tile(dtype, from, values, n);
     }
 }
 

@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #endif
 
-#include "kernels/chunk/base.hpp"
+#include "kernels/chunk/lookup_vector.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
@@ -24,16 +24,47 @@ MP_CHUNK_INLINE void store_eight(FloatInMemory* at, __m256 x) {
     _mm256_storeu_ps(reinterpret_cast<float*>(at), x);
 }
 
-MP_CHUNK_INLINE void store_halves_as_floats(__m256i halves, __m256 scale, FloatInMemory* to) {
-    const __m256 low = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
-    const __m256 high = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
-    store_eight(to, _mm256_mul_ps(low, scale));
-    store_eight(to + 8, _mm256_mul_ps(high, scale));
+#if defined(MP_CHUNK_AVX512)
+
+// The magnitudes fit bf16.
+inline constexpr FloatHalves<128> kE4m3Halves =
+    make_halves<128>([](int i) { return numerics::e4m3_to_float(static_cast<uint8_t>(i)); });
+
+// The numbers times `factor`.
+MP_CHUNK_INLINE int widen_e4m3_vector(const void* source, float factor, FloatInMemory* values,
+                                      int n) {
+    const char* from = static_cast<const char*>(source);
+    const __m512 factors = _mm512_set1_ps(factor);
+    int i = 0;
+    for (; i + 32 <= n; i += 32) {
+        const __m512i codes = load_codes(from + i);
+        const __mmask32 bit6 = _mm512_test_epi16_mask(codes, _mm512_set1_epi16(64));
+        const __m512i magnitude = lookup128(kE4m3Halves.high, codes, bit6);
+        // magnitude | (codes << 8 & sign)
+        const __m512i high =
+            _mm512_ternarylogic_epi32(magnitude, _mm512_slli_epi16(codes, 8),
+                                      _mm512_set1_epi16(static_cast<short>(0x8000)), 0xF8);
+        multiply_halves(high, _mm512_setzero_si512(), factors, values + i);
+    }
+    return i;
 }
 
-// E4M3 with its exponent field moved up by one bit less than its sign is an fp16 number, subnormals
+#else
+
+// 2^8 times the halves, times the factor: the first product is exact.
+MP_CHUNK_INLINE void store_halves_as_floats(__m256i halves, float factor, FloatInMemory* to) {
+    const __m256 factors = _mm256_set1_ps(factor);
+    const __m256 rebias = _mm256_set1_ps(256.0F);
+    const __m256 low = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+    const __m256 high = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
+    store_eight(to, _mm256_mul_ps(_mm256_mul_ps(low, rebias), factors));
+    store_eight(to + 8, _mm256_mul_ps(_mm256_mul_ps(high, rebias), factors));
+}
+
+// The numbers times `factor`. E4M3 with its exponent field moved up by one bit less than its sign is an fp16 number, subnormals
 // included, of 2^-8 times the value: the difference of the two exponent biases.
-MP_CHUNK_INLINE int widen_e4m3_vector(const void* source, FloatInMemory* values, int n) {
+MP_CHUNK_INLINE int widen_e4m3_vector(const void* source, float factor, FloatInMemory* values,
+                                      int n) {
     const char* from = static_cast<const char*>(source);
     const __m256i nan = _mm256_set1_epi16(0x7f00);
     int i = 0;
@@ -47,10 +78,12 @@ MP_CHUNK_INLINE int widen_e4m3_vector(const void* source, FloatInMemory* values,
         const __m256i change = _mm256_and_si256(is_nan, _mm256_set1_epi16(0x3f80 ^ 0x7e00));
         const __m256i halves =
             _mm256_xor_si256(_mm256_or_si256(_mm256_srli_epi16(magnitude, 1), sign), change);
-        store_halves_as_floats(halves, _mm256_set1_ps(256.0F), values + i);
+        store_halves_as_floats(halves, factor, values + i);
     }
     return i;
 }
+
+#endif
 
 // E5M2 is the upper byte of fp16.
 MP_CHUNK_INLINE int widen_e5m2_vector(const void* source, FloatInMemory* values, int n) {
@@ -95,7 +128,7 @@ MP_CHUNK_INLINE int narrow_fp16_vector(const FloatInMemory* values, void* destin
 
 #else
 
-MP_CHUNK_INLINE int widen_e4m3_vector(const void*, FloatInMemory*, int) { return 0; }
+MP_CHUNK_INLINE int widen_e4m3_vector(const void*, float, FloatInMemory*, int) { return 0; }
 MP_CHUNK_INLINE int widen_e5m2_vector(const void*, FloatInMemory*, int) { return 0; }
 MP_CHUNK_INLINE int widen_fp16_vector(const void*, FloatInMemory*, int) { return 0; }
 template <bool kSaturate> MP_CHUNK_INLINE int narrow_fp16_vector(const FloatInMemory*, void*, int) {

@@ -40,7 +40,7 @@ MP_CHUNK_INLINE int widen_vector(const void* source, FloatInMemory* values, int 
     if constexpr (kDType == DType::fp16) {
         return widen_fp16_vector(source, values, n);
     } else if constexpr (kDType == DType::fp8_e4m3) {
-        return widen_e4m3_vector(source, values, n);
+        return widen_e4m3_vector(source, 1.0F, values, n);
     } else if constexpr (kDType == DType::fp8_e5m2) {
         return widen_e5m2_vector(source, values, n);
     } else {
@@ -108,6 +108,19 @@ MP_CHUNK_FUNCTION inline void widen_tile(DType dtype, const void* source, FloatI
         return widen_tile_as<DType::fp8_e5m2>(source, values, n);
     default:
         return;
+    }
+}
+
+// n elements to fp32, times a factor.
+MP_CHUNK_INLINE void widen_scaled_tile(DType dtype, const void* source, float factor,
+                                       FloatInMemory* values, int n) {
+    int i = dtype == DType::fp8_e4m3 ? widen_e4m3_vector(source, factor, values, n) : 0;
+    if (i < n) {
+        widen_tile(dtype, element_address(source, dtype, i), values + i, n - i);
+    }
+    MP_CHUNK_INDEPENDENT
+    for (; i < n; ++i) {
+        values[i] *= factor;
     }
 }
 
