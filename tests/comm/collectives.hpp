@@ -172,9 +172,8 @@ inline std::string check_overlap(Communicator& comm, int64_t scale) {
     for (std::size_t i = 0; i < 3; ++i) {
         const std::size_t which = comm.rank() % 2 == 0 ? i : 2 - i;
         const Status status = requests[which].wait();
-        const std::string wrong = status.ok()
-                                      ? check_exchange(exchanges[which], comm.rank(), comm.size())
-                                      : words(status);
+        std::string wrong = status.ok() ? check_exchange(exchanges[which], comm.rank(), comm.size())
+                                        : words(status);
         if (!wrong.empty()) {
             return wrong;
         }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <thread>
 
 namespace mp::test {
@@ -71,7 +72,7 @@ class SimTransport final : public Transport {
     Status begin(const Collective& what, TransportRequest** out) noexcept override {
         const Status status = world_.begin(rank_, what);
         if (status.ok()) {
-            *out = new SimRequest(world_, rank_, what);
+            *out = new (std::nothrow) SimRequest(world_, rank_, what);
         }
         return status;
     }

@@ -53,7 +53,7 @@ TABLE = [
     ("backends/host/isa", BACKEND_USES),
     ("backends/kokkos", ["backends/host/isa", *BACKEND_USES]),
     ("backends/host", ["backends/host/isa", "backends/kokkos", "backends/topology", *BACKEND_USES]),
-    ("backends/cuda", ["backends/kokkos", *BACKEND_USES]),
+    ("backends/cuda", ["backends/kokkos", "backends/comm/nccl", *BACKEND_USES]),
     ("backends/*", BACKEND_USES),
     ("bindings", ["capi/include"]),
     ("examples", ["capi/include"]),

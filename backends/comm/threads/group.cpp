@@ -267,6 +267,7 @@ void ThreadGroup::pause(uint64_t* seen, int64_t nanoseconds) noexcept {
 
 std::shared_ptr<ThreadGroup> ThreadGroup::subgroup(const GroupDesc& desc) {
     std::vector<int32_t> nodes;
+    nodes.reserve(index(desc.count));
     for (int32_t i = 0; i < desc.count; ++i) {
         nodes.push_back(node(desc.members[i]));
     }
@@ -275,7 +276,7 @@ std::shared_ptr<ThreadGroup> ThreadGroup::subgroup(const GroupDesc& desc) {
     if (sub.group == nullptr) {
         sub.group = std::make_shared<ThreadGroup>(desc.count, std::move(nodes));
     }
-    const std::shared_ptr<ThreadGroup> group = sub.group;
+    std::shared_ptr<ThreadGroup> group = sub.group;
     if (++sub.fetched == desc.count) {
         subgroups_.erase(desc.context);
     }

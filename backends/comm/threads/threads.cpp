@@ -101,11 +101,13 @@ std::vector<std::unique_ptr<Transport>> make_thread_transports(const ThreadRanks
         fail(Code::invalid_argument, "count is %d; there must be a rank", ranks.count);
     }
     std::vector<int32_t> nodes;
+    nodes.reserve(static_cast<std::size_t>(ranks.count));
     for (int32_t rank = 0; rank < ranks.count; ++rank) {
         nodes.push_back(ranks.ranks_per_node > 0 ? rank / ranks.ranks_per_node : 0);
     }
     const auto group = std::make_shared<ThreadGroup>(ranks.count, std::move(nodes));
     std::vector<std::unique_ptr<Transport>> transports;
+    transports.reserve(static_cast<std::size_t>(ranks.count));
     for (int32_t rank = 0; rank < ranks.count; ++rank) {
         transports.push_back(std::make_unique<ThreadTransport>(group, rank));
     }

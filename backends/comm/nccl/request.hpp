@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A collective on its way through NCCL: staged, given to it, marked in the stream, reached, and copied back.
+#pragma once
+
+#include <vector>
+
+#include "comm/nccl/transport.hpp"
+
+namespace mp::comm {
+
+// Memory of the caller as NCCL can use it.
+struct Staged {
+    unsigned char* device = nullptr;
+    unsigned char* pinned = nullptr; // null: the caller's is device memory
+    int64_t bytes = 0;
+};
+
+class NcclRequest final : public TransportRequest {
+  public:
+    // Throws Error or std::bad_alloc.
+    NcclRequest(NcclTransport& transport, const Collective& what);
+    ~NcclRequest() override;
+    Status poll(bool* done) noexcept override;
+
+    // The steps that the transport takes in turn, the device entered and the communicator ready.
+    Status issue() noexcept;    // gives it to NCCL
+    Status conclude() noexcept; // NCCL has put it into the stream: copies back, and a mark
+    [[nodiscard]] bool is_issued() const noexcept { return is_issued_; }
+
+  private:
+    void stage(const void* memory, int64_t bytes, Staged& out);
+    Status call() noexcept;
+    Status exchange() noexcept;
+    Status reduce(int type, int operation) noexcept;
+    void unstage() noexcept;
+    [[nodiscard]] Status result(NcclResult result, const char* what) const noexcept;
+
+    NcclTransport& transport_;
+    const NcclApi& api_;
+    NcclDevice& device_;
+    Collective what_;
+    Staged send_;
+    Staged receive_;
+    void* event_ = nullptr;
+    bool is_issued_ = false;
+    bool is_concluded_ = false;
+    bool is_over_ = false;
+};
+
+} // namespace mp::comm

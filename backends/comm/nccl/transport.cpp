@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/nccl/transport.hpp"
+
+#include <algorithm>
+
+#include "comm/nccl/request.hpp"
+
+namespace mp::comm {
+namespace {
+
+constexpr int64_t kNsPerMs = 1000000;
+constexpr int64_t kNapNs = 50000;
+constexpr int64_t kEndMs = 5000; // for a last goodbye; then it is aborted
+
+std::string version_text(int version) {
+    return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+           std::to_string(version % 100);
+}
+
+void nap() noexcept {
+    const timespec time = {0, kNapNs};
+    (void)nanosleep(&time, nullptr);
+}
+
+// Polls a communicator until NCCL is through with it, or the time is.
+Status settle(const NcclApi& api, NcclComm comm, const char* what, int64_t deadline_ms) noexcept {
+    const int64_t until = monotonic_ns() + deadline_ms * kNsPerMs;
+    for (;;) {
+        NcclResult state = kNcclSuccess;
+        Status status = nccl_status(api, api.CommGetAsyncError(comm, &state), what, comm);
+        status = status.ok() ? nccl_status(api, state, what, comm) : status;
+        if (!status.ok() || state == kNcclSuccess) {
+            return status;
+        }
+        if (monotonic_ns() > until) {
+            return Status::error(Code::timeout, "%s: not done after %lld ms", what,
+                                 static_cast<long long>(deadline_ms));
+        }
+        nap();
+    }
+}
+
+} // namespace
+
+NcclTransport::NcclTransport(Parts parts)
+    : parts_(std::move(parts)), name_(std::string("nccl") + parts_.api->label),
+      details_("NCCL " + version_text(parts_.api->version) + ", device " +
+               std::to_string(parts_.device->index())) {}
+
+NcclTransport::~NcclTransport() {
+    const DeviceScope scope(*parts_.device);
+    if (!is_aborted_.load() && parts_.is_owned) {
+        end();
+    }
+}
+
+// Finalize asks all ranks to come to an end; it is given some time, since others may be gone.
+void NcclTransport::end() noexcept {
+    const NcclApi& api = *parts_.api;
+    Status status =
+        nccl_status(api, api.CommFinalize(parts_.comm), "ncclCommFinalize", parts_.comm);
+    status = status.ok() ? settle(api, parts_.comm, "ncclCommFinalize", kEndMs) : status;
+    if (status.ok()) {
+        (void)api.CommDestroy(parts_.comm);
+    } else {
+        abort_locked();
+    }
+}
+
+void NcclTransport::abort_locked() noexcept {
+    if (!is_aborted_.exchange(true)) {
+        parts_.device->abandon();
+        (void)parts_.api->CommAbort(parts_.comm);
+    }
+}
+
+void NcclTransport::abort(const Status& /*reason*/) noexcept {
+    const std::lock_guard lock(mutex_);
+    const DeviceScope scope(*parts_.device);
+    abort_locked();
+}
+
+Status NcclTransport::check_async(bool* is_ready) noexcept {
+    NcclResult state = kNcclSuccess;
+    Status status = nccl_status(*parts_.api, parts_.api->CommGetAsyncError(parts_.comm, &state),
+                                "ncclCommGetAsyncError", parts_.comm);
+    status = status.ok() ? nccl_status(*parts_.api, state, "NCCL", parts_.comm) : status;
+    *is_ready = status.ok() && state == kNcclSuccess;
+    return status;
+}
+
+Status NcclTransport::advance() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (is_aborted_.load()) {
+        return Status::error(Code::aborted, "the NCCL communicator was aborted");
+    }
+    const DeviceScope scope(*parts_.device);
+    bool is_ready = false;
+    Status status = check_async(&is_ready);
+    while (status.ok() && is_ready && !waiting_.empty()) {
+        NcclRequest& next = *waiting_.front();
+        if (next.is_issued()) {
+            status = next.conclude();
+            waiting_.pop_front();
+            continue;
+        }
+        status = next.issue();
+        status = status.ok() ? check_async(&is_ready) : status;
+    }
+    return status;
+}
+
+void NcclTransport::forget(NcclRequest* request) noexcept {
+    const std::lock_guard lock(mutex_);
+    waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), request), waiting_.end());
+}
+
+Status NcclTransport::begin(const Collective& what, TransportRequest** out) noexcept {
+    try {
+        const DeviceScope scope(*parts_.device);
+        auto request = std::make_unique<NcclRequest>(*this, what);
+        {
+            const std::lock_guard lock(mutex_);
+            waiting_.push_back(request.get());
+        }
+        *out = request.release();
+    } catch (const Error& error) {
+        return error.status();
+    } catch (const std::exception&) {
+        return Status::error(Code::out_of_memory, "no memory for a collective over NCCL");
+    }
+    const Status status = advance(); // so that work overlaps with the caller's
+    if (!status.ok()) {
+        delete *out;
+        *out = nullptr;
+    }
+    return status;
+}
+
+Status NcclTransport::make_group(const GroupDesc& group, Transport** out) noexcept {
+    *out = nullptr;
+    const std::lock_guard lock(mutex_);
+    NcclConfig config;
+    Parts part = parts_;
+    part.comm = nullptr;
+    part.is_owned = true;
+    part.rank = group.rank;
+    part.size = group.count;
+    const DeviceScope scope(*parts_.device);
+    Status status =
+        nccl_status(*parts_.api,
+                    parts_.api->CommSplit(parts_.comm, group.color < 0 ? kNcclNoColor : group.color,
+                                          group.key, &part.comm, &config),
+                    "ncclCommSplit", parts_.comm);
+    // The new handle is written at once or when the old communicator is ready again: the next call on either waits.
+    status = status.ok() ? settle(*parts_.api, parts_.comm, "ncclCommSplit", kEndMs) : status;
+    if (!status.ok() || group.color < 0) {
+        return status;
+    }
+    try {
+        *out = new NcclTransport(std::move(part));
+        return {};
+    } catch (const std::exception&) {
+        return Status::error(Code::out_of_memory, "no memory for a transport");
+    }
+}
+
+Status make_nccl_transport(const NcclApi& api, std::shared_ptr<NcclDevice> device,
+                           const NcclUniqueId& id, int32_t rank, int32_t size, int64_t deadline_ms,
+                           Transport** out) {
+    NcclTransport::Parts parts;
+    parts.api = &api;
+    parts.device = std::move(device);
+    parts.is_owned = true;
+    parts.rank = rank;
+    parts.size = size;
+    NcclConfig config;
+    const std::shared_ptr<NcclDevice> gpu = parts.device;
+    const DeviceScope scope(*gpu);
+    Status status = nccl_status(api, api.CommInitRankConfig(&parts.comm, size, id, rank, &config),
+                                "ncclCommInitRankConfig", parts.comm);
+    if (status.ok()) {
+        status = settle(api, parts.comm, "ncclCommInitRankConfig", deadline_ms);
+    }
+    if (!status.ok() && parts.comm != nullptr) {
+        (void)api.CommAbort(parts.comm);
+    }
+    if (status.ok()) {
+        *out = new NcclTransport(std::move(parts));
+    }
+    return status;
+}
+
+Status wrap_nccl_transport(const NcclApi& api, std::shared_ptr<NcclDevice> device, NcclComm comm,
+                           Transport** out) {
+    NcclTransport::Parts parts;
+    parts.api = &api;
+    parts.comm = comm;
+    int on = 0;
+    if (comm == nullptr) {
+        return Status::error(Code::invalid_argument, "the NCCL communicator is null");
+    }
+    check(nccl_status(api, api.CommCount(comm, &parts.size), "ncclCommCount", comm));
+    check(nccl_status(api, api.CommUserRank(comm, &parts.rank), "ncclCommUserRank", comm));
+    check(nccl_status(api, api.CommCuDevice(comm, &on), "ncclCommCuDevice", comm));
+    if (on != device->index()) {
+        return Status::error(Code::invalid_argument,
+                             "the NCCL communicator is on device %d, the context on %d", on,
+                             device->index());
+    }
+    parts.device = std::move(device);
+    *out = new NcclTransport(std::move(parts));
+    return {};
+}
+
+} // namespace mp::comm

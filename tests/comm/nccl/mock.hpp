@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// A script in NCCL's place, and host memory in a GPU's. CONTROL FLOW ONLY: it says in which order our transport calls
+// NCCL, with what, and what it does with NCCL's answers. It moves bytes between no ranks and proves nothing of NCCL.
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <new>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "comm/nccl/api.hpp"
+#include "comm/nccl/device.hpp"
+
+namespace mp::test {
+
+// The script, and what was called. One at a time, since a table of plain functions has nowhere to keep a pointer.
+struct NcclScript {
+    std::vector<std::string> calls;
+    int busy_polls = 0; // CommGetAsyncError says "in progress" so often after each call
+    int answer = comm::kNcclSuccess;    // and then this
+    std::map<std::string, int> results; // of single functions
+    std::vector<std::string> errors;    // what our transport must never do
+    int size = 1;
+    int rank = 0;
+    int device = 3;
+    int group_depth = 0;
+    int busy = 0;
+    bool is_dead = false; // aborted or destroyed
+    bool never_ends = false;
+
+    [[nodiscard]] int count(const std::string& name) const {
+        int n = 0;
+        for (const std::string& call : calls) {
+            n += call.substr(0, name.size()) == name ? 1 : 0;
+        }
+        return n;
+    }
+};
+
+NcclScript& script();
+// A table that plays the script. Its label is "(mock)".
+comm::NcclApi mock_nccl();
+
+// Work in the stream is done at once; marks are reached after so many questions.
+class MockDevice final : public comm::NcclDevice {
+  public:
+    int polls_until_reached = 1;
+    int live_blocks = 0;
+    int live_marks = 0;
+    bool is_abandoned = false;
+    std::vector<void*> waited_for;
+    std::set<const void*> device_memory;
+
+    ~MockDevice() override;
+    [[nodiscard]] int32_t index() const noexcept override { return 3; }
+    [[nodiscard]] void* stream() const noexcept override { return const_cast<MockDevice*>(this); }
+    void* enter() noexcept override;
+    void leave(void* before) noexcept override;
+    [[nodiscard]] bool is_device_memory(const void* pointer) noexcept override {
+        return device_memory.count(pointer) != 0;
+    }
+    Status allocate(int64_t bytes, void** device, void** pinned) noexcept override;
+    void release(void* device, void* pinned) noexcept override;
+    void abandon() noexcept override { is_abandoned = true; }
+    Status copy(void* to, const void* from, int64_t bytes) noexcept override;
+    Status wait_for(void* other) noexcept override;
+    Status mark(void** event) noexcept override;
+    Status reached(void* event, bool* done) noexcept override;
+    void drop_mark(void* event) noexcept override;
+
+  private:
+    int depth_ = 0;
+    int asked_ = 0;
+    std::vector<unsigned char*> blocks_;
+};
+
+} // namespace mp::test

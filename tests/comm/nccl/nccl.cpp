@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transport over NCCL, CONTROL FLOW ONLY: a script plays NCCL (mock.hpp). Which calls we make, in which order, with
+// which numbers; what we do with "in progress", with errors and with silence; that a communicator that failed is aborted
+// once and never called again. That bytes arrive, only GPUs can show.
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "comm/communicator.hpp"
+#include "comm/nccl/transport.hpp"
+#include "mock.hpp"
+
+#if __has_include(<nccl.h>) && __has_include(<cuda_runtime.h>)
+#include <nccl.h>
+#define MP_HAS_NCCL_HEADER 1
+#endif
+
+namespace mp::test {
+namespace {
+
+using comm::Communicator;
+
+const comm::NcclApi& api() {
+    static const comm::NcclApi table = mock_nccl();
+    return table;
+}
+
+class Nccl : public testing::Test {
+  protected:
+    void SetUp() override { script() = {}; }
+    void TearDown() override {
+        EXPECT_EQ(script().errors, std::vector<std::string>());
+        EXPECT_EQ(script().group_depth, 0);
+    }
+
+    std::unique_ptr<Communicator> make(int32_t rank, int32_t size, int64_t deadline_ms = 300) {
+        comm::NcclUniqueId id{};
+        check(api().GetUniqueId(&id) == 0 ? Status() : Status::error(Code::internal, "id"));
+        Transport* transport = nullptr;
+        check(comm::make_nccl_transport(api(), device_, id, rank, size, deadline_ms, &transport));
+        return std::make_unique<Communicator>(std::unique_ptr<Transport>(transport), deadline_ms);
+    }
+
+    // What is called after the making.
+    std::vector<std::string> calls_of(Communicator& comm, Status (*body)(Communicator&)) {
+        script().calls.clear();
+        const Status status = body(comm);
+        EXPECT_TRUE(status.ok()) << status.text();
+        return script().calls;
+    }
+
+    std::shared_ptr<MockDevice> device_ = std::make_shared<MockDevice>();
+};
+
+using Calls = std::vector<std::string>;
+
+Status exchange(Communicator& comm) {
+    // To rank 0: 5 bytes, to itself: 3, to rank 2: none; from rank 0: 2, from rank 2: 4.
+    static std::array<unsigned char, 8> send{};
+    static std::array<unsigned char, 12> receive{};
+    const std::array<int64_t, 3> send_bytes = {5, 3, 0};
+    const std::array<int64_t, 3> send_offsets = {0, 5, 8};
+    const std::array<int64_t, 3> receive_bytes = {2, 3, 4};
+    const std::array<int64_t, 3> receive_offsets = {0, 2, 8};
+    return comm.all_to_all({send.data(), send_bytes.data(), send_offsets.data(), receive.data(),
+                            receive_bytes.data(), receive_offsets.data()});
+}
+
+TEST_F(Nccl, ExchangesByGroupedSendsAndReceives) {
+    const auto comm = make(1, 3);
+    EXPECT_STREQ(comm->transport_name(), "nccl(mock)") << "never taken for the real one";
+    EXPECT_EQ(calls_of(*comm, exchange),
+              (Calls{"copy 8", "copy 12", "GroupStart", "Send 3 type 1 1", "Recv 3 type 1 1",
+                     "Recv 2 type 1 0", "Send 5 type 1 0", "Recv 4 type 1 2", "GroupEnd", "copy 12",
+                     "mark"}));
+    EXPECT_EQ(device_->live_blocks, 0);
+    EXPECT_EQ(device_->live_marks, 0);
+}
+
+TEST_F(Nccl, OtherCollectives) {
+    const auto comm = make(0, 2);
+    EXPECT_EQ(
+        calls_of(*comm,
+                 [](Communicator& c) {
+                     std::array<uint32_t, 3> values = {1, 2, 3};
+                     return c.max_u32(values.data(), 3);
+                 }),
+        (Calls{"copy 12", "GroupStart", "AllReduce 3 type 3 2", "GroupEnd", "copy 12", "mark"}));
+    EXPECT_EQ(
+        calls_of(*comm,
+                 [](Communicator& c) {
+                     std::array<float, 3> values = {1, 2, 3};
+                     return c.sum_f32(values.data(), 3);
+                 }),
+        (Calls{"copy 12", "GroupStart", "AllReduce 3 type 7 0", "GroupEnd", "copy 12", "mark"}));
+    EXPECT_EQ(
+        calls_of(*comm,
+                 [](Communicator& c) {
+                     std::array<unsigned char, 6> data{};
+                     return c.broadcast(data.data(), 6, 1);
+                 }),
+        (Calls{"copy 6", "GroupStart", "Broadcast 6 type 1 1", "GroupEnd", "copy 6", "mark"}));
+    EXPECT_EQ(
+        calls_of(*comm, [](Communicator& c) { return c.barrier(); }),
+        (Calls{"copy 4", "GroupStart", "AllReduce 1 type 3 2", "GroupEnd", "copy 4", "mark"}));
+    EXPECT_EQ(calls_of(*comm, [](Communicator& c) { return c.broadcast(nullptr, 0, 0); }),
+              (Calls{"GroupStart", "GroupEnd", "mark"}));
+}
+
+TEST_F(Nccl, DeviceMemoryIsNotStagedAndItsStreamComesFirst) {
+    const auto comm = make(0, 2);
+    std::array<float, 2> values{};
+    device_->device_memory.insert(values.data());
+    script().calls.clear();
+    int stream = 0;
+    EXPECT_TRUE(comm->sum_f32(values.data(), 2, {0, nullptr, &stream}).ok());
+    EXPECT_EQ(script().calls, (Calls{"GroupStart", "AllReduce 2 type 7 0", "GroupEnd", "mark"}));
+    EXPECT_EQ(device_->waited_for, std::vector<void*>{&stream});
+}
+
+TEST_F(Nccl, WaitsWhileNcclIsBusy) {
+    script().busy_polls =
+        5; // after each call that may take time; the mock objects to calls meanwhile
+    device_->polls_until_reached = 3;
+    auto comm = make(0, 2);
+    std::vector<comm::CommRequest> requests(3);
+    for (comm::CommRequest& request : requests) {
+        ASSERT_TRUE(comm->begin_barrier({}, &request).ok());
+    }
+    EXPECT_EQ(script().count("GroupStart"), 1) << "the next one waits for its turn";
+    for (comm::CommRequest& request : requests) {
+        EXPECT_TRUE(request.wait().ok());
+    }
+    EXPECT_EQ(script().count("GroupStart"), 3);
+    comm.reset();
+    EXPECT_EQ(script().count("CommFinalize"), 1);
+    EXPECT_EQ(script().count("CommDestroy"), 1);
+    EXPECT_EQ(script().count("CommAbort"), 0);
+}
+
+TEST_F(Nccl, ErrorsAbortOnceAndForEver) {
+    struct Case {
+        int result;
+        Code code;
+    };
+    for (const Case& c : {Case{6, Code::peer_lost}, Case{2, Code::nccl_error},
+                          Case{8, Code::nccl_error}, Case{99, Code::nccl_error}}) {
+        SetUp();
+        auto comm = make(0, 2);
+        ASSERT_TRUE(comm->barrier().ok());
+        device_->polls_until_reached = 1 << 30;
+        comm::CommRequest request;
+        ASSERT_TRUE(comm->begin_barrier({}, &request).ok());
+        script().answer = c.result;
+        const Status status = request.wait();
+        EXPECT_EQ(status.code(), c.code) << status.text();
+        EXPECT_NE(std::string(status.text()).find("its last words"), std::string::npos);
+        EXPECT_EQ(comm->barrier().code(), c.code);
+        comm.reset();
+        EXPECT_EQ(script().count("CommAbort"), 1);
+        EXPECT_EQ(script().count("CommDestroy") + script().count("CommFinalize"), 0);
+        EXPECT_TRUE(device_->is_abandoned);
+        EXPECT_EQ(device_->live_blocks, 1) << "the device may still use it";
+        device_ = std::make_shared<MockDevice>();
+        TearDown();
+    }
+}
+
+TEST_F(Nccl, FailingCallsAbort) {
+    for (const char* name : {"GroupStart", "Send", "Recv", "GroupEnd"}) {
+        SetUp();
+        auto comm = make(1, 3);
+        script().results[name] = 4;
+        const Status status = exchange(*comm);
+        EXPECT_EQ(status.code(), Code::nccl_error) << status.text();
+        EXPECT_NE(std::string(status.text()).find(std::string("nccl") + name), std::string::npos)
+            << status.text();
+        comm.reset();
+        EXPECT_EQ(script().count("CommAbort"), 1) << name;
+        script().group_depth = 0; // a GroupStart that failed began nothing
+        device_ = std::make_shared<MockDevice>();
+        TearDown();
+    }
+}
+
+TEST_F(Nccl, SilenceEndsAtTheDeadline) {
+    auto comm = make(0, 2, 30);
+    script().never_ends = true;
+    EXPECT_EQ(comm->barrier().code(), Code::timeout);
+    comm.reset();
+    EXPECT_EQ(script().count("CommAbort"), 1);
+
+    SetUp();
+    device_ = std::make_shared<MockDevice>();
+    script().never_ends = true;
+    try {
+        (void)make(0, 2, 30);
+        FAIL() << "it was made";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.status().code(), Code::timeout);
+    }
+    EXPECT_EQ(script().count("CommAbort"), 1);
+}
+
+TEST_F(Nccl, AbortFromOutside) {
+    auto comm = make(0, 2);
+    comm->abort(Status::error(Code::aborted, "enough"));
+    EXPECT_EQ(comm->barrier().code(), Code::aborted);
+    comm.reset();
+    EXPECT_EQ(script().count("CommAbort"), 1);
+}
+
+TEST_F(Nccl, CallersCommunicator) {
+    script().size = 4;
+    script().rank = 2;
+    int own = 0;
+    Transport* transport = nullptr;
+    ASSERT_TRUE(comm::wrap_nccl_transport(api(), device_, &own, &transport).ok());
+    {
+        Communicator comm{std::unique_ptr<Transport>(transport)};
+        EXPECT_EQ(comm.size(), 4);
+        EXPECT_EQ(comm.rank(), 2);
+        EXPECT_TRUE(comm.barrier().ok());
+    }
+    EXPECT_EQ(script().count("CommDestroy") + script().count("CommFinalize"), 0)
+        << "it is not ours";
+    script().device = 1;
+    EXPECT_EQ(comm::wrap_nccl_transport(api(), device_, &own, &transport).code(),
+              Code::invalid_argument);
+    EXPECT_EQ(comm::wrap_nccl_transport(api(), device_, nullptr, &transport).code(),
+              Code::invalid_argument);
+}
+
+TEST_F(Nccl, Split) {
+    const auto comm = make(0, 1);
+    std::unique_ptr<Communicator> part;
+    ASSERT_TRUE(comm->split(0, 7, &part).ok());
+    ASSERT_NE(part, nullptr);
+    EXPECT_EQ(script().count("CommSplit 0 7"), 1);
+    script().errors.clear();
+    part->abort(Status::error(Code::aborted, "the mock has one communicator for both"));
+    comm->abort(Status::error(Code::aborted, "likewise"));
+    script().errors.clear();
+}
+
+TEST(NcclTable, SaysWhatIsMissing) {
+    comm::NcclApi api;
+    comm::fill_nccl(
+        api,
+        [](void*, const char* name) -> void* {
+            static const auto version = [](int* out) { return *out = 21700, 0; };
+            if (std::strcmp(name, "ncclCommSplit") == 0 ||
+                std::strcmp(name, "ncclCommAbort") == 0) {
+                return nullptr;
+            }
+            return reinterpret_cast<void*>(static_cast<int (*)(int*)>(version));
+        },
+        nullptr);
+    EXPECT_FALSE(api.is_there());
+    const std::string text = api.reason.c_str();
+    EXPECT_NE(text.find("version 21700"), std::string::npos) << text;
+    EXPECT_NE(text.find("ncclCommAbort, ncclCommSplit"), std::string::npos) << text;
+}
+
+#ifdef MP_HAS_NCCL_HEADER
+TEST(NcclTable, MirrorsTheHeader) {
+    EXPECT_EQ(sizeof(comm::NcclUniqueId), sizeof(ncclUniqueId));
+    EXPECT_EQ(offsetof(comm::NcclConfig, magic), offsetof(ncclConfig_t, magic));
+    EXPECT_EQ(offsetof(comm::NcclConfig, blocking), offsetof(ncclConfig_t, blocking));
+    EXPECT_EQ(offsetof(comm::NcclConfig, net_name), offsetof(ncclConfig_t, netName));
+    EXPECT_EQ(offsetof(comm::NcclConfig, split_share), offsetof(ncclConfig_t, splitShare));
+    EXPECT_EQ(comm::kNcclUint8, ncclUint8);
+    EXPECT_EQ(comm::kNcclUint32, ncclUint32);
+    EXPECT_EQ(comm::kNcclFloat32, ncclFloat32);
+    EXPECT_EQ(comm::kNcclSum, ncclSum);
+    EXPECT_EQ(comm::kNcclMax, ncclMax);
+    EXPECT_EQ(comm::kNcclRemoteError, ncclRemoteError);
+    EXPECT_EQ(comm::kNcclInProgress, ncclInProgress);
+    EXPECT_EQ(comm::kNcclNoColor, NCCL_SPLIT_NOCOLOR);
+}
+#endif
+
+} // namespace
+} // namespace mp::test
