@@ -2,13 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the recipes are for, shown by training.
 
-1. 300 steps: fp16_mixed and bf16_mixed end within 1 % of fp32's loss, bf16_pure_kahan and every recipe with fp8
-   products, weights or states within 2 %. All hold the memory they promise.
+1. 300 steps: fp16_mixed, bf16_mixed and bf16_pure_remainder end within 1 % of fp32's loss, bf16_pure_kahan and every
+   recipe with fp8 products, weights or states within 2 %; fp32 and bf16_mixed with both moments in 8-bit blocks within
+   1 %. All hold the memory they promise. (Why bf16_pure_remainder is not bf16_mixed bit for bit, and when it is:
+   tests/core/optimizer_training.cpp.)
 2. A small learning rate, 1e-5, on a model that has learnt a little: the updates are below half a unit in the last
    place of most bf16 weights. Rounded to nearest they are lost and plain bf16 makes less than half of fp32's progress
    in validation loss; with Kahan summation or stochastic rounding it makes more than nine tenths.
 
 usage: recipes.py TRAIN_GPT TEXT"""
+import json
+import pathlib
 import re
 import sys
 import tempfile
@@ -24,11 +28,22 @@ def train(program, text, options):
         return results(out)
 
 
+def eight_bit(folder, preset):
+    """The name of a file with this recipe, but for moments in 8-bit blocks."""
+    path = pathlib.Path(folder) / f"{preset}_8bit.json"
+    moments = ("optimizer.exp_avg.dtype", "optimizer.exp_avg_sq.dtype")
+    path.write_text(json.dumps({"recipe": preset} | dict.fromkeys(moments, "int8_block256")))
+    return str(path)
+
+
 def check_losses(check, program, text):
-    limits = {"fp16_mixed": 0.01, "bf16_mixed": 0.01, "bf16_pure_kahan": 0.02}
+    limits = {"fp16_mixed": 0.01, "bf16_mixed": 0.01, "bf16_pure_remainder": 0.01, "bf16_pure_kahan": 0.02}
     names = [line.split()[0] for line in run(program, ["--list-recipes"]).stdout.splitlines()]
     limits.update({name: 0.02 for name in names if re.search("fp8_|mxfp8|msamp", name) and "auto" not in name})
-    runs = train(program, text, "--steps 300 --compare fp32," + ",".join(limits))
+    with tempfile.TemporaryDirectory() as folder:
+        for preset in ("fp32", "bf16_mixed"):
+            limits[eight_bit(folder, preset)] = 0.01
+        runs = train(program, text, "--steps 300 --compare fp32," + ",".join(limits))
     for recipe, limit in limits.items():
         for loss in ("train_loss", "val_loss"):
             gap = abs(runs[recipe][loss] / runs["fp32"][loss] - 1.0)

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// 300 steps of a small network: bf16 weights with remainders are fp32 weights, bit for bit, as long as what multiplies
+// is the same. A remainder's weight is its master weight rounded with halves away from zero; a cast rounds them to
+// even. So the fp32 run casts here as the remainder does; the last test shows that nothing else is different.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+
+#include "comm/self/self.hpp"
+#include "enabled.hpp"
+#include "numerics/bf16.hpp"
+#include "numerics/philox.hpp"
+#include "numerics/remainder.hpp"
+#include "optim/optimizer.hpp"
+
+using namespace mp;
+
+namespace {
+
+void* allocate(std::size_t size, std::size_t alignment, void* /*payload*/) {
+    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+void release(void* pointer, std::size_t /*size*/, std::size_t /*alignment*/, void* /*payload*/) {
+    std::free(pointer);
+}
+void ignore(int32_t /*level*/, const char* /*message*/, void* /*payload*/) {}
+
+std::shared_ptr<Context> make_context() {
+    ContextOptions options;
+    options.memory = {allocate, release, nullptr};
+    options.log = {ignore, nullptr};
+    options.num_threads = 2;
+    return std::make_shared<Context>(options, enabled_backends(), nullptr);
+}
+
+constexpr int64_t kIn = 12;
+constexpr int64_t kHidden = 48;
+constexpr int64_t kBatch = 16;
+constexpr float kTie =
+    0x1.01p+0F; // in the middle of two bf16 numbers, of which the lower one is even
+
+float number(uint64_t seed) {
+    return static_cast<float>(static_cast<double>(numerics::splitmix64(seed) >> 11) * 0x1p-52 -
+                              1.0);
+}
+
+// One hidden layer and one output; the gradients of half the mean square error.
+struct Network {
+    std::vector<float> first = std::vector<float>(kHidden * kIn);
+    std::vector<float> second = std::vector<float>(kHidden);
+
+    float gradients(uint64_t step, std::vector<float>& d_first,
+                    std::vector<float>& d_second) const {
+        std::fill(d_first.begin(), d_first.end(), 0.0F);
+        std::fill(d_second.begin(), d_second.end(), 0.0F);
+        float loss = 0.0F;
+        for (uint64_t sample = 0; sample < kBatch; ++sample) {
+            std::array<float, kIn> x{};
+            for (std::size_t i = 0; i < kIn; ++i) {
+                x[i] = number((step * kBatch + sample) * kIn + i);
+            }
+            std::array<float, kHidden> h{};
+            float y = 0.0F;
+            for (std::size_t j = 0; j < kHidden; ++j) {
+                for (std::size_t i = 0; i < kIn; ++i) {
+                    h[j] += first[j * kIn + i] * x[i];
+                }
+                y += second[j] * std::fmax(h[j], 0.0F);
+            }
+            const float error = y - (x[0] * x[1] + x[2]); // of a target to be learnt
+            loss += error * error / (2.0F * kBatch);
+            for (std::size_t j = 0; j < kHidden; ++j) {
+                d_second[j] += error * std::fmax(h[j], 0.0F) / kBatch;
+                for (std::size_t i = 0; i < kIn && h[j] > 0.0F; ++i) {
+                    d_first[j * kIn + i] += error * second[j] * x[i] / kBatch;
+                }
+            }
+        }
+        return loss;
+    }
+};
+
+class Model {
+  public:
+    explicit Model(const char* preset)
+        : context_(make_context()), recipe_(find_preset(preset).recipe),
+          optimizer_(context_, recipe_, {}) {
+        numerics::AdamwHyper hyper;
+        hyper.lr = 0.01;
+        hyper.weight_decay = 0.01;
+        optimizer_.add_group(hyper);
+        add("first", kHidden * kIn, 0.5F);
+        add("second", kHidden, 0.25F);
+    }
+
+    // Steps once; returns the loss before.
+    float step(uint64_t number_of_step) {
+        Network network;
+        network.first = multiplied(0);
+        network.second = multiplied(1);
+        std::vector<float> d_first(network.first.size());
+        std::vector<float> d_second(network.second.size());
+        const float loss = network.gradients(number_of_step, d_first, d_second);
+        write(0, d_first);
+        write(1, d_second);
+        optimizer_.step(context_->stream(), nullptr);
+        return loss;
+    }
+    // The fp32 weights, put together where they are in two parts.
+    std::vector<float> exact(int32_t i) const {
+        const auto param = optimizer_.state(i, "param");
+        std::vector<float> values(static_cast<std::size_t>(param->count()));
+        const bool is_split = recipe_.master.coding == Coding::remainder;
+        const void* lower = is_split ? optimizer_.state(i, "master")->data() : nullptr;
+        for (std::size_t k = 0; k < values.size(); ++k) {
+            values[k] = is_split
+                            ? numerics::join_master(static_cast<const uint16_t*>(param->data())[k],
+                                                    static_cast<const int16_t*>(lower)[k])
+                            : static_cast<const float*>(param->data())[k];
+        }
+        return values;
+    }
+    // What products use: bf16 weights.
+    std::vector<float> multiplied(int32_t i) const {
+        std::vector<float> values = exact(i);
+        for (std::size_t k = 0; k < values.size(); ++k) {
+            values[k] = recipe_.master.coding == Coding::remainder
+                            ? numerics::bf16_to_float(static_cast<const uint16_t*>(
+                                  optimizer_.state(i, "param")->data())[k])
+                            : numerics::bf16_to_float(numerics::split_master(values[k]).param);
+        }
+        return values;
+    }
+
+  private:
+    void add(const char* name, int64_t count, float size) {
+        const Shape shape = {{count}, 1};
+        NewParameter p;
+        p.name = name;
+        p.param =
+            std::make_shared<Tensor>(context_, context_->stream(), recipe_.weight.dtype, shape);
+        p.init_fp32 = std::make_shared<Tensor>(context_, context_->stream(), DType::fp32, shape);
+        auto* values = static_cast<float*>(p.init_fp32->data());
+        for (int64_t i = 0; i < count; ++i) {
+            values[i] = size * number(static_cast<uint64_t>(count * 1000 + i));
+        }
+        values[0] = kTie;
+        optimizer_.add_parameter(context_->stream(), 0, p);
+    }
+    void write(int32_t i, const std::vector<float>& values) {
+        const auto grad = optimizer_.state(i, "grad");
+        ASSERT_EQ(grad->dtype(), DType::fp32);
+        std::copy(values.begin(), values.end(), static_cast<float*>(grad->data()));
+    }
+
+    std::shared_ptr<Context> context_;
+    Recipe recipe_;
+    Optimizer optimizer_;
+};
+
+TEST(RemainderTraining, ThreeHundredStepsHaveTheBitsOfFp32Weights) {
+    Model split("bf16_pure_remainder");
+    Model whole("bf16_mixed");
+    float first_loss = 0.0F;
+    float last_loss = 0.0F;
+    for (uint64_t step = 0; step < 300; ++step) {
+        const float loss = split.step(step);
+        ASSERT_EQ(loss, whole.step(step)) << step;
+        for (int32_t i = 0; i < 2; ++i) {
+            ASSERT_EQ(split.exact(i), whole.exact(i)) << step;
+            ASSERT_EQ(split.multiplied(i), whole.multiplied(i)) << step;
+        }
+        first_loss += step < 20 ? loss : 0.0F;
+        last_loss += step >= 280 ? loss : 0.0F;
+    }
+    EXPECT_LT(last_loss, 0.1F * first_loss); // it learns: the gradients meant something
+}
+
+// The weight of a remainder and a cast to bf16 differ in ties below an even weight, and nowhere else.
+TEST(RemainderTraining, ACastDiffersInTiesOnly) {
+    Model split("bf16_pure_remainder");
+    int64_t ties = 0;
+    for (uint64_t step = 0; step < 50; ++step) {
+        for (int32_t i = 0; i < 2; ++i) {
+            const std::vector<float> exact = split.exact(i);
+            const std::vector<float> multiplied = split.multiplied(i);
+            for (std::size_t k = 0; k < exact.size(); ++k) {
+                const uint32_t bits = numerics::bits_from_float(exact[k]);
+                const bool is_tie = (bits & 0x1ffffU) == 0x8000U;
+                const float cast = numerics::bf16_to_float(numerics::float_to_bf16(exact[k]));
+                EXPECT_EQ(cast == multiplied[k], !is_tie) << exact[k];
+                ties += is_tie ? 1 : 0;
+            }
+        }
+        (void)split.step(step);
+    }
+    EXPECT_GE(ties, 2); // the two that were put there
+}
+
+} // namespace
