@@ -111,6 +111,7 @@ HostArray scales_of(const Form& form, int64_t count) {
 std::vector<float> some_numbers(int64_t count, uint64_t seed, bool squared) {
     const HostArray array = make_array(kF, count, Content::normal, seed);
     std::vector<float> values;
+    values.reserve(static_cast<std::size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
         values.push_back(squared ? array.get(i) * array.get(i) : array.get(i));
     }
@@ -290,6 +291,7 @@ TEST_P(AdamwCombinations, OneBadGradientStopsAllOfThem) {
             run(device(), *candidate, *op);
         }
         std::vector<ParamArrays> after;
+        after.reserve(broken.size());
         for (std::size_t i = 0; i < broken.size(); ++i) {
             after.push_back(launch.download(i));
         }

@@ -149,6 +149,7 @@ inline void split(ParamArrays& a, int64_t i, float x) {
 
 inline std::vector<float> decoded(const HostArray& codes, float scale_inv) {
     std::vector<float> values;
+    values.reserve(static_cast<std::size_t>(codes.count));
     for (int64_t i = 0; i < codes.count; ++i) {
         values.push_back(scale_inv != 0.0F ? codes.get(i) * scale_inv : codes.get(i));
     }
@@ -158,6 +159,7 @@ inline std::vector<float> decoded(const HostArray& codes, float scale_inv) {
 inline void store_weight(ParamArrays& a, const std::vector<float>& old,
                          const std::vector<float>& change) {
     std::vector<float> next;
+    next.reserve(old.size());
     for (std::size_t i = 0; i < old.size(); ++i) {
         next.push_back(old[i] + change[i]);
     }
