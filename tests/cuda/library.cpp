@@ -88,6 +88,35 @@ void write_grads(mp_context* context, mp_optimizer* optimizer, int32_t step) {
     }
 }
 
+// The weight with all its bits, and the moments, as numbers; after new ones were written. Under offload they are on the
+// host.
+std::vector<unsigned char> values_of_states(mp_context* context, mp_optimizer* optimizer,
+                                            int32_t index, bool is_offloaded) {
+    mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {kSizes[index]});
+    desc.device_kind = is_offloaded ? MP_DEVICE_HOST : 0;
+    mp_tensor* raw = nullptr;
+    EXPECT_TRUE(succeeded(mp_tensor_create(context, &desc, &raw)));
+    const Tensor values(raw);
+    std::vector<float> written = numbers(static_cast<std::size_t>(kSizes[index]), 9);
+    for (float& value : written) {
+        value *= value;
+    }
+    EXPECT_TRUE(succeeded(
+        mp_tensor_write(nullptr, values, written.data(), written.size() * sizeof(float))));
+    std::vector<unsigned char> bits;
+    for (const char* name : {"exp_avg", "exp_avg_sq", "fp32_param"}) {
+        EXPECT_TRUE(succeeded(mp_optimizer_write_state(optimizer, nullptr, index, name, values)));
+    }
+    for (const char* name : {"exp_avg", "exp_avg_sq", "fp32_param"}) {
+        EXPECT_TRUE(succeeded(mp_optimizer_read_state(optimizer, nullptr, index, name, values)));
+        const std::vector<unsigned char> bytes = bytes_of(values);
+        bits.insert(bits.end(), bytes.begin(), bytes.end());
+    }
+    const std::vector<unsigned char> param = bytes_of(state_of(optimizer, index, "param"));
+    bits.insert(bits.end(), param.begin(), param.end());
+    return bits;
+}
+
 // Everything that is left of a few steps: states, loss scale, statistics.
 std::vector<unsigned char> train(mp_context* context, const char* recipe_name, uint32_t flags = 0) {
     std::vector<unsigned char> bits;
@@ -131,6 +160,9 @@ std::vector<unsigned char> train(mp_context* context, const char* recipe_name, u
                 keep(bytes.data(), bytes.size());
             }
         }
+        const std::vector<unsigned char> numbers =
+            values_of_states(context, optimizer, i, (flags & MP_OPTIMIZER_OFFLOAD) != 0);
+        keep(numbers.data(), numbers.size());
     }
     return bits;
 }
