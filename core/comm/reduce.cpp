@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/reduce.hpp"
+
+#include "comm/shares.hpp"
+#include "numerics/bits.hpp"
+#include "numerics/part_sum.hpp"
+#include "numerics/philox.hpp"
+#include "status/status.hpp"
+
+namespace mp::comm {
+
+void AllReduce::begin(const ReduceDesc& desc, std::span<const WireSource> sources,
+                      const TensorRef& destination, const WireFormat* gather) {
+    const WireFormat plain = {destination.dtype, WireScale::none};
+    gather_desc_ = {
+        gather == nullptr ? plain : *gather, {}, desc.first_element, desc.deadline_ms, desc.site};
+    check_wire(gather_desc_.wire, "all-reduce");
+    destination_ = destination;
+    counts_ = even_counts(destination.count, comm_.size(), numerics::kExactBlock);
+    const auto me = static_cast<std::size_t>(comm_.rank());
+    const int64_t first = sums_before(counts_)[me];
+    shard_ = slice(destination, first, counts_[me]);
+    if (gather_desc_.wire != plain) {
+        wide_ = std::make_unique<Scratch>(stream_, 4 * static_cast<std::size_t>(counts_[me]));
+        shard_ = {wide_->data(), counts_[me], DType::fp32};
+    }
+    scatter_.begin(desc, sources, counts_, shard_);
+}
+
+void AllReduce::turn() {
+    scatter_.wait();
+    gather_.begin(gather_desc_, {shard_, nullptr}, counts_, destination_);
+}
+
+void AllReduce::wait() {
+    if (scatter_.is_open()) {
+        turn();
+    }
+    gather_.wait();
+    wide_.reset();
+}
+
+// ---- two levels ------------------------------------------------------------------------------------
+
+void TwoLevelReduceScatter::begin(const ReduceDesc& desc, const WireSource& source,
+                                  std::span<const int64_t> counts, const TensorRef& result) {
+    const auto nodes = static_cast<std::size_t>(across_.size());
+    const auto locals = static_cast<std::size_t>(local_ranks_);
+    if (has_slots(desc.order)) {
+        fail(Code::unsupported,
+             "two-level reduce-scatter: order %s promises bits for every number of ranks, but "
+             "sums inside a node are rounded to the wire between nodes; use one level",
+             order_name(desc.order));
+    }
+    if (counts.size() != nodes * locals) {
+        fail(Code::invalid_argument, "two-level reduce-scatter: %zu counts for %zu nodes of %zu",
+             counts.size(), nodes, locals);
+    }
+    std::vector<int64_t> inside(locals);
+    for (std::size_t l = 0; l < locals; ++l) {
+        inside[l] = total_of(counts.subspan(l * nodes, nodes));
+    }
+    const auto me = static_cast<std::size_t>(local_rank_);
+    const auto own = counts.subspan(me * nodes, nodes);
+    piece_counts_.assign(own.begin(), own.end());
+    desc_ = desc;
+    result_ = result;
+    wide_count_ = inside[me];
+    wide_first_ = desc.first_element + sums_before(inside)[me];
+    wide_ = std::make_unique<Scratch>(stream_, 4 * static_cast<std::size_t>(wide_count_));
+    inside_.begin(desc, {&source, 1}, inside, {wide_->data(), wide_count_, DType::fp32});
+}
+
+void TwoLevelReduceScatter::wait() {
+    inside_.wait();
+    desc_.first_element = wide_first_;
+    desc_.rounding.uid = numerics::splitmix64(~desc_.rounding.uid);
+    const WireSource partial = {{wide_->data(), wide_count_, DType::fp32}, nullptr};
+    between_.begin(desc_, {&partial, 1}, piece_counts_, result_);
+    between_.wait();
+    wide_.reset();
+}
+
+// ---- maxima ----------------------------------------------------------------------------------------
+
+void all_reduce_max_abs(Communicator& comm, Stream& stream, const TensorRef& source,
+                        const TensorRef& destination, const CallOptions& options) {
+    if (destination.dtype != DType::fp32 || destination.count != source.count) {
+        fail(Code::invalid_argument,
+             "all-reduce of maxima: %lld elements of %s to %lld of %s; the "
+             "result is fp32 and as long",
+             static_cast<long long>(source.count), dtype_name(source.dtype),
+             static_cast<long long>(destination.count), dtype_name(destination.dtype));
+    }
+    const Scratch wide(stream, 4 * static_cast<std::size_t>(source.count));
+    pack(stream, {source, nullptr}, 0, source.count, {DType::fp32, WireScale::none}, wide.data());
+    std::vector<uint32_t> bits(static_cast<std::size_t>(source.count));
+    const std::size_t bytes = bits.size() * sizeof(uint32_t);
+    if (bytes > 0) {
+        stream.copy(bits.data(), wide.data(), bytes, CopyKind::device_to_host);
+    }
+    stream.sync();
+    for (uint32_t& x : bits) {
+        x &= numerics::kFloatMagnitudeMask;
+        x = numerics::is_nan_bits(x) ? numerics::kFloatQuietNan : x;
+    }
+    check(comm.max_u32(bits.data(), source.count, options));
+    if (bytes > 0) {
+        stream.copy(destination.data, bits.data(), bytes, CopyKind::host_to_device);
+        stream.sync();
+    }
+}
+
+} // namespace mp::comm

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a reduction may be, and what its messages hold.
+#include <algorithm>
+
+#include "comm/reduce_scatter.hpp"
+#include "comm/shares.hpp"
+#include "status/status.hpp"
+
+namespace mp::comm {
+namespace {
+
+constexpr int64_t kPartAlign = 16;
+constexpr WireFormat kPlain = {DType::fp32, WireScale::none};
+constexpr WireFormat kUnits = {DType::int64, WireScale::none};
+
+} // namespace
+
+void check_reduce(const ReduceDesc& desc, DType result, const char* what) {
+    check_wire(desc.wire, what);
+    const bool is_fp8 = desc.wire.scale != WireScale::none;
+    if (desc.order == SumOrder::fast && is_fp8) {
+        fail(Code::unsupported,
+             "%s: order fast adds in the wire's own type, and fp8 would be rounded at every hop "
+             "(27 to "
+             "92 %% error at 64 ranks); use order rank",
+             what);
+    }
+    if (has_slots(desc.order) && desc.wire.scale == WireScale::tensor) {
+        fail(Code::unsupported,
+             "%s: order %s promises the same bits for every number of ranks, but one scale a "
+             "message depends on who gets what; use block scales",
+             what, order_name(desc.order));
+    }
+    const bool is_exact = desc.order == SumOrder::exact;
+    const Accumulate wanted = is_exact ? Accumulate::fixed : Accumulate::fp32;
+    const bool may_be_wide = desc.order == SumOrder::rank || desc.order == SumOrder::fast;
+    if (desc.accumulate != Accumulate::automatic && desc.accumulate != wanted &&
+        !(may_be_wide && desc.accumulate == Accumulate::fp64)) {
+        fail(Code::unsupported, "%s: order %s accumulates in %s", what, order_name(desc.order),
+             is_exact      ? "int64"
+             : may_be_wide ? "fp32 or fp64"
+                           : "fp32 only, because partial sums travel in it");
+    }
+    if (result != DType::fp32 && result != DType::fp16 && result != DType::bf16) {
+        fail(Code::invalid_dtype, "%s: the result is fp32, fp16 or bf16, not %s", what,
+             dtype_name(result));
+    }
+    if (desc.slots < 0 || desc.slots > kMostSlots) {
+        fail(Code::invalid_argument, "%s: %d slots; there may be 1 to %d", what, desc.slots,
+             kMostSlots);
+    }
+    if (desc.first_element < 0) {
+        fail(Code::invalid_argument, "%s: the array begins at element %lld", what,
+             static_cast<long long>(desc.first_element));
+    }
+}
+
+std::vector<int64_t> even_counts(int64_t total, int32_t ranks, int64_t align) {
+    const int64_t share = round_up((total + ranks - 1) / ranks, align);
+    std::vector<int64_t> counts(static_cast<std::size_t>(ranks));
+    for (int64_t r = 0; r < ranks; ++r) {
+        counts[static_cast<std::size_t>(r)] =
+            std::min(total, (r + 1) * share) - std::min(total, r * share);
+    }
+    return counts;
+}
+
+Message message_of(const ReduceDesc& desc, int32_t rank, int32_t ranks, int64_t count) {
+    Message message;
+    const int32_t slots = desc.slots == 0 ? ranks : desc.slots;
+    const SlotRun run = slots_of(rank, ranks, slots);
+    std::vector<Subtree> nodes;
+    if (!has_slots(desc.order)) {
+        nodes = {{rank, 0}};
+    } else if (desc.order == SumOrder::tree) {
+        nodes = subtrees_of(run, slots);
+    } else if (run.count() > 0) {
+        nodes = {{run.first, 0}}; // integer sums have no order: all in one
+    }
+    for (const Subtree& node : nodes) {
+        Message::Part part;
+        part.node = node;
+        const int32_t leaves = desc.order == SumOrder::exact ? run.count()
+                               : has_slots(desc.order)       ? node.end(slots) - node.first
+                                                             : 1;
+        part.format = leaves == 1 ? desc.wire : desc.order == SumOrder::exact ? kUnits : kPlain;
+        part.offset = round_up(message.bytes, kPartAlign);
+        message.bytes = part.offset + wire_bytes(count, part.format);
+        message.parts.push_back(part);
+    }
+    message.bytes = count == 0 ? 0 : message.bytes;
+    return message;
+}
+
+} // namespace mp::comm

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions: every rank sends each other rank its part once, in the wire type, and adds what it receives in fp32 or
+// wider. The bytes are those of a ring (2 (N-1)/N an element of bf16), the roundings are not: nothing is rounded
+// on the way. No averages: 1/N belongs into the step's multiplier.
+//
+// begin() enqueues, waits for the stream and starts the transfer; wait() finishes. Several objects may be between the two
+// on one communicator (buckets in flight), begun in the same order on every rank. All throw Error.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "comm/sum.hpp"
+#include "comm/wire.hpp"
+#include "comm/wire_buffer.hpp"
+#include "device/stream.hpp"
+
+namespace mp::comm {
+
+struct ReduceDesc {
+    WireFormat wire;
+    SumOrder order = SumOrder::rank;
+    Accumulate accumulate = Accumulate::automatic;
+    // tree, exact: contributions of all ranks together; rank r has those of slots_of(r). 0: one a rank.
+    int32_t slots = 0;
+    // Each slot draws bits of its own.
+    WireRounding rounding;
+    int64_t first_element = 0; // which logical element the array begins with
+    int64_t deadline_ms = 0;
+    const char* site = nullptr;
+};
+
+// Throws where the combination has no meaning or breaks the order's promise, and says why.
+void check_reduce(const ReduceDesc& desc, DType result, const char* what);
+
+// `total` elements in shares that begin at multiples of `align`; the last ones may be empty.
+std::vector<int64_t> even_counts(int64_t total, int32_t ranks, int64_t align);
+
+// What one rank sends to another: sums over subtrees of its slots, each in its own form.
+struct Message {
+    struct Part {
+        Subtree node;
+        WireFormat format;
+        int64_t offset = 0; // a multiple of 16
+    };
+    std::vector<Part> parts;
+    int64_t bytes = 0;
+};
+Message message_of(const ReduceDesc& desc, int32_t rank, int32_t ranks, int64_t count);
+
+// Rank r gets the sum of elements [counts[0] + ... + counts[r-1], ... + counts[r]) of all contributions.
+class ReduceScatter {
+  public:
+    ReduceScatter(Communicator& comm, Stream& stream) : comm_(comm), stream_(stream) {}
+
+    // `sources`: one array of all elements for each slot of this rank; they stay until wait(). `result`: fp32, or fp16
+    // or bf16 (then rounded once), of counts[rank].
+    void begin(const ReduceDesc& desc, std::span<const WireSource> sources,
+               std::span<const int64_t> counts, const TensorRef& result);
+    void wait();
+    [[nodiscard]] bool is_open() const noexcept { return is_open_; }
+
+  private:
+    void check_arguments(std::span<const WireSource> sources, std::span<const int64_t> counts,
+                         const TensorRef& result) const;
+    void pack_leaves();
+    void begin_amax();
+    void begin_exchange();
+    void write_message(int32_t to, char* base);
+    void sum_received();
+    [[nodiscard]] bool is_direct(std::size_t slot) const;
+    [[nodiscard]] SumPart leaf(std::size_t slot, int32_t to) const;
+    [[nodiscard]] std::vector<SumPart> leaves(Subtree node, int32_t to) const;
+    [[nodiscard]] SumPartsDesc sum_desc(int32_t of, int64_t count, const TensorRef& to) const;
+    [[nodiscard]] CallOptions options() const;
+
+    Communicator& comm_;
+    Stream& stream_;
+    bool is_open_ = false;
+    ReduceDesc desc_;
+    SlotRun run_;
+    std::vector<WireSource> sources_;
+    std::vector<int64_t> counts_;
+    std::vector<int64_t> offsets_; // elements
+    TensorRef result_;
+    std::vector<std::unique_ptr<WireBuffer>>
+        leaves_;                        // by slot; null where the source is sent as it is
+    std::vector<int64_t> leaf_offsets_; // bytes, by rank
+    std::unique_ptr<WireBuffer> send_;
+    std::unique_ptr<WireBuffer> receive_;
+    std::vector<int64_t> send_offsets_;
+    std::vector<int64_t> receive_offsets_;
+    std::vector<uint32_t> block_amax_; // exact: of all elements, on the host
+    std::unique_ptr<Scratch> device_amax_;
+    CommRequest request_;
+};
+
+} // namespace mp::comm

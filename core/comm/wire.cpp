@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/wire.hpp"
+
+#include "device/select.hpp"
+#include "numerics/scale_rules.hpp"
+#include "quant/quantize.hpp"
+#include "status/status.hpp"
+
+namespace mp::comm {
+namespace {
+
+// Block scales are as fine as they may be: fp32 scales put the largest element on the largest code; powers of two are
+// rounded so that none saturates.
+MatrixForm form_of(const WireFormat& format) {
+    const auto rule = format.scale == WireScale::mx ? numerics::ScaleRule::mx_rceil
+                                                    : numerics::ScaleRule::current;
+    return {format.dtype, wire_grid(format), numerics::scale_policy(rule, format.dtype)};
+}
+
+bool is_wide(DType dtype) {
+    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
+}
+
+void pack_cast(Stream& stream, const TensorRef& source, DType to, void* wire,
+               const PackOptions& options) {
+    const auto bytes = static_cast<std::size_t>(bytes_of(to, source.count));
+    if (source.dtype == to) {
+        stream.copy(wire, source.data, bytes, CopyKind::device_to_device);
+        return;
+    }
+    CastDesc op{};
+    op.kind = OpKind::cast;
+    op.source = source;
+    op.destination = {wire, source.count, to};
+    op.stochastic = options.rounding.stochastic;
+    op.seed = options.rounding.seed;
+    op.uid = options.rounding.uid;
+    op.step = options.rounding.step;
+    op.first_element = options.first_element;
+    run_op(stream, op);
+}
+
+void pack_codes(Stream& stream, const TensorRef& source, const WireFormat& format, void* wire,
+                const PackOptions& options) {
+    const MatrixForm form = form_of(format);
+    QuantizeDesc op{};
+    op.kind = OpKind::quantize;
+    op.source = source;
+    op.rows = 1;
+    op.columns = source.count;
+    op.dtype = format.dtype;
+    op.codes = static_cast<char*>(wire) + wire_scale_bytes(source.count, format);
+    op.grid = form.grid;
+    op.scale_inv = wire;
+    op.policy = form.policy;
+    op.slot = options.slot;
+    op.stochastic = options.rounding.stochastic;
+    op.seed = options.rounding.seed;
+    op.uid = options.rounding.uid;
+    op.step = options.rounding.step;
+    op.first_element = options.first_element;
+    run_op(stream, op);
+}
+
+} // namespace
+
+std::string wire_text(const WireFormat& format) {
+    const std::string name = dtype_name(format.dtype);
+    switch (format.scale) {
+    case WireScale::tensor:
+        return name + " with one scale";
+    case WireScale::block:
+        return name + " with a scale for 128";
+    case WireScale::mx:
+        return name + " with an e8m0 scale for 32";
+    case WireScale::none:
+        break;
+    }
+    return name;
+}
+
+void check_wire(const WireFormat& format, const char* what) {
+    const bool is_fp8 = format.dtype == DType::fp8_e4m3 || format.dtype == DType::fp8_e5m2;
+    if (!is_fp8 && !is_wide(format.dtype)) {
+        fail(Code::invalid_dtype, "%s: the wire carries fp32, fp16, bf16 or fp8, not %s", what,
+             dtype_name(format.dtype));
+    }
+    if (is_fp8 && format.scale == WireScale::none) {
+        fail(Code::invalid_argument,
+             "%s: %s on the wire needs a scale: of the tensor, of blocks of 128, or of 32 (e8m0)",
+             what, dtype_name(format.dtype));
+    }
+    if (!is_fp8 && format.scale != WireScale::none) {
+        fail(Code::invalid_argument, "%s: %s on the wire has the range it needs and no scale", what,
+             dtype_name(format.dtype));
+    }
+}
+
+void pack(Stream& stream, const WireSource& source, int64_t first, int64_t count,
+          const WireFormat& format, void* wire, const PackOptions& options) {
+    if (count == 0) {
+        return;
+    }
+    const TensorRef part = slice(source.values, first, count);
+    if (source.scale_inv != nullptr) {
+        const Scratch values(stream, 4 * static_cast<std::size_t>(count));
+        const TensorRef wide = {values.data(), count, DType::fp32};
+        dequantize_matrix(
+            stream, {part, 1, count, kTensorScale, const_cast<float*>(source.scale_inv), {}}, wide);
+        pack(stream, {wide, nullptr}, 0, count, format, wire, options);
+        return;
+    }
+    if (format.scale == WireScale::none) {
+        pack_cast(stream, part, format.dtype, wire, options);
+    } else {
+        pack_codes(stream, part, format, wire, options);
+    }
+}
+
+void unpack(Stream& stream, const void* wire, int64_t count, const WireFormat& format,
+            const TensorRef& destination) {
+    if (count == 0) {
+        return;
+    }
+    auto* bytes = static_cast<char*>(const_cast<void*>(wire));
+    const TensorRef codes = {bytes + wire_scale_bytes(count, format), count, format.dtype};
+    if (format.scale == WireScale::none) {
+        pack_cast(stream, codes, destination.dtype, destination.data, {});
+    } else {
+        dequantize_matrix(stream, {codes, 1, count, wire_grid(format), bytes, nullptr},
+                          destination);
+    }
+}
+
+} // namespace mp::comm
