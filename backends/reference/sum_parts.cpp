@@ -20,11 +20,11 @@ float value_of(const SumPartsDesc& op, const SumPart& part, int64_t i) {
 }
 
 template <class Wide> Wide sum_of(const SumPartsDesc& op, int64_t i) {
-    Wide stack[numerics::kSumDepth];
+    Wide stack[numerics::kSumDepth] = {};
     int32_t depth = 0;
     for (int32_t p = 0; p < op.part_count; ++p) {
         stack[depth++] = static_cast<Wide>(value_of(op, op.parts[p], i));
-        for (int32_t merge = 0; merge < op.parts[p].merges; ++merge) {
+        for (int32_t merge = 0; merge < op.parts[p].merges && depth > 1; ++merge) {
             --depth;
             stack[depth - 1] = stack[depth - 1] + stack[depth];
         }

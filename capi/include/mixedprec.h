@@ -35,6 +35,7 @@
 #include "mixedprec/queue.h"
 #include "mixedprec/recipe.h"
 #include "mixedprec/recipe_keys.h"
+#include "mixedprec/reduce.h"
 #include "mixedprec/scaler.h"
 #include "mixedprec/status.h"
 #include "mixedprec/tensor.h"

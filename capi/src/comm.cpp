@@ -118,6 +118,19 @@ mp_status exchange_bytes(mp_comm* comm, mp_queue* queue, const mp_comm_exchange*
     });
 }
 
+// Does a step of the request's work; drops it when it is done or has failed.
+template <typename Step> bool finish(CommRequestObject& object, const Step& step) {
+    try {
+        if (!step(*object.work)) {
+            return false;
+        }
+    } catch (const Error& error) {
+        object.status = error.status();
+    }
+    object.work.reset();
+    return true;
+}
+
 int64_t bytes_of(const comm::Traffic& traffic, CollectiveKind kind) {
     return traffic.bytes.at(static_cast<std::size_t>(kind));
 }
@@ -318,7 +331,12 @@ mp_status mp_comm_barrier(mp_comm* comm, mp_comm_request** request) {
 mp_status mp_comm_request_wait(mp_comm_request* request) {
     return boundary([&] {
         CommRequestObject& object = *object_of(request, "request");
-        if (object.request.is_open()) {
+        if (object.work != nullptr) {
+            (void)finish(object, [](CommWork& work) {
+                work.wait();
+                return true;
+            });
+        } else if (object.request.is_open()) {
             object.status = object.request.wait();
         }
         check(object.status);
@@ -328,7 +346,11 @@ mp_status mp_comm_request_wait(mp_comm_request* request) {
 mp_status mp_comm_request_test(mp_comm_request* request) {
     return boundary([&]() -> mp_status {
         CommRequestObject& object = *object_of(request, "request");
-        if (object.request.is_open()) {
+        if (object.work != nullptr) {
+            if (!finish(object, [](CommWork& work) { return work.test(); })) {
+                return MP_STATUS_NOT_READY;
+            }
+        } else if (object.request.is_open()) {
             bool done = false;
             object.status = object.request.test(&done);
             if (!done) {

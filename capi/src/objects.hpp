@@ -66,6 +66,17 @@ struct CommObject {
     std::unique_ptr<comm::Communicator> communicator;
 };
 
+// What an operation does with what it receives, in one step or several.
+class CommWork {
+  public:
+    CommWork() = default;
+    CommWork(const CommWork&) = delete;
+    CommWork& operator=(const CommWork&) = delete;
+    virtual ~CommWork() = default;
+    virtual void wait() = 0;
+    virtual bool test() = 0; // true when it is done
+};
+
 // An operation in flight, and how it ended.
 struct CommRequestObject {
     explicit CommRequestObject(std::shared_ptr<CommObject> owner) : comm(std::move(owner)) {}
@@ -73,6 +84,7 @@ struct CommRequestObject {
     std::shared_ptr<CommObject> comm;
     std::string site;
     comm::CommRequest request;
+    std::unique_ptr<CommWork> work; // has requests of its own
     Status status;
 };
 

@@ -57,6 +57,24 @@ void AllGatherValues::wait() {
     }
     is_open_ = false;
     check(request_.wait());
+    unpack_received();
+}
+
+bool AllGatherValues::test() {
+    if (!is_open_) {
+        fail(Code::bad_state, "all-gather: none was begun");
+    }
+    bool done = false;
+    is_open_ = false;
+    check(request_.test(&done));
+    is_open_ = !done;
+    if (done) {
+        unpack_received();
+    }
+    return done;
+}
+
+void AllGatherValues::unpack_received() {
     buffer_->from_wire();
     int64_t at = 0;
     for (std::size_t r = 0; r < counts_.size() && !is_direct_; ++r) {

@@ -31,9 +31,12 @@ class AllGatherValues {
     void begin(const GatherDesc& desc, const WireSource& shard, std::span<const int64_t> counts,
                const TensorRef& destination);
     void wait();
+    bool test();
     [[nodiscard]] bool is_open() const noexcept { return is_open_; }
 
   private:
+    void unpack_received();
+
     Communicator& comm_;
     Stream& stream_;
     bool is_open_ = false;

@@ -27,17 +27,31 @@ void AllReduce::begin(const ReduceDesc& desc, std::span<const WireSource> source
     scatter_.begin(desc, sources, counts_, shard_);
 }
 
-void AllReduce::turn() {
-    scatter_.wait();
+void AllReduce::begin_gather() {
     gather_.begin(gather_desc_, {shard_, nullptr}, counts_, destination_);
 }
 
 void AllReduce::wait() {
     if (scatter_.is_open()) {
-        turn();
+        scatter_.wait();
+        begin_gather();
     }
     gather_.wait();
     wide_.reset();
+}
+
+bool AllReduce::test() {
+    if (scatter_.is_open()) {
+        if (scatter_.test()) {
+            begin_gather();
+        }
+        return false;
+    }
+    const bool done = gather_.test();
+    if (done) {
+        wide_.reset();
+    }
+    return done;
 }
 
 // ---- two levels ------------------------------------------------------------------------------------

@@ -21,11 +21,13 @@ class AllReduce {
 
     void begin(const ReduceDesc& desc, std::span<const WireSource> sources,
                const TensorRef& destination, const WireFormat* gather = nullptr);
-    // Finishes the first half and begins the second; wait() does so where nobody has.
-    void turn();
     void wait();
+    // Without waiting for other ranks, but begins the second half when the first is done; true at the end.
+    bool test();
 
   private:
+    void begin_gather();
+
     Communicator& comm_;
     Stream& stream_;
     ReduceScatter scatter_;

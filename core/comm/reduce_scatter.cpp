@@ -84,6 +84,7 @@ void ReduceScatter::begin(const ReduceDesc& desc, std::span<const WireSource> so
     counts_.assign(counts.begin(), counts.end());
     offsets_ = sums_before(counts);
     result_ = result;
+    finds_amax_ = false;
     pack_leaves();
     if (desc_.order == SumOrder::exact) {
         begin_amax();
@@ -204,6 +205,7 @@ void ReduceScatter::begin_amax() {
         }
     }
     check(comm_.begin_max_u32(block_amax_.data(), blocks, options(), &request_));
+    finds_amax_ = true;
 }
 
 // One message: leaves as they are, sums of several in fp32 or units.
@@ -298,25 +300,44 @@ void ReduceScatter::sum_received() {
     sum_parts(stream_, parts, sum_desc(comm_.rank(), count, result_));
 }
 
-void ReduceScatter::wait() {
-    if (!is_open_) {
-        fail(Code::bad_state, "reduce-scatter: none was begun");
-    }
-    is_open_ = false;
-    check(request_.wait());
-    if (desc_.order == SumOrder::exact) {
+bool ReduceScatter::advance() {
+    if (finds_amax_) {
+        finds_amax_ = false;
         if (!block_amax_.empty()) {
             stream_.copy(device_amax_->data(), block_amax_.data(),
                          block_amax_.size() * sizeof(uint32_t), CopyKind::host_to_device);
         }
         begin_exchange();
-        check(request_.wait());
+        is_open_ = true;
+        return false;
     }
     sum_received();
     stream_.sync();
     send_.reset();
     receive_.reset();
     device_amax_.reset();
+    return true;
+}
+
+void ReduceScatter::wait() {
+    if (!is_open_) {
+        fail(Code::bad_state, "reduce-scatter: none was begun");
+    }
+    do {
+        is_open_ = false; // also where it fails
+        check(request_.wait());
+    } while (!advance());
+}
+
+bool ReduceScatter::test() {
+    if (!is_open_) {
+        fail(Code::bad_state, "reduce-scatter: none was begun");
+    }
+    bool done = false;
+    is_open_ = false;
+    check(request_.test(&done));
+    is_open_ = !done;
+    return done && advance();
 }
 
 } // namespace mp::comm

@@ -61,6 +61,8 @@ class ReduceScatter {
     void begin(const ReduceDesc& desc, std::span<const WireSource> sources,
                std::span<const int64_t> counts, const TensorRef& result);
     void wait();
+    // Without waiting for other ranks; true when it is done.
+    bool test();
     [[nodiscard]] bool is_open() const noexcept { return is_open_; }
 
   private:
@@ -70,6 +72,8 @@ class ReduceScatter {
     void begin_amax();
     void begin_exchange();
     void write_message(int32_t to, char* base);
+    // What is next when a transfer is over; true when it was the last.
+    bool advance();
     void sum_received();
     [[nodiscard]] bool is_direct(std::size_t slot) const;
     [[nodiscard]] SumPart leaf(std::size_t slot, int32_t to) const;
@@ -80,6 +84,7 @@ class ReduceScatter {
     Communicator& comm_;
     Stream& stream_;
     bool is_open_ = false;
+    bool finds_amax_ = false; // the transfer in flight
     ReduceDesc desc_;
     SlotRun run_;
     std::vector<WireSource> sources_;

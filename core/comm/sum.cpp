@@ -17,6 +17,9 @@ void cover(Subtree node, SlotRun run, int32_t slots, std::vector<Subtree>& out) 
         out.push_back(node);
         return;
     }
+    if (node.level <= 0) {
+        return; // a slot is in the run or is not
+    }
     const int32_t below = node.level - 1;
     cover({node.first, below}, run, slots, out);
     cover({node.first + (1 << below), below}, run, slots, out);

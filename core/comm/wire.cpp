@@ -65,7 +65,7 @@ void pack_codes(Stream& stream, const TensorRef& source, const WireFormat& forma
 } // namespace
 
 std::string wire_text(const WireFormat& format) {
-    const std::string name = dtype_name(format.dtype);
+    std::string name = dtype_name(format.dtype);
     switch (format.scale) {
     case WireScale::tensor:
         return name + " with one scale";

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// A reduce-scatter and an all-gather over two ranks that are threads, each with one thread of its own, against both
+// copying what they receive with memcpy. A reduction also reads its own half, adds and writes, and where the wire's
+// type is another one, rounds first: the ratio says what that costs beside the copy.
+#include <barrier>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <thread>
+
+#include "report.hpp"
+#include "streaming.hpp"
+#include "values.hpp"
+
+namespace mp_bench {
+namespace {
+
+constexpr int kRanks = 2;
+
+struct Rank {
+    Rank(std::size_t elements, int32_t dtype)
+        : count(static_cast<int64_t>(elements)), source(elements * mp_dtype_size(dtype)),
+          sum(elements * 4) {
+        mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+        desc.num_threads = 1;
+        check(mp_context_create(&desc, &context));
+        source_tensor = wrap(dtype, source.data(), count);
+        sum_tensor = wrap(MP_DTYPE_FP32, sum.data(), count);
+        fill(reinterpret_cast<float*>(sum.data()), elements);
+        check(mp_tensor_cast(nullptr, sum_tensor, source_tensor, nullptr));
+    }
+    Rank(const Rank&) = delete;
+    Rank& operator=(const Rank&) = delete;
+    ~Rank() {
+        mp_tensor_destroy(source_tensor);
+        mp_tensor_destroy(sum_tensor);
+        mp_context_destroy(context);
+    }
+
+    mp_tensor* wrap(int32_t dtype, void* data, int64_t elements) const {
+        mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+        desc.dtype = dtype;
+        desc.ndim = 1;
+        desc.shape[0] = elements;
+        mp_tensor* tensor = nullptr;
+        check(mp_tensor_wrap(context, &desc, data, nullptr, nullptr, &tensor));
+        return tensor;
+    }
+
+    int64_t count;
+    Array source;
+    Array sum;
+    mp_context* context = nullptr;
+    mp_tensor* source_tensor = nullptr;
+    mp_tensor* sum_tensor = nullptr;
+};
+
+// Best seconds of a body run by both ranks at once, after a run that does not count.
+double best_of_ranks(int repeats, const std::function<void(int)>& body) {
+    std::barrier gate(kRanks);
+    double best = std::numeric_limits<double>::infinity();
+    const auto rank = [&](int r) {
+        for (int i = 0; i <= repeats; ++i) {
+            gate.arrive_and_wait();
+            const auto start = std::chrono::steady_clock::now();
+            body(r);
+            gate.arrive_and_wait();
+            const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+            if (r == 0 && i > 0 && took.count() < best) {
+                best = took.count();
+            }
+        }
+    };
+    std::thread other(rank, 1);
+    rank(0);
+    other.join();
+    return best;
+}
+
+struct Case {
+    const char* name;
+    int32_t source;
+    int32_t wire;
+    int32_t order;
+};
+
+Row measure(const Case& c, const Options& options, const std::string& name) {
+    const std::size_t elements = options.elements;
+    std::vector<std::unique_ptr<Rank>> ranks;
+    for (int r = 0; r < kRanks; ++r) {
+        ranks.push_back(std::make_unique<Rank>(elements, c.source));
+    }
+    mp_comm* comms[kRanks] = {};
+    check(mp_comm_create_threads(nullptr, kRanks, comms));
+    mp_comm_reduce_desc desc = MP_COMM_REDUCE_DESC_INIT;
+    desc.wire_dtype = c.wire;
+    desc.order = c.order;
+    const double seconds = best_of_ranks(options.repeats, [&](int r) {
+        Rank& rank = *ranks[static_cast<std::size_t>(r)];
+        const mp_tensor* sources[] = {rank.source_tensor};
+        check(mp_comm_all_reduce(comms[r], nullptr, &desc, sources, 1, rank.sum_tensor, nullptr));
+    });
+    int64_t wire = 0;
+    check(mp_comm_wire_bytes(ranks[0]->count / kRanks, c.wire, 0, &wire));
+    const auto gathered = static_cast<std::size_t>(ranks[0]->count / kRanks) * 4;
+    const auto received = static_cast<std::size_t>(wire);
+    const double yardstick = best_of_ranks(options.repeats, [&](int r) {
+        const Rank& from = *ranks[static_cast<std::size_t>(1 - r)];
+        const Rank& to = *ranks[static_cast<std::size_t>(r)];
+        std::memcpy(to.sum.data(), from.source.data(), received);
+        std::memcpy(to.sum.data(), from.source.data(), std::min(gathered, from.source.bytes()));
+    });
+    for (mp_comm* comm : comms) {
+        mp_comm_destroy(comm);
+    }
+    return {name,   seconds, yardstick, static_cast<double>(kRanks * (received + gathered)),
+            "GB/s", 0};
+}
+
+} // namespace
+
+std::vector<Row> reduce_rows(mp_context* /*context*/, const Options& options) {
+    const Case cases[] = {
+        {"fp32, fp32 wire", MP_DTYPE_FP32, MP_DTYPE_FP32, MP_COMM_ORDER_RANK},
+        {"fp32, bf16 wire", MP_DTYPE_FP32, MP_DTYPE_BF16, MP_COMM_ORDER_RANK},
+        {"bf16, bf16 wire", MP_DTYPE_BF16, MP_DTYPE_BF16, MP_COMM_ORDER_RANK},
+        {"fp32, fp8 wire", MP_DTYPE_FP32, MP_DTYPE_FP8_E4M3, MP_COMM_ORDER_RANK},
+        {"fp32, fp32 wire, exact", MP_DTYPE_FP32, MP_DTYPE_FP32, MP_COMM_ORDER_EXACT},
+    };
+    std::vector<Row> rows;
+    for (const Case& c : cases) {
+        const std::string name = std::string("all-reduce of two ranks ") + c.name;
+        if (is_wanted(options, name)) {
+            rows.push_back(measure(c, options, name));
+        }
+    }
+    return rows;
+}
+
+} // namespace mp_bench

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// reduce.h
+#include <span>
+#include <string>
+#include <vector>
+
+#include "boundary.hpp"
+#include "comm/reduce.hpp"
+#include "objects.hpp"
+#include "versioned_struct.hpp"
+
+using namespace mp;
+using namespace mp::capi;
+
+namespace {
+
+static_assert(MP_COMM_ORDER_RANK == static_cast<int32_t>(comm::SumOrder::rank));
+static_assert(MP_COMM_ORDER_TREE == static_cast<int32_t>(comm::SumOrder::tree));
+static_assert(MP_COMM_ORDER_EXACT == static_cast<int32_t>(comm::SumOrder::exact));
+static_assert(MP_COMM_ORDER_FAST == static_cast<int32_t>(comm::SumOrder::fast));
+static_assert(MP_COMM_ACCUMULATE_FP32 == static_cast<int32_t>(comm::Accumulate::fp32));
+static_assert(MP_COMM_ACCUMULATE_FP64 == static_cast<int32_t>(comm::Accumulate::fp64));
+static_assert(MP_COMM_ACCUMULATE_FIXED == static_cast<int32_t>(comm::Accumulate::fixed));
+static_assert(MP_COMM_SCALE_TENSOR == static_cast<int32_t>(comm::WireScale::tensor));
+static_assert(MP_COMM_SCALE_BLOCK == static_cast<int32_t>(comm::WireScale::block));
+static_assert(MP_COMM_SCALE_MX == static_cast<int32_t>(comm::WireScale::mx));
+
+int32_t in_range(int32_t value, int32_t last, const char* name) {
+    if (value < 0 || value > last) {
+        fail(Code::invalid_argument, "%s is %d; it must be 0 to %d", name, value, last);
+    }
+    return value;
+}
+
+comm::WireFormat format_of(int32_t dtype, int32_t scale, DType otherwise, const char* name) {
+    comm::WireFormat format;
+    format.dtype = dtype_of(dtype, name, true);
+    format.dtype = format.dtype == DType::none ? otherwise : format.dtype;
+    format.scale = static_cast<comm::WireScale>(in_range(scale, MP_COMM_SCALE_MX, name));
+    const bool is_fp8 = format.dtype == DType::fp8_e4m3 || format.dtype == DType::fp8_e5m2;
+    if (is_fp8 && scale == MP_COMM_SCALE_DEFAULT) {
+        format.scale = comm::WireScale::block;
+    }
+    comm::check_wire(format, name);
+    return format;
+}
+
+mp_comm_reduce_desc read_desc(const mp_comm_reduce_desc* desc) {
+    const auto copy = read_optional_struct(desc, "desc");
+    check_flags(copy.flags, MP_COMM_STOCHASTIC, "desc.flags");
+    (void)in_range(copy.op, MP_COMM_OP_MAX_ABS_BITS, "desc.op");
+    (void)in_range(copy.order, MP_COMM_ORDER_FAST, "desc.order");
+    (void)in_range(copy.accumulate, MP_COMM_ACCUMULATE_FIXED, "desc.accumulate");
+    return copy;
+}
+
+comm::WireRounding rounding_of(const mp_comm_reduce_desc& desc) {
+    return {(desc.flags & MP_COMM_STOCHASTIC) != 0, desc.seed, desc.uid, desc.step};
+}
+
+comm::ReduceDesc reduce_desc(const mp_comm_reduce_desc& desc, DType source, const char* site) {
+    comm::ReduceDesc out;
+    out.wire = format_of(desc.wire_dtype, desc.wire_scale, source, "desc.wire_dtype");
+    out.order = static_cast<comm::SumOrder>(desc.order);
+    out.accumulate = static_cast<comm::Accumulate>(desc.accumulate);
+    out.slots = desc.slots;
+    out.rounding = rounding_of(desc);
+    out.first_element = desc.first_element;
+    out.deadline_ms = desc.deadline_ms;
+    out.site = site;
+    return out;
+}
+
+// The tensors of an operation, kept until it is over.
+struct Arrays {
+    std::vector<std::shared_ptr<Tensor>> sources;
+    std::shared_ptr<Tensor> destination;
+    std::string site;
+
+    [[nodiscard]] const char* site_or_null() const { return site.empty() ? nullptr : site.c_str(); }
+    [[nodiscard]] std::vector<comm::WireSource> wire_sources() const {
+        std::vector<comm::WireSource> out;
+        for (const auto& source : sources) {
+            const TensorScales* scales = source->scales();
+            out.push_back({source->ref(), scales == nullptr
+                                              ? nullptr
+                                              : static_cast<float*>(scales->scale_inv->data())});
+        }
+        return out;
+    }
+};
+
+void check_source(const Tensor& source, const Tensor& destination) {
+    const bool has_one_scale =
+        source.scales() != nullptr && source.scales()->form.grid == kTensorScale;
+    const bool is_wide = source.dtype() == DType::fp32 || source.dtype() == DType::fp16 ||
+                         source.dtype() == DType::bf16;
+    if (source.scales() != nullptr ? !has_one_scale : !is_wide) {
+        fail(Code::invalid_dtype,
+             "a source is %s%s; it must be fp32, fp16 or bf16, or codes with one scale",
+             dtype_name(source.dtype()), source.scales() != nullptr ? " with block scales" : "");
+    }
+    if (&source.device() != &destination.device()) {
+        fail(Code::invalid_argument, "source and destination are on different devices");
+    }
+}
+
+Arrays arrays_of(const mp_tensor* const* sources, int32_t count, mp_tensor* destination,
+                 const mp_comm_reduce_desc& desc, bool may_overlap) {
+    Arrays arrays;
+    arrays.destination = object_of(destination, "destination");
+    arrays.site = desc.site == nullptr ? "" : desc.site;
+    if (count < 0) {
+        fail(Code::invalid_argument, "source_count is %d", count);
+    }
+    for (int32_t i = 0; i < count; ++i) {
+        arrays.sources.push_back(object_of(required(sources, "sources")[i], "sources[i]"));
+        check_source(*arrays.sources.back(), *arrays.destination);
+        if (!may_overlap && arrays.sources.back()->overlaps(*arrays.destination)) {
+            fail(Code::invalid_argument, "a source and the destination overlap in memory");
+        }
+    }
+    if (arrays.destination->scales() != nullptr) {
+        fail(Code::invalid_dtype, "destination has scales; it must be fp32, fp16 or bf16");
+    }
+    return arrays;
+}
+
+// What the wire carries where nobody says: the sources' values.
+DType source_type(const Arrays& arrays) {
+    return arrays.sources.empty() ? arrays.destination->dtype() : arrays.sources[0]->dtype();
+}
+
+std::vector<int64_t> counts_of(const int64_t* counts, int32_t ranks, int64_t total) {
+    if (counts == nullptr) {
+        return comm::even_counts(total, ranks, 128);
+    }
+    return {counts, counts + ranks};
+}
+
+template <class Operation> class Work final : public CommWork {
+  public:
+    Work(std::shared_ptr<CommObject> comm, Stream& stream, Arrays arrays)
+        : comm_(std::move(comm)), arrays_(std::move(arrays)),
+          operation(*comm_->communicator, stream) {}
+    void wait() override { operation.wait(); }
+    bool test() override { return operation.test(); }
+    [[nodiscard]] const Arrays& arrays() const { return arrays_; }
+
+  private:
+    std::shared_ptr<CommObject> comm_;
+    Arrays arrays_;
+
+  public:
+    Operation operation; // goes first
+};
+
+// Begins an operation and waits for it, or makes the caller's request.
+template <class Operation, class Begin>
+void run(mp_comm* comm, Stream& stream, Arrays arrays, mp_comm_request** out, const Begin& begin) {
+    const auto& object = object_of(comm, "comm");
+    auto work = std::make_unique<Work<Operation>>(object, stream, std::move(arrays));
+    begin(work->operation, work->arrays());
+    work->arrays().destination->touch();
+    if (out == nullptr) {
+        work->wait();
+        return;
+    }
+    auto request = std::make_shared<CommRequestObject>(object);
+    request->work = std::move(work);
+    *out = make_handle<mp_comm_request>(std::move(request));
+}
+
+comm::Communicator& communicator_of(const mp_comm* comm) {
+    return *object_of(comm, "comm")->communicator;
+}
+
+void clear(mp_comm_request** out) {
+    if (out != nullptr) {
+        *out = nullptr;
+    }
+}
+
+} // namespace
+
+mp_status mp_comm_reduce_desc_init(mp_comm_reduce_desc* desc, size_t size) {
+    return boundary([&] { init_struct(desc, size, mp_comm_reduce_desc MP_COMM_REDUCE_DESC_INIT); });
+}
+
+mp_status mp_comm_wire_bytes(int64_t count, int32_t dtype, int32_t scale, int64_t* bytes) {
+    return boundary([&] {
+        (void)required(bytes, "bytes");
+        if (count < 0 || count > INT64_MAX / 16) {
+            fail(Code::invalid_argument, "count is %lld", static_cast<long long>(count));
+        }
+        *bytes = comm::wire_bytes(count, format_of(dtype, scale, DType::none, "dtype"));
+    });
+}
+
+mp_status mp_comm_reduce_scatter(mp_comm* comm, mp_queue* queue, const mp_comm_reduce_desc* desc,
+                                 const mp_tensor* const* sources, int32_t source_count,
+                                 const int64_t* counts, mp_tensor* destination,
+                                 mp_comm_request** request) {
+    return boundary([&] {
+        clear(request);
+        const mp_comm_reduce_desc options = read_desc(desc);
+        if (options.op != MP_COMM_OP_SUM) {
+            fail(Code::unsupported, "desc.op is %d; a reduce-scatter gives sums only", options.op);
+        }
+        const int32_t ranks = communicator_of(comm).size();
+        Arrays arrays = arrays_of(sources, source_count, destination, options, false);
+        Stream& stream = stream_of(queue, *arrays.destination);
+        if (arrays.sources.empty() && counts == nullptr) {
+            fail(Code::null_argument, "counts is NULL; a rank without a source cannot tell them");
+        }
+        const std::vector<int64_t> shares =
+            counts_of(counts, ranks, arrays.sources.empty() ? 0 : arrays.sources[0]->count());
+        run<comm::ReduceScatter>(
+            comm, stream, std::move(arrays), request,
+            [&](comm::ReduceScatter& operation, const Arrays& held) {
+                operation.begin(reduce_desc(options, source_type(held), held.site_or_null()),
+                                held.wire_sources(), shares, held.destination->ref());
+            });
+    });
+}
+
+mp_status mp_comm_all_reduce(mp_comm* comm, mp_queue* queue, const mp_comm_reduce_desc* desc,
+                             const mp_tensor* const* sources, int32_t source_count,
+                             mp_tensor* destination, mp_comm_request** request) {
+    return boundary([&] {
+        clear(request);
+        const mp_comm_reduce_desc options = read_desc(desc);
+        comm::Communicator& communicator = communicator_of(comm);
+        Arrays arrays = arrays_of(sources, source_count, destination, options, false);
+        Stream& stream = stream_of(queue, *arrays.destination);
+        if (options.op == MP_COMM_OP_MAX_ABS_BITS) {
+            if (arrays.sources.size() != 1 || arrays.sources[0]->scales() != nullptr ||
+                request != nullptr) {
+                fail(Code::unsupported,
+                     "a maximum takes one source without scales, and blocks (no request)");
+            }
+            comm::all_reduce_max_abs(
+                communicator, stream, arrays.sources[0]->ref(), arrays.destination->ref(),
+                {options.deadline_ms, arrays.site_or_null(), stream.queue().native()});
+            arrays.destination->touch();
+            return;
+        }
+        const comm::WireFormat gather = format_of(options.gather_dtype, options.gather_scale,
+                                                  arrays.destination->dtype(), "desc.gather_dtype");
+        run<comm::AllReduce>(comm, stream, std::move(arrays), request,
+                             [&](comm::AllReduce& operation, const Arrays& held) {
+                                 operation.begin(
+                                     reduce_desc(options, source_type(held), held.site_or_null()),
+                                     held.wire_sources(), held.destination->ref(), &gather);
+                             });
+    });
+}
+
+mp_status mp_comm_all_gather_values(mp_comm* comm, mp_queue* queue, const mp_comm_reduce_desc* desc,
+                                    const mp_tensor* shard, const int64_t* counts,
+                                    mp_tensor* destination, mp_comm_request** request) {
+    return boundary([&] {
+        clear(request);
+        const mp_comm_reduce_desc options = read_desc(desc);
+        const int32_t ranks = communicator_of(comm).size();
+        Arrays arrays = arrays_of(&shard, 1, destination, options, true);
+        Stream& stream = stream_of(queue, *arrays.destination);
+        const std::vector<int64_t> shares = counts_of(counts, ranks, arrays.destination->count());
+        run<comm::AllGatherValues>(comm, stream, std::move(arrays), request,
+                                   [&](comm::AllGatherValues& operation, const Arrays& held) {
+                                       const comm::GatherDesc gather = {
+                                           format_of(options.wire_dtype, options.wire_scale,
+                                                     held.sources[0]->dtype(), "desc.wire_dtype"),
+                                           rounding_of(options), options.first_element,
+                                           options.deadline_ms, held.site_or_null()};
+                                       operation.begin(gather, held.wire_sources()[0], shares,
+                                                       held.destination->ref());
+                                   });
+    });
+}
