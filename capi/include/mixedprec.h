@@ -37,6 +37,7 @@
 #include "mixedprec/recipe_keys.h"
 #include "mixedprec/reduce.h"
 #include "mixedprec/scaler.h"
+#include "mixedprec/sharding.h"
 #include "mixedprec/status.h"
 #include "mixedprec/tensor.h"
 #include "mixedprec/types.h"

@@ -8,6 +8,7 @@
 #include "comm/self/self.hpp"
 #include "comm/threads/threads.hpp"
 #include "comm_callbacks.hpp"
+#include "comm_traffic.hpp"
 #include "context/module_loader.hpp"
 #include "context_registry.hpp"
 #include "objects.hpp"
@@ -129,10 +130,6 @@ template <typename Step> bool finish(CommRequestObject& object, const Step& step
     }
     object.work.reset();
     return true;
-}
-
-int64_t bytes_of(const comm::Traffic& traffic, CollectiveKind kind) {
-    return traffic.bytes.at(static_cast<std::size_t>(kind));
 }
 
 } // namespace
@@ -380,19 +377,7 @@ mp_status mp_comm_set_deadline(mp_comm* comm, int64_t deadline_ms) {
 }
 
 mp_status mp_comm_get_traffic(const mp_comm* comm, mp_comm_traffic* traffic) {
-    return boundary([&] {
-        const comm::Communicator& communicator = communicator_of(comm);
-        const comm::Traffic& counted = communicator.traffic();
-        mp_comm_traffic copy{};
-        copy.calls = static_cast<int64_t>(communicator.sequence());
-        copy.total_bytes = counted.total_bytes();
-        copy.all_to_all_bytes = bytes_of(counted, CollectiveKind::all_to_all);
-        copy.all_gather_bytes = bytes_of(counted, CollectiveKind::all_gather);
-        copy.broadcast_bytes = bytes_of(counted, CollectiveKind::broadcast);
-        copy.max_u32_bytes = bytes_of(counted, CollectiveKind::max_u32);
-        copy.sum_f32_bytes = bytes_of(counted, CollectiveKind::sum_f32);
-        write_struct(traffic, copy, "traffic");
-    });
+    return boundary([&] { write_traffic(communicator_of(comm), traffic); });
 }
 
 mp_status mp_comm_describe(const mp_comm* comm, char* buffer, size_t capacity, size_t* needed) {

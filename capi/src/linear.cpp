@@ -7,6 +7,7 @@
 
 #include "boundary.hpp"
 #include "linear/advice.hpp"
+#include "linear/rank_amax.hpp"
 #include "objects.hpp"
 #include "versioned_struct.hpp"
 
@@ -88,6 +89,29 @@ void tell_monitor(LinearObject& object, Stream& stream) {
     object.layer.scaling().clear_stats(stream);
 }
 
+// The layers behind handles, of which some may be NULL; all are checked before anything is done.
+std::vector<LinearObject*> objects_of(mp_linear* const* linears, int32_t count, mp_queue* queue) {
+    if (count < 0) {
+        fail(Code::invalid_argument, "count is %d; it must be >= 0", static_cast<int>(count));
+    }
+    std::vector<LinearObject*> objects;
+    for (int32_t i = 0; i < count; ++i) {
+        if (required(linears, "linears")[i] != nullptr) {
+            objects.push_back(object_of(linears[i], "linears[i]").get());
+            (void)stream_of(queue, *objects.back()->layer.context());
+        }
+    }
+    return objects;
+}
+
+void end_step(const std::vector<LinearObject*>& objects, mp_queue* queue) {
+    for (LinearObject* object : objects) {
+        Stream& stream = stream_of(queue, *object->layer.context());
+        object->layer.end_step(stream);
+        tell_monitor(*object, stream);
+    }
+}
+
 } // namespace
 
 mp_status mp_linear_desc_init(mp_linear_desc* desc, size_t size) {
@@ -143,24 +167,22 @@ mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp_tensor
 }
 
 mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue* queue) {
+    return boundary([&] { end_step(objects_of(linears, count, queue), queue); });
+}
+
+mp_status mp_linear_end_step_on_ranks(mp_comm* comm, mp_linear* const* linears, int32_t count,
+                                      mp_queue* queue) {
     return boundary([&] {
-        if (count < 0) {
-            fail(Code::invalid_argument, "count is %d; it must be >= 0", count);
+        mp::comm::Communicator& ranks = *object_of(comm, "comm")->communicator;
+        const std::vector<LinearObject*> objects = objects_of(linears, count, queue);
+        std::vector<const ScalingState*> states;
+        for (const LinearObject* object : objects) {
+            states.push_back(&object->layer.scaling());
         }
-        for (int32_t pass = 0; pass < 2;
-             ++pass) { // all handles are checked before anything is done
-            for (int32_t i = 0; i < count; ++i) {
-                if (required(linears, "linears")[i] == nullptr) {
-                    continue;
-                }
-                LinearObject& object = *object_of(linears[i], "linears[i]");
-                Stream& stream = stream_of(queue, *object.layer.context());
-                if (pass == 1) {
-                    object.layer.end_step(stream);
-                    tell_monitor(object, stream);
-                }
-            }
+        if (!objects.empty()) {
+            reduce_amaxes(stream_of(queue, *objects[0]->layer.context()), ranks, states);
         }
+        end_step(objects, queue);
     });
 }
 

@@ -18,6 +18,7 @@ inline void write_report(const MemoryReport& report, mp_memory_report* destinati
     result.exp_avg_sq_bytes = report.exp_avg_sq;
     result.compensation_bytes = report.compensation;
     result.total_bytes = report.total();
+    result.reduced_grad_bytes = report.reduced_grad;
     write_struct(destination, result, "report");
 }
 

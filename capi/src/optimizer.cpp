@@ -5,16 +5,13 @@
 
 #include "boundary.hpp"
 #include "memory_report.hpp"
-#include "objects.hpp"
-#include "versioned_struct.hpp"
+#include "optimizer_options.hpp"
 
 using namespace mp;
 using namespace mp::capi;
 
 namespace {
 
-constexpr uint32_t kStepFlags =
-    MP_OPTIMIZER_CHECK_FINITE | MP_OPTIMIZER_ZERO_GRAD | MP_OPTIMIZER_EAGER_COMPAT;
 constexpr uint32_t kAdamFlags = MP_ADAM_L2 | MP_ADAM_MAXIMIZE | MP_ADAM_NO_BIAS_CORRECTION;
 constexpr uint32_t kAdamwFlags = kStepFlags | MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG |
                                  MP_ADAMW_SR_EXP_AVG_SQ | MP_HYPERPARAMETERS_EXPLICIT | kAdamFlags;
@@ -194,17 +191,8 @@ mp_status mp_optimizer_create(mp_context* context, mp_recipe* recipe, const mp_o
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
-        const auto source = read_optional_struct(desc, "desc");
-        check_flags(source.flags, kStepFlags | MP_OPTIMIZER_OFFLOAD, "desc.flags");
-        OptimizerOptions options;
-        options.seed = source.seed;
-        options.max_grad_norm = source.max_grad_norm;
-        options.check_finite = (source.flags & MP_OPTIMIZER_CHECK_FINITE) != 0;
-        options.zero_grad = (source.flags & MP_OPTIMIZER_ZERO_GRAD) != 0;
-        options.eager_compat = (source.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0;
-        options.offload = (source.flags & MP_OPTIMIZER_OFFLOAD) != 0;
         *out = make_handle<mp_optimizer>(
-            std::make_shared<Optimizer>(owner, use_recipe(recipe), options));
+            std::make_shared<Optimizer>(owner, use_recipe(recipe), options_of(desc)));
     });
 }
 

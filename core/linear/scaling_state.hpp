@@ -26,6 +26,13 @@ class ScalingState {
     ScalingState(Stream& stream, const Fp8Policy& policy);
 
     [[nodiscard]] Tracking tracking(Operand operand, bool with_stats) const noexcept;
+    // Of the operands, in device memory; null unless scaling is delayed.
+    [[nodiscard]] numerics::DelayedSlot* slots() const noexcept {
+        return slots_.as<numerics::DelayedSlot>();
+    }
+    [[nodiscard]] bool reduces_amax() const noexcept {
+        return slots_.data() != nullptr && policy_.reduce_amax;
+    }
     // Delayed scales move on; nothing happens under other scalings.
     void end_step(Stream& stream) const;
     [[nodiscard]] OperandState read(Stream& stream, Operand operand) const; // waits

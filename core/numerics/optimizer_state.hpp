@@ -26,7 +26,7 @@ static_assert(sizeof(OptimizerState) == 48);
 struct StepRule {
     double max_grad_norm = 0.0;               // 0: no clipping
     double grad_scale = 1.0;                  // divided out beside the loss scale
-    const float* device_grad_scale = nullptr; // instead of grad_scale, in the device's memory
+    const float* device_grad_scale = nullptr; // divided out as well; in the device's memory
     uint32_t has_stats = 0;                   // state.sum_squares was computed for this step
 };
 
@@ -41,10 +41,9 @@ MP_HD inline bool is_finite_double(double x) { return x - x == 0.0; }
 MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler,
                                const StepRule& rule) {
     const double scale = scaler != nullptr ? static_cast<double>(scaler->scale) : 1.0;
-    const double grad_scale = rule.device_grad_scale != nullptr
-                                  ? static_cast<double>(*rule.device_grad_scale)
-                                  : rule.grad_scale;
-    const double unscale = 1.0 / (scale * grad_scale);
+    const double device_scale =
+        rule.device_grad_scale != nullptr ? static_cast<double>(*rule.device_grad_scale) : 1.0;
+    const double unscale = 1.0 / (scale * rule.grad_scale * device_scale);
     bool skip = scaler != nullptr && scaler->found_inf != 0;
     state.grad_norm = 0.0;
     double clip = 1.0;

@@ -250,26 +250,47 @@ AdamwDesc make_update(const SegmentPlan& plan, const StepOptions& options) noexc
     return update;
 }
 
-void StepMemory::step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
-                      const StepOptions& options) const {
+bool needs_stats(const StepOptions& options, const LossScaler* scaler) {
+    return options.check_finite || options.max_grad_norm > 0.0 ||
+           (scaler != nullptr && scaler->checks());
+}
+
+AdamwDesc StepMemory::full_update(const SegmentPlan& plan, const StepOptions& options) const {
     AdamwDesc update = make_update(plan, options);
     update.scalars = scalars_.as<numerics::AdamwScalars>();
     update.state = state_.as<numerics::OptimizerState>();
     update.hyper = hyper_.as<numerics::AdamwHyper>();
     update.group_steps = group_steps_.as<int64_t>();
-    // Chosen first: an unsupported update must fail before the step count moves.
-    const Choice choice = select(stream.device(), update);
-    prepare(stream, plan, scaler, options);
-    check(choice.candidate->run(stream.device(), stream.queue(), update));
+    return update;
 }
 
-void StepMemory::prepare(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
+void StepMemory::step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
+                      const StepOptions& options) const {
+    check_supported(stream, plan, options); // before the step count moves
+    measure(stream, plan, scaler, options);
+    prepare(stream, scaler, options);
+    update(stream, plan, options);
+}
+
+void StepMemory::measure(Stream& stream, const SegmentPlan& plan, const LossScaler* scaler,
                          const StepOptions& options) const {
-    const bool needs_stats = options.check_finite || options.max_grad_norm > 0.0 ||
-                             (scaler != nullptr && scaler->checks());
-    if (needs_stats) {
-        plan.grad_stats(stream, state_.as<numerics::OptimizerState>());
+    if (needs_stats(options, scaler)) {
+        plan.grad_stats(stream, state_.as<numerics::OptimizerState>(), options.exchange);
     }
+}
+
+void StepMemory::update(Stream& stream, const SegmentPlan& plan, const StepOptions& options) const {
+    const AdamwDesc op = full_update(plan, options);
+    const Choice choice = select(stream.device(), op);
+    check(choice.candidate->run(stream.device(), stream.queue(), op));
+}
+
+void StepMemory::check_supported(Stream& stream, const SegmentPlan& plan,
+                                 const StepOptions& options) const {
+    (void)select(stream.device(), full_update(plan, options));
+}
+
+void StepMemory::prepare(Stream& stream, LossScaler* scaler, const StepOptions& options) const {
     OptimizerPrepareDesc prepare{};
     prepare.kind = OpKind::optimizer_prepare;
     prepare.state = state_.as<numerics::OptimizerState>();
@@ -279,7 +300,7 @@ void StepMemory::prepare(Stream& stream, const SegmentPlan& plan, LossScaler* sc
     prepare.scalars = scalars_.as<numerics::AdamwScalars>();
     prepare.group_count = group_count_;
     prepare.rule = {options.max_grad_norm, options.grad_scale, options.device_grad_scale,
-                    needs_stats ? 1U : 0U};
+                    needs_stats(options, scaler) ? 1U : 0U};
     run_op(stream, prepare);
 }
 

@@ -15,14 +15,18 @@ struct StepOptions {
     uint64_t seed = 0;
     double max_grad_norm = 0.0;
     double grad_scale = 1.0;
-    const float* device_grad_scale = nullptr; // instead of grad_scale
+    const float* device_grad_scale = nullptr; // as well as grad_scale
     bool check_finite = false;
     bool zero_grad = false;
     bool eager_compat = false;
     bool stochastic_param = false;
     bool stochastic_exp_avg = false;
     bool stochastic_exp_avg_sq = false;
+    const ChunkSumExchange* exchange = nullptr; // where other ranks hold the rest of the parameters
 };
+
+// Whether a step reads the gradients first.
+bool needs_stats(const StepOptions& options, const LossScaler* scaler);
 
 // Throws invalid_argument for hyperparameters outside their domain.
 void check_hyper(const numerics::AdamwHyper& hyper);
@@ -59,12 +63,18 @@ class StepMemory {
 
     void step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
               const StepOptions& options) const;
-    // The first half of it: everything but the update.
-    void prepare(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
+    // Its parts. measure: reads the gradients, where anything asks for it, and changes nothing but
+    // state->sum_squares. prepare: the decision. update: the rest.
+    void check_supported(Stream& stream, const SegmentPlan& plan, const StepOptions& options) const;
+    void measure(Stream& stream, const SegmentPlan& plan, const LossScaler* scaler,
                  const StepOptions& options) const;
+    void update(Stream& stream, const SegmentPlan& plan, const StepOptions& options) const;
+    void prepare(Stream& stream, LossScaler* scaler, const StepOptions& options) const;
     [[nodiscard]] PreparedStep read_prepared(Stream& stream) const; // waits
 
   private:
+    [[nodiscard]] AdamwDesc full_update(const SegmentPlan& plan, const StepOptions& options) const;
+
     int32_t group_count_ = 0;
     Buffer state_;
     Buffer hyper_;

@@ -11,28 +11,11 @@ StateFormat unscaled(StateFormat format) {
     return format.is_scaled() ? StateFormat(DType::fp32) : format;
 }
 
-// Elements of one parameter that a rank holds of each class.
-struct Held {
-    int64_t weight;
-    int64_t grad;
-    int64_t states;
-    bool has_states; // also without elements: those of an empty tensor have scales
-};
-
-int64_t state_bytes(StateFormat format, const Held& held) {
-    return held.has_states ? format_bytes(format, held.states) : 0;
-}
-
-// A parameter of `count` elements. The one scale of a weight or gradient is on every rank.
-void add_parameter(MemoryReport& report, const Recipe& recipe, int64_t count, const Held& held) {
-    const StateFormats formats = state_formats(recipe, recipe.weight, count);
-    report.parameter_count += count;
-    report.weight += format_bytes(recipe.weight, held.weight);
-    report.grad += format_bytes(formats.grad, held.grad);
-    report.master += state_bytes(formats.master, held);
-    report.exp_avg += state_bytes(formats.exp_avg, held);
-    report.exp_avg_sq += state_bytes(formats.exp_avg_sq, held);
-    report.compensation += state_bytes(formats.compensation, held);
+void add_states(MemoryReport& report, const StateFormats& formats, int64_t count) {
+    report.master += format_bytes(formats.master, count);
+    report.exp_avg += format_bytes(formats.exp_avg, count);
+    report.exp_avg_sq += format_bytes(formats.exp_avg_sq, count);
+    report.compensation += format_bytes(formats.compensation, count);
 }
 
 } // namespace
@@ -51,10 +34,20 @@ StateFormats state_formats(const Recipe& recipe, StateFormat weight, int64_t cou
     return formats;
 }
 
+DType gather_dtype(const Recipe& recipe, StateFormat weight) {
+    const bool is_narrower = dtype_size(recipe.weight_gather) < dtype_size(weight.dtype);
+    return is_narrower && weight == recipe.weight && !weight.is_scaled() ? recipe.weight_gather
+                                                                         : weight.dtype;
+}
+
 MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts) {
     MemoryReport report;
     for (const int64_t count : counts) {
-        add_parameter(report, recipe, count, {count, count, count, true});
+        const StateFormats formats = state_formats(recipe, recipe.weight, count);
+        report.parameter_count += count;
+        report.weight += format_bytes(recipe.weight, count);
+        report.grad += format_bytes(formats.grad, count);
+        add_states(report, formats, count);
     }
     return report;
 }
@@ -68,17 +61,25 @@ MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> count
              "3",
              sharding.rank, sharding.options.ranks, stage);
     }
+    if (sharding.options.ranks == 1) {
+        return planned_memory(recipe, counts); // nobody shares it
+    }
+    const bool is_rounded = gather_dtype(recipe, recipe.weight) != recipe.weight.dtype;
+    const bool has_copy = stage == 3 || (stage > 0 && is_rounded);
     const ShardPlan plan(sharding.options, counts);
     MemoryReport report;
     for (std::size_t i = 0; i < counts.size(); ++i) {
-        int64_t own = 0;
-        for (const ShardPiece& piece : plan.pieces_of(static_cast<int32_t>(i))) {
-            own += piece.rank == sharding.rank ? piece.count : 0;
-        }
         const int64_t all = counts[i];
-        add_parameter(report, recipe, all,
-                      {stage >= 3 ? own : all, stage >= 2 ? own : all, stage >= 1 ? own : all,
-                       stage == 0 || own > 0});
+        const int64_t own = plan.piece_on(static_cast<int32_t>(i), sharding.rank).count;
+        const StateFormats formats = state_formats(recipe, recipe.weight, all);
+        report.parameter_count += all;
+        report.weight += format_bytes(recipe.weight, stage == 3 ? 0 : all);
+        report.weight += has_copy && own > 0 ? format_bytes(recipe.weight, own) : 0;
+        report.grad += format_bytes(formats.grad, stage >= 2 ? 0 : all);
+        report.reduced_grad += bytes_of(DType::fp32, with_gap(own) + (stage == 0 ? all : 0));
+        if (stage == 0 || own > 0) {
+            add_states(report, formats, stage == 0 ? all : own);
+        }
     }
     return report;
 }

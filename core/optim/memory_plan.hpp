@@ -19,9 +19,10 @@ struct MemoryReport {
     int64_t exp_avg = 0;
     int64_t exp_avg_sq = 0;
     int64_t compensation = 0;
+    int64_t reduced_grad = 0; // sums over ranks, in fp32
 
     [[nodiscard]] int64_t total() const noexcept {
-        return weight + master + grad + exp_avg + exp_avg_sq + compensation;
+        return weight + master + grad + exp_avg + exp_avg_sq + compensation + reduced_grad;
     }
 };
 
@@ -41,9 +42,14 @@ StateFormats state_formats(const Recipe& recipe, StateFormat weight, int64_t cou
 // What a recipe needs for tensors of its weight format with so many elements each, exactly.
 MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts);
 
+// What a weight of this format is gathered in: the recipe's gather type where that is smaller, for weights of the
+// recipe's own type; else its own.
+DType gather_dtype(const Recipe& recipe, StateFormat weight);
+
 // What one rank holds of them, by the stages of ZeRO (Rajbhandari et al.): 0 everything; 1 states of its own elements
-// only; 2 gradients too; 3 weights too. The one scale of a weight or gradient is on every rank; states have scales
-// where they have elements. Buffers that live for an exchange only are not counted.
+// only; from 2 on gradients, from 3 on weights, have memory while they are in use only. Beside them are the sums of the
+// gradients of its own elements, in fp32 (stage 0: of all, too), and where a weight is not in its own memory, or
+// is gathered in a narrower type, its owner's copy. The one scale of a weight or gradient is on every rank.
 struct ShardedMemory {
     ShardOptions options;
     int32_t rank = 0;

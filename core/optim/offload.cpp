@@ -157,7 +157,8 @@ void Offload::step(Stream& stream, const StepMemory& memory, LossScaler* scaler,
         updates.push_back(make_update(bucket.plan, on_host));
         (void)select(host.device(), updates.back()); // fails before the step count moves
     }
-    memory.prepare(stream, device_plan_, scaler, options);
+    memory.measure(stream, device_plan_, scaler, options);
+    memory.prepare(stream, scaler, options);
     const PreparedStep prepared = memory.read_prepared(stream);
     if (prepared.state.skip != 0) {
         return;

@@ -2,18 +2,17 @@
 #include "optim/optimizer.hpp"
 
 #include "optim/state_values.hpp"
+#include "system/fnv.hpp"
 
 namespace mp {
 namespace {
 
-// FNV-1a, 64 bits: the parameter's name is its identity for random numbers, so that they do not depend on
-// the order in which parameters were added.
+// The parameter's name is its identity for random numbers, so that they do not depend on the order in which
+// parameters were added.
 uint64_t name_hash(const std::string& name) {
-    uint64_t hash = 0xcbf29ce484222325ULL;
-    for (const char c : name) {
-        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-    }
-    return hash;
+    Fnv64 hash;
+    hash.add(name);
+    return hash.value();
 }
 
 void check_step(int64_t step) {
@@ -29,16 +28,8 @@ Optimizer::Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
                      const OptimizerOptions& options)
     : context_(std::move(context)), recipe_(recipe), options_(options) {
     check_recipe(recipe_);
-    if (!(options_.max_grad_norm >= 0.0 && options_.max_grad_norm < 1e30)) {
-        fail(Code::invalid_argument,
-             "optimizer: max_grad_norm is %g; it must be 0 (no clipping) or a positive number",
-             options_.max_grad_norm);
-    }
+    check_options(options_, is_sharded() ? comm().size() : 0);
     if (options_.offload) {
-        if (options_.eager_compat) {
-            fail(Code::unsupported, "optimizer: the eager order of roundings is not for "
-                                    "MP_OPTIMIZER_OFFLOAD");
-        }
         offload_ = std::make_unique<Offload>(context_);
     }
     memory_ = StepMemory(context_->stream(), {}, {});
@@ -63,45 +54,62 @@ int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParamet
     const Shape& shape = source.param->shape();
     const StateFormats formats =
         state_formats(recipe_, format_of(*source.param), source.param->count());
-    Stream& owner = state_stream(stream);
-    Parameter parameter = {
-        source.name,
-        group,
-        source.param,
-        source.grad != nullptr ? source.grad : make_state(context_, stream, formats.grad, shape),
-        options_.offload ? make_like(context_, owner, *source.param) : source.param,
-        ParamStates(context_, owner, formats, shape)};
-    check_segment(segment(parameter), source.name.c_str());
-
     const auto index = static_cast<int32_t>(parameters_.size());
     parameters_.reserve(parameters_.size() + 1);
     names_.emplace(source.name, index);
     try {
-        initialize(stream, parameter, source.init_fp32.get());
+        parameters_.push_back(
+            {source.name, group, source.param,
+             source.grad != nullptr ? source.grad
+                                    : make_state(context_, stream, formats.grad, shape),
+             options_.offload ? make_like(context_, state_stream(stream), *source.param)
+                              : source.param,
+             std::nullopt, source.init_fp32});
+        if (!is_sharded()) {
+            make_states(stream, index);
+        }
     } catch (...) {
         names_.erase(source.name);
+        parameters_.resize(static_cast<std::size_t>(index));
         throw;
     }
-    parameters_.push_back(std::move(parameter));
     plan_is_stale_ = true;
     return index;
 }
 
-void Optimizer::initialize(Stream& stream, const Parameter& p, const Tensor* init_fp32) const {
+// The states of the elements that are here, with their first values.
+void Optimizer::make_states(Stream& stream, int32_t index) {
+    Parameter& p = parameters_[static_cast<std::size_t>(index)];
+    const ShardPiece own = piece(index);
+    if (own.count > 0 || sharding_ == nullptr || sharding_->stage() == 0) {
+        const bool is_whole = own.count == p.param->count();
+        p.states.emplace(context_, state_stream(stream),
+                         state_formats(recipe_, format_of(*p.param), p.param->count()),
+                         is_whole ? p.param->shape() : Shape{{own.count}, 1});
+        check_segment(segment(index), p.name.c_str());
+        initialize(stream, index);
+    }
+    p.init_fp32 = nullptr;
+}
+
+void Optimizer::initialize(Stream& stream, int32_t index) {
+    const Parameter& p = parameters_[static_cast<std::size_t>(index)];
     Stream& owner = state_stream(stream);
     if (!options_.offload) {
-        const TensorRef exact = init_fp32 != nullptr ? init_fp32->ref() : TensorRef();
-        p.states.initialize(owner, piece_of(*p.param), init_fp32 != nullptr ? &exact : nullptr);
-    } else if (init_fp32 == nullptr) {
+        const ShardPiece own = piece(index);
+        const TensorRef exact =
+            p.init_fp32 != nullptr ? piece_of(*p.init_fp32, own.start, own.count).ref : TensorRef();
+        p.states->initialize(owner, weight(index), p.init_fp32 != nullptr ? &exact : nullptr);
+    } else if (p.init_fp32 == nullptr) {
         copy_numbers(stream, *p.param, *p.stepped);
         stream.sync();
-        p.states.initialize(owner, piece_of(*p.stepped), nullptr);
+        p.states->initialize(owner, weight(index), nullptr);
     } else {
-        Tensor near(context_, owner, DType::fp32, init_fp32->shape());
-        copy_tensor(stream, *init_fp32, near);
+        Tensor near(context_, owner, DType::fp32, p.init_fp32->shape());
+        copy_tensor(stream, *p.init_fp32, near);
         stream.sync();
         const TensorRef exact = near.ref();
-        p.states.initialize(owner, piece_of(*p.stepped), &exact);
+        p.states->initialize(owner, weight(index), &exact);
         owner.sync();
         copy_numbers(stream, *p.stepped, *p.param);
         stream.sync();
@@ -110,18 +118,23 @@ void Optimizer::initialize(Stream& stream, const Parameter& p, const Tensor* ini
 }
 
 void Optimizer::sync_master(Stream& stream, int32_t index) {
-    if (index < -1 || index >= parameter_count()) {
-        fail(Code::invalid_argument, "optimizer: parameter %d does not exist; there are %d", index,
-             parameter_count());
+    if (index != -1) {
+        (void)parameter(index);
     }
     for (int32_t i = 0; i < parameter_count(); ++i) {
-        if (index == -1 || index == i) {
-            const Parameter& p = parameters_[static_cast<std::size_t>(i)];
-            if (options_.offload) {
-                copy_numbers(stream, *p.param, *p.stepped);
-                stream.sync();
-            }
-            p.states.sync_master(state_stream(stream), piece_of(*p.stepped));
+        const Parameter& p = parameters_[static_cast<std::size_t>(i)];
+        if (index != -1 && index != i) {
+            continue;
+        }
+        if (options_.offload) {
+            copy_numbers(stream, *p.param, *p.stepped);
+            stream.sync();
+        }
+        if (sharding_ != nullptr) {
+            sharding_->adopt(stream, i);
+        }
+        if (p.states.has_value()) {
+            p.states->sync_master(state_stream(stream), weight(i));
         }
     }
 }
@@ -168,33 +181,50 @@ void Optimizer::set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale) {
     grad_scale_tensor_ = scale;
 }
 
-AdamwSegment Optimizer::segment(const Parameter& p) const noexcept {
+ShardPiece Optimizer::piece(int32_t index) const {
+    const Parameter& p = parameters_[static_cast<std::size_t>(index)];
+    return sharding_ != nullptr ? sharding_->states_of(index)
+                                : ShardPiece{index, 0, 0, p.param->count()};
+}
+
+TensorPiece Optimizer::weight(int32_t index) const {
+    return sharding_ != nullptr ? sharding_->weight_of(index)
+                                : piece_of(*parameters_[static_cast<std::size_t>(index)].stepped);
+}
+
+AdamwSegment Optimizer::segment(int32_t index) const {
+    const Parameter& p = parameters_[static_cast<std::size_t>(index)];
+    const TensorPiece param = weight(index);
+    const TensorPiece grad = sharding_ != nullptr
+                                 ? TensorPiece{sharding_->gradient_of(index), nullptr, nullptr, {}}
+                                 : piece_of(*p.grad);
     AdamwSegment s;
-    s.count = p.param->count();
+    s.count = param.ref.count;
+    s.first = piece(index).start;
     s.uid = name_hash(p.name);
     s.group = p.group;
-    const auto assign = [](const Tensor& tensor, void*& data, DType& dtype) {
-        data = tensor.data();
-        dtype = tensor.dtype();
-        return piece_of(tensor).scale_inv;
-    };
-    s.param_scale_inv = assign(*p.stepped, s.param, s.param_dtype);
-    s.grad_scale_inv = assign(*p.grad, s.grad, s.grad_dtype);
-    p.states.fill(s);
+    s.param = param.ref.data;
+    s.param_dtype = param.ref.dtype;
+    s.param_scale_inv = param.scale_inv;
+    s.grad = grad.ref.data;
+    s.grad_dtype = grad.ref.dtype;
+    s.grad_scale_inv = grad.scale_inv;
+    p.states->fill(s);
     return s;
 }
 
 void Optimizer::make_plan(Stream& stream) {
     std::vector<AdamwSegment> segments;
     std::vector<OffloadedParameter> offloaded;
-    for (const Parameter& p : parameters_) {
-        if (!groups_[static_cast<std::size_t>(p.group)].enabled) {
+    for (int32_t i = 0; i < parameter_count(); ++i) {
+        const Parameter& p = parameters_[static_cast<std::size_t>(i)];
+        if (!groups_[static_cast<std::size_t>(p.group)].enabled || !p.states.has_value()) {
             continue;
         }
         if (options_.offload) {
-            offloaded.push_back({p.param, p.grad, p.stepped, segment(p)});
+            offloaded.push_back({p.param, p.grad, p.stepped, segment(i)});
         } else {
-            segments.push_back(segment(p));
+            segments.push_back(segment(i));
         }
     }
     if (options_.offload) {
@@ -220,8 +250,7 @@ void Optimizer::refresh(Stream& stream) {
     }
 }
 
-void Optimizer::step(Stream& stream, LossScaler* scaler) {
-    refresh(stream);
+StepOptions Optimizer::step_options() const {
     StepOptions options;
     options.seed = options_.seed;
     options.max_grad_norm = options_.max_grad_norm;
@@ -232,11 +261,24 @@ void Optimizer::step(Stream& stream, LossScaler* scaler) {
     options.stochastic_param = recipe_.weight_rounding == Rounding::stochastic;
     options.stochastic_exp_avg = recipe_.exp_avg_rounding == Rounding::stochastic;
     options.stochastic_exp_avg_sq = recipe_.exp_avg_sq_rounding == Rounding::stochastic;
-    if (options_.offload) {
-        offload_->step(stream, memory_, scaler, options);
-    } else {
-        memory_.step(stream, plan_, scaler, options);
+    return options;
+}
+
+void Optimizer::step(Stream& stream, LossScaler* scaler) {
+    if (is_sharded()) {
+        step_on_ranks(stream, scaler);
+        return;
     }
+    refresh(stream);
+    if (options_.offload) {
+        offload_->step(stream, memory_, scaler, step_options());
+    } else {
+        memory_.step(stream, plan_, scaler, step_options());
+    }
+    touch_weights();
+}
+
+void Optimizer::touch_weights() {
     for (const Parameter& parameter : parameters_) {
         if (groups_[static_cast<std::size_t>(parameter.group)].enabled) {
             parameter.param->touch(); // layers have copies of it
@@ -246,7 +288,7 @@ void Optimizer::step(Stream& stream, LossScaler* scaler) {
 
 void Optimizer::zero_grad(Stream& stream) const {
     for (const Parameter& parameter : parameters_) {
-        if (parameter.grad->count() > 0) {
+        if (parameter.grad->count() > 0 && parameter.grad->has_memory()) {
             check(stream.device().zero(stream.queue(), parameter.grad->data(),
                                        parameter.grad->bytes()));
         }
@@ -293,15 +335,15 @@ const Optimizer::Parameter& Optimizer::parameter(int32_t index) const {
 void Optimizer::read_state(Stream& stream, int32_t index, const std::string& name,
                            const Tensor& values) const {
     const Parameter& p = parameter(index);
-    check_values(p, values);
-    read_values(state_stream(stream), p.states, piece_of(*p.stepped), name, values.ref(), p.name);
+    check_values(index, values);
+    read_values(state_stream(stream), *p.states, weight(index), name, values.ref(), p.name);
 }
 
 void Optimizer::write_state(Stream& stream, int32_t index, const std::string& name,
                             const Tensor& values) {
     const Parameter& p = parameter(index);
-    check_values(p, values);
-    write_values(state_stream(stream), p.states, piece_of(*p.stepped), name, values.ref(), p.name);
+    check_values(index, values);
+    write_values(state_stream(stream), *p.states, weight(index), name, values.ref(), p.name);
     if (options_.offload) {
         copy_numbers(stream, *p.stepped, *p.param);
         stream.sync();
@@ -315,8 +357,10 @@ std::shared_ptr<Tensor> Optimizer::state(int32_t index, const std::string& name)
                                        {"param_scale_inv", scale_of(p.param)},
                                        {"grad", p.grad},
                                        {"grad_scale_inv", scale_of(p.grad)}};
-    for (NamedTensor& entry : p.states.list()) {
-        states.push_back(std::move(entry));
+    if (p.states.has_value()) {
+        for (NamedTensor& entry : p.states->list()) {
+            states.push_back(std::move(entry));
+        }
     }
     std::string present;
     for (const auto& [state_name, tensor] : states) {
@@ -334,12 +378,19 @@ std::shared_ptr<Tensor> Optimizer::state(int32_t index, const std::string& name)
 
 MemoryReport Optimizer::memory() const noexcept {
     MemoryReport report;
-    for (const Parameter& p : parameters_) {
+    for (int32_t i = 0; i < parameter_count(); ++i) {
+        const Parameter& p = parameters_[static_cast<std::size_t>(i)];
         report.parameter_count += p.param->count();
         report.weight += bytes_of(p.param);
         report.grad += bytes_of(p.grad);
-        p.states.add_bytes(report);
+        if (sharding_ != nullptr) {
+            report.weight += sharding_->weight_bytes(i);
+        }
+        if (p.states.has_value()) {
+            p.states->add_bytes(report);
+        }
     }
+    report.reduced_grad = sharding_ != nullptr ? sharding_->gradient_bytes() : 0;
     return report;
 }
 

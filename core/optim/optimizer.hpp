@@ -3,11 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "optim/offload.hpp"
+#include "optim/sharding.hpp"
 
 namespace mp {
 
@@ -18,6 +20,7 @@ struct OptimizerOptions {
     bool zero_grad = false;
     bool eager_compat = false;
     bool offload = false; // states and step on the host
+    ShardingOptions sharding;
 };
 
 struct NewParameter {
@@ -29,6 +32,8 @@ struct NewParameter {
 
 class Optimizer {
   public:
+    // Throws for what cannot be; `ranks` 0: nobody shares it. So that ranks can refuse before they ask each other.
+    static void check_options(const OptimizerOptions& options, int32_t ranks);
     Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
               const OptimizerOptions& options);
 
@@ -45,6 +50,17 @@ class Optimizer {
     // After somebody else wrote parameters: master weights follow them, compensations are forgotten.
     void sync_master(Stream& stream, int32_t index); // -1: all parameters
 
+    // Where ranks share the parameters: cuts them, and makes this rank's states. Collective; the first step does it
+    // where nobody has. No parameter can be added after it.
+    void shard(Stream& stream);
+    [[nodiscard]] bool is_sharded() const noexcept { return options_.sharding.comm != nullptr; }
+    [[nodiscard]] const comm::Communicator& comm() const noexcept {
+        return *options_.sharding.comm;
+    }
+    // Null where this rank is alone, or before shard().
+    [[nodiscard]] Sharding* sharding() const noexcept { return sharding_.get(); }
+
+    // Collective where ranks share the parameters.
     void step(Stream& stream, LossScaler* scaler);
     void zero_grad(Stream& stream) const;
 
@@ -60,7 +76,8 @@ class Optimizer {
     // "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master", and with "_scale_inv" the scale
     // or scales of each; throws where there is none.
     [[nodiscard]] std::shared_ptr<Tensor> state(int32_t index, const std::string& name) const;
-    // The values of a state, see state_values.hpp; `values` is fp32, fp16 or bf16 with the parameter's count. Wait.
+    // The values of a state, see state_values.hpp; `values` is fp32, fp16 or bf16 with the count of the elements whose
+    // states are here. Wait.
     void read_state(Stream& stream, int32_t index, const std::string& name,
                     const Tensor& values) const;
     void write_state(Stream& stream, int32_t index, const std::string& name, const Tensor& values);
@@ -76,24 +93,34 @@ class Optimizer {
         std::shared_ptr<Tensor> grad;
         std::shared_ptr<Tensor>
             stepped; // what the step writes: param, or under offload its copy on the host
-        ParamStates states;
+        std::optional<ParamStates> states; // of the elements that are here; none before shard()
+        std::shared_ptr<Tensor> init_fp32; // until shard()
     };
 
     void check_group(int32_t group, bool may_be_all) const;
     // The element's address; null for a null tensor.
     const float* check_scalar(const Tensor* tensor, const char* name) const;
     [[nodiscard]] const Parameter& parameter(int32_t index) const;
-    void check_values(const Parameter& parameter, const Tensor& values) const;
+    void check_values(int32_t index, const Tensor& values) const;
     void check_new(int32_t group, const NewParameter& parameter) const;
     void check_format(const NewParameter& parameter) const;
-    [[nodiscard]] AdamwSegment segment(const Parameter& parameter) const noexcept;
+    // The elements whose states are here, and where the step finds them.
+    [[nodiscard]] ShardPiece piece(int32_t index) const;
+    [[nodiscard]] TensorPiece weight(int32_t index) const;
+    [[nodiscard]] AdamwSegment segment(int32_t index) const;
+    [[nodiscard]] uint64_t definition() const;
+    void agree(Stream& stream, LossScaler* scaler, const Status& own) const;
+    void step_on_ranks(Stream& stream, LossScaler* scaler);
+    void touch_weights();
+    [[nodiscard]] StepOptions step_options() const;
     void refresh(Stream& stream);
     void make_plan(Stream& stream);
     // Where the states are, and what works on them.
     [[nodiscard]] Stream& state_stream(Stream& stream) const noexcept {
         return options_.offload ? context_->host_stream() : stream;
     }
-    void initialize(Stream& stream, const Parameter& parameter, const Tensor* init_fp32) const;
+    void make_states(Stream& stream, int32_t index);
+    void initialize(Stream& stream, int32_t index);
 
     std::shared_ptr<Context> context_;
     Recipe recipe_;
@@ -106,6 +133,8 @@ class Optimizer {
     std::unordered_map<std::string, int32_t> names_;
     SegmentPlan plan_; // empty under offload
     std::unique_ptr<Offload> offload_;
+    std::unique_ptr<Sharding> sharding_;
+    int64_t calls_ = 0; // of step() on ranks
     StepMemory memory_;
     bool plan_is_stale_ = true;
     bool hyper_is_stale_ = true;

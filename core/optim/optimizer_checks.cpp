@@ -4,6 +4,25 @@
 
 namespace mp {
 
+void Optimizer::check_options(const OptimizerOptions& options, int32_t ranks) {
+    if (!(options.max_grad_norm >= 0.0 && options.max_grad_norm < 1e30)) {
+        fail(Code::invalid_argument,
+             "optimizer: max_grad_norm is %g; it must be 0 (no clipping) or a positive number",
+             options.max_grad_norm);
+    }
+    if (options.offload && options.eager_compat) {
+        fail(Code::unsupported,
+             "optimizer: the eager order of roundings is not for MP_OPTIMIZER_OFFLOAD");
+    }
+    if (ranks > 0) {
+        check_sharding(options.sharding, ranks);
+        if (options.eager_compat || options.offload) {
+            fail(Code::unsupported, "optimizer: ranks cannot share it with %s",
+                 options.offload ? "MP_OPTIMIZER_OFFLOAD" : "MP_OPTIMIZER_EAGER_COMPAT");
+        }
+    }
+}
+
 const float* Optimizer::check_scalar(const Tensor* tensor, const char* name) const {
     if (tensor == nullptr) {
         return nullptr;
@@ -33,6 +52,11 @@ void Optimizer::check_group(int32_t group, bool may_be_all) const {
 
 void Optimizer::check_new(int32_t group, const NewParameter& p) const {
     check_group(group, false);
+    if (sharding_ != nullptr) {
+        fail(Code::bad_state,
+             "optimizer: its parameters are shared out among the ranks; '%s' comes too late",
+             p.name.c_str());
+    }
     if (p.name.empty() || p.name.size() > 255) {
         fail(Code::invalid_argument,
              "optimizer: a parameter's name has %zu bytes; it must have 1 to 255", p.name.size());
@@ -85,10 +109,18 @@ void Optimizer::check_format(const NewParameter& p) const {
     }
 }
 
-void Optimizer::check_values(const Parameter& p, const Tensor& values) const {
-    if (values.count() != p.param->count()) {
-        fail(Code::invalid_shape, "optimizer: '%s' is %s but the tensor of values is %s",
-             p.name.c_str(), p.param->shape().text().c_str(), values.shape().text().c_str());
+void Optimizer::check_values(int32_t index, const Tensor& values) const {
+    const Parameter& p = parameter(index);
+    if (!p.states.has_value()) {
+        fail(Code::bad_state, "optimizer: the states of '%s' are on other ranks", p.name.c_str());
+    }
+    if (values.count() != piece(index).count) {
+        fail(Code::invalid_shape,
+             "optimizer: '%s' is %s, of which %lld elements have their states here, but the tensor "
+             "of "
+             "values is %s",
+             p.name.c_str(), p.param->shape().text().c_str(),
+             static_cast<long long>(piece(index).count), values.shape().text().c_str());
     }
     const DType dtype = values.dtype();
     if (values.scales() != nullptr ||

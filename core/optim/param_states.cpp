@@ -128,7 +128,7 @@ int64_t bytes_of(const std::shared_ptr<Tensor>& tensor) {
     }
     const std::size_t scales =
         tensor->scales() == nullptr ? 0 : tensor->scales()->scale_inv->bytes();
-    return static_cast<int64_t>(tensor->bytes() + scales);
+    return static_cast<int64_t>((tensor->has_memory() ? tensor->bytes() : 0) + scales);
 }
 
 std::shared_ptr<Tensor> scale_of(const std::shared_ptr<Tensor>& tensor) {

@@ -87,7 +87,7 @@ class ParamStates {
     std::shared_ptr<Tensor> master_;       // or null
 };
 
-// Bytes of a tensor and its scales; 0 for null.
+// Bytes of a tensor, while it has memory, and its scales; 0 for null.
 int64_t bytes_of(const std::shared_ptr<Tensor>& tensor);
 // The one scale of all elements, or null.
 std::shared_ptr<Tensor> scale_of(const std::shared_ptr<Tensor>& tensor);

@@ -52,13 +52,40 @@ SegmentTable SegmentPlan::table() const noexcept {
     return table;
 }
 
-void SegmentPlan::grad_stats(Stream& stream, numerics::OptimizerState* state) const {
+void SegmentPlan::grad_stats(Stream& stream, numerics::OptimizerState* state,
+                             const ChunkSumExchange* exchange) const {
     GradStatsDesc op{};
     op.kind = OpKind::grad_stats;
     op.table = table();
     op.chunk_sums = chunk_sums();
     op.state = state;
+    if (exchange == nullptr) {
+        run_op(stream, op);
+    } else {
+        sum_all_ranks(stream, op, *exchange);
+    }
+}
+
+void SegmentPlan::sum_all_ranks(Stream& stream, GradStatsDesc op,
+                                const ChunkSumExchange& exchange) const {
+    op.stage = StatsStage::chunks;
     run_op(stream, op);
+    std::vector<double> own(static_cast<std::size_t>(chunk_count_));
+    if (!own.empty()) {
+        stream.copy(own.data(), op.chunk_sums, own.size() * sizeof(double),
+                    CopyKind::device_to_host);
+    }
+    stream.sync();
+    const std::vector<double> all = exchange(own);
+    const Scratch sums(stream, std::bit_ceil(all.size()) * sizeof(double));
+    if (!all.empty()) {
+        stream.copy(sums.data(), all.data(), all.size() * sizeof(double), CopyKind::host_to_device);
+    }
+    op.stage = StatsStage::tree;
+    op.chunk_sums = static_cast<double*>(sums.data());
+    op.sum_count = static_cast<int64_t>(all.size());
+    run_op(stream, op);
+    stream.sync(); // before `all` goes
 }
 
 } // namespace mp

@@ -2,6 +2,7 @@
 // SegmentPlan: the arrays of one multi-tensor launch, cut into chunks, in device memory.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,10 @@
 #include "interface/ops.hpp"
 
 namespace mp {
+
+// Given the sums of squares of this rank's chunks, those of all ranks' chunks, in the order of one rank that holds
+// everything.
+using ChunkSumExchange = std::function<std::vector<double>(const std::vector<double>& own)>;
 
 class SegmentPlan {
   public:
@@ -21,10 +26,13 @@ class SegmentPlan {
     // Scratch of a step, one a segment; null where no segment has scaled states.
     [[nodiscard]] AdamwScaling* scaling() const noexcept { return scaling_.as<AdamwScaling>(); }
 
-    // Sum of squares of all gradients into state->sum_squares.
-    void grad_stats(Stream& stream, numerics::OptimizerState* state) const;
+    // Sum of squares of all gradients into state->sum_squares. With an exchange it waits.
+    void grad_stats(Stream& stream, numerics::OptimizerState* state,
+                    const ChunkSumExchange* exchange = nullptr) const;
 
   private:
+    void sum_all_ranks(Stream& stream, GradStatsDesc op, const ChunkSumExchange& exchange) const;
+
     std::vector<AdamwSegment> host_segments_;
     int64_t chunk_count_ = 0;
     Buffer segments_;

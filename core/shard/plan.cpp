@@ -150,6 +150,15 @@ void ShardPlan::cut(ShardBucket& bucket, std::span<const int64_t> counts) {
     }
 }
 
+ShardPiece ShardPlan::piece_on(int32_t parameter, int32_t rank) const {
+    for (const ShardPiece& piece : pieces_of(parameter)) {
+        if (piece.rank == rank) {
+            return piece;
+        }
+    }
+    return {parameter, rank, 0, 0};
+}
+
 int64_t ShardPlan::elements_of(int32_t rank) const {
     int64_t total = 0;
     for (const ShardBucket& bucket : buckets_) {

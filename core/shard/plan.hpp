@@ -18,6 +18,12 @@ enum class ShardKind : int32_t {
     greedy = 2,        // whole tensors, as MS-AMP: for states with one scale for the tensor
 };
 
+// Sums of pieces lie this far apart, so that no block of a wire's format reaches from one into the next.
+inline constexpr int64_t kPieceGap = 128;
+[[nodiscard]] constexpr int64_t with_gap(int64_t count) {
+    return (count + kPieceGap - 1) / kPieceGap * kPieceGap;
+}
+
 struct ShardOptions {
     ShardKind kind = ShardKind::flat;
     int32_t ranks = 1;
@@ -56,6 +62,8 @@ class ShardPlan {
     [[nodiscard]] const std::vector<ShardPiece>& pieces_of(int32_t parameter) const {
         return by_parameter_[static_cast<std::size_t>(parameter)];
     }
+    // The piece that a rank owns of a parameter; a rank has one at most. count 0: none.
+    [[nodiscard]] ShardPiece piece_on(int32_t parameter, int32_t rank) const;
     [[nodiscard]] int64_t elements_of(int32_t rank) const;
     [[nodiscard]] int32_t ranks() const noexcept { return options_.ranks; }
     [[nodiscard]] ShardKind kind() const noexcept { return options_.kind; }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 #include <type_traits>
 
@@ -16,6 +17,18 @@ class Fnv64 {
         for (std::size_t i = 0; i < size; ++i) {
             value_ = (value_ ^ bytes[i]) * 0x100000001b3ULL;
         }
+    }
+    // Eight bytes at a time, for large contents; not the same hash.
+    void add_words(const void* data, std::size_t size) noexcept {
+        const auto* bytes = static_cast<const unsigned char*>(data);
+        std::size_t i = 0;
+        for (; i + sizeof(uint64_t) <= size; i += sizeof(uint64_t)) {
+            uint64_t word = 0;
+            std::memcpy(&word, bytes + i, sizeof word);
+            value_ = (value_ ^ word) * 0x100000001b3ULL;
+            value_ ^= value_ >> 29; // the high bits must reach the low ones, too
+        }
+        add_bytes(bytes + i, size - i);
     }
     void add(std::string_view text) noexcept { add_bytes(text.data(), text.size()); }
     // The low byte first on every machine.

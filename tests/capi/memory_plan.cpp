@@ -116,7 +116,8 @@ TEST(MemoryPlan, OptModelsNeedWhatIsKnownOfThem) {
     }
 }
 
-// Every stage: P/(d if 3) + G/(d if >= 2) + S/(d if >= 1), exact where the chunks divide evenly.
+// Every stage: P/(d if 3) + G (none from 2 on) + S/(d if >= 1), exact where the chunks divide evenly, and the sums of the
+// gradients in fp32: of the own elements, in stage 0 of all, too.
 TEST(MemoryPlan, StagesOfZero) {
     const Context context = make_context();
     constexpr int64_t kRanks = 8;
@@ -127,7 +128,8 @@ TEST(MemoryPlan, StagesOfZero) {
         const Recipe recipe = recipe_of(context, row.json);
         for (int32_t stage = 0; stage <= 3; ++stage) {
             const int64_t p = stage >= 3 ? n / kRanks : n;
-            const int64_t g = stage >= 2 ? n / kRanks : n;
+            const int64_t g = stage >= 2 ? 0 : n;
+            const int64_t reduced = 4 * (n / kRanks + (stage == 0 ? n : 0));
             const int64_t s = stage >= 1 ? n / kRanks : n;
             for (int32_t rank = 0; rank < kRanks; ++rank) {
                 for (const int32_t kind : {MP_SHARDING_FLAT, MP_SHARDING_PER_PARAMETER}) {
@@ -135,7 +137,9 @@ TEST(MemoryPlan, StagesOfZero) {
                     EXPECT_EQ(report.parameter_count, n);
                     EXPECT_EQ(report.weight_bytes, row.p * p);
                     EXPECT_EQ(report.grad_bytes, row.g * g);
-                    EXPECT_EQ(report.total_bytes, row.p * p + row.g * g + row.s * s) << stage;
+                    EXPECT_EQ(report.reduced_grad_bytes, reduced);
+                    EXPECT_EQ(report.total_bytes, row.p * p + row.g * g + row.s * s + reduced)
+                        << stage;
                 }
             }
         }
@@ -146,6 +150,7 @@ TEST(MemoryPlan, StagesOfZero) {
 TEST(MemoryPlan, SharesOfAModelAddUp) {
     const Context context = make_context();
     const std::vector<int64_t> counts = shapes_of(kSmall);
+    const auto whole_tensors = static_cast<int64_t>(counts.size());
     for (const char* json :
          {R"({"recipe": "bf16_pure_kahan"})",
           R"({"recipe": "bf16_pure_sr", "optimizer.exp_avg.dtype": "int8_block256",
@@ -157,15 +162,20 @@ TEST(MemoryPlan, SharesOfAModelAddUp) {
             for (const int32_t kind :
                  {MP_SHARDING_FLAT, MP_SHARDING_PER_PARAMETER, MP_SHARDING_GREEDY}) {
                 std::vector<int64_t> sum(whole.size());
+                int64_t reduced = 0;
                 for (int32_t rank = 0; rank < ranks; ++rank) {
-                    const std::vector<int64_t> share =
-                        fields(plan(recipe, counts, ranks, rank, 3, kind));
+                    const mp_memory_report report = plan(recipe, counts, ranks, rank, 3, kind);
+                    const std::vector<int64_t> share = fields(report);
                     for (std::size_t i = 1; i < sum.size(); ++i) {
                         sum[i] += share[i];
                     }
+                    reduced += report.reduced_grad_bytes;
                 }
-                sum[0] = whole[0]; // everybody's
-                EXPECT_EQ(sum, whole) << ranks << " ranks, kind " << kind;
+                for (const std::size_t i : {1, 2, 4, 5, 6}) { // weights and states
+                    EXPECT_EQ(sum[i], whole[i]) << ranks << " ranks, kind " << kind;
+                }
+                EXPECT_GE(reduced, ranks == 1 ? 0 : 4 * kSmallCount);
+                EXPECT_LE(reduced, 4 * (kSmallCount + 128 * ranks * whole_tensors));
             }
         }
     }
@@ -178,8 +188,9 @@ TEST(MemoryPlan, ScalesOfSharedTensors) {
     const std::vector<int64_t> counts = {16384, 16384};
     for (int32_t rank = 0; rank < 2; ++rank) {
         const mp_memory_report report = plan(recipe, counts, 2, rank, 3, MP_SHARDING_GREEDY);
-        EXPECT_EQ(report.weight_bytes, 16384 + 2 * 4);
-        EXPECT_EQ(report.grad_bytes, 16384 + 2 * 4);
+        EXPECT_EQ(report.weight_bytes, 16384 + 3 * 4); // the owner's copy has one, too
+        EXPECT_EQ(report.grad_bytes, 2 * 4);
+        EXPECT_EQ(report.reduced_grad_bytes, 4 * 16384);
         EXPECT_EQ(report.master_bytes, 2 * 16384 + 4);
         EXPECT_EQ(report.exp_avg_bytes, 16384 + 4);
         EXPECT_EQ(report.exp_avg_sq_bytes, 2 * 16384 + 4);

@@ -160,6 +160,19 @@ MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp
  * @since 0.1 */
 MP_API mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue* queue);
 
+/** mp_linear_end_step where ranks train the same layers: before their delayed scales move on, every amax becomes the largest
+ * of all ranks, unless fp8.reduce_amax is "off", so that all ranks scale alike. One small message for all layers, which
+ * every rank names in the same order. Blocks.
+ * @param[in] comm     the ranks
+ * @param[in] linears  the layers; NULL among them is passed over
+ * @param[in] count    how many
+ * @param[in] queue    NULL: the default queue
+ * @returns as mp_linear_end_step; as mp_comm_all_to_all, and then no layer has moved on
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_linear_end_step_on_ranks(mp_comm* comm, mp_linear* const* linears,
+                                             int32_t count, mp_queue* queue);
+
 /** What happened to an operand since the counts were last cleared: at creation, by a monitor's turn, or by
  * mp_linear_clear_stats. Blocks.
  * @param[in]     linear   a layer with MP_LINEAR_STATS or a monitor

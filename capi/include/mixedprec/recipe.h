@@ -52,7 +52,8 @@ typedef struct mp_memory_report {
     int64_t exp_avg_bytes;      /* first moments */
     int64_t exp_avg_sq_bytes;   /* second moments */
     int64_t compensation_bytes; /* Kahan */
-    int64_t total_bytes;        /* sum of the above */
+    int64_t total_bytes;        /* sum of all */
+    int64_t reduced_grad_bytes; /* where ranks share it: gradients summed over them, in fp32 */
 } mp_memory_report;
 
 /* mp_sharding_desc.kind: how parameters are cut among ranks, always between whole chunks of 16384 elements */
@@ -258,9 +259,9 @@ MP_API mp_status mp_recipe_memory(const mp_recipe* recipe, int64_t parameter_cou
 MP_API mp_status mp_recipe_memory_of_tensors(const mp_recipe* recipe, const int64_t* counts,
                                              int64_t tensor_count, mp_memory_report* report);
 
-/** The same for one rank of many, under a stage of ZeRO: exactly the bytes of its own elements, and of what every rank
- * has. The one scale of a weight or gradient is on every rank. Without buffers that live for an exchange only, such as
- * the weights of a layer in use under stage 3.
+/** The same for one rank of many that share an optimizer (sharding.h), after mp_optimizer_shard: exactly the bytes of its
+ * own elements, and of what every rank has. The one scale of a weight or gradient is on every rank. Gradients from stage
+ * 2 on, and weights in stage 3, are not counted: they have memory while they are in use only.
  * @param[in]     recipe        the recipe
  * @param[in]     counts        elements of each tensor; may be NULL when tensor_count is 0
  * @param[in]     tensor_count  how many tensors

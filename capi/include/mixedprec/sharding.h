@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sharded optimizers: ranks of an mp_comm share the states of one mp_optimizer (ZeRO).
+ *
+ *   stage 0  every rank has all states and weights; gradients are summed over the ranks
+ *   stage 1  each rank has the states of its pieces of the parameters
+ *   stage 2  and a gradient has memory only until it is on its way to its owners
+ *   stage 3  and a weight has memory only between mp_optimizer_gather_begin and mp_optimizer_release
+ *
+ * A step, on every rank:
+ *   forward and backward     stage 3: gather, use, release; stage 2: acquire gradients; then say that they are ready,
+ *                            which sends a bucket on its way as soon as it is full (or let the step send all)
+ *   mp_optimizer_step        reduce: gradients are summed by their owners, in fp32
+ *                            vote: one small message; whoever differs or cannot go on stops the step on every rank
+ *                            apply: each rank updates its pieces
+ *                            publish: every rank gets the new weights (stage 1 and 2)
+ * A call that fails before the vote is over has changed nothing on any rank. Gradients of a step are means over the ranks,
+ * or over the slots, unless MP_ZERO_SUM_GRADIENTS is set.
+ *
+ * Pieces are whole chunks of 16384 elements of a parameter, so the bits of a step depend on the order of the sum alone:
+ *   MP_COMM_ORDER_RANK   the same for every stage, plan, bucket size and number of threads
+ *   MP_COMM_ORDER_TREE, MP_COMM_ORDER_EXACT   also for every number of ranks that share the same slots
+ * The wire's type rounds each contribution once; sums are never rounded. Where the recipe's weight.gather.dtype is
+ * narrower than the weights, their owner keeps them exactly, and every rank, the owner too, computes with what was
+ * gathered. */
+#ifndef MIXEDPREC_SHARDING_H
+#define MIXEDPREC_SHARDING_H
+
+#include "optimizer.h"
+#include "reduce.h"
+
+/* mp_zero_desc.flags */
+/* The step uses the sum of the gradients, not their mean. */
+#define MP_ZERO_SUM_GRADIENTS 1u
+
+typedef struct mp_zero_desc {
+    uint32_t struct_size; /* sizeof(mp_zero_desc) */
+    uint32_t flags;       /* MP_ZERO_* */
+    int32_t zero_stage;   /* 0 to 3 */
+    int32_t
+        kind; /* MP_SHARDING_*; GREEDY where the recipe has states with one scale for a tensor */
+    int64_t bucket_elements; /* a bucket of gradients is closed once it has so many; 0: 2^24 */
+    int32_t
+        wire_dtype; /* gradients on the wire: fp32, fp16, bf16, fp8; MP_DTYPE_NONE: the recipe's grad.reduce.dtype */
+    int32_t wire_scale; /* MP_COMM_SCALE_*, for fp8 */
+    int32_t order;      /* MP_COMM_ORDER_* */
+    int32_t slots;      /* TREE, EXACT: microbatches of all ranks together; 0: one a rank */
+} mp_zero_desc;
+
+#define MP_ZERO_DESC_INIT                                                                          \
+    { sizeof(mp_zero_desc), 0, 1, MP_SHARDING_FLAT, 0, MP_DTYPE_NONE, 0, 0, 0 }
+
+MP_BEGIN_DECLS
+
+/** Fills a descriptor with the defaults: the function twin of MP_ZERO_DESC_INIT.
+ * @param[out] desc  the descriptor
+ * @param[in]  size  sizeof(mp_zero_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_zero_desc_init(mp_zero_desc* desc, size_t size);
+
+/** As mp_optimizer_create, for an optimizer whose states the ranks of a communicator share. It makes a communicator of its
+ * own from `comm`, which may be destroyed after. Every rank then adds the same groups and parameters, whole, with
+ * the same names, shapes and values. Blocks.
+ * @param[in]  context   the context
+ * @param[in]  recipe    decides the dtypes and the rounding
+ * @param[in]  desc      NULL: all defaults
+ * @param[in]  comm      the ranks
+ * @param[in]  zero      NULL: all defaults, that is stage 1
+ * @param[out] out       the new optimizer
+ * @returns as mp_optimizer_create; MP_STATUS_UNSUPPORTED (order and wire that do not go together); and as mp_comm_split
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* recipe,
+                                             const mp_optimizer_desc* desc, mp_comm* comm,
+                                             const mp_zero_desc* zero,
+                                             mp_optimizer** out) MP_MUST_CHECK;
+
+/** Cuts the parameters, makes this rank's states, and from stage 2 on takes the gradients' memory, in stage 3 the
+ * weights'. The first step does it where nobody has. No parameter can be added after it. Blocks.
+ * @param[in] optimizer  a sharded optimizer
+ * @param[in] queue      NULL: the default queue
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_BAD_STATE (not sharded; memory of the
+ *          caller or lent by DLPack, which cannot be taken); MP_STATUS_UNSUPPORTED (states with one scale for the tensor
+ *          and a plan that cuts); MP_STATUS_RANK_MISMATCH (parameters, recipe, options, weights: the message says which,
+ *          and which ranks); MP_STATUS_OUT_OF_MEMORY; as mp_comm_all_to_all
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue);
+
+/** Which elements of a parameter a rank owns.
+ * @param[in]  optimizer  a sharded optimizer, after mp_optimizer_shard
+ * @param[in]  index      the parameter's number
+ * @param[in]  rank       any rank
+ * @param[out] start      its first element
+ * @param[out] count      how many; 0: none
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index, rank);
+ *          MP_STATUS_BAD_STATE (not sharded yet)
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_piece(const mp_optimizer* optimizer, int32_t index, int32_t rank,
+                                    int64_t* start, int64_t* count);
+
+/** Gives a gradient its memory, of zeros, where it has none. Does nothing in stages 0 and 1, or without sharding.
+ * @param[in] optimizer  the optimizer
+ * @param[in] queue      NULL: the default queue
+ * @param[in] index      the parameter's number
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index);
+ *          MP_STATUS_OUT_OF_MEMORY
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
+
+/** A gradient has its last addition. When all of its bucket are ready the bucket leaves, and moves on in every such call
+ * while backward goes on. Every rank says it in the same order. In stages 0 and 1 gradients stay in their tensors, so it is
+ * said once a step; under MP_OPTIMIZER_ZERO_GRAD, and from stage 2 on, once a microbatch if wanted: what left is
+ * added to what left before. Does nothing without sharding.
+ * @param[in] optimizer  the optimizer, after mp_optimizer_shard
+ * @param[in] queue      NULL: the default queue
+ * @param[in] index      the parameter's number
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index);
+ *          MP_STATUS_BAD_STATE (said twice; more contributions than slots); MP_STATUS_OUT_OF_MEMORY; as
+ *          mp_comm_all_to_all
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
+
+/** All gradients of one slot are there: they are kept in the wire's type, and zeroed. Needed after each of this rank's
+ * slots where it has several; nothing else may add to them before. Does nothing without sharding.
+ * @param[in] optimizer  the optimizer, after mp_optimizer_shard
+ * @param[in] queue      NULL: the default queue
+ * @returns as mp_optimizer_grad_ready
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_end_microbatch(mp_optimizer* optimizer, mp_queue* queue);
+
+/** Stage 3: gives parameters memory and begins to fetch their pieces; those that have memory are left alone. Several may be
+ * under way, for layers to come. Every rank names the same parameters in the same order. Does nothing in other stages.
+ * @param[in] optimizer  the optimizer, after mp_optimizer_shard
+ * @param[in] queue      NULL: the default queue
+ * @param[in] indices    the parameters' numbers
+ * @param[in] count      how many
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (an index);
+ *          MP_STATUS_OUT_OF_MEMORY; as mp_comm_all_to_all
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_gather_begin(mp_optimizer* optimizer, mp_queue* queue,
+                                           const int32_t* indices, int32_t count);
+
+/** Returns when these parameters are whole. Blocks. Does nothing in other stages.
+ * @param[in] optimizer  the optimizer, after mp_optimizer_shard
+ * @param[in] queue      NULL: the default queue
+ * @param[in] indices    the parameters' numbers
+ * @param[in] count      how many
+ * @returns as mp_optimizer_gather_begin; MP_STATUS_BAD_STATE (one is not being gathered)
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_gather_wait(mp_optimizer* optimizer, mp_queue* queue,
+                                          const int32_t* indices, int32_t count);
+
+/** Gives the parameters' memory back; what was written there is lost, unless mp_optimizer_sync_master took it. A step
+ * does it for all. Blocks. Does nothing in other stages.
+ * @param[in] optimizer  the optimizer, after mp_optimizer_shard
+ * @param[in] queue      NULL: the default queue
+ * @param[in] indices    the parameters' numbers
+ * @param[in] count      how many
+ * @returns as mp_optimizer_gather_begin; MP_STATUS_BAD_STATE (lent by DLPack)
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_release(mp_optimizer* optimizer, mp_queue* queue,
+                                      const int32_t* indices, int32_t count);
+
+/** What this rank has sent for this optimizer.
+ * @param[in]     optimizer  a sharded optimizer
+ * @param[in,out] traffic    struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_BAD_STATE (not sharded)
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_get_traffic(const mp_optimizer* optimizer, mp_comm_traffic* traffic);
+
+MP_END_DECLS
+
+#endif /* MIXEDPREC_SHARDING_H */

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// sharding.h
+#include "boundary.hpp"
+#include "comm_traffic.hpp"
+#include "optimizer_options.hpp"
+
+using namespace mp;
+using namespace mp::capi;
+
+namespace {
+
+static_assert(MP_COMM_ORDER_RANK == static_cast<int32_t>(mp::comm::SumOrder::rank) &&
+              MP_COMM_ORDER_TREE == static_cast<int32_t>(mp::comm::SumOrder::tree) &&
+              MP_COMM_ORDER_EXACT == static_cast<int32_t>(mp::comm::SumOrder::exact) &&
+              MP_COMM_ORDER_FAST == static_cast<int32_t>(mp::comm::SumOrder::fast));
+int32_t in_range(int32_t value, int32_t last, const char* name, const char* constants) {
+    if (value < 0 || value > last) {
+        fail(Code::invalid_argument, "%s is %d; it must be one of %s", name,
+             static_cast<int>(value), constants);
+    }
+    return value;
+}
+
+ShardingOptions options_of(const mp_zero_desc* desc, const Recipe& recipe) {
+    const auto source = read_optional_struct(desc, "zero");
+    check_flags(source.flags, MP_ZERO_SUM_GRADIENTS, "zero.flags");
+    ShardingOptions options;
+    options.stage = desc == nullptr ? 1 : source.zero_stage;
+    options.kind = static_cast<ShardKind>(
+        in_range(source.kind, MP_SHARDING_GREEDY, "zero.kind", "MP_SHARDING_*"));
+    if (source.bucket_elements != 0) {
+        options.bucket_elements = source.bucket_elements;
+    }
+    const DType wire = dtype_of(source.wire_dtype, "zero.wire_dtype", true);
+    options.wire.dtype = wire == DType::none ? recipe.grad_reduce : wire;
+    options.wire.scale = static_cast<mp::comm::WireScale>(
+        in_range(source.wire_scale, MP_COMM_SCALE_MX, "zero.wire_scale", "MP_COMM_SCALE_*"));
+    const bool is_fp8 =
+        options.wire.dtype == DType::fp8_e4m3 || options.wire.dtype == DType::fp8_e5m2;
+    if (is_fp8 && source.wire_scale == MP_COMM_SCALE_DEFAULT) {
+        options.wire.scale = mp::comm::WireScale::block;
+    }
+    options.order = static_cast<mp::comm::SumOrder>(
+        in_range(source.order, MP_COMM_ORDER_FAST, "zero.order", "MP_COMM_ORDER_*"));
+    options.slots = source.slots;
+    options.sum_gradients = (source.flags & MP_ZERO_SUM_GRADIENTS) != 0;
+    return options;
+}
+
+Optimizer& optimizer_of(const mp_optimizer* handle) { return *object_of(handle, "optimizer"); }
+
+int32_t checked_index(const Optimizer& optimizer, int32_t index) {
+    if (index < 0 || index >= optimizer.parameter_count()) {
+        fail(Code::invalid_argument, "optimizer: parameter %d does not exist; there are %d", index,
+             optimizer.parameter_count());
+    }
+    return index;
+}
+
+Sharding& sharding_of(const Optimizer& optimizer) {
+    if (optimizer.sharding() == nullptr) {
+        fail(Code::bad_state, "optimizer: its parameters are not cut yet; make it with "
+                              "mp_optimizer_create_sharded and call mp_optimizer_shard");
+    }
+    return *optimizer.sharding();
+}
+
+// For calls that have nothing to do where nobody shares; null then.
+Sharding* sharding_if_any(const Optimizer& optimizer) {
+    return optimizer.is_sharded() ? &sharding_of(optimizer) : nullptr;
+}
+
+std::span<const int32_t> checked_indices(const Optimizer& optimizer, const int32_t* indices,
+                                         int32_t count) {
+    if (count < 0) {
+        fail(Code::invalid_argument, "count is %d; it must be >= 0", static_cast<int>(count));
+    }
+    if (count == 0) {
+        return {};
+    }
+    const std::span<const int32_t> all(required(indices, "indices"),
+                                       static_cast<std::size_t>(count));
+    for (const int32_t index : all) {
+        (void)checked_index(optimizer, index);
+    }
+    return all;
+}
+
+// Runs a body with the sharding and the stream, or does nothing.
+template <typename Body>
+mp_status on_sharding(mp_optimizer* handle, mp_queue* queue, const Body& body) {
+    return boundary([&] {
+        Optimizer& optimizer = optimizer_of(handle);
+        Stream& stream = stream_of(queue, *optimizer.context());
+        if (Sharding* sharding = sharding_if_any(optimizer)) {
+            body(optimizer, *sharding, stream);
+        }
+    });
+}
+
+} // namespace
+
+mp_status mp_zero_desc_init(mp_zero_desc* desc, size_t size) {
+    return boundary([&] { init_struct(desc, size, mp_zero_desc MP_ZERO_DESC_INIT); });
+}
+
+mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* recipe,
+                                      const mp_optimizer_desc* desc, mp_comm* comm,
+                                      const mp_zero_desc* zero, mp_optimizer** out) {
+    return boundary([&] {
+        output(out);
+        const std::shared_ptr<Context>& owner = object_of(context, "context");
+        OptimizerOptions options = mp::capi::options_of(desc);
+        const std::shared_ptr<CommObject>& ranks = object_of(comm, "comm");
+        const Recipe& checked = use_recipe(recipe);
+        options.sharding = ::options_of(zero, checked);
+        Optimizer::check_options(options, ranks->communicator->size()); // before any rank is asked
+        std::unique_ptr<mp::comm::Communicator> own;
+        check(ranks->communicator->split(0, ranks->communicator->rank(), &own));
+        // The transport may need the device that its communicator was made on.
+        options.sharding.comm = {own.release(), [device = ranks->context](
+                                                    mp::comm::Communicator* last) { delete last; }};
+        *out = make_handle<mp_optimizer>(std::make_shared<Optimizer>(owner, checked, options));
+    });
+}
+
+mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue) {
+    return boundary([&] {
+        Optimizer& object = optimizer_of(optimizer);
+        if (!object.is_sharded()) {
+            fail(Code::bad_state,
+                 "optimizer: no ranks share it; make it with mp_optimizer_create_sharded");
+        }
+        object.shard(stream_of(queue, *object.context()));
+    });
+}
+
+mp_status mp_optimizer_piece(const mp_optimizer* optimizer, int32_t index, int32_t rank,
+                             int64_t* start, int64_t* count) {
+    return boundary([&] {
+        const Optimizer& object = optimizer_of(optimizer);
+        (void)required(start, "start");
+        (void)required(count, "count");
+        const Sharding& sharding = sharding_of(object);
+        if (rank < 0 || rank >= sharding.comm().size()) {
+            fail(Code::invalid_argument, "rank is %d; there are %d", static_cast<int>(rank),
+                 sharding.comm().size());
+        }
+        const ShardPiece piece = sharding.plan().piece_on(checked_index(object, index), rank);
+        *start = piece.start;
+        *count = piece.count;
+    });
+}
+
+mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* queue, int32_t index) {
+    return boundary([&] {
+        Optimizer& object = optimizer_of(optimizer);
+        Stream& stream = stream_of(queue, *object.context());
+        (void)checked_index(object, index);
+        if (object.sharding() != nullptr) {
+            object.sharding()->gradients().acquire(stream, index);
+        }
+    });
+}
+
+mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queue, int32_t index) {
+    return on_sharding(optimizer, queue, [&](Optimizer& object, Sharding& sharding, Stream& on) {
+        sharding.gradients().ready(on, checked_index(object, index));
+    });
+}
+
+mp_status mp_optimizer_end_microbatch(mp_optimizer* optimizer, mp_queue* queue) {
+    return on_sharding(optimizer, queue,
+                       [&](Optimizer& /*object*/, Sharding& sharding, Stream& on) {
+                           sharding.gradients().end_slot(on);
+                       });
+}
+
+mp_status mp_optimizer_gather_begin(mp_optimizer* optimizer, mp_queue* queue,
+                                    const int32_t* indices, int32_t count) {
+    return on_sharding(optimizer, queue, [&](Optimizer& object, Sharding& sharding, Stream& on) {
+        sharding.begin_gather(on, checked_indices(object, indices, count));
+    });
+}
+
+mp_status mp_optimizer_gather_wait(mp_optimizer* optimizer, mp_queue* queue, const int32_t* indices,
+                                   int32_t count) {
+    return on_sharding(optimizer, queue, [&](Optimizer& object, Sharding& sharding, Stream& on) {
+        sharding.wait_gather(on, checked_indices(object, indices, count));
+    });
+}
+
+mp_status mp_optimizer_release(mp_optimizer* optimizer, mp_queue* queue, const int32_t* indices,
+                               int32_t count) {
+    return on_sharding(optimizer, queue, [&](Optimizer& object, Sharding& sharding, Stream& on) {
+        sharding.release(on, checked_indices(object, indices, count));
+    });
+}
+
+mp_status mp_optimizer_get_traffic(const mp_optimizer* optimizer, mp_comm_traffic* traffic) {
+    return boundary([&] {
+        const Optimizer& object = optimizer_of(optimizer);
+        if (!object.is_sharded()) {
+            fail(Code::bad_state, "optimizer: no ranks share it");
+        }
+        write_traffic(object.comm(), traffic);
+    });
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of Optimizer that knows of other ranks: the cut, and the step's phases.
+//   reduce   gradients are summed by their owners; a failure leaves no trace
+//   vote     the only agreement: after it nothing can fail until all pieces are written
+//   apply    each rank updates its own pieces
+//   publish  every rank gets the new weights; repeatable from the owners' pieces
+#include <cstring>
+
+#include "numerics/bits.hpp"
+#include "optim/optimizer.hpp"
+#include "recipe/keys.hpp"
+#include "system/fnv.hpp"
+
+namespace mp {
+namespace {
+
+void add_number(Fnv64& hash, double x) { hash.add(numerics::bits_from_double(x)); }
+
+void add_hyper(Fnv64& hash, const numerics::AdamwHyper& hyper) {
+    for (const double x : {hyper.lr, hyper.beta1, hyper.beta2, hyper.eps, hyper.weight_decay}) {
+        add_number(hash, x);
+    }
+    for (const bool flag : {hyper.l2, hyper.maximize, hyper.bias_correction, hyper.enabled}) {
+        hash.add(flag ? 1 : 0);
+    }
+}
+
+} // namespace
+
+// Everything that ranks must have in common before the first gradient moves.
+uint64_t Optimizer::definition() const {
+    Fnv64 hash;
+    hash.add(recipe_to_json(recipe_, ""));
+    const ShardingOptions& s = options_.sharding;
+    for (const int64_t number :
+         {int64_t{s.stage}, static_cast<int64_t>(s.kind), s.bucket_elements,
+          static_cast<int64_t>(s.wire.dtype), static_cast<int64_t>(s.wire.scale),
+          static_cast<int64_t>(s.order), int64_t{s.slots}, int64_t{s.sum_gradients ? 1 : 0},
+          int64_t{options_.check_finite ? 1 : 0}, int64_t{options_.zero_grad ? 1 : 0},
+          static_cast<int64_t>(options_.seed)}) {
+        hash.add(number);
+    }
+    add_number(hash, options_.max_grad_norm);
+    for (const Parameter& p : parameters_) {
+        hash.add(p.name);
+        hash.add(p.group);
+        hash.add(p.param->dtype());
+        hash.add(p.grad->dtype());
+        hash.add(p.init_fp32 != nullptr ? 1 : 0);
+        hash.add(p.param->shape().ndim);
+        for (int32_t i = 0; i < p.param->shape().ndim; ++i) {
+            hash.add(p.param->shape().sizes[static_cast<std::size_t>(i)]);
+        }
+    }
+    return hash.value();
+}
+
+void Optimizer::shard(Stream& stream) {
+    if (!is_sharded() || sharding_ != nullptr) {
+        return;
+    }
+    std::vector<ShardedTensor> tensors;
+    for (const Parameter& p : parameters_) {
+        const StateFormats formats = state_formats(recipe_, format_of(*p.param), p.param->count());
+        const bool has_scales = p.param->scales() != nullptr || formats.exp_avg.is_scaled() ||
+                                formats.exp_avg_sq.is_scaled() || formats.master.is_scaled();
+        if (has_scales && options_.sharding.stage > 0 &&
+            options_.sharding.kind != ShardKind::greedy) {
+            fail(Code::unsupported,
+                 "optimizer: '%s' has states with one scale for the tensor, which ranks cannot "
+                 "share; use the greedy plan, or zero_stage 0",
+                 p.name.c_str());
+        }
+        tensors.push_back({p.param, p.grad, gather_dtype(recipe_, format_of(*p.param))});
+    }
+    auto sharding = std::make_unique<Sharding>(
+        context_, stream, options_.sharding, options_.zero_grad, std::move(tensors), definition());
+    sharding_ = std::move(sharding);
+    Status own;
+    try {
+        for (int32_t i = 0; i < parameter_count(); ++i) {
+            make_states(stream, i);
+        }
+    } catch (const Error& error) {
+        own = error.status();
+    }
+    Vote vote;
+    vote.abstain(own);
+    const Status agreed = vote.cast(sharding_->comm());
+    if (!agreed.ok()) {
+        sharding_->comm().abort(agreed);
+        check(agreed);
+    }
+    sharding_->publish(stream);
+    plan_is_stale_ = true;
+}
+
+void Optimizer::agree(Stream& stream, LossScaler* scaler, const Status& own) const {
+    Vote vote;
+    Fnv64 hyper;
+    for (const numerics::AdamwHyper& group : groups_) {
+        add_hyper(hyper, group);
+    }
+    vote.must_equal("the number of steps", static_cast<uint64_t>(calls_));
+    vote.must_equal("the groups' hyperparameters", hyper.value());
+    vote.must_equal("the loss scale",
+                    scaler == nullptr ? 0 : numerics::bits_from_float(scaler->read(stream).scale));
+    vote.must_equal("the loss scaler's kind", scaler == nullptr ? 0 : scaler->checks() ? 2 : 1);
+    vote.abstain(own);
+    check(vote.cast(sharding_->comm()));
+}
+
+void Optimizer::step_on_ranks(Stream& stream, LossScaler* scaler) {
+    shard(stream);
+    sharding_->reduce(stream);
+    std::vector<int32_t> enabled;
+    for (int32_t i = 0; i < parameter_count(); ++i) {
+        const Parameter& p = parameters_[static_cast<std::size_t>(i)];
+        if (groups_[static_cast<std::size_t>(p.group)].enabled) {
+            enabled.push_back(i);
+        }
+    }
+    const ChunkSumExchange exchange = [&](const std::vector<double>& sums) {
+        return sharding_->all_sums(sums, enabled);
+    };
+    StepOptions options = step_options();
+    options.zero_grad = false; // the sums are overwritten, the gradients were zeroed when they left
+    options.grad_scale = sharding_->divisor();
+    options.exchange = &exchange;
+    Status own;
+    try {
+        refresh(stream);
+        memory_.check_supported(stream, plan_, options);
+        memory_.measure(stream, plan_, scaler, options);
+    } catch (const Error& error) {
+        own = error.status();
+        if (sharding_->comm().status().ok() && needs_stats(options, scaler)) {
+            // The others wait for these sums before the vote, in which they learn the reason.
+            (void)sharding_->all_sums(sharding_->no_sums(enabled), enabled);
+        }
+    }
+    agree(stream, scaler, own);
+    ++calls_;
+    memory_.prepare(stream, scaler, options);
+    memory_.update(stream, plan_, options);
+    sharding_->publish(stream);
+    touch_weights();
+}
+
+} // namespace mp

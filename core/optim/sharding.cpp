@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/sharding.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "system/fnv.hpp"
+
+namespace mp {
+namespace {
+
+std::vector<int64_t> counts_of(const std::vector<ShardedTensor>& tensors) {
+    std::vector<int64_t> counts;
+    counts.reserve(tensors.size());
+    for (const ShardedTensor& tensor : tensors) {
+        counts.push_back(tensor.param->count());
+    }
+    return counts;
+}
+
+std::vector<std::shared_ptr<Tensor>> gradients_of(const std::vector<ShardedTensor>& tensors) {
+    std::vector<std::shared_ptr<Tensor>> gradients;
+    gradients.reserve(tensors.size());
+    for (const ShardedTensor& tensor : tensors) {
+        gradients.push_back(tensor.grad);
+    }
+    return gradients;
+}
+
+uint64_t bits_of(Stream& stream, const std::vector<ShardedTensor>& tensors) {
+    Fnv64 hash;
+    std::vector<unsigned char> bytes;
+    for (const ShardedTensor& tensor : tensors) {
+        bytes.resize(tensor.param->bytes());
+        if (!bytes.empty()) {
+            stream.copy(bytes.data(), tensor.param->data(), bytes.size(), CopyKind::device_to_host);
+            stream.sync();
+        }
+        hash.add_words(bytes.data(), bytes.size());
+    }
+    return hash.value();
+}
+
+// A communicator that somebody abandons tells the others at once; nothing has been changed by then.
+template <typename Body> void or_abort(comm::Communicator& comm, const Body& body) {
+    try {
+        body();
+    } catch (const Error& error) {
+        comm.abort(error.status());
+        throw;
+    } catch (const std::bad_alloc&) {
+        comm.abort(Status::error(Code::out_of_memory, "optimizer: no memory for an exchange"));
+        throw;
+    }
+}
+
+} // namespace
+
+void check_sharding(const ShardingOptions& options, int32_t ranks) {
+    if (options.stage < 0 || options.stage > 3) {
+        fail(Code::invalid_argument, "optimizer: zero_stage is %d; it must be 0, 1, 2 or 3",
+             options.stage);
+    }
+    comm::ReduceDesc desc;
+    desc.wire = options.wire;
+    desc.order = options.order;
+    desc.slots = options.slots;
+    comm::check_reduce(desc, DType::fp32, "optimizer");
+    if (options.bucket_elements < 1) {
+        fail(Code::invalid_argument, "optimizer: bucket_elements is %lld; it must be positive",
+             static_cast<long long>(options.bucket_elements));
+    }
+    if (options.slots != 0 && options.slots < ranks) {
+        fail(Code::invalid_argument,
+             "optimizer: %d slots for %d ranks; each rank needs at least one", options.slots,
+             ranks);
+    }
+}
+
+Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
+                   const ShardingOptions& options, bool zeroes_gradients,
+                   std::vector<ShardedTensor> tensors, uint64_t definition)
+    : options_(options), tensors_(std::move(tensors)),
+      plan_({options.kind, options.comm->size(), options.bucket_elements}, counts_of(tensors_)),
+      own_weights_(tensors_.size()) {
+    agree(stream, definition);
+    or_abort(comm(), [&] {
+        GradientForm form;
+        form.wire = options_.wire;
+        form.order = options_.order;
+        form.slots = options_.slots;
+        form.drops_gradients = options_.stage >= 2;
+        form.zeroes_gradients = zeroes_gradients;
+        buckets_ =
+            std::make_unique<GradientBuckets>(stream, comm(), plan_, form, gradients_of(tensors_));
+        make_own_weights(context, stream);
+        for (const ShardedTensor& tensor : tensors_) {
+            if (options_.stage == 0) {
+                full_sums_.push_back(std::make_shared<Tensor>(context, stream, DType::fp32,
+                                                              Shape{{tensor.param->count()}, 1}));
+            }
+            if (options_.stage >= 2) {
+                tensor.grad->drop_memory();
+            }
+        }
+    });
+}
+
+void Sharding::agree(Stream& stream, uint64_t definition) const {
+    Vote vote;
+    vote.must_equal("the parameters, groups, recipe or options", definition);
+    vote.must_equal("the shard plan", plan_.hash());
+    vote.must_equal("the initial weights (mp_comm_broadcast makes them equal)",
+                    bits_of(stream, tensors_));
+    check(vote.cast(comm()));
+}
+
+// Weights that are gathered rounded, or that are given back between uses, are kept exactly by their owner.
+void Sharding::make_own_weights(const std::shared_ptr<Context>& context, Stream& stream) {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+        const auto parameter = static_cast<int32_t>(i);
+        const Tensor& param = *tensors_[i].param;
+        const ShardPiece own = states_of(parameter);
+        const bool is_apart =
+            options_.stage == 3 || (options_.stage > 0 && tensors_[i].gather != param.dtype());
+        if (is_apart && own.count > 0) {
+            own_weights_[i] =
+                param.scales() != nullptr
+                    ? std::make_shared<Tensor>(context, stream, param.form(), param.shape())
+                    : std::make_shared<Tensor>(context, stream, param.dtype(),
+                                               Shape{{own.count}, 1});
+        }
+        adopt(stream, parameter);
+    }
+}
+
+void Sharding::adopt(Stream& stream, int32_t parameter) {
+    const auto i = static_cast<std::size_t>(parameter);
+    if (own_weights_[i] == nullptr) {
+        return;
+    }
+    const ShardPiece own = states_of(parameter);
+    tensors_[i].param->require_memory("optimizer: parameter");
+    const TensorPiece from = piece_of(*tensors_[i].param, own.start, own.count);
+    const TensorPiece to = piece_of(*own_weights_[i]);
+    stream.copy(to.ref.data, from.ref.data,
+                static_cast<std::size_t>(bytes_of(to.ref.dtype, own.count)),
+                CopyKind::device_to_device);
+    if (to.scale_inv != nullptr) {
+        stream.copy(to.scale_inv, from.scale_inv, sizeof(float), CopyKind::device_to_device);
+    }
+}
+
+ShardPiece Sharding::states_of(int32_t parameter) const {
+    if (options_.stage == 0) {
+        return {parameter, comm().rank(), 0,
+                tensors_[static_cast<std::size_t>(parameter)].param->count()};
+    }
+    return plan_.piece_on(parameter, comm().rank());
+}
+
+TensorPiece Sharding::weight_of(int32_t parameter) const {
+    const auto i = static_cast<std::size_t>(parameter);
+    const ShardPiece own = states_of(parameter);
+    return own_weights_[i] != nullptr ? piece_of(*own_weights_[i])
+                                      : piece_of(*tensors_[i].param, own.start, own.count);
+}
+
+TensorRef Sharding::gradient_of(int32_t parameter) const {
+    return options_.stage == 0 ? full_sums_[static_cast<std::size_t>(parameter)]->ref()
+                               : buckets_->sum_of(parameter);
+}
+
+double Sharding::divisor() const noexcept {
+    return options_.sum_gradients ? 1.0 : static_cast<double>(buckets_->contributions());
+}
+
+void Sharding::reduce(Stream& stream) {
+    or_abort(comm(), [&] {
+        buckets_->finish(stream);
+        if (options_.stage == 0) {
+            std::vector<GatherTarget> targets;
+            for (std::size_t i = 0; i < tensors_.size(); ++i) {
+                const auto parameter = static_cast<int32_t>(i);
+                targets.push_back({&plan_.pieces_of(parameter),
+                                   piece_of(*full_sums_[i]),
+                                   {buckets_->sum_of(parameter), nullptr, nullptr, {}},
+                                   DType::fp32});
+            }
+            WeightGather(stream, comm(), std::move(targets)).finish(stream);
+        }
+    });
+}
+
+// Every rank knows how many sums each other one has, and where they belong.
+std::vector<double> Sharding::all_sums(std::span<const double> own,
+                                       std::span<const int32_t> parameters) const {
+    if (options_.stage == 0) {
+        return {own.begin(), own.end()};
+    }
+    const auto ranks = static_cast<std::size_t>(comm().size());
+    std::vector<std::vector<std::size_t>> places(ranks); // in the whole, by rank
+    std::size_t total = 0;
+    for (const int32_t parameter : parameters) {
+        for (const ShardPiece& piece : plan_.pieces_of(parameter)) {
+            for (int64_t start = 0; start < piece.count; start += kChunkElements) {
+                places[static_cast<std::size_t>(piece.rank)].push_back(total++);
+            }
+        }
+    }
+    std::vector<int64_t> bytes(ranks);
+    std::vector<int64_t> offsets(ranks + 1);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+        bytes[rank] = static_cast<int64_t>(places[rank].size() * sizeof(double));
+        offsets[rank + 1] = offsets[rank] + bytes[rank];
+    }
+    std::vector<double> by_rank(total);
+    comm::CallOptions options;
+    options.site = "sums of squares";
+    check(comm().all_gather({own.data(), static_cast<int64_t>(own.size_bytes()), by_rank.data(),
+                             bytes.data(), offsets.data()},
+                            options));
+    std::vector<double> whole(total);
+    std::size_t next = 0;
+    for (const std::vector<std::size_t>& of_rank : places) {
+        for (const std::size_t place : of_rank) {
+            whole[place] = by_rank[next++];
+        }
+    }
+    return whole;
+}
+
+std::vector<double> Sharding::no_sums(std::span<const int32_t> parameters) const {
+    std::size_t chunks = 0;
+    for (const int32_t parameter : parameters) {
+        const int64_t count = states_of(parameter).count;
+        chunks += static_cast<std::size_t>((count + kChunkElements - 1) / kChunkElements);
+    }
+    return std::vector<double>(chunks);
+}
+
+GatherTarget Sharding::target(int32_t parameter) const {
+    const ShardedTensor& tensor = tensors_[static_cast<std::size_t>(parameter)];
+    return {&plan_.pieces_of(parameter), piece_of(*tensor.param), weight_of(parameter),
+            tensor.gather};
+}
+
+void Sharding::publish(Stream& stream) {
+    buckets_->start_over();
+    if (options_.stage == 0) {
+        return;
+    }
+    if (options_.stage == 3) {
+        std::vector<int32_t> all(tensors_.size());
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            all[i] = static_cast<int32_t>(i);
+        }
+        release(stream, all);
+        return;
+    }
+    // A bucket at a time, so that the memory of the exchange stays small.
+    std::unique_ptr<WeightGather> before;
+    for (const ShardBucket& bucket : plan_.buckets()) {
+        std::vector<GatherTarget> targets;
+        for (const int32_t parameter : bucket.parameters) {
+            targets.push_back(target(parameter));
+        }
+        auto gather = std::make_unique<WeightGather>(stream, comm(), std::move(targets));
+        if (before != nullptr) {
+            before->finish(stream);
+        }
+        before = std::move(gather);
+    }
+    if (before != nullptr) {
+        before->finish(stream);
+    }
+    for (const ShardedTensor& tensor : tensors_) {
+        tensor.param->touch();
+    }
+}
+
+void Sharding::begin_gather(Stream& stream, std::span<const int32_t> parameters) {
+    if (options_.stage != 3) {
+        return;
+    }
+    Gather gather;
+    std::vector<GatherTarget> targets;
+    for (const int32_t parameter : parameters) {
+        Tensor& param = *tensors_[static_cast<std::size_t>(parameter)].param;
+        if (!param.has_memory()) {
+            param.restore_memory(stream);
+            gather.parameters.push_back(parameter);
+            targets.push_back(target(parameter));
+        }
+    }
+    if (!targets.empty()) {
+        gather.weights = std::make_unique<WeightGather>(stream, comm(), std::move(targets));
+        gathers_.push_back(std::move(gather));
+    }
+}
+
+void Sharding::finish_first_gather(Stream& stream) {
+    const Gather gather = std::move(gathers_.front());
+    gathers_.pop_front();
+    gather.weights->finish(stream);
+    for (const int32_t parameter : gather.parameters) {
+        tensors_[static_cast<std::size_t>(parameter)].param->touch();
+    }
+}
+
+void Sharding::wait_gather(Stream& stream, std::span<const int32_t> parameters) {
+    for (const int32_t parameter : parameters) {
+        tensors_[static_cast<std::size_t>(parameter)].param->require_memory(
+            "optimizer: a parameter that is waited for, and not being gathered,");
+    }
+    finish_gathers_of(stream, parameters);
+}
+
+void Sharding::finish_gathers_of(Stream& stream, std::span<const int32_t> parameters) {
+    const auto has_any = [&](const Gather& gather) {
+        return std::find_first_of(gather.parameters.begin(), gather.parameters.end(),
+                                  parameters.begin(), parameters.end()) != gather.parameters.end();
+    };
+    while (std::any_of(gathers_.begin(), gathers_.end(), has_any)) {
+        finish_first_gather(stream);
+    }
+}
+
+void Sharding::release(Stream& stream, std::span<const int32_t> parameters) {
+    if (options_.stage != 3) {
+        return;
+    }
+    finish_gathers_of(stream, parameters); // nobody gives back what is still arriving
+    stream.sync();
+    for (const int32_t parameter : parameters) {
+        tensors_[static_cast<std::size_t>(parameter)].param->drop_memory();
+    }
+}
+
+int64_t Sharding::weight_bytes(int32_t parameter) const {
+    return bytes_of(own_weights_[static_cast<std::size_t>(parameter)]);
+}
+
+int64_t Sharding::gradient_bytes() const noexcept {
+    int64_t total = buckets_->bytes();
+    for (const std::shared_ptr<Tensor>& sums : full_sums_) {
+        total += static_cast<int64_t>(sums->bytes());
+    }
+    return total;
+}
+
+} // namespace mp

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sharding: what an optimizer's parameters need when ranks share them (ZeRO): who owns which elements, the gradients' way
+// to their owners, the sums of the norm, and the weights' way back. It knows nothing of states and hyperparameters.
+//
+//   stage 0  every rank has all states; gradients are reduced and gathered
+//   stage 1  a rank has the states of its pieces
+//   stage 2  and gradients have memory only until they are on their way to their owners
+//   stage 3  and parameters have memory only between gather and release
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "shard/gradient_buckets.hpp"
+#include "shard/vote.hpp"
+#include "shard/weight_gather.hpp"
+
+namespace mp {
+
+struct ShardingOptions {
+    std::shared_ptr<comm::Communicator> comm; // null: this rank alone. Used by nobody else
+    int32_t stage = 1;
+    ShardKind kind = ShardKind::flat;
+    int64_t bucket_elements = int64_t{1} << 24;
+    comm::WireFormat wire = {DType::fp32, comm::WireScale::none};
+    comm::SumOrder order = comm::SumOrder::rank;
+    int32_t slots = 0;
+    bool sum_gradients = false; // the step uses their sum, not their mean
+};
+
+// One parameter, the same on every rank.
+struct ShardedTensor {
+    std::shared_ptr<Tensor> param;
+    std::shared_ptr<Tensor> grad;
+    DType gather = DType::none; // what its weight is gathered in
+};
+
+// Throws for stages, orders and wires that do not exist or do not go together among so many ranks.
+void check_sharding(const ShardingOptions& options, int32_t ranks);
+
+class Sharding {
+  public:
+    // Collective. `definition` names everything that ranks must have in common; throws rank_mismatch where they do not.
+    Sharding(const std::shared_ptr<Context>& context, Stream& stream,
+             const ShardingOptions& options, bool zeroes_gradients,
+             std::vector<ShardedTensor> tensors, uint64_t definition);
+
+    [[nodiscard]] const ShardPlan& plan() const noexcept { return plan_; }
+    [[nodiscard]] comm::Communicator& comm() const noexcept { return *options_.comm; }
+    [[nodiscard]] int32_t stage() const noexcept { return options_.stage; }
+
+    // The elements whose states this rank has; count 0 where it has none.
+    [[nodiscard]] ShardPiece states_of(int32_t parameter) const;
+    // Where the step finds those elements, and the sum of their gradients in fp32.
+    [[nodiscard]] TensorPiece weight_of(int32_t parameter) const;
+    [[nodiscard]] TensorRef gradient_of(int32_t parameter) const;
+    // What gradients are divided by so that they are means.
+    [[nodiscard]] double divisor() const noexcept;
+
+    GradientBuckets& gradients() noexcept { return *buckets_; }
+    // All gradients are reduced; waits.
+    void reduce(Stream& stream);
+    // The chunks' sums of all ranks in the order of one rank that holds all of `parameters`.
+    [[nodiscard]] std::vector<double> all_sums(std::span<const double> own,
+                                               std::span<const int32_t> parameters) const;
+    // Of this rank, when it has failed to compute them: the right number of zeros.
+    [[nodiscard]] std::vector<double> no_sums(std::span<const int32_t> parameters) const;
+    // After a step: every rank has all weights again, or none has (stage 3).
+    void publish(Stream& stream);
+    // After the caller wrote a parameter that has its memory: this rank's piece follows.
+    void adopt(Stream& stream, int32_t parameter);
+
+    // Stage 3; nothing in other stages. The same calls in the same order on every rank.
+    void begin_gather(Stream& stream, std::span<const int32_t> parameters);
+    // Waits for gathers until all of these have their memory.
+    void wait_gather(Stream& stream, std::span<const int32_t> parameters);
+    void release(Stream& stream, std::span<const int32_t> parameters);
+
+    // Bytes of this rank's own weights and gradient sums, beside the tensors.
+    [[nodiscard]] int64_t weight_bytes(int32_t parameter) const;
+    [[nodiscard]] int64_t gradient_bytes() const noexcept;
+
+  private:
+    struct Gather {
+        std::vector<int32_t> parameters;
+        std::unique_ptr<WeightGather> weights;
+    };
+
+    void agree(Stream& stream, uint64_t definition) const;
+    void make_own_weights(const std::shared_ptr<Context>& context, Stream& stream);
+    [[nodiscard]] GatherTarget target(int32_t parameter) const;
+    void finish_first_gather(Stream& stream);
+    void finish_gathers_of(Stream& stream, std::span<const int32_t> parameters);
+
+    ShardingOptions options_;
+    std::vector<ShardedTensor> tensors_;
+    ShardPlan plan_;
+    std::unique_ptr<GradientBuckets> buckets_;
+    // By parameter: this rank's piece where it does not lie in the parameter's own memory; else null.
+    std::vector<std::shared_ptr<Tensor>> own_weights_;
+    std::vector<std::shared_ptr<Tensor>> full_sums_; // stage 0: by parameter
+    std::deque<Gather> gathers_;
+};
+
+} // namespace mp

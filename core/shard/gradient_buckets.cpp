@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/gradient_buckets.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "optim/param_states.hpp"
+
+namespace mp {
+namespace {
+
+// Buckets in flight: enough to hide one behind the next, few enough that their memory does not matter.
+constexpr std::size_t kMostFlights = 3;
+
+comm::WireSource source_of(const Tensor& gradient) {
+    return {gradient.ref(), piece_of(gradient).scale_inv};
+}
+
+// What a contribution is staged in: the wire's type where that is a plain one.
+DType staging_dtype(const comm::WireFormat& wire) {
+    return wire.scale == comm::WireScale::none ? wire.dtype : DType::fp32;
+}
+
+void zero(Stream& stream, void* data, int64_t bytes) {
+    if (bytes > 0) {
+        check(stream.device().zero(stream.queue(), data, static_cast<std::size_t>(bytes)));
+    }
+}
+
+} // namespace
+
+GradientBuckets::GradientBuckets(Stream& stream, comm::Communicator& comm, const ShardPlan& plan,
+                                 const GradientForm& form,
+                                 std::vector<std::shared_ptr<Tensor>> gradients)
+    : comm_(comm), plan_(plan), form_(form), gradients_(std::move(gradients)),
+      buckets_(plan.buckets().size()), sum_offsets_(gradients_.size(), -1) {
+    int64_t total = 0;
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+        const ShardBucket& of_plan = plan.buckets()[i];
+        Bucket& bucket = buckets_[i];
+        lay_out(bucket, of_plan);
+        bucket.first_sum = total;
+        int64_t at = total;
+        for (const ShardPiece& piece : of_plan.pieces_of(comm.rank())) {
+            sum_offsets_[static_cast<std::size_t>(piece.parameter)] = at;
+            at += with_gap(piece.count);
+        }
+        total += bucket.counts[static_cast<std::size_t>(comm.rank())];
+        reset(bucket, of_plan);
+    }
+    sums_ = Buffer(stream.shared_device(), static_cast<std::size_t>(total) * sizeof(float));
+    zero(stream, sums_.data(), static_cast<int64_t>(sums_.bytes()));
+}
+
+void GradientBuckets::lay_out(Bucket& bucket, const ShardBucket& plan) const {
+    bucket.counts.assign(static_cast<std::size_t>(comm_.size()), 0);
+    int64_t at = 0;
+    for (const ShardPiece& piece : plan.pieces) {
+        bucket.offsets.push_back(at);
+        at += with_gap(piece.count);
+        bucket.counts[static_cast<std::size_t>(piece.rank)] += with_gap(piece.count);
+    }
+}
+
+void GradientBuckets::reset(Bucket& bucket, const ShardBucket& plan) const {
+    bucket.is_ready.assign(plan.parameters.size(), false);
+    bucket.missing = static_cast<int32_t>(plan.parameters.size());
+}
+
+bool GradientBuckets::is_under_way(int32_t index) const {
+    return buckets_[static_cast<std::size_t>(index)].has_sum ||
+           std::any_of(flights_.begin(), flights_.end(),
+                       [&](const Flight& flight) { return flight.bucket == index; });
+}
+
+int32_t GradientBuckets::own_slots() const noexcept {
+    const bool has_slots =
+        form_.order == comm::SumOrder::tree || form_.order == comm::SumOrder::exact;
+    return has_slots && form_.slots > 0
+               ? comm::slots_of(comm_.rank(), comm_.size(), form_.slots).count()
+               : 1;
+}
+
+int32_t GradientBuckets::contributions() const noexcept {
+    const bool has_slots =
+        form_.order == comm::SumOrder::tree || form_.order == comm::SumOrder::exact;
+    return has_slots && form_.slots > 0 ? form_.slots : comm_.size();
+}
+
+void GradientBuckets::acquire(Stream& stream, int32_t parameter) {
+    gradients_[static_cast<std::size_t>(parameter)]->restore_memory(stream);
+}
+
+void GradientBuckets::ready(Stream& stream, int32_t parameter) {
+    const int32_t index = plan_.bucket_of(parameter);
+    const ShardBucket& of_plan = plan_.buckets()[static_cast<std::size_t>(index)];
+    Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
+    const auto found = std::find(of_plan.parameters.begin(), of_plan.parameters.end(), parameter);
+    const auto place = static_cast<std::size_t>(found - of_plan.parameters.begin());
+    if (bucket.is_ready[place]) {
+        fail(Code::bad_state,
+             "optimizer: the gradient of parameter %d is ready for the second time since the last "
+             "reduction of its bucket",
+             parameter);
+    }
+    const bool is_kept = !form_.drops_gradients && !form_.zeroes_gradients && own_slots() == 1;
+    if (is_kept && is_under_way(index)) {
+        fail(
+            Code::bad_state,
+            "optimizer: the gradients of parameter %d are on their way already in this step, and "
+            "still "
+            "in the tensor; say that they are ready once a step, after the last microbatch, or use "
+            "MP_OPTIMIZER_ZERO_GRAD",
+            parameter);
+    }
+    bucket.is_ready[place] = true;
+    if (--bucket.missing == 0) {
+        stage(stream, index);
+        if (static_cast<int32_t>(bucket.slots.size()) == own_slots()) {
+            send(stream, index);
+        }
+    }
+    poll(stream);
+}
+
+// Order exact has two exchanges a bucket, the second of which must begin at the same place on every rank.
+void GradientBuckets::poll(Stream& stream) {
+    while (!flights_.empty() && form_.order != comm::SumOrder::exact &&
+           flights_.front().reduction->test()) {
+        land(stream);
+    }
+}
+
+void GradientBuckets::end_slot(Stream& stream) {
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+        for (const int32_t parameter : plan_.buckets()[i].parameters) {
+            const auto& parameters = plan_.buckets()[i].parameters;
+            const auto place = static_cast<std::size_t>(
+                std::find(parameters.begin(), parameters.end(), parameter) - parameters.begin());
+            if (buckets_[i].missing > 0 && !buckets_[i].is_ready[place]) {
+                ready(stream, parameter);
+            }
+        }
+    }
+}
+
+// One contribution of a bucket in memory of its own, in the order of the owners, gaps zero.
+void GradientBuckets::stage(Stream& stream, int32_t index) {
+    const ShardBucket& of_plan = plan_.buckets()[static_cast<std::size_t>(index)];
+    Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
+    if (static_cast<int32_t>(bucket.slots.size()) >= own_slots()) {
+        fail(Code::bad_state,
+             "optimizer: this rank has more contributions than its %d slot(s) of a step",
+             own_slots());
+    }
+    const DType dtype = staging_dtype(form_.wire);
+    const int64_t count = std::accumulate(bucket.counts.begin(), bucket.counts.end(), int64_t{0});
+    auto memory =
+        std::make_unique<Scratch>(stream, static_cast<std::size_t>(bytes_of(dtype, count)));
+    auto* base = static_cast<unsigned char*>(memory->data());
+    for (std::size_t i = 0; i < of_plan.pieces.size(); ++i) {
+        const ShardPiece& piece = of_plan.pieces[i];
+        Tensor& gradient = *gradients_[static_cast<std::size_t>(piece.parameter)];
+        unsigned char* at = base + bytes_of(dtype, bucket.offsets[i]);
+        if (gradient.has_memory()) {
+            comm::pack(stream, source_of(gradient), piece.start, piece.count,
+                       {dtype, comm::WireScale::none}, at);
+        } else {
+            zero(stream, at, bytes_of(dtype, piece.count)); // nobody wrote it
+        }
+        zero(stream, at + bytes_of(dtype, piece.count),
+             bytes_of(dtype, with_gap(piece.count) - piece.count));
+    }
+    bucket.slots.push_back(std::move(memory));
+    give_back(stream, of_plan);
+    reset(bucket, of_plan);
+}
+
+void GradientBuckets::give_back(Stream& stream, const ShardBucket& plan) {
+    if (form_.drops_gradients) {
+        stream.sync();
+    }
+    for (const int32_t parameter : plan.parameters) {
+        Tensor& gradient = *gradients_[static_cast<std::size_t>(parameter)];
+        if (form_.drops_gradients) {
+            gradient.drop_memory();
+        } else if (form_.zeroes_gradients || own_slots() > 1) {
+            zero(stream, gradient.data(), static_cast<int64_t>(gradient.bytes()));
+        }
+    }
+}
+
+TensorRef GradientBuckets::own_sums(const Bucket& bucket) const {
+    return {sums_.as<float>() + bucket.first_sum,
+            bucket.counts[static_cast<std::size_t>(comm_.rank())], DType::fp32};
+}
+
+void GradientBuckets::send(Stream& stream, int32_t index) {
+    while (flights_.size() >= kMostFlights) {
+        land(stream);
+    }
+    Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
+    Flight flight = {index, std::move(bucket.slots), nullptr, nullptr};
+    bucket.slots.clear();
+    comm::ReduceDesc desc;
+    desc.wire = form_.wire;
+    desc.order = form_.order;
+    desc.slots = form_.slots;
+    desc.site = "a bucket of gradients";
+    const int64_t count = std::accumulate(bucket.counts.begin(), bucket.counts.end(), int64_t{0});
+    std::vector<comm::WireSource> sources;
+    for (const auto& memory : flight.staged) {
+        sources.push_back({{memory->data(), count, staging_dtype(form_.wire)}, nullptr});
+    }
+    TensorRef result = own_sums(bucket);
+    if (is_under_way(index)) { // reductions land in their order, so this sum comes after the other
+        flight.fresh = std::make_unique<Scratch>(
+            stream, static_cast<std::size_t>(bytes_of(DType::fp32, result.count)));
+        result.data = flight.fresh->data();
+    }
+    flight.reduction = std::make_unique<comm::ReduceScatter>(comm_, stream);
+    flight.reduction->begin(desc, sources, bucket.counts, result);
+    flights_.push_back(std::move(flight));
+}
+
+// Finishes the reduction that was begun first.
+void GradientBuckets::land(Stream& stream) {
+    Flight flight = std::move(flights_.front());
+    flights_.pop_front();
+    if (flight.reduction->is_open()) {
+        flight.reduction->wait();
+    }
+    Bucket& bucket = buckets_[static_cast<std::size_t>(flight.bucket)];
+    const TensorRef sums = own_sums(bucket);
+    if (flight.fresh != nullptr && sums.count > 0) {
+        const std::vector<SumPart> parts = {
+            {sums.data, nullptr, DType::fp32, 0},
+            {flight.fresh->data(), nullptr, DType::fp32, 1},
+        };
+        SumPartsDesc op{};
+        op.count = sums.count;
+        op.destination = sums;
+        comm::sum_parts(stream, parts, op);
+    }
+    bucket.has_sum = true;
+}
+
+void GradientBuckets::finish(Stream& stream) {
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+        const auto index = static_cast<int32_t>(i);
+        Bucket& bucket = buckets_[i];
+        const auto parameters = static_cast<int32_t>(plan_.buckets()[i].parameters.size());
+        const bool is_begun = bucket.missing < parameters;
+        if (is_begun || (bucket.slots.empty() && !is_under_way(index))) {
+            stage(stream, index);
+        }
+        if (bucket.slots.empty()) {
+            continue;
+        }
+        if (static_cast<int32_t>(bucket.slots.size()) != own_slots()) {
+            fail(Code::bad_state,
+                 "optimizer: this rank has %zu of its %d slots of this step; call "
+                 "mp_optimizer_end_microbatch after each",
+                 bucket.slots.size(), own_slots());
+        }
+        send(stream, index);
+    }
+    while (!flights_.empty()) {
+        land(stream);
+    }
+}
+
+void GradientBuckets::start_over() noexcept {
+    for (Bucket& bucket : buckets_) {
+        bucket.has_sum = false;
+    }
+}
+
+TensorRef GradientBuckets::sum_of(int32_t parameter) const {
+    const int64_t count = plan_.piece_on(parameter, comm_.rank()).count;
+    const int64_t offset = sum_offsets_[static_cast<std::size_t>(parameter)];
+    return {count == 0 ? nullptr : sums_.as<float>() + offset, count, DType::fp32};
+}
+
+} // namespace mp

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// GradientBuckets: the gradients of a sharded model on their way to the ranks that own them. A bucket is copied into the
+// wire's type, piece behind piece in the order of the owners, and reduced as soon as all its gradients are there; this
+// rank's sums lie in fp32 in memory of their own.
+//
+// Pieces are a multiple of 128 elements apart, so no block of a wire format reaches from one into the next, and a
+// parameter's blocks are the same for every plan.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "comm/reduce.hpp"
+#include "shard/plan.hpp"
+#include "tensor/tensor.hpp"
+
+namespace mp {
+
+struct GradientForm {
+    comm::WireFormat wire = {DType::fp32, comm::WireScale::none};
+    comm::SumOrder order = comm::SumOrder::rank;
+    int32_t slots = 0;             // tree, exact: microbatches of all ranks together; 0: one a rank
+    bool drops_gradients = false;  // gradients have memory only until they are on their way
+    bool zeroes_gradients = false; // they are zero once they are on their way
+};
+
+class GradientBuckets {
+  public:
+    // `gradients` by parameter; plan and comm outlive this object.
+    GradientBuckets(Stream& stream, comm::Communicator& comm, const ShardPlan& plan,
+                    const GradientForm& form, std::vector<std::shared_ptr<Tensor>> gradients);
+
+    // A gradient's memory is there, of zeros where it was not.
+    void acquire(Stream& stream, int32_t parameter);
+    // A gradient has its last addition before the next reduction. The bucket whose last one it is goes on its way.
+    void ready(Stream& stream, int32_t parameter);
+    // All gradients of one of this rank's slots are there.
+    void end_slot(Stream& stream);
+    // What is not on its way yet is sent, and all is waited for. Throws where slots are missing.
+    void finish(Stream& stream);
+    // The sums have been used.
+    void start_over() noexcept;
+
+    // The fp32 sum of this rank's piece of a parameter; after finish().
+    [[nodiscard]] TensorRef sum_of(int32_t parameter) const;
+    // Gradients are means over each contribution; their sum is divided by so many.
+    [[nodiscard]] int32_t contributions() const noexcept;
+    [[nodiscard]] int64_t bytes() const noexcept { return static_cast<int64_t>(sums_.bytes()); }
+
+  private:
+    struct Bucket {
+        int64_t first_sum = 0;        // element of sums_
+        std::vector<int64_t> counts;  // elements with gaps, by rank
+        std::vector<int64_t> offsets; // of each piece, in elements of the whole bucket
+        std::vector<bool> is_ready;   // by place in the bucket
+        int32_t missing = 0;          // gradients that are not ready
+        std::vector<std::unique_ptr<Scratch>> slots; // staged contributions
+        bool has_sum = false;
+    };
+    struct Flight {
+        int32_t bucket;
+        std::vector<std::unique_ptr<Scratch>> staged;
+        std::unique_ptr<Scratch> fresh; // sums that are added to earlier ones
+        std::unique_ptr<comm::ReduceScatter> reduction;
+    };
+
+    void lay_out(Bucket& bucket, const ShardBucket& plan) const;
+    void reset(Bucket& bucket, const ShardBucket& plan) const;
+    // Sent in this step, or even summed.
+    [[nodiscard]] bool is_under_way(int32_t index) const;
+    [[nodiscard]] int32_t own_slots() const noexcept;
+    void stage(Stream& stream, int32_t index);
+    void send(Stream& stream, int32_t index);
+    void poll(Stream& stream);
+    void land(Stream& stream);
+    [[nodiscard]] TensorRef own_sums(const Bucket& bucket) const;
+    void give_back(Stream& stream, const ShardBucket& plan);
+
+    comm::Communicator& comm_;
+    const ShardPlan& plan_;
+    GradientForm form_;
+    std::vector<std::shared_ptr<Tensor>> gradients_;
+    std::vector<Bucket> buckets_;
+    std::vector<int64_t>
+        sum_offsets_; // by parameter, in elements of sums_; -1: this rank has none of it
+    Buffer sums_;
+    std::deque<Flight> flights_;
+};
+
+} // namespace mp

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/vote.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace mp {
+namespace {
+
+// Words before the fields: ~rank and code of a rank that abstains, so that the lowest such rank is named.
+constexpr std::size_t kHead = 2;
+constexpr std::size_t kWordsOfField = 4; // low, high, and their complements
+
+uint32_t low(uint64_t value) { return static_cast<uint32_t>(value & 0xffffffffU); }
+uint32_t high(uint64_t value) { return static_cast<uint32_t>(value >> 32); }
+
+// "0, 2, 5", cut where there are many.
+std::string rank_list(const std::vector<int32_t>& ranks) {
+    constexpr std::size_t kMost = 8;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(ranks.size(), kMost); ++i) {
+        text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+    }
+    return ranks.size() > kMost ? text + ", ..." : text;
+}
+
+} // namespace
+
+void Vote::must_equal(const char* name, uint64_t value) { fields_.push_back({name, value}); }
+
+std::size_t Vote::add_maximum(uint32_t value) {
+    maxima_.push_back(value);
+    return maxima_.size() - 1;
+}
+
+void Vote::abstain(const Status& reason) {
+    if (reason_.ok()) {
+        reason_ = reason;
+    }
+}
+
+std::vector<uint32_t> Vote::words(const comm::Communicator& comm) const {
+    std::vector<uint32_t> words(kHead, 0);
+    if (!reason_.ok()) {
+        words[0] = ~static_cast<uint32_t>(comm.rank());
+        words[1] = static_cast<uint32_t>(-static_cast<int32_t>(reason_.code()));
+    }
+    for (const Field& field : fields_) {
+        words.insert(words.end(),
+                     {low(field.value), high(field.value), ~low(field.value), ~high(field.value)});
+    }
+    words.insert(words.end(), maxima_.begin(), maxima_.end());
+    return words;
+}
+
+Status Vote::cast(comm::Communicator& comm, const comm::CallOptions& options) {
+    std::vector<uint32_t> all = words(comm);
+    const Status sent = comm.max_u32(all.data(), static_cast<int64_t>(all.size()), options);
+    if (!sent.ok()) {
+        return sent;
+    }
+    if (all[0] != 0) {
+        return !reason_.ok()
+                   ? reason_
+                   : Status::error(
+                         Code::peer_error,
+                         "rank %u could not go on (status -%u); no rank changed anything. "
+                         "Its own message says why",
+                         ~all[0], all[1]);
+    }
+    for (std::size_t i = 0; i < fields_.size(); ++i) {
+        const uint32_t* word = &all[kHead + i * kWordsOfField];
+        if (word[0] != ~word[2] || word[1] != ~word[3]) {
+            return explain(comm, i, options);
+        }
+    }
+    std::copy(all.end() - static_cast<std::ptrdiff_t>(maxima_.size()), all.end(), maxima_.begin());
+    return {};
+}
+
+// All ranks have seen the same words, so all are here.
+Status Vote::explain(comm::Communicator& comm, std::size_t differing,
+                     const comm::CallOptions& options) const {
+    const auto size = static_cast<std::size_t>(comm.size());
+    std::vector<uint64_t> values(size);
+    const std::vector<int64_t> bytes(size, sizeof(uint64_t));
+    std::vector<int64_t> offsets(size);
+    for (std::size_t i = 0; i < size; ++i) {
+        offsets[i] = static_cast<int64_t>(i * sizeof(uint64_t));
+    }
+    const uint64_t own = fields_[differing].value;
+    const Status gathered =
+        comm.all_gather({&own, sizeof own, values.data(), bytes.data(), offsets.data()}, options);
+    if (!gathered.ok()) {
+        return gathered;
+    }
+    std::vector<int32_t> as_first;
+    std::vector<int32_t> others;
+    for (std::size_t i = 0; i < size; ++i) {
+        (values[i] == values[0] ? as_first : others).push_back(static_cast<int32_t>(i));
+    }
+    const uint64_t other = others.empty() ? 0 : values[static_cast<std::size_t>(others[0])];
+    return Status::error(
+        Code::rank_mismatch,
+        "ranks disagree in %s: rank(s) %s have %llu (0x%llx), rank(s) %s do not; "
+        "rank %d has %llu (0x%llx). All ranks must say the same; nothing was changed",
+        fields_[differing].name, rank_list(as_first).c_str(),
+        static_cast<unsigned long long>(values[0]), static_cast<unsigned long long>(values[0]),
+        rank_list(others).c_str(), others.empty() ? -1 : others[0],
+        static_cast<unsigned long long>(other), static_cast<unsigned long long>(other));
+}
+
+} // namespace mp

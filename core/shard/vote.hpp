@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vote: the one message in which ranks agree before anything is applied. Everything in it is taken as the maximum over
+// the ranks, of 32-bit words, so the order of ranks does not matter and every rank reads the same answer.
+//
+// What must be equal goes in as x and as its complement: max(x) == ~max(~x) exactly where all x are the same. A
+// float's magnitude may go in by its bits, whose maximum keeps NaN and infinity.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "comm/communicator.hpp"
+
+namespace mp {
+
+class Vote {
+  public:
+    // `name` outlives the vote; it stands in the message where ranks disagree.
+    void must_equal(const char* name, uint64_t value);
+    // Returns the word's place, for maximum().
+    std::size_t add_maximum(uint32_t value);
+    // This rank cannot go on: every rank's cast() fails with peer_error, or with this status on this rank.
+    void abstain(const Status& reason);
+
+    // Collective. rank_mismatch names what differs and the ranks on each side; peer_error names the first rank that
+    // abstained. After any failure nothing may be applied.
+    Status cast(comm::Communicator& comm, const comm::CallOptions& options = {});
+    // After cast(): the largest of all ranks.
+    [[nodiscard]] uint32_t maximum(std::size_t place) const { return maxima_.at(place); }
+
+  private:
+    struct Field {
+        const char* name;
+        uint64_t value;
+    };
+
+    [[nodiscard]] std::vector<uint32_t> words(const comm::Communicator& comm) const;
+    Status explain(comm::Communicator& comm, std::size_t differing,
+                   const comm::CallOptions& options) const;
+
+    std::vector<Field> fields_;
+    std::vector<uint32_t> maxima_;
+    Status reason_; // ok: takes part
+};
+
+} // namespace mp

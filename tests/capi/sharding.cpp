@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sharded optimizers through the C ABI: ranks as threads give the weights of one rank, in every stage; wrong use is told.
+// The bits of stages, plans and orders are core's and tested there.
+#include <thread>
+
+#include "support.hpp"
+
+using namespace mp_test;
+
+namespace {
+
+constexpr int32_t kRanks = 3;
+constexpr int64_t kSizes[] = {40000, 7, 0, 20000};
+constexpr int32_t kParams = 4;
+
+using Comm = Handle<mp_comm, mp_comm_destroy>;
+
+std::vector<Comm> make_comms(int32_t count) {
+    std::vector<mp_comm*> raw(static_cast<std::size_t>(count));
+    mp_comm_desc desc = MP_COMM_DESC_INIT;
+    desc.deadline_ms = 20000;
+    EXPECT_TRUE(succeeded(mp_comm_create_threads(&desc, count, raw.data())));
+    std::vector<Comm> comms;
+    for (mp_comm* comm : raw) {
+        comms.emplace_back(comm);
+    }
+    return comms;
+}
+
+// One rank's model, weights fp32.
+struct Model {
+    Context context = make_context(1);
+    Recipe recipe = make_recipe(context, "fp32");
+    Optimizer optimizer;
+    std::vector<Tensor> params;
+
+    // `comm` NULL: an ordinary optimizer.
+    Model(mp_comm* comm, const mp_zero_desc& sharding) {
+        mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+        desc.max_grad_norm = 1.0;
+        mp_optimizer* raw = nullptr;
+        EXPECT_TRUE(succeeded(
+            comm == nullptr
+                ? mp_optimizer_create(context, recipe, &desc, &raw)
+                : mp_optimizer_create_sharded(context, recipe, &desc, comm, &sharding, &raw)));
+        optimizer = Optimizer(raw);
+        int32_t group = -1;
+        EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, nullptr, &group)));
+        for (int32_t i = 0; i < kParams; ++i) {
+            const auto count = static_cast<std::size_t>(kSizes[i]);
+            params.push_back(make_tensor(context, MP_DTYPE_FP32, {kSizes[i]},
+                                         numbers(count, static_cast<uint64_t>(i + 1))));
+            const std::string name = "p" + std::to_string(i);
+            mp_param_desc param = MP_PARAM_DESC_INIT;
+            param.name = name.c_str();
+            param.param = params.back();
+            EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, group, &param, nullptr)));
+        }
+    }
+
+    // The mean over the ranks is the same as one rank's gradient: whole numbers, the same on each.
+    void backward(int32_t step, bool says_ready) {
+        for (int32_t i = kParams; i-- > 0;) {
+            EXPECT_TRUE(succeeded(mp_optimizer_acquire_grad(optimizer, nullptr, i)));
+            mp_tensor* raw = nullptr;
+            EXPECT_TRUE(succeeded(mp_optimizer_state(optimizer, i, "grad", &raw)));
+            const Tensor grad(raw);
+            std::vector<float> values(static_cast<std::size_t>(kSizes[i]));
+            for (std::size_t k = 0; k < values.size(); ++k) {
+                values[k] = static_cast<float>((static_cast<int64_t>(k) * 7 + step + i) % 15 - 7);
+            }
+            EXPECT_TRUE(succeeded(
+                mp_tensor_write(nullptr, grad, values.data(), values.size() * sizeof(float))));
+            if (says_ready) {
+                EXPECT_TRUE(succeeded(mp_optimizer_grad_ready(optimizer, nullptr, i)));
+            }
+        }
+    }
+
+    std::vector<std::vector<unsigned char>> weights() {
+        const int32_t all[] = {0, 1, 2, 3};
+        EXPECT_TRUE(succeeded(mp_optimizer_gather_begin(optimizer, nullptr, all, kParams)));
+        EXPECT_TRUE(succeeded(mp_optimizer_gather_wait(optimizer, nullptr, all, kParams)));
+        std::vector<std::vector<unsigned char>> bytes;
+        for (const Tensor& param : params) {
+            bytes.push_back(bytes_of(param));
+        }
+        return bytes;
+    }
+};
+
+void run_ranks(int32_t count, const std::function<void(int32_t, mp_comm*)>& body) {
+    std::vector<Comm> comms = make_comms(count);
+    std::vector<std::thread> threads;
+    for (int32_t rank = 0; rank < count; ++rank) {
+        threads.emplace_back([&, rank] { body(rank, comms[static_cast<std::size_t>(rank)]); });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+}
+
+} // namespace
+
+TEST(Sharding, EveryStageTrainsAsOneRankDoes) {
+    Model alone(nullptr, MP_ZERO_DESC_INIT);
+    for (int32_t step = 0; step < 3; ++step) {
+        alone.backward(step, true); // says nothing to an ordinary optimizer
+        MP_OK(mp_optimizer_step(alone.optimizer, nullptr, nullptr));
+    }
+    const auto expected = alone.weights();
+    for (int32_t stage = 0; stage <= 3; ++stage) {
+        for (const int32_t kind :
+             {MP_SHARDING_FLAT, MP_SHARDING_PER_PARAMETER, MP_SHARDING_GREEDY}) {
+            run_ranks(kRanks, [&](int32_t /*rank*/, mp_comm* comm) {
+                mp_zero_desc sharding = MP_ZERO_DESC_INIT;
+                sharding.zero_stage = stage;
+                sharding.kind = kind;
+                sharding.bucket_elements = 30000;
+                Model model(comm, sharding);
+                EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
+                for (int32_t step = 0; step < 3; ++step) {
+                    model.backward(step, step > 0);
+                    EXPECT_TRUE(succeeded(mp_optimizer_step(model.optimizer, nullptr, nullptr)));
+                }
+                // Three equal whole numbers: their sum is exact, their mean is divided in fp32 once.
+                const auto weights = model.weights();
+                for (std::size_t i = 0; i < weights.size(); ++i) {
+                    std::vector<float> a(weights[i].size() / sizeof(float));
+                    std::vector<float> b(a.size());
+                    std::memcpy(a.data(), weights[i].data(), weights[i].size());
+                    std::memcpy(b.data(), expected[i].data(), expected[i].size());
+                    for (std::size_t k = 0; k < a.size(); ++k) {
+                        ASSERT_NEAR(a[k], b[k], 2e-6F) << "parameter " << i << ", element " << k;
+                    }
+                }
+            });
+        }
+    }
+}
+
+TEST(Sharding, PiecesCoverTheParametersAndStatesAreTheirs) {
+    run_ranks(kRanks, [](int32_t rank, mp_comm* comm) {
+        Model model(comm, MP_ZERO_DESC_INIT);
+        int64_t start = 0;
+        int64_t count = 0;
+        EXPECT_TRUE(fails(mp_optimizer_piece(model.optimizer, 0, 0, &start, &count),
+                          MP_STATUS_BAD_STATE, {"mp_optimizer_shard"}));
+        EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
+        for (int32_t i = 0; i < kParams; ++i) {
+            int64_t covered = 0;
+            for (int32_t of = 0; of < kRanks; ++of) {
+                EXPECT_TRUE(succeeded(mp_optimizer_piece(model.optimizer, i, of, &start, &count)));
+                EXPECT_TRUE(count == 0 || start == covered);
+                covered += count;
+                mp_tensor* state = nullptr;
+                if (of == rank && count > 0) {
+                    EXPECT_TRUE(
+                        succeeded(mp_optimizer_state(model.optimizer, i, "exp_avg", &state)));
+                    EXPECT_EQ(bytes_of(state).size(), static_cast<std::size_t>(count) * 4);
+                    mp_tensor_destroy(state);
+                } else if (of == rank && kSizes[i] > 0) {
+                    EXPECT_TRUE(fails(mp_optimizer_state(model.optimizer, i, "exp_avg", &state),
+                                      MP_STATUS_UNKNOWN_NAME, {"exp_avg"}));
+                }
+            }
+            EXPECT_EQ(covered, kSizes[i]);
+        }
+        EXPECT_TRUE(fails(mp_optimizer_piece(model.optimizer, kParams, 0, &start, &count),
+                          MP_STATUS_INVALID_ARGUMENT, {"parameter 4"}));
+        EXPECT_TRUE(fails(mp_optimizer_piece(model.optimizer, 0, kRanks, &start, &count),
+                          MP_STATUS_INVALID_ARGUMENT, {"rank is 3"}));
+    });
+}
+
+TEST(Sharding, MemoryThatIsNotThereIsSaid) {
+    run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
+        mp_zero_desc sharding = MP_ZERO_DESC_INIT;
+        sharding.zero_stage = 3;
+        Model model(comm, sharding);
+        EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
+        void* data = nullptr;
+        EXPECT_TRUE(fails(mp_tensor_data(model.params[0], &data), MP_STATUS_BAD_STATE,
+                          {"sharded", "mp_optimizer_gather_begin"}));
+        const int32_t one[] = {1};
+        EXPECT_TRUE(fails(mp_optimizer_gather_wait(model.optimizer, nullptr, one, 1),
+                          MP_STATUS_BAD_STATE, {"waited for"}));
+        EXPECT_TRUE(succeeded(mp_optimizer_gather_begin(model.optimizer, nullptr, one, 1)));
+        EXPECT_TRUE(succeeded(mp_optimizer_gather_wait(model.optimizer, nullptr, one, 1)));
+        EXPECT_TRUE(succeeded(mp_tensor_data(model.params[1], &data)));
+        EXPECT_NE(data, nullptr);
+        EXPECT_TRUE(succeeded(mp_optimizer_release(model.optimizer, nullptr, one, 1)));
+        EXPECT_TRUE(
+            fails(mp_tensor_data(model.params[1], &data), MP_STATUS_BAD_STATE, {"sharded"}));
+        mp_param_desc late = MP_PARAM_DESC_INIT;
+        late.name = "late";
+        const Tensor more = make_tensor(model.context, MP_DTYPE_FP32, {3});
+        late.param = more;
+        EXPECT_TRUE(fails(mp_optimizer_add_param(model.optimizer, 0, &late, nullptr),
+                          MP_STATUS_BAD_STATE, {"too late"}));
+    });
+}
+
+// Memory of the caller cannot be taken, which all ranks learn alike.
+TEST(Sharding, StageTwoNeedsGradientsOfTheLibrary) {
+    run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
+        mp_zero_desc sharding = MP_ZERO_DESC_INIT;
+        sharding.zero_stage = 2;
+        Model model(comm, sharding);
+        std::vector<float> memory(10);
+        mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {10});
+        mp_tensor* raw = nullptr;
+        EXPECT_TRUE(
+            succeeded(mp_tensor_wrap(model.context, &desc, memory.data(), nullptr, nullptr, &raw)));
+        const Tensor grad(raw);
+        const Tensor param = make_tensor(model.context, MP_DTYPE_FP32, {10});
+        mp_param_desc own = MP_PARAM_DESC_INIT;
+        own.name = "own";
+        own.param = param;
+        own.grad = grad;
+        EXPECT_TRUE(succeeded(mp_optimizer_add_param(model.optimizer, 0, &own, nullptr)));
+        const mp_status status = mp_optimizer_shard(model.optimizer, nullptr);
+        EXPECT_TRUE(status == MP_STATUS_BAD_STATE || status == MP_STATUS_PEER_LOST ||
+                    status == MP_STATUS_PEER_ERROR)
+            << status << " " << mp_last_error_message();
+    });
+}
+
+TEST(Sharding, WrongDescriptionsAreRefusedBeforeAnyRankIsAsked) {
+    const std::vector<Comm> comms = make_comms(2); // one thread asks both: nothing may wait
+    const Context context = make_context(1);
+    const Recipe recipe = make_recipe(context, "fp32");
+    mp_optimizer* optimizer = nullptr;
+    const auto create = [&](const mp_zero_desc& sharding) {
+        return mp_optimizer_create_sharded(context, recipe, nullptr, comms[0], &sharding,
+                                           &optimizer);
+    };
+    const mp_zero_desc good = MP_ZERO_DESC_INIT;
+    mp_zero_desc bad = good;
+    bad.zero_stage = 4;
+    MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "zero_stage", "4");
+    bad = good;
+    bad.kind = 9;
+    MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "MP_SHARDING_");
+    bad = good;
+    bad.order = -1;
+    MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "MP_COMM_ORDER_");
+    bad = good;
+    bad.slots = 1;
+    bad.order = MP_COMM_ORDER_TREE;
+    MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "slots");
+    bad = good;
+    bad.bucket_elements = -5;
+    MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "bucket_elements");
+    bad = good;
+    bad.flags = 64;
+    MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "zero.flags");
+    bad = good;
+    bad.wire_dtype = MP_DTYPE_FP8_E4M3;
+    bad.order = MP_COMM_ORDER_FAST;
+    MP_FAILS(create(bad), MP_STATUS_UNSUPPORTED, "fast");
+    MP_FAILS(mp_optimizer_create_sharded(context, recipe, nullptr, nullptr, nullptr, &optimizer),
+             MP_STATUS_NULL_ARGUMENT, "comm");
+    EXPECT_EQ(optimizer, nullptr);
+    mp_optimizer_desc offload = MP_OPTIMIZER_DESC_INIT;
+    offload.flags = MP_OPTIMIZER_OFFLOAD;
+    MP_FAILS(mp_optimizer_create_sharded(context, recipe, &offload, comms[0], nullptr, &optimizer),
+             MP_STATUS_UNSUPPORTED, "OFFLOAD");
+}
+
+TEST(Sharding, AnOrdinaryOptimizerHasNoRanks) {
+    Model model(nullptr, MP_ZERO_DESC_INIT);
+    mp_comm_traffic traffic{};
+    traffic.struct_size = sizeof traffic;
+    MP_FAILS(mp_optimizer_shard(model.optimizer, nullptr), MP_STATUS_BAD_STATE,
+             "mp_optimizer_create_sharded");
+    MP_FAILS(mp_optimizer_get_traffic(model.optimizer, &traffic), MP_STATUS_BAD_STATE, "ranks");
+    MP_OK(mp_optimizer_end_microbatch(model.optimizer, nullptr));
+    const int32_t wrong[] = {17};
+    MP_OK(mp_optimizer_release(model.optimizer, nullptr, wrong, 1)); // nothing to do, nothing read
+}
+
+TEST(Sharding, TrafficIsCounted) {
+    run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
+        Model model(comm, MP_ZERO_DESC_INIT);
+        model.backward(0, false);
+        EXPECT_TRUE(succeeded(mp_optimizer_step(model.optimizer, nullptr, nullptr)));
+        mp_comm_traffic traffic{};
+        traffic.struct_size = sizeof traffic;
+        EXPECT_TRUE(succeeded(mp_optimizer_get_traffic(model.optimizer, &traffic)));
+        // Half of all gradients away, and this rank's half of the weights twice: at the cut and after the step.
+        EXPECT_GT(traffic.all_to_all_bytes, 60000 * 4 / 2 - 16384 * 4);
+        EXPECT_LT(traffic.all_to_all_bytes, 60000 * 4 / 2 + 16384 * 4 + 4096);
+        EXPECT_GT(traffic.total_bytes, traffic.all_to_all_bytes);
+    });
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vote: every rank reads the same answer, disagreement is named, and one rank's trouble stops all.
+#include "shard/vote.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "numerics/bits.hpp"
+#include "ranks.hpp"
+
+namespace mp::test {
+namespace {
+
+TEST(Vote, TakesMaximaAndKeepsWhatIsNotFinite) {
+    run_ranks(4, [](Communicator& comm) {
+        Vote vote;
+        vote.must_equal("step", 17);
+        vote.must_equal("plan", 0xfedcba9876543210U);
+        const std::size_t flag = vote.add_maximum(comm.rank() == 2 ? 1 : 0);
+        const float amax = comm.rank() == 1   ? numerics::float_from_bits(numerics::kFloatQuietNan)
+                           : comm.rank() == 3 ? numerics::float_from_bits(numerics::kFloatInfinity)
+                                              : 3.5F;
+        const std::size_t bits = vote.add_maximum(numerics::bits_from_float(amax));
+        ASSERT_TRUE(vote.cast(comm).ok());
+        EXPECT_EQ(vote.maximum(flag), 1U);
+        EXPECT_EQ(vote.maximum(bits), numerics::kFloatQuietNan);
+    });
+}
+
+TEST(Vote, NamesWhatDiffersAndWhere) {
+    // Each single bit, so that no pair of words hides a difference.
+    for (int32_t bit = 0; bit < 64; bit += 9) {
+        run_ranks(4, [bit](Communicator& comm) {
+            Vote vote;
+            vote.must_equal("world", 4);
+            vote.must_equal("the loss scale", comm.rank() == 2 ? uint64_t{1} << bit : 0);
+            const Status status = vote.cast(comm);
+            EXPECT_EQ(status.code(), Code::rank_mismatch);
+            const std::string text = status.text();
+            EXPECT_NE(text.find("the loss scale: rank(s) 0, 1, 3 "), std::string::npos) << text;
+            EXPECT_NE(text.find("rank(s) 2 do not"), std::string::npos) << text;
+            EXPECT_TRUE(comm.barrier().ok()) << "a disagreement must leave the ranks together";
+        });
+    }
+}
+
+TEST(Vote, OneRanksTroubleStopsAll) {
+    run_ranks(3, [](Communicator& comm) {
+        Vote vote;
+        vote.must_equal("step", 1);
+        if (comm.rank() != 0) {
+            vote.abstain(Status::error(Code::out_of_memory, "no memory here"));
+            vote.abstain(Status::error(Code::internal, "the first reason counts"));
+        }
+        const Status status = vote.cast(comm);
+        if (comm.rank() != 0) {
+            EXPECT_EQ(status.code(), Code::out_of_memory);
+        } else {
+            EXPECT_EQ(status.code(), Code::peer_error);
+            EXPECT_NE(std::string(status.text()).find("rank 1 "), std::string::npos)
+                << status.text();
+        }
+    });
+}
+
+TEST(Vote, AloneItIsTheOwnAnswer) {
+    run_ranks(1, [](Communicator& comm) {
+        Vote vote;
+        const std::size_t place = vote.add_maximum(5);
+        EXPECT_TRUE(vote.cast(comm).ok());
+        EXPECT_EQ(vote.maximum(place), 5U);
+    });
+}
+
+} // namespace
+} // namespace mp::test

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// ZeRO when ranks disagree, are lost or run out of memory: every rank gets a status in time, and nobody's state is
+// anything but that of the last committed step.
+#include <chrono>
+#include <thread>
+
+#include "zero.hpp"
+
+namespace mp::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kDeadlineMs = 1000;
+constexpr int32_t kRanks = 4;
+
+Training training_of(int32_t stage) {
+    Training training;
+    training.recipe = find_preset("bf16_pure_kahan").recipe;
+    training.sharding.stage = stage;
+    training.sharding.bucket_elements = 30000;
+    return training;
+}
+
+// Runs a body on every rank and returns what each one threw.
+std::vector<Status>
+statuses_of(const std::function<void(int32_t, std::shared_ptr<Communicator>)>& body) {
+    std::vector<Status> statuses(kRanks);
+    run_ranks(make_ranks({kRanks, 0}, kDeadlineMs), [&](std::unique_ptr<Communicator>& own) {
+        const std::shared_ptr<Communicator> comm = std::move(own);
+        const int32_t rank = comm->rank();
+        try {
+            body(rank, comm);
+        } catch (const Error& error) {
+            statuses[static_cast<std::size_t>(rank)] = error.status();
+        }
+    });
+    return statuses;
+}
+
+void expect_mismatch(const std::vector<Status>& statuses, const std::string& what) {
+    for (const Status& status : statuses) {
+        EXPECT_EQ(status.code(), Code::rank_mismatch) << status.text();
+        EXPECT_NE(std::string(status.text()).find(what), std::string::npos) << status.text();
+        EXPECT_NE(std::string(status.text()).find("rank(s) 2 do not"), std::string::npos)
+            << status.text();
+    }
+}
+
+// Found before the first gradient moves, and named.
+TEST(ZeroFaults, RanksThatDifferAreNamed) {
+    const std::vector<std::function<void(Training&)>> differences = {
+        [](Training& t) { t.recipe = find_preset("bf16_pure").recipe; },
+        [](Training& t) { t.max_grad_norm = 2.0; },
+        [](Training& t) { t.sharding.sum_gradients = true; },
+        [](Training& t) { t.sharding.bucket_elements = 1; },
+        [](Training& t) { t.sharding.kind = ShardKind::greedy; },
+        [](Training& t) {
+            t.sharding.wire = {DType::bf16, comm::WireScale::none};
+        },
+    };
+    for (const auto& difference : differences) {
+        expect_mismatch(statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
+                            Training training = training_of(1);
+                            if (rank == 2) {
+                                difference(training);
+                            }
+                            Trainee trainee(training, comm);
+                            trainee.optimizer().shard(trainee.stream());
+                        }),
+                        "recipe or options");
+    }
+}
+
+TEST(ZeroFaults, OtherModelsAndWeightsAreNamed) {
+    expect_mismatch(statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
+                        Trainee trainee(training_of(1), comm);
+                        if (rank == 2) {
+                            NewParameter more;
+                            more.name = "more";
+                            more.param = std::make_shared<Tensor>(
+                                trainee.context(), trainee.stream(), DType::fp32, Shape{{3}, 1});
+                            trainee.optimizer().add_parameter(trainee.stream(), 0, more);
+                        }
+                        trainee.optimizer().shard(trainee.stream());
+                    }),
+                    "parameters");
+    expect_mismatch(statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
+                        Trainee trainee(training_of(1), comm);
+                        if (rank == 2) {
+                            static_cast<unsigned char*>(trainee.param(5)->data())[77] ^= 1;
+                        }
+                        trainee.optimizer().shard(trainee.stream());
+                    }),
+                    "initial weights");
+}
+
+TEST(ZeroFaults, OtherHyperparametersStopTheStepBeforeItIsApplied) {
+    std::vector<Outcome> before(kRanks);
+    std::vector<Outcome> after(kRanks);
+    expect_mismatch(statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
+                        const auto i = static_cast<std::size_t>(rank);
+                        Trainee trainee(training_of(1), comm);
+                        trainee.optimizer().shard(trainee.stream());
+                        trainee.backward(0, false);
+                        trainee.optimizer().step(trainee.stream(), nullptr);
+                        before[i] = trainee.outcome();
+                        if (rank == 2) {
+                            trainee.optimizer().set_lr(-1, 0.02);
+                        }
+                        trainee.backward(1, false);
+                        try {
+                            trainee.optimizer().step(trainee.stream(), nullptr);
+                        } catch (const Error&) {
+                            after[i] = trainee.outcome();
+                            EXPECT_TRUE(comm->barrier().ok()) << "the ranks are still together";
+                            throw;
+                        }
+                    }),
+                    "hyperparameters");
+    for (std::size_t i = 0; i < kRanks; ++i) {
+        EXPECT_EQ(after[i].params, before[i].params);
+        EXPECT_EQ(after[i].state.step, 1);
+    }
+}
+
+// Where one rank leaves, by what it does last.
+enum class Leaves { before_shard, after_shard, in_backward, before_step };
+
+void leave_at(Leaves leaves, int32_t stage) {
+    std::vector<Outcome> committed(kRanks);
+    std::vector<Outcome> last(kRanks);
+    const auto started = Clock::now();
+    const std::vector<Status> statuses =
+        statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
+            const auto i = static_cast<std::size_t>(rank);
+            const bool is_lost = rank == 1;
+            Trainee trainee(training_of(stage), comm);
+            if (is_lost && leaves == Leaves::before_shard) {
+                return;
+            }
+            trainee.optimizer().shard(trainee.stream());
+            trainee.backward(0, false);
+            trainee.optimizer().step(trainee.stream(), nullptr);
+            committed[i] = trainee.outcome();
+            if (stage == 3) {
+                trainee.release_all();
+            }
+            if (is_lost && leaves == Leaves::after_shard) {
+                return;
+            }
+            const auto go_on = [&] {
+                for (int32_t step = 1; step < 3; ++step) {
+                    if (is_lost && leaves == Leaves::in_backward) {
+                        trainee.write_gradient(5, rank, step);
+                        trainee.optimizer().sharding()->gradients().ready(trainee.stream(), 5);
+                        return;
+                    }
+                    trainee.backward(step, true);
+                    if (is_lost && leaves == Leaves::before_step) {
+                        return;
+                    }
+                    trainee.optimizer().step(trainee.stream(), nullptr);
+                }
+            };
+            try {
+                go_on();
+            } catch (const Error&) {
+                last[i].state = trainee.optimizer().read_state(trainee.stream());
+                if (stage < 3) {
+                    last[i] = trainee.outcome();
+                }
+                throw;
+            }
+        });
+    const auto elapsed =
+        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started).count();
+    EXPECT_LT(elapsed, kDeadlineMs + 1000 + 2000) << "two seconds are for the training before";
+    for (std::size_t i = 0; i < kRanks; ++i) {
+        if (i == 1) {
+            continue;
+        }
+        EXPECT_TRUE(statuses[i].code() == Code::peer_lost || statuses[i].code() == Code::timeout)
+            << statuses[i].text();
+        if (leaves == Leaves::before_shard) {
+            continue;
+        }
+        EXPECT_EQ(last[i].state.step, 1);
+        if (stage < 3) {
+            EXPECT_EQ(last[i].params, committed[i].params);
+        }
+    }
+}
+
+TEST(ZeroFaults, ALostRankLeavesTheLastCommittedStep) {
+    for (const int32_t stage : {0, 1, 2, 3}) {
+        for (const Leaves leaves : {Leaves::before_shard, Leaves::after_shard, Leaves::in_backward,
+                                    Leaves::before_step}) {
+            SCOPED_TRACE("stage " + std::to_string(stage) + ", place " +
+                         std::to_string(static_cast<int32_t>(leaves)));
+            leave_at(leaves, stage);
+        }
+    }
+}
+
+// A rank that is alive and does nothing.
+TEST(ZeroFaults, AStuckRankMeansTimeout) {
+    const auto started = Clock::now();
+    const std::vector<Status> statuses =
+        statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
+            Trainee trainee(training_of(2), comm);
+            trainee.optimizer().shard(trainee.stream());
+            if (rank == 3) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(kDeadlineMs + 700));
+                return;
+            }
+            trainee.backward(0, true);
+            trainee.optimizer().step(trainee.stream(), nullptr);
+        });
+    const auto elapsed =
+        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started).count();
+    EXPECT_LT(elapsed, kDeadlineMs + 700 + 1000);
+    int32_t timeouts = 0;
+    for (std::size_t i = 0; i < kRanks; ++i) {
+        if (i != 3) {
+            EXPECT_FALSE(statuses[i].ok());
+            timeouts += statuses[i].code() == Code::timeout ? 1 : 0;
+        }
+    }
+    EXPECT_GE(timeouts, 1);
+}
+
+} // namespace
+} // namespace mp::test
