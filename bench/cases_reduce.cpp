@@ -2,22 +2,16 @@
 // A reduce-scatter and an all-gather over two ranks that are threads, each with one thread of its own, against both
 // copying what they receive with memcpy. A reduction also reads its own half, adds and writes, and where the wire's
 // type is another one, rounds first: the ratio says what that costs beside the copy.
-#include <barrier>
-#include <chrono>
 #include <cstring>
-#include <functional>
-#include <limits>
 #include <memory>
-#include <thread>
 
+#include "rank_timing.hpp"
 #include "report.hpp"
 #include "streaming.hpp"
 #include "values.hpp"
 
 namespace mp_bench {
 namespace {
-
-constexpr int kRanks = 2;
 
 struct Rank {
     Rank(std::size_t elements, int32_t dtype)
@@ -56,28 +50,6 @@ struct Rank {
     mp_tensor* source_tensor = nullptr;
     mp_tensor* sum_tensor = nullptr;
 };
-
-// Best seconds of a body run by both ranks at once, after a run that does not count.
-double best_of_ranks(int repeats, const std::function<void(int)>& body) {
-    std::barrier gate(kRanks);
-    double best = std::numeric_limits<double>::infinity();
-    const auto rank = [&](int r) {
-        for (int i = 0; i <= repeats; ++i) {
-            gate.arrive_and_wait();
-            const auto start = std::chrono::steady_clock::now();
-            body(r);
-            gate.arrive_and_wait();
-            const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-            if (r == 0 && i > 0 && took.count() < best) {
-                best = took.count();
-            }
-        }
-    };
-    std::thread other(rank, 1);
-    rank(0);
-    other.join();
-    return best;
-}
 
 struct Case {
     const char* name;

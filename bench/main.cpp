@@ -83,7 +83,8 @@ void run(Options options) {
     const StreamRates rates =
         stream_rates(options.threads, std::size_t{256} << 20, options.repeats);
     std::vector<Row> rows;
-    for (const auto family : {cast_rows, quantize_rows, optimizer_rows, gemm_rows, reduce_rows}) {
+    for (const auto family :
+         {cast_rows, quantize_rows, optimizer_rows, gemm_rows, reduce_rows, zero_rows}) {
         const std::vector<Row> more = family(context, options);
         rows.insert(rows.end(), more.begin(), more.end());
     }

@@ -33,6 +33,7 @@ std::vector<Row> quantize_rows(mp_context* context, const Options& options);
 std::vector<Row> optimizer_rows(mp_context* context, const Options& options);
 std::vector<Row> gemm_rows(mp_context* context, const Options& options);
 std::vector<Row> reduce_rows(mp_context* context, const Options& options);
+std::vector<Row> zero_rows(mp_context* context, const Options& options);
 
 bool is_wanted(const Options& options, const std::string& name);
 

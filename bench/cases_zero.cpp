@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step of an optimizer that two ranks share, each a thread with one thread of its own, against the step of one rank
+// with both threads that holds everything. The ratio says what sending gradients and weights costs beside the step;
+// both ranks have all gradients and weights in the same memory, so it is the worst case for the shared one.
+#include <memory>
+#include <vector>
+
+#include "rank_timing.hpp"
+#include "report.hpp"
+
+namespace mp_bench {
+namespace {
+
+// One rank's optimizer over one large parameter.
+class Model {
+  public:
+    // `comm` null: nobody shares it.
+    Model(const char* recipe, mp_comm* comm, int32_t stage, int64_t elements, int32_t threads) {
+        mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+        desc.num_threads = threads;
+        check(mp_context_create(&desc, &context_));
+        check(mp_recipe_create(context_, recipe, &recipe_));
+        if (comm == nullptr) {
+            check(mp_optimizer_create(context_, recipe_, nullptr, &optimizer_));
+        } else {
+            mp_zero_desc zero = MP_ZERO_DESC_INIT;
+            zero.zero_stage = stage;
+            zero.bucket_elements = 1 << 22;
+            check(
+                mp_optimizer_create_sharded(context_, recipe_, nullptr, comm, &zero, &optimizer_));
+        }
+        int32_t group = 0;
+        check(mp_optimizer_add_group(optimizer_, nullptr, &group));
+        constexpr int64_t kLayer = 1 << 22;
+        const char* weight = nullptr;
+        check(mp_recipe_get_string(recipe_, MP_RECIPE_WEIGHT_DTYPE, &weight));
+        for (int64_t i = 0; i < elements / kLayer; ++i) {
+            add(group, i, kLayer, weight[0] == 'b' ? MP_DTYPE_BF16 : MP_DTYPE_FP32);
+        }
+        if (comm != nullptr) {
+            check(mp_optimizer_shard(optimizer_, nullptr));
+        }
+    }
+    Model(const Model&) = delete;
+    Model& operator=(const Model&) = delete;
+    ~Model() {
+        for (mp_tensor* param : params_) {
+            mp_tensor_destroy(param);
+        }
+        mp_optimizer_destroy(optimizer_);
+        mp_recipe_destroy(recipe_);
+        mp_context_destroy(context_);
+    }
+
+    void step() { check(mp_optimizer_step(optimizer_, nullptr, nullptr)); }
+
+  private:
+    void add(int32_t group, int64_t index, int64_t elements, int32_t dtype) {
+        mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+        desc.dtype = dtype;
+        desc.ndim = 1;
+        desc.shape[0] = elements;
+        mp_tensor* param = nullptr;
+        check(mp_tensor_create(context_, &desc, &param));
+        params_.push_back(param);
+        const std::string name = "layer" + std::to_string(index);
+        mp_param_desc added = MP_PARAM_DESC_INIT;
+        added.name = name.c_str();
+        added.param = param;
+        check(mp_optimizer_add_param(optimizer_, group, &added, nullptr));
+    }
+
+    mp_context* context_ = nullptr;
+    mp_recipe* recipe_ = nullptr;
+    mp_optimizer* optimizer_ = nullptr;
+    std::vector<mp_tensor*> params_;
+};
+
+double of_one_rank(const char* recipe, const Options& options) {
+    Model model(recipe, nullptr, 0, static_cast<int64_t>(options.elements), kRanks);
+    double best = std::numeric_limits<double>::infinity();
+    for (int i = 0; i <= options.repeats; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        model.step();
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+        best = i > 0 && took.count() < best ? took.count() : best;
+    }
+    return best;
+}
+
+double of_two_ranks(const char* recipe, int32_t stage, const Options& options) {
+    mp_comm* comms[kRanks] = {};
+    check(mp_comm_create_threads(nullptr, kRanks, comms));
+    std::vector<std::unique_ptr<Model>> models(kRanks);
+    const auto elements = static_cast<int64_t>(options.elements);
+    const auto make = [&](int r) {
+        models[static_cast<std::size_t>(r)] =
+            std::make_unique<Model>(recipe, comms[r], stage, elements, 1);
+    };
+    std::thread other(make, 1); // making one waits for the other
+    make(0);
+    other.join();
+    const double seconds =
+        best_of_ranks(options.repeats, [&](int r) { models[static_cast<std::size_t>(r)]->step(); });
+    models.clear();
+    for (mp_comm* comm : comms) {
+        mp_comm_destroy(comm);
+    }
+    return seconds;
+}
+
+} // namespace
+
+std::vector<Row> zero_rows(mp_context* /*context*/, const Options& options) {
+    std::vector<Row> rows;
+    const auto elements = static_cast<double>(options.elements);
+    for (const char* recipe : {"fp32", "bf16_pure_kahan"}) {
+        for (const int32_t stage : {0, 1}) {
+            const std::string name =
+                std::string("zero ") + std::to_string(stage) + ", 2 ranks, " + recipe;
+            if (is_wanted(options, name)) {
+                const double seconds = of_two_ranks(recipe, stage, options);
+                rows.push_back({name, seconds, of_one_rank(recipe, options), 0.0, "GB/s",
+                                seconds * 1e9 / elements});
+            }
+        }
+    }
+    return rows;
+}
+
+} // namespace mp_bench
