@@ -162,7 +162,8 @@ inline bool is_supported(const SumPartsDesc& op, bool aligned, Reason& reason) n
             return false;
         }
     }
-    return true;
+    return op.mode == SumMode::largest ||
+           detail::is_aligned(op.destination.data, op.destination.dtype, aligned, reason);
 }
 
 inline bool buffers_are_aligned(const GemmDesc& op, const GemmBuffers& buffers, bool aligned,

@@ -15,7 +15,17 @@ void AllReduce::begin(const ReduceDesc& desc, std::span<const WireSource> source
     gather_desc_ = {
         gather == nullptr ? plain : *gather, {}, desc.first_element, desc.deadline_ms, desc.site};
     check_wire(gather_desc_.wire, "all-reduce");
+    if (native_ != nullptr || scatter_.is_open() || gather_.is_open()) {
+        fail(Code::bad_state, "all-reduce: the last one has not been waited for");
+    }
     destination_ = destination;
+    if (desc.order == SumOrder::fast && comm_.caps().sum_f32 && sources.size() == 1 &&
+        desc.accumulate != Accumulate::fp64 && desc.wire.dtype == DType::fp32 &&
+        gather_desc_.wire == WireFormat{DType::fp32, WireScale::none} &&
+        gather_desc_.wire == plain) {
+        begin_native(desc, sources[0]);
+        return;
+    }
     counts_ = even_counts(destination.count, comm_.size(), numerics::kExactBlock);
     const auto me = static_cast<std::size_t>(comm_.rank());
     const int64_t first = sums_before(counts_)[me];
@@ -27,11 +37,43 @@ void AllReduce::begin(const ReduceDesc& desc, std::span<const WireSource> source
     scatter_.begin(desc, sources, counts_, shard_);
 }
 
+void AllReduce::begin_native(const ReduceDesc& desc, const WireSource& source) {
+    check_reduce(desc, destination_.dtype, "all-reduce");
+    if (source.values.count != destination_.count) {
+        fail(Code::invalid_shape, "all-reduce: %lld elements to %lld",
+             static_cast<long long>(source.values.count),
+             static_cast<long long>(destination_.count));
+    }
+    pack(stream_, source, 0, destination_.count, desc.wire, destination_.data);
+    auto buffer = std::make_unique<WireBuffer>(stream_, comm_, destination_.data,
+                                               bytes_of(DType::fp32, destination_.count));
+    buffer->to_wire();
+    check(comm_.begin_sum_f32(reinterpret_cast<float*>(buffer->wire()), destination_.count,
+                              {desc.deadline_ms, desc.site, stream_.queue().native()},
+                              &native_request_));
+    native_ = std::move(buffer);
+}
+
+void AllReduce::end_native() {
+    native_->from_wire();
+    stream_.sync();
+    native_.reset();
+}
+
 void AllReduce::begin_gather() {
     gather_.begin(gather_desc_, {shard_, nullptr}, counts_, destination_);
 }
 
 void AllReduce::wait() {
+    if (native_ != nullptr) {
+        const Status status = native_request_.wait();
+        if (!status.ok()) {
+            native_.reset();
+        }
+        check(status);
+        end_native();
+        return;
+    }
     if (scatter_.is_open()) {
         scatter_.wait();
         begin_gather();
@@ -41,6 +83,18 @@ void AllReduce::wait() {
 }
 
 bool AllReduce::test() {
+    if (native_ != nullptr) {
+        bool done = false;
+        const Status status = native_request_.test(&done);
+        if (!status.ok()) {
+            native_.reset();
+        }
+        check(status);
+        if (done) {
+            end_native();
+        }
+        return done;
+    }
     if (scatter_.is_open()) {
         if (scatter_.test()) {
             begin_gather();

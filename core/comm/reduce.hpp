@@ -13,7 +13,8 @@
 namespace mp::comm {
 
 // The sum on every rank: reduced in shares of multiples of 128 elements, then gathered. The gather's type is the
-// destination's unless `gather` says fp8.
+// destination's unless `gather` says fp8. Order fast takes the transport's own sum where that has one and wire and
+// destination are fp32.
 class AllReduce {
   public:
     AllReduce(Communicator& comm, Stream& stream)
@@ -26,10 +27,14 @@ class AllReduce {
     bool test();
 
   private:
+    void begin_native(const ReduceDesc& desc, const WireSource& source);
+    void end_native();
     void begin_gather();
 
     Communicator& comm_;
     Stream& stream_;
+    std::unique_ptr<WireBuffer> native_; // where the transport adds
+    CommRequest native_request_;
     ReduceScatter scatter_;
     AllGatherValues gather_;
     GatherDesc gather_desc_;

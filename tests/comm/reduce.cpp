@@ -381,6 +381,51 @@ TEST(AllReduce, GivesEveryRankTheSameAlsoThroughFp8) {
     }
 }
 
+// A transport of one rank that says it can add.
+class AddingTransport final : public Transport {
+  public:
+    explicit AddingTransport(int* sums) : sums_(sums) {}
+    [[nodiscard]] int32_t rank() const noexcept override { return 0; }
+    [[nodiscard]] int32_t size() const noexcept override { return 1; }
+    [[nodiscard]] const char* name() const noexcept override { return "adding"; }
+    [[nodiscard]] TransportCaps caps() const noexcept override { return {true, false}; }
+    Status begin(const Collective& collective, TransportRequest** out) noexcept override {
+        *sums_ += collective.kind == CollectiveKind::sum_f32 ? 1 : 0;
+        *out = new DoneRequest;
+        return {};
+    }
+    void abort(const Status& /*reason*/) noexcept override {}
+    Status make_group(const GroupDesc& /*group*/, Transport** /*out*/) noexcept override {
+        return {};
+    }
+
+  private:
+    int* sums_;
+};
+
+TEST(AllReduce, LeavesFastSumsToATransportThatAdds) {
+    int sums = 0;
+    Communicator comm(std::make_unique<AddingTransport>(&sums));
+    const auto stream = make_stream();
+    Values source = gradients(DType::bf16, 0, 0, 300);
+    Values sum(DType::fp32, 300);
+    AllReduce reduce(comm, *stream);
+    const WireSource from = {source.ref(), nullptr};
+    for (const WireFormat& format : {kFp32, kBf16}) {
+        for (const SumOrder order : {SumOrder::fast, SumOrder::rank}) {
+            sums = 0;
+            ReduceDesc desc;
+            desc.wire = format;
+            desc.order = order;
+            reduce.begin(desc, {&from, 1}, sum.ref());
+            EXPECT_THROW(reduce.begin(desc, {&from, 1}, sum.ref()), Error);
+            reduce.wait();
+            EXPECT_EQ(sums, format == kFp32 && order == SumOrder::fast ? 1 : 0);
+            EXPECT_EQ(sum.get(7), source.get(7));
+        }
+    }
+}
+
 TEST(ReduceScatter, SeesWhatOneRankHas) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     for (const WireFormat& format : kFormats) {

@@ -108,7 +108,7 @@ MP_API mp_status mp_comm_reduce_scatter(mp_comm* comm, mp_queue* queue,
                                         mp_comm_request** request);
 
 /** The same sums of all elements on every rank: a reduce-scatter, then a gather in gather_dtype. With op MAX_ABS_BITS, the
- * largest |x| of each element over the ranks as fp32; that always blocks.
+ * largest |x| of each element over the ranks as fp32. Blocks, unless it has a request; a maximum takes none.
  * @param[in]  comm          the communicator
  * @param[in]  queue         NULL: the default queue of the destination's device
  * @param[in]  desc          NULL: all defaults
