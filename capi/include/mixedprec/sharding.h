@@ -101,7 +101,8 @@ MP_API mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue);
 MP_API mp_status mp_optimizer_piece(const mp_optimizer* optimizer, int32_t index, int32_t rank,
                                     int64_t* start, int64_t* count);
 
-/** Gives a gradient its memory, of zeros, where it has none. Enqueues. Does nothing in stages 0 and 1, or without sharding.
+/** Gives a gradient its memory, of zeros, where it has none. Does nothing in stages 0 and 1, or without sharding.
+ * Enqueues.
  * @param[in] optimizer  the optimizer
  * @param[in] queue      NULL: the default queue
  * @param[in] index      the parameter's number
@@ -111,10 +112,10 @@ MP_API mp_status mp_optimizer_piece(const mp_optimizer* optimizer, int32_t index
  * @since 0.1 */
 MP_API mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
 
-/** A gradient has its last addition. Enqueues; blocks for a bucket that leaves. When all of its bucket are ready the bucket leaves, and moves on in every such call
+/** A gradient has its last addition. When all of its bucket are ready the bucket leaves, and moves on in every such call
  * while backward goes on. Every rank says it in the same order. In stages 0 and 1 gradients stay in their tensors, so it is
  * said once a step; under MP_OPTIMIZER_ZERO_GRAD, and from stage 2 on, once a microbatch if wanted: what left is
- * added to what left before. Does nothing without sharding.
+ * added to what left before. Does nothing without sharding. Enqueues; blocks for a bucket that leaves.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue
  * @param[in] index      the parameter's number
@@ -125,8 +126,9 @@ MP_API mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* qu
  * @since 0.1 */
 MP_API mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
 
-/** Enqueues; blocks for buckets that leave. All gradients of one slot are there: they are kept in the wire's type, and zeroed. Needed after each of this rank's
- * slots where it has several; nothing else may add to them before. Does nothing without sharding.
+/** All gradients of one slot are there: they are kept in the wire's type, and zeroed. Needed after each of this rank's
+ * slots where it has several; nothing else may add to them before. Does nothing without sharding. Enqueues; blocks for
+ * buckets that leave.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue
  * @returns as mp_optimizer_grad_ready
@@ -134,9 +136,9 @@ MP_API mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queu
  * @since 0.1 */
 MP_API mp_status mp_optimizer_end_microbatch(mp_optimizer* optimizer, mp_queue* queue);
 
-/** Stage 3: gives parameters memory and begins to fetch their pieces. Blocks for this rank's own; those of others are on
- * their way when it returns; those that have memory are left alone. Several may be
+/** Stage 3: gives parameters memory and begins to fetch their pieces; those that have memory are left alone. Several may be
  * under way, for layers to come. Every rank names the same parameters in the same order. Does nothing in other stages.
+ * Blocks until this rank's own pieces are ready to be sent.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue
  * @param[in] indices    the parameters' numbers
