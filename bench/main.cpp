@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// mixedprec_bench [--threads N] [--elements N] [--repeats N] [--only TEXT]
+// mixedprec_bench [--threads N] [--elements N] [--repeats N] [--only TEXT] [--linear]
 // JSON on standard output: STREAM-like rates of this run, then one row a case with its ratio to the yardstick
 // that was measured beside it. Progress on standard error.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <stdexcept>
 
 #include "report.hpp"
@@ -34,6 +36,11 @@ Options parse(int argc, char** argv) {
     Options options;
     for (int i = 1; i < argc; i += 2) {
         const std::string name = argv[i];
+        if (name == "--linear") {
+            options.linear = true;
+            --i;
+            continue;
+        }
         if (i + 1 >= argc) {
             throw std::runtime_error(name + " needs a value");
         }
@@ -49,7 +56,7 @@ Options parse(int argc, char** argv) {
         } else {
             throw std::runtime_error(
                 "unknown option " + name +
-                "; there is --threads N, --elements N, --repeats N, --only TEXT");
+                "; there is --threads N, --elements N, --repeats N, --only TEXT, --linear");
         }
     }
     if (options.threads < 0 || options.elements < 4096 || options.repeats < 1) {
@@ -63,6 +70,13 @@ void print(const Row& row, bool last) {
                 row.seconds * 1e3, row.unit.c_str(), row.amount / row.seconds / 1e9);
     if (row.per_element_ns > 0) {
         std::printf(", \"ns_per_element\": %.4f", row.per_element_ns);
+    }
+    if (row.in_cache_ns > 0) {
+        const double memory = row.yardstick / row.seconds * row.per_element_ns;
+        const bool by_memory = memory >= row.in_cache_ns;
+        std::printf(", \"in_cache_ns_per_element\": %.4f, \"limit\": \"%s\", \"of_limit\": %.3f",
+                    row.in_cache_ns, by_memory ? "memory" : "instructions",
+                    std::max(memory, row.in_cache_ns) / row.per_element_ns);
     }
     if (row.yardstick > 0) {
         std::printf(", \"yardstick_ms\": %.4f, \"ratio\": %.3f", row.yardstick * 1e3,
@@ -83,8 +97,12 @@ void run(Options options) {
     const StreamRates rates =
         stream_rates(options.threads, std::size_t{256} << 20, options.repeats);
     std::vector<Row> rows;
-    for (const auto family :
-         {cast_rows, quantize_rows, optimizer_rows, gemm_rows, reduce_rows, zero_rows}) {
+    using Family = std::vector<Row> (*)(mp_context*, const Options&);
+    constexpr Family kAll[] = {cast_rows, quantize_rows, optimizer_rows,
+                               gemm_rows, reduce_rows,   zero_rows};
+    const auto families = options.linear ? std::vector<Family>{linear_rows}
+                                         : std::vector<Family>(std::begin(kAll), std::end(kAll));
+    for (const Family family : families) {
         const std::vector<Row> more = family(context, options);
         rows.insert(rows.end(), more.begin(), more.end());
     }

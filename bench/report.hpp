@@ -13,7 +13,8 @@ struct Options {
     int threads = 0;                 // 0: the library's own choice
     std::size_t elements = 64 << 20; // of the memory-bound cases
     int repeats = 5;
-    std::string only; // substring of the case names to run
+    bool linear = false; // linear_rows() and nothing else
+    std::string only;    // substring of the case names to run
 };
 
 struct Row {
@@ -23,6 +24,8 @@ struct Row {
     double amount;         // bytes moved, or floating-point operations
     std::string unit;      // "GB/s" or "GFLOP/s"
     double per_element_ns; // 0 where it means nothing
+    // The same kernel in the caches by one thread, over the number of threads: what its instructions take. 0: unknown.
+    double in_cache_ns = 0;
 };
 
 // Calls that cannot fail here; the words otherwise.
@@ -31,6 +34,8 @@ void check(mp_status status);
 std::vector<Row> cast_rows(mp_context* context, const Options& options);
 std::vector<Row> quantize_rows(mp_context* context, const Options& options);
 std::vector<Row> optimizer_rows(mp_context* context, const Options& options);
+// One mix of dtypes at 1e5 to 1e9 parameters.
+std::vector<Row> linear_rows(mp_context* context, const Options& options);
 std::vector<Row> gemm_rows(mp_context* context, const Options& options);
 std::vector<Row> reduce_rows(mp_context* context, const Options& options);
 std::vector<Row> zero_rows(mp_context* context, const Options& options);

@@ -33,7 +33,8 @@ struct Stream {
     Access access;
 };
 
-// One pass over `count` elements of all streams at once; pure writes are non-temporal.
+// One pass over `count` elements of all streams at once; pure writes are non-temporal. What it reads and writes it
+// leaves as it was.
 void stream_once(const std::vector<Stream>& streams, std::size_t count, int threads, bool prefetch);
 
 // Bytes that one pass reads plus bytes that it writes.
@@ -41,6 +42,10 @@ double bytes_moved(const std::vector<Stream>& streams, std::size_t count);
 
 // Best seconds of `repeats` calls, after one that does not count.
 double best_seconds(const std::function<void()>& run, int repeats);
+
+// The same for several calls in turns: what the machine's other guests take of
+// the memory, which changes within seconds, then falls upon all.
+std::vector<double> best_in_turns(const std::vector<std::function<void()>>& runs, int repeats);
 
 // The better of the pass with and without software prefetch.
 double best_stream_seconds(const std::vector<Stream>& streams, std::size_t count, int threads,

@@ -26,11 +26,15 @@ struct CodePieces {
     float last[kCount];
 };
 
-// A number's index and the code of its magnitude plus kDoubt; what a vector of them does.
-MP_HD_INLINE constexpr uint32_t piece_index(const CodePieces& pieces, float magnitude) {
-    const uint32_t u = bits_from_float(magnitude);
-    return ((u + pieces.to_next[(u >> 23) & CodePieces::kMask]) >> 23) & CodePieces::kMask;
-}
+// The same lines one after another; `end[i]` is where line i ends.
+struct CodeLines {
+    static constexpr int32_t kCount = 9;
+
+    float end[kCount - 1];
+    float slope[kCount];
+    float offset[kCount];
+    float last[kCount];
+};
 
 namespace detail {
 
@@ -91,10 +95,26 @@ constexpr CodePieces make_pieces(const float* threshold, int32_t first) {
     return pieces;
 }
 
+constexpr CodeLines make_lines(const float* threshold, int32_t first) {
+    CodeLines lines{};
+    for (int32_t i = 0; i < CodeLines::kCount; ++i) {
+        const Line at = map_line(threshold, first, i);
+        lines.slope[i] = static_cast<float>(at.slope);
+        lines.offset[i] = static_cast<float>(at.offset + CodePieces::kDoubt);
+        lines.last[i] = static_cast<float>(at.last);
+        if (i + 1 < CodeLines::kCount) {
+            lines.end[i] = static_cast<float>(at.end);
+        }
+    }
+    return lines;
+}
+
 } // namespace detail
 
 // Codes are distances from the code of zero: 127 in the signed map, 0 in the other.
 inline constexpr CodePieces kSigned8Pieces = detail::make_pieces(kSigned8Map.threshold + 127, 1);
 inline constexpr CodePieces kUnsigned8Pieces = detail::make_pieces(kUnsigned8Map.threshold, 2);
+inline constexpr CodeLines kSigned8Lines = detail::make_lines(kSigned8Map.threshold + 127, 1);
+inline constexpr CodeLines kUnsigned8Lines = detail::make_lines(kUnsigned8Map.threshold, 2);
 
 } // namespace mp::numerics

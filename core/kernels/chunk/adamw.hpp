@@ -4,6 +4,7 @@
 // with the same bits. Scaled arrays have a kernel of their own.
 #pragma once
 
+#include "kernels/chunk/adamw_block_row.hpp"
 #include "kernels/chunk/adamw_pairs.hpp"
 #include "kernels/chunk/adamw_scaled.hpp"
 #include "kernels/chunk/adamw_streams.hpp"
@@ -184,6 +185,12 @@ MP_CHUNK_INLINE constexpr uint32_t row_key(DType compensation, uint32_t stochast
 inline void adamw_chunk(const AdamwJob& job) {
     const AdamwContext c = adamw_context(job);
     const AdamwSegment& s = *job.segment;
+    if (is_block_row(c, DType::bf16)) {
+        return adamw_tiles<AdamwBlockRow<DType::bf16>>(job, c);
+    }
+    if (is_block_row(c, DType::fp32)) {
+        return adamw_tiles<AdamwBlockRow<DType::fp32>>(job, c);
+    }
     const bool is_bf16 = s.param_dtype == DType::bf16 && s.grad_dtype == DType::bf16 &&
                          s.exp_avg_dtype == DType::bf16 && s.exp_avg_sq_dtype == DType::bf16 &&
                          s.master_dtype == DType::none;

@@ -40,6 +40,17 @@ MP_CHUNK_INLINE void decode_dynamic(const uint8_t* codes, float scale, float* va
     }
 }
 
+// numerics::nearest_code of a map of 16 values: vectors compare faster than they look up.
+template <bool kSigned> MP_CHUNK_INLINE int32_t count_thresholds(float x) {
+    const numerics::DynamicMap<16>& map = kSigned ? numerics::kSigned4Map : numerics::kLinear4Map;
+    int32_t code = 0;
+#pragma GCC unroll 16
+    for (int i = 1; i < 16; ++i) {
+        code += x >= map.threshold[i] ? 1 : 0;
+    }
+    return code;
+}
+
 // The codes of one block, one a byte at first: the search is the same for all elements.
 template <Coding kCoding, bool kSigned>
 MP_CHUNK_INLINE void encode_dynamic(const float* values, float scale, uint8_t* codes, int n) {
@@ -57,7 +68,7 @@ MP_CHUNK_INLINE void encode_dynamic(const float* values, float scale, uint8_t* c
             const int32_t code = numerics::nearest_code_by_table<kSigned>(table, x / scale);
             found[i] = !kSigned && code == 0 && x > 0.0F ? 1 : code;
         } else {
-            found[i] = numerics::dynamic_code(kCoding, kSigned, values[i], scale);
+            found[i] = count_thresholds<kSigned>(values[i] / scale);
         }
     }
     if constexpr (kCoding == Coding::dynamic8) {
@@ -133,22 +144,27 @@ MP_CHUNK_INLINE void store_e4m3_block(const MomentArray& a, float* values, float
     }
 }
 
-// Overwrites the values. `bits` null: to nearest; they are for fp8 only, whose block is the tile.
+// One block, whose largest magnitude is known. Overwrites the values. `bits` null: to nearest; they are for fp8 only,
+// whose block is the tile.
+MP_CHUNK_INLINE void store_block(const MomentArray& a, float* from, uint32_t amax, uint8_t* codes,
+                                 float* scale, int count, const TileBits* bits) {
+    *scale = numerics::moment_scale(a.coding, numerics::float_from_bits(amax));
+    if (a.coding == Coding::block) {
+        store_e4m3_block(a, from, *scale, codes, count, bits);
+    } else if (a.coding == Coding::dynamic8) {
+        a.is_signed ? store_dynamic_block<Coding::dynamic8, true>(from, *scale, codes, count)
+                    : store_dynamic_block<Coding::dynamic8, false>(from, *scale, codes, count);
+    } else {
+        a.is_signed ? store_dynamic_block<Coding::dynamic4, true>(from, *scale, codes, count)
+                    : store_dynamic_block<Coding::dynamic4, false>(from, *scale, codes, count);
+    }
+}
+
 MP_CHUNK_INLINE void store_blocks(const MomentArray& a, int64_t element, float* values, int n,
                                   const TileBits* bits) {
     for_each_block(a, element, n, [&](int first, int count, uint8_t* codes, float* scale) {
         float* from = values + first;
-        const uint32_t amax = amax_as<DType::fp32>(from, count);
-        *scale = numerics::moment_scale(a.coding, numerics::float_from_bits(amax));
-        if (a.coding == Coding::block) {
-            store_e4m3_block(a, from, *scale, codes, count, bits);
-        } else if (a.coding == Coding::dynamic8) {
-            a.is_signed ? store_dynamic_block<Coding::dynamic8, true>(from, *scale, codes, count)
-                        : store_dynamic_block<Coding::dynamic8, false>(from, *scale, codes, count);
-        } else {
-            a.is_signed ? store_dynamic_block<Coding::dynamic4, true>(from, *scale, codes, count)
-                        : store_dynamic_block<Coding::dynamic4, false>(from, *scale, codes, count);
-        }
+        store_block(a, from, amax_as<DType::fp32>(from, count), codes, scale, count, bits);
     });
 }
 

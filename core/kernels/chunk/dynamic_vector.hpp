@@ -1,12 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of the dynamic maps both ways by AVX-512, equal to numerics::dynamic_code and dynamic_value on
+// Codes of the dynamic maps both ways by AVX-512, and to 8-bit codes by AVX2, equal to numerics::dynamic_code and dynamic_value on
 // every input. They return how many elements they did; the rest, and other targets, take the plain loops.
 #pragma once
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 #include "kernels/chunk/lookup_vector.hpp"
 #include "numerics/dynamic_pieces.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
+
+// Elements whose code the lines do not tell for certain.
+template <bool kSigned>
+MP_CHUNK_FUNCTION void settle_codes(const float* values, float scale, uint8_t* codes,
+                                    uint64_t doubtful) {
+    for (; doubtful != 0; doubtful &= doubtful - 1) {
+        const int i = __builtin_ctzll(doubtful);
+        codes[i] = static_cast<uint8_t>(
+            numerics::dynamic_code(Coding::dynamic8, kSigned, values[i], scale));
+    }
+}
 
 #if defined(MP_CHUNK_AVX512)
 
@@ -103,16 +118,6 @@ template <bool kSigned> struct Dynamic8Vector {
         }
     }
 
-    // Lanes whose code the lines do not tell for certain.
-    static MP_CHUNK_FUNCTION void settle(const float* values, float scale, uint8_t* codes,
-                                         uint64_t lanes) {
-        for (; lanes != 0; lanes &= lanes - 1) {
-            const int i = __builtin_ctzll(lanes);
-            codes[i] = static_cast<uint8_t>(
-                numerics::dynamic_code(Coding::dynamic8, kSigned, values[i], scale));
-        }
-    }
-
     static MP_CHUNK_INLINE int encode(const float* values, float scale, uint8_t* codes, int n) {
         if (!(scale <= 0x1p125F)) { // NaN, infinity, and what has no normal inverse
             return 0;
@@ -131,7 +136,7 @@ template <bool kSigned> struct Dynamic8Vector {
                 static_cast<uint64_t>(doubt[0]) | static_cast<uint64_t>(doubt[1]) << 16 |
                 static_cast<uint64_t>(doubt[2]) << 32 | static_cast<uint64_t>(doubt[3]) << 48;
             if (__builtin_expect(lanes != 0, 0)) {
-                settle(values + i, scale, codes + i, lanes);
+                settle_codes<kSigned>(values + i, scale, codes + i, lanes);
             }
         }
         return i;
@@ -186,11 +191,116 @@ template <bool kSigned> struct Dynamic4Vector {
 
 #else
 
+#if defined(__AVX2__)
+
+template <bool kSigned> struct Dynamic8Vector {
+    struct Lines {
+        __m256 begin; // of lines 0 to 7
+        __m256 slope;
+        __m256 offset;
+        __m256 last;
+    };
+
+    static MP_CHUNK_INLINE const numerics::CodeLines& lines() {
+        return kSigned ? numerics::kSigned8Lines : numerics::kUnsigned8Lines;
+    }
+
+    static MP_CHUNK_INLINE Lines load_lines() {
+        const float* e = lines().end;
+        return {_mm256_setr_ps(0.0F, e[0], e[1], e[2], e[3], e[4], e[5], e[6]),
+                _mm256_loadu_ps(lines().slope), _mm256_loadu_ps(lines().offset),
+                _mm256_loadu_ps(lines().last)};
+    }
+
+    // Distances from the code of zero, and which of them are in doubt.
+    static MP_CHUNK_INLINE __m256i distances(const Lines& t, __m256 magnitude, int& doubt) {
+        __m256i index = _mm256_setzero_si256();
+#pragma GCC unroll 3
+        for (int step = 4; step > 0; step /= 2) {
+            const __m256i next = _mm256_or_si256(index, _mm256_set1_epi32(step));
+            const __m256 begin = _mm256_permutevar8x32_ps(t.begin, next);
+            const __m256 reached = _mm256_cmp_ps(magnitude, begin, _CMP_GE_OQ);
+            index = _mm256_blendv_epi8(index, next, _mm256_castps_si256(reached));
+        }
+        const __m256 is_one = _mm256_cmp_ps(magnitude, _mm256_set1_ps(lines().end[7]), _CMP_GE_OQ);
+        const auto choose = [&](__m256 of_line, float of_one) {
+            return _mm256_blendv_ps(_mm256_permutevar8x32_ps(of_line, index),
+                                    _mm256_set1_ps(of_one), is_one);
+        };
+        const __m256 line = _mm256_fmadd_ps(choose(t.slope, lines().slope[8]), magnitude,
+                                            choose(t.offset, lines().offset[8]));
+        const __m256 fraction = _mm256_sub_ps(line, _mm256_floor_ps(line));
+        doubt = _mm256_movemask_ps(
+            _mm256_cmp_ps(fraction, _mm256_set1_ps(2 * numerics::CodePieces::kDoubt), _CMP_LT_OQ));
+        return _mm256_cvttps_epi32(_mm256_min_ps(line, choose(t.last, lines().last[8])));
+    }
+
+    // The codes of 8 finite numbers as words.
+    static MP_CHUNK_INLINE __m256i codes_of(const Lines& t, __m256 x, __m256 inverse, int& doubt) {
+        const __m256 sign = _mm256_set1_ps(-0.0F);
+        const __m256 scaled = _mm256_mul_ps(x, inverse);
+        if constexpr (kSigned) {
+            const __m256i distance = distances(t, _mm256_andnot_ps(sign, scaled), doubt);
+            const __m256i is_negative = _mm256_srai_epi32(_mm256_castps_si256(x), 31);
+            const __m256i moved =
+                _mm256_sub_epi32(_mm256_xor_si256(distance, is_negative), is_negative);
+            // There is no -1.
+            return _mm256_max_epi32(_mm256_add_epi32(_mm256_set1_epi32(127), moved),
+                                    _mm256_setzero_si256());
+        } else {
+            const __m256i distance =
+                distances(t, _mm256_max_ps(scaled, _mm256_setzero_ps()), doubt);
+            const __m256 is_positive = _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_GT_OQ);
+            const __m256i least =
+                _mm256_and_si256(_mm256_castps_si256(is_positive), _mm256_set1_epi32(1));
+            return _mm256_max_epi32(distance, least);
+        }
+    }
+
+    static MP_CHUNK_INLINE int decode(const uint8_t*, float, float*, int) { return 0; }
+
+    static MP_CHUNK_INLINE int encode(const float* values, float scale, uint8_t* codes, int n) {
+        if (!(scale <= 0x1p125F)) { // NaN, infinity, and what has no normal inverse
+            return 0;
+        }
+        const Lines t = load_lines();
+        const __m256 inverse = _mm256_set1_ps(1.0F / scale);
+        int i = 0;
+        for (; i + 32 <= n; i += 32) {
+            __m256i words[4];
+            uint32_t doubtful = 0;
+            for (int j = 0; j < 4; ++j) {
+                int doubt = 0;
+                words[j] = codes_of(t, _mm256_loadu_ps(values + i + 8 * j), inverse, doubt);
+                doubtful |= static_cast<uint32_t>(doubt) << (8 * j);
+            }
+            // Packing works within 128 bits.
+            const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(words[0], words[1]),
+                                                      _mm256_packs_epi32(words[2], words[3]));
+            const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + i),
+                                _mm256_permutevar8x32_epi32(bytes, order));
+            if (__builtin_expect(static_cast<int>(doubtful != 0), 0) != 0) {
+                settle_codes<kSigned>(values + i, scale, codes + i, doubtful);
+            }
+        }
+        return i;
+    }
+};
+
+#else
+
 template <bool kSigned> struct Dynamic8Vector {
     static MP_CHUNK_INLINE int decode(const uint8_t*, float, float*, int) { return 0; }
     static MP_CHUNK_INLINE int encode(const float*, float, uint8_t*, int) { return 0; }
 };
-template <bool kSigned> struct Dynamic4Vector : Dynamic8Vector<kSigned> {};
+
+#endif
+
+template <bool kSigned> struct Dynamic4Vector {
+    static MP_CHUNK_INLINE int decode(const uint8_t*, float, float*, int) { return 0; }
+    static MP_CHUNK_INLINE int encode(const float*, float, uint8_t*, int) { return 0; }
+};
 
 #endif
 

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""One AdamW step of libmixedprec beside those of other libraries on the same number of parameters, in one run.
+
+In each round every optimizer makes one step, in turns; a figure is the median over the rounds after the first two.
+A peer that is not installed or does not run is listed with its reason. Run it with the Python that has torch and
+numpy, and of these what there is: torchao, deepspeed (compiles its kernel at first use), torch-optimi. On a machine
+that is doing nothing else:
+
+    venv/bin/python bench/compare_optimizers.py --prefix build/release
+
+Prints a table to stderr and JSON to stdout. The exit code says whether ours was faster than every peer that ran.
+"""
+import argparse
+import contextlib
+import importlib
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+from ctypes import byref
+
+HYPER = dict(lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+E4M3, UINT8 = 4, 11  # MP_DTYPE_*
+FP8_BLOCK, DYNAMIC8, DYNAMIC4 = 2, 3, 4  # MP_CODING_*
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prefix", required=True, help="the folder with lib/libmixedprec.so.0, from a release build")
+    parser.add_argument("--elements", type=int, default=1 << 24)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--only", default="", help="rows whose name contains this")
+    return parser.parse_args()
+
+
+class Ours:
+    """A step on arrays that numpy owns; moments in blocks have a scale for each block."""
+
+    def __init__(self, mp, np, args, dtype, moments, coding=0, kahan=False):
+        types = {mp.FP32: np.float32, mp.BF16: np.uint16, E4M3: np.uint8, UINT8: np.uint8}
+        rng = np.random.default_rng(1)
+        gradients = rng.standard_normal(args.elements, np.float32) * np.float32(1e-2)
+        self.mp, self.context, self.step = mp, mp.context(args.threads), 0
+        self.arrays = {"param": np.zeros(args.elements, types[dtype])}
+        self.arrays["grad"] = gradients if dtype == mp.FP32 else (gradients.view(np.uint32) >> 16).astype(np.uint16)
+        for name in ("exp_avg", "exp_avg_sq"):
+            self.arrays[name] = np.zeros(args.elements, types[moments])
+        if kahan:
+            self.arrays["compensation"] = np.zeros(args.elements, types[dtype])
+        self.slot = mp.adamw_slot(count=args.elements, param_dtype=dtype, grad_dtype=dtype, exp_avg_dtype=moments,
+                                  exp_avg_sq_dtype=moments, compensation_dtype=dtype if kahan else 0,
+                                  exp_avg_coding=coding, exp_avg_sq_coding=coding)
+        if coding:
+            for name in ("exp_avg_scale_inv", "exp_avg_sq_scale_inv"):
+                self.arrays[name] = np.zeros(args.elements // 128 + 1, np.float32)
+        for name, array in self.arrays.items():
+            setattr(self.slot, name, mp.address(array))
+
+    def __call__(self):
+        self.step += 1
+        args = self.mp.adamw_args(flags=self.mp.HYPERPARAMETERS_EXPLICIT, step=self.step, lr=HYPER["lr"],
+                                  beta1=HYPER["betas"][0], beta2=HYPER["betas"][1], eps=HYPER["eps"],
+                                  weight_decay=HYPER["weight_decay"], grad_scale=1.0)
+        self.mp.call("mp_optimizer_step_pointers", self.context, None, byref(args), byref(self.slot), self.mp.i64(1),
+                     None, None)
+
+
+def peer(args, module, name, dtype, eager=False, **options):
+    """A step of module.name on one parameter of that dtype."""
+    import torch
+    made = getattr(importlib.import_module(module), name)
+    torch.manual_seed(1)
+    param = torch.nn.Parameter(torch.zeros(args.elements, dtype=dtype))
+    param.grad = torch.randn(args.elements).mul_(1e-2).to(dtype)
+    optimizer = made([param], **HYPER, **options)
+
+    def step():
+        with torch.compiler.set_stance("force_eager") if eager else contextlib.nullcontext():
+            optimizer.step()
+
+    return step
+
+
+def rows(args, mp, np, torch):
+    """Name, ours, and the peers that store the same."""
+    fp32, bf16 = torch.float32, torch.bfloat16
+    deepspeed = dict(module="deepspeed.ops.adam", name="DeepSpeedCPUAdam", adamw_mode=True)
+    low_bit = [("torchao, compiled", {}), ("torchao, eager", {"eager": True})]
+
+    def torchao(name, dtype):
+        return [(what, dict(module="torchao.optim", name=name, dtype=dtype, **more)) for what, more in low_bit]
+
+    return [
+        ("fp32", dict(dtype=mp.FP32, moments=mp.FP32),
+         [("torch fused", dict(module="torch.optim", name="AdamW", dtype=fp32, fused=True)),
+          ("DeepSpeed", dict(**deepspeed, dtype=fp32))]),
+        ("bf16 p,g; fp32 m,v", dict(dtype=mp.BF16, moments=mp.FP32),
+         [("DeepSpeed", dict(**deepspeed, dtype=bf16, fp32_optimizer_states=True))]),
+        ("bf16 everywhere", dict(dtype=mp.BF16, moments=mp.BF16),
+         [("torch fused", dict(module="torch.optim", name="AdamW", dtype=bf16, fused=True)),
+          ("DeepSpeed", dict(**deepspeed, dtype=bf16, fp32_optimizer_states=False))]),
+        ("bf16 everywhere, Kahan", dict(dtype=mp.BF16, moments=mp.BF16, kahan=True),
+         [("optimi", dict(module="optimi", name="AdamW", dtype=bf16, kahan_sum=True))]),
+        ("fp32 p,g; 8-bit m,v", dict(dtype=mp.FP32, moments=UINT8, coding=DYNAMIC8), torchao("AdamW8bit", fp32)),
+        ("bf16 p,g; 8-bit m,v", dict(dtype=mp.BF16, moments=UINT8, coding=DYNAMIC8), torchao("AdamW8bit", bf16)),
+        ("bf16 p,g; 4-bit m,v", dict(dtype=mp.BF16, moments=UINT8, coding=DYNAMIC4), torchao("AdamW4bit", bf16)),
+        ("bf16 p,g; fp8 m,v", dict(dtype=mp.BF16, moments=E4M3, coding=FP8_BLOCK), torchao("AdamWFp8", bf16)),
+    ]
+
+
+def measure(args, own, peers):
+    """Median seconds by name; a reason instead for a peer that failed."""
+    steps, failed = {"ours": own}, {}
+    for name, options in peers:
+        try:
+            steps[name] = peer(args, **options)
+            steps[name]()
+        except Exception as error:  # whatever a peer may raise is its reason
+            steps.pop(name, None)
+            failed[name] = f"{type(error).__name__}: {error}".splitlines()[0][:120]
+    seconds = {name: [] for name in steps}
+    for _ in range(args.rounds + 2):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values[2:]) for name, values in seconds.items()}, failed
+
+
+def main():
+    args = parse()
+    os.environ["MIXEDPREC_DIR"] = args.prefix
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bindings" / "python"))
+    import mixedprec as mp
+    import numpy as np
+    import torch
+    torch.set_num_threads(args.threads)
+    found = []
+    print(f"{'':26}{'ours':>10}   {'peer':20}{'':>10}{'ratio':>8}", file=sys.stderr)
+    for name, mine, peers in rows(args, mp, np, torch):
+        if args.only not in name:
+            continue
+        seconds, failed = measure(args, Ours(mp, np, args, **mine), peers)
+        ns = {who: value / args.elements * 1e9 for who, value in seconds.items()}
+        for who, _ in peers:
+            row = {"name": name, "peer": who, "ours_ns": ns["ours"], "peer_ns": ns.get(who),
+                   "ratio": ns[who] / ns["ours"] if who in ns else None, "skipped": failed.get(who)}
+            found.append(row)
+            rest = f"{ns[who]:7.3f} ns{row['ratio']:8.2f}" if who in ns else "skipped: " + failed[who]
+            print(f"{name:26}{ns['ours']:7.3f} ns   {who:20}{rest}", file=sys.stderr)
+    print(json.dumps({"threads": args.threads, "elements": args.elements, "rows": found}, indent=1))
+    sys.exit(0 if all(row["ratio"] is None or row["ratio"] > 1 for row in found) else 1)
+
+
+if __name__ == "__main__":
+    main()
