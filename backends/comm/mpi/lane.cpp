@@ -190,7 +190,7 @@ Status ReceiveLane::poll(Base& base) {
     }
     for (std::size_t i = 0; i < kDepth; ++i) {
         Message& message = messages_.at((oldest_ + i) % kDepth);
-        const bool wants_more = !first_began_ || (has_first_ && started_ < total_);
+        const bool wants_more = !first_began_ || started_ < total_;
         if (!message.is_active && wants_more) {
             const Status result = post(base, message);
             if (!result.ok()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lanes: the bytes of one collective from one rank to another, in pieces through staging buffers. The first message
-// has a header; more follow only for what does not fit beside it.
+// has a header, and is looked at before the rest; more follow only for what does not fit beside it.
 #pragma once
 
 #include <array>

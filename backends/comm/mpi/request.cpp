@@ -236,20 +236,23 @@ class SumRequest final : public TransportRequest {
         for (int64_t start = 0; start < what.count; start += kPiece) {
             requests_.push_back(MPI_REQUEST_NULL);
         }
-        for (std::size_t i = 0; i < requests_.size(); ++i) {
-            const int64_t start = static_cast<int64_t>(i) * kPiece;
-            check(mpi_status(MPI_Iallreduce(MPI_IN_PLACE, buffer_.get() + start,
-                                            static_cast<int>(std::min(kPiece, what.count - start)),
-                                            MPI_FLOAT, MPI_SUM, transport.base().comm(),
-                                            &requests_[i]),
-                             "MPI_Iallreduce"));
-        }
     }
     ~SumRequest() override {
         if (!is_over_) {
             transport_.base().set_broken();
             transport_.tell_others();
             (void)buffer_.release(); // MPI may still use it: never freed
+        }
+    }
+    // Apart from the making: what is given to MPI before a failure must not be freed.
+    void start() {
+        for (std::size_t i = 0; i < requests_.size(); ++i) {
+            const int64_t start = static_cast<int64_t>(i) * kPiece;
+            check(mpi_status(MPI_Iallreduce(MPI_IN_PLACE, buffer_.get() + start,
+                                            static_cast<int>(std::min(kPiece, what_.count - start)),
+                                            MPI_FLOAT, MPI_SUM, transport_.base().comm(),
+                                            &requests_[i]),
+                             "MPI_Iallreduce"));
         }
     }
     Status poll(bool* done) noexcept override {
@@ -293,8 +296,11 @@ TransportRequest* start_request(MpiTransport& transport, const Collective& what)
     case CollectiveKind::barrier:
     case CollectiveKind::max_u32:
         return new MaximumRequest(transport, what);
-    case CollectiveKind::sum_f32:
-        return new SumRequest(transport, what);
+    case CollectiveKind::sum_f32: {
+        auto request = std::make_unique<SumRequest>(transport, what);
+        request->start();
+        return request.release();
+    }
     }
     fail(Code::internal, "collective kind %d", static_cast<int>(what.kind));
 }

@@ -147,8 +147,13 @@ Status MpiTransport::with_failed_ranks(const Status& status) const noexcept {
 
 Status MpiTransport::begin(const Collective& what, TransportRequest** out) noexcept {
     try {
-        *out = start_request(*this, what);
-        return {};
+        std::unique_ptr<TransportRequest> request(start_request(*this, what));
+        bool done = false;
+        const Status status = request->poll(&done); // the first messages are on their way now
+        if (status.ok()) {
+            *out = request.release();
+        }
+        return status;
     } catch (const Error& error) {
         return error.status();
     } catch (const std::exception&) {
