@@ -176,6 +176,7 @@ mp_status mp_linear_end_step_on_ranks(mp_comm* comm, mp_linear* const* linears, 
         mp::comm::Communicator& ranks = *object_of(comm, "comm")->communicator;
         const std::vector<LinearObject*> objects = objects_of(linears, count, queue);
         std::vector<const ScalingState*> states;
+        states.reserve(objects.size());
         for (const LinearObject* object : objects) {
             states.push_back(&object->layer.scaling());
         }

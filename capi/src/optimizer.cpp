@@ -154,7 +154,8 @@ void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& 
     StepOptions options;
     options.seed = args.seed;
     options.max_grad_norm = args.max_grad_norm;
-    options.grad_scale = args.grad_scale == 0.0 ? 1.0 : args.grad_scale;
+    const bool is_elsewhere = args.grad_scale == 0.0 || args.grad_scale_pointer != nullptr;
+    options.grad_scale = is_elsewhere ? 1.0 : args.grad_scale;
     options.device_grad_scale = aligned(args.grad_scale_pointer, "args.grad_scale_pointer");
     if (!(options.max_grad_norm >= 0.0 && options.max_grad_norm < 1e30) ||
         !(options.grad_scale > 0.0 && options.grad_scale < 1e30)) {

@@ -264,14 +264,14 @@ TEST_P(OptimizerPrepareValues, GroupsCountTheirOwnSteps) {
     EXPECT_EQ(result.group_steps, c.group_steps);
 }
 
-TEST_P(OptimizerPrepareValues, NumbersInDeviceMemoryReplaceThoseOfTheHost) {
+TEST_P(OptimizerPrepareValues, ReadsNumbersInDeviceMemory) {
     PrepareCase c;
     c.hyper = std::vector<AdamwHyper>(2, AdamwHyper{1e-3, 0.0, 0.0, 1e-8, 0.5});
     c.device_lr = {0.0F, 0.25F};
     c.device_grad_scale = 4.0F;
-    c.rule.grad_scale = 100.0;
+    c.rule.grad_scale = 8.0; // both are divided out
     const Prepared result = run_case(c);
-    EXPECT_EQ(result.state.grad_mul, 0.25);
+    EXPECT_EQ(result.state.grad_mul, 0.03125);
     EXPECT_EQ(result.scalars[0].step_size, 1e-3F);
     EXPECT_EQ(result.scalars[1].step_size, 0.25F);
     EXPECT_EQ(result.scalars[1].decay, 0.125F);
