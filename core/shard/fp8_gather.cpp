@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/fp8_gather.hpp"
+
+#include <algorithm>
+
+#include "device/select.hpp"
+#include "numerics/bits.hpp"
+#include "quant/quantize.hpp"
+
+namespace mp {
+namespace {
+
+uint64_t version_of(const Fp8Weight& weight) {
+    return weight.own != nullptr ? weight.own->version() : 0;
+}
+
+void check_weight(const Fp8Weight& weight) {
+    const MatrixForm form = weight.full->form();
+    if (form.grid != kTensorScale || dtype_size(form.dtype) != 1) {
+        fail(Code::invalid_dtype,
+             "fp8 all-gather: a weight is %s; it must be fp8 with one scale for the tensor",
+             form_text(form).c_str());
+    }
+}
+
+// The largest |x| of this rank's piece of each weight, as bits; 0 where it has none.
+std::vector<uint32_t> own_amaxes(Stream& stream, const std::vector<Fp8Weight>& weights) {
+    std::vector<float> amaxes(weights.size(), 0.0F);
+    const Scratch device(stream, weights.size() * sizeof(float));
+    auto* results = static_cast<float*>(device.data());
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+        if (weights[i].own == nullptr) {
+            continue;
+        }
+        AmaxDesc op{};
+        op.kind = OpKind::amax;
+        op.source = weights[i].own->ref();
+        op.result = results + i;
+        run_op(stream, op);
+        stream.copy(&amaxes[i], results + i, sizeof(float), CopyKind::device_to_host);
+    }
+    stream.sync();
+    std::vector<uint32_t> bits;
+    bits.reserve(amaxes.size());
+    for (const float amax : amaxes) {
+        bits.push_back(numerics::bits_from_float(amax));
+    }
+    return bits;
+}
+
+} // namespace
+
+Fp8Scales agree_on_scales(Stream& stream, comm::Communicator& comm,
+                          const std::vector<Fp8Weight>& weights) {
+    std::for_each(weights.begin(), weights.end(), check_weight);
+    std::vector<uint32_t> bits = own_amaxes(stream, weights);
+    comm::CallOptions options;
+    options.site = "amaxes of weights";
+    check(comm.max_u32(bits.data(), static_cast<int64_t>(bits.size()), options));
+    Fp8Scales agreed;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+        float previous = 1.0F;
+        stream.copy(&previous, weights[i].full->scales()->scale_inv->data(), sizeof previous,
+                    CopyKind::device_to_host);
+        stream.sync();
+        const float amax = numerics::float_from_bits(bits[i]);
+        agreed.amaxes.push_back(amax);
+        agreed.scales.push_back(
+            numerics::block_scale(weights[i].full->form().policy, amax, previous, 0.0F));
+        agreed.versions.push_back(version_of(weights[i]));
+    }
+    return agreed;
+}
+
+Fp8Gather::Fp8Gather(Stream& stream, comm::Communicator& comm, std::vector<Fp8Weight> weights,
+                     Fp8Scales scales)
+    : weights_(std::move(weights)), scales_(std::move(scales)) {
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+        if (scales_.versions.size() != weights_.size() ||
+            scales_.versions[i] != version_of(weights_[i])) {
+            fail(
+                Code::bad_state,
+                "fp8 all-gather: weight %zu was written after its scale was agreed on; agree again",
+                i);
+        }
+    }
+    lay_out(comm.size());
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    buffer_ = std::make_unique<comm::WireBuffer>(stream, comm, offsets_.back());
+    quantize(stream, comm.rank());
+    buffer_->to_wire();
+    comm::CallOptions options;
+    options.site = "fp8 weights";
+    options.stream = stream.queue().native();
+    check(comm.begin_all_gather({buffer_->wire() + offsets_[rank], bytes_[rank], buffer_->wire(),
+                                 bytes_.data(), offsets_.data()},
+                                options, &request_));
+}
+
+void Fp8Gather::lay_out(int32_t ranks) {
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+        for (const ShardPiece& piece : *weights_[i].pieces) {
+            parts_.push_back({i, piece, 0});
+        }
+    }
+    std::stable_sort(parts_.begin(), parts_.end(),
+                     [](const Part& a, const Part& b) { return a.piece.rank < b.piece.rank; });
+    bytes_.assign(static_cast<std::size_t>(ranks), 0);
+    offsets_.assign(static_cast<std::size_t>(ranks) + 1, 0);
+    int64_t at = 0;
+    for (Part& part : parts_) {
+        part.offset = at;
+        at += part.piece.count;
+        bytes_[static_cast<std::size_t>(part.piece.rank)] += part.piece.count;
+    }
+    for (std::size_t rank = 0; rank < bytes_.size(); ++rank) {
+        offsets_[rank + 1] = offsets_[rank] + bytes_[rank];
+    }
+}
+
+void Fp8Gather::quantize(Stream& stream, int32_t rank) const {
+    std::vector<numerics::DelayedSlot> slots(weights_.size());
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+        slots[i].multiply = scales_.scales[i].multiply;
+    }
+    const Scratch device(stream, slots.size() * sizeof(slots[0]));
+    const Scratch unused_scale(stream, sizeof(float));
+    if (!slots.empty()) {
+        stream.copy(device.data(), slots.data(), slots.size() * sizeof(slots[0]),
+                    CopyKind::host_to_device);
+    }
+    for (const Part& part : parts_) {
+        if (part.piece.rank != rank) {
+            continue;
+        }
+        const Fp8Weight& weight = weights_[part.weight];
+        QuantOutput output;
+        output.codes = buffer_->device() + part.offset;
+        output.scale_inv = unused_scale.data();
+        Tracking tracking;
+        tracking.slot = static_cast<numerics::DelayedSlot*>(device.data()) + part.weight;
+        quantize_matrix(stream, weight.own->ref(), 1, part.piece.count, weight.full->form(), output,
+                        tracking);
+    }
+    stream.sync(); // before `slots` goes
+}
+
+void Fp8Gather::finish(Stream& stream) {
+    check(request_.wait());
+    buffer_->from_wire();
+    for (const Part& part : parts_) {
+        auto* codes = static_cast<char*>(weights_[part.weight].full->data());
+        stream.copy(codes + part.piece.start, buffer_->device() + part.offset,
+                    static_cast<std::size_t>(part.piece.count), CopyKind::device_to_device);
+    }
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+        const TensorScales& of = *weights_[i].full->scales();
+        stream.copy(of.scale_inv->data(), &scales_.scales[i].scale_inv, sizeof(float),
+                    CopyKind::host_to_device);
+        stream.copy(of.amax->data(), &scales_.amaxes[i], sizeof(float), CopyKind::host_to_device);
+        weights_[i].full->touch();
+    }
+    stream.sync();
+}
+
+} // namespace mp
