@@ -177,3 +177,53 @@ TEST(StepPointers, Fp16WithZeroGradientsStaysFinite) {
     EXPECT_EQ(p[1], 0x0001);
     EXPECT_EQ(v[2], 0);
 }
+
+// Arrays need only be aligned to their elements: wherever they begin, the bits are those of aligned ones.
+TEST(StepPointers, WhereAnArrayBeginsDoesNotMatter) {
+    constexpr std::size_t kCount = 5000;
+    constexpr std::size_t kRoom = 64; // bytes to move within
+    const Context context = make_context();
+    const Tensor narrow_param = make_tensor(context, MP_DTYPE_BF16, {kCount}, numbers(kCount, 1));
+    const Tensor narrow_grad = make_tensor(context, MP_DTYPE_BF16, {kCount}, numbers(kCount, 2));
+    const std::vector<unsigned char> param = bytes_of(narrow_param);
+    const std::vector<unsigned char> grad = bytes_of(narrow_grad);
+    const std::size_t scales = (kCount + 255) / 256;
+    std::vector<std::vector<unsigned char>> results;
+    for (std::size_t shift = 0; shift < 16; ++shift) {
+        // p, g and c of bf16; m of fp32; v of 8-bit codes with fp32 scales
+        std::vector<unsigned char> p(2 * kCount + kRoom), g(p), c(p), m(4 * kCount + kRoom);
+        std::vector<unsigned char> v(kCount + kRoom), v_scales(4 * scales + kRoom);
+        std::memcpy(p.data() + 2 * shift, param.data(), param.size());
+        std::memcpy(g.data() + 2 * (15 - shift), grad.data(), grad.size());
+        mp_adamw_slot slot{};
+        slot.struct_size = sizeof slot;
+        slot.count = kCount;
+        slot.param = p.data() + 2 * shift;
+        slot.grad = g.data() + 2 * (15 - shift);
+        slot.exp_avg = m.data() + 4 * (shift % 5);
+        slot.exp_avg_sq = v.data() + 3 * shift;
+        slot.compensation = c.data() + 2 * (shift % 3);
+        slot.exp_avg_sq_scale_inv = reinterpret_cast<float*>(v_scales.data() + 4 * (shift % 4));
+        slot.param_dtype = slot.grad_dtype = slot.compensation_dtype = MP_DTYPE_BF16;
+        slot.exp_avg_dtype = MP_DTYPE_FP32;
+        slot.exp_avg_sq_dtype = MP_DTYPE_UINT8;
+        slot.exp_avg_sq_coding = MP_CODING_DYNAMIC8;
+        mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+        for (args.step = 1; args.step <= 2; ++args.step) {
+            MP_OK(mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, nullptr, nullptr));
+        }
+        std::vector<unsigned char> bits;
+        const auto keep = [&bits](const void* data, std::size_t bytes) {
+            const auto* begin = static_cast<const unsigned char*>(data);
+            bits.insert(bits.end(), begin, begin + bytes);
+        };
+        keep(slot.param, 2 * kCount);
+        keep(slot.compensation, 2 * kCount);
+        keep(slot.exp_avg, 4 * kCount);
+        keep(slot.exp_avg_sq, kCount);
+        keep(slot.exp_avg_sq_scale_inv, 4 * scales);
+        results.push_back(bits);
+        EXPECT_EQ(results.front(), bits) << shift;
+    }
+    EXPECT_NE(std::memcmp(results.front().data(), param.data(), param.size()), 0);
+}
