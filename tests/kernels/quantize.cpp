@@ -63,7 +63,8 @@ TEST_P(QuantizeChunk, EqualsTheReference) {
     }
 }
 
-// All codes of fp16 and bf16, and fp32 around every code of the target, by one scale that is no power of two.
+// All codes of fp16 and bf16 by one scale: powers of two, also beyond what the smallest codes can be moved by, and
+// others.
 TEST_P(QuantizeChunk, EqualsTheReferenceForEveryCode) {
     for (const DType from : {DType::fp16, DType::bf16}) {
         HostArray source(from, 65536);
@@ -71,7 +72,8 @@ TEST_P(QuantizeChunk, EqualsTheReferenceForEveryCode) {
             source.set_code(i, static_cast<uint32_t>(i));
         }
         for (const DType to : kCodeTypes) {
-            for (const float multiply : {1.0F, 0.7F, 1e6F, 1e-6F}) {
+            for (const float multiply : {1.0F, 0.7F, 1e6F, 1e-6F, 0.25F, 0x1p+108F, 0x1p+110F,
+                                         0x1p+118F, 0x1p+126F, 0x1p-120F, 0x1p-126F}) {
                 QuantizeCase c;
                 c.source = source;
                 c.rows = 256;

@@ -2,7 +2,7 @@
 // The largest |x| of each block of a grid, as bit patterns, and the scales that follow.
 #pragma once
 
-#include "kernels/chunk/amax.hpp"
+#include "kernels/chunk/amax_vector.hpp"
 #include "numerics/scale_rules.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
@@ -27,7 +27,7 @@ MP_CHUNK_FUNCTION void raise_by_blocks(const void* row, int64_t blocks, uint32_t
     using M = Magnitude<kDType>;
     using Memory = typename M::Memory;
     const Memory* from = static_cast<const Memory*>(row);
-    for (int64_t b = 0; b < blocks; ++b) {
+    for (int64_t b = raise_16_blocks<kDType, kWidth>(row, blocks, largest); b < blocks; ++b) {
         typename M::Code here = 0;
         for (int i = 0; i < kWidth; ++i) {
             const auto magnitude = M::of(from[b * kWidth + i]);

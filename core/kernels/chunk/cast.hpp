@@ -4,6 +4,7 @@
 // the whole traffic.
 #pragma once
 
+#include "kernels/chunk/fp8_words.hpp"
 #include "kernels/chunk/jobs.hpp"
 #include "kernels/chunk/memory.hpp"
 #include "kernels/chunk/random_bits.hpp"
@@ -36,11 +37,13 @@ MP_CHUNK_INLINE void round_stochastic(const CastDesc& op, const numerics::SrKey&
     narrow_tile<Rounding::stochastic>(to, values, destination, n, &bits);
 }
 
-template <DType kFrom, DType kTo>
+template <DType kFrom>
 MP_CHUNK_INLINE int encode_directly(const CastDesc& op, const void* source, void* destination,
                                     int n) {
-    return op.saturate ? encode_fp8_vector<kFrom, kTo, true>(source, destination, n)
-                       : encode_fp8_vector<kFrom, kTo, false>(source, destination, n);
+    const bool saturate = op.saturate;
+    return op.destination.dtype == DType::fp8_e4m3
+               ? encode_words<kFrom, DType::fp8_e4m3>(source, destination, n, saturate)
+               : encode_words<kFrom, DType::fp8_e5m2>(source, destination, n, saturate);
 }
 
 // Pairs of types that are converted without an fp32 tile between. Returns how many elements were;
@@ -49,18 +52,12 @@ MP_CHUNK_INLINE int cast_directly(const CastDesc& op, const void* source, void* 
                                   int n) {
     const DType from = op.source.dtype;
     const DType to = op.destination.dtype;
-    if (from == DType::bf16 && to == DType::fp8_e4m3 && !op.stochastic) {
-        return op.saturate ? bf16_to_e4m3_vector<true>(source, destination, n)
-                           : bf16_to_e4m3_vector<false>(source, destination, n);
+    const bool is_fp8 = to == DType::fp8_e4m3 || to == DType::fp8_e5m2;
+    if (from == DType::bf16 && is_fp8 && !op.stochastic) {
+        return encode_directly<DType::bf16>(op, source, destination, n);
     }
-    if (from == DType::bf16 && to == DType::fp8_e5m2 && !op.stochastic) {
-        return encode_directly<DType::bf16, DType::fp8_e5m2>(op, source, destination, n);
-    }
-    if (from == DType::fp16 && to == DType::fp8_e4m3 && !op.stochastic) {
-        return encode_directly<DType::fp16, DType::fp8_e4m3>(op, source, destination, n);
-    }
-    if (from == DType::fp16 && to == DType::fp8_e5m2 && !op.stochastic) {
-        return encode_directly<DType::fp16, DType::fp8_e5m2>(op, source, destination, n);
+    if (from == DType::fp16 && is_fp8 && !op.stochastic) {
+        return encode_directly<DType::fp16>(op, source, destination, n);
     }
     if (from == DType::fp8_e4m3 && to == DType::bf16) {
         return e4m3_to_bf16_vector(source, destination, n); // exact, however it is to be rounded

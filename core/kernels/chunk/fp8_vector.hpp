@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp32 and bf16 to fp8, and E4M3 to bf16, by AVX-512, bit-equal to numerics/fp8.hpp on every input.
+// fp32 to fp8, and E4M3 to bf16, by AVX-512, bit-equal to numerics/fp8.hpp on every input.
 // They return how many elements they did; the rest, and other targets, take the plain loops.
 #pragma once
 
@@ -66,71 +66,14 @@ template <DType kFp8, bool kSaturate> MP_CHUNK_INLINE __m128i encode_fp8(__m512 
     }
 }
 
-// Lanes that are not in `lanes` are 0 and touch no memory.
-template <DType kFrom> MP_CHUNK_INLINE __m512 load_lanes(const char* at, __mmask16 lanes) {
-    if constexpr (kFrom == DType::bf16) {
-        const __m256i codes = _mm256_maskz_loadu_epi16(lanes, at);
-        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(codes), 16));
-    } else if constexpr (kFrom == DType::fp16) {
-        return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, at));
-    } else {
-        return _mm512_maskz_loadu_ps(lanes, at);
-    }
-}
-
-// From fp32, fp16 or bf16.
-template <DType kFrom, DType kFp8, bool kSaturate>
+template <DType kFp8, bool kSaturate>
 MP_CHUNK_INLINE int encode_fp8_vector(const void* source, void* destination, int n) {
     const char* from = static_cast<const char*>(source);
     char* to = static_cast<char*>(destination);
     int i = 0;
     for (; i + 16 <= n; i += 16) {
-        const __m512 x = load_lanes<kFrom>(from + i * dtype_size(kFrom), 0xffff);
+        const __m512 x = _mm512_loadu_ps(from + 4 * i);
         _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), encode_fp8<kFp8, kSaturate>(x));
-    }
-    return i;
-}
-
-// 32 bf16 codes without sign, which are no NaN, to E4M3 in lanes of 16 bits: first the code with 8 bits of fraction
-// below it, then that rounded to nearest even. For a normal target it is the bf16 code with its exponent rebiased;
-// below 2^-6 the mantissa shifted by the exponent, where what is too small to count becomes 0.
-MP_CHUNK_INLINE __m512i e4m3_from_bf16_magnitude(__m512i magnitude, short limit) {
-    const __m512i kept = _mm512_min_epi16(magnitude, _mm512_set1_epi16(limit));
-    const __m512i rebiased = _mm512_sub_epi16(kept, _mm512_set1_epi16(120 << 7));
-    const __m512i normal = _mm512_slli_epi16(rebiased, 4);
-    const __mmask32 is_tiny = _mm512_cmplt_epi16_mask(kept, _mm512_set1_epi16(121 << 7));
-    // (kept & 0x7f) | 0x80
-    const __m512i mantissa =
-        _mm512_ternarylogic_epi32(kept, _mm512_set1_epi16(0x7f), _mm512_set1_epi16(0x80), 0xEA);
-    // A negative shift is a large one, which gives 0.
-    const __m512i shift = _mm512_sub_epi16(_mm512_srli_epi16(kept, 7), _mm512_set1_epi16(117));
-    const __m512i fixed = _mm512_mask_sllv_epi16(normal, is_tiny, mantissa, shift);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi16(fixed, 8), _mm512_set1_epi16(1));
-    return _mm512_srli_epi16(_mm512_add_epi16(_mm512_add_epi16(fixed, odd), _mm512_set1_epi16(127)),
-                             8);
-}
-
-MP_CHUNK_INLINE __m256i encode_e4m3_from_bf16(__m512i codes, short limit) {
-    const __m512i magnitude = _mm512_and_si512(codes, _mm512_set1_epi16(0x7fff));
-    const __mmask32 is_nan =
-        _mm512_cmpgt_epi16_mask(magnitude, _mm512_set1_epi16(numerics::kBf16Infinity));
-    const __m512i code = _mm512_mask_mov_epi16(e4m3_from_bf16_magnitude(magnitude, limit), is_nan,
-                                               _mm512_set1_epi16(numerics::kE4m3Nan));
-    // code | (codes >> 8 & 0x80)
-    return _mm512_cvtepi16_epi8(_mm512_ternarylogic_epi32(code, _mm512_srli_epi16(codes, 8),
-                                                          _mm512_set1_epi16(0x80), 0xF8));
-}
-
-template <bool kSaturate>
-MP_CHUNK_INLINE int bf16_to_e4m3_vector(const void* source, void* destination, int n) {
-    // 448, or 480, whose pattern is the NaN, in bf16.
-    const short limit = kSaturate ? 0x43e0 : 0x43f0;
-    const char* from = static_cast<const char*>(source);
-    char* to = static_cast<char*>(destination);
-    int i = 0;
-    for (; i + 32 <= n; i += 32) {
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i),
-                            encode_e4m3_from_bf16(_mm512_loadu_si512(from + 2 * i), limit));
     }
     return i;
 }
@@ -167,11 +110,8 @@ MP_CHUNK_INLINE int e4m3_to_bf16_vector(const void* source, void* destination, i
 
 #else
 
-template <DType kFrom, DType kFp8, bool kSaturate>
+template <DType kFp8, bool kSaturate>
 MP_CHUNK_INLINE int encode_fp8_vector(const void*, void*, int) {
-    return 0;
-}
-template <bool kSaturate> MP_CHUNK_INLINE int bf16_to_e4m3_vector(const void*, void*, int) {
     return 0;
 }
 MP_CHUNK_INLINE int e4m3_to_bf16_vector(const void*, void*, int) { return 0; }

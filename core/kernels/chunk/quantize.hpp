@@ -9,8 +9,10 @@
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
 // Columns whose scales are computed together: a row of blocks stays in the cache, and memory gives long runs.
-inline constexpr int64_t kRowStrip = 2048;    // blocks one row high, or as high as the matrix
-inline constexpr int64_t kBlockStrip = 512;   // others
+inline constexpr int64_t kRowStrip = 2048; // blocks one row high, or as high as the matrix
+inline constexpr int64_t kTallStrip =
+    4096; // others: whole rows of most matrices, which lie together
+inline constexpr int64_t kColumnsStrip = 512; // blocks one column wide
 inline constexpr int64_t kTurnedStrip = 4096; // where codes are turned
 inline constexpr int kMaxFactors = kPanelRows * kPanelColumns;
 static_assert(kPanelRows == kQuantizePanel);
@@ -24,6 +26,7 @@ struct QuantizeRegion {
     const float* multiply;
     int64_t factors;
     bool is_finite;
+    int64_t ahead; // the elements so far on are read next; 0: nothing to ask for
 };
 
 // Two codes a byte, from element `first` of the array on; a byte shared with a neighbour keeps its half.
@@ -65,9 +68,9 @@ MP_CHUNK_INLINE void store_codes(const QuantizeJob& job, int64_t element,
     }
 }
 
-// How many elements a span from here on may have: a tile, and the random bits of one.
+// How many elements a span from here on may have: not beyond a tile of random bits.
 MP_CHUNK_INLINE int span_length(const QuantizeDesc& op, int64_t element, int64_t left) {
-    const int64_t most = op.stochastic ? kTile - (op.first_element + element) % kTile : kTile;
+    const int64_t most = op.stochastic ? kTile - (op.first_element + element) % kTile : kSpan;
     return min_int(left, most);
 }
 
@@ -88,12 +91,17 @@ MP_CHUNK_INLINE void quantize_row(const QuantizeJob& job, const QuantizeRegion& 
         const int64_t block = width == 0 ? 0 : into / width;
         const QuantizeSpan span = {
             row, column, n, multiply + block, width == 0 ? 0 : into % width, region.is_finite};
-        alignas(64) unsigned char buffer[2 * kTile];
+        alignas(64) unsigned char buffer[2 * kSpan];
         unsigned char* codes = buffer;
         if (panel != nullptr) {
             codes = panel + (column - first) * (op.dtype == DType::fp16 ? 2 : 1);
         } else if (is_direct) {
             codes = static_cast<unsigned char*>(element_address(op.codes, op.dtype, element));
+        }
+        if (region.ahead != 0) {
+            const DType from = op.source.dtype;
+            prefetch_later(element_address(op.source.data, from, element + region.ahead),
+                           n * dtype_size(from));
         }
         quantize_span(job, span, codes, stats);
         if (!is_direct) {
@@ -173,12 +181,19 @@ MP_CHUNK_INLINE int64_t strip_columns(const QuantizeJob& job) {
     const int64_t height = job.op->grid.block_rows;
     int64_t most = job.op->codes_transposed != nullptr ? kTurnedStrip
                    : height <= 1                       ? kRowStrip
-                                                       : kBlockStrip;
+                   : width == 1                        ? kColumnsStrip
+                                                       : kTallStrip;
     const int64_t rows = height == 0 ? 1 : band_rows(job) / height; // of blocks
     while (most / width > kRowStrip || most / width * rows > kMaxFactors) {
         most /= 2;
     }
     return width >= most ? width : most / width * width;
+}
+
+// From a strip to the one that is read after it: to the right, or below on the left.
+MP_CHUNK_INLINE int64_t elements_ahead(const QuantizeDesc& op, int64_t first_column, int64_t rows,
+                                       int64_t columns) {
+    return first_column + columns < op.columns ? columns : rows * op.columns - first_column;
 }
 
 MP_CHUNK_INLINE void quantize_strip(const QuantizeJob& job, int64_t first_row, int64_t rows,
@@ -206,7 +221,8 @@ MP_CHUNK_INLINE void quantize_strip(const QuantizeJob& job, int64_t first_row, i
     raise(stats.amax_bits, largest);
     quantize_region(job,
                     {first_row, rows, first_column, columns, multiply, blocks,
-                     largest < numerics::kFloatInfinity},
+                     largest < numerics::kFloatInfinity,
+                     elements_ahead(op, first_column, rows, columns)},
                     stats);
 }
 
@@ -214,7 +230,7 @@ inline void quantize_block_rows(const QuantizeJob& job, numerics::QuantStats& st
     if (job.multiply != nullptr) {
         quantize_region(job,
                         {job.first_row, job.rows, job.first_column, job.columns, job.multiply, 1,
-                         job.is_finite},
+                         job.is_finite, 0},
                         stats);
     } else {
         float multiply[kMaxFactors];

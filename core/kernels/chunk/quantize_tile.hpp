@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Up to kTile elements of one row to codes: widen, multiply, round, count.
+// Some elements of one row to codes: widen, multiply, round, count.
 #pragma once
 
 #include "kernels/chunk/block_amax.hpp"
@@ -9,6 +9,9 @@
 #include "numerics/quantize.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
+
+// The most elements of a span. Where there are vectors their constants are made once a span.
+inline constexpr int kSpan = 1024;
 
 // Elements of one row from `column` on. multiply[0] belongs to the block that holds the first of them, of
 // which `before` columns come earlier. is_finite: known to be.
@@ -153,39 +156,29 @@ MP_CHUNK_FUNCTION inline void quantize_slowly(const QuantizeJob& job, const Quan
     }
 }
 
-// To fp8 without an fp32 tile between. False where the span takes the usual way, from the start.
+// Without an fp32 tile between. False where the span takes the usual way, from the start.
 MP_CHUNK_INLINE bool quantize_directly(const QuantizeJob& job, const QuantizeSpan& span,
                                        const void* source, unsigned char* codes,
                                        numerics::QuantStats& stats) {
     const QuantizeDesc& op = *job.op;
     const bool may_be_finite =
         span.is_finite || (job.multiply != nullptr && !numerics::is_nan(*job.multiply));
-    const bool is_fp8 = op.dtype == DType::fp8_e4m3 || op.dtype == DType::fp8_e5m2;
-    if (!kHasQuantizeVector || !may_be_finite || !is_fp8 || op.stochastic) {
+    if (!kHasQuantizeVector || !may_be_finite || op.dtype == DType::fp16 || op.stochastic) {
         return false;
     }
-    const int64_t width = op.grid.block_columns;
-    if (span.is_finite && !job.counts) {
-        quantize_plainly(op.source.dtype, op.dtype, source, span.n, span.multiply, width,
-                         span.before, codes);
-        return true;
-    }
-    if (!quantize_gathering(op.source.dtype, op.dtype, source, span.n, span.multiply, width,
-                            span.before, codes, stats)) {
-        return false;
-    }
-    stats.elements += job.counts ? span.n : 0;
-    return true;
+    const Gather gather = job.counts       ? Gather::counts
+                          : span.is_finite ? Gather::nothing
+                                           : Gather::amax;
+    return quantize_vector(op.source.dtype, op.dtype, gather, source, span.n, span.multiply,
+                           op.grid.block_columns, span.before, codes, stats);
 }
 
-MP_CHUNK_INLINE void quantize_span(const QuantizeJob& job, const QuantizeSpan& span,
-                                   unsigned char* codes, numerics::QuantStats& stats) {
+// At most kTile elements by way of fp32.
+MP_CHUNK_INLINE void quantize_tile(const QuantizeJob& job, const QuantizeSpan& span,
+                                   const void* source, unsigned char* codes,
+                                   numerics::QuantStats& stats) {
     const QuantizeDesc& op = *job.op;
     const DType from = op.source.dtype;
-    const void* source = element_address(op.source.data, from, span.row * op.columns + span.column);
-    if (quantize_directly(job, span, source, codes, stats)) {
-        return;
-    }
     bool is_finite = span.is_finite;
     if (!is_finite && job.multiply != nullptr) {
         uint32_t largest = 0;
@@ -209,6 +202,27 @@ MP_CHUNK_INLINE void quantize_span(const QuantizeJob& job, const QuantizeSpan& s
     encode_tile(op, span, y, codes);
     if (job.counts) {
         count_tile(op.dtype, x, y, codes, span.n, stats);
+    }
+}
+
+MP_CHUNK_INLINE void quantize_span(const QuantizeJob& job, const QuantizeSpan& span,
+                                   unsigned char* codes, numerics::QuantStats& stats) {
+    const QuantizeDesc& op = *job.op;
+    const DType from = op.source.dtype;
+    const void* source = element_address(op.source.data, from, span.row * op.columns + span.column);
+    if (quantize_directly(job, span, source, codes, stats)) {
+        return;
+    }
+    const int64_t width = op.grid.block_columns;
+    QuantizeSpan tile = span;
+    for (int done = 0; done < span.n; done += kTile) {
+        const int64_t into = span.before + done;
+        tile.column = span.column + done;
+        tile.n = min_int(span.n - done, kTile);
+        tile.multiply = span.multiply + (width == 0 ? 0 : into / width);
+        tile.before = width == 0 ? 0 : into % width;
+        quantize_tile(job, tile, element_address(source, from, done),
+                      codes + done * (op.dtype == DType::fp16 ? 2 : 1), stats);
     }
 }
 

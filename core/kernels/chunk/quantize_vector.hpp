@@ -1,177 +1,399 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finite fp32, fp16 and bf16 times a factor to fp8 by AVX-512, with the statistics and the amax of what passes, and
+// Finite fp32, fp16 and bf16 times a factor to fp8 and E2M1 by AVX-512, 32 at a time, with what is to be gathered, and
 // bit-equal to numerics/quantize.hpp. Other targets take the loops of quantize_tile.hpp.
 #pragma once
 
-#include "kernels/chunk/convert_vector.hpp"
-#include "kernels/chunk/fp8_vector.hpp"
+#include "kernels/chunk/block_amax.hpp"
+#include "kernels/chunk/fp8_words.hpp"
 #include "numerics/quantize.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
+
+// What is gathered on the way.
+enum class Gather { nothing, amax, counts };
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 
 inline constexpr bool kHasQuantizeVector = true;
 
-// EncodeVector::encode() for what is no NaN. The two constants that the code is off by are in the number that is
-// added to round, whose low bits stay even, so that ties still go to even.
-template <int kMantissaBits, int kMinExponent> struct EncodeFinite {
-    static constexpr int kDrop = 23 - kMantissaBits;
+MP_CHUNK_INLINE __m512 held_floats(float x) {
+    return _mm512_castsi512_ps(held(_mm512_castps_si512(_mm512_set1_ps(x))));
+}
+MP_CHUNK_INLINE __m512i held_ints(int x) { return held(_mm512_set1_epi32(x)); }
+
+// As EncodeVector, for what is no NaN. The two constants that the code is off by are in the number that is added to
+// round, whose low bits stay even, so that ties still go to even.
+template <DType kTo> class EncodeFinite {
+    static constexpr int kDrop =
+        23 - (kTo == DType::fp8_e4m3 ? 3 : (kTo == DType::fp8_e5m2 ? 2 : 1));
+    static constexpr int kMinExponent =
+        kTo == DType::fp8_e4m3 ? -6 : (kTo == DType::fp8_e5m2 ? -14 : 0);
     static constexpr int kSmallest = (127 + kMinExponent) << 23;
     static constexpr int kOffset = (0x100 - ((kSmallest >> kDrop) & 0xff)) & 0xff;
     static_assert(kOffset % 2 == 0);
 
-    // The code in the low 8 bits of each lane, without sign.
-    static MP_CHUNK_INLINE __m512i magnitude_of(__m512 y, __m512 limit) {
-        const __m512 magnitude = _mm512_range_ps(y, limit, 0xA);
-        const __m512i binade =
-            _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(magnitude),
-                                              _mm512_set1_epi32(static_cast<int>(0x7f800000U))),
-                             _mm512_set1_epi32(kSmallest));
-        const __m512i magic = _mm512_add_epi32(binade, _mm512_set1_epi32((kDrop << 23) + kOffset));
+    __m512 limit_ = held_floats(max_finite(kTo));
+    __m512i exponent_ = held_ints(0x7f800000);
+    __m512i smallest_ = held_ints(kSmallest);
+    __m512i magic_ = held_ints((kDrop << 23) + kOffset);
+
+  public:
+    // The code of |y| in the low 8 bits of each lane.
+    MP_CHUNK_INLINE __m512i magnitude_of(__m512 y) const {
+        const __m512 magnitude = _mm512_range_ps(y, limit_, 0xA);
+        const __m512i binade = _mm512_max_epi32(
+            _mm512_and_si512(_mm512_castps_si512(magnitude), exponent_), smallest_);
+        const __m512i magic = _mm512_add_epi32(binade, magic_);
         const __m512 sum = _mm512_add_round_ps(magnitude, _mm512_castsi512_ps(magic),
                                                _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         return _mm512_add_epi32(_mm512_castps_si512(sum), _mm512_srli_epi32(binade, kDrop));
     }
 };
 
-template <DType kFp8> MP_CHUNK_INLINE __m512i finite_magnitude(__m512 y) {
-    if constexpr (kFp8 == DType::fp8_e4m3) {
-        return EncodeFinite<3, -6>::magnitude_of(y, _mm512_set1_ps(numerics::kE4m3Max));
+MP_CHUNK_INLINE __m512i word_numbers(int first, int step) {
+    alignas(64) uint16_t numbers[32];
+    for (int i = 0; i < 32; ++i) {
+        numbers[i] = static_cast<uint16_t>(first + i * step);
+    }
+    return _mm512_load_si512(numbers);
+}
+
+// 32 elements as fp32. bf16: those with even and those with odd numbers, which is how they lie in words of 32 bits;
+// others: the first 16 and the rest.
+struct WideWords {
+    __m512 first;
+    __m512 second;
+    __m512i
+        codes; // each element's sign in bit 15 of its lane: the element itself, or the upper half of fp32
+};
+
+// The constants of widening and of the way back; make one before the loop.
+template <DType kFrom> class Widen {
+    __m512i upper_ = held_ints(static_cast<int>(0xffff0000U));
+    __m512i even_ = held(word_numbers(0, 2));
+    __m512i odd_ = held(word_numbers(1, 2));
+
+  public:
+    // What is not in `lanes` is 0 and touches no memory.
+    MP_CHUNK_INLINE WideWords load(const char* at, __mmask32 lanes) const {
+        if constexpr (kFrom == DType::fp32) {
+            const auto rest = static_cast<__mmask16>(lanes >> 16);
+            const __m512 first = _mm512_maskz_loadu_ps(static_cast<__mmask16>(lanes), at);
+            const __m512 second = _mm512_maskz_loadu_ps(rest, at + 64);
+            return {first, second,
+                    _mm512_permutex2var_epi16(_mm512_castps_si512(first), odd_,
+                                              _mm512_castps_si512(second))};
+        } else {
+            const __m512i codes = _mm512_maskz_loadu_epi16(lanes, at);
+            if constexpr (kFrom == DType::bf16) {
+                return {_mm512_castsi512_ps(_mm512_slli_epi32(codes, 16)),
+                        _mm512_castsi512_ps(_mm512_and_si512(codes, upper_)), codes};
+            } else {
+                return {_mm512_cvtph_ps(_mm512_castsi512_si256(codes)),
+                        _mm512_cvtph_ps(_mm512_extracti64x4_epi64(codes, 1)), codes};
+            }
+        }
+    }
+
+    // The lower halves of lanes that came from load(), in the order of the elements.
+    MP_CHUNK_INLINE __m512i join(__m512i first, __m512i second) const {
+        if constexpr (kFrom == DType::bf16) {
+            return _mm512_mask_blend_epi16(0xaaaaaaaaU, first, _mm512_slli_epi32(second, 16));
+        } else {
+            return _mm512_permutex2var_epi16(first, even_, second);
+        }
+    }
+};
+
+// One factor for 32 elements, or each one's own.
+struct WideFactors {
+    __m512 first;
+    __m512 second;
+};
+template <DType kFrom>
+MP_CHUNK_INLINE WideFactors load_factors(const float* factor, __mmask32 lanes) {
+    const __m512 first = _mm512_maskz_loadu_ps(static_cast<__mmask16>(lanes), factor);
+    const __m512 second = _mm512_maskz_loadu_ps(static_cast<__mmask16>(lanes >> 16), factor + 16);
+    if constexpr (kFrom == DType::bf16) {
+        const __m512i even =
+            _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+        return {_mm512_permutex2var_ps(first, even, second),
+                _mm512_permutex2var_ps(first, odd, second)};
     } else {
-        return EncodeFinite<2, -14>::magnitude_of(y, _mm512_set1_ps(numerics::kE5m2Max));
+        return {first, second};
     }
 }
 
-// What is gathered on the way.
+// Of two blocks of 16 elements.
+template <DType kFrom> MP_CHUNK_INLINE WideFactors two_factors(const float* factor) {
+    const __m512 first = _mm512_set1_ps(factor[0]);
+    const __m512 second = _mm512_set1_ps(factor[1]);
+    if constexpr (kFrom == DType::bf16) {
+        const __m512 halves = _mm512_mask_mov_ps(first, 0xff00, second);
+        return {halves, halves};
+    } else {
+        return {first, second};
+    }
+}
+
+// Of a few tiles at most: the counters of a lane have 16 bits.
 struct VectorStats {
     __m512i largest;
     __m512i saturated;
     __m512i underflowed;
 };
 
-template <DType kFrom, DType kFp8, bool kGathers>
-MP_CHUNK_INLINE void quantize_lanes(const char* from, __m512 factor, __mmask16 lanes, char* to,
-                                    VectorStats& stats) {
-    const __m512 x = load_lanes<kFrom>(from, lanes);
-    const __m512 y = _mm512_mul_ps(x, factor);
-    const __m512i magnitude = finite_magnitude<kFp8>(y);
-    const __m512i sign = _mm512_srli_epi32(_mm512_castps_si512(y), 24);
-    // magnitude | (sign & 0x80)
-    const __m512i codes = _mm512_ternarylogic_epi32(magnitude, sign, _mm512_set1_epi32(0x80), 0xF8);
-    _mm_mask_storeu_epi8(to, lanes, _mm512_cvtepi32_epi8(codes));
-    if constexpr (kGathers) {
+template <DType kFrom> MP_CHUNK_INLINE void gather_amax(const WideWords& x, __m512i& largest) {
+    if constexpr (kFrom == DType::fp32) {
         const __m512i all = _mm512_set1_epi32(0x7fffffff);
-        const __m512i size = _mm512_and_si512(_mm512_castps_si512(x), all);
-        const __mmask16 beyond = _mm512_cmp_ps_mask(
-            _mm512_abs_ps(y), _mm512_set1_ps(numerics::saturation_threshold(kFp8)), _CMP_GE_OQ);
-        const __mmask16 vanished = _mm512_mask_testn_epi32_mask(_mm512_test_epi32_mask(size, all),
-                                                                magnitude, _mm512_set1_epi32(0x7f));
-        stats.largest = _mm512_max_epi32(stats.largest, size);
-        const __m512i one = _mm512_set1_epi32(1);
-        stats.saturated = _mm512_mask_add_epi32(stats.saturated, beyond, stats.saturated, one);
-        stats.underflowed =
-            _mm512_mask_add_epi32(stats.underflowed, vanished, stats.underflowed, one);
+        const __m512i first = _mm512_and_si512(_mm512_castps_si512(x.first), all);
+        const __m512i second = _mm512_and_si512(_mm512_castps_si512(x.second), all);
+        largest = _mm512_max_epi32(_mm512_max_epi32(largest, first), second);
+    } else {
+        const __m512i size = _mm512_and_si512(x.codes, _mm512_set1_epi16(0x7fff));
+        largest = _mm512_max_epi16(largest, size);
     }
 }
 
-// n elements whose factor is the same, or, with kEach, each one's own.
-template <DType kFrom, DType kFp8, bool kGathers, bool kEach>
-MP_CHUNK_INLINE void quantize_run(const char* from, const float* factor, int n, char* to,
-                                  VectorStats& stats) {
-    constexpr auto kSize = static_cast<int>(dtype_size(kFrom));
-    const __m512 same = _mm512_set1_ps(*factor);
-    constexpr __mmask16 kAll = 0xffff;
-    int i = 0;
-    for (; i + 16 <= n; i += 16) {
-        const __m512 by = kEach ? _mm512_loadu_ps(factor + i) : same;
-        quantize_lanes<kFrom, kFp8, kGathers>(from + i * kSize, by, kAll, to + i, stats);
+// The fp32 pattern of what was gathered; infinity and NaN as something not below infinity.
+template <DType kFrom> MP_CHUNK_INLINE uint32_t gathered_amax(__m512i largest) {
+    if constexpr (kFrom != DType::fp32) {
+        const __m512i upper = _mm512_srli_epi32(largest, 16);
+        largest = _mm512_and_si512(_mm512_max_epi16(largest, upper), _mm512_set1_epi32(0xffff));
     }
-    if (i < n) {
-        const auto lanes = static_cast<__mmask16>((1U << (n - i)) - 1U);
-        const __m512 by = kEach ? _mm512_maskz_loadu_ps(lanes, factor + i) : same;
-        quantize_lanes<kFrom, kFp8, kGathers>(from + i * kSize, by, lanes, to + i, stats);
+    const auto found = static_cast<uint32_t>(_mm512_reduce_max_epi32(largest));
+    return widen_magnitude<kFrom>(static_cast<typename Magnitude<kFrom>::Code>(found));
+}
+
+template <DType kFrom> MP_CHUNK_INLINE __mmask32 nonzero_words(const WideWords& x) {
+    if constexpr (kFrom == DType::fp32) {
+        const __m512i all = _mm512_set1_epi32(0x7fffffff);
+        const __mmask32 first = _mm512_test_epi32_mask(_mm512_castps_si512(x.first), all);
+        const __mmask32 second = _mm512_test_epi32_mask(_mm512_castps_si512(x.second), all);
+        return first | (second << 16);
+    } else {
+        return _mm512_test_epi16_mask(x.codes, _mm512_set1_epi16(0x7fff));
     }
 }
 
-template <DType kFrom, DType kFp8, bool kGathers>
+template <DType kFrom, DType kTo>
+MP_CHUNK_INLINE void count_words(const WideWords& x, const WideFactors& by, __m512i codes,
+                                 VectorStats& stats) {
+    const __m512 threshold = _mm512_set1_ps(numerics::saturation_threshold(kTo));
+    const __m512 first = _mm512_abs_ps(_mm512_mul_ps(x.first, by.first));
+    const __m512 second = _mm512_abs_ps(_mm512_mul_ps(x.second, by.second));
+    const __mmask32 beyond = _mm512_cmp_ps_mask(first, threshold, _CMP_GE_OQ);
+    const __mmask32 beyond_second = _mm512_cmp_ps_mask(second, threshold, _CMP_GE_OQ);
+    const __mmask32 vanished =
+        _mm512_mask_testn_epi16_mask(nonzero_words<kFrom>(x), codes, _mm512_set1_epi16(0x7f));
+    const __m512i one = _mm512_set1_epi16(1);
+    stats.saturated = _mm512_mask_add_epi16(stats.saturated, beyond | (beyond_second << 16),
+                                            stats.saturated, one);
+    stats.underflowed = _mm512_mask_add_epi16(stats.underflowed, vanished, stats.underflowed, one);
+}
+
+inline constexpr __mmask32 kAllLanes = 0xffffffffU;
+MP_CHUNK_INLINE __mmask32 first_lanes(int n) {
+    return n >= 32 ? kAllLanes : (__mmask32{1} << n) - 1U;
+}
+
+// What a span is quantized by: all constants.
+template <DType kFrom, DType kTo, Gather kGather> class QuantizeWords {
+    // bf16 times a power of two needs no fp32.
+    static constexpr bool kIsE2m1 = kTo == DType::fp4_e2m1;
+    static constexpr bool kMovesExponents =
+        kFrom == DType::bf16 && !kIsE2m1 && kGather == Gather::nothing;
+    static constexpr auto kSize = static_cast<int>(dtype_size(kFrom));
+    using Moved = EncodeWords<DType::bf16, kIsE2m1 ? DType::fp8_e4m3 : kTo>;
+
+    Widen<kFrom> widen_;
+    EncodeFinite<kTo> encode_;
+    __m512i sign_ = held_words(kIsE2m1 ? 0x8 : 0x80);
+    Moved moved_{true};
+
+    MP_CHUNK_INLINE void quantize(const char* from, const WideFactors& by, __mmask32 lanes,
+                                  char* to, VectorStats& stats) const {
+        const WideWords x = widen_.load(from, lanes);
+        const __m512i codes = widen_.join(encode_.magnitude_of(_mm512_mul_ps(x.first, by.first)),
+                                          encode_.magnitude_of(_mm512_mul_ps(x.second, by.second)));
+        // codes | (the sign in its place)
+        const __m512i sign = _mm512_srli_epi16(x.codes, kIsE2m1 ? 12 : 8);
+        store(_mm512_ternarylogic_epi32(codes, sign, sign_, 0xF8), lanes, to);
+        if constexpr (kGather != Gather::nothing) {
+            gather_amax<kFrom>(x, stats.largest);
+        }
+        if constexpr (kGather == Gather::counts) {
+            count_words<kFrom, kTo>(x, by, codes, stats);
+        }
+    }
+
+    static MP_CHUNK_INLINE void store(__m512i codes, __mmask32 lanes, char* to) {
+        const __m256i bytes = _mm512_cvtepi16_epi8(codes);
+        if (lanes == kAllLanes) {
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bytes);
+        } else {
+            _mm256_mask_storeu_epi8(to, lanes, bytes);
+        }
+    }
+
+    MP_CHUNK_INLINE void move_exponents(const char* from, __m512i base, __mmask32 lanes,
+                                        char* to) const {
+        const __m512i x = _mm512_maskz_loadu_epi16(lanes, from);
+        store(moved_.with_sign(moved_.magnitude_of(x, base), x), lanes, to);
+    }
+
+    // n elements with the same factor.
+    MP_CHUNK_INLINE void run(const char* from, float factor, int n, char* to,
+                             VectorStats& stats) const {
+        const int base = kMovesExponents ? Moved::base_for(factor) : 0;
+        int i = 0;
+        if (base != 0) {
+            const __m512i words = _mm512_set1_epi16(static_cast<short>(base));
+            for (; i + 32 <= n; i += 32) {
+                move_exponents(from + 2 * i, words, kAllLanes, to + i);
+            }
+            if (i < n) {
+                move_exponents(from + 2 * i, words, first_lanes(n - i), to + i);
+            }
+            return;
+        }
+        const __m512 same = _mm512_set1_ps(factor);
+        for (; i + 32 <= n; i += 32) {
+            quantize(from + i * kSize, {same, same}, kAllLanes, to + i, stats);
+        }
+        if (i < n) {
+            quantize(from + i * kSize, {same, same}, first_lanes(n - i), to + i, stats);
+        }
+    }
+
+  public:
+    // The first factor belongs to the block of `width` columns whose first `before` columns are not there; width 0:
+    // to all.
+    MP_CHUNK_INLINE void blocks(const char* from, int n, const float* factor, int64_t width,
+                                int64_t before, char* to, VectorStats& stats) const {
+        int done = 0;
+        if (width == 32 && before == 0) { // MX: one vector a block
+            for (; done + 32 <= n; done += 32) {
+                run(from + done * kSize, *factor++, 32, to + done, stats);
+            }
+        }
+        if (width == 16 && before == 0) { // NVFP4: two
+            for (; done + 32 <= n; done += 32, factor += 2) {
+                quantize(from + done * kSize, two_factors<kFrom>(factor), kAllLanes, to + done,
+                         stats);
+            }
+        }
+        while (done < n) {
+            const int here = width == 0 ? n : min_int(n - done, width - before);
+            run(from + done * kSize, *factor++, here, to + done, stats);
+            done += here;
+            before = 0;
+        }
+    }
+
+    // Each element has its own factor.
+    MP_CHUNK_INLINE void columns(const char* from, int n, const float* factor, char* to,
+                                 VectorStats& stats) const {
+        for (int i = 0; i < n; i += 32) {
+            const __mmask32 lanes = first_lanes(n - i);
+            quantize(from + i * kSize, load_factors<kFrom>(factor + i, lanes), lanes, to + i,
+                     stats);
+        }
+    }
+};
+
+template <DType kFrom, DType kTo, Gather kGather>
 MP_CHUNK_FUNCTION void quantize_blocks(const char* from, int n, const float* factor, int64_t width,
                                        int64_t before, char* to, VectorStats& stats) {
+    const QuantizeWords<kFrom, kTo, kGather> words;
     if (width == 1) {
-        quantize_run<kFrom, kFp8, kGathers, true>(from, factor, n, to, stats);
-        return;
-    }
-    for (int done = 0; done < n; ++factor) {
-        const int here = width == 0 ? n : min_int(n - done, width - before);
-        quantize_run<kFrom, kFp8, kGathers, false>(from + done * dtype_size(kFrom), factor, here,
-                                                   to + done, stats);
-        done += here;
-        before = 0;
-    }
-}
-
-template <DType kFrom, bool kGathers>
-MP_CHUNK_INLINE void quantize_to(DType to, const char* from, int n, const float* factor,
-                                 int64_t width, int64_t before, char* codes, VectorStats& stats) {
-    if (to == DType::fp8_e4m3) {
-        quantize_blocks<kFrom, DType::fp8_e4m3, kGathers>(from, n, factor, width, before, codes,
-                                                          stats);
+        words.columns(from, n, factor, to, stats);
     } else {
-        quantize_blocks<kFrom, DType::fp8_e5m2, kGathers>(from, n, factor, width, before, codes,
-                                                          stats);
+        words.blocks(from, n, factor, width, before, to, stats);
     }
 }
 
-template <bool kGathers>
-MP_CHUNK_INLINE void quantize_from(DType from, DType to, const void* source, int n,
-                                   const float* factor, int64_t width, int64_t before,
-                                   unsigned char* codes, VectorStats& stats) {
-    const char* at = static_cast<const char*>(source);
-    char* out = reinterpret_cast<char*>(codes);
-    switch (from) {
-    case DType::bf16:
-        return quantize_to<DType::bf16, kGathers>(to, at, n, factor, width, before, out, stats);
-    case DType::fp16:
-        return quantize_to<DType::fp16, kGathers>(to, at, n, factor, width, before, out, stats);
-    default:
-        return quantize_to<DType::fp32, kGathers>(to, at, n, factor, width, before, out, stats);
-    }
-}
-
-// Adds to the statistics all but their number of elements. False, with nothing added, where something was not
-// finite; what was written then means nothing.
-MP_CHUNK_INLINE bool quantize_gathering(DType from, DType to, const void* source, int n,
-                                        const float* factor, int64_t width, int64_t before,
-                                        unsigned char* codes, numerics::QuantStats& stats) {
+template <DType kFrom, DType kTo, Gather kGather>
+MP_CHUNK_INLINE bool quantize_as(const char* from, int n, const float* factor, int64_t width,
+                                 int64_t before, char* to, numerics::QuantStats& stats) {
     VectorStats found = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
-    quantize_from<true>(from, to, source, n, factor, width, before, codes, found);
-    const auto largest = static_cast<uint32_t>(_mm512_reduce_max_epi32(found.largest));
-    stats.amax_bits = largest > stats.amax_bits ? largest : stats.amax_bits;
-    if (largest >= numerics::kFloatInfinity) {
-        return false;
+    quantize_blocks<kFrom, kTo, kGather>(from, n, factor, width, before, to, found);
+    if constexpr (kGather != Gather::nothing) {
+        const uint32_t largest = gathered_amax<kFrom>(found.largest);
+        if (largest >= numerics::kFloatInfinity) {
+            return false;
+        }
+        raise(stats.amax_bits, largest);
     }
-    stats.saturated += _mm512_reduce_add_epi32(found.saturated);
-    stats.underflowed += _mm512_reduce_add_epi32(found.underflowed);
+    if constexpr (kGather == Gather::counts) {
+        const __m512i one = _mm512_set1_epi16(1);
+        stats.elements += n;
+        stats.saturated += _mm512_reduce_add_epi32(_mm512_madd_epi16(found.saturated, one));
+        stats.underflowed += _mm512_reduce_add_epi32(_mm512_madd_epi16(found.underflowed, one));
+    }
     return true;
 }
 
-MP_CHUNK_INLINE void quantize_plainly(DType from, DType to, const void* source, int n,
-                                      const float* factor, int64_t width, int64_t before,
-                                      unsigned char* codes) {
-    VectorStats none = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
-    quantize_from<false>(from, to, source, n, factor, width, before, codes, none);
+template <DType kFrom, DType kTo>
+MP_CHUNK_INLINE bool quantize_gathering(Gather gather, const char* from, int n, const float* factor,
+                                        int64_t width, int64_t before, char* to,
+                                        numerics::QuantStats& stats) {
+    switch (gather) {
+    case Gather::nothing:
+        return quantize_as<kFrom, kTo, Gather::nothing>(from, n, factor, width, before, to, stats);
+    case Gather::amax:
+        return quantize_as<kFrom, kTo, Gather::amax>(from, n, factor, width, before, to, stats);
+    default:
+        return quantize_as<kFrom, kTo, Gather::counts>(from, n, factor, width, before, to, stats);
+    }
+}
+
+template <DType kFrom>
+MP_CHUNK_INLINE bool quantize_from(DType to, Gather gather, const void* source, int n,
+                                   const float* factor, int64_t width, int64_t before,
+                                   unsigned char* codes, numerics::QuantStats& stats) {
+    const char* at = static_cast<const char*>(source);
+    char* out = reinterpret_cast<char*>(codes);
+    switch (to) {
+    case DType::fp8_e4m3:
+        return quantize_gathering<kFrom, DType::fp8_e4m3>(gather, at, n, factor, width, before, out,
+                                                          stats);
+    case DType::fp8_e5m2:
+        return quantize_gathering<kFrom, DType::fp8_e5m2>(gather, at, n, factor, width, before, out,
+                                                          stats);
+    default:
+        return quantize_gathering<kFrom, DType::fp4_e2m1>(gather, at, n, factor, width, before, out,
+                                                          stats);
+    }
+}
+
+// To E4M3, E5M2 or, a byte each, E2M1. False, with nothing gathered, where something was not finite: what was written then means nothing.
+// Who gathers nothing knows that all is finite.
+MP_CHUNK_INLINE bool quantize_vector(DType from, DType to, Gather gather, const void* source, int n,
+                                     const float* factor, int64_t width, int64_t before,
+                                     unsigned char* codes, numerics::QuantStats& stats) {
+    switch (from) {
+    case DType::bf16:
+        return quantize_from<DType::bf16>(to, gather, source, n, factor, width, before, codes,
+                                          stats);
+    case DType::fp16:
+        return quantize_from<DType::fp16>(to, gather, source, n, factor, width, before, codes,
+                                          stats);
+    default:
+        return quantize_from<DType::fp32>(to, gather, source, n, factor, width, before, codes,
+                                          stats);
+    }
 }
 
 #else
 
 inline constexpr bool kHasQuantizeVector = false;
 
-MP_CHUNK_INLINE bool quantize_gathering(DType, DType, const void*, int, const float*, int64_t,
-                                        int64_t, unsigned char*, numerics::QuantStats&) {
+MP_CHUNK_INLINE bool quantize_vector(DType, DType, Gather, const void*, int, const float*, int64_t,
+                                     int64_t, unsigned char*, numerics::QuantStats&) {
     return false;
 }
-MP_CHUNK_INLINE void quantize_plainly(DType, DType, const void*, int, const float*, int64_t,
-                                      int64_t, unsigned char*) {}
 
 #endif
 

@@ -56,7 +56,7 @@ MP_CHUNK_INLINE int narrow_vector(const FloatInMemory* values, void* destination
     } else if constexpr (kDType == DType::fp16) {
         return narrow_fp16_vector<kSaturate>(values, destination, n);
     } else if constexpr (kDType == DType::fp8_e4m3 || kDType == DType::fp8_e5m2) {
-        return encode_fp8_vector<DType::fp32, kDType, kSaturate>(values, destination, n);
+        return encode_fp8_vector<kDType, kSaturate>(values, destination, n);
     } else {
         return 0;
     }
