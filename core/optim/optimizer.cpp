@@ -53,7 +53,7 @@ int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParamet
     check_new(group, source);
     const Shape& shape = source.param->shape();
     const StateFormats formats =
-        state_formats(recipe_, format_of(*source.param), source.param->count());
+        state_formats(recipe_, weight_format(*source.param), source.param->count());
     const auto index = static_cast<int32_t>(parameters_.size());
     parameters_.reserve(parameters_.size() + 1);
     names_.emplace(source.name, index);
@@ -84,7 +84,7 @@ void Optimizer::make_states(Stream& stream, int32_t index) {
     if (own.count > 0 || sharding_ == nullptr || sharding_->stage() == 0) {
         const bool is_whole = own.count == p.param->count();
         p.states.emplace(context_, state_stream(stream),
-                         state_formats(recipe_, format_of(*p.param), p.param->count()),
+                         state_formats(recipe_, weight_format(*p.param), p.param->count()),
                          is_whole ? p.param->shape() : Shape{{own.count}, 1});
         check_segment(segment(index), p.name.c_str());
         initialize(stream, index);

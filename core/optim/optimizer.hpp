@@ -104,6 +104,10 @@ class Optimizer {
     void check_values(int32_t index, const Tensor& values) const;
     void check_new(int32_t group, const NewParameter& parameter) const;
     void check_format(const NewParameter& parameter) const;
+    // A parameter of fp8 codes that are gathered for use; its owner keeps the exact values.
+    [[nodiscard]] bool is_gathered_codes(const Tensor& param) const noexcept;
+    // What the step keeps a weight in.
+    [[nodiscard]] StateFormat weight_format(const Tensor& param) const noexcept;
     // The elements whose states are here, and where the step finds them.
     [[nodiscard]] ShardPiece piece(int32_t index) const;
     [[nodiscard]] TensorPiece weight(int32_t index) const;

@@ -89,6 +89,16 @@ void Optimizer::check_new(int32_t group, const NewParameter& p) const {
     }
 }
 
+bool Optimizer::is_gathered_codes(const Tensor& param) const noexcept {
+    return is_sharded() && options_.sharding.stage > 0 && recipe_.fp8.gather &&
+           param.scales() != nullptr && param.form().grid == kTensorScale &&
+           format_of(param) != recipe_.weight;
+}
+
+StateFormat Optimizer::weight_format(const Tensor& param) const noexcept {
+    return is_gathered_codes(param) ? recipe_.weight : format_of(param);
+}
+
 void Optimizer::check_format(const NewParameter& p) const {
     const char* name = p.name.c_str();
     for (const Tensor* tensor : {p.param.get(), p.grad.get()}) {
@@ -100,7 +110,7 @@ void Optimizer::check_format(const NewParameter& p) const {
                  name, form_text(tensor->form()).c_str());
         }
     }
-    const StateFormat format = format_of(*p.param);
+    const StateFormat format = weight_format(*p.param);
     if (format != DType::fp32 && format != recipe_.weight) {
         fail(Code::invalid_dtype,
              "optimizer: parameter '%s' is %s; the recipe wants %s, or fp32 for one kept in high "

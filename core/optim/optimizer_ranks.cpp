@@ -61,9 +61,12 @@ void Optimizer::shard(Stream& stream) {
     }
     std::vector<ShardedTensor> tensors;
     for (const Parameter& p : parameters_) {
-        const StateFormats formats = state_formats(recipe_, format_of(*p.param), p.param->count());
-        const bool has_scales = p.param->scales() != nullptr || formats.exp_avg.is_scaled() ||
-                                formats.exp_avg_sq.is_scaled() || formats.master.is_scaled();
+        const StateFormats formats =
+            state_formats(recipe_, weight_format(*p.param), p.param->count());
+        const bool is_codes = is_gathered_codes(*p.param);
+        const bool has_scales = (p.param->scales() != nullptr && !is_codes) ||
+                                formats.exp_avg.is_scaled() || formats.exp_avg_sq.is_scaled() ||
+                                formats.master.is_scaled();
         if (has_scales && options_.sharding.stage > 0 &&
             options_.sharding.kind != ShardKind::greedy) {
             fail(Code::unsupported,
@@ -71,7 +74,8 @@ void Optimizer::shard(Stream& stream) {
                  "share; use the greedy plan, or zero_stage 0",
                  p.name.c_str());
         }
-        tensors.push_back({p.param, p.grad, gather_dtype(recipe_, format_of(*p.param))});
+        tensors.push_back({p.param, p.grad, gather_dtype(recipe_, weight_format(*p.param)),
+                           is_codes ? recipe_.weight.dtype : DType::none, p.init_fp32});
     }
     auto sharding = std::make_unique<Sharding>(
         context_, stream, options_.sharding, options_.zero_grad, std::move(tensors), definition());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "quant/quantize.hpp"
 #include "system/fnv.hpp"
 
 namespace mp {
@@ -31,9 +32,10 @@ uint64_t bits_of(Stream& stream, const std::vector<ShardedTensor>& tensors) {
     Fnv64 hash;
     std::vector<unsigned char> bytes;
     for (const ShardedTensor& tensor : tensors) {
-        bytes.resize(tensor.param->bytes());
+        const Tensor& first = tensor.init_fp32 != nullptr ? *tensor.init_fp32 : *tensor.param;
+        bytes.resize(first.bytes());
         if (!bytes.empty()) {
-            stream.copy(bytes.data(), tensor.param->data(), bytes.size(), CopyKind::device_to_host);
+            stream.copy(bytes.data(), first.data(), bytes.size(), CopyKind::device_to_host);
             stream.sync();
         }
         hash.add_words(bytes.data(), bytes.size());
@@ -121,14 +123,17 @@ void Sharding::make_own_weights(const std::shared_ptr<Context>& context, Stream&
         const auto parameter = static_cast<int32_t>(i);
         const Tensor& param = *tensors_[i].param;
         const ShardPiece own = states_of(parameter);
-        const bool is_apart =
-            options_.stage == 3 || (options_.stage > 0 && tensors_[i].gather != param.dtype());
+        const DType dtype = tensors_[i].is_codes() ? tensors_[i].exact : param.dtype();
+        const bool is_apart = options_.stage == 3 || tensors_[i].is_codes() ||
+                              (options_.stage > 0 && tensors_[i].gather != dtype);
+        if (tensors_[i].is_codes()) {
+            code_parameters_.push_back(parameter);
+        }
         if (is_apart && own.count > 0) {
             own_weights_[i] =
-                param.scales() != nullptr
+                param.scales() != nullptr && !tensors_[i].is_codes()
                     ? std::make_shared<Tensor>(context, stream, param.form(), param.shape())
-                    : std::make_shared<Tensor>(context, stream, param.dtype(),
-                                               Shape{{own.count}, 1});
+                    : std::make_shared<Tensor>(context, stream, dtype, Shape{{own.count}, 1});
         }
         adopt(stream, parameter);
     }
@@ -143,6 +148,11 @@ void Sharding::adopt(Stream& stream, int32_t parameter) {
     tensors_[i].param->require_memory("optimizer: parameter");
     const TensorPiece from = piece_of(*tensors_[i].param, own.start, own.count);
     const TensorPiece to = piece_of(*own_weights_[i]);
+    if (tensors_[i].is_codes()) {
+        dequantize_matrix(stream, {from.ref, 1, own.count, kTensorScale, from.scale_inv, from.amax},
+                          to.ref);
+        return;
+    }
     stream.copy(to.ref.data, from.ref.data,
                 static_cast<std::size_t>(bytes_of(to.ref.dtype, own.count)),
                 CopyKind::device_to_device);
@@ -245,11 +255,62 @@ GatherTarget Sharding::target(int32_t parameter) const {
             tensor.gather};
 }
 
+Fp8Weight Sharding::code_weight(int32_t parameter) const {
+    const auto i = static_cast<std::size_t>(parameter);
+    return {&plan_.pieces_of(parameter), own_weights_[i].get(), tensors_[i].param.get()};
+}
+
+void Sharding::agree_on_code_scales(Stream& stream) {
+    if (code_parameters_.empty()) {
+        return;
+    }
+    std::vector<Fp8Weight> weights;
+    weights.reserve(code_parameters_.size());
+    for (const int32_t parameter : code_parameters_) {
+        weights.push_back(code_weight(parameter));
+    }
+    code_scales_ = agree_on_scales(stream, comm(), weights);
+}
+
+Sharding::Gather Sharding::send(Stream& stream, std::vector<int32_t> parameters) {
+    std::vector<GatherTarget> numbers;
+    std::vector<Fp8Weight> codes;
+    Fp8Scales scales;
+    for (const int32_t parameter : parameters) {
+        const auto found = std::find(code_parameters_.begin(), code_parameters_.end(), parameter);
+        if (found == code_parameters_.end()) {
+            numbers.push_back(target(parameter));
+            continue;
+        }
+        const auto place = static_cast<std::size_t>(found - code_parameters_.begin());
+        codes.push_back(code_weight(parameter));
+        scales.scales.push_back(code_scales_.scales[place]);
+        scales.amaxes.push_back(code_scales_.amaxes[place]);
+        scales.versions.push_back(code_scales_.versions[place]);
+    }
+    Gather gather;
+    gather.parameters = std::move(parameters);
+    if (!numbers.empty()) {
+        gather.numbers = std::make_unique<WeightGather>(stream, comm(), std::move(numbers));
+    }
+    if (!codes.empty()) {
+        gather.codes =
+            std::make_unique<Fp8Gather>(stream, comm(), std::move(codes), std::move(scales));
+    }
+    return gather;
+}
+
 void Sharding::publish(Stream& stream) {
     buckets_->start_over();
     if (options_.stage == 0) {
         return;
     }
+    for (const std::shared_ptr<Tensor>& own : own_weights_) {
+        if (own != nullptr) {
+            own->touch();
+        }
+    }
+    agree_on_code_scales(stream);
     if (options_.stage == 3) {
         std::vector<int32_t> all(tensors_.size());
         for (std::size_t i = 0; i < all.size(); ++i) {
@@ -259,23 +320,14 @@ void Sharding::publish(Stream& stream) {
         return;
     }
     // A bucket at a time, so that the memory of the exchange stays small.
-    std::unique_ptr<WeightGather> before;
     for (const ShardBucket& bucket : plan_.buckets()) {
-        std::vector<GatherTarget> targets;
-        for (const int32_t parameter : bucket.parameters) {
-            targets.push_back(target(parameter));
+        gathers_.push_back(send(stream, bucket.parameters));
+        if (gathers_.size() > 1) {
+            finish_first_gather(stream);
         }
-        auto gather = std::make_unique<WeightGather>(stream, comm(), std::move(targets));
-        if (before != nullptr) {
-            before->finish(stream);
-        }
-        before = std::move(gather);
     }
-    if (before != nullptr) {
-        before->finish(stream);
-    }
-    for (const ShardedTensor& tensor : tensors_) {
-        tensor.param->touch();
+    while (!gathers_.empty()) {
+        finish_first_gather(stream);
     }
 }
 
@@ -283,26 +335,28 @@ void Sharding::begin_gather(Stream& stream, std::span<const int32_t> parameters)
     if (options_.stage != 3) {
         return;
     }
-    Gather gather;
-    std::vector<GatherTarget> targets;
+    std::vector<int32_t> absent;
     for (const int32_t parameter : parameters) {
         Tensor& param = *tensors_[static_cast<std::size_t>(parameter)].param;
         if (!param.has_memory()) {
             param.restore_memory(stream);
-            gather.parameters.push_back(parameter);
-            targets.push_back(target(parameter));
+            absent.push_back(parameter);
         }
     }
-    if (!targets.empty()) {
-        gather.weights = std::make_unique<WeightGather>(stream, comm(), std::move(targets));
-        gathers_.push_back(std::move(gather));
+    if (!absent.empty()) {
+        gathers_.push_back(send(stream, std::move(absent)));
     }
 }
 
 void Sharding::finish_first_gather(Stream& stream) {
     const Gather gather = std::move(gathers_.front());
     gathers_.pop_front();
-    gather.weights->finish(stream);
+    if (gather.numbers != nullptr) {
+        gather.numbers->finish(stream);
+    }
+    if (gather.codes != nullptr) {
+        gather.codes->finish(stream);
+    }
     for (const int32_t parameter : gather.parameters) {
         tensors_[static_cast<std::size_t>(parameter)].param->touch();
     }

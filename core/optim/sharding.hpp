@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "shard/fp8_gather.hpp"
 #include "shard/gradient_buckets.hpp"
 #include "shard/vote.hpp"
 #include "shard/weight_gather.hpp"
@@ -34,6 +35,11 @@ struct ShardedTensor {
     std::shared_ptr<Tensor> param;
     std::shared_ptr<Tensor> grad;
     DType gather = DType::none; // what its weight is gathered in
+    // Not none: `param` is fp8 codes for use only, and its owner keeps the exact piece in this type.
+    DType exact = DType::none;
+    std::shared_ptr<Tensor> init_fp32; // its first values, or null: those of param
+
+    [[nodiscard]] bool is_codes() const noexcept { return exact != DType::none; }
 };
 
 // Throws for stages, orders and wires that do not exist or do not go together among so many ranks.
@@ -82,14 +88,20 @@ class Sharding {
     [[nodiscard]] int64_t gradient_bytes() const noexcept;
 
   private:
+    // Weights under way to all ranks: numbers and codes.
     struct Gather {
         std::vector<int32_t> parameters;
-        std::unique_ptr<WeightGather> weights;
+        std::unique_ptr<WeightGather> numbers;
+        std::unique_ptr<Fp8Gather> codes;
     };
 
     void agree(Stream& stream, uint64_t definition) const;
     void make_own_weights(const std::shared_ptr<Context>& context, Stream& stream);
     [[nodiscard]] GatherTarget target(int32_t parameter) const;
+    [[nodiscard]] Fp8Weight code_weight(int32_t parameter) const;
+    // One message for the scales of all weights that travel as codes.
+    void agree_on_code_scales(Stream& stream);
+    [[nodiscard]] Gather send(Stream& stream, std::vector<int32_t> parameters);
     void finish_first_gather(Stream& stream);
     void finish_gathers_of(Stream& stream, std::span<const int32_t> parameters);
 
@@ -101,6 +113,8 @@ class Sharding {
     std::vector<std::shared_ptr<Tensor>> own_weights_;
     std::vector<std::shared_ptr<Tensor>> full_sums_; // stage 0: by parameter
     std::deque<Gather> gathers_;
+    std::vector<int32_t> code_parameters_;
+    Fp8Scales code_scales_; // by place in code_parameters_
 };
 
 } // namespace mp

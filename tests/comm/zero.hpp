@@ -33,7 +33,8 @@ struct Training {
     int32_t steps = 3;
     int32_t slots = 0; // the global batch's microbatches; 0: one a rank
     double max_grad_norm = 1.0;
-    bool alone = false; // an optimizer without a communicator
+    float first = 0.001F; // added to every initial value
+    bool alone = false;   // an optimizer without a communicator
 };
 
 // In (-1, 1), small integers over 2^7: exact in bf16, and their sums in fp32.
@@ -82,7 +83,7 @@ class Trainee {
         parameter.init_fp32 = std::make_shared<Tensor>(context_, stream(), DType::fp32, shape);
         auto* init = static_cast<float*>(parameter.init_fp32->data());
         for (int64_t i = 0; i < shape.count(); ++i) {
-            init[i] = 0.37F * noise(99, 0, p, static_cast<uint64_t>(i)) + 0.001F;
+            init[i] = 0.37F * noise(99, 0, p, static_cast<uint64_t>(i)) + run_.first;
         }
         params_.push_back(parameter.param);
         optimizer_->add_parameter(stream(), 0, parameter);
