@@ -93,8 +93,9 @@ typedef struct mp_param_desc {
     uint32_t struct_size; /* sizeof(mp_param_desc) */
     uint32_t flags;       /* 0 */
     const char* name; /* unique, 1 to 255 bytes of UTF-8; keys state, messages and random numbers */
-    mp_tensor*
-        param; /* the weight, kept alive; fp32, or the recipe's weight.dtype (scaled: quantized) */
+    /* The weight, kept alive; fp32, or the recipe's weight.dtype (scaled: quantized); where ranks share it under
+     * fp8.all_gather also fp8 codes with one scale, which are for use only. */
+    mp_tensor* param;
     mp_tensor* grad; /* main gradient, same shape; NULL: one is made in the recipe's grad.dtype */
     /* NULL, or the exact initial value in fp32: param is overwritten by its rounding, and master or
      * compensation receive what the rounding lost. */
