@@ -6,6 +6,7 @@
 #include <math.h>
 #include <omp.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "vector.h"
 
@@ -108,25 +109,24 @@ MULTI_TARGET static void row_layernorm_backward(float* dx, float* dgain, float* 
     }
 }
 
+/* Rows are added up in parts whose number is fixed, so that the sums do not depend on the threads. */
 void layernorm_backward(float* dx, float* dgain, float* dbias, float* scratch, const float* dout,
                         const float* x, const LayerNorm* ln, int64_t rows, int64_t dim,
                         bool accumulate) {
-#pragma omp parallel
-    {
-        float* my_gain = scratch + omp_get_thread_num() * 2 * dim;
-        float* my_bias = my_gain + dim;
-        memset(my_gain, 0, sizeof(float) * 2 * (size_t)dim);
-#pragma omp for schedule(static)
-        for (int64_t row = 0; row < rows; row++) {
-            row_layernorm_backward(dx + row * dim, my_gain, my_bias, dout + row * dim,
+    memset(scratch, 0, sizeof(float) * 2 * (size_t)(LAYERNORM_PARTS * dim));
+#pragma omp parallel for schedule(static)
+    for (int64_t part = 0; part < LAYERNORM_PARTS; part++) {
+        float* my_gain = scratch + part * 2 * dim;
+        for (int64_t row = rows * part / LAYERNORM_PARTS; row < rows * (part + 1) / LAYERNORM_PARTS;
+             row++) {
+            row_layernorm_backward(dx + row * dim, my_gain, my_gain + dim, dout + row * dim,
                                    x + row * dim, ln->gain, ln->mean[row], ln->rstd[row], dim,
                                    accumulate ? 1.0f : 0.0f);
         }
-#pragma omp single
-        for (int thread = 0; thread < omp_get_num_threads(); thread++) {
-            row_add(dgain, dgain, scratch + thread * 2 * dim, dim);
-            row_add(dbias, dbias, scratch + thread * 2 * dim + dim, dim);
-        }
+    }
+    for (int64_t part = 0; part < LAYERNORM_PARTS; part++) {
+        row_add(dgain, dgain, scratch + part * 2 * dim, dim);
+        row_add(dbias, dbias, scratch + part * 2 * dim + dim, dim);
     }
 }
 
@@ -211,11 +211,19 @@ MULTI_TARGET static double row_cross_entropy(float* logits, int64_t target, int6
 
 double cross_entropy(float* logits, const uint8_t* targets, int64_t rows, int64_t classes,
                      float scale) {
-    double loss = 0.0;
-#pragma omp parallel for schedule(static) reduction(+ : loss)
-    for (int64_t row = 0; row < rows; row++) {
-        loss +=
-            row_cross_entropy(logits + row * classes, targets[row], classes, scale / (float)rows);
+    enum { PARTS = 64 }; /* as above */
+    double losses[PARTS] = {0.0}, loss = 0.0;
+#pragma omp parallel for schedule(static)
+    for (int64_t part = 0; part < PARTS; part++) {
+        double sum = 0.0;
+        for (int64_t row = rows * part / PARTS; row < rows * (part + 1) / PARTS; row++) {
+            sum += row_cross_entropy(logits + row * classes, targets[row], classes,
+                                     scale / (float)rows);
+        }
+        losses[part] = sum;
+    }
+    for (int part = 0; part < PARTS; part++) {
+        loss += losses[part];
     }
     return loss / (double)rows;
 }

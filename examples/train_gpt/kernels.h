@@ -26,7 +26,8 @@ void add_layernorm(float* out, float* sum, const float* x, const float* delta, c
                    int64_t rows, int64_t dim);
 
 /* dx (+)= gradient through the normalization of x; overwritten unless accumulate. dgain and dbias are added to.
- * `scratch` holds 2 * dim floats for each thread. */
+ * `scratch` holds 2 * dim floats for each of LAYERNORM_PARTS. */
+enum { LAYERNORM_PARTS = 32 };
 void layernorm_backward(float* dx, float* dgain, float* dbias, float* scratch, const float* dout,
                         const float* x, const LayerNorm* ln, int64_t rows, int64_t dim,
                         bool accumulate);

@@ -97,7 +97,7 @@ static int run_all(Run* runs, const Options* options, const Text* text) {
                                                                      options->recipes[count]) &&
                good;
     }
-    if (options->recipe_count > 1 || good) {
+    if ((options->recipe_count > 1 || good) && ranks_is_first_process()) {
         report_table(runs, count);
         report_samples(runs, count);
         if (options->out != NULL) {
@@ -116,10 +116,17 @@ int main(int argc, char** argv) {
     if (parsed != EXIT_OK) {
         return parsed < 0 ? EXIT_OK : parsed;
     }
+    const int started = ranks_start(&options);
+    if (started != EXIT_OK) {
+        ranks_finish();
+        return started;
+    }
     Text text;
+    const bool first = ranks_is_first_process();
     if (!text_load(&text, &options) ||
-        (options.out != NULL && !report_prepare_folder(options.out)) ||
-        (options.monitor > 0 && !monitor_prepare_file(&options))) {
+        (first && options.out != NULL && !report_prepare_folder(options.out)) ||
+        (first && options.monitor > 0 && !monitor_prepare_file(&options))) {
+        ranks_finish();
         return EXIT_FAILED;
     }
     struct sigaction action;
@@ -127,9 +134,12 @@ int main(int argc, char** argv) {
     action.sa_handler = on_interrupt;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    print_model(&options, &text);
+    if (first) {
+        print_model(&options, &text);
+    }
     static Run runs[MAX_RECIPES];
     const int code = run_all(runs, &options, &text);
     text_free(&text);
+    ranks_finish();
     return code;
 }

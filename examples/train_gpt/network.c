@@ -2,7 +2,6 @@
  * Memory and layers of the network. The passes are in passes.c. */
 #include "network.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +19,9 @@ static bool make_linear(mp_linear** out, Network* net, const Param* weight, cons
     return true;
 }
 
-static LayerNorm make_layernorm(const Param* gain, const Param* bias, float* statistics,
-                                int64_t rows) {
-    const LayerNorm ln = {param_value(gain), param_value(bias), statistics, statistics + rows};
+/* Gain and bias: network_use. */
+static LayerNorm make_layernorm(float* statistics, int64_t rows) {
+    const LayerNorm ln = {NULL, NULL, statistics, statistics + rows};
     return ln;
 }
 
@@ -36,12 +35,15 @@ static bool make_input(Array* array, const Network* net, const Array* first, int
                         cols);
 }
 
-static bool make_block(Network* net, int64_t index) {
+/* Layers look at their weights when they are made. */
+static bool gather(Network* net, int64_t group) {
+    return params_gather_begin(net->params, group) && params_gather_wait(net->params, group);
+}
+
+static bool make_linears(Network* net, int64_t index) {
     Block* b = &net->blocks[index];
-    Block* first = &net->blocks[0];
     const Params* params = net->params;
-    mp_context* context = params->context;
-    const int64_t rows = net->batch * net->context, dim = net->dim;
+    TRY_OWN(gather(net, index));
     TRY_OWN(make_linear(&b->qkv, net, block_param(params, index, QKV_WEIGHT),
                         block_param(params, index, QKV_BIAS), 0));
     TRY_OWN(make_linear(&b->proj, net, block_param(params, index, PROJ_WEIGHT),
@@ -50,12 +52,18 @@ static bool make_block(Network* net, int64_t index) {
                         block_param(params, index, FC_BIAS), 0));
     TRY_OWN(make_linear(&b->fc2, net, block_param(params, index, FC2_WEIGHT),
                         block_param(params, index, FC2_BIAS), 0));
+    return params_release(net->params, index);
+}
+
+static bool make_block(Network* net, int64_t index) {
+    Block* b = &net->blocks[index];
+    Block* first = &net->blocks[0];
+    mp_context* context = net->params->context;
+    const int64_t rows = net->batch * net->context, dim = net->dim;
+    TRY_OWN(make_linears(net, index));
     TRY_OWN(array_create(&b->statistics, context, MP_DTYPE_FP32, 4 * rows, 0));
-    b->ln1 = make_layernorm(block_param(params, index, LN1_GAIN),
-                            block_param(params, index, LN1_BIAS), floats(&b->statistics), rows);
-    b->ln2 =
-        make_layernorm(block_param(params, index, LN2_GAIN), block_param(params, index, LN2_BIAS),
-                       floats(&b->statistics) + 2 * rows, rows);
+    b->ln1 = make_layernorm(floats(&b->statistics), rows);
+    b->ln2 = make_layernorm(floats(&b->statistics) + 2 * rows, rows);
     TRY_OWN(array_create(&b->x1, context, MP_DTYPE_FP32, rows, dim));
     TRY_OWN(array_create(&b->x2, context, MP_DTYPE_FP32, rows, dim));
     TRY_OWN(make_input(&b->h1, net, &first->h1, dim));
@@ -75,7 +83,7 @@ static bool make_backward(Network* net) {
     TRY_OWN(array_create(&net->dx, context, MP_DTYPE_FP32, rows, dim));
     TRY_OWN(array_create(&net->dh, context, MP_DTYPE_FP32, rows, dim));
     TRY_OWN(array_create(&net->dwide, context, MP_DTYPE_FP32, rows, 4 * dim));
-    TRY_OWN(array_create(&net->ln_scratch, context, MP_DTYPE_FP32, omp_get_max_threads(), 2 * dim));
+    TRY_OWN(array_create(&net->ln_scratch, context, MP_DTYPE_FP32, LAYERNORM_PARTS, 2 * dim));
     return blocked_heads(&net->dq, context, &net->attention) &&
            blocked_heads(&net->dk, context, &net->attention) &&
            blocked_heads(&net->dv, context, &net->attention) &&
@@ -90,7 +98,7 @@ bool network_create(Network* net, Params* params, const Options* o, int64_t batc
                      .dim = o->dim,
                      .layers = o->layers,
                      .inference = inference,
-                     .cached_weights = inference || o->accum > 1};
+                     .cached_weights = !params_come_and_go(params) && (inference || o->accum > 1)};
     const char* wgrad = NULL;
     TRY(mp_recipe_get_string(params->recipe, MP_RECIPE_GEMM_WGRAD_DTYPE, &wgrad));
     /* Then every layer keeps a copy: of this type, or of fp8 codes. */
@@ -110,11 +118,12 @@ bool network_create(Network* net, Params* params, const Options* o, int64_t batc
     for (int64_t i = 0; i < o->layers; i++) {
         TRY_OWN(make_block(net, i));
     }
+    TRY_OWN(gather(net, net->layers));
     TRY_OWN(make_linear(&net->head, net, last_param(params, HEAD_WEIGHT), NULL,
                         MP_LINEAR_FIRST_OR_LAST));
+    TRY_OWN(params_release(params, net->layers));
     TRY_OWN(array_create(&net->statistics, context, MP_DTYPE_FP32, 2 * rows, 0));
-    net->lnf = make_layernorm(last_param(params, LNF_GAIN), last_param(params, LNF_BIAS),
-                              floats(&net->statistics), rows);
+    net->lnf = make_layernorm(floats(&net->statistics), rows);
     TRY_OWN(array_create(&net->xf, context, MP_DTYPE_FP32, rows, o->dim));
     TRY_OWN(array_create(&net->hf, context, MP_DTYPE_FP32, rows, o->dim));
     TRY_OWN(array_create(&net->logits, context, MP_DTYPE_FP32, rows, 256));
@@ -172,7 +181,12 @@ void network_linear_name(const Network* net, int32_t index, char* name, size_t s
 }
 
 bool network_end_step(Network* net) {
-    TRY(mp_linear_end_step(net->linears, net->linear_count, NULL));
+    mp_comm* comm = net->params->ranks->comm;
+    if (comm != NULL) {
+        TRY(mp_linear_end_step_on_ranks(comm, net->linears, net->linear_count, NULL));
+    } else {
+        TRY(mp_linear_end_step(net->linears, net->linear_count, NULL));
+    }
     return true;
 }
 

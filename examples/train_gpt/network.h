@@ -62,7 +62,7 @@ bool network_save_scaling(const Network* net, unsigned char** saved);
 bool network_load_scaling(Network* net, const unsigned char* saved);
 
 /* After a forward pass with a scale. Gradients overwrite the main gradients in the first pass of a step and are added
- * later. */
-bool network_backward(Network* net, const uint8_t* tokens, bool first);
+ * later. After the last pass ranks may begin to add them up. */
+bool network_backward(Network* net, const uint8_t* tokens, bool first, bool last);
 
 #endif

@@ -16,7 +16,7 @@
 #define TRAIN_GPT_DEFAULT_DATA "corpus.txt"
 #endif
 
-typedef enum { TEXT, INTEGER, REAL, RECIPES } Kind;
+typedef enum { TEXT, INTEGER, REAL, RECIPES, FLAG } Kind;
 
 typedef struct {
     const char* name;
@@ -70,16 +70,21 @@ static const Option kOptions[] = {
      "file to write the trained weights to, in fp32 (one recipe only)"},
     {"init", TEXT, FIELD(init), 0, 0,
      "file of weights to start from, made by --save for the same model"},
+    {"ranks", INTEGER, FIELD(ranks), 1, 256,
+     "ranks that share a step, as threads of this process; their passes are --accum in all (1)"},
+    {"mpi", FLAG, FIELD(mpi), 0, 0, "ranks are the processes that mpirun started"},
+    {"zero", INTEGER, FIELD(zero), 0, 3,
+     "what ranks share out. 1: states, 2: gradients too, 3: weights too, 0: nothing (1)"},
+    {"order", TEXT, FIELD(order_name), 0, 0,
+     "of sums over ranks: rank; tree, exact: the same bits for every number of ranks (rank)"},
+    {"wire-dtype", TEXT, FIELD(wire_name), 0, 0,
+     "type of gradients between ranks, such as bf16 or fp8_e4m3 (the recipe's)"},
     {"max-memory", INTEGER, FIELD(max_memory), 1, 1e9,
      "refuse models estimated to need more MiB (2048)"},
 };
 enum { OPTION_COUNT = sizeof kOptions / sizeof kOptions[0] };
 
-#if defined(__GNUC__)
-__attribute__((format(printf, 1, 2)))
-#endif
-static int
-usage_error(const char* format, ...) {
+int usage_error(const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);
     fputs("train_gpt: ", stderr);
@@ -93,7 +98,7 @@ static void print_help(void) {
     puts("usage: train_gpt [options]\n"
          "Trains a small GPT on the bytes of a text, in the precision of a libmixedprec recipe.\n");
     for (int i = 0; i < OPTION_COUNT; i++) {
-        static const char* const arguments[] = {"TEXT", "N", "X", "NAME"};
+        static const char* const arguments[] = {"TEXT", "N", "X", "NAME", ""};
         char left[64];
         snprintf(left, sizeof left, "--%s %s", kOptions[i].name, arguments[kOptions[i].kind]);
         printf("  %-20s %s\n", left, kOptions[i].text);
@@ -215,6 +220,16 @@ static int parse_number(Options* options, const Option* option, const char* valu
     return EXIT_OK;
 }
 
+static bool is_flag(const char* word) {
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        if (kOptions[i].kind == FLAG && strncmp(word, "--", 2) == 0 &&
+            strcmp(word + 2, kOptions[i].name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int parse_one(Options* options, const char* word, char* value) {
     const char* name = word + 2;
     if (strncmp(word, "--", 2) != 0) {
@@ -224,6 +239,10 @@ static int parse_one(Options* options, const char* word, char* value) {
         const Option* option = &kOptions[i];
         if (strcmp(option->name, name) != 0) {
             continue;
+        }
+        if (option->kind == FLAG) {
+            *(bool*)((char*)options + option->offset) = true;
+            return EXIT_OK;
         }
         if (value == NULL) {
             return usage_error("--%s wants a value behind it", name);
@@ -275,7 +294,11 @@ static int check_together(Options* o) {
     if (o->monitor > 0 && o->out == NULL) {
         return usage_error("--monitor wants --out: a folder to write monitor.csv to");
     }
-    const double mib = options_memory(o, NULL) / 1048576.0;
+    const int bad = options_check_sharing(o);
+    if (bad != EXIT_OK) {
+        return bad;
+    }
+    const double mib = (double)o->ranks * options_memory(o, NULL) / 1048576.0;
     if (mib > (double)o->max_memory) {
         return usage_error(
             "this model would need about %.0f MiB and --max-memory is %lld: make --layers, --dim, "
@@ -308,8 +331,10 @@ int options_parse(Options* options, int argc, char** argv) {
                          .val_batches = 16,
                          .sample = 200,
                          .temperature = 0.8,
+                         .ranks = 1,
+                         .zero = -1,
                          .max_memory = 2048};
-    for (int i = 1; i < argc; i += 2) {
+    for (int i = 1; i < argc; i += is_flag(argv[i]) ? 1 : 2) {
         if (strcmp(argv[i], "--help") == 0) {
             print_help();
             return -1;
@@ -329,5 +354,6 @@ int options_parse(Options* options, int argc, char** argv) {
     if (options->warmup < 0) {
         options->warmup = options->steps / 10 < 100 ? options->steps / 10 : 100;
     }
-    return check_together(options);
+    const int bad = options_parse_sharing(options);
+    return bad != EXIT_OK ? bad : check_together(options);
 }

@@ -30,13 +30,32 @@ typedef struct {
     const char* out;  /* folder for curves and results */
     const char* init; /* weights to start from */
     const char* save; /* where to leave the weights */
+    /* Ranks that share the work of a step. */
+    int64_t ranks; /* threads of this process */
+    bool mpi;      /* or processes under mpirun */
+    int64_t zero;  /* stage */
+    const char *order_name, *wire_name;
+    int32_t order;      /* MP_COMM_ORDER_* */
+    int32_t wire_dtype; /* MP_DTYPE_NONE: the recipe's */
+    bool shared;        /* whether any of these was asked for */
 } Options;
 
 /* Reads the command line. Returns EXIT_OK to go on; EXIT_USAGE after printing what was wrong; -1 when there is nothing
  * more to do (--help, --list-recipes). */
 int options_parse(Options* options, int argc, char** argv);
 
+/* Whether so many ranks can share these steps: EXIT_OK, or EXIT_USAGE after printing why not. */
+int options_check_ranks(const Options* options, int64_t ranks);
+
 /* Bytes that the model, its optimizer and its activations will take at most, in fp32; the number of parameters. */
 double options_memory(const Options* options, int64_t* parameter_count);
+
+/* Between the files of the command line. (options.c, options_ranks.c) */
+#if defined(__GNUC__)
+__attribute__((format(printf, 1, 2)))
+#endif
+int usage_error(const char* format, ...);
+int options_parse_sharing(Options* options);
+int options_check_sharing(const Options* options);
 
 #endif

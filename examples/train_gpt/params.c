@@ -75,11 +75,12 @@ static bool is_in_recipe(const Params* params, const Param* p) {
 }
 
 /* Group 0: matrices, with weight decay. Group 1: vectors, without. */
-static bool create_optimizer(Params* params, const Options* o) {
+static bool create_optimizer(Params* params) {
+    const Options* o = params->options;
     mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
     desc.seed = (uint64_t)o->seed;
     desc.max_grad_norm = o->clip;
-    TRY(mp_optimizer_create(params->context, params->recipe, &desc, &params->optimizer));
+    TRY_OWN(params_create_optimizer(params, &desc));
     for (int group = 0; group < 2; group++) {
         mp_param_group_desc g = MP_PARAM_GROUP_DESC_INIT;
         g.lr = o->lr;
@@ -89,7 +90,7 @@ static bool create_optimizer(Params* params, const Options* o) {
         g.weight_decay = group == 0 ? o->weight_decay : 0.0;
         int32_t index = 0;
         const mp_status status = mp_optimizer_add_group(params->optimizer, &g, &index);
-        if (status == MP_STATUS_WARNING && group == 0) {
+        if (status == MP_STATUS_WARNING && group == 0 && params->ranks->rank == 0) {
             fprintf(stderr, "train_gpt: note: %s\n", mp_last_error_message());
         }
         TRY_STATUS(status, "mp_optimizer_add_group");
@@ -146,7 +147,7 @@ static bool create_all(Params* params, const Options* o, float* initial, bool lo
     TRY(mp_recipe_get_string(params->recipe, MP_RECIPE_GRAD_DTYPE, &name));
     (void)dtype_by_name(name, &scaled_gradients);
     params->matrices_only = params->scaled || scaled_gradients;
-    TRY_OWN(create_optimizer(params, o));
+    TRY_OWN(create_optimizer(params));
     int64_t offset = 0, largest = 0;
     for (int i = 0; i < params->count; i++) {
         Param* p = &params->list[i];
@@ -163,13 +164,12 @@ static bool create_all(Params* params, const Options* o, float* initial, bool lo
         largest = p->own_kernels && elements(p) > largest ? elements(p) : largest;
     }
     TRY_OWN(array_create(&params->scratch, params->context, MP_DTYPE_FP32, largest, 0));
-    return params_refresh(params);
+    return params_shard(params) && params_refresh(params);
 }
 
-bool params_create(Params* params, mp_context* context, mp_recipe* recipe, const Options* o) {
-    memset(params, 0, sizeof *params);
-    params->context = context;
-    params->recipe = recipe;
+bool params_create(Params* params, mp_context* context, mp_recipe* recipe, const Options* o,
+                   const Ranks* ranks) {
+    *params = (Params){.options = o, .ranks = ranks, .context = context, .recipe = recipe};
     const size_t count =
         (size_t)(PARAM_BLOCKS + o->layers * PARAMS_PER_BLOCK + PARAMS_BEHIND_BLOCKS);
     params->list = calloc(count, sizeof *params->list);
@@ -240,59 +240,43 @@ static bool add_memory(const Params* params, const mp_recipe* recipe, bool in_re
     sum->exp_avg_bytes += part.exp_avg_bytes;
     sum->exp_avg_sq_bytes += part.exp_avg_sq_bytes;
     sum->compensation_bytes += part.compensation_bytes;
+    sum->reduced_grad_bytes += part.reduced_grad_bytes;
     sum->total_bytes += part.total_bytes;
     return true;
 }
 
-bool params_expected_memory(const Params* params, mp_memory_report* report) {
+static bool add_all_memory(const Params* params, int64_t* counts, mp_memory_report* report) {
+    mp_recipe* high_precision = NULL;
+    const bool good = create_high_precision(params, &high_precision) &&
+                      add_memory(params, params->recipe, true, counts, report) &&
+                      add_memory(params, high_precision, false, counts, report);
+    mp_recipe_destroy(high_precision);
+    return good;
+}
+
+bool params_expected_memory(const Params* params, mp_memory_report* report, bool* known) {
     *report = (mp_memory_report){.struct_size = sizeof *report};
     int64_t* counts = malloc(sizeof(int64_t) * (size_t)params->count);
     if (counts == NULL) {
         fputs("train_gpt: out of memory for the sizes of parameters\n", stderr);
         return false;
     }
-    mp_recipe* high_precision = NULL;
-    const bool good = create_high_precision(params, &high_precision) &&
-                      add_memory(params, params->recipe, true, counts, report) &&
-                      add_memory(params, high_precision, false, counts, report);
-    mp_recipe_destroy(high_precision);
+    for (int i = 0; i < params->count; i++) {
+        counts[i] = elements(&params->list[i]);
+    }
+    const bool shared = params->ranks->comm != NULL;
+    *known = !shared || (!params->matrices_only && params->ranks->count > 1);
+    const bool good = !*known  ? true
+                      : shared ? params_sharded_memory(params, counts, report)
+                               : add_all_memory(params, counts, report);
     free(counts);
     return good;
 }
 
-bool params_begin_pass(Params* params, bool first) {
-    for (int i = 0; i < params->count; i++) {
-        Param* p = &params->list[i];
-        if (p->own_kernels && (first || p->gradient.tensor != NULL)) {
-            memset(param_gradient(p), 0, sizeof(float) * (size_t)p->weight.count);
-        }
-    }
-    return true;
-}
-
-bool params_end_pass(Params* params, bool first) {
-    for (int i = 0; i < params->count; i++) {
-        Param* p = &params->list[i];
-        if (p->gradient.tensor == NULL) {
-            continue;
-        }
-        if (!first) { /* added in fp32, rounded once */
-            Array so_far = {0};
-            TRY_OWN(
-                array_wrap(&so_far, params->context, floats(&params->scratch), p->rows, p->cols));
-            const bool converted = tensor_convert(p->grad.tensor, so_far.tensor);
-            array_destroy(&so_far);
-            TRY_OWN(converted);
-            for (int64_t j = 0; j < p->weight.count; j++) {
-                floats(&p->gradient)[j] += floats(&params->scratch)[j];
-            }
-        }
-        TRY_OWN(tensor_convert(p->gradient.tensor, p->grad.tensor));
-    }
-    return true;
-}
-
 bool params_refresh(Params* params) {
+    if (params_come_and_go(params)) {
+        return true; /* when they are gathered */
+    }
     for (int i = 0; i < params->count; i++) {
         const Param* p = &params->list[i];
         if (p->value.tensor != NULL) {

@@ -8,6 +8,7 @@
 #define TRAIN_GPT_PARAMS_H
 
 #include "options.h"
+#include "ranks.h"
 #include "support.h"
 
 typedef struct {
@@ -24,9 +25,13 @@ typedef struct {
 } Param;
 
 typedef struct {
+    const Options* options;
+    const Ranks* ranks;
     mp_context* context;
     mp_recipe* recipe;
     mp_optimizer* optimizer;
+    int32_t plan;       /* MP_SHARDING_* */
+    double gathered;    /* bytes of weights gathered since params_expected_traffic */
     int32_t dtype;      /* of weights */
     bool scaled;        /* which are codes of this type with a scale */
     bool matrices_only; /* only those of linear layers are of this type, the others fp32 */
@@ -70,18 +75,40 @@ static inline float* param_gradient(const Param* p) {
 }
 
 /* Creates parameters and optimizer with initial values from --seed or --init. After a failure, params_destroy. */
-bool params_create(Params* params, mp_context* context, mp_recipe* recipe, const Options* options);
+bool params_create(Params* params, mp_context* context, mp_recipe* recipe, const Options* options,
+                   const Ranks* ranks);
 void params_destroy(Params* params);
 
-/* The bytes that the recipe promises for these parameters. */
-bool params_expected_memory(const Params* params, mp_memory_report* report);
+/* The bytes that the recipe promises for these parameters, on this rank. *known is false where it makes no promise: scaled
+ * codes beside fp32, shared by ranks. */
+bool params_expected_memory(const Params* params, mp_memory_report* report, bool* known);
+/* The bytes that this rank should send in a step of the optimizer: the last one, where weights are gathered for each use. */
+bool params_expected_traffic(Params* params, double* bytes);
 
-/* Before a pass: gradients of own kernels that are collected in place start at zero in the first pass of a step. */
-bool params_begin_pass(Params* params, bool first);
-/* After a pass: rounds gradients of own kernels into 16-bit main gradients. */
-bool params_end_pass(Params* params, bool first);
 /* After a step: refreshes the fp32 copies. */
 bool params_refresh(Params* params);
+
+/* Groups of parameters are the embeddings, each block by its number, and what is behind the blocks by the next number. */
+enum { PARAMS_EMBEDDINGS = -1 };
+
+/* Whether weights have memory only between params_gather_wait and params_release: --zero 3. Else these do nothing. */
+bool params_come_and_go(const Params* params);
+bool params_gather_begin(Params* params, int64_t group);
+bool params_gather_wait(Params* params, int64_t group);
+bool params_release(Params* params, int64_t group);
+
+/* Whether the gradients of each pass are kept apart, for sums that do not depend on the number of ranks. */
+bool params_have_slots(const Params* params);
+/* Around the backward pass of a group: memory, zeros where own kernels add in the first pass of a step, and then those
+ * kernels' fp32 gradients rounded into 16-bit main gradients; after the last pass they are on their way to other ranks. */
+bool params_begin_gradients(Params* params, int64_t group, bool first);
+bool params_end_gradients(Params* params, int64_t group, bool first, bool last);
+bool params_end_pass(Params* params);
+
+/* For params_create. (sharing.c) */
+bool params_create_optimizer(Params* params, const mp_optimizer_desc* desc);
+bool params_shard(Params* params);
+bool params_sharded_memory(const Params* params, const int64_t* counts, mp_memory_report* report);
 
 /* Writes all weights in fp32, as exactly as the recipe knows them, to a file for --init. */
 bool params_save(Params* params, const Options* options, const char* path);

@@ -19,26 +19,57 @@ static bool forward_block(Network* net, Block* b) {
     return true;
 }
 
+static void bind(LayerNorm* ln, const Param* gain) {
+    ln->gain = param_value(gain);
+    ln->bias = param_value(gain + 1);
+}
+
+/* Waits until a group of parameters is there, and finds where. */
+static bool use(Network* net, int64_t group) {
+    TRY_OWN(params_gather_wait(net->params, group));
+    if (group == net->layers) {
+        bind(&net->lnf, last_param(net->params, LNF_GAIN));
+    } else {
+        bind(&net->blocks[group].ln1, block_param(net->params, group, LN1_GAIN));
+        bind(&net->blocks[group].ln2, block_param(net->params, group, LN2_GAIN));
+    }
+    return true;
+}
+
+static bool forward_embeddings(Network* net, const uint8_t* tokens) {
+    Params* params = net->params;
+    TRY_OWN(params_gather_begin(params, PARAMS_EMBEDDINGS));
+    TRY_OWN(params_gather_begin(params, 0));
+    TRY_OWN(params_gather_wait(params, PARAMS_EMBEDDINGS));
+    embed(floats(&net->blocks[0].x1), param_value(&params->list[PARAM_WTE]),
+          param_value(&params->list[PARAM_WPE]), tokens, net->batch, net->context, net->dim);
+    return params_release(params, PARAMS_EMBEDDINGS);
+}
+
 bool network_forward(Network* net, const uint8_t* tokens, const uint8_t* targets, float scale,
                      double* loss) {
     const int64_t rows = net->batch * net->context, dim = net->dim;
-    const Param *wte = &net->params->list[PARAM_WTE], *wpe = &net->params->list[PARAM_WPE];
+    Params* params = net->params;
     Block* b = &net->blocks[0];
-    embed(floats(&b->x1), param_value(wte), param_value(wpe), tokens, net->batch, net->context,
-          dim);
+    TRY_OWN(forward_embeddings(net, tokens));
+    TRY_OWN(use(net, 0));
     add_layernorm(floats(&b->h1), NULL, floats(&b->x1), NULL, &b->ln1, rows, dim);
     for (int64_t i = 0; i < net->layers; i++, b++) {
+        TRY_OWN(params_gather_begin(params, i + 1));
         TRY_OWN(forward_block(net, b));
+        TRY_OWN(use(net, i + 1));
         /* The second addition of a block is done together with the next normalization. */
         const bool last = i + 1 == net->layers;
         add_layernorm(floats(last ? &net->hf : &b[1].h1), floats(last ? &net->xf : &b[1].x1),
                       floats(&b->x2), floats(&net->delta), last ? &net->lnf : &b[1].ln1, rows, dim);
+        TRY_OWN(params_release(params, i));
     }
     TRY(mp_linear_forward(net->head, NULL, net->hf.tensor, net->logits.tensor));
     if (targets != NULL) {
         *loss = cross_entropy(floats(&net->logits), targets, rows, 256, scale);
     }
-    return true;
+    const bool backward_follows = targets != NULL && scale != 0.0f;
+    return backward_follows || params_release(params, net->layers);
 }
 
 static bool linear_backward(mp_linear* linear, const Array* dy, Array* dx, const Param* weight,
@@ -75,20 +106,37 @@ static bool backward_block(Network* net, int64_t index, bool first) {
     return true;
 }
 
-bool network_backward(Network* net, const uint8_t* tokens, bool first) {
-    const int64_t rows = net->batch * net->context, dim = net->dim;
+static bool backward_head(Network* net, bool first, bool last) {
     Params* params = net->params;
-    TRY_OWN(params_begin_pass(params, first));
+    TRY_OWN(params_begin_gradients(params, net->layers, first));
     TRY_OWN(linear_backward(net->head, &net->logits, &net->dh, last_param(params, HEAD_WEIGHT),
                             NULL, first));
     layernorm_backward(floats(&net->dx), param_gradient(last_param(params, LNF_GAIN)),
                        param_gradient(last_param(params, LNF_BIAS)), floats(&net->ln_scratch),
-                       floats(&net->dh), floats(&net->xf), &net->lnf, rows, dim, false);
+                       floats(&net->dh), floats(&net->xf), &net->lnf, net->batch * net->context,
+                       net->dim, false);
+    TRY_OWN(params_release(params, net->layers));
+    return params_end_gradients(params, net->layers, first, last);
+}
+
+bool network_backward(Network* net, const uint8_t* tokens, bool first, bool last) {
+    Params* params = net->params;
+    TRY_OWN(params_gather_begin(params, net->layers - 1));
+    TRY_OWN(backward_head(net, first, last));
     for (int64_t i = net->layers - 1; i >= 0; i--) {
+        TRY_OWN(use(net, i));
+        if (i > 0) {
+            TRY_OWN(params_gather_begin(params, i - 1));
+        }
+        TRY_OWN(params_begin_gradients(params, i, first));
         TRY_OWN(backward_block(net, i, first));
+        TRY_OWN(params_release(params, i));
+        TRY_OWN(params_end_gradients(params, i, first, last));
     }
+    TRY_OWN(params_begin_gradients(params, PARAMS_EMBEDDINGS, first));
     embed_backward(param_gradient(&params->list[PARAM_WTE]),
                    param_gradient(&params->list[PARAM_WPE]), floats(&net->dx), tokens, net->batch,
-                   net->context, dim);
-    return params_end_pass(params, first);
+                   net->context, net->dim);
+    TRY_OWN(params_end_gradients(params, PARAMS_EMBEDDINGS, first, last));
+    return params_end_pass(params);
 }

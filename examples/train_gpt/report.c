@@ -9,11 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { COLUMNS = 13, CELL = 64 };
+enum { COLUMNS = 17, PLAIN_COLUMNS = 13, CELL = 64 };
 
 static const char* const kHeads[COLUMNS] = {
-    "recipe",  "train loss", "vs fp32", "val loss", "vs fp32", "tokens/s", "vs fp32",
-    "weights", "master",     "grads",   "states",   "total",   "peak MiB"};
+    "recipe",   "train loss", "vs fp32",  "val loss",   "vs fp32", "tokens/s",
+    "vs fp32",  "weights",    "master",   "grads",      "states",  "total",
+    "peak MiB", "MB sent",    "expected", "MiB a rank", "planned"};
 
 const Run* report_baseline(const Run* runs, int count) {
     for (int i = 0; i < count; i++) {
@@ -30,9 +31,10 @@ static void format_gap(char* cell, double loss, double baseline) {
     }
 }
 
+/* expected below 0: nobody promised anything. */
 static void format_bytes(char* cell, int64_t measured, int64_t expected, int64_t count) {
     const double each = count > 0 ? (double)measured / (double)count : 0.0;
-    if (measured == expected) {
+    if (measured == expected || expected < 0) {
         snprintf(cell, CELL, "%.4g", each);
     } else {
         snprintf(cell, CELL, "%.4g (not %.4g)", each, (double)expected / (double)count);
@@ -43,9 +45,32 @@ static int64_t states(const mp_memory_report* m) {
     return m->exp_avg_bytes + m->exp_avg_sq_bytes + m->compensation_bytes;
 }
 
-static void fill_row(char cells[COLUMNS][CELL], const Run* run, const Run* baseline) {
+static int64_t gradients(const mp_memory_report* m) {
+    return m->grad_bytes + m->reduced_grad_bytes;
+}
+
+static void fill_memory(char cells[COLUMNS][CELL], const Run* run) {
     const mp_memory_report *m = &run->measured, *e = &run->expected;
-    const int64_t n = run->parameter_count;
+    const int64_t measured[] = {m->weight_bytes, m->master_bytes, gradients(m), states(m),
+                                m->total_bytes};
+    const int64_t expected[] = {e->weight_bytes, e->master_bytes, gradients(e), states(e),
+                                e->total_bytes};
+    for (int i = 0; i < 5; i++) {
+        format_bytes(cells[7 + i], measured[i], run->memory_is_promised ? expected[i] : -1,
+                     run->parameter_count);
+    }
+    snprintf(cells[12], CELL, "%.0f", (double)run->peak_memory / 1048576.0);
+    if (run->ranks > 0) {
+        snprintf(cells[13], CELL, "%.4g", run->wire_counted / 1e6);
+        snprintf(cells[14], CELL, "%.4g", run->wire_expected / 1e6);
+        snprintf(cells[15], CELL, "%.4g", run->rank_bytes_held / 1048576.0);
+    }
+    if (run->ranks > 0 && run->memory_is_promised) {
+        snprintf(cells[16], CELL, "%.4g", run->rank_bytes_planned / 1048576.0);
+    }
+}
+
+static void fill_row(char cells[COLUMNS][CELL], const Run* run, const Run* baseline) {
     for (int i = 1; i < COLUMNS; i++) {
         strcpy(cells[i], "-");
     }
@@ -63,17 +88,13 @@ static void fill_row(char cells[COLUMNS][CELL], const Run* run, const Run* basel
         snprintf(cells[6], CELL, "%.2fx", run->tokens_per_second / baseline->tokens_per_second);
     }
     snprintf(cells[5], CELL, "%.0f", run->tokens_per_second);
-    format_bytes(cells[7], m->weight_bytes, e->weight_bytes, n);
-    format_bytes(cells[8], m->master_bytes, e->master_bytes, n);
-    format_bytes(cells[9], m->grad_bytes, e->grad_bytes, n);
-    format_bytes(cells[10], states(m), states(e), n);
-    format_bytes(cells[11], m->total_bytes, e->total_bytes, n);
-    snprintf(cells[12], CELL, "%.0f", (double)run->peak_memory / 1048576.0);
+    fill_memory(cells, run);
 }
 
 void report_table(const Run* runs, int count) {
     static char cells[MAX_RECIPES + 1][COLUMNS][CELL];
     int widths[COLUMNS] = {0};
+    const int columns = count > 0 && runs[0].ranks > 0 ? COLUMNS : PLAIN_COLUMNS;
     for (int row = 0; row <= count; row++) {
         if (row == 0) {
             for (int i = 0; i < COLUMNS; i++) {
@@ -90,7 +111,7 @@ void report_table(const Run* runs, int count) {
     putchar('\n');
     for (int row = 0; row <= count; row++) {
         printf("%-*s", widths[0], cells[row][0]);
-        for (int i = 1; i < COLUMNS; i++) {
+        for (int i = 1; i < columns; i++) {
             printf("  %*s", widths[i], cells[row][i]);
         }
         const Run* run = row > 0 ? &runs[row - 1] : NULL;
@@ -106,6 +127,12 @@ void report_table(const Run* runs, int count) {
     puts("\ntrain loss: mean of the last 20 steps, nats a byte. weights to total: bytes for each "
          "parameter, held by\n"
          "model and optimizer; equal to what the recipe promised unless it says \"not\".");
+    if (columns > PLAIN_COLUMNS) {
+        puts("These bytes are rank 0's. MB sent: by each rank in a step, as counted, and expected "
+             "by "
+             "the formula;\nMiB a rank: of the one that holds most, and as planned (\"-\": the "
+             "recipe makes no plan).");
+    }
 }
 
 void report_samples(const Run* runs, int count) {
@@ -134,10 +161,10 @@ static void write_csv(FILE* file, const Run* runs, int count) {
     fputs("recipe,step,train_loss,val_loss\n", file);
     for (int i = 0; i < count; i++) {
         for (int64_t step = 0; step < runs[i].steps; step++) {
-            fprintf(file, "%s,%lld,%.7g,", runs[i].recipe, (long long)step + 1,
+            fprintf(file, "%s,%lld,%.9g,", runs[i].recipe, (long long)step + 1,
                     (double)runs[i].losses[step]);
             if (isfinite(runs[i].val_losses[step])) {
-                fprintf(file, "%.7g", (double)runs[i].val_losses[step]);
+                fprintf(file, "%.9g", (double)runs[i].val_losses[step]);
             }
             fputc('\n', file);
         }
@@ -153,10 +180,21 @@ static void json_memory(FILE* file, const char* key, const mp_memory_report* m) 
     fprintf(file,
             ", \"%s\": {\"weights\": %lld, \"master\": %lld, \"grads\": %lld, \"exp_avg\": %lld, "
             "\"exp_avg_sq\": %lld, "
-            "\"compensation\": %lld, \"total\": %lld}",
+            "\"compensation\": %lld, \"reduced_grads\": %lld, \"total\": %lld}",
             key, (long long)m->weight_bytes, (long long)m->master_bytes, (long long)m->grad_bytes,
             (long long)m->exp_avg_bytes, (long long)m->exp_avg_sq_bytes,
-            (long long)m->compensation_bytes, (long long)m->total_bytes);
+            (long long)m->compensation_bytes, (long long)m->reduced_grad_bytes,
+            (long long)m->total_bytes);
+}
+
+static void json_ranks(FILE* file, const Run* r, const Options* o) {
+    static const char* const orders[] = {"rank", "tree", "exact"};
+    fprintf(file, ", \"ranks\": %d, \"zero\": %lld, \"order\": \"%s\"", (int)r->ranks,
+            (long long)o->zero, orders[o->order]);
+    json_number(file, "step_bytes_sent_expected", r->wire_expected);
+    json_number(file, "step_bytes_sent", r->wire_counted);
+    json_number(file, "rank_bytes_planned", r->memory_is_promised ? r->rank_bytes_planned : NAN);
+    json_number(file, "rank_bytes_held", r->rank_bytes_held);
 }
 
 static void write_json(FILE* file, const Run* runs, int count, const Options* o) {
@@ -182,8 +220,11 @@ static void write_json(FILE* file, const Run* runs, int count, const Options* o)
         json_number(file, "val_loss", r->val_loss);
         json_number(file, "tokens_per_second", r->tokens_per_second);
         json_number(file, "step_seconds_median", r->step_seconds);
-        json_memory(file, "bytes_expected", &r->expected);
+        json_memory(file, "bytes_expected", r->memory_is_promised ? &r->expected : &r->measured);
         json_memory(file, "bytes_measured", &r->measured);
+        if (r->ranks > 0) {
+            json_ranks(file, r, o);
+        }
         fprintf(file, ", \"peak_memory_bytes\": %lld}", (long long)r->peak_memory);
     }
     fputs("\n ]}\n", file);

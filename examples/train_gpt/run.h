@@ -26,11 +26,15 @@ typedef struct {
     double tokens_per_second; /* over all training steps, without validation */
     double step_seconds;      /* the median step */
     int64_t parameter_count;
-    mp_memory_report expected, measured; /* of the optimizer */
-    int64_t peak_memory;                 /* bytes this process had resident at most */
-    float* losses;                       /* of each step */
-    float* val_losses;                   /* NaN where there was no validation */
-    MonitorPoint* points;                /* what the monitor saw */
+    mp_memory_report expected, measured; /* of the optimizer, on rank 0 */
+    bool memory_is_promised;             /* expected is known */
+    int32_t ranks;                       /* 0: nothing is shared */
+    double wire_expected, wire_counted; /* bytes that a rank sends in a step, the mean over ranks */
+    double rank_bytes_planned, rank_bytes_held; /* of the rank that has most */
+    int64_t peak_memory;                        /* bytes this process had resident at most */
+    float* losses;                              /* of each step */
+    float* val_losses;                          /* NaN where there was no validation */
+    MonitorPoint* points;                       /* what the monitor saw */
     int64_t point_count;
     char* sample; /* NUL-terminated; NULL for none */
 } Run;

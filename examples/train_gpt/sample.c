@@ -35,7 +35,8 @@ static bool write_text(Network* net, char* out, const Options* o, const Text* te
     const int64_t prompt = o->context < PROMPT ? o->context : PROMPT;
     const int64_t total = prompt + o->sample;
     memcpy(out, text->bytes + text->train_count, (size_t)prompt);
-    for (int64_t n = prompt; n < total && !interrupted; n++) {
+    /* Ranks that gather weights together do not stop one by one. */
+    for (int64_t n = prompt; n < total && (!interrupted || params_come_and_go(net->params)); n++) {
         const int64_t seen = n < o->context ? n : o->context;
         memset(window, 0, (size_t)o->context);
         memcpy(window, out + n - seen, (size_t)seen);

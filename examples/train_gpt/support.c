@@ -5,9 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
+_Thread_local int support_rank = -1;
+
 bool succeeded(mp_status status, const char* call) {
     if (status < 0) {
-        fprintf(stderr, "train_gpt: %.*s: %s: %s\n", (int)strcspn(call, "("), call,
+        char rank[32] = "";
+        if (support_rank >= 0) {
+            snprintf(rank, sizeof rank, "rank %d: ", support_rank);
+        }
+        fprintf(stderr, "train_gpt: %s%.*s: %s: %s\n", rank, (int)strcspn(call, "("), call,
                 mp_status_string(status), mp_last_error_message());
     }
     return status >= 0;

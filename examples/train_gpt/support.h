@@ -7,6 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Named in messages where it is not negative: the rank that this thread is. */
+extern _Thread_local int support_rank;
+
 /* False for a failure, after printing `call` and the library's message. */
 bool succeeded(mp_status status, const char* call);
 
