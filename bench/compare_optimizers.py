@@ -125,6 +125,7 @@ def measure(args, own, peers):
     seconds = {name: [] for name in steps}
     for _ in range(args.rounds + 2):
         for name, step in steps.items():
+            time.sleep(0.02)  # until the last one's waiting threads have stopped spinning
             start = time.perf_counter()
             step()
             seconds[name].append(time.perf_counter() - start)
