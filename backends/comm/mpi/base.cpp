@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/mpi/ulfm.hpp"
+
 namespace mp::comm {
 namespace {
 
-// Numbers of Open MPI 5 and of the MPI 4.1 proposal's prototype in it: dead process, pending on one, revoked.
+// Numbers of Open MPI 5: dead process, pending on one, revoked.
 constexpr std::array<int, 3> kFailedClasses = {75, 76, 77};
 
 } // namespace

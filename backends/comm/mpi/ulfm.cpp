@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/mpi/ulfm.hpp"
 
+#include <array>
+#include <cstring>
 #include <dlfcn.h>
 #include <numeric>
 
@@ -23,10 +25,9 @@ template <typename F> F find(void* library, const char* name) noexcept {
 Ulfm look_up() noexcept {
     Ulfm functions;
     void* library = open_mpi(RTLD_LOCAL);
-    if (library == nullptr) {
-        return functions;
+    if (library == nullptr || !is_open_mpi()) {
+        return functions; // MPICH 5 has functions of these names that end the process
     }
-    functions.revoke = find<decltype(functions.revoke)>(library, "MPIX_Comm_revoke");
     functions.failure_ack = find<decltype(functions.failure_ack)>(library, "MPIX_Comm_failure_ack");
     functions.failure_get_acked =
         find<decltype(functions.failure_get_acked)>(library, "MPIX_Comm_failure_get_acked");
@@ -34,6 +35,13 @@ Ulfm look_up() noexcept {
 }
 
 } // namespace
+
+bool is_open_mpi() noexcept {
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+    int length = 0;
+    (void)MPI_Get_library_version(text.data(), &length);
+    return std::strncmp(text.data(), "Open MPI", 8) == 0;
+}
 
 const Ulfm& ulfm() noexcept {
     static const Ulfm functions = look_up();

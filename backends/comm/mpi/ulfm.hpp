@@ -10,13 +10,16 @@
 namespace mp::comm {
 
 struct Ulfm {
-    int (*revoke)(MPI_Comm) = nullptr;
     int (*failure_ack)(MPI_Comm) = nullptr;
     int (*failure_get_acked)(MPI_Comm, MPI_Group*) = nullptr;
-    [[nodiscard]] bool is_there() const noexcept { return revoke != nullptr; }
+    [[nodiscard]] bool is_there() const noexcept {
+        return failure_ack != nullptr && failure_get_acked != nullptr;
+    }
 };
 
 const Ulfm& ulfm() noexcept;
+
+bool is_open_mpi() noexcept;
 
 // The ranks of `comm` that MPI knows to be dead; empty where it cannot tell.
 std::vector<int> failed_ranks(MPI_Comm comm);
