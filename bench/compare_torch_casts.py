@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Casts and quantizers beside those of PyTorch and torchao, on the same data with the same threads, in turns.
+
+    MIXEDPREC_DIR=build/release venv/bin/python bench/compare_torch_casts.py
+
+Needs torch; rows of torchao are left out where it is missing. A figure is the best of all rounds. PyTorch's casts
+write into a tensor that is there already; what torchao makes is new memory each time, since it has no other way.
+Prints a table to stderr and JSON to stdout. The exit code says whether we are faster in every row.
+"""
+import argparse
+import json
+import pathlib
+import sys
+import time
+
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bindings" / "python"))
+import mixedprec as mp  # noqa: E402
+
+COLUMNS = 4096
+CODES = {torch.float32: mp.FP32, torch.float16: mp.FP16, torch.bfloat16: mp.BF16, torch.float8_e4m3fn: 4,
+         torch.float8_e5m2: 5}
+QUANT_DESC = mp._struct("mp_quant_desc", 32, "u32 struct_size flags; i32 scaling rule; f64 amax_epsilon; "
+                        "i32 margin reserved")
+TENSOR, ROW, MX = (1, 2), (2, 2), (7, 6)  # MP_SCALING_* with MP_SCALE_RULE_*: FLOAT64 is torchao's, MX_FLOOR to_mx's
+NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float8_e4m3fn: "e4m3",
+         torch.float8_e5m2: "e5m2"}
+
+
+def desc_of(shape, dtype):
+    return mp.tensor_desc(dtype=CODES[dtype], ndim=2, shape=(mp.i64 * 8)(*shape), device_kind=mp.HOST)
+
+
+def wrap(context, tensor):
+    desc = desc_of(tensor.shape, tensor.dtype)
+    return mp.Handle("tensor", "mp_tensor_wrap", context, mp.byref(desc), mp.pointer(tensor.data_ptr()), None, None,
+                     keep=[tensor])
+
+
+def cast_pair(context, source, to):
+    target = torch.empty(source.shape, dtype=to)
+    ours, into = wrap(context, source), wrap(context, target)
+    return (lambda: mp.call("mp_tensor_cast", None, ours, into, None)), (lambda: target.copy_(source))
+
+
+def quantizer(context, source, scaling, rule):
+    desc, quant = desc_of(source.shape, torch.float8_e4m3fn), QUANT_DESC(scaling=scaling, rule=rule)
+    target = mp.Handle("tensor", "mp_tensor_create_quantized", context, mp.byref(desc), mp.byref(quant))
+    ours = wrap(context, source)
+    return lambda: mp.call("mp_tensor_quantize", None, ours, target, None, None)
+
+
+def torchao_rows():
+    """Name, our scaling and rule, and torchao's function of a matrix."""
+    try:
+        from torchao.float8.config import ScalingGranularity
+        from torchao.float8.float8_scaling_utils import hp_tensor_to_float8_dynamic
+        from torchao.float8.float8_training_tensor import LinearMMConfig
+        from torchao.prototype.mx_formats.mx_tensor import to_mx
+    except ImportError as error:
+        print(f"without torchao: {error}", file=sys.stderr)
+        return []
+
+    def scaled(granularity, dim=None):
+        return lambda x: hp_tensor_to_float8_dynamic(x, torch.float8_e4m3fn, LinearMMConfig(),
+                                                     scaling_granularity=granularity, axiswise_dim=dim)
+
+    return [("one scale", TENSOR, scaled(ScalingGranularity.TENSORWISE)),
+            ("rows", ROW, scaled(ScalingGranularity.AXISWISE, -1)),
+            ("MX 1x32", MX, lambda x: to_mx(x, torch.float8_e4m3fn, 32))]
+
+
+def seconds(run):
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--elements", type=int, default=64 << 20)
+    parser.add_argument("--rounds", type=int, default=4)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    context = mp.context(args.threads)
+    exact = torch.randn(args.elements // COLUMNS, COLUMNS)
+    wide = {dtype: exact.to(dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16)}
+    pairs = [(torch.float32, torch.bfloat16), (torch.float32, torch.float16), (torch.float32, torch.float8_e4m3fn),
+             (torch.bfloat16, torch.float32), (torch.bfloat16, torch.float8_e4m3fn),
+             (torch.bfloat16, torch.float8_e5m2), (torch.float16, torch.float8_e4m3fn)]
+    cases = [("cast", f"{NAMES[a]} -> {NAMES[b]}", "torch", *cast_pair(context, wide[a], b)) for a, b in pairs]
+    for name, way, theirs in torchao_rows():
+        for dtype in (torch.float32, torch.bfloat16):
+            cases.append((name, f"{NAMES[dtype]} -> e4m3", "torchao", quantizer(context, wide[dtype], *way),
+                          lambda theirs=theirs, x=wide[dtype]: theirs(x)))
+    rows = []
+    for kind, types, peer, ours, theirs in cases:
+        ours(), theirs()
+        best = [float("inf")] * 2
+        with torch.no_grad():
+            for _ in range(args.rounds):
+                best = [min(best[0], seconds(ours)), min(best[1], seconds(theirs))]
+        rows.append({"case": kind, "types": types, "peer": peer, "ours_ms": best[0] * 1e3, "peer_ms": best[1] * 1e3,
+                     "ratio": best[1] / best[0]})
+        print(f"{kind:10} {types:14} {best[0] * 1e3:8.2f} ms  {peer:8} {best[1] * 1e3:8.2f} ms  "
+              f"ratio {best[1] / best[0]:6.2f}", file=sys.stderr)
+    print(json.dumps({"elements": args.elements, "threads": args.threads, "torch": torch.__version__, "rows": rows},
+                     indent=1))
+    return 0 if all(row["ratio"] > 1 for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
