@@ -25,6 +25,7 @@
 
 #include "mixedprec/export.h"
 
+#include "mixedprec/checkpoint.h"
 #include "mixedprec/comm.h"
 #include "mixedprec/context.h"
 #include "mixedprec/dlpack.h"

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "checkpoint/checkpointer.hpp"
 #include "comm/communicator.hpp"
 #include "context/context.hpp"
 #include "gemm/gemm.hpp"
@@ -56,6 +57,16 @@ struct GemmObject {
     GemmPlan plan;
 };
 
+struct CheckpointObject {
+    template <typename... Arguments>
+    explicit CheckpointObject(Arguments&&... arguments)
+        : checkpointer(std::forward<Arguments>(arguments)...) {}
+
+    checkpoint::Checkpointer checkpointer;
+    bool has_optimizer = false;
+    bool has_scaler = false;
+};
+
 // A communicator, and the device it needs open.
 struct CommObject {
     explicit CommObject(std::unique_ptr<comm::Communicator> owned,
@@ -98,6 +109,7 @@ struct mp_gemm : mp::capi::Handle<mp::capi::GemmObject, 0x4d50474d> {};
 struct mp_linear : mp::capi::Handle<mp::capi::LinearObject, 0x4d504c49> {};
 struct mp_scaler : mp::capi::Handle<mp::LossScaler, 0x4d505343> {};
 struct mp_optimizer : mp::capi::Handle<mp::Optimizer, 0x4d504f50> {};
+struct mp_checkpoint : mp::capi::Handle<mp::capi::CheckpointObject, 0x4d50434b> {};
 struct mp_comm : mp::capi::Handle<mp::capi::CommObject, 0x4d50434f> {};
 struct mp_comm_request : mp::capi::Handle<mp::capi::CommRequestObject, 0x4d504352> {};
 

@@ -114,7 +114,7 @@ std::vector<unsigned char> ScalingState::save(Stream& stream) const {
     return saved;
 }
 
-void ScalingState::load(Stream& stream, const unsigned char* data, std::size_t size) const {
+void ScalingState::check_saved(const unsigned char* data, std::size_t size) const {
     SavedHeader expected;
     expected.history_len = is_delayed() ? policy_.amax_history_len : 0;
     const std::size_t wanted = sizeof(expected) + slots_.bytes() + histories_.bytes();
@@ -133,8 +133,12 @@ void ScalingState::load(Stream& stream, const unsigned char* data, std::size_t s
              "has %d (%zu bytes)",
              header.history_len, size, expected.history_len, wanted);
     }
-    if (wanted > sizeof(header)) {
-        const unsigned char* from = data + sizeof(header);
+}
+
+void ScalingState::load(Stream& stream, const unsigned char* data, std::size_t size) const {
+    check_saved(data, size);
+    if (size > sizeof(SavedHeader)) {
+        const unsigned char* from = data + sizeof(SavedHeader);
         stream.copy(slots_.data(), from, slots_.bytes(), CopyKind::host_to_device);
         stream.copy(histories_.data(), from + slots_.bytes(), histories_.bytes(),
                     CopyKind::host_to_device);

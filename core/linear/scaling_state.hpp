@@ -42,6 +42,7 @@ class ScalingState {
     // policy. Both wait.
     [[nodiscard]] std::vector<unsigned char> save(Stream& stream) const;
     void load(Stream& stream, const unsigned char* data, std::size_t size) const;
+    void check_saved(const unsigned char* data, std::size_t size) const; // throws as load() does
 
   private:
     [[nodiscard]] bool is_delayed() const noexcept {

@@ -30,6 +30,28 @@ struct NewParameter {
     std::shared_ptr<Tensor> init_fp32; // null: the parameter as it is
 };
 
+// What a checkpoint keeps of an optimizer beside its tensors.
+struct OptimizerCounts {
+    int64_t step = 0;
+    int64_t skipped_steps = 0;
+    uint64_t seed = 0;
+    std::vector<numerics::AdamwHyper> groups; // device_lr is the caller's, and not kept
+    std::vector<int64_t> group_steps;
+};
+
+// An array of a parameter that a step reads and changes, as far as it is here.
+struct SavedTensor {
+    std::string state; // "param", "exp_avg", "exp_avg_scale_inv", ...
+    StateFormat format;
+    std::vector<int64_t>
+        shape;         // of the whole, in elements; of scales: none, or the number of blocks
+    int64_t start = 0; // elements [start, start + count) are here
+    int64_t count = 0;
+    void* data = nullptr;
+    const Stream* stream = nullptr;
+    bool is_everywhere = true; // all of it, on every rank
+};
+
 class Optimizer {
   public:
     // Throws for what cannot be; `ranks` 0: nobody shares it. So that ranks can refuse before they ask each other.
@@ -81,6 +103,18 @@ class Optimizer {
     void read_state(Stream& stream, int32_t index, const std::string& name,
                     const Tensor& values) const;
     void write_state(Stream& stream, int32_t index, const std::string& name, const Tensor& values);
+    // For a checkpoint (saved_state.cpp). restore() throws for groups that are not as many as there are, and for
+    // numbers out of their domain, before it changes anything; it waits.
+    [[nodiscard]] const std::string& parameter_name(int32_t index) const {
+        return parameters_.at(static_cast<std::size_t>(index)).name;
+    }
+    [[nodiscard]] int32_t parameter_group(int32_t index) const {
+        return parameters_.at(static_cast<std::size_t>(index)).group;
+    }
+    [[nodiscard]] std::vector<SavedTensor> saved_tensors(int32_t index) const;
+    [[nodiscard]] OptimizerCounts counts(Stream& stream) const; // waits
+    void check_counts(const OptimizerCounts& counts) const;
+    void restore(Stream& stream, const OptimizerCounts& counts);
     [[nodiscard]] MemoryReport memory() const noexcept;
     [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
     [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }

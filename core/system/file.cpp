@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "system/file.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <dirent.h>
 #include <fcntl.h>
+#include <new>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,11 +23,45 @@ Status io_error(const char* what, const char* name) noexcept {
     return Status::error(Code::io_error, "%s '%s': %s (errno %d)", what, name, reason, code);
 }
 
+std::ptrdiff_t read_at(int handle, void* data, std::size_t bytes, int64_t offset) noexcept {
+    return ::pread(handle, data, bytes, offset);
+}
+std::ptrdiff_t write_at(int handle, const void* data, std::size_t bytes, int64_t offset) noexcept {
+    return ::pwrite(handle, data, bytes, offset);
+}
+int sync_file(int handle) noexcept { return ::fsync(handle); }
+
+int open_flags(OpenMode mode) noexcept {
+    switch (mode) {
+    case OpenMode::create_new:
+        return O_RDWR | O_CREAT | O_EXCL;
+    case OpenMode::read_plain:
+        return O_RDONLY | O_NOFOLLOW | O_NONBLOCK;
+    case OpenMode::read:
+        break;
+    }
+    return O_RDONLY;
+}
+
+// 0, or -1 with errno.
+int rename_new(const char* from, const char* to) noexcept {
+#ifdef RENAME_NOREPLACE
+    if (::renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) {
+        return 0;
+    }
+    if (errno != ENOSYS && errno != EINVAL) {
+        return -1;
+    }
+#endif
+    return std::rename(from, to);
+}
+
 class PosixFiles final : public FileTable {
   public:
+    explicit PosixFiles(const FileCalls& calls) noexcept : calls_(calls) {}
+
     Status open(const char* path, OpenMode mode, int32_t* handle) noexcept override {
-        const int flags = mode == OpenMode::read ? O_RDONLY : O_RDWR | O_CREAT | O_EXCL;
-        const int descriptor = ::open(path, flags | O_CLOEXEC, 0644);
+        const int descriptor = ::open(path, open_flags(mode) | O_CLOEXEC, 0644);
         if (descriptor < 0) {
             return io_error("open", path);
         }
@@ -46,7 +84,7 @@ class PosixFiles final : public FileTable {
     Status read(int32_t handle, int64_t offset, void* data, std::size_t bytes) noexcept override {
         auto* cursor = static_cast<char*>(data);
         while (bytes > 0) {
-            const ssize_t got = ::pread(handle, cursor, bytes, offset);
+            const std::ptrdiff_t got = calls_.read(handle, cursor, bytes, offset);
             if (got < 0 && errno == EINTR) {
                 continue;
             }
@@ -67,12 +105,16 @@ class PosixFiles final : public FileTable {
                  std::size_t bytes) noexcept override {
         const auto* cursor = static_cast<const char*>(data);
         while (bytes > 0) {
-            const ssize_t put = ::pwrite(handle, cursor, bytes, offset);
+            const std::ptrdiff_t put = calls_.write(handle, cursor, bytes, offset);
             if (put < 0 && errno == EINTR) {
                 continue;
             }
             if (put < 0) {
                 return io_error("write", "open file");
+            }
+            if (put == 0) {
+                return Status::error(Code::io_error, "write: the file took none of %zu bytes",
+                                     bytes);
             }
             cursor += put;
             offset += put;
@@ -82,7 +124,7 @@ class PosixFiles final : public FileTable {
     }
 
     Status sync(int32_t handle) noexcept override {
-        return ::fsync(handle) == 0 ? Status() : io_error("fsync", "open file");
+        return calls_.sync(handle) == 0 ? Status() : io_error("fsync", "open file");
     }
 
     Status close(int32_t handle) noexcept override {
@@ -104,19 +146,75 @@ class PosixFiles final : public FileTable {
     }
 
     Status rename(const char* from, const char* to) noexcept override {
-        return std::rename(from, to) == 0 ? Status() : io_error("rename", from);
+        return rename_new(from, to) == 0 ? Status() : io_error("rename", from);
     }
 
     Status remove(const char* path) noexcept override {
         return std::remove(path) == 0 ? Status() : io_error("remove", path);
     }
+
+    Status reserve(int32_t handle, int64_t bytes) noexcept override {
+#ifdef __linux__
+        // Not posix_fallocate, which writes zeros where the file system cannot reserve.
+        if (bytes > 0 && ::fallocate(handle, FALLOC_FL_KEEP_SIZE, 0, bytes) != 0 &&
+            (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO)) {
+            return io_error("reserve space for", "open file");
+        }
+#endif
+        return {};
+    }
+
+    Status list(const char* path, std::vector<std::string>* names) noexcept override {
+        names->clear();
+        DIR* directory = ::opendir(path);
+        if (directory == nullptr) {
+            return io_error("list", path);
+        }
+        Status status;
+        try {
+            errno = 0;
+            while (const dirent* entry = ::readdir(directory)) {
+                const std::string_view name = entry->d_name;
+                if (name != "." && name != "..") {
+                    names->emplace_back(name);
+                }
+                errno = 0;
+            }
+            status = errno == 0 ? Status() : io_error("list", path);
+            std::sort(names->begin(), names->end());
+        } catch (const std::bad_alloc&) {
+            status = Status::error(Code::out_of_memory, "list '%s': out of memory", path);
+        }
+        (void)::closedir(directory);
+        return status;
+    }
+
+    Status lock_directory(const char* path, int32_t* handle, bool* taken) noexcept override {
+        *taken = false;
+        *handle = -1;
+        const int descriptor = ::open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (descriptor < 0) {
+            return io_error("open", path);
+        }
+        if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) {
+            *handle = descriptor;
+            *taken = true;
+            return {};
+        }
+        const Status status = errno == EWOULDBLOCK ? Status() : io_error("lock", path);
+        (void)::close(descriptor);
+        return status;
+    }
+
+  private:
+    FileCalls calls_;
 };
 
 // Closes the file on every way out of a function that reads it.
 class OpenFile {
   public:
-    OpenFile(FileTable& files, const char* path) : files_(files) {
-        check(files.open(path, OpenMode::read, &handle_));
+    OpenFile(FileTable& files, const char* path, OpenMode mode) : files_(files) {
+        check(files.open(path, mode, &handle_));
     }
     OpenFile(const OpenFile&) = delete;
     OpenFile& operator=(const OpenFile&) = delete;
@@ -131,12 +229,18 @@ class OpenFile {
 } // namespace
 
 FileTable& posix_files() noexcept {
-    static PosixFiles files;
+    static PosixFiles files(posix_calls());
     return files;
 }
 
-std::string read_text(FileTable& files, const std::string& path, int64_t limit) {
-    const OpenFile file(files, path.c_str());
+FileCalls posix_calls() noexcept { return {read_at, write_at, sync_file}; }
+
+std::unique_ptr<FileTable> make_posix_files(const FileCalls& calls) {
+    return std::make_unique<PosixFiles>(calls);
+}
+
+std::string read_text(FileTable& files, const std::string& path, int64_t limit, OpenMode mode) {
+    const OpenFile file(files, path.c_str(), mode);
     int64_t bytes = 0;
     check(files.size(file.handle(), &bytes));
     if (bytes > limit) {

@@ -5,13 +5,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "status/status.hpp"
 
 namespace mp::system {
 
-enum class OpenMode : int32_t { read, create_new };
+// read_plain opens nothing but a regular file: a link is refused, and a pipe does not block.
+enum class OpenMode : int32_t { read, create_new, read_plain };
 
 class FileTable {
   public:
@@ -31,14 +34,33 @@ class FileTable {
     virtual Status close(int32_t handle) noexcept = 0;
     virtual Status make_directory(const char* path) noexcept = 0;
     virtual Status sync_directory(const char* path) noexcept = 0;
+    // Refuses an existing destination where the file system can; a directory never replaces one with contents.
     virtual Status rename(const char* from, const char* to) noexcept = 0;
+    // A file, or an empty directory.
     virtual Status remove(const char* path) noexcept = 0;
+    // Reserves the space, so that a full disk shows early. Where the file system cannot, nothing happens.
+    virtual Status reserve(int32_t handle, int64_t bytes) noexcept = 0;
+    // The names in a directory, sorted, without "." and "..".
+    virtual Status list(const char* path, std::vector<std::string>* names) noexcept = 0;
+    // Marks a directory as in use until the handle is closed or its process ends. `taken` is false where
+    // somebody else has marked it; the status is a failure where the file system knows no such marks.
+    virtual Status lock_directory(const char* path, int32_t* handle, bool* taken) noexcept = 0;
 };
+
+// The system calls under the real table, which tests replace to see EINTR and partial transfers.
+struct FileCalls {
+    std::ptrdiff_t (*read)(int handle, void* data, std::size_t bytes, int64_t offset);
+    std::ptrdiff_t (*write)(int handle, const void* data, std::size_t bytes, int64_t offset);
+    int (*sync)(int handle);
+};
+std::unique_ptr<FileTable> make_posix_files(const FileCalls& calls);
+FileCalls posix_calls() noexcept;
 
 // The operating system's files.
 FileTable& posix_files() noexcept;
 
 // The whole file as text; a file above `limit` bytes is refused before anything is allocated.
-std::string read_text(FileTable& files, const std::string& path, int64_t limit);
+std::string read_text(FileTable& files, const std::string& path, int64_t limit,
+                      OpenMode mode = OpenMode::read);
 
 } // namespace mp::system

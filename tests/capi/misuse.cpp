@@ -14,6 +14,7 @@ TEST(Misuse, NullEverywhere) {
     mp_linear* linear = nullptr;
     mp_scaler* scaler = nullptr;
     mp_optimizer* optimizer = nullptr;
+    mp_checkpoint* checkpoint = nullptr;
     int32_t number = 0;
     const mp_status statuses[] = {
         mp_context_desc_init(nullptr, 8),
@@ -90,6 +91,18 @@ TEST(Misuse, NullEverywhere) {
         mp_optimizer_write_state(nullptr, nullptr, 0, "exp_avg", nullptr),
         mp_optimizer_memory(nullptr, nullptr),
         mp_optimizer_step_pointers(nullptr, nullptr, nullptr, nullptr, 0, nullptr, nullptr),
+        mp_checkpoint_create(nullptr, nullptr, nullptr, &checkpoint),
+        mp_checkpoint_add_optimizer(nullptr, nullptr),
+        mp_checkpoint_add_scaler(nullptr, nullptr),
+        mp_checkpoint_add_linear(nullptr, "a", nullptr),
+        mp_checkpoint_add_data(nullptr, "a", nullptr, 0),
+        mp_checkpoint_save(nullptr, "a", 0, 0),
+        mp_checkpoint_poll(nullptr, nullptr),
+        mp_checkpoint_wait(nullptr),
+        mp_checkpoint_load(nullptr, "a", 0, nullptr),
+        mp_checkpoint_inspect(nullptr, nullptr),
+        mp_checkpoint_describe(nullptr, nullptr, 0, nullptr),
+        mp_checkpoint_export_weights(nullptr, "a"),
     };
     for (std::size_t i = 0; i < std::size(statuses); ++i) {
         EXPECT_EQ(statuses[i], MP_STATUS_NULL_ARGUMENT) << "call " << i;
@@ -102,6 +115,7 @@ TEST(Misuse, NullEverywhere) {
     mp_linear_destroy(linear);
     mp_scaler_destroy(scaler);
     mp_optimizer_destroy(optimizer);
+    mp_checkpoint_destroy(checkpoint);
 }
 
 TEST(Misuse, DestroyedHandlesAreRecognized) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sharded optimizers through the C ABI: ranks as threads give the weights of one rank, in every stage; wrong use is told.
 // The bits of stages, plans and orders are core's and tested there.
+#include <filesystem>
 #include <thread>
+#include <unistd.h>
 
 #include "support.hpp"
 
@@ -293,4 +295,64 @@ TEST(Sharding, TrafficIsCounted) {
         EXPECT_LT(traffic.all_to_all_bytes, 60000 * 4 / 2 + 16384 * 4 + 4096);
         EXPECT_GT(traffic.total_bytes, traffic.all_to_all_bytes);
     });
+}
+
+// A checkpoint of 4 ranks in any stage goes on, on 2 ranks in another stage and on one that shares nothing, with the same
+// bits: the gradients of all ranks are equal, so their mean does not depend on their number.
+TEST(Sharding, ACheckpointOfSomeRanksGoesOnOnOthers) {
+    const auto desc_of = [](int32_t stage) {
+        mp_zero_desc desc = MP_ZERO_DESC_INIT;
+        desc.zero_stage = stage;
+        return desc;
+    };
+    const auto steps = [](Model& model, int32_t first, int32_t last) {
+        for (int32_t step = first; step < last; ++step) {
+            model.backward(step, true);
+            EXPECT_TRUE(succeeded(mp_optimizer_step(model.optimizer, nullptr, nullptr)));
+        }
+    };
+    const auto make = [](Model& model, mp_comm* comm) {
+        if (comm != nullptr) {
+            EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
+        }
+        mp_checkpoint* raw = nullptr;
+        EXPECT_TRUE(succeeded(mp_checkpoint_create(model.context, comm, nullptr, &raw)));
+        EXPECT_TRUE(succeeded(mp_checkpoint_add_optimizer(raw, model.optimizer)));
+        return Checkpoint(raw);
+    };
+    Model straight(nullptr, MP_ZERO_DESC_INIT);
+    steps(straight, 0, 4);
+    const auto wanted = straight.weights();
+    for (int32_t stage = 0; stage <= 3; ++stage) {
+        SCOPED_TRACE(stage);
+        const std::string folder = ::testing::TempDir() + "mp_sharded_" +
+                                   std::to_string(::getpid()) + std::to_string(stage);
+        run_ranks(4, [&](int32_t rank, mp_comm* comm) {
+            Model model(comm, desc_of(stage));
+            const Checkpoint checkpoint = make(model, comm);
+            steps(model, 0, 2);
+            EXPECT_TRUE(succeeded(
+                mp_checkpoint_save(checkpoint, folder.c_str(), 2, MP_CHECKPOINT_BACKGROUND)));
+            steps(model, 2, 4); // while it is written
+            EXPECT_TRUE(succeeded(mp_checkpoint_wait(checkpoint)));
+            EXPECT_EQ(model.weights(), wanted) << "rank " << rank;
+            EXPECT_TRUE(succeeded(mp_checkpoint_load(checkpoint, folder.c_str(), 0, nullptr)));
+            steps(model, 2, 4);
+            EXPECT_EQ(model.weights(), wanted) << "rank " << rank << " again";
+        });
+        run_ranks(2, [&](int32_t rank, mp_comm* comm) {
+            Model model(comm, desc_of(3 - stage));
+            const Checkpoint checkpoint = make(model, comm);
+            EXPECT_TRUE(succeeded(
+                mp_checkpoint_load(checkpoint, folder.c_str(), MP_CHECKPOINT_VERIFY_ALL, nullptr)));
+            steps(model, 2, 4);
+            EXPECT_EQ(model.weights(), wanted) << "rank " << rank << " of 2";
+        });
+        Model alone(nullptr, MP_ZERO_DESC_INIT);
+        const Checkpoint checkpoint = make(alone, nullptr);
+        MP_OK(mp_checkpoint_load(checkpoint, folder.c_str(), 0, nullptr));
+        steps(alone, 2, 4);
+        EXPECT_EQ(alone.weights(), wanted);
+        std::filesystem::remove_all(folder);
+    }
 }

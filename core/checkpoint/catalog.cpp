@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/catalog.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "checkpoint/json_text.hpp"
+
+namespace mp::checkpoint {
+namespace {
+
+void check_pieces(const Entry& entry) {
+    const int64_t count = entry.count();
+    const int64_t block = has_blocks(entry.format.coding) ? block_size(entry.format.coding) : 1;
+    int64_t end = 0;
+    for (const LocalPiece& piece : entry.pieces) {
+        if (piece.start < end || piece.length < 0 || piece.length > count - piece.start) {
+            fail(Code::invalid_argument,
+                 "checkpoint: a piece of %s, elements %lld to %lld of %lld, overlaps another or "
+                 "goes "
+                 "beyond the tensor",
+                 entry.text().c_str(), static_cast<long long>(piece.start),
+                 static_cast<long long>(piece.start + piece.length), static_cast<long long>(count));
+        }
+        end = piece.start + piece.length;
+        if (piece.start % block != 0 || (end % block != 0 && end != count)) {
+            fail(Code::invalid_argument,
+                 "checkpoint: a piece of %s does not begin and end at blocks of %lld elements",
+                 entry.text().c_str(), static_cast<long long>(block));
+        }
+    }
+    if (entry.replicated && (entry.pieces.size() != 1 || entry.pieces[0].length != count)) {
+        fail(Code::invalid_argument, "checkpoint: %s must be whole on every rank",
+             entry.text().c_str());
+    }
+}
+
+} // namespace
+
+int64_t Entry::count() const noexcept {
+    int64_t product = 1;
+    for (const int64_t size : shape) {
+        product *= size;
+    }
+    return product;
+}
+
+std::size_t Entry::bytes(const LocalPiece& piece) const noexcept {
+    return static_cast<std::size_t>(offset(piece.start + piece.length) - offset(piece.start));
+}
+
+void check_catalog(const Catalog& catalog) {
+    std::set<std::pair<std::string, std::string>> seen;
+    for (const Entry& entry : catalog.entries) {
+        if (entry.name.empty() || entry.name.size() > 255 || !is_utf8(entry.name) ||
+            entry.state.empty() || entry.state.find_first_of(".@") != std::string::npos) {
+            fail(Code::invalid_argument,
+                 "checkpoint: name '%.64s' must have 1 to 255 bytes of UTF-8, and state '%.64s' "
+                 "neither "
+                 "dot nor @",
+                 entry.name.c_str(), entry.state.c_str());
+        }
+        if (!seen.emplace(entry.name, entry.state).second) {
+            fail(Code::invalid_argument, "checkpoint: there are two of %s", entry.text().c_str());
+        }
+        if (!entry.format.exists() || dtype_bits(entry.format.dtype) < 8) {
+            fail(Code::invalid_dtype, "checkpoint: %s is of no type that can be saved",
+                 entry.text().c_str());
+        }
+        check_pieces(entry);
+    }
+}
+
+void copy_out(const Entry& entry, const LocalPiece& piece, std::size_t offset, void* host,
+              std::size_t bytes) {
+    const auto* from = static_cast<const unsigned char*>(piece.data) + offset;
+    if (bytes == 0) {
+        return;
+    }
+    if (entry.stream == nullptr) {
+        std::memcpy(host, from, bytes);
+    } else {
+        entry.stream->copy(host, from, bytes, CopyKind::device_to_host);
+    }
+}
+
+void copy_in(const Entry& entry, const LocalPiece& piece, const void* host) {
+    const std::size_t bytes = entry.bytes(piece);
+    if (bytes == 0) {
+        return;
+    }
+    if (entry.stream == nullptr) {
+        std::memcpy(piece.data, host, bytes);
+    } else {
+        entry.stream->copy(piece.data, host, bytes, CopyKind::host_to_device);
+    }
+}
+
+void wait_for(const Catalog& catalog) {
+    std::set<const Stream*> streams;
+    for (const Entry& entry : catalog.entries) {
+        if (entry.stream != nullptr && streams.insert(entry.stream).second) {
+            entry.stream->sync();
+        }
+    }
+}
+
+Snapshot::Snapshot(const Catalog& live) : catalog_(live) {
+    for (Entry& entry : catalog_.entries) {
+        for (LocalPiece& piece : entry.pieces) {
+            memory_.emplace_back(entry.bytes(piece));
+            copy_out(entry, piece, 0, memory_.back().data(), memory_.back().size());
+            piece.data = memory_.back().data(); // stays where it is when the outer vector grows
+        }
+    }
+    wait_for(live);
+    for (Entry& entry : catalog_.entries) {
+        entry.stream = nullptr;
+    }
+}
+
+} // namespace mp::checkpoint

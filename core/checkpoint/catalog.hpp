@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Catalog: what the caller wants saved or loaded, as this rank holds it. Nothing here assumes that a rank owns whole
+// tensors: an entry has any number of pieces, also none.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.hpp"
+#include "device/stream.hpp"
+
+namespace mp::checkpoint {
+
+// What the numbers of an fp32 entry must be for a file to be believed.
+enum class ValueRule : int32_t {
+    any,
+    scale,        // finite, not negative (of blocks: zero where nothing was stored yet)
+    power_of_two, // a positive, normal power of two
+};
+
+// Elements [start, start + length) in logical order; where codes have blocks, both are multiples of the block size,
+// but for the tensor's end.
+struct LocalPiece {
+    int64_t start = 0;
+    int64_t length = 0;
+    void* data = nullptr;
+};
+
+struct Entry {
+    std::string name;
+    std::string state; // neither dot nor @
+    StateFormat format;
+    std::vector<int64_t> shape;
+    std::vector<LocalPiece> pieces;
+    const Stream* stream = nullptr; // of the device that has the data; null: host memory
+    ValueRule rule = ValueRule::any;
+    // Every rank has all of it. Rank 0 writes it, every rank reads it; with `agrees` the ranks' bytes must be equal.
+    bool replicated = false;
+    bool agrees = false;
+
+    [[nodiscard]] int64_t count() const noexcept;
+    [[nodiscard]] std::size_t bytes(const LocalPiece& piece) const noexcept;
+    // Bytes before element i, of the whole tensor's codes.
+    [[nodiscard]] int64_t offset(int64_t i) const noexcept {
+        return code_bytes(format.coding, format.dtype, i);
+    }
+    [[nodiscard]] std::string text() const { return "'" + name + "' (" + state + ")"; }
+};
+
+struct Catalog {
+    std::vector<Entry> entries;
+    std::vector<Scalar> scalars;
+    std::string recipe;
+    uint64_t seed = 0;
+    int64_t rng_step = 0;
+};
+
+// Throws invalid_argument for entries no checkpoint can hold.
+void check_catalog(const Catalog& catalog);
+
+// Bytes of piece memory to host memory and back, from byte `offset` of the piece. The first two do not wait.
+void copy_out(const Entry& entry, const LocalPiece& piece, std::size_t offset, void* host,
+              std::size_t bytes);
+void copy_in(const Entry& entry, const LocalPiece& piece, const void* host);
+void wait_for(const Catalog& catalog);
+
+// The catalog with its own copy of all data in host memory, one copy of the state, so that training can go on.
+class Snapshot {
+  public:
+    explicit Snapshot(const Catalog& live);
+    [[nodiscard]] const Catalog& catalog() const noexcept { return catalog_; }
+
+  private:
+    Catalog catalog_;
+    std::vector<std::vector<unsigned char>> memory_;
+};
+
+struct Progress {
+    void (*call)(int64_t done, int64_t total, void* payload) = nullptr;
+    void* payload = nullptr;
+};
+
+} // namespace mp::checkpoint

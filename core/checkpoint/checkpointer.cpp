@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/checkpointer.hpp"
+
+#include <new>
+
+#include "checkpoint/directory.hpp"
+
+namespace mp::checkpoint {
+
+Checkpointer::Checkpointer(std::shared_ptr<Context> context, comm::Communicator* communicator,
+                           const CheckpointerOptions& options)
+    : context_(std::move(context)), options_(options) {
+    if (communicator != nullptr && communicator->size() > 1) {
+        check(communicator->split(0, communicator->rank(), &front_));
+        check(communicator->split(0, communicator->rank(), &back_));
+    }
+    ranks_ = make_ranks(front_.get());
+    back_ranks_ = make_ranks(back_.get());
+}
+
+Checkpointer::~Checkpointer() { (void)wait(); }
+
+void Checkpointer::add(std::unique_ptr<Part> part) {
+    (void)wait();
+    parts_.push_back(std::move(part));
+}
+
+Catalog Checkpointer::catalog() const {
+    Catalog catalog;
+    for (const std::unique_ptr<Part>& part : parts_) {
+        part->add_to(catalog);
+    }
+    return catalog;
+}
+
+bool Checkpointer::is_idle() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return !running_;
+}
+
+Status Checkpointer::wait() {
+    if (worker_.joinable()) {
+        worker_.join();
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const Status result = result_;
+    result_ = Status();
+    return result;
+}
+
+// One rank's save may end a little before another's, so the ranks agree.
+void Checkpointer::refuse_if_busy() {
+    (void)together(*ranks_, [this] {
+        if (!is_idle()) {
+            fail(Code::bad_state,
+                 "checkpoint: a save is still running; wait for it with mp_checkpoint_wait");
+        }
+        return std::string();
+    });
+}
+
+void Checkpointer::save(const std::string& parent, int64_t step, bool in_background) {
+    refuse_if_busy();
+    SaveOptions options;
+    options.parent = parent;
+    options.step = step;
+    options.library = options_.library;
+    options.keep = options_.keep;
+    options.progress = options_.progress;
+    if (!in_background) {
+        Catalog current;
+        (void)together(*ranks_, [&] {
+            current = catalog();
+            wait_for(current);
+            return std::string();
+        });
+        (void)save_checkpoint(*ranks_, context_->files(), current, options);
+        return;
+    }
+    std::shared_ptr<Snapshot> snapshot;
+    (void)together(*ranks_, [&] {
+        snapshot = std::make_shared<Snapshot>(catalog());
+        if (worker_.joinable()) {
+            worker_.join(); // it has ended; a result nobody waited for is forgotten
+        }
+        return std::string();
+    });
+    (void)together(*ranks_, [&] {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            running_ = true;
+            result_ = Status();
+        }
+        try {
+            worker_ = std::thread([this, snapshot, options] { run(*snapshot, options); });
+        } catch (const std::exception& error) {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            running_ = false;
+            fail(Code::out_of_memory, "checkpoint: no thread for the save: %s", error.what());
+        }
+        return std::string();
+    });
+}
+
+void Checkpointer::run(const Snapshot& snapshot, const SaveOptions& options) noexcept {
+    Status status;
+    try {
+        (void)save_checkpoint(*back_ranks_, context_->files(), snapshot.catalog(), options);
+    } catch (const Error& error) {
+        status = error.status();
+    } catch (const std::bad_alloc&) {
+        status = Status::error(Code::out_of_memory, "checkpoint: out of memory");
+    } catch (const std::exception& error) {
+        status = Status::error(Code::internal, "checkpoint: %s", error.what());
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    result_ = status;
+    running_ = false;
+}
+
+Loaded Checkpointer::load(const std::string& path, const LoadFlags& flags, Conversion* conversion) {
+    if (worker_.joinable()) {
+        worker_.join(); // its result is still there for wait()
+    }
+    if (flags.convert) {
+        const std::vector<std::string> wanted =
+            together(*ranks_, [&] { return std::string(wants_conversion(path) ? "yes" : "no"); });
+        if (wanted[0] == "yes") {
+            return load_converted(path, flags, conversion);
+        }
+    }
+    std::vector<Part*> parts;
+    for (const std::unique_ptr<Part>& part : parts_) {
+        parts.push_back(part.get());
+    }
+    return load_parts(path, flags, parts);
+}
+
+Loaded Checkpointer::load_parts(const std::string& path, const LoadFlags& flags,
+                                std::span<Part* const> parts) {
+    Catalog current;
+    (void)together(*ranks_, [&] {
+        for (Part* part : parts) {
+            part->add_to(current);
+        }
+        wait_for(current);
+        return std::string();
+    });
+    LoadOptions options;
+    options.path = path;
+    options.verify_all = flags.verify_all;
+    options.other_recipe = flags.other_recipe || flags.convert;
+    options.allow_others = flags.convert; // the states of layers
+    options.progress = options_.progress;
+    options.check = [&](const Loaded& loaded) {
+        for (const Part* part : parts) {
+            part->check(current, loaded);
+        }
+    };
+    Loaded loaded = load_checkpoint(*ranks_, context_->files(), current, options);
+    loaded.commit(current);
+    for (Part* part : parts) {
+        part->apply(loaded);
+    }
+    return loaded;
+}
+
+bool Checkpointer::wants_conversion(const std::string& path) const {
+    return find_checkpoint(context_->files(), path).manifest.recipe != catalog().recipe;
+}
+
+// First everything into twins, which the next steps do not see; what can be wrong with a checkpoint is found there.
+Loaded Checkpointer::load_converted(const std::string& path, const LoadFlags& flags,
+                                    Conversion* conversion) {
+    std::vector<std::unique_ptr<Part>> twins;
+    std::vector<Part*> survivors;
+    std::vector<Part*> stand_ins;
+    Optimizer* target = nullptr;
+    (void)together(*ranks_, [&] {
+        const Manifest manifest = find_checkpoint(context_->files(), path).manifest;
+        for (const std::unique_ptr<Part>& part : parts_) {
+            if (std::unique_ptr<Part> twin = part->twin(manifest)) {
+                stand_ins.push_back(twin.get());
+                twins.push_back(std::move(twin));
+                target = part->optimizer();
+            } else if (part->survives_conversion()) {
+                survivors.push_back(part.get());
+            }
+        }
+        if (target == nullptr) {
+            fail(Code::bad_state, "checkpoint: there is no optimizer to convert for");
+        }
+        return std::string();
+    });
+    LoadFlags quiet = flags;
+    quiet.convert = true;
+    (void)load_parts(path, quiet, stand_ins);
+    Loaded loaded = load_parts(path, quiet, survivors);
+    const Conversion result = checkpoint::convert(*stand_ins[0]->optimizer(), *target);
+    if (conversion != nullptr) {
+        *conversion = result;
+    }
+    return loaded;
+}
+
+void Checkpointer::export_weights(const std::string& path) {
+    Catalog weights;
+    for (const std::unique_ptr<Part>& part : parts_) {
+        part->add_weights(weights);
+    }
+    wait_for(weights);
+    (void)on_first(*ranks_, [&] {
+        write_weights(context_->files(), path, weights);
+        return std::string();
+    });
+}
+
+} // namespace mp::checkpoint

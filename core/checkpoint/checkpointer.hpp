@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpointer: parts, and saving and loading all of them; also while training goes on.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "checkpoint/convert.hpp"
+#include "checkpoint/parts.hpp"
+#include "checkpoint/save.hpp"
+#include "comm/communicator.hpp"
+
+namespace mp::checkpoint {
+
+struct CheckpointerOptions {
+    int32_t keep = 0;
+    Progress progress;
+    std::string library;
+};
+
+struct LoadFlags {
+    bool verify_all = false;
+    bool other_recipe = false;
+    bool convert = false; // to this optimizer's recipe, where the checkpoint's is another
+};
+
+class Checkpointer {
+  public:
+    // `communicator` null: one rank. It is not used again after this call: its ranks get communicators of their own,
+    // so that saves run beside training. Collective.
+    Checkpointer(std::shared_ptr<Context> context, comm::Communicator* communicator,
+                 const CheckpointerOptions& options);
+    Checkpointer(const Checkpointer&) = delete;
+    Checkpointer& operator=(const Checkpointer&) = delete;
+    ~Checkpointer(); // waits for a save
+
+    void add(std::unique_ptr<Part> part);
+    // Collective. In the background: returns when the state is copied. Throws bad_state while a save is running.
+    void save(const std::string& parent, int64_t step, bool in_background);
+    // Whether no save is running.
+    [[nodiscard]] bool is_idle();
+    // Ends the last save in the background: its status, and then ok until there is another.
+    Status wait();
+    // Collective. Waits for a save that is running.
+    Loaded load(const std::string& path, const LoadFlags& flags, Conversion* conversion);
+    void export_weights(const std::string& path);
+    [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
+
+  private:
+    [[nodiscard]] Catalog catalog() const;
+    Loaded load_parts(const std::string& path, const LoadFlags& flags,
+                      std::span<Part* const> parts);
+    Loaded load_converted(const std::string& path, const LoadFlags& flags, Conversion* conversion);
+    [[nodiscard]] bool wants_conversion(const std::string& path) const;
+    void run(const Snapshot& snapshot, const SaveOptions& options) noexcept;
+    void refuse_if_busy();
+
+    std::shared_ptr<Context> context_;
+    CheckpointerOptions options_;
+    std::unique_ptr<comm::Communicator> front_; // of the calls; null: one rank
+    std::unique_ptr<comm::Communicator> back_;  // of the worker
+    std::unique_ptr<Ranks> ranks_;
+    std::unique_ptr<Ranks> back_ranks_;
+    std::vector<std::unique_ptr<Part>> parts_;
+    std::thread worker_;
+    std::mutex mutex_;
+    bool running_ = false; // under the mutex
+    Status result_;        // of the worker, under the mutex
+};
+
+} // namespace mp::checkpoint

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/load.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "checkpoint/crc32c.hpp"
+#include "checkpoint/directory.hpp"
+#include "checkpoint/shard_reader.hpp"
+
+namespace mp::checkpoint {
+namespace {
+
+// Bytes of one file that go to one place.
+struct Request {
+    int64_t file = 0;
+    const StoredTensor* tensor = nullptr;
+    const Piece* piece = nullptr;
+    int64_t skip = 0; // bytes of the piece before the wanted ones
+    unsigned char* to = nullptr;
+    std::size_t bytes = 0;
+};
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+    std::string text = "[";
+    for (const int64_t size : shape) {
+        text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+    }
+    return text + "]";
+}
+
+// The first line in which two texts differ.
+std::string difference(const std::string& saved, const std::string& here) {
+    const auto [a, b] = std::mismatch(saved.begin(), saved.end(), here.begin(), here.end());
+    const auto line = [](const std::string& text, std::string::const_iterator at) {
+        const auto position = static_cast<std::size_t>(at - text.begin());
+        std::size_t begin = position == 0 ? std::string::npos : text.rfind('\n', position - 1);
+        begin = begin == std::string::npos ? 0 : begin + 1;
+        begin = text.find_first_not_of(' ', begin);
+        begin = begin == std::string::npos ? position : begin;
+        std::string part =
+            text.substr(begin, std::min(text.find('\n', position), begin + 100) - begin);
+        return part;
+    };
+    return "its line is '" + line(saved, a) + "', here '" + line(here, b) + "'";
+}
+
+bool is_power_of_two(float value) noexcept {
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    const uint32_t exponent = bits >> 23; // with the sign
+    return (bits & 0x7FFFFFU) == 0 && exponent >= 1 && exponent <= 254;
+}
+
+void check_values(const Entry& entry, const std::vector<unsigned char>& bytes) {
+    if (entry.rule == ValueRule::any || entry.format.dtype != DType::fp32) {
+        return;
+    }
+    for (std::size_t i = 0; i + sizeof(float) <= bytes.size(); i += sizeof(float)) {
+        float value = 0.0F;
+        std::memcpy(&value, bytes.data() + i, sizeof value);
+        const bool good = entry.rule == ValueRule::power_of_two
+                              ? is_power_of_two(value)
+                              : std::isfinite(value) && !std::signbit(value);
+        if (!good) {
+            fail(Code::corrupt_data, "checkpoint: %s has the scale %g; it must be %s",
+                 entry.text().c_str(), static_cast<double>(value),
+                 entry.rule == ValueRule::power_of_two ? "a power of two"
+                                                       : "finite and not negative");
+        }
+    }
+}
+
+} // namespace
+
+class Loader {
+  public:
+    Loader(Ranks& ranks, system::FileTable& files, const Catalog& catalog,
+           const LoadOptions& options)
+        : ranks_(ranks), files_(files), catalog_(catalog), options_(options) {}
+
+    Loaded load() {
+        find();
+        (void)together(ranks_, [this] {
+            check_catalog(catalog_);
+            check_contents();
+            read();
+            if (options_.check) {
+                options_.check(loaded_);
+            }
+            return std::string();
+        });
+        return std::move(loaded_);
+    }
+
+  private:
+    // Rank 0 looks, so that all ranks see one answer; everybody reads the manifest's own text.
+    void find() {
+        std::string text = on_first(ranks_, [this] {
+            Found found = find_checkpoint(files_, options_.path);
+            return found.directory + '\0' + found.skipped + '\0' + write_part(found.manifest);
+        });
+        (void)together(ranks_, [&] {
+            const std::size_t first = text.find('\0');
+            const std::size_t second = text.find('\0', first + 1);
+            loaded_.directory_ = text.substr(0, first);
+            loaded_.skipped_ = text.substr(first + 1, second - first - 1);
+            text.erase(0, second + 1);
+            loaded_.manifest_ = read_manifest(std::move(text));
+            return std::string();
+        });
+    }
+
+    void check_contents() const {
+        const Manifest& manifest = loaded_.manifest_;
+        if (!options_.other_recipe && manifest.recipe != catalog_.recipe) {
+            fail(Code::bad_state, "checkpoint: it was saved under another recipe: %s",
+                 difference(manifest.recipe, catalog_.recipe).c_str());
+        }
+        std::set<std::pair<std::string, std::string>> wanted;
+        for (const Entry& entry : catalog_.entries) {
+            wanted.emplace(entry.name, entry.state);
+            const StoredTensor* stored = manifest.find(entry.name, entry.state);
+            if (stored == nullptr) {
+                fail(Code::unknown_name, "checkpoint: '%s' does not have %s",
+                     loaded_.directory_.c_str(), entry.text().c_str());
+            }
+            if (stored->shape != entry.shape) {
+                fail(Code::invalid_shape, "checkpoint: %s is %s in the file but %s here",
+                     entry.text().c_str(), shape_text(stored->shape).c_str(),
+                     shape_text(entry.shape).c_str());
+            }
+            if (stored->format != entry.format) {
+                fail(Code::invalid_dtype, "checkpoint: %s is %s in the file but %s here",
+                     entry.text().c_str(), format_name(stored->format), format_name(entry.format));
+            }
+        }
+        for (const StoredTensor& stored : manifest.tensors) {
+            if (!options_.allow_others && !wanted.contains({stored.name, stored.state})) {
+                fail(Code::unknown_name,
+                     "checkpoint: '%s' (%s) is in the file, but nothing here takes it",
+                     stored.name.c_str(), stored.state.c_str());
+            }
+        }
+    }
+
+    void add_requests(const Entry& entry, const LocalPiece& local, unsigned char* to) {
+        const StoredTensor& stored = *loaded_.manifest_.find(entry.name, entry.state);
+        const int64_t end = local.start + local.length;
+        // The pieces are ordered and tile the tensor; the first that reaches beyond local.start begins it.
+        auto piece = std::upper_bound(
+            stored.pieces.begin(), stored.pieces.end(), local.start,
+            [](int64_t start, const Piece& p) { return start < p.start + p.length; });
+        for (; piece != stored.pieces.end() && piece->start < end; ++piece) {
+            const int64_t from = std::max(piece->start, local.start);
+            const int64_t until = std::min(piece->start + piece->length, end);
+            Request request;
+            request.file = piece->file;
+            request.tensor = &stored;
+            request.piece = &*piece;
+            request.skip = entry.offset(from) - entry.offset(piece->start);
+            request.to = to + (entry.offset(from) - entry.offset(local.start));
+            request.bytes = static_cast<std::size_t>(entry.offset(until) - entry.offset(from));
+            total_ += static_cast<int64_t>(request.bytes);
+            requests_.push_back(request);
+        }
+    }
+
+    void read() {
+        loaded_.staged_.resize(catalog_.entries.size());
+        for (std::size_t e = 0; e < catalog_.entries.size(); ++e) {
+            const Entry& entry = catalog_.entries[e];
+            for (const LocalPiece& piece : entry.pieces) {
+                loaded_.staged_[e].emplace_back(entry.bytes(piece));
+                if (piece.length > 0) {
+                    add_requests(entry, piece, loaded_.staged_[e].back().data());
+                }
+            }
+        }
+        std::stable_sort(requests_.begin(), requests_.end(),
+                         [](const Request& a, const Request& b) { return a.file < b.file; });
+        read_files();
+        for (std::size_t e = 0; e < catalog_.entries.size(); ++e) {
+            for (const std::vector<unsigned char>& bytes : loaded_.staged_[e]) {
+                check_values(catalog_.entries[e], bytes);
+            }
+        }
+    }
+
+    void read_files() {
+        const auto count = static_cast<int64_t>(loaded_.manifest_.files.size());
+        auto request = requests_.begin();
+        for (int64_t file = 0; file < count; ++file) {
+            const auto end = std::find_if(request, requests_.end(),
+                                          [file](const Request& r) { return r.file != file; });
+            const bool verify = options_.verify_all && file % ranks_.size() == ranks_.rank();
+            if (request != end || verify) {
+                ShardReader reader(files_, loaded_.directory_, loaded_.manifest_,
+                                   static_cast<std::size_t>(file));
+                read_file(reader, {request, end});
+                if (verify) {
+                    reader.verify_all();
+                }
+            }
+            request = end;
+        }
+    }
+
+    void read_file(ShardReader& reader, std::span<const Request> requests) {
+        std::vector<std::pair<int64_t, const Request*>>
+            order; // by place, so that a chunk is read once
+        order.reserve(requests.size());
+        for (const Request& request : requests) {
+            order.emplace_back(reader.place(*request.tensor, *request.piece) + request.skip,
+                               &request);
+        }
+        std::sort(order.begin(), order.end());
+        for (const auto& [offset, request] : order) {
+            reader.read(offset, request->to, request->bytes);
+            done_ += static_cast<int64_t>(request->bytes);
+            if (options_.progress.call != nullptr) {
+                options_.progress.call(done_, total_, options_.progress.payload);
+            }
+        }
+    }
+
+    Ranks& ranks_;
+    system::FileTable& files_;
+    const Catalog& catalog_;
+    const LoadOptions& options_;
+    Loaded loaded_;
+    std::vector<Request> requests_;
+    int64_t total_ = 0;
+    int64_t done_ = 0;
+};
+
+void Loaded::commit(const Catalog& catalog) const {
+    for (std::size_t e = 0; e < catalog.entries.size(); ++e) {
+        const Entry& entry = catalog.entries[e];
+        for (std::size_t p = 0; p < entry.pieces.size(); ++p) {
+            copy_in(entry, entry.pieces[p], staged_[e][p].data());
+        }
+    }
+    wait_for(catalog);
+}
+
+Loaded load_checkpoint(Ranks& ranks, system::FileTable& files, const Catalog& catalog,
+                       const LoadOptions& options) {
+    return Loader(ranks, files, catalog, options).load();
+}
+
+} // namespace mp::checkpoint

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading on any number of ranks: a rank reads the parts of the saved pieces that its own pieces need, into memory of
+// its own; when every rank has found everything in order, all of it goes into the live state at once.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/catalog.hpp"
+#include "checkpoint/ranks.hpp"
+#include "system/file.hpp"
+
+namespace mp::checkpoint {
+
+class Loaded;
+
+struct LoadOptions {
+    std::string path; // of one checkpoint, or of a directory of them: then the newest intact one
+    bool verify_all = false;   // check all chunks of all files, not only those that are read
+    bool allow_others = false; // the checkpoint may have tensors that the catalog does not want
+    bool other_recipe =
+        false;         // the recipe's text may differ, as long as the formats of tensors do not
+    Progress progress; // of this rank's bytes
+    // Whether what was read can be applied; throws where not. Counts in the vote.
+    std::function<void(const Loaded&)> check;
+};
+
+class Loaded {
+  public:
+    [[nodiscard]] const Manifest& manifest() const noexcept { return manifest_; }
+    [[nodiscard]] const std::string& directory() const noexcept { return directory_; }
+    // Why newer checkpoints were passed over; empty where none was.
+    [[nodiscard]] const std::string& skipped() const noexcept { return skipped_; }
+    // Copies into the pieces of the catalog that was read for. Waits.
+    void commit(const Catalog& catalog) const;
+    // What was read for a piece, for those who convert it.
+    [[nodiscard]] const std::vector<unsigned char>& bytes(std::size_t entry,
+                                                          std::size_t piece) const {
+        return staged_[entry][piece];
+    }
+
+  private:
+    friend class Loader;
+    Manifest manifest_;
+    std::string directory_;
+    std::string skipped_;
+    std::vector<std::vector<std::vector<unsigned char>>> staged_; // by entry, by piece
+};
+
+// Collective; waits. Throws on every rank where any found a fault; the live state is not touched.
+Loaded load_checkpoint(Ranks& ranks, system::FileTable& files, const Catalog& catalog,
+                       const LoadOptions& options);
+
+} // namespace mp::checkpoint

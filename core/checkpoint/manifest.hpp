@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The manifest of a checkpoint: which files it consists of with their checksums, and which pieces of which tensors lie
+// where. One canonical form of bytes, whose last key is the checksum of all before it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtype/state_format.hpp"
+
+namespace mp::checkpoint {
+
+inline constexpr int64_t kFormatVersion = 1;
+// Raised when keys are added that an older reader may pass over.
+inline constexpr int64_t kFormatMinor = 0;
+inline constexpr int64_t kMaxManifestBytes = int64_t{1} << 28;
+inline constexpr int64_t kMaxWorld = int64_t{1} << 20;
+inline constexpr int64_t kDefaultChunk = int64_t{4} << 20;
+inline constexpr const char* kManifestName = "manifest.json";
+
+inline constexpr std::size_t kMaxPieces = 1 << 15; // of a tensor
+
+// Elements [start, start + length) of a tensor's logical order, as one tensor of a file.
+struct Piece {
+    int64_t file = 0; // of Manifest::files
+    int64_t start = 0;
+    int64_t length = 0; // > 0
+};
+
+struct StoredTensor {
+    std::string name;  // the parameter, the layer, the caller's blob
+    std::string state; // "param", "exp_avg", "exp_avg_scale_inv", "blob", ...
+    StateFormat format;
+    std::vector<int64_t> shape;
+    std::vector<Piece> pieces; // ordered by start; they tile the tensor; none where it is empty
+
+    [[nodiscard]] int64_t count() const noexcept;
+    // What the piece is called in its file: "<name>.<state>", and "@<start>" where it is not the whole.
+    [[nodiscard]] std::string key(const Piece& piece) const;
+};
+
+struct StoredFile {
+    std::string name;
+    int64_t bytes = 0;
+    std::vector<uint32_t> chunks; // CRC-32C of each chunk of Manifest::chunk_bytes
+};
+
+struct Scalar {
+    std::string name;
+    uint64_t bits = 0; // of an integer, or of a double
+};
+
+struct Manifest {
+    int64_t version = kFormatVersion;
+    int64_t minor = kFormatMinor;
+    std::string library;
+    std::string id; // 32 hexadecimal digits, also in each file's metadata
+    int64_t step = 0;
+    int64_t sequence = 0; // counts the checkpoints of a directory: the highest is the newest
+    int64_t world = 1;    // ranks that saved
+    std::string recipe;   // canonical JSON
+    uint64_t plan = 0;    // hash of how tensors were cut
+    int64_t chunk_bytes = kDefaultChunk;
+    uint64_t seed = 0; // of the random numbers, which follow from {seed, parameter, element, step}
+    int64_t rng_step = 0;             // t: applied steps
+    std::deque<StoredFile> files;     // deques: no allocation grows beyond what was read
+    std::deque<StoredTensor> tensors; // ordered by name, then state
+    std::deque<Scalar> scalars;       // ordered by name
+
+    // Null where there is none.
+    [[nodiscard]] const StoredTensor* find(const std::string& name, const std::string& state) const;
+    [[nodiscard]] const Scalar* find_scalar(const std::string& name) const;
+};
+
+inline constexpr const char* kRngAlgorithm = "philox4x32-10";
+
+// Orders tensors and pieces; throws invalid_argument for what no reader would take.
+std::string write_manifest(Manifest& manifest);
+// Throws version_mismatch for a later format, and corrupt_data unless everything in it agrees: its checksum, its numbers, pieces that tile, files that are named
+// once and lie beside it.
+Manifest read_manifest(std::string text);
+
+// The same without the requirement that pieces tile: what one rank hands to the writer of the whole.
+std::string write_part(Manifest& manifest);
+Manifest read_part(std::string text);
+
+std::string hex(uint64_t value, int digits);
+// Throws corrupt_data for anything but `digits` lower-case hexadecimal digits.
+uint64_t parse_hex(std::string_view text, int digits);
+
+} // namespace mp::checkpoint

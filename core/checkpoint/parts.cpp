@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/parts.hpp"
+
+#include <bit>
+#include <cmath>
+
+#include "checkpoint/convert.hpp"
+
+namespace mp::checkpoint {
+namespace {
+
+int64_t product(const std::vector<int64_t>& sizes) {
+    int64_t count = 1;
+    for (const int64_t size : sizes) {
+        count *= size;
+    }
+    return count;
+}
+
+Entry whole_entry(const std::string& name, const std::string& state, StateFormat format,
+                  std::vector<int64_t> shape, void* data, const Stream* stream) {
+    Entry entry;
+    entry.name = name;
+    entry.state = state;
+    entry.format = format;
+    entry.pieces = {{0, product(shape), data}};
+    entry.shape = std::move(shape);
+    entry.stream = stream;
+    entry.replicated = true;
+    return entry;
+}
+
+uint64_t bits_of(double value) { return std::bit_cast<uint64_t>(value); }
+
+// Numbers of a manifest by name; corrupt_data where one is missing.
+class Numbers {
+  public:
+    Numbers(const Manifest& manifest, std::string prefix)
+        : manifest_(manifest), prefix_(std::move(prefix)) {}
+    [[nodiscard]] uint64_t bits(const std::string& name) const {
+        const Scalar* scalar = manifest_.find_scalar(prefix_ + name);
+        if (scalar == nullptr) {
+            fail(Code::corrupt_data, "checkpoint: the number '%s%s' is missing", prefix_.c_str(),
+                 name.c_str());
+        }
+        return scalar->bits;
+    }
+    [[nodiscard]] int64_t integer(const std::string& name) const {
+        return static_cast<int64_t>(bits(name));
+    }
+    [[nodiscard]] double number(const std::string& name) const {
+        return std::bit_cast<double>(bits(name));
+    }
+
+  private:
+    const Manifest& manifest_;
+    std::string prefix_;
+};
+
+class OptimizerPart final : public Part {
+  public:
+    explicit OptimizerPart(std::shared_ptr<Optimizer> optimizer)
+        : optimizer_(std::move(optimizer)) {}
+
+    void add_to(Catalog& catalog) override {
+        optimizer_->shard(stream()); // where ranks share it and have not stepped yet
+        for (int32_t i = 0; i < optimizer_->parameter_count(); ++i) {
+            for (const SavedTensor& saved : optimizer_->saved_tensors(i)) {
+                add_tensor(catalog, i, saved);
+            }
+        }
+        const OptimizerCounts counts = optimizer_->counts(stream());
+        const auto add = [&](const std::string& name, uint64_t bits) {
+            catalog.scalars.push_back({"optimizer." + name, bits});
+        };
+        add("skipped_steps", static_cast<uint64_t>(counts.skipped_steps));
+        add("groups", counts.groups.size());
+        for (std::size_t g = 0; g < counts.groups.size(); ++g) {
+            const numerics::AdamwHyper& hyper = counts.groups[g];
+            const std::string group = "group" + std::to_string(g) + ".";
+            add(group + "lr", bits_of(hyper.lr));
+            add(group + "beta1", bits_of(hyper.beta1));
+            add(group + "beta2", bits_of(hyper.beta2));
+            add(group + "eps", bits_of(hyper.eps));
+            add(group + "weight_decay", bits_of(hyper.weight_decay));
+            add(group + "flags", (hyper.l2 ? 1U : 0U) | (hyper.maximize ? 2U : 0U) |
+                                     (hyper.bias_correction ? 4U : 0U) | (hyper.enabled ? 8U : 0U));
+            add(group + "step", static_cast<uint64_t>(counts.group_steps[g]));
+        }
+        catalog.recipe =
+            recipe_to_json(optimizer_->recipe(), "fp32"); // all keys follow, so any base will do
+        catalog.seed = counts.seed;
+        catalog.rng_step = counts.step;
+    }
+
+    void check(const Catalog& /*catalog*/, const Loaded& loaded) const override {
+        optimizer_->check_counts(counts_of(loaded.manifest()));
+    }
+
+    void apply(const Loaded& loaded) override {
+        optimizer_->restore(stream(), counts_of(loaded.manifest()));
+    }
+
+    void add_weights(Catalog& catalog) override {
+        for (int32_t i = 0; i < optimizer_->parameter_count(); ++i) {
+            for (const SavedTensor& saved : optimizer_->saved_tensors(i)) {
+                if (saved.state.starts_with("param")) {
+                    add_tensor(catalog, i, saved);
+                }
+            }
+        }
+    }
+
+    std::unique_ptr<Part> twin(const Manifest& manifest) const override {
+        return std::make_unique<OptimizerPart>(make_twin(manifest, *optimizer_));
+    }
+    [[nodiscard]] Optimizer* optimizer() const noexcept override { return optimizer_.get(); }
+
+  private:
+    [[nodiscard]] Stream& stream() const { return optimizer_->context()->stream(); }
+
+    void add_tensor(Catalog& catalog, int32_t index, const SavedTensor& saved) const {
+        const bool is_scale = saved.state.ends_with("_scale_inv");
+        Entry entry;
+        entry.name = optimizer_->parameter_name(index);
+        entry.state = saved.state;
+        entry.format = saved.format;
+        entry.shape = saved.shape;
+        if (saved.count > 0 || saved.is_everywhere) {
+            entry.pieces = {{saved.start, saved.count, saved.data}};
+        }
+        entry.stream = saved.stream;
+        entry.rule = is_scale ? ValueRule::scale : ValueRule::any;
+        entry.replicated = saved.is_everywhere;
+        entry.agrees = is_scale && saved.is_everywhere;
+        catalog.entries.push_back(std::move(entry));
+    }
+
+    static OptimizerCounts counts_of(const Manifest& manifest) {
+        const Numbers numbers(manifest, "optimizer.");
+        OptimizerCounts counts;
+        counts.step = manifest.rng_step;
+        counts.seed = manifest.seed;
+        counts.skipped_steps = numbers.integer("skipped_steps");
+        const uint64_t groups = numbers.bits("groups");
+        if (groups > manifest.scalars.size()) {
+            fail(Code::corrupt_data, "checkpoint: its number of groups cannot be");
+        }
+        for (uint64_t g = 0; g < groups; ++g) {
+            const Numbers group(manifest, "optimizer.group" + std::to_string(g) + ".");
+            numerics::AdamwHyper hyper;
+            hyper.lr = group.number("lr");
+            hyper.beta1 = group.number("beta1");
+            hyper.beta2 = group.number("beta2");
+            hyper.eps = group.number("eps");
+            hyper.weight_decay = group.number("weight_decay");
+            const uint64_t flags = group.bits("flags");
+            if (flags > 15) {
+                fail(Code::corrupt_data, "checkpoint: a group has flags that are not known");
+            }
+            hyper.l2 = (flags & 1) != 0;
+            hyper.maximize = (flags & 2) != 0;
+            hyper.bias_correction = (flags & 4) != 0;
+            hyper.enabled = (flags & 8) != 0;
+            counts.groups.push_back(hyper);
+            counts.group_steps.push_back(group.integer("step"));
+        }
+        return counts;
+    }
+
+    std::shared_ptr<Optimizer> optimizer_;
+};
+
+bool is_power_of_two(double value) {
+    int exponent = 0;
+    return std::frexp(value, &exponent) == 0.5;
+}
+
+class ScalerPart final : public Part {
+  public:
+    explicit ScalerPart(std::shared_ptr<LossScaler> scaler) : scaler_(std::move(scaler)) {}
+
+    void add_to(Catalog& catalog) override {
+        const numerics::LossScaleState state = scaler_->read(scaler_->context()->stream());
+        const auto add = [&](const char* name, uint64_t bits) {
+            catalog.scalars.push_back({std::string("scaler.") + name, bits});
+        };
+        add("scale", std::bit_cast<uint32_t>(state.scale));
+        add("found_inf", state.found_inf);
+        add("growth_tracker", static_cast<uint32_t>(state.growth_tracker));
+        add("hysteresis_tracker", static_cast<uint32_t>(state.hysteresis_tracker));
+        add("failed_at_min", state.failed_at_min);
+        add("good_steps", static_cast<uint64_t>(state.good_steps));
+        add("overflow_steps", static_cast<uint64_t>(state.overflow_steps));
+    }
+
+    void check(const Catalog& /*catalog*/, const Loaded& loaded) const override {
+        check_state(state_of(loaded.manifest()));
+    }
+
+    void apply(const Loaded& loaded) override {
+        scaler_->write(scaler_->context()->stream(), state_of(loaded.manifest()));
+    }
+
+  private:
+    static numerics::LossScaleState state_of(const Manifest& manifest) {
+        const Numbers numbers(manifest, "scaler.");
+        const auto small = [&](const char* name) {
+            const uint64_t bits = numbers.bits(name);
+            if (bits > UINT32_MAX) {
+                fail(Code::corrupt_data, "checkpoint: scaler.%s does not fit 32 bits", name);
+            }
+            return static_cast<uint32_t>(bits);
+        };
+        numerics::LossScaleState state;
+        state.scale = std::bit_cast<float>(small("scale"));
+        state.found_inf = small("found_inf");
+        state.growth_tracker = static_cast<int32_t>(small("growth_tracker"));
+        state.hysteresis_tracker = static_cast<int32_t>(small("hysteresis_tracker"));
+        state.failed_at_min = small("failed_at_min");
+        state.good_steps = numbers.integer("good_steps");
+        state.overflow_steps = numbers.integer("overflow_steps");
+        return state;
+    }
+
+    void check_state(const numerics::LossScaleState& state) const {
+        const ScalerPolicy& policy = scaler_->policy();
+        const auto scale = static_cast<double>(state.scale);
+        // Doubled and halved, a power of two stays one.
+        const bool by_powers =
+            is_power_of_two(policy.init_scale) && is_power_of_two(policy.rule.growth_factor) &&
+            is_power_of_two(policy.rule.backoff_factor) &&
+            (policy.rule.min_scale == 0.0 || is_power_of_two(policy.rule.min_scale)) &&
+            (policy.rule.max_scale == 0.0 || is_power_of_two(policy.rule.max_scale));
+        if (!(scale > 0.0 && std::isfinite(scale)) || (by_powers && !is_power_of_two(scale))) {
+            fail(Code::corrupt_data,
+                 "checkpoint: the loss scale is %g; this scaler cannot come to it", scale);
+        }
+        if (state.growth_tracker < 0 ||
+            state.growth_tracker > policy.rule.growth_interval + policy.rule.count_offset ||
+            state.hysteresis_tracker > policy.rule.hysteresis || state.found_inf > 1 ||
+            state.failed_at_min > 1 || state.good_steps < 0 || state.overflow_steps < 0) {
+            fail(Code::corrupt_data,
+                 "checkpoint: the loss scaler's counts are out of the bounds of this scaler");
+        }
+    }
+
+    std::shared_ptr<LossScaler> scaler_;
+};
+
+class LinearPart final : public Part {
+  public:
+    LinearPart(std::string name, Linear& layer, std::shared_ptr<void> owner)
+        : name_(std::move(name)), layer_(layer), owner_(std::move(owner)) {}
+
+    void add_to(Catalog& catalog) override {
+        bytes_ = layer_.scaling().save(stream());
+        index_ = catalog.entries.size();
+        const auto size = static_cast<int64_t>(bytes_.size());
+        catalog.entries.push_back(
+            whole_entry(name_, "scaling", DType::uint8, {size}, bytes_.data(), nullptr));
+        catalog.entries.back().agrees = true;
+    }
+
+    void check(const Catalog& /*catalog*/, const Loaded& loaded) const override {
+        const std::vector<unsigned char>& read = loaded.bytes(index_, 0);
+        layer_.scaling().check_saved(read.data(), read.size());
+    }
+
+    void apply(const Loaded& /*loaded*/) override {
+        layer_.load_scaling(stream(), bytes_.data(), bytes_.size());
+    }
+
+  private:
+    [[nodiscard]] Stream& stream() const { return layer_.context()->stream(); }
+
+    std::string name_;
+    Linear& layer_;
+    std::shared_ptr<void> owner_;
+    std::vector<unsigned char> bytes_;
+    std::size_t index_ = 0; // of its entry
+};
+
+class DataPart final : public Part {
+  public:
+    DataPart(std::string name, void* data, std::size_t bytes)
+        : name_(std::move(name)), data_(data), bytes_(bytes) {}
+    void add_to(Catalog& catalog) override {
+        catalog.entries.push_back(whole_entry(name_, "data", DType::uint8,
+                                              {static_cast<int64_t>(bytes_)}, data_, nullptr));
+    }
+    void check(const Catalog& /*catalog*/, const Loaded& /*loaded*/) const override {}
+    void apply(const Loaded& /*loaded*/) override {}
+    [[nodiscard]] bool survives_conversion() const noexcept override { return true; }
+
+  private:
+    std::string name_;
+    void* data_;
+    std::size_t bytes_;
+};
+
+} // namespace
+
+std::unique_ptr<Part> make_optimizer_part(std::shared_ptr<Optimizer> optimizer) {
+    return std::make_unique<OptimizerPart>(std::move(optimizer));
+}
+std::unique_ptr<Part> make_scaler_part(std::shared_ptr<LossScaler> scaler) {
+    return std::make_unique<ScalerPart>(std::move(scaler));
+}
+std::unique_ptr<Part> make_linear_part(const std::string& name, Linear& layer,
+                                       std::shared_ptr<void> owner) {
+    return std::make_unique<LinearPart>(name, layer, std::move(owner));
+}
+std::unique_ptr<Part> make_data_part(const std::string& name, void* data, std::size_t bytes) {
+    return std::make_unique<DataPart>(name, data, bytes);
+}
+
+} // namespace mp::checkpoint

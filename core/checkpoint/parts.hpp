@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Part: something with state that a checkpoint keeps. The optimizer, layers, the loss scaler and the caller's own bytes.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "checkpoint/catalog.hpp"
+#include "checkpoint/load.hpp"
+#include "linear/linear.hpp"
+#include "optim/optimizer.hpp"
+#include "scaler/loss_scaler.hpp"
+
+namespace mp::checkpoint {
+
+class Part {
+  public:
+    Part() = default;
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+    virtual ~Part() = default;
+
+    // Adds what is saved as it is now; memory that an entry points to stays until the next call. Waits for work
+    // enqueued before.
+    virtual void add_to(Catalog& catalog) = 0;
+    // Throws where what was read cannot be applied; changes nothing.
+    virtual void check(const Catalog& catalog, const Loaded& loaded) const = 0;
+    // After the entries' memory was written.
+    virtual void apply(const Loaded& loaded) = 0;
+    // Entries for a file of weights alone.
+    virtual void add_weights(Catalog& /*catalog*/) {}
+    // What takes this part's place where a checkpoint of another recipe is loaded, and gets its numbers by convert():
+    // null where the part stays as it is.
+    virtual std::unique_ptr<Part> twin(const Manifest& /*manifest*/) const { return nullptr; }
+    // Whether this part is loaded as ever then; the states of layers and scalers belong to a recipe, and begin anew.
+    [[nodiscard]] virtual bool survives_conversion() const noexcept { return false; }
+    [[nodiscard]] virtual Optimizer* optimizer() const noexcept { return nullptr; }
+};
+
+// Every rank has all of the optimizer's states: rank 0 writes them.
+std::unique_ptr<Part> make_optimizer_part(std::shared_ptr<Optimizer> optimizer);
+std::unique_ptr<Part> make_scaler_part(std::shared_ptr<LossScaler> scaler);
+// The delayed scales and histories of a layer. `owner` keeps it alive.
+std::unique_ptr<Part> make_linear_part(const std::string& name, Linear& layer,
+                                       std::shared_ptr<void> owner);
+// The caller's memory, of rank 0 where there are several.
+std::unique_ptr<Part> make_data_part(const std::string& name, void* data, std::size_t bytes);
+
+} // namespace mp::checkpoint

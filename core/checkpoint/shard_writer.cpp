@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/shard_writer.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "checkpoint/crc32c.hpp"
+#include "checkpoint/safetensors.hpp"
+
+namespace mp::checkpoint {
+namespace {
+
+class NewFile {
+  public:
+    NewFile(system::FileTable& files, const std::string& path) : files_(files) {
+        check(files.open(path.c_str(), system::OpenMode::create_new, &handle_));
+    }
+    NewFile(const NewFile&) = delete;
+    NewFile& operator=(const NewFile&) = delete;
+    ~NewFile() {
+        if (handle_ >= 0) {
+            (void)files_.close(handle_);
+        }
+    }
+    void reserve(int64_t bytes) { check(files_.reserve(handle_, bytes)); }
+    void write(int64_t offset, const void* data, std::size_t bytes) {
+        check(files_.write(handle_, offset, data, bytes));
+    }
+    void finish() {
+        const Status synced = files_.sync(handle_);
+        const Status closed = files_.close(handle_);
+        handle_ = -1;
+        check(synced);
+        check(closed);
+    }
+
+  private:
+    system::FileTable& files_;
+    int32_t handle_ = -1;
+};
+
+class ChunkWriter {
+  public:
+    ChunkWriter(NewFile& file, int64_t chunk_bytes, int64_t total, const Progress& progress)
+        : file_(file), chunk_(static_cast<std::size_t>(std::min(chunk_bytes, total))),
+          total_(total), progress_(progress) {}
+
+    void append(const char* data, std::size_t bytes) {
+        while (bytes > 0) {
+            const std::size_t n = std::min(bytes, chunk_.size() - filled_);
+            std::memcpy(chunk_.data() + filled_, data, n);
+            filled_ += n;
+            data += n;
+            bytes -= n;
+            flush_if_full();
+        }
+    }
+
+    void append(const ShardTensor& tensor) {
+        const std::size_t bytes = tensor.entry->bytes(*tensor.piece);
+        for (std::size_t done = 0; done < bytes;) {
+            const std::size_t n = std::min(bytes - done, chunk_.size() - filled_);
+            copy_out(*tensor.entry, *tensor.piece, done, chunk_.data() + filled_, n);
+            if (tensor.entry->stream != nullptr) {
+                tensor.entry->stream->sync();
+            }
+            filled_ += n;
+            done += n;
+            flush_if_full();
+        }
+    }
+
+    void flush() {
+        if (filled_ > 0) {
+            file_.write(written_, chunk_.data(), filled_);
+            sums_.push_back(crc32c(0, chunk_.data(), filled_));
+            written_ += static_cast<int64_t>(filled_);
+            filled_ = 0;
+            if (progress_.call != nullptr) {
+                progress_.call(written_, total_, progress_.payload);
+            }
+        }
+    }
+
+    [[nodiscard]] int64_t written() const noexcept { return written_; }
+    std::vector<uint32_t> take_sums() noexcept { return std::move(sums_); }
+
+  private:
+    void flush_if_full() {
+        if (filled_ == chunk_.size()) {
+            flush();
+        }
+    }
+
+    NewFile& file_;
+    std::vector<char> chunk_;
+    std::size_t filled_ = 0;
+    int64_t written_ = 0;
+    int64_t total_;
+    std::vector<uint32_t> sums_;
+    Progress progress_;
+};
+
+// As other readers know it where the piece is the whole, else as a flat array.
+NewTensor describe(const ShardTensor& source) {
+    const Entry& entry = *source.entry;
+    NewTensor tensor;
+    tensor.name = source.key;
+    tensor.type = file_type(entry.format.dtype);
+    tensor.bytes = static_cast<int64_t>(entry.bytes(*source.piece));
+    const bool is_whole = source.piece->length == entry.count();
+    if (entry.format.coding == Coding::dynamic4) {
+        tensor.shape = {tensor.bytes}; // two codes a byte
+    } else if (is_whole) {
+        tensor.shape = entry.shape;
+    } else {
+        tensor.shape = {source.piece->length};
+    }
+    return tensor;
+}
+
+} // namespace
+
+StoredFile write_shard(system::FileTable& files, const std::string& path,
+                       const std::vector<ShardTensor>& tensors, const Metadata& metadata,
+                       int64_t chunk_bytes, const Progress& progress) {
+    std::vector<std::pair<NewTensor, const ShardTensor*>> order;
+    order.reserve(tensors.size());
+    for (const ShardTensor& tensor : tensors) {
+        order.emplace_back(describe(tensor), &tensor);
+    }
+    std::sort(order.begin(), order.end(),
+              [](const auto& a, const auto& b) { return writing_order(a.first, b.first); });
+    std::vector<NewTensor> described;
+    described.reserve(order.size());
+    int64_t data_bytes = 0;
+    for (const auto& [tensor, source] : order) {
+        described.push_back(tensor);
+        data_bytes += tensor.bytes;
+    }
+    const std::string header = write_header(described, metadata);
+    const int64_t total = static_cast<int64_t>(header.size()) + data_bytes;
+    NewFile file(files, path);
+    file.reserve(total);
+    ChunkWriter writer(file, chunk_bytes, total, progress);
+    writer.append(header.data(), header.size());
+    for (const auto& [tensor, source] : order) {
+        writer.append(*source);
+    }
+    writer.flush();
+    file.finish();
+    StoredFile stored;
+    stored.bytes = writer.written();
+    stored.chunks = writer.take_sums();
+    return stored;
+}
+
+void write_synced(system::FileTable& files, const std::string& path, const std::string& text) {
+    NewFile file(files, path);
+    file.write(0, text.data(), text.size());
+    file.finish();
+}
+
+} // namespace mp::checkpoint

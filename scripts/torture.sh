@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The long runs of the checkpoint tests, of which the tests have short ones. Each prints its counts.
+#     scripts/torture.sh                 lists them
+#     scripts/torture.sh NAME [COUNT]    builds and runs one
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+cd "$root_dir"
+
+usage() {
+    cat << 'TEXT'
+usage: scripts/torture.sh NAME [COUNT]
+  kill        kill -9 while saving on a real disk (10000)
+  crash       crash states of a save, so many interleavings of the ranks (50)
+  headers     mutated safetensors headers (100000000)
+  manifests   mutated manifests with right checksums (100000000)
+TEXT
+}
+
+run() {
+    build_preset dev "$1" > "$logs/torture-build.log" 2>&1 || die "the build failed: $logs/torture-build.log"
+    local program
+    program=$(find build/dev/tests -name "$1" -type f -perm -u+x)
+    shift
+    exec "$program" "$@"
+}
+
+mkdir -p "$logs"
+case "${1:-}" in
+    kill) run checkpoint_kill "${2:-10000}" "$root_dir/build" ;;
+    crash) MP_CRASH_SEEDS=${2:-50} run checkpoint_crash_states ;;
+    headers) run fuzz_safetensors_header "${2:-100000000}" ;;
+    manifests) run fuzz_checkpoint_manifest "${2:-100000000}" ;;
+    "") usage ;;
+    *)
+        usage >&2
+        exit 2
+        ;;
+esac

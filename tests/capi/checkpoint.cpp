@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: Apache-2.0
+// mp_checkpoint: training that is stopped and goes on has the bits of training that is not; in the background; on ranks;
+// and each way to call it wrongly.
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <thread>
+#include <unistd.h>
+
+#include "support.hpp"
+
+using namespace mp_test;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder that goes with the test.
+struct Folder {
+    fs::path path;
+    explicit Folder(const char* name)
+        : path(fs::path(::testing::TempDir()) /
+               ("mp_checkpoint_" + std::string(name) + std::to_string(::getpid()))) {
+        fs::remove_all(path);
+    }
+    ~Folder() {
+        std::error_code ignored;
+        fs::remove_all(path, ignored);
+    }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    [[nodiscard]] const char* c_str() const { return path.c_str(); }
+};
+
+constexpr int64_t kSizes[] = {1, 129, 6000};
+const char* const kStates[] = {"param",  "exp_avg",           "exp_avg_sq",          "compensation",
+                               "master", "exp_avg_scale_inv", "exp_avg_sq_scale_inv"};
+
+int32_t weight_dtype(mp_recipe* recipe) {
+    const char* name = nullptr;
+    EXPECT_TRUE(succeeded(mp_recipe_get_string(recipe, MP_RECIPE_WEIGHT_DTYPE, &name)));
+    return std::string(name) == "fp32"   ? MP_DTYPE_FP32
+           : std::string(name) == "fp16" ? MP_DTYPE_FP16
+                                         : MP_DTYPE_BF16;
+}
+
+Recipe recipe_of(mp_context* context, const std::string& text) {
+    mp_recipe* recipe = nullptr;
+    if (text[0] == '{') {
+        EXPECT_TRUE(
+            succeeded(mp_recipe_create_from_json(context, text.data(), text.size(), &recipe)));
+    } else {
+        EXPECT_TRUE(succeeded(mp_recipe_create(context, text.c_str(), &recipe)));
+    }
+    return Recipe(recipe);
+}
+
+// Two groups over three parameters, a scaler, a delayed-scaling layer, and eight bytes of the caller's.
+struct Training {
+    Context context;
+    Recipe recipe;
+    Optimizer optimizer;
+    Scaler scaler;
+    Recipe layer_recipe;
+    Tensor weight;
+    Linear linear;
+    int64_t position = 0;
+    Checkpoint checkpoint; // first to go: it has the position's address
+
+    explicit Training(const std::string& name, uint64_t seed = 3, mp_comm* comm = nullptr,
+                      const mp_checkpoint_desc* checkpoint_desc = nullptr)
+        : context(make_context(1)), recipe(recipe_of(context, name)),
+          layer_recipe(recipe_of(context, "fp8_delayed")),
+          weight(make_tensor(context, MP_DTYPE_FP32, {32, 32}, numbers(1024, 77))) {
+        mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+        desc.seed = seed;
+        mp_optimizer* made = nullptr;
+        EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, &desc, &made)));
+        optimizer = Optimizer(made);
+        mp_scaler* made_scaler = nullptr;
+        EXPECT_TRUE(succeeded(mp_scaler_create(context, nullptr, &made_scaler)));
+        scaler = Scaler(made_scaler);
+        for (int32_t group = 0; group < 2; ++group) {
+            mp_param_group_desc group_desc = MP_PARAM_GROUP_DESC_INIT;
+            group_desc.lr = 1e-2 * (group + 1);
+            int32_t index = 0;
+            EXPECT_TRUE(mp_optimizer_add_group(optimizer, &group_desc, &index) >= 0);
+        }
+        for (const int64_t size : kSizes) {
+            const std::string param_name = "layer." + std::to_string(size);
+            const Tensor param = make_tensor(context, weight_dtype(recipe), {size});
+            const Tensor init = make_tensor(context, MP_DTYPE_FP32, {size},
+                                            numbers(static_cast<std::size_t>(size), 5));
+            mp_param_desc param_desc = MP_PARAM_DESC_INIT;
+            param_desc.name = param_name.c_str();
+            param_desc.param = param;
+            param_desc.init_fp32 = init;
+            EXPECT_TRUE(succeeded(
+                mp_optimizer_add_param(optimizer, size == 129 ? 1 : 0, &param_desc, nullptr)));
+        }
+        make_layer();
+        mp_checkpoint* made_checkpoint = nullptr;
+        EXPECT_TRUE(
+            succeeded(mp_checkpoint_create(context, comm, checkpoint_desc, &made_checkpoint)));
+        checkpoint = Checkpoint(made_checkpoint);
+        EXPECT_TRUE(succeeded(mp_checkpoint_add_optimizer(checkpoint, optimizer)));
+        EXPECT_TRUE(succeeded(mp_checkpoint_add_scaler(checkpoint, scaler)));
+        EXPECT_TRUE(succeeded(mp_checkpoint_add_linear(checkpoint, "layer", linear)));
+        EXPECT_TRUE(
+            succeeded(mp_checkpoint_add_data(checkpoint, "position", &position, sizeof position)));
+    }
+
+    void make_layer() {
+        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
+        desc.in_features = desc.out_features = 32;
+        mp_linear* made = nullptr;
+        EXPECT_TRUE(
+            succeeded(mp_linear_create(context, layer_recipe, &desc, weight, nullptr, &made)));
+        linear = Linear(made);
+    }
+
+    void step() {
+        ++position;
+        for (int32_t i = 0; i < static_cast<int32_t>(std::size(kSizes)); ++i) {
+            mp_tensor* grad = nullptr;
+            EXPECT_TRUE(succeeded(mp_optimizer_state(optimizer, i, "grad", &grad)));
+            const Tensor owned(grad);
+            std::vector<float> values = numbers(static_cast<std::size_t>(kSizes[i]),
+                                                static_cast<uint64_t>(position * 10 + i));
+            if (position == 4) {
+                values[0] = 1e38F * 100.0F; // a step that is skipped
+            }
+            const Tensor exact = make_tensor(context, MP_DTYPE_FP32, {kSizes[i]}, values);
+            EXPECT_TRUE(succeeded(mp_tensor_cast(nullptr, exact, grad, nullptr)));
+        }
+        EXPECT_TRUE(
+            succeeded(mp_optimizer_set_lr(optimizer, 0, 1e-2 / static_cast<double>(position))));
+        EXPECT_TRUE(succeeded(mp_optimizer_step(optimizer, nullptr, scaler)));
+        EXPECT_TRUE(succeeded(mp_scaler_update(scaler, nullptr)));
+        const Tensor x = make_tensor(context, MP_DTYPE_BF16, {16, 32},
+                                     numbers(512, static_cast<uint64_t>(position)));
+        const Tensor y = make_tensor(context, MP_DTYPE_BF16, {16, 32});
+        EXPECT_TRUE(succeeded(mp_linear_forward(linear, nullptr, x, y)));
+        mp_linear* const layers[] = {linear};
+        EXPECT_TRUE(succeeded(mp_linear_end_step(layers, 1, nullptr)));
+    }
+
+    // Everything that the checkpoint promises to keep.
+    [[nodiscard]] std::vector<unsigned char> everything() {
+        std::vector<unsigned char> all;
+        const auto add = [&all](const void* data, std::size_t bytes) {
+            const auto* begin = static_cast<const unsigned char*>(data);
+            all.insert(all.end(), begin, begin + bytes);
+        };
+        for (int32_t i = 0; i < static_cast<int32_t>(std::size(kSizes)); ++i) {
+            for (const char* state : kStates) {
+                mp_tensor* tensor = nullptr;
+                if (mp_optimizer_state(optimizer, i, state, &tensor) == MP_STATUS_OK) {
+                    const Tensor owned(tensor);
+                    const std::vector<unsigned char> bytes = bytes_of(tensor);
+                    add(bytes.data(), bytes.size());
+                }
+            }
+        }
+        mp_scaler_state state{};
+        state.struct_size = sizeof state;
+        EXPECT_TRUE(succeeded(mp_scaler_get_state(scaler, nullptr, &state)));
+        add(&state, sizeof state);
+        mp_optimizer_stats stats{};
+        stats.struct_size = sizeof stats;
+        EXPECT_TRUE(succeeded(mp_optimizer_get_stats(optimizer, nullptr, &stats)));
+        add(&stats.step, sizeof stats.step);
+        add(&stats.skipped_steps, sizeof stats.skipped_steps);
+        std::vector<unsigned char> scaling(1 << 16);
+        size_t bytes = 0;
+        EXPECT_TRUE(
+            succeeded(mp_linear_scaling_save(linear, scaling.data(), scaling.size(), &bytes)));
+        add(scaling.data(), bytes);
+        add(&position, sizeof position);
+        return all;
+    }
+};
+
+std::size_t entries_in(const fs::path& path) {
+    return static_cast<std::size_t>(
+        std::distance(fs::directory_iterator(path), fs::directory_iterator()));
+}
+
+} // namespace
+
+TEST(Checkpoint, GoingOnHasTheBitsOfNotHavingStopped) {
+    const char* const recipes[] = {
+        "fp32",
+        "fp16_mixed",
+        "bf16_mixed",
+        "bf16_mixed_dual",
+        "bf16_pure",
+        "bf16_pure_sr",
+        "bf16_pure_kahan",
+        "bf16_pure_remainder",
+        R"({"recipe": "bf16_mixed", "optimizer.exp_avg.dtype": "int8_block256", "optimizer.exp_avg_sq.dtype": "int8_block256"})",
+        R"({"recipe": "bf16_pure", "optimizer.exp_avg.dtype": "int4_block128", "optimizer.exp_avg_sq.dtype": "int4_block128"})",
+        R"({"recipe": "bf16_mixed", "optimizer.exp_avg.dtype": "fp8_e4m3_block256", "optimizer.exp_avg_sq.dtype": "fp8_e4m3_block256"})"};
+    for (const char* name : recipes) {
+        SCOPED_TRACE(name);
+        const Folder folder("resume");
+        Training straight(name);
+        Training stopped(name);
+        Training resumed(name, 99); // the seed comes with the checkpoint
+        for (int i = 0; i < 5; ++i) {
+            straight.step();
+            stopped.step();
+        }
+        MP_OK(mp_checkpoint_save(stopped.checkpoint, folder.c_str(), 5, 0));
+        stopped.step(); // what comes after is not in it
+        resumed.step(); // and what was before is gone
+        mp_checkpoint_info info{};
+        info.struct_size = sizeof info;
+        MP_OK(mp_checkpoint_load(resumed.checkpoint, folder.c_str(), MP_CHECKPOINT_VERIFY_ALL,
+                                 &info));
+        EXPECT_EQ(info.step, 5);
+        EXPECT_EQ(info.applied_step, 4);
+        EXPECT_EQ(info.seed, 3U);
+        EXPECT_EQ(resumed.position, 5);
+        EXPECT_EQ(resumed.everything(), straight.everything());
+        for (int i = 0; i < 5; ++i) {
+            straight.step();
+            resumed.step();
+            EXPECT_EQ(resumed.everything(), straight.everything()) << "step " << i + 6;
+        }
+    }
+}
+
+// Between recipes whose exact weights are fp32 nothing is lost of them, and moments round as their types do.
+TEST(Checkpoint, ConvertsToAnotherRecipeAndSaysWhatThatLoses) {
+    const auto convert = [](const char* from, const char* to, bool shows_loss) {
+        SCOPED_TRACE(std::string(from) + " to " + to);
+        const Folder folder("convert");
+        Training saved(from);
+        for (int i = 0; i < 5; ++i) {
+            saved.step();
+        }
+        MP_OK(mp_checkpoint_save(saved.checkpoint, folder.c_str(), 5, 0));
+        Training target(to, 99);
+        mp_checkpoint_info info{};
+        info.struct_size = sizeof info;
+        MP_OK(mp_checkpoint_load(target.checkpoint, folder.c_str(), MP_CHECKPOINT_CONVERT, &info));
+        EXPECT_EQ(info.converted, 1);
+        EXPECT_EQ(target.position, 5);
+        mp_optimizer_stats stats{};
+        stats.struct_size = sizeof stats;
+        MP_OK(mp_optimizer_get_stats(target.optimizer, nullptr, &stats));
+        EXPECT_EQ(stats.step, 4);
+        double largest = 0.0;
+        double squares = 0.0;
+        int64_t count = 0;
+        for (int32_t i = 0; i < static_cast<int32_t>(std::size(kSizes)); ++i) {
+            const auto read = [&](const Training& training, const char* state) {
+                const Tensor values = make_tensor(training.context, MP_DTYPE_FP32, {kSizes[i]});
+                EXPECT_TRUE(succeeded(
+                    mp_optimizer_read_state(training.optimizer, nullptr, i, state, values)));
+                return values_of(training.context, values);
+            };
+            const std::vector<float> exact = read(saved, "fp32_param"),
+                                     now = read(target, "fp32_param");
+            for (std::size_t e = 0; e < exact.size(); ++e, ++count) {
+                const double error =
+                    std::fabs(static_cast<double>(exact[e]) - static_cast<double>(now[e]));
+                largest = std::max(largest, error);
+                squares += error * error;
+            }
+        }
+        EXPECT_EQ(info.weight_largest_error, largest);
+        EXPECT_NEAR(info.weight_rms_error, std::sqrt(squares / static_cast<double>(count)), 1e-12);
+        EXPECT_EQ(info.weight_largest_error > 0.0, shows_loss);
+        EXPECT_LT(info.weight_largest_error, 0.01);
+        EXPECT_LT(info.exp_avg_rms_error, 0.01);
+        target.step(); // and training goes on
+    };
+    convert("fp32", "bf16_mixed_dual", false);
+    convert("bf16_mixed", "bf16_pure_remainder", false);
+    convert("bf16_pure_remainder", "fp32", false);
+    convert("bf16_pure_kahan", "fp16_mixed", false);
+    convert("fp32", "bf16_pure", true);
+    convert("fp32", R"({"recipe": "bf16_pure", "optimizer.exp_avg.dtype": "int8_block256"})", true);
+    // The same recipe is an ordinary load, bit for bit.
+    const Folder folder("convert");
+    Training saved("bf16_pure_kahan");
+    saved.step();
+    MP_OK(mp_checkpoint_save(saved.checkpoint, folder.c_str(), 1, 0));
+    Training same("bf16_pure_kahan", 99);
+    mp_checkpoint_info info{};
+    info.struct_size = sizeof info;
+    MP_OK(mp_checkpoint_load(same.checkpoint, folder.c_str(), MP_CHECKPOINT_CONVERT, &info));
+    EXPECT_EQ(info.converted, 0);
+    EXPECT_EQ(same.everything(), saved.everything());
+}
+
+TEST(Checkpoint, InTheBackgroundItIsTheStateOfTheCall) {
+    const Folder folder("background");
+    mp_checkpoint_desc desc = MP_CHECKPOINT_DESC_INIT;
+    struct Gate {
+        std::atomic<bool> open{false};
+        std::atomic<int64_t> done{0};
+        std::atomic<int64_t> total{0};
+    } gate;
+    desc.payload = &gate;
+    desc.progress = [](int64_t done, int64_t total, void* payload) {
+        auto* g = static_cast<Gate*>(payload);
+        g->done = done;
+        g->total = total;
+        while (!g->open) {
+            std::this_thread::yield();
+        }
+    };
+    Training training("bf16_mixed", 3, nullptr, &desc);
+    training.step();
+    const std::vector<unsigned char> then = training.everything();
+    int32_t done = -1;
+    MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 1, MP_CHECKPOINT_BACKGROUND));
+    MP_OK(mp_checkpoint_poll(training.checkpoint, &done));
+    EXPECT_EQ(done, 0);
+    MP_FAILS(mp_checkpoint_save(training.checkpoint, folder.c_str(), 2, 0), MP_STATUS_BAD_STATE,
+             "still running");
+    training.step(); // training goes on
+    gate.open = true;
+    MP_OK(mp_checkpoint_wait(training.checkpoint));
+    MP_OK(mp_checkpoint_poll(training.checkpoint, &done));
+    EXPECT_EQ(done, 1);
+    EXPECT_EQ(gate.done.load(), gate.total.load());
+    EXPECT_GT(gate.total.load(), 10000);
+    EXPECT_NE(training.everything(), then);
+    MP_OK(mp_checkpoint_load(training.checkpoint, folder.c_str(), 0, nullptr));
+    EXPECT_EQ(training.everything(), then);
+    // A failure in the background is told by wait, once.
+    MP_OK(mp_checkpoint_save(training.checkpoint, "/proc/none/none", 2, MP_CHECKPOINT_BACKGROUND));
+    MP_FAILS(mp_checkpoint_wait(training.checkpoint), MP_STATUS_IO_ERROR, "/proc/none");
+    MP_OK(mp_checkpoint_wait(training.checkpoint));
+    // Destroying waits.
+    MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 3, MP_CHECKPOINT_BACKGROUND));
+    training.checkpoint = Checkpoint();
+    EXPECT_EQ(entries_in(folder.path), 2U);
+}
+
+TEST(Checkpoint, KeepsAsManyAsAsked) {
+    const Folder folder("keep");
+    mp_checkpoint_desc desc = MP_CHECKPOINT_DESC_INIT;
+    desc.keep = 2;
+    Training training("bf16_pure", 3, nullptr, &desc);
+    for (int64_t step = 1; step <= 4; ++step) {
+        MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), step, 0));
+    }
+    EXPECT_EQ(entries_in(folder.path), 2U);
+    mp_checkpoint_info info{};
+    info.struct_size = sizeof info;
+    MP_OK(mp_checkpoint_inspect(folder.c_str(), &info));
+    EXPECT_EQ(info.step, 4);
+    EXPECT_EQ(info.sequence, 4);
+    EXPECT_EQ(info.world, 1);
+    EXPECT_EQ(info.format, 1);
+    std::string text(1 << 16, '\0');
+    MP_OK(mp_checkpoint_describe(folder.c_str(), text.data(), text.size(), nullptr));
+    EXPECT_NE(text.find("step-4-4-"), std::string::npos) << text;
+    EXPECT_NE(text.find("step-3-3-"), std::string::npos) << text;
+    const std::string newest = text.substr(0, text.find(':'));
+    MP_OK(
+        mp_checkpoint_describe((folder.path / newest).c_str(), text.data(), text.size(), nullptr));
+    EXPECT_NE(text.find("tensor layer.129 (param) bf16 [129]"), std::string::npos) << text;
+}
+
+TEST(Checkpoint, RefusesWhatDoesNotFitAndLeavesTheState) {
+    const Folder folder("refuse");
+    Training saved("bf16_mixed");
+    saved.step();
+    MP_OK(mp_checkpoint_save(saved.checkpoint, folder.c_str(), 1, 0));
+    Training other("bf16_mixed_dual");
+    std::vector<unsigned char> before = other.everything();
+    MP_FAILS(mp_checkpoint_load(other.checkpoint, folder.c_str(), 0, nullptr), MP_STATUS_BAD_STATE,
+             "another recipe", "weight.dtype");
+    MP_FAILS(
+        mp_checkpoint_load(other.checkpoint, folder.c_str(), MP_CHECKPOINT_OTHER_RECIPE, nullptr),
+        MP_STATUS_INVALID_DTYPE, "is fp32 in the file but bf16 here");
+    EXPECT_EQ(other.everything(), before);
+    // The same types, another recipe.
+    Training sibling(R"({"recipe": "bf16_mixed", "scaler.init_scale": 8})");
+    before = sibling.everything();
+    MP_FAILS(mp_checkpoint_load(sibling.checkpoint, folder.c_str(), 0, nullptr),
+             MP_STATUS_BAD_STATE, "another recipe", "scaler.init_scale");
+    EXPECT_EQ(sibling.everything(), before);
+    MP_OK(mp_checkpoint_load(sibling.checkpoint, folder.c_str(), MP_CHECKPOINT_OTHER_RECIPE,
+                             nullptr));
+    EXPECT_EQ(sibling.everything(), saved.everything());
+    // One more group, one more datum.
+    Training grown("bf16_mixed");
+    int32_t index = 0;
+    MP_OK(mp_optimizer_add_group(grown.optimizer, nullptr, &index));
+    MP_FAILS(mp_checkpoint_load(grown.checkpoint, folder.c_str(), 0, nullptr), MP_STATUS_BAD_STATE,
+             "2 group(s) were saved, but there are 3");
+    Training more("bf16_mixed");
+    int64_t datum = 0;
+    MP_OK(mp_checkpoint_add_data(more.checkpoint, "datum", &datum, sizeof datum));
+    MP_FAILS(mp_checkpoint_load(more.checkpoint, folder.c_str(), 0, nullptr),
+             MP_STATUS_UNKNOWN_NAME, "does not have 'datum'");
+    // Damage.
+    for (const fs::directory_entry& file :
+         fs::directory_iterator(fs::directory_iterator(folder.path)->path())) {
+        fs::resize_file(file.path(), fs::file_size(file.path()) - 1);
+    }
+    Training damaged("bf16_mixed");
+    before = damaged.everything();
+    MP_FAILS(mp_checkpoint_load(damaged.checkpoint, folder.c_str(), 0, nullptr), MP_STATUS_IO_ERROR,
+             "no checkpoint that can be read", "checksum");
+    EXPECT_EQ(damaged.everything(), before);
+}
+
+TEST(Checkpoint, OnRanksThatAllHaveEverything) {
+    const Folder folder("ranks");
+    constexpr int32_t kRanks = 2;
+    mp_comm* comms[kRanks] = {};
+    MP_OK(mp_comm_create_threads(nullptr, kRanks, comms));
+    std::vector<std::vector<unsigned char>> states(kRanks);
+    std::vector<std::thread> threads;
+    for (int32_t rank = 0; rank < kRanks; ++rank) {
+        threads.emplace_back([&, rank] {
+            Training training("bf16_pure_kahan", 3, comms[rank]);
+            training.step();
+            EXPECT_TRUE(succeeded(mp_checkpoint_save(training.checkpoint, folder.c_str(), 1,
+                                                     MP_CHECKPOINT_BACKGROUND)));
+            states[static_cast<std::size_t>(rank)] = training.everything();
+            EXPECT_TRUE(succeeded(mp_checkpoint_wait(training.checkpoint)));
+            training.step();
+            EXPECT_TRUE(
+                succeeded(mp_checkpoint_load(training.checkpoint, folder.c_str(), 0, nullptr)));
+            EXPECT_EQ(training.everything(), states[static_cast<std::size_t>(rank)]);
+            // A rank that is at another step is found out before anything is written.
+            if (rank == 1) {
+                training.step();
+            }
+            EXPECT_TRUE(fails(mp_checkpoint_save(training.checkpoint, folder.c_str(), 2, 0),
+                              MP_STATUS_RANK_MISMATCH, {"rank 1 and rank 0 have different"}));
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    for (mp_comm* comm : comms) {
+        mp_comm_destroy(comm);
+    }
+    EXPECT_EQ(entries_in(folder.path), 1U);
+    Training alone("bf16_pure_kahan");
+    MP_OK(mp_checkpoint_load(alone.checkpoint, folder.c_str(), 0, nullptr));
+    EXPECT_EQ(alone.everything(), states[0]);
+}
+
+TEST(Checkpoint, WeightsAlone) {
+    const Folder folder("weights");
+    fs::create_directory(folder.path);
+    const std::string file = (folder.path / "weights.safetensors").string();
+    const Training training("bf16_pure");
+    MP_OK(mp_checkpoint_export_weights(training.checkpoint, file.c_str()));
+    EXPECT_GT(fs::file_size(file), 2U * (1 + 129 + 6000));
+    EXPECT_EQ(entries_in(folder.path), 1U);
+    MP_FAILS(mp_checkpoint_export_weights(training.checkpoint, file.c_str()), MP_STATUS_IO_ERROR,
+             "exists");
+    EXPECT_EQ(entries_in(folder.path), 1U);
+}
+
+TEST(Checkpoint, CalledWrongly) {
+    Training training("fp32");
+    mp_checkpoint* out = nullptr;
+    mp_checkpoint_desc desc = MP_CHECKPOINT_DESC_INIT;
+    desc.keep = -1;
+    MP_FAILS(mp_checkpoint_create(training.context, nullptr, &desc, &out),
+             MP_STATUS_INVALID_ARGUMENT, "keep");
+    desc.keep = 0;
+    desc.flags = 1;
+    MP_FAILS(mp_checkpoint_create(training.context, nullptr, &desc, &out),
+             MP_STATUS_INVALID_ARGUMENT, "flags");
+    mp_checkpoint* const c = training.checkpoint;
+    MP_FAILS(mp_checkpoint_add_optimizer(c, training.optimizer), MP_STATUS_BAD_STATE, "already");
+    MP_FAILS(mp_checkpoint_add_scaler(c, training.scaler), MP_STATUS_BAD_STATE, "already");
+    MP_FAILS(mp_checkpoint_add_linear(c, "", training.linear), MP_STATUS_INVALID_ARGUMENT, "name");
+    MP_FAILS(mp_checkpoint_add_data(c, "x", nullptr, 1), MP_STATUS_NULL_ARGUMENT, "data");
+    MP_FAILS(mp_checkpoint_add_data(c, "x", &desc, 0), MP_STATUS_INVALID_ARGUMENT, "bytes");
+    const Training stranger("fp32");
+    Checkpoint fresh;
+    MP_OK(mp_checkpoint_create(training.context, nullptr, nullptr, &out));
+    fresh = Checkpoint(out);
+    MP_FAILS(mp_checkpoint_add_optimizer(fresh, stranger.optimizer), MP_STATUS_INVALID_ARGUMENT,
+             "another context");
+    MP_FAILS(mp_checkpoint_save(c, "/tmp/x", -1, 0), MP_STATUS_INVALID_ARGUMENT, "step");
+    MP_FAILS(mp_checkpoint_save(c, "/tmp/x", 1, 8), MP_STATUS_INVALID_ARGUMENT, "flags");
+    MP_FAILS(mp_checkpoint_save(c, nullptr, 1, 0), MP_STATUS_NULL_ARGUMENT, "directory");
+    MP_FAILS(mp_checkpoint_save(c, "/none/none/none", 1, 0), MP_STATUS_IO_ERROR, "/none");
+    MP_FAILS(mp_checkpoint_load(c, "/none", 0, nullptr), MP_STATUS_IO_ERROR, "/none");
+    MP_FAILS(mp_checkpoint_load(c, "/none", 64, nullptr), MP_STATUS_INVALID_ARGUMENT, "flags");
+    mp_checkpoint_info info{};
+    MP_FAILS(mp_checkpoint_inspect("/none", &info), MP_STATUS_INVALID_ARGUMENT, "struct_size");
+    MP_FAILS(mp_checkpoint_load(c, "/none", 0, &info), MP_STATUS_INVALID_ARGUMENT, "struct_size");
+    // Two layers of one name, found at the save.
+    MP_OK(mp_checkpoint_add_linear(c, "layer", training.linear));
+    const Folder folder("wrong");
+    MP_FAILS(mp_checkpoint_save(c, folder.c_str(), 1, 0), MP_STATUS_INVALID_ARGUMENT,
+             "two of 'layer'");
+    EXPECT_EQ(entries_in(folder.path), 0U);
+}

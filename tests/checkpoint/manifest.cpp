@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The manifest: its canonical bytes, what must hold between its parts, and versions to come.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "checkpoint/crc32c.hpp"
+#include "checkpoint/manifest.hpp"
+#include "status/status.hpp"
+
+using namespace mp;
+using namespace mp::checkpoint;
+
+namespace {
+
+Manifest example() {
+    Manifest manifest;
+    manifest.library = "0.1.0";
+    manifest.id = "0123456789abcdef0123456789abcdef";
+    manifest.step = 10;
+    manifest.sequence = 3;
+    manifest.world = 2;
+    manifest.recipe = "{\n  \"recipe\": \"fp32\"\n}\n";
+    manifest.plan = 0xFEDCBA9876543210ULL;
+    manifest.chunk_bytes = 64;
+    manifest.seed = 7;
+    manifest.rng_step = 9;
+    manifest.files = {{"shard-0-of-2.safetensors", 100, {1, 0xFFFFFFFF}},
+                      {"shard-1-of-2.safetensors", 64, {2}}};
+    manifest.tensors = {
+        {"w\"\\\xC3\xA9\n", "param", DType::bf16, {3, 4}, {{0, 0, 7}, {1, 7, 5}}},
+        {"x", "exp_avg", {DType::uint8, Coding::dynamic8}, {600}, {{1, 256, 344}, {0, 0, 256}}},
+        {"none", "param", DType::fp32, {0, 3}, {}},
+        {"scalar", "param", DType::fp32, {}, {{0, 0, 1}}}};
+    manifest.scalars = {{"scaler.scale", 0x40F0000000000000ULL}, {"optimizer.t", 9}};
+    return manifest;
+}
+
+// The text with other words, and the checksum that belongs to it.
+std::string with(std::string text, const std::string& from, const std::string& to) {
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+    const std::size_t tail = text.rfind(",\"crc32c\"");
+    return text.substr(0, tail) + ",\"crc32c\":\"" + hex(crc32c(0, text.data(), tail), 8) + "\"}\n";
+}
+
+std::string refusal(const std::string& text) {
+    try {
+        (void)read_manifest(text);
+    } catch (const Error& error) {
+        EXPECT_TRUE(error.status().code() == Code::corrupt_data ||
+                    error.status().code() == Code::version_mismatch);
+        return error.status().text();
+    }
+    return "";
+}
+
+void expect_refused(const std::string& from, const std::string& to, const char* why) {
+    Manifest manifest = example();
+    const std::string text = refusal(with(write_manifest(manifest), from, to));
+    EXPECT_NE(text.find(why), std::string::npos) << to << ": " << text;
+}
+
+} // namespace
+
+TEST(Manifest, WritesOneFormAndReadsItBack) {
+    Manifest manifest = example();
+    const std::string text = write_manifest(manifest);
+    Manifest again = read_manifest(text);
+    EXPECT_EQ(write_manifest(again), text);
+    EXPECT_EQ(again.step, 10);
+    EXPECT_EQ(again.plan, 0xFEDCBA9876543210ULL);
+    ASSERT_NE(again.find("x", "exp_avg"), nullptr);
+    EXPECT_EQ(again.find("x", "exp_avg")->pieces[0].start, 0);
+    EXPECT_EQ(again.find("x", "exp_avg")->format, StateFormat(DType::uint8, Coding::dynamic8));
+    EXPECT_EQ(again.find("w\"\\\xC3\xA9\n", "param")->count(), 12);
+    EXPECT_EQ(again.find("x", "param"), nullptr);
+    EXPECT_EQ(again.find_scalar("scaler.scale")->bits, 0x40F0000000000000ULL);
+    EXPECT_EQ(again.find_scalar("scaler"), nullptr);
+}
+
+TEST(Manifest, Versions) {
+    expect_refused("\"version\":1", "\"version\":0", "no format version 0");
+    expect_refused("\"version\":1", "\"version\":2", "format version 2 is not known");
+    expect_refused("\"version\":1", "\"version\":4294967295", "format version 4294967295");
+    expect_refused("mixedprec-checkpoint", "other", "no checkpoint of this library");
+    expect_refused("\"step\":10", "\"later\":[1],\"step\":10", "key 'later' is unknown");
+    expect_refused("\"version\":1,\"minor\":0", "\"minor\":0,\"version\":1,\"version\":1", "twice");
+    // A later minor version may have more keys, with values of any kind but not of any depth.
+    Manifest manifest = example();
+    const std::string text = write_manifest(manifest);
+    const std::string later = with(with(text, "\"minor\":0", "\"minor\":1"), "\"step\":10",
+                                   R"("later":{"a":[1,"]",{"b":true}],"c":null},"step":10)");
+    EXPECT_EQ(refusal(later), "");
+    std::string deep = "\"minor\":1,\"deep\":";
+    deep += std::string(100000, '[') + std::string(100000, ']');
+    EXPECT_NE(refusal(with(text, "\"minor\":0", deep)).find("too deeply"), std::string::npos);
+}
+
+TEST(Manifest, NumbersAndTexts) {
+    for (const char* number : {"-1", "1.0", "1e3", "01", "9223372036854775808", "\"10\"", "0x10",
+                               "", "18446744073709551616", "9007199254740993", "NaN", "-0"}) {
+        expect_refused("\"step\":10", std::string("\"step\":") + number, "manifest");
+    }
+    expect_refused("\"world\":2", "\"world\":0", "world is 0");
+    expect_refused("\"world\":2", "\"world\":2147483648", "world is 2147483648");
+    expect_refused("\"world\":2", "\"world\":3", "the number of files");
+    expect_refused("\"chunk_bytes\":64", "\"chunk_bytes\":0", "chunk_bytes is 0");
+    expect_refused("philox4x32-10", "philox", "unknown algorithm");
+    expect_refused("\"seed\":\"0000000000000007\",", "", "'seed' must stand here");
+    expect_refused("0123456789abcdef0123456789abcdef", "0123456789abcdef", "16 bytes");
+    expect_refused("0123456789abcdef0123456789abcdef", "0123456789ABCDEF0123456789abcdef",
+                   "another character");
+    expect_refused("\"name\":\"x\"", "\"name\":\"\\ud800\"", "surrogate");
+    expect_refused("\"name\":\"x\"", "\"name\":\"\xFF\"", "UTF-8");
+    expect_refused("\"scalars\"", "\"step\":10,\"scalars\"", "'step' appears twice");
+}
+
+TEST(Manifest, Files) {
+    for (const char* name :
+         {"../x", "/etc/passwd", "a/b", ".", "..", ".hidden", "manifest.json", "", "a\\u0000b"}) {
+        expect_refused("shard-0-of-2.safetensors", name, "manifest");
+    }
+    expect_refused("shard-0-of-2.safetensors", "shard-1-of-2.safetensors", "listed twice");
+    expect_refused("\"bytes\":100", "\"bytes\":200", "number of checksums");
+    expect_refused("\"bytes\":100", "\"bytes\":9223372036854775807", "bytes is");
+    expect_refused("00000001ffffffff", "00000001fffffff", "8 digits");
+}
+
+TEST(Manifest, Pieces) {
+    expect_refused("[0,0,7]", "[0,0,6]", "hole or an overlap at element 6");
+    expect_refused("[0,0,7]", "[0,0,8]", "hole or an overlap at element 8");
+    expect_refused("[1,7,5]", "[1,7,4]", "end at element 11 of 12");
+    expect_refused("[1,7,5]", "[1,7,6]", "beyond its tensor");
+    expect_refused("[1,7,5]", "[2,7,5]", "not listed");
+    expect_refused("[1,7,5]", "[1,7,5],[1,12,0]", "empty");
+    expect_refused("[1,7,5]", "[1,9223372036854775807,9223372036854775807]", "beyond its tensor");
+    expect_refused("[0,0,256],[1,256,344]", "[0,0,255],[1,255,345]", "block");
+    expect_refused("\"shape\":[3,4]", "\"shape\":[4294967296,4294967296]", "too many elements");
+    expect_refused("\"shape\":[3,4]", "\"shape\":[0,9223372036854775807,4]", "too many elements");
+    expect_refused("\"shape\":[3,4]", "\"shape\":[9223372036854775807,4,0]", "too many elements");
+    expect_refused("\"shape\":[3,4]", "\"shape\":[1,1,1,1,1,1,1,3,4]", "dimensions");
+    expect_refused("\"format\":\"bf16\"", "\"format\":\"bf17\"", "unknown format");
+    expect_refused("\"state\":\"exp_avg\"", "\"state\":\"exp.avg\"", "dot");
+    expect_refused("\"name\":\"x\"", "\"name\":\"a\"", "ordered");
+    expect_refused("\"name\":\"x\"", "\"name\":\"scalar\"", "ordered");
+}
+
+TEST(Manifest, ChecksumCoversEveryByte) {
+    Manifest manifest = example();
+    std::string text = write_manifest(manifest);
+    for (std::size_t bit = 0; bit < text.size() * 8; ++bit) {
+        text[bit / 8] = static_cast<char>(text[bit / 8] ^ (1 << (bit % 8)));
+        EXPECT_NE(refusal(text), "") << bit;
+        text[bit / 8] = static_cast<char>(text[bit / 8] ^ (1 << (bit % 8)));
+    }
+    for (std::size_t length = 0; length < text.size(); ++length) {
+        EXPECT_NE(refusal(text.substr(0, length)), "") << length;
+    }
+    EXPECT_NE(refusal(text + "\n"), "");
+}
+
+TEST(Manifest, WhatNoReaderWouldTakeIsNotWritten) {
+    Manifest manifest = example();
+    manifest.tensors[0].pieces.pop_back();
+    EXPECT_THROW((void)write_manifest(manifest), Error);
+    manifest = example();
+    manifest.tensors[0].name = "\xFF";
+    EXPECT_THROW((void)write_manifest(manifest), Error);
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saving on N ranks and loading on M, over the simulated and the real file table.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "checkpoint/directory.hpp"
+#include "checkpoint/example_state.hpp"
+#include "checkpoint/simulated_files.hpp"
+#include "checkpoint/thread_ranks.hpp"
+
+using namespace mp;
+using namespace mp::checkpoint;
+using namespace mp::test;
+
+namespace {
+
+constexpr int64_t kCount = 1000;
+
+std::string save_on(system::FileTable& files, int32_t size, uint32_t version,
+                    const SaveOptions& options) {
+    std::string path;
+    run_ranks(size, [&](Ranks& ranks) {
+        ExampleState state(ranks.rank(), size, kCount, version);
+        const std::string made = save_checkpoint(ranks, files, state.catalog(), options);
+        if (ranks.rank() == 0) {
+            path = made;
+        }
+    });
+    return path;
+}
+
+void load_on(system::FileTable& files, int32_t size, uint32_t version, const std::string& path) {
+    run_ranks(size, [&](Ranks& ranks) {
+        ExampleState state(ranks.rank(), size, kCount, 0);
+        const Loaded loaded = load_checkpoint(ranks, files, state.catalog(), load_options(path));
+        EXPECT_TRUE(state.is(0)); // nothing live is touched yet
+        loaded.commit(state.catalog());
+        EXPECT_TRUE(state.is(version));
+        EXPECT_EQ(loaded.manifest().find_scalar("optimizer.t")->bits, version);
+        EXPECT_EQ(loaded.manifest().seed, 42U);
+    });
+}
+
+} // namespace
+
+TEST(SaveLoad, EveryNumberOfRanksToEveryOther) {
+    int pairs = 0;
+    for (int32_t n = 1; n <= 8; ++n) {
+        SimulatedFiles files;
+        const auto version = static_cast<uint32_t>(n);
+        const std::string path = save_on(files, n, version, save_options("/c", 10));
+        for (int32_t m = 1; m <= 8; ++m, ++pairs) {
+            load_on(files, m, version, m % 2 == 0 ? path : "/c");
+        }
+        EXPECT_EQ(files.open_handles(), 0);
+    }
+    std::printf("%d pairs of rank counts\n", pairs);
+}
+
+TEST(SaveLoad, NewestIsTheLastCommittedAndOldOnesGoWhenAsked) {
+    SimulatedFiles files;
+    (void)save_on(files, 2, 1, save_options("/c", 200));
+    (void)save_on(files, 2, 2, save_options("/c", 150)); // after going back
+    load_on(files, 1, 2, "/c");
+    EXPECT_EQ(list_committed(files, "/c").size(), 2U);
+    SaveOptions options = save_options("/c", 160);
+    options.keep = 2;
+    (void)save_on(files, 2, 3, options);
+    const std::vector<Committed> left = list_committed(files, "/c");
+    ASSERT_EQ(left.size(), 2U);
+    EXPECT_EQ(left[0].step, 160);
+    EXPECT_EQ(left[1].step, 150);
+    std::vector<std::string> names;
+    check(files.list("/c", &names));
+    EXPECT_EQ(names.size(), 2U);
+}
+
+TEST(SaveLoad, LeftoversOfTheDeadAreRemovedAndThoseOfTheLivingStay) {
+    SimulatedFiles files;
+    (void)save_on(files, 1, 1, save_options("/c", 1));
+    const std::string dead = "/c/" + temporary_name(2, std::string(32, 'a'));
+    const std::string living = "/c/" + temporary_name(2, std::string(32, 'b'));
+    for (const std::string& path : {dead, living}) {
+        check(files.make_directory(path.c_str()));
+        int32_t handle = -1;
+        check(files.open((path + "/shard").c_str(), system::OpenMode::create_new, &handle));
+        check(files.close(handle));
+    }
+    check(files.make_directory("/c/.tmp-of-somebody-else"));
+    int32_t lock = -1;
+    bool taken = false;
+    check(files.lock_directory(living.c_str(), &lock, &taken));
+    EXPECT_TRUE(taken);
+    (void)save_on(files, 1, 2, save_options("/c", 2));
+    std::vector<std::string> names;
+    check(files.list("/c", &names));
+    EXPECT_EQ(names.size(), 4U); // two committed, the living one, somebody else's
+    EXPECT_TRUE(files.list(living.c_str(), &names).ok());
+    EXPECT_FALSE(files.list(dead.c_str(), &names).ok());
+    check(files.close(lock));
+}
+
+TEST(SaveLoad, RanksThatDisagreeAreNamed) {
+    const auto save_with = [](const std::function<void(Catalog&, int32_t)>& change) {
+        SimulatedFiles files;
+        std::string text;
+        try {
+            run_ranks(3, [&](Ranks& ranks) {
+                ExampleState state(ranks.rank(), 3, kCount, 1);
+                change(state.catalog(), ranks.rank());
+                (void)save_checkpoint(ranks, files, state.catalog(), save_options("/c", 1));
+            });
+        } catch (const Error& error) {
+            text = error.status().text();
+        }
+        std::vector<std::string> names;
+        check(files.list("/c", &names));
+        EXPECT_TRUE(names.empty());
+        return text;
+    };
+    EXPECT_NE(save_with([](Catalog& c, int32_t rank) {
+                  c.scalars[0].bits += rank == 2 ? 1 : 0;
+              }).find("rank 2 and rank 0 have different scalars"),
+              std::string::npos);
+    EXPECT_NE(save_with([](Catalog& c, int32_t rank) {
+                  c.recipe += rank == 1 ? " " : "";
+              }).find("rank 1 and rank 0 have different recipe"),
+              std::string::npos);
+    EXPECT_NE(save_with([](Catalog& c, int32_t rank) {
+                  if (rank == 1) {
+                      static_cast<unsigned char*>(c.entries[5].pieces[0].data)[0] ^= 1;
+                  }
+              }).find("rank 1 and rank 0 have different scales"),
+              std::string::npos);
+    EXPECT_NE(save_with([](Catalog& c, int32_t rank) {
+                  c.entries[0].pieces[0].start += rank == 1;
+              }).find("'w' (param)"),
+              std::string::npos);
+    EXPECT_NE(save_with([](Catalog& c, int32_t rank) {
+                  if (rank == 2) {
+                      c.entries[1].shape = {500, 2};
+                  }
+              }).find("another shape"),
+              std::string::npos);
+}
+
+TEST(SaveLoad, WhatDoesNotFitIsRefusedWithTheReason) {
+    SimulatedFiles files;
+    const std::string path = save_on(files, 2, 1, save_options("/c", 1));
+    const auto load_with = [&](const std::function<void(Catalog&)>& change) {
+        std::string text;
+        try {
+            run_ranks(1, [&](Ranks& ranks) {
+                ExampleState state(0, 1, kCount, 0);
+                change(state.catalog());
+                (void)load_checkpoint(ranks, files, state.catalog(), load_options(path));
+            });
+        } catch (const Error& error) {
+            text = error.status().text();
+        }
+        return text;
+    };
+    EXPECT_NE(load_with([](Catalog& c) { c.entries[0].name = "v"; }).find("does not have 'v'"),
+              std::string::npos);
+    EXPECT_NE(load_with([](Catalog& c) { c.entries.pop_back(); }).find("nothing here takes it"),
+              std::string::npos);
+    EXPECT_NE(load_with([](Catalog& c) {
+                  c.entries[1].format = DType::fp16;
+              }).find("is bf16 in the file but fp16 here"),
+              std::string::npos);
+    EXPECT_NE(load_with([](Catalog& c) {
+                  c.entries[0].shape = {125, 8};
+              }).find("is [250, 4] in the file but [125, 8] here"),
+              std::string::npos);
+    EXPECT_NE(load_with([](Catalog& c) { c.recipe = "{}"; }).find("another recipe"),
+              std::string::npos);
+    EXPECT_EQ(load_with([](Catalog&) {}), "");
+}
+
+TEST(SaveLoad, ASnapshotKeepsWhatWas) {
+    SimulatedFiles files;
+    run_ranks(1, [&](Ranks& ranks) {
+        ExampleState state(0, 1, kCount, 1);
+        const Snapshot snapshot(state.catalog());
+        auto* first = static_cast<unsigned char*>(state.catalog().entries[0].pieces[0].data);
+        first[0] = static_cast<unsigned char>(~first[0]); // training goes on
+        (void)save_checkpoint(ranks, files, snapshot.catalog(), save_options("/c", 1));
+    });
+    load_on(files, 1, 1, "/c");
+}
+
+TEST(SaveLoad, OnTheRealFileSystem) {
+    system::FileTable& files = system::posix_files();
+    const std::string folder = ::testing::TempDir() + "mp_checkpoint_" + std::to_string(::getpid());
+    const std::string path = save_on(files, 3, 7, save_options(folder, 5, kDefaultChunk));
+    load_on(files, 2, 7, folder);
+    load_on(files, 4, 7, path);
+    for (const Committed& one : list_committed(files, folder)) {
+        discard(files, folder, one.name);
+    }
+    EXPECT_EQ(std::remove(folder.c_str()), 0);
+}
+
+TEST(SaveLoad, LinksAndPipesAreNoFilesOfACheckpoint) {
+    system::FileTable& files = system::posix_files();
+    const std::string folder = ::testing::TempDir() + "mp_links_" + std::to_string(::getpid());
+    const std::string path = save_on(files, 1, 7, save_options(folder, 5));
+    const std::string shard = path + "/shard-0-of-1.safetensors";
+    const std::string aside = path + "/aside";
+    ASSERT_EQ(std::rename(shard.c_str(), aside.c_str()), 0);
+    const auto expect_refused = [&](const std::string& what) {
+        EXPECT_THROW(load_on(files, 1, 7, path), Error) << what;
+        ASSERT_EQ(std::remove(shard.c_str()), 0) << what;
+    };
+    ASSERT_EQ(::symlink("aside", shard.c_str()), 0);
+    expect_refused("link");
+    ASSERT_EQ(::symlink("/dev/zero", shard.c_str()), 0);
+    expect_refused("link to a device");
+    ASSERT_EQ(::mkfifo(shard.c_str(), 0600), 0);
+    expect_refused("pipe");
+    check(files.make_directory(shard.c_str()));
+    expect_refused("directory");
+    ASSERT_EQ(std::rename(aside.c_str(), shard.c_str()), 0);
+    load_on(files, 1, 7, path);
+    const std::string manifest = path + "/manifest.json";
+    ASSERT_EQ(std::remove(manifest.c_str()), 0);
+    ASSERT_EQ(::mkfifo(manifest.c_str(), 0600), 0);
+    EXPECT_THROW(load_on(files, 1, 7, path), Error);
+    for (const Committed& one : list_committed(files, folder)) {
+        discard(files, folder, one.name);
+    }
+    EXPECT_EQ(std::remove(folder.c_str()), 0);
+}

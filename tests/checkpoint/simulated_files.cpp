@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/simulated_files.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+namespace mp::test {
+namespace {
+
+Status missing(const char* path) {
+    return Status::error(Code::io_error, "'%s': no such file", path);
+}
+
+void write_into(std::string& content, int64_t offset, const char* data, std::size_t bytes) {
+    const auto end = static_cast<std::size_t>(offset) + bytes;
+    if (content.size() < end) {
+        content.resize(end, '\0');
+    }
+    content.replace(static_cast<std::size_t>(offset), bytes, data, bytes);
+}
+
+// An operation on nodes; one whose names are not there does nothing.
+void apply(std::vector<Node>& nodes, const Op& op, bool half) {
+    Node& node = nodes[op.node];
+    switch (op.kind) {
+    case JournalKind::create:
+        nodes[op.other].is_directory = op.is_directory;
+        node.children[op.name] = op.other;
+        break;
+    case JournalKind::write:
+        write_into(node.content, op.offset, op.data.data(),
+                   half ? op.data.size() / 2 : op.data.size());
+        break;
+    case JournalKind::rename:
+        if (const auto found = node.children.find(op.name); found != node.children.end()) {
+            const std::size_t moved = found->second;
+            node.children.erase(found);
+            nodes[op.other].children[op.other_name] = moved;
+        }
+        break;
+    case JournalKind::remove:
+        node.children.erase(op.name);
+        break;
+    case JournalKind::sync:
+    case JournalKind::sync_directory:
+        break;
+    }
+}
+
+bool changes_names(const Op& op) {
+    return op.kind == JournalKind::create || op.kind == JournalKind::rename ||
+           op.kind == JournalKind::remove;
+}
+
+} // namespace
+
+SimulatedFiles::SimulatedFiles() : nodes_(1) { nodes_[0].is_directory = true; }
+SimulatedFiles::SimulatedFiles(std::vector<Node> nodes) : nodes_(std::move(nodes)) {}
+
+void SimulatedFiles::fail_at(int64_t call, Fault fault, bool for_ever) {
+    calls_ = 0;
+    fail_call_ = call;
+    fault_ = fault;
+    fail_for_ever_ = for_ever;
+}
+
+void SimulatedFiles::set_noise(uint64_t seed) {
+    noise_.seed(seed);
+    has_noise_ = seed != 0;
+}
+
+// True where the call goes on; a torn write goes on and fails afterwards.
+bool SimulatedFiles::enter(Status* status, Fault* fault) {
+    ++calls_;
+    const bool fails =
+        fail_call_ > 0 && (calls_ == fail_call_ || (fail_for_ever_ && calls_ > fail_call_));
+    *fault = fails ? fault_ : Fault::none;
+    if (fails) {
+        *status = Status::error(Code::io_error, "simulated: call %lld failed",
+                                static_cast<long long>(calls_));
+    }
+    return !fails || fault_ == Fault::torn;
+}
+
+namespace {
+class NoAllocationFails {
+  public:
+    NoAllocationFails() noexcept : left_(allocations_left) { allocations_left = -1; }
+    ~NoAllocationFails() { allocations_left = left_; }
+    NoAllocationFails(const NoAllocationFails&) = delete;
+    NoAllocationFails& operator=(const NoAllocationFails&) = delete;
+
+  private:
+    int64_t left_;
+};
+} // namespace
+
+#define MP_ENTER                                                                                   \
+    const NoAllocationFails no_failure;                                                            \
+    if (has_noise_) {                                                                              \
+        const std::lock_guard<std::mutex> hold(mutex_);                                            \
+        if (noise_() % 2 == 0) {                                                                   \
+            std::this_thread::yield();                                                             \
+        }                                                                                          \
+    }                                                                                              \
+    const std::lock_guard<std::mutex> lock(mutex_);                                                \
+    Status status;                                                                                 \
+    Fault fault = Fault::none;                                                                     \
+    if (!enter(&status, &fault)) {                                                                 \
+        return status;                                                                             \
+    }
+
+bool SimulatedFiles::find(const std::string& path, std::size_t* node) const {
+    std::size_t at = 0;
+    for (std::size_t begin = 0; begin < path.size();) {
+        std::size_t end = path.find('/', begin);
+        end = end == std::string::npos ? path.size() : end;
+        const std::string part = path.substr(begin, end - begin);
+        begin = end + 1;
+        if (part.empty() || part == ".") {
+            continue;
+        }
+        const auto child = nodes_[at].children.find(part);
+        if (child == nodes_[at].children.end()) {
+            return false;
+        }
+        at = child->second;
+    }
+    *node = at;
+    return true;
+}
+
+bool SimulatedFiles::find_parent(const std::string& path, std::size_t* node,
+                                 std::string* name) const {
+    const std::size_t slash = path.rfind('/');
+    *name = slash == std::string::npos ? path : path.substr(slash + 1);
+    return find(slash == std::string::npos ? "" : path.substr(0, slash), node) &&
+           nodes_[*node].is_directory;
+}
+
+int32_t SimulatedFiles::add_handle(Handle handle) {
+    handles_[next_handle_] = handle;
+    return next_handle_++;
+}
+
+Status SimulatedFiles::create(const char* path, bool is_directory, std::size_t* node) {
+    std::size_t parent = 0;
+    std::string name;
+    if (!find_parent(path, &parent, &name)) {
+        return missing(path);
+    }
+    if (nodes_[parent].children.contains(name)) {
+        return Status::error(Code::io_error, "'%s' exists", path);
+    }
+    Op op;
+    op.kind = JournalKind::create;
+    op.node = parent;
+    op.name = name;
+    op.other = nodes_.size();
+    op.is_directory = is_directory;
+    nodes_.emplace_back();
+    apply(nodes_, op, false);
+    *node = op.other;
+    journal_.push_back(std::move(op));
+    return {};
+}
+
+Status SimulatedFiles::open(const char* path, system::OpenMode mode, int32_t* handle) noexcept {
+    MP_ENTER
+    std::size_t node = 0;
+    if (mode == system::OpenMode::create_new) {
+        const Status created = create(path, false, &node);
+        if (!created.ok()) {
+            return created;
+        }
+    } else if (!find(path, &node)) {
+        return missing(path);
+    }
+    *handle = add_handle({node, false});
+    return {};
+}
+
+Status SimulatedFiles::size(int32_t handle, int64_t* bytes) noexcept {
+    MP_ENTER
+    *bytes = static_cast<int64_t>(nodes_[handles_.at(handle).node].content.size());
+    return {};
+}
+
+Status SimulatedFiles::read(int32_t handle, int64_t offset, void* data,
+                            std::size_t bytes) noexcept {
+    MP_ENTER
+    const std::string& content = nodes_[handles_.at(handle).node].content;
+    if (fault == Fault::torn) {
+        return status;
+    }
+    if (static_cast<std::size_t>(offset) + bytes > content.size()) {
+        return Status::error(Code::io_error, "read: the file ended early");
+    }
+    std::memcpy(data, content.data() + offset, bytes);
+    return {};
+}
+
+Status SimulatedFiles::write(int32_t handle, int64_t offset, const void* data,
+                             std::size_t bytes) noexcept {
+    MP_ENTER
+    Op op;
+    op.kind = JournalKind::write;
+    op.node = handles_.at(handle).node;
+    op.offset = offset;
+    op.data.assign(static_cast<const char*>(data), fault == Fault::torn ? bytes / 2 : bytes);
+    apply(nodes_, op, false);
+    journal_.push_back(std::move(op));
+    return status;
+}
+
+Status SimulatedFiles::sync(int32_t handle) noexcept {
+    MP_ENTER
+    if (fault == Fault::torn) {
+        return status;
+    }
+    Op op;
+    op.kind = JournalKind::sync;
+    op.node = handles_.at(handle).node;
+    journal_.push_back(std::move(op));
+    return {};
+}
+
+// The handle is gone whatever the status, as with the system's close.
+Status SimulatedFiles::close(int32_t handle) noexcept {
+    const NoAllocationFails no_failure;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = handles_.find(handle);
+    if (found == handles_.end()) {
+        return Status::error(Code::internal, "closed twice");
+    }
+    if (found->second.is_lock) {
+        locked_.erase(found->second.node);
+    }
+    handles_.erase(found);
+    Status status;
+    Fault fault = Fault::none;
+    (void)enter(&status, &fault);
+    return status;
+}
+
+Status SimulatedFiles::make_directory(const char* path) noexcept {
+    MP_ENTER
+    std::size_t node = 0;
+    const Status created = create(path, true, &node);
+    return created.ok() ? status : created;
+}
+
+Status SimulatedFiles::sync_directory(const char* path) noexcept {
+    MP_ENTER
+    if (fault == Fault::torn) {
+        return status;
+    }
+    Op op;
+    op.kind = JournalKind::sync_directory;
+    if (!find(path, &op.node)) {
+        return missing(path);
+    }
+    journal_.push_back(std::move(op));
+    return {};
+}
+
+Status SimulatedFiles::rename(const char* from, const char* to) noexcept {
+    MP_ENTER
+    Op op;
+    op.kind = JournalKind::rename;
+    if (!find_parent(from, &op.node, &op.name) || !find_parent(to, &op.other, &op.other_name) ||
+        !nodes_[op.node].children.contains(op.name)) {
+        return missing(from);
+    }
+    if (nodes_[op.other].children.contains(op.other_name)) {
+        return Status::error(Code::io_error, "'%s' exists", to);
+    }
+    apply(nodes_, op, false);
+    journal_.push_back(std::move(op));
+    return status;
+}
+
+Status SimulatedFiles::remove(const char* path) noexcept {
+    MP_ENTER
+    Op op;
+    op.kind = JournalKind::remove;
+    std::size_t node = 0;
+    if (!find_parent(path, &op.node, &op.name) || !find(path, &node)) {
+        return missing(path);
+    }
+    if (!nodes_[node].children.empty()) {
+        return Status::error(Code::io_error, "'%s' is not empty", path);
+    }
+    apply(nodes_, op, false);
+    journal_.push_back(std::move(op));
+    return status;
+}
+
+Status SimulatedFiles::reserve(int32_t /*handle*/, int64_t /*bytes*/) noexcept {
+    MP_ENTER
+    return status;
+}
+
+Status SimulatedFiles::list(const char* path, std::vector<std::string>* names) noexcept {
+    MP_ENTER
+    names->clear();
+    std::size_t node = 0;
+    if (!find(path, &node) || !nodes_[node].is_directory) {
+        return missing(path);
+    }
+    for (const auto& [name, child] : nodes_[node].children) {
+        names->push_back(name);
+    }
+    return status;
+}
+
+Status SimulatedFiles::lock_directory(const char* path, int32_t* handle, bool* taken) noexcept {
+    MP_ENTER
+    *taken = false;
+    *handle = -1;
+    std::size_t node = 0;
+    if (!find(path, &node) || !nodes_[node].is_directory) {
+        return missing(path);
+    }
+    if (locked_.insert(node).second) {
+        *taken = true;
+        *handle = add_handle({node, true});
+    }
+    return {};
+}
+
+std::string* SimulatedFiles::content(const std::string& path) {
+    std::size_t node = 0;
+    return find(path, &node) ? &nodes_[node].content : nullptr;
+}
+
+std::vector<std::size_t> pending_ops(const std::vector<Op>& journal, std::size_t length) {
+    std::vector<std::size_t> pending;
+    for (std::size_t i = 0; i < length; ++i) {
+        const Op& op = journal[i];
+        if (op.kind == JournalKind::sync) {
+            std::erase_if(pending, [&](std::size_t j) {
+                return journal[j].kind == JournalKind::write && journal[j].node == op.node;
+            });
+        } else if (op.kind == JournalKind::sync_directory) {
+            std::erase_if(pending, [&](std::size_t j) {
+                return changes_names(journal[j]) && journal[j].node == op.node;
+            });
+        } else {
+            pending.push_back(i);
+        }
+    }
+    return pending;
+}
+
+std::vector<Node> crash_state(const std::vector<Node>& before, const std::vector<Op>& journal,
+                              std::size_t length, const std::vector<std::size_t>& pending,
+                              uint64_t kept, bool torn) {
+    std::vector<Node> nodes = before;
+    std::size_t last_write = journal.size();
+    for (std::size_t p = 0; p < pending.size(); ++p) {
+        if (((kept >> p) & 1) != 0 && journal[pending[p]].kind == JournalKind::write) {
+            last_write = pending[p];
+        }
+    }
+    for (std::size_t i = 0, p = 0; i < length; ++i) {
+        const Op& op = journal[i];
+        if (op.kind == JournalKind::create) {
+            nodes.resize(std::max(nodes.size(), op.other + 1));
+            nodes[op.other].is_directory = op.is_directory;
+        }
+        const bool is_pending = p < pending.size() && pending[p] == i;
+        const bool is_kept = !is_pending || ((kept >> p) & 1) != 0;
+        p += is_pending ? 1 : 0;
+        if (is_kept) {
+            apply(nodes, op, torn && i == last_write);
+        }
+    }
+    return nodes;
+}
+
+namespace {
+void add_hash(uint64_t& hash, const std::string& text) {
+    for (const char c : text) {
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+    }
+    hash = (hash ^ 0x1FF) * 0x100000001b3ULL;
+}
+void add_node(uint64_t& hash, const std::vector<Node>& nodes, std::size_t node) {
+    add_hash(hash, nodes[node].is_directory ? "directory" : "file");
+    add_hash(hash, nodes[node].content);
+    for (const auto& [name, child] : nodes[node].children) {
+        add_hash(hash, name);
+        add_node(hash, nodes, child);
+    }
+    add_hash(hash, "end");
+}
+} // namespace
+
+uint64_t tree_hash(const std::vector<Node>& nodes) {
+    uint64_t hash = 0xcbf29ce484222325ULL;
+    add_node(hash, nodes, 0);
+    return hash;
+}
+
+} // namespace mp::test

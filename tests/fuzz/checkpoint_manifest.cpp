@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Manifests of checkpoints, their checksum made right so that what lies behind it is reached: any bytes give a manifest or a
+// parse_error with words. What is accepted writes one form, which is accepted and writes itself.
+#include <cstdlib>
+
+#include "checkpoint/crc32c.hpp"
+#include "checkpoint/manifest.hpp"
+#include "fuzz/target.hpp"
+#include "status/status.hpp"
+
+using namespace mp;
+using namespace mp::checkpoint;
+
+namespace {
+
+void require(bool holds) {
+    if (!holds) {
+        std::abort();
+    }
+}
+
+constexpr const char* kTail = ",\"crc32c\":\"";
+
+std::string finish(const std::string& body) {
+    return body + kTail + hex(crc32c(0, body.data(), body.size()), 8) + "\"}\n";
+}
+
+bool try_text(const std::string& text, bool is_part) {
+    try {
+        Manifest manifest = is_part ? read_part(text) : read_manifest(text);
+        const std::string canonical = write_part(manifest);
+        Manifest again = is_part ? read_part(canonical) : read_manifest(canonical);
+        require(write_part(again) == canonical);
+        for (const StoredTensor& tensor : again.tensors) {
+            require(again.find(tensor.name, tensor.state) == &tensor);
+            int64_t end = 0;
+            for (const Piece& piece : tensor.pieces) {
+                require(is_part || piece.start == end);
+                end = piece.start + piece.length;
+                require(piece.length > 0 && end <= tensor.count());
+                require(piece.file < static_cast<int64_t>(again.files.size()));
+            }
+        }
+        return true;
+    } catch (const Error& error) {
+        const Code code = error.status().code();
+        require((code == Code::corrupt_data || code == Code::version_mismatch) &&
+                error.status().text()[0] != '\0');
+    }
+    return false;
+}
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
+    const std::string text(reinterpret_cast<const char*>(data), size);
+    (void)try_text(text, false); // with its own checksum, most likely wrong
+    (void)try_text(finish(text), false);
+    (void)try_text(finish(text), true);
+    return 0;
+}
+
+std::vector<std::string> fuzz_seeds() {
+    Manifest manifest;
+    manifest.library = "0.1.0";
+    manifest.id = "0123456789abcdef0123456789abcdef";
+    manifest.step = 10;
+    manifest.world = 2;
+    manifest.recipe = "{\"recipe\": \"fp32\"}";
+    manifest.chunk_bytes = 64;
+    manifest.files = {{"shard-0-of-2.safetensors", 100, {1, 0xFFFFFFFF}},
+                      {"shard-1-of-2.safetensors", 64, {2}}};
+    manifest.tensors = {
+        {"w", "param", DType::bf16, {3, 4}, {{0, 0, 7}, {1, 7, 5}}},
+        {"x", "exp_avg", {DType::uint8, Coding::dynamic8}, {600}, {{0, 0, 256}, {1, 256, 344}}},
+        {"none", "param", DType::fp32, {0, 3}, {}}};
+    manifest.scalars = {{"scaler.scale", 0x40F0000000000000ULL}, {"optimizer.t", 9}};
+    std::string text = write_manifest(manifest);
+    std::string body = text.substr(0, text.rfind(kTail));
+    std::string later = body;
+    later.replace(later.find("\"minor\":0"), 9,
+                  "\"minor\":7,\"later\":{\"a\":[1,true,null,\"\\u0061\"]}");
+    return {body, later, text};
+}
