@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The command line: one table of options, and checks that say what was expected, what came, and what to do. */
 #include "options.h"
+#include "saver.h"
 
 #include <errno.h>
 #include <math.h>
@@ -67,7 +68,8 @@ static const Option kOptions[] = {
     {"out", TEXT, FIELD(out), 0, 0,
      "folder for losses.csv, losses.svg, results.json and monitor.csv"},
     {"save", TEXT, FIELD(save), 0, 0,
-     "file to write the trained weights to, in fp32 (one recipe only)"},
+     "file to write the trained weights to, in fp32; *.safetensors: in their types (one recipe "
+     "only)"},
     {"init", TEXT, FIELD(init), 0, 0,
      "file of weights to start from, made by --save for the same model"},
     {"ranks", INTEGER, FIELD(ranks), 1, 256,
@@ -79,6 +81,14 @@ static const Option kOptions[] = {
      "of sums over ranks: rank; tree, exact: the same bits for every number of ranks (rank)"},
     {"wire-dtype", TEXT, FIELD(wire_name), 0, 0,
      "type of gradients between ranks, such as bf16 or fp8_e4m3 (the recipe's)"},
+    {"checkpoint", TEXT, FIELD(checkpoint), 0, 0,
+     "folder for checkpoints: one after the last step, or where it was interrupted (one recipe "
+     "only)"},
+    {"checkpoint-every", INTEGER, FIELD(checkpoint_every), 0, 1e9,
+     "steps between further checkpoints; 0: none (0)"},
+    {"keep", INTEGER, FIELD(keep), 0, 1e9, "newest checkpoints to keep; 0: all (0)"},
+    {"resume", TEXT, FIELD(resume), 0, 0,
+     "checkpoint, or folder of them, to go on from, with the same other options"},
     {"max-memory", INTEGER, FIELD(max_memory), 1, 1e9,
      "refuse models estimated to need more MiB (2048)"},
 };
@@ -290,6 +300,23 @@ static int check_together(Options* o) {
     if (o->save != NULL && o->recipe_count > 1) {
         return usage_error(
             "--save wants a single recipe: with --compare every one would overwrite the last");
+    }
+    if ((o->checkpoint != NULL || o->resume != NULL) && o->recipe_count > 1) {
+        return usage_error("--checkpoint and --resume want a single recipe");
+    }
+    if ((o->checkpoint != NULL || o->resume != NULL) && o->shared) {
+        return usage_error(
+            "--checkpoint and --resume do not work with --ranks, --mpi and their options");
+    }
+    if ((o->checkpoint_every > 0 || o->keep > 0) && o->checkpoint == NULL) {
+        return usage_error("--checkpoint-every and --keep want --checkpoint: a folder to write to");
+    }
+    if (o->save != NULL && o->shared && saver_is_safetensors(o->save)) {
+        return usage_error(
+            "--save *.safetensors does not work with --ranks, --mpi and their options");
+    }
+    if (o->resume != NULL && o->init != NULL) {
+        return usage_error("--resume has weights of its own: leave --init out");
     }
     if (o->monitor > 0 && o->out == NULL) {
         return usage_error("--monitor wants --out: a folder to write monitor.csv to");

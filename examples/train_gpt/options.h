@@ -30,6 +30,11 @@ typedef struct {
     const char* out;  /* folder for curves and results */
     const char* init; /* weights to start from */
     const char* save; /* where to leave the weights */
+    /* Checkpoints. */
+    const char* checkpoint;   /* folder of them to write */
+    int64_t checkpoint_every; /* steps between them; 0: only at the end */
+    int64_t keep;             /* the newest ones; 0: all */
+    const char* resume;       /* one, or a folder of them, to go on from */
     /* Ranks that share the work of a step. */
     int64_t ranks; /* threads of this process */
     bool mpi;      /* or processes under mpirun */

@@ -11,6 +11,7 @@
 
 #include "progress.h"
 #include "random.h"
+#include "saver.h"
 
 /* Everything alive while one recipe trains. */
 typedef struct {
@@ -29,6 +30,7 @@ typedef struct {
     bool stop;                          /* all ranks are to */
     mp_optimizer_stats stats;
     Monitor monitor;
+    Saver saver;
 } Training;
 
 static bool is_first(const Training* t) { return t->ranks->rank == 0; }
@@ -84,7 +86,7 @@ static bool create_arrays(Training* t, Run* run) {
     const size_t tokens = (size_t)(o->batch * o->context), steps = (size_t)o->steps;
     t->tokens = malloc(tokens);
     t->targets = malloc(tokens);
-    t->step_seconds = malloc(sizeof(double) * steps);
+    t->step_seconds = calloc(steps, sizeof(double));
     t->pass_losses =
         calloc((size_t)(o->accum > o->val_batches ? o->accum : o->val_batches), sizeof(double));
     run->losses = calloc(steps, sizeof(float));
@@ -111,10 +113,17 @@ static bool create(Training* t, Run* run) {
     TRY_OWN(params_expected_memory(&t->params, &run->expected, &run->memory_is_promised));
     TRY(mp_optimizer_memory(t->params.optimizer, &run->measured));
     t->stats.struct_size = sizeof t->stats;
+    const Curve curves[] = {{"losses", run->losses, sizeof(float)},
+                            {"val_losses", run->val_losses, sizeof(float)},
+                            {"step_seconds", t->step_seconds, sizeof(double)}};
+    TRY_OWN(saver_create(&t->saver, o, t->context, &t->params, t->scaler, &t->network, curves, 3));
+    TRY(mp_optimizer_get_stats(t->params.optimizer, NULL, &t->stats));
+    run->steps = t->saver.next_step;
     return !is_first(t) || monitor_start(&t->monitor, o, run->recipe, &t->network);
 }
 
 static void destroy(Training* t) {
+    saver_destroy(&t->saver);
     monitor_stop(&t->monitor);
     network_destroy(&t->network);
     params_destroy(&t->params);
@@ -237,9 +246,10 @@ static bool train(Training* t, Run* run) {
     double training = 0.0;
     int64_t bad = 0;
     Progress progress;
+    const int64_t first = run->steps; /* 0, or where a checkpoint was */
     progress_begin(&progress, run->recipe, o->steps);
     TRY_OWN(agree_to_stop(t));
-    for (int64_t step = 0; step < o->steps && !t->stop; step++) {
+    for (int64_t step = first; step < o->steps && !t->stop; step++) {
         double loss = 0.0, scale = 0.0, val = NAN;
         const double start = omp_get_wtime();
         TRY_OWN(train_step(t, step, &loss, &scale));
@@ -252,7 +262,8 @@ static bool train(Training* t, Run* run) {
         run->val_losses[step] = (float)val;
         run->steps = step + 1;
         run->skipped = t->stats.skipped_steps;
-        run->tokens_per_second = (double)(run->steps * o->accum * o->batch * o->context) / training;
+        run->tokens_per_second =
+            (double)((run->steps - first) * o->accum * o->batch * o->context) / training;
         if (is_first(t)) {
             progress_update(&progress, run->steps, loss, run->tokens_per_second, scale,
                             t->stats.grad_norm, run->skipped);
@@ -262,10 +273,11 @@ static bool train(Training* t, Run* run) {
             progress_end(&progress);
             return give_up(t, run);
         }
+        TRY_OWN(saver_step(&t->saver, run->steps));
         TRY_OWN(agree_to_stop(t));
     }
     progress_end(&progress);
-    return true;
+    return saver_finish(&t->saver, run->steps);
 }
 
 static int compare_doubles(const void* a, const void* b) {
@@ -335,7 +347,8 @@ static bool summarize_ranks(Training* t, Run* run) {
 /* What rank 0 does for all, or where weights are gathered all do, and rank 0 keeps. */
 static bool finish(Training* t, Run* run) {
     const Options* o = t->options;
-    if (o->save != NULL && !params_save(&t->params, o, o->save)) {
+    if (o->save != NULL && !(saver_is_safetensors(o->save) ? saver_export(&t->params, o->save)
+                                                           : params_save(&t->params, o, o->save))) {
         return false;
     }
     return o->sample == 0 || (!is_first(t) && !params_come_and_go(&t->params)) ||
