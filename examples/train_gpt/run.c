@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "progress.h"
 #include "random.h"
@@ -25,9 +24,9 @@ typedef struct {
     Network network;
     uint8_t *tokens, *targets;
     double* step_seconds;
-    double* pass_losses;                /* of a step, or of a validation, over all ranks */
-    double wire_counted, wire_expected; /* bytes that this rank sent, over all steps */
-    bool stop;                          /* all ranks are to */
+    double* pass_losses; /* of a step, or of a validation, over all ranks */
+    Sent sent;           /* by this rank */
+    bool stop;           /* all ranks are to */
     mp_optimizer_stats stats;
     Monitor monitor;
     Saver saver;
@@ -188,8 +187,9 @@ static bool train_step(Training* t, int64_t step, double* loss, double* scale) {
     TRY(mp_optimizer_step(t->params.optimizer, NULL, t->scaler));
     TRY(mp_scaler_update(t->scaler, NULL));
     TRY_OWN(traffic(t, &after) && params_expected_traffic(&t->params, &expected));
-    t->wire_counted += after - before;
-    t->wire_expected += expected;
+    t->sent.steps += 1.0;
+    t->sent.counted += after - before;
+    t->sent.expected += expected;
     t->monitor.step = step + 1;
     TRY_OWN(network_end_step(&t->network));
     TRY(mp_optimizer_get_stats(t->params.optimizer, NULL, &t->stats));
@@ -280,70 +280,6 @@ static bool train(Training* t, Run* run) {
     return saver_finish(&t->saver, run->steps);
 }
 
-static int compare_doubles(const void* a, const void* b) {
-    const double x = *(const double*)a, y = *(const double*)b;
-    return (x > y) - (x < y);
-}
-
-static void summarize(Training* t, Run* run) {
-    const int64_t last = run->steps < 20 ? run->steps : 20;
-    if (last == 0) {
-        return;
-    }
-    for (int64_t i = run->steps - last; i < run->steps; i++) {
-        run->train_loss += (double)run->losses[i] / (double)last;
-    }
-    qsort(t->step_seconds, (size_t)run->steps, sizeof(double), compare_doubles);
-    run->step_seconds = t->step_seconds[run->steps / 2];
-}
-
-/* The most this process had resident: VmHWM where there is /proc, because getrusage's number survives exec. */
-static int64_t peak_memory(void) {
-    long long kib = -1;
-    char line[256];
-    FILE* file = fopen("/proc/self/status", "r");
-    while (file != NULL && kib < 0 && fgets(line, sizeof line, file) != NULL) {
-        if (sscanf(line, "VmHWM: %lld kB", &kib) != 1) {
-            kib = -1;
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    struct rusage usage;
-    if (kib < 0 && getrusage(RUSAGE_SELF, &usage) == 0) {
-        kib = (long long)usage.ru_maxrss;
-    }
-    return (int64_t)kib * 1024;
-}
-
-/* What each rank holds and has sent: the most, and the mean. */
-static bool summarize_ranks(Training* t, Run* run) {
-    enum { FIGURES = 4 };
-    const int32_t count = t->ranks->count;
-    double* all = calloc((size_t)count * FIGURES, sizeof *all);
-    if (all == NULL) {
-        fputs("train_gpt: out of memory for what ranks tell\n", stderr);
-        return false;
-    }
-    const double steps = run->steps > 0 ? (double)run->steps : 1.0;
-    const double mine[FIGURES] = {(double)run->measured.total_bytes,
-                                  (double)run->expected.total_bytes, t->wire_counted / steps,
-                                  t->wire_expected / steps};
-    memcpy(all + (int64_t)t->ranks->rank * FIGURES, mine, sizeof mine);
-    const bool good = ranks_share(t->ranks, all, (int64_t)count * FIGURES);
-    run->ranks = t->ranks->comm != NULL ? count : 0;
-    for (int32_t i = 0; i < count; i++) {
-        const double* one = all + (int64_t)i * FIGURES;
-        run->rank_bytes_held = fmax(run->rank_bytes_held, one[0]);
-        run->rank_bytes_planned = fmax(run->rank_bytes_planned, one[1]);
-        run->wire_counted += one[2] / (double)count;
-        run->wire_expected += one[3] / (double)count;
-    }
-    free(all);
-    return good;
-}
-
 /* What rank 0 does for all, or where weights are gathered all do, and rank 0 keeps. */
 static bool finish(Training* t, Run* run) {
     const Options* o = t->options;
@@ -362,13 +298,13 @@ static bool run_as_rank(Run* run, const Options* options, const Text* text, cons
     snprintf(run->recipe, sizeof run->recipe, "%s", recipe);
     run->val_loss = NAN;
     bool good = create(&t, run) && train(&t, run);
-    summarize(&t, run);
-    good = good && summarize_ranks(&t, run);
+    summary_of_steps(run, t.step_seconds);
+    good = good && summary_of_ranks(run, ranks, t.sent);
     if (good && !t.stop) {
         good = validate(&t, &run->val_loss) && agree_to_stop(&t);
     }
-    run->peak_memory = peak_memory();
-    if (good && !t.stop) {
+    run->peak_memory = summary_peak_memory();
+    if (good && !t.stop && run->steps > 0) {
         run->val_losses[run->steps - 1] = (float)run->val_loss;
         good = finish(&t, run);
     }

@@ -50,6 +50,17 @@ void run_free(Run* run);
 bool run_write(const Run* run, int descriptor);
 bool run_read(Run* run, int descriptor);
 
+/* Of the steps: the mean of the last losses, and the median time; sorts the seconds. (summary.c) */
+void summary_of_steps(Run* run, double* step_seconds);
+/* Bytes between ranks, over so many steps. */
+typedef struct {
+    double steps, counted, expected;
+} Sent;
+/* Of all ranks: what each has sent, the mean, and holds, the most. */
+bool summary_of_ranks(Run* run, const Ranks* ranks, Sent sent);
+/* The most this process had resident. */
+int64_t summary_peak_memory(void);
+
 /* Lets the model write --sample bytes. (sample.c) */
 bool run_sample(Run* run, Params* params, const Network* trained, const Options* options,
                 const Text* text);
