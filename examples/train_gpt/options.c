@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The command line: one table of options, and checks that say what was expected, what came, and what to do. */
 #include "options.h"
-#include "saver.h"
 
 #include <errno.h>
 #include <math.h>
@@ -72,6 +71,14 @@ static const Option kOptions[] = {
      "only)"},
     {"init", TEXT, FIELD(init), 0, 0,
      "file of weights to start from, made by --save for the same model"},
+    {"checkpoint", TEXT, FIELD(checkpoint), 0, 0,
+     "folder for checkpoints: one after the last step, or where it was interrupted (one recipe "
+     "only)"},
+    {"checkpoint-every", INTEGER, FIELD(checkpoint_every), 0, 1e9,
+     "steps between further checkpoints; 0: none (0)"},
+    {"keep", INTEGER, FIELD(keep), 0, 1e9, "newest checkpoints to keep; 0: all (0)"},
+    {"resume", TEXT, FIELD(resume), 0, 0,
+     "checkpoint, or folder of them, to go on from, with the same other options"},
     {"ranks", INTEGER, FIELD(ranks), 1, 256,
      "ranks that share a step, as threads of this process; their passes are --accum in all (1)"},
     {"mpi", FLAG, FIELD(mpi), 0, 0, "ranks are the processes that mpirun started"},
@@ -304,16 +311,8 @@ static int check_together(Options* o) {
     if ((o->checkpoint != NULL || o->resume != NULL) && o->recipe_count > 1) {
         return usage_error("--checkpoint and --resume want a single recipe");
     }
-    if ((o->checkpoint != NULL || o->resume != NULL) && o->shared) {
-        return usage_error(
-            "--checkpoint and --resume do not work with --ranks, --mpi and their options");
-    }
     if ((o->checkpoint_every > 0 || o->keep > 0) && o->checkpoint == NULL) {
         return usage_error("--checkpoint-every and --keep want --checkpoint: a folder to write to");
-    }
-    if (o->save != NULL && o->shared && saver_is_safetensors(o->save)) {
-        return usage_error(
-            "--save *.safetensors does not work with --ranks, --mpi and their options");
     }
     if (o->resume != NULL && o->init != NULL) {
         return usage_error("--resume has weights of its own: leave --init out");

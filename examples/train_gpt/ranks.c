@@ -85,7 +85,7 @@ static bool run_threads(const Options* o, RankThread* threads, pthread_t* handle
 
 static bool run_all_threads(const Options* o, RankBody body, void* payload) {
     const size_t count = (size_t)o->ranks;
-    mp_comm** comms = calloc(count, sizeof *comms);
+    mp_comm** comms = calloc(count, sizeof(mp_comm*));
     RankThread* threads = calloc(count, sizeof *threads);
     pthread_t* handles = calloc(count, sizeof *handles);
     bool good = false;

@@ -34,7 +34,9 @@ static bool resume(Saver* s, Params* params) {
         return false;
     }
     s->saved_step = s->next_step;
-    printf("resumed after step %lld\n", (long long)s->next_step);
+    if (params->ranks->rank == 0) {
+        printf("resumed after step %lld\n", (long long)s->next_step);
+    }
     return params_refresh(params);
 }
 
@@ -46,7 +48,7 @@ bool saver_create(Saver* s, const Options* options, mp_context* context, Params*
     }
     mp_checkpoint_desc desc = MP_CHECKPOINT_DESC_INIT;
     desc.keep = (int32_t)options->keep;
-    TRY(mp_checkpoint_create(context, NULL, &desc, &s->checkpoint));
+    TRY(mp_checkpoint_create(context, params->ranks->comm, &desc, &s->checkpoint));
     TRY_OWN(add_all(s, params, scaler, network, curves, curve_count));
     return options->resume == NULL || resume(s, params);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """train_gpt on ranks. Order tree: the same losses for every number of ranks. Stages 0 to 3: the same losses. What is sent
-is what the formula says, what is held is what the recipe plans. Under mpirun: the losses of threads.
+is what the formula says, what is held is what the recipe plans. Checkpoints go from any number of ranks to any. Under mpirun: the losses of threads.
 usage: ranks.py TRAIN_GPT FIXTURES [--mpi MPIRUN]"""
 import os
 import pathlib
@@ -102,6 +102,18 @@ def check_recipes(check, train):
               f"{stages[2]['step_bytes_sent_expected']:.0f} expected")
 
 
+def check_checkpoints(check, train):
+    saved = train.folder / "checkpoints"
+    saved.mkdir()
+    for recipe in ("fp32", "bf16_pure_kahan"):
+        options = f"--sample 0 --accum 4 --order tree --recipe {recipe} "
+        straight = train(options + f"--ranks 2 --zero 2 --checkpoint {saved / recipe} --checkpoint-every 2")[recipe]["csv"]
+        middle = next((saved / recipe).glob("step-2-*"))
+        for ranks, stage in ((1, 1), (4, 3), (3, 0)):
+            resumed = train(options + f"--ranks {ranks} --zero {stage} --resume {middle}")[recipe]
+            check(resumed["csv"] == straight, f"{recipe}: saved by 2 ranks, stage 2; gone on with {ranks}, stage {stage}")
+
+
 def check_usage(check, program, text):
     for options, wanted in BAD:
         done = run(program, ["--data", text] + options.split(), check=False)
@@ -131,6 +143,7 @@ def main():
             check_counts_of_ranks(check, train)
             check_stages(check, train)
             check_recipes(check, train)
+            check_checkpoints(check, train)
         elif shutil.which(mpirun) is None:
             print(f"skipped: there is no launcher {mpirun} (Debian: apt-get install openmpi-bin)")
             sys.exit(77)

@@ -52,7 +52,6 @@ BAD = [
     ("--monitor often --out {dir}", 2, r"--monitor wants a whole number, not 'often'"),
     ("--monitor 1 --out {dir}/taken", 1, r"cannot write '.*/taken/monitor.csv': Is a directory"),
     ("--compare fp32,bf16_pure --checkpoint {dir}/c", 2, r"--checkpoint and --resume want a single recipe"),
-    ("--ranks 2 --accum 2 --checkpoint {dir}/c", 2, r"--checkpoint and --resume do not work with --ranks"),
     ("--checkpoint-every 5", 2, r"--checkpoint-every and --keep want --checkpoint"),
     ("--keep 5", 2, r"--checkpoint-every and --keep want --checkpoint"),
     ("--resume {dir} --init {text}", 2, r"--resume has weights of its own"),
