@@ -66,7 +66,8 @@ static void print_layouts(void) {
 #undef S
 #define S mp_adamw_args
     LAYOUT(mp_adamw_args, AT(struct_size), AT(flags), AT(step), AT(seed), AT(lr), AT(beta1),
-           AT(beta2), AT(eps), AT(weight_decay), AT(max_grad_norm), AT(grad_scale));
+           AT(beta2), AT(eps), AT(weight_decay), AT(max_grad_norm), AT(grad_scale), AT(lr_pointer),
+           AT(grad_scale_pointer));
 #undef S
 }
 

@@ -67,7 +67,8 @@ contains
              c_loc(s%exp_avg_sq_coding), c_loc(s%master_coding), c_loc(s%reserved)])
         call print_layout("mp_adamw_args", c_sizeof(a), c_loc(a), &
             [c_loc(a%struct_size), c_loc(a%flags), c_loc(a%step), c_loc(a%seed), c_loc(a%lr), c_loc(a%beta1), &
-             c_loc(a%beta2), c_loc(a%eps), c_loc(a%weight_decay), c_loc(a%max_grad_norm), c_loc(a%grad_scale)])
+             c_loc(a%beta2), c_loc(a%eps), c_loc(a%weight_decay), c_loc(a%max_grad_norm), c_loc(a%grad_scale), &
+             c_loc(a%lr_pointer), c_loc(a%grad_scale_pointer)])
     end subroutine
 
     ! So many hexadecimal digits, in small letters as everybody else's.

@@ -50,8 +50,8 @@ STRUCTS = context_desc, tensor_desc, optimizer_desc, group_desc, param_desc, opt
             "compensation master; i32 param_dtype grad_dtype exp_avg_dtype exp_avg_sq_dtype compensation_dtype "
             "master_dtype; pointer param_scale_inv grad_scale_inv exp_avg_scale_inv exp_avg_sq_scale_inv "
             "master_scale_inv; i32 exp_avg_coding exp_avg_sq_coding master_coding reserved"),
-    _struct("mp_adamw_args", 80, "u32 struct_size flags; i64 step; u64 seed; f64 lr beta1 beta2 eps weight_decay "
-            "max_grad_norm grad_scale"),
+    _struct("mp_adamw_args", 96, "u32 struct_size flags; i64 step; u64 seed; f64 lr beta1 beta2 eps weight_decay "
+            "max_grad_norm grad_scale; pointer lr_pointer grad_scale_pointer"),
 )
 
 

@@ -75,6 +75,7 @@ comm::ReduceDesc reduce_desc(const mp_comm_reduce_desc& desc, DType source, cons
 struct Arrays {
     std::vector<std::shared_ptr<Tensor>> sources;
     std::shared_ptr<Tensor> destination;
+    std::shared_ptr<QueueObject> queue; // the caller's, where there is one
     std::string site;
 
     [[nodiscard]] const char* site_or_null() const { return site.empty() ? nullptr : site.c_str(); }
@@ -106,8 +107,9 @@ void check_source(const Tensor& source, const Tensor& destination) {
 }
 
 Arrays arrays_of(const mp_tensor* const* sources, int32_t count, mp_tensor* destination,
-                 const mp_comm_reduce_desc& desc, bool may_overlap) {
+                 mp_queue* queue, const mp_comm_reduce_desc& desc, bool may_overlap) {
     Arrays arrays;
+    arrays.queue = queue == nullptr ? nullptr : object_of(queue, "queue");
     arrays.destination = object_of(destination, "destination");
     arrays.site = desc.site == nullptr ? "" : desc.site;
     if (count < 0) {
@@ -127,8 +129,12 @@ Arrays arrays_of(const mp_tensor* const* sources, int32_t count, mp_tensor* dest
 }
 
 // What the wire carries where nobody says: the sources' values.
-DType source_type(const Arrays& arrays) {
-    return arrays.sources.empty() ? arrays.destination->dtype() : arrays.sources[0]->dtype();
+DType source_type(const Arrays& arrays, const mp_comm_reduce_desc& desc) {
+    if (arrays.sources.empty() && desc.wire_dtype == MP_DTYPE_NONE) {
+        fail(Code::invalid_argument,
+             "desc.wire_dtype is MP_DTYPE_NONE; a rank without a source cannot tell it");
+    }
+    return arrays.sources.empty() ? DType::none : arrays.sources[0]->dtype();
 }
 
 std::vector<int64_t> counts_of(const int64_t* counts, int32_t ranks, int64_t total) {
@@ -208,7 +214,7 @@ mp_status mp_comm_reduce_scatter(mp_comm* comm, mp_queue* queue, const mp_comm_r
             fail(Code::unsupported, "desc.op is %d; a reduce-scatter gives sums only", options.op);
         }
         const int32_t ranks = communicator_of(comm).size();
-        Arrays arrays = arrays_of(sources, source_count, destination, options, false);
+        Arrays arrays = arrays_of(sources, source_count, destination, queue, options, false);
         Stream& stream = stream_of(queue, *arrays.destination);
         if (arrays.sources.empty() && counts == nullptr) {
             fail(Code::null_argument, "counts is NULL; a rank without a source cannot tell them");
@@ -218,8 +224,9 @@ mp_status mp_comm_reduce_scatter(mp_comm* comm, mp_queue* queue, const mp_comm_r
         run<comm::ReduceScatter>(
             comm, stream, std::move(arrays), request,
             [&](comm::ReduceScatter& operation, const Arrays& held) {
-                operation.begin(reduce_desc(options, source_type(held), held.site_or_null()),
-                                held.wire_sources(), shares, held.destination->ref());
+                operation.begin(
+                    reduce_desc(options, source_type(held, options), held.site_or_null()),
+                    held.wire_sources(), shares, held.destination->ref());
             });
     });
 }
@@ -231,7 +238,7 @@ mp_status mp_comm_all_reduce(mp_comm* comm, mp_queue* queue, const mp_comm_reduc
         clear(request);
         const mp_comm_reduce_desc options = read_desc(desc);
         comm::Communicator& communicator = communicator_of(comm);
-        Arrays arrays = arrays_of(sources, source_count, destination, options, false);
+        Arrays arrays = arrays_of(sources, source_count, destination, queue, options, false);
         Stream& stream = stream_of(queue, *arrays.destination);
         if (options.op == MP_COMM_OP_MAX_ABS_BITS) {
             if (arrays.sources.size() != 1 || arrays.sources[0]->scales() != nullptr ||
@@ -249,9 +256,10 @@ mp_status mp_comm_all_reduce(mp_comm* comm, mp_queue* queue, const mp_comm_reduc
                                                   arrays.destination->dtype(), "desc.gather_dtype");
         run<comm::AllReduce>(comm, stream, std::move(arrays), request,
                              [&](comm::AllReduce& operation, const Arrays& held) {
-                                 operation.begin(
-                                     reduce_desc(options, source_type(held), held.site_or_null()),
-                                     held.wire_sources(), held.destination->ref(), &gather);
+                                 operation.begin(reduce_desc(options, source_type(held, options),
+                                                             held.site_or_null()),
+                                                 held.wire_sources(), held.destination->ref(),
+                                                 &gather);
                              });
     });
 }
@@ -263,7 +271,7 @@ mp_status mp_comm_all_gather_values(mp_comm* comm, mp_queue* queue, const mp_com
         clear(request);
         const mp_comm_reduce_desc options = read_desc(desc);
         const int32_t ranks = communicator_of(comm).size();
-        Arrays arrays = arrays_of(&shard, 1, destination, options, true);
+        Arrays arrays = arrays_of(&shard, 1, destination, queue, options, true);
         Stream& stream = stream_of(queue, *arrays.destination);
         const std::vector<int64_t> shares = counts_of(counts, ranks, arrays.destination->count());
         run<comm::AllGatherValues>(comm, stream, std::move(arrays), request,

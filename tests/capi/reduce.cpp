@@ -151,6 +151,12 @@ TEST(Reduce, TakesRequests) {
             MP_OK(mp_comm_request_wait(second));
             MP_OK(mp_comm_request_test(second));
             EXPECT_EQ(two.values[0], 3.0F);
+            mp_queue* queue = nullptr;
+            MP_OK(mp_queue_create(context, &queue));
+            MP_OK(mp_comm_all_reduce(comm, queue, &desc, sources, 1, one.tensor, &raw));
+            mp_queue_destroy(queue); // the request keeps it
+            const Request third(raw);
+            MP_OK(mp_comm_request_wait(third));
         }
     });
 }
@@ -237,9 +243,13 @@ TEST(Reduce, RefusesWithTheReasonAndSendsNothing) {
         MP_FAILS(
             mp_comm_reduce_scatter(comm, nullptr, &desc, sources, 1, counts, sum.tensor, nullptr),
             MP_STATUS_INVALID_SHAPE, "64");
+        desc.wire_dtype = MP_DTYPE_BF16;
         MP_FAILS(
             mp_comm_reduce_scatter(comm, nullptr, &desc, sources, 0, counts, shard.tensor, nullptr),
             MP_STATUS_INVALID_ARGUMENT, "0 arrays");
+        desc.wire_dtype = MP_DTYPE_NONE;
+        MP_FAILS(mp_comm_all_reduce(comm, nullptr, &desc, nullptr, 0, sum.tensor, nullptr),
+                 MP_STATUS_INVALID_ARGUMENT, "desc.wire_dtype");
         MP_FAILS(mp_comm_all_reduce(comm, nullptr, &desc, sources, 1, source.tensor, nullptr),
                  MP_STATUS_INVALID_ARGUMENT, "overlap");
         MP_FAILS(mp_comm_all_reduce(comm, nullptr, &desc, sources, -1, sum.tensor, nullptr),

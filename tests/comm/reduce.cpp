@@ -184,6 +184,14 @@ TEST_P(ForEveryNumberOfRanks, GivesTheSameBits) {
             }
         }
     }
+    Case few; // more ranks than slots: some contribute nothing, and get their share
+    few.desc.wire = kBf16;
+    few.desc.order = GetParam();
+    few.desc.slots = 3;
+    few.total = 1000;
+    EXPECT_EQ(reduced(few, 5), reduced(few, 1));
+    EXPECT_EQ(reduced(few, 7), reduced(few, 2));
+
     Case run; // elements that begin anywhere, shares of any size, results that are rounded
     run.desc.wire = kBf16;
     run.desc.order = GetParam();

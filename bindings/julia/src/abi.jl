@@ -109,6 +109,8 @@ end
     weight_decay::Float64
     max_grad_norm::Float64
     grad_scale::Float64
+    lr_pointer::Ptr{Float32}
+    grad_scale_pointer::Ptr{Float32}
 end
 
 const STRUCTS = (mp_context_desc, mp_tensor_desc, mp_optimizer_desc, mp_param_group_desc, mp_param_desc,

@@ -3,7 +3,7 @@
 use crate::optimizer::{empty_stats, Hyperparameters};
 use crate::{check, size_of_u32, sys, Context, Element, Error};
 use std::marker::PhantomData;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 /// The arrays of one parameter, borrowed for one step.
 #[repr(transparent)]
@@ -87,6 +87,8 @@ pub fn step_pointers(
         weight_decay: values.weight_decay,
         max_grad_norm: 0.0,
         grad_scale: 1.0,
+        lr_pointer: null(),
+        grad_scale_pointer: null(),
     };
     let mut stats = empty_stats(); // asking for them makes the call wait
     let raw = slots.as_ptr().cast::<sys::mp_adamw_slot>();

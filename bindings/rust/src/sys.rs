@@ -98,9 +98,10 @@ layouts! {
         exp_avg_sq_scale_inv: *mut f32 = 120, master_scale_inv: *mut f32 = 128,
         exp_avg_coding: i32 = 136, exp_avg_sq_coding: i32 = 140, master_coding: i32 = 144, reserved: i32 = 148,
     }
-    mp_adamw_args: 80 {
+    mp_adamw_args: 96 {
         struct_size: u32 = 0, flags: u32 = 4, step: i64 = 8, seed: u64 = 16, lr: f64 = 24, beta1: f64 = 32,
         beta2: f64 = 40, eps: f64 = 48, weight_decay: f64 = 56, max_grad_norm: f64 = 64, grad_scale: f64 = 72,
+        lr_pointer: *const f32 = 80, grad_scale_pointer: *const f32 = 88,
     }
 }
 

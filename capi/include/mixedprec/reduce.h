@@ -49,7 +49,7 @@ typedef struct mp_comm_reduce_desc {
     int32_t order;         /* MP_COMM_ORDER_* */
     int32_t accumulate;    /* MP_COMM_ACCUMULATE_* */
     int32_t slots;         /* TREE, EXACT: contributions of all ranks; 0: one a rank */
-    int32_t wire_dtype;    /* MP_DTYPE_*; NONE: the sources' */
+    int32_t wire_dtype;    /* MP_DTYPE_*, the same on every rank; NONE: the sources' */
     int32_t wire_scale;    /* MP_COMM_SCALE_* */
     int32_t gather_dtype;  /* all_reduce's second half; NONE: the destination's */
     int32_t gather_scale;  /* MP_COMM_SCALE_* */
