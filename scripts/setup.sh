@@ -53,6 +53,17 @@ if [ "${#missing[@]}" -gt 0 ]; then
     root apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null
 fi
 
+# The reader that nobody here wrote, for what a checkpoint leaves. Failing to get it is no error: its test then says
+# that it was skipped.
+readers="$root_dir/.cache/python"
+has_reader() { PYTHONPATH="$readers" python3 -c 'import safetensors' 2> /dev/null; }
+if [ "$with_tests" = yes ] && ! has_reader; then
+    say "installing: the Python package safetensors, into .cache"
+    python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore \
+        --target "$readers" safetensors==0.8.0 ||
+        note "no Python package safetensors: one test of checkpoints will be skipped"
+fi
+
 # Julia is not in bookworm. The one of the release before runs here, but only with that release's libunwind8: with
 # bookworm's it crashes at the first exception. Failing to get it is no error: the tests then say that they skip it.
 julia_works() { julia -e 'try; sqrt(-1.0); catch; println("ok"); end' 2> /dev/null | grep -qx ok; }
