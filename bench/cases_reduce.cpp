@@ -61,6 +61,7 @@ struct Case {
 Row measure(const Case& c, const Options& options, const std::string& name) {
     const std::size_t elements = options.elements;
     std::vector<std::unique_ptr<Rank>> ranks;
+    ranks.reserve(kRanks);
     for (int r = 0; r < kRanks; ++r) {
         ranks.push_back(std::make_unique<Rank>(elements, c.source));
     }
