@@ -244,7 +244,7 @@ class SumPartsValues : public BackendTest {
         }
         return out;
     }
-    [[nodiscard]] bool is_refused(SumCase c) {
+    [[nodiscard]] bool is_refused(const SumCase& c) {
         SumResult result;
         return !sum(device(), device().device().candidates(OpKind::sum_parts).items[0], c, result);
     }
