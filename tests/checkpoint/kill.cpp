@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <random>
 #include <string>
 #include <sys/mman.h>
@@ -69,9 +70,7 @@ uint32_t load(const std::string& folder) {
     }
 }
 
-} // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
     const long trials = argc > 1 ? std::strtol(argv[1], nullptr, 10) : 200;
     const std::string folder = (argc > 2 ? std::string(argv[2]) : std::string("/tmp")) +
                                "/mp_kill_" + std::to_string(::getpid());
@@ -129,4 +128,15 @@ int main(int argc, char** argv) {
     }
     discard(system::posix_files(), folder, names[0]);
     return ::rmdir(folder.c_str()) == 0 && with_leftovers > 0 ? 0 : 1;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return run(argc, argv);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 1;
+    }
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <numeric>
 
 #include "numerics/part_sum.hpp"
@@ -399,8 +400,8 @@ class AddingTransport final : public Transport {
     [[nodiscard]] TransportCaps caps() const noexcept override { return {true, false}; }
     Status begin(const Collective& collective, TransportRequest** out) noexcept override {
         *sums_ += collective.kind == CollectiveKind::sum_f32 ? 1 : 0;
-        *out = new DoneRequest;
-        return {};
+        *out = new (std::nothrow) DoneRequest;
+        return *out != nullptr ? Status() : Status::error(Code::out_of_memory, "no request");
     }
     void abort(const Status& /*reason*/) noexcept override {}
     Status make_group(const GroupDesc& /*group*/, Transport** /*out*/) noexcept override {
