@@ -91,7 +91,7 @@ int64_t StoredTensor::count() const noexcept {
 
 std::string StoredTensor::key(const Piece& piece) const {
     const bool is_whole = piece.start == 0 && piece.length == count();
-    return name + "." + state + (is_whole ? "" : "@" + std::to_string(piece.start));
+    return name + "." + state + (is_whole ? std::string() : '@' + std::to_string(piece.start));
 }
 
 std::string hex(uint64_t value, int digits) {

@@ -63,7 +63,7 @@ class CommunicatorRanks final : public Ranks {
 // "+" and the result, or "-", the code, a space and the words.
 std::string attempt(const std::function<std::string()>& work) {
     const auto failure = [](Code code, const char* text) {
-        return "-" + std::to_string(static_cast<int32_t>(code)) + " " + text;
+        return '-' + std::to_string(static_cast<int32_t>(code)) + " " + text;
     };
     try {
         return "+" + work();
