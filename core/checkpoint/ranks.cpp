@@ -66,7 +66,7 @@ std::string attempt(const std::function<std::string()>& work) {
         return '-' + std::to_string(static_cast<int32_t>(code)) + " " + text;
     };
     try {
-        return "+" + work();
+        return '+' + work();
     } catch (const Error& error) {
         return failure(error.status().code(), error.status().text());
     } catch (const std::bad_alloc&) {
