@@ -42,7 +42,7 @@ struct Groups {
         EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, &desc, &group)));
         params.push_back(make_tensor(context, MP_DTYPE_FP32, {kCount}, numbers(kCount, 1)));
         grads.push_back(make_tensor(context, MP_DTYPE_FP32, {kCount}));
-        const std::string name = "p" + std::to_string(group);
+        const std::string name = 'p' + std::to_string(group);
         mp_param_desc param = MP_PARAM_DESC_INIT;
         param.name = name.c_str();
         param.param = params.back();

@@ -85,7 +85,7 @@ struct Training {
         const Tensor init =
             make_tensor(context, MP_DTYPE_FP32, {count},
                         numbers(static_cast<std::size_t>(count), static_cast<uint64_t>(i) + 1));
-        const std::string name = "p" + std::to_string(i);
+        const std::string name = 'p' + std::to_string(i);
         mp_param_desc desc = MP_PARAM_DESC_INIT;
         desc.name = name.c_str();
         desc.param = param;

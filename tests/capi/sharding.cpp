@@ -52,7 +52,7 @@ struct Model {
             const auto count = static_cast<std::size_t>(kSizes[i]);
             params.push_back(make_tensor(context, MP_DTYPE_FP32, {kSizes[i]},
                                          numbers(count, static_cast<uint64_t>(i + 1))));
-            const std::string name = "p" + std::to_string(i);
+            const std::string name = 'p' + std::to_string(i);
             mp_param_desc param = MP_PARAM_DESC_INIT;
             param.name = name.c_str();
             param.param = params.back();
