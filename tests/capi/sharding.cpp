@@ -128,6 +128,10 @@ TEST(Sharding, EveryStageTrainsAsOneRankDoes) {
                 // Three equal whole numbers: their sum is exact, their mean is divided in fp32 once.
                 const auto weights = model.weights();
                 for (std::size_t i = 0; i < weights.size(); ++i) {
+                    ASSERT_EQ(weights[i].size(), expected[i].size());
+                    if (weights[i].empty()) {
+                        continue;
+                    }
                     std::vector<float> a(weights[i].size() / sizeof(float));
                     std::vector<float> b(a.size());
                     std::memcpy(a.data(), weights[i].data(), weights[i].size());

@@ -51,7 +51,8 @@ template <typename Parse> void expect_refused(std::size_t bytes, const char* wor
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     EXPECT_NE(text.find(words), std::string::npos) << words << ": " << text;
     EXPECT_LE(largest_allocation, bytes + (std::size_t{1} << 20)) << words;
-    EXPECT_LT(seconds.count(), 5.0) << words; // a second where nothing slows it down
+    // A second where nothing slows it down, several under the sanitizers; quadratic in a million it would be hours.
+    EXPECT_LT(seconds.count(), 100.0) << words;
     std::printf("%-40s %9zu bytes %6.0f ms, largest allocation %zu\n", words, bytes,
                 seconds.count() * 1e3, largest_allocation);
 }
