@@ -12,6 +12,7 @@
 #include "context/module_loader.hpp"
 #include "context_registry.hpp"
 #include "objects.hpp"
+#include "system/fnv.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
@@ -40,7 +41,7 @@ comm::Communicator& communicator_of(const mp_comm* comm) {
     return *object_of(comm, "comm")->communicator;
 }
 
-// This machine, as one number: the id it was booted with, and its name (FNV-1a).
+// This machine, as one number: the id it was booted with, and its name.
 uint64_t machine_hash() {
     std::string text(256, '\0');
     (void)gethostname(text.data(), text.size() - 1);
@@ -49,11 +50,9 @@ uint64_t machine_hash() {
     if (std::getline(boot, id)) {
         text += id;
     }
-    uint64_t hash = 14695981039346656037U;
-    for (const char c : text) {
-        hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-    }
-    return hash;
+    Fnv64 hash;
+    hash.add(text);
+    return hash.value();
 }
 
 // Makes a module's communicator: the transport, then which ranks share a machine.

@@ -2,8 +2,8 @@
 #include "shard/gradient_buckets.hpp"
 
 #include <algorithm>
-#include <numeric>
 
+#include "comm/shares.hpp"
 #include "optim/param_states.hpp"
 
 namespace mp {
@@ -74,17 +74,13 @@ bool GradientBuckets::is_under_way(int32_t index) const {
 }
 
 int32_t GradientBuckets::own_slots() const noexcept {
-    const bool has_slots =
-        form_.order == comm::SumOrder::tree || form_.order == comm::SumOrder::exact;
-    return has_slots && form_.slots > 0
+    return comm::has_slots(form_.order) && form_.slots > 0
                ? comm::slots_of(comm_.rank(), comm_.size(), form_.slots).count()
                : 1;
 }
 
 int32_t GradientBuckets::contributions() const noexcept {
-    const bool has_slots =
-        form_.order == comm::SumOrder::tree || form_.order == comm::SumOrder::exact;
-    return has_slots && form_.slots > 0 ? form_.slots : comm_.size();
+    return comm::has_slots(form_.order) && form_.slots > 0 ? form_.slots : comm_.size();
 }
 
 void GradientBuckets::acquire(Stream& stream, int32_t parameter) {
@@ -154,7 +150,7 @@ void GradientBuckets::stage(Stream& stream, int32_t index) {
              own_slots());
     }
     const DType dtype = staging_dtype(form_.wire);
-    const int64_t count = std::accumulate(bucket.counts.begin(), bucket.counts.end(), int64_t{0});
+    const int64_t count = comm::total_of(bucket.counts);
     auto memory =
         std::make_unique<Scratch>(stream, static_cast<std::size_t>(bytes_of(dtype, count)));
     auto* base = static_cast<unsigned char*>(memory->data());
@@ -207,7 +203,7 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
     desc.order = form_.order;
     desc.slots = form_.slots;
     desc.site = "a bucket of gradients";
-    const int64_t count = std::accumulate(bucket.counts.begin(), bucket.counts.end(), int64_t{0});
+    const int64_t count = comm::total_of(bucket.counts);
     std::vector<comm::WireSource> sources;
     for (const auto& memory : flight.staged) {
         sources.push_back({{memory->data(), count, staging_dtype(form_.wire)}, nullptr});
