@@ -7,8 +7,7 @@
 #include <array>
 #include <cmath>
 
-#include "comm/self/self.hpp"
-#include "enabled.hpp"
+#include "core_context.hpp"
 #include "numerics/bf16.hpp"
 #include "numerics/philox.hpp"
 #include "numerics/remainder.hpp"
@@ -17,22 +16,6 @@
 using namespace mp;
 
 namespace {
-
-void* allocate(std::size_t size, std::size_t alignment, void* /*payload*/) {
-    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-}
-void release(void* pointer, std::size_t /*size*/, std::size_t /*alignment*/, void* /*payload*/) {
-    std::free(pointer);
-}
-void ignore(int32_t /*level*/, const char* /*message*/, void* /*payload*/) {}
-
-std::shared_ptr<Context> make_context() {
-    ContextOptions options;
-    options.memory = {allocate, release, nullptr};
-    options.log = {ignore, nullptr};
-    options.num_threads = 2;
-    return std::make_shared<Context>(options, enabled_backends(), nullptr);
-}
 
 constexpr int64_t kIn = 12;
 constexpr int64_t kHidden = 48;
@@ -84,7 +67,7 @@ struct Network {
 class Model {
   public:
     explicit Model(const char* preset)
-        : context_(make_context()), recipe_(find_preset(preset).recipe),
+        : context_(test::make_context("", 2)), recipe_(find_preset(preset).recipe),
           optimizer_(context_, recipe_, {}) {
         numerics::AdamwHyper hyper;
         hyper.lr = 0.01;
