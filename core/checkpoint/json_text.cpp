@@ -59,6 +59,12 @@ std::size_t put_utf8(char* to, uint32_t code) noexcept {
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
+// Whether a byte of a string is a character by itself that stands for itself.
+bool is_plain(char c) noexcept {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte >= 0x20 && byte < 0x80 && c != '"' && c != '\\';
+}
+
 } // namespace
 
 void JsonReader::skip_space() noexcept {
@@ -98,7 +104,10 @@ bool JsonReader::another(char closing) {
 std::string_view JsonReader::string() {
     expect('"');
     const std::size_t begin = at_;
-    std::size_t to = begin; // never ahead of at_: what is unescaped is no longer than it was
+    while (at_ < size_ && is_plain(text_[at_])) {
+        ++at_;
+    }
+    std::size_t to = at_; // never ahead of at_: what is unescaped is no longer than it was
     while (at_ < size_ && text_[at_] != '"') {
         if (text_[at_] == '\\') {
             ++at_;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <numeric>
 
 #include "checkpoint/json_text.hpp"
 #include "status/status.hpp"
@@ -98,17 +97,11 @@ void Header::read(int64_t data_bytes) {
         } while (reader.another('}'));
     }
     reader.end();
-    sort_by_name();
     check_names();
-    check_places(data_bytes); // orders the tensors anew
-    sort_by_name();
-}
-
-void Header::sort_by_name() {
-    by_name_.resize(tensors_.size());
-    std::iota(by_name_.begin(), by_name_.end(), 0U);
-    std::sort(by_name_.begin(), by_name_.end(),
-              [this](std::size_t a, std::size_t b) { return tensors_[a].name < tensors_[b].name; });
+    if (sort_by_place()) {
+        check_names(); // finds them where they are now
+    }
+    check_places(data_bytes);
 }
 
 void Header::read_metadata(JsonReader& reader) {
@@ -121,9 +114,10 @@ void Header::read_metadata(JsonReader& reader) {
         reader.expect(':');
         metadata_.emplace_back(key, reader.string());
     } while (reader.another('}'));
-    std::sort(metadata_.begin(), metadata_.end());
-    const auto same_key = [](const auto& a, const auto& b) { return a.first == b.first; };
-    if (std::adjacent_find(metadata_.begin(), metadata_.end(), same_key) != metadata_.end()) {
+    NameIndex keys;
+    const auto key_of = [this](std::size_t i) { return metadata_[i].first; };
+    keys.build(metadata_.size(), key_of);
+    if (keys.duplicate(key_of) != NameIndex::kNone) {
         reader.refuse("a key of __metadata__ appears twice");
     }
 }
@@ -212,10 +206,18 @@ void Header::check_size(const JsonReader& reader, const FileTensor& tensor) cons
     }
 }
 
-void Header::check_places(int64_t data_bytes) {
-    std::sort(tensors_.begin(), tensors_.end(), [](const FileTensor& a, const FileTensor& b) {
+bool Header::sort_by_place() {
+    const auto is_before = [](const FileTensor& a, const FileTensor& b) {
         return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-    });
+    };
+    if (std::is_sorted(tensors_.begin(), tensors_.end(), is_before)) { // as most writers leave them
+        return false;
+    }
+    std::sort(tensors_.begin(), tensors_.end(), is_before);
+    return true;
+}
+
+void Header::check_places(int64_t data_bytes) const {
     int64_t end = 0;
     for (const FileTensor& tensor : tensors_) {
         if (tensor.begin != end) {
@@ -235,13 +237,14 @@ void Header::check_places(int64_t data_bytes) {
     }
 }
 
-void Header::check_names() const {
-    for (std::size_t i = 1; i < by_name_.size(); ++i) {
-        const std::string_view name = tensors_[by_name_[i]].name;
-        if (name == tensors_[by_name_[i - 1]].name) {
-            fail(Code::corrupt_data, "safetensors header: tensor '%.*s' appears twice",
-                 static_cast<int>(std::min<std::size_t>(name.size(), 64)), name.data());
-        }
+void Header::check_names() {
+    const auto name_of = [this](std::size_t i) { return tensors_[i].name; };
+    by_name_.build(tensors_.size(), name_of);
+    const uint32_t twice = by_name_.duplicate(name_of);
+    if (twice != NameIndex::kNone) {
+        const std::string_view name = tensors_[twice].name;
+        fail(Code::corrupt_data, "safetensors header: tensor '%.*s' appears twice",
+             static_cast<int>(std::min<std::size_t>(name.size(), 64)), name.data());
     }
 }
 
@@ -251,10 +254,8 @@ std::vector<int64_t> Header::shape(const FileTensor& tensor) const {
 }
 
 const FileTensor* Header::find(std::string_view name) const noexcept {
-    const auto found = std::lower_bound(
-        by_name_.begin(), by_name_.end(), name,
-        [this](uint32_t index, std::string_view wanted) { return tensors_[index].name < wanted; });
-    return found != by_name_.end() && tensors_[*found].name == name ? &tensors_[*found] : nullptr;
+    const uint32_t found = by_name_.find(name, [this](std::size_t i) { return tensors_[i].name; });
+    return found == NameIndex::kNone ? nullptr : &tensors_[found];
 }
 
 std::string_view Header::metadata(std::string_view key) const noexcept {

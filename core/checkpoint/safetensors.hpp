@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Headers of safetensors files (https://github.com/huggingface/safetensors, format of 0.4 to 0.8): a little-endian
-// length, a JSON object, the tensors' bytes without holes. Read strictly, in time linear but for a sort by name.
+// length, a JSON object, the tensors' bytes without holes. Read strictly, in time linear but for sorts of numbers.
 #pragma once
 
 #include <deque>
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/name_index.hpp"
 #include "dtype/dtype.hpp"
 
 namespace mp::checkpoint {
@@ -67,14 +68,14 @@ class Header {
     void read_tensor(class JsonReader& reader, std::string_view name);
     void read_shape(class JsonReader& reader, FileTensor& tensor);
     void check_size(const class JsonReader& reader, const FileTensor& tensor) const;
-    void sort_by_name();
-    void check_names() const;
-    void check_places(int64_t data_bytes);
+    void check_names();
+    bool sort_by_place(); // false where they were
+    void check_places(int64_t data_bytes) const;
 
     std::vector<char> text_; // keeps its place when moved: names point into it
     std::deque<FileTensor> tensors_;
     std::deque<int64_t> sizes_;
-    std::vector<uint32_t> by_name_; // a header's bytes, and so its tensors, fit 32 bits
+    NameIndex by_name_; // of tensors_; a header's bytes, and so its tensors, fit 32 bits
     std::deque<std::pair<std::string_view, std::string_view>> metadata_;
 };
 
