@@ -2,10 +2,10 @@
 // linear.h
 #include "linear/linear.hpp"
 
-#include <algorithm>
 #include <cstring>
 
 #include "boundary.hpp"
+#include "layer_list.hpp"
 #include "linear/advice.hpp"
 #include "linear/rank_amax.hpp"
 #include "objects.hpp"
@@ -45,26 +45,6 @@ Operand operand_of(int32_t number) {
     return static_cast<Operand>(number);
 }
 
-mp_linear_stats_info public_stats(const Linear& layer, Operand operand, const OperandState& state) {
-    mp_linear_stats_info info{};
-    info.struct_size = sizeof(info);
-    info.operand = static_cast<int32_t>(operand);
-    info.dtype = static_cast<int32_t>(layer.form_of(operand).dtype);
-    info.elements = state.stats.elements;
-    info.saturated = state.stats.saturated;
-    info.underflowed = state.stats.underflowed;
-    info.non_finite = state.stats.non_finite;
-    info.amax = static_cast<double>(numerics::float_from_bits(state.stats.amax_bits));
-    if (!state.history.empty()) {
-        info.scale_inv = 1.0 / static_cast<double>(state.slot.multiply);
-        info.history_amax =
-            static_cast<double>(*std::max_element(state.history.begin(), state.history.end()));
-        info.history_len = static_cast<int32_t>(state.history.size());
-        info.updates = state.slot.updates;
-    }
-    return info;
-}
-
 OperandState read_counts(const Linear& layer, Operand operand) {
     if (!layer.options().with_stats) {
         fail(Code::bad_state,
@@ -73,39 +53,12 @@ OperandState read_counts(const Linear& layer, Operand operand) {
     return layer.scaling().read(layer.context()->stream(), operand);
 }
 
-void tell_monitor(LinearObject& object, Stream& stream) {
-    if (object.monitor == nullptr || ++object.steps < object.every) {
-        return;
+// Their queues are checked before anything is done.
+void end_step(const std::vector<std::shared_ptr<LinearObject>>& layers, mp_queue* queue) {
+    for (const auto& object : layers) {
+        (void)stream_of(queue, *object->layer.context());
     }
-    object.steps = 0;
-    for (int32_t number = 0; number < MP_OPERAND_COUNT; ++number) {
-        const Operand operand = operand_of(number);
-        const OperandState state = object.layer.scaling().read(stream, operand);
-        const mp_linear_stats_info info = public_stats(object.layer, operand, state);
-        const std::string advice = advice_for(object.layer.recipe().fp8, operand, state.stats);
-        object.monitor(object.payload, object.name.c_str(), &info,
-                       advice.empty() ? nullptr : advice.c_str());
-    }
-    object.layer.scaling().clear_stats(stream);
-}
-
-// The layers behind handles, of which some may be NULL; all are checked before anything is done.
-std::vector<LinearObject*> objects_of(mp_linear* const* linears, int32_t count, mp_queue* queue) {
-    if (count < 0) {
-        fail(Code::invalid_argument, "count is %d; it must be >= 0", static_cast<int>(count));
-    }
-    std::vector<LinearObject*> objects;
-    for (int32_t i = 0; i < count; ++i) {
-        if (required(linears, "linears")[i] != nullptr) {
-            objects.push_back(object_of(linears[i], "linears[i]").get());
-            (void)stream_of(queue, *objects.back()->layer.context());
-        }
-    }
-    return objects;
-}
-
-void end_step(const std::vector<LinearObject*>& objects, mp_queue* queue) {
-    for (LinearObject* object : objects) {
+    for (const auto& object : layers) {
         Stream& stream = stream_of(queue, *object->layer.context());
         object->layer.end_step(stream);
         tell_monitor(*object, stream);
@@ -167,23 +120,24 @@ mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp_tensor
 }
 
 mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue* queue) {
-    return boundary([&] { end_step(objects_of(linears, count, queue), queue); });
+    return boundary([&] { end_step(listed_layers(linears, count), queue); });
 }
 
 mp_status mp_linear_end_step_on_ranks(mp_comm* comm, mp_linear* const* linears, int32_t count,
                                       mp_queue* queue) {
     return boundary([&] {
         mp::comm::Communicator& ranks = *object_of(comm, "comm")->communicator;
-        const std::vector<LinearObject*> objects = objects_of(linears, count, queue);
+        const auto layers = listed_layers(linears, count);
         std::vector<const ScalingState*> states;
-        states.reserve(objects.size());
-        for (const LinearObject* object : objects) {
+        states.reserve(layers.size());
+        for (const auto& object : layers) {
+            (void)stream_of(queue, *object->layer.context());
             states.push_back(&object->layer.scaling());
         }
-        if (!objects.empty()) {
-            reduce_amaxes(stream_of(queue, *objects[0]->layer.context()), ranks, states);
+        if (!layers.empty()) {
+            reduce_amaxes(stream_of(queue, *layers[0]->layer.context()), ranks, states);
         }
-        end_step(objects, queue);
+        end_step(layers, queue);
     });
 }
 

@@ -52,6 +52,13 @@ struct LinearObject {
     int32_t steps = 0; // since its last turn
 };
 
+// An optimizer, and the layers whose monitors its steps call.
+struct OptimizerObject : Optimizer {
+    using Optimizer::Optimizer;
+
+    std::vector<std::shared_ptr<LinearObject>> layers;
+};
+
 struct GemmObject {
     std::shared_ptr<Context> context;
     GemmPlan plan;
@@ -108,7 +115,7 @@ struct mp_recipe : mp::capi::Handle<mp::capi::RecipeObject, 0x4d505243> {};
 struct mp_gemm : mp::capi::Handle<mp::capi::GemmObject, 0x4d50474d> {};
 struct mp_linear : mp::capi::Handle<mp::capi::LinearObject, 0x4d504c49> {};
 struct mp_scaler : mp::capi::Handle<mp::LossScaler, 0x4d505343> {};
-struct mp_optimizer : mp::capi::Handle<mp::Optimizer, 0x4d504f50> {};
+struct mp_optimizer : mp::capi::Handle<mp::capi::OptimizerObject, 0x4d504f50> {};
 struct mp_checkpoint : mp::capi::Handle<mp::capi::CheckpointObject, 0x4d50434b> {};
 struct mp_comm : mp::capi::Handle<mp::capi::CommObject, 0x4d50434f> {};
 struct mp_comm_request : mp::capi::Handle<mp::capi::CommRequestObject, 0x4d504352> {};

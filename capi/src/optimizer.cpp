@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "boundary.hpp"
+#include "layer_list.hpp"
 #include "memory_report.hpp"
 #include "optimizer_options.hpp"
 
@@ -193,7 +194,7 @@ mp_status mp_optimizer_create(mp_context* context, mp_recipe* recipe, const mp_o
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         *out = make_handle<mp_optimizer>(
-            std::make_shared<Optimizer>(owner, use_recipe(recipe), options_of(desc)));
+            std::make_shared<OptimizerObject>(owner, use_recipe(recipe), options_of(desc)));
     });
 }
 
@@ -270,10 +271,29 @@ mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* queue, int
     });
 }
 
+mp_status mp_optimizer_set_linears(mp_optimizer* optimizer, mp_linear* const* linears,
+                                   int32_t count) {
+    return boundary([&] {
+        OptimizerObject& object = *object_of(optimizer, "optimizer");
+        std::vector<std::shared_ptr<LinearObject>> layers = listed_layers(linears, count);
+        std::vector<std::shared_ptr<Linear>> inner;
+        inner.reserve(layers.size());
+        for (const auto& layer : layers) {
+            inner.emplace_back(layer, &layer->layer);
+        }
+        object.set_layers(std::move(inner));
+        object.layers = std::move(layers);
+    });
+}
+
 mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler* scaler) {
     return boundary([&] {
-        Optimizer& object = *object_of(optimizer, "optimizer");
-        object.step(stream_of(queue, *object.context()), scaler_of(scaler, *object.context()));
+        OptimizerObject& object = *object_of(optimizer, "optimizer");
+        Stream& stream = stream_of(queue, *object.context());
+        object.step(stream, scaler_of(scaler, *object.context()));
+        for (const auto& layer : object.layers) {
+            tell_monitor(*layer, stream);
+        }
     });
 }
 

@@ -120,7 +120,8 @@ mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* recipe,
         // The transport may need the device that its communicator was made on.
         options.sharding.comm = {own.release(), [device = ranks->context](
                                                     mp::comm::Communicator* last) { delete last; }};
-        *out = make_handle<mp_optimizer>(std::make_shared<Optimizer>(owner, checked, options));
+        *out =
+            make_handle<mp_optimizer>(std::make_shared<OptimizerObject>(owner, checked, options));
     });
 }
 

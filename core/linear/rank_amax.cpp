@@ -4,47 +4,53 @@
 #include "numerics/bits.hpp"
 
 namespace mp {
-namespace {
 
 using numerics::DelayedSlot;
 
-// Between the slots of all states, in device memory, and one array.
-void copy_slots(Stream& stream, std::span<const ScalingState* const> states,
-                std::vector<DelayedSlot>& host, CopyKind kind) {
-    for (std::size_t i = 0; i < states.size(); ++i) {
-        DelayedSlot* near = &host[i * kOperands];
-        DelayedSlot* device = states[i]->slots();
-        const bool is_read = kind == CopyKind::device_to_host;
+RankAmaxes::RankAmaxes(std::span<const ScalingState* const> states) {
+    for (const ScalingState* state : states) {
+        if (state->reduces_amax()) {
+            states_.push_back(state);
+        }
+    }
+    slots_.resize(states_.size() * kOperands);
+    bits_.resize(slots_.size());
+}
+
+void RankAmaxes::copy_slots(Stream& stream, CopyKind kind) {
+    const bool is_read = kind == CopyKind::device_to_host;
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+        DelayedSlot* near = &slots_[i * kOperands];
+        DelayedSlot* device = states_[i]->slots();
         stream.copy(is_read ? near : device, is_read ? device : near,
                     kOperands * sizeof(DelayedSlot), kind);
     }
     stream.sync();
 }
 
-} // namespace
+void RankAmaxes::read(Stream& stream) {
+    copy_slots(stream, CopyKind::device_to_host);
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        bits_[i] = numerics::bits_from_float(slots_[i].amax);
+    }
+}
+
+void RankAmaxes::write(Stream& stream) {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        slots_[i].amax = numerics::float_from_bits(bits_[i]);
+    }
+    copy_slots(stream, CopyKind::host_to_device);
+}
 
 void reduce_amaxes(Stream& stream, comm::Communicator& comm,
                    std::span<const ScalingState* const> states) {
-    std::vector<const ScalingState*> shared;
-    for (const ScalingState* state : states) {
-        if (state->reduces_amax()) {
-            shared.push_back(state);
-        }
-    }
-    std::vector<DelayedSlot> slots(shared.size() * kOperands);
-    copy_slots(stream, shared, slots, CopyKind::device_to_host);
-    std::vector<uint32_t> bits;
-    bits.reserve(slots.size());
-    for (const DelayedSlot& slot : slots) {
-        bits.push_back(numerics::bits_from_float(slot.amax));
-    }
+    RankAmaxes amaxes(states);
+    amaxes.read(stream);
     comm::CallOptions options;
     options.site = "amaxes of delayed scaling";
+    const std::span<uint32_t> bits = amaxes.bits();
     check(comm.max_u32(bits.data(), static_cast<int64_t>(bits.size()), options));
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-        slots[i].amax = numerics::float_from_bits(bits[i]);
-    }
-    copy_slots(stream, shared, slots, CopyKind::host_to_device);
+    amaxes.write(stream);
 }
 
 } // namespace mp

@@ -275,6 +275,7 @@ void Optimizer::step(Stream& stream, LossScaler* scaler) {
     } else {
         memory_.step(stream, plan_, scaler, step_options());
     }
+    layers_.end_step(stream);
     touch_weights();
 }
 

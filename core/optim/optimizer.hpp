@@ -10,6 +10,7 @@
 
 #include "optim/offload.hpp"
 #include "optim/sharding.hpp"
+#include "optim/step_layers.hpp"
 
 namespace mp {
 
@@ -82,6 +83,10 @@ class Optimizer {
     // Null where this rank is alone, or before shard().
     [[nodiscard]] Sharding* sharding() const noexcept { return sharding_.get(); }
 
+    // The layers whose step ends with each step() from now on, instead of those named before. Collective where ranks share
+    // the parameters, so that all know the same ones; throws rank_mismatch where they do not, and then nothing changes.
+    void set_layers(std::vector<std::shared_ptr<Linear>> layers);
+
     // Collective where ranks share the parameters.
     void step(Stream& stream, LossScaler* scaler);
     void zero_grad(Stream& stream) const;
@@ -147,7 +152,7 @@ class Optimizer {
     [[nodiscard]] TensorPiece weight(int32_t index) const;
     [[nodiscard]] AdamwSegment segment(int32_t index) const;
     [[nodiscard]] uint64_t definition() const;
-    void agree(Stream& stream, LossScaler* scaler, const Status& own) const;
+    void agree(Stream& stream, LossScaler* scaler, const Status& own);
     void step_on_ranks(Stream& stream, LossScaler* scaler);
     void touch_weights();
     [[nodiscard]] StepOptions step_options() const;
@@ -172,6 +177,7 @@ class Optimizer {
     SegmentPlan plan_; // empty under offload
     std::unique_ptr<Offload> offload_;
     std::unique_ptr<Sharding> sharding_;
+    StepLayers layers_;
     int64_t calls_ = 0; // of step() on ranks
     StepMemory memory_;
     bool plan_is_stale_ = true;

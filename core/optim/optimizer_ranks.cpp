@@ -2,7 +2,7 @@
 // The part of Optimizer that knows of other ranks: the cut, and the step's phases.
 //   reduce   gradients are summed by their owners; a failure leaves no trace
 //   vote     the only agreement: after it nothing can fail until all pieces are written
-//   apply    each rank updates its own pieces
+//   apply    each rank updates its own pieces, and its layers' scales
 //   publish  every rank gets the new weights; repeatable from the owners' pieces
 #include <cstring>
 
@@ -99,7 +99,27 @@ void Optimizer::shard(Stream& stream) {
     plan_is_stale_ = true;
 }
 
-void Optimizer::agree(Stream& stream, LossScaler* scaler, const Status& own) const {
+// The vote's length follows from the layers, so ranks agree on them in a message of fixed length first.
+void Optimizer::set_layers(std::vector<std::shared_ptr<Linear>> layers) {
+    Status own;
+    StepLayers next;
+    try {
+        next = StepLayers(context_->stream().device(), std::move(layers));
+    } catch (const Error& error) {
+        own = error.status();
+    }
+    if (is_sharded()) {
+        Vote vote;
+        vote.must_equal("the number of layers", next.size());
+        vote.must_equal("the layers' sizes or recipes", next.definition());
+        vote.abstain(own);
+        own = vote.cast(*options_.sharding.comm);
+    }
+    check(own);
+    layers_ = std::move(next);
+}
+
+void Optimizer::agree(Stream& stream, LossScaler* scaler, const Status& own) {
     Vote vote;
     Fnv64 hyper;
     for (const numerics::AdamwHyper& group : groups_) {
@@ -110,8 +130,10 @@ void Optimizer::agree(Stream& stream, LossScaler* scaler, const Status& own) con
     vote.must_equal("the loss scale",
                     scaler == nullptr ? 0 : numerics::bits_from_float(scaler->read(stream).scale));
     vote.must_equal("the loss scaler's kind", scaler == nullptr ? 0 : scaler->checks() ? 2 : 1);
+    layers_.propose(vote);
     vote.abstain(own);
     check(vote.cast(sharding_->comm()));
+    layers_.accept(vote);
 }
 
 void Optimizer::step_on_ranks(Stream& stream, LossScaler* scaler) {
@@ -134,6 +156,7 @@ void Optimizer::step_on_ranks(Stream& stream, LossScaler* scaler) {
     Status own;
     try {
         refresh(stream);
+        layers_.read_amaxes(stream);
         memory_.check_supported(stream, plan_, options);
         memory_.measure(stream, plan_, scaler, options);
     } catch (const Error& error) {
@@ -147,6 +170,7 @@ void Optimizer::step_on_ranks(Stream& stream, LossScaler* scaler) {
     ++calls_;
     memory_.prepare(stream, scaler, options);
     memory_.update(stream, plan_, options);
+    layers_.end_step_as_agreed(stream);
     sharding_->publish(stream);
     touch_weights();
 }

@@ -28,9 +28,10 @@ std::string rank_list(const std::vector<int32_t>& ranks) {
 
 void Vote::must_equal(const char* name, uint64_t value) { fields_.push_back({name, value}); }
 
-std::size_t Vote::add_maximum(uint32_t value) {
-    maxima_.push_back(value);
-    return maxima_.size() - 1;
+std::size_t Vote::add_maxima(std::span<const uint32_t> values) {
+    const std::size_t first = maxima_.size();
+    maxima_.insert(maxima_.end(), values.begin(), values.end());
+    return first;
 }
 
 void Vote::abstain(const Status& reason) {

@@ -130,7 +130,12 @@ bool network_create(Network* net, Params* params, const Options* o, int64_t batc
     TRY_OWN(array_create(&net->qkv, context, MP_DTYPE_FP32, rows, 3 * o->dim));
     TRY_OWN(array_create(&net->delta, context, MP_DTYPE_FP32, rows, o->dim));
     TRY_OWN(blocked_heads(&net->heads, context, &net->attention));
-    return inference || make_backward(net);
+    if (inference) {
+        return true;
+    }
+    /* The optimizer's step ends theirs. On ranks their amaxes then travel in its vote. */
+    TRY(mp_optimizer_set_linears(params->optimizer, net->linears, net->linear_count));
+    return make_backward(net);
 }
 
 static void destroy_block(Block* b) {
@@ -178,16 +183,6 @@ void network_linear_name(const Network* net, int32_t index, char* name, size_t s
     } else {
         snprintf(name, size, "h%d.%s", (int)(index / 4), names[index % 4]);
     }
-}
-
-bool network_end_step(Network* net) {
-    mp_comm* comm = net->params->ranks->comm;
-    if (comm != NULL) {
-        TRY(mp_linear_end_step_on_ranks(comm, net->linears, net->linear_count, NULL));
-    } else {
-        TRY(mp_linear_end_step(net->linears, net->linear_count, NULL));
-    }
-    return true;
 }
 
 static bool scaling_bytes(const Network* net, int32_t index, size_t* bytes) {

@@ -53,9 +53,6 @@ bool network_forward(Network* net, const uint8_t* tokens, const uint8_t* targets
 /* "h3.fc", say. */
 void network_linear_name(const Network* net, int32_t index, char* name, size_t size);
 
-/* After each step of the optimizer, also one that was skipped. */
-bool network_end_step(Network* net);
-
 /* The layers' scales and amax histories, where the recipe has such: to use a network without training it, or another
  * one in the state of this. *saved is the caller's to free. */
 bool network_save_scaling(const Network* net, unsigned char** saved);

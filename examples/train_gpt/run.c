@@ -184,14 +184,13 @@ static bool train_step(Training* t, int64_t step, double* loss, double* scale) {
     TRY(mp_scaler_scale(t->scaler, NULL, scale));
     TRY_OWN(traffic(t, &before) && params_expected_traffic(&t->params, &expected));
     TRY_OWN(passes(t, step, *scale));
+    t->monitor.step = step + 1; /* whose rows the optimizer's step will write */
     TRY(mp_optimizer_step(t->params.optimizer, NULL, t->scaler));
     TRY(mp_scaler_update(t->scaler, NULL));
     TRY_OWN(traffic(t, &after) && params_expected_traffic(&t->params, &expected));
     t->sent.steps += 1.0;
     t->sent.counted += after - before;
     t->sent.expected += expected;
-    t->monitor.step = step + 1;
-    TRY_OWN(network_end_step(&t->network));
     TRY(mp_optimizer_get_stats(t->params.optimizer, NULL, &t->stats));
     TRY_OWN(ranks_share(t->ranks, t->pass_losses, o->accum));
     *loss = mean_of_passes(t, o->accum);

@@ -13,8 +13,9 @@
  *
  * fp8. Which products are fp8 and how their operands are scaled is the recipe's (fp8.* keys); a layer whose sizes
  * do not fit stays in high precision and mp_linear_describe says why. The codes of a weight made in forward serve
- * its backward too (fp8.weight_copy). After each optimizer step call mp_linear_end_step: delayed scales follow from
- * the step's amaxes there, cached weights are let go, monitors are called. The weight may be a quantized tensor:
+ * its backward too (fp8.weight_copy). After each optimizer step call mp_linear_end_step, or name the layers to
+ * the optimizer once (mp_optimizer_set_linears): delayed scales follow from the step's amaxes there, cached weights are let
+ * go, monitors are called. The weight may be a quantized tensor:
  * then its codes are the only copy; dw may be one too: it is summed in fp32 and rounded once. */
 #ifndef MIXEDPREC_LINEAR_H
 #define MIXEDPREC_LINEAR_H
@@ -162,7 +163,7 @@ MP_API mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp
 
 /** mp_linear_end_step where ranks train the same layers: before their delayed scales move on, every amax becomes the largest
  * of all ranks, unless fp8.reduce_amax is "off", so that all ranks scale alike. One small message for all layers, which
- * every rank names in the same order. Blocks.
+ * every rank names in the same order; none at all with mp_optimizer_set_linears, where the optimizer is shared. Blocks.
  * @param[in] comm     the ranks
  * @param[in] linears  the layers; NULL among them is passed over
  * @param[in] count    how many

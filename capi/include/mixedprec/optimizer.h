@@ -259,8 +259,26 @@ MP_API mp_status mp_optimizer_set_enabled(mp_optimizer* optimizer, int32_t group
  * @since 0.1 */
 MP_API mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
 
+/** Names the layers whose step ends with the optimizer's: every later mp_optimizer_step that succeeds does for them what
+ * mp_linear_end_step does, which then must not be called. Where ranks share the optimizer their amaxes go in the step's own vote,
+ * without a message more: in place of mp_linear_end_step_on_ranks, with the same bits. A skipped step (a gradient that is
+ * not finite) moves delayed scales on as any other, as in Transformer Engine, where an amax that is not finite itself
+ * changes nothing; a step that fails in or before its vote moves nothing, and the amaxes wait for the next one.
+ * Replaces the layers named before. The optimizer keeps them alive. Blocks where ranks share it: every rank then names as
+ * many layers, of the same sizes and recipes, in the same order, before or after mp_optimizer_shard.
+ * @param[in] optimizer  the optimizer
+ * @param[in] linears    the layers, on the optimizer's device; NULL among them is passed over
+ * @param[in] count      how many; 0: none any more
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (count, device, a layer
+ *          listed twice); MP_STATUS_RANK_MISMATCH; as mp_comm_all_to_all; after a failure those named before stay
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_set_linears(mp_optimizer* optimizer, mp_linear* const* linears,
+                                          int32_t count);
+
 /** One step of all groups. Enqueues: at most one read of the gradients (only where norm or check are asked
- * for), then one fused pass. Does not wait to learn whether the step was skipped: see mp_optimizer_get_stats.
+ * for), then one fused pass. Does not wait to learn whether the step was skipped: see mp_optimizer_get_stats. Ends the step of
+ * the layers of mp_optimizer_set_linears, and calls their monitors.
  * @param[in] optimizer  the optimizer
  * @param[in] queue      NULL: the default queue
  * @param[in] scaler     its scale is divided out and its found_inf is set; NULL: no loss scale

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layer_list.hpp"
+
+#include <algorithm>
+
+#include "boundary.hpp"
+#include "linear/advice.hpp"
+
+namespace mp::capi {
+
+std::vector<std::shared_ptr<LinearObject>> listed_layers(mp_linear* const* linears, int32_t count) {
+    if (count < 0) {
+        fail(Code::invalid_argument, "count is %d; it must be >= 0", static_cast<int>(count));
+    }
+    std::vector<std::shared_ptr<LinearObject>> layers;
+    for (int32_t i = 0; i < count; ++i) {
+        if (required(linears, "linears")[i] != nullptr) {
+            layers.push_back(object_of(linears[i], "linears[i]"));
+        }
+    }
+    return layers;
+}
+
+mp_linear_stats_info public_stats(const Linear& layer, Operand operand, const OperandState& state) {
+    mp_linear_stats_info info{};
+    info.struct_size = sizeof(info);
+    info.operand = static_cast<int32_t>(operand);
+    info.dtype = static_cast<int32_t>(layer.form_of(operand).dtype);
+    info.elements = state.stats.elements;
+    info.saturated = state.stats.saturated;
+    info.underflowed = state.stats.underflowed;
+    info.non_finite = state.stats.non_finite;
+    info.amax = static_cast<double>(numerics::float_from_bits(state.stats.amax_bits));
+    if (!state.history.empty()) {
+        info.scale_inv = 1.0 / static_cast<double>(state.slot.multiply);
+        info.history_amax =
+            static_cast<double>(*std::max_element(state.history.begin(), state.history.end()));
+        info.history_len = static_cast<int32_t>(state.history.size());
+        info.updates = state.slot.updates;
+    }
+    return info;
+}
+
+void tell_monitor(LinearObject& object, Stream& stream) {
+    if (object.monitor == nullptr || ++object.steps < object.every) {
+        return;
+    }
+    object.steps = 0;
+    for (int32_t number = 0; number < MP_OPERAND_COUNT; ++number) {
+        const auto operand = static_cast<Operand>(number);
+        const OperandState state = object.layer.scaling().read(stream, operand);
+        const mp_linear_stats_info info = public_stats(object.layer, operand, state);
+        const std::string advice = advice_for(object.layer.recipe().fp8, operand, state.stats);
+        object.monitor(object.payload, object.name.c_str(), &info,
+                       advice.empty() ? nullptr : advice.c_str());
+    }
+    object.layer.scaling().clear_stats(stream);
+}
+
+} // namespace mp::capi

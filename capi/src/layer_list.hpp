@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers that a caller lists, and what is told about them when their step ends.
+#pragma once
+
+#include <vector>
+
+#include "objects.hpp"
+
+namespace mp::capi {
+
+// Those behind the handles, of which some may be NULL.
+std::vector<std::shared_ptr<LinearObject>> listed_layers(mp_linear* const* linears, int32_t count);
+
+mp_linear_stats_info public_stats(const Linear& layer, Operand operand, const OperandState& state);
+
+// After the layer's step has ended: its monitor, where it is its turn. Waits then.
+void tell_monitor(LinearObject& object, Stream& stream);
+
+} // namespace mp::capi

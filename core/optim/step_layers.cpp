@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/step_layers.hpp"
+
+#include <algorithm>
+
+#include "recipe/keys.hpp"
+#include "system/fnv.hpp"
+
+namespace mp {
+namespace {
+
+RankAmaxes amaxes_of(const std::vector<std::shared_ptr<Linear>>& layers) {
+    std::vector<const ScalingState*> states;
+    states.reserve(layers.size());
+    for (const std::shared_ptr<Linear>& layer : layers) {
+        states.push_back(&layer->scaling());
+    }
+    return RankAmaxes(states);
+}
+
+} // namespace
+
+StepLayers::StepLayers(const Device& device, std::vector<std::shared_ptr<Linear>> layers)
+    : layers_(std::move(layers)) {
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+        if (&layers_[i]->context()->stream().device() != &device) {
+            fail(Code::invalid_argument,
+                 "optimizer: layer %zu is on another device than the parameters", i);
+        }
+        const auto here = layers_.begin() + static_cast<std::ptrdiff_t>(i);
+        if (std::find(layers_.begin(), here, layers_[i]) != here) {
+            fail(Code::invalid_argument,
+                 "optimizer: layer %zu was listed before; its step can end only once", i);
+        }
+    }
+    amaxes_ = amaxes_of(layers_);
+}
+
+uint64_t StepLayers::definition() const {
+    Fnv64 hash;
+    for (const std::shared_ptr<Linear>& layer : layers_) {
+        hash.add(layer->options().in_features);
+        hash.add(layer->options().out_features);
+        hash.add(layer->is_fp8() ? 1 : 0);
+        hash.add(recipe_to_json(layer->recipe(), ""));
+    }
+    return hash.value();
+}
+
+void StepLayers::propose(Vote& vote) { first_word_ = vote.add_maxima(amaxes_.bits()); }
+
+void StepLayers::accept(const Vote& vote) {
+    std::size_t place = first_word_;
+    for (uint32_t& bits : amaxes_.bits()) {
+        bits = vote.maximum(place++);
+    }
+}
+
+void StepLayers::end_step_as_agreed(Stream& stream) {
+    amaxes_.write(stream);
+    end_step(stream);
+}
+
+void StepLayers::end_step(Stream& stream) {
+    for (const std::shared_ptr<Linear>& layer : layers_) {
+        layer->end_step(stream);
+    }
+}
+
+} // namespace mp

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepLayers: the layers whose step ends with the optimizer's. Where ranks share the optimizer the layers' amaxes go in
+// the step's one vote; where they are, delayed scales move on in the apply phase, of skipped steps too.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "linear/linear.hpp"
+#include "linear/rank_amax.hpp"
+#include "shard/vote.hpp"
+
+namespace mp {
+
+class StepLayers {
+  public:
+    StepLayers() = default;
+    // Throws for a layer that is on another device, or listed twice.
+    StepLayers(const Device& device, std::vector<std::shared_ptr<Linear>> layers);
+
+    [[nodiscard]] std::size_t size() const noexcept { return layers_.size(); }
+    // What ranks must have in common so that their amaxes lie at the same places: sizes and recipes, in order.
+    [[nodiscard]] uint64_t definition() const;
+
+    // This rank's amaxes of the step. Waits.
+    void read_amaxes(Stream& stream) { amaxes_.read(stream); }
+    // As many words on every rank, also where reading failed.
+    void propose(Vote& vote);
+    void accept(const Vote& vote); // after the cast
+    // The apply phase: takes the agreed amaxes, and ends every layer's step.
+    void end_step_as_agreed(Stream& stream);
+    // The same without other ranks.
+    void end_step(Stream& stream);
+
+  private:
+    std::vector<std::shared_ptr<Linear>> layers_;
+    RankAmaxes amaxes_;
+    std::size_t first_word_ = 0; // in the vote
+};
+
+} // namespace mp
