@@ -5,13 +5,21 @@
 
 #include "cuda/group.cuh"
 #include "interface/ops.hpp"
+#include "numerics/remainder.hpp"
 
 namespace mp::backends::cuda {
 
-// What is rounded stochastically. Named as in cuda/adamw_rows.def.
-enum AdamwSr : uint32_t { kSrNone = 0, kSrParam = 1, kSrExpAvg = 2, kSrExpAvgSq = 4 };
+// What is rounded stochastically, named as in cuda/adamw_rows.def; and parameters whose halves go
+// away from zero, which no row has.
+enum AdamwSr : uint32_t {
+    kSrNone = 0,
+    kSrParam = 1,
+    kSrExpAvg = 2,
+    kSrExpAvgSq = 4,
+    kHalfAway = 8
+};
 
-// The types of a segment and its stochastic roundings; nothing is rounded into fp32.
+// The types of a segment and its roundings; nothing is rounded into fp32.
 struct AdamwLayout {
     DType param;
     DType grad;
@@ -26,6 +34,7 @@ struct AdamwLayout {
         stochastic &= s.param_dtype == DType::fp32 ? ~uint32_t{kSrParam} : ~0U;
         stochastic &= s.exp_avg_dtype == DType::fp32 ? ~uint32_t{kSrExpAvg} : ~0U;
         stochastic &= s.exp_avg_sq_dtype == DType::fp32 ? ~uint32_t{kSrExpAvgSq} : ~0U;
+        stochastic |= s.param_half_away != 0 ? kHalfAway : kSrNone;
         return {s.param_dtype,        s.grad_dtype,   s.exp_avg_dtype, s.exp_avg_sq_dtype,
                 s.compensation_dtype, s.master_dtype, stochastic};
     }
@@ -164,6 +173,16 @@ MP_HD_INLINE void store_compensated(const AdamwSegment& s, const Layout& types,
     });
 }
 
+// A bf16 parameter beside its fp32 master weight.
+MP_HD_INLINE void store_half_away(void* param, const GroupAt& at, const float (&master)[kGroup]) {
+    uint32_t codes[kGroup];
+    MP_UNROLL
+    for (int j = 0; j < kGroup; ++j) {
+        codes[j] = numerics::bf16_half_away(master[j]);
+    }
+    store_codes<2>(param, at, codes);
+}
+
 // The parameter, and its master where it has one.
 template <class Layout>
 MP_HD_INLINE void store_plain(const AdamwSegment& s, const Layout& types,
@@ -177,6 +196,10 @@ MP_HD_INLINE void store_plain(const AdamwSegment& s, const Layout& types,
         for_wide_type(types.master, [&](auto c) {
             store_group(c, s.master, at, x.weight, Rounding::nearest, GroupBits{});
         });
+    }
+    if ((types.stochastic & kHalfAway) != 0) {
+        store_half_away(s.param, at, x.weight);
+        return;
     }
     store_values(types, types.param, kSrParam, numerics::Purpose::param, key, s.first, s.param, at,
                  x.weight);

@@ -188,7 +188,9 @@ struct AdamwSegment {
     Coding exp_avg_sq_coding = Coding::plain;
     // remainder: the int16 part of the master weight that a bf16 parameter lacks.
     Coding master_coding = Coding::plain;
-    int32_t reserved2 = 0;
+    // Not 0: a bf16 parameter is its fp32 master weight rounded with halves away from zero, as beside
+    // a remainder (numerics/remainder.hpp), instead of to even.
+    int32_t param_half_away = 0;
 
     // The scale of the whole tensor, or null.
     [[nodiscard]] MP_HD_INLINE constexpr float* exp_avg_scale() const {

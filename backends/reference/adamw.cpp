@@ -83,6 +83,12 @@ class Element {
             store_code(data, coding, numerics::dynamic_code(coding, is_signed, x, scale));
         }
     }
+    // Returns what the bf16 parameter now is.
+    float store_half_away(void* param, float x) const {
+        const uint16_t code = numerics::bf16_half_away(x);
+        numerics::detail::store_element(param, i_, code);
+        return numerics::bf16_to_float(code);
+    }
     // To nearest even; overflow becomes infinity, which shows, where saturation would hide it.
     void store(DType dtype, void* data, float x) const {
         numerics::store_from_float(dtype, data, i_, x, false);
@@ -162,6 +168,9 @@ void store_weight(const AdamwDesc& op, const AdamwSegment& s, const Element& ele
                   const NewElement& e, const AdamwScaling& scaling) {
     // Stores the parameter and returns what it now is, where it has no scale.
     const auto store_param = [&](float x) {
+        if (s.param_half_away != 0) {
+            return element.store_half_away(s.param, x);
+        }
         element.store(s.param_dtype, s.param,
                       code_if(s.param_scale_inv, s.param_dtype, x, scaling.param),
                       op.stochastic_param, Purpose::param);

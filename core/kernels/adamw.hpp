@@ -104,6 +104,10 @@ template <class Exec> struct AdamwTeams {
     KOKKOS_INLINE_FUNCTION float store_param(const AdamwSegment& s, const AdamwScaling& scaling,
                                              int64_t i, float x,
                                              const ElementRounding& rounding) const {
+        if (s.param_half_away != 0) {
+            static_cast<uint16_t*>(s.param)[i] = numerics::bf16_half_away(x);
+            return x; // the master weight is kept whole, so nobody asks
+        }
         store_element(s.param_dtype, s.param, i,
                       code_if(s.param_scale_inv, s.param_dtype, x, scaling.param), rounding);
         return load_element(s.param_dtype, s.param, i);

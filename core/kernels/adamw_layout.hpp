@@ -74,6 +74,14 @@ inline bool master_is_supported(const AdamwSegment& s, Reason& reason) noexcept 
 
 } // namespace detail
 
+inline bool param_rounding_is_supported(const AdamwSegment& s, Reason& reason) noexcept {
+    if (s.param_half_away != 0 && (s.param_dtype != DType::bf16 || s.master_dtype != DType::fp32)) {
+        reason.set("halves go away from zero in bf16 parameters beside an fp32 master weight only");
+        return false;
+    }
+    return true;
+}
+
 inline bool gradient_is_supported(const AdamwSegment& s, Reason& reason) noexcept {
     const bool is_scaled_type = detail::is_fp16_or_e4m3(s.grad_dtype) ||
                                 s.grad_dtype == DType::bf16 || s.grad_dtype == DType::fp8_e5m2;
@@ -90,7 +98,7 @@ inline bool layout_is_supported(const AdamwSegment& s, Reason& reason) noexcept 
                                      s.exp_avg_scale_inv, reason) ||
         !detail::moment_is_supported("exp_avg_sq", s.exp_avg_sq_dtype, s.exp_avg_sq_coding,
                                      s.exp_avg_sq_scale_inv, reason) ||
-        !detail::master_is_supported(s, reason)) {
+        !detail::master_is_supported(s, reason) || !param_rounding_is_supported(s, reason)) {
         return false;
     }
     if (s.compensation_dtype == DType::none) {
@@ -117,8 +125,11 @@ inline bool scaling_is_supported(const AdamwDesc& op, const AdamwSegment& s,
         reason.set("the eager order of roundings has no scaled arrays");
         return false;
     }
-    if (s.has_remainder() && (op.stochastic_param || op.eager_compat)) {
-        reason.set("a parameter with a remainder is rounded to nearest, in one way");
+    const bool is_half_away = s.has_remainder() || s.param_half_away != 0;
+    if (is_half_away && (op.stochastic_param || op.eager_compat)) {
+        reason.set(
+            "a parameter whose halves go away from zero, as beside a remainder, is rounded in "
+            "this one way");
         return false;
     }
     const auto is_dynamic = [](Coding coding) {

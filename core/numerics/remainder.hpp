@@ -27,6 +27,9 @@ MP_HD_INLINE constexpr SplitMaster split_master(float master) {
     return {static_cast<uint16_t>(param), static_cast<int16_t>(static_cast<uint16_t>(bits))};
 }
 
+// The param alone, of a master that is kept whole: what makes both forms of a master train alike.
+MP_HD_INLINE constexpr uint16_t bf16_half_away(float master) { return split_master(master).param; }
+
 MP_HD_INLINE constexpr float join_master(uint16_t param, int16_t remainder) {
     const uint32_t upper = static_cast<uint32_t>(param) << 16;
     return float_from_bits(upper + static_cast<uint32_t>(static_cast<int32_t>(remainder)));

@@ -30,6 +30,8 @@ StateFormats state_formats(const Recipe& recipe, StateFormat weight, int64_t cou
     if (narrow) {
         formats.compensation = recipe.compensation;
         formats.master = recipe.master;
+        formats.half_away =
+            recipe.master == DType::fp32 && recipe.weight_rounding == Rounding::nearest_away;
     }
     return formats;
 }

@@ -33,6 +33,7 @@ struct StateFormats {
     StateFormat exp_avg_sq;
     StateFormat compensation;
     StateFormat master;
+    bool half_away = false; // the weight is rounded from its fp32 master with halves away from zero
 };
 
 // For a parameter of `weight` format with so many elements: of the whole parameter, however it is cut between

@@ -35,6 +35,20 @@ void store_lost_part(Stream& stream, const TensorRef& init, const TensorRef& par
     stream.sync();
 }
 
+// param = the bf16 number nearest to the exact value, halves away from zero. At creation only, so on the host.
+void store_half_away(Stream& stream, const TensorRef& init, const TensorRef& param) {
+    const auto count = static_cast<std::size_t>(init.count);
+    std::vector<float> exact(count);
+    std::vector<uint16_t> rounded(count);
+    stream.copy(exact.data(), init.data, byte_count(init), CopyKind::device_to_host);
+    stream.sync();
+    for (std::size_t i = 0; i < count; ++i) {
+        rounded[i] = numerics::bf16_half_away(exact[i]);
+    }
+    stream.copy(param.data, rounded.data(), byte_count(param), CopyKind::host_to_device);
+    stream.sync();
+}
+
 // param and remainder of an exact fp32 value; without one the parameter is exact, and its remainder zero. At
 // creation only, so on the host.
 void store_remainder(Stream& stream, const TensorRef& init, const TensorRef& param,
@@ -169,7 +183,9 @@ void ParamStates::initialize(Stream& stream, const TensorPiece& param,
         }
     } else if (master_ != nullptr) {
         convert(stream, has_init ? init : param, piece_of(*master_));
-        if (has_init) {
+        if (has_init && formats_.half_away) {
+            store_half_away(stream, init.ref, param.ref);
+        } else if (has_init) {
             convert(stream, piece_of(*master_), param);
         }
     } else if (has_init) {
@@ -202,6 +218,7 @@ void ParamStates::fill(AdamwSegment& s) const noexcept {
     (void)assign(compensation_, s.compensation, s.compensation_dtype);
     s.master_scale_inv = assign(master_, s.master, s.master_dtype);
     s.master_coding = has_remainder() ? Coding::remainder : Coding::plain;
+    s.param_half_away = formats_.half_away ? 1 : 0;
     const auto assign_blocks = [](StateFormat format, const std::shared_ptr<Tensor>& scales,
                                   Coding& coding, float*& scale_inv) {
         if (scales != nullptr) {

@@ -30,14 +30,17 @@ template <> struct Names<numerics::ScaleRule> {
     static constexpr std::array kList = {"current",  "float64", "msamp",   "deepseek", "mx_rceil",
                                          "mx_floor", "mx_ceil", "mx_even", "nvfp4"};
 };
+template <> struct Names<Rounding> {
+    static constexpr std::array kList = {"nearest", "stochastic", "nearest_away"};
+};
 template <> struct Names<bool> { static constexpr std::array kList = {"off", "on"}; };
 
-template <typename Enum> const char* fp8_name(Enum value) {
+template <typename Enum> const char* name_of(Enum value) {
     return Names<Enum>::kList[static_cast<std::size_t>(value)];
 }
 
 // `value` has been checked against the key's list.
-template <typename Enum> void set_fp8(Enum& member, const std::string& value) {
+template <typename Enum> void set_by_name(Enum& member, const std::string& value) {
     for (std::size_t i = 0; i < Names<Enum>::kList.size(); ++i) {
         if (value == Names<Enum>::kList[i]) {
             member = static_cast<Enum>(i);
@@ -70,17 +73,14 @@ constexpr Key format_key(const char* name, const char* allowed, const char* text
             }};
 }
 
-template <Rounding Recipe::*Member> constexpr Key rounding_key(const char* name, const char* text) {
+template <Rounding Recipe::*Member>
+constexpr Key rounding_key(const char* name, const char* allowed, const char* text) {
     return {name,
             KeyType::string,
-            "nearest|stochastic",
+            allowed,
             text,
-            [](const Recipe& recipe) {
-                return recipe.*Member == Rounding::nearest ? "nearest" : "stochastic";
-            },
-            [](Recipe& recipe, const std::string& value) {
-                recipe.*Member = value == "nearest" ? Rounding::nearest : Rounding::stochastic;
-            }};
+            [](const Recipe& recipe) { return name_of(recipe.*Member); },
+            [](Recipe& recipe, const std::string& value) { set_by_name(recipe.*Member, value); }};
 }
 
 template <double numerics::LossScaleRule::*Member>
@@ -118,12 +118,13 @@ constexpr Key rule_int(const char* name, const char* allowed, const char* text, 
 // An enumeration of Fp8Policy: its values' names, in order.
 template <auto Fp8Policy::*Member>
 constexpr Key fp8_choice(const char* name, const char* allowed, const char* text) {
-    return {name,
-            KeyType::string,
-            allowed,
-            text,
-            [](const Recipe& recipe) { return fp8_name(recipe.fp8.*Member); },
-            [](Recipe& recipe, const std::string& value) { set_fp8(recipe.fp8.*Member, value); }};
+    return {
+        name,
+        KeyType::string,
+        allowed,
+        text,
+        [](const Recipe& recipe) { return name_of(recipe.fp8.*Member); },
+        [](Recipe& recipe, const std::string& value) { set_by_name(recipe.fp8.*Member, value); }};
 }
 
 template <auto Fp8Policy::*Member>
@@ -144,6 +145,7 @@ constexpr Key fp8_number(const char* name, KeyType type, const char* allowed, co
 
 constexpr const char* kGemmTypes = "fp32|fp16|bf16";
 constexpr const char* kFloatTypes = "fp32|fp16|bf16";
+constexpr const char* kMomentRoundings = "nearest|stochastic";
 // "_scaled": codes with one power-of-two scale for the tensor; "_block256": a scale for so many elements.
 constexpr const char* kWeightFormats = "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled";
 constexpr const char* kGradFormats = "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled|fp8_e5m2_scaled";
@@ -194,10 +196,11 @@ const std::array kKeys = {
     dtype_key<&Recipe::compensation>("optimizer.compensation.dtype", "none|fp32|fp16|bf16",
                                      "Kahan compensation"),
     rounding_key<&Recipe::weight_rounding>("optimizer.weight.rounding",
+                                           "nearest|stochastic|nearest_away",
                                            "rounding of updated weights"),
-    rounding_key<&Recipe::exp_avg_rounding>("optimizer.exp_avg.rounding",
+    rounding_key<&Recipe::exp_avg_rounding>("optimizer.exp_avg.rounding", kMomentRoundings,
                                             "rounding of first moments"),
-    rounding_key<&Recipe::exp_avg_sq_rounding>("optimizer.exp_avg_sq.rounding",
+    rounding_key<&Recipe::exp_avg_sq_rounding>("optimizer.exp_avg_sq.rounding", kMomentRoundings,
                                                "rounding of second moments"),
     fp8_choice<&Fp8Policy::scaling>("fp8.scaling",
                                     "none|delayed|tensorwise|rowwise|rowwise_gw_hp|block|mx",

@@ -12,7 +12,8 @@
 
 namespace mp {
 
-enum class Rounding : int32_t { nearest = 0, stochastic = 1 };
+// nearest: halves to even. nearest_away: halves away from zero, for weights made from fp32 masters.
+enum class Rounding : int32_t { nearest = 0, stochastic = 1, nearest_away = 2 };
 
 // The numbers of MP_SCALER_*.
 enum class ScalerKind : int32_t { dynamic = 0, fixed = 1, none = 2 };

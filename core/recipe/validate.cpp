@@ -57,6 +57,22 @@ void find_fp8_problems(const Fp8Policy& p, Findings& found) {
                "between ranks; set fp8.scaling to delayed or tensorwise");
 }
 
+void find_weight_rounding_problems(const Recipe& r, Findings& found) {
+    const bool is_stochastic = r.weight_rounding == Rounding::stochastic;
+    found.need(
+        !is_stochastic || r.weight != DType::fp32,
+        "optimizer.weight.rounding is stochastic for fp32 weights: nothing is rounded; set it "
+        "to nearest");
+    found.need(!is_stochastic || r.master == DType::none,
+               "optimizer.weight.rounding is stochastic beside master weights: set it to nearest");
+    const bool has_fp32_master = r.master == DType::fp32 || r.master.coding == Coding::remainder;
+    found.need(
+        r.weight_rounding != Rounding::nearest_away || (r.weight == DType::bf16 && has_fp32_master),
+        "optimizer.weight.rounding is nearest_away, which is for bf16 weights made from fp32 "
+        "masters: set weight.dtype to bf16 and master.dtype to fp32 or remainder16, or the "
+        "rounding to nearest");
+}
+
 void find_scaled_state_problems(const Recipe& r, Findings& found) {
     found.need(r.exp_avg_sq != StateFormat(DType::fp8_e4m3, Coding::scaled),
                "optimizer.exp_avg_sq.dtype is fp8_e4m3_scaled: under one scale fp8 holds second "
@@ -93,6 +109,7 @@ std::vector<std::string> problems(const Recipe& r) {
     const auto need = [&](bool holds, const char* text) { found.need(holds, text); };
     find_fp8_problems(r.fp8, found);
     find_scaled_state_problems(r, found);
+    find_weight_rounding_problems(r, found);
     need(r.master == DType::none || r.weight != DType::fp32,
          "master.dtype is set beside fp32 weights: they are their own master; set master.dtype to "
          "none");
@@ -102,15 +119,10 @@ std::vector<std::string> problems(const Recipe& r) {
     need(r.compensation == DType::none || r.master == DType::none,
          "optimizer.compensation.dtype and master.dtype are both set: a master weight loses "
          "nothing; choose one");
-    need(r.compensation == DType::none || r.weight_rounding == Rounding::nearest,
+    need(r.compensation == DType::none || r.weight_rounding != Rounding::stochastic,
          "optimizer.compensation.dtype with stochastic weights: the compensation removes the error "
          "that stochastic "
          "rounding would average out; choose one");
-    need(r.weight_rounding == Rounding::nearest || r.weight != DType::fp32,
-         "optimizer.weight.rounding is stochastic for fp32 weights: nothing is rounded; set it to "
-         "nearest");
-    need(r.weight_rounding == Rounding::nearest || r.master == DType::none,
-         "optimizer.weight.rounding is stochastic beside master weights: set it to nearest");
     need(r.exp_avg_rounding == Rounding::nearest || r.exp_avg != DType::fp32,
          "optimizer.exp_avg.rounding is stochastic for an fp32 moment: nothing is rounded; set it "
          "to nearest");

@@ -16,7 +16,7 @@
 #define TRAIN_GPT_DEFAULT_DATA "corpus.txt"
 #endif
 
-typedef enum { TEXT, INTEGER, REAL, RECIPES, FLAG } Kind;
+typedef enum { TEXT, INTEGER, REAL, RECIPES, SETTING, FLAG } Kind;
 
 typedef struct {
     const char* name;
@@ -32,6 +32,7 @@ static const Option kOptions[] = {
     {"data", TEXT, FIELD(data), 0, 0,
      "text to train on, any bytes; its last tenth is for validation"},
     {"recipe", RECIPES, 0, 0, 0, "recipe: a preset's name or a .json file (default fp32)"},
+    {"set", SETTING, 0, 0, 0, "KEY=VALUE of the recipe instead of the preset's; may be repeated"},
     {"compare", RECIPES, 0, 0, 0,
      "several recipes A,B,... or all, one after another, each in a process of its own"},
     {"steps", INTEGER, FIELD(steps), 1, 1e9, "optimizer steps (300)"},
@@ -71,14 +72,6 @@ static const Option kOptions[] = {
      "only)"},
     {"init", TEXT, FIELD(init), 0, 0,
      "file of weights to start from, made by --save for the same model"},
-    {"checkpoint", TEXT, FIELD(checkpoint), 0, 0,
-     "folder for checkpoints: one after the last step, or where it was interrupted (one recipe "
-     "only)"},
-    {"checkpoint-every", INTEGER, FIELD(checkpoint_every), 0, 1e9,
-     "steps between further checkpoints; 0: none (0)"},
-    {"keep", INTEGER, FIELD(keep), 0, 1e9, "newest checkpoints to keep; 0: all (0)"},
-    {"resume", TEXT, FIELD(resume), 0, 0,
-     "checkpoint, or folder of them, to go on from, with the same other options"},
     {"ranks", INTEGER, FIELD(ranks), 1, 256,
      "ranks that share a step, as threads of this process; their passes are --accum in all (1)"},
     {"mpi", FLAG, FIELD(mpi), 0, 0, "ranks are the processes that mpirun started"},
@@ -115,7 +108,7 @@ static void print_help(void) {
     puts("usage: train_gpt [options]\n"
          "Trains a small GPT on the bytes of a text, in the precision of a libmixedprec recipe.\n");
     for (int i = 0; i < OPTION_COUNT; i++) {
-        static const char* const arguments[] = {"TEXT", "N", "X", "NAME", ""};
+        static const char* const arguments[] = {"TEXT", "N", "X", "NAME", "KEY=VALUE", ""};
         char left[64];
         snprintf(left, sizeof left, "--%s %s", kOptions[i].name, arguments[kOptions[i].kind]);
         printf("  %-20s %s\n", left, kOptions[i].text);
@@ -211,6 +204,19 @@ static int parse_recipes(Options* options, const char* option, char* list, bool 
     return EXIT_OK;
 }
 
+/* The recipe says later whether the key and the value are good. */
+static int add_setting(Options* options, const char* setting) {
+    if (options->setting_count == MAX_SETTINGS) {
+        return usage_error("--set is there more than %d times", MAX_SETTINGS);
+    }
+    const char* equals = strchr(setting, '=');
+    if (equals == NULL || equals == setting) {
+        return usage_error("--set wants KEY=VALUE, not '%s'", setting);
+    }
+    options->settings[options->setting_count++] = setting;
+    return EXIT_OK;
+}
+
 static int parse_number(Options* options, const Option* option, const char* value) {
     void* field = (char*)options + option->offset;
     char* end = NULL;
@@ -267,6 +273,9 @@ static int parse_one(Options* options, const char* word, char* value) {
         if (option->kind == TEXT) {
             *(const char**)((char*)options + option->offset) = value;
             return EXIT_OK;
+        }
+        if (option->kind == SETTING) {
+            return add_setting(options, value);
         }
         if (option->kind == RECIPES) {
             return parse_recipes(options, name, value, strcmp(name, "compare") == 0);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MAX_RECIPES = 64 };
+enum { MAX_RECIPES = 64, MAX_SETTINGS = 64 };
 
 /* Exit codes. */
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
@@ -15,6 +15,8 @@ typedef struct {
     const char* data;                 /* the text */
     const char* recipes[MAX_RECIPES]; /* preset names, or JSON files */
     int recipe_count;
+    const char* settings[MAX_SETTINGS]; /* KEY=VALUE, of every recipe */
+    int setting_count;
     int64_t steps, accum;
     int64_t layers, dim, heads, context, batch;
     double lr, min_lr;

@@ -44,12 +44,47 @@ static void print_log(int32_t level, const char* message, void* payload) {
             message);
 }
 
+/* KEY=VALUE, whatever the key holds; the library checks names and bounds. */
+static bool set_key(mp_recipe* recipe, const char* setting) {
+    const char* value = strchr(setting, '=') + 1;
+    char key[128];
+    snprintf(key, sizeof key, "%.*s", (int)(value - 1 - setting), setting);
+    mp_recipe_key_desc desc = {.struct_size = sizeof desc};
+    int32_t type = MP_RECIPE_TYPE_STRING; /* also of a key that does not exist */
+    for (int32_t i = 0; i < mp_recipe_key_count(); i++) {
+        TRY(mp_recipe_key_info(i, &desc));
+        type = strcmp(desc.name, key) == 0 ? desc.type : type;
+    }
+    if (type == MP_RECIPE_TYPE_STRING) {
+        TRY(mp_recipe_set_string(recipe, key, value));
+        return true;
+    }
+    const bool is_whole = type == MP_RECIPE_TYPE_INT;
+    char* end = NULL;
+    const long whole = strtol(value, &end, 10);
+    const double number = is_whole ? (double)whole : strtod(value, &end);
+    if (end == value || *end != '\0') {
+        fprintf(stderr, "train_gpt: --set %s: '%s' is not a %snumber\n", key, value,
+                is_whole ? "whole " : "");
+        return false;
+    }
+    if (is_whole) {
+        TRY(mp_recipe_set_int(recipe, key, whole));
+    } else {
+        TRY(mp_recipe_set_float(recipe, key, number));
+    }
+    return true;
+}
+
 static bool create_recipe(Training* t, const char* name) {
     const size_t length = strlen(name);
     if (length > 5 && strcmp(name + length - 5, ".json") == 0) {
         TRY(mp_recipe_create_from_file(t->context, name, &t->recipe));
     } else {
         TRY(mp_recipe_create(t->context, name, &t->recipe));
+    }
+    for (int i = 0; i < t->options->setting_count; i++) {
+        TRY_OWN(set_key(t->recipe, t->options->settings[i]));
     }
     char reason[256];
     TRY(mp_recipe_reason(t->recipe, reason, sizeof reason, NULL));

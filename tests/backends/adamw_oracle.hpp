@@ -147,6 +147,22 @@ inline void split(ParamArrays& a, int64_t i, float x) {
     std::memcpy(a.master.bytes.data() + 2 * i, &low, 2);
 }
 
+// The code of the bf16 number nearest to x; of two as near, the one farther from zero.
+inline uint32_t nearest_bf16_half_away(float x) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &x, 4);
+    const uint32_t inner = bits / 0x10000U * 0x10000U; // cut off: towards zero
+    const uint32_t outer = inner + 0x10000U;
+    float near_zero = 0.0F;
+    float beyond = 0.0F;
+    std::memcpy(&near_zero, &inner, 4);
+    std::memcpy(&beyond, &outer, 4);
+    const double lost = std::fabs(double{x}) - std::fabs(double{near_zero});
+    const double end = std::isinf(beyond) ? 0x1p128 : std::fabs(double{beyond});
+    const double added = end - std::fabs(double{x});
+    return (added <= lost ? outer : inner) / 0x10000U;
+}
+
 inline std::vector<float> decoded(const HostArray& codes, float scale_inv) {
     std::vector<float> values;
     values.reserve(static_cast<std::size_t>(codes.count));
@@ -176,6 +192,12 @@ inline void store_weight(ParamArrays& a, const std::vector<float>& old,
         }
     } else if (a.master.dtype != DType::none) {
         encode(next, a.master, a.scale_inv.master);
+        if (a.half_away) {
+            for (int64_t i = 0; i < a.count(); ++i) {
+                a.param.set_code(i, nearest_bf16_half_away(a.master.get(i)));
+            }
+            return;
+        }
         encode(decoded(a.master, a.scale_inv.master), a.param, a.scale_inv.param);
     } else {
         encode(next, a.param, a.scale_inv.param);

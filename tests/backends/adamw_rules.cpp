@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adam with L2 beside AdamW, maximize, steps without bias correction, and master weights kept as remainders.
+// Adam with L2 beside AdamW, maximize, steps without bias correction, and master weights kept as remainders or whole.
 #include <cmath>
 
+#include "adamw_oracle.hpp"
 #include "numerics/remainder.hpp"
 #include "trajectory.hpp"
 
@@ -16,6 +17,12 @@ constexpr DType kNone = DType::none;
 Layout remainder_layout(DType grad, DType moments) {
     Layout layout = {kB, grad, moments, moments, kNone, DType::int16, {}};
     layout.master_coding = Coding::remainder;
+    return layout;
+}
+
+Layout half_away_layout(DType grad, DType moments) {
+    Layout layout = {kB, grad, moments, moments, kNone, kF, {}};
+    layout.half_away = true;
     return layout;
 }
 
@@ -37,6 +44,8 @@ std::vector<Layout> rule_layouts() {
             {kF, kF, kF, kF, kF, kNone, {}},
             remainder_layout(kF, kF),
             remainder_layout(kB, kB),
+            half_away_layout(kF, kF),
+            half_away_layout(kB, kH),
             scaled,
             blocks};
 }
@@ -181,6 +190,54 @@ TEST_P(AdamwRuleValues, ARemainderIsTheFp32MasterWeight) {
         const float master = numerics::join_master(static_cast<uint16_t>(actual.param.code(i)),
                                                    static_cast<int16_t>(actual.master.code(i)));
         EXPECT_EQ(numerics::bits_from_float(master), expected.param.code(i)) << i;
+    }
+}
+
+// Around every half of some bf16 numbers, of both signs, up to what rounds to infinity. The step leaves the master
+// weights where they are.
+ParamArrays master_around_halves() {
+    std::vector<uint32_t> bits;
+    for (const uint32_t upper :
+         {0x0000U, 0x0001U, 0x007fU, 0x3f7fU, 0x3f80U, 0x3f81U, 0x7f7eU, 0x7f7fU}) {
+        for (const uint32_t lower : {0U, 1U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU}) {
+            bits.push_back(upper << 16 | lower);
+            bits.push_back(0x80000000U | upper << 16 | lower);
+        }
+    }
+    ParamArrays a =
+        make_param(half_away_layout(kF, kF), static_cast<int64_t>(bits.size()), Content::normal, 3);
+    for (std::size_t i = 0; i < bits.size(); ++i) {
+        a.master.set_code(static_cast<int64_t>(i), bits[i]);
+    }
+    return a;
+}
+
+TEST_P(AdamwRuleValues, HalvesGoAwayFromZeroBesideAnFp32Master) {
+    StepCase c;
+    c.hyper = {{0.0, 0.9, 0.999, 1e-8, 0.0}};
+    c.params = {master_around_halves()};
+    const ParamArrays result = step(c)[0];
+    for (int64_t i = 0; i < result.count(); ++i) {
+        const float master = result.master.get(i);
+        EXPECT_EQ(master, c.params[0].master.get(i));
+        EXPECT_EQ(result.param.code(i), oracle::nearest_bf16_half_away(master)) << master;
+    }
+    EXPECT_EQ(oracle::nearest_bf16_half_away(0x1.01p+0F), 0x3f81U); // to even it would be 0x3f80
+}
+
+// Where it cannot be meant it is refused, by every candidate.
+TEST_P(AdamwRuleValues, HalvesAwayFromZeroAreForBf16BesideAnFp32Master) {
+    Layout no_master = {kB, kF, kF, kF, kNone, kNone, {}};
+    Layout fp16 = {kH, kF, kF, kF, kNone, kF, {}};
+    no_master.half_away = fp16.half_away = true;
+    for (const Layout& layout : {no_master, fp16, half_away_layout(kF, kF)}) {
+        StepCase c = with_flags(layout.param == kB && layout.master == kF ? 1U : 0U); // stochastic
+        c.params = {make_param(layout, 5, Content::normal, 1)};
+        const CandidateList list = device().device().candidates(OpKind::adamw);
+        std::vector<ParamArrays> result;
+        for (int32_t i = 0; i < list.count; ++i) {
+            EXPECT_FALSE(adamw(device(), list.items[i], c, result)) << list.items[i].name;
+        }
     }
 }
 

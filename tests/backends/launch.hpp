@@ -32,6 +32,7 @@ struct ParamArrays {
     Coding exp_avg_coding = Coding::plain; // with scales for its blocks
     Coding exp_avg_sq_coding = Coding::plain;
     Coding master_coding = Coding::plain; // or remainder
+    bool half_away = false;               // of a bf16 parameter beside an fp32 master
     HostArray exp_avg_scales;
     HostArray exp_avg_sq_scales;
     uint64_t uid = 0;
@@ -53,6 +54,7 @@ struct Layout {
     Coding exp_avg_coding = Coding::plain;
     Coding exp_avg_sq_coding = Coding::plain;
     Coding master_coding = Coding::plain;
+    bool half_away = false;
 };
 
 // The scales of a moment's blocks.
@@ -107,6 +109,7 @@ inline ParamArrays make_param(const Layout& layout, int64_t count, Content conte
             make_array(layout.master, count, is_remainder ? Content::patterns : content, seed + 5);
     }
     arrays.scale_inv = layout.scale_inv;
+    arrays.half_away = layout.half_away;
     arrays.uid = seed * 0x9E3779B97F4A7C15U;
     return arrays;
 }
@@ -176,6 +179,7 @@ class Launch {
         arrays.exp_avg_coding = segments_[index].exp_avg_coding;
         arrays.exp_avg_sq_coding = segments_[index].exp_avg_sq_coding;
         arrays.master_coding = segments_[index].master_coding;
+        arrays.half_away = segments_[index].param_half_away != 0;
         if (roles.exp_avg_scales != nullptr) {
             arrays.exp_avg_scales = roles.exp_avg_scales->download();
         }
@@ -254,6 +258,7 @@ class Launch {
         segment.exp_avg_coding = arrays.exp_avg_coding;
         segment.exp_avg_sq_coding = arrays.exp_avg_sq_coding;
         segment.master_coding = arrays.master_coding;
+        segment.param_half_away = arrays.half_away ? 1 : 0;
         roles.exp_avg_scales = upload(arrays.exp_avg_scales, 0);
         roles.exp_avg_sq_scales = upload(arrays.exp_avg_sq_scales, 0);
         if (roles.exp_avg_scales != nullptr) {

@@ -243,6 +243,35 @@ TEST(OptimizerStates, TheWeightKeepsAllBitsThatTheRecipeHolds) {
     }
 }
 
+// Rounded alike where they begin, where values are written, and by steps, a master kept whole and one kept as a
+// remainder have the same weights to the bit, at halves too.
+TEST(OptimizerStates, AWholeMasterRoundsAsARemainderDoesWhereAsked) {
+    const char* whole =
+        R"({"recipe": "bf16_mixed_dual", "optimizer.weight.rounding": "nearest_away"})";
+    const auto with_halves = [](uint64_t seed) {
+        std::vector<float> values = numbers(kCount, seed);
+        for (std::size_t i = 0; i < values.size(); i += 3) {
+            values[i] = (i % 2 == 0 ? 0x1.01p+0F : -0x1.03p-3F); // below an even and an odd one
+        }
+        return values;
+    };
+    One a(whole, kCount, MP_DTYPE_BF16, with_halves(8));
+    One b(R"({"recipe": "bf16_pure_remainder"})", kCount, MP_DTYPE_BF16, with_halves(8));
+    One even(R"({"recipe": "bf16_mixed_dual"})", kCount, MP_DTYPE_BF16, with_halves(8));
+    EXPECT_EQ(bytes_of(a.param), bytes_of(b.param));
+    EXPECT_NE(bytes_of(a.param), bytes_of(even.param));
+    for (One* each : {&a, &b}) {
+        each->set_grad(0.5F);
+        each->steps(3);
+    }
+    EXPECT_EQ(bytes_of(a.param), bytes_of(b.param));
+    for (One* each : {&a, &b}) {
+        MP_OK(each->write("fp32_param", with_halves(9)));
+    }
+    EXPECT_EQ(bytes_of(a.param), bytes_of(b.param));
+    EXPECT_EQ(a.values("fp32_param", kCount), b.values("fp32_param", kCount));
+}
+
 // optimi's issue 7: an fp32 checkpoint into bf16 with Kahan's sum lost its low bits. And a compensation that comes
 // with a bf16 parameter stays with it.
 TEST(OptimizerStates, ACompensationIsNotLost) {

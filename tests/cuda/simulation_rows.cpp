@@ -77,5 +77,28 @@ TEST_F(Simulation, EveryAdamwRowHasTheReferencesBits) {
     }
 }
 
+// No row has it: a launch of a row's types takes the generic kernel.
+TEST_F(Simulation, HalvesGoAwayFromZeroAsInTheReference) {
+    TestDevice on(backend(), 1);
+    Layout layout = {DType::bf16, DType::fp32, DType::fp32, DType::fp32, DType::none, DType::fp32};
+    layout.half_away = true;
+    for (const int64_t count : {int64_t{1}, int64_t{16391}}) {
+        for (const Content content : {Content::normal, Content::patterns}) {
+            const ParamArrays arrays = make_param(layout, count, content, 7);
+            const ParamArrays expected = step(reference_device(), {arrays}, kSrNone)[0];
+            const ParamArrays result = step(on, {arrays}, kSrNone)[0];
+            EXPECT_TRUE(same_bits(expected.param, result.param, NanRule::same_bits));
+            EXPECT_TRUE(same_bits(expected.master, result.master, NanRule::same_bits));
+        }
+    }
+    ParamArrays tie = make_param(layout, 1, Content::normal, 7);
+    tie.grad.set(0, 0.0F);
+    tie.exp_avg.set(0, 0.0F);
+    tie.master.set_code(0, 0x8021U); // of which the decay, 1e-3, takes 0x21
+    const ParamArrays result = step(on, {tie}, kSrNone)[0];
+    EXPECT_EQ(result.master.code(0), 0x8000U);
+    EXPECT_EQ(result.param.code(0), 1U); // to even it would be 0
+}
+
 } // namespace
 } // namespace mp::test

@@ -4,8 +4,7 @@
 
 1. 300 steps: fp16_mixed, bf16_mixed and bf16_pure_remainder end within 1 % of fp32's loss, bf16_pure_kahan and every
    recipe with fp8 products, weights or states within 2 %; fp32 and bf16_mixed with both moments in 8-bit blocks within
-   1 %. All hold the memory they promise. (Why bf16_pure_remainder is not bf16_mixed bit for bit, and when it is:
-   tests/core/optimizer_training.cpp.)
+   1 %. All hold the memory they promise. (When bf16_pure_remainder is bf16_mixed bit for bit: masters.py.)
 2. A small learning rate, 1e-5, on a model that has learnt a little: the updates are below half a unit in the last
    place of most bf16 weights. Rounded to nearest they are lost and plain bf16 makes less than half of fp32's progress
    in validation loss; with Kahan summation or stochastic rounding it makes more than nine tenths.

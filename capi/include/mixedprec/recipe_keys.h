@@ -33,7 +33,9 @@
 #define MP_RECIPE_EXP_AVG_SQ_DTYPE "optimizer.exp_avg_sq.dtype"
 #define MP_RECIPE_COMPENSATION_DTYPE "optimizer.compensation.dtype"
 
-/* Rounding of what the optimizer stores: "nearest", "stochastic". */
+/* Rounding of what the optimizer stores: "nearest" (halves to even), "stochastic". Of bf16 weights beside an fp32 master
+ * also "nearest_away": halves away from zero, as a weight beside "remainder16" is always rounded, so that both train
+ * to the same bits. */
 #define MP_RECIPE_WEIGHT_ROUNDING "optimizer.weight.rounding"
 #define MP_RECIPE_EXP_AVG_ROUNDING "optimizer.exp_avg.rounding"
 #define MP_RECIPE_EXP_AVG_SQ_ROUNDING "optimizer.exp_avg_sq.rounding"

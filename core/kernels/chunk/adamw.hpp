@@ -54,7 +54,9 @@ MP_CHUNK_INLINE void store_param(const AdamwContext& c, const FloatInMemory* val
     alignas(64) unsigned char buffer[4 * kTile];
     const bool stream = c.stream_param && bytes % 64 == 0 && bytes_to_line(memory) == 0;
     void* target = stream ? buffer : memory;
-    if ((c.stochastic & kSrParam) != 0) {
+    if (s.param_half_away != 0) {
+        store_half_away(values, target, n);
+    } else if ((c.stochastic & kSrParam) != 0) {
         narrow_tile<Rounding::stochastic>(s.param_dtype, values, target, n, &bits);
     } else {
         narrow_tile<Rounding::nearest>(s.param_dtype, values, target, n, nullptr);

@@ -80,6 +80,15 @@ MP_CHUNK_INLINE void store_split(const AdamwSegment& s, int64_t element, const f
     }
 }
 
+// n bf16 parameters at `memory`, of master weights that are kept whole.
+MP_CHUNK_INLINE void store_half_away(const FloatInMemory* values, void* memory, int n) {
+    ParamInMemory* param = static_cast<ParamInMemory*>(memory);
+    MP_CHUNK_INDEPENDENT
+    for (int i = 0; i < n; ++i) {
+        param[i] = numerics::bf16_half_away(values[i]);
+    }
+}
+
 MP_CHUNK_INLINE MomentArray exp_avg_of(const AdamwSegment& s) {
     return {s.exp_avg_coding, true, s.exp_avg_dtype, s.exp_avg, s.exp_avg_scale_inv};
 }
@@ -148,6 +157,10 @@ struct AdamwScaled {
                 load_values(s.master_dtype, s.master, &c.scaling->master.scale_inv, element,
                             t.weight, n);
             }
+        }
+        if (s.param_half_away != 0) {
+            store_half_away(t.weight, element_address(s.param, s.param_dtype, element), n);
+            return;
         }
         store_values(s.param_dtype, s.param, scale_if(s.param_scale_inv, c.scaling->param), element,
                      t.weight, n, stochastic, &param_bits);
