@@ -2,7 +2,13 @@
 // A step of an optimizer that two ranks share, each a thread with one thread of its own, against the step of one rank
 // with both threads that holds everything. The ratio says what sending gradients and weights costs beside the step;
 // both ranks have all gradients and weights in the same memory, so it is the worst case for the shared one.
+// Then a backward pass of work in the caches, in which buckets leave, and the step; against the same without the
+// thread that moves the buckets on. Both cores are busy, so the thread can only show what it costs.
+#include <chrono>
+#include <limits>
 #include <memory>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "rank_timing.hpp"
@@ -15,7 +21,8 @@ namespace {
 class Model {
   public:
     // `comm` null: nobody shares it.
-    Model(const char* recipe, mp_comm* comm, int32_t stage, int64_t elements, int32_t threads) {
+    Model(const char* recipe, mp_comm* comm, const mp_zero_desc& zero, int64_t elements,
+          int32_t threads) {
         mp_context_desc desc = MP_CONTEXT_DESC_INIT;
         desc.num_threads = threads;
         check(mp_context_create(&desc, &context_));
@@ -23,9 +30,6 @@ class Model {
         if (comm == nullptr) {
             check(mp_optimizer_create(context_, recipe_, nullptr, &optimizer_));
         } else {
-            mp_zero_desc zero = MP_ZERO_DESC_INIT;
-            zero.zero_stage = stage;
-            zero.bucket_elements = 1 << 22;
             check(
                 mp_optimizer_create_sharded(context_, recipe_, nullptr, comm, &zero, &optimizer_));
         }
@@ -40,6 +44,8 @@ class Model {
         if (comm != nullptr) {
             check(mp_optimizer_shard(optimizer_, nullptr));
         }
+        work_ = make_tensor(kWork, MP_DTYPE_FP32);
+        result_ = make_tensor(kWork, MP_DTYPE_BF16);
     }
     Model(const Model&) = delete;
     Model& operator=(const Model&) = delete;
@@ -47,21 +53,38 @@ class Model {
         for (mp_tensor* param : params_) {
             mp_tensor_destroy(param);
         }
+        mp_tensor_destroy(work_);
+        mp_tensor_destroy(result_);
         mp_optimizer_destroy(optimizer_);
         mp_recipe_destroy(recipe_);
         mp_context_destroy(context_);
     }
 
     void step() { check(mp_optimizer_step(optimizer_, nullptr, nullptr)); }
+    void backward() {
+        for (auto layer = static_cast<int32_t>(params_.size()); layer-- > 0;) {
+            for (int i = 0; i < kWorkOfALayer; ++i) {
+                check(mp_tensor_cast(nullptr, work_, result_, nullptr));
+            }
+            check(mp_optimizer_grad_ready(optimizer_, nullptr, layer));
+        }
+    }
 
   private:
-    void add(int32_t group, int64_t index, int64_t elements, int32_t dtype) {
+    static constexpr int64_t kWork = 1 << 17;
+    static constexpr int kWorkOfALayer = 128; // a few milliseconds
+
+    [[nodiscard]] mp_tensor* make_tensor(int64_t elements, int32_t dtype) const {
         mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
         desc.dtype = dtype;
         desc.ndim = 1;
         desc.shape[0] = elements;
-        mp_tensor* param = nullptr;
-        check(mp_tensor_create(context_, &desc, &param));
+        mp_tensor* tensor = nullptr;
+        check(mp_tensor_create(context_, &desc, &tensor));
+        return tensor;
+    }
+    void add(int32_t group, int64_t index, int64_t elements, int32_t dtype) {
+        mp_tensor* param = make_tensor(elements, dtype);
         params_.push_back(param);
         const std::string name = "layer" + std::to_string(index);
         mp_param_desc added = MP_PARAM_DESC_INIT;
@@ -74,10 +97,12 @@ class Model {
     mp_recipe* recipe_ = nullptr;
     mp_optimizer* optimizer_ = nullptr;
     std::vector<mp_tensor*> params_;
+    mp_tensor* work_ = nullptr;
+    mp_tensor* result_ = nullptr;
 };
 
 double of_one_rank(const char* recipe, const Options& options) {
-    Model model(recipe, nullptr, 0, static_cast<int64_t>(options.elements), kRanks);
+    Model model(recipe, nullptr, MP_ZERO_DESC_INIT, static_cast<int64_t>(options.elements), kRanks);
     double best = std::numeric_limits<double>::infinity();
     for (int i = 0; i <= options.repeats; ++i) {
         const auto start = std::chrono::steady_clock::now();
@@ -88,20 +113,30 @@ double of_one_rank(const char* recipe, const Options& options) {
     return best;
 }
 
-double of_two_ranks(const char* recipe, int32_t stage, const Options& options) {
+double of_two_ranks(const char* recipe, int32_t stage, uint32_t flags, bool has_backward,
+                    const Options& options) {
+    mp_zero_desc zero = MP_ZERO_DESC_INIT;
+    zero.flags = flags;
+    zero.zero_stage = stage;
+    zero.bucket_elements = 1 << 22;
     mp_comm* comms[kRanks] = {};
     check(mp_comm_create_threads(nullptr, kRanks, comms));
     std::vector<std::unique_ptr<Model>> models(kRanks);
     const auto elements = static_cast<int64_t>(options.elements);
     const auto make = [&](int r) {
         models[static_cast<std::size_t>(r)] =
-            std::make_unique<Model>(recipe, comms[r], stage, elements, 1);
+            std::make_unique<Model>(recipe, comms[r], zero, elements, 1);
     };
     std::thread other(make, 1); // making one waits for the other
     make(0);
     other.join();
-    const double seconds =
-        best_of_ranks(options.repeats, [&](int r) { models[static_cast<std::size_t>(r)]->step(); });
+    const double seconds = best_of_ranks(options.repeats, [&](int r) {
+        Model& model = *models[static_cast<std::size_t>(r)];
+        if (has_backward) {
+            model.backward();
+        }
+        model.step();
+    });
     models.clear();
     for (mp_comm* comm : comms) {
         mp_comm_destroy(comm);
@@ -119,10 +154,17 @@ std::vector<Row> zero_rows(mp_context* /*context*/, const Options& options) {
             const std::string name =
                 std::string("zero ") + std::to_string(stage) + ", 2 ranks, " + recipe;
             if (is_wanted(options, name)) {
-                const double seconds = of_two_ranks(recipe, stage, options);
+                const double seconds = of_two_ranks(recipe, stage, 0, false, options);
                 rows.push_back({name, seconds, of_one_rank(recipe, options), 0.0, "GB/s",
                                 seconds * 1e9 / elements});
             }
+        }
+        const std::string name = std::string("zero 1, 2 ranks, backward and step, ") + recipe;
+        if (is_wanted(options, name)) {
+            const double without =
+                of_two_ranks(recipe, 1, MP_ZERO_NO_PROGRESS_THREAD, true, options);
+            const double seconds = of_two_ranks(recipe, 1, 0, true, options);
+            rows.push_back({name, seconds, without, 0.0, "GB/s", seconds * 1e9 / elements});
         }
     }
     return rows;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // mixedprec_comm_bench [--ranks N] [--repeats N]       thread ranks
 // mpirun -n N mixedprec_comm_bench --mpi [--repeats N] ranks of MPI
-// all_to_all and all_gather of 4 MB and 256 MB received by each rank, beside what the same bytes take by memcpy on all
-// ranks at once and, over MPI, by MPI's own call. Each repetition measures all of them in turn; the time is the
+// all_to_all, all_gather, and a reduce-scatter of fp32 with the all-gather of its sums, of 4 MB and 256 MB on each rank,
+// beside what the same bytes take by memcpy on all ranks at once and, over MPI, by MPI's own calls. Each repetition measures all of them in turn; the time is the
 // slowest rank's, the best repetition counts. One JSON row a case.
 #include <algorithm>
 #include <chrono>
@@ -79,13 +79,53 @@ double measure(const Rank& rank, const std::function<void()>& body) {
     return static_cast<double>(ns) * 1e-7;
 }
 
+// The arrays of a rank as fp32, and its share of their sum.
+struct Sums {
+    mp_context* context = nullptr;
+    std::vector<float> share;
+    mp_tensor* source = nullptr;
+    mp_tensor* sum = nullptr;
+    mp_tensor* all = nullptr;
+
+    explicit Sums(Rank& rank) : share(static_cast<std::size_t>(rank.bytes[0]) / sizeof(float)) {
+        mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+        desc.num_threads = 1; // a core for each rank
+        check(mp_context_create(&desc, &context));
+        source = wrap(rank.send.data(), rank.send.size());
+        sum = wrap(share.data(), share.size() * sizeof(float));
+        all = wrap(rank.receive.data(), rank.receive.size());
+    }
+    Sums(const Sums&) = delete;
+    Sums& operator=(const Sums&) = delete;
+    ~Sums() {
+        for (mp_tensor* tensor : {source, sum, all}) {
+            mp_tensor_destroy(tensor);
+        }
+        mp_context_destroy(context);
+    }
+    [[nodiscard]] mp_tensor* wrap(void* data, std::size_t bytes) const {
+        mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+        desc.dtype = MP_DTYPE_FP32;
+        desc.ndim = 1;
+        desc.shape[0] = static_cast<int64_t>(bytes / sizeof(float));
+        mp_tensor* tensor = nullptr;
+        check(mp_tensor_wrap(context, &desc, data, nullptr, nullptr, &tensor));
+        return tensor;
+    }
+    void reduce_and_gather(mp_comm* comm) const {
+        const mp_tensor* sources[] = {source};
+        check(mp_comm_reduce_scatter(comm, nullptr, nullptr, sources, 1, nullptr, sum, nullptr));
+        check(mp_comm_all_gather_values(comm, nullptr, nullptr, sum, nullptr, all, nullptr));
+    }
+};
+
 struct Case {
     const char* name;
     std::function<void()> ours;
     std::function<void()> raw; // empty: there is none
 };
 
-std::vector<Case> cases_of(Rank& rank, bool uses_mpi) {
+std::vector<Case> cases_of(Rank& rank, Sums& sums, bool uses_mpi) {
     std::vector<Case> cases = {{"all_to_all",
                                 [&rank] {
                                     const mp_comm_exchange what = rank.exchange();
@@ -97,6 +137,9 @@ std::vector<Case> cases_of(Rank& rank, bool uses_mpi) {
                                     const mp_comm_exchange what = rank.exchange();
                                     check(mp_comm_all_gather(rank.comm, nullptr, &what, nullptr));
                                 },
+                                {}},
+                               {"reduce_scatter + all_gather, fp32",
+                                [&rank, &sums] { sums.reduce_and_gather(rank.comm); },
                                 {}}};
 #ifdef MP_BENCH_MPI
     if (uses_mpi) {
@@ -109,6 +152,13 @@ std::vector<Case> cases_of(Rank& rank, bool uses_mpi) {
             (void)MPI_Allgather(rank.send.data(), part, MPI_BYTE, rank.receive.data(), part,
                                 MPI_BYTE, MPI_COMM_WORLD);
         };
+        cases[2].raw = [&rank, &sums, part] {
+            (void)MPI_Reduce_scatter_block(rank.send.data(), sums.share.data(),
+                                           static_cast<int>(sums.share.size()), MPI_FLOAT, MPI_SUM,
+                                           MPI_COMM_WORLD);
+            (void)MPI_Allgather(sums.share.data(), part, MPI_BYTE, rank.receive.data(), part,
+                                MPI_BYTE, MPI_COMM_WORLD);
+        };
     }
 #endif
     (void)uses_mpi;
@@ -118,7 +168,8 @@ std::vector<Case> cases_of(Rank& rank, bool uses_mpi) {
 void run_rank(mp_comm* comm, const Options& options) {
     for (const int64_t megabytes : {4, 256}) {
         Rank rank(comm, megabytes << 20);
-        for (const Case& c : cases_of(rank, options.uses_mpi)) {
+        Sums sums(rank);
+        for (const Case& c : cases_of(rank, sums, options.uses_mpi)) {
             double ours = 1e9;
             double raw = 1e9;
             double copy = 1e9;

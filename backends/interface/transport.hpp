@@ -15,7 +15,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kTransportVersion = 1;
+inline constexpr uint32_t kTransportVersion = 2;
 
 enum class CollectiveKind : int32_t {
     all_to_all, // rank r sends send_bytes[i] from send + send_offsets[i] to rank i, and receives likewise
@@ -112,6 +112,11 @@ class Transport {
     [[nodiscard]] virtual TransportCaps caps() const noexcept { return {}; }
     // What it found (versions, levels), for people; may be empty.
     [[nodiscard]] virtual const char* details() const noexcept { return ""; }
+    // Calls may come from any thread, one at a time, while the program uses other communicators, and whatever the
+    // transport is made of, on threads of its own: null. Else why not, for people.
+    [[nodiscard]] virtual const char* why_one_thread() const noexcept {
+        return "the transport does not take calls from another thread";
+    }
     // Ranks with equal numbers share a machine.
     [[nodiscard]] virtual int32_t node(int32_t rank) const noexcept {
         (void)rank;

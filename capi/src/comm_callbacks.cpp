@@ -88,6 +88,11 @@ class CallbackTransport final : public Transport {
         return {(table_.flags & MP_COMM_HAS_SUM_F32) != 0,
                 (table_.flags & MP_COMM_HAS_DEVICE_MEMORY) != 0};
     }
+    [[nodiscard]] const char* why_one_thread() const noexcept override {
+        return (table_.flags & MP_COMM_TAKES_ANY_THREAD) != 0
+                   ? nullptr
+                   : "the caller's table has no MP_COMM_TAKES_ANY_THREAD";
+    }
     [[nodiscard]] int32_t node(int32_t rank) const noexcept override {
         return nodes_.empty() ? 0 : nodes_[static_cast<std::size_t>(rank)];
     }
@@ -163,7 +168,9 @@ Status CallbackTransport::make_group(const GroupDesc& desc, Transport** out) noe
 
 std::unique_ptr<Transport> make_callback_transport(const mp_comm_callbacks* callbacks) {
     const auto table = read_struct(callbacks, "callbacks");
-    check_flags(table.flags, MP_COMM_HAS_SUM_F32 | MP_COMM_HAS_DEVICE_MEMORY, "callbacks.flags");
+    check_flags(table.flags,
+                MP_COMM_HAS_SUM_F32 | MP_COMM_HAS_DEVICE_MEMORY | MP_COMM_TAKES_ANY_THREAD,
+                "callbacks.flags");
     if (table.size < 1 || table.rank < 0 || table.rank >= table.size) {
         fail(Code::invalid_argument, "callbacks: rank is %d and size is %d; wants 0 <= rank < size",
              table.rank, table.size);

@@ -23,7 +23,7 @@ int32_t in_range(int32_t value, int32_t last, const char* name, const char* cons
 
 ShardingOptions options_of(const mp_zero_desc* desc, const Recipe& recipe) {
     const auto source = read_optional_struct(desc, "zero");
-    check_flags(source.flags, MP_ZERO_SUM_GRADIENTS, "zero.flags");
+    check_flags(source.flags, MP_ZERO_SUM_GRADIENTS | MP_ZERO_NO_PROGRESS_THREAD, "zero.flags");
     ShardingOptions options;
     options.stage = desc == nullptr ? 1 : source.zero_stage;
     options.kind = static_cast<ShardKind>(
@@ -44,6 +44,7 @@ ShardingOptions options_of(const mp_zero_desc* desc, const Recipe& recipe) {
         in_range(source.order, MP_COMM_ORDER_FAST, "zero.order", "MP_COMM_ORDER_*"));
     options.slots = source.slots;
     options.sum_gradients = (source.flags & MP_ZERO_SUM_GRADIENTS) != 0;
+    options.progress_thread = (source.flags & MP_ZERO_NO_PROGRESS_THREAD) == 0;
     return options;
 }
 
@@ -159,21 +160,21 @@ mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* queue, in
         Stream& stream = stream_of(queue, *object.context());
         (void)checked_index(object, index);
         if (object.sharding() != nullptr) {
-            object.sharding()->gradients().acquire(stream, index);
+            object.sharding()->acquire_grad(stream, index);
         }
     });
 }
 
 mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queue, int32_t index) {
     return on_sharding(optimizer, queue, [&](Optimizer& object, Sharding& sharding, Stream& on) {
-        sharding.gradients().ready(on, checked_index(object, index));
+        sharding.grad_ready(on, checked_index(object, index));
     });
 }
 
 mp_status mp_optimizer_end_microbatch(mp_optimizer* optimizer, mp_queue* queue) {
     return on_sharding(optimizer, queue,
                        [&](Optimizer& /*object*/, Sharding& sharding, Stream& on) {
-                           sharding.gradients().end_slot(on);
+                           sharding.end_microbatch(on);
                        });
 }
 
@@ -195,6 +196,21 @@ mp_status mp_optimizer_release(mp_optimizer* optimizer, mp_queue* queue, const i
                                int32_t count) {
     return on_sharding(optimizer, queue, [&](Optimizer& object, Sharding& sharding, Stream& on) {
         sharding.release(on, checked_indices(object, indices, count));
+    });
+}
+
+mp_status mp_optimizer_get_progress(const mp_optimizer* optimizer, mp_zero_progress* progress) {
+    return boundary([&] {
+        const Sharding& sharding = sharding_of(optimizer_of(optimizer));
+        const MessageCounts& messages = sharding.messages();
+        const char* reason = sharding.why_no_thread();
+        mp_zero_progress copy{};
+        copy.has_thread = reason == nullptr ? 1 : 0;
+        copy.finished_by_thread = messages.finished_by_thread; // in the order that keeps <=
+        copy.finished = messages.finished;
+        copy.begun = messages.begun;
+        copy.reason = reason == nullptr ? "" : reason;
+        write_struct(progress, copy, "progress");
     });
 }
 

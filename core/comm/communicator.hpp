@@ -89,6 +89,10 @@ class Communicator {
     [[nodiscard]] int32_t size() const noexcept { return size_; }
     [[nodiscard]] const char* transport_name() const noexcept { return transport_->name(); }
     [[nodiscard]] TransportCaps caps() const noexcept { return transport_->caps(); }
+    // Null where calls may come from any thread, one at a time; else why they come from one thread only.
+    [[nodiscard]] const char* why_one_thread() const noexcept {
+        return transport_->why_one_thread();
+    }
     // Ranks with equal numbers share a machine: what the transport knows, or what learn_nodes() found.
     [[nodiscard]] int32_t node(int32_t rank) const {
         return nodes_.at(static_cast<std::size_t>(rank));

@@ -20,6 +20,21 @@ SumPart part_at(char* data, int64_t count, const WireFormat& format) {
     return part;
 }
 
+// What one step sums: short enough that nobody waits for it, a whole number of blocks of every kind.
+constexpr int64_t kSumStep = int64_t{1} << 18;
+static_assert(kSumStep % numerics::kExactBlock == 0);
+
+// The part from an element on that begins a block of its scales.
+SumPart part_from(const SumPart& part, int64_t first, const ScaleGrid& grid) {
+    SumPart rest = part;
+    rest.codes = static_cast<const char*>(part.codes) + bytes_of(part.dtype, first);
+    if (part.scale_inv != nullptr && grid.block_columns > 0) {
+        rest.scale_inv = static_cast<const char*>(part.scale_inv) +
+                         first / grid.block_columns * dtype_size(grid.dtype);
+    }
+    return rest;
+}
+
 } // namespace
 
 void ReduceScatter::check_arguments(std::span<const WireSource> sources,
@@ -85,6 +100,8 @@ void ReduceScatter::begin(const ReduceDesc& desc, std::span<const WireSource> so
     offsets_ = sums_before(counts);
     result_ = result;
     finds_amax_ = false;
+    has_arrived_ = false;
+    summed_ = 0;
     pack_leaves();
     if (desc_.order == SumOrder::exact) {
         begin_amax();
@@ -152,9 +169,10 @@ std::vector<SumPart> ReduceScatter::leaves(Subtree node, int32_t to) const {
     return parts;
 }
 
-SumPartsDesc ReduceScatter::sum_desc(int32_t of, int64_t count, const TensorRef& to) const {
+SumPartsDesc ReduceScatter::sum_desc(int32_t of, int64_t start, int64_t count,
+                                     const TensorRef& to) const {
     SumPartsDesc op{};
-    const int64_t first = desc_.first_element + offsets_[static_cast<std::size_t>(of)];
+    const int64_t first = desc_.first_element + offsets_[static_cast<std::size_t>(of)] + start;
     op.mode = desc_.order == SumOrder::exact         ? SumMode::fixed
               : desc_.accumulate == Accumulate::fp64 ? SumMode::fp64
                                                      : SumMode::fp32;
@@ -187,7 +205,7 @@ void ReduceScatter::begin_amax() {
             continue;
         }
         const auto to = static_cast<int32_t>(r);
-        SumPartsDesc op = sum_desc(to, counts_[r], {});
+        SumPartsDesc op = sum_desc(to, 0, counts_[r], {});
         op.mode = SumMode::largest;
         sum_parts(stream_, leaves({run_.first, 0}, to), op);
         const int64_t first = desc_.first_element + offsets_[r];
@@ -224,7 +242,7 @@ void ReduceScatter::write_message(int32_t to, char* base) {
                          CopyKind::device_to_device);
         } else {
             sum_parts(stream_, below,
-                      sum_desc(to, count, {base + part.offset, count, part.format.dtype}));
+                      sum_desc(to, 0, count, {base + part.offset, count, part.format.dtype}));
         }
     }
 }
@@ -272,20 +290,15 @@ void ReduceScatter::begin_exchange() {
                                  options(), &request_));
 }
 
-void ReduceScatter::sum_received() {
-    receive_->from_wire();
-    const int64_t count = result_.count;
-    if (count == 0) {
-        return;
-    }
+std::vector<SumPart> ReduceScatter::received_parts() const {
     std::vector<SumPart> parts;
     std::vector<Subtree> nodes;
     for (int32_t r = 0; r < comm_.size(); ++r) {
         const auto at = static_cast<std::size_t>(r);
         char* base = r == comm_.rank() ? send_->device() + send_offsets_[at]
                                        : receive_->device() + receive_offsets_[at];
-        for (const Message::Part& part : message_of(desc_, r, comm_.size(), count).parts) {
-            parts.push_back(part_at(base + part.offset, count, part.format));
+        for (const Message::Part& part : message_of(desc_, r, comm_.size(), result_.count).parts) {
+            parts.push_back(part_at(base + part.offset, result_.count, part.format));
             parts.back().merges = parts.size() == 1 ? 0 : 1;
             nodes.push_back(part.node);
         }
@@ -297,47 +310,88 @@ void ReduceScatter::sum_received() {
             parts[i].merges = merges[i];
         }
     }
-    sum_parts(stream_, parts, sum_desc(comm_.rank(), count, result_));
+    return parts;
 }
 
-bool ReduceScatter::advance() {
-    if (finds_amax_) {
-        finds_amax_ = false;
-        if (!block_amax_.empty()) {
-            stream_.copy(device_amax_->data(), block_amax_.data(),
-                         block_amax_.size() * sizeof(uint32_t), CopyKind::host_to_device);
-        }
-        begin_exchange();
-        is_open_ = true;
-        return false;
+void ReduceScatter::arrive() {
+    if (!finds_amax_) {
+        receive_->from_wire();
+        has_arrived_ = true;
+        return;
     }
-    sum_received();
-    stream_.sync();
-    send_.reset();
-    receive_.reset();
-    device_amax_.reset();
-    return true;
+    finds_amax_ = false;
+    if (!block_amax_.empty()) {
+        stream_.copy(device_amax_->data(), block_amax_.data(),
+                     block_amax_.size() * sizeof(uint32_t), CopyKind::host_to_device);
+    }
+    begin_exchange();
+}
+
+bool ReduceScatter::poll() {
+    bool done = false;
+    is_open_ = false; // where it fails
+    check(request_.test(&done));
+    if (done) {
+        arrive();
+    }
+    is_open_ = true;
+    return done;
+}
+
+bool ReduceScatter::sum(Stream& stream, int64_t most) {
+    is_open_ = false; // where it fails
+    const int64_t count = std::min(most, result_.count - summed_);
+    if (count > 0) {
+        std::vector<SumPart> parts = received_parts();
+        for (SumPart& part : parts) {
+            part = part_from(part, summed_, wire_grid(desc_.wire));
+        }
+        sum_parts(stream, parts,
+                  sum_desc(comm_.rank(), summed_, count, slice(result_, summed_, count)));
+        stream.sync();
+        summed_ += count;
+    }
+    is_open_ = summed_ < result_.count;
+    if (!is_open_) {
+        send_.reset();
+        receive_.reset();
+        device_amax_.reset();
+    }
+    return !is_open_;
+}
+
+void ReduceScatter::check_open() const {
+    if (!is_open_) {
+        fail(Code::bad_state, "reduce-scatter: none was begun");
+    }
 }
 
 void ReduceScatter::wait() {
-    if (!is_open_) {
-        fail(Code::bad_state, "reduce-scatter: none was begun");
-    }
-    do {
-        is_open_ = false; // also where it fails
+    check_open();
+    while (!has_arrived_) {
+        is_open_ = false; // where it fails
         check(request_.wait());
-    } while (!advance());
+        arrive();
+    }
+    sum(stream_, result_.count);
 }
 
 bool ReduceScatter::test() {
-    if (!is_open_) {
-        fail(Code::bad_state, "reduce-scatter: none was begun");
+    check_open();
+    while (!has_arrived_) {
+        if (!poll()) {
+            return false;
+        }
     }
-    bool done = false;
-    is_open_ = false;
-    check(request_.test(&done));
-    is_open_ = !done;
-    return done && advance();
+    return sum(stream_, result_.count);
+}
+
+Advance ReduceScatter::step(Stream& stream) {
+    check_open();
+    if (!has_arrived_) {
+        return poll() ? Advance::moved : Advance::waits;
+    }
+    return sum(stream, kSumStep) ? Advance::done : Advance::moved;
 }
 
 } // namespace mp::comm

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/advance.hpp"
 #include "comm/communicator.hpp"
 #include "comm/sum.hpp"
 #include "comm/wire.hpp"
@@ -63,6 +64,9 @@ class ReduceScatter {
     void wait();
     // Without waiting for other ranks; true when it is done.
     bool test();
+    // One short step that waits for nobody: the transfer, or a run of the sum on `stream`, which may be another one of the
+    // same device.
+    Advance step(Stream& stream);
     [[nodiscard]] bool is_open() const noexcept { return is_open_; }
 
   private:
@@ -72,13 +76,20 @@ class ReduceScatter {
     void begin_amax();
     void begin_exchange();
     void write_message(int32_t to, char* base);
-    // What is next when a transfer is over; true when it was the last.
-    bool advance();
-    void sum_received();
+    void check_open() const;
+    // Whether a transfer is over, and what is next has begun.
+    bool poll();
+    // What is next: another transfer, or the sum.
+    void arrive();
+    [[nodiscard]] std::vector<SumPart> received_parts() const;
+    // At most so many elements more; true when these were the last, and all is done.
+    bool sum(Stream& stream, int64_t most);
     [[nodiscard]] bool is_direct(std::size_t slot) const;
     [[nodiscard]] SumPart leaf(std::size_t slot, int32_t to) const;
     [[nodiscard]] std::vector<SumPart> leaves(Subtree node, int32_t to) const;
-    [[nodiscard]] SumPartsDesc sum_desc(int32_t of, int64_t count, const TensorRef& to) const;
+    // Of elements [first, first + count) of a rank's share.
+    [[nodiscard]] SumPartsDesc sum_desc(int32_t of, int64_t first, int64_t count,
+                                        const TensorRef& to) const;
     [[nodiscard]] CallOptions options() const;
 
     Communicator& comm_;
@@ -101,6 +112,8 @@ class ReduceScatter {
     std::vector<uint32_t> block_amax_; // exact: of all elements, on the host
     std::unique_ptr<Scratch> device_amax_;
     CommRequest request_;
+    bool has_arrived_ = false; // all that is to be summed
+    int64_t summed_ = 0;       // elements of the result
 };
 
 } // namespace mp::comm

@@ -68,10 +68,22 @@ const Backend& find_backend(BackendList backends, const std::string& name, Devic
 }
 
 Context::Context(const ContextOptions& options, BackendList backends, const Backend* accelerator)
-    : host_(open_device(find_backend(backends, options.host_backend, DeviceKind::host), options,
-                        accelerator == nullptr ? options.device_index : 0)),
+    : host_backend_(&find_backend(backends, options.host_backend, DeviceKind::host)),
+      memory_(options.memory),
+      host_(
+          open_device(*host_backend_, options, accelerator == nullptr ? options.device_index : 0)),
       own_(accelerator == nullptr ? host_
                                   : open_device(*accelerator, options, options.device_index)) {}
+
+std::unique_ptr<Stream> Context::open_host_stream(int32_t threads) const {
+    DeviceConfig config;
+    config.memory = memory_;
+    config.log.write = [](int32_t, const char*, void*) {}; // the log has a line of the host already
+    config.num_threads = threads;
+    Device* device = nullptr;
+    check(host_backend_->open(config, &device));
+    return std::make_unique<Stream>(std::shared_ptr<Device>(device), nullptr);
+}
 
 Stream& Context::stream_of(DeviceKind kind, int32_t index) const {
     for (Stream* stream : {own_.get(), host_.get()}) {

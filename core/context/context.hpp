@@ -34,10 +34,15 @@ class Context {
     // The default stream of the device of this kind and index; throws if it is not open here.
     [[nodiscard]] Stream& stream_of(DeviceKind kind, int32_t index) const;
 
+    // A host device beside the context's, with so many threads, for work that goes on beside the caller's.
+    [[nodiscard]] std::unique_ptr<Stream> open_host_stream(int32_t threads) const;
+
     [[nodiscard]] system::FileTable& files() const noexcept { return system::posix_files(); }
     [[nodiscard]] std::string describe() const;
 
   private:
+    const Backend* host_backend_;
+    MemoryTable memory_;
     std::shared_ptr<Stream> host_;
     std::shared_ptr<Stream> own_;
 };

@@ -90,7 +90,7 @@ void Optimizer::shard(Stream& stream) {
     }
     Vote vote;
     vote.abstain(own);
-    const Status agreed = vote.cast(sharding_->comm());
+    const Status agreed = sharding_->cast(vote);
     if (!agreed.ok()) {
         sharding_->comm().abort(agreed);
         check(agreed);
@@ -113,7 +113,7 @@ void Optimizer::set_layers(std::vector<std::shared_ptr<Linear>> layers) {
         vote.must_equal("the number of layers", next.size());
         vote.must_equal("the layers' sizes or recipes", next.definition());
         vote.abstain(own);
-        own = vote.cast(*options_.sharding.comm);
+        own = sharding_ != nullptr ? sharding_->cast(vote) : vote.cast(*options_.sharding.comm);
     }
     check(own);
     layers_ = std::move(next);
@@ -132,7 +132,7 @@ void Optimizer::agree(Stream& stream, LossScaler* scaler, const Status& own) {
     vote.must_equal("the loss scaler's kind", scaler == nullptr ? 0 : scaler->checks() ? 2 : 1);
     layers_.propose(vote);
     vote.abstain(own);
-    check(vote.cast(sharding_->comm()));
+    check(sharding_->cast(vote));
     layers_.accept(vote);
 }
 

@@ -93,8 +93,8 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
         form.slots = options_.slots;
         form.drops_gradients = options_.stage >= 2;
         form.zeroes_gradients = zeroes_gradients;
-        buckets_ =
-            std::make_unique<GradientBuckets>(stream, comm(), plan_, form, gradients_of(tensors_));
+        buckets_ = std::make_unique<GradientBuckets>(stream, comm(), plan_, form,
+                                                     gradients_of(tensors_), messages_);
         make_own_weights(context, stream);
         for (const ShardedTensor& tensor : tensors_) {
             if (options_.stage == 0) {
@@ -105,8 +105,90 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
                 tensor.grad->drop_memory();
             }
         }
+        start_thread(*context, stream);
     });
 }
+
+// ---- between calls
+
+void Sharding::start_thread(const Context& context, const Stream& stream) {
+    if (!options_.progress_thread) {
+        why_no_thread_ = "it was not wanted";
+    } else if (comm().size() == 1) {
+        why_no_thread_ = "there is one rank";
+    } else if (stream.device().kind() != DeviceKind::host) {
+        why_no_thread_ = "the gradients are on a GPU: its streams, and NCCL's, move by themselves";
+    } else {
+        why_no_thread_ = comm().why_one_thread();
+    }
+    if (stream.device().kind() == DeviceKind::host) {
+        thread_stream_ =
+            context.open_host_stream(1); // the other threads are in the caller's backward
+    }
+    if (why_no_thread_ == nullptr && !progress_.start([this] { return step_between_calls(); })) {
+        why_no_thread_ = "the system has no thread left";
+    }
+}
+
+comm::Advance Sharding::step_between_calls() noexcept {
+    const int64_t before = messages_.finished;
+    comm::Advance advance = comm::Advance::done;
+    try {
+        // A communicator that has ended says so in the next call.
+        advance = comm().status().ok() ? step_all() : comm::Advance::done;
+    } catch (const Error& error) {
+        comm().abort(error.status());
+    } catch (const std::exception&) {
+        comm().abort(Status::error(Code::out_of_memory, "optimizer: no memory for an exchange"));
+    }
+    messages_.finished_by_thread += messages_.finished - before;
+    return advance;
+}
+
+comm::Advance Sharding::step_all() {
+    const comm::Advance of_buckets = buckets_->step(*thread_stream_);
+    const auto first = std::find_if(gathers_.begin(), gathers_.end(),
+                                    [](const Gather& gather) { return !gather.is_done(); });
+    if (first == gathers_.end()) {
+        return of_buckets;
+    }
+    comm::Advance of_gathers = first->step(*thread_stream_);
+    if (of_gathers == comm::Advance::done) {
+        ++messages_.finished;
+        of_gathers = comm::Advance::moved; // there may be another one
+    }
+    return of_buckets == comm::Advance::moved ? of_buckets : of_gathers;
+}
+
+void Sharding::move_on(Stream& stream) {
+    while (!progress_.is_running() && buckets_->step(stream) == comm::Advance::moved) {
+    }
+}
+
+void Sharding::acquire_grad(Stream& stream, int32_t parameter) {
+    buckets_->acquire(stream, parameter);
+}
+
+void Sharding::grad_ready(Stream& stream, int32_t parameter) {
+    const Progress::Turn turn(progress_);
+    check_alive();
+    buckets_->ready(stream, parameter);
+    move_on(stream);
+}
+
+void Sharding::end_microbatch(Stream& stream) {
+    const Progress::Turn turn(progress_);
+    check_alive();
+    buckets_->end_slot(stream);
+    move_on(stream);
+}
+
+Status Sharding::cast(Vote& vote) const {
+    const Progress::Turn turn(progress_);
+    return vote.cast(comm());
+}
+
+// ---- the step's exchanges
 
 void Sharding::agree(Stream& stream, uint64_t definition) const {
     Vote vote;
@@ -186,6 +268,8 @@ double Sharding::divisor() const noexcept {
 }
 
 void Sharding::reduce(Stream& stream) {
+    const Progress::Turn turn(progress_);
+    check_alive();
     or_abort(comm(), [&] {
         buckets_->finish(stream);
         if (options_.stage == 0) {
@@ -227,6 +311,7 @@ std::vector<double> Sharding::all_sums(std::span<const double> own,
     std::vector<double> by_rank(total);
     comm::CallOptions options;
     options.site = "sums of squares";
+    const Progress::Turn turn(progress_);
     check(comm().all_gather({own.data(), static_cast<int64_t>(own.size_bytes()), by_rank.data(),
                              bytes.data(), offsets.data()},
                             options));
@@ -272,7 +357,7 @@ void Sharding::agree_on_code_scales(Stream& stream) {
     code_scales_ = agree_on_scales(stream, comm(), weights);
 }
 
-Sharding::Gather Sharding::send(Stream& stream, std::vector<int32_t> parameters) {
+void Sharding::send(Stream& stream, std::vector<int32_t> parameters) {
     std::vector<GatherTarget> numbers;
     std::vector<Fp8Weight> codes;
     Fp8Scales scales;
@@ -297,10 +382,58 @@ Sharding::Gather Sharding::send(Stream& stream, std::vector<int32_t> parameters)
         gather.codes =
             std::make_unique<Fp8Gather>(stream, comm(), std::move(codes), std::move(scales));
     }
-    return gather;
+    gathers_.push_back(std::move(gather));
+    ++messages_.begun;
+}
+
+comm::Advance Sharding::Gather::step(Stream& stream) {
+    comm::Advance advance = numbers ? numbers->step(stream) : codes->step(stream);
+    if (advance == comm::Advance::done) {
+        if (numbers) {
+            numbers.reset();
+        } else {
+            codes.reset();
+        }
+        advance = is_done() ? comm::Advance::done : comm::Advance::moved;
+    }
+    return advance;
+}
+
+void Sharding::Gather::finish(Stream& stream) {
+    if (numbers != nullptr) {
+        numbers->finish(stream);
+        numbers.reset();
+    }
+    if (codes != nullptr) {
+        codes->finish(stream);
+        codes.reset();
+    }
+}
+
+void Sharding::finish_first_gather(Stream& stream) {
+    Gather& gather = gathers_.front();
+    if (!gather.is_done()) {
+        gather.finish(stream);
+        ++messages_.finished;
+    }
+    for (const int32_t parameter : gather.parameters) {
+        tensors_[static_cast<std::size_t>(parameter)].param->touch();
+    }
+    gathers_.pop_front();
+}
+
+void Sharding::finish_gathers_of(Stream& stream, std::span<const int32_t> parameters) {
+    const auto has_any = [&](const Gather& gather) {
+        return std::find_first_of(gather.parameters.begin(), gather.parameters.end(),
+                                  parameters.begin(), parameters.end()) != gather.parameters.end();
+    };
+    while (std::any_of(gathers_.begin(), gathers_.end(), has_any)) {
+        finish_first_gather(stream);
+    }
 }
 
 void Sharding::publish(Stream& stream) {
+    const Progress::Turn turn(progress_);
     buckets_->start_over();
     if (options_.stage == 0) {
         return;
@@ -316,12 +449,12 @@ void Sharding::publish(Stream& stream) {
         for (std::size_t i = 0; i < all.size(); ++i) {
             all[i] = static_cast<int32_t>(i);
         }
-        release(stream, all);
+        release_memory(stream, all);
         return;
     }
     // A bucket at a time, so that the memory of the exchange stays small.
     for (const ShardBucket& bucket : plan_.buckets()) {
-        gathers_.push_back(send(stream, bucket.parameters));
+        send(stream, bucket.parameters);
         if (gathers_.size() > 1) {
             finish_first_gather(stream);
         }
@@ -331,10 +464,14 @@ void Sharding::publish(Stream& stream) {
     }
 }
 
+// ---- stage 3
+
 void Sharding::begin_gather(Stream& stream, std::span<const int32_t> parameters) {
     if (options_.stage != 3) {
         return;
     }
+    const Progress::Turn turn(progress_);
+    check_alive();
     std::vector<int32_t> absent;
     for (const int32_t parameter : parameters) {
         Tensor& param = *tensors_[static_cast<std::size_t>(parameter)].param;
@@ -344,21 +481,7 @@ void Sharding::begin_gather(Stream& stream, std::span<const int32_t> parameters)
         }
     }
     if (!absent.empty()) {
-        gathers_.push_back(send(stream, std::move(absent)));
-    }
-}
-
-void Sharding::finish_first_gather(Stream& stream) {
-    const Gather gather = std::move(gathers_.front());
-    gathers_.pop_front();
-    if (gather.numbers != nullptr) {
-        gather.numbers->finish(stream);
-    }
-    if (gather.codes != nullptr) {
-        gather.codes->finish(stream);
-    }
-    for (const int32_t parameter : gather.parameters) {
-        tensors_[static_cast<std::size_t>(parameter)].param->touch();
+        send(stream, std::move(absent));
     }
 }
 
@@ -367,23 +490,21 @@ void Sharding::wait_gather(Stream& stream, std::span<const int32_t> parameters) 
         tensors_[static_cast<std::size_t>(parameter)].param->require_memory(
             "optimizer: a parameter that is waited for, and not being gathered,");
     }
-    finish_gathers_of(stream, parameters);
-}
-
-void Sharding::finish_gathers_of(Stream& stream, std::span<const int32_t> parameters) {
-    const auto has_any = [&](const Gather& gather) {
-        return std::find_first_of(gather.parameters.begin(), gather.parameters.end(),
-                                  parameters.begin(), parameters.end()) != gather.parameters.end();
-    };
-    while (std::any_of(gathers_.begin(), gathers_.end(), has_any)) {
-        finish_first_gather(stream);
+    if (options_.stage == 3) {
+        const Progress::Turn turn(progress_);
+        check_alive();
+        finish_gathers_of(stream, parameters);
     }
 }
 
 void Sharding::release(Stream& stream, std::span<const int32_t> parameters) {
-    if (options_.stage != 3) {
-        return;
+    if (options_.stage == 3) {
+        const Progress::Turn turn(progress_);
+        release_memory(stream, parameters);
     }
+}
+
+void Sharding::release_memory(Stream& stream, std::span<const int32_t> parameters) {
     finish_gathers_of(stream, parameters); // nobody gives back what is still arriving
     stream.sync();
     for (const int32_t parameter : parameters) {

@@ -14,6 +14,7 @@
 
 #include "shard/fp8_gather.hpp"
 #include "shard/gradient_buckets.hpp"
+#include "shard/progress.hpp"
 #include "shard/vote.hpp"
 #include "shard/weight_gather.hpp"
 
@@ -27,7 +28,8 @@ struct ShardingOptions {
     comm::WireFormat wire = {DType::fp32, comm::WireScale::none};
     comm::SumOrder order = comm::SumOrder::rank;
     int32_t slots = 0;
-    bool sum_gradients = false; // the step uses their sum, not their mean
+    bool sum_gradients = false;  // the step uses their sum, not their mean
+    bool progress_thread = true; // where it can be had; of each rank alone
 };
 
 // One parameter, the same on every rank.
@@ -64,9 +66,14 @@ class Sharding {
     // What gradients are divided by so that they are means.
     [[nodiscard]] double divisor() const noexcept;
 
-    GradientBuckets& gradients() noexcept { return *buckets_; }
+    // As those of GradientBuckets.
+    void acquire_grad(Stream& stream, int32_t parameter);
+    void grad_ready(Stream& stream, int32_t parameter);
+    void end_microbatch(Stream& stream);
     // All gradients are reduced; waits.
     void reduce(Stream& stream);
+    // Collective; ok where all ranks agree and nobody abstains.
+    [[nodiscard]] Status cast(Vote& vote) const;
     // The chunks' sums of all ranks in the order of one rank that holds all of `parameters`.
     [[nodiscard]] std::vector<double> all_sums(std::span<const double> own,
                                                std::span<const int32_t> parameters) const;
@@ -87,13 +94,30 @@ class Sharding {
     [[nodiscard]] int64_t weight_bytes(int32_t parameter) const;
     [[nodiscard]] int64_t gradient_bytes() const noexcept;
 
+    // Why nothing moves between calls; null where a thread does it.
+    [[nodiscard]] const char* why_no_thread() const noexcept { return why_no_thread_; }
+    [[nodiscard]] const MessageCounts& messages() const noexcept { return messages_; }
+    // What the thread does between two calls; for those who are the thread themselves.
+    comm::Advance step_between_calls() noexcept;
+
   private:
     // Weights under way to all ranks: numbers and codes.
     struct Gather {
         std::vector<int32_t> parameters;
-        std::unique_ptr<WeightGather> numbers;
+        std::unique_ptr<WeightGather> numbers; // null: none, or they are there
         std::unique_ptr<Fp8Gather> codes;
+
+        [[nodiscard]] bool is_done() const noexcept { return !numbers && !codes; }
+        comm::Advance step(Stream& stream);
+        void finish(Stream& stream);
     };
+
+    void start_thread(const Context& context, const Stream& stream);
+    [[nodiscard]] comm::Advance step_all();
+    // A call that moves something: refuses where the communicator has ended.
+    void check_alive() const { check(comm().status()); }
+    // Where no thread does it.
+    void move_on(Stream& stream);
 
     void agree(Stream& stream, uint64_t definition) const;
     void make_own_weights(const std::shared_ptr<Context>& context, Stream& stream);
@@ -101,7 +125,8 @@ class Sharding {
     [[nodiscard]] Fp8Weight code_weight(int32_t parameter) const;
     // One message for the scales of all weights that travel as codes.
     void agree_on_code_scales(Stream& stream);
-    [[nodiscard]] Gather send(Stream& stream, std::vector<int32_t> parameters);
+    void send(Stream& stream, std::vector<int32_t> parameters);
+    void release_memory(Stream& stream, std::span<const int32_t> parameters);
     void finish_first_gather(Stream& stream);
     void finish_gathers_of(Stream& stream, std::span<const int32_t> parameters);
 
@@ -115,6 +140,10 @@ class Sharding {
     std::deque<Gather> gathers_;
     std::vector<int32_t> code_parameters_;
     Fp8Scales code_scales_; // by place in code_parameters_
+    MessageCounts messages_;
+    const char* why_no_thread_ = nullptr;
+    std::unique_ptr<Stream> thread_stream_; // of one thread: sums beside the caller's backward
+    mutable Progress progress_;             // the last member, so that its thread ends first
 };
 
 } // namespace mp

@@ -48,6 +48,15 @@ std::vector<uint32_t> own_amaxes(Stream& stream, const std::vector<Fp8Weight>& w
     return bits;
 }
 
+PartGather::Pieces pieces_of(const std::vector<Fp8Weight>& weights) {
+    PartGather::Pieces pieces;
+    pieces.reserve(weights.size());
+    for (const Fp8Weight& weight : weights) {
+        pieces.push_back(weight.pieces);
+    }
+    return pieces;
+}
+
 } // namespace
 
 Fp8Scales agree_on_scales(Stream& stream, comm::Communicator& comm,
@@ -74,7 +83,15 @@ Fp8Scales agree_on_scales(Stream& stream, comm::Communicator& comm,
 
 Fp8Gather::Fp8Gather(Stream& stream, comm::Communicator& comm, std::vector<Fp8Weight> weights,
                      Fp8Scales scales)
-    : weights_(std::move(weights)), scales_(std::move(scales)) {
+    : weights_(std::move(weights)), scales_(std::move(scales)),
+      parts_(stream, comm, pieces_of(weights_),
+             [](std::size_t /*tensor*/, int64_t count) { return count; }) {
+    check_scales();
+    quantize(stream);
+    parts_.begin(stream, "fp8 weights");
+}
+
+void Fp8Gather::check_scales() const {
     for (std::size_t i = 0; i < weights_.size(); ++i) {
         if (scales_.versions.size() != weights_.size() ||
             scales_.versions[i] != version_of(weights_[i])) {
@@ -84,41 +101,9 @@ Fp8Gather::Fp8Gather(Stream& stream, comm::Communicator& comm, std::vector<Fp8We
                 i);
         }
     }
-    lay_out(comm.size());
-    const auto rank = static_cast<std::size_t>(comm.rank());
-    buffer_ = std::make_unique<comm::WireBuffer>(stream, comm, offsets_.back());
-    quantize(stream, comm.rank());
-    buffer_->to_wire();
-    comm::CallOptions options;
-    options.site = "fp8 weights";
-    options.stream = stream.queue().native();
-    check(comm.begin_all_gather({buffer_->wire() + offsets_[rank], bytes_[rank], buffer_->wire(),
-                                 bytes_.data(), offsets_.data()},
-                                options, &request_));
 }
 
-void Fp8Gather::lay_out(int32_t ranks) {
-    for (std::size_t i = 0; i < weights_.size(); ++i) {
-        for (const ShardPiece& piece : *weights_[i].pieces) {
-            parts_.push_back({i, piece, 0});
-        }
-    }
-    std::stable_sort(parts_.begin(), parts_.end(),
-                     [](const Part& a, const Part& b) { return a.piece.rank < b.piece.rank; });
-    bytes_.assign(static_cast<std::size_t>(ranks), 0);
-    offsets_.assign(static_cast<std::size_t>(ranks) + 1, 0);
-    int64_t at = 0;
-    for (Part& part : parts_) {
-        part.offset = at;
-        at += part.piece.count;
-        bytes_[static_cast<std::size_t>(part.piece.rank)] += part.piece.count;
-    }
-    for (std::size_t rank = 0; rank < bytes_.size(); ++rank) {
-        offsets_[rank + 1] = offsets_[rank] + bytes_[rank];
-    }
-}
-
-void Fp8Gather::quantize(Stream& stream, int32_t rank) const {
+void Fp8Gather::quantize(Stream& stream) const {
     std::vector<numerics::DelayedSlot> slots(weights_.size());
     for (std::size_t i = 0; i < slots.size(); ++i) {
         slots[i].multiply = scales_.scales[i].multiply;
@@ -129,30 +114,23 @@ void Fp8Gather::quantize(Stream& stream, int32_t rank) const {
         stream.copy(device.data(), slots.data(), slots.size() * sizeof(slots[0]),
                     CopyKind::host_to_device);
     }
-    for (const Part& part : parts_) {
-        if (part.piece.rank != rank) {
+    for (const PartGather::Part& part : parts_.parts()) {
+        if (!parts_.is_own(part)) {
             continue;
         }
-        const Fp8Weight& weight = weights_[part.weight];
+        const Fp8Weight& weight = weights_[part.tensor];
         QuantOutput output;
-        output.codes = buffer_->device() + part.offset;
+        output.codes = parts_.at(part);
         output.scale_inv = unused_scale.data();
         Tracking tracking;
-        tracking.slot = static_cast<numerics::DelayedSlot*>(device.data()) + part.weight;
+        tracking.slot = static_cast<numerics::DelayedSlot*>(device.data()) + part.tensor;
         quantize_matrix(stream, weight.own->ref(), 1, part.piece.count, weight.full->form(), output,
                         tracking);
     }
     stream.sync(); // before `slots` goes
 }
 
-void Fp8Gather::finish(Stream& stream) {
-    check(request_.wait());
-    buffer_->from_wire();
-    for (const Part& part : parts_) {
-        auto* codes = static_cast<char*>(weights_[part.weight].full->data());
-        stream.copy(codes + part.piece.start, buffer_->device() + part.offset,
-                    static_cast<std::size_t>(part.piece.count), CopyKind::device_to_device);
-    }
+void Fp8Gather::write_scales(Stream& stream) const {
     for (std::size_t i = 0; i < weights_.size(); ++i) {
         const TensorScales& of = *weights_[i].full->scales();
         stream.copy(of.scale_inv->data(), &scales_.scales[i].scale_inv, sizeof(float),
@@ -161,6 +139,27 @@ void Fp8Gather::finish(Stream& stream) {
         weights_[i].full->touch();
     }
     stream.sync();
+}
+
+comm::Advance Fp8Gather::step(Stream& stream) {
+    if (!parts_.has_arrived()) {
+        return comm::Advance::waits;
+    }
+    if (unpacked_ == parts_.parts().size()) {
+        write_scales(stream);
+        return comm::Advance::done;
+    }
+    const PartGather::Part& part = parts_.parts()[unpacked_++];
+    auto* codes = static_cast<char*>(weights_[part.tensor].full->data());
+    stream.copy(codes + part.piece.start, parts_.at(part),
+                static_cast<std::size_t>(part.piece.count), CopyKind::device_to_device);
+    return comm::Advance::moved;
+}
+
+void Fp8Gather::finish(Stream& stream) {
+    parts_.wait();
+    while (step(stream) != comm::Advance::done) {
+    }
 }
 
 } // namespace mp

@@ -3,11 +3,10 @@
 // codes and scale are those of a cast in one place. All weights' amaxes go in one message, ahead of the gather if wanted.
 #pragma once
 
-#include <memory>
 #include <vector>
 
-#include "comm/reduce.hpp"
-#include "shard/plan.hpp"
+#include "comm/advance.hpp"
+#include "shard/part_gather.hpp"
 #include "tensor/tensor.hpp"
 
 namespace mp {
@@ -36,25 +35,20 @@ class Fp8Gather {
     // older than the weights. comm outlives this.
     Fp8Gather(Stream& stream, comm::Communicator& comm, std::vector<Fp8Weight> weights,
               Fp8Scales scales);
+    // One short step that waits for nobody: the transfer, the copy of one piece to its place, or the scales.
+    comm::Advance step(Stream& stream);
     // Waits; the full tensors have their codes, scale and amax.
     void finish(Stream& stream);
 
   private:
-    struct Part {
-        std::size_t weight;
-        ShardPiece piece;
-        int64_t offset;
-    };
-
-    void lay_out(int32_t ranks);
-    void quantize(Stream& stream, int32_t rank) const;
+    void check_scales() const;
+    void quantize(Stream& stream) const;
+    void write_scales(Stream& stream) const;
 
     std::vector<Fp8Weight> weights_;
     Fp8Scales scales_;
-    std::vector<Part> parts_; // by rank
-    std::vector<int64_t> bytes_, offsets_;
-    std::unique_ptr<comm::WireBuffer> buffer_;
-    comm::CommRequest request_;
+    PartGather parts_;
+    std::size_t unpacked_ = 0; // parts
 };
 
 } // namespace mp

@@ -31,9 +31,10 @@ void zero(Stream& stream, void* data, int64_t bytes) {
 
 GradientBuckets::GradientBuckets(Stream& stream, comm::Communicator& comm, const ShardPlan& plan,
                                  const GradientForm& form,
-                                 std::vector<std::shared_ptr<Tensor>> gradients)
+                                 std::vector<std::shared_ptr<Tensor>> gradients,
+                                 MessageCounts& messages)
     : comm_(comm), plan_(plan), form_(form), gradients_(std::move(gradients)),
-      buckets_(plan.buckets().size()), sum_offsets_(gradients_.size(), -1) {
+      buckets_(plan.buckets().size()), sum_offsets_(gradients_.size(), -1), messages_(messages) {
     int64_t total = 0;
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
         const ShardBucket& of_plan = plan.buckets()[i];
@@ -70,7 +71,7 @@ void GradientBuckets::reset(Bucket& bucket, const ShardBucket& plan) const {
 bool GradientBuckets::is_under_way(int32_t index) const {
     return buckets_[static_cast<std::size_t>(index)].has_sum ||
            std::any_of(flights_.begin(), flights_.end(),
-                       [&](const Flight& flight) { return flight.bucket == index; });
+                       [&](const BucketFlight& flight) { return flight.bucket() == index; });
 }
 
 int32_t GradientBuckets::own_slots() const noexcept {
@@ -87,18 +88,24 @@ void GradientBuckets::acquire(Stream& stream, int32_t parameter) {
     gradients_[static_cast<std::size_t>(parameter)]->restore_memory(stream);
 }
 
+std::size_t GradientBuckets::place_of(const ShardBucket& plan, int32_t parameter) {
+    const auto found = std::find(plan.parameters.begin(), plan.parameters.end(), parameter);
+    return static_cast<std::size_t>(found - plan.parameters.begin());
+}
+
 void GradientBuckets::ready(Stream& stream, int32_t parameter) {
     const int32_t index = plan_.bucket_of(parameter);
-    const ShardBucket& of_plan = plan_.buckets()[static_cast<std::size_t>(index)];
-    Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
-    const auto found = std::find(of_plan.parameters.begin(), of_plan.parameters.end(), parameter);
-    const auto place = static_cast<std::size_t>(found - of_plan.parameters.begin());
-    if (bucket.is_ready[place]) {
+    const std::size_t place = place_of(plan_.buckets()[static_cast<std::size_t>(index)], parameter);
+    if (buckets_[static_cast<std::size_t>(index)].is_ready[place]) {
         fail(Code::bad_state,
              "optimizer: the gradient of parameter %d is ready for the second time since the last "
              "reduction of its bucket",
              parameter);
     }
+    set_ready(stream, index, place);
+}
+
+void GradientBuckets::set_ready(Stream& stream, int32_t index, std::size_t place) {
     const bool is_kept = !form_.drops_gradients && !form_.zeroes_gradients && own_slots() == 1;
     if (is_kept && is_under_way(index)) {
         fail(
@@ -107,8 +114,9 @@ void GradientBuckets::ready(Stream& stream, int32_t parameter) {
             "still "
             "in the tensor; say that they are ready once a step, after the last microbatch, or use "
             "MP_OPTIMIZER_ZERO_GRAD",
-            parameter);
+            plan_.buckets()[static_cast<std::size_t>(index)].parameters[place]);
     }
+    Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
     bucket.is_ready[place] = true;
     if (--bucket.missing == 0) {
         stage(stream, index);
@@ -116,28 +124,36 @@ void GradientBuckets::ready(Stream& stream, int32_t parameter) {
             send(stream, index);
         }
     }
-    poll(stream);
 }
 
-// Order exact has two exchanges a bucket, the second of which must begin at the same place on every rank.
-void GradientBuckets::poll(Stream& stream) {
-    while (!flights_.empty() && form_.order != comm::SumOrder::exact &&
-           flights_.front().reduction->test()) {
-        land(stream);
+comm::Advance GradientBuckets::step(Stream& stream) {
+    const auto first = std::find_if(flights_.begin(), flights_.end(),
+                                    [](const BucketFlight& flight) { return !flight.is_done(); });
+    if (first == flights_.end() || form_.order == comm::SumOrder::exact) {
+        return comm::Advance::done;
     }
+    const comm::Advance advance = first->step(stream);
+    if (advance != comm::Advance::done) {
+        return advance;
+    }
+    ++messages_.finished;
+    return comm::Advance::moved; // the next one is looked at in the next step
 }
 
 void GradientBuckets::end_slot(Stream& stream) {
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
-        for (const int32_t parameter : plan_.buckets()[i].parameters) {
-            const auto& parameters = plan_.buckets()[i].parameters;
-            const auto place = static_cast<std::size_t>(
-                std::find(parameters.begin(), parameters.end(), parameter) - parameters.begin());
-            if (buckets_[i].missing > 0 && !buckets_[i].is_ready[place]) {
-                ready(stream, parameter);
+        const auto index = static_cast<int32_t>(i);
+        const Bucket& bucket = buckets_[i];
+        const bool has_slot =
+            own_slots() > 1 && (is_under_way(index) || bucket.slots.size() > ended_slots_);
+        const std::vector<bool> was_ready = bucket.is_ready; // it is reset when the last one leaves
+        for (std::size_t place = 0; place < was_ready.size() && !has_slot; ++place) {
+            if (!was_ready[place]) {
+                set_ready(stream, index, place);
             }
         }
     }
+    ++ended_slots_;
 }
 
 // One contribution of a bucket in memory of its own, in the order of the owners, gaps zero.
@@ -192,53 +208,42 @@ TensorRef GradientBuckets::own_sums(const Bucket& bucket) const {
 }
 
 void GradientBuckets::send(Stream& stream, int32_t index) {
+    drop_landed();
     while (flights_.size() >= kMostFlights) {
-        land(stream);
+        land_first(stream);
     }
     Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
-    Flight flight = {index, std::move(bucket.slots), nullptr, nullptr};
-    bucket.slots.clear();
     comm::ReduceDesc desc;
     desc.wire = form_.wire;
     desc.order = form_.order;
     desc.slots = form_.slots;
     desc.site = "a bucket of gradients";
-    const int64_t count = comm::total_of(bucket.counts);
-    std::vector<comm::WireSource> sources;
-    for (const auto& memory : flight.staged) {
-        sources.push_back({{memory->data(), count, staging_dtype(form_.wire)}, nullptr});
-    }
-    TensorRef result = own_sums(bucket);
-    if (is_under_way(index)) { // reductions land in their order, so this sum comes after the other
-        flight.fresh = std::make_unique<Scratch>(
-            stream, static_cast<std::size_t>(bytes_of(DType::fp32, result.count)));
-        result.data = flight.fresh->data();
-    }
-    flight.reduction = std::make_unique<comm::ReduceScatter>(comm_, stream);
-    flight.reduction->begin(desc, sources, bucket.counts, result);
-    flights_.push_back(std::move(flight));
+    BucketFlight::Load load;
+    load.bucket = index;
+    load.contributions = std::move(bucket.slots);
+    bucket.slots.clear();
+    load.staged = staging_dtype(form_.wire);
+    load.counts = &bucket.counts;
+    load.sums = own_sums(bucket);
+    load.adds =
+        is_under_way(index); // flights land in their order, so this sum comes after the other
+    flights_.emplace_back(stream, comm_, desc, std::move(load));
+    ++messages_.begun;
 }
 
-// Finishes the reduction that was begun first.
-void GradientBuckets::land(Stream& stream) {
-    Flight flight = std::move(flights_.front());
-    flights_.pop_front();
-    if (flight.reduction->is_open()) {
-        flight.reduction->wait();
+void GradientBuckets::land_first(Stream& stream) {
+    if (!flights_.front().is_done()) {
+        flights_.front().wait(stream);
+        ++messages_.finished;
     }
-    Bucket& bucket = buckets_[static_cast<std::size_t>(flight.bucket)];
-    const TensorRef sums = own_sums(bucket);
-    if (flight.fresh != nullptr && sums.count > 0) {
-        const std::vector<SumPart> parts = {
-            {sums.data, nullptr, DType::fp32, 0},
-            {flight.fresh->data(), nullptr, DType::fp32, 1},
-        };
-        SumPartsDesc op{};
-        op.count = sums.count;
-        op.destination = sums;
-        comm::sum_parts(stream, parts, op);
+    drop_landed();
+}
+
+void GradientBuckets::drop_landed() {
+    while (!flights_.empty() && flights_.front().is_done()) {
+        buckets_[static_cast<std::size_t>(flights_.front().bucket())].has_sum = true;
+        flights_.pop_front();
     }
-    bucket.has_sum = true;
 }
 
 void GradientBuckets::finish(Stream& stream) {
@@ -262,7 +267,7 @@ void GradientBuckets::finish(Stream& stream) {
         send(stream, index);
     }
     while (!flights_.empty()) {
-        land(stream);
+        land_first(stream);
     }
 }
 
@@ -270,6 +275,7 @@ void GradientBuckets::start_over() noexcept {
     for (Bucket& bucket : buckets_) {
         bucket.has_sum = false;
     }
+    ended_slots_ = 0;
 }
 
 TensorRef GradientBuckets::sum_of(int32_t parameter) const {

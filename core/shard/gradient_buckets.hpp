@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "comm/reduce.hpp"
+#include "shard/bucket_flight.hpp"
 #include "shard/plan.hpp"
+#include "shard/progress.hpp"
 #include "tensor/tensor.hpp"
 
 namespace mp {
@@ -27,16 +29,20 @@ struct GradientForm {
 
 class GradientBuckets {
   public:
-    // `gradients` by parameter; plan and comm outlive this object.
+    // `gradients` by parameter; plan, comm and messages outlive this object.
     GradientBuckets(Stream& stream, comm::Communicator& comm, const ShardPlan& plan,
-                    const GradientForm& form, std::vector<std::shared_ptr<Tensor>> gradients);
+                    const GradientForm& form, std::vector<std::shared_ptr<Tensor>> gradients,
+                    MessageCounts& messages);
 
     // A gradient's memory is there, of zeros where it was not.
     void acquire(Stream& stream, int32_t parameter);
     // A gradient has its last addition before the next reduction. The bucket whose last one it is goes on its way.
     void ready(Stream& stream, int32_t parameter);
-    // All gradients of one of this rank's slots are there.
+    // All gradients of one of this rank's slots are there, said to be ready before or not.
     void end_slot(Stream& stream);
+    // One short step of the bucket that left first of those under way. It begins no message, so it may come at any time:
+    // buckets in the order exact, which have two messages each, wait for a call.
+    comm::Advance step(Stream& stream);
     // What is not on its way yet is sent, and all is waited for. Throws where slots are missing.
     void finish(Stream& stream);
     // The sums have been used.
@@ -58,22 +64,17 @@ class GradientBuckets {
         std::vector<std::unique_ptr<Scratch>> slots; // staged contributions
         bool has_sum = false;
     };
-    struct Flight {
-        int32_t bucket;
-        std::vector<std::unique_ptr<Scratch>> staged;
-        std::unique_ptr<Scratch> fresh; // sums that are added to earlier ones
-        std::unique_ptr<comm::ReduceScatter> reduction;
-    };
-
     void lay_out(Bucket& bucket, const ShardBucket& plan) const;
     void reset(Bucket& bucket, const ShardBucket& plan) const;
+    [[nodiscard]] static std::size_t place_of(const ShardBucket& plan, int32_t parameter);
+    void set_ready(Stream& stream, int32_t index, std::size_t place);
     // Sent in this step, or even summed.
     [[nodiscard]] bool is_under_way(int32_t index) const;
     [[nodiscard]] int32_t own_slots() const noexcept;
     void stage(Stream& stream, int32_t index);
     void send(Stream& stream, int32_t index);
-    void poll(Stream& stream);
-    void land(Stream& stream);
+    void land_first(Stream& stream);
+    void drop_landed();
     [[nodiscard]] TensorRef own_sums(const Bucket& bucket) const;
     void give_back(Stream& stream, const ShardBucket& plan);
 
@@ -85,7 +86,9 @@ class GradientBuckets {
     std::vector<int64_t>
         sum_offsets_; // by parameter, in elements of sums_; -1: this rank has none of it
     Buffer sums_;
-    std::deque<Flight> flights_;
+    std::deque<BucketFlight> flights_; // in the order in which they left
+    std::size_t ended_slots_ = 0;      // of this step
+    MessageCounts& messages_;
 };
 
 } // namespace mp

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/weight_gather.hpp"
 
-#include <algorithm>
+#include "comm/wire.hpp"
 
 namespace mp {
 namespace {
@@ -23,54 +23,34 @@ void copy(Stream& stream, void* to, const void* from, int64_t bytes) {
     }
 }
 
+PartGather::Pieces pieces_of(const std::vector<GatherTarget>& targets) {
+    PartGather::Pieces pieces;
+    pieces.reserve(targets.size());
+    for (const GatherTarget& target : targets) {
+        pieces.push_back(target.pieces);
+    }
+    return pieces;
+}
+
 } // namespace
 
 WeightGather::WeightGather(Stream& stream, comm::Communicator& comm,
                            std::vector<GatherTarget> targets)
-    : comm_(comm), targets_(std::move(targets)) {
-    lay_out();
-    const auto size = static_cast<std::size_t>(comm_.size());
-    buffer_ = std::make_unique<comm::WireBuffer>(stream, comm_, offsets_[size]);
+    : targets_(std::move(targets)),
+      parts_(stream, comm, pieces_of(targets_), [this](std::size_t tensor, int64_t count) {
+          return part_bytes(targets_[tensor], count);
+      }) {
     pack(stream);
-    buffer_->to_wire();
-    const auto rank = static_cast<std::size_t>(comm_.rank());
-    comm::CallOptions options;
-    options.site = "weights";
-    options.stream = stream.queue().native();
-    check(comm_.begin_all_gather({buffer_->wire() + offsets_[rank], bytes_[rank], buffer_->wire(),
-                                  bytes_.data(), offsets_.data()},
-                                 options, &request_));
-}
-
-void WeightGather::lay_out() {
-    for (std::size_t i = 0; i < targets_.size(); ++i) {
-        for (const ShardPiece& piece : *targets_[i].pieces) {
-            parts_.push_back({i, piece, 0});
-        }
-    }
-    std::stable_sort(parts_.begin(), parts_.end(),
-                     [](const Part& a, const Part& b) { return a.piece.rank < b.piece.rank; });
-    bytes_.assign(static_cast<std::size_t>(comm_.size()), 0);
-    offsets_.assign(static_cast<std::size_t>(comm_.size()) + 1, 0);
-    int64_t at = 0;
-    for (Part& part : parts_) {
-        part.offset = at;
-        const int64_t bytes = part_bytes(targets_[part.target], part.piece.count);
-        bytes_[static_cast<std::size_t>(part.piece.rank)] += bytes;
-        at += bytes;
-    }
-    for (std::size_t rank = 0; rank < bytes_.size(); ++rank) {
-        offsets_[rank + 1] = offsets_[rank] + bytes_[rank];
-    }
+    parts_.begin(stream, "weights");
 }
 
 void WeightGather::pack(Stream& stream) const {
-    for (const Part& part : parts_) {
-        if (part.piece.rank != comm_.rank()) {
+    for (const PartGather::Part& part : parts_.parts()) {
+        if (!parts_.is_own(part)) {
             continue;
         }
-        const GatherTarget& target = targets_[part.target];
-        char* at = buffer_->device() + part.offset;
+        const GatherTarget& target = targets_[part.tensor];
+        char* at = parts_.at(part);
         if (target.wire == target.own.ref.dtype) {
             const int64_t codes = bytes_of(target.wire, part.piece.count);
             copy(stream, at, target.own.ref.data, codes);
@@ -84,16 +64,13 @@ void WeightGather::pack(Stream& stream) const {
     }
 }
 
-bool WeightGather::is_in_place(const Part& part) const {
-    const GatherTarget& target = targets_[part.target];
+void WeightGather::unpack(Stream& stream, const PartGather::Part& part) const {
+    const GatherTarget& target = targets_[part.tensor];
     const TensorRef here = comm::slice(target.full.ref, part.piece.start, part.piece.count);
-    return part.piece.rank == comm_.rank() && here.data == target.own.ref.data;
-}
-
-void WeightGather::unpack(Stream& stream, const Part& part) const {
-    const GatherTarget& target = targets_[part.target];
-    const TensorRef here = comm::slice(target.full.ref, part.piece.start, part.piece.count);
-    const char* at = buffer_->device() + part.offset;
+    if (parts_.is_own(part) && here.data == target.own.ref.data) {
+        return; // it never left
+    }
+    const char* at = parts_.at(part);
     if (target.wire != target.full.ref.dtype) {
         comm::unpack(stream, at, part.piece.count, plain(target.wire), here);
         return;
@@ -105,13 +82,19 @@ void WeightGather::unpack(Stream& stream, const Part& part) const {
     }
 }
 
+comm::Advance WeightGather::step(Stream& stream) {
+    if (!parts_.has_arrived()) {
+        return comm::Advance::waits;
+    }
+    if (unpacked_ < parts_.parts().size()) {
+        unpack(stream, parts_.parts()[unpacked_++]);
+    }
+    return unpacked_ < parts_.parts().size() ? comm::Advance::moved : comm::Advance::done;
+}
+
 void WeightGather::finish(Stream& stream) {
-    check(request_.wait());
-    buffer_->from_wire();
-    for (const Part& part : parts_) {
-        if (!is_in_place(part)) {
-            unpack(stream, part);
-        }
+    parts_.wait();
+    while (step(stream) != comm::Advance::done) {
     }
 }
 

@@ -4,12 +4,11 @@
 // have the same bits.
 #pragma once
 
-#include <memory>
 #include <vector>
 
-#include "comm/reduce.hpp"
+#include "comm/advance.hpp"
 #include "optim/param_states.hpp"
-#include "shard/plan.hpp"
+#include "shard/part_gather.hpp"
 
 namespace mp {
 
@@ -27,27 +26,18 @@ class WeightGather {
     // Packs and begins; comm outlives this.
     WeightGather(Stream& stream, comm::Communicator& comm, std::vector<GatherTarget> targets);
 
-    // Waits, and enqueues the copies into the full tensors.
+    // One short step that waits for nobody: the transfer, or the copy of one piece to its place.
+    comm::Advance step(Stream& stream);
+    // Waits, and enqueues the copies into the full tensors that are left.
     void finish(Stream& stream);
 
   private:
-    struct Part {
-        std::size_t target;
-        ShardPiece piece;
-        int64_t offset; // bytes in the buffer
-    };
-
-    void lay_out();
     void pack(Stream& stream) const;
-    void unpack(Stream& stream, const Part& part) const;
-    [[nodiscard]] bool is_in_place(const Part& part) const;
+    void unpack(Stream& stream, const PartGather::Part& part) const;
 
-    comm::Communicator& comm_;
     std::vector<GatherTarget> targets_;
-    std::vector<Part> parts_; // by rank
-    std::vector<int64_t> bytes_, offsets_;
-    std::unique_ptr<comm::WireBuffer> buffer_;
-    comm::CommRequest request_;
+    PartGather parts_;
+    std::size_t unpacked_ = 0; // parts
 };
 
 } // namespace mp

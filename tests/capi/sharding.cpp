@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sharded optimizers through the C ABI: ranks as threads give the weights of one rank, in every stage; wrong use is told.
 // The bits of stages, plans and orders are core's and tested there.
+#include <chrono>
 #include <filesystem>
 #include <thread>
 #include <unistd.h>
@@ -298,6 +299,45 @@ TEST(Sharding, TrafficIsCounted) {
         EXPECT_GT(traffic.all_to_all_bytes, 60000 * 4 / 2 - 16384 * 4);
         EXPECT_LT(traffic.all_to_all_bytes, 60000 * 4 / 2 + 16384 * 4 + 4096);
         EXPECT_GT(traffic.total_bytes, traffic.all_to_all_bytes);
+    });
+}
+
+mp_zero_progress progress_of(const Model& model) {
+    mp_zero_progress progress{};
+    progress.struct_size = sizeof progress;
+    EXPECT_TRUE(succeeded(mp_optimizer_get_progress(model.optimizer, &progress)));
+    return progress;
+}
+
+// Seen from outside: what was begun is finished though nobody makes a call that moves anything.
+TEST(Sharding, MessagesMoveWhileTheCallerComputes) {
+    run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
+        for (const uint32_t flags : {0U, MP_ZERO_NO_PROGRESS_THREAD}) {
+            mp_zero_desc desc = MP_ZERO_DESC_INIT;
+            desc.flags = flags;
+            Model model(comm, desc);
+            mp_zero_progress progress{};
+            progress.struct_size = sizeof progress;
+            MP_FAILS(mp_optimizer_get_progress(model.optimizer, &progress), MP_STATUS_BAD_STATE,
+                     "mp_optimizer_shard");
+            EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
+            EXPECT_EQ(progress_of(model).has_thread, flags == 0 ? 1 : 0);
+            EXPECT_EQ(std::string(progress_of(model).reason).empty(), flags == 0);
+            const int64_t before = progress_of(model).begun;
+            model.backward(0, true);
+            EXPECT_GT(progress_of(model).begun, before);
+            for (int ms = 0;
+                 ms < 20000 && flags == 0 && progress_of(model).finished < progress_of(model).begun;
+                 ++ms) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+            const mp_zero_progress after = progress_of(model);
+            EXPECT_TRUE(flags != 0 || after.finished == after.begun);
+            EXPECT_TRUE(succeeded(mp_optimizer_step(model.optimizer, nullptr, nullptr)));
+            const mp_zero_progress end = progress_of(model);
+            EXPECT_EQ(end.finished, end.begun);
+            EXPECT_EQ(end.finished_by_thread > 0, flags == 0);
+        }
     });
 }
 

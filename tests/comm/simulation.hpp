@@ -38,6 +38,8 @@ class SimWorld {
     [[nodiscard]] uint64_t trace() const { return trace_; }
     [[nodiscard]] int64_t turns() const { return turns_; }
     void note(uint64_t value);
+    // The rank computes for a while: hands the turn on, and waits for the next one.
+    void yield(int32_t rank);
 
   private:
     friend class SimTransport;
@@ -55,8 +57,6 @@ class SimWorld {
     Status poll(int32_t rank, const Collective& what, bool* done);
     Status receive(int32_t rank, const Collective& what) const;
     int32_t missing(int32_t rank, uint64_t sequence, int32_t* ranks, int32_t capacity) const;
-    // Hands the turn on, and waits for the next one.
-    void yield(int32_t rank);
     void finish(int32_t rank);
     void pass_turn();
     [[nodiscard]] bool is_dropped(int32_t rank) const;

@@ -152,7 +152,7 @@ void leave_at(Leaves leaves, int32_t stage) {
                 for (int32_t step = 1; step < 3; ++step) {
                     if (is_lost && leaves == Leaves::in_backward) {
                         trainee.write_gradient(5, rank, step);
-                        trainee.optimizer().sharding()->gradients().ready(trainee.stream(), 5);
+                        trainee.optimizer().sharding()->grad_ready(trainee.stream(), 5);
                         return;
                     }
                     trainee.backward(step, true);

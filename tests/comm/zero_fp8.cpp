@@ -68,7 +68,7 @@ std::vector<float> train_layer(const std::shared_ptr<Communicator>& comm, bool a
         for (int64_t i = 0; i < y.count(); ++i) { // dy = y - target
             values[i] -= static_cast<const float*>(target->data())[i];
         }
-        optimizer.sharding()->gradients().acquire(stream, 0);
+        optimizer.sharding()->acquire_grad(stream, 0);
         const auto grad = optimizer.state(0, "grad");
         WeightGradients gradients;
         gradients.dw = grad.get();

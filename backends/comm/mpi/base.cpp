@@ -44,11 +44,14 @@ void Base::set_broken() noexcept {
 }
 
 Buffer Base::take(bool is_large) {
-    auto& pool = free_.at(is_large ? 1 : 0);
-    if (!pool.empty()) {
-        Buffer buffer = std::move(pool.back());
-        pool.pop_back();
-        return buffer;
+    {
+        const std::lock_guard lock(mutex_);
+        auto& pool = free_.at(is_large ? 1 : 0);
+        if (!pool.empty()) {
+            Buffer buffer = std::move(pool.back());
+            pool.pop_back();
+            return buffer;
+        }
     }
     // Not zeroed: MPI, or a copy, fills it.
     const int64_t bytes =
@@ -58,6 +61,7 @@ Buffer Base::take(bool is_large) {
 
 void Base::give(Buffer buffer, bool is_large) noexcept {
     try {
+        const std::lock_guard lock(mutex_);
         free_.at(is_large ? 1 : 0).push_back(std::move(buffer));
     } catch (const std::exception&) { // then it is freed
         return;

@@ -6,8 +6,10 @@
 #include <mpi.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "status/status.hpp"
@@ -55,8 +57,9 @@ class Base {
 
   private:
     MPI_Comm comm_;
-    bool is_broken_ = false;
+    std::atomic<bool> is_broken_{false};
     std::shared_ptr<int32_t> next_context_;
+    std::mutex mutex_; // of free_: transports of one base may be used by a thread each
     std::array<std::vector<Buffer>, 2> free_;
 };
 
@@ -65,9 +68,9 @@ Status mpi_status(int error, const char* what) noexcept;
 
 // How many communicators of this process live, and whether one has broken: then MPI is not finalized.
 struct ProcessState {
-    int live = 0;
-    bool has_broken = false;
-    bool is_initialized_by_us = false;
+    std::atomic<int> live{0};
+    std::atomic<bool> has_broken{false};
+    std::atomic<bool> is_initialized_by_us{false};
 };
 ProcessState& process_state() noexcept;
 // MPI is initialized and not finalized: handles mean something.

@@ -33,9 +33,10 @@ Status initialize() noexcept {
     }
     publish_mpi();
     int provided = MPI_THREAD_SINGLE;
-    // One thread at a time, whichever it is: what a communicator of ours asks of its users.
+    // A communicator of ours is used by one thread at a time, but the thread that moves gradients on knows nothing of
+    // the program's other communicators, nor of its own calls of MPI.
     const Status status = mpi_status(
-        MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+        MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
     if (status.ok()) {
         process_state().is_initialized_by_us = true;
         (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

@@ -62,6 +62,14 @@ MpiTransport::~MpiTransport() {
     }
 }
 
+const char* MpiTransport::why_one_thread() const noexcept {
+    int level = MPI_THREAD_SINGLE;
+    (void)MPI_Query_thread(&level);
+    return level == MPI_THREAD_MULTIPLE
+               ? nullptr
+               : "MPI was initialized without MPI_THREAD_MULTIPLE, so two threads must not call it";
+}
+
 int MpiTransport::tag(int32_t slot) const noexcept { return group_.context * kTags + slot; }
 
 LaneEnd MpiTransport::lane_end(int32_t rank, uint64_t sequence) const noexcept {

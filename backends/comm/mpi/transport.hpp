@@ -34,6 +34,7 @@ class MpiTransport final : public Transport {
     [[nodiscard]] TransportCaps caps() const noexcept override {
         return {group_.context == 0, false};
     }
+    [[nodiscard]] const char* why_one_thread() const noexcept override;
     [[nodiscard]] const char* details() const noexcept override { return details_.c_str(); }
     [[nodiscard]] int32_t next_context() const noexcept override { return *next_context_; }
     Status begin(const Collective& what, TransportRequest** out) noexcept override;

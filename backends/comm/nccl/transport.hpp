@@ -36,6 +36,9 @@ class NcclTransport final : public Transport {
     [[nodiscard]] int32_t rank() const noexcept override { return parts_.rank; }
     [[nodiscard]] int32_t size() const noexcept override { return parts_.size; }
     [[nodiscard]] const char* name() const noexcept override { return name_.c_str(); }
+    [[nodiscard]] const char* why_one_thread() const noexcept override {
+        return "NCCL needs none: it moves on a stream of the GPU";
+    }
     [[nodiscard]] TransportCaps caps() const noexcept override { return {true, true}; }
     [[nodiscard]] const char* details() const noexcept override { return details_.c_str(); }
     Status begin(const Collective& what, TransportRequest** out) noexcept override;

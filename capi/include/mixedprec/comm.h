@@ -29,6 +29,9 @@
 /* mp_comm_callbacks.flags */
 #define MP_COMM_HAS_SUM_F32 1u       /* begin takes MP_COMM_SUM_F32 */
 #define MP_COMM_HAS_DEVICE_MEMORY 2u /* begin takes pointers to device memory */
+/* The functions may be called by a thread of the library's, one call at a time for each table, while the program's threads
+ * do what they like. A sharded optimizer then moves its gradients on while the caller computes (sharding.h). */
+#define MP_COMM_TAKES_ANY_THREAD 4u
 
 /* Bytes of what mp_comm_nccl_unique_id fills. */
 #define MP_COMM_UNIQUE_ID_BYTES 128
@@ -132,10 +135,11 @@ typedef mp_status (*mp_comm_split_fn)(const mp_comm_group* group, struct mp_comm
                                       void* payload);
 
 /** A transport of the caller's. The functions return MP_STATUS_OK or a failure, which ends the communicator; they must
- * not wait for other ranks, nor call mp_comm_* of this communicator. They are called on the thread that uses it. */
+ * not wait for other ranks, nor call mp_comm_* of this communicator. They are called on the thread that uses it,
+ * and with MP_COMM_TAKES_ANY_THREAD also on the thread that a sharded optimizer has: poll and release only. */
 typedef struct mp_comm_callbacks {
     uint32_t struct_size;   /* sizeof(mp_comm_callbacks) */
-    uint32_t flags;         /* MP_COMM_HAS_* */
+    uint32_t flags;         /* MP_COMM_HAS_*, MP_COMM_TAKES_* */
     int32_t rank;           /* this rank, from 0 */
     int32_t size;           /* number of ranks */
     const int32_t* nodes;   /* size of them, copied: equal numbers share a machine; NULL: all do */
@@ -215,7 +219,7 @@ MP_API mp_status mp_comm_create_callbacks(const mp_comm_desc* desc,
 
 /** A communicator over MPI, by the module libmixedprec-mpi.so. Collective over the MPI communicator. The caller's one
  * is duplicated and may be freed. Without one it is MPI_COMM_WORLD, and if MPI is not initialized it is, with
- * MPI_THREAD_SERIALIZED, and ended at exit or by mp_library_shutdown. Memory of the caller is never in a pending MPI
+ * MPI_THREAD_MULTIPLE, and ended at exit or by mp_library_shutdown. Memory of the caller is never in a pending MPI
  * call. Blocks.
  * @param[in]  desc      NULL: all defaults
  * @param[in]  mpi_comm  the address of an MPI_Comm; NULL: MPI_COMM_WORLD

@@ -31,6 +31,8 @@
 /* mp_zero_desc.flags */
 /* The step uses the sum of the gradients, not their mean. */
 #define MP_ZERO_SUM_GRADIENTS 1u
+/* Nothing moves between the calls: there is no thread beside the caller's (see mp_optimizer_grad_ready). */
+#define MP_ZERO_NO_PROGRESS_THREAD 2u
 
 typedef struct mp_zero_desc {
     uint32_t struct_size; /* sizeof(mp_zero_desc) */
@@ -48,6 +50,17 @@ typedef struct mp_zero_desc {
 
 #define MP_ZERO_DESC_INIT                                                                          \
     { sizeof(mp_zero_desc), 0, 1, MP_SHARDING_FLAT, 0, MP_DTYPE_NONE, 0, 0, 0 }
+
+/** What moves between the calls of a sharded optimizer. A message is a bucket of gradients, or the weights of one
+ * mp_optimizer_gather_begin or of one bucket after a step. */
+typedef struct mp_zero_progress {
+    uint32_t struct_size;       /* sizeof(mp_zero_progress), set by the caller */
+    int32_t has_thread;         /* 1: a thread moves messages on while the caller computes */
+    int64_t begun;              /* messages since mp_optimizer_shard */
+    int64_t finished;           /* of them; begun == finished: nothing is under way */
+    int64_t finished_by_thread; /* of these */
+    const char* reason;         /* why there is no thread; "" where there is one. It stays */
+} mp_zero_progress;
 
 MP_BEGIN_DECLS
 
@@ -112,8 +125,12 @@ MP_API mp_status mp_optimizer_piece(const mp_optimizer* optimizer, int32_t index
  * @since 0.1 */
 MP_API mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
 
-/** A gradient has its last addition. When all of its bucket are ready the bucket leaves, and moves on in every such call
- * while backward goes on. Every rank says it in the same order. In stages 0 and 1 gradients stay in their tensors, so it is
+/** A gradient has its last addition. When all of its bucket are ready the bucket leaves. A thread of the optimizer's moves
+ * what has left on, sums included, while backward goes on, and so it does what mp_optimizer_gather_begin began; it calls
+ * the communicator only between calls of this optimizer, begins nothing (order EXACT, whose buckets have two messages, moves
+ * in the calls), sums with one thread, and sleeps when nothing comes. Where there is none (mp_optimizer_get_progress says
+ * why) buckets move in these calls. The bits are the same. A failure that the thread meets comes out of the next call that
+ * moves anything, and of all later ones. Every rank says it in the same order. In stages 0 and 1 gradients stay in their tensors, so it is
  * said once a step; under MP_OPTIMIZER_ZERO_GRAD, and from stage 2 on, once a microbatch if wanted: what left is
  * added to what left before. Does nothing without sharding. Enqueues; blocks for a bucket that leaves.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
@@ -172,6 +189,16 @@ MP_API mp_status mp_optimizer_gather_wait(mp_optimizer* optimizer, mp_queue* que
  * @since 0.1 */
 MP_API mp_status mp_optimizer_release(mp_optimizer* optimizer, mp_queue* queue,
                                       const int32_t* indices, int32_t count);
+
+/** Whether messages move while the caller computes, and how many have. What the thread finished was over before the
+ * step, or whoever waits, asked for it.
+ * @param[in]     optimizer  a sharded optimizer, after mp_optimizer_shard
+ * @param[in,out] progress   struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_BAD_STATE (not sharded yet)
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_get_progress(const mp_optimizer* optimizer,
+                                           mp_zero_progress* progress);
 
 /** What this rank has sent for this optimizer.
  * @param[in]     optimizer  a sharded optimizer

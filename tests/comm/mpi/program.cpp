@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "../collectives.hpp"
+#include "../trainee.hpp"
 #include "context/module_loader.hpp"
 
 namespace mp::test {
@@ -151,16 +152,142 @@ std::string exited(const Settings& settings) {
     return survive(settings, [] { _exit(0); });
 }
 
+void stop_for_good(const Settings& settings) {
+    const pid_t self = getpid();
+    if (fork() == 0) { // ends it when the others are through
+        std::this_thread::sleep_for(std::chrono::milliseconds(2 * settings.deadline_ms + 2000));
+        (void)kill(self, SIGKILL);
+        _exit(0);
+    }
+    (void)kill(self, SIGSTOP); // all its threads
+}
+
 std::string stopped(const Settings& settings) {
-    return survive(settings, [&settings] {
-        const pid_t self = getpid();
-        if (fork() == 0) { // ends it when the others are through
-            std::this_thread::sleep_for(std::chrono::milliseconds(2 * settings.deadline_ms + 2000));
-            (void)kill(self, SIGKILL);
-            _exit(0);
+    return survive(settings, [&settings] { stop_for_good(settings); });
+}
+
+// ---- sharded optimizers, and the thread that moves their gradients on
+
+Training training_of(int32_t stage, bool has_thread) {
+    Training run;
+    run.recipe = find_preset("bf16_pure_kahan").recipe;
+    run.sharding.stage = stage;
+    run.sharding.bucket_elements = 30000;
+    run.sharding.progress_thread = has_thread;
+    return run;
+}
+
+// The caller computes: no call of the library, and none of MPI.
+bool compute_until(const Settings& settings, const std::function<bool()>& condition) {
+    const int64_t until = now_ms() + settings.deadline_ms + 900;
+    while (!condition() && now_ms() < until) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return condition();
+}
+
+bool is_all_finished(Trainee& trainee) {
+    const MessageCounts& messages = trainee.optimizer().sharding()->messages();
+    return messages.finished == messages.begun;
+}
+
+// The bits of a run with the thread, in which all buckets end while nobody makes a call, are those of one without.
+std::string zero(const Settings& settings) {
+    std::string wrong;
+    for (int32_t stage = 0; stage <= 3; ++stage) {
+        std::array<Outcome, 2> outcomes;
+        for (const bool has_thread : {false, true}) {
+            Trainee trainee(training_of(stage, has_thread), open(settings));
+            trainee.optimizer().shard(trainee.stream());
+            const char* reason = trainee.optimizer().sharding()->why_no_thread();
+            if ((reason == nullptr) != (has_thread && trainee.comm().size() > 1)) {
+                wrong += std::string("thread: ") + (reason == nullptr ? "there" : reason);
+            }
+            for (int32_t step = 0; step < 3; ++step) {
+                trainee.backward(step, true);
+                if (has_thread &&
+                    !compute_until(settings, [&] { return is_all_finished(trainee); })) {
+                    wrong += " a bucket did not end by itself";
+                }
+                trainee.optimizer().step(trainee.stream(), nullptr);
+            }
+            outcomes[has_thread ? 1 : 0] = trainee.outcome();
         }
-        (void)raise(SIGSTOP);
-    });
+        if (outcomes[0].params != outcomes[1].params ||
+            outcomes[0].state.grad_norm != outcomes[1].state.grad_norm) {
+            wrong += " other bits in stage " + std::to_string(stage);
+        }
+    }
+    return wrong;
+}
+
+// A program that began MPI with less has no such thread, and the same bits.
+std::string zero_serialized(const Settings& settings) {
+    int provided = 0;
+    (void)MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+    std::string wrong;
+    {
+        Trainee trainee(training_of(1, true), open(settings));
+        trainee.optimizer().shard(trainee.stream());
+        const char* reason = trainee.optimizer().sharding()->why_no_thread();
+        if (reason == nullptr || std::string(reason).find("MULTIPLE") == std::string::npos) {
+            wrong = "there is a thread";
+        }
+        trainee.backward(0, true);
+        trainee.optimizer().step(trainee.stream(), nullptr);
+    }
+    (void)MPI_Finalize();
+    return wrong;
+}
+
+// The last rank ends, or stands still, while the others' threads hold buckets that wait for its part. Nobody makes a call
+// until the thread has found it.
+std::string survive_training(const Settings& settings, const std::function<void()>& end) {
+    const std::shared_ptr<Communicator> comm = open(settings);
+    std::string wrong;
+    {
+        Trainee trainee(training_of(2, true), comm);
+        trainee.optimizer().shard(trainee.stream());
+        trainee.backward(0, true);
+        trainee.optimizer().step(trainee.stream(), nullptr);
+        const Outcome committed = trainee.outcome();
+        if (comm->rank() == comm->size() - 1) {
+            trainee.write_gradient(5, comm->rank(),
+                                   1); // its first bucket leaves, the others do not
+            trainee.optimizer().sharding()->grad_ready(trainee.stream(), 5);
+            end();
+        }
+        const int64_t begin = now_ms();
+        try {
+            trainee.backward(1, true);
+        } catch (const Error&) { // it was found by then
+        }
+        wrong += compute_until(settings, [&] { return !comm->status().ok(); })
+                     ? ""
+                     : " the thread did not find it";
+        Status status;
+        try {
+            trainee.optimizer().step(trainee.stream(), nullptr);
+        } catch (const Error& error) {
+            status = error.status();
+        }
+        const int64_t took = now_ms() - begin;
+        wrong += expect(status, {Code::timeout, Code::peer_lost, Code::mpi_error}, "");
+        wrong +=
+            took > settings.deadline_ms + 1000 ? " it took " + std::to_string(took) + " ms" : "";
+        wrong += trainee.optimizer().read_state(trainee.stream()).step == 1 ? "" : " a step more";
+        wrong += trainee.outcome().params == committed.params ? "" : " other weights";
+        std::printf("%s after %lld ms\n", status.text(), static_cast<long long>(took));
+    }
+    return wrong;
+}
+
+std::string zero_killed(const Settings& settings) {
+    return survive_training(settings, [] { (void)raise(SIGKILL); });
+}
+
+std::string zero_stopped(const Settings& settings) {
+    return survive_training(settings, [&settings] { stop_for_good(settings); });
 }
 
 // A rank that never comes to the making: the others do not wait for ever.
@@ -185,8 +312,18 @@ std::string absent(const Settings& settings) {
 
 int run(const std::string& name, const Settings& settings) {
     const std::map<std::string, std::string (*)(const Settings&)> cases = {
-        {"basics", basics}, {"callers", callers}, {"mismatch", mismatch}, {"other", other_call},
-        {"killed", killed}, {"exited", exited},   {"stopped", stopped},   {"absent", absent}};
+        {"basics", basics},
+        {"callers", callers},
+        {"mismatch", mismatch},
+        {"other", other_call},
+        {"killed", killed},
+        {"exited", exited},
+        {"stopped", stopped},
+        {"absent", absent},
+        {"zero", zero},
+        {"zero_serialized", zero_serialized},
+        {"zero_killed", zero_killed},
+        {"zero_stopped", zero_stopped}};
     std::string wrong;
     try {
         wrong = cases.at(name)(settings);

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/progress.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <system_error>
+
+namespace mp {
+namespace {
+
+// Between two looks at messages that have not come: the first are near, and a rank that is late costs little.
+constexpr std::chrono::microseconds kShortestNap{20};
+constexpr std::chrono::microseconds kLongestNap{500};
+
+// The program's signals are for the program's threads: a thread inherits the mask of the one that starts it.
+class AllSignalsBlocked {
+  public:
+    AllSignalsBlocked() {
+        sigset_t all;
+        (void)sigfillset(&all);
+        (void)pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~AllSignalsBlocked() { (void)pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    AllSignalsBlocked(const AllSignalsBlocked&) = delete;
+    AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
+
+  private:
+    sigset_t before_{};
+};
+
+} // namespace
+
+bool Progress::start(Step step) {
+    step_ = std::move(step);
+    try {
+        const AllSignalsBlocked blocked;
+        thread_ = std::thread([this] { run(); });
+        return true;
+    } catch (const std::system_error&) {
+        return false;
+    }
+}
+
+Progress::~Progress() {
+    if (is_running()) {
+        {
+            const std::lock_guard lock(turn_);
+            is_ending_ = true;
+        }
+        changes_.notify_all();
+        thread_.join();
+    }
+}
+
+Progress::Turn::Turn(Progress& progress) : progress_(progress) {
+    ++progress_.callers_;
+    progress_.turn_.lock();
+}
+
+Progress::Turn::~Turn() {
+    ++progress_.calls_;
+    --progress_.callers_;
+    progress_.turn_.unlock();
+    progress_.changes_.notify_all();
+}
+
+void Progress::run() {
+    std::unique_lock lock(turn_);
+    std::chrono::microseconds nap = kShortestNap;
+    while (!is_ending_) {
+        const uint64_t seen = calls_;
+        const auto has_news = [&] { return is_ending_ || calls_ != seen; };
+        switch (step_()) {
+        case comm::Advance::moved:
+            // A mutex alone would let this thread have it again at once.
+            changes_.wait(lock, [&] { return is_ending_ || callers_ == 0; });
+            nap = kShortestNap;
+            break;
+        case comm::Advance::waits:
+            (void)changes_.wait_for(lock, nap, has_news);
+            nap = calls_ != seen ? kShortestNap : std::min(2 * nap, kLongestNap);
+            break;
+        case comm::Advance::done:
+            changes_.wait(lock, has_news);
+            nap = kShortestNap;
+            break;
+        }
+    }
+}
+
+} // namespace mp

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+// What moves between the calls of a sharded optimizer: buckets and gathers end while the caller makes no call, whoever moved
+// them the bits are the same, and a rank that is lost or late meanwhile gives a status in the next call.
+#include "shard/progress.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <latch>
+#include <random>
+
+#include "simulation.hpp"
+#include "zero.hpp"
+
+namespace mp::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPatience{20000}; // until a test gives up
+
+// What a caller does who computes: no call of the library. False where it took too long.
+bool compute_until(const std::function<bool()>& condition, milliseconds at_most = kPatience) {
+    const auto until = Clock::now() + at_most;
+    while (!condition() && Clock::now() < until) {
+        std::this_thread::sleep_for(milliseconds(1));
+    }
+    return condition();
+}
+
+Training training_of(int32_t stage, const char* recipe = "bf16_pure_kahan") {
+    Training run;
+    run.recipe = find_preset(recipe).recipe;
+    run.sharding.stage = stage;
+    run.sharding.bucket_elements = 30000;
+    return run;
+}
+
+const MessageCounts& messages(Trainee& trainee) {
+    return trainee.optimizer().sharding()->messages();
+}
+
+bool all_finished(Trainee& trainee) {
+    return messages(trainee).finished == messages(trainee).begun;
+}
+
+void gather_all(Trainee& trainee) {
+    for (int32_t p = 0; p < trainee.optimizer().parameter_count(); ++p) {
+        trainee.optimizer().sharding()->begin_gather(trainee.stream(), std::vector<int32_t>{p});
+    }
+}
+
+// Steps in which everything that can be under way is left to the thread.
+std::vector<Outcome> train_patiently(int32_t ranks, const Training& run) {
+    std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
+    train_ranks(ranks, run, [&](Trainee& trainee) {
+        trainee.optimizer().shard(trainee.stream());
+        for (int32_t step = 0; step < run.steps; ++step) {
+            gather_all(trainee); // for the forward pass, where there is anything to gather
+            EXPECT_TRUE(compute_until([&] { return all_finished(trainee); }));
+            trainee.backward(step, true);
+            EXPECT_TRUE(compute_until([&] { return all_finished(trainee); }));
+            trainee.optimizer().step(trainee.stream(), nullptr);
+        }
+        outcomes[static_cast<std::size_t>(trainee.comm().rank())] = trainee.outcome();
+    });
+    return outcomes;
+}
+
+// ---- the engine alone
+
+// The thread looks once after each call and not again until the next one; a call never meets it.
+TEST(Progress, SleepsWhereNothingIsUnderWay) {
+    Progress progress;
+    std::atomic<int> looks{0};
+    std::atomic<bool> is_in_call{false};
+    ASSERT_TRUE(progress.start([&] {
+        EXPECT_FALSE(is_in_call);
+        ++looks;
+        return comm::Advance::done;
+    }));
+    for (int call = 1; call <= 200; ++call) {
+        {
+            const Progress::Turn turn(progress);
+            is_in_call = true;
+            std::this_thread::yield();
+            is_in_call = false;
+        }
+        if (call % 50 == 0) {
+            std::this_thread::sleep_for(milliseconds(5));
+        }
+        EXPECT_LE(looks, call + 1);
+    }
+    EXPECT_TRUE(compute_until([&] { return looks > 0; }));
+}
+
+TEST(Progress, GivesWayToACallBetweenTwoSteps) {
+    Progress progress;
+    std::atomic<int64_t> steps{0};
+    ASSERT_TRUE(progress.start([&] {
+        ++steps;
+        return comm::Advance::moved; // and it never ends
+    }));
+    for (int call = 0; call < 1000; ++call) {
+        const Progress::Turn turn(progress);
+        const int64_t before = steps;
+        std::this_thread::yield();
+        EXPECT_EQ(steps, before);
+    }
+    EXPECT_TRUE(compute_until([&] { return steps > 1000; }));
+}
+
+// ---- overlap
+
+TEST(ProgressThread, FinishesBucketsWhileTheCallerMakesNoCall) {
+    for (int32_t stage = 0; stage <= 3; ++stage) {
+        SCOPED_TRACE(stage);
+        train_ranks(3, training_of(stage), [](Trainee& trainee) {
+            trainee.optimizer().shard(trainee.stream());
+            EXPECT_EQ(trainee.optimizer().sharding()->why_no_thread(), nullptr);
+            const int64_t before = messages(trainee).begun;
+            const int64_t by_thread = messages(trainee).finished_by_thread;
+            trainee.backward(0, true);
+            const int64_t buckets = messages(trainee).begun - before;
+            EXPECT_GE(buckets, 3);
+            EXPECT_TRUE(compute_until([&] { return all_finished(trainee); }));
+            EXPECT_TRUE(
+                compute_until([&] { return messages(trainee).finished_by_thread > by_thread; }));
+            trainee.optimizer().step(trainee.stream(), nullptr);
+        });
+    }
+}
+
+TEST(ProgressThread, FinishesGathersWhileTheCallerMakesNoCall) {
+    train_ranks(2, training_of(3), [](Trainee& trainee) {
+        trainee.optimizer().shard(trainee.stream());
+        const int64_t by_thread = messages(trainee).finished_by_thread;
+        gather_all(trainee);
+        EXPECT_TRUE(compute_until([&] {
+            return messages(trainee).finished_by_thread > by_thread && all_finished(trainee);
+        }));
+        (void)trainee.outcome(); // waits for them: they are there
+        trainee.release_all();
+    });
+}
+
+// Kernels of the caller's on all its threads, of the thread on its one: at the same time.
+TEST(ProgressThread, SumsBesideTheCallersKernels) {
+    Training run = training_of(2, "fp32");
+    run.threads = 2;
+    const std::vector<Outcome> expected = train(2, training_of(2, "fp32"));
+    std::vector<Outcome> outcomes(2);
+    train_ranks(2, run, [&](Trainee& trainee) {
+        const Tensor from(trainee.context(), trainee.stream(), DType::fp32, Shape{{1 << 16}, 1});
+        const Tensor to(trainee.context(), trainee.stream(), DType::bf16, Shape{{1 << 16}, 1});
+        auto* values = static_cast<float*>(from.data());
+        std::fill(values, values + from.count(), 1.5F);
+        trainee.optimizer().shard(trainee.stream());
+        for (int32_t step = 0; step < run.steps; ++step) {
+            trainee.backward(step, true);
+            while (!all_finished(trainee)) {
+                cast_tensor(trainee.stream(), from.ref(), to.ref());
+                EXPECT_EQ(static_cast<const uint16_t*>(to.data())[step], 0x3fc0);
+            }
+            trainee.optimizer().step(trainee.stream(), nullptr);
+        }
+        outcomes[static_cast<std::size_t>(trainee.comm().rank())] = trainee.outcome();
+    });
+    expect_same(expected[0], outcomes[0]);
+    expect_same(expected[1], outcomes[1]);
+}
+
+// ---- the same bits
+
+TEST(ProgressThread, ChangesNoBit) {
+    for (const char* recipe : {"fp32", "bf16_pure_kahan", "bf16_mixed"}) {
+        for (int32_t stage = 0; stage <= 3; ++stage) {
+            SCOPED_TRACE(std::string(recipe) + ", stage " + std::to_string(stage));
+            Training run = training_of(stage, recipe);
+            run.sharding.progress_thread = false;
+            const std::vector<Outcome> expected = train(3, run, true);
+            run.sharding.progress_thread = true;
+            const std::vector<Outcome> hasty = train(3, run, true);
+            const std::vector<Outcome> patient = train_patiently(3, run);
+            for (std::size_t rank = 0; rank < expected.size(); ++rank) {
+                expect_same(expected[rank], hasty[rank]);
+                expect_same(expected[rank], patient[rank]);
+            }
+        }
+    }
+}
+
+TEST(ProgressThread, ChangesNoBitOfOtherWiresAndOrders) {
+    for (const comm::WireFormat& wire : {comm::WireFormat{DType::bf16, comm::WireScale::none},
+                                         comm::WireFormat{DType::fp8_e4m3, comm::WireScale::block},
+                                         comm::WireFormat{DType::fp8_e5m2, comm::WireScale::mx}}) {
+        for (const comm::SumOrder order :
+             {comm::SumOrder::rank, comm::SumOrder::tree, comm::SumOrder::exact}) {
+            SCOPED_TRACE(comm::wire_text(wire) + ", order " + comm::order_name(order));
+            Training run = training_of(1, "fp32");
+            run.sharding.wire = wire;
+            run.sharding.order = order;
+            run.slots = run.sharding.slots = comm::has_slots(order) ? 7 : 0;
+            run.sharding.progress_thread = false;
+            const std::vector<Outcome> expected = train(3, run, true);
+            run.sharding.progress_thread = true;
+            const std::vector<Outcome> actual =
+                order == comm::SumOrder::exact ? train(3, run, true) : train_patiently(3, run);
+            for (std::size_t rank = 0; rank < expected.size(); ++rank) {
+                expect_same(expected[rank], actual[rank]);
+            }
+        }
+    }
+}
+
+// Both ways to say that a slot's gradients are there, after each other.
+TEST(ProgressThread, ASlotThatIsReadyIsNotSentTwice) {
+    Training run = training_of(1, "fp32");
+    run.slots = run.sharding.slots = 6;
+    run.sharding.order = comm::SumOrder::tree;
+    const std::vector<Outcome> expected = train(2, run);
+    std::vector<Outcome> outcomes(2);
+    train_ranks(2, run, [&](Trainee& trainee) {
+        trainee.optimizer().shard(trainee.stream());
+        for (int32_t step = 0; step < run.steps; ++step) {
+            const comm::SlotRun slots = comm::slots_of(trainee.comm().rank(), 2, run.slots);
+            for (int32_t slot = slots.first; slot < slots.end; ++slot) {
+                for (std::size_t p = model().size(); p-- > 0;) {
+                    trainee.write_gradient(p, slot, step);
+                }
+                for (std::size_t p = model().size(); p-- > static_cast<std::size_t>(slot % 7);) {
+                    trainee.optimizer().sharding()->grad_ready(trainee.stream(),
+                                                               static_cast<int32_t>(p));
+                }
+                trainee.optimizer().sharding()->end_microbatch(trainee.stream());
+            }
+            trainee.optimizer().step(trainee.stream(), nullptr);
+        }
+        outcomes[static_cast<std::size_t>(trainee.comm().rank())] = trainee.outcome();
+    });
+    expect_same(expected[0], outcomes[0]);
+    expect_same(expected[1], outcomes[1]);
+}
+
+// ---- without a thread
+
+TEST(ProgressThread, IsLeftOutWithAReason) {
+    Training run = training_of(2);
+    run.sharding.progress_thread = false;
+    train_ranks(2, run, [](Trainee& trainee) {
+        trainee.optimizer().shard(trainee.stream());
+        trainee.backward(0, true);
+        EXPECT_FALSE(compute_until([&] { return messages(trainee).finished_by_thread > 0; },
+                                   milliseconds(50)));
+        trainee.optimizer().step(trainee.stream(), nullptr);
+        EXPECT_EQ(messages(trainee).finished_by_thread, 0);
+        EXPECT_TRUE(all_finished(trainee));
+        EXPECT_NE(trainee.optimizer().sharding()->why_no_thread(), nullptr);
+    });
+    train_ranks(1, training_of(2), [](Trainee& trainee) {
+        trainee.optimizer().shard(trainee.stream());
+        EXPECT_STREQ(trainee.optimizer().sharding()->why_no_thread(), "there is one rank");
+    });
+}
+
+// ---- faults
+
+constexpr int64_t kDeadlineMs = 700;
+
+int64_t ms_since(Clock::time_point start) {
+    return std::chrono::duration_cast<milliseconds>(Clock::now() - start).count();
+}
+
+// One rank is gone, or does nothing, while the others' threads hold its buckets; nobody makes a call meanwhile.
+void lose_a_rank(int32_t stage, bool is_gone, Code expected) {
+    constexpr int32_t kRanks = 3;
+    std::latch survivors_are_through(kRanks - 1);
+    run_ranks(make_ranks({kRanks, 0}, kDeadlineMs), [&](std::unique_ptr<Communicator>& own) {
+        const std::shared_ptr<Communicator> comm = std::move(own);
+        const bool is_victim = comm->rank() == 1;
+        auto trainee = std::make_unique<Trainee>(training_of(stage), comm);
+        trainee->optimizer().shard(trainee->stream());
+        trainee->backward(0, true);
+        trainee->optimizer().step(trainee->stream(), nullptr);
+        const Outcome committed = trainee->outcome();
+        if (stage == 3) {
+            trainee->release_all();
+        }
+        if (is_victim) {
+            if (!is_gone) {
+                survivors_are_through.wait();
+            }
+            return;
+        }
+        const auto start = Clock::now();
+        try {
+            trainee->backward(1, true);
+        } catch (const Error&) { // it was seen at once
+        }
+        EXPECT_TRUE(compute_until([&] { return !comm->status().ok(); }));
+        for (int call = 0; call < 2; ++call) { // it stays
+            try {
+                trainee->optimizer().step(trainee->stream(), nullptr);
+                ADD_FAILURE() << "the step ended well";
+            } catch (const Error& error) {
+                // A rank whose deadline passes first tells the others.
+                const Code code = error.status().code();
+                EXPECT_TRUE(code == expected || (!is_gone && code == Code::peer_lost))
+                    << error.what();
+            }
+        }
+        EXPECT_LT(ms_since(start), kDeadlineMs + 1000);
+        EXPECT_EQ(trainee->optimizer().read_state(trainee->stream()).step, 1);
+        if (stage < 3) {
+            EXPECT_EQ(trainee->outcome().params, committed.params);
+        }
+        const auto end = Clock::now();
+        trainee.reset();
+        EXPECT_LT(ms_since(end), kDeadlineMs);
+        survivors_are_through.count_down();
+    });
+}
+
+TEST(ProgressThread, ALostRankComesOutOfTheNextCall) {
+    for (int32_t stage = 0; stage <= 3; ++stage) {
+        SCOPED_TRACE(stage);
+        lose_a_rank(stage, true, Code::peer_lost);
+    }
+}
+
+TEST(ProgressThread, AStuckRankComesOutOfTheNextCallInTime) {
+    for (const int32_t stage : {1, 3}) {
+        SCOPED_TRACE(stage);
+        lose_a_rank(stage, false, Code::timeout);
+    }
+}
+
+// With a bucket under way that will never end.
+TEST(ProgressThread, DestructionDoesNotWait) {
+    std::latch is_destroyed(1);
+    run_ranks(make_ranks({2, 0}, 60000), [&](std::unique_ptr<Communicator>& own) {
+        const bool is_first = own->rank() == 0;
+        auto trainee = std::make_unique<Trainee>(training_of(1), std::move(own));
+        trainee->optimizer().shard(trainee->stream());
+        if (is_first) {
+            trainee->write_gradient(5, 0, 0);
+            trainee->optimizer().sharding()->grad_ready(trainee->stream(), 5);
+            EXPECT_FALSE(all_finished(*trainee));
+            const auto start = Clock::now();
+            trainee.reset();
+            EXPECT_LT(ms_since(start), 1000);
+            is_destroyed.count_down();
+        } else {
+            is_destroyed.wait();
+        }
+    });
+}
+
+// ---- the simulated network
+
+// What the thread would do, at moments that the seed chooses, while the others run or do not.
+void compute(SimWorld& world, Trainee& trainee, std::mt19937_64& random) {
+    for (uint64_t i = random() % 4; i > 0; --i) {
+        world.yield(trainee.comm().rank());
+        (void)trainee.optimizer().sharding()->step_between_calls();
+    }
+}
+
+void take_steps(SimWorld& world, Trainee& trainee, int32_t steps, std::mt19937_64& random) {
+    Sharding& sharding = *trainee.optimizer().sharding();
+    for (int32_t step = 0; step < steps; ++step) {
+        for (std::size_t p = model().size(); p-- > 0;) {
+            trainee.write_gradient(p, trainee.comm().rank(), step);
+            compute(world, trainee, random);
+            sharding.grad_ready(trainee.stream(), static_cast<int32_t>(p));
+            compute(world, trainee, random);
+        }
+        trainee.optimizer().step(trainee.stream(), nullptr);
+    }
+}
+
+struct SimRun {
+    std::vector<Outcome> outcomes;
+    std::vector<Status> statuses;
+    std::vector<int64_t> steps;
+};
+
+SimRun run_seed(uint64_t seed, int32_t stage, const SimFaults& faults) {
+    constexpr int32_t kRanks = 3;
+    const Training run = training_of(stage);
+    SimRun found{std::vector<Outcome>(kRanks), std::vector<Status>(kRanks),
+                 std::vector<int64_t>(kRanks)};
+    SimWorld world(kRanks, seed, faults);
+    world.run(300, [&](int32_t rank, Communicator& comm) {
+        const auto i = static_cast<std::size_t>(rank);
+        std::mt19937_64 random(seed * 16 + static_cast<uint64_t>(rank));
+        Trainee trainee(run, std::shared_ptr<Communicator>(&comm, [](Communicator*) {}));
+        try {
+            trainee.optimizer().shard(trainee.stream());
+            take_steps(world, trainee, run.steps, random);
+            found.outcomes[i] = trainee.outcome();
+        } catch (const Error& error) {
+            found.statuses[i] = error.status();
+        }
+        if (trainee.optimizer().sharding() != nullptr) {
+            found.steps[i] = trainee.optimizer().read_state(trainee.stream()).step;
+        }
+    });
+    return found;
+}
+
+TEST(ProgressSimulation, EverySeedGivesTheSameBits) {
+    for (const int32_t stage : {1, 2, 3}) {
+        const std::vector<Outcome> expected = train(3, training_of(stage));
+        for (uint64_t seed = 1; seed <= 40; ++seed) {
+            SCOPED_TRACE("stage " + std::to_string(stage) + ", seed " + std::to_string(seed));
+            const SimRun run = run_seed(seed, stage, {});
+            for (std::size_t rank = 0; rank < expected.size(); ++rank) {
+                ASSERT_TRUE(run.statuses[rank].ok()) << run.statuses[rank].text();
+                expect_same(expected[rank], run.outcomes[rank]);
+            }
+        }
+    }
+}
+
+TEST(ProgressSimulation, LostRanksAreToldAndNobodyIsAStepAhead) {
+    int lost = 0;
+    for (uint64_t seed = 1; seed <= 60; ++seed) {
+        SCOPED_TRACE(seed);
+        SimFaults faults;
+        (seed % 2 == 0 ? faults.dropped : faults.stopped) = static_cast<int32_t>(seed % 3);
+        faults.after_turns = static_cast<int64_t>(10 + seed * 3);
+        const SimRun run = run_seed(seed, 1, faults);
+        const auto [least, most] = std::minmax_element(run.steps.begin(), run.steps.end());
+        EXPECT_LE(*most - *least, seed % 2 == 0 ? 1 : 3);
+        for (std::size_t rank = 0; rank < run.statuses.size(); ++rank) {
+            const Code code = run.statuses[rank].code();
+            const bool is_own = static_cast<int32_t>(rank) == faults.dropped;
+            EXPECT_TRUE(code == Code::ok || code == Code::timeout || code == Code::peer_lost ||
+                        is_own)
+                << run.statuses[rank].text();
+            lost += code == Code::timeout || code == Code::peer_lost ? 1 : 0;
+        }
+    }
+    EXPECT_GT(lost, 20);
+}
+
+} // namespace
+} // namespace mp::test
