@@ -35,10 +35,24 @@ step() {
     return 1
 }
 
-# Configures and builds one preset; further words are targets.
+# A compiler cache, where there is one, also serves a clone in another folder.
+if have_command ccache; then
+    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
+    export CCACHE_BASEDIR="$root_dir" CCACHE_NOHASHDIR=1
+fi
+# NVIDIA's packages leave this to the user.
+have_command nvcc || PATH="$PATH:/usr/local/cuda/bin"
+
+# Configures and builds one preset; further words are targets, or options of the configuration (-D...).
 build_preset() {
-    local preset=$1
+    local preset=$1 targets=() options=() word
     shift
-    (cd "$root_dir" && cmake --preset "$preset" &&
-        cmake --build --preset "$preset" --parallel "$cores" ${*:+--target "$@"})
+    for word in "$@"; do
+        case "$word" in
+            -D*) options+=("$word") ;;
+            *) targets+=("$word") ;;
+        esac
+    done
+    (cd "$root_dir" && cmake --preset "$preset" "${options[@]}" &&
+        cmake --build --preset "$preset" --parallel "$cores" ${targets[*]:+--target "${targets[@]}"})
 }
