@@ -45,6 +45,7 @@ struct AdamwLayout {
 template <DType kParam, DType kGrad, DType kExpAvg, DType kExpAvgSq, DType kCompensation,
           DType kMaster, uint32_t kStochastic>
 struct AdamwRow {
+    // NOLINTBEGIN(readability-identifier-naming): the members of AdamwLayout
     static constexpr DType param = kParam;
     static constexpr DType grad = kGrad;
     static constexpr DType exp_avg = kExpAvg;
@@ -52,6 +53,7 @@ struct AdamwRow {
     static constexpr DType compensation = kCompensation;
     static constexpr DType master = kMaster;
     static constexpr uint32_t stochastic = kStochastic;
+    // NOLINTEND(readability-identifier-naming)
 
     MP_HD_INLINE static AdamwRow of(const AdamwSegment& /*s*/, uint32_t /*asked*/) { return {}; }
 };

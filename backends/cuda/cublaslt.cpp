@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/cublaslt.hpp"
 
-#include <cstdlib>
-#include <dlfcn.h>
+#include "vendor/library.hpp"
 
 namespace mp::backends::cuda {
 
@@ -11,40 +10,21 @@ namespace {
 #define MP_TEXT_OF(x) #x
 #define MP_TEXT(x) MP_TEXT_OF(x)
 // The ABI this build was compiled against.
-constexpr const char* kSoname = "libcublasLt.so." MP_TEXT(CUBLAS_VER_MAJOR);
-constexpr const char* kOverride = "MIXEDPREC_CUBLASLT_LIBRARY";
-
-void* open_library(TextLine<512>& reason) noexcept {
-    const char* path = std::getenv(kOverride);
-    if (path != nullptr && path[0] != '\0') {
-        void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (library == nullptr) {
-            reason.set("%s names %s, which cannot be opened: %s", kOverride, path, dlerror());
-        }
-        return library;
-    }
-    void* library = dlopen(kSoname, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    if (library == nullptr) {
-        library = dlopen(kSoname, RTLD_NOW | RTLD_LOCAL);
-    }
-    if (library == nullptr) {
-        reason.set("%s cannot be opened: %s; install cuBLAS of CUDA %d, or name the library in %s",
-                   kSoname, dlerror(), CUBLAS_VER_MAJOR, kOverride);
-    }
-    return library;
-}
+constexpr vendor::LibraryName kLibrary = {"libcublasLt.so." MP_TEXT(CUBLAS_VER_MAJOR),
+                                          "MIXEDPREC_CUBLASLT_LIBRARY",
+                                          "cuBLAS of CUDA " MP_TEXT(CUBLAS_VER_MAJOR)};
 
 template <typename Function>
 void look_up(void* library, const char* name, Function& out, TextLine<512>& reason) noexcept {
     out = reinterpret_cast<Function>(dlsym(library, name));
     if (out == nullptr && reason.empty()) {
-        reason.set("%s has no function %s", kSoname, name);
+        reason.set("%s has no function %s", kLibrary.soname, name);
     }
 }
 
 CublasLt load() noexcept {
     CublasLt table;
-    void* library = open_library(table.reason);
+    void* library = vendor::open_library(kLibrary, table.reason);
     if (library == nullptr) {
         return table;
     }

@@ -7,7 +7,6 @@
 #include "cuda/codes.hpp"
 #include "cuda/error.hpp"
 #include "cuda/fp8_caps.hpp"
-#include "cuda/lt_describe.hpp"
 #include "interface/gemm_scales.hpp"
 
 namespace mp::backends::cuda {
@@ -26,7 +25,7 @@ bool is_even(const void* address) {
 } // namespace
 
 Fp8Plan::Fp8Plan(cublasLtHandle_t handle, const GemmDesc& desc) noexcept
-    : handle_(handle), desc_(desc), padded_n_(up(desc.n, kMultiple)),
+    : desc_(desc), product_(handle, desc_), padded_n_(up(desc.n, kMultiple)),
       padded_k_(up(desc.k, kMultiple)) {}
 
 // Only what these copies need, besides vectors, which may have to be copied for their address.
@@ -74,18 +73,6 @@ Status Fp8Plan::make(const CudaDevice& device, const GemmDesc& desc, Fp8Plan** o
     return {};
 }
 
-Fp8Plan::~Fp8Plan() {
-    const CublasLt& lt = cublaslt();
-    for (cublasLtMatrixLayout_t layout : {a_, b_, c_, d_}) {
-        if (layout != nullptr) {
-            (void)lt.MatrixLayoutDestroy(layout);
-        }
-    }
-    if (product_ != nullptr) {
-        (void)lt.MatmulDescDestroy(product_);
-    }
-}
-
 // As in gemm_plan.cpp our row-major matrices change places: D^T = op(B)^T op(A)^T.
 Status Fp8Plan::describe() noexcept {
     Status status = describe_product();
@@ -93,10 +80,10 @@ Status Fp8Plan::describe() noexcept {
         cublasLtMatrixLayout_t* layout;
         DType dtype;
         int64_t rows, columns;
-    } matrices[] = {{&a_, desc_.dtype_b, padded_n_, padded_k_},
-                    {&b_, desc_.dtype_a, desc_.m, padded_k_},
-                    {&c_, fp8_c_of(desc_), desc_.m, padded_n_},
-                    {&d_, desc_.dtype_d, desc_.m, padded_n_}};
+    } matrices[] = {{&product_.a, desc_.dtype_b, padded_n_, padded_k_},
+                    {&product_.b, desc_.dtype_a, desc_.m, padded_k_},
+                    {&product_.c, fp8_c_of(desc_), desc_.m, padded_n_},
+                    {&product_.d, desc_.dtype_d, desc_.m, padded_n_}};
     for (const auto& matrix : matrices) {
         if (status.ok()) {
             status = make_layout({matrix.dtype, matrix.rows, matrix.columns, matrix.columns, 0}, 1,
@@ -107,26 +94,10 @@ Status Fp8Plan::describe() noexcept {
 }
 
 Status Fp8Plan::describe_product() noexcept {
-    const cublasStatus_t made =
-        cublaslt().MatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (made != CUBLAS_STATUS_SUCCESS) {
-        product_ = nullptr;
-        return cublas_status(made, "describing a product");
-    }
-    Status status = set_attribute(product_, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
-    if (status.ok()) {
-        status = set_attribute(product_, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
-    }
-    if (status.ok()) {
-        status = set_attribute(product_, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(desc_));
-    }
+    Status status = product_.describe(CUBLAS_OP_T, CUBLAS_OP_N);
     const int8_t is_fast = desc_.fast_accumulation ? 1 : 0;
     if (status.ok()) {
-        status = set_attribute(product_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, is_fast);
-    }
-    if (status.ok() && desc_.dtype_bias != DType::none) {
-        const auto type = static_cast<int32_t>(cuda_type(desc_.dtype_bias));
-        status = set_attribute(product_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+        status = product_.set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, is_fast);
     }
 #if CUBLAS_VERSION >= 120900
     if (has_vectors(desc_)) {
@@ -134,7 +105,7 @@ Status Fp8Plan::describe_product() noexcept {
         for (const auto attribute :
              {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE}) {
             if (status.ok()) {
-                status = set_attribute(product_, attribute, mode);
+                status = product_.set(attribute, mode);
             }
         }
     }
@@ -168,10 +139,10 @@ Status Fp8Plan::set_strides(uint32_t copies) noexcept {
     const struct {
         cublasLtMatrixLayout_t layout;
         int64_t stride;
-    } matrices[] = {{a_, (copies & kCopyB) != 0 ? padded_k_ : d.ldb},
-                    {b_, (copies & kCopyA) != 0 ? padded_k_ : d.lda},
-                    {c_, in_scratch || d.beta == 0.0F ? of_d : d.ldc},
-                    {d_, of_d}};
+    } matrices[] = {{product_.a, (copies & kCopyB) != 0 ? padded_k_ : d.ldb},
+                    {product_.b, (copies & kCopyA) != 0 ? padded_k_ : d.lda},
+                    {product_.c, in_scratch || d.beta == 0.0F ? of_d : d.ldc},
+                    {product_.d, of_d}};
     for (const auto& matrix : matrices) {
         const cublasStatus_t status = cublaslt().MatrixLayoutSetAttribute(
             matrix.layout, CUBLASLT_MATRIX_LAYOUT_LD, &matrix.stride, sizeof matrix.stride);
@@ -187,7 +158,7 @@ Status Fp8Plan::set_pointers(const GemmBuffers& buffers) noexcept {
     const auto set = [&](bool is_there, cublasLtMatmulDescAttributes_t attribute,
                          const void* pointer) {
         if (is_there && status.ok()) {
-            status = set_attribute(product_, attribute, pointer);
+            status = product_.set(attribute, pointer);
         }
     };
     set(desc_.dtype_bias != DType::none, CUBLASLT_MATMUL_DESC_BIAS_POINTER, buffers.bias);
@@ -198,47 +169,10 @@ Status Fp8Plan::set_pointers(const GemmBuffers& buffers) noexcept {
     return status;
 }
 
-Status Fp8Plan::search(cublasLtMatmulPreference_t preference, Algorithm& chosen) noexcept {
-    const auto workspace = static_cast<uint64_t>(CudaQueue::kWorkspaceBytes);
-    Status status = set_attribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
-    // As in gemm_plan.cpp: one rounding, the same bits every time.
-    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    if (status.ok()) {
-        status = set_attribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction);
-    }
-    for (const auto attribute :
-         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-        if (status.ok()) {
-            status = set_attribute(preference, attribute, static_cast<uint32_t>(kMultiple));
-        }
-    }
-    if (!status.ok()) {
-        return status;
-    }
-    cublasLtMatmulHeuristicResult_t best = {};
-    int found = 0;
-    status = cublas_status(cublaslt().MatmulAlgoGetHeuristic(handle_, product_, a_, b_, c_, d_,
-                                                             preference, 1, &best, &found),
-                           "cuBLASLt has no algorithm");
-    if (status.ok() && (found == 0 || best.state != CUBLAS_STATUS_SUCCESS)) {
-        status = Status::error(Code::cublas_error, "cuda: cuBLASLt has no algorithm");
-    }
-    if (status.ok()) {
-        chosen = {true, best.algo, best.workspaceSize};
-    }
-    return status;
-}
-
 Status Fp8Plan::choose(uint32_t copies) noexcept {
     Status status = set_strides(copies);
     if (!status.ok() || algorithms_[copies].is_known) {
         return status;
-    }
-    cublasLtMatmulPreference_t preference = nullptr;
-    if (const cublasStatus_t made = cublaslt().MatmulPreferenceCreate(&preference);
-        made != CUBLAS_STATUS_SUCCESS) {
-        return cublas_status(made, "describing what algorithms to search");
     }
     // Not read, but what there is, and its alignment, counts.
     GemmBuffers some;
@@ -246,11 +180,10 @@ Status Fp8Plan::choose(uint32_t copies) noexcept {
         reinterpret_cast<const float*>(uintptr_t{kMultiple});
     some.amax_d = reinterpret_cast<float*>(uintptr_t{kMultiple});
     status = set_pointers(some);
-    if (status.ok()) {
-        status = search(preference, algorithms_[copies]);
-    }
-    (void)cublaslt().MatmulPreferenceDestroy(preference);
-    return status;
+    constexpr auto kAligned = static_cast<uint32_t>(kMultiple);
+    return status.ok()
+               ? product_.choose({kAligned, kAligned, kAligned, kAligned}, algorithms_[copies])
+               : status;
 }
 
 Status Fp8Plan::bring_vectors(CudaQueue& queue, const Parts& parts, char* scratch,
@@ -338,20 +271,7 @@ Status Fp8Plan::multiply(CudaQueue& queue, uint32_t copies, const GemmBuffers& b
     if (status.ok()) {
         status = set_pointers(buffers);
     }
-    void* workspace = nullptr;
-    const Algorithm& chosen = algorithms_[copies];
-    if (status.ok() && chosen.workspace_bytes > 0) {
-        status = queue.workspace(&workspace);
-    }
-    if (!status.ok()) {
-        return status;
-    }
-    const void* c = desc_.beta != 0.0F ? buffers.c : buffers.d;
-    return cublas_status(cublaslt().Matmul(handle_, product_, &desc_.alpha, buffers.b, a_,
-                                           buffers.a, b_, &desc_.beta, c, c_, buffers.d, d_,
-                                           &chosen.algorithm, workspace, chosen.workspace_bytes,
-                                           queue.stream()),
-                         "gemm");
+    return status.ok() ? product_.multiply(queue, algorithms_[copies], buffers) : status;
 }
 
 Status Fp8Plan::take_out(CudaQueue& queue, uint32_t copies, const GemmBuffers& from,

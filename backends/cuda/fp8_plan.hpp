@@ -6,9 +6,8 @@
 
 #include <mutex>
 
-#include "cuda/cublaslt.hpp"
 #include "cuda/device.hpp"
-#include "cuda/queue.hpp"
+#include "cuda/lt_product.hpp"
 
 namespace mp::backends::cuda {
 
@@ -16,7 +15,6 @@ class Fp8Plan final : public Plan {
   public:
     // cublas_error where the heuristics know no algorithm. The device's context is current.
     static Status make(const CudaDevice& device, const GemmDesc& desc, Fp8Plan** out) noexcept;
-    ~Fp8Plan() override;
 
     // From any thread. The device's context is current.
     Status run(const CudaDevice& device, CudaQueue& queue, const GemmBuffers& buffers) noexcept;
@@ -25,11 +23,6 @@ class Fp8Plan final : public Plan {
     // Which operands are in scratch memory; part of what an algorithm is chosen for.
     enum Copy : uint32_t { kCopyA = 1, kCopyB = 2, kCopyD = 4, kCopies = 8 };
 
-    struct Algorithm {
-        bool is_known = false;
-        cublasLtMatmulAlgo_t algorithm = {};
-        std::size_t workspace_bytes = 0;
-    };
     // Offsets of the scratch memory's parts.
     struct Parts {
         std::size_t a = 0, b = 0, d = 0, bias = 0, scale_a = 0, scale_b = 0, amax = 0, bytes = 0;
@@ -43,7 +36,6 @@ class Fp8Plan final : public Plan {
     Status set_strides(uint32_t copies) noexcept;
     Status set_pointers(const GemmBuffers& buffers) noexcept;
     Status choose(uint32_t copies) noexcept;
-    Status search(cublasLtMatmulPreference_t preference, Algorithm& chosen) noexcept;
     Status bring_in(const CudaDevice& device, CudaQueue& queue, uint32_t copies, char* scratch,
                     GemmBuffers& buffers) noexcept;
     Status bring_vectors(CudaQueue& queue, const Parts& parts, char* scratch,
@@ -52,18 +44,13 @@ class Fp8Plan final : public Plan {
     Status take_out(CudaQueue& queue, uint32_t copies, const GemmBuffers& from,
                     const GemmBuffers& to) noexcept;
 
-    cublasLtHandle_t handle_; // the device's
     GemmDesc desc_;
+    LtProduct product_;
     int64_t padded_n_;
     int64_t padded_k_;
-    cublasLtMatmulDesc_t product_ = nullptr;
-    cublasLtMatrixLayout_t a_ = nullptr; // of our B
-    cublasLtMatrixLayout_t b_ = nullptr; // of our A
-    cublasLtMatrixLayout_t c_ = nullptr;
-    cublasLtMatrixLayout_t d_ = nullptr;
     std::mutex
         mutex_; // of the descriptors, which hold the pointers of one call, and of what follows
-    Algorithm algorithms_[kCopies];
+    LtAlgorithm algorithms_[kCopies];
 };
 
 } // namespace mp::backends::cuda

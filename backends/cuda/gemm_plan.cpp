@@ -5,7 +5,6 @@
 #include <initializer_list>
 #include <new>
 
-#include "cuda/lt_describe.hpp"
 #include "interface/gemm_scales.hpp"
 
 namespace mp::backends::cuda {
@@ -102,24 +101,14 @@ Status CublasLtPlan::make(const CudaDevice& device, const GemmDesc& desc,
     return {};
 }
 
-CublasLtPlan::~CublasLtPlan() {
-    const CublasLt& lt = cublaslt();
-    for (cublasLtMatrixLayout_t layout : {a_, b_, c_, d_}) {
-        if (layout != nullptr) {
-            (void)lt.MatrixLayoutDestroy(layout);
-        }
-    }
-    if (product_ != nullptr) {
-        (void)lt.MatmulDescDestroy(product_);
-    }
-}
-
 // cuBLASLt is column-major, where our row-major D is D^T = op(B)^T op(A)^T: the operands change
 // places, every matrix is its own transpose, and the bias, one value for each of our columns, is one
 // for each row of D^T, which is what its epilogue adds.
 Status CublasLtPlan::describe() noexcept {
     const GemmDesc& d = desc_;
-    if (Status status = describe_product(); !status.ok()) {
+    const cublasOperation_t first = d.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t second = d.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    if (Status status = product_.describe(first, second); !status.ok()) {
         return status;
     }
     const Stored a = {d.dtype_a, d.trans_a ? d.k : d.m, d.trans_a ? d.m : d.k, d.lda,
@@ -131,38 +120,15 @@ Status CublasLtPlan::describe() noexcept {
     const Stored c = {d.dtype_d, d.m, d.n, has_c ? d.ldc : d.ldd,
                       has_c ? d.batch_stride_c : d.batch_stride_d};
     const Stored result = {d.dtype_d, d.m, d.n, d.ldd, d.batch_stride_d};
-    Status status = make_layout(b, d.batch_count, &a_);
+    Status status = make_layout(b, d.batch_count, &product_.a);
     if (status.ok()) {
-        status = make_layout(a, d.batch_count, &b_);
-    }
-    if (status.ok()) {
-        status = make_layout(c, d.batch_count, &c_);
+        status = make_layout(a, d.batch_count, &product_.b);
     }
     if (status.ok()) {
-        status = make_layout(result, d.batch_count, &d_);
-    }
-    return status;
-}
-
-Status CublasLtPlan::describe_product() noexcept {
-    const cublasStatus_t made =
-        cublaslt().MatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (made != CUBLAS_STATUS_SUCCESS) {
-        product_ = nullptr;
-        return cublas_status(made, "describing a product");
-    }
-    const cublasOperation_t first = desc_.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasOperation_t second = desc_.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    Status status = set_attribute(product_, CUBLASLT_MATMUL_DESC_TRANSA, first);
-    if (status.ok()) {
-        status = set_attribute(product_, CUBLASLT_MATMUL_DESC_TRANSB, second);
+        status = make_layout(c, d.batch_count, &product_.c);
     }
     if (status.ok()) {
-        status = set_attribute(product_, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(desc_));
-    }
-    if (status.ok() && desc_.dtype_bias != DType::none) {
-        const auto type = static_cast<int32_t>(cuda_type(desc_.dtype_bias));
-        status = set_attribute(product_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+        status = make_layout(result, d.batch_count, &product_.d);
     }
     return status;
 }
@@ -171,7 +137,7 @@ Status CublasLtPlan::set_bias_pointer(const void* bias) noexcept {
     if (desc_.dtype_bias == DType::none) {
         return {};
     }
-    return set_attribute(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    return product_.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
 }
 
 uint32_t CublasLtPlan::bytes_of(Alignment alignment, DType dtype) const noexcept {
@@ -197,63 +163,21 @@ CublasLtPlan::Alignment CublasLtPlan::alignment_of(const GemmBuffers& buffers) c
     return addresses % 16 == 0 ? k16 : kElement;
 }
 
-Status CublasLtPlan::set_preference(cublasLtMatmulPreference_t preference,
-                                    Alignment alignment) noexcept {
-    const auto workspace = static_cast<uint64_t>(CudaQueue::kWorkspaceBytes);
-    Status status = set_attribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
-    // Parts of one sum are kept in fp32 and added in a fixed order: one rounding into D, and the
-    // same bits every time.
-    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    if (status.ok()) {
-        status = set_attribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction);
-    }
-    const struct {
-        cublasLtMatmulPreferenceAttributes_t attribute;
-        DType dtype;
-    } matrices[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, desc_.dtype_b},
-                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, desc_.dtype_a},
-                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, desc_.dtype_d},
-                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, desc_.dtype_d}};
-    for (const auto& matrix : matrices) {
-        if (status.ok()) {
-            status = set_attribute(preference, matrix.attribute, bytes_of(alignment, matrix.dtype));
-        }
-    }
-    return status;
-}
-
 Status CublasLtPlan::choose(Alignment alignment) noexcept {
-    Algorithm& chosen = algorithms_[alignment];
+    LtAlgorithm& chosen = algorithms_[alignment];
     if (chosen.is_known) {
         return {};
     }
-    const CublasLt& lt = cublaslt();
-    cublasLtMatmulPreference_t preference = nullptr;
-    if (const cublasStatus_t made = lt.MatmulPreferenceCreate(&preference);
-        made != CUBLAS_STATUS_SUCCESS) {
-        return cublas_status(made, "describing what algorithms to search");
+    // Not read, but its alignment counts.
+    const Status status = set_bias_pointer(
+        reinterpret_cast<const void*>(uintptr_t{bytes_of(alignment, desc_.dtype_bias)}));
+    if (!status.ok()) {
+        return status;
     }
-    Status status = set_preference(preference, alignment);
-    if (status.ok()) {
-        // Not read, but its alignment counts.
-        status = set_bias_pointer(
-            reinterpret_cast<const void*>(uintptr_t{bytes_of(alignment, desc_.dtype_bias)}));
-    }
-    if (status.ok()) {
-        cublasLtMatmulHeuristicResult_t best = {};
-        int found = 0;
-        status = cublas_status(lt.MatmulAlgoGetHeuristic(handle_, product_, a_, b_, c_, d_,
-                                                         preference, 1, &best, &found),
-                               "cuBLASLt has no algorithm");
-        if (status.ok() && (found == 0 || best.state != CUBLAS_STATUS_SUCCESS)) {
-            status = Status::error(Code::cublas_error, "cuda: cuBLASLt has no algorithm");
-        }
-        if (status.ok()) {
-            chosen = {true, best.algo, best.workspaceSize};
-        }
-    }
-    (void)lt.MatmulPreferenceDestroy(preference);
-    return status;
+    const uint32_t of_result = bytes_of(alignment, desc_.dtype_d);
+    return product_.choose({bytes_of(alignment, desc_.dtype_b), bytes_of(alignment, desc_.dtype_a),
+                            of_result, of_result},
+                           chosen);
 }
 
 Status CublasLtPlan::run(CudaQueue& queue, const GemmBuffers& buffers) noexcept {
@@ -263,20 +187,7 @@ Status CublasLtPlan::run(CudaQueue& queue, const GemmBuffers& buffers) noexcept 
     if (status.ok()) {
         status = set_bias_pointer(buffers.bias);
     }
-    void* workspace = nullptr;
-    const Algorithm& chosen = algorithms_[alignment];
-    if (status.ok() && chosen.workspace_bytes > 0) {
-        status = queue.workspace(&workspace);
-    }
-    if (!status.ok()) {
-        return status;
-    }
-    const void* c = desc_.beta != 0.0F ? buffers.c : buffers.d;
-    return cublas_status(cublaslt().Matmul(handle_, product_, &desc_.alpha, buffers.b, a_,
-                                           buffers.a, b_, &desc_.beta, c, c_, buffers.d, d_,
-                                           &chosen.algorithm, workspace, chosen.workspace_bytes,
-                                           queue.stream()),
-                         "gemm");
+    return status.ok() ? product_.multiply(queue, algorithms_[alignment], buffers) : status;
 }
 
 } // namespace mp::backends::cuda

@@ -4,9 +4,8 @@
 
 #include <mutex>
 
-#include "cuda/cublaslt.hpp"
 #include "cuda/device.hpp"
-#include "cuda/queue.hpp"
+#include "cuda/lt_product.hpp"
 
 namespace mp::backends::cuda {
 
@@ -18,7 +17,6 @@ class CublasLtPlan final : public Plan {
   public:
     // cublas_error where the heuristics know no algorithm. The device's context is current.
     static Status make(const CudaDevice& device, const GemmDesc& desc, CublasLtPlan** out) noexcept;
-    ~CublasLtPlan() override;
 
     // From any thread. The device's context is current.
     Status run(CudaQueue& queue, const GemmBuffers& buffers) noexcept;
@@ -28,31 +26,18 @@ class CublasLtPlan final : public Plan {
     // wide loads and the tensor memory accelerator need; the last stands for one element.
     enum Alignment { k256, k16, kElement, kAlignments };
 
-    struct Algorithm {
-        bool is_known = false;
-        cublasLtMatmulAlgo_t algorithm = {};
-        std::size_t workspace_bytes = 0;
-    };
-
     CublasLtPlan(cublasLtHandle_t handle, const GemmDesc& desc) noexcept
-        : handle_(handle), desc_(desc) {}
+        : desc_(desc), product_(handle, desc_) {}
     Status describe() noexcept;
-    Status describe_product() noexcept;
     Status set_bias_pointer(const void* bias) noexcept;
     [[nodiscard]] Alignment alignment_of(const GemmBuffers& buffers) const noexcept;
     Status choose(Alignment alignment) noexcept;
-    Status set_preference(cublasLtMatmulPreference_t preference, Alignment alignment) noexcept;
     [[nodiscard]] uint32_t bytes_of(Alignment alignment, DType dtype) const noexcept;
 
-    cublasLtHandle_t handle_; // the device's
     GemmDesc desc_;
-    cublasLtMatmulDesc_t product_ = nullptr;
-    cublasLtMatrixLayout_t a_ = nullptr;
-    cublasLtMatrixLayout_t b_ = nullptr;
-    cublasLtMatrixLayout_t c_ = nullptr;
-    cublasLtMatrixLayout_t d_ = nullptr;
+    LtProduct product_;
     std::mutex mutex_; // of product_, which holds the bias pointer of one call, and of what follows
-    Algorithm algorithms_[kAlignments];
+    LtAlgorithm algorithms_[kAlignments];
 };
 
 } // namespace mp::backends::cuda

@@ -1,39 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/api.hpp"
 
-#include <cstdlib>
-#include <dlfcn.h>
+#include "vendor/library.hpp"
 
 namespace mp::comm {
 namespace {
 
-constexpr const char* kSoname = "libnccl.so.2";
-constexpr const char* kOverride = "MIXEDPREC_NCCL_LIBRARY";
-
-void* open_library(TextLine<512>& reason) noexcept {
-    const char* path = std::getenv(kOverride);
-    if (path != nullptr && path[0] != '\0') {
-        void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (library == nullptr) {
-            reason.set("%s names %s, which cannot be opened: %s", kOverride, path, dlerror());
-        }
-        return library;
-    }
-    // A process with two copies of NCCL has two of its bootstrap networks.
-    void* library = dlopen(kSoname, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    if (library == nullptr) {
-        library = dlopen(kSoname, RTLD_NOW | RTLD_LOCAL);
-    }
-    if (library == nullptr) {
-        reason.set("%s cannot be opened: %s; install NCCL 2.18 or newer, or name the library in %s",
-                   kSoname, dlerror(), kOverride);
-    }
-    return library;
-}
+constexpr vendor::LibraryName kLibrary = {"libnccl.so.2", "MIXEDPREC_NCCL_LIBRARY",
+                                          "NCCL 2.18 or newer"};
 
 NcclApi load() noexcept {
     NcclApi api;
-    void* library = open_library(api.reason);
+    void* library = vendor::open_library(kLibrary, api.reason);
     if (library != nullptr) {
         fill_nccl(
             api, [](void* from, const char* name) { return dlsym(from, name); }, library);

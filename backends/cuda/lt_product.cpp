@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/lt_product.hpp"
+
+#include <initializer_list>
+
+namespace mp::backends::cuda {
+
+LtProduct::~LtProduct() {
+    const CublasLt& lt = cublaslt();
+    for (cublasLtMatrixLayout_t layout : {a, b, c, d}) {
+        if (layout != nullptr) {
+            (void)lt.MatrixLayoutDestroy(layout);
+        }
+    }
+    if (product_ != nullptr) {
+        (void)lt.MatmulDescDestroy(product_);
+    }
+}
+
+Status LtProduct::describe(cublasOperation_t first, cublasOperation_t second) noexcept {
+    const cublasStatus_t made =
+        cublaslt().MatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (made != CUBLAS_STATUS_SUCCESS) {
+        product_ = nullptr;
+        return cublas_status(made, "describing a product");
+    }
+    Status status = set(CUBLASLT_MATMUL_DESC_TRANSA, first);
+    if (status.ok()) {
+        status = set(CUBLASLT_MATMUL_DESC_TRANSB, second);
+    }
+    if (status.ok()) {
+        status = set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(desc_));
+    }
+    if (status.ok() && desc_.dtype_bias != DType::none) {
+        const auto type = static_cast<int32_t>(cuda_type(desc_.dtype_bias));
+        status = set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+    }
+    return status;
+}
+
+Status LtProduct::choose(const LtAlignments& alignments, LtAlgorithm& chosen) noexcept {
+    cublasLtMatmulPreference_t preference = nullptr;
+    if (const cublasStatus_t made = cublaslt().MatmulPreferenceCreate(&preference);
+        made != CUBLAS_STATUS_SUCCESS) {
+        return cublas_status(made, "describing what algorithms to search");
+    }
+    const Status status = search(preference, alignments, chosen);
+    (void)cublaslt().MatmulPreferenceDestroy(preference);
+    return status;
+}
+
+Status LtProduct::search(cublasLtMatmulPreference_t preference, const LtAlignments& alignments,
+                         LtAlgorithm& chosen) noexcept {
+    const auto workspace = static_cast<uint64_t>(CudaQueue::kWorkspaceBytes);
+    Status status = set_attribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+    // Parts of one sum are kept in fp32 and added in a fixed order: one rounding into D, and the
+    // same bits every time.
+    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (status.ok()) {
+        status = set_attribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction);
+    }
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t attribute;
+        uint32_t bytes;
+    } matrices[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments.a},
+                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments.b},
+                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments.c},
+                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments.d}};
+    for (const auto& matrix : matrices) {
+        if (status.ok()) {
+            status = set_attribute(preference, matrix.attribute, matrix.bytes);
+        }
+    }
+    if (!status.ok()) {
+        return status;
+    }
+    cublasLtMatmulHeuristicResult_t best = {};
+    int found = 0;
+    status = cublas_status(cublaslt().MatmulAlgoGetHeuristic(handle_, product_, a, b, c, d,
+                                                             preference, 1, &best, &found),
+                           "cuBLASLt has no algorithm");
+    if (status.ok() && (found == 0 || best.state != CUBLAS_STATUS_SUCCESS)) {
+        status = Status::error(Code::cublas_error, "cuda: cuBLASLt has no algorithm");
+    }
+    if (status.ok()) {
+        chosen = {true, best.algo, best.workspaceSize};
+    }
+    return status;
+}
+
+Status LtProduct::multiply(CudaQueue& queue, const LtAlgorithm& chosen,
+                           const GemmBuffers& buffers) noexcept {
+    void* workspace = nullptr;
+    if (chosen.workspace_bytes > 0) {
+        if (Status status = queue.workspace(&workspace); !status.ok()) {
+            return status;
+        }
+    }
+    // Where C is not read, D stands in for it.
+    const void* source = desc_.beta != 0.0F ? buffers.c : buffers.d;
+    return cublas_status(cublaslt().Matmul(handle_, product_, &desc_.alpha, buffers.b, a, buffers.a,
+                                           b, &desc_.beta, source, c, buffers.d, d,
+                                           &chosen.algorithm, workspace, chosen.workspace_bytes,
+                                           queue.stream()),
+                         "gemm");
+}
+
+} // namespace mp::backends::cuda

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A vendor's library, opened at first use and never linked nor closed, so that a module loads where it is not installed.
+#pragma once
+
+#include <cstdlib>
+#include <dlfcn.h>
+
+#include "status/status.hpp"
+
+namespace mp::vendor {
+
+struct LibraryName {
+    const char* soname;
+    const char* variable; // of the environment, which may name another file
+    const char* install;  // what to install where there is none
+};
+
+// The library that the variable names; or else the one this process has loaded already, since two copies would each keep
+// state of their own; or else the system's. Null: `reason` says why, and what to do.
+inline void* open_library(const LibraryName& name, TextLine<512>& reason) noexcept {
+    const char* path = std::getenv(name.variable);
+    if (path != nullptr && path[0] != '\0') {
+        void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (library == nullptr) {
+            reason.set("%s names %s, which cannot be opened: %s", name.variable, path, dlerror());
+        }
+        return library;
+    }
+    void* library = dlopen(name.soname, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (library == nullptr) {
+        library = dlopen(name.soname, RTLD_NOW | RTLD_LOCAL);
+    }
+    if (library == nullptr) {
+        reason.set("%s cannot be opened: %s; install %s, or name the library in %s", name.soname,
+                   dlerror(), name.install, name.variable);
+    }
+    return library;
+}
+
+} // namespace mp::vendor
