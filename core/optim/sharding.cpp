@@ -117,7 +117,7 @@ void Sharding::start_thread(const Context& context, const Stream& stream) {
     } else if (comm().size() == 1) {
         why_no_thread_ = "there is one rank";
     } else if (stream.device().kind() != DeviceKind::host) {
-        why_no_thread_ = "the gradients are on a GPU: its streams, and NCCL's, move by themselves";
+        why_no_thread_ = "the gradients are on a GPU, whose streams move by themselves";
     } else {
         why_no_thread_ = comm().why_one_thread();
     }

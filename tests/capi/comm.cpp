@@ -317,7 +317,7 @@ TEST(CommCallbacks, RefusesHalfATable) {
     EXPECT_TRUE(fails(mp_comm_create_callbacks(nullptr, &fake.table, &out),
                       MP_STATUS_INVALID_ARGUMENT, {"rank is 1 and size is 1"}));
     fake.table.rank = 0;
-    fake.table.flags = 4;
+    fake.table.flags = 8;
     EXPECT_TRUE(fails(mp_comm_create_callbacks(nullptr, &fake.table, &out),
                       MP_STATUS_INVALID_ARGUMENT, {"flags"}));
     fake.table.flags = 0;
