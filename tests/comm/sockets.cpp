@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utility>
 
 namespace mp_test {
 namespace {
@@ -46,8 +47,9 @@ struct Operation {
 
 class Rank {
   public:
-    Rank(std::vector<int> sockets, int32_t rank)
-        : sockets_(std::move(sockets)), size_(static_cast<int32_t>(sockets_.size())), rank_(rank) {
+    Rank(std::vector<int> sockets, int32_t rank, Mesh* spare)
+        : sockets_(std::move(sockets)), size_(static_cast<int32_t>(sockets_.size())), rank_(rank),
+          spare_(spare) {
         outgoing_.resize(sockets_.size());
         incoming_.resize(sockets_.size());
     }
@@ -55,6 +57,15 @@ class Rank {
         for (const int socket : sockets_) {
             (void)close(socket);
         }
+    }
+
+    mp_status split(const mp_comm_group& group, mp_comm_callbacks* out) {
+        Mesh* sockets = std::exchange(spare_, nullptr);
+        if (sockets == nullptr || group.count != size_) {
+            return MP_STATUS_UNSUPPORTED;
+        }
+        *out = socket_callbacks(*sockets, group.rank);
+        return MP_STATUS_OK;
     }
 
     Operation* begin(const mp_comm_operation& what) {
@@ -237,6 +248,7 @@ class Rank {
     std::vector<int> sockets_; // by peer
     int32_t size_;
     int32_t rank_;
+    Mesh* spare_;
     std::vector<Queue> outgoing_;
     std::vector<Queue> incoming_;
 };
@@ -275,12 +287,13 @@ std::vector<int> Mesh::keep(int32_t rank) {
     return own;
 }
 
-mp_comm_callbacks socket_callbacks(Mesh& mesh, int32_t rank) {
+mp_comm_callbacks socket_callbacks(Mesh& mesh, int32_t rank, Mesh* spare) {
     mp_comm_callbacks table = MP_COMM_CALLBACKS_INIT;
     table.rank = rank;
     table.size = mesh.size();
     table.name = "sockets";
-    table.payload = new Rank(mesh.keep(rank), rank);
+    table.flags = MP_COMM_TAKES_ANY_THREAD; // nothing here belongs to a thread
+    table.payload = new Rank(mesh.keep(rank), rank, spare);
     table.begin = [](const mp_comm_operation* operation, void** request, void* payload) {
         *request = static_cast<Rank*>(payload)->begin(*operation);
         return MP_STATUS_OK;
@@ -296,6 +309,9 @@ mp_comm_callbacks socket_callbacks(Mesh& mesh, int32_t rank) {
     };
     table.pause = [](int64_t nanoseconds, void* payload) {
         static_cast<Rank*>(payload)->pause(nanoseconds);
+    };
+    table.split = [](const mp_comm_group* group, mp_comm_callbacks* out, void* payload) {
+        return static_cast<Rank*>(payload)->split(*group, out);
     };
     table.destroy = [](void* payload) { delete static_cast<Rank*>(payload); };
     return table;

@@ -28,7 +28,8 @@ class Mesh {
     std::vector<int> sockets_; // [rank * size + peer]
 };
 
-// The table of a rank; its destroy frees what it holds.
-mp_comm_callbacks socket_callbacks(Mesh& mesh, int32_t rank);
+// The table of a rank; its destroy frees what it holds. `spare` are the sockets for one group of all ranks, for a
+// sharded optimizer, which makes one of its own; without them it cannot be split.
+mp_comm_callbacks socket_callbacks(Mesh& mesh, int32_t rank, Mesh* spare = nullptr);
 
 } // namespace mp_test
