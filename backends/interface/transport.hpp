@@ -69,6 +69,8 @@ class TransportRequest {
     // Moves it on without waiting. Done: all is received, and what was sent may be reused. After a failure it is
     // not polled again. peer_lost and rank_mismatch name the ranks where they are known.
     virtual Status poll(bool* done) noexcept = 0;
+    // Grows while bytes come and go, so that whoever polls now and then polls again at once. 0 where nobody counts.
+    [[nodiscard]] virtual int64_t moved_bytes() const noexcept { return 0; }
     // The ranks that have not been seen in it, as many as fit; how many there are, or -1 where nobody knows.
     virtual int32_t missing(int32_t* ranks, int32_t capacity) const noexcept {
         (void)ranks;

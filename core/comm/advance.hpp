@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "comm/communicator.hpp"
+
 namespace mp::comm {
 
 enum class Advance : int8_t {
@@ -12,5 +14,16 @@ enum class Advance : int8_t {
     moved, // and there is more to do here
     done,
 };
+
+// Tests a request. Throws what it failed with.
+[[nodiscard]] inline Advance step(CommRequest& request) {
+    const int64_t before = request.moved_bytes();
+    bool done = false;
+    check(request.test(&done));
+    if (done) {
+        return Advance::done;
+    }
+    return request.moved_bytes() != before ? Advance::moved : Advance::waits;
+}
 
 } // namespace mp::comm

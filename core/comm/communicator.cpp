@@ -150,6 +150,10 @@ Status CommRequest::wait() noexcept {
     return flight->over ? flight->status : flight->communicator->wait(*flight);
 }
 
+int64_t CommRequest::moved_bytes() const noexcept {
+    return flight_ != nullptr && flight_->request != nullptr ? flight_->request->moved_bytes() : 0;
+}
+
 Status CommRequest::test(bool* done) noexcept {
     *done = true;
     if (flight_ == nullptr) {

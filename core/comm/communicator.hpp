@@ -70,6 +70,8 @@ class CommRequest {
     Status wait() noexcept;
     // Without waiting; closes the request when it is done or has failed.
     Status test(bool* done) noexcept;
+    // As TransportRequest::moved_bytes().
+    [[nodiscard]] int64_t moved_bytes() const noexcept;
 
   private:
     friend class Communicator;

@@ -327,15 +327,14 @@ void ReduceScatter::arrive() {
     begin_exchange();
 }
 
-bool ReduceScatter::poll() {
-    bool done = false;
+Advance ReduceScatter::poll() {
     is_open_ = false; // where it fails
-    check(request_.test(&done));
-    if (done) {
+    const Advance advance = comm::step(request_);
+    if (advance == Advance::done) {
         arrive();
     }
     is_open_ = true;
-    return done;
+    return advance;
 }
 
 bool ReduceScatter::sum(Stream& stream, int64_t most) {
@@ -379,7 +378,7 @@ void ReduceScatter::wait() {
 bool ReduceScatter::test() {
     check_open();
     while (!has_arrived_) {
-        if (!poll()) {
+        if (poll() != Advance::done) {
             return false;
         }
     }
@@ -389,7 +388,7 @@ bool ReduceScatter::test() {
 Advance ReduceScatter::step(Stream& stream) {
     check_open();
     if (!has_arrived_) {
-        return poll() ? Advance::moved : Advance::waits;
+        return poll() == Advance::waits ? Advance::waits : Advance::moved;
     }
     return sum(stream, kSumStep) ? Advance::done : Advance::moved;
 }

@@ -77,8 +77,8 @@ class ReduceScatter {
     void begin_exchange();
     void write_message(int32_t to, char* base);
     void check_open() const;
-    // Whether a transfer is over, and what is next has begun.
-    bool poll();
+    // Of the transfer in flight; where it is over, what is next begins.
+    Advance poll();
     // What is next: another transfer, or the sum.
     void arrive();
     [[nodiscard]] std::vector<SumPart> received_parts() const;

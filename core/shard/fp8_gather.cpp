@@ -142,8 +142,9 @@ void Fp8Gather::write_scales(Stream& stream) const {
 }
 
 comm::Advance Fp8Gather::step(Stream& stream) {
-    if (!parts_.has_arrived()) {
-        return comm::Advance::waits;
+    const comm::Advance transfer = parts_.step();
+    if (transfer != comm::Advance::done) {
+        return transfer;
     }
     if (unpacked_ == parts_.parts().size()) {
         write_scales(stream);

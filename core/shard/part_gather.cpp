@@ -48,15 +48,15 @@ void PartGather::begin(Stream& stream, const char* site) {
                                  options, &request_));
 }
 
-bool PartGather::has_arrived() {
-    bool done = has_arrived_;
-    if (!done) {
-        check(request_.test(&done));
-        if (done) {
-            arrive();
-        }
+comm::Advance PartGather::step() {
+    if (has_arrived_) {
+        return comm::Advance::done;
     }
-    return done;
+    const comm::Advance advance = comm::step(request_);
+    if (advance == comm::Advance::done) {
+        arrive();
+    }
+    return advance;
 }
 
 void PartGather::wait() {

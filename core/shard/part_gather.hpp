@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/advance.hpp"
 #include "comm/wire_buffer.hpp"
 #include "shard/plan.hpp"
 
@@ -34,8 +35,8 @@ class PartGather {
     [[nodiscard]] char* at(const Part& part) const noexcept;
 
     void begin(Stream& stream, const char* site);
-    // Without waiting; true once all parts are there.
-    bool has_arrived();
+    // Without waiting; done once all parts are there.
+    comm::Advance step();
     void wait();
 
   private:

@@ -9,9 +9,9 @@
 namespace mp {
 namespace {
 
-// Between two looks at messages that have not come: the first are near, and a rank that is late costs little.
+// Between two looks while nothing comes: the first are near, and a rank that is late costs little.
 constexpr std::chrono::microseconds kShortestNap{20};
-constexpr std::chrono::microseconds kLongestNap{500};
+constexpr std::chrono::microseconds kLongestNap{1000};
 
 // The program's signals are for the program's threads: a thread inherits the mask of the one that starts it.
 class AllSignalsBlocked {

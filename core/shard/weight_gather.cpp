@@ -83,8 +83,9 @@ void WeightGather::unpack(Stream& stream, const PartGather::Part& part) const {
 }
 
 comm::Advance WeightGather::step(Stream& stream) {
-    if (!parts_.has_arrived()) {
-        return comm::Advance::waits;
+    const comm::Advance transfer = parts_.step();
+    if (transfer != comm::Advance::done) {
+        return transfer;
     }
     if (unpacked_ < parts_.parts().size()) {
         unpack(stream, parts_.parts()[unpacked_++]);

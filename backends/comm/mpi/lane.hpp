@@ -34,6 +34,8 @@ class Lane {
 
     [[nodiscard]] bool is_done() const noexcept { return has_first_ && finished_ == total_; }
     [[nodiscard]] const LaneEnd& end() const noexcept { return end_; }
+    // Handed to MPI, and done with.
+    [[nodiscard]] int64_t moved_bytes() const noexcept { return started_ + finished_; }
     // Buffers go back, or are given up where MPI still has them.
     void close(Base& base) noexcept;
 

@@ -41,6 +41,17 @@ class LaneRequest : public TransportRequest {
         return status.ok() ? status : transport_.with_failed_ranks(status);
     }
 
+    [[nodiscard]] int64_t moved_bytes() const noexcept override {
+        int64_t bytes = 0;
+        for (const SendLane& lane : sends_) {
+            bytes += lane.moved_bytes();
+        }
+        for (const ReceiveLane& lane : receives_) {
+            bytes += lane.moved_bytes();
+        }
+        return bytes;
+    }
+
     int32_t missing(int32_t* ranks, int32_t capacity) const noexcept override {
         int32_t count = 0;
         for (const ReceiveLane& lane : receives_) {

@@ -215,8 +215,11 @@ Status ThreadGroup::poll(int32_t rank, uint64_t sequence, bool* done) noexcept {
             return status;
         }
     }
+    if (!slot.error.ok()) { // of a rank that read meanwhile
+        return slot.error;
+    }
     *done = !moves_bytes(own.what.kind) || is_read_by_all(slot);
-    return *done ? Status() : slot.error;
+    return {};
 }
 
 void ThreadGroup::release(int32_t rank, uint64_t sequence) noexcept {
