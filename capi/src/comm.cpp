@@ -376,7 +376,7 @@ mp_status mp_comm_set_deadline(mp_comm* comm, int64_t deadline_ms) {
 }
 
 mp_status mp_comm_get_traffic(const mp_comm* comm, mp_comm_traffic* traffic) {
-    return boundary([&] { write_traffic(communicator_of(comm), traffic); });
+    return boundary([&] { write_traffic(communicator_of(comm).traffic(), traffic); });
 }
 
 mp_status mp_comm_describe(const mp_comm* comm, char* buffer, size_t capacity, size_t* needed) {

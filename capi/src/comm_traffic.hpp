@@ -2,18 +2,19 @@
 // mp_comm_traffic, filled.
 #pragma once
 
+#include <numeric>
+
 #include "objects.hpp"
 #include "versioned_struct.hpp"
 
 namespace mp::capi {
 
-inline void write_traffic(const comm::Communicator& communicator, mp_comm_traffic* traffic) {
-    const comm::Traffic& counted = communicator.traffic();
+inline void write_traffic(const comm::Traffic& counted, mp_comm_traffic* traffic) {
     const auto bytes_of = [&](CollectiveKind kind) {
         return counted.bytes.at(static_cast<std::size_t>(kind));
     };
     mp_comm_traffic copy{};
-    copy.calls = static_cast<int64_t>(communicator.sequence());
+    copy.calls = std::accumulate(counted.calls.begin(), counted.calls.end(), int64_t{0});
     copy.total_bytes = counted.total_bytes();
     copy.all_to_all_bytes = bytes_of(CollectiveKind::all_to_all);
     copy.all_gather_bytes = bytes_of(CollectiveKind::all_gather);

@@ -112,6 +112,7 @@ ShardedMemory sharding_of(const mp_sharding_desc* desc) {
     }
     sharding.rank = source.rank;
     sharding.zero_stage = source.zero_stage;
+    sharding.shard_ranks = source.shard_ranks;
     return sharding;
 }
 

@@ -8,49 +8,24 @@
 #include "comm/reduce.hpp"
 #include "objects.hpp"
 #include "versioned_struct.hpp"
+#include "wire_options.hpp"
 
 using namespace mp;
 using namespace mp::capi;
 
 namespace {
 
-static_assert(MP_COMM_ORDER_RANK == static_cast<int32_t>(comm::SumOrder::rank));
-static_assert(MP_COMM_ORDER_TREE == static_cast<int32_t>(comm::SumOrder::tree));
-static_assert(MP_COMM_ORDER_EXACT == static_cast<int32_t>(comm::SumOrder::exact));
-static_assert(MP_COMM_ORDER_FAST == static_cast<int32_t>(comm::SumOrder::fast));
 static_assert(MP_COMM_ACCUMULATE_FP32 == static_cast<int32_t>(comm::Accumulate::fp32));
 static_assert(MP_COMM_ACCUMULATE_FP64 == static_cast<int32_t>(comm::Accumulate::fp64));
 static_assert(MP_COMM_ACCUMULATE_FIXED == static_cast<int32_t>(comm::Accumulate::fixed));
-static_assert(MP_COMM_SCALE_TENSOR == static_cast<int32_t>(comm::WireScale::tensor));
-static_assert(MP_COMM_SCALE_BLOCK == static_cast<int32_t>(comm::WireScale::block));
-static_assert(MP_COMM_SCALE_MX == static_cast<int32_t>(comm::WireScale::mx));
-
-int32_t in_range(int32_t value, int32_t last, const char* name) {
-    if (value < 0 || value > last) {
-        fail(Code::invalid_argument, "%s is %d; it must be 0 to %d", name, value, last);
-    }
-    return value;
-}
-
-comm::WireFormat format_of(int32_t dtype, int32_t scale, DType otherwise, const char* name) {
-    comm::WireFormat format;
-    format.dtype = dtype_of(dtype, name, true);
-    format.dtype = format.dtype == DType::none ? otherwise : format.dtype;
-    format.scale = static_cast<comm::WireScale>(in_range(scale, MP_COMM_SCALE_MX, name));
-    const bool is_fp8 = format.dtype == DType::fp8_e4m3 || format.dtype == DType::fp8_e5m2;
-    if (is_fp8 && scale == MP_COMM_SCALE_DEFAULT) {
-        format.scale = comm::WireScale::block;
-    }
-    comm::check_wire(format, name);
-    return format;
-}
 
 mp_comm_reduce_desc read_desc(const mp_comm_reduce_desc* desc) {
     const auto copy = read_optional_struct(desc, "desc");
     check_flags(copy.flags, MP_COMM_STOCHASTIC, "desc.flags");
-    (void)in_range(copy.op, MP_COMM_OP_MAX_ABS_BITS, "desc.op");
-    (void)in_range(copy.order, MP_COMM_ORDER_FAST, "desc.order");
-    (void)in_range(copy.accumulate, MP_COMM_ACCUMULATE_FIXED, "desc.accumulate");
+    (void)in_range(copy.op, MP_COMM_OP_MAX_ABS_BITS, "desc.op", "MP_COMM_OP_*");
+    (void)order_of(copy.order, "desc.order");
+    (void)in_range(copy.accumulate, MP_COMM_ACCUMULATE_FIXED, "desc.accumulate",
+                   "MP_COMM_ACCUMULATE_*");
     return copy;
 }
 
@@ -60,8 +35,8 @@ comm::WireRounding rounding_of(const mp_comm_reduce_desc& desc) {
 
 comm::ReduceDesc reduce_desc(const mp_comm_reduce_desc& desc, DType source, const char* site) {
     comm::ReduceDesc out;
-    out.wire = format_of(desc.wire_dtype, desc.wire_scale, source, "desc.wire_dtype");
-    out.order = static_cast<comm::SumOrder>(desc.order);
+    out.wire = wire_of(desc.wire_dtype, desc.wire_scale, source, "desc.wire_dtype");
+    out.order = order_of(desc.order, "desc.order");
     out.accumulate = static_cast<comm::Accumulate>(desc.accumulate);
     out.slots = desc.slots;
     out.rounding = rounding_of(desc);
@@ -199,7 +174,7 @@ mp_status mp_comm_wire_bytes(int64_t count, int32_t dtype, int32_t scale, int64_
         if (count < 0 || count > INT64_MAX / 16) {
             fail(Code::invalid_argument, "count is %lld", static_cast<long long>(count));
         }
-        *bytes = comm::wire_bytes(count, format_of(dtype, scale, DType::none, "dtype"));
+        *bytes = comm::wire_bytes(count, wire_of(dtype, scale, DType::none, "dtype"));
     });
 }
 
@@ -252,8 +227,8 @@ mp_status mp_comm_all_reduce(mp_comm* comm, mp_queue* queue, const mp_comm_reduc
             arrays.destination->touch();
             return;
         }
-        const comm::WireFormat gather = format_of(options.gather_dtype, options.gather_scale,
-                                                  arrays.destination->dtype(), "desc.gather_dtype");
+        const comm::WireFormat gather = wire_of(options.gather_dtype, options.gather_scale,
+                                                arrays.destination->dtype(), "desc.gather_dtype");
         run<comm::AllReduce>(comm, stream, std::move(arrays), request,
                              [&](comm::AllReduce& operation, const Arrays& held) {
                                  operation.begin(reduce_desc(options, source_type(held, options),
@@ -277,8 +252,8 @@ mp_status mp_comm_all_gather_values(mp_comm* comm, mp_queue* queue, const mp_com
         run<comm::AllGatherValues>(comm, stream, std::move(arrays), request,
                                    [&](comm::AllGatherValues& operation, const Arrays& held) {
                                        const comm::GatherDesc gather = {
-                                           format_of(options.wire_dtype, options.wire_scale,
-                                                     held.sources[0]->dtype(), "desc.wire_dtype"),
+                                           wire_of(options.wire_dtype, options.wire_scale,
+                                                   held.sources[0]->dtype(), "desc.wire_dtype"),
                                            rounding_of(options), options.first_element,
                                            options.deadline_ms, held.site_or_null()};
                                        operation.begin(gather, held.wire_sources()[0], shares,

@@ -3,23 +3,12 @@
 #include "boundary.hpp"
 #include "comm_traffic.hpp"
 #include "optimizer_options.hpp"
+#include "wire_options.hpp"
 
 using namespace mp;
 using namespace mp::capi;
 
 namespace {
-
-static_assert(MP_COMM_ORDER_RANK == static_cast<int32_t>(mp::comm::SumOrder::rank) &&
-              MP_COMM_ORDER_TREE == static_cast<int32_t>(mp::comm::SumOrder::tree) &&
-              MP_COMM_ORDER_EXACT == static_cast<int32_t>(mp::comm::SumOrder::exact) &&
-              MP_COMM_ORDER_FAST == static_cast<int32_t>(mp::comm::SumOrder::fast));
-int32_t in_range(int32_t value, int32_t last, const char* name, const char* constants) {
-    if (value < 0 || value > last) {
-        fail(Code::invalid_argument, "%s is %d; it must be one of %s", name,
-             static_cast<int>(value), constants);
-    }
-    return value;
-}
 
 ShardingOptions options_of(const mp_zero_desc* desc, const Recipe& recipe) {
     const auto source = read_optional_struct(desc, "zero");
@@ -31,18 +20,13 @@ ShardingOptions options_of(const mp_zero_desc* desc, const Recipe& recipe) {
     if (source.bucket_elements != 0) {
         options.bucket_elements = source.bucket_elements;
     }
-    const DType wire = dtype_of(source.wire_dtype, "zero.wire_dtype", true);
-    options.wire.dtype = wire == DType::none ? recipe.grad_reduce : wire;
-    options.wire.scale = static_cast<mp::comm::WireScale>(
-        in_range(source.wire_scale, MP_COMM_SCALE_MX, "zero.wire_scale", "MP_COMM_SCALE_*"));
-    const bool is_fp8 =
-        options.wire.dtype == DType::fp8_e4m3 || options.wire.dtype == DType::fp8_e5m2;
-    if (is_fp8 && source.wire_scale == MP_COMM_SCALE_DEFAULT) {
-        options.wire.scale = mp::comm::WireScale::block;
-    }
-    options.order = static_cast<mp::comm::SumOrder>(
-        in_range(source.order, MP_COMM_ORDER_FAST, "zero.order", "MP_COMM_ORDER_*"));
+    options.wire =
+        wire_of(source.wire_dtype, source.wire_scale, recipe.grad_reduce, "zero.wire_dtype");
+    options.order = order_of(source.order, "zero.order");
     options.slots = source.slots;
+    options.shard_ranks = source.shard_ranks;
+    options.check_every = source.check_every;
+    options.node_ranks = source.node_ranks;
     options.sum_gradients = (source.flags & MP_ZERO_SUM_GRADIENTS) != 0;
     options.progress_thread = (source.flags & MP_ZERO_NO_PROGRESS_THREAD) == 0;
     return options;
@@ -144,11 +128,13 @@ mp_status mp_optimizer_piece(const mp_optimizer* optimizer, int32_t index, int32
         (void)required(start, "start");
         (void)required(count, "count");
         const Sharding& sharding = sharding_of(object);
-        if (rank < 0 || rank >= sharding.comm().size()) {
+        const ShardGroups& groups = sharding.groups();
+        if (rank < 0 || rank >= groups.all().size()) {
             fail(Code::invalid_argument, "rank is %d; there are %d", static_cast<int>(rank),
-                 sharding.comm().size());
+                 groups.all().size());
         }
-        const ShardPiece piece = sharding.plan().piece_on(checked_index(object, index), rank);
+        const ShardPiece piece =
+            sharding.plan().piece_on(checked_index(object, index), rank % groups.shard_ranks());
         *start = piece.start;
         *count = piece.count;
     });
@@ -220,6 +206,6 @@ mp_status mp_optimizer_get_traffic(const mp_optimizer* optimizer, mp_comm_traffi
         if (!object.is_sharded()) {
             fail(Code::bad_state, "optimizer: no ranks share it");
         }
-        write_traffic(object.comm(), traffic);
+        write_traffic(object.traffic(), traffic);
     });
 }

@@ -37,6 +37,7 @@ struct Entry {
     // Every rank has all of it. Rank 0 writes it, every rank reads it; with `agrees` the ranks' bytes must be equal.
     bool replicated = false;
     bool agrees = false;
+    bool is_copy = false; // another rank writes these pieces; this one only reads its own
 
     [[nodiscard]] int64_t count() const noexcept;
     [[nodiscard]] std::size_t bytes(const LocalPiece& piece) const noexcept;

@@ -132,6 +132,7 @@ class OptimizerPart final : public Part {
         entry.stream = saved.stream;
         entry.rule = is_scale ? ValueRule::scale : ValueRule::any;
         entry.replicated = saved.is_everywhere;
+        entry.is_copy = saved.is_copy;
         entry.agrees = is_scale && saved.is_everywhere;
         catalog.entries.push_back(std::move(entry));
     }

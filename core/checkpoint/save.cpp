@@ -60,7 +60,9 @@ struct Plan {
     }
 };
 
-bool writes(const Entry& entry, int32_t rank) { return !entry.replicated || rank == 0; }
+bool writes(const Entry& entry, int32_t rank) {
+    return !entry.is_copy && (!entry.replicated || rank == 0);
+}
 
 uint32_t agreed_checksum(const Catalog& catalog) {
     uint32_t crc = 0;

@@ -66,13 +66,22 @@ MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> count
     if (sharding.options.ranks == 1) {
         return planned_memory(recipe, counts); // nobody shares it
     }
+    ShardOptions options = sharding.options;
+    if (sharding.shard_ranks < 0 ||
+        (sharding.shard_ranks > 0 && options.ranks % sharding.shard_ranks != 0)) {
+        fail(Code::invalid_argument,
+             "sharding: shard_ranks is %d; it must be 0 (all) or divide the %d ranks",
+             sharding.shard_ranks, options.ranks);
+    }
+    options.ranks = sharding.shard_ranks > 0 ? sharding.shard_ranks : options.ranks;
     const bool is_rounded = gather_dtype(recipe, recipe.weight) != recipe.weight.dtype;
     const bool has_copy = stage == 3 || (stage > 0 && is_rounded);
-    const ShardPlan plan(sharding.options, counts);
+    const ShardPlan plan(options, counts);
+    const int32_t shard = sharding.rank % options.ranks;
     MemoryReport report;
     for (std::size_t i = 0; i < counts.size(); ++i) {
         const int64_t all = counts[i];
-        const int64_t own = plan.piece_on(static_cast<int32_t>(i), sharding.rank).count;
+        const int64_t own = plan.piece_on(static_cast<int32_t>(i), shard).count;
         const StateFormats formats = state_formats(recipe, recipe.weight, all);
         report.parameter_count += all;
         report.weight += format_bytes(recipe.weight, stage == 3 ? 0 : all);

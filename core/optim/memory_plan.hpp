@@ -55,6 +55,7 @@ struct ShardedMemory {
     ShardOptions options;
     int32_t rank = 0;
     int32_t zero_stage = 0;
+    int32_t shard_ranks = 0; // groups of so many hold one copy each; 0: all are one group
 };
 MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts,
                             const ShardedMemory& sharding);

@@ -51,6 +51,7 @@ struct SavedTensor {
     void* data = nullptr;
     const Stream* stream = nullptr;
     bool is_everywhere = true; // all of it, on every rank
+    bool is_copy = false;      // a rank of another group has the same
 };
 
 class Optimizer {
@@ -79,6 +80,10 @@ class Optimizer {
     [[nodiscard]] bool is_sharded() const noexcept { return options_.sharding.comm != nullptr; }
     [[nodiscard]] const comm::Communicator& comm() const noexcept {
         return *options_.sharding.comm;
+    }
+    // What this rank has sent for it.
+    [[nodiscard]] comm::Traffic traffic() const noexcept {
+        return sharding_ != nullptr ? sharding_->groups().traffic() : comm().traffic();
     }
     // Null where this rank is alone, or before shard().
     [[nodiscard]] Sharding* sharding() const noexcept { return sharding_.get(); }
@@ -152,7 +157,7 @@ class Optimizer {
     [[nodiscard]] TensorPiece weight(int32_t index) const;
     [[nodiscard]] AdamwSegment segment(int32_t index) const;
     [[nodiscard]] uint64_t definition() const;
-    void agree(Stream& stream, LossScaler* scaler, const Status& own);
+    void agree(Stream& stream, LossScaler* scaler, uint64_t weights, const Status& own);
     void step_on_ranks(Stream& stream, LossScaler* scaler);
     void touch_weights();
     [[nodiscard]] StepOptions step_options() const;

@@ -35,7 +35,8 @@ uint64_t Optimizer::definition() const {
     for (const int64_t number :
          {int64_t{s.stage}, static_cast<int64_t>(s.kind), s.bucket_elements,
           static_cast<int64_t>(s.wire.dtype), static_cast<int64_t>(s.wire.scale),
-          static_cast<int64_t>(s.order), int64_t{s.slots}, int64_t{s.sum_gradients ? 1 : 0},
+          static_cast<int64_t>(s.order), int64_t{s.slots}, int64_t{s.shard_ranks},
+          int64_t{s.node_ranks}, int64_t{s.check_every}, int64_t{s.sum_gradients ? 1 : 0},
           int64_t{options_.check_finite ? 1 : 0}, int64_t{options_.zero_grad ? 1 : 0},
           static_cast<int64_t>(options_.seed)}) {
         hash.add(number);
@@ -92,7 +93,7 @@ void Optimizer::shard(Stream& stream) {
     vote.abstain(own);
     const Status agreed = sharding_->cast(vote);
     if (!agreed.ok()) {
-        sharding_->comm().abort(agreed);
+        sharding_->groups().abandon(agreed);
         check(agreed);
     }
     sharding_->publish(stream);
@@ -119,7 +120,7 @@ void Optimizer::set_layers(std::vector<std::shared_ptr<Linear>> layers) {
     layers_ = std::move(next);
 }
 
-void Optimizer::agree(Stream& stream, LossScaler* scaler, const Status& own) {
+void Optimizer::agree(Stream& stream, LossScaler* scaler, uint64_t weights, const Status& own) {
     Vote vote;
     Fnv64 hyper;
     for (const numerics::AdamwHyper& group : groups_) {
@@ -130,6 +131,7 @@ void Optimizer::agree(Stream& stream, LossScaler* scaler, const Status& own) {
     vote.must_equal("the loss scale",
                     scaler == nullptr ? 0 : numerics::bits_from_float(scaler->read(stream).scale));
     vote.must_equal("the loss scaler's kind", scaler == nullptr ? 0 : scaler->checks() ? 2 : 1);
+    vote.must_equal("the weights' bits, which the last step made equal", weights);
     layers_.propose(vote);
     vote.abstain(own);
     check(sharding_->cast(vote));
@@ -154,19 +156,23 @@ void Optimizer::step_on_ranks(Stream& stream, LossScaler* scaler) {
     options.grad_scale = sharding_->divisor();
     options.exchange = &exchange;
     Status own;
+    uint64_t weights = 0;
     try {
         refresh(stream);
+        weights = sharding_->weights_hash(stream, calls_);
         layers_.read_amaxes(stream);
         memory_.check_supported(stream, plan_, options);
         memory_.measure(stream, plan_, scaler, options);
     } catch (const Error& error) {
         own = error.status();
-        if (sharding_->comm().status().ok() && needs_stats(options, scaler)) {
+        if (!sharding_->groups().status().ok()) {
+            sharding_->groups().abandon(own); // other groups would wait for this rank's vote
+        } else if (needs_stats(options, scaler)) {
             // The others wait for these sums before the vote, in which they learn the reason.
             (void)sharding_->all_sums(sharding_->no_sums(enabled), enabled);
         }
     }
-    agree(stream, scaler, own);
+    agree(stream, scaler, weights, own);
     ++calls_;
     memory_.prepare(stream, scaler, options);
     memory_.update(stream, plan_, options);

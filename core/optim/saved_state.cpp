@@ -12,6 +12,7 @@ std::vector<SavedTensor> Optimizer::saved_tensors(int32_t index) const {
     const StateFormats formats = state_formats(recipe_, weight_format, p.param->count());
     const ShardPiece own = piece(index);
     const bool is_sharded = sharding_ != nullptr && sharding_->stage() > 0;
+    const bool is_copy = is_sharded && sharding_->groups().group() > 0;
     const Stream* stream = options_.offload ? &context_->host_stream() : &context_->stream();
     std::vector<SavedTensor> saved;
 
@@ -20,7 +21,7 @@ std::vector<SavedTensor> Optimizer::saved_tensors(int32_t index) const {
             return;
         }
         const bool is_here = own.count > 0 && data != nullptr;
-        SavedTensor tensor = {state, format, {}, 0, 0, data, stream, !is_sharded};
+        SavedTensor tensor = {state, format, {}, 0, 0, data, stream, !is_sharded, is_copy};
         tensor.shape.assign(shape.sizes.begin(), shape.sizes.begin() + shape.ndim);
         tensor.start = is_here ? own.start : 0;
         tensor.count = is_here ? own.count : 0;
@@ -29,7 +30,7 @@ std::vector<SavedTensor> Optimizer::saved_tensors(int32_t index) const {
             return;
         }
         SavedTensor scale = {state + "_scale_inv", DType::fp32, {}, 0, 0, scales, stream,
-                             !is_sharded};
+                             !is_sharded,          is_copy};
         if (format.is_scaled()) { // whole tensors only: one number, with its owner
             scale.count = is_here ? 1 : 0;
         } else {

@@ -6,12 +6,16 @@
 //   stage 1  a rank has the states of its pieces
 //   stage 2  and gradients have memory only until they are on their way to their owners
 //   stage 3  and parameters have memory only between gather and release
+//
+// Where groups of ranks hold a copy of the shards each (ShardGroups), all of this happens inside a group, but for the
+// votes, which all ranks cast, and the gradients, whose sums the replicas of a shard add up.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "optim/shard_groups.hpp"
 #include "shard/fp8_gather.hpp"
 #include "shard/gradient_buckets.hpp"
 #include "shard/progress.hpp"
@@ -28,6 +32,9 @@ struct ShardingOptions {
     comm::WireFormat wire = {DType::fp32, comm::WireScale::none};
     comm::SumOrder order = comm::SumOrder::rank;
     int32_t slots = 0;
+    int32_t shard_ranks = 0;     // of a group, see ShardGroups; 0: all
+    int32_t node_ranks = 0;      // of a node, inside which gradients are added first; 0: one level
+    int32_t check_every = 0;     // steps between comparisons of all ranks' weights; 0: never
     bool sum_gradients = false;  // the step uses their sum, not their mean
     bool progress_thread = true; // where it can be had; of each rank alone
 };
@@ -55,7 +62,7 @@ class Sharding {
              std::vector<ShardedTensor> tensors, uint64_t definition);
 
     [[nodiscard]] const ShardPlan& plan() const noexcept { return plan_; }
-    [[nodiscard]] comm::Communicator& comm() const noexcept { return *options_.comm; }
+    [[nodiscard]] const ShardGroups& groups() const noexcept { return groups_; }
     [[nodiscard]] int32_t stage() const noexcept { return options_.stage; }
 
     // The elements whose states this rank has; count 0 where it has none.
@@ -79,6 +86,8 @@ class Sharding {
                                                std::span<const int32_t> parameters) const;
     // Of this rank, when it has failed to compute them: the right number of zeros.
     [[nodiscard]] std::vector<double> no_sums(std::span<const int32_t> parameters) const;
+    // Of the weights that every rank has, for the vote of step number `step`: 0 where it is not their turn, or in stage 3.
+    [[nodiscard]] uint64_t weights_hash(Stream& stream, int64_t step) const;
     // After a step: every rank has all weights again, or none has (stage 3).
     void publish(Stream& stream);
     // After the caller wrote a parameter that has its memory: this rank's piece follows.
@@ -114,12 +123,14 @@ class Sharding {
 
     void start_thread(const Context& context, const Stream& stream);
     [[nodiscard]] comm::Advance step_all();
-    // A call that moves something: refuses where the communicator has ended.
-    void check_alive() const { check(comm().status()); }
+    // A call that moves something: refuses where an exchange has failed.
+    void check_alive() const { check(groups_.status()); }
     // Where no thread does it.
     void move_on(Stream& stream);
 
     void agree(Stream& stream, uint64_t definition) const;
+    [[nodiscard]] bool adds_across_groups() const noexcept;
+    void make_buckets(Stream& stream, bool zeroes_gradients);
     void make_own_weights(const std::shared_ptr<Context>& context, Stream& stream);
     [[nodiscard]] GatherTarget target(int32_t parameter) const;
     [[nodiscard]] Fp8Weight code_weight(int32_t parameter) const;
@@ -132,7 +143,8 @@ class Sharding {
 
     ShardingOptions options_;
     std::vector<ShardedTensor> tensors_;
-    ShardPlan plan_;
+    ShardGroups groups_;
+    ShardPlan plan_; // of each group
     std::unique_ptr<GradientBuckets> buckets_;
     // By parameter: this rank's piece where it does not lie in the parameter's own memory; else null.
     std::vector<std::shared_ptr<Tensor>> own_weights_;

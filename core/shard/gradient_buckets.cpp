@@ -42,24 +42,37 @@ GradientBuckets::GradientBuckets(Stream& stream, comm::Communicator& comm, const
         lay_out(bucket, of_plan);
         bucket.first_sum = total;
         int64_t at = total;
-        for (const ShardPiece& piece : of_plan.pieces_of(comm.rank())) {
+        for (const ShardPiece& piece : of_plan.pieces_of(shard())) {
             sum_offsets_[static_cast<std::size_t>(piece.parameter)] = at;
             at += with_gap(piece.count);
         }
-        total += bucket.counts[static_cast<std::size_t>(comm.rank())];
+        total += own_count(bucket);
         reset(bucket, of_plan);
     }
     sums_ = Buffer(stream.shared_device(), static_cast<std::size_t>(total) * sizeof(float));
     zero(stream, sums_.data(), static_cast<int64_t>(sums_.bytes()));
 }
 
+// By the rank that is sent to, and inside its part by the node that it goes on to. Without nodes, ranks beyond the plan's
+// are replicas.
 void GradientBuckets::lay_out(Bucket& bucket, const ShardBucket& plan) const {
+    const int32_t nodes = form_.nodes != nullptr ? form_.nodes->size() : 1;
     bucket.counts.assign(static_cast<std::size_t>(comm_.size()), 0);
+    bucket.node_counts.assign(static_cast<std::size_t>(nodes), 0);
     int64_t at = 0;
-    for (const ShardPiece& piece : plan.pieces) {
-        bucket.offsets.push_back(at);
-        at += with_gap(piece.count);
-        bucket.counts[static_cast<std::size_t>(piece.rank)] += with_gap(piece.count);
+    for (int32_t to = 0; to < comm_.size(); ++to) {
+        for (int32_t node = 0; node < nodes; ++node) {
+            const int32_t owner = (node * comm_.size() + to) % plan_.ranks();
+            for (const ShardPiece& piece : plan.pieces_of(owner)) {
+                bucket.pieces.push_back(piece);
+                bucket.offsets.push_back(at);
+                const int64_t count = with_gap(piece.count);
+                at += count;
+                bucket.counts[static_cast<std::size_t>(to)] += count;
+                bucket.node_counts[static_cast<std::size_t>(node)] +=
+                    to == comm_.rank() ? count : 0;
+            }
+        }
     }
 }
 
@@ -81,7 +94,10 @@ int32_t GradientBuckets::own_slots() const noexcept {
 }
 
 int32_t GradientBuckets::contributions() const noexcept {
-    return comm::has_slots(form_.order) && form_.slots > 0 ? form_.slots : comm_.size();
+    const int32_t here =
+        comm::has_slots(form_.order) && form_.slots > 0 ? form_.slots : comm_.size();
+    const comm::Communicator* across = form_.nodes != nullptr ? form_.nodes : form_.replicas;
+    return across != nullptr ? here * across->size() : here;
 }
 
 void GradientBuckets::acquire(Stream& stream, int32_t parameter) {
@@ -128,7 +144,7 @@ void GradientBuckets::set_ready(Stream& stream, int32_t index, std::size_t place
 
 comm::Advance GradientBuckets::step(Stream& stream) {
     const auto first = std::find_if(flights_.begin(), flights_.end(),
-                                    [](const BucketFlight& flight) { return !flight.is_done(); });
+                                    [](const BucketFlight& flight) { return flight.can_step(); });
     if (first == flights_.end() || form_.order == comm::SumOrder::exact) {
         return comm::Advance::done;
     }
@@ -136,7 +152,7 @@ comm::Advance GradientBuckets::step(Stream& stream) {
     if (advance != comm::Advance::done) {
         return advance;
     }
-    ++messages_.finished;
+    messages_.finished += first->is_done() ? 1 : 0;
     return comm::Advance::moved; // the next one is looked at in the next step
 }
 
@@ -170,8 +186,8 @@ void GradientBuckets::stage(Stream& stream, int32_t index) {
     auto memory =
         std::make_unique<Scratch>(stream, static_cast<std::size_t>(bytes_of(dtype, count)));
     auto* base = static_cast<unsigned char*>(memory->data());
-    for (std::size_t i = 0; i < of_plan.pieces.size(); ++i) {
-        const ShardPiece& piece = of_plan.pieces[i];
+    for (std::size_t i = 0; i < bucket.pieces.size(); ++i) {
+        const ShardPiece& piece = bucket.pieces[i];
         Tensor& gradient = *gradients_[static_cast<std::size_t>(piece.parameter)];
         unsigned char* at = base + bytes_of(dtype, bucket.offsets[i]);
         if (gradient.has_memory()) {
@@ -202,9 +218,19 @@ void GradientBuckets::give_back(Stream& stream, const ShardBucket& plan) {
     }
 }
 
+int32_t GradientBuckets::shard() const noexcept {
+    const int32_t before = form_.nodes != nullptr ? form_.nodes->rank() * comm_.size() : 0;
+    return (before + comm_.rank()) % plan_.ranks();
+}
+
+int64_t GradientBuckets::own_count(const Bucket& bucket) const {
+    return form_.nodes != nullptr
+               ? bucket.node_counts[static_cast<std::size_t>(form_.nodes->rank())]
+               : bucket.counts[static_cast<std::size_t>(comm_.rank())];
+}
+
 TensorRef GradientBuckets::own_sums(const Bucket& bucket) const {
-    return {sums_.as<float>() + bucket.first_sum,
-            bucket.counts[static_cast<std::size_t>(comm_.rank())], DType::fp32};
+    return {sums_.as<float>() + bucket.first_sum, own_count(bucket), DType::fp32};
 }
 
 void GradientBuckets::send(Stream& stream, int32_t index) {
@@ -227,6 +253,9 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
     load.sums = own_sums(bucket);
     load.adds =
         is_under_way(index); // flights land in their order, so this sum comes after the other
+    load.replicas = form_.replicas;
+    load.nodes = form_.nodes;
+    load.node_counts = &bucket.node_counts;
     flights_.emplace_back(stream, comm_, desc, std::move(load));
     ++messages_.begun;
 }
@@ -279,7 +308,7 @@ void GradientBuckets::start_over() noexcept {
 }
 
 TensorRef GradientBuckets::sum_of(int32_t parameter) const {
-    const int64_t count = plan_.piece_on(parameter, comm_.rank()).count;
+    const int64_t count = plan_.piece_on(parameter, shard()).count;
     const int64_t offset = sum_offsets_[static_cast<std::size_t>(parameter)];
     return {count == 0 ? nullptr : sums_.as<float>() + offset, count, DType::fp32};
 }

@@ -22,14 +22,20 @@ namespace mp {
 struct GradientForm {
     comm::WireFormat wire = {DType::fp32, comm::WireScale::none};
     comm::SumOrder order = comm::SumOrder::rank;
-    int32_t slots = 0;             // tree, exact: microbatches of all ranks together; 0: one a rank
+    int32_t slots = 0; // tree, exact: microbatches of all ranks together; 0: one a rank
+    // Ranks whose sums are added too, in fp32, so that all of them have the same. Null: nobody's.
+    comm::Communicator* replicas = nullptr;
+    // The ranks with this one's place on each node, where the buckets' ranks are those of a node: a node's sums go on in the
+    // wire's type to the share's owner among them. Order rank or fast. Null: one level.
+    comm::Communicator* nodes = nullptr;
     bool drops_gradients = false;  // gradients have memory only until they are on their way
     bool zeroes_gradients = false; // they are zero once they are on their way
 };
 
 class GradientBuckets {
   public:
-    // `gradients` by parameter; plan, comm and messages outlive this object.
+    // `gradients` by parameter; plan, comm and messages outlive this object. A communicator that is a multiple of the
+    // plan's ranks is that many groups of them, and all get every contribution.
     GradientBuckets(Stream& stream, comm::Communicator& comm, const ShardPlan& plan,
                     const GradientForm& form, std::vector<std::shared_ptr<Tensor>> gradients,
                     MessageCounts& messages);
@@ -41,7 +47,7 @@ class GradientBuckets {
     // All gradients of one of this rank's slots are there, said to be ready before or not.
     void end_slot(Stream& stream);
     // One short step of the bucket that left first of those under way. It begins no message, so it may come at any time:
-    // buckets in the order exact, which have two messages each, wait for a call.
+    // buckets in the order exact, and sums of replicas and nodes, which are a second message, wait for a call.
     comm::Advance step(Stream& stream);
     // What is not on its way yet is sent, and all is waited for. Throws where slots are missing.
     void finish(Stream& stream);
@@ -56,11 +62,13 @@ class GradientBuckets {
 
   private:
     struct Bucket {
-        int64_t first_sum = 0;        // element of sums_
-        std::vector<int64_t> counts;  // elements with gaps, by rank
-        std::vector<int64_t> offsets; // of each piece, in elements of the whole bucket
-        std::vector<bool> is_ready;   // by place in the bucket
-        int32_t missing = 0;          // gradients that are not ready
+        int64_t first_sum = 0;            // element of sums_
+        std::vector<ShardPiece> pieces;   // as they are staged, by the rank of `comm` they go to
+        std::vector<int64_t> offsets;     // of each, in elements of the whole bucket
+        std::vector<int64_t> counts;      // elements with gaps, by rank
+        std::vector<int64_t> node_counts; // of this rank's, by node
+        std::vector<bool> is_ready;       // by place in the bucket
+        int32_t missing = 0;              // gradients that are not ready
         std::vector<std::unique_ptr<Scratch>> slots; // staged contributions
         bool has_sum = false;
     };
@@ -75,6 +83,8 @@ class GradientBuckets {
     void send(Stream& stream, int32_t index);
     void land_first(Stream& stream);
     void drop_landed();
+    [[nodiscard]] int32_t shard() const noexcept; // this rank, to the plan
+    [[nodiscard]] int64_t own_count(const Bucket& bucket) const;
     [[nodiscard]] TensorRef own_sums(const Bucket& bucket) const;
     void give_back(Stream& stream, const ShardBucket& plan);
 

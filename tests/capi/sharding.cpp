@@ -92,6 +92,14 @@ struct Model {
     }
 };
 
+std::uintmax_t bytes_below(const std::string& folder) {
+    std::uintmax_t bytes = 0;
+    for (const auto& file : std::filesystem::recursive_directory_iterator(folder)) {
+        bytes += file.is_regular_file() ? file.file_size() : 0;
+    }
+    return bytes;
+}
+
 void run_ranks(int32_t count, const std::function<void(int32_t, mp_comm*)>& body) {
     std::vector<Comm> comms = make_comms(count);
     std::vector<std::thread> threads;
@@ -180,6 +188,50 @@ TEST(Sharding, PiecesCoverTheParametersAndStatesAreTheirs) {
     });
 }
 
+// Ranks 0 and 2, and 1 and 3, hold the same pieces, states of half each.
+TEST(Sharding, GroupsHoldACopyEach) {
+    mp_zero_desc sharding = MP_ZERO_DESC_INIT;
+    sharding.shard_ranks = 2;
+    mp_sharding_desc plan = MP_SHARDING_DESC_INIT;
+    plan.ranks = 4;
+    plan.zero_stage = 1;
+    plan.shard_ranks = 2;
+    run_ranks(4, [&](int32_t rank, mp_comm* comm) {
+        Model model(comm, sharding);
+        EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
+        for (int32_t i = 0; i < kParams; ++i) {
+            int64_t start[4];
+            int64_t count[4];
+            for (int32_t of = 0; of < 4; ++of) {
+                EXPECT_TRUE(
+                    succeeded(mp_optimizer_piece(model.optimizer, i, of, &start[of], &count[of])));
+            }
+            EXPECT_EQ(count[0] + count[1], kSizes[i]);
+            for (int32_t of = 0; of < 2; ++of) {
+                EXPECT_EQ(start[of], start[of + 2]);
+                EXPECT_EQ(count[of], count[of + 2]);
+            }
+        }
+        mp_sharding_desc own = plan;
+        own.rank = rank;
+        mp_memory_report planned{};
+        mp_memory_report held{};
+        planned.struct_size = held.struct_size = sizeof planned;
+        EXPECT_TRUE(
+            succeeded(mp_recipe_memory_sharded(model.recipe, kSizes, kParams, &own, &planned)));
+        EXPECT_TRUE(succeeded(mp_optimizer_memory(model.optimizer, &held)));
+        EXPECT_EQ(held.exp_avg_bytes, planned.exp_avg_bytes);
+        EXPECT_EQ(held.total_bytes, planned.total_bytes);
+    });
+    const Context context = make_context(1);
+    const Recipe recipe = make_recipe(context, "fp32");
+    mp_memory_report report{};
+    report.struct_size = sizeof report;
+    plan.shard_ranks = 3;
+    MP_FAILS(mp_recipe_memory_sharded(recipe, kSizes, kParams, &plan, &report),
+             MP_STATUS_INVALID_ARGUMENT, "shard_ranks is 3", "4 ranks");
+}
+
 TEST(Sharding, MemoryThatIsNotThereIsSaid) {
     run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
         mp_zero_desc sharding = MP_ZERO_DESC_INIT;
@@ -259,6 +311,16 @@ TEST(Sharding, WrongDescriptionsAreRefusedBeforeAnyRankIsAsked) {
     bad = good;
     bad.bucket_elements = -5;
     MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "bucket_elements");
+    bad = good;
+    bad.shard_ranks = 3;
+    MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "shard_ranks is 3", "2 ranks");
+    bad = good;
+    bad.node_ranks = 2;
+    bad.order = MP_COMM_ORDER_EXACT;
+    MP_FAILS(create(bad), MP_STATUS_UNSUPPORTED, "node_ranks", "exact");
+    bad = good;
+    bad.check_every = -1;
+    MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "check_every");
     bad = good;
     bad.flags = 64;
     MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "zero.flags");
@@ -344,11 +406,13 @@ TEST(Sharding, MessagesMoveWhileTheCallerComputes) {
 // A checkpoint of 4 ranks in any stage goes on, on 2 ranks in another stage and on one that shares nothing, with the same
 // bits: the gradients of all ranks are equal, so their mean does not depend on their number.
 TEST(Sharding, ACheckpointOfSomeRanksGoesOnOnOthers) {
-    const auto desc_of = [](int32_t stage) {
+    const auto desc_of = [](int32_t stage, int32_t shard_ranks) {
         mp_zero_desc desc = MP_ZERO_DESC_INIT;
         desc.zero_stage = stage;
+        desc.shard_ranks = shard_ranks;
         return desc;
     };
+    std::uintmax_t one_copy = 0; // the bytes of a checkpoint
     const auto steps = [](Model& model, int32_t first, int32_t last) {
         for (int32_t step = first; step < last; ++step) {
             model.backward(step, true);
@@ -367,12 +431,15 @@ TEST(Sharding, ACheckpointOfSomeRanksGoesOnOnOthers) {
     Model straight(nullptr, MP_ZERO_DESC_INIT);
     steps(straight, 0, 4);
     const auto wanted = straight.weights();
-    for (int32_t stage = 0; stage <= 3; ++stage) {
-        SCOPED_TRACE(stage);
-        const std::string folder = ::testing::TempDir() + "mp_sharded_" +
-                                   std::to_string(::getpid()) + std::to_string(stage);
+    for (int32_t run = 0; run < 8; ++run) {
+        const int32_t stage = run / 2;
+        const int32_t shard_ranks = run % 2 * 2; // then in two groups
+        SCOPED_TRACE("stage " + std::to_string(stage) + ", groups of " +
+                     std::to_string(shard_ranks));
+        const std::string folder =
+            ::testing::TempDir() + "mp_sharded_" + std::to_string(::getpid()) + std::to_string(run);
         run_ranks(4, [&](int32_t rank, mp_comm* comm) {
-            Model model(comm, desc_of(stage));
+            Model model(comm, desc_of(stage, shard_ranks));
             const Checkpoint checkpoint = make(model, comm);
             steps(model, 0, 2);
             EXPECT_TRUE(succeeded(
@@ -384,8 +451,11 @@ TEST(Sharding, ACheckpointOfSomeRanksGoesOnOnOthers) {
             steps(model, 2, 4);
             EXPECT_EQ(model.weights(), wanted) << "rank " << rank << " again";
         });
+        const std::uintmax_t bytes = bytes_below(folder);
+        one_copy = run == 0 ? bytes : one_copy;
+        EXPECT_LT(bytes, one_copy + one_copy / 8) << "replicas write nothing again";
         run_ranks(2, [&](int32_t rank, mp_comm* comm) {
-            Model model(comm, desc_of(3 - stage));
+            Model model(comm, desc_of(3 - stage, shard_ranks == 0 ? 1 : 0));
             const Checkpoint checkpoint = make(model, comm);
             EXPECT_TRUE(succeeded(
                 mp_checkpoint_load(checkpoint, folder.c_str(), MP_CHECKPOINT_VERIFY_ALL, nullptr)));

@@ -1,28 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 // The protocol of a step on ranks (core/optim/optimizer_ranks.cpp), searched through: every order in which three ranks can
-// move through four steps, any of them with a gradient that is not finite, one of them lost at any point. A twin
-// in which each rank decides for itself shows that the search sees violations.
+// move through four steps, any of them with a gradient that is not finite, one of them lost at any point; and four ranks in
+// two groups with a copy each, whose sums meet between the groups, in two steps. Twins in which each rank, or each group,
+// decides for itself show that the search sees violations.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <cstring>
+#include <cstdio>
+#include <span>
 #include <unordered_set>
 #include <vector>
 
 namespace {
 
-constexpr int kRanks = 3;
-constexpr int kSteps = 4;
+constexpr int kMostRanks = 4;
+
+enum class Votes { of_all, of_group, of_nobody };
+
+struct Layout {
+    int ranks;
+    int group_ranks; // consecutive ones; replicas have the same place in their groups
+    int steps;
+    Votes votes = Votes::of_all;
+};
 
 enum Phase : uint8_t {
     kBackward,   // makes gradients, finite or not
-    kReducing,   // its gradients are sent
+    kReducing,   // its gradients are sent, to its group
+    kAdding,     // and its group's sums to its replicas, where there are any
     kReduced,    // has the sums
     kVoting,     // its vote is sent
     kDecided,    // knows all votes
-    kPublishing, // has applied or skipped; its weights are sent
+    kPublishing, // has applied or skipped; its weights are sent, to its group
 };
 enum Fate : uint8_t { kAlive, kLost, kToldOfLoss };
 
@@ -44,7 +55,7 @@ struct Rank {
         return step > of_step || (step == of_step && phase >= of_phase);
     }
 };
-using World = std::array<Rank, kRanks>;
+using World = std::array<Rank, kMostRanks>; // those that do not exist stay as they are
 
 struct Hash {
     std::size_t operator()(const World& world) const {
@@ -60,7 +71,7 @@ struct Hash {
 
 class Search {
   public:
-    explicit Search(bool each_decides_alone) : each_decides_alone_(each_decides_alone) {}
+    explicit Search(const Layout& layout) : layout_(layout) {}
 
     void run() {
         add(World{});
@@ -86,8 +97,8 @@ class Search {
         for (const Rank& rank : world) {
             has_lost = has_lost || rank.fate == kLost;
         }
-        for (std::size_t i = 0; i < world.size(); ++i) {
-            if (world[i].fate != kAlive || world[i].step == kSteps) {
+        for (std::size_t i = 0; i < ranks(); ++i) {
+            if (world[i].fate != kAlive || world[i].step == layout_.steps) {
                 continue;
             }
             if (!has_lost) {
@@ -111,6 +122,7 @@ class Search {
             add(next);
             break;
         case kReducing:
+        case kAdding:
         case kVoting:
             collective(world, i, static_cast<Phase>(rank.phase));
             break;
@@ -128,13 +140,35 @@ class Search {
         }
     }
 
-    // Ends when every rank has sent its part; fails when one is lost that has not.
+    [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(layout_.ranks); }
+    [[nodiscard]] bool has_groups() const { return layout_.group_ranks < layout_.ranks; }
+    [[nodiscard]] std::size_t group_of(std::size_t i) const {
+        return i / static_cast<std::size_t>(layout_.group_ranks);
+    }
+    // Whether rank i waits for what rank j sends in a phase.
+    [[nodiscard]] bool needs(std::size_t i, std::size_t j, Phase phase) const {
+        switch (phase) {
+        case kAdding:
+            return i % static_cast<std::size_t>(layout_.group_ranks) ==
+                   j % static_cast<std::size_t>(layout_.group_ranks);
+        case kVoting:
+            return layout_.votes != Votes::of_group || group_of(i) == group_of(j);
+        default:
+            return group_of(i) == group_of(j);
+        }
+    }
+
+    // Ends when every rank that takes part has sent; fails when one is lost that has not.
     void collective(const World& world, std::size_t i, Phase phase) {
         World next = world;
         Rank& rank = next[i];
         bool all = true;
         bool one_is_lost = false;
-        for (const Rank& other : world) {
+        for (std::size_t j = 0; j < ranks(); ++j) {
+            if (!needs(i, j, phase)) {
+                continue;
+            }
+            const Rank& other = world[j];
             const bool has_sent = other.has_reached(rank.step, phase);
             all = all && has_sent;
             one_is_lost = one_is_lost || (!has_sent && other.fate != kAlive);
@@ -146,6 +180,8 @@ class Search {
         } else if (phase == kPublishing) {
             rank.phase = kBackward;
             ++rank.step;
+        } else if (phase == kReducing && !has_groups()) {
+            rank.phase = kReduced;
         } else {
             rank.phase = static_cast<uint8_t>(phase + 1);
         }
@@ -154,21 +190,22 @@ class Search {
 
     [[nodiscard]] bool decides_to_skip(const World& world, std::size_t i) const {
         uint8_t raised = world[i].raised;
-        for (const Rank& other : world) {
-            raised |= each_decides_alone_ ? uint8_t{0} : other.raised;
+        for (std::size_t j = 0; j < ranks() && layout_.votes != Votes::of_nobody; ++j) {
+            raised |= needs(i, j, kVoting) ? world[j].raised : uint8_t{0};
         }
         return (raised >> world[i].step & 1U) != 0;
     }
 
     // Ranks agree on what they have committed; nobody applied what anybody raised; nobody is more than a step ahead; a rank
     // that was lost before its vote left no trace.
-    static bool holds(const World& world) {
-        for (const Rank& a : world) {
+    [[nodiscard]] bool holds(const World& world) const {
+        const std::span<const Rank> live(world.data(), ranks());
+        for (const Rank& a : live) {
             if (a.committed() != a.step + (a.phase == kPublishing ? 1 : 0) ||
                 (a.applied & a.skipped) != 0) {
                 return false;
             }
-            for (const Rank& b : world) {
+            for (const Rank& b : live) {
                 const auto common =
                     static_cast<uint8_t>((a.applied | a.skipped) & (b.applied | b.skipped));
                 const bool agrees = (a.applied & common) == (b.applied & common);
@@ -184,28 +221,38 @@ class Search {
         return true;
     }
 
-    bool each_decides_alone_;
+    Layout layout_;
     std::unordered_set<World, Hash> seen_;
     std::vector<World> open_;
     int64_t violations_ = 0;
 };
 
-TEST(StepProtocol, HoldsInEveryState) {
-    Search search(false);
+Search searched(const Layout& layout) {
+    Search search(layout);
     search.run();
-    RecordProperty("states", static_cast<int>(search.states()));
     std::printf("%zu states, %lld violations\n", search.states(),
                 static_cast<long long>(search.violations()));
+    return search;
+}
+
+TEST(StepProtocol, HoldsInEveryState) {
+    const Search search = searched({3, 3, 4});
     EXPECT_EQ(search.violations(), 0);
     EXPECT_GT(search.states(), 10000U);
 }
 
 TEST(StepProtocol, RanksThatDecideAloneBreakIt) {
-    Search search(true);
-    search.run();
-    std::printf("%zu states, %lld violations\n", search.states(),
-                static_cast<long long>(search.violations()));
-    EXPECT_GT(search.violations(), 1000);
+    EXPECT_GT(searched({3, 3, 4, Votes::of_nobody}).violations(), 1000);
+}
+
+TEST(StepProtocol, HoldsInEveryStateOfTwoGroups) {
+    const Search search = searched({4, 2, 2});
+    EXPECT_EQ(search.violations(), 0);
+    EXPECT_GT(search.states(), 10000U);
+}
+
+TEST(StepProtocol, GroupsThatDecideAloneBreakIt) {
+    EXPECT_GT(searched({4, 2, 2, Votes::of_group}).violations(), 1000);
 }
 
 } // namespace

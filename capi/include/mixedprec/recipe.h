@@ -70,10 +70,12 @@ typedef struct mp_sharding_desc {
     int32_t zero_stage;   /* 0: nothing is sharded; 1: states; 2: gradients too; 3: weights too */
     int32_t kind;         /* MP_SHARDING_* */
     int64_t bucket_elements; /* a bucket is closed once it has so many; 0: 2^24 */
+    int32_t shard_ranks;     /* groups of so many ranks hold one copy each; 0: all, one copy */
+    int32_t reserved;        /* 0 */
 } mp_sharding_desc;
 
 #define MP_SHARDING_DESC_INIT                                                                      \
-    { sizeof(mp_sharding_desc), 0, 1, 0, 0, MP_SHARDING_FLAT, 0 }
+    { sizeof(mp_sharding_desc), 0, 1, 0, 0, MP_SHARDING_FLAT, 0, 0, 0 }
 
 MP_BEGIN_DECLS
 

@@ -19,6 +19,11 @@
  * Pieces are whole chunks of 16384 elements of a parameter, so the bits of a step depend on the order of the sum alone:
  *   MP_COMM_ORDER_RANK   the same for every stage, plan, bucket size and number of threads
  *   MP_COMM_ORDER_TREE, MP_COMM_ORDER_EXACT   also for every number of ranks that share the same slots
+ * Hybrid sharding (mp_zero_desc.shard_ranks): groups of consecutive ranks, those of a node say, hold a copy each, so that
+ * weights are gathered inside a node only. Gradients are reduced inside a group, and their fp32 sums are then added across the
+ * groups. All groups apply the same step. The bits: RANK as above for fixed ranks and groups; TREE and EXACT as without
+ * groups. For that, EXACT, and TREE where a group's slots are not a power of two, send each contribution to every
+ * group's owner instead: a group's worth of bytes for each group.
  * The wire's type rounds each contribution once; sums are never rounded. Where the recipe's weight.gather.dtype is
  * narrower than the weights, their owner keeps them exactly, and every rank, the owner too, computes with what was
  * gathered. */
@@ -46,10 +51,22 @@ typedef struct mp_zero_desc {
     int32_t wire_scale; /* MP_COMM_SCALE_*, for fp8 */
     int32_t order;      /* MP_COMM_ORDER_* */
     int32_t slots;      /* TREE, EXACT: microbatches of all ranks together; 0: one a rank */
+    /* Hybrid sharding: ranks 0 to shard_ranks - 1 share one copy, the next shard_ranks another, and so on; it divides the
+     * number of ranks. 0: all share one copy. */
+    int32_t shard_ranks;
+    /* Every so many steps the vote compares a hash of all weights, before the step changes them: ranks whose memory or
+     * link has flipped a bit are named by MP_STATUS_RANK_MISMATCH. 0: never. It reads all weights once; not in stage 3,
+     * where ranks have different ones. */
+    int32_t check_every;
+    /* Gradients in two levels: added among ranks 0 to node_ranks - 1, the next node_ranks, and so on first, and their sums, in
+     * the wire's type again, among the nodes, so that between nodes go a ring's bytes. It divides the number of ranks;
+     * order RANK or FAST, bits fixed for fixed ranks and nodes; without shard_ranks. 0: one level. */
+    int32_t node_ranks;
+    int32_t reserved; /* 0 */
 } mp_zero_desc;
 
 #define MP_ZERO_DESC_INIT                                                                          \
-    { sizeof(mp_zero_desc), 0, 1, MP_SHARDING_FLAT, 0, MP_DTYPE_NONE, 0, 0, 0 }
+    { sizeof(mp_zero_desc), 0, 1, MP_SHARDING_FLAT, 0, MP_DTYPE_NONE, 0, 0, 0, 0, 0, 0, 0 }
 
 /** What moves between the calls of a sharded optimizer. A message is a bucket of gradients, or the weights of one
  * mp_optimizer_gather_begin or of one bucket after a step. */

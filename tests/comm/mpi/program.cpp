@@ -310,6 +310,57 @@ std::string absent(const Settings& settings) {
     return "it was made";
 }
 
+// Two groups of two, with the bits of one of four.
+std::string hybrid(const Settings& settings) {
+    Outcome outcomes[2];
+    for (const int32_t shard_ranks : {0, 2}) {
+        Training training = training_of(2, true);
+        training.sharding.order = comm::SumOrder::tree;
+        training.sharding.shard_ranks = shard_ranks;
+        Trainee trainee(training, open(settings));
+        trainee.optimizer().shard(trainee.stream());
+        for (int32_t step = 0; step < 3; ++step) {
+            trainee.backward(step, true);
+            trainee.optimizer().step(trainee.stream(), nullptr);
+        }
+        outcomes[shard_ranks / 2] = trainee.outcome();
+    }
+    return outcomes[0].params == outcomes[1].params ? "" : "groups have other weights";
+}
+
+// The last rank is killed where it waits for its replica, rank 1, which comes later.
+std::string hybrid_killed(const Settings& settings) {
+    Training training = training_of(2, true);
+    training.sharding.shard_ranks = 2;
+    Trainee trainee(training, open(settings));
+    trainee.optimizer().shard(trainee.stream());
+    trainee.backward(0, true);
+    trainee.optimizer().step(trainee.stream(), nullptr);
+    const Outcome committed = trainee.outcome();
+    trainee.backward(1, false);
+    if (trainee.comm().rank() == 3) {
+        std::thread([] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+            (void)raise(SIGKILL);
+        }).detach();
+    } else if (trainee.comm().rank() == 1) {
+        trainee.optimizer().sharding()->end_microbatch(trainee.stream()); // what its group needs
+        std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    }
+    const int64_t begin = now_ms();
+    std::string wrong = "it was not missed";
+    try {
+        trainee.optimizer().step(trainee.stream(), nullptr);
+    } catch (const Error& error) {
+        wrong = expect(error.status(), {Code::timeout, Code::peer_lost, Code::mpi_error}, "");
+        std::printf("%s after %lld ms\n", error.status().text(),
+                    static_cast<long long>(now_ms() - begin));
+    }
+    wrong += now_ms() - begin < settings.deadline_ms + 1000 ? "" : " too late";
+    wrong += trainee.outcome().params == committed.params ? "" : " other weights";
+    return wrong;
+}
+
 int run(const std::string& name, const Settings& settings) {
     const std::map<std::string, std::string (*)(const Settings&)> cases = {
         {"basics", basics},
@@ -323,7 +374,9 @@ int run(const std::string& name, const Settings& settings) {
         {"zero", zero},
         {"zero_serialized", zero_serialized},
         {"zero_killed", zero_killed},
-        {"zero_stopped", zero_stopped}};
+        {"zero_stopped", zero_stopped},
+        {"hybrid", hybrid},
+        {"hybrid_killed", hybrid_killed}};
     std::string wrong;
     try {
         wrong = cases.at(name)(settings);

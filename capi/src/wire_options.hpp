@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// How contributions travel and are added, as reduce.h and sharding.h spell it and core has it.
+#pragma once
+
+#include "comm/reduce_scatter.hpp"
+#include "objects.hpp"
+
+namespace mp::capi {
+
+static_assert(MP_COMM_ORDER_RANK == static_cast<int32_t>(comm::SumOrder::rank));
+static_assert(MP_COMM_ORDER_TREE == static_cast<int32_t>(comm::SumOrder::tree));
+static_assert(MP_COMM_ORDER_EXACT == static_cast<int32_t>(comm::SumOrder::exact));
+static_assert(MP_COMM_ORDER_FAST == static_cast<int32_t>(comm::SumOrder::fast));
+static_assert(MP_COMM_SCALE_TENSOR == static_cast<int32_t>(comm::WireScale::tensor));
+static_assert(MP_COMM_SCALE_BLOCK == static_cast<int32_t>(comm::WireScale::block));
+static_assert(MP_COMM_SCALE_MX == static_cast<int32_t>(comm::WireScale::mx));
+
+// A number of a row of constants that begins at 0.
+inline int32_t in_range(int32_t value, int32_t last, const char* name, const char* constants) {
+    if (value < 0 || value > last) {
+        fail(Code::invalid_argument, "%s is %d; it must be one of %s", name, value, constants);
+    }
+    return value;
+}
+
+inline comm::SumOrder order_of(int32_t value, const char* name) {
+    return static_cast<comm::SumOrder>(
+        in_range(value, MP_COMM_ORDER_FAST, name, "MP_COMM_ORDER_*"));
+}
+
+// MP_DTYPE_NONE: `otherwise`. fp8 has scales of blocks where nobody says. What has no meaning is refused.
+inline comm::WireFormat wire_of(int32_t dtype, int32_t scale, DType otherwise, const char* name) {
+    comm::WireFormat format;
+    format.dtype = dtype_of(dtype, name, true);
+    format.dtype = format.dtype == DType::none ? otherwise : format.dtype;
+    format.scale =
+        static_cast<comm::WireScale>(in_range(scale, MP_COMM_SCALE_MX, name, "MP_COMM_SCALE_*"));
+    const bool is_fp8 = format.dtype == DType::fp8_e4m3 || format.dtype == DType::fp8_e5m2;
+    if (is_fp8 && scale == MP_COMM_SCALE_DEFAULT) {
+        format.scale = comm::WireScale::block;
+    }
+    comm::check_wire(format, name);
+    return format;
+}
+
+} // namespace mp::capi

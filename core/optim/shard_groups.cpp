@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/shard_groups.hpp"
+
+namespace mp {
+
+ShardGroups::ShardGroups(std::shared_ptr<comm::Communicator> all, int32_t shard_ranks,
+                         int32_t node_ranks)
+    : all_(std::move(all)), shard_ranks_(shard_ranks == 0 ? all_->size() : shard_ranks),
+      node_ranks_(node_ranks) {}
+
+void ShardGroups::join() {
+    if (group_count() > 1) {
+        check(all_->split(group(), all_->rank(), &own_shards_));
+        check(all_->split(shard(), all_->rank(), &replicas_));
+    }
+    if (node_ranks_ > 0 && node_ranks_ < all_->size()) {
+        check(all_->split(all_->rank() / node_ranks_, all_->rank(), &node_));
+        check(all_->split(all_->rank() % node_ranks_, all_->rank(), &across_nodes_));
+    }
+}
+
+std::array<comm::Communicator*, 4> ShardGroups::own() const noexcept {
+    return {own_shards_.get(), replicas_.get(), node_.get(), across_nodes_.get()};
+}
+
+Status ShardGroups::status() const noexcept {
+    for (const comm::Communicator* group : own()) {
+        if (group != nullptr && !group->status().ok()) {
+            return group->status();
+        }
+    }
+    return all_->status();
+}
+
+void ShardGroups::abandon(const Status& reason) const noexcept {
+    all_->abort(reason);
+    for (comm::Communicator* group : own()) {
+        if (group != nullptr) {
+            group->abort(reason);
+        }
+    }
+}
+
+comm::Traffic ShardGroups::traffic() const noexcept {
+    comm::Traffic sum = all_->traffic();
+    for (const comm::Communicator* group : own()) {
+        for (std::size_t i = 0; group != nullptr && i < sum.calls.size(); ++i) {
+            sum.calls[i] += group->traffic().calls[i];
+            sum.bytes[i] += group->traffic().bytes[i];
+        }
+    }
+    return sum;
+}
+
+} // namespace mp
