@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // quantize and dequantize by the bodies of every instruction set, against the reference backend, bit for bit.
+#include <cmath>
 #include <cstdlib>
+#include <vector>
 
 #include "../backends/dequantize_case.hpp"
 #include "tables.hpp"
@@ -85,6 +87,63 @@ TEST_P(QuantizeChunk, EqualsTheReferenceForEveryCode) {
                 c.slot.multiply = multiply;
                 compare_quantize(device(), c);
             }
+        }
+    }
+}
+
+// Every finite code of a type of 16 bits; larger ones than `largest` become 0.
+HostArray finite_codes(DType from, float largest) {
+    HostArray source(from, 65536);
+    for (int64_t i = 0; i < source.count; ++i) {
+        source.set_code(i, static_cast<uint32_t>(i));
+        if (!(std::abs(source.get(i)) <= largest)) {
+            source.set_code(i, 0);
+        }
+    }
+    return source;
+}
+
+// Factors with all their bits: mostly such that products have codes, and some far off.
+std::vector<float> many_factors() {
+    std::vector<float> factors = {0x1p-149F, 0x1.8p-127F, 0x1p-126F, 0x1.fffffep+127F};
+    for (uint64_t i = 0; i < 64; ++i) {
+        const uint64_t h = numerics::splitmix64(i);
+        const auto exponent = static_cast<uint32_t>(i % 5 == 0 ? 1 + h % 254 : 97 + h % 60);
+        const auto fraction = static_cast<uint32_t>(h >> 41);
+        factors.push_back(numerics::float_from_bits((exponent << 23) | fraction));
+    }
+    return factors;
+}
+
+// Without statistics: by a given factor, whose amax is gathered on the way, ...
+TEST_P(QuantizeChunk, EqualsTheReferenceForEveryFiniteCodeAndManyFactors) {
+    for (const DType from : {DType::fp16, DType::bf16}) {
+        const HostArray source = finite_codes(from, max_finite(from));
+        for (const DType to : {DType::fp8_e4m3, DType::fp8_e5m2}) {
+            for (const float factor : many_factors()) {
+                SCOPED_TRACE(factor);
+                QuantizeCase c = make({kTensorScale, numerics::ScaleRule::current, false, {}}, to,
+                                      source, 1, 65536);
+                c.with_slot = true;
+                c.slot.multiply = factor;
+                c.with_stats = false;
+                compare_quantize(device(), c);
+            }
+        }
+    }
+}
+
+// ... and by the factor that the amax gives, of long rows and of short blocks.
+TEST_P(QuantizeChunk, EqualsTheReferenceForEveryCodeBelowManyMaxima) {
+    for (const float largest : many_factors()) {
+        const HostArray source = finite_codes(DType::bf16, largest);
+        for (const GridRule& kind :
+             {GridRule{kRowScales, numerics::ScaleRule::float64, false, {}},
+              GridRule{kRowBlockScales, numerics::ScaleRule::current, false, {}}}) {
+            SCOPED_TRACE(largest);
+            QuantizeCase c = make(kind, DType::fp8_e4m3, source, 1, 65536);
+            c.with_stats = false;
+            compare_quantize(device(), c);
         }
     }
 }

@@ -35,7 +35,7 @@ def main():
     failed = False
     for path in objects:
         isa = pathlib.Path(path).name.split(".")[0]
-        if isa not in ("baseline", "avx2", "avx512"):
+        if isa not in ("baseline", "avx2", "avx512", "avx512_vbmi"):
             continue
         stray, count = stray_symbols(nm, path, isa)
         if count == 0:

@@ -54,7 +54,7 @@ FinishJob finish_job(const GemmDesc& desc, const GemmBuffers& buffers, int64_t b
 const PanelTable& active_panel_table() noexcept {
 #if defined(__x86_64__)
     const char* name = active_isa().name;
-    if (std::strcmp(name, "avx512") == 0) {
+    if (std::strncmp(name, "avx512", 6) == 0) { // also avx512_vbmi, which has nothing for products
         return __builtin_cpu_supports("avx512bf16") ? panels_avx512_bf16::kTable
                                                     : panels_avx512::kTable;
     }

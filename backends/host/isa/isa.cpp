@@ -19,6 +19,9 @@ extern const ChunkTable kTable;
 namespace avx512 {
 extern const ChunkTable kTable;
 }
+namespace avx512_vbmi {
+extern const ChunkTable kTable;
+}
 #endif
 
 } // namespace mp::kernels
@@ -30,6 +33,21 @@ namespace {
 std::atomic<const kernels::ChunkTable*> active{nullptr};
 
 constexpr const char* kVariable = "MIXEDPREC_ISA";
+
+#if defined(__x86_64__)
+// AVX-512 with the bodies that look bytes up.
+const kernels::ChunkTable& with_byte_lookups() noexcept {
+    static const kernels::ChunkTable table = [] {
+        const kernels::ChunkTable& vbmi = kernels::avx512_vbmi::kTable;
+        kernels::ChunkTable both = kernels::avx512::kTable;
+        both.name = vbmi.name;
+        both.cast = vbmi.cast;
+        both.quantize = vbmi.quantize;
+        return both;
+    }();
+    return table;
+}
+#endif
 
 } // namespace
 
@@ -44,6 +62,9 @@ IsaList runnable_isas() noexcept {
     const bool has_avx512 =
         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (has_avx2 && has_avx512 && __builtin_cpu_supports("avx512vbmi")) {
+        list.items[list.count++] = &with_byte_lookups();
+    }
     if (has_avx2 && has_avx512) {
         list.items[list.count++] = &kernels::avx512::kTable;
     }

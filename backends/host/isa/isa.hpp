@@ -11,15 +11,15 @@
 namespace mp::backends::host {
 
 struct IsaList {
-    const kernels::ChunkTable* items[3];
+    const kernels::ChunkTable* items[4];
     int32_t count;
 };
 
 // The tables of this build that this processor can run, best first; never empty.
 IsaList runnable_isas() noexcept;
 
-// Takes the one that the environment variable MIXEDPREC_ISA names (baseline, avx2, avx512), or the
-// best. invalid_argument, with what is there, for a name that this processor or this build does not
+// Takes the one that the environment variable MIXEDPREC_ISA names (baseline, avx2, avx512,
+// avx512_vbmi), or the best. invalid_argument, with what is there, for a name that this processor or this build does not
 // have.
 Status select_isa_from_environment() noexcept;
 

@@ -18,6 +18,8 @@
 #endif
 
 #define MP_CHUNK_INLINE inline __attribute__((always_inline))
+// The same for a lambda, behind its parameters.
+#define MP_CHUNK_INLINED __attribute__((always_inline))
 // For the bodies of whole rows: they are called once a chunk and would only bloat their caller.
 #define MP_CHUNK_FUNCTION __attribute__((noinline))
 

@@ -4,6 +4,7 @@
 // the whole traffic.
 #pragma once
 
+#include "kernels/chunk/cast_lookup.hpp"
 #include "kernels/chunk/fp8_words.hpp"
 #include "kernels/chunk/jobs.hpp"
 #include "kernels/chunk/memory.hpp"
@@ -56,6 +57,10 @@ MP_CHUNK_INLINE int cast_directly(const CastDesc& op, const void* source, void* 
     if (from == DType::bf16 && is_fp8 && !op.stochastic) {
         return encode_directly<DType::bf16>(op, source, destination, n);
     }
+    if (from == DType::bf16 && to == DType::fp16 && !op.stochastic) {
+        return op.saturate ? bf16_to_fp16_vector<true>(source, destination, n)
+                           : bf16_to_fp16_vector<false>(source, destination, n);
+    }
     if (from == DType::fp16 && is_fp8 && !op.stochastic) {
         return encode_directly<DType::fp16>(op, source, destination, n);
     }
@@ -106,7 +111,8 @@ inline void cast_chunk(const CastJob& job) {
     const numerics::SrKey key = numerics::make_sr_key(op.seed, op.uid, op.step);
     // Tiles start at whole lines of the destination if its first element does.
     const bool stream = job.stream && bytes_to_line(op.destination.data) == 0;
-    for (int64_t done = 0; done < job.count; done += kTile) {
+    const bool is_done = cast_lookup(job, stream);
+    for (int64_t done = is_done ? job.count : 0; done < job.count; done += kTile) {
         const int64_t element = job.start + done;
         const int n = min_int(job.count - done, kTile);
         void* destination = element_address(op.destination.data, to, element);

@@ -3,6 +3,7 @@
 // are in the cache.
 #pragma once
 
+#include "kernels/chunk/quantize_lookup.hpp"
 #include "kernels/chunk/quantize_tile.hpp"
 #include "kernels/chunk/transpose.hpp"
 
@@ -27,6 +28,7 @@ struct QuantizeRegion {
     int64_t factors;
     bool is_finite;
     int64_t ahead; // the elements so far on are read next; 0: nothing to ask for
+    const FactorTables* tables = nullptr; // of the factors, where all rows share them
 };
 
 // Two codes a byte, from element `first` of the array on; a byte shared with a neighbour keeps its half.
@@ -75,31 +77,108 @@ MP_CHUNK_INLINE int span_length(const QuantizeDesc& op, int64_t element, int64_t
 }
 
 // Columns first ... end - 1 of one row of the region. `panel`: where the codes go besides, or null.
-MP_CHUNK_INLINE void quantize_row(const QuantizeJob& job, const QuantizeRegion& region, int64_t row,
-                                  int64_t first, int64_t end, unsigned char* panel,
-                                  numerics::QuantStats& stats) {
+struct QuantizeColumns {
+    int64_t row;
+    int64_t first;
+    int64_t end;
+    unsigned char* panel;
+};
+
+MP_CHUNK_INLINE bool can_look_up(const QuantizeJob& job) {
+    const DType to = job.op->dtype;
+    const bool is_fp8 = to == DType::fp8_e4m3 || to == DType::fp8_e5m2;
+    return kHasQuantizeLookup && is_fp8 && !job.op->stochastic && !job.counts;
+}
+
+// False where rows do not share the factors, or too few do for tables to be worth their while.
+MP_CHUNK_INLINE bool share_tables(const QuantizeJob& job, const QuantizeRegion& region,
+                                  FactorTables& tables) {
+    constexpr int64_t kFewRows = 8;
+    const ScaleGrid& grid = job.op->grid;
+    const bool is_one_row_of_blocks = grid.block_rows == 0 || grid.block_rows >= region.rows;
+    if (!can_look_up(job) || job.op->source.dtype != DType::bf16 || !is_one_row_of_blocks ||
+        region.rows < kFewRows || grid.block_columns % 64 != 0 || region.factors > kMaxTables) {
+        return false;
+    }
+    make_tables(job.op->dtype, region.multiply, static_cast<int>(region.factors), tables);
+    return true;
+}
+
+// The number in its row of the block that holds column `into` of the region.
+MP_CHUNK_INLINE int64_t block_number(const QuantizeJob& job, int64_t into) {
+    const int64_t width = job.op->grid.block_columns;
+    return width == 0 ? 0 : into / width;
+}
+
+// The factors of the row's blocks, from the one that holds column `into` of the region on.
+MP_CHUNK_INLINE const float* factors_of(const QuantizeJob& job, const QuantizeRegion& region,
+                                        int64_t row, int64_t into) {
+    const ScaleGrid& grid = job.op->grid;
+    const int64_t down = grid.block_rows == 0 ? 0 : (row - region.first_row) / grid.block_rows;
+    return region.multiply + down * region.factors + block_number(job, into);
+}
+
+// All at once by byte look-ups. False where the columns take the usual way, from the start.
+MP_CHUNK_INLINE bool quantize_row_directly(const QuantizeJob& job, const QuantizeRegion& region,
+                                           const QuantizeColumns& columns,
+                                           numerics::QuantStats& stats) {
     const QuantizeDesc& op = *job.op;
     const int64_t width = op.grid.block_columns;
-    const int64_t height = op.grid.block_rows;
-    const int64_t block_row = height == 0 ? 0 : (row - region.first_row) / height;
-    const float* multiply = region.multiply + block_row * region.factors;
-    const bool is_direct = panel == nullptr && !job.stream && op.dtype != DType::fp4_e2m1;
-    for (int64_t column = first; column < end;) {
-        const int64_t element = row * op.columns + column;
-        const int n = span_length(op, element, end - column);
+    const bool may_be_finite =
+        region.is_finite || (job.multiply != nullptr && !numerics::is_nan(*job.multiply));
+    if (!can_look_up(job) || width == 1 || !may_be_finite) {
+        return false;
+    }
+    const DType from = op.source.dtype;
+    const int64_t into = columns.first - region.first_column;
+    const int64_t element = columns.row * op.columns + columns.first;
+    LookupRow row = {};
+    row.source = element_address(op.source.data, from, element);
+    row.n = columns.end - columns.first;
+    row.factor = factors_of(job, region, columns.row, into);
+    row.table = region.tables == nullptr ? nullptr : region.tables->bytes + block_number(job, into);
+    row.width = width;
+    row.before = width == 0 ? 0 : into % width;
+    row.codes =
+        columns.panel != nullptr ? columns.panel : element_address(op.codes, op.dtype, element);
+    row.stream = columns.panel == nullptr && job.stream;
+    row.ahead_bytes = region.ahead * dtype_size(from);
+    if (!quantize_lookup(from, op.dtype, !region.is_finite, row, stats.amax_bits)) {
+        return false;
+    }
+    if (columns.panel != nullptr) {
+        store_codes(job, element, columns.panel, static_cast<int>(row.n));
+    }
+    return true;
+}
+
+MP_CHUNK_INLINE void quantize_row(const QuantizeJob& job, const QuantizeRegion& region,
+                                  const QuantizeColumns& columns, numerics::QuantStats& stats) {
+    if (quantize_row_directly(job, region, columns, stats)) {
+        return;
+    }
+    const QuantizeDesc& op = *job.op;
+    const DType from = op.source.dtype;
+    const int64_t width = op.grid.block_columns;
+    const bool is_direct = columns.panel == nullptr && !job.stream && op.dtype != DType::fp4_e2m1;
+    for (int64_t column = columns.first; column < columns.end;) {
+        const int64_t element = columns.row * op.columns + column;
+        const int n = span_length(op, element, columns.end - column);
         const int64_t into = column - region.first_column;
-        const int64_t block = width == 0 ? 0 : into / width;
-        const QuantizeSpan span = {
-            row, column, n, multiply + block, width == 0 ? 0 : into % width, region.is_finite};
+        const QuantizeSpan span = {columns.row,
+                                   column,
+                                   n,
+                                   factors_of(job, region, columns.row, into),
+                                   width == 0 ? 0 : into % width,
+                                   region.is_finite};
         alignas(64) unsigned char buffer[2 * kSpan];
         unsigned char* codes = buffer;
-        if (panel != nullptr) {
-            codes = panel + (column - first) * (op.dtype == DType::fp16 ? 2 : 1);
+        if (columns.panel != nullptr) {
+            codes = columns.panel + (column - columns.first) * (op.dtype == DType::fp16 ? 2 : 1);
         } else if (is_direct) {
             codes = static_cast<unsigned char*>(element_address(op.codes, op.dtype, element));
         }
         if (region.ahead != 0) {
-            const DType from = op.source.dtype;
             prefetch_later(element_address(op.source.data, from, element + region.ahead),
                            n * dtype_size(from));
         }
@@ -124,8 +203,10 @@ MP_CHUNK_FUNCTION inline void quantize_panels(const QuantizeJob& job, const Quan
         for (int64_t column = region.first_column; column < end_column; column += kPanelColumns) {
             const int columns = min_int(end_column - column, kPanelColumns);
             for (int i = 0; i < rows; ++i) {
-                quantize_row(job, region, row + i, column, column + columns,
-                             panel.bytes + i * kPanelColumns * size, stats);
+                quantize_row(
+                    job, region,
+                    {row + i, column, column + columns, panel.bytes + i * kPanelColumns * size},
+                    stats);
             }
             auto* to =
                 static_cast<unsigned char*>(op.codes_transposed) + (column * op.rows + row) * size;
@@ -134,15 +215,17 @@ MP_CHUNK_FUNCTION inline void quantize_panels(const QuantizeJob& job, const Quan
     }
 }
 
-MP_CHUNK_INLINE void quantize_region(const QuantizeJob& job, const QuantizeRegion& region,
+MP_CHUNK_INLINE void quantize_region(const QuantizeJob& job, QuantizeRegion region,
                                      numerics::QuantStats& stats) {
+    FactorTables tables;
+    region.tables = share_tables(job, region, tables) ? &tables : nullptr;
     if (job.op->codes_transposed != nullptr) {
         quantize_panels(job, region, stats);
         return;
     }
+    const int64_t end_column = region.first_column + region.columns;
     for (int64_t row = region.first_row; row < region.first_row + region.rows; ++row) {
-        quantize_row(job, region, row, region.first_column, region.first_column + region.columns,
-                     nullptr, stats);
+        quantize_row(job, region, {row, region.first_column, end_column, nullptr}, stats);
     }
 }
 
