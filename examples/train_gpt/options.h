@@ -38,9 +38,11 @@ typedef struct {
     int64_t keep;             /* the newest ones; 0: all */
     const char* resume;       /* one, or a folder of them, to go on from */
     /* Ranks that share the work of a step. */
-    int64_t ranks; /* threads of this process */
-    bool mpi;      /* or processes under mpirun */
-    int64_t zero;  /* stage */
+    int64_t ranks;       /* threads of this process */
+    bool mpi;            /* or processes under mpirun */
+    int64_t zero;        /* stage */
+    int64_t shard_ranks; /* of a group that has a copy; 0: all */
+    int64_t node_ranks;  /* inside which gradients are added first; 0: no such */
     const char *order_name, *wire_name;
     int32_t order;      /* MP_COMM_ORDER_* */
     int32_t wire_dtype; /* MP_DTYPE_NONE: the recipe's */

@@ -8,8 +8,8 @@
 
 int options_parse_sharing(Options* o) {
     static const char* const orders[] = {"rank", "tree", "exact"};
-    o->shared =
-        o->ranks > 1 || o->mpi || o->zero >= 0 || o->order_name != NULL || o->wire_name != NULL;
+    o->shared = o->ranks > 1 || o->mpi || o->zero >= 0 || o->shard_ranks > 0 || o->node_ranks > 0 ||
+                o->order_name != NULL || o->wire_name != NULL;
     o->zero = o->zero >= 0 ? o->zero : 1;
     o->order = o->order_name == NULL ? MP_COMM_ORDER_RANK : -1;
     for (int32_t i = 0; o->order < 0 && i < 3; i++) {
@@ -38,6 +38,15 @@ int options_check_ranks(const Options* o, int64_t ranks) {
                            "of a step's; say --accum %lld",
                            (long long)o->accum, (long long)ranks, (long long)ranks);
     }
+    if (o->shard_ranks > 0 && ranks % o->shard_ranks != 0) {
+        return usage_error("--shard-ranks %lld must divide the %lld ranks, so that each group "
+                           "has as many",
+                           (long long)o->shard_ranks, (long long)ranks);
+    }
+    if (o->node_ranks > 0 && ranks % o->node_ranks != 0) {
+        return usage_error("--node-ranks %lld must divide the %lld ranks", (long long)o->node_ranks,
+                           (long long)ranks);
+    }
     if (o->zero == 3 && o->accum % ranks != 0) {
         return usage_error("--zero 3 gathers weights for every pass, so all ranks take equally "
                            "many: --accum %lld must be a multiple of %lld ranks",
@@ -55,6 +64,10 @@ int options_check_sharing(const Options* o) {
     }
     if (o->mpi && o->recipe_count > 1) {
         return usage_error("--mpi wants a single recipe: --compare starts processes of its own");
+    }
+    if (o->node_ranks > 0 && (o->shard_ranks > 0 || o->order != MP_COMM_ORDER_RANK)) {
+        return usage_error("--node-ranks rounds the sums of a node to the wire: it goes with "
+                           "--order rank, and without --shard-ranks");
     }
     if (o->save != NULL) {
         return usage_error("--save writes what one rank holds, and ranks share the weights' exact "

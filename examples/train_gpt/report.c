@@ -189,8 +189,8 @@ static void json_memory(FILE* file, const char* key, const mp_memory_report* m) 
 
 static void json_ranks(FILE* file, const Run* r, const Options* o) {
     static const char* const orders[] = {"rank", "tree", "exact"};
-    fprintf(file, ", \"ranks\": %d, \"zero\": %lld, \"order\": \"%s\"", (int)r->ranks,
-            (long long)o->zero, orders[o->order]);
+    fprintf(file, ", \"ranks\": %d, \"zero\": %lld, \"shard_ranks\": %lld, \"order\": \"%s\"",
+            (int)r->ranks, (long long)o->zero, (long long)o->shard_ranks, orders[o->order]);
     json_number(file, "step_bytes_sent_expected", r->wire_expected);
     json_number(file, "step_bytes_sent", r->wire_counted);
     json_number(file, "rank_bytes_planned", r->memory_is_promised ? r->rank_bytes_planned : NAN);

@@ -50,6 +50,8 @@ bool params_create_optimizer(Params* params, const mp_optimizer_desc* desc) {
     zero.wire_dtype = o->wire_dtype;
     zero.order = o->order;
     zero.slots = params_have_slots(params) ? (int32_t)o->accum : 0;
+    zero.shard_ranks = (int32_t)o->shard_ranks;
+    zero.node_ranks = (int32_t)o->node_ranks;
     TRY(mp_optimizer_create_sharded(params->context, params->recipe, desc, params->ranks->comm,
                                     &zero, &params->optimizer));
     return true;
@@ -69,6 +71,7 @@ bool params_sharded_memory(const Params* params, const int64_t* counts, mp_memor
     sharding.zero_stage = (int32_t)params->options->zero;
     sharding.kind = params->plan;
     sharding.bucket_elements = BUCKET_ELEMENTS;
+    sharding.shard_ranks = (int32_t)params->options->shard_ranks;
     TRY(mp_recipe_memory_sharded(params->recipe, counts, params->count, &sharding, report));
     return true;
 }
@@ -232,9 +235,32 @@ static double reduced_bytes(const Params* params, double wire) {
     return bytes;
 }
 
+/* Bytes of all gradients from this rank to their owners: those of its group, and then their sums in fp32 to the
+ * replicas and back; or, where the order would not be kept that way, those of every group. */
+static double gradient_bytes(const Params* params, double count, double wire) {
+    const Options* o = params->options;
+    const double ranks = params->ranks->count;
+    const double group = o->shard_ranks > 0 ? (double)o->shard_ranks : ranks;
+    const double groups = ranks / group;
+    const int64_t slots = o->accum / (int64_t)groups; /* of a group */
+    const bool whole_subtree = o->accum % (int64_t)groups == 0 && (slots & (slots - 1)) == 0;
+    const double each = reduced_bytes(params, wire);
+    if (groups > 1.0 &&
+        (o->order == MP_COMM_ORDER_EXACT || (o->order == MP_COMM_ORDER_TREE && !whole_subtree))) {
+        return each * count * (ranks - 1.0) / group;
+    }
+    if (o->node_ranks > 0) { /* inside a node, then among nodes */
+        const double node = (double)o->node_ranks, nodes = ranks / node;
+        return each * count * ((node - 1.0) / node + (nodes - 1.0) / nodes / node);
+    }
+    const double across = 2.0 * 4.0 * (groups - 1.0) / groups / group;
+    return count * (each * (group - 1.0) / group + across);
+}
+
 bool params_expected_traffic(Params* params, double* bytes) {
     const Options* o = params->options;
-    const double others = (double)(params->ranks->count - 1) / (double)params->ranks->count;
+    const double ranks = params->ranks->count;
+    const double group = o->shard_ranks > 0 ? (double)o->shard_ranks : ranks;
     double weights = 0.0;
     *bytes = 0.0;
     if (params->ranks->comm == NULL) {
@@ -254,11 +280,11 @@ bool params_expected_traffic(Params* params, double* bytes) {
     }
     TRY(mp_comm_wire_bytes(count, wire, MP_COMM_SCALE_DEFAULT, &wire_bytes));
     const double wire_each = (double)wire_bytes / (double)count;
-    *bytes = others * (reduced_bytes(params, wire_each) * (double)count +
-                       (o->zero == 3 ? params->gathered : weights));
+    *bytes = gradient_bytes(params, (double)count, wire_each) +
+             (group - 1.0) / group * (o->zero == 3 ? params->gathered : weights);
     params->gathered = 0.0;
     if (o->order == MP_COMM_ORDER_EXACT && params->ranks->count > 1) {
-        *bytes += 4.0 * (double)count / 128.0; /* the largest magnitude of each block */
+        *bytes += 4.0 * (double)count / 128.0 * ranks / group; /* each block's magnitude */
     }
     return true;
 }

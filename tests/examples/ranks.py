@@ -24,6 +24,9 @@ BAD = [
     ("--ranks 4 --accum 3", "--accum 3 is too few passes for 4 ranks: each takes at least one of a step's; say --accum 4"),
     ("--ranks 2 --accum 3 --zero 3", "--accum 3 must be a multiple of 2 ranks"),
     ("--zero 4", "--zero must be from 0 to 3"),
+    ("--ranks 4 --accum 4 --shard-ranks 3", "--shard-ranks 3 must divide the 4 ranks"),
+    ("--ranks 4 --accum 4 --node-ranks 3", "--node-ranks 3 must divide the 4 ranks"),
+    ("--ranks 4 --accum 4 --node-ranks 2 --order tree", "it goes with --order rank"),
     ("--order best", "--order is rank, tree or exact, not 'best'"),
     ("--wire-dtype fp12", "--wire-dtype is fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2, not 'fp12'"),
     ("--ranks 2 --accum 2 --save w", "use --checkpoint"),
@@ -84,6 +87,31 @@ def check_stages(check, train):
     check(held == sorted(held, reverse=True) and len(set(held)) == 4, "a rank holds less with every stage")
 
 
+def check_groups(check, train):
+    """Two groups of two ranks: the losses do not depend on the stage, nor in order tree or exact on the groups."""
+    for order in ("rank", "tree", "exact"):
+        options = f"--sample 0 --accum 4 --ranks 4 --order {order}"
+        flat = train(options)["fp32"]
+        runs = [train(f"{options} --shard-ranks 2 --zero {stage}")["fp32"] for stage in (1, 2, 3)]
+        check(len({entry["csv"] for entry in runs}) == 1, f"groups of 2, order {order}: stages 1 to 3: the same losses")
+        check(order == "rank" or runs[0]["csv"] == flat["csv"], f"groups of 2, order {order}: the losses of one group of 4")
+        for stage, entry in enumerate(runs, 1):
+            check(is_expected(entry) and is_planned(entry), f"groups of 2, order {order}, stage {stage}: "
+                  f"{entry['step_bytes_sent']:.0f} bytes sent, {entry['step_bytes_sent_expected']:.0f} expected; "
+                  f"{entry['rank_bytes_held']:.0f} held, {entry['rank_bytes_planned']:.0f} planned")
+
+
+def check_nodes(check, train):
+    runs = [train(f"--sample 0 --accum 4 --ranks 4 --node-ranks 2 --wire-dtype bf16 --zero {stage}")["fp32"] for stage in (1, 2, 3)]
+    check(len({entry["csv"] for entry in runs}) == 1, "nodes of 2: stages 1 to 3: the same losses")
+    flat = train("--sample 0 --accum 4 --ranks 4 --wire-dtype bf16")["fp32"]
+    gap = abs(runs[0]["train_loss"] / flat["train_loss"] - 1.0)
+    check(gap < 0.01, f"nodes of 2: loss {gap:.2%} off one level")
+    for stage, entry in enumerate(runs, 1):
+        check(is_expected(entry) and is_planned(entry), f"nodes of 2, stage {stage}: {entry['step_bytes_sent']:.0f} bytes sent, "
+              f"{entry['step_bytes_sent_expected']:.0f} expected")
+
+
 def check_recipes(check, train):
     runs = train("--sample 0 --accum 2 --ranks 2 --compare fp32,msamp_o2,fp8_delayed,bf16_mixed,fp16_mixed")
     for recipe, entry in runs.items():
@@ -109,9 +137,13 @@ def check_checkpoints(check, train):
         options = f"--sample 0 --accum 4 --order tree --recipe {recipe} "
         straight = train(options + f"--ranks 2 --zero 2 --checkpoint {saved / recipe} --checkpoint-every 2")[recipe]["csv"]
         middle = next((saved / recipe).glob("step-2-*"))
-        for ranks, stage in ((1, 1), (4, 3), (3, 0)):
-            resumed = train(options + f"--ranks {ranks} --zero {stage} --resume {middle}")[recipe]
-            check(resumed["csv"] == straight, f"{recipe}: saved by 2 ranks, stage 2; gone on with {ranks}, stage {stage}")
+        for where in ("--ranks 1 --zero 1", "--ranks 4 --zero 3", "--ranks 3 --zero 0", "--ranks 4 --zero 2 --shard-ranks 2"):
+            resumed = train(options + f"{where} --resume {middle}")[recipe]
+            check(resumed["csv"] == straight, f"{recipe}: saved by 2 ranks, stage 2; gone on with {where}")
+        train(options + f"--ranks 4 --shard-ranks 2 --zero 3 --checkpoint {saved / recipe}g --checkpoint-every 2")
+        middle = next((saved / f"{recipe}g").glob("step-2-*"))
+        check(train(options + f"--ranks 2 --resume {middle}")[recipe]["csv"] == straight,
+              f"{recipe}: saved by 2 groups of 2; gone on with 2 ranks")
 
 
 def check_usage(check, program, text):
@@ -128,6 +160,10 @@ def check_mpi(check, train, mpirun):
         processes = train(f"--sample 4 --accum 2 {options} --mpi", launcher)[recipe]
         check(processes["ranks"] == 2 and processes["csv"] == threads["csv"], f"mpirun -n 2, {options}: the losses of threads")
         check(processes["text"].count("--- text by") == 1, "one rank prints")
+    options = "--sample 0 --accum 4 --order tree --shard-ranks 2 --zero 2"
+    threads = train(f"{options} --ranks 4")["fp32"]
+    processes = train(f"{options} --mpi", [mpirun, "-n", "4"])["fp32"]
+    check(processes["csv"] == threads["csv"] and is_expected(processes), "mpirun -n 4, groups of 2: the losses of threads")
     done = run(mpirun, ["-n", "2", train.program, "--data", train.text, "--mpi"], check=False)
     check(done.returncode != 0 and "--accum 1 is too few passes for 2 ranks" in done.stderr, "mpirun -n 2 --accum 1 is refused")
 
@@ -142,6 +178,8 @@ def main():
             check_usage(check, program, text)
             check_counts_of_ranks(check, train)
             check_stages(check, train)
+            check_groups(check, train)
+            check_nodes(check, train)
             check_recipes(check, train)
             check_checkpoints(check, train)
         elif shutil.which(mpirun) is None:
