@@ -133,16 +133,19 @@ TEST_P(QuantizeChunk, EqualsTheReferenceForEveryFiniteCodeAndManyFactors) {
     }
 }
 
-// ... and by the factor that the amax gives, of long rows and of short blocks.
+// ... and by the factor that the amax gives, of long rows, of short blocks and of blocks that rows share.
 TEST_P(QuantizeChunk, EqualsTheReferenceForEveryCodeBelowManyMaxima) {
     for (const float largest : many_factors()) {
         const HostArray source = finite_codes(DType::bf16, largest);
         for (const GridRule& kind :
              {GridRule{kRowScales, numerics::ScaleRule::float64, false, {}},
-              GridRule{kRowBlockScales, numerics::ScaleRule::current, false, {}}}) {
+              GridRule{kRowBlockScales, numerics::ScaleRule::current, false, {}},
+              GridRule{kSquareBlockScales, numerics::ScaleRule::current, false, {}}}) {
             SCOPED_TRACE(largest);
-            QuantizeCase c = make(kind, DType::fp8_e4m3, source, 1, 65536);
+            const int64_t rows = kind.grid.block_rows == 1 ? 1 : 64;
+            QuantizeCase c = make(kind, DType::fp8_e4m3, source, rows, 65536 / rows);
             c.with_stats = false;
+            c.with_transposed = rows > 1;
             compare_quantize(device(), c);
         }
     }

@@ -40,8 +40,8 @@ template <DType kDType> MP_CHUNK_INLINE __m512i load_magnitudes(const void* at) 
 template <DType kDType> MP_CHUNK_INLINE __m512i fold_rows(__m512i rows[16]) {
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) { // rows i and i + 8, by halves
-        rows[i] = larger<kDType>(_mm512_shuffle_i64x2(rows[i], rows[i + 8], 0x44),
-                                 _mm512_shuffle_i64x2(rows[i], rows[i + 8], 0xee));
+        rows[i] = larger<kDType>(_mm512_mask_blend_epi64(0xf0, rows[i], rows[i + 8]),
+                                 _mm512_shuffle_i64x2(rows[i], rows[i + 8], 0x4e));
     }
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) { // and i + 4: quarters

@@ -6,6 +6,7 @@
 
 #include "kernels/chunk/cast_lookup.hpp"
 #include "kernels/chunk/fp8_words.hpp"
+#include "kernels/chunk/half_words.hpp"
 #include "kernels/chunk/jobs.hpp"
 #include "kernels/chunk/memory.hpp"
 #include "kernels/chunk/random_bits.hpp"
@@ -58,8 +59,10 @@ MP_CHUNK_INLINE int cast_directly(const CastDesc& op, const void* source, void* 
         return encode_directly<DType::bf16>(op, source, destination, n);
     }
     if (from == DType::bf16 && to == DType::fp16 && !op.stochastic) {
-        return op.saturate ? bf16_to_fp16_vector<true>(source, destination, n)
-                           : bf16_to_fp16_vector<false>(source, destination, n);
+        return bf16_to_fp16_words(source, destination, n);
+    }
+    if (from == DType::fp16 && to == DType::bf16 && !op.stochastic) {
+        return fp16_to_bf16_words(source, destination, n);
     }
     if (from == DType::fp16 && is_fp8 && !op.stochastic) {
         return encode_directly<DType::fp16>(op, source, destination, n);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Casts to fp8 by byte look-ups, 64 at a time and to where the codes belong; bit-equal to numerics/fp8.hpp.
+// Casts to and from fp8 by byte look-ups, 64 at a time and to where they belong; bit-equal to numerics/codec.hpp.
 #pragma once
 
 #include "kernels/chunk/jobs.hpp"
@@ -12,6 +12,15 @@ namespace mp::kernels::MP_CHUNK_NAMESPACE {
 // What is larger than all codes becomes the largest, or else the pattern that follows it: NaN or infinity.
 template <DType kFp8> constexpr uint8_t largest_code(bool saturate) {
     return static_cast<uint8_t>(Fp8Shape<kFp8>::kMaxFinite + (saturate ? 0 : 1));
+}
+
+MP_CHUNK_INLINE __m512i pair_numbers(int first) {
+    alignas(64) uint8_t numbers[64];
+    for (int i = 0; i < 32; ++i) {
+        numbers[2 * i] = static_cast<uint8_t>(first + i);
+        numbers[2 * i + 1] = static_cast<uint8_t>(64 + first + i);
+    }
+    return _mm512_load_si512(numbers);
 }
 
 // 64 elements of any type by way of words.
@@ -32,6 +41,7 @@ template <DType kFrom, DType kTo> class EncodeWide {
     explicit MP_CHUNK_INLINE EncodeWide(bool saturate) : encode_(largest_code<kTo>(saturate)) {}
 
     MP_CHUNK_INLINE __m512i codes_at(const char* from, __mmask64 lanes) const {
+        prefetch_ahead(from, 64 * kSize);
         const WordPair x = {words_at(from, static_cast<__mmask32>(lanes)),
                             words_at(from + 32 * kSize, static_cast<__mmask32>(lanes >> 32))};
         return encode_.codes_of_any(encode_.parts_of(x), base_);
@@ -73,6 +83,7 @@ MP_CHUNK_FUNCTION void encode_fp16_lookup(const void* source, int64_t n, void* c
         return _mm512_mask_add_epi16(bumped, _mm512_test_epi16_mask(y, odd), bumped, one);
     };
     const auto codes_at = [&](const char* from, __mmask64 lanes) MP_CHUNK_INLINED {
+        prefetch_ahead(from, 128);
         const __m512i a = _mm512_maskz_loadu_epi16(static_cast<__mmask32>(lanes), from);
         const __m512i b = _mm512_maskz_loadu_epi16(static_cast<__mmask32>(lanes >> 32), from + 64);
         const __m512i above_a = above(a);
@@ -110,11 +121,66 @@ MP_CHUNK_FUNCTION void recode_lookup(const void* source, int64_t n, void* codes,
     const ByteTable table = load_table(kCodes.values);
     const __m512i sign = held_bytes(0x80);
     const auto codes_at = [&](const char* from, __mmask64 lanes) MP_CHUNK_INLINED {
+        prefetch_ahead(from, 64);
         const __m512i x = _mm512_maskz_loadu_epi8(lanes, from);
         return _mm512_ternarylogic_epi32(look_up(table, x), x, sign,
                                          0xF8); // magnitude | (x & 0x80)
     };
     encode_each_64<1>(source, n, codes, stream, codes_at);
+}
+
+// fp8 to bf16 or fp16: tables of both bytes of the numbers without sign.
+template <DType kFrom, DType kTo, bool kSaturate> constexpr uint16_t widened_fp8(int code) {
+    const float x = numerics::Codec<kFrom>::load(static_cast<uint8_t>(code));
+    return kSaturate ? numerics::Codec<kTo>::store_sat(x) : numerics::Codec<kTo>::store_nonsat(x);
+}
+template <DType kFrom, DType kTo, bool kSaturate>
+MP_CHUNK_FUNCTION void widen_lookup(const void* source, int64_t n, void* numbers, bool stream) {
+    static constexpr auto kLower = make_128<uint8_t>(
+        [](int i) { return static_cast<uint8_t>(widened_fp8<kFrom, kTo, kSaturate>(i)); });
+    static constexpr auto kUpper = make_128<uint8_t>(
+        [](int i) { return static_cast<uint8_t>(widened_fp8<kFrom, kTo, kSaturate>(i) >> 8); });
+    const ByteTable lower = load_table(kLower.values);
+    const ByteTable upper = load_table(kUpper.values);
+    const __m512i sign = held_bytes(0x80);
+    const __m512i joined = held(pair_numbers(0)); // lower and upper bytes of numbers 0 to 31
+    const __m512i joined_rest = held(pair_numbers(32));
+    const char* from = static_cast<const char*>(source);
+    char* to = static_cast<char*>(numbers);
+    const bool around = stream && bytes_to_line(to) == 0;
+    for (int64_t i = 0; i < n; i += 64) {
+        prefetch_ahead(from + i, 64);
+        const __mmask64 lanes = n - i >= 64 ? kAllBytes : (__mmask64{1} << (n - i)) - 1U;
+        const __m512i x = _mm512_maskz_loadu_epi8(lanes, from + i);
+        const __m512i low = look_up(lower, x);
+        const __m512i high = _mm512_ternarylogic_epi32(look_up(upper, x), x, sign, 0xF8);
+        const __m512i first = _mm512_permutex2var_epi8(low, joined, high);
+        const __m512i second = _mm512_permutex2var_epi8(low, joined_rest, high);
+        if (lanes != kAllBytes) {
+            _mm512_mask_storeu_epi16(to + 2 * i, static_cast<__mmask32>(lanes), first);
+            _mm512_mask_storeu_epi16(to + 2 * i + 64, static_cast<__mmask32>(lanes >> 32), second);
+        } else if (around) {
+            _mm512_stream_si512(reinterpret_cast<__m512i*>(to + 2 * i), first);
+            _mm512_stream_si512(reinterpret_cast<__m512i*>(to + 2 * i + 64), second);
+        } else {
+            _mm512_storeu_si512(to + 2 * i, first);
+            _mm512_storeu_si512(to + 2 * i + 64, second);
+        }
+    }
+}
+template <DType kTo>
+MP_CHUNK_INLINE bool widen_lookup_to(DType from, const void* source, int64_t n, void* numbers,
+                                     bool saturate, bool stream) {
+    if (from == DType::fp8_e4m3) { // none is too large
+        widen_lookup<DType::fp8_e4m3, kTo, true>(source, n, numbers, stream);
+    } else if (from == DType::fp8_e5m2 && saturate) {
+        widen_lookup<DType::fp8_e5m2, kTo, true>(source, n, numbers, stream);
+    } else if (from == DType::fp8_e5m2) {
+        widen_lookup<DType::fp8_e5m2, kTo, false>(source, n, numbers, stream);
+    } else {
+        return false;
+    }
+    return true;
 }
 
 template <DType kTo>
@@ -149,15 +215,19 @@ MP_CHUNK_INLINE bool cast_lookup(const CastJob& job, bool stream) {
     const DType from = op.source.dtype;
     const DType to = op.destination.dtype;
     const void* source = element_address(op.source.data, from, job.start);
-    void* codes = element_address(op.destination.data, to, job.start);
+    void* into = element_address(op.destination.data, to, job.start);
     if (op.stochastic) {
         return false;
     }
     switch (to) {
     case DType::fp8_e4m3:
-        return cast_lookup_to<DType::fp8_e4m3>(from, source, job.count, codes, op.saturate, stream);
+        return cast_lookup_to<DType::fp8_e4m3>(from, source, job.count, into, op.saturate, stream);
     case DType::fp8_e5m2:
-        return cast_lookup_to<DType::fp8_e5m2>(from, source, job.count, codes, op.saturate, stream);
+        return cast_lookup_to<DType::fp8_e5m2>(from, source, job.count, into, op.saturate, stream);
+    case DType::bf16:
+        return widen_lookup_to<DType::bf16>(from, source, job.count, into, op.saturate, stream);
+    case DType::fp16:
+        return widen_lookup_to<DType::fp16>(from, source, job.count, into, op.saturate, stream);
     default:
         return false;
     }

@@ -130,45 +130,7 @@ MP_CHUNK_INLINE int narrow_fp16_vector(const FloatInMemory* values, void* destin
     return i;
 }
 
-MP_CHUNK_INLINE __m512 widen_bf16(__m256i x) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
-}
-
-// fp16 has room for bf16's mantissa, so the exponent is moved, which makes a 0 of what rounds to 0. Vectors with a
-// subnormal code, an element that is too large or a NaN go by way of fp32.
-template <bool kSaturate>
-MP_CHUNK_INLINE int bf16_to_fp16_vector(const void* source, void* destination, int n) {
-    const __m512i rebias = _mm512_set1_epi16((127 - 15) << 7);
-    const __m512i smallest = _mm512_set1_epi16(((127 - 25) << 7) + 1); // above a tie with 0
-    const __m512i subnormal = _mm512_set1_epi16((11 << 7) - 1);        // from there to 2^-14
-    const __m512i too_large = _mm512_set1_epi16((127 + 16) << 7);
-    const __m512i sign = _mm512_set1_epi16(static_cast<short>(0x8000));
-    const char* from = static_cast<const char*>(source);
-    char* to = static_cast<char*>(destination);
-    int i = 0;
-    for (; i + 32 <= n; i += 32) {
-        const __m512i x = _mm512_loadu_si512(from + 2 * i);
-        const __m512i magnitude = _mm512_andnot_si512(sign, x);
-        const __m512i moved = _mm512_slli_epi16(_mm512_subs_epu16(magnitude, rebias), 3);
-        const __mmask32 others =
-            _mm512_cmplt_epu16_mask(_mm512_sub_epi16(magnitude, smallest), subnormal) |
-            _mm512_cmpge_epu16_mask(magnitude, too_large);
-        if (__builtin_expect(others != 0, 0)) {
-            store_fp16<kSaturate>(widen_bf16(_mm512_castsi512_si256(x)), to + 2 * i);
-            store_fp16<kSaturate>(widen_bf16(_mm512_extracti64x4_epi64(x, 1)), to + 2 * i + 32);
-        } else {
-            // moved | (x & sign)
-            _mm512_storeu_si512(to + 2 * i, _mm512_ternarylogic_epi32(moved, x, sign, 0xF8));
-        }
-    }
-    return i;
-}
-
 #else
-
-template <bool kSaturate> MP_CHUNK_INLINE int bf16_to_fp16_vector(const void*, void*, int) {
-    return 0;
-}
 
 template <bool kSaturate>
 MP_CHUNK_INLINE int narrow_fp16_vector(const FloatInMemory* values, void* destination, int n) {
@@ -195,9 +157,6 @@ MP_CHUNK_INLINE int widen_e4m3_vector(const void*, float, FloatInMemory*, int) {
 MP_CHUNK_INLINE int widen_e5m2_vector(const void*, FloatInMemory*, int) { return 0; }
 MP_CHUNK_INLINE int widen_fp16_vector(const void*, FloatInMemory*, int) { return 0; }
 template <bool kSaturate> MP_CHUNK_INLINE int narrow_fp16_vector(const FloatInMemory*, void*, int) {
-    return 0;
-}
-template <bool kSaturate> MP_CHUNK_INLINE int bf16_to_fp16_vector(const void*, void*, int) {
     return 0;
 }
 

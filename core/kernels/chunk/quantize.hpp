@@ -10,11 +10,12 @@
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
 // Columns whose scales are computed together: a row of blocks stays in the cache, and memory gives long runs.
-inline constexpr int64_t kRowStrip = 2048; // blocks one row high, or as high as the matrix
+inline constexpr int64_t kRowStrip = 4096; // blocks one row high, or as high as the matrix
 inline constexpr int64_t kTallStrip =
     4096; // others: whole rows of most matrices, which lie together
 inline constexpr int64_t kColumnsStrip = 512; // blocks one column wide
 inline constexpr int64_t kTurnedStrip = 4096; // where codes are turned
+inline constexpr int kStripBlocks = 2048;     // blocks in a row whose scales are computed together
 inline constexpr int kMaxFactors = kPanelRows * kPanelColumns;
 static_assert(kPanelRows == kQuantizePanel);
 
@@ -234,9 +235,9 @@ MP_CHUNK_FUNCTION inline void scale_blocks(const QuantizeJob& job, int64_t row, 
                                            int blocks, const uint32_t* amaxes, float* multiply) {
     const QuantizeDesc& op = *job.op;
     const int64_t first = op.grid.index(row, column, op.columns);
-    float inverses[kRowStrip];
-    for (int done = 0; done < blocks; done += kRowStrip) {
-        const int n = min_int(blocks - done, kRowStrip);
+    float inverses[kStripBlocks];
+    for (int done = 0; done < blocks; done += kStripBlocks) {
+        const int n = min_int(blocks - done, kStripBlocks);
         if (op.policy.rule == numerics::ScaleRule::msamp) {
             load_scales(op.grid.dtype, op.scale_inv, first + done, n, inverses);
         }
@@ -267,7 +268,7 @@ MP_CHUNK_INLINE int64_t strip_columns(const QuantizeJob& job) {
                    : width == 1                        ? kColumnsStrip
                                                        : kTallStrip;
     const int64_t rows = height == 0 ? 1 : band_rows(job) / height; // of blocks
-    while (most / width > kRowStrip || most / width * rows > kMaxFactors) {
+    while (most / width > kStripBlocks || most / width * rows > kMaxFactors) {
         most /= 2;
     }
     return width >= most ? width : most / width * width;
@@ -317,7 +318,7 @@ inline void quantize_block_rows(const QuantizeJob& job, numerics::QuantStats& st
                         stats);
     } else {
         float multiply[kMaxFactors];
-        uint32_t amaxes[kRowStrip];
+        uint32_t amaxes[kStripBlocks];
         const int64_t band = band_rows(job);
         const int64_t strip = strip_columns(job);
         const int64_t end_row = job.first_row + job.rows;

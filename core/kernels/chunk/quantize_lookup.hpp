@@ -37,7 +37,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
     static constexpr auto kSize = static_cast<int>(dtype_size(kFrom));
     // A table costs as much as so many products.
     static constexpr int64_t kTableRun = 512;
-    static constexpr int kPiece = 64; // runs of 32 elements whose factors are at hand
+    static constexpr int kPiece = 64; // blocks of 32 elements whose bases fill a vector
 
     Encode encode_{Encode::Shape::kMaxFinite};
     MultiplyWords<kFrom> multiply_;
@@ -124,7 +124,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
         run_products(at, n, factor);
     }
 
-    // Pairs of 32 elements, each with its own factor.
+    // Pairs of blocks of 32 elements.
     MP_CHUNK_INLINE void run_product_pairs(int64_t at, int64_t n, const float* factor) {
         const auto codes_at = [&](const char* from, __mmask64 lanes) MP_CHUNK_INLINED {
             const __m512 first = _mm512_set1_ps(factor[0]);
@@ -135,7 +135,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
         each(at, n, codes_at);
     }
 
-    // Of bf16, whose exponents are moved; bases: for each 32 elements.
+    // Of bf16, whose exponents are moved; bases: of each block.
     MP_CHUNK_INLINE void run_moved_pairs(int64_t at, int64_t n, __m512i bases) {
         const __m512i two = held_bytes(2);
         __m512i place = _mm512_maskz_set1_epi8(kAllBytes << 32, 1); // 0 for the first 32, then 1
@@ -168,34 +168,17 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
         return are_open == 0xffff;
     }
 
-    // The factors of `runs` times 32 elements from element `done` on, and others behind them.
-    MP_CHUNK_INLINE void spread_factors(int64_t done, int runs, float* factor) const {
-        const int64_t in_block = row_.width / 32;
-        const int64_t first = (row_.before + done) / 32;
-        const float* from = row_.factor + first / in_block;
-        if (in_block == 1) {
-            __builtin_memcpy(factor, from, static_cast<std::size_t>(runs) * sizeof(float));
-            return;
-        }
-        for (int64_t i = -(first % in_block); i < runs; i += in_block) {
-            const __m512 same = _mm512_set1_ps(*from++);
-            const int64_t end = i + in_block < runs ? i + in_block : runs;
-            for (int64_t at = i < 0 ? 0 : i; at < end; at += 16) {
-                _mm512_storeu_ps(factor + at, same);
-            }
-        }
-    }
-
-    // Blocks of 32, 64, 96 ... elements: as blocks of 32 that share factors.
+    // MX: whole blocks of 32 elements, the last of which may be cut.
     MP_CHUNK_INLINE void run_pairs() {
         for (int64_t done = 0; done < row_.n; done += 32 * kPiece) {
             const int n = min_int(row_.n - done, 32 * kPiece);
-            alignas(64) float factor[kPiece + 16];
-            __m512i bases = {};
+            alignas(64) float factor[kPiece];
             for (int i = 0; i < kPiece; i += 16) {
-                _mm512_store_ps(factor + i, _mm512_set1_ps(1.0F));
+                _mm512_store_ps(factor + i, _mm512_set1_ps(1.0F)); // for what is not there
             }
-            spread_factors(done, (n + 31) / 32, factor);
+            __builtin_memcpy(factor, row_.factor + done / 32,
+                             static_cast<std::size_t>((n + 31) / 32) * sizeof(float));
+            __m512i bases = {};
             if (kFrom == DType::bf16 && find_bases(factor, bases)) {
                 run_moved_pairs(done, n, bases);
             } else {
@@ -208,8 +191,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
     explicit MP_CHUNK_INLINE QuantizeBytes(const LookupRow& row) : row_(row) {}
 
     MP_CHUNK_INLINE void blocks() {
-        const bool are_pairs = row_.width > 0 && row_.width % 32 == 0 && row_.before % 32 == 0;
-        if (are_pairs && row_.table == nullptr) {
+        if (row_.width == 32 && row_.before == 0) {
             run_pairs();
             return;
         }
