@@ -45,10 +45,9 @@ bool Progress::start(Step step) {
 Progress::~Progress() {
     if (is_running()) {
         {
-            const std::lock_guard lock(turn_);
+            const Turn turn(*this); // or a thread that always finds more to do would never let go
             is_ending_ = true;
         }
-        changes_.notify_all();
         thread_.join();
     }
 }
