@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """One AdamW step of libmixedprec beside those of other libraries on the same number of parameters, in one run.
 
-In each round every optimizer makes one step, in turns; a figure is the median over the rounds after the first two.
-A peer that is not installed or does not run is listed with its reason. Run it with the Python that has torch and
-numpy, and of these what there is: torchao, deepspeed (compiles its kernel at first use), torch-optimi. On a machine
-that is doing nothing else:
+In each round every optimizer makes one step, forwards and backwards in turns. Times are medians over the rounds after
+the first two; a ratio is the median of the rounds' ratios, because memory that is shared is at times slower for all. A
+peer that is not installed or does not run is listed with its reason. Run it with the Python that has torch and numpy,
+and of these what there is: torchao, deepspeed (compiles its kernel at first use), torch-optimi. On a machine that is
+doing nothing else, all at once or a part at a time:
 
     venv/bin/python bench/compare_optimizers.py --prefix build/release
+    venv/bin/python bench/compare_optimizers.py --prefix build/release --only 8-bit --peer compiled
 
 Prints a table to stderr and JSON to stdout. The exit code says whether ours was faster than every peer that ran.
 """
@@ -34,31 +36,37 @@ def parse():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--peer", default="", help="peers whose name contains one of these, with commas")
     return parser.parse_args()
 
 
-class Ours:
-    """A step on arrays that numpy owns; moments in blocks have a scale for each block."""
+def gradients(torch, args, dtype):
+    torch.manual_seed(1)
+    return torch.randn(args.elements).mul_(1e-2).to(dtype)
 
-    def __init__(self, mp, np, args, dtype, moments, coding=0, kahan=False):
-        types = {mp.FP32: np.float32, mp.BF16: np.uint16, E4M3: np.uint8, UINT8: np.uint8}
-        rng = np.random.default_rng(1)
-        gradients = rng.standard_normal(args.elements, np.float32) * np.float32(1e-2)
+
+class Ours:
+    """A step on arrays that torch made, as the peers' are; moments in blocks have a scale for each block."""
+
+    def __init__(self, mp, torch, args, dtype, moments, coding=0, kahan=False):
+        types = {mp.FP32: torch.float32, mp.BF16: torch.bfloat16, E4M3: torch.uint8, UINT8: torch.uint8}
+
+        def zeros(dtype):
+            return torch.zeros(args.elements, dtype=types[dtype])
+
         self.mp, self.context, self.step = mp, mp.context(args.threads), 0
-        self.arrays = {"param": np.zeros(args.elements, types[dtype])}
-        self.arrays["grad"] = gradients if dtype == mp.FP32 else (gradients.view(np.uint32) >> 16).astype(np.uint16)
-        for name in ("exp_avg", "exp_avg_sq"):
-            self.arrays[name] = np.zeros(args.elements, types[moments])
+        self.arrays = {"param": zeros(dtype), "grad": gradients(torch, args, types[dtype]), "exp_avg": zeros(moments),
+                       "exp_avg_sq": zeros(moments)}
         if kahan:
-            self.arrays["compensation"] = np.zeros(args.elements, types[dtype])
+            self.arrays["compensation"] = zeros(dtype)
         self.slot = mp.adamw_slot(count=args.elements, param_dtype=dtype, grad_dtype=dtype, exp_avg_dtype=moments,
                                   exp_avg_sq_dtype=moments, compensation_dtype=dtype if kahan else 0,
                                   exp_avg_coding=coding, exp_avg_sq_coding=coding)
         if coding:
             for name in ("exp_avg_scale_inv", "exp_avg_sq_scale_inv"):
-                self.arrays[name] = np.zeros(args.elements // 128 + 1, np.float32)
+                self.arrays[name] = torch.zeros(args.elements // 128 + 1)
         for name, array in self.arrays.items():
-            setattr(self.slot, name, mp.address(array))
+            setattr(self.slot, name, array.data_ptr())
 
     def __call__(self):
         self.step += 1
@@ -73,9 +81,8 @@ def peer(args, module, name, dtype, eager=False, **options):
     """A step of module.name on one parameter of that dtype."""
     import torch
     made = getattr(importlib.import_module(module), name)
-    torch.manual_seed(1)
     param = torch.nn.Parameter(torch.zeros(args.elements, dtype=dtype))
-    param.grad = torch.randn(args.elements).mul_(1e-2).to(dtype)
+    param.grad = gradients(torch, args, dtype)
     optimizer = made([param], **HYPER, **options)
 
     def step():
@@ -85,7 +92,7 @@ def peer(args, module, name, dtype, eager=False, **options):
     return step
 
 
-def rows(args, mp, np, torch):
+def rows(mp, torch):
     """Name, ours, and the peers that store the same."""
     fp32, bf16 = torch.float32, torch.bfloat16
     deepspeed = dict(module="deepspeed.ops.adam", name="DeepSpeedCPUAdam", adamw_mode=True)
@@ -113,7 +120,7 @@ def rows(args, mp, np, torch):
 
 
 def measure(args, own, peers):
-    """Median seconds by name; a reason instead for a peer that failed."""
+    """Seconds of each round by name; a reason instead for a peer that failed."""
     steps, failed = {"ours": own}, {}
     for name, options in peers:
         try:
@@ -123,13 +130,14 @@ def measure(args, own, peers):
             steps.pop(name, None)
             failed[name] = f"{type(error).__name__}: {error}".splitlines()[0][:120]
     seconds = {name: [] for name in steps}
-    for _ in range(args.rounds + 2):
-        for name, step in steps.items():
+    for number in range(args.rounds + 2):
+        order = list(steps.items())
+        for name, step in order if number % 2 == 0 else reversed(order):
             time.sleep(0.02)  # until the last one's waiting threads have stopped spinning
             start = time.perf_counter()
             step()
             seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values[2:]) for name, values in seconds.items()}, failed
+    return {name: values[2:] for name, values in seconds.items()}, failed
 
 
 def main():
@@ -138,19 +146,21 @@ def main():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bindings" / "python"))
     import mixedprec as mp
-    import numpy as np
     import torch
     torch.set_num_threads(args.threads)
     found = []
     print(f"{'':26}{'ours':>10}   {'peer':20}{'':>10}{'ratio':>8}", file=sys.stderr)
-    for name, mine, peers in rows(args, mp, np, torch):
-        if args.only not in name:
+    for name, mine, peers in rows(mp, torch):
+        peers = [(who, options) for who, options in peers if any(part in who for part in args.peer.split(","))]
+        if args.only not in name or not peers:
             continue
-        seconds, failed = measure(args, Ours(mp, np, args, **mine), peers)
-        ns = {who: value / args.elements * 1e9 for who, value in seconds.items()}
+        seconds, failed = measure(args, Ours(mp, torch, args, **mine), peers)
+        ns = {who: statistics.median(values) / args.elements * 1e9 for who, values in seconds.items()}
+        ratios = {who: statistics.median(theirs / ours for theirs, ours in zip(values, seconds["ours"]))
+                  for who, values in seconds.items()}
         for who, _ in peers:
             row = {"name": name, "peer": who, "ours_ns": ns["ours"], "peer_ns": ns.get(who),
-                   "ratio": ns[who] / ns["ours"] if who in ns else None, "skipped": failed.get(who)}
+                   "ratio": ratios.get(who), "skipped": failed.get(who)}
             found.append(row)
             rest = f"{ns[who]:7.3f} ns{row['ratio']:8.2f}" if who in ns else "skipped: " + failed[who]
             print(f"{name:26}{ns['ours']:7.3f} ns   {who:20}{rest}", file=sys.stderr)
