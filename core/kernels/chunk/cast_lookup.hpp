@@ -41,7 +41,6 @@ template <DType kFrom, DType kTo> class EncodeWide {
     explicit MP_CHUNK_INLINE EncodeWide(bool saturate) : encode_(largest_code<kTo>(saturate)) {}
 
     MP_CHUNK_INLINE __m512i codes_at(const char* from, __mmask64 lanes) const {
-        prefetch_ahead(from, 64 * kSize);
         const WordPair x = {words_at(from, static_cast<__mmask32>(lanes)),
                             words_at(from + 32 * kSize, static_cast<__mmask32>(lanes >> 32))};
         return encode_.codes_of_any(encode_.parts_of(x), base_);
@@ -83,7 +82,6 @@ MP_CHUNK_FUNCTION void encode_fp16_lookup(const void* source, int64_t n, void* c
         return _mm512_mask_add_epi16(bumped, _mm512_test_epi16_mask(y, odd), bumped, one);
     };
     const auto codes_at = [&](const char* from, __mmask64 lanes) MP_CHUNK_INLINED {
-        prefetch_ahead(from, 128);
         const __m512i a = _mm512_maskz_loadu_epi16(static_cast<__mmask32>(lanes), from);
         const __m512i b = _mm512_maskz_loadu_epi16(static_cast<__mmask32>(lanes >> 32), from + 64);
         const __m512i above_a = above(a);
