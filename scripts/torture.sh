@@ -14,6 +14,8 @@ usage: scripts/torture.sh NAME [COUNT]
   crash       crash states of a save, so many interleavings of the ranks (50)
   headers     mutated safetensors headers (100000000)
   manifests   mutated manifests with right checksums (100000000)
+  bits        every single bit of a checkpoint of so many elements, about 7 bytes each (9300: 64 KiB)
+  reshard     saved on N ranks, gone on with on M: all pairs of 1 to 8, every family of recipes and stage
   resume      train_gpt killed at random times 200 times and resumed
 TEXT
 }
@@ -32,6 +34,8 @@ case "${1:-}" in
     crash) MP_CRASH_SEEDS=${2:-50} run checkpoint_crash_states ;;
     headers) run fuzz_safetensors_header "${2:-100000000}" ;;
     manifests) run fuzz_checkpoint_manifest "${2:-100000000}" ;;
+    bits) MP_DAMAGE_ELEMENTS=${2:-9300} run checkpoint_damage --gtest_filter=Damage.EveryBit ;;
+    reshard) MP_RESHARD_FULL=1 run checkpoint_reshard ;;
     resume)
         build_preset dev train_gpt > "$logs/torture-build.log" 2>&1 || die "the build failed: $logs/torture-build.log"
         exec python3 tests/examples/resume.py "$(find build/dev -name train_gpt -type f -perm -u+x)" tests/fixtures --full

@@ -74,7 +74,7 @@ void Checkpointer::save(const std::string& parent, int64_t step, bool in_backgro
             wait_for(current);
             return std::string();
         });
-        (void)save_checkpoint(*ranks_, context_->files(), current, options);
+        (void)save_checkpoint(*ranks_, files(), current, options);
         return;
     }
     std::shared_ptr<Snapshot> snapshot;
@@ -105,7 +105,7 @@ void Checkpointer::save(const std::string& parent, int64_t step, bool in_backgro
 void Checkpointer::run(const Snapshot& snapshot, const SaveOptions& options) noexcept {
     Status status;
     try {
-        (void)save_checkpoint(*back_ranks_, context_->files(), snapshot.catalog(), options);
+        (void)save_checkpoint(*back_ranks_, files(), snapshot.catalog(), options);
     } catch (const Error& error) {
         status = error.status();
     } catch (const std::bad_alloc&) {
@@ -129,74 +129,84 @@ Loaded Checkpointer::load(const std::string& path, const LoadFlags& flags, Conve
             return load_converted(path, flags, conversion);
         }
     }
-    std::vector<Part*> parts;
-    for (const std::unique_ptr<Part>& part : parts_) {
-        parts.push_back(part.get());
-    }
-    return load_parts(path, flags, parts);
+    return load_parts(path, flags);
 }
 
-Loaded Checkpointer::load_parts(const std::string& path, const LoadFlags& flags,
-                                std::span<Part* const> parts) {
-    Catalog current;
-    (void)together(*ranks_, [&] {
-        for (Part* part : parts) {
-            part->add_to(current);
-        }
-        wait_for(current);
-        return std::string();
-    });
+Loaded Checkpointer::read(const std::string& path, const LoadFlags& flags, const Catalog& catalog,
+                          std::span<Part* const> parts) {
     LoadOptions options;
     options.path = path;
     options.verify_all = flags.verify_all;
     options.other_recipe = flags.other_recipe || flags.convert;
     options.allow_others = flags.convert; // the states of layers
     options.progress = options_.progress;
-    options.check = [&](const Loaded& loaded) {
-        for (const Part* part : parts) {
-            part->check(current, loaded);
+    options.check = [parts](const Loaded& loaded) {
+        for (Part* part : parts) {
+            part->prepare(loaded);
         }
     };
-    Loaded loaded = load_checkpoint(*ranks_, context_->files(), current, options);
-    loaded.commit(current);
+    return load_checkpoint(*ranks_, files(), catalog, options);
+}
+
+Loaded Checkpointer::load_parts(const std::string& path, const LoadFlags& flags) {
+    Catalog current;
+    std::vector<Part*> parts;
+    (void)together(*ranks_, [&] {
+        current = catalog();
+        wait_for(current);
+        for (const std::unique_ptr<Part>& part : parts_) {
+            parts.push_back(part.get());
+        }
+        return std::string();
+    });
+    Loaded loaded = read(path, flags, current, parts);
+    loaded.commit(current); // from here on nothing needs memory
     for (Part* part : parts) {
-        part->apply(loaded);
+        part->apply();
     }
     return loaded;
 }
 
 bool Checkpointer::wants_conversion(const std::string& path) const {
-    return find_checkpoint(context_->files(), path).manifest.recipe != catalog().recipe;
+    return find_checkpoint(files(), path).manifest.recipe != catalog().recipe;
 }
 
-// First everything into twins, which the next steps do not see; what can be wrong with a checkpoint is found there.
 Loaded Checkpointer::load_converted(const std::string& path, const LoadFlags& flags,
                                     Conversion* conversion) {
-    std::vector<std::unique_ptr<Part>> twins;
-    std::vector<Part*> survivors;
-    std::vector<Part*> stand_ins;
-    Optimizer* target = nullptr;
+    std::unique_ptr<Converter> converter;
+    Catalog saved;   // of the other recipe, beside the live state
+    Catalog current; // of the parts that belong to no recipe
+    std::vector<Part*> parts;
     (void)together(*ranks_, [&] {
-        const Manifest manifest = find_checkpoint(context_->files(), path).manifest;
+        const Manifest manifest = find_checkpoint(files(), path).manifest;
         for (const std::unique_ptr<Part>& part : parts_) {
-            if (std::unique_ptr<Part> twin = part->twin(manifest)) {
-                stand_ins.push_back(twin.get());
-                twins.push_back(std::move(twin));
-                target = part->optimizer();
+            std::unique_ptr<Converter> own = part->converter(manifest);
+            if (own != nullptr) {
+                converter = std::move(own);
             } else if (part->survives_conversion()) {
-                survivors.push_back(part.get());
+                part->add_to(current);
+            } else {
+                continue;
             }
+            parts.push_back(part.get());
         }
-        if (target == nullptr) {
+        if (converter == nullptr) {
             fail(Code::bad_state, "checkpoint: there is no optimizer to convert for");
         }
+        converter->add_to(saved);
+        wait_for(current);
         return std::string();
     });
     LoadFlags quiet = flags;
     quiet.convert = true;
-    (void)load_parts(path, quiet, stand_ins);
-    Loaded loaded = load_parts(path, quiet, survivors);
-    const Conversion result = checkpoint::convert(*stand_ins[0]->optimizer(), *target);
+    read(path, quiet, saved, {}).commit(saved);
+    Loaded loaded = read(path, quiet, current, parts);
+    const Conversion result = converter->convert(*ranks_);
+    loaded.commit(current); // from here on nothing needs memory
+    converter->commit();
+    for (Part* part : parts) {
+        part->apply();
+    }
     if (conversion != nullptr) {
         *conversion = result;
     }
@@ -210,7 +220,7 @@ void Checkpointer::export_weights(const std::string& path) {
     }
     wait_for(weights);
     (void)on_first(*ranks_, [&] {
-        write_weights(context_->files(), path, weights);
+        write_weights(files(), path, weights);
         return std::string();
     });
 }

@@ -20,6 +20,7 @@ struct CheckpointerOptions {
     int32_t keep = 0;
     Progress progress;
     std::string library;
+    system::FileTable* files = nullptr; // null: the system's; else it outlives the checkpointer
 };
 
 struct LoadFlags {
@@ -52,8 +53,13 @@ class Checkpointer {
 
   private:
     [[nodiscard]] Catalog catalog() const;
-    Loaded load_parts(const std::string& path, const LoadFlags& flags,
-                      std::span<Part* const> parts);
+    [[nodiscard]] system::FileTable& files() const noexcept {
+        return options_.files != nullptr ? *options_.files : context_->files();
+    }
+    // Into `catalog`, of which nothing is written yet; `parts` are prepared.
+    Loaded read(const std::string& path, const LoadFlags& flags, const Catalog& catalog,
+                std::span<Part* const> parts);
+    Loaded load_parts(const std::string& path, const LoadFlags& flags);
     Loaded load_converted(const std::string& path, const LoadFlags& flags, Conversion* conversion);
     [[nodiscard]] bool wants_conversion(const std::string& path) const;
     void run(const Snapshot& snapshot, const SaveOptions& options) noexcept;

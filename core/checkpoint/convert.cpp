@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "optim/state_values.hpp"
 #include "recipe/automatic.hpp"
 
 namespace mp::checkpoint {
@@ -19,34 +21,26 @@ Recipe recipe_of(const Manifest& manifest) {
     }
 }
 
-Tensor make_values(const Optimizer& optimizer, int32_t index) {
-    // Beside the states, wherever they are.
-    const std::shared_ptr<Tensor> beside = optimizer.state(index, "exp_avg");
-    return {optimizer.context(), beside->stream(), DType::fp32,
-            optimizer.state(index, "param")->shape()};
+const StoredTensor& stored_weight(const Manifest& manifest, const std::string& name,
+                                  const std::vector<int64_t>& shape) {
+    const StoredTensor* stored = manifest.find(name, "param");
+    if (stored == nullptr) {
+        fail(Code::unknown_name, "checkpoint: it does not have the parameter '%s'", name.c_str());
+    }
+    if (stored->shape != shape) {
+        fail(Code::invalid_shape, "checkpoint: parameter '%s' has another shape in the file",
+             name.c_str());
+    }
+    return *stored;
 }
 
-std::vector<float> read(const Optimizer& optimizer, int32_t index, const char* state) {
-    const Tensor values = make_values(optimizer, index);
-    optimizer.read_state(optimizer.context()->stream(), index, state, values);
-    std::vector<float> numbers(static_cast<std::size_t>(values.count()));
-    if (!numbers.empty()) {
-        values.stream().copy(numbers.data(), values.data(), values.bytes(),
-                             CopyKind::device_to_host);
-        values.stream().sync();
-    }
+std::vector<float> read(Stream& stream, const LooseStates& from, const char* state,
+                        const Tensor& through, const std::string& owner) {
+    read_values(stream, from.states, from.place.param, state, through.ref(), owner);
+    std::vector<float> numbers(static_cast<std::size_t>(through.count()));
+    stream.copy(numbers.data(), through.data(), through.bytes(), CopyKind::device_to_host);
+    stream.sync();
     return numbers;
-}
-
-void write(Optimizer& optimizer, int32_t index, const char* state,
-           const std::vector<float>& numbers) {
-    const Tensor values = make_values(optimizer, index);
-    if (!numbers.empty()) {
-        values.stream().copy(values.data(), numbers.data(), values.bytes(),
-                             CopyKind::host_to_device);
-        values.stream().sync();
-    }
-    optimizer.write_state(optimizer.context()->stream(), index, state, values);
 }
 
 class Sum {
@@ -58,75 +52,136 @@ class Sum {
             largest_ = std::max(largest_, error);
             squares_ += error * error;
         }
-        count_ += exact.size();
+        count_ += static_cast<double>(exact.size());
+    }
+    void add(const Sum& other) {
+        largest_ = std::max(largest_, other.largest_);
+        squares_ += other.squares_;
+        count_ += other.count_;
     }
     [[nodiscard]] Difference difference() const noexcept {
-        return {largest_, count_ == 0 ? 0.0 : std::sqrt(squares_ / static_cast<double>(count_))};
+        return {largest_, count_ == 0.0 ? 0.0 : std::sqrt(squares_ / count_)};
     }
 
   private:
     double largest_ = 0.0;
     double squares_ = 0.0;
-    std::size_t count_ = 0;
+    double count_ = 0.0;
 };
+
+constexpr const char* kStates[] = {"fp32_param", "exp_avg", "exp_avg_sq"};
 
 } // namespace
 
-std::shared_ptr<Optimizer> make_twin(const Manifest& manifest, const Optimizer& target) {
-    if (target.is_sharded()) {
-        fail(Code::unsupported,
-             "checkpoint: an optimizer that ranks share loads no other recipe; convert "
-             "on one rank, save, and load that");
-    }
-    Stream& stream = target.context()->stream();
-    auto twin =
-        std::make_shared<Optimizer>(target.context(), recipe_of(manifest), OptimizerOptions{});
-    for (const numerics::AdamwHyper& hyper : target.counts(stream).groups) {
-        numerics::AdamwHyper group = hyper;
-        group.device_lr = nullptr;
-        (void)twin->add_group(group);
-    }
-    for (int32_t i = 0; i < target.parameter_count(); ++i) {
-        const std::string& name = target.parameter_name(i);
-        const StoredTensor* stored = manifest.find(name, "param");
-        const Shape& shape = target.state(i, "param")->shape();
-        if (stored == nullptr) {
-            fail(Code::unknown_name, "checkpoint: it does not have the parameter '%s'",
-                 name.c_str());
-        }
-        const std::vector<int64_t> sizes(shape.sizes.begin(), shape.sizes.begin() + shape.ndim);
-        if (stored->shape != sizes) {
-            fail(Code::invalid_shape, "checkpoint: parameter '%s' has another shape in the file",
-                 name.c_str());
-        }
-        NewParameter parameter;
-        parameter.name = name;
-        parameter.param = make_state(target.context(), stream, stored->format, shape);
-        (void)twin->add_parameter(stream, target.parameter_group(i), parameter);
-    }
-    return twin;
+// Numbers alone, so that ranks can send it as it is.
+struct Converter::Losses {
+    Sum of[std::size(kStates)];
+};
+
+LooseStates::LooseStates(const StatesPlace& like, StateFormat weight, const StateFormats& formats,
+                         const std::shared_ptr<Context>& context, Stream& stream)
+    : param(make_state(context, stream, weight, Shape{{like.count}, 1})),
+      states(context, stream, formats, Shape{{like.count}, 1}), place(like) {
+    place.weight = weight;
+    place.formats = formats;
+    place.param = piece_of(*param);
+    place.states = &states;
 }
 
-Conversion convert(const Optimizer& source, Optimizer& target) {
-    Conversion result;
-    Sum weights;
-    Sum first;
-    Sum second;
-    const std::pair<const char*, Sum*> states[] = {
-        {"fp32_param", &weights}, {"exp_avg", &first}, {"exp_avg_sq", &second}};
+Converter::Converter(const Manifest& manifest, const Optimizer& target)
+    : target_(target), stream_(target.state_stream()) {
+    const Recipe recipe = recipe_of(manifest);
     for (int32_t i = 0; i < target.parameter_count(); ++i) {
-        for (const auto& [state, sum] : states) {
-            const std::vector<float> exact = read(source, i, state);
-            write(target, i, state, exact);
-            sum->add(exact, read(target, i, state));
+        const StatesPlace live = target.states_place(i);
+        const StateFormat weight =
+            stored_weight(manifest, target.parameter_name(i), live.shape).format;
+        saved_.push_back(std::make_unique<LooseStates>(
+            live, weight, state_formats(recipe, weight, live.whole), target.context(), stream_));
+    }
+}
+
+Entry entry_of(const std::string& parameter, const SavedTensor& saved) {
+    const bool is_scale = saved.state.ends_with("_scale_inv");
+    Entry entry;
+    entry.name = parameter;
+    entry.state = saved.state;
+    entry.format = saved.format;
+    entry.shape = saved.shape;
+    if (saved.count > 0 || saved.is_everywhere) {
+        entry.pieces = {{saved.start, saved.count, saved.data}};
+    }
+    entry.stream = saved.stream;
+    entry.rule = is_scale ? ValueRule::scale : ValueRule::any;
+    entry.replicated = saved.is_everywhere;
+    entry.is_copy = saved.is_copy;
+    entry.agrees = is_scale && saved.is_everywhere;
+    return entry;
+}
+
+void Converter::add_to(Catalog& catalog) const {
+    for (int32_t i = 0; i < target_.parameter_count(); ++i) {
+        for (const SavedTensor& one : saved_tensors(saved_[static_cast<std::size_t>(i)]->place)) {
+            catalog.entries.push_back(entry_of(target_.parameter_name(i), one));
         }
     }
-    target.restore(target.context()->stream(), source.counts(source.context()->stream()));
-    result.happened = true;
-    result.weights = weights.difference();
-    result.exp_avg = first.difference();
-    result.exp_avg_sq = second.difference();
-    return result;
+}
+
+Conversion Converter::convert(Ranks& ranks) {
+    const std::vector<std::string> all = together(ranks, [&] {
+        Losses own;
+        Losses shared; // other ranks find these, too, and they count once
+        for (int32_t i = 0; i < target_.parameter_count(); ++i) {
+            const StatesPlace place = target_.states_place(i);
+            const bool counts = place.is_everywhere ? ranks.rank() == 0 : !place.is_copy;
+            convert_one(i, counts ? own : shared);
+        }
+        return std::string(reinterpret_cast<const char*>(&own), sizeof own);
+    });
+    Losses sum;
+    for (const std::string& text : all) {
+        Losses one;
+        std::memcpy(&one, text.data(), sizeof one);
+        for (std::size_t i = 0; i < std::size(kStates); ++i) {
+            sum.of[i].add(one.of[i]);
+        }
+    }
+    return {true, sum.of[0].difference(), sum.of[1].difference(), sum.of[2].difference()};
+}
+
+void Converter::convert_one(int32_t index, Losses& losses) {
+    const std::unique_ptr<LooseStates> from = std::move(saved_[static_cast<std::size_t>(index)]);
+    const StatesPlace live = target_.states_place(index);
+    if (live.count == 0) {
+        return;
+    }
+    fresh_.push_back(
+        std::make_unique<LooseStates>(live, live.weight, live.formats, target_.context(), stream_));
+    const LooseStates& fresh = *fresh_.back();
+    const std::string& name = target_.parameter_name(index);
+    const Tensor values(target_.context(), stream_, DType::fp32, Shape{{live.count}, 1});
+    for (std::size_t i = 0; i < std::size(kStates); ++i) {
+        const std::vector<float> exact = read(stream_, *from, kStates[i], values, name);
+        write_values(stream_, fresh.states, fresh.place.param, kStates[i], values.ref(), name);
+        losses.of[i].add(exact, read(stream_, fresh, kStates[i], values, name));
+    }
+    plan_copies(fresh.place, live);
+}
+
+void Converter::plan_copies(const StatesPlace& from, const StatesPlace& to) {
+    const std::vector<SavedTensor> sources = saved_tensors(from);
+    const std::vector<SavedTensor> targets = saved_tensors(to);
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+        const StateFormat format = targets[i].format;
+        const int64_t bytes = code_bytes(format.coding, format.dtype, targets[i].count);
+        copies_.push_back({targets[i].data, sources[i].data, static_cast<std::size_t>(bytes)});
+    }
+}
+
+void Converter::commit() const {
+    for (const Copy& copy : copies_) {
+        stream_.copy(copy.to, copy.from, copy.bytes, CopyKind::device_to_device);
+    }
+    stream_.sync();
 }
 
 } // namespace mp::checkpoint

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading a checkpoint of another recipe: through an optimizer of the saved recipe and fp32, and what that loses.
+// Loading a checkpoint of another recipe: through states of the saved recipe and fp32, and what that loses.
 #pragma once
 
 #include <memory>
-#include <string>
+#include <vector>
 
-#include "checkpoint/parts.hpp"
+#include "checkpoint/catalog.hpp"
+#include "checkpoint/ranks.hpp"
+#include "optim/optimizer.hpp"
 
 namespace mp::checkpoint {
 
@@ -22,11 +24,48 @@ struct Conversion {
     Difference exp_avg_sq;
 };
 
-// An optimizer of the recipe in the manifest with the parameters of `target`, for a checkpoint to be loaded into. Throws
-// corrupt_data where the recipe is none, invalid_shape or unknown_name where the parameters are others.
-std::shared_ptr<Optimizer> make_twin(const Manifest& manifest, const Optimizer& target);
+// One parameter's elements that are here, in states that no optimizer owns.
+struct LooseStates {
+    LooseStates(const StatesPlace& like, StateFormat weight, const StateFormats& formats,
+                const std::shared_ptr<Context>& context, Stream& stream);
+    std::shared_ptr<Tensor> param;
+    ParamStates states;
+    StatesPlace place; // points to the two
+};
 
-// The numbers of `source`, whose parameters are the same, into `target`: weights, moments, steps, hyperparameters, seed.
-Conversion convert(const Optimizer& source, Optimizer& target);
+// Each rank converts the elements that it owns. In three steps: a load writes the saved states beside the live ones;
+// from there the numbers go through fp32 into new states of this optimizer's types, with new scales; and where every
+// rank has come so far, those take the live ones' place. Only the last step changes anything, and it cannot fail.
+class Converter {
+  public:
+    // Throws corrupt_data where the manifest's recipe is none, invalid_shape or unknown_name where the parameters are
+    // others. The optimizer outlives it, and does nothing meanwhile.
+    Converter(const Manifest& manifest, const Optimizer& target);
+    // For the load: the saved states of the elements that are here.
+    void add_to(Catalog& catalog) const;
+    // Collective. Gives the saved states' memory back.
+    Conversion convert(Ranks& ranks);
+    void commit() const;
+
+  private:
+    struct Losses;
+    struct Copy {
+        void* to = nullptr;
+        const void* from = nullptr;
+        std::size_t bytes = 0;
+    };
+
+    void convert_one(int32_t index, Losses& losses);
+    void plan_copies(const StatesPlace& from, const StatesPlace& to);
+
+    const Optimizer& target_;
+    Stream& stream_;                                  // where the states are
+    std::vector<std::unique_ptr<LooseStates>> saved_; // by parameter
+    std::vector<std::unique_ptr<LooseStates>> fresh_; // by parameter
+    std::vector<Copy> copies_;
+};
+
+// The entry under which a checkpoint keeps an array of an optimizer's parameter.
+Entry entry_of(const std::string& parameter, const SavedTensor& saved);
 
 } // namespace mp::checkpoint

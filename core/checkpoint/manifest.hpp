@@ -79,13 +79,17 @@ inline constexpr const char* kRngAlgorithm = "philox4x32-10";
 
 // Orders tensors and pieces; throws invalid_argument for what no reader would take.
 std::string write_manifest(Manifest& manifest);
-// Throws version_mismatch for a later format, and corrupt_data unless everything in it agrees: its checksum, its numbers, pieces that tile, files that are named
-// once and lie beside it.
+// Throws version_mismatch for a later format, and corrupt_data unless everything in it agrees: its checksum, its
+// numbers, pieces that tile, files that are named once and lie beside it.
 Manifest read_manifest(std::string text);
 
 // The same without the requirement that pieces tile: what one rank hands to the writer of the whole.
 std::string write_part(Manifest& manifest);
 Manifest read_part(std::string text);
+
+// The last of that: what must hold between the parts of a manifest. Throws corrupt_data.
+void check_part(const Manifest& manifest);
+void check_whole(const Manifest& manifest); // and pieces tile, and there is a file for each rank
 
 std::string hex(uint64_t value, int digits);
 // Throws corrupt_data for anything but `digits` lower-case hexadecimal digits.

@@ -4,8 +4,6 @@
 #include <bit>
 #include <cmath>
 
-#include "checkpoint/convert.hpp"
-
 namespace mp::checkpoint {
 namespace {
 
@@ -66,7 +64,7 @@ class OptimizerPart final : public Part {
         optimizer_->shard(stream()); // where ranks share it and have not stepped yet
         for (int32_t i = 0; i < optimizer_->parameter_count(); ++i) {
             for (const SavedTensor& saved : optimizer_->saved_tensors(i)) {
-                add_tensor(catalog, i, saved);
+                catalog.entries.push_back(entry_of(optimizer_->parameter_name(i), saved));
             }
         }
         const OptimizerCounts counts = optimizer_->counts(stream());
@@ -93,49 +91,28 @@ class OptimizerPart final : public Part {
         catalog.rng_step = counts.step;
     }
 
-    void check(const Catalog& /*catalog*/, const Loaded& loaded) const override {
-        optimizer_->check_counts(counts_of(loaded.manifest()));
+    void prepare(const Loaded& loaded) override {
+        restored_ = optimizer_->prepare_restore(stream(), counts_of(loaded.manifest()));
     }
 
-    void apply(const Loaded& loaded) override {
-        optimizer_->restore(stream(), counts_of(loaded.manifest()));
-    }
+    void apply() override { optimizer_->restore(stream(), restored_); }
 
     void add_weights(Catalog& catalog) override {
         for (int32_t i = 0; i < optimizer_->parameter_count(); ++i) {
             for (const SavedTensor& saved : optimizer_->saved_tensors(i)) {
                 if (saved.state.starts_with("param")) {
-                    add_tensor(catalog, i, saved);
+                    catalog.entries.push_back(entry_of(optimizer_->parameter_name(i), saved));
                 }
             }
         }
     }
 
-    std::unique_ptr<Part> twin(const Manifest& manifest) const override {
-        return std::make_unique<OptimizerPart>(make_twin(manifest, *optimizer_));
+    std::unique_ptr<Converter> converter(const Manifest& manifest) const override {
+        return std::make_unique<Converter>(manifest, *optimizer_);
     }
-    [[nodiscard]] Optimizer* optimizer() const noexcept override { return optimizer_.get(); }
 
   private:
     [[nodiscard]] Stream& stream() const { return optimizer_->context()->stream(); }
-
-    void add_tensor(Catalog& catalog, int32_t index, const SavedTensor& saved) const {
-        const bool is_scale = saved.state.ends_with("_scale_inv");
-        Entry entry;
-        entry.name = optimizer_->parameter_name(index);
-        entry.state = saved.state;
-        entry.format = saved.format;
-        entry.shape = saved.shape;
-        if (saved.count > 0 || saved.is_everywhere) {
-            entry.pieces = {{saved.start, saved.count, saved.data}};
-        }
-        entry.stream = saved.stream;
-        entry.rule = is_scale ? ValueRule::scale : ValueRule::any;
-        entry.replicated = saved.is_everywhere;
-        entry.is_copy = saved.is_copy;
-        entry.agrees = is_scale && saved.is_everywhere;
-        catalog.entries.push_back(std::move(entry));
-    }
 
     static OptimizerCounts counts_of(const Manifest& manifest) {
         const Numbers numbers(manifest, "optimizer.");
@@ -170,6 +147,7 @@ class OptimizerPart final : public Part {
     }
 
     std::shared_ptr<Optimizer> optimizer_;
+    RestoredCounts restored_;
 };
 
 bool is_power_of_two(double value) {
@@ -195,13 +173,12 @@ class ScalerPart final : public Part {
         add("overflow_steps", static_cast<uint64_t>(state.overflow_steps));
     }
 
-    void check(const Catalog& /*catalog*/, const Loaded& loaded) const override {
-        check_state(state_of(loaded.manifest()));
+    void prepare(const Loaded& loaded) override {
+        restored_ = state_of(loaded.manifest());
+        check_state(restored_);
     }
 
-    void apply(const Loaded& loaded) override {
-        scaler_->write(scaler_->context()->stream(), state_of(loaded.manifest()));
-    }
+    void apply() override { scaler_->write(scaler_->context()->stream(), restored_); }
 
   private:
     static numerics::LossScaleState state_of(const Manifest& manifest) {
@@ -247,6 +224,7 @@ class ScalerPart final : public Part {
     }
 
     std::shared_ptr<LossScaler> scaler_;
+    numerics::LossScaleState restored_;
 };
 
 class LinearPart final : public Part {
@@ -263,14 +241,12 @@ class LinearPart final : public Part {
         catalog.entries.back().agrees = true;
     }
 
-    void check(const Catalog& /*catalog*/, const Loaded& loaded) const override {
+    void prepare(const Loaded& loaded) override {
         const std::vector<unsigned char>& read = loaded.bytes(index_, 0);
         layer_.scaling().check_saved(read.data(), read.size());
     }
 
-    void apply(const Loaded& /*loaded*/) override {
-        layer_.load_scaling(stream(), bytes_.data(), bytes_.size());
-    }
+    void apply() override { layer_.load_scaling(stream(), bytes_.data(), bytes_.size()); }
 
   private:
     [[nodiscard]] Stream& stream() const { return layer_.context()->stream(); }
@@ -290,8 +266,8 @@ class DataPart final : public Part {
         catalog.entries.push_back(whole_entry(name_, "data", DType::uint8,
                                               {static_cast<int64_t>(bytes_)}, data_, nullptr));
     }
-    void check(const Catalog& /*catalog*/, const Loaded& /*loaded*/) const override {}
-    void apply(const Loaded& /*loaded*/) override {}
+    void prepare(const Loaded& /*loaded*/) override {}
+    void apply() override {}
     [[nodiscard]] bool survives_conversion() const noexcept override { return true; }
 
   private:

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "checkpoint/catalog.hpp"
+#include "checkpoint/convert.hpp"
 #include "checkpoint/load.hpp"
 #include "linear/linear.hpp"
 #include "optim/optimizer.hpp"
@@ -23,18 +24,19 @@ class Part {
     // Adds what is saved as it is now; memory that an entry points to stays until the next call. Waits for work
     // enqueued before.
     virtual void add_to(Catalog& catalog) = 0;
-    // Throws where what was read cannot be applied; changes nothing.
-    virtual void check(const Catalog& catalog, const Loaded& loaded) const = 0;
-    // After the entries' memory was written.
-    virtual void apply(const Loaded& loaded) = 0;
+    // Throws where what was read cannot be applied; makes what apply() needs, and changes nothing else.
+    virtual void prepare(const Loaded& loaded) = 0;
+    // After the entries' memory was written. Needs no memory of its own.
+    virtual void apply() = 0;
     // Entries for a file of weights alone.
     virtual void add_weights(Catalog& /*catalog*/) {}
-    // What takes this part's place where a checkpoint of another recipe is loaded, and gets its numbers by convert():
-    // null where the part stays as it is.
-    virtual std::unique_ptr<Part> twin(const Manifest& /*manifest*/) const { return nullptr; }
+    // Where a checkpoint of another recipe is loaded: what turns its states into this part's, after which the rest is
+    // loaded as ever. Null where there is nothing to convert.
+    virtual std::unique_ptr<Converter> converter(const Manifest& /*manifest*/) const {
+        return nullptr;
+    }
     // Whether this part is loaded as ever then; the states of layers and scalers belong to a recipe, and begin anew.
     [[nodiscard]] virtual bool survives_conversion() const noexcept { return false; }
-    [[nodiscard]] virtual Optimizer* optimizer() const noexcept { return nullptr; }
 };
 
 // Every rank has all of the optimizer's states: rank 0 writes them.

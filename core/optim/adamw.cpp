@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/adamw.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "device/select.hpp"
@@ -212,13 +213,14 @@ StepCounts StepMemory::read(Stream& stream) const {
     return counts;
 }
 
-// Groups without a count yet begin at 0.
+// Groups without a count yet begin at 0. Needs no memory: a checkpoint's load has passed the point of failure.
 void StepMemory::write(Stream& stream, const StepCounts& counts) {
-    std::vector<int64_t> steps = counts.group_steps;
-    steps.resize(static_cast<std::size_t>(group_count_), 0);
     stream.copy(state_.data(), &counts.state, state_.bytes(), CopyKind::host_to_device);
     if (group_count_ > 0) {
-        stream.copy(group_steps_.data(), steps.data(), group_steps_.bytes(),
+        const auto all = static_cast<std::size_t>(group_count_);
+        const std::size_t given = std::min(counts.group_steps.size(), all) * sizeof(int64_t);
+        check(stream.device().zero(stream.queue(), group_steps_.data(), group_steps_.bytes()));
+        stream.copy(group_steps_.data(), counts.group_steps.data(), given,
                     CopyKind::host_to_device);
     }
     stream.sync();

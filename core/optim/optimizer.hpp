@@ -54,6 +54,29 @@ struct SavedTensor {
     bool is_copy = false;      // a rank of another group has the same
 };
 
+// The elements of a parameter whose states are here, and all that is kept of them.
+struct StatesPlace {
+    StateFormat weight;
+    StateFormats formats;
+    std::vector<int64_t> shape; // of the whole parameter
+    int64_t whole = 0;          // elements of it
+    int64_t start = 0;          // elements [start, start + count) are here
+    int64_t count = 0;
+    bool is_everywhere = true;
+    bool is_copy = false;
+    const Stream* stream = nullptr;
+    TensorPiece param;
+    const ParamStates* states = nullptr; // null: nothing is here
+};
+// Every rank lists all that there is, also what it has no element of.
+std::vector<SavedTensor> saved_tensors(const StatesPlace& place);
+
+// What restore() writes, made beforehand so that it needs no memory.
+struct RestoredCounts {
+    OptimizerCounts counts;
+    StepCounts memory;
+};
+
 class Optimizer {
   public:
     // Throws for what cannot be; `ranks` 0: nobody shares it. So that ranks can refuse before they ask each other.
@@ -113,23 +136,27 @@ class Optimizer {
     void read_state(Stream& stream, int32_t index, const std::string& name,
                     const Tensor& values) const;
     void write_state(Stream& stream, int32_t index, const std::string& name, const Tensor& values);
-    // For a checkpoint (saved_state.cpp). restore() throws for groups that are not as many as there are, and for
-    // numbers out of their domain, before it changes anything; it waits.
+    // For a checkpoint (saved_state.cpp). prepare_restore() throws for groups that are not as many as there are, and for
+    // numbers out of their domain. restore() comes after the states were written; it waits, and fails only where
+    // another rank is lost while weights are published.
     [[nodiscard]] const std::string& parameter_name(int32_t index) const {
         return parameters_.at(static_cast<std::size_t>(index)).name;
     }
     [[nodiscard]] int32_t parameter_group(int32_t index) const {
         return parameters_.at(static_cast<std::size_t>(index)).group;
     }
+    [[nodiscard]] StatesPlace states_place(int32_t index) const;
+    [[nodiscard]] Stream& state_stream() const noexcept { return state_stream(context_->stream()); }
     [[nodiscard]] std::vector<SavedTensor> saved_tensors(int32_t index) const;
-    [[nodiscard]] OptimizerCounts counts(Stream& stream) const; // waits
-    void check_counts(const OptimizerCounts& counts) const;
-    void restore(Stream& stream, const OptimizerCounts& counts);
+    [[nodiscard]] OptimizerCounts counts(Stream& stream) const;                           // waits
+    [[nodiscard]] RestoredCounts prepare_restore(Stream& stream, OptimizerCounts counts); // waits
+    void restore(Stream& stream, const RestoredCounts& restored);
     [[nodiscard]] MemoryReport memory() const noexcept;
     [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
     [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }
 
   private:
+    void check_counts(const OptimizerCounts& counts) const;
     struct Parameter {
         std::string name;
         int32_t group = 0;

@@ -4,38 +4,54 @@
 
 namespace mp {
 
-// Every rank lists all that there is, also what it has no element of.
-std::vector<SavedTensor> Optimizer::saved_tensors(int32_t index) const {
+StatesPlace Optimizer::states_place(int32_t index) const {
     const Parameter& p = parameters_.at(static_cast<std::size_t>(index));
     const Shape& shape = p.param->shape();
-    const StateFormat weight_format = format_of(*p.param);
-    const StateFormats formats = state_formats(recipe_, weight_format, p.param->count());
     const ShardPiece own = piece(index);
-    const bool is_sharded = sharding_ != nullptr && sharding_->stage() > 0;
-    const bool is_copy = is_sharded && sharding_->groups().group() > 0;
-    const Stream* stream = options_.offload ? &context_->host_stream() : &context_->stream();
-    std::vector<SavedTensor> saved;
+    StatesPlace place;
+    place.weight = weight_format(*p.param); // of codes for use: the owner's exact numbers
+    place.formats = state_formats(recipe_, place.weight, p.param->count());
+    place.shape.assign(shape.sizes.begin(), shape.sizes.begin() + shape.ndim);
+    place.whole = p.param->count();
+    place.start = own.start;
+    place.count = own.count;
+    place.is_everywhere = sharding_ == nullptr || sharding_->stage() == 0;
+    place.is_copy = !place.is_everywhere && sharding_->groups().group() > 0;
+    place.stream = options_.offload ? &context_->host_stream() : &context_->stream();
+    if (p.states.has_value()) {
+        place.states = &*p.states;
+        place.param = weight(index);
+    }
+    return place;
+}
 
+std::vector<SavedTensor> Optimizer::saved_tensors(int32_t index) const {
+    return mp::saved_tensors(states_place(index));
+}
+
+std::vector<SavedTensor> saved_tensors(const StatesPlace& place) {
+    std::vector<SavedTensor> saved;
     const auto add = [&](const std::string& state, StateFormat format, void* data, float* scales) {
         if (!format.exists()) {
             return;
         }
-        const bool is_here = own.count > 0 && data != nullptr;
-        SavedTensor tensor = {state, format, {}, 0, 0, data, stream, !is_sharded, is_copy};
-        tensor.shape.assign(shape.sizes.begin(), shape.sizes.begin() + shape.ndim);
-        tensor.start = is_here ? own.start : 0;
-        tensor.count = is_here ? own.count : 0;
+        const bool is_here = place.count > 0 && data != nullptr;
+        SavedTensor tensor = {
+            state,        format, place.shape, 0, 0, data, place.stream, place.is_everywhere,
+            place.is_copy};
+        tensor.start = is_here ? place.start : 0;
+        tensor.count = is_here ? place.count : 0;
         saved.push_back(tensor);
         if (!format.is_scaled() && !has_blocks(format.coding)) {
             return;
         }
-        SavedTensor scale = {state + "_scale_inv", DType::fp32, {}, 0, 0, scales, stream,
-                             !is_sharded,          is_copy};
+        SavedTensor scale = {state + "_scale_inv", DType::fp32,         {},           0, 0, scales,
+                             place.stream,         place.is_everywhere, place.is_copy};
         if (format.is_scaled()) { // whole tensors only: one number, with its owner
             scale.count = is_here ? 1 : 0;
         } else {
             const int64_t block = block_size(format.coding);
-            scale.shape = {scale_count(format, p.param->count())};
+            scale.shape = {scale_count(format, place.whole)};
             scale.start = tensor.start / block;
             scale.count = (tensor.count + block - 1) / block;
         }
@@ -43,16 +59,14 @@ std::vector<SavedTensor> Optimizer::saved_tensors(int32_t index) const {
     };
 
     AdamwSegment s;
-    TensorPiece param;
-    if (p.states.has_value()) {
-        p.states->fill(s);
-        param = weight(index);
+    if (place.states != nullptr) {
+        place.states->fill(s);
     }
-    add("param", weight_format, param.ref.data, param.scale_inv);
-    add("exp_avg", formats.exp_avg, s.exp_avg, s.exp_avg_scale_inv);
-    add("exp_avg_sq", formats.exp_avg_sq, s.exp_avg_sq, s.exp_avg_sq_scale_inv);
-    add("compensation", formats.compensation, s.compensation, nullptr);
-    add("master", formats.master, s.master, s.master_scale_inv);
+    add("param", place.weight, place.param.ref.data, place.param.scale_inv);
+    add("exp_avg", place.formats.exp_avg, s.exp_avg, s.exp_avg_scale_inv);
+    add("exp_avg_sq", place.formats.exp_avg_sq, s.exp_avg_sq, s.exp_avg_sq_scale_inv);
+    add("compensation", place.formats.compensation, s.compensation, nullptr);
+    add("master", place.formats.master, s.master, s.master_scale_inv);
     return saved;
 }
 
@@ -85,21 +99,25 @@ void Optimizer::check_counts(const OptimizerCounts& counts) const {
     }
 }
 
-void Optimizer::restore(Stream& stream, const OptimizerCounts& counts) {
+RestoredCounts Optimizer::prepare_restore(Stream& stream, OptimizerCounts counts) {
     check_counts(counts);
-    options_.seed = counts.seed;
+    refresh(stream); // so that every group has a count
+    RestoredCounts restored = {std::move(counts), memory_.read(stream)};
+    restored.memory.state.step = restored.counts.step;
+    restored.memory.state.skipped_steps = restored.counts.skipped_steps;
+    restored.memory.group_steps = restored.counts.group_steps;
+    return restored;
+}
+
+void Optimizer::restore(Stream& stream, const RestoredCounts& restored) {
+    options_.seed = restored.counts.seed;
     for (std::size_t i = 0; i < groups_.size(); ++i) {
         const float* device_lr = groups_[i].device_lr;
-        groups_[i] = counts.groups[i];
+        groups_[i] = restored.counts.groups[i];
         groups_[i].device_lr = device_lr;
     }
     plan_is_stale_ = true; // other groups may be on
-    refresh(stream);
-    StepCounts written = memory_.read(stream);
-    written.state.step = counts.step;
-    written.state.skipped_steps = counts.skipped_steps;
-    written.group_steps = counts.group_steps;
-    memory_.write(stream, written);
+    memory_.write(stream, restored.memory);
     for (const Parameter& parameter : parameters_) {
         if (options_.offload) {
             copy_numbers(stream, *parameter.stepped, *parameter.param);

@@ -80,7 +80,7 @@ int run(int argc, char** argv) {
     uint32_t version = 0;
     long saves = 0;
     long with_leftovers = 0;
-    long kills_since = 0; // the last save that was done; each leaves one name at most
+    long kills_since = 0; // the last save whose cleaning was done; each leaves one name at most
     long most = 0;        // names beside those
     for (long trial = 0; trial < trials; ++trial) {
         *reported = version;
@@ -103,7 +103,8 @@ int run(int argc, char** argv) {
             return 1;
         }
         saves += loaded - version;
-        kills_since = loaded == version ? kills_since + 1 : 0;
+        // A child cleans up after each save, so before a second one is there.
+        kills_since = loaded < version + 2 ? kills_since + 1 : 0;
         version = loaded;
         std::vector<std::string> names;
         if (system::posix_files().list(folder.c_str(), &names).ok()) {

@@ -34,6 +34,7 @@ struct Training {
     float first = 0.001F; // added to every initial value
     bool alone = false;   // an optimizer without a communicator
     int32_t threads = 1;  // of each rank's context
+    bool as_codes = false; // matrices are codes for use; their owners keep the exact weights
 };
 
 // In (-1, 1), small integers over 2^7: exact in bf16, and their sums in fp32.
@@ -75,7 +76,11 @@ class Trainee {
         NewParameter parameter;
         parameter.name = "p" + std::to_string(p);
         parameter.param =
-            is_vector || !run_.recipe.weight.is_scaled()
+            !is_vector && run_.as_codes
+                ? std::make_shared<Tensor>(
+                      context_, stream(),
+                      operand_form(run_.recipe.fp8, GemmRole::fprop, Operand::weight), shape)
+            : is_vector || !run_.recipe.weight.is_scaled()
                 ? std::make_shared<Tensor>(
                       context_, stream(), is_vector ? DType::fp32 : run_.recipe.weight.dtype, shape)
                 : make_state(context_, stream(), run_.recipe.weight, shape);

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must hold between the parts of a manifest: files and their checksums, tensors in order, pieces that tile them.
+#include <algorithm>
+#include <tuple>
+
+#include "checkpoint/manifest.hpp"
+#include "status/status.hpp"
+
+namespace mp::checkpoint {
+namespace {
+
+[[noreturn]] void refuse(const char* why) { fail(Code::corrupt_data, "manifest: %s", why); }
+
+// Without a sum that could wrap.
+int64_t chunks_of(int64_t bytes, int64_t chunk_bytes) {
+    return bytes / chunk_bytes + (bytes % chunk_bytes != 0 ? 1 : 0);
+}
+
+void check_files(const Manifest& manifest) {
+    std::deque<std::string_view> names;
+    for (const StoredFile& file : manifest.files) {
+        names.emplace_back(file.name);
+        if (static_cast<int64_t>(file.chunks.size()) !=
+            chunks_of(file.bytes, manifest.chunk_bytes)) {
+            refuse("a file's size and its number of checksums disagree");
+        }
+    }
+    std::sort(names.begin(), names.end());
+    if (std::adjacent_find(names.begin(), names.end()) != names.end()) {
+        refuse("a file is listed twice");
+    }
+}
+
+void check_order(const Manifest& manifest) {
+    const auto is_in_order = [](const StoredTensor& a, const StoredTensor& b) {
+        return std::tie(a.name, a.state) < std::tie(b.name, b.state);
+    };
+    const auto wrong = std::adjacent_find(
+        manifest.tensors.begin(), manifest.tensors.end(),
+        [&](const StoredTensor& a, const StoredTensor& b) { return !is_in_order(a, b); });
+    if (wrong != manifest.tensors.end()) {
+        refuse("tensors are not ordered by name, or one appears twice");
+    }
+}
+
+void check_tiles(const StoredTensor& tensor) {
+    int64_t end = 0;
+    for (const Piece& piece : tensor.pieces) {
+        if (piece.start != end) {
+            fail(Code::corrupt_data,
+                 "manifest: the pieces of '%s' (%s) have a hole or an overlap at element %lld",
+                 tensor.name.c_str(), tensor.state.c_str(), static_cast<long long>(end));
+        }
+        end += piece.length;
+    }
+    if (end != tensor.count()) {
+        fail(Code::corrupt_data, "manifest: the pieces of '%s' (%s) end at element %lld of %lld",
+             tensor.name.c_str(), tensor.state.c_str(), static_cast<long long>(end),
+             static_cast<long long>(tensor.count()));
+    }
+}
+
+} // namespace
+
+void check_part(const Manifest& manifest) {
+    check_files(manifest);
+    check_order(manifest);
+    const auto files = static_cast<int64_t>(manifest.files.size());
+    for (const StoredTensor& tensor : manifest.tensors) {
+        for (const Piece& piece : tensor.pieces) {
+            if (piece.file >= files) {
+                refuse("a piece is in a file that is not listed");
+            }
+        }
+    }
+}
+
+void check_whole(const Manifest& manifest) {
+    check_part(manifest);
+    if (static_cast<int64_t>(manifest.files.size()) != manifest.world) {
+        refuse("the number of files is not that of the ranks");
+    }
+    for (const StoredTensor& tensor : manifest.tensors) {
+        check_tiles(tensor);
+    }
+}
+
+} // namespace mp::checkpoint

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/manifest_fields.hpp"
+
+namespace mp::checkpoint {
+namespace {
+
+constexpr std::size_t kMaxScalarName = 512; // a parameter's 255, a prefix, a suffix
+constexpr std::size_t kMaxDimensions = 8;
+constexpr int64_t kMaxElements = int64_t{1} << 59;
+
+// Of a file beside the manifest: nothing that leaves the directory or is hidden in it.
+bool is_file_name(const std::string& name) {
+    return name.find('/') == std::string::npos && name.find('\0') == std::string::npos &&
+           name.front() != '.' && name != kManifestName;
+}
+
+} // namespace
+
+void ManifestReader::key(std::string_view wanted) {
+    if (string() != wanted) {
+        refuse("key '%s' must stand here", wanted.data());
+    }
+    expect(':');
+}
+
+void ManifestReader::next_key(std::string_view wanted) {
+    expect(',');
+    key(wanted);
+}
+
+std::string ManifestReader::text(std::size_t most, std::size_t least) {
+    const std::string_view value = string();
+    if (value.size() > most || value.size() < least) {
+        refuse("a text has %zu bytes; it must have %zu to %zu", value.size(), least, most);
+    }
+    return std::string(value);
+}
+
+int64_t ManifestReader::bounded(int64_t least, int64_t most, const char* what) {
+    const int64_t value = integer();
+    if (value < least || value > most) {
+        refuse("%s is %lld; it must be %lld to %lld", what, static_cast<long long>(value),
+               static_cast<long long>(least), static_cast<long long>(most));
+    }
+    return value;
+}
+
+StoredFile ManifestReader::file() {
+    StoredFile file;
+    expect('{');
+    key("name");
+    file.name = text(255, 1);
+    if (!is_file_name(file.name)) {
+        refuse("a file's name is not that of a file beside the manifest");
+    }
+    next_key("bytes");
+    file.bytes = bounded(0, INT64_MAX / 2, "bytes");
+    next_key("crc32c");
+    const std::string_view chunks = string();
+    if (chunks.size() % 8 != 0) {
+        refuse("a file's checksums are not 8 digits each");
+    }
+    file.chunks.reserve(chunks.size() / 8);
+    for (std::size_t i = 0; i < chunks.size(); i += 8) {
+        file.chunks.push_back(static_cast<uint32_t>(parse_hex(chunks.substr(i, 8), 8)));
+    }
+    expect('}');
+    return file;
+}
+
+StoredTensor ManifestReader::tensor() {
+    StoredTensor tensor;
+    expect('{');
+    key("name");
+    tensor.name = text(255, 1);
+    next_key("state");
+    tensor.state = text(64, 1);
+    if (tensor.state.find_first_of(".@") != std::string::npos) {
+        refuse("a state's name has a dot or an @");
+    }
+    next_key("format");
+    tensor.format = parse_format(string());
+    if (!tensor.format.exists()) {
+        refuse("a tensor is in an unknown format");
+    }
+    next_key("shape");
+    shape(tensor);
+    next_key("pieces");
+    list([&] { tensor.pieces.push_back(piece(tensor)); });
+    expect('}');
+    return tensor;
+}
+
+// The product may not overflow whatever the order, so zeros are left out of it.
+void ManifestReader::shape(StoredTensor& tensor) {
+    int64_t product = 1;
+    list([&] {
+        const int64_t size = integer();
+        if (tensor.shape.size() == kMaxDimensions) {
+            refuse("a shape has more than %zu dimensions", kMaxDimensions);
+        }
+        if (size != 0 &&
+            (__builtin_mul_overflow(product, size, &product) || product > kMaxElements)) {
+            refuse("a shape has too many elements");
+        }
+        tensor.shape.push_back(size);
+    });
+}
+
+Piece ManifestReader::piece(const StoredTensor& tensor) {
+    Piece piece;
+    expect('[');
+    piece.file = integer();
+    expect(',');
+    piece.start = integer();
+    expect(',');
+    piece.length = integer();
+    expect(']');
+    const int64_t count = tensor.count();
+    if (tensor.pieces.size() == kMaxPieces) {
+        refuse("a tensor has more than %zu pieces", kMaxPieces);
+    }
+    if (piece.length == 0) {
+        refuse("a piece is empty");
+    }
+    if (piece.length > count || piece.start > count - piece.length) {
+        refuse("a piece goes beyond its tensor");
+    }
+    const bool blocks = has_blocks(tensor.format.coding);
+    const int64_t block = blocks ? block_size(tensor.format.coding) : 1;
+    if (piece.start % block != 0 ||
+        (piece.length % block != 0 && piece.start + piece.length != count)) {
+        refuse("a piece does not begin or end where a block of scaled codes does");
+    }
+    return piece;
+}
+
+Scalar ManifestReader::scalar() {
+    Scalar scalar;
+    expect('[');
+    scalar.name = text(kMaxScalarName, 1);
+    expect(',');
+    scalar.bits = hexadecimal(16);
+    expect(']');
+    return scalar;
+}
+
+} // namespace mp::checkpoint
