@@ -109,29 +109,6 @@ MP_CHUNK_INLINE int widen_fp16_vector(const void* source, FloatInMemory* values,
 }
 
 // min and max return their second operand where one is a NaN.
-#if defined(MP_CHUNK_AVX512)
-
-template <bool kSaturate> MP_CHUNK_INLINE void store_fp16(__m512 x, char* to) {
-    if constexpr (kSaturate) {
-        x = _mm512_max_ps(_mm512_set1_ps(-numerics::kFp16Max),
-                          _mm512_min_ps(_mm512_set1_ps(numerics::kFp16Max), x));
-    }
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
-                        _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
-}
-
-template <bool kSaturate>
-MP_CHUNK_INLINE int narrow_fp16_vector(const FloatInMemory* values, void* destination, int n) {
-    char* to = static_cast<char*>(destination);
-    int i = 0;
-    for (; i + 16 <= n; i += 16) {
-        store_fp16<kSaturate>(_mm512_loadu_ps(values + i), to + 2 * i);
-    }
-    return i;
-}
-
-#else
-
 template <bool kSaturate>
 MP_CHUNK_INLINE int narrow_fp16_vector(const FloatInMemory* values, void* destination, int n) {
     char* to = static_cast<char*>(destination);
@@ -148,8 +125,6 @@ MP_CHUNK_INLINE int narrow_fp16_vector(const FloatInMemory* values, void* destin
     }
     return i;
 }
-
-#endif
 
 #else
 
