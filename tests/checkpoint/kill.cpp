@@ -125,8 +125,8 @@ int run(int argc, char** argv) {
     std::vector<std::string> names;
     check(system::posix_files().list(folder.c_str(), &names));
     if (names.size() != 1 || most > 12) {
-        std::fprintf(stderr, "%zu names are left, and %ld more were there than killed\n", names.size(),
-                     most);
+        std::fprintf(stderr, "%zu names are left, and %ld more were there than killed\n",
+                     names.size(), most);
         return 1;
     }
     discard(system::posix_files(), folder, names[0]);

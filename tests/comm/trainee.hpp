@@ -31,9 +31,9 @@ struct Training {
     int32_t steps = 3;
     int32_t slots = 0; // the global batch's microbatches; 0: one a rank
     double max_grad_norm = 1.0;
-    float first = 0.001F; // added to every initial value
-    bool alone = false;   // an optimizer without a communicator
-    int32_t threads = 1;  // of each rank's context
+    float first = 0.001F;  // added to every initial value
+    bool alone = false;    // an optimizer without a communicator
+    int32_t threads = 1;   // of each rank's context
     bool as_codes = false; // matrices are codes for use; their owners keep the exact weights
 };
 
