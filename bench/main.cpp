@@ -98,8 +98,8 @@ void run(Options options) {
         stream_rates(options.threads, std::size_t{256} << 20, options.repeats);
     std::vector<Row> rows;
     using Family = std::vector<Row> (*)(mp_context*, const Options&);
-    constexpr Family kAll[] = {cast_rows, quantize_rows, optimizer_rows,
-                               gemm_rows, reduce_rows,   zero_rows};
+    constexpr Family kAll[] = {cast_rows,   quantize_rows, optimizer_rows, gemm_rows,
+                               reduce_rows, zero_rows,     checkpoint_rows};
     const auto families = options.linear ? std::vector<Family>{linear_rows}
                                          : std::vector<Family>(std::begin(kAll), std::end(kAll));
     for (const Family family : families) {

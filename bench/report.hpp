@@ -39,6 +39,7 @@ std::vector<Row> linear_rows(mp_context* context, const Options& options);
 std::vector<Row> gemm_rows(mp_context* context, const Options& options);
 std::vector<Row> reduce_rows(mp_context* context, const Options& options);
 std::vector<Row> zero_rows(mp_context* context, const Options& options);
+std::vector<Row> checkpoint_rows(mp_context* context, const Options& options);
 
 bool is_wanted(const Options& options, const std::string& name);
 

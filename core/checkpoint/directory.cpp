@@ -163,8 +163,12 @@ std::string parent_of(const std::string& path) {
 
 void make_parent(system::FileTable& files, const std::string& parent) {
     std::vector<std::string> names;
-    if (files.list(parent.c_str(), &names).ok()) {
+    const Status listed = files.list(parent.c_str(), &names);
+    if (listed.ok()) {
         return;
+    }
+    if (listed.code() == Code::out_of_memory) { // that says nothing of the folder
+        check(listed);
     }
     check(files.make_directory(parent.c_str()));
     check(files.sync_directory(parent_of(parent).c_str()));

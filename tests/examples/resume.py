@@ -30,17 +30,26 @@ JSON_RECIPES = {
 
 
 def tensors(checkpoint):
-    """All bytes of a checkpoint of one rank, by name; the times of steps are not among what must agree."""
-    content = next(pathlib.Path(checkpoint).glob("shard-*.safetensors")).read_bytes()
-    size, = struct.unpack("<Q", content[:8])
-    header = json.loads(content[8:8 + size])
-    header.pop("__metadata__")
-    return {name: (t["dtype"], t["shape"], content[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]])
-            for name, t in header.items() if not name.startswith("step_seconds")}
+    """All bytes of a checkpoint, by name, put together from the ranks' pieces; the times of steps are not among what must
+    agree."""
+    pieces = {}
+    for shard in pathlib.Path(checkpoint).glob("shard-*.safetensors"):
+        content = shard.read_bytes()
+        size, = struct.unpack("<Q", content[:8])
+        header = json.loads(content[8:8 + size])
+        header.pop("__metadata__")
+        for key, entry in header.items():
+            name, _, start = key.partition("@")
+            begin, end = (8 + size + offset for offset in entry["data_offsets"])
+            pieces.setdefault((name, entry["dtype"]), []).append((int(start or 0), content[begin:end]))
+    return {name: (dtype, b"".join(part for _, part in sorted(parts)))
+            for (name, dtype), parts in pieces.items() if not name.startswith("step_seconds")}
 
 
 def numbers(checkpoint):
     manifest = json.loads((pathlib.Path(checkpoint) / "manifest.json").read_text())
+    for tensor in manifest["tensors"]:
+        del tensor["pieces"]  # they are the ranks'
     return {key: manifest[key] for key in ("step", "recipe", "rng", "tensors", "scalars")}
 
 
@@ -54,11 +63,13 @@ def same(check, what, a, b):
     check(not differ and numbers(a) == numbers(b), f"{what}: {len(left)} tensors" + (f" DIFFER: {differ[:5]}" if differ else ""))
 
 
-def resume_once(check, program, options, recipe, folder):
+def resume_once(check, program, options, recipe, folder, before=(), after=()):
+    """`before` and `after`: more options of the run that saves and of the one that goes on."""
     straight, resumed = folder / "straight", folder / "resumed"
-    run(program, options + ["--recipe", recipe, "--checkpoint", straight, "--checkpoint-every", 5, "--out", folder / "a"])
+    run(program, options + ["--recipe", recipe, "--checkpoint", straight, "--checkpoint-every", 5, "--out", folder / "a",
+                            *before])
     run(program, options + ["--recipe", recipe, "--resume", at_step(straight, 5), "--checkpoint", resumed,
-                            "--out", folder / "b"])
+                            "--out", folder / "b", *after])
     a, b = (next(iter(results(folder / x).values()))["losses"] for x in "ab")
     check(len(a) == 10 and a == b, "losses")
     same(check, "after the last step", at_step(straight, 10), at_step(resumed, 10))
@@ -100,6 +111,12 @@ def main():
             folder.mkdir()
             print(name, flush=True)
             resume_once(check, program, options, recipe, folder)
+        for recipe in ("fp16_mixed", "bf16_pure_sr"):  # a loss scale, random numbers
+            folder = root / f"ranks-{recipe}"
+            folder.mkdir()
+            print(f"{recipe}: 3 ranks, then 2", flush=True)
+            resume_once(check, program, options + "--accum 6 --order tree".split(), recipe, folder,
+                        "--ranks 3 --zero 2".split(), "--ranks 2 --zero 1".split())
         folder = root / "run-fp8_delayed"
         killed(check, program, options, "fp8_delayed", folder, 200 if "--full" in sys.argv else 12)
         done = run(program, options + ["--recipe", "fp32", "--resume", folder / "straight"], check=False)

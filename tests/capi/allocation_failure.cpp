@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every allocation of create, step, save and load fails in turn, once or from then on: both of operator new and of the
+// context's allocator. The call says MP_STATUS_OUT_OF_MEMORY, what was there before is there still, everything is given
+// back, and the same call succeeds when there is memory again.
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+
+#include "training.hpp"
+
+namespace {
+
+// Of the whole process: workers of the library count, too.
+std::atomic<int64_t> allocations_left{-1}; // < 0: none fails
+std::atomic<bool> fails_for_ever{false};
+std::atomic<int64_t> live{0}; // of the context's blocks, those that were not given back
+
+bool allocation_fails() noexcept {
+    const int64_t left = allocations_left.load();
+    if (left < 0) {
+        return false;
+    }
+    if (left > 0) {
+        --allocations_left;
+        return false;
+    }
+    if (!fails_for_ever) {
+        allocations_left = -1;
+    }
+    return true;
+}
+
+void* allocate(std::size_t size, std::size_t alignment) noexcept {
+    if (allocation_fails()) {
+        return nullptr;
+    }
+    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+
+} // namespace
+
+// Not inlined: a compiler that sees only one of new and delete takes malloc and free for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+    void* memory = allocate(size == 0 ? 1 : size, alignof(std::max_align_t));
+    if (memory == nullptr) {
+        throw std::bad_alloc();
+    }
+    return memory;
+}
+[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
+    return allocate(size == 0 ? 1 : size, alignof(std::max_align_t));
+}
+[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
+    void* memory = allocate(size == 0 ? 1 : size, static_cast<std::size_t>(alignment));
+    if (memory == nullptr) {
+        throw std::bad_alloc();
+    }
+    return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*size*/) noexcept {
+    std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept {
+    std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*size*/,
+                                       std::align_val_t /*alignment*/) noexcept {
+    std::free(memory);
+}
+
+using namespace mp_test;
+
+namespace {
+
+constexpr const char* kRecipes[] = {
+    "fp32",
+    "fp16_mixed",
+    "bf16_pure_kahan",
+    "bf16_pure_sr",
+    "bf16_pure_remainder",
+    R"({"recipe": "bf16_mixed", "optimizer.exp_avg.dtype": "int8_block256", "optimizer.exp_avg_sq.dtype": "int8_block256"})"};
+
+mp_context_desc context_desc() {
+    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+    desc.num_threads = 1;
+    desc.allocate = [](std::size_t size, std::size_t alignment, void* /*payload*/) {
+        void* memory = allocate(size, alignment);
+        live += memory == nullptr ? 0 : 1;
+        return memory;
+    };
+    desc.release = [](void* memory, std::size_t /*size*/, std::size_t /*alignment*/,
+                      void* /*payload*/) {
+        live -= memory == nullptr ? 0 : 1;
+        std::free(memory);
+    };
+    return desc;
+}
+
+Context own_context() {
+    const mp_context_desc desc = context_desc();
+    mp_context* context = nullptr;
+    EXPECT_TRUE(succeeded(mp_context_create(&desc, &context)));
+    return Context(context);
+}
+
+Training make_training(const std::string& recipe, uint64_t seed = 3) {
+    return {own_context(), recipe, seed, nullptr, nullptr};
+}
+
+// Runs `call` with the k-th allocation failing. True where one did; then it has said so.
+template <typename Call> bool fails_at(int64_t k, bool for_ever, Call&& call) {
+    fails_for_ever = for_ever;
+    allocations_left = k;
+    const mp_status status = call();
+    const bool has_failed = allocations_left <= 0;
+    allocations_left = -1;
+    // What is only wanted, as a cache or a text, may be done without.
+    EXPECT_TRUE(status == MP_STATUS_OUT_OF_MEMORY || status == MP_STATUS_OK)
+        << "allocation " << k << ": " << mp_status_string(status) << ": "
+        << mp_last_error_message();
+    EXPECT_TRUE(has_failed || status == MP_STATUS_OK) << mp_last_error_message();
+    return has_failed;
+}
+
+// Of later ones each seventh fails, unless MP_ALL_ALLOCATIONS is set.
+constexpr int64_t kEach = 150;
+bool is_full() {
+    static const bool full = std::getenv("MP_ALL_ALLOCATIONS") != nullptr;
+    return full;
+}
+
+// `attempt(k, for_ever)` until one has seen no failure. All blocks of the context are given back; whether everything else
+// is, the leak sanitizer sees when the program ends: shells of destroyed handles are kept on purpose.
+template <typename Attempt> void each_allocation(const char* what, Attempt&& attempt) {
+    for (const bool for_ever : {false, true}) {
+        int64_t tried = -1; // the last attempt fails nowhere
+        bool goes_on = true;
+        for (int64_t k = 0; goes_on; k += k < kEach || is_full() ? 1 : 7) {
+            ++tried;
+            SCOPED_TRACE(std::string(what) + ", allocation " + std::to_string(k) +
+                         (for_ever ? " and all after" : ""));
+            const int64_t before = live;
+            goes_on = attempt(k, for_ever);
+            ASSERT_FALSE(::testing::Test::HasFailure());
+            ASSERT_EQ(live, before) << "blocks that were not given back";
+        }
+        std::printf("%-40.40s %5lld allocations failed in turn, %s\n", what,
+                    static_cast<long long>(tried), for_ever ? "and all after" : "once each");
+    }
+}
+
+// The first failure of everything that a training is made of, as a program would meet it.
+mp_status create_all(const std::string& recipe_text, int32_t dtype) {
+    const mp_context_desc desc = context_desc();
+    mp_context* raw_context = nullptr;
+    if (const mp_status status = mp_context_create(&desc, &raw_context); status < 0) {
+        return status;
+    }
+    const Context context(raw_context);
+    mp_recipe* raw_recipe = nullptr;
+    const mp_status recipe_status =
+        recipe_text.front() == '{' ? mp_recipe_create_from_json(context, recipe_text.data(),
+                                                                recipe_text.size(), &raw_recipe)
+                                   : mp_recipe_create(context, recipe_text.c_str(), &raw_recipe);
+    if (recipe_status < 0) {
+        return recipe_status;
+    }
+    const Recipe recipe(raw_recipe);
+    mp_optimizer* raw_optimizer = nullptr;
+    if (const mp_status status = mp_optimizer_create(context, recipe, nullptr, &raw_optimizer);
+        status < 0) {
+        return status;
+    }
+    const Optimizer optimizer(raw_optimizer);
+    int32_t group = -1;
+    if (const mp_status status = mp_optimizer_add_group(optimizer, nullptr, &group); status < 0) {
+        return status;
+    }
+    mp_tensor_desc shape = MP_TENSOR_DESC_INIT;
+    shape.dtype = dtype;
+    shape.ndim = 1;
+    shape.shape[0] = 6000;
+    mp_tensor* raw_param = nullptr;
+    if (const mp_status status = mp_tensor_create(context, &shape, &raw_param); status < 0) {
+        return status;
+    }
+    const Tensor param(raw_param);
+    mp_param_desc param_desc = MP_PARAM_DESC_INIT;
+    param_desc.name = "weight";
+    param_desc.param = param;
+    if (const mp_status status = mp_optimizer_add_param(optimizer, group, &param_desc, nullptr);
+        status < 0) {
+        return status;
+    }
+    mp_scaler* raw_scaler = nullptr;
+    if (const mp_status status = mp_scaler_create(context, nullptr, &raw_scaler); status < 0) {
+        return status;
+    }
+    const Scaler scaler(raw_scaler);
+    mp_checkpoint* raw_checkpoint = nullptr;
+    if (const mp_status status = mp_checkpoint_create(context, nullptr, nullptr, &raw_checkpoint);
+        status < 0) {
+        return status;
+    }
+    const Checkpoint checkpoint(raw_checkpoint);
+    int64_t position = 0;
+    if (const mp_status status = mp_checkpoint_add_optimizer(checkpoint, optimizer); status < 0) {
+        return status;
+    }
+    if (const mp_status status = mp_checkpoint_add_scaler(checkpoint, scaler); status < 0) {
+        return status;
+    }
+    return mp_checkpoint_add_data(checkpoint, "position", &position, sizeof position);
+}
+
+} // namespace
+
+TEST(AllocationFailure, OfCreating) {
+    for (const std::string recipe : kRecipes) { // a text of the test's, made before memory fails
+        const Context context = own_context();
+        const int32_t dtype = weight_dtype(recipe_of(context, recipe));
+        each_allocation("create", [&](int64_t k, bool for_ever) {
+            return fails_at(k, for_ever, [&] { return create_all(recipe, dtype); });
+        });
+    }
+}
+
+// A step that fails has changed nothing: the same step afterwards has the bits of one that never failed.
+TEST(AllocationFailure, OfAStep) {
+    for (const char* recipe : kRecipes) {
+        const auto prepare = [](Training& training) {
+            for (int32_t i = 0; i < static_cast<int32_t>(std::size(kSizes)); ++i) {
+                mp_tensor* grad = nullptr;
+                EXPECT_TRUE(succeeded(mp_optimizer_state(training.optimizer, i, "grad", &grad)));
+                const Tensor owned(grad);
+                const Tensor exact = make_tensor(
+                    training.context, MP_DTYPE_FP32, {kSizes[i]},
+                    numbers(static_cast<std::size_t>(kSizes[i]), static_cast<uint64_t>(i + 1)));
+                EXPECT_TRUE(succeeded(mp_tensor_cast(nullptr, exact, grad, nullptr)));
+            }
+        };
+        std::vector<unsigned char> expected;
+        {
+            Training straight = make_training(recipe);
+            prepare(straight);
+            MP_OK(mp_optimizer_step(straight.optimizer, nullptr, straight.scaler));
+            expected = straight.everything();
+        }
+        each_allocation("step", [&](int64_t k, bool for_ever) {
+            Training training = make_training(recipe);
+            prepare(training);
+            const std::vector<unsigned char> before = training.everything();
+            mp_status status = MP_STATUS_OK;
+            const bool failed = fails_at(k, for_ever, [&] {
+                status = mp_optimizer_step(training.optimizer, nullptr, training.scaler);
+                return status;
+            });
+            if (status != MP_STATUS_OK) {
+                EXPECT_EQ(training.everything(), before);
+                EXPECT_TRUE(
+                    succeeded(mp_optimizer_step(training.optimizer, nullptr, training.scaler)));
+            }
+            EXPECT_EQ(training.everything(), expected);
+            return failed;
+        });
+    }
+}
+
+TEST(AllocationFailure, OfASave) {
+    for (const uint32_t flags : {0U, MP_CHECKPOINT_BACKGROUND}) {
+        Training training = make_training("bf16_pure_kahan");
+        training.step();
+        const std::vector<unsigned char> before = training.everything();
+        each_allocation(flags == 0 ? "save" : "save in the background", [&](int64_t k,
+                                                                            bool for_ever) {
+            const Folder folder("allocation");
+            EXPECT_TRUE(succeeded(mp_checkpoint_save(training.checkpoint, folder.c_str(), 1, 0)));
+            mp_status status = MP_STATUS_OK;
+            const bool failed = fails_at(k, for_ever, [&] {
+                status = mp_checkpoint_save(training.checkpoint, folder.c_str(), 2, flags);
+                if (status == MP_STATUS_OK) {
+                    status = mp_checkpoint_wait(training.checkpoint);
+                }
+                return status;
+            });
+            if (status != MP_STATUS_OK) { // it may be the waiting that had no memory
+                (void)mp_checkpoint_wait(training.checkpoint);
+            }
+            EXPECT_EQ(training.everything(), before);
+            mp_checkpoint_info info{};
+            info.struct_size = sizeof info;
+            EXPECT_TRUE(succeeded(mp_checkpoint_inspect(folder.c_str(), &info)));
+            EXPECT_EQ(info.step, status == MP_STATUS_OK ? 2 : info.step);
+            EXPECT_TRUE(succeeded(mp_checkpoint_save(training.checkpoint, folder.c_str(), 3, 0)));
+            EXPECT_TRUE(
+                succeeded(mp_checkpoint_load(training.checkpoint, folder.c_str(), 0, nullptr)));
+            EXPECT_EQ(training.everything(), before);
+            return failed;
+        });
+    }
+}
+
+// Also through another recipe.
+TEST(AllocationFailure, OfALoad) {
+    const char* const kPairs[][2] = {{"bf16_pure_kahan", "bf16_pure_kahan"},
+                                     {"fp16_mixed", "fp16_mixed"},
+                                     {kRecipes[5], kRecipes[5]},
+                                     {"bf16_pure_kahan", "fp16_mixed"},
+                                     {"fp32", kRecipes[5]}};
+    for (const auto& [from, to] : kPairs) {
+        const Folder folder("allocation");
+        std::vector<unsigned char> expected;
+        {
+            Training saved = make_training(from);
+            saved.step();
+            MP_OK(mp_checkpoint_save(saved.checkpoint, folder.c_str(), 1, 0));
+            Training target = make_training(to, 99);
+            MP_OK(mp_checkpoint_load(target.checkpoint, folder.c_str(), MP_CHECKPOINT_CONVERT,
+                                     nullptr));
+            expected = target.everything();
+        }
+        each_allocation(
+            from == to ? "load" : "load of another recipe", [&](int64_t k, bool for_ever) {
+                Training target = make_training(to, 99);
+                const std::vector<unsigned char> before = target.everything();
+                mp_status status = MP_STATUS_OK;
+                const bool failed = fails_at(k, for_ever, [&] {
+                    status = mp_checkpoint_load(target.checkpoint, folder.c_str(),
+                                                MP_CHECKPOINT_CONVERT, nullptr);
+                    return status;
+                });
+                EXPECT_EQ(target.everything(), status == MP_STATUS_OK ? expected : before);
+                if (status != MP_STATUS_OK) {
+                    EXPECT_TRUE(succeeded(mp_checkpoint_load(target.checkpoint, folder.c_str(),
+                                                             MP_CHECKPOINT_CONVERT, nullptr)));
+                    EXPECT_EQ(target.everything(), expected);
+                }
+                return failed;
+            });
+    }
+}
