@@ -164,6 +164,14 @@ def check_mpi(check, train, mpirun):
     threads = train(f"{options} --ranks 4")["fp32"]
     processes = train(f"{options} --mpi", [mpirun, "-n", "4"])["fp32"]
     check(processes["csv"] == threads["csv"] and is_expected(processes), "mpirun -n 4, groups of 2: the losses of threads")
+    saved = train.folder / "mpi-checkpoints"
+    options = "--sample 0 --accum 4 --order tree --recipe bf16_pure_kahan "
+    straight = train(options + f"--mpi --zero 2 --checkpoint {saved} --checkpoint-every 1", launcher)["bf16_pure_kahan"]["csv"]
+    middle = next(saved.glob("step-2-*"))
+    resumed = train(options + f"--ranks 3 --zero 1 --resume {middle}")["bf16_pure_kahan"]["csv"]
+    check(resumed == straight, "saved by 2 processes; gone on with 3 threads")
+    resumed = train(options + f"--mpi --zero 3 --resume {middle}", launcher)["bf16_pure_kahan"]["csv"]
+    check(resumed == straight, "saved by 2 processes; gone on with 2 processes")
     done = run(mpirun, ["-n", "2", train.program, "--data", train.text, "--mpi"], check=False)
     check(done.returncode != 0 and "--accum 1 is too few passes for 2 ranks" in done.stderr, "mpirun -n 2 --accum 1 is refused")
 
