@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The long runs of the checkpoint tests, of which the tests have short ones. Each prints its counts.
+# The long runs of tests, of which the tests have short ones. Each prints its counts.
 #     scripts/torture.sh                 lists them
 #     scripts/torture.sh NAME [COUNT]    builds and runs one
 set -euo pipefail
@@ -11,6 +11,7 @@ usage() {
     cat << 'TEXT'
 usage: scripts/torture.sh NAME [COUNT]
   kill        kill -9 while saving on a real disk (10000)
+  training    ranks of processes killed or stopped at random moments, so many for each stage (250)
   crash       crash states of a save, so many interleavings of the ranks (50)
   headers     mutated safetensors headers (100000000)
   manifests   mutated manifests with right checksums (100000000)
@@ -31,6 +32,7 @@ run() {
 mkdir -p "$logs"
 case "${1:-}" in
     kill) run checkpoint_kill "${2:-10000}" "$root_dir/build" ;;
+    training) MP_TRIALS=${2:-250} run comm_process_training ;;
     crash) MP_CRASH_SEEDS=${2:-50} run checkpoint_crash_states ;;
     headers) run fuzz_safetensors_header "${2:-100000000}" ;;
     manifests) run fuzz_checkpoint_manifest "${2:-100000000}" ;;
