@@ -309,7 +309,9 @@ TEST(AllocationFailure, OfALoad) {
                                      {kRecipes[5], kRecipes[5]},
                                      {"bf16_pure_kahan", "fp16_mixed"},
                                      {"fp32", kRecipes[5]}};
-    for (const auto& [from, to] : kPairs) {
+    for (const auto& pair : kPairs) {
+        const char* const from = pair[0];
+        const char* const to = pair[1];
         const Folder folder("allocation");
         std::vector<unsigned char> expected;
         {
