@@ -27,7 +27,7 @@ namespace {
 constexpr int32_t kRanks = 3;
 constexpr int32_t kVictim = 1;
 constexpr int32_t kSteps = 40;
-constexpr int64_t kDeadlineMs = 400;
+constexpr int64_t kDeadlineMs = 1000; // a busy machine may take half of it for a step
 constexpr std::array<int64_t, 4> kSizes = {40000, 7, 0, 20000};
 
 int64_t now_us() {
@@ -302,7 +302,7 @@ class ProcessTraining : public testing::TestWithParam<int32_t> {};
 
 TEST_P(ProcessTraining, SurvivorsHoldACommittedStep) {
     const int32_t stage = GetParam();
-    const int64_t trials = number_from("MP_TRIALS", 5);
+    const int64_t trials = number_from("MP_TRIALS", 4);
     int64_t micros = 0;
     const Hashes hashes = undisturbed(stage, &micros);
     std::mt19937_64 random(static_cast<uint64_t>(number_from("MP_SEED", 1) * 4 + stage));
