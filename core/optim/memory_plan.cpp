@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/memory_plan.hpp"
 
+#include "optim/shard_groups.hpp"
 #include "status/status.hpp"
 
 namespace mp {
@@ -67,12 +68,7 @@ MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> count
         return planned_memory(recipe, counts); // nobody shares it
     }
     ShardOptions options = sharding.options;
-    if (sharding.shard_ranks < 0 ||
-        (sharding.shard_ranks > 0 && options.ranks % sharding.shard_ranks != 0)) {
-        fail(Code::invalid_argument,
-             "sharding: shard_ranks is %d; it must be 0 (all) or divide the %d ranks",
-             sharding.shard_ranks, options.ranks);
-    }
+    check_group_size("sharding", "shard_ranks", sharding.shard_ranks, options.ranks, "all");
     options.ranks = sharding.shard_ranks > 0 ? sharding.shard_ranks : options.ranks;
     const bool is_rounded = gather_dtype(recipe, recipe.weight) != recipe.weight.dtype;
     const bool has_copy = stage == 3 || (stage > 0 && is_rounded);

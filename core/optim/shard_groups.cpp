@@ -3,6 +3,14 @@
 
 namespace mp {
 
+void check_group_size(const char* what, const char* option, int32_t size, int32_t ranks,
+                      const char* zero) {
+    if (size < 0 || (size > 0 && ranks % size != 0)) {
+        fail(Code::invalid_argument, "%s: %s is %d; it must be 0 (%s) or divide the %d ranks", what,
+             option, size, zero, ranks);
+    }
+}
+
 ShardGroups::ShardGroups(std::shared_ptr<comm::Communicator> all, int32_t shard_ranks,
                          int32_t node_ranks)
     : all_(std::move(all)), shard_ranks_(shard_ranks == 0 ? all_->size() : shard_ranks),

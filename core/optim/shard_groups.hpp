@@ -11,6 +11,10 @@
 
 namespace mp {
 
+// Groups of `size` ranks each: 0, or a divisor of the ranks. Throws otherwise, with the option's name and what `zero` says.
+void check_group_size(const char* what, const char* option, int32_t size, int32_t ranks,
+                      const char* zero);
+
 class ShardGroups {
   public:
     // Both divide the ranks, and one of them at most is not 0. shard_ranks 0: all are one group; node_ranks 0: gradients are

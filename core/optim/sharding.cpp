@@ -74,16 +74,8 @@ void check_sharding(const ShardingOptions& options, int32_t ranks) {
         fail(Code::invalid_argument, "optimizer: bucket_elements is %lld; it must be positive",
              static_cast<long long>(options.bucket_elements));
     }
-    if (options.shard_ranks < 0 || (options.shard_ranks > 0 && ranks % options.shard_ranks != 0)) {
-        fail(Code::invalid_argument,
-             "optimizer: shard_ranks is %d; it must be 0 (all) or divide the %d ranks",
-             options.shard_ranks, ranks);
-    }
-    if (options.node_ranks < 0 || (options.node_ranks > 0 && ranks % options.node_ranks != 0)) {
-        fail(Code::invalid_argument,
-             "optimizer: node_ranks is %d; it must be 0 (one level) or divide the %d ranks",
-             options.node_ranks, ranks);
-    }
+    check_group_size("optimizer", "shard_ranks", options.shard_ranks, ranks, "all");
+    check_group_size("optimizer", "node_ranks", options.node_ranks, ranks, "one level");
     if (options.node_ranks > 0 && (options.shard_ranks > 0 || comm::has_slots(options.order))) {
         fail(Code::unsupported,
              "optimizer: node_ranks %d goes neither with shard_ranks, whose groups add first "
