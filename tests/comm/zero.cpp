@@ -80,36 +80,36 @@ TEST(Zero, BlockStatesAreSharded) {
     }
 }
 
-// The tree over eight microbatches, however many ranks share them.
-TEST(Zero, NoNumberOfRanksChangesABit) {
+// The tree over eight microbatches, or sums that are exact, however many ranks share them.
+class ZeroOrder : public testing::TestWithParam<comm::SumOrder> {};
+
+TEST_P(ZeroOrder, NoNumberOfRanksChangesABit) {
     for (const char* name : {"fp32", "bf16_pure_sr"}) {
         Training run = training_of(preset(name), 1);
         run.slots = run.sharding.slots = 8;
-        run.sharding.order = comm::SumOrder::tree;
+        run.sharding.order = GetParam();
         if (run.recipe.weight == DType::bf16) {
             run.sharding.wire = {DType::bf16, comm::WireScale::none};
         }
         const Outcome expected = train(1, run)[0];
         for (const int32_t ranks : {2, 3, 4, 8}) {
             for (int32_t stage = 0; stage <= 3; ++stage) {
-                SCOPED_TRACE(std::string(name) + ", ranks " + std::to_string(ranks) + ", stage " +
-                             std::to_string(stage));
-                run.sharding.stage = stage;
-                expect_all_same(expected, train(ranks, run, stage % 2 == 1));
+                for (const ShardKind kind :
+                     {ShardKind::flat, ShardKind::per_parameter, ShardKind::greedy}) {
+                    SCOPED_TRACE(std::string(name) + ", ranks " + std::to_string(ranks) +
+                                 ", stage " + std::to_string(stage) + ", plan " +
+                                 std::to_string(static_cast<int32_t>(kind)));
+                    run.sharding.stage = stage;
+                    run.sharding.kind = kind;
+                    expect_all_same(expected, train(ranks, run, stage % 2 == 1));
+                }
             }
         }
     }
 }
 
-TEST(Zero, ExactOrderNeedsNoTree) {
-    Training run = training_of(preset("fp32"), 1);
-    run.slots = run.sharding.slots = 8;
-    run.sharding.order = comm::SumOrder::exact;
-    const Outcome expected = train(1, run)[0];
-    for (const int32_t ranks : {2, 5}) {
-        expect_all_same(expected, train(ranks, run));
-    }
-}
+INSTANTIATE_TEST_SUITE_P(Orders, ZeroOrder,
+                         testing::Values(comm::SumOrder::tree, comm::SumOrder::exact));
 
 // What is not finite on one rank skips the step on all.
 TEST(Zero, OneRanksInfinitySkipsTheStepEverywhere) {

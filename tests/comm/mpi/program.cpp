@@ -17,20 +17,12 @@
 #include <unistd.h>
 
 #include "../collectives.hpp"
-#include "../trainee.hpp"
 #include "context/module_loader.hpp"
+#include "program.hpp"
 
 namespace mp::test {
-namespace {
 
-struct Settings {
-    std::string folder;
-    int64_t deadline_ms = 0;
-};
-
-int64_t now_ms() { return monotonic_ns() / 1000000; }
-
-std::unique_ptr<Communicator> open(const Settings& settings, const void* native = nullptr) {
+std::unique_ptr<Communicator> open(const Settings& settings, const void* native) {
     TransportConfig config;
     config.native = native;
     config.deadline_ms = settings.deadline_ms;
@@ -39,6 +31,29 @@ std::unique_ptr<Communicator> open(const Settings& settings, const void* native 
     return std::make_unique<Communicator>(std::unique_ptr<Transport>(transport),
                                           settings.deadline_ms);
 }
+
+std::string expect(const Status& status, std::initializer_list<Code> codes, const char* text) {
+    for (const Code code : codes) {
+        if (status.code() == code) {
+            return std::string(status.text()).find(text) != std::string::npos
+                       ? ""
+                       : std::string("no '") + text + "' in: " + status.text();
+        }
+    }
+    return "status " + std::to_string(static_cast<int>(status.code())) + ": " + status.text();
+}
+
+void stop_for_good(const Settings& settings) {
+    const pid_t self = getpid();
+    if (fork() == 0) { // ends it when the others are through
+        std::this_thread::sleep_for(std::chrono::milliseconds(2 * settings.deadline_ms + 2000));
+        (void)kill(self, SIGKILL);
+        _exit(0);
+    }
+    (void)kill(self, SIGSTOP); // all its threads
+}
+
+namespace {
 
 std::string basics(const Settings& settings) {
     const auto comm = open(settings);
@@ -77,17 +92,6 @@ std::string callers(const Settings& settings) {
     (void)MPI_Finalized(&is_finalized);
     (void)MPI_Finalize();
     return is_finalized == 0 ? wrong : "it finalized what is not its own";
-}
-
-std::string expect(const Status& status, std::initializer_list<Code> codes, const char* text) {
-    for (const Code code : codes) {
-        if (status.code() == code) {
-            return std::string(status.text()).find(text) != std::string::npos
-                       ? ""
-                       : std::string("no '") + text + "' in: " + status.text();
-        }
-    }
-    return "status " + std::to_string(static_cast<int>(status.code())) + ": " + status.text();
 }
 
 std::string mismatch(const Settings& settings) {
@@ -152,142 +156,8 @@ std::string exited(const Settings& settings) {
     return survive(settings, [] { _exit(0); });
 }
 
-void stop_for_good(const Settings& settings) {
-    const pid_t self = getpid();
-    if (fork() == 0) { // ends it when the others are through
-        std::this_thread::sleep_for(std::chrono::milliseconds(2 * settings.deadline_ms + 2000));
-        (void)kill(self, SIGKILL);
-        _exit(0);
-    }
-    (void)kill(self, SIGSTOP); // all its threads
-}
-
 std::string stopped(const Settings& settings) {
     return survive(settings, [&settings] { stop_for_good(settings); });
-}
-
-// ---- sharded optimizers, and the thread that moves their gradients on
-
-Training training_of(int32_t stage, bool has_thread) {
-    Training run;
-    run.recipe = find_preset("bf16_pure_kahan").recipe;
-    run.sharding.stage = stage;
-    run.sharding.bucket_elements = 30000;
-    run.sharding.progress_thread = has_thread;
-    return run;
-}
-
-// The caller computes: no call of the library, and none of MPI.
-bool compute_until(const Settings& settings, const std::function<bool()>& condition) {
-    const int64_t until = now_ms() + settings.deadline_ms + 900;
-    while (!condition() && now_ms() < until) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return condition();
-}
-
-bool is_all_finished(Trainee& trainee) {
-    const MessageCounts& messages = trainee.optimizer().sharding()->messages();
-    return messages.finished == messages.begun;
-}
-
-// The bits of a run with the thread, in which all buckets end while nobody makes a call, are those of one without.
-std::string zero(const Settings& settings) {
-    std::string wrong;
-    for (int32_t stage = 0; stage <= 3; ++stage) {
-        std::array<Outcome, 2> outcomes;
-        for (const bool has_thread : {false, true}) {
-            Trainee trainee(training_of(stage, has_thread), open(settings));
-            trainee.optimizer().shard(trainee.stream());
-            const char* reason = trainee.optimizer().sharding()->why_no_thread();
-            if ((reason == nullptr) != (has_thread && trainee.comm().size() > 1)) {
-                wrong += std::string("thread: ") + (reason == nullptr ? "there" : reason);
-            }
-            for (int32_t step = 0; step < 3; ++step) {
-                trainee.backward(step, true);
-                if (has_thread &&
-                    !compute_until(settings, [&] { return is_all_finished(trainee); })) {
-                    wrong += " a bucket did not end by itself";
-                }
-                trainee.optimizer().step(trainee.stream(), nullptr);
-            }
-            outcomes[has_thread ? 1 : 0] = trainee.outcome();
-        }
-        if (outcomes[0].params != outcomes[1].params ||
-            outcomes[0].state.grad_norm != outcomes[1].state.grad_norm) {
-            wrong += " other bits in stage " + std::to_string(stage);
-        }
-    }
-    return wrong;
-}
-
-// A program that began MPI with less has no such thread, and the same bits.
-std::string zero_serialized(const Settings& settings) {
-    int provided = 0;
-    (void)MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
-    std::string wrong;
-    {
-        Trainee trainee(training_of(1, true), open(settings));
-        trainee.optimizer().shard(trainee.stream());
-        const char* reason = trainee.optimizer().sharding()->why_no_thread();
-        if (reason == nullptr || std::string(reason).find("MULTIPLE") == std::string::npos) {
-            wrong = "there is a thread";
-        }
-        trainee.backward(0, true);
-        trainee.optimizer().step(trainee.stream(), nullptr);
-    }
-    (void)MPI_Finalize();
-    return wrong;
-}
-
-// The last rank ends, or stands still, while the others' threads hold buckets that wait for its part. Nobody makes a call
-// until the thread has found it.
-std::string survive_training(const Settings& settings, const std::function<void()>& end) {
-    const std::shared_ptr<Communicator> comm = open(settings);
-    std::string wrong;
-    {
-        Trainee trainee(training_of(2, true), comm);
-        trainee.optimizer().shard(trainee.stream());
-        trainee.backward(0, true);
-        trainee.optimizer().step(trainee.stream(), nullptr);
-        const Outcome committed = trainee.outcome();
-        if (comm->rank() == comm->size() - 1) {
-            trainee.write_gradient(5, comm->rank(),
-                                   1); // its first bucket leaves, the others do not
-            trainee.optimizer().sharding()->grad_ready(trainee.stream(), 5);
-            end();
-        }
-        const int64_t begin = now_ms();
-        try {
-            trainee.backward(1, true);
-        } catch (const Error&) { // it was found by then
-        }
-        wrong += compute_until(settings, [&] { return !comm->status().ok(); })
-                     ? ""
-                     : " the thread did not find it";
-        Status status;
-        try {
-            trainee.optimizer().step(trainee.stream(), nullptr);
-        } catch (const Error& error) {
-            status = error.status();
-        }
-        const int64_t took = now_ms() - begin;
-        wrong += expect(status, {Code::timeout, Code::peer_lost, Code::mpi_error}, "");
-        wrong +=
-            took > settings.deadline_ms + 1000 ? " it took " + std::to_string(took) + " ms" : "";
-        wrong += trainee.optimizer().read_state(trainee.stream()).step == 1 ? "" : " a step more";
-        wrong += trainee.outcome().params == committed.params ? "" : " other weights";
-        std::printf("%s after %lld ms\n", status.text(), static_cast<long long>(took));
-    }
-    return wrong;
-}
-
-std::string zero_killed(const Settings& settings) {
-    return survive_training(settings, [] { (void)raise(SIGKILL); });
-}
-
-std::string zero_stopped(const Settings& settings) {
-    return survive_training(settings, [&settings] { stop_for_good(settings); });
 }
 
 // A rank that never comes to the making: the others do not wait for ever.
@@ -310,73 +180,22 @@ std::string absent(const Settings& settings) {
     return "it was made";
 }
 
-// Two groups of two, with the bits of one of four.
-std::string hybrid(const Settings& settings) {
-    Outcome outcomes[2];
-    for (const int32_t shard_ranks : {0, 2}) {
-        Training training = training_of(2, true);
-        training.sharding.order = comm::SumOrder::tree;
-        training.sharding.shard_ranks = shard_ranks;
-        Trainee trainee(training, open(settings));
-        trainee.optimizer().shard(trainee.stream());
-        for (int32_t step = 0; step < 3; ++step) {
-            trainee.backward(step, true);
-            trainee.optimizer().step(trainee.stream(), nullptr);
-        }
-        outcomes[shard_ranks / 2] = trainee.outcome();
-    }
-    return outcomes[0].params == outcomes[1].params ? "" : "groups have other weights";
-}
-
-// The last rank is killed where it waits for its replica, rank 1, which comes later.
-std::string hybrid_killed(const Settings& settings) {
-    Training training = training_of(2, true);
-    training.sharding.shard_ranks = 2;
-    Trainee trainee(training, open(settings));
-    trainee.optimizer().shard(trainee.stream());
-    trainee.backward(0, true);
-    trainee.optimizer().step(trainee.stream(), nullptr);
-    const Outcome committed = trainee.outcome();
-    trainee.backward(1, false);
-    if (trainee.comm().rank() == 3) {
-        std::thread([] {
-            std::this_thread::sleep_for(std::chrono::milliseconds(300));
-            (void)raise(SIGKILL);
-        }).detach();
-    } else if (trainee.comm().rank() == 1) {
-        trainee.optimizer().sharding()->end_microbatch(trainee.stream()); // what its group needs
-        std::this_thread::sleep_for(std::chrono::milliseconds(700));
-    }
-    const int64_t begin = now_ms();
-    std::string wrong = "it was not missed";
-    try {
-        trainee.optimizer().step(trainee.stream(), nullptr);
-    } catch (const Error& error) {
-        wrong = expect(error.status(), {Code::timeout, Code::peer_lost, Code::mpi_error}, "");
-        std::printf("%s after %lld ms\n", error.status().text(),
-                    static_cast<long long>(now_ms() - begin));
-    }
-    wrong += now_ms() - begin < settings.deadline_ms + 1000 ? "" : " too late";
-    wrong += trainee.outcome().params == committed.params ? "" : " other weights";
-    return wrong;
-}
-
 int run(const std::string& name, const Settings& settings) {
-    const std::map<std::string, std::string (*)(const Settings&)> cases = {
-        {"basics", basics},
-        {"callers", callers},
-        {"mismatch", mismatch},
-        {"other", other_call},
-        {"killed", killed},
-        {"exited", exited},
-        {"stopped", stopped},
-        {"absent", absent},
-        {"zero", zero},
-        {"zero_serialized", zero_serialized},
-        {"zero_killed", zero_killed},
-        {"zero_stopped", zero_stopped},
-        {"hybrid", hybrid},
-        {"hybrid_killed", hybrid_killed}};
+    const std::map<std::string, Case> cases = {{"basics", basics},
+                                               {"callers", callers},
+                                               {"mismatch", mismatch},
+                                               {"other", other_call},
+                                               {"killed", killed},
+                                               {"exited", exited},
+                                               {"stopped", stopped},
+                                               {"absent", absent},
+                                               {"zero", zero},
+                                               {"zero_invariant", zero_invariant},
+                                               {"zero_serialized", zero_serialized},
+                                               {"zero_killed", zero_killed},
+                                               {"zero_stopped", zero_stopped},
+                                               {"hybrid", hybrid},
+                                               {"hybrid_killed", hybrid_killed}};
     std::string wrong;
     try {
         wrong = cases.at(name)(settings);

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sharded optimizers on the ranks of mpirun.
+#include <mpi.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <thread>
+
+#include "../trainee.hpp"
+#include "program.hpp"
+
+namespace mp::test {
+namespace {
+
+Training training_of(int32_t stage, bool has_thread) {
+    Training run;
+    run.recipe = find_preset("bf16_pure_kahan").recipe;
+    run.sharding.stage = stage;
+    run.sharding.bucket_elements = 30000;
+    run.sharding.progress_thread = has_thread;
+    return run;
+}
+
+// The caller computes: no call of the library, and none of MPI.
+bool compute_until(const Settings& settings, const std::function<bool()>& condition) {
+    const int64_t until = now_ms() + settings.deadline_ms + 900;
+    while (!condition() && now_ms() < until) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return condition();
+}
+
+bool is_all_finished(Trainee& trainee) {
+    const MessageCounts& messages = trainee.optimizer().sharding()->messages();
+    return messages.finished == messages.begun;
+}
+
+// Stochastic weights and bf16 on the wire: what a wrong element, step or number of ranks would show in.
+Training invariant_training(comm::SumOrder order) {
+    Training run;
+    run.recipe = find_preset("bf16_pure_sr").recipe;
+    run.sharding.wire = {DType::bf16, comm::WireScale::none};
+    run.sharding.bucket_elements = 30000;
+    run.sharding.order = order;
+    if (comm::has_slots(order)) {
+        run.slots = run.sharding.slots = 8;
+    }
+    return run;
+}
+
+Outcome train(const Training& run, std::shared_ptr<Communicator> comm) {
+    Trainee trainee(run, std::move(comm));
+    trainee.optimizer().shard(trainee.stream());
+    for (int32_t step = 0; step < run.steps; ++step) {
+        trainee.backward(step, run.sharding.stage % 2 == 1);
+        trainee.optimizer().step(trainee.stream(), nullptr);
+    }
+    return trainee.outcome();
+}
+
+Outcome train_threads(int32_t ranks, const Training& run) {
+    Outcome outcome;
+    run_ranks(make_ranks({ranks, 0}), [&](std::unique_ptr<Communicator>& comm) {
+        const bool is_first = comm->rank() == 0;
+        Outcome own = train(run, std::move(comm));
+        if (is_first) {
+            outcome = std::move(own);
+        }
+    });
+    return outcome;
+}
+
+bool is_same(const Outcome& one, const Outcome& other) {
+    return one.params == other.params && one.state.step == other.state.step &&
+           one.state.grad_norm == other.state.grad_norm;
+}
+
+// The last rank ends, or stands still, while the others' threads hold buckets that wait for its part. Nobody makes a call
+// until the thread has found it.
+std::string survive_training(const Settings& settings, const std::function<void()>& end) {
+    const std::shared_ptr<Communicator> comm = open(settings);
+    std::string wrong;
+    {
+        Trainee trainee(training_of(2, true), comm);
+        trainee.optimizer().shard(trainee.stream());
+        trainee.backward(0, true);
+        trainee.optimizer().step(trainee.stream(), nullptr);
+        const Outcome committed = trainee.outcome();
+        if (comm->rank() == comm->size() - 1) {
+            trainee.write_gradient(5, comm->rank(),
+                                   1); // its first bucket leaves, the others do not
+            trainee.optimizer().sharding()->grad_ready(trainee.stream(), 5);
+            end();
+        }
+        const int64_t begin = now_ms();
+        try {
+            trainee.backward(1, true);
+        } catch (const Error&) { // it was found by then
+        }
+        wrong += compute_until(settings, [&] { return !comm->status().ok(); })
+                     ? ""
+                     : " the thread did not find it";
+        Status status;
+        try {
+            trainee.optimizer().step(trainee.stream(), nullptr);
+        } catch (const Error& error) {
+            status = error.status();
+        }
+        const int64_t took = now_ms() - begin;
+        wrong += expect(status, {Code::timeout, Code::peer_lost, Code::mpi_error}, "");
+        wrong +=
+            took > settings.deadline_ms + 1000 ? " it took " + std::to_string(took) + " ms" : "";
+        wrong += trainee.optimizer().read_state(trainee.stream()).step == 1 ? "" : " a step more";
+        wrong += trainee.outcome().params == committed.params ? "" : " other weights";
+        std::printf("%s after %lld ms\n", status.text(), static_cast<long long>(took));
+    }
+    return wrong;
+}
+
+} // namespace
+
+// The bits of a run with the thread, in which all buckets end while nobody makes a call, are those of one without.
+std::string zero(const Settings& settings) {
+    std::string wrong;
+    for (int32_t stage = 0; stage <= 3; ++stage) {
+        std::array<Outcome, 2> outcomes;
+        for (const bool has_thread : {false, true}) {
+            Trainee trainee(training_of(stage, has_thread), open(settings));
+            trainee.optimizer().shard(trainee.stream());
+            const char* reason = trainee.optimizer().sharding()->why_no_thread();
+            if ((reason == nullptr) != (has_thread && trainee.comm().size() > 1)) {
+                wrong += std::string("thread: ") + (reason == nullptr ? "there" : reason);
+            }
+            for (int32_t step = 0; step < 3; ++step) {
+                trainee.backward(step, true);
+                if (has_thread &&
+                    !compute_until(settings, [&] { return is_all_finished(trainee); })) {
+                    wrong += " a bucket did not end by itself";
+                }
+                trainee.optimizer().step(trainee.stream(), nullptr);
+            }
+            outcomes[has_thread ? 1 : 0] = trainee.outcome();
+        }
+        if (!is_same(outcomes[0], outcomes[1])) {
+            wrong += " other bits in stage " + std::to_string(stage);
+        }
+    }
+    return wrong;
+}
+
+// Ranks of MPI against ranks that are threads: one alone in the orders whose bits no number of ranks changes, as many in
+// the order of the ranks.
+std::string zero_invariant(const Settings& settings) {
+    const std::shared_ptr<Communicator> comm = open(settings);
+    std::string wrong;
+    for (const auto order : {comm::SumOrder::tree, comm::SumOrder::exact, comm::SumOrder::rank}) {
+        const bool is_of_ranks = order == comm::SumOrder::rank;
+        Training run = invariant_training(order);
+        const Outcome expected = train_threads(is_of_ranks ? comm->size() : 1, run);
+        for (int32_t stage = 0; stage <= 3; ++stage) {
+            for (const auto kind : {ShardKind::flat, ShardKind::per_parameter, ShardKind::greedy}) {
+                run.sharding.stage = stage;
+                run.sharding.kind = kind;
+                if (!is_same(expected, train(run, comm))) {
+                    wrong += " other bits in order " + std::to_string(static_cast<int>(order)) +
+                             ", stage " + std::to_string(stage) + ", plan " +
+                             std::to_string(static_cast<int>(kind));
+                }
+            }
+        }
+    }
+    return wrong;
+}
+
+// A program that began MPI with less has no such thread, and the same bits.
+std::string zero_serialized(const Settings& settings) {
+    int provided = 0;
+    (void)MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+    std::string wrong;
+    {
+        Trainee trainee(training_of(1, true), open(settings));
+        trainee.optimizer().shard(trainee.stream());
+        const char* reason = trainee.optimizer().sharding()->why_no_thread();
+        if (reason == nullptr || std::string(reason).find("MULTIPLE") == std::string::npos) {
+            wrong = "there is a thread";
+        }
+        trainee.backward(0, true);
+        trainee.optimizer().step(trainee.stream(), nullptr);
+    }
+    (void)MPI_Finalize();
+    return wrong;
+}
+
+std::string zero_killed(const Settings& settings) {
+    return survive_training(settings, [] { (void)raise(SIGKILL); });
+}
+
+std::string zero_stopped(const Settings& settings) {
+    return survive_training(settings, [&settings] { stop_for_good(settings); });
+}
+
+// Two groups of two, with the bits of one of four.
+std::string hybrid(const Settings& settings) {
+    Outcome outcomes[2];
+    for (const int32_t shard_ranks : {0, 2}) {
+        Training training = training_of(2, true);
+        training.sharding.order = comm::SumOrder::tree;
+        training.sharding.shard_ranks = shard_ranks;
+        outcomes[shard_ranks / 2] = train(training, open(settings));
+    }
+    return outcomes[0].params == outcomes[1].params ? "" : "groups have other weights";
+}
+
+// The last rank is killed where it waits for its replica, rank 1, which comes later.
+std::string hybrid_killed(const Settings& settings) {
+    Training training = training_of(2, true);
+    training.sharding.shard_ranks = 2;
+    Trainee trainee(training, open(settings));
+    trainee.optimizer().shard(trainee.stream());
+    trainee.backward(0, true);
+    trainee.optimizer().step(trainee.stream(), nullptr);
+    const Outcome committed = trainee.outcome();
+    trainee.backward(1, false);
+    if (trainee.comm().rank() == 3) {
+        std::thread([] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+            (void)raise(SIGKILL);
+        }).detach();
+    } else if (trainee.comm().rank() == 1) {
+        trainee.optimizer().sharding()->end_microbatch(trainee.stream()); // what its group needs
+        std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    }
+    const int64_t begin = now_ms();
+    std::string wrong = "it was not missed";
+    try {
+        trainee.optimizer().step(trainee.stream(), nullptr);
+    } catch (const Error& error) {
+        wrong = expect(error.status(), {Code::timeout, Code::peer_lost, Code::mpi_error}, "");
+        std::printf("%s after %lld ms\n", error.status().text(),
+                    static_cast<long long>(now_ms() - begin));
+    }
+    wrong += now_ms() - begin < settings.deadline_ms + 1000 ? "" : " too late";
+    wrong += trainee.outcome().params == committed.params ? "" : " other weights";
+    return wrong;
+}
+
+} // namespace mp::test
