@@ -5,74 +5,18 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <new>
 
+#include "allocations.hpp"
 #include "training.hpp"
 
-namespace {
-
-// Of the whole process: workers of the library count, too.
-std::atomic<int64_t> allocations_left{-1}; // < 0: none fails
-std::atomic<bool> fails_for_ever{false};
-std::atomic<int64_t> live{0}; // of the context's blocks, those that were not given back
-
-bool allocation_fails() noexcept {
-    const int64_t left = allocations_left.load();
-    if (left < 0) {
-        return false;
-    }
-    if (left > 0) {
-        --allocations_left;
-        return false;
-    }
-    if (!fails_for_ever) {
-        allocations_left = -1;
-    }
-    return true;
-}
-
-void* allocate(std::size_t size, std::size_t alignment) noexcept {
-    if (allocation_fails()) {
-        return nullptr;
-    }
-    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-}
-
-} // namespace
-
-// Not inlined: a compiler that sees only one of new and delete takes malloc and free for a mismatch.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-    void* memory = allocate(size == 0 ? 1 : size, alignof(std::max_align_t));
-    if (memory == nullptr) {
-        throw std::bad_alloc();
-    }
-    return memory;
-}
-[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
-    return allocate(size == 0 ? 1 : size, alignof(std::max_align_t));
-}
-[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
-    void* memory = allocate(size == 0 ? 1 : size, static_cast<std::size_t>(alignment));
-    if (memory == nullptr) {
-        throw std::bad_alloc();
-    }
-    return memory;
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t /*size*/) noexcept {
-    std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept {
-    std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t /*size*/,
-                                       std::align_val_t /*alignment*/) noexcept {
-    std::free(memory);
-}
-
+using mp::test::allocate;
+using mp::test::allocations_left;
+using mp::test::fails_for_ever;
 using namespace mp_test;
 
 namespace {
+
+std::atomic<int64_t> live{0}; // of the context's blocks, those that were not given back
 
 constexpr const char* kRecipes[] = {
     "fp32",

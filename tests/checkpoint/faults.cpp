@@ -6,54 +6,13 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <new>
 #include <unistd.h>
 
+#include "allocations.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/example_state.hpp"
 #include "checkpoint/simulated_files.hpp"
 #include "checkpoint/thread_ranks.hpp"
-
-namespace {
-using mp::test::allocations_left;
-thread_local bool fails_for_ever = false;
-
-bool allocation_fails() noexcept {
-    if (allocations_left < 0) {
-        return false;
-    }
-    if (allocations_left == 0) {
-        if (!fails_for_ever) {
-            allocations_left = -1;
-        }
-        return true;
-    }
-    --allocations_left;
-    return false;
-}
-} // namespace
-
-// Not inlined: a compiler that sees only one of new and delete takes malloc and free for a mismatch.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-    void* memory = allocation_fails() ? nullptr : std::malloc(size == 0 ? 1 : size);
-    if (memory == nullptr) {
-        throw std::bad_alloc();
-    }
-    return memory;
-}
-// The form that std::stable_sort asks for room by; it must come from where operator delete gives back.
-[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
-    try {
-        return operator new(size);
-    } catch (const std::bad_alloc&) {
-        return nullptr;
-    }
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t /*size*/) noexcept {
-    std::free(memory);
-}
 
 using namespace mp;
 using namespace mp::checkpoint;

@@ -3,42 +3,22 @@
 // the file does. Work is judged by what is allocated and which names are looked at; the time is only printed.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <string>
 #include <vector>
 
+#include "allocations.hpp"
 #include "checkpoint/crc32c.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/name_index.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "status/status.hpp"
 
-namespace {
-thread_local std::size_t largest_allocation = 0;
-thread_local std::size_t allocated_bytes = 0;
-} // namespace
-
-// Not inlined: a compiler that sees only one of new and delete takes malloc and free for a mismatch.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-    largest_allocation = std::max(largest_allocation, size);
-    allocated_bytes += size;
-    void* memory = std::malloc(size == 0 ? 1 : size);
-    if (memory == nullptr) {
-        throw std::bad_alloc();
-    }
-    return memory;
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t /*size*/) noexcept {
-    std::free(memory);
-}
-
 using namespace mp;
 using namespace mp::checkpoint;
+using mp::test::allocated_bytes;
+using mp::test::largest_allocation;
 
 namespace {
 
@@ -61,7 +41,7 @@ template <typename Parse> void expect_refused(std::size_t bytes, const char* wor
     // The shortest text of a thing, 6 bytes of metadata, becomes 48 bytes and a share of what finds them.
     EXPECT_LE(allocated_bytes, 9 * bytes + kMiB) << words;
     std::printf("%-40s %9zu bytes %6.0f ms, allocated %zu, at most %zu at once\n", words, bytes,
-                seconds.count() * 1e3, allocated_bytes, largest_allocation);
+                seconds.count() * 1e3, allocated_bytes.load(), largest_allocation.load());
 }
 
 void header(const std::string& text, int64_t data, const char* words) {

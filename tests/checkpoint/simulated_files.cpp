@@ -5,6 +5,8 @@
 #include <cstring>
 #include <thread>
 
+#include "allocations.hpp"
+
 namespace mp::test {
 namespace {
 
@@ -84,6 +86,7 @@ bool SimulatedFiles::enter(Status* status, Fault* fault) {
 }
 
 namespace {
+// The simulation stands for the system and does not run out of memory.
 class NoAllocationFails {
   public:
     NoAllocationFails() noexcept : left_(allocations_left) { allocations_left = -1; }

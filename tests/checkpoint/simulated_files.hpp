@@ -15,10 +15,6 @@
 
 namespace mp::test {
 
-// Allocations of this thread until one fails; -1: none does. For tests that replace operator new; the simulation itself,
-// which stands for the system, does not run out of memory.
-inline thread_local int64_t allocations_left = -1;
-
 struct Node {
     bool is_directory = false;
     std::string content;
