@@ -18,7 +18,7 @@ packages=(g++ cmake ninja-build pkg-config git patch python3 python3-pip python3
     bible-kjv bible-kjv-text)
 if [ "$with_tests" = yes ]; then
     packages+=(binutils clang clang-format clang-tidy libomp-dev abigail-tools gfortran
-        libopenmpi-dev openmpi-bin)
+        libopenmpi-dev openmpi-bin libmpich-dev mpich)
     have_command cargo || packages+=(cargo rustc)
 fi
 

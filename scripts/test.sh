@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Everything that must hold: builds with warnings as errors, the CUDA module too, all tests, format, clang-tidy, and the
-# tests again under the address and undefined-behaviour sanitizers. Exit code 0 only when all of it passed.
+# Everything that must hold: builds with warnings as errors, the CUDA module too, all tests, those over MPI with other MPIs
+# too, format, clang-tidy, and the tests again under the address and undefined-behaviour sanitizers. Exit code 0 only when
+# all of it passed.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root_dir"
@@ -28,6 +29,8 @@ if step "build dev (CUDA $cuda), warnings are errors" build_preset dev -DMIXEDPR
     heading="test dev"
     step "$heading" run_tests dev
     main_log="$logs/test-dev.log"
+    step "test MPICH" scripts/mpi.sh mpich
+    step "test Open MPI 5" scripts/mpi.sh openmpi5
     step "clang-tidy" scripts/tidy.sh
 fi
 step "clang-format" scripts/format.sh --check
