@@ -6,15 +6,13 @@
 #include <thread>
 #include <unistd.h>
 
-#include "support.hpp"
+#include "sharded_model.hpp"
 
 using namespace mp_test;
 
 namespace {
 
 constexpr int32_t kRanks = 3;
-constexpr int64_t kSizes[] = {40000, 7, 0, 20000};
-constexpr int32_t kParams = 4;
 
 using Comm = Handle<mp_comm, mp_comm_destroy>;
 
@@ -30,60 +28,11 @@ std::vector<Comm> make_comms(int32_t count) {
     return comms;
 }
 
-// One rank's model, weights fp32.
-struct Model {
-    Context context = make_context(1);
-    Recipe recipe = make_recipe(context, "fp32");
-    Optimizer optimizer;
-    std::vector<Tensor> params;
-
-    // `comm` NULL: an ordinary optimizer.
-    Model(mp_comm* comm, const mp_zero_desc& sharding) {
-        mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
-        desc.max_grad_norm = 1.0;
-        mp_optimizer* raw = nullptr;
-        EXPECT_TRUE(succeeded(
-            comm == nullptr
-                ? mp_optimizer_create(context, recipe, &desc, &raw)
-                : mp_optimizer_create_sharded(context, recipe, &desc, comm, &sharding, &raw)));
-        optimizer = Optimizer(raw);
-        int32_t group = -1;
-        EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, nullptr, &group)));
-        for (int32_t i = 0; i < kParams; ++i) {
-            const auto count = static_cast<std::size_t>(kSizes[i]);
-            params.push_back(make_tensor(context, MP_DTYPE_FP32, {kSizes[i]},
-                                         numbers(count, static_cast<uint64_t>(i + 1))));
-            const std::string name = 'p' + std::to_string(i);
-            mp_param_desc param = MP_PARAM_DESC_INIT;
-            param.name = name.c_str();
-            param.param = params.back();
-            EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, group, &param, nullptr)));
-        }
-    }
-
-    // The mean over the ranks is the same as one rank's gradient: whole numbers, the same on each.
-    void backward(int32_t step, bool says_ready) {
-        for (int32_t i = kParams; i-- > 0;) {
-            EXPECT_TRUE(succeeded(mp_optimizer_acquire_grad(optimizer, nullptr, i)));
-            mp_tensor* raw = nullptr;
-            EXPECT_TRUE(succeeded(mp_optimizer_state(optimizer, i, "grad", &raw)));
-            const Tensor grad(raw);
-            std::vector<float> values(static_cast<std::size_t>(kSizes[i]));
-            for (std::size_t k = 0; k < values.size(); ++k) {
-                values[k] = static_cast<float>((static_cast<int64_t>(k) * 7 + step + i) % 15 - 7);
-            }
-            EXPECT_TRUE(succeeded(
-                mp_tensor_write(nullptr, grad, values.data(), values.size() * sizeof(float))));
-            if (says_ready) {
-                EXPECT_TRUE(succeeded(mp_optimizer_grad_ready(optimizer, nullptr, i)));
-            }
-        }
-    }
+struct Model : ShardedModel {
+    using ShardedModel::ShardedModel;
 
     std::vector<std::vector<unsigned char>> weights() {
-        const int32_t all[] = {0, 1, 2, 3};
-        EXPECT_TRUE(succeeded(mp_optimizer_gather_begin(optimizer, nullptr, all, kParams)));
-        EXPECT_TRUE(succeeded(mp_optimizer_gather_wait(optimizer, nullptr, all, kParams)));
+        EXPECT_TRUE(succeeded(gather()));
         std::vector<std::vector<unsigned char>> bytes;
         for (const Tensor& param : params) {
             bytes.push_back(bytes_of(param));
@@ -116,7 +65,7 @@ void run_ranks(int32_t count, const std::function<void(int32_t, mp_comm*)>& body
 TEST(Sharding, EveryStageTrainsAsOneRankDoes) {
     Model alone(nullptr, MP_ZERO_DESC_INIT);
     for (int32_t step = 0; step < 3; ++step) {
-        alone.backward(step, true); // says nothing to an ordinary optimizer
+        MP_OK(alone.backward(step)); // says nothing to an ordinary optimizer
         MP_OK(mp_optimizer_step(alone.optimizer, nullptr, nullptr));
     }
     const auto expected = alone.weights();
@@ -131,7 +80,7 @@ TEST(Sharding, EveryStageTrainsAsOneRankDoes) {
                 Model model(comm, sharding);
                 EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
                 for (int32_t step = 0; step < 3; ++step) {
-                    model.backward(step, step > 0);
+                    MP_OK(model.backward(step, step > 0));
                     EXPECT_TRUE(succeeded(mp_optimizer_step(model.optimizer, nullptr, nullptr)));
                 }
                 // Three equal whole numbers: their sum is exact, their mean is divided in fp32 once.
@@ -352,7 +301,7 @@ TEST(Sharding, AnOrdinaryOptimizerHasNoRanks) {
 TEST(Sharding, TrafficIsCounted) {
     run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
         Model model(comm, MP_ZERO_DESC_INIT);
-        model.backward(0, false);
+        MP_OK(model.backward(0, false));
         EXPECT_TRUE(succeeded(mp_optimizer_step(model.optimizer, nullptr, nullptr)));
         mp_comm_traffic traffic{};
         traffic.struct_size = sizeof traffic;
@@ -386,7 +335,7 @@ TEST(Sharding, MessagesMoveWhileTheCallerComputes) {
             EXPECT_EQ(progress_of(model).has_thread, flags == 0 ? 1 : 0);
             EXPECT_EQ(std::string(progress_of(model).reason).empty(), flags == 0);
             const int64_t before = progress_of(model).begun;
-            model.backward(0, true);
+            MP_OK(model.backward(0));
             EXPECT_GT(progress_of(model).begun, before);
             for (int ms = 0;
                  ms < 20000 && flags == 0 && progress_of(model).finished < progress_of(model).begun;
@@ -415,7 +364,7 @@ TEST(Sharding, ACheckpointOfSomeRanksGoesOnOnOthers) {
     std::uintmax_t one_copy = 0; // the bytes of a checkpoint
     const auto steps = [](Model& model, int32_t first, int32_t last) {
         for (int32_t step = first; step < last; ++step) {
-            model.backward(step, true);
+            MP_OK(model.backward(step));
             EXPECT_TRUE(succeeded(mp_optimizer_step(model.optimizer, nullptr, nullptr)));
         }
     };

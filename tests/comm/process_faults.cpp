@@ -5,14 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <chrono>
 #include <csignal>
 #include <cstring>
-#include <fcntl.h>
 #include <string>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "forked_ranks.hpp"
 #include "sockets.hpp"
 
 namespace mp_test {
@@ -38,11 +36,7 @@ struct Report {
     char text[200] = {};
 };
 
-int64_t now_ms() {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
+int64_t now_ms() { return now_us() / 1000; }
 
 // The buffers and sizes of one rank.
 struct Work {
@@ -166,41 +160,13 @@ Report run_rank(Mesh& mesh, int32_t rank, Fault fault, Phase at) {
     return report;
 }
 
-// Forks the ranks; what each one reports. A rank that reports nothing in time is not in the result.
+// What each rank reports. One that reports nothing in time is not in the result.
 std::vector<Report> run_ranks(Fault fault, Phase at) {
     Mesh mesh(kRanks);
-    std::array<int, 2> results{};
-    EXPECT_EQ(pipe(results.data()), 0);
-    std::vector<pid_t> ranks;
-    for (int32_t rank = 0; rank < kRanks; ++rank) {
-        const pid_t child = fork();
-        if (child == 0) {
-            (void)close(results[0]);
-            const Report report = run_rank(mesh, rank, fault, at);
-            (void)!write(results[1], &report, sizeof report);
-            _exit(0);
-        }
-        ranks.push_back(child);
-    }
+    ForkedRanks<Report> ranks(
+        kRanks, [&](int32_t rank, auto&& tell) { tell(run_rank(mesh, rank, fault, at)); });
     mesh.close_all();
-    (void)close(results[1]);
-    (void)fcntl(results[0], F_SETFL, O_NONBLOCK);
-    std::vector<Report> reports;
-    const auto wanted = static_cast<std::size_t>(kRanks - (fault == Fault::none ? 0 : 1));
-    for (const int64_t end = now_ms() + 20000; now_ms() < end && reports.size() < wanted;) {
-        Report report;
-        if (read(results[0], &report, sizeof report) == static_cast<ssize_t>(sizeof report)) {
-            reports.push_back(report);
-        } else {
-            (void)usleep(1000);
-        }
-    }
-    (void)close(results[0]);
-    for (const pid_t rank : ranks) {
-        (void)kill(rank, SIGKILL);
-        (void)waitpid(rank, nullptr, 0);
-    }
-    return reports;
+    return ranks.hear(static_cast<std::size_t>(kRanks - (fault == Fault::none ? 0 : 1)));
 }
 
 TEST(ProcessRanks, DoTheirSteps) {

@@ -7,18 +7,15 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <fcntl.h>
 #include <map>
 #include <random>
 #include <string>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "capi/support.hpp"
+#include "capi/sharded_model.hpp"
+#include "forked_ranks.hpp"
 #include "sockets.hpp"
 
 namespace mp_test {
@@ -28,85 +25,57 @@ constexpr int32_t kRanks = 3;
 constexpr int32_t kVictim = 1;
 constexpr int32_t kSteps = 40;
 constexpr int64_t kDeadlineMs = 1000; // a busy machine may take half of it for a step
-constexpr std::array<int64_t, 4> kSizes = {40000, 7, 0, 20000};
-
-int64_t now_us() {
-    return std::chrono::duration_cast<std::chrono::microseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
 
 // What a rank tells its parent after a step, or when it has ended.
 struct Report {
     int32_t rank = 0;
     mp_status status = MP_STATUS_OK;
-    int64_t step = 0;        // committed
-    uint64_t hash = 0;       // of this rank's states
-    int64_t at_us = 0;       // when the status was known
-    int64_t ending_us = 0;   // what destroying everything took
-    bool has_failed = false; // a check of the rank's own
+    int64_t step = 0;      // committed
+    uint64_t hash = 0;     // of this rank's states
+    int64_t at_us = 0;     // when the status was known
+    int64_t ending_us = 0; // what destroying everything took
     char text[160] = {};
 };
 
-class Rank {
-  public:
-    Rank(mp_comm* comm, int32_t rank, int32_t stage) : rank_(rank), stage_(stage) {
-        mp_zero_desc zero = MP_ZERO_DESC_INIT;
-        zero.zero_stage = stage;
-        zero.bucket_elements = 20000;
-        mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
-        desc.max_grad_norm = 1.0;
-        mp_optimizer* raw = nullptr;
-        EXPECT_TRUE(
-            succeeded(mp_optimizer_create_sharded(context_, recipe_, &desc, comm, &zero, &raw)));
-        optimizer_ = Optimizer(raw);
-        int32_t group = -1;
-        EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer_, nullptr, &group)));
-        for (std::size_t i = 0; i < kSizes.size(); ++i) {
-            params_.push_back(make_tensor(context_, MP_DTYPE_FP32, {kSizes[i]},
-                                          numbers(static_cast<std::size_t>(kSizes[i]), i + 1)));
-            const std::string name = 'p' + std::to_string(i);
-            mp_param_desc param = MP_PARAM_DESC_INIT;
-            param.name = name.c_str();
-            param.param = params_.back();
-            EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer_, group, &param, nullptr)));
-        }
-    }
+mp_zero_desc sharding_of(int32_t stage) {
+    mp_zero_desc sharding = MP_ZERO_DESC_INIT;
+    sharding.zero_stage = stage;
+    sharding.bucket_elements = 20000;
+    return sharding;
+}
 
-    mp_status shard() { return mp_optimizer_shard(optimizer_, nullptr); }
+struct Trainee : ShardedModel {
+    Trainee(mp_comm* comm, int32_t of_rank, int32_t of_stage)
+        : ShardedModel(comm, sharding_of(of_stage)), rank(of_rank), stage(of_stage) {}
 
-    // Weights to and fro, gradients that differ by step, and the step.
+    // Weights to and fro, gradients, and the step.
     mp_status train(int64_t step) {
-        constexpr std::array<int32_t, 4> kAll = {0, 1, 2, 3};
-        mp_status status = mp_optimizer_gather_begin(optimizer_, nullptr, kAll.data(), 4);
+        mp_status status = gather();
         if (status == MP_STATUS_OK) {
-            status = mp_optimizer_gather_wait(optimizer_, nullptr, kAll.data(), 4);
+            status = backward(step);
         }
-        for (int32_t i = 4; i-- > 0 && status == MP_STATUS_OK;) {
-            status = write_gradient(i, step);
-        }
-        return status == MP_STATUS_OK ? mp_optimizer_step(optimizer_, nullptr, nullptr) : status;
+        return status == MP_STATUS_OK ? mp_optimizer_step(optimizer, nullptr, nullptr) : status;
     }
 
     int64_t committed() {
         mp_optimizer_stats stats = {};
         stats.struct_size = sizeof stats;
-        EXPECT_TRUE(succeeded(mp_optimizer_get_stats(optimizer_, nullptr, &stats)));
+        EXPECT_TRUE(succeeded(mp_optimizer_get_stats(optimizer, nullptr, &stats)));
         return stats.step;
     }
 
     uint64_t hash() {
         uint64_t hash = 0xcbf29ce484222325U;
-        for (int32_t i = 0; i < 4; ++i) {
+        for (int32_t i = 0; i < kParams; ++i) {
             int64_t start = 0;
             int64_t count = 0;
-            EXPECT_TRUE(succeeded(mp_optimizer_piece(optimizer_, i, rank_, &start, &count)));
-            if (stage_ != 0 && count == 0) {
+            EXPECT_TRUE(succeeded(mp_optimizer_piece(optimizer, i, rank, &start, &count)));
+            if (stage != 0 && count == 0) {
                 continue; // another rank's
             }
             for (const char* name : {"exp_avg", "exp_avg_sq"}) {
                 mp_tensor* raw = nullptr;
-                EXPECT_TRUE(succeeded(mp_optimizer_state(optimizer_, i, name, &raw)));
+                EXPECT_TRUE(succeeded(mp_optimizer_state(optimizer, i, name, &raw)));
                 const Tensor state(raw);
                 for (const unsigned char byte : bytes_of(state)) {
                     hash = (hash ^ byte) * 0x100000001b3U;
@@ -116,54 +85,26 @@ class Rank {
         return hash;
     }
 
-  private:
-    mp_status write_gradient(int32_t i, int64_t step) {
-        mp_status status = mp_optimizer_acquire_grad(optimizer_, nullptr, i);
-        mp_tensor* raw = nullptr;
-        if (status == MP_STATUS_OK) {
-            status = mp_optimizer_state(optimizer_, i, "grad", &raw);
-        }
-        const Tensor grad(raw);
-        std::vector<float> values(static_cast<std::size_t>(kSizes[static_cast<std::size_t>(i)]));
-        for (std::size_t k = 0; k < values.size(); ++k) {
-            values[k] = static_cast<float>((static_cast<int64_t>(k) * 7 + step * 3 + i) % 15 - 7);
-        }
-        if (status == MP_STATUS_OK) {
-            status = mp_tensor_write(nullptr, grad, values.data(), values.size() * sizeof(float));
-        }
-        return status == MP_STATUS_OK ? mp_optimizer_grad_ready(optimizer_, nullptr, i) : status;
-    }
-
-    int32_t rank_;
-    int32_t stage_;
-    Context context_ = make_context(1);
-    Recipe recipe_ = make_recipe(context_, "fp32");
-    Optimizer optimizer_;
-    std::vector<Tensor> params_;
+    int32_t rank;
+    int32_t stage;
 };
 
-void tell(int pipe, Report& report) {
-    report.has_failed = testing::Test::HasFailure();
-    (void)!write(pipe, &report, sizeof report);
-}
-
 // A rank's whole life. It reports when it is sharded, after each step where `tells_steps`, and its end.
-void live(const std::array<Mesh*, 2>& sockets, int32_t rank, int32_t stage, bool tells_steps,
-          int pipe) {
-    const mp_comm_callbacks table = socket_callbacks(*sockets[0], rank, sockets[1]);
+template <typename Tell>
+void live(const mp_comm_callbacks& table, int32_t stage, bool tells_steps, Tell&& tell) {
     mp_comm_desc desc = MP_COMM_DESC_INIT;
     desc.deadline_ms = kDeadlineMs;
     mp_comm* comm = nullptr;
     Report report;
-    report.rank = rank;
+    report.rank = table.rank;
     report.status = mp_comm_create_callbacks(&desc, &table, &comm);
     int64_t ending = 0;
     {
-        Rank trainee(comm, rank, stage);
+        Trainee trainee(comm, table.rank, stage);
         if (report.status == MP_STATUS_OK) {
-            report.status = trainee.shard();
+            report.status = mp_optimizer_shard(trainee.optimizer, nullptr);
         }
-        tell(pipe, report);
+        tell(report);
         while (report.status == MP_STATUS_OK && report.step < kSteps) {
             report.status = trainee.train(report.step);
             report.at_us = now_us();
@@ -173,74 +114,31 @@ void live(const std::array<Mesh*, 2>& sockets, int32_t rank, int32_t stage, bool
                 report.hash = trainee.hash();
             }
             if (tells_steps) {
-                tell(pipe, report);
+                tell(report);
             }
         }
         ending = now_us();
     }
     mp_comm_destroy(comm);
     report.ending_us = now_us() - ending;
-    tell(pipe, report);
+    tell(report);
 }
 
-// The ranks as processes, and what they say.
-class Family {
-  public:
-    Family(int32_t stage, bool tells_steps) {
-        Mesh mesh(kRanks);
-        Mesh of_optimizer(kRanks);
-        EXPECT_EQ(pipe(results_.data()), 0);
-        for (int32_t rank = 0; rank < kRanks; ++rank) {
-            const pid_t child = fork();
-            if (child == 0) {
-                (void)close(results_[0]);
-                live({&mesh, &of_optimizer}, rank, stage, tells_steps, results_[1]);
-                _exit(0);
-            }
-            ranks_.push_back(child);
-        }
-        mesh.close_all();
-        of_optimizer.close_all();
-        (void)close(results_[1]);
-        (void)fcntl(results_[0], F_SETFL, O_NONBLOCK);
-    }
-    ~Family() {
-        (void)close(results_[0]);
-        for (const pid_t rank : ranks_) {
-            (void)kill(rank, SIGKILL);
-            (void)waitpid(rank, nullptr, 0);
-        }
-    }
-    Family(const Family&) = delete;
-    Family& operator=(const Family&) = delete;
+using Family = ForkedRanks<Report>;
 
-    // So many reports, or those that came in twenty seconds.
-    std::vector<Report> hear(std::size_t count) {
-        std::vector<Report> reports;
-        for (const int64_t end = now_us() + 20'000'000; now_us() < end && reports.size() < count;) {
-            Report report;
-            if (read(results_[0], &report, sizeof report) == static_cast<ssize_t>(sizeof report)) {
-                EXPECT_FALSE(report.has_failed) << "rank " << report.rank;
-                reports.push_back(report);
-            } else {
-                (void)usleep(500);
-            }
-        }
-        return reports;
-    }
-
-    void strike(int signal) { (void)kill(ranks_[kVictim], signal); }
-
-  private:
-    std::array<int, 2> results_{};
-    std::vector<pid_t> ranks_;
-};
+Family make_family(int32_t stage, bool tells_steps) {
+    Mesh mesh(kRanks);
+    Mesh of_optimizer(kRanks);
+    return Family(kRanks, [&](int32_t rank, auto&& tell) {
+        live(socket_callbacks(mesh, rank, &of_optimizer), stage, tells_steps, tell);
+    });
+}
 
 using Hashes = std::map<std::pair<int32_t, int64_t>, uint64_t>; // by rank and step
 
 // An undisturbed run, and how long its steps take.
 Hashes undisturbed(int32_t stage, int64_t* micros) {
-    Family family(stage, true);
+    Family family = make_family(stage, true);
     EXPECT_EQ(family.hear(kRanks).size(), static_cast<std::size_t>(kRanks));
     const int64_t begin = now_us();
     const auto wanted = static_cast<std::size_t>(kRanks * (kSteps + 1));
@@ -257,10 +155,10 @@ Hashes undisturbed(int32_t stage, int64_t* micros) {
 
 // One family, one end. How many survivors were told of it; 0: all had finished before.
 int32_t trial(int32_t stage, int signal, int64_t after_us, const Hashes& hashes) {
-    Family family(stage, false);
+    Family family = make_family(stage, false);
     EXPECT_EQ(family.hear(kRanks).size(), static_cast<std::size_t>(kRanks));
     (void)usleep(static_cast<useconds_t>(after_us));
-    family.strike(signal);
+    family.signal(kVictim, signal);
     const int64_t struck = now_us();
     std::vector<Report> reports = family.hear(kRanks - 1);
     const auto of_victim = [](const Report& report) { return report.rank == kVictim; };

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small model with fp32 weights under a sharded optimizer, and gradients that differ by step.
+#pragma once
+
+#include "support.hpp"
+
+namespace mp_test {
+
+inline constexpr int64_t kSizes[] = {40000, 7, 0, 20000};
+inline constexpr int32_t kParams = 4;
+
+struct ShardedModel {
+    Context context = make_context(1);
+    Recipe recipe = make_recipe(context, "fp32");
+    Optimizer optimizer;
+    std::vector<Tensor> params;
+
+    // `comm` NULL: an ordinary optimizer.
+    ShardedModel(mp_comm* comm, const mp_zero_desc& sharding) {
+        mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+        desc.max_grad_norm = 1.0;
+        mp_optimizer* raw = nullptr;
+        EXPECT_TRUE(succeeded(
+            comm == nullptr
+                ? mp_optimizer_create(context, recipe, &desc, &raw)
+                : mp_optimizer_create_sharded(context, recipe, &desc, comm, &sharding, &raw)));
+        optimizer = Optimizer(raw);
+        int32_t group = -1;
+        EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, nullptr, &group)));
+        for (int32_t i = 0; i < kParams; ++i) {
+            const auto count = static_cast<std::size_t>(kSizes[i]);
+            params.push_back(make_tensor(context, MP_DTYPE_FP32, {kSizes[i]},
+                                         numbers(count, static_cast<uint64_t>(i + 1))));
+            const std::string name = 'p' + std::to_string(i);
+            mp_param_desc param = MP_PARAM_DESC_INIT;
+            param.name = name.c_str();
+            param.param = params.back();
+            EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, group, &param, nullptr)));
+        }
+    }
+
+    // The weights to every rank.
+    mp_status gather() {
+        constexpr int32_t kAll[] = {0, 1, 2, 3};
+        const mp_status status = mp_optimizer_gather_begin(optimizer, nullptr, kAll, kParams);
+        return status == MP_STATUS_OK ? mp_optimizer_gather_wait(optimizer, nullptr, kAll, kParams)
+                                      : status;
+    }
+
+    // The mean over the ranks is the same as one rank's gradient: whole numbers, the same on each.
+    mp_status backward(int64_t step, bool says_ready = true) {
+        mp_status status = MP_STATUS_OK;
+        for (int32_t i = kParams; i-- > 0 && status == MP_STATUS_OK;) {
+            status = write_gradient(i, step);
+            if (status == MP_STATUS_OK && says_ready) {
+                status = mp_optimizer_grad_ready(optimizer, nullptr, i);
+            }
+        }
+        return status;
+    }
+
+  private:
+    mp_status write_gradient(int32_t i, int64_t step) {
+        mp_status status = mp_optimizer_acquire_grad(optimizer, nullptr, i);
+        mp_tensor* raw = nullptr;
+        if (status == MP_STATUS_OK) {
+            status = mp_optimizer_state(optimizer, i, "grad", &raw);
+        }
+        if (status != MP_STATUS_OK) {
+            return status;
+        }
+        const Tensor grad(raw);
+        std::vector<float> values(static_cast<std::size_t>(kSizes[i]));
+        for (std::size_t k = 0; k < values.size(); ++k) {
+            values[k] = static_cast<float>((static_cast<int64_t>(k) * 7 + step + i) % 15 - 7);
+        }
+        return mp_tensor_write(nullptr, grad, values.data(), values.size() * sizeof(float));
+    }
+};
+
+} // namespace mp_test
