@@ -207,11 +207,14 @@ TEST_P(ProcessTraining, SurvivorsHoldACommittedStep) {
     std::uniform_int_distribution<int64_t> moment(0, micros);
     for (const int signal : {SIGKILL, SIGSTOP}) {
         int64_t told = 0;
-        for (int64_t i = 0; i < trials && !HasFailure(); ++i) {
+        int64_t done = 0;
+        // Of a few ends all may by chance come too late, more so where the machine was busy as `micros` were measured.
+        while ((done < trials || (told == 0 && done < 20 * trials)) && !HasFailure()) {
             told += trial(stage, signal, moment(random), hashes);
+            ++done;
         }
         std::printf("stage %d, signal %d: %lld trials, %lld survivors were told\n", stage, signal,
-                    static_cast<long long>(trials), static_cast<long long>(told));
+                    static_cast<long long>(done), static_cast<long long>(told));
         EXPECT_GT(told, 0) << "no end came in time to be seen";
     }
 }
