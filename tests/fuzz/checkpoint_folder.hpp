@@ -11,7 +11,7 @@
 
 #include "checkpoint/checkpointer.hpp"
 #include "checkpoint/simulated_files.hpp"
-#include "trainee.hpp"
+#include "comm/trainee.hpp"
 
 namespace mp::fuzz {
 
