@@ -12,6 +12,7 @@ usage() {
 usage: scripts/torture.sh NAME [COUNT]
   kill        kill -9 while saving on a real disk (10000)
   training    ranks of processes killed or stopped at random moments, so many for each stage (250)
+  lost        a rank lost at every message of its life, by threads and under mpirun, in every stage
   crash       crash states of a save, so many interleavings of the ranks (50)
   headers     mutated safetensors headers (100000000)
   manifests   mutated manifests with right checksums (100000000)
@@ -30,10 +31,39 @@ run() {
     exec "$program" "$@"
 }
 
+# Each message of each phase in each stage, and each way to be lost, in a run of four ranks of its own.
+lost_under_mpirun() {
+    local ranks=build/dev/tests/comm/mpi/mpi_ranks runs=0 failures=0 stage phase count message fate
+    [ -x "$ranks" ] || die "this build has no MPI module (Debian: apt-get install libopenmpi-dev openmpi-bin)"
+    export MIXEDPREC_MODULE_PATH="$root_dir/build/dev/lib"
+    for stage in 0 1 2 3; do
+        while read -r phase count; do
+            for ((message = 0; message < count; ++message)); do
+                for fate in kill exit stop; do
+                    runs=$((runs + 1))
+                    python3 tests/comm/mpi/run.py --faults --lost 3 mpirun 4 "$ranks" lost {} 2000 \
+                        "$fate" "$stage" "$phase" "$message" > "$logs/torture-lost.log" 2>&1 < /dev/null || {
+                        failures=$((failures + 1))
+                        say "failed: $fate, stage $stage, message $message of $phase"
+                        cat "$logs/torture-lost.log"
+                    }
+                done
+            done
+        done < <("$ranks" messages "$logs" 2000 "$stage")
+    done
+    echo "$runs ranks lost under mpirun, $failures failures"
+    [ "$failures" = 0 ]
+}
+
 mkdir -p "$logs"
 case "${1:-}" in
     kill) run checkpoint_kill "${2:-10000}" "$root_dir/build" ;;
     training) MP_TRIALS=${2:-250} run comm_process_training ;;
+    lost)
+        build_preset dev mpi_ranks mixedprec_mpi > "$logs/torture-build.log" 2>&1 || die "the build failed: $logs/torture-build.log"
+        (MP_LOST_FULL=1 run comm_lost_ranks)
+        lost_under_mpirun
+        ;;
     crash) MP_CRASH_SEEDS=${2:-50} run checkpoint_crash_states ;;
     headers) run fuzz_safetensors_header "${2:-100000000}" ;;
     manifests) run fuzz_checkpoint_manifest "${2:-100000000}" ;;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank under mpirun. What it found goes to a file of its own, since a launcher's exit code says little.
 //
-// usage: program CASE RESULT_FOLDER DEADLINE_MS
+// usage: program CASE RESULT_FOLDER DEADLINE_MS [ARGUMENT_OF_THE_CASE...]
 #include <mpi.h>
 
 #include <chrono>
@@ -22,14 +22,18 @@
 
 namespace mp::test {
 
-std::unique_ptr<Communicator> open(const Settings& settings, const void* native) {
+std::unique_ptr<Communicator> open(const Settings& settings, const void* native,
+                                   std::shared_ptr<Doom> doom) {
     TransportConfig config;
     config.native = native;
     config.deadline_ms = settings.deadline_ms;
     Transport* transport = nullptr;
     check(load_transport("mpi").create(config, &transport));
-    return std::make_unique<Communicator>(std::unique_ptr<Transport>(transport),
-                                          settings.deadline_ms);
+    std::unique_ptr<Transport> own(transport);
+    if (doom != nullptr) {
+        own = std::make_unique<DoomedTransport>(std::move(own), std::move(doom));
+    }
+    return std::make_unique<Communicator>(std::move(own), settings.deadline_ms);
 }
 
 std::string expect(const Status& status, std::initializer_list<Code> codes, const char* text) {
@@ -191,11 +195,14 @@ int run(const std::string& name, const Settings& settings) {
                                                {"absent", absent},
                                                {"zero", zero},
                                                {"zero_invariant", zero_invariant},
+                                               {"zero_disagrees", zero_disagrees},
                                                {"zero_serialized", zero_serialized},
                                                {"zero_killed", zero_killed},
                                                {"zero_stopped", zero_stopped},
                                                {"hybrid", hybrid},
-                                               {"hybrid_killed", hybrid_killed}};
+                                               {"hybrid_killed", hybrid_killed},
+                                               {"lost", lost},
+                                               {"messages", messages}};
     std::string wrong;
     try {
         wrong = cases.at(name)(settings);
@@ -213,9 +220,11 @@ int run(const std::string& name, const Settings& settings) {
 } // namespace mp::test
 
 int main(int count, char** arguments) {
-    if (count != 4) {
-        (void)std::fprintf(stderr, "usage: %s CASE RESULT_FOLDER DEADLINE_MS\n", arguments[0]);
+    if (count < 4) {
+        (void)std::fprintf(stderr, "usage: %s CASE RESULT_FOLDER DEADLINE_MS [ARGUMENT...]\n",
+                           arguments[0]);
         return 2;
     }
-    return mp::test::run(arguments[1], {arguments[2], std::atoll(arguments[3])});
+    return mp::test::run(
+        arguments[1], {arguments[2], std::atoll(arguments[3]), {arguments + 4, arguments + count}});
 }

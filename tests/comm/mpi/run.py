@@ -53,7 +53,7 @@ def main():
         except ProcessLookupError:
             pass
         launcher.wait()
-        found = {path.name: path.read_text() for path in Path(folder).iterdir()}
+        found = {path.name: path.read_text() for path in Path(folder).iterdir() if path.is_file()}
 
     expected = {f"rank{rank}" for rank in range(arguments.ranks) if rank != arguments.lost}
     errors = [f"{name} wrote: {text}" for name, text in sorted(found.items()) if text != "ok"]

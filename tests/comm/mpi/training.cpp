@@ -175,6 +175,47 @@ std::string zero_invariant(const Settings& settings) {
     return wrong;
 }
 
+// The middle rank differs, in what training is made of or in a step's hyperparameters: all are told which one before
+// anything is applied, and are still together.
+std::string zero_disagrees(const Settings& settings) {
+    const std::shared_ptr<Communicator> comm = open(settings);
+    const bool differs = comm->rank() == 1;
+    std::string wrong;
+    const auto expect_named = [&](const std::function<void()>& body, const char* what) {
+        Status status;
+        try {
+            body();
+        } catch (const Error& error) {
+            status = error.status();
+        }
+        wrong += expect(status, {Code::rank_mismatch}, what);
+        wrong += expect(status, {Code::rank_mismatch}, "rank(s) 1 do not");
+        wrong += comm->barrier().ok() ? "" : " the ranks are not together";
+    };
+    const std::vector<std::function<void(Training&)>> differences = {
+        [](Training& run) { run.recipe = find_preset("bf16_pure").recipe; },
+        [](Training& run) {
+            run.sharding.wire = {DType::bf16, comm::WireScale::none};
+        },
+        [](Training& run) { run.sharding.bucket_elements = 1; },
+    };
+    for (const auto& difference : differences) {
+        Training run = training_of(2, true);
+        if (differs) {
+            difference(run);
+        }
+        Trainee trainee(run, comm);
+        expect_named([&] { trainee.optimizer().shard(trainee.stream()); }, "recipe or options");
+    }
+    Trainee trainee(training_of(2, true), comm);
+    trainee.optimizer().shard(trainee.stream());
+    trainee.optimizer().set_lr(-1, differs ? 0.02 : 0.01);
+    trainee.backward(0, true);
+    expect_named([&] { trainee.optimizer().step(trainee.stream(), nullptr); }, "hyperparameters");
+    wrong += trainee.optimizer().read_state(trainee.stream()).step == 0 ? "" : " it was applied";
+    return wrong;
+}
+
 // A program that began MPI with less has no such thread, and the same bits.
 std::string zero_serialized(const Settings& settings) {
     int provided = 0;

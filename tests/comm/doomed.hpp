@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank that is lost at a chosen message: DoomedTransport passes everything on, counts what its rank begins in each phase
+// of the caller's, in its groups too, and strikes at the chosen one.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "interface/transport.hpp"
+
+namespace mp::test {
+
+// Of one rank, shared by its transports. Messages are begun by one thread only.
+struct Doom {
+    std::string phase;              // where it strikes; empty: nowhere
+    int32_t message = 0;            // the number in that phase
+    std::function<Status()> strike; // what happens then; the message is not begun
+
+    std::string now;                       // the phase that the rank is in
+    std::map<std::string, int32_t> counts; // messages begun, by phase
+    bool has_struck = false;
+
+    Status next() {
+        const int32_t number = counts[now]++;
+        if (has_struck || now != phase || number != message) {
+            return {};
+        }
+        has_struck = true;
+        return strike();
+    }
+};
+
+class DoomedTransport final : public Transport {
+  public:
+    DoomedTransport(std::unique_ptr<Transport> inner, std::shared_ptr<Doom> doom)
+        : inner_(std::move(inner)), doom_(std::move(doom)) {}
+    [[nodiscard]] int32_t rank() const noexcept override { return inner_->rank(); }
+    [[nodiscard]] int32_t size() const noexcept override { return inner_->size(); }
+    [[nodiscard]] const char* name() const noexcept override { return inner_->name(); }
+    [[nodiscard]] TransportCaps caps() const noexcept override { return inner_->caps(); }
+    [[nodiscard]] const char* details() const noexcept override { return inner_->details(); }
+    [[nodiscard]] const char* why_one_thread() const noexcept override {
+        return inner_->why_one_thread();
+    }
+    [[nodiscard]] int32_t node(int32_t rank) const noexcept override { return inner_->node(rank); }
+    Status begin(const Collective& collective, TransportRequest** out) noexcept override {
+        const Status status = doom_->next();
+        return status.ok() ? inner_->begin(collective, out) : status;
+    }
+    void abort(const Status& reason) noexcept override { inner_->abort(reason); }
+    [[nodiscard]] int32_t next_context() const noexcept override { return inner_->next_context(); }
+    Status make_group(const GroupDesc& group, Transport** out) noexcept override {
+        Transport* made = nullptr;
+        const Status status = inner_->make_group(group, &made);
+        std::unique_ptr<Transport> inner(made);
+        *out = inner == nullptr
+                   ? nullptr
+                   : std::make_unique<DoomedTransport>(std::move(inner), doom_).release();
+        return status;
+    }
+    void pause(int64_t attempt, int64_t nanoseconds) noexcept override {
+        inner_->pause(attempt, nanoseconds);
+    }
+    [[nodiscard]] int64_t now_ns() const noexcept override { return inner_->now_ns(); }
+
+  private:
+    std::unique_ptr<Transport> inner_;
+    std::shared_ptr<Doom> doom_;
+};
+
+} // namespace mp::test

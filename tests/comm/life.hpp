@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank's life, phase by phase: it shards, trains, saves, trains on, loads what it saved and trains again. However it
+// ends, the states are those of a committed step, and what lies on the disk is whole.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <system_error>
+
+#include "checkpoint/checkpointer.hpp"
+#include "doomed.hpp"
+#include "trainee.hpp"
+
+namespace mp::test {
+
+// A folder that goes with this object.
+class TemporaryFolder {
+  public:
+    TemporaryFolder() {
+        std::string name = (std::filesystem::temp_directory_path() / "mixedprec-XXXXXX").string();
+        if (::mkdtemp(name.data()) != nullptr) {
+            path_ = name;
+        }
+    }
+    ~TemporaryFolder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+    [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+  private:
+    std::string path_;
+};
+
+// Of the tree's order, so that the bits are those of every number of ranks.
+inline Training training_of_life(int32_t stage) {
+    Training run;
+    run.recipe = find_preset("bf16_mixed_dual").recipe;
+    run.sharding.stage = stage;
+    run.sharding.bucket_elements = 30000;
+    run.sharding.order = comm::SumOrder::tree;
+    run.slots = run.sharding.slots = 8;
+    return run;
+}
+
+// Of this rank's shares: what only a step changes.
+inline uint64_t states_of(Trainee& trainee) {
+    uint64_t hash = 0xcbf29ce484222325U;
+    for (int32_t i = 0; i < trainee.optimizer().parameter_count(); ++i) {
+        if (trainee.optimizer().sharding()->states_of(i).count == 0) {
+            continue;
+        }
+        const bool is_matrix = model()[static_cast<std::size_t>(i)].ndim == 2; // else no master
+        for (const char* name : {"exp_avg", "exp_avg_sq", is_matrix ? "master" : "exp_avg"}) {
+            const auto state = trainee.optimizer().state(i, name);
+            const auto* bytes = static_cast<const unsigned char*>(state->data());
+            for (std::size_t k = 0; k < state->bytes(); ++k) {
+                hash = (hash ^ bytes[k]) * 0x100000001b3U;
+            }
+        }
+    }
+    return hash;
+}
+
+inline constexpr int64_t kSavedStep = 2;
+
+class Life {
+  public:
+    Life(const Training& run, std::shared_ptr<Communicator> comm, std::string folder,
+         std::shared_ptr<Doom> doom)
+        : doom_(std::move(doom)), folder_(std::move(folder)) {
+        enter("make");
+        run_ = run;
+        comm_ = std::move(comm);
+    }
+
+    // To the end, or to the first call that fails.
+    void live() {
+        try {
+            begin();
+            train(0);
+            train(1);
+            save();
+            train(2);
+            load();
+            train(2); // again
+        } catch (const Error& error) {
+            status_ = error.status();
+            waited_ms_ = (monotonic_ns() - entered_ns_) / 1000000;
+        }
+        if (trainee_ != nullptr && trainee_->optimizer().sharding() != nullptr) {
+            step_ = trainee_->optimizer().read_state(trainee_->stream()).step;
+            states_[step_] = states_of(*trainee_);
+        }
+    }
+
+    [[nodiscard]] const Status& status() const noexcept { return status_; }
+    // What the call that failed took.
+    [[nodiscard]] int64_t waited_ms() const noexcept { return waited_ms_; }
+    // The last committed step; -1: it never came to be sharded.
+    [[nodiscard]] int64_t step() const noexcept { return step_; }
+    // By committed step; in the end the last one's.
+    [[nodiscard]] const std::map<int64_t, uint64_t>& states() const noexcept { return states_; }
+
+  private:
+    void enter(const char* phase) {
+        doom_->now = phase;
+        entered_ns_ = monotonic_ns();
+    }
+
+    void begin() {
+        trainee_ = std::make_unique<Trainee>(run_, comm_);
+        checkpointer_ = std::make_unique<checkpoint::Checkpointer>(
+            trainee_->context(), comm_.get(), checkpoint::CheckpointerOptions{});
+        checkpointer_->add(checkpoint::make_optimizer_part(
+            std::shared_ptr<Optimizer>(std::shared_ptr<void>(), &trainee_->optimizer())));
+        enter("shard");
+        trainee_->optimizer().shard(trainee_->stream());
+    }
+
+    void train(int32_t step) {
+        enter("gather"); // messages in stage 3 only
+        (void)trainee_->outcome();
+        trainee_->release_all();
+        enter("backward");
+        trainee_->backward(step, true);
+        enter("step");
+        trainee_->optimizer().step(trainee_->stream(), nullptr);
+        states_[step + 1] = states_of(*trainee_);
+    }
+
+    void save() {
+        enter("save");
+        checkpointer_->save(folder_, kSavedStep, false);
+    }
+
+    void load() {
+        enter("load");
+        (void)checkpointer_->load(folder_, {}, nullptr);
+    }
+
+    Training run_;
+    std::shared_ptr<Doom> doom_;
+    std::string folder_;
+    std::shared_ptr<Communicator> comm_;
+    std::unique_ptr<Trainee> trainee_;
+    std::unique_ptr<checkpoint::Checkpointer> checkpointer_;
+    std::map<int64_t, uint64_t> states_;
+    int64_t entered_ns_ = 0;
+    Status status_;
+    int64_t waited_ms_ = 0;
+    int64_t step_ = -1;
+};
+
+// Undisturbed lives of so many ranks, as threads: what each has after each step, and how many messages it begins by phase.
+struct Undisturbed {
+    std::vector<std::map<int64_t, uint64_t>> states;
+    std::vector<std::map<std::string, int32_t>> messages;
+};
+
+inline Undisturbed live_undisturbed(int32_t ranks, const Training& run) {
+    const TemporaryFolder folder;
+    Undisturbed found;
+    found.states.resize(static_cast<std::size_t>(ranks));
+    found.messages.resize(static_cast<std::size_t>(ranks));
+    auto transports = comm::make_thread_transports({ranks, 0});
+    std::vector<std::thread> threads;
+    for (int32_t rank = 0; rank < ranks; ++rank) {
+        const auto i = static_cast<std::size_t>(rank);
+        threads.emplace_back([&, i] {
+            const auto doom = std::make_shared<Doom>();
+            Life life(run,
+                      std::make_shared<Communicator>(
+                          std::make_unique<DoomedTransport>(std::move(transports[i]), doom)),
+                      folder.path(), doom);
+            life.live();
+            if (life.status().ok()) {
+                found.states[i] = life.states();
+                found.messages[i] = doom->counts;
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    return found;
+}
+
+// What is wrong with how a survivor ended; nothing where all is well.
+inline std::string wrong_with(const Life& life, const std::map<int64_t, uint64_t>& expected,
+                              int64_t deadline_ms) {
+    const Code code = life.status().code();
+    if (code != Code::peer_lost && code != Code::timeout && code != Code::mpi_error) {
+        return "it ended with status " + std::to_string(static_cast<int>(code)) + ": " +
+               life.status().text() + "; ";
+    }
+    std::string wrong;
+    if (life.waited_ms() > deadline_ms + 1000) {
+        wrong += "it waited " + std::to_string(life.waited_ms()) + " ms; ";
+    }
+    if (life.step() > 0 && life.states().at(life.step()) != expected.at(life.step())) {
+        wrong += "its states are not those of step " + std::to_string(life.step()) + "; ";
+    }
+    return wrong;
+}
+
+// After the ranks are gone: there is no checkpoint, or one rank alone reads it whole, as bits of the step it was saved at.
+inline std::string wrong_with_folder(const std::string& folder, Training run, bool may_have_none) {
+    const auto alone = [] {
+        return std::make_shared<Communicator>(
+            std::move(comm::make_thread_transports({1, 0}).front()));
+    };
+    Trainee expected(run, alone());
+    expected.optimizer().shard(expected.stream());
+    for (int32_t step = 0; step < kSavedStep; ++step) {
+        expected.backward(step, false);
+        expected.optimizer().step(expected.stream(), nullptr);
+    }
+    run.first = 0.5F;
+    Trainee trainee(run, alone());
+    checkpoint::Checkpointer checkpointer(trainee.context(), nullptr, {});
+    checkpointer.add(checkpoint::make_optimizer_part(
+        std::shared_ptr<Optimizer>(std::shared_ptr<void>(), &trainee.optimizer())));
+    try {
+        (void)checkpointer.load(folder, {}, nullptr);
+    } catch (const Error& error) {
+        const std::string text = error.status().text();
+        return may_have_none && text.find("has no checkpoint") != std::string::npos ? "" : text;
+    }
+    return states_of(trainee) == states_of(expected) ? "" : "the checkpoint is a mixture; ";
+}
+
+} // namespace mp::test

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank of mpirun is lost at a chosen message of its life, in any phase.
+#include "../life.hpp"
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <unistd.h>
+
+#include "program.hpp"
+
+namespace mp::test {
+namespace {
+
+Status end_of(const std::string& fate, const Settings& settings) {
+    if (fate == "kill") {
+        (void)raise(SIGKILL);
+    } else if (fate == "exit") {
+        _exit(0);
+    }
+    stop_for_good(settings);
+    return Status::error(Code::internal, "this rank is lost");
+}
+
+} // namespace
+
+std::string lost(const Settings& settings) {
+    const std::string fate = settings.more.at(0);
+    const std::string phase = settings.more.at(2);
+    const Training run = training_of_life(std::atoi(settings.more.at(1).c_str()));
+    const auto doom = std::make_shared<Doom>();
+    std::shared_ptr<Communicator> comm = open(settings, nullptr, doom);
+    const int32_t rank = comm->rank();
+    const bool is_first = rank == 0;
+    const Undisturbed undisturbed = live_undisturbed(comm->size(), run);
+    if (rank == comm->size() - 1) {
+        doom->phase = phase;
+        doom->message = std::atoi(settings.more.at(3).c_str());
+        doom->strike = [&] { return end_of(fate, settings); };
+    }
+    const std::string folder = settings.folder + "/saved";
+    std::filesystem::create_directories(folder); // by whoever comes first
+    std::string wrong;
+    {
+        Life life(run, std::move(comm), folder, doom);
+        life.live();
+        std::printf("rank %d at step %lld after %lld ms: %s\n", rank,
+                    static_cast<long long>(life.step()), static_cast<long long>(life.waited_ms()),
+                    life.status().text());
+        wrong = wrong_with(life, undisturbed.states[static_cast<std::size_t>(rank)],
+                           settings.deadline_ms);
+    }
+    return is_first ? wrong + wrong_with_folder(folder, run, phase != "load") : wrong;
+}
+
+std::string messages(const Settings& settings) {
+    const Training run = training_of_life(std::atoi(settings.more.at(0).c_str()));
+    for (const auto& [phase, count] : live_undisturbed(4, run).messages.back()) {
+        std::printf("%s %d\n", phase.c_str(), count);
+    }
+    return "";
+}
+
+} // namespace mp::test
