@@ -103,6 +103,7 @@ void live(const mp_comm_callbacks& table, int32_t stage, bool tells_steps, Tell&
         Trainee trainee(comm, table.rank, stage);
         if (report.status == MP_STATUS_OK) {
             report.status = mp_optimizer_shard(trainee.optimizer, nullptr);
+            (void)snprintf(report.text, sizeof report.text, "%s", mp_last_error_message());
         }
         tell(report);
         while (report.status == MP_STATUS_OK && report.step < kSteps) {
@@ -126,12 +127,17 @@ void live(const mp_comm_callbacks& table, int32_t stage, bool tells_steps, Tell&
 
 using Family = ForkedRanks<Report>;
 
-Family make_family(int32_t stage, bool tells_steps) {
+Family make_family(int32_t stage, bool tells_steps, int32_t stage_of_victim) {
     Mesh mesh(kRanks);
     Mesh of_optimizer(kRanks);
     return Family(kRanks, [&](int32_t rank, auto&& tell) {
-        live(socket_callbacks(mesh, rank, &of_optimizer), stage, tells_steps, tell);
+        live(socket_callbacks(mesh, rank, &of_optimizer), rank == kVictim ? stage_of_victim : stage,
+             tells_steps, tell);
     });
+}
+
+Family make_family(int32_t stage, bool tells_steps) {
+    return make_family(stage, tells_steps, stage);
 }
 
 using Hashes = std::map<std::pair<int32_t, int64_t>, uint64_t>; // by rank and step
@@ -220,6 +226,17 @@ TEST_P(ProcessTraining, SurvivorsHoldACommittedStep) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, ProcessTraining, testing::Values(0, 1, 2, 3));
+
+TEST(ProcessTrainingRanks, ThatDifferAreNamed) {
+    Family family = make_family(1, false, 2);
+    const std::vector<Report> reports = family.hear(kRanks);
+    EXPECT_EQ(reports.size(), static_cast<std::size_t>(kRanks));
+    for (const Report& report : reports) {
+        EXPECT_EQ(report.status, MP_STATUS_RANK_MISMATCH);
+        EXPECT_NE(std::string(report.text).find("rank(s) 1 do not"), std::string::npos)
+            << report.text;
+    }
+}
 
 // The hashes see what they are for: they change with every step, and not with the stage.
 TEST(ProcessTrainingHashes, TellStepsApart) {
