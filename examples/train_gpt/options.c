@@ -21,80 +21,82 @@ typedef enum { TEXT, INTEGER, REAL, RECIPES, SETTING, FLAG } Kind;
 typedef struct {
     const char* name;
     Kind kind;
-    size_t offset;    /* of the field in Options */
-    double low, high; /* bounds of numbers, inclusive */
+    size_t offset;        /* of the field in Options */
+    double low, high;     /* bounds of numbers, inclusive */
+    const char* fallback; /* of a number that no other option decides */
     const char* text;
 } Option;
 
 #define FIELD(field) offsetof(Options, field)
 
 static const Option kOptions[] = {
-    {"data", TEXT, FIELD(data), 0, 0,
+    {"data", TEXT, FIELD(data), 0, 0, NULL,
      "text to train on, any bytes; its last tenth is for validation"},
-    {"recipe", RECIPES, 0, 0, 0, "recipe: a preset's name or a .json file (default fp32)"},
-    {"set", SETTING, 0, 0, 0, "KEY=VALUE of the recipe instead of the preset's; may be repeated"},
-    {"compare", RECIPES, 0, 0, 0,
+    {"recipe", RECIPES, 0, 0, 0, NULL, "recipe: a preset's name or a .json file (default fp32)"},
+    {"set", SETTING, 0, 0, 0, NULL,
+     "KEY=VALUE of the recipe instead of the preset's; may be repeated"},
+    {"compare", RECIPES, 0, 0, 0, NULL,
      "several recipes A,B,... or all, one after another, each in a process of its own"},
-    {"steps", INTEGER, FIELD(steps), 1, 1e9, "optimizer steps (300)"},
-    {"layers", INTEGER, FIELD(layers), 1, 1000, "transformer blocks (4)"},
-    {"dim", INTEGER, FIELD(dim), 1, 65536, "width of the model, a multiple of --heads (256)"},
-    {"heads", INTEGER, FIELD(heads), 1, 1024, "attention heads (4)"},
-    {"context", INTEGER, FIELD(context), 1, 65536, "bytes of text seen at once (128)"},
-    {"batch", INTEGER, FIELD(batch), 1, 65536, "texts in one pass (16)"},
-    {"accum", INTEGER, FIELD(accum), 1, 65536,
-     "passes whose gradients are added up for one step (1)"},
-    {"lr", REAL, FIELD(lr), 0, 1e6, "highest learning rate (1e-3)"},
-    {"min-lr", REAL, FIELD(min_lr), 0, 1e6,
+    {"steps", INTEGER, FIELD(steps), 1, 1e9, "300", "optimizer steps"},
+    {"layers", INTEGER, FIELD(layers), 1, 1000, "4", "transformer blocks"},
+    {"dim", INTEGER, FIELD(dim), 1, 65536, "256", "width of the model, a multiple of --heads"},
+    {"heads", INTEGER, FIELD(heads), 1, 1024, "4", "attention heads"},
+    {"context", INTEGER, FIELD(context), 1, 65536, "128", "bytes of text seen at once"},
+    {"batch", INTEGER, FIELD(batch), 1, 65536, "16", "texts in one pass"},
+    {"accum", INTEGER, FIELD(accum), 1, 65536, "1",
+     "passes whose gradients are added up for one step"},
+    {"lr", REAL, FIELD(lr), 0, 1e6, "1e-3", "highest learning rate"},
+    {"min-lr", REAL, FIELD(min_lr), 0, 1e6, NULL,
      "learning rate at the end of the cosine (a tenth of --lr)"},
-    {"warmup", INTEGER, FIELD(warmup), 0, 1e9,
+    {"warmup", INTEGER, FIELD(warmup), 0, 1e9, NULL,
      "steps of linear warm-up (a tenth of --steps, at most 100)"},
-    {"beta1", REAL, FIELD(beta1), 0, 1, "AdamW (0.9)"},
-    {"beta2", REAL, FIELD(beta2), 0, 1, "AdamW (0.95)"},
-    {"eps", REAL, FIELD(eps), 0, 1, "AdamW (1e-8)"},
-    {"weight-decay", REAL, FIELD(weight_decay), 0, 100, "AdamW, on matrices only (0.1)"},
-    {"clip", REAL, FIELD(clip), 0, 1e30, "largest norm of the gradient; 0: no clipping (1)"},
-    {"seed", INTEGER, FIELD(seed), 0, 9e15, "initial weights, batches and sampled text (1)"},
-    {"val-every", INTEGER, FIELD(val_every), 0, 1e9,
-     "steps between validations; 0: only at the end (0)"},
-    {"val-batches", INTEGER, FIELD(val_batches), 1, 1e6, "batches of one validation (16)"},
-    {"monitor", INTEGER, FIELD(monitor), 0, 1e9,
-     "steps between looks at the layers' fp8 operands, for --out's monitor.csv; 0: none (0)"},
-    {"sample", INTEGER, FIELD(sample), 0, 100000, "bytes of text to write at the end (200)"},
-    {"temperature", REAL, FIELD(temperature), 0.01, 100,
-     "of that text: low is safe, high is wild (0.8)"},
-    {"threads", INTEGER, FIELD(threads), 0, 4096, "threads; 0: one for each physical core (0)"},
-    {"backend", TEXT, FIELD(backend), 0, 0,
+    {"beta1", REAL, FIELD(beta1), 0, 1, "0.9", "AdamW"},
+    {"beta2", REAL, FIELD(beta2), 0, 1, "0.95", "AdamW"},
+    {"eps", REAL, FIELD(eps), 0, 1, "1e-8", "AdamW"},
+    {"weight-decay", REAL, FIELD(weight_decay), 0, 100, "0.1", "AdamW, on matrices only"},
+    {"clip", REAL, FIELD(clip), 0, 1e30, "1", "largest norm of the gradient; 0: no clipping"},
+    {"seed", INTEGER, FIELD(seed), 0, 9e15, "1", "initial weights, batches and sampled text"},
+    {"val-every", INTEGER, FIELD(val_every), 0, 1e9, "0",
+     "steps between validations; 0: only at the end"},
+    {"val-batches", INTEGER, FIELD(val_batches), 1, 1e6, "16", "batches of one validation"},
+    {"monitor", INTEGER, FIELD(monitor), 0, 1e9, "0",
+     "steps between looks at the layers' fp8 operands, for --out's monitor.csv; 0: none"},
+    {"sample", INTEGER, FIELD(sample), 0, 100000, "200", "bytes of text to write at the end"},
+    {"temperature", REAL, FIELD(temperature), 0.01, 100, "0.8",
+     "of that text: low is safe, high is wild"},
+    {"threads", INTEGER, FIELD(threads), 0, 4096, "0", "threads; 0: one for each physical core"},
+    {"backend", TEXT, FIELD(backend), 0, 0, NULL,
      "the library's host backend: host (fast) or reference (host)"},
-    {"out", TEXT, FIELD(out), 0, 0,
+    {"out", TEXT, FIELD(out), 0, 0, NULL,
      "folder for losses.csv, losses.svg, results.json and monitor.csv"},
-    {"save", TEXT, FIELD(save), 0, 0,
+    {"save", TEXT, FIELD(save), 0, 0, NULL,
      "file to write the trained weights to, in fp32; *.safetensors: in their types (one recipe "
      "only)"},
-    {"init", TEXT, FIELD(init), 0, 0,
+    {"init", TEXT, FIELD(init), 0, 0, NULL,
      "file of weights to start from, made by --save for the same model"},
-    {"ranks", INTEGER, FIELD(ranks), 1, 256,
-     "ranks that share a step, as threads of this process; their passes are --accum in all (1)"},
-    {"mpi", FLAG, FIELD(mpi), 0, 0, "ranks are the processes that mpirun started"},
-    {"zero", INTEGER, FIELD(zero), 0, 3,
+    {"ranks", INTEGER, FIELD(ranks), 1, 256, "1",
+     "ranks that share a step, as threads of this process; their passes are --accum in all"},
+    {"mpi", FLAG, FIELD(mpi), 0, 0, NULL, "ranks are the processes that mpirun started"},
+    {"zero", INTEGER, FIELD(zero), 0, 3, NULL,
      "what ranks share out. 1: states, 2: gradients too, 3: weights too, 0: nothing (1)"},
-    {"shard-ranks", INTEGER, FIELD(shard_ranks), 0, 256,
-     "groups of so many ranks share out a copy each, those of a node, say; 0: all one copy (0)"},
-    {"node-ranks", INTEGER, FIELD(node_ranks), 0, 256,
-     "add gradients among so many ranks, those of a node, first; 0: among all at once (0)"},
-    {"order", TEXT, FIELD(order_name), 0, 0,
+    {"shard-ranks", INTEGER, FIELD(shard_ranks), 0, 256, "0",
+     "groups of so many ranks share out a copy each, those of a node, say; 0: all one copy"},
+    {"node-ranks", INTEGER, FIELD(node_ranks), 0, 256, "0",
+     "add gradients among so many ranks, those of a node, first; 0: among all at once"},
+    {"order", TEXT, FIELD(order_name), 0, 0, NULL,
      "of sums over ranks: rank; tree, exact: the same bits for every number of ranks (rank)"},
-    {"wire-dtype", TEXT, FIELD(wire_name), 0, 0,
+    {"wire-dtype", TEXT, FIELD(wire_name), 0, 0, NULL,
      "type of gradients between ranks, such as bf16 or fp8_e4m3 (the recipe's)"},
-    {"checkpoint", TEXT, FIELD(checkpoint), 0, 0,
+    {"checkpoint", TEXT, FIELD(checkpoint), 0, 0, NULL,
      "folder for checkpoints: one after the last step, or where it was interrupted (one recipe "
      "only)"},
-    {"checkpoint-every", INTEGER, FIELD(checkpoint_every), 0, 1e9,
-     "steps between further checkpoints; 0: none (0)"},
-    {"keep", INTEGER, FIELD(keep), 0, 1e9, "newest checkpoints to keep; 0: all (0)"},
-    {"resume", TEXT, FIELD(resume), 0, 0,
+    {"checkpoint-every", INTEGER, FIELD(checkpoint_every), 0, 1e9, "0",
+     "steps between further checkpoints; 0: none"},
+    {"keep", INTEGER, FIELD(keep), 0, 1e9, "0", "newest checkpoints to keep; 0: all"},
+    {"resume", TEXT, FIELD(resume), 0, 0, NULL,
      "checkpoint, or folder of them, to go on from, with the same other options"},
-    {"max-memory", INTEGER, FIELD(max_memory), 1, 1e9,
-     "refuse models estimated to need more MiB (2048)"},
+    {"max-memory", INTEGER, FIELD(max_memory), 1, 1e9, "2048",
+     "refuse models estimated to need more MiB"},
 };
 enum { OPTION_COUNT = sizeof kOptions / sizeof kOptions[0] };
 
@@ -115,7 +117,11 @@ static void print_help(void) {
         static const char* const arguments[] = {"TEXT", "N", "X", "NAME", "KEY=VALUE", ""};
         char left[64];
         snprintf(left, sizeof left, "--%s %s", kOptions[i].name, arguments[kOptions[i].kind]);
-        printf("  %-20s %s\n", left, kOptions[i].text);
+        printf("  %-20s %s", left, kOptions[i].text);
+        if (kOptions[i].fallback != NULL) {
+            printf(" (%s)", kOptions[i].fallback);
+        }
+        putchar('\n');
     }
     printf("  %-20s %s\n  %-20s %s\n\n", "--list-recipes", "print the presets and what they are",
            "--help", "this text");
@@ -247,46 +253,27 @@ static int parse_number(Options* options, const Option* option, const char* valu
     return EXIT_OK;
 }
 
-static bool is_flag(const char* word) {
+static const Option* find_option(const char* word) {
     for (int i = 0; i < OPTION_COUNT; i++) {
-        if (kOptions[i].kind == FLAG && strncmp(word, "--", 2) == 0 &&
-            strcmp(word + 2, kOptions[i].name) == 0) {
-            return true;
+        if (strncmp(word, "--", 2) == 0 && strcmp(word + 2, kOptions[i].name) == 0) {
+            return &kOptions[i];
         }
     }
-    return false;
+    return NULL;
 }
 
-static int parse_one(Options* options, const char* word, char* value) {
-    const char* name = word + 2;
-    if (strncmp(word, "--", 2) != 0) {
-        return usage_error("'%s' is not an option: options begin with --", word);
-    }
-    for (int i = 0; i < OPTION_COUNT; i++) {
-        const Option* option = &kOptions[i];
-        if (strcmp(option->name, name) != 0) {
-            continue;
-        }
-        if (option->kind == FLAG) {
-            *(bool*)((char*)options + option->offset) = true;
-            return EXIT_OK;
-        }
-        if (value == NULL) {
-            return usage_error("--%s wants a value behind it", name);
-        }
-        if (option->kind == TEXT) {
-            *(const char**)((char*)options + option->offset) = value;
-            return EXIT_OK;
-        }
-        if (option->kind == SETTING) {
-            return add_setting(options, value);
-        }
-        if (option->kind == RECIPES) {
-            return parse_recipes(options, name, value, strcmp(name, "compare") == 0);
-        }
+static int parse_value(Options* options, const Option* option, char* value) {
+    switch (option->kind) {
+    case TEXT:
+        *(const char**)((char*)options + option->offset) = value;
+        return EXIT_OK;
+    case SETTING:
+        return add_setting(options, value);
+    case RECIPES:
+        return parse_recipes(options, option->name, value, strcmp(option->name, "compare") == 0);
+    default:
         return parse_number(options, option, value);
     }
-    return usage_error("unknown option '%s'", word);
 }
 
 double options_memory(const Options* o, int64_t* parameter_count) {
@@ -351,38 +338,38 @@ int options_parse(Options* options, int argc, char** argv) {
     *options = (Options){.data = TRAIN_GPT_DEFAULT_DATA,
                          .recipes = {"fp32"},
                          .recipe_count = 1,
-                         .steps = 300,
-                         .accum = 1,
-                         .layers = 4,
-                         .dim = 256,
-                         .heads = 4,
-                         .context = 128,
-                         .batch = 16,
-                         .lr = 1e-3,
                          .min_lr = -1.0,
                          .warmup = -1,
-                         .beta1 = 0.9,
-                         .beta2 = 0.95,
-                         .eps = 1e-8,
-                         .weight_decay = 0.1,
-                         .clip = 1.0,
-                         .seed = 1,
-                         .val_batches = 16,
-                         .sample = 200,
-                         .temperature = 0.8,
-                         .ranks = 1,
-                         .zero = -1,
-                         .max_memory = 2048};
-    for (int i = 1; i < argc; i += is_flag(argv[i]) ? 1 : 2) {
-        if (strcmp(argv[i], "--help") == 0) {
+                         .zero = -1};
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        if (kOptions[i].fallback != NULL) {
+            parse_number(options, &kOptions[i], kOptions[i].fallback);
+        }
+    }
+    for (int i = 1; i < argc; i++) {
+        const char* word = argv[i];
+        if (strcmp(word, "--help") == 0) {
             print_help();
             return -1;
         }
-        if (strcmp(argv[i], "--list-recipes") == 0) {
+        if (strcmp(word, "--list-recipes") == 0) {
             print_recipes();
             return -1;
         }
-        const int status = parse_one(options, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
+        const Option* option = find_option(word);
+        if (option == NULL) {
+            return strncmp(word, "--", 2) == 0
+                       ? usage_error("unknown option '%s'", word)
+                       : usage_error("'%s' is not an option: options begin with --", word);
+        }
+        if (option->kind == FLAG) {
+            *(bool*)((char*)options + option->offset) = true;
+            continue;
+        }
+        if (++i == argc) {
+            return usage_error("%s wants a value behind it", word);
+        }
+        const int status = parse_value(options, option, argv[i]);
         if (status != EXIT_OK) {
             return status;
         }
