@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation of a communicator as one Collective, to wait for or to begin.
+// Every operation of a communicator as one Collective, to wait for or to begin; what it asks of its arguments, and what
+// it puts on the wire.
 #include "comm/communicator.hpp"
+
+#include <numeric>
 
 namespace mp::comm {
 
@@ -44,6 +47,34 @@ Collective vector_of(CollectiveKind kind, void* values, int64_t count) {
     collective.receive = values;
     collective.count = count;
     return collective;
+}
+
+// One side of an exchange: no negative size, and a pointer where there are bytes.
+Status check_side(const char* name, const void* pointer, const int64_t* bytes, int32_t count) {
+    if (bytes == nullptr) {
+        return Status::error(Code::null_argument, "%s_bytes is NULL", name);
+    }
+    for (int32_t i = 0; i < count; ++i) {
+        if (bytes[i] < 0) {
+            return Status::error(Code::invalid_argument, "%s_bytes[%d] is %lld", name, i,
+                                 static_cast<long long>(bytes[i]));
+        }
+        if (bytes[i] > 0 && pointer == nullptr) {
+            return Status::error(Code::null_argument, "%s is NULL, but %s_bytes[%d] is %lld", name,
+                                 name, i, static_cast<long long>(bytes[i]));
+        }
+    }
+    return {};
+}
+
+// Offsets may be null where there is nothing.
+Status check_offsets(const char* name, const int64_t* offsets) {
+    return offsets != nullptr ? Status()
+                              : Status::error(Code::null_argument, "%s_offsets is NULL", name);
+}
+
+int64_t sum_for_others(const int64_t* bytes, int32_t size, int32_t own) {
+    return std::accumulate(bytes, bytes + size, int64_t{0}) - bytes[own];
 }
 
 } // namespace
@@ -98,6 +129,87 @@ Status Communicator::begin_max_u32(uint32_t* values, int64_t count, const CallOp
 Status Communicator::begin_sum_f32(float* values, int64_t count, const CallOptions& options,
                                    CommRequest* out) noexcept {
     return begin(vector_of(CollectiveKind::sum_f32, values, count), options, out);
+}
+
+Status Communicator::check_arguments(const Collective& what) const noexcept {
+    switch (what.kind) {
+    case CollectiveKind::all_to_all:
+    case CollectiveKind::all_gather: {
+        const bool is_exchange = what.kind == CollectiveKind::all_to_all;
+        Status status = check_side("send", what.send, what.send_bytes, is_exchange ? size_ : 1);
+        if (status.ok()) {
+            status = check_side("receive", what.receive, what.receive_bytes, size_);
+        }
+        if (status.ok() && is_exchange) {
+            status = check_offsets("send", what.send_offsets);
+        }
+        if (status.ok()) {
+            status = check_offsets("receive", what.receive_offsets);
+        }
+        const int64_t own = status.ok() ? what.send_bytes[is_exchange ? rank_ : 0] : 0;
+        if (status.ok() && own != what.receive_bytes[rank_]) {
+            status = Status::error(
+                Code::invalid_argument,
+                "this rank sends %lld bytes to itself, but receives %lld from itself",
+                static_cast<long long>(own), static_cast<long long>(what.receive_bytes[rank_]));
+        }
+        return status;
+    }
+    case CollectiveKind::broadcast:
+        if (what.root < 0 || what.root >= size_) {
+            return Status::error(Code::invalid_argument,
+                                 "root is %d; the ranks are numbered from 0 to %d", what.root,
+                                 size_ - 1);
+        }
+        return check_side("receive", what.receive, what.receive_bytes, 1);
+    case CollectiveKind::barrier:
+        return {};
+    case CollectiveKind::sum_f32:
+        if (!caps().sum_f32) {
+            return Status::error(Code::unsupported, "the transport %s has no sums of its own",
+                                 transport_->name());
+        }
+        [[fallthrough]];
+    case CollectiveKind::max_u32:
+        if (what.count < 0 || what.count > INT64_MAX / 8) {
+            return Status::error(Code::invalid_argument, "count is %lld",
+                                 static_cast<long long>(what.count));
+        }
+        return what.count == 0 || what.receive != nullptr
+                   ? Status()
+                   : Status::error(Code::null_argument, "values is NULL");
+    }
+    return Status::error(Code::internal, "collective kind %d", static_cast<int>(what.kind));
+}
+
+void Communicator::count_traffic(const Collective& what) noexcept {
+    const auto kind = static_cast<std::size_t>(what.kind);
+    int64_t bytes = 0;
+    switch (what.kind) {
+    case CollectiveKind::all_to_all:
+        bytes = sum_for_others(what.send_bytes, size_, rank_);
+        break;
+    case CollectiveKind::all_gather:
+        bytes = what.send_bytes[0] * (size_ - 1);
+        break;
+    case CollectiveKind::broadcast:
+        bytes = what.root == rank_ ? what.receive_bytes[0] * (size_ - 1) : 0;
+        break;
+    case CollectiveKind::barrier:
+        break;
+    case CollectiveKind::max_u32:
+        bytes = size_ > 1 ? 4 * what.count : 0;
+        break;
+    case CollectiveKind::sum_f32:
+        bytes = 8 * what.count * (size_ - 1) / size_;
+        break;
+    }
+    ++traffic_.calls.at(kind);
+    traffic_.bytes.at(kind) += bytes;
+}
+
+int64_t Traffic::total_bytes() const noexcept {
+    return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
 }
 
 } // namespace mp::comm
