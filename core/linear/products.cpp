@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The three products of a layer: the forms of their operands, and a plan for each number of rows.
+#include "linear/linear.hpp"
+
+namespace mp {
+namespace {
+
+MatrixForm rounded_to(DType dtype) { return {dtype, {}, {}}; }
+
+bool has_power_of_two_scales(const MatrixForm& form) {
+    return form.policy.power_of_two || form.grid.dtype == DType::e8m0 ||
+           form.policy.rule == numerics::ScaleRule::msamp;
+}
+
+} // namespace
+
+void Linear::choose_forms() {
+    high_precision_reason_ = reason_for_high_precision(
+        recipe_.fp8, options_.in_features, options_.out_features, options_.is_first_or_last);
+    const auto choose = [this](GemmRole role, Operand a, Operand b, DType high_precision) {
+        RoleForms& chosen = forms_[static_cast<std::size_t>(role)];
+        if (is_fp8() && mp::is_fp8(recipe_.fp8, role)) {
+            chosen = {operand_form(recipe_.fp8, role, a), operand_form(recipe_.fp8, role, b)};
+        } else {
+            chosen = {rounded_to(high_precision), rounded_to(high_precision)};
+        }
+    };
+    choose(GemmRole::fprop, Operand::input, Operand::weight, recipe_.fprop);
+    choose(GemmRole::dgrad, Operand::grad_output, Operand::weight, recipe_.dgrad);
+    choose(GemmRole::wgrad, Operand::grad_output, Operand::input, recipe_.wgrad);
+}
+
+MatrixForm Linear::form_of(Operand operand) const noexcept {
+    switch (operand) {
+    case Operand::input:
+        return forms(GemmRole::fprop).a;
+    case Operand::weight:
+        return forms(GemmRole::fprop).b;
+    case Operand::grad_output:
+        break;
+    }
+    return forms(GemmRole::dgrad).a;
+}
+
+GemmPlan& Linear::plan(GemmRole role, int64_t rows, DType result, bool accumulate) {
+    const PlanKey key(role, rows, result, accumulate);
+    if (const auto found = plans_.find(key); found != plans_.end()) {
+        return found->second;
+    }
+    GemmDesc d{};
+    d.dtype_d = result;
+    d.beta = accumulate ? 1.0F : 0.0F;
+    switch (role) {
+    case GemmRole::fprop: // y [rows, out] = x [rows, in] * w [out, in]^T + bias
+        d.m = rows, d.n = options_.out_features, d.k = options_.in_features;
+        d.trans_b = true;
+        d.dtype_bias = bias_ != nullptr ? bias_->dtype() : DType::none;
+        d.fast_accumulation = recipe_.fp8.fast_accumulation;
+        break;
+    case GemmRole::dgrad: // dx [rows, in] = dy [rows, out] * w [out, in]
+        d.m = rows, d.n = options_.in_features, d.k = options_.out_features;
+        break;
+    case GemmRole::wgrad: // dw [out, in] = dy [rows, out]^T * x [rows, in]
+        d.m = options_.out_features, d.n = options_.in_features, d.k = rows;
+        d.trans_a = true;
+        break;
+    }
+    const RoleForms& chosen = forms(role);
+    d.dtype_a = chosen.a.dtype;
+    d.dtype_b = chosen.b.dtype;
+    d.scale_a = chosen.a.grid;
+    d.scale_b = chosen.b.grid;
+    d.power_of_two_scales = has_power_of_two_scales(chosen.a) && has_power_of_two_scales(chosen.b);
+    return plans_.emplace(key, GemmPlan(weight_->stream().shared_device(), d)).first->second;
+}
+
+// A caller whose number of rows never repeats must not fill memory with plans.
+void Linear::forget_old_plans() {
+    constexpr std::size_t kMaxPlans = 64;
+    if (plans_.size() > kMaxPlans) {
+        plans_.clear();
+    }
+}
+
+} // namespace mp
