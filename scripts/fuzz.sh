@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Fuzzes one parser with libFuzzer, under the address and undefined-behaviour sanitizers:
+# Fuzzes one target of tests/fuzz with libFuzzer, under the address and undefined-behaviour sanitizers:
 #     scripts/fuzz.sh recipe_json [SECONDS]
 # Library and target are built by clang with coverage in build/fuzz; new inputs and a crash stay in build/fuzz/<target>.
 set -euo pipefail

@@ -17,6 +17,7 @@ usage: scripts/torture.sh NAME [COUNT]
   headers     mutated safetensors headers (100000000)
   manifests   mutated manifests with right checksums (100000000)
   folders     checkpoints with any file mutated, loaded on 1 to 3 ranks, so many mutations (1000000)
+  calls       sequences of calls of the C API, so many, about 55 calls each (200000)
   bits        every single bit of a checkpoint of so many elements, about 7 bytes each (9300: 64 KiB)
   reshard     saved on N ranks, gone on with on M: all pairs of 1 to 8, every family of recipes and stage
   resume      train_gpt killed at random times 200 times and resumed
@@ -68,6 +69,7 @@ case "${1:-}" in
     headers) run fuzz_safetensors_header "${2:-100000000}" ;;
     manifests) run fuzz_checkpoint_manifest "${2:-100000000}" ;;
     folders) run fuzz_checkpoint_folder "${2:-1000000}" ;;
+    calls) run fuzz_capi_sequence "${2:-200000}" ;;
     bits) MP_DAMAGE_ELEMENTS=${2:-9300} run checkpoint_damage --gtest_filter=Damage.EveryBit ;;
     reshard) MP_RESHARD_FULL=1 run checkpoint_reshard ;;
     resume)
