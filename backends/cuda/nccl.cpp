@@ -9,6 +9,7 @@
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
 #include "interface/transport_module.hpp"
+#include "status/guarded.hpp"
 
 namespace mp::backends::cuda {
 
@@ -165,13 +166,7 @@ Status create_checked(const TransportConfig& config, Transport** out) {
 }
 
 Status create(const TransportConfig& config, Transport** out) noexcept {
-    try {
-        return create_checked(config, out);
-    } catch (const Error& error) {
-        return error.status();
-    } catch (const std::exception&) {
-        return Status::error(Code::out_of_memory, "no memory for a transport");
-    }
+    return guarded("a transport", [&] { return create_checked(config, out); });
 }
 
 Status unique_id(void* id) noexcept {

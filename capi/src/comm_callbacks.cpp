@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "objects.hpp"
+#include "status/guarded.hpp"
 #include "versioned_struct.hpp"
 
 namespace mp::capi {
@@ -154,14 +155,10 @@ Status CallbackTransport::make_group(const GroupDesc& desc, Transport** out) noe
     if (!status.ok() || desc.color < 0) {
         return status;
     }
-    try {
+    return guarded("a transport", [&] {
         *out = make_callback_transport(&table).release();
-        return {};
-    } catch (const Error& error) {
-        return error.status();
-    } catch (const std::exception&) {
-        return Status::error(Code::out_of_memory, "no memory for a transport");
-    }
+        return Status();
+    });
 }
 
 } // namespace

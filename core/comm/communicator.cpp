@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "status/guarded.hpp"
+
 namespace mp::comm {
 
 // What a request holds on to. `over`: nothing of the caller's is touched any more, and `status` is how it ended.
@@ -26,21 +28,6 @@ constexpr int64_t kNsPerMs = 1000000;
 constexpr int64_t kMaxDeadlineMs = int64_t{1} << 40; // 35 years: no sum of times overflows
 constexpr int64_t kLongestPauseNs = kNsPerMs;
 constexpr int32_t kNamedRanks = 16; // more would not fit a line
-
-Status out_of_memory() noexcept {
-    return Status::error(Code::out_of_memory, "no memory for the bookkeeping of a collective");
-}
-
-// Turns what a body throws into a status.
-template <typename Body> Status guarded(Body&& body) noexcept {
-    try {
-        return body();
-    } catch (const Error& error) {
-        return error.status();
-    } catch (const std::exception&) {
-        return out_of_memory();
-    }
-}
 
 Status check_deadline(int64_t deadline_ms) noexcept {
     if (deadline_ms < 0 || deadline_ms > kMaxDeadlineMs) {
@@ -305,7 +292,9 @@ Status Communicator::begin(Collective collective, const CallOptions& options,
     if (status.ok()) {
         status = check_arguments(collective);
     }
-    return status.ok() ? guarded([&] { return open(collective, options, out); }) : status;
+    return status.ok() ? guarded("the bookkeeping of a collective",
+                                 [&] { return open(collective, options, out); })
+                       : status;
 }
 
 Status Communicator::run(const Collective& collective, const CallOptions& options) noexcept {

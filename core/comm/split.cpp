@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "comm/communicator.hpp"
+#include "status/guarded.hpp"
 
 namespace mp::comm {
 namespace {
@@ -101,16 +102,11 @@ Status Communicator::split_checked(int32_t color, int32_t key, std::unique_ptr<C
 Status Communicator::split(int32_t color, int32_t key, std::unique_ptr<Communicator>* out,
                            const CallOptions& options) noexcept {
     out->reset();
-    try {
-        return split_checked(color, key, out, options);
-    } catch (const std::exception&) {
-        return Status::error(Code::out_of_memory, "no memory for a communicator of %d ranks",
-                             size_);
-    }
+    return guarded("a communicator", [&] { return split_checked(color, key, out, options); });
 }
 
 Status Communicator::learn_nodes(uint64_t machine, const CallOptions& options) noexcept {
-    try {
+    return guarded("the nodes of the ranks", [&] {
         std::vector<uint64_t> machines;
         const Status status = gather_values(*this, machine, options, machines);
         if (!status.ok()) {
@@ -124,10 +120,8 @@ Status Communicator::learn_nodes(uint64_t machine, const CallOptions& options) n
                 seen.push_back(machines[rank]);
             }
         }
-        return {};
-    } catch (const std::exception&) {
-        return Status::error(Code::out_of_memory, "no memory for the nodes of %d ranks", size_);
-    }
+        return Status();
+    });
 }
 
 } // namespace mp::comm

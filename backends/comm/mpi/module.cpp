@@ -5,6 +5,7 @@
 #include "comm/mpi/transport.hpp"
 #include "comm/mpi/ulfm.hpp"
 #include "interface/transport_module.hpp"
+#include "status/guarded.hpp"
 
 namespace mp::comm {
 namespace {
@@ -96,13 +97,7 @@ Status create_checked(const TransportConfig& config, Transport** out) {
 }
 
 Status create(const TransportConfig& config, Transport** out) noexcept {
-    try {
-        return create_checked(config, out);
-    } catch (const Error& error) {
-        return error.status();
-    } catch (const std::exception&) {
-        return Status::error(Code::out_of_memory, "no memory for a transport");
-    }
+    return guarded("a transport", [&] { return create_checked(config, out); });
 }
 
 constexpr TransportModule kModule = {kTransportVersion, "mpi", create, nullptr, finalize};

@@ -8,6 +8,7 @@
 
 #include "comm/mpi/request.hpp"
 #include "comm/mpi/ulfm.hpp"
+#include "status/guarded.hpp"
 
 namespace mp::comm {
 namespace {
@@ -154,7 +155,7 @@ Status MpiTransport::with_failed_ranks(const Status& status) const noexcept {
 }
 
 Status MpiTransport::begin(const Collective& what, TransportRequest** out) noexcept {
-    try {
+    return guarded("a collective over MPI", [&] {
         std::unique_ptr<TransportRequest> request(start_request(*this, what));
         bool done = false;
         const Status status = request->poll(&done); // the first messages are on their way now
@@ -162,11 +163,7 @@ Status MpiTransport::begin(const Collective& what, TransportRequest** out) noexc
             *out = request.release();
         }
         return status;
-    } catch (const Error& error) {
-        return error.status();
-    } catch (const std::exception&) {
-        return Status::error(Code::out_of_memory, "no memory for a collective over MPI");
-    }
+    });
 }
 
 Status MpiTransport::make_group(const GroupDesc& group, Transport** out) noexcept {

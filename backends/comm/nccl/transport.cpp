@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "comm/nccl/request.hpp"
+#include "status/guarded.hpp"
 
 namespace mp::comm {
 namespace {
@@ -116,7 +117,7 @@ void NcclTransport::forget(NcclRequest* request) noexcept {
 }
 
 Status NcclTransport::begin(const Collective& what, TransportRequest** out) noexcept {
-    try {
+    Status status = guarded("a collective over NCCL", [&] {
         const DeviceScope scope(*parts_.device);
         auto request = std::make_unique<NcclRequest>(*this, what);
         {
@@ -124,12 +125,12 @@ Status NcclTransport::begin(const Collective& what, TransportRequest** out) noex
             waiting_.push_back(request.get());
         }
         *out = request.release();
-    } catch (const Error& error) {
-        return error.status();
-    } catch (const std::exception&) {
-        return Status::error(Code::out_of_memory, "no memory for a collective over NCCL");
+        return Status();
+    });
+    if (!status.ok()) {
+        return status;
     }
-    const Status status = advance(); // so that work overlaps with the caller's
+    status = advance(); // so that work overlaps with the caller's
     if (!status.ok()) {
         delete *out;
         *out = nullptr;

@@ -4,16 +4,13 @@
 #include <sched.h>
 
 #include "comm/threads/group.hpp"
+#include "status/guarded.hpp"
 
 namespace mp::comm {
 namespace {
 
 constexpr int64_t kYields =
     64; // polls before a thread sleeps: what a rank on a core of its own needs
-
-Status out_of_memory() noexcept {
-    return Status::error(Code::out_of_memory, "no memory for a collective of thread ranks");
-}
 
 class ThreadRequest final : public TransportRequest {
   public:
@@ -63,15 +60,13 @@ class ThreadTransport final : public Transport {
     }
 
     Status begin(const Collective& what, TransportRequest** out) noexcept override {
-        try {
+        return guarded("a collective of thread ranks", [&] {
             auto request = std::make_unique<ThreadRequest>(*group_, rank_);
             group_->show(rank_, what);
             request->open(what.sequence);
             *out = request.release();
-            return {};
-        } catch (const std::exception&) {
-            return out_of_memory();
-        }
+            return Status();
+        });
     }
 
     Status make_group(const GroupDesc& desc, Transport** out) noexcept override {
@@ -80,12 +75,10 @@ class ThreadTransport final : public Transport {
         if (desc.color < 0) {
             return {};
         }
-        try {
-            *out = new ThreadTransport(group_->subgroup(desc), desc.rank);
-            return {};
-        } catch (const std::exception&) {
-            return out_of_memory();
-        }
+        return guarded("a group of thread ranks", [&] {
+            *out = std::make_unique<ThreadTransport>(group_->subgroup(desc), desc.rank).release();
+            return Status();
+        });
     }
 
   private:
