@@ -11,15 +11,6 @@
 namespace mp::test {
 namespace {
 
-std::string describe(const Options& o) {
-    return std::string(dtype_name(o.in)) + " to " + dtype_name(o.out) + ", " +
-           std::to_string(o.shape.m) + " x " + std::to_string(o.shape.n) + " x " +
-           std::to_string(o.shape.k) + (o.trans_a ? ", A^T" : "") + (o.trans_b ? ", B^T" : "") +
-           ", alpha " + std::to_string(o.alpha) + ", beta " + std::to_string(o.beta) + ", bias " +
-           dtype_name(o.bias) + (o.gelu ? ", gelu" : "") + ", pad " + std::to_string(o.pad) +
-           ", batch " + std::to_string(o.batch);
-}
-
 class Gemm : public BackendTest {
   protected:
     // With every candidate; `exact` compares with the reference bit for bit.

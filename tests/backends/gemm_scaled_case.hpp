@@ -135,43 +135,18 @@ inline bool run_scaled(TestDevice& on, const Candidate& candidate, const ScaledC
 // d before it is rounded to its type.
 inline Expected expect_scaled(const ScaledCase& c, int64_t row, int64_t column) {
     const GemmDesc& d = c.gemm.desc;
-    double sum = 0.0;
-    double magnitude = 0.0;
+    Sum sum;
     for (int64_t k = 0; k < d.k; ++k) {
         const int64_t in_a = d.trans_a ? k * d.lda + row : row * d.lda + k;
         const int64_t in_b = d.trans_b ? column * d.ldb + k : k * d.ldb + column;
-        const double term = static_cast<double>(c.gemm.a.get(in_a)) *
-                            static_cast<double>(c.gemm.b.get(in_b)) *
-                            static_cast<double>(scale_of_a(d, c.scale_a.bytes.data(), row, k)) *
-                            static_cast<double>(scale_of_b(d, c.scale_b.bytes.data(), k, column));
-        sum += term;
-        magnitude += std::abs(term);
+        sum.add(static_cast<double>(c.gemm.a.get(in_a)) * static_cast<double>(c.gemm.b.get(in_b)) *
+                static_cast<double>(scale_of_a(d, c.scale_a.bytes.data(), row, k)) *
+                static_cast<double>(scale_of_b(d, c.scale_b.bytes.data(), k, column)));
     }
-    constexpr double kU = 0x1p-24;
     const int64_t block = scale_block_k(d) == 0 ? std::max<int64_t>(d.k, 1) : scale_block_k(d);
     const int64_t steps = std::min(d.k, block) + 2 + (d.k + block - 1) / block;
-    Expected e;
-    double terms = std::abs(static_cast<double>(d.alpha)) * magnitude;
-    e.value = static_cast<double>(d.alpha) * sum;
-    e.bound = static_cast<double>(steps) * kU * terms;
-    if (d.beta != 0.0F) {
-        const double term =
-            static_cast<double>(d.beta) * static_cast<double>(c.gemm.c.get(row * d.ldc + column));
-        e.value += term;
-        terms += std::abs(term);
-    }
-    if (d.dtype_bias != DType::none) {
-        const auto term = static_cast<double>(c.gemm.bias.get(column));
-        e.value += term;
-        terms += std::abs(term);
-    }
-    e.bound += 4.0 * kU * terms;
-    if (d.gelu) { // as in gemm_case.hpp
-        const double z = e.value;
-        e.value = gelu(z);
-        e.bound = 1.13 * e.bound + 4.0 * kU * std::abs(z);
-    }
-    return e;
+    return expect_element(d, sum, steps, c.gemm.c.get(row * d.ldc + column),
+                          d.dtype_bias == DType::none ? 0.0F : c.gemm.bias.get(column));
 }
 
 // Of the whole D, row by row: once for all candidates.
@@ -199,7 +174,6 @@ inline ::testing::AssertionResult within_scaled_bound(const ScaledCase& c,
                                                       const std::vector<Expected>& expected,
                                                       const Result& result) {
     const GemmDesc& d = c.gemm.desc;
-    const auto [unit, smallest] = rounding(d.dtype_d);
     double largest = 0.0;
     double of_largest = 0.0;
     for (int64_t row = 0; row < d.m; ++row) {
@@ -215,8 +189,8 @@ inline ::testing::AssertionResult within_scaled_bound(const ScaledCase& c,
                 largest = std::max(largest, std::abs(e.value));
                 of_largest = std::max(of_largest, slack);
             } else {
-                const double bound = e.bound + unit * (std::abs(e.value) + e.bound) + smallest;
-                is_right = std::abs(static_cast<double>(got) - e.value) <= bound;
+                is_right =
+                    std::abs(static_cast<double>(got) - e.value) <= e.rounded_bound(d.dtype_d);
             }
             if (!is_right) {
                 return ::testing::AssertionFailure()

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -14,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../gemm_bound.hpp"
 #include "host/gemm/host_gemm.hpp"
 #include "numerics/codec.hpp"
 
@@ -45,33 +45,9 @@ class GuardedBytes {
     unsigned char* data_ = nullptr;
 };
 
-struct Shape {
-    int64_t m, n, k;
-};
-
-struct GemmOptions {
-    Shape shape{};
-    DType in = DType::fp32;
-    DType out = DType::fp32;
-    DType bias = DType::none;
-    bool trans_a = false;
-    bool trans_b = false;
-    bool gelu = false;
+struct GemmOptions : ProductOptions {
     bool c_is_d = true;
-    float alpha = 1.0F;
-    float beta = 0.0F;
-    int64_t pad = 0;
-    int64_t batch = 1;
 };
-
-inline std::string describe(const GemmOptions& o) {
-    return std::string(dtype_name(o.in)) + " to " + dtype_name(o.out) + ", " +
-           std::to_string(o.shape.m) + " x " + std::to_string(o.shape.n) + " x " +
-           std::to_string(o.shape.k) + (o.trans_a ? ", A^T" : "") + (o.trans_b ? ", B^T" : "") +
-           ", alpha " + std::to_string(o.alpha) + ", beta " + std::to_string(o.beta) + ", bias " +
-           dtype_name(o.bias) + (o.gelu ? ", gelu" : "") + ", pad " + std::to_string(o.pad) +
-           ", batch " + std::to_string(o.batch);
-}
 
 // Elements an operand spans.
 inline int64_t extent(int64_t rows, int64_t columns, int64_t stride, int64_t batch,
@@ -151,29 +127,6 @@ class GemmCase {
     GemmOptions options;
 
   private:
-    static GemmDesc make_desc(const GemmOptions& o) {
-        GemmDesc d{};
-        d.kind = OpKind::gemm;
-        d.m = o.shape.m;
-        d.n = o.shape.n;
-        d.k = o.shape.k;
-        d.lda = (o.trans_a ? d.m : d.k) + o.pad;
-        d.ldb = (o.trans_b ? d.k : d.n) + o.pad;
-        d.ldc = d.ldd = d.n + o.pad;
-        d.batch_count = o.batch;
-        d.batch_stride_a = (o.trans_a ? d.k : d.m) * d.lda;
-        d.batch_stride_b = (o.trans_b ? d.n : d.k) * d.ldb;
-        d.batch_stride_c = d.batch_stride_d = d.m * d.ldd;
-        d.alpha = o.alpha;
-        d.beta = o.beta;
-        d.dtype_a = d.dtype_b = o.in;
-        d.dtype_d = o.out;
-        d.dtype_bias = o.bias;
-        d.trans_a = o.trans_a;
-        d.trans_b = o.trans_b;
-        d.gelu = o.gelu;
-        return d;
-    }
     [[nodiscard]] int64_t extent_a() const {
         return extent(desc.trans_a ? desc.k : desc.m, desc.trans_a ? desc.m : desc.k, desc.lda,
                       desc.batch_count, desc.batch_stride_a);
@@ -202,53 +155,25 @@ class GemmCase {
     GuardedBytes a_, b_, bias_, c_, d_;
 };
 
-// The tanh form in double.
-inline double gelu(double z) {
-    return 0.5 * z *
-           (1.0 + std::tanh(std::sqrt(2.0 / std::acos(-1.0)) * (z + 0.044715 * z * z * z)));
-}
-
-// Every element of D against a scalar product in double. An fp32 sum of k products is within
-// k u sum |a| |b| of it, u = 2^-24 (Higham, "Accuracy and stability of numerical algorithms", section 3.1);
-// alpha, beta and the two additions round something not larger than all terms together; GELU has a slope
-// of 1.13 at most and is evaluated to 4 u |z|; and there is the last rounding.
+// Every element of D against a scalar product in double.
 inline ::testing::AssertionResult within_bound(const GemmCase& x) {
-    constexpr double kU = 0x1p-24;
     const GemmDesc& d = x.desc;
-    const double unit =
-        d.dtype_d == DType::fp16 ? 0x1p-11 : (d.dtype_d == DType::bf16 ? 0x1p-8 : kU);
-    const double smallest = d.dtype_d == DType::fp16 ? 0x1p-25 : 0x1p-134;
     for (int64_t batch = 0; batch < d.batch_count; ++batch) {
         for (int64_t row = 0; row < d.m; ++row) {
             for (int64_t column = 0; column < d.n; ++column) {
-                double sum = 0.0;
-                double magnitude = 0.0;
+                Sum sum;
                 for (int64_t k = 0; k < d.k; ++k) {
-                    const double product = static_cast<double>(x.a(batch, row, k)) *
-                                           static_cast<double>(x.b(batch, k, column));
-                    sum += product;
-                    magnitude += std::abs(product);
+                    sum.add(static_cast<double>(x.a(batch, row, k)) *
+                            static_cast<double>(x.b(batch, k, column)));
                 }
-                const double old = d.beta == 0.0F
-                                       ? 0.0
-                                       : static_cast<double>(d.beta) *
-                                             static_cast<double>(x.c(batch, row, column));
-                const auto alpha = static_cast<double>(d.alpha);
-                const auto bias = static_cast<double>(x.bias(column));
-                double expected = alpha * sum + old + bias;
-                double bound =
-                    static_cast<double>(d.k) * kU * std::abs(alpha) * magnitude +
-                    4.0 * kU * (std::abs(alpha) * magnitude + std::abs(old) + std::abs(bias));
-                if (d.gelu) {
-                    bound = 1.13 * bound + 4.0 * kU * std::abs(expected);
-                    expected = gelu(expected);
-                }
-                bound += unit * (std::abs(expected) + bound) + smallest;
+                const Expected e =
+                    expect_element(d, sum, d.k, x.c(batch, row, column), x.bias(column));
+                const double bound = e.rounded_bound(d.dtype_d);
                 const auto got = static_cast<double>(x.d(batch, row, column));
-                if (!(std::abs(got - expected) <= bound)) {
+                if (!(std::abs(got - e.value) <= bound)) {
                     return ::testing::AssertionFailure()
                            << "batch " << batch << " [" << row << ", " << column << "]: " << got
-                           << " instead of " << expected << " +- " << bound;
+                           << " instead of " << e.value << " +- " << bound;
                 }
             }
         }

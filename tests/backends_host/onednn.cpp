@@ -54,7 +54,7 @@ constexpr DType kAllTypes[] = {DType::fp32, DType::fp16, DType::bf16};
 TEST_F(Onednn, TakesFp8WhereItTakesBf16) {
     const GemmImplementation& bf16 = onednn_implementations().items[1];
     ASSERT_STREQ(bf16.name, "onednn_bf16");
-    GemmDesc op = GemmCase({{4, 5, 256}, DType::bf16}).desc;
+    GemmDesc op = GemmCase({{{4, 5, 256}, DType::bf16}}).desc;
     Reason reason;
     const bool takes_bf16 = bf16.supports(op, reason);
     op.dtype_a = DType::fp8_e4m3;

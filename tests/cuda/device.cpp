@@ -122,7 +122,7 @@ TEST_F(CudaDevice, FindsCublasLt) {
     std::array<char, 4096> text{};
     on().device().describe(text.data(), text.size());
     EXPECT_NE(std::string(text.data()).find("\"cublaslt\":\""), std::string::npos) << text.data();
-    GemmCase c = make_case({{64, 64, 64}, DType::bf16, DType::bf16});
+    GemmCase c = make_case({{{64, 64, 64}, DType::bf16, DType::bf16}});
     HostArray result;
     EXPECT_TRUE(gemm(on(), candidate(OpKind::gemm, "cublaslt"), c, result));
     EXPECT_TRUE(within_bound(c, result));

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products for the tests: what is asked for, and how far a result may be from one in double.
+#pragma once
+
+#include <cmath>
+#include <string>
+
+#include "interface/ops.hpp"
+
+namespace mp::test {
+
+struct Shape {
+    int64_t m, n, k;
+};
+
+struct ProductOptions {
+    Shape shape{};
+    DType in = DType::fp32;
+    DType out = DType::fp32;
+    DType bias = DType::none;
+    bool trans_a = false;
+    bool trans_b = false;
+    bool gelu = false;
+    float alpha = 1.0F;
+    float beta = 0.0F;
+    int64_t pad = 0;
+    int64_t batch = 1;
+};
+
+inline std::string describe(const ProductOptions& o) {
+    return std::string(dtype_name(o.in)) + " to " + dtype_name(o.out) + ", " +
+           std::to_string(o.shape.m) + " x " + std::to_string(o.shape.n) + " x " +
+           std::to_string(o.shape.k) + (o.trans_a ? ", A^T" : "") + (o.trans_b ? ", B^T" : "") +
+           ", alpha " + std::to_string(o.alpha) + ", beta " + std::to_string(o.beta) + ", bias " +
+           dtype_name(o.bias) + (o.gelu ? ", gelu" : "") + ", pad " + std::to_string(o.pad) +
+           ", batch " + std::to_string(o.batch);
+}
+
+inline GemmDesc make_desc(const ProductOptions& o) {
+    GemmDesc d{};
+    d.kind = OpKind::gemm;
+    d.m = o.shape.m;
+    d.n = o.shape.n;
+    d.k = o.shape.k;
+    d.lda = (o.trans_a ? d.m : d.k) + o.pad;
+    d.ldb = (o.trans_b ? d.k : d.n) + o.pad;
+    d.ldc = d.ldd = d.n + o.pad;
+    d.batch_count = o.batch;
+    d.batch_stride_a = (o.trans_a ? d.k : d.m) * d.lda;
+    d.batch_stride_b = (o.trans_b ? d.n : d.k) * d.ldb;
+    d.batch_stride_c = d.batch_stride_d = d.m * d.ldd;
+    d.alpha = o.alpha;
+    d.beta = o.beta;
+    d.dtype_a = d.dtype_b = o.in;
+    d.dtype_d = o.out;
+    d.dtype_bias = o.bias;
+    d.trans_a = o.trans_a;
+    d.trans_b = o.trans_b;
+    d.gelu = o.gelu;
+    return d;
+}
+
+// The scalar product of an element, and that of the magnitudes.
+struct Sum {
+    double value = 0.0;
+    double magnitude = 0.0;
+
+    void add(double product) {
+        value += product;
+        magnitude += std::abs(product);
+    }
+};
+
+// An element of D before its last rounding, and how far from it what is computed in fp32 may be.
+struct Expected {
+    double value = 0.0;
+    double bound = 0.0;
+
+    // With the last rounding: half a unit in the last place, or half the smallest number.
+    [[nodiscard]] double rounded_bound(DType to) const {
+        const double unit = to == DType::fp16 ? 0x1p-11 : to == DType::bf16 ? 0x1p-8 : 0x1p-24;
+        const double smallest = to == DType::fp16   ? 0x1p-25
+                                : to == DType::bf16 ? 0x1p-134
+                                                    : 0x1p-150;
+        return bound + unit * (std::abs(value) + bound) + smallest;
+    }
+};
+
+// The tanh form in double.
+inline double gelu(double z) {
+    return 0.5 * z *
+           (1.0 + std::tanh(std::sqrt(2.0 / std::acos(-1.0)) * (z + 0.044715 * z * z * z)));
+}
+
+// An fp32 sum in `steps` roundings is within steps u sum |a| |b| of it, u = 2^-24; k products take k of them (Higham,
+// "Accuracy and stability of numerical algorithms", section 3.1). alpha, beta and the two additions round something not
+// larger than all terms together. The slope of GELU is at most 1.13; evaluated in fp32, the factor 1 + tanh(...) has an
+// absolute error of some u: 5 in the argument times the slope of tanh times argument (at most 0.45), 1 in tanh, 1 in the
+// sum; the two products add 2.
+inline Expected expect_element(const GemmDesc& d, const Sum& sum, int64_t steps, float c,
+                               float bias) {
+    constexpr double kU = 0x1p-24;
+    const auto alpha = static_cast<double>(d.alpha);
+    const double old = d.beta == 0.0F ? 0.0 : static_cast<double>(d.beta) * static_cast<double>(c);
+    const double added = d.dtype_bias == DType::none ? 0.0 : static_cast<double>(bias);
+    const double product = std::abs(alpha) * sum.magnitude;
+    const double terms = product + std::abs(old) + std::abs(added);
+    const double z = alpha * sum.value + old + added;
+    const double bound = static_cast<double>(steps) * kU * product + 4.0 * kU * terms;
+    return d.gelu ? Expected{gelu(z), 1.13 * bound + 4.0 * kU * std::abs(z)} : Expected{z, bound};
+}
+
+} // namespace mp::test
