@@ -91,6 +91,31 @@ AdamwSegment describe(const Layout& layout, int64_t count) {
     return s;
 }
 
+// Each array `offset` bytes past a line.
+struct PlacedArrays {
+    Placed param, grad, exp_avg, exp_avg_sq, compensation, master;
+
+    PlacedArrays(const Arrays& a, std::size_t offset)
+        : param(a.param, offset), grad(a.grad, offset), exp_avg(a.exp_avg, offset),
+          exp_avg_sq(a.exp_avg_sq, offset), compensation(a.compensation, offset),
+          master(a.master, offset) {}
+
+    AdamwSegment segment(const Layout& layout, int64_t count) {
+        AdamwSegment s = describe(layout, count);
+        s.param = param.data();
+        s.grad = grad.data();
+        s.exp_avg = exp_avg.data();
+        s.exp_avg_sq = exp_avg_sq.data();
+        s.compensation = compensation.data();
+        s.master = master.data();
+        return s;
+    }
+    [[nodiscard]] Arrays arrays() const {
+        return {param.array(),      grad.array(),         exp_avg.array(),
+                exp_avg_sq.array(), compensation.array(), master.array()};
+    }
+};
+
 AdamwDesc make_op(uint32_t flags) {
     AdamwDesc op{};
     op.kind = OpKind::adamw;
@@ -152,22 +177,11 @@ numerics::AdamwScalars l2_scalars() {
 
 using Body = void (*)(const kernels::AdamwJob& job) noexcept;
 
-// All chunks of one segment, each array `offset` bytes past a line.
+// All chunks of one segment.
 Arrays run_body(Body body, const Layout& layout, AdamwDesc op, const Arrays& before,
                 std::size_t offset, bool stream) {
-    Placed param(before.param, offset);
-    Placed grad(before.grad, offset);
-    Placed exp_avg(before.exp_avg, offset);
-    Placed exp_avg_sq(before.exp_avg_sq, offset);
-    Placed compensation(before.compensation, offset);
-    Placed master(before.master, offset);
-    AdamwSegment s = describe(layout, before.param.count);
-    s.param = param.data();
-    s.grad = grad.data();
-    s.exp_avg = exp_avg.data();
-    s.exp_avg_sq = exp_avg_sq.data();
-    s.compensation = compensation.data();
-    s.master = master.data();
+    PlacedArrays placed(before, offset);
+    AdamwSegment s = placed.segment(layout, before.param.count);
     const numerics::AdamwScalars k = scalars();
     op.scalars = &k;
     for (int64_t start = 0; start < s.count; start += kChunkElements) {
@@ -175,8 +189,7 @@ Arrays run_body(Body body, const Layout& layout, AdamwDesc op, const Arrays& bef
         body({&op, &s, start, left < kChunkElements ? left : kChunkElements, kStep, stream,
               nullptr});
     }
-    return {param.array(),      grad.array(),         exp_avg.array(),
-            exp_avg_sq.array(), compensation.array(), master.array()};
+    return placed.arrays();
 }
 
 void expect_same(const Arrays& expected, const Arrays& actual) {
@@ -294,19 +307,8 @@ struct ScaledResult {
 
 ScaledResult run_scaled(const kernels::ChunkTable& table, const ScaledLayout& layout,
                         const Arrays& before, uint32_t flags, std::size_t offset) {
-    Placed param(before.param, offset);
-    Placed grad(before.grad, offset);
-    Placed exp_avg(before.exp_avg, offset);
-    Placed exp_avg_sq(before.exp_avg_sq, offset);
-    Placed compensation(before.compensation, offset);
-    Placed master(before.master, offset);
-    AdamwSegment s = describe(layout.types, before.param.count);
-    s.param = param.data();
-    s.grad = grad.data();
-    s.exp_avg = exp_avg.data();
-    s.exp_avg_sq = exp_avg_sq.data();
-    s.compensation = compensation.data();
-    s.master = master.data();
+    PlacedArrays placed(before, offset);
+    AdamwSegment s = placed.segment(layout.types, before.param.count);
     std::array<float, 5> scales = {0x1p-3F, 0x1p-5F, 0x1p-7F, 0x1p-9F, 0x1p-2F};
     const auto scale_if = [&](char role, std::size_t i) {
         return std::strchr(layout.scaled, role) != nullptr ? &scales[i] : nullptr;
@@ -349,10 +351,7 @@ ScaledResult run_scaled(const kernels::ChunkTable& table, const ScaledLayout& la
     for (int64_t start = 0; start < s.count; start += kChunkElements) {
         table.adamw(job(start));
     }
-    return {{param.array(), grad.array(), exp_avg.array(), exp_avg_sq.array(), compensation.array(),
-             master.array()},
-            block_scales,
-            maxima};
+    return {placed.arrays(), block_scales, maxima};
 }
 
 TEST_P(AdamwChunk, ScaledStatesEqualTheBaseline) {
