@@ -133,12 +133,10 @@ TEST(GemmScaled, TakesTheScalesOfAQuantizedTensor) {
     const Operands x(context);
     mp_quant_desc quant = MP_QUANT_DESC_INIT;
     quant.scaling = MP_SCALING_BLOCK_1X128;
-    const mp_tensor_desc shape = tensor_desc(MP_DTYPE_FP8_E4M3, {kM, kK});
-    mp_tensor* made = nullptr;
-    MP_OK(mp_tensor_create_quantized(context, &shape, &quant, &made));
-    const Tensor a(made);
+    const Tensor a = make_quantized(context, MP_DTYPE_FP8_E4M3, {kM, kK}, &quant);
     const Tensor values = make_tensor(context, MP_DTYPE_FP32, {kM, kK}, numbers(kM * kK, 7));
     MP_OK(mp_tensor_quantize(nullptr, values, a, nullptr, nullptr));
+    mp_tensor* made = nullptr;
     MP_OK(mp_tensor_scales(a, &made));
     const Tensor scales(made);
     const Gemm gemm = make_gemm(context, scaled_desc());

@@ -44,6 +44,13 @@ struct Fp8Linear : ::testing::Test {
 
     static std::size_t count(int64_t a, int64_t b) { return static_cast<std::size_t>(a * b); }
 
+    // E4M3 codes of the weight's shape.
+    Tensor msamp_codes() {
+        mp_quant_desc quant = MP_QUANT_DESC_INIT;
+        quant.rule = MP_SCALE_RULE_MSAMP;
+        return make_quantized(context, MP_DTYPE_FP8_E4M3, {sizes.out, sizes.in}, &quant);
+    }
+
     void use(Sizes other) {
         sizes = other;
         x = gaussian(count(sizes.rows, sizes.in), 1);
@@ -427,10 +434,7 @@ TEST_F(Fp8Linear, RecomputedWeightCopiesAreTheSameAndKeepNothing) {
 TEST_F(Fp8Linear, QuantizedWeightIsUsedAsItIs) {
     use({32, 64, 32});
     const Tensor source = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
-    const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP8_E4M3, {sizes.out, sizes.in});
-    mp_tensor* raw = nullptr;
-    MP_OK(mp_tensor_create_quantized(context, &desc, nullptr, &raw));
-    const Tensor codes(raw);
+    const Tensor codes = make_quantized(context, MP_DTYPE_FP8_E4M3, {sizes.out, sizes.in}, nullptr);
     MP_OK(mp_tensor_quantize(nullptr, source, codes, nullptr, nullptr));
     const Linear linear = make(context, make_recipe(context, "fp8_current"), codes, sizes);
     EXPECT_EQ(difference(run(context, linear), run_preset("fp8_current")), "");
@@ -459,14 +463,8 @@ TEST_F(Fp8Linear, Fp8ParametersTrain) {
     group.lr = 0.01;
     int32_t index = 0;
     MP_OK(mp_optimizer_add_group(optimizer, &group, &index));
-    const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP8_E4M3, {sizes.out, sizes.in});
-    mp_quant_desc quant = MP_QUANT_DESC_INIT;
-    quant.rule = MP_SCALE_RULE_MSAMP;
-    mp_tensor* raw = nullptr;
-    MP_OK(mp_tensor_create_quantized(context, &desc, &quant, &raw));
-    const Tensor weight(raw);
-    MP_OK(mp_tensor_create_quantized(context, &desc, &quant, &raw));
-    const Tensor expected(raw);
+    const Tensor weight = msamp_codes();
+    const Tensor expected = msamp_codes();
     const Tensor initial = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
     mp_param_desc param = MP_PARAM_DESC_INIT;
     param.name = "w";
@@ -507,14 +505,8 @@ TEST_F(Fp8Linear, QuantizedGradientIsSummedInFp32) {
     const Recipe recipe = make_recipe(context, "fp8_current");
     const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
     const Linear linear = make(context, recipe, weight, sizes);
-    const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP8_E4M3, {sizes.out, sizes.in});
-    mp_quant_desc quant = MP_QUANT_DESC_INIT;
-    quant.rule = MP_SCALE_RULE_MSAMP;
-    mp_tensor* raw = nullptr;
-    MP_OK(mp_tensor_create_quantized(context, &desc, &quant, &raw));
-    const Tensor gradient(raw);
-    MP_OK(mp_tensor_create_quantized(context, &desc, &quant, &raw));
-    const Tensor expected(raw);
+    const Tensor gradient = msamp_codes();
+    const Tensor expected = msamp_codes();
     const Tensor wide = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in});
     const Tensor input = make_tensor(context, MP_DTYPE_FP32, {sizes.rows, sizes.in}, x);
     const Tensor y = make_tensor(context, MP_DTYPE_FP32, {sizes.rows, sizes.out});

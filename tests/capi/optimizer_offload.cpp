@@ -74,10 +74,7 @@ struct Training {
         const int32_t dtype = form == "fp16_scaled" ? MP_DTYPE_FP16 : MP_DTYPE_FP8_E4M3;
         quant.scaling = MP_SCALING_TENSOR;
         quant.rule = MP_SCALE_RULE_MSAMP;
-        mp_tensor* raw = nullptr;
-        const mp_tensor_desc desc = tensor_desc(dtype, {count});
-        EXPECT_TRUE(succeeded(mp_tensor_create_quantized(context, &desc, &quant, &raw)));
-        return Tensor(raw);
+        return make_quantized(context, dtype, {count}, &quant);
     }
     void add(int32_t i) {
         const int64_t count = sizes[static_cast<std::size_t>(i)];

@@ -93,6 +93,15 @@ inline Tensor make_tensor(mp_context* context, int32_t dtype, const std::vector<
     return Tensor(tensor);
 }
 
+// `quant` NULL: the defaults.
+inline Tensor make_quantized(mp_context* context, int32_t dtype, const std::vector<int64_t>& shape,
+                             const mp_quant_desc* quant) {
+    const mp_tensor_desc desc = tensor_desc(dtype, shape);
+    mp_tensor* tensor = nullptr;
+    EXPECT_TRUE(succeeded(mp_tensor_create_quantized(context, &desc, quant, &tensor)));
+    return Tensor(tensor);
+}
+
 // An fp32 tensor with these values, then cast to `dtype`.
 inline Tensor make_tensor(mp_context* context, int32_t dtype, const std::vector<int64_t>& shape,
                           const std::vector<float>& values) {
