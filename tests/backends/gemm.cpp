@@ -13,6 +13,18 @@ namespace {
 
 class Gemm : public BackendTest {
   protected:
+    // Checks the result of every candidate that takes the case, which are so many.
+    template <typename Check> int32_t with_each_candidate(const GemmCase& c, Check&& check) {
+        return for_each_candidate(device(), OpKind::gemm, [&](const Candidate& candidate) {
+            HostArray result;
+            const bool is_taken = gemm(device(), candidate, c, result);
+            if (is_taken) {
+                check(result);
+            }
+            return is_taken;
+        });
+    }
+
     // With every candidate; `exact` compares with the reference bit for bit.
     void check_case(const Options& o, bool exact = false, bool c_is_d = false, int64_t offset = 0) {
         SCOPED_TRACE(describe(o));
@@ -23,20 +35,14 @@ class Gemm : public BackendTest {
         if (exact) {
             ASSERT_TRUE(gemm(reference_device(), reference_candidate(OpKind::gemm), c, expected));
         }
-        const int32_t supporting =
-            for_each_candidate(device(), OpKind::gemm, [&](const Candidate& candidate) {
-                HostArray result;
-                if (!gemm(device(), candidate, c, result)) {
-                    return false;
-                }
-                if (exact) {
-                    EXPECT_TRUE(same_bits(expected, result, NanRule::any_nan));
-                } else {
-                    EXPECT_TRUE(within_bound(c, result));
-                }
-                EXPECT_TRUE(padding_untouched(c, result));
-                return true;
-            });
+        const int32_t supporting = with_each_candidate(c, [&](const HostArray& result) {
+            if (exact) {
+                EXPECT_TRUE(same_bits(expected, result, NanRule::any_nan));
+            } else {
+                EXPECT_TRUE(within_bound(c, result));
+            }
+            EXPECT_TRUE(padding_untouched(c, result));
+        });
         EXPECT_GT(supporting, 0);
     }
 };
@@ -145,15 +151,8 @@ TEST_P(Gemm, TakesABatchThatSharesAnOperand) {
     o.batch = 3;
     GemmCase c = make_case(o);
     c.desc.batch_stride_b = 0;
-    const int32_t supporting =
-        for_each_candidate(device(), OpKind::gemm, [&](const Candidate& candidate) {
-            HostArray result;
-            if (!gemm(device(), candidate, c, result)) {
-                return false;
-            }
-            EXPECT_TRUE(within_bound(c, result));
-            return true;
-        });
+    const int32_t supporting = with_each_candidate(
+        c, [&](const HostArray& result) { EXPECT_TRUE(within_bound(c, result)); });
     EXPECT_GT(supporting, 0);
 }
 
@@ -172,15 +171,10 @@ TEST_P(Gemm, AccumulatesInFp32) {
         for (int64_t i = 0; i < c.b.count; ++i) {
             c.b.set(i, 1.0F);
         }
-        for_each_candidate(device(), OpKind::gemm, [&](const Candidate& candidate) {
-            HostArray result;
-            if (!gemm(device(), candidate, c, result)) {
-                return false;
-            }
+        with_each_candidate(c, [&](const HostArray& result) {
             for (int64_t i = 0; i < result.count; ++i) {
                 EXPECT_EQ(result.get(i), 4097.0F);
             }
-            return true;
         });
     }
 }
@@ -230,14 +224,7 @@ TEST_P(Gemm, DoesNotReadDWhereBetaIsZero) {
     for (int64_t i = 0; i < c.c.count; ++i) {
         c.c.set(i, numerics::float_from_bits(numerics::kFloatQuietNan));
     }
-    for_each_candidate(device(), OpKind::gemm, [&](const Candidate& candidate) {
-        HostArray result;
-        if (!gemm(device(), candidate, c, result)) {
-            return false;
-        }
-        EXPECT_TRUE(within_bound(c, result));
-        return true;
-    });
+    with_each_candidate(c, [&](const HostArray& result) { EXPECT_TRUE(within_bound(c, result)); });
 }
 
 // A plan keeps its description: it can be run again, on other arrays.
