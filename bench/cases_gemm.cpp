@@ -10,53 +10,13 @@
 namespace mp_bench {
 namespace {
 
-mp_tensor* make(mp_context* context, int32_t dtype, int64_t count) {
-    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
-    desc.dtype = dtype;
-    desc.ndim = 1;
-    desc.shape[0] = count;
-    mp_tensor* tensor = nullptr;
-    check(mp_tensor_create(context, &desc, &tensor));
-    return tensor;
+std::string name_of(const char* kind, const GemmShape& s) {
+    return std::string("gemm ") + kind + " " + std::to_string(s.m) + "x" + std::to_string(s.n) +
+           "x" + std::to_string(s.k) + " " + (s.trans_a ? "T" : "N") + (s.trans_b ? "T" : "N");
 }
 
-Row measure(mp_context* context, const Options& options, const GemmShape& s,
-            const std::string& name) {
-    mp_gemm_desc desc = MP_GEMM_DESC_INIT;
-    desc.m = s.m;
-    desc.n = s.n;
-    desc.k = s.k;
-    desc.flags = (s.trans_a ? MP_GEMM_TRANS_A : 0u) | (s.trans_b ? MP_GEMM_TRANS_B : 0u);
-    desc.dtype_a = desc.dtype_b = s.dtype;
-    mp_gemm* gemm = nullptr;
-    check(mp_gemm_create(context, &desc, &gemm));
-    mp_tensor* a = make(context, s.dtype, s.m * s.k);
-    mp_tensor* b = make(context, s.dtype, s.k * s.n);
-    mp_tensor* d = make(context, MP_DTYPE_FP32, s.m * s.n);
-    const auto ours = [&] { check(mp_gemm_run(gemm, nullptr, a, b, nullptr, nullptr, d)); };
-    omp_set_num_threads(options.threads); // of the raw call
-    const auto raw = raw_gemm(s);
-    double seconds = 1e30, yardstick = raw ? 1e30 : 0.0;
-    for (int round = 0; round < 4; ++round) {
-        seconds = std::min(seconds, best_seconds(ours, options.repeats));
-        if (raw) {
-            yardstick = std::min(yardstick, best_seconds(raw, options.repeats));
-        }
-    }
-    char text[512] = {};
-    check(mp_gemm_describe(gemm, text, sizeof text, nullptr));
-    for (mp_tensor* tensor : {a, b, d}) {
-        mp_tensor_destroy(tensor);
-    }
-    mp_gemm_destroy(gemm);
-    const double operations =
-        2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-    return {name + " by " + std::string(text).substr(0, std::string(text).find(' ')),
-            seconds,
-            yardstick,
-            operations,
-            "GFLOP/s",
-            0};
+double operations_of(const GemmShape& s) {
+    return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
 }
 
 // A product of fp8 codes: their types, and the scales that a recipe gives them.
@@ -82,15 +42,15 @@ class Product {
             set_scales(context, desc, *codes);
         }
         check(mp_gemm_create(context, &desc, &gemm_));
-        args_.a = keep(make(context, desc.dtype_a, s.m * s.k));
-        args_.b = keep(make(context, desc.dtype_b, s.k * s.n));
+        args_.a = keep(make_tensor(context, desc.dtype_a, s.m * s.k));
+        args_.b = keep(make_tensor(context, desc.dtype_b, s.k * s.n));
         if (codes != nullptr) { // of every exponent, none a NaN
             fill(args_.a, s.m * s.k,
                  [](std::size_t i) { return static_cast<uint8_t>(i * 37 & 0xf7); });
             fill(args_.b, s.k * s.n,
                  [](std::size_t i) { return static_cast<uint8_t>(i * 41 & 0x77); });
         }
-        args_.d = keep(make(context, MP_DTYPE_FP32, s.m * s.n));
+        args_.d = keep(make_tensor(context, MP_DTYPE_FP32, s.m * s.n));
     }
     Product(const Product&) = delete;
     Product& operator=(const Product&) = delete;
@@ -132,7 +92,7 @@ class Product {
         desc.scale_b_rows = codes.b[trans_b ? 1 : 0];
         desc.scale_b_columns = codes.b[trans_b ? 0 : 1];
         const auto scales = [&](int64_t elements) {
-            mp_tensor* tensor = keep(make(context, codes.scale_dtype, elements));
+            mp_tensor* tensor = keep(make_tensor(context, codes.scale_dtype, elements));
             if (codes.scale_dtype == MP_DTYPE_E8M0) {
                 fill(tensor, elements,
                      [](std::size_t i) { return static_cast<uint8_t>(120 + i % 8); });
@@ -159,6 +119,22 @@ class Product {
     std::vector<mp_tensor*> owned_;
 };
 
+Row measure(mp_context* context, const Options& options, const GemmShape& s,
+            const std::string& name) {
+    const Product ours(context, s, nullptr);
+    omp_set_num_threads(options.threads); // of the raw call
+    const auto raw = raw_gemm(s);
+    double seconds = 1e30, yardstick = raw ? 1e30 : 0.0;
+    for (int round = 0; round < 4; ++round) {
+        seconds = std::min(seconds, best_seconds([&] { ours.run(); }, options.repeats));
+        if (raw) {
+            yardstick = std::min(yardstick, best_seconds(raw, options.repeats));
+        }
+    }
+    return {
+        name + " by " + ours.implementation(), seconds, yardstick, operations_of(s), "GFLOP/s", 0};
+}
+
 // Alternately, so that all see the same machine: fp8, our fp32, and the library's fp32 and bf16.
 void measure_codes(mp_context* context, const Options& options, GemmShape s, const CodeCase& codes,
                    const std::string& name, std::vector<Row>& rows) {
@@ -178,12 +154,10 @@ void measure_codes(mp_context* context, const Options& options, GemmShape s, con
                 calls[i] ? std::min(seconds[i], best_seconds(calls[i], options.repeats)) : 0.0;
         }
     }
-    const double operations =
-        2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
     const char* against[] = {"", "our fp32", "raw fp32", "raw bf16"};
     for (int i = 1; i < 4; ++i) {
         rows.push_back({name + " by " + ours.implementation() + " to " + against[i], seconds[0],
-                        seconds[i], operations, "GFLOP/s", 0});
+                        seconds[i], operations_of(s), "GFLOP/s", 0});
     }
 }
 
@@ -202,10 +176,7 @@ std::vector<Row> gemm_rows(mp_context* context, const Options& options) {
     for (const int32_t dtype : {MP_DTYPE_FP32, MP_DTYPE_BF16, MP_DTYPE_FP16}) {
         for (GemmShape shape : kShapes) {
             shape.dtype = dtype;
-            const std::string name = std::string("gemm ") + mp_dtype_name(dtype) + " " +
-                                     std::to_string(shape.m) + "x" + std::to_string(shape.n) + "x" +
-                                     std::to_string(shape.k) + " " + (shape.trans_a ? "T" : "N") +
-                                     (shape.trans_b ? "T" : "N");
+            const std::string name = name_of(mp_dtype_name(dtype), shape);
             if (is_wanted(options, name)) {
                 rows.push_back(measure(context, options, shape, name));
             }
@@ -225,10 +196,7 @@ std::vector<Row> gemm_rows(mp_context* context, const Options& options) {
     };
     for (const CodeCase& codes : kCodes) {
         for (const GemmShape& shape : kTrained) {
-            const std::string name = std::string("gemm ") + codes.name + " " +
-                                     std::to_string(shape.m) + "x" + std::to_string(shape.n) + "x" +
-                                     std::to_string(shape.k) + " " + (shape.trans_a ? "T" : "N") +
-                                     (shape.trans_b ? "T" : "N");
+            const std::string name = name_of(codes.name, shape);
             if (is_wanted(options, name)) {
                 measure_codes(context, options, shape, codes, name, rows);
             }

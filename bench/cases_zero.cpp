@@ -44,8 +44,8 @@ class Model {
         if (comm != nullptr) {
             check(mp_optimizer_shard(optimizer_, nullptr));
         }
-        work_ = make_tensor(kWork, MP_DTYPE_FP32);
-        result_ = make_tensor(kWork, MP_DTYPE_BF16);
+        work_ = make_tensor(context_, MP_DTYPE_FP32, kWork);
+        result_ = make_tensor(context_, MP_DTYPE_BF16, kWork);
     }
     Model(const Model&) = delete;
     Model& operator=(const Model&) = delete;
@@ -74,17 +74,8 @@ class Model {
     static constexpr int64_t kWork = 1 << 17;
     static constexpr int kWorkOfALayer = 128; // a few milliseconds
 
-    [[nodiscard]] mp_tensor* make_tensor(int64_t elements, int32_t dtype) const {
-        mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
-        desc.dtype = dtype;
-        desc.ndim = 1;
-        desc.shape[0] = elements;
-        mp_tensor* tensor = nullptr;
-        check(mp_tensor_create(context_, &desc, &tensor));
-        return tensor;
-    }
     void add(int32_t group, int64_t index, int64_t elements, int32_t dtype) {
-        mp_tensor* param = make_tensor(elements, dtype);
+        mp_tensor* param = make_tensor(context_, dtype, elements);
         params_.push_back(param);
         const std::string name = "layer" + std::to_string(index);
         mp_param_desc added = MP_PARAM_DESC_INIT;

@@ -22,6 +22,16 @@ void check(mp_status status) {
     }
 }
 
+mp_tensor* make_tensor(mp_context* context, int32_t dtype, int64_t count) {
+    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+    desc.dtype = dtype;
+    desc.ndim = 1;
+    desc.shape[0] = count;
+    mp_tensor* tensor = nullptr;
+    check(mp_tensor_create(context, &desc, &tensor));
+    return tensor;
+}
+
 bool is_wanted(const Options& options, const std::string& name) {
     const bool wanted = name.find(options.only) != std::string::npos;
     if (wanted) {

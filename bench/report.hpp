@@ -30,6 +30,7 @@ struct Row {
 
 // Calls that cannot fail here; the words otherwise.
 void check(mp_status status);
+mp_tensor* make_tensor(mp_context* context, int32_t dtype, int64_t count);
 
 std::vector<Row> cast_rows(mp_context* context, const Options& options);
 std::vector<Row> quantize_rows(mp_context* context, const Options& options);
