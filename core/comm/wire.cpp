@@ -21,6 +21,15 @@ bool is_wide(DType dtype) {
     return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
 }
 
+template <typename Op> void run_rounded(Stream& stream, Op& op, const PackOptions& options) {
+    op.stochastic = options.rounding.stochastic;
+    op.seed = options.rounding.seed;
+    op.uid = options.rounding.uid;
+    op.step = options.rounding.step;
+    op.first_element = options.first_element;
+    run_op(stream, op);
+}
+
 void pack_cast(Stream& stream, const TensorRef& source, DType to, void* wire,
                const PackOptions& options) {
     const auto bytes = static_cast<std::size_t>(bytes_of(to, source.count));
@@ -32,12 +41,7 @@ void pack_cast(Stream& stream, const TensorRef& source, DType to, void* wire,
     op.kind = OpKind::cast;
     op.source = source;
     op.destination = {wire, source.count, to};
-    op.stochastic = options.rounding.stochastic;
-    op.seed = options.rounding.seed;
-    op.uid = options.rounding.uid;
-    op.step = options.rounding.step;
-    op.first_element = options.first_element;
-    run_op(stream, op);
+    run_rounded(stream, op, options);
 }
 
 void pack_codes(Stream& stream, const TensorRef& source, const WireFormat& format, void* wire,
@@ -54,12 +58,7 @@ void pack_codes(Stream& stream, const TensorRef& source, const WireFormat& forma
     op.scale_inv = wire;
     op.policy = form.policy;
     op.slot = options.slot;
-    op.stochastic = options.rounding.stochastic;
-    op.seed = options.rounding.seed;
-    op.uid = options.rounding.uid;
-    op.step = options.rounding.step;
-    op.first_element = options.first_element;
-    run_op(stream, op);
+    run_rounded(stream, op, options);
 }
 
 } // namespace
