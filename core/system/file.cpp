@@ -56,6 +56,26 @@ int rename_new(const char* from, const char* to) noexcept {
     return std::rename(from, to);
 }
 
+// Calls `move`, which takes what is done and returns what it moved, until all is; `end` is what moving nothing means.
+template <typename Move>
+Status transfer(const char* what, const char* end, std::size_t bytes, Move&& move) noexcept {
+    for (std::size_t done = 0; done < bytes;) {
+        const std::ptrdiff_t moved = move(done);
+        if (moved < 0 && errno == EINTR) {
+            continue;
+        }
+        if (moved < 0) {
+            return io_error(what, "open file");
+        }
+        if (moved == 0) {
+            return Status::error(Code::io_error, "%s: the file %s, %zu bytes early", what, end,
+                                 bytes - done);
+        }
+        done += static_cast<std::size_t>(moved);
+    }
+    return {};
+}
+
 class PosixFiles final : public FileTable {
   public:
     explicit PosixFiles(const FileCalls& calls) noexcept : calls_(calls) {}
@@ -82,45 +102,18 @@ class PosixFiles final : public FileTable {
     }
 
     Status read(int32_t handle, int64_t offset, void* data, std::size_t bytes) noexcept override {
-        auto* cursor = static_cast<char*>(data);
-        while (bytes > 0) {
-            const std::ptrdiff_t got = calls_.read(handle, cursor, bytes, offset);
-            if (got < 0 && errno == EINTR) {
-                continue;
-            }
-            if (got < 0) {
-                return io_error("read", "open file");
-            }
-            if (got == 0) {
-                return Status::error(Code::io_error, "read: the file ended %zu bytes early", bytes);
-            }
-            cursor += got;
-            offset += got;
-            bytes -= static_cast<std::size_t>(got);
-        }
-        return {};
+        return transfer("read", "ended", bytes, [&](std::size_t done) {
+            return calls_.read(handle, static_cast<char*>(data) + done, bytes - done,
+                               offset + static_cast<int64_t>(done));
+        });
     }
 
     Status write(int32_t handle, int64_t offset, const void* data,
                  std::size_t bytes) noexcept override {
-        const auto* cursor = static_cast<const char*>(data);
-        while (bytes > 0) {
-            const std::ptrdiff_t put = calls_.write(handle, cursor, bytes, offset);
-            if (put < 0 && errno == EINTR) {
-                continue;
-            }
-            if (put < 0) {
-                return io_error("write", "open file");
-            }
-            if (put == 0) {
-                return Status::error(Code::io_error, "write: the file took none of %zu bytes",
-                                     bytes);
-            }
-            cursor += put;
-            offset += put;
-            bytes -= static_cast<std::size_t>(put);
-        }
-        return {};
+        return transfer("write", "takes no more", bytes, [&](std::size_t done) {
+            return calls_.write(handle, static_cast<const char*>(data) + done, bytes - done,
+                                offset + static_cast<int64_t>(done));
+        });
     }
 
     Status sync(int32_t handle) noexcept override {
