@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "objects.hpp"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace mp::capi {
@@ -19,6 +20,16 @@ const std::shared_ptr<Tensor>& object_of(const mp_tensor* handle, const char* na
     const std::shared_ptr<Tensor>& tensor = object_of<mp_tensor>(handle, name);
     tensor->require_memory(name);
     return tensor;
+}
+
+void QueuesInUse::keep(const mp_queue* queue) {
+    if (queue == nullptr) {
+        return;
+    }
+    const std::shared_ptr<QueueObject>& object = object_of(queue, "queue");
+    if (std::find(queues.begin(), queues.end(), object) == queues.end()) {
+        queues.push_back(object);
+    }
 }
 
 Stream& stream_of(mp_queue* queue, const Context& context) {

@@ -52,8 +52,20 @@ struct LinearObject {
     int32_t steps = 0; // since its last turn
 };
 
-// An optimizer, and the layers whose monitors its steps call.
-struct OptimizerObject : Optimizer {
+// The queues that messages of a shared optimizer were begun on: their memory is given back there.
+struct QueuesInUse {
+    std::vector<std::shared_ptr<QueueObject>> queues;
+
+    void keep(const mp_queue* queue);
+    // After a step only its own may still have messages.
+    void step_is_over(const mp_queue* queue) {
+        queues.clear();
+        keep(queue);
+    }
+};
+
+// An optimizer, and the layers whose monitors its steps call. The queues outlive it.
+struct OptimizerObject : QueuesInUse, Optimizer {
     using Optimizer::Optimizer;
 
     std::vector<std::shared_ptr<LinearObject>> layers;

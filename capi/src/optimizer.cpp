@@ -290,7 +290,14 @@ mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler*
     return boundary([&] {
         OptimizerObject& object = *object_of(optimizer, "optimizer");
         Stream& stream = stream_of(queue, *object.context());
-        object.step(stream, scaler_of(scaler, *object.context()));
+        LossScaler* scale = scaler_of(scaler, *object.context());
+        if (object.is_sharded()) {
+            object.keep(queue);
+        }
+        object.step(stream, scale);
+        if (object.is_sharded()) {
+            object.step_is_over(queue);
+        }
         for (const auto& layer : object.layers) {
             tell_monitor(*layer, stream);
         }

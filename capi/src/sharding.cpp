@@ -75,9 +75,10 @@ std::span<const int32_t> checked_indices(const Optimizer& optimizer, const int32
 template <typename Body>
 mp_status on_sharding(mp_optimizer* handle, mp_queue* queue, const Body& body) {
     return boundary([&] {
-        Optimizer& optimizer = optimizer_of(handle);
+        OptimizerObject& optimizer = *object_of(handle, "optimizer");
         Stream& stream = stream_of(queue, *optimizer.context());
         if (Sharding* sharding = sharding_if_any(optimizer)) {
+            optimizer.keep(queue);
             body(optimizer, *sharding, stream);
         }
     });

@@ -181,6 +181,27 @@ TEST(Sharding, GroupsHoldACopyEach) {
              MP_STATUS_INVALID_ARGUMENT, "shard_ranks is 3", "4 ranks");
 }
 
+// Messages that are under way keep the queue that they were begun on.
+TEST(Sharding, AQueueMayGoBeforeItsMessages) {
+    run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
+        for (const bool steps : {false, true}) {
+            mp_zero_desc sharding = MP_ZERO_DESC_INIT;
+            sharding.zero_stage = 2;
+            Model model(comm, sharding);
+            EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
+            model.backward(0, false);
+            mp_queue* queue = nullptr;
+            EXPECT_TRUE(succeeded(mp_queue_create(model.context, &queue)));
+            EXPECT_TRUE(succeeded(mp_optimizer_end_microbatch(model.optimizer, queue)));
+            mp_queue_destroy(queue);
+            if (steps) {
+                EXPECT_TRUE(succeeded(mp_optimizer_step(model.optimizer, nullptr, nullptr)));
+            }
+            EXPECT_TRUE(succeeded(mp_comm_barrier(comm, nullptr))); // nobody leaves before
+        }
+    });
+}
+
 TEST(Sharding, MemoryThatIsNotThereIsSaid) {
     run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
         mp_zero_desc sharding = MP_ZERO_DESC_INIT;
