@@ -1,16 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a fuzz target without libFuzzer: its seeds, all their prefixes, and a fixed series of mutations.
 //
-// usage: fuzz_<name> [MUTATIONS]
+// usage: fuzz_<name> [MUTATIONS]     an input that ends the program is written to fuzz_<name>.crash
+//        fuzz_<name> FILE            that input alone
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <random>
+#include <unistd.h>
 
 #include "fuzz/target.hpp"
 
 namespace {
 
+std::atomic<const std::string*> input = nullptr; // that is tried now
+std::string crash_file;
+
+// Whatever may still be done in this state is done: the program ends here anyway. Of several threads the first writes.
+void keep_input(int signal) {
+    if (const std::string* text = input.exchange(nullptr); text != nullptr) {
+        std::ofstream(crash_file, std::ios::binary) << *text;
+        (void)std::fprintf(stderr, "the input is in %s\n", crash_file.c_str());
+    } else {
+        (void)::sleep(1);
+    }
+    (void)std::signal(signal, SIG_DFL);
+    (void)std::raise(signal);
+}
+
 void try_one(const std::string& text) {
+    input = &text;
     (void)LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(text.data()), text.size());
 }
 
@@ -53,6 +75,16 @@ void mutate(std::string& text, const std::vector<std::string>& seeds, std::mt199
 } // namespace
 
 int main(int argc, char** argv) {
+    crash_file = std::string(argv[0]) + ".crash";
+    crash_file.erase(0, crash_file.rfind('/') + 1);
+    for (const int signal : {SIGABRT, SIGSEGV, SIGFPE}) {
+        (void)std::signal(signal, keep_input);
+    }
+    if (argc > 1 && ::access(argv[1], R_OK) == 0) {
+        std::ifstream file(argv[1], std::ios::binary);
+        try_one({std::istreambuf_iterator<char>(file), {}});
+        return 0;
+    }
     const long mutations = argc > 1 ? std::strtol(argv[1], nullptr, 10) : 20000;
     const std::vector<std::string> seeds = fuzz_seeds();
     long inputs = 0;
