@@ -108,6 +108,18 @@ bool AllReduce::test() {
     return done;
 }
 
+Advance AllReduce::step(Stream& stream) {
+    if (!scatter_.is_open()) {
+        return test() ? Advance::done : Advance::waits;
+    }
+    const Advance advance = scatter_.step(stream);
+    if (advance != Advance::done) {
+        return advance;
+    }
+    begin_gather();
+    return Advance::moved;
+}
+
 // ---- two levels ------------------------------------------------------------------------------------
 
 void TwoLevelReduceScatter::begin(const ReduceDesc& desc, const WireSource& source,

@@ -25,6 +25,8 @@ class AllReduce {
     void wait();
     // Without waiting for other ranks, but begins the second half when the first is done; true at the end.
     bool test();
+    // One short step of that; sums are made on `stream`, which may be another one of the same device.
+    Advance step(Stream& stream);
 
   private:
     void begin_native(const ReduceDesc& desc, const WireSource& source);

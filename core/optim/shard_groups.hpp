@@ -18,8 +18,9 @@ void check_group_size(const char* what, const char* option, int32_t size, int32_
 class ShardGroups {
   public:
     // Both divide the ranks, and one of them at most is not 0. shard_ranks 0: all are one group; node_ranks 0: gradients are
-    // added in one level.
-    ShardGroups(std::shared_ptr<comm::Communicator> all, int32_t shard_ranks, int32_t node_ranks);
+    // added in one level. `has_lane`: lane() is wanted.
+    ShardGroups(std::shared_ptr<comm::Communicator> all, int32_t shard_ranks, int32_t node_ranks,
+                bool has_lane);
 
     // Collective. Groups that differ from rank to rank must have been found before; does nothing where there is one.
     void join();
@@ -34,6 +35,8 @@ class ShardGroups {
     // The ranks of this rank's node, and those with its place on each node; null where there is one level.
     [[nodiscard]] comm::Communicator* node() const noexcept { return node_.get(); }
     [[nodiscard]] comm::Communicator* across_nodes() const noexcept { return across_nodes_.get(); }
+    // All ranks once more, for messages that are not begun in the order of the calls; null where it was not wanted.
+    [[nodiscard]] comm::Communicator* lane() const noexcept { return lane_.get(); }
 
     [[nodiscard]] int32_t shard_ranks() const noexcept { return shard_ranks_; }
     [[nodiscard]] int32_t group_count() const noexcept { return all_->size() / shard_ranks_; }
@@ -48,15 +51,17 @@ class ShardGroups {
     [[nodiscard]] comm::Traffic traffic() const noexcept;
 
   private:
-    [[nodiscard]] std::array<comm::Communicator*, 4> own() const noexcept; // some of them null
+    [[nodiscard]] std::array<comm::Communicator*, 5> own() const noexcept; // some of them null
 
     std::shared_ptr<comm::Communicator> all_;
     int32_t shard_ranks_;
     int32_t node_ranks_;
+    bool has_lane_;
     std::unique_ptr<comm::Communicator> own_shards_; // null: all
     std::unique_ptr<comm::Communicator> replicas_;
     std::unique_ptr<comm::Communicator> node_;
     std::unique_ptr<comm::Communicator> across_nodes_;
+    std::unique_ptr<comm::Communicator> lane_;
 };
 
 } // namespace mp

@@ -97,7 +97,8 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
                    const ShardingOptions& options, bool zeroes_gradients,
                    std::vector<ShardedTensor> tensors, uint64_t definition)
     : options_(options), tensors_(std::move(tensors)),
-      groups_(options.comm, options.shard_ranks, options.node_ranks),
+      groups_(options.comm, options.shard_ranks, options.node_ranks,
+              options.order == comm::SumOrder::exact),
       plan_({options.kind, groups_.shard_ranks(), options.bucket_elements}, counts_of(tensors_)),
       own_weights_(tensors_.size()) {
     agree(stream, definition);
@@ -138,7 +139,7 @@ void Sharding::make_buckets(Stream& stream, bool zeroes_gradients) {
     form.drops_gradients = options_.stage >= 2;
     form.zeroes_gradients = zeroes_gradients;
     // Every rank sends each of its contributions to their owner, or to all replicas of it.
-    comm::Communicator* first = &groups_.all();
+    comm::Communicator* first = groups_.lane() != nullptr ? groups_.lane() : &groups_.all();
     if (adds_across_groups()) {
         first = &groups_.shards();
         form.slots = options_.slots / groups_.group_count();

@@ -145,6 +145,8 @@ class Sharding {
     std::vector<ShardedTensor> tensors_;
     ShardGroups groups_;
     ShardPlan plan_; // of each group
+    // Of one thread: sums beside the caller's backward. Before what keeps scratch memory of it.
+    std::unique_ptr<Stream> thread_stream_;
     std::unique_ptr<GradientBuckets> buckets_;
     // By parameter: this rank's piece where it does not lie in the parameter's own memory; else null.
     std::vector<std::shared_ptr<Tensor>> own_weights_;
@@ -154,7 +156,6 @@ class Sharding {
     Fp8Scales code_scales_; // by place in code_parameters_
     MessageCounts messages_;
     const char* why_no_thread_ = nullptr;
-    std::unique_ptr<Stream> thread_stream_; // of one thread: sums beside the caller's backward
     mutable Progress progress_;             // the last member, so that its thread ends first
 };
 

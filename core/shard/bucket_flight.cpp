@@ -7,80 +7,117 @@ namespace mp {
 
 BucketFlight::BucketFlight(Stream& stream, comm::Communicator& comm, const comm::ReduceDesc& desc,
                            Load load)
-    : desc_(desc), load_(std::move(load)), result_(load_.sums), reduction_(comm, stream) {
-    const int64_t count = comm::total_of(*load_.counts);
-    std::vector<comm::WireSource> sources;
-    for (const auto& memory : load_.contributions) {
-        sources.push_back({{memory->data(), count, load_.staged}, nullptr});
-    }
+    : comm_(comm), desc_(desc), load_(std::move(load)), result_(load_.sums) {
     if (load_.adds) {
         fresh_ = std::make_unique<Scratch>(
             stream, static_cast<std::size_t>(bytes_of(DType::fp32, result_.count)));
         result_.data = fresh_->data();
     }
-    TensorRef target = result_;
     if (load_.nodes != nullptr) {
-        target.count = comm::total_of(*load_.node_counts);
-        wide_ = std::make_unique<Scratch>(
-            stream, static_cast<std::size_t>(bytes_of(DType::fp32, target.count)));
-        target.data = wide_->data();
+        const int64_t count = comm::total_of(*load_.node_counts);
+        wide_ = std::make_unique<Scratch>(stream,
+                                          static_cast<std::size_t>(bytes_of(DType::fp32, count)));
     }
-    reduction_.begin(desc, sources, *load_.counts, target);
+    if (!load_.begins_in_turn) {
+        begin_first_level(stream);
+    }
 }
 
 comm::Advance BucketFlight::step(Stream& stream) {
-    if (!is_reduced_) {
-        const comm::Advance advance = reduction_.step(stream);
-        if (advance != comm::Advance::done) {
-            return advance;
+    comm::Advance advance = comm::Advance::moved;
+    switch (phase_) {
+    case Phase::staged:
+        begin_first_level(stream);
+        return advance;
+    case Phase::first_level:
+        advance = scatter_->step(stream);
+        if (advance == comm::Advance::done) {
+            end_first_level(stream);
         }
-        is_reduced_ = true;
+        break;
+    case Phase::between_levels:
+        begin_second_level(stream);
+        return advance;
+    case Phase::second_level:
+        advance = all_reduce_ != nullptr ? all_reduce_->step(stream) : scatter_->step(stream);
+        if (advance == comm::Advance::done) {
+            land(stream);
+        }
+        break;
+    case Phase::landed:
+        break;
     }
-    if (!has_second_level()) {
-        land(stream);
-    }
-    return comm::Advance::done;
+    return advance == comm::Advance::done && !is_done() ? comm::Advance::moved : advance;
 }
 
 void BucketFlight::wait(Stream& stream) {
-    if (!is_reduced_) {
-        reduction_.wait();
-        is_reduced_ = true;
+    if (phase_ == Phase::staged) {
+        begin_first_level(stream);
     }
-    // Flights land in one order on every rank, so the second level meets here.
-    if (load_.replicas != nullptr && !is_done_) {
-        add_replicas(stream);
-    } else if (load_.nodes != nullptr && !is_done_) {
-        add_nodes(stream);
+    if (phase_ == Phase::first_level) {
+        scatter_->wait();
+        end_first_level(stream);
     }
-    land(stream);
+    if (phase_ == Phase::between_levels) {
+        begin_second_level(stream);
+    }
+    if (phase_ == Phase::second_level) {
+        all_reduce_ != nullptr ? all_reduce_->wait() : scatter_->wait();
+        land(stream);
+    }
 }
 
-void BucketFlight::add_replicas(Stream& stream) {
+void BucketFlight::begin_first_level(Stream& stream) {
+    std::vector<comm::WireSource> sources;
+    for (const auto& memory : load_.contributions) {
+        sources.push_back({{memory->data(), comm::total_of(*load_.counts), load_.staged}, nullptr});
+    }
+    TensorRef target = result_;
+    if (load_.nodes != nullptr) {
+        target = {wide_->data(), comm::total_of(*load_.node_counts), DType::fp32};
+    }
+    scatter_ = std::make_unique<comm::ReduceScatter>(comm_, stream);
+    scatter_->begin(desc_, sources, *load_.counts, target);
+    phase_ = Phase::first_level;
+}
+
+void BucketFlight::end_first_level(Stream& stream) {
+    if (load_.replicas == nullptr && load_.nodes == nullptr) {
+        land(stream);
+    } else {
+        phase_ = Phase::between_levels;
+    }
+}
+
+void BucketFlight::begin_second_level(Stream& stream) {
+    if (load_.replicas != nullptr) {
+        begin_replicas(stream);
+    } else {
+        begin_nodes(stream);
+    }
+    phase_ = Phase::second_level;
+}
+
+void BucketFlight::begin_replicas(Stream& stream) {
     comm::ReduceDesc desc;
     desc.wire = {DType::fp32, comm::WireScale::none};
     desc.order = desc_.order;
     desc.site = "sums of the other replicas";
     const comm::WireSource own = {result_, nullptr};
-    comm::AllReduce all(*load_.replicas, stream);
-    all.begin(desc, {&own, 1}, result_);
-    all.wait();
+    all_reduce_ = std::make_unique<comm::AllReduce>(*load_.replicas, stream);
+    all_reduce_->begin(desc, {&own, 1}, result_);
 }
 
-void BucketFlight::add_nodes(Stream& stream) {
+void BucketFlight::begin_nodes(Stream& stream) {
     comm::ReduceDesc desc = desc_;
     desc.site = "sums of the other nodes";
     const comm::WireSource own = {{wide_->data(), comm::total_of(*load_.node_counts), DType::fp32},
                                   nullptr};
-    comm::ReduceScatter between(*load_.nodes, stream);
-    between.begin(desc, {&own, 1}, *load_.node_counts, result_);
-    between.wait();
+    scatter_ = std::make_unique<comm::ReduceScatter>(*load_.nodes, stream);
+    scatter_->begin(desc, {&own, 1}, *load_.node_counts, result_);
 }
 
 void BucketFlight::land(Stream& stream) {
-    if (is_done_) {
-        return;
-    }
     if (fresh_ != nullptr && load_.sums.count > 0) {
         const std::vector<SumPart> parts = {
             {load_.sums.data, nullptr, DType::fp32, 0},
@@ -92,7 +129,7 @@ void BucketFlight::land(Stream& stream) {
         comm::sum_parts(stream, parts, op);
         stream.sync();
     }
-    is_done_ = true;
+    phase_ = Phase::landed;
 }
 
 } // namespace mp

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // BucketFlight: one bucket of gradients between the rank that staged it and the ranks that own its sums.
+//
+// Whoever makes a flight begins its first message, in the order of the calls. What is begun later may be begun between the
+// calls, at another time on every rank: on communicators that only flights use, by one flight at a time, in the order in
+// which they were made. The flight whose turn it is is told so (`is_first`).
 #pragma once
 
 #include <memory>
@@ -18,6 +22,7 @@ class BucketFlight {
         const std::vector<int64_t>* counts = nullptr; // elements, by rank
         TensorRef sums;                               // fp32, of this rank's share
         bool adds = false;                            // to what the sums hold
+        bool begins_in_turn = false; // the first message too: there are several, as order exact has
         // A second level at most. Replicas add the sums and all get them; nodes add what was summed for them, in the
         // wire's type again, and each gets its share of it.
         comm::Communicator* replicas = nullptr;
@@ -25,35 +30,39 @@ class BucketFlight {
         const std::vector<int64_t>* node_counts = nullptr; // elements, by node
     };
 
-    // Begins; comm, and what the load points to, outlive this.
+    // comm, and what the load points to, outlive this.
     BucketFlight(Stream& stream, comm::Communicator& comm, const comm::ReduceDesc& desc, Load load);
 
     [[nodiscard]] int32_t bucket() const noexcept { return load_.bucket; }
-    [[nodiscard]] bool is_done() const noexcept { return is_done_; }
-    // Whether there is something to do that begins no message: the second level is for wait().
-    [[nodiscard]] bool can_step() const noexcept {
-        return !is_done_ && !(has_second_level() && is_reduced_);
+    [[nodiscard]] bool is_done() const noexcept { return phase_ == Phase::landed; }
+    [[nodiscard]] bool can_step(bool is_first) const noexcept {
+        return phase_ == Phase::first_level || (is_first && phase_ != Phase::landed);
     }
-    // One short step of that, which waits for nobody. done: nothing is left but perhaps wait().
+    // One short step, which waits for nobody. done: it has landed.
     comm::Advance step(Stream& stream);
+    // Of the first flight: until it has landed.
     void wait(Stream& stream);
 
   private:
-    [[nodiscard]] bool has_second_level() const noexcept {
-        return load_.replicas != nullptr || load_.nodes != nullptr;
-    }
-    void add_replicas(Stream& stream);
-    void add_nodes(Stream& stream);
+    // The even ones begin the next.
+    enum class Phase { staged, first_level, between_levels, second_level, landed };
+
+    void begin_first_level(Stream& stream);
+    void begin_second_level(Stream& stream);
+    void end_first_level(Stream& stream);
+    void begin_replicas(Stream& stream);
+    void begin_nodes(Stream& stream);
     void land(Stream& stream);
 
+    comm::Communicator& comm_;
     comm::ReduceDesc desc_;
     Load load_;
-    TensorRef result_;               // the sums, or fresh_
-    std::unique_ptr<Scratch> fresh_; // sums that are added to earlier ones
-    std::unique_ptr<Scratch> wide_;  // this node's sums for all nodes
-    comm::ReduceScatter reduction_;
-    bool is_reduced_ = false;
-    bool is_done_ = false;
+    TensorRef result_;                             // the sums, or fresh_
+    std::unique_ptr<Scratch> fresh_;               // sums that are added to earlier ones
+    std::unique_ptr<Scratch> wide_;                // this node's sums for all nodes
+    std::unique_ptr<comm::ReduceScatter> scatter_; // of the level that is under way
+    std::unique_ptr<comm::AllReduce> all_reduce_;  // of the replicas
+    Phase phase_ = Phase::staged;
 };
 
 } // namespace mp

@@ -143,17 +143,19 @@ void GradientBuckets::set_ready(Stream& stream, int32_t index, std::size_t place
 }
 
 comm::Advance GradientBuckets::step(Stream& stream) {
-    const auto first = std::find_if(flights_.begin(), flights_.end(),
-                                    [](const BucketFlight& flight) { return flight.can_step(); });
-    if (first == flights_.end() || form_.order == comm::SumOrder::exact) {
-        return comm::Advance::done;
+    comm::Advance all = comm::Advance::done;
+    bool is_first = true; // of those that have not landed
+    for (BucketFlight& flight : flights_) {
+        if (flight.can_step(is_first)) {
+            all = flight.step(stream);
+            messages_.finished += flight.is_done() ? 1 : 0;
+            if (all != comm::Advance::waits) {
+                return comm::Advance::moved; // the others are looked at in the next step
+            }
+        }
+        is_first = is_first && flight.is_done();
     }
-    const comm::Advance advance = first->step(stream);
-    if (advance != comm::Advance::done) {
-        return advance;
-    }
-    messages_.finished += first->is_done() ? 1 : 0;
-    return comm::Advance::moved; // the next one is looked at in the next step
+    return all;
 }
 
 void GradientBuckets::end_slot(Stream& stream) {
@@ -253,6 +255,7 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
     load.sums = own_sums(bucket);
     load.adds =
         is_under_way(index); // flights land in their order, so this sum comes after the other
+    load.begins_in_turn = form_.order == comm::SumOrder::exact;
     load.replicas = form_.replicas;
     load.nodes = form_.nodes;
     load.node_counts = &bucket.node_counts;

@@ -23,10 +23,10 @@ struct GradientForm {
     comm::WireFormat wire = {DType::fp32, comm::WireScale::none};
     comm::SumOrder order = comm::SumOrder::rank;
     int32_t slots = 0; // tree, exact: microbatches of all ranks together; 0: one a rank
-    // Ranks whose sums are added too, in fp32, so that all of them have the same. Null: nobody's.
+    // Ranks whose sums are added too, in fp32, so that all of them have the same. Null: nobody's. Nothing else uses it.
     comm::Communicator* replicas = nullptr;
     // The ranks with this one's place on each node, where the buckets' ranks are those of a node: a node's sums go on in the
-    // wire's type to the share's owner among them. Order rank or fast. Null: one level.
+    // wire's type to the share's owner among them. Order rank or fast. Null: one level. Nothing else uses it.
     comm::Communicator* nodes = nullptr;
     bool drops_gradients = false;  // gradients have memory only until they are on their way
     bool zeroes_gradients = false; // they are zero once they are on their way
@@ -35,7 +35,7 @@ struct GradientForm {
 class GradientBuckets {
   public:
     // `gradients` by parameter; plan, comm and messages outlive this object. A communicator that is a multiple of the
-    // plan's ranks is that many groups of them, and all get every contribution.
+    // plan's ranks is that many groups of them, and all get every contribution. In the order exact nothing else uses it.
     GradientBuckets(Stream& stream, comm::Communicator& comm, const ShardPlan& plan,
                     const GradientForm& form, std::vector<std::shared_ptr<Tensor>> gradients,
                     MessageCounts& messages);
@@ -46,8 +46,8 @@ class GradientBuckets {
     void ready(Stream& stream, int32_t parameter);
     // All gradients of one of this rank's slots are there, said to be ready before or not.
     void end_slot(Stream& stream);
-    // One short step of the bucket that left first of those under way. It begins no message, so it may come at any time:
-    // buckets in the order exact, and sums of replicas and nodes, which are a second message, wait for a call.
+    // One short step of what is under way, at any time: what it begins, sums of replicas and nodes, and in the order exact all,
+    // goes over communicators that nothing else uses, in the order in which the buckets left.
     comm::Advance step(Stream& stream);
     // What is not on its way yet is sent, and all is waited for. Throws where slots are missing.
     void finish(Stream& stream);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -13,24 +14,39 @@
 
 namespace mp::test {
 
-// Of one rank, shared by its transports. Messages are begun by one thread only.
+inline constexpr const char* kWholeLife = "life"; // as a phase
+
+// Of one rank, shared by its transports, and by its threads.
 struct Doom {
     std::string phase;              // where it strikes; empty: nowhere
     int32_t message = 0;            // the number in that phase
     std::function<Status()> strike; // what happens then; the message is not begun
 
-    std::string now;                       // the phase that the rank is in
     std::map<std::string, int32_t> counts; // messages begun, by phase
     bool has_struck = false;
 
+    void enter(const char* next_phase) {
+        const std::lock_guard lock(mutex_);
+        now_ = next_phase;
+    }
+
     Status next() {
-        const int32_t number = counts[now]++;
-        if (has_struck || now != phase || number != message) {
-            return {};
+        {
+            const std::lock_guard lock(mutex_);
+            const int32_t of_phase = counts[now_]++;
+            const int32_t of_life = counts[kWholeLife]++;
+            if (has_struck || (phase == kWholeLife ? of_life : of_phase) != message ||
+                (phase != kWholeLife && phase != now_)) {
+                return {};
+            }
+            has_struck = true;
         }
-        has_struck = true;
         return strike();
     }
+
+  private:
+    std::mutex mutex_;
+    std::string now_; // the phase that the rank is in
 };
 
 class DoomedTransport final : public Transport {

@@ -14,10 +14,15 @@
 namespace mp::test {
 namespace {
 
-constexpr int32_t kRanks = 3;
 constexpr int64_t kDeadlineMs = 400;
 
 enum class Fate { leaves, stands_still };
+
+struct Layout {
+    int32_t ranks;
+    int32_t stage;
+    int32_t shard_ranks; // of a group; 0: one group
+};
 
 struct Loss {
     Fate fate = Fate::leaves;
@@ -25,6 +30,11 @@ struct Loss {
     std::string phase;
     int32_t message = 0;
 };
+
+std::string text_of(const Loss& loss) {
+    return "rank " + std::to_string(loss.victim) + " at message " + std::to_string(loss.message) +
+           " of " + loss.phase + (loss.fate == Fate::leaves ? " leaves" : " stands still");
+}
 
 // The victim's end, known to the others by nothing but what they do not get.
 Status end_of(Fate fate, const std::atomic<int32_t>& alive) {
@@ -36,12 +46,16 @@ Status end_of(Fate fate, const std::atomic<int32_t>& alive) {
 
 void lose(const Loss& loss, const Training& run, const Undisturbed& undisturbed) {
     const TemporaryFolder folder;
-    std::atomic<int32_t> alive{kRanks};
-    std::vector<int64_t> steps(kRanks, -1);
-    auto transports = comm::make_thread_transports({kRanks, 0});
+    const auto ranks = static_cast<int32_t>(undisturbed.states.size());
+    std::atomic<int32_t> alive{ranks};
+    std::vector<int64_t> steps(undisturbed.states.size(), -1);
+    auto transports = comm::make_thread_transports({ranks, 0});
     std::vector<std::thread> threads;
-    for (int32_t rank = 0; rank < kRanks; ++rank) {
-        threads.emplace_back([&, rank] {
+    for (int32_t rank = 0; rank < ranks; ++rank) {
+        // Of another group nothing is needed after the last vote.
+        const int32_t group_size = run.sharding.shard_ranks > 0 ? run.sharding.shard_ranks : ranks;
+        const bool may_finish = rank / group_size != loss.victim / group_size;
+        threads.emplace_back([&, rank, may_finish] {
             const auto i = static_cast<std::size_t>(rank);
             const auto doom = std::make_shared<Doom>();
             if (rank == loss.victim) {
@@ -60,8 +74,8 @@ void lose(const Loss& loss, const Training& run, const Undisturbed& undisturbed)
                 if (rank == loss.victim) {
                     EXPECT_TRUE(doom->has_struck);
                 } else {
-                    EXPECT_EQ(wrong_with(life, undisturbed.states[i], kDeadlineMs), "")
-                        << "rank " << rank;
+                    EXPECT_EQ(wrong_with(life, undisturbed.states[i], kDeadlineMs, may_finish), "")
+                        << "rank " << rank << ", where " << text_of(loss);
                 }
             }
             --alive;
@@ -75,36 +89,44 @@ void lose(const Loss& loss, const Training& run, const Undisturbed& undisturbed)
     EXPECT_EQ(wrong_with_folder(folder.path(), run, loss.phase != "load"), "");
 }
 
-class LostRanks : public testing::TestWithParam<int32_t> {};
+class LostRanks : public testing::TestWithParam<Layout> {};
 
 TEST_P(LostRanks, AtEveryMessage) {
-    const Training run = training_of_life(GetParam());
-    const Undisturbed undisturbed = live_undisturbed(kRanks, run);
+    const auto [ranks, stage, shard_ranks] = GetParam();
+    Training run = training_of_life(stage);
+    run.sharding.shard_ranks = shard_ranks;
+    const Undisturbed undisturbed = live_undisturbed(ranks, run);
+    // The second level's messages are begun when the first is over, in whatever phase that is.
+    const bool has_groups = shard_ranks > 0;
     const bool is_full = std::getenv("MP_LOST_FULL") != nullptr;
     int32_t number = 0;
     int32_t losses = 0;
-    for (const int32_t victim : {0, kRanks - 1}) {
+    for (const int32_t victim : {0, ranks - 1}) {
         const auto& messages = undisturbed.messages[static_cast<std::size_t>(victim)];
         ASSERT_GE(messages.size(), 6U) << "the undisturbed life did not come to its end";
         for (const auto& [phase, count] : messages) {
+            if ((phase == kWholeLife) != has_groups) {
+                continue;
+            }
             for (int32_t message = 0; message < count; ++message) {
                 for (const Fate fate : {Fate::leaves, Fate::stands_still}) {
                     if (!is_full && number++ % 5 != 0) {
                         continue;
                     }
-                    SCOPED_TRACE("rank " + std::to_string(victim) + " at message " +
-                                 std::to_string(message) + " of " + phase +
-                                 (fate == Fate::leaves ? " leaves" : " stands still"));
+                    SCOPED_TRACE(
+                        text_of({fate, victim, phase, message})); // of what threads do not say
                     lose({fate, victim, phase, message}, run, undisturbed);
                     ++losses;
                 }
             }
         }
     }
-    std::printf("stage %d: %d losses\n", GetParam(), losses);
+    std::printf("%d ranks, stage %d, groups of %d: %d losses\n", ranks, stage, shard_ranks, losses);
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, LostRanks, testing::Values(0, 1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Layouts, LostRanks,
+                         testing::Values(Layout{3, 0, 0}, Layout{3, 1, 0}, Layout{3, 2, 0},
+                                         Layout{3, 3, 0}, Layout{4, 2, 2}));
 
 } // namespace
 } // namespace mp::test

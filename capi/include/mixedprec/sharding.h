@@ -144,12 +144,13 @@ MP_API mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* qu
 
 /** A gradient has its last addition. When all of its bucket are ready the bucket leaves. A thread of the optimizer's moves
  * what has left on, sums included, while backward goes on, and so it does what mp_optimizer_gather_begin began; it calls
- * the communicator only between calls of this optimizer, begins nothing (order EXACT, whose buckets have two messages, moves
- * in the calls), sums with one thread, and sleeps when nothing comes. Where there is none (mp_optimizer_get_progress says
- * why) buckets move in these calls. The bits are the same. A failure that the thread meets comes out of the next call that
- * moves anything, and of all later ones. Every rank says it in the same order. In stages 0 and 1 gradients stay in their tensors, so it is
- * said once a step; under MP_OPTIMIZER_ZERO_GRAD, and from stage 2 on, once a microbatch if wanted: what left is
- * added to what left before. Does nothing without sharding. Enqueues; blocks for a bucket that leaves.
+ * the communicator only between calls of this optimizer, begins nothing on it (what a bucket begins later, in the order
+ * EXACT or between groups and nodes, goes over groups that nothing else uses), sums with one thread, and sleeps when nothing
+ * comes. Where there is none (mp_optimizer_get_progress says why) buckets move in these calls. The bits are the same. A
+ * failure that the thread meets comes out of the next call that moves anything, and of all later ones. Every rank says it in
+ * the same order. In stages 0 and 1 gradients stay in their tensors, so it is said once a step; under MP_OPTIMIZER_ZERO_GRAD,
+ * and from stage 2 on, once a microbatch if wanted: what left is added to what left before. Does nothing without sharding.
+ * Enqueues; blocks for a bucket that leaves.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue. It stays until the step is over
  * @param[in] index      the parameter's number

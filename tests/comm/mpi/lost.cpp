@@ -56,7 +56,9 @@ std::string lost(const Settings& settings) {
 std::string messages(const Settings& settings) {
     const Training run = training_of_life(std::atoi(settings.more.at(0).c_str()));
     for (const auto& [phase, count] : live_undisturbed(4, run).messages.back()) {
-        std::printf("%s %d\n", phase.c_str(), count);
+        if (phase != kWholeLife) {
+            std::printf("%s %d\n", phase.c_str(), count);
+        }
     }
     return "";
 }
