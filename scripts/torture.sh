@@ -43,7 +43,7 @@ lost_under_mpirun() {
                 for fate in kill exit stop; do
                     runs=$((runs + 1))
                     python3 tests/comm/mpi/run.py --faults --lost 3 mpirun 4 "$ranks" lost {} 2000 \
-                        "$fate" "$stage" "$phase" "$message" > "$logs/torture-lost.log" 2>&1 < /dev/null || {
+                        "$fate" "$stage" "$phase" "$message" 0 > "$logs/torture-lost.log" 2>&1 < /dev/null || {
                         failures=$((failures + 1))
                         say "failed: $fate, stage $stage, message $message of $phase"
                         cat "$logs/torture-lost.log"

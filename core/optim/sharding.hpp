@@ -156,7 +156,7 @@ class Sharding {
     Fp8Scales code_scales_; // by place in code_parameters_
     MessageCounts messages_;
     const char* why_no_thread_ = nullptr;
-    mutable Progress progress_;             // the last member, so that its thread ends first
+    mutable Progress progress_; // the last member, so that its thread ends first
 };
 
 } // namespace mp

@@ -27,13 +27,14 @@ Status end_of(const std::string& fate, const Settings& settings) {
 std::string lost(const Settings& settings) {
     const std::string fate = settings.more.at(0);
     const std::string phase = settings.more.at(2);
-    const Training run = training_of_life(std::atoi(settings.more.at(1).c_str()));
+    Training run = training_of_life(std::atoi(settings.more.at(1).c_str()));
+    run.sharding.shard_ranks = std::atoi(settings.more.at(4).c_str());
     const auto doom = std::make_shared<Doom>();
     std::shared_ptr<Communicator> comm = open(settings, nullptr, doom);
     const int32_t rank = comm->rank();
-    const bool is_first = rank == 0;
-    const Undisturbed undisturbed = live_undisturbed(comm->size(), run);
-    if (rank == comm->size() - 1) {
+    const int32_t ranks = comm->size();
+    const Undisturbed undisturbed = live_undisturbed(ranks, run);
+    if (rank == ranks - 1) {
         doom->phase = phase;
         doom->message = std::atoi(settings.more.at(3).c_str());
         doom->strike = [&] { return end_of(fate, settings); };
@@ -48,9 +49,10 @@ std::string lost(const Settings& settings) {
                     static_cast<long long>(life.step()), static_cast<long long>(life.waited_ms()),
                     life.status().text());
         wrong = wrong_with(life, undisturbed.states[static_cast<std::size_t>(rank)],
-                           settings.deadline_ms);
+                           settings.deadline_ms,
+                           rank < ranks - run.sharding.shard_ranks && run.sharding.shard_ranks > 0);
     }
-    return is_first ? wrong + wrong_with_folder(folder, run, phase != "load") : wrong;
+    return rank == 0 ? wrong + wrong_with_folder(folder, run, phase != "load") : wrong;
 }
 
 std::string messages(const Settings& settings) {

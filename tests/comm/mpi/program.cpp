@@ -200,7 +200,6 @@ int run(const std::string& name, const Settings& settings) {
                                                {"zero_killed", zero_killed},
                                                {"zero_stopped", zero_stopped},
                                                {"hybrid", hybrid},
-                                               {"hybrid_killed", hybrid_killed},
                                                {"lost", lost},
                                                {"messages", messages}};
     std::string wrong;

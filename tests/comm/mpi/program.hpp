@@ -41,10 +41,9 @@ std::string zero_serialized(const Settings& settings);
 std::string zero_killed(const Settings& settings);
 std::string zero_stopped(const Settings& settings);
 std::string hybrid(const Settings& settings);
-std::string hybrid_killed(const Settings& settings);
 
-// Of lost.cpp: the last rank is lost at a chosen message of its life. `more`: kill, exit or stop; the stage; the phase; the
-// number of the message in it.
+// Of lost.cpp: the last rank is lost at a chosen message of its life. `more`: kill, exit or stop; the stage; the phase, or
+// "life"; the number of the message in it; the ranks of a group, 0 for one group.
 std::string lost(const Settings& settings);
 // Writes "PHASE COUNT" for each phase of the last of four ranks in the stage more[0].
 std::string messages(const Settings& settings);

@@ -255,37 +255,4 @@ std::string hybrid(const Settings& settings) {
     return outcomes[0].params == outcomes[1].params ? "" : "groups have other weights";
 }
 
-// The last rank is killed where it waits for its replica, rank 1, which comes later.
-std::string hybrid_killed(const Settings& settings) {
-    Training training = training_of(2, true);
-    training.sharding.shard_ranks = 2;
-    Trainee trainee(training, open(settings));
-    trainee.optimizer().shard(trainee.stream());
-    trainee.backward(0, true);
-    trainee.optimizer().step(trainee.stream(), nullptr);
-    const Outcome committed = trainee.outcome();
-    trainee.backward(1, false);
-    if (trainee.comm().rank() == 3) {
-        std::thread([] {
-            std::this_thread::sleep_for(std::chrono::milliseconds(300));
-            (void)raise(SIGKILL);
-        }).detach();
-    } else if (trainee.comm().rank() == 1) {
-        trainee.optimizer().sharding()->end_microbatch(trainee.stream()); // what its group needs
-        std::this_thread::sleep_for(std::chrono::milliseconds(700));
-    }
-    const int64_t begin = now_ms();
-    std::string wrong = "it was not missed";
-    try {
-        trainee.optimizer().step(trainee.stream(), nullptr);
-    } catch (const Error& error) {
-        wrong = expect(error.status(), {Code::timeout, Code::peer_lost, Code::mpi_error}, "");
-        std::printf("%s after %lld ms\n", error.status().text(),
-                    static_cast<long long>(now_ms() - begin));
-    }
-    wrong += now_ms() - begin < settings.deadline_ms + 1000 ? "" : " too late";
-    wrong += trainee.outcome().params == committed.params ? "" : " other weights";
-    return wrong;
-}
-
 } // namespace mp::test
