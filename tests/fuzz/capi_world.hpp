@@ -15,16 +15,10 @@
 #include <vector>
 
 #include "fuzz/bytes.hpp"
+#include "fuzz/target.hpp"
 #include "mixedprec.h"
 
 namespace mp::fuzz {
-
-inline void require(bool holds, const std::string& promise) {
-    if (!holds) {
-        std::fprintf(stderr, "broken promise: %s\n", promise.c_str());
-        std::abort();
-    }
-}
 
 // The contexts' memory: every block comes back as it was given, and none is larger than a small tensor needs.
 class Ledger {

@@ -2,8 +2,6 @@
 // Small sharded optimizers on ranks that are threads, with checkpoints in simulated files, and all that they hold as bytes.
 #pragma once
 
-#include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,15 +10,9 @@
 #include "checkpoint/checkpointer.hpp"
 #include "checkpoint/simulated_files.hpp"
 #include "comm/trainee.hpp"
+#include "fuzz/target.hpp"
 
 namespace mp::fuzz {
-
-inline void require(bool holds, const std::string& promise) {
-    if (!holds) {
-        std::fprintf(stderr, "broken promise: %s\n", promise.c_str());
-        std::abort();
-    }
-}
 
 // Fp32; 8-bit blocks with their scales; codes with one power of two for the tensor.
 inline constexpr int32_t kFamilies = 3;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Manifests of checkpoints, their checksum made right so that what lies behind it is reached: any bytes give a manifest or a
 // parse_error with words. What is accepted writes one form, which is accepted and writes itself.
-#include <cstdlib>
 
 #include "checkpoint/crc32c.hpp"
 #include "checkpoint/manifest.hpp"
@@ -13,11 +12,7 @@ using namespace mp::checkpoint;
 
 namespace {
 
-void require(bool holds) {
-    if (!holds) {
-        std::abort();
-    }
-}
+using mp::fuzz::require;
 
 constexpr const char* kTail = ",\"crc32c\":\"";
 

@@ -21,11 +21,7 @@ mp_context* context() {
     return made;
 }
 
-void require(bool holds) {
-    if (!holds) {
-        std::abort();
-    }
-}
+using mp::fuzz::require;
 
 std::string json_of(mp_recipe* recipe) {
     size_t needed = 0;

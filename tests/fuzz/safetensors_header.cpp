@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Headers of safetensors files: any bytes give a header or corrupt_data with words. Of what is accepted every promise is
 // checked again, and it is found again by name.
-#include <cstdlib>
 #include <cstring>
 
 #include "checkpoint/safetensors.hpp"
@@ -13,11 +12,7 @@ using namespace mp::checkpoint;
 
 namespace {
 
-void require(bool holds) {
-    if (!holds) {
-        std::abort();
-    }
-}
+using mp::fuzz::require;
 
 // The input is the text; the data are as long as the input's first number says, mostly what the text wants.
 int64_t data_bytes(const std::string& text) {

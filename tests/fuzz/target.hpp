@@ -5,8 +5,27 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
+
+namespace mp::fuzz {
+
+// What ends the program where a promise is broken.
+inline void require(bool holds) {
+    if (!holds) {
+        std::abort();
+    }
+}
+inline void require(bool holds, const std::string& promise) {
+    if (!holds) {
+        (void)std::fprintf(stderr, "broken promise: %s\n", promise.c_str());
+        std::abort();
+    }
+}
+
+} // namespace mp::fuzz
 
 // libFuzzer gives the name.
 extern "C" int LLVMFuzzerTestOneInput( // NOLINT(readability-identifier-naming)

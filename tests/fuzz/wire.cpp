@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a lying peer may send: any bytes as codes and scales of any wire form, and any maxima. Sums of them never
 // leave their buffers, and every instruction set gives the reference's bits.
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -24,11 +23,7 @@ constexpr comm::WireFormat kFormats[] = {
     {DType::fp8_e5m2, comm::WireScale::block}, {DType::int64, comm::WireScale::none},
 };
 
-void require(bool holds) {
-    if (!holds) {
-        std::abort();
-    }
-}
+using mp::fuzz::require;
 
 // Reads the input from its start again when it ends.
 class Input {

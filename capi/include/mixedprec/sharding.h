@@ -152,7 +152,7 @@ MP_API mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* qu
  * and from stage 2 on, once a microbatch if wanted: what left is added to what left before. Does nothing without sharding.
  * Enqueues; blocks for a bucket that leaves.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
- * @param[in] queue      NULL: the default queue. It stays until the step is over
+ * @param[in] queue      NULL: the default queue. The optimizer keeps it until the step is over
  * @param[in] index      the parameter's number
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index);
  *          MP_STATUS_BAD_STATE (said twice; more contributions than slots); MP_STATUS_OUT_OF_MEMORY; as
@@ -175,7 +175,7 @@ MP_API mp_status mp_optimizer_end_microbatch(mp_optimizer* optimizer, mp_queue* 
  * under way, for layers to come. Every rank names the same parameters in the same order. Does nothing in other stages.
  * Blocks until this rank's own pieces are ready to be sent.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
- * @param[in] queue      NULL: the default queue. It stays until mp_optimizer_gather_wait
+ * @param[in] queue      NULL: the default queue. The optimizer keeps it until the next step is over
  * @param[in] indices    the parameters' numbers
  * @param[in] count      how many
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (an index);
