@@ -144,7 +144,9 @@ void GradientBuckets::set_ready(Stream& stream, int32_t index, std::size_t place
 
 comm::Advance GradientBuckets::step(Stream& stream) {
     comm::Advance all = comm::Advance::done;
-    bool is_first = true; // of those that have not landed
+    // Of those that have not landed. None is told where groups' messages are kernels of one device: NCCL's may wait for each
+    // other there, unless all ranks begin them in one order, and that is the one in which the calls wait for flights.
+    bool is_first = !comm_.caps().device_memory;
     for (BucketFlight& flight : flights_) {
         if (flight.can_step(is_first)) {
             all = flight.step(stream);

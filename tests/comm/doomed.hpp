@@ -21,6 +21,7 @@ struct Doom {
     std::string phase;              // where it strikes; empty: nowhere
     int32_t message = 0;            // the number in that phase
     std::function<Status()> strike; // what happens then; the message is not begun
+    bool on_device = false;         // the transport says that its messages are
 
     std::map<std::string, int32_t> counts; // messages begun, by phase
     bool has_struck = false;
@@ -35,8 +36,8 @@ struct Doom {
             const std::lock_guard lock(mutex_);
             const int32_t of_phase = counts[now_]++;
             const int32_t of_life = counts[kWholeLife]++;
-            if (has_struck || (phase == kWholeLife ? of_life : of_phase) != message ||
-                (phase != kWholeLife && phase != now_)) {
+            const bool is_here = phase == kWholeLife || (!phase.empty() && phase == now_);
+            if (has_struck || !is_here || (phase == kWholeLife ? of_life : of_phase) != message) {
                 return {};
             }
             has_struck = true;
@@ -56,7 +57,11 @@ class DoomedTransport final : public Transport {
     [[nodiscard]] int32_t rank() const noexcept override { return inner_->rank(); }
     [[nodiscard]] int32_t size() const noexcept override { return inner_->size(); }
     [[nodiscard]] const char* name() const noexcept override { return inner_->name(); }
-    [[nodiscard]] TransportCaps caps() const noexcept override { return inner_->caps(); }
+    [[nodiscard]] TransportCaps caps() const noexcept override {
+        TransportCaps caps = inner_->caps();
+        caps.device_memory = caps.device_memory || doom_->on_device;
+        return caps;
+    }
     [[nodiscard]] const char* details() const noexcept override { return inner_->details(); }
     [[nodiscard]] const char* why_one_thread() const noexcept override {
         return inner_->why_one_thread();

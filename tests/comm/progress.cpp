@@ -9,6 +9,7 @@
 #include <latch>
 #include <random>
 
+#include "doomed.hpp"
 #include "simulation.hpp"
 #include "zero.hpp"
 
@@ -296,6 +297,30 @@ TEST(ProgressThread, IsLeftOutWithAReason) {
     train_ranks(1, training_of(2), [](Trainee& trainee) {
         trainee.optimizer().shard(trainee.stream());
         EXPECT_STREQ(trainee.optimizer().sharding()->why_no_thread(), "there is one rank");
+    });
+}
+
+// Groups whose messages are kernels of one device: what a bucket begins later is begun in the order of the calls.
+TEST(ProgressThread, BeginsNothingOnADevice) {
+    Training run = training_of(2);
+    run.sharding.shard_ranks = 2;
+    run.steps = 1;
+    const std::vector<Outcome> expected = train(4, run, true);
+    std::vector<std::unique_ptr<Communicator>> ranks;
+    for (auto& transport : comm::make_thread_transports({4, 0})) {
+        const auto doom = std::make_shared<Doom>();
+        doom->on_device = true;
+        ranks.push_back(std::make_unique<Communicator>(
+            std::make_unique<DoomedTransport>(std::move(transport), doom)));
+    }
+    run_ranks(std::move(ranks), [&](std::unique_ptr<Communicator>& comm) {
+        Trainee trainee(run, std::move(comm));
+        trainee.optimizer().shard(trainee.stream());
+        trainee.backward(0, true);
+        EXPECT_FALSE(compute_until([&] { return messages(trainee).finished_by_thread > 0; },
+                                   milliseconds(50)));
+        trainee.optimizer().step(trainee.stream(), nullptr);
+        expect_same(expected[static_cast<std::size_t>(trainee.comm().rank())], trainee.outcome());
     });
 }
 
