@@ -44,7 +44,7 @@ class BucketFlight {
     void wait(Stream& stream);
 
   private:
-    // The even ones begin the next.
+    // staged, between_levels: the next message is not begun.
     enum class Phase { staged, first_level, between_levels, second_level, landed };
 
     void begin_first_level(Stream& stream);

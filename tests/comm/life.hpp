@@ -69,15 +69,21 @@ inline uint64_t states_of(Trainee& trainee) {
 
 inline constexpr int64_t kSavedStep = 2;
 
+// Of a trainee's optimizer alone, by these ranks; null: one rank.
+inline std::unique_ptr<checkpoint::Checkpointer> checkpointer_of(Trainee& trainee,
+                                                                 Communicator* comm) {
+    auto made = std::make_unique<checkpoint::Checkpointer>(trainee.context(), comm,
+                                                           checkpoint::CheckpointerOptions{});
+    made->add(checkpoint::make_optimizer_part(
+        std::shared_ptr<Optimizer>(std::shared_ptr<void>(), &trainee.optimizer())));
+    return made;
+}
+
 class Life {
   public:
     Life(const Training& run, std::shared_ptr<Communicator> comm, std::string folder,
          std::shared_ptr<Doom> doom)
-        : doom_(std::move(doom)), folder_(std::move(folder)) {
-        enter("make");
-        run_ = run;
-        comm_ = std::move(comm);
-    }
+        : run_(run), doom_(std::move(doom)), folder_(std::move(folder)), comm_(std::move(comm)) {}
 
     // To the end, or to the first call that fails.
     void live() {
@@ -114,11 +120,9 @@ class Life {
     }
 
     void begin() {
+        enter("make");
         trainee_ = std::make_unique<Trainee>(run_, comm_);
-        checkpointer_ = std::make_unique<checkpoint::Checkpointer>(
-            trainee_->context(), comm_.get(), checkpoint::CheckpointerOptions{});
-        checkpointer_->add(checkpoint::make_optimizer_part(
-            std::shared_ptr<Optimizer>(std::shared_ptr<void>(), &trainee_->optimizer())));
+        checkpointer_ = checkpointer_of(*trainee_, comm_.get());
         enter("shard");
         trainee_->optimizer().shard(trainee_->stream());
     }
@@ -191,6 +195,12 @@ inline Undisturbed live_undisturbed(int32_t ranks, const Training& run) {
     return found;
 }
 
+// Of a rank in another group nothing is needed after the last vote.
+inline bool may_finish_without(int32_t lost, int32_t rank, const Training& run) {
+    const int32_t group = run.sharding.shard_ranks;
+    return group > 0 && rank / group != lost / group;
+}
+
 // What is wrong with how a survivor ended; nothing where all is well. `may_finish`: it may need nothing of the lost one.
 inline std::string wrong_with(const Life& life, const std::map<int64_t, uint64_t>& expected,
                               int64_t deadline_ms, bool may_finish = false) {
@@ -225,11 +235,9 @@ inline std::string wrong_with_folder(const std::string& folder, Training run, bo
     }
     run.first = 0.5F;
     Trainee trainee(run, alone());
-    checkpoint::Checkpointer checkpointer(trainee.context(), nullptr, {});
-    checkpointer.add(checkpoint::make_optimizer_part(
-        std::shared_ptr<Optimizer>(std::shared_ptr<void>(), &trainee.optimizer())));
+    const auto checkpointer = checkpointer_of(trainee, nullptr);
     try {
-        (void)checkpointer.load(folder, {}, nullptr);
+        (void)checkpointer->load(folder, {}, nullptr);
     } catch (const Error& error) {
         const std::string text = error.status().text();
         return may_have_none && text.find("has no checkpoint") != std::string::npos ? "" : text;

@@ -52,10 +52,7 @@ void lose(const Loss& loss, const Training& run, const Undisturbed& undisturbed)
     auto transports = comm::make_thread_transports({ranks, 0});
     std::vector<std::thread> threads;
     for (int32_t rank = 0; rank < ranks; ++rank) {
-        // Of another group nothing is needed after the last vote.
-        const int32_t group_size = run.sharding.shard_ranks > 0 ? run.sharding.shard_ranks : ranks;
-        const bool may_finish = rank / group_size != loss.victim / group_size;
-        threads.emplace_back([&, rank, may_finish] {
+        threads.emplace_back([&, rank] {
             const auto i = static_cast<std::size_t>(rank);
             const auto doom = std::make_shared<Doom>();
             if (rank == loss.victim) {
@@ -74,6 +71,7 @@ void lose(const Loss& loss, const Training& run, const Undisturbed& undisturbed)
                 if (rank == loss.victim) {
                     EXPECT_TRUE(doom->has_struck);
                 } else {
+                    const bool may_finish = may_finish_without(loss.victim, rank, run);
                     EXPECT_EQ(wrong_with(life, undisturbed.states[i], kDeadlineMs, may_finish), "")
                         << "rank " << rank << ", where " << text_of(loss);
                 }

@@ -49,8 +49,7 @@ std::string lost(const Settings& settings) {
                     static_cast<long long>(life.step()), static_cast<long long>(life.waited_ms()),
                     life.status().text());
         wrong = wrong_with(life, undisturbed.states[static_cast<std::size_t>(rank)],
-                           settings.deadline_ms,
-                           rank < ranks - run.sharding.shard_ranks && run.sharding.shard_ranks > 0);
+                           settings.deadline_ms, may_finish_without(ranks - 1, rank, run));
     }
     return rank == 0 ? wrong + wrong_with_folder(folder, run, phase != "load") : wrong;
 }
