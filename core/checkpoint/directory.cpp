@@ -56,11 +56,13 @@ bool parse_leftover(std::string_view name, int64_t& sequence) noexcept {
     return false;
 }
 
-void remove_contents(system::FileTable& files, const std::string& path) {
+// An open directory's files and empty directories, and then itself. Whoever may write here may have put a link in place
+// of a file or of the directory: links go, what they point to stays.
+void remove_directory(system::FileTable& files, int32_t handle, const std::string& path) {
     std::vector<std::string> names;
-    if (files.list(path.c_str(), &names).ok()) {
+    if (files.list_open(handle, &names).ok()) {
         for (const std::string& name : names) {
-            (void)files.remove((path + "/" + name).c_str());
+            (void)files.remove_from(handle, name.c_str());
         }
         (void)files.remove(path.c_str());
     }
@@ -68,14 +70,15 @@ void remove_contents(system::FileTable& files, const std::string& path) {
 
 void clean_one(system::FileTable& files, const std::string& path, bool is_old) {
     int32_t handle = -1;
+    if (!files.open_directory(path.c_str(), &handle).ok()) {
+        return; // a link or a file: nothing that we have made
+    }
     bool taken = false;
-    const Status status = files.lock_directory(path.c_str(), &handle, &taken);
-    if (taken || (!status.ok() && is_old)) {
-        remove_contents(files, path);
+    const Status marked = files.lock(handle, &taken);
+    if (taken || (!marked.ok() && is_old)) {
+        remove_directory(files, handle, path);
     }
-    if (taken) {
-        (void)files.close(handle);
-    }
+    (void)files.close(handle);
 }
 
 Manifest manifest_of(system::FileTable& files, const std::string& directory) {
@@ -139,15 +142,21 @@ void discard(system::FileTable& files, const std::string& parent,
     try {
         Committed one;
         std::string path = parent + "/" + name;
+        int32_t handle = -1;
+        if (!files.open_directory(path.c_str(), &handle).ok()) {
+            return;
+        }
+        bool is_ours = true;
         if (parse_committed(name, one)) {
             const std::string trash =
                 parent + "/" + std::string(kTrash) + std::to_string(one.sequence) + "-" + one.id;
-            if (!files.rename(path.c_str(), trash.c_str()).ok()) {
-                return;
-            }
+            is_ours = files.rename(path.c_str(), trash.c_str()).ok();
             path = trash;
         }
-        remove_contents(files, path);
+        if (is_ours) {
+            remove_directory(files, handle, path);
+        }
+        (void)files.close(handle);
     } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): what stays is tried again
     }
 }

@@ -30,7 +30,7 @@ std::string random_id();
 // or, where the file system knows no marks, all that is older than the newest commit. Never throws: what cannot be
 // removed stays.
 void clean(system::FileTable& files, const std::string& parent) noexcept;
-// A directory of files, by a rename and then file by file.
+// A directory of files, by a rename and then file by file. Neither follows a link: what lies elsewhere stays.
 void discard(system::FileTable& files, const std::string& parent, const std::string& name) noexcept;
 
 // Where the last name of a path lies.

@@ -17,8 +17,10 @@ class TemporaryDirectory {
     TemporaryDirectory(system::FileTable& files, std::string parent, std::string name)
         : files_(files), parent_(std::move(parent)), name_(std::move(name)) {
         check(files_.make_directory(path().c_str()));
-        bool taken = false;
-        (void)files_.lock_directory(path().c_str(), &lock_, &taken); // no marks: see clean()
+        if (files_.open_directory(path().c_str(), &lock_).ok()) {
+            bool taken = false;
+            (void)files_.lock(lock_, &taken); // no marks: see clean()
+        }
     }
     TemporaryDirectory(const TemporaryDirectory&) = delete;
     TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;

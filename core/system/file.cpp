@@ -76,6 +76,31 @@ Status transfer(const char* what, const char* end, std::size_t bytes, Move&& mov
     return {};
 }
 
+// The names that a directory has, sorted; closes it.
+Status read_names(DIR* directory, const char* path, std::vector<std::string>* names) noexcept {
+    names->clear();
+    if (directory == nullptr) {
+        return io_error("list", path);
+    }
+    Status status;
+    try {
+        errno = 0;
+        while (const dirent* entry = ::readdir(directory)) {
+            const std::string_view name = entry->d_name;
+            if (name != "." && name != "..") {
+                names->emplace_back(name);
+            }
+            errno = 0;
+        }
+        status = errno == 0 ? Status() : io_error("list", path);
+        std::sort(names->begin(), names->end());
+    } catch (const std::bad_alloc&) {
+        status = Status::error(Code::out_of_memory, "list '%s': out of memory", path);
+    }
+    (void)::closedir(directory);
+    return status;
+}
+
 class PosixFiles final : public FileTable {
   public:
     explicit PosixFiles(const FileCalls& calls) noexcept : calls_(calls) {}
@@ -158,45 +183,41 @@ class PosixFiles final : public FileTable {
     }
 
     Status list(const char* path, std::vector<std::string>* names) noexcept override {
-        names->clear();
-        DIR* directory = ::opendir(path);
-        if (directory == nullptr) {
-            return io_error("list", path);
-        }
-        Status status;
-        try {
-            errno = 0;
-            while (const dirent* entry = ::readdir(directory)) {
-                const std::string_view name = entry->d_name;
-                if (name != "." && name != "..") {
-                    names->emplace_back(name);
-                }
-                errno = 0;
-            }
-            status = errno == 0 ? Status() : io_error("list", path);
-            std::sort(names->begin(), names->end());
-        } catch (const std::bad_alloc&) {
-            status = Status::error(Code::out_of_memory, "list '%s': out of memory", path);
-        }
-        (void)::closedir(directory);
-        return status;
+        return read_names(::opendir(path), path, names);
     }
 
-    Status lock_directory(const char* path, int32_t* handle, bool* taken) noexcept override {
-        *taken = false;
-        *handle = -1;
+    Status open_directory(const char* path, int32_t* handle) noexcept override {
         const int descriptor = ::open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (descriptor < 0) {
-            return io_error("open", path);
+            return io_error("open directory", path);
         }
-        if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) {
-            *handle = descriptor;
-            *taken = true;
+        *handle = descriptor;
+        return {};
+    }
+
+    Status list_open(int32_t directory, std::vector<std::string>* names) noexcept override {
+        const int copy = ::fcntl(directory, F_DUPFD_CLOEXEC, 0); // closedir() closes it
+        DIR* stream = copy < 0 ? nullptr : ::fdopendir(copy);
+        if (copy >= 0 && stream == nullptr) {
+            (void)::close(copy);
+        }
+        if (stream != nullptr) {
+            ::rewinddir(stream); // the copy shares its place with the original
+        }
+        return read_names(stream, "open directory", names);
+    }
+
+    Status remove_from(int32_t directory, const char* name) noexcept override {
+        if (::unlinkat(directory, name, 0) == 0 ||
+            (errno == EISDIR && ::unlinkat(directory, name, AT_REMOVEDIR) == 0)) {
             return {};
         }
-        const Status status = errno == EWOULDBLOCK ? Status() : io_error("lock", path);
-        (void)::close(descriptor);
-        return status;
+        return io_error("remove", name);
+    }
+
+    Status lock(int32_t directory, bool* taken) noexcept override {
+        *taken = ::flock(directory, LOCK_EX | LOCK_NB) == 0;
+        return *taken || errno == EWOULDBLOCK ? Status() : io_error("lock", "open directory");
     }
 
   private:

@@ -42,9 +42,15 @@ class FileTable {
     virtual Status reserve(int32_t handle, int64_t bytes) noexcept = 0;
     // The names in a directory, sorted, without "." and "..".
     virtual Status list(const char* path, std::vector<std::string>* names) noexcept = 0;
-    // Marks a directory as in use until the handle is closed or its process ends. `taken` is false where
+    // A handle of a directory itself: a link is refused, and what is done by the handle stays in that directory even
+    // if its name goes to another one.
+    virtual Status open_directory(const char* path, int32_t* handle) noexcept = 0;
+    virtual Status list_open(int32_t directory, std::vector<std::string>* names) noexcept = 0;
+    // A file in it, or a link itself, or an empty directory.
+    virtual Status remove_from(int32_t directory, const char* name) noexcept = 0;
+    // Marks an open directory as in use until its handle is closed or its process ends. `taken` is false where
     // somebody else has marked it; the status is a failure where the file system knows no such marks.
-    virtual Status lock_directory(const char* path, int32_t* handle, bool* taken) noexcept = 0;
+    virtual Status lock(int32_t directory, bool* taken) noexcept = 0;
 };
 
 // The system calls under the real table, which tests replace to see EINTR and partial transfers.

@@ -3,6 +3,7 @@
 // and each way to call it wrongly.
 #include <atomic>
 #include <cmath>
+#include <fstream>
 #include <thread>
 
 #include "training.hpp"
@@ -333,4 +334,27 @@ TEST(Checkpoint, CalledWrongly) {
     MP_FAILS(mp_checkpoint_save(c, folder.c_str(), 1, 0), MP_STATUS_INVALID_ARGUMENT,
              "two of 'layer'");
     EXPECT_EQ(entries_in(folder.path), 0U);
+}
+
+// Whoever may write into the folder may put links there under the names of leftovers and of old checkpoints. Cleaning up
+// must not reach what they point to.
+TEST(Checkpoint, CleaningUpFollowsNoLinks) {
+    const std::string id(32, 'c');
+    for (const std::string& name : {".tmp-0-" + id, ".trash-0-" + id, "step-1-0-" + id}) {
+        SCOPED_TRACE(name);
+        for (const int32_t keep : {0, 1}) {
+            const Folder outside("outside");
+            fs::create_directories(outside.path / "empty");
+            std::ofstream(outside.path / "precious") << "data";
+            const Folder folder("links");
+            mp_checkpoint_desc desc = MP_CHECKPOINT_DESC_INIT;
+            desc.keep = keep;
+            Training training("fp32", 3, nullptr, &desc);
+            MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 1, 0));
+            fs::create_directory_symlink(outside.path, folder.path / name);
+            MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 2, 0));
+            EXPECT_TRUE(fs::exists(outside.path / "precious"));
+            EXPECT_TRUE(fs::exists(outside.path / "empty"));
+        }
+    }
 }

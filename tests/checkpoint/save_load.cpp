@@ -92,7 +92,8 @@ TEST(SaveLoad, LeftoversOfTheDeadAreRemovedAndThoseOfTheLivingStay) {
     check(files.make_directory("/c/.tmp-of-somebody-else"));
     int32_t lock = -1;
     bool taken = false;
-    check(files.lock_directory(living.c_str(), &lock, &taken));
+    check(files.open_directory(living.c_str(), &lock));
+    check(files.lock(lock, &taken));
     EXPECT_TRUE(taken);
     (void)save_on(files, 1, 2, save_options("/c", 2));
     std::vector<std::string> names;

@@ -284,20 +284,35 @@ Status SimulatedFiles::rename(const char* from, const char* to) noexcept {
     return status;
 }
 
-Status SimulatedFiles::remove(const char* path) noexcept {
-    MP_ENTER
+Status SimulatedFiles::erase(std::size_t directory, const std::string& name) {
+    const auto child = nodes_[directory].children.find(name);
+    if (child == nodes_[directory].children.end()) {
+        return missing(name.c_str());
+    }
+    if (!nodes_[child->second].children.empty()) {
+        return Status::error(Code::io_error, "'%s' is not empty", name.c_str());
+    }
     Op op;
     op.kind = JournalKind::remove;
-    std::size_t node = 0;
-    if (!find_parent(path, &op.node, &op.name) || !find(path, &node)) {
-        return missing(path);
-    }
-    if (!nodes_[node].children.empty()) {
-        return Status::error(Code::io_error, "'%s' is not empty", path);
-    }
+    op.node = directory;
+    op.name = name;
     apply(nodes_, op, false);
     journal_.push_back(std::move(op));
-    return status;
+    return {};
+}
+
+Status SimulatedFiles::remove(const char* path) noexcept {
+    MP_ENTER
+    std::size_t parent = 0;
+    std::string name;
+    const Status erased = find_parent(path, &parent, &name) ? erase(parent, name) : missing(path);
+    return erased.ok() ? status : erased;
+}
+
+Status SimulatedFiles::remove_from(int32_t directory, const char* name) noexcept {
+    MP_ENTER
+    const Status erased = erase(handles_.at(directory).node, name);
+    return erased.ok() ? status : erased;
 }
 
 Status SimulatedFiles::reserve(int32_t /*handle*/, int64_t /*bytes*/) noexcept {
@@ -305,31 +320,44 @@ Status SimulatedFiles::reserve(int32_t /*handle*/, int64_t /*bytes*/) noexcept {
     return status;
 }
 
+void SimulatedFiles::read_names(std::size_t directory, std::vector<std::string>* names) const {
+    names->clear();
+    for (const auto& [name, child] : nodes_[directory].children) {
+        names->push_back(name);
+    }
+}
+
 Status SimulatedFiles::list(const char* path, std::vector<std::string>* names) noexcept {
     MP_ENTER
-    names->clear();
     std::size_t node = 0;
     if (!find(path, &node) || !nodes_[node].is_directory) {
         return missing(path);
     }
-    for (const auto& [name, child] : nodes_[node].children) {
-        names->push_back(name);
-    }
+    read_names(node, names);
     return status;
 }
 
-Status SimulatedFiles::lock_directory(const char* path, int32_t* handle, bool* taken) noexcept {
+Status SimulatedFiles::list_open(int32_t directory, std::vector<std::string>* names) noexcept {
     MP_ENTER
-    *taken = false;
-    *handle = -1;
+    read_names(handles_.at(directory).node, names);
+    return status;
+}
+
+Status SimulatedFiles::open_directory(const char* path, int32_t* handle) noexcept {
+    MP_ENTER
     std::size_t node = 0;
     if (!find(path, &node) || !nodes_[node].is_directory) {
         return missing(path);
     }
-    if (locked_.insert(node).second) {
-        *taken = true;
-        *handle = add_handle({node, true});
-    }
+    *handle = add_handle({node, false});
+    return {};
+}
+
+Status SimulatedFiles::lock(int32_t directory, bool* taken) noexcept {
+    MP_ENTER
+    Handle& handle = handles_.at(directory);
+    *taken = locked_.insert(handle.node).second;
+    handle.is_lock = *taken;
     return {};
 }
 

@@ -54,7 +54,10 @@ class SimulatedFiles final : public system::FileTable {
     Status remove(const char* path) noexcept override;
     Status reserve(int32_t handle, int64_t bytes) noexcept override;
     Status list(const char* path, std::vector<std::string>* names) noexcept override;
-    Status lock_directory(const char* path, int32_t* handle, bool* taken) noexcept override;
+    Status open_directory(const char* path, int32_t* handle) noexcept override;
+    Status list_open(int32_t directory, std::vector<std::string>* names) noexcept override;
+    Status remove_from(int32_t directory, const char* name) noexcept override;
+    Status lock(int32_t directory, bool* taken) noexcept override;
 
     // The call with this number (from 1) fails, and with `for_ever` all after it.
     void fail_at(int64_t call, Fault fault, bool for_ever = false);
@@ -80,6 +83,8 @@ class SimulatedFiles final : public system::FileTable {
                                    std::string* name) const;
     int32_t add_handle(Handle handle);
     Status create(const char* path, bool is_directory, std::size_t* node);
+    Status erase(std::size_t directory, const std::string& name);
+    void read_names(std::size_t directory, std::vector<std::string>* names) const;
 
     std::mutex mutex_;
     std::vector<Node> nodes_;

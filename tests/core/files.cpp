@@ -42,3 +42,39 @@ TEST(Files, WriteSyncRenameReadRemove) {
     EXPECT_NE(std::string(missing.text()).find("No such file"), std::string::npos);
     EXPECT_EQ(std::remove(folder.c_str()), 0);
 }
+
+// What is done by a directory's handle stays in it.
+TEST(Files, DirectoriesAreNotFollowedThroughLinks) {
+    FileTable& files = posix_files();
+    const std::string folder = ::testing::TempDir() + "mp_links_" + std::to_string(::getpid());
+    check(files.make_directory(folder.c_str()));
+    const std::string real = folder + "/real", link = folder + "/link";
+    check(files.make_directory(real.c_str()));
+    ASSERT_EQ(::symlink(real.c_str(), link.c_str()), 0);
+    ASSERT_EQ(::symlink(link.c_str(), (real + "/inner").c_str()), 0);
+    check(files.make_directory((real + "/empty").c_str()));
+    int32_t handle = -1;
+    EXPECT_FALSE(files.open_directory(link.c_str(), &handle).ok());
+    check(files.open_directory(real.c_str(), &handle));
+    std::vector<std::string> names;
+    for (int twice = 0; twice < 2; ++twice) {
+        check(files.list_open(handle, &names));
+        EXPECT_EQ(names, (std::vector<std::string>{"empty", "inner"}));
+    }
+    bool taken = false;
+    check(files.lock(handle, &taken));
+    EXPECT_TRUE(taken);
+    int32_t second = -1;
+    check(files.open_directory(real.c_str(), &second));
+    check(files.lock(second, &taken));
+    EXPECT_FALSE(taken);
+    check(files.close(second));
+    EXPECT_FALSE(files.remove_from(handle, "missing").ok());
+    check(files.remove_from(handle, "inner"));
+    check(files.remove_from(handle, "empty"));
+    EXPECT_EQ(::access(link.c_str(), F_OK), 0);
+    check(files.close(handle));
+    check(files.remove(link.c_str()));
+    check(files.remove(real.c_str()));
+    check(files.remove(folder.c_str()));
+}
