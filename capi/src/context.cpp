@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // context.h, queue.h
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 
 #include "boundary.hpp"
 #include "context_registry.hpp"
 #include "objects.hpp"
+#include "system/environment.hpp"
 #include "system/memory.hpp"
 #include "versioned_struct.hpp"
 
@@ -49,7 +49,7 @@ void write_log(int32_t level, const char* text, void* payload) {
 
 int32_t thread_count(int32_t wanted) {
     if (wanted == 0) {
-        if (const char* text = std::getenv("MIXEDPREC_NUM_THREADS"); text != nullptr) {
+        if (const char* text = system::environment("MIXEDPREC_NUM_THREADS"); text != nullptr) {
             const char* end = text + std::strlen(text);
             const auto parsed = std::from_chars(text, end, wanted);
             if (parsed.ec != std::errc() || parsed.ptr != end) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context/module_loader.hpp"
 
-#include <cstdlib>
 #include <dlfcn.h>
 #include <sstream>
 #include <unistd.h>
 #include <vector>
+
+#include "system/environment.hpp"
 
 namespace mp {
 namespace {
@@ -23,7 +24,7 @@ std::string own_directory() {
 
 std::vector<std::string> search_paths(const std::string& file) {
     std::vector<std::string> paths;
-    if (const char* list = std::getenv("MIXEDPREC_MODULE_PATH"); list != nullptr) {
+    if (const char* list = system::environment("MIXEDPREC_MODULE_PATH"); list != nullptr) {
         std::istringstream directories{list};
         for (std::string directory; std::getline(directories, directory, ':');) {
             if (!directory.empty()) {
