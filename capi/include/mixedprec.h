@@ -15,7 +15,9 @@
  * - Work is enqueued on an mp_queue (NULL: the context's default one) and may run after the call returns;
  *   a function that waits says "Blocks". Data reaches the caller by a function that blocks.
  * - Threads: class A, any thread at any time; class B, one thread at a time per object; class C,
- *   collective, the same order on every rank. Each function names its class after @threads.
+ *   collective, the same order on every rank. Each function names its class after @threads. A call under
+ *   way keeps what it was given: another thread may destroy a handle meanwhile, and a deleter then runs
+ *   when the call ends. Memory of the caller's own must stay until then.
  * - Structs: set struct_size to sizeof, zero the rest; zero means "default" in every field.
  * - Nothing throws, aborts, exits or prints; there is no work at load time and no environment is read
  *   before mp_context_create.

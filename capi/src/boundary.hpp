@@ -6,6 +6,7 @@
 #include <new>
 #include <string>
 
+#include "handles.hpp"
 #include "mixedprec/status.h"
 #include "status/status.hpp"
 
@@ -22,6 +23,8 @@ mp_status report(const Status& status) noexcept;
 template <typename Body> mp_status boundary(Body&& body) noexcept {
     clear_message();
     try {
+        const HeldObjects
+            held; // goes before a message is written: a deleter of the caller's may call in again
         if constexpr (std::is_void_v<decltype(body())>) {
             body();
             return MP_STATUS_OK;

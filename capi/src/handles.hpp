@@ -4,14 +4,19 @@
 // A handle is a tag and a shared reference. Its memory is never given back to the system: a destroyed handle
 // waits in a queue, dead, before it is used for a new one. So a stale pointer reads valid memory and is
 // recognized until kQuarantine other handles of its kind have been destroyed after it.
+//
+// A call holds the objects that it was given until it ends, so another thread may destroy their handles meanwhile: the
+// object goes with the last call that uses it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "status/status.hpp"
 
@@ -26,7 +31,40 @@ template <typename T, uint32_t Tag> struct Handle {
     static constexpr uint32_t kDead = ~Tag;
 
     std::atomic<uint32_t> tag{kDead};
+    mutable std::mutex mutex; // for the reference: taken by one thread while another gives it up
     std::shared_ptr<T> object;
+};
+
+// What the call under way on this thread was given. One for each call; a callback's calls have their own.
+class HeldObjects {
+  public:
+    HeldObjects() noexcept : outer_(current()) { current() = this; }
+    HeldObjects(const HeldObjects&) = delete;
+    HeldObjects& operator=(const HeldObjects&) = delete;
+    ~HeldObjects() { current() = outer_; }
+
+    static void hold(std::shared_ptr<const void> object) {
+        HeldObjects* held = current();
+        if (held == nullptr) {
+            return;
+        }
+        if (held->count_ < held->few_.size()) {
+            held->few_[held->count_++] = std::move(object);
+        } else {
+            held->more_.push_back(std::move(object));
+        }
+    }
+
+  private:
+    static HeldObjects*& current() noexcept {
+        static thread_local HeldObjects* innermost = nullptr;
+        return innermost;
+    }
+
+    HeldObjects* outer_;
+    std::size_t count_ = 0;
+    std::array<std::shared_ptr<const void>, 8> few_;
+    std::vector<std::shared_ptr<const void>> more_;
 };
 
 // The dead handles of one kind. Never destroyed, so that a handle released during exit still finds it.
@@ -79,24 +117,34 @@ template <typename H> void destroy_handle(H* handle) noexcept {
         return; // destroyed before, or of another kind
     }
     try {
-        const std::shared_ptr<typename H::Object> last = std::move(handle->object);
-        handle->object.reset();
+        std::shared_ptr<typename H::Object> last; // goes after the lock
+        {
+            const std::lock_guard lock(handle->mutex);
+            last.swap(handle->object);
+        }
         Quarantine<H>::instance().give(handle);
     } catch (...) { // no memory for the queue: the dead handle stays dead for ever
     }
 }
 
-// The object behind a handle; throws for NULL, for a destroyed handle and for one of another kind.
+// The object behind a handle, held until the call ends; throws for NULL, for a destroyed handle and for one of another
+// kind.
 template <typename H>
-const std::shared_ptr<typename H::Object>& object_of(const H* handle, const char* name) {
+std::shared_ptr<typename H::Object> object_of(const H* handle, const char* name) {
     if (handle == nullptr) {
         fail(Code::null_argument, "%s is NULL; it must be a live handle", name);
     }
-    if (handle->tag.load(std::memory_order_acquire) != H::kLive) {
+    std::shared_ptr<typename H::Object> object;
+    if (handle->tag.load(std::memory_order_acquire) == H::kLive) {
+        const std::lock_guard lock(handle->mutex);
+        object = handle->object;
+    }
+    if (object == nullptr) {
         fail(Code::invalid_handle,
              "%s is not a live handle: it was destroyed, or is of another kind", name);
     }
-    return handle->object;
+    HeldObjects::hold(object);
+    return object;
 }
 
 } // namespace mp::capi

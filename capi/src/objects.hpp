@@ -135,7 +135,7 @@ struct mp_comm_request : mp::capi::Handle<mp::capi::CommRequestObject, 0x4d50435
 namespace mp::capi {
 
 // As the general one, and throws for a tensor whose memory a sharded optimizer has taken for now.
-const std::shared_ptr<Tensor>& object_of(const mp_tensor* handle, const char* name);
+std::shared_ptr<Tensor> object_of(const mp_tensor* handle, const char* name);
 
 // The caller's queue, or the context's default one; throws for a queue of another context's device.
 Stream& stream_of(mp_queue* queue, const Context& context);

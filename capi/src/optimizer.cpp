@@ -6,6 +6,7 @@
 #include "boundary.hpp"
 #include "layer_list.hpp"
 #include "memory_report.hpp"
+#include "optim/overlap.hpp"
 #include "optimizer_options.hpp"
 
 using namespace mp;
@@ -174,6 +175,7 @@ void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& 
     if (stats != nullptr) {
         (void)size_of_struct(stats, "stats"); // before anything changes
     }
+    check_no_overlap(segments, options.zero_grad);
     const SegmentPlan plan(stream, std::move(segments));
     numerics::OptimizerState state;
     state.step = args.step - 1;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors: shapes, borrowed memory, copies, casts. The bits of casts are checked in tests/numerics and
 // tests/backends; here it is that the ABI asks for the right ones.
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "support.hpp"
 
@@ -208,4 +211,60 @@ TEST(Amax, NaNBeatsInfinityBeatsNumbers) {
     EXPECT_EQ(values_of(context, amax)[0], 0.0F);
     const Tensor pair = make_tensor(context, MP_DTYPE_FP32, {2});
     MP_FAILS(mp_tensor_amax(nullptr, empty, pair), MP_STATUS_INVALID_SHAPE, "one fp32");
+}
+
+// Each way to leave the range has its result, however the rounding is chosen.
+TEST(Tensor, StochasticCastsSaturateOnlyWhereAskedTo) {
+    const Context context = make_context();
+    const std::vector<float> values = {1e6F, -1e6F, INFINITY, -INFINITY, 1.0F};
+    const Tensor source = make_tensor(context, MP_DTYPE_FP32, {5}, values);
+    mp_cast_desc cast = MP_CAST_DESC_INIT;
+    cast.rounding = MP_ROUND_STOCHASTIC;
+    const auto codes = [&](int32_t dtype) {
+        const Tensor destination = make_tensor(context, dtype, {5});
+        EXPECT_TRUE(succeeded(mp_tensor_cast(nullptr, source, destination, &cast)));
+        return bytes_of(destination);
+    };
+    using Codes = std::vector<unsigned char>;
+    EXPECT_EQ(codes(MP_DTYPE_FP8_E4M3), (Codes{0x7e, 0xfe, 0x7e, 0xfe, 0x38}));
+    EXPECT_EQ(codes(MP_DTYPE_FP8_E5M2), (Codes{0x7b, 0xfb, 0x7b, 0xfb, 0x3c}));
+    cast.flags = MP_CAST_NO_SATURATE;
+    EXPECT_EQ(codes(MP_DTYPE_FP8_E4M3), (Codes{0x7f, 0xff, 0x7f, 0xff, 0x38}));
+    EXPECT_EQ(codes(MP_DTYPE_FP8_E5M2), (Codes{0x7c, 0xfc, 0x7c, 0xfc, 0x3c}));
+}
+
+// mp_tensor_destroy is class A: a call under way on another thread ends in peace, and the memory goes after it.
+TEST(Tensor, MayBeDestroyedWhileAnotherThreadUsesIt) {
+    const Context context = make_context();
+    const Tensor destination = make_tensor(context, MP_DTYPE_BF16, {4096});
+    const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {4096});
+    for (int round = 0; round < 300; ++round) {
+        auto* memory = new std::vector<float>(4096, 1.0F);
+        mp_tensor* source = nullptr;
+        MP_OK(mp_tensor_wrap(
+            context, &desc, memory->data(),
+            [](void* owned) {
+                auto* data = static_cast<std::vector<float>*>(owned);
+                std::fill(data->begin(), data->end(), 2.0F); // a late reader would see it
+                delete data;
+            },
+            memory, &source));
+        std::atomic<bool> started{false};
+        std::thread user([&] {
+            mp_status status = MP_STATUS_OK;
+            while (status == MP_STATUS_OK) {
+                status = mp_tensor_cast(nullptr, source, destination, nullptr);
+                started = true;
+            }
+            EXPECT_EQ(status, MP_STATUS_INVALID_HANDLE);
+        });
+        while (!started) {
+            std::this_thread::yield();
+        }
+        mp_tensor_destroy(source);
+        user.join();
+    }
+    for (const float x : values_of(context, destination)) {
+        ASSERT_EQ(x, 1.0F);
+    }
 }

@@ -82,7 +82,7 @@ MP_API void mp_context_destroy(mp_context* context);
 MP_API mp_status mp_context_num_threads(const mp_context* context, int32_t* num_threads);
 
 /** Everything the context found and decided, as JSON: library, devices, instruction set, topology, thread
- * count and its reason, and for each operation the ordered list of candidates with the measured ranking.
+ * count and its reason, and for each operation the ordered list of candidates; for products also what their order depends on.
  * @param[in]  context   the context
  * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
  * @param[in]  capacity  bytes of buffer

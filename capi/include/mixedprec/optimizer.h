@@ -202,7 +202,8 @@ MP_API mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_
  * @param[in]  desc       name and tensors
  * @param[out] index      the parameter's number, from 0; may be NULL
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (group, name
- *          taken, device); MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_DTYPE; MP_STATUS_OUT_OF_MEMORY
+ *          taken, device, memory shared with another parameter or gradient); MP_STATUS_INVALID_SHAPE;
+ *          MP_STATUS_INVALID_DTYPE; MP_STATUS_OUT_OF_MEMORY
  * @threads B
  * @since 0.1 */
 MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group,
@@ -419,12 +420,13 @@ MP_API void mp_optimizer_destroy(mp_optimizer* optimizer);
  * @param[in]  context     the context whose device the memory is on
  * @param[in]  queue       NULL: the default queue
  * @param[in]  args        hyperparameters
- * @param[in]  slots       the arrays
+ * @param[in]  slots       the arrays; what the step writes may share no memory with any other array of the call
  * @param[in]  slot_count  how many
  * @param[in]  scaler      its scale is divided out and its found_inf is set; NULL: no loss scale
  * @param[out] stats       what happened; NULL: not wanted. Blocks when not NULL
  * @returns as mp_optimizer_step; MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (a hyperparameter, a negative
- *          count, a pointer that is NULL or not aligned to its element); MP_STATUS_STRUCT_TOO_NEW
+ *          count, a pointer that is NULL or not aligned to its element, arrays that overlap);
+ *          MP_STATUS_STRUCT_TOO_NEW
  * @threads A, as long as no two calls share memory or a scaler
  * @since 0.1 */
 MP_API mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue,
