@@ -175,6 +175,7 @@ class Optimizer {
     void check_values(int32_t index, const Tensor& values) const;
     void check_new(int32_t group, const NewParameter& parameter) const;
     void check_format(const NewParameter& parameter) const;
+    void check_apart(const NewParameter& parameter) const;
     // A parameter of fp8 codes that are gathered for use; its owner keeps the exact values.
     [[nodiscard]] bool is_gathered_codes(const Tensor& param) const noexcept;
     // What the step keeps a weight in.

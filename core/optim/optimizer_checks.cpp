@@ -79,13 +79,32 @@ void Optimizer::check_new(int32_t group, const NewParameter& p) const {
                  "optimizer: '%s' has a tensor that is not on the context's device", name);
         }
     }
-    if (p.grad != nullptr && p.grad->overlaps(*p.param)) {
-        fail(Code::invalid_argument, "optimizer: grad of '%s' overlaps the parameter in memory",
-             name);
-    }
     if (p.init_fp32 != nullptr && p.init_fp32->dtype() != DType::fp32) {
         fail(Code::invalid_dtype, "optimizer: init_fp32 of '%s' is %s; it must be fp32", name,
              dtype_name(p.init_fp32->dtype()));
+    }
+    check_apart(p);
+}
+
+// A step writes all parameters and may zero all gradients, in any order.
+void Optimizer::check_apart(const NewParameter& p) const {
+    if (p.grad != nullptr && p.grad->overlaps(*p.param)) {
+        fail(Code::invalid_argument, "optimizer: grad of '%s' overlaps the parameter in memory",
+             p.name.c_str());
+    }
+    for (const Parameter& other : parameters_) {
+        for (const Tensor* ours : {p.param.get(), p.grad.get()}) {
+            for (const Tensor* theirs : {other.param.get(), other.grad.get()}) {
+                if (ours != nullptr && ours->overlaps(*theirs)) {
+                    fail(Code::invalid_argument,
+                         "optimizer: the %s of '%s' overlaps the %s of '%s' in memory; each "
+                         "parameter and gradient needs memory of its own (a tied weight is added "
+                         "once)",
+                         ours == p.param.get() ? "weight" : "gradient", p.name.c_str(),
+                         theirs == other.param.get() ? "weight" : "gradient", other.name.c_str());
+                }
+            }
+        }
     }
 }
 

@@ -390,7 +390,8 @@ TEST(Optimizer, WrongCalls) {
     MP_FAILS(add_param(optimizer, 0, "q", param, param, nullptr), MP_STATUS_INVALID_ARGUMENT,
              "overlaps");
     const Tensor bytes = make_tensor(context, MP_DTYPE_INT8, {4, 4});
-    MP_FAILS(add_param(optimizer, 0, "q", param, bytes, nullptr), MP_STATUS_INVALID_DTYPE, "int8");
+    const Tensor other = make_tensor(context, MP_DTYPE_BF16, {4, 4});
+    MP_FAILS(add_param(optimizer, 0, "q", other, bytes, nullptr), MP_STATUS_INVALID_DTYPE, "int8");
     mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
     int32_t index = 0;
     group.beta1 = 1.0;
@@ -433,4 +434,36 @@ TEST(Optimizer, EagerCompatIsForTheOracleOnly) {
     MP_FAILS(mp_optimizer_step(fast.optimizer, nullptr, nullptr), MP_STATUS_UNSUPPORTED, "adamw");
     EXPECT_EQ(fast.all_bits(), before);
     EXPECT_EQ(stats_of(fast.optimizer).step, 0);
+}
+
+// A step works on all parameters at once: none may be written twice, nor be another's gradient.
+TEST(Optimizer, ParametersThatShareMemoryAreRefused) {
+    const Context context = make_context();
+    const Recipe recipe = make_recipe(context, "fp32");
+    const Optimizer optimizer =
+        make_optimizer(context, recipe, mp_optimizer_desc MP_OPTIMIZER_DESC_INIT);
+    const int32_t group = add_group(optimizer);
+    std::vector<float> memory(300);
+    const auto piece = [&](std::size_t first, int64_t count) {
+        const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {count});
+        mp_tensor* tensor = nullptr;
+        EXPECT_TRUE(succeeded(
+            mp_tensor_wrap(context, &desc, memory.data() + first, nullptr, nullptr, &tensor)));
+        return Tensor(tensor);
+    };
+    const Tensor param = piece(0, 100);
+    const Tensor grad = piece(100, 100);
+    MP_OK(add_param(optimizer, group, "a", param, grad, nullptr));
+    MP_FAILS(add_param(optimizer, group, "b", param, nullptr, nullptr), MP_STATUS_INVALID_ARGUMENT,
+             "weight of 'b'", "weight of 'a'");
+    MP_FAILS(add_param(optimizer, group, "b", piece(99, 50), nullptr, nullptr),
+             MP_STATUS_INVALID_ARGUMENT, "'a'");
+    MP_FAILS(add_param(optimizer, group, "b", piece(199, 50), nullptr, nullptr),
+             MP_STATUS_INVALID_ARGUMENT, "weight of 'b'", "gradient of 'a'");
+    MP_FAILS(add_param(optimizer, group, "b", piece(200, 100), grad, nullptr),
+             MP_STATUS_INVALID_ARGUMENT, "gradient of 'b'");
+    int32_t count = 0;
+    MP_OK(mp_optimizer_param_count(optimizer, &count));
+    EXPECT_EQ(count, 1);
+    MP_OK(add_param(optimizer, group, "b", piece(200, 100), nullptr, nullptr));
 }

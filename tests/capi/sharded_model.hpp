@@ -6,7 +6,7 @@
 
 namespace mp_test {
 
-inline constexpr int64_t kSizes[] = {40000, 7, 0, 20000};
+inline constexpr int64_t kModelSizes[] = {40000, 7, 0, 20000};
 inline constexpr int32_t kParams = 4;
 
 struct ShardedModel {
@@ -28,8 +28,8 @@ struct ShardedModel {
         int32_t group = -1;
         EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, nullptr, &group)));
         for (int32_t i = 0; i < kParams; ++i) {
-            const auto count = static_cast<std::size_t>(kSizes[i]);
-            params.push_back(make_tensor(context, MP_DTYPE_FP32, {kSizes[i]},
+            const auto count = static_cast<std::size_t>(kModelSizes[i]);
+            params.push_back(make_tensor(context, MP_DTYPE_FP32, {kModelSizes[i]},
                                          numbers(count, static_cast<uint64_t>(i + 1))));
             const std::string name = 'p' + std::to_string(i);
             mp_param_desc param = MP_PARAM_DESC_INIT;
@@ -70,7 +70,7 @@ struct ShardedModel {
             return status;
         }
         const Tensor grad(raw);
-        std::vector<float> values(static_cast<std::size_t>(kSizes[i]));
+        std::vector<float> values(static_cast<std::size_t>(kModelSizes[i]));
         for (std::size_t k = 0; k < values.size(); ++k) {
             values[k] = static_cast<float>((static_cast<int64_t>(k) * 7 + step + i) % 15 - 7);
         }

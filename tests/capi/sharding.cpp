@@ -123,12 +123,12 @@ TEST(Sharding, PiecesCoverTheParametersAndStatesAreTheirs) {
                         succeeded(mp_optimizer_state(model.optimizer, i, "exp_avg", &state)));
                     EXPECT_EQ(bytes_of(state).size(), static_cast<std::size_t>(count) * 4);
                     mp_tensor_destroy(state);
-                } else if (of == rank && kSizes[i] > 0) {
+                } else if (of == rank && kModelSizes[i] > 0) {
                     EXPECT_TRUE(fails(mp_optimizer_state(model.optimizer, i, "exp_avg", &state),
                                       MP_STATUS_UNKNOWN_NAME, {"exp_avg"}));
                 }
             }
-            EXPECT_EQ(covered, kSizes[i]);
+            EXPECT_EQ(covered, kModelSizes[i]);
         }
         EXPECT_TRUE(fails(mp_optimizer_piece(model.optimizer, kParams, 0, &start, &count),
                           MP_STATUS_INVALID_ARGUMENT, {"parameter 4"}));
@@ -155,7 +155,7 @@ TEST(Sharding, GroupsHoldACopyEach) {
                 EXPECT_TRUE(
                     succeeded(mp_optimizer_piece(model.optimizer, i, of, &start[of], &count[of])));
             }
-            EXPECT_EQ(count[0] + count[1], kSizes[i]);
+            EXPECT_EQ(count[0] + count[1], kModelSizes[i]);
             for (int32_t of = 0; of < 2; ++of) {
                 EXPECT_EQ(start[of], start[of + 2]);
                 EXPECT_EQ(count[of], count[of + 2]);
@@ -166,8 +166,8 @@ TEST(Sharding, GroupsHoldACopyEach) {
         mp_memory_report planned{};
         mp_memory_report held{};
         planned.struct_size = held.struct_size = sizeof planned;
-        EXPECT_TRUE(
-            succeeded(mp_recipe_memory_sharded(model.recipe, kSizes, kParams, &own, &planned)));
+        EXPECT_TRUE(succeeded(
+            mp_recipe_memory_sharded(model.recipe, kModelSizes, kParams, &own, &planned)));
         EXPECT_TRUE(succeeded(mp_optimizer_memory(model.optimizer, &held)));
         EXPECT_EQ(held.exp_avg_bytes, planned.exp_avg_bytes);
         EXPECT_EQ(held.total_bytes, planned.total_bytes);
@@ -177,7 +177,7 @@ TEST(Sharding, GroupsHoldACopyEach) {
     mp_memory_report report{};
     report.struct_size = sizeof report;
     plan.shard_ranks = 3;
-    MP_FAILS(mp_recipe_memory_sharded(recipe, kSizes, kParams, &plan, &report),
+    MP_FAILS(mp_recipe_memory_sharded(recipe, kModelSizes, kParams, &plan, &report),
              MP_STATUS_INVALID_ARGUMENT, "shard_ranks is 3", "4 ranks");
 }
 

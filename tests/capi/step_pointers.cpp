@@ -227,3 +227,41 @@ TEST(StepPointers, WhereAnArrayBeginsDoesNotMatter) {
     }
     EXPECT_NE(std::memcmp(results.front().data(), param.data(), param.size()), 0);
 }
+
+// What two threads may write in any order has no right result.
+TEST(StepPointers, ArraysThatOverlapAreRefused) {
+    const Context context = make_context();
+    mp_adamw_args args{};
+    args.struct_size = sizeof args;
+    args.step = 1;
+    Arrays first(100);
+    Arrays second(100);
+    mp_adamw_slot slots[2] = {first.slot(), second.slot()};
+    const auto step = [&] {
+        return mp_optimizer_step_pointers(context, nullptr, &args, slots, 2, nullptr, nullptr);
+    };
+    const std::vector<float> before = first.p;
+    slots[1].param = first.p.data();
+    MP_FAILS(step(), MP_STATUS_INVALID_ARGUMENT, "slot 1: param overlaps param of slot 0");
+    slots[1] = second.slot();
+    slots[1].exp_avg = first.v.data() + 99;
+    slots[1].count = 50;
+    MP_FAILS(step(), MP_STATUS_INVALID_ARGUMENT, "exp_avg", "exp_avg_sq");
+    slots[1] = second.slot();
+    slots[0].exp_avg_sq = slots[0].exp_avg;
+    MP_FAILS(step(), MP_STATUS_INVALID_ARGUMENT, "slot 0", "own");
+    slots[0] = first.slot();
+    slots[1].grad = slots[0].param;
+    MP_FAILS(step(), MP_STATUS_INVALID_ARGUMENT, "grad", "param");
+    EXPECT_EQ(first.p, before);
+    // One gradient for two parameters is read only, until the step is to zero it.
+    slots[1].grad = slots[0].grad;
+    MP_OK(step());
+    args.flags = MP_OPTIMIZER_ZERO_GRAD;
+    MP_FAILS(step(), MP_STATUS_INVALID_ARGUMENT, "grad");
+    // Neighbours do not overlap.
+    slots[1] = second.slot();
+    slots[0].count = slots[1].count = 50;
+    slots[1].param = first.p.data() + 50;
+    MP_OK(step());
+}
