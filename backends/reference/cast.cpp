@@ -43,9 +43,9 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
         if (cast.stochastic) {
             const uint32_t bits = numerics::sr_bits32_at(
                 key, numerics::Purpose::cast, static_cast<uint64_t>(cast.first_element + i));
-            // The fp8 types always saturate under stochastic rounding.
             const float kept = cast.saturate ? clamp_to_finite(to, x) : x;
-            (void)numerics::store_from_float_sr(to, cast.destination.data, i, kept, bits);
+            (void)numerics::store_from_float_sr(to, cast.destination.data, i, kept, bits,
+                                                cast.saturate);
         } else {
             numerics::store_from_float(to, cast.destination.data, i, x, cast.saturate);
         }

@@ -42,6 +42,7 @@ struct CastElements {
         ElementRounding rounding =
             element_rounding(to, op.stochastic, key, numerics::Purpose::cast, op.first_element + i);
         rounding.saturate = op.saturate;
+        rounding.overflows = !op.saturate;
         store_element(to, op.destination.data, i, clamped(x), rounding);
     }
 };

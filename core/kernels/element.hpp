@@ -39,6 +39,7 @@ KOKKOS_INLINE_FUNCTION float load_element(DType dtype, const void* data, int64_t
 struct ElementRounding {
     bool saturate = false;
     bool stochastic = false;
+    bool overflows = false; // stochastic rounding of fp8 does not saturate
     uint32_t bits = 0;
 };
 
@@ -48,7 +49,8 @@ KOKKOS_INLINE_FUNCTION void store_as(void* data, int64_t i, float x,
     using Codec = numerics::Codec<kDType>;
     auto* to = static_cast<typename Codec::storage*>(data);
     if (rounding.stochastic) {
-        to[i] = Codec::store_sr(x, rounding.bits);
+        to[i] = rounding.overflows ? Codec::store_sr_nonsat(x, rounding.bits)
+                                   : Codec::store_sr(x, rounding.bits);
     } else {
         to[i] = rounding.saturate ? Codec::store_sat(x) : Codec::store_nonsat(x);
     }

@@ -36,6 +36,7 @@ template <> struct Codec<DType::fp32> {
     MP_HD_INLINE static constexpr storage store_sat(float x) { return x; }
     MP_HD_INLINE static constexpr storage store_nonsat(float x) { return x; }
     MP_HD_INLINE static constexpr storage store_sr(float x, uint32_t) { return x; }
+    MP_HD_INLINE static constexpr storage store_sr_nonsat(float x, uint32_t) { return x; }
 };
 
 template <> struct Codec<DType::fp16> {
@@ -47,6 +48,9 @@ template <> struct Codec<DType::fp16> {
     MP_HD_INLINE static constexpr storage store_nonsat(float x) { return float_to_fp16(x); }
     MP_HD_INLINE static constexpr storage store_sr(float x, uint32_t r32) {
         return float_to_fp16_sr(x, r32);
+    }
+    MP_HD_INLINE static constexpr storage store_sr_nonsat(float x, uint32_t r32) {
+        return store_sr(x, r32);
     }
 };
 
@@ -60,6 +64,9 @@ template <> struct Codec<DType::bf16> {
     MP_HD_INLINE static constexpr storage store_sr(float x, uint32_t r32) {
         return float_to_bf16_sr(x, r32 >> 16);
     }
+    MP_HD_INLINE static constexpr storage store_sr_nonsat(float x, uint32_t r32) {
+        return store_sr(x, r32);
+    }
 };
 
 template <> struct Codec<DType::fp8_e4m3> {
@@ -72,6 +79,9 @@ template <> struct Codec<DType::fp8_e4m3> {
     MP_HD_INLINE static constexpr storage store_sr(float x, uint32_t r32) {
         return float_to_e4m3_sr(x, r32);
     }
+    MP_HD_INLINE static constexpr storage store_sr_nonsat(float x, uint32_t r32) {
+        return float_to_e4m3_sr_nonsat(x, r32);
+    }
 };
 
 template <> struct Codec<DType::fp8_e5m2> {
@@ -83,6 +93,9 @@ template <> struct Codec<DType::fp8_e5m2> {
     MP_HD_INLINE static constexpr storage store_nonsat(float x) { return float_to_e5m2(x); }
     MP_HD_INLINE static constexpr storage store_sr(float x, uint32_t r32) {
         return float_to_e5m2_sr(x, r32);
+    }
+    MP_HD_INLINE static constexpr storage store_sr_nonsat(float x, uint32_t r32) {
+        return float_to_e5m2_sr_nonsat(x, r32);
     }
 };
 
@@ -123,6 +136,9 @@ template <> struct Codec<DType::fp4_e2m1> {
     MP_HD_INLINE static constexpr storage store_nonsat(float x) { return float_to_e2m1(x); }
     MP_HD_INLINE static constexpr storage store_sr(float x, uint32_t r32) {
         return float_to_e2m1_sr(x, r32);
+    }
+    MP_HD_INLINE static constexpr storage store_sr_nonsat(float x, uint32_t r32) {
+        return store_sr(x, r32);
     }
 };
 
@@ -165,10 +181,10 @@ MP_HD_INLINE void store_code(void* data, int64_t i, typename Codec<kDType>::stor
 }
 
 template <DType kDType>
-MP_HD_INLINE bool store_stochastic(void* data, int64_t i, float x, uint32_t r32) {
+MP_HD_INLINE bool store_stochastic(void* data, int64_t i, float x, uint32_t r32, bool saturate) {
     using C = Codec<kDType>;
     if constexpr (C::kHasStochastic) {
-        store_code<kDType>(data, i, C::store_sr(x, r32));
+        store_code<kDType>(data, i, saturate ? C::store_sr(x, r32) : C::store_sr_nonsat(x, r32));
     }
     return C::kHasStochastic;
 }
@@ -206,12 +222,14 @@ MP_HD_INLINE void store_from_float(DType dtype, void* data, int64_t i, float x, 
     }
 }
 
-// Stochastic store; false, with nothing stored, for a type that has none.
-MP_HD_INLINE bool store_from_float_sr(DType dtype, void* data, int64_t i, float x, uint32_t r32) {
+// Stochastic store; false, with nothing stored, for a type that has none. saturate chooses between store_sr and
+// store_sr_nonsat.
+MP_HD_INLINE bool store_from_float_sr(DType dtype, void* data, int64_t i, float x, uint32_t r32,
+                                      bool saturate = true) {
     switch (dtype) {
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
     case DType::name:                                                                              \
-        return detail::store_stochastic<DType::name>(data, i, x, r32);
+        return detail::store_stochastic<DType::name>(data, i, x, r32, saturate);
 #include "dtype/dtype_list.def"
 #undef X
     case DType::none:

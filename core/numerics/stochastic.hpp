@@ -49,6 +49,21 @@ MP_HD_INLINE constexpr uint8_t float_to_e5m2_sr(float x, uint32_t r32) {
     return detail::finish_e5m2(u, E5m2Layout::encode_sr(magnitude, r32));
 }
 
+// The same without saturation: above 448 the next step, as if the format went on, is 480, which is coded as NaN. So is
+// everything from 480 on, infinity included.
+MP_HD_INLINE constexpr uint8_t float_to_e4m3_sr_nonsat(float x, uint32_t r32) {
+    const uint32_t u = bits_from_float(x);
+    const uint32_t magnitude = min_u32(u & kFloatMagnitudeMask, bits_from_float(480.0f));
+    return detail::finish_e4m3(u, E4m3Layout::encode_sr(magnitude, r32));
+}
+
+// The same without saturation: above 57344 the next step is infinity, and so is everything from 65536 on.
+MP_HD_INLINE constexpr uint8_t float_to_e5m2_sr_nonsat(float x, uint32_t r32) {
+    const uint32_t u = bits_from_float(x);
+    const uint32_t magnitude = min_u32(u & kFloatMagnitudeMask, bits_from_float(65536.0f));
+    return detail::finish_e5m2(u, E5m2Layout::encode_sr(magnitude, r32));
+}
+
 // r32 uniform in [0, 2^32). Exact for magnitudes >= 2^-10, below that to the nearest multiple of
 // 2^-32. Saturates at +-6, infinity included.
 MP_HD_INLINE constexpr uint8_t float_to_e2m1_sr(float x, uint32_t r32) {

@@ -96,7 +96,8 @@ Tensor::~Tensor() {
 }
 
 bool Tensor::overlaps(const Tensor& other) const noexcept {
-    if (count_ == 0 || other.count_ == 0 || &device() != &other.device()) {
+    if (bytes() == 0 || other.bytes() == 0 || data_ == nullptr || other.data_ == nullptr ||
+        &device() != &other.device()) {
         return false;
     }
     const auto* begin = static_cast<const char*>(data_);

@@ -40,8 +40,8 @@ HostArray cast_scalar(const CastDesc& op, const HostArray& source, DType to, int
         if (op.stochastic) {
             const uint32_t bits = numerics::sr_bits32_at(key, numerics::Purpose::cast,
                                                          static_cast<uint64_t>(start + i));
-            (void)numerics::store_from_float_sr(to, result.bytes.data(), i,
-                                                op.saturate ? clamped(to, x) : x, bits);
+            (void)numerics::store_from_float_sr(
+                to, result.bytes.data(), i, op.saturate ? clamped(to, x) : x, bits, op.saturate);
         } else {
             numerics::store_from_float(to, result.bytes.data(), i, x, op.saturate);
         }

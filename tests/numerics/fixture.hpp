@@ -18,7 +18,7 @@ namespace mp::test {
 static_assert(std::endian::native == std::endian::little, "the fixtures are little-endian");
 
 inline std::string fixture_path(const std::string& name) {
-    return std::string(MP_FIXTURE_DIR) + "/numerics/" + name;
+    return std::string(MP_FIXTURE_DIR "/numerics/") + name;
 }
 
 template <class T> std::vector<T> read_fixture(const std::string& name) {

@@ -199,6 +199,35 @@ TEST(StochasticOverflow, Fp8Saturates) {
     }
 }
 
+// Without saturation the last step leads out of the range, with the probability of the fraction: a quarter of the way
+// from 448 to 480, and from 57344 to 65536.
+TEST(StochasticOverflow, Fp8LeavesItsRangeWhereItMay) {
+    constexpr uint32_t kQuarter = 1u << 30;
+    for (const float sign : {1.0f, -1.0f}) {
+        const uint32_t bit = sign < 0 ? 0x80u : 0u;
+        for (const uint32_t r : {0u, kQuarter - 1, 0xffffffffu}) {
+            for (const float x : {480.0f, 1e30f, INFINITY}) {
+                EXPECT_EQ(float_to_e4m3_sr_nonsat(sign * x, r), 0x7fu | bit) << x;
+            }
+            for (const float x : {65536.0f, 1e30f, INFINITY}) {
+                EXPECT_EQ(float_to_e5m2_sr_nonsat(sign * x, r), 0x7cu | bit) << x;
+            }
+            EXPECT_EQ(float_to_e4m3_sr_nonsat(sign * 448.0f, r), 0x7eu | bit);
+            EXPECT_EQ(float_to_e5m2_sr_nonsat(sign * 57344.0f, r), 0x7bu | bit);
+            EXPECT_EQ(float_to_e4m3_sr_nonsat(sign * 3.14f, r), float_to_e4m3_sr(sign * 3.14f, r));
+            EXPECT_EQ(float_to_e5m2_sr_nonsat(sign * 3.14f, r), float_to_e5m2_sr(sign * 3.14f, r));
+        }
+        // 3/4 * 2^32 random numbers end below the next step.
+        EXPECT_EQ(float_to_e4m3_sr_nonsat(sign * 456.0f, 3 * kQuarter - 1), 0x7eu | bit);
+        EXPECT_EQ(float_to_e4m3_sr_nonsat(sign * 456.0f, 3 * kQuarter), 0x7fu | bit);
+        EXPECT_EQ(float_to_e5m2_sr_nonsat(sign * 59392.0f, 3 * kQuarter - 1), 0x7bu | bit);
+        EXPECT_EQ(float_to_e5m2_sr_nonsat(sign * 59392.0f, 3 * kQuarter), 0x7cu | bit);
+    }
+    EXPECT_EQ(float_to_e4m3_sr_nonsat(from_bits(0x7fc00000u), 0), 0x7f);
+    EXPECT_EQ(float_to_e5m2_sr_nonsat(from_bits(0x7fc00000u), 0),
+              float_to_e5m2(from_bits(0x7fc00000u)));
+}
+
 TEST(StochasticOverflow, Fp16ReachesInfinityWithTheRightProbability) {
     // 65504 + 8 of 32: one quarter.
     EXPECT_EQ(count_away<Fp16>(65512.0f, 0x7bff), uint64_t{1} << 30);

@@ -34,9 +34,10 @@ MP_CHUNK_INLINE void round_stochastic(const CastDesc& op, const numerics::SrKey&
     float clamped[kTile];
     if (op.saturate) {
         clamp_tile(to, values, clamped, n);
-        values = clamped;
+        narrow_tile<Rounding::stochastic>(to, clamped, destination, n, &bits);
+    } else {
+        narrow_tile<Rounding::stochastic_nonsat>(to, values, destination, n, &bits);
     }
-    narrow_tile<Rounding::stochastic>(to, values, destination, n, &bits);
 }
 
 template <DType kFrom>

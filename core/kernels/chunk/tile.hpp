@@ -10,7 +10,12 @@
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
-enum class Rounding { nearest, saturating, stochastic };
+// stochastic saturates in fp8; stochastic_nonsat does not.
+enum class Rounding { nearest, saturating, stochastic, stochastic_nonsat };
+
+constexpr bool is_stochastic(Rounding rounding) {
+    return rounding == Rounding::stochastic || rounding == Rounding::stochastic_nonsat;
+}
 
 // Random bits for a tile: `high` alone gives 16 bits an element, both together 32.
 struct TileBits {
@@ -22,6 +27,8 @@ template <class Codec, Rounding kRounding>
 MP_CHUNK_INLINE typename Codec::storage round_one(float x, uint32_t bits) {
     if constexpr (kRounding == Rounding::stochastic) {
         return Codec::store_sr(x, bits);
+    } else if constexpr (kRounding == Rounding::stochastic_nonsat) {
+        return Codec::store_sr_nonsat(x, bits);
     } else if constexpr (kRounding == Rounding::saturating) {
         return Codec::store_sat(x);
     } else {
@@ -51,7 +58,7 @@ MP_CHUNK_INLINE int widen_vector(const void* source, FloatInMemory* values, int 
 template <DType kDType, Rounding kRounding>
 MP_CHUNK_INLINE int narrow_vector(const FloatInMemory* values, void* destination, int n) {
     constexpr bool kSaturate = kRounding == Rounding::saturating;
-    if constexpr (kRounding == Rounding::stochastic) {
+    if constexpr (is_stochastic(kRounding)) {
         return 0;
     } else if constexpr (kDType == DType::fp16) {
         return narrow_fp16_vector<kSaturate>(values, destination, n);
@@ -81,7 +88,7 @@ MP_CHUNK_INLINE void narrow_tile_as(const FloatInMemory* values, void* destinati
     int i = narrow_vector<kDType, kRounding>(values, destination, n);
     MP_CHUNK_INDEPENDENT
     for (; i < n; ++i) {
-        if constexpr (kRounding == Rounding::stochastic) {
+        if constexpr (is_stochastic(kRounding)) {
             to[i] = round_one<numerics::Codec<kDType>, kRounding>(values[i],
                                                                   random_of<kDType>(*bits, i));
         } else if constexpr (kDType == DType::bf16 && kRounding == Rounding::nearest) {
