@@ -3,11 +3,8 @@
 // rows of cuda/adamw_rows.def are the same code with the types known, so the bits are the same.
 #include "cuda/adamw.cuh"
 
-#include <climits>
-
 #include "cuda/candidates.hpp"
 #include "cuda/launch.cuh"
-#include "kokkos/supports.hpp"
 
 namespace mp::backends::cuda {
 
@@ -19,13 +16,7 @@ template <class Layout> __global__ void __launch_bounds__(kThreads) adamw_kernel
 }
 
 bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    const auto& adamw = static_cast<const AdamwDesc&>(op);
-    if (adamw.table.chunk_count > INT_MAX) {
-        reason.set("a grid has at most 2^31 - 1 blocks, one for each chunk of %lld elements",
-                   static_cast<long long>(kChunkElements));
-        return false;
-    }
-    return kokkos::is_supported(adamw, true, reason);
+    return takes_adamw(static_cast<const AdamwDesc&>(op), reason);
 }
 
 Status run(Device& device, Queue& queue, const OpDesc& op) noexcept {

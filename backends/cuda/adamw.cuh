@@ -3,8 +3,10 @@
 // The arithmetic is numerics/adamw_update.hpp.
 #pragma once
 
+#include <climits>
+
 #include "cuda/group.cuh"
-#include "interface/ops.hpp"
+#include "interface/backend.hpp"
 #include "numerics/remainder.hpp"
 
 namespace mp::backends::cuda {
@@ -57,6 +59,63 @@ struct AdamwRow {
 
     MP_HD_INLINE static AdamwRow of(const AdamwSegment& /*s*/, uint32_t /*asked*/) { return {}; }
 };
+
+// What this kernel computes, beside the code that computes it: plain fp32, fp16 and bf16 arrays. Anything else is
+// refused, whatever another candidate takes.
+inline bool takes_array(const char* what, const void* data, DType dtype, Reason& reason) noexcept {
+    if (dtype != DType::fp32 && dtype != DType::fp16 && dtype != DType::bf16) {
+        reason.set("%s is %s; this takes fp32, fp16 and bf16", what, dtype_name(dtype));
+        return false;
+    }
+    return takes_elements(what, data, dtype, reason);
+}
+
+inline bool takes_segment(const AdamwSegment& s, Reason& reason) noexcept {
+    const bool is_scaled = s.param_scale_inv != nullptr || s.grad_scale_inv != nullptr ||
+                           s.exp_avg_scale_inv != nullptr || s.exp_avg_sq_scale_inv != nullptr ||
+                           s.master_scale_inv != nullptr;
+    const bool is_coded = s.exp_avg_coding != Coding::plain ||
+                          s.exp_avg_sq_coding != Coding::plain || s.master_coding != Coding::plain;
+    if (is_scaled || is_coded) {
+        reason.set("an array has %s; this takes plain ones", is_scaled ? "a scale" : "a coding");
+        return false;
+    }
+    if (s.param_half_away != 0 && (s.param_dtype != DType::bf16 || s.master_dtype != DType::fp32)) {
+        reason.set("halves go away from zero in bf16 parameters beside an fp32 master weight only");
+        return false;
+    }
+    return takes_array("a parameter", s.param, s.param_dtype, reason) &&
+           takes_array("a gradient", s.grad, s.grad_dtype, reason) &&
+           takes_array("exp_avg", s.exp_avg, s.exp_avg_dtype, reason) &&
+           takes_array("exp_avg_sq", s.exp_avg_sq, s.exp_avg_sq_dtype, reason) &&
+           (s.compensation_dtype == DType::none ||
+            takes_array("a compensation", s.compensation, s.compensation_dtype, reason)) &&
+           (s.master_dtype == DType::none ||
+            takes_array("a master weight", s.master, s.master_dtype, reason));
+}
+
+inline bool takes_adamw(const AdamwDesc& op, Reason& reason) noexcept {
+    if (op.table.chunk_count > INT_MAX) {
+        reason.set("a grid has at most 2^31 - 1 blocks, one for each chunk of %lld elements",
+                   static_cast<long long>(kChunkElements));
+        return false;
+    }
+    if (op.eager_compat) {
+        reason.set("the eager order of roundings is the reference's alone");
+        return false;
+    }
+    for (int64_t i = 0; i < op.table.segment_count; ++i) {
+        const AdamwSegment& s = op.table.host_segments[i];
+        if (!takes_segment(s, reason)) {
+            return false;
+        }
+        if (s.param_half_away != 0 && op.stochastic_param) {
+            reason.set("a parameter whose halves go away from zero is rounded in this one way");
+            return false;
+        }
+    }
+    return true;
+}
 
 // body(row) for the row of cuda/adamw_rows.def that all segments of a table have as their layout;
 // body(AdamwLayout{}), the generic kernel, where they differ or there is no such row. The table has
@@ -217,7 +276,7 @@ MP_HD_INLINE void adamw_group(const AdamwSegment& s, const Layout& types,
     MP_UNROLL
     for (int j = 0; j < kGroup; ++j) {
         delta[j] =
-            numerics::adamw_delta(scalars, x.weight[j], x.grad[j], x.exp_avg[j], x.exp_avg_sq[j]);
+            numerics::rule_delta(scalars, x.weight[j], x.grad[j], x.exp_avg[j], x.exp_avg_sq[j]);
     }
     if (types.compensation != DType::none) {
         store_compensated(s, types, key, at, delta, x);

@@ -4,7 +4,6 @@
 
 #include "cuda/candidates.hpp"
 #include "cuda/launch.cuh"
-#include "kokkos/supports.hpp"
 
 namespace mp::backends::cuda {
 
@@ -34,7 +33,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    return kokkos::is_supported(static_cast<const AmaxDesc&>(op), true, reason);
+    return takes_amax(static_cast<const AmaxDesc&>(op), reason);
 }
 
 Status run(Device& device, Queue& queue, const OpDesc& op) noexcept {

@@ -4,9 +4,13 @@
 #pragma once
 
 #include "cuda/group.cuh"
-#include "interface/ops.hpp"
+#include "interface/backend.hpp"
 
 namespace mp::backends::cuda {
+
+inline bool takes_amax(const AmaxDesc& op, Reason& reason) noexcept {
+    return takes_elements("the source", op.source.data, op.source.dtype, reason);
+}
 
 MP_HD_INLINE uint32_t group_amax(const TensorRef& source, const GroupAt& at) {
     float x[kGroup] = {};

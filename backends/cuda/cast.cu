@@ -5,7 +5,6 @@
 
 #include "cuda/candidates.hpp"
 #include "cuda/launch.cuh"
-#include "kokkos/supports.hpp"
 
 namespace mp::backends::cuda {
 
@@ -17,8 +16,7 @@ __global__ void __launch_bounds__(kThreads) cast_kernel(CastWork work) {
 }
 
 bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    const auto& cast = static_cast<const CastDesc&>(op);
-    return kokkos::is_supported(cast, true, reason) && has_whole_groups(cast, reason);
+    return takes_cast(static_cast<const CastDesc&>(op), reason);
 }
 
 Status run(Device& device, Queue& queue, const OpDesc& op) noexcept {

@@ -15,7 +15,8 @@ struct CastWork {
     DType from;
     DType to;
     Rounding rounding;
-    bool clamps; // stochastic rounding that saturates
+    bool has_bits; // random ones
+    bool clamps;   // stochastic rounding that saturates
     bool is_aligned;
     numerics::SrKey key;
 };
@@ -28,9 +29,12 @@ inline CastWork cast_work(const CastDesc& op) {
     work.first_element = op.first_element;
     work.from = op.source.dtype;
     work.to = op.destination.dtype;
-    work.rounding = op.stochastic ? Rounding::stochastic
-                    : op.saturate ? Rounding::saturating
-                                  : Rounding::nearest;
+    if (op.stochastic) {
+        work.rounding = op.saturate ? Rounding::stochastic : Rounding::stochastic_nonsat;
+    } else {
+        work.rounding = op.saturate ? Rounding::saturating : Rounding::nearest;
+    }
+    work.has_bits = op.stochastic && work.to != DType::fp32;
     work.clamps = op.stochastic && op.saturate && work.to != DType::fp32;
     work.is_aligned = is_group_aligned(op.source.data, dtype_size(work.from)) &&
                       is_group_aligned(op.destination.data, dtype_size(work.to));
@@ -38,14 +42,14 @@ inline CastWork cast_work(const CastDesc& op) {
     return work;
 }
 
-// A group takes one block of random bits.
-inline bool has_whole_groups(const CastDesc& op, Reason& reason) noexcept {
-    if (op.stochastic && op.first_element % kGroup != 0) {
+inline bool takes_cast(const CastDesc& op, Reason& reason) noexcept {
+    if (op.stochastic && op.first_element % kGroup != 0) { // a group takes one block of random bits
         reason.set("the array begins at element %lld, inside a block of random bits",
                    static_cast<long long>(op.first_element));
         return false;
     }
-    return true;
+    return takes_elements("the source", op.source.data, op.source.dtype, reason) &&
+           takes_elements("the destination", op.destination.data, op.destination.dtype, reason);
 }
 
 // Before stochastic rounding: the largest finite value is representable, so rounding cannot leave
@@ -59,7 +63,7 @@ MP_HD_INLINE void cast_group(const CastWork& work, const GroupAt& at) {
     float x[kGroup] = {};
     for_floating_type(work.from, [&](auto codec) { load_group(codec, work.source, at, x); });
     GroupBits bits;
-    if (work.rounding == Rounding::stochastic && work.to != DType::fp32) {
+    if (work.has_bits) {
         bits =
             group_bits(work.to, work.key, numerics::Purpose::cast, work.first_element + at.first);
     }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "dtype/dtype.hpp"
+#include "interface/backend.hpp"
 #include "numerics/codec.hpp"
 #include "numerics/philox.hpp"
 
@@ -44,6 +45,21 @@ template <> struct Element<4> {
 };
 
 } // namespace detail
+
+// Whether kernels over groups take an array: its type is one that for_floating_type knows, and its elements are aligned.
+inline bool takes_elements(const char* what, const void* data, DType dtype,
+                           Reason& reason) noexcept {
+    if (!is_floating(dtype)) {
+        reason.set("%s is %s; this takes floating types", what, dtype_name(dtype));
+        return false;
+    }
+    if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(dtype_size(dtype)) != 0) {
+        reason.set("%s of %s lies at %p, which is no multiple of its element size", what,
+                   dtype_name(dtype), data);
+        return false;
+    }
+    return true;
+}
 
 // A group's place in an array. `whole`: all eight are there, and aligned for wide accesses.
 struct GroupAt {
@@ -115,7 +131,8 @@ MP_HD_INLINE void store_codes(void* data, const GroupAt& at, const uint32_t (&co
     }
 }
 
-enum class Rounding : int32_t { nearest, saturating, stochastic };
+// stochastic saturates in fp8; stochastic_nonsat does not.
+enum class Rounding : int32_t { nearest, saturating, stochastic, stochastic_nonsat };
 
 // One element's value and code.
 template <DType kDType> struct ElementCodec {
@@ -137,6 +154,8 @@ template <DType kDType> struct ElementCodec {
             switch (rounding) {
             case Rounding::stochastic:
                 return Codec::store_sr(x, random);
+            case Rounding::stochastic_nonsat:
+                return Codec::store_sr_nonsat(x, random);
             case Rounding::saturating:
                 return Codec::store_sat(x);
             case Rounding::nearest:
@@ -169,7 +188,7 @@ MP_HD_INLINE GroupBits group_bits(DType dtype, const numerics::SrKey& key,
 }
 
 // The types of optimizer arrays: fp32, fp16, bf16. The switch is the same for all threads of a
-// block, and folds where the type is a constant.
+// block, and folds where the type is a constant. Callers have checked the type.
 template <typename Body> MP_HD_INLINE void for_wide_type(DType dtype, Body&& body) {
     switch (dtype) {
     case DType::fp32:

@@ -40,9 +40,16 @@ bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexce
     return kokkos::is_supported(static_cast<const Desc&>(op), true, reason);
 }
 
-bool supports_cast(const Device& device, const OpDesc& op, Reason& reason) noexcept {
-    return supports<CastDesc>(device, op, reason) &&
-           has_whole_groups(static_cast<const CastDesc&>(op), reason);
+bool supports_cast(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
+    return takes_cast(static_cast<const CastDesc&>(op), reason);
+}
+
+bool supports_amax(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
+    return takes_amax(static_cast<const AmaxDesc&>(op), reason);
+}
+
+bool supports_adamw(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
+    return takes_adamw(static_cast<const AdamwDesc&>(op), reason);
 }
 
 Status run_cast(Device& device, Queue& queue, const OpDesc& op) noexcept {
@@ -86,8 +93,8 @@ Status run_adamw(Device& device, Queue& queue, const OpDesc& op) noexcept {
 } // namespace
 
 const Candidate kCast = {kName, supports_cast, run_cast, nullptr, nullptr};
-const Candidate kAmax = {kName, supports<AmaxDesc>, run_amax, nullptr, nullptr};
-const Candidate kAdamw = {kName, supports<AdamwDesc>, run_adamw, nullptr, nullptr};
+const Candidate kAmax = {kName, supports_amax, run_amax, nullptr, nullptr};
+const Candidate kAdamw = {kName, supports_adamw, run_adamw, nullptr, nullptr};
 
 namespace {
 
