@@ -11,7 +11,6 @@
 
 #include "host/gemm/candidates.hpp"
 #include "host/gemm/host_gemm.hpp"
-#include "host/gemm/ranking.hpp"
 #include "host/isa/isa.hpp"
 #include "host/memory.hpp"
 #include "kokkos/host_ops.hpp"
@@ -85,22 +84,22 @@ void HostDevice::bind() noexcept {
 }
 
 void HostDevice::describe(char* buffer, std::size_t capacity) const noexcept {
-    TextLine<1024> ranking;
-    describe_gemm_ranking(*this, ranking);
-    TextLine<128> onednn;
+    TextLine<1024> products;
+    describe_gemm_order(products);
+    TextLine<512> onednn;
     describe_onednn(onednn);
     (void)std::snprintf(
         buffer, capacity,
         R"({"name": "host", "isa": "%s", "threads": %d, "threads_reason": "%s", "threads_bound": %s, )"
         R"("topology": "%s", "onednn": "%s", "gemm": %s})",
         active_isa().name, static_cast<int>(threads_.count), threads_.reason.c_str(),
-        is_bound_ ? "true" : "false", topology_.sentence.c_str(), onednn.c_str(), ranking.c_str());
+        is_bound_ ? "true" : "false", topology_.sentence.c_str(), onednn.c_str(), products.c_str());
 }
 
 DeviceCapability HostDevice::capability() const noexcept {
     DeviceCapability capability;
     (void)std::snprintf(capability.name, sizeof(capability.name), "host (%s)", active_isa().name);
-    capability.has_fast_bf16 = bf16_speedup(*this) >= kClearlyFaster;
+    capability.has_fast_bf16 = backends::host::has_fast_bf16();
     return capability;
 }
 
@@ -149,7 +148,7 @@ Status HostDevice::zero(Queue& /*queue*/, void* destination, std::size_t bytes) 
 }
 
 CandidateList HostDevice::candidates(OpKind kind) const noexcept {
-    return kind == OpKind::gemm ? gemm_candidates(*this) : kokkos::host_candidates(kind);
+    return kind == OpKind::gemm ? gemm_candidates() : kokkos::host_candidates(kind);
 }
 
 } // namespace mp::backends::host

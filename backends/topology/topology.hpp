@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the machine offers this process: cores, and where they are. Implemented by hwloc or, without it, by
-// the operating system's affinity mask alone; the build chooses one.
+// What the machine offers this process: cores, and where they are. By hwloc or, where the build or the machine has
+// none, by the operating system's affinity mask alone.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,13 @@ struct Topology {
     int32_t packages = 1;
     std::vector<int32_t>
         core_cpus;          // the system's number of one CPU of each core, neighbours side by side
-    TextLine<256> sentence; // what was found, and by what
+    TextLine<512> sentence; // what was found, and by what
 };
 
 // Never fails: what cannot be found out counts as 1, and the sentence says so.
 Topology detect() noexcept;
+// By the affinity mask alone; `why` ends the sentence.
+Topology detect_by_affinity(const char* why) noexcept;
 
 // Binds the calling thread to core `worker`, counted modulo the cores.
 Status bind_current_thread(const Topology& topology, int32_t worker) noexcept;

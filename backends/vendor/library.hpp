@@ -2,10 +2,10 @@
 // A vendor's library, opened at first use and never linked nor closed, so that a module loads where it is not installed.
 #pragma once
 
-#include <cstdlib>
 #include <dlfcn.h>
 
 #include "status/status.hpp"
+#include "system/environment.hpp"
 
 namespace mp::vendor {
 
@@ -18,7 +18,7 @@ struct LibraryName {
 // The library that the variable names; or else the one this process has loaded already, since two copies would each keep
 // state of their own; or else the system's. Null: `reason` says why, and what to do.
 inline void* open_library(const LibraryName& name, TextLine<512>& reason) noexcept {
-    const char* path = std::getenv(name.variable);
+    const char* path = system::environment(name.variable);
     if (path != nullptr && path[0] != '\0') {
         void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (library == nullptr) {

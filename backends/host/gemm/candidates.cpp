@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/gemm/candidates.hpp"
 
-#include <algorithm>
 #include <array>
 #include <mutex>
 
 #include "host/device.hpp"
-#include "host/gemm/panels.hpp"
 #include "host/gemm/ranking.hpp"
 #include "kokkos/host_ops.hpp"
 
@@ -14,21 +12,16 @@ namespace mp::backends::host {
 
 namespace {
 
-// One candidate is its implementation's place in the default order: the functions of the interface get no
-// pointer of ours.
-const GemmImplementation& implementation_at(int32_t place) noexcept {
-    static const Ranking all = default_ranking();
-    return *all.order[static_cast<std::size_t>(place)];
-}
-
-template <int32_t kPlace>
+// The interface's functions get no pointer of ours, so each implementation has functions of its own.
+template <const GemmImplementation& kImplementation>
 bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    return implementation_at(kPlace).supports(static_cast<const GemmDesc&>(op), reason);
+    return kImplementation.supports(static_cast<const GemmDesc&>(op), reason);
 }
 
-template <int32_t kPlace> Status prepare(Device& device, const GemmDesc& op, Plan** plan) noexcept {
+template <const GemmImplementation& kImplementation>
+Status prepare(Device& device, const GemmDesc& op, Plan** plan) noexcept {
     std::unique_ptr<HostGemm> made;
-    const Status status = implementation_at(kPlace).make(op, device.num_threads(), made);
+    const Status status = kImplementation.make(op, device.num_threads(), made);
     *plan = made.release();
     return status;
 }
@@ -37,101 +30,68 @@ Status run_plan(Device& device, Queue& /*queue*/, Plan& plan, const GemmBuffers&
     return static_cast<HostGemm&>(plan).run(static_cast<HostDevice&>(device).scratch(), buffers);
 }
 
-template <int32_t kPlace> Candidate candidate() {
-    return {implementation_at(kPlace).name, supports<kPlace>, nullptr, prepare<kPlace>, run_plan};
+template <const GemmImplementation& kImplementation> Candidate candidate() noexcept {
+    return {kImplementation.name, supports<kImplementation>, nullptr, prepare<kImplementation>,
+            run_plan};
 }
 
-Candidate candidate_at(int32_t place) {
-    switch (place) {
-    case 0:
-        return candidate<0>();
-    case 1:
-        return candidate<1>();
-    case 2:
-        return candidate<2>();
-    case 3:
-        return candidate<3>();
-    default:
-        return candidate<4>();
+Candidate candidate_of(const GemmImplementation* implementation) noexcept {
+    if (implementation == &kBlockedFp32) {
+        return candidate<kBlockedFp32>();
     }
-}
-static_assert(kMaxImplementations == 5);
-
-struct RankedCandidates {
-    const PanelTable* table = nullptr; // the instruction set they were measured with
-    Ranking ranking;
-    std::array<Candidate, kMaxImplementations + 1> items;
-    int32_t count = 0;
-};
-
-void fill(RankedCandidates& ranked, const Ranking& ranking) noexcept {
-    ranked.ranking = ranking;
-    for (int32_t i = 0; i < ranking.count; ++i) {
-        for (int32_t place = 0; place < ranking.count; ++place) {
-            if (&implementation_at(place) == ranking.order[static_cast<std::size_t>(i)]) {
-                ranked.items[static_cast<std::size_t>(ranked.count++)] = candidate_at(place);
-            }
-        }
+    if (implementation == &kWidenFp32) {
+        return candidate<kWidenFp32>();
     }
-    // Last: it takes everything.
-    ranked.items[static_cast<std::size_t>(ranked.count++)] =
-        kokkos::host_candidates(OpKind::gemm).items[0];
+    if (implementation == &kBlockedBf16) {
+        return candidate<kBlockedBf16>();
+    }
+    return implementation == &kOnednnFp32 ? candidate<kOnednnFp32>() : candidate<kOnednnBf16>();
 }
 
-// One for each instruction set that was in use; never more than there are tables.
-const RankedCandidates& ranked_candidates(const HostDevice& device) noexcept {
+using Candidates = std::array<Candidate, kImplementationCount + 1>;
+
+const ProductOrder& order_here() noexcept { return product_order(this_processor()); }
+
+// One for each row that was in use: MIXEDPREC_ISA may change between contexts.
+const Candidates& candidates_of(const ProductOrder& order) noexcept {
+    struct Known {
+        const ProductOrder* order = nullptr;
+        Candidates items;
+    };
     static std::mutex mutex;
-    static std::array<RankedCandidates, 4> known;
-    const PanelTable& table = active_panel_table();
+    static std::array<Known, 8> known;
     const std::lock_guard<std::mutex> lock(mutex);
-    for (RankedCandidates& ranked : known) {
-        if (ranked.table == nullptr) {
-            fill(ranked, measure_ranking(device.scratch()));
-            ranked.table = &table;
-        }
-        if (ranked.table == &table) {
-            return ranked;
-        }
+    Known* at = known.data();
+    while (at->order != nullptr && at->order != &order) {
+        ++at;
     }
-    return known.back();
+    if (at->order == nullptr) {
+        for (std::size_t i = 0; i < kImplementationCount; ++i) {
+            at->items[i] = candidate_of(order.items[i]);
+        }
+        at->items[kImplementationCount] = kokkos::host_candidates(OpKind::gemm).items[0];
+        at->order = &order;
+    }
+    return at->items;
 }
 
 } // namespace
 
-CandidateList gemm_candidates(const HostDevice& device) noexcept {
-    const RankedCandidates& ranked = ranked_candidates(device);
-    return {ranked.items.data(), ranked.count};
+CandidateList gemm_candidates() noexcept {
+    const Candidates& items = candidates_of(order_here());
+    return {items.data(), static_cast<int32_t>(items.size())};
 }
 
-double bf16_speedup(const HostDevice& device) noexcept {
-    double fp32 = 0.0;
-    double bf16 = 0.0;
-    for (const Rate& rate : ranked_candidates(device).ranking.rates) {
-        double& best = rate.dtype == DType::bf16 ? bf16 : fp32;
-        best = std::max(best, rate.gflops);
-    }
-    return fp32 > 0.0 ? bf16 / fp32 : 1.0;
-}
+bool has_fast_bf16() noexcept { return order_here().has_fast_bf16; }
 
-void describe_gemm_ranking(const HostDevice& device, TextLine<1024>& text) noexcept {
-    const RankedCandidates& ranked = ranked_candidates(device);
-    TextLine<512> order;
-    for (int32_t i = 0; i < ranked.count; ++i) {
-        const TextLine<512> before = order;
-        order.set("%s%s\"%s\"", before.c_str(), i == 0 ? "" : ", ",
-                  ranked.items[static_cast<std::size_t>(i)].name);
+void describe_gemm_order(TextLine<1024>& text) noexcept {
+    const ProductOrder& order = order_here();
+    TextLine<512> names;
+    for (const Candidate& candidate : candidates_of(order)) {
+        const TextLine<512> before = names;
+        names.set("%s%s\"%s\"", before.c_str(), before.empty() ? "" : ", ", candidate.name);
     }
-    TextLine<512> rates;
-    for (const Rate& rate : ranked.ranking.rates) {
-        if (rate.implementation != nullptr) {
-            const TextLine<512> before = rates;
-            rates.set("%s%s\"%s, %s\": %.0f", before.c_str(), before.empty() ? "" : ", ",
-                      rate.implementation->name, dtype_name(rate.dtype), rate.gflops);
-        }
-    }
-    text.set(
-        R"({"order": [%s], "gflops_of_one_thread": {%s}, "rule": "what is %.2f times as fast for a type moves up"})",
-        order.c_str(), rates.c_str(), kClearlyFaster);
+    text.set(R"({"order": [%s], "processor": "%s"})", names.c_str(), order.processor);
 }
 
 } // namespace mp::backends::host

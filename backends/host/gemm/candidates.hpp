@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GEMM candidates of the host, best first on this processor, and how that order came about.
+// The GEMM candidates of the host, best first on this processor.
 #pragma once
 
 #include "interface/backend.hpp"
 
 namespace mp::backends::host {
 
-class HostDevice;
+// By ranking.hpp, then the Kokkos kernel, which takes everything. The list stays for the process.
+CandidateList gemm_candidates() noexcept;
 
-// Measured at the first question of the process, a few milliseconds; the same order from then on.
-CandidateList gemm_candidates(const HostDevice& device) noexcept;
+// Whether products of bf16 are clearly faster than those of fp32.
+bool has_fast_bf16() noexcept;
 
-// The best measured rate of bf16 products over that of fp32 ones.
-double bf16_speedup(const HostDevice& device) noexcept;
-
-// A JSON object: the order, the measured rates behind it, and the rule.
-void describe_gemm_ranking(const HostDevice& device, TextLine<1024>& text) noexcept;
+// A JSON object: the order, and the row of the table that it comes from.
+void describe_gemm_order(TextLine<1024>& text) noexcept;
 
 } // namespace mp::backends::host

@@ -35,13 +35,16 @@ extern const GemmImplementation kBlockedFp32;
 extern const GemmImplementation kWidenFp32;
 extern const GemmImplementation kBlockedBf16;
 
-// oneDNN's; an empty list in a build without it.
-struct GemmImplementations {
-    const GemmImplementation* items;
-    int32_t count;
+// oneDNN's. Without it they take nothing, and say why.
+extern const GemmImplementation kOnednnFp32;
+extern const GemmImplementation kOnednnBf16;
+
+struct OnednnFeatures {
+    bool is_there = false; // in this build, and on this machine
+    bool has_amx = false;  // it multiplies bf16 by AMX tiles here
 };
-GemmImplementations onednn_implementations() noexcept;
-// One line: version and instruction set, or that it is not there.
-void describe_onednn(TextLine<128>& text) noexcept;
+OnednnFeatures onednn_features() noexcept;
+// One line: version and instruction set, or why it is not there.
+void describe_onednn(TextLine<512>& text) noexcept;
 
 } // namespace mp::backends::host

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // oneDNN's matmul primitive as implementations: the whole product at once, on its own use of OpenMP. It
 // does alpha, or a bias, into an fp32 D; whatever else there is comes from the same code as for the
-// blocked product. fp8 operands are decoded to bf16 before (DecodedGemm). Where it cuts k among threads, bits depend on their number.
+// blocked product. fp8 operands are decoded to bf16 before (DecodedGemm). Where it cuts k among threads, bits depend on
+// their number.
 #include "host/gemm/host_gemm.hpp"
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 
 #include "host/gemm/decoded_gemm.hpp"
 #include "host/gemm/line_scales.hpp"
+#include "host/gemm/onednn_library.hpp"
 #include "host/gemm/panels.hpp"
 
 namespace mp::backends::host {
@@ -236,7 +238,7 @@ bool has_kernel(memory::data_type type) noexcept {
     return status.ok();
 }
 
-bool supports(const GemmDesc& op, DType wanted, bool has, Reason& reason) noexcept {
+bool supports(const GemmDesc& op, DType wanted, bool (*has_kernel_for)(), Reason& reason) noexcept {
     const bool decodes = wanted == DType::bf16 && is_fp8(op.dtype_a) && is_fp8(op.dtype_b);
     if (!decodes && (op.dtype_a != wanted || op.dtype_b != wanted)) {
         const bool is_a = op.dtype_a != wanted;
@@ -244,7 +246,11 @@ bool supports(const GemmDesc& op, DType wanted, bool has, Reason& reason) noexce
                    dtype_name(is_a ? op.dtype_a : op.dtype_b), dtype_name(wanted));
         return false;
     }
-    if (!has) {
+    if (!onednn_library().is_usable) {
+        reason.set("%.250s", onednn_library().reason.c_str());
+        return false;
+    }
+    if (!has_kernel_for()) {
         reason.set("oneDNN has no %s kernel for this processor", dtype_name(wanted));
         return false;
     }
@@ -259,20 +265,18 @@ bool supports(const GemmDesc& op, DType wanted, bool has, Reason& reason) noexce
     return has_common_results(op, reason);
 }
 
+template <memory::data_type kType> bool has_kernel_once() noexcept {
+    static const bool has = has_kernel(kType);
+    return has;
+}
+
 bool supports_fp32(const GemmDesc& op, Reason& reason) noexcept {
-    static const bool has = has_kernel(memory::data_type::f32);
-    return supports(op, DType::fp32, has, reason);
+    return supports(op, DType::fp32, has_kernel_once<memory::data_type::f32>, reason);
 }
 
 bool supports_bf16(const GemmDesc& op, Reason& reason) noexcept {
-    static const bool has = has_kernel(memory::data_type::bf16);
-    return supports(op, DType::bf16, has, reason);
+    return supports(op, DType::bf16, has_kernel_once<memory::data_type::bf16>, reason);
 }
-
-constexpr GemmImplementation kImplementations[] = {
-    {"onednn_fp32", supports_fp32, make},
-    {"onednn_bf16", supports_bf16, make_bf16},
-};
 
 const char* isa_name(dnnl_cpu_isa_t isa) {
     switch (isa) {
@@ -297,9 +301,22 @@ const char* isa_name(dnnl_cpu_isa_t isa) {
 
 } // namespace
 
-GemmImplementations onednn_implementations() noexcept { return {kImplementations, 2}; }
+const GemmImplementation kOnednnFp32 = {"onednn_fp32", supports_fp32, make};
+const GemmImplementation kOnednnBf16 = {"onednn_bf16", supports_bf16, make_bf16};
 
-void describe_onednn(TextLine<128>& text) noexcept {
+OnednnFeatures onednn_features() noexcept {
+    OnednnFeatures features;
+    features.is_there = onednn_library().is_usable;
+    features.has_amx =
+        features.is_there && dnnl_get_effective_cpu_isa() == dnnl_cpu_isa_avx512_core_amx;
+    return features;
+}
+
+void describe_onednn(TextLine<512>& text) noexcept {
+    if (!onednn_library().is_usable) {
+        text = onednn_library().reason;
+        return;
+    }
     const dnnl_version_t* version = dnnl_version();
     text.set("oneDNN %d.%d.%d, %s", version->major, version->minor, version->patch,
              isa_name(dnnl_get_effective_cpu_isa()));

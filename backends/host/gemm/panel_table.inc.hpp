@@ -35,8 +35,8 @@ void run_decode(const DecodeJob& job) noexcept { decode_codes(job); }
 } // namespace
 
 extern const PanelTable kTable;
-const PanelTable kTable = {MP_ISA_NAME,      run_pack_a,       run_pack_b,         run_multiply,
-                           run_pack_a_pairs, run_pack_b_pairs, run_multiply_pairs, run_widen,
-                           run_finish,       run_decode};
+constinit const PanelTable kTable = {
+    MP_ISA_NAME,      run_pack_a,         run_pack_b, run_multiply, run_pack_a_pairs,
+    run_pack_b_pairs, run_multiply_pairs, run_widen,  run_finish,   run_decode};
 
 } // namespace mp::backends::host::MP_CHUNK_NAMESPACE

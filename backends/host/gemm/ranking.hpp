@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which the host's matrix products are tried, by what this processor is measured to do.
+// The order in which the host's matrix products are tried. It depends on the processor, on the instruction set in use
+// and on oneDNN, never on a clock: the same program on the same kind of machine has the same bits in every process.
 #pragma once
 
 #include <array>
@@ -8,34 +9,23 @@
 
 namespace mp::backends::host {
 
-inline constexpr int32_t kMaxImplementations = 5;
+inline constexpr std::size_t kImplementationCount = 5;
 
-// One implementation's rate, on one thread, for one type of operands.
-struct Rate {
-    const GemmImplementation* implementation = nullptr;
-    DType dtype = DType::none;
-    double gflops = 0.0; // 0: it does not take them
+// What the order depends on.
+struct Processor {
+    enum class Isa : int32_t { baseline, avx2, avx512, avx512_bf16 };
+    Isa isa = Isa::baseline; // in use, which may be less than there is
+    bool is_amd = false;
+    OnednnFeatures onednn;
 };
+Processor this_processor() noexcept;
 
-// How much faster an implementation must be to overtake one that our own order puts before it. Half or
-// double is what instruction sets differ by; less is left to the order, so that noise cannot change the
-// bits of a program from one run to the next.
-inline constexpr double kClearlyFaster = 1.25;
-
-struct Ranking {
-    std::array<const GemmImplementation*, kMaxImplementations> order{};
-    std::array<Rate, kMaxImplementations> rates{};
-    int32_t count = 0;
+// A row of the table.
+struct ProductOrder {
+    const char* processor; // in words
+    std::array<const GemmImplementation*, kImplementationCount> items;
+    bool has_fast_bf16; // products of bf16 are clearly faster than those of fp32
 };
-
-// Our own order: what an implementation takes is disjoint or, within a type, best first on the machines
-// we know. Every implementation of this build, once.
-Ranking default_ranking() noexcept;
-
-// `rates` in the default order; overtaking happens between implementations measured for the same type.
-void rank_by_rates(Ranking& ranking) noexcept;
-
-// Measures (a few milliseconds on the calling thread) and ranks.
-Ranking measure_ranking(ScratchPool& pool) noexcept;
+const ProductOrder& product_order(const Processor& processor) noexcept;
 
 } // namespace mp::backends::host

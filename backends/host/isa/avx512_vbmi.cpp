@@ -15,7 +15,8 @@ void run_quantize(const QuantizeJob& job, numerics::QuantStats& stats) noexcept 
     quantize_block_rows(job, stats);
 }
 
-ChunkTable make_table() noexcept {
+// constexpr, so that the table is there before anything runs: code of this file is illegal on most processors.
+constexpr ChunkTable make_table() noexcept {
     ChunkTable table = {};
     table.name = "avx512_vbmi";
     table.cast = run_cast;
@@ -26,6 +27,6 @@ ChunkTable make_table() noexcept {
 } // namespace
 
 extern const ChunkTable kTable;
-const ChunkTable kTable = make_table();
+constinit const ChunkTable kTable = make_table();
 
 } // namespace mp::kernels::MP_CHUNK_NAMESPACE

@@ -49,7 +49,7 @@ void run_sum_parts(const SumPartsJob& job) noexcept { sum_parts_chunk(job); }
 } // namespace
 
 extern const ChunkTable kTable;
-const ChunkTable kTable = {
+constinit const ChunkTable kTable = {
     MP_ISA_NAME, run_adamw,    run_adamw_generic, run_adamw_measure,    run_cast,
     run_amax,    run_stats,    run_column_sum,    run_column_sum_block, run_column_sum_finish,
     run_gemm,    run_quantize, run_dequantize,    run_sum_parts};

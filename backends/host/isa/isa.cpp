@@ -3,8 +3,9 @@
 #include "host/isa/isa.hpp"
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
+
+#include "system/environment.hpp"
 
 namespace mp::kernels {
 
@@ -78,7 +79,7 @@ IsaList runnable_isas() noexcept {
 
 Status select_isa_from_environment() noexcept {
     const IsaList list = runnable_isas();
-    const char* wanted = std::getenv(kVariable);
+    const char* wanted = system::environment(kVariable);
     if (wanted == nullptr || *wanted == '\0') {
         active.store(list.items[0], std::memory_order_release);
         return {};

@@ -5,21 +5,31 @@
 #include <algorithm>
 #include <exception>
 
-#include <hwloc.h>
+#include "topology/hwloc/library.hpp"
 
 namespace mp::topology {
 
 namespace {
 
-// The loaded topology, and the part of it that the calling thread may use.
+// Read once for the process, for which a machine stays what it is. It takes milliseconds and opens a hundred files, and
+// hwloc runs this thread on every CPU in turn, which waits where others work.
+hwloc_topology_t loaded_topology() noexcept {
+    static const hwloc_topology_t topology = [] {
+        hwloc_topology_t made = nullptr;
+        if (hwloc_topology_init(&made) == 0 && hwloc_topology_load(made) != 0) {
+            hwloc_topology_destroy(made);
+            made = nullptr;
+        }
+        return made;
+    }();
+    return topology;
+}
+
+// The topology, and the part of it that the calling thread may use now.
 class Machine {
   public:
-    Machine() noexcept {
-        if (hwloc_topology_init(&topology_) != 0) {
-            return;
-        }
-        usable_ = hwloc_bitmap_alloc();
-        if (usable_ == nullptr || hwloc_topology_load(topology_) != 0) {
+    Machine() noexcept : topology_(loaded_topology()), usable_(hwloc_bitmap_alloc()) {
+        if (topology_ == nullptr || usable_ == nullptr) {
             return;
         }
         // hwloc has left out what the cpuset forbids; the affinity mask may say less.
@@ -31,12 +41,7 @@ class Machine {
     }
     Machine(const Machine&) = delete;
     Machine& operator=(const Machine&) = delete;
-    ~Machine() {
-        hwloc_bitmap_free(usable_);
-        if (topology_ != nullptr) {
-            hwloc_topology_destroy(topology_);
-        }
-    }
+    ~Machine() { hwloc_bitmap_free(usable_); }
 
     [[nodiscard]] bool is_known() const noexcept { return is_known_; }
     // Objects of a type with at least one usable CPU.
@@ -73,19 +78,21 @@ class Machine {
         return cpu;
     }
 
-    hwloc_topology_t topology_ = nullptr;
-    hwloc_bitmap_t usable_ = nullptr;
+    hwloc_topology_t topology_;
+    hwloc_bitmap_t usable_;
     bool is_known_ = false;
 };
 
 } // namespace
 
 Topology detect() noexcept {
+    if (!hwloc_library().is_usable) {
+        return detect_by_affinity(hwloc_library().reason.c_str());
+    }
     Topology found;
     const Machine machine;
     if (!machine.is_known()) {
-        found.sentence.set("hwloc could not read the machine; working with 1 core");
-        return found;
+        return detect_by_affinity("hwloc could not read the machine");
     }
     try {
         machine.list_cores(found.core_cpus);

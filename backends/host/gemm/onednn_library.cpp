@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/gemm/onednn_library.hpp"
+
+#include "vendor/forwarded.hpp"
+#include "vendor/library.hpp"
+
+namespace mp::backends::host {
+
+namespace {
+
+constexpr vendor::LibraryName kOnednn = {"libdnnl.so.2", "MIXEDPREC_ONEDNN_LIBRARY",
+                                         "oneDNN 2.6 or a later 2.x (Debian: libdnnl2)"};
+constexpr int kMajor = DNNL_VERSION_MAJOR;
+constexpr int kMinor = 6;
+
+struct Functions {
+#define X MP_FORWARD_MEMBER
+#include "host/gemm/onednn_functions.def"
+#undef X
+} functions;
+
+OnednnLibrary open() noexcept {
+    OnednnLibrary result;
+    void* library = vendor::open_library(kOnednn, result.reason);
+    if (library == nullptr) {
+        return result;
+    }
+    const char* missing = nullptr;
+#define X MP_FORWARD_FIND
+#include "host/gemm/onednn_functions.def"
+#undef X
+    if (missing != nullptr) {
+        result.reason.set("%s has no function %s; install %s", kOnednn.soname, missing,
+                          kOnednn.install);
+        return result;
+    }
+    const dnnl_version_t& version = *functions.dnnl_version();
+    if (version.major != kMajor || version.minor < kMinor) {
+        result.reason.set("%s is oneDNN %d.%d.%d; install %s", kOnednn.soname, version.major,
+                          version.minor, version.patch, kOnednn.install);
+        return result;
+    }
+    result.is_usable = true;
+    return result;
+}
+
+} // namespace
+
+const OnednnLibrary& onednn_library() noexcept {
+    static const OnednnLibrary library = open();
+    return library;
+}
+
+} // namespace mp::backends::host
+
+#define MP_FORWARD_FUNCTIONS mp::backends::host::functions
+#define X MP_FORWARD_DEFINE
+#include "host/gemm/onednn_functions.def"
+#undef X
