@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every cast, and amax, against the streaming kernel that reads and writes the same bytes.
-#include <algorithm>
-
 #include "report.hpp"
 #include "streaming.hpp"
 #include "values.hpp"
@@ -44,27 +42,21 @@ std::vector<Row> cast_rows(mp_context* context, const Options& options) {
                 continue;
             }
             mp_tensor* target = wrap(context, to, count, output.data());
-            const std::vector<Stream> streams = {{bytes, from_size, Access::read},
-                                                 {output.data(), mp_dtype_size(to), Access::write}};
-            const double yardstick =
-                best_stream_seconds(streams, count, options.threads, options.repeats);
-            const double seconds = best_seconds(
-                [&] { check(mp_tensor_cast(nullptr, source, target, nullptr)); }, options.repeats);
-            rows.push_back({name, seconds, yardstick, bytes_moved(streams, count), "GB/s",
-                            seconds / static_cast<double>(count) * 1e9});
+            rows.push_back(measure_streaming(
+                name,
+                {{{{bytes, from_size, Access::read},
+                   {output.data(), mp_dtype_size(to), Access::write}},
+                  count}},
+                [&] { check(mp_tensor_cast(nullptr, source, target, nullptr)); }, options));
             mp_tensor_destroy(target);
         }
         const std::string name = std::string("amax ") + mp_dtype_name(from);
         if (is_wanted(options, name)) {
             float result = 0;
             mp_tensor* amax = wrap(context, MP_DTYPE_FP32, 1, &result);
-            const std::vector<Stream> streams = {{bytes, from_size, Access::read}};
-            const double yardstick =
-                best_stream_seconds(streams, count, options.threads, options.repeats);
-            const double seconds = best_seconds(
-                [&] { check(mp_tensor_amax(nullptr, source, amax)); }, options.repeats);
-            rows.push_back({name, seconds, yardstick, bytes_moved(streams, count), "GB/s",
-                            seconds / static_cast<double>(count) * 1e9});
+            rows.push_back(measure_streaming(
+                name, {{{{bytes, from_size, Access::read}}, count}},
+                [&] { check(mp_tensor_amax(nullptr, source, amax)); }, options));
             mp_tensor_destroy(amax);
         }
         if (source != numbers) {

@@ -2,7 +2,6 @@
 // Saving and loading an fp32 optimizer, against writing the same number of bytes to one file with an fsync, and against
 // reading them, in turns in one run, in TMPDIR. What was written is in the system's cache when it is read.
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
@@ -19,12 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kChunk = std::size_t{4} << 20;
-
-template <typename Body> double seconds_of(const Body& body) {
-    const auto start = std::chrono::steady_clock::now();
-    body();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 void require(bool holds, const char* what) {
     if (!holds) {
@@ -95,36 +88,31 @@ struct Saved {
     mp_checkpoint* checkpoint = nullptr;
 };
 
-struct Best {
-    double save = 1e30;
-    double write = 1e30;
-    double load = 1e30;
-    double read = 1e30;
+struct Turns {
+    std::vector<Pair> save;
+    std::vector<Pair> load;
 };
 
-Best measure(const Saved& saved, const fs::path& folder, std::size_t bytes, int repeats) {
+Turns measure(const Saved& saved, const fs::path& folder, std::size_t bytes, int repeats) {
     const std::vector<float> chunk = some_numbers(kChunk / sizeof(float));
     std::vector<float> memory(bytes / sizeof(float));
     const fs::path raw = folder / "raw";
     const std::string checkpoints = (folder / "checkpoints").string();
-    Best best;
-    const auto keep_best = [](double& best_of, double seconds) {
-        best_of = std::min(best_of, seconds);
-    };
+    Turns turns;
     for (int i = 0; i < repeats; ++i) {
         fs::remove_all(folder / "checkpoints");
         fs::remove(raw);
         ::sync();
-        keep_best(best.write, seconds_of([&] { write_raw(raw, chunk, bytes); }));
-        keep_best(best.save, seconds_of([&] {
-                      check(mp_checkpoint_save(saved.checkpoint, checkpoints.c_str(), i, 0));
-                  }));
-        keep_best(best.read, seconds_of([&] { read_raw(raw, memory, bytes); }));
-        keep_best(best.load, seconds_of([&] {
-                      check(mp_checkpoint_load(saved.checkpoint, checkpoints.c_str(), 0, nullptr));
-                  }));
+        const double write = seconds_of([&] { write_raw(raw, chunk, bytes); });
+        const double save = seconds_of(
+            [&] { check(mp_checkpoint_save(saved.checkpoint, checkpoints.c_str(), i, 0)); });
+        const double read = seconds_of([&] { read_raw(raw, memory, bytes); });
+        const double load = seconds_of(
+            [&] { check(mp_checkpoint_load(saved.checkpoint, checkpoints.c_str(), 0, nullptr)); });
+        turns.save.push_back({write, save});
+        turns.load.push_back({read, load});
     }
-    return best;
+    return turns;
 }
 
 } // namespace
@@ -138,18 +126,18 @@ std::vector<Row> checkpoint_rows(mp_context* context, const Options& options) {
     const fs::path folder =
         fs::temp_directory_path() / ("mixedprec_bench_" + std::to_string(::getpid()));
     fs::create_directories(folder);
-    Best best;
+    Turns turns;
     try {
         const Saved saved(context, elements);
-        best = measure(saved, folder, bytes, options.repeats);
+        turns = measure(saved, folder, bytes, options.repeats);
     } catch (...) {
         fs::remove_all(folder);
         throw;
     }
     fs::remove_all(folder);
     const auto amount = static_cast<double>(bytes);
-    return {{"checkpoint save", best.save, best.write, amount, "GB/s", 0},
-            {"checkpoint load", best.load, best.read, amount, "GB/s", 0}};
+    return {{"checkpoint save", summarize("one file and its fsync", turns.save), amount, "GB/s"},
+            {"checkpoint load", summarize("read of one file", turns.load), amount, "GB/s"}};
 }
 
 } // namespace mp_bench

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products of training shapes against the raw call of the GEMM library, interleaved in one run.
-#include <algorithm>
+// Matrix products of training shapes against the raw call of the GEMM library.
 #include <omp.h>
 
 #include "raw_gemm.hpp"
 #include "report.hpp"
-#include "streaming.hpp"
 
 namespace mp_bench {
 namespace {
@@ -119,46 +117,33 @@ class Product {
     std::vector<mp_tensor*> owned_;
 };
 
-Row measure(mp_context* context, const Options& options, const GemmShape& s,
-            const std::string& name) {
-    const Product ours(context, s, nullptr);
+Baseline raw_baseline(const Options& options, const GemmShape& s) {
     omp_set_num_threads(options.threads); // of the raw call
-    const auto raw = raw_gemm(s);
-    double seconds = 1e30, yardstick = raw ? 1e30 : 0.0;
-    for (int round = 0; round < 4; ++round) {
-        seconds = std::min(seconds, best_seconds([&] { ours.run(); }, options.repeats));
-        if (raw) {
-            yardstick = std::min(yardstick, best_seconds(raw, options.repeats));
-        }
-    }
-    return {
-        name + " by " + ours.implementation(), seconds, yardstick, operations_of(s), "GFLOP/s", 0};
+    return {std::string("raw oneDNN ") + mp_dtype_name(s.dtype), raw_gemm(s)};
 }
 
-// Alternately, so that all see the same machine: fp8, our fp32, and the library's fp32 and bf16.
+Row measure(const Options& options, const GemmShape& s, const std::string& name,
+            const Product& ours, const Baseline& baseline) {
+    return {name + " by " + ours.implementation(),
+            compare(
+                baseline, [&] { ours.run(); }, options.repeats),
+            operations_of(s), "GFLOP/s"};
+}
+
+// fp8 against our fp32, and against the library's fp32 and bf16.
 void measure_codes(mp_context* context, const Options& options, GemmShape s, const CodeCase& codes,
                    const std::string& name, std::vector<Row>& rows) {
     s.dtype = MP_DTYPE_FP32;
     const Product ours(context, s, &codes);
     const Product wide(context, s, nullptr);
-    omp_set_num_threads(options.threads);
-    const auto raw_fp32 = raw_gemm(s);
+    const auto against = [&](const Baseline& baseline) {
+        rows.push_back(measure(options, s, name, ours, baseline));
+        rows.back().name += " to " + baseline.name;
+    };
+    against({"our fp32", [&] { wide.run(); }});
+    against(raw_baseline(options, s));
     s.dtype = MP_DTYPE_BF16;
-    const auto raw_bf16 = raw_gemm(s);
-    const std::function<void()> calls[] = {[&] { ours.run(); }, [&] { wide.run(); }, raw_fp32,
-                                           raw_bf16};
-    double seconds[4] = {1e30, 1e30, 1e30, 1e30};
-    for (int round = 0; round < 4; ++round) {
-        for (int i = 0; i < 4; ++i) {
-            seconds[i] =
-                calls[i] ? std::min(seconds[i], best_seconds(calls[i], options.repeats)) : 0.0;
-        }
-    }
-    const char* against[] = {"", "our fp32", "raw fp32", "raw bf16"};
-    for (int i = 1; i < 4; ++i) {
-        rows.push_back({name + " by " + ours.implementation() + " to " + against[i], seconds[0],
-                        seconds[i], operations_of(s), "GFLOP/s", 0});
-    }
+    against(raw_baseline(options, s));
 }
 
 } // namespace
@@ -178,7 +163,8 @@ std::vector<Row> gemm_rows(mp_context* context, const Options& options) {
             shape.dtype = dtype;
             const std::string name = name_of(mp_dtype_name(dtype), shape);
             if (is_wanted(options, name)) {
-                rows.push_back(measure(context, options, shape, name));
+                const Product ours(context, shape, nullptr);
+                rows.push_back(measure(options, shape, name, ours, raw_baseline(options, shape)));
             }
         }
     }

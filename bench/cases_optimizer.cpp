@@ -173,7 +173,7 @@ class Memory {
 
     // What the step goes over, pass by pass. A norm is known once all gradients are read, and one scale for a tensor
     // once all its new values are: before anything is written.
-    [[nodiscard]] std::vector<std::vector<Stream>> passes() const {
+    [[nodiscard]] std::vector<Pass> passes(std::size_t count) const {
         const std::vector<Stream> all = streams();
         std::vector<Stream> first;
         for (Stream stream : all) {
@@ -185,10 +185,8 @@ class Memory {
             }
         }
         const bool is_one = !mix_.with_norm && std::strlen(mix_.scaled) == 0;
-        if (is_one) {
-            return {all};
-        }
-        return {first, all};
+        return is_one ? std::vector<Pass>{{all, count}}
+                      : std::vector<Pass>{{first, count}, {all, count}};
     }
 
   private:
@@ -227,20 +225,7 @@ class Steps {
         ++args_.step;
     }
 
-    [[nodiscard]] std::size_t count() const { return count_; }
-    [[nodiscard]] double bytes() const {
-        double sum = 0.0;
-        for (const std::vector<Stream>& streams : memory_.passes()) {
-            sum += bytes_moved(streams, count_);
-        }
-        return sum;
-    }
-    // The yardstick.
-    void stream(int threads, bool prefetch) const {
-        for (const std::vector<Stream>& streams : memory_.passes()) {
-            stream_once(streams, count_, threads, prefetch);
-        }
-    }
+    [[nodiscard]] std::vector<Pass> passes() const { return memory_.passes(count_); }
 
   private:
     mp_context* context_;
@@ -253,12 +238,8 @@ class Steps {
 Row measure(mp_context* context, const Options& options, const Mix& mix, const std::string& name,
             const std::vector<int64_t>& sizes) {
     Steps steps(context, mix, sizes);
-    const std::vector<double> best =
-        best_in_turns({[&] { steps.run(); }, [&] { steps.stream(options.threads, false); },
-                       [&] { steps.stream(options.threads, true); }},
-                      options.repeats);
-    return {name,          best[0], std::min(best[1], best[2]),
-            steps.bytes(), "GB/s",  best[0] / static_cast<double>(steps.count()) * 1e9};
+    return measure_streaming(
+        name, steps.passes(), [&] { steps.run(); }, options);
 }
 
 // Of a parameter more or less among so many that all fit the second-level cache: the difference leaves out what a call
@@ -274,7 +255,8 @@ double in_cache_ns(const Options& options, const Mix& mix) {
     {
         Steps all(context, mix, {kCount});
         Steps half(context, mix, {kHalf});
-        seconds = best_seconds([&] { all.run(); }, 1000) - best_seconds([&] { half.run(); }, 1000);
+        seconds = shortest_seconds([&] { all.run(); }, 1000) -
+                  shortest_seconds([&] { half.run(); }, 1000);
     }
     mp_context_destroy(context);
     return seconds / static_cast<double>(kCount - kHalf) / options.threads * 1e9;
@@ -309,12 +291,10 @@ std::vector<Row> linear_rows(mp_context* context, const Options& options) {
     std::vector<Row> rows;
     for (const int64_t count : {100'000, 1'000'000, 10'000'000, 100'000'000, 1'000'000'000}) {
         Steps steps(context, *mix, {count});
-        const auto repeats =
-            static_cast<int>(std::max<int64_t>(options.repeats, 10'000'000 / count));
-        const double seconds = best_seconds([&] { steps.run(); }, repeats);
         rows.push_back({std::string(mix->name) + ", " + std::to_string(count) + " parameters",
-                        seconds, 0, steps.bytes(), "GB/s",
-                        seconds / static_cast<double>(count) * 1e9});
+                        compare(
+                            {}, [&] { steps.run(); }, options.repeats),
+                        bytes_moved(steps.passes()), "GB/s", static_cast<double>(count)});
     }
     return rows;
 }

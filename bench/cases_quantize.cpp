@@ -90,35 +90,26 @@ class QuantizeBench {
         check(mp_tensor_create_quantized(context_, &desc, &quant, &target));
         void* data = nullptr;
         check(mp_tensor_data(target, &data));
-        const Stream read = {source.bytes, source.element, Access::read};
-        // Half a byte an element: half as many elements of one.
+        // Half a byte an element: two elements of the source for each byte of the codes.
         const bool is_half = codes == MP_DTYPE_FP4_E2M1;
-        const Stream write = {static_cast<char*>(data), 1, Access::write};
-        const auto seconds = [&](const std::vector<Stream>& streams, std::size_t count) {
-            return best_stream_seconds(streams, count, options_.threads, options_.repeats);
-        };
+        const std::size_t elements_of_code = is_half ? 2 : 1;
+        const std::size_t code_count = count_ / elements_of_code;
+        const Stream read = {source.bytes, source.element * elements_of_code, Access::read};
         const auto measure = [&](const std::string& label, mp_tensor* turned,
                                  mp_quant_stats* stats) {
             if (!is_wanted(options_, label)) {
                 return;
             }
-            double yardstick = kind.reads_twice ? seconds({read}, count_) : 0.0;
-            std::vector<Stream> streams = {read};
-            if (!is_half) {
-                streams.push_back(write);
-            }
+            std::vector<Pass> passes(kind.reads_twice ? 1 : 0, Pass{{read}, code_count});
+            passes.push_back({{read, {static_cast<char*>(data), 1, Access::write}}, code_count});
             if (turned != nullptr) {
-                streams.push_back({turned_.data(), 1, Access::write});
+                passes.back().streams.push_back({turned_.data(), 1, Access::write});
             }
-            yardstick += seconds(streams, count_);
-            yardstick += is_half ? seconds({write}, count_ / 2) : 0.0;
-            const double taken = best_seconds(
+            rows_.push_back(measure_streaming(
+                label, passes,
                 [&] { check(mp_tensor_quantize(nullptr, source.tensor, target, turned, stats)); },
-                options_.repeats);
-            const double moved = bytes_moved(streams, count_) +
-                                 (kind.reads_twice ? bytes_moved({read}, count_) : 0.0);
-            rows_.push_back({label, taken, yardstick, moved, "GB/s",
-                             taken / static_cast<double>(count_) * 1e9});
+                options_));
+            rows_.back().elements = static_cast<double>(count_);
         };
         measure(name, nullptr, nullptr);
         mp_quant_stats stats = MP_QUANT_STATS_INIT;
@@ -148,14 +139,12 @@ class QuantizeBench {
             context_,
             matrix_desc(source.element == 4 ? MP_DTYPE_FP32 : MP_DTYPE_BF16, height_, kColumns),
             output.data());
-        const std::vector<Stream> shape = {{static_cast<char*>(data), 1, Access::read},
-                                           {output.data(), source.element, Access::write}};
-        const double yardstick =
-            best_stream_seconds(shape, count_, options_.threads, options_.repeats);
-        const double taken = best_seconds(
-            [&] { check(mp_tensor_dequantize(nullptr, codes, target)); }, options_.repeats);
-        rows_.push_back({name, taken, yardstick, bytes_moved(shape, count_), "GB/s",
-                         taken / static_cast<double>(count_) * 1e9});
+        rows_.push_back(measure_streaming(
+            name,
+            {{{{static_cast<char*>(data), 1, Access::read},
+               {output.data(), source.element, Access::write}},
+              count_}},
+            [&] { check(mp_tensor_dequantize(nullptr, codes, target)); }, options_));
         mp_tensor_destroy(target);
     }
 

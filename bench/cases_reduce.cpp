@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reduce-scatter and an all-gather over two ranks that are threads, each with one thread of its own, against both
-// copying what they receive with memcpy. A reduction also reads its own half, adds and writes, and where the wire's
-// type is another one, rounds first: the ratio says what that costs beside the copy.
-#include <cstring>
+// A reduce-scatter and an all-gather over two ranks that are threads, each with one thread of its own, against
+// streaming what cannot be avoided: each rank reads its half of both sources and writes its sum, then reads the other
+// sum and writes it. The ratio says what buffers, and rounding to the wire's type, cost beside that.
 #include <memory>
 
-#include "rank_timing.hpp"
+#include "ranks.hpp"
 #include "report.hpp"
-#include "streaming.hpp"
 #include "values.hpp"
 
 namespace mp_bench {
@@ -70,26 +68,29 @@ Row measure(const Case& c, const Options& options, const std::string& name) {
     mp_comm_reduce_desc desc = MP_COMM_REDUCE_DESC_INIT;
     desc.wire_dtype = c.wire;
     desc.order = c.order;
-    const double seconds = best_of_ranks(options.repeats, [&](int r) {
+    // Half of the elements by each of the two threads, as the ranks have them.
+    const auto at = [&](const Array& array, std::size_t element, Access access) {
+        return Stream{array.data(), element, access};
+    };
+    const std::size_t source = mp_dtype_size(c.source);
+    const std::vector<Pass> passes = {
+        {{at(ranks[0]->source, source, Access::read), at(ranks[1]->source, source, Access::read),
+          at(ranks[0]->sum, 4, Access::write)},
+         elements},
+        {{at(ranks[0]->sum, 4, Access::read), at(ranks[1]->sum, 4, Access::write)}, elements}};
+    Options both = options;
+    both.threads = kRanks;
+    const auto reduce = [&](int r) {
         Rank& rank = *ranks[static_cast<std::size_t>(r)];
         const mp_tensor* sources[] = {rank.source_tensor};
         check(mp_comm_all_reduce(comms[r], nullptr, &desc, sources, 1, rank.sum_tensor, nullptr));
-    });
-    int64_t wire = 0;
-    check(mp_comm_wire_bytes(ranks[0]->count / kRanks, c.wire, 0, &wire));
-    const auto gathered = static_cast<std::size_t>(ranks[0]->count / kRanks) * 4;
-    const auto received = static_cast<std::size_t>(wire);
-    const double yardstick = best_of_ranks(options.repeats, [&](int r) {
-        const Rank& from = *ranks[static_cast<std::size_t>(1 - r)];
-        const Rank& to = *ranks[static_cast<std::size_t>(r)];
-        std::memcpy(to.sum.data(), from.source.data(), received);
-        std::memcpy(to.sum.data(), from.source.data(), std::min(gathered, from.source.bytes()));
-    });
+    };
+    Row row = measure_streaming(
+        name, passes, [&] { on_ranks(reduce); }, both);
     for (mp_comm* comm : comms) {
         mp_comm_destroy(comm);
     }
-    return {name,   seconds, yardstick, static_cast<double>(kRanks * (received + gathered)),
-            "GB/s", 0};
+    return row;
 }
 
 } // namespace

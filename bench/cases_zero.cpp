@@ -4,14 +4,11 @@
 // both ranks have all gradients and weights in the same memory, so it is the worst case for the shared one.
 // Then a backward pass of work in the caches, in which buckets leave, and the step; against the same without the
 // thread that moves the buckets on. Both cores are busy, so the thread can only show what it costs.
-#include <chrono>
-#include <limits>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "rank_timing.hpp"
+#include "ranks.hpp"
 #include "report.hpp"
 
 namespace mp_bench {
@@ -92,48 +89,45 @@ class Model {
     mp_tensor* result_ = nullptr;
 };
 
-double of_one_rank(const char* recipe, const Options& options) {
-    Model model(recipe, nullptr, MP_ZERO_DESC_INIT, static_cast<int64_t>(options.elements), kRanks);
-    double best = std::numeric_limits<double>::infinity();
-    for (int i = 0; i <= options.repeats; ++i) {
-        const auto start = std::chrono::steady_clock::now();
-        model.step();
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-        best = i > 0 && took.count() < best ? took.count() : best;
+// The optimizer of two ranks.
+class SharedModel {
+  public:
+    SharedModel(const char* recipe, int32_t stage, uint32_t flags, const Options& options) {
+        mp_zero_desc zero = MP_ZERO_DESC_INIT;
+        zero.flags = flags;
+        zero.zero_stage = stage;
+        zero.bucket_elements = 1 << 22;
+        check(mp_comm_create_threads(nullptr, kRanks, comms_));
+        const auto elements = static_cast<int64_t>(options.elements);
+        on_ranks([&](int r) { // making one waits for the other
+            models_[r] = std::make_unique<Model>(recipe, comms_[r], zero, elements, 1);
+        });
     }
-    return best;
-}
-
-double of_two_ranks(const char* recipe, int32_t stage, uint32_t flags, bool has_backward,
-                    const Options& options) {
-    mp_zero_desc zero = MP_ZERO_DESC_INIT;
-    zero.flags = flags;
-    zero.zero_stage = stage;
-    zero.bucket_elements = 1 << 22;
-    mp_comm* comms[kRanks] = {};
-    check(mp_comm_create_threads(nullptr, kRanks, comms));
-    std::vector<std::unique_ptr<Model>> models(kRanks);
-    const auto elements = static_cast<int64_t>(options.elements);
-    const auto make = [&](int r) {
-        models[static_cast<std::size_t>(r)] =
-            std::make_unique<Model>(recipe, comms[r], zero, elements, 1);
-    };
-    std::thread other(make, 1); // making one waits for the other
-    make(0);
-    other.join();
-    const double seconds = best_of_ranks(options.repeats, [&](int r) {
-        Model& model = *models[static_cast<std::size_t>(r)];
-        if (has_backward) {
-            model.backward();
+    SharedModel(const SharedModel&) = delete;
+    SharedModel& operator=(const SharedModel&) = delete;
+    ~SharedModel() {
+        for (int r = 0; r < kRanks; ++r) {
+            models_[r].reset();
         }
-        model.step();
-    });
-    models.clear();
-    for (mp_comm* comm : comms) {
-        mp_comm_destroy(comm);
+        for (mp_comm* comm : comms_) {
+            mp_comm_destroy(comm);
+        }
     }
-    return seconds;
-}
+
+    void step() {
+        on_ranks([&](int r) { models_[r]->step(); });
+    }
+    void backward_and_step() {
+        on_ranks([&](int r) {
+            models_[r]->backward();
+            models_[r]->step();
+        });
+    }
+
+  private:
+    mp_comm* comms_[kRanks] = {};
+    std::unique_ptr<Model> models_[kRanks];
+};
 
 } // namespace
 
@@ -145,17 +139,26 @@ std::vector<Row> zero_rows(mp_context* /*context*/, const Options& options) {
             const std::string name =
                 std::string("zero ") + std::to_string(stage) + ", 2 ranks, " + recipe;
             if (is_wanted(options, name)) {
-                const double seconds = of_two_ranks(recipe, stage, 0, false, options);
-                rows.push_back({name, seconds, of_one_rank(recipe, options), 0.0, "GB/s",
-                                seconds * 1e9 / elements});
+                SharedModel shared(recipe, stage, 0, options);
+                Model alone(recipe, nullptr, MP_ZERO_DESC_INIT,
+                            static_cast<int64_t>(options.elements), kRanks);
+                rows.push_back({name,
+                                compare(
+                                    {"one rank, which sends nothing", [&] { alone.step(); }},
+                                    [&] { shared.step(); }, options.repeats),
+                                0.0, "GB/s", elements});
             }
         }
         const std::string name = std::string("zero 1, 2 ranks, backward and step, ") + recipe;
         if (is_wanted(options, name)) {
-            const double without =
-                of_two_ranks(recipe, 1, MP_ZERO_NO_PROGRESS_THREAD, true, options);
-            const double seconds = of_two_ranks(recipe, 1, 0, true, options);
-            rows.push_back({name, seconds, without, 0.0, "GB/s", seconds * 1e9 / elements});
+            SharedModel shared(recipe, 1, 0, options);
+            SharedModel without(recipe, 1, MP_ZERO_NO_PROGRESS_THREAD, options);
+            rows.push_back(
+                {name,
+                 compare(
+                     {"without the progress thread", [&] { without.backward_and_step(); }},
+                     [&] { shared.backward_and_step(); }, options.repeats),
+                 0.0, "GB/s", elements});
         }
     }
     return rows;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // mixedprec_bench [--threads N] [--elements N] [--repeats N] [--only TEXT] [--linear]
-// JSON on standard output: STREAM-like rates of this run, then one row a case with its ratio to the yardstick
-// that was measured beside it. Progress on standard error.
+// JSON on standard output: the machine, STREAM-like rates, then one row a case with its ratio to the baseline that was
+// measured in turns with it. Progress on standard error.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <iterator>
 #include <stdexcept>
 
 #include "report.hpp"
-#include "streaming.hpp"
 
 namespace mp_bench {
 
@@ -38,6 +38,12 @@ bool is_wanted(const Options& options, const std::string& name) {
         std::fprintf(stderr, "%s\n", name.c_str());
     }
     return wanted;
+}
+
+Row measure_streaming(const std::string& name, const std::vector<Pass>& passes,
+                      const std::function<void()>& ours, const Options& options) {
+    return {name, compare(best_streaming(passes, options.threads), ours, options.repeats),
+            bytes_moved(passes), "GB/s", static_cast<double>(passes.back().count)};
 }
 
 namespace {
@@ -69,32 +75,93 @@ Options parse(int argc, char** argv) {
                 "; there is --threads N, --elements N, --repeats N, --only TEXT, --linear");
         }
     }
-    if (options.threads < 0 || options.elements < 4096 || options.repeats < 1) {
-        throw std::runtime_error("--threads must be >= 0, --elements >= 4096, --repeats >= 1");
+    if (options.threads < 0 || options.elements < 4096 || options.repeats < 15 ||
+        options.repeats > 1000) {
+        throw std::runtime_error(
+            "--threads must be >= 0, --elements >= 4096, --repeats from 15 to 1000");
     }
     return options;
 }
 
+// What Linux says of the first processor; empty if nothing.
+std::string cpuinfo(const std::string& key) {
+    std::ifstream file("/proc/cpuinfo");
+    for (std::string line; std::getline(file, line);) {
+        if (line.rfind(key + "\t", 0) == 0) {
+            return line.substr(std::min(line.size(), line.find(':') + 2));
+        }
+    }
+    return "";
+}
+
+// Hypervisors often hide the model's name, but not its numbers.
+std::string cpu_name() {
+    const std::string name = cpuinfo("model name");
+    return name.empty()
+               ? "part " + cpuinfo("CPU part")
+               : name + ", family " + cpuinfo("cpu family") + ", model " + cpuinfo("model");
+}
+
 void print(const Row& row, bool last) {
+    const Comparison& times = row.times;
+    const double element_ns = row.elements > 0 ? times.seconds / row.elements * 1e9 : 0;
     std::printf("    {\"name\": \"%s\", \"ms\": %.4f, \"%s\": %.1f", row.name.c_str(),
-                row.seconds * 1e3, row.unit.c_str(), row.amount / row.seconds / 1e9);
-    if (row.per_element_ns > 0) {
-        std::printf(", \"ns_per_element\": %.4f", row.per_element_ns);
+                times.seconds * 1e3, row.unit.c_str(), row.amount / times.seconds / 1e9);
+    if (element_ns > 0) {
+        std::printf(", \"ns_per_element\": %.4f", element_ns);
     }
     if (row.in_cache_ns > 0) {
-        const double memory = row.yardstick / row.seconds * row.per_element_ns;
+        const double memory = times.ratio * element_ns;
         const bool by_memory = memory >= row.in_cache_ns;
         std::printf(", \"in_cache_ns_per_element\": %.4f, \"limit\": \"%s\", \"of_limit\": %.3f",
                     row.in_cache_ns, by_memory ? "memory" : "instructions",
-                    std::max(memory, row.in_cache_ns) / row.per_element_ns);
+                    std::max(memory, row.in_cache_ns) / element_ns);
     }
-    if (row.yardstick > 0) {
-        std::printf(", \"yardstick_ms\": %.4f, \"ratio\": %.3f", row.yardstick * 1e3,
-                    row.yardstick / row.seconds);
+    if (times.ratio > 0) {
+        std::printf(", \"baseline\": \"%s\", \"baseline_ms\": %.4f, \"ratio\": %.3f, "
+                    "\"ratio_interval\": [%.3f, %.3f]",
+                    times.baseline.c_str(), times.baseline_seconds * 1e3, times.ratio,
+                    times.ratio_low, times.ratio_high);
     } else {
-        std::printf(", \"yardstick_ms\": null, \"ratio\": null");
+        std::printf(", \"baseline\": null, \"baseline_ms\": null, \"ratio\": null, "
+                    "\"ratio_interval\": null");
     }
     std::printf("}%s\n", last ? "" : ",");
+}
+
+std::string description_of(const mp_context* context) {
+    std::size_t needed = 0;
+    (void)mp_context_describe(context, nullptr, 0, &needed);
+    std::string text(needed, '\0');
+    check(mp_context_describe(context, text.data(), text.size(), nullptr));
+    text.resize(std::strlen(text.c_str()));
+    return text;
+}
+
+// The value of the first "isa" in the description.
+std::string isa_of(const std::string& description) {
+    const std::string key = "\"isa\": \"";
+    const std::size_t at = description.find(key);
+    const std::size_t begin = at + key.size();
+    return at == std::string::npos
+               ? ""
+               : description.substr(begin, description.find('"', begin) - begin);
+}
+
+void print_header(const mp_context* context, const Options& options, const StreamRates& rates) {
+    const std::string description = description_of(context);
+    std::printf("{\n  \"library\": \"%s\",\n  \"cpu\": \"%s\",\n", mp_library_build_info(),
+                cpu_name().c_str());
+    std::printf("  \"isa\": \"%s\",\n  \"streaming_isa\": \"%s\",\n  \"context\": %s,\n",
+                isa_of(description).c_str(), streaming_isa(), description.c_str());
+    std::printf("  \"threads\": %d,\n  \"elements\": %zu,\n", options.threads, options.elements);
+    std::printf("  \"times\": \"medians of %d pairs of turns, baseline and ours\",\n"
+                "  \"ratio\": \"baseline / ours, median over the pairs\",\n"
+                "  \"ratio_interval\": \"95 %% interval of that median by order statistics\",\n",
+                options.repeats);
+    std::printf(
+        "  \"stream_GB_per_s\": {\"copy\": %.1f, \"copy_non_temporal\": %.1f, \"triad\": %.1f},\n",
+        rates.copy, rates.copy_non_temporal, rates.triad);
 }
 
 void run(Options options) {
@@ -116,11 +183,7 @@ void run(Options options) {
         const std::vector<Row> more = family(context, options);
         rows.insert(rows.end(), more.begin(), more.end());
     }
-    std::printf("{\n  \"library\": \"%s\",\n  \"threads\": %d,\n  \"elements\": %zu,\n",
-                mp_library_build_info(), options.threads, options.elements);
-    std::printf(
-        "  \"stream_GB_per_s\": {\"copy\": %.1f, \"copy_non_temporal\": %.1f, \"triad\": %.1f},\n",
-        rates.copy, rates.copy_non_temporal, rates.triad);
+    print_header(context, options, rates);
     std::printf("  \"rows\": [\n");
     for (std::size_t i = 0; i < rows.size(); ++i) {
         print(rows[i], i + 1 == rows.size());

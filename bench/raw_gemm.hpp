@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same product by a direct call of the GEMM library: the yardstick of ours.
+// The same product by a direct call of the GEMM library: the baseline of ours.
 #pragma once
 
 #include <cstdint>

@@ -6,24 +6,24 @@
 #include <vector>
 
 #include "mixedprec.h"
+#include "streaming.hpp"
 
 namespace mp_bench {
 
 struct Options {
     int threads = 0;                 // 0: the library's own choice
     std::size_t elements = 64 << 20; // of the memory-bound cases
-    int repeats = 5;
-    bool linear = false; // linear_rows() and nothing else
-    std::string only;    // substring of the case names to run
+    int repeats = 15;                // pairs of turns, baseline and ours
+    bool linear = false;             // linear_rows() and nothing else
+    std::string only;                // substring of the case names to run
 };
 
 struct Row {
     std::string name;
-    double seconds;        // best of the library
-    double yardstick;      // best of the streaming kernel or of the raw call, in the same run
-    double amount;         // bytes moved, or floating-point operations
-    std::string unit;      // "GB/s" or "GFLOP/s"
-    double per_element_ns; // 0 where it means nothing
+    Comparison times;
+    double amount;       // bytes moved, or floating-point operations
+    std::string unit;    // "GB/s" or "GFLOP/s"
+    double elements = 0; // 0 where time by element means nothing
     // The same kernel in the caches by one thread, over the number of threads: what its instructions take. 0: unknown.
     double in_cache_ns = 0;
 };
@@ -43,5 +43,8 @@ std::vector<Row> zero_rows(mp_context* context, const Options& options);
 std::vector<Row> checkpoint_rows(mp_context* context, const Options& options);
 
 bool is_wanted(const Options& options, const std::string& name);
+// A call against the streaming kernels that read and write the same bytes.
+Row measure_streaming(const std::string& name, const std::vector<Pass>& passes,
+                      const std::function<void()>& ours, const Options& options);
 
 } // namespace mp_bench

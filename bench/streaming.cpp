@@ -2,80 +2,92 @@
 #include "streaming.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <omp.h>
 #include <sys/mman.h>
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
 
 namespace mp_bench {
 namespace {
 
-constexpr std::size_t kLine = 64;
 constexpr std::size_t kPage = std::size_t{2} << 20;
-constexpr std::size_t kAhead = 2048; // bytes of software prefetch
-
-// The yardstick writes back what it read, as the kernels' arrays need it. The compiler must not know.
-volatile uint64_t zero = 0;
-
-using Words = uint64_t __attribute__((vector_size(64), may_alias));
-
-void store_non_temporal(char* target, Words value) {
-#if defined(__AVX512F__)
-    __m512i bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(target), bits);
-#elif defined(__SSE2__)
-    for (int i = 0; i < 4; ++i) {
-        __m128i bits;
-        std::memcpy(&bits, reinterpret_cast<const char*>(&value) + 16 * i, sizeof bits);
-        _mm_stream_si128(reinterpret_cast<__m128i*>(target + 16 * i), bits);
-    }
+#if defined(__x86_64__)
+constexpr bool kHasNonTemporal = true;
 #else
-    std::memcpy(target, &value, sizeof value);
+constexpr bool kHasNonTemporal = false; // gcc has no word for such stores
 #endif
+
+struct Kernel {
+    const char* isa;
+    StreamPass* run;
+};
+
+// The features are those of the flags in CMakeLists.txt.
+Kernel best_kernel() {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) {
+        return {"avx512", avx512::stream_pass};
+    }
+    if (__builtin_cpu_supports("avx2")) {
+        return {"avx2", avx2::stream_pass};
+    }
+#endif
+    return {"baseline", baseline::stream_pass};
 }
 
-void pass_over(const Stream& stream, std::size_t begin, std::size_t end, bool prefetch,
-               uint64_t nothing, Words& sum) {
-    for (std::size_t at = begin; at < end; at += kLine) {
-        char* line = stream.data + at;
-        if (stream.access == Access::write) {
-            store_non_temporal(line, sum);
-            continue;
-        }
-        if (prefetch) {
-            __builtin_prefetch(line + kAhead);
-        }
-        Words value;
-        std::memcpy(&value, line, sizeof value);
-        sum ^= value;
-        if (stream.access == Access::read_write) {
-            value += nothing;
-            std::memcpy(line, &value, sizeof value);
-        }
+void stream_once(const Pass& pass, int threads, const Method& method) {
+    const Kernel kernel = best_kernel();
+#pragma omp parallel num_threads(threads)
+    {
+        const auto rank = static_cast<std::size_t>(omp_get_thread_num());
+        const auto all = static_cast<std::size_t>(omp_get_num_threads());
+        const std::size_t share = (pass.count / all) / 4096 * 4096;
+        const std::size_t end = rank + 1 == all ? pass.count : (rank + 1) * share;
+        kernel.run(pass.streams.data(), pass.streams.size(), rank * share, end, method);
     }
 }
 
-// The share of one thread, block by block so that all streams advance together.
-void pass_of_thread(const std::vector<Stream>& streams, std::size_t begin, std::size_t end,
-                    bool prefetch) {
-    constexpr std::size_t kBlock = 512; // elements
-    const uint64_t nothing = zero;
-    Words sum = {};
-    for (std::size_t at = begin; at < end; at += kBlock) {
-        const std::size_t stop = std::min(end, at + kBlock);
-        for (const Stream& stream : streams) {
-            pass_over(stream, at * stream.bytes_per_element, stop * stream.bytes_per_element,
-                      prefetch, nothing, sum);
+std::function<void()> streaming(const std::vector<Pass>& passes, int threads,
+                                const Method& method) {
+    return [=] {
+        for (const Pass& pass : passes) {
+            stream_once(pass, threads, method);
+        }
+    };
+}
+
+bool has_stream(const std::vector<Pass>& passes, Access access) {
+    return std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) {
+        return std::any_of(pass.streams.begin(), pass.streams.end(),
+                           [&](const Stream& stream) { return stream.access == access; });
+    });
+}
+
+std::string name_of(const Method& method, bool has_writes, bool has_updates) {
+    const auto stores = [](bool is_non_temporal, const char* what) {
+        return std::string(is_non_temporal ? "non-temporal " : "plain ") + what;
+    };
+    std::string name = has_writes ? stores(method.non_temporal_writes, "writes") : "reads";
+    name += has_updates ? ", " + stores(method.non_temporal_updates, "updates") : "";
+    return name + (method.prefetch ? ", prefetch" : "");
+}
+
+// All methods that differ for these streams.
+std::vector<Baseline> candidates(const std::vector<Pass>& passes, int threads) {
+    const bool has_writes = has_stream(passes, Access::write);
+    const bool has_updates = has_stream(passes, Access::read_write);
+    std::vector<Baseline> all;
+    for (int bits = 0; bits < 8; ++bits) {
+        const Method method = {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
+        const bool makes_sense = method.non_temporal_writes <= (kHasNonTemporal && has_writes) &&
+                                 method.non_temporal_updates <= (kHasNonTemporal && has_updates);
+        if (makes_sense) {
+            all.push_back(
+                {name_of(method, has_writes, has_updates), streaming(passes, threads, method)});
         }
     }
-    volatile uint64_t sink = sum[0];
-    (void)sink;
+    return all;
 }
 
 } // namespace
@@ -95,89 +107,42 @@ Array::Array(std::size_t bytes)
 
 Array::~Array() { std::free(data_); }
 
-void stream_once(const std::vector<Stream>& streams, std::size_t count, int threads,
-                 bool prefetch) {
-#pragma omp parallel num_threads(threads)
-    {
-        const auto rank = static_cast<std::size_t>(omp_get_thread_num());
-        const std::size_t share = (count / static_cast<std::size_t>(threads)) / 4096 * 4096;
-        const std::size_t end =
-            rank + 1 == static_cast<std::size_t>(threads) ? count : (rank + 1) * share;
-        pass_of_thread(streams, rank * share, end, prefetch);
-    }
+Baseline best_streaming(const std::vector<Pass>& passes, int threads) {
+    return fastest(candidates(passes, threads));
 }
 
-double bytes_moved(const std::vector<Stream>& streams, std::size_t count) {
+double bytes_moved(const std::vector<Pass>& passes) {
     double bytes = 0;
-    for (const Stream& stream : streams) {
-        bytes += static_cast<double>(stream.bytes_per_element * count) *
-                 (stream.access == Access::read_write ? 2 : 1);
+    for (const Pass& pass : passes) {
+        for (const Stream& stream : pass.streams) {
+            bytes += static_cast<double>(stream.bytes_per_element * pass.count) *
+                     (stream.access == Access::read_write ? 2 : 1);
+        }
     }
     return bytes;
 }
 
-namespace {
-
-double seconds_of(const std::function<void()>& run) {
-    using Clock = std::chrono::steady_clock;
-    const auto start = Clock::now();
-    run();
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-} // namespace
-
-double best_seconds(const std::function<void()>& run, int repeats) {
-    return best_in_turns({run}, repeats)[0];
-}
-
-std::vector<double> best_in_turns(const std::vector<std::function<void()>>& runs, int repeats) {
-    std::vector<double> best(runs.size(), 1e30);
-    for (int i = 0; i <= repeats; ++i) {
-        for (std::size_t which = 0; which < runs.size(); ++which) {
-            const double seconds = seconds_of(runs[which]);
-            best[which] = i == 0 ? best[which] : std::min(best[which], seconds);
-        }
-    }
-    return best;
-}
-
-double best_stream_seconds(const std::vector<Stream>& streams, std::size_t count, int threads,
-                           int repeats) {
-    double best = 1e30;
-    for (const bool prefetch : {false, true}) {
-        best = std::min(
-            best, best_seconds([&] { stream_once(streams, count, threads, prefetch); }, repeats));
-    }
-    return best;
-}
+const char* streaming_isa() { return best_kernel().isa; }
 
 StreamRates stream_rates(int threads, std::size_t bytes, int repeats) {
     const Array a(bytes), b(bytes), c(bytes);
     const std::size_t count = bytes / sizeof(double);
-    auto* x = reinterpret_cast<double*>(a.data());
-    auto* y = reinterpret_cast<double*>(b.data());
+    const auto* x = reinterpret_cast<const double*>(a.data());
+    const auto* y = reinterpret_cast<const double*>(b.data());
     auto* z = reinterpret_cast<double*>(c.data());
-    const double moved = static_cast<double>(bytes);
-    const double copy = best_seconds(
-        [&] {
+    const auto triad = [&] {
 #pragma omp parallel for num_threads(threads) schedule(static)
-            for (std::size_t i = 0; i < count; ++i) {
-                y[i] = x[i];
-            }
-        },
-        repeats);
-    const double triad = best_seconds(
-        [&] {
-#pragma omp parallel for num_threads(threads) schedule(static)
-            for (std::size_t i = 0; i < count; ++i) {
-                z[i] = x[i] + 3.0 * y[i];
-            }
-        },
-        repeats);
-    const std::vector<Stream> streams = {{a.data(), 8, Access::read}, {b.data(), 8, Access::write}};
-    const double non_temporal = best_stream_seconds(streams, count, threads, repeats);
-    return {2 * moved / copy / 1e9, 2 * moved / non_temporal / 1e9, 3 * moved / triad / 1e9};
+        for (std::size_t i = 0; i < count; ++i) {
+            z[i] = x[i] + 3.0 * y[i];
+        }
+    };
+    const std::vector<Pass> copy = {
+        {{{a.data(), 8, Access::read}, {b.data(), 8, Access::write}}, count}};
+    const auto rate = [&](double arrays, const std::function<void()>& run) {
+        return arrays * static_cast<double>(bytes) / compare({}, run, repeats).seconds / 1e9;
+    };
+    return {rate(2, streaming(copy, threads, {false, false, false})),
+            rate(2, streaming(copy, threads, {true, false, false})), rate(3, triad)};
 }
 
 } // namespace mp_bench

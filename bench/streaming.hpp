@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streaming kernels: what memory gives a program that reads and writes the same streams and computes next to
-// nothing. They are the denominators of every memory-bound ratio.
+// nothing. The fastest of them is the baseline of every memory-bound ratio.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <vector>
+
+#include "measure.hpp"
+#include "stream_pass.hpp"
 
 namespace mp_bench {
 
@@ -25,33 +26,23 @@ class Array {
     char* data_;
 };
 
-enum class Access { read, read_write, write };
-
-struct Stream {
-    char* data;
-    std::size_t bytes_per_element;
-    Access access;
+// `count` elements of all streams at once.
+struct Pass {
+    std::vector<Stream> streams;
+    std::size_t count;
 };
 
-// One pass over `count` elements of all streams at once; pure writes are non-temporal. What it reads and writes it
-// leaves as it was.
-void stream_once(const std::vector<Stream>& streams, std::size_t count, int threads, bool prefetch);
+// The passes one after the other, by the method that was fastest here and now: plain or non-temporal stores, with or
+// without prefetch. What is read and written stays as it was; what is only written does not.
+Baseline best_streaming(const std::vector<Pass>& passes, int threads);
 
-// Bytes that one pass reads plus bytes that it writes.
-double bytes_moved(const std::vector<Stream>& streams, std::size_t count);
+// Bytes that the passes read plus bytes that they write.
+double bytes_moved(const std::vector<Pass>& passes);
 
-// Best seconds of `repeats` calls, after one that does not count.
-double best_seconds(const std::function<void()>& run, int repeats);
+// The widest instruction set that these kernels have and this machine runs, whatever the library was told to use.
+const char* streaming_isa();
 
-// The same for several calls in turns: what the machine's other guests take of
-// the memory, which changes within seconds, then falls upon all.
-std::vector<double> best_in_turns(const std::vector<std::function<void()>>& runs, int repeats);
-
-// The better of the pass with and without software prefetch.
-double best_stream_seconds(const std::vector<Stream>& streams, std::size_t count, int threads,
-                           int repeats);
-
-// STREAM's copy (plain and non-temporal stores) and triad, in GB/s.
+// STREAM's copy (plain and non-temporal stores) and triad, in GB/s; medians.
 struct StreamRates {
     double copy;
     double copy_non_temporal;
