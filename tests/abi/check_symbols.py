@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Three lists must be one: the functions declared in the headers, the symbol map, and what the library exports.
-Also: no symbol that merges with other libraries, and no library needed that a plain machine lacks.
+Also: no symbol that merges with other libraries, no library needed that a plain machine lacks, and no version of a
+symbol that glibc 2.31 lacks.
 
 A module has no headers: there the map and the exports must be one.
 
@@ -16,7 +17,9 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import headers
 
-FORBIDDEN = re.compile(r"cuda|cublas|nccl|nvidia|mpi\b|mpi[-_.]|kokkos|stdc\+\+|libgcc_s|OpenCL", re.I)
+# libgomp until the host has a thread pool of its own.
+ALLOWED = re.compile(r"^(lib(c|m|pthread|dl|gomp)\.so\.\d+|ld-linux.*\.so\.\d+)$")
+OLDEST_GLIBC = (2, 31)
 FORBIDDEN_SANITIZED = re.compile(r"cuda|cublas|nccl|nvidia|mpi\b|mpi[-_.]|kokkos", re.I)
 
 
@@ -39,6 +42,13 @@ def exported(library):
 def needed(library):
     output = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
     return re.findall(r"\(NEEDED\).*\[(.*)\]", output), re.findall(r"\(SONAME\).*\[(.*)\]", output)
+
+
+def too_new(library):
+    output = subprocess.run(["nm", "-D", "--undefined-only", library], capture_output=True, text=True, check=True).stdout
+    for name, version in re.findall(r"(\S+)@GLIBC_([\d.]+)", output):
+        if tuple(map(int, version.split("."))) > OLDEST_GLIBC:
+            yield f"{name} needs glibc {version}; {'.'.join(map(str, OLDEST_GLIBC))} must do"
 
 
 def compare(declared, mapped, exports):
@@ -78,9 +88,13 @@ def main():
         errors += compare(set(mapped), mapped, exports)
     else:
         errors += check_library(exports, soname)
-    forbidden = FORBIDDEN_SANITIZED if arguments.sanitized else FORBIDDEN
-    errors += [f"needs {name} to load" for name in libraries
-               if forbidden.search(name) and not re.search(arguments.may_need, name)]
+    def is_fine(name):
+        allowed = not FORBIDDEN_SANITIZED.search(name) if arguments.sanitized else ALLOWED.search(name)
+        return allowed or re.search(arguments.may_need, name)
+
+    errors += [f"needs {name} to load" for name in libraries if not is_fine(name)]
+    if not arguments.sanitized:
+        errors += too_new(arguments.library)
     print("\n".join(errors))
     print(f"{len(exports)} functions; needs {', '.join(libraries)}; {len(errors)} errors")
     return 1 if errors or not exports else 0

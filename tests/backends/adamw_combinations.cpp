@@ -167,8 +167,9 @@ constexpr double kGradMul = 0.75;
 
 class AdamwCombinations : public BackendTest {
   protected:
-    // All of them in launches of many segments; `sizes` by turns.
-    void compare(const std::vector<Combination>& list, const std::vector<int64_t>& sizes) {
+    // All of them in launches of many segments; `sizes` by turns, on each of these instruction sets (none: as it is).
+    void compare(const std::vector<Combination>& list, const std::vector<int64_t>& sizes,
+                 const std::vector<const char*>& sets = {nullptr}) {
         constexpr std::size_t kLaunch = 400;
         for (std::size_t begin = 0; begin < list.size(); begin += kLaunch) {
             StepCase c;
@@ -177,23 +178,29 @@ class AdamwCombinations : public BackendTest {
             c.grad_mul = kGradMul;
             std::vector<ParamArrays> expected;
             for (std::size_t i = begin; i < std::min(begin + kLaunch, list.size()); ++i) {
-                if (is_refused(list[i])) {
+                if (!is_taken(list[i])) {
                     continue;
                 }
                 c.params.push_back(start(list[i], sizes[i % sizes.size()], 9 * i + 1));
                 expected.push_back(c.params.back());
                 oracle::step(expected.back(), kHyper, kStep, kGradMul);
             }
-            check_launch(c, expected);
+            for (const char* set : sets) {
+                SCOPED_TRACE(set == nullptr ? "" : set);
+                if (set != nullptr) {
+                    ::setenv("MIXEDPREC_ISA", set, 1);
+                    check(backends::host::select_isa_from_environment());
+                }
+                check_launch(c, expected);
+            }
         }
     }
 
-  private:
-    // Moments in blocks are a host's only.
-    [[nodiscard]] bool is_refused(const Combination& c) const {
-        return GetParam().label == "cuda" &&
-               (has_blocks(c.first.coding) || has_blocks(c.second.coding));
+    [[nodiscard]] bool is_taken(const Combination& c) const {
+        return takes(device(), GetParam(), start(c, 1, 1));
     }
+
+  private:
     void check_launch(const StepCase& c, const std::vector<ParamArrays>& expected) {
         std::vector<ParamArrays> result;
         const CandidateList candidates = device().device().candidates(OpKind::adamw);
@@ -234,14 +241,12 @@ TEST_P(AdamwCombinations, HaveTheBitsOfTheOracleOnEveryInstructionSet) {
     if (GetParam().label != "host_threads_1") {
         GTEST_SKIP() << "skipped: instruction sets are the host's, and threads do not matter";
     }
-    const std::vector<Combination> list = sound();
-    const backends::host::IsaList sets = backends::host::runnable_isas();
-    for (int32_t i = 0; i < sets.count; ++i) {
-        SCOPED_TRACE(sets.items[i]->name);
-        ::setenv("MIXEDPREC_ISA", sets.items[i]->name, 1);
-        check(backends::host::select_isa_from_environment());
-        compare(list, {263});
+    const backends::host::IsaList runnable = backends::host::runnable_isas();
+    std::vector<const char*> sets;
+    for (int32_t i = 0; i < runnable.count; ++i) {
+        sets.push_back(runnable.items[i]->name);
     }
+    compare(sound(), {263}, sets);
     ::unsetenv("MIXEDPREC_ISA");
     check(backends::host::select_isa_from_environment());
 }
@@ -251,8 +256,7 @@ TEST_P(AdamwCombinations, OneBadGradientStopsAllOfThem) {
     const std::vector<Combination> list = sound();
     std::vector<ParamArrays> params;
     for (std::size_t i = 0; i < list.size(); i += 23) {
-        if (GetParam().label != "cuda" ||
-            (!has_blocks(list[i].first.coding) && !has_blocks(list[i].second.coding))) {
+        if (is_taken(list[i])) {
             params.push_back(start(list[i], 300, 9 * i + 1));
         }
     }

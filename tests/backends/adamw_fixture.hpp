@@ -52,7 +52,7 @@ struct FixtureCase {
 class AdamwFixture {
   public:
     explicit AdamwFixture(const std::string& name) {
-        const std::string folder = std::string(MP_FIXTURE_DIR) + "/" + name + "/";
+        const std::string folder = std::string(MP_FIXTURE_DIR "/") + name + "/";
         std::ifstream data(folder + name + ".bin", std::ios::binary);
         std::ifstream index(folder + "index.txt");
         if (!data || !index) {

@@ -23,7 +23,7 @@ struct OracleCase {
 class QuantizeFixture {
   public:
     QuantizeFixture() {
-        const std::string folder = std::string(MP_FIXTURE_DIR) + "/quantize/";
+        const std::string folder = std::string(MP_FIXTURE_DIR "/quantize/");
         std::ifstream data(folder + "quantize.bin", std::ios::binary);
         std::ifstream index(folder + "index.txt");
         data_.assign(std::istreambuf_iterator<char>(data), {});

@@ -108,7 +108,7 @@ struct ScalerCase {
 };
 
 std::vector<ScalerCase> read_cases() {
-    std::ifstream file(std::string(MP_FIXTURE_DIR) + "/scaler/scaler.txt");
+    std::ifstream file(std::string(MP_FIXTURE_DIR "/scaler/scaler.txt"));
     EXPECT_TRUE(file.good());
     std::vector<ScalerCase> cases;
     for (std::string line; std::getline(file, line);) {

@@ -3,6 +3,8 @@
 // of the caller's, in its groups too, and strikes at the chosen one.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,9 +24,12 @@ struct Doom {
     int32_t message = 0;            // the number in that phase
     std::function<Status()> strike; // what happens then; the message is not begun
     bool on_device = false;         // the transport says that its messages are
+    std::function<int64_t()> clock; // what deadlines are measured by; empty: the transport's
 
     std::map<std::string, int32_t> counts; // messages begun, by phase
     bool has_struck = false;
+    // In naps until a message is done; what a busy machine takes beside them does not count.
+    std::atomic<int64_t> waited_ns{0};
 
     void enter(const char* next_phase) {
         const std::lock_guard lock(mutex_);
@@ -83,9 +88,13 @@ class DoomedTransport final : public Transport {
         return status;
     }
     void pause(int64_t attempt, int64_t nanoseconds) noexcept override {
+        const int64_t begin = monotonic_ns();
         inner_->pause(attempt, nanoseconds);
+        doom_->waited_ns += std::min(nanoseconds, monotonic_ns() - begin);
     }
-    [[nodiscard]] int64_t now_ns() const noexcept override { return inner_->now_ns(); }
+    [[nodiscard]] int64_t now_ns() const noexcept override {
+        return doom_->clock ? doom_->clock() : inner_->now_ns();
+    }
 
   private:
     std::unique_ptr<Transport> inner_;

@@ -97,7 +97,7 @@ class Life {
             train(2); // again
         } catch (const Error& error) {
             status_ = error.status();
-            waited_ms_ = (monotonic_ns() - entered_ns_) / 1000000;
+            waited_ms_ = (doom_->waited_ns - waited_before_ns_) / 1000000;
         }
         if (trainee_ != nullptr && trainee_->optimizer().sharding() != nullptr) {
             step_ = trainee_->optimizer().read_state(trainee_->stream()).step;
@@ -106,7 +106,7 @@ class Life {
     }
 
     [[nodiscard]] const Status& status() const noexcept { return status_; }
-    // What the call that failed took.
+    // What the call that failed waited for messages.
     [[nodiscard]] int64_t waited_ms() const noexcept { return waited_ms_; }
     // The last committed step; -1: it never came to be sharded.
     [[nodiscard]] int64_t step() const noexcept { return step_; }
@@ -116,7 +116,7 @@ class Life {
   private:
     void enter(const char* phase) {
         doom_->enter(phase);
-        entered_ns_ = monotonic_ns();
+        waited_before_ns_ = doom_->waited_ns;
     }
 
     void begin() {
@@ -155,7 +155,7 @@ class Life {
     std::unique_ptr<Trainee> trainee_;
     std::unique_ptr<checkpoint::Checkpointer> checkpointer_;
     std::map<int64_t, uint64_t> states_;
-    int64_t entered_ns_ = 0;
+    int64_t waited_before_ns_ = 0;
     Status status_;
     int64_t waited_ms_ = 0;
     int64_t step_ = -1;

@@ -23,7 +23,8 @@ VENDOR_WORD = re.compile(r"cuda|cublas|cudnn|nccl|nvtx|dnnl|mkl|hwloc|\bmpi_|\bm
 INCLUDE_ROOTS = ["core", "backends", "capi/include", "capi/src", "tests", "."]
 
 POLICY = "core/{recipe,quant,gemm,linear,scaler,optim,shard,comm,checkpoint,context,device,system,tensor}"
-LOW = ["core/status", "core/dtype", "core/numerics", "core/tensor/tensor_ref.hpp", "core/tensor/scale_grid.hpp"]
+LOW = ["core/status", "core/dtype", "core/numerics", "core/tensor/tensor_ref.hpp", "core/tensor/scale_grid.hpp",
+       "core/system/environment.hpp"]
 BACKEND_USES = ["backends/interface", "core/kernels", *LOW]
 
 
@@ -43,17 +44,18 @@ TABLE = [
     ("core/tensor/tensor_ref.hpp", LOW),
     ("core/tensor/scale_grid.hpp", LOW),
     ("core/kernels", ["backends/interface", *LOW]),
+    ("core/pch.hpp", ["backends/interface", *LOW, *expand(POLICY)]),
     *[(name, ["backends/interface", *LOW, *expand(POLICY)]) for name in expand(POLICY)],
     ("backends/interface", LOW),
     ("backends/enabled.hpp", ["backends/interface", *LOW]),
     ("backends/enabled.cpp.in", ["backends/enabled.hpp", "backends/interface", *LOW]),
     ("backends/vendor", LOW),
     ("backends/comm/*", ["backends/interface", "backends/vendor", *LOW]),
-    ("backends/topology", ["backends/interface", *LOW]),
+    ("backends/topology", ["backends/interface", "backends/vendor", *LOW]),
     # The chunk bodies compiled for each instruction set lie below the Kokkos launchers, which lie below the host.
     ("backends/host/isa", BACKEND_USES),
     ("backends/kokkos", ["backends/host/isa", *BACKEND_USES]),
-    ("backends/host", ["backends/host/isa", "backends/kokkos", "backends/topology", *BACKEND_USES]),
+    ("backends/host", ["backends/host/isa", "backends/kokkos", "backends/topology", "backends/vendor", *BACKEND_USES]),
     ("backends/cuda", ["backends/kokkos", "backends/comm/nccl", "backends/vendor", *BACKEND_USES]),
     ("backends/*", BACKEND_USES),
     ("bindings", ["capi/include"]),
