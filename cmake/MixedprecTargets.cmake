@@ -2,6 +2,7 @@
 # What every target of ours gets: warnings, the flags the numerics rest on, hidden symbols, sanitizers, tests.
 # Include it in the top CMakeLists.txt before the first add_subdirectory: sanitizer flags hold for all that follows.
 include_guard(GLOBAL)
+include(MixedprecGlibc)
 
 option(MIXEDPREC_WERROR "Warnings are errors" OFF)
 set(MIXEDPREC_SANITIZE "" CACHE STRING "Sanitizers: empty, address,undefined or thread")
@@ -50,8 +51,8 @@ function(mp_numerics_flags target)
         "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>")
 endfunction()
 
-# A shared library or module exports what `mapfile` lists and nothing else, needs no symbol it does not name, and
-# brings its own C++ run time.
+# A shared library or module exports what `mapfile` lists and nothing else, needs no symbol it does not name, brings its
+# own C++ run time, and loads on an older C library (further arguments: see mp_old_glibc).
 function(mp_hide_symbols target mapfile)
     get_filename_component(mapfile "${mapfile}" ABSOLUTE)
     set_target_properties(${target} PROPERTIES
@@ -68,6 +69,7 @@ function(mp_hide_symbols target mapfile)
         target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
     endif()
     mp_no_unique_symbols(${target})
+    mp_old_glibc(${target} ${ARGN})
 endfunction()
 
 # GCC's "unique" symbols are one for the whole process, whatever a version script says. Also for object libraries that
@@ -95,28 +97,80 @@ function(_mp_test_properties name timeout labels)
         TIMEOUT ${timeout} LABELS "${labels}" SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
 endfunction()
 
+# mp_test_flags(<program> [lib...]): what every program of tests in C++ is made with. GoogleTest, a main if it has none, and
+# tests/pch.hpp, compiled in tests/CMakeLists.txt: once for programs that link objects of ours, which bring OpenMP's flags,
+# and once for the others. A file may not have another -O: gcc crashes on the header then.
+function(mp_test_flags program)
+    set(main mp_test_main)
+    if("${ARGN}" MATCHES "mp_|OpenMP")
+        set(main mp_test_main_openmp)
+    endif()
+    target_link_libraries(${program} PRIVATE ${ARGN} ${main})
+    target_include_directories(${program} PRIVATE "${PROJECT_SOURCE_DIR}/core" "${PROJECT_SOURCE_DIR}/tests")
+    target_precompile_headers(${program} REUSE_FROM ${main})
+    mp_warnings(${program})
+    mp_numerics_flags(${program})
+endfunction()
+
 # mp_add_test(<name> SOURCES file... [LIBS lib...] [ARGS arg...] [LABELS label...] [TIMEOUT seconds] [C])
-# One program, one test. C++ sources get GoogleTest and its main; with C the program brings its own main.
+# One program, one test. C++ sources get GoogleTest and the main of tests/main.cpp; with C the program brings its own main.
 # The macro and the environment variable MP_FIXTURE_DIR name tests/fixtures.
 function(mp_add_test name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "C" "TIMEOUT" "SOURCES;LIBS;ARGS;LABELS")
     if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
         message(FATAL_ERROR "mp_add_test(${name}): wants SOURCES, and does not know '${arg_UNPARSED_ARGUMENTS}'")
     endif()
-    if(NOT arg_TIMEOUT)
-        set(arg_TIMEOUT 120)
-    endif()
     add_executable(${name} ${arg_SOURCES})
-    target_link_libraries(${name} PRIVATE ${arg_LIBS})
-    target_compile_definitions(${name} PRIVATE "MP_FIXTURE_DIR=\"${PROJECT_SOURCE_DIR}/tests/fixtures\"")
-    if(NOT arg_C)
-        target_link_libraries(${name} PRIVATE GTest::gtest_main)
-        target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/core")
+    if(arg_C)
+        target_link_libraries(${name} PRIVATE ${arg_LIBS})
+        mp_warnings(${name})
+        mp_numerics_flags(${name})
+    else()
+        mp_test_flags(${name} ${arg_LIBS})
     endif()
-    mp_warnings(${name})
-    mp_numerics_flags(${name})
-    add_test(NAME ${name} COMMAND ${name} ${arg_ARGS})
-    _mp_test_properties(${name} ${arg_TIMEOUT} "${arg_LABELS}")
+    mp_add_script_test(${name} COMMAND ${name} ${arg_ARGS} LABELS ${arg_LABELS} TIMEOUT ${arg_TIMEOUT})
+endfunction()
+
+# mp_add_test_program(<program> [PREFIX prefix] [FILES name... | EXCEPT name...] [SOURCES file...] [LIBS lib...] [LABELS label...]
+#                     [TIMEOUT seconds])
+# One program of many files, and a test for each: <prefix>_<name> runs the tests of name.cpp in a process of its own. The
+# prefix, which is a label too, is the program's name without _tests; the files are all of the folder, but for EXCEPT.
+# Called again for the same program it adds files. Another link or operator new is another program.
+# Names with external linkage are the program's, so two headers that are never included together may not share one.
+function(mp_add_test_program program)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "PREFIX;TIMEOUT" "FILES;EXCEPT;SOURCES;LIBS;LABELS")
+    if(arg_UNPARSED_ARGUMENTS)
+        message(FATAL_ERROR "mp_add_test_program(${program}): does not know '${arg_UNPARSED_ARGUMENTS}'")
+    endif()
+    if(NOT arg_PREFIX)
+        string(REGEX REPLACE "_tests$" "" arg_PREFIX ${program})
+    endif()
+    if(NOT arg_FILES)
+        file(GLOB sources CONFIGURE_DEPENDS *.cpp)
+        foreach(source IN LISTS sources)
+            get_filename_component(name "${source}" NAME_WE)
+            list(APPEND arg_FILES ${name})
+        endforeach()
+        list(REMOVE_ITEM arg_FILES ${arg_EXCEPT})
+    endif()
+    if(NOT TARGET ${program})
+        add_executable(${program})
+        mp_test_flags(${program} ${arg_LIBS})
+    endif()
+    target_sources(${program} PRIVATE ${arg_SOURCES})
+    foreach(name IN LISTS arg_FILES)
+        target_sources(${program} PRIVATE ${name}.cpp)
+        mp_add_script_test(${arg_PREFIX}_${name} COMMAND ${program} --file=${name}
+            LABELS ${arg_PREFIX} ${arg_LABELS} TIMEOUT ${arg_TIMEOUT})
+    endforeach()
+endfunction()
+
+# mp_tests_without_disk(<test>...): their files lie in memory where the system has a folder for that. What they test is not
+# the disk, whose syncs take most of their time.
+function(mp_tests_without_disk)
+    if(IS_DIRECTORY /dev/shm)
+        set_property(TEST ${ARGN} APPEND PROPERTY ENVIRONMENT TMPDIR=/dev/shm TEST_TMPDIR=/dev/shm)
+    endif()
 endfunction()
 
 # mp_add_script_test(<name> COMMAND command... [LABELS label...] [TIMEOUT seconds])
