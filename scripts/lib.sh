@@ -5,6 +5,7 @@ root_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cores=$(nproc)
 logs="$root_dir/build/logs"
 failed_steps=()
+last_log=""
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
 # Shown by `step` also when all is well.
@@ -16,29 +17,50 @@ die() {
 have_command() { command -v "$1" > /dev/null; }
 
 # step <heading> <command...>: runs it with its output in build/logs, prints the heading, the verdict and the seconds;
-# on failure also the end of the log. Returns the command's verdict and remembers it in failed_steps.
+# on failure also what the failed tests said and the end of the log. Returns the command's verdict and remembers it in failed_steps. Exit code 77 is no
+# failure: the command said in its last line why it was skipped.
 step() {
-    local heading=$1 start=$SECONDS log
+    local heading=$1 start=$SECONDS log code=0
     shift
     mkdir -p "$logs"
     log="$logs/$(printf '%s' "$heading" | tr -cs '[:alnum:]' '-').log"
+    last_log=$log
     printf '== %-58s ' "$heading"
-    if "$@" > "$log" 2>&1 < /dev/null; then
+    "$@" > "$log" 2>&1 < /dev/null || code=$?
+    if [ "$code" = 77 ]; then
+        printf 'SKIPPED, %s\n' "$(tail -n 1 "$log" | sed 's/^.*skipped: //')"
+        return 0
+    fi
+    if [ "$code" = 0 ]; then
         printf 'ok     %4d s\n' $((SECONDS - start))
         sed -n 's/^.*: NOTE: /   note: /p' "$log"
         return 0
     fi
     printf 'FAILED %4d s\n' $((SECONDS - start))
     failed_steps+=("$heading")
-    tail -n 80 "$log" | sed 's/^/   | /'
+    { sed -n '/\*\*\*\(Failed\|Timeout\|Exception\)/,/^ *Start /p' "$log" | head -n 200 && tail -n 40 "$log"; } | sed 's/^/   | /'
     printf '   the whole log: %s\n' "${log#"$root_dir"/}"
     return 1
+}
+
+run_tests() { ctest --preset "$1" -j "$cores" --no-label-summary "${@:2}"; }
+# The lines of a ctest log that say how it went, the verdict last.
+summary_of() {
+    sed -n '/^The following tests did not run/,/^$/p' "$1"
+    grep -E '^[0-9]+% tests passed' "$1"
+}
+# The end of a script of steps: names those that failed.
+finish() {
+    [ "${#failed_steps[@]}" = 0 ] && exit 0
+    printf 'FAILED: %s\n' "${failed_steps[@]}"
+    exit 1
 }
 
 # A compiler cache, where there is one, also serves a clone in another folder.
 if have_command ccache; then
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
     export CCACHE_BASEDIR="$root_dir" CCACHE_NOHASHDIR=1
+    export CCACHE_SLOPPINESS=pch_defines,time_macros # else it caches nothing that has a precompiled header
 fi
 # NVIDIA's packages leave this to the user.
 have_command nvcc || PATH="$PATH:/usr/local/cuda/bin"

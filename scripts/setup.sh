@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what is missing to build libmixedprec on Debian 12 (bookworm); with --tests, also what the tests use.
+# Installs what is missing to build libmixedprec on Debian 12 (bookworm); with --tests, also what the tests use; with
+# --checks, also what the checks on other machines use: emulators, a compiler for another processor, debootstrap.
 # Installs nothing that is there already, asks no question, and needs root or sudo only when something is missing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 with_tests=no
+with_checks=no
 for argument in "$@"; do
     case "$argument" in
         --tests) with_tests=yes ;;
-        *) die "usage: scripts/setup.sh [--tests]" ;;
+        --checks) with_checks=yes ;;
+        *) die "usage: scripts/setup.sh [--tests] [--checks]" ;;
     esac
 done
 
@@ -17,9 +20,12 @@ packages=(g++ cmake ninja-build pkg-config git patch python3 python3-pip python3
     libhwloc-dev libdnnl-dev nlohmann-json3-dev libgtest-dev librandom123-dev
     bible-kjv bible-kjv-text)
 if [ "$with_tests" = yes ]; then
-    packages+=(binutils clang clang-format clang-tidy libomp-dev abigail-tools gfortran
+    packages+=(ccache binutils clang clang-format clang-tidy libomp-dev abigail-tools gfortran
         libopenmpi-dev openmpi-bin libmpich-dev mpich)
     have_command cargo || packages+=(cargo rustc)
+fi
+if [ "$with_checks" = yes ]; then
+    packages+=(qemu-user debootstrap g++-aarch64-linux-gnu googletest)
 fi
 
 command -v apt-get > /dev/null || die "this script knows Debian only. Install by hand: ${packages[*]}"

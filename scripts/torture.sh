@@ -59,19 +59,19 @@ lost_under_mpirun() {
 mkdir -p "$logs"
 case "${1:-}" in
     kill) run checkpoint_kill "${2:-10000}" "$root_dir/build" ;;
-    training) MP_TRIALS=${2:-250} run comm_process_training ;;
+    training) MP_TRIALS=${2:-250} run comm_process_tests --file=process_training ;;
     lost)
         build_preset dev mpi_ranks mixedprec_mpi > "$logs/torture-build.log" 2>&1 || die "the build failed: $logs/torture-build.log"
-        (MP_LOST_FULL=1 run comm_lost_ranks)
+        (MP_LOST_FULL=1 run comm_tests --file=lost_ranks)
         lost_under_mpirun
         ;;
-    crash) MP_CRASH_SEEDS=${2:-50} run checkpoint_crash_states ;;
+    crash) MP_CRASH_SEEDS=${2:-50} run checkpoint_tests --file=crash_states ;;
     headers) run fuzz_safetensors_header "${2:-100000000}" ;;
     manifests) run fuzz_checkpoint_manifest "${2:-100000000}" ;;
     folders) run fuzz_checkpoint_folder "${2:-1000000}" ;;
     calls) run fuzz_capi_sequence "${2:-200000}" ;;
-    bits) MP_DAMAGE_ELEMENTS=${2:-9300} run checkpoint_damage --gtest_filter=Damage.EveryBit ;;
-    reshard) MP_RESHARD_FULL=1 run checkpoint_reshard ;;
+    bits) MP_DAMAGE_ELEMENTS=${2:-9300} run checkpoint_tests --file=damage --gtest_filter=Damage.EveryBit ;;
+    reshard) MP_RESHARD_FULL=1 run checkpoint_tests --file=reshard ;;
     resume)
         build_preset dev train_gpt > "$logs/torture-build.log" 2>&1 || die "the build failed: $logs/torture-build.log"
         exec python3 tests/examples/resume.py "$(find build/dev -name train_gpt -type f -perm -u+x)" tests/fixtures --full

@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What scripts/test.sh leaves out: other processors, machines and MPIs, each optional part missing, CUDA on the simulated
+# device, sanitizers, linters. Run test.sh before it. What each part is and how long it takes: docs/testing.md.
+#     scripts/check.sh [PART...]    those named, or all of them
+#     scripts/check.sh --all        these parts in full, and every long run: hours. Once before an issue is closed
+set -uo pipefail
+. "$(dirname "$0")/lib.sh"
+cd "$root_dir"
+
+all=no
+if [ "${1:-}" = --all ]; then
+    all=yes
+    shift
+fi
+parts=("$@")
+[ "${#parts[@]}" -gt 0 ] || parts=(format tidy cuda isas bits emulated aarch64 fresh without mpi asan)
+[ "$all" = no ] || parts+=(tsan long)
+
+format() { step "clang-format" scripts/format.sh --check; }
+
+tidy() {
+    if [ "$all" = yes ]; then
+        step "clang-tidy, every file" scripts/tidy.sh
+    else
+        step "clang-tidy, files that differ" scripts/tidy.sh --changed
+    fi
+}
+
+# The module compiles and links; its kernels and host code run on a simulated device. Then what else is slow.
+cuda() {
+    local cuda=ON
+    if ! have_command nvcc; then
+        cuda=OFF
+        echo "== the CUDA module: LEFT OUT, there is no nvcc on this machine"
+        [ "${CI:-}" != true ] || failed_steps+=("the CUDA module: CI must compile it")
+    fi
+    step "build with CUDA $cuda and benchmarks" build_preset dev -DMIXEDPREC_ENABLE_CUDA=$cuda -DMIXEDPREC_ENABLE_BENCH=ON || return
+    step "test CUDA on the simulated device, and slow tests" run_tests dev -L 'cuda|slow|needs_cuda_module'
+    summary_of "$last_log"
+}
+
+# The tests that the instruction set in use makes a difference to, with less than this processor has.
+isas() {
+    local isa tests='^(host_|capi_(gemm|linear|quant|tensor|optimizer|step_pointers)|core_(optimizer|automatic)|train_gpt_torch)'
+    for isa in avx2 baseline; do
+        step "test with MIXEDPREC_ISA=$isa" env MIXEDPREC_ISA=$isa DNNL_MAX_CPU_ISA=$([ $isa = avx2 ] && echo AVX2 || echo SSE41) \
+            ctest --preset dev -j "$cores" -R "$tests"
+    done
+}
+
+bits() {
+    step "the same bits in 200 processes on busy cores" python3 tests/system/training_bits.py \
+        build/dev/tests/system/system_training_bits 200
+}
+
+emulated() {
+    step "other processors, under qemu" scripts/emulated.sh $([ "$all" = no ] || echo --all)
+    sed -n 's/^not run here/   &/p' "$last_log"
+}
+aarch64() {
+    step "aarch64, under qemu" scripts/aarch64.sh $([ "$all" = no ] || echo --all)
+    sed -n '/^== /p' "$last_log" | sed 's/^/   /'
+}
+fresh() {
+    local name
+    for name in $([ "$all" = no ] && echo short old || echo root user old); do
+        step "fresh minimal system: $name" scripts/fresh_root.sh "$name"
+        grep '^ *== ' "$last_log" | sed 's/^/   /' || true
+    done
+}
+without() { step "each optional part missing" scripts/without.sh; }
+
+mpi() {
+    step "test MPICH" scripts/mpi.sh mpich
+    step "test Open MPI 5" scripts/mpi.sh openmpi5
+}
+
+# Address and undefined behaviour. Numerics and kernels, which have no memory of their own to lose, only in full.
+asan() {
+    local targets=(capi_basic capi_tests capi_allocation_failure checkpoint_tests checkpoint_allocation_tests checkpoint_kill
+        comm_tests comm_nccl_control_flow_only core_tests train_gpt fuzz_recipe_json fuzz_wire fuzz_safetensors_header
+        fuzz_checkpoint_manifest fuzz_checkpoint_folder fuzz_capi_sequence)
+    local labels='capi|checkpoint|threads|core|fuzz'
+    if [ "$all" = yes ]; then
+        targets=(all)
+        labels='.*'
+    fi
+    step "build asan (address and undefined behaviour)" build_preset asan "${targets[@]}" || return
+    # Not the 300-step trainings nor whole layers: they run the same code, many times slower.
+    step "test asan" run_tests asan -L "$labels" -LE slow $([ "$all" = yes ] || echo -E capi_linear_fp8)
+}
+
+tsan() {
+    step "build tsan" build_preset tsan -DMIXEDPREC_ENABLE_MPI=OFF || return
+    step "test tsan" run_tests tsan -L threads -LE slow
+}
+
+long() {
+    local name
+    for name in $(scripts/torture.sh | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
+        step "torture $name" scripts/torture.sh "$name"
+    done
+    for name in tests/fuzz/*.cpp; do
+        name=$(basename "$name" .cpp)
+        [ "$name" = main ] || step "fuzz $name" scripts/fuzz.sh "$name" 300
+    done
+}
+
+step "install what is missing (minutes, the first time)" scripts/setup.sh --tests --checks || exit 1
+for part in "${parts[@]}"; do
+    declare -F "$part" > /dev/null || die "there is no part '$part'"
+    "$part"
+done
+finish
