@@ -12,6 +12,7 @@
 
 #include "forked_ranks.hpp"
 #include "sockets.hpp"
+#include "stalls.hpp"
 
 namespace mp_test {
 namespace {
@@ -182,7 +183,8 @@ class ProcessFaults : public testing::TestWithParam<std::tuple<Fault, Phase>> {}
 
 TEST_P(ProcessFaults, SurvivorsReturn) {
     const auto [fault, phase] = GetParam();
-    const std::vector<Report> reports = run_ranks(fault, phase);
+    const std::vector<Report> reports = undisturbed_by_stalls(
+        kDeadlineMs / 2, [fault = fault, phase = phase] { return run_ranks(fault, phase); });
     ASSERT_EQ(reports.size(), static_cast<std::size_t>(kRanks - 1)) << "a survivor hangs";
     for (const Report& report : reports) {
         EXPECT_NE(report.rank, kVictim);

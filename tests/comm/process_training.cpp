@@ -17,6 +17,7 @@
 #include "capi/sharded_model.hpp"
 #include "forked_ranks.hpp"
 #include "sockets.hpp"
+#include "stalls.hpp"
 
 namespace mp_test {
 namespace {
@@ -159,20 +160,32 @@ Hashes undisturbed(int32_t stage, int64_t* micros) {
     return hashes;
 }
 
-// One family, one end. How many survivors were told of it; 0: all had finished before.
-int32_t trial(int32_t stage, int signal, int64_t after_us, const Hashes& hashes) {
+struct Survivors {
+    int64_t struck_us = 0;
+    std::vector<Report> reports;
+};
+
+// One family, one end.
+Survivors lose_one(int32_t stage, int signal, int64_t after_us) {
     Family family = make_family(stage, false);
     EXPECT_EQ(family.hear(kRanks).size(), static_cast<std::size_t>(kRanks));
     (void)usleep(static_cast<useconds_t>(after_us));
     family.signal(kVictim, signal);
-    const int64_t struck = now_us();
-    std::vector<Report> reports = family.hear(kRanks - 1);
+    Survivors survivors{now_us(), family.hear(kRanks - 1)};
+    std::vector<Report>& reports = survivors.reports;
     const auto of_victim = [](const Report& report) { return report.rank == kVictim; };
     if (std::any_of(reports.begin(), reports.end(), of_victim)) { // it had finished
         const std::vector<Report> rest = family.hear(1);
         reports.insert(reports.end(), rest.begin(), rest.end());
         reports.erase(std::find_if(reports.begin(), reports.end(), of_victim));
     }
+    return survivors;
+}
+
+// How many survivors were told of the end; 0: all had finished before.
+int32_t trial(int32_t stage, int signal, int64_t after_us, const Hashes& hashes) {
+    const auto [struck, reports] =
+        undisturbed_by_stalls(kDeadlineMs / 2, [&] { return lose_one(stage, signal, after_us); });
     EXPECT_EQ(reports.size(), static_cast<std::size_t>(kRanks - 1)) << "a survivor hangs";
     int32_t told = 0;
     std::vector<int64_t> steps;
