@@ -36,6 +36,7 @@ cuda() {
         [ "${CI:-}" != true ] || failed_steps+=("the CUDA module: CI must compile it")
     fi
     step "build with CUDA $cuda and benchmarks" build_preset dev -DMIXEDPREC_ENABLE_CUDA=$cuda -DMIXEDPREC_ENABLE_BENCH=ON || return
+    [ "$all" = no ] || export MP_ALL_RECIPES=1
     step "test CUDA on the simulated device, and slow tests" run_tests dev -L 'cuda|slow|needs_cuda_module'
     summary_of "$last_log"
 }

@@ -4,7 +4,7 @@
 #     scripts/tidy.sh              every file
 #     scripts/tidy.sh FILE...      those
 #     scripts/tidy.sh --changed    what differs from the merge base with origin/main or, on that branch itself, from what it
-#                                  was 40 commits ago; of a header, up to three sources beside it that include it
+#                                  was 20 commits ago; of a header, up to three sources beside it that include it
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root_dir"
@@ -16,7 +16,7 @@ changed_files() {
     local base
     base=$(git merge-base HEAD origin/main 2> /dev/null || true)
     if [ -z "$base" ] || [ "$base" = "$(git rev-parse HEAD)" ]; then
-        base=$(git rev-parse --verify --quiet HEAD~40 || git rev-list --max-parents=0 HEAD | tail -n 1)
+        base=$(git rev-parse --verify --quiet HEAD~20 || git rev-list --max-parents=0 HEAD | tail -n 1)
     fi
     git diff --name-only --diff-filter=d "$base" -- '*.c' '*.cpp' '*.h' '*.hpp' | while read -r file; do
         case "$file" in
