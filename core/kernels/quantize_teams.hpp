@@ -64,11 +64,12 @@ template <class Exec> struct QuantizeTeams {
     };
     static constexpr std::size_t kScratch = sizeof(Shared);
 
-    QuantizeDesc op;
-    MatrixScale scale;
+    static constexpr int kThreads = 256;
+
+    MatrixScale scale; // with the operation
     numerics::SrKey key;
     bool has_one_scale;
-    bool gathers_amax; // into op.amax
+    bool gathers_amax; // into scale.op.amax
 
     // The team's elements: the i-th is (row + i / width, column + i % width).
     struct Region {
@@ -78,49 +79,52 @@ template <class Exec> struct QuantizeTeams {
     [[nodiscard]] KOKKOS_INLINE_FUNCTION Region region_of(int64_t team) const {
         if (has_one_scale) {
             const int64_t first = team * kPiece;
-            const int64_t left = op.source.count - first;
-            return {0, first, op.source.count, left < kPiece ? left : kPiece};
+            const int64_t left = scale.op.source.count - first;
+            return {0, first, scale.op.source.count, left < kPiece ? left : kPiece};
         }
-        const int64_t across = op.grid.columns(op.columns);
-        const int64_t row = team / across * op.grid.block_rows;
-        const int64_t column = team % across * op.grid.block_columns;
-        const int64_t rows_left = op.rows - row;
-        const int64_t left = op.columns - column;
-        const int64_t height = op.grid.block_rows;
-        const int64_t width = op.grid.block_columns;
+        const int64_t across = scale.op.grid.columns(scale.op.columns);
+        const int64_t row = team / across * scale.op.grid.block_rows;
+        const int64_t column = team % across * scale.op.grid.block_columns;
+        const int64_t rows_left = scale.op.rows - row;
+        const int64_t left = scale.op.columns - column;
+        const int64_t height = scale.op.grid.block_rows;
+        const int64_t width = scale.op.grid.block_columns;
         const int64_t rows = height == 0 || height > rows_left ? rows_left : height;
         const int64_t columns = width == 0 || width > left ? left : width;
         return {row, column, columns, rows * columns};
     }
 
     [[nodiscard]] KOKKOS_INLINE_FUNCTION int64_t element_of(const Region& region, int64_t i) const {
-        return (region.row + i / region.width) * op.columns + region.column + i % region.width;
+        return (region.row + i / region.width) * scale.op.columns + region.column +
+               i % region.width;
     }
 
     KOKKOS_INLINE_FUNCTION uint32_t code_of(int64_t element, float multiply,
                                             numerics::QuantStats& stats) const {
-        const float x = load_element(op.source.dtype, op.source.data, element);
+        const float x = load_element(scale.op.source.dtype, scale.op.source.data, element);
         uint32_t code = 0;
-        if (op.stochastic) {
-            const uint32_t bits = numerics::sr_bits32_at(
-                key, numerics::Purpose::cast, static_cast<uint64_t>(op.first_element + element));
-            code = numerics::quantize_code_sr(op.dtype, x, multiply, bits);
+        if (scale.op.stochastic) {
+            const uint32_t bits =
+                numerics::sr_bits32_at(key, numerics::Purpose::cast,
+                                       static_cast<uint64_t>(scale.op.first_element + element));
+            code = numerics::quantize_code_sr(scale.op.dtype, x, multiply, bits);
         } else {
-            code = numerics::quantize_code(op.dtype, x, multiply);
+            code = numerics::quantize_code(scale.op.dtype, x, multiply);
         }
-        numerics::count_element(stats, op.dtype, x, multiply, code);
+        numerics::count_element(stats, scale.op.dtype, x, multiply, code);
         return code;
     }
 
     KOKKOS_INLINE_FUNCTION void quantize_at(int64_t element, float multiply,
                                             numerics::QuantStats& stats) const {
         const uint32_t code = code_of(element, multiply, stats);
-        if (op.codes != nullptr) {
-            numerics::store_quantized(op.dtype, op.codes, element, code);
+        if (scale.op.codes != nullptr) {
+            numerics::store_quantized(scale.op.dtype, scale.op.codes, element, code);
         }
-        if (op.codes_transposed != nullptr) {
-            const int64_t turned = element % op.columns * op.rows + element / op.columns;
-            numerics::store_quantized(op.dtype, op.codes_transposed, turned, code);
+        if (scale.op.codes_transposed != nullptr) {
+            const int64_t turned =
+                element % scale.op.columns * scale.op.rows + element / scale.op.columns;
+            numerics::store_quantized(scale.op.dtype, scale.op.codes_transposed, turned, code);
         }
     }
 
@@ -128,8 +132,8 @@ template <class Exec> struct QuantizeTeams {
     KOKKOS_INLINE_FUNCTION void quantize_pair(int64_t element, float multiply,
                                               numerics::QuantStats& stats) const {
         uint32_t pair = code_of(element, multiply, stats);
-        auto* to = static_cast<uint8_t*>(op.codes) + element / 2;
-        if (element + 1 < op.source.count) {
+        auto* to = static_cast<uint8_t*>(scale.op.codes) + element / 2;
+        if (element + 1 < scale.op.source.count) {
             pair |= code_of(element + 1, multiply, stats) << 4;
         } else {
             pair |= *to & 0xf0U;
@@ -142,7 +146,8 @@ template <class Exec> struct QuantizeTeams {
         uint32_t largest = 0;
         for (int64_t i = team.team_rank(); i < region.count && !has_one_scale;
              i += team.team_size()) {
-            const float x = load_element(op.source.dtype, op.source.data, element_of(region, i));
+            const float x =
+                load_element(scale.op.source.dtype, scale.op.source.data, element_of(region, i));
             const uint32_t magnitude = numerics::bits_from_float(x) & numerics::kFloatMagnitudeMask;
             largest = magnitude > largest ? magnitude : largest;
         }
@@ -156,19 +161,21 @@ template <class Exec> struct QuantizeTeams {
             return;
         }
         const int64_t index = team.league_rank();
-        const bool is_nvfp4 = op.policy.rule == numerics::ScaleRule::nvfp4;
-        const float previous = numerics::load_as_float(op.grid.dtype, op.scale_inv, index);
+        const bool is_nvfp4 = scale.op.policy.rule == numerics::ScaleRule::nvfp4;
+        const float previous =
+            numerics::load_as_float(scale.op.grid.dtype, scale.op.scale_inv, index);
         const numerics::BlockScale found =
-            numerics::block_scale(op.policy, numerics::float_from_bits(shared.largest), previous,
-                                  is_nvfp4 ? *op.amax : 0.0F);
+            numerics::block_scale(scale.op.policy, numerics::float_from_bits(shared.largest),
+                                  previous, is_nvfp4 ? *scale.op.amax : 0.0F);
         shared.multiply = found.multiply;
-        numerics::store_from_float(op.grid.dtype, op.scale_inv, index, found.scale_inv, true);
+        numerics::store_from_float(scale.op.grid.dtype, scale.op.scale_inv, index, found.scale_inv,
+                                   true);
     }
 
     KOKKOS_INLINE_FUNCTION void add_stats(const TeamOf<Exec>& team,
                                           const numerics::QuantStats& mine, Shared& shared) const {
         Kokkos::atomic_max(&shared.largest, mine.amax_bits);
-        if (op.stats != nullptr) {
+        if (scale.op.stats != nullptr) {
             const int64_t counts[4] = {mine.elements, mine.saturated, mine.underflowed,
                                        mine.non_finite};
             for (int i = 0; i < 4; ++i) {
@@ -180,18 +187,18 @@ template <class Exec> struct QuantizeTeams {
             return;
         }
         if (gathers_amax) {
-            Kokkos::atomic_max(reinterpret_cast<uint32_t*>(op.amax), shared.largest);
+            Kokkos::atomic_max(reinterpret_cast<uint32_t*>(scale.op.amax), shared.largest);
         }
-        if (op.slot != nullptr) {
-            Kokkos::atomic_max(reinterpret_cast<uint32_t*>(&op.slot->amax), shared.largest);
+        if (scale.op.slot != nullptr) {
+            Kokkos::atomic_max(reinterpret_cast<uint32_t*>(&scale.op.slot->amax), shared.largest);
         }
-        if (op.stats != nullptr) {
-            int64_t* to[4] = {&op.stats->elements, &op.stats->saturated, &op.stats->underflowed,
-                              &op.stats->non_finite};
+        if (scale.op.stats != nullptr) {
+            int64_t* to[4] = {&scale.op.stats->elements, &scale.op.stats->saturated,
+                              &scale.op.stats->underflowed, &scale.op.stats->non_finite};
             for (int i = 0; i < 4; ++i) {
                 Kokkos::atomic_add(to[i], static_cast<int64_t>(shared.counts[i]));
             }
-            Kokkos::atomic_max(&op.stats->amax_bits, shared.largest);
+            Kokkos::atomic_max(&scale.op.stats->amax_bits, shared.largest);
         }
     }
 
@@ -208,7 +215,7 @@ template <class Exec> struct QuantizeTeams {
         find_scale(team, region, shared);
         team.team_barrier();
         const float multiply = shared.multiply;
-        const int64_t each = op.dtype == DType::fp4_e2m1 ? 2 : 1;
+        const int64_t each = scale.op.dtype == DType::fp4_e2m1 ? 2 : 1;
         numerics::QuantStats mine;
         for (int64_t i = each * team.team_rank(); i < region.count; i += each * team.team_size()) {
             const int64_t element = element_of(region, i);
@@ -241,12 +248,12 @@ template <class Exec> void quantize_on_device(const Exec& exec, const QuantizeDe
     if (is_one && stores_first) {
         for_each(exec, "mp::quantize_scale", 1, scale);
     }
-    const Teams teams{op, scale, numerics::make_sr_key(op.seed, op.uid, op.step), is_one,
+    const Teams teams{scale, numerics::make_sr_key(op.seed, op.uid, op.step), is_one,
                       op.amax != nullptr && !finds_amax};
     const int64_t count =
         is_one ? divide_up(op.source.count, Teams::kPiece) : op.grid.count(op.rows, op.columns);
     const int64_t size = is_one || count == 0 ? Teams::kPiece : op.source.count / count;
-    const int threads = size <= 64 ? 32 : (size < Teams::kPiece ? 128 : 256);
+    const int threads = size <= 64 ? 32 : (size < Teams::kPiece ? 128 : Teams::kThreads);
     for_each_team(exec, "mp::quantize", count, threads, Teams::kScratch, teams);
     if (is_one && !stores_first) {
         for_each(exec, "mp::quantize_scale", 1, scale);
