@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The transport over NCCL as the module hands it out: NCCL as it is found, and this device's stream, memory and events.
+#include <atomic>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <vector>
 
@@ -17,8 +19,18 @@ namespace {
 
 class StreamDevice final : public comm::NcclDevice {
   public:
-    explicit StreamDevice(const CudaDevice& device) noexcept
-        : index_(device.index()), context_(device.context()) {}
+    static Status make(int32_t index, CUcontext context,
+                       std::shared_ptr<comm::NcclDevice>* out) noexcept {
+        return guarded("a stream for NCCL", [&] {
+            auto device = std::make_shared<StreamDevice>(index, context);
+            const Status status = device->open();
+            if (status.ok()) {
+                *out = std::move(device);
+            }
+            return status;
+        });
+    }
+    StreamDevice(int32_t index, CUcontext context) noexcept : index_(index), context_(context) {}
 
     ~StreamDevice() override {
         const ContextGuard guard(context_);
@@ -39,6 +51,9 @@ class StreamDevice final : public comm::NcclDevice {
     }
 
     [[nodiscard]] int32_t index() const noexcept override { return index_; }
+    Status make_another(std::shared_ptr<comm::NcclDevice>* out) const noexcept override {
+        return make(index_, context_, out);
+    }
     [[nodiscard]] void* stream() const noexcept override { return stream_; }
     void* enter() noexcept override { return new (std::nothrow) ContextGuard(context_); }
     void leave(void* before) noexcept override { delete static_cast<ContextGuard*>(before); }
@@ -52,6 +67,7 @@ class StreamDevice final : public comm::NcclDevice {
     }
 
     Status allocate(int64_t bytes, void** device, void** pinned) noexcept override {
+        const std::lock_guard lock(mutex_);
         for (Block& block : blocks_) {
             if (block.is_free && block.bytes >= bytes) {
                 block.is_free = false;
@@ -82,6 +98,7 @@ class StreamDevice final : public comm::NcclDevice {
     }
 
     void release(void* device, void* /*pinned*/) noexcept override {
+        const std::lock_guard lock(mutex_);
         for (Block& block : blocks_) {
             block.is_free = block.is_free || block.device == device;
         }
@@ -140,7 +157,8 @@ class StreamDevice final : public comm::NcclDevice {
     int32_t index_;
     CUcontext context_;
     cudaStream_t stream_ = nullptr;
-    bool is_abandoned_ = false;
+    std::atomic<bool> is_abandoned_{false};
+    std::mutex mutex_; // of the blocks
     std::vector<Block> blocks_;
 };
 
@@ -153,8 +171,9 @@ Status create_checked(const TransportConfig& config, Transport** out) {
     if (!api.is_there()) {
         return missing();
     }
-    auto device = std::make_shared<StreamDevice>(*static_cast<CudaDevice*>(config.device));
-    check(device->open());
+    const auto& gpu = *static_cast<CudaDevice*>(config.device);
+    std::shared_ptr<comm::NcclDevice> device;
+    check(StreamDevice::make(gpu.index(), gpu.context(), &device));
     if (config.native != nullptr) {
         return comm::wrap_nccl_transport(api, std::move(device),
                                          *static_cast<const comm::NcclComm*>(config.native), out);

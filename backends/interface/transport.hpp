@@ -15,7 +15,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kTransportVersion = 2;
+inline constexpr uint32_t kTransportVersion = 3;
 
 enum class CollectiveKind : int32_t {
     all_to_all, // rank r sends send_bytes[i] from send + send_offsets[i] to rank i, and receives likewise
@@ -90,6 +90,7 @@ struct GroupDesc {
     int32_t rank = 0;         // this rank's new number
     int32_t context = 0;      // a number that no other group of these ranks has or had
     int32_t next_context = 0; // the next free one
+    int64_t deadline_ms = 0;  // of making it, where that waits for the other ranks
 };
 
 // The clock of deadlines.

@@ -85,6 +85,7 @@ Status Communicator::split_checked(int32_t color, int32_t key, std::unique_ptr<C
     group.rank =
         static_cast<int32_t>(std::find(members.begin(), members.end(), rank_) - members.begin());
     assign_contexts(tickets, group);
+    group.deadline_ms = options.deadline_ms != 0 ? options.deadline_ms : deadline_ms_;
     Transport* transport = nullptr;
     status = transport_->make_group(group, &transport);
     std::unique_ptr<Transport> owned(transport);

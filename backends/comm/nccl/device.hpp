@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "status/status.hpp"
 
@@ -16,6 +17,8 @@ class NcclDevice {
     virtual ~NcclDevice() = default;
 
     [[nodiscard]] virtual int32_t index() const noexcept = 0;
+    // The same GPU with a stream and memory of its own, for a group: what the groups move does not wait for each other.
+    virtual Status make_another(std::shared_ptr<NcclDevice>* out) const noexcept = 0;
     // The stream of all work here, which waits for nothing else.
     [[nodiscard]] virtual void* stream() const noexcept = 0;
     // Makes the device the calling thread's, until leave() with what enter() gave. From any thread.
@@ -24,7 +27,7 @@ class NcclDevice {
 
     [[nodiscard]] virtual bool is_device_memory(const void* pointer) noexcept = 0;
     // Device memory, and as much host memory that copies need not wait for. Given back to a pool: to free it would wait
-    // for all work on the device, and so for other ranks.
+    // for all work on the device, and so for other ranks. From any thread.
     virtual Status allocate(int64_t bytes, void** device, void** pinned) noexcept = 0;
     virtual void release(void* device, void* pinned) noexcept = 0;
     // From now on nothing is freed: the device may hang.

@@ -148,13 +148,18 @@ Status NcclTransport::make_group(const GroupDesc& group, Transport** out) noexce
     part.rank = group.rank;
     part.size = group.count;
     const DeviceScope scope(*parts_.device);
-    Status status =
+    Status status = parts_.device->make_another(&part.device);
+    if (!status.ok()) {
+        return status;
+    }
+    status =
         nccl_status(*parts_.api,
                     parts_.api->CommSplit(parts_.comm, group.color < 0 ? kNcclNoColor : group.color,
                                           group.key, &part.comm, &config),
                     "ncclCommSplit", parts_.comm);
     // The new handle is written at once or when the old communicator is ready again: the next call on either waits.
-    status = status.ok() ? settle(*parts_.api, parts_.comm, "ncclCommSplit", kEndMs) : status;
+    status =
+        status.ok() ? settle(*parts_.api, parts_.comm, "ncclCommSplit", group.deadline_ms) : status;
     if (!status.ok() || group.color < 0) {
         return status;
     }

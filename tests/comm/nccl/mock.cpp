@@ -20,6 +20,7 @@ NcclResult call(const std::string& name, const std::string& words, bool on_comm)
     if (on_comm && s.busy > 0 && s.group_depth == 0) {
         s.errors.push_back(name + " while NCCL was busy");
     }
+    s.never_ends = s.never_ends || s.hangs_in == name;
     const auto found = s.results.find(name);
     return found == s.results.end() ? comm::kNcclSuccess : found->second;
 }

@@ -29,6 +29,7 @@ struct NcclScript {
     int busy = 0;
     bool is_dead = false; // aborted or destroyed
     bool never_ends = false;
+    std::string hangs_in; // a call after which it never ends
 
     [[nodiscard]] int count(const std::string& name) const {
         int n = 0;
@@ -52,9 +53,15 @@ class MockDevice final : public comm::NcclDevice {
     bool is_abandoned = false;
     std::vector<void*> waited_for;
     std::set<const void*> device_memory;
+    mutable std::vector<std::weak_ptr<comm::NcclDevice>> others; // that it has made
 
     ~MockDevice() override;
     [[nodiscard]] int32_t index() const noexcept override { return 3; }
+    Status make_another(std::shared_ptr<comm::NcclDevice>* out) const noexcept override {
+        *out = std::make_shared<MockDevice>();
+        others.push_back(*out);
+        return {};
+    }
     [[nodiscard]] void* stream() const noexcept override { return const_cast<MockDevice*>(this); }
     void* enter() noexcept override;
     void leave(void* before) noexcept override;

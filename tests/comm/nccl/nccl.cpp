@@ -243,6 +243,30 @@ TEST_F(Nccl, Split) {
     script().errors.clear();
 }
 
+// What one group moves does not wait for another's: it has a stream and a pool of its own.
+TEST_F(Nccl, AGroupHasAStreamOfItsOwn) {
+    const auto comm = make(0, 1);
+    std::unique_ptr<Communicator> part;
+    ASSERT_TRUE(comm->split(0, 0, &part).ok());
+    ASSERT_EQ(device_->others.size(), 1U);
+    const auto own = device_->others.front().lock();
+    ASSERT_NE(own, nullptr);
+    EXPECT_NE(own->stream(), device_->stream());
+    part->abort(Status::error(Code::aborted, "the mock has one communicator for both"));
+    comm->abort(Status::error(Code::aborted, "likewise"));
+    script().errors.clear();
+}
+
+TEST_F(Nccl, SplittingWaitsAsLongAsItWasAsked) {
+    const auto comm = make(0, 1);
+    script().hangs_in = "CommSplit";
+    std::unique_ptr<Communicator> part;
+    const Status status = comm->split(0, 0, &part, {30, nullptr, nullptr});
+    EXPECT_EQ(status.code(), Code::timeout);
+    EXPECT_NE(std::string(status.text()).find("not done after 30 ms"), std::string::npos)
+        << status.text();
+}
+
 TEST(NcclTable, SaysWhatIsMissing) {
     comm::NcclApi api;
     comm::fill_nccl(
