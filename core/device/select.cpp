@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/select.hpp"
 
+#include <cstring>
+
 namespace mp {
 
 const char* op_kind_name(OpKind kind) noexcept {
@@ -33,11 +35,33 @@ const char* op_kind_name(OpKind kind) noexcept {
     return "unknown operation";
 }
 
-Choice select(const Device& device, const OpDesc& op) {
+namespace {
+
+void check_name(const CandidateList& list, OpKind kind, const char* name) {
+    std::string names;
+    for (int32_t i = 0; i < list.count; ++i) {
+        if (std::strcmp(list.items[i].name, name) == 0) {
+            return;
+        }
+        names += (i == 0 ? "" : ", ") + std::string(list.items[i].name);
+    }
+    fail(Code::unknown_name, "%s: there is no implementation '%s' on this device; there is: %s",
+         op_kind_name(kind), name, names.c_str());
+}
+
+} // namespace
+
+Choice select(const Device& device, const OpDesc& op, const char* name) {
     const CandidateList list = device.candidates(op.kind);
+    if (name != nullptr) {
+        check_name(list, op.kind, name);
+    }
     Choice choice;
     for (int32_t i = 0; i < list.count; ++i) {
         const Candidate& candidate = list.items[i];
+        if (name != nullptr && std::strcmp(candidate.name, name) != 0) {
+            continue;
+        }
         Reason reason;
         if (candidate.supports(device, op, reason)) {
             choice.candidate = &candidate;

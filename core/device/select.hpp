@@ -17,8 +17,8 @@ struct Choice {
     std::string passed_over; // "name: reason; name: reason", best first
 };
 
-// Throws Error(unsupported) with all reasons.
-Choice select(const Device& device, const OpDesc& op);
+// Throws Error(unsupported) with all reasons. With a name only that candidate is asked; unknown_name where there is none.
+Choice select(const Device& device, const OpDesc& op, const char* name = nullptr);
 
 // Chooses and enqueues.
 void run_op(Stream& stream, const OpDesc& op);

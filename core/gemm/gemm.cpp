@@ -152,8 +152,9 @@ void check_all_scales(const GemmDesc& d) {
     }
 }
 
-GemmDesc checked(GemmDesc d) {
+GemmDesc checked(GemmDesc d, bool is_chosen_by_name) {
     d.kind = OpKind::gemm;
+    d.is_chosen_by_name = is_chosen_by_name;
     check_size("m", d.m);
     check_size("n", d.n);
     check_size("k", d.k);
@@ -183,8 +184,9 @@ void check_scale_pointer(const char* name, int64_t count, const void* scales) {
 
 } // namespace
 
-GemmPlan::GemmPlan(std::shared_ptr<Device> device, const GemmDesc& desc)
-    : desc_(checked(desc)), device_(std::move(device)), choice_(select(*device_, desc_)) {
+GemmPlan::GemmPlan(std::shared_ptr<Device> device, const GemmDesc& desc, const char* implementation)
+    : desc_(checked(desc, implementation != nullptr)), device_(std::move(device)),
+      choice_(select(*device_, desc_, implementation)) {
     Plan* plan = nullptr;
     check(choice_.candidate->prepare(*device_, desc_, &plan));
     plan_.reset(plan);

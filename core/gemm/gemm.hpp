@@ -12,8 +12,10 @@ namespace mp {
 
 class GemmPlan {
   public:
-    // Fills leading dimensions and batch strides that are 0; throws on what cannot be.
-    GemmPlan(std::shared_ptr<Device> device, const GemmDesc& desc);
+    // Fills leading dimensions and batch strides that are 0; throws on what cannot be. With the name of an implementation
+    // no other is asked.
+    GemmPlan(std::shared_ptr<Device> device, const GemmDesc& desc,
+             const char* implementation = nullptr);
 
     [[nodiscard]] const GemmDesc& desc() const noexcept { return desc_; }
     // Elements from the first to the last one read or written.

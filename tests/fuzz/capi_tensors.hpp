@@ -341,6 +341,7 @@ inline void use_gemm(Bytes& bytes, World& world) {
         value.beta = byte % 2 == 0 ? 0.0 : any_double(bytes);
         value.alpha = any_double(bytes);
         value.scale_a_dtype = byte < 80 ? 0 : any_dtype(bytes);
+        value.implementation = byte % 9 == 0 ? "kokkos" : byte % 13 == 0 ? "none such" : nullptr;
         desc.odd_size(bytes);
         mp_gemm* made = nullptr;
         (void)MP_CALL(world, local, mp_gemm_create, world.contexts.pick(bytes), &value, &made);

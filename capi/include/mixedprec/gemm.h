@@ -17,7 +17,10 @@
  *
  * D may be fp8: its codes are round(d * multiply_d), d being what an fp32 D would get, with finite d
  * saturating; infinity and NaN come out as what the type has for them (a vendor's library may saturate
- * infinity too; amax_d shows it). */
+ * infinity too, as cuBLASLt does; amax_d shows it).
+ *
+ * On CUDA some products are less exact than that, within the bounds of docs/numerics.md ("Matrix products"): those with a
+ * bias of another type than D, those of scaled operands that are dequantized to bf16 first, and those of fp8 on Hopper. */
 #ifndef MIXEDPREC_GEMM_H
 #define MIXEDPREC_GEMM_H
 
@@ -64,12 +67,15 @@ typedef struct mp_gemm_desc {
     int32_t scale_b_dtype;
     int32_t scale_b_rows;
     int32_t scale_b_columns;
+    /* NULL: the first that takes the product. Otherwise no other than the one of this name, also where it would be passed
+     * over as slow; mp_context_describe lists the names. Read while mp_gemm_create runs. */
+    const char* implementation;
 } mp_gemm_desc;
 
 #define MP_GEMM_DESC_INIT                                                                          \
     {                                                                                              \
         sizeof(mp_gemm_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0, 0, 0, 0,   \
-            0, 0, 0, 0, 0, 0                                                                       \
+            0, 0, 0, 0, 0, 0, NULL                                                                 \
     }
 
 /* What one run works on. Tensors as for mp_gemm_run; those that the plan does not need are NULL. */
@@ -106,7 +112,7 @@ MP_API mp_status mp_gemm_desc_init(mp_gemm_desc* desc, size_t size);
  * @param[out] out      the plan
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE;
  *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_UNSUPPORTED with every candidate's reason;
- *          MP_STATUS_OUT_OF_MEMORY
+ *          MP_STATUS_UNKNOWN_NAME of an implementation; MP_STATUS_OUT_OF_MEMORY
  * @threads A
  * @since 0.1 */
 MP_API mp_status mp_gemm_create(mp_context* context, const mp_gemm_desc* desc,
