@@ -6,10 +6,21 @@
 
 namespace mp::backends::cuda {
 
+Status convert(Device& device, Queue& queue, const TensorRef& from, const TensorRef& to) noexcept {
+    CastDesc cast{};
+    cast.kind = OpKind::cast;
+    cast.source = from;
+    cast.destination = to;
+    Reason reason;
+    return kCast.supports(device, cast, reason)
+               ? kCast.run(device, queue, cast)
+               : Status::error(Code::unsupported, "cuda: converting a vector: %s", reason.c_str());
+}
+
 CandidateList CudaDevice::candidates(OpKind kind) const noexcept {
     static const Candidate cast[] = {kCast, *kokkos_candidates(OpKind::cast).items};
     static const Candidate amax[] = {kAmax, *kokkos_candidates(OpKind::amax).items};
-    static const Candidate gemm[] = {kGemmCublasLt, kGemmCublasLtFp8,
+    static const Candidate gemm[] = {kGemmCublasLt, kGemmCublasLtFp8, kGemmDequantized,
                                      *kokkos_candidates(OpKind::gemm).items};
     static const Candidate adamw[] = {kAdamw, *kokkos_candidates(OpKind::adamw).items};
     switch (kind) {
@@ -18,7 +29,7 @@ CandidateList CudaDevice::candidates(OpKind kind) const noexcept {
     case OpKind::amax:
         return {amax, 2};
     case OpKind::gemm:
-        return {gemm, 3};
+        return {gemm, 4};
     case OpKind::adamw:
         return {adamw, 2};
     case OpKind::column_sum:

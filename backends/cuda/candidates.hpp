@@ -13,6 +13,13 @@ extern const Candidate kAmax;
 extern const Candidate kAdamw;
 extern const Candidate kGemmCublasLt;
 extern const Candidate kGemmCublasLtFp8;
+extern const Candidate kGemmDequantized;
+
+// Elements into another type, to nearest, by kCast. The device's context is current.
+Status convert(Device& device, Queue& queue, const TensorRef& from, const TensorRef& to) noexcept;
+
+// Whether a product is small enough for the candidate "kokkos".
+bool takes_naive_gemm(const GemmDesc& op, Reason& reason) noexcept;
 
 // One for each kind of operation.
 CandidateList kokkos_candidates(OpKind kind) noexcept;

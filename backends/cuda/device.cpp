@@ -2,6 +2,7 @@
 #include "cuda/device.hpp"
 
 #include <cstdio>
+#include <cstdlib>
 #include <new>
 
 #include "cuda/candidates.hpp"
@@ -39,7 +40,7 @@ Status CudaDevice::open(const DeviceConfig& config, Device** out) noexcept {
                              "cuda: device %d was asked for, but there are %d, numbered from 0",
                              static_cast<int>(config.device_index), static_cast<int>(count));
     }
-    auto* device = new (std::nothrow) CudaDevice(config.device_index);
+    auto* device = new (std::nothrow) CudaDevice(config);
     if (device == nullptr) {
         return Status::error(Code::out_of_memory, "cuda: no memory for a device");
     }
@@ -65,6 +66,16 @@ Status CudaDevice::initialize() noexcept {
     multiprocessor_count_ = properties.multiProcessorCount;
     compute_capability_ = properties.major * 10 + properties.minor;
     memory_bytes_ = properties.totalGlobalMem;
+    // Kokkos, which is compiled for the first of them, would end the process.
+    if (const int oldest = std::atoi(built_architectures()); compute_capability_ < oldest) {
+        return Status::error(
+            Code::device_unavailable,
+            "cuda: %s has compute capability %d.%d, older than what this module was "
+            "built for (%s); build it with CMAKE_CUDA_ARCHITECTURES=%d",
+            properties.name, static_cast<int>(compute_capability_ / 10),
+            static_cast<int>(compute_capability_ % 10), built_architectures(),
+            static_cast<int>(compute_capability_));
+    }
     return check_kernel_image(properties.name, compute_capability_);
 }
 
@@ -148,9 +159,21 @@ Status CudaDevice::copy(Queue& queue, void* destination, const void* source, std
     auto& cuda_queue = static_cast<CudaQueue&>(queue);
     cudaStream_t stream = cuda_queue.stream();
     switch (kind) {
+    // In a graph these two would be repeated, from a slot that holds something else by then, and into memory that may
+    // be gone.
     case CopyKind::host_to_device:
+        if (Status status = cuda_queue.refuse_capture(
+                "values are to be copied from the host (a learning rate may be in device memory "
+                "instead: mp_optimizer_set_lr_tensor)");
+            !status.ok()) {
+            return status;
+        }
         return cuda_queue.staging().copy(stream, destination, source, bytes);
     case CopyKind::device_to_host:
+        if (Status status = cuda_queue.refuse_capture("values are to be copied to the host");
+            !status.ok()) {
+            return status;
+        }
         return cuda_status(
             cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToHost, stream),
             "copying to the host");

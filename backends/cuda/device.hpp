@@ -45,14 +45,21 @@ class CudaDevice final : public Device {
     // 10 x major + minor.
     [[nodiscard]] int32_t compute_capability() const noexcept { return compute_capability_; }
 
+    // A line for the caller's log.
+    void log(int32_t level, const char* message) const noexcept {
+        log_.write(level, message, log_.payload);
+    }
+
     // A cuBLASLt handle of this device, made at first use. Fails where there is no cuBLASLt.
     Status cublaslt_handle(cublasLtHandle_t* out) const noexcept;
 
   private:
-    explicit CudaDevice(int32_t index) noexcept : index_(index) {}
+    explicit CudaDevice(const DeviceConfig& config) noexcept
+        : index_(config.device_index), log_(config.log) {}
     Status initialize() noexcept;
 
     int32_t index_;
+    LogTable log_;
     CUcontext context_ = nullptr;
     int32_t multiprocessor_count_ = 0;
     int32_t compute_capability_ = 0;

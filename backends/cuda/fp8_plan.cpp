@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <new>
 
+#include "cuda/candidates.hpp"
 #include "cuda/codes.hpp"
 #include "cuda/error.hpp"
 #include "cuda/fp8_caps.hpp"
@@ -25,8 +26,12 @@ bool is_even(const void* address) {
 } // namespace
 
 Fp8Plan::Fp8Plan(cublasLtHandle_t handle, const GemmDesc& desc) noexcept
-    : desc_(desc), product_(handle, desc_), padded_n_(up(desc.n, kMultiple)),
-      padded_k_(up(desc.k, kMultiple)) {}
+    : desc_(desc), given_bias_(desc.dtype_bias), product_(handle, desc_),
+      padded_n_(up(desc.n, kMultiple)), padded_k_(up(desc.k, kMultiple)) {
+    if (given_bias_ != DType::none) {
+        desc_.dtype_bias = fp8_bias_of(desc);
+    }
+}
 
 // Only what these copies need, besides vectors, which may have to be copied for their address.
 Fp8Plan::Parts Fp8Plan::parts_of(uint32_t copies) const noexcept {
@@ -58,12 +63,8 @@ Status Fp8Plan::make(const CudaDevice& device, const GemmDesc& desc, Fp8Plan** o
         return Status::error(Code::out_of_memory, "cuda: no memory for a gemm plan");
     }
     Status status = plan->describe();
-    // Both ends of what buffers may come later.
-    for (const uint32_t copies :
-         {plan->copies_for({}), static_cast<uint32_t>(kCopyA | kCopyB | kCopyD)}) {
-        if (status.ok()) {
-            status = plan->choose(copies);
-        }
+    if (status.ok()) { // for aligned buffers; what others need is asked for when they come
+        status = plan->choose_usable(plan->copies_for({})).status;
     }
     if (!status.ok()) {
         delete plan;
@@ -169,9 +170,20 @@ Status Fp8Plan::set_pointers(const GemmBuffers& buffers) noexcept {
     return status;
 }
 
+// Where there is no algorithm for these copies, there may be one with everything in scratch memory.
+Fp8Plan::Usable Fp8Plan::choose_usable(uint32_t copies) noexcept {
+    constexpr uint32_t kAll = kCopyA | kCopyB | kCopyD;
+    Status status = choose(copies);
+    if (!status.ok() && algorithms_[copies].is_refused) {
+        copies = kAll;
+        status = choose(copies);
+    }
+    return {status, copies};
+}
+
 Status Fp8Plan::choose(uint32_t copies) noexcept {
     Status status = set_strides(copies);
-    if (!status.ok() || algorithms_[copies].is_known) {
+    if (!status.ok()) {
         return status;
     }
     // Not read, but what there is, and its alignment, counts.
@@ -186,40 +198,41 @@ Status Fp8Plan::choose(uint32_t copies) noexcept {
                : status;
 }
 
-Status Fp8Plan::bring_vectors(CudaQueue& queue, const Parts& parts, char* scratch,
-                              GemmBuffers& buffers) const noexcept {
+Status Fp8Plan::bring_vectors(CudaDevice& device, CudaQueue& queue, const Parts& parts,
+                              char* scratch, GemmBuffers& buffers) const noexcept {
     const GemmDesc& d = desc_;
     Status status;
     // A vector of so many elements, with zeros behind it.
-    const auto bring_vector = [&](const void* from, std::size_t part, DType dtype, int64_t count,
-                                  int64_t padded) -> const void* {
-        if (count == padded && is_even(from)) {
+    const auto bring_vector = [&](const void* from, DType given, std::size_t part, DType dtype,
+                                  int64_t count, int64_t padded) -> const void* {
+        if (given == dtype && count == padded && is_even(from)) {
             return from;
         }
-        const auto bytes = static_cast<std::size_t>(count * dtype_size(dtype));
         const auto all = static_cast<std::size_t>(padded * dtype_size(dtype));
         if (status.ok()) {
             status = cuda_status(cudaMemsetAsync(scratch + part, 0, all, queue.stream()), "gemm");
         }
         if (status.ok()) {
-            status = cuda_status(cudaMemcpyAsync(scratch + part, from, bytes,
-                                                 cudaMemcpyDeviceToDevice, queue.stream()),
-                                 "gemm");
+            status = convert(device, queue, {const_cast<void*>(from), count, given},
+                             {scratch + part, count, dtype});
         }
         return scratch + part;
     };
     if (d.dtype_bias != DType::none) {
-        buffers.bias = bring_vector(buffers.bias, parts.bias, d.dtype_bias, d.n, padded_n_);
+        buffers.bias =
+            bring_vector(buffers.bias, given_bias_, parts.bias, d.dtype_bias, d.n, padded_n_);
     }
     if (has_vectors(d)) {
-        buffers.scale_a = bring_vector(buffers.scale_a, parts.scale_a, DType::fp32, d.m, d.m);
-        buffers.scale_b = bring_vector(buffers.scale_b, parts.scale_b, DType::fp32, d.n, padded_n_);
+        constexpr DType kScale = DType::fp32;
+        buffers.scale_a = bring_vector(buffers.scale_a, kScale, parts.scale_a, kScale, d.m, d.m);
+        buffers.scale_b =
+            bring_vector(buffers.scale_b, kScale, parts.scale_b, kScale, d.n, padded_n_);
     }
     return status;
 }
 
 // Replaces what cuBLASLt does not take by copies in scratch memory.
-Status Fp8Plan::bring_in(const CudaDevice& device, CudaQueue& queue, uint32_t copies, char* scratch,
+Status Fp8Plan::bring_in(CudaDevice& device, CudaQueue& queue, uint32_t copies, char* scratch,
                          GemmBuffers& buffers) noexcept {
     const GemmDesc& d = desc_;
     const Parts parts = parts_of(copies);
@@ -241,7 +254,7 @@ Status Fp8Plan::bring_in(const CudaDevice& device, CudaQueue& queue, uint32_t co
         arrange(buffers.b, parts.b, d.ldb, !d.trans_b, d.n, padded_n_);
     }
     if (status.ok()) {
-        status = bring_vectors(queue, parts, scratch, buffers);
+        status = bring_vectors(device, queue, parts, scratch, buffers);
     }
     if (buffers.amax_d != nullptr) {
         buffers.amax_d = reinterpret_cast<float*>(scratch + parts.amax);
@@ -267,10 +280,7 @@ Status Fp8Plan::bring_in(const CudaDevice& device, CudaQueue& queue, uint32_t co
 }
 
 Status Fp8Plan::multiply(CudaQueue& queue, uint32_t copies, const GemmBuffers& buffers) noexcept {
-    Status status = choose(copies);
-    if (status.ok()) {
-        status = set_pointers(buffers);
-    }
+    const Status status = set_pointers(buffers);
     return status.ok() ? product_.multiply(queue, algorithms_[copies], buffers) : status;
 }
 
@@ -292,15 +302,19 @@ Status Fp8Plan::take_out(CudaQueue& queue, uint32_t copies, const GemmBuffers& f
     return status;
 }
 
-Status Fp8Plan::run(const CudaDevice& device, CudaQueue& queue,
-                    const GemmBuffers& buffers) noexcept {
+Status Fp8Plan::run(CudaDevice& device, CudaQueue& queue, const GemmBuffers& buffers) noexcept {
     const std::lock_guard lock(mutex_);
-    const uint32_t copies = copies_for(buffers);
+    const auto [chosen, copies] = choose_usable(copies_for(buffers));
+    if (!chosen.ok()) {
+        return chosen;
+    }
     const std::size_t bytes = parts_of(copies).bytes;
     std::unique_lock<std::mutex> scratch_lock;
     void* scratch = nullptr;
     if (bytes > 0) {
-        if (Status status = queue.scratch(bytes, scratch_lock, &scratch); !status.ok()) {
+        if (Status status =
+                queue.scratch(CudaQueue::Scratch::arranged, bytes, scratch_lock, &scratch);
+            !status.ok()) {
             return status;
         }
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A product of fp8 codes as cuBLASLt sees it. It multiplies them along k only (op(A) as stored, B stored transposed),
 // with k and n multiples of 16 and all rows at multiples of 16 bytes: what is not so is copied into scratch memory
-// of the queue first, codes of 0 filling up, and a result that is not so is copied out of it.
+// of the queue first, codes of 0 filling up, and a result that is not so is copied out of it. A bias of another type than
+// it adds is rounded to that first.
 #pragma once
 
 #include <mutex>
@@ -17,7 +18,7 @@ class Fp8Plan final : public Plan {
     static Status make(const CudaDevice& device, const GemmDesc& desc, Fp8Plan** out) noexcept;
 
     // From any thread. The device's context is current.
-    Status run(const CudaDevice& device, CudaQueue& queue, const GemmBuffers& buffers) noexcept;
+    Status run(CudaDevice& device, CudaQueue& queue, const GemmBuffers& buffers) noexcept;
 
   private:
     // Which operands are in scratch memory; part of what an algorithm is chosen for.
@@ -35,16 +36,22 @@ class Fp8Plan final : public Plan {
     [[nodiscard]] uint32_t copies_for(const GemmBuffers& buffers) const noexcept;
     Status set_strides(uint32_t copies) noexcept;
     Status set_pointers(const GemmBuffers& buffers) noexcept;
+    struct Usable {
+        Status status;
+        uint32_t copies;
+    };
+    Usable choose_usable(uint32_t copies) noexcept;
     Status choose(uint32_t copies) noexcept;
-    Status bring_in(const CudaDevice& device, CudaQueue& queue, uint32_t copies, char* scratch,
+    Status bring_in(CudaDevice& device, CudaQueue& queue, uint32_t copies, char* scratch,
                     GemmBuffers& buffers) noexcept;
-    Status bring_vectors(CudaQueue& queue, const Parts& parts, char* scratch,
+    Status bring_vectors(CudaDevice& device, CudaQueue& queue, const Parts& parts, char* scratch,
                          GemmBuffers& buffers) const noexcept;
     Status multiply(CudaQueue& queue, uint32_t copies, const GemmBuffers& buffers) noexcept;
     Status take_out(CudaQueue& queue, uint32_t copies, const GemmBuffers& from,
                     const GemmBuffers& to) noexcept;
 
-    GemmDesc desc_;
+    GemmDesc desc_; // with the bias that cuBLASLt takes
+    DType given_bias_;
     LtProduct product_;
     int64_t padded_n_;
     int64_t padded_k_;

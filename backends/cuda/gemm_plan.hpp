@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A product as cuBLASLt sees it: descriptors, and the algorithm its heuristics chose.
+// A product as cuBLASLt sees it: descriptors, and the algorithm its heuristics chose. Where they know none for the
+// buffers as they lie, the product is made in scratch memory of the queue, with all rows at multiples of 16 elements.
 #pragma once
 
 #include <mutex>
@@ -19,25 +20,51 @@ class CublasLtPlan final : public Plan {
     static Status make(const CudaDevice& device, const GemmDesc& desc, CublasLtPlan** out) noexcept;
 
     // From any thread. The device's context is current.
-    Status run(CudaQueue& queue, const GemmBuffers& buffers) noexcept;
+    Status run(CudaDevice& device, CudaQueue& queue, const GemmBuffers& buffers) noexcept;
 
   private:
     // What is promised about the buffers' addresses, in bytes. Ours are aligned to 256; 16 is what
     // wide loads and the tensor memory accelerator need; the last stands for one element.
     enum Alignment { k256, k16, kElement, kAlignments };
 
-    CublasLtPlan(cublasLtHandle_t handle, const GemmDesc& desc) noexcept
-        : desc_(desc), product_(handle, desc_) {}
-    Status describe() noexcept;
-    Status set_bias_pointer(const void* bias) noexcept;
-    [[nodiscard]] Alignment alignment_of(const GemmBuffers& buffers) const noexcept;
-    Status choose(Alignment alignment) noexcept;
-    [[nodiscard]] uint32_t bytes_of(Alignment alignment, DType dtype) const noexcept;
+    // The product with its matrices in one place: where the caller has them, or packed in scratch memory.
+    struct Form {
+        Form(cublasLtHandle_t handle, const GemmDesc& d) noexcept
+            : desc(d), product(handle, desc) {}
+        Status describe() noexcept;
+        Status set_bias_pointer(const void* bias) noexcept;
+        // Asks once for each alignment.
+        Status choose(Alignment alignment) noexcept;
 
-    GemmDesc desc_;
-    LtProduct product_;
-    std::mutex mutex_; // of product_, which holds the bias pointer of one call, and of what follows
-    LtAlgorithm algorithms_[kAlignments];
+        GemmDesc desc;
+        LtProduct product;
+        bool is_described = false;
+        LtAlgorithm algorithms[kAlignments];
+    };
+    // What one run does with its buffers.
+    struct Use {
+        Form* form = nullptr;
+        Alignment alignment = k256;
+    };
+    // Offsets of the scratch memory's parts.
+    struct Parts {
+        std::size_t a = 0, b = 0, d = 0, bias = 0, bytes = 0;
+    };
+
+    CublasLtPlan(cublasLtHandle_t handle, const GemmDesc& desc) noexcept;
+    [[nodiscard]] bool converts_bias() const noexcept;
+    [[nodiscard]] Alignment alignment_of(const GemmBuffers& buffers) const noexcept;
+    Status choose(const GemmBuffers& buffers, Use& use) noexcept;
+    [[nodiscard]] Parts parts_of(const Use& use) const noexcept;
+    Status bring_in(CudaDevice& device, CudaQueue& queue, const Use& use, char* scratch,
+                    GemmBuffers& buffers) const noexcept;
+    Status take_out(CudaQueue& queue, const void* from, void* to) const noexcept;
+
+    DType given_bias_;
+    std::mutex
+        mutex_; // of the products, which hold the bias pointer of one call, and of their algorithms
+    Form direct_;
+    Form packed_;
 };
 
 } // namespace mp::backends::cuda

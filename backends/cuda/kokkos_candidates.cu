@@ -3,7 +3,7 @@
 // queue's stream. Second where there is a hand-written kernel or cuBLASLt, else the only one.
 #include "cuda/candidates.hpp"
 #include "cuda/kokkos_space.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/with_kokkos_space.hpp"
 #include "kokkos/candidates.hpp"
 
 namespace mp::backends::cuda {
@@ -12,25 +12,14 @@ namespace {
 
 struct CudaAccess {
     static constexpr bool kNeedsAlignment = true;
+    static bool takes_gemm(const GemmDesc& op, Reason& reason) noexcept {
+        return takes_naive_gemm(op, reason);
+    }
 
-    // In the device's context; Kokkos itself only enqueues here.
     template <class Body> static Status with_space(Device& device, Queue& queue, const Body& body) {
-        const ContextGuard guard = enter(device);
-        auto& cuda_queue = static_cast<CudaQueue&>(queue);
-        if (Status status = cuda_queue.check_health(); !status.ok()) {
-            return status;
-        }
-        KokkosSpace* space = nullptr;
-        if (Status status = cuda_queue.kokkos_space(&space); !status.ok()) {
-            return status;
-        }
-        try {
-            body(space->exec(), kernels::InlineOps{});
-        } catch (...) {
-            (void)cudaGetLastError(); // the exception says what it was
-            throw;
-        }
-        return {};
+        return with_kokkos_space(device, queue, [&body](const KokkosSpace& space) {
+            body(space.exec(), kernels::InlineOps{});
+        });
     }
 };
 

@@ -3,21 +3,28 @@
 
 #include <initializer_list>
 
+#include "interface/gemm_scales.hpp"
+
 namespace mp::backends::cuda {
 
-LtProduct::~LtProduct() {
+LtProduct::~LtProduct() { clear(); }
+
+void LtProduct::clear() noexcept {
     const CublasLt& lt = cublaslt();
-    for (cublasLtMatrixLayout_t layout : {a, b, c, d}) {
-        if (layout != nullptr) {
-            (void)lt.MatrixLayoutDestroy(layout);
+    for (cublasLtMatrixLayout_t* layout : {&a, &b, &c, &d}) {
+        if (*layout != nullptr) {
+            (void)lt.MatrixLayoutDestroy(*layout);
+            *layout = nullptr;
         }
     }
     if (product_ != nullptr) {
         (void)lt.MatmulDescDestroy(product_);
+        product_ = nullptr;
     }
 }
 
 Status LtProduct::describe(cublasOperation_t first, cublasOperation_t second) noexcept {
+    clear(); // where an earlier attempt failed
     const cublasStatus_t made =
         cublaslt().MatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (made != CUBLAS_STATUS_SUCCESS) {
@@ -39,6 +46,12 @@ Status LtProduct::describe(cublasOperation_t first, cublasOperation_t second) no
 }
 
 Status LtProduct::choose(const LtAlignments& alignments, LtAlgorithm& chosen) noexcept {
+    if (chosen.is_known) {
+        return {};
+    }
+    if (chosen.is_refused) {
+        return Status::error(Code::cublas_error, "cuda: cuBLASLt has no algorithm");
+    }
     cublasLtMatmulPreference_t preference = nullptr;
     if (const cublasStatus_t made = cublaslt().MatmulPreferenceCreate(&preference);
         made != CUBLAS_STATUS_SUCCESS) {
@@ -76,14 +89,17 @@ Status LtProduct::search(cublasLtMatmulPreference_t preference, const LtAlignmen
     }
     cublasLtMatmulHeuristicResult_t best = {};
     int found = 0;
-    status = cublas_status(cublaslt().MatmulAlgoGetHeuristic(handle_, product_, a, b, c, d,
-                                                             preference, 1, &best, &found),
-                           "cuBLASLt has no algorithm");
-    if (status.ok() && (found == 0 || best.state != CUBLAS_STATUS_SUCCESS)) {
+    const cublasStatus_t answer = cublaslt().MatmulAlgoGetHeuristic(handle_, product_, a, b, c, d,
+                                                                    preference, 1, &best, &found);
+    chosen.is_refused =
+        answer == CUBLAS_STATUS_NOT_SUPPORTED ||
+        (answer == CUBLAS_STATUS_SUCCESS && (found == 0 || best.state != CUBLAS_STATUS_SUCCESS));
+    status = cublas_status(answer, "cuBLASLt has no algorithm");
+    if (status.ok() && chosen.is_refused) {
         status = Status::error(Code::cublas_error, "cuda: cuBLASLt has no algorithm");
     }
     if (status.ok()) {
-        chosen = {true, best.algo, best.workspaceSize};
+        chosen = {true, false, best.algo, best.workspaceSize};
     }
     return status;
 }
@@ -96,8 +112,10 @@ Status LtProduct::multiply(CudaQueue& queue, const LtAlgorithm& chosen,
             return status;
         }
     }
-    // Where C is not read, D stands in for it.
-    const void* source = desc_.beta != 0.0F ? buffers.c : buffers.d;
+    // Where C is not read, D stands in for it, if it has the same layout: from CUDA 13.0 update 2 on C == D is refused
+    // otherwise (its release notes), and beside fp8 results C has another type.
+    const void* unread = is_fp8(desc_.dtype_d) ? nullptr : buffers.d;
+    const void* source = desc_.beta != 0.0F ? buffers.c : unread;
     return cublas_status(cublaslt().Matmul(handle_, product_, &desc_.alpha, buffers.b, a, buffers.a,
                                            b, &desc_.beta, source, c, buffers.d, d,
                                            &chosen.algorithm, workspace, chosen.workspace_bytes,

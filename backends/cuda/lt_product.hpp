@@ -9,6 +9,7 @@ namespace mp::backends::cuda {
 
 struct LtAlgorithm {
     bool is_known = false;
+    bool is_refused = false; // the heuristics were asked and know none
     cublasLtMatmulAlgo_t algorithm = {};
     std::size_t workspace_bytes = 0;
 };
@@ -32,7 +33,7 @@ class LtProduct {
     Status set(cublasLtMatmulDescAttributes_t attribute, const T& value) noexcept {
         return set_attribute(product_, attribute, value);
     }
-    // cublas_error where the heuristics know no algorithm.
+    // Asks the heuristics once. cublas_error where they know no algorithm.
     Status choose(const LtAlignments& alignments, LtAlgorithm& chosen) noexcept;
     // Our A and B change places: see GemmDesc and the plans' describe().
     Status multiply(CudaQueue& queue, const LtAlgorithm& chosen,
@@ -44,6 +45,7 @@ class LtProduct {
     cublasLtMatrixLayout_t d = nullptr;
 
   private:
+    void clear() noexcept;
     Status search(cublasLtMatmulPreference_t preference, const LtAlignments& alignments,
                   LtAlgorithm& chosen) noexcept;
 

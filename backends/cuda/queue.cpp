@@ -8,6 +8,17 @@
 
 namespace mp::backends::cuda {
 
+namespace {
+
+Status asks_capture(cudaStream_t stream, bool& is_capturing) noexcept {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    const cudaError_t error = cudaStreamIsCapturing(stream, &capture);
+    is_capturing = capture != cudaStreamCaptureStatusNone;
+    return cuda_status(error, "earlier work on the queue failed");
+}
+
+} // namespace
+
 Status CudaQueue::create(CUcontext context, void* native, CudaQueue** out) noexcept {
     *out = nullptr;
     const ContextGuard guard(context);
@@ -36,9 +47,11 @@ CudaQueue::~CudaQueue() {
         destroy_kokkos_space(kokkos_space_);
     }
     staging_.close();
-    for (void* memory : {workspace_, scratch_}) {
-        if (memory != nullptr) {
-            (void)cudaFree(memory);
+    (void)cudaFree(workspace_); // takes null
+    for (const Memory& memory : scratch_) {
+        (void)cudaFree(memory.pointer);
+        for (void* outgrown : memory.outgrown) {
+            (void)cudaFree(outgrown);
         }
     }
     if (is_owned_) {
@@ -53,11 +66,11 @@ Status CudaQueue::sync() noexcept {
 }
 
 Status CudaQueue::check_health() noexcept {
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    cudaError_t error = cudaStreamIsCapturing(stream_, &capture);
-    if (error == cudaSuccess && capture == cudaStreamCaptureStatusNone) {
-        error = cudaStreamQuery(stream_); // not allowed in a capture
+    bool is_capturing = false;
+    if (Status status = asks_capture(stream_, is_capturing); !status.ok() || is_capturing) {
+        return status;
     }
+    const cudaError_t error = cudaStreamQuery(stream_); // not allowed in a capture
     if (error == cudaErrorNotReady) {
         (void)cudaGetLastError();
         return {};
@@ -65,9 +78,25 @@ Status CudaQueue::check_health() noexcept {
     return cuda_status(error, "earlier work on the queue failed");
 }
 
+Status CudaQueue::refuse_capture(const char* what) noexcept {
+    bool is_capturing = false;
+    if (Status status = asks_capture(stream_, is_capturing); !status.ok()) {
+        return status;
+    }
+    return is_capturing ? Status::error(
+                              Code::bad_state,
+                              "cuda: %s, but the queue's stream is being captured into a graph; do "
+                              "it, or the same step once, before the capture begins",
+                              what)
+                        : Status();
+}
+
 Status CudaQueue::workspace(void** out) noexcept {
     const std::lock_guard lock(mutex_);
     if (workspace_ == nullptr) {
+        if (Status status = refuse_capture("a first product needs a workspace"); !status.ok()) {
+            return status;
+        }
         if (const cudaError_t error = cudaMalloc(&workspace_, kWorkspaceBytes);
             error != cudaSuccess) {
             workspace_ = nullptr;
@@ -78,31 +107,62 @@ Status CudaQueue::workspace(void** out) noexcept {
     return {};
 }
 
-// Grows to the largest request. cudaFree waits for the work that uses the old memory.
-Status CudaQueue::scratch(std::size_t bytes, std::unique_lock<std::mutex>& lock,
+// Grows to the largest request. cudaFree waits for the work that uses the old memory; what a graph uses is kept.
+Status CudaQueue::scratch(Scratch which, std::size_t bytes, std::unique_lock<std::mutex>& lock,
                           void** out) noexcept {
-    lock = std::unique_lock(scratch_mutex_);
-    if (bytes > scratch_bytes_) {
-        if (scratch_ != nullptr) {
-            (void)cudaFree(scratch_);
-            scratch_ = nullptr;
-            scratch_bytes_ = 0;
+    Memory& memory = scratch_[which == Scratch::operands ? 1 : 0];
+    lock = std::unique_lock(memory.mutex);
+    bool is_capturing = false;
+    if (Status status = asks_capture(stream_, is_capturing); !status.ok()) {
+        return status;
+    }
+    if (bytes > memory.bytes) {
+        if (Status status = refuse_capture("a product needs more scratch memory than before");
+            !status.ok()) {
+            return status;
         }
-        if (const cudaError_t error = cudaMalloc(&scratch_, bytes); error != cudaSuccess) {
-            scratch_ = nullptr;
+        if (Status status = give_up(memory); !status.ok()) {
+            return status;
+        }
+        if (const cudaError_t error = cudaMalloc(&memory.pointer, bytes); error != cudaSuccess) {
+            memory.pointer = nullptr;
             return cuda_status(error, "allocating scratch memory of a queue");
         }
-        scratch_bytes_ = bytes;
+        memory.bytes = bytes;
     }
-    *out = scratch_;
+    memory.is_captured = memory.is_captured || is_capturing;
+    *out = memory.pointer;
+    return {};
+}
+
+Status CudaQueue::give_up(Memory& memory) noexcept {
+    if (memory.is_captured) {
+        try {
+            memory.outgrown.push_back(memory.pointer);
+        } catch (const std::bad_alloc&) {
+            return Status::error(Code::out_of_memory, "cuda: no memory for a queue");
+        }
+    } else {
+        (void)cudaFree(memory.pointer);
+    }
+    memory.pointer = nullptr;
+    memory.bytes = 0;
+    memory.is_captured = false;
     return {};
 }
 
 Status CudaQueue::kokkos_space(KokkosSpace** out) noexcept {
     const std::lock_guard lock(mutex_);
     if (kokkos_space_ == nullptr) {
+        if (Status status = refuse_capture("a first kernel prepares the queue"); !status.ok()) {
+            return status;
+        }
         if (Status status = make_kokkos_space(stream_, &kokkos_space_); !status.ok()) {
             return status;
+        }
+        const cudaError_t error = cudaStreamSynchronize(cudaStreamLegacy);
+        if (error != cudaSuccess) {
+            return cuda_status(error, "waiting for what prepares the queue");
         }
     }
     *out = kokkos_space_;

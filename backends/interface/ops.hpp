@@ -120,7 +120,7 @@ struct DelayedUpdateDesc : OpDesc {
 // each operation rounded to fp32 (DeepSeek-V3's promotion rule); a missing scale is 1. Where all scales are powers
 // of two, an implementation may multiply the codes by them instead as long as nothing leaves the normal range.
 // Where D is fp8, d is what would be stored as fp32, and the codes are round(d * multiply_d), finite d saturating,
-// infinity and NaN visible as in QuantizeDesc; there is no C.
+// infinity and NaN visible as in QuantizeDesc (a vendor's library may saturate infinity: amax_d shows it); there is no C.
 struct GemmDesc : OpDesc {
     int64_t m = 0, n = 0, k = 0;
     int64_t lda = 0, ldb = 0, ldc = 0, ldd = 0; // elements from row to row, as stored
@@ -142,6 +142,7 @@ struct GemmDesc : OpDesc {
     bool trans_a = false;
     bool trans_b = false;
     bool gelu = false;
+    bool is_chosen_by_name = false; // by the caller: a candidate that is slow takes it, too
 };
 struct GemmBuffers {
     const void* a = nullptr;

@@ -2,6 +2,7 @@
 // The candidates named "kokkos" for every kind of operation, for any execution space. Access says
 // how to get one:
 //     static constexpr bool kNeedsAlignment;
+//     static bool takes_gemm(const GemmDesc& op, Reason& reason) noexcept;
 //     // Calls body(exec, ops) with an execution space of the queue. May throw.
 //     template <class Body> static Status with_space(Device&, Queue&, const Body& body);
 // Nothing thrown inside leaves a candidate.
@@ -127,7 +128,13 @@ template <class Access> class Candidates {
 
     template <class Desc>
     static bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-        return is_supported(static_cast<const Desc&>(op), Access::kNeedsAlignment, reason);
+        const auto& desc = static_cast<const Desc&>(op);
+        if constexpr (std::is_same_v<Desc, GemmDesc>) {
+            if (!Access::takes_gemm(desc, reason)) {
+                return false;
+            }
+        }
+        return is_supported(desc, Access::kNeedsAlignment, reason);
     }
 
     template <class Desc>

@@ -84,6 +84,7 @@ class SpaceLease {
 
 struct HostAccess {
     static constexpr bool kNeedsAlignment = false;
+    static bool takes_gemm(const GemmDesc& /*op*/, Reason& /*reason*/) noexcept { return true; }
 
     template <class Body>
     static Status with_space(Device& device, Queue& /*queue*/, const Body& body) {

@@ -23,7 +23,12 @@ void convert(Stream& stream, const Tensor& source, const MatrixForm& form, void*
         dequantize_matrix(stream, source.scaled_ref(), target);
         return;
     }
-    const QuantOutput output{codes, nullptr, scale_inv, nullptr};
+    QuantOutput output{codes, nullptr, scale_inv, nullptr};
+    std::optional<Scratch>
+        amax; // for devices that find it by a kernel of its own: the scale's place has the old one
+    if (form.policy.rule == numerics::ScaleRule::msamp) {
+        output.amax = static_cast<float*>(amax.emplace(stream, sizeof(float)).data());
+    }
     if (source.scales() == nullptr) {
         quantize_matrix(stream, source.ref(), source.rows(), source.columns(), form, output,
                         tracking);

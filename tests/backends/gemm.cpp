@@ -19,7 +19,7 @@ class Gemm : public BackendTest {
             HostArray result;
             const bool is_taken = gemm(device(), candidate, c, result);
             if (is_taken) {
-                check(result);
+                check(result, allowance_of(device(), candidate, c.desc));
             }
             return is_taken;
         });
@@ -35,15 +35,15 @@ class Gemm : public BackendTest {
         if (exact) {
             ASSERT_TRUE(gemm(reference_device(), reference_candidate(OpKind::gemm), c, expected));
         }
-        const int32_t supporting = with_each_candidate(c, [&](const HostArray& result) {
+        const auto each = [&](const HostArray& result, const Allowance& allowance) {
             if (exact) {
                 EXPECT_TRUE(same_bits(expected, result, NanRule::any_nan));
             } else {
-                EXPECT_TRUE(within_bound(c, result));
+                EXPECT_TRUE(within_bound(c, result, allowance));
             }
             EXPECT_TRUE(padding_untouched(c, result));
-        });
-        EXPECT_GT(supporting, 0);
+        };
+        EXPECT_GT(with_each_candidate(c, each), 0);
     }
 };
 
@@ -151,9 +151,10 @@ TEST_P(Gemm, TakesABatchThatSharesAnOperand) {
     o.batch = 3;
     GemmCase c = make_case(o);
     c.desc.batch_stride_b = 0;
-    const int32_t supporting = with_each_candidate(
-        c, [&](const HostArray& result) { EXPECT_TRUE(within_bound(c, result)); });
-    EXPECT_GT(supporting, 0);
+    const auto each = [&](const HostArray& result, const Allowance& allowance) {
+        EXPECT_TRUE(within_bound(c, result, allowance));
+    };
+    EXPECT_GT(with_each_candidate(c, each), 0);
 }
 
 // 16-bit sums or 16-bit partial results would lose the ones.
@@ -171,7 +172,7 @@ TEST_P(Gemm, AccumulatesInFp32) {
         for (int64_t i = 0; i < c.b.count; ++i) {
             c.b.set(i, 1.0F);
         }
-        with_each_candidate(c, [&](const HostArray& result) {
+        with_each_candidate(c, [&](const HostArray& result, const Allowance&) {
             for (int64_t i = 0; i < result.count; ++i) {
                 EXPECT_EQ(result.get(i), 4097.0F);
             }
@@ -224,7 +225,10 @@ TEST_P(Gemm, DoesNotReadDWhereBetaIsZero) {
     for (int64_t i = 0; i < c.c.count; ++i) {
         c.c.set(i, numerics::float_from_bits(numerics::kFloatQuietNan));
     }
-    with_each_candidate(c, [&](const HostArray& result) { EXPECT_TRUE(within_bound(c, result)); });
+    const auto each = [&](const HostArray& result, const Allowance& allowance) {
+        EXPECT_TRUE(within_bound(c, result, allowance));
+    };
+    EXPECT_GT(with_each_candidate(c, each), 0);
 }
 
 // A plan keeps its description: it can be run again, on other arrays.

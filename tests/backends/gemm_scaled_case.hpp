@@ -172,13 +172,15 @@ inline bool is_fp8_between(DType dtype, float got, double low, double high, floa
 
 inline ::testing::AssertionResult within_scaled_bound(const ScaledCase& c,
                                                       const std::vector<Expected>& expected,
-                                                      const Result& result) {
+                                                      const Result& result,
+                                                      const Allowance& allowance = {}) {
     const GemmDesc& d = c.gemm.desc;
     double largest = 0.0;
     double of_largest = 0.0;
     for (int64_t row = 0; row < d.m; ++row) {
         for (int64_t column = 0; column < d.n; ++column) {
-            const Expected& e = expected[static_cast<std::size_t>(row * d.n + column)];
+            const Expected e = expected[static_cast<std::size_t>(row * d.n + column)].allowing(
+                allowance, d.dtype_d);
             const float got = result.d.get(row * d.ldd + column);
             bool is_right = false;
             if (is_fp8(d.dtype_d)) {

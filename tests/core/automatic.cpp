@@ -18,11 +18,16 @@ TEST(Automatic, EveryGenerationOfGpu) {
         const char* preset;
         const char* fp8_preset;
     } rows[] = {
-        {61, "fp32", "fp8_current"},        {70, "fp16_mixed", "fp8_current"},
+        {61, "fp32", "fp8_current"},
+        {70, "fp16_mixed", "fp8_current"},
         {75, "fp16_mixed", "fp8_current"}, // emulates bf16, which is no reason to use it
-        {80, "bf16_mixed", "fp8_current"},  {86, "bf16_mixed", "fp8_current"},
-        {89, "bf16_mixed", "fp8_current"},  {90, "bf16_mixed", "fp8_current"},
-        {100, "bf16_mixed", "mxfp8"},       {103, "bf16_mixed", "mxfp8"},
+        {80, "bf16_mixed", "fp8_current"},
+        {86, "bf16_mixed", "fp8_current"},
+        {89, "bf16_mixed", "fp8_current"},
+        {90, "bf16_mixed", "fp8_current"},
+        // They multiply MX, too, but this library does not ask them to yet.
+        {100, "bf16_mixed", "fp8_current"},
+        {103, "bf16_mixed", "fp8_current"},
         {120, "bf16_mixed", "fp8_current"},
     };
     for (const auto& row : rows) {

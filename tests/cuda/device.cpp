@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "../backends/gemm_case.hpp"
+#include "trainer.hpp"
 
 namespace mp::test {
 namespace {
@@ -17,8 +18,10 @@ class CudaDevice : public ::testing::Test {
         if (backend == nullptr) {
             GTEST_SKIP() << "skipped: no CUDA device" << missing;
         }
+        backend_ = backend;
         device_ = std::make_unique<TestDevice>(*backend, 1);
     }
+    [[nodiscard]] const Backend& backend() const { return *backend_; }
     [[nodiscard]] TestDevice& on() const { return *device_; }
 
     // One candidate of a kind, by its name.
@@ -33,6 +36,7 @@ class CudaDevice : public ::testing::Test {
     }
 
   private:
+    const Backend* backend_ = nullptr;
     std::unique_ptr<TestDevice> device_;
 };
 
@@ -126,6 +130,33 @@ TEST_F(CudaDevice, FindsCublasLt) {
     HostArray result;
     EXPECT_TRUE(gemm(on(), candidate(OpKind::gemm, "cublaslt"), c, result));
     EXPECT_TRUE(within_bound(c, result));
+}
+
+// A whole step with its layer, captured once and done again: the bits of steps that are not captured.
+TEST_F(CudaDevice, ACapturedStepHasTheBitsOfOthers) {
+    for (const char* preset : kCaptured) {
+        SCOPED_TRACE(preset);
+        Trainer eager(backend(), preset);
+        Trainer captured(backend(), preset);
+        for (int i = 0; i < 2; ++i) {
+            eager.step();
+            captured.step();
+        }
+        auto* stream = static_cast<cudaStream_t>(captured.stream().queue().native());
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t replay = nullptr;
+        ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+        captured.step();
+        ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+        ASSERT_EQ(cudaGraphInstantiate(&replay, graph, 0), cudaSuccess);
+        for (int i = 0; i < 3; ++i) {
+            eager.step();
+            ASSERT_EQ(cudaGraphLaunch(replay, stream), cudaSuccess);
+        }
+        EXPECT_EQ(eager.bytes(), captured.bytes());
+        EXPECT_EQ(cudaGraphExecDestroy(replay), cudaSuccess);
+        EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    }
 }
 
 // No candidate moves the calling thread to another device, nor prints.

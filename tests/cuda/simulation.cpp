@@ -140,7 +140,7 @@ TEST_F(Simulation, TheDescriptionIsJson) {
     const std::string description = text.data();
     for (const char* part :
          {R"("name":"Simulated \"GPU\" 0")", R"("compute_capability":"9.0")", R"("cublaslt":")",
-          R"("memory_bytes":17179869184)", R"("built_for":"simulated")"}) {
+          R"("memory_bytes":17179869184)", R"("built_for":"80 90 simulated")"}) {
         EXPECT_NE(description.find(part), std::string::npos) << part << " in " << description;
     }
 }
@@ -151,7 +151,7 @@ TEST_F(Simulation, TheDescriptionIsJson) {
 TEST_F(Simulation, CublasLtSaysWhatItDoesNotTake) {
     TestDevice on(backend(), 1);
     const CandidateList list = on.device().candidates(OpKind::gemm);
-    ASSERT_EQ(list.count, 3);
+    ASSERT_EQ(list.count, 4);
     const auto reason = [&](const Options& options, int32_t candidate) {
         Reason text;
         const bool is_supported =
@@ -162,15 +162,59 @@ TEST_F(Simulation, CublasLtSaysWhatItDoesNotTake) {
     const Shape shape = {4, 5, 6};
     Options mixed = {shape, DType::fp32, DType::bf16};
     EXPECT_EQ(reason(mixed, 0), "no fp32 x fp32 into bf16");
-    Options bias = {shape, DType::bf16, DType::bf16, DType::fp32};
-    EXPECT_EQ(reason(bias, 0), "with bf16 results the bias must be bf16, not fp32");
     EXPECT_EQ(reason({{4, 5, 0}}, 0), "no empty products");
-    for (const Options& options : {mixed, bias, Options{{4, 5, 0}}}) {
+    for (const Options& options : {mixed, Options{{4, 5, 0}}}) {
         EXPECT_EQ(reason(options, 1), "fp8 x fp8 only, not " + std::string(dtype_name(options.in)) +
                                           " x " + dtype_name(options.in));
-        EXPECT_EQ(reason(options, 2), "");
+        EXPECT_EQ(reason(options, 2), "operands with scales or of fp8 only");
+        EXPECT_EQ(reason(options, 3), "");
     }
+    // 256 x 512 x 512, and one row more.
+    EXPECT_EQ(reason({{{256, 512, 512}, DType::fp32, DType::bf16}}, 3), "");
+    const Options large = {{{257, 512, 512}, DType::fp32, DType::bf16}};
+    EXPECT_EQ(reason(large, 3), "it is slow, so at most 2^26 multiplications, not 6.74e+07, unless "
+                                "it is asked for by its name");
+    GemmDesc named = make_case(large).desc;
+    named.is_chosen_by_name = true;
+    Reason text;
+    EXPECT_TRUE(list.items[3].supports(on.device(), named, text)) << text.c_str();
     EXPECT_EQ(reason({shape, DType::fp16, DType::fp32, DType::fp32}, 0), "");
+}
+
+// Weights and biases of fp32 beside activations of 16 bits are the usual mixture.
+TEST_F(Simulation, ABiasOfAnotherTypeIsConverted) {
+    TestDevice on(backend(), 1);
+    const Candidate& candidate = on.device().candidates(OpKind::gemm).items[0];
+    for (const DType out : {DType::bf16, DType::fp16, DType::fp32}) {
+        for (const DType bias : {DType::fp32, DType::bf16, DType::fp16}) {
+            const Options o = {{{9, 20, 33}, out, out, bias}};
+            const GemmCase c = make_case(o);
+            HostArray result;
+            ASSERT_TRUE(gemm(on, candidate, c, result)) << dtype_name(out) << dtype_name(bias);
+            EXPECT_TRUE(within_bound(c, result, allowance_of(on, candidate, c.desc)));
+            EXPECT_TRUE(padding_untouched(c, result));
+        }
+    }
+}
+
+// Where cuBLASLt has no algorithm for the rows as they lie, they are packed: odd rows with GELU in a batch, with C.
+TEST_F(Simulation, WhatHasNoAlgorithmIsPacked) {
+    TestDevice on(backend(), 1);
+    const Candidate& candidate = on.device().candidates(OpKind::gemm).items[0];
+    for (uint32_t bits = 0; bits < 16; ++bits) {
+        Options o = {{{7, 13, 21}, DType::bf16, DType::bf16, DType::fp32}};
+        o.trans_a = (bits & 1U) != 0;
+        o.trans_b = (bits & 2U) != 0;
+        o.beta = (bits & 4U) != 0 ? 0.5F : 0.0F;
+        o.batch = (bits & 8U) != 0 ? 3 : 1;
+        o.pad = 2;
+        o.gelu = true;
+        const GemmCase c = make_case(o);
+        HostArray result;
+        ASSERT_TRUE(gemm(on, candidate, c, result)) << bits;
+        EXPECT_TRUE(within_bound(c, result, allowance_of(on, candidate, c.desc))) << bits;
+        EXPECT_TRUE(padding_untouched(c, result)) << bits;
+    }
 }
 
 // Rows and matrices of C at other distances than those of D.

@@ -98,6 +98,11 @@ TEST_F(Simulation, CublasLtSaysWhatItDoesNotTakeOfFp8) {
               "no fp8_e4m3 x fp8_e4m3 into fp8_e5m2");
     EXPECT_EQ(reason([](GemmDesc& d) { d.dtype_bias = DType::fp32; }),
               "with fp32 results the bias must be bf16, not fp32");
+    EXPECT_EQ(reason([](GemmDesc& d) {
+                  d.dtype_d = DType::bf16;
+                  d.dtype_bias = DType::fp32;
+              }),
+              "");
     EXPECT_EQ(reason([](GemmDesc& d) { d.scale_a = kMxRowScales; }),
               "scales of fp32 only, not e8m0");
     for (const ScaleGrid& grid : {kRowScales, kRowBlockScales, kSquareBlockScales}) {
@@ -111,6 +116,26 @@ TEST_F(Simulation, CublasLtSaysWhatItDoesNotTakeOfFp8) {
     EXPECT_EQ(reason([](GemmDesc& d) { d.batch_count = 3; }),
               "one product of fp8 at a time, not 3");
     EXPECT_EQ(reason([](GemmDesc& d) { d.k = 0; }), "no empty products");
+}
+
+// What cuBLASLt has no kernel for is dequantized before a naive kernel is asked.
+TEST_F(Simulation, ScalesOfBlocksAreDequantized) {
+    TestDevice on(backend(), 1);
+    const auto first = [&](const ScaleGrid& a, const ScaleGrid& b, DType codes) {
+        Options o = codes_of({4, 64, 64});
+        o.in = codes;
+        GemmDesc desc = make_case(o).desc;
+        desc.scale_a = a;
+        desc.scale_b = b;
+        return std::string(first_candidate(on, desc)->name);
+    };
+    const DType e4m3 = DType::fp8_e4m3;
+    EXPECT_EQ(first(kTensorScale, kTensorScale, e4m3), "cublaslt_fp8");
+    EXPECT_EQ(first(kTensorScale, kTensorScale, DType::fp8_e5m2), "dequantize_cublaslt");
+    EXPECT_EQ(first(kRowBlockScales, kSquareBlockScales, e4m3), "dequantize_cublaslt");
+    EXPECT_EQ(first(kMxRowScales, kMxColumnScales, e4m3), "dequantize_cublaslt");
+    EXPECT_EQ(first(kRowScales, kTensorScale, e4m3), "dequantize_cublaslt");
+    EXPECT_EQ(first(kTensorScale, kTensorScale, DType::fp16), "dequantize_cublaslt");
 }
 
 } // namespace

@@ -120,6 +120,11 @@ bool types_are_supported(const Product& p, const Layout& a, const Layout& b, con
     if (d.type != CUDA_R_32F && d.type != a.type) {
         return false;
     }
+    // As heuristics are seen to answer: an epilogue of its own writes whole 16 bytes.
+    if ((p.epilogue & CUBLASLT_EPILOGUE_GELU) != 0 &&
+        d.leading * dtype_size(dtype_of(d.type)) % 16 != 0) {
+        return false;
+    }
     return !has_bias(p) || p.bias_type == -1 || p.bias_type == d.type;
 }
 
@@ -360,6 +365,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
         return status;
     }
     const auto& preference = *reinterpret_cast<const Preference*>(x);
+    if ((p.epilogue & CUBLASLT_EPILOGUE_GELU) != 0 && preference.alignments[3] % 16 != 0) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     // Other schemes round parts of a sum to the type of the result.
     expect(preference.reductions == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
     Algorithm algorithm = {kMagic, preference.workspace < kWorkspace ? 0 : kWorkspace, {}, 1};
@@ -410,8 +418,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (has_bias(call.p)) {
         expect_aligned(call.p.bias, algorithm.bias_alignment);
     }
-    // A result over its own C must have C's layout. A C that is not read has another type beside an fp8 result.
-    expect(c != d || call.c == call.d || (call.beta == 0.0F && is_fp8(call.d.type)));
+    // Release notes of CUDA 13.0 update 2: a result over its own C must have C's layout, read or not.
+    if (c == nullptr ? call.beta != 0.0F : c == d && !(call.c == call.d)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
     const auto work = [call, workspace, bytes = algorithm.workspace] {
         if (bytes != 0) {
             std::memset(workspace, 0x5a, bytes); // it is the algorithm's to use

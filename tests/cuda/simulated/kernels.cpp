@@ -12,6 +12,7 @@
 #include "cuda/error.hpp"
 #include "cuda/kernel_image.hpp"
 #include "cuda/queue.hpp"
+#include "cuda/with_kokkos_space.hpp"
 #include "kokkos/supports.hpp"
 #include "reference/backend.hpp"
 #include "runtime.hpp"
@@ -37,7 +38,13 @@ Status enqueue(Device& device, Queue& queue, std::function<void()> work) noexcep
 
 template <class Desc>
 bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    return kokkos::is_supported(static_cast<const Desc&>(op), true, reason);
+    const auto& desc = static_cast<const Desc&>(op);
+    if constexpr (std::is_same_v<Desc, GemmDesc>) {
+        if (!takes_naive_gemm(desc, reason)) {
+            return false;
+        }
+    }
+    return kokkos::is_supported(desc, true, reason);
 }
 
 bool supports_cast(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
@@ -120,11 +127,14 @@ Status raise_amax(CudaQueue& queue, float* amax, const float* found) noexcept {
     return enqueue(queue, [amax, found] { raise_amax_thread(amax, found); });
 }
 
-const char* built_architectures() noexcept { return "simulated"; }
+const char* built_architectures() noexcept { return "80 90 simulated"; }
 Status check_kernel_image(const char* /*name*/, int32_t /*capability*/) noexcept { return {}; }
 
+class KokkosSpace {};
+
 Status make_kokkos_space(cudaStream_t /*stream*/, KokkosSpace** out) noexcept {
-    *out = nullptr;
+    static KokkosSpace instance;
+    *out = &instance;
     return {};
 }
 void destroy_kokkos_space(KokkosSpace* /*space*/) noexcept {}
@@ -152,30 +162,40 @@ Reference& oracle() {
     return instance;
 }
 
+// As Kokkos launches: what went wrong is only left behind for cudaGetLastError.
+Status launch_as_kokkos(Device& device, Queue& queue, std::function<void()> work) noexcept {
+    return with_kokkos_space(device, queue, [&](const KokkosSpace&) {
+        (void)simulated::enqueue(static_cast<CudaQueue&>(queue).stream(), std::move(work));
+    });
+}
+
 template <class Desc>
 Status run_reference(Device& device, Queue& queue, const OpDesc& op) noexcept {
-    {
-        const ContextGuard guard(static_cast<CudaDevice&>(device).context());
-        if (Status status = static_cast<CudaQueue&>(queue).check_health(); !status.ok()) {
-            return status;
-        }
-    }
-    return enqueue(device, queue, [desc = static_cast<const Desc&>(op)] {
+    return launch_as_kokkos(device, queue, [desc = static_cast<const Desc&>(op)] {
         (void)oracle().of(desc.kind).run(*oracle().device, *oracle().queue, desc);
     });
 }
 
-Status prepare_reference(Device& /*device*/, const GemmDesc& op, Plan** plan) noexcept {
-    return oracle().of(OpKind::gemm).prepare(*oracle().device, op, plan);
+// Work that was enqueued may outlive its plan, as on a device.
+struct SharedPlan final : Plan {
+    explicit SharedPlan(Plan* made) : plan(made) {}
+    std::shared_ptr<Plan> plan;
+};
+
+Status prepare_reference(Device& /*device*/, const GemmDesc& op, Plan** out) noexcept {
+    Plan* made = nullptr;
+    const Status status = oracle().of(OpKind::gemm).prepare(*oracle().device, op, &made);
+    *out = status.ok() ? new SharedPlan(made) : nullptr;
+    return status;
 }
 
 Status run_reference_plan(Device& device, Queue& queue, Plan& plan,
                           const GemmBuffers& buffers) noexcept {
-    Status status = enqueue(device, queue, [&] {
-        (void)oracle().of(OpKind::gemm).run_plan(*oracle().device, *oracle().queue, plan, buffers);
+    return launch_as_kokkos(device, queue, [shared = static_cast<SharedPlan&>(plan).plan, buffers] {
+        (void)oracle()
+            .of(OpKind::gemm)
+            .run_plan(*oracle().device, *oracle().queue, *shared, buffers);
     });
-    // Now, not later: the plan may be gone then.
-    return status.ok() ? queue.sync() : status;
 }
 
 template <class Desc>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -8,20 +9,24 @@
 #include <map>
 #include <mutex>
 #include <sys/mman.h>
+#include <vector>
 
 // What the opaque handles of CUDA point to here.
 struct CUctx_st {
     int device;
 };
 struct CUstream_st {
-    CUctx_st* context;
+    CUctx_st* context = nullptr;
     std::deque<std::function<void()>> work;
     uint64_t enqueued = 0;
     uint64_t done = 0;
+    bool is_capturing = false;
+    std::vector<std::function<void()>> graph;
 };
 struct CUevent_st {
     CUstream_st* stream = nullptr; // null: never recorded
     uint64_t position = 0;
+    bool is_captured = false;
 };
 
 namespace mp::simulated {
@@ -34,7 +39,9 @@ constexpr std::size_t kMemoryBytes = std::size_t{1} << 34;
 std::recursive_mutex mutex;
 CUctx_st primary[kDevices] = {{0}, {1}};
 std::map<CUstream_st*, bool> streams;
-std::map<void*, std::size_t> device_memory;
+using Blocks = std::map<void*, std::size_t>;
+Blocks device_memory;
+Blocks pinned_memory;
 thread_local CUcontext current = nullptr;
 thread_local cudaError_t last_error = cudaSuccess;
 
@@ -81,6 +88,33 @@ cudaError_t begin(const CUstream_st* stream = nullptr) noexcept {
     return cudaSuccess;
 }
 
+bool anyone_captures() noexcept {
+    return std::any_of(streams.begin(), streams.end(),
+                       [](const auto& entry) { return entry.first->is_capturing; });
+}
+
+// What no thread may do while a stream is captured in the mode that is the default.
+cudaError_t not_in_capture() noexcept {
+    if (!anyone_captures()) {
+        return cudaSuccess;
+    }
+    ++control().misuse;
+    return fail(cudaErrorStreamCaptureUnsupported);
+}
+
+bool add(cudaStream_t stream, std::function<void()> work) noexcept {
+    if (begin(stream) != cudaSuccess) {
+        return false;
+    }
+    if (stream->is_capturing) {
+        stream->graph.push_back(std::move(work));
+        return true;
+    }
+    stream->work.push_back(std::move(work));
+    ++stream->enqueued;
+    return true;
+}
+
 // Does the work of a stream up to a position.
 void drain(CUstream_st& stream, uint64_t position) {
     if (stream.done >= position) {
@@ -103,14 +137,18 @@ cudaError_t outcome() noexcept {
     return control().broken == cudaSuccess ? cudaSuccess : fail(control().broken);
 }
 
-bool is_device_memory(const void* pointer, std::size_t bytes) {
+bool is_part_of(const Blocks& blocks, const void* pointer, std::size_t bytes) {
     const auto* begin_of_it = static_cast<const char*>(pointer);
-    auto next = device_memory.upper_bound(const_cast<void*>(pointer));
-    if (next == device_memory.begin()) {
+    auto next = blocks.upper_bound(const_cast<void*>(pointer));
+    if (next == blocks.begin()) {
         return false;
     }
     const auto& [base, size] = *--next;
     return begin_of_it + bytes <= static_cast<const char*>(base) + size;
+}
+
+bool is_device_memory(const void* pointer, std::size_t bytes) {
+    return is_part_of(device_memory, pointer, bytes);
 }
 
 CUresult CUDAAPI get_current(CUcontext* out) {
@@ -145,12 +183,8 @@ Control& control() noexcept {
 
 bool enqueue(cudaStream_t stream, std::function<void()> work) noexcept {
     const std::lock_guard lock(mutex);
-    if (begin(stream) != cudaSuccess) {
-        return false;
-    }
-    stream->work.push_back(std::move(work));
-    ++stream->enqueued;
-    return true;
+    ++control().launches;
+    return add(stream, std::move(work));
 }
 
 } // namespace mp::simulated
@@ -163,6 +197,24 @@ __attribute__((visibility("default"))) Control* mp_simulated_control() { return 
 __attribute__((visibility("default"))) CUcontext mp_simulated_context() { return current; }
 __attribute__((visibility("default"))) void mp_simulated_set_context(CUcontext c) { current = c; }
 __attribute__((visibility("default"))) cudaError_t mp_simulated_last_error() { return last_error; }
+
+// What cudaStreamBeginCapture, cudaStreamEndCapture with its instantiation, and cudaGraphLaunch do.
+__attribute__((visibility("default"))) void mp_simulated_begin_capture(cudaStream_t stream) {
+    const std::lock_guard lock(mutex);
+    stream->is_capturing = true;
+    stream->graph.clear();
+}
+__attribute__((visibility("default"))) void mp_simulated_end_capture(cudaStream_t stream) {
+    const std::lock_guard lock(mutex);
+    stream->is_capturing = false;
+}
+__attribute__((visibility("default"))) void mp_simulated_replay(cudaStream_t stream) {
+    const std::lock_guard lock(mutex);
+    for (const auto& work : stream->graph) {
+        stream->work.push_back(work);
+        ++stream->enqueued;
+    }
+}
 
 cudaError_t cudaDriverGetVersion(int* version) {
     *version = CUDART_VERSION;
@@ -221,7 +273,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     }
     *properties = {};
     (void)std::snprintf(properties->name, sizeof properties->name, "Simulated \"GPU\" %d", device);
-    properties->major = 9;
+    properties->major = control().capability / 10;
+    properties->minor = control().capability % 10;
     properties->multiProcessorCount = 3;
     properties->totalGlobalMem = kMemoryBytes;
     return cudaSuccess;
@@ -235,7 +288,11 @@ cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
 
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
     const std::lock_guard lock(mutex);
+    ++control().mallocs;
     if (const cudaError_t error = begin(); error != cudaSuccess) {
+        return error;
+    }
+    if (const cudaError_t error = not_in_capture(); error != cudaSuccess) {
         return error;
     }
     void* memory = bytes <= kMemoryBytes ? take_memory(bytes) : nullptr;
@@ -254,6 +311,10 @@ cudaError_t cudaFree(void* pointer) {
     const std::lock_guard lock(mutex);
     if (pointer == nullptr) {
         return cudaSuccess;
+    }
+    ++control().mallocs;
+    if (const cudaError_t error = not_in_capture(); error != cudaSuccess) {
+        return error;
     }
     for (const auto& [stream, is_there] : streams) {
         drain(*stream, stream->enqueued);
@@ -274,13 +335,19 @@ cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned int) {
     if (const cudaError_t error = begin(); error != cudaSuccess) {
         return error;
     }
+    if (const cudaError_t error = not_in_capture(); error != cudaSuccess) {
+        return error;
+    }
     *pointer = std::malloc(bytes);
+    pinned_memory[*pointer] = bytes;
     ++control().pinned;
     return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
+    const std::lock_guard lock(mutex);
     (void)begin();
+    pinned_memory.erase(pointer);
     std::free(pointer);
     --control().pinned;
     return cudaSuccess;
@@ -295,12 +362,15 @@ cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned int flag
         is_device_memory(pointer, bytes)) {
         return fail(cudaErrorInvalidValue);
     }
+    pinned_memory[pointer] = bytes;
     ++control().pinned;
     return cudaSuccess;
 }
 
-cudaError_t cudaHostUnregister(void* /*pointer*/) {
+cudaError_t cudaHostUnregister(void* pointer) {
+    const std::lock_guard lock(mutex);
     (void)begin();
+    pinned_memory.erase(pointer);
     --control().pinned;
     return cudaSuccess;
 }
@@ -313,7 +383,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) 
     if (flags != cudaStreamNonBlocking) {
         return fail(cudaErrorInvalidValue);
     }
-    *stream = new CUstream_st{current, {}};
+    *stream = new CUstream_st;
+    (*stream)->context = current;
     streams[*stream] = true;
     ++control().streams;
     return cudaSuccess;
@@ -330,6 +401,15 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     const std::lock_guard lock(mutex);
+    ++control().syncs;
+    if (stream == cudaStreamLegacy) { // on which no one here enqueues
+        ++control().legacy_syncs;
+        const cudaError_t error = begin();
+        return error != cudaSuccess ? error : not_in_capture();
+    }
+    if (stream->is_capturing) {
+        return not_in_capture();
+    }
     if (const cudaError_t error = begin(stream); error != cudaSuccess) {
         return error;
     }
@@ -338,7 +418,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-    *status = cudaStreamCaptureStatusNone;
+    const std::lock_guard lock(mutex);
+    *status = stream->is_capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return begin(stream);
 }
 
@@ -346,6 +427,9 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     const std::lock_guard lock(mutex);
     if (const cudaError_t error = begin(stream); error != cudaSuccess) {
         return error;
+    }
+    if (stream->is_capturing) {
+        return not_in_capture();
     }
     if (control().broken != cudaSuccess) {
         return outcome();
@@ -377,6 +461,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     }
     event->stream = stream;
     event->position = stream->enqueued;
+    event->is_captured = stream->is_capturing;
     return cudaSuccess;
 }
 
@@ -384,6 +469,11 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     const std::lock_guard lock(mutex);
     if (const cudaError_t error = begin(); error != cudaSuccess) {
         return error;
+    }
+    ++control().syncs;
+    if (event->is_captured) { // for ever, until it is recorded again
+        ++control().misuse;
+        return fail(cudaErrorCapturedEvent);
     }
     if (event->stream != nullptr) {
         drain(*event->stream, event->position);
@@ -401,8 +491,13 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t b
         is_device_memory(source, bytes) != from_device) {
         return fail(cudaErrorInvalidValue);
     }
-    return enqueue(stream, [=] { std::memcpy(destination, source, bytes); }) ? cudaSuccess
-                                                                             : last_error;
+    ++control().copies;
+    const void* host = kind == cudaMemcpyHostToDevice ? source : destination;
+    if (kind != cudaMemcpyDeviceToDevice && stream->is_capturing &&
+        !is_part_of(pinned_memory, host, bytes)) {
+        return not_in_capture();
+    }
+    return add(stream, [=] { std::memcpy(destination, source, bytes); }) ? cudaSuccess : last_error;
 }
 
 cudaError_t cudaMemcpy2DAsync(void* destination, std::size_t destination_pitch, const void* source,
@@ -421,7 +516,8 @@ cudaError_t cudaMemcpy2DAsync(void* destination, std::size_t destination_pitch, 
                         static_cast<const char*>(source) + row * source_pitch, width);
         }
     };
-    return enqueue(stream, work) ? cudaSuccess : last_error;
+    ++control().copies;
+    return add(stream, work) ? cudaSuccess : last_error;
 }
 
 cudaError_t cudaMemsetAsync(void* destination, int value, std::size_t bytes, cudaStream_t stream) {
@@ -429,8 +525,8 @@ cudaError_t cudaMemsetAsync(void* destination, int value, std::size_t bytes, cud
     if (!is_device_memory(destination, bytes)) {
         return fail(cudaErrorInvalidValue);
     }
-    return enqueue(stream, [=] { std::memset(destination, value, bytes); }) ? cudaSuccess
-                                                                            : last_error;
+    ++control().copies;
+    return add(stream, [=] { std::memset(destination, value, bytes); }) ? cudaSuccess : last_error;
 }
 
 } // extern "C"

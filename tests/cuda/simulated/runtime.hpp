@@ -25,12 +25,21 @@ struct Control {
     int64_t events = 0;
     int64_t handles = 0;       // of cuBLASLt: handles, descriptors, layouts, preferences
     int64_t wrong_context = 0; // calls made outside the primary context of the device they are for
-    int64_t misuse = 0;        // of cuBLASLt: promises about a call that the call did not keep
-    int64_t waits = 0;         // waits for a stream that had work pending
+    int64_t misuse = 0; // promises to cuBLASLt that a call did not keep; what a capture forbids
+    int64_t waits = 0;  // waits for a stream that had work pending
+
+    int capability = 90; // 10 x major + minor, of both devices
+
+    // Calls so far.
+    int64_t launches = 0; // of kernels and products
+    int64_t copies = 0;   // and fills
+    int64_t mallocs = 0;  // and frees
+    int64_t syncs = 0;    // of streams and events, whether or not work was pending
+    int64_t legacy_syncs = 0;
 };
 Control& control() noexcept;
 
-// Adds work to a stream. False, with nothing added, where a fault is due.
+// Adds a kernel to a stream, or to the graph that it is captured into. False, with nothing added, where a fault is due.
 bool enqueue(cudaStream_t stream, std::function<void()> work) noexcept;
 
 } // namespace mp::simulated

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/dequantized_plan.hpp"
+
+#include <new>
+
+#include "cuda/candidates.hpp"
+#include "interface/gemm_scales.hpp"
+
+namespace mp::backends::cuda {
+
+namespace {
+
+// One operand as stored, from its first to its last element.
+struct Operand {
+    const ScaleGrid& grid;
+    DType dtype;
+    int64_t rows, columns, count;
+};
+
+Operand stored(const GemmDesc& d, bool is_a) {
+    const bool is_turned = is_a ? d.trans_a : d.trans_b;
+    const int64_t across = is_a ? d.m : d.n;
+    const int64_t rows = is_turned == is_a ? d.k : across;
+    const int64_t columns = is_turned == is_a ? across : d.k;
+    const int64_t leading = is_a ? d.lda : d.ldb;
+    const int64_t stride = is_a ? d.batch_stride_a : d.batch_stride_b;
+    return {is_a ? d.scale_a : d.scale_b, is_a ? d.dtype_a : d.dtype_b, rows, columns,
+            (d.batch_count - 1) * stride + (rows - 1) * leading + columns};
+}
+
+// The product of what the operands are worth, which lie as their codes do.
+GemmDesc wide(const GemmDesc& codes) {
+    GemmDesc d = codes;
+    d.dtype_a = d.dtype_b = is_fp8(codes.dtype_a) ? DType::bf16 : DType::fp32;
+    d.scale_a = d.scale_b = {};
+    return d;
+}
+
+// The whole operand, with what is between its rows.
+Status dequantize(CudaDevice& device, CudaQueue& queue, const Operand& from, const void* codes,
+                  const void* scales, const TensorRef& to) noexcept {
+    const TensorRef source = {const_cast<void*>(codes), from.count, from.dtype};
+    if (!from.grid.exists()) {
+        return convert(device, queue, source, to);
+    }
+    DequantizeDesc op{};
+    op.kind = OpKind::dequantize;
+    const bool is_tensor = from.grid.block_rows == 0 && from.grid.block_columns == 0;
+    op.source = {source,    is_tensor ? 1 : from.rows, is_tensor ? from.count : from.columns,
+                 from.grid, const_cast<void*>(scales), nullptr};
+    op.destination = to;
+    const Candidate& candidate = *device.candidates(OpKind::dequantize).items;
+    Reason reason;
+    return candidate.supports(device, op, reason)
+               ? candidate.run(device, queue, op)
+               : Status::error(Code::unsupported, "cuda: gemm: dequantizing an operand: %s",
+                               reason.c_str());
+}
+
+std::size_t part_bytes(const Operand& operand, DType dtype) {
+    return static_cast<std::size_t>(operand.count * dtype_size(dtype) + 255) / 256 * 256;
+}
+
+} // namespace
+
+void explain_dequantized(const CudaDevice& device, const GemmDesc& desc, Reason& reason) noexcept {
+    if (!is_fp8(desc.dtype_a) && !has_scales(desc)) {
+        reason.set("operands with scales or of fp8 only");
+    } else if (is_fp8(desc.dtype_d)) {
+        reason.set("no fp8 results");
+    } else {
+        explain_gemm(device, wide(desc), reason);
+    }
+}
+
+Status DequantizedPlan::make(const CudaDevice& device, const GemmDesc& desc,
+                             DequantizedPlan** out) noexcept {
+    *out = nullptr;
+    CublasLtPlan* product = nullptr;
+    if (Status status = CublasLtPlan::make(device, wide(desc), &product); !status.ok()) {
+        return status;
+    }
+    *out = new (std::nothrow) DequantizedPlan(desc, product);
+    if (*out == nullptr) {
+        delete product;
+        return Status::error(Code::out_of_memory, "cuda: no memory for a gemm plan");
+    }
+    return {};
+}
+
+Status DequantizedPlan::run(CudaDevice& device, CudaQueue& queue,
+                            const GemmBuffers& buffers) noexcept {
+    const DType dtype = wide(desc_).dtype_a;
+    const Operand a = stored(desc_, true);
+    const Operand b = stored(desc_, false);
+    std::unique_lock<std::mutex> lock;
+    void* scratch = nullptr;
+    if (Status status = queue.scratch(CudaQueue::Scratch::operands,
+                                      part_bytes(a, dtype) + part_bytes(b, dtype), lock, &scratch);
+        !status.ok()) {
+        return status;
+    }
+    void* wide_b = static_cast<char*>(scratch) + part_bytes(a, dtype);
+    Status status =
+        dequantize(device, queue, a, buffers.a, buffers.scale_a, {scratch, a.count, dtype});
+    if (status.ok()) {
+        status = dequantize(device, queue, b, buffers.b, buffers.scale_b, {wide_b, b.count, dtype});
+    }
+    if (!status.ok()) {
+        return status;
+    }
+    GemmBuffers values = buffers;
+    values.a = scratch;
+    values.b = wide_b;
+    return product_->run(device, queue, values);
+}
+
+} // namespace mp::backends::cuda

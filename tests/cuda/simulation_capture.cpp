@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams that are being captured into a graph, on a simulated device that takes it as strictly as CUDA does: memory,
+// waits and copies from pageable memory are errors there. And what a step asks of the device, counted.
+#include "simulation.hpp"
+#include "trainer.hpp"
+
+namespace mp::test {
+namespace {
+
+// Everything on the queue until it ends is captured, and can then be done again.
+class Capture {
+  public:
+    explicit Capture(Queue& queue) : stream_(static_cast<cudaStream_t>(queue.native())) {
+        symbol<void(cudaStream_t)>("mp_simulated_begin_capture")(stream_);
+    }
+    ~Capture() { end(); }
+    Capture(const Capture&) = delete;
+    Capture& operator=(const Capture&) = delete;
+    void end() {
+        if (is_open_) {
+            symbol<void(cudaStream_t)>("mp_simulated_end_capture")(stream_);
+            is_open_ = false;
+        }
+    }
+    void replay() {
+        end();
+        symbol<void(cudaStream_t)>("mp_simulated_replay")(stream_);
+    }
+
+  private:
+    cudaStream_t stream_;
+    bool is_open_ = true;
+};
+
+void expect_refused(const Status& status, const char* words) {
+    EXPECT_EQ(status.code(), Code::bad_state) << status.text();
+    EXPECT_NE(std::string(status.text()).find(words), std::string::npos) << status.text();
+}
+
+TEST_F(Simulation, AnUploadInACaptureIsRefused) {
+    TestDevice on(backend(), 1);
+    float value = 1.0F;
+    DeviceValue<float> there(on, value);
+    const auto copy = [&](CopyKind kind) {
+        void* host = &value;
+        void* device = there.data();
+        const bool is_upload = kind == CopyKind::host_to_device;
+        return on.device().copy(on.queue(), is_upload ? device : host, is_upload ? host : device,
+                                sizeof value, kind);
+    };
+    {
+        const Capture capture(on.queue());
+        expect_refused(copy(CopyKind::host_to_device), "mp_optimizer_set_lr_tensor");
+        expect_refused(copy(CopyKind::device_to_host), "copied to the host");
+    }
+    // More than there are slots: none of them waits for what was captured.
+    for (int i = 0; i < 20; ++i) {
+        value = static_cast<float>(i);
+        check(copy(CopyKind::host_to_device));
+    }
+    EXPECT_EQ(there.download(), 19.0F);
+}
+
+TEST_F(Simulation, AFirstUseInACaptureIsRefused) {
+    TestDevice on(backend(), 1);
+    const GemmCase c = make_case({{8, 16, 16}});
+    const DeviceArray a(on, c.a);
+    const DeviceArray b(on, c.b);
+    const DeviceArray d(on, c.c);
+    ColumnSumDesc sum{};
+    sum.kind = OpKind::column_sum;
+    sum.source = a.ref();
+    sum.destination = {d.data(), 16, DType::fp32};
+    sum.rows = 8;
+    sum.columns = 16;
+    const Candidate& product = on.device().candidates(OpKind::gemm).items[0];
+    const Candidate& columns = on.device().candidates(OpKind::column_sum).items[0];
+    Plan* plan = nullptr;
+    check(product.prepare(on.device(), c.desc, &plan));
+    const std::unique_ptr<Plan> owner(plan);
+    const auto use = [&] {
+        return std::pair{product.run_plan(on.device(), on.queue(), *plan,
+                                          {a.data(), b.data(), nullptr, nullptr, d.data()}),
+                         columns.run(on.device(), on.queue(), sum)};
+    };
+    on.sync();
+    {
+        const Capture capture(on.queue());
+        const auto [of_product, of_columns] = use();
+        expect_refused(of_product, "a first product needs a workspace");
+        expect_refused(of_columns, "a first kernel prepares the queue");
+    }
+    const int64_t before = control().legacy_syncs;
+    EXPECT_TRUE(use().second.ok());
+    EXPECT_EQ(control().legacy_syncs, before + 1) << "Kokkos clears its flags on that stream";
+    Capture capture(on.queue());
+    const auto [of_product, of_columns] = use();
+    EXPECT_TRUE(of_product.ok()) << of_product.text();
+    EXPECT_TRUE(of_columns.ok()) << of_columns.text();
+    EXPECT_EQ(control().legacy_syncs, before + 1);
+}
+
+// A graph goes on using the scratch memory that was there when it was captured.
+TEST_F(Simulation, ScratchMemoryOfAGraphStays) {
+    TestDevice on(backend(), 1);
+    const Candidate& candidate = on.device().candidates(OpKind::gemm).items[1]; // fp8, which copies
+    struct Product {
+        Product(TestDevice& device, const Candidate& how, const Shape& shape)
+            : on(device), candidate(how), c(make_case(options(shape))), a(on, c.a), b(on, c.b),
+              d(on, c.c) {
+            Plan* made = nullptr;
+            check(candidate.prepare(on.device(), c.desc, &made));
+            plan.reset(made);
+        }
+        static Options options(const Shape& shape) {
+            Options o;
+            o.shape = shape;
+            o.in = DType::fp8_e4m3;
+            o.content = Content::small_integers;
+            return o;
+        }
+        void run() {
+            check(candidate.run_plan(on.device(), on.queue(), *plan,
+                                     {a.data(), b.data(), nullptr, nullptr, d.data()}));
+        }
+        TestDevice& on;
+        const Candidate& candidate;
+        GemmCase c;
+        DeviceArray a, b, d;
+        std::unique_ptr<Plan> plan;
+    };
+    Product small(on, candidate, {5, 7, 9});
+    Product large(on, candidate, {50, 70, 90});
+    small.run();
+    Capture capture(on.queue());
+    small.run();
+    capture.end();
+    large.run();
+    const HostArray expected = large.d.download();
+    capture.replay();
+    EXPECT_TRUE(within_bound(small.c, small.d.download()));
+    large.run();
+    EXPECT_TRUE(same_bits(expected, large.d.download(), NanRule::same_bits));
+}
+
+// As Kokkos launches: a kernel that could not be enqueued is only left behind as the runtime's last error.
+TEST_F(Simulation, ALaunchOfKokkosThatFailsIsAStatus) {
+    TestDevice on(backend(), 1);
+    const DeviceArray x(on, make_array(DType::fp32, 64, Content::normal, 1));
+    ColumnSumDesc sum{};
+    sum.kind = OpKind::column_sum;
+    sum.source = x.ref();
+    sum.destination = {x.data(), 8, DType::fp32};
+    sum.rows = sum.columns = 8;
+    const Candidate& candidate = on.device().candidates(OpKind::column_sum).items[0];
+    int failures = 0;
+    for (int64_t call = 1;; ++call) {
+        control().fail_in = call;
+        const Status status = candidate.run(on.device(), on.queue(), sum);
+        if (control().fail_in > 0) { // not reached
+            EXPECT_TRUE(status.ok()) << status.text();
+            break;
+        }
+        EXPECT_EQ(status.code(), Code::cuda_error) << "call " << call << ": " << status.text();
+        ++failures;
+    }
+    control().fail_in = 0;
+    EXPECT_GT(failures, 2);
+}
+
+TEST_F(Simulation, AGpuOlderThanTheModuleIsRefused) {
+    control().capability = 75;
+    DeviceConfig config;
+    Device* device = nullptr;
+    const Status status = backend().open(config, &device);
+    control().capability = 90;
+    EXPECT_EQ(device, nullptr);
+    EXPECT_EQ(status.code(), Code::device_unavailable);
+    EXPECT_NE(std::string(status.text()).find("compute capability 7.5"), std::string::npos)
+        << status.text();
+}
+
+// ---- a step ------------------------------------------------------------------------------------
+
+struct Asked {
+    int64_t launches, copies, mallocs, syncs;
+    bool operator==(const Asked&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const Asked& asked) {
+    return out << asked.launches << " launches, " << asked.copies << " copies and fills, "
+               << asked.mallocs << " mallocs and frees, " << asked.syncs << " waits";
+}
+Asked asked() {
+    const Control& c = control();
+    return {c.launches, c.copies, c.mallocs, c.syncs};
+}
+
+// A change of these numbers is a change of speed on every GPU: more launches than before need a reason. An operation by
+// Kokkos counts as one here, however many kernels it takes.
+TEST_F(Simulation, WhatASteadyStepAsksOfTheDevice) {
+    const struct {
+        const char* preset;
+        Asked expected;
+    } rows[] = {{"fp32", {7, 0, 0, 0}},
+                {"bf16_mixed", {8, 0, 0, 0}},
+                {"bf16_pure_kahan", {6, 0, 0, 0}},
+                {"fp8_current", {12, 1, 0, 0}},
+                {"fp8_delayed", {15, 1, 0, 0}},
+                {"fp8_block", {17, 0, 0, 0}},
+                {"mxfp8", {18, 0, 0, 0}}};
+    for (const auto& row : rows) {
+        Trainer trainer(backend(), row.preset);
+        trainer.step();
+        trainer.step();
+        const Asked before = asked();
+        trainer.step();
+        const Asked after = asked();
+        const Asked of_step = {after.launches - before.launches, after.copies - before.copies,
+                               after.mallocs - before.mallocs, after.syncs - before.syncs};
+        EXPECT_EQ(of_step, row.expected) << row.preset << ": " << trainer.layer_text();
+    }
+}
+
+// A whole step, with the layer, captured once and done again: the bits of steps that are not captured.
+TEST_F(Simulation, ACapturedStepHasTheBitsOfOthers) {
+    for (const char* preset : kCaptured) {
+        SCOPED_TRACE(preset);
+        Trainer eager(backend(), preset);
+        Trainer captured(backend(), preset);
+        for (int i = 0; i < 2; ++i) {
+            eager.step();
+            captured.step();
+        }
+        Capture capture(captured.stream().queue());
+        captured.step();
+        for (int i = 0; i < 3; ++i) {
+            eager.step();
+            capture.replay();
+        }
+        EXPECT_EQ(eager.bytes(), captured.bytes());
+    }
+}
+
+} // namespace
+} // namespace mp::test
