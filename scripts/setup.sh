@@ -70,6 +70,17 @@ if [ "$with_tests" = yes ] && ! has_reader; then
         note "no Python package safetensors: one test of checkpoints will be skipped"
 fi
 
+# Reads the machine code of CUDA's kernels; NVIDIA's packages for Debian of the toolkit may lack it.
+if [ "$with_checks" = yes ] && ! have_command cuobjdump && [ ! -x "$readers/nvidia/cu13/bin/cuobjdump" ]; then
+    say "installing: the Python package nvidia-cuda-cuobjdump, into .cache"
+    if python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore \
+        --target "$readers" nvidia-cuda-cuobjdump==13.5.37; then
+        chmod +x "$readers/nvidia/cu13/bin/cuobjdump"
+    else
+        note "no cuobjdump: the registers of CUDA's kernels will not be looked at"
+    fi
+fi
+
 # Julia is not in bookworm. The one of the release before runs here, but only with that release's libunwind8: with
 # bookworm's it crashes at the first exception. Failing to get it is no error: the tests then say that they skip it.
 julia_works() { julia -e 'try; sqrt(-1.0); catch; println("ok"); end' 2> /dev/null | grep -qx ok; }
