@@ -9,7 +9,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root_dir"
 
-tests='^numerics_|^kernels_(block_codes|isa|reductions|runtime)$'
+tests='^numerics_|^kernels_(block_codes|isa|reductions|runtime)$|^core_optimizer|^capi_(optimizer|step_pointers)'
 case "${1:-}" in
     --all) tests='^(numerics|kernels|machines)_|^backends_(adamw|optimizer)|^core_optimizer|^capi_(optimizer|step_pointers)' ;;
     "") ;;
