@@ -221,25 +221,7 @@ TEST_F(Simulation, WhatASteadyStepAsksOfTheDevice) {
     }
 }
 
-// A whole step, with the layer, captured once and done again: the bits of steps that are not captured.
-TEST_F(Simulation, ACapturedStepHasTheBitsOfOthers) {
-    for (const char* preset : kCaptured) {
-        SCOPED_TRACE(preset);
-        Trainer eager(backend(), preset);
-        Trainer captured(backend(), preset);
-        for (int i = 0; i < 2; ++i) {
-            eager.step();
-            captured.step();
-        }
-        Capture capture(captured.stream().queue());
-        captured.step();
-        for (int i = 0; i < 3; ++i) {
-            eager.step();
-            capture.replay();
-        }
-        EXPECT_EQ(eager.bytes(), captured.bytes());
-    }
-}
+TEST_F(Simulation, ACapturedStepHasTheBitsOfOthers) { expect_captured_steps<Capture>(backend()); }
 
 } // namespace
 } // namespace mp::test

@@ -94,4 +94,25 @@ class Trainer {
     Optimizer optimizer_;
 };
 
+// A whole step with its layer, captured once and done again: the bits of steps that are not captured. Capture holds what is
+// enqueued on the queue it is made with, until its first replay().
+template <class Capture> void expect_captured_steps(const Backend& backend) {
+    for (const char* preset : kCaptured) {
+        SCOPED_TRACE(preset);
+        Trainer eager(backend, preset);
+        Trainer captured(backend, preset);
+        for (int i = 0; i < 2; ++i) {
+            eager.step();
+            captured.step();
+        }
+        Capture capture(captured.stream().queue());
+        captured.step();
+        for (int i = 0; i < 3; ++i) {
+            eager.step();
+            capture.replay();
+        }
+        EXPECT_EQ(eager.bytes(), captured.bytes());
+    }
+}
+
 } // namespace mp::test
