@@ -4,7 +4,7 @@
 # no MPI, no build.
 #     scripts/gpu.sh pack           builds here and packs programs, library and fixtures into .gpu/bundle.tar.xz
 #     scripts/gpu.sh run [FOLDER]   there, in the same checkout with .gpu beside it: unpacks it and runs everything, at most 9
-#                                   minutes; writes facts.txt, summary.txt and a log of each step to FOLDER (default: $OUT)
+#                                   minutes; writes summary.txt, facts.txt and logs.tar.gz to FOLDER (default: $OUT)
 # It never stops at a failure. Without a GPU every step says "skipped: no CUDA device", so that the script can be tried anywhere.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -102,6 +102,8 @@ run() {
     else
         echo "memcheck                     skipped: there is no compute-sanitizer" | tee -a "$out/summary.txt"
     fi
+    # Few files come back from some machines.
+    (cd "$out" && tar -czf logs.tar.gz --remove-files $(ls | grep -vxE 'summary.txt|facts.txt|logs.tar.gz'))
     rm -rf "$bundle"
 }
 
