@@ -41,7 +41,7 @@ facts() {
     nvidia-smi -q 2>&1 | head -n 120
     nvcc --version 2>&1 | tail -n 2
     lscpu | head -n 25
-    echo "cuBLASLt: ${MIXEDPREC_CUBLASLT_LIBRARY:-the system's}, NCCL: ${MIXEDPREC_NCCL_LIBRARY:-the system's}"
+    echo "cuBLASLt: ${MIXEDPREC_CUBLASLT_LIBRARY:-by its name}, NCCL: ${MIXEDPREC_NCCL_LIBRARY:-by its name}"
     ldd "$bundle/lib/libmixedprec-cuda.so"
 }
 
