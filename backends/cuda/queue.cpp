@@ -153,17 +153,20 @@ Status CudaQueue::give_up(Memory& memory) noexcept {
 
 Status CudaQueue::kokkos_space(KokkosSpace** out) noexcept {
     const std::lock_guard lock(mutex_);
-    if (kokkos_space_ == nullptr) {
+    if (!is_kokkos_ready_) {
         if (Status status = refuse_capture("a first kernel prepares the queue"); !status.ok()) {
             return status;
         }
-        if (Status status = make_kokkos_space(stream_, &kokkos_space_); !status.ok()) {
-            return status;
+        if (kokkos_space_ == nullptr) {
+            if (Status status = make_kokkos_space(stream_, &kokkos_space_); !status.ok()) {
+                return status;
+            }
         }
-        const cudaError_t error = cudaStreamSynchronize(cudaStreamLegacy);
-        if (error != cudaSuccess) {
+        if (const cudaError_t error = cudaStreamSynchronize(cudaStreamLegacy);
+            error != cudaSuccess) {
             return cuda_status(error, "waiting for what prepares the queue");
         }
+        is_kokkos_ready_ = true;
     }
     *out = kokkos_space_;
     return {};

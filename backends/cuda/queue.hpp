@@ -66,6 +66,7 @@ class CudaQueue final : public Queue {
     std::mutex mutex_; // of what follows
     void* workspace_ = nullptr;
     KokkosSpace* kokkos_space_ = nullptr;
+    bool is_kokkos_ready_ = false;
     struct Memory {
         std::mutex mutex;
         void* pointer = nullptr;
