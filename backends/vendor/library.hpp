@@ -37,4 +37,28 @@ inline void* open_library(const LibraryName& name, TextLine<512>& reason) noexce
     return library;
 }
 
+// A library that is opened at run time, or why it is not used.
+struct OptionalLibrary {
+    bool is_usable = false;
+    TextLine<512> reason; // why it is not
+};
+
+// find(library): the name of a function that is not there, or null. check(reason): says why the version does not serve.
+template <class Find, class Check>
+OptionalLibrary open_optional(const LibraryName& name, const Find& find,
+                              const Check& check) noexcept {
+    OptionalLibrary result;
+    void* library = open_library(name, result.reason);
+    if (library == nullptr) {
+        return result;
+    }
+    if (const char* missing = find(library); missing != nullptr) {
+        result.reason.set("%s has no function %s; install %s", name.soname, missing, name.install);
+        return result;
+    }
+    check(result.reason);
+    result.is_usable = result.reason.empty();
+    return result;
+}
+
 } // namespace mp::vendor

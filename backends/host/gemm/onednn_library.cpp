@@ -2,7 +2,6 @@
 #include "host/gemm/onednn_library.hpp"
 
 #include "vendor/forwarded.hpp"
-#include "vendor/library.hpp"
 
 namespace mp::backends::host {
 
@@ -19,35 +18,27 @@ struct Functions {
 #undef X
 } functions;
 
-OnednnLibrary open() noexcept {
-    OnednnLibrary result;
-    void* library = vendor::open_library(kOnednn, result.reason);
-    if (library == nullptr) {
-        return result;
-    }
+const char* find(void* library) noexcept {
     const char* missing = nullptr;
 #define X MP_FORWARD_FIND
 #include "host/gemm/onednn_functions.def"
 #undef X
-    if (missing != nullptr) {
-        result.reason.set("%s has no function %s; install %s", kOnednn.soname, missing,
-                          kOnednn.install);
-        return result;
-    }
+    return missing;
+}
+
+void check_version(TextLine<512>& reason) noexcept {
     const dnnl_version_t& version = *functions.dnnl_version();
     if (version.major != kMajor || version.minor < kMinor) {
-        result.reason.set("%s is oneDNN %d.%d.%d; install %s", kOnednn.soname, version.major,
-                          version.minor, version.patch, kOnednn.install);
-        return result;
+        reason.set("%s is oneDNN %d.%d.%d; install %s", kOnednn.soname, version.major,
+                   version.minor, version.patch, kOnednn.install);
     }
-    result.is_usable = true;
-    return result;
 }
 
 } // namespace
 
-const OnednnLibrary& onednn_library() noexcept {
-    static const OnednnLibrary library = open();
+const vendor::OptionalLibrary& onednn_library() noexcept {
+    static const vendor::OptionalLibrary library =
+        vendor::open_optional(kOnednn, find, check_version);
     return library;
 }
 

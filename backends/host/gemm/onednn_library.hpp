@@ -4,16 +4,11 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
-#include "status/status.hpp"
+#include "vendor/library.hpp"
 
 namespace mp::backends::host {
 
-struct OnednnLibrary {
-    bool is_usable = false;
-    TextLine<512> reason; // why it is not
-};
-
 // Opened once for the process, by any thread. Only then, and where it is usable, may a dnnl_* function be called.
-const OnednnLibrary& onednn_library() noexcept;
+const vendor::OptionalLibrary& onednn_library() noexcept;
 
 } // namespace mp::backends::host

@@ -2,7 +2,6 @@
 #include "topology/hwloc/library.hpp"
 
 #include "vendor/forwarded.hpp"
-#include "vendor/library.hpp"
 
 namespace mp::topology {
 
@@ -18,35 +17,26 @@ struct Functions {
 #undef X
 } functions;
 
-HwlocLibrary open() noexcept {
-    HwlocLibrary result;
-    void* library = vendor::open_library(kHwloc, result.reason);
-    if (library == nullptr) {
-        return result;
-    }
+const char* find(void* library) noexcept {
     const char* missing = nullptr;
 #define X MP_FORWARD_FIND
 #include "topology/hwloc/functions.def"
 #undef X
-    if (missing != nullptr) {
-        result.reason.set("%s has no function %s; install %s", kHwloc.soname, missing,
-                          kHwloc.install);
-        return result;
-    }
+    return missing;
+}
+
+void check_version(TextLine<512>& reason) noexcept {
     const unsigned version = functions.hwloc_get_api_version();
     if (version >> 16 != kMajor) {
-        result.reason.set("%s is hwloc %u; install %s", kHwloc.soname, version >> 16,
-                          kHwloc.install);
-        return result;
+        reason.set("%s is hwloc %u; install %s", kHwloc.soname, version >> 16, kHwloc.install);
     }
-    result.is_usable = true;
-    return result;
 }
 
 } // namespace
 
-const HwlocLibrary& hwloc_library() noexcept {
-    static const HwlocLibrary library = open();
+const vendor::OptionalLibrary& hwloc_library() noexcept {
+    static const vendor::OptionalLibrary library =
+        vendor::open_optional(kHwloc, find, check_version);
     return library;
 }
 

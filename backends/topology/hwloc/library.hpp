@@ -4,16 +4,11 @@
 
 #include <hwloc.h>
 
-#include "status/status.hpp"
+#include "vendor/library.hpp"
 
 namespace mp::topology {
 
-struct HwlocLibrary {
-    bool is_usable = false;
-    TextLine<512> reason; // why it is not
-};
-
 // Opened once for the process, by any thread. Only then, and where it is usable, may a hwloc_* function be called.
-const HwlocLibrary& hwloc_library() noexcept;
+const vendor::OptionalLibrary& hwloc_library() noexcept;
 
 } // namespace mp::topology
