@@ -17,8 +17,6 @@ inline DeviceCapability capability_of(int32_t number) noexcept {
     capability.has_fast_fp16 = number >= 70;
     capability.has_fast_bf16 = number >= 80;
     capability.has_fast_fp8 = number >= 89;
-    // GPUs from 10.0 on multiply it, but no candidate here asks them to.
-    capability.has_fast_mxfp8 = false;
     return capability;
 }
 

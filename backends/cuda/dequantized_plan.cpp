@@ -12,20 +12,22 @@ namespace {
 
 // One operand as stored, from its first to its last element.
 struct Operand {
+    Operand(const GemmDesc& d, const ScaleGrid& scales, DType codes, const Extent& stored,
+            int64_t leading, int64_t batch_stride)
+        : grid(scales), dtype(codes), extent(stored),
+          count((d.batch_count - 1) * batch_stride + (stored.rows - 1) * leading + stored.columns) {
+    }
     const ScaleGrid& grid;
     DType dtype;
-    int64_t rows, columns, count;
+    Extent extent;
+    int64_t count;
 };
 
-Operand stored(const GemmDesc& d, bool is_a) {
-    const bool is_turned = is_a ? d.trans_a : d.trans_b;
-    const int64_t across = is_a ? d.m : d.n;
-    const int64_t rows = is_turned == is_a ? d.k : across;
-    const int64_t columns = is_turned == is_a ? across : d.k;
-    const int64_t leading = is_a ? d.lda : d.ldb;
-    const int64_t stride = is_a ? d.batch_stride_a : d.batch_stride_b;
-    return {is_a ? d.scale_a : d.scale_b, is_a ? d.dtype_a : d.dtype_b, rows, columns,
-            (d.batch_count - 1) * stride + (rows - 1) * leading + columns};
+Operand operand_a(const GemmDesc& d) {
+    return {d, d.scale_a, d.dtype_a, stored_a(d), d.lda, d.batch_stride_a};
+}
+Operand operand_b(const GemmDesc& d) {
+    return {d, d.scale_b, d.dtype_b, stored_b(d), d.ldb, d.batch_stride_b};
 }
 
 // The product of what the operands are worth, which lie as their codes do.
@@ -46,8 +48,9 @@ Status dequantize(CudaDevice& device, CudaQueue& queue, const Operand& from, con
     DequantizeDesc op{};
     op.kind = OpKind::dequantize;
     const bool is_tensor = from.grid.block_rows == 0 && from.grid.block_columns == 0;
-    op.source = {source,    is_tensor ? 1 : from.rows, is_tensor ? from.count : from.columns,
-                 from.grid, const_cast<void*>(scales), nullptr};
+    const Extent extent = is_tensor ? Extent{1, from.count} : from.extent;
+    op.source = {source, extent.rows, extent.columns, from.grid, const_cast<void*>(scales),
+                 nullptr};
     op.destination = to;
     const Candidate& candidate = *device.candidates(OpKind::dequantize).items;
     Reason reason;
@@ -91,8 +94,8 @@ Status DequantizedPlan::make(const CudaDevice& device, const GemmDesc& desc,
 Status DequantizedPlan::run(CudaDevice& device, CudaQueue& queue,
                             const GemmBuffers& buffers) noexcept {
     const DType dtype = wide(desc_).dtype_a;
-    const Operand a = stored(desc_, true);
-    const Operand b = stored(desc_, false);
+    const Operand a = operand_a(desc_);
+    const Operand b = operand_b(desc_);
     std::unique_lock<std::mutex> lock;
     void* scratch = nullptr;
     if (Status status = queue.scratch(CudaQueue::Scratch::operands,

@@ -183,7 +183,7 @@ Fp8Plan::Usable Fp8Plan::choose_usable(uint32_t copies) noexcept {
 
 Status Fp8Plan::choose(uint32_t copies) noexcept {
     Status status = set_strides(copies);
-    if (!status.ok()) {
+    if (!status.ok() || algorithms_[copies].is_known) {
         return status;
     }
     // Not read, but what there is, and its alignment, counts.

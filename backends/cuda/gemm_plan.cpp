@@ -44,12 +44,6 @@ DType bias_of(const GemmDesc& desc) noexcept {
 constexpr int64_t kPackedRow = 16; // elements: rows begin at multiples of 16 bytes at least
 int64_t packed_row(int64_t columns) { return (columns + kPackedRow - 1) / kPackedRow * kPackedRow; }
 
-struct Extent {
-    int64_t rows, columns;
-};
-Extent stored_a(const GemmDesc& d) { return d.trans_a ? Extent{d.k, d.m} : Extent{d.m, d.k}; }
-Extent stored_b(const GemmDesc& d) { return d.trans_b ? Extent{d.n, d.k} : Extent{d.k, d.n}; }
-
 // The bias as cuBLASLt takes it.
 GemmDesc direct(GemmDesc d) {
     d.dtype_bias = bias_of(d);
@@ -204,6 +198,9 @@ Status CublasLtPlan::Form::set_bias_pointer(const void* bias) noexcept {
 }
 
 Status CublasLtPlan::Form::choose(Alignment alignment) noexcept {
+    if (algorithms[alignment].is_known) {
+        return {};
+    }
     if (Status status = describe(); !status.ok()) {
         return status;
     }

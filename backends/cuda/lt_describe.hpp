@@ -22,6 +22,17 @@ inline cudaDataType_t cuda_type(DType dtype) noexcept {
     }
 }
 
+// Of an operand as it is stored.
+struct Extent {
+    int64_t rows, columns;
+};
+inline Extent stored_a(const GemmDesc& d) noexcept {
+    return d.trans_a ? Extent{d.k, d.m} : Extent{d.m, d.k};
+}
+inline Extent stored_b(const GemmDesc& d) noexcept {
+    return d.trans_b ? Extent{d.n, d.k} : Extent{d.k, d.n};
+}
+
 // A row-major matrix is the transpose of the column-major one in the same memory.
 struct Stored {
     DType dtype;

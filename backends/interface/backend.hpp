@@ -14,7 +14,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kInterfaceVersion = 7;
+inline constexpr uint32_t kInterfaceVersion = 8;
 
 // The numbers of MP_DEVICE_*.
 enum class DeviceKind : int32_t { host = 1, cuda = 2 };
@@ -89,8 +89,7 @@ struct DeviceCapability {
     char name[48] = "device"; // for messages: "compute capability 9.0"
     bool has_fast_fp16 = false;
     bool has_fast_bf16 = false;
-    bool has_fast_fp8 = false;   // with one scale for a tensor
-    bool has_fast_mxfp8 = false; // with scales of 32 elements
+    bool has_fast_fp8 = false; // with one scale for a tensor
 };
 
 class Device {

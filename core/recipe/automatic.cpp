@@ -10,9 +10,6 @@ struct Choice {
 };
 
 Choice choose_fp8(const DeviceCapability& c) {
-    if (c.has_fast_mxfp8) {
-        return {"mxfp8", "fp8 was asked for, and it multiplies fp8 with microscaling fast"};
-    }
     if (c.has_fast_fp8) {
         return {"fp8_current",
                 "fp8 was asked for, and it multiplies fp8 with one scale for a tensor fast"};
