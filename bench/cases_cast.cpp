@@ -1,36 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every cast, and amax, against the streaming kernel that reads and writes the same bytes.
+#include "array.hpp"
 #include "report.hpp"
 #include "streaming.hpp"
-#include "values.hpp"
 
 namespace mp_bench {
-namespace {
-
-mp_tensor* wrap(mp_context* context, int32_t dtype, std::size_t count, void* data) {
-    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
-    desc.dtype = dtype;
-    desc.ndim = 1;
-    desc.shape[0] = static_cast<int64_t>(count);
-    mp_tensor* tensor = nullptr;
-    check(mp_tensor_wrap(context, &desc, data, nullptr, nullptr, &tensor));
-    return tensor;
-}
-
-} // namespace
 
 std::vector<Row> cast_rows(mp_context* context, const Options& options) {
     const int32_t types[] = {MP_DTYPE_FP32, MP_DTYPE_BF16, MP_DTYPE_FP16, MP_DTYPE_FP8_E4M3,
                              MP_DTYPE_FP8_E5M2};
     const std::size_t count = options.elements;
-    const Array exact(count * 4), input(count * 4), output(count * 4);
-    fill(reinterpret_cast<float*>(exact.data()), count);
-    mp_tensor* numbers = wrap(context, MP_DTYPE_FP32, count, exact.data());
+    const Array exact(context, count * 4), input(context, count * 4), output(context, count * 4);
+    exact.fill([&](char* data) { fill_numbers(reinterpret_cast<float*>(data), count); });
+    const auto wrap = [&](int32_t dtype, void* data) {
+        return wrap_memory(context, dtype, {static_cast<int64_t>(count)}, data);
+    };
+    mp_tensor* numbers = wrap(MP_DTYPE_FP32, exact.data());
     std::vector<Row> rows;
     for (const int32_t from : types) {
         const std::size_t from_size = mp_dtype_size(from);
-        mp_tensor* source =
-            from == MP_DTYPE_FP32 ? numbers : wrap(context, from, count, input.data());
+        mp_tensor* source = from == MP_DTYPE_FP32 ? numbers : wrap(from, input.data());
         if (from != MP_DTYPE_FP32) {
             check(mp_tensor_cast(nullptr, numbers, source, nullptr));
         }
@@ -41,22 +30,25 @@ std::vector<Row> cast_rows(mp_context* context, const Options& options) {
             if (to == from || !is_wanted(options, name)) {
                 continue;
             }
-            mp_tensor* target = wrap(context, to, count, output.data());
-            rows.push_back(measure_streaming(
-                name,
-                {{{{bytes, from_size, Access::read},
-                   {output.data(), mp_dtype_size(to), Access::write}},
-                  count}},
-                [&] { check(mp_tensor_cast(nullptr, source, target, nullptr)); }, options));
+            mp_tensor* target = wrap(to, output.data());
+            add_row(rows, name, [&] {
+                return measure_streaming(
+                    context, name,
+                    {{{{bytes, from_size, Access::read},
+                       {output.data(), mp_dtype_size(to), Access::write}},
+                      count}},
+                    [&] { check(mp_tensor_cast(nullptr, source, target, nullptr)); }, options);
+            });
             mp_tensor_destroy(target);
         }
         const std::string name = std::string("amax ") + mp_dtype_name(from);
         if (is_wanted(options, name)) {
-            float result = 0;
-            mp_tensor* amax = wrap(context, MP_DTYPE_FP32, 1, &result);
-            rows.push_back(measure_streaming(
-                name, {{{{bytes, from_size, Access::read}}, count}},
-                [&] { check(mp_tensor_amax(nullptr, source, amax)); }, options));
+            mp_tensor* amax = make_tensor(context, MP_DTYPE_FP32, {1});
+            add_row(rows, name, [&] {
+                return measure_streaming(
+                    context, name, {{{{bytes, from_size, Access::read}}, count}},
+                    [&] { check(mp_tensor_amax(nullptr, source, amax)); }, options);
+            });
             mp_tensor_destroy(amax);
         }
         if (source != numbers) {

@@ -9,8 +9,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include "array.hpp"
 #include "report.hpp"
-#include "values.hpp"
 
 namespace mp_bench {
 namespace {
@@ -28,7 +28,7 @@ void require(bool holds, const char* what) {
 // Numbers that no file system stores shorter.
 std::vector<float> some_numbers(std::size_t count) {
     std::vector<float> values(count);
-    fill(values.data(), count);
+    fill_numbers(values.data(), count);
     return values;
 }
 
@@ -88,18 +88,18 @@ struct Saved {
     mp_checkpoint* checkpoint = nullptr;
 };
 
-struct Turns {
+struct Pairs {
     std::vector<Pair> save;
     std::vector<Pair> load;
 };
 
-Turns measure(const Saved& saved, const fs::path& folder, std::size_t bytes, int repeats) {
+Pairs measure(const Saved& saved, const fs::path& folder, std::size_t bytes, int count) {
     const std::vector<float> chunk = some_numbers(kChunk / sizeof(float));
     std::vector<float> memory(bytes / sizeof(float));
     const fs::path raw = folder / "raw";
     const std::string checkpoints = (folder / "checkpoints").string();
-    Turns turns;
-    for (int i = 0; i < repeats; ++i) {
+    Pairs pairs;
+    for (int i = 0; i < count; ++i) {
         fs::remove_all(folder / "checkpoints");
         fs::remove(raw);
         ::sync();
@@ -109,10 +109,10 @@ Turns measure(const Saved& saved, const fs::path& folder, std::size_t bytes, int
         const double read = seconds_of([&] { read_raw(raw, memory, bytes); });
         const double load = seconds_of(
             [&] { check(mp_checkpoint_load(saved.checkpoint, checkpoints.c_str(), 0, nullptr)); });
-        turns.save.push_back({write, save});
-        turns.load.push_back({read, load});
+        pairs.save.push_back({write, save});
+        pairs.load.push_back({read, load});
     }
-    return turns;
+    return pairs;
 }
 
 } // namespace
@@ -126,18 +126,18 @@ std::vector<Row> checkpoint_rows(mp_context* context, const Options& options) {
     const fs::path folder =
         fs::temp_directory_path() / ("mixedprec_bench_" + std::to_string(::getpid()));
     fs::create_directories(folder);
-    Turns turns;
+    Pairs pairs;
     try {
         const Saved saved(context, elements);
-        turns = measure(saved, folder, bytes, options.repeats);
+        pairs = measure(saved, folder, bytes, options.turns.pairs);
     } catch (...) {
         fs::remove_all(folder);
         throw;
     }
     fs::remove_all(folder);
     const auto amount = static_cast<double>(bytes);
-    return {{"checkpoint save", summarize("one file and its fsync", turns.save), amount, "GB/s"},
-            {"checkpoint load", summarize("read of one file", turns.load), amount, "GB/s"}};
+    return {{"checkpoint save", summarize("one file and its fsync", pairs.save), amount, "GB/s"},
+            {"checkpoint load", summarize("read of one file", pairs.load), amount, "GB/s"}};
 }
 
 } // namespace mp_bench

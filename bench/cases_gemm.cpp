@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products of training shapes against the raw call of the GEMM library.
+#include <algorithm>
+#include <memory>
 #include <omp.h>
 
 #include "raw_gemm.hpp"
@@ -29,26 +31,22 @@ struct CodeCase {
 // Everything of one plan and its operands.
 class Product {
   public:
-    Product(mp_context* context, const GemmShape& s, const CodeCase* codes) {
+    Product(mp_context* context, const GemmShape& s, const CodeCase* codes,
+            const char* implementation = nullptr) {
         mp_gemm_desc desc = MP_GEMM_DESC_INIT;
         desc.m = s.m;
         desc.n = s.n;
         desc.k = s.k;
         desc.flags = (s.trans_a ? MP_GEMM_TRANS_A : 0u) | (s.trans_b ? MP_GEMM_TRANS_B : 0u);
         desc.dtype_a = desc.dtype_b = s.dtype;
+        desc.implementation = implementation;
         if (codes != nullptr) {
             set_scales(context, desc, *codes);
         }
         check(mp_gemm_create(context, &desc, &gemm_));
-        args_.a = keep(make_tensor(context, desc.dtype_a, s.m * s.k));
-        args_.b = keep(make_tensor(context, desc.dtype_b, s.k * s.n));
-        if (codes != nullptr) { // of every exponent, none a NaN
-            fill(args_.a, s.m * s.k,
-                 [](std::size_t i) { return static_cast<uint8_t>(i * 37 & 0xf7); });
-            fill(args_.b, s.k * s.n,
-                 [](std::size_t i) { return static_cast<uint8_t>(i * 41 & 0x77); });
-        }
-        args_.d = keep(make_tensor(context, MP_DTYPE_FP32, s.m * s.n));
+        args_.a = keep(make_numbers(context, desc.dtype_a, {s.m * s.k}));
+        args_.b = keep(make_numbers(context, desc.dtype_b, {s.k * s.n}));
+        args_.d = keep(make_tensor(context, MP_DTYPE_FP32, {s.m * s.n}));
     }
     Product(const Product&) = delete;
     Product& operator=(const Product&) = delete;
@@ -90,7 +88,7 @@ class Product {
         desc.scale_b_rows = codes.b[trans_b ? 1 : 0];
         desc.scale_b_columns = codes.b[trans_b ? 0 : 1];
         const auto scales = [&](int64_t elements) {
-            mp_tensor* tensor = keep(make_tensor(context, codes.scale_dtype, elements));
+            mp_tensor* tensor = keep(make_tensor(context, codes.scale_dtype, {elements}));
             if (codes.scale_dtype == MP_DTYPE_E8M0) {
                 fill(tensor, elements,
                      [](std::size_t i) { return static_cast<uint8_t>(120 + i % 8); });
@@ -117,55 +115,145 @@ class Product {
     std::vector<mp_tensor*> owned_;
 };
 
-Baseline raw_baseline(const Options& options, const GemmShape& s) {
+// The raw call, and what waits for it too.
+struct Raw {
+    Baseline baseline;
+    Turns turns;
+};
+
+Raw raw_baseline(mp_context* context, const Options& options, const GemmShape& s) {
     omp_set_num_threads(options.threads); // of the raw call
-    return {std::string("raw oneDNN ") + mp_dtype_name(s.dtype), raw_gemm(s)};
+    const RawGemm raw = options.device == MP_DEVICE_HOST ? raw_gemm(s) : raw_gemm_cuda(context, s);
+    Raw result = {{std::string("raw ") + raw.library + " " + mp_dtype_name(s.dtype), raw.run},
+                  options.turns};
+    if (raw.wait) {
+        result.turns.finish = [ours = options.turns.finish, theirs = raw.wait] {
+            ours();
+            theirs();
+        };
+    }
+    return result;
 }
 
-Row measure(const Options& options, const GemmShape& s, const std::string& name,
-            const Product& ours, const Baseline& baseline) {
+Row measure(const GemmShape& s, const std::string& name, const Product& ours, const Raw& raw) {
     return {name + " by " + ours.implementation(),
             compare(
-                baseline, [&] { ours.run(); }, options.repeats),
+                raw.baseline, [&] { ours.run(); }, raw.turns),
             operations_of(s), "GFLOP/s"};
 }
 
-// fp8 against our fp32, and against the library's fp32 and bf16.
+// fp8 against the library's products: our own fp32 on the host, and raw calls.
 void measure_codes(mp_context* context, const Options& options, GemmShape s, const CodeCase& codes,
                    const std::string& name, std::vector<Row>& rows) {
     s.dtype = MP_DTYPE_FP32;
-    const Product ours(context, s, &codes);
-    const Product wide(context, s, nullptr);
-    const auto against = [&](const Baseline& baseline) {
-        rows.push_back(measure(options, s, name, ours, baseline));
-        rows.back().name += " to " + baseline.name;
+    std::unique_ptr<Product> ours;
+    const auto against = [&](const Raw& raw) {
+        add_row(rows, name, [&] {
+            if (ours == nullptr) {
+                ours = std::make_unique<Product>(context, s, &codes);
+            }
+            return measure(s, name, *ours, raw);
+        });
+        rows.back().name += " to " + raw.baseline.name;
     };
-    against({"our fp32", [&] { wide.run(); }});
-    against(raw_baseline(options, s));
+    if (options.device == MP_DEVICE_HOST) {
+        const Product wide(context, s, nullptr);
+        against({{"our fp32", [&] { wide.run(); }}, options.turns});
+        against(raw_baseline(context, options, s));
+    } else {
+        s.dtype = MP_DTYPE_FP8_E4M3;
+        against(raw_baseline(context, options, s));
+    }
     s.dtype = MP_DTYPE_BF16;
-    against(raw_baseline(options, s));
+    against(raw_baseline(context, options, s));
+}
+
+// Brief: each about a sixteenth.
+std::vector<GemmShape> sized(const Options& options, std::vector<GemmShape> shapes) {
+    for (GemmShape& shape : shapes) {
+        for (int64_t* size : {&shape.m, &shape.n, &shape.k}) {
+            *size = options.brief ? std::clamp<int64_t>(*size / 16, 32, 96) : *size;
+        }
+    }
+    return shapes;
+}
+
+std::vector<GemmShape> trained_shapes(const Options& options) {
+    if (options.device == MP_DEVICE_HOST) {
+        return sized(options, {{512, 512, 512, false, false, 0},
+                               {1024, 1024, 1024, false, false, 0},
+                               {2048, 2048, 2048, false, false, 0},
+                               {1024, 3072, 768, false, false, 0},
+                               {2048, 768, 256, false, true, 0},
+                               {2048, 1152, 384, false, true, 0},
+                               {2048, 1536, 384, false, true, 0},
+                               {2048, 384, 1536, false, true, 0},
+                               {2048, 1536, 384, false, false, 0},
+                               {2048, 384, 1536, false, false, 0},
+                               {384, 1536, 2048, true, false, 0},
+                               {1536, 384, 2048, true, false, 0}});
+    }
+    return sized(options, {{1024, 1024, 1024, false, true, 0},
+                           {2048, 2048, 2048, false, true, 0},
+                           {8192, 8192, 8192, false, true, 0},
+                           {1024, 1024, 2048, false, true, 0},
+                           {4096, 16384, 8192, false, true, 0},
+                           {4096, 8192, 16384, false, false, 0},
+                           {16384, 8192, 4096, true, false, 0}});
+}
+
+std::vector<GemmShape> trained_code_shapes(const Options& options) {
+    if (options.device == MP_DEVICE_HOST) {
+        return sized(options, {{2048, 1024, 256, false, true, 0},
+                               {2048, 1536, 384, false, true, 0},
+                               {2048, 384, 1536, false, true, 0},
+                               {2048, 384, 1536, false, false, 0},
+                               {384, 1536, 2048, true, false, 0},
+                               {2048, 256, 256, false, true, 0}});
+    }
+    return sized(options, {{1024, 1024, 2048, false, true, 0},
+                           {4096, 16384, 8192, false, true, 0},
+                           {8192, 8192, 8192, false, true, 0}});
+}
+
+// The one that is chosen, and on the host each by its name, for the table of their order.
+std::vector<const char*> implementations(const Options& options) {
+    if (options.device != MP_DEVICE_HOST) {
+        return {nullptr};
+    }
+    return {nullptr, "blocked_fp32", "onednn_fp32", "blocked_bf16", "onednn_bf16", "widen_fp32"};
+}
+
+void measure_plain(mp_context* context, const Options& options, const GemmShape& shape,
+                   std::vector<Row>& rows) {
+    const std::string name = name_of(mp_dtype_name(shape.dtype), shape);
+    std::unique_ptr<Raw> raw; // made for the first that is wanted
+    for (const char* implementation : implementations(options)) {
+        const std::string label =
+            implementation == nullptr ? name : name + ", named " + implementation;
+        if (!is_wanted(options, label)) {
+            continue;
+        }
+        if (raw == nullptr) {
+            raw = std::make_unique<Raw>(raw_baseline(context, options, shape));
+        }
+        add_row(rows, label, [&] {
+            return measure(shape, label, Product(context, shape, nullptr, implementation), *raw);
+        });
+        if (implementation != nullptr && !rows.back().why_not.empty()) {
+            rows.pop_back(); // it takes another type
+        }
+    }
 }
 
 } // namespace
 
 std::vector<Row> gemm_rows(mp_context* context, const Options& options) {
-    constexpr GemmShape kShapes[] = {
-        {512, 512, 512, false, false, 0},    {1024, 1024, 1024, false, false, 0},
-        {2048, 2048, 2048, false, false, 0}, {1024, 3072, 768, false, false, 0},
-        {2048, 768, 256, false, true, 0},    {2048, 1152, 384, false, true, 0},
-        {2048, 1536, 384, false, true, 0},   {2048, 384, 1536, false, true, 0},
-        {2048, 1536, 384, false, false, 0},  {2048, 384, 1536, false, false, 0},
-        {384, 1536, 2048, true, false, 0},   {1536, 384, 2048, true, false, 0},
-    };
     std::vector<Row> rows;
     for (const int32_t dtype : {MP_DTYPE_FP32, MP_DTYPE_BF16, MP_DTYPE_FP16}) {
-        for (GemmShape shape : kShapes) {
+        for (GemmShape shape : trained_shapes(options)) {
             shape.dtype = dtype;
-            const std::string name = name_of(mp_dtype_name(dtype), shape);
-            if (is_wanted(options, name)) {
-                const Product ours(context, shape, nullptr);
-                rows.push_back(measure(options, shape, name, ours, raw_baseline(options, shape)));
-            }
+            measure_plain(context, options, shape, rows);
         }
     }
     constexpr CodeCase kCodes[] = {
@@ -175,13 +263,8 @@ std::vector<Row> gemm_rows(mp_context* context, const Options& options) {
         {"e4m3 x e4m3 blocks", MP_DTYPE_FP8_E4M3, MP_DTYPE_FP32, {1, 128}, {128, 128}, true},
         {"e4m3 x e4m3 mx", MP_DTYPE_FP8_E4M3, MP_DTYPE_E8M0, {1, 32}, {32, 1}, true},
     };
-    constexpr GemmShape kTrained[] = {
-        {2048, 1024, 256, false, true, 0}, {2048, 1536, 384, false, true, 0},
-        {2048, 384, 1536, false, true, 0}, {2048, 384, 1536, false, false, 0},
-        {384, 1536, 2048, true, false, 0}, {2048, 256, 256, false, true, 0},
-    };
     for (const CodeCase& codes : kCodes) {
-        for (const GemmShape& shape : kTrained) {
+        for (const GemmShape& shape : trained_code_shapes(options)) {
             const std::string name = name_of(codes.name, shape);
             if (is_wanted(options, name)) {
                 measure_codes(context, options, shape, codes, name, rows);

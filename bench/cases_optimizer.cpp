@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 
+#include "array.hpp"
 #include "report.hpp"
 #include "streaming.hpp"
 
@@ -62,8 +63,8 @@ constexpr Mix kMixes[] = {
 // Elements of a block, or of the smallest where there is more than one size.
 std::size_t block_of(const Mix& mix) { return mix.moment_coding == MP_CODING_DYNAMIC4 ? 128 : 256; }
 
-// Sizes of GPT-2 124M's 148 tensors: embeddings, 12 blocks of 12, the last layer norm.
-std::vector<int64_t> gpt2_sizes() {
+// Sizes of GPT-2 124M's 148 tensors: embeddings, 12 blocks of 12, the last layer norm. Brief: each a thousandth.
+std::vector<int64_t> gpt2_sizes(bool brief) {
     constexpr int64_t kDim = 768;
     std::vector<int64_t> sizes = {50257 * kDim, 1024 * kDim};
     for (int block = 0; block < 12; ++block) {
@@ -74,6 +75,9 @@ std::vector<int64_t> gpt2_sizes() {
     }
     sizes.push_back(kDim);
     sizes.push_back(kDim);
+    for (int64_t& size : sizes) {
+        size = brief ? size / 1000 + 1 : size;
+    }
     return sizes;
 }
 
@@ -98,13 +102,14 @@ void fill_gradients(char* data, int32_t dtype, std::size_t count) {
 // The streams of one mix, each in memory of its own.
 class Memory {
   public:
-    Memory(const Mix& mix, std::size_t count) : mix_(mix) {
+    Memory(mp_context* context, const Mix& mix, std::size_t count) : context_(context), mix_(mix) {
         for (const int32_t dtype :
              {mix.param, mix.grad, mix.exp_avg, mix.exp_avg_sq, mix.compensation, mix.master}) {
-            arrays_.push_back(
-                dtype == kNone ? nullptr : std::make_unique<Array>(count * mp_dtype_size(dtype)));
+            arrays_.push_back(dtype == kNone
+                                  ? nullptr
+                                  : std::make_unique<Array>(context, count * mp_dtype_size(dtype)));
         }
-        fill_gradients(arrays_[1]->data(), mix.grad, count);
+        arrays_[1]->fill([&](char* data) { fill_gradients(data, mix.grad, count); });
     }
 
     // What belongs to slot number `index` beside its arrays. Scales are 1 at first, those of blocks 0.
@@ -113,16 +118,15 @@ class Memory {
             if (std::strchr(mix_.scaled, role) == nullptr) {
                 return nullptr;
             }
-            scales_.push_back(std::make_unique<std::vector<float>>(1, 1.0F));
-            return scales_.back()->data();
+            float* scale = add_floats(1);
+            scales_.back()->fill([](char* data) { *reinterpret_cast<float*>(data) = 1.0F; });
+            return scale;
         };
         const auto blocks = [&](float* scale) -> float* {
             if (mix_.moment_coding == MP_CODING_PLAIN) {
                 return scale;
             }
-            const std::size_t count = static_cast<std::size_t>(s.count) / block_of(mix_) + 1;
-            scales_.push_back(std::make_unique<std::vector<float>>(count));
-            return scales_.back()->data();
+            return add_floats(static_cast<std::size_t>(s.count) / block_of(mix_) + 1);
         };
         s.param_scale_inv = one('p');
         s.grad_scale_inv = one('g');
@@ -190,14 +194,19 @@ class Memory {
     }
 
   private:
+    float* add_floats(std::size_t count) {
+        scales_.push_back(std::make_unique<Array>(context_, count * sizeof(float)));
+        return reinterpret_cast<float*>(scales_.back()->data());
+    }
     [[nodiscard]] void* at(std::size_t index, std::size_t start, int32_t dtype) const {
         return arrays_[index] == nullptr ? nullptr
                                          : arrays_[index]->data() + start * mp_dtype_size(dtype);
     }
 
+    mp_context* context_;
     Mix mix_;
     std::vector<std::unique_ptr<Array>> arrays_;
-    std::vector<std::unique_ptr<std::vector<float>>> scales_;
+    std::vector<std::unique_ptr<Array>> scales_;
 };
 
 // A mix in memory, ready to be stepped.
@@ -206,7 +215,7 @@ class Steps {
     Steps(mp_context* context, const Mix& mix, const std::vector<int64_t>& sizes)
         : context_(context),
           count_(static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}))),
-          memory_(mix, count_) {
+          memory_(context, mix, count_) {
         std::size_t start = 0;
         for (const int64_t size : sizes) {
             slots_.push_back(memory_.slot(start, size, slots_.size()));
@@ -239,7 +248,7 @@ Row measure(mp_context* context, const Options& options, const Mix& mix, const s
             const std::vector<int64_t>& sizes) {
     Steps steps(context, mix, sizes);
     return measure_streaming(
-        name, steps.passes(), [&] { steps.run(); }, options);
+        context, name, steps.passes(), [&] { steps.run(); }, options);
 }
 
 // Of a parameter more or less among so many that all fit the second-level cache: the difference leaves out what a call
@@ -270,14 +279,20 @@ std::vector<Row> optimizer_rows(mp_context* context, const Options& options) {
         const std::string name = std::string(mix.name) + ", 148 tensors of GPT-2 124M";
         const bool flat = is_wanted(options, mix.name);
         const bool model = is_wanted(options, name);
-        const double in_cache = flat || model ? in_cache_ns(options, mix) : 0;
+        const bool has_caches =
+            options.device == MP_DEVICE_HOST && !options.brief; // of our threads
+        const double in_cache = has_caches && (flat || model) ? in_cache_ns(options, mix) : 0;
         if (flat) {
-            rows.push_back(
-                measure(context, options, mix, mix.name, {static_cast<int64_t>(options.elements)}));
+            add_row(rows, mix.name, [&] {
+                return measure(context, options, mix, mix.name,
+                               {static_cast<int64_t>(options.elements)});
+            });
             rows.back().in_cache_ns = in_cache;
         }
         if (model) {
-            rows.push_back(measure(context, options, mix, name, gpt2_sizes()));
+            add_row(rows, name, [&] {
+                return measure(context, options, mix, name, gpt2_sizes(options.brief));
+            });
             rows.back().in_cache_ns = in_cache;
         }
     }
@@ -293,7 +308,7 @@ std::vector<Row> linear_rows(mp_context* context, const Options& options) {
         Steps steps(context, *mix, {count});
         rows.push_back({std::string(mix->name) + ", " + std::to_string(count) + " parameters",
                         compare(
-                            {}, [&] { steps.run(); }, options.repeats),
+                            {}, [&] { steps.run(); }, options.turns),
                         bytes_moved(steps.passes()), "GB/s", static_cast<double>(count)});
     }
     return rows;

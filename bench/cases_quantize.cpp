@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quantizers and dequantizers against the streaming kernels that read and write the same bytes.
+#include "array.hpp"
 #include "report.hpp"
 #include "streaming.hpp"
-#include "values.hpp"
 
 namespace mp_bench {
 namespace {
@@ -34,36 +34,20 @@ struct Matrix {
     std::size_t element;
 };
 
-mp_tensor_desc matrix_desc(int32_t dtype, int64_t rows, int64_t columns) {
-    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
-    desc.dtype = dtype;
-    desc.ndim = 2;
-    desc.shape[0] = rows;
-    desc.shape[1] = columns;
-    return desc;
-}
-
-mp_tensor* wrap(mp_context* context, const mp_tensor_desc& desc, void* data) {
-    mp_tensor* tensor = nullptr;
-    check(mp_tensor_wrap(context, &desc, data, nullptr, nullptr, &tensor));
-    return tensor;
-}
-
 class QuantizeBench {
   public:
     QuantizeBench(mp_context* context, const Options& options, std::vector<Row>& rows)
         : context_(context), options_(options), rows_(rows),
           count_(options.elements / kColumns * kColumns),
-          height_(static_cast<int64_t>(count_) / kColumns), exact_(count_ * 4), narrow_(count_ * 2),
-          turned_(count_) {
-        fill(reinterpret_cast<float*>(exact_.data()), count_);
+          height_(static_cast<int64_t>(count_) / kColumns), exact_(context, count_ * 4),
+          narrow_(context, count_ * 2), turned_(context, count_) {
+        exact_.fill([&](char* data) { fill_numbers(reinterpret_cast<float*>(data), count_); });
     }
 
     void run() {
-        const mp_tensor_desc fp32 = matrix_desc(MP_DTYPE_FP32, height_, kColumns);
-        const mp_tensor_desc bf16 = matrix_desc(MP_DTYPE_BF16, height_, kColumns);
-        mp_tensor* exact = wrap(context_, fp32, exact_.data());
-        mp_tensor* narrow = wrap(context_, bf16, narrow_.data());
+        const Shape shape = {height_, kColumns};
+        mp_tensor* exact = wrap_memory(context_, MP_DTYPE_FP32, shape, exact_.data());
+        mp_tensor* narrow = wrap_memory(context_, MP_DTYPE_BF16, shape, narrow_.data());
         check(mp_tensor_cast(nullptr, exact, narrow, nullptr));
         for (const Matrix& source :
              {Matrix{exact, exact_.data(), 4}, Matrix{narrow, narrow_.data(), 2}}) {
@@ -85,7 +69,7 @@ class QuantizeBench {
         mp_quant_desc quant = MP_QUANT_DESC_INIT;
         quant.scaling = kind.scaling;
         quant.rule = kind.rule;
-        const mp_tensor_desc desc = matrix_desc(codes, height_, kColumns);
+        const mp_tensor_desc desc = tensor_desc(codes, {height_, kColumns});
         mp_tensor* target = nullptr;
         check(mp_tensor_create_quantized(context_, &desc, &quant, &target));
         void* data = nullptr;
@@ -105,18 +89,21 @@ class QuantizeBench {
             if (turned != nullptr) {
                 passes.back().streams.push_back({turned_.data(), 1, Access::write});
             }
-            rows_.push_back(measure_streaming(
-                label, passes,
-                [&] { check(mp_tensor_quantize(nullptr, source.tensor, target, turned, stats)); },
-                options_));
+            add_row(rows_, label, [&] {
+                return measure_streaming(
+                    context_, label, passes,
+                    [&] {
+                        check(mp_tensor_quantize(nullptr, source.tensor, target, turned, stats));
+                    },
+                    options_);
+            });
             rows_.back().elements = static_cast<double>(count_);
         };
         measure(name, nullptr, nullptr);
         mp_quant_stats stats = MP_QUANT_STATS_INIT;
         measure(name + " with statistics", nullptr, &stats);
         if (!is_half) {
-            mp_tensor* turned =
-                wrap(context_, matrix_desc(codes, kColumns, height_), turned_.data());
+            mp_tensor* turned = wrap_memory(context_, codes, {kColumns, height_}, turned_.data());
             measure(name + " with transpose", turned, nullptr);
             mp_tensor_destroy(turned);
         }
@@ -134,13 +121,12 @@ class QuantizeBench {
         void* data = nullptr;
         check(mp_tensor_data(codes, &data));
         check(mp_tensor_quantize(nullptr, source.tensor, codes, nullptr, nullptr));
-        const Array output(count_ * source.element);
-        mp_tensor* target = wrap(
-            context_,
-            matrix_desc(source.element == 4 ? MP_DTYPE_FP32 : MP_DTYPE_BF16, height_, kColumns),
-            output.data());
+        const Array output(context_, count_ * source.element);
+        mp_tensor* target =
+            wrap_memory(context_, source.element == 4 ? MP_DTYPE_FP32 : MP_DTYPE_BF16,
+                        {height_, kColumns}, output.data());
         rows_.push_back(measure_streaming(
-            name,
+            context_, name,
             {{{{static_cast<char*>(data), 1, Access::read},
                {output.data(), source.element, Access::write}},
               count_}},

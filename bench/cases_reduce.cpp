@@ -4,9 +4,9 @@
 // sum and writes it. The ratio says what buffers, and rounding to the wire's type, cost beside that.
 #include <memory>
 
+#include "array.hpp"
 #include "ranks.hpp"
 #include "report.hpp"
-#include "values.hpp"
 
 namespace mp_bench {
 namespace {
@@ -18,9 +18,9 @@ struct Rank {
         mp_context_desc desc = MP_CONTEXT_DESC_INIT;
         desc.num_threads = 1;
         check(mp_context_create(&desc, &context));
-        source_tensor = wrap(dtype, source.data(), count);
-        sum_tensor = wrap(MP_DTYPE_FP32, sum.data(), count);
-        fill(reinterpret_cast<float*>(sum.data()), elements);
+        source_tensor = wrap_memory(context, dtype, {count}, source.data());
+        sum_tensor = wrap_memory(context, MP_DTYPE_FP32, {count}, sum.data());
+        fill_numbers(reinterpret_cast<float*>(sum.data()), elements);
         check(mp_tensor_cast(nullptr, sum_tensor, source_tensor, nullptr));
     }
     Rank(const Rank&) = delete;
@@ -29,16 +29,6 @@ struct Rank {
         mp_tensor_destroy(source_tensor);
         mp_tensor_destroy(sum_tensor);
         mp_context_destroy(context);
-    }
-
-    mp_tensor* wrap(int32_t dtype, void* data, int64_t elements) const {
-        mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
-        desc.dtype = dtype;
-        desc.ndim = 1;
-        desc.shape[0] = elements;
-        mp_tensor* tensor = nullptr;
-        check(mp_tensor_wrap(context, &desc, data, nullptr, nullptr, &tensor));
-        return tensor;
     }
 
     int64_t count;
@@ -86,7 +76,7 @@ Row measure(const Case& c, const Options& options, const std::string& name) {
         check(mp_comm_all_reduce(comms[r], nullptr, &desc, sources, 1, rank.sum_tensor, nullptr));
     };
     Row row = measure_streaming(
-        name, passes, [&] { on_ranks(reduce); }, both);
+        nullptr, name, passes, [&] { on_ranks(reduce); }, both);
     for (mp_comm* comm : comms) {
         mp_comm_destroy(comm);
     }

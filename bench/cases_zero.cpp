@@ -4,6 +4,7 @@
 // both ranks have all gradients and weights in the same memory, so it is the worst case for the shared one.
 // Then a backward pass of work in the caches, in which buckets leave, and the step; against the same without the
 // thread that moves the buckets on. Both cores are busy, so the thread can only show what it costs.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,17 +33,17 @@ class Model {
         }
         int32_t group = 0;
         check(mp_optimizer_add_group(optimizer_, nullptr, &group));
-        constexpr int64_t kLayer = 1 << 22;
+        const int64_t layer = std::min<int64_t>(elements, 1 << 22);
         const char* weight = nullptr;
         check(mp_recipe_get_string(recipe_, MP_RECIPE_WEIGHT_DTYPE, &weight));
-        for (int64_t i = 0; i < elements / kLayer; ++i) {
-            add(group, i, kLayer, weight[0] == 'b' ? MP_DTYPE_BF16 : MP_DTYPE_FP32);
+        for (int64_t i = 0; i < elements / layer; ++i) {
+            add(group, i, layer, weight[0] == 'b' ? MP_DTYPE_BF16 : MP_DTYPE_FP32);
         }
         if (comm != nullptr) {
             check(mp_optimizer_shard(optimizer_, nullptr));
         }
-        work_ = make_tensor(context_, MP_DTYPE_FP32, kWork);
-        result_ = make_tensor(context_, MP_DTYPE_BF16, kWork);
+        work_ = make_tensor(context_, MP_DTYPE_FP32, {kWork});
+        result_ = make_tensor(context_, MP_DTYPE_BF16, {kWork});
     }
     Model(const Model&) = delete;
     Model& operator=(const Model&) = delete;
@@ -72,7 +73,7 @@ class Model {
     static constexpr int kWorkOfALayer = 128; // a few milliseconds
 
     void add(int32_t group, int64_t index, int64_t elements, int32_t dtype) {
-        mp_tensor* param = make_tensor(context_, dtype, elements);
+        mp_tensor* param = make_tensor(context_, dtype, {elements});
         params_.push_back(param);
         const std::string name = "layer" + std::to_string(index);
         mp_param_desc added = MP_PARAM_DESC_INIT;
@@ -145,7 +146,7 @@ std::vector<Row> zero_rows(mp_context* /*context*/, const Options& options) {
                 rows.push_back({name,
                                 compare(
                                     {"one rank, which sends nothing", [&] { alone.step(); }},
-                                    [&] { shared.step(); }, options.repeats),
+                                    [&] { shared.step(); }, options.turns),
                                 0.0, "GB/s", elements});
             }
         }
@@ -157,7 +158,7 @@ std::vector<Row> zero_rows(mp_context* /*context*/, const Options& options) {
                 {name,
                  compare(
                      {"without the progress thread", [&] { without.backward_and_step(); }},
-                     [&] { shared.backward_and_step(); }, options.repeats),
+                     [&] { shared.backward_and_step(); }, options.turns),
                  0.0, "GB/s", elements});
         }
     }

@@ -4,12 +4,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 
 namespace mp_bench {
 namespace {
-
-constexpr double kTurnSeconds = 5e-3; // beside which waking threads and reading clocks are short
 
 double median_of(std::vector<double> values) {
     std::sort(values.begin(), values.end());
@@ -29,18 +28,23 @@ std::size_t order_of_interval(std::size_t count) {
     return std::max<std::size_t>(k, 1);
 }
 
-int calls_of_turn(const std::function<void()>& run) {
-    run(); // touches the memory and makes what is made once
-    return static_cast<int>(std::clamp(std::ceil(kTurnSeconds / seconds_of(run)), 1.0, 1000.0));
+int calls_of_turn(const std::function<void()>& run, const Turns& turns) {
+    (void)seconds_of(run, 1, turns.finish); // touches the memory and makes what is made once
+    const double seconds = seconds_of(run, 1, turns.finish);
+    return static_cast<int>(std::clamp(std::ceil(turns.seconds / seconds), 1.0, 1000.0));
 }
 
 } // namespace
 
-double seconds_of(const std::function<void()>& run, int calls) {
+double seconds_of(const std::function<void()>& run, int calls,
+                  const std::function<void()>& finish) {
     using Clock = std::chrono::steady_clock;
     const auto start = Clock::now();
     for (int i = 0; i < calls; ++i) {
         run();
+    }
+    if (finish) {
+        finish();
     }
     return std::chrono::duration<double>(Clock::now() - start).count() / calls;
 }
@@ -67,15 +71,20 @@ Comparison summarize(const std::string& baseline, const std::vector<Pair>& pairs
             median_of(ratios), ratios[order - 1], ratios[ratios.size() - order]};
 }
 
-Comparison compare(const Baseline& baseline, const std::function<void()>& ours, int pairs) {
-    const int calls = calls_of_turn(ours);
-    const int baseline_calls = baseline.run ? calls_of_turn(baseline.run) : 0;
+Comparison compare(const Baseline& baseline, const std::function<void()>& ours,
+                   const Turns& turns) {
+    const int calls = calls_of_turn(ours, turns);
+    const int baseline_calls = baseline.run ? calls_of_turn(baseline.run, turns) : 0;
     std::vector<Pair> measured;
-    for (int i = 0; i < pairs; ++i) {
-        const double theirs = baseline.run ? seconds_of(baseline.run, baseline_calls) : 0;
-        measured.push_back({theirs, seconds_of(ours, calls)});
+    for (int i = 0; i < turns.pairs; ++i) {
+        const double theirs =
+            baseline.run ? seconds_of(baseline.run, baseline_calls, turns.finish) : 0;
+        measured.push_back({theirs, seconds_of(ours, calls, turns.finish)});
     }
-    return summarize(baseline.name, measured);
+    Comparison result = summarize(baseline.name, measured);
+    (void)std::fprintf(stderr, "    %.4f ms, %.3f of %s\n", result.seconds * 1e3, result.ratio,
+                       baseline.run ? baseline.name.c_str() : "nothing");
+    return result;
 }
 
 Baseline fastest(const std::vector<Baseline>& candidates) {

@@ -32,9 +32,18 @@ struct Comparison {
 
 Comparison summarize(const std::string& baseline, const std::vector<Pair>& pairs);
 
+// How turns are taken.
+struct Turns {
+    int pairs = 15;
+    double seconds =
+        5e-3; // of a turn at least: beside it waking threads and reading clocks are short
+    // The last thing in every turn, and counted: waits for what a device still does. Empty: nothing.
+    std::function<void()> finish;
+};
+
 // Baseline, ours, baseline, ours, after a call of each that does not count. Each turn of a short call is as many calls
-// as take a few milliseconds.
-Comparison compare(const Baseline& baseline, const std::function<void()>& ours, int pairs);
+// as fill it.
+Comparison compare(const Baseline& baseline, const std::function<void()>& ours, const Turns& turns);
 
 // The one with the shortest of a few turns, which preemption disturbs less than their median.
 Baseline fastest(const std::vector<Baseline>& candidates);
@@ -42,6 +51,7 @@ Baseline fastest(const std::vector<Baseline>& candidates);
 // The shortest of many calls after one that does not count: what instructions take when nobody disturbs them.
 double shortest_seconds(const std::function<void()>& run, int calls);
 
-double seconds_of(const std::function<void()>& run, int calls = 1);
+double seconds_of(const std::function<void()>& run, int calls = 1,
+                  const std::function<void()>& finish = {});
 
 } // namespace mp_bench

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "mixedprec.h"
+
 namespace mp_bench {
 
 struct GemmShape {
@@ -13,7 +15,14 @@ struct GemmShape {
     int32_t dtype; // of A and B; D is fp32
 };
 
-// A call to time, over operands of its own; empty where there is no such library or it refuses.
-std::function<void()> raw_gemm(const GemmShape& shape);
+struct RawGemm {
+    const char* library;
+    // A call to time, over operands of its own; empty where there is no such library or it refuses.
+    std::function<void()> run;
+    std::function<void()> wait; // until the calls are done; empty: they are when they return
+};
+
+RawGemm raw_gemm(const GemmShape& shape);                           // on the host, by oneDNN
+RawGemm raw_gemm_cuda(mp_context* context, const GemmShape& shape); // by cuBLASLt
 
 } // namespace mp_bench

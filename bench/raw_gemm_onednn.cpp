@@ -4,7 +4,6 @@
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "mixedprec/types.h"
 #include "raw_gemm.hpp"
 
 namespace mp_bench {
@@ -44,16 +43,18 @@ struct Call {
 
 } // namespace
 
-std::function<void()> raw_gemm(const GemmShape& shape) {
+RawGemm raw_gemm(const GemmShape& shape) {
+    RawGemm raw = {"oneDNN", {}, {}};
     if (shape.dtype != MP_DTYPE_FP32 && shape.dtype != MP_DTYPE_BF16) {
-        return {}; // oneDNN 2.6 has no fp16 product on a CPU
+        return raw; // oneDNN 2.6 has no fp16 product on a CPU
     }
     try {
         auto call = std::make_shared<Call>(shape);
-        return [call] { (*call)(); };
+        raw.run = [call] { (*call)(); };
     } catch (const dnnl::error&) {
-        return {};
+        // it refuses
     }
+    return raw;
 }
 
 } // namespace mp_bench

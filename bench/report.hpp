@@ -2,6 +2,8 @@
 // One measured row, and how it is printed.
 #pragma once
 
+#include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -11,11 +13,15 @@
 namespace mp_bench {
 
 struct Options {
+    int32_t device = MP_DEVICE_HOST;
     int threads = 0;                 // 0: the library's own choice
     std::size_t elements = 64 << 20; // of the memory-bound cases
-    int repeats = 15;                // pairs of turns, baseline and ours
-    bool linear = false;             // linear_rows() and nothing else
-    std::string only;                // substring of the case names to run
+    Turns turns;
+    bool linear = false; // linear_rows() and nothing else
+    bool brief =
+        false; // tiny shapes and one call a turn: not to measure, but to see that every case runs
+    std::string only;   // substring of the case names to run
+    double seconds = 0; // after so many no case begins; 0: all do
 };
 
 struct Row {
@@ -26,11 +32,25 @@ struct Row {
     double elements = 0; // 0 where time by element means nothing
     // The same kernel in the caches by one thread, over the number of threads: what its instructions take. 0: unknown.
     double in_cache_ns = 0;
+    std::string why_not = {}; // empty, or why this device does not do it
+    bool has_failed = false;  // though it should
 };
 
 // Calls that cannot fail here; the words otherwise.
+struct Unsupported : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
 void check(mp_status status);
-mp_tensor* make_tensor(mp_context* context, int32_t dtype, int64_t count);
+// The row, or why this device does not do it; a failure is a row too, and the others are measured.
+void add_row(std::vector<Row>& rows, const std::string& name, const std::function<Row()>& measure);
+using Shape = std::vector<int64_t>;
+mp_tensor_desc tensor_desc(int32_t dtype, const Shape& shape);
+mp_tensor* make_tensor(mp_context* context, int32_t dtype, const Shape& shape);
+// The numbers of fill_numbers, rounded.
+mp_tensor* make_numbers(mp_context* context, int32_t dtype, const Shape& shape);
+// Over memory of the context's device.
+mp_tensor* wrap_memory(mp_context* context, int32_t dtype, const Shape& shape, void* data);
+bool is_on_host(mp_context* context);
 
 std::vector<Row> cast_rows(mp_context* context, const Options& options);
 std::vector<Row> quantize_rows(mp_context* context, const Options& options);
@@ -41,10 +61,12 @@ std::vector<Row> gemm_rows(mp_context* context, const Options& options);
 std::vector<Row> reduce_rows(mp_context* context, const Options& options);
 std::vector<Row> zero_rows(mp_context* context, const Options& options);
 std::vector<Row> checkpoint_rows(mp_context* context, const Options& options);
+// Layers, forward and backward, by recipe.
+std::vector<Row> layer_rows(mp_context* context, const Options& options);
 
 bool is_wanted(const Options& options, const std::string& name);
-// A call against the streaming kernels that read and write the same bytes.
-Row measure_streaming(const std::string& name, const std::vector<Pass>& passes,
+// A call against the streaming kernels that read and write the same bytes; not on the host: against a copy of as many.
+Row measure_streaming(mp_context* context, const std::string& name, const std::vector<Pass>& passes,
                       const std::function<void()>& ours, const Options& options);
 
 } // namespace mp_bench

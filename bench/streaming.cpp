@@ -2,16 +2,13 @@
 #include "streaming.hpp"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <new>
 #include <omp.h>
-#include <sys/mman.h>
+
+#include "array.hpp"
 
 namespace mp_bench {
 namespace {
 
-constexpr std::size_t kPage = std::size_t{2} << 20;
 #if defined(__x86_64__)
 constexpr bool kHasNonTemporal = true;
 #else
@@ -92,21 +89,6 @@ std::vector<Baseline> candidates(const std::vector<Pass>& passes, int threads) {
 
 } // namespace
 
-Array::Array(std::size_t bytes)
-    : bytes_((bytes + kPage - 1) / kPage * kPage),
-      data_(static_cast<char*>(std::aligned_alloc(kPage, bytes_))) {
-    if (data_ == nullptr) {
-        throw std::bad_alloc();
-    }
-    (void)madvise(data_, bytes_, MADV_HUGEPAGE);
-#pragma omp parallel for schedule(static)
-    for (std::size_t page = 0; page < bytes_; page += kPage) {
-        std::memset(data_ + page, 0, kPage);
-    }
-}
-
-Array::~Array() { std::free(data_); }
-
 Baseline best_streaming(const std::vector<Pass>& passes, int threads) {
     return fastest(candidates(passes, threads));
 }
@@ -124,7 +106,7 @@ double bytes_moved(const std::vector<Pass>& passes) {
 
 const char* streaming_isa() { return best_kernel().isa; }
 
-StreamRates stream_rates(int threads, std::size_t bytes, int repeats) {
+StreamRates stream_rates(int threads, std::size_t bytes, const Turns& turns) {
     const Array a(bytes), b(bytes), c(bytes);
     const std::size_t count = bytes / sizeof(double);
     const auto* x = reinterpret_cast<const double*>(a.data());
@@ -139,7 +121,7 @@ StreamRates stream_rates(int threads, std::size_t bytes, int repeats) {
     const std::vector<Pass> copy = {
         {{{a.data(), 8, Access::read}, {b.data(), 8, Access::write}}, count}};
     const auto rate = [&](double arrays, const std::function<void()>& run) {
-        return arrays * static_cast<double>(bytes) / compare({}, run, repeats).seconds / 1e9;
+        return arrays * static_cast<double>(bytes) / compare({}, run, turns).seconds / 1e9;
     };
     return {rate(2, streaming(copy, threads, {false, false, false})),
             rate(2, streaming(copy, threads, {true, false, false})), rate(3, triad)};

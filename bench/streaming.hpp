@@ -11,21 +11,6 @@
 
 namespace mp_bench {
 
-// Memory in 2 MiB pages where the system gives them, touched by the threads that will use it.
-class Array {
-  public:
-    explicit Array(std::size_t bytes);
-    Array(const Array&) = delete;
-    Array& operator=(const Array&) = delete;
-    ~Array();
-    [[nodiscard]] char* data() const { return data_; }
-    [[nodiscard]] std::size_t bytes() const { return bytes_; }
-
-  private:
-    std::size_t bytes_;
-    char* data_;
-};
-
 // `count` elements of all streams at once.
 struct Pass {
     std::vector<Stream> streams;
@@ -48,6 +33,6 @@ struct StreamRates {
     double copy_non_temporal;
     double triad;
 };
-StreamRates stream_rates(int threads, std::size_t bytes, int repeats);
+StreamRates stream_rates(int threads, std::size_t bytes, const Turns& turns);
 
 } // namespace mp_bench
