@@ -14,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "../fixture_path.hpp"
 #include "arrays.hpp"
 #include "numerics/adamw_update.hpp"
 
@@ -52,7 +53,7 @@ struct FixtureCase {
 class AdamwFixture {
   public:
     explicit AdamwFixture(const std::string& name) {
-        const std::string folder = std::string(MP_FIXTURE_DIR "/") + name + "/";
+        const std::string folder = mp_test::fixture_path(std::string(name) + "/");
         std::ifstream data(folder + name + ".bin", std::ios::binary);
         std::ifstream index(folder + "index.txt");
         if (!data || !index) {

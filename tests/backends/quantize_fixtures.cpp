@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include "../fixture_path.hpp"
 #include "quantize_case.hpp"
 
 namespace mp::test {
@@ -23,7 +24,7 @@ struct OracleCase {
 class QuantizeFixture {
   public:
     QuantizeFixture() {
-        const std::string folder = std::string(MP_FIXTURE_DIR "/quantize/");
+        const std::string folder = mp_test::fixture_path("quantize/");
         std::ifstream data(folder + "quantize.bin", std::ios::binary);
         std::ifstream index(folder + "index.txt");
         data_.assign(std::istreambuf_iterator<char>(data), {});

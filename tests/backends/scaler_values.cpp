@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "../fixture_path.hpp"
 #include "harness.hpp"
 
 namespace mp::test {
@@ -108,7 +109,7 @@ struct ScalerCase {
 };
 
 std::vector<ScalerCase> read_cases() {
-    std::ifstream file(std::string(MP_FIXTURE_DIR "/scaler/scaler.txt"));
+    std::ifstream file(mp_test::fixture_path("scaler/scaler.txt"));
     EXPECT_TRUE(file.good());
     std::vector<ScalerCase> cases;
     for (std::string line; std::getline(file, line);) {

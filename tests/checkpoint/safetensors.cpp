@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "../fixture_path.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "status/status.hpp"
 
@@ -40,7 +41,7 @@ std::string refusal(const std::string& file) {
 }
 
 std::string read_fixture(const char* name) {
-    std::ifstream in(std::string(MP_FIXTURE_DIR "/safetensors/") + name, std::ios::binary);
+    std::ifstream in(mp_test::fixture_path(std::string("safetensors/") + name), std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
 }
 

@@ -13,12 +13,14 @@
 #include <string>
 #include <vector>
 
+#include "../fixture_path.hpp"
+
 namespace mp::test {
 
 static_assert(std::endian::native == std::endian::little, "the fixtures are little-endian");
 
 inline std::string fixture_path(const std::string& name) {
-    return std::string(MP_FIXTURE_DIR "/numerics/") + name;
+    return mp_test::fixture_path(std::string("numerics/") + name);
 }
 
 template <class T> std::vector<T> read_fixture(const std::string& name) {

@@ -102,8 +102,14 @@ cudaError_t not_in_capture() noexcept {
     return fail(cudaErrorStreamCaptureUnsupported);
 }
 
+// The one stream that is not made. Who uses it beside the module makes no context current: the runtime takes the primary.
+CUstream_st legacy;
+bool is_legacy(cudaStream_t stream) noexcept { return stream == cudaStreamLegacy; }
+
 bool add(cudaStream_t stream, std::function<void()> work) noexcept {
-    if (begin(stream) != cudaSuccess) {
+    if (is_legacy(stream)) {
+        stream = &legacy;
+    } else if (begin(stream) != cudaSuccess) {
         return false;
     }
     if (stream->is_capturing) {
@@ -402,10 +408,17 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     const std::lock_guard lock(mutex);
     ++control().syncs;
-    if (stream == cudaStreamLegacy) { // on which no one here enqueues
+    if (is_legacy(stream)) {
         ++control().legacy_syncs;
-        const cudaError_t error = begin();
-        return error != cudaSuccess ? error : not_in_capture();
+        cudaError_t error = begin();
+        if (error == cudaSuccess) {
+            error = not_in_capture();
+        }
+        if (error != cudaSuccess) {
+            return error;
+        }
+        drain(legacy, legacy.enqueued);
+        return outcome();
     }
     if (stream->is_capturing) {
         return not_in_capture();
@@ -419,12 +432,19 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
     const std::lock_guard lock(mutex);
+    if (is_legacy(stream)) { // it cannot be captured
+        *status = cudaStreamCaptureStatusNone;
+        return begin();
+    }
     *status = stream->is_capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return begin(stream);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     const std::lock_guard lock(mutex);
+    if (is_legacy(stream)) {
+        return legacy.done < legacy.enqueued ? fail(cudaErrorNotReady) : begin();
+    }
     if (const cudaError_t error = begin(stream); error != cudaSuccess) {
         return error;
     }
