@@ -83,8 +83,8 @@ template <typename Attempt> void each_allocation(const char* what, Attempt&& att
         bool goes_on = true;
         for (int64_t k = 0; goes_on; k += k < kEach || is_full() ? 1 : 7) {
             ++tried;
-            SCOPED_TRACE(std::string(what) + ", allocation " + std::to_string(k) +
-                         (for_ever ? " and all after" : ""));
+            SCOPED_TRACE(::testing::Message()
+                         << what << ", allocation " << k << (for_ever ? " and all after" : ""));
             const int64_t before = live;
             goes_on = attempt(k, for_ever);
             ASSERT_FALSE(::testing::Test::HasFailure());
