@@ -3,7 +3,7 @@
 # What scripts/test.sh leaves out: other processors, machines and MPIs, each optional part missing, CUDA on the simulated
 # device, sanitizers, linters. Run test.sh before it. What each part is and how long it takes: docs/testing.md.
 #     scripts/check.sh [PART...]    those named, or all of them
-#     scripts/check.sh --all        these parts in full, and every long run: hours. Once before an issue is closed
+#     scripts/check.sh --all        these parts in full, and every long run: two hours. Once before an issue is closed
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root_dir"
@@ -97,14 +97,18 @@ tsan() {
     step "test tsan" run_tests tsan -L threads -LE slow
 }
 
+# Two or three minutes of each; scripts/torture.sh NAME and scripts/fuzz.sh NAME SECONDS go on for as long as is wanted.
 long() {
     local name
+    local -A counts=([kill]=5000 [training]=40 [lost]=8 [headers]=20000000 [manifests]=5000000 [folders]=40000 [calls]=20000
+        [bits]=1500)
     for name in $(scripts/torture.sh | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
-        step "torture $name" scripts/torture.sh "$name"
+        step "torture $name ${counts[$name]:-}" scripts/torture.sh "$name" ${counts[$name]:-}
+        tail -n 1 "$last_log" | sed 's/^/   /'
     done
     for name in tests/fuzz/*.cpp; do
         name=$(basename "$name" .cpp)
-        [ "$name" = main ] || step "fuzz $name" scripts/fuzz.sh "$name" 300
+        [ "$name" = main ] || step "fuzz $name" scripts/fuzz.sh "$name" 60
     done
 }
 

@@ -17,8 +17,8 @@ die() {
 have_command() { command -v "$1" > /dev/null; }
 
 # step <heading> <command...>: runs it with its output in build/logs, prints the heading, the verdict and the seconds;
-# on failure also what the failed tests said and the end of the log. Returns the command's verdict and remembers it in failed_steps. Exit code 77 is no
-# failure: the command said in its last line why it was skipped.
+# on failure also what the failed tests said and the end of the log. Returns the command's verdict and remembers it in
+# failed_steps. Exit code 77 is no failure: the command said in its last line why it was skipped.
 step() {
     local heading=$1 start=$SECONDS log code=0
     shift
@@ -56,10 +56,9 @@ finish() {
     exit 1
 }
 
-# A compiler cache, where there is one, also serves a clone in another folder.
+# A compiler cache, where there is one. Not shared between clones: a precompiled header of one does not serve another.
 if have_command ccache; then
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
-    export CCACHE_BASEDIR="$root_dir" CCACHE_NOHASHDIR=1
     export CCACHE_SLOPPINESS=pch_defines,time_macros # else it caches nothing that has a precompiled header
 fi
 # NVIDIA's packages leave this to the user.

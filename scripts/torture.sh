@@ -12,7 +12,7 @@ usage() {
 usage: scripts/torture.sh NAME [COUNT]
   kill        kill -9 while saving on a real disk (10000)
   training    ranks of processes killed or stopped at random moments, so many for each stage (250)
-  lost        a rank lost at every message of its life, by threads and under mpirun, in every stage
+  lost        a rank lost at every message of its life, in every stage: by threads, and under mpirun at each so many (1)
   crash       crash states of a save, so many interleavings of the ranks (50)
   headers     mutated safetensors headers (100000000)
   manifests   mutated manifests with right checksums (100000000)
@@ -32,14 +32,15 @@ run() {
     exec "$program" "$@"
 }
 
-# Each message of each phase in each stage, and each way to be lost, in a run of four ranks of its own.
+# Each message of each phase in each stage, or each so many, and each way to be lost, in a run of four ranks of its own.
 lost_under_mpirun() {
+    local every=$1
     local ranks=build/dev/tests/comm/mpi/mpi_ranks runs=0 failures=0 stage phase count message fate
     [ -x "$ranks" ] || die "this build has no MPI module (Debian: apt-get install libopenmpi-dev openmpi-bin)"
     export MIXEDPREC_MODULE_PATH="$root_dir/build/dev/lib"
     for stage in 0 1 2 3; do
         while read -r phase count; do
-            for ((message = 0; message < count; ++message)); do
+            for ((message = 0; message < count; message += every)); do
                 for fate in kill exit stop; do
                     runs=$((runs + 1))
                     python3 tests/comm/mpi/run.py --faults --lost 3 mpirun 4 "$ranks" lost {} 2000 \
@@ -63,7 +64,7 @@ case "${1:-}" in
     lost)
         build_preset dev mpi_ranks mixedprec_mpi > "$logs/torture-build.log" 2>&1 || die "the build failed: $logs/torture-build.log"
         (MP_LOST_FULL=1 run comm_tests --file=lost_ranks)
-        lost_under_mpirun
+        lost_under_mpirun "${2:-1}"
         ;;
     crash) MP_CRASH_SEEDS=${2:-50} run checkpoint_tests --file=crash_states ;;
     headers) run fuzz_safetensors_header "${2:-100000000}" ;;
