@@ -56,9 +56,11 @@ finish() {
     exit 1
 }
 
-# A compiler cache, where there is one. Not shared between clones: a precompiled header of one does not serve another.
+# A compiler cache, where there is one: the build folders of one clone share it (MPICH, "without", the release). Clones do not:
+# a precompiled header of one does not serve another.
 if have_command ccache; then
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
+    export CCACHE_BASEDIR="$root_dir" CCACHE_NOHASHDIR=1 CCACHE_NAMESPACE="$root_dir"
     export CCACHE_SLOPPINESS=pch_defines,time_macros # else it caches nothing that has a precompiled header
 fi
 # NVIDIA's packages leave this to the user.
