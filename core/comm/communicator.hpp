@@ -89,7 +89,6 @@ class Communicator {
 
     [[nodiscard]] int32_t rank() const noexcept { return rank_; }
     [[nodiscard]] int32_t size() const noexcept { return size_; }
-    [[nodiscard]] const char* transport_name() const noexcept { return transport_->name(); }
     [[nodiscard]] TransportCaps caps() const noexcept { return transport_->caps(); }
     // Null where calls may come from any thread, one at a time; else why they come from one thread only.
     [[nodiscard]] const char* why_one_thread() const noexcept {

@@ -4,7 +4,6 @@
 #include "comm/shares.hpp"
 #include "numerics/bits.hpp"
 #include "numerics/part_sum.hpp"
-#include "numerics/philox.hpp"
 #include "status/status.hpp"
 
 namespace mp::comm {
@@ -118,47 +117,6 @@ Advance AllReduce::step(Stream& stream) {
     }
     begin_gather();
     return Advance::moved;
-}
-
-// ---- two levels ------------------------------------------------------------------------------------
-
-void TwoLevelReduceScatter::begin(const ReduceDesc& desc, const WireSource& source,
-                                  std::span<const int64_t> counts, const TensorRef& result) {
-    const auto nodes = static_cast<std::size_t>(across_.size());
-    const auto locals = static_cast<std::size_t>(local_ranks_);
-    if (has_slots(desc.order)) {
-        fail(Code::unsupported,
-             "two-level reduce-scatter: order %s promises bits for every number of ranks, but "
-             "sums inside a node are rounded to the wire between nodes; use one level",
-             order_name(desc.order));
-    }
-    if (counts.size() != nodes * locals) {
-        fail(Code::invalid_argument, "two-level reduce-scatter: %zu counts for %zu nodes of %zu",
-             counts.size(), nodes, locals);
-    }
-    std::vector<int64_t> inside(locals);
-    for (std::size_t l = 0; l < locals; ++l) {
-        inside[l] = total_of(counts.subspan(l * nodes, nodes));
-    }
-    const auto me = static_cast<std::size_t>(local_rank_);
-    const auto own = counts.subspan(me * nodes, nodes);
-    piece_counts_.assign(own.begin(), own.end());
-    desc_ = desc;
-    result_ = result;
-    wide_count_ = inside[me];
-    wide_first_ = desc.first_element + sums_before(inside)[me];
-    wide_ = std::make_unique<Scratch>(stream_, 4 * static_cast<std::size_t>(wide_count_));
-    inside_.begin(desc, {&source, 1}, inside, {wide_->data(), wide_count_, DType::fp32});
-}
-
-void TwoLevelReduceScatter::wait() {
-    inside_.wait();
-    desc_.first_element = wide_first_;
-    desc_.rounding.uid = numerics::splitmix64(~desc_.rounding.uid);
-    const WireSource partial = {{wide_->data(), wide_count_, DType::fp32}, nullptr};
-    between_.begin(desc_, {&partial, 1}, piece_counts_, result_);
-    between_.wait();
-    wide_.reset();
 }
 
 // ---- maxima ----------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is made of a reduce-scatter and a gather: the sum on every rank, two levels for nodes, maxima of |x|.
+// What is made of a reduce-scatter and a gather: the sum on every rank, maxima of |x|.
 #pragma once
 
 #include <cstdint>
@@ -44,34 +44,6 @@ class AllReduce {
     TensorRef destination_;
     TensorRef shard_;
     std::unique_ptr<Scratch> wide_;
-};
-
-// Two levels: inside a node first, then equal local ranks across the nodes on one G-th of the elements, so that
-// between nodes there go a ring's bytes. Both groups are ordered by rank. Piece l * nodes + m of `counts` becomes that of
-// local rank l on node m; between the levels the sum is fp32. Order rank and fast only.
-class TwoLevelReduceScatter {
-  public:
-    TwoLevelReduceScatter(Communicator& node, Communicator& across, Stream& stream)
-        : across_(across), stream_(stream), inside_(node, stream), between_(across, stream),
-          local_ranks_(node.size()), local_rank_(node.rank()) {}
-
-    void begin(const ReduceDesc& desc, const WireSource& source, std::span<const int64_t> counts,
-               const TensorRef& result);
-    void wait();
-
-  private:
-    Communicator& across_;
-    Stream& stream_;
-    ReduceScatter inside_;
-    ReduceScatter between_;
-    int32_t local_ranks_;
-    int32_t local_rank_;
-    ReduceDesc desc_;
-    std::vector<int64_t> piece_counts_; // of this local rank, by node
-    TensorRef result_;
-    std::unique_ptr<Scratch> wide_;
-    int64_t wide_count_ = 0;
-    int64_t wide_first_ = 0;
 };
 
 // destination[i] = the largest bits(|x|) of all ranks' source[i], as fp32: NaN (always the same one), infinity,

@@ -1,33 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of E4M3 gradients over ranks, and MS-AMP's factor mu that keeps them inside the format. FP8-LM, equations
-// 1 to 6, with three repairs: mu is applied after the scale has been found, its effect is rounded down to a power of
+// The scale that ranks share for E4M3 gradients, and MS-AMP's factor mu that keeps their sum inside the format. FP8-LM,
+// equations 1 to 6, with three repairs: mu is applied after the scale has been found, its effect is rounded down to a power of
 // two so that it costs no exactness, and one saturated element of a small tensor does not count.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
-#include "numerics/fp16.hpp"
 #include "numerics/fp8.hpp"
 #include "numerics/scale_rules.hpp"
 
 namespace mp::numerics {
-
-// The codes of one element from every rank, `stride` bytes apart: added in fp32 in rank order, rounded once,
-// saturating; a NaN stays one.
-MP_HD_INLINE uint8_t e4m3_sum(const uint8_t* codes, int32_t ranks, int64_t stride) {
-    float sum = 0.0F;
-    for (int32_t rank = 0; rank < ranks; ++rank) {
-        sum += e4m3_to_float(codes[rank * stride]);
-    }
-    return float_to_e4m3_sat(sum);
-}
-
-// One hop of a collective library's own E4M3 sum: through fp16, rounded at every hop. For comparison with it.
-MP_HD_INLINE uint8_t e4m3_sum_of_hop(uint8_t a, uint8_t b) {
-    const uint16_t half = float_to_fp16(e4m3_to_float(a) + e4m3_to_float(b));
-    return float_to_e4m3_sat(fp16_to_float(half));
-}
 
 inline constexpr float kLargestMu = 2.0F;
 inline constexpr float kSmallestMu = 0x1p-16F;

@@ -18,9 +18,7 @@ class Vote {
   public:
     // `name` outlives the vote; it stands in the message where ranks disagree.
     void must_equal(const char* name, uint64_t value);
-    // Returns the word's place, for maximum().
-    std::size_t add_maximum(uint32_t value) { return add_maxima({&value, 1}); }
-    // Of the first one; the others follow. Every rank adds as many.
+    // Returns the place of the first one, for maximum(); the others follow. Every rank adds as many.
     std::size_t add_maxima(std::span<const uint32_t> values);
     // This rank cannot go on: every rank's cast() fails with peer_error, or with this status on this rank.
     void abstain(const Status& reason);

@@ -587,45 +587,6 @@ TEST(ReduceScatter, HasSeveralBucketsInFlight) {
     });
 }
 
-// Two nodes of two: the sums inside a node go between nodes in the wire type, and only 1/2 of them from each rank.
-TEST(TwoLevel, AddsInsideANodeFirst) {
-    constexpr int64_t kPiece = 256;
-    for (const WireFormat& format : {kBf16, kFp32}) {
-        run_ranks(4, [&](Communicator& comm) {
-            const auto stream = make_stream();
-            const int32_t node = comm.rank() / 2;
-            const int32_t local = comm.rank() % 2;
-            std::unique_ptr<Communicator> inside;
-            std::unique_ptr<Communicator> across;
-            check(comm.split(node, 0, &inside));
-            check(comm.split(local, 0, &across));
-            Values source = gradients(DType::fp32, comm.rank(), 0, 4 * kPiece);
-            Values sum(DType::fp32, kPiece);
-            ReduceDesc desc;
-            desc.wire = format;
-            comm::TwoLevelReduceScatter reduce(*inside, *across, *stream);
-            reduce.begin(desc, {source.ref(), nullptr}, std::vector<int64_t>(4, kPiece), sum.ref());
-            reduce.wait();
-            const int64_t first = (local * 2 + node) * kPiece;
-            const auto wire = [&](float x) {
-                Values one(format.dtype, 1);
-                one.set(0, x);
-                return one.get(0);
-            };
-            for (int64_t i = 0; i < kPiece; ++i) {
-                const auto of = [&](int32_t r) { return wire(gradient_at(r, first + i)); };
-                ASSERT_EQ(sum.get(i), wire(of(0) + of(1)) + wire(of(2) + of(3)));
-            }
-            EXPECT_EQ(inside->traffic().total_bytes(), 2 * kPiece * dtype_size(format.dtype));
-            EXPECT_EQ(across->traffic().total_bytes(), kPiece * dtype_size(format.dtype));
-            desc.order = SumOrder::tree;
-            EXPECT_THROW(reduce.begin(desc, {source.ref(), nullptr},
-                                      std::vector<int64_t>(4, kPiece), sum.ref()),
-                         Error);
-        });
-    }
-}
-
 std::string refusal(const ReduceDesc& desc, DType result = DType::fp32) {
     try {
         comm::check_reduce(desc, result, "test");

@@ -128,7 +128,7 @@ Round e4m3(const std::vector<std::vector<float>>& gradients, float room) {
 struct Ours {
     WireFormat wire;
     DType result = DType::fp32;
-    int32_t node_ranks = 0;             // two levels
+    int32_t node_ranks = 0;             // inside nodes first, then between them
     const WireFormat* gather = nullptr; // all-reduce, and what the sums are gathered as
 };
 
@@ -146,9 +146,17 @@ void reduce(Communicator& comm, const Ours& how, const comm::WireSource& source,
         std::unique_ptr<Communicator> across;
         check(comm.split(comm.rank() / how.node_ranks, 0, &inside));
         check(comm.split(comm.rank() % how.node_ranks, 0, &across));
-        comm::TwoLevelReduceScatter scatter(*inside, *across, *stream);
-        scatter.begin(desc, source, counts, shard.ref());
-        scatter.wait();
+        const auto nodes = static_cast<std::size_t>(across->size());
+        const std::vector<int64_t> of_rank(static_cast<std::size_t>(how.node_ranks),
+                                           counts[0] * across->size());
+        Values sums(DType::fp32, of_rank[0]);
+        comm::ReduceScatter first(*inside, *stream);
+        first.begin(desc, {&source, 1}, of_rank, sums.ref());
+        first.wait();
+        const comm::WireSource of_node = {sums.ref(), nullptr};
+        comm::ReduceScatter second(*across, *stream);
+        second.begin(desc, {&of_node, 1}, std::vector<int64_t>(nodes, counts[0]), shard.ref());
+        second.wait();
     } else {
         comm::ReduceScatter scatter(comm, *stream);
         scatter.begin(desc, {&source, 1}, counts, shard.ref());

@@ -10,7 +10,8 @@
 
 #include "comm/sum.hpp"
 #include "comm/wire.hpp"
-#include "numerics/fp8_reduce.hpp"
+#include "numerics/fp16.hpp"
+#include "numerics/fp8.hpp"
 #include "rank_device.hpp"
 
 namespace mp::test {
@@ -135,8 +136,11 @@ class Ranks {
         return errors([&](int64_t i) {
             uint8_t sum = numerics::float_to_e4m3_sat(arrays_[0].get(i) * multiply);
             for (std::size_t r = 1; r < arrays_.size(); ++r) {
-                sum = numerics::e4m3_sum_of_hop(
-                    sum, numerics::float_to_e4m3_sat(arrays_[r].get(i) * multiply));
+                const uint8_t own = numerics::float_to_e4m3_sat(arrays_[r].get(i) * multiply);
+                // As libraries of collectives do it: through fp16, rounded at every hop.
+                const float hop = numerics::e4m3_to_float(sum) + numerics::e4m3_to_float(own);
+                sum = numerics::float_to_e4m3_sat(
+                    numerics::fp16_to_float(numerics::float_to_fp16(hop)));
             }
             return static_cast<double>(numerics::e4m3_to_float(sum) / multiply);
         });

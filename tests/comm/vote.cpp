@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 
 #include "numerics/bits.hpp"
@@ -17,14 +18,15 @@ TEST(Vote, TakesMaximaAndKeepsWhatIsNotFinite) {
         Vote vote;
         vote.must_equal("step", 17);
         vote.must_equal("plan", 0xfedcba9876543210U);
-        const std::size_t flag = vote.add_maximum(comm.rank() == 2 ? 1 : 0);
+        const uint32_t flag = comm.rank() == 2 ? 1 : 0;
         const float amax = comm.rank() == 1   ? numerics::float_from_bits(numerics::kFloatQuietNan)
                            : comm.rank() == 3 ? numerics::float_from_bits(numerics::kFloatInfinity)
                                               : 3.5F;
-        const std::size_t bits = vote.add_maximum(numerics::bits_from_float(amax));
+        const std::array words = {flag, numerics::bits_from_float(amax)};
+        const std::size_t place = vote.add_maxima(words);
         ASSERT_TRUE(vote.cast(comm).ok());
-        EXPECT_EQ(vote.maximum(flag), 1U);
-        EXPECT_EQ(vote.maximum(bits), numerics::kFloatQuietNan);
+        EXPECT_EQ(vote.maximum(place), 1U);
+        EXPECT_EQ(vote.maximum(place + 1), numerics::kFloatQuietNan);
     });
 }
 
@@ -67,7 +69,7 @@ TEST(Vote, OneRanksTroubleStopsAll) {
 TEST(Vote, AloneItIsTheOwnAnswer) {
     run_ranks(1, [](Communicator& comm) {
         Vote vote;
-        const std::size_t place = vote.add_maximum(5);
+        const std::size_t place = vote.add_maxima(std::array{5U});
         EXPECT_TRUE(vote.cast(comm).ok());
         EXPECT_EQ(vote.maximum(place), 5U);
     });

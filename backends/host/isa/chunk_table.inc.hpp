@@ -19,7 +19,6 @@ namespace mp::kernels::MP_CHUNK_NAMESPACE {
 namespace {
 
 void run_adamw(const AdamwJob& job) noexcept { adamw_chunk(job); }
-void run_adamw_generic(const AdamwJob& job) noexcept { adamw_generic_chunk(job); }
 void run_adamw_measure(const AdamwJob& job, AdamwScaling& maxima) noexcept {
     adamw_measure_chunk(job, maxima);
 }
@@ -49,9 +48,18 @@ void run_sum_parts(const SumPartsJob& job) noexcept { sum_parts_chunk(job); }
 } // namespace
 
 extern const ChunkTable kTable;
-constinit const ChunkTable kTable = {
-    MP_ISA_NAME, run_adamw,    run_adamw_generic, run_adamw_measure,    run_cast,
-    run_amax,    run_stats,    run_column_sum,    run_column_sum_block, run_column_sum_finish,
-    run_gemm,    run_quantize, run_dequantize,    run_sum_parts};
+constinit const ChunkTable kTable = {MP_ISA_NAME,
+                                     run_adamw,
+                                     run_adamw_measure,
+                                     run_cast,
+                                     run_amax,
+                                     run_stats,
+                                     run_column_sum,
+                                     run_column_sum_block,
+                                     run_column_sum_finish,
+                                     run_gemm,
+                                     run_quantize,
+                                     run_dequantize,
+                                     run_sum_parts};
 
 } // namespace mp::kernels::MP_CHUNK_NAMESPACE

@@ -95,8 +95,6 @@ struct SumPartsJob {
 struct ChunkTable {
     const char* name;
     void (*adamw)(const AdamwJob& job) noexcept;
-    // The same without the rows of adamw_rows.def, for tests and for measuring what the rows bring.
-    void (*adamw_generic)(const AdamwJob& job) noexcept;
     // The first pass over a segment with scaled states: raises the maxima to those of the chunk's new
     // values, and writes nothing else.
     void (*adamw_measure)(const AdamwJob& job, AdamwScaling& maxima) noexcept;

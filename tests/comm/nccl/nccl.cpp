@@ -38,6 +38,7 @@ class Nccl : public testing::Test {
         check(api().GetUniqueId(&id) == 0 ? Status() : Status::error(Code::internal, "id"));
         Transport* transport = nullptr;
         check(comm::make_nccl_transport(api(), device_, id, rank, size, deadline_ms, &transport));
+        EXPECT_STREQ(transport->name(), "nccl(mock)") << "never taken for the real one";
         return std::make_unique<Communicator>(std::unique_ptr<Transport>(transport), deadline_ms);
     }
 
@@ -68,7 +69,6 @@ Status exchange(Communicator& comm) {
 
 TEST_F(Nccl, ExchangesByGroupedSendsAndReceives) {
     const auto comm = make(1, 3);
-    EXPECT_STREQ(comm->transport_name(), "nccl(mock)") << "never taken for the real one";
     EXPECT_EQ(calls_of(*comm, exchange),
               (Calls{"copy 8", "copy 12", "GroupStart", "Send 3 type 1 1", "Recv 3 type 1 1",
                      "Recv 2 type 1 0", "Send 5 type 1 0", "Recv 4 type 1 2", "GroupEnd", "copy 12",
