@@ -22,7 +22,8 @@ CandidateList CudaDevice::candidates(OpKind kind) const noexcept {
     static const Candidate amax[] = {kAmax, *kokkos_candidates(OpKind::amax).items};
     static const Candidate gemm[] = {kGemmCublasLt, kGemmCublasLtFp8, kGemmDequantized,
                                      *kokkos_candidates(OpKind::gemm).items};
-    static const Candidate adamw[] = {kAdamw, *kokkos_candidates(OpKind::adamw).items};
+    static const Candidate update[] = {kOptimizerUpdate,
+                                       *kokkos_candidates(OpKind::optimizer_update).items};
     switch (kind) {
     case OpKind::cast:
         return {cast, 2};
@@ -30,8 +31,8 @@ CandidateList CudaDevice::candidates(OpKind kind) const noexcept {
         return {amax, 2};
     case OpKind::gemm:
         return {gemm, 4};
-    case OpKind::adamw:
-        return {adamw, 2};
+    case OpKind::optimizer_update:
+        return {update, 2};
     case OpKind::column_sum:
     case OpKind::grad_stats:
     case OpKind::optimizer_prepare:

@@ -10,7 +10,7 @@ inline constexpr const char* kName = "cuda";
 
 extern const Candidate kCast;
 extern const Candidate kAmax;
-extern const Candidate kAdamw;
+extern const Candidate kOptimizerUpdate;
 extern const Candidate kGemmCublasLt;
 extern const Candidate kGemmCublasLtFp8;
 extern const Candidate kGemmDequantized;

@@ -6,11 +6,11 @@
 #include <cstdint>
 
 #include "dtype/state_format.hpp"
-#include "numerics/adamw_update.hpp"
 #include "numerics/delayed_scaling.hpp"
 #include "numerics/loss_scale.hpp"
 #include "numerics/optimizer_state.hpp"
 #include "numerics/quant_stats.hpp"
+#include "numerics/rules.hpp"
 #include "numerics/scale_rules.hpp"
 #include "tensor/scale_grid.hpp"
 #include "tensor/tensor_ref.hpp"
@@ -24,7 +24,7 @@ enum class OpKind : int32_t {
     gemm,              // GemmDesc
     grad_stats,        // GradStatsDesc
     optimizer_prepare, // OptimizerPrepareDesc
-    adamw,             // AdamwDesc
+    optimizer_update,  // OptimizerUpdateDesc
     scaler_update,     // ScalerUpdateDesc
     quantize,          // QuantizeDesc
     dequantize,        // DequantizeDesc
@@ -156,74 +156,63 @@ struct GemmBuffers {
     float* amax_d = nullptr; // becomes the maximum of itself and D's, before rounding; may be null
 };
 
-// One array of parameters with everything that belongs to it. An array with a scale_inv (one fp32
-// number, null for none) holds codes: value = code * scale_inv. Scales of what the step writes are
-// renewed by ScaleRule::msamp; the gradient's is only read.
-struct AdamwSegment {
+// One array of a step: where it is, and how numbers become codes and codes numbers. dtype none: there is no such array.
+struct StepArray {
+    void* data = nullptr;
+    // Null: none, numbers are their codes. Else value = code * scale_inv: one fp32 number, or one for each block where the
+    // coding has blocks (numerics/block_state.hpp).
+    float* scale_inv = nullptr;
+    DType dtype = DType::none;
+    Coding coding = Coding::plain;
+
+    [[nodiscard]] MP_HD_INLINE constexpr bool exists() const { return dtype != DType::none; }
+    // The scale of the whole tensor, or null.
+    [[nodiscard]] MP_HD_INLINE constexpr float* tensor_scale() const {
+        return has_blocks(coding) ? nullptr : scale_inv;
+    }
+};
+
+// One array of parameters with everything that belongs to it. Scales of what the step writes are renewed by
+// ScaleRule::msamp; the gradient's is only read.
+struct UpdateSegment {
     int64_t count = 0;
     uint64_t uid = 0;
     // Where the arrays begin in their parameter, a multiple of kChunkElements: random bits belong to
     // elements of the parameter, so a slice is rounded as it would be in the whole.
     int64_t first = 0;
-    void* param = nullptr;
-    void* grad = nullptr;
-    void* exp_avg = nullptr;
-    void* exp_avg_sq = nullptr;
-    void* compensation = nullptr;
-    void* master = nullptr;
-    DType param_dtype = DType::none;
-    DType grad_dtype = DType::none;
-    DType exp_avg_dtype = DType::none;
-    DType exp_avg_sq_dtype = DType::none;
-    DType compensation_dtype = DType::none;
-    DType master_dtype = DType::none;
+    StepArray param;
+    StepArray grad;
+    StepArray master; // its coding may be remainder: the int16 part that a bf16 parameter lacks
+    StepArray compensation;
+    StepArray states[numerics::kMaxStates]; // those of the group's rule, in its order
     int32_t group = 0;
-    int32_t reserved = 0;
-    float* param_scale_inv = nullptr;
-    const float* grad_scale_inv = nullptr;
-    float* exp_avg_scale_inv = nullptr;
-    float* exp_avg_sq_scale_inv = nullptr;
-    float* master_scale_inv = nullptr;
-    // Moments in blocks (numerics/block_state.hpp) have a scale for each block instead.
-    Coding exp_avg_coding = Coding::plain;
-    Coding exp_avg_sq_coding = Coding::plain;
-    // remainder: the int16 part of the master weight that a bf16 parameter lacks.
-    Coding master_coding = Coding::plain;
     // Not 0: a bf16 parameter is its fp32 master weight rounded with halves away from zero, as beside
     // a remainder (numerics/remainder.hpp), instead of to even.
     int32_t param_half_away = 0;
 
-    // The scale of the whole tensor, or null.
-    [[nodiscard]] MP_HD_INLINE constexpr float* exp_avg_scale() const {
-        return has_blocks(exp_avg_coding) ? nullptr : exp_avg_scale_inv;
-    }
-    [[nodiscard]] MP_HD_INLINE constexpr float* exp_avg_sq_scale() const {
-        return has_blocks(exp_avg_sq_coding) ? nullptr : exp_avg_sq_scale_inv;
-    }
+    // Both without a loop, which would put a kernel's copy of the segment into memory.
+    static_assert(numerics::kMaxStates == 2);
     // The largest value of these arrays must be known before the first code is stored.
     [[nodiscard]] MP_HD_INLINE constexpr bool has_scaled_states() const {
-        return param_scale_inv != nullptr || exp_avg_scale() != nullptr ||
-               exp_avg_sq_scale() != nullptr || master_scale_inv != nullptr;
+        return param.scale_inv != nullptr || master.scale_inv != nullptr ||
+               states[0].tensor_scale() != nullptr || states[1].tensor_scale() != nullptr;
     }
     [[nodiscard]] MP_HD_INLINE constexpr bool has_remainder() const {
-        return master_coding == Coding::remainder;
+        return master.coding == Coding::remainder;
     }
     [[nodiscard]] MP_HD_INLINE constexpr bool has_block_states() const {
-        return has_blocks(exp_avg_coding) || has_blocks(exp_avg_sq_coding);
+        return has_blocks(states[0].coding) || has_blocks(states[1].coding);
     }
 };
 
 // What a step with scaled states works out about one segment: first the largest magnitudes of its
 // new values as bit patterns (NaN beats infinity beats numbers), then what they are stored with.
-struct AdamwScaling {
+struct UpdateScaling {
     uint32_t weight_amax = 0; // of the master weight where there is one, else of the parameter
-    uint32_t exp_avg_amax = 0;
-    uint32_t exp_avg_sq_amax = 0;
-    uint32_t reserved = 0;
+    uint32_t state_amax[numerics::kMaxStates] = {};
     numerics::BlockScale param;
-    numerics::BlockScale exp_avg;
-    numerics::BlockScale exp_avg_sq;
     numerics::BlockScale master;
+    numerics::BlockScale states[numerics::kMaxStates];
 };
 
 // Work is cut into chunks of one segment each; a chunk starts at a multiple of kChunkElements.
@@ -236,8 +225,8 @@ struct Chunk {
 
 // Segments and chunks, in device memory, with a host copy of the segments for choosing kernels.
 struct SegmentTable {
-    const AdamwSegment* segments = nullptr;
-    const AdamwSegment* host_segments = nullptr;
+    const UpdateSegment* segments = nullptr;
+    const UpdateSegment* host_segments = nullptr;
     const Chunk* chunks = nullptr;
     int64_t segment_count = 0;
     int64_t chunk_count = 0;
@@ -267,32 +256,31 @@ struct GradStatsDesc : OpDesc {
 struct OptimizerPrepareDesc : OpDesc {
     numerics::OptimizerState* state = nullptr;
     numerics::LossScaleState* scaler = nullptr; // may be null
-    const numerics::AdamwHyper* hyper = nullptr;
+    const numerics::GroupHyper* hyper = nullptr;
     int64_t* group_steps = nullptr; // t of each group
-    numerics::AdamwScalars* scalars = nullptr;
+    numerics::GroupScalars* scalars = nullptr;
     int32_t group_count = 0;
     numerics::StepRule rule;
 };
 
-// One fused step over all chunks; does nothing where state->skip is set. Random bits are keyed by
+// One fused step over all chunks, each by the rule of its group; does nothing where state->skip is set. Random bits are keyed by
 // (seed, segment uid, state->step). Segments with scaled states take two passes over the same
 // memory: the first computes the new values from the old codes and keeps their maxima only, the
 // second computes them again and stores. A parameter beside a master weight is rounded from the
 // master weight as it is stored. stochastic_param rounds the parameter so wherever it comes from, beside
 // a master weight and inside Kahan's sum too; master weights and compensations are rounded to nearest.
-struct AdamwDesc : OpDesc {
+struct OptimizerUpdateDesc : OpDesc {
     SegmentTable table;
-    const numerics::AdamwScalars* scalars = nullptr; // by group
+    const numerics::GroupScalars* scalars = nullptr; // by group
     const numerics::OptimizerState* state = nullptr;
     uint64_t seed = 0;
     bool stochastic_param = false;
-    bool stochastic_exp_avg = false;
-    bool stochastic_exp_avg_sq = false;
+    bool stochastic_states[numerics::kMaxStates] = {};
     bool zero_grad = false;
     bool eager_compat = false; // torchdistx's order of roundings; only the oracle has it
-    const numerics::AdamwHyper* hyper = nullptr; // by group; read under eager_compat
+    const numerics::GroupHyper* hyper = nullptr; // by group; read under eager_compat
     const int64_t* group_steps = nullptr;        // likewise
-    AdamwScaling* scaling = nullptr; // scratch, one a segment, where any has scaled states
+    UpdateScaling* scaling = nullptr; // scratch, one a segment, where any has scaled states
 };
 
 // One contribution to a sum: `count` elements as they came from a rank. Its value is code * scale_inv in fp32 where the

@@ -12,7 +12,6 @@
 #include <new>
 
 #include "interface/backend.hpp"
-#include "kernels/adamw.hpp"
 #include "kernels/amax.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/column_sum.hpp"
@@ -20,6 +19,7 @@
 #include "kernels/gemm.hpp"
 #include "kernels/grad_stats.hpp"
 #include "kernels/optimizer_prepare.hpp"
+#include "kernels/optimizer_update.hpp"
 #include "kernels/quantize.hpp"
 #include "kernels/scaler_update.hpp"
 #include "kernels/sum_parts.hpp"
@@ -49,8 +49,8 @@ void launch(const Exec& exec, const Ops& /*ops*/, const OptimizerPrepareDesc& op
     kernels::optimizer_prepare(exec, op);
 }
 template <class Exec, class Ops>
-void launch(const Exec& exec, const Ops& ops, const AdamwDesc& op) {
-    kernels::adamw(exec, ops, op);
+void launch(const Exec& exec, const Ops& ops, const OptimizerUpdateDesc& op) {
+    kernels::optimizer_update(exec, ops, op);
 }
 template <class Exec, class Ops>
 void launch(const Exec& exec, const Ops& /*ops*/, const ScalerUpdateDesc& op) {
@@ -98,8 +98,8 @@ template <class Access> class Candidates {
             return {&kRun<GradStatsDesc>, 1};
         case OpKind::optimizer_prepare:
             return {&kRun<OptimizerPrepareDesc>, 1};
-        case OpKind::adamw:
-            return {&kRun<AdamwDesc>, 1};
+        case OpKind::optimizer_update:
+            return {&kRun<OptimizerUpdateDesc>, 1};
         case OpKind::scaler_update:
             return {&kRun<ScalerUpdateDesc>, 1};
         case OpKind::quantize:

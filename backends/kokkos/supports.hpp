@@ -8,7 +8,7 @@
 #include "interface/backend.hpp"
 #include "interface/quantize_supports.hpp"
 #include "interface/sum_supports.hpp"
-#include "kernels/adamw_layout.hpp"
+#include "kernels/update_layout.hpp"
 
 namespace mp::backends::kokkos {
 
@@ -32,13 +32,15 @@ inline bool is_float_array(const TensorRef& tensor, bool aligned, Reason& reason
     return is_aligned(tensor.data, tensor.dtype, aligned, reason);
 }
 
-inline bool segment_is_aligned(const AdamwSegment& s, bool aligned, Reason& reason) noexcept {
-    const auto is = [aligned, &reason](const void* data, DType dtype) {
-        return dtype == DType::none || is_aligned(data, dtype, aligned, reason);
+inline bool segment_is_aligned(const UpdateSegment& s, bool aligned, Reason& reason) noexcept {
+    const auto is = [aligned, &reason](const StepArray& a) {
+        return !a.exists() || is_aligned(a.data, a.dtype, aligned, reason);
     };
-    return is(s.param, s.param_dtype) && is(s.grad, s.grad_dtype) &&
-           is(s.exp_avg, s.exp_avg_dtype) && is(s.exp_avg_sq, s.exp_avg_sq_dtype) &&
-           is(s.compensation, s.compensation_dtype) && is(s.master, s.master_dtype);
+    bool are = is(s.param) && is(s.grad) && is(s.compensation) && is(s.master);
+    for (const StepArray& state : s.states) {
+        are = are && is(state);
+    }
+    return are;
 }
 
 } // namespace detail
@@ -77,9 +79,9 @@ inline bool is_supported(const GemmDesc& op, bool /*aligned*/, Reason& reason) n
 
 inline bool is_supported(const GradStatsDesc& op, bool aligned, Reason& reason) noexcept {
     for (int64_t i = 0; i < op.table.segment_count; ++i) {
-        const AdamwSegment& s = op.table.host_segments[i];
+        const UpdateSegment& s = op.table.host_segments[i];
         if (!kernels::gradient_is_supported(s, reason) ||
-            !detail::is_aligned(s.grad, s.grad_dtype, aligned, reason)) {
+            !detail::is_aligned(s.grad.data, s.grad.dtype, aligned, reason)) {
             return false;
         }
     }
@@ -91,13 +93,13 @@ inline bool is_supported(const OptimizerPrepareDesc& /*op*/, bool /*aligned*/,
     return true;
 }
 
-inline bool is_supported(const AdamwDesc& op, bool aligned, Reason& reason) noexcept {
+inline bool is_supported(const OptimizerUpdateDesc& op, bool aligned, Reason& reason) noexcept {
     if (op.eager_compat) {
         reason.set("the eager order of roundings is the reference's alone");
         return false;
     }
     for (int64_t i = 0; i < op.table.segment_count; ++i) {
-        const AdamwSegment& s = op.table.host_segments[i];
+        const UpdateSegment& s = op.table.host_segments[i];
         if (aligned && s.has_block_states()) { // an accelerator: its threads have an element each
             reason.set("moments in blocks are a host's only");
             return false;

@@ -14,7 +14,7 @@ extern const Candidate kColumnSum;
 extern const Candidate kGemm;
 extern const Candidate kGradStats;
 extern const Candidate kOptimizerPrepare;
-extern const Candidate kAdamw;
+extern const Candidate kOptimizerUpdate;
 extern const Candidate kScalerUpdate;
 extern const Candidate kQuantize;
 extern const Candidate kDequantize;

@@ -86,8 +86,8 @@ CandidateList ReferenceDevice::candidates(OpKind kind) const noexcept {
         return {&kGradStats, 1};
     case OpKind::optimizer_prepare:
         return {&kOptimizerPrepare, 1};
-    case OpKind::adamw:
-        return {&kAdamw, 1};
+    case OpKind::optimizer_update:
+        return {&kOptimizerUpdate, 1};
     case OpKind::scaler_update:
         return {&kScalerUpdate, 1};
     case OpKind::quantize:

@@ -2,8 +2,8 @@
 // grad_stats: the sum of the squares of all gradients in double, in the order of GradStatsDesc.
 #include <array>
 
-#include "kernels/adamw_layout.hpp"
-#include "kernels/adamw_scaling.hpp"
+#include "kernels/update_layout.hpp"
+#include "kernels/update_scaling.hpp"
 #include "numerics/codec.hpp"
 #include "reference/candidates.hpp"
 
@@ -39,18 +39,19 @@ double tree_sum(double* values, int64_t leaves) {
     return values[0];
 }
 
-double piece_sum(const AdamwSegment& segment, int64_t start, int64_t end) {
+double piece_sum(const UpdateSegment& segment, int64_t start, int64_t end) {
     std::array<double, kStatsLanes> lanes{};
     for (int64_t i = start; i < end; ++i) {
         // The square of an fp32 number is exact in double.
-        const double g = static_cast<double>(kernels::decoded(
-            numerics::load_as_float(segment.grad_dtype, segment.grad, i), segment.grad_scale_inv));
+        const double g = static_cast<double>(
+            kernels::decoded(numerics::load_as_float(segment.grad.dtype, segment.grad.data, i),
+                             segment.grad.scale_inv));
         lanes[static_cast<std::size_t>((i - start) % kStatsLanes)] += g * g;
     }
     return tree_sum(lanes.data(), kStatsLanes);
 }
 
-double chunk_sum(const AdamwSegment& segment, int64_t start) {
+double chunk_sum(const UpdateSegment& segment, int64_t start) {
     std::array<double, kChunkElements / kStatsPiece> pieces{};
     const int64_t end =
         start + kChunkElements < segment.count ? start + kChunkElements : segment.count;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // optimizer.h
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -14,25 +15,40 @@ using namespace mp::capi;
 
 namespace {
 
-constexpr uint32_t kAdamFlags = MP_ADAM_L2 | MP_ADAM_MAXIMIZE | MP_ADAM_NO_BIAS_CORRECTION;
+constexpr uint32_t kRuleFlags = MP_RULE_MAXIMIZE | MP_RULE_NO_BIAS_CORRECTION;
 constexpr uint32_t kAdamwFlags = kStepFlags | MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG |
-                                 MP_ADAMW_SR_EXP_AVG_SQ | MP_HYPERPARAMETERS_EXPLICIT | kAdamFlags;
+                                 MP_ADAMW_SR_EXP_AVG_SQ | MP_HYPERPARAMETERS_EXPLICIT | kRuleFlags;
+
+numerics::RuleId rule_of(int32_t rule, int32_t reserved) {
+    if (rule < 0 || !numerics::is_rule(static_cast<uint32_t>(rule)) || reserved != 0) {
+        fail(Code::invalid_argument,
+             "rule is %d and reserved is %d; the first must be one of MP_RULE_*, the second 0",
+             static_cast<int>(rule), static_cast<int>(reserved));
+    }
+    return static_cast<numerics::RuleId>(rule);
+}
 
 // The five hyperparameters, which groups and pointer steps spell alike. Zero means default unless explicit.
-template <typename T> numerics::AdamwHyper hyper_of(const T& source) {
-    numerics::AdamwHyper hyper{source.lr, source.beta1, source.beta2, source.eps,
+template <typename T> numerics::GroupHyper hyper_of(const T& source) {
+    numerics::GroupHyper hyper{source.lr, source.beta1, source.beta2, source.eps,
                                source.weight_decay};
+    hyper.rule = rule_of(source.rule, source.reserved);
     if ((source.flags & MP_HYPERPARAMETERS_EXPLICIT) == 0) {
-        const numerics::AdamwHyper defaults;
+        const numerics::GroupHyper defaults = numerics::rule_info(hyper.rule).defaults();
         hyper.lr = hyper.lr == 0.0 ? defaults.lr : hyper.lr;
         hyper.beta1 = hyper.beta1 == 0.0 ? defaults.beta1 : hyper.beta1;
         hyper.beta2 = hyper.beta2 == 0.0 ? defaults.beta2 : hyper.beta2;
         hyper.eps = hyper.eps == 0.0 ? defaults.eps : hyper.eps;
     }
-    hyper.l2 = (source.flags & MP_ADAM_L2) != 0;
-    hyper.maximize = (source.flags & MP_ADAM_MAXIMIZE) != 0;
-    hyper.bias_correction = (source.flags & MP_ADAM_NO_BIAS_CORRECTION) == 0;
+    hyper.maximize = (source.flags & MP_RULE_MAXIMIZE) != 0;
+    hyper.bias_correction = (source.flags & MP_RULE_NO_BIAS_CORRECTION) == 0;
     return hyper;
+}
+
+bool has_second_moment(numerics::RuleId rule) {
+    const numerics::RuleInfo info = numerics::rule_info(rule);
+    return std::any_of(info.states, info.states + info.state_count,
+                       [](const numerics::StateSpec& state) { return !state.is_signed; });
 }
 
 void write_stats(const numerics::OptimizerState& state, mp_optimizer_stats* destination) {
@@ -70,47 +86,48 @@ Coding coding_of(int32_t value, const char* name) {
     return coding;
 }
 
-AdamwSegment segment_of(const mp_adamw_slot& slot, int64_t index) {
+UpdateSegment segment_of(const mp_adamw_slot& slot, numerics::RuleId rule, int64_t index) {
     check_flags(slot.flags, 0, "slot.flags");
-    AdamwSegment s;
+    UpdateSegment s;
     s.count = slot.count;
     s.uid = slot.uid;
-    s.param = slot.param;
-    s.grad = slot.grad;
-    s.exp_avg = slot.exp_avg;
-    s.exp_avg_sq = slot.exp_avg_sq;
-    s.compensation = slot.compensation;
-    s.master = slot.master;
-    s.param_dtype = dtype_of(slot.param_dtype, "param_dtype");
-    s.grad_dtype = dtype_of(slot.grad_dtype, "grad_dtype");
-    s.exp_avg_dtype = dtype_of(slot.exp_avg_dtype, "exp_avg_dtype");
-    s.exp_avg_sq_dtype = dtype_of(slot.exp_avg_sq_dtype, "exp_avg_sq_dtype");
-    s.compensation_dtype = dtype_of(slot.compensation_dtype, "compensation_dtype", true);
-    s.master_dtype = dtype_of(slot.master_dtype, "master_dtype", true);
-    s.param_scale_inv = slot.param_scale_inv;
-    s.grad_scale_inv = slot.grad_scale_inv;
-    s.exp_avg_scale_inv = slot.exp_avg_scale_inv;
-    s.exp_avg_sq_scale_inv = slot.exp_avg_sq_scale_inv;
-    s.master_scale_inv = slot.master_scale_inv;
-    s.exp_avg_coding = coding_of(slot.exp_avg_coding, "exp_avg_coding");
-    s.exp_avg_sq_coding = coding_of(slot.exp_avg_sq_coding, "exp_avg_sq_coding");
+    s.param.data = slot.param;
+    s.grad.data = slot.grad;
+    s.states[0].data = slot.exp_avg;
+    s.states[1].data = slot.exp_avg_sq;
+    s.compensation.data = slot.compensation;
+    s.master.data = slot.master;
+    s.param.dtype = dtype_of(slot.param_dtype, "param_dtype");
+    s.grad.dtype = dtype_of(slot.grad_dtype, "grad_dtype");
+    s.states[0].dtype = dtype_of(slot.exp_avg_dtype, "exp_avg_dtype", true);
+    s.states[1].dtype = dtype_of(slot.exp_avg_sq_dtype, "exp_avg_sq_dtype", true);
+    s.compensation.dtype = dtype_of(slot.compensation_dtype, "compensation_dtype", true);
+    s.master.dtype = dtype_of(slot.master_dtype, "master_dtype", true);
+    s.param.scale_inv = slot.param_scale_inv;
+    s.grad.scale_inv = slot.grad_scale_inv;
+    s.states[0].scale_inv = slot.exp_avg_scale_inv;
+    s.states[1].scale_inv = slot.exp_avg_sq_scale_inv;
+    s.master.scale_inv = slot.master_scale_inv;
+    s.states[0].coding = coding_of(slot.exp_avg_coding, "exp_avg_coding");
+    s.states[1].coding = coding_of(slot.exp_avg_sq_coding, "exp_avg_sq_coding");
     if (slot.master_coding != MP_CODING_PLAIN && slot.master_coding != MP_CODING_REMAINDER) {
         fail(Code::invalid_argument,
              "master_coding is %d; it must be MP_CODING_PLAIN or MP_CODING_REMAINDER",
              static_cast<int>(slot.master_coding));
     }
-    s.master_coding = static_cast<Coding>(slot.master_coding);
-    check_segment(s, ("slot " + std::to_string(index)).c_str());
+    s.master.coding = static_cast<Coding>(slot.master_coding);
+    check_segment(s, ("slot " + std::to_string(index)).c_str(), rule);
     return s;
 }
 
 // Slots lie struct_size bytes apart, which may be more or less than this library's idea of a slot.
-std::vector<AdamwSegment> segments_of(const mp_adamw_slot* slots, int64_t count) {
+std::vector<UpdateSegment> segments_of(const mp_adamw_slot* slots, int64_t count,
+                                       numerics::RuleId rule) {
     if (count < 0) {
         fail(Code::invalid_argument, "slot_count is %lld; it must be >= 0",
              static_cast<long long>(count));
     }
-    std::vector<AdamwSegment> segments;
+    std::vector<UpdateSegment> segments;
     if (count == 0) {
         return segments;
     }
@@ -124,7 +141,7 @@ std::vector<AdamwSegment> segments_of(const mp_adamw_slot* slots, int64_t count)
                  "slots[%lld].struct_size is %u but slots[0].struct_size is %u; all must be equal",
                  static_cast<long long>(i), size_of_struct(slot, "slots[i]"), stride);
         }
-        segments.push_back(segment_of(read_struct(slot, "slots[i]"), i));
+        segments.push_back(segment_of(read_struct(slot, "slots[i]"), rule, i));
     }
     return segments;
 }
@@ -138,16 +155,17 @@ const float* aligned(const float* pointer, const char* name) {
 }
 
 void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& args,
-                   std::vector<AdamwSegment> segments, LossScaler* scaler,
+                   std::vector<UpdateSegment> segments, LossScaler* scaler,
                    mp_optimizer_stats* stats) {
     check_flags(args.flags, kAdamwFlags, "args.flags");
-    numerics::AdamwHyper hyper = hyper_of(args);
+    numerics::GroupHyper hyper = hyper_of(args);
     check_hyper(hyper);
     hyper.device_lr = aligned(args.lr_pointer, "args.lr_pointer");
-    if ((args.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0 && (args.flags & kAdamFlags) != 0) {
+    if ((args.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0 &&
+        ((args.flags & kRuleFlags) != 0 || hyper.rule != numerics::RuleId::adamw)) {
         fail(Code::unsupported,
-             "args.flags: the eager order of roundings is AdamW's alone, without "
-             "MP_ADAM_*");
+             "args: the eager order of roundings is MP_RULE_ADAMW's alone, without "
+             "MP_RULE_MAXIMIZE or MP_RULE_NO_BIAS_CORRECTION");
     }
     if (args.step < 1) {
         fail(Code::invalid_argument, "args.step is %lld; the first step is 1",
@@ -170,12 +188,12 @@ void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& 
     options.zero_grad = (args.flags & MP_OPTIMIZER_ZERO_GRAD) != 0;
     options.eager_compat = (args.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0;
     options.stochastic_param = (args.flags & MP_ADAMW_SR_PARAM) != 0;
-    options.stochastic_exp_avg = (args.flags & MP_ADAMW_SR_EXP_AVG) != 0;
-    options.stochastic_exp_avg_sq = (args.flags & MP_ADAMW_SR_EXP_AVG_SQ) != 0;
+    options.stochastic_states[0] = (args.flags & MP_ADAMW_SR_EXP_AVG) != 0;
+    options.stochastic_states[1] = (args.flags & MP_ADAMW_SR_EXP_AVG_SQ) != 0;
     if (stats != nullptr) {
         (void)size_of_struct(stats, "stats"); // before anything changes
     }
-    check_no_overlap(segments, options.zero_grad);
+    check_no_overlap(segments, hyper.rule, options.zero_grad);
     const SegmentPlan plan(stream, std::move(segments));
     numerics::OptimizerState state;
     state.step = args.step - 1;
@@ -206,11 +224,12 @@ mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_d
         Optimizer& object = *object_of(optimizer, "optimizer");
         (void)required(index, "index");
         const auto source = read_optional_struct(desc, "desc");
-        check_flags(source.flags, MP_HYPERPARAMETERS_EXPLICIT | kAdamFlags, "desc.flags");
-        const numerics::AdamwHyper hyper = hyper_of(source);
+        check_flags(source.flags, MP_HYPERPARAMETERS_EXPLICIT | kRuleFlags, "desc.flags");
+        const numerics::GroupHyper hyper = hyper_of(source);
         *index = object.add_group(hyper);
         const Recipe& recipe = object.recipe();
-        if (recipe.exp_avg_sq == DType::bf16 && recipe.exp_avg_sq_rounding == Rounding::nearest &&
+        if (has_second_moment(hyper.rule) && recipe.exp_avg_sq == DType::bf16 &&
+            recipe.exp_avg_sq_rounding == Rounding::nearest &&
             hyper.beta2 > kLargestBeta2ForNearestBf16) {
             return warn("optimizer: at beta2 " + std::to_string(hyper.beta2) +
                         " a bf16 second moment rounded to nearest can grow but never decrease; use "
@@ -389,7 +408,9 @@ mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue,
                                      mp_optimizer_stats* stats) {
     return boundary([&] {
         const Context& owner = *object_of(context, "context");
-        step_pointers(owner, stream_of(queue, owner), read_struct(args, "args"),
-                      segments_of(slots, slot_count), scaler_of(scaler, owner), stats);
+        const mp_adamw_args read = read_struct(args, "args");
+        step_pointers(owner, stream_of(queue, owner), read,
+                      segments_of(slots, slot_count, rule_of(read.rule, read.reserved)),
+                      scaler_of(scaler, owner), stats);
     });
 }

@@ -107,12 +107,12 @@ mp_status mp_scaler_check_pointers(mp_scaler* scaler, mp_queue* queue, int64_t c
         (void)required(elements, "elements");
         std::vector<TensorRef> refs;
         for (int64_t i = 0; i < count; ++i) {
-            AdamwSegment probe; // the same checks as a step makes, on the gradient alone
+            UpdateSegment probe; // the same checks as a step makes, on the gradient alone
             probe.count = elements[i];
-            probe.grad = const_cast<void*>(grads[i]);
-            probe.grad_dtype = dtype_of(dtypes[i], "dtypes[i]");
+            probe.grad.data = const_cast<void*>(grads[i]);
+            probe.grad.dtype = dtype_of(dtypes[i], "dtypes[i]");
             check_gradient(probe, "mp_scaler_check_pointers");
-            refs.push_back({probe.grad, probe.count, probe.grad_dtype});
+            refs.push_back({probe.grad.data, probe.count, probe.grad.dtype});
         }
         object.check_finite(stream_of(queue, *object.context()), refs);
     });

@@ -96,7 +96,8 @@ Converter::Converter(const Manifest& manifest, const Optimizer& target)
         const StateFormat weight =
             stored_weight(manifest, target.parameter_name(i), live.shape).format;
         saved_.push_back(std::make_unique<LooseStates>(
-            live, weight, state_formats(recipe, weight, live.whole), target.context(), stream_));
+            live, weight, state_formats(recipe, weight, live.whole, live.formats.rule),
+            target.context(), stream_));
     }
 }
 

@@ -15,7 +15,7 @@ namespace mp::checkpoint {
 
 inline constexpr int64_t kFormatVersion = 1;
 // Raised when keys are added that an older reader may pass over.
-inline constexpr int64_t kFormatMinor = 0;
+inline constexpr int64_t kFormatMinor = 1; // 1: groups have a rule
 inline constexpr int64_t kMaxManifestBytes = int64_t{1} << 28;
 inline constexpr int64_t kMaxWorld = int64_t{1} << 20;
 inline constexpr int64_t kDefaultChunk = int64_t{4} << 20;

@@ -35,6 +35,9 @@ class Numbers {
   public:
     Numbers(const Manifest& manifest, std::string prefix)
         : manifest_(manifest), prefix_(std::move(prefix)) {}
+    [[nodiscard]] bool has(const std::string& name) const {
+        return manifest_.find_scalar(prefix_ + name) != nullptr;
+    }
     [[nodiscard]] uint64_t bits(const std::string& name) const {
         const Scalar* scalar = manifest_.find_scalar(prefix_ + name);
         if (scalar == nullptr) {
@@ -74,15 +77,16 @@ class OptimizerPart final : public Part {
         add("skipped_steps", static_cast<uint64_t>(counts.skipped_steps));
         add("groups", counts.groups.size());
         for (std::size_t g = 0; g < counts.groups.size(); ++g) {
-            const numerics::AdamwHyper& hyper = counts.groups[g];
+            const numerics::GroupHyper& hyper = counts.groups[g];
             const std::string group = "group" + std::to_string(g) + ".";
             add(group + "lr", bits_of(hyper.lr));
             add(group + "beta1", bits_of(hyper.beta1));
             add(group + "beta2", bits_of(hyper.beta2));
             add(group + "eps", bits_of(hyper.eps));
             add(group + "weight_decay", bits_of(hyper.weight_decay));
-            add(group + "flags", (hyper.l2 ? 1U : 0U) | (hyper.maximize ? 2U : 0U) |
-                                     (hyper.bias_correction ? 4U : 0U) | (hyper.enabled ? 8U : 0U));
+            add(group + "rule", static_cast<uint32_t>(hyper.rule));
+            add(group + "flags", (hyper.maximize ? 2U : 0U) | (hyper.bias_correction ? 4U : 0U) |
+                                     (hyper.enabled ? 8U : 0U));
             add(group + "step", static_cast<uint64_t>(counts.group_steps[g]));
         }
         catalog.recipe =
@@ -126,7 +130,7 @@ class OptimizerPart final : public Part {
         }
         for (uint64_t g = 0; g < groups; ++g) {
             const Numbers group(manifest, "optimizer.group" + std::to_string(g) + ".");
-            numerics::AdamwHyper hyper;
+            numerics::GroupHyper hyper;
             hyper.lr = group.number("lr");
             hyper.beta1 = group.number("beta1");
             hyper.beta2 = group.number("beta2");
@@ -136,7 +140,7 @@ class OptimizerPart final : public Part {
             if (flags > 15) {
                 fail(Code::corrupt_data, "checkpoint: a group has flags that are not known");
             }
-            hyper.l2 = (flags & 1) != 0;
+            hyper.rule = rule_of(manifest, group, flags);
             hyper.maximize = (flags & 2) != 0;
             hyper.bias_correction = (flags & 4) != 0;
             hyper.enabled = (flags & 8) != 0;
@@ -144,6 +148,17 @@ class OptimizerPart final : public Part {
             counts.group_steps.push_back(group.integer("step"));
         }
         return counts;
+    }
+
+    // Minor version 0 had two rules, and a flag for one.
+    static numerics::RuleId rule_of(const Manifest& manifest, const Numbers& group,
+                                    uint64_t flags) {
+        const bool is_old = manifest.minor == 0 && !group.has("rule");
+        const uint64_t number = is_old ? flags & 1 : group.bits("rule");
+        if (number > UINT32_MAX || !numerics::is_rule(static_cast<uint32_t>(number))) {
+            fail(Code::corrupt_data, "checkpoint: a group has a rule that is not known");
+        }
+        return static_cast<numerics::RuleId>(number);
     }
 
     std::shared_ptr<Optimizer> optimizer_;

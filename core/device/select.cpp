@@ -19,8 +19,8 @@ const char* op_kind_name(OpKind kind) noexcept {
         return "grad_stats";
     case OpKind::optimizer_prepare:
         return "optimizer_prepare";
-    case OpKind::adamw:
-        return "adamw";
+    case OpKind::optimizer_update:
+        return "optimizer_update";
     case OpKind::scaler_update:
         return "scaler_update";
     case OpKind::quantize:

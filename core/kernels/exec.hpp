@@ -33,8 +33,8 @@ template <class Exec, class Functor, class Policy> constexpr void check_launch()
     }
 }
 
-// Calls functor(i) for 0 <= i < n. A single call is made by the calling thread, without waking
-// others. On a host space there are no reductions: a team may get fewer threads than it asked for,
+// Calls functor(i) for 0 <= i < n. A label has at most 15 characters where a step must not allocate: Kokkos makes a string
+// of it. A single call is made by the calling thread, without waking others. On a host space there are no reductions: a team may get fewer threads than it asked for,
 // and a Kokkos reduction would then read the missing threads' leftovers.
 template <class Exec, class Functor>
 void for_each(const Exec& exec, const char* label, int64_t n, const Functor& functor) {

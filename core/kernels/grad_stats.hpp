@@ -2,9 +2,9 @@
 // grad_stats as Kokkos kernels: the sum of squares of each chunk, then a tree over the chunks.
 #pragma once
 
-#include "kernels/adamw_scaling.hpp"
 #include "kernels/element.hpp"
 #include "kernels/exec.hpp"
+#include "kernels/update_scaling.hpp"
 
 namespace mp::kernels {
 
@@ -15,11 +15,11 @@ struct GradStatsChunks {
 
     void operator()(int64_t i) const {
         const Chunk& chunk = table.chunks[i];
-        const AdamwSegment& segment = table.segments[chunk.segment];
+        const UpdateSegment& segment = table.segments[chunk.segment];
         const int64_t left = segment.count - chunk.start;
         chunk_sums[i] =
-            ops.table->stats(segment.grad, segment.grad_dtype, segment.grad_scale_inv, chunk.start,
-                             left < kChunkElements ? left : kChunkElements);
+            ops.table->stats(segment.grad.data, segment.grad.dtype, segment.grad.scale_inv,
+                             chunk.start, left < kChunkElements ? left : kChunkElements);
     }
 };
 
@@ -36,15 +36,15 @@ template <class Exec> struct GradStatsTeams {
     KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
         auto* sums = static_cast<double*>(team.team_shmem().get_shmem(std::size_t{kScratch}));
         const Chunk chunk = table.chunks[team.league_rank()];
-        const AdamwSegment& segment = table.segments[chunk.segment];
+        const UpdateSegment& segment = table.segments[chunk.segment];
         const int rank = team.team_rank();
         const int64_t first = chunk.start + rank / kLanes * kStatsPiece;
         const int64_t piece_end =
             first + kStatsPiece < segment.count ? first + kStatsPiece : segment.count;
         double sum = 0.0;
         for (int64_t i = first + rank % kLanes; i < piece_end; i += kLanes) {
-            const auto g = static_cast<double>(
-                decoded(load_element(segment.grad_dtype, segment.grad, i), segment.grad_scale_inv));
+            const auto g = static_cast<double>(decoded(
+                load_element(segment.grad.dtype, segment.grad.data, i), segment.grad.scale_inv));
             sum += g * g;
         }
         sums[rank] = sum;

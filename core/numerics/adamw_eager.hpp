@@ -11,8 +11,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "numerics/adamw_update.hpp"
 #include "numerics/codec.hpp"
+#include "numerics/rules.hpp"
 
 namespace mp::numerics {
 
@@ -40,7 +40,7 @@ inline float round_to(DType dtype, float x) {
 
 // The bias corrections of step t. Its count is an fp32 tensor, so these are fp32 throughout.
 struct EagerCorrections {
-    EagerCorrections(const AdamwHyper& hyper, int64_t step) {
+    EagerCorrections(const GroupHyper& hyper, int64_t step) {
         const auto t = static_cast<float>(step);
         const float bias1 = 1.0F - std::pow(static_cast<float>(hyper.beta1), t);
         const float bias2 = 1.0F - std::pow(static_cast<float>(hyper.beta2), t);
@@ -53,7 +53,7 @@ struct EagerCorrections {
 };
 
 // One element of one step. `grad` has been unscaled already.
-inline void eager_update(const AdamwHyper& hyper, const EagerCorrections& corrections,
+inline void eager_update(const GroupHyper& hyper, const EagerCorrections& corrections,
                          const EagerDTypes& types, float grad, EagerElement& e) {
     // p.mul_(1 - lr * weight_decay): the factor in double, then fp32.
     if (hyper.weight_decay != 0.0) {

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "numerics/adamw_update.hpp"
 #include "numerics/host_device.hpp"
 #include "numerics/loss_scale.hpp"
+#include "numerics/rules.hpp"
 
 namespace mp::numerics {
 
@@ -65,13 +65,13 @@ MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler,
 }
 
 // After prepare_step, for each group: its own count of steps and what its kernel reads.
-MP_HD inline void prepare_group(const OptimizerState& state, const AdamwHyper& hyper, int64_t& step,
-                                AdamwScalars& scalars) {
+MP_HD inline void prepare_group(const OptimizerState& state, const GroupHyper& hyper, int64_t& step,
+                                GroupScalars& scalars) {
     if (state.skip != 0 || !hyper.enabled) {
         return;
     }
     ++step;
-    scalars = adamw_scalars(hyper, step, state.grad_mul);
+    scalars = group_scalars(hyper, step, state.grad_mul);
 }
 
 } // namespace mp::numerics

@@ -55,6 +55,11 @@ enum class Purpose : uint32_t {
     cast = 6,
 };
 
+// Of a rule's k-th state.
+MP_HD_INLINE constexpr Purpose state_purpose(int k) {
+    return k == 0 ? Purpose::exp_avg : Purpose::exp_avg_sq;
+}
+
 struct SrKey {
     uint32_t key[2];
     uint32_t step[2];

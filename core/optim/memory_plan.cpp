@@ -14,20 +14,27 @@ StateFormat unscaled(StateFormat format) {
 
 void add_states(MemoryReport& report, const StateFormats& formats, int64_t count) {
     report.master += format_bytes(formats.master, count);
-    report.exp_avg += format_bytes(formats.exp_avg, count);
-    report.exp_avg_sq += format_bytes(formats.exp_avg_sq, count);
+    const numerics::RuleInfo rule = numerics::rule_info(formats.rule);
+    for (int k = 0; k < rule.state_count; ++k) {
+        report.of_state(rule.states[k].is_signed) += format_bytes(formats.states[k], count);
+    }
     report.compensation += format_bytes(formats.compensation, count);
 }
 
 } // namespace
 
-StateFormats state_formats(const Recipe& recipe, StateFormat weight, int64_t count) {
+StateFormats state_formats(const Recipe& recipe, StateFormat weight, int64_t count,
+                           numerics::RuleId rule) {
     const bool narrow = weight.dtype != DType::fp32; // an fp32 parameter is its own master
     const auto choose = [&](StateFormat format) { return narrow ? format : unscaled(format); };
     StateFormats formats;
     formats.grad = choose(recipe.grad);
-    formats.exp_avg = moment_format(choose(recipe.exp_avg), count);
-    formats.exp_avg_sq = moment_format(choose(recipe.exp_avg_sq), count);
+    formats.rule = rule;
+    const numerics::RuleInfo info = numerics::rule_info(rule);
+    for (int k = 0; k < info.state_count; ++k) {
+        const StateFormat asked = info.states[k].is_signed ? recipe.exp_avg : recipe.exp_avg_sq;
+        formats.states[k] = moment_format(choose(asked), count);
+    }
     if (narrow) {
         formats.compensation = recipe.compensation;
         formats.master = recipe.master;
@@ -43,10 +50,11 @@ DType gather_dtype(const Recipe& recipe, StateFormat weight) {
                                                                          : weight.dtype;
 }
 
-MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts) {
+MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts,
+                            numerics::RuleId rule) {
     MemoryReport report;
     for (const int64_t count : counts) {
-        const StateFormats formats = state_formats(recipe, recipe.weight, count);
+        const StateFormats formats = state_formats(recipe, recipe.weight, count, rule);
         report.parameter_count += count;
         report.weight += format_bytes(recipe.weight, count);
         report.grad += format_bytes(formats.grad, count);
@@ -56,7 +64,7 @@ MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> count
 }
 
 MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts,
-                            const ShardedMemory& sharding) {
+                            const ShardedMemory& sharding, numerics::RuleId rule) {
     const int32_t stage = sharding.zero_stage;
     if (sharding.rank < 0 || sharding.rank >= sharding.options.ranks || stage < 0 || stage > 3) {
         fail(Code::invalid_argument,
@@ -65,7 +73,7 @@ MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> count
              sharding.rank, sharding.options.ranks, stage);
     }
     if (sharding.options.ranks == 1) {
-        return planned_memory(recipe, counts); // nobody shares it
+        return planned_memory(recipe, counts, rule); // nobody shares it
     }
     ShardOptions options = sharding.options;
     check_group_size("sharding", "shard_ranks", sharding.shard_ranks, options.ranks, "all");
@@ -78,7 +86,7 @@ MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> count
     for (std::size_t i = 0; i < counts.size(); ++i) {
         const int64_t all = counts[i];
         const int64_t own = plan.piece_on(static_cast<int32_t>(i), shard).count;
-        const StateFormats formats = state_formats(recipe, recipe.weight, all);
+        const StateFormats formats = state_formats(recipe, recipe.weight, all, rule);
         report.parameter_count += all;
         report.weight += format_bytes(recipe.weight, stage == 3 ? 0 : all);
         report.weight += has_copy && own > 0 ? format_bytes(recipe.weight, own) : 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "numerics/rules.hpp"
 #include "recipe/recipe.hpp"
 #include "shard/plan.hpp"
 
@@ -16,11 +17,14 @@ struct MemoryReport {
     int64_t weight = 0;
     int64_t master = 0;
     int64_t grad = 0;
-    int64_t exp_avg = 0;
-    int64_t exp_avg_sq = 0;
+    int64_t exp_avg = 0;    // first moments: states with a sign
+    int64_t exp_avg_sq = 0; // second moments: states without
     int64_t compensation = 0;
     int64_t reduced_grad = 0; // sums over ranks, in fp32
 
+    [[nodiscard]] int64_t& of_state(bool is_signed) noexcept {
+        return is_signed ? exp_avg : exp_avg_sq;
+    }
     [[nodiscard]] int64_t total() const noexcept {
         return weight + master + grad + exp_avg + exp_avg_sq + compensation + reduced_grad;
     }
@@ -29,19 +33,22 @@ struct MemoryReport {
 // What one parameter is kept in beside its weight; `none` for what it does not have.
 struct StateFormats {
     StateFormat grad;
-    StateFormat exp_avg;
-    StateFormat exp_avg_sq;
+    numerics::RuleId rule = numerics::RuleId::adamw;
+    StateFormat states[numerics::kMaxStates]; // those of the rule, in its order
     StateFormat compensation;
     StateFormat master;
     bool half_away = false; // the weight is rounded from its fp32 master with halves away from zero
 };
 
-// For a parameter of `weight` format with so many elements: of the whole parameter, however it is cut between
-// ranks, so that the cut does not decide the formats.
-StateFormats state_formats(const Recipe& recipe, StateFormat weight, int64_t count);
+// For a parameter of `weight` format with so many elements, stepped by a rule: of the whole parameter, however it is cut
+// between ranks, so that the cut does not decide the formats. Signed states are first moments to a recipe, others second
+// moments.
+StateFormats state_formats(const Recipe& recipe, StateFormat weight, int64_t count,
+                           numerics::RuleId rule);
 
 // What a recipe needs for tensors of its weight format with so many elements each, exactly.
-MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts);
+MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts,
+                            numerics::RuleId rule = numerics::RuleId::adamw);
 
 // What a weight of this format is gathered in: the recipe's gather type where that is smaller, for weights of the
 // recipe's own type; else its own.
@@ -58,6 +65,7 @@ struct ShardedMemory {
     int32_t shard_ranks = 0; // groups of so many hold one copy each; 0: all are one group
 };
 MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts,
-                            const ShardedMemory& sharding);
+                            const ShardedMemory& sharding,
+                            numerics::RuleId rule = numerics::RuleId::adamw);
 
 } // namespace mp

@@ -69,11 +69,11 @@ void Offload::plan(std::vector<OffloadedParameter> parameters) {
     next.parameters_ = std::move(parameters);
     next.cut();
     next.place();
-    std::vector<AdamwSegment> grads;
+    std::vector<UpdateSegment> grads;
     for (const OffloadedParameter& p : next.parameters_) {
-        AdamwSegment s = p.segment;
-        s.grad = p.grad->data();
-        s.grad_scale_inv = piece_of(*p.grad).scale_inv;
+        UpdateSegment s = p.segment;
+        s.grad.data = p.grad->data();
+        s.grad.scale_inv = piece_of(*p.grad).scale_inv;
         grads.push_back(s);
     }
     next.device_plan_ = SegmentPlan(context_->stream(), std::move(grads));
@@ -108,12 +108,12 @@ void Offload::place() {
     }
     for (std::size_t k = 0; k < buckets_.size(); ++k) {
         unsigned char* next = staging_[k % 2].data();
-        std::vector<AdamwSegment> segments;
+        std::vector<UpdateSegment> segments;
         for (const std::size_t i : buckets_[k].members) {
             OffloadedParameter& p = parameters_[i];
-            p.segment.grad = next;
+            p.segment.grad.data = next;
             if (p.grad->scales() != nullptr) {
-                p.segment.grad_scale_inv =
+                p.segment.grad.scale_inv =
                     reinterpret_cast<float*>(next + aligned(p.grad->bytes()));
             }
             next += staged_bytes(*p.grad);
@@ -130,10 +130,10 @@ void Offload::fetch(std::size_t bucket, bool zero_grad) {
         if (p.grad->count() == 0) {
             continue;
         }
-        stream.copy(p.segment.grad, p.grad->data(), p.grad->bytes(), CopyKind::device_to_host);
+        stream.copy(p.segment.grad.data, p.grad->data(), p.grad->bytes(), CopyKind::device_to_host);
         if (p.grad->scales() != nullptr) {
-            stream.copy(const_cast<float*>(p.segment.grad_scale_inv), piece_of(*p.grad).scale_inv,
-                        sizeof(float), CopyKind::device_to_host);
+            stream.copy(p.segment.grad.scale_inv, piece_of(*p.grad).scale_inv, sizeof(float),
+                        CopyKind::device_to_host);
         }
         if (zero_grad) {
             check(stream.device().zero(stream.queue(), p.grad->data(), p.grad->bytes()));
@@ -152,7 +152,7 @@ void Offload::step(Stream& stream, const StepMemory& memory, LossScaler* scaler,
     Stream& host = context_->host_stream();
     StepOptions on_host = options;
     on_host.zero_grad = false; // of the copies; the gradients themselves are zeroed as they leave
-    std::vector<AdamwDesc> updates;
+    std::vector<OptimizerUpdateDesc> updates;
     for (const Bucket& bucket : buckets_) {
         updates.push_back(make_update(bucket.plan, on_host));
         (void)select(host.device(), updates.back()); // fails before the step count moves

@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "optim/adamw.hpp"
 #include "optim/param_states.hpp"
+#include "optim/step_memory.hpp"
 
 namespace mp {
 
@@ -17,7 +17,7 @@ struct OffloadedParameter {
     std::shared_ptr<Tensor> param; // on the device
     std::shared_ptr<Tensor> grad;
     std::shared_ptr<Tensor> host_param; // the same numbers
-    AdamwSegment segment; // of host_param and its states; the gradient's place is chosen here
+    UpdateSegment segment; // of host_param and its states; the gradient's place is chosen here
 };
 
 // All elements, and the scale where there is one, between a tensor and its copy on another device.

@@ -35,9 +35,10 @@ Optimizer::Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
     memory_ = StepMemory(context_->stream(), {}, {});
 }
 
-int32_t Optimizer::add_group(const numerics::AdamwHyper& hyper) {
+int32_t Optimizer::add_group(const numerics::GroupHyper& hyper) {
     check_hyper(hyper);
-    if (options_.eager_compat && (hyper.l2 || hyper.maximize || !hyper.bias_correction)) {
+    if (options_.eager_compat &&
+        (hyper.rule != numerics::RuleId::adamw || hyper.maximize || !hyper.bias_correction)) {
         fail(Code::unsupported,
              "optimizer: the eager order of roundings is AdamW's alone, without L2, maximize, or a "
              "missing bias correction");
@@ -53,7 +54,8 @@ int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParamet
     check_new(group, source);
     const Shape& shape = source.param->shape();
     const StateFormats formats =
-        state_formats(recipe_, weight_format(*source.param), source.param->count());
+        state_formats(recipe_, weight_format(*source.param), source.param->count(),
+                      groups_[static_cast<std::size_t>(group)].rule);
     const auto index = static_cast<int32_t>(parameters_.size());
     parameters_.reserve(parameters_.size() + 1);
     names_.emplace(source.name, index);
@@ -83,10 +85,9 @@ void Optimizer::make_states(Stream& stream, int32_t index) {
     const ShardPiece own = piece(index);
     if (own.count > 0 || sharding_ == nullptr || sharding_->stage() == 0) {
         const bool is_whole = own.count == p.param->count();
-        p.states.emplace(context_, state_stream(stream),
-                         state_formats(recipe_, weight_format(*p.param), p.param->count()),
+        p.states.emplace(context_, state_stream(stream), formats_of(p),
                          is_whole ? p.param->shape() : Shape{{own.count}, 1});
-        check_segment(segment(index), p.name.c_str());
+        check_segment(segment(index), p.name.c_str(), rule_of(p));
         initialize(stream, index);
     }
     p.init_fp32 = nullptr;
@@ -151,7 +152,7 @@ void Optimizer::set_enabled(int32_t group, bool enabled) {
 
 void Optimizer::set_lr(int32_t group, double lr) {
     check_group(group, true);
-    numerics::AdamwHyper probe;
+    numerics::GroupHyper probe;
     probe.lr = lr;
     check_hyper(probe);
     for (std::size_t i = 0; i < groups_.size(); ++i) {
@@ -192,29 +193,25 @@ TensorPiece Optimizer::weight(int32_t index) const {
                                 : piece_of(*parameters_[static_cast<std::size_t>(index)].stepped);
 }
 
-AdamwSegment Optimizer::segment(int32_t index) const {
+UpdateSegment Optimizer::segment(int32_t index) const {
     const Parameter& p = parameters_[static_cast<std::size_t>(index)];
     const TensorPiece param = weight(index);
     const TensorPiece grad = sharding_ != nullptr
                                  ? TensorPiece{sharding_->gradient_of(index), nullptr, nullptr, {}}
                                  : piece_of(*p.grad);
-    AdamwSegment s;
+    UpdateSegment s;
     s.count = param.ref.count;
     s.first = piece(index).start;
     s.uid = name_hash(p.name);
     s.group = p.group;
-    s.param = param.ref.data;
-    s.param_dtype = param.ref.dtype;
-    s.param_scale_inv = param.scale_inv;
-    s.grad = grad.ref.data;
-    s.grad_dtype = grad.ref.dtype;
-    s.grad_scale_inv = grad.scale_inv;
+    s.param = {param.ref.data, param.scale_inv, param.ref.dtype, Coding::plain};
+    s.grad = {grad.ref.data, grad.scale_inv, grad.ref.dtype, Coding::plain};
     p.states->fill(s);
     return s;
 }
 
 void Optimizer::make_plan(Stream& stream) {
-    std::vector<AdamwSegment> segments;
+    std::vector<UpdateSegment> segments;
     std::vector<OffloadedParameter> offloaded;
     for (int32_t i = 0; i < parameter_count(); ++i) {
         const Parameter& p = parameters_[static_cast<std::size_t>(i)];
@@ -259,8 +256,8 @@ StepOptions Optimizer::step_options() const {
     options.zero_grad = options_.zero_grad;
     options.eager_compat = options_.eager_compat;
     options.stochastic_param = recipe_.weight_rounding == Rounding::stochastic;
-    options.stochastic_exp_avg = recipe_.exp_avg_rounding == Rounding::stochastic;
-    options.stochastic_exp_avg_sq = recipe_.exp_avg_sq_rounding == Rounding::stochastic;
+    options.stochastic_states[0] = recipe_.exp_avg_rounding == Rounding::stochastic;
+    options.stochastic_states[1] = recipe_.exp_avg_sq_rounding == Rounding::stochastic;
     return options;
 }
 

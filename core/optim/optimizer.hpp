@@ -36,7 +36,7 @@ struct OptimizerCounts {
     int64_t step = 0;
     int64_t skipped_steps = 0;
     uint64_t seed = 0;
-    std::vector<numerics::AdamwHyper> groups; // device_lr is the caller's, and not kept
+    std::vector<numerics::GroupHyper> groups; // device_lr is the caller's, and not kept
     std::vector<int64_t> group_steps;
 };
 
@@ -84,7 +84,7 @@ class Optimizer {
     Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
               const OptimizerOptions& options);
 
-    int32_t add_group(const numerics::AdamwHyper& hyper);
+    int32_t add_group(const numerics::GroupHyper& hyper);
     int32_t add_parameter(Stream& stream, int32_t group, const NewParameter& parameter);
     // -1: all groups. Replaces a tensor.
     void set_lr(int32_t group, double lr);
@@ -178,12 +178,19 @@ class Optimizer {
     void check_apart(const NewParameter& parameter) const;
     // A parameter of fp8 codes that are gathered for use; its owner keeps the exact values.
     [[nodiscard]] bool is_gathered_codes(const Tensor& param) const noexcept;
+    [[nodiscard]] numerics::RuleId rule_of(const Parameter& parameter) const {
+        return groups_[static_cast<std::size_t>(parameter.group)].rule;
+    }
+    [[nodiscard]] StateFormats formats_of(const Parameter& parameter) const {
+        return state_formats(recipe_, weight_format(*parameter.param), parameter.param->count(),
+                             rule_of(parameter));
+    }
     // What the step keeps a weight in.
     [[nodiscard]] StateFormat weight_format(const Tensor& param) const noexcept;
     // The elements whose states are here, and where the step finds them.
     [[nodiscard]] ShardPiece piece(int32_t index) const;
     [[nodiscard]] TensorPiece weight(int32_t index) const;
-    [[nodiscard]] AdamwSegment segment(int32_t index) const;
+    [[nodiscard]] UpdateSegment segment(int32_t index) const;
     [[nodiscard]] uint64_t definition() const;
     void agree(Stream& stream, LossScaler* scaler, uint64_t weights, const Status& own);
     void step_on_ranks(Stream& stream, LossScaler* scaler);
@@ -201,7 +208,7 @@ class Optimizer {
     std::shared_ptr<Context> context_;
     Recipe recipe_;
     OptimizerOptions options_;
-    std::vector<numerics::AdamwHyper> groups_;
+    std::vector<numerics::GroupHyper> groups_;
     // What device_lr points to, and the like for gradients.
     std::vector<std::shared_ptr<Tensor>> lr_tensors_; // by group; null: none
     std::shared_ptr<Tensor> grad_scale_tensor_;

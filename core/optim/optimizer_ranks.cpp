@@ -16,11 +16,12 @@ namespace {
 
 void add_number(Fnv64& hash, double x) { hash.add(numerics::bits_from_double(x)); }
 
-void add_hyper(Fnv64& hash, const numerics::AdamwHyper& hyper) {
+void add_hyper(Fnv64& hash, const numerics::GroupHyper& hyper) {
     for (const double x : {hyper.lr, hyper.beta1, hyper.beta2, hyper.eps, hyper.weight_decay}) {
         add_number(hash, x);
     }
-    for (const bool flag : {hyper.l2, hyper.maximize, hyper.bias_correction, hyper.enabled}) {
+    hash.add(static_cast<int64_t>(hyper.rule));
+    for (const bool flag : {hyper.maximize, hyper.bias_correction, hyper.enabled}) {
         hash.add(flag ? 1 : 0);
     }
 }
@@ -62,12 +63,12 @@ void Optimizer::shard(Stream& stream) {
     }
     std::vector<ShardedTensor> tensors;
     for (const Parameter& p : parameters_) {
-        const StateFormats formats =
-            state_formats(recipe_, weight_format(*p.param), p.param->count());
+        const StateFormats formats = formats_of(p);
         const bool is_codes = is_gathered_codes(*p.param);
         const bool has_scales = (p.param->scales() != nullptr && !is_codes) ||
-                                formats.exp_avg.is_scaled() || formats.exp_avg_sq.is_scaled() ||
-                                formats.master.is_scaled();
+                                formats.master.is_scaled() ||
+                                std::any_of(std::begin(formats.states), std::end(formats.states),
+                                            [](StateFormat f) { return f.is_scaled(); });
         if (has_scales && options_.sharding.stage > 0 &&
             options_.sharding.kind != ShardKind::greedy) {
             fail(Code::unsupported,
@@ -123,7 +124,7 @@ void Optimizer::set_layers(std::vector<std::shared_ptr<Linear>> layers) {
 void Optimizer::agree(Stream& stream, LossScaler* scaler, uint64_t weights, const Status& own) {
     Vote vote;
     Fnv64 hyper;
-    for (const numerics::AdamwHyper& group : groups_) {
+    for (const numerics::GroupHyper& group : groups_) {
         add_hyper(hyper, group);
     }
     vote.must_equal("the number of steps", static_cast<uint64_t>(calls_));

@@ -2,6 +2,7 @@
 #include "optim/overlap.hpp"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "dtype/state_format.hpp"
@@ -14,13 +15,13 @@ struct Range {
     uintptr_t begin;
     uintptr_t end;
     std::size_t segment;
-    const char* name;
+    std::string name;
     bool is_written;
 };
 
 class Ranges {
   public:
-    void add(std::size_t segment, const char* name, const void* data, int64_t bytes,
+    void add(std::size_t segment, const std::string& name, const void* data, int64_t bytes,
              bool is_written) {
         if (data != nullptr && bytes > 0) {
             const auto begin = reinterpret_cast<uintptr_t>(data);
@@ -56,7 +57,8 @@ class Ranges {
              "slot %lld: %s overlaps %s of slot %lld in memory; what a step writes needs memory of "
              "its "
              "own",
-             static_cast<long long>(b.segment), b.name, a.name, static_cast<long long>(a.segment));
+             static_cast<long long>(b.segment), b.name.c_str(), a.name.c_str(),
+             static_cast<long long>(a.segment));
     }
 
     std::vector<Range> ranges_;
@@ -64,31 +66,30 @@ class Ranges {
 
 } // namespace
 
-void check_no_overlap(std::span<const AdamwSegment> segments, bool zero_grad) {
+void check_no_overlap(std::span<const UpdateSegment> segments, numerics::RuleId rule,
+                      bool zero_grad) {
+    const numerics::RuleInfo info = numerics::rule_info(rule);
     Ranges ranges;
     for (std::size_t i = 0; i < segments.size(); ++i) {
-        const AdamwSegment& s = segments[i];
-        const auto moment = [&](const char* name, const char* scale_name, const void* data,
-                                DType dtype, Coding coding, const float* scale) {
-            ranges.add(i, name, data, code_bytes(coding, dtype, s.count), true);
+        const UpdateSegment& s = segments[i];
+        const auto array = [&](const char* name, const StepArray& a, bool is_written) {
+            ranges.add(i, name, a.data, code_bytes(a.coding, a.dtype, s.count), is_written);
+        };
+        array("param", s.param, true);
+        array("grad", s.grad, zero_grad);
+        array("compensation", s.compensation, true);
+        array("master", s.master, true);
+        for (int k = 0; k < info.state_count; ++k) {
+            const StepArray& a = s.states[k];
+            array(info.states[k].name, a, true);
             const int64_t scales =
-                has_blocks(coding) ? (s.count + block_size(coding) - 1) / block_size(coding) : 1;
-            ranges.add(i, scale_name, scale, scales * int64_t{sizeof(float)}, true);
-        };
-        const auto array = [&](const char* name, const void* data, DType dtype, bool is_written) {
-            ranges.add(i, name, data, bytes_of(dtype, s.count), is_written);
-        };
-        array("param", s.param, s.param_dtype, true);
-        array("grad", s.grad, s.grad_dtype, zero_grad);
-        array("compensation", s.compensation, s.compensation_dtype, true);
-        array("master", s.master, s.master_dtype, true);
-        moment("exp_avg", "exp_avg_scale_inv", s.exp_avg, s.exp_avg_dtype, s.exp_avg_coding,
-               s.exp_avg_scale_inv);
-        moment("exp_avg_sq", "exp_avg_sq_scale_inv", s.exp_avg_sq, s.exp_avg_sq_dtype,
-               s.exp_avg_sq_coding, s.exp_avg_sq_scale_inv);
-        ranges.add(i, "param_scale_inv", s.param_scale_inv, sizeof(float), true);
-        ranges.add(i, "master_scale_inv", s.master_scale_inv, sizeof(float), true);
-        ranges.add(i, "grad_scale_inv", s.grad_scale_inv, sizeof(float), false);
+                has_blocks(a.coding) ? scale_count({a.dtype, a.coding}, s.count) : 1;
+            ranges.add(i, std::string(info.states[k].name) + "_scale_inv", a.scale_inv,
+                       scales * int64_t{sizeof(float)}, true);
+        }
+        ranges.add(i, "param_scale_inv", s.param.scale_inv, sizeof(float), true);
+        ranges.add(i, "master_scale_inv", s.master.scale_inv, sizeof(float), true);
+        ranges.add(i, "grad_scale_inv", s.grad.scale_inv, sizeof(float), false);
     }
     ranges.check();
 }

@@ -10,6 +10,7 @@ namespace mp {
 
 // Throws invalid_argument where an array that a step writes shares memory with another array of the segments; the text
 // names both. Gradients are written where `zero_grad` is set. O(n log n) in the number of arrays.
-void check_no_overlap(std::span<const AdamwSegment> segments, bool zero_grad);
+void check_no_overlap(std::span<const UpdateSegment> segments, numerics::RuleId rule,
+                      bool zero_grad);
 
 } // namespace mp

@@ -84,16 +84,6 @@ void set_zero(Stream& stream, const Tensor* tensor) {
     }
 }
 
-Moment moment_of(StateFormat format, const Tensor& tensor, const Tensor* scales, int64_t count,
-                 bool is_signed) {
-    Moment moment = {format, piece_of(tensor), nullptr, is_signed};
-    moment.piece.ref.count = count;
-    if (scales != nullptr) {
-        moment.block_scales = static_cast<float*>(scales->data());
-    }
-    return moment;
-}
-
 } // namespace
 
 void convert(Stream& stream, const TensorPiece& source, const TensorPiece& destination) {
@@ -165,12 +155,13 @@ std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stre
 ParamStates::ParamStates(const std::shared_ptr<Context>& context, Stream& stream,
                          const StateFormats& formats, const Shape& shape)
     : count_(shape.count()), formats_(formats),
-      exp_avg_(make_state(context, stream, formats.exp_avg, shape)),
-      exp_avg_sq_(make_state(context, stream, formats.exp_avg_sq, shape)),
-      exp_avg_scales_(make_block_scales(context, stream, formats.exp_avg, shape.count())),
-      exp_avg_sq_scales_(make_block_scales(context, stream, formats.exp_avg_sq, shape.count())),
       compensation_(make_state(context, stream, formats.compensation, shape)),
-      master_(make_state(context, stream, formats.master, shape)) {}
+      master_(make_state(context, stream, formats.master, shape)) {
+    for (int k = 0; k < rule().state_count; ++k) {
+        states_[k] = {make_state(context, stream, formats.states[k], shape),
+                      make_block_scales(context, stream, formats.states[k], shape.count())};
+    }
+}
 
 // A parameter beside a master weight is the master weight as it is stored, rounded; from the first moment on.
 void ParamStates::initialize(Stream& stream, const TensorPiece& param,
@@ -204,62 +195,64 @@ void ParamStates::sync_master(Stream& stream, const TensorPiece& param) const {
     set_zero(stream, compensation_.get());
 }
 
-void ParamStates::fill(AdamwSegment& s) const noexcept {
-    const auto assign = [](const std::shared_ptr<Tensor>& tensor, void*& data, DType& dtype) {
-        if (tensor == nullptr) {
-            return static_cast<float*>(nullptr);
-        }
-        data = tensor->data();
-        dtype = tensor->dtype();
-        return piece_of(*tensor).scale_inv;
+void ParamStates::fill(UpdateSegment& s) const noexcept {
+    const auto array = [](const std::shared_ptr<Tensor>& tensor) {
+        return tensor == nullptr ? StepArray{}
+                                 : StepArray{tensor->data(), piece_of(*tensor).scale_inv,
+                                             tensor->dtype(), Coding::plain};
     };
-    s.exp_avg_scale_inv = assign(exp_avg_, s.exp_avg, s.exp_avg_dtype);
-    s.exp_avg_sq_scale_inv = assign(exp_avg_sq_, s.exp_avg_sq, s.exp_avg_sq_dtype);
-    (void)assign(compensation_, s.compensation, s.compensation_dtype);
-    s.master_scale_inv = assign(master_, s.master, s.master_dtype);
-    s.master_coding = has_remainder() ? Coding::remainder : Coding::plain;
+    for (int k = 0; k < rule().state_count; ++k) {
+        s.states[k] = array(states_[k].codes);
+        if (states_[k].block_scales != nullptr) {
+            s.states[k].coding = formats_.states[k].coding;
+            s.states[k].scale_inv = static_cast<float*>(states_[k].block_scales->data());
+        }
+    }
+    s.compensation = array(compensation_);
+    s.master = array(master_);
+    s.master.coding = has_remainder() ? Coding::remainder : Coding::plain;
     s.param_half_away = formats_.half_away ? 1 : 0;
-    const auto assign_blocks = [](StateFormat format, const std::shared_ptr<Tensor>& scales,
-                                  Coding& coding, float*& scale_inv) {
-        if (scales != nullptr) {
-            coding = format.coding;
-            scale_inv = static_cast<float*>(scales->data());
+}
+
+StoredState ParamStates::find(std::string_view name) const noexcept {
+    for (int k = 0; k < rule().state_count; ++k) {
+        if (name == rule().states[k].name) {
+            const Tensor* scales = states_[k].block_scales.get();
+            StoredState state = {formats_.states[k], piece_of(*states_[k].codes),
+                                 scales != nullptr ? static_cast<float*>(scales->data()) : nullptr,
+                                 rule().states[k].is_signed};
+            state.piece.ref.count = count_;
+            return state;
         }
-    };
-    assign_blocks(formats_.exp_avg, exp_avg_scales_, s.exp_avg_coding, s.exp_avg_scale_inv);
-    assign_blocks(formats_.exp_avg_sq, exp_avg_sq_scales_, s.exp_avg_sq_coding,
-                  s.exp_avg_sq_scale_inv);
-}
-
-Moment ParamStates::exp_avg() const noexcept {
-    return moment_of(formats_.exp_avg, *exp_avg_, exp_avg_scales_.get(), count_, true);
-}
-
-Moment ParamStates::exp_avg_sq() const noexcept {
-    return moment_of(formats_.exp_avg_sq, *exp_avg_sq_, exp_avg_sq_scales_.get(), count_, false);
+    }
+    return {};
 }
 
 std::vector<NamedTensor> ParamStates::list() const {
-    const auto either = [](const std::shared_ptr<Tensor>& a, const std::shared_ptr<Tensor>& b) {
-        return a != nullptr ? a : b;
+    std::vector<NamedTensor> list;
+    const auto add = [&list](const std::string& name, const std::shared_ptr<Tensor>& tensor) {
+        if (tensor != nullptr) {
+            list.emplace_back(name, tensor);
+        }
     };
-    std::vector<NamedTensor> list = {
-        {"exp_avg", exp_avg_},
-        {"exp_avg_scale_inv", either(exp_avg_scales_, scale_of(exp_avg_))},
-        {"exp_avg_sq", exp_avg_sq_},
-        {"exp_avg_sq_scale_inv", either(exp_avg_sq_scales_, scale_of(exp_avg_sq_))},
-        {"compensation", compensation_},
-        {"master", master_},
-        {"master_scale_inv", scale_of(master_)},
-    };
-    std::erase_if(list, [](const NamedTensor& entry) { return entry.second == nullptr; });
+    for (int k = 0; k < rule().state_count; ++k) {
+        const State& state = states_[k];
+        add(rule().states[k].name, state.codes);
+        add(std::string(rule().states[k].name) + "_scale_inv",
+            state.block_scales != nullptr ? state.block_scales : scale_of(state.codes));
+    }
+    add("compensation", compensation_);
+    add("master", master_);
+    add("master_scale_inv", scale_of(master_));
     return list;
 }
 
 void ParamStates::add_bytes(MemoryReport& report) const noexcept {
     report.master += bytes_of(master_);
-    report.exp_avg += bytes_of(exp_avg_) + bytes_of(exp_avg_scales_);
-    report.exp_avg_sq += bytes_of(exp_avg_sq_) + bytes_of(exp_avg_sq_scales_);
+    for (int k = 0; k < rule().state_count; ++k) {
+        report.of_state(rule().states[k].is_signed) +=
+            bytes_of(states_[k].codes) + bytes_of(states_[k].block_scales);
+    }
     report.compensation += bytes_of(compensation_);
 }
 

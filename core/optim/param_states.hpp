@@ -5,6 +5,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,19 +39,19 @@ StateFormat format_of(const Tensor& tensor);
 std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stream& stream,
                                    StateFormat format, const Shape& shape);
 
-// A moment as it is stored.
-struct Moment {
-    StateFormat format; // `none`: no moment
+// A rule's state as it is stored.
+struct StoredState {
+    StateFormat format; // `none`: there is no such state
     TensorPiece piece;  // count is that of the elements, whatever the bytes of their codes
     float* block_scales = nullptr;
     bool is_signed = true;
 };
 
-using NamedTensor = std::pair<const char*, std::shared_ptr<Tensor>>;
+using NamedTensor = std::pair<std::string, std::shared_ptr<Tensor>>;
 
 class ParamStates {
   public:
-    // All zero. `shape` is the parameter's, or {count} for a piece of it; a piece of moments in blocks begins
+    // All zero. `shape` is the parameter's, or {count} for a piece of it; a piece of states in blocks begins
     // at a multiple of the block size.
     ParamStates(const std::shared_ptr<Context>& context, Stream& stream,
                 const StateFormats& formats, const Shape& shape);
@@ -61,13 +63,13 @@ class ParamStates {
     void sync_master(Stream& stream, const TensorPiece& param) const;
 
     // Pointers, types, codings and scales of the states.
-    void fill(AdamwSegment& segment) const noexcept;
+    void fill(UpdateSegment& segment) const noexcept;
     // The states that exist and their scales, by name.
     [[nodiscard]] std::vector<NamedTensor> list() const;
     void add_bytes(MemoryReport& report) const noexcept;
     [[nodiscard]] const StateFormats& formats() const noexcept { return formats_; }
-    [[nodiscard]] Moment exp_avg() const noexcept;
-    [[nodiscard]] Moment exp_avg_sq() const noexcept;
+    // Of the rule's states, by name.
+    [[nodiscard]] StoredState find(std::string_view name) const noexcept;
     [[nodiscard]] const std::shared_ptr<Tensor>& compensation() const noexcept {
         return compensation_;
     }
@@ -79,10 +81,14 @@ class ParamStates {
   private:
     int64_t count_;
     StateFormats formats_;
-    std::shared_ptr<Tensor> exp_avg_;
-    std::shared_ptr<Tensor> exp_avg_sq_;
-    std::shared_ptr<Tensor> exp_avg_scales_; // of blocks, or null
-    std::shared_ptr<Tensor> exp_avg_sq_scales_;
+    struct State {
+        std::shared_ptr<Tensor> codes;
+        std::shared_ptr<Tensor> block_scales; // or null
+    };
+    [[nodiscard]] numerics::RuleInfo rule() const noexcept {
+        return numerics::rule_info(formats_.rule);
+    }
+    State states_[numerics::kMaxStates];   // those of the rule, in its order
     std::shared_ptr<Tensor> compensation_; // or null
     std::shared_ptr<Tensor> master_;       // or null
 };

@@ -10,7 +10,7 @@ StatesPlace Optimizer::states_place(int32_t index) const {
     const ShardPiece own = piece(index);
     StatesPlace place;
     place.weight = weight_format(*p.param); // of codes for use: the owner's exact numbers
-    place.formats = state_formats(recipe_, place.weight, p.param->count());
+    place.formats = formats_of(p);
     place.shape.assign(shape.sizes.begin(), shape.sizes.begin() + shape.ndim);
     place.whole = p.param->count();
     place.start = own.start;
@@ -58,15 +58,17 @@ std::vector<SavedTensor> saved_tensors(const StatesPlace& place) {
         saved.push_back(std::move(scale));
     };
 
-    AdamwSegment s;
+    UpdateSegment s;
     if (place.states != nullptr) {
         place.states->fill(s);
     }
     add("param", place.weight, place.param.ref.data, place.param.scale_inv);
-    add("exp_avg", place.formats.exp_avg, s.exp_avg, s.exp_avg_scale_inv);
-    add("exp_avg_sq", place.formats.exp_avg_sq, s.exp_avg_sq, s.exp_avg_sq_scale_inv);
-    add("compensation", place.formats.compensation, s.compensation, nullptr);
-    add("master", place.formats.master, s.master, s.master_scale_inv);
+    const numerics::RuleInfo rule = numerics::rule_info(place.formats.rule);
+    for (int k = 0; k < rule.state_count; ++k) {
+        add(rule.states[k].name, place.formats.states[k], s.states[k].data, s.states[k].scale_inv);
+    }
+    add("compensation", place.formats.compensation, s.compensation.data, nullptr);
+    add("master", place.formats.master, s.master.data, s.master.scale_inv);
     return saved;
 }
 
@@ -94,8 +96,15 @@ void Optimizer::check_counts(const OptimizerCounts& counts) const {
     if (is_negative) {
         fail(Code::corrupt_data, "optimizer: a saved number of steps is negative");
     }
-    for (const numerics::AdamwHyper& hyper : counts.groups) {
-        check_hyper(hyper);
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+        check_hyper(counts.groups[i]);
+        if (!numerics::have_same_states(counts.groups[i].rule, groups_[i].rule)) {
+            fail(Code::bad_state,
+                 "optimizer: group %zu was saved with rule %s, whose states %s does not have; add "
+                 "the group with the rule that was saved",
+                 i, numerics::rule_info(counts.groups[i].rule).name,
+                 numerics::rule_info(groups_[i].rule).name);
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 namespace mp {
 namespace {
 
-std::vector<Chunk> cut(std::span<const AdamwSegment> segments) {
+std::vector<Chunk> cut(std::span<const UpdateSegment> segments) {
     std::vector<Chunk> chunks;
     for (std::size_t i = 0; i < segments.size(); ++i) {
         for (int64_t start = 0; start < segments[i].count; start += kChunkElements) {
@@ -29,7 +29,7 @@ template <typename T> Buffer upload(Stream& stream, const std::vector<T>& values
 
 } // namespace
 
-SegmentPlan::SegmentPlan(Stream& stream, std::vector<AdamwSegment> segments)
+SegmentPlan::SegmentPlan(Stream& stream, std::vector<UpdateSegment> segments)
     : host_segments_(std::move(segments)) {
     const std::vector<Chunk> chunks = cut(host_segments_);
     chunk_count_ = static_cast<int64_t>(chunks.size());
@@ -37,14 +37,14 @@ SegmentPlan::SegmentPlan(Stream& stream, std::vector<AdamwSegment> segments)
     chunks_ = upload(stream, chunks);
     sums_ = Buffer(stream.shared_device(), std::bit_ceil(chunks.size()) * sizeof(double));
     if (std::any_of(host_segments_.begin(), host_segments_.end(),
-                    [](const AdamwSegment& s) { return s.has_scaled_states(); })) {
-        scaling_ = Buffer(stream.shared_device(), host_segments_.size() * sizeof(AdamwScaling));
+                    [](const UpdateSegment& s) { return s.has_scaled_states(); })) {
+        scaling_ = Buffer(stream.shared_device(), host_segments_.size() * sizeof(UpdateScaling));
     }
 }
 
 SegmentTable SegmentPlan::table() const noexcept {
     SegmentTable table;
-    table.segments = segments_.as<AdamwSegment>();
+    table.segments = segments_.as<UpdateSegment>();
     table.host_segments = host_segments_.data();
     table.chunks = chunks_.as<Chunk>();
     table.segment_count = static_cast<int64_t>(host_segments_.size());

@@ -19,12 +19,12 @@ class SegmentPlan {
   public:
     SegmentPlan() = default;
     // Uploads on the stream; the plan belongs to that stream's device.
-    SegmentPlan(Stream& stream, std::vector<AdamwSegment> segments);
+    SegmentPlan(Stream& stream, std::vector<UpdateSegment> segments);
 
     [[nodiscard]] SegmentTable table() const noexcept;
     [[nodiscard]] double* chunk_sums() const noexcept { return sums_.as<double>(); }
     // Scratch of a step, one a segment; null where no segment has scaled states.
-    [[nodiscard]] AdamwScaling* scaling() const noexcept { return scaling_.as<AdamwScaling>(); }
+    [[nodiscard]] UpdateScaling* scaling() const noexcept { return scaling_.as<UpdateScaling>(); }
 
     // Sum of squares of all gradients into state->sum_squares. With an exchange it waits.
     void grad_stats(Stream& stream, numerics::OptimizerState* state,
@@ -33,7 +33,7 @@ class SegmentPlan {
   private:
     void sum_all_ranks(Stream& stream, GradStatsDesc op, const ChunkSumExchange& exchange) const;
 
-    std::vector<AdamwSegment> host_segments_;
+    std::vector<UpdateSegment> host_segments_;
     int64_t chunk_count_ = 0;
     Buffer segments_;
     Buffer chunks_;

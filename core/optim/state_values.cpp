@@ -50,12 +50,12 @@ void upload_floats(Stream& stream, const TensorRef& ref, const std::vector<float
     upload(stream, ref.data, bytes);
 }
 
-// ---- moments in blocks -------------------------------------------------------------------------
+// ---- states in blocks -------------------------------------------------------------------------
 
 // The half of a byte that has the code of element i: the upper one for even elements.
 int32_t shift_of(int64_t i) { return i % 2 == 0 ? 4 : 0; }
 
-float decode(const Moment& m, const Bytes& codes, int64_t i, float scale) {
+float decode(const StoredState& m, const Bytes& codes, int64_t i, float scale) {
     if (m.format.coding == Coding::block) {
         return numerics::load_as_float(m.format.dtype, codes.data(), i) * scale;
     }
@@ -65,7 +65,7 @@ float decode(const Moment& m, const Bytes& codes, int64_t i, float scale) {
     return numerics::dynamic_value(m.format.coding, m.is_signed, code, scale);
 }
 
-void encode(const Moment& m, Bytes& codes, int64_t i, float value, float scale) {
+void encode(const StoredState& m, Bytes& codes, int64_t i, float value, float scale) {
     if (m.format.coding == Coding::block) {
         numerics::store_from_float(m.format.dtype, codes.data(), i,
                                    numerics::e4m3_quotient(m.is_signed, value, scale), false);
@@ -80,7 +80,7 @@ void encode(const Moment& m, Bytes& codes, int64_t i, float value, float scale) 
     }
 }
 
-std::vector<float> read_blocks(Stream& stream, const Moment& m) {
+std::vector<float> read_blocks(Stream& stream, const StoredState& m) {
     const int64_t count = m.piece.ref.count;
     const Bytes codes =
         download(stream, m.piece.ref.data,
@@ -95,7 +95,7 @@ std::vector<float> read_blocks(Stream& stream, const Moment& m) {
     return values;
 }
 
-void write_blocks(Stream& stream, const Moment& m, const std::vector<float>& values) {
+void write_blocks(Stream& stream, const StoredState& m, const std::vector<float>& values) {
     const auto count = static_cast<int64_t>(values.size());
     const int64_t size = block_size(m.format.coding);
     Bytes codes(static_cast<std::size_t>(code_bytes(m.format.coding, m.format.dtype, count)));
@@ -173,32 +173,29 @@ void write_weight(Stream& stream, const ParamStates& states, const TensorPiece& 
     stream.sync(); // before the memory goes
 }
 
-// The moment of this name, with no format where it is none.
-Moment find_moment(const ParamStates& states, const std::string& name) {
-    if (name == "exp_avg") {
-        return states.exp_avg();
-    }
-    return name == "exp_avg_sq" ? states.exp_avg_sq() : Moment{};
-}
-
 [[noreturn]] void fail_unknown(const ParamStates& states, const std::string& name,
                                const std::string& owner) {
+    std::string names;
+    const numerics::RuleInfo rule = numerics::rule_info(states.formats().rule);
+    for (int k = 0; k < rule.state_count; ++k) {
+        names += std::string(rule.states[k].name) + ", ";
+    }
     fail(Code::unknown_name,
-         "optimizer: parameter '%s' has no values of '%.64s'; it has: exp_avg, exp_avg_sq, "
-         "fp32_param%s",
-         owner.c_str(), name.c_str(), states.compensation() != nullptr ? ", compensation" : "");
+         "optimizer: parameter '%s' has no values of '%.64s'; it has: %sfp32_param%s",
+         owner.c_str(), name.c_str(), names.c_str(),
+         states.compensation() != nullptr ? ", compensation" : "");
 }
 
 } // namespace
 
 void read_values(Stream& stream, const ParamStates& states, const TensorPiece& param,
                  const std::string& name, const TensorRef& destination, const std::string& owner) {
-    const Moment moment = find_moment(states, name);
+    const StoredState state = states.find(name);
     const TensorPiece plain = {destination, nullptr, nullptr, {}};
-    if (moment.block_scales != nullptr) {
-        upload_floats(stream, destination, read_blocks(stream, moment));
-    } else if (moment.format.exists()) {
-        convert(stream, moment.piece, plain);
+    if (state.block_scales != nullptr) {
+        upload_floats(stream, destination, read_blocks(stream, state));
+    } else if (state.format.exists()) {
+        convert(stream, state.piece, plain);
     } else if (name == "fp32_param") {
         read_weight(stream, states, param, destination);
     } else if (name == "compensation" && states.compensation() != nullptr) {
@@ -211,12 +208,12 @@ void read_values(Stream& stream, const ParamStates& states, const TensorPiece& p
 
 void write_values(Stream& stream, const ParamStates& states, const TensorPiece& param,
                   const std::string& name, const TensorRef& source, const std::string& owner) {
-    const Moment moment = find_moment(states, name);
+    const StoredState state = states.find(name);
     const TensorPiece plain = {source, nullptr, nullptr, {}};
-    if (moment.block_scales != nullptr) {
-        write_blocks(stream, moment, download_floats(stream, source));
-    } else if (moment.format.exists()) {
-        convert(stream, plain, moment.piece);
+    if (state.block_scales != nullptr) {
+        write_blocks(stream, state, download_floats(stream, source));
+    } else if (state.format.exists()) {
+        convert(stream, plain, state.piece);
     } else if (name == "fp32_param") {
         write_weight(stream, states, param, source);
     } else if (name == "compensation" && states.compensation() != nullptr) {

@@ -116,12 +116,12 @@ void LossScaler::check_finite(Stream& stream, std::span<const TensorRef> grads) 
     if (!checks()) {
         return;
     }
-    std::vector<AdamwSegment> segments;
+    std::vector<UpdateSegment> segments;
     for (const TensorRef& grad : grads) {
-        AdamwSegment segment;
+        UpdateSegment segment;
         segment.count = grad.count;
-        segment.grad = grad.data;
-        segment.grad_dtype = grad.dtype;
+        segment.grad.data = grad.data;
+        segment.grad.dtype = grad.dtype;
         segments.push_back(segment);
     }
     const SegmentPlan plan(stream, std::move(segments));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused AdamW step on every backend: the reference's bits for every layout, rounding and content.
+// The fused optimizer step on every backend: the reference's bits for every layout, rounding and content.
 #include <cmath>
 #include <utility>
 
@@ -119,8 +119,9 @@ TEST_P(Adamw, EagerCompatIsEqualOrRefused) {
     c.eager_compat = true;
     c.params.push_back(make_param(common_layouts()[3], 1000, Content::normal, 90));
     std::vector<ParamArrays> expected;
-    ASSERT_TRUE(adamw(reference_device(), reference_candidate(OpKind::adamw), c, expected));
-    for_each_candidate(device(), OpKind::adamw, [&](const Candidate& candidate) {
+    ASSERT_TRUE(
+        adamw(reference_device(), reference_candidate(OpKind::optimizer_update), c, expected));
+    for_each_candidate(device(), OpKind::optimizer_update, [&](const Candidate& candidate) {
         std::vector<ParamArrays> result;
         if (!adamw(device(), candidate, c, result)) {
             return false;

@@ -157,7 +157,7 @@ TEST_P(AdamwBlockValues, EightBitMomentsFollowFp32) {
         GTEST_SKIP() << "skipped: the same bits as with one thread";
     }
     constexpr int64_t kCount = 16384;
-    const AdamwHyper hyper = {1e-3, 0.9, 0.999, 1e-8, 0.01};
+    const GroupHyper hyper = {1e-3, 0.9, 0.999, 1e-8, 0.01};
     const HostArray start = generate(kStreamParam, 21, kCount);
     const auto mean_error = [&](Coding coding) {
         Training exact(device(), {fresh_param({}, start)}, hyper, {});

@@ -8,7 +8,7 @@
 
 #include "adamw_oracle.hpp"
 #include "host/isa/isa.hpp"
-#include "optim/adamw.hpp"
+#include "optim/step_memory.hpp"
 #include "step_case.hpp"
 
 namespace mp::test {
@@ -161,7 +161,7 @@ ParamArrays start(const Combination& c, int64_t count, uint64_t seed) {
     return a;
 }
 
-const AdamwHyper kHyper = {3e-3, 0.9, 0.99, 1e-8, 0.1};
+const GroupHyper kHyper = {3e-3, 0.9, 0.99, 1e-8, 0.1};
 constexpr int64_t kStep = 3;
 constexpr double kGradMul = 0.75;
 
@@ -203,7 +203,7 @@ class AdamwCombinations : public BackendTest {
   private:
     void check_launch(const StepCase& c, const std::vector<ParamArrays>& expected) {
         std::vector<ParamArrays> result;
-        const CandidateList candidates = device().device().candidates(OpKind::adamw);
+        const CandidateList candidates = device().device().candidates(OpKind::optimizer_update);
         bool done = false;
         for (int32_t i = 0; i < candidates.count && !done; ++i) {
             done = adamw(device(), candidates.items[i], c, result);
@@ -268,9 +268,9 @@ TEST_P(AdamwCombinations, OneBadGradientStopsAllOfThem) {
         wide->grad.set(299, bad);
         Launch launch(device(), broken);
         DeviceValue<OptimizerState> state(device(), {});
-        const AdamwHyper hyper = kHyper;
-        const DeviceValue<AdamwHyper> device_hyper(device(), hyper);
-        DeviceValue<AdamwScalars> scalars(device(), {});
+        const GroupHyper hyper = kHyper;
+        const DeviceValue<GroupHyper> device_hyper(device(), hyper);
+        DeviceValue<GroupScalars> scalars(device(), {});
         DeviceValue<int64_t> group_step(device(), 5);
         const std::vector<double> zeros(65536);
         const DeviceBytes sums(device(), zeros.data(), zeros.size() * sizeof(double));
@@ -287,8 +287,8 @@ TEST_P(AdamwCombinations, OneBadGradientStopsAllOfThem) {
         prepare.scalars = scalars.data();
         prepare.group_count = 1;
         prepare.rule.has_stats = 1;
-        AdamwDesc update{};
-        update.kind = OpKind::adamw;
+        OptimizerUpdateDesc update{};
+        update.kind = OpKind::optimizer_update;
         update.table = launch.table();
         update.scalars = scalars.data();
         update.state = state.data();
@@ -319,30 +319,30 @@ MP_ALL_BACKENDS(AdamwCombinations);
 
 // ---- what is refused ---------------------------------------------------------------------------
 
-AdamwSegment segment_of(const Combination& c, unsigned char* memory) {
-    AdamwSegment s;
+UpdateSegment segment_of(const Combination& c, unsigned char* memory) {
+    UpdateSegment s;
     auto* scale = reinterpret_cast<float*>(memory);
     const auto scale_if = [&](const Form& form) {
         return form.coding == Coding::scaled || has_blocks(form.coding) ? scale : nullptr;
     };
     s.count = 1;
-    s.param = s.grad = s.exp_avg = s.exp_avg_sq = memory;
-    s.param_dtype = c.param.dtype;
-    s.grad_dtype = c.grad.dtype;
-    s.exp_avg_dtype = c.first.dtype;
-    s.exp_avg_sq_dtype = c.second.dtype;
-    s.compensation_dtype = c.compensation;
-    s.compensation = c.compensation == kNone ? nullptr : memory;
-    s.master_dtype = c.master.dtype;
-    s.master = c.master.dtype == kNone ? nullptr : memory;
-    s.param_scale_inv = scale_if(c.param);
-    s.grad_scale_inv = scale_if(c.grad);
-    s.exp_avg_scale_inv = scale_if(c.first);
-    s.exp_avg_sq_scale_inv = scale_if(c.second);
-    s.master_scale_inv = scale_if(c.master);
-    s.exp_avg_coding = has_blocks(c.first.coding) ? c.first.coding : Coding::plain;
-    s.exp_avg_sq_coding = has_blocks(c.second.coding) ? c.second.coding : Coding::plain;
-    s.master_coding = c.master.coding == Coding::remainder ? Coding::remainder : Coding::plain;
+    s.param.data = s.grad.data = s.states[0].data = s.states[1].data = memory;
+    s.param.dtype = c.param.dtype;
+    s.grad.dtype = c.grad.dtype;
+    s.states[0].dtype = c.first.dtype;
+    s.states[1].dtype = c.second.dtype;
+    s.compensation.dtype = c.compensation;
+    s.compensation.data = c.compensation == kNone ? nullptr : memory;
+    s.master.dtype = c.master.dtype;
+    s.master.data = c.master.dtype == kNone ? nullptr : memory;
+    s.param.scale_inv = scale_if(c.param);
+    s.grad.scale_inv = scale_if(c.grad);
+    s.states[0].scale_inv = scale_if(c.first);
+    s.states[1].scale_inv = scale_if(c.second);
+    s.master.scale_inv = scale_if(c.master);
+    s.states[0].coding = has_blocks(c.first.coding) ? c.first.coding : Coding::plain;
+    s.states[1].coding = has_blocks(c.second.coding) ? c.second.coding : Coding::plain;
+    s.master.coding = c.master.coding == Coding::remainder ? Coding::remainder : Coding::plain;
     return s;
 }
 

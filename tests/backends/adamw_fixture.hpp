@@ -16,7 +16,7 @@
 
 #include "../fixture_path.hpp"
 #include "arrays.hpp"
-#include "numerics/adamw_update.hpp"
+#include "numerics/rules.hpp"
 
 namespace mp::test {
 
@@ -47,7 +47,7 @@ struct FixtureCase {
     DType exp_avg = DType::none;
     DType exp_avg_sq = DType::none;
     DType compensation = DType::none;
-    numerics::AdamwHyper hyper;
+    numerics::GroupHyper hyper;
 };
 
 class AdamwFixture {

@@ -50,12 +50,12 @@ std::vector<Layout> rule_layouts() {
             blocks};
 }
 
-std::vector<AdamwHyper> rule_groups() {
-    std::vector<AdamwHyper> groups = three_groups();
-    groups[0].l2 = true;
+std::vector<GroupHyper> rule_groups() {
+    std::vector<GroupHyper> groups = three_groups();
+    groups[0].rule = numerics::RuleId::adam;
     groups[1].maximize = true;
     groups[1].bias_correction = false;
-    groups[2].l2 = true;
+    groups[2].rule = numerics::RuleId::adam;
     groups[2].maximize = true;
     return groups;
 }
@@ -106,8 +106,9 @@ TEST_P(AdamwRuleValues, FollowsTorchsAdamAndMaximize) {
     const AdamwFixture& fixture = states_fixture();
     for (const char* name : {"torch_adam", "torch_adam_maximize", "torch_adamw_maximize"}) {
         SCOPED_TRACE(name);
-        AdamwHyper hyper = fixture.at(name).hyper;
-        hyper.l2 = std::string(name) != "torch_adamw_maximize";
+        GroupHyper hyper = fixture.at(name).hyper;
+        hyper.rule = std::string(name) != "torch_adamw_maximize" ? numerics::RuleId::adam
+                                                                 : numerics::RuleId::adamw;
         hyper.maximize = std::string(name) != "torch_adam";
         Training training(device(), {fresh_param({}, fixture.array(name, 0, 'p'))}, hyper, {});
         for (int64_t step = 1; fixture.has(name, step, 'g'); ++step) {
@@ -124,7 +125,7 @@ TEST_P(AdamwRuleValues, FollowsTorchsAdamAndMaximize) {
 }
 
 TEST_P(AdamwRuleValues, WithoutBiasCorrectionTheFirstStepIsShort) {
-    AdamwHyper hyper = {1e-3, 0.9, 0.999, 0.0, 0.0};
+    GroupHyper hyper = {1e-3, 0.9, 0.999, 0.0, 0.0};
     hyper.bias_correction = false;
     Training training(device(), {fresh_param({}, constant(kF, 1, 0.0F))}, hyper, {});
     training.set_grad(constant(kF, 1, 0.5F));
@@ -143,8 +144,8 @@ TEST_P(AdamwRuleValues, L2IsNotDecoupledDecay) {
         }
         std::vector<HostArray> params;
         for (const bool l2 : {false, true}) {
-            AdamwHyper hyper = {1e-3, 0.9, 0.999, 1e-8, 0.1};
-            hyper.l2 = l2;
+            GroupHyper hyper = {1e-3, 0.9, 0.999, 1e-8, 0.1};
+            hyper.rule = l2 ? numerics::RuleId::adam : numerics::RuleId::adamw;
             Training training(device(), {fresh_param(layout, generate(kStreamParam, 5, 300))},
                               hyper, {});
             training.set_grad(generate(kStreamGrad, 5, 300));
@@ -163,7 +164,7 @@ TEST_P(AdamwRuleValues, L2IsNotDecoupledDecay) {
 TEST_P(AdamwRuleValues, ARemainderIsTheFp32MasterWeight) {
     constexpr int64_t kCount = 515;
     const HostArray start = generate(kStreamParam, 0, kCount);
-    const AdamwHyper hyper = {1e-4, 0.9, 0.999, 1e-8, 0.01};
+    const GroupHyper hyper = {1e-4, 0.9, 0.999, 1e-8, 0.01};
     const Layout fp32 = {kF, kB, kF, kF, kNone, kNone, {}};
     Training exact(device(), {fresh_param(fp32, start)}, hyper, {});
     ParamArrays split = fresh_param(fp32, start);
@@ -233,7 +234,7 @@ TEST_P(AdamwRuleValues, HalvesAwayFromZeroAreForBf16BesideAnFp32Master) {
     for (const Layout& layout : {no_master, fp16, half_away_layout(kF, kF)}) {
         StepCase c = with_flags(layout.param == kB && layout.master == kF ? 1U : 0U); // stochastic
         c.params = {make_param(layout, 5, Content::normal, 1)};
-        const CandidateList list = device().device().candidates(OpKind::adamw);
+        const CandidateList list = device().device().candidates(OpKind::optimizer_update);
         std::vector<ParamArrays> result;
         for (int32_t i = 0; i < list.count; ++i) {
             EXPECT_FALSE(adamw(device(), list.items[i], c, result)) << list.items[i].name;

@@ -144,9 +144,9 @@ std::vector<uint32_t> codes(const HostArray& array) {
     return list;
 }
 
-constexpr AdamwHyper kGoldenHyper = {1e-3, 0.9, 0.999, 1e-8, 0.01};
+constexpr GroupHyper kGoldenHyper = {1e-3, 0.9, 0.999, 1e-8, 0.01};
 // MS-AMP subtracts its betas from 1 in fp32: the same as betas that are fp32 numbers to begin with.
-constexpr AdamwHyper kMsampHyper = {1e-3, 0.9F, 0.999F, 1e-8, 0.01};
+constexpr GroupHyper kMsampHyper = {1e-3, 0.9F, 0.999F, 1e-8, 0.01};
 
 // Two steps of MS-AMP's O2 states with one gradient: codes, scales, and parameters against double
 // arithmetic on the decoded states.
@@ -324,7 +324,7 @@ TEST_P(AdamwScaledValues, ScalesStayPowersOfTwoWhateverTheGradientIs) {
 // Stochastic rounding into E4M3 saturates; an infinity must not become 448 on the way.
 TEST_P(AdamwScaledValues, StochasticRoundingDoesNotHideAnInfinity) {
     TrainingOptions options;
-    options.stochastic_exp_avg = true;
+    options.stochastic_states[0] = true;
     const Layout layout = with_unit_scales(kF, kF, k43, kH);
     Training training(device(), {fresh(layout, values({1.0F, 2.0F}))}, kGoldenHyper, options);
     training.set_grad(values({numerics::float_from_bits(numerics::kFloatInfinity), 1.0F}));

@@ -10,7 +10,7 @@
 namespace mp::test {
 namespace {
 
-using numerics::AdamwHyper;
+using numerics::GroupHyper;
 
 constexpr DType kFp32 = DType::fp32;
 constexpr DType kFp16 = DType::fp16;
@@ -45,19 +45,19 @@ MeanAndError statistics(const HostArray& array) {
 class AdamwValues : public BackendTest {
   protected:
     // `steps` steps with one gradient.
-    ParamArrays train(const ParamArrays& start, float grad, const AdamwHyper& hyper, int64_t steps,
+    ParamArrays train(const ParamArrays& start, float grad, const GroupHyper& hyper, int64_t steps,
                       const TrainingOptions& options = {}) {
         Training training(device(), {start}, hyper, options);
         training.set_grad(constant(start.grad.dtype, start.count(), grad));
         training.steps(steps);
         return training.download();
     }
-    ParamArrays train(const Layout& layout, float start, float grad, const AdamwHyper& hyper,
+    ParamArrays train(const Layout& layout, float start, float grad, const GroupHyper& hyper,
                       int64_t steps, const TrainingOptions& options = {}, int64_t count = 1) {
         return train(fresh_param(layout, constant(kFp32, count, start)), grad, hyper, steps,
                      options);
     }
-    ParamArrays train_sine(const Layout& layout, const AdamwHyper& hyper) {
+    ParamArrays train_sine(const Layout& layout, const GroupHyper& hyper) {
         Training training(device(), {fresh_param(layout, constant(kFp32, 1, 1.0F))}, hyper, {});
         for (int32_t t = 1; t <= 10; ++t) {
             training.set_grad(constant(layout.grad, 1, static_cast<float>(std::sin(t))));
@@ -122,7 +122,7 @@ TEST_P(AdamwValues, StochasticRoundingLetsABf16SecondMomentShrink) {
     ParamArrays start = fresh_param(bf16_with(kBf16, kNone, kNone), constant(kFp32, kCount, 1.0F));
     start.exp_avg_sq = constant(kBf16, kCount, 1.0F);
     TrainingOptions options;
-    options.stochastic_exp_avg_sq = true;
+    options.stochastic_states[1] = true;
     const ParamArrays result = train(start, 0.0F, {1e-3, 0.9, 0.999, 1e-8, 0.0}, kSteps, options);
     const MeanAndError v = statistics(result.exp_avg_sq);
     EXPECT_NEAR(v.mean, std::pow(0.999, kSteps), 5.0 * v.error);
@@ -148,7 +148,7 @@ TEST_P(AdamwValues, ABf16SecondMomentStopsShortOfTheSquaredGradient) {
 // ---- small updates -----------------------------------------------------------------------------
 
 // 1000 steps from p = 1 with a gradient of 1. Without momentum the update is exactly fl(-1e-4).
-constexpr AdamwHyper kSmallUpdate = {1e-4, 0.0, 0.0, 1e-8, 0.0};
+constexpr GroupHyper kSmallUpdate = {1e-4, 0.0, 0.0, 1e-8, 0.0};
 
 double total(const ParamArrays& arrays) {
     return static_cast<double>(arrays.param.get(0)) +
@@ -173,7 +173,7 @@ TEST_P(AdamwValues, KahanSummationKeepsSmallUpdates) {
 
 // With the usual betas the update itself has an error: fl(0.999) alone makes it up to 6.5e-6 too small.
 TEST_P(AdamwValues, KahanSummationKeepsSmallUpdatesWithMomentum) {
-    const AdamwHyper hyper = {1e-4, 0.9, 0.999, 1e-8, 0.0};
+    const GroupHyper hyper = {1e-4, 0.9, 0.999, 1e-8, 0.0};
     const ParamArrays in_bf16 = train(bf16_with(kFp32, kBf16, kNone), 1.0F, 1.0F, hyper, 1000);
     EXPECT_EQ(in_bf16.param.get(0), 0.90234375F);
     EXPECT_NEAR(total(in_bf16), 0.90061951, 5e-9);
@@ -204,7 +204,7 @@ TEST_P(AdamwValues, StochasticRoundingKeepsSmallUpdatesOnAverage) {
 // ---- weight decay ------------------------------------------------------------------------------
 
 // lr * weight_decay = 1e-4, no gradient, 1000 steps from 1.5: 1.5 * (1 - 1e-4)^1000.
-constexpr AdamwHyper kDecayOnly = {1e-3, 0.9, 0.999, 1e-8, 0.1};
+constexpr GroupHyper kDecayOnly = {1e-3, 0.9, 0.999, 1e-8, 0.1};
 constexpr double kDecayed = 1.35725;
 constexpr double kBf16Ulp = 0x1p-7; // from 1 to 2
 
@@ -238,7 +238,7 @@ TEST_P(AdamwValues, Bf16StatesFollowTheSquaredGradientUpAndDown) {
     Layout layout = bf16_with(kBf16, kNone, kNone);
     layout.grad = kFp32;
     TrainingOptions options;
-    options.stochastic_exp_avg_sq = true;
+    options.stochastic_states[1] = true;
     Training training(device(), {fresh_param(layout, constant(kFp32, kCount, 1.0F))},
                       {1e-6, 0.9, 0.999, 1e-8, 0.0}, options);
     training.set_grad(constant(kFp32, kCount, 0.01F));
@@ -267,7 +267,7 @@ TEST_P(AdamwValues, StateTypesAreNotTheParametersType) {
     constexpr int64_t kCount = 1000;
     const HostArray start = generate(kStreamParam, 0, kCount);
     const Layout in_fp32 = {kFp32, kBf16, kFp32, kFp32, kNone, kNone};
-    const AdamwHyper hyper = {1e-3, 0.9, 0.999, 1e-8, 0.01};
+    const GroupHyper hyper = {1e-3, 0.9, 0.999, 1e-8, 0.01};
     Training full(device(), {fresh_param(in_fp32, start)}, hyper, {});
     Training half(device(), {fresh_param(bf16_with(kFp32, kNone, kNone), start)}, hyper, {});
     Training bare(device(), {fresh_param(bf16_with(kBf16, kNone, kNone), start)}, hyper, {});
@@ -299,7 +299,7 @@ TEST_P(AdamwValues, AFilledCompensationKeepsTheImportedBits) {
         filled.compensation.set(i, exact.get(i) - filled.param.get(i));
     }
     ParamArrays empty = fresh_param(bf16_with(kFp32, kFp32, kNone), exact);
-    const AdamwHyper hyper = {1e-5, 0.9, 0.999, 1e-8, 0.0};
+    const GroupHyper hyper = {1e-5, 0.9, 0.999, 1e-8, 0.0};
     const ParamArrays master =
         train(fresh_param(bf16_with(kFp32, kNone, kFp32), exact), 0.5F, hyper, 100);
     filled = train(filled, 0.5F, hyper, 100);

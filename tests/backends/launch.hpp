@@ -128,21 +128,21 @@ class Launch {
             }
         }
         chunk_count_ = static_cast<int64_t>(chunks.size());
-        const std::vector<unsigned char> garbage(segments_.size() * sizeof(AdamwScaling), 0xc5);
+        const std::vector<unsigned char> garbage(segments_.size() * sizeof(UpdateScaling), 0xc5);
         scaling_ = std::make_unique<DeviceBytes>(on, garbage.data(), garbage.size());
         device_segments_ = std::make_unique<DeviceBytes>(on, segments_.data(),
-                                                         segments_.size() * sizeof(AdamwSegment));
+                                                         segments_.size() * sizeof(UpdateSegment));
         device_chunks_ =
             std::make_unique<DeviceBytes>(on, chunks.data(), chunks.size() * sizeof(Chunk));
     }
 
     [[nodiscard]] SegmentTable table() const {
-        return {device_segments_->as<AdamwSegment>(), segments_.data(), device_chunks_->as<Chunk>(),
-                static_cast<int64_t>(segments_.size()), chunk_count_};
+        return {device_segments_->as<UpdateSegment>(), segments_.data(),
+                device_chunks_->as<Chunk>(), static_cast<int64_t>(segments_.size()), chunk_count_};
     }
     [[nodiscard]] int64_t chunk_count() const { return chunk_count_; }
     // Scratch of a step; it holds garbage before.
-    [[nodiscard]] AdamwScaling* scaling() const { return scaling_->as<AdamwScaling>(); }
+    [[nodiscard]] UpdateScaling* scaling() const { return scaling_->as<UpdateScaling>(); }
 
     void upload_grad(std::size_t index, const HostArray& grad, float scale_inv = 0.0F) {
         const Roles& roles = roles_[index];
@@ -150,12 +150,12 @@ class Launch {
             check(on_.device().copy(on_.queue(), roles.grad_scale->data(), &scale_inv,
                                     sizeof scale_inv, CopyKind::host_to_device));
         }
-        check(on_.device().copy(on_.queue(), segments_[index].grad, grad.bytes.data(),
+        check(on_.device().copy(on_.queue(), segments_[index].grad.data, grad.bytes.data(),
                                 grad.bytes.size(), CopyKind::host_to_device));
     }
 
     void upload_param(std::size_t index, const HostArray& param) {
-        check(on_.device().copy(on_.queue(), segments_[index].param, param.bytes.data(),
+        check(on_.device().copy(on_.queue(), segments_[index].param.data, param.bytes.data(),
                                 param.bytes.size(), CopyKind::host_to_device));
     }
 
@@ -176,9 +176,9 @@ class Launch {
         const auto scale = [](const std::unique_ptr<DeviceValue<float>>& value) {
             return value != nullptr ? value->download() : 0.0F;
         };
-        arrays.exp_avg_coding = segments_[index].exp_avg_coding;
-        arrays.exp_avg_sq_coding = segments_[index].exp_avg_sq_coding;
-        arrays.master_coding = segments_[index].master_coding;
+        arrays.exp_avg_coding = segments_[index].states[0].coding;
+        arrays.exp_avg_sq_coding = segments_[index].states[1].coding;
+        arrays.master_coding = segments_[index].master.coding;
         arrays.half_away = segments_[index].param_half_away != 0;
         if (roles.exp_avg_scales != nullptr) {
             arrays.exp_avg_scales = roles.exp_avg_scales->download();
@@ -216,30 +216,30 @@ class Launch {
         const auto data = [](const std::unique_ptr<DeviceArray>& array) {
             return array != nullptr ? array->data() : nullptr;
         };
-        AdamwSegment segment;
+        UpdateSegment segment;
         segment.count = arrays.count();
         segment.uid = arrays.uid;
         segment.first = arrays.first;
         segment.group = arrays.group;
-        segment.param = data(roles.param);
-        segment.grad = data(roles.grad);
-        segment.exp_avg = data(roles.exp_avg);
-        segment.exp_avg_sq = data(roles.exp_avg_sq);
-        segment.compensation = data(roles.compensation);
-        segment.master = data(roles.master);
-        segment.param_dtype = arrays.param.dtype;
-        segment.grad_dtype = arrays.grad.dtype;
-        segment.exp_avg_dtype = arrays.exp_avg.dtype;
-        segment.exp_avg_sq_dtype = arrays.exp_avg_sq.dtype;
-        segment.compensation_dtype = arrays.compensation.dtype;
-        segment.master_dtype = arrays.master.dtype;
+        segment.param.data = data(roles.param);
+        segment.grad.data = data(roles.grad);
+        segment.states[0].data = data(roles.exp_avg);
+        segment.states[1].data = data(roles.exp_avg_sq);
+        segment.compensation.data = data(roles.compensation);
+        segment.master.data = data(roles.master);
+        segment.param.dtype = arrays.param.dtype;
+        segment.grad.dtype = arrays.grad.dtype;
+        segment.states[0].dtype = arrays.exp_avg.dtype;
+        segment.states[1].dtype = arrays.exp_avg_sq.dtype;
+        segment.compensation.dtype = arrays.compensation.dtype;
+        segment.master.dtype = arrays.master.dtype;
         upload_scales(arrays.scale_inv, roles, segment);
         upload_blocks(arrays, roles, segment);
         segments_.push_back(segment);
         roles_.push_back(std::move(roles));
     }
 
-    void upload_scales(const ScaleInvs& scales, Roles& roles, AdamwSegment& segment) {
+    void upload_scales(const ScaleInvs& scales, Roles& roles, UpdateSegment& segment) {
         const auto upload_one = [this](float value, std::unique_ptr<DeviceValue<float>>& to) {
             if (value == 0.0F) {
                 return static_cast<float*>(nullptr);
@@ -247,31 +247,31 @@ class Launch {
             to = std::make_unique<DeviceValue<float>>(on_, value);
             return to->data();
         };
-        segment.param_scale_inv = upload_one(scales.param, roles.param_scale);
-        segment.grad_scale_inv = upload_one(scales.grad, roles.grad_scale);
-        segment.exp_avg_scale_inv = upload_one(scales.exp_avg, roles.exp_avg_scale);
-        segment.exp_avg_sq_scale_inv = upload_one(scales.exp_avg_sq, roles.exp_avg_sq_scale);
-        segment.master_scale_inv = upload_one(scales.master, roles.master_scale);
+        segment.param.scale_inv = upload_one(scales.param, roles.param_scale);
+        segment.grad.scale_inv = upload_one(scales.grad, roles.grad_scale);
+        segment.states[0].scale_inv = upload_one(scales.exp_avg, roles.exp_avg_scale);
+        segment.states[1].scale_inv = upload_one(scales.exp_avg_sq, roles.exp_avg_sq_scale);
+        segment.master.scale_inv = upload_one(scales.master, roles.master_scale);
     }
 
-    void upload_blocks(const ParamArrays& arrays, Roles& roles, AdamwSegment& segment) {
-        segment.exp_avg_coding = arrays.exp_avg_coding;
-        segment.exp_avg_sq_coding = arrays.exp_avg_sq_coding;
-        segment.master_coding = arrays.master_coding;
+    void upload_blocks(const ParamArrays& arrays, Roles& roles, UpdateSegment& segment) {
+        segment.states[0].coding = arrays.exp_avg_coding;
+        segment.states[1].coding = arrays.exp_avg_sq_coding;
+        segment.master.coding = arrays.master_coding;
         segment.param_half_away = arrays.half_away ? 1 : 0;
         roles.exp_avg_scales = upload(arrays.exp_avg_scales, 0);
         roles.exp_avg_sq_scales = upload(arrays.exp_avg_sq_scales, 0);
         if (roles.exp_avg_scales != nullptr) {
-            segment.exp_avg_scale_inv = static_cast<float*>(roles.exp_avg_scales->data());
+            segment.states[0].scale_inv = static_cast<float*>(roles.exp_avg_scales->data());
         }
         if (roles.exp_avg_sq_scales != nullptr) {
-            segment.exp_avg_sq_scale_inv = static_cast<float*>(roles.exp_avg_sq_scales->data());
+            segment.states[1].scale_inv = static_cast<float*>(roles.exp_avg_sq_scales->data());
         }
     }
 
     TestDevice& on_;
     std::vector<Roles> roles_;
-    std::vector<AdamwSegment> segments_;
+    std::vector<UpdateSegment> segments_;
     int64_t chunk_count_ = 0;
     std::unique_ptr<DeviceBytes> scaling_;
     std::unique_ptr<DeviceBytes> device_segments_;

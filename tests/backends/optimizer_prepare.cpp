@@ -8,15 +8,15 @@
 namespace mp::test {
 namespace {
 
-using numerics::AdamwHyper;
-using numerics::AdamwScalars;
+using numerics::GroupHyper;
+using numerics::GroupScalars;
 using numerics::LossScaleState;
 using numerics::OptimizerState;
 
 struct Prepared {
     OptimizerState state;
     LossScaleState scaler;
-    std::vector<AdamwScalars> scalars;
+    std::vector<GroupScalars> scalars;
     std::vector<int64_t> group_steps;
 };
 
@@ -24,7 +24,7 @@ struct PrepareCase {
     OptimizerState state;
     bool has_scaler = false;
     LossScaleState scaler;
-    std::vector<AdamwHyper> hyper;
+    std::vector<GroupHyper> hyper;
     std::vector<int64_t> group_steps; // empty: state.step of each
     std::vector<float> device_lr;     // by group; empty, or 0: none
     float device_grad_scale = 0.0F;   // 0: none
@@ -39,25 +39,27 @@ bool prepare(TestDevice& on, const Candidate& candidate, const PrepareCase& c, P
     DeviceValue<LossScaleState> scaler(on, c.scaler);
     const DeviceBytes lr(on, c.device_lr.data(), c.device_lr.size() * sizeof(float));
     const DeviceValue<float> grad_scale(on, c.device_grad_scale);
-    std::vector<AdamwHyper> host_hyper = c.hyper;
+    std::vector<GroupHyper> host_hyper = c.hyper;
     for (std::size_t i = 0; i < c.device_lr.size(); ++i) {
         host_hyper[i].device_lr = c.device_lr[i] == 0.0F ? nullptr : lr.as<float>() + i;
     }
-    const DeviceBytes hyper(on, host_hyper.data(), host_hyper.size() * sizeof(AdamwHyper));
+    const DeviceBytes hyper(on, host_hyper.data(), host_hyper.size() * sizeof(GroupHyper));
     result.group_steps = c.group_steps;
     result.group_steps.resize(c.hyper.size(), c.state.step);
     DeviceBytes steps(on, result.group_steps.data(), c.hyper.size() * sizeof(int64_t));
-    AdamwScalars untouched;
-    untouched.step_size = kUntouched;
+    GroupScalars untouched;
+    numerics::Adamw::Scalars values{};
+    values.step_size = kUntouched;
+    untouched.set(values);
     result.scalars.assign(c.hyper.size(), untouched);
-    DeviceBytes scalars(on, result.scalars.data(), c.hyper.size() * sizeof(AdamwScalars));
+    DeviceBytes scalars(on, result.scalars.data(), c.hyper.size() * sizeof(GroupScalars));
     OptimizerPrepareDesc op{};
     op.kind = OpKind::optimizer_prepare;
     op.state = state.data();
     op.scaler = c.has_scaler ? scaler.data() : nullptr;
-    op.hyper = hyper.as<AdamwHyper>();
+    op.hyper = hyper.as<GroupHyper>();
     op.group_steps = steps.as<int64_t>();
-    op.scalars = scalars.as<AdamwScalars>();
+    op.scalars = scalars.as<GroupScalars>();
     op.group_count = static_cast<int32_t>(c.hyper.size());
     op.rule = c.rule;
     op.rule.device_grad_scale = c.device_grad_scale == 0.0F ? nullptr : grad_scale.data();
@@ -78,8 +80,8 @@ template <typename T> bool same_bytes(const T& a, const T& b) {
     return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-std::vector<AdamwHyper> some_hyper(std::size_t groups) {
-    std::vector<AdamwHyper> hyper(groups);
+std::vector<GroupHyper> some_hyper(std::size_t groups) {
+    std::vector<GroupHyper> hyper(groups);
     for (std::size_t i = 0; i < groups; ++i) {
         const auto x = static_cast<double>(i);
         hyper[i] = {1e-3 / (1.0 + x), 0.9 - 0.01 * x, 0.999 - 0.001 * x, 1e-8 * (1.0 + x),
@@ -183,8 +185,8 @@ TEST_P(OptimizerPrepareValues, TakesAStepAndItsScalars) {
     EXPECT_EQ(result.state.skip, 0U);
     EXPECT_EQ(result.state.skipped_steps, 0);
     EXPECT_EQ(result.state.grad_mul, 1.0);
-    const AdamwScalars& s = result.scalars[0];
-    EXPECT_EQ(s.grad_mul, 1.0F);
+    EXPECT_EQ(result.scalars[0].grad_mul, 1.0F);
+    const auto s = result.scalars[0].as<numerics::Adamw>();
     EXPECT_EQ(s.beta2, 0.999F);
     EXPECT_EQ(s.one_minus_beta2, static_cast<float>(1.0 - 0.999)); // not 1 - 0.999F
     EXPECT_FLOAT_EQ(s.step_size, static_cast<float>(1e-3 / (1.0 - std::pow(0.9, 5))));
@@ -228,7 +230,7 @@ TEST_P(OptimizerPrepareValues, SkipsAndCountsAndTellsTheScaler) {
     EXPECT_EQ(result.state.step, 4);
     EXPECT_EQ(result.state.skipped_steps, 3);
     EXPECT_EQ(result.scaler.found_inf, 1U);
-    EXPECT_EQ(result.scalars[0].step_size, kUntouched);
+    EXPECT_EQ(result.scalars[0].as<numerics::Adamw>().step_size, kUntouched);
     // Found by somebody else, for example on another rank.
     c.state.sum_squares = 1.0;
     c.scaler.found_inf = 1;
@@ -248,16 +250,16 @@ TEST_P(OptimizerPrepareValues, SkipsAndCountsAndTellsTheScaler) {
 TEST_P(OptimizerPrepareValues, GroupsCountTheirOwnSteps) {
     PrepareCase c;
     c.state.step = 50;
-    c.hyper = std::vector<AdamwHyper>(3, AdamwHyper{1e-3, 0.9, 0.999, 1e-8, 0.0});
+    c.hyper = std::vector<GroupHyper>(3, GroupHyper{1e-3, 0.9, 0.999, 1e-8, 0.0});
     c.hyper[1].enabled = false;
     c.group_steps = {0, 0, 9};
     c.rule.has_stats = 1;
     Prepared result = run_case(c);
     EXPECT_EQ(result.state.step, 51);
     EXPECT_EQ(result.group_steps, (std::vector<int64_t>{1, 0, 10}));
-    EXPECT_FLOAT_EQ(result.scalars[0].step_size, 1e-2F); // lr / (1 - 0.9)
-    EXPECT_EQ(result.scalars[1].step_size, kUntouched);
-    EXPECT_FLOAT_EQ(result.scalars[2].step_size,
+    EXPECT_FLOAT_EQ(result.scalars[0].as<numerics::Adamw>().step_size, 1e-2F); // lr / (1 - 0.9)
+    EXPECT_EQ(result.scalars[1].as<numerics::Adamw>().step_size, kUntouched);
+    EXPECT_FLOAT_EQ(result.scalars[2].as<numerics::Adamw>().step_size,
                     static_cast<float>(1e-3 / (1.0 - std::pow(0.9, 10))));
     c.state.sum_squares = std::nan("");
     result = run_case(c);
@@ -266,15 +268,15 @@ TEST_P(OptimizerPrepareValues, GroupsCountTheirOwnSteps) {
 
 TEST_P(OptimizerPrepareValues, ReadsNumbersInDeviceMemory) {
     PrepareCase c;
-    c.hyper = std::vector<AdamwHyper>(2, AdamwHyper{1e-3, 0.0, 0.0, 1e-8, 0.5});
+    c.hyper = std::vector<GroupHyper>(2, GroupHyper{1e-3, 0.0, 0.0, 1e-8, 0.5});
     c.device_lr = {0.0F, 0.25F};
     c.device_grad_scale = 4.0F;
     c.rule.grad_scale = 8.0; // both are divided out
     const Prepared result = run_case(c);
     EXPECT_EQ(result.state.grad_mul, 0.03125);
-    EXPECT_EQ(result.scalars[0].step_size, 1e-3F);
-    EXPECT_EQ(result.scalars[1].step_size, 0.25F);
-    EXPECT_EQ(result.scalars[1].decay, 0.125F);
+    EXPECT_EQ(result.scalars[0].as<numerics::Adamw>().step_size, 1e-3F);
+    EXPECT_EQ(result.scalars[1].as<numerics::Adamw>().step_size, 0.25F);
+    EXPECT_EQ(result.scalars[1].as<numerics::Adamw>().decay, 0.125F);
 }
 
 MP_ALL_BACKENDS(OptimizerPrepareValues);

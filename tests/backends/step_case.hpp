@@ -6,19 +6,18 @@
 
 namespace mp::test {
 
-using numerics::AdamwHyper;
-using numerics::AdamwScalars;
+using numerics::GroupHyper;
+using numerics::GroupScalars;
 using numerics::OptimizerState;
 
 struct StepCase {
     std::vector<ParamArrays> params;
-    std::vector<AdamwHyper> hyper;
+    std::vector<GroupHyper> hyper;
     double grad_mul = 1.0;
     int64_t step = 3;
     uint32_t skip = 0;
     bool stochastic_param = false;
-    bool stochastic_exp_avg = false;
-    bool stochastic_exp_avg_sq = false;
+    bool stochastic_states[numerics::kMaxStates] = {};
     bool zero_grad = false;
     bool eager_compat = false;
 };
@@ -26,12 +25,12 @@ struct StepCase {
 inline bool adamw(TestDevice& on, const Candidate& candidate, const StepCase& c,
                   std::vector<ParamArrays>& result) {
     Launch launch(on, c.params);
-    std::vector<AdamwScalars> scalars;
-    for (const AdamwHyper& hyper : c.hyper) {
-        scalars.push_back(numerics::adamw_scalars(hyper, c.step, c.grad_mul));
+    std::vector<GroupScalars> scalars;
+    for (const GroupHyper& hyper : c.hyper) {
+        scalars.push_back(numerics::group_scalars(hyper, c.step, c.grad_mul));
     }
-    const DeviceBytes device_scalars(on, scalars.data(), scalars.size() * sizeof(AdamwScalars));
-    const DeviceBytes device_hyper(on, c.hyper.data(), c.hyper.size() * sizeof(AdamwHyper));
+    const DeviceBytes device_scalars(on, scalars.data(), scalars.size() * sizeof(GroupScalars));
+    const DeviceBytes device_hyper(on, c.hyper.data(), c.hyper.size() * sizeof(GroupHyper));
     OptimizerState host_state;
     host_state.step = c.step;
     host_state.grad_mul = c.grad_mul;
@@ -39,18 +38,18 @@ inline bool adamw(TestDevice& on, const Candidate& candidate, const StepCase& c,
     const DeviceValue<OptimizerState> state(on, host_state);
     const std::vector<int64_t> steps(c.hyper.size(), c.step);
     const DeviceBytes group_steps(on, steps.data(), steps.size() * sizeof(int64_t));
-    AdamwDesc op{};
-    op.kind = OpKind::adamw;
+    OptimizerUpdateDesc op{};
+    op.kind = OpKind::optimizer_update;
     op.table = launch.table();
-    op.scalars = device_scalars.as<AdamwScalars>();
+    op.scalars = device_scalars.as<GroupScalars>();
     op.state = state.data();
     op.seed = 0xfedcba9876543210U;
     op.stochastic_param = c.stochastic_param;
-    op.stochastic_exp_avg = c.stochastic_exp_avg;
-    op.stochastic_exp_avg_sq = c.stochastic_exp_avg_sq;
+    op.stochastic_states[0] = c.stochastic_states[0];
+    op.stochastic_states[1] = c.stochastic_states[1];
     op.zero_grad = c.zero_grad;
     op.eager_compat = c.eager_compat;
-    op.hyper = device_hyper.as<AdamwHyper>();
+    op.hyper = device_hyper.as<GroupHyper>();
     op.group_steps = group_steps.as<int64_t>();
     op.scaling = launch.scaling();
     if (!supports(on, candidate, op)) {
@@ -70,8 +69,8 @@ inline bool takes(TestDevice& on, const DeviceChoice& choice, const ParamArrays&
         return true;
     }
     const Launch launch(on, {arrays});
-    AdamwDesc op{};
-    op.kind = OpKind::adamw;
+    OptimizerUpdateDesc op{};
+    op.kind = OpKind::optimizer_update;
     op.table = launch.table();
     op.scaling = launch.scaling();
     return first_candidate(on, op) != nullptr;
@@ -127,7 +126,7 @@ inline void expect_unchanged(const std::vector<ParamArrays>& before,
     }
 }
 
-inline std::vector<AdamwHyper> three_groups() {
+inline std::vector<GroupHyper> three_groups() {
     return {
         {1e-3, 0.9, 0.999, 1e-8, 0.1}, {3e-4, 0.8, 0.95, 1e-6, 0.0}, {1e-2, 0.0, 0.9, 1e-7, 1.0}};
 }
@@ -136,8 +135,8 @@ inline StepCase with_flags(uint32_t bits) {
     StepCase c;
     c.hyper = three_groups();
     c.stochastic_param = (bits & 1U) != 0;
-    c.stochastic_exp_avg = (bits & 2U) != 0;
-    c.stochastic_exp_avg_sq = (bits & 4U) != 0;
+    c.stochastic_states[0] = (bits & 2U) != 0;
+    c.stochastic_states[1] = (bits & 4U) != 0;
     c.zero_grad = (bits & 8U) != 0;
     return c;
 }
@@ -146,9 +145,10 @@ class AdamwComparison : public BackendTest {
   protected:
     void compare(const StepCase& c) {
         std::vector<ParamArrays> expected;
-        ASSERT_TRUE(adamw(reference_device(), reference_candidate(OpKind::adamw), c, expected));
+        ASSERT_TRUE(
+            adamw(reference_device(), reference_candidate(OpKind::optimizer_update), c, expected));
         const int32_t supporting =
-            for_each_candidate(device(), OpKind::adamw, [&](const Candidate& candidate) {
+            for_each_candidate(device(), OpKind::optimizer_update, [&](const Candidate& candidate) {
                 std::vector<ParamArrays> result;
                 if (!adamw(device(), candidate, c, result)) {
                     return false;
@@ -170,7 +170,7 @@ class AdamwStep : public BackendTest {
   protected:
     std::vector<ParamArrays> step(const StepCase& c) {
         std::vector<ParamArrays> result;
-        const CandidateList list = device().device().candidates(OpKind::adamw);
+        const CandidateList list = device().device().candidates(OpKind::optimizer_update);
         for (int32_t i = 0; i < list.count; ++i) {
             if (adamw(device(), list.items[i], c, result)) {
                 return result;

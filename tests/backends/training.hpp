@@ -12,16 +12,15 @@ namespace mp::test {
 struct TrainingOptions {
     uint64_t seed = 0;
     bool stochastic_param = false;
-    bool stochastic_exp_avg = false;
-    bool stochastic_exp_avg_sq = false;
+    bool stochastic_states[numerics::kMaxStates] = {};
     bool eager_compat = false;
 };
 
 class Training {
   public:
     Training(TestDevice& on, const std::vector<ParamArrays>& params,
-             const numerics::AdamwHyper& hyper, const TrainingOptions& options)
-        : on_(on), launch_(on, params), hyper_(on, hyper), scalars_(on, numerics::AdamwScalars{}),
+             const numerics::GroupHyper& hyper, const TrainingOptions& options)
+        : on_(on), launch_(on, params), hyper_(on, hyper), scalars_(on, numerics::GroupScalars{}),
           state_(on, numerics::OptimizerState{}), group_step_(on, int64_t{0}) {
         prepare_.kind = OpKind::optimizer_prepare;
         prepare_.state = state_.data();
@@ -29,7 +28,7 @@ class Training {
         prepare_.group_steps = group_step_.data();
         prepare_.scalars = scalars_.data();
         prepare_.group_count = 1;
-        update_.kind = OpKind::adamw;
+        update_.kind = OpKind::optimizer_update;
         update_.table = launch_.table();
         update_.scalars = scalars_.data();
         update_.state = state_.data();
@@ -38,8 +37,8 @@ class Training {
         update_.scaling = launch_.scaling();
         update_.seed = options.seed;
         update_.stochastic_param = options.stochastic_param;
-        update_.stochastic_exp_avg = options.stochastic_exp_avg;
-        update_.stochastic_exp_avg_sq = options.stochastic_exp_avg_sq;
+        update_.stochastic_states[0] = options.stochastic_states[0];
+        update_.stochastic_states[1] = options.stochastic_states[1];
         update_.eager_compat = options.eager_compat;
         prepare_candidate_ = first_candidate(on, prepare_);
         update_candidate_ = first_candidate(on, update_);
@@ -66,12 +65,12 @@ class Training {
   private:
     TestDevice& on_;
     Launch launch_;
-    DeviceValue<numerics::AdamwHyper> hyper_;
-    DeviceValue<numerics::AdamwScalars> scalars_;
+    DeviceValue<numerics::GroupHyper> hyper_;
+    DeviceValue<numerics::GroupScalars> scalars_;
     DeviceValue<numerics::OptimizerState> state_;
     DeviceValue<int64_t> group_step_;
     OptimizerPrepareDesc prepare_{};
-    AdamwDesc update_{};
+    OptimizerUpdateDesc update_{};
     const Candidate* prepare_candidate_ = nullptr;
     const Candidate* update_candidate_ = nullptr;
 };

@@ -46,7 +46,7 @@ TEST(Context, SaysWhatItIs) {
     MP_OK(mp_context_num_threads(context, &threads));
     EXPECT_EQ(threads, 1);
     const std::string text = describe(context);
-    for (const char* word : {"host", "candidates", "adamw", "gemm", "threads"}) {
+    for (const char* word : {"host", "candidates", "optimizer_update", "gemm", "threads"}) {
         EXPECT_NE(text.find(word), std::string::npos) << word << " in " << text;
     }
 }

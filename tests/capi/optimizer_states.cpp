@@ -179,8 +179,8 @@ TEST(OptimizerStates, AnImportStoresWhatAStepWouldStore) {
         const int32_t weight = is_bf16(form) ? MP_DTYPE_BF16 : MP_DTYPE_FP32;
         One imported(form.recipe, kCount, weight);
         One stepped(form.recipe, kCount, weight);
-        const mp_param_group_desc group = {
-            sizeof(mp_param_group_desc), MP_HYPERPARAMETERS_EXPLICIT, 0.0, 0.0, 0.0, 1e-8, 0.0};
+        mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
+        group.lr = group.beta1 = group.beta2 = 0.0;
         int32_t index = 0;
         MP_OK(mp_optimizer_add_group(stepped.optimizer, &group, &index));
         const Tensor param = make_tensor(stepped.context, weight, {kCount});

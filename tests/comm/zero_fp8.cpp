@@ -34,7 +34,7 @@ std::vector<float> train_layer(const std::shared_ptr<Communicator>& comm, bool a
     options.sharding.comm = comm;
     options.sharding.stage = stage;
     Optimizer optimizer(context, recipe, options);
-    numerics::AdamwHyper hyper;
+    numerics::GroupHyper hyper;
     hyper.lr = 0.02;
     optimizer.add_group(hyper);
     const Shape shape = {{kOut, kIn}, 2};

@@ -135,7 +135,7 @@ TEST_P(ScaledOptimizer, Fp32ParametersHaveNoScaledStates) {
 
 TEST_P(ScaledOptimizer, EveryWeightChangesAndFollowsFp32) {
     const Shape shape = matrix(40, 30);
-    numerics::AdamwHyper hyper;
+    numerics::GroupHyper hyper;
     hyper.lr = 0.05;
     Optimizer exact(context(), Recipe{}, {});
     exact.add_group(hyper);
@@ -333,7 +333,7 @@ TEST_P(ScaledOptimizer, MomentsInBlocksHaveTheirBytes) {
 
 TEST_P(ScaledOptimizer, MomentsInBlocksFollowFp32) {
     const Shape shape = matrix(65, 64);
-    numerics::AdamwHyper hyper;
+    numerics::GroupHyper hyper;
     hyper.lr = 0.01;
     const auto train = [&](StateFormat format) {
         Recipe recipe;

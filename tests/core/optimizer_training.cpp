@@ -69,7 +69,7 @@ class Model {
   public:
     explicit Model(const Recipe& recipe)
         : context_(test::make_context("", 2)), recipe_(recipe), optimizer_(context_, recipe_, {}) {
-        numerics::AdamwHyper hyper;
+        numerics::GroupHyper hyper;
         hyper.lr = 0.01;
         hyper.weight_decay = 0.01;
         optimizer_.add_group(hyper);

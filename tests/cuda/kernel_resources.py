@@ -20,7 +20,7 @@ SKIPPED = 77
 MAY_HAVE_STACK = [
     ("SumParts", 192, "the parts of one element, added in an order that is only known at run time"),
     ("QuantizeTeams", 32, "the four counters of the statistics, added once a team"),
-    ("AdamwTeams", 40, "the values of one element by array, written by a loop over arrays"),
+    ("UpdateTeams", 40, "the values of one element by array, written by a loop over arrays"),
 ]
 
 

@@ -11,7 +11,7 @@ struct Row {
     uint32_t stochastic;
 };
 
-enum : uint32_t { kSrNone = 0, kSrParam = 1, kSrExpAvg = 2, kSrExpAvgSq = 4 };
+enum : uint32_t { kSrNone = 0, kSrParam = 1, kSrState0 = 2, kSrState1 = 4 };
 
 const Row kRows[] = {
 #define X(name, param, grad, exp_avg, exp_avg_sq, compensation, master, sr)                        \
@@ -19,7 +19,7 @@ const Row kRows[] = {
      {DType::param, DType::grad, DType::exp_avg, DType::exp_avg_sq, DType::compensation,           \
       DType::master},                                                                              \
      (sr)},
-#include "cuda/adamw_rows.def"
+#include "cuda/update_rows.def"
 #undef X
 };
 
@@ -29,19 +29,20 @@ std::vector<ParamArrays> step(TestDevice& on, const std::vector<ParamArrays>& pa
     numerics::OptimizerState host_state;
     host_state.step = 5;
     const DeviceValue<numerics::OptimizerState> state(on, host_state);
-    const DeviceValue<numerics::AdamwScalars> scalars(
-        on, numerics::adamw_scalars({1e-2, 0.9, 0.99, 1e-8, 0.1}, 5, 0.5));
-    AdamwDesc op{};
-    op.kind = OpKind::adamw;
+    const DeviceValue<numerics::GroupScalars> scalars(
+        on, numerics::group_scalars({1e-2, 0.9, 0.99, 1e-8, 0.1}, 5, 0.5));
+    OptimizerUpdateDesc op{};
+    op.kind = OpKind::optimizer_update;
     op.table = launch.table();
     op.scalars = scalars.data();
     op.state = state.data();
     op.seed = 99;
     op.stochastic_param = (stochastic & kSrParam) != 0;
-    op.stochastic_exp_avg = (stochastic & kSrExpAvg) != 0;
-    op.stochastic_exp_avg_sq = (stochastic & kSrExpAvgSq) != 0;
+    op.stochastic_states[0] = (stochastic & kSrState0) != 0;
+    op.stochastic_states[1] = (stochastic & kSrState1) != 0;
     op.zero_grad = true;
-    check(on.device().candidates(OpKind::adamw).items[0].run(on.device(), on.queue(), op));
+    check(
+        on.device().candidates(OpKind::optimizer_update).items[0].run(on.device(), on.queue(), op));
     std::vector<ParamArrays> result;
     for (std::size_t i = 0; i < params.size(); ++i) {
         result.push_back(launch.download(i));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused AdamW step of one chunk: every instruction set, its rows and what has none,
+// The fused optimizer step of one chunk: every instruction set, its rows and what has none,
 // against one element at a time by core/numerics.
 #include <cstring>
 #include <vector>
 
-#include "kernels/adamw_scaling.hpp"
-#include "numerics/adamw_update.hpp"
+#include "kernels/update_scaling.hpp"
+#include "numerics/rules.hpp"
 #include "tables.hpp"
 
 namespace mp::test {
@@ -78,16 +78,16 @@ Arrays make_arrays(const Layout& layout, int64_t count, Content content, uint64_
     return a;
 }
 
-AdamwSegment describe(const Layout& layout, int64_t count) {
-    AdamwSegment s;
+UpdateSegment describe(const Layout& layout, int64_t count) {
+    UpdateSegment s;
     s.count = count;
     s.uid = 77;
-    s.param_dtype = layout.param;
-    s.grad_dtype = layout.grad;
-    s.exp_avg_dtype = layout.exp_avg;
-    s.exp_avg_sq_dtype = layout.exp_avg_sq;
-    s.compensation_dtype = layout.compensation;
-    s.master_dtype = layout.master;
+    s.param.dtype = layout.param;
+    s.grad.dtype = layout.grad;
+    s.states[0].dtype = layout.exp_avg;
+    s.states[1].dtype = layout.exp_avg_sq;
+    s.compensation.dtype = layout.compensation;
+    s.master.dtype = layout.master;
     return s;
 }
 
@@ -100,14 +100,14 @@ struct PlacedArrays {
           exp_avg_sq(a.exp_avg_sq, offset), compensation(a.compensation, offset),
           master(a.master, offset) {}
 
-    AdamwSegment segment(const Layout& layout, int64_t count) {
-        AdamwSegment s = describe(layout, count);
-        s.param = param.data();
-        s.grad = grad.data();
-        s.exp_avg = exp_avg.data();
-        s.exp_avg_sq = exp_avg_sq.data();
-        s.compensation = compensation.data();
-        s.master = master.data();
+    UpdateSegment segment(const Layout& layout, int64_t count) {
+        UpdateSegment s = describe(layout, count);
+        s.param.data = param.data();
+        s.grad.data = grad.data();
+        s.states[0].data = exp_avg.data();
+        s.states[1].data = exp_avg_sq.data();
+        s.compensation.data = compensation.data();
+        s.master.data = master.data();
         return s;
     }
     [[nodiscard]] Arrays arrays() const {
@@ -116,13 +116,13 @@ struct PlacedArrays {
     }
 };
 
-AdamwDesc make_op(uint32_t flags) {
-    AdamwDesc op{};
-    op.kind = OpKind::adamw;
+OptimizerUpdateDesc make_op(uint32_t flags) {
+    OptimizerUpdateDesc op{};
+    op.kind = OpKind::optimizer_update;
     op.seed = kSeed;
     op.stochastic_param = (flags & 1U) != 0;
-    op.stochastic_exp_avg = (flags & 2U) != 0;
-    op.stochastic_exp_avg_sq = (flags & 4U) != 0;
+    op.stochastic_states[0] = (flags & 2U) != 0;
+    op.stochastic_states[1] = (flags & 4U) != 0;
     op.zero_grad = (flags & 8U) != 0;
     return op;
 }
@@ -137,12 +137,12 @@ void store(HostArray& array, int64_t i, float x, bool stochastic, Purpose purpos
     }
 }
 
-void update_scalar(const AdamwDesc& op, const numerics::AdamwScalars& k, Arrays& a, int64_t i) {
+void update_scalar(const OptimizerUpdateDesc& op, const numerics::GroupScalars& k, Arrays& a,
+                   int64_t i) {
     const bool has_master = a.master.dtype != kNone;
     const float weight = has_master ? a.master.get(i) : a.param.get(i);
-    float m = a.exp_avg.get(i);
-    float v = a.exp_avg_sq.get(i);
-    const float delta = numerics::adamw_delta(k, weight, a.grad.get(i), m, v);
+    float states[numerics::kMaxStates] = {a.exp_avg.get(i), a.exp_avg_sq.get(i)};
+    const float delta = numerics::rule_delta(k, weight, a.grad.get(i), states);
     const auto store_param = [&](float x) {
         store(a.param, i, x, op.stochastic_param, Purpose::param);
         return a.param.get(i);
@@ -158,31 +158,31 @@ void update_scalar(const AdamwDesc& op, const numerics::AdamwScalars& k, Arrays&
         }
         store_param(updated);
     }
-    store(a.exp_avg, i, m, op.stochastic_exp_avg, Purpose::exp_avg);
-    store(a.exp_avg_sq, i, v, op.stochastic_exp_avg_sq, Purpose::exp_avg_sq);
+    store(a.exp_avg, i, states[0], op.stochastic_states[0], Purpose::exp_avg);
+    store(a.exp_avg_sq, i, states[1], op.stochastic_states[1], Purpose::exp_avg_sq);
     if (op.zero_grad) {
         a.grad.set(i, 0.0F);
     }
 }
 
-numerics::AdamwScalars scalars() {
-    return numerics::adamw_scalars({1e-2, 0.9, 0.99, 1e-8, 0.1}, 3, 0.5);
+numerics::GroupScalars scalars() {
+    return numerics::group_scalars({1e-2, 0.9, 0.99, 1e-8, 0.1}, 3, 0.5);
 }
 
-numerics::AdamwScalars l2_scalars() {
-    numerics::AdamwHyper hyper = {1e-2, 0.9, 0.99, 1e-8, 0.1};
-    hyper.l2 = true;
-    return numerics::adamw_scalars(hyper, 3, 0.5);
+numerics::GroupScalars l2_scalars() {
+    numerics::GroupHyper hyper = {1e-2, 0.9, 0.99, 1e-8, 0.1};
+    hyper.rule = numerics::RuleId::adam;
+    return numerics::group_scalars(hyper, 3, 0.5);
 }
 
-using Body = void (*)(const kernels::AdamwJob& job) noexcept;
+using Body = void (*)(const kernels::UpdateJob& job) noexcept;
 
 // All chunks of one segment.
-Arrays run_body(Body body, const Layout& layout, AdamwDesc op, const Arrays& before,
+Arrays run_body(Body body, const Layout& layout, OptimizerUpdateDesc op, const Arrays& before,
                 std::size_t offset, bool stream) {
     PlacedArrays placed(before, offset);
-    AdamwSegment s = placed.segment(layout, before.param.count);
-    const numerics::AdamwScalars k = scalars();
+    UpdateSegment s = placed.segment(layout, before.param.count);
+    const numerics::GroupScalars k = scalars();
     op.scalars = &k;
     for (int64_t start = 0; start < s.count; start += kChunkElements) {
         const int64_t left = s.count - start;
@@ -208,13 +208,13 @@ class AdamwChunk : public TableTest {
         SCOPED_TRACE(std::string(layout.name) + ", flags " + std::to_string(flags) + ", " +
                      std::to_string(before.param.count) + " elements, offset " +
                      std::to_string(offset));
-        const AdamwDesc op = make_op(flags);
+        const OptimizerUpdateDesc op = make_op(flags);
         Arrays expected = before;
         for (int64_t i = 0; i < before.param.count; ++i) {
             update_scalar(op, scalars(), expected, i);
         }
         for (const bool stream : {false, true}) {
-            expect_same(expected, run_body(GetParam()->adamw, layout, op, before, offset, stream));
+            expect_same(expected, run_body(GetParam()->update, layout, op, before, offset, stream));
         }
     }
 };
@@ -249,19 +249,19 @@ TEST_P(AdamwChunk, EqualsScalarCodeForEverySizeAndAlignment) {
     }
 }
 
-// The rows are chosen by the flags too: the three of adamw_rows.def and what is next to them.
+// The rows are chosen by the flags too: the three of update_rows.def and what is next to them.
 TEST_P(AdamwChunk, RowsEqualScalarCodeOnManyChunks) {
     constexpr int64_t kCount = 100003;
     for (const Layout& layout : {kLayouts[0], kLayouts[1]}) {
         const Arrays before = make_arrays(layout, kCount, Content::patterns, 7);
         for (const uint32_t flags : {0U, 5U, 1U}) {
             SCOPED_TRACE(std::string(layout.name) + ", flags " + std::to_string(flags));
-            const AdamwDesc op = make_op(flags);
+            const OptimizerUpdateDesc op = make_op(flags);
             Arrays expected = before;
             for (int64_t i = 0; i < kCount; ++i) {
                 update_scalar(op, scalars(), expected, i);
             }
-            expect_same(expected, run_body(GetParam()->adamw, layout, op, before, 0, false));
+            expect_same(expected, run_body(GetParam()->update, layout, op, before, 0, false));
         }
     }
 }
@@ -307,16 +307,16 @@ struct ScaledResult {
 ScaledResult run_scaled(const kernels::ChunkTable& table, const ScaledLayout& layout,
                         const Arrays& before, uint32_t flags, std::size_t offset) {
     PlacedArrays placed(before, offset);
-    AdamwSegment s = placed.segment(layout.types, before.param.count);
+    UpdateSegment s = placed.segment(layout.types, before.param.count);
     std::array<float, 5> scales = {0x1p-3F, 0x1p-5F, 0x1p-7F, 0x1p-9F, 0x1p-2F};
     const auto scale_if = [&](char role, std::size_t i) {
         return std::strchr(layout.scaled, role) != nullptr ? &scales[i] : nullptr;
     };
-    s.param_scale_inv = scale_if('p', 0);
-    s.grad_scale_inv = scale_if('g', 1);
-    s.exp_avg_scale_inv = scale_if('m', 2);
-    s.exp_avg_sq_scale_inv = scale_if('v', 3);
-    s.master_scale_inv = scale_if('w', 4);
+    s.param.scale_inv = scale_if('p', 0);
+    s.grad.scale_inv = scale_if('g', 1);
+    s.states[0].scale_inv = scale_if('m', 2);
+    s.states[1].scale_inv = scale_if('v', 3);
+    s.master.scale_inv = scale_if('w', 4);
 
     const bool in_blocks = has_blocks(layout.moments);
     const auto blocks = static_cast<std::size_t>((s.count + block_size(layout.moments) - 1) /
@@ -326,29 +326,29 @@ ScaledResult run_scaled(const kernels::ChunkTable& table, const ScaledLayout& la
         block_scales[i] = 0x1p-6F * static_cast<float>(i % 5);
     }
     if (in_blocks) {
-        s.exp_avg_coding = s.exp_avg_sq_coding = layout.moments;
-        s.exp_avg_scale_inv = block_scales.data();
-        s.exp_avg_sq_scale_inv = block_scales.data() + blocks;
+        s.states[0].coding = s.states[1].coding = layout.moments;
+        s.states[0].scale_inv = block_scales.data();
+        s.states[1].scale_inv = block_scales.data() + blocks;
     }
-    s.master_coding = layout.types.master == kI ? Coding::remainder : Coding::plain;
+    s.master.coding = layout.types.master == kI ? Coding::remainder : Coding::plain;
 
-    AdamwDesc op = make_op(flags);
-    const numerics::AdamwScalars k = layout.l2 ? l2_scalars() : scalars();
+    OptimizerUpdateDesc op = make_op(flags);
+    const numerics::GroupScalars k = layout.l2 ? l2_scalars() : scalars();
     op.scalars = &k;
-    AdamwScaling scaling;
+    UpdateScaling scaling;
     const auto job = [&](int64_t start) {
         const int64_t left = s.count - start;
-        return kernels::AdamwJob{
+        return kernels::UpdateJob{
             &op, &s, start, left < kChunkElements ? left : kChunkElements, kStep, false, &scaling};
     };
     for (int64_t start = 0; s.has_scaled_states() && start < s.count; start += kChunkElements) {
-        table.adamw_measure(job(start), scaling);
+        table.measure_update(job(start), scaling);
     }
-    const std::array<uint32_t, 3> maxima = {scaling.weight_amax, scaling.exp_avg_amax,
-                                            scaling.exp_avg_sq_amax};
+    const std::array<uint32_t, 3> maxima = {scaling.weight_amax, scaling.state_amax[0],
+                                            scaling.state_amax[1]};
     kernels::renew_scales(s, scaling);
     for (int64_t start = 0; start < s.count; start += kChunkElements) {
-        table.adamw(job(start));
+        table.update(job(start));
     }
     return {placed.arrays(), block_scales, maxima};
 }

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/adamw_scaling.hpp"
-#include "numerics/adamw_update.hpp"
+#include "kernels/update_scaling.hpp"
 #include "numerics/block_state.hpp"
+#include "numerics/rules.hpp"
 #include "tables.hpp"
 
 namespace mp::test {
@@ -83,26 +83,28 @@ class BlockCodes : public TableTest {
         Moments actual = empty_moments(coding, gradients.size());
         std::vector<float> param(gradients.size());
         std::vector<float> grad = gradients;
-        AdamwSegment s;
+        UpdateSegment s;
         s.count = static_cast<int64_t>(gradients.size());
-        s.param_dtype = s.grad_dtype = DType::fp32;
-        s.exp_avg_dtype = s.exp_avg_sq_dtype =
+        s.param.dtype = s.grad.dtype = DType::fp32;
+        s.states[0].dtype = s.states[1].dtype =
             coding == Coding::block ? DType::fp8_e4m3 : DType::uint8;
-        s.exp_avg_coding = s.exp_avg_sq_coding = coding;
-        s.param = param.data();
-        s.grad = grad.data();
-        s.exp_avg = actual.exp_avg.codes.data();
-        s.exp_avg_sq = actual.exp_avg_sq.codes.data();
-        s.exp_avg_scale_inv = actual.exp_avg.scales.data();
-        s.exp_avg_sq_scale_inv = actual.exp_avg_sq.scales.data();
-        numerics::AdamwScalars k;
-        k.one_minus_beta1 = 1.0F;
-        k.one_minus_beta2 = factor;
-        AdamwDesc op{};
-        op.kind = OpKind::adamw;
+        s.states[0].coding = s.states[1].coding = coding;
+        s.param.data = param.data();
+        s.grad.data = grad.data();
+        s.states[0].data = actual.exp_avg.codes.data();
+        s.states[1].data = actual.exp_avg_sq.codes.data();
+        s.states[0].scale_inv = actual.exp_avg.scales.data();
+        s.states[1].scale_inv = actual.exp_avg_sq.scales.data();
+        numerics::GroupScalars k;
+        numerics::Adamw::Scalars scalars{};
+        scalars.one_minus_beta1 = 1.0F;
+        scalars.one_minus_beta2 = factor;
+        k.set(scalars);
+        OptimizerUpdateDesc op{};
+        op.kind = OpKind::optimizer_update;
         op.scalars = &k;
         for (int64_t start = 0; start < s.count; start += kChunkElements) {
-            GetParam()->adamw(
+            GetParam()->update(
                 {&op, &s, start, std::min(s.count - start, kChunkElements), 1, false, nullptr});
         }
         const auto bytes = [](const std::vector<float>& values) {

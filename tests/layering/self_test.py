@@ -15,13 +15,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 GOOD = {
     "capi/include/mixedprec.h": "#include <stdint.h>\n",
-    "capi/src/context.cpp": '#include "mixedprec.h"\n#include "optim/adamw.hpp"\n#include "enabled.hpp"\n',
+    "capi/src/context.cpp": '#include "mixedprec.h"\n#include "optim/step_memory.hpp"\n#include "enabled.hpp"\n',
     "core/status/status.hpp": "#include <cstdint>\n",
     "core/numerics/bits.hpp": '#include <bit>\n#include "status/status.hpp"\n// as on CUDA\n',
     "core/tensor/tensor_ref.hpp": '#include "numerics/bits.hpp"\n',
     "core/tensor/tensor.hpp": '#include "tensor/tensor_ref.hpp"\n#include "context/context.hpp"\n',
     "core/context/context.hpp": '#include "interface/backend.hpp"\n',
-    "core/optim/adamw.hpp": '#include "tensor/tensor.hpp"\n',
+    "core/optim/step_memory.hpp": '#include "tensor/tensor.hpp"\n',
     "core/kernels/cast.hpp": '#include <Kokkos_Core.hpp>\n#include "numerics/bits.hpp"\n',
     "backends/interface/backend.hpp": '#include "tensor/tensor_ref.hpp"\n',
     "backends/enabled.hpp": '#include "interface/backend.hpp"\n',
@@ -30,7 +30,7 @@ GOOD = {
     "backends/reference/cast.cpp": '#include "numerics/bits.hpp"\n',
     "backends/cuda/cast.cu": '#include "interface/backend.hpp"\n#include <cuda_runtime.h>\n',
     "examples/train/main.c": "#include <mixedprec.h>\n",
-    "tests/core/adamw.cpp": '#include "optim/adamw.hpp"\n',
+    "tests/core/adamw.cpp": '#include "optim/step_memory.hpp"\n',
 }
 
 # (file, its text, a part of the message)
@@ -39,12 +39,12 @@ PLANTED = [
     ("core/optim/bad.cpp", '#include "reference/cast.cpp"\n', "core/optim includes backends/reference/cast.cpp"),
     ("core/optim/bad.cpp", '#include "kernels/cast.hpp"\n', "core/optim includes core/kernels/cast.hpp"),
     ("core/optim/bad.cpp", '#include "mixedprec.h"\n', "core/optim includes capi/include/mixedprec.h"),
-    ("core/numerics/bad.hpp", '#include "optim/adamw.hpp"\n', "core/numerics includes core/optim/adamw.hpp"),
+    ("core/numerics/bad.hpp", '#include "optim/step_memory.hpp"\n', "core/numerics includes core/optim/step_memory.hpp"),
     ("core/numerics/bad.hpp", '#include "interface/backend.hpp"\n', "core/numerics includes backends/interface"),
-    ("core/numerics/bad.hpp", '  #  include "../optim/adamw.hpp"\n', "core/numerics includes core/optim/adamw.hpp"),
+    ("core/numerics/bad.hpp", '  #  include "../optim/step_memory.hpp"\n', "core/numerics includes core/optim/step_memory.hpp"),
     ("core/kernels/bad.hpp", '#include "context/context.hpp"\n', "core/kernels includes core/context/context.hpp"),
     ("backends/interface/bad.hpp", '#include "tensor/tensor.hpp"\n', "backends/interface includes core/tensor/tensor.hpp"),
-    ("backends/reference/bad.cpp", '#include "optim/adamw.hpp"\n', "backends/reference includes core/optim/adamw.hpp"),
+    ("backends/reference/bad.cpp", '#include "optim/step_memory.hpp"\n', "backends/reference includes core/optim/step_memory.hpp"),
     ("backends/reference/bad.cpp", '#include "kokkos/run.hpp"\n', "backends/reference includes backends/kokkos/run.hpp"),
     ("backends/cuda/bad.cpp", '#include "host/host.cpp"\n', "backends/cuda includes backends/host/host.cpp"),
     ("backends/comm/self/bad.cpp", '#include "reference/cast.cpp"\n', "backends/comm/self includes backends/reference"),
@@ -102,10 +102,10 @@ class PlantedEdges(unittest.TestCase):
             shutil.copytree(ROOT / top, self.root / top)
         before = errors_of(self.root)
         plant = self.root / "core/numerics/bits.hpp"
-        plant.write_text(plant.read_text() + '\n#include "optim/adamw.hpp"\n')
+        plant.write_text(plant.read_text() + '\n#include "optim/step_memory.hpp"\n')
         new = set(errors_of(self.root)) - set(before)
         self.assertEqual(len(new), 1, new)
-        self.assertIn("core/numerics includes core/optim/adamw.hpp", new.pop())
+        self.assertIn("core/numerics includes core/optim/step_memory.hpp", new.pop())
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ typedef struct Row {
 static const Row kRows[] = {
     {"fp32", FP32, FP32, FP32, FP32, NONE, NONE, 0, 0, 0, 0},
     {"fp32_clipped", FP32, FP32, FP32, FP32, NONE, NONE, 0, 0, 0, MP_OPTIMIZER_CHECK_FINITE},
-    {"fp32_l2", FP32, BF16, FP32, FP32, NONE, NONE, 0, 0, 0, MP_ADAM_L2 | MP_ADAM_MAXIMIZE},
+    {"fp32_l2", FP32, BF16, FP32, FP32, NONE, NONE, 0, 0, 0, MP_RULE_MAXIMIZE},
     {"bf16", BF16, BF16, BF16, BF16, NONE, NONE, 0, 0, 0, 0},
     {"bf16_kahan", BF16, BF16, BF16, BF16, BF16, NONE, 0, 0, 0, 0},
     {"bf16_kahan_fp32_states", BF16, FP32, FP32, FP32, FP32, NONE, 0, 0, 0, 0},
@@ -106,6 +106,7 @@ static void show_pointer_step(Bits* bits, const Row* row) {
     stats.struct_size = sizeof stats;
     open_states(bits, row, &s);
     args.flags |= row->flags;
+    args.rule = row->flags == MP_RULE_MAXIMIZE ? MP_RULE_ADAM : MP_RULE_ADAMW;
     args.weight_decay = 0.1;
     args.seed = 3;
     args.max_grad_norm = (row->flags & MP_OPTIMIZER_CHECK_FINITE) != 0 ? 1.0 : 0.0;

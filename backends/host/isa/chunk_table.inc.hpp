@@ -3,7 +3,6 @@
 // the flags of that file into the namespace MP_CHUNK_NAMESPACE, and the table of it. Nothing here
 // may use a template or inline function of the standard library or of Kokkos: the linker could keep
 // this file's copy of it for the whole program (tests/kernels checks the symbols).
-#include "kernels/chunk/adamw.hpp"
 #include "kernels/chunk/amax.hpp"
 #include "kernels/chunk/cast.hpp"
 #include "kernels/chunk/column_sum.hpp"
@@ -13,14 +12,15 @@
 #include "kernels/chunk/quantize.hpp"
 #include "kernels/chunk/stats.hpp"
 #include "kernels/chunk/sum_parts.hpp"
+#include "kernels/chunk/update.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
 namespace {
 
-void run_adamw(const AdamwJob& job) noexcept { adamw_chunk(job); }
-void run_adamw_measure(const AdamwJob& job, AdamwScaling& maxima) noexcept {
-    adamw_measure_chunk(job, maxima);
+void run_update(const UpdateJob& job) noexcept { update_chunk(job); }
+void run_measure_update(const UpdateJob& job, UpdateScaling& maxima) noexcept {
+    measure_chunk(job, maxima);
 }
 void run_cast(const CastJob& job) noexcept { cast_chunk(job); }
 uint32_t run_amax(const TensorRef& source, int64_t start, int64_t count) noexcept {
@@ -49,8 +49,8 @@ void run_sum_parts(const SumPartsJob& job) noexcept { sum_parts_chunk(job); }
 
 extern const ChunkTable kTable;
 constinit const ChunkTable kTable = {MP_ISA_NAME,
-                                     run_adamw,
-                                     run_adamw_measure,
+                                     run_update,
+                                     run_measure_update,
                                      run_cast,
                                      run_amax,
                                      run_stats,

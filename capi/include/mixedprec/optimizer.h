@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mp_optimizer: AnyPrecisionAdamW. Any of fp32, fp16, bf16 for parameter, gradient, both moments and the
+ * mp_optimizer: AnyPrecisionAdamW, Adam, Lion (MP_RULE_*). Any of fp32, fp16, bf16 for parameter, gradient, both moments and the
  * Kahan compensation; fp32 master weights; stochastic rounding; unscaling and clipping folded into the step.
  * Parameter, gradient, moments and master weight may also be fp16 or fp8 codes with one scale for the tensor.
  *
- * Arithmetic (fused, the default): everything in fp32 registers, one rounding per stored tensor.
+ * Arithmetic of AdamW (fused, the default): everything in fp32 registers, one rounding per stored tensor.
  *   g  = grad * grad_mul                              grad_mul = 1/loss_scale * min(1, max_norm / (norm + 1e-6))
  *   m' = beta1 m + (1 - beta1) g
  *   v' = beta2 v + (1 - beta2) g g
@@ -60,11 +60,13 @@
 /* mp_param_group_desc.flags and mp_adamw_args.flags: the five hyperparameters are meant literally, zeros included */
 #define MP_HYPERPARAMETERS_EXPLICIT 256u
 
-/* The same two: weight_decay * p is added to the gradient (Adam with L2) instead of decaying p (AdamW); the
- * gradient's sign is turned; both bias corrections are 1 */
-#define MP_ADAM_L2 512u
-#define MP_ADAM_MAXIMIZE 1024u
-#define MP_ADAM_NO_BIAS_CORRECTION 2048u
+/* The same two: the gradient's sign is turned; both bias corrections are 1 (of rules that have them) */
+#define MP_RULE_MAXIMIZE 1024u
+#define MP_RULE_NO_BIAS_CORRECTION 2048u
+
+/* mp_param_group_desc.rule and mp_adamw_args.rule: what moves the weights, and which states it keeps */
+#define MP_RULE_ADAMW 0 /* exp_avg, exp_avg_sq; weight decay decoupled */
+#define MP_RULE_ADAM 1 /* the same states; weight_decay * p is added to the gradient (L2) instead */
 
 typedef struct mp_optimizer_desc {
     uint32_t struct_size; /* sizeof(mp_optimizer_desc) */
@@ -78,16 +80,21 @@ typedef struct mp_optimizer_desc {
 
 typedef struct mp_param_group_desc {
     uint32_t struct_size; /* sizeof(mp_param_group_desc) */
-    uint32_t flags;       /* MP_HYPERPARAMETERS_EXPLICIT, MP_ADAM_* */
+    uint32_t flags;       /* MP_HYPERPARAMETERS_EXPLICIT, MP_RULE_MAXIMIZE and the like */
     double lr;            /* 0: 1e-3 */
     double beta1;         /* in [0, 1); 0: 0.9 */
     double beta2;         /* in [0, 1); 0: 0.999 */
     double eps;           /* >= 0; 0: 1e-8 */
     double weight_decay;  /* >= 0; 0: none */
+    int32_t rule;         /* MP_RULE_ADAMW and the like */
+    int32_t reserved;     /* 0 */
 } mp_param_group_desc;
 
 #define MP_PARAM_GROUP_DESC_INIT                                                                   \
-    { sizeof(mp_param_group_desc), MP_HYPERPARAMETERS_EXPLICIT, 1e-3, 0.9, 0.999, 1e-8, 0.0 }
+    {                                                                                              \
+        sizeof(mp_param_group_desc), MP_HYPERPARAMETERS_EXPLICIT, 1e-3, 0.9, 0.999, 1e-8, 0.0,     \
+            MP_RULE_ADAMW, 0                                                                       \
+    }
 
 typedef struct mp_param_desc {
     uint32_t struct_size; /* sizeof(mp_param_desc) */
@@ -149,7 +156,7 @@ typedef struct mp_adamw_slot {
 
 typedef struct mp_adamw_args {
     uint32_t struct_size; /* sizeof(mp_adamw_args) */
-    uint32_t flags;       /* MP_OPTIMIZER_*, MP_ADAMW_*, MP_ADAM_*, MP_HYPERPARAMETERS_EXPLICIT */
+    uint32_t flags;       /* MP_OPTIMIZER_*, MP_ADAMW_*, and those of a group */
     int64_t step;         /* t of this step, from 1; do not count skipped steps */
     uint64_t seed;        /* stochastic rounding */
     double lr;            /* as in mp_param_group_desc */
@@ -162,12 +169,15 @@ typedef struct mp_adamw_args {
     /* One element each in the context's device memory that replaces the number above; NULL: none */
     const float* lr_pointer;
     const float* grad_scale_pointer;
+    int32_t
+        rule; /* MP_RULE_ADAMW and the like; states that it does not keep are NULL, of MP_DTYPE_NONE */
+    int32_t reserved; /* 0 */
 } mp_adamw_args;
 
 #define MP_ADAMW_ARGS_INIT                                                                         \
     {                                                                                              \
         sizeof(mp_adamw_args), MP_HYPERPARAMETERS_EXPLICIT, 1, 0, 1e-3, 0.9, 0.999, 1e-8, 0.0,     \
-            0.0, 1.0, NULL, NULL                                                                   \
+            0.0, 1.0, NULL, NULL, MP_RULE_ADAMW, 0                                                 \
     }
 
 MP_BEGIN_DECLS

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/chunk/tile.hpp"
+#include "tensor/tensor_ref.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 

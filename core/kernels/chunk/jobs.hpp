@@ -18,16 +18,16 @@ inline constexpr int64_t kQuantizePanel = 64;
 
 // Elements start ... start + count - 1 of one segment; start is a multiple of 8. `step` is
 // state->step.
-struct AdamwJob {
-    const AdamwDesc* op;
-    const AdamwSegment* segment;
+struct UpdateJob {
+    const OptimizerUpdateDesc* op;
+    const UpdateSegment* segment;
     int64_t start;
     int64_t count;
     uint64_t step;
     // The parameter will not be read soon: where the step only writes it, write around the caches.
     bool stream;
     // What the segment's scaled states are stored with; null where it has none.
-    const AdamwScaling* scaling;
+    const UpdateScaling* scaling;
 };
 
 // Elements start ... start + count - 1; start is a multiple of 8.
@@ -94,10 +94,10 @@ struct SumPartsJob {
 // free.
 struct ChunkTable {
     const char* name;
-    void (*adamw)(const AdamwJob& job) noexcept;
+    void (*update)(const UpdateJob& job) noexcept;
     // The first pass over a segment with scaled states: raises the maxima to those of the chunk's new
     // values, and writes nothing else.
-    void (*adamw_measure)(const AdamwJob& job, AdamwScaling& maxima) noexcept;
+    void (*measure_update)(const UpdateJob& job, UpdateScaling& maxima) noexcept;
     void (*cast)(const CastJob& job) noexcept;
     // The largest bit pattern of |x| among `count` elements from `start` on.
     uint32_t (*amax)(const TensorRef& source, int64_t start, int64_t count) noexcept;

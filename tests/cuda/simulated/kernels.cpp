@@ -3,7 +3,6 @@
 // candidates "kokkos" are the reference's, in stream order.
 #include <memory>
 
-#include "cuda/adamw.cuh"
 #include "cuda/amax.cuh"
 #include "cuda/candidates.hpp"
 #include "cuda/cast.cuh"
@@ -11,6 +10,7 @@
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
 #include "cuda/kernel_image.hpp"
+#include "cuda/optimizer_update.cuh"
 #include "cuda/queue.hpp"
 #include "cuda/with_kokkos_space.hpp"
 #include "kokkos/supports.hpp"
@@ -55,8 +55,8 @@ bool supports_amax(const Device& /*device*/, const OpDesc& op, Reason& reason) n
     return takes_amax(static_cast<const AmaxDesc&>(op), reason);
 }
 
-bool supports_adamw(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    return takes_adamw(static_cast<const AdamwDesc&>(op), reason);
+bool supports_update(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
+    return takes_update(static_cast<const OptimizerUpdateDesc&>(op), reason);
 }
 
 Status run_cast(Device& device, Queue& queue, const OpDesc& op) noexcept {
@@ -79,18 +79,18 @@ Status run_amax(Device& device, Queue& queue, const OpDesc& op) noexcept {
     });
 }
 
-Status run_adamw(Device& device, Queue& queue, const OpDesc& op) noexcept {
-    const auto& adamw = static_cast<const AdamwDesc&>(op);
-    if (adamw.table.chunk_count == 0) {
+Status run_update(Device& device, Queue& queue, const OpDesc& op) noexcept {
+    const auto& update = static_cast<const OptimizerUpdateDesc&>(op);
+    if (update.table.chunk_count == 0) {
         return {};
     }
-    const AdamwWork work = adamw_work(adamw);
-    const int64_t blocks = adamw.table.chunk_count;
-    return with_adamw_layout(adamw.table, work.stochastic, [&](auto layout) {
+    const UpdateWork work = update_work(update);
+    const int64_t blocks = update.table.chunk_count;
+    return with_update_layout(update.table, work.stochastic, [&](auto layout) {
         return enqueue(device, queue, [work, blocks] {
             for (int64_t block = 0; block < blocks; ++block) {
                 for (int thread = 0; thread < kBlock; ++thread) {
-                    adamw_thread<decltype(layout)>(work, block, thread, kBlock);
+                    update_thread<decltype(layout)>(work, block, thread, kBlock);
                 }
             }
         });
@@ -101,7 +101,7 @@ Status run_adamw(Device& device, Queue& queue, const OpDesc& op) noexcept {
 
 const Candidate kCast = {kName, supports_cast, run_cast, nullptr, nullptr};
 const Candidate kAmax = {kName, supports_amax, run_amax, nullptr, nullptr};
-const Candidate kAdamw = {kName, supports_adamw, run_adamw, nullptr, nullptr};
+const Candidate kOptimizerUpdate = {kName, supports_update, run_update, nullptr, nullptr};
 
 namespace {
 
@@ -219,8 +219,8 @@ CandidateList kokkos_candidates(OpKind kind) noexcept {
         return {&kReference<GradStatsDesc>, 1};
     case OpKind::optimizer_prepare:
         return {&kReference<OptimizerPrepareDesc>, 1};
-    case OpKind::adamw:
-        return {&kReference<AdamwDesc>, 1};
+    case OpKind::optimizer_update:
+        return {&kReference<OptimizerUpdateDesc>, 1};
     case OpKind::scaler_update:
         return {&kReference<ScalerUpdateDesc>, 1};
     case OpKind::quantize:

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile of a moment that is kept in blocks (numerics/block_state.hpp) to fp32 and back. A tile is
+// A tile of a state that is kept in blocks (numerics/block_state.hpp) to fp32 and back. A tile is
 // one block of 256 elements or two of 128, so a block's scale follows from the tile alone.
 #pragma once
 
-#include "kernels/adamw_scaling.hpp"
 #include "kernels/chunk/amax.hpp"
 #include "kernels/chunk/block_vector.hpp"
 #include "kernels/chunk/dynamic_vector.hpp"
 #include "kernels/chunk/tile.hpp"
+#include "kernels/update_scaling.hpp"
 #include "numerics/block_state.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
@@ -15,7 +15,7 @@ namespace mp::kernels::MP_CHUNK_NAMESPACE {
 static_assert(kTile % block_size(Coding::block) == 0 && kTile % block_size(Coding::dynamic4) == 0);
 
 // Whose codes these are.
-struct MomentArray {
+struct StateArray {
     Coding coding;
     bool is_signed;
     DType dtype;
@@ -95,8 +95,7 @@ MP_CHUNK_FUNCTION void store_dynamic_block(const float* values, float scale, uin
 
 // Calls body(first element of the tile, elements, codes, scale) for each block of a tile.
 template <class Body>
-MP_CHUNK_INLINE void for_each_block(const MomentArray& a, int64_t element, int n,
-                                    const Body& body) {
+MP_CHUNK_INLINE void for_each_block(const StateArray& a, int64_t element, int n, const Body& body) {
     const auto size = static_cast<int>(block_size(a.coding));
     unsigned char* bytes =
         static_cast<unsigned char*>(a.data) + code_bytes(a.coding, a.dtype, element);
@@ -107,7 +106,7 @@ MP_CHUNK_INLINE void for_each_block(const MomentArray& a, int64_t element, int n
     }
 }
 
-MP_CHUNK_INLINE void load_blocks(const MomentArray& a, int64_t element, float* values, int n) {
+MP_CHUNK_INLINE void load_blocks(const StateArray& a, int64_t element, float* values, int n) {
     for_each_block(
         a, element, n, [&](int first, int count, const uint8_t* codes, const float* scale) {
             float* to = values + first;
@@ -123,7 +122,7 @@ MP_CHUNK_INLINE void load_blocks(const MomentArray& a, int64_t element, float* v
         });
 }
 
-MP_CHUNK_INLINE void store_e4m3_block(const MomentArray& a, float* values, float scale, void* codes,
+MP_CHUNK_INLINE void store_e4m3_block(const StateArray& a, float* values, float scale, void* codes,
                                       int n, const TileBits* bits) {
     if (bits == nullptr) {
         const int done = a.is_signed ? encode_e4m3_quotients<true>(values, scale, codes, n)
@@ -146,7 +145,7 @@ MP_CHUNK_INLINE void store_e4m3_block(const MomentArray& a, float* values, float
 
 // One block, whose largest magnitude is known. Overwrites the values. `bits` null: to nearest; they are for fp8 only,
 // whose block is the tile.
-MP_CHUNK_INLINE void store_block(const MomentArray& a, float* from, uint32_t amax, uint8_t* codes,
+MP_CHUNK_INLINE void store_block(const StateArray& a, float* from, uint32_t amax, uint8_t* codes,
                                  float* scale, int count, const TileBits* bits) {
     *scale = numerics::moment_scale(a.coding, numerics::float_from_bits(amax));
     if (a.coding == Coding::block) {
@@ -160,7 +159,7 @@ MP_CHUNK_INLINE void store_block(const MomentArray& a, float* from, uint32_t ama
     }
 }
 
-MP_CHUNK_INLINE void store_blocks(const MomentArray& a, int64_t element, float* values, int n,
+MP_CHUNK_INLINE void store_blocks(const StateArray& a, int64_t element, float* values, int n,
                                   const TileBits* bits) {
     for_each_block(a, element, n, [&](int first, int count, uint8_t* codes, float* scale) {
         float* from = values + first;

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused AdamW step of one chunk where arrays hold codes with scales. Everything goes through
+// The fused optimizer step of one chunk where arrays hold codes with scales. Everything goes through
 // tiles of fp32, also what is fp32 already, because the first of the two passes must not change
 // what the second reads.
 #pragma once
 
-#include "kernels/adamw_scaling.hpp"
-#include "kernels/chunk/adamw_blocks.hpp"
-#include "kernels/chunk/adamw_streams.hpp"
 #include "kernels/chunk/amax.hpp"
 #include "kernels/chunk/jobs.hpp"
+#include "kernels/chunk/state_blocks.hpp"
+#include "kernels/chunk/update_streams.hpp"
+#include "kernels/update_scaling.hpp"
 #include "numerics/remainder.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
 // The arrays of a tile in fp32: old values first, new ones after the update.
-struct AdamwTiles {
+struct UpdateTiles {
     alignas(64) float weight[kTile];
     alignas(64) float grad[kTile];
-    alignas(64) float exp_avg[kTile];
-    alignas(64) float exp_avg_sq[kTile];
+    alignas(64) float states[numerics::kMaxStates][kTile];
     alignas(64) float compensation[kTile];
 };
 
@@ -59,19 +58,20 @@ MP_CHUNK_INLINE const numerics::BlockScale* scale_if(const void* scale_inv,
 typedef uint16_t ParamInMemory __attribute__((aligned(1), may_alias));
 typedef int16_t RemainderInMemory __attribute__((aligned(1), may_alias));
 
-MP_CHUNK_INLINE void load_joined(const AdamwSegment& s, int64_t element, float* values, int n) {
-    const ParamInMemory* param = static_cast<const ParamInMemory*>(s.param) + element;
-    const RemainderInMemory* remainder = static_cast<const RemainderInMemory*>(s.master) + element;
+MP_CHUNK_INLINE void load_joined(const UpdateSegment& s, int64_t element, float* values, int n) {
+    const ParamInMemory* param = static_cast<const ParamInMemory*>(s.param.data) + element;
+    const RemainderInMemory* remainder =
+        static_cast<const RemainderInMemory*>(s.master.data) + element;
     MP_CHUNK_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         values[i] = numerics::join_master(param[i], remainder[i]);
     }
 }
 
-MP_CHUNK_INLINE void store_split(const AdamwSegment& s, int64_t element, const float* values,
+MP_CHUNK_INLINE void store_split(const UpdateSegment& s, int64_t element, const float* values,
                                  int n) {
-    ParamInMemory* param = static_cast<ParamInMemory*>(s.param) + element;
-    RemainderInMemory* remainder = static_cast<RemainderInMemory*>(s.master) + element;
+    ParamInMemory* param = static_cast<ParamInMemory*>(s.param.data) + element;
+    RemainderInMemory* remainder = static_cast<RemainderInMemory*>(s.master.data) + element;
     MP_CHUNK_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         const numerics::SplitMaster split = numerics::split_master(values[i]);
@@ -89,14 +89,12 @@ MP_CHUNK_INLINE void store_half_away(const FloatInMemory* values, void* memory, 
     }
 }
 
-MP_CHUNK_INLINE MomentArray exp_avg_of(const AdamwSegment& s) {
-    return {s.exp_avg_coding, true, s.exp_avg_dtype, s.exp_avg, s.exp_avg_scale_inv};
-}
-MP_CHUNK_INLINE MomentArray exp_avg_sq_of(const AdamwSegment& s) {
-    return {s.exp_avg_sq_coding, false, s.exp_avg_sq_dtype, s.exp_avg_sq, s.exp_avg_sq_scale_inv};
+template <class Rule> MP_CHUNK_INLINE StateArray state_of(const UpdateSegment& s, int k) {
+    const StepArray& a = s.states[k];
+    return {a.coding, numerics::is_signed_state<Rule>(k), a.dtype, a.data, a.scale_inv};
 }
 
-MP_CHUNK_INLINE void load_moment(const MomentArray& a, int64_t element, float* values, int n) {
+MP_CHUNK_INLINE void load_state(const StateArray& a, int64_t element, float* values, int n) {
     if (has_blocks(a.coding)) {
         load_blocks(a, element, values, n);
     } else {
@@ -105,8 +103,8 @@ MP_CHUNK_INLINE void load_moment(const MomentArray& a, int64_t element, float* v
 }
 
 // Overwrites the values; `bits` null: rounded to nearest.
-MP_CHUNK_INLINE void store_moment(const MomentArray& a, const numerics::BlockScale& scale,
-                                  int64_t element, float* values, int n, const TileBits* bits) {
+MP_CHUNK_INLINE void store_state(const StateArray& a, const numerics::BlockScale& scale,
+                                 int64_t element, float* values, int n, const TileBits* bits) {
     if (has_blocks(a.coding)) {
         store_blocks(a, element, values, n, bits);
     } else {
@@ -115,68 +113,72 @@ MP_CHUNK_INLINE void store_moment(const MomentArray& a, const numerics::BlockSca
     }
 }
 
-struct AdamwScaled {
+MP_CHUNK_INLINE void load_array(const StepArray& a, int64_t element, float* values, int n) {
+    load_values(a.dtype, a.data, a.scale_inv, element, values, n);
+}
+
+template <class Rule> struct ScaledBody {
     // The new values of n elements from the old codes.
-    static MP_CHUNK_INLINE void compute(const AdamwContext& c, int64_t element, int n,
-                                        AdamwTiles& t, const TileBits& param_bits) {
-        const AdamwSegment& s = *c.segment;
+    static MP_CHUNK_INLINE void compute(const UpdateContext& c, int64_t element, int n,
+                                        UpdateTiles& t, const TileBits& param_bits) {
+        const UpdateSegment& s = *c.segment;
         if (s.has_remainder()) {
             load_joined(s, element, t.weight, n);
-        } else if (s.master_dtype != DType::none) {
-            load_values(s.master_dtype, s.master, s.master_scale_inv, element, t.weight, n);
         } else {
-            load_values(s.param_dtype, s.param, s.param_scale_inv, element, t.weight, n);
+            load_array(s.master.exists() ? s.master : s.param, element, t.weight, n);
         }
-        load_values(s.grad_dtype, s.grad, s.grad_scale_inv, element, t.grad, n);
-        load_moment(exp_avg_of(s), element, t.exp_avg, n);
-        load_moment(exp_avg_sq_of(s), element, t.exp_avg_sq, n);
-        if (s.compensation_dtype != DType::none) {
-            load_values(s.compensation_dtype, s.compensation, nullptr, element, t.compensation, n);
+        load_array(s.grad, element, t.grad, n);
+        for (int k = 0; k < Rule::kStateCount; ++k) {
+            load_state(state_of<Rule>(s, k), element, t.states[k], n);
         }
-        update_streams({t.weight, t.grad, t.exp_avg, t.exp_avg_sq, t.compensation, &param_bits}, c,
-                       n);
+        if (s.compensation.exists()) {
+            load_array(s.compensation, element, t.compensation, n);
+        }
+        update_streams<Rule>(
+            {t.weight, t.grad, {t.states[0], t.states[1]}, t.compensation, &param_bits}, c, n);
     }
 
-    static MP_CHUNK_INLINE void store_weight(const AdamwContext& c, int64_t element, int n,
-                                             AdamwTiles& t, const TileBits& param_bits) {
-        const AdamwSegment& s = *c.segment;
+    static MP_CHUNK_INLINE void store_weight(const UpdateContext& c, int64_t element, int n,
+                                             UpdateTiles& t, const TileBits& param_bits) {
+        const UpdateSegment& s = *c.segment;
         if (s.has_remainder()) {
             store_split(s, element, t.weight, n);
             return;
         }
         bool stochastic = (c.stochastic & kSrParam) != 0;
-        if (s.compensation_dtype != DType::none) {
-            store_values(s.compensation_dtype, s.compensation, nullptr, element, t.compensation, n,
-                         false, nullptr);
+        if (s.compensation.exists()) {
+            store_values(s.compensation.dtype, s.compensation.data, nullptr, element,
+                         t.compensation, n, false, nullptr);
             stochastic = false; // the parameter is representable already
         }
-        if (s.master_dtype != DType::none) {
-            store_values(s.master_dtype, s.master, scale_if(s.master_scale_inv, c.scaling->master),
-                         element, t.weight, n, false, nullptr);
-            if (s.master_scale_inv != nullptr) {
-                load_values(s.master_dtype, s.master, &c.scaling->master.scale_inv, element,
+        if (s.master.exists()) {
+            store_values(s.master.dtype, s.master.data,
+                         scale_if(s.master.scale_inv, c.scaling->master), element, t.weight, n,
+                         false, nullptr);
+            if (s.master.scale_inv != nullptr) {
+                load_values(s.master.dtype, s.master.data, &c.scaling->master.scale_inv, element,
                             t.weight, n);
             }
         }
         if (s.param_half_away != 0) {
-            store_half_away(t.weight, element_address(s.param, s.param_dtype, element), n);
+            store_half_away(t.weight, element_address(s.param.data, s.param.dtype, element), n);
             return;
         }
-        store_values(s.param_dtype, s.param, scale_if(s.param_scale_inv, c.scaling->param), element,
-                     t.weight, n, stochastic, &param_bits);
+        store_values(s.param.dtype, s.param.data, scale_if(s.param.scale_inv, c.scaling->param),
+                     element, t.weight, n, stochastic, &param_bits);
     }
 
-    static MP_CHUNK_INLINE void tile(const AdamwContext& c, int64_t element, int n) {
-        const AdamwSegment& s = *c.segment;
-        AdamwTiles t;
-        AdamwBits bits;
-        fill_bits(c, element, n, bits);
+    static MP_CHUNK_INLINE void tile(const UpdateContext& c, int64_t element, int n) {
+        const UpdateSegment& s = *c.segment;
+        UpdateTiles t;
+        UpdateBits bits;
+        fill_bits<Rule>(c, element, n, bits);
         compute(c, element, n, t, bits.param);
         store_weight(c, element, n, t, bits.param);
-        store_moment(exp_avg_of(s), c.scaling->exp_avg, element, t.exp_avg, n,
-                     (c.stochastic & kSrExpAvg) != 0 ? &bits.exp_avg : nullptr);
-        store_moment(exp_avg_sq_of(s), c.scaling->exp_avg_sq, element, t.exp_avg_sq, n,
-                     (c.stochastic & kSrExpAvgSq) != 0 ? &bits.exp_avg_sq : nullptr);
+        for (int k = 0; k < Rule::kStateCount; ++k) {
+            store_state(state_of<Rule>(s, k), c.scaling->states[k], element, t.states[k], n,
+                        (c.stochastic & state_flag(k)) != 0 ? &bits.states[k] : nullptr);
+        }
     }
 };
 
@@ -186,19 +188,21 @@ MP_CHUNK_INLINE void raise(uint32_t& largest, const float* values, int n) {
 }
 
 // The first pass: writes nothing but the maxima.
-MP_CHUNK_FUNCTION inline void measure_tiles(const AdamwJob& job, const AdamwContext& c,
-                                            AdamwScaling& maxima) {
-    AdamwTiles t;
+template <class Rule>
+MP_CHUNK_FUNCTION void measure_tiles(const UpdateJob& job, const UpdateContext& c,
+                                     UpdateScaling& maxima) {
+    UpdateTiles t;
     const TileBits no_bits =
         {}; // a compensated parameter has no scale, so its rounding does not matter
     for (int64_t done = 0; done < job.count; done += kTile) {
         const int64_t element = job.start + done;
         const int n = min_int(job.count - done, kTile);
         prefetch_streams(*c.segment, element, n);
-        AdamwScaled::compute(c, element, n, t, no_bits);
+        ScaledBody<Rule>::compute(c, element, n, t, no_bits);
         raise(maxima.weight_amax, t.weight, n);
-        raise(maxima.exp_avg_amax, t.exp_avg, n);
-        raise(maxima.exp_avg_sq_amax, t.exp_avg_sq, n);
+        for (int k = 0; k < Rule::kStateCount; ++k) {
+            raise(maxima.state_amax[k], t.states[k], n);
+        }
     }
 }
 

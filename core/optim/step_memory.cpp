@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optim/adamw.hpp"
+#include "optim/step_memory.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -15,118 +15,139 @@ bool is_step_dtype(DType dtype) {
 
 struct Role {
     const char* name;
-    const void* pointer;
-    DType dtype;
+    StepArray array;
     bool optional;
-    const float* scale_inv = nullptr;
     bool may_be_scaled = false; // in this type
     const char* scaled_types = "none";
 };
 
 void check_role_dtype(const Role& role, const char* name) {
-    if (role.scale_inv == nullptr) {
-        if (!is_step_dtype(role.dtype)) {
+    const StepArray& a = role.array;
+    if (a.scale_inv == nullptr) {
+        if (!is_step_dtype(a.dtype)) {
             fail(Code::invalid_dtype, "%s: %s is %s; without a scale it must be fp32, fp16 or bf16",
-                 name, role.name, dtype_name(role.dtype));
+                 name, role.name, dtype_name(a.dtype));
         }
         return;
     }
     if (!role.may_be_scaled) {
         fail(Code::invalid_dtype, "%s: %s is %s; with a scale it must be one of: %s", name,
-             role.name, dtype_name(role.dtype), role.scaled_types);
+             role.name, dtype_name(a.dtype), role.scaled_types);
     }
-    if (reinterpret_cast<uintptr_t>(role.scale_inv) % sizeof(float) != 0) {
+    if (reinterpret_cast<uintptr_t>(a.scale_inv) % sizeof(float) != 0) {
         fail(Code::invalid_argument, "%s: the scale of %s at %p is not aligned to 4 bytes", name,
-             role.name, static_cast<const void*>(role.scale_inv));
+             role.name, static_cast<const void*>(a.scale_inv));
     }
 }
 
 void check_role(const Role& role, int64_t count, const char* name) {
-    if (role.dtype == DType::none && role.optional) {
-        if (role.pointer != nullptr || role.scale_inv != nullptr) {
+    const StepArray& a = role.array;
+    if (!a.exists() && role.optional) {
+        if (a.data != nullptr || a.scale_inv != nullptr) {
             fail(Code::invalid_argument, "%s: %s has a pointer but its dtype is none", name,
                  role.name);
         }
         return;
     }
     check_role_dtype(role, name);
-    if (role.pointer == nullptr && count > 0) {
+    if (a.data == nullptr && count > 0) {
         fail(Code::null_argument, "%s: %s is NULL but there are %lld elements", name, role.name,
              static_cast<long long>(count));
     }
-    if (reinterpret_cast<uintptr_t>(role.pointer) %
-            static_cast<uintptr_t>(dtype_size(role.dtype)) !=
-        0) {
+    if (reinterpret_cast<uintptr_t>(a.data) % static_cast<uintptr_t>(dtype_size(a.dtype)) != 0) {
         fail(Code::invalid_argument, "%s: %s at %p is not aligned to its %lld-byte elements", name,
-             role.name, role.pointer, static_cast<long long>(dtype_size(role.dtype)));
+             role.name, a.data, static_cast<long long>(dtype_size(a.dtype)));
     }
 }
 
 bool is_fp16_or_e4m3(DType dtype) { return dtype == DType::fp16 || dtype == DType::fp8_e4m3; }
 
-// A moment that may be in blocks, which then have a scale each.
-void check_moment(Role role, Coding coding, int64_t count, const char* name) {
+// A state that may be in blocks, which then have a scale each.
+void check_state(Role role, int64_t count, const char* name) {
+    const Coding coding = role.array.coding;
     if (!has_blocks(coding)) {
         check_role(role, count, name);
         return;
     }
-    if (role.scale_inv == nullptr && count > 0) {
+    if (role.array.scale_inv == nullptr && count > 0) {
         fail(Code::null_argument, "%s: %s is in blocks but its scales are NULL", name, role.name);
     }
     const DType codes = coding == Coding::block ? DType::fp8_e4m3 : DType::uint8;
-    role.may_be_scaled = role.dtype == codes;
+    role.may_be_scaled = role.array.dtype == codes;
     role.scaled_types = coding == Coding::block ? "fp8_e4m3 in blocks" : "uint8 in blocks";
-    static constexpr float kNone = 0.0F; // of an empty array
-    role.scale_inv = role.scale_inv != nullptr ? role.scale_inv : &kNone;
+    static float none = 0.0F; // of an empty array; nobody writes it
+    role.array.scale_inv = role.array.scale_inv != nullptr ? role.array.scale_inv : &none;
     check_role(role, count, name);
 }
 
-// Computable, but it does not train.
-void check_second_moment(const AdamwSegment& s, const char* name) {
-    if (s.exp_avg_sq_dtype == DType::fp8_e4m3 && s.exp_avg_sq_scale() != nullptr) {
+// Computable, but it does not train: fp8 with one scale for second moments.
+void check_second_moment(const char* state, const StepArray& a, const char* name) {
+    if (a.dtype == DType::fp8_e4m3 && a.tensor_scale() != nullptr) {
         fail(Code::invalid_dtype,
-             "%s: exp_avg_sq is fp8_e4m3 with one scale, which holds second moments with a ratio "
+             "%s: %s is fp8_e4m3 with one scale, which holds second moments with a ratio "
              "of at most 2.3e5, that is gradients with a ratio of 479; smaller ones become 0 and "
              "the next step of their parameter is thousands of times too large; use fp16 with a "
              "scale, or fp8_e4m3 in blocks",
-             name);
+             name, state);
     }
 }
 
-void check_remainder(const AdamwSegment& s, const char* name) {
-    if (s.master_dtype != DType::int16 || s.param_dtype != DType::bf16 ||
-        s.param_scale_inv != nullptr || s.master_scale_inv != nullptr) {
+void check_states(const UpdateSegment& s, const char* name, numerics::RuleId rule) {
+    const numerics::RuleInfo info = numerics::rule_info(rule);
+    for (int k = 0; k < numerics::kMaxStates; ++k) {
+        const StepArray& a = s.states[k];
+        if (k >= info.state_count) {
+            if (a.exists() || a.data != nullptr || a.scale_inv != nullptr) {
+                fail(Code::invalid_argument, "%s: there is state %d, but %s has %d", name, k + 1,
+                     info.name, info.state_count);
+            }
+            continue;
+        }
+        const numerics::StateSpec& state = info.states[k];
+        if (state.is_signed) {
+            check_state({state.name, a, false, is_fp16_or_e4m3(a.dtype), "fp16, fp8_e4m3"}, s.count,
+                        name);
+        } else {
+            check_second_moment(state.name, a, name);
+            check_state({state.name, a, false, a.dtype == DType::fp16, "fp16"}, s.count, name);
+        }
+    }
+}
+
+void check_remainder(const UpdateSegment& s, const char* name) {
+    if (s.master.dtype != DType::int16 || s.param.dtype != DType::bf16 ||
+        s.param.scale_inv != nullptr || s.master.scale_inv != nullptr) {
         fail(Code::invalid_dtype,
              "%s: a remainder is int16 beside a bf16 parameter without a scale, not %s beside %s",
-             name, dtype_name(s.master_dtype), dtype_name(s.param_dtype));
+             name, dtype_name(s.master.dtype), dtype_name(s.param.dtype));
     }
-    if (s.master == nullptr && s.count > 0) {
+    if (s.master.data == nullptr && s.count > 0) {
         fail(Code::null_argument, "%s: master is NULL but there are %lld elements", name,
              static_cast<long long>(s.count));
     }
-    if (reinterpret_cast<uintptr_t>(s.master) % sizeof(int16_t) != 0) {
+    if (reinterpret_cast<uintptr_t>(s.master.data) % sizeof(int16_t) != 0) {
         fail(Code::invalid_argument, "%s: master at %p is not aligned to its 2-byte elements", name,
-             s.master);
+             s.master.data);
     }
 }
 
-void check_weights(const AdamwSegment& s, const char* name) {
-    if (s.master_dtype != DType::none && s.compensation_dtype != DType::none) {
+void check_weights(const UpdateSegment& s, const char* name) {
+    if (s.master.dtype != DType::none && s.compensation.dtype != DType::none) {
         fail(Code::invalid_argument,
              "%s: both master and compensation are given; a master weight loses nothing, choose "
              "one",
              name);
     }
-    if (s.param_scale_inv != nullptr && s.compensation_dtype != DType::none) {
+    if (s.param.scale_inv != nullptr && s.compensation.dtype != DType::none) {
         fail(Code::invalid_argument,
              "%s: a compensation is given for a parameter with a scale; it belongs to parameters "
              "without one",
              name);
     }
-    if (s.master_dtype != DType::none && s.master_scale_inv == nullptr &&
-        s.master_dtype != DType::fp32 && !s.has_remainder()) {
+    if (s.master.dtype != DType::none && s.master.scale_inv == nullptr &&
+        s.master.dtype != DType::fp32 && !s.has_remainder()) {
         fail(Code::invalid_dtype, "%s: master is %s; it must be fp32, fp16 with a scale, or none",
-             name, dtype_name(s.master_dtype));
+             name, dtype_name(s.master.dtype));
     }
 }
 
@@ -139,8 +160,16 @@ void check_range(const char* name, double value, double minimum, double below) {
 
 } // namespace
 
-void check_hyper(const numerics::AdamwHyper& hyper) {
+void check_hyper(const numerics::GroupHyper& hyper) {
     constexpr double kLarge = 1e30; // so that no scalar of the step overflows fp32
+    if (!numerics::is_rule(static_cast<uint32_t>(hyper.rule))) {
+        fail(Code::invalid_argument, "optimizer: there is no rule with number %u",
+             static_cast<unsigned>(hyper.rule));
+    }
+    const numerics::RuleInfo rule = numerics::rule_info(hyper.rule);
+    if (const char* why = rule.refusal(hyper); why != nullptr) {
+        fail(Code::invalid_argument, "optimizer: rule %s: %s", rule.name, why);
+    }
     check_range("lr", hyper.lr, 0.0, kLarge);
     check_range("beta1", hyper.beta1, 0.0, 1.0);
     check_range("beta2", hyper.beta2, 0.0, 1.0);
@@ -148,54 +177,44 @@ void check_hyper(const numerics::AdamwHyper& hyper) {
     check_range("weight_decay", hyper.weight_decay, 0.0, kLarge);
 }
 
-void check_gradient(const AdamwSegment& s, const char* name) {
+void check_gradient(const UpdateSegment& s, const char* name) {
     if (s.count < 0 || s.count > (int64_t{1} << 55)) {
         fail(Code::invalid_argument, "%s: count is %lld; it must be in 0..2^55", name,
              static_cast<long long>(s.count));
     }
-    const bool may_be_scaled = is_fp16_or_e4m3(s.grad_dtype) || s.grad_dtype == DType::bf16 ||
-                               s.grad_dtype == DType::fp8_e5m2;
-    check_role({"grad", s.grad, s.grad_dtype, false, s.grad_scale_inv, may_be_scaled,
-                "fp16, bf16, fp8_e4m3, fp8_e5m2"},
-               s.count, name);
+    const bool may_be_scaled = is_fp16_or_e4m3(s.grad.dtype) || s.grad.dtype == DType::bf16 ||
+                               s.grad.dtype == DType::fp8_e5m2;
+    check_role({"grad", s.grad, false, may_be_scaled, "fp16, bf16, fp8_e4m3, fp8_e5m2"}, s.count,
+               name);
 }
 
-void check_segment(const AdamwSegment& s, const char* name) {
+void check_segment(const UpdateSegment& s, const char* name, numerics::RuleId rule) {
     constexpr const char* kTypes = "fp16, fp8_e4m3";
     check_gradient(s, name);
-    check_role({"param", s.param, s.param_dtype, false, s.param_scale_inv,
-                is_fp16_or_e4m3(s.param_dtype), kTypes},
-               s.count, name);
-    check_moment({"exp_avg", s.exp_avg, s.exp_avg_dtype, false, s.exp_avg_scale_inv,
-                  is_fp16_or_e4m3(s.exp_avg_dtype), kTypes},
-                 s.exp_avg_coding, s.count, name);
-    check_second_moment(s, name);
-    check_moment({"exp_avg_sq", s.exp_avg_sq, s.exp_avg_sq_dtype, false, s.exp_avg_sq_scale_inv,
-                  s.exp_avg_sq_dtype == DType::fp16, "fp16"},
-                 s.exp_avg_sq_coding, s.count, name);
-    check_role({"compensation", s.compensation, s.compensation_dtype, true}, s.count, name);
+    check_role({"param", s.param, false, is_fp16_or_e4m3(s.param.dtype), kTypes}, s.count, name);
+    check_states(s, name, rule);
+    check_role({"compensation", s.compensation, true}, s.count, name);
     if (s.has_remainder()) {
         check_remainder(s, name);
     } else {
-        check_role({"master", s.master, s.master_dtype, true, s.master_scale_inv,
-                    s.master_dtype == DType::fp16, "fp16"},
-                   s.count, name);
+        check_role({"master", s.master, true, s.master.dtype == DType::fp16, "fp16"}, s.count,
+                   name);
     }
     check_weights(s, name);
 }
 
-StepMemory::StepMemory(Stream& stream, const std::vector<numerics::AdamwHyper>& hyper,
+StepMemory::StepMemory(Stream& stream, const std::vector<numerics::GroupHyper>& hyper,
                        const StepCounts& counts)
     : group_count_(static_cast<int32_t>(hyper.size())),
       state_(stream.shared_device(), sizeof(numerics::OptimizerState)),
-      hyper_(stream.shared_device(), hyper.size() * sizeof(numerics::AdamwHyper)),
-      scalars_(stream.shared_device(), hyper.size() * sizeof(numerics::AdamwScalars)),
+      hyper_(stream.shared_device(), hyper.size() * sizeof(numerics::GroupHyper)),
+      scalars_(stream.shared_device(), hyper.size() * sizeof(numerics::GroupScalars)),
       group_steps_(stream.shared_device(), hyper.size() * sizeof(int64_t)) {
     set_hyper(stream, hyper);
     write(stream, counts);
 }
 
-void StepMemory::set_hyper(Stream& stream, const std::vector<numerics::AdamwHyper>& hyper) {
+void StepMemory::set_hyper(Stream& stream, const std::vector<numerics::GroupHyper>& hyper) {
     if (!hyper.empty()) {
         stream.copy(hyper_.data(), hyper.data(), hyper_.bytes(), CopyKind::host_to_device);
     }
@@ -238,14 +257,14 @@ PreparedStep StepMemory::read_prepared(Stream& stream) const {
     return prepared;
 }
 
-AdamwDesc make_update(const SegmentPlan& plan, const StepOptions& options) noexcept {
-    AdamwDesc update{};
-    update.kind = OpKind::adamw;
+OptimizerUpdateDesc make_update(const SegmentPlan& plan, const StepOptions& options) noexcept {
+    OptimizerUpdateDesc update{};
+    update.kind = OpKind::optimizer_update;
     update.table = plan.table();
     update.seed = options.seed;
     update.stochastic_param = options.stochastic_param;
-    update.stochastic_exp_avg = options.stochastic_exp_avg;
-    update.stochastic_exp_avg_sq = options.stochastic_exp_avg_sq;
+    update.stochastic_states[0] = options.stochastic_states[0];
+    update.stochastic_states[1] = options.stochastic_states[1];
     update.zero_grad = options.zero_grad;
     update.eager_compat = options.eager_compat;
     update.scaling = plan.scaling();
@@ -257,11 +276,12 @@ bool needs_stats(const StepOptions& options, const LossScaler* scaler) {
            (scaler != nullptr && scaler->checks());
 }
 
-AdamwDesc StepMemory::full_update(const SegmentPlan& plan, const StepOptions& options) const {
-    AdamwDesc update = make_update(plan, options);
-    update.scalars = scalars_.as<numerics::AdamwScalars>();
+OptimizerUpdateDesc StepMemory::full_update(const SegmentPlan& plan,
+                                            const StepOptions& options) const {
+    OptimizerUpdateDesc update = make_update(plan, options);
+    update.scalars = scalars_.as<numerics::GroupScalars>();
     update.state = state_.as<numerics::OptimizerState>();
-    update.hyper = hyper_.as<numerics::AdamwHyper>();
+    update.hyper = hyper_.as<numerics::GroupHyper>();
     update.group_steps = group_steps_.as<int64_t>();
     return update;
 }
@@ -282,7 +302,7 @@ void StepMemory::measure(Stream& stream, const SegmentPlan& plan, const LossScal
 }
 
 void StepMemory::update(Stream& stream, const SegmentPlan& plan, const StepOptions& options) const {
-    const AdamwDesc op = full_update(plan, options);
+    const OptimizerUpdateDesc op = full_update(plan, options);
     const Choice choice = select(stream.device(), op);
     check(choice.candidate->run(stream.device(), stream.queue(), op));
 }
@@ -297,9 +317,9 @@ void StepMemory::prepare(Stream& stream, LossScaler* scaler, const StepOptions& 
     prepare.kind = OpKind::optimizer_prepare;
     prepare.state = state_.as<numerics::OptimizerState>();
     prepare.scaler = scaler != nullptr ? scaler->device_state() : nullptr;
-    prepare.hyper = hyper_.as<numerics::AdamwHyper>();
+    prepare.hyper = hyper_.as<numerics::GroupHyper>();
     prepare.group_steps = group_steps_.as<int64_t>();
-    prepare.scalars = scalars_.as<numerics::AdamwScalars>();
+    prepare.scalars = scalars_.as<numerics::GroupScalars>();
     prepare.group_count = group_count_;
     prepare.rule = {options.max_grad_norm, options.grad_scale, options.device_grad_scale,
                     needs_stats(options, scaler) ? 1U : 0U};

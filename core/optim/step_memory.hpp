@@ -20,8 +20,7 @@ struct StepOptions {
     bool zero_grad = false;
     bool eager_compat = false;
     bool stochastic_param = false;
-    bool stochastic_exp_avg = false;
-    bool stochastic_exp_avg_sq = false;
+    bool stochastic_states[numerics::kMaxStates] = {};
     const ChunkSumExchange* exchange = nullptr; // where other ranks hold the rest of the parameters
 };
 
@@ -29,11 +28,12 @@ struct StepOptions {
 bool needs_stats(const StepOptions& options, const LossScaler* scaler);
 
 // Throws invalid_argument for hyperparameters outside their domain.
-void check_hyper(const numerics::AdamwHyper& hyper);
+void check_hyper(const numerics::GroupHyper& hyper);
 // Throws for dtypes that cannot be combined, and for pointers that are missing or not aligned.
-void check_segment(const AdamwSegment& segment, const char* name);
+void check_segment(const UpdateSegment& segment, const char* name,
+                   numerics::RuleId rule = numerics::RuleId::adamw);
 // The part of it that concerns the gradient alone.
-void check_gradient(const AdamwSegment& segment, const char* name);
+void check_gradient(const UpdateSegment& segment, const char* name);
 
 // What a step leaves behind: the optimizer's own state, and t of each group.
 struct StepCounts {
@@ -44,20 +44,20 @@ struct StepCounts {
 // What the decision of a step was, on the host.
 struct PreparedStep {
     numerics::OptimizerState state;
-    std::vector<numerics::AdamwScalars> scalars; // by group
+    std::vector<numerics::GroupScalars> scalars; // by group
 };
 
 // The fused update of a plan, but for where its scalars and counts are.
-AdamwDesc make_update(const SegmentPlan& plan, const StepOptions& options) noexcept;
+OptimizerUpdateDesc make_update(const SegmentPlan& plan, const StepOptions& options) noexcept;
 
 // The device-resident part of an optimizer: state, hyperparameters and scalars of each group.
 class StepMemory {
   public:
     StepMemory() = default;
-    StepMemory(Stream& stream, const std::vector<numerics::AdamwHyper>& hyper,
+    StepMemory(Stream& stream, const std::vector<numerics::GroupHyper>& hyper,
                const StepCounts& counts);
 
-    void set_hyper(Stream& stream, const std::vector<numerics::AdamwHyper>& hyper);
+    void set_hyper(Stream& stream, const std::vector<numerics::GroupHyper>& hyper);
     [[nodiscard]] StepCounts read(Stream& stream) const;  // waits
     void write(Stream& stream, const StepCounts& counts); // waits
 
@@ -73,7 +73,8 @@ class StepMemory {
     [[nodiscard]] PreparedStep read_prepared(Stream& stream) const; // waits
 
   private:
-    [[nodiscard]] AdamwDesc full_update(const SegmentPlan& plan, const StepOptions& options) const;
+    [[nodiscard]] OptimizerUpdateDesc full_update(const SegmentPlan& plan,
+                                                  const StepOptions& options) const;
 
     int32_t group_count_ = 0;
     Buffer state_;

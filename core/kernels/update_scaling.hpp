@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scales of an AdamW step with scaled states: from the maxima of its new values to what they
+// The scales of a step with scaled states: from the maxima of its new values to what they
 // are stored with. No Kokkos here: the reference uses the same rule.
 #pragma once
 
@@ -31,40 +31,37 @@ MP_HD_INLINE numerics::BlockScale renew_scale(float amax, DType dtype, const flo
 
 // After the maxima are known. Rounding is monotone, so the largest stored master weight is the
 // stored largest: the parameter's scale is that of an amax taken anew over the master weight.
-MP_HD_INLINE void renew_scales(const AdamwSegment& s, AdamwScaling& scaling) {
+MP_HD_INLINE void renew_scales(const UpdateSegment& s, UpdateScaling& scaling) {
     float weight = numerics::float_from_bits(scaling.weight_amax);
-    if (s.master_scale_inv != nullptr) {
-        scaling.master = renew_scale(weight, s.master_dtype, s.master_scale_inv);
+    if (s.master.scale_inv != nullptr) {
+        scaling.master = renew_scale(weight, s.master.dtype, s.master.scale_inv);
         using Fp16 = numerics::Codec<DType::fp16>;
         weight =
             Fp16::load(Fp16::store(weight * scaling.master.multiply)) * scaling.master.scale_inv;
     }
-    if (s.param_scale_inv != nullptr) {
-        scaling.param = renew_scale(weight, s.param_dtype, s.param_scale_inv);
+    if (s.param.scale_inv != nullptr) {
+        scaling.param = renew_scale(weight, s.param.dtype, s.param.scale_inv);
     }
-    if (s.exp_avg_scale() != nullptr) {
-        scaling.exp_avg = renew_scale(numerics::float_from_bits(scaling.exp_avg_amax),
-                                      s.exp_avg_dtype, s.exp_avg_scale());
-    }
-    if (s.exp_avg_sq_scale() != nullptr) {
-        scaling.exp_avg_sq = renew_scale(numerics::float_from_bits(scaling.exp_avg_sq_amax),
-                                         s.exp_avg_sq_dtype, s.exp_avg_sq_scale());
+    for (int k = 0; k < numerics::kMaxStates; ++k) {
+        if (s.states[k].tensor_scale() != nullptr) {
+            scaling.states[k] = renew_scale(numerics::float_from_bits(scaling.state_amax[k]),
+                                            s.states[k].dtype, s.states[k].tensor_scale());
+        }
     }
 }
 
 // After all codes are stored: until then the old scales are read.
-MP_HD_INLINE void store_scales(const AdamwSegment& s, const AdamwScaling& scaling) {
-    if (s.master_scale_inv != nullptr) {
-        *s.master_scale_inv = scaling.master.scale_inv;
+MP_HD_INLINE void store_scales(const UpdateSegment& s, const UpdateScaling& scaling) {
+    if (s.master.scale_inv != nullptr) {
+        *s.master.scale_inv = scaling.master.scale_inv;
     }
-    if (s.param_scale_inv != nullptr) {
-        *s.param_scale_inv = scaling.param.scale_inv;
+    if (s.param.scale_inv != nullptr) {
+        *s.param.scale_inv = scaling.param.scale_inv;
     }
-    if (s.exp_avg_scale() != nullptr) {
-        *s.exp_avg_scale() = scaling.exp_avg.scale_inv;
-    }
-    if (s.exp_avg_sq_scale() != nullptr) {
-        *s.exp_avg_sq_scale() = scaling.exp_avg_sq.scale_inv;
+    for (int k = 0; k < numerics::kMaxStates; ++k) {
+        if (s.states[k].tensor_scale() != nullptr) {
+            *s.states[k].tensor_scale() = scaling.states[k].scale_inv;
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// adamw: one fused step, one element at a time. The arithmetic is numerics/adamw_update.hpp, or
+// optimizer_update: one fused step, one element at a time. The arithmetic is numerics/rules.hpp, or
 // adamw_eager.hpp where eager_compat asks for it; here is which array is read and written, and how
 // each is scaled and rounded.
 #include <algorithm>
 #include <vector>
 
-#include "kernels/adamw_layout.hpp"
-#include "kernels/adamw_scaling.hpp"
+#include "kernels/update_layout.hpp"
+#include "kernels/update_scaling.hpp"
 #include "numerics/adamw_eager.hpp"
 #include "numerics/block_state.hpp"
 #include "numerics/codec.hpp"
@@ -22,19 +22,22 @@ using numerics::load_as_float;
 using numerics::Purpose;
 
 bool supports(const Device& /*device*/, const OpDesc& desc, Reason& reason) noexcept {
-    const auto& op = static_cast<const AdamwDesc&>(desc);
-    if (op.eager_compat &&
-        (op.stochastic_param || op.stochastic_exp_avg || op.stochastic_exp_avg_sq)) {
+    const auto& op = static_cast<const OptimizerUpdateDesc&>(desc);
+    bool is_stochastic = op.stochastic_param;
+    for (const bool of_state : op.stochastic_states) {
+        is_stochastic = is_stochastic || of_state;
+    }
+    if (op.eager_compat && is_stochastic) {
         reason.set("the eager order of roundings has no stochastic rounding");
         return false;
     }
     for (int64_t i = 0; i < op.table.segment_count; ++i) {
-        const AdamwSegment& segment = op.table.host_segments[i];
+        const UpdateSegment& segment = op.table.host_segments[i];
         if (!kernels::layout_is_supported(segment, reason) ||
             !kernels::scaling_is_supported(op, segment, reason)) {
             return false;
         }
-        if (op.eager_compat && segment.master_dtype != DType::none) {
+        if (op.eager_compat && segment.master.dtype != DType::none) {
             reason.set("the eager order of roundings has no master weight");
             return false;
         }
@@ -45,13 +48,16 @@ bool supports(const Device& /*device*/, const OpDesc& desc, Reason& reason) noex
 // Element i of one array of the step: where it is and how it is rounded when stored.
 class Element {
   public:
-    Element(const AdamwDesc& op, const AdamwSegment& segment, int64_t i)
+    Element(const OptimizerUpdateDesc& op, const UpdateSegment& segment, int64_t i)
         : key_(numerics::make_sr_key(op.seed, segment.uid, static_cast<uint64_t>(op.state->step))),
           i_(i), random_index_(static_cast<uint64_t>(segment.first + i)) {}
 
     [[nodiscard]] float load(DType dtype, const void* data,
                              const float* scale_inv = nullptr) const {
         return kernels::decoded(load_as_float(dtype, data, i_), scale_inv);
+    }
+    [[nodiscard]] float load(const StepArray& a) const {
+        return load(a.dtype, a.data, a.scale_inv);
     }
     [[nodiscard]] float load_joined(const void* param, const void* remainder) const {
         return numerics::join_master(numerics::detail::load_element<uint16_t>(param, i_),
@@ -62,25 +68,25 @@ class Element {
         numerics::detail::store_element(param, i_, split.param);
         numerics::detail::store_element(remainder, i_, split.remainder);
     }
-    [[nodiscard]] float load_moment(DType dtype, const void* data, const float* scales,
-                                    Coding coding, bool is_signed) const {
-        if (!has_blocks(coding)) {
-            return load(dtype, data, scales);
+    [[nodiscard]] float load_state(const StepArray& a, bool is_signed) const {
+        if (!has_blocks(a.coding)) {
+            return load(a);
         }
-        const float scale = scales[i_ / block_size(coding)];
-        if (coding == Coding::block) {
-            return load(dtype, data) * scale;
+        const float scale = a.scale_inv[i_ / block_size(a.coding)];
+        if (a.coding == Coding::block) {
+            return load(a.dtype, a.data) * scale;
         }
-        return numerics::dynamic_value(coding, is_signed, load_code(data, coding), scale);
+        return numerics::dynamic_value(a.coding, is_signed, load_code(a.data, a.coding), scale);
     }
-    // A moment under the scale of its block.
-    void store_moment(DType dtype, void* data, float x, float scale, Coding coding, bool is_signed,
-                      bool stochastic, Purpose purpose) const {
-        if (coding == Coding::block) {
+    // A state under the scale of its block.
+    void store_state(const StepArray& a, float x, float scale, bool is_signed, bool stochastic,
+                     Purpose purpose) const {
+        if (a.coding == Coding::block) {
             const float quotient = numerics::e4m3_quotient(is_signed, x, scale);
-            store(dtype, data, kernels::code_value(dtype, quotient, 1.0F), stochastic, purpose);
+            store(a.dtype, a.data, kernels::code_value(a.dtype, quotient, 1.0F), stochastic,
+                  purpose);
         } else {
-            store_code(data, coding, numerics::dynamic_code(coding, is_signed, x, scale));
+            store_code(a.data, a.coding, numerics::dynamic_code(a.coding, is_signed, x, scale));
         }
     }
     // Returns what the bf16 parameter now is.
@@ -130,33 +136,35 @@ class Element {
 struct NewElement {
     float weight; // the old master weight or parameter
     float delta;
-    float m;
-    float v;
+    float states[numerics::kMaxStates];
 };
 
-NewElement compute(const AdamwDesc& op, const AdamwSegment& s, const Element& element) {
-    const float grad = element.load(s.grad_dtype, s.grad, s.grad_scale_inv);
+NewElement compute(const OptimizerUpdateDesc& op, const UpdateSegment& s, const Element& element) {
+    const float grad = element.load(s.grad);
     NewElement e{};
-    e.weight = s.has_remainder() ? element.load_joined(s.param, s.master)
-               : s.master_dtype != DType::none
-                   ? element.load(s.master_dtype, s.master, s.master_scale_inv)
-                   : element.load(s.param_dtype, s.param, s.param_scale_inv);
-    e.m = element.load_moment(s.exp_avg_dtype, s.exp_avg, s.exp_avg_scale_inv, s.exp_avg_coding,
-                              true);
-    e.v = element.load_moment(s.exp_avg_sq_dtype, s.exp_avg_sq, s.exp_avg_sq_scale_inv,
-                              s.exp_avg_sq_coding, false);
-    e.delta = numerics::rule_delta(op.scalars[s.group], e.weight, grad, e.m, e.v);
+    e.weight = s.has_remainder() ? element.load_joined(s.param.data, s.master.data)
+                                 : element.load(s.master.exists() ? s.master : s.param);
+    const numerics::GroupScalars& scalars = op.scalars[s.group];
+    numerics::with_rule(scalars.rule, [&](auto rule) {
+        using Rule = decltype(rule);
+        for (int k = 0; k < Rule::kStateCount; ++k) {
+            e.states[k] = element.load_state(s.states[k], Rule::kStates[k].is_signed);
+        }
+    });
+    e.delta = numerics::rule_delta(scalars, e.weight, grad, e.states);
     return e;
 }
 
-void measure_element(const AdamwDesc& op, const AdamwSegment& s, int64_t i, AdamwScaling& scaling) {
+void measure_element(const OptimizerUpdateDesc& op, const UpdateSegment& s, int64_t i,
+                     UpdateScaling& scaling) {
     const NewElement e = compute(op, s, Element(op, s, i));
     const auto raise = [](uint32_t& largest, float x) {
         largest = std::max(largest, numerics::bits_from_float(x) & numerics::kFloatMagnitudeMask);
     };
     raise(scaling.weight_amax, e.weight + e.delta);
-    raise(scaling.exp_avg_amax, e.m);
-    raise(scaling.exp_avg_sq_amax, e.v);
+    for (int k = 0; k < numerics::kMaxStates; ++k) {
+        raise(scaling.state_amax[k], e.states[k]);
+    }
 }
 
 float code_if(const float* scale_inv, DType dtype, float x, const numerics::BlockScale& scale) {
@@ -164,142 +172,132 @@ float code_if(const float* scale_inv, DType dtype, float x, const numerics::Bloc
 }
 
 // `scaling` is read for those arrays only that have a scale.
-void store_weight(const AdamwDesc& op, const AdamwSegment& s, const Element& element,
-                  const NewElement& e, const AdamwScaling& scaling) {
+void store_weight(const OptimizerUpdateDesc& op, const UpdateSegment& s, const Element& element,
+                  const NewElement& e, const UpdateScaling& scaling) {
     // Stores the parameter and returns what it now is, where it has no scale.
     const auto store_param = [&](float x) {
         if (s.param_half_away != 0) {
-            return element.store_half_away(s.param, x);
+            return element.store_half_away(s.param.data, x);
         }
-        element.store(s.param_dtype, s.param,
-                      code_if(s.param_scale_inv, s.param_dtype, x, scaling.param),
+        element.store(s.param.dtype, s.param.data,
+                      code_if(s.param.scale_inv, s.param.dtype, x, scaling.param),
                       op.stochastic_param, Purpose::param);
-        return element.load(s.param_dtype, s.param);
+        return element.load(s.param.dtype, s.param.data);
     };
-    if (s.compensation_dtype != DType::none) {
-        float carry = element.load(s.compensation_dtype, s.compensation);
+    if (s.compensation.dtype != DType::none) {
+        float carry = element.load(s.compensation.dtype, s.compensation.data);
         numerics::compensated_add(e.weight, e.delta, carry, store_param);
-        element.store(s.compensation_dtype, s.compensation, carry);
+        element.store(s.compensation.dtype, s.compensation.data, carry);
     } else if (s.has_remainder()) {
-        element.store_split(s.param, s.master, e.weight + e.delta);
-    } else if (s.master_dtype != DType::none) {
+        element.store_split(s.param.data, s.master.data, e.weight + e.delta);
+    } else if (s.master.dtype != DType::none) {
         element.store(
-            s.master_dtype, s.master,
-            code_if(s.master_scale_inv, s.master_dtype, e.weight + e.delta, scaling.master));
+            s.master.dtype, s.master.data,
+            code_if(s.master.scale_inv, s.master.dtype, e.weight + e.delta, scaling.master));
         store_param(
-            element.load(s.master_dtype, s.master,
-                         s.master_scale_inv != nullptr ? &scaling.master.scale_inv : nullptr));
+            element.load(s.master.dtype, s.master.data,
+                         s.master.scale_inv != nullptr ? &scaling.master.scale_inv : nullptr));
     } else {
         store_param(e.weight + e.delta);
     }
 }
 
-// One moment of a group of elements, `values` its new values.
-struct Moment {
-    void* data;
-    float* scales;
-    DType dtype;
-    Coding coding;
-    bool is_signed;
-    bool stochastic;
-    Purpose purpose;
-    const numerics::BlockScale* scale; // of the whole tensor
-};
-
-void store_moments(const AdamwDesc& op, const AdamwSegment& s, const Moment& moment, int64_t first,
-                   const std::vector<float>& values) {
-    const auto size = static_cast<std::size_t>(block_size(moment.coding));
+// The k-th state of elements first, first + 1, ...: its new values, rounded and stored.
+void store_states(const OptimizerUpdateDesc& op, const UpdateSegment& s, int k, bool is_signed,
+                  const numerics::BlockScale& tensor_scale, int64_t first,
+                  const std::vector<float>& values) {
+    const StepArray& a = s.states[k];
+    const Purpose purpose = numerics::state_purpose(k);
+    const auto size = static_cast<std::size_t>(block_size(a.coding));
     for (std::size_t begin = 0; begin < values.size(); begin += size) {
         const std::size_t end = std::min(begin + size, values.size());
         float scale = 0.0F;
-        if (has_blocks(moment.coding)) {
+        if (has_blocks(a.coding)) {
             uint32_t amax = 0;
-            for (std::size_t k = begin; k < end; ++k) {
-                amax = std::max(amax, numerics::bits_from_float(values[k]) &
+            for (std::size_t i = begin; i < end; ++i) {
+                amax = std::max(amax, numerics::bits_from_float(values[i]) &
                                           numerics::kFloatMagnitudeMask);
             }
-            const int64_t block = (first + static_cast<int64_t>(begin)) / block_size(moment.coding);
-            scale = numerics::moment_scale(moment.coding, numerics::float_from_bits(amax));
-            moment.scales[block] = scale;
+            const int64_t block = (first + static_cast<int64_t>(begin)) / block_size(a.coding);
+            scale = numerics::moment_scale(a.coding, numerics::float_from_bits(amax));
+            a.scale_inv[block] = scale;
         }
-        for (std::size_t k = begin; k < end; ++k) {
-            const Element element(op, s, first + static_cast<int64_t>(k));
-            if (has_blocks(moment.coding)) {
-                element.store_moment(moment.dtype, moment.data, values[k], scale, moment.coding,
-                                     moment.is_signed, moment.stochastic, moment.purpose);
+        for (std::size_t i = begin; i < end; ++i) {
+            const Element element(op, s, first + static_cast<int64_t>(i));
+            if (has_blocks(a.coding)) {
+                element.store_state(a, values[i], scale, is_signed, op.stochastic_states[k],
+                                    purpose);
             } else {
-                element.store(moment.dtype, moment.data,
-                              code_if(moment.scales, moment.dtype, values[k], *moment.scale),
-                              moment.stochastic, moment.purpose);
+                element.store(a.dtype, a.data,
+                              code_if(a.scale_inv, a.dtype, values[i], tensor_scale),
+                              op.stochastic_states[k], purpose);
             }
         }
     }
 }
 
 // Elements of whole blocks of every kind: first ... first + 255, or to the end.
-void update_block(const AdamwDesc& op, const AdamwSegment& s, int64_t first,
-                  const AdamwScaling& scaling) {
+void update_block(const OptimizerUpdateDesc& op, const UpdateSegment& s, int64_t first,
+                  const UpdateScaling& scaling) {
     const int64_t end = std::min(first + block_size(Coding::block), s.count);
-    std::vector<float> m;
-    std::vector<float> v;
+    std::vector<float> values[numerics::kMaxStates];
     for (int64_t i = first; i < end; ++i) {
         const Element element(op, s, i);
         const NewElement e = compute(op, s, element);
         store_weight(op, s, element, e, scaling);
-        m.push_back(e.m);
-        v.push_back(e.v);
+        for (int k = 0; k < numerics::kMaxStates; ++k) {
+            values[k].push_back(e.states[k]);
+        }
         if (op.zero_grad) {
-            element.store(s.grad_dtype, s.grad, 0.0F);
+            element.store(s.grad.dtype, s.grad.data, 0.0F);
         }
     }
-    store_moments(op, s,
-                  {s.exp_avg, s.exp_avg_scale_inv, s.exp_avg_dtype, s.exp_avg_coding, true,
-                   op.stochastic_exp_avg, Purpose::exp_avg, &scaling.exp_avg},
-                  first, m);
-    store_moments(op, s,
-                  {s.exp_avg_sq, s.exp_avg_sq_scale_inv, s.exp_avg_sq_dtype, s.exp_avg_sq_coding,
-                   false, op.stochastic_exp_avg_sq, Purpose::exp_avg_sq, &scaling.exp_avg_sq},
-                  first, v);
+    numerics::with_rule(op.scalars[s.group].rule, [&](auto rule) {
+        using Rule = decltype(rule);
+        for (int k = 0; k < Rule::kStateCount; ++k) {
+            store_states(op, s, k, Rule::kStates[k].is_signed, scaling.states[k], first, values[k]);
+        }
+    });
 }
 
-void update_element_eager(const AdamwDesc& op, const AdamwSegment& s, int64_t i) {
+void update_element_eager(const OptimizerUpdateDesc& op, const UpdateSegment& s, int64_t i) {
     const Element element(op, s, i);
-    const numerics::AdamwHyper& hyper = op.hyper[s.group];
+    const numerics::GroupHyper& hyper = op.hyper[s.group];
     const numerics::EagerCorrections corrections(hyper, op.group_steps[s.group]);
-    const numerics::EagerDTypes types = {s.param_dtype, s.grad_dtype, s.exp_avg_dtype,
-                                         s.exp_avg_sq_dtype, s.compensation_dtype};
+    const numerics::EagerDTypes types = {s.param.dtype, s.grad.dtype, s.states[0].dtype,
+                                         s.states[1].dtype, s.compensation.dtype};
     numerics::EagerElement e;
-    e.p = element.load(s.param_dtype, s.param);
-    e.m = element.load(s.exp_avg_dtype, s.exp_avg);
-    e.v = element.load(s.exp_avg_sq_dtype, s.exp_avg_sq);
-    if (s.compensation_dtype != DType::none) {
-        e.c = element.load(s.compensation_dtype, s.compensation);
+    e.p = element.load(s.param.dtype, s.param.data);
+    e.m = element.load(s.states[0].dtype, s.states[0].data);
+    e.v = element.load(s.states[1].dtype, s.states[1].data);
+    if (s.compensation.dtype != DType::none) {
+        e.c = element.load(s.compensation.dtype, s.compensation.data);
     }
     // Unscaling and clipping are operations of their own, in the gradient's type.
-    const float grad = numerics::round_to(s.grad_dtype, element.load(s.grad_dtype, s.grad) *
+    const float grad = numerics::round_to(s.grad.dtype, element.load(s.grad.dtype, s.grad.data) *
                                                             op.scalars[s.group].grad_mul);
     numerics::eager_update(hyper, corrections, types, grad, e);
-    element.store(s.param_dtype, s.param, e.p);
-    element.store(s.exp_avg_dtype, s.exp_avg, e.m);
-    element.store(s.exp_avg_sq_dtype, s.exp_avg_sq, e.v);
-    if (s.compensation_dtype != DType::none) {
-        element.store(s.compensation_dtype, s.compensation, e.c);
+    element.store(s.param.dtype, s.param.data, e.p);
+    element.store(s.states[0].dtype, s.states[0].data, e.m);
+    element.store(s.states[1].dtype, s.states[1].data, e.v);
+    if (s.compensation.dtype != DType::none) {
+        element.store(s.compensation.dtype, s.compensation.data, e.c);
     }
     if (op.zero_grad) {
-        element.store(s.grad_dtype, s.grad, 0.0F);
+        element.store(s.grad.dtype, s.grad.data, 0.0F);
     }
 }
 
-void update_segment(const AdamwDesc& op, const AdamwSegment& s, AdamwScaling* scaling) {
+void update_segment(const OptimizerUpdateDesc& op, const UpdateSegment& s, UpdateScaling* scaling) {
     if (op.eager_compat) {
         for (int64_t i = 0; i < s.count; ++i) {
             update_element_eager(op, s, i);
         }
         return;
     }
-    AdamwScaling unscaled;
+    UpdateScaling unscaled;
     const bool has_two_passes = scaling != nullptr && s.has_scaled_states();
-    AdamwScaling& scales = has_two_passes ? *scaling : unscaled;
+    UpdateScaling& scales = has_two_passes ? *scaling : unscaled;
     if (has_two_passes) {
         scales = {};
         for (int64_t i = 0; i < s.count; ++i) {
@@ -317,7 +315,7 @@ void update_segment(const AdamwDesc& op, const AdamwSegment& s, AdamwScaling* sc
 
 // Chunks are there for those who share the work.
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
-    const auto& op = static_cast<const AdamwDesc&>(desc);
+    const auto& op = static_cast<const OptimizerUpdateDesc&>(desc);
     if (op.state->skip != 0) {
         return {};
     }
@@ -329,6 +327,6 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
 
 } // namespace
 
-const Candidate kAdamw = {kName, supports, run, nullptr, nullptr};
+const Candidate kOptimizerUpdate = {kName, supports, run, nullptr, nullptr};
 
 } // namespace mp::backends::reference

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rule of the optimizer is made of. A rule (adamw.hpp beside this file is the model) has
+//   kStates, kStateCount   the states it keeps for each element, by name; all begin at zero
+//   Scalars                what its arithmetic reads: floats only, worked out in double once a step, rounded once
+//   defaults()             hyperparameters where the caller gives none
+//   refusal(hyper)         why it cannot step with these, or null: what it does not read must not be set
+//   scalars(hyper, step)   of a group's t-th step
+//   delta(s, w, g, x)      the change of a weight w by its gradient g, unscaled and clipped; advances the states x
+// Every backend's kernel calls these functions and nothing else, so the bits are the same everywhere: no contraction, IEEE
+// square root and division, and a written order of operations. rules.def lists the rules.
+#pragma once
+
+#include <cstdint>
+
+#include "numerics/host_device.hpp"
+
+namespace mp::numerics {
+
+inline constexpr int kMaxStates = 2;
+
+struct StateSpec {
+    const char* name; // in checkpoints and in the C interface; never changes
+    bool is_signed;   // codings without a sign spend it on precision
+};
+
+// The numbers are stored in checkpoints and never change.
+enum class RuleId : uint32_t {
+#define X(number, id, Rule) id = (number),
+#include "numerics/rules/rules.def"
+#undef X
+};
+
+// body(StateIndex<k>{}) for each of a rule's states: written out, where a loop over k would have to be unrolled.
+template <int kState> struct StateIndex { static constexpr int kIndex = kState; };
+template <class Rule, class Body> MP_HD_INLINE void for_each_state(Body&& body) {
+    static_assert(kMaxStates == 2);
+    body(StateIndex<0>{});
+    if constexpr (Rule::kStateCount > 1) {
+        body(StateIndex<1>{});
+    }
+}
+
+// Both written out, so that nothing refers to the array itself: kernels are compiled for several instruction sets.
+template <class Rule> MP_HD_INLINE constexpr bool is_signed_state(int k) {
+    static_assert(kMaxStates == 2);
+    return k == 0 ? Rule::kStates[0].is_signed : Rule::kStates[Rule::kStateCount - 1].is_signed;
+}
+
+// Hyperparameters of one group, as the caller set them.
+struct GroupHyper {
+    double lr = 1e-3;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double eps = 1e-8;
+    double weight_decay = 0.0;
+    RuleId rule = RuleId::adamw;
+    bool maximize = false;       // the gradient's sign is turned
+    bool bias_correction = true; // without: both corrections are 1
+    bool enabled = true;         // a group that is off takes no step, and its count stays
+    // Instead of lr, in the device's memory, where the caller may change it between steps.
+    const float* device_lr = nullptr;
+
+    [[nodiscard]] MP_HD double current_lr() const {
+        return device_lr != nullptr ? static_cast<double>(*device_lr) : lr;
+    }
+};
+
+// base^exponent by squaring: unlike pow it has the same bits on every device.
+MP_HD inline double integer_power(double base, int64_t exponent) {
+    double result = 1.0;
+    for (; exponent > 0; exponent >>= 1) {
+        if ((exponent & 1) != 0) {
+            result *= base;
+        }
+        base *= base;
+    }
+    return result;
+}
+
+} // namespace mp::numerics
