@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "numerics/rules/adamw.hpp"
+#include "numerics/rules/lion.hpp"
 
 namespace mp::numerics {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every combination of types and codings of gradient, moments, weight, compensation and master weight, generated: the
-// sound ones have the bits of a simple oracle on every backend, thread count and instruction set; the others are
+// Every combination of types and codings of gradient, states, weight, compensation and master weight, by AdamW and by Lion,
+// generated: the sound ones have the bits of a simple oracle on every backend, thread count and instruction set; the others are
 // refused with their reason.
 #include <gtest/gtest.h>
 
@@ -13,6 +13,8 @@
 
 namespace mp::test {
 namespace {
+
+using numerics::RuleId;
 
 constexpr DType kF = DType::fp32;
 constexpr DType kH = DType::fp16;
@@ -45,6 +47,7 @@ constexpr DType kCompensations[] = {kNone, kF, kH, kB};
 constexpr Form kMasters[] = {{},   {kF}, {kH, Coding::scaled}, {DType::int16, Coding::remainder},
                              {kH}, {kB}};
 
+// Lion has no second moment: its dtype is none.
 struct Combination {
     Form grad, first, second, param, master;
     DType compensation = kNone;
@@ -73,11 +76,14 @@ std::vector<std::string> reasons(const Combination& c) {
     return list;
 }
 
-std::vector<Combination> generated() {
+std::vector<Combination> generated(RuleId rule) {
     std::vector<Combination> list;
+    const std::vector<Form> seconds =
+        rule == RuleId::lion ? std::vector<Form>(1)
+                             : std::vector<Form>(std::begin(kMoments), std::end(kMoments));
     for (const Form& grad : kGrads) {
         for (const Form& first : kMoments) {
-            for (const Form& second : kMoments) {
+            for (const Form& second : seconds) {
                 for (const Form& param : kParams) {
                     for (const Form& master : kMasters) {
                         for (const DType compensation : kCompensations) {
@@ -92,8 +98,8 @@ std::vector<Combination> generated() {
     return list;
 }
 
-std::vector<Combination> sound() {
-    std::vector<Combination> list = generated();
+std::vector<Combination> sound(RuleId rule) {
+    std::vector<Combination> list = generated(rule);
     std::erase_if(list, [](const Combination& c) { return !reasons(c).empty(); });
     for (const Combination& c : std::vector<Combination>(list)) {
         if (c.param.dtype == kB && c.master.dtype == kF) {
@@ -140,7 +146,7 @@ ParamArrays start(const Combination& c, int64_t count, uint64_t seed) {
     a.grad = HostArray(c.grad.dtype, count);
     a.param = HostArray(c.param.dtype, count);
     a.exp_avg = codes_of(c.first, count);
-    a.exp_avg_sq = codes_of(c.second, count);
+    a.exp_avg_sq = c.second.dtype == kNone ? HostArray() : codes_of(c.second, count);
     a.exp_avg_scales = scales_of(c.first, count);
     a.exp_avg_sq_scales = scales_of(c.second, count);
     if (seed % 7 != 0) {
@@ -148,8 +154,10 @@ ParamArrays start(const Combination& c, int64_t count, uint64_t seed) {
     }
     oracle::encode_moment(some_numbers(count, seed + 1, false), a.exp_avg_coding, true, a.exp_avg,
                           a.exp_avg_scales, a.scale_inv.exp_avg);
-    oracle::encode_moment(some_numbers(count, seed + 2, true), a.exp_avg_sq_coding, false,
-                          a.exp_avg_sq, a.exp_avg_sq_scales, a.scale_inv.exp_avg_sq);
+    if (c.second.dtype != kNone) {
+        oracle::encode_moment(some_numbers(count, seed + 2, true), a.exp_avg_sq_coding, false,
+                              a.exp_avg_sq, a.exp_avg_sq_scales, a.scale_inv.exp_avg_sq);
+    }
     std::vector<float> weight = some_numbers(count, seed + 3, false);
     if (c.compensation != kNone) {
         a.compensation = HostArray(c.compensation, count);
@@ -161,19 +169,24 @@ ParamArrays start(const Combination& c, int64_t count, uint64_t seed) {
     return a;
 }
 
-const GroupHyper kHyper = {3e-3, 0.9, 0.99, 1e-8, 0.1};
+GroupHyper hyper_of(RuleId rule) {
+    GroupHyper hyper = {3e-3, 0.9, 0.99, 1e-8, 0.1};
+    hyper.rule = rule;
+    return hyper;
+}
 constexpr int64_t kStep = 3;
 constexpr double kGradMul = 0.75;
 
 class AdamwCombinations : public BackendTest {
   protected:
     // All of them in launches of many segments; `sizes` by turns, on each of these instruction sets (none: as it is).
-    void compare(const std::vector<Combination>& list, const std::vector<int64_t>& sizes,
+    void compare(RuleId rule, const std::vector<Combination>& list,
+                 const std::vector<int64_t>& sizes,
                  const std::vector<const char*>& sets = {nullptr}) {
         constexpr std::size_t kLaunch = 400;
         for (std::size_t begin = 0; begin < list.size(); begin += kLaunch) {
             StepCase c;
-            c.hyper = {kHyper};
+            c.hyper = {hyper_of(rule)};
             c.step = kStep;
             c.grad_mul = kGradMul;
             std::vector<ParamArrays> expected;
@@ -183,7 +196,7 @@ class AdamwCombinations : public BackendTest {
                 }
                 c.params.push_back(start(list[i], sizes[i % sizes.size()], 9 * i + 1));
                 expected.push_back(c.params.back());
-                oracle::step(expected.back(), kHyper, kStep, kGradMul);
+                oracle::step(expected.back(), c.hyper[0], kStep, kGradMul);
             }
             for (const char* set : sets) {
                 SCOPED_TRACE(set == nullptr ? "" : set);
@@ -218,22 +231,30 @@ class AdamwCombinations : public BackendTest {
 };
 
 TEST_P(AdamwCombinations, HaveTheBitsOfTheOracle) {
-    const std::vector<Combination> list = sound();
+    const std::vector<Combination> list = sound(RuleId::adamw);
     EXPECT_EQ(list.size(), 7U * 8U * 7U * 26U);
     for (const int64_t size : {1, 7, 255, 257}) {
-        compare(list, {size});
+        compare(RuleId::adamw, list, {size});
+    }
+}
+
+TEST_P(AdamwCombinations, OfLionHaveTheBitsOfTheOracle) {
+    const std::vector<Combination> list = sound(RuleId::lion);
+    EXPECT_EQ(list.size(), 7U * 8U * 26U);
+    for (const int64_t size : {1, 7, 255, 257, 4097}) {
+        compare(RuleId::lion, list, {size});
     }
 }
 
 // One of ten of them, by a stride that has nothing in common with the lists' lengths.
 TEST_P(AdamwCombinations, HaveTheBitsOfTheOracleAcrossBlocksAndChunks) {
-    const std::vector<Combination> list = sound();
+    const std::vector<Combination> list = sound(RuleId::adamw);
     std::vector<Combination> some;
     for (std::size_t i = 0; i < list.size(); i += 11) {
         some.push_back(list[i]);
     }
-    compare(some, {4095, 4097});
-    compare({list[5], list[list.size() / 2 + 13], list[list.size() - 3]}, {1000003});
+    compare(RuleId::adamw, some, {4095, 4097});
+    compare(RuleId::adamw, {list[5], list[list.size() / 2 + 13], list[list.size() - 3]}, {1000003});
 }
 
 // The same on every instruction set that this processor has.
@@ -246,14 +267,16 @@ TEST_P(AdamwCombinations, HaveTheBitsOfTheOracleOnEveryInstructionSet) {
     for (int32_t i = 0; i < runnable.count; ++i) {
         sets.push_back(runnable.items[i]->name);
     }
-    compare(sound(), {263}, sets);
+    for (const RuleId rule : {RuleId::adamw, RuleId::lion}) {
+        compare(rule, sound(rule), {263}, sets);
+    }
     ::unsetenv("MIXEDPREC_ISA");
     check(backends::host::select_isa_from_environment());
 }
 
 // A NaN or an infinity in any one gradient: no array of any combination changes, nor t.
 TEST_P(AdamwCombinations, OneBadGradientStopsAllOfThem) {
-    const std::vector<Combination> list = sound();
+    const std::vector<Combination> list = sound(RuleId::adamw);
     std::vector<ParamArrays> params;
     for (std::size_t i = 0; i < list.size(); i += 23) {
         if (is_taken(list[i])) {
@@ -268,7 +291,7 @@ TEST_P(AdamwCombinations, OneBadGradientStopsAllOfThem) {
         wide->grad.set(299, bad);
         Launch launch(device(), broken);
         DeviceValue<OptimizerState> state(device(), {});
-        const GroupHyper hyper = kHyper;
+        const GroupHyper hyper = hyper_of(RuleId::adamw);
         const DeviceValue<GroupHyper> device_hyper(device(), hyper);
         DeviceValue<GroupScalars> scalars(device(), {});
         DeviceValue<int64_t> group_step(device(), 5);
@@ -349,7 +372,7 @@ UpdateSegment segment_of(const Combination& c, unsigned char* memory) {
 TEST(AdamwCombinationsRefused, UnsoundOnesWithTheirReason) {
     alignas(16) unsigned char memory[16] = {};
     int64_t refused = 0;
-    for (const Combination& c : generated()) {
+    for (const Combination& c : generated(RuleId::adamw)) {
         std::string message;
         try {
             check_segment(segment_of(c, memory), "here");

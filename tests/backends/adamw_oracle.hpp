@@ -4,6 +4,8 @@
 // else: scales by powers of two found by trying, codes of maps by looking at both neighbours.
 #pragma once
 
+#include <functional>
+
 #include <cmath>
 #include <cstring>
 
@@ -204,9 +206,10 @@ inline void store_weight(ParamArrays& a, const std::vector<float>& old,
     }
 }
 
-// One step, nearest rounding.
-inline void step(ParamArrays& a, const numerics::AdamwHyper& hyper, int64_t t, double grad_mul) {
-    const auto mul = static_cast<float>(grad_mul);
+// What moves one element: the change of p, and what m and v become.
+using Rule = std::function<float(float p, float g, float& m, float& v)>;
+
+inline Rule adamw_rule(const numerics::GroupHyper& hyper, int64_t t) {
     const auto b1 = static_cast<float>(hyper.beta1);
     const auto b2 = static_cast<float>(hyper.beta2);
     const auto c1 = static_cast<float>(1.0 - hyper.beta1);
@@ -216,10 +219,39 @@ inline void step(ParamArrays& a, const numerics::AdamwHyper& hyper, int64_t t, d
     const auto root = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(hyper.beta2, power)));
     const auto eps = static_cast<float>(hyper.eps);
     const auto decay = static_cast<float>(hyper.lr * hyper.weight_decay);
+    return [=](float p, float g, float& m, float& v) {
+        m = b1 * m + c1 * g;
+        v = b2 * v + c2 * (g * g);
+        const float denominator = std::sqrt(v) * root + eps;
+        return -(decay * p) - size * (m / denominator);
+    };
+}
+
+inline Rule lion_rule(const numerics::GroupHyper& hyper) {
+    const auto b1 = static_cast<float>(hyper.beta1);
+    const auto b2 = static_cast<float>(hyper.beta2);
+    const auto c1 = static_cast<float>(1.0 - hyper.beta1);
+    const auto c2 = static_cast<float>(1.0 - hyper.beta2);
+    const auto lr = static_cast<float>(hyper.lr);
+    const auto decay = static_cast<float>(hyper.lr * hyper.weight_decay);
+    return [=](float p, float g, float& m, float& /*v*/) {
+        const float mean = b1 * m + c1 * g;
+        m = b2 * m + c2 * g;
+        const float sign = mean > 0.0F ? 1.0F : mean < 0.0F ? -1.0F : mean;
+        return -(decay * p) - lr * sign;
+    };
+}
+
+// One step, nearest rounding. Without an exp_avg_sq there is no second moment.
+inline void step(ParamArrays& a, const numerics::GroupHyper& hyper, int64_t t, double grad_mul) {
+    const auto mul = static_cast<float>(grad_mul);
+    const Rule rule =
+        hyper.rule == numerics::RuleId::lion ? lion_rule(hyper) : adamw_rule(hyper, t);
     std::vector<float> weight;
     std::vector<float> change;
     std::vector<float> first;
     std::vector<float> second;
+    const bool has_second = a.exp_avg_sq.dtype != DType::none;
     const bool has_master = a.master.dtype != DType::none;
     const std::vector<float> stored = has_master && a.master_coding != Coding::remainder
                                           ? decoded(a.master, a.scale_inv.master)
@@ -232,20 +264,20 @@ inline void step(ParamArrays& a, const numerics::AdamwHyper& hyper, int64_t t, d
         g = g * mul;
         float m = decode_moment(a.exp_avg, a.exp_avg_coding, a.exp_avg_scales, a.scale_inv.exp_avg,
                                 true, i);
-        float v = decode_moment(a.exp_avg_sq, a.exp_avg_sq_coding, a.exp_avg_sq_scales,
-                                a.scale_inv.exp_avg_sq, false, i);
-        m = b1 * m + c1 * g;
-        v = b2 * v + c2 * (g * g);
-        const float denominator = std::sqrt(v) * root + eps;
+        float v = has_second ? decode_moment(a.exp_avg_sq, a.exp_avg_sq_coding, a.exp_avg_sq_scales,
+                                             a.scale_inv.exp_avg_sq, false, i)
+                             : 0.0F;
         weight.push_back(p);
-        change.push_back(-(decay * p) - size * (m / denominator));
+        change.push_back(rule(p, g, m, v));
         first.push_back(m);
         second.push_back(v);
     }
     store_weight(a, weight, change);
     encode_moment(first, a.exp_avg_coding, true, a.exp_avg, a.exp_avg_scales, a.scale_inv.exp_avg);
-    encode_moment(second, a.exp_avg_sq_coding, false, a.exp_avg_sq, a.exp_avg_sq_scales,
-                  a.scale_inv.exp_avg_sq);
+    if (has_second) {
+        encode_moment(second, a.exp_avg_sq_coding, false, a.exp_avg_sq, a.exp_avg_sq_scales,
+                      a.scale_inv.exp_avg_sq);
+    }
 }
 
 } // namespace mp::test::oracle

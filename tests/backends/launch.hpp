@@ -70,9 +70,12 @@ inline HostArray make_scales(Coding coding, int64_t count, Content content, uint
     return scales;
 }
 
-// Of codes in blocks each pattern is one, but fp8's contents are as they are elsewhere.
+// Of codes in blocks each pattern is one, but fp8's contents are as they are elsewhere. dtype none: a rule without it.
 inline HostArray make_moment(DType dtype, Coding coding, int64_t count, Content content,
                              uint64_t seed) {
+    if (dtype == DType::none) {
+        return {};
+    }
     const bool is_dynamic = dtype == DType::uint8;
     const int64_t size = is_dynamic ? code_bytes(coding, dtype, count) : count;
     return make_array(dtype, size, is_dynamic ? Content::patterns : content, seed);
@@ -90,7 +93,8 @@ inline ParamArrays make_param(const Layout& layout, int64_t count, Content conte
     arrays.exp_avg_sq_coding = layout.exp_avg_sq_coding;
     arrays.exp_avg_scales = make_scales(layout.exp_avg_coding, count, content, seed + 6);
     arrays.exp_avg_sq_scales = make_scales(layout.exp_avg_sq_coding, count, content, seed + 7);
-    for (int64_t i = 0; layout.exp_avg_sq != DType::uint8 && i < count; ++i) {
+    const bool is_number = layout.exp_avg_sq != DType::uint8 && layout.exp_avg_sq != DType::none;
+    for (int64_t i = 0; is_number && i < count; ++i) {
         const int64_t bits = 8 * dtype_size(layout.exp_avg_sq);
         const uint32_t magnitude = (uint32_t{1} << (bits - 1)) - 1U;
         arrays.exp_avg_sq.set_code(i, arrays.exp_avg_sq.code(i) & magnitude);
@@ -166,7 +170,9 @@ class Launch {
         arrays.param = roles.param->download();
         arrays.grad = roles.grad->download();
         arrays.exp_avg = roles.exp_avg->download();
-        arrays.exp_avg_sq = roles.exp_avg_sq->download();
+        if (roles.exp_avg_sq != nullptr) {
+            arrays.exp_avg_sq = roles.exp_avg_sq->download();
+        }
         if (roles.compensation != nullptr) {
             arrays.compensation = roles.compensation->download();
         }

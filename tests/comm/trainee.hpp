@@ -31,9 +31,10 @@ struct Training {
     int32_t steps = 3;
     int32_t slots = 0; // the global batch's microbatches; 0: one a rank
     double max_grad_norm = 1.0;
-    float first = 0.001F;  // added to every initial value
-    bool alone = false;    // an optimizer without a communicator
-    int32_t threads = 1;   // of each rank's context
+    float first = 0.001F; // added to every initial value
+    bool alone = false;   // an optimizer without a communicator
+    int32_t threads = 1;  // of each rank's context
+    numerics::RuleId rule = numerics::RuleId::adamw;
     bool as_codes = false; // matrices are codes for use; their owners keep the exact weights
 };
 
@@ -61,9 +62,10 @@ class Trainee {
         options.sharding = run.sharding;
         options.sharding.comm = run.alone ? nullptr : comm_;
         optimizer_ = std::make_unique<Optimizer>(context_, run.recipe, options);
-        numerics::AdamwHyper hyper;
+        numerics::GroupHyper hyper;
         hyper.lr = 0.01;
         hyper.weight_decay = 0.1;
+        hyper.rule = run.rule;
         optimizer_->add_group(hyper);
         for (std::size_t p = 0; p < model().size(); ++p) {
             add(p);

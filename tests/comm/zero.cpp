@@ -80,6 +80,25 @@ TEST(Zero, BlockStatesAreSharded) {
     }
 }
 
+// A rule with one state, in plain arrays and in blocks.
+TEST(Zero, LionsStateIsSharded) {
+    for (const char* name : {"bf16_pure_kahan", "blocks"}) {
+        Recipe recipe = preset(std::string(name) == "blocks" ? "fp32" : name);
+        if (std::string(name) == "blocks") {
+            recipe.exp_avg = {DType::uint8, Coding::dynamic8};
+        }
+        Training run = training_of(recipe, 0, ShardKind::per_parameter);
+        run.rule = numerics::RuleId::lion;
+        const std::vector<Outcome> expected = train(3, run);
+        EXPECT_EQ(expected[0].memory.exp_avg_sq, 0);
+        for (int32_t stage = 1; stage <= 3; ++stage) {
+            SCOPED_TRACE(std::string(name) + ", stage " + std::to_string(stage));
+            run.sharding.stage = stage;
+            expect_all_same(expected[0], train(3, run));
+        }
+    }
+}
+
 // The tree over eight microbatches, or sums that are exact, however many ranks share them.
 class ZeroOrder : public testing::TestWithParam<comm::SumOrder> {};
 

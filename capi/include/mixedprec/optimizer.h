@@ -67,6 +67,9 @@
 /* mp_param_group_desc.rule and mp_adamw_args.rule: what moves the weights, and which states it keeps */
 #define MP_RULE_ADAMW 0 /* exp_avg, exp_avg_sq; weight decay decoupled */
 #define MP_RULE_ADAM 1 /* the same states; weight_decay * p is added to the gradient (L2) instead */
+/* exp_avg; defaults lr 1e-4, beta2 0.99; no eps, no bias correction. Chen et al., algorithm 2:
+ *   u  = -lr weight_decay p - lr sign(beta1 m + (1 - beta1) g);  m' = beta2 m + (1 - beta2) g */
+#define MP_RULE_LION 2
 
 typedef struct mp_optimizer_desc {
     uint32_t struct_size; /* sizeof(mp_optimizer_desc) */

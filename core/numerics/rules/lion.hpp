@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lion: Chen et al., "Symbolic discovery of optimization algorithms", algorithm 2. One state; the weight moves by the sign
+// of a mean that is made before that state is renewed, so every element by lr.
+#pragma once
+
+#include "numerics/rules/rule.hpp"
+
+namespace mp::numerics {
+
+struct Lion {
+    static constexpr StateSpec kStates[] = {{"exp_avg", true}};
+    static constexpr int kStateCount = 1;
+
+    struct Scalars {
+        float beta1;
+        float one_minus_beta1;
+        float beta2;
+        float one_minus_beta2;
+        float step_size; // lr
+        float decay;     // lr * weight_decay
+    };
+
+    static GroupHyper defaults() {
+        GroupHyper hyper;
+        hyper.lr = 1e-4;
+        hyper.beta2 = 0.99;
+        hyper.rule = RuleId::lion;
+        return hyper;
+    }
+
+    static const char* refusal(const GroupHyper& hyper) {
+        if (hyper.eps != 0.0 && hyper.eps != defaults().eps) {
+            return "it has no eps; leave it 0 or as it is by default";
+        }
+        return hyper.bias_correction ? nullptr : "it has no bias correction to leave out";
+    }
+
+    MP_HD static Scalars scalars(const GroupHyper& hyper, int64_t /*step*/) {
+        const double lr = hyper.current_lr();
+        Scalars s;
+        s.beta1 = static_cast<float>(hyper.beta1);
+        s.one_minus_beta1 = static_cast<float>(1.0 - hyper.beta1);
+        s.beta2 = static_cast<float>(hyper.beta2);
+        s.one_minus_beta2 = static_cast<float>(1.0 - hyper.beta2);
+        s.step_size = static_cast<float>(lr);
+        s.decay = static_cast<float>(lr * hyper.weight_decay);
+        return s;
+    }
+
+    // The sign of 0 is 0, that of NaN NaN.
+    MP_HD_INLINE static float delta(const Scalars& s, float w, float g, float (&x)[kMaxStates]) {
+        const float mean = s.beta1 * x[0] + s.one_minus_beta1 * g;
+        x[0] = s.beta2 * x[0] + s.one_minus_beta2 * g;
+        const float positive = mean > 0.0F ? 1.0F : mean;
+        const float sign = mean < 0.0F ? -1.0F : positive;
+        return -(s.decay * w) - s.step_size * sign;
+    }
+};
+
+} // namespace mp::numerics
