@@ -47,7 +47,7 @@ static void print_layouts(void) {
 #undef S
 #define S mp_param_group_desc
     LAYOUT(mp_param_group_desc, AT(struct_size), AT(flags), AT(lr), AT(beta1), AT(beta2), AT(eps),
-           AT(weight_decay));
+           AT(weight_decay), AT(rule), AT(reserved));
 #undef S
 #define S mp_param_desc
     LAYOUT(mp_param_desc, AT(struct_size), AT(flags), AT(name), AT(param), AT(grad), AT(init_fp32));
@@ -67,7 +67,7 @@ static void print_layouts(void) {
 #define S mp_adamw_args
     LAYOUT(mp_adamw_args, AT(struct_size), AT(flags), AT(step), AT(seed), AT(lr), AT(beta1),
            AT(beta2), AT(eps), AT(weight_decay), AT(max_grad_norm), AT(grad_scale), AT(lr_pointer),
-           AT(grad_scale_pointer));
+           AT(grad_scale_pointer), AT(rule), AT(reserved));
 #undef S
 }
 

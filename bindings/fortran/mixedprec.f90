@@ -30,8 +30,9 @@ module mixedprec
         real(c_double) :: max_grad_norm = 0
     end type
     type, bind(c) :: mp_param_group_desc
-        integer(c_int32_t) :: struct_size = 48, flags = mp_hyperparameters_explicit
+        integer(c_int32_t) :: struct_size = 56, flags = mp_hyperparameters_explicit
         real(c_double) :: lr = 1d-3, beta1 = 0.9d0, beta2 = 0.999d0, eps = 1d-8, weight_decay = 0
+        integer(c_int32_t) :: rule = 0, reserved = 0
     end type
     type, bind(c) :: mp_param_desc
         integer(c_int32_t) :: struct_size = 40, flags = 0
@@ -55,11 +56,12 @@ module mixedprec
         integer(c_int32_t) :: exp_avg_coding = 0, exp_avg_sq_coding = 0, master_coding = 0, reserved = 0
     end type
     type, bind(c) :: mp_adamw_args
-        integer(c_int32_t) :: struct_size = 96, flags = mp_hyperparameters_explicit
+        integer(c_int32_t) :: struct_size = 104, flags = mp_hyperparameters_explicit
         integer(c_int64_t) :: step = 1, seed = 0
         real(c_double) :: lr = 1d-3, beta1 = 0.9d0, beta2 = 0.999d0, eps = 1d-8, weight_decay = 0, max_grad_norm = 0
         real(c_double) :: grad_scale = 1
         type(c_ptr) :: lr_pointer = c_null_ptr, grad_scale_pointer = c_null_ptr
+        integer(c_int32_t) :: rule = 0, reserved = 0
     end type
 
     ! What went wrong (negative), or success with a note (positive).

@@ -109,11 +109,15 @@ function Optimizer(context::Context, recipe::Recipe)
     Optimizer(Handle(out[], :optimizer))
 end
 
-"Add a group of parameters: its number, and the library's advice or `nothing`."
-function add_group(optimizer::Optimizer; lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0)
+"""
+Add a group of parameters: its number, and the library's advice or `nothing`. `rule` is `RULE_ADAMW`, `RULE_ADAM` or
+`RULE_LION` (whose `eps` is 0).
+"""
+function add_group(optimizer::Optimizer; lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0,
+                   rule = RULE_ADAMW)
     index = Ref(Int32(-1))
     desc = Ref(mp_param_group_desc(flags = HYPERPARAMETERS_EXPLICIT, lr = lr, beta1 = beta1, beta2 = beta2, eps = eps,
-                                   weight_decay = weight_decay))
+                                   weight_decay = weight_decay, rule = rule))
     note = check(ccall(fn(:mp_optimizer_add_group), Int32, (Ptr{Cvoid}, Ref{mp_param_group_desc}, Ref{Int32}),
                        optimizer, desc, index))
     (index[], note)

@@ -6,6 +6,7 @@ const FP32, FP16, BF16 = Int32(1), Int32(2), Int32(3)
 const NO_DTYPE = Int32(0)
 const HOST = Int32(1)
 const HYPERPARAMETERS_EXPLICIT = UInt32(256)
+const RULE_ADAMW, RULE_ADAM, RULE_LION = Int32(0), Int32(1), Int32(2)
 
 # A C struct whose first two fields are struct_size and flags. Besides the struct: a constructor by keywords, where
 # what is not named is zero.
@@ -58,6 +59,8 @@ end
     beta2::Float64
     eps::Float64
     weight_decay::Float64
+    rule::Int32
+    reserved::Int32
 end
 @cstruct mp_param_desc begin
     name::Ptr{UInt8}
@@ -111,6 +114,8 @@ end
     grad_scale::Float64
     lr_pointer::Ptr{Float32}
     grad_scale_pointer::Ptr{Float32}
+    rule::Int32
+    reserved::Int32
 end
 
 const STRUCTS = (mp_context_desc, mp_tensor_desc, mp_optimizer_desc, mp_param_group_desc, mp_param_desc,

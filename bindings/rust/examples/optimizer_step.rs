@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! bindings/c/optimizer_step.c in Rust: must print the same lines.
 use mixedprec::{
-    step_pointers, Bf16, Context, Error, Group, Hyperparameters, Optimizer, Recipe, Slot, Tensor,
+    step_pointers, Bf16, Context, Error, Group, Hyperparameters, Optimizer, Recipe, Rule, Slot, Tensor,
 };
 use std::cell::Cell;
 
@@ -15,6 +15,7 @@ const VALUES: Hyperparameters = Hyperparameters {
     beta2: 0.999,
     eps: 1e-8,
     weight_decay: 0.01,
+    rule: Rule::AdamW,
 };
 
 fn make_optimizer<'a>(

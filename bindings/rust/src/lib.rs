@@ -13,7 +13,7 @@ mod tensor;
 use std::ptr::{null, null_mut};
 
 pub use error::Error;
-pub use optimizer::{Group, Hyperparameters, Optimizer, Stats};
+pub use optimizer::{Group, Hyperparameters, Optimizer, Rule, Stats};
 pub use pointers::{step_pointers, Slot};
 pub use tensor::{Bf16, Element, Tensor};
 

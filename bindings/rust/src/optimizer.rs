@@ -5,7 +5,20 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::{null, null_mut};
 
-/// What AdamW can be told; each number is meant as it stands.
+/// What moves the weights (MP_RULE_*).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Rule {
+    /// Decoupled weight decay.
+    #[default]
+    AdamW = 0,
+    /// Weight decay as a part of the gradient (L2).
+    Adam = 1,
+    /// One state; no eps (leave it at zero).
+    Lion = 2,
+}
+
+/// What a rule can be told; each number is meant as it stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hyperparameters {
     /// Learning rate.
@@ -16,8 +29,10 @@ pub struct Hyperparameters {
     pub beta2: f64,
     /// Added to the root of the second moment.
     pub eps: f64,
-    /// Decoupled weight decay.
+    /// Weight decay.
     pub weight_decay: f64,
+    /// What moves the weights.
+    pub rule: Rule,
 }
 
 impl Default for Hyperparameters {
@@ -28,6 +43,7 @@ impl Default for Hyperparameters {
             beta2: 0.999,
             eps: 1e-8,
             weight_decay: 0.0,
+            rule: Rule::AdamW,
         }
     }
 }
@@ -80,6 +96,8 @@ impl<'a> Optimizer<'a> {
             beta2: values.beta2,
             eps: values.eps,
             weight_decay: values.weight_decay,
+            rule: values.rule as i32,
+            reserved: 0,
         };
         let mut index = -1;
         // SAFETY: all pointers are good for the call.

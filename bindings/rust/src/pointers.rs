@@ -89,6 +89,8 @@ pub fn step_pointers(
         grad_scale: 1.0,
         lr_pointer: null(),
         grad_scale_pointer: null(),
+        rule: values.rule as i32,
+        reserved: 0,
     };
     let mut stats = empty_stats(); // asking for them makes the call wait
     let raw = slots.as_ptr().cast::<sys::mp_adamw_slot>();

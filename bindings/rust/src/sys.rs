@@ -77,9 +77,9 @@ layouts! {
     mp_optimizer_desc: 24 {
         struct_size: u32 = 0, flags: u32 = 4, seed: u64 = 8, max_grad_norm: f64 = 16,
     }
-    mp_param_group_desc: 48 {
+    mp_param_group_desc: 56 {
         struct_size: u32 = 0, flags: u32 = 4, lr: f64 = 8, beta1: f64 = 16, beta2: f64 = 24, eps: f64 = 32,
-        weight_decay: f64 = 40,
+        weight_decay: f64 = 40, rule: i32 = 48, reserved: i32 = 52,
     }
     mp_param_desc: 40 {
         struct_size: u32 = 0, flags: u32 = 4, name: *const c_char = 8, param: *mut mp_tensor = 16,
@@ -98,10 +98,10 @@ layouts! {
         exp_avg_sq_scale_inv: *mut f32 = 120, master_scale_inv: *mut f32 = 128,
         exp_avg_coding: i32 = 136, exp_avg_sq_coding: i32 = 140, master_coding: i32 = 144, reserved: i32 = 148,
     }
-    mp_adamw_args: 96 {
+    mp_adamw_args: 104 {
         struct_size: u32 = 0, flags: u32 = 4, step: i64 = 8, seed: u64 = 16, lr: f64 = 24, beta1: f64 = 32,
         beta2: f64 = 40, eps: f64 = 48, weight_decay: f64 = 56, max_grad_norm: f64 = 64, grad_scale: f64 = 72,
-        lr_pointer: *const f32 = 80, grad_scale_pointer: *const f32 = 88,
+        lr_pointer: *const f32 = 80, grad_scale_pointer: *const f32 = 88, rule: i32 = 96, reserved: i32 = 100,
     }
 }
 
