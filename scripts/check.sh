@@ -14,8 +14,10 @@ if [ "${1:-}" = --all ]; then
     shift
 fi
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(format tidy cuda isas bits emulated aarch64 fresh without mpi asan)
-[ "$all" = no ] || parts+=(tsan long)
+if [ "${#parts[@]}" = 0 ]; then
+    parts=(format tidy cuda isas bits emulated aarch64 fresh without mpi asan)
+    [ "$all" = no ] || parts+=(tsan long)
+fi
 
 format() { step "clang-format" scripts/format.sh --check; }
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <thread>
 
+#include "../fixture_path.hpp"
 #include "training.hpp"
 
 using namespace mp_test;
@@ -58,6 +59,60 @@ TEST(Checkpoint, GoingOnHasTheBitsOfNotHavingStopped) {
             straight.step();
             resumed.step();
             EXPECT_EQ(resumed.everything(), straight.everything()) << "step " << i + 6;
+        }
+    }
+}
+
+// A checkpoint that the first version wrote, before groups had rules (tests/fixtures/checkpoint).
+TEST(Checkpoint, OfTheFirstVersionStillLoads) {
+    Training straight("bf16_pure_kahan");
+    for (int i = 0; i < 5; ++i) {
+        straight.step();
+    }
+    Training resumed("bf16_pure_kahan", 99);
+    const std::string folder = fixture_path("checkpoint/bf16_pure_kahan");
+    MP_OK(
+        mp_checkpoint_load(resumed.checkpoint, folder.c_str(), MP_CHECKPOINT_VERIFY_ALL, nullptr));
+    EXPECT_EQ(resumed.everything(), straight.everything());
+    straight.step();
+    resumed.step();
+    EXPECT_EQ(resumed.everything(), straight.everything());
+}
+
+// One group by AdamW, one by another rule.
+TEST(Checkpoint, GoesOnByEachGroupsRule) {
+    for (const int32_t rule : {MP_RULE_ADAM, MP_RULE_LION}) {
+        for (const char* name : {"fp32", "bf16_pure_kahan"}) {
+            SCOPED_TRACE(std::string(name) + ", rule " + std::to_string(rule));
+            const Folder folder("rules");
+            Training straight(name, 3, nullptr, nullptr, rule);
+            Training resumed(name, 3, nullptr, nullptr, rule);
+            for (int i = 0; i < 3; ++i) {
+                straight.step();
+            }
+            MP_OK(mp_checkpoint_save(straight.checkpoint, folder.c_str(), 3, 0));
+            MP_OK(mp_checkpoint_load(resumed.checkpoint, folder.c_str(), 0, nullptr));
+            straight.step();
+            straight.step();
+            resumed.step();
+            resumed.step();
+            EXPECT_EQ(resumed.everything(), straight.everything());
+
+            // AdamW takes what Adam left. Lion's states are others.
+            Training other(name);
+            const auto before = other.everything();
+            if (rule == MP_RULE_ADAM) {
+                MP_OK(mp_checkpoint_load(other.checkpoint, folder.c_str(), 0, nullptr));
+                other.step();
+                other.step();
+                EXPECT_EQ(other.everything(), straight.everything()) << "the rule comes with it";
+            } else {
+                EXPECT_LT(mp_checkpoint_load(other.checkpoint, folder.c_str(), 0, nullptr), 0);
+                EXPECT_NE(std::string(mp_last_error_message()).find("exp_avg_sq"),
+                          std::string::npos)
+                    << mp_last_error_message();
+                EXPECT_EQ(other.everything(), before);
+            }
         }
     }
 }

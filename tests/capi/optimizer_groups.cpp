@@ -275,3 +275,59 @@ TEST(OptimizerGroups, ScalarsOfAStepOnPointers) {
     EXPECT_EQ(results[1], results[3]);
     EXPECT_NE(results[0], numbers(kCount, 1));
 }
+
+// ---- rules -------------------------------------------------------------------------------------
+
+TEST(OptimizerGroups, HaveARuleEach) {
+    Groups all(1);
+    // Not explicit, so that Lion's own defaults hold: lr 1e-4, betas 0.9 and 0.99.
+    const mp_param_group_desc desc = {
+        sizeof(mp_param_group_desc), 0, 0.0, 0.0, 0.0, 0.0, 0.1, MP_RULE_LION, 0};
+    int32_t group = -1;
+    MP_OK(mp_optimizer_add_group(all.optimizer, &desc, &group));
+    const Tensor param = make_tensor(all.context, MP_DTYPE_FP32, {2}, {1.0F, -2.0F});
+    const Tensor grad = make_tensor(all.context, MP_DTYPE_FP32, {2}, {3.0F, -1e-20F});
+    mp_param_desc of_param = MP_PARAM_DESC_INIT;
+    of_param.name = "lion";
+    of_param.param = param;
+    of_param.grad = grad;
+    int32_t index = -1;
+    MP_OK(mp_optimizer_add_param(all.optimizer, group, &of_param, &index));
+    all.step();
+    const std::vector<float> after = values_of(all.context, param);
+    EXPECT_FLOAT_EQ(after[0], static_cast<float>(1.0 - 1e-4 * (1.0 + 0.1)));
+    EXPECT_FLOAT_EQ(after[1], static_cast<float>(-2.0 + 1e-4 * (1.0 + 0.2)));
+    mp_tensor* state = nullptr;
+    MP_OK(mp_optimizer_state(all.optimizer, index, "exp_avg", &state));
+    EXPECT_FLOAT_EQ(values_of(all.context, Tensor(state))[0], 0.03F);
+    MP_FAILS(mp_optimizer_state(all.optimizer, index, "exp_avg_sq", &state), MP_STATUS_UNKNOWN_NAME,
+             "it has: param, grad, exp_avg");
+    mp_memory_report report{};
+    report.struct_size = sizeof report;
+    MP_OK(mp_optimizer_memory(all.optimizer, &report));
+    EXPECT_EQ(report.exp_avg_bytes, 4 * (kCount + 2));
+    EXPECT_EQ(report.exp_avg_sq_bytes, 4 * kCount);
+}
+
+TEST(OptimizerGroups, RefuseARuleThatIsNone) {
+    Groups all(1);
+    mp_param_group_desc desc = MP_PARAM_GROUP_DESC_INIT;
+    int32_t group = -1;
+    for (const int32_t rule : {-1, 3, 1 << 30}) {
+        desc.rule = rule;
+        MP_FAILS(mp_optimizer_add_group(all.optimizer, &desc, &group), MP_STATUS_INVALID_ARGUMENT,
+                 "MP_RULE_");
+    }
+    desc.rule = MP_RULE_LION;
+    desc.reserved = 1;
+    MP_FAILS(mp_optimizer_add_group(all.optimizer, &desc, &group), MP_STATUS_INVALID_ARGUMENT,
+             "reserved");
+    desc.reserved = 0;
+    desc.eps = 1e-6;
+    MP_FAILS(mp_optimizer_add_group(all.optimizer, &desc, &group), MP_STATUS_INVALID_ARGUMENT,
+             "no eps");
+    desc.eps = 1e-8;
+    desc.flags |= MP_RULE_NO_BIAS_CORRECTION;
+    MP_FAILS(mp_optimizer_add_group(all.optimizer, &desc, &group), MP_STATUS_INVALID_ARGUMENT,
+             "no bias correction");
+}

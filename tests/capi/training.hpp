@@ -65,11 +65,12 @@ struct Training {
     Checkpoint checkpoint; // first to go: it has the position's address
 
     explicit Training(const std::string& name, uint64_t seed = 3, mp_comm* comm = nullptr,
-                      const mp_checkpoint_desc* checkpoint_desc = nullptr)
-        : Training(make_context(1), name, seed, comm, checkpoint_desc) {}
+                      const mp_checkpoint_desc* checkpoint_desc = nullptr,
+                      int32_t second_rule = MP_RULE_ADAMW)
+        : Training(make_context(1), name, seed, comm, checkpoint_desc, second_rule) {}
 
     Training(Context owned, const std::string& name, uint64_t seed, mp_comm* comm,
-             const mp_checkpoint_desc* checkpoint_desc)
+             const mp_checkpoint_desc* checkpoint_desc, int32_t second_rule = MP_RULE_ADAMW)
         : context(std::move(owned)), recipe(recipe_of(context, name)),
           layer_recipe(recipe_of(context, "fp8_delayed")),
           weight(make_tensor(context, MP_DTYPE_FP32, {32, 32}, numbers(1024, 77))) {
@@ -84,6 +85,7 @@ struct Training {
         for (int32_t group = 0; group < 2; ++group) {
             mp_param_group_desc group_desc = MP_PARAM_GROUP_DESC_INIT;
             group_desc.lr = 1e-2 * (group + 1);
+            group_desc.rule = group == 1 ? second_rule : MP_RULE_ADAMW;
             int32_t index = 0;
             EXPECT_TRUE(mp_optimizer_add_group(optimizer, &group_desc, &index) >= 0);
         }
