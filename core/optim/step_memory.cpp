@@ -54,7 +54,8 @@ void check_role(const Role& role, int64_t count, const char* name) {
         fail(Code::null_argument, "%s: %s is NULL but there are %lld elements", name, role.name,
              static_cast<long long>(count));
     }
-    if (reinterpret_cast<uintptr_t>(a.data) % static_cast<uintptr_t>(dtype_size(a.dtype)) != 0) {
+    const auto size = static_cast<uintptr_t>(std::max<int64_t>(dtype_size(a.dtype), 1));
+    if (reinterpret_cast<uintptr_t>(a.data) % size != 0) {
         fail(Code::invalid_argument, "%s: %s at %p is not aligned to its %lld-byte elements", name,
              role.name, a.data, static_cast<long long>(dtype_size(a.dtype)));
     }

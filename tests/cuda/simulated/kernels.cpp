@@ -185,7 +185,7 @@ struct SharedPlan final : Plan {
 Status prepare_reference(Device& /*device*/, const GemmDesc& op, Plan** out) noexcept {
     Plan* made = nullptr;
     const Status status = oracle().of(OpKind::gemm).prepare(*oracle().device, op, &made);
-    *out = status.ok() ? new SharedPlan(made) : nullptr;
+    *out = status.ok() ? std::make_unique<SharedPlan>(made).release() : nullptr;
     return status;
 }
 
