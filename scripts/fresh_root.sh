@@ -203,7 +203,7 @@ try_user() {
 # What keeps the library from loading in the old system, in its loader's words and by the names of symbols.
 explain_old() {
     in_root "$work" root "LD_LIBRARY_PATH=/opt/mixedprec ldd /opt/mixedprec/libmixedprec.so.0 2>&1 | grep 'not found'" | sort -u || true
-    objdump -T build/release/lib/libmixedprec.so.0 | sed -nE 's/.*\(?GLIBC_2\.([0-9]+)[0-9.]*\)? +(.*)/\1 \2/p' |
+    objdump -T build/dev/lib/libmixedprec.so.0 | sed -nE 's/.*\(?GLIBC_2\.([0-9]+)[0-9.]*\)? +(.*)/\1 \2/p' |
         sort -n -u | awk '$1 > 31 { print "needs glibc 2." $1 ": " $2 }'
 }
 
@@ -215,14 +215,14 @@ compile_there='cd /opt/mixedprec && gcc -std=c99 -O2 -ffp-contract=off -Wall -We
 try_old() {
     local here=$roots/machines_bits there
     pristine bullseye gcc,libc6-dev,libgomp1
-    step "build the library here (release)" build_preset release mixedprec || return 1
+    step "build the library here (dev)" build_preset dev mixedprec || return 1
     unpack bullseye
     there=$work/opt/mixedprec
     mkdir -p "$there"
-    cp -L build/release/lib/libmixedprec.so.0 "$there/"
+    cp -L build/dev/lib/libmixedprec.so.0 "$there/"
     cp -a capi/include tests/machines "$there/"
-    gcc -std=c11 -O2 -ffp-contract=off -Icapi/include tests/machines/*.c -Lbuild/release/lib -lmixedprec -lm \
-        -Wl,-rpath,"$root_dir/build/release/lib" -o "$here"
+    gcc -std=c11 -O2 -ffp-contract=off -Icapi/include tests/machines/*.c -Lbuild/dev/lib -lmixedprec -lm \
+        -Wl,-rpath,"$root_dir/build/dev/lib" -o "$here"
     step "Debian 11: compile tests/machines there" in_root "$work" root "$compile_there" || return 1
     if ! step "Debian 11: load, cast, quantize, step, multiply" python3 tests/machines/compare.py "$here" --brief \
         --machine "Debian 11" "" "" "unshare --mount --pid --fork $root_dir/scripts/fresh_root.sh --inside $work root /opt/mixedprec/machines_bits"; then
