@@ -2,7 +2,6 @@
 #include "optim/overlap.hpp"
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "dtype/state_format.hpp"
@@ -11,18 +10,23 @@
 namespace mp {
 namespace {
 
+// Two parts, put together for a message only: a step on the caller's pointers makes these each time.
+struct Name {
+    const char* text;
+    const char* suffix = "";
+};
+
 struct Range {
     uintptr_t begin;
     uintptr_t end;
     std::size_t segment;
-    std::string name;
+    Name name;
     bool is_written;
 };
 
 class Ranges {
   public:
-    void add(std::size_t segment, const std::string& name, const void* data, int64_t bytes,
-             bool is_written) {
+    void add(std::size_t segment, Name name, const void* data, int64_t bytes, bool is_written) {
         if (data != nullptr && bytes > 0) {
             const auto begin = reinterpret_cast<uintptr_t>(data);
             ranges_.push_back(
@@ -54,11 +58,11 @@ class Ranges {
   private:
     [[noreturn]] static void refuse(const Range& a, const Range& b) {
         fail(Code::invalid_argument,
-             "slot %lld: %s overlaps %s of slot %lld in memory; what a step writes needs memory of "
-             "its "
-             "own",
-             static_cast<long long>(b.segment), b.name.c_str(), a.name.c_str(),
-             static_cast<long long>(a.segment));
+             "slot %lld: %s%s overlaps %s%s of slot %lld in memory; what a step writes needs "
+             "memory of "
+             "its own",
+             static_cast<long long>(b.segment), b.name.text, b.name.suffix, a.name.text,
+             a.name.suffix, static_cast<long long>(a.segment));
     }
 
     std::vector<Range> ranges_;
@@ -73,7 +77,7 @@ void check_no_overlap(std::span<const UpdateSegment> segments, numerics::RuleId 
     for (std::size_t i = 0; i < segments.size(); ++i) {
         const UpdateSegment& s = segments[i];
         const auto array = [&](const char* name, const StepArray& a, bool is_written) {
-            ranges.add(i, name, a.data, code_bytes(a.coding, a.dtype, s.count), is_written);
+            ranges.add(i, {name}, a.data, code_bytes(a.coding, a.dtype, s.count), is_written);
         };
         array("param", s.param, true);
         array("grad", s.grad, zero_grad);
@@ -84,12 +88,12 @@ void check_no_overlap(std::span<const UpdateSegment> segments, numerics::RuleId 
             array(info.states[k].name, a, true);
             const int64_t scales =
                 has_blocks(a.coding) ? scale_count({a.dtype, a.coding}, s.count) : 1;
-            ranges.add(i, std::string(info.states[k].name) + "_scale_inv", a.scale_inv,
+            ranges.add(i, {info.states[k].name, "_scale_inv"}, a.scale_inv,
                        scales * int64_t{sizeof(float)}, true);
         }
-        ranges.add(i, "param_scale_inv", s.param.scale_inv, sizeof(float), true);
-        ranges.add(i, "master_scale_inv", s.master.scale_inv, sizeof(float), true);
-        ranges.add(i, "grad_scale_inv", s.grad.scale_inv, sizeof(float), false);
+        ranges.add(i, {"param", "_scale_inv"}, s.param.scale_inv, sizeof(float), true);
+        ranges.add(i, {"master", "_scale_inv"}, s.master.scale_inv, sizeof(float), true);
+        ranges.add(i, {"grad", "_scale_inv"}, s.grad.scale_inv, sizeof(float), false);
     }
     ranges.check();
 }
