@@ -187,9 +187,9 @@ MP_HD_INLINE GroupBits group_bits(DType dtype, const numerics::SrKey& key,
     return bits;
 }
 
-// The types of optimizer arrays: fp32, fp16, bf16. The switch is the same for all threads of a
-// block, and folds where the type is a constant. Callers have checked the type.
-template <typename Body> MP_HD_INLINE void for_wide_type(DType dtype, Body&& body) {
+// All floating types. The switch is the same for all threads of a block, and folds where the type is a constant. Callers
+// have checked the type.
+template <typename Body> MP_HD_INLINE void for_floating_type(DType dtype, Body&& body) {
     switch (dtype) {
     case DType::fp32:
         return body(ElementCodec<DType::fp32>{});
@@ -197,20 +197,12 @@ template <typename Body> MP_HD_INLINE void for_wide_type(DType dtype, Body&& bod
         return body(ElementCodec<DType::fp16>{});
     case DType::bf16:
         return body(ElementCodec<DType::bf16>{});
-    default:
-        return;
-    }
-}
-
-// All floating types.
-template <typename Body> MP_HD_INLINE void for_floating_type(DType dtype, Body&& body) {
-    switch (dtype) {
     case DType::fp8_e4m3:
         return body(ElementCodec<DType::fp8_e4m3>{});
     case DType::fp8_e5m2:
         return body(ElementCodec<DType::fp8_e5m2>{});
     default:
-        return for_wide_type(dtype, body);
+        return;
     }
 }
 

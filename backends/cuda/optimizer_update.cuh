@@ -7,9 +7,19 @@
 
 #include "cuda/group.cuh"
 #include "interface/backend.hpp"
+#include "kernels/update_layout.hpp"
 #include "numerics/remainder.hpp"
 
 namespace mp::backends::cuda {
+
+// What this kernel loads and stores. supports() and the choice of loads and stores are both made of it.
+using UpdateFormats = FormatSet<FormatId::fp32, FormatId::fp16, FormatId::bf16>;
+
+// body(ElementCodec<...>{}) of one of them; the types have no scales, so a type is a format. Folds where it is a constant.
+template <typename Body> MP_HD_INLINE void for_format(DType dtype, const Body& body) {
+    UpdateFormats::visit(format_id(dtype),
+                         [&](auto format) { body(ElementCodec<decltype(format)::kDType>{}); });
+}
 
 // What is rounded stochastically, named as in cuda/update_rows.def: a bit for the parameter and one for each state; and
 // parameters whose halves go away from zero, which no row has.
@@ -68,38 +78,13 @@ template <int kState, class Layout> MP_HD_INLINE DType state_type(const Layout& 
     return kState == 0 ? types.state0 : types.state1;
 }
 
-// What this kernel computes, beside the code that computes it: plain fp32, fp16 and bf16 arrays. Anything else is
-// refused, whatever another candidate takes.
-inline bool takes_array(const char* what, const StepArray& a, Reason& reason) noexcept {
-    if (a.scale_inv != nullptr || a.coding != Coding::plain) {
-        reason.set("%s has %s; this takes plain arrays", what,
-                   a.coding == Coding::plain ? "a scale" : "a coding");
-        return false;
-    }
-    if (a.dtype != DType::fp32 && a.dtype != DType::fp16 && a.dtype != DType::bf16) {
-        reason.set("%s is %s; this takes fp32, fp16 and bf16", what, dtype_name(a.dtype));
-        return false;
-    }
-    return takes_elements(what, a.data, a.dtype, reason);
-}
-
-inline bool takes_segment(const UpdateSegment& s, Reason& reason) noexcept {
-    if (s.param_half_away != 0 && (s.param.dtype != DType::bf16 || s.master.dtype != DType::fp32)) {
-        reason.set("halves go away from zero in bf16 parameters beside an fp32 master weight only");
-        return false;
-    }
-    const auto takes = [&reason](const char* what, const StepArray& a) {
-        return !a.exists() || takes_array(what, a, reason);
+inline bool has_elements(const UpdateSegment& s, Reason& reason) noexcept {
+    const auto has = [&reason](const char* what, const StepArray& a) {
+        return !a.exists() || takes_elements(what, a.data, a.dtype, reason);
     };
-    for (int k = 0; k < numerics::kMaxStates; ++k) {
-        if (k == 0 ? !takes_array("a state", s.states[k], reason)
-                   : !takes("a state", s.states[k])) {
-            return false;
-        }
-    }
-    return takes_array("a parameter", s.param, reason) &&
-           takes_array("a gradient", s.grad, reason) && takes("a compensation", s.compensation) &&
-           takes("a master weight", s.master);
+    return has("a parameter", s.param) && has("a gradient", s.grad) &&
+           has("a state", s.states[0]) && has("a state", s.states[1]) &&
+           has("a compensation", s.compensation) && has("a master weight", s.master);
 }
 
 inline bool takes_update(const OptimizerUpdateDesc& op, Reason& reason) noexcept {
@@ -108,17 +93,11 @@ inline bool takes_update(const OptimizerUpdateDesc& op, Reason& reason) noexcept
                    static_cast<long long>(kChunkElements));
         return false;
     }
-    if (op.eager_compat) {
-        reason.set("the eager order of roundings is the reference's alone");
+    if (!kernels::update_is_supported<UpdateFormats>(op, reason)) {
         return false;
     }
     for (int64_t i = 0; i < op.table.segment_count; ++i) {
-        const UpdateSegment& s = op.table.host_segments[i];
-        if (!takes_segment(s, reason)) {
-            return false;
-        }
-        if (s.param_half_away != 0 && op.stochastic_param) {
-            reason.set("a parameter whose halves go away from zero is rounded in this one way");
+        if (!has_elements(op.table.host_segments[i], reason)) {
             return false;
         }
     }
@@ -184,20 +163,20 @@ struct UpdateValues {
 template <class Rule, class Layout>
 MP_HD_INLINE void load_values(const UpdateSegment& s, const Layout& types, const GroupAt& at,
                               UpdateValues& x) {
-    for_wide_type(types.grad, [&](auto c) { load_group(c, s.grad.data, at, x.grad); });
+    for_format(types.grad, [&](auto c) { load_group(c, s.grad.data, at, x.grad); });
     if (types.master != DType::none) {
-        for_wide_type(types.master, [&](auto c) { load_group(c, s.master.data, at, x.weight); });
+        for_format(types.master, [&](auto c) { load_group(c, s.master.data, at, x.weight); });
     } else {
-        for_wide_type(types.param, [&](auto c) { load_group(c, s.param.data, at, x.weight); });
+        for_format(types.param, [&](auto c) { load_group(c, s.param.data, at, x.weight); });
     }
     numerics::for_each_state<Rule>([&](auto state) {
         constexpr int kState = decltype(state)::kIndex;
-        for_wide_type(state_type<kState>(types),
-                      [&](auto c) { load_group(c, s.states[kState].data, at, x.states[kState]); });
+        for_format(state_type<kState>(types),
+                   [&](auto c) { load_group(c, s.states[kState].data, at, x.states[kState]); });
     });
     if (types.compensation != DType::none) {
-        for_wide_type(types.compensation,
-                      [&](auto c) { load_group(c, s.compensation.data, at, x.compensation); });
+        for_format(types.compensation,
+                   [&](auto c) { load_group(c, s.compensation.data, at, x.compensation); });
     }
 }
 
@@ -211,7 +190,7 @@ MP_HD_INLINE void store_values(const Layout& types, DType dtype, uint32_t flag,
     if (stochastic) {
         bits = group_bits(dtype, key, purpose, first + at.first);
     }
-    for_wide_type(dtype, [&](auto c) {
+    for_format(dtype, [&](auto c) {
         store_group(c, data, at, x, stochastic ? Rounding::stochastic : Rounding::nearest, bits);
     });
 }
@@ -227,7 +206,7 @@ MP_HD_INLINE void store_compensated(const UpdateSegment& s, const Layout& types,
         bits = group_bits(types.param, key, numerics::Purpose::param, s.first + at.first);
     }
     const Rounding rounding = stochastic ? Rounding::stochastic : Rounding::nearest;
-    for_wide_type(types.param, [&](auto c) {
+    for_format(types.param, [&](auto c) {
         using Param = decltype(c);
         uint32_t codes[kGroup];
         MP_UNROLL
@@ -240,7 +219,7 @@ MP_HD_INLINE void store_compensated(const UpdateSegment& s, const Layout& types,
         }
         store_codes<Param::kSize>(s.param.data, at, codes);
     });
-    for_wide_type(types.compensation, [&](auto c) {
+    for_format(types.compensation, [&](auto c) {
         store_group(c, s.compensation.data, at, x.compensation, Rounding::nearest, GroupBits{});
     });
 }
@@ -265,7 +244,7 @@ MP_HD_INLINE void store_plain(const UpdateSegment& s, const Layout& types,
         x.weight[j] = x.weight[j] + delta[j];
     }
     if (types.master != DType::none) {
-        for_wide_type(types.master, [&](auto c) {
+        for_format(types.master, [&](auto c) {
             store_group(c, s.master.data, at, x.weight, Rounding::nearest, GroupBits{});
         });
     }
@@ -309,7 +288,7 @@ MP_HD_INLINE void update_group(const UpdateSegment& s, const Layout& types,
                      x.states[kState]);
     });
     if (zero_grad) {
-        for_wide_type(types.grad, [&](auto c) {
+        for_format(types.grad, [&](auto c) {
             constexpr uint32_t kZeros[kGroup] = {};
             store_codes<decltype(c)::kSize>(s.grad.data, at, kZeros);
         });

@@ -47,7 +47,7 @@ struct CastDesc : OpDesc {
     bool stochastic = false;
     uint64_t seed = 0;
     uint64_t uid = 0;
-    uint64_t step = 0;
+    uint64_t step = 0; // numerics::sr_time()
     // Where the source lies in the logical array; the random bits of its element i are those of first_element + i.
     int64_t first_element = 0;
 };
@@ -94,7 +94,7 @@ struct QuantizeDesc : OpDesc {
     bool stochastic = false;               // as in CastDesc
     uint64_t seed = 0;
     uint64_t uid = 0;
-    uint64_t step = 0;
+    uint64_t step = 0; // numerics::sr_time()
     int64_t first_element = 0;
 };
 
@@ -159,16 +159,20 @@ struct GemmBuffers {
 // One array of a step: where it is, and how numbers become codes and codes numbers. dtype none: there is no such array.
 struct StepArray {
     void* data = nullptr;
-    // Null: none, numbers are their codes. Else value = code * scale_inv: one fp32 number, or one for each block where the
-    // coding has blocks (numerics/block_state.hpp).
-    float* scale_inv = nullptr;
+    // Null: none, numbers are their codes. Else value = code * scale_inv: one fp32 number; or what the coding's blocks
+    // have, one for each (numerics/block_state.hpp).
+    void* scale_inv = nullptr;
     DType dtype = DType::none;
     Coding coding = Coding::plain;
 
     [[nodiscard]] MP_HD_INLINE constexpr bool exists() const { return dtype != DType::none; }
     // The scale of the whole tensor, or null.
     [[nodiscard]] MP_HD_INLINE constexpr float* tensor_scale() const {
-        return has_blocks(coding) ? nullptr : scale_inv;
+        return has_blocks(coding) ? nullptr : static_cast<float*>(scale_inv);
+    }
+    [[nodiscard]] MP_HD_INLINE constexpr StateFormat format() const {
+        const bool is_scaled = coding == Coding::plain && scale_inv != nullptr;
+        return {dtype, is_scaled ? Coding::scaled : coding};
     }
 };
 
@@ -199,9 +203,6 @@ struct UpdateSegment {
     }
     [[nodiscard]] MP_HD_INLINE constexpr bool has_remainder() const {
         return master.coding == Coding::remainder;
-    }
-    [[nodiscard]] MP_HD_INLINE constexpr bool has_block_states() const {
-        return has_blocks(states[0].coding) || has_blocks(states[1].coding);
     }
 };
 

@@ -94,23 +94,15 @@ inline bool is_supported(const OptimizerPrepareDesc& /*op*/, bool /*aligned*/,
 }
 
 inline bool is_supported(const OptimizerUpdateDesc& op, bool aligned, Reason& reason) noexcept {
-    if (op.eager_compat) {
-        reason.set("the eager order of roundings is the reference's alone");
-        return false;
-    }
-    for (int64_t i = 0; i < op.table.segment_count; ++i) {
-        const UpdateSegment& s = op.table.host_segments[i];
-        if (aligned && s.has_block_states()) { // an accelerator: its threads have an element each
-            reason.set("moments in blocks are a host's only");
-            return false;
-        }
-        if (!kernels::layout_is_supported(s, reason) ||
-            !kernels::scaling_is_supported(op, s, reason) ||
-            !detail::segment_is_aligned(s, aligned, reason)) {
+    const bool takes = aligned // an accelerator
+                           ? kernels::update_is_supported<kernels::ElementFormats>(op, reason)
+                           : kernels::update_is_supported<AllFormats>(op, reason);
+    for (int64_t i = 0; takes && i < op.table.segment_count; ++i) {
+        if (!detail::segment_is_aligned(op.table.host_segments[i], aligned, reason)) {
             return false;
         }
     }
-    return true;
+    return takes;
 }
 
 inline bool is_supported(const ScalerUpdateDesc& /*op*/, bool /*aligned*/,

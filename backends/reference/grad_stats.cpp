@@ -45,7 +45,7 @@ double piece_sum(const UpdateSegment& segment, int64_t start, int64_t end) {
         // The square of an fp32 number is exact in double.
         const double g = static_cast<double>(
             kernels::decoded(numerics::load_as_float(segment.grad.dtype, segment.grad.data, i),
-                             segment.grad.scale_inv));
+                             segment.grad.tensor_scale()));
         lanes[static_cast<std::size_t>((i - start) % kStatsLanes)] += g * g;
     }
     return tree_sum(lanes.data(), kStatsLanes);

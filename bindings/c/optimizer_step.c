@@ -47,7 +47,7 @@ static void print_layouts(void) {
 #undef S
 #define S mp_param_group_desc
     LAYOUT(mp_param_group_desc, AT(struct_size), AT(flags), AT(lr), AT(beta1), AT(beta2), AT(eps),
-           AT(weight_decay), AT(rule), AT(reserved));
+           AT(weight_decay), AT(rule), AT(reserved), AT(exp_avg_format), AT(exp_avg_sq_format));
 #undef S
 #define S mp_param_desc
     LAYOUT(mp_param_desc, AT(struct_size), AT(flags), AT(name), AT(param), AT(grad), AT(init_fp32));
@@ -62,7 +62,8 @@ static void print_layouts(void) {
            AT(grad_dtype), AT(exp_avg_dtype), AT(exp_avg_sq_dtype), AT(compensation_dtype),
            AT(master_dtype), AT(param_scale_inv), AT(grad_scale_inv), AT(exp_avg_scale_inv),
            AT(exp_avg_sq_scale_inv), AT(master_scale_inv), AT(exp_avg_coding),
-           AT(exp_avg_sq_coding), AT(master_coding), AT(reserved));
+           AT(exp_avg_sq_coding), AT(master_coding), AT(compensation_coding),
+           AT(compensation_scale_inv));
 #undef S
 #define S mp_adamw_args
     LAYOUT(mp_adamw_args, AT(struct_size), AT(flags), AT(step), AT(seed), AT(lr), AT(beta1),

@@ -30,9 +30,10 @@ module mixedprec
         real(c_double) :: max_grad_norm = 0
     end type
     type, bind(c) :: mp_param_group_desc
-        integer(c_int32_t) :: struct_size = 56, flags = mp_hyperparameters_explicit
+        integer(c_int32_t) :: struct_size = 72, flags = mp_hyperparameters_explicit
         real(c_double) :: lr = 1d-3, beta1 = 0.9d0, beta2 = 0.999d0, eps = 1d-8, weight_decay = 0
         integer(c_int32_t) :: rule = 0, reserved = 0
+        type(c_ptr) :: exp_avg_format = c_null_ptr, exp_avg_sq_format = c_null_ptr
     end type
     type, bind(c) :: mp_param_desc
         integer(c_int32_t) :: struct_size = 40, flags = 0
@@ -44,7 +45,7 @@ module mixedprec
         real(c_double) :: grad_norm = 0, grad_mul = 0
     end type
     type, bind(c) :: mp_adamw_slot
-        integer(c_int32_t) :: struct_size = 152, flags = 0
+        integer(c_int32_t) :: struct_size = 160, flags = 0
         integer(c_int64_t) :: count = 0, uid = 0
         type(c_ptr) :: param = c_null_ptr, grad = c_null_ptr, exp_avg = c_null_ptr, exp_avg_sq = c_null_ptr
         type(c_ptr) :: compensation = c_null_ptr, master = c_null_ptr
@@ -53,7 +54,8 @@ module mixedprec
         integer(c_int32_t) :: master_dtype = mp_dtype_none
         type(c_ptr) :: param_scale_inv = c_null_ptr, grad_scale_inv = c_null_ptr, exp_avg_scale_inv = c_null_ptr
         type(c_ptr) :: exp_avg_sq_scale_inv = c_null_ptr, master_scale_inv = c_null_ptr
-        integer(c_int32_t) :: exp_avg_coding = 0, exp_avg_sq_coding = 0, master_coding = 0, reserved = 0
+        integer(c_int32_t) :: exp_avg_coding = 0, exp_avg_sq_coding = 0, master_coding = 0, compensation_coding = 0
+        type(c_ptr) :: compensation_scale_inv = c_null_ptr
     end type
     type, bind(c) :: mp_adamw_args
         integer(c_int32_t) :: struct_size = 104, flags = mp_hyperparameters_explicit

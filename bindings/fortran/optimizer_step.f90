@@ -52,7 +52,8 @@ contains
             [c_loc(o%struct_size), c_loc(o%flags), c_loc(o%seed), c_loc(o%max_grad_norm)])
         call print_layout("mp_param_group_desc", c_sizeof(h), c_loc(h), &
             [c_loc(h%struct_size), c_loc(h%flags), c_loc(h%lr), c_loc(h%beta1), c_loc(h%beta2), c_loc(h%eps), &
-             c_loc(h%weight_decay), c_loc(h%rule), c_loc(h%reserved)])
+             c_loc(h%weight_decay), c_loc(h%rule), c_loc(h%reserved), c_loc(h%exp_avg_format), &
+             c_loc(h%exp_avg_sq_format)])
         call print_layout("mp_param_desc", c_sizeof(p), c_loc(p), &
             [c_loc(p%struct_size), c_loc(p%flags), c_loc(p%name), c_loc(p%param), c_loc(p%grad), c_loc(p%init_fp32)])
         call print_layout("mp_optimizer_stats", c_sizeof(r), c_loc(r), &
@@ -64,7 +65,8 @@ contains
              c_loc(s%grad_dtype), c_loc(s%exp_avg_dtype), c_loc(s%exp_avg_sq_dtype), c_loc(s%compensation_dtype), &
              c_loc(s%master_dtype), c_loc(s%param_scale_inv), c_loc(s%grad_scale_inv), c_loc(s%exp_avg_scale_inv), &
              c_loc(s%exp_avg_sq_scale_inv), c_loc(s%master_scale_inv), c_loc(s%exp_avg_coding), &
-             c_loc(s%exp_avg_sq_coding), c_loc(s%master_coding), c_loc(s%reserved)])
+             c_loc(s%exp_avg_sq_coding), c_loc(s%master_coding), c_loc(s%compensation_coding), &
+             c_loc(s%compensation_scale_inv)])
         call print_layout("mp_adamw_args", c_sizeof(a), c_loc(a), &
             [c_loc(a%struct_size), c_loc(a%flags), c_loc(a%step), c_loc(a%seed), c_loc(a%lr), c_loc(a%beta1), &
              c_loc(a%beta2), c_loc(a%eps), c_loc(a%weight_decay), c_loc(a%max_grad_norm), c_loc(a%grad_scale), &

@@ -9,6 +9,7 @@
 #include "memory_report.hpp"
 #include "optim/overlap.hpp"
 #include "optimizer_options.hpp"
+#include "rule_number.hpp"
 
 using namespace mp;
 using namespace mp::capi;
@@ -19,20 +20,12 @@ constexpr uint32_t kRuleFlags = MP_RULE_MAXIMIZE | MP_RULE_NO_BIAS_CORRECTION;
 constexpr uint32_t kAdamwFlags = kStepFlags | MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG |
                                  MP_ADAMW_SR_EXP_AVG_SQ | MP_HYPERPARAMETERS_EXPLICIT | kRuleFlags;
 
-numerics::RuleId rule_of(int32_t rule, int32_t reserved) {
-    if (rule < 0 || !numerics::is_rule(static_cast<uint32_t>(rule)) || reserved != 0) {
-        fail(Code::invalid_argument,
-             "rule is %d and reserved is %d; the first must be one of MP_RULE_*, the second 0",
-             static_cast<int>(rule), static_cast<int>(reserved));
-    }
-    return static_cast<numerics::RuleId>(rule);
-}
-
 // The five hyperparameters, which groups and pointer steps spell alike. Zero means default unless explicit.
 template <typename T> numerics::GroupHyper hyper_of(const T& source) {
     numerics::GroupHyper hyper{source.lr, source.beta1, source.beta2, source.eps,
                                source.weight_decay};
-    hyper.rule = rule_of(source.rule, source.reserved);
+    hyper.rule = rule_of(source.rule);
+    check_reserved(source.reserved);
     if ((source.flags & MP_HYPERPARAMETERS_EXPLICIT) == 0) {
         const numerics::GroupHyper defaults = numerics::rule_info(hyper.rule).defaults();
         hyper.lr = hyper.lr == 0.0 ? defaults.lr : hyper.lr;
@@ -75,7 +68,9 @@ LossScaler* scaler_of(mp_scaler* scaler, const Context& context) {
 static_assert(MP_CODING_FP8_BLOCK == static_cast<int32_t>(Coding::block) &&
               MP_CODING_DYNAMIC8 == static_cast<int32_t>(Coding::dynamic8) &&
               MP_CODING_DYNAMIC4 == static_cast<int32_t>(Coding::dynamic4) &&
-              MP_CODING_REMAINDER == static_cast<int32_t>(Coding::remainder));
+              MP_CODING_REMAINDER == static_cast<int32_t>(Coding::remainder) &&
+              MP_CODING_FP8_BLOCK128 == static_cast<int32_t>(Coding::block128) &&
+              MP_CODING_COMPANDED8 == static_cast<int32_t>(Coding::companded8));
 
 Coding coding_of(int32_t value, const char* name) {
     const auto coding = static_cast<Coding>(value);
@@ -108,6 +103,8 @@ UpdateSegment segment_of(const mp_adamw_slot& slot, numerics::RuleId rule, int64
     s.states[0].scale_inv = slot.exp_avg_scale_inv;
     s.states[1].scale_inv = slot.exp_avg_sq_scale_inv;
     s.master.scale_inv = slot.master_scale_inv;
+    s.compensation.scale_inv = slot.compensation_scale_inv;
+    s.compensation.coding = coding_of(slot.compensation_coding, "compensation_coding");
     s.states[0].coding = coding_of(slot.exp_avg_coding, "exp_avg_coding");
     s.states[1].coding = coding_of(slot.exp_avg_sq_coding, "exp_avg_sq_coding");
     if (slot.master_coding != MP_CODING_PLAIN && slot.master_coding != MP_CODING_REMAINDER) {
@@ -133,6 +130,7 @@ std::vector<UpdateSegment> segments_of(const mp_adamw_slot* slots, int64_t count
     }
     const uint32_t stride = size_of_struct(slots, "slots");
     const auto* bytes = reinterpret_cast<const unsigned char*>(slots);
+    segments.reserve(static_cast<std::size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
         const auto* slot =
             reinterpret_cast<const mp_adamw_slot*>(bytes + static_cast<std::size_t>(i) * stride);
@@ -226,8 +224,12 @@ mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_d
         const auto source = read_optional_struct(desc, "desc");
         check_flags(source.flags, MP_HYPERPARAMETERS_EXPLICIT | kRuleFlags, "desc.flags");
         const numerics::GroupHyper hyper = hyper_of(source);
-        *index = object.add_group(hyper);
-        const Recipe& recipe = object.recipe();
+        const auto text_of = [](const char* text) {
+            return std::string(text != nullptr ? text : "");
+        };
+        *index = object.add_group(
+            hyper, {text_of(source.exp_avg_format), text_of(source.exp_avg_sq_format)});
+        const Recipe& recipe = object.recipe_of_group(*index);
         if (has_second_moment(hyper.rule) && recipe.exp_avg_sq == DType::bf16 &&
             recipe.exp_avg_sq_rounding == Rounding::nearest &&
             hyper.beta2 > kLargestBeta2ForNearestBf16) {
@@ -410,7 +412,7 @@ mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue,
         const Context& owner = *object_of(context, "context");
         const mp_adamw_args read = read_struct(args, "args");
         step_pointers(owner, stream_of(queue, owner), read,
-                      segments_of(slots, slot_count, rule_of(read.rule, read.reserved)),
-                      scaler_of(scaler, owner), stats);
+                      segments_of(slots, slot_count, rule_of(read.rule)), scaler_of(scaler, owner),
+                      stats);
     });
 }

@@ -8,6 +8,7 @@
 #include "objects.hpp"
 #include "recipe/automatic.hpp"
 #include "recipe/keys.hpp"
+#include "rule_number.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
@@ -82,10 +83,11 @@ std::span<const int64_t> checked_counts(const int64_t* counts, int64_t tensor_co
     return list;
 }
 
-void report_memory(const mp_recipe* recipe, const int64_t* counts, int64_t tensor_count,
-                   mp_memory_report* report) {
+void report_memory(const mp_recipe* recipe, int32_t rule, const int64_t* counts,
+                   int64_t tensor_count, mp_memory_report* report) {
     const Recipe& source = object_of(recipe, "recipe")->recipe;
-    write_report(planned_memory(source, checked_counts(counts, tensor_count)), report);
+    write_report(planned_memory(source, checked_counts(counts, tensor_count), rule_of(rule)),
+                 report);
 }
 
 static_assert(MP_SHARDING_FLAT == static_cast<int32_t>(ShardKind::flat) &&
@@ -266,23 +268,23 @@ mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc) {
     });
 }
 
-mp_status mp_recipe_memory(const mp_recipe* recipe, int64_t parameter_count,
+mp_status mp_recipe_memory(const mp_recipe* recipe, int32_t rule, int64_t parameter_count,
                            mp_memory_report* report) {
-    return boundary([&] { report_memory(recipe, &parameter_count, 1, report); });
+    return boundary([&] { report_memory(recipe, rule, &parameter_count, 1, report); });
 }
 
-mp_status mp_recipe_memory_of_tensors(const mp_recipe* recipe, const int64_t* counts,
+mp_status mp_recipe_memory_of_tensors(const mp_recipe* recipe, int32_t rule, const int64_t* counts,
                                       int64_t tensor_count, mp_memory_report* report) {
-    return boundary([&] { report_memory(recipe, counts, tensor_count, report); });
+    return boundary([&] { report_memory(recipe, rule, counts, tensor_count, report); });
 }
 
-mp_status mp_recipe_memory_sharded(const mp_recipe* recipe, const int64_t* counts,
+mp_status mp_recipe_memory_sharded(const mp_recipe* recipe, int32_t rule, const int64_t* counts,
                                    int64_t tensor_count, const mp_sharding_desc* sharding,
                                    mp_memory_report* report) {
     return boundary([&] {
         const Recipe& source = object_of(recipe, "recipe")->recipe;
-        write_report(
-            planned_memory(source, checked_counts(counts, tensor_count), sharding_of(sharding)),
-            report);
+        write_report(planned_memory(source, checked_counts(counts, tensor_count),
+                                    sharding_of(sharding), rule_of(rule)),
+                     report);
     });
 }

@@ -7,6 +7,7 @@
 #include "boundary.hpp"
 #include "comm/reduce.hpp"
 #include "objects.hpp"
+#include "random_time.hpp"
 #include "versioned_struct.hpp"
 #include "wire_options.hpp"
 
@@ -30,7 +31,7 @@ mp_comm_reduce_desc read_desc(const mp_comm_reduce_desc* desc) {
 }
 
 comm::WireRounding rounding_of(const mp_comm_reduce_desc& desc) {
-    return {(desc.flags & MP_COMM_STOCHASTIC) != 0, desc.seed, desc.uid, desc.step};
+    return {(desc.flags & MP_COMM_STOCHASTIC) != 0, desc.seed, desc.uid, random_time(desc, "desc")};
 }
 
 comm::ReduceDesc reduce_desc(const mp_comm_reduce_desc& desc, DType source, const char* site) {

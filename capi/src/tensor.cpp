@@ -5,6 +5,7 @@
 #include "boundary.hpp"
 #include "device/select.hpp"
 #include "objects.hpp"
+#include "random_time.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
@@ -225,7 +226,7 @@ mp_status mp_tensor_cast(mp_queue* queue, const mp_tensor* source, mp_tensor* de
         op.stochastic = options.rounding == MP_ROUND_STOCHASTIC;
         op.seed = options.seed;
         op.uid = options.uid;
-        op.step = options.step;
+        op.step = random_time(options, "cast");
         to.touch();
         run_op(stream_of(queue, to), op);
     });

@@ -168,7 +168,7 @@ Loaded Checkpointer::load_parts(const std::string& path, const LoadFlags& flags)
 }
 
 bool Checkpointer::wants_conversion(const std::string& path) const {
-    return find_checkpoint(files(), path).manifest.recipe != catalog().recipe;
+    return !is_same_recipe(find_checkpoint(files(), path).manifest.recipe, catalog().recipe);
 }
 
 Loaded Checkpointer::load_converted(const std::string& path, const LoadFlags& flags,

@@ -69,13 +69,19 @@ class Sum {
     double count_ = 0.0;
 };
 
-constexpr const char* kStates[] = {"fp32_param", "exp_avg", "exp_avg_sq"};
-
 } // namespace
 
 // Numbers alone, so that ranks can send it as it is.
 struct Converter::Losses {
-    Sum of[std::size(kStates)];
+    Sum weights;
+    Sum first_moments;  // states with a sign
+    Sum second_moments; // states without
+
+    void add(const Losses& other) {
+        weights.add(other.weights);
+        first_moments.add(other.first_moments);
+        second_moments.add(other.second_moments);
+    }
 };
 
 LooseStates::LooseStates(const StatesPlace& like, StateFormat weight, const StateFormats& formats,
@@ -95,9 +101,15 @@ Converter::Converter(const Manifest& manifest, const Optimizer& target)
         const StatesPlace live = target.states_place(i);
         const StateFormat weight =
             stored_weight(manifest, target.parameter_name(i), live.shape).format;
-        saved_.push_back(std::make_unique<LooseStates>(
-            live, weight, state_formats(recipe, weight, live.whole, live.formats.rule),
-            target.context(), stream_));
+        StateFormats formats = state_formats(recipe, weight, live.whole, live.formats.rule);
+        const numerics::RuleInfo rule = numerics::rule_info(formats.rule);
+        for (int k = 0; k < rule.state_count; ++k) { // a group may have had its own
+            const StoredTensor* state =
+                manifest.find(target.parameter_name(i), rule.states[k].name);
+            formats.states[k] = state != nullptr ? state->format : formats.states[k];
+        }
+        saved_.push_back(
+            std::make_unique<LooseStates>(live, weight, formats, target.context(), stream_));
     }
 }
 
@@ -142,11 +154,10 @@ Conversion Converter::convert(Ranks& ranks) {
     for (const std::string& text : all) {
         Losses one;
         std::memcpy(&one, text.data(), sizeof one);
-        for (std::size_t i = 0; i < std::size(kStates); ++i) {
-            sum.of[i].add(one.of[i]);
-        }
+        sum.add(one);
     }
-    return {true, sum.of[0].difference(), sum.of[1].difference(), sum.of[2].difference()};
+    return {true, sum.weights.difference(), sum.first_moments.difference(),
+            sum.second_moments.difference()};
 }
 
 void Converter::convert_one(int32_t index, Losses& losses) {
@@ -160,10 +171,16 @@ void Converter::convert_one(int32_t index, Losses& losses) {
     const LooseStates& fresh = *fresh_.back();
     const std::string& name = target_.parameter_name(index);
     const Tensor values(target_.context(), stream_, DType::fp32, Shape{{live.count}, 1});
-    for (std::size_t i = 0; i < std::size(kStates); ++i) {
-        const std::vector<float> exact = read(stream_, *from, kStates[i], values, name);
-        write_values(stream_, fresh.states, fresh.place.param, kStates[i], values.ref(), name);
-        losses.of[i].add(exact, read(stream_, fresh, kStates[i], values, name));
+    const auto move = [&](const char* state, Sum& loss) {
+        const std::vector<float> exact = read(stream_, *from, state, values, name);
+        write_values(stream_, fresh.states, fresh.place.param, state, values.ref(), name);
+        loss.add(exact, read(stream_, fresh, state, values, name));
+    };
+    move("fp32_param", losses.weights);
+    const numerics::RuleInfo rule = numerics::rule_info(live.formats.rule);
+    for (int k = 0; k < rule.state_count; ++k) {
+        move(rule.states[k].name,
+             rule.states[k].is_signed ? losses.first_moments : losses.second_moments);
     }
     plan_copies(fresh.place, live);
 }

@@ -10,6 +10,8 @@
 #include "checkpoint/crc32c.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/shard_reader.hpp"
+#include "numerics/codec.hpp"
+#include "recipe/automatic.hpp"
 
 namespace mp::checkpoint {
 namespace {
@@ -55,12 +57,12 @@ bool is_power_of_two(float value) noexcept {
 }
 
 void check_values(const Entry& entry, const std::vector<unsigned char>& bytes) {
-    if (entry.rule == ValueRule::any || entry.format.dtype != DType::fp32) {
+    if (entry.rule == ValueRule::any) {
         return;
     }
-    for (std::size_t i = 0; i + sizeof(float) <= bytes.size(); i += sizeof(float)) {
-        float value = 0.0F;
-        std::memcpy(&value, bytes.data() + i, sizeof value);
+    const auto count = static_cast<int64_t>(bytes.size()) / dtype_size(entry.format.dtype);
+    for (int64_t i = 0; i < count; ++i) {
+        const float value = numerics::load_as_float(entry.format.dtype, bytes.data(), i);
         const bool good = entry.rule == ValueRule::power_of_two
                               ? is_power_of_two(value)
                               : std::isfinite(value) && !std::signbit(value);
@@ -74,6 +76,18 @@ void check_values(const Entry& entry, const std::vector<unsigned char>& bytes) {
 }
 
 } // namespace
+
+bool is_same_recipe(const std::string& saved, const std::string& here) {
+    if (saved == here) {
+        return true;
+    }
+    try {
+        const NamedRecipe recipe = recipe_from_json(saved.data(), saved.size(), DeviceCapability{});
+        return recipe_to_json(recipe.recipe, "fp32") == here;
+    } catch (const Error&) { // no recipe that is known here
+        return false;
+    }
+}
 
 class Loader {
   public:
@@ -115,7 +129,7 @@ class Loader {
 
     void check_contents() const {
         const Manifest& manifest = loaded_.manifest_;
-        if (!options_.other_recipe && manifest.recipe != catalog_.recipe) {
+        if (!options_.other_recipe && !is_same_recipe(manifest.recipe, catalog_.recipe)) {
             fail(Code::bad_state, "checkpoint: it was saved under another recipe: %s",
                  difference(manifest.recipe, catalog_.recipe).c_str());
         }

@@ -15,6 +15,10 @@ namespace mp::checkpoint {
 
 class Loaded;
 
+// Whether a manifest's recipe is this one, as recipe_to_json() writes it. A key that came after the file was written has the
+// value that it had before there was a key: its default.
+bool is_same_recipe(const std::string& saved, const std::string& here);
+
 struct LoadOptions {
     std::string path; // of one checkpoint, or of a directory of them: then the newest intact one
     bool verify_all = false;   // check all chunks of all files, not only those that are read

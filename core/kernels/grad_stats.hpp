@@ -18,7 +18,7 @@ struct GradStatsChunks {
         const UpdateSegment& segment = table.segments[chunk.segment];
         const int64_t left = segment.count - chunk.start;
         chunk_sums[i] =
-            ops.table->stats(segment.grad.data, segment.grad.dtype, segment.grad.scale_inv,
+            ops.table->stats(segment.grad.data, segment.grad.dtype, segment.grad.tensor_scale(),
                              chunk.start, left < kChunkElements ? left : kChunkElements);
     }
 };
@@ -43,8 +43,9 @@ template <class Exec> struct GradStatsTeams {
             first + kStatsPiece < segment.count ? first + kStatsPiece : segment.count;
         double sum = 0.0;
         for (int64_t i = first + rank % kLanes; i < piece_end; i += kLanes) {
-            const auto g = static_cast<double>(decoded(
-                load_element(segment.grad.dtype, segment.grad.data, i), segment.grad.scale_inv));
+            const auto g =
+                static_cast<double>(decoded(load_element(segment.grad.dtype, segment.grad.data, i),
+                                            segment.grad.tensor_scale()));
             sum += g * g;
         }
         sums[rank] = sum;

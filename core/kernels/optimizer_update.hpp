@@ -4,6 +4,7 @@
 
 #include "kernels/element.hpp"
 #include "kernels/exec.hpp"
+#include "kernels/update_layout.hpp"
 #include "kernels/update_scaling.hpp"
 #include "numerics/remainder.hpp"
 
@@ -78,6 +79,19 @@ template <ScalingStage kStage> struct UpdateScales {
     }
 };
 
+// The code of one element, and storing one, in every format that ElementFormats promises. They take an array's parts: a
+// reference to it would put the whole segment into memory.
+KOKKOS_INLINE_FUNCTION float load_code(FormatId format, const void* data, int64_t i) {
+    float code = 0.0F;
+    NumberFormats::visit(format, [&](auto of) { code = load_as<decltype(of)::kDType>(data, i); });
+    return code;
+}
+KOKKOS_INLINE_FUNCTION void store_code(FormatId format, void* data, int64_t i, float x,
+                                       const ElementRounding& rounding = {}) {
+    NumberFormats::visit(format,
+                         [&](auto of) { store_as<decltype(of)::kDType>(data, i, x, rounding); });
+}
+
 // One element in registers: old values first, new ones after the rule.
 struct UpdateElement {
     float weight, grad;
@@ -85,7 +99,7 @@ struct UpdateElement {
 
     template <class Rule> KOKKOS_INLINE_FUNCTION void load(const UpdateSegment& s, int64_t i) {
         const auto value = [i](const StepArray& a) {
-            return decoded(load_element(a.dtype, a.data, i), a.tensor_scale());
+            return decoded(load_code(format_id(a.format()), a.data, i), a.tensor_scale());
         };
         // Not value(one or the other): that would put the segment into memory.
         weight = s.has_remainder()
@@ -101,7 +115,7 @@ struct UpdateElement {
     }
 };
 
-KOKKOS_INLINE_FUNCTION float code_if(const float* scale_inv, DType dtype, float x,
+KOKKOS_INLINE_FUNCTION float code_if(const void* scale_inv, DType dtype, float x,
                                      const numerics::BlockScale& scale) {
     return scale_inv != nullptr ? code_value(dtype, x, scale.multiply) : x;
 }
@@ -119,20 +133,22 @@ template <class Exec> struct UpdateTeams {
             static_cast<uint16_t*>(s.param.data)[i] = numerics::bf16_half_away(x);
             return x; // the master weight is kept whole, so nobody asks
         }
-        store_element(s.param.dtype, s.param.data, i,
-                      code_if(s.param.scale_inv, s.param.dtype, x, scaling.param), rounding);
-        return load_element(s.param.dtype, s.param.data, i);
+        const FormatId format = format_id(s.param.format());
+        store_code(format, s.param.data, i,
+                   code_if(s.param.scale_inv, s.param.dtype, x, scaling.param), rounding);
+        return load_code(format, s.param.data, i);
     }
 
     KOKKOS_INLINE_FUNCTION void store_weight(const UpdateSegment& s, const UpdateScaling& scaling,
                                              const ElementRounding& of_param, int64_t i,
                                              float weight, float delta) const {
-        if (s.compensation.dtype != DType::none) {
-            float carry = load_element(s.compensation.dtype, s.compensation.data, i);
+        if (s.compensation.exists()) {
+            const FormatId format = format_id(s.compensation.format());
+            float carry = load_code(format, s.compensation.data, i);
             numerics::compensated_add(weight, delta, carry, [&](float x) {
                 return store_param(s, scaling, i, x, of_param);
             });
-            store_element(s.compensation.dtype, s.compensation.data, i, carry);
+            store_code(format, s.compensation.data, i, carry);
             return;
         }
         float updated = weight + delta;
@@ -142,10 +158,11 @@ template <class Exec> struct UpdateTeams {
             static_cast<int16_t*>(s.master.data)[i] = split.remainder;
             return;
         }
-        if (s.master.dtype != DType::none) {
-            store_element(s.master.dtype, s.master.data, i,
-                          code_if(s.master.scale_inv, s.master.dtype, updated, scaling.master));
-            updated = decoded(load_element(s.master.dtype, s.master.data, i),
+        if (s.master.exists()) {
+            const FormatId format = format_id(s.master.format());
+            store_code(format, s.master.data, i,
+                       code_if(s.master.scale_inv, s.master.dtype, updated, scaling.master));
+            updated = decoded(load_code(format, s.master.data, i),
                               s.master.scale_inv != nullptr ? &scaling.master.scale_inv : nullptr);
         }
         store_param(s, scaling, i, updated, of_param);
@@ -167,14 +184,13 @@ template <class Exec> struct UpdateTeams {
         numerics::for_each_state<Rule>([&](auto state) {
             constexpr int kState = decltype(state)::kIndex;
             const StepArray& a = s.states[kState];
-            store_element(
-                a.dtype, a.data, i,
-                code_if(a.tensor_scale(), a.dtype, e.states[kState], scaling.states[kState]),
-                element_rounding(a.dtype, op.stochastic_states[kState], key,
-                                 numerics::state_purpose(kState), element));
+            store_code(format_id(a.format()), a.data, i,
+                       code_if(a.scale_inv, a.dtype, e.states[kState], scaling.states[kState]),
+                       element_rounding(a.dtype, op.stochastic_states[kState], key,
+                                        numerics::state_purpose(kState), element));
         });
         if (op.zero_grad) {
-            store_element(s.grad.dtype, s.grad.data, i, 0.0F);
+            store_code(format_id(s.grad.format()), s.grad.data, i, 0.0F);
         }
     }
 

@@ -34,13 +34,13 @@ MP_HD_INLINE numerics::BlockScale renew_scale(float amax, DType dtype, const flo
 MP_HD_INLINE void renew_scales(const UpdateSegment& s, UpdateScaling& scaling) {
     float weight = numerics::float_from_bits(scaling.weight_amax);
     if (s.master.scale_inv != nullptr) {
-        scaling.master = renew_scale(weight, s.master.dtype, s.master.scale_inv);
+        scaling.master = renew_scale(weight, s.master.dtype, s.master.tensor_scale());
         using Fp16 = numerics::Codec<DType::fp16>;
         weight =
             Fp16::load(Fp16::store(weight * scaling.master.multiply)) * scaling.master.scale_inv;
     }
     if (s.param.scale_inv != nullptr) {
-        scaling.param = renew_scale(weight, s.param.dtype, s.param.scale_inv);
+        scaling.param = renew_scale(weight, s.param.dtype, s.param.tensor_scale());
     }
     for (int k = 0; k < numerics::kMaxStates; ++k) {
         if (s.states[k].tensor_scale() != nullptr) {
@@ -53,10 +53,10 @@ MP_HD_INLINE void renew_scales(const UpdateSegment& s, UpdateScaling& scaling) {
 // After all codes are stored: until then the old scales are read.
 MP_HD_INLINE void store_scales(const UpdateSegment& s, const UpdateScaling& scaling) {
     if (s.master.scale_inv != nullptr) {
-        *s.master.scale_inv = scaling.master.scale_inv;
+        *s.master.tensor_scale() = scaling.master.scale_inv;
     }
     if (s.param.scale_inv != nullptr) {
-        *s.param.scale_inv = scaling.param.scale_inv;
+        *s.param.tensor_scale() = scaling.param.scale_inv;
     }
     for (int k = 0; k < numerics::kMaxStates; ++k) {
         if (s.states[k].tensor_scale() != nullptr) {

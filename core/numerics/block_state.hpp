@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moments kept as 8-bit or 4-bit codes in blocks of the flattened tensor, each block with an fp32
-// scale: value = map[code] * scale. The codes are those of torchao's low-bit optimizers, which takes
-// its 8-bit maps from bitsandbytes, with one difference: a second moment that is not zero never
-// becomes code 0, for a zero under a first moment that is not zero makes the next step huge.
-//   block     fp8 E4M3, blocks of 256: scale = max(amax, 1e-12) / 448
-//   dynamic8  256 values of a dynamic map, blocks of 256: scale = max(amax, 1e-12)
-//   dynamic4  16 values, blocks of 128, two codes a byte, the even element in the high nibble; first
-//             moments by a dynamic map, second moments linear: (code + 1) / 16, which has no zero
+// States kept as 8-bit or 4-bit codes in blocks of the flattened tensor, each block with a scale; how they lie:
+// dtype/state_formats.def. States with a sign and those without (second moments) have maps of their own. A second moment
+// that is not zero never becomes code 0: a zero under a first moment that is not zero makes the next step huge.
+//   block, block128  fp8 E4M3: value = code * scale, scale = max(amax, 1e-12) / 448. Blocks of 256 as in torchao's low-bit
+//                    optimizers, of 128 as in LLMQ's
+//   dynamic8  value = map[code] * scale, scale = max(amax, 1e-12); 256 values of a dynamic map (torchao, which has it from
+//             bitsandbytes)
+//   dynamic4  the same with 16 values, two codes a byte, the even element in the high nibble; second moments linear:
+//             (code + 1) / 16, which has no zero
+//   companded8  of a first moment y = 2x / (1 + |x|), x = m / amax: 127 y, halves up, as two's complement (softsign); of a
+//             second moment 255 x, x = sqrt(v) / sqrt(amax). The scale, fp16, is amax or its root, 2^-24 at least: there
+//             fp16 ends. FlashOptim's codes and scales (there: 1e-12 at least, which fp16 makes 0 of)
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "dtype/state_format.hpp"
 #include "numerics/bits.hpp"
-#include "numerics/fp8.hpp"
+#include "numerics/codec.hpp"
 
 namespace mp::numerics {
 
@@ -144,11 +149,12 @@ MP_HD_INLINE constexpr int32_t nearest_code_by_table(const CodeTable& table, flo
     return is_nan_bits(u) ? 0 : found;
 }
 
-// A NaN stays one, and so does infinity: then the block's values show it, whatever its codes are.
-MP_HD_INLINE constexpr float moment_scale(Coding coding, float amax) {
-    const float limited = amax < 1e-12F ? 1e-12F : amax;
-    return coding == Coding::block ? limited / kE4m3Max : limited;
-}
+// What a block is stored with: its scale, as it is after rounding to the coding's scale type, and what its values are
+// divided by. A NaN stays one, and so does infinity: then the block's values show it, whatever its codes are.
+struct MomentScale {
+    float stored;
+    float divisor;
+};
 
 // x / scale for E4M3, kept from rounding to zero where x is a second moment that is not zero.
 MP_HD_INLINE constexpr float e4m3_quotient(bool is_signed, float x, float scale) {
@@ -156,25 +162,136 @@ MP_HD_INLINE constexpr float e4m3_quotient(bool is_signed, float x, float scale)
     return !is_signed && x > 0.0F && quotient < 0x1p-9F ? 0x1p-9F : quotient;
 }
 
-MP_HD_INLINE constexpr int32_t dynamic_code(Coding coding, bool is_signed, float x, float scale) {
-    const float quotient = x / scale;
-    if (coding == Coding::dynamic4) {
+// The codec of each coding: scales of a block with this largest magnitude, code of x, and value of a code.
+template <Coding kCoding> struct BlockCodec;
+
+template <> struct BlockCodec<Coding::block> {
+    MP_HD_INLINE static constexpr MomentScale scales(bool /*is_signed*/, float amax) {
+        const float scale = (amax < 1e-12F ? 1e-12F : amax) / kE4m3Max;
+        return {scale, scale};
+    }
+    MP_HD_INLINE static constexpr int32_t code(bool is_signed, float x, float divisor) {
+        return float_to_e4m3(e4m3_quotient(is_signed, x, divisor));
+    }
+    MP_HD_INLINE static constexpr float value(bool /*is_signed*/, int32_t code, float scale) {
+        return e4m3_to_float(static_cast<uint8_t>(code)) * scale;
+    }
+};
+template <> struct BlockCodec<Coding::block128> : BlockCodec<Coding::block> {};
+
+template <> struct BlockCodec<Coding::dynamic8> {
+    MP_HD_INLINE static constexpr MomentScale scales(bool /*is_signed*/, float amax) {
+        const float scale = amax < 1e-12F ? 1e-12F : amax;
+        return {scale, scale};
+    }
+    MP_HD_INLINE static constexpr int32_t code(bool is_signed, float x, float divisor) {
+        const float quotient = x / divisor;
+        if (is_signed) {
+            return nearest_code(kSigned8Map, quotient);
+        }
+        const int32_t code = nearest_code(kUnsigned8Map, quotient);
+        return code == 0 && x > 0.0F ? 1 : code;
+    }
+    MP_HD_INLINE static constexpr float value(bool is_signed, int32_t code, float scale) {
+        return (is_signed ? kSigned8Map.value[code] : kUnsigned8Map.value[code]) * scale;
+    }
+};
+
+template <> struct BlockCodec<Coding::dynamic4> {
+    MP_HD_INLINE static constexpr MomentScale scales(bool is_signed, float amax) {
+        return BlockCodec<Coding::dynamic8>::scales(is_signed, amax);
+    }
+    MP_HD_INLINE static constexpr int32_t code(bool is_signed, float x, float divisor) {
+        const float quotient = x / divisor;
         return is_signed ? nearest_code(kSigned4Map, quotient)
                          : nearest_code(kLinear4Map, quotient);
     }
-    if (is_signed) {
-        return nearest_code(kSigned8Map, quotient);
-    }
-    const int32_t code = nearest_code(kUnsigned8Map, quotient);
-    return code == 0 && x > 0.0F ? 1 : code;
-}
-
-MP_HD_INLINE constexpr float dynamic_value(Coding coding, bool is_signed, int32_t code,
-                                           float scale) {
-    if (coding == Coding::dynamic4) {
+    MP_HD_INLINE static constexpr float value(bool is_signed, int32_t code, float scale) {
         return (is_signed ? kSigned4Map.value[code] : kLinear4Map.value[code]) * scale;
     }
-    return (is_signed ? kSigned8Map.value[code] : kUnsigned8Map.value[code]) * scale;
+};
+
+template <> struct BlockCodec<Coding::companded8> {
+    MP_HD_INLINE static MomentScale scales(bool is_signed, float amax) {
+        const float largest = is_signed ? amax : sqrtf(amax);
+        const float divisor = largest < 0x1p-24F ? 0x1p-24F : largest;
+        return {fp16_to_float(float_to_fp16(divisor)), divisor};
+    }
+    // x + 1/2 to the integer below; 0 for NaN.
+    MP_HD_INLINE static int32_t round_half_up(float x) {
+        const float up = x + 0.5F;
+        const float number = up == up ? up : 0.0F;
+        const auto cut = static_cast<int32_t>(number);
+        return static_cast<float>(cut) > number ? cut - 1 : cut;
+    }
+    MP_HD_INLINE static int32_t code(bool is_signed, float x, float divisor) {
+        if (is_signed) {
+            const float normal = x / divisor;
+            return round_half_up(2.0F * normal / (1.0F + fabsf(normal)) * 127.0F) & 0xff;
+        }
+        const int32_t code = round_half_up(sqrtf(x) / divisor * 255.0F);
+        return code == 0 && x > 0.0F ? 1 : code;
+    }
+    MP_HD_INLINE static float value(bool is_signed, int32_t code, float scale) {
+        if (is_signed) {
+            const float y = static_cast<float>(code < 128 ? code : code - 256) / 127.0F;
+            return y / (2.0F - fabsf(y)) * scale;
+        }
+        const float root = static_cast<float>(code) / 255.0F * scale;
+        return root * root;
+    }
+};
+
+// body(BlockCodec<...>{}) for a coding that has blocks.
+template <class Body> MP_HD_INLINE auto with_block_codec(Coding coding, Body&& body) {
+    switch (coding) {
+#define FORMAT(id, name, dtype, coding, roles)
+#define BLOCKS(number, id, name, dtype, bits, elements, scale, roles)                              \
+    case Coding::id:                                                                               \
+        return body(BlockCodec<Coding::id>{});
+#include "dtype/state_formats.def"
+#undef FORMAT
+#undef BLOCKS
+    default:
+        __builtin_unreachable(); // has_blocks() is asked first
+    }
+}
+
+// One element of codes in blocks, where speed does not matter. Two codes of a byte: the even element in its upper half.
+MP_HD_INLINE int32_t load_block_code(Coding coding, const void* codes, int64_t i) {
+    if (block_layout(coding).bits == 4) {
+        return detail::load_element<uint8_t>(codes, i / 2) >> (i % 2 == 0 ? 4 : 0) & 0xf;
+    }
+    return detail::load_element<uint8_t>(codes, i);
+}
+// In the order of the elements: an even one clears the half byte after it.
+MP_HD_INLINE void store_block_code(Coding coding, void* codes, int64_t i, int32_t code) {
+    if (block_layout(coding).bits == 4) {
+        const int32_t even = i % 2 == 0 ? 0 : detail::load_element<uint8_t>(codes, i / 2);
+        detail::store_element(codes, i / 2,
+                              static_cast<uint8_t>(even | code << (i % 2 == 0 ? 4 : 0)));
+    } else {
+        detail::store_element(codes, i, static_cast<uint8_t>(code));
+    }
+}
+MP_HD_INLINE float load_block_scale(Coding coding, const void* scales, int64_t block) {
+    return block_layout(coding).scale == DType::fp16
+               ? fp16_to_float(detail::load_element<uint16_t>(scales, block))
+               : detail::load_element<float>(scales, block);
+}
+MP_HD_INLINE void store_block_scale(Coding coding, void* scales, int64_t block, float stored) {
+    if (block_layout(coding).scale == DType::fp16) {
+        detail::store_element(scales, block, float_to_fp16(stored));
+    } else {
+        detail::store_element(scales, block, stored);
+    }
+}
+MP_HD_INLINE float load_block_value(Coding coding, bool is_signed, const void* codes,
+                                    const void* scales, int64_t i) {
+    const float scale = load_block_scale(coding, scales, i / block_size(coding));
+    const int32_t code = load_block_code(coding, codes, i);
+    return with_block_codec(
+        coding, [&](auto codec) { return decltype(codec)::value(is_signed, code, scale); });
 }
 
 } // namespace mp::numerics

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC
 // 2011) and the stream of random bits for stochastic rounding built on it. There is no state: the
-// bits of an element are a function of (seed, parameter uid, step, purpose, logical element index),
-// so the thread count, vector width, sharding and device cannot change them.
+// bits of an element are a function of (seed, parameter uid, step, micro-batch, purpose, logical element
+// index), so the thread count, vector width, sharding and device cannot change them.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +65,15 @@ struct SrKey {
     uint32_t step[2];
 };
 
+// The counter's word for time: the step in the lower 48 bits, the micro-batch in the upper 16. Sums over micro-batches that
+// are rounded each time need fresh bits each time: with the same ones their errors add up instead of averaging out.
+inline constexpr uint64_t kStepEnd = uint64_t{1} << 48;
+inline constexpr uint32_t kMicrobatchEnd = 1U << 16;
+MP_HD_INLINE constexpr uint64_t sr_time(uint64_t step, uint32_t microbatch) {
+    return step | static_cast<uint64_t>(microbatch) << 48;
+}
+
+// `step` is sr_time() where there are micro-batches.
 MP_HD_INLINE constexpr SrKey make_sr_key(uint64_t seed, uint64_t uid, uint64_t step) {
     return {{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32) ^ hash32(uid)},
             {static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32)}};

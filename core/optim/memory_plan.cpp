@@ -33,10 +33,10 @@ StateFormats state_formats(const Recipe& recipe, StateFormat weight, int64_t cou
     const numerics::RuleInfo info = numerics::rule_info(rule);
     for (int k = 0; k < info.state_count; ++k) {
         const StateFormat asked = info.states[k].is_signed ? recipe.exp_avg : recipe.exp_avg_sq;
-        formats.states[k] = moment_format(choose(asked), count);
+        formats.states[k] = state_format(choose(asked), count, recipe.block_min_elements);
     }
     if (narrow) {
-        formats.compensation = recipe.compensation;
+        formats.compensation = state_format(recipe.compensation, count, recipe.block_min_elements);
         formats.master = recipe.master;
         formats.half_away =
             recipe.master == DType::fp32 && recipe.weight_rounding == Rounding::nearest_away;

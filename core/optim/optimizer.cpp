@@ -2,6 +2,7 @@
 #include "optim/optimizer.hpp"
 
 #include "optim/state_values.hpp"
+#include "recipe/keys.hpp"
 #include "system/fnv.hpp"
 
 namespace mp {
@@ -13,6 +14,26 @@ uint64_t name_hash(const std::string& name) {
     Fnv64 hash;
     hash.add(name);
     return hash.value();
+}
+
+// A recipe's roundings are those of the whole step; where a group keeps fp32 nothing is rounded.
+Recipe with_formats(const Recipe& recipe, const MomentFormats& formats) {
+    Recipe own = recipe;
+    const auto set = [&own](const char* key, const std::string& format, StateFormat Recipe::*member,
+                            Rounding Recipe::*rounding) {
+        if (format.empty()) {
+            return;
+        }
+        set_key(own, find_key(key), format);
+        if (own.*member == DType::fp32) {
+            own.*rounding = Rounding::nearest;
+        }
+    };
+    set("optimizer.exp_avg.dtype", formats.exp_avg, &Recipe::exp_avg, &Recipe::exp_avg_rounding);
+    set("optimizer.exp_avg_sq.dtype", formats.exp_avg_sq, &Recipe::exp_avg_sq,
+        &Recipe::exp_avg_sq_rounding);
+    check_recipe(own);
+    return own;
 }
 
 void check_step(int64_t step) {
@@ -35,8 +56,9 @@ Optimizer::Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
     memory_ = StepMemory(context_->stream(), {}, {});
 }
 
-int32_t Optimizer::add_group(const numerics::GroupHyper& hyper) {
+int32_t Optimizer::add_group(const numerics::GroupHyper& hyper, const MomentFormats& formats) {
     check_hyper(hyper);
+    Recipe own = with_formats(recipe_, formats);
     if (options_.eager_compat &&
         (hyper.rule != numerics::RuleId::adamw || hyper.maximize || !hyper.bias_correction)) {
         fail(Code::unsupported,
@@ -44,7 +66,9 @@ int32_t Optimizer::add_group(const numerics::GroupHyper& hyper) {
              "missing bias correction");
     }
     lr_tensors_.reserve(groups_.size() + 1);
+    group_recipes_.reserve(groups_.size() + 1);
     groups_.push_back(hyper);
+    group_recipes_.push_back(own);
     lr_tensors_.emplace_back();
     plan_is_stale_ = true;
     return static_cast<int32_t>(groups_.size()) - 1;
@@ -54,7 +78,7 @@ int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParamet
     check_new(group, source);
     const Shape& shape = source.param->shape();
     const StateFormats formats =
-        state_formats(recipe_, weight_format(*source.param), source.param->count(),
+        state_formats(recipe_of_group(group), weight_format(*source.param), source.param->count(),
                       groups_[static_cast<std::size_t>(group)].rule);
     const auto index = static_cast<int32_t>(parameters_.size());
     parameters_.reserve(parameters_.size() + 1);

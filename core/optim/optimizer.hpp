@@ -24,6 +24,12 @@ struct OptimizerOptions {
     ShardingOptions sharding;
 };
 
+// What the moments of a group are kept in, as the recipe's keys say it; empty: what the recipe says.
+struct MomentFormats {
+    std::string exp_avg;
+    std::string exp_avg_sq;
+};
+
 struct NewParameter {
     std::string name;
     std::shared_ptr<Tensor> param;
@@ -84,7 +90,10 @@ class Optimizer {
     Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
               const OptimizerOptions& options);
 
-    int32_t add_group(const numerics::GroupHyper& hyper);
+    int32_t add_group(const numerics::GroupHyper& hyper, const MomentFormats& formats = {});
+    [[nodiscard]] const Recipe& recipe_of_group(int32_t group) const {
+        return group_recipes_.at(static_cast<std::size_t>(group));
+    }
     int32_t add_parameter(Stream& stream, int32_t group, const NewParameter& parameter);
     // -1: all groups. Replaces a tensor.
     void set_lr(int32_t group, double lr);
@@ -182,8 +191,8 @@ class Optimizer {
         return groups_[static_cast<std::size_t>(parameter.group)].rule;
     }
     [[nodiscard]] StateFormats formats_of(const Parameter& parameter) const {
-        return state_formats(recipe_, weight_format(*parameter.param), parameter.param->count(),
-                             rule_of(parameter));
+        return state_formats(recipe_of_group(parameter.group), weight_format(*parameter.param),
+                             parameter.param->count(), rule_of(parameter));
     }
     // What the step keeps a weight in.
     [[nodiscard]] StateFormat weight_format(const Tensor& param) const noexcept;
@@ -209,6 +218,7 @@ class Optimizer {
     Recipe recipe_;
     OptimizerOptions options_;
     std::vector<numerics::GroupHyper> groups_;
+    std::vector<Recipe> group_recipes_; // recipe_ with a group's own formats
     // What device_lr points to, and the like for gradients.
     std::vector<std::shared_ptr<Tensor>> lr_tensors_; // by group; null: none
     std::shared_ptr<Tensor> grad_scale_tensor_;

@@ -46,6 +46,9 @@ uint64_t Optimizer::definition() const {
     for (const Parameter& p : parameters_) {
         hash.add(p.name);
         hash.add(p.group);
+        for (const StateFormat format : formats_of(p).states) {
+            hash.add(static_cast<int64_t>(format_id(format)));
+        }
         hash.add(p.param->dtype());
         hash.add(p.grad->dtype());
         hash.add(p.init_fp32 != nullptr ? 1 : 0);
@@ -158,11 +161,12 @@ void Optimizer::step_on_ranks(Stream& stream, LossScaler* scaler) {
     options.exchange = &exchange;
     Status own;
     uint64_t weights = 0;
+    const Candidate* chosen = nullptr; // null: `own` is an error, and all ranks stop at agree()
     try {
         refresh(stream);
         weights = sharding_->weights_hash(stream, calls_);
         layers_.read_amaxes(stream);
-        memory_.check_supported(stream, plan_, options);
+        chosen = &memory_.choose(stream, plan_, options);
         memory_.measure(stream, plan_, scaler, options);
     } catch (const Error& error) {
         own = error.status();
@@ -176,7 +180,7 @@ void Optimizer::step_on_ranks(Stream& stream, LossScaler* scaler) {
     agree(stream, scaler, weights, own);
     ++calls_;
     memory_.prepare(stream, scaler, options);
-    memory_.update(stream, plan_, options);
+    memory_.update(stream, plan_, options, *chosen);
     layers_.end_step_as_agreed(stream);
     sharding_->publish(stream);
     touch_weights();

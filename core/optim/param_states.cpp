@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/param_states.hpp"
 
-#include "numerics/codec.hpp"
 #include "numerics/remainder.hpp"
+#include "optim/host_values.hpp"
 #include "quant/quantize.hpp"
 
 namespace mp {
@@ -19,20 +19,13 @@ std::size_t byte_count(const TensorRef& ref) {
 
 // compensation = round(init - param): what the parameter's rounding lost. At creation only, so on the host.
 void store_lost_part(Stream& stream, const TensorRef& init, const TensorRef& param,
-                     const TensorRef& compensation) {
-    std::vector<float> exact(static_cast<std::size_t>(init.count));
-    std::vector<unsigned char> rounded(byte_count(param));
-    std::vector<unsigned char> lost(byte_count(compensation));
-    stream.copy(exact.data(), init.data, byte_count(init), CopyKind::device_to_host);
-    stream.copy(rounded.data(), param.data, rounded.size(), CopyKind::device_to_host);
-    stream.sync();
-    for (int64_t i = 0; i < init.count; ++i) {
-        const float kept = numerics::load_as_float(param.dtype, rounded.data(), i);
-        numerics::store_from_float(compensation.dtype, lost.data(), i,
-                                   exact[static_cast<std::size_t>(i)] - kept, false);
+                     const StoredState& compensation) {
+    std::vector<float> lost = download_floats(stream, init);
+    const std::vector<float> kept = download_floats(stream, param);
+    for (std::size_t i = 0; i < lost.size(); ++i) {
+        lost[i] -= kept[i];
     }
-    stream.copy(compensation.data, lost.data(), lost.size(), CopyKind::host_to_device);
-    stream.sync();
+    write_stored(stream, compensation, lost);
 }
 
 // param = the bf16 number nearest to the exact value, halves away from zero. At creation only, so on the host.
@@ -67,15 +60,6 @@ void store_remainder(Stream& stream, const TensorRef& init, const TensorRef& par
     stream.copy(param.data, upper.data(), byte_count(param), CopyKind::host_to_device);
     stream.copy(remainder.data, lower.data(), byte_count(remainder), CopyKind::host_to_device);
     stream.sync();
-}
-
-// Zero: so codes of zero are numbers of zero, also in a map whose code 0 is something else.
-std::shared_ptr<Tensor> make_block_scales(const std::shared_ptr<Context>& context, Stream& stream,
-                                          StateFormat format, int64_t count) {
-    return has_blocks(format.coding)
-               ? std::make_shared<Tensor>(context, stream, DType::fp32,
-                                          Shape{{scale_count(format, count)}, 1})
-               : nullptr;
 }
 
 void set_zero(Stream& stream, const Tensor* tensor) {
@@ -149,17 +133,26 @@ std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stre
     }
     const Shape bytes = {{code_bytes(format.coding, format.dtype, shape.count())}, 1};
     return std::make_shared<Tensor>(context, stream, format.dtype,
-                                    format.coding == Coding::dynamic4 ? bytes : shape);
+                                    block_layout(format.coding).bits == 4 ? bytes : shape);
+}
+
+// Scales of zero: so codes of zero are numbers of zero, also in a map whose code 0 is something else.
+ParamStates::Kept ParamStates::make_kept(const std::shared_ptr<Context>& context, Stream& stream,
+                                         StateFormat format, const Shape& shape) const {
+    return {make_state(context, stream, format, shape),
+            has_blocks(format.coding)
+                ? std::make_shared<Tensor>(context, stream, scale_dtype(format),
+                                           Shape{{scale_count(format, shape.count())}, 1})
+                : nullptr};
 }
 
 ParamStates::ParamStates(const std::shared_ptr<Context>& context, Stream& stream,
                          const StateFormats& formats, const Shape& shape)
     : count_(shape.count()), formats_(formats),
-      compensation_(make_state(context, stream, formats.compensation, shape)),
+      compensation_(make_kept(context, stream, formats.compensation, shape)),
       master_(make_state(context, stream, formats.master, shape)) {
     for (int k = 0; k < rule().state_count; ++k) {
-        states_[k] = {make_state(context, stream, formats.states[k], shape),
-                      make_block_scales(context, stream, formats.states[k], shape.count())};
+        states_[k] = make_kept(context, stream, formats.states[k], shape);
     }
 }
 
@@ -182,8 +175,8 @@ void ParamStates::initialize(Stream& stream, const TensorPiece& param,
     } else if (has_init) {
         convert(stream, init, param);
     }
-    if (compensation_ != nullptr && has_init) {
-        store_lost_part(stream, init.ref, param.ref, compensation_->ref());
+    if (has_compensation() && has_init) {
+        store_lost_part(stream, init.ref, param.ref, find("compensation"));
     }
 }
 
@@ -192,7 +185,8 @@ void ParamStates::sync_master(Stream& stream, const TensorPiece& param) const {
         convert(stream, param, piece_of(*master_));
     }
     set_zero(stream, has_remainder() ? master_.get() : nullptr);
-    set_zero(stream, compensation_.get());
+    set_zero(stream, compensation_.codes.get());
+    set_zero(stream, compensation_.block_scales.get());
 }
 
 void ParamStates::fill(UpdateSegment& s) const noexcept {
@@ -201,31 +195,40 @@ void ParamStates::fill(UpdateSegment& s) const noexcept {
                                  : StepArray{tensor->data(), piece_of(*tensor).scale_inv,
                                              tensor->dtype(), Coding::plain};
     };
-    for (int k = 0; k < rule().state_count; ++k) {
-        s.states[k] = array(states_[k].codes);
-        if (states_[k].block_scales != nullptr) {
-            s.states[k].coding = formats_.states[k].coding;
-            s.states[k].scale_inv = static_cast<float*>(states_[k].block_scales->data());
+    const auto kept = [&array](const Kept& of, StateFormat format) {
+        StepArray a = array(of.codes);
+        if (of.block_scales != nullptr) {
+            a.coding = format.coding;
+            a.scale_inv = of.block_scales->data();
         }
+        return a;
+    };
+    for (int k = 0; k < rule().state_count; ++k) {
+        s.states[k] = kept(states_[k], formats_.states[k]);
     }
-    s.compensation = array(compensation_);
+    s.compensation = kept(compensation_, formats_.compensation);
     s.master = array(master_);
     s.master.coding = has_remainder() ? Coding::remainder : Coding::plain;
     s.param_half_away = formats_.half_away ? 1 : 0;
 }
 
+StoredState ParamStates::stored(const Kept& kept, StateFormat format, bool is_signed) const {
+    StoredState state = {format, piece_of(*kept.codes),
+                         kept.block_scales != nullptr ? kept.block_scales->data() : nullptr,
+                         is_signed};
+    state.piece.ref.count = count_;
+    return state;
+}
+
 StoredState ParamStates::find(std::string_view name) const noexcept {
     for (int k = 0; k < rule().state_count; ++k) {
         if (name == rule().states[k].name) {
-            const Tensor* scales = states_[k].block_scales.get();
-            StoredState state = {formats_.states[k], piece_of(*states_[k].codes),
-                                 scales != nullptr ? static_cast<float*>(scales->data()) : nullptr,
-                                 rule().states[k].is_signed};
-            state.piece.ref.count = count_;
-            return state;
+            return stored(states_[k], formats_.states[k], rule().states[k].is_signed);
         }
     }
-    return {};
+    return name == "compensation" && has_compensation()
+               ? stored(compensation_, formats_.compensation, true)
+               : StoredState{};
 }
 
 std::vector<NamedTensor> ParamStates::list() const {
@@ -235,13 +238,15 @@ std::vector<NamedTensor> ParamStates::list() const {
             list.emplace_back(name, tensor);
         }
     };
+    const auto add_kept = [&add](const std::string& name, const Kept& kept) {
+        add(name, kept.codes);
+        add(name + "_scale_inv",
+            kept.block_scales != nullptr ? kept.block_scales : scale_of(kept.codes));
+    };
     for (int k = 0; k < rule().state_count; ++k) {
-        const State& state = states_[k];
-        add(rule().states[k].name, state.codes);
-        add(std::string(rule().states[k].name) + "_scale_inv",
-            state.block_scales != nullptr ? state.block_scales : scale_of(state.codes));
+        add_kept(rule().states[k].name, states_[k]);
     }
-    add("compensation", compensation_);
+    add_kept("compensation", compensation_);
     add("master", master_);
     add("master_scale_inv", scale_of(master_));
     return list;
@@ -253,7 +258,7 @@ void ParamStates::add_bytes(MemoryReport& report) const noexcept {
         report.of_state(rule().states[k].is_signed) +=
             bytes_of(states_[k].codes) + bytes_of(states_[k].block_scales);
     }
-    report.compensation += bytes_of(compensation_);
+    report.compensation += bytes_of(compensation_.codes) + bytes_of(compensation_.block_scales);
 }
 
 } // namespace mp

@@ -39,11 +39,11 @@ StateFormat format_of(const Tensor& tensor);
 std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stream& stream,
                                    StateFormat format, const Shape& shape);
 
-// A rule's state as it is stored.
+// A rule's state, or a compensation, as it is stored.
 struct StoredState {
     StateFormat format; // `none`: there is no such state
     TensorPiece piece;  // count is that of the elements, whatever the bytes of their codes
-    float* block_scales = nullptr;
+    void* block_scales = nullptr; // null: there are no blocks
     bool is_signed = true;
 };
 
@@ -68,11 +68,9 @@ class ParamStates {
     [[nodiscard]] std::vector<NamedTensor> list() const;
     void add_bytes(MemoryReport& report) const noexcept;
     [[nodiscard]] const StateFormats& formats() const noexcept { return formats_; }
-    // Of the rule's states, by name.
+    // One of the rule's states, or "compensation".
     [[nodiscard]] StoredState find(std::string_view name) const noexcept;
-    [[nodiscard]] const std::shared_ptr<Tensor>& compensation() const noexcept {
-        return compensation_;
-    }
+    [[nodiscard]] bool has_compensation() const noexcept { return compensation_.codes != nullptr; }
     [[nodiscard]] const std::shared_ptr<Tensor>& master() const noexcept { return master_; }
     [[nodiscard]] bool has_remainder() const noexcept {
         return formats_.master.coding == Coding::remainder;
@@ -81,16 +79,19 @@ class ParamStates {
   private:
     int64_t count_;
     StateFormats formats_;
-    struct State {
-        std::shared_ptr<Tensor> codes;
+    struct Kept {
+        std::shared_ptr<Tensor> codes;        // null: there is none
         std::shared_ptr<Tensor> block_scales; // or null
     };
+    Kept make_kept(const std::shared_ptr<Context>& context, Stream& stream, StateFormat format,
+                   const Shape& shape) const;
+    [[nodiscard]] StoredState stored(const Kept& kept, StateFormat format, bool is_signed) const;
     [[nodiscard]] numerics::RuleInfo rule() const noexcept {
         return numerics::rule_info(formats_.rule);
     }
-    State states_[numerics::kMaxStates];   // those of the rule, in its order
-    std::shared_ptr<Tensor> compensation_; // or null
-    std::shared_ptr<Tensor> master_;       // or null
+    Kept states_[numerics::kMaxStates]; // those of the rule, in its order
+    Kept compensation_;
+    std::shared_ptr<Tensor> master_; // or null
 };
 
 // Bytes of a tensor, while it has memory, and its scales; 0 for null.

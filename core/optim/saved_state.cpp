@@ -31,7 +31,7 @@ std::vector<SavedTensor> Optimizer::saved_tensors(int32_t index) const {
 
 std::vector<SavedTensor> saved_tensors(const StatesPlace& place) {
     std::vector<SavedTensor> saved;
-    const auto add = [&](const std::string& state, StateFormat format, void* data, float* scales) {
+    const auto add = [&](const std::string& state, StateFormat format, void* data, void* scales) {
         if (!format.exists()) {
             return;
         }
@@ -45,7 +45,7 @@ std::vector<SavedTensor> saved_tensors(const StatesPlace& place) {
         if (!format.is_scaled() && !has_blocks(format.coding)) {
             return;
         }
-        SavedTensor scale = {state + "_scale_inv", DType::fp32,         {},           0, 0, scales,
+        SavedTensor scale = {state + "_scale_inv", scale_dtype(format), {},           0, 0, scales,
                              place.stream,         place.is_everywhere, place.is_copy};
         if (format.is_scaled()) { // whole tensors only: one number, with its owner
             scale.count = is_here ? 1 : 0;
@@ -67,7 +67,7 @@ std::vector<SavedTensor> saved_tensors(const StatesPlace& place) {
     for (int k = 0; k < rule.state_count; ++k) {
         add(rule.states[k].name, place.formats.states[k], s.states[k].data, s.states[k].scale_inv);
     }
-    add("compensation", place.formats.compensation, s.compensation.data, nullptr);
+    add("compensation", place.formats.compensation, s.compensation.data, s.compensation.scale_inv);
     add("master", place.formats.master, s.master.data, s.master.scale_inv);
     return saved;
 }

@@ -9,39 +9,44 @@
 namespace mp {
 namespace {
 
-bool is_step_dtype(DType dtype) {
-    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
-}
-
 struct Role {
     const char* name;
-    StepArray array;
-    bool optional;
-    bool may_be_scaled = false; // in this type
-    const char* scaled_types = "none";
+    FormatRoles role;
+    bool optional = false;
 };
 
-void check_role_dtype(const Role& role, const char* name) {
-    const StepArray& a = role.array;
-    if (a.scale_inv == nullptr) {
-        if (!is_step_dtype(a.dtype)) {
-            fail(Code::invalid_dtype, "%s: %s is %s; without a scale it must be fp32, fp16 or bf16",
-                 name, role.name, dtype_name(a.dtype));
+// The formats that such an array may have, by name.
+std::string formats_for(FormatRoles role) {
+    std::string names;
+    AllFormats::for_each([&](auto format) {
+        const StateFormat one = {decltype(format)::kDType, decltype(format)::kCoding};
+        if ((format_roles(one) & role) != 0) {
+            names.append(names.empty() ? "" : ", ").append(format_name(one));
         }
-        return;
+    });
+    return names;
+}
+
+void check_format(const Role& role, const StepArray& a, int64_t count, const char* name) {
+    const StateFormat format = a.format();
+    if ((format_roles(format) & role.role) == 0) {
+        const char* how = has_blocks(a.coding)     ? " in blocks of a coding that has others"
+                          : a.scale_inv != nullptr ? " with a scale"
+                                                   : " without a scale";
+        fail(Code::invalid_dtype, "%s: %s is %s%s; it must be one of: %s", name, role.name,
+             dtype_name(a.dtype), how, formats_for(role.role).c_str());
     }
-    if (!role.may_be_scaled) {
-        fail(Code::invalid_dtype, "%s: %s is %s; with a scale it must be one of: %s", name,
-             role.name, dtype_name(a.dtype), role.scaled_types);
+    if (has_blocks(a.coding) && a.scale_inv == nullptr && count > 0) {
+        fail(Code::null_argument, "%s: %s is in blocks but its scales are NULL", name, role.name);
     }
-    if (reinterpret_cast<uintptr_t>(a.scale_inv) % sizeof(float) != 0) {
-        fail(Code::invalid_argument, "%s: the scale of %s at %p is not aligned to 4 bytes", name,
-             role.name, static_cast<const void*>(a.scale_inv));
+    const int64_t scale_size = dtype_size(scale_dtype(format));
+    if (reinterpret_cast<uintptr_t>(a.scale_inv) % static_cast<uintptr_t>(scale_size) != 0) {
+        fail(Code::invalid_argument, "%s: the scale of %s at %p is not aligned to %lld bytes", name,
+             role.name, a.scale_inv, static_cast<long long>(scale_size));
     }
 }
 
-void check_role(const Role& role, int64_t count, const char* name) {
-    const StepArray& a = role.array;
+void check_role(const Role& role, const StepArray& a, int64_t count, const char* name) {
     if (!a.exists() && role.optional) {
         if (a.data != nullptr || a.scale_inv != nullptr) {
             fail(Code::invalid_argument, "%s: %s has a pointer but its dtype is none", name,
@@ -49,7 +54,7 @@ void check_role(const Role& role, int64_t count, const char* name) {
         }
         return;
     }
-    check_role_dtype(role, name);
+    check_format(role, a, count, name);
     if (a.data == nullptr && count > 0) {
         fail(Code::null_argument, "%s: %s is NULL but there are %lld elements", name, role.name,
              static_cast<long long>(count));
@@ -61,29 +66,9 @@ void check_role(const Role& role, int64_t count, const char* name) {
     }
 }
 
-bool is_fp16_or_e4m3(DType dtype) { return dtype == DType::fp16 || dtype == DType::fp8_e4m3; }
-
-// A state that may be in blocks, which then have a scale each.
-void check_state(Role role, int64_t count, const char* name) {
-    const Coding coding = role.array.coding;
-    if (!has_blocks(coding)) {
-        check_role(role, count, name);
-        return;
-    }
-    if (role.array.scale_inv == nullptr && count > 0) {
-        fail(Code::null_argument, "%s: %s is in blocks but its scales are NULL", name, role.name);
-    }
-    const DType codes = coding == Coding::block ? DType::fp8_e4m3 : DType::uint8;
-    role.may_be_scaled = role.array.dtype == codes;
-    role.scaled_types = coding == Coding::block ? "fp8_e4m3 in blocks" : "uint8 in blocks";
-    static float none = 0.0F; // of an empty array; nobody writes it
-    role.array.scale_inv = role.array.scale_inv != nullptr ? role.array.scale_inv : &none;
-    check_role(role, count, name);
-}
-
 // Computable, but it does not train: fp8 with one scale for second moments.
 void check_second_moment(const char* state, const StepArray& a, const char* name) {
-    if (a.dtype == DType::fp8_e4m3 && a.tensor_scale() != nullptr) {
+    if (a.format() == StateFormat(DType::fp8_e4m3, Coding::scaled)) {
         fail(Code::invalid_dtype,
              "%s: %s is fp8_e4m3 with one scale, which holds second moments with a ratio "
              "of at most 2.3e5, that is gradients with a ratio of 479; smaller ones become 0 and "
@@ -105,30 +90,10 @@ void check_states(const UpdateSegment& s, const char* name, numerics::RuleId rul
             continue;
         }
         const numerics::StateSpec& state = info.states[k];
-        if (state.is_signed) {
-            check_state({state.name, a, false, is_fp16_or_e4m3(a.dtype), "fp16, fp8_e4m3"}, s.count,
-                        name);
-        } else {
+        if (!state.is_signed) {
             check_second_moment(state.name, a, name);
-            check_state({state.name, a, false, a.dtype == DType::fp16, "fp16"}, s.count, name);
         }
-    }
-}
-
-void check_remainder(const UpdateSegment& s, const char* name) {
-    if (s.master.dtype != DType::int16 || s.param.dtype != DType::bf16 ||
-        s.param.scale_inv != nullptr || s.master.scale_inv != nullptr) {
-        fail(Code::invalid_dtype,
-             "%s: a remainder is int16 beside a bf16 parameter without a scale, not %s beside %s",
-             name, dtype_name(s.master.dtype), dtype_name(s.param.dtype));
-    }
-    if (s.master.data == nullptr && s.count > 0) {
-        fail(Code::null_argument, "%s: master is NULL but there are %lld elements", name,
-             static_cast<long long>(s.count));
-    }
-    if (reinterpret_cast<uintptr_t>(s.master.data) % sizeof(int16_t) != 0) {
-        fail(Code::invalid_argument, "%s: master at %p is not aligned to its 2-byte elements", name,
-             s.master.data);
+        check_role({state.name, kForState}, a, s.count, name);
     }
 }
 
@@ -145,10 +110,10 @@ void check_weights(const UpdateSegment& s, const char* name) {
              "without one",
              name);
     }
-    if (s.master.dtype != DType::none && s.master.scale_inv == nullptr &&
-        s.master.dtype != DType::fp32 && !s.has_remainder()) {
-        fail(Code::invalid_dtype, "%s: master is %s; it must be fp32, fp16 with a scale, or none",
-             name, dtype_name(s.master.dtype));
+    if (s.has_remainder() && s.param.format() != DType::bf16) {
+        fail(Code::invalid_dtype,
+             "%s: a remainder is int16 beside a bf16 parameter without a scale, not beside %s",
+             name, format_name(s.param.format()));
     }
 }
 
@@ -183,24 +148,15 @@ void check_gradient(const UpdateSegment& s, const char* name) {
         fail(Code::invalid_argument, "%s: count is %lld; it must be in 0..2^55", name,
              static_cast<long long>(s.count));
     }
-    const bool may_be_scaled = is_fp16_or_e4m3(s.grad.dtype) || s.grad.dtype == DType::bf16 ||
-                               s.grad.dtype == DType::fp8_e5m2;
-    check_role({"grad", s.grad, false, may_be_scaled, "fp16, bf16, fp8_e4m3, fp8_e5m2"}, s.count,
-               name);
+    check_role({"grad", kForGrad}, s.grad, s.count, name);
 }
 
 void check_segment(const UpdateSegment& s, const char* name, numerics::RuleId rule) {
-    constexpr const char* kTypes = "fp16, fp8_e4m3";
     check_gradient(s, name);
-    check_role({"param", s.param, false, is_fp16_or_e4m3(s.param.dtype), kTypes}, s.count, name);
+    check_role({"param", kForParam}, s.param, s.count, name);
     check_states(s, name, rule);
-    check_role({"compensation", s.compensation, true}, s.count, name);
-    if (s.has_remainder()) {
-        check_remainder(s, name);
-    } else {
-        check_role({"master", s.master, true, s.master.dtype == DType::fp16, "fp16"}, s.count,
-                   name);
-    }
+    check_role({"compensation", kForCompensation, true}, s.compensation, s.count, name);
+    check_role({"master", kForMaster, true}, s.master, s.count, name);
     check_weights(s, name);
 }
 
@@ -289,10 +245,10 @@ OptimizerUpdateDesc StepMemory::full_update(const SegmentPlan& plan,
 
 void StepMemory::step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
                       const StepOptions& options) const {
-    check_supported(stream, plan, options); // before the step count moves
+    const Candidate& chosen = choose(stream, plan, options); // before the step count moves
     measure(stream, plan, scaler, options);
     prepare(stream, scaler, options);
-    update(stream, plan, options);
+    update(stream, plan, options, chosen);
 }
 
 void StepMemory::measure(Stream& stream, const SegmentPlan& plan, const LossScaler* scaler,
@@ -302,15 +258,14 @@ void StepMemory::measure(Stream& stream, const SegmentPlan& plan, const LossScal
     }
 }
 
-void StepMemory::update(Stream& stream, const SegmentPlan& plan, const StepOptions& options) const {
-    const OptimizerUpdateDesc op = full_update(plan, options);
-    const Choice choice = select(stream.device(), op);
-    check(choice.candidate->run(stream.device(), stream.queue(), op));
+void StepMemory::update(Stream& stream, const SegmentPlan& plan, const StepOptions& options,
+                        const Candidate& chosen) const {
+    check(chosen.run(stream.device(), stream.queue(), full_update(plan, options)));
 }
 
-void StepMemory::check_supported(Stream& stream, const SegmentPlan& plan,
-                                 const StepOptions& options) const {
-    (void)select(stream.device(), full_update(plan, options));
+const Candidate& StepMemory::choose(Stream& stream, const SegmentPlan& plan,
+                                    const StepOptions& options) const {
+    return *select(stream.device(), full_update(plan, options)).candidate;
 }
 
 void StepMemory::prepare(Stream& stream, LossScaler* scaler, const StepOptions& options) const {

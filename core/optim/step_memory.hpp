@@ -63,12 +63,14 @@ class StepMemory {
 
     void step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
               const StepOptions& options) const;
-    // Its parts. measure: reads the gradients, where anything asks for it, and changes nothing but
-    // state->sum_squares. prepare: the decision. update: the rest.
-    void check_supported(Stream& stream, const SegmentPlan& plan, const StepOptions& options) const;
+    // Its parts. choose: what will update, or throws; before anything has changed. measure: reads the gradients, where
+    // anything asks for it, and changes nothing but state->sum_squares. prepare: the decision. update: the rest.
+    [[nodiscard]] const Candidate& choose(Stream& stream, const SegmentPlan& plan,
+                                          const StepOptions& options) const;
     void measure(Stream& stream, const SegmentPlan& plan, const LossScaler* scaler,
                  const StepOptions& options) const;
-    void update(Stream& stream, const SegmentPlan& plan, const StepOptions& options) const;
+    void update(Stream& stream, const SegmentPlan& plan, const StepOptions& options,
+                const Candidate& chosen) const;
     void prepare(Stream& stream, LossScaler* scaler, const StepOptions& options) const;
     [[nodiscard]] PreparedStep read_prepared(Stream& stream) const; // waits
 

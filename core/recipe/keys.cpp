@@ -115,6 +115,20 @@ constexpr Key rule_int(const char* name, const char* allowed, const char* text, 
             maximum};
 }
 
+template <int64_t Recipe::*Member>
+constexpr Key count_key(const char* name, const char* allowed, const char* text, double maximum) {
+    return {name,
+            KeyType::integer,
+            allowed,
+            text,
+            nullptr,
+            nullptr,
+            [](const Recipe& recipe) { return static_cast<double>(recipe.*Member); },
+            [](Recipe& recipe, double value) { recipe.*Member = static_cast<int64_t>(value); },
+            0,
+            maximum};
+}
+
 // An enumeration of Fp8Policy: its values' names, in order.
 template <auto Fp8Policy::*Member>
 constexpr Key fp8_choice(const char* name, const char* allowed, const char* text) {
@@ -146,11 +160,15 @@ constexpr Key fp8_number(const char* name, KeyType type, const char* allowed, co
 constexpr const char* kGemmTypes = "fp32|fp16|bf16";
 constexpr const char* kFloatTypes = "fp32|fp16|bf16";
 constexpr const char* kMomentRoundings = "nearest|stochastic";
-// "_scaled": codes with one power-of-two scale for the tensor; "_block256": a scale for so many elements.
+// "_scaled": codes with one power-of-two scale for the tensor; "_block256" and the like: a scale for so many elements. Rows
+// of dtype/state_formats.def, which a test compares.
 constexpr const char* kWeightFormats = "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled";
 constexpr const char* kGradFormats = "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled|fp8_e5m2_scaled";
-constexpr const char* kMomentFormats = "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled|"
-                                       "fp8_e4m3_block256|int8_block256|int4_block128";
+constexpr const char* kMomentFormats =
+    "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled|fp8_e4m3_block256|fp8_e4m3_block128|int8_block256|"
+    "int4_block128|int8_companded32";
+constexpr const char* kCompensationFormats =
+    "none|fp32|fp16|bf16|fp8_e4m3_block256|fp8_e4m3_block128|int8_block256|int8_companded32";
 constexpr double kMaxScale = 3.4e38;
 
 const char* scaler_kind_name(const Recipe& recipe) {
@@ -193,8 +211,11 @@ const std::array kKeys = {
                                       "weights on the wire when sharded"),
     format_key<&Recipe::exp_avg>("optimizer.exp_avg.dtype", kMomentFormats, "first moment"),
     format_key<&Recipe::exp_avg_sq>("optimizer.exp_avg_sq.dtype", kMomentFormats, "second moment"),
-    dtype_key<&Recipe::compensation>("optimizer.compensation.dtype", "none|fp32|fp16|bf16",
-                                     "Kahan compensation"),
+    format_key<&Recipe::compensation>("optimizer.compensation.dtype", kCompensationFormats,
+                                      "Kahan compensation"),
+    count_key<&Recipe::block_min_elements>(
+        "optimizer.block_min_elements", "0..1000000000000",
+        "smaller tensors keep moments and compensations in fp32 instead of blocks", 1e12),
     rounding_key<&Recipe::weight_rounding>("optimizer.weight.rounding",
                                            "nearest|stochastic|nearest_away",
                                            "rounding of updated weights"),

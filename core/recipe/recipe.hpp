@@ -35,7 +35,9 @@ struct Recipe {
     DType weight_gather = DType::fp32;
     StateFormat exp_avg = DType::fp32;
     StateFormat exp_avg_sq = DType::fp32;
-    DType compensation = DType::none;
+    StateFormat compensation;
+    int64_t block_min_elements =
+        kSmallestBlockTensor; // smaller tensors keep fp32 states instead of blocks
     Rounding weight_rounding = Rounding::nearest;
     Rounding exp_avg_rounding = Rounding::nearest;
     Rounding exp_avg_sq_rounding = Rounding::nearest;

@@ -83,15 +83,12 @@ void find_scaled_state_problems(const Recipe& r, Findings& found) {
         r.master.coding != Coding::remainder || r.weight == DType::bf16,
         "master.dtype is remainder16, the 16 bits that a bf16 weight lacks of an fp32 one, but "
         "weight.dtype is not bf16; set it to bf16, or master.dtype to fp32");
-    const auto is_dynamic = [](StateFormat format) {
-        return format.coding == Coding::dynamic8 || format.coding == Coding::dynamic4;
-    };
-    found.need(r.exp_avg_rounding == Rounding::nearest || !is_dynamic(r.exp_avg),
-               "optimizer.exp_avg.rounding is stochastic for codes of a map (int8_block256, "
-               "int4_block128), which are rounded to nearest only; set it to nearest");
-    found.need(r.exp_avg_sq_rounding == Rounding::nearest || !is_dynamic(r.exp_avg_sq),
-               "optimizer.exp_avg_sq.rounding is stochastic for codes of a map (int8_block256, "
-               "int4_block128), which are rounded to nearest only; set it to nearest");
+    found.need(r.exp_avg_rounding == Rounding::nearest || !r.exp_avg.is_map(),
+               "optimizer.exp_avg.rounding is stochastic for codes of a map (int8 and "
+               "int4), which are rounded to nearest only; set it to nearest");
+    found.need(r.exp_avg_sq_rounding == Rounding::nearest || !r.exp_avg_sq.is_map(),
+               "optimizer.exp_avg_sq.rounding is stochastic for codes of a map (int8 and "
+               "int4), which are rounded to nearest only; set it to nearest");
     found.need(!r.weight.is_scaled() || r.compensation == DType::none,
                "optimizer.compensation.dtype is set for scaled weights: Kahan compensates weights "
                "without a scale; set it to none");

@@ -232,7 +232,7 @@ static bool add_memory(const Params* params, const mp_recipe* recipe, bool in_re
             counts[tensors++] = elements(&params->list[i]);
         }
     }
-    TRY(mp_recipe_memory_of_tensors(recipe, counts, tensors, &part));
+    TRY(mp_recipe_memory_of_tensors(recipe, MP_RULE_ADAMW, counts, tensors, &part));
     sum->parameter_count += part.parameter_count;
     sum->weight_bytes += part.weight_bytes;
     sum->master_bytes += part.master_bytes;

@@ -72,7 +72,8 @@ bool params_sharded_memory(const Params* params, const int64_t* counts, mp_memor
     sharding.kind = params->plan;
     sharding.bucket_elements = BUCKET_ELEMENTS;
     sharding.shard_ranks = (int32_t)params->options->shard_ranks;
-    TRY(mp_recipe_memory_sharded(params->recipe, counts, params->count, &sharding, report));
+    TRY(mp_recipe_memory_sharded(params->recipe, MP_RULE_ADAMW, counts, params->count, &sharding,
+                                 report));
     return true;
 }
 

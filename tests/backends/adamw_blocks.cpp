@@ -14,9 +14,10 @@ constexpr DType kH = DType::fp16;
 constexpr DType kB = DType::bf16;
 constexpr DType kNone = DType::none;
 
-constexpr std::array<Coding, 3> kBlocks = {Coding::block, Coding::dynamic8, Coding::dynamic4};
+constexpr std::array<Coding, 5> kBlocks = {Coding::block, Coding::dynamic8, Coding::dynamic4,
+                                           Coding::block128, Coding::companded8};
 
-DType code_type(Coding coding) { return coding == Coding::block ? DType::fp8_e4m3 : DType::uint8; }
+DType code_type(Coding coding) { return block_layout(coding).codes; }
 
 Layout with_blocks(DType param, DType grad, DType compensation, DType master, Coding exp_avg,
                    Coding exp_avg_sq) {
@@ -44,6 +45,15 @@ std::vector<Layout> block_layouts() {
         mixed.exp_avg = kB;
         mixed.exp_avg_coding = Coding::plain;
         layouts.push_back(mixed);
+        for (const DType param :
+             m == Coding::dynamic4 ? std::vector<DType>{} : std::vector{kB, kH}) {
+            Layout kahan = {param, param, kB, kF, code_type(m)};
+            kahan.compensation_coding = m;
+            layouts.push_back(kahan);
+            kahan.exp_avg = code_type(m);
+            kahan.exp_avg_coding = m;
+            layouts.push_back(kahan);
+        }
     }
     return layouts;
 }
@@ -79,8 +89,12 @@ TEST_P(AdamwBlocks, EqualsTheReferenceForEverySize) {
 
 TEST_P(AdamwBlocks, Fp8BlocksRoundStochastically) {
     StepCase c = with_flags(7);
-    c.params.push_back(make_param(with_blocks(kB, kB, kNone, kNone, Coding::block, Coding::block),
-                                  33000, Content::normal, 74));
+    for (const Coding coding : {Coding::block, Coding::block128}) {
+        for (const int64_t count : {33000, 131, 128, 1}) {
+            c.params.push_back(make_param(with_blocks(kB, kB, kNone, kNone, coding, coding), count,
+                                          Content::normal, 74));
+        }
+    }
     compare(c);
 }
 
@@ -114,7 +128,8 @@ class AdamwBlockValues : public AdamwStep {
 };
 
 TEST_P(AdamwBlockValues, TrajectoriesHaveTheBitsOfTheFixtures) {
-    for (const char* name : {"fp8_blocks", "int8_blocks", "int4_blocks", "int8_of_o2"}) {
+    for (const char* name : {"fp8_blocks", "int8_blocks", "int4_blocks", "int8_of_o2",
+                             "fp8_128_blocks", "companded_blocks", "companded_of_o2"}) {
         expect_trajectory(device(), name);
     }
 }
@@ -185,9 +200,14 @@ TEST_P(AdamwBlockValues, EightBitMomentsFollowFp32) {
     const double int8 = mean_error(Coding::dynamic8);
     const double fp8 = mean_error(Coding::block);
     const double int4 = mean_error(Coding::dynamic4);
-    std::printf("mean errors: int8 %.3g, fp8 %.3g, int4 %.3g\n", int8, fp8, int4);
+    const double fp8_128 = mean_error(Coding::block128);
+    const double root = mean_error(Coding::companded8);
+    std::printf("mean errors: int8 %.3g, fp8 %.3g and %.3g, int4 %.3g, companded %.3g\n", int8, fp8,
+                fp8_128, int4, root);
     EXPECT_LE(int8, 1.6e-3);
     EXPECT_LE(fp8, 1.6e-3);
+    EXPECT_LE(fp8_128, 1.6e-3);
+    EXPECT_LE(root, 1.6e-3);
     EXPECT_GT(int4, int8); // that the moments' precision is seen at all
 }
 

@@ -40,8 +40,10 @@ constexpr Form kMoments[] = {{kF},
                              {kH, Coding::scaled},
                              {kE, Coding::scaled},
                              {kE, Coding::block},
+                             {kE, Coding::block128},
                              {DType::uint8, Coding::dynamic8},
-                             {DType::uint8, Coding::dynamic4}};
+                             {DType::uint8, Coding::dynamic4},
+                             {DType::uint8, Coding::companded8}};
 constexpr Form kParams[] = {{kF}, {kH}, {kB}, {kH, Coding::scaled}, {kE, Coding::scaled}};
 constexpr DType kCompensations[] = {kNone, kF, kH, kB};
 constexpr Form kMasters[] = {{},   {kF}, {kH, Coding::scaled}, {DType::int16, Coding::remainder},
@@ -71,7 +73,7 @@ std::vector<std::string> reasons(const Combination& c) {
         list.emplace_back("a compensation is given for a parameter with a scale");
     }
     if ((c.master.dtype == kH || c.master.dtype == kB) && c.master.coding == Coding::plain) {
-        list.emplace_back("it must be fp32, fp16 with a scale, or none");
+        list.emplace_back("it must be one of: fp32, fp16_scaled, remainder16");
     }
     return list;
 }
@@ -118,7 +120,8 @@ HostArray codes_of(const Form& form, int64_t count) {
 
 HostArray scales_of(const Form& form, int64_t count) {
     return has_blocks(form.coding)
-               ? HostArray(kF, (count + block_size(form.coding) - 1) / block_size(form.coding))
+               ? HostArray(block_layout(form.coding).scale,
+                           (count + block_size(form.coding) - 1) / block_size(form.coding))
                : HostArray();
 }
 
@@ -232,7 +235,7 @@ class AdamwCombinations : public BackendTest {
 
 TEST_P(AdamwCombinations, HaveTheBitsOfTheOracle) {
     const std::vector<Combination> list = sound(RuleId::adamw);
-    EXPECT_EQ(list.size(), 7U * 8U * 7U * 26U);
+    EXPECT_EQ(list.size(), 7U * 10U * 9U * 26U);
     for (const int64_t size : {1, 7, 255, 257}) {
         compare(RuleId::adamw, list, {size});
     }
@@ -240,7 +243,7 @@ TEST_P(AdamwCombinations, HaveTheBitsOfTheOracle) {
 
 TEST_P(AdamwCombinations, OfLionHaveTheBitsOfTheOracle) {
     const std::vector<Combination> list = sound(RuleId::lion);
-    EXPECT_EQ(list.size(), 7U * 8U * 26U);
+    EXPECT_EQ(list.size(), 7U * 10U * 26U);
     for (const int64_t size : {1, 7, 255, 257, 4097}) {
         compare(RuleId::lion, list, {size});
     }
@@ -391,7 +394,7 @@ TEST(AdamwCombinationsRefused, UnsoundOnesWithTheirReason) {
         });
         ASSERT_TRUE(is_named) << message;
     }
-    EXPECT_EQ(refused, 7 * 8 * 8 * 5 * 6 * 4 - 7 * 8 * 7 * 25);
+    EXPECT_EQ(refused, 7 * 10 * 10 * 5 * 6 * 4 - 7 * 10 * 9 * 25);
 }
 
 } // namespace

@@ -46,11 +46,35 @@ inline int nibble(const HostArray& codes, int64_t i) {
     return i % 2 == 0 ? byte / 16 : byte % 16;
 }
 
+// FlashOptim's pairs of maps, in double but for the roundings to fp32 that its kernels make.
+inline float expanded(bool is_signed, int byte, float scale) {
+    if (is_signed) {
+        const float y = static_cast<float>(byte > 127 ? byte - 256 : byte) / 127.0F;
+        const float x = y / (2.0F - std::fabs(y));
+        return x * scale;
+    }
+    const float root = static_cast<float>(byte) / 255.0F * scale;
+    return root * root;
+}
+inline int companded(bool is_signed, float x, float largest) {
+    if (std::isnan(x) || std::isinf(largest) || std::isnan(largest)) {
+        return !is_signed && x > 0.0F ? 1 : 0;
+    }
+    const float part = (is_signed ? x : std::sqrt(x)) / largest;
+    const float y = is_signed ? 2.0F * part / (1.0F + std::fabs(part)) : part;
+    const auto code = static_cast<int>(std::floor(y * (is_signed ? 127.0F : 255.0F) + 0.5F));
+    return code == 0 && !is_signed && x > 0.0F ? 1 : code & 255;
+}
+
 inline float decode_moment(const HostArray& codes, Coding coding, const HostArray& scales,
                            float scale_inv, bool is_signed, int64_t i) {
     switch (coding) {
     case Coding::block:
         return codes.get(i) * scales.get(i / 256);
+    case Coding::block128:
+        return codes.get(i) * scales.get(i / 128);
+    case Coding::companded8:
+        return expanded(is_signed, codes.bytes[static_cast<std::size_t>(i)], scales.get(i / 32));
     case Coding::dynamic8:
         return map_value(coding, is_signed, codes.bytes[static_cast<std::size_t>(i)]) *
                scales.get(i / 256);
@@ -79,7 +103,11 @@ inline float power_of_two_scale(const std::vector<float>& values, DType dtype, f
 
 inline void encode_blocks(const std::vector<float>& values, Coding coding, bool is_signed,
                           HostArray& codes, HostArray& scales) {
-    const std::size_t size = coding == Coding::dynamic4 ? 128 : 256;
+    const std::size_t size = coding == Coding::companded8                               ? 32
+                             : coding == Coding::dynamic4 || coding == Coding::block128 ? 128
+                                                                                        : 256;
+    const bool is_fp8 = coding == Coding::block || coding == Coding::block128;
+    float root = 0.0F; // of the largest, companded
     std::fill(codes.bytes.begin(), codes.bytes.end(), static_cast<unsigned char>(0));
     for (std::size_t i = 0; i < values.size(); ++i) {
         const std::size_t first = i / size * size;
@@ -88,13 +116,19 @@ inline void encode_blocks(const std::vector<float>& values, Coding coding, bool 
             for (std::size_t k = first; k < values.size() && k < first + size; ++k) {
                 largest = std::fmax(largest, std::fabs(values[k]));
             }
-            scales.set(static_cast<int64_t>(i / size),
-                       coding == Coding::block ? largest / 448.0F : largest);
+            root = std::fmax(0x1p-24F, is_signed ? largest : std::sqrt(largest));
+            scales.set(static_cast<int64_t>(i / size), coding == Coding::companded8 ? root
+                                                       : is_fp8 ? largest / 448.0F
+                                                                : largest);
         }
         const float x = values[i];
         const float quotient = x / scales.get(static_cast<int64_t>(i / size));
         const bool is_small_second = !is_signed && x > 0.0F; // never a zero that was none
-        if (coding == Coding::block) {
+        if (coding == Coding::companded8) {
+            codes.bytes[i] = static_cast<unsigned char>(companded(is_signed, x, root));
+            continue;
+        }
+        if (is_fp8) {
             codes.set(static_cast<int64_t>(i),
                       is_small_second && quotient < 0x1p-9F ? 0x1p-9F : quotient);
             continue;
@@ -182,12 +216,18 @@ inline void store_weight(ParamArrays& a, const std::vector<float>& old,
         next.push_back(old[i] + change[i]);
     }
     if (a.compensation.dtype != DType::none) { // Kahan
+        std::vector<float> lost;
         for (int64_t i = 0; i < a.count(); ++i) {
             const auto k = static_cast<std::size_t>(i);
-            const float pending = a.compensation.get(i) + change[k];
+            const float carried = decode_moment(a.compensation, a.compensation_coding,
+                                                a.compensation_scales, 0.0F, true, i);
+            const float pending = carried + change[k];
             a.param.set(i, old[k] + pending);
-            a.compensation.set(i, pending + (old[k] - a.param.get(i)));
+            lost.push_back(pending + (old[k] - a.param.get(i)));
         }
+        float no_scale = 0.0F;
+        encode_moment(lost, a.compensation_coding, true, a.compensation, a.compensation_scales,
+                      no_scale);
     } else if (a.master_coding == Coding::remainder) {
         for (int64_t i = 0; i < a.count(); ++i) {
             split(a, i, next[static_cast<std::size_t>(i)]);

@@ -35,6 +35,8 @@ struct ParamArrays {
     bool half_away = false;               // of a bf16 parameter beside an fp32 master
     HostArray exp_avg_scales;
     HostArray exp_avg_sq_scales;
+    Coding compensation_coding = Coding::plain; // with scales for its blocks
+    HostArray compensation_scales;
     uint64_t uid = 0;
     int32_t group = 0;
     int64_t offset = 0; // elements past an aligned address, for all arrays
@@ -55,17 +57,19 @@ struct Layout {
     Coding exp_avg_sq_coding = Coding::plain;
     Coding master_coding = Coding::plain;
     bool half_away = false;
+    Coding compensation_coding = Coding::plain;
 };
 
-// The scales of a moment's blocks.
+// The scales of a moment's or compensation's blocks.
 inline HostArray make_scales(Coding coding, int64_t count, Content content, uint64_t seed) {
     if (!has_blocks(coding)) {
         return {};
     }
     const int64_t blocks = (count + block_size(coding) - 1) / block_size(coding);
-    HostArray scales = make_array(DType::fp32, blocks, content, seed);
+    HostArray scales = make_array(block_layout(coding).scale, blocks, content, seed);
     for (int64_t i = 0; i < blocks; ++i) {
-        scales.set_code(i, scales.code(i) & numerics::kFloatMagnitudeMask);
+        const int64_t bits = 8 * dtype_size(scales.dtype);
+        scales.set_code(i, scales.code(i) & ((uint32_t{1} << (bits - 1)) - 1U));
     }
     return scales;
 }
@@ -101,8 +105,13 @@ inline ParamArrays make_param(const Layout& layout, int64_t count, Content conte
     }
     if (layout.compensation != DType::none) {
         // Small beside the parameter, as what its roundings lose is.
-        arrays.compensation = make_array(layout.compensation, count, content, seed + 4);
-        for (int64_t i = 0; content == Content::normal && i < count; ++i) {
+        arrays.compensation =
+            make_moment(layout.compensation, layout.compensation_coding, count, content, seed + 4);
+        arrays.compensation_coding = layout.compensation_coding;
+        arrays.compensation_scales =
+            make_scales(layout.compensation_coding, count, content, seed + 8);
+        const bool is_small = content == Content::normal && !has_blocks(layout.compensation_coding);
+        for (int64_t i = 0; is_small && i < count; ++i) {
             arrays.compensation.set(i, arrays.compensation.get(i) * 0x1p-9F);
         }
     }
@@ -185,6 +194,10 @@ class Launch {
         arrays.exp_avg_coding = segments_[index].states[0].coding;
         arrays.exp_avg_sq_coding = segments_[index].states[1].coding;
         arrays.master_coding = segments_[index].master.coding;
+        arrays.compensation_coding = segments_[index].compensation.coding;
+        if (roles.compensation_scales != nullptr) {
+            arrays.compensation_scales = roles.compensation_scales->download();
+        }
         arrays.half_away = segments_[index].param_half_away != 0;
         if (roles.exp_avg_scales != nullptr) {
             arrays.exp_avg_scales = roles.exp_avg_scales->download();
@@ -201,7 +214,8 @@ class Launch {
   private:
     struct Roles {
         std::unique_ptr<DeviceArray> param, grad, exp_avg, exp_avg_sq, compensation, master;
-        std::unique_ptr<DeviceArray> exp_avg_scales, exp_avg_sq_scales; // of blocks
+        std::unique_ptr<DeviceArray> exp_avg_scales, exp_avg_sq_scales,
+            compensation_scales; // of blocks
         std::unique_ptr<DeviceValue<float>> param_scale, grad_scale, exp_avg_scale,
             exp_avg_sq_scale, master_scale;
     };
@@ -268,10 +282,15 @@ class Launch {
         roles.exp_avg_scales = upload(arrays.exp_avg_scales, 0);
         roles.exp_avg_sq_scales = upload(arrays.exp_avg_sq_scales, 0);
         if (roles.exp_avg_scales != nullptr) {
-            segment.states[0].scale_inv = static_cast<float*>(roles.exp_avg_scales->data());
+            segment.states[0].scale_inv = roles.exp_avg_scales->data();
         }
         if (roles.exp_avg_sq_scales != nullptr) {
-            segment.states[1].scale_inv = static_cast<float*>(roles.exp_avg_sq_scales->data());
+            segment.states[1].scale_inv = roles.exp_avg_sq_scales->data();
+        }
+        segment.compensation.coding = arrays.compensation_coding;
+        roles.compensation_scales = upload(arrays.compensation_scales, 0);
+        if (roles.compensation_scales != nullptr) {
+            segment.compensation.scale_inv = roles.compensation_scales->data();
         }
     }
 

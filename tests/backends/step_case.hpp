@@ -87,6 +87,9 @@ inline std::string describe(const ParamArrays& arrays) {
         text += ", codings " + std::to_string(static_cast<int32_t>(arrays.exp_avg_coding)) + " " +
                 std::to_string(static_cast<int32_t>(arrays.exp_avg_sq_coding));
     }
+    if (has_blocks(arrays.compensation_coding)) {
+        text += ", c's coding " + std::to_string(static_cast<int32_t>(arrays.compensation_coding));
+    }
     return text + ", " + std::to_string(arrays.count()) + " elements";
 }
 
@@ -104,6 +107,9 @@ inline void expect_same(const ParamArrays& expected, const ParamArrays& actual) 
         << "scales of exp_avg";
     EXPECT_TRUE(same_bits(expected.exp_avg_sq_scales, actual.exp_avg_sq_scales, NanRule::any_nan))
         << "scales of exp_avg_sq";
+    EXPECT_TRUE(
+        same_bits(expected.compensation_scales, actual.compensation_scales, NanRule::any_nan))
+        << "scales of compensation";
 }
 
 // Every byte of every array, NaNs too.
@@ -122,6 +128,7 @@ inline void expect_unchanged(const std::vector<ParamArrays>& before,
         EXPECT_EQ(b.master.bytes, a.master.bytes);
         EXPECT_EQ(b.exp_avg_scales.bytes, a.exp_avg_scales.bytes);
         EXPECT_EQ(b.exp_avg_sq_scales.bytes, a.exp_avg_sq_scales.bytes);
+        EXPECT_EQ(b.compensation_scales.bytes, a.compensation_scales.bytes);
         EXPECT_EQ(b.scale_inv, a.scale_inv);
     }
 }

@@ -47,9 +47,11 @@ class Trajectory {
         if (scales.count == 0) {
             return Coding::plain;
         }
-        return name_.substr(0, 3) == "fp8"    ? Coding::block
-               : name_.substr(0, 4) == "int8" ? Coding::dynamic8
-                                              : Coding::dynamic4;
+        return name_.substr(0, 7) == "fp8_128"     ? Coding::block128
+               : name_.substr(0, 9) == "companded" ? Coding::companded8
+               : name_.substr(0, 3) == "fp8"       ? Coding::block
+               : name_.substr(0, 4) == "int8"      ? Coding::dynamic8
+                                                   : Coding::dynamic4;
     }
     [[nodiscard]] std::string key(int64_t step, char kind) const {
         return name_ + "." + std::to_string(step) + "." + kind;

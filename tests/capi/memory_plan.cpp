@@ -53,8 +53,9 @@ mp_memory_report plan(mp_recipe* recipe, const std::vector<int64_t>& counts, int
     sharding.zero_stage = stage;
     sharding.kind = kind;
     mp_memory_report report = empty_report();
-    EXPECT_TRUE(succeeded(mp_recipe_memory_sharded(
-        recipe, counts.data(), static_cast<int64_t>(counts.size()), &sharding, &report)));
+    EXPECT_TRUE(succeeded(mp_recipe_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(),
+                                                   static_cast<int64_t>(counts.size()), &sharding,
+                                                   &report)));
     return report;
 }
 
@@ -223,8 +224,8 @@ TEST(MemoryPlan, EqualsWhatAnOptimizerHolds) {
     const mp_memory_report planned = plan(recipe, counts);
     EXPECT_EQ(fields(held), fields(planned));
     mp_memory_report old = empty_report();
-    MP_OK(mp_recipe_memory_of_tensors(recipe, counts.data(), static_cast<int64_t>(counts.size()),
-                                      &old));
+    MP_OK(mp_recipe_memory_of_tensors(recipe, MP_RULE_ADAMW, counts.data(),
+                                      static_cast<int64_t>(counts.size()), &old));
     EXPECT_EQ(fields(old), fields(planned));
     // 2 + 2 + 2 * (1 + 4/256) bytes, but for the biases and norms, whose moments are fp32.
     EXPECT_NEAR(static_cast<double>(planned.total_bytes) / static_cast<double>(kSmallCount), 6.03,
@@ -261,7 +262,7 @@ TEST(MemoryPlan, WrongSharding) {
         mp_sharding_desc desc = MP_SHARDING_DESC_INIT;
         desc.ranks = 4;
         change(desc);
-        MP_FAILS(mp_recipe_memory_sharded(recipe, counts.data(), 1, &desc, &report),
+        MP_FAILS(mp_recipe_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(), 1, &desc, &report),
                  MP_STATUS_INVALID_ARGUMENT, word);
     };
     fail_with([](mp_sharding_desc& d) { d.rank = 4; }, "rank is 4 of 4");
@@ -271,10 +272,10 @@ TEST(MemoryPlan, WrongSharding) {
     fail_with([](mp_sharding_desc& d) { d.ranks = -2; }, "ranks is -2");
     fail_with([](mp_sharding_desc& d) { d.bucket_elements = -1; }, "bucket_elements is -1");
     fail_with([](mp_sharding_desc& d) { d.flags = 1; }, "flags");
-    MP_FAILS(mp_recipe_memory_sharded(recipe, nullptr, 1, nullptr, &report),
+    MP_FAILS(mp_recipe_memory_sharded(recipe, MP_RULE_ADAMW, nullptr, 1, nullptr, &report),
              MP_STATUS_NULL_ARGUMENT, "counts");
-    MP_FAILS(mp_recipe_memory_sharded(recipe, counts.data(), 1, nullptr, nullptr),
+    MP_FAILS(mp_recipe_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(), 1, nullptr, nullptr),
              MP_STATUS_NULL_ARGUMENT, "report");
-    MP_OK(mp_recipe_memory_sharded(recipe, counts.data(), 1, nullptr, &report));
+    MP_OK(mp_recipe_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(), 1, nullptr, &report));
     EXPECT_EQ(report.total_bytes, 1600);
 }

@@ -51,7 +51,7 @@ TEST(Misuse, NullEverywhere) {
         mp_recipe_to_json(nullptr, nullptr, 0, nullptr),
         mp_recipe_preset_info(0, nullptr, nullptr),
         mp_recipe_key_info(0, nullptr),
-        mp_recipe_memory(nullptr, 1, nullptr),
+        mp_recipe_memory(nullptr, MP_RULE_ADAMW, 1, nullptr),
         mp_gemm_desc_init(nullptr, 8),
         mp_gemm_create(nullptr, nullptr, &gemm),
         mp_gemm_run(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr),

@@ -2,6 +2,7 @@
 // What belongs to a group of parameters: its own count of steps, and a learning rate in device memory; and the
 // gradients' divisor in device memory.
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "support.hpp"
@@ -282,7 +283,7 @@ TEST(OptimizerGroups, HaveARuleEach) {
     Groups all(1);
     // Not explicit, so that Lion's own defaults hold: lr 1e-4, betas 0.9 and 0.99.
     const mp_param_group_desc desc = {
-        sizeof(mp_param_group_desc), 0, 0.0, 0.0, 0.0, 0.0, 0.1, MP_RULE_LION, 0};
+        sizeof(mp_param_group_desc), 0, 0.0, 0.0, 0.0, 0.0, 0.1, MP_RULE_LION, 0, nullptr, nullptr};
     int32_t group = -1;
     MP_OK(mp_optimizer_add_group(all.optimizer, &desc, &group));
     const Tensor param = make_tensor(all.context, MP_DTYPE_FP32, {2}, {1.0F, -2.0F});
@@ -330,4 +331,106 @@ TEST(OptimizerGroups, RefuseARuleThatIsNone) {
     desc.flags |= MP_RULE_NO_BIAS_CORRECTION;
     MP_FAILS(mp_optimizer_add_group(all.optimizer, &desc, &group), MP_STATUS_INVALID_ARGUMENT,
              "no bias correction");
+}
+
+// ---- formats of a group's moments ----------------------------------------------------------------
+
+namespace {
+
+// A parameter of so many elements in a new group, whose first moment's state is asked for.
+struct FormatOfGroup {
+    Context context = make_context();
+    Recipe recipe;
+    Optimizer optimizer;
+    std::vector<Tensor> params;
+
+    explicit FormatOfGroup(const char* json) {
+        mp_recipe* raw = nullptr;
+        EXPECT_TRUE(succeeded(mp_recipe_create_from_json(context, json, std::strlen(json), &raw)));
+        recipe = Recipe(raw);
+        mp_optimizer* made = nullptr;
+        EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, nullptr, &made)));
+        optimizer = Optimizer(made);
+    }
+    int32_t add(const char* exp_avg, const char* exp_avg_sq, int64_t count) {
+        mp_param_group_desc desc = MP_PARAM_GROUP_DESC_INIT;
+        desc.beta2 = 0.95;
+        desc.exp_avg_format = exp_avg;
+        desc.exp_avg_sq_format = exp_avg_sq;
+        int32_t group = -1;
+        EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, &desc, &group)));
+        params.push_back(make_tensor(context, MP_DTYPE_BF16, {count}));
+        const std::string name = 'p' + std::to_string(params.size());
+        mp_param_desc param = MP_PARAM_DESC_INIT;
+        param.name = name.c_str();
+        param.param = params.back();
+        int32_t index = -1;
+        EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, group, &param, &index)));
+        return index;
+    }
+    int32_t dtype(int32_t index, const char* state) {
+        mp_tensor* tensor = nullptr;
+        EXPECT_TRUE(succeeded(mp_optimizer_state(optimizer, index, state, &tensor)));
+        mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+        EXPECT_TRUE(succeeded(mp_tensor_get_desc(tensor, &desc)));
+        mp_tensor_destroy(tensor);
+        return desc.dtype;
+    }
+};
+
+constexpr const char* kInt8 = R"({"recipe": "bf16_pure", "optimizer.exp_avg.dtype": "int8_block256",
+                                  "optimizer.exp_avg_sq.dtype": "int8_companded32"})";
+
+} // namespace
+
+// Embeddings keep fp32 moments beside a model whose others are 8-bit; all of them take the same step.
+TEST(OptimizerGroups, AGroupKeepsItsMomentsInFormatsOfItsOwn) {
+    FormatOfGroup run(kInt8);
+    const int32_t common = run.add(nullptr, nullptr, 5000);
+    const int32_t embedding = run.add("fp32", "fp32", 5000);
+    const int32_t mixed = run.add("bf16", nullptr, 5000);
+    EXPECT_EQ(run.dtype(common, "exp_avg"), MP_DTYPE_UINT8);
+    EXPECT_EQ(run.dtype(common, "exp_avg_sq"), MP_DTYPE_UINT8);
+    EXPECT_EQ(run.dtype(common, "exp_avg_sq_scale_inv"), MP_DTYPE_FP16);
+    EXPECT_EQ(run.dtype(embedding, "exp_avg"), MP_DTYPE_FP32);
+    EXPECT_EQ(run.dtype(embedding, "exp_avg_sq"), MP_DTYPE_FP32);
+    EXPECT_EQ(run.dtype(mixed, "exp_avg"), MP_DTYPE_BF16);
+    EXPECT_EQ(run.dtype(mixed, "exp_avg_sq"), MP_DTYPE_UINT8);
+    MP_OK(mp_optimizer_step(run.optimizer, nullptr, nullptr));
+
+    mp_param_group_desc wrong = MP_PARAM_GROUP_DESC_INIT;
+    wrong.exp_avg_format = "int9";
+    int32_t group = -1;
+    MP_FAILS(mp_optimizer_add_group(run.optimizer, &wrong, &group), MP_STATUS_INVALID_ARGUMENT,
+             "int9");
+}
+
+// Where a group keeps fp32, nothing is rounded: the recipe's stochastic rounding is for the others.
+TEST(OptimizerGroups, FormatsAreCheckedWithTheRecipesRoundings) {
+    FormatOfGroup run("{\"recipe\": \"bf16_pure_sr\"}");
+    const int32_t index = run.add("fp32", "fp32", 64);
+    EXPECT_EQ(run.dtype(index, "exp_avg_sq"), MP_DTYPE_FP32);
+    mp_param_group_desc wrong = MP_PARAM_GROUP_DESC_INIT;
+    wrong.beta2 = 0.95;
+    wrong.exp_avg_sq_format =
+        "int8_block256"; // rounded to nearest only, and the recipe asks for more
+    int32_t group = -1;
+    MP_FAILS(mp_optimizer_add_group(run.optimizer, &wrong, &group), MP_STATUS_INVALID_ARGUMENT,
+             "stochastic");
+    wrong.exp_avg_sq_format = "fp8_e4m3_scaled"; // does not train
+    MP_FAILS(mp_optimizer_add_group(run.optimizer, &wrong, &group), MP_STATUS_INVALID_ARGUMENT,
+             "2.3e5");
+}
+
+TEST(OptimizerGroups, SmallTensorsKeepFp32BelowTheRecipesThreshold) {
+    FormatOfGroup usual(kInt8);
+    EXPECT_EQ(usual.dtype(usual.add(nullptr, nullptr, 4095), "exp_avg"), MP_DTYPE_FP32);
+    EXPECT_EQ(usual.dtype(usual.add(nullptr, nullptr, 4096), "exp_avg"), MP_DTYPE_UINT8);
+    FormatOfGroup all(R"({"recipe": "bf16_pure", "optimizer.exp_avg.dtype": "int8_block256",
+                          "optimizer.block_min_elements": 0})");
+    EXPECT_EQ(all.dtype(all.add(nullptr, nullptr, 1), "exp_avg"), MP_DTYPE_UINT8);
+    FormatOfGroup few(R"({"recipe": "bf16_pure", "optimizer.exp_avg.dtype": "int8_block256",
+                          "optimizer.block_min_elements": 100000})");
+    EXPECT_EQ(few.dtype(few.add(nullptr, nullptr, 99999), "exp_avg"), MP_DTYPE_FP32);
+    EXPECT_EQ(few.dtype(few.add(nullptr, nullptr, 100000), "exp_avg"), MP_DTYPE_UINT8);
 }

@@ -344,7 +344,7 @@ TEST_F(RecipeTest, PlannedBytesPerParameter) {
         for (const int64_t count : {int64_t{1315758080}, int64_t{125239296}, int64_t{0}}) {
             mp_memory_report report{};
             report.struct_size = sizeof report;
-            MP_OK(mp_recipe_memory(recipe, count, &report));
+            MP_OK(mp_recipe_memory(recipe, MP_RULE_ADAMW, count, &report));
             EXPECT_EQ(report.total_bytes, count * row.bytes_per_parameter) << row.recipe;
         }
     }
@@ -358,13 +358,22 @@ TEST_F(RecipeTest, PlannedBytesPerParameter) {
         const int64_t counts[] = {50272 * 768, 768 * 768, 0};
         mp_memory_report planned{};
         planned.struct_size = sizeof planned;
-        MP_OK(mp_recipe_memory_of_tensors(make_recipe(context, level.recipe), counts, 3, &planned));
+        MP_OK(mp_recipe_memory_of_tensors(make_recipe(context, level.recipe), MP_RULE_ADAMW, counts,
+                                          3, &planned));
         EXPECT_EQ(planned.total_bytes,
                   (counts[0] + counts[1]) * level.bytes_per_parameter + 3 * 4 * level.scales)
             << level.recipe;
     }
     mp_memory_report report{};
     report.struct_size = sizeof report;
-    MP_FAILS(mp_recipe_memory(make_recipe(context, "fp32"), -1, &report),
+    // One state less.
+    MP_OK(mp_recipe_memory(make_recipe(context, "bf16_pure"), MP_RULE_LION, 1000, &report));
+    EXPECT_EQ(report.total_bytes, 6000);
+    EXPECT_EQ(report.exp_avg_sq_bytes, 0);
+    MP_OK(mp_recipe_memory(make_recipe(context, "fp32"), MP_RULE_LION, 1000, &report));
+    EXPECT_EQ(report.total_bytes, 12000);
+    MP_FAILS(mp_recipe_memory(make_recipe(context, "fp32"), 17, 1, &report),
+             MP_STATUS_INVALID_ARGUMENT, "rule is 17");
+    MP_FAILS(mp_recipe_memory(make_recipe(context, "fp32"), MP_RULE_ADAMW, -1, &report),
              MP_STATUS_INVALID_ARGUMENT, "-1");
 }

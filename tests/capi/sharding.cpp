@@ -166,8 +166,8 @@ TEST(Sharding, GroupsHoldACopyEach) {
         mp_memory_report planned{};
         mp_memory_report held{};
         planned.struct_size = held.struct_size = sizeof planned;
-        EXPECT_TRUE(succeeded(
-            mp_recipe_memory_sharded(model.recipe, kModelSizes, kParams, &own, &planned)));
+        EXPECT_TRUE(succeeded(mp_recipe_memory_sharded(model.recipe, MP_RULE_ADAMW, kModelSizes,
+                                                       kParams, &own, &planned)));
         EXPECT_TRUE(succeeded(mp_optimizer_memory(model.optimizer, &held)));
         EXPECT_EQ(held.exp_avg_bytes, planned.exp_avg_bytes);
         EXPECT_EQ(held.total_bytes, planned.total_bytes);
@@ -177,7 +177,7 @@ TEST(Sharding, GroupsHoldACopyEach) {
     mp_memory_report report{};
     report.struct_size = sizeof report;
     plan.shard_ranks = 3;
-    MP_FAILS(mp_recipe_memory_sharded(recipe, kModelSizes, kParams, &plan, &report),
+    MP_FAILS(mp_recipe_memory_sharded(recipe, MP_RULE_ADAMW, kModelSizes, kParams, &plan, &report),
              MP_STATUS_INVALID_ARGUMENT, "shard_ranks is 3", "4 ranks");
 }
 

@@ -176,6 +176,59 @@ TEST(Cast, StochasticRoundingDependsOnSeedOnlyAndIsUnbiased) {
     }
 }
 
+// A sum over micro-batches that is rounded each time: fresh bits average out, the same ones add up.
+TEST(Cast, EveryMicrobatchHasBitsOfItsOwn) {
+    constexpr std::size_t kCount = 4096;
+    constexpr int32_t kMicrobatches = 32;
+    const Context context = make_context();
+    const Tensor sum = make_tensor(context, MP_DTYPE_BF16, {kCount});
+    const std::vector<float> part = numbers(kCount, 8);
+    const auto rms_error = [&](bool fresh) {
+        std::vector<float> kept(kCount);
+        mp_cast_desc desc = MP_CAST_DESC_INIT;
+        desc.rounding = MP_ROUND_STOCHASTIC;
+        desc.seed = 1;
+        desc.step = 5;
+        for (int32_t i = 0; i < kMicrobatches; ++i) {
+            for (std::size_t k = 0; k < kCount; ++k) {
+                kept[k] += part[k];
+            }
+            desc.microbatch = fresh ? i : 0;
+            const Tensor wide = make_tensor(context, MP_DTYPE_FP32, {kCount}, kept);
+            EXPECT_TRUE(succeeded(mp_tensor_cast(nullptr, wide, sum, &desc)));
+            kept = values_of(context, sum);
+        }
+        double squares = 0.0;
+        for (std::size_t k = 0; k < kCount; ++k) {
+            const double exact = kMicrobatches * static_cast<double>(part[k]);
+            const double error = exact != 0.0 ? static_cast<double>(kept[k]) / exact - 1.0 : 0.0;
+            squares += error * error;
+        }
+        return std::sqrt(squares / kCount);
+    };
+    const double fresh = rms_error(true);
+    const double same = rms_error(false);
+    EXPECT_GT(fresh, 0.0);
+    EXPECT_GT(same, 2.0 * fresh);
+}
+
+TEST(Cast, MicrobatchesAndStepsHaveTheirRange) {
+    const Context context = make_context();
+    const Tensor source = make_tensor(context, MP_DTYPE_FP32, {4});
+    const Tensor target = make_tensor(context, MP_DTYPE_BF16, {4});
+    mp_cast_desc desc = MP_CAST_DESC_INIT;
+    desc.microbatch = 65535;
+    desc.step = (uint64_t{1} << 48) - 1;
+    MP_OK(mp_tensor_cast(nullptr, source, target, &desc));
+    desc.step += 1;
+    MP_FAILS(mp_tensor_cast(nullptr, source, target, &desc), MP_STATUS_INVALID_ARGUMENT, "2^48");
+    desc.step = 0;
+    desc.microbatch = 65536;
+    MP_FAILS(mp_tensor_cast(nullptr, source, target, &desc), MP_STATUS_INVALID_ARGUMENT, "65536");
+    desc.microbatch = -1;
+    MP_FAILS(mp_tensor_cast(nullptr, source, target, &desc), MP_STATUS_INVALID_ARGUMENT, "-1");
+}
+
 TEST(Cast, RefusesWhatItCannotConvert) {
     const Context context = make_context();
     const Tensor source = make_tensor(context, MP_DTYPE_FP32, {4});

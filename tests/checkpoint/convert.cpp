@@ -67,11 +67,16 @@ TEST(Convert, EveryNumberOfRanksConvertsAsOneDoes) {
         {"stochastic", "fp8 blocks", true},
         {"bf16_mixed_dual", "fp8 codes", true},
         {"fp8 codes", "fp16 scaled", false},
+        {"companded", "fp8 blocks of 128", true},
+        {"kahan", "int8 kahan", false},
+        {"int8 kahan", "bf16_mixed", true},
+        {"bf16_mixed", "lion", false}, // the rule is the target's
     };
     for (const auto& row : rows) {
         Training from = training_of(row.from);
         Training to = training_of(row.to);
         from.sharding.stage = to.sharding.stage = 1;
+        from.rule = to.rule;
         SimulatedFiles files;
         save_on(3, from, files);
         const Converted expected = convert_on(1, to, files);

@@ -60,6 +60,13 @@ inline std::vector<Family> families() {
         family("int8 blocks", "bf16_pure", moments({DType::uint8, Coding::dynamic8})),
         family("int4 blocks", "bf16_pure", moments({DType::uint8, Coding::dynamic4})),
         family("fp8 blocks", "bf16_mixed", moments({DType::fp8_e4m3, Coding::block})),
+        family("fp8 blocks of 128", "bf16_mixed", moments({DType::fp8_e4m3, Coding::block128})),
+        family("companded", "bf16_pure", moments({DType::uint8, Coding::companded8})),
+        family("int8 kahan", "bf16_pure_kahan",
+               [](Training& run) {
+                   run.recipe.compensation = {DType::uint8, Coding::dynamic8};
+               }),
+        family("lion", "bf16_pure", [](Training& run) { run.rule = numerics::RuleId::lion; }),
         family("fp16 scaled", "bf16_pure", moments({DType::fp16, Coding::scaled})),
         family("msamp_o2", "msamp_o2"),
         family("msamp_o3", "msamp_o3"),

@@ -302,6 +302,33 @@ TEST(ScaledRecipe, FormatsHaveNamesInKeys) {
     EXPECT_THROW(set_key(recipe, find_key("weight.dtype"), "fp8_e4m3"), Error);
 }
 
+// The lists of the keys are the table's rows.
+TEST(ScaledRecipe, KeysOfferEveryFormatOfTheTable) {
+    const auto expect_formats = [](const char* key, FormatRoles role) {
+        AllFormats::for_each([&](auto format) {
+            const StateFormat one = {decltype(format)::kDType, decltype(format)::kCoding};
+            // Gradients of others may come in scaled bf16; the library makes none.
+            if ((format_roles(one) & role) != 0 && one.dtype != DType::bf16) {
+                EXPECT_NO_THROW({
+                    Recipe recipe;
+                    set_key(recipe, find_key(key), format_name(one));
+                }) << key
+                   << " " << format_name(one);
+            } else if (one.dtype != DType::bf16) {
+                Recipe recipe;
+                EXPECT_THROW(set_key(recipe, find_key(key), format_name(one)), Error)
+                    << key << " " << format_name(one);
+            }
+        });
+    };
+    expect_formats("weight.dtype", kForParam);
+    expect_formats("grad.dtype", kForGrad);
+    expect_formats("master.dtype", kForMaster);
+    expect_formats("optimizer.exp_avg.dtype", kForState);
+    expect_formats("optimizer.exp_avg_sq.dtype", kForState);
+    expect_formats("optimizer.compensation.dtype", kForCompensation);
+}
+
 // ---- moments in blocks -------------------------------------------------------------------------
 
 constexpr StateFormat kFp8Blocks = {DType::fp8_e4m3, Coding::block};
@@ -309,8 +336,12 @@ constexpr StateFormat kInt8Blocks = {DType::uint8, Coding::dynamic8};
 constexpr StateFormat kInt4Blocks = {DType::uint8, Coding::dynamic4};
 
 TEST_P(ScaledOptimizer, MomentsInBlocksHaveTheirBytes) {
-    constexpr std::array<std::pair<StateFormat, int64_t>, 3> kCases = {
-        {{kFp8Blocks, 4097 + 4 * 17}, {kInt8Blocks, 4097 + 4 * 17}, {kInt4Blocks, 2049 + 4 * 33}}};
+    constexpr std::array<std::pair<StateFormat, int64_t>, 5> kCases = {
+        {{kFp8Blocks, 4097 + 4 * 17},
+         {kInt8Blocks, 4097 + 4 * 17},
+         {kInt4Blocks, 2049 + 4 * 33},
+         {{DType::fp8_e4m3, Coding::block128}, 4097 + 4 * 33},
+         {{DType::uint8, Coding::companded8}, 4097 + 2 * 129}}};
     for (const auto& [format, bytes] : kCases) {
         SCOPED_TRACE(format_name(format));
         Recipe recipe;

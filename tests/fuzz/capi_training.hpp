@@ -114,7 +114,8 @@ inline void look_at_recipe(Bytes& bytes, World& world) {
     default: {
         auto report = marked<mp_memory_report>(bytes);
         const auto before = report;
-        if (MP_CALL(world, local, mp_recipe_memory, recipe, bytes.number(), &report.value)) {
+        if (MP_CALL(world, local, mp_recipe_memory, recipe,
+                    static_cast<int32_t>(bytes.number() % 5), bytes.number(), &report.value)) {
             require(report == before, "memory fails without a number");
         }
         break;

@@ -15,22 +15,13 @@ namespace {
 
 struct Moment {
     std::vector<uint8_t> codes;
-    std::vector<float> scales;
+    std::vector<uint8_t> scales; // bytes of the coding's type
 };
 
 struct Moments {
     Moment exp_avg;
     Moment exp_avg_sq;
 };
-
-uint8_t code_of(Coding coding, bool is_signed, float x, float scale) {
-    if (coding != Coding::block) {
-        return static_cast<uint8_t>(numerics::dynamic_code(coding, is_signed, x, scale));
-    }
-    const float quotient = numerics::e4m3_quotient(is_signed, x, scale);
-    return numerics::Codec<DType::fp8_e4m3>::store_nonsat(
-        kernels::code_value(DType::fp8_e4m3, quotient, 1.0F));
-}
 
 void encode(Coding coding, bool is_signed, const std::vector<float>& values, Moment& to) {
     const auto size = static_cast<std::size_t>(block_size(coding));
@@ -42,18 +33,17 @@ void encode(Coding coding, bool is_signed, const std::vector<float>& values, Mom
                 numerics::bits_from_float(values[i]) & numerics::kFloatMagnitudeMask;
             amax = std::max(amax, magnitude);
         }
-        const float scale = numerics::moment_scale(coding, numerics::float_from_bits(amax));
-        to.scales[first / size] = scale;
-        for (std::size_t i = first; i < end; ++i) {
-            const uint8_t code = code_of(coding, is_signed, values[i], scale);
-            if (coding != Coding::dynamic4) {
-                to.codes[i] = code;
-            } else if (i % 2 == 0) {
-                to.codes[i / 2] = static_cast<uint8_t>(code << 4);
-            } else {
-                to.codes[i / 2] = static_cast<uint8_t>(to.codes[i / 2] | code);
+        numerics::with_block_codec(coding, [&](auto codec) {
+            using Codec = decltype(codec);
+            const numerics::MomentScale scale =
+                Codec::scales(is_signed, numerics::float_from_bits(amax));
+            numerics::store_block_scale(coding, to.scales.data(),
+                                        static_cast<int64_t>(first / size), scale.stored);
+            for (std::size_t i = first; i < end; ++i) {
+                numerics::store_block_code(coding, to.codes.data(), static_cast<int64_t>(i),
+                                           Codec::code(is_signed, values[i], scale.divisor));
             }
-        }
+        });
     }
 }
 
@@ -62,7 +52,8 @@ Moments empty_moments(Coding coding, std::size_t count) {
     const std::size_t blocks = count / static_cast<std::size_t>(block_size(coding)) + 1;
     const auto bytes =
         static_cast<std::size_t>(code_bytes(coding, DType::uint8, static_cast<int64_t>(count)));
-    const Moment moment = {std::vector<uint8_t>(bytes), std::vector<float>(blocks)};
+    const auto scale = static_cast<std::size_t>(dtype_size(block_layout(coding).scale));
+    const Moment moment = {std::vector<uint8_t>(bytes), std::vector<uint8_t>(scale * blocks)};
     return {moment, moment};
 }
 
@@ -86,8 +77,7 @@ class BlockCodes : public TableTest {
         UpdateSegment s;
         s.count = static_cast<int64_t>(gradients.size());
         s.param.dtype = s.grad.dtype = DType::fp32;
-        s.states[0].dtype = s.states[1].dtype =
-            coding == Coding::block ? DType::fp8_e4m3 : DType::uint8;
+        s.states[0].dtype = s.states[1].dtype = block_layout(coding).codes;
         s.states[0].coding = s.states[1].coding = coding;
         s.param.data = param.data();
         s.grad.data = grad.data();
@@ -107,15 +97,8 @@ class BlockCodes : public TableTest {
             GetParam()->update(
                 {&op, &s, start, std::min(s.count - start, kChunkElements), 1, false, nullptr});
         }
-        const auto bytes = [](const std::vector<float>& values) {
-            std::vector<uint32_t> patterns;
-            for (const float x : values) {
-                patterns.push_back(numerics::bits_from_float(x));
-            }
-            return patterns;
-        };
-        EXPECT_EQ(bytes(expected.exp_avg.scales), bytes(actual.exp_avg.scales));
-        EXPECT_EQ(bytes(expected.exp_avg_sq.scales), bytes(actual.exp_avg_sq.scales));
+        EXPECT_EQ(expected.exp_avg.scales, actual.exp_avg.scales);
+        EXPECT_EQ(expected.exp_avg_sq.scales, actual.exp_avg_sq.scales);
         expect_codes("exp_avg", sums, expected.exp_avg.codes, actual.exp_avg.codes);
         expect_codes("exp_avg_sq", squares, expected.exp_avg_sq.codes, actual.exp_avg_sq.codes);
     }
@@ -144,6 +127,13 @@ std::vector<double> borders(Coding coding, bool is_signed) {
              (is_signed ? numerics::kSigned4Map : numerics::kLinear4Map).threshold) {
             found.push_back(static_cast<double>(x));
         }
+    } else if (coding == Coding::companded8) {
+        for (int code = 0; code < 127; ++code) { // y / (2 - y) of y half-way between two codes
+            const double y = (code + 0.5) / 127.0;
+            found.push_back(is_signed ? y / (2.0 - y) : y * y * 127.0 * 127.0 / (255.0 * 255.0));
+            found.push_back(is_signed ? code / (254.0 - code)
+                                      : (code + 127.5) * (code + 127.5) / (255.0 * 255.0));
+        }
     } else {
         for (uint8_t code = 0; code < numerics::kE4m3MaxFinite; ++code) {
             const auto value = static_cast<double>(numerics::e4m3_to_float(code));
@@ -168,11 +158,11 @@ void add_around(double x, int32_t reach, std::vector<float>& to) {
 }
 
 // Cut into blocks that each begin with `largest`, which makes their scale.
-std::vector<float> in_blocks(const std::vector<float>& values, float largest) {
-    constexpr std::size_t kEach = 127; // of the smaller block
+std::vector<float> in_blocks(const std::vector<float>& values, float largest, Coding coding) {
+    const auto each = static_cast<std::size_t>(block_size(coding)) - 1;
     std::vector<float> blocks;
     for (std::size_t i = 0; i < values.size(); ++i) {
-        if (i % kEach == 0) {
+        if (i % each == 0) {
             blocks.push_back(largest);
         }
         blocks.push_back(values[i]);
@@ -180,7 +170,8 @@ std::vector<float> in_blocks(const std::vector<float>& values, float largest) {
     return blocks;
 }
 
-constexpr std::array<Coding, 3> kBlockCodings = {Coding::block, Coding::dynamic8, Coding::dynamic4};
+constexpr std::array<Coding, 5> kBlockCodings = {Coding::block, Coding::dynamic8, Coding::dynamic4,
+                                                 Coding::block128, Coding::companded8};
 // Some with an inverse that is exact, most with one that is not.
 constexpr std::array<float, 7> kLargest = {1.0F,      0x1p-20F, 0.7F,          3.1e-7F,
                                            1.999999F, 77777.0F, 0x1.000002p-9F};
@@ -194,7 +185,7 @@ TEST_P(BlockCodes, BesideEveryBorderOfTheFirstMoment) {
                 add_around(border * static_cast<double>(largest), 3, values);
                 add_around(-border * static_cast<double>(largest), 3, values);
             }
-            compare(coding, in_blocks(values, largest), 1.0F);
+            compare(coding, in_blocks(values, largest, coding), 1.0F);
         }
     }
 }
@@ -207,7 +198,7 @@ TEST_P(BlockCodes, BesideEveryBorderOfTheSecondMoment) {
             for (const double border : borders(coding, false)) {
                 add_around(0.37 * std::sqrt(std::fabs(border)), 4, values);
             }
-            compare(coding, in_blocks(values, 0.37F), factor);
+            compare(coding, in_blocks(values, 0.37F, coding), factor);
         }
     }
 }
@@ -221,8 +212,8 @@ TEST_P(BlockCodes, OfEveryKindOfNumber) {
     }
     for (const Coding coding : kBlockCodings) {
         SCOPED_TRACE(static_cast<int>(coding));
-        compare(coding, in_blocks(values, 1.0F), 0.05F);
-        compare(coding, in_blocks(values, -3.0e37F), 0.05F); // squares overflow
+        compare(coding, in_blocks(values, 1.0F, coding), 0.05F);
+        compare(coding, in_blocks(values, -3.0e37F, coding), 0.05F); // squares overflow
         std::vector<float> unsorted;
         for (std::size_t i = 0; i < values.size(); ++i) {
             unsorted.push_back(values[i * 7919U % values.size()] * 1e-3F);

@@ -12,6 +12,7 @@ typedef struct Row {
     int32_t param, grad, exp_avg, exp_avg_sq, compensation, master;
     int32_t exp_avg_coding, exp_avg_sq_coding, master_coding;
     uint32_t flags;
+    int32_t compensation_coding;
 } Row;
 
 #define FP32 MP_DTYPE_FP32
@@ -23,26 +24,33 @@ typedef struct Row {
 #define NONE MP_DTYPE_NONE
 
 static const Row kRows[] = {
-    {"fp32", FP32, FP32, FP32, FP32, NONE, NONE, 0, 0, 0, 0},
-    {"fp32_clipped", FP32, FP32, FP32, FP32, NONE, NONE, 0, 0, 0, MP_OPTIMIZER_CHECK_FINITE},
-    {"fp32_l2", FP32, BF16, FP32, FP32, NONE, NONE, 0, 0, 0, MP_RULE_MAXIMIZE},
-    {"bf16", BF16, BF16, BF16, BF16, NONE, NONE, 0, 0, 0, 0},
-    {"bf16_kahan", BF16, BF16, BF16, BF16, BF16, NONE, 0, 0, 0, 0},
-    {"bf16_kahan_fp32_states", BF16, FP32, FP32, FP32, FP32, NONE, 0, 0, 0, 0},
-    {"fp16_kahan", FP16, FP16, FP16, FP32, FP16, NONE, 0, 0, 0, 0},
+    {"fp32", FP32, FP32, FP32, FP32, NONE, NONE, 0, 0, 0, 0, 0},
+    {"fp32_clipped", FP32, FP32, FP32, FP32, NONE, NONE, 0, 0, 0, MP_OPTIMIZER_CHECK_FINITE, 0},
+    {"fp32_l2", FP32, BF16, FP32, FP32, NONE, NONE, 0, 0, 0, MP_RULE_MAXIMIZE, 0},
+    {"bf16", BF16, BF16, BF16, BF16, NONE, NONE, 0, 0, 0, 0, 0},
+    {"bf16_kahan", BF16, BF16, BF16, BF16, BF16, NONE, 0, 0, 0, 0, 0},
+    {"bf16_kahan_fp32_states", BF16, FP32, FP32, FP32, FP32, NONE, 0, 0, 0, 0, 0},
+    {"fp16_kahan", FP16, FP16, FP16, FP32, FP16, NONE, 0, 0, 0, 0, 0},
     {"bf16_sr", BF16, BF16, BF16, BF16, NONE, NONE, 0, 0, 0,
-     MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG | MP_ADAMW_SR_EXP_AVG_SQ},
-    {"fp16_sr", FP16, FP16, FP16, FP16, NONE, NONE, 0, 0, 0, MP_ADAMW_SR_PARAM},
-    {"bf16_kahan_sr", BF16, BF16, BF16, BF16, BF16, NONE, 0, 0, 0, MP_ADAMW_SR_EXP_AVG_SQ},
-    {"bf16_master", BF16, BF16, FP32, FP32, NONE, FP32, 0, 0, 0, 0},
-    {"fp16_master", FP16, FP16, FP32, FP32, NONE, FP32, 0, 0, 0, MP_OPTIMIZER_ZERO_GRAD},
-    {"bf16_remainder", BF16, BF16, FP32, BF16, NONE, I16, 0, 0, MP_CODING_REMAINDER, 0},
-    {"fp8_blocks", BF16, BF16, FP8, FP8, BF16, NONE, MP_CODING_FP8_BLOCK, MP_CODING_FP8_BLOCK, 0,
+     MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG | MP_ADAMW_SR_EXP_AVG_SQ, 0},
+    {"fp16_sr", FP16, FP16, FP16, FP16, NONE, NONE, 0, 0, 0, MP_ADAMW_SR_PARAM, 0},
+    {"bf16_kahan_sr", BF16, BF16, BF16, BF16, BF16, NONE, 0, 0, 0, MP_ADAMW_SR_EXP_AVG_SQ, 0},
+    {"bf16_master", BF16, BF16, FP32, FP32, NONE, FP32, 0, 0, 0, 0, 0},
+    {"fp16_master", FP16, FP16, FP32, FP32, NONE, FP32, 0, 0, 0, MP_OPTIMIZER_ZERO_GRAD, 0},
+    {"bf16_remainder", BF16, BF16, FP32, BF16, NONE, I16, 0, 0, MP_CODING_REMAINDER, 0, 0},
+    {"fp8_blocks", BF16, BF16, FP8, FP8, BF16, NONE, MP_CODING_FP8_BLOCK, MP_CODING_FP8_BLOCK, 0, 0,
      0},
-    {"dynamic8", FP32, FP32, U8, U8, NONE, NONE, MP_CODING_DYNAMIC8, MP_CODING_DYNAMIC8, 0, 0},
-    {"dynamic4", FP32, BF16, U8, U8, NONE, NONE, MP_CODING_DYNAMIC4, MP_CODING_DYNAMIC4, 0, 0},
+    {"dynamic8", FP32, FP32, U8, U8, NONE, NONE, MP_CODING_DYNAMIC8, MP_CODING_DYNAMIC8, 0, 0, 0},
+    {"dynamic4", FP32, BF16, U8, U8, NONE, NONE, MP_CODING_DYNAMIC4, MP_CODING_DYNAMIC4, 0, 0, 0},
     {"dynamic8_remainder", BF16, FP32, U8, U8, NONE, I16, MP_CODING_DYNAMIC8, MP_CODING_DYNAMIC8,
-     MP_CODING_REMAINDER, 0},
+     MP_CODING_REMAINDER, 0, 0},
+    {"fp8_blocks_of_128", BF16, BF16, FP8, FP8, NONE, NONE, MP_CODING_FP8_BLOCK128,
+     MP_CODING_FP8_BLOCK128, 0, MP_ADAMW_SR_EXP_AVG | MP_ADAMW_SR_EXP_AVG_SQ, 0},
+    {"companded8", BF16, BF16, U8, U8, NONE, NONE, MP_CODING_COMPANDED8, MP_CODING_COMPANDED8, 0, 0,
+     0},
+    {"kahan_int8", BF16, BF16, BF16, BF16, U8, NONE, 0, 0, 0, 0, MP_CODING_DYNAMIC8},
+    {"kahan_fp8", BF16, FP32, FP32, U8, FP8, NONE, 0, MP_CODING_COMPANDED8, 0, 0,
+     MP_CODING_FP8_BLOCK128},
 };
 
 /* The memory of one state: NULL where there is none. */
@@ -56,7 +64,7 @@ static void* data_or_null(const mp_tensor* tensor) {
 
 typedef struct States {
     mp_tensor* all[6]; /* param, grad, exp_avg, exp_avg_sq, compensation, master */
-    mp_tensor* scales[2];
+    mp_tensor* scales[3];
     mp_adamw_slot slot;
 } States;
 
@@ -70,8 +78,9 @@ static void open_states(Bits* bits, const Row* row, States* s) {
     s->all[4] = make_state(bits, row->compensation);
     s->all[5] = row->master == FP32 ? make_numbers(bits, FP32, 1, kCount, 31, 1.0F)
                                     : make_state(bits, row->master);
-    s->scales[0] = make(bits, FP32, 1, kCount / 128 + 1);
-    s->scales[1] = make(bits, FP32, 1, kCount / 128 + 1);
+    for (int i = 0; i < 3; ++i) {
+        s->scales[i] = make(bits, FP32, 1, kCount / 32 + 1); /* enough for every coding */
+    }
     slot->struct_size = sizeof *slot;
     slot->count = kCount;
     slot->uid = 4;
@@ -92,6 +101,8 @@ static void open_states(Bits* bits, const Row* row, States* s) {
     slot->master_coding = row->master_coding;
     slot->exp_avg_scale_inv = row->exp_avg_coding != 0 ? data_of(s->scales[0]) : NULL;
     slot->exp_avg_sq_scale_inv = row->exp_avg_sq_coding != 0 ? data_of(s->scales[1]) : NULL;
+    slot->compensation_coding = row->compensation_coding;
+    slot->compensation_scale_inv = row->compensation_coding != 0 ? data_of(s->scales[2]) : NULL;
 }
 
 static void show_pointer_step(Bits* bits, const Row* row) {
@@ -126,8 +137,12 @@ static void show_pointer_step(Bits* bits, const Row* row) {
     show_tensor(name, "exp_avg_scales", s.scales[0]);
     show_tensor(name, "exp_avg_sq_scales", s.scales[1]);
     show(&stats.grad_norm, sizeof stats.grad_norm, "%s.norm", name);
-    mp_tensor_destroy(s.scales[0]);
-    mp_tensor_destroy(s.scales[1]);
+    if (row->compensation_coding != 0) {
+        show_tensor(name, "compensation_scales", s.scales[2]);
+    }
+    for (i = 0; i < 3; ++i) {
+        mp_tensor_destroy(s.scales[i]);
+    }
 }
 
 void show_pointer_steps(Bits* bits) {

@@ -123,20 +123,51 @@ TEST(DynamicMap, ErrorsAreThoseOfTheirDecade) {
 
 TEST(BlockState, ASecondMomentThatIsNotZeroHasNoCodeOfZero) {
     for (const float v : {0x1p-149F, 1e-30F, 1e-8F}) {
-        EXPECT_EQ(dynamic_code(Coding::dynamic8, false, v, 1e30F), 1);
+        EXPECT_EQ(BlockCodec<Coding::dynamic8>::code(false, v, 1e30F), 1);
+        EXPECT_EQ(BlockCodec<Coding::companded8>::code(false, v, 1e30F), 1);
         EXPECT_EQ(e4m3_quotient(false, v, 1e30F), 0x1p-9F);
     }
-    EXPECT_EQ(dynamic_code(Coding::dynamic8, false, 0.0F, 1.0F), 0);
+    EXPECT_EQ(BlockCodec<Coding::dynamic8>::code(false, 0.0F, 1.0F), 0);
+    EXPECT_EQ(BlockCodec<Coding::companded8>::code(false, 0.0F, 1.0F), 0);
     EXPECT_EQ(e4m3_quotient(false, 0.0F, 1.0F), 0.0F);
     EXPECT_EQ(e4m3_quotient(true, 1e-8F, 1.0F), 1e-8F); // first moments may
 }
 
 TEST(BlockState, ScalesOfBlocksAreTorchaos) {
-    EXPECT_EQ(moment_scale(Coding::dynamic8, 0.0F), 1e-12F);
-    EXPECT_EQ(moment_scale(Coding::dynamic4, 3.0F), 3.0F);
-    EXPECT_EQ(moment_scale(Coding::block, 896.0F), 2.0F);
-    EXPECT_EQ(moment_scale(Coding::block, 0.0F), 1e-12F / 448.0F);
-    EXPECT_TRUE(is_nan(moment_scale(Coding::block, float_from_bits(kFloatQuietNan))));
+    const auto scale = [](Coding coding, float amax) {
+        return with_block_codec(
+            coding, [&](auto codec) { return decltype(codec)::scales(true, amax).stored; });
+    };
+    EXPECT_EQ(scale(Coding::dynamic8, 0.0F), 1e-12F);
+    EXPECT_EQ(scale(Coding::dynamic4, 3.0F), 3.0F);
+    EXPECT_EQ(scale(Coding::block, 896.0F), 2.0F);
+    EXPECT_EQ(scale(Coding::block, 0.0F), 1e-12F / 448.0F);
+    EXPECT_EQ(scale(Coding::block128, 896.0F), 2.0F);
+    EXPECT_TRUE(is_nan(scale(Coding::block, float_from_bits(kFloatQuietNan))));
+}
+
+// Companded codes: both ends, and that every code is the code of its own value.
+TEST(BlockState, CompandedCodesAreOfTheirValues) {
+    using Codec = BlockCodec<Coding::companded8>;
+    for (const float amax : {1.0F, 0.37F, 3e-5F, 60000.0F}) {
+        for (const bool is_signed : {true, false}) {
+            const MomentScale scale = Codec::scales(is_signed, amax);
+            EXPECT_EQ(scale.stored, fp16_to_float(float_to_fp16(scale.divisor)));
+            for (int32_t code = 0; code < 256; ++code) {
+                const float x = Codec::value(is_signed, code, scale.divisor);
+                EXPECT_EQ(Codec::code(is_signed, x, scale.divisor), code) << code << " of " << amax;
+            }
+            EXPECT_EQ(Codec::code(is_signed, amax, scale.divisor), is_signed ? 127 : 255);
+            EXPECT_EQ(Codec::value(is_signed, 0, scale.stored), 0.0F);
+        }
+        EXPECT_EQ(Codec::code(true, -amax, amax), 256 - 127);
+    }
+    // fp16 ends at 2^-24, above which FlashOptim's limit of 1e-12 lies.
+    EXPECT_EQ(Codec::scales(true, 0.0F).stored, 0x1p-24F);
+    EXPECT_EQ(Codec::scales(false, 1e-20F).stored, 0x1p-24F);
+    EXPECT_TRUE(std::isinf(Codec::scales(true, 1e5F).stored)); // overflow shows
+    EXPECT_TRUE(is_nan(Codec::scales(true, float_from_bits(kFloatQuietNan)).stored));
+    EXPECT_EQ(Codec::code(true, float_from_bits(kFloatQuietNan), 1.0F), 0);
 }
 
 } // namespace

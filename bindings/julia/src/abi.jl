@@ -61,6 +61,8 @@ end
     weight_decay::Float64
     rule::Int32
     reserved::Int32
+    exp_avg_format::Ptr{UInt8}
+    exp_avg_sq_format::Ptr{UInt8}
 end
 @cstruct mp_param_desc begin
     name::Ptr{UInt8}
@@ -94,13 +96,14 @@ end
     master_dtype::Int32
     param_scale_inv::Ptr{Float32}
     grad_scale_inv::Ptr{Float32}
-    exp_avg_scale_inv::Ptr{Float32}
-    exp_avg_sq_scale_inv::Ptr{Float32}
+    exp_avg_scale_inv::Ptr{Cvoid}
+    exp_avg_sq_scale_inv::Ptr{Cvoid}
     master_scale_inv::Ptr{Float32}
     exp_avg_coding::Int32
     exp_avg_sq_coding::Int32
     master_coding::Int32
-    reserved::Int32
+    compensation_coding::Int32
+    compensation_scale_inv::Ptr{Cvoid}
 end
 @cstruct mp_adamw_args begin
     step::Int64

@@ -98,6 +98,8 @@ impl<'a> Optimizer<'a> {
             weight_decay: values.weight_decay,
             rule: values.rule as i32,
             reserved: 0,
+            exp_avg_format: null(),
+            exp_avg_sq_format: null(),
         };
         let mut index = -1;
         // SAFETY: all pointers are good for the call.

@@ -48,7 +48,8 @@ impl<'a> Slot<'a> {
             exp_avg_coding: 0,
             exp_avg_sq_coding: 0,
             master_coding: 0,
-            reserved: 0,
+            compensation_coding: 0,
+            compensation_scale_inv: null_mut(),
         };
         Ok(Slot {
             raw,

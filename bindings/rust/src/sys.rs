@@ -77,9 +77,10 @@ layouts! {
     mp_optimizer_desc: 24 {
         struct_size: u32 = 0, flags: u32 = 4, seed: u64 = 8, max_grad_norm: f64 = 16,
     }
-    mp_param_group_desc: 56 {
+    mp_param_group_desc: 72 {
         struct_size: u32 = 0, flags: u32 = 4, lr: f64 = 8, beta1: f64 = 16, beta2: f64 = 24, eps: f64 = 32,
-        weight_decay: f64 = 40, rule: i32 = 48, reserved: i32 = 52,
+        weight_decay: f64 = 40, rule: i32 = 48, reserved: i32 = 52, exp_avg_format: *const c_char = 56,
+        exp_avg_sq_format: *const c_char = 64,
     }
     mp_param_desc: 40 {
         struct_size: u32 = 0, flags: u32 = 4, name: *const c_char = 8, param: *mut mp_tensor = 16,
@@ -89,14 +90,15 @@ layouts! {
         struct_size: u32 = 0, found_inf: u32 = 4, step: i64 = 8, skipped_steps: i64 = 16, grad_norm: f64 = 24,
         grad_mul: f64 = 32,
     }
-    mp_adamw_slot: 152 {
+    mp_adamw_slot: 160 {
         struct_size: u32 = 0, flags: u32 = 4, count: i64 = 8, uid: u64 = 16, param: *mut c_void = 24,
         grad: *mut c_void = 32, exp_avg: *mut c_void = 40, exp_avg_sq: *mut c_void = 48,
         compensation: *mut c_void = 56, master: *mut c_void = 64, param_dtype: i32 = 72, grad_dtype: i32 = 76,
         exp_avg_dtype: i32 = 80, exp_avg_sq_dtype: i32 = 84, compensation_dtype: i32 = 88, master_dtype: i32 = 92,
-        param_scale_inv: *mut f32 = 96, grad_scale_inv: *mut f32 = 104, exp_avg_scale_inv: *mut f32 = 112,
-        exp_avg_sq_scale_inv: *mut f32 = 120, master_scale_inv: *mut f32 = 128,
-        exp_avg_coding: i32 = 136, exp_avg_sq_coding: i32 = 140, master_coding: i32 = 144, reserved: i32 = 148,
+        param_scale_inv: *mut f32 = 96, grad_scale_inv: *mut f32 = 104, exp_avg_scale_inv: *mut c_void = 112,
+        exp_avg_sq_scale_inv: *mut c_void = 120, master_scale_inv: *mut f32 = 128,
+        exp_avg_coding: i32 = 136, exp_avg_sq_coding: i32 = 140, master_coding: i32 = 144,
+        compensation_coding: i32 = 148, compensation_scale_inv: *mut c_void = 152,
     }
     mp_adamw_args: 104 {
         struct_size: u32 = 0, flags: u32 = 4, step: i64 = 8, seed: u64 = 16, lr: f64 = 24, beta1: f64 = 32,

@@ -41,11 +41,16 @@
  * values of states, are tensors on the host. mp_optimizer_memory counts states wherever they are, but neither that copy
  * nor two buckets of gradients. Not with MP_OPTIMIZER_EAGER_COMPAT, and not for mp_optimizer_step_pointers. */
 #define MP_OPTIMIZER_OFFLOAD 8u
-/* How a moment is coded. In blocks of the flattened tensor, value = code * scale:
- *   FP8_BLOCK   fp8_e4m3, blocks of 256, scale = max(amax, 1e-12) / 448
- *   DYNAMIC8    uint8, indices into a map of 256 values (bitsandbytes, torchao), blocks of 256, scale = max(amax, 1e-12)
- *   DYNAMIC4    uint8 with two indices, the even element's in the upper half; 16 values, blocks of 128
- * The codes are torchao's, but a second moment that is not zero is never coded as zero. Host only. */
+/* How a moment or a compensation is coded. In blocks of the flattened tensor, with a scale each, in fp32 but where said:
+ *   FP8_BLOCK     fp8_e4m3, blocks of 256: value = code * scale, scale = max(amax, 1e-12) / 448 (torchao)
+ *   FP8_BLOCK128  the same in blocks of 128 (LLMQ)
+ *   DYNAMIC8      uint8, indices into a map of 256 values (bitsandbytes, torchao), blocks of 256: value = map[code] * scale,
+ *                 scale = max(amax, 1e-12)
+ *   DYNAMIC4      uint8 with two indices, the even element's in the upper half; 16 values, blocks of 128
+ *   COMPANDED8    uint8, blocks of 32 (FlashOptim). First moments and compensations: x = m / amax, y = 2x / (1 + |x|), the code is
+ *                 127 y, halves up, in two's complement. Second moments: 255 sqrt(v / amax). The scale is fp16: amax, of
+ *                 second moments its root; 2^-24 at least
+ * A second moment that is not zero is never coded as zero, which those libraries do. Host only. */
 #define MP_CODING_PLAIN 0 /* or one scale for the tensor, where scale_inv is not NULL */
 #define MP_CODING_FP8_BLOCK 2
 #define MP_CODING_DYNAMIC8 3
@@ -53,6 +58,8 @@
 /* A master weight as a bf16 parameter and the 16 bits it lacks: fp32 bits = (param << 16) + remainder. The parameter
  * is the nearest, halves away from zero. */
 #define MP_CODING_REMAINDER 5
+#define MP_CODING_FP8_BLOCK128 6
+#define MP_CODING_COMPANDED8 7
 /* mp_adamw_args.flags only */
 #define MP_ADAMW_SR_PARAM 16u      /* stochastic rounding of the parameter */
 #define MP_ADAMW_SR_EXP_AVG 32u    /* of the first moment */
@@ -91,12 +98,16 @@ typedef struct mp_param_group_desc {
     double weight_decay;  /* >= 0; 0: none */
     int32_t rule;         /* MP_RULE_ADAMW and the like */
     int32_t reserved;     /* 0 */
+    /* What the moments of this group's parameters are kept in, for example "fp32" for embeddings: a value of the recipe's
+     * key optimizer.exp_avg.dtype or optimizer.exp_avg_sq.dtype. NULL: what the recipe says. Not kept alive. */
+    const char* exp_avg_format;
+    const char* exp_avg_sq_format;
 } mp_param_group_desc;
 
 #define MP_PARAM_GROUP_DESC_INIT                                                                   \
     {                                                                                              \
         sizeof(mp_param_group_desc), MP_HYPERPARAMETERS_EXPLICIT, 1e-3, 0.9, 0.999, 1e-8, 0.0,     \
-            MP_RULE_ADAMW, 0                                                                       \
+            MP_RULE_ADAMW, 0, NULL, NULL                                                           \
     }
 
 typedef struct mp_param_desc {
@@ -138,23 +149,24 @@ typedef struct mp_adamw_slot {
     void* master; /* fp32 weight that is updated; NULL exactly when its dtype is MP_DTYPE_NONE */
     int32_t param_dtype;        /* fp32, fp16, bf16 */
     int32_t grad_dtype;         /* fp32, fp16, bf16 */
-    int32_t exp_avg_dtype;      /* fp32, fp16, bf16 */
-    int32_t exp_avg_sq_dtype;   /* fp32, fp16, bf16 */
-    int32_t compensation_dtype; /* fp32, fp16, bf16 or none; none where there is a master */
+    int32_t exp_avg_dtype;      /* fp32, fp16, bf16; of codes in blocks what the coding has */
+    int32_t exp_avg_sq_dtype;   /* likewise */
+    int32_t compensation_dtype; /* likewise, or none; none where there is a master */
     int32_t master_dtype;       /* fp32 or none */
     /* Where one of these is not NULL, that array holds codes: value = code * scale_inv, one number in the
      * same memory as the array. The types are then: param fp16, fp8_e4m3; grad fp16, bf16, fp8_e4m3,
-     * fp8_e5m2; exp_avg fp16, fp8_e4m3; exp_avg_sq fp16; master fp16. The step renews all but the gradient's. */
+     * fp8_e5m2; exp_avg fp16, fp8_e4m3; exp_avg_sq fp16; master fp16. The step renews all but the gradient's.
+     * Of codes in blocks: the blocks' scales, as many as there are blocks, in the type of the coding; else one float. */
     float* param_scale_inv;
     float* grad_scale_inv;
-    float* exp_avg_scale_inv;
-    float* exp_avg_sq_scale_inv;
+    void* exp_avg_scale_inv;
+    void* exp_avg_sq_scale_inv;
     float* master_scale_inv;
-    int32_t
-        exp_avg_coding; /* MP_CODING_*; in blocks: exp_avg_scale_inv has an element for each block */
+    int32_t exp_avg_coding; /* MP_CODING_* */
     int32_t exp_avg_sq_coding;
     int32_t master_coding; /* MP_CODING_PLAIN, or MP_CODING_REMAINDER: int16 beside a bf16 param */
-    int32_t reserved;      /* 0 */
+    int32_t compensation_coding;  /* MP_CODING_* */
+    void* compensation_scale_inv; /* of blocks only; NULL without them */
 } mp_adamw_slot;
 
 typedef struct mp_adamw_args {

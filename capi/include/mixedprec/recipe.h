@@ -241,30 +241,34 @@ MP_API mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc);
 /** Exact bytes that a recipe needs for so many parameters, before anything is allocated: elements, and the
  * scales of one tensor where the recipe has scaled codes. Scratch and activations are not in it.
  * @param[in]     recipe           the recipe
+ * @param[in]     rule             what steps them, which says the states: MP_RULE_ADAMW and the like (optimizer.h)
  * @param[in]     parameter_count  elements
  * @param[in,out] report           struct_size set by the caller; the rest is written
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (count
- *          negative or above 2^55); MP_STATUS_STRUCT_TOO_NEW
+ *          negative or above 2^55, no such rule); MP_STATUS_STRUCT_TOO_NEW
  * @threads A for a frozen recipe, B before
  * @since 0.1 */
-MP_API mp_status mp_recipe_memory(const mp_recipe* recipe, int64_t parameter_count,
+MP_API mp_status mp_recipe_memory(const mp_recipe* recipe, int32_t rule, int64_t parameter_count,
                                   mp_memory_report* report);
 
 /** The same for a model's tensors of the recipe's weight.dtype, each with scales of its own.
  * @param[in]     recipe        the recipe
+ * @param[in]     rule          MP_RULE_ADAMW and the like
  * @param[in]     counts        elements of each tensor; may be NULL when tensor_count is 0
  * @param[in]     tensor_count  how many tensors
  * @param[in,out] report        struct_size set by the caller; the rest is written
  * @returns as mp_recipe_memory
  * @threads A for a frozen recipe, B before
  * @since 0.1 */
-MP_API mp_status mp_recipe_memory_of_tensors(const mp_recipe* recipe, const int64_t* counts,
-                                             int64_t tensor_count, mp_memory_report* report);
+MP_API mp_status mp_recipe_memory_of_tensors(const mp_recipe* recipe, int32_t rule,
+                                             const int64_t* counts, int64_t tensor_count,
+                                             mp_memory_report* report);
 
 /** The same for one rank of many that share an optimizer (sharding.h), after mp_optimizer_shard: exactly the bytes of its
  * own elements, and of what every rank has. The one scale of a weight or gradient is on every rank. Gradients from stage
  * 2 on, and weights in stage 3, are not counted: they have memory while they are in use only.
  * @param[in]     recipe        the recipe
+ * @param[in]     rule          MP_RULE_ADAMW and the like
  * @param[in]     counts        elements of each tensor; may be NULL when tensor_count is 0
  * @param[in]     tensor_count  how many tensors
  * @param[in]     sharding      NULL: one rank, which has everything
@@ -272,8 +276,9 @@ MP_API mp_status mp_recipe_memory_of_tensors(const mp_recipe* recipe, const int6
  * @returns as mp_recipe_memory; MP_STATUS_INVALID_ARGUMENT also for ranks, rank, zero_stage, kind and bucket_elements
  * @threads A for a frozen recipe, B before
  * @since 0.1 */
-MP_API mp_status mp_recipe_memory_sharded(const mp_recipe* recipe, const int64_t* counts,
-                                          int64_t tensor_count, const mp_sharding_desc* sharding,
+MP_API mp_status mp_recipe_memory_sharded(const mp_recipe* recipe, int32_t rule,
+                                          const int64_t* counts, int64_t tensor_count,
+                                          const mp_sharding_desc* sharding,
                                           mp_memory_report* report);
 
 MP_END_DECLS

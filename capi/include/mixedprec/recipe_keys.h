@@ -27,11 +27,14 @@
 #define MP_RECIPE_WEIGHT_GATHER_DTYPE "weight.gather.dtype"
 
 /* Moments: "fp32", "fp16", "bf16", "fp16_scaled", "fp8_e4m3_scaled" (exp_avg only; exp_avg_sq is refused, with
- * the reason), and in blocks of the flattened tensor with an fp32 scale each "fp8_e4m3_block256", "int8_block256",
- * "int4_block128" (the codes of torchao's low-bit optimizers; tensors below 4096 elements keep fp32 moments). Compensation (Kahan): "none", "fp32", "fp16", "bf16". */
+ * the reason), and in blocks of the flattened tensor with a scale each, see MP_CODING_* in optimizer.h:
+ * "fp8_e4m3_block256", "fp8_e4m3_block128", "int8_block256", "int8_companded32", "int4_block128". Compensation (Kahan):
+ * "none", "fp32", "fp16", "bf16", and those blocks but of int4. */
 #define MP_RECIPE_EXP_AVG_DTYPE "optimizer.exp_avg.dtype"
 #define MP_RECIPE_EXP_AVG_SQ_DTYPE "optimizer.exp_avg_sq.dtype"
 #define MP_RECIPE_COMPENSATION_DTYPE "optimizer.compensation.dtype"
+/* Integer: tensors of fewer elements keep fp32 states where blocks are asked for; 4096. */
+#define MP_RECIPE_BLOCK_MIN_ELEMENTS "optimizer.block_min_elements"
 
 /* Rounding of what the optimizer stores: "nearest" (halves to even), "stochastic". Of bf16 weights beside an fp32 master
  * also "nearest_away": halves away from zero, as a weight beside "remainder16" is always rounded, so that both train

@@ -39,7 +39,7 @@
 #define MP_COMM_SCALE_MX 3      /* an E8M0 scale for 32 elements */
 
 /* mp_comm_reduce_desc.flags */
-#define MP_COMM_STOCHASTIC 1u /* round to the wire by seed, uid, step, slot and logical element */
+#define MP_COMM_STOCHASTIC 1u /* round to the wire by seed, uid, step, micro-batch, slot, element */
 
 /** How values are sent and added. The types of what goes in and comes out are the tensors'. */
 typedef struct mp_comm_reduce_desc {
@@ -56,13 +56,15 @@ typedef struct mp_comm_reduce_desc {
     int64_t first_element; /* which logical element the array begins with */
     uint64_t seed;         /* of stochastic rounding */
     uint64_t uid;
-    uint64_t step;
+    uint64_t step;       /* below 2^48 */
     int64_t deadline_ms; /* of each transfer; 0: the communicator's */
     const char* site;    /* a name for messages, copied; NULL: none */
+    int32_t microbatch;  /* of the step, 0 to 65535, where each is summed: fresh random bits */
+    int32_t reserved;    /* 0 */
 } mp_comm_reduce_desc;
 
 #define MP_COMM_REDUCE_DESC_INIT                                                                   \
-    { sizeof(mp_comm_reduce_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL }
+    { sizeof(mp_comm_reduce_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0 }
 
 MP_BEGIN_DECLS
 

@@ -27,10 +27,10 @@ typedef struct mp_cast_desc {
     uint32_t struct_size; /* sizeof(mp_cast_desc) */
     uint32_t flags;       /* MP_CAST_* */
     int32_t rounding;     /* MP_ROUND_* */
-    int32_t reserved;     /* 0 */
-    uint64_t seed;        /* stochastic rounding: the run's seed */
-    uint64_t uid;         /* stochastic rounding: which tensor this is */
-    uint64_t step;        /* stochastic rounding: which step this is */
+    int32_t microbatch; /* stochastic rounding: which micro-batch of the step this is, 0 to 65535 */
+    uint64_t seed;      /* stochastic rounding: the run's seed */
+    uint64_t uid;       /* stochastic rounding: which tensor this is */
+    uint64_t step;      /* stochastic rounding: which step this is, below 2^48 */
 } mp_cast_desc;
 
 #define MP_CAST_DESC_INIT                                                                          \
@@ -141,7 +141,7 @@ MP_API mp_status mp_tensor_zero(mp_queue* queue, mp_tensor* tensor);
 
 /** Converts between fp32, fp16, bf16, fp8_e4m3 and fp8_e5m2. Enqueues.
  * Numerics: through fp32, exact on the way in; one rounding on the way out; NaN kept; subnormals exact.
- * Stochastic rounding draws from Philox4x32-10 by (seed, uid, element, step), so the bits do not depend on
+ * Stochastic rounding draws from Philox4x32-10 by (seed, uid, element, step, micro-batch), so the bits do not depend on
  * threads or device.
  * @param[in] queue        NULL: the default queue
  * @param[in] source       read; any of the five types

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of the dynamic maps both ways by AVX-512, and to 8-bit codes by AVX2, equal to numerics::dynamic_code and dynamic_value on
-// every input. They return how many elements they did; the rest, and other targets, take the plain loops.
+// Codes of the dynamic maps both ways by AVX-512, and to 8-bit codes by AVX2, equal to numerics::BlockCodec on every
+// input. They return how many elements they did; the rest, and other targets, take the plain loops.
 #pragma once
 
 #if defined(__AVX2__)
@@ -19,7 +19,7 @@ MP_CHUNK_FUNCTION void settle_codes(const float* values, float scale, uint8_t* c
     for (; doubtful != 0; doubtful &= doubtful - 1) {
         const int i = __builtin_ctzll(doubtful);
         codes[i] = static_cast<uint8_t>(
-            numerics::dynamic_code(Coding::dynamic8, kSigned, values[i], scale));
+            numerics::BlockCodec<Coding::dynamic8>::code(kSigned, values[i], scale));
     }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile of a state that is kept in blocks (numerics/block_state.hpp) to fp32 and back. A tile is
-// one block of 256 elements or two of 128, so a block's scale follows from the tile alone.
+// A tile of a state that is kept in blocks (numerics/block_state.hpp) to fp32 and back. A tile has whole blocks, so
+// their scales follow from the tile alone.
 #pragma once
 
+#include "interface/ops.hpp"
 #include "kernels/chunk/amax.hpp"
 #include "kernels/chunk/block_vector.hpp"
 #include "kernels/chunk/dynamic_vector.hpp"
@@ -12,16 +13,7 @@
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
 
-static_assert(kTile % block_size(Coding::block) == 0 && kTile % block_size(Coding::dynamic4) == 0);
-
-// Whose codes these are.
-struct StateArray {
-    Coding coding;
-    bool is_signed;
-    DType dtype;
-    void* data;
-    float* scales;
-};
+static_assert(kTile % kLargestBlock == 0);
 
 template <Coding kCoding, bool kSigned> struct DynamicVector : Dynamic8Vector<kSigned> {};
 template <bool kSigned>
@@ -30,13 +22,8 @@ struct DynamicVector<Coding::dynamic4, kSigned> : Dynamic4Vector<kSigned> {};
 template <Coding kCoding, bool kSigned>
 MP_CHUNK_INLINE void decode_dynamic(const uint8_t* codes, float scale, float* values, int n) {
     for (int i = DynamicVector<kCoding, kSigned>::decode(codes, scale, values, n); i < n; ++i) {
-        int32_t code = 0;
-        if constexpr (kCoding == Coding::dynamic8) {
-            code = codes[i];
-        } else {
-            code = i % 2 == 0 ? codes[i / 2] >> 4 : codes[i / 2] & 0xf;
-        }
-        values[i] = numerics::dynamic_value(kCoding, kSigned, code, scale);
+        const int32_t code = numerics::load_block_code(kCoding, codes, i);
+        values[i] = numerics::BlockCodec<kCoding>::value(kSigned, code, scale);
     }
 }
 
@@ -83,88 +70,125 @@ MP_CHUNK_INLINE void encode_dynamic(const float* values, float scale, uint8_t* c
     }
 }
 
+// Both ways without a loop's remainder where the block is whole.
 template <Coding kCoding, bool kSigned>
-MP_CHUNK_FUNCTION void load_dynamic_block(const uint8_t* codes, float scale, float* values, int n) {
-    decode_dynamic<kCoding, kSigned>(codes, scale, values, n);
-}
-template <Coding kCoding, bool kSigned>
-MP_CHUNK_FUNCTION void store_dynamic_block(const float* values, float scale, uint8_t* codes,
-                                           int n) {
-    encode_dynamic<kCoding, kSigned>(values, scale, codes, n);
-}
-
-// Calls body(first element of the tile, elements, codes, scale) for each block of a tile.
-template <class Body>
-MP_CHUNK_INLINE void for_each_block(const StateArray& a, int64_t element, int n, const Body& body) {
-    const auto size = static_cast<int>(block_size(a.coding));
-    unsigned char* bytes =
-        static_cast<unsigned char*>(a.data) + code_bytes(a.coding, a.dtype, element);
-    float* scales = a.scales + element / size;
-    for (int first = 0; first < n; first += size) {
-        body(first, min_int(n - first, size), bytes + code_bytes(a.coding, a.dtype, first),
-             scales++);
-    }
-}
-
-MP_CHUNK_INLINE void load_blocks(const StateArray& a, int64_t element, float* values, int n) {
-    for_each_block(
-        a, element, n, [&](int first, int count, const uint8_t* codes, const float* scale) {
-            float* to = values + first;
-            if (a.coding == Coding::block) {
-                widen_scaled_tile(a.dtype, codes, *scale, to, count);
-            } else if (a.coding == Coding::dynamic8) {
-                a.is_signed ? load_dynamic_block<Coding::dynamic8, true>(codes, *scale, to, count)
-                            : load_dynamic_block<Coding::dynamic8, false>(codes, *scale, to, count);
-            } else {
-                a.is_signed ? load_dynamic_block<Coding::dynamic4, true>(codes, *scale, to, count)
-                            : load_dynamic_block<Coding::dynamic4, false>(codes, *scale, to, count);
-            }
-        });
-}
-
-MP_CHUNK_INLINE void store_e4m3_block(const StateArray& a, float* values, float scale, void* codes,
-                                      int n, const TileBits* bits) {
-    if (bits == nullptr) {
-        const int done = a.is_signed ? encode_e4m3_quotients<true>(values, scale, codes, n)
-                                     : encode_e4m3_quotients<false>(values, scale, codes, n);
-        values += done;
-        codes = static_cast<unsigned char*>(codes) + done;
-        n -= done;
-    }
+MP_CHUNK_INLINE void decode_plainly(const uint8_t* codes, float scale, float* values, int n) {
     MP_CHUNK_INDEPENDENT
     for (int i = 0; i < n; ++i) {
-        values[i] =
-            code_value(a.dtype, numerics::e4m3_quotient(a.is_signed, values[i], scale), 1.0F);
-    }
-    if (bits != nullptr) {
-        narrow_tile<Rounding::stochastic>(a.dtype, values, codes, n, bits);
-    } else {
-        narrow_tile<Rounding::nearest>(a.dtype, values, codes, n, nullptr);
+        values[i] = numerics::BlockCodec<kCoding>::value(kSigned, codes[i], scale);
     }
 }
-
-// One block, whose largest magnitude is known. Overwrites the values. `bits` null: to nearest; they are for fp8 only,
-// whose block is the tile.
-MP_CHUNK_INLINE void store_block(const StateArray& a, float* from, uint32_t amax, uint8_t* codes,
-                                 float* scale, int count, const TileBits* bits) {
-    *scale = numerics::moment_scale(a.coding, numerics::float_from_bits(amax));
-    if (a.coding == Coding::block) {
-        store_e4m3_block(a, from, *scale, codes, count, bits);
-    } else if (a.coding == Coding::dynamic8) {
-        a.is_signed ? store_dynamic_block<Coding::dynamic8, true>(from, *scale, codes, count)
-                    : store_dynamic_block<Coding::dynamic8, false>(from, *scale, codes, count);
-    } else {
-        a.is_signed ? store_dynamic_block<Coding::dynamic4, true>(from, *scale, codes, count)
-                    : store_dynamic_block<Coding::dynamic4, false>(from, *scale, codes, count);
+template <Coding kCoding, bool kSigned>
+MP_CHUNK_INLINE void encode_plainly(const float* values, float divisor, uint8_t* codes, int n) {
+    MP_CHUNK_INDEPENDENT
+    for (int i = 0; i < n; ++i) {
+        codes[i] =
+            static_cast<uint8_t>(numerics::BlockCodec<kCoding>::code(kSigned, values[i], divisor));
     }
 }
 
-MP_CHUNK_INLINE void store_blocks(const StateArray& a, int64_t element, float* values, int n,
-                                  const TileBits* bits) {
-    for_each_block(a, element, n, [&](int first, int count, uint8_t* codes, float* scale) {
-        float* from = values + first;
-        store_block(a, from, amax_as<DType::fp32>(from, count), codes, scale, count, bits);
-    });
+template <Coding kCoding>
+inline constexpr bool kIsFp8 = block_layout(kCoding).codes == DType::fp8_e4m3;
+template <Coding kCoding>
+inline constexpr bool kIsDynamic = kCoding == Coding::dynamic8 || kCoding == Coding::dynamic4;
+
+// One block.
+template <Coding kCoding, bool kSigned>
+MP_CHUNK_FUNCTION void load_block(const uint8_t* codes, float scale, float* values, int n) {
+    constexpr auto kWhole = static_cast<int>(block_size(kCoding));
+    if constexpr (kIsFp8<kCoding>) {
+        widen_scaled_tile(DType::fp8_e4m3, codes, scale, values, n);
+    } else if constexpr (kIsDynamic<kCoding>) {
+        decode_dynamic<kCoding, kSigned>(codes, scale, values, n);
+    } else if (n == kWhole) {
+        decode_plainly<kCoding, kSigned>(codes, scale, values, kWhole);
+    } else {
+        decode_plainly<kCoding, kSigned>(codes, scale, values, n);
+    }
 }
+
+// To nearest. Overwrites the values.
+template <Coding kCoding, bool kSigned>
+MP_CHUNK_FUNCTION void store_block(float* values, float divisor, uint8_t* codes, int n) {
+    constexpr auto kWhole = static_cast<int>(block_size(kCoding));
+    if constexpr (kIsFp8<kCoding>) {
+        const int done = encode_e4m3_quotients<kSigned>(values, divisor, codes, n);
+        MP_CHUNK_INDEPENDENT
+        for (int i = done; i < n; ++i) {
+            values[i] = numerics::e4m3_quotient(kSigned, values[i], divisor);
+        }
+        narrow_tile<Rounding::nearest>(DType::fp8_e4m3, values + done, codes + done, n - done,
+                                       nullptr);
+    } else if constexpr (kIsDynamic<kCoding>) {
+        encode_dynamic<kCoding, kSigned>(values, divisor, codes, n);
+    } else if (n == kWhole) {
+        encode_plainly<kCoding, kSigned>(values, divisor, codes, kWhole);
+    } else {
+        encode_plainly<kCoding, kSigned>(values, divisor, codes, n);
+    }
+}
+
+// Whose codes in blocks these are.
+template <Coding kCoding, bool kSigned> struct BlockTile {
+    static constexpr auto kSize = static_cast<int>(block_size(kCoding));
+    static constexpr DType kCodes = block_layout(kCoding).codes;
+
+    static MP_CHUNK_INLINE uint8_t* codes_of(const StepArray& a, int64_t element) {
+        return static_cast<uint8_t*>(a.data) + code_bytes(kCoding, kCodes, element);
+    }
+    static MP_CHUNK_INLINE numerics::MomentScale renew(const StepArray& a, int64_t element,
+                                                       uint32_t amax) {
+        const numerics::MomentScale scale =
+            numerics::BlockCodec<kCoding>::scales(kSigned, numerics::float_from_bits(amax));
+        numerics::store_block_scale(kCoding, a.scale_inv, element / kSize, scale.stored);
+        return scale;
+    }
+
+    static MP_CHUNK_INLINE void load(const StepArray& a, int64_t element, float* values, int n) {
+        for (int first = 0; first < n; first += kSize) {
+            const int64_t at = element + first;
+            load_block<kCoding, kSigned>(
+                codes_of(a, at), numerics::load_block_scale(kCoding, a.scale_inv, at / kSize),
+                values + first, min_int(n - first, kSize));
+        }
+    }
+
+    // One block, whose largest magnitude is known. Overwrites the values.
+    static MP_CHUNK_INLINE void store_one(const StepArray& a, int64_t element, float* values, int n,
+                                          uint32_t amax) {
+        const numerics::MomentScale scale = renew(a, element, amax);
+        store_block<kCoding, kSigned>(values, scale.divisor, codes_of(a, element), n);
+    }
+
+    // Overwrites the values. `bits` null: to nearest; codes of a map have no other way.
+    static MP_CHUNK_INLINE void store(const StepArray& a, int64_t element, float* values, int n,
+                                      const TileBits* bits) {
+        for (int first = 0; first < n; first += kSize) {
+            const int count = min_int(n - first, kSize);
+            float* block = values + first;
+            const uint32_t amax = amax_as<DType::fp32>(block, count);
+            if constexpr (kIsFp8<kCoding>) {
+                if (bits != nullptr) {
+                    quotients(block, renew(a, element + first, amax).divisor, count);
+                    continue;
+                }
+            }
+            store_one(a, element + first, block, count, amax);
+        }
+        if constexpr (kIsFp8<kCoding>) {
+            if (bits != nullptr) { // which are for the whole tile
+                narrow_tile<Rounding::stochastic>(kCodes, values, codes_of(a, element), n, bits);
+            }
+        }
+    }
+
+    static MP_CHUNK_INLINE void quotients(float* values, float divisor, int n) {
+        MP_CHUNK_INDEPENDENT
+        for (int i = 0; i < n; ++i) {
+            values[i] =
+                code_value(kCodes, numerics::e4m3_quotient(kSigned, values[i], divisor), 1.0F);
+        }
+    }
+};
 
 } // namespace mp::kernels::MP_CHUNK_NAMESPACE

@@ -4,9 +4,13 @@
 // and takes the maxima. Same bits as the generic kernel.
 #pragma once
 
-#include "kernels/chunk/update_scaled.hpp"
+#include "kernels/chunk/update_formats.hpp"
 
 namespace mp::kernels::MP_CHUNK_NAMESPACE {
+
+// The codings with such a loop; in smaller blocks it would not pay.
+using RowCodings =
+    FormatSet<FormatId::block, FormatId::dynamic8, FormatId::dynamic4, FormatId::block128>;
 
 // The largest magnitudes of a block's new states, as patterns.
 struct BlockMaxima {
@@ -15,6 +19,8 @@ struct BlockMaxima {
 
 template <class Rule, DType kDType> struct BlockRow {
     using Memory = typename InMemory<kDType>::type;
+
+    explicit MP_CHUNK_INLINE BlockRow(const UpdateContext& /*c*/) {}
 
     static MP_CHUNK_INLINE float load(const Memory& from) {
         return numerics::Codec<kDType>::load(from);
@@ -70,44 +76,49 @@ template <class Rule, DType kDType> struct BlockRow {
                           : update(group, p, g, state0, state1, n);
     }
 
-    static MP_CHUNK_INLINE void tile(const UpdateContext& c, int64_t element, int n) {
+    template <Coding kCoding>
+    static MP_CHUNK_INLINE void blocks(const UpdateContext& c, int64_t element, int n) {
         const UpdateSegment& s = *c.segment;
         alignas(64) float states[numerics::kMaxStates][kTile];
-        const auto size = static_cast<int>(block_size(s.states[0].coding));
-        for (int first = 0; first < n; first += size) {
-            const int count = min_int(n - first, size);
+        constexpr auto kSize = static_cast<int>(block_size(kCoding));
+        for (int first = 0; first < n; first += kSize) {
+            const int count = min_int(n - first, kSize);
             const int64_t at = element + first;
-            for (int k = 0; k < Rule::kStateCount; ++k) {
-                load_blocks(state_of<Rule>(s, k), at, states[k], count);
-            }
+            numerics::for_each_state<Rule>([&](auto state) MP_CHUNK_INLINED {
+                constexpr int kState = decltype(state)::kIndex;
+                BlockTile<kCoding, numerics::is_signed_state<Rule>(kState)>::load(
+                    s.states[kState], at, states[kState], count);
+            });
             const BlockMaxima maxima =
                 update_block(*c.scalars, element_address(s.param.data, kDType, at),
                              element_address(static_cast<const void*>(s.grad.data), kDType, at),
                              states[0], states[1], count);
-            for (int k = 0; k < Rule::kStateCount; ++k) {
-                store(state_of<Rule>(s, k), at, states[k], count, maxima.states[k]);
-            }
+            numerics::for_each_state<Rule>([&](auto state) MP_CHUNK_INLINED {
+                constexpr int kState = decltype(state)::kIndex;
+                BlockTile<kCoding, numerics::is_signed_state<Rule>(kState)>::store_one(
+                    s.states[kState], at, states[kState], count,
+                    static_cast<uint32_t>(maxima.states[kState]));
+            });
         }
     }
 
-    static MP_CHUNK_INLINE void store(const StateArray& a, int64_t at, float* values, int n,
-                                      int32_t amax) {
-        for_each_block(a, at, n, [&](int, int count, uint8_t* codes, float* scale) {
-            store_block(a, values, static_cast<uint32_t>(amax), codes, scale, count, nullptr);
-        });
+    static MP_CHUNK_INLINE void tile(const UpdateContext& c, int64_t element, int n) {
+        RowCodings::visit(format_id(c.segment->states[0].format()),
+                          [&](auto format) MP_CHUNK_INLINED {
+                              blocks<decltype(format)::kCoding>(c, element, n);
+                          });
     }
 };
 
 // Arrays of this type with states in blocks of one coding, and nothing beside.
 template <class Rule> MP_CHUNK_INLINE bool is_block_row(const UpdateContext& c, DType dtype) {
     const UpdateSegment& s = *c.segment;
-    bool is_one = has_blocks(s.states[0].coding);
+    bool is_one = RowCodings::contains(format_id(s.states[0].format()));
     for (int k = 1; k < Rule::kStateCount; ++k) {
         is_one = is_one && s.states[k].coding == s.states[0].coding;
     }
-    return is_one && s.param.dtype == dtype && s.grad.dtype == dtype && !s.master.exists() &&
-           !s.compensation.exists() && s.param.scale_inv == nullptr &&
-           s.grad.scale_inv == nullptr && c.stochastic == kSrNone;
+    return is_one && s.param.format() == dtype && s.grad.format() == dtype && !s.master.exists() &&
+           !s.compensation.exists() && c.stochastic == kSrNone;
 }
 
 } // namespace mp::kernels::MP_CHUNK_NAMESPACE

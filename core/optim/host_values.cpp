@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/host_values.hpp"
+
+#include <algorithm>
+
+#include "numerics/block_state.hpp"
+#include "numerics/codec.hpp"
+
+namespace mp {
+namespace {
+
+// Codes are bytes, whatever their type is called.
+TensorRef codes_of(const StoredState& state) {
+    return {state.piece.ref.data,
+            code_bytes(state.format.coding, state.format.dtype, state.piece.ref.count),
+            DType::uint8};
+}
+TensorRef scales_of(const StoredState& state) {
+    return {state.block_scales, scale_count(state.format, state.piece.ref.count),
+            scale_dtype(state.format)};
+}
+
+std::vector<float> read_blocks(Stream& stream, const StoredState& state) {
+    const Bytes codes = download(stream, codes_of(state));
+    const Bytes scales = download(stream, scales_of(state));
+    std::vector<float> values(static_cast<std::size_t>(state.piece.ref.count));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = numerics::load_block_value(state.format.coding, state.is_signed, codes.data(),
+                                               scales.data(), static_cast<int64_t>(i));
+    }
+    return values;
+}
+
+void write_blocks(Stream& stream, const StoredState& state, const std::vector<float>& values) {
+    const Coding coding = state.format.coding;
+    const auto size = static_cast<std::size_t>(block_size(coding));
+    const TensorRef codes_at = codes_of(state);
+    const TensorRef scales_at = scales_of(state);
+    Bytes codes(static_cast<std::size_t>(codes_at.count));
+    Bytes scales(static_cast<std::size_t>(bytes_of(scales_at.dtype, scales_at.count)));
+    for (std::size_t first = 0; first < values.size(); first += size) {
+        const std::size_t end = std::min(first + size, values.size());
+        uint32_t amax = 0; // as bits, so that NaN beats infinity beats numbers
+        for (std::size_t i = first; i < end; ++i) {
+            amax = std::max(amax,
+                            numerics::bits_from_float(values[i]) & numerics::kFloatMagnitudeMask);
+        }
+        numerics::with_block_codec(coding, [&](auto codec) {
+            using Codec = decltype(codec);
+            const numerics::MomentScale scale =
+                Codec::scales(state.is_signed, numerics::float_from_bits(amax));
+            numerics::store_block_scale(coding, scales.data(), static_cast<int64_t>(first / size),
+                                        scale.stored);
+            for (std::size_t i = first; i < end; ++i) {
+                numerics::store_block_code(coding, codes.data(), static_cast<int64_t>(i),
+                                           Codec::code(state.is_signed, values[i], scale.divisor));
+            }
+        });
+    }
+    upload(stream, codes_at.data, codes);
+    upload(stream, scales_at.data, scales);
+}
+
+} // namespace
+
+Bytes download(Stream& stream, const TensorRef& ref) {
+    Bytes host(static_cast<std::size_t>(bytes_of(ref.dtype, ref.count)));
+    if (!host.empty()) {
+        stream.copy(host.data(), ref.data, host.size(), CopyKind::device_to_host);
+        stream.sync();
+    }
+    return host;
+}
+
+void upload(Stream& stream, void* data, const Bytes& host) {
+    if (!host.empty()) {
+        stream.copy(data, host.data(), host.size(), CopyKind::host_to_device);
+        stream.sync();
+    }
+}
+
+std::vector<float> download_floats(Stream& stream, const TensorRef& ref) {
+    const Bytes bytes = download(stream, ref);
+    std::vector<float> values(static_cast<std::size_t>(ref.count));
+    for (int64_t i = 0; i < ref.count; ++i) {
+        values[static_cast<std::size_t>(i)] = numerics::load_as_float(ref.dtype, bytes.data(), i);
+    }
+    return values;
+}
+
+void upload_floats(Stream& stream, const TensorRef& ref, const std::vector<float>& values) {
+    Bytes bytes(static_cast<std::size_t>(bytes_of(ref.dtype, ref.count)));
+    for (int64_t i = 0; i < ref.count; ++i) {
+        numerics::store_from_float(ref.dtype, bytes.data(), i, values[static_cast<std::size_t>(i)],
+                                   false);
+    }
+    upload(stream, ref.data, bytes);
+}
+
+std::vector<float> read_stored(Stream& stream, const StoredState& state) {
+    return state.block_scales != nullptr ? read_blocks(stream, state)
+                                         : download_floats(stream, state.piece.ref);
+}
+
+void write_stored(Stream& stream, const StoredState& state, const std::vector<float>& values) {
+    if (state.block_scales != nullptr) {
+        write_blocks(stream, state, values);
+    } else {
+        upload_floats(stream, state.piece.ref, values);
+    }
+}
+
+} // namespace mp
