@@ -58,10 +58,24 @@ constexpr Mix kMixes[] = {
      MP_CODING_DYNAMIC4},
     {"adamw bf16 p,g, remainder; int8 blocks m,v", kB16, kB16, kU8, kU8, kNone, kI16, 0, false, "",
      MP_CODING_DYNAMIC8, MP_CODING_REMAINDER},
+    {"adamw bf16 p,g; fp8 blocks of 128 m,v", kB16, kB16, kE4m3, kE4m3, kNone, kNone, 0, false, "",
+     MP_CODING_FP8_BLOCK128},
+    {"adamw bf16 p,g; companded m,v", kB16, kB16, kU8, kU8, kNone, kNone, 0, false, "",
+     MP_CODING_COMPANDED8},
 };
 
 // Elements of a block, or of the smallest where there is more than one size.
-std::size_t block_of(const Mix& mix) { return mix.moment_coding == MP_CODING_DYNAMIC4 ? 128 : 256; }
+std::size_t block_of(const Mix& mix) {
+    switch (mix.moment_coding) {
+    case MP_CODING_COMPANDED8:
+        return 32;
+    case MP_CODING_DYNAMIC4:
+    case MP_CODING_FP8_BLOCK128:
+        return 128;
+    default:
+        return 256;
+    }
+}
 
 // Sizes of GPT-2 124M's 148 tensors: embeddings, 12 blocks of 12, the last layer norm. Brief: each a thousandth.
 std::vector<int64_t> gpt2_sizes(bool brief) {

@@ -8,6 +8,7 @@
 #include "comm/reduce.hpp"
 #include "objects.hpp"
 #include "random_time.hpp"
+#include "rule_number.hpp"
 #include "versioned_struct.hpp"
 #include "wire_options.hpp"
 
@@ -23,6 +24,7 @@ static_assert(MP_COMM_ACCUMULATE_FIXED == static_cast<int32_t>(comm::Accumulate:
 mp_comm_reduce_desc read_desc(const mp_comm_reduce_desc* desc) {
     const auto copy = read_optional_struct(desc, "desc");
     check_flags(copy.flags, MP_COMM_STOCHASTIC, "desc.flags");
+    check_reserved(copy.reserved);
     (void)in_range(copy.op, MP_COMM_OP_MAX_ABS_BITS, "desc.op", "MP_COMM_OP_*");
     (void)order_of(copy.order, "desc.order");
     (void)in_range(copy.accumulate, MP_COMM_ACCUMULATE_FIXED, "desc.accumulate",

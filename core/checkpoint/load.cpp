@@ -60,9 +60,9 @@ void check_values(const Entry& entry, const std::vector<unsigned char>& bytes) {
     if (entry.rule == ValueRule::any) {
         return;
     }
-    const auto count = static_cast<int64_t>(bytes.size()) / dtype_size(entry.format.dtype);
-    for (int64_t i = 0; i < count; ++i) {
-        const float value = numerics::load_as_float(entry.format.dtype, bytes.data(), i);
+    const auto size = static_cast<std::size_t>(dtype_size(entry.format.dtype));
+    for (std::size_t at = 0; size > 0 && at + size <= bytes.size(); at += size) {
+        const float value = numerics::load_as_float(entry.format.dtype, bytes.data() + at, 0);
         const bool good = entry.rule == ValueRule::power_of_two
                               ? is_power_of_two(value)
                               : std::isfinite(value) && !std::signbit(value);

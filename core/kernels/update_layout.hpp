@@ -55,8 +55,8 @@ template <class Formats> bool master_is_supported(const UpdateSegment& s, Reason
         reason.set("a master weight excludes a compensation");
         return false;
     }
-    if (s.has_remainder() && s.param.format() != DType::bf16) {
-        reason.set("a remainder is beside a bf16 parameter without a scale");
+    if (s.has_remainder() && (s.param.format() != DType::bf16 || s.master.scale_inv != nullptr)) {
+        reason.set("a remainder is beside a bf16 parameter, both without a scale");
         return false;
     }
     return array_is_supported<Formats>("a master weight", s.master, kForMaster, reason);

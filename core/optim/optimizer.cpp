@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/optimizer.hpp"
 
+#include <algorithm>
+
 #include "optim/state_values.hpp"
 #include "recipe/keys.hpp"
 #include "system/fnv.hpp"
@@ -16,8 +18,19 @@ uint64_t name_hash(const std::string& name) {
     return hash.value();
 }
 
+bool has_state(numerics::RuleId rule, bool is_signed) {
+    const numerics::RuleInfo info = numerics::rule_info(rule);
+    return std::any_of(info.states, info.states + info.state_count,
+                       [&](const numerics::StateSpec& s) { return s.is_signed == is_signed; });
+}
+
 // A recipe's roundings are those of the whole step; where a group keeps fp32 nothing is rounded.
-Recipe with_formats(const Recipe& recipe, const MomentFormats& formats) {
+Recipe with_formats(const Recipe& recipe, const MomentFormats& formats, numerics::RuleId rule) {
+    if (!formats.exp_avg_sq.empty() && !has_state(rule, false)) {
+        fail(Code::invalid_argument,
+             "optimizer: exp_avg_sq_format is '%.64s', but %s has no second moment; leave it NULL",
+             formats.exp_avg_sq.c_str(), numerics::rule_info(rule).name);
+    }
     Recipe own = recipe;
     const auto set = [&own](const char* key, const std::string& format, StateFormat Recipe::*member,
                             Rounding Recipe::*rounding) {
@@ -58,7 +71,7 @@ Optimizer::Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
 
 int32_t Optimizer::add_group(const numerics::GroupHyper& hyper, const MomentFormats& formats) {
     check_hyper(hyper);
-    Recipe own = with_formats(recipe_, formats);
+    Recipe own = with_formats(recipe_, formats, hyper.rule);
     if (options_.eager_compat &&
         (hyper.rule != numerics::RuleId::adamw || hyper.maximize || !hyper.bias_correction)) {
         fail(Code::unsupported,

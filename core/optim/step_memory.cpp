@@ -48,9 +48,9 @@ void check_format(const Role& role, const StepArray& a, int64_t count, const cha
 
 void check_role(const Role& role, const StepArray& a, int64_t count, const char* name) {
     if (!a.exists() && role.optional) {
-        if (a.data != nullptr || a.scale_inv != nullptr) {
-            fail(Code::invalid_argument, "%s: %s has a pointer but its dtype is none", name,
-                 role.name);
+        if (a.data != nullptr || a.scale_inv != nullptr || a.coding != Coding::plain) {
+            fail(Code::invalid_argument, "%s: %s has a %s but its dtype is none", name, role.name,
+                 a.coding != Coding::plain ? "coding" : "pointer");
         }
         return;
     }
@@ -83,7 +83,8 @@ void check_states(const UpdateSegment& s, const char* name, numerics::RuleId rul
     for (int k = 0; k < numerics::kMaxStates; ++k) {
         const StepArray& a = s.states[k];
         if (k >= info.state_count) {
-            if (a.exists() || a.data != nullptr || a.scale_inv != nullptr) {
+            if (a.exists() || a.data != nullptr || a.scale_inv != nullptr ||
+                a.coding != Coding::plain) {
                 fail(Code::invalid_argument, "%s: there is state %d, but %s has %d", name, k + 1,
                      info.name, info.state_count);
             }
@@ -109,6 +110,9 @@ void check_weights(const UpdateSegment& s, const char* name) {
              "%s: a compensation is given for a parameter with a scale; it belongs to parameters "
              "without one",
              name);
+    }
+    if (s.has_remainder() && s.master.scale_inv != nullptr) {
+        fail(Code::invalid_dtype, "%s: a remainder has a scale; it is int16 without one", name);
     }
     if (s.has_remainder() && s.param.format() != DType::bf16) {
         fail(Code::invalid_dtype,

@@ -160,15 +160,40 @@ constexpr Key fp8_number(const char* name, KeyType type, const char* allowed, co
 constexpr const char* kGemmTypes = "fp32|fp16|bf16";
 constexpr const char* kFloatTypes = "fp32|fp16|bf16";
 constexpr const char* kMomentRoundings = "nearest|stochastic";
-// "_scaled": codes with one power-of-two scale for the tensor; "_block256" and the like: a scale for so many elements. Rows
-// of dtype/state_formats.def, which a test compares.
-constexpr const char* kWeightFormats = "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled";
-constexpr const char* kGradFormats = "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled|fp8_e5m2_scaled";
-constexpr const char* kMomentFormats =
-    "fp32|fp16|bf16|fp16_scaled|fp8_e4m3_scaled|fp8_e4m3_block256|fp8_e4m3_block128|int8_block256|"
-    "int4_block128|int8_companded32";
-constexpr const char* kCompensationFormats =
-    "none|fp32|fp16|bf16|fp8_e4m3_block256|fp8_e4m3_block128|int8_block256|int8_companded32";
+// The formats of dtype/state_formats.def that an array of this role may have, as "one|other".
+struct FormatNames {
+    char text[256] = {};
+};
+constexpr FormatNames names_for(FormatRoles role, const char* first = "") {
+    FormatNames names;
+    std::size_t end = 0;
+    const auto add = [&](const char* name) {
+        if (end > 0 && *name != 0) {
+            names.text[end++] = '|';
+        }
+        for (; *name != 0; ++name) {
+            names.text[end++] = *name; // beyond the end it would be no constant
+        }
+    };
+    add(first);
+#define FORMAT(id, name, dtype, coding, roles)                                                     \
+    if (((roles)&role) != 0 && FormatId::id != FormatId::bf16_scaled) { /* nobody makes those */   \
+        add(name);                                                                                 \
+    }
+#define BLOCKS(number, id, name, dtype, bits, elements, scale, roles)                              \
+    if (((roles)&role) != 0) {                                                                     \
+        add(name);                                                                                 \
+    }
+#include "dtype/state_formats.def"
+#undef FORMAT
+#undef BLOCKS
+    return names;
+}
+constexpr FormatNames kWeightFormats = names_for(kForParam);
+constexpr FormatNames kMasterFormats = names_for(kForMaster, "none");
+constexpr FormatNames kGradFormats = names_for(kForGrad);
+constexpr FormatNames kMomentFormats = names_for(kForState);
+constexpr FormatNames kCompensationFormats = names_for(kForCompensation, "none");
 constexpr double kMaxScale = 3.4e38;
 
 const char* scaler_kind_name(const Recipe& recipe) {
@@ -200,18 +225,20 @@ const std::array kKeys = {
                               "operands of dy*w are rounded to this"),
     dtype_key<&Recipe::wgrad>("gemm.wgrad.dtype", kGemmTypes,
                               "operands of dy*x are rounded to this"),
-    format_key<&Recipe::weight>("weight.dtype", kWeightFormats, "the model's own copy of a weight"),
-    format_key<&Recipe::master>("master.dtype", "none|fp32|fp16_scaled|remainder16",
+    format_key<&Recipe::weight>("weight.dtype", kWeightFormats.text,
+                                "the model's own copy of a weight"),
+    format_key<&Recipe::master>("master.dtype", kMasterFormats.text,
                                 "extra copy that the optimizer updates"),
-    format_key<&Recipe::grad>("grad.dtype", kGradFormats,
+    format_key<&Recipe::grad>("grad.dtype", kGradFormats.text,
                               "main gradients, which backward accumulates into"),
     dtype_key<&Recipe::grad_reduce>("grad.reduce.dtype", kFloatTypes,
                                     "gradients on the wire when sharded"),
     dtype_key<&Recipe::weight_gather>("weight.gather.dtype", kFloatTypes,
                                       "weights on the wire when sharded"),
-    format_key<&Recipe::exp_avg>("optimizer.exp_avg.dtype", kMomentFormats, "first moment"),
-    format_key<&Recipe::exp_avg_sq>("optimizer.exp_avg_sq.dtype", kMomentFormats, "second moment"),
-    format_key<&Recipe::compensation>("optimizer.compensation.dtype", kCompensationFormats,
+    format_key<&Recipe::exp_avg>("optimizer.exp_avg.dtype", kMomentFormats.text, "first moment"),
+    format_key<&Recipe::exp_avg_sq>("optimizer.exp_avg_sq.dtype", kMomentFormats.text,
+                                    "second moment"),
+    format_key<&Recipe::compensation>("optimizer.compensation.dtype", kCompensationFormats.text,
                                       "Kahan compensation"),
     count_key<&Recipe::block_min_elements>(
         "optimizer.block_min_elements", "0..1000000000000",

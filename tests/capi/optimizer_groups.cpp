@@ -403,6 +403,12 @@ TEST(OptimizerGroups, AGroupKeepsItsMomentsInFormatsOfItsOwn) {
     int32_t group = -1;
     MP_FAILS(mp_optimizer_add_group(run.optimizer, &wrong, &group), MP_STATUS_INVALID_ARGUMENT,
              "int9");
+    mp_param_group_desc lion = {
+        sizeof(mp_param_group_desc), 0, 0.0, 0.0, 0.0, 0.0, 0.0, MP_RULE_LION, 0, "bf16", nullptr};
+    MP_OK(mp_optimizer_add_group(run.optimizer, &lion, &group));
+    lion.exp_avg_sq_format = "bf16"; // which it does not have
+    MP_FAILS(mp_optimizer_add_group(run.optimizer, &lion, &group), MP_STATUS_INVALID_ARGUMENT,
+             "no second moment");
 }
 
 // Where a group keeps fp32, nothing is rounded: the recipe's stochastic rounding is for the others.

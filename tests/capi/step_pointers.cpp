@@ -135,6 +135,31 @@ TEST(StepPointers, WrongSlotsChangeNothing) {
              "master", "none");
     MP_FAILS(step([](auto&, auto& s) { s.master_dtype = MP_DTYPE_FP32; }), MP_STATUS_NULL_ARGUMENT,
              "master");
+    MP_FAILS(step([](auto&, auto& s) { s.compensation_coding = MP_CODING_DYNAMIC8; }),
+             MP_STATUS_INVALID_ARGUMENT, "compensation", "coding");
+    MP_FAILS(step([](auto&, auto& s) { s.compensation_coding = 99; }), MP_STATUS_INVALID_ARGUMENT,
+             "compensation_coding is 99");
+    float scale = 1.0F;
+    const auto compensate = [&scale](mp_adamw_slot& s, int32_t coding) {
+        s.compensation = &scale;
+        s.compensation_dtype = MP_DTYPE_UINT8;
+        s.compensation_coding = coding;
+        s.compensation_scale_inv = &scale;
+    };
+    MP_FAILS(step([&](auto&, auto& s) { compensate(s, MP_CODING_DYNAMIC4); }),
+             MP_STATUS_INVALID_DTYPE, "compensation", "int8_companded32");
+    MP_FAILS(step([&](auto&, auto& s) {
+                 compensate(s, MP_CODING_DYNAMIC8);
+                 s.compensation_scale_inv = nullptr;
+             }),
+             MP_STATUS_NULL_ARGUMENT, "compensation", "scales are NULL");
+    MP_FAILS(step([&](auto&, auto& s) {
+                 s.master = &scale;
+                 s.master_dtype = MP_DTYPE_INT16;
+                 s.master_coding = MP_CODING_REMAINDER;
+                 s.master_scale_inv = &scale;
+             }),
+             MP_STATUS_INVALID_DTYPE, "remainder");
     MP_FAILS(step([](auto&, auto& s) { s.flags = 1; }), MP_STATUS_INVALID_ARGUMENT, "flags");
     MP_FAILS(step([](auto& a, auto&) { a.step = 0; }), MP_STATUS_INVALID_ARGUMENT, "step");
     MP_FAILS(step([](auto& a, auto&) { a.beta2 = 1.0; }), MP_STATUS_INVALID_ARGUMENT, "beta2");
