@@ -217,12 +217,12 @@ template <> struct BlockCodec<Coding::companded8> {
         const float divisor = largest < 0x1p-24F ? 0x1p-24F : largest;
         return {fp16_to_float(float_to_fp16(divisor)), divisor};
     }
-    // x + 1/2 to the integer below; 0 for NaN.
+    // x + 1/2 to the integer below; 0 for NaN. Without branches, so that loops of it become vectors.
     MP_HD_INLINE static int32_t round_half_up(float x) {
-        const float up = x + 0.5F;
-        const float number = up == up ? up : 0.0F;
+        const uint32_t up = bits_from_float(x + 0.5F);
+        const float number = float_from_bits(select_u32(is_nan_bits(up), 0, up));
         const auto cut = static_cast<int32_t>(number);
-        return static_cast<float>(cut) > number ? cut - 1 : cut;
+        return cut - static_cast<int32_t>(static_cast<float>(cut) > number);
     }
     MP_HD_INLINE static int32_t code(bool is_signed, float x, float divisor) {
         if (is_signed) {
@@ -230,7 +230,8 @@ template <> struct BlockCodec<Coding::companded8> {
             return round_half_up(2.0F * normal / (1.0F + fabsf(normal)) * 127.0F) & 0xff;
         }
         const int32_t code = round_half_up(sqrtf(x) / divisor * 255.0F);
-        return code == 0 && x > 0.0F ? 1 : code;
+        return code + static_cast<int32_t>(static_cast<uint32_t>(code == 0) &
+                                           static_cast<uint32_t>(x > 0.0F));
     }
     MP_HD_INLINE static float value(bool is_signed, int32_t code, float scale) {
         if (is_signed) {
