@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // optimizer.h
-#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -36,12 +35,6 @@ template <typename T> numerics::GroupHyper hyper_of(const T& source) {
     hyper.maximize = (source.flags & MP_RULE_MAXIMIZE) != 0;
     hyper.bias_correction = (source.flags & MP_RULE_NO_BIAS_CORRECTION) == 0;
     return hyper;
-}
-
-bool has_second_moment(numerics::RuleId rule) {
-    const numerics::RuleInfo info = numerics::rule_info(rule);
-    return std::any_of(info.states, info.states + info.state_count,
-                       [](const numerics::StateSpec& state) { return !state.is_signed; });
 }
 
 void write_stats(const numerics::OptimizerState& state, mp_optimizer_stats* destination) {

@@ -8,7 +8,6 @@
 #include "comm/reduce.hpp"
 #include "objects.hpp"
 #include "random_time.hpp"
-#include "rule_number.hpp"
 #include "versioned_struct.hpp"
 #include "wire_options.hpp"
 

@@ -15,10 +15,4 @@ inline numerics::RuleId rule_of(int32_t rule) {
     return static_cast<numerics::RuleId>(rule);
 }
 
-inline void check_reserved(int32_t reserved) {
-    if (reserved != 0) {
-        fail(Code::invalid_argument, "reserved is %d; it must be 0", static_cast<int>(reserved));
-    }
-}
-
 } // namespace mp::capi

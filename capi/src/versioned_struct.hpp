@@ -12,6 +12,13 @@
 
 namespace mp::capi {
 
+// A field that has no meaning yet.
+inline void check_reserved(int32_t reserved) {
+    if (reserved != 0) {
+        fail(Code::invalid_argument, "reserved is %d; it must be 0", static_cast<int>(reserved));
+    }
+}
+
 // struct_size is the first field of every public struct; the smallest useful struct has eight bytes.
 template <typename T> uint32_t size_of_struct(const T* source, const char* name) {
     static_assert(std::is_trivially_copyable_v<T> && offsetof(T, struct_size) == 0);

@@ -12,7 +12,7 @@ namespace {
 
 void check_pieces(const Entry& entry) {
     const int64_t count = entry.count();
-    const int64_t block = has_blocks(entry.format.coding) ? block_size(entry.format.coding) : 1;
+    const int64_t block = block_size(entry.format.coding);
     int64_t end = 0;
     for (const LocalPiece& piece : entry.pieces) {
         if (piece.start < end || piece.length < 0 || piece.length > count - piece.start) {

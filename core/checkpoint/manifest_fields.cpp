@@ -126,8 +126,7 @@ Piece ManifestReader::piece(const StoredTensor& tensor) {
     if (piece.length > count || piece.start > count - piece.length) {
         refuse("a piece goes beyond its tensor");
     }
-    const bool blocks = has_blocks(tensor.format.coding);
-    const int64_t block = blocks ? block_size(tensor.format.coding) : 1;
+    const int64_t block = block_size(tensor.format.coding);
     if (piece.start % block != 0 ||
         (piece.length % block != 0 && piece.start + piece.length != count)) {
         refuse("a piece does not begin or end where a block of scaled codes does");

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/optimizer.hpp"
 
-#include <algorithm>
-
 #include "optim/state_values.hpp"
 #include "recipe/keys.hpp"
 #include "system/fnv.hpp"
@@ -18,15 +16,9 @@ uint64_t name_hash(const std::string& name) {
     return hash.value();
 }
 
-bool has_state(numerics::RuleId rule, bool is_signed) {
-    const numerics::RuleInfo info = numerics::rule_info(rule);
-    return std::any_of(info.states, info.states + info.state_count,
-                       [&](const numerics::StateSpec& s) { return s.is_signed == is_signed; });
-}
-
 // A recipe's roundings are those of the whole step; where a group keeps fp32 nothing is rounded.
 Recipe with_formats(const Recipe& recipe, const MomentFormats& formats, numerics::RuleId rule) {
-    if (!formats.exp_avg_sq.empty() && !has_state(rule, false)) {
+    if (!formats.exp_avg_sq.empty() && !has_second_moment(rule)) {
         fail(Code::invalid_argument,
              "optimizer: exp_avg_sq_format is '%.64s', but %s has no second moment; leave it NULL",
              formats.exp_avg_sq.c_str(), numerics::rule_info(rule).name);

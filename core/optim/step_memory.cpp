@@ -130,6 +130,12 @@ void check_range(const char* name, double value, double minimum, double below) {
 
 } // namespace
 
+bool has_second_moment(numerics::RuleId rule) {
+    const numerics::RuleInfo info = numerics::rule_info(rule);
+    return std::any_of(info.states, info.states + info.state_count,
+                       [](const numerics::StateSpec& state) { return !state.is_signed; });
+}
+
 void check_hyper(const numerics::GroupHyper& hyper) {
     constexpr double kLarge = 1e30; // so that no scalar of the step overflows fp32
     if (!numerics::is_rule(static_cast<uint32_t>(hyper.rule))) {

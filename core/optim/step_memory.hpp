@@ -27,6 +27,8 @@ struct StepOptions {
 // Whether a step reads the gradients first.
 bool needs_stats(const StepOptions& options, const LossScaler* scaler);
 
+// Whether a rule keeps a state without a sign.
+bool has_second_moment(numerics::RuleId rule);
 // Throws invalid_argument for hyperparameters outside their domain.
 void check_hyper(const numerics::GroupHyper& hyper);
 // Throws for dtypes that cannot be combined, and for pointers that are missing or not aligned.
