@@ -14,9 +14,11 @@ set(_mp_glibc_libpthread
     pthread_mutexattr_init pthread_mutexattr_setpshared pthread_mutexattr_settype pthread_once pthread_rwlock_destroy
     pthread_rwlock_init pthread_rwlock_rdlock pthread_rwlock_timedrdlock pthread_rwlock_timedwrlock
     pthread_rwlock_tryrdlock pthread_rwlock_trywrlock pthread_rwlock_unlock pthread_rwlock_wrlock
-    pthread_rwlockattr_destroy pthread_rwlockattr_init pthread_rwlockattr_setpshared pthread_setaffinity_np
+    pthread_rwlockattr_destroy pthread_rwlockattr_init pthread_rwlockattr_setpshared
     pthread_setspecific pthread_sigmask pthread_spin_destroy pthread_spin_init pthread_spin_lock pthread_spin_trylock
     pthread_spin_unlock sem_destroy sem_init sem_post sem_timedwait sem_trywait sem_wait)
+set(_mp_glibc_libpthread_2_3_4 pthread_setaffinity_np)
+set(_mp_glibc_libpthread_2_12 pthread_setname_np)
 set(_mp_glibc_libpthread_2_30 pthread_cond_clockwait)
 set(_mp_glibc_libdl dlclose dlerror dlopen dlsym dlvsym dladdr)
 set(_mp_glibc_libdl_2_3_4 dlmopen)
@@ -76,7 +78,7 @@ function(mp_old_glibc target)
         return() # sanitized ones run where they are built
     endif()
     if(NOT TARGET mp_glibc_substitutes)
-        _mp_glibc_stub(libpthread 0 2.30)
+        _mp_glibc_stub(libpthread 0 2.3.4 2.12 2.30)
         _mp_glibc_stub(libdl 2 2.3.4)
         _mp_glibc_stub(librt 1)
         add_library(mp_glibc_substitutes OBJECT "${_mp_glibc_here}/substitutes.c")

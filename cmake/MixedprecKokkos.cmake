@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Kokkos for the backends: target mp_kokkos_host (OpenMP + Serial) and, with MIXEDPREC_ENABLE_CUDA, mp_kokkos_cuda
-# (Cuda + Serial). Each of our binaries links its own static copy, so the two never share a prefix or a target name.
+# Kokkos for the backends: target mp_kokkos_host (Serial), with MIXEDPREC_ENABLE_CUDA mp_kokkos_cuda (Cuda + Serial), and
+# with MIXEDPREC_ENABLE_TESTS mp_kokkos_openmp (OpenMP + Serial, the pinned source), whose teams have several threads. Each
+# of our binaries links its own static copy, so no two share a prefix or a target name.
 #
 # Where the host one comes from, in this order:
-#   1. find_package(Kokkos 4.5): static, position independent, with OpenMP     (MIXEDPREC_KOKKOS=auto or external)
+#   1. find_package(Kokkos 4.5): static, position independent, with Serial     (MIXEDPREC_KOKKOS=auto or external)
 #   2. the source folder MIXEDPREC_KOKKOS_SOURCE_DIR                           (auto or bundled; needs no network)
 #   3. the pinned 4.7.0 source, fetched by pip and checked against the hash in kokkos-source.txt
 # Sources and builds are kept in MIXEDPREC_CACHE_DIR and shared by all presets; a later configure only reads a stamp.
@@ -52,8 +53,12 @@ function(_mp_kokkos_find_external out why)
         set(${why} "no installed Kokkos ${_mp_kokkos_min} or newer (set Kokkos_ROOT if there is one)" PARENT_SCOPE)
         return()
     endif()
-    if(NOT Kokkos_ENABLE_OPENMP)
-        set(${why} "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} was built without OpenMP" PARENT_SCOPE)
+    if(NOT Kokkos_ENABLE_SERIAL)
+        set(${why} "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} was built without Serial" PARENT_SCOPE)
+        return()
+    endif()
+    if(Kokkos_ENABLE_OPENMP) # which would come into the library
+        set(${why} "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} was built with OpenMP" PARENT_SCOPE)
         return()
     endif()
     get_target_property(type Kokkos::kokkoscore TYPE)
@@ -88,7 +93,7 @@ function(_mp_kokkos_source out cache)
         return()
     endif()
 
-    set(other_ways "Or install Kokkos ${_mp_kokkos_min} or newer (static, with OpenMP and -fPIC), or set MIXEDPREC_KOKKOS_SOURCE_DIR to a Kokkos ${_mp_kokkos_pinned} source folder.")
+    set(other_ways "Or install Kokkos ${_mp_kokkos_min} or newer (static, with Serial, without OpenMP, and with -fPIC), or set MIXEDPREC_KOKKOS_SOURCE_DIR to a Kokkos ${_mp_kokkos_pinned} source folder.")
     find_package(Python3 QUIET COMPONENTS Interpreter)
     if(NOT Python3_Interpreter_FOUND)
         message(FATAL_ERROR "Kokkos: its source is fetched by pip, but there is no python3. Install it (Debian: python3 python3-pip).\n${other_ways}")
@@ -211,24 +216,23 @@ function(_mp_kokkos_build out name source cache)
     file(WRITE "${prefix}.stamp" "${text}\n")
 endfunction()
 
-function(_mp_kokkos_bundled_host cache)
+# A host one of the pinned source: `target` with further options.
+function(_mp_kokkos_bundled_host target name cache)
     set(flags "${CMAKE_CXX_FLAGS}")
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
         string(APPEND flags " -fno-gnu-unique") # else GCC's unique symbols would merge with a host program's Kokkos
     endif()
-    set(name host)
     # Thread sanitizer must see every atomic, also those inside the archive. Address sanitizer need not: Kokkos takes
     # its memory from malloc, which is watched anyway, and its kernels are templates compiled in our own files.
     if(MIXEDPREC_SANITIZE MATCHES "thread")
         string(APPEND flags " -fsanitize=thread -g")
-        set(name host-tsan)
+        string(APPEND name "-tsan")
     endif()
     string(STRIP "${flags}" flags)
     _mp_kokkos_source(source "${cache}")
-    _mp_kokkos_build(prefix ${name} "${source}" "${cache}" -DKokkos_ENABLE_OPENMP=ON "-DCMAKE_CXX_FLAGS=${flags}")
-    _mp_kokkos_import(mp_kokkos_host "${prefix}")
-    set_property(TARGET mp_kokkos_host APPEND PROPERTY INTERFACE_LINK_LIBRARIES OpenMP::OpenMP_CXX)
-    message(STATUS "Kokkos (host): ${prefix}")
+    _mp_kokkos_build(prefix ${name} "${source}" "${cache}" ${ARGN} "-DCMAKE_CXX_FLAGS=${flags}")
+    _mp_kokkos_import(${target} "${prefix}")
+    message(STATUS "Kokkos (${name}): ${prefix}")
 endfunction()
 
 # Kokkos compiles for one GPU generation: the first of CMAKE_CUDA_ARCHITECTURES. Newer GPUs run its PTX.
@@ -308,7 +312,12 @@ function(_mp_kokkos_provide)
         message(FATAL_ERROR "Kokkos: another configure has held ${cache}/lock for half an hour (${locked}).")
     endif()
     if(NOT found)
-        _mp_kokkos_bundled_host("${cache}")
+        _mp_kokkos_bundled_host(mp_kokkos_host host "${cache}")
+    endif()
+    # Not where a thread sanitizer would see gcc's OpenMP, which it does not understand.
+    if(MIXEDPREC_ENABLE_TESTS AND NOT MIXEDPREC_KOKKOS STREQUAL "external" AND NOT MIXEDPREC_SANITIZE MATCHES "thread")
+        _mp_kokkos_bundled_host(mp_kokkos_openmp openmp "${cache}" -DKokkos_ENABLE_OPENMP=ON)
+        set_property(TARGET mp_kokkos_openmp APPEND PROPERTY INTERFACE_LINK_LIBRARIES OpenMP::OpenMP_CXX)
     endif()
     if(MP_HAS_CUDA)
         if(MIXEDPREC_KOKKOS_CUDA_ROOT)

@@ -11,15 +11,13 @@ namespace mp::backends::cuda {
 namespace {
 
 struct CudaAccess {
-    static constexpr bool kNeedsAlignment = true;
     static bool takes_gemm(const GemmDesc& op, Reason& reason) noexcept {
         return takes_naive_gemm(op, reason);
     }
 
     template <class Body> static Status with_space(Device& device, Queue& queue, const Body& body) {
-        return with_kokkos_space(device, queue, [&body](const KokkosSpace& space) {
-            body(space.exec(), kernels::InlineOps{});
-        });
+        return with_kokkos_space(device, queue,
+                                 [&body](const KokkosSpace& space) { body(space.exec()); });
     }
 };
 

@@ -7,7 +7,7 @@
 
 #include "cuda/group.cuh"
 #include "interface/backend.hpp"
-#include "kernels/update_layout.hpp"
+#include "interface/update_supports.hpp"
 #include "numerics/remainder.hpp"
 
 namespace mp::backends::cuda {
@@ -93,7 +93,7 @@ inline bool takes_update(const OptimizerUpdateDesc& op, Reason& reason) noexcept
                    static_cast<long long>(kChunkElements));
         return false;
     }
-    if (!kernels::update_is_supported<UpdateFormats>(op, reason)) {
+    if (!update_is_supported<UpdateFormats>(op, reason)) {
         return false;
     }
     for (int64_t i = 0; i < op.table.segment_count; ++i) {

@@ -3,17 +3,12 @@
 #include "host/backend.hpp"
 
 #include "host/device.hpp"
-#include "host/isa/isa.hpp"
-#include "kokkos/runtime.hpp"
+#include "host/kernels/isa.hpp"
+#include "interface/plain_device.hpp"
 
 namespace mp::backends::host {
 
 namespace {
-
-Status device_count(int32_t* count) noexcept {
-    *count = 1;
-    return {};
-}
 
 Status open(const DeviceConfig& config, Device** out) noexcept {
     *out = nullptr;
@@ -29,7 +24,7 @@ Status open(const DeviceConfig& config, Device** out) noexcept {
 }
 
 constexpr Backend kBackend = {kInterfaceVersion, "host", DeviceKind::host,
-                              device_count,      open,   kokkos::shutdown};
+                              count_one_device,  open,   nullptr};
 
 } // namespace
 

@@ -7,13 +7,11 @@
 #include <new>
 #include <utility>
 
-#include <omp.h>
-
 #include "host/gemm/candidates.hpp"
 #include "host/gemm/host_gemm.hpp"
-#include "host/isa/isa.hpp"
+#include "host/kernels/isa.hpp"
 #include "host/memory.hpp"
-#include "kokkos/host_ops.hpp"
+#include "host/ops/candidates.hpp"
 
 namespace mp::backends::host {
 
@@ -25,29 +23,26 @@ constexpr int32_t kInfo = 3;
 
 // Below this size one thread is as fast: waking others costs as much as the copy.
 constexpr std::size_t kParallelCopy = std::size_t{1} << 20;
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPart = std::size_t{1} << 18;
 
-// Calls body(begin, end) for each thread's share of `bytes`, cut at page boundaries.
-template <typename Body> void share_out(int32_t threads, std::size_t bytes, const Body& body) {
-    if (bytes < kParallelCopy || threads == 1) {
+// Calls body(begin, end) for each part of `bytes`.
+template <typename Body> void share_out(ThreadPool& threads, std::size_t bytes, const Body& body) {
+    if (bytes < kParallelCopy) {
         body(std::size_t{0}, bytes);
         return;
     }
-#pragma omp parallel num_threads(threads)
-    {
-        const auto team = static_cast<std::size_t>(omp_get_num_threads());
-        const auto rank = static_cast<std::size_t>(omp_get_thread_num());
-        const std::size_t share = (bytes / team + kPage) / kPage * kPage;
-        const std::size_t begin = std::min(bytes, rank * share);
-        body(begin, std::min(bytes, begin + share));
-    }
+    threads.for_each(static_cast<int64_t>((bytes + kPart - 1) / kPart), [&](int64_t i) {
+        const std::size_t begin = static_cast<std::size_t>(i) * kPart;
+        body(begin, std::min(bytes, begin + kPart));
+    });
 }
 
 } // namespace
 
 HostDevice::HostDevice(const DeviceConfig& config, topology::Topology topology,
                        const ThreadCount& threads) noexcept
-    : config_(config), topology_(std::move(topology)), threads_(threads), scratch_(config.memory) {}
+    : config_(config), topology_(std::move(topology)), count_(threads), scratch_(config.memory),
+      threads_(threads.count) {}
 
 Status HostDevice::open(const DeviceConfig& config, Device** out) noexcept {
     topology::Topology topology = topology::detect();
@@ -76,7 +71,7 @@ void HostDevice::log(int32_t level, const char* message) const noexcept {
 }
 
 void HostDevice::bind() noexcept {
-    const Status status = bind_workers(topology_, threads_.count);
+    const Status status = threads_.bind(topology_);
     is_bound_ = status.ok();
     if (!status.ok()) {
         log(kWarning, status.text());
@@ -92,7 +87,7 @@ void HostDevice::describe(char* buffer, std::size_t capacity) const noexcept {
         buffer, capacity,
         R"({"name": "host", "isa": "%s", "threads": %d, "threads_reason": "%s", "threads_bound": %s, )"
         R"("topology": "%s", "onednn": "%s", "gemm": %s})",
-        active_isa().name, static_cast<int>(threads_.count), threads_.reason.c_str(),
+        active_isa().name, static_cast<int>(count_.count), count_.reason.c_str(),
         is_bound_ ? "true" : "false", topology_.sentence.c_str(), onednn.c_str(), products.c_str());
 }
 
@@ -129,7 +124,7 @@ Status HostDevice::create_queue(void* native, Queue** out) noexcept {
 
 Status HostDevice::copy(Queue& /*queue*/, void* destination, const void* source, std::size_t bytes,
                         CopyKind /*kind*/) noexcept {
-    share_out(threads_.count, bytes, [&](std::size_t begin, std::size_t end) {
+    share_out(threads_, bytes, [&](std::size_t begin, std::size_t end) {
         if (end > begin) {
             std::memcpy(static_cast<char*>(destination) + begin,
                         static_cast<const char*>(source) + begin, end - begin);
@@ -139,7 +134,7 @@ Status HostDevice::copy(Queue& /*queue*/, void* destination, const void* source,
 }
 
 Status HostDevice::zero(Queue& /*queue*/, void* destination, std::size_t bytes) noexcept {
-    share_out(threads_.count, bytes, [&](std::size_t begin, std::size_t end) {
+    share_out(threads_, bytes, [&](std::size_t begin, std::size_t end) {
         if (end > begin) {
             std::memset(static_cast<char*>(destination) + begin, 0, end - begin);
         }
@@ -148,7 +143,33 @@ Status HostDevice::zero(Queue& /*queue*/, void* destination, std::size_t bytes) 
 }
 
 CandidateList HostDevice::candidates(OpKind kind) const noexcept {
-    return kind == OpKind::gemm ? gemm_candidates() : kokkos::host_candidates(kind);
+    switch (kind) {
+    case OpKind::cast:
+        return {&kCast, 1};
+    case OpKind::amax:
+        return {&kAmax, 1};
+    case OpKind::column_sum:
+        return {&kColumnSum, 1};
+    case OpKind::gemm:
+        return gemm_candidates();
+    case OpKind::grad_stats:
+        return {&kGradStats, 1};
+    case OpKind::optimizer_prepare:
+        return {&kOptimizerPrepare, 1};
+    case OpKind::optimizer_update:
+        return {&kOptimizerUpdate, 1};
+    case OpKind::scaler_update:
+        return {&kScalerUpdate, 1};
+    case OpKind::quantize:
+        return {&kQuantize, 1};
+    case OpKind::dequantize:
+        return {&kDequantize, 1};
+    case OpKind::delayed_update:
+        return {&kDelayedUpdate, 1};
+    case OpKind::sum_parts:
+        return {&kSumParts, 1};
+    }
+    return {};
 }
 
 } // namespace mp::backends::host

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU as a device: memory from the caller's hooks, work done by the calling thread and its OpenMP team.
+// The CPU as a device: memory from the caller's hooks, work done by the calling thread and those of a pool.
 #pragma once
 
 #include <cstdint>
 
 #include "host/scratch_pool.hpp"
+#include "host/thread_pool.hpp"
 #include "host/threads.hpp"
 #include "interface/backend.hpp"
 #include "topology/topology.hpp"
@@ -25,7 +26,7 @@ class HostDevice final : public Device {
     [[nodiscard]] int32_t index() const noexcept override { return 0; }
     void describe(char* buffer, std::size_t capacity) const noexcept override;
     [[nodiscard]] DeviceCapability capability() const noexcept override;
-    [[nodiscard]] int32_t num_threads() const noexcept override { return threads_.count; }
+    [[nodiscard]] int32_t num_threads() const noexcept override { return count_.count; }
     Status allocate(std::size_t bytes, void** out) noexcept override;
     void release(void* pointer, std::size_t bytes) noexcept override;
     Status create_queue(void* native, Queue** out) noexcept override;
@@ -36,6 +37,7 @@ class HostDevice final : public Device {
 
     // Working memory for operations; locks inside.
     [[nodiscard]] ScratchPool& scratch() const noexcept { return scratch_; }
+    [[nodiscard]] ThreadPool& threads() noexcept { return threads_; }
 
   private:
     HostDevice(const DeviceConfig& config, topology::Topology topology,
@@ -45,9 +47,10 @@ class HostDevice final : public Device {
 
     DeviceConfig config_;
     topology::Topology topology_;
-    ThreadCount threads_;
+    ThreadCount count_;
     bool is_bound_ = false;
     mutable ScratchPool scratch_;
+    ThreadPool threads_;
 };
 
 } // namespace mp::backends::host

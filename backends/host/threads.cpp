@@ -2,9 +2,6 @@
 #include "host/threads.hpp"
 
 #include <algorithm>
-#include <mutex>
-
-#include <omp.h>
 
 namespace mp::backends::host {
 
@@ -27,20 +24,6 @@ Status choose_threads(int32_t asked, const topology::Topology& topology,
         out.reason.set("one for each physical core this process may use");
     }
     return {};
-}
-
-Status bind_workers(const topology::Topology& topology, int32_t threads) noexcept {
-    Status first;
-    std::mutex mutex;
-#pragma omp parallel num_threads(threads)
-    if (omp_get_thread_num() > 0) {
-        const Status status = topology::bind_current_thread(topology, omp_get_thread_num());
-        if (!status.ok()) {
-            const std::lock_guard<std::mutex> lock(mutex);
-            first = first.ok() ? status : first;
-        }
-    }
-    return first;
 }
 
 } // namespace mp::backends::host

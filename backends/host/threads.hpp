@@ -20,8 +20,4 @@ struct ThreadCount {
 // `asked` 0: one for each physical core that the topology offers. invalid_argument outside 0..kMaxThreads.
 Status choose_threads(int32_t asked, const topology::Topology& topology, ThreadCount& out) noexcept;
 
-// Binds this thread's OpenMP workers to the cores, one each, until they end. Not the calling thread, which
-// is the program's: threads it starts later would inherit its one core. Returns the first failure.
-Status bind_workers(const topology::Topology& topology, int32_t threads) noexcept;
-
 } // namespace mp::backends::host

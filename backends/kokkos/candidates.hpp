@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The candidates named "kokkos" for every kind of operation, for any execution space. Access says
 // how to get one:
-//     static constexpr bool kNeedsAlignment;
 //     static bool takes_gemm(const GemmDesc& op, Reason& reason) noexcept;
-//     // Calls body(exec, ops) with an execution space of the queue. May throw.
+//     // Calls body(exec) with an execution space of the queue. May throw.
 //     template <class Body> static Status with_space(Device&, Queue&, const Body& body);
 // Nothing thrown inside leaves a candidate.
 #pragma once
@@ -30,47 +29,34 @@ namespace mp::backends::kokkos {
 inline constexpr const char* kName = "kokkos";
 
 // Overloads by descriptor, so that one template makes all candidates.
-template <class Exec, class Ops> void launch(const Exec& exec, const Ops& ops, const CastDesc& op) {
-    kernels::cast(exec, ops, op);
+template <class Exec> void launch(const Exec& exec, const CastDesc& op) { kernels::cast(exec, op); }
+template <class Exec> void launch(const Exec& exec, const AmaxDesc& op) { kernels::amax(exec, op); }
+template <class Exec> void launch(const Exec& exec, const ColumnSumDesc& op) {
+    kernels::column_sum(exec, op);
 }
-template <class Exec, class Ops> void launch(const Exec& exec, const Ops& ops, const AmaxDesc& op) {
-    kernels::amax(exec, ops, op);
+template <class Exec> void launch(const Exec& exec, const GradStatsDesc& op) {
+    kernels::grad_stats(exec, op);
 }
-template <class Exec, class Ops>
-void launch(const Exec& exec, const Ops& ops, const ColumnSumDesc& op) {
-    kernels::column_sum(exec, ops, op);
-}
-template <class Exec, class Ops>
-void launch(const Exec& exec, const Ops& ops, const GradStatsDesc& op) {
-    kernels::grad_stats(exec, ops, op);
-}
-template <class Exec, class Ops>
-void launch(const Exec& exec, const Ops& /*ops*/, const OptimizerPrepareDesc& op) {
+template <class Exec> void launch(const Exec& exec, const OptimizerPrepareDesc& op) {
     kernels::optimizer_prepare(exec, op);
 }
-template <class Exec, class Ops>
-void launch(const Exec& exec, const Ops& ops, const OptimizerUpdateDesc& op) {
-    kernels::optimizer_update(exec, ops, op);
+template <class Exec> void launch(const Exec& exec, const OptimizerUpdateDesc& op) {
+    kernels::optimizer_update(exec, op);
 }
-template <class Exec, class Ops>
-void launch(const Exec& exec, const Ops& /*ops*/, const ScalerUpdateDesc& op) {
+template <class Exec> void launch(const Exec& exec, const ScalerUpdateDesc& op) {
     kernels::scaler_update(exec, op);
 }
-template <class Exec, class Ops>
-void launch(const Exec& exec, const Ops& ops, const QuantizeDesc& op) {
-    kernels::quantize(exec, ops, op);
+template <class Exec> void launch(const Exec& exec, const QuantizeDesc& op) {
+    kernels::quantize(exec, op);
 }
-template <class Exec, class Ops>
-void launch(const Exec& exec, const Ops& ops, const DequantizeDesc& op) {
-    kernels::dequantize(exec, ops, op);
+template <class Exec> void launch(const Exec& exec, const DequantizeDesc& op) {
+    kernels::dequantize(exec, op);
 }
-template <class Exec, class Ops>
-void launch(const Exec& exec, const Ops& /*ops*/, const DelayedUpdateDesc& op) {
+template <class Exec> void launch(const Exec& exec, const DelayedUpdateDesc& op) {
     kernels::delayed_update(exec, op);
 }
-template <class Exec, class Ops>
-void launch(const Exec& exec, const Ops& ops, const SumPartsDesc& op) {
-    kernels::sum_parts(exec, ops, op);
+template <class Exec> void launch(const Exec& exec, const SumPartsDesc& op) {
+    kernels::sum_parts(exec, op);
 }
 
 class GemmPlan final : public Plan {
@@ -134,14 +120,13 @@ template <class Access> class Candidates {
                 return false;
             }
         }
-        return is_supported(desc, Access::kNeedsAlignment, reason);
+        return is_supported(desc, reason);
     }
 
     template <class Desc>
     static Status run(Device& device, Queue& queue, const OpDesc& op) noexcept {
-        return guarded(device, queue, [&op](const auto& exec, const auto& ops) {
-            launch(exec, ops, static_cast<const Desc&>(op));
-        });
+        return guarded(device, queue,
+                       [&op](const auto& exec) { launch(exec, static_cast<const Desc&>(op)); });
     }
 
     static Status prepare_gemm(Device& /*device*/, const GemmDesc& op, Plan** plan) noexcept {
@@ -156,12 +141,11 @@ template <class Access> class Candidates {
                            const GemmBuffers& buffers) noexcept {
         const GemmDesc& op = static_cast<const GemmPlan&>(plan).desc();
         Reason reason;
-        if (!buffers_are_aligned(op, buffers, Access::kNeedsAlignment, reason)) {
+        if (!buffers_are_aligned(op, buffers, reason)) {
             return Status::error(Code::unsupported, "kokkos: gemm: %s", reason.c_str());
         }
-        return guarded(device, queue, [&op, &buffers](const auto& exec, const auto& ops) {
-            kernels::gemm(exec, ops, op, buffers);
-        });
+        return guarded(device, queue,
+                       [&op, &buffers](const auto& exec) { kernels::gemm(exec, op, buffers); });
     }
 
     template <class Desc>

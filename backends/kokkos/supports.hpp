@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the Kokkos kernels take, the same for every execution space. Where `aligned` is set they
-// also need arrays aligned to their element size: the elements are then read as such.
+// What the Kokkos kernels take, the same for every execution space: all that has a meaning, in arrays aligned to their
+// element size, because elements are read as such. No Kokkos here.
 #pragma once
 
 #include <cstdint>
 
-#include "interface/backend.hpp"
-#include "interface/quantize_supports.hpp"
-#include "interface/sum_supports.hpp"
-#include "kernels/update_layout.hpp"
+#include "interface/supports.hpp"
 
 namespace mp::backends::kokkos {
 
 namespace detail {
 
-inline bool is_aligned(const void* data, DType dtype, bool aligned, Reason& reason) noexcept {
-    if (!aligned ||
+inline bool is_aligned(const void* data, DType dtype, Reason& reason) noexcept {
+    const bool is_part_of_byte = dtype_bits(dtype) < 8;
+    if (is_part_of_byte ||
         reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(dtype_size(dtype)) == 0) {
         return true;
     }
@@ -23,18 +21,13 @@ inline bool is_aligned(const void* data, DType dtype, bool aligned, Reason& reas
                dtype_name(dtype), data);
     return false;
 }
-
-inline bool is_float_array(const TensorRef& tensor, bool aligned, Reason& reason) noexcept {
-    if (!is_floating(tensor.dtype)) {
-        reason.set("floating types only, not %s", dtype_name(tensor.dtype));
-        return false;
-    }
-    return is_aligned(tensor.data, tensor.dtype, aligned, reason);
+inline bool is_aligned(const TensorRef& tensor, Reason& reason) noexcept {
+    return is_aligned(tensor.data, tensor.dtype, reason);
 }
 
-inline bool segment_is_aligned(const UpdateSegment& s, bool aligned, Reason& reason) noexcept {
-    const auto is = [aligned, &reason](const StepArray& a) {
-        return !a.exists() || is_aligned(a.data, a.dtype, aligned, reason);
+inline bool segment_is_aligned(const UpdateSegment& s, Reason& reason) noexcept {
+    const auto is = [&reason](const StepArray& a) {
+        return !a.exists() || is_aligned(a.data, a.dtype, reason);
     };
     bool are = is(s.param) && is(s.grad) && is(s.compensation) && is(s.master);
     for (const StepArray& state : s.states) {
@@ -43,81 +36,38 @@ inline bool segment_is_aligned(const UpdateSegment& s, bool aligned, Reason& rea
     return are;
 }
 
-} // namespace detail
-
-inline bool is_supported(const CastDesc& op, bool aligned, Reason& reason) noexcept {
-    return detail::is_float_array(op.source, aligned, reason) &&
-           detail::is_float_array(op.destination, aligned, reason);
+inline bool suits_kernels(const CastDesc& op, Reason& reason) noexcept {
+    return is_aligned(op.source, reason) && is_aligned(op.destination, reason);
 }
-
-inline bool is_supported(const AmaxDesc& op, bool aligned, Reason& reason) noexcept {
-    return detail::is_float_array(op.source, aligned, reason);
+inline bool suits_kernels(const AmaxDesc& op, Reason& reason) noexcept {
+    return is_aligned(op.source, reason);
 }
-
-inline bool is_supported(const ColumnSumDesc& op, bool aligned, Reason& reason) noexcept {
-    return detail::is_float_array(op.source, aligned, reason) &&
-           detail::is_float_array(op.destination, aligned, reason);
+inline bool suits_kernels(const ColumnSumDesc& op, Reason& reason) noexcept {
+    return is_aligned(op.source, reason) && is_aligned(op.destination, reason);
 }
-
 // The buffers come only with each run, so their alignment is checked there.
-inline bool is_supported(const GemmDesc& op, bool /*aligned*/, Reason& reason) noexcept {
-    const DType dtypes[] = {op.dtype_a, op.dtype_b, op.dtype_d, op.dtype_bias};
-    for (const DType dtype : dtypes) {
-        if (dtype != DType::none && !is_floating(dtype)) {
-            reason.set("floating types only, not %s", dtype_name(dtype));
-            return false;
-        }
-    }
-    for (const ScaleGrid& grid : {op.scale_a, op.scale_b}) {
-        if (grid.exists() && grid.dtype != DType::fp32 && grid.dtype != DType::e8m0) {
-            reason.set("scales of fp32 or e8m0 only, not %s", dtype_name(grid.dtype));
-            return false;
-        }
-    }
-    return true;
-}
-
-inline bool is_supported(const GradStatsDesc& op, bool aligned, Reason& reason) noexcept {
+inline bool suits_kernels(const GemmDesc& /*op*/, Reason& /*reason*/) noexcept { return true; }
+inline bool suits_kernels(const GradStatsDesc& op, Reason& reason) noexcept {
     for (int64_t i = 0; i < op.table.segment_count; ++i) {
-        const UpdateSegment& s = op.table.host_segments[i];
-        if (!kernels::gradient_is_supported(s, reason) ||
-            !detail::is_aligned(s.grad.data, s.grad.dtype, aligned, reason)) {
+        const StepArray& grad = op.table.host_segments[i].grad;
+        if (!is_aligned(grad.data, grad.dtype, reason)) {
             return false;
         }
     }
     return true;
 }
-
-inline bool is_supported(const OptimizerPrepareDesc& /*op*/, bool /*aligned*/,
-                         Reason& /*reason*/) noexcept {
-    return true;
-}
-
-inline bool is_supported(const OptimizerUpdateDesc& op, bool aligned, Reason& reason) noexcept {
-    const bool takes = aligned // an accelerator
-                           ? kernels::update_is_supported<kernels::ElementFormats>(op, reason)
-                           : kernels::update_is_supported<AllFormats>(op, reason);
-    for (int64_t i = 0; takes && i < op.table.segment_count; ++i) {
-        if (!detail::segment_is_aligned(op.table.host_segments[i], aligned, reason)) {
+inline bool suits_kernels(const OptimizerUpdateDesc& op, Reason& reason) noexcept {
+    for (int64_t i = 0; i < op.table.segment_count; ++i) {
+        if (!segment_is_aligned(op.table.host_segments[i], reason)) {
             return false;
         }
     }
-    return takes;
-}
-
-inline bool is_supported(const ScalerUpdateDesc& /*op*/, bool /*aligned*/,
-                         Reason& /*reason*/) noexcept {
     return true;
 }
-
-// Accelerators write a byte of two codes by one thread, and have nowhere but the amax or an fp32 scale for the
-// amax of a whole matrix while they need it.
-inline bool is_supported(const QuantizeDesc& op, bool aligned, Reason& reason) noexcept {
-    if (!is_quantize(op, reason)) {
-        return false;
-    }
-    if (aligned && op.dtype == DType::fp4_e2m1 &&
-        (op.columns % 2 != 0 || op.grid.block_columns % 2 != 0)) {
+// A byte of two codes is written by one thread, and nowhere but an amax or an fp32 scale is there room for the amax of a
+// whole matrix until it is read.
+inline bool suits_kernels(const QuantizeDesc& op, Reason& reason) noexcept {
+    if (op.dtype == DType::fp4_e2m1 && (op.columns % 2 != 0 || op.grid.block_columns % 2 != 0)) {
         reason.set("pairs of %s codes would belong to two rows or blocks", dtype_name(op.dtype));
         return false;
     }
@@ -125,50 +75,52 @@ inline bool is_supported(const QuantizeDesc& op, bool aligned, Reason& reason) n
         op.grid.block_rows == 0 && op.grid.block_columns == 0 && op.amax == nullptr &&
         op.slot == nullptr &&
         (op.grid.dtype != DType::fp32 || op.policy.rule == numerics::ScaleRule::msamp);
-    if (aligned && needs_amax) {
+    if (needs_amax) {
         reason.set("this scale of a whole tensor needs a place for the tensor's amax");
         return false;
     }
-    return detail::is_aligned(op.source.data, op.source.dtype, aligned, reason) &&
-           (op.dtype != DType::fp16 ||
-            (detail::is_aligned(op.codes, op.dtype, aligned, reason) &&
-             detail::is_aligned(op.codes_transposed, op.dtype, aligned, reason)));
+    return is_aligned(op.source, reason) && is_aligned(op.codes, op.dtype, reason) &&
+           is_aligned(op.codes_transposed, op.dtype, reason);
 }
-
-inline bool is_supported(const DequantizeDesc& op, bool aligned, Reason& reason) noexcept {
-    return is_dequantize(op, reason) &&
-           detail::is_aligned(op.destination.data, op.destination.dtype, aligned, reason);
+inline bool suits_kernels(const DequantizeDesc& op, Reason& reason) noexcept {
+    return is_aligned(op.destination, reason);
 }
-
-inline bool is_supported(const DelayedUpdateDesc& op, bool /*aligned*/, Reason& reason) noexcept {
-    return is_delayed_update(op, reason);
-}
-
-inline bool is_supported(const SumPartsDesc& op, bool aligned, Reason& reason) noexcept {
-    if (!is_sum_parts(op, reason)) {
-        return false;
-    }
+inline bool suits_kernels(const SumPartsDesc& op, Reason& reason) noexcept {
     for (int32_t i = 0; i < op.part_count; ++i) {
         const SumPart& part = op.host_parts[i];
         const bool has_scale = part.scale_inv != nullptr && op.grid.exists();
-        if (!detail::is_aligned(part.codes, part.dtype, aligned, reason) ||
-            (has_scale && !detail::is_aligned(part.scale_inv, op.grid.dtype, aligned, reason))) {
+        if (!is_aligned(part.codes, part.dtype, reason) ||
+            (has_scale && !is_aligned(part.scale_inv, op.grid.dtype, reason))) {
             return false;
         }
     }
-    return op.mode == SumMode::largest ||
-           detail::is_aligned(op.destination.data, op.destination.dtype, aligned, reason);
+    return op.mode == SumMode::largest || is_aligned(op.destination, reason);
+}
+inline bool suits_kernels(const OptimizerPrepareDesc& /*op*/, Reason& /*reason*/) noexcept {
+    return true;
+}
+inline bool suits_kernels(const ScalerUpdateDesc& /*op*/, Reason& /*reason*/) noexcept {
+    return true;
+}
+inline bool suits_kernels(const DelayedUpdateDesc& /*op*/, Reason& /*reason*/) noexcept {
+    return true;
 }
 
-inline bool buffers_are_aligned(const GemmDesc& op, const GemmBuffers& buffers, bool aligned,
+} // namespace detail
+
+template <class Desc> bool is_supported(const Desc& op, Reason& reason) noexcept {
+    return has_meaning(op, reason) && detail::suits_kernels(op, reason);
+}
+
+inline bool buffers_are_aligned(const GemmDesc& op, const GemmBuffers& buffers,
                                 Reason& reason) noexcept {
     const bool uses_c = op.beta != 0.0F;
     const bool uses_bias = op.dtype_bias != DType::none;
-    return detail::is_aligned(buffers.a, op.dtype_a, aligned, reason) &&
-           detail::is_aligned(buffers.b, op.dtype_b, aligned, reason) &&
-           detail::is_aligned(buffers.d, op.dtype_d, aligned, reason) &&
-           (!uses_c || detail::is_aligned(buffers.c, op.dtype_d, aligned, reason)) &&
-           (!uses_bias || detail::is_aligned(buffers.bias, op.dtype_bias, aligned, reason));
+    return detail::is_aligned(buffers.a, op.dtype_a, reason) &&
+           detail::is_aligned(buffers.b, op.dtype_b, reason) &&
+           detail::is_aligned(buffers.d, op.dtype_d, reason) &&
+           (!uses_c || detail::is_aligned(buffers.c, op.dtype_d, reason)) &&
+           (!uses_bias || detail::is_aligned(buffers.bias, op.dtype_bias, reason));
 }
 
 } // namespace mp::backends::kokkos

@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // amax: the largest |x| of an array, compared as bit patterns so that a NaN or an infinity in the
 // data is what comes out.
+#include "interface/supports.hpp"
 #include "numerics/codec.hpp"
 #include "reference/candidates.hpp"
 
 namespace mp::backends::reference {
 
 namespace {
-
-bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    const auto& amax = static_cast<const AmaxDesc&>(op);
-    if (!is_floating(amax.source.dtype)) {
-        reason.set("amax of floating types only, not %s", dtype_name(amax.source.dtype));
-        return false;
-    }
-    return true;
-}
 
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
     const auto& amax = static_cast<const AmaxDesc&>(op);
@@ -31,6 +23,6 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
 
 } // namespace
 
-const Candidate kAmax = {kName, supports, run, nullptr, nullptr};
+const Candidate kAmax = {kName, takes_all<AmaxDesc>, run, nullptr, nullptr};
 
 } // namespace mp::backends::reference

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cast: destination[i] = round(source[i]) between any two floating types.
+#include "interface/supports.hpp"
 #include "numerics/codec.hpp"
 #include "numerics/philox.hpp"
 #include "reference/candidates.hpp"
@@ -9,16 +10,6 @@ namespace mp::backends::reference {
 namespace {
 
 using numerics::load_as_float;
-
-bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    const auto& cast = static_cast<const CastDesc&>(op);
-    if (!is_floating(cast.source.dtype) || !is_floating(cast.destination.dtype)) {
-        reason.set("casts between floating types only, not %s to %s", dtype_name(cast.source.dtype),
-                   dtype_name(cast.destination.dtype));
-        return false;
-    }
-    return true;
-}
 
 // Saturation before stochastic rounding: the largest finite value is representable, so rounding
 // cannot leave it. NaN passes, and so does everything where the destination is fp32, because nothing
@@ -55,6 +46,6 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
 
 } // namespace
 
-const Candidate kCast = {kName, supports, run, nullptr, nullptr};
+const Candidate kCast = {kName, takes_all<CastDesc>, run, nullptr, nullptr};
 
 } // namespace mp::backends::reference

@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // column_sum: the gradient of a bias. The order of the additions is that of ColumnSumDesc; every sum
 // starts at +0.
+#include "interface/supports.hpp"
 #include "numerics/codec.hpp"
 #include "reference/candidates.hpp"
 
 namespace mp::backends::reference {
 
 namespace {
-
-bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    const auto& sum = static_cast<const ColumnSumDesc&>(op);
-    if (!is_floating(sum.source.dtype) || !is_floating(sum.destination.dtype)) {
-        reason.set("sums floating types only, not %s into %s", dtype_name(sum.source.dtype),
-                   dtype_name(sum.destination.dtype));
-        return false;
-    }
-    return true;
-}
 
 float sum_block(const ColumnSumDesc& op, int64_t first_row, int64_t column) {
     const int64_t end =
@@ -45,6 +36,6 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
 
 } // namespace
 
-const Candidate kColumnSum = {kName, supports, run, nullptr, nullptr};
+const Candidate kColumnSum = {kName, takes_all<ColumnSumDesc>, run, nullptr, nullptr};
 
 } // namespace mp::backends::reference

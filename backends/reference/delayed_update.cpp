@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // delayed_update: the end of a step for every tensor with delayed scaling.
-#include "interface/quantize_supports.hpp"
+#include "interface/supports.hpp"
 #include "reference/candidates.hpp"
 
 namespace mp::backends::reference {
 
 namespace {
-
-bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    return is_delayed_update(static_cast<const DelayedUpdateDesc&>(op), reason);
-}
 
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
     const auto& op = static_cast<const DelayedUpdateDesc&>(desc);
@@ -21,6 +17,6 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
 
 } // namespace
 
-const Candidate kDelayedUpdate = {kName, supports, run, nullptr, nullptr};
+const Candidate kDelayedUpdate = {kName, takes_all<DelayedUpdateDesc>, run, nullptr, nullptr};
 
 } // namespace mp::backends::reference

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // dequantize: code times scale, an element after another.
-#include "interface/quantize_supports.hpp"
+#include "interface/supports.hpp"
 #include "numerics/quantize.hpp"
 #include "reference/candidates.hpp"
 
 namespace mp::backends::reference {
 
 namespace {
-
-bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    return is_dequantize(static_cast<const DequantizeDesc&>(op), reason);
-}
 
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
     const auto& op = static_cast<const DequantizeDesc&>(desc);
@@ -37,6 +33,6 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
 
 } // namespace
 
-const Candidate kDequantize = {kName, supports, run, nullptr, nullptr};
+const Candidate kDequantize = {kName, takes_all<DequantizeDesc>, run, nullptr, nullptr};
 
 } // namespace mp::backends::reference

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "interface/gemm_scales.hpp"
+#include "interface/supports.hpp"
 #include "numerics/codec.hpp"
 #include "reference/candidates.hpp"
 
@@ -26,21 +27,6 @@ class GemmPlan final : public Plan {
   private:
     GemmDesc desc_;
 };
-
-bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    const auto& gemm = static_cast<const GemmDesc&>(op);
-    for (const DType dtype : {gemm.dtype_a, gemm.dtype_b, gemm.dtype_d}) {
-        if (!is_floating(dtype)) {
-            reason.set("multiplies floating types only, not %s", dtype_name(dtype));
-            return false;
-        }
-    }
-    if (gemm.dtype_bias != DType::none && !is_floating(gemm.dtype_bias)) {
-        reason.set("adds a bias of floating type only, not %s", dtype_name(gemm.dtype_bias));
-        return false;
-    }
-    return true;
-}
 
 // D. Hendrycks, K. Gimpel: "Gaussian error linear units", the tanh form.
 float gelu(float z) {
@@ -135,6 +121,6 @@ Status run_plan(Device& /*device*/, Queue& /*queue*/, Plan& plan,
 
 } // namespace
 
-const Candidate kGemm = {kName, supports, nullptr, prepare, run_plan};
+const Candidate kGemm = {kName, takes_all<GemmDesc>, nullptr, prepare, run_plan};
 
 } // namespace mp::backends::reference

@@ -2,24 +2,14 @@
 // grad_stats: the sum of the squares of all gradients in double, in the order of GradStatsDesc.
 #include <array>
 
-#include "kernels/update_layout.hpp"
-#include "kernels/update_scaling.hpp"
+#include "interface/supports.hpp"
+#include "interface/update_scaling.hpp"
 #include "numerics/codec.hpp"
 #include "reference/candidates.hpp"
 
 namespace mp::backends::reference {
 
 namespace {
-
-bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    const auto& stats = static_cast<const GradStatsDesc&>(op);
-    for (int64_t i = 0; i < stats.table.segment_count; ++i) {
-        if (!kernels::gradient_is_supported(stats.table.host_segments[i], reason)) {
-            return false;
-        }
-    }
-    return true;
-}
 
 int64_t next_power_of_two(int64_t n) {
     int64_t power = 1;
@@ -44,8 +34,8 @@ double piece_sum(const UpdateSegment& segment, int64_t start, int64_t end) {
     for (int64_t i = start; i < end; ++i) {
         // The square of an fp32 number is exact in double.
         const double g = static_cast<double>(
-            kernels::decoded(numerics::load_as_float(segment.grad.dtype, segment.grad.data, i),
-                             segment.grad.tensor_scale()));
+            decoded(numerics::load_as_float(segment.grad.dtype, segment.grad.data, i),
+                    segment.grad.tensor_scale()));
         lanes[static_cast<std::size_t>((i - start) % kStatsLanes)] += g * g;
     }
     return tree_sum(lanes.data(), kStatsLanes);
@@ -95,6 +85,6 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
 
 } // namespace
 
-const Candidate kGradStats = {kName, supports, run, nullptr, nullptr};
+const Candidate kGradStats = {kName, takes_all<GradStatsDesc>, run, nullptr, nullptr};
 
 } // namespace mp::backends::reference

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // optimizer_prepare: decides whether the step is taken, and computes each group's scalars.
+#include "interface/supports.hpp"
 #include "reference/candidates.hpp"
 
 namespace mp::backends::reference {
 
 namespace {
-
-bool supports(const Device& /*device*/, const OpDesc& /*op*/, Reason& /*reason*/) noexcept {
-    return true;
-}
 
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
     const auto& op = static_cast<const OptimizerPrepareDesc&>(desc);
@@ -22,6 +19,6 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
 
 } // namespace
 
-const Candidate kOptimizerPrepare = {kName, supports, run, nullptr, nullptr};
+const Candidate kOptimizerPrepare = {kName, takes_all<OptimizerPrepareDesc>, run, nullptr, nullptr};
 
 } // namespace mp::backends::reference

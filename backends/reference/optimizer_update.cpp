@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/update_layout.hpp"
-#include "kernels/update_scaling.hpp"
+#include "interface/update_scaling.hpp"
+#include "interface/update_supports.hpp"
 #include "numerics/adamw_eager.hpp"
 #include "numerics/block_state.hpp"
 #include "numerics/codec.hpp"
@@ -35,11 +35,11 @@ bool supports(const Device& /*device*/, const OpDesc& desc, Reason& reason) noex
         return false;
     }
     if (!op.eager_compat) {
-        return kernels::update_is_supported<AllFormats>(op, reason);
+        return update_is_supported<AllFormats>(op, reason);
     }
     for (int64_t i = 0; i < op.table.segment_count; ++i) {
         const UpdateSegment& segment = op.table.host_segments[i];
-        if (!kernels::layout_is_supported<EagerFormats>(segment, reason)) {
+        if (!layout_is_supported<EagerFormats>(segment, reason)) {
             return false;
         }
         if (segment.master.exists()) {
@@ -70,7 +70,7 @@ class Element {
             } else if constexpr (has_blocks(Of::kCoding)) {
                 value = numerics::load_block_value(Of::kCoding, is_signed, a.data, a.scale_inv, i_);
             } else {
-                value = kernels::decoded(load_as_float(Of::kDType, a.data, i_), a.tensor_scale());
+                value = decoded(load_as_float(Of::kDType, a.data, i_), a.tensor_scale());
             }
         });
         return value;
@@ -80,8 +80,7 @@ class Element {
     // shows, where saturation would hide it.
     void store(const StepArray& a, float x, const numerics::BlockScale& scale,
                bool stochastic = false, Purpose purpose = Purpose::param) const {
-        const float number =
-            a.scale_inv != nullptr ? kernels::code_value(a.dtype, x, scale.multiply) : x;
+        const float number = a.scale_inv != nullptr ? code_value(a.dtype, x, scale.multiply) : x;
         if (stochastic) {
             (void)numerics::store_from_float_sr(a.dtype, a.data, i_, number, bits(purpose));
         } else {
@@ -100,8 +99,8 @@ class Element {
                     Purpose purpose) const {
         if (stochastic) { // only fp8 codes
             const float quotient = numerics::e4m3_quotient(is_signed, x, divisor);
-            (void)numerics::store_from_float_sr(
-                a.dtype, a.data, i_, kernels::code_value(a.dtype, quotient, 1.0F), bits(purpose));
+            (void)numerics::store_from_float_sr(a.dtype, a.data, i_,
+                                                code_value(a.dtype, quotient, 1.0F), bits(purpose));
         } else {
             numerics::store_block_code(kCoding, a.data, i_,
                                        numerics::BlockCodec<kCoding>::code(is_signed, x, divisor));
@@ -312,13 +311,13 @@ void update_segment(const OptimizerUpdateDesc& op, const UpdateSegment& s, Updat
         for (int64_t i = 0; i < s.count; ++i) {
             measure_element(op, s, i, scales);
         }
-        kernels::renew_scales(s, scales);
+        renew_scales(s, scales);
     }
     for (int64_t first = 0; first < s.count; first += kLargestBlock) {
         update_block(op, s, first, scales);
     }
     if (has_two_passes) {
-        kernels::store_scales(s, scales);
+        store_scales(s, scales);
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // quantize: a block after another, an element after another.
 #include "numerics/quantize.hpp"
-#include "interface/quantize_supports.hpp"
+#include "interface/supports.hpp"
 #include "numerics/philox.hpp"
 #include "reference/candidates.hpp"
 
@@ -89,10 +89,6 @@ void add(const QuantStats& from, QuantStats& to) {
     to.amax_bits = from.amax_bits > to.amax_bits ? from.amax_bits : to.amax_bits;
 }
 
-bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    return is_quantize(static_cast<const QuantizeDesc&>(op), reason);
-}
-
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
     const auto& op = static_cast<const QuantizeDesc&>(desc);
     const float tensor_amax = amax_of(op, {0, op.rows, 0, op.columns});
@@ -120,6 +116,6 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
 
 } // namespace
 
-const Candidate kQuantize = {kName, supports, run, nullptr, nullptr};
+const Candidate kQuantize = {kName, takes_all<QuantizeDesc>, run, nullptr, nullptr};
 
 } // namespace mp::backends::reference

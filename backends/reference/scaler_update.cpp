@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // scaler_update: moves the loss scale by its rule.
+#include "interface/supports.hpp"
 #include "reference/candidates.hpp"
 
 namespace mp::backends::reference {
 
 namespace {
-
-bool supports(const Device& /*device*/, const OpDesc& /*op*/, Reason& /*reason*/) noexcept {
-    return true;
-}
 
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
     const auto& update = static_cast<const ScalerUpdateDesc&>(op);
@@ -18,6 +15,6 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
 
 } // namespace
 
-const Candidate kScalerUpdate = {kName, supports, run, nullptr, nullptr};
+const Candidate kScalerUpdate = {kName, takes_all<ScalerUpdateDesc>, run, nullptr, nullptr};
 
 } // namespace mp::backends::reference

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // sum_parts: one element after another, as SumPartsDesc says.
-#include "interface/sum_supports.hpp"
+#include "interface/supports.hpp"
 #include "numerics/codec.hpp"
 #include "numerics/quantize.hpp"
 #include "reference/candidates.hpp"
@@ -83,10 +83,6 @@ void raise_amax(const SumPartsDesc& op, int64_t i) {
     }
 }
 
-bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {
-    return is_sum_parts(static_cast<const SumPartsDesc&>(op), reason);
-}
-
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
     const auto& op = static_cast<const SumPartsDesc&>(desc);
     for (int64_t i = 0; i < op.count; ++i) {
@@ -110,6 +106,6 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
 
 } // namespace
 
-const Candidate kSumParts = {kName, supports, run, nullptr, nullptr};
+const Candidate kSumParts = {kName, takes_all<SumPartsDesc>, run, nullptr, nullptr};
 
 } // namespace mp::backends::reference

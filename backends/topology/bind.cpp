@@ -9,7 +9,7 @@
 
 namespace mp::topology {
 
-Status bind_current_thread(const Topology& topology, int32_t worker) noexcept {
+Status bind_thread(pthread_t thread, const Topology& topology, int32_t worker) noexcept {
     if (topology.core_cpus.empty() || worker < 0) {
         return Status::error(Code::unsupported,
                              "the cores of this machine are not known; thread %d stays unbound",
@@ -20,10 +20,12 @@ Status bind_current_thread(const Topology& topology, int32_t worker) noexcept {
     cpu_set_t mask;
     CPU_ZERO(&mask);
     CPU_SET(cpu, &mask);
-    if (cpu >= CPU_SETSIZE || sched_setaffinity(0, sizeof mask, &mask) != 0) {
+    const int error =
+        cpu >= CPU_SETSIZE ? EINVAL : pthread_setaffinity_np(thread, sizeof mask, &mask);
+    if (error != 0) {
         return Status::error(Code::unsupported,
                              "the system does not let thread %d be bound to CPU %d: %s",
-                             static_cast<int>(worker), static_cast<int>(cpu), std::strerror(errno));
+                             static_cast<int>(worker), static_cast<int>(cpu), std::strerror(error));
     }
     return {};
 }

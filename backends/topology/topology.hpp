@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <pthread.h>
+
 #include "status/status.hpp"
 
 namespace mp::topology {
@@ -26,7 +28,7 @@ Topology detect() noexcept;
 // By the affinity mask alone; `why` ends the sentence.
 Topology detect_by_affinity(const char* why) noexcept;
 
-// Binds the calling thread to core `worker`, counted modulo the cores.
-Status bind_current_thread(const Topology& topology, int32_t worker) noexcept;
+// Binds a thread to core `worker`, counted modulo the cores.
+Status bind_thread(pthread_t thread, const Topology& topology, int32_t worker) noexcept;
 
 } // namespace mp::topology

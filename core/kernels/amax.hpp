@@ -7,46 +7,50 @@
 
 namespace mp::kernels {
 
-struct AmaxChunks {
-    TensorRef source;
-    TableOps ops;
-    uint32_t* largest;
+KOKKOS_INLINE_FUNCTION uint32_t larger_magnitude(uint32_t largest, float x) {
+    const uint32_t magnitude = numerics::bits_from_float(x) & numerics::kFloatMagnitudeMask;
+    return magnitude > largest ? magnitude : largest;
+}
 
-    void operator()(int64_t chunk) const {
-        const int64_t start = chunk * kChunkElements;
-        const int64_t left = source.count - start;
-        const uint32_t here =
-            ops.table->amax(source, start, left < kChunkElements ? left : kChunkElements);
-        Kokkos::atomic_max(largest, here);
-    }
+struct ClearAmax {
+    float* amax;
+    KOKKOS_INLINE_FUNCTION void operator()(int64_t) const { *amax = 0.0F; }
 };
 
-struct AmaxElements {
+// A team finds the maximum of one piece.
+template <class Exec> struct AmaxTeams {
+    static constexpr int kThreads = 256;
+    static constexpr int64_t kPiece = 16384;
+    static constexpr std::size_t kScratch = sizeof(uint32_t);
+
     TensorRef source;
+    float* result;
 
-    KOKKOS_INLINE_FUNCTION void operator()(int64_t i, uint32_t& largest) const {
-        const float x = load_element(source.dtype, source.data, i);
-        const uint32_t magnitude = numerics::bits_from_float(x) & numerics::kFloatMagnitudeMask;
-        largest = magnitude > largest ? magnitude : largest;
-    }
-};
-
-template <class Exec, class Ops> void amax(const Exec& exec, const Ops& ops, const AmaxDesc& op) {
-    if constexpr (kIsHost<Exec>) {
+    KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
+        auto& shared = *static_cast<uint32_t*>(team.team_shmem().get_shmem(std::size_t{kScratch}));
+        if (team.team_rank() == 0) {
+            shared = 0;
+        }
+        team.team_barrier();
+        const int64_t first = team.league_rank() * kPiece;
+        const int64_t end = first + kPiece < source.count ? first + kPiece : source.count;
         uint32_t largest = 0;
-        for_each(exec, "mp::amax", divide_up(op.source.count, kChunkElements),
-                 AmaxChunks{op.source, ops, &largest});
-        *op.result = numerics::float_from_bits(largest);
-    } else {
-        // The result's bits; the reduction ends on the device, so nobody waits for it.
-        using Result = Kokkos::View<uint32_t, typename Exec::memory_space,
-                                    Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-        const Result result(reinterpret_cast<uint32_t*>(op.result));
-        Kokkos::parallel_reduce(
-            "mp::amax",
-            Kokkos::RangePolicy<Exec, Kokkos::IndexType<int64_t>>(exec, 0, op.source.count),
-            AmaxElements{op.source}, Kokkos::Max<uint32_t, typename Exec::memory_space>(result));
+        for (int64_t i = first + team.team_rank(); i < end; i += team.team_size()) {
+            largest = larger_magnitude(largest, load_element(source.dtype, source.data, i));
+        }
+        Kokkos::atomic_max(&shared, largest);
+        team.team_barrier();
+        if (team.team_rank() == 0) {
+            Kokkos::atomic_max(reinterpret_cast<uint32_t*>(result), shared);
+        }
     }
+};
+
+template <class Exec> void amax(const Exec& exec, const AmaxDesc& op) {
+    using Teams = AmaxTeams<Exec>;
+    for_each(exec, "mp::clear_amax", 1, ClearAmax{op.result});
+    for_each_team(exec, "mp::amax", divide_up(op.source.count, Teams::kPiece), Teams::kThreads,
+                  Teams::kScratch, Teams{op.source, op.result});
 }
 
 } // namespace mp::kernels

@@ -7,21 +7,6 @@
 
 namespace mp::kernels {
 
-// From this many bytes on the output is written around the caches: it would not fit anyway.
-inline constexpr int64_t kStreamBytes = int64_t{8} << 20;
-
-struct CastChunks {
-    CastDesc op;
-    TableOps ops;
-    bool stream;
-
-    void operator()(int64_t chunk) const {
-        const int64_t start = chunk * kChunkElements;
-        const int64_t left = op.destination.count - start;
-        ops.table->cast({&op, start, left < kChunkElements ? left : kChunkElements, stream});
-    }
-};
-
 struct CastElements {
     CastDesc op;
     numerics::SrKey key;
@@ -47,15 +32,9 @@ struct CastElements {
     }
 };
 
-template <class Exec, class Ops> void cast(const Exec& exec, const Ops& ops, const CastDesc& op) {
-    const int64_t count = op.destination.count;
-    if constexpr (kIsHost<Exec>) {
-        const bool stream = count * dtype_size(op.destination.dtype) >= kStreamBytes;
-        for_each(exec, "mp::cast", divide_up(count, kChunkElements), CastChunks{op, ops, stream});
-    } else {
-        const CastElements elements{op, numerics::make_sr_key(op.seed, op.uid, op.step)};
-        for_each(exec, "mp::cast", count, elements);
-    }
+template <class Exec> void cast(const Exec& exec, const CastDesc& op) {
+    for_each(exec, "mp::cast", op.destination.count,
+             CastElements{op, numerics::make_sr_key(op.seed, op.uid, op.step)});
 }
 
 } // namespace mp::kernels

@@ -9,30 +9,12 @@
 
 namespace mp::kernels {
 
-struct GemmTiles {
-    GemmDesc op;
-    GemmBuffers buffers;
-    TableOps ops;
-    int64_t row_tiles;
-    int64_t column_tiles;
-
-    void operator()(int64_t tile) const {
-        const int64_t row = tile % row_tiles * kGemmTileRows;
-        const int64_t column = tile / row_tiles % column_tiles * kGemmTileColumns;
-        const int64_t batch = tile / row_tiles / column_tiles;
-        const int64_t rows = op.m - row;
-        const int64_t columns = op.n - column;
-        ops.table->gemm({&op, &buffers, batch, row, rows < kGemmTileRows ? rows : kGemmTileRows,
-                         column, columns < kGemmTileColumns ? columns : kGemmTileColumns});
-    }
-};
-
-// A team computes kSide x kSide elements, one a thread, from tiles of the operands in its scratch
-// memory.
+// A team computes kSide x kSide elements from tiles of the operands in its scratch memory.
 template <class Exec> struct GemmTeams {
     static constexpr int kSide = 16;
-    static constexpr int kThreads = kSide * kSide;
-    static constexpr std::size_t kScratch = 2 * kThreads * sizeof(float);
+    static constexpr int kSlots = kSide * kSide;
+    static constexpr int kThreads = kSlots;
+    static constexpr std::size_t kScratch = 4 * kSlots * sizeof(float);
 
     GemmDesc op;
     GemmBuffers buffers;
@@ -94,55 +76,73 @@ template <class Exec> struct GemmTeams {
                scale_of_b(op, buffers.scale_b, k, column);
     }
 
+    // What an element has been given so far: inside a block of k, and in blocks that are scaled already.
+    struct Sums {
+        float block, total;
+    };
+
+    KOKKOS_INLINE_FUNCTION void multiply(const float* a, const float* b, int64_t row,
+                                         int64_t column, int64_t first, int64_t block_k,
+                                         Sums& sums) const {
+        for (int k = 0; k < kSide; ++k) {
+            sums.block += a[k] * b[k * kSide];
+            const int64_t last = first + k;
+            if (block_k != 0 && last < op.k && (last + 1 == op.k || (last + 1) % block_k == 0)) {
+                sums.total += scaled(row, column, last, sums.block);
+                sums.block = 0.0F;
+            }
+        }
+    }
+
     KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
         auto* a = static_cast<float*>(team.team_shmem().get_shmem(std::size_t{kScratch}));
-        float* b = a + kThreads;
+        float* b = a + kSlots;
+        auto* sums = reinterpret_cast<Sums*>(b + kSlots);
         const int64_t tile = team.league_rank();
-        const int x = team.team_rank() % kSide;
-        const int y = team.team_rank() / kSide;
-        const int64_t row = tile % row_tiles * kSide + y;
-        const int64_t column = tile / row_tiles % column_tiles * kSide + x;
+        const int64_t first_row = tile % row_tiles * kSide;
+        const int64_t first_column = tile / row_tiles % column_tiles * kSide;
         const int64_t batch = tile / row_tiles / column_tiles;
-        const int64_t block = scale_block_k(op);
-        float sum = 0.0F;
-        float total = 0.0F;
+        const int64_t block_k = scale_block_k(op);
+        for_each_in_team(team, kSlots, [&](int slot) { sums[slot] = {0.0F, 0.0F}; });
         for (int64_t first = 0; first < op.k; first += kSide) {
-            a[y * kSide + x] = value_of_a(batch, row, first + x);
-            b[y * kSide + x] = value_of_b(batch, first + y, column);
+            for_each_in_team(team, kSlots, [&](int slot) {
+                const int x = slot % kSide;
+                const int y = slot / kSide;
+                a[slot] = value_of_a(batch, first_row + y, first + x);
+                b[slot] = value_of_b(batch, first + y, first_column + x);
+            });
             team.team_barrier();
-            for (int k = 0; k < kSide; ++k) {
-                sum += a[y * kSide + k] * b[k * kSide + x];
-                const int64_t last = first + k;
-                if (block != 0 && last < op.k && (last + 1 == op.k || (last + 1) % block == 0)) {
-                    total += scaled(row, column, last, sum);
-                    sum = 0.0F;
-                }
+            for_each_in_team(team, kSlots, [&](int slot) {
+                const int x = slot % kSide;
+                const int y = slot / kSide;
+                Sums so_far = sums[slot]; // in registers
+                multiply(a + y * kSide, b + x, first_row + y, first_column + x, first, block_k,
+                         so_far);
+                sums[slot] = so_far;
+            });
+            team.team_barrier();
+        }
+        for_each_in_team(team, kSlots, [&](int slot) {
+            const int64_t row = first_row + slot / kSide;
+            const int64_t column = first_column + slot % kSide;
+            float total = sums[slot].total;
+            if (block_k == 0) {
+                total =
+                    has_scales(op) ? scaled(row, column, 0, sums[slot].block) : sums[slot].block;
             }
-            team.team_barrier();
-        }
-        if (block == 0) {
-            total = has_scales(op) ? scaled(row, column, 0, sum) : sum;
-        }
-        if (row < op.m && column < op.n) {
-            finish(batch, row, column, total);
-        }
+            if (row < op.m && column < op.n) {
+                finish(batch, row, column, total);
+            }
+        });
     }
 };
 
-template <class Exec, class Ops>
-void gemm(const Exec& exec, const Ops& ops, const GemmDesc& op, const GemmBuffers& buffers) {
-    if constexpr (kIsHost<Exec>) {
-        const int64_t rows = divide_up(op.m, kGemmTileRows);
-        const int64_t columns = divide_up(op.n, kGemmTileColumns);
-        for_each(exec, "mp::gemm", rows * columns * op.batch_count,
-                 GemmTiles{op, buffers, ops, rows, columns});
-    } else {
-        using Teams = GemmTeams<Exec>;
-        const int64_t rows = divide_up(op.m, Teams::kSide);
-        const int64_t columns = divide_up(op.n, Teams::kSide);
-        for_each_team(exec, "mp::gemm", rows * columns * op.batch_count, Teams::kThreads,
-                      Teams::kScratch, Teams{op, buffers, rows, columns});
-    }
+template <class Exec> void gemm(const Exec& exec, const GemmDesc& op, const GemmBuffers& buffers) {
+    using Teams = GemmTeams<Exec>;
+    const int64_t rows = divide_up(op.m, Teams::kSide);
+    const int64_t columns = divide_up(op.n, Teams::kSide);
+    for_each_team(exec, "mp::gemm", rows * columns * op.batch_count, Teams::kThreads,
+                  Teams::kScratch, Teams{op, buffers, rows, columns});
 }
 
 } // namespace mp::kernels

@@ -24,18 +24,8 @@ struct PrepareScalars {
 };
 
 template <class Exec> void optimizer_prepare(const Exec& exec, const OptimizerPrepareDesc& op) {
-    const PrepareStep step{op};
-    const PrepareScalars scalars{op};
-    if constexpr (kIsHost<Exec>) {
-        // Too little to wake a thread for.
-        step(0);
-        for (int64_t group = 0; group < op.group_count; ++group) {
-            scalars(group);
-        }
-    } else {
-        for_each(exec, "mp::prepare_step", 1, step);
-        for_each(exec, "mp::prepare_scalars", op.group_count, scalars);
-    }
+    for_each(exec, "mp::prepare_step", 1, PrepareStep{op});
+    for_each(exec, "mp::prepare_scalars", op.group_count, PrepareScalars{op});
 }
 
 } // namespace mp::kernels

@@ -1,215 +1,256 @@
 // SPDX-License-Identifier: Apache-2.0
-// quantize as a Kokkos kernel on the host. Nothing depends on how the matrix is cut: maxima and integer sums
-// have no order.
+// quantize as Kokkos kernels: a team for each block, or for each piece of a matrix with one scale. The scale of a whole
+// matrix is found by kernels of their own before and after, so that nobody waits for the device.
 #pragma once
 
 #include "kernels/amax.hpp"
-#include "kernels/cast.hpp"
+#include "kernels/element.hpp"
 #include "kernels/exec.hpp"
-#include "kernels/quantize_teams.hpp"
+#include "numerics/quantize.hpp"
 #include "numerics/scale_rules.hpp"
 
 namespace mp::kernels {
 
-// One job has about so many elements.
-inline constexpr int64_t kQuantizeJob = 32768;
-
-inline bool has_one_scale(const ScaleGrid& grid) {
-    return grid.block_rows == 0 && grid.block_columns == 0;
+// Where the amax of a whole matrix waits for the kernels that read it: where it is asked for, or where its
+// scale will be.
+inline float* amax_place(const QuantizeDesc& op) {
+    return op.amax != nullptr ? op.amax : static_cast<float*>(op.scale_inv);
 }
 
-// The same operation on one long row, where neither blocks nor turned codes end with a row.
-inline QuantizeDesc as_one_row(const QuantizeDesc& op) {
-    QuantizeDesc line = op;
-    const ScaleGrid& grid = op.grid;
-    const bool ends_with_row =
-        grid.block_rows != 1 || grid.block_columns == 0 || op.columns % grid.block_columns != 0;
-    if (op.codes_transposed == nullptr && (has_one_scale(grid) || !ends_with_row)) {
-        line.columns = op.rows * op.columns;
-        line.rows = 1;
-    }
-    return line;
-}
+// The only scale of a matrix, computed by every team anew. MS-AMP's is stored before the teams start, since it
+// may be the previous one.
+struct MatrixScale {
+    QuantizeDesc op;
+    const float* amax;
 
-// The extent of one job.
-struct QuantizeCut {
-    int64_t rows;
-    int64_t columns;
-};
-
-// Rows that belong together: of a block, or of a panel of turned codes.
-inline int64_t quantize_band(const QuantizeDesc& op) {
-    const int64_t height = has_one_scale(op.grid) ? 1 : op.grid.block_rows;
-    if (height == 0) {
-        return op.rows;
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION bool follows_slot() const {
+        return op.slot != nullptr && op.slot->updates >= op.warm_up;
     }
-    const bool fills_panel = op.codes_transposed == nullptr || height >= kQuantizePanel;
-    return fills_panel ? height : kQuantizePanel / height * height;
-}
-
-inline QuantizeCut quantize_cut(const QuantizeDesc& op, int64_t threads) {
-    const int64_t band = quantize_band(op);
-    const int64_t width = op.grid.block_columns;
-    const bool splits_columns = has_one_scale(op.grid) || width > 0;
-    QuantizeCut cut = {band, op.columns};
-    // A piece of one row may be of any length; of several rows memory gives long pieces faster.
-    const int64_t most = band == 1 ? kQuantizeJob : 4096;
-    if (splits_columns && op.columns > most) {
-        const int64_t unit = width > 0 ? width : 1;
-        cut.columns = most > unit ? most / unit * unit : unit;
-    } else if (splits_columns && band >= op.rows && threads > 1 && width > 0) {
-        // Few rows of blocks: every thread gets some columns, in whole lines where it can be.
-        const int64_t unit = width % 64 == 0 ? width : width * 64;
-        cut.columns = divide_up(divide_up(op.columns, threads), unit) * unit;
-    } else {
-        const int64_t bands = kQuantizeJob / (band * (op.columns > 0 ? op.columns : 1));
-        cut.rows = band * (bands > 1 ? bands : 1);
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION numerics::BlockScale of_previous(float previous) const {
+        if (follows_slot()) {
+            return {op.slot->multiply, 1.0F / op.slot->multiply};
+        }
+        const float from = op.slot != nullptr ? 1.0F / op.slot->multiply : previous;
+        return numerics::block_scale(op.policy, *amax, from, *amax);
     }
-    return cut;
-}
-
-// Codes that share a byte belong to one job.
-inline QuantizeCut keep_pairs(const QuantizeDesc& op, QuantizeCut cut) {
-    if (op.dtype != DType::fp4_e2m1) {
-        return cut;
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION float multiply() const {
+        if (op.policy.rule == numerics::ScaleRule::msamp && !follows_slot()) {
+            return 1.0F / numerics::load_as_float(op.grid.dtype, op.scale_inv, 0);
+        }
+        return of_previous(1.0F).multiply;
     }
-    if (op.columns % 2 != 0 || cut.columns % 2 != 0) {
-        cut.columns = op.columns;
-    }
-    if (op.columns % 2 != 0 && cut.rows < op.rows) {
-        cut.rows += cut.rows % 2 == 0 ? 0 : cut.rows;
-    }
-    return cut;
-}
-
-inline void add_stats(const numerics::QuantStats& from, numerics::QuantStats& to) {
-    Kokkos::atomic_max(&to.amax_bits, from.amax_bits);
-    if (from.elements != 0) {
-        Kokkos::atomic_add(&to.elements, from.elements);
-        Kokkos::atomic_add(&to.saturated, from.saturated);
-        Kokkos::atomic_add(&to.underflowed, from.underflowed);
-        Kokkos::atomic_add(&to.non_finite, from.non_finite);
-    }
-}
-
-struct QuantizeJobs {
-    QuantizeJob whole;
-    QuantizeCut cut;
-    int64_t jobs_in_row;
-    TableOps ops;
-    numerics::QuantStats* stats;
-    // Where a first pass has read everything, the second begins with what that read last: it is still in the
-    // cache.
-    bool backwards;
-    int64_t count;
-
-    void operator()(int64_t number) const {
-        const QuantizeDesc& op = *whole.op;
-        const int64_t i = backwards ? count - 1 - number : number;
-        QuantizeJob job = whole;
-        job.first_row = i / jobs_in_row * cut.rows;
-        job.first_column = i % jobs_in_row * cut.columns;
-        job.rows = op.rows - job.first_row < cut.rows ? op.rows - job.first_row : cut.rows;
-        const int64_t left = op.columns - job.first_column;
-        job.columns = left < cut.columns ? left : cut.columns;
-        numerics::QuantStats here;
-        ops.table->quantize(job, here);
-        add_stats(here, *stats);
+    // Stores it.
+    KOKKOS_INLINE_FUNCTION void operator()(int64_t) const {
+        const float previous = op.policy.rule == numerics::ScaleRule::msamp
+                                   ? numerics::load_as_float(op.grid.dtype, op.scale_inv, 0)
+                                   : 1.0F;
+        const float scale_inv = of_previous(previous).scale_inv;
+        numerics::store_from_float(op.grid.dtype, op.scale_inv, 0, scale_inv, true);
     }
 };
 
-template <class Exec> uint32_t largest_pattern(const Exec& exec, TableOps ops, TensorRef source) {
-    uint32_t largest = 0;
-    for_each(exec, "mp::amax", divide_up(source.count, kChunkElements),
-             AmaxChunks{source, ops, &largest});
-    return largest;
-}
+template <class Exec> struct QuantizeTeams {
+    // Of a matrix with one scale.
+    static constexpr int64_t kPiece = 4096;
+    struct Shared {
+        float multiply;
+        uint32_t largest;
+        unsigned long long counts[4];
+    };
+    static constexpr std::size_t kScratch = sizeof(Shared);
 
-inline bool follows_slot(const QuantizeDesc& op) {
-    return op.slot != nullptr && op.slot->updates >= op.warm_up;
-}
+    static constexpr int kThreads = 256;
 
-// The scale of an operation that has one for the whole tensor.
-inline numerics::BlockScale tensor_scale(const QuantizeDesc& op, float amax) {
-    if (follows_slot(op)) {
-        return {op.slot->multiply, 1.0F / op.slot->multiply};
-    }
-    const float previous = op.slot != nullptr
-                               ? 1.0F / op.slot->multiply
-                               : numerics::load_as_float(op.grid.dtype, op.scale_inv, 0);
-    return numerics::block_scale(op.policy, amax, previous, amax);
-}
+    MatrixScale scale; // with the operation
+    numerics::SrKey key;
+    bool has_one_scale;
+    bool gathers_amax; // into scale.op.amax
 
-// Without elements blocks have scales all the same.
-inline void scale_nothing(const QuantizeDesc& op) {
-    for (int64_t i = 0; i < op.grid.count(op.rows, op.columns); ++i) {
-        const float previous = numerics::load_as_float(op.grid.dtype, op.scale_inv, i);
-        const numerics::BlockScale scale =
-            has_one_scale(op.grid) ? tensor_scale(op, 0.0F)
-                                   : numerics::block_scale(op.policy, 0.0F, previous, 0.0F);
-        numerics::store_from_float(op.grid.dtype, op.scale_inv, i, scale.scale_inv, true);
-    }
-}
+    // The team's elements: the i-th is (row + i / width, column + i % width).
+    struct Region {
+        int64_t row, column, width, count;
+    };
 
-inline void finish_quantize(const QuantizeDesc& op, const numerics::QuantStats& found) {
-    const float amax = numerics::float_from_bits(found.amax_bits);
-    if (op.amax != nullptr) {
-        *op.amax = amax;
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION Region region_of(int64_t team) const {
+        if (has_one_scale) {
+            const int64_t first = team * kPiece;
+            const int64_t left = scale.op.source.count - first;
+            return {0, first, scale.op.source.count, left < kPiece ? left : kPiece};
+        }
+        const int64_t across = scale.op.grid.columns(scale.op.columns);
+        const int64_t row = team / across * scale.op.grid.block_rows;
+        const int64_t column = team % across * scale.op.grid.block_columns;
+        const int64_t rows_left = scale.op.rows - row;
+        const int64_t left = scale.op.columns - column;
+        const int64_t height = scale.op.grid.block_rows;
+        const int64_t width = scale.op.grid.block_columns;
+        const int64_t rows = height == 0 || height > rows_left ? rows_left : height;
+        const int64_t columns = width == 0 || width > left ? left : width;
+        return {row, column, columns, rows * columns};
     }
-    if (op.slot != nullptr) {
-        op.slot->amax = numerics::detail::larger_amax(op.slot->amax, amax);
-    }
-    if (op.stats != nullptr) {
-        numerics::QuantStats& to = *op.stats;
-        to.elements += found.elements;
-        to.saturated += found.saturated;
-        to.underflowed += found.underflowed;
-        to.non_finite += found.non_finite;
-        to.amax_bits = to.amax_bits > found.amax_bits ? to.amax_bits : found.amax_bits;
-    }
-}
 
-template <class Exec>
-void quantize_on_host(const Exec& exec, TableOps ops, const QuantizeDesc& op) {
-    numerics::QuantStats found;
-    if (op.source.count == 0) {
-        scale_nothing(op);
-        finish_quantize(op, found);
-        return;
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION int64_t element_of(const Region& region, int64_t i) const {
+        return (region.row + i / region.width) * scale.op.columns + region.column +
+               i % region.width;
     }
-    const QuantizeDesc line = as_one_row(op);
-    QuantizeJob whole{};
-    whole.op = &line;
-    whole.counts = op.stats != nullptr;
-    whole.stream = op.source.count * dtype_bits(op.dtype) / 8 >= kStreamBytes;
-    const bool is_one = has_one_scale(op.grid);
-    if ((is_one && !follows_slot(op)) || op.policy.rule == numerics::ScaleRule::nvfp4) {
-        found.amax_bits = largest_pattern(exec, ops, op.source);
-        whole.is_finite = found.amax_bits < numerics::kFloatInfinity;
-        whole.tensor_amax = numerics::float_from_bits(found.amax_bits);
-    }
-    numerics::BlockScale scale;
-    if (is_one) {
-        scale = tensor_scale(op, whole.tensor_amax);
-        numerics::store_from_float(op.grid.dtype, op.scale_inv, 0, scale.scale_inv, true);
-        whole.multiply = &scale.multiply;
-        // A scale that is NaN makes codes of its own.
-        whole.is_finite = whole.is_finite && !numerics::is_nan(scale.multiply);
-    }
-    const QuantizeCut cut = keep_pairs(line, quantize_cut(line, exec.concurrency()));
-    const int64_t jobs_in_row = divide_up(line.columns, cut.columns);
-    const int64_t jobs = divide_up(line.rows, cut.rows) * jobs_in_row;
-    for_each(exec, "mp::quantize", jobs,
-             QuantizeJobs{whole, cut, jobs_in_row, ops, &found, found.amax_bits != 0, jobs});
-    finish_quantize(op, found);
-}
 
-template <class Exec, class Ops>
-void quantize(const Exec& exec, const Ops& ops, const QuantizeDesc& op) {
-    if constexpr (kIsHost<Exec>) {
-        quantize_on_host(exec, ops, op);
-    } else {
-        quantize_on_device(exec, op);
+    KOKKOS_INLINE_FUNCTION uint32_t code_of(int64_t element, float multiply,
+                                            numerics::QuantStats& stats) const {
+        const float x = load_element(scale.op.source.dtype, scale.op.source.data, element);
+        uint32_t code = 0;
+        if (scale.op.stochastic) {
+            const uint32_t bits =
+                numerics::sr_bits32_at(key, numerics::Purpose::cast,
+                                       static_cast<uint64_t>(scale.op.first_element + element));
+            code = numerics::quantize_code_sr(scale.op.dtype, x, multiply, bits);
+        } else {
+            code = numerics::quantize_code(scale.op.dtype, x, multiply);
+        }
+        numerics::count_element(stats, scale.op.dtype, x, multiply, code);
+        return code;
+    }
+
+    KOKKOS_INLINE_FUNCTION void quantize_at(int64_t element, float multiply,
+                                            numerics::QuantStats& stats) const {
+        const uint32_t code = code_of(element, multiply, stats);
+        if (scale.op.codes != nullptr) {
+            numerics::store_quantized(scale.op.dtype, scale.op.codes, element, code);
+        }
+        if (scale.op.codes_transposed != nullptr) {
+            const int64_t turned =
+                element % scale.op.columns * scale.op.rows + element / scale.op.columns;
+            numerics::store_quantized(scale.op.dtype, scale.op.codes_transposed, turned, code);
+        }
+    }
+
+    // A byte of two codes is written by one thread; supports() sees to it that both are in the region.
+    KOKKOS_INLINE_FUNCTION void quantize_pair(int64_t element, float multiply,
+                                              numerics::QuantStats& stats) const {
+        uint32_t pair = code_of(element, multiply, stats);
+        auto* to = static_cast<uint8_t*>(scale.op.codes) + element / 2;
+        if (element + 1 < scale.op.source.count) {
+            pair |= code_of(element + 1, multiply, stats) << 4;
+        } else {
+            pair |= *to & 0xf0U;
+        }
+        *to = static_cast<uint8_t>(pair);
+    }
+
+    KOKKOS_INLINE_FUNCTION void find_scale(const TeamOf<Exec>& team, const Region& region,
+                                           Shared& shared) const {
+        uint32_t largest = 0;
+        for (int64_t i = team.team_rank(); i < region.count && !has_one_scale;
+             i += team.team_size()) {
+            const float x =
+                load_element(scale.op.source.dtype, scale.op.source.data, element_of(region, i));
+            largest = larger_magnitude(largest, x);
+        }
+        Kokkos::atomic_max(&shared.largest, largest);
+        team.team_barrier();
+        if (team.team_rank() != 0) {
+            return;
+        }
+        if (has_one_scale) {
+            shared.multiply = scale.multiply();
+            return;
+        }
+        const int64_t index = team.league_rank();
+        const bool is_nvfp4 = scale.op.policy.rule == numerics::ScaleRule::nvfp4;
+        const float previous =
+            numerics::load_as_float(scale.op.grid.dtype, scale.op.scale_inv, index);
+        const numerics::BlockScale found =
+            numerics::block_scale(scale.op.policy, numerics::float_from_bits(shared.largest),
+                                  previous, is_nvfp4 ? *scale.op.amax : 0.0F);
+        shared.multiply = found.multiply;
+        numerics::store_from_float(scale.op.grid.dtype, scale.op.scale_inv, index, found.scale_inv,
+                                   true);
+    }
+
+    KOKKOS_INLINE_FUNCTION void add_stats(const TeamOf<Exec>& team,
+                                          const numerics::QuantStats& mine, Shared& shared) const {
+        Kokkos::atomic_max(&shared.largest, mine.amax_bits);
+        if (scale.op.stats != nullptr) {
+            const int64_t counts[4] = {mine.elements, mine.saturated, mine.underflowed,
+                                       mine.non_finite};
+            for (int i = 0; i < 4; ++i) {
+                Kokkos::atomic_add(&shared.counts[i], static_cast<unsigned long long>(counts[i]));
+            }
+        }
+        team.team_barrier();
+        if (team.team_rank() != 0) {
+            return;
+        }
+        if (gathers_amax) {
+            Kokkos::atomic_max(reinterpret_cast<uint32_t*>(scale.op.amax), shared.largest);
+        }
+        if (scale.op.slot != nullptr) {
+            Kokkos::atomic_max(reinterpret_cast<uint32_t*>(&scale.op.slot->amax), shared.largest);
+        }
+        if (scale.op.stats != nullptr) {
+            int64_t* to[4] = {&scale.op.stats->elements, &scale.op.stats->saturated,
+                              &scale.op.stats->underflowed, &scale.op.stats->non_finite};
+            for (int i = 0; i < 4; ++i) {
+                Kokkos::atomic_add(to[i], static_cast<int64_t>(shared.counts[i]));
+            }
+            Kokkos::atomic_max(&scale.op.stats->amax_bits, shared.largest);
+        }
+    }
+
+    KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
+        auto& shared = *static_cast<Shared*>(team.team_shmem().get_shmem(std::size_t{kScratch}));
+        if (team.team_rank() == 0) {
+            shared.largest = 0;
+            for (unsigned long long& count : shared.counts) {
+                count = 0;
+            }
+        }
+        team.team_barrier();
+        const Region region = region_of(team.league_rank());
+        find_scale(team, region, shared);
+        team.team_barrier();
+        const float multiply = shared.multiply;
+        const int64_t each = scale.op.dtype == DType::fp4_e2m1 ? 2 : 1;
+        numerics::QuantStats mine;
+        for (int64_t i = each * team.team_rank(); i < region.count; i += each * team.team_size()) {
+            const int64_t element = element_of(region, i);
+            if (each == 2) {
+                quantize_pair(element, multiply, mine);
+            } else {
+                quantize_at(element, multiply, mine);
+            }
+        }
+        add_stats(team, mine, shared);
+    }
+};
+
+template <class Exec> void quantize(const Exec& exec, const QuantizeDesc& op) {
+    using Teams = QuantizeTeams<Exec>;
+    const bool is_one = op.grid.block_rows == 0 && op.grid.block_columns == 0;
+    const bool may_follow_amax = is_one && (op.slot == nullptr || op.warm_up > 0);
+    const bool is_nvfp4 = op.policy.rule == numerics::ScaleRule::nvfp4;
+    const MatrixScale scale{op, amax_place(op)};
+    const bool finds_amax = may_follow_amax || is_nvfp4;
+    if (finds_amax && op.source.count > 0) {
+        AmaxDesc find{};
+        find.source = op.source;
+        find.result = amax_place(op);
+        amax(exec, find);
+    } else if (op.amax != nullptr || finds_amax) {
+        for_each(exec, "mp::clear_amax", 1, ClearAmax{amax_place(op)});
+    }
+    const bool stores_first = op.policy.rule == numerics::ScaleRule::msamp;
+    if (is_one && stores_first) {
+        for_each(exec, "mp::quantize_scale", 1, scale);
+    }
+    const Teams teams{scale, numerics::make_sr_key(op.seed, op.uid, op.step), is_one,
+                      op.amax != nullptr && !finds_amax};
+    const int64_t count =
+        is_one ? divide_up(op.source.count, Teams::kPiece) : op.grid.count(op.rows, op.columns);
+    const int64_t size = is_one || count == 0 ? Teams::kPiece : op.source.count / count;
+    const int threads = size <= 64 ? 32 : (size < Teams::kPiece ? 128 : Teams::kThreads);
+    for_each_team(exec, "mp::quantize", count, threads, Teams::kScratch, teams);
+    if (is_one && !stores_first) {
+        for_each(exec, "mp::quantize_scale", 1, scale);
     }
 }
 

@@ -10,20 +10,6 @@
 
 namespace mp::kernels {
 
-// Cut where logical elements are multiples of kChunkElements, so that no block of amaxes is cut.
-struct SumPartsChunks {
-    SumPartsDesc op;
-    TableOps ops;
-
-    void operator()(int64_t chunk) const {
-        const int64_t into = op.first_element % kChunkElements;
-        const int64_t begin = chunk * kChunkElements - into;
-        const int64_t start = begin < 0 ? 0 : begin;
-        const int64_t end = begin + kChunkElements < op.count ? begin + kChunkElements : op.count;
-        ops.table->sum_parts({&op, start, end - start});
-    }
-};
-
 struct SumPartsElements {
     SumPartsDesc op;
 
@@ -117,16 +103,11 @@ struct LargestOfParts {
     }
 };
 
-template <class Exec, class Ops>
-void sum_parts(const Exec& exec, const Ops& ops, const SumPartsDesc& op) {
+template <class Exec> void sum_parts(const Exec& exec, const SumPartsDesc& op) {
     if (op.count == 0) {
         return;
     }
-    if constexpr (kIsHost<Exec>) {
-        const int64_t into = op.first_element % kChunkElements;
-        for_each(exec, "mp::sum_parts", divide_up(into + op.count, kChunkElements),
-                 SumPartsChunks{op, ops});
-    } else if (op.mode == SumMode::largest) {
+    if (op.mode == SumMode::largest) {
         const int64_t into = op.first_element % numerics::kExactBlock;
         for_each(exec, "mp::largest_of_parts", divide_up(into + op.count, numerics::kExactBlock),
                  LargestOfParts{{op}});

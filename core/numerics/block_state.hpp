@@ -81,6 +81,23 @@ inline constexpr DynamicMap<256> kUnsigned8Map = detail::make_map(detail::kUnsig
 inline constexpr DynamicMap<16> kSigned4Map = detail::make_map(detail::kSigned4Values);
 inline constexpr DynamicMap<16> kLinear4Map = detail::make_map(detail::kLinear4Values);
 
+// The maps, for code that runs anywhere.
+#if MP_ON_ACCELERATOR
+#define MAP_ANYWHERE(function, Map, constant)                                                      \
+    MP_HD_INLINE const Map& function() {                                                           \
+        static constexpr Map copy = constant;                                                      \
+        return copy;                                                                               \
+    }
+#else
+#define MAP_ANYWHERE(function, Map, constant)                                                      \
+    MP_HD_INLINE constexpr const Map& function() { return constant; }
+#endif
+MAP_ANYWHERE(signed8_map, DynamicMap<256>, kSigned8Map)
+MAP_ANYWHERE(unsigned8_map, DynamicMap<256>, kUnsigned8Map)
+MAP_ANYWHERE(signed4_map, DynamicMap<16>, kSigned4Map)
+MAP_ANYWHERE(linear4_map, DynamicMap<16>, kLinear4Map)
+#undef MAP_ANYWHERE
+
 // The code of the nearest value, halves up; 0 for NaN. A binary search without branches.
 template <int kCount>
 MP_HD_INLINE constexpr int32_t nearest_code(const DynamicMap<kCount>& map, float x) {
@@ -184,16 +201,16 @@ template <> struct BlockCodec<Coding::dynamic8> {
         const float scale = amax < 1e-12F ? 1e-12F : amax;
         return {scale, scale};
     }
-    MP_HD_INLINE static constexpr int32_t code(bool is_signed, float x, float divisor) {
+    MP_HD_INLINE static int32_t code(bool is_signed, float x, float divisor) {
         const float quotient = x / divisor;
         if (is_signed) {
-            return nearest_code(kSigned8Map, quotient);
+            return nearest_code(signed8_map(), quotient);
         }
-        const int32_t code = nearest_code(kUnsigned8Map, quotient);
+        const int32_t code = nearest_code(unsigned8_map(), quotient);
         return code == 0 && x > 0.0F ? 1 : code;
     }
-    MP_HD_INLINE static constexpr float value(bool is_signed, int32_t code, float scale) {
-        return (is_signed ? kSigned8Map.value[code] : kUnsigned8Map.value[code]) * scale;
+    MP_HD_INLINE static float value(bool is_signed, int32_t code, float scale) {
+        return (is_signed ? signed8_map().value[code] : unsigned8_map().value[code]) * scale;
     }
 };
 
@@ -201,13 +218,13 @@ template <> struct BlockCodec<Coding::dynamic4> {
     MP_HD_INLINE static constexpr MomentScale scales(bool is_signed, float amax) {
         return BlockCodec<Coding::dynamic8>::scales(is_signed, amax);
     }
-    MP_HD_INLINE static constexpr int32_t code(bool is_signed, float x, float divisor) {
+    MP_HD_INLINE static int32_t code(bool is_signed, float x, float divisor) {
         const float quotient = x / divisor;
-        return is_signed ? nearest_code(kSigned4Map, quotient)
-                         : nearest_code(kLinear4Map, quotient);
+        return is_signed ? nearest_code(signed4_map(), quotient)
+                         : nearest_code(linear4_map(), quotient);
     }
-    MP_HD_INLINE static constexpr float value(bool is_signed, int32_t code, float scale) {
-        return (is_signed ? kSigned4Map.value[code] : kLinear4Map.value[code]) * scale;
+    MP_HD_INLINE static float value(bool is_signed, int32_t code, float scale) {
+        return (is_signed ? signed4_map().value[code] : linear4_map().value[code]) * scale;
     }
 };
 

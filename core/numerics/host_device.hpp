@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that knows about CUDA: marks the functions of core/numerics for host and device.
+// The one place that knows about CUDA and HIP: marks the functions of core/numerics for host and device.
 #pragma once
 
-#if defined(__CUDACC__)
+#if defined(__CUDACC__) || defined(__HIPCC__)
 #define MP_HD __host__ __device__
 #else
 #define MP_HD
+#endif
+
+// Where code for an accelerator is being made, which cannot read the host's constants at an index it works out.
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+#define MP_ON_ACCELERATOR 1
+#else
+#define MP_ON_ACCELERATOR 0
 #endif
 
 // Inlining is forced, not asked for: one binary holds kernels compiled for several instruction

@@ -17,8 +17,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import headers
 
-# libgomp until the host has a thread pool of its own.
-ALLOWED = re.compile(r"^(lib(c|m|pthread|dl|gomp)\.so\.\d+|ld-linux.*\.so\.\d+)$")
+ALLOWED = re.compile(r"^(lib(c|m|pthread|dl)\.so\.\d+|ld-linux.*\.so\.\d+)$")
 OLDEST_GLIBC = (2, 31)
 FORBIDDEN_SANITIZED = re.compile(r"cuda|cublas|nccl|nvidia|mpi\b|mpi[-_.]|kokkos", re.I)
 

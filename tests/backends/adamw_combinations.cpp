@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "adamw_oracle.hpp"
-#include "host/isa/isa.hpp"
+#include "host/kernels/isa.hpp"
 #include "optim/step_memory.hpp"
 #include "step_case.hpp"
 

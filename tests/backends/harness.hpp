@@ -59,22 +59,26 @@ inline const Backend* open_module(const char* name, std::string& missing) {
     return nullptr;
 }
 
-// Every backend built in (host ones with 1, 2 and 3 threads), then the modules. A module whose device
-// is not there is listed too, so that what was not tested is seen.
+// Every backend built in (the host with 1, 2 and 3 threads), then the modules: the kernels of accelerators in teams of 2 and
+// 4 threads (of 1 in "kokkos"), and CUDA. A module whose device is not there is listed too, so that what was not tested is seen.
 inline std::vector<DeviceChoice> open_devices() {
     std::vector<DeviceChoice> choices;
     const BackendList list = enabled_backends();
     for (int32_t i = 0; i < list.count; ++i) {
         const Backend* backend = list.items[i];
-        if (std::strcmp(backend->name, "reference") == 0) {
+        if (std::strcmp(backend->name, "host") != 0) {
             choices.push_back({backend->name, backend, 1, ""});
-        } else if (backend->kind == DeviceKind::host) {
-            for (int32_t threads = 1; threads <= 3; ++threads) {
-                choices.push_back(
-                    {std::string(backend->name) + "_threads_" + std::to_string(threads), backend,
-                     threads, ""});
-            }
+            continue;
         }
+        for (int32_t threads = 1; threads <= 3; ++threads) {
+            choices.push_back({"host_threads_" + std::to_string(threads), backend, threads, ""});
+        }
+    }
+    std::string missing;
+    const Backend* const teams = open_module("kokkos_openmp", missing);
+    for (const int32_t threads : {2, 4}) {
+        choices.push_back({"kokkos_teams_" + std::to_string(threads), teams, threads,
+                           "no Kokkos with OpenMP" + missing});
     }
     DeviceChoice cuda{"cuda", nullptr, 1, ""};
     cuda.backend = open_module("cuda", cuda.missing);
@@ -240,6 +244,11 @@ template <typename T> class DeviceValue {
 
 class BackendTest : public ::testing::TestWithParam<DeviceChoice> {
   protected:
+    // Teams of threads that wait for each other, perhaps on fewer cores than there are of them.
+    [[nodiscard]] static bool has_teams_of(int32_t threads) {
+        return GetParam().label == "kokkos_teams_" + std::to_string(threads);
+    }
+    static constexpr const char* kManyTeams = "so many teams of this size take minutes here";
     void SetUp() override {
         if (GetParam().backend == nullptr) {
             GTEST_SKIP() << "skipped: " << GetParam().missing;

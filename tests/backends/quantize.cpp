@@ -30,6 +30,9 @@ class Quantize : public BackendTest {
 };
 
 TEST_P(Quantize, EqualsTheReferenceForEveryGridAndRule) {
+    if (has_teams_of(4)) {
+        GTEST_SKIP() << "skipped: " << kManyTeams;
+    }
     for (const GridRule& kind : kGridRules) {
         for (const auto& [rows, columns] : kShapes) {
             for (const DType to : kind.codes) {
@@ -48,6 +51,9 @@ TEST_P(Quantize, EqualsTheReferenceForEveryGridAndRule) {
 
 // Zeros, one outlier a million times the rest, subnormal numbers, infinity and NaN among them, from every type.
 TEST_P(Quantize, EqualsTheReferenceForAdversarialTensors) {
+    if (has_teams_of(4)) {
+        GTEST_SKIP() << "skipped: " << kManyTeams;
+    }
     for (const GridRule& kind : kGridRules) {
         for (const DType from : kWideTypes) {
             for (const HostArray& source : adversarial_arrays(from, 70 * 150)) {
@@ -86,6 +92,9 @@ TEST_P(Quantize, EqualsTheReferenceForEverySize) {
 
 // Larger than one job, at addresses aligned to elements only, and so large that codes go around the caches.
 TEST_P(Quantize, EqualsTheReferenceForLargeTensors) {
+    if (has_teams_of(2) || has_teams_of(4)) {
+        GTEST_SKIP() << "skipped: " << kManyTeams;
+    }
     for (const GridRule& kind : kGridRules) {
         for (const auto& [rows, columns] : {Extent{1, 200000}, {700, 1030}, {40000, 9}}) {
             QuantizeCase c;
@@ -106,6 +115,9 @@ TEST_P(Quantize, EqualsTheReferenceForLargeTensors) {
 }
 
 TEST_P(Quantize, EqualsTheReferenceWhereCodesGoAroundTheCaches) {
+    if (has_teams_of(2) || has_teams_of(4)) {
+        GTEST_SKIP() << "skipped: " << kManyTeams;
+    }
     const HostArray source = make_array(DType::bf16, 2112 * 4096, Content::normal, 7);
     for (const ScaleGrid& grid : {kTensorScale, kRowScales, kSquareBlockScales}) {
         QuantizeCase c;

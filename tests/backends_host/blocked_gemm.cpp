@@ -13,7 +13,7 @@
 #include "gemm_case.hpp"
 #include "host/gemm/grid.hpp"
 #include "host/gemm/panels.hpp"
-#include "host/isa/isa.hpp"
+#include "host/kernels/isa.hpp"
 #include "host_device.hpp"
 
 namespace mp::test {
@@ -60,7 +60,7 @@ class BlockedGemmTest : public ::testing::Test {
         std::unique_ptr<HostGemm> plan;
         check(implementation.make(x.desc, threads, plan));
         x.reset();
-        check(plan->run(pool_, x.buffers()));
+        check(plan->run(workshop_.on(threads), x.buffers()));
         return true;
     }
     void expect_within_bound(const GemmOptions& o, int32_t threads = 2) {
@@ -79,8 +79,7 @@ class BlockedGemmTest : public ::testing::Test {
         EXPECT_GT(taken, 0);
     }
 
-    CheckedMemory memory_;
-    ScratchPool pool_{memory_.table()};
+    Workshop workshop_;
 };
 
 const GemmImplementation& for_type(DType dtype) {
@@ -301,7 +300,7 @@ TEST_F(BlockedGemmTest, DoesNotReadDWhereBetaIsZero) {
         }
         std::unique_ptr<HostGemm> plan;
         check(for_type(type).make(x.desc, 2, plan));
-        check(plan->run(pool_, x.buffers()));
+        check(plan->run(workshop_.on(2), x.buffers()));
         EXPECT_TRUE(within_bound(x));
     }
 }
@@ -339,12 +338,12 @@ TEST_F(BlockedGemmTest, AllocatesOnlyInTheFirstRun) {
     GemmCase x(o);
     std::unique_ptr<HostGemm> plan;
     check(kWidenFp32.make(x.desc, 2, plan));
-    check(plan->run(pool_, x.buffers()));
-    const int64_t first = memory_.allocations();
+    check(plan->run(workshop_.on(2), x.buffers()));
+    const int64_t first = workshop_.memory().allocations();
     for (int32_t i = 0; i < 5; ++i) {
-        check(plan->run(pool_, x.buffers()));
+        check(plan->run(workshop_.on(2), x.buffers()));
     }
-    EXPECT_EQ(memory_.allocations(), first);
+    EXPECT_EQ(workshop_.memory().allocations(), first);
 }
 
 TEST_F(BlockedGemmTest, ChangesNothingWithoutMemory) {
@@ -354,8 +353,8 @@ TEST_F(BlockedGemmTest, ChangesNothingWithoutMemory) {
     const auto before = x.result();
     std::unique_ptr<HostGemm> plan;
     check(kBlockedFp32.make(x.desc, 2, plan));
-    memory_.exhaust();
-    EXPECT_EQ(plan->run(pool_, x.buffers()).code(), Code::out_of_memory);
+    workshop_.memory().exhaust();
+    EXPECT_EQ(plan->run(workshop_.on(2), x.buffers()).code(), Code::out_of_memory);
     EXPECT_EQ(x.result(), before);
 }
 
@@ -374,10 +373,12 @@ TEST_F(BlockedGemmTest, LeavesTheCallersOpenmpAlone) {
 #pragma omp parallel num_threads(2) reduction(+ : differing)
     {
         GemmCase y(o);
-        ScratchPool pool(memory_.table());
+        Workshop workshop;
         std::unique_ptr<HostGemm> plan;
         differing +=
-            kBlockedFp32.make(y.desc, 3, plan).ok() && plan->run(pool, y.buffers()).ok() ? 0 : 1;
+            kBlockedFp32.make(y.desc, 3, plan).ok() && plan->run(workshop.on(3), y.buffers()).ok()
+                ? 0
+                : 1;
         differing += y.result() == expected ? 0 : 1;
     }
     EXPECT_EQ(differing, 0);
@@ -401,7 +402,7 @@ TEST_F(BlockedGemmTest, RunsOnePlanOnManyThreads) {
     for (const auto& mine : cases) {
         threads.emplace_back([&] {
             for (int32_t i = 0; i < 10; ++i) {
-                check(plan->run(pool_, mine->buffers()));
+                check(plan->run(workshop_.on(2), mine->buffers()));
             }
         });
     }

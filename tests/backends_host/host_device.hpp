@@ -15,6 +15,7 @@
 
 #include "host/backend.hpp"
 #include "host/device.hpp"
+#include "host/gemm/host_gemm.hpp"
 
 namespace mp::test {
 
@@ -70,6 +71,24 @@ class CheckedMemory {
     std::map<void*, Key> blocks_;
     int64_t allocations_ = 0;
     bool is_exhausted_ = false;
+};
+
+// What products work with, on any number of threads.
+class Workshop {
+  public:
+    [[nodiscard]] backends::host::Resources on(int32_t threads) {
+        auto& pool = pools_[threads];
+        if (pool == nullptr) {
+            pool = std::make_unique<backends::host::ThreadPool>(threads);
+        }
+        return {scratch_, *pool};
+    }
+    [[nodiscard]] CheckedMemory& memory() { return memory_; }
+
+  private:
+    CheckedMemory memory_;
+    backends::host::ScratchPool scratch_{memory_.table()};
+    std::map<int32_t, std::unique_ptr<backends::host::ThreadPool>> pools_;
 };
 
 struct Log {

@@ -8,7 +8,7 @@
 
 #include "host/gemm/line_scales.hpp"
 #include "host/gemm/panels.hpp"
-#include "host/isa/isa.hpp"
+#include "host/kernels/isa.hpp"
 #include "numerics/codec.hpp"
 
 namespace mp::test {

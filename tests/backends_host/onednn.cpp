@@ -34,18 +34,17 @@ class Onednn : public ::testing::Test {
             }
             std::unique_ptr<HostGemm> plan;
             check(implementation->make(x.desc, threads, plan));
-            check(plan->run(pool_, x.buffers()));
+            check(plan->run(workshop_.on(threads), x.buffers()));
             EXPECT_TRUE(within_bound(x));
             EXPECT_TRUE(x.padding_untouched());
             const auto first = x.result();
             x.reset();
-            check(plan->run(pool_, x.buffers()));
+            check(plan->run(workshop_.on(threads), x.buffers()));
             EXPECT_EQ(x.result(), first);
         }
     }
 
-    CheckedMemory memory_;
-    ScratchPool pool_{memory_.table()};
+    Workshop workshop_;
 };
 
 constexpr DType kTypes[] = {DType::fp32, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2};

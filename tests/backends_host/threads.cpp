@@ -2,11 +2,11 @@
 // How many threads a host device has and why, and that it leaves the caller's own settings alone.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <thread>
 #include <vector>
 
-#include <omp.h>
 #include <sched.h>
 
 #include "host_device.hpp"
@@ -86,29 +86,32 @@ TEST(HostDevice, LogsWhatItFound) {
               std::string::npos);
 }
 
-// The caller's mask stays, those of the workers are one core each.
-TEST(HostDevice, BindsOnlyTheWorkersAndOnlyWhenAsked) {
+// How many CPUs each thread of the device may use. They meet inside, so that every one of them takes an iteration.
+std::vector<int> cpus_of_threads(const OpenHost& host, int32_t threads) {
+    std::vector<int> cpus(static_cast<std::size_t>(threads));
+    std::atomic<int32_t> arrived{0};
+    host.device().threads().for_each_on(threads, [&](int64_t /*i*/, int32_t thread) {
+        ++arrived;
+        while (arrived.load() < threads) {
+            std::this_thread::yield();
+        }
+        cpu_set_t mask;
+        CPU_ZERO(&mask);
+        (void)sched_getaffinity(0, sizeof mask, &mask);
+        cpus[static_cast<std::size_t>(thread)] = CPU_COUNT(&mask);
+    });
+    return cpus;
+}
+
+// The caller's mask stays, those of the others are one core each.
+TEST(HostDevice, BindsOnlyItsOwnThreadsAndOnlyWhenAsked) {
     std::thread([] {
         cpu_set_t before;
         ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
-        std::vector<int> cpus(3);
-        const auto count_cpus = [&cpus] {
-#pragma omp parallel num_threads(3)
-            {
-                cpu_set_t mask;
-                CPU_ZERO(&mask);
-                (void)sched_getaffinity(0, sizeof mask, &mask);
-                cpus[static_cast<std::size_t>(omp_get_thread_num())] = CPU_COUNT(&mask);
-            }
-        };
-        {
-            OpenHost unbound(3);
-            count_cpus();
-            EXPECT_EQ(cpus, std::vector<int>(3, CPU_COUNT(&before)));
-        }
-        OpenHost bound(3, true);
-        count_cpus();
-        EXPECT_EQ(cpus, (std::vector<int>{CPU_COUNT(&before), 1, 1}));
+        const OpenHost unbound(3);
+        EXPECT_EQ(cpus_of_threads(unbound, 3), std::vector<int>(3, CPU_COUNT(&before)));
+        const OpenHost bound(3, true);
+        EXPECT_EQ(cpus_of_threads(bound, 3), (std::vector<int>{CPU_COUNT(&before), 1, 1}));
         cpu_set_t after;
         ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
         EXPECT_TRUE(CPU_EQUAL(&before, &after));

@@ -12,7 +12,7 @@
 namespace mp::test {
 namespace {
 
-using topology::bind_current_thread;
+using topology::bind_thread;
 using topology::detect;
 using topology::Topology;
 
@@ -78,7 +78,7 @@ TEST(Topology, BindsAThreadToOneCore) {
     const auto cores = static_cast<int32_t>(found.core_cpus.size());
     for (int32_t worker = 0; worker < 2 * cores; ++worker) {
         in_a_thread([&] {
-            ASSERT_TRUE(bind_current_thread(found, worker).ok());
+            ASSERT_TRUE(bind_thread(pthread_self(), found, worker).ok());
             EXPECT_EQ(affinity(),
                       std::set<int>{found.core_cpus[static_cast<std::size_t>(worker % cores)]});
         });
@@ -89,12 +89,12 @@ TEST(Topology, SaysWhyItCannotBind) {
     in_a_thread([] {
         const std::set<int> before = affinity();
         Topology unknown;
-        EXPECT_EQ(bind_current_thread(unknown, 0).code(), Code::unsupported);
+        EXPECT_EQ(bind_thread(pthread_self(), unknown, 0).code(), Code::unsupported);
         unknown.core_cpus = {CPU_SETSIZE - 1}; // no such CPU in this machine, one hopes
-        const Status status = bind_current_thread(unknown, 0);
+        const Status status = bind_thread(pthread_self(), unknown, 0);
         EXPECT_EQ(status.code(), Code::unsupported);
         EXPECT_STRNE(status.text(), "");
-        EXPECT_EQ(bind_current_thread(detect(), -1).code(), Code::unsupported);
+        EXPECT_EQ(bind_thread(pthread_self(), detect(), -1).code(), Code::unsupported);
         EXPECT_EQ(affinity(), before);
     });
 }

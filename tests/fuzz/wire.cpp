@@ -8,7 +8,7 @@
 #include "comm/sum.hpp"
 #include "comm/wire.hpp"
 #include "fuzz/target.hpp"
-#include "host/isa/isa.hpp"
+#include "host/kernels/isa.hpp"
 #include "interface/sum_supports.hpp"
 #include "numerics/part_sum.hpp"
 

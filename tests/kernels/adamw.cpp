@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/update_scaling.hpp"
+#include "interface/update_scaling.hpp"
 #include "numerics/rules.hpp"
 #include "tables.hpp"
 
@@ -175,7 +175,7 @@ numerics::GroupScalars l2_scalars() {
     return numerics::group_scalars(hyper, 3, 0.5);
 }
 
-using Body = void (*)(const kernels::UpdateJob& job) noexcept;
+using Body = void (*)(const UpdateJob& job) noexcept;
 
 // All chunks of one segment.
 Arrays run_body(Body body, const Layout& layout, OptimizerUpdateDesc op, const Arrays& before,
@@ -304,8 +304,8 @@ struct ScaledResult {
     std::array<uint32_t, 3> maxima;
 };
 
-ScaledResult run_scaled(const kernels::ChunkTable& table, const ScaledLayout& layout,
-                        const Arrays& before, uint32_t flags, std::size_t offset) {
+ScaledResult run_scaled(const ChunkTable& table, const ScaledLayout& layout, const Arrays& before,
+                        uint32_t flags, std::size_t offset) {
     PlacedArrays placed(before, offset);
     UpdateSegment s = placed.segment(layout.types, before.param.count);
     std::array<float, 5> scales = {0x1p-3F, 0x1p-5F, 0x1p-7F, 0x1p-9F, 0x1p-2F};
@@ -338,15 +338,15 @@ ScaledResult run_scaled(const kernels::ChunkTable& table, const ScaledLayout& la
     UpdateScaling scaling;
     const auto job = [&](int64_t start) {
         const int64_t left = s.count - start;
-        return kernels::UpdateJob{
-            &op, &s, start, left < kChunkElements ? left : kChunkElements, kStep, false, &scaling};
+        return UpdateJob{&op,   &s,    start,   left < kChunkElements ? left : kChunkElements,
+                         kStep, false, &scaling};
     };
     for (int64_t start = 0; s.has_scaled_states() && start < s.count; start += kChunkElements) {
         table.measure_update(job(start), scaling);
     }
     const std::array<uint32_t, 3> maxima = {scaling.weight_amax, scaling.state_amax[0],
                                             scaling.state_amax[1]};
-    kernels::renew_scales(s, scaling);
+    renew_scales(s, scaling);
     for (int64_t start = 0; start < s.count; start += kChunkElements) {
         table.update(job(start));
     }

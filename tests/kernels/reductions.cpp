@@ -150,9 +150,8 @@ TEST_P(ColumnSumChunk, FollowsTheWrittenOrder) {
                     const int64_t cut = columns / 3;
                     for (const auto& [first, end] :
                          {std::pair<int64_t, int64_t>{0, cut}, {cut, columns}}) {
-                        for (int64_t at = first; at < end; at += kernels::kColumnStrip) {
-                            GetParam()->column_sum(
-                                {&op, at, std::min(end - at, kernels::kColumnStrip)});
+                        for (int64_t at = first; at < end; at += kColumnStrip) {
+                            GetParam()->column_sum({&op, at, std::min(end - at, kColumnStrip)});
                         }
                     }
                     EXPECT_TRUE(same_bits(column_sums(source, columns, old, accumulate),

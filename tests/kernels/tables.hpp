@@ -11,19 +11,23 @@
 #include <vector>
 
 #include "../backends/arrays.hpp"
-#include "host/isa/isa.hpp"
+#include "host/kernels/isa.hpp"
 
 namespace mp::test {
 
-inline std::vector<const kernels::ChunkTable*> runnable_tables() {
+using backends::host::ChunkTable;
+using backends::host::kColumnStrip;
+using backends::host::UpdateJob;
+
+inline std::vector<const ChunkTable*> runnable_tables() {
     const backends::host::IsaList list = backends::host::runnable_isas();
     return {list.items, list.items + list.count};
 }
 
 // Parameterized by the table.
-class TableTest : public ::testing::TestWithParam<const kernels::ChunkTable*> {};
+class TableTest : public ::testing::TestWithParam<const ChunkTable*> {};
 
-inline std::string table_label(const ::testing::TestParamInfo<const kernels::ChunkTable*>& info) {
+inline std::string table_label(const ::testing::TestParamInfo<const ChunkTable*>& info) {
     return info.param->name;
 }
 

@@ -25,7 +25,7 @@ INCLUDE_ROOTS = ["core", "backends", "capi/include", "capi/src", "tests", "."]
 POLICY = "core/{recipe,quant,gemm,linear,scaler,optim,shard,comm,checkpoint,context,device,system,tensor}"
 LOW = ["core/status", "core/dtype", "core/numerics", "core/tensor/tensor_ref.hpp", "core/tensor/scale_grid.hpp",
        "core/system/environment.hpp"]
-BACKEND_USES = ["backends/interface", "core/kernels", *LOW]
+BACKEND_USES = ["backends/interface", *LOW]
 
 
 def expand(pattern):
@@ -52,11 +52,12 @@ TABLE = [
     ("backends/vendor", LOW),
     ("backends/comm/*", ["backends/interface", "backends/vendor", *LOW]),
     ("backends/topology", ["backends/interface", "backends/vendor", *LOW]),
-    # The chunk bodies compiled for each instruction set lie below the Kokkos launchers, which lie below the host.
-    ("backends/host/isa", BACKEND_USES),
-    ("backends/kokkos", ["backends/host/isa", *BACKEND_USES]),
-    ("backends/host", ["backends/host/isa", "backends/kokkos", "backends/topology", "backends/vendor", *BACKEND_USES]),
-    ("backends/cuda", ["backends/kokkos", "backends/comm/nccl", "backends/vendor", *BACKEND_USES]),
+    # The bodies compiled for each instruction set lie below the operations that call them.
+    ("backends/host/kernels", BACKEND_USES),
+    ("backends/host", ["backends/host/kernels", "backends/topology", "backends/vendor", *BACKEND_USES]),
+    # Only what launches Kokkos kernels sees them.
+    ("backends/kokkos", ["core/kernels", *BACKEND_USES]),
+    ("backends/cuda", ["core/kernels", "backends/kokkos", "backends/comm/nccl", "backends/vendor", *BACKEND_USES]),
     ("backends/*", BACKEND_USES),
     ("bindings", ["capi/include"]),
     ("examples", ["capi/include"]),

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <new>
 
-#include <omp.h>
+#include "host/atomic_max.hpp"
 
 namespace mp::backends::host {
 
@@ -44,8 +44,7 @@ struct BlockedGemm::Run {
 // The product can scale and add a bias, to fp32; what else there is comes after it.
 BlockedGemm::BlockedGemm(const GemmDesc& desc, bool pairs, int32_t threads) noexcept
     : desc_(desc), table_(active_panel_table()), pairs_(pairs),
-      is_direct_(desc.dtype_d == DType::fp32 && desc.beta == 0.0F && !desc.gelu),
-      threads_(threads) {
+      is_direct_(desc.dtype_d == DType::fp32 && desc.beta == 0.0F && !desc.gelu) {
     if (desc.m == 0 || desc.n == 0 || desc.batch_count == 0) {
         return;
     }
@@ -265,15 +264,14 @@ void BlockedGemm::compute_block(const Run& run, int64_t index, char* scratch) co
     }
 }
 
-Status BlockedGemm::run(ScratchPool& pool, const GemmBuffers& buffers) const noexcept {
+Status BlockedGemm::run(const Resources& with, const GemmBuffers& buffers) const noexcept {
     const int64_t blocks = desc_.batch_count * grid_.blocks();
     if (blocks == 0) {
         return {};
     }
-    const auto team = static_cast<int32_t>(std::min<int64_t>(threads_, blocks));
     ScratchPool::Lease lease;
-    const Status status =
-        pool.take(shared_bytes_ + static_cast<std::size_t>(team) * thread_bytes_, lease);
+    const auto parts = static_cast<std::size_t>(std::min<int64_t>(with.threads.threads(), blocks));
+    const Status status = with.scratch.take(shared_bytes_ + parts * thread_bytes_, lease);
     if (!status.ok()) {
         return status;
     }
@@ -285,41 +283,21 @@ Status BlockedGemm::run(ScratchPool& pool, const GemmBuffers& buffers) const noe
         table_.widen(desc_.dtype_bias, buffers.bias, desc_.n, wide);
         run.bias = wide;
     }
-    if (scales_a_.blocks() > 0) {
+    if (const int64_t units = scales_a_.blocks() + scales_b_.blocks(); units > 0) {
         run.scales_a = reinterpret_cast<const float*>(run.scratch + scales_at_);
         run.scales_b = run.scales_a + scales_a_.size();
-    }
-    char* const own = run.scratch + shared_bytes_;
-    if (team == 1) {
-        compute_all(run, blocks, own);
-        return {};
-    }
-#pragma omp parallel num_threads(team) firstprivate(run)
-    compute_all(run, blocks, own + static_cast<std::size_t>(omp_get_thread_num()) * thread_bytes_);
-    return {};
-}
-
-// What each thread of the team runs; `run` is its own copy.
-void BlockedGemm::compute_all(Run& run, int64_t blocks, char* scratch) const noexcept {
-    const int64_t scale_units = scales_a_.blocks() + scales_b_.blocks();
-    if (scale_units > 0) {
-#pragma omp for schedule(static)
-        for (int64_t unit = 0; unit < scale_units; ++unit) {
-            widen_scales(run, unit);
-        }
+        with.threads.for_each(units, [&](int64_t unit) { widen_scales(run, unit); });
         run.folds_scales = folds_scales(run);
     }
-    const int64_t units = shares_b_ ? grid_.column_blocks * depth_steps() : 0;
-    if (units > 0) {
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t unit = 0; unit < units; ++unit) {
-            pack_shared(run, unit);
-        }
+    if (shares_b_) {
+        with.threads.for_each(grid_.column_blocks * depth_steps(),
+                              [&](int64_t unit) { pack_shared(run, unit); });
     }
-#pragma omp for schedule(dynamic, 1) nowait
-    for (int64_t index = 0; index < blocks; ++index) {
-        compute_block(run, index, scratch);
-    }
+    char* const own = run.scratch + shared_bytes_;
+    with.threads.for_each_on(blocks, [&](int64_t index, int32_t thread) {
+        compute_block(run, index, own + static_cast<std::size_t>(thread) * thread_bytes_);
+    });
+    return {};
 }
 
 } // namespace mp::backends::host

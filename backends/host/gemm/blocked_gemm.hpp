@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A planned matrix product on the host by the panels of panels.hpp, on OpenMP threads:
+// A planned matrix product on the host by the panels of panels.hpp:
 //   0. where operands have scales, all threads together widen these;
 //   1. where several blocks use the same columns of B, all threads together pack op(B);
 //   2. for each block of D, one thread walks along k, packs its rows of op(A) (and columns of op(B), if
@@ -28,7 +28,7 @@ class BlockedGemm final : public HostGemm {
     static Status make(const GemmDesc& desc, bool pairs, int32_t threads,
                        std::unique_ptr<BlockedGemm>& out) noexcept;
 
-    Status run(ScratchPool& pool, const GemmBuffers& buffers) const noexcept override;
+    Status run(const Resources& with, const GemmBuffers& buffers) const noexcept override;
 
     [[nodiscard]] const Grid& grid() const noexcept { return grid_; }
 
@@ -60,7 +60,6 @@ class BlockedGemm final : public HostGemm {
                   int64_t k) const noexcept;
     void set_scales(const Run& run, const Block& block, int64_t k, bool is_last,
                     MultiplyJob& job) const noexcept;
-    void compute_all(Run& run, int64_t blocks, char* scratch) const noexcept;
     void compute_block(const Run& run, int64_t index, char* scratch) const noexcept;
     void finish(const Run& run, const Block& block, const float* sums) const noexcept;
 
@@ -69,7 +68,6 @@ class BlockedGemm final : public HostGemm {
     bool pairs_;
     bool is_direct_;        // the product writes D
     bool shares_b_ = false; // step 1 runs
-    int32_t threads_;
     Grid grid_;
     int64_t shared_panel_ = 0;  // words from panel to panel
     int64_t shared_panels_ = 0; // of a column block

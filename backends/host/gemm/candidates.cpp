@@ -6,7 +6,7 @@
 
 #include "host/device.hpp"
 #include "host/gemm/ranking.hpp"
-#include "kokkos/host_ops.hpp"
+#include "host/ops/candidates.hpp"
 
 namespace mp::backends::host {
 
@@ -27,7 +27,8 @@ Status prepare(Device& device, const GemmDesc& op, Plan** plan) noexcept {
 }
 
 Status run_plan(Device& device, Queue& /*queue*/, Plan& plan, const GemmBuffers& buffers) noexcept {
-    return static_cast<HostGemm&>(plan).run(static_cast<HostDevice&>(device).scratch(), buffers);
+    auto& host = static_cast<HostDevice&>(device);
+    return static_cast<HostGemm&>(plan).run({host.scratch(), host.threads()}, buffers);
 }
 
 template <const GemmImplementation& kImplementation> Candidate candidate() noexcept {
@@ -69,7 +70,7 @@ const Candidates& candidates_of(const ProductOrder& order) noexcept {
         for (std::size_t i = 0; i < kImplementationCount; ++i) {
             at->items[i] = candidate_of(order.items[i]);
         }
-        at->items[kImplementationCount] = kokkos::host_candidates(OpKind::gemm).items[0];
+        at->items[kImplementationCount] = kSimpleGemm;
         at->order = &order;
     }
     return at->items;

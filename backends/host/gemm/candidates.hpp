@@ -6,7 +6,7 @@
 
 namespace mp::backends::host {
 
-// By ranking.hpp, then the Kokkos kernel, which takes everything. The list stays for the process.
+// By ranking.hpp, then the simple product, which takes everything. The list stays for the process.
 CandidateList gemm_candidates() noexcept;
 
 // Whether products of bf16 are clearly faster than those of fp32.

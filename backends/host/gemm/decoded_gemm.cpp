@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <new>
 
-#include <omp.h>
+#include "host/atomic_max.hpp"
 
 namespace mp::backends::host {
 
@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kHalf = 2;
 constexpr int64_t kFloat = sizeof(float);
+constexpr int64_t kRows = 16;    // that a thread takes at a time
 constexpr int64_t kTurned = 256; // factors of a row's blocks that are laid out at once
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -57,8 +58,8 @@ bool DecodedGemm::takes(const GemmDesc& desc, Reason& reason) noexcept {
     return BlockedGemm::takes_scales(desc, reason);
 }
 
-DecodedGemm::DecodedGemm(const GemmDesc& desc, int32_t threads) noexcept
-    : desc_(desc), threads_(threads),
+DecodedGemm::DecodedGemm(const GemmDesc& desc) noexcept
+    : desc_(desc),
       block_k_(scale_block_k(desc)), a_{desc.dtype_a,
                                         desc.trans_a ? desc.k : desc.m,
                                         desc.trans_a ? desc.m : desc.k,
@@ -76,7 +77,7 @@ DecodedGemm::DecodedGemm(const GemmDesc& desc, int32_t threads) noexcept
 
 Status DecodedGemm::make(const GemmDesc& desc, int32_t threads, Make make,
                          std::unique_ptr<HostGemm>& out) noexcept {
-    std::unique_ptr<DecodedGemm> plan(new (std::nothrow) DecodedGemm(desc, threads));
+    std::unique_ptr<DecodedGemm> plan(new (std::nothrow) DecodedGemm(desc));
     if (plan == nullptr) {
         return Status::error(Code::out_of_memory, "host: no memory for a gemm plan");
     }
@@ -123,20 +124,17 @@ void DecodedGemm::decode_row(const Operand& operand, const void* codes, const fl
     }
 }
 
-void DecodedGemm::decode(const Operand& operand, const void* codes, const float* factors,
-                         void* out) const noexcept {
-#pragma omp parallel for num_threads(threads_) schedule(static) if (operand.rows > 16)
-    for (int64_t row = 0; row < operand.rows; ++row) {
-        decode_row(operand, codes, factors, row, out);
-    }
+void DecodedGemm::decode(ThreadPool& threads, const Operand& operand, const void* codes,
+                         const float* factors, void* out) const noexcept {
+    threads.for_each(
+        operand.rows, [&](int64_t row) { decode_row(operand, codes, factors, row, out); }, kRows);
 }
 
-void DecodedGemm::finish(const GemmBuffers& buffers, const float* sums, const float* scales_a,
-                         const float* scales_b) const noexcept {
+void DecodedGemm::finish(ThreadPool& threads, const GemmBuffers& buffers, const float* sums,
+                         const float* scales_a, const float* scales_b) const noexcept {
     const GemmDesc& d = desc_;
     const int64_t strips = (d.n + kFinishColumns - 1) / kFinishColumns;
-#pragma omp parallel for num_threads(threads_) schedule(static) if (d.m * strips > 16)
-    for (int64_t i = 0; i < d.m * strips; ++i) {
+    const auto strip = [&](int64_t i) {
         const int64_t row = i / strips;
         const int64_t column = i % strips * kFinishColumns;
         FinishJob job = finish_job(d, buffers, 0, row, column);
@@ -150,16 +148,17 @@ void DecodedGemm::finish(const GemmBuffers& buffers, const float* sums, const fl
         }
         table_.finish(job);
         raise_amax(buffers.amax_d, job.amax);
-    }
+    };
+    threads.for_each(d.m * strips, strip, kRows);
 }
 
-Status DecodedGemm::run(ScratchPool& pool, const GemmBuffers& buffers) const noexcept {
+Status DecodedGemm::run(const Resources& with, const GemmBuffers& buffers) const noexcept {
     const int64_t a_bytes = aligned(desc_.m * desc_.k * kHalf);
     const int64_t b_bytes = aligned(desc_.k * desc_.n * kHalf);
     const int64_t sum_bytes = aligned(desc_.m * desc_.n * kFloat);
     const int64_t scales = a_.scales.size() + b_.scales.size();
     ScratchPool::Lease lease;
-    Status status = pool.take(
+    Status status = with.scratch.take(
         static_cast<std::size_t>(a_bytes + b_bytes + sum_bytes + aligned(scales * kFloat)), lease);
     if (!status.ok()) {
         return status;
@@ -174,18 +173,18 @@ Status DecodedGemm::run(ScratchPool& pool, const GemmBuffers& buffers) const noe
     fill(a_.scales, buffers.scale_a, scales_a, range_a);
     fill(b_.scales, buffers.scale_b, scales_b, range_b);
     if (block_k_ != 0 && !may_fold(desc_, range_a, range_b)) {
-        return fallback_->run(pool, buffers);
+        return fallback_->run(with, buffers);
     }
-    decode(a_, buffers.a, block_k_ != 0 ? scales_a : nullptr, a);
-    decode(b_, buffers.b, block_k_ != 0 ? scales_b : nullptr, b);
+    decode(with.threads, a_, buffers.a, block_k_ != 0 ? scales_a : nullptr, a);
+    decode(with.threads, b_, buffers.b, block_k_ != 0 ? scales_b : nullptr, b);
     GemmBuffers decoded;
     decoded.a = a;
     decoded.b = b;
     decoded.d = sums;
-    status = product_->run(pool, decoded);
+    status = product_->run(with, decoded);
     if (status.ok()) {
         const bool is_scaled = block_k_ == 0 && scales > 0;
-        finish(buffers, sums, is_scaled ? scales_a : nullptr, scales_b);
+        finish(with.threads, buffers, sums, is_scaled ? scales_a : nullptr, scales_b);
     }
     return status;
 }

@@ -22,7 +22,7 @@ class DecodedGemm final : public HostGemm {
     static Status make(const GemmDesc& desc, int32_t threads, Make make,
                        std::unique_ptr<HostGemm>& out) noexcept;
 
-    Status run(ScratchPool& pool, const GemmBuffers& buffers) const noexcept override;
+    Status run(const Resources& with, const GemmBuffers& buffers) const noexcept override;
 
   private:
     struct Operand {
@@ -33,18 +33,17 @@ class DecodedGemm final : public HostGemm {
         LineScales scales;
     };
 
-    DecodedGemm(const GemmDesc& desc, int32_t threads) noexcept;
+    explicit DecodedGemm(const GemmDesc& desc) noexcept;
     void fill(const LineScales& scales, const void* from, float* values,
               LineScales::Range& range) const noexcept;
-    void decode(const Operand& operand, const void* codes, const float* factors,
-                void* out) const noexcept;
+    void decode(ThreadPool& threads, const Operand& operand, const void* codes,
+                const float* factors, void* out) const noexcept;
     void decode_row(const Operand& operand, const void* codes, const float* factors, int64_t row,
                     void* out) const noexcept;
-    void finish(const GemmBuffers& buffers, const float* sums, const float* scales_a,
-                const float* scales_b) const noexcept;
+    void finish(ThreadPool& threads, const GemmBuffers& buffers, const float* sums,
+                const float* scales_a, const float* scales_b) const noexcept;
 
     GemmDesc desc_;
-    int32_t threads_;
     int64_t block_k_;
     Operand a_, b_;
     const PanelTable& table_;

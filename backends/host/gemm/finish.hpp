@@ -5,12 +5,10 @@
 
 #include "host/gemm/gelu.hpp"
 #include "host/gemm/panels.hpp"
+#include "host/kernels/tile.hpp"
 #include "interface/gemm_scales.hpp"
-#include "kernels/chunk/tile.hpp"
 
 namespace mp::backends::host::MP_CHUNK_NAMESPACE {
-
-namespace chunk = kernels::MP_CHUNK_NAMESPACE;
 
 // The largest |x|, and what is left to round.
 MP_CHUNK_FUNCTION inline void prepare_fp8(FinishJob& job, float* values, int n) {
@@ -32,8 +30,8 @@ MP_CHUNK_FUNCTION inline void prepare_fp8(FinishJob& job, float* values, int n) 
 MP_CHUNK_INLINE void finish_tile(FinishJob& job, int64_t row, int64_t column, int n,
                                  const float* bias) {
     const float* sums = job.sums + row * job.stride + column;
-    float values[chunk::kTile];
-    float other[chunk::kTile];
+    float values[kTile];
+    float other[kTile];
     if (job.scale_a != nullptr) {
         MP_CHUNK_INDEPENDENT
         for (int i = 0; i < n; ++i) {
@@ -46,9 +44,8 @@ MP_CHUNK_INLINE void finish_tile(FinishJob& job, int64_t row, int64_t column, in
         }
     }
     if (job.beta != 0.0F) {
-        chunk::widen_tile(job.dtype_d,
-                          chunk::element_address(job.c, job.dtype_d, row * job.stride_c + column),
-                          other, n);
+        widen_tile(job.dtype_d, element_address(job.c, job.dtype_d, row * job.stride_c + column),
+                   other, n);
         MP_CHUNK_INDEPENDENT
         for (int i = 0; i < n; ++i) {
             values[i] += job.beta * other[i];
@@ -69,15 +66,15 @@ MP_CHUNK_INLINE void finish_tile(FinishJob& job, int64_t row, int64_t column, in
     if (is_fp8(job.dtype_d)) {
         prepare_fp8(job, values, n);
     }
-    chunk::narrow_tile<chunk::Rounding::nearest>(
-        job.dtype_d, values,
-        chunk::element_address(job.d, job.dtype_d, row * job.stride_d + column), n, nullptr);
+    narrow_tile<Rounding::nearest>(job.dtype_d, values,
+                                   element_address(job.d, job.dtype_d, row * job.stride_d + column),
+                                   n, nullptr);
 }
 
 inline void widen_all(DType dtype, const void* source, int64_t count, float* out) {
-    for (int64_t done = 0; done < count; done += chunk::kTile) {
-        chunk::widen_tile(dtype, chunk::element_address(source, dtype, done), out + done,
-                          chunk::min_int(count - done, chunk::kTile));
+    for (int64_t done = 0; done < count; done += kTile) {
+        widen_tile(dtype, element_address(source, dtype, done), out + done,
+                   min_int(count - done, kTile));
     }
 }
 
@@ -87,8 +84,8 @@ inline void finish_block(FinishJob& job) {
         widen_all(job.dtype_bias, job.bias, job.columns, bias);
     }
     for (int64_t row = 0; row < job.rows; ++row) {
-        for (int64_t column = 0; column < job.columns; column += chunk::kTile) {
-            finish_tile(job, row, column, chunk::min_int(job.columns - column, chunk::kTile), bias);
+        for (int64_t column = 0; column < job.columns; column += kTile) {
+            finish_tile(job, row, column, min_int(job.columns - column, kTile), bias);
         }
     }
 }

@@ -3,7 +3,7 @@
 // branch or a library call, so that the compiler vectorizes it; the same bits for every vector width.
 #pragma once
 
-#include "kernels/chunk/base.hpp"
+#include "host/kernels/base.hpp"
 
 namespace mp::backends::host::MP_CHUNK_NAMESPACE {
 

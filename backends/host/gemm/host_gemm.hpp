@@ -5,20 +5,27 @@
 #include <memory>
 
 #include "host/scratch_pool.hpp"
+#include "host/thread_pool.hpp"
 #include "interface/backend.hpp"
 
 namespace mp::backends::host {
 
+// What a product works with.
+struct Resources {
+    ScratchPool& scratch;
+    ThreadPool& threads;
+};
+
 class HostGemm : public Plan {
   public:
-    // Working memory comes from the pool. May run on several of the caller's threads at once.
-    virtual Status run(ScratchPool& pool, const GemmBuffers& buffers) const noexcept = 0;
+    // May run on several of the caller's threads at once. On the number of threads it was planned for, or another.
+    virtual Status run(const Resources& with, const GemmBuffers& buffers) const noexcept = 0;
 };
 
 struct GemmImplementation {
     const char* name;
     bool (*supports)(const GemmDesc& op, Reason& reason) noexcept;
-    // A plan that uses `threads` threads at most.
+    // A plan for `threads` threads.
     Status (*make)(const GemmDesc& op, int32_t threads, std::unique_ptr<HostGemm>& out) noexcept;
 };
 

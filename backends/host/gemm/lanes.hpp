@@ -9,7 +9,7 @@
 
 #include <utility>
 
-#include "kernels/chunk/base.hpp"
+#include "host/kernels/base.hpp"
 
 namespace mp::backends::host::MP_CHUNK_NAMESPACE {
 

@@ -34,18 +34,6 @@ void LineScales::Range::add(const Range& other) noexcept {
     highest = std::max(highest, other.highest);
 }
 
-void raise_amax(float* amax, uint32_t pattern) noexcept {
-    typedef uint32_t Pattern __attribute__((may_alias));
-    Pattern* known = reinterpret_cast<Pattern*>(amax);
-    if (known == nullptr) {
-        return;
-    }
-    uint32_t before = __atomic_load_n(known, __ATOMIC_RELAXED);
-    while (before < pattern && !__atomic_compare_exchange_n(known, &before, pattern, true,
-                                                            __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-    }
-}
-
 LineScales::LineScales(const ScaleGrid& grid, int64_t lines, int64_t own_block, int64_t line_extent,
                        const GemmDesc& op, int64_t block_k) noexcept
     : grid_(grid), lines_(lines), blocks_(block_k == 0 ? 1 : (op.k + block_k - 1) / block_k),

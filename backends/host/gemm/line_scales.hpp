@@ -50,9 +50,6 @@ class LineScales {
     int64_t block_step_ = 0;
 };
 
-// *amax, which may be null, becomes the maximum of itself and a pattern; from any thread.
-void raise_amax(float* amax, uint32_t pattern) noexcept;
-
 // Whether codes of these types may be multiplied by the scales before they are multiplied with each other:
 // with every number normal and every product and sum in range, both ways lose nothing.
 bool may_fold(const GemmDesc& op, const LineScales::Range& a, const LineScales::Range& b) noexcept;

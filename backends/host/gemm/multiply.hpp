@@ -11,8 +11,6 @@
 
 namespace mp::backends::host::MP_CHUNK_NAMESPACE {
 
-using kernels::MP_CHUNK_NAMESPACE::min_int;
-
 typedef float Sums __attribute__((vector_size(4 * kLanes)));
 
 // Registers: kTileRows x 2 vectors of sums, two of B, one of A.

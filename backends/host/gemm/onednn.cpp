@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// oneDNN's matmul primitive as implementations: the whole product at once, on its own use of OpenMP. It
-// does alpha, or a bias, into an fp32 D; whatever else there is comes from the same code as for the
-// blocked product. fp8 operands are decoded to bf16 before (DecodedGemm). Where it cuts k among threads, bits depend on
-// their number.
+// oneDNN's matmul primitive as implementations. The product is cut into a part for each of our threads, which oneDNN
+// computes on that one thread: with threads of its own it would wait for work on the cores of ours. It does alpha, or a
+// bias, into an fp32 D; whatever else there is comes from the same code as for the blocked product. fp8 operands are
+// decoded to bf16 before (DecodedGemm). oneDNN may choose another order of the sum for another part, so bits depend on
+// the number of threads.
 #include "host/gemm/host_gemm.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <mutex>
 #include <new>
 #include <unordered_map>
 
-#include <omp.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "host/atomic_max.hpp"
 #include "host/gemm/decoded_gemm.hpp"
 #include "host/gemm/line_scales.hpp"
 #include "host/gemm/onednn_library.hpp"
@@ -25,18 +27,26 @@ namespace {
 
 using dnnl::memory;
 
-// oneDNN asks how many threads the caller may use, both when it makes a primitive and when it runs one.
-class ThreadScope {
+// oneDNN asks OpenMP how many threads the calling one may use, both when it makes a primitive and when it runs one: none
+// but itself.
+class OneThread {
   public:
-    explicit ThreadScope(int32_t threads) : before_(omp_get_max_threads()) {
-        omp_set_num_threads(threads);
+    OneThread() noexcept {
+        if (onednn_openmp().is_there()) {
+            before_ = onednn_openmp().get_max_threads();
+            onednn_openmp().set_num_threads(1);
+        }
     }
-    ThreadScope(const ThreadScope&) = delete;
-    ThreadScope& operator=(const ThreadScope&) = delete;
-    ~ThreadScope() { omp_set_num_threads(before_); }
+    OneThread(const OneThread&) = delete;
+    OneThread& operator=(const OneThread&) = delete;
+    ~OneThread() {
+        if (onednn_openmp().is_there()) {
+            onednn_openmp().set_num_threads(before_);
+        }
+    }
 
   private:
-    int before_;
+    int before_ = 1;
 };
 
 const dnnl::engine& cpu_engine() {
@@ -64,31 +74,98 @@ template <class Body> Status guarded(const Body& body) noexcept {
     }
 }
 
-memory::desc operand(const GemmDesc& d, int64_t rows, int64_t columns, int64_t batch_stride,
-                     int64_t stride, bool transposed, memory::data_type type) {
-    return {{d.batch_count, rows, columns},
-            type,
-            {batch_stride, transposed ? 1 : stride, transposed ? stride : 1}};
+memory::desc matrix(int64_t rows, int64_t columns, int64_t stride, bool transposed,
+                    memory::data_type type) {
+    return {{rows, columns}, type, {transposed ? 1 : stride, transposed ? stride : 1}};
 }
 
-// Members of a batch are one behind the other where the caller gave no more than one.
-int64_t batch_stride(const GemmDesc& d, int64_t stride, int64_t rows, int64_t row_stride) {
-    return d.batch_count == 1 ? rows * row_stride : stride;
+// A product of rows x columns of D. Where parts are alike they share one.
+class Primitive {
+  public:
+    [[nodiscard]] std::size_t scratch_bytes() const { return (scratch_.get_size() + 63) / 64 * 64; }
+    // `stride_d`: of what is written. `with_bias`: a bias of fp32 is added.
+    void make(const GemmDesc& d, int64_t rows, int64_t columns, int64_t stride_d, float alpha,
+              bool with_bias);
+    void execute(const void* a, const void* b, const float* bias, float* result,
+                 void* scratch) const;
+
+  private:
+    memory::desc a_, b_, d_, bias_, scratch_;
+    dnnl::matmul primitive_;
+};
+
+void Primitive::make(const GemmDesc& d, int64_t rows, int64_t columns, int64_t stride_d,
+                     float alpha, bool with_bias) {
+    const OneThread scope;
+    const auto type = d.dtype_a == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
+    a_ = matrix(rows, d.k, d.lda, d.trans_a, type);
+    b_ = matrix(d.k, columns, d.ldb, d.trans_b, type);
+    d_ = matrix(rows, columns, stride_d, false, memory::data_type::f32);
+    bias_ = matrix(1, columns, columns, false, memory::data_type::f32);
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (alpha != 1.0F) {
+        attributes.set_output_scales(0, {alpha});
+    }
+    const dnnl::matmul::primitive_desc chosen(with_bias ? dnnl::matmul::desc(a_, b_, bias_, d_)
+                                                        : dnnl::matmul::desc(a_, b_, d_),
+                                              attributes, cpu_engine());
+    scratch_ = chosen.scratchpad_desc();
+    primitive_ = dnnl::matmul(chosen);
 }
+
+void Primitive::execute(const void* a, const void* b, const float* bias, float* result,
+                        void* scratch) const {
+    const OneThread scope;
+    const dnnl::engine& engine = cpu_engine();
+    dnnl::stream stream(engine);
+    std::unordered_map<int, memory> arguments = {
+        {DNNL_ARG_SRC, memory(a_, engine, const_cast<void*>(a))},
+        {DNNL_ARG_WEIGHTS, memory(b_, engine, const_cast<void*>(b))},
+        {DNNL_ARG_DST, memory(d_, engine, result)},
+        {DNNL_ARG_SCRATCHPAD, memory(scratch_, engine, scratch)}};
+    if (bias != nullptr) {
+        arguments.emplace(DNNL_ARG_BIAS, memory(bias_, engine, const_cast<float*>(bias)));
+    }
+    primitive_.execute(stream, arguments);
+    stream.wait();
+}
+
+// One dimension in even parts of whole units, but for the last.
+struct Cut {
+    int64_t size = 0;  // of a part
+    int64_t parts = 1; // of which the last may be smaller
+    int64_t last = 0;
+
+    static Cut of(int64_t extent, int64_t wanted, int64_t unit) {
+        const int64_t units = (extent + unit - 1) / unit;
+        const int64_t size = std::min(extent, (units + wanted - 1) / wanted * unit);
+        const int64_t parts = (extent + size - 1) / size;
+        return {size, parts, extent - (parts - 1) * size};
+    }
+};
 
 class OnednnGemm final : public HostGemm {
   public:
     OnednnGemm(const GemmDesc& desc, int32_t threads) noexcept
-        : desc_(desc), threads_(threads),
-          is_direct_(desc.dtype_d == DType::fp32 && desc.beta == 0.0F && !desc.gelu &&
-                     (desc.alpha == 1.0F || desc.dtype_bias == DType::none)) {}
+        : desc_(desc), is_direct_(desc.dtype_d == DType::fp32 && desc.beta == 0.0F && !desc.gelu &&
+                                  (desc.alpha == 1.0F || desc.dtype_bias == DType::none)) {
+        if (!is_empty()) {
+            cut(threads);
+        }
+    }
 
     Status prepare() noexcept {
-        return is_empty() || desc_.k == 0 ? Status() : guarded([this] { return make_primitive(); });
+        return is_empty() || desc_.k == 0 ? Status()
+                                          : guarded([this] { return make_primitives(); });
     }
-    Status run(ScratchPool& pool, const GemmBuffers& buffers) const noexcept override;
+    Status run(const Resources& with, const GemmBuffers& buffers) const noexcept override;
 
   private:
+    struct Part {
+        int64_t batch, row, column, primitive;
+    };
+
     [[nodiscard]] bool is_empty() const noexcept {
         return desc_.m == 0 || desc_.n == 0 || desc_.batch_count == 0;
     }
@@ -96,69 +173,106 @@ class OnednnGemm final : public HostGemm {
     [[nodiscard]] bool adds_bias() const noexcept {
         return writes_d() && desc_.dtype_bias != DType::none;
     }
-    Status make_primitive();
-    Status execute(const GemmBuffers& buffers, const float* bias, float* result,
-                   void* scratch) const;
-    void finish(const GemmBuffers& buffers, const float* sums) const noexcept;
+    [[nodiscard]] int64_t parts() const noexcept {
+        return desc_.batch_count * rows_.parts * columns_.parts;
+    }
+    void cut(int32_t threads) noexcept;
+    Status make_primitives();
+    [[nodiscard]] Part part_at(int64_t index) const noexcept;
+    Status execute(const Part& part, const GemmBuffers& buffers, const float* bias, float* result,
+                   void* scratch) const noexcept;
+    Status multiply(ThreadPool& threads, const GemmBuffers& buffers, const float* bias,
+                    float* result, char* scratch) const noexcept;
+    void finish(ThreadPool& threads, const GemmBuffers& buffers, const float* sums) const noexcept;
 
     GemmDesc desc_;
-    int32_t threads_;
     bool is_direct_;
-    memory::desc a_, b_, d_, bias_, scratch_;
-    dnnl::matmul primitive_;
+    Cut rows_, columns_;
+    Primitive primitives_[4];       // of the last row of parts: + 1, of the last column: + 2
+    std::size_t scratch_bytes_ = 0; // of a thread
 };
 
-Status OnednnGemm::make_primitive() {
+// The longer side of D, so that the operand which every part reads whole is the smaller one. Parts worth a thread: some
+// ten microseconds.
+void OnednnGemm::cut(int32_t threads) noexcept {
+    constexpr double kWorth = 1 << 20;
+    const double work = static_cast<double>(desc_.m) * static_cast<double>(desc_.n) *
+                        static_cast<double>(std::max<int64_t>(desc_.k, 1));
+    const auto worth = static_cast<int64_t>(std::min(work / kWorth, 1e9)) + 1;
+    const int64_t wanted =
+        std::min(worth, (int64_t{threads} + desc_.batch_count - 1) / desc_.batch_count);
+    const bool by_rows = desc_.m >= desc_.n;
+    rows_ = Cut::of(desc_.m, by_rows ? wanted : 1, 16);
+    columns_ = Cut::of(desc_.n, by_rows ? 1 : wanted, 64);
+}
+
+Status OnednnGemm::make_primitives() {
+    const float alpha = is_direct_ ? desc_.alpha : 1.0F;
+    const int64_t stride = is_direct_ ? desc_.ldd : desc_.n;
+    for (int64_t i = 0; i < 4; ++i) {
+        const bool is_last_row = i % 2 == 1;
+        const bool is_last_column = i / 2 == 1;
+        if ((is_last_row && rows_.last == rows_.size) ||
+            (is_last_column && columns_.last == columns_.size)) {
+            continue;
+        }
+        primitives_[i].make(desc_, is_last_row ? rows_.last : rows_.size,
+                            is_last_column ? columns_.last : columns_.size, stride, alpha,
+                            adds_bias());
+        scratch_bytes_ = std::max(scratch_bytes_, primitives_[i].scratch_bytes());
+    }
+    return {};
+}
+
+OnednnGemm::Part OnednnGemm::part_at(int64_t index) const noexcept {
+    const int64_t row = index / columns_.parts % rows_.parts;
+    const int64_t column = index % columns_.parts;
+    const bool is_last_row = row + 1 == rows_.parts && rows_.last != rows_.size;
+    const bool is_last_column = column + 1 == columns_.parts && columns_.last != columns_.size;
+    return {index / columns_.parts / rows_.parts, row * rows_.size, column * columns_.size,
+            (is_last_row ? 1 : 0) + (is_last_column ? 2 : 0)};
+}
+
+Status OnednnGemm::execute(const Part& part, const GemmBuffers& buffers, const float* bias,
+                           float* result, void* scratch) const noexcept {
     const GemmDesc& d = desc_;
-    const ThreadScope scope(threads_);
-    const auto type = d.dtype_a == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
-    a_ = operand(d, d.m, d.k, batch_stride(d, d.batch_stride_a, d.trans_a ? d.k : d.m, d.lda),
-                 d.lda, d.trans_a, type);
-    b_ = operand(d, d.k, d.n, batch_stride(d, d.batch_stride_b, d.trans_b ? d.n : d.k, d.ldb),
-                 d.ldb, d.trans_b, type);
-    const int64_t stride_d = is_direct_ ? d.ldd : d.n;
-    d_ =
-        operand(d, d.m, d.n, is_direct_ ? batch_stride(d, d.batch_stride_d, d.m, d.ldd) : d.m * d.n,
-                stride_d, false, memory::data_type::f32);
-    bias_ = memory::desc({1, 1, d.n}, memory::data_type::f32, memory::dims{d.n, d.n, 1});
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    if (is_direct_ && d.alpha != 1.0F) {
-        attributes.set_output_scales(0, {d.alpha});
-    }
-    const dnnl::matmul::primitive_desc chosen(adds_bias() ? dnnl::matmul::desc(a_, b_, bias_, d_)
-                                                          : dnnl::matmul::desc(a_, b_, d_),
-                                              attributes, cpu_engine());
-    scratch_ = chosen.scratchpad_desc();
-    primitive_ = dnnl::matmul(chosen);
-    return {};
+    const auto at = [](const void* data, int64_t element, DType dtype) {
+        return static_cast<const char*>(data) + element * dtype_size(dtype);
+    };
+    const int64_t a = part.batch * d.batch_stride_a + part.row * (d.trans_a ? 1 : d.lda);
+    const int64_t b = part.batch * d.batch_stride_b + part.column * (d.trans_b ? d.ldb : 1);
+    const int64_t to = is_direct_ ? part.batch * d.batch_stride_d + part.row * d.ldd + part.column
+                                  : (part.batch * d.m + part.row) * d.n + part.column;
+    return guarded([&] {
+        primitives_[part.primitive].execute(
+            at(buffers.a, a, d.dtype_a), at(buffers.b, b, d.dtype_b),
+            bias != nullptr ? bias + part.column : nullptr, result + to, scratch);
+        return Status();
+    });
 }
 
-Status OnednnGemm::execute(const GemmBuffers& buffers, const float* bias, float* result,
-                           void* scratch) const {
-    const ThreadScope scope(threads_);
-    const dnnl::engine& engine = cpu_engine();
-    dnnl::stream stream(engine);
-    std::unordered_map<int, memory> arguments = {
-        {DNNL_ARG_SRC, memory(a_, engine, const_cast<void*>(buffers.a))},
-        {DNNL_ARG_WEIGHTS, memory(b_, engine, const_cast<void*>(buffers.b))},
-        {DNNL_ARG_DST, memory(d_, engine, result)},
-        {DNNL_ARG_SCRATCHPAD, memory(scratch_, engine, scratch)}};
-    if (adds_bias()) {
-        arguments.emplace(DNNL_ARG_BIAS, memory(bias_, engine, const_cast<float*>(bias)));
-    }
-    primitive_.execute(stream, arguments);
-    stream.wait();
-    return {};
+// Returns one of the failures.
+Status OnednnGemm::multiply(ThreadPool& threads, const GemmBuffers& buffers, const float* bias,
+                            float* result, char* scratch) const noexcept {
+    std::mutex mutex;
+    Status failed;
+    threads.for_each_on(parts(), [&](int64_t index, int32_t thread) {
+        const Status status = execute(part_at(index), buffers, bias, result,
+                                      scratch + static_cast<std::size_t>(thread) * scratch_bytes_);
+        if (!status.ok()) {
+            const std::lock_guard<std::mutex> lock(mutex);
+            failed = status;
+        }
+    });
+    return failed;
 }
 
-void OnednnGemm::finish(const GemmBuffers& buffers, const float* sums) const noexcept {
+void OnednnGemm::finish(ThreadPool& threads, const GemmBuffers& buffers,
+                        const float* sums) const noexcept {
     const GemmDesc& d = desc_;
     const PanelTable& table = active_panel_table();
     const int64_t strips = (d.n + kFinishColumns - 1) / kFinishColumns;
-    const int64_t jobs = d.batch_count * d.m * strips;
-#pragma omp parallel for num_threads(threads_) schedule(static) if (jobs > 16)
-    for (int64_t i = 0; i < jobs; ++i) {
+    const auto strip = [&](int64_t i) {
         const int64_t batch = i / strips / d.m;
         const int64_t row = i / strips % d.m;
         const int64_t column = i % strips * kFinishColumns;
@@ -169,43 +283,43 @@ void OnednnGemm::finish(const GemmBuffers& buffers, const float* sums) const noe
         job.columns = std::min(kFinishColumns, d.n - column);
         table.finish(job);
         raise_amax(buffers.amax_d, job.amax);
-    }
+    };
+    threads.for_each(d.batch_count * d.m * strips, strip, 16);
 }
 
-// Scratch: oneDNN's own, then the bias as fp32 or the sums.
-Status OnednnGemm::run(ScratchPool& pool, const GemmBuffers& buffers) const noexcept {
+// Scratch: oneDNN's own for each thread, then the bias as fp32 or the sums.
+Status OnednnGemm::run(const Resources& with, const GemmBuffers& buffers) const noexcept {
     if (is_empty()) {
         return {};
     }
     const bool widens_bias = adds_bias() && desc_.dtype_bias != DType::fp32;
     const int64_t more =
         writes_d() ? (widens_bias ? desc_.n : 0) : desc_.batch_count * desc_.m * desc_.n;
-    const std::size_t own = desc_.k == 0 ? 0 : (scratch_.get_size() + 63) / 64 * 64;
+    const auto parts_at_once = std::min<int64_t>(with.threads.threads(), parts());
+    const std::size_t own = static_cast<std::size_t>(parts_at_once) * scratch_bytes_;
     ScratchPool::Lease lease;
-    const Status status = pool.take(own + static_cast<std::size_t>(more) * sizeof(float), lease);
+    const Status status =
+        with.scratch.take(own + static_cast<std::size_t>(more) * sizeof(float), lease);
     if (!status.ok()) {
         return status;
     }
-    auto* floats = reinterpret_cast<float*>(static_cast<char*>(lease.data()) + own);
-    const auto* bias = static_cast<const float*>(buffers.bias);
+    auto* const scratch = static_cast<char*>(lease.data());
+    auto* floats = reinterpret_cast<float*>(scratch + own);
+    const auto* bias = adds_bias() ? static_cast<const float*>(buffers.bias) : nullptr;
     if (widens_bias) {
         active_panel_table().widen(desc_.dtype_bias, buffers.bias, desc_.n, floats);
         bias = floats;
     }
     if (writes_d()) {
-        return guarded(
-            [&] { return execute(buffers, bias, static_cast<float*>(buffers.d), lease.data()); });
+        return multiply(with.threads, buffers, bias, static_cast<float*>(buffers.d), scratch);
     }
     if (desc_.k == 0) {
         std::memset(floats, 0, static_cast<std::size_t>(more) * sizeof(float));
-    } else {
-        const Status done =
-            guarded([&] { return execute(buffers, nullptr, floats, lease.data()); });
-        if (!done.ok()) {
-            return done;
-        }
+    } else if (const Status done = multiply(with.threads, buffers, nullptr, floats, scratch);
+               !done.ok()) {
+        return done;
     }
-    finish(buffers, floats);
+    finish(with.threads, buffers, floats);
     return {};
 }
 
@@ -256,11 +370,6 @@ bool supports(const GemmDesc& op, DType wanted, bool (*has_kernel_for)(), Reason
     }
     if (decodes) {
         return has_common_results(op, reason) && DecodedGemm::takes(op, reason);
-    }
-    // Its matmul wants strides at least as long as the rows, and no operand twice in a batch.
-    if (op.batch_count > 1 && (op.batch_stride_a == 0 || op.batch_stride_b == 0)) {
-        reason.set("members of the batch share an operand");
-        return false;
     }
     return has_common_results(op, reason);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/gemm/onednn_library.hpp"
 
+#include <dlfcn.h>
+
 #include "vendor/forwarded.hpp"
 
 namespace mp::backends::host {
@@ -18,7 +20,12 @@ struct Functions {
 #undef X
 } functions;
 
+OnednnOpenMp openmp;
+
 const char* find(void* library) noexcept {
+    // In what oneDNN was linked with.
+    openmp.get_max_threads = reinterpret_cast<int (*)()>(dlsym(library, "omp_get_max_threads"));
+    openmp.set_num_threads = reinterpret_cast<void (*)(int)>(dlsym(library, "omp_set_num_threads"));
     const char* missing = nullptr;
 #define X MP_FORWARD_FIND
 #include "host/gemm/onednn_functions.def"
@@ -41,6 +48,8 @@ const vendor::OptionalLibrary& onednn_library() noexcept {
         vendor::open_optional(kOnednn, find, check_version);
     return library;
 }
+
+const OnednnOpenMp& onednn_openmp() noexcept { return openmp; }
 
 } // namespace mp::backends::host
 

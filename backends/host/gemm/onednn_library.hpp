@@ -11,4 +11,15 @@ namespace mp::backends::host {
 // Opened once for the process, by any thread. Only then, and where it is usable, may a dnnl_* function be called.
 const vendor::OptionalLibrary& onednn_library() noexcept;
 
+// The OpenMP that oneDNN works with, which is not ours; not there in a oneDNN made with other threads.
+struct OnednnOpenMp {
+    int (*get_max_threads)() = nullptr;
+    void (*set_num_threads)(int threads) = nullptr;
+
+    [[nodiscard]] bool is_there() const noexcept {
+        return get_max_threads != nullptr && set_num_threads != nullptr;
+    }
+};
+const OnednnOpenMp& onednn_openmp() noexcept; // after onednn_library()
+
 } // namespace mp::backends::host

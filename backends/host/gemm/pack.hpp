@@ -8,8 +8,6 @@
 
 namespace mp::backends::host::MP_CHUNK_NAMESPACE {
 
-using kernels::MP_CHUNK_NAMESPACE::min_int;
-
 MP_CHUNK_INLINE int64_t words_of(Kind kind, int64_t depth) {
     return is_pair(kind) ? (depth + 1) / 2 : depth;
 }

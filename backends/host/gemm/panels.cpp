@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "host/isa/isa.hpp"
+#include "host/kernels/isa.hpp"
 
 namespace mp::backends::host {
 

@@ -44,7 +44,7 @@ bool supports(const Device& /*device*/, const OpDesc& op, Reason& reason) noexce
             return false;
         }
     }
-    return kokkos::is_supported(desc, true, reason);
+    return kokkos::is_supported(desc, reason);
 }
 
 bool supports_cast(const Device& /*device*/, const OpDesc& op, Reason& reason) noexcept {

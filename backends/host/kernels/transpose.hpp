@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// A panel of codes, up to kPanelRows x kPanelColumns, turned into rows of the transposed matrix. 16 x 16
+// bytes at a time by interleaving row i with row i + 8, four times.
+#pragma once
+
+#include "host/kernels/memory.hpp"
+
+namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+
+// As many rows as bytes in a cache line: each row of the transposed matrix gets whole lines.
+inline constexpr int kPanelRows = 64;
+inline constexpr int kPanelColumns = 256;
+
+// Codes of one or two bytes, row after row at this distance.
+struct alignas(64) CodePanel {
+    unsigned char bytes[kPanelRows * kPanelColumns * 2];
+};
+
+// Where the panel's element (0, 0) goes: column 0 of the panel begins at `data`, the next `stride`
+// elements further.
+struct TransposedPlace {
+    unsigned char* data;
+    int64_t stride;
+    bool stream;
+};
+
+using Bytes16 = unsigned char __attribute__((vector_size(16)));
+
+MP_CHUNK_INLINE Bytes16 interleave_low(Bytes16 a, Bytes16 b) {
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+MP_CHUNK_INLINE Bytes16 interleave_high(Bytes16 a, Bytes16 b) {
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
+                                   31);
+}
+
+// 16 rows of 16 bytes at distances of `from_stride` and `to_stride`.
+MP_CHUNK_INLINE void transpose_16x16(const unsigned char* from, int from_stride, unsigned char* to,
+                                     int to_stride) {
+    Bytes16 rows[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+        __builtin_memcpy(&rows[i], from + i * from_stride, 16);
+    }
+#pragma GCC unroll 4
+    for (int stage = 0; stage < 4; ++stage) {
+        Bytes16 next[16];
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; ++i) {
+            next[2 * i] = interleave_low(rows[i], rows[i + 8]);
+            next[2 * i + 1] = interleave_high(rows[i], rows[i + 8]);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) {
+            rows[i] = next[i];
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+        __builtin_memcpy(to + i * to_stride, &rows[i], 16);
+    }
+}
+
+// 64 rows and 16 columns of bytes, to 16 whole lines.
+MP_CHUNK_INLINE void store_turned_columns(const unsigned char* from, const TransposedPlace& place) {
+    alignas(64) unsigned char lines[16 * kPanelRows];
+    for (int row = 0; row < kPanelRows; row += 16) {
+        transpose_16x16(from + row * kPanelColumns, kPanelColumns, lines + row, kPanelRows);
+    }
+    for (int i = 0; i < 16; ++i) {
+        unsigned char* to = place.data + i * place.stride;
+        if (place.stream && bytes_to_line(to) == 0) {
+            stream_lines(to, lines + i * kPanelRows, kPanelRows);
+        } else {
+            __builtin_memcpy(to, lines + i * kPanelRows, kPanelRows);
+        }
+    }
+}
+
+// kSize bytes a code, one by one.
+template <int kSize>
+MP_CHUNK_INLINE void store_turned_slowly(const CodePanel& panel, int rows, int first_column,
+                                         int columns, const TransposedPlace& place) {
+    for (int column = first_column; column < columns; ++column) {
+        unsigned char* to = place.data + column * place.stride * kSize;
+        const unsigned char* from = panel.bytes + column * kSize;
+        for (int row = 0; row < rows; ++row) {
+            __builtin_memcpy(to + row * kSize, from + row * kPanelColumns * kSize, kSize);
+        }
+    }
+}
+
+// Rows 0 ... rows - 1 and columns 0 ... columns - 1 of the panel, whose codes have `size` bytes and
+// whose rows are kPanelColumns codes apart.
+MP_CHUNK_FUNCTION inline void store_turned(const CodePanel& panel, int size, int rows, int columns,
+                                           const TransposedPlace& place) {
+    if (size == 2) {
+        store_turned_slowly<2>(panel, rows, 0, columns, place);
+        return;
+    }
+    int done = 0;
+    for (; rows == kPanelRows && done + 16 <= columns; done += 16) {
+        store_turned_columns(panel.bytes + done,
+                             {place.data + done * place.stride, place.stride, place.stream});
+    }
+    store_turned_slowly<1>(panel, rows, done, columns, place);
+}
+
+} // namespace mp::backends::host::MP_CHUNK_NAMESPACE

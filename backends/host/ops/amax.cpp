@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/atomic_max.hpp"
+#include "host/ops/candidates.hpp"
+#include "numerics/bits.hpp"
+
+namespace mp::backends::host {
+
+uint32_t largest_pattern(ThreadPool& threads, const TensorRef& source) noexcept {
+    const ChunkTable& table = active_isa();
+    uint32_t largest = 0;
+    threads.for_each(divide_up(source.count, kChunkElements), [&](int64_t chunk) {
+        const int64_t start = chunk * kChunkElements;
+        raise(largest, table.amax(source, start, chunk_length(source.count, start)));
+    });
+    return largest;
+}
+
+namespace {
+
+void amax(ThreadPool& threads, const AmaxDesc& op) noexcept {
+    *op.result = numerics::float_from_bits(largest_pattern(threads, op.source));
+}
+
+} // namespace
+
+const Candidate kAmax = kByThreads<amax, AmaxDesc>;
+
+} // namespace mp::backends::host

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host's operations: each cuts its work into jobs, which the device's threads do by the compiled bodies of the
+// instruction set in use (host/kernels). They take all that has a meaning; none depends on how the work was cut.
+#pragma once
+
+#include "host/device.hpp"
+#include "host/kernels/isa.hpp"
+#include "interface/supports.hpp"
+
+namespace mp::backends::host {
+
+inline constexpr const char* kName = "host";
+
+// From so many bytes on, what is written is written around the caches: it would not stay there anyway.
+inline constexpr int64_t kStreamBytes = int64_t{8} << 20;
+
+inline ThreadPool& threads_of(Device& device) noexcept {
+    return static_cast<HostDevice&>(device).threads();
+}
+
+inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Elements of the chunk that begins at `start`.
+inline int64_t chunk_length(int64_t count, int64_t start) {
+    return count - start < kChunkElements ? count - start : kChunkElements;
+}
+
+// The largest magnitude among all elements, as a bit pattern.
+uint32_t largest_pattern(ThreadPool& threads, const TensorRef& source) noexcept;
+
+// Candidate::run by run(threads, desc) of an operation.
+template <auto kRun, class Desc>
+Status run_on_threads(Device& device, Queue& /*queue*/, const OpDesc& op) noexcept {
+    kRun(threads_of(device), static_cast<const Desc&>(op));
+    return {};
+}
+template <auto kRun, class Desc>
+inline constexpr Candidate kByThreads = {kName, takes_all<Desc>, run_on_threads<kRun, Desc>,
+                                         nullptr, nullptr};
+
+extern const Candidate kCast;
+extern const Candidate kAmax;
+extern const Candidate kColumnSum;
+extern const Candidate kSimpleGemm; // takes every product, slowly
+extern const Candidate kGradStats;
+extern const Candidate kOptimizerPrepare;
+extern const Candidate kOptimizerUpdate;
+extern const Candidate kScalerUpdate;
+extern const Candidate kQuantize;
+extern const Candidate kDequantize;
+extern const Candidate kDelayedUpdate;
+extern const Candidate kSumParts;
+
+} // namespace mp::backends::host

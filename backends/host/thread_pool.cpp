@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/thread_pool.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <csignal>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include <pthread.h>
+#include <unistd.h>
+
+namespace mp::backends::host {
+
+namespace {
+
+// Looks at memory that another thread is about to change before a thread goes to sleep: some ten microseconds, which is
+// what waking it costs. Between the operations of a step threads so stay awake, and while the caller computes they sleep.
+constexpr int kLooks = 500;
+
+void pause_processor() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+template <class Condition> bool comes_true_soon(const Condition& condition) noexcept {
+    for (int look = 0; look < kLooks; ++look) {
+        if (condition()) {
+            return true;
+        }
+        pause_processor();
+    }
+    return false;
+}
+
+// The program's signals are for its own threads; ours inherit this mask.
+class SignalsBlocked {
+  public:
+    SignalsBlocked() noexcept {
+        sigset_t all;
+        sigfillset(&all);
+        (void)pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    SignalsBlocked(const SignalsBlocked&) = delete;
+    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+    ~SignalsBlocked() { (void)pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  private:
+    sigset_t before_;
+};
+
+} // namespace
+
+// The threads of one process. A child of fork() has none of them, and makes a team of its own.
+class ThreadPool::Team {
+  public:
+    explicit Team(int32_t threads)
+        : shares_(static_cast<std::size_t>(threads)), wakes_(shares_.size()) {
+        workers_.reserve(shares_.size());
+    }
+    Team(const Team&) = delete;
+    Team& operator=(const Team&) = delete;
+    ~Team() {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            ends_ = true;
+            number_.fetch_add(1, std::memory_order_release);
+        }
+        for (std::size_t i = 0; i < workers_.size(); ++i) {
+            wakes_[i + 1].notify_one();
+            workers_[i].join();
+        }
+    }
+
+    [[nodiscard]] bool is_of_this_process() const noexcept { return process_ == getpid(); }
+
+    // With fewer where the system gives no more.
+    void start_workers() noexcept {
+        const SignalsBlocked blocked;
+        try {
+            while (workers_.size() + 1 < shares_.size()) {
+                const auto thread = static_cast<int32_t>(workers_.size()) + 1;
+                workers_.emplace_back([this, thread] { work(thread); });
+                (void)pthread_setname_np(workers_.back().native_handle(), "mixedprec");
+            }
+        } catch (
+            const std::
+                exception&) { // NOLINT(bugprone-empty-catch): the loop is done by those there are
+        }
+    }
+
+    Status bind(const topology::Topology& topology) noexcept {
+        Status first;
+        for (std::size_t i = 0; i < workers_.size() && first.ok(); ++i) {
+            first = topology::bind_thread(workers_[i].native_handle(), topology,
+                                          static_cast<int32_t>(i) + 1);
+        }
+        return first;
+    }
+
+    void run(const Loop& loop) noexcept {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            loop_ = loop;
+            for (int64_t i = 0; i < loop.threads; ++i) {
+                Share& share = shares_[static_cast<std::size_t>(i)];
+                share.next.store(loop.count * i / loop.threads, std::memory_order_relaxed);
+                share.end = loop.count * (i + 1) / loop.threads;
+            }
+            is_open_ = true;
+            number_.fetch_add(1, std::memory_order_release);
+        }
+        for (std::size_t i = 1; i < static_cast<std::size_t>(loop.threads); ++i) {
+            wakes_[i].notify_one();
+        }
+        take_part(loop, 0);
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            is_open_ = false; // who has not come yet finds nothing to do
+        }
+        if (!comes_true_soon([this] { return inside_.load(std::memory_order_acquire) == 0; })) {
+            std::unique_lock<std::mutex> lock(mutex_);
+            done_.wait(lock, [this] { return inside_.load(std::memory_order_acquire) == 0; });
+        }
+    }
+
+  private:
+    // Neighbouring iterations, of which whoever comes takes the next.
+    struct alignas(64) Share {
+        std::atomic<int64_t> next{0};
+        int64_t end = 0;
+    };
+
+    // The own share first, then what is left of the others'.
+    void take_part(const Loop& loop, int32_t thread) noexcept {
+        for (int32_t k = 0; k < loop.threads; ++k) {
+            Share& share = shares_[static_cast<std::size_t>((thread + k) % loop.threads)];
+            while (share.next.load(std::memory_order_relaxed) < share.end) {
+                const int64_t begin = share.next.fetch_add(loop.grain, std::memory_order_relaxed);
+                if (begin < share.end) {
+                    loop.call(loop.context, begin, std::min(begin + loop.grain, share.end), thread);
+                }
+            }
+        }
+    }
+
+    void work(int32_t thread) noexcept {
+        std::condition_variable& wake = wakes_[static_cast<std::size_t>(thread)];
+        uint64_t seen = 0;
+        while (true) {
+            (void)comes_true_soon([&] { return number_.load(std::memory_order_acquire) != seen; });
+            Loop loop;
+            {
+                std::unique_lock<std::mutex> lock(mutex_);
+                wake.wait(lock, [&] {
+                    return ends_ || (is_open_ && thread < loop_.threads &&
+                                     number_.load(std::memory_order_relaxed) != seen);
+                });
+                if (ends_) {
+                    return;
+                }
+                seen = number_.load(std::memory_order_relaxed);
+                loop = loop_;
+                inside_.fetch_add(1, std::memory_order_relaxed);
+            }
+            take_part(loop, thread);
+            const std::lock_guard<std::mutex> lock(mutex_);
+            if (inside_.fetch_sub(1, std::memory_order_release) == 1) {
+                done_.notify_one();
+            }
+        }
+    }
+
+    const pid_t process_ = getpid();
+    std::mutex mutex_;
+    std::condition_variable done_; // nobody is inside
+    std::atomic<uint64_t> number_{0};
+    std::atomic<int32_t> inside_{0};
+    bool is_open_ = false;
+    bool ends_ = false;
+    Loop loop_{};
+    std::vector<Share> shares_;
+    std::vector<std::condition_variable> wakes_; // there is work for this thread
+    std::vector<std::thread> workers_;           // the first is thread 1
+};
+
+ThreadPool::ThreadPool(int32_t threads) noexcept : threads_(threads) {}
+
+ThreadPool::~ThreadPool() {
+    if (team_ != nullptr && !team_->is_of_this_process()) {
+        (void)team_.release(); // the threads of another process cannot be joined
+    }
+}
+
+// Null without memory for one.
+ThreadPool::Team* ThreadPool::team() noexcept {
+    if (team_ != nullptr && team_->is_of_this_process()) {
+        return team_.get();
+    }
+    (void)team_.release();
+    try {
+        team_ = std::make_unique<Team>(threads_);
+        team_->start_workers();
+        if (topology_ != nullptr) {
+            (void)team_->bind(*topology_);
+        }
+    } catch (const std::bad_alloc&) { // NOLINT(bugprone-empty-catch)
+    }
+    return team_.get();
+}
+
+Status ThreadPool::bind(const topology::Topology& topology) noexcept {
+    topology_ = &topology;
+    Team* const all = threads_ > 1 ? team() : nullptr;
+    return all != nullptr ? all->bind(topology) : Status();
+}
+
+void ThreadPool::run(const Loop& loop) noexcept {
+    if (is_busy_.exchange(true, std::memory_order_acquire)) {
+        loop.call(loop.context, 0, loop.count, 0);
+        return;
+    }
+    if (Team* const all = team(); all != nullptr) {
+        all->run(loop);
+    } else {
+        loop.call(loop.context, 0, loop.count, 0);
+    }
+    is_busy_.store(false, std::memory_order_release);
+}
+
+} // namespace mp::backends::host
