@@ -106,8 +106,8 @@ static Steps make_steps(const Mix* mix, const Size* size) {
         bytes[i] = mix->dtypes[i] == NONE ? 0 : (int64_t)mp_dtype_size(mix->dtypes[i]);
         arrays[i] = s.memory[i] = mix->dtypes[i] == NONE ? NULL : zeros(bytes[i] * all);
     }
-    for (int64_t i = 0; i < all * bytes[1]; i += 7) {
-        arrays[1][i] = (unsigned char)(i % 40); /* small numbers of any type */
+    for (int64_t i = 0; i < all * bytes[1]; ++i) {
+        arrays[1][i] = (unsigned char)(0x38 + i % 5); /* normal numbers of any type, 2^-15 to 2 */
     }
     float* scales = s.memory[6] = zeros((int64_t)sizeof(float) * (2 * (all / 32) + 64 * s.count));
     for (int t = 0; t < s.count; ++t) {

@@ -14,7 +14,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kInterfaceVersion = 8;
+inline constexpr uint32_t kInterfaceVersion = 9;
 
 // The numbers of MP_DEVICE_*.
 enum class DeviceKind : int32_t { host = 1, cuda = 2 };

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 
 namespace mp {
@@ -48,9 +49,20 @@ enum class Code : int32_t {
     internal = -80,
 };
 
-// One line of text of bounded size; longer lines are cut.
+// One line of text of bounded size; longer lines are cut. No byte behind its end is written or copied: a Status that says ok
+// is returned some ten times for each array of a step.
 template <std::size_t Capacity> class TextLine {
   public:
+    TextLine() noexcept { text_[0] = '\0'; }
+    TextLine(const TextLine& other) noexcept { copy(other); }
+    TextLine& operator=(const TextLine& other) noexcept {
+        if (this != &other) {
+            copy(other);
+        }
+        return *this;
+    }
+    ~TextLine() = default;
+
     [[nodiscard]] const char* c_str() const noexcept { return text_.data(); }
     [[nodiscard]] bool empty() const noexcept { return text_[0] == '\0'; }
 
@@ -66,7 +78,11 @@ template <std::size_t Capacity> class TextLine {
     }
 
   private:
-    std::array<char, Capacity> text_{};
+    void copy(const TextLine& other) noexcept {
+        std::memcpy(text_.data(), other.c_str(), std::strlen(other.c_str()) + 1);
+    }
+
+    std::array<char, Capacity> text_;
 };
 
 // Why a candidate does not take an operation.
