@@ -214,7 +214,7 @@ compile_there='cd /opt/mixedprec && gcc -std=c99 -O2 -ffp-contract=off -Wall -We
 # that an older compiler takes the headers.
 try_old() {
     local here=$roots/machines_bits there
-    pristine bullseye gcc,libc6-dev,libgomp1
+    pristine bullseye gcc,libc6-dev
     step "build the library here (dev)" build_preset dev mixedprec || return 1
     unpack bullseye
     there=$work/opt/mixedprec

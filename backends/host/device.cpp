@@ -47,7 +47,7 @@ HostDevice::HostDevice(const DeviceConfig& config, topology::Topology topology,
 Status HostDevice::open(const DeviceConfig& config, Device** out) noexcept {
     topology::Topology topology = topology::detect();
     ThreadCount threads;
-    const Status status = choose_threads(config.num_threads, topology, threads);
+    const Status status = choose_threads(config.num_threads, topology, thread_limits(), threads);
     if (!status.ok()) {
         return status;
     }

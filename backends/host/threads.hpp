@@ -4,12 +4,12 @@
 
 #include <cstdint>
 
+#include "host/limits.hpp"
 #include "status/status.hpp"
 #include "topology/topology.hpp"
 
 namespace mp::backends::host {
 
-// The most that every part of the backend can work with.
 inline constexpr int32_t kMaxThreads = 512;
 
 struct ThreadCount {
@@ -17,7 +17,9 @@ struct ThreadCount {
     TextLine<128> reason;
 };
 
-// `asked` 0: one for each physical core that the topology offers. invalid_argument outside 0..kMaxThreads.
-Status choose_threads(int32_t asked, const topology::Topology& topology, ThreadCount& out) noexcept;
+// `asked` 0: one for each physical core that the topology offers, within the limits. invalid_argument outside
+// 0..kMaxThreads.
+Status choose_threads(int32_t asked, const topology::Topology& topology, const ThreadLimits& limits,
+                      ThreadCount& out) noexcept;
 
 } // namespace mp::backends::host

@@ -4,10 +4,14 @@
 
 #include <atomic>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include <sched.h>
+#include <unistd.h>
 
 #include "host_device.hpp"
 
@@ -16,7 +20,9 @@ namespace {
 
 using backends::host::choose_threads;
 using backends::host::kMaxThreads;
+using backends::host::parse_omp_threads;
 using backends::host::ThreadCount;
+using backends::host::ThreadLimits;
 using topology::Topology;
 
 Topology machine(int32_t cores, int32_t cpus) {
@@ -29,7 +35,7 @@ Topology machine(int32_t cores, int32_t cpus) {
 TEST(ThreadCount, IsWhatTheCallerAsksFor) {
     for (const int32_t asked : {1, 2, 7, kMaxThreads}) {
         ThreadCount threads;
-        ASSERT_TRUE(choose_threads(asked, machine(2, 4), threads).ok());
+        ASSERT_TRUE(choose_threads(asked, machine(2, 4), {}, threads).ok());
         EXPECT_EQ(threads.count, asked);
         EXPECT_STREQ(threads.reason.c_str(), "as the caller asked");
     }
@@ -37,20 +43,104 @@ TEST(ThreadCount, IsWhatTheCallerAsksFor) {
 
 TEST(ThreadCount, IsOneForEachPhysicalCoreOtherwise) {
     ThreadCount threads;
-    ASSERT_TRUE(choose_threads(0, machine(6, 12), threads).ok());
+    ASSERT_TRUE(choose_threads(0, machine(6, 12), {}, threads).ok());
     EXPECT_EQ(threads.count, 6);
     EXPECT_NE(std::string(threads.reason.c_str()).find("physical core"), std::string::npos);
-    ASSERT_TRUE(choose_threads(0, machine(0, 0), threads).ok());
+    ASSERT_TRUE(choose_threads(0, machine(0, 0), {}, threads).ok());
     EXPECT_EQ(threads.count, 1);
-    ASSERT_TRUE(choose_threads(0, machine(4 * kMaxThreads, 8 * kMaxThreads), threads).ok());
+    ASSERT_TRUE(choose_threads(0, machine(4 * kMaxThreads, 8 * kMaxThreads), {}, threads).ok());
     EXPECT_EQ(threads.count, kMaxThreads);
     EXPECT_NE(std::string(threads.reason.c_str()).find("2048"), std::string::npos);
+}
+
+// Each limit that there is; a caller who asks is not limited.
+TEST(ThreadCount, StaysWithinTheLimits) {
+    struct {
+        ThreadLimits limits;
+        int32_t expected;
+        const char* reason;
+    } cases[] = {{{0, 0}, 6, "one for each"},
+                 {{2, 0}, 2, "control group"},
+                 {{8, 4}, 4, "OMP_NUM_THREADS"},
+                 {{3, 2}, 2, "OMP_NUM_THREADS"},
+                 {{1, 2}, 1, "control group"}};
+    for (const auto& c : cases) {
+        ThreadCount threads;
+        ASSERT_TRUE(choose_threads(0, machine(6, 12), c.limits, threads).ok());
+        EXPECT_EQ(threads.count, c.expected);
+        EXPECT_NE(std::string(threads.reason.c_str()).find(c.reason), std::string::npos)
+            << threads.reason.c_str();
+        ASSERT_TRUE(choose_threads(5, machine(6, 12), c.limits, threads).ok());
+        EXPECT_EQ(threads.count, 5);
+    }
+}
+
+TEST(ThreadLimits, ReadOmpNumThreads) {
+    EXPECT_EQ(parse_omp_threads(nullptr), 0);
+    for (const char* none : {"", " ", "many", "-2", "0", "2x", "99999999999999999999"}) {
+        EXPECT_EQ(parse_omp_threads(none), 0) << none;
+    }
+    EXPECT_EQ(parse_omp_threads("3"), 3);
+    EXPECT_EQ(parse_omp_threads(" 4 , 2"), 4);
+    EXPECT_EQ(parse_omp_threads("4,2,1"), 4);
+    EXPECT_EQ(parse_omp_threads("100000"), kMaxThreads);
+}
+
+// Folders as the system shows them.
+class ControlGroups : public ::testing::Test {
+  protected:
+    void SetUp() override { std::filesystem::create_directories(root_); }
+    void TearDown() override { std::filesystem::remove_all(root_); }
+
+    void write(const std::string& path, const std::string& text) const {
+        const std::filesystem::path file = root_ / path;
+        std::filesystem::create_directories(file.parent_path());
+        std::ofstream(file) << text;
+    }
+    [[nodiscard]] int32_t cpus(const std::string& membership) const {
+        write("membership", membership);
+        return backends::host::cgroup_cpus(root_ / "membership", root_);
+    }
+
+  private:
+    std::filesystem::path root_ =
+        std::filesystem::temp_directory_path() / ("mp_groups_" + std::to_string(getpid()));
+};
+
+TEST_F(ControlGroups, OfVersionTwo) {
+    EXPECT_EQ(cpus("0::/a/b\n"), 0);
+    write("a/b/cpu.max", "max 100000\n");
+    EXPECT_EQ(cpus("0::/a/b\n"), 0);
+    write("a/cpu.max", "250000 100000\n"); // the group above has a part of the third
+    EXPECT_EQ(cpus("0::/a/b\n"), 3);
+    write("a/b/cpu.max", "50000 100000\n");
+    EXPECT_EQ(cpus("0::/a/b\n"), 1);
+    write("cpu.max", "200000 100000\n"); // a container's own group
+    EXPECT_EQ(cpus("0::/\n"), 2);
+    EXPECT_EQ(cpus("0::/elsewhere\n"), 2);
+}
+
+TEST_F(ControlGroups, OfVersionOne) {
+    write("cpu,cpuacct/job/cpu.cfs_quota_us", "400000\n");
+    write("cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
+    EXPECT_EQ(cpus("5:memory:/job\n4:cpu,cpuacct:/job\n0::/\n"), 4);
+    write("cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
+    EXPECT_EQ(cpus("4:cpu,cpuacct:/job\n"), 0);
+}
+
+TEST_F(ControlGroups, WhatCannotBeReadIsNoLimit) {
+    for (const char* text : {"", "nonsense", "1:cpu", "::", "0::/x\n", "cpu:/\n:::\n"}) {
+        EXPECT_EQ(cpus(text), 0) << text;
+    }
+    write("cpu.max", "some words");
+    EXPECT_EQ(cpus("0::/\n"), 0);
+    EXPECT_EQ(backends::host::cgroup_cpus("/no/such/file", "/no/such/folder"), 0);
 }
 
 TEST(ThreadCount, RefusesWhatIsAbsurd) {
     for (const int32_t asked : {-1, kMaxThreads + 1, INT32_MAX, INT32_MIN}) {
         ThreadCount threads;
-        const Status status = choose_threads(asked, machine(2, 2), threads);
+        const Status status = choose_threads(asked, machine(2, 2), {}, threads);
         EXPECT_EQ(status.code(), Code::invalid_argument);
         EXPECT_NE(std::string(status.text()).find(std::to_string(asked)), std::string::npos);
         CheckedMemory memory;
@@ -67,7 +157,10 @@ TEST(ThreadCount, RefusesWhatIsAbsurd) {
 
 TEST(HostDevice, TakesTheCoresItMayUse) {
     OpenHost host(0);
-    EXPECT_EQ(host.device().num_threads(), topology::detect().physical_cores);
+    ThreadCount expected;
+    ASSERT_TRUE(
+        choose_threads(0, topology::detect(), backends::host::thread_limits(), expected).ok());
+    EXPECT_EQ(host.device().num_threads(), expected.count);
     std::thread([] {
         cpu_set_t mask;
         CPU_ZERO(&mask);
