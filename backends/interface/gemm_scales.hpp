@@ -9,10 +9,6 @@
 
 namespace mp {
 
-MP_HD_INLINE constexpr bool is_fp8(DType dtype) {
-    return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2;
-}
-
 // Elements of k that share a scale of A, or of B; 0: all.
 MP_HD_INLINE constexpr int64_t block_k_of_a(const GemmDesc& op) {
     const int64_t extent = op.trans_a ? op.scale_a.block_rows : op.scale_a.block_columns;

@@ -8,13 +8,8 @@ namespace mp::backends {
 
 namespace detail {
 
-constexpr bool is_source_type(DType dtype) {
-    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
-}
-
 constexpr bool is_code_type(DType dtype) {
-    return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2 || dtype == DType::fp16 ||
-           dtype == DType::fp4_e2m1;
+    return is_fp8(dtype) || dtype == DType::fp16 || dtype == DType::fp4_e2m1;
 }
 
 inline bool is_matrix(int64_t rows, int64_t columns, int64_t count, Reason& reason) noexcept {
@@ -70,7 +65,7 @@ inline bool slot_fits_grid(const QuantizeDesc& op, Reason& reason) noexcept {
 } // namespace detail
 
 inline bool is_quantize(const QuantizeDesc& op, Reason& reason) noexcept {
-    if (!detail::is_source_type(op.source.dtype) || !detail::is_code_type(op.dtype)) {
+    if (!is_high_precision(op.source.dtype) || !detail::is_code_type(op.dtype)) {
         reason.set("fp32, fp16 or bf16 to fp8_e4m3, fp8_e5m2, fp16 or fp4_e2m1, not %s to %s",
                    dtype_name(op.source.dtype), dtype_name(op.dtype));
         return false;
@@ -90,7 +85,8 @@ inline bool is_quantize(const QuantizeDesc& op, Reason& reason) noexcept {
 
 inline bool is_dequantize(const DequantizeDesc& op, Reason& reason) noexcept {
     const ScaledRef& from = op.source;
-    if (!detail::is_code_type(from.codes.dtype) || !detail::is_source_type(op.destination.dtype)) {
+    if (!detail::is_code_type(from.codes.dtype) ||
+        !is_high_precision(op.destination.dtype)) {
         reason.set("fp8_e4m3, fp8_e5m2, fp16 or fp4_e2m1 to fp32, fp16 or bf16, not %s to %s",
                    dtype_name(from.codes.dtype), dtype_name(op.destination.dtype));
         return false;

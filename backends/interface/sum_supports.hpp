@@ -10,24 +10,19 @@ namespace mp::backends {
 
 namespace detail {
 
-constexpr bool is_fp8_part(DType dtype) {
-    return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2;
-}
-
 inline bool is_part(const SumPartsDesc& op, const SumPart& part, Reason& reason) noexcept {
-    const bool is_known = part.dtype == DType::fp32 || part.dtype == DType::fp16 ||
-                          part.dtype == DType::bf16 || is_fp8_part(part.dtype) ||
+    const bool is_known = is_high_precision(part.dtype) || is_fp8(part.dtype) ||
                           (part.dtype == DType::int64 && op.mode == SumMode::fixed);
     if (!is_known) {
         reason.set("parts are fp32, fp16, bf16 or fp8 (int64 in fixed point), not %s",
                    dtype_name(part.dtype));
         return false;
     }
-    if (is_fp8_part(part.dtype) != (part.scale_inv != nullptr)) {
+    if (is_fp8(part.dtype) != (part.scale_inv != nullptr)) {
         reason.set("fp8 parts have scales, others have none");
         return false;
     }
-    if (is_fp8_part(part.dtype) &&
+    if (is_fp8(part.dtype) &&
         (!op.grid.exists() || op.grid.dtype == DType::fp8_e4m3 || op.grid.block_rows > 1)) {
         reason.set("the scales of parts are fp32 or e8m0, of blocks in one row");
         return false;
@@ -70,8 +65,8 @@ inline bool sum_result_fits(const SumPartsDesc& op, Reason& reason) noexcept {
         return true;
     }
     const DType to = op.destination.dtype;
-    const bool is_known = to == DType::fp32 || to == DType::fp16 || to == DType::bf16 ||
-                          (to == DType::int64 && op.mode == SumMode::fixed);
+    const bool is_known =
+        is_high_precision(to) || (to == DType::int64 && op.mode == SumMode::fixed);
     if (!is_known || op.destination.count != op.count) {
         reason.set("the sum is fp32, fp16 or bf16 (int64 in fixed point) and has %lld elements, "
                    "not %s and %lld",

@@ -71,8 +71,7 @@ struct Arrays {
 void check_source(const Tensor& source, const Tensor& destination) {
     const bool has_one_scale =
         source.scales() != nullptr && source.scales()->form.grid == kTensorScale;
-    const bool is_wide = source.dtype() == DType::fp32 || source.dtype() == DType::fp16 ||
-                         source.dtype() == DType::bf16;
+    const bool is_wide = is_high_precision(source.dtype());
     if (source.scales() != nullptr ? !has_one_scale : !is_wide) {
         fail(Code::invalid_dtype,
              "a source is %s%s; it must be fp32, fp16 or bf16, or codes with one scale",

@@ -82,7 +82,7 @@ bool saturates(const mp_cast_desc& desc, DType destination) {
         fail(Code::invalid_argument,
              "cast: MP_CAST_SATURATE and MP_CAST_NO_SATURATE exclude each other");
     }
-    const bool is_fp8 = destination == DType::fp8_e4m3 || destination == DType::fp8_e5m2;
+    const bool is_fp8 = mp::is_fp8(destination);
     return is_fp8 ? (desc.flags & MP_CAST_NO_SATURATE) == 0 : (desc.flags & MP_CAST_SATURATE) != 0;
 }
 

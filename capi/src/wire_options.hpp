@@ -35,7 +35,7 @@ inline comm::WireFormat wire_of(int32_t dtype, int32_t scale, DType otherwise, c
     format.dtype = format.dtype == DType::none ? otherwise : format.dtype;
     format.scale =
         static_cast<comm::WireScale>(in_range(scale, MP_COMM_SCALE_MX, name, "MP_COMM_SCALE_*"));
-    const bool is_fp8 = format.dtype == DType::fp8_e4m3 || format.dtype == DType::fp8_e5m2;
+    const bool is_fp8 = mp::is_fp8(format.dtype);
     if (is_fp8 && scale == MP_COMM_SCALE_DEFAULT) {
         format.scale = comm::WireScale::block;
     }

@@ -7,6 +7,7 @@
 #include "checkpoint/crc32c.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/shard_writer.hpp"
+#include "system/fnv.hpp"
 
 namespace mp::checkpoint {
 namespace {
@@ -220,25 +221,20 @@ class Saver {
         }
     }
 
-    // FNV-1a of all that says how tensors are cut.
+    // All that says how tensors are cut.
     static uint64_t plan_hash(const Manifest& manifest) {
-        uint64_t hash = 0xcbf29ce484222325ULL;
-        const auto add = [&hash](uint64_t value) {
-            for (int i = 0; i < 8; ++i, value >>= 8) {
-                hash = (hash ^ (value & 0xFF)) * 0x100000001b3ULL;
-            }
-        };
+        Fnv64 hash;
         for (const StoredTensor& tensor : manifest.tensors) {
-            for (const char c : tensor.name + "." + tensor.state) {
-                add(static_cast<unsigned char>(c));
-            }
+            hash.add(tensor.name);
+            hash.add(std::string_view("\0", 1)); // which no name has
+            hash.add(tensor.state);
             for (const Piece& piece : tensor.pieces) {
-                add(static_cast<uint64_t>(piece.file));
-                add(static_cast<uint64_t>(piece.start));
-                add(static_cast<uint64_t>(piece.length));
+                hash.add(piece.file);
+                hash.add(piece.start);
+                hash.add(piece.length);
             }
         }
-        return hash;
+        return hash.value();
     }
 
     // Other hosts' files are here only where the file system is really shared.

@@ -17,10 +17,6 @@ MatrixForm form_of(const WireFormat& format) {
     return {format.dtype, wire_grid(format), numerics::scale_policy(rule, format.dtype)};
 }
 
-bool is_wide(DType dtype) {
-    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
-}
-
 template <typename Op> void run_rounded(Stream& stream, Op& op, const PackOptions& options) {
     op.stochastic = options.rounding.stochastic;
     op.seed = options.rounding.seed;
@@ -79,8 +75,8 @@ std::string wire_text(const WireFormat& format) {
 }
 
 void check_wire(const WireFormat& format, const char* what) {
-    const bool is_fp8 = format.dtype == DType::fp8_e4m3 || format.dtype == DType::fp8_e5m2;
-    if (!is_fp8 && !is_wide(format.dtype)) {
+    const bool is_fp8 = mp::is_fp8(format.dtype);
+    if (!is_fp8 && !is_high_precision(format.dtype)) {
         fail(Code::invalid_dtype, "%s: the wire carries fp32, fp16, bf16 or fp8, not %s", what,
              dtype_name(format.dtype));
     }

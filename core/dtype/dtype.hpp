@@ -78,6 +78,14 @@ MP_HD_INLINE constexpr bool is_floating(DType dtype) {
     return dtype_kind(dtype) == DTypeKind::floating;
 }
 
+MP_HD_INLINE constexpr bool is_fp8(DType dtype) {
+    return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2;
+}
+// fp32, fp16 or bf16: what is computed with as it is, without a scale.
+MP_HD_INLINE constexpr bool is_high_precision(DType dtype) {
+    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
+}
+
 // Largest finite value as fp32 (see dtype_list.def for wide integers); 0 for `none`.
 MP_HD_INLINE constexpr float max_finite(DType dtype) {
     switch (dtype) {

@@ -16,11 +16,8 @@ enum class Coding : int32_t {
     // A master weight beside a bf16 parameter: int16, see numerics/remainder.hpp.
     remainder = 5,
 // A scale for each block of the flattened tensor, see numerics/block_state.hpp.
-#define FORMAT(id, name, dtype, coding, roles)
 #define BLOCKS(number, id, name, dtype, bits, elements, scale, roles) id = (number),
 #include "dtype/state_formats.def"
-#undef FORMAT
-#undef BLOCKS
 };
 
 // How the codes of a coding lie in blocks; 0 elements: it has none.
@@ -32,13 +29,10 @@ struct BlockLayout {
 };
 MP_HD_INLINE constexpr BlockLayout block_layout(Coding coding) {
     switch (coding) {
-#define FORMAT(id, name, dtype, coding, roles)
 #define BLOCKS(number, id, name, dtype, bits, elements, scale, roles)                              \
     case Coding::id:                                                                               \
         return {elements, bits, DType::dtype, DType::scale};
 #include "dtype/state_formats.def"
-#undef FORMAT
-#undef BLOCKS
     default:
         return {};
     }
@@ -85,11 +79,7 @@ MP_HD_INLINE constexpr uint32_t format_number(DType dtype, Coding coding) {
 enum class FormatId : uint32_t {
     none = 0,
 #define FORMAT(id, name, dtype, coding, roles) id = format_number(DType::dtype, Coding::coding),
-#define BLOCKS(number, id, name, dtype, bits, elements, scale, roles)                              \
-    id = format_number(DType::dtype, Coding::id),
 #include "dtype/state_formats.def"
-#undef FORMAT
-#undef BLOCKS
 };
 MP_HD_INLINE constexpr FormatId format_id(StateFormat format) {
     return static_cast<FormatId>(format_number(format.dtype, format.coding));
@@ -116,12 +106,7 @@ constexpr uint32_t format_roles(StateFormat format) {
 #define FORMAT(id, name, dtype, coding, roles)                                                     \
     case FormatId::id:                                                                             \
         return roles;
-#define BLOCKS(number, id, name, dtype, bits, elements, scale, roles)                              \
-    case FormatId::id:                                                                             \
-        return roles;
 #include "dtype/state_formats.def"
-#undef FORMAT
-#undef BLOCKS
     default:
         break;
     }
@@ -134,12 +119,7 @@ constexpr const char* format_name(StateFormat format) {
 #define FORMAT(id, name, dtype, coding, roles)                                                     \
     case FormatId::id:                                                                             \
         return name;
-#define BLOCKS(number, id, name, dtype, bits, elements, scale, roles)                              \
-    case FormatId::id:                                                                             \
-        return name;
 #include "dtype/state_formats.def"
-#undef FORMAT
-#undef BLOCKS
     default:
         break;
     }
@@ -152,13 +132,7 @@ constexpr StateFormat parse_format(std::string_view text) {
     if (text == (name)) {                                                                          \
         return format_of(FormatId::id);                                                            \
     }
-#define BLOCKS(number, id, name, dtype, bits, elements, scale, roles)                              \
-    if (text == (name)) {                                                                          \
-        return format_of(FormatId::id);                                                            \
-    }
 #include "dtype/state_formats.def"
-#undef FORMAT
-#undef BLOCKS
     return parse_dtype(text);
 }
 
@@ -208,10 +182,7 @@ template <FormatId kNone, FormatId... kIds> using Rows = FormatSet<kIds...>;
 }
 using AllFormats = detail::Rows<FormatId::none
 #define FORMAT(id, name, dtype, coding, roles) , FormatId::id
-#define BLOCKS(number, id, name, dtype, bits, elements, scale, roles) , FormatId::id
 #include "dtype/state_formats.def"
-#undef FORMAT
-#undef BLOCKS
                                 >;
 
 } // namespace mp

@@ -12,13 +12,9 @@ namespace {
 
 constexpr int64_t kMaxElements = int64_t{1} << 55;
 
-bool is_wide(DType dtype) {
-    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
-}
-
 // Of A, B or D.
 void check_dtype(const char* name, DType dtype) {
-    if (!is_wide(dtype) && !is_fp8(dtype)) {
+    if (!is_high_precision(dtype) && !is_fp8(dtype)) {
         fail(Code::invalid_dtype,
              "gemm: %s is %s; it must be fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2", name,
              dtype_name(dtype));
@@ -88,7 +84,7 @@ void check_types(const GemmDesc& d) {
              "mp_tensor_cast)",
              dtype_name(d.dtype_a), dtype_name(d.dtype_b));
     }
-    if (d.dtype_bias != DType::none && !is_wide(d.dtype_bias)) {
+    if (d.dtype_bias != DType::none && !is_high_precision(d.dtype_bias)) {
         fail(Code::invalid_dtype, "gemm: dtype_bias is %s; it must be fp32, fp16 or bf16",
              dtype_name(d.dtype_bias));
     }

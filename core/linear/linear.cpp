@@ -6,10 +6,6 @@
 namespace mp {
 namespace {
 
-bool is_activation(DType dtype) {
-    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
-}
-
 // `may_be_quantized`: weights and their gradients.
 void check_dtype(const Tensor& tensor, const char* name, bool may_be_quantized = false) {
     if (tensor.scales() != nullptr) {
@@ -19,7 +15,7 @@ void check_dtype(const Tensor& tensor, const char* name, bool may_be_quantized =
         }
         return;
     }
-    if (!is_activation(tensor.dtype())) {
+    if (!is_high_precision(tensor.dtype())) {
         fail(Code::invalid_dtype, "linear: %s is %s; it must be fp32, fp16 or bf16", name,
              dtype_name(tensor.dtype()));
     }

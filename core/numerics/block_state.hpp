@@ -263,13 +263,10 @@ template <> struct BlockCodec<Coding::companded8> {
 // body(BlockCodec<...>{}) for a coding that has blocks.
 template <class Body> MP_HD_INLINE auto with_block_codec(Coding coding, Body&& body) {
     switch (coding) {
-#define FORMAT(id, name, dtype, coding, roles)
 #define BLOCKS(number, id, name, dtype, bits, elements, scale, roles)                              \
     case Coding::id:                                                                               \
         return body(BlockCodec<Coding::id>{});
 #include "dtype/state_formats.def"
-#undef FORMAT
-#undef BLOCKS
     default:
         __builtin_unreachable(); // has_blocks() is asked first
     }

@@ -8,8 +8,6 @@ namespace {
 
 using numerics::ScaleRule;
 
-bool is_fp8(DType dtype) { return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2; }
-
 std::string extent_text(int32_t extent) { return extent == 0 ? "all" : std::to_string(extent); }
 
 } // namespace

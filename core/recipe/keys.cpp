@@ -180,13 +180,7 @@ constexpr FormatNames names_for(FormatRoles role, const char* first = "") {
     if (((roles)&role) != 0 && FormatId::id != FormatId::bf16_scaled) { /* nobody makes those */   \
         add(name);                                                                                 \
     }
-#define BLOCKS(number, id, name, dtype, bits, elements, scale, roles)                              \
-    if (((roles)&role) != 0) {                                                                     \
-        add(name);                                                                                 \
-    }
 #include "dtype/state_formats.def"
-#undef FORMAT
-#undef BLOCKS
     return names;
 }
 constexpr FormatNames kWeightFormats = names_for(kForParam);

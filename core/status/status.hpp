@@ -95,12 +95,17 @@ class [[nodiscard]] Status {
     Status() noexcept = default;
 
     [[gnu::format(printf, 2, 3)]] static Status error(Code code, const char* format, ...) noexcept {
-        Status status;
-        status.code_ = code;
         va_list arguments;
         va_start(arguments, format);
-        status.text_.vset(format, arguments);
+        Status status = verror(code, format, arguments);
         va_end(arguments);
+        return status;
+    }
+    [[gnu::format(printf, 2, 0)]] static Status verror(Code code, const char* format,
+                                                       va_list arguments) noexcept {
+        Status status;
+        status.code_ = code;
+        status.text_.vset(format, arguments);
         return status;
     }
 
@@ -125,13 +130,12 @@ class Error : public std::exception {
 };
 
 // Throws Error with a printf-style message.
-template <typename... Arguments>
-[[noreturn]] void fail(Code code, const char* format, Arguments... arguments) {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-#pragma GCC diagnostic ignored "-Wformat-security"
-    throw Error(Status::error(code, format, arguments...));
-#pragma GCC diagnostic pop
+[[noreturn, gnu::format(printf, 2, 3)]] inline void fail(Code code, const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const Status status = Status::verror(code, format, arguments);
+    va_end(arguments);
+    throw Error(status);
 }
 
 // Turns a failed status into an exception.

@@ -11,8 +11,6 @@ namespace {
 
 constexpr int64_t kMaxBytes = int64_t{1} << 62;
 
-bool is_fp8(DType dtype) { return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2; }
-
 } // namespace
 
 std::string Shape::text() const {

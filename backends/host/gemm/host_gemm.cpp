@@ -60,11 +60,11 @@ bool supports_bf16(const GemmDesc& op, Reason& reason) noexcept {
 } // namespace
 
 bool has_common_results(const GemmDesc& op, Reason& reason) noexcept {
-    if (!is_common_float(op.dtype_d) && !is_fp8(op.dtype_d)) {
+    if (!is_high_precision(op.dtype_d) && !is_fp8(op.dtype_d)) {
         reason.set("D is %s; this writes fp32, fp16, bf16 or fp8", dtype_name(op.dtype_d));
         return false;
     }
-    if (op.dtype_bias != DType::none && !is_common_float(op.dtype_bias)) {
+    if (op.dtype_bias != DType::none && !is_high_precision(op.dtype_bias)) {
         reason.set("the bias is %s; this adds fp32, fp16 or bf16", dtype_name(op.dtype_bias));
         return false;
     }

@@ -29,11 +29,6 @@ struct GemmImplementation {
     Status (*make)(const GemmDesc& op, int32_t threads, std::unique_ptr<HostGemm>& out) noexcept;
 };
 
-// fp32, fp16 or bf16: what every implementation here can add as a bias, and write, besides fp8.
-inline bool is_common_float(DType dtype) {
-    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
-}
-
 bool has_common_results(const GemmDesc& op, Reason& reason) noexcept;
 
 // Our own blocked product: of fp32 operands, of narrower ones widened (exactly) to fp32, and of bf16 ones, or fp8

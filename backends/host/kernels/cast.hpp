@@ -55,7 +55,7 @@ MP_CHUNK_INLINE int cast_directly(const CastDesc& op, const void* source, void* 
                                   int n) {
     const DType from = op.source.dtype;
     const DType to = op.destination.dtype;
-    const bool is_fp8 = to == DType::fp8_e4m3 || to == DType::fp8_e5m2;
+    const bool is_fp8 = mp::is_fp8(to);
     if (from == DType::bf16 && is_fp8 && !op.stochastic) {
         return encode_directly<DType::bf16>(op, source, destination, n);
     }

@@ -87,7 +87,7 @@ struct QuantizeColumns {
 
 MP_CHUNK_INLINE bool can_look_up(const QuantizeJob& job) {
     const DType to = job.op->dtype;
-    const bool is_fp8 = to == DType::fp8_e4m3 || to == DType::fp8_e5m2;
+    const bool is_fp8 = mp::is_fp8(to);
     return kHasQuantizeLookup && is_fp8 && !job.op->stochastic && !job.counts;
 }
 
