@@ -42,7 +42,7 @@ template <typename Body> void share_out(ThreadPool& threads, std::size_t bytes, 
 HostDevice::HostDevice(const DeviceConfig& config, topology::Topology topology,
                        const ThreadCount& threads) noexcept
     : config_(config), topology_(std::move(topology)), count_(threads), scratch_(config.memory),
-      threads_(threads.count) {}
+      threads_(threads.count, config.parallel) {}
 
 Status HostDevice::open(const DeviceConfig& config, Device** out) noexcept {
     topology::Topology topology = topology::detect();
@@ -85,10 +85,12 @@ void HostDevice::describe(char* buffer, std::size_t capacity) const noexcept {
     describe_onednn(onednn);
     (void)std::snprintf(
         buffer, capacity,
-        R"({"name": "host", "isa": "%s", "threads": %d, "threads_reason": "%s", "threads_bound": %s, )"
+        R"({"name": "host", "isa": "%s", "threads": %d, "threads_reason": "%s", "threads_bound": %s, "parallel": "%s", )"
         R"("topology": "%s", "onednn": "%s", "gemm": %s})",
         active_isa().name, static_cast<int>(count_.count), count_.reason.c_str(),
-        is_bound_ ? "true" : "false", topology_.sentence.c_str(), onednn.c_str(), products.c_str());
+        is_bound_ ? "true" : "false",
+        config_.parallel.run != nullptr ? "the caller's loop" : "own threads",
+        topology_.sentence.c_str(), onednn.c_str(), products.c_str());
 }
 
 DeviceCapability HostDevice::capability() const noexcept {

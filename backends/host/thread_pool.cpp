@@ -104,15 +104,23 @@ class ThreadPool::Team {
         return first;
     }
 
+    // By tasks of the caller's parallel loop, one for each share.
+    void run_by(const ParallelTable& parallel, const Loop& loop) noexcept {
+        deal_out(loop);
+        loop_ = loop;
+        const auto task = [](void* data, int32_t index) {
+            auto& team = *static_cast<Team*>(data);
+            team.take_part(team.loop_, index);
+        };
+        parallel.run(loop.threads, task, this, parallel.payload);
+        take_part(loop, 0); // what a loop that calls no task has left
+    }
+
     void run(const Loop& loop) noexcept {
         {
             const std::lock_guard<std::mutex> lock(mutex_);
             loop_ = loop;
-            for (int64_t i = 0; i < loop.threads; ++i) {
-                Share& share = shares_[static_cast<std::size_t>(i)];
-                share.next.store(loop.count * i / loop.threads, std::memory_order_relaxed);
-                share.end = loop.count * (i + 1) / loop.threads;
-            }
+            deal_out(loop);
             is_open_ = true;
             number_.fetch_add(1, std::memory_order_release);
         }
@@ -136,6 +144,14 @@ class ThreadPool::Team {
         std::atomic<int64_t> next{0};
         int64_t end = 0;
     };
+
+    void deal_out(const Loop& loop) noexcept {
+        for (int64_t i = 0; i < loop.threads; ++i) {
+            Share& share = shares_[static_cast<std::size_t>(i)];
+            share.next.store(loop.count * i / loop.threads, std::memory_order_relaxed);
+            share.end = loop.count * (i + 1) / loop.threads;
+        }
+    }
 
     // The own share first, then what is left of the others'.
     void take_part(const Loop& loop, int32_t thread) noexcept {
@@ -190,7 +206,8 @@ class ThreadPool::Team {
     std::vector<std::thread> workers_;           // the first is thread 1
 };
 
-ThreadPool::ThreadPool(int32_t threads) noexcept : threads_(threads) {}
+ThreadPool::ThreadPool(int32_t threads, const ParallelTable& parallel) noexcept
+    : threads_(threads), parallel_(parallel) {}
 
 ThreadPool::~ThreadPool() {
     if (team_ != nullptr && !team_->is_of_this_process()) {
@@ -206,7 +223,9 @@ ThreadPool::Team* ThreadPool::team() noexcept {
     (void)team_.release();
     try {
         team_ = std::make_unique<Team>(threads_);
-        team_->start_workers();
+        if (parallel_.run == nullptr) {
+            team_->start_workers();
+        }
         if (topology_ != nullptr) {
             (void)team_->bind(*topology_);
         }
@@ -226,7 +245,9 @@ void ThreadPool::run(const Loop& loop) noexcept {
         loop.call(loop.context, 0, loop.count, 0);
         return;
     }
-    if (Team* const all = team(); all != nullptr) {
+    if (Team* const all = team(); all != nullptr && parallel_.run != nullptr) {
+        all->run_by(parallel_, loop);
+    } else if (all != nullptr) {
         all->run(loop);
     } else {
         loop.call(loop.context, 0, loop.count, 0);

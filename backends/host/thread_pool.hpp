@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's parallel loop, on threads of its own. They sleep when there is nothing to do, and a loop never waits for one
-// that has not woken yet: the calling thread then does its share.
+// The host's parallel loop, on threads of its own or by a loop of the caller's. Its own sleep when there is nothing to do,
+// and a loop never waits for one that has not woken yet: the calling thread then does its share.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 
+#include "interface/backend.hpp"
 #include "status/status.hpp"
 #include "topology/topology.hpp"
 
@@ -14,8 +15,9 @@ namespace mp::backends::host {
 
 class ThreadPool {
   public:
-    // `threads`: with the calling one. The others are started by the first loop that has work for them.
-    explicit ThreadPool(int32_t threads) noexcept;
+    // `threads`: with the calling one. The others are started by the first loop that has work for them; with `parallel`
+    // there are none, and so many tasks are given to that.
+    explicit ThreadPool(int32_t threads, const ParallelTable& parallel = {}) noexcept;
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
     ~ThreadPool();
@@ -64,6 +66,7 @@ class ThreadPool {
     Team* team() noexcept;
 
     const int32_t threads_;
+    const ParallelTable parallel_;
     const topology::Topology* topology_ = nullptr; // where threads are bound
     std::atomic<bool> is_busy_{false};
     std::unique_ptr<Team> team_;

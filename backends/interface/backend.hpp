@@ -33,12 +33,20 @@ struct LogTable {
     void* payload = nullptr;
 };
 
+// A parallel loop of the caller's: task(data, index) for 0 <= index < count, in any order. Null: the device's own threads.
+struct ParallelTable {
+    void (*run)(int32_t count, void (*task)(void* data, int32_t index), void* data,
+                void* payload) = nullptr;
+    void* payload = nullptr;
+};
+
 struct DeviceConfig {
     MemoryTable memory;
     LogTable log;
     int32_t device_index = 0;
     int32_t num_threads = 0; // 0: the device decides
     bool bind_threads = false;
+    ParallelTable parallel;
 };
 
 // An in-order stream of work; each backend derives its own.

@@ -36,7 +36,8 @@ static void print_layouts(void) {
 #define S mp_context_desc
     LAYOUT(mp_context_desc, AT(struct_size), AT(flags), AT(api_version), AT(device_kind),
            AT(device_index), AT(num_threads), AT(log_level), AT(reserved), AT(backend),
-           AT(allocate), AT(release), AT(allocator_payload), AT(log), AT(log_payload));
+           AT(allocate), AT(release), AT(allocator_payload), AT(log), AT(log_payload), AT(parallel),
+           AT(parallel_payload));
 #undef S
 #define S mp_tensor_desc
     LAYOUT(mp_tensor_desc, AT(struct_size), AT(flags), AT(dtype), AT(ndim), AT(shape),

@@ -10,7 +10,7 @@ module mixedprec
 
     ! Unsigned C fields are signed here: the values in use are small.
     type, bind(c) :: mp_context_desc
-        integer(c_int32_t) :: struct_size = 80, flags = 0, api_version = mp_version
+        integer(c_int32_t) :: struct_size = 96, flags = 0, api_version = mp_version
         integer(c_int32_t) :: device_kind = mp_device_host, device_index = 0
         integer(c_int32_t) :: num_threads = 0, log_level = 0, reserved = 0
         type(c_ptr) :: backend = c_null_ptr
@@ -18,6 +18,8 @@ module mixedprec
         type(c_ptr) :: allocator_payload = c_null_ptr
         type(c_funptr) :: log = c_null_funptr
         type(c_ptr) :: log_payload = c_null_ptr
+        type(c_funptr) :: parallel = c_null_funptr
+        type(c_ptr) :: parallel_payload = c_null_ptr
     end type
     type, bind(c) :: mp_tensor_desc
         integer(c_int32_t) :: struct_size = 88, flags = 0, dtype = mp_dtype_none, ndim = 0

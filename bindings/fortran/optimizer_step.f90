@@ -44,7 +44,8 @@ contains
         call print_layout("mp_context_desc", c_sizeof(c), c_loc(c), &
             [c_loc(c%struct_size), c_loc(c%flags), c_loc(c%api_version), c_loc(c%device_kind), c_loc(c%device_index), &
              c_loc(c%num_threads), c_loc(c%log_level), c_loc(c%reserved), c_loc(c%backend), c_loc(c%allocate), &
-             c_loc(c%release), c_loc(c%allocator_payload), c_loc(c%log), c_loc(c%log_payload)])
+             c_loc(c%release), c_loc(c%allocator_payload), c_loc(c%log), c_loc(c%log_payload), &
+             c_loc(c%parallel), c_loc(c%parallel_payload)])
         call print_layout("mp_tensor_desc", c_sizeof(t), c_loc(t), &
             [c_loc(t%struct_size), c_loc(t%flags), c_loc(t%dtype), c_loc(t%ndim), c_loc(t%shape), &
              c_loc(t%device_kind), c_loc(t%device_index)])

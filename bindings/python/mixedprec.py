@@ -39,8 +39,9 @@ def _struct(c_name, c_size, declaration):
 
 TYPES = {"u32": u32, "u64": u64, "i32": i32, "i64": i64, "f64": f64, "shape": i64 * 8, "text": text, "pointer": pointer}
 STRUCTS = context_desc, tensor_desc, optimizer_desc, group_desc, param_desc, optimizer_stats, adamw_slot, adamw_args = (
-    _struct("mp_context_desc", 80, "u32 struct_size flags api_version; i32 device_kind device_index num_threads "
-            "log_level reserved; text backend; pointer allocate release allocator_payload log log_payload"),
+    _struct("mp_context_desc", 96, "u32 struct_size flags api_version; i32 device_kind device_index num_threads "
+            "log_level reserved; text backend; pointer allocate release allocator_payload log log_payload parallel "
+            "parallel_payload"),
     _struct("mp_tensor_desc", 88, "u32 struct_size flags; i32 dtype ndim; shape shape; i32 device_kind device_index"),
     _struct("mp_optimizer_desc", 24, "u32 struct_size flags; u64 seed; f64 max_grad_norm"),
     _struct("mp_param_group_desc", 72, "u32 struct_size flags; f64 lr beta1 beta2 eps weight_decay; i32 rule reserved; "

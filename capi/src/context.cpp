@@ -91,6 +91,12 @@ std::shared_ptr<Context> open(const mp_context_desc& desc) {
     options.device_index = desc.device_index;
     options.num_threads = thread_count(desc.num_threads);
     options.bind_threads = (desc.flags & MP_CONTEXT_BIND_THREADS) != 0;
+    options.parallel = {desc.parallel, desc.parallel_payload};
+    if (options.bind_threads && desc.parallel != nullptr) {
+        fail(Code::invalid_argument,
+             "MP_CONTEXT_BIND_THREADS binds threads of the library's, but with a parallel loop "
+             "of the caller's it has none; bind them there");
+    }
     options.host_backend = desc.backend != nullptr ? desc.backend : "";
     options.memory = memory_of(desc);
     options.log = {write_log, sink.get()};

@@ -23,6 +23,7 @@ std::shared_ptr<Stream> open_device(const Backend& backend, const ContextOptions
     config.device_index = index;
     config.num_threads = options.num_threads;
     config.bind_threads = options.bind_threads;
+    config.parallel = options.parallel;
     Device* device = nullptr;
     check(backend.open(config, &device));
     return std::make_shared<Stream>(std::shared_ptr<Device>(device), nullptr);

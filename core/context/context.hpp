@@ -17,6 +17,7 @@ struct ContextOptions {
     int32_t device_index = 0;
     int32_t num_threads = 0;
     bool bind_threads = false;
+    ParallelTable parallel;
     std::string host_backend; // empty: the first compiled-in one
     MemoryTable memory;
     LogTable log;

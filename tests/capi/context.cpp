@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Context, queue, library: opening, describing, hooks, log, devices that are not there.
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <thread>
+#include <vector>
 
 #include "support.hpp"
 
@@ -38,6 +41,45 @@ std::string describe(mp_context* context) {
     return text;
 }
 
+// A cast and a maximum, large enough to be shared.
+std::vector<float> computed_in(mp_context* context) {
+    const Tensor source = make_tensor(context, MP_DTYPE_FP32, {400, 500}, numbers(200000, 3));
+    const Tensor low = make_tensor(context, MP_DTYPE_BF16, {400, 500});
+    const Tensor amax = make_tensor(context, MP_DTYPE_FP32, {1});
+    EXPECT_TRUE(succeeded(mp_tensor_cast(nullptr, source, low, nullptr)));
+    EXPECT_TRUE(succeeded(mp_tensor_amax(nullptr, low, amax)));
+    std::vector<float> all = values_of(context, low);
+    all.push_back(values_of(context, amax)[0]);
+    return all;
+}
+
+enum class Loop { on_threads, one_after_another, backwards, without_tasks };
+
+struct Lent {
+    Loop kind;
+    std::atomic<int> loops{0};
+    std::atomic<int> most{0};
+};
+
+void lent_loop(int32_t count, void (*task)(void* data, int32_t index), void* data, void* payload) {
+    auto* lent = static_cast<Lent*>(payload);
+    ++lent->loops;
+    lent->most = std::max(lent->most.load(), static_cast<int>(count));
+    if (lent->kind == Loop::on_threads) {
+        std::vector<std::thread> threads;
+        for (int32_t i = 0; i < count; ++i) {
+            threads.emplace_back(task, data, i);
+        }
+        for (std::thread& thread : threads) {
+            thread.join();
+        }
+    } else if (lent->kind != Loop::without_tasks) {
+        for (int32_t i = 0; i < count; ++i) {
+            task(data, lent->kind == Loop::backwards ? count - 1 - i : i);
+        }
+    }
+}
+
 } // namespace
 
 TEST(Context, SaysWhatItIs) {
@@ -63,6 +105,12 @@ TEST(Context, DescribeCutsToTheBufferAndTerminates) {
 TEST(Context, ReferenceBackendCanBeAskedFor) {
     const Context context = make_context(1, "reference");
     EXPECT_NE(describe(context).find("reference"), std::string::npos);
+}
+
+TEST(Context, KernelsOfAcceleratorsCanBeAskedFor) {
+    const Context context = make_context(0, "kokkos");
+    const Context host = make_context(2);
+    EXPECT_EQ(computed_in(context), computed_in(host));
 }
 
 TEST(Context, UnknownBackendNamesTheOnesThereAre) {
@@ -175,6 +223,51 @@ TEST(Context, ChildrenOutliveTheHandleTheyWereMadeFrom) {
     float back[4] = {};
     MP_OK(mp_tensor_read(nullptr, tensor, back, sizeof back));
     EXPECT_EQ(back[3], 4.0F);
+}
+
+// ---- the caller's parallel loop -----------------------------------------------------------------
+
+TEST(ParallelLoop, OfTheCallersDoesTheWork) {
+    const Context own = make_context(3);
+    const std::vector<float> expected = computed_in(own);
+    for (const Loop kind :
+         {Loop::on_threads, Loop::one_after_another, Loop::backwards, Loop::without_tasks}) {
+        Lent lent{kind};
+        mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+        desc.num_threads = 3;
+        desc.parallel = lent_loop;
+        desc.parallel_payload = &lent;
+        mp_context* made = nullptr;
+        MP_OK(mp_context_create(&desc, &made));
+        const Context context(made);
+        EXPECT_EQ(computed_in(context), expected);
+        EXPECT_GE(lent.loops.load(), 2);
+        EXPECT_EQ(lent.most.load(), 3);
+    }
+}
+
+TEST(ParallelLoop, IsNotAskedByOneThread) {
+    Lent lent{Loop::on_threads};
+    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+    desc.num_threads = 1;
+    desc.parallel = lent_loop;
+    desc.parallel_payload = &lent;
+    mp_context* made = nullptr;
+    MP_OK(mp_context_create(&desc, &made));
+    const Context context(made);
+    (void)computed_in(context);
+    EXPECT_EQ(lent.loops.load(), 0);
+}
+
+TEST(ParallelLoop, HasNoThreadsOfOursToBind) {
+    Lent lent{Loop::on_threads};
+    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+    desc.flags = MP_CONTEXT_BIND_THREADS;
+    desc.parallel = lent_loop;
+    desc.parallel_payload = &lent;
+    mp_context* none = nullptr;
+    MP_FAILS(mp_context_create(&desc, &none), MP_STATUS_INVALID_ARGUMENT, "BIND_THREADS");
+    EXPECT_EQ(none, nullptr);
 }
 
 TEST(Device, MissingCudaSaysWhichAndWhat) {

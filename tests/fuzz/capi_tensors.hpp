@@ -54,10 +54,10 @@ inline Sized<mp_tensor_desc> any_shape(Bytes& bytes, int32_t dtype) {
 }
 
 inline void create_context(Bytes& bytes, World& world) {
-    constexpr const char* kBackends[] = {nullptr, "host", "reference", "nonsense"};
+    constexpr const char* kBackends[] = {nullptr, "host", "reference", "kokkos", "nonsense"};
     Sized<mp_context_desc> desc(MP_CONTEXT_DESC_INIT);
     const std::size_t byte = bytes.next();
-    desc.value.backend = kBackends[byte % (byte < 240 ? 3 : 4)];
+    desc.value.backend = kBackends[byte % (byte < 240 ? 4 : 5)];
     desc.value.num_threads = 1;
     if (byte >= 230) {
         desc.value.num_threads = any_int(bytes, 3);

@@ -41,6 +41,8 @@ zero_of(::Type{NTuple{N,T}}) where {N,T} = ntuple(_ -> zero(T), N)
     allocator_payload::Ptr{Cvoid}
     log::Ptr{Cvoid}
     log_payload::Ptr{Cvoid}
+    parallel::Ptr{Cvoid}
+    parallel_payload::Ptr{Cvoid}
 end
 @cstruct mp_tensor_desc begin
     dtype::Int32

@@ -53,6 +53,8 @@ impl Context {
             allocator_payload: null_mut(),
             log: None,
             log_payload: null_mut(),
+            parallel: None,
+            parallel_payload: null_mut(),
         };
         let mut handle = null_mut();
         // SAFETY: both pointers are good for the call.

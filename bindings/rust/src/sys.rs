@@ -60,7 +60,7 @@ macro_rules! layouts {
 }
 
 layouts! {
-    mp_context_desc: 80 {
+    mp_context_desc: 96 {
         struct_size: u32 = 0, flags: u32 = 4, api_version: u32 = 8, device_kind: i32 = 12,
         device_index: i32 = 16, num_threads: i32 = 20, log_level: i32 = 24, reserved: i32 = 28,
         backend: *const c_char = 32,
@@ -69,6 +69,10 @@ layouts! {
         allocator_payload: *mut c_void = 56,
         log: Option<unsafe extern "C" fn(i32, *const c_char, *mut c_void)> = 64,
         log_payload: *mut c_void = 72,
+        parallel: Option<
+            unsafe extern "C" fn(i32, unsafe extern "C" fn(*mut c_void, i32), *mut c_void, *mut c_void),
+        > = 80,
+        parallel_payload: *mut c_void = 88,
     }
     mp_tensor_desc: 88 {
         struct_size: u32 = 0, flags: u32 = 4, dtype: i32 = 8, ndim: i32 = 12, shape: [i64; MP_MAX_DIMS] = 16,

@@ -23,25 +23,39 @@ typedef void (*mp_release_fn)(void* pointer, size_t size, size_t alignment, void
 /** Receives one line of UTF-8 without a newline. May be called from any thread; must not call back in. */
 typedef void (*mp_log_fn)(int32_t level, const char* message, void* payload);
 
+/** Calls task(data, index) once for each index, 0 <= index < count, in any order and by any threads, also one after another
+ * by the calling one, and returns when all calls have. Must be thread-safe and must not throw; a task does not call
+ * back in. A program with a parallel loop of its own (OpenMP, TBB, Rayon) lends it, so that no second set of threads is there. */
+typedef void (*mp_parallel_fn)(int32_t count, void (*task)(void* data, int32_t index), void* data,
+                               void* payload);
+
 typedef struct mp_context_desc {
-    uint32_t struct_size;    /* sizeof(mp_context_desc) */
-    uint32_t flags;          /* MP_CONTEXT_* */
-    uint32_t api_version;    /* MP_VERSION of the header compiled against; 0: the library's */
-    int32_t device_kind;     /* MP_DEVICE_HOST (default) or MP_DEVICE_CUDA beside the host */
-    int32_t device_index;    /* which accelerator, from 0 */
-    int32_t num_threads;     /* host threads; 0: one for each physical core this process may use */
-    int32_t log_level;       /* most detailed level to report; 0: MP_LOG_WARNING */
-    int32_t reserved;        /* 0 */
-    const char* backend;     /* on the host: NULL or "host" (fast), "reference" (scalar oracle) */
+    uint32_t struct_size; /* sizeof(mp_context_desc) */
+    uint32_t flags;       /* MP_CONTEXT_* */
+    uint32_t api_version; /* MP_VERSION of the header compiled against; 0: the library's */
+    int32_t device_kind;  /* MP_DEVICE_HOST (default) or MP_DEVICE_CUDA beside the host */
+    int32_t device_index; /* which accelerator, from 0 */
+    int32_t
+        num_threads; /* host threads, or tasks of `parallel` at once; 0: one for each physical core that this process
+                                may use, within its control group's CPU time and OMP_NUM_THREADS; 1: no others */
+    int32_t log_level; /* most detailed level to report; 0: MP_LOG_WARNING */
+    int32_t reserved;  /* 0 */
+    const char*
+        backend; /* on the host: NULL or "host" (fast), "reference" (scalar oracle), "kokkos" (what a GPU runs) */
     mp_allocate_fn allocate; /* host memory for tensors, states, workspaces; NULL: C library */
     mp_release_fn release;   /* both or neither */
     void* allocator_payload; /* handed to both */
     mp_log_fn log;           /* NULL: silence */
     void* log_payload;       /* handed to log */
+    mp_parallel_fn parallel; /* the caller's parallel loop; NULL: threads of the library's own */
+    void* parallel_payload;  /* handed to it */
 } mp_context_desc;
 
 #define MP_CONTEXT_DESC_INIT                                                                       \
-    { sizeof(mp_context_desc), 0, MP_VERSION, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL }
+    {                                                                                              \
+        sizeof(mp_context_desc), 0, MP_VERSION, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, \
+            NULL, NULL                                                                             \
+    }
 
 MP_BEGIN_DECLS
 
@@ -59,7 +73,8 @@ MP_API mp_status mp_context_desc_init(mp_context_desc* desc, size_t size);
  * MIXEDPREC_NUM_THREADS is read here and counts where num_threads is 0.
  * @param[in]  desc  NULL: all defaults
  * @param[out] out   the new context
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_UNKNOWN_NAME (backend);
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT (also MP_CONTEXT_BIND_THREADS beside
+ *          `parallel`, whose threads are the caller's); MP_STATUS_UNKNOWN_NAME (backend);
  *          MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_VERSION_MISMATCH; MP_STATUS_MODULE_NOT_FOUND;
  *          MP_STATUS_DEVICE_UNAVAILABLE; MP_STATUS_OUT_OF_MEMORY
  * @threads A
