@@ -85,8 +85,7 @@ inline bool is_quantize(const QuantizeDesc& op, Reason& reason) noexcept {
 
 inline bool is_dequantize(const DequantizeDesc& op, Reason& reason) noexcept {
     const ScaledRef& from = op.source;
-    if (!detail::is_code_type(from.codes.dtype) ||
-        !is_high_precision(op.destination.dtype)) {
+    if (!detail::is_code_type(from.codes.dtype) || !is_high_precision(op.destination.dtype)) {
         reason.set("fp8_e4m3, fp8_e5m2, fp16 or fp4_e2m1 to fp32, fp16 or bf16, not %s to %s",
                    dtype_name(from.codes.dtype), dtype_name(op.destination.dtype));
         return false;

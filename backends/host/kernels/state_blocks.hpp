@@ -3,11 +3,11 @@
 // their scales follow from the tile alone.
 #pragma once
 
-#include "interface/ops.hpp"
 #include "host/kernels/amax.hpp"
 #include "host/kernels/block_vector.hpp"
 #include "host/kernels/dynamic_vector.hpp"
 #include "host/kernels/tile.hpp"
+#include "interface/ops.hpp"
 #include "interface/update_scaling.hpp"
 #include "numerics/block_state.hpp"
 
