@@ -66,14 +66,16 @@ void update(ThreadPool& threads, const OptimizerUpdateDesc& op) noexcept {
     }
     const bool has_scales = measure(threads, op);
     if (has_scales) {
-        for_each_scaled(op, renew_scales);
+        for_each_scaled(op,
+                        [](const UpdateSegment& s, UpdateScaling& all) { renew_scales(s, all); });
     }
     const ChunkTable& table = active_isa();
     const bool stream = op.table.chunk_count >= kStreamChunks;
     threads.for_each(op.table.chunk_count,
                      [&](int64_t i) { table.update(update_job(op, op.table.chunks[i], stream)); });
     if (has_scales) {
-        for_each_scaled(op, store_scales);
+        for_each_scaled(
+            op, [](const UpdateSegment& s, const UpdateScaling& all) { store_scales(s, all); });
     }
 }
 
