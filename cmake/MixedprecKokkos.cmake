@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Kokkos for the backends: target mp_kokkos_host (Serial), with MIXEDPREC_ENABLE_CUDA mp_kokkos_cuda (Cuda + Serial), and
-# with MIXEDPREC_ENABLE_TESTS mp_kokkos_openmp (OpenMP + Serial, the pinned source), whose teams have several threads. Each
+# with MIXEDPREC_ENABLE_TESTS mp_kokkos_openmp (OpenMP + Serial, the pinned source), whose teams have several threads and whose
+# views check every index. Each
 # of our binaries links its own static copy, so no two share a prefix or a target name.
 #
 # Where the host one comes from, in this order:
@@ -316,7 +317,7 @@ function(_mp_kokkos_provide)
     endif()
     # Not where a thread sanitizer would see gcc's OpenMP, which it does not understand.
     if(MIXEDPREC_ENABLE_TESTS AND NOT MIXEDPREC_KOKKOS STREQUAL "external" AND NOT MIXEDPREC_SANITIZE MATCHES "thread")
-        _mp_kokkos_bundled_host(mp_kokkos_openmp openmp "${cache}" -DKokkos_ENABLE_OPENMP=ON)
+        _mp_kokkos_bundled_host(mp_kokkos_openmp openmp "${cache}" -DKokkos_ENABLE_OPENMP=ON -DKokkos_ENABLE_DEBUG_BOUNDS_CHECK=ON)
         set_property(TARGET mp_kokkos_openmp APPEND PROPERTY INTERFACE_LINK_LIBRARIES OpenMP::OpenMP_CXX)
     endif()
     if(MP_HAS_CUDA)

@@ -2,7 +2,7 @@
 // amax as a Kokkos kernel. The maximum of bit patterns does not depend on the order.
 #pragma once
 
-#include "kernels/element.hpp"
+#include "kernels/array.hpp"
 #include "kernels/exec.hpp"
 
 namespace mp::kernels {
@@ -35,9 +35,11 @@ template <class Exec> struct AmaxTeams {
         const int64_t first = team.league_rank() * kPiece;
         const int64_t end = first + kPiece < source.count ? first + kPiece : source.count;
         uint32_t largest = 0;
-        for (int64_t i = first + team.team_rank(); i < end; i += team.team_size()) {
-            largest = larger_magnitude(largest, load_element(source.dtype, source.data, i));
-        }
+        visit_array(source, [&](const auto& array) {
+            for (int64_t i = first + team.team_rank(); i < end; i += team.team_size()) {
+                largest = larger_magnitude(largest, array(i));
+            }
+        });
         Kokkos::atomic_max(&shared, largest);
         team.team_barrier();
         if (team.team_rank() == 0) {

@@ -2,7 +2,7 @@
 // cast as a Kokkos kernel.
 #pragma once
 
-#include "kernels/element.hpp"
+#include "kernels/array.hpp"
 #include "kernels/exec.hpp"
 
 namespace mp::kernels {
@@ -12,8 +12,7 @@ struct CastElements {
     numerics::SrKey key;
 
     // Saturation before stochastic rounding; NaN passes, and fp32 has no limit.
-    KOKKOS_INLINE_FUNCTION float clamped(float x) const {
-        const DType to = op.destination.dtype;
+    KOKKOS_INLINE_FUNCTION float clamped(float x, DType to) const {
         const float limit = max_finite(to);
         if (!op.stochastic || !op.saturate || to == DType::fp32) {
             return x;
@@ -21,20 +20,23 @@ struct CastElements {
         return x > limit ? limit : (x < -limit ? -limit : x);
     }
 
-    KOKKOS_INLINE_FUNCTION void operator()(int64_t i) const {
-        const DType to = op.destination.dtype;
-        const float x = load_element(op.source.dtype, op.source.data, i);
-        ElementRounding rounding =
-            element_rounding(to, op.stochastic, key, numerics::Purpose::cast, op.first_element + i);
-        rounding.saturate = op.saturate;
-        rounding.overflows = !op.saturate;
-        store_element(to, op.destination.data, i, clamped(x), rounding);
+    KOKKOS_INLINE_FUNCTION void tile(const RangeTile& tile) const {
+        float x[kEachOfRange];
+        load_tile(op.source, tile, x);
+        const TileRounding<kEachOfRange> roundings(op.destination.dtype, op.stochastic, key,
+                                                   numerics::Purpose::cast, op.first_element, tile);
+        store_tile(op.destination, tile, [&](const auto& to, int j, int64_t i) {
+            ElementRounding rounding = roundings.of(j);
+            rounding.saturate = op.saturate;
+            rounding.overflows = !op.saturate;
+            to.store(i, clamped(x[j], to.kDType), rounding);
+        });
     }
 };
 
 template <class Exec> void cast(const Exec& exec, const CastDesc& op) {
-    for_each(exec, "mp::cast", op.destination.count,
-             CastElements{op, numerics::make_sr_key(op.seed, op.uid, op.step)});
+    for_each_tile(exec, "mp::cast", op.destination.count,
+                  CastElements{op, numerics::make_sr_key(op.seed, op.uid, op.step)});
 }
 
 } // namespace mp::kernels

@@ -2,7 +2,7 @@
 // column_sum as a Kokkos kernel.
 #pragma once
 
-#include "kernels/element.hpp"
+#include "kernels/array.hpp"
 #include "kernels/exec.hpp"
 
 namespace mp::kernels {
@@ -20,17 +20,19 @@ template <class Exec> struct ColumnSumTeams {
         const int64_t end =
             first_row + kColumnSumBlock < op.rows ? first_row + kColumnSumBlock : op.rows;
         float sum = 0.0F;
-        for (int64_t row = first_row; row < end; ++row) {
-            sum += load_element(op.source.dtype, op.source.data, row * op.columns + column);
-        }
+        visit_array(op.source, [&](const auto& source) {
+            for (int64_t row = first_row; row < end; ++row) {
+                sum += source(row * op.columns + column);
+            }
+        });
         return sum;
     }
 
     KOKKOS_INLINE_FUNCTION void store(int64_t column, float total) const {
         if (op.accumulate) {
-            total += load_element(op.destination.dtype, op.destination.data, column);
+            total += load_element(op.destination, column);
         }
-        store_element(op.destination.dtype, op.destination.data, column, total);
+        store_element(op.destination, column, total);
     }
 
     KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {

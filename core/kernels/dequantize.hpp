@@ -2,7 +2,7 @@
 // dequantize and delayed_update as Kokkos kernels.
 #pragma once
 
-#include "kernels/element.hpp"
+#include "kernels/array.hpp"
 #include "kernels/exec.hpp"
 #include "numerics/quantize.hpp"
 #include "numerics/scale_rules.hpp"
@@ -12,7 +12,8 @@ namespace mp::kernels {
 struct DequantizeElements {
     DequantizeDesc op;
 
-    KOKKOS_INLINE_FUNCTION void operator()(int64_t i) const {
+    // What code i is multiplied by.
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION float scale_of(int64_t i) const {
         const ScaledRef& from = op.source;
         float scale = 1.0F;
         if (from.grid.exists()) {
@@ -22,14 +23,33 @@ struct DequantizeElements {
         if (from.grid.dtype == DType::fp8_e4m3) {
             scale *= numerics::nvfp4_decode(*from.tensor_amax);
         }
-        const float code = numerics::load_as_float(from.codes.dtype, from.codes.data, i);
-        store_element(op.destination.dtype, op.destination.data, i,
-                      numerics::dequantize_element(code, scale));
+        return scale;
+    }
+
+    // Codes may be of any type, packed ones too.
+    KOKKOS_INLINE_FUNCTION void load_codes(const RangeTile& tile, float (&x)[kEachOfRange]) const {
+        const TensorRef& codes = op.source.codes;
+        if (is_floating(codes.dtype)) {
+            load_tile(codes, tile, x);
+        } else {
+            tile.for_each([&](int j, int64_t i) {
+                x[j] = numerics::load_as_float(codes.dtype, codes.data, i);
+            });
+        }
+    }
+
+    KOKKOS_INLINE_FUNCTION void tile(const RangeTile& tile) const {
+        float x[kEachOfRange];
+        load_codes(tile, x);
+        tile.for_each(
+            [&](int j, int64_t i) { x[j] = numerics::dequantize_element(x[j], scale_of(i)); });
+        store_tile(op.destination, tile,
+                   [&](const auto& to, int j, int64_t i) { to.store(i, x[j]); });
     }
 };
 
 template <class Exec> void dequantize(const Exec& exec, const DequantizeDesc& op) {
-    for_each(exec, "mp::dequantize", op.destination.count, DequantizeElements{op});
+    for_each_tile(exec, "mp::dequantize", op.destination.count, DequantizeElements{op});
 }
 
 struct DelayedUpdates {

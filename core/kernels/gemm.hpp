@@ -4,7 +4,7 @@
 #pragma once
 
 #include "interface/gemm_scales.hpp"
-#include "kernels/element.hpp"
+#include "kernels/array.hpp"
 #include "kernels/exec.hpp"
 
 namespace mp::kernels {
@@ -30,12 +30,37 @@ template <class Exec> struct GemmTeams {
             0.5 * x * (1.0 + Kokkos::tanh(kSqrtTwoOverPi * (x + 0.044715 * x * x * x))));
     }
 
+    // Matrices as stored: up to the last element of the last batch.
+    KOKKOS_INLINE_FUNCTION TensorRef matrix(DType dtype, const void* data, int64_t rows,
+                                            int64_t columns, int64_t leading,
+                                            int64_t batch_stride) const {
+        const int64_t count = (op.batch_count - 1) * batch_stride + (rows - 1) * leading + columns;
+        return {const_cast<void*>(data), rows == 0 || columns == 0 ? 0 : count, dtype};
+    }
+    KOKKOS_INLINE_FUNCTION TensorRef a() const {
+        return matrix(op.dtype_a, buffers.a, op.trans_a ? op.k : op.m, op.trans_a ? op.m : op.k,
+                      op.lda, op.batch_stride_a);
+    }
+    KOKKOS_INLINE_FUNCTION TensorRef b() const {
+        return matrix(op.dtype_b, buffers.b, op.trans_b ? op.n : op.k, op.trans_b ? op.k : op.n,
+                      op.ldb, op.batch_stride_b);
+    }
+    KOKKOS_INLINE_FUNCTION TensorRef c() const {
+        return matrix(op.dtype_d, buffers.c, op.m, op.n, op.ldc, op.batch_stride_c);
+    }
+    KOKKOS_INLINE_FUNCTION TensorRef d() const {
+        return matrix(op.dtype_d, buffers.d, op.m, op.n, op.ldd, op.batch_stride_d);
+    }
+    KOKKOS_INLINE_FUNCTION TensorRef bias() const {
+        return {const_cast<void*>(buffers.bias), op.n, op.dtype_bias};
+    }
+
     KOKKOS_INLINE_FUNCTION float value_of_a(int64_t batch, int64_t row, int64_t k) const {
         if (row >= op.m || k >= op.k) {
             return 0.0F;
         }
         const int64_t at = op.trans_a ? k * op.lda + row : row * op.lda + k;
-        return load_element(op.dtype_a, buffers.a, batch * op.batch_stride_a + at);
+        return load_element(a(), batch * op.batch_stride_a + at);
     }
 
     KOKKOS_INLINE_FUNCTION float value_of_b(int64_t batch, int64_t k, int64_t column) const {
@@ -43,18 +68,17 @@ template <class Exec> struct GemmTeams {
             return 0.0F;
         }
         const int64_t at = op.trans_b ? column * op.ldb + k : k * op.ldb + column;
-        return load_element(op.dtype_b, buffers.b, batch * op.batch_stride_b + at);
+        return load_element(b(), batch * op.batch_stride_b + at);
     }
 
     KOKKOS_INLINE_FUNCTION void finish(int64_t batch, int64_t row, int64_t column,
                                        float sum) const {
         float z = op.alpha * sum;
         if (op.beta != 0.0F) {
-            z += op.beta * load_element(op.dtype_d, buffers.c,
-                                        batch * op.batch_stride_c + row * op.ldc + column);
+            z += op.beta * load_element(c(), batch * op.batch_stride_c + row * op.ldc + column);
         }
         if (op.dtype_bias != DType::none) {
-            z += load_element(op.dtype_bias, buffers.bias, column);
+            z += load_element(bias(), column);
         }
         z = op.gelu ? gelu(z) : z;
         if (is_fp8(op.dtype_d)) {
@@ -65,7 +89,7 @@ template <class Exec> struct GemmTeams {
             z = before_fp8(z, buffers.multiply_d == nullptr ? 1.0F : *buffers.multiply_d,
                            op.dtype_d);
         }
-        store_element(op.dtype_d, buffers.d, batch * op.batch_stride_d + row * op.ldd + column, z);
+        store_element(d(), batch * op.batch_stride_d + row * op.ldd + column, z);
     }
 
     KOKKOS_INLINE_FUNCTION float scaled(int64_t row, int64_t column, int64_t k, float sum) const {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "interface/update_scaling.hpp"
-#include "kernels/element.hpp"
+#include "kernels/array.hpp"
 #include "kernels/exec.hpp"
 
 namespace mp::kernels {
@@ -23,12 +23,13 @@ template <class Exec> struct GradStatsTeams {
         const int64_t end =
             piece + kStatsPiece < segment.count ? piece + kStatsPiece : segment.count;
         double sum = 0.0;
-        for (int64_t i = piece + lane; i < end; i += kLanes) {
-            const auto g =
-                static_cast<double>(decoded(load_element(segment.grad.dtype, segment.grad.data, i),
-                                            segment.grad.tensor_scale()));
-            sum += g * g;
-        }
+        const StepArray& grad = segment.grad;
+        visit_array(grad.dtype, grad.data, segment.count, [&](const auto& array) {
+            for (int64_t i = piece + lane; i < end; i += kLanes) {
+                const auto g = static_cast<double>(decoded(array(i), grad.tensor_scale()));
+                sum += g * g;
+            }
+        });
         return sum;
     }
 

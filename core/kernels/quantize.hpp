@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/amax.hpp"
-#include "kernels/element.hpp"
+#include "kernels/array.hpp"
 #include "kernels/exec.hpp"
 #include "numerics/quantize.hpp"
 #include "numerics/scale_rules.hpp"
@@ -71,6 +71,8 @@ template <class Exec> struct QuantizeTeams {
         int64_t row, column, width, count;
     };
 
+    static constexpr int kEach = 4;
+
     [[nodiscard]] KOKKOS_INLINE_FUNCTION Region region_of(int64_t team) const {
         if (has_one_scale) {
             const int64_t first = team * kPiece;
@@ -89,61 +91,107 @@ template <class Exec> struct QuantizeTeams {
         return {row, column, columns, rows * columns};
     }
 
+    // Most regions are of one row, and a division takes longer than all else.
     [[nodiscard]] KOKKOS_INLINE_FUNCTION int64_t element_of(const Region& region, int64_t i) const {
+        if (region.count <= region.width) {
+            return region.row * scale.op.columns + region.column + i;
+        }
         return (region.row + i / region.width) * scale.op.columns + region.column +
                i % region.width;
     }
 
-    KOKKOS_INLINE_FUNCTION uint32_t code_of(int64_t element, float multiply,
+    template <DType kTo>
+    KOKKOS_INLINE_FUNCTION uint32_t code_of(int64_t element, float x, float multiply,
                                             numerics::QuantStats& stats) const {
-        const float x = load_element(scale.op.source.dtype, scale.op.source.data, element);
         uint32_t code = 0;
         if (scale.op.stochastic) {
             const uint32_t bits =
                 numerics::sr_bits32_at(key, numerics::Purpose::cast,
                                        static_cast<uint64_t>(scale.op.first_element + element));
-            code = numerics::quantize_code_sr(scale.op.dtype, x, multiply, bits);
+            code = numerics::quantize_element_sr<kTo>(x, multiply, bits);
         } else {
-            code = numerics::quantize_code(scale.op.dtype, x, multiply);
+            code = numerics::quantize_element<numerics::Codec<kTo>>(x, multiply);
         }
-        numerics::count_element(stats, scale.op.dtype, x, multiply, code);
+        numerics::count_element(stats, kTo, x, multiply, code);
         return code;
     }
 
-    KOKKOS_INLINE_FUNCTION void quantize_at(int64_t element, float multiply,
-                                            numerics::QuantStats& stats) const {
-        const uint32_t code = code_of(element, multiply, stats);
-        if (scale.op.codes != nullptr) {
-            numerics::store_quantized(scale.op.dtype, scale.op.codes, element, code);
-        }
-        if (scale.op.codes_transposed != nullptr) {
-            const int64_t turned =
-                element % scale.op.columns * scale.op.rows + element / scale.op.columns;
-            numerics::store_quantized(scale.op.dtype, scale.op.codes_transposed, turned, code);
+    // x are the tile's elements of the region.
+    template <DType kTo>
+    KOKKOS_INLINE_FUNCTION void quantize_tile(const Region& region, const Tile<kEach>& tile,
+                                              const float (&x)[kEach], float multiply,
+                                              numerics::QuantStats& stats) const {
+        using Word = typename numerics::Codec<kTo>::storage;
+        const auto count = static_cast<std::size_t>(scale.op.source.count);
+        const Words<Word> codes(static_cast<Word*>(scale.op.codes), count);
+        const Words<Word> turned(static_cast<Word*>(scale.op.codes_transposed), count);
+        tile.for_each([&](int j, int64_t i) {
+            const int64_t element = element_of(region, i);
+            const auto code = static_cast<Word>(code_of<kTo>(element, x[j], multiply, stats));
+            if (scale.op.codes != nullptr) {
+                codes(element) = code;
+            }
+            if (scale.op.codes_transposed != nullptr) {
+                turned(element % scale.op.columns * scale.op.rows + element / scale.op.columns) =
+                    code;
+            }
+        });
+    }
+
+    // The types whose codes fill a word each.
+    KOKKOS_INLINE_FUNCTION void quantize_words(const TeamOf<Exec>& team, const Region& region,
+                                               float multiply, numerics::QuantStats& stats) const {
+        const int64_t stride = team.team_size();
+        for (int64_t i = team.team_rank(); i < region.count; i += kEach * stride) {
+            const Tile<kEach> tile{i, stride, region.count};
+            float x[kEach] = {};
+            visit_array(scale.op.source, [&](const auto& source) {
+                tile.for_each([&](int j, int64_t at) { x[j] = source(element_of(region, at)); });
+            });
+            switch (scale.op.dtype) {
+            case DType::fp8_e4m3:
+                quantize_tile<DType::fp8_e4m3>(region, tile, x, multiply, stats);
+                break;
+            case DType::fp8_e5m2:
+                quantize_tile<DType::fp8_e5m2>(region, tile, x, multiply, stats);
+                break;
+            default:
+                quantize_tile<DType::fp16>(region, tile, x, multiply, stats);
+                break;
+            }
         }
     }
 
     // A byte of two codes is written by one thread; supports() sees to it that both are in the region.
-    KOKKOS_INLINE_FUNCTION void quantize_pair(int64_t element, float multiply,
-                                              numerics::QuantStats& stats) const {
-        uint32_t pair = code_of(element, multiply, stats);
-        auto* to = static_cast<uint8_t*>(scale.op.codes) + element / 2;
-        if (element + 1 < scale.op.source.count) {
-            pair |= code_of(element + 1, multiply, stats) << 4;
-        } else {
-            pair |= *to & 0xf0U;
-        }
-        *to = static_cast<uint8_t>(pair);
+    KOKKOS_INLINE_FUNCTION void quantize_pairs(const TeamOf<Exec>& team, const Region& region,
+                                               float multiply, numerics::QuantStats& stats) const {
+        constexpr DType kTo = DType::fp4_e2m1;
+        const int64_t count = scale.op.source.count;
+        const Words<uint8_t> codes(static_cast<uint8_t*>(scale.op.codes),
+                                   static_cast<std::size_t>((count + 1) / 2));
+        visit_array(scale.op.source, [&](const auto& source) {
+            for (int64_t i = 2 * team.team_rank(); i < region.count; i += 2 * team.team_size()) {
+                const int64_t element = element_of(region, i);
+                uint32_t pair = code_of<kTo>(element, source(element), multiply, stats);
+                if (element + 1 < count) {
+                    pair |= code_of<kTo>(element + 1, source(element + 1), multiply, stats) << 4;
+                } else {
+                    pair |= codes(element / 2) & 0xf0U;
+                }
+                codes(element / 2) = static_cast<uint8_t>(pair);
+            }
+        });
     }
 
     KOKKOS_INLINE_FUNCTION void find_scale(const TeamOf<Exec>& team, const Region& region,
                                            Shared& shared) const {
         uint32_t largest = 0;
-        for (int64_t i = team.team_rank(); i < region.count && !has_one_scale;
-             i += team.team_size()) {
-            const float x =
-                load_element(scale.op.source.dtype, scale.op.source.data, element_of(region, i));
-            largest = larger_magnitude(largest, x);
+        if (!has_one_scale) {
+            visit_array(scale.op.source, [&](const auto& source) {
+                for (int64_t i = team.team_rank(); i < region.count; i += team.team_size()) {
+                    largest = larger_magnitude(largest, source(element_of(region, i)));
+                }
+            });
         }
         Kokkos::atomic_max(&shared.largest, largest);
         team.team_barrier();
@@ -172,6 +220,7 @@ template <class Exec> struct QuantizeTeams {
         if (scale.op.stats != nullptr) {
             const int64_t counts[4] = {mine.elements, mine.saturated, mine.underflowed,
                                        mine.non_finite};
+            MP_KERNEL_UNROLL
             for (int i = 0; i < 4; ++i) {
                 Kokkos::atomic_add(&shared.counts[i], static_cast<unsigned long long>(counts[i]));
             }
@@ -189,6 +238,7 @@ template <class Exec> struct QuantizeTeams {
         if (scale.op.stats != nullptr) {
             int64_t* to[4] = {&scale.op.stats->elements, &scale.op.stats->saturated,
                               &scale.op.stats->underflowed, &scale.op.stats->non_finite};
+            MP_KERNEL_UNROLL
             for (int i = 0; i < 4; ++i) {
                 Kokkos::atomic_add(to[i], static_cast<int64_t>(shared.counts[i]));
             }
@@ -208,16 +258,11 @@ template <class Exec> struct QuantizeTeams {
         const Region region = region_of(team.league_rank());
         find_scale(team, region, shared);
         team.team_barrier();
-        const float multiply = shared.multiply;
-        const int64_t each = scale.op.dtype == DType::fp4_e2m1 ? 2 : 1;
         numerics::QuantStats mine;
-        for (int64_t i = each * team.team_rank(); i < region.count; i += each * team.team_size()) {
-            const int64_t element = element_of(region, i);
-            if (each == 2) {
-                quantize_pair(element, multiply, mine);
-            } else {
-                quantize_at(element, multiply, mine);
-            }
+        if (scale.op.dtype == DType::fp4_e2m1) {
+            quantize_pairs(team, region, shared.multiply, mine);
+        } else {
+            quantize_words(team, region, shared.multiply, mine);
         }
         add_stats(team, mine, shared);
     }

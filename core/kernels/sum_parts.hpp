@@ -3,7 +3,7 @@
 // the elements are cut.
 #pragma once
 
-#include "kernels/element.hpp"
+#include "kernels/array.hpp"
 #include "kernels/exec.hpp"
 #include "numerics/part_sum.hpp"
 #include "numerics/quantize.hpp"
@@ -14,7 +14,7 @@ struct SumPartsElements {
     SumPartsDesc op;
 
     [[nodiscard]] KOKKOS_INLINE_FUNCTION float value_of(const SumPart& part, int64_t i) const {
-        const float code = load_element(part.dtype, part.codes, i);
+        const float code = load_element({const_cast<void*>(part.codes), op.count, part.dtype}, i);
         if (part.scale_inv == nullptr) {
             return code;
         }
@@ -41,7 +41,7 @@ struct SumPartsElements {
         const DType to = op.destination.dtype;
         const float once =
             to == DType::fp32 ? static_cast<float>(sum) : numerics::to_float_odd(sum);
-        store_element(to, op.destination.data, i,
+        store_element(op.destination, i,
                       numerics::is_nan(once) ? numerics::float_from_bits(numerics::kFloatQuietNan)
                                              : once);
     }

@@ -105,9 +105,13 @@ MP_HD_INLINE constexpr Philox4x32 sr_block_low(const SrKey& key, Purpose purpose
                                    element_block);
 }
 
-// lane = element % 8. Even lanes take the low half of their word, odd lanes the high half.
+// lane = element % 8. Even lanes take the low half of their word, odd lanes the high half. The word is selected: an index
+// would put a device's block into memory.
 MP_HD_INLINE constexpr uint32_t sr_bits16(const Philox4x32& block, uint32_t lane) {
-    return (block.v[lane >> 1] >> ((lane & 1u) * 16u)) & 0xffffu;
+    const uint32_t first = (lane & 2u) == 0 ? block.v[0] : block.v[1];
+    const uint32_t second = (lane & 2u) == 0 ? block.v[2] : block.v[3];
+    const uint32_t word = (lane & 4u) == 0 ? first : second;
+    return (word >> ((lane & 1u) * 16u)) & 0xffffu;
 }
 
 // Upper half: the same 16 bits that sr_bits16 gives, so formats that need 16 and formats that need
