@@ -47,7 +47,11 @@ HostDevice::HostDevice(const DeviceConfig& config, topology::Topology topology,
 Status HostDevice::open(const DeviceConfig& config, Device** out) noexcept {
     topology::Topology topology = topology::detect();
     ThreadCount threads;
-    const Status status = choose_threads(config.num_threads, topology, thread_limits(), threads);
+    ThreadLimits limits = thread_limits();
+    if (config.bind_threads) {
+        limits.free_cores = topology::free_cores(topology);
+    }
+    const Status status = choose_threads(config.num_threads, topology, limits, threads);
     if (!status.ok()) {
         return status;
     }
@@ -71,7 +75,10 @@ void HostDevice::log(int32_t level, const char* message) const noexcept {
 }
 
 void HostDevice::bind() noexcept {
-    const Status status = threads_.bind(topology_);
+    Status status = cores_.take(topology_, count_.count);
+    if (status.ok()) {
+        status = threads_.bind(cores_.cpus());
+    }
     is_bound_ = status.ok();
     if (!status.ok()) {
         log(kWarning, status.text());

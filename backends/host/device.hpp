@@ -48,6 +48,7 @@ class HostDevice final : public Device {
     DeviceConfig config_;
     topology::Topology topology_;
     ThreadCount count_;
+    topology::CoreLease cores_;
     bool is_bound_ = false;
     mutable ScratchPool scratch_;
     ThreadPool threads_;

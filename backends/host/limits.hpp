@@ -12,6 +12,7 @@ struct ThreadLimits {
     int32_t cgroup_cpus =
         0; // the CPU time of its control group, in CPUs, the last one perhaps a part
     int32_t omp_threads = 0; // OMP_NUM_THREADS, which many job managers set
+    int32_t free_cores = 0;  // of threads to be bound: cores that no other context has
 };
 
 // Never fails: what cannot be read is no limit.

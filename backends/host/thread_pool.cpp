@@ -95,11 +95,10 @@ class ThreadPool::Team {
         }
     }
 
-    Status bind(const topology::Topology& topology) noexcept {
+    Status bind(const std::vector<int32_t>& cpus) noexcept {
         Status first;
         for (std::size_t i = 0; i < workers_.size() && first.ok(); ++i) {
-            first = topology::bind_thread(workers_[i].native_handle(), topology,
-                                          static_cast<int32_t>(i) + 1);
+            first = topology::bind_thread(workers_[i].native_handle(), cpus[i + 1]);
         }
         return first;
     }
@@ -226,18 +225,18 @@ ThreadPool::Team* ThreadPool::team() noexcept {
         if (parallel_.run == nullptr) {
             team_->start_workers();
         }
-        if (topology_ != nullptr) {
-            (void)team_->bind(*topology_);
+        if (cpus_ != nullptr) {
+            (void)team_->bind(*cpus_);
         }
     } catch (const std::bad_alloc&) { // NOLINT(bugprone-empty-catch)
     }
     return team_.get();
 }
 
-Status ThreadPool::bind(const topology::Topology& topology) noexcept {
-    topology_ = &topology;
+Status ThreadPool::bind(const std::vector<int32_t>& cpus) noexcept {
+    cpus_ = &cpus;
     Team* const all = threads_ > 1 ? team() : nullptr;
-    return all != nullptr ? all->bind(topology) : Status();
+    return all != nullptr ? all->bind(cpus) : Status();
 }
 
 void ThreadPool::run(const Loop& loop) noexcept {

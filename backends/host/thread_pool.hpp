@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "interface/backend.hpp"
 #include "status/status.hpp"
@@ -24,9 +25,10 @@ class ThreadPool {
 
     [[nodiscard]] int32_t threads() const noexcept { return threads_; }
 
-    // Starts the threads now and binds each to a core of its own until it ends. Not the calling thread, which is the
-    // program's: threads it starts later would inherit its one core. Returns the first failure. The topology stays.
-    Status bind(const topology::Topology& topology) noexcept;
+    // Starts the threads now and binds thread i to the i-th CPU until it ends. Not the calling thread, number 0, which is
+    // the program's: threads it starts later would inherit its one core. Returns the first failure. `cpus`, threads() of
+    // them, stays.
+    Status bind(const std::vector<int32_t>& cpus) noexcept;
 
     // body(i) for 0 <= i < count, in any order and by any thread, and returns when all are done. Neighbours go to the same
     // thread, the same ones in every loop of as many, until a thread has nothing left and takes over from another; `grain`
@@ -67,7 +69,7 @@ class ThreadPool {
 
     const int32_t threads_;
     const ParallelTable parallel_;
-    const topology::Topology* topology_ = nullptr; // where threads are bound
+    const std::vector<int32_t>* cpus_ = nullptr; // where threads are bound
     std::atomic<bool> is_busy_{false};
     std::unique_ptr<Team> team_;
 };

@@ -23,7 +23,8 @@ Status choose_threads(int32_t asked, const topology::Topology& topology, const T
         const char* what;
     } all[] = {{kMaxThreads, "the most there can be"},
                {limits.cgroup_cpus, "the CPU time of its control group"},
-               {limits.omp_threads, "OMP_NUM_THREADS"}};
+               {limits.omp_threads, "OMP_NUM_THREADS"},
+               {limits.free_cores, "cores that no other context has bound"}};
     for (const auto& [most, what] : all) {
         if (most > 0 && most < out.count) {
             out.count = most;

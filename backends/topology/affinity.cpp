@@ -20,11 +20,11 @@ Topology detect_by_affinity(const char* why) noexcept {
     try {
         for (int32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
             if (CPU_ISSET(cpu, &mask)) {
-                found.core_cpus.push_back(cpu);
+                found.cores.push_back({cpu, 0});
             }
         }
     } catch (const std::exception&) {
-        found.core_cpus.clear(); // then threads stay unbound
+        found.cores.clear(); // then threads stay unbound
     }
     found.logical_cpus = std::max(1, CPU_COUNT(&mask));
     found.physical_cores = found.logical_cpus;

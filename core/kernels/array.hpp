@@ -94,7 +94,7 @@ template <int kMost> struct Tile {
 
     // body(j, i) for element i = first + j * stride, where there is one.
     template <class Body> KOKKOS_FORCEINLINE_FUNCTION void for_each(const Body& body) const {
-        MP_KERNEL_UNROLL
+        MP_HD_UNROLL
         for (int j = 0; j < kEach; ++j) {
             const int64_t i = first + j * stride;
             if (i < end) {

@@ -10,15 +10,6 @@
 
 #include "interface/ops.hpp"
 
-// Before a loop whose index must be known to the compiler, so that an array it indexes can stay in registers.
-#if defined(__CUDA_ARCH__) || defined(__clang__)
-#define MP_KERNEL_UNROLL _Pragma("unroll")
-#elif defined(__CUDACC__) // its host code, which knows neither
-#define MP_KERNEL_UNROLL
-#else
-#define MP_KERNEL_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 // Of a lambda with much in it, whose captures would be put into memory if it were called.
 #define MP_KERNEL_INLINED __attribute__((always_inline))
 

@@ -220,7 +220,7 @@ template <class Exec> struct QuantizeTeams {
         if (scale.op.stats != nullptr) {
             const int64_t counts[4] = {mine.elements, mine.saturated, mine.underflowed,
                                        mine.non_finite};
-            MP_KERNEL_UNROLL
+            MP_HD_UNROLL
             for (int i = 0; i < 4; ++i) {
                 Kokkos::atomic_add(&shared.counts[i], static_cast<unsigned long long>(counts[i]));
             }
@@ -238,7 +238,7 @@ template <class Exec> struct QuantizeTeams {
         if (scale.op.stats != nullptr) {
             int64_t* to[4] = {&scale.op.stats->elements, &scale.op.stats->saturated,
                               &scale.op.stats->underflowed, &scale.op.stats->non_finite};
-            MP_KERNEL_UNROLL
+            MP_HD_UNROLL
             for (int i = 0; i < 4; ++i) {
                 Kokkos::atomic_add(to[i], static_cast<int64_t>(shared.counts[i]));
             }

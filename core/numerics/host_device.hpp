@@ -23,3 +23,12 @@
 #else
 #define MP_HD_INLINE MP_HD inline
 #endif
+
+// Before a loop whose index must be known to the compiler, so that an array it indexes can stay in registers.
+#if defined(__CUDA_ARCH__) || defined(__clang__)
+#define MP_HD_UNROLL _Pragma("unroll")
+#elif defined(__CUDACC__) // nvcc's pass over host code, which knows neither
+#define MP_HD_UNROLL
+#else
+#define MP_HD_UNROLL _Pragma("GCC unroll 16")
+#endif

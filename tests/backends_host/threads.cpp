@@ -59,11 +59,9 @@ TEST(ThreadCount, StaysWithinTheLimits) {
         ThreadLimits limits;
         int32_t expected;
         const char* reason;
-    } cases[] = {{{0, 0}, 6, "one for each"},
-                 {{2, 0}, 2, "control group"},
-                 {{8, 4}, 4, "OMP_NUM_THREADS"},
-                 {{3, 2}, 2, "OMP_NUM_THREADS"},
-                 {{1, 2}, 1, "control group"}};
+    } cases[] = {{{0, 0}, 6, "one for each"},    {{2, 0}, 2, "control group"},
+                 {{8, 4}, 4, "OMP_NUM_THREADS"}, {{3, 2}, 2, "OMP_NUM_THREADS"},
+                 {{1, 2}, 1, "control group"},   {{0, 0, 3}, 3, "no other context"}};
     for (const auto& c : cases) {
         ThreadCount threads;
         ASSERT_TRUE(choose_threads(0, machine(6, 12), c.limits, threads).ok());
@@ -203,8 +201,15 @@ TEST(HostDevice, BindsOnlyItsOwnThreadsAndOnlyWhenAsked) {
         ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
         const OpenHost unbound(3);
         EXPECT_EQ(cpus_of_threads(unbound, 3), std::vector<int>(3, CPU_COUNT(&before)));
-        const OpenHost bound(3, true);
-        EXPECT_EQ(cpus_of_threads(bound, 3), (std::vector<int>{CPU_COUNT(&before), 1, 1}));
+        const auto cores = static_cast<int32_t>(topology::detect().cores.size());
+        const OpenHost bound(cores, true);
+        std::vector<int> expected(static_cast<std::size_t>(cores), 1);
+        expected[0] = CPU_COUNT(&before);
+        EXPECT_EQ(cpus_of_threads(bound, cores), expected);
+        // Nothing is left for another device.
+        const OpenHost second(cores, true);
+        EXPECT_EQ(cpus_of_threads(second, cores),
+                  std::vector<int>(static_cast<std::size_t>(cores), CPU_COUNT(&before)));
         cpu_set_t after;
         ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
         EXPECT_TRUE(CPU_EQUAL(&before, &after));

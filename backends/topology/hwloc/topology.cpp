@@ -56,11 +56,11 @@ class Machine {
     [[nodiscard]] int32_t machine_cpus() const noexcept {
         return std::max(0, hwloc_get_nbobjs_by_type(topology_, HWLOC_OBJ_PU));
     }
-    void list_cores(std::vector<int32_t>& cpus) const {
+    void list_cores(std::vector<Topology::Core>& cores) const {
         for (hwloc_obj_t core = next(HWLOC_OBJ_CORE, nullptr); core != nullptr;
              core = next(HWLOC_OBJ_CORE, core)) {
             if (const int32_t cpu = first_cpu(core); cpu >= 0) {
-                cpus.push_back(cpu);
+                cores.push_back({cpu, std::max(0, hwloc_bitmap_first(core->nodeset))});
             }
         }
     }
@@ -95,9 +95,9 @@ Topology detect() noexcept {
         return detect_by_affinity("hwloc could not read the machine");
     }
     try {
-        machine.list_cores(found.core_cpus);
+        machine.list_cores(found.cores);
     } catch (const std::exception&) {
-        found.core_cpus.clear(); // then threads stay unbound
+        found.cores.clear(); // then threads stay unbound
     }
     found.logical_cpus = std::max(1, machine.count(HWLOC_OBJ_PU));
     // Where the system does not tell cores apart there are none.

@@ -11,7 +11,10 @@
 #define MP_LOG_INFO 3
 #define MP_LOG_DEBUG 4
 
-/* mp_context_desc.flags: bind the worker threads to the cores the topology names (off: the OS decides). */
+/* mp_context_desc.flags: bind the worker threads to cores of their own (off: the OS decides). They are of one NUMA node
+ * where one has enough free cores, and no two contexts of a process have a core in common: where too few are free, threads
+ * stay unbound, the log says why and mp_context_describe() "threads_bound": false. The calling thread is never bound, but
+ * a core is kept for it. */
 #define MP_CONTEXT_BIND_THREADS 1u
 
 /** Gives `size` bytes aligned to `alignment` (a power of two, at least 64), or NULL. Must be thread-safe. */
