@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "array/scale_grid.hpp"
+#include "array/tensor_ref.hpp"
 #include "dtype/state_format.hpp"
 #include "numerics/delayed_scaling.hpp"
 #include "numerics/loss_scale.hpp"
@@ -12,8 +14,6 @@
 #include "numerics/quant_stats.hpp"
 #include "numerics/rules.hpp"
 #include "numerics/scale_rules.hpp"
-#include "tensor/scale_grid.hpp"
-#include "tensor/tensor_ref.hpp"
 
 namespace mp {
 

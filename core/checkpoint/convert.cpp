@@ -90,7 +90,7 @@ LooseStates::LooseStates(const StatesPlace& like, StateFormat weight, const Stat
       states(context, stream, formats, Shape{{like.count}, 1}), place(like) {
     place.weight = weight;
     place.formats = formats;
-    place.param = piece_of(*param);
+    place.param = slice_of(*param);
     place.states = &states;
 }
 

@@ -7,11 +7,11 @@
 #include <cstring>
 #include <set>
 
-#include "checkpoint/crc32c.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/shard_reader.hpp"
 #include "numerics/codec.hpp"
 #include "recipe/automatic.hpp"
+#include "system/crc32c.hpp"
 
 namespace mp::checkpoint {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "checkpoint/crc32c.hpp"
 #include "checkpoint/manifest_fields.hpp"
 #include "status/status.hpp"
+#include "system/crc32c.hpp"
 
 namespace mp::checkpoint {
 namespace {

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <tuple>
 
-#include "checkpoint/crc32c.hpp"
 #include "checkpoint/json_text.hpp"
 #include "checkpoint/manifest.hpp"
 #include "status/status.hpp"
+#include "system/crc32c.hpp"
 
 namespace mp::checkpoint {
 namespace {

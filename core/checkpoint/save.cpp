@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <map>
 
-#include "checkpoint/crc32c.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/shard_writer.hpp"
+#include "system/crc32c.hpp"
 #include "system/fnv.hpp"
 
 namespace mp::checkpoint {

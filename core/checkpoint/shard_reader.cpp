@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "checkpoint/crc32c.hpp"
+#include "system/crc32c.hpp"
 
 namespace mp::checkpoint {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "checkpoint/crc32c.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "system/crc32c.hpp"
 
 namespace mp::checkpoint {
 namespace {

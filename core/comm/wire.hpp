@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <string>
 
+#include "array/tensor_ref.hpp"
 #include "device/stream.hpp"
 #include "interface/ops.hpp"
-#include "tensor/tensor_ref.hpp"
 
 namespace mp::comm {
 

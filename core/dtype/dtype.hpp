@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "numerics/host_device.hpp"
+#include "dtype/host_device.hpp"
 
 namespace mp {
 

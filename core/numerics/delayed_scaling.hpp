@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "numerics/host_device.hpp"
+#include "dtype/host_device.hpp"
 #include "numerics/scale_rules.hpp"
 
 namespace mp::numerics {

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "dtype/host_device.hpp"
 #include "numerics/bits.hpp"
-#include "numerics/host_device.hpp"
 
 namespace mp::numerics {
 

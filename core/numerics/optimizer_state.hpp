@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "numerics/host_device.hpp"
+#include "dtype/host_device.hpp"
 #include "numerics/loss_scale.hpp"
 #include "numerics/rules.hpp"
 

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "numerics/host_device.hpp"
+#include "dtype/host_device.hpp"
 
 namespace mp::numerics {
 

@@ -7,10 +7,10 @@
 #include <cstdint>
 
 #include "dtype/dtype.hpp"
+#include "dtype/host_device.hpp"
 #include "numerics/bits.hpp"
 #include "numerics/e8m0.hpp"
 #include "numerics/fp8.hpp"
-#include "numerics/host_device.hpp"
 
 namespace mp::numerics {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/memory_plan.hpp"
 
-#include "optim/shard_groups.hpp"
+#include "shard/shard_groups.hpp"
 #include "status/status.hpp"
 
 namespace mp {

@@ -73,7 +73,7 @@ void Offload::plan(std::vector<OffloadedParameter> parameters) {
     for (const OffloadedParameter& p : next.parameters_) {
         UpdateSegment s = p.segment;
         s.grad.data = p.grad->data();
-        s.grad.scale_inv = piece_of(*p.grad).scale_inv;
+        s.grad.scale_inv = slice_of(*p.grad).scale_inv;
         grads.push_back(s);
     }
     next.device_plan_ = SegmentPlan(context_->stream(), std::move(grads));
@@ -132,7 +132,7 @@ void Offload::fetch(std::size_t bucket, bool zero_grad) {
         }
         stream.copy(p.segment.grad.data, p.grad->data(), p.grad->bytes(), CopyKind::device_to_host);
         if (p.grad->scales() != nullptr) {
-            stream.copy(p.segment.grad.scale_inv, piece_of(*p.grad).scale_inv, sizeof(float),
+            stream.copy(p.segment.grad.scale_inv, slice_of(*p.grad).scale_inv, sizeof(float),
                         CopyKind::device_to_host);
         }
         if (zero_grad) {

@@ -128,7 +128,7 @@ void Optimizer::initialize(Stream& stream, int32_t index) {
     if (!options_.offload) {
         const ShardPiece own = piece(index);
         const TensorRef exact =
-            p.init_fp32 != nullptr ? piece_of(*p.init_fp32, own.start, own.count).ref : TensorRef();
+            p.init_fp32 != nullptr ? slice_of(*p.init_fp32, own.start, own.count).ref : TensorRef();
         p.states->initialize(owner, weight(index), p.init_fp32 != nullptr ? &exact : nullptr);
     } else if (p.init_fp32 == nullptr) {
         copy_numbers(stream, *p.param, *p.stepped);
@@ -217,17 +217,17 @@ ShardPiece Optimizer::piece(int32_t index) const {
                                 : ShardPiece{index, 0, 0, p.param->count()};
 }
 
-TensorPiece Optimizer::weight(int32_t index) const {
+TensorSlice Optimizer::weight(int32_t index) const {
     return sharding_ != nullptr ? sharding_->weight_of(index)
-                                : piece_of(*parameters_[static_cast<std::size_t>(index)].stepped);
+                                : slice_of(*parameters_[static_cast<std::size_t>(index)].stepped);
 }
 
 UpdateSegment Optimizer::segment(int32_t index) const {
     const Parameter& p = parameters_[static_cast<std::size_t>(index)];
-    const TensorPiece param = weight(index);
-    const TensorPiece grad = sharding_ != nullptr
-                                 ? TensorPiece{sharding_->gradient_of(index), nullptr, nullptr, {}}
-                                 : piece_of(*p.grad);
+    const TensorSlice param = weight(index);
+    const TensorSlice grad = sharding_ != nullptr
+                                 ? TensorSlice{sharding_->gradient_of(index), nullptr, nullptr, {}}
+                                 : slice_of(*p.grad);
     UpdateSegment s;
     s.count = param.ref.count;
     s.first = piece(index).start;

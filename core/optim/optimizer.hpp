@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "optim/offload.hpp"
-#include "optim/sharding.hpp"
 #include "optim/step_layers.hpp"
+#include "shard/sharding.hpp"
 
 namespace mp {
 
@@ -71,7 +71,7 @@ struct StatesPlace {
     bool is_everywhere = true;
     bool is_copy = false;
     const Stream* stream = nullptr;
-    TensorPiece param;
+    TensorSlice param;
     const ParamStates* states = nullptr; // null: nothing is here
 };
 // Every rank lists all that there is, also what it has no element of.
@@ -198,7 +198,7 @@ class Optimizer {
     [[nodiscard]] StateFormat weight_format(const Tensor& param) const noexcept;
     // The elements whose states are here, and where the step finds them.
     [[nodiscard]] ShardPiece piece(int32_t index) const;
-    [[nodiscard]] TensorPiece weight(int32_t index) const;
+    [[nodiscard]] TensorSlice weight(int32_t index) const;
     [[nodiscard]] UpdateSegment segment(int32_t index) const;
     [[nodiscard]] uint64_t definition() const;
     void agree(Stream& stream, LossScaler* scaler, uint64_t weights, const Status& own);

@@ -70,57 +70,8 @@ void set_zero(Stream& stream, const Tensor* tensor) {
 
 } // namespace
 
-void convert(Stream& stream, const TensorPiece& source, const TensorPiece& destination) {
-    const int64_t count = source.ref.count;
-    if (count == 0) {
-        return;
-    }
-    if (source.scale_inv != nullptr) {
-        const Buffer wide(stream.shared_device(), static_cast<std::size_t>(count) * sizeof(float));
-        const TensorPiece numbers = {{wide.data(), count, DType::fp32}, nullptr, nullptr, {}};
-        dequantize_matrix(stream,
-                          {source.ref, 1, count, kTensorScale, source.scale_inv, source.amax},
-                          numbers.ref);
-        convert(stream, numbers, destination);
-        stream.sync(); // before the memory goes
-    } else if (destination.scale_inv != nullptr) {
-        quantize_matrix(stream, source.ref, 1, count,
-                        {destination.ref.dtype, kTensorScale, destination.policy},
-                        {destination.ref.data, nullptr, destination.scale_inv, destination.amax});
-    } else {
-        cast_tensor(stream, source.ref, destination.ref);
-    }
-}
-
-TensorPiece piece_of(const Tensor& tensor) { return piece_of(tensor, 0, tensor.count()); }
-
-TensorPiece piece_of(const Tensor& tensor, int64_t first, int64_t count) {
-    auto* bytes = static_cast<unsigned char*>(tensor.data());
-    void* data = bytes == nullptr ? nullptr : bytes + bytes_of(tensor.dtype(), first);
-    TensorPiece piece = {{data, count, tensor.dtype()}, nullptr, nullptr, {}};
-    if (tensor.scales() != nullptr) {
-        piece.scale_inv = static_cast<float*>(tensor.scales()->scale_inv->data());
-        piece.amax = static_cast<float*>(tensor.scales()->amax->data());
-        piece.policy = tensor.form().policy;
-    }
-    return piece;
-}
-
 StateFormat format_of(const Tensor& tensor) {
     return {tensor.dtype(), tensor.scales() == nullptr ? Coding::plain : Coding::scaled};
-}
-
-int64_t bytes_of(const std::shared_ptr<Tensor>& tensor) {
-    if (tensor == nullptr) {
-        return 0;
-    }
-    const std::size_t scales =
-        tensor->scales() == nullptr ? 0 : tensor->scales()->scale_inv->bytes();
-    return static_cast<int64_t>((tensor->has_memory() ? tensor->bytes() : 0) + scales);
-}
-
-std::shared_ptr<Tensor> scale_of(const std::shared_ptr<Tensor>& tensor) {
-    return tensor != nullptr && tensor->scales() != nullptr ? tensor->scales()->scale_inv : nullptr;
 }
 
 std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stream& stream,
@@ -157,20 +108,20 @@ ParamStates::ParamStates(const std::shared_ptr<Context>& context, Stream& stream
 }
 
 // A parameter beside a master weight is the master weight as it is stored, rounded; from the first moment on.
-void ParamStates::initialize(Stream& stream, const TensorPiece& param,
+void ParamStates::initialize(Stream& stream, const TensorSlice& param,
                              const TensorRef* init_fp32) const {
     const bool has_init = init_fp32 != nullptr && init_fp32->data != param.ref.data;
-    const TensorPiece init = {has_init ? *init_fp32 : param.ref, nullptr, nullptr, {}};
+    const TensorSlice init = {has_init ? *init_fp32 : param.ref, nullptr, nullptr, {}};
     if (master_ != nullptr && has_remainder()) {
         if (has_init) { // otherwise the remainder is zero already
             store_remainder(stream, init.ref, param.ref, master_->ref());
         }
     } else if (master_ != nullptr) {
-        convert(stream, has_init ? init : param, piece_of(*master_));
+        convert(stream, has_init ? init : param, slice_of(*master_));
         if (has_init && formats_.half_away) {
             store_half_away(stream, init.ref, param.ref);
         } else if (has_init) {
-            convert(stream, piece_of(*master_), param);
+            convert(stream, slice_of(*master_), param);
         }
     } else if (has_init) {
         convert(stream, init, param);
@@ -180,9 +131,9 @@ void ParamStates::initialize(Stream& stream, const TensorPiece& param,
     }
 }
 
-void ParamStates::sync_master(Stream& stream, const TensorPiece& param) const {
+void ParamStates::sync_master(Stream& stream, const TensorSlice& param) const {
     if (master_ != nullptr && !has_remainder()) {
-        convert(stream, param, piece_of(*master_));
+        convert(stream, param, slice_of(*master_));
     }
     set_zero(stream, has_remainder() ? master_.get() : nullptr);
     set_zero(stream, compensation_.codes.get());
@@ -192,7 +143,7 @@ void ParamStates::sync_master(Stream& stream, const TensorPiece& param) const {
 void ParamStates::fill(UpdateSegment& s) const noexcept {
     const auto array = [](const std::shared_ptr<Tensor>& tensor) {
         return tensor == nullptr ? StepArray{}
-                                 : StepArray{tensor->data(), piece_of(*tensor).scale_inv,
+                                 : StepArray{tensor->data(), slice_of(*tensor).scale_inv,
                                              tensor->dtype(), Coding::plain};
     };
     const auto kept = [&array](const Kept& of, StateFormat format) {
@@ -213,7 +164,7 @@ void ParamStates::fill(UpdateSegment& s) const noexcept {
 }
 
 StoredState ParamStates::stored(const Kept& kept, StateFormat format, bool is_signed) const {
-    StoredState state = {format, piece_of(*kept.codes),
+    StoredState state = {format, slice_of(*kept.codes),
                          kept.block_scales != nullptr ? kept.block_scales->data() : nullptr,
                          is_signed};
     state.piece.ref.count = count_;

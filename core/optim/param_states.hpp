@@ -12,25 +12,9 @@
 
 #include "interface/ops.hpp"
 #include "optim/memory_plan.hpp"
-#include "tensor/tensor.hpp"
+#include "tensor/slice.hpp"
 
 namespace mp {
-
-// Elements of a tensor, all of them or a piece: numbers, or codes under the one scale of the whole tensor.
-struct TensorPiece {
-    TensorRef ref;
-    float* scale_inv = nullptr; // null: plain numbers
-    float* amax = nullptr;      // null: plain numbers
-    numerics::ScalePolicy policy;
-};
-
-TensorPiece piece_of(const Tensor& tensor);
-// Elements [first, first + count).
-TensorPiece piece_of(const Tensor& tensor, int64_t first, int64_t count);
-
-// destination = source, rounded or quantized, where either may have a scale. A scaled source goes through fp32
-// memory, and waits for it.
-void convert(Stream& stream, const TensorPiece& source, const TensorPiece& destination);
 
 // The format of a weight or gradient.
 StateFormat format_of(const Tensor& tensor);
@@ -42,7 +26,7 @@ std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stre
 // A rule's state, or a compensation, as it is stored.
 struct StoredState {
     StateFormat format; // `none`: there is no such state
-    TensorPiece piece;  // count is that of the elements, whatever the bytes of their codes
+    TensorSlice piece;  // count is that of the elements, whatever the bytes of their codes
     void* block_scales = nullptr; // null: there are no blocks
     bool is_signed = true;
 };
@@ -58,9 +42,9 @@ class ParamStates {
 
     // `param` has the elements that these states belong to, `init_fp32` their exact values or is null. Writes
     // param's rounding of them and, into master or compensation, what that loses. Waits.
-    void initialize(Stream& stream, const TensorPiece& param, const TensorRef* init_fp32) const;
+    void initialize(Stream& stream, const TensorSlice& param, const TensorRef* init_fp32) const;
     // After somebody else wrote the parameter: the master weight follows it, what was lost is forgotten.
-    void sync_master(Stream& stream, const TensorPiece& param) const;
+    void sync_master(Stream& stream, const TensorSlice& param) const;
 
     // Pointers, types, codings and scales of the states.
     void fill(UpdateSegment& segment) const noexcept;
@@ -93,10 +77,5 @@ class ParamStates {
     Kept compensation_;
     std::shared_ptr<Tensor> master_; // or null
 };
-
-// Bytes of a tensor, while it has memory, and its scales; 0 for null.
-int64_t bytes_of(const std::shared_ptr<Tensor>& tensor);
-// The one scale of all elements, or null.
-std::shared_ptr<Tensor> scale_of(const std::shared_ptr<Tensor>& tensor);
 
 } // namespace mp

@@ -4,6 +4,7 @@
 #include "numerics/codec.hpp"
 #include "numerics/remainder.hpp"
 #include "optim/host_values.hpp"
+#include "quant/quantize.hpp"
 
 namespace mp {
 namespace {
@@ -32,13 +33,13 @@ std::vector<float> compensated_weight(Stream& stream, const TensorRef& param,
     return values;
 }
 
-void read_weight(Stream& stream, const ParamStates& states, const TensorPiece& param,
+void read_weight(Stream& stream, const ParamStates& states, const TensorSlice& param,
                  const TensorRef& destination) {
     const Tensor* master = states.master().get();
     if (master != nullptr && states.has_remainder()) {
         upload_floats(stream, destination, joined_weight(stream, param.ref, master->ref()));
     } else if (master != nullptr) {
-        convert(stream, piece_of(*master), {destination, nullptr, nullptr, {}});
+        convert(stream, slice_of(*master), {destination, nullptr, nullptr, {}});
     } else if (states.has_compensation()) {
         upload_floats(stream, destination,
                       compensated_weight(stream, param.ref, states.find("compensation")));
@@ -47,7 +48,7 @@ void read_weight(Stream& stream, const ParamStates& states, const TensorPiece& p
     }
 }
 
-void write_weight(Stream& stream, const ParamStates& states, const TensorPiece& param,
+void write_weight(Stream& stream, const ParamStates& states, const TensorSlice& param,
                   const TensorRef& source) {
     if (source.dtype == DType::fp32) {
         states.initialize(stream, param, &source);
@@ -76,10 +77,10 @@ void write_weight(Stream& stream, const ParamStates& states, const TensorPiece& 
 
 } // namespace
 
-void read_values(Stream& stream, const ParamStates& states, const TensorPiece& param,
+void read_values(Stream& stream, const ParamStates& states, const TensorSlice& param,
                  const std::string& name, const TensorRef& destination, const std::string& owner) {
     const StoredState state = states.find(name);
-    const TensorPiece plain = {destination, nullptr, nullptr, {}};
+    const TensorSlice plain = {destination, nullptr, nullptr, {}};
     if (state.block_scales != nullptr) {
         upload_floats(stream, destination, read_stored(stream, state));
     } else if (state.format.exists()) {
@@ -92,10 +93,10 @@ void read_values(Stream& stream, const ParamStates& states, const TensorPiece& p
     stream.sync();
 }
 
-void write_values(Stream& stream, const ParamStates& states, const TensorPiece& param,
+void write_values(Stream& stream, const ParamStates& states, const TensorSlice& param,
                   const std::string& name, const TensorRef& source, const std::string& owner) {
     const StoredState state = states.find(name);
-    const TensorPiece plain = {source, nullptr, nullptr, {}};
+    const TensorSlice plain = {source, nullptr, nullptr, {}};
     if (state.block_scales != nullptr) {
         write_stored(stream, state, download_floats(stream, source));
     } else if (state.format.exists()) {

@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "comm/agreement.hpp"
 #include "linear/linear.hpp"
 #include "linear/rank_amax.hpp"
-#include "shard/vote.hpp"
 
 namespace mp {
 

@@ -124,4 +124,26 @@ void dequantize_tensor(Stream& stream, const Tensor& source, const Tensor& desti
     dequantize_matrix(stream, source.scaled_ref(), destination.ref());
 }
 
+void convert(Stream& stream, const TensorSlice& source, const TensorSlice& destination) {
+    const int64_t count = source.ref.count;
+    if (count == 0) {
+        return;
+    }
+    if (source.scale_inv != nullptr) {
+        const Buffer wide(stream.shared_device(), static_cast<std::size_t>(count) * sizeof(float));
+        const TensorSlice numbers = {{wide.data(), count, DType::fp32}, nullptr, nullptr, {}};
+        dequantize_matrix(stream,
+                          {source.ref, 1, count, kTensorScale, source.scale_inv, source.amax},
+                          numbers.ref);
+        convert(stream, numbers, destination);
+        stream.sync(); // before the memory goes
+    } else if (destination.scale_inv != nullptr) {
+        quantize_matrix(stream, source.ref, 1, count,
+                        {destination.ref.dtype, kTensorScale, destination.policy},
+                        {destination.ref.data, nullptr, destination.scale_inv, destination.amax});
+    } else {
+        cast_tensor(stream, source.ref, destination.ref);
+    }
+}
+
 } // namespace mp

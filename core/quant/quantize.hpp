@@ -4,8 +4,8 @@
 
 #include "device/stream.hpp"
 #include "interface/ops.hpp"
-#include "quant/form.hpp"
-#include "tensor/tensor.hpp"
+#include "tensor/form.hpp"
+#include "tensor/slice.hpp"
 
 namespace mp {
 
@@ -38,5 +38,9 @@ void dequantize_tensor(Stream& stream, const Tensor& source, const Tensor& desti
 // Bytes of so many codes or scales.
 std::size_t bytes_of_codes(const MatrixForm& form, int64_t rows, int64_t columns);
 std::size_t bytes_of_scales(const MatrixForm& form, int64_t rows, int64_t columns);
+
+// destination = source, rounded or quantized, where either may have a scale. A scaled source goes through fp32
+// memory, and waits for it.
+void convert(Stream& stream, const TensorSlice& source, const TensorSlice& destination);
 
 } // namespace mp

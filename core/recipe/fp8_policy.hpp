@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "numerics/delayed_scaling.hpp"
-#include "quant/form.hpp"
+#include "tensor/form.hpp"
 
 namespace mp {
 

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
+#include "device/segments.hpp"
 #include "device/select.hpp"
-#include "optim/segments.hpp"
 #include "recipe/nearest.hpp"
 
 namespace mp {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "comm/shares.hpp"
-#include "optim/param_states.hpp"
+#include "tensor/slice.hpp"
 
 namespace mp {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kMostFlights = 3;
 
 comm::WireSource source_of(const Tensor& gradient) {
-    return {gradient.ref(), piece_of(gradient).scale_inv};
+    return {gradient.ref(), slice_of(gradient).scale_inv};
 }
 
 // What a contribution is staged in: the wire's type where that is a plain one.

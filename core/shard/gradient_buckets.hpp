@@ -11,10 +11,10 @@
 #include <memory>
 #include <vector>
 
+#include "comm/progress.hpp"
 #include "comm/reduce.hpp"
 #include "shard/bucket_flight.hpp"
 #include "shard/plan.hpp"
-#include "shard/progress.hpp"
 #include "tensor/tensor.hpp"
 
 namespace mp {

@@ -7,16 +7,16 @@
 #include <vector>
 
 #include "comm/advance.hpp"
-#include "optim/param_states.hpp"
 #include "shard/part_gather.hpp"
+#include "tensor/slice.hpp"
 
 namespace mp {
 
 // One tensor.
 struct GatherTarget {
     const std::vector<ShardPiece>* pieces = nullptr; // by start, over all ranks
-    TensorPiece full;                                // receives all elements
-    TensorPiece
+    TensorSlice full;                                // receives all elements
+    TensorSlice
         own; // this rank's piece of it; may lie in `full` where the wire's type is the tensor's
     DType wire = DType::none; // fp32, fp16, bf16 or the tensor's own type
 };

@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 
+#include "array/tensor_ref.hpp"
 #include "context/context.hpp"
-#include "quant/form.hpp"
-#include "tensor/tensor_ref.hpp"
+#include "tensor/form.hpp"
 
 namespace mp {
 

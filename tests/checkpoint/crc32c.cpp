@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/crc32c.hpp"
+#include "system/crc32c.hpp"
 
 using namespace mp::checkpoint;
 

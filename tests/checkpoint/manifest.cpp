@@ -4,9 +4,9 @@
 
 #include <functional>
 
-#include "checkpoint/crc32c.hpp"
 #include "checkpoint/manifest.hpp"
 #include "status/status.hpp"
+#include "system/crc32c.hpp"
 
 using namespace mp;
 using namespace mp::checkpoint;

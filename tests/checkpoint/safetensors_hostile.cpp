@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "allocations.hpp"
-#include "checkpoint/crc32c.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/name_index.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "status/status.hpp"
+#include "system/crc32c.hpp"
 
 using namespace mp;
 using namespace mp::checkpoint;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What moves between the calls of a sharded optimizer: buckets and gathers end while the caller makes no call, whoever moved
 // them the bits are the same, and a rank that is lost or late meanwhile gives a status in the next call.
-#include "shard/progress.hpp"
+#include "comm/progress.hpp"
 
 #include <gtest/gtest.h>
 

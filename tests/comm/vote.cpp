@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The vote: every rank reads the same answer, disagreement is named, and one rank's trouble stops all.
-#include "shard/vote.hpp"
+#include "comm/agreement.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,10 +2,10 @@
 // Manifests of checkpoints, their checksum made right so that what lies behind it is reached: any bytes give a manifest or a
 // parse_error with words. What is accepted writes one form, which is accepted and writes itself.
 
-#include "checkpoint/crc32c.hpp"
 #include "checkpoint/manifest.hpp"
 #include "fuzz/target.hpp"
 #include "status/status.hpp"
+#include "system/crc32c.hpp"
 
 using namespace mp;
 using namespace mp::checkpoint;

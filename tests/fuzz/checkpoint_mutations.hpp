@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "checkpoint/crc32c.hpp"
 #include "fuzz/bytes.hpp"
 #include "fuzz/checkpoint_folder.hpp"
+#include "system/crc32c.hpp"
 
 namespace mp::fuzz {
 

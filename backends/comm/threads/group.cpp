@@ -40,7 +40,7 @@ struct Piece {
 };
 
 // What `rank` gets from `source`.
-Piece piece_of(const Collective& own, int32_t rank, const Collective& theirs, int32_t source) {
+Piece slice_of(const Collective& own, int32_t rank, const Collective& theirs, int32_t source) {
     Piece piece;
     piece.to = static_cast<char*>(own.receive);
     if (own.kind == kBroadcast) {
@@ -170,7 +170,7 @@ Status ThreadGroup::read(Lock& lock, Slot& slot, int32_t rank) noexcept {
             const int32_t source = (rank + step) % size_;
             if (reads_from(own.what, rank, source)) {
                 const Collective& theirs = slot.showings[index(source)].what;
-                status = copy_piece(piece_of(own.what, rank, theirs, source), rank, source);
+                status = copy_piece(slice_of(own.what, rank, theirs, source), rank, source);
             }
         }
         lock.lock();

@@ -4,8 +4,8 @@
 // end.
 #pragma once
 
+#include "array/tensor_ref.hpp"
 #include "host/kernels/tile.hpp"
-#include "tensor/tensor_ref.hpp"
 
 namespace mp::backends::host::MP_CHUNK_NAMESPACE {
 

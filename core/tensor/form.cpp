@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "quant/form.hpp"
+#include "tensor/form.hpp"
 
 #include "status/status.hpp"
 

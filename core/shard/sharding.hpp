@@ -15,11 +15,11 @@
 #include <span>
 #include <vector>
 
-#include "optim/shard_groups.hpp"
+#include "comm/agreement.hpp"
+#include "comm/progress.hpp"
 #include "shard/fp8_gather.hpp"
 #include "shard/gradient_buckets.hpp"
-#include "shard/progress.hpp"
-#include "shard/vote.hpp"
+#include "shard/shard_groups.hpp"
 #include "shard/weight_gather.hpp"
 
 namespace mp {
@@ -68,7 +68,7 @@ class Sharding {
     // The elements whose states this rank has; count 0 where it has none.
     [[nodiscard]] ShardPiece states_of(int32_t parameter) const;
     // Where the step finds those elements, and the sum of their gradients in fp32.
-    [[nodiscard]] TensorPiece weight_of(int32_t parameter) const;
+    [[nodiscard]] TensorSlice weight_of(int32_t parameter) const;
     [[nodiscard]] TensorRef gradient_of(int32_t parameter) const;
     // What gradients are divided by so that they are means.
     [[nodiscard]] double divisor() const noexcept;

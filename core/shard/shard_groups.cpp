@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optim/shard_groups.hpp"
+#include "shard/shard_groups.hpp"
 
 namespace mp {
 

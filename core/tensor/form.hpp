@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "array/scale_grid.hpp"
 #include "numerics/scale_rules.hpp"
-#include "tensor/scale_grid.hpp"
 
 namespace mp {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optim/segments.hpp"
+#include "device/segments.hpp"
 
 #include <algorithm>
 #include <bit>

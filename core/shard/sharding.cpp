@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optim/sharding.hpp"
+#include "shard/sharding.hpp"
 
 #include <bit>
 #include <new>
@@ -197,8 +197,8 @@ void Sharding::adopt(Stream& stream, int32_t parameter) {
     }
     const ShardPiece own = states_of(parameter);
     tensors_[i].param->require_memory("optimizer: parameter");
-    const TensorPiece from = piece_of(*tensors_[i].param, own.start, own.count);
-    const TensorPiece to = piece_of(*own_weights_[i]);
+    const TensorSlice from = slice_of(*tensors_[i].param, own.start, own.count);
+    const TensorSlice to = slice_of(*own_weights_[i]);
     if (tensors_[i].is_codes()) {
         dequantize_matrix(stream, {from.ref, 1, own.count, kTensorScale, from.scale_inv, from.amax},
                           to.ref);
@@ -220,11 +220,11 @@ ShardPiece Sharding::states_of(int32_t parameter) const {
     return plan_.piece_on(parameter, groups_.shard());
 }
 
-TensorPiece Sharding::weight_of(int32_t parameter) const {
+TensorSlice Sharding::weight_of(int32_t parameter) const {
     const auto i = static_cast<std::size_t>(parameter);
     const ShardPiece own = states_of(parameter);
-    return own_weights_[i] != nullptr ? piece_of(*own_weights_[i])
-                                      : piece_of(*tensors_[i].param, own.start, own.count);
+    return own_weights_[i] != nullptr ? slice_of(*own_weights_[i])
+                                      : slice_of(*tensors_[i].param, own.start, own.count);
 }
 
 TensorRef Sharding::gradient_of(int32_t parameter) const {
@@ -260,7 +260,7 @@ void Sharding::reduce(Stream& stream) {
             for (std::size_t i = 0; i < tensors_.size(); ++i) {
                 const auto parameter = static_cast<int32_t>(i);
                 targets.push_back({&plan_.pieces_of(parameter),
-                                   piece_of(*full_sums_[i]),
+                                   slice_of(*full_sums_[i]),
                                    {buckets_->sum_of(parameter), nullptr, nullptr, {}},
                                    DType::fp32});
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shard/vote.hpp"
+#include "comm/agreement.hpp"
 
 #include <algorithm>
 #include <string>

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
+#include "array/tensor_ref.hpp"
 #include "dtype/dtype.hpp"
-#include "tensor/tensor_ref.hpp"
 
 namespace mp {
 

@@ -2,7 +2,7 @@
 // What moves between the calls of a sharded optimizer, by a thread or in the calls themselves.
 #include <algorithm>
 
-#include "optim/sharding.hpp"
+#include "shard/sharding.hpp"
 
 namespace mp {
 

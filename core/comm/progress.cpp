@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shard/progress.hpp"
+#include "comm/progress.hpp"
 
 #include <algorithm>
 #include <chrono>

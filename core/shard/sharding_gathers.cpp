@@ -2,13 +2,13 @@
 // The weights' way from their owners to every rank of a group: after a step, and in stage 3 around each use.
 #include <algorithm>
 
-#include "optim/sharding.hpp"
+#include "shard/sharding.hpp"
 
 namespace mp {
 
 GatherTarget Sharding::target(int32_t parameter) const {
     const ShardedTensor& tensor = tensors_[static_cast<std::size_t>(parameter)];
-    return {&plan_.pieces_of(parameter), piece_of(*tensor.param), weight_of(parameter),
+    return {&plan_.pieces_of(parameter), slice_of(*tensor.param), weight_of(parameter),
             tensor.gather};
 }
 
