@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// A recipe in a process of its own, whose result comes back through a pipe.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "run.hpp"
+
+namespace train {
+
+static volatile pid_t running_child = 0;
+
+// Ctrl-C reaches the child by itself; a signal sent to this process alone does not. Twice does no harm.
+void signal_child(int number) {
+    if (running_child > 0) {
+        kill(running_child, number);
+    }
+}
+
+static bool write_all(int pipe_end, const std::vector<uint8_t>& bytes) {
+    size_t done = 0;
+    while (done < bytes.size()) {
+        const ssize_t count = write(pipe_end, bytes.data() + done, bytes.size() - done);
+        if (count < 0 && errno != EINTR) {
+            return false;
+        }
+        done += count > 0 ? static_cast<size_t>(count) : 0;
+    }
+    return true;
+}
+
+static std::vector<uint8_t> read_all(int pipe_end) {
+    std::vector<uint8_t> bytes;
+    std::array<uint8_t, 65536> part{};
+    ssize_t count = 0;
+    while ((count = read(pipe_end, part.data(), part.size())) > 0 ||
+           (count < 0 && errno == EINTR)) {
+        bytes.insert(bytes.end(), part.begin(), part.begin() + std::max<ssize_t>(count, 0));
+    }
+    return bytes;
+}
+
+static int wait_for(pid_t child) {
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    return status;
+}
+
+bool run_forked(Run& run, const Options& options, const Processes& processes, const Text& text,
+                const std::string& recipe) {
+    std::array<int, 2> ends{};
+    std::fflush(stdout);
+    if (pipe(ends.data()) != 0) {
+        throw Failure(format("cannot make a pipe: %s", std::strerror(errno)));
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        running_child = 0;
+        close(ends[0]);
+        const bool good = run_recipe(run, options, processes, text, recipe);
+        const bool sent = write_all(ends[1], pack(run));
+        std::fflush(stdout);
+        std::exit(good && sent ? kDone : kFailed);
+    }
+    close(ends[1]);
+    if (child < 0) {
+        close(ends[0]);
+        throw Failure(format("cannot start a process: %s", std::strerror(errno)));
+    }
+    running_child = child;
+    const std::vector<uint8_t> bytes = read_all(ends[0]);
+    close(ends[0]);
+    const int status = wait_for(child);
+    running_child = 0;
+    if (WIFEXITED(status)) {
+        run = unpack(bytes);
+    } else {
+        run = Run{};
+        run.recipe = recipe;
+        print_failure(Failure(format("%s: its process was ended by signal %d (%s)", recipe.c_str(),
+                                     WTERMSIG(status), strsignal(WTERMSIG(status)))));
+    }
+    return run.outcome != kRunFailed;
+}
+
+} // namespace train
