@@ -89,6 +89,11 @@ typedef struct {
     float* at; /* fp32 only */
 } Tensor;
 
+/* Every tensor made here or handed out to us, to give back at the end. */
+static mp_tensor* tensors[48 * MAX_LAYERS + 64];
+static int tensor_count;
+static mp_tensor* keep(mp_tensor* tensor) { return tensors[tensor_count++] = tensor; }
+
 static mp_tensor_desc shape_of(int32_t dtype, int64_t rows, int64_t cols) {
     mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
     desc.dtype = dtype;
@@ -106,6 +111,7 @@ static Tensor new_tensor(mp_context* context, int64_t rows, int64_t cols) {
     TRY(mp_tensor_create(context, &desc, &t.handle));
     TRY(mp_tensor_data(t.handle, &memory));
     t.at = memory;
+    keep(t.handle);
     return t;
 }
 
@@ -172,32 +178,34 @@ static mp_tensor* new_matrix(const Model* m, int64_t rows, int64_t cols) {
     } else {
         TRY(mp_tensor_create(m->context, &desc, &matrix));
     }
-    return matrix;
+    return keep(matrix);
 }
 
 /* Hands a weight to the optimizer with initial values: random with deviation std, or all `constant`. The gradient comes
  * back, made by the library in the recipe's type unless there is one. Matrices decay (group 0), vectors do not (group 1). */
 static mp_tensor* add_param(Model* m, const char* name, mp_tensor* weight, mp_tensor* grad,
                             int64_t rows, int64_t cols, double std, float constant) {
-    Tensor initial = new_tensor(m->context, rows, cols);
     const uint64_t stream = STREAM_PARAM + m->param_count++;
     const int64_t count = rows * (cols > 0 ? cols : 1);
+    float* values = allocate((size_t)count, sizeof *values);
     for (int64_t i = 0; i < count; i++) {
-        initial.at[i] = std > 0.0
-                            ? (float)(std * random_normal(m->options->seed, stream, (uint64_t)i))
-                            : constant;
+        values[i] = std > 0.0 ? (float)(std * random_normal(m->options->seed, stream, (uint64_t)i))
+                              : constant;
     }
+    const mp_tensor_desc shape = shape_of(MP_DTYPE_FP32, rows, cols);
     mp_param_desc desc = MP_PARAM_DESC_INIT;
     desc.name = name;
     desc.param = weight;
     desc.grad = grad;
-    desc.init_fp32 = initial.handle;
+    TRY(mp_tensor_wrap(m->context, &shape, values, NULL, NULL, &desc.init_fp32));
     int32_t index = 0;
     TRY(mp_optimizer_add_param(m->optimizer, cols > 0 ? 0 : 1, &desc, &index));
     if (grad == NULL) {
         TRY(mp_optimizer_state(m->optimizer, index, "grad", &grad));
+        keep(grad);
     }
-    mp_tensor_destroy(initial.handle);
+    mp_tensor_destroy(desc.init_fp32);
+    free(values);
     return grad;
 }
 
@@ -300,26 +308,13 @@ static void create_model(Model* m, const Options* o) {
 #endif
 }
 
-static void destroy_linear(Linear* l) {
-    mp_linear_destroy(l->layer);
-    mp_tensor_destroy(l->weight);
-    mp_tensor_destroy(l->bias);
-    mp_tensor_destroy(l->dweight);
-    mp_tensor_destroy(l->dbias);
-}
-
 static void destroy_model(Model* m) {
-    for (int32_t i = 0; i < m->own_count; i++) {
-        mp_tensor_destroy(m->own[i]->weight.handle);
-        mp_tensor_destroy(m->own[i]->grad.handle);
+    for (int i = 0; i < tensor_count; i++) {
+        mp_tensor_destroy(tensors[i]);
     }
-    for (int64_t i = 0; i < m->options->layers; i++) {
-        destroy_linear(&m->layers[i].qkv);
-        destroy_linear(&m->layers[i].proj);
-        destroy_linear(&m->layers[i].fc);
-        destroy_linear(&m->layers[i].fc2);
+    for (int32_t i = 0; i < m->linear_count; i++) {
+        mp_linear_destroy(m->linears[i]);
     }
-    destroy_linear(&m->head);
     mp_scaler_destroy(m->scaler);
     mp_optimizer_destroy(m->optimizer);
     mp_recipe_destroy(m->recipe);
@@ -372,20 +367,7 @@ static Acts* create_acts(const Model* m, int64_t batch) {
     return a;
 }
 
-static void destroy_acts(Acts* a, int64_t layers) {
-    for (int64_t i = 0; i < layers; i++) {
-        const LayerActs* l = &a->layers[i];
-        const Tensor all[] = {l->x1, l->h1, l->qkv,  l->prob,   l->mixed,
-                              l->x2, l->h2, l->wide, l->active, l->statistics};
-        for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
-            mp_tensor_destroy(all[k].handle);
-        }
-    }
-    const Tensor all[] = {a->xf, a->hf, a->statistics, a->logits, a->delta,
-                          a->dx, a->dh, a->dwide,      a->dqkv};
-    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
-        mp_tensor_destroy(all[k].handle);
-    }
+static void destroy_acts(Acts* a) {
     free(a->tokens);
     free(a->targets);
     free(a);
@@ -786,7 +768,7 @@ static void print_sample(Model* m, const Text* text) {
         a->tokens[seen++] = byte;
     }
     putchar('\n');
-    destroy_acts(a, o->layers);
+    destroy_acts(a);
 }
 
 /* ---- Checkpoints: weights, states, loss scale, fp8 scales, and the number of the next step ---- */
@@ -848,11 +830,12 @@ static void train(Model* m, const Text* text) {
     TRY(mp_checkpoint_wait(checkpoint));
     mp_checkpoint_destroy(checkpoint);
     printf("validation loss %.4f\n", validate(m, a, text));
-    destroy_acts(a, o->layers);
+    destroy_acts(a);
 }
 
 /* ---- The command line ---- */
 
+/* One of the three pointers says where the value goes. */
 typedef struct {
     const char* name;
     const char** text;
@@ -862,34 +845,76 @@ typedef struct {
     const char* help;
 } Option;
 
+static Options o = {.recipe = "fp32",
+                    .steps = 100,
+                    .batch = 8,
+                    .layers = 4,
+                    .dim = 128,
+                    .heads = 4,
+                    .context = 64,
+                    .seed = 1,
+                    .warmup = 10,
+                    .every = 100,
+                    .print = 10,
+                    .lr = 1e-3,
+                    .min_lr = 1e-4};
+/* clang-format off */
+static const Option options[] = {
+    {"--data", &o.data, NULL, NULL, 0, 0, "FILE to learn from, any bytes"},
+    {"--recipe", &o.recipe, NULL, NULL, 0, 0, "NAME of a precision (fp32): see --list-recipes"},
+    {"--steps", NULL, &o.steps, NULL, 1, 1e9, "optimizer steps (100)"},
+    {"--batch", NULL, &o.batch, NULL, 1, 65536, "texts in a step (8)"},
+    {"--context", NULL, &o.context, NULL, 1, MAX_CONTEXT, "bytes seen at once (64)"},
+    {"--layers", NULL, &o.layers, NULL, 1, MAX_LAYERS, "transformer layers (4)"},
+    {"--dim", NULL, &o.dim, NULL, 1, 65536, "width, a multiple of --heads (128)"},
+    {"--heads", NULL, &o.heads, NULL, 1, 1024, "attention heads (4)"},
+    {"--lr", NULL, NULL, &o.lr, 0, 1e6, "highest learning rate (1e-3)"},
+    {"--min-lr", NULL, NULL, &o.min_lr, 0, 1e6, "learning rate at the end (1e-4)"},
+    {"--warmup", NULL, &o.warmup, NULL, 0, 1e9, "steps of linear warm-up (10)"},
+    {"--seed", NULL, &o.seed, NULL, 0, 9e15, "of weights, batches and the sample (1)"},
+    {"--print", NULL, &o.print, NULL, 1, 1e9, "steps between lines (10)"},
+    {"--checkpoint", &o.checkpoint, NULL, NULL, 0, 0, "FOLDER for checkpoints"},
+    {"--every", NULL, &o.every, NULL, 1, 1e9, "steps between checkpoints (100)"},
+    {"--resume", &o.resume, NULL, NULL, 0, 0, "FOLDER to go on from, with the other options as they were"},
+};
+/* clang-format on */
+enum { OPTION_COUNT = sizeof options / sizeof options[0] };
+
 static void usage_error(const char* option, const char* expected, const char* came) {
     fprintf(stderr, "train_gpt: %s wants %s, not '%s'. train_gpt --help lists the options\n",
             option, expected, came);
     exit(2);
 }
 
-static void parse_option(const Option* option, const char* value) {
-    char* end = NULL;
-    char expected[64];
+static void parse_value(const Option* option, const char* value) {
+    char *end = NULL, expected[64];
     if (option->text != NULL) {
         *option->text = value;
         return;
     }
-    const double number =
-        option->whole != NULL ? (double)strtoll(value, &end, 10) : strtod(value, &end);
-    snprintf(expected, sizeof expected, "a %snumber from %g to %g",
-             option->whole != NULL ? "whole " : "", option->low, option->high);
+    const bool whole = option->whole != NULL;
+    const double number = whole ? (double)strtoll(value, &end, 10) : strtod(value, &end);
     if (end == value || *end != '\0' || !(number >= option->low && number <= option->high)) {
+        snprintf(expected, sizeof expected, "a %snumber from %g to %g", whole ? "whole " : "",
+                 option->low, option->high);
         usage_error(option->name, expected, value);
     }
-    if (option->whole != NULL) {
+    if (whole) {
         *option->whole = (int64_t)number;
     } else {
         *option->real = number;
     }
 }
 
-static void list_recipes(void) {
+static void print_help(void) {
+    puts("usage: train_gpt --data FILE [options]");
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        printf("  %-14s %s\n", options[i].name, options[i].help);
+    }
+    puts("  --list-recipes the precisions\nExit codes: 0 done, 1 failed, 2 wrong usage.");
+}
+
+static void print_recipes(void) {
     for (int32_t i = 0; i < mp_recipe_preset_count(); i++) {
         const char *name = NULL, *text = NULL;
         TRY(mp_recipe_preset_info(i, &name, &text));
@@ -897,77 +922,39 @@ static void list_recipes(void) {
     }
 }
 
-static Options parse(int argc, char** argv) {
-    static Options o = {.recipe = "fp32",
-                        .steps = 100,
-                        .batch = 8,
-                        .layers = 4,
-                        .dim = 128,
-                        .heads = 4,
-                        .context = 64,
-                        .seed = 1,
-                        .warmup = 10,
-                        .every = 100,
-                        .print = 10,
-                        .lr = 1e-3,
-                        .min_lr = 1e-4};
-    static const Option options[] = {
-        {"--data", &o.data, NULL, NULL, 0, 0, "FILE to learn from, any bytes"},
-        {"--recipe", &o.recipe, NULL, NULL, 0, 0, "NAME of a precision: see --list-recipes"},
-        {"--steps", NULL, &o.steps, NULL, 1, 1e9, "optimizer steps"},
-        {"--batch", NULL, &o.batch, NULL, 1, 65536, "texts in a step"},
-        {"--context", NULL, &o.context, NULL, 1, MAX_CONTEXT, "bytes seen at once"},
-        {"--layers", NULL, &o.layers, NULL, 1, MAX_LAYERS, "transformer layers"},
-        {"--dim", NULL, &o.dim, NULL, 1, 65536, "width, a multiple of --heads"},
-        {"--heads", NULL, &o.heads, NULL, 1, 1024, "attention heads"},
-        {"--lr", NULL, NULL, &o.lr, 0, 1e6, "highest learning rate"},
-        {"--min-lr", NULL, NULL, &o.min_lr, 0, 1e6, "learning rate at the end"},
-        {"--warmup", NULL, &o.warmup, NULL, 0, 1e9, "steps of linear warm-up"},
-        {"--seed", NULL, &o.seed, NULL, 0, 9e15, "of weights, batches and the sample"},
-        {"--print", NULL, &o.print, NULL, 1, 1e9, "steps between lines"},
-        {"--checkpoint", &o.checkpoint, NULL, NULL, 0, 0, "FOLDER for checkpoints"},
-        {"--every", NULL, &o.every, NULL, 1, 1e9, "steps between checkpoints"},
-        {"--resume", &o.resume, NULL, NULL, 0, 0,
-         "FOLDER to go on from, with the other options as they were"},
-    };
-    const size_t count = sizeof options / sizeof options[0];
+static const Options* parse(int argc, char** argv) {
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--list-recipes") == 0) {
-            list_recipes();
+        const bool help = strcmp(argv[i], "--help") == 0;
+        if (help || strcmp(argv[i], "--list-recipes") == 0) {
+            (help ? print_help : print_recipes)();
             exit(0);
         }
-        if (strcmp(argv[i], "--help") == 0) {
-            for (size_t k = 0; k < count; k++) {
-                printf("%-14s %s\n", options[k].name, options[k].help);
-            }
-            exit(0);
-        }
-        size_t k = 0;
-        while (k < count && strcmp(argv[i], options[k].name) != 0) {
+        int k = 0;
+        while (k < OPTION_COUNT && strcmp(argv[i], options[k].name) != 0) {
             k++;
         }
-        if (k == count) {
+        if (k == OPTION_COUNT) {
             usage_error("the command line", "options that --help lists", argv[i]);
         }
         if (i + 1 == argc) {
             usage_error(argv[i], "a value behind it", "");
         }
-        parse_option(&options[k], argv[++i]);
+        parse_value(&options[k], argv[++i]);
     }
     if (o.data == NULL) {
         usage_error("--data", "a text file: --data FILE", "");
     }
     if (o.dim % o.heads != 0) {
-        usage_error("--dim", "a multiple of --heads", "a width that its heads cannot share");
+        usage_error("--dim", "a multiple of --heads", "a width that the heads cannot share");
     }
-    return o;
+    return &o;
 }
 
 int main(int argc, char** argv) {
-    const Options options = parse(argc, argv);
-    const Text text = read_text(&options);
     static Model model;
-    create_model(&model, &options);
+    const Options* given = parse(argc, argv);
+    const Text text = read_text(given);
+    create_model(&model, given);
     mp_memory_report memory = {.struct_size = sizeof memory};
     TRY(mp_optimizer_memory(model.optimizer, &memory));
     printf("%lld parameters; weights, gradients and states take %.2f bytes for each\n",

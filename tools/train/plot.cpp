@@ -82,7 +82,7 @@ void Panel::fit_shares() {
     high_ = high_ > 0.0 ? std::min(1.05 * high_, 100.0) : 1.0;
 }
 
-std::vector<double> Panel::y_ticks() const { return ticks(low_, high_, height_ / 60.0); }
+std::vector<double> Panel::y_ticks() const { return ticks(low_, high_, height_ / 45.0); }
 
 std::string Panel::x_axis() const {
     const double bottom = top_ + height_;

@@ -15,13 +15,7 @@ using Header = std::array<int64_t, 8>;
 
 static Header header_of(const Options& o) {
     return {0x3154504754504d,
-            /* "MPTGPT1" */ o.layers,
-            o.dim,
-            o.heads,
-            o.context,
-            256,
-            o.parameter_count(),
-            0};
+            /* "MPTGPT1" */ o.layers, o.dim, o.heads, o.context, 256, o.parameter_count(), 0};
 }
 
 std::vector<float> weights_load(const std::string& path, const Options& o) {
