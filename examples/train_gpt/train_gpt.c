@@ -41,6 +41,11 @@ typedef struct {
     double lr, min_lr;
 } Options;
 
+/* clang-format off */
+static Options opt = {.recipe = "fp32", .steps = 100, .batch = 8, .layers = 4, .dim = 128, .heads = 4, .context = 64,
+                      .seed = 1, .warmup = 10, .every = 100, .print = 10, .lr = 1e-3, .min_lr = 1e-4};
+/* clang-format on */
+
 /* A failed call of the library ends the program: its message says what was expected, what came, and what to do. */
 #define TRY(call) succeed((call), #call)
 static void succeed(mp_status status, const char* call) {
@@ -135,7 +140,6 @@ typedef struct {
 } Layer;
 
 typedef struct {
-    const Options* options;
     mp_context* context;
     mp_recipe* recipe;
     mp_optimizer* optimizer;
@@ -189,8 +193,8 @@ static mp_tensor* add_param(Model* m, const char* name, mp_tensor* weight, mp_te
     const int64_t count = rows * (cols > 0 ? cols : 1);
     float* values = allocate((size_t)count, sizeof *values);
     for (int64_t i = 0; i < count; i++) {
-        values[i] = std > 0.0 ? (float)(std * random_normal(m->options->seed, stream, (uint64_t)i))
-                              : constant;
+        values[i] =
+            std > 0.0 ? (float)(std * random_normal(opt.seed, stream, (uint64_t)i)) : constant;
     }
     const mp_tensor_desc shape = shape_of(MP_DTYPE_FP32, rows, cols);
     mp_param_desc desc = MP_PARAM_DESC_INIT;
@@ -240,8 +244,8 @@ static void add_linear(Model* m, Linear* l, const char* name, int64_t out, int64
 
 /* GPT-2's initial values: deviation 0.02, for matrices that write into the residual stream 0.02 / sqrt(2 layers). */
 static void add_layer(Model* m, int64_t number) {
-    const int64_t dim = m->options->dim;
-    const double std = 0.02, residual = 0.02 / sqrt(2.0 * (double)m->options->layers);
+    const int64_t dim = opt.dim;
+    const double std = 0.02, residual = 0.02 / sqrt(2.0 * (double)opt.layers);
     Layer* l = &m->layers[number];
     char names[8][24];
     static const char* const parts[] = {"ln1.gain", "ln1.bias", "qkv", "proj",
@@ -261,7 +265,7 @@ static void add_layer(Model* m, int64_t number) {
 
 static void create_optimizer(Model* m) {
     mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
-    desc.seed = (uint64_t)m->options->seed; /* of stochastic rounding */
+    desc.seed = (uint64_t)opt.seed; /* of stochastic rounding */
     desc.max_grad_norm = 1.0;
     TRY(mp_optimizer_create(m->context, m->recipe, &desc, &m->optimizer));
     for (int group = 0; group < 2; group++) {
@@ -274,29 +278,28 @@ static void create_optimizer(Model* m) {
 }
 
 /* Everything the library makes for us: context, recipe, optimizer, scaler, layers. */
-static void create_model(Model* m, const Options* o) {
+static void create_model(Model* m) {
     memset(m, 0, sizeof *m);
-    m->options = o;
     TRY(mp_context_create(NULL, &m->context));
-    if (mp_recipe_create(m->context, o->recipe, &m->recipe) < 0) {
+    if (mp_recipe_create(m->context, opt.recipe, &m->recipe) < 0) {
         fprintf(stderr, "train_gpt: --recipe: %s. train_gpt --list-recipes names them\n",
                 mp_last_error_message());
         exit(2);
     }
     char reason[256];
     TRY(mp_recipe_reason(m->recipe, reason, sizeof reason, NULL)); /* of auto, what it chose */
-    printf("recipe %s%s%s\n", o->recipe, reason[0] != '\0' ? ": " : "", reason);
+    printf("recipe %s%s%s\n", opt.recipe, reason[0] != '\0' ? ": " : "", reason);
     find_matrix_dtype(m);
     create_optimizer(m);
     TRY(mp_scaler_create_from_recipe(m->context, m->recipe, &m->scaler));
-    add_own(m, &m->wte, "wte", BYTES, o->dim, 0.02, 0.0f);
-    add_own(m, &m->wpe, "wpe", o->context, o->dim, 0.02, 0.0f);
-    for (int64_t i = 0; i < o->layers; i++) {
+    add_own(m, &m->wte, "wte", BYTES, opt.dim, 0.02, 0.0f);
+    add_own(m, &m->wpe, "wpe", opt.context, opt.dim, 0.02, 0.0f);
+    for (int64_t i = 0; i < opt.layers; i++) {
         add_layer(m, i);
     }
-    add_own(m, &m->lnf_gain, "lnf.gain", o->dim, 0, 0.0, 1.0f);
-    add_own(m, &m->lnf_bias, "lnf.bias", o->dim, 0, 0.0, 0.0f);
-    add_linear(m, &m->head, "head", BYTES, o->dim, 0.02, false, MP_LINEAR_FIRST_OR_LAST);
+    add_own(m, &m->lnf_gain, "lnf.gain", opt.dim, 0, 0.0, 1.0f);
+    add_own(m, &m->lnf_bias, "lnf.bias", opt.dim, 0, 0.0, 0.0f);
+    add_linear(m, &m->head, "head", BYTES, opt.dim, 0.02, false, MP_LINEAR_FIRST_OR_LAST);
     /* Each optimizer step then ends the layers' step too: their fp8 scales move on. */
     TRY(mp_optimizer_set_linears(m->optimizer, m->linears, m->linear_count));
     m->progress.struct_size = sizeof m->progress;
@@ -339,16 +342,15 @@ typedef struct {
 } Acts;
 
 static Acts* create_acts(const Model* m, int64_t batch) {
-    const Options* o = m->options;
     mp_context* c = m->context;
-    const int64_t rows = batch * o->context, dim = o->dim;
+    const int64_t rows = batch * opt.context, dim = opt.dim;
     Acts* a = allocate(1, sizeof *a);
     a->batch = batch;
     a->rows = rows;
-    for (int64_t i = 0; i < o->layers; i++) {
+    for (int64_t i = 0; i < opt.layers; i++) {
         a->layers[i] =
             (LayerActs){new_tensor(c, rows, dim),     new_tensor(c, rows, dim),
-                        new_tensor(c, rows, 3 * dim), new_tensor(c, rows * o->heads, o->context),
+                        new_tensor(c, rows, 3 * dim), new_tensor(c, rows * opt.heads, opt.context),
                         new_tensor(c, rows, dim),     new_tensor(c, rows, dim),
                         new_tensor(c, rows, dim),     new_tensor(c, rows, 4 * dim),
                         new_tensor(c, rows, 4 * dim), new_tensor(c, 4, rows)};
@@ -464,13 +466,13 @@ static void normalize_backward(float* dx, const float* dout, const float* x,
 }
 
 /* Causal attention. Row t of qkv holds the query, key and value of all heads one behind the other. */
-static void attend(float* mixed, float* prob, const float* qkv, int64_t batch, const Options* o) {
-    const int64_t context = o->context, dim = o->dim, n = dim / o->heads;
+static void attend(float* mixed, float* prob, const float* qkv, int64_t batch) {
+    const int64_t context = opt.context, dim = opt.dim, n = dim / opt.heads;
     const float scale = 1.0f / sqrtf((float)n);
 #pragma omp parallel for
-    for (int64_t bh = 0; bh < batch * o->heads; bh++) {
-        const float* q = qkv + bh / o->heads * context * 3 * dim + bh % o->heads * n;
-        float* out = mixed + bh / o->heads * context * dim + bh % o->heads * n;
+    for (int64_t bh = 0; bh < batch * opt.heads; bh++) {
+        const float* q = qkv + bh / opt.heads * context * 3 * dim + bh % opt.heads * n;
+        float* out = mixed + bh / opt.heads * context * dim + bh % opt.heads * n;
         for (int64_t t = 0; t < context; t++) {
             float* p = prob + (bh * context + t) * context;
             float top = -INFINITY, sum = 0.0f;
@@ -492,16 +494,16 @@ static void attend(float* mixed, float* prob, const float* qkv, int64_t batch, c
 }
 
 static void attend_backward(float* dqkv, const float* dmixed, const float* prob, const float* qkv,
-                            int64_t batch, const Options* o) {
-    const int64_t context = o->context, dim = o->dim, n = dim / o->heads;
+                            int64_t batch) {
+    const int64_t context = opt.context, dim = opt.dim, n = dim / opt.heads;
     const float scale = 1.0f / sqrtf((float)n);
     memset(dqkv, 0, sizeof(float) * (size_t)(batch * context * 3 * dim));
 #pragma omp parallel for
-    for (int64_t bh = 0; bh < batch * o->heads; bh++) {
-        const int64_t first = bh / o->heads * context * 3 * dim + bh % o->heads * n;
+    for (int64_t bh = 0; bh < batch * opt.heads; bh++) {
+        const int64_t first = bh / opt.heads * context * 3 * dim + bh % opt.heads * n;
         const float* q = qkv + first;
         float* dq = dqkv + first;
-        const float* dout = dmixed + bh / o->heads * context * dim + bh % o->heads * n;
+        const float* dout = dmixed + bh / opt.heads * context * dim + bh % opt.heads * n;
         for (int64_t t = 0; t < context; t++) {
             const float* p = prob + (bh * context + t) * context;
             float dp[MAX_CONTEXT], sum = 0.0f;
@@ -583,16 +585,16 @@ static void linear_backward(const Linear* l, const Tensor* dy, const Tensor* dx)
 
 /* From a->tokens to a->logits. */
 static void forward(Model* m, Acts* a) {
-    const Options* o = m->options;
-    const int64_t rows = a->rows, dim = o->dim;
-    embed(a->layers[0].x1.at, m->wte.weight.at, m->wpe.weight.at, a->tokens, rows, o->context, dim);
-    for (int64_t i = 0; i < o->layers; i++) {
+    const int64_t rows = a->rows, dim = opt.dim;
+    embed(a->layers[0].x1.at, m->wte.weight.at, m->wpe.weight.at, a->tokens, rows, opt.context,
+          dim);
+    for (int64_t i = 0; i < opt.layers; i++) {
         const Layer* l = &m->layers[i];
         LayerActs* t = &a->layers[i];
-        float* next = i + 1 < o->layers ? a->layers[i + 1].x1.at : a->xf.at;
+        float* next = i + 1 < opt.layers ? a->layers[i + 1].x1.at : a->xf.at;
         normalize(t->h1.at, t->statistics.at, t->x1.at, &l->ln1_gain, &l->ln1_bias, rows, dim);
         linear(&l->qkv, &t->h1, &t->qkv);
-        attend(t->mixed.at, t->prob.at, t->qkv.at, a->batch, o);
+        attend(t->mixed.at, t->prob.at, t->qkv.at, a->batch);
         linear(&l->proj, &t->mixed, &a->delta);
         add(t->x2.at, t->x1.at, a->delta.at, rows * dim);
         normalize(t->h2.at, t->statistics.at + 2 * rows, t->x2.at, &l->ln2_gain, &l->ln2_bias, rows,
@@ -608,8 +610,7 @@ static void forward(Model* m, Acts* a) {
 
 /* From the gradient in a->logits to the gradients of all parameters. a->dx is the one of the residual stream. */
 static void backward(Model* m, Acts* a) {
-    const Options* o = m->options;
-    const int64_t rows = a->rows, dim = o->dim;
+    const int64_t rows = a->rows, dim = opt.dim;
     for (int32_t i = 0; i < m->own_count; i++) { /* our loops add; the library's layers overwrite */
         memset(m->own[i]->grad.at, 0, sizeof(float) * (size_t)m->own[i]->count);
     }
@@ -617,7 +618,7 @@ static void backward(Model* m, Acts* a) {
     linear_backward(&m->head, &a->logits, &a->dh);
     normalize_backward(a->dx.at, a->dh.at, a->xf.at, a->statistics.at, &m->lnf_gain, &m->lnf_bias,
                        rows, dim);
-    for (int64_t i = o->layers - 1; i >= 0; i--) {
+    for (int64_t i = opt.layers - 1; i >= 0; i--) {
         const Layer* l = &m->layers[i];
         LayerActs* t = &a->layers[i];
         linear_backward(&l->fc2, &a->dx, &a->dwide);
@@ -626,12 +627,12 @@ static void backward(Model* m, Acts* a) {
         normalize_backward(a->dx.at, a->dh.at, t->x2.at, t->statistics.at + 2 * rows, &l->ln2_gain,
                            &l->ln2_bias, rows, dim);
         linear_backward(&l->proj, &a->dx, &a->dh);
-        attend_backward(a->dqkv.at, a->dh.at, t->prob.at, t->qkv.at, a->batch, o);
+        attend_backward(a->dqkv.at, a->dh.at, t->prob.at, t->qkv.at, a->batch);
         linear_backward(&l->qkv, &a->dqkv, &a->dh);
         normalize_backward(a->dx.at, a->dh.at, t->x1.at, t->statistics.at, &l->ln1_gain,
                            &l->ln1_bias, rows, dim);
     }
-    embed_backward(m->wte.grad.at, m->wpe.grad.at, a->dx.at, a->tokens, rows, o->context, dim);
+    embed_backward(m->wte.grad.at, m->wpe.grad.at, a->dx.at, a->tokens, rows, opt.context, dim);
 }
 
 /* ---- The text: nine tenths to learn from, the rest for validation ---- */
@@ -641,12 +642,12 @@ typedef struct {
     int64_t count, train_count;
 } Text;
 
-static Text read_text(const Options* o) {
+static Text read_text(void) {
     Text text = {NULL, 0, 0};
-    FILE* file = fopen(o->data, "rb");
+    FILE* file = fopen(opt.data, "rb");
     if (file == NULL) {
         fprintf(stderr, "train_gpt: cannot open '%s': %s. Pass any text with --data FILE\n",
-                o->data, strerror(errno));
+                opt.data, strerror(errno));
         exit(1);
     }
     int64_t room = 1 << 16;
@@ -654,47 +655,46 @@ static Text read_text(const Options* o) {
         room *= 2;
         text.bytes = realloc(text.bytes, (size_t)room);
         if (text.bytes == NULL) {
-            fprintf(stderr, "train_gpt: '%s' does not fit into memory\n", o->data);
+            fprintf(stderr, "train_gpt: '%s' does not fit into memory\n", opt.data);
             exit(1);
         }
         text.count += (int64_t)fread(text.bytes + text.count, 1, (size_t)(room - text.count), file);
     } while (text.count == room);
     fclose(file);
     text.train_count = text.count - text.count / 10;
-    if (text.count / 10 <= o->context) {
+    if (text.count / 10 <= opt.context) {
         fprintf(stderr,
                 "train_gpt: '%s' has %lld bytes, too few: a tenth of it must hold more than "
                 "--context %lld\n",
-                o->data, (long long)text.count, (long long)o->context);
+                opt.data, (long long)text.count, (long long)opt.context);
         exit(1);
     }
     return text;
 }
 
 /* Batch number `index`: the same for the same seed, wherever training was resumed. */
-static void read_batch(Acts* a, const Text* text, const Options* o, uint64_t stream,
-                       int64_t index) {
+static void read_batch(Acts* a, const Text* text, uint64_t stream, int64_t index) {
     const uint8_t* part = text->bytes + (stream == STREAM_TRAIN ? 0 : text->train_count);
     const int64_t count =
         stream == STREAM_TRAIN ? text->train_count : text->count - text->train_count;
     for (int64_t b = 0; b < a->batch; b++) {
-        const uint64_t bits = random_bits(o->seed, stream, (uint64_t)(index * a->batch + b));
-        const uint8_t* start = part + bits % (uint64_t)(count - o->context);
-        memcpy(a->tokens + b * o->context, start, (size_t)o->context);
-        memcpy(a->targets + b * o->context, start + 1, (size_t)o->context);
+        const uint64_t bits = random_bits(opt.seed, stream, (uint64_t)(index * a->batch + b));
+        const uint8_t* start = part + bits % (uint64_t)(count - opt.context);
+        memcpy(a->tokens + b * opt.context, start, (size_t)opt.context);
+        memcpy(a->targets + b * opt.context, start + 1, (size_t)opt.context);
     }
 }
 
 /* ---- Training ---- */
 
 /* Linear warm-up, then half a cosine down to min_lr. Skipped steps do not count. */
-static double learning_rate(const Options* o, int64_t taken) {
-    if (taken < o->warmup) {
-        return o->lr * (double)(taken + 1) / (double)o->warmup;
+static double learning_rate(int64_t taken) {
+    if (taken < opt.warmup) {
+        return opt.lr * (double)(taken + 1) / (double)opt.warmup;
     }
-    const double length = (double)(o->steps > o->warmup ? o->steps - o->warmup : 1);
-    const double part = (double)(taken - o->warmup) / length;
-    return o->min_lr + 0.5 * (o->lr - o->min_lr) * (1.0 + cos(3.14159265358979323846 * part));
+    const double length = (double)(opt.steps > opt.warmup ? opt.steps - opt.warmup : 1);
+    const double part = (double)(taken - opt.warmup) / length;
+    return opt.min_lr + 0.5 * (opt.lr - opt.min_lr) * (1.0 + cos(3.14159265358979323846 * part));
 }
 
 /* The loss of one batch, after which the parameters have learnt from it. */
@@ -703,7 +703,7 @@ static double train_step(Model* m, Acts* a, double* scale) {
     forward(m, a);
     const double loss = cross_entropy(a->logits.at, a->targets, a->rows, *scale);
     backward(m, a);
-    TRY(mp_optimizer_set_lr(m->optimizer, -1, learning_rate(m->options, m->progress.step)));
+    TRY(mp_optimizer_set_lr(m->optimizer, -1, learning_rate(m->progress.step)));
     /* Divides the gradients by the scale, clips their norm, and leaves everything alone if one is not finite. */
     TRY(mp_optimizer_step(m->optimizer, NULL, m->scaler));
     TRY(mp_scaler_update(m->scaler, NULL));
@@ -714,7 +714,7 @@ static double train_step(Model* m, Acts* a, double* scale) {
 static double validate(Model* m, Acts* a, const Text* text) {
     double loss = 0.0;
     for (int64_t i = 0; i < VALIDATION_BATCHES; i++) {
-        read_batch(a, text, m->options, STREAM_VALIDATION, i);
+        read_batch(a, text, STREAM_VALIDATION, i);
         forward(m, a);
         loss += cross_entropy(a->logits.at, a->targets, a->rows, 1.0) / VALIDATION_BATCHES;
     }
@@ -748,9 +748,8 @@ static void print_byte(uint8_t byte) {
 
 /* Goes on from the first bytes of the validation text. */
 static void print_sample(Model* m, const Text* text) {
-    const Options* o = m->options;
     Acts* a = create_acts(m, 1);
-    int64_t seen = o->context < 16 ? o->context : 16;
+    int64_t seen = opt.context < 16 ? opt.context : 16;
     memcpy(a->tokens, text->bytes + text->train_count, (size_t)seen);
     puts("--- sample ---");
     for (int64_t i = 0; i < seen; i++) {
@@ -758,11 +757,11 @@ static void print_sample(Model* m, const Text* text) {
     }
     for (int64_t i = 0; i < SAMPLE; i++) {
         forward(m, a);
-        const uint64_t bits = random_bits(o->seed, STREAM_SAMPLE, (uint64_t)i);
+        const uint64_t bits = random_bits(opt.seed, STREAM_SAMPLE, (uint64_t)i);
         const uint8_t byte =
             draw(a->logits.at + (seen - 1) * BYTES, (double)(bits >> 11) * 0x1p-53);
         print_byte(byte);
-        if (seen == o->context) {
+        if (seen == opt.context) {
             memmove(a->tokens, a->tokens + 1, (size_t)--seen);
         }
         a->tokens[seen++] = byte;
@@ -794,37 +793,37 @@ static double seconds(void) {
 }
 
 static void train(Model* m, const Text* text) {
-    const Options* o = m->options;
-    Acts* a = create_acts(m, o->batch);
+    Acts* a = create_acts(m, opt.batch);
     int64_t next_step = 0;
     mp_checkpoint* checkpoint = create_checkpoint(m, &next_step);
-    if (o->resume != NULL) {
-        TRY(mp_checkpoint_load(checkpoint, o->resume, 0, NULL));
+    if (opt.resume != NULL) {
+        TRY(mp_checkpoint_load(checkpoint, opt.resume, 0, NULL));
         TRY(mp_optimizer_get_stats(m->optimizer, NULL, &m->progress));
         printf("resumed after step %lld\n", (long long)next_step);
     }
     double start = seconds();
     int64_t counted = 0;
-    while (next_step < o->steps) {
+    while (next_step < opt.steps) {
         double scale = 1.0;
-        read_batch(a, text, o, STREAM_TRAIN, next_step);
+        read_batch(a, text, STREAM_TRAIN, next_step);
         const double loss = train_step(m, a, &scale);
         next_step++;
         counted++;
-        if (next_step % o->print == 0 || next_step == o->steps) {
+        if (next_step % opt.print == 0 || next_step == opt.steps) {
             const double now = seconds();
             printf("step %5lld/%lld  loss %.6f  norm %.4f  scale %g  skipped %lld  %.0f tokens/s\n",
-                   (long long)next_step, (long long)o->steps, loss, m->progress.grad_norm, scale,
+                   (long long)next_step, (long long)opt.steps, loss, m->progress.grad_norm, scale,
                    (long long)m->progress.skipped_steps,
                    (double)(counted * a->rows) / (now - start));
             fflush(stdout);
             start = now;
             counted = 0;
         }
-        if (o->checkpoint != NULL && (next_step % o->every == 0 || next_step == o->steps)) {
+        if (opt.checkpoint != NULL && (next_step % opt.every == 0 || next_step == opt.steps)) {
             TRY(mp_checkpoint_wait(
                 checkpoint)); /* for the one before: they are written while training goes on */
-            TRY(mp_checkpoint_save(checkpoint, o->checkpoint, next_step, MP_CHECKPOINT_BACKGROUND));
+            TRY(mp_checkpoint_save(checkpoint, opt.checkpoint, next_step,
+                                   MP_CHECKPOINT_BACKGROUND));
         }
     }
     TRY(mp_checkpoint_wait(checkpoint));
@@ -845,37 +844,24 @@ typedef struct {
     const char* help;
 } Option;
 
-static Options o = {.recipe = "fp32",
-                    .steps = 100,
-                    .batch = 8,
-                    .layers = 4,
-                    .dim = 128,
-                    .heads = 4,
-                    .context = 64,
-                    .seed = 1,
-                    .warmup = 10,
-                    .every = 100,
-                    .print = 10,
-                    .lr = 1e-3,
-                    .min_lr = 1e-4};
 /* clang-format off */
 static const Option options[] = {
-    {"--data", &o.data, NULL, NULL, 0, 0, "FILE to learn from, any bytes"},
-    {"--recipe", &o.recipe, NULL, NULL, 0, 0, "NAME of a precision (fp32): see --list-recipes"},
-    {"--steps", NULL, &o.steps, NULL, 1, 1e9, "optimizer steps (100)"},
-    {"--batch", NULL, &o.batch, NULL, 1, 65536, "texts in a step (8)"},
-    {"--context", NULL, &o.context, NULL, 1, MAX_CONTEXT, "bytes seen at once (64)"},
-    {"--layers", NULL, &o.layers, NULL, 1, MAX_LAYERS, "transformer layers (4)"},
-    {"--dim", NULL, &o.dim, NULL, 1, 65536, "width, a multiple of --heads (128)"},
-    {"--heads", NULL, &o.heads, NULL, 1, 1024, "attention heads (4)"},
-    {"--lr", NULL, NULL, &o.lr, 0, 1e6, "highest learning rate (1e-3)"},
-    {"--min-lr", NULL, NULL, &o.min_lr, 0, 1e6, "learning rate at the end (1e-4)"},
-    {"--warmup", NULL, &o.warmup, NULL, 0, 1e9, "steps of linear warm-up (10)"},
-    {"--seed", NULL, &o.seed, NULL, 0, 9e15, "of weights, batches and the sample (1)"},
-    {"--print", NULL, &o.print, NULL, 1, 1e9, "steps between lines (10)"},
-    {"--checkpoint", &o.checkpoint, NULL, NULL, 0, 0, "FOLDER for checkpoints"},
-    {"--every", NULL, &o.every, NULL, 1, 1e9, "steps between checkpoints (100)"},
-    {"--resume", &o.resume, NULL, NULL, 0, 0, "FOLDER to go on from, with the other options as they were"},
+    {"--data", &opt.data, NULL, NULL, 0, 0, "FILE to learn from, any bytes"},
+    {"--recipe", &opt.recipe, NULL, NULL, 0, 0, "NAME of a precision (fp32): see --list-recipes"},
+    {"--steps", NULL, &opt.steps, NULL, 1, 1e9, "optimizer steps (100)"},
+    {"--batch", NULL, &opt.batch, NULL, 1, 65536, "texts in a step (8)"},
+    {"--context", NULL, &opt.context, NULL, 1, MAX_CONTEXT, "bytes seen at once (64)"},
+    {"--layers", NULL, &opt.layers, NULL, 1, MAX_LAYERS, "transformer layers (4)"},
+    {"--dim", NULL, &opt.dim, NULL, 1, 65536, "width, a multiple of --heads (128)"},
+    {"--heads", NULL, &opt.heads, NULL, 1, 1024, "attention heads (4)"},
+    {"--lr", NULL, NULL, &opt.lr, 0, 1e6, "highest learning rate (1e-3)"},
+    {"--min-lr", NULL, NULL, &opt.min_lr, 0, 1e6, "learning rate at the end (1e-4)"},
+    {"--warmup", NULL, &opt.warmup, NULL, 0, 1e9, "steps of linear warm-up (10)"},
+    {"--seed", NULL, &opt.seed, NULL, 0, 9e15, "of weights, batches and the sample (1)"},
+    {"--print", NULL, &opt.print, NULL, 1, 1e9, "steps between lines (10)"},
+    {"--checkpoint", &opt.checkpoint, NULL, NULL, 0, 0, "FOLDER for checkpoints"},
+    {"--every", NULL, &opt.every, NULL, 1, 1e9, "steps between checkpoints (100)"},
+    {"--resume", &opt.resume, NULL, NULL, 0, 0, "FOLDER to go on from, with the other options as they were"},
 };
 /* clang-format on */
 enum { OPTION_COUNT = sizeof options / sizeof options[0] };
@@ -922,7 +908,7 @@ static void print_recipes(void) {
     }
 }
 
-static const Options* parse(int argc, char** argv) {
+static void parse(int argc, char** argv) {
     for (int i = 1; i < argc; i++) {
         const bool help = strcmp(argv[i], "--help") == 0;
         if (help || strcmp(argv[i], "--list-recipes") == 0) {
@@ -941,20 +927,19 @@ static const Options* parse(int argc, char** argv) {
         }
         parse_value(&options[k], argv[++i]);
     }
-    if (o.data == NULL) {
+    if (opt.data == NULL) {
         usage_error("--data", "a text file: --data FILE", "");
     }
-    if (o.dim % o.heads != 0) {
+    if (opt.dim % opt.heads != 0) {
         usage_error("--dim", "a multiple of --heads", "a width that the heads cannot share");
     }
-    return &o;
 }
 
 int main(int argc, char** argv) {
     static Model model;
-    const Options* given = parse(argc, argv);
-    const Text text = read_text(given);
-    create_model(&model, given);
+    parse(argc, argv);
+    const Text text = read_text();
+    create_model(&model);
     mp_memory_report memory = {.struct_size = sizeof memory};
     TRY(mp_optimizer_memory(model.optimizer, &memory));
     printf("%lld parameters; weights, gradients and states take %.2f bytes for each\n",
