@@ -23,33 +23,20 @@ void signal_child(int number) {
 }
 
 static bool write_all(int pipe_end, const std::vector<uint8_t>& bytes) {
-    size_t done = 0;
-    while (done < bytes.size()) {
-        const ssize_t count = write(pipe_end, bytes.data() + done, bytes.size() - done);
-        if (count < 0 && errno != EINTR) {
-            return false;
-        }
-        done += count > 0 ? static_cast<size_t>(count) : 0;
-    }
-    return true;
+    FILE* file = fdopen(pipe_end, "wb");
+    const bool good = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
+    return std::fclose(file) == 0 && good;
 }
 
 static std::vector<uint8_t> read_all(int pipe_end) {
     std::vector<uint8_t> bytes;
     std::array<uint8_t, 65536> part{};
     ssize_t count = 0;
-    while ((count = read(pipe_end, part.data(), part.size())) > 0 ||
-           (count < 0 && errno == EINTR)) {
-        bytes.insert(bytes.end(), part.begin(), part.begin() + std::max<ssize_t>(count, 0));
+    while ((count = read(pipe_end, part.data(), part.size())) > 0) {
+        bytes.insert(bytes.end(), part.begin(), part.begin() + count);
     }
+    close(pipe_end);
     return bytes;
-}
-
-static int wait_for(pid_t child) {
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-    }
-    return status;
 }
 
 bool run_forked(Run& run, const Options& options, const Processes& processes, const Text& text,
@@ -57,7 +44,7 @@ bool run_forked(Run& run, const Options& options, const Processes& processes, co
     std::array<int, 2> ends{};
     std::fflush(stdout);
     if (pipe(ends.data()) != 0) {
-        throw Failure(format("cannot make a pipe: %s", std::strerror(errno)));
+        throw Failure("cannot make a pipe: ", std::strerror(errno));
     }
     const pid_t child = fork();
     if (child == 0) {
@@ -71,20 +58,20 @@ bool run_forked(Run& run, const Options& options, const Processes& processes, co
     close(ends[1]);
     if (child < 0) {
         close(ends[0]);
-        throw Failure(format("cannot start a process: %s", std::strerror(errno)));
+        throw Failure("cannot start a process: ", std::strerror(errno));
     }
     running_child = child;
     const std::vector<uint8_t> bytes = read_all(ends[0]);
-    close(ends[0]);
-    const int status = wait_for(child);
+    int status = 0;
+    waitpid(child, &status, 0);
     running_child = 0;
     if (WIFEXITED(status)) {
         run = unpack(bytes);
     } else {
         run = Run{};
         run.recipe = recipe;
-        print_failure(Failure(format("%s: its process was ended by signal %d (%s)", recipe.c_str(),
-                                     WTERMSIG(status), strsignal(WTERMSIG(status)))));
+        print_failure(Failure(recipe, ": its process was ended by signal ", WTERMSIG(status), " (",
+                              strsignal(WTERMSIG(status)), ")"));
     }
     return run.outcome != kRunFailed;
 }

@@ -13,19 +13,14 @@ namespace train {
 
 static std::string read_all(const std::string& path) {
     const std::unique_ptr<FILE, Destroy<std::fclose>> file(std::fopen(path.c_str(), "rb"));
-    if (file == nullptr) {
-        throw Failure(format("cannot open the text '%s': %s. Pass any text file with --data FILE, "
-                             "or make the default one with scripts/corpus.sh (Debian packages "
-                             "bible-kjv and bible-kjv-text)",
-                             path.c_str(), std::strerror(errno)));
-    }
+    must<Failure>(file != nullptr, "cannot open the text '", path, "': ", std::strerror(errno),
+                  ". Pass any text file with --data FILE, or make the default one with "
+                  "scripts/corpus.sh (Debian packages bible-kjv and bible-kjv-text)");
     std::string bytes, part(1 << 20, '\0');
     while (const size_t count = std::fread(part.data(), 1, part.size(), file.get())) {
         bytes.append(part, 0, count);
     }
-    if (std::ferror(file.get()) != 0) {
-        throw Failure(format("cannot read '%s': %s", path.c_str(), std::strerror(errno)));
-    }
+    must<Failure>(std::ferror(file.get()) == 0, "cannot read '", path, "': ", std::strerror(errno));
     return bytes;
 }
 
@@ -33,13 +28,10 @@ Text::Text(const Options& o) : bytes(read_all(o.data)) {
     const auto count = static_cast<int64_t>(bytes.size());
     train_count = count - count / 10;
     const int64_t shorter = count - train_count;
-    if (shorter <= o.context) {
-        throw Failure(format("'%s' has %lld bytes, too few: its last tenth, which is for "
-                             "validation, has %lld and must hold more than --context %lld. Pass a "
-                             "longer text or a smaller --context",
-                             o.data.c_str(), static_cast<long long>(count),
-                             static_cast<long long>(shorter), static_cast<long long>(o.context)));
-    }
+    must<Failure>(shorter > o.context, "'", o.data, "' has ", count,
+                  " bytes, too few: its last tenth, which is for validation, has ", shorter,
+                  " and must hold more than --context ", o.context,
+                  ". Pass a longer text or a smaller --context");
 }
 
 void Text::batch(const Options& o, uint64_t stream, int64_t index, uint8_t* tokens,
@@ -47,7 +39,7 @@ void Text::batch(const Options& o, uint64_t stream, int64_t index, uint8_t* toke
     const bool train = stream == STREAM_TRAIN;
     const char* part = bytes.data() + (train ? 0 : train_count);
     const int64_t count = train ? train_count : static_cast<int64_t>(bytes.size()) - train_count;
-    const auto length = static_cast<size_t>(o.context);
+    const auto length = size(o.context);
     for (int64_t row = 0; row < o.batch; row++) {
         const auto number = static_cast<uint64_t>(index * o.batch + row);
         const uint64_t start = random_bits(static_cast<uint64_t>(o.seed), stream, number) %

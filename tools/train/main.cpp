@@ -15,14 +15,14 @@ static void on_interrupt(int number) {
 }
 
 static void print_model(const Options& o, const Text& text) {
-    std::printf("GPT: %lld layers, dim %lld, %lld heads, context %lld: %.2f million parameters\n"
-                "Text: %s, %.2f MB. Batch: %lld x %lld bytes%s. %lld steps\n",
-                static_cast<long long>(o.layers), static_cast<long long>(o.dim),
-                static_cast<long long>(o.heads), static_cast<long long>(o.context),
-                static_cast<double>(o.parameter_count()) / 1e6, o.data.c_str(),
-                static_cast<double>(text.bytes.size()) / 1e6,
-                static_cast<long long>(o.batch * o.accum), static_cast<long long>(o.context),
-                o.accum > 1 ? " (accumulated)" : "", static_cast<long long>(o.steps));
+    const std::string model =
+        join("GPT: ", o.layers, " layers, dim ", o.dim, ", ", o.heads, " heads, context ",
+             o.context, format(": %.2f million parameters", real(o.parameter_count()) / 1e6));
+    const std::string data =
+        join("Text: ", o.data, format(", %.2f MB", real(text.bytes.size()) / 1e6),
+             ". Batch: ", o.batch * o.accum, " x ", o.context, " bytes",
+             o.accum > 1 ? " (accumulated)" : "");
+    std::printf("%s\n%s. %s steps\n", model.c_str(), data.c_str(), std::to_string(o.steps).c_str());
     std::fflush(stdout);
 }
 
@@ -65,6 +65,7 @@ static int run(int argc, char** argv) {
     }
     struct sigaction action {};
     action.sa_handler = on_interrupt;
+    action.sa_flags = SA_RESTART;
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
     return run_all(o, processes, text);

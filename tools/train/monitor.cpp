@@ -46,13 +46,12 @@ void Monitor::on_stats(void* self, const char* layer, const mp_linear_stats_info
 void Monitor::write_row(const char* layer, const mp_linear_stats_info& s) {
     constexpr std::array kOperands{"input", "weight", "grad_output"};
     const bool lasting = s.history_len > 0; // other scalings have no scale that lasts
-    const auto elements = static_cast<double>(s.elements);
+    const auto elements = real(s.elements);
     csv_ << format("%s,%lld,%s,%s,%s,%lld,%.7g,", recipe_.c_str(), static_cast<long long>(step_),
-                   layer, kOperands.at(static_cast<size_t>(s.operand)), mp_dtype_name(s.dtype),
+                   layer, kOperands.at(size(s.operand)), mp_dtype_name(s.dtype),
                    static_cast<long long>(s.elements), s.amax)
          << (lasting ? format("%.7g", s.scale_inv) : "")
-         << format(",%.7g,%.7g,%lld,", static_cast<double>(s.saturated) / elements,
-                   static_cast<double>(s.underflowed) / elements,
+         << format(",%.7g,%.7g,%lld,", real(s.saturated) / elements, real(s.underflowed) / elements,
                    static_cast<long long>(s.non_finite))
          << (lasting ? format("%.7g", s.history_amax) : "") << '\n';
 }
@@ -64,7 +63,7 @@ void Monitor::add_to_point(const mp_linear_stats_info& s) {
     if (points.empty() || points.back().step != step_) {
         points.push_back({step_, {}});
     }
-    MonitorCounts& counts = points.back().operands.at(static_cast<size_t>(s.operand));
+    MonitorCounts& counts = points.back().operands.at(size(s.operand));
     counts.elements += s.elements;
     counts.saturated += s.saturated;
     counts.underflowed += s.underflowed;
@@ -97,8 +96,7 @@ void Monitor::finish() {
         std::printf("\nWhat %s's operands went through (--monitor):\n", recipe_.c_str());
     }
     for (const Advice& a : advice_) {
-        const std::string times =
-            a.times > 1 ? format(" (the last of %lld times)", static_cast<long long>(a.times)) : "";
+        const std::string times = a.times > 1 ? join(" (the last of ", a.times, " times)") : "";
         std::printf("advice: %s %s%s\n", a.layer.c_str(), a.text.c_str(), times.c_str());
     }
     std::fflush(stdout);

@@ -38,7 +38,7 @@ void Network::make_linears(int64_t index) {
     if (index == layers_) {
         head_ = make_linear(params_.behind()[kHeadWeight], nullptr, MP_LINEAR_FIRST_OR_LAST);
     } else {
-        Block& b = blocks_[static_cast<size_t>(index)];
+        Block& b = blocks_[size(index)];
         const Param* p = params_.block(index);
         b.qkv = make_linear(p[kQkvWeight], &p[kQkvBias], 0);
         b.proj = make_linear(p[kProjWeight], &p[kProjBias], 0);
@@ -54,7 +54,7 @@ static LayerNorm make_layernorm(float* statistics, int64_t rows) {
 }
 
 void Network::make_block(int64_t index) {
-    Block& b = blocks_[static_cast<size_t>(index)];
+    Block& b = blocks_[size(index)];
     const Block& first = blocks_[0];
     make_linears(index);
     b.statistics = make(4 * rows_);
@@ -99,7 +99,7 @@ Network::Network(Params& params, int64_t batch, bool inference)
       shared_inputs_(recipe_string(params.recipe, MP_RECIPE_GEMM_WGRAD_DTYPE) != "fp32"),
       cached_weights_(!params.come_and_go() && (inference || params.options.accum > 1)),
       attention_(params.context, attention_shape(params.options, batch), !inference),
-      blocks_(static_cast<size_t>(layers_)) {
+      blocks_(size(layers_)) {
     for (int64_t i = 0; i < layers_; i++) {
         make_block(i);
     }

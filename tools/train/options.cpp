@@ -19,6 +19,10 @@ constexpr size_t kMaxRecipes = 64;
 constexpr std::array kAutomatic{"auto", "auto_fp8"}; // choose a preset by the device
 constexpr std::array kOrders{"rank", "tree", "exact"};
 
+template <typename... Parts> void demand(bool good, const Parts&... parts) {
+    must<UsageError>(good, parts...);
+}
+
 std::vector<std::string> presets() {
     std::vector<std::string> names;
     for (int32_t i = 0; i < mp_recipe_preset_count(); i++) {
@@ -44,7 +48,7 @@ void check_recipe_name(const std::string& name) {
     const bool is_file = name.size() > 5 && name.ends_with(".json");
     if (!is_file && std::find(kAutomatic.begin(), kAutomatic.end(), name) == kAutomatic.end() &&
         std::find(known.begin(), known.end(), name) == known.end()) {
-        throw UsageError("unknown recipe '" + name +
+        throw UsageError("unknown recipe '", name,
                          "': expected a name of --list-recipes or a .json file");
     }
 }
@@ -57,16 +61,12 @@ std::vector<std::string> parse_list(const std::string& list) {
     for (size_t start = 0; start <= list.size();) {
         const size_t comma = std::min(list.find(',', start), list.size());
         names.push_back(list.substr(start, comma - start));
-        if (names.back().empty()) {
-            throw UsageError(
-                "--compare has an empty name: expected names with single commas between them");
-        }
+        demand(!names.back().empty(),
+               "--compare has an empty name: expected names with single commas between them");
         check_recipe_name(names.back());
         start = comma + 1;
     }
-    if (names.size() > kMaxRecipes) {
-        throw UsageError(format("--compare has more than %zu names", kMaxRecipes));
-    }
+    demand(names.size() <= kMaxRecipes, "--compare has more than ", kMaxRecipes, " names");
     return names;
 }
 
@@ -81,15 +81,11 @@ T parse_number(const std::string& option, const std::string& word, double low, d
     } else {
         value = std::strtod(word.c_str(), &end);
     }
-    const auto number = static_cast<double>(value);
-    if (word.empty() || *end != '\0' || std::isnan(number)) {
-        throw UsageError(option + " wants a " + (kWhole ? "whole number" : "number") + ", not '" +
-                         word + "'");
-    }
-    if (errno != 0 || number < low || number > high) {
-        throw UsageError(format("%s must be from %.10g to %.10g, not %s", option.c_str(), low, high,
-                                word.c_str()));
-    }
+    const auto number = real(value);
+    demand(!word.empty() && *end == '\0' && !std::isnan(number), option, " wants a ",
+           kWhole ? "whole number" : "number", ", not '", word, "'");
+    demand(errno == 0 && number >= low && number <= high, option,
+           format(" must be from %.10g to %.10g, not ", low, high), word);
     return value;
 }
 
@@ -102,8 +98,8 @@ void add(CLI::App& app, const std::string& name, T& field, double low, double hi
         [=, &field](const std::string& word) { field = parse_number<T>(name, word, low, high); },
         text);
     option->type_name(std::is_integral_v<T> ? "N" : "X");
-    if (static_cast<double>(field) >= low) {
-        option->default_str(format("%.10g", static_cast<double>(field)));
+    if (real(field) >= low) {
+        option->default_str(format("%.10g", real(field)));
     }
 }
 
@@ -231,43 +227,32 @@ bool read(CLI::App& app, int argc, char** argv) {
 } // namespace
 
 int64_t Options::parameter_count() const {
-    const double width = static_cast<double>(dim);
-    const double count = static_cast<double>(layers) * (12.0 * width * width + 13.0 * width) +
-                         (512.0 + static_cast<double>(context) + 2.0) * width;
+    const double width = real(dim);
+    const double count = real(layers) * (12.0 * width * width + 13.0 * width) +
+                         (512.0 + real(context) + 2.0) * width;
     return count < 9e18 ? static_cast<int64_t>(count) : INT64_MAX;
 }
 
 double Options::memory() const {
-    const double length = static_cast<double>(context), width = static_cast<double>(dim);
-    const double rows = static_cast<double>(batch) * length;
-    const double scores = static_cast<double>(batch * heads) * length * length;
+    const double length = real(context), width = real(dim);
+    const double rows = real(batch) * length;
+    const double scores = real(batch * heads) * length * length;
     // What one layer keeps for its backward pass, and what all layers share.
-    const double kept = static_cast<double>(layers) * (rows * 16.0 * width + scores);
+    const double kept = real(layers) * (rows * 16.0 * width + scores);
     const double common = rows * (16.0 * width + 256.0) + scores;
-    return 4.0 * (4.0 * static_cast<double>(parameter_count()) + kept + common);
+    return 4.0 * (4.0 * real(parameter_count()) + kept + common);
 }
 
 void Options::check_ranks(int64_t count) const {
-    const auto n = static_cast<long long>(count);
-    if (accum < count) {
-        throw UsageError(format("--accum %lld is too few passes for %lld ranks: each takes at "
-                                "least one of a step's; say --accum %lld",
-                                static_cast<long long>(accum), n, n));
-    }
-    if (shard_ranks > 0 && count % shard_ranks != 0) {
-        throw UsageError(format("--shard-ranks %lld must divide the %lld ranks, so that each group "
-                                "has as many",
-                                static_cast<long long>(shard_ranks), n));
-    }
-    if (node_ranks > 0 && count % node_ranks != 0) {
-        throw UsageError(format("--node-ranks %lld must divide the %lld ranks",
-                                static_cast<long long>(node_ranks), n));
-    }
-    if (zero == 3 && accum % count != 0) {
-        throw UsageError(format("--zero 3 gathers weights for every pass, so all ranks take "
-                                "equally many: --accum %lld must be a multiple of %lld ranks",
-                                static_cast<long long>(accum), n));
-    }
+    demand(accum >= count, "--accum ", accum, " is too few passes for ", count,
+           " ranks: each takes at least one of a step's; say --accum ", count);
+    demand(shard_ranks == 0 || count % shard_ranks == 0, "--shard-ranks ", shard_ranks,
+           " must divide the ", count, " ranks, so that each group has as many");
+    demand(node_ranks == 0 || count % node_ranks == 0, "--node-ranks ", node_ranks,
+           " must divide the ", count, " ranks");
+    demand(zero != 3 || accum % count == 0,
+           "--zero 3 gathers weights for every pass, so all ranks take equally many: --accum ",
+           accum, " must be a multiple of ", count, " ranks");
 }
 
 void Options::parse_sharing() {
@@ -276,80 +261,57 @@ void Options::parse_sharing() {
     zero = zero >= 0 ? zero : 1;
     if (!order_name.empty()) {
         const auto* found = std::find(kOrders.begin(), kOrders.end(), order_name);
-        if (found == kOrders.end()) {
-            throw UsageError("--order is rank, tree or exact, not '" + order_name + "'");
-        }
+        demand(found != kOrders.end(), "--order is rank, tree or exact, not '", order_name, "'");
         order = static_cast<int32_t>(found - kOrders.begin());
     }
-    order_name = kOrders.at(static_cast<size_t>(order));
+    order_name = kOrders.at(size(order));
     bool scaled = false;
     wire_dtype = dtype_by_name(wire_name, &scaled);
-    if (!wire_name.empty() && (wire_dtype == MP_DTYPE_NONE || scaled)) {
-        throw UsageError("--wire-dtype is fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2, not '" +
-                         wire_name + "'");
-    }
+    demand(wire_name.empty() || (wire_dtype != MP_DTYPE_NONE && !scaled),
+           "--wire-dtype is fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2, not '", wire_name, "'");
 }
 
 void Options::check_sharing() const {
     if (!shared) {
         return;
     }
-    if (mpi && ranks > 1) {
-        throw UsageError("--mpi has as many ranks as mpirun starts: leave --ranks out");
-    }
-    if (mpi && recipes.size() > 1) {
-        throw UsageError("--mpi wants a single recipe: --compare starts processes of its own");
-    }
-    if (node_ranks > 0 && (shard_ranks > 0 || order != MP_COMM_ORDER_RANK)) {
-        throw UsageError("--node-ranks rounds the sums of a node to the wire: it goes with "
-                         "--order rank, and without --shard-ranks");
-    }
-    if (!save.empty()) {
-        throw UsageError("--save writes what one rank holds, and ranks share the weights' exact "
+    demand(!mpi || ranks == 1, "--mpi has as many ranks as mpirun starts: leave --ranks out");
+    demand(!mpi || recipes.size() == 1,
+           "--mpi wants a single recipe: --compare starts processes of its own");
+    demand(node_ranks == 0 || (shard_ranks == 0 && order == MP_COMM_ORDER_RANK),
+           "--node-ranks rounds the sums of a node to the wire: it goes with --order rank, and "
+           "without --shard-ranks");
+    demand(save.empty(), "--save writes what one rank holds, and ranks share the weights' exact "
                          "values: use --checkpoint");
-    }
     if (!mpi) {
         check_ranks(ranks);
     }
 }
 
 void Options::check_together() const {
-    const auto must = [](bool good, const char* message) {
-        if (!good) {
-            throw UsageError(message);
-        }
-    };
-    for (const std::string& setting :
-         settings) { // the recipe says later whether key and value are good
-        if (setting.find('=') == std::string::npos || setting.starts_with('=')) {
-            throw UsageError("--set wants KEY=VALUE, not '" + setting + "'");
-        }
-    }
-    if (dim % heads != 0) {
-        throw UsageError(format("--dim %lld cannot be shared out to --heads %lld: it must be a "
-                                "multiple",
-                                static_cast<long long>(dim), static_cast<long long>(heads)));
+    for (const std::string& setting : settings) { // whether key and value are good says the recipe
+        demand(setting.find('=') != std::string::npos && !setting.starts_with('='),
+               "--set wants KEY=VALUE, not '", setting, "'");
     }
     const bool one = recipes.size() == 1;
-    must(min_lr <= lr, "--min-lr is above --lr: the learning rate falls from --lr to --min-lr");
-    must(warmup <= steps, "--warmup is above --steps: the warm-up would never end");
-    must(beta1 < 1.0 && beta2 < 1.0, "--beta1 and --beta2 must be below 1");
-    must(save.empty() || one,
-         "--save wants a single recipe: with --compare every one would overwrite the last");
-    must((checkpoint.empty() && resume.empty()) || one,
-         "--checkpoint and --resume want a single recipe");
-    must((checkpoint_every == 0 && keep == 0) || !checkpoint.empty(),
-         "--checkpoint-every and --keep want --checkpoint: a folder to write to");
-    must(resume.empty() || init.empty(), "--resume has weights of its own: leave --init out");
-    must(monitor == 0 || !out.empty(), "--monitor wants --out: a folder to write monitor.csv to");
+    demand(dim % heads == 0, "--dim ", dim, " cannot be shared out to --heads ", heads,
+           ": it must be a multiple");
+    demand(min_lr <= lr, "--min-lr is above --lr: the learning rate falls from --lr to --min-lr");
+    demand(warmup <= steps, "--warmup is above --steps: the warm-up would never end");
+    demand(beta1 < 1.0 && beta2 < 1.0, "--beta1 and --beta2 must be below 1");
+    demand(save.empty() || one,
+           "--save wants a single recipe: with --compare every one would overwrite the last");
+    demand((checkpoint.empty() && resume.empty()) || one,
+           "--checkpoint and --resume want a single recipe");
+    demand((checkpoint_every == 0 && keep == 0) || !checkpoint.empty(),
+           "--checkpoint-every and --keep want --checkpoint: a folder to write to");
+    demand(resume.empty() || init.empty(), "--resume has weights of its own: leave --init out");
+    demand(monitor == 0 || !out.empty(), "--monitor wants --out: a folder to write monitor.csv to");
     check_sharing();
-    const double mib = static_cast<double>(ranks) * memory() / 1048576.0;
-    if (mib > static_cast<double>(max_memory)) {
-        throw UsageError(format("this model would need about %.0f MiB and --max-memory is %lld: "
-                                "make --layers, --dim, --context or --batch smaller, or raise "
-                                "--max-memory",
-                                mib, static_cast<long long>(max_memory)));
-    }
+    const double mib = real(ranks) * memory() / 1048576.0;
+    demand(mib <= real(max_memory), "this model would need about ", format("%.0f", mib),
+           " MiB and --max-memory is ", max_memory,
+           ": make --layers, --dim, --context or --batch smaller, or raise --max-memory");
 }
 
 bool Options::parse(int argc, char** argv) {

@@ -13,7 +13,7 @@ namespace train {
 // GPT-2's initial values: deviation 0.02, for matrices that write into the residual stream 0.02 / sqrt(2 layers).
 void Params::list_all() {
     const int64_t dim = options.dim;
-    const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(options.layers));
+    const double residual = 0.02 / std::sqrt(2.0 * real(options.layers));
     const auto matrix = [this](const std::string& name, int64_t rows, int64_t cols, double std,
                                bool own) {
         list.push_back({name, rows, cols, own, std});
@@ -108,14 +108,12 @@ Params::Params(mp_context* c, mp_recipe* r, const Options& o, const Ranks& n)
     list_all();
     const std::string weight = recipe_string(recipe, MP_RECIPE_WEIGHT_DTYPE);
     dtype_ = dtype_by_name(weight, &scaled_);
-    if (dtype_ == MP_DTYPE_NONE) {
-        throw Failure("the recipe stores weights as " + weight + ", which this program cannot use");
-    }
+    must<Failure>(dtype_ != MP_DTYPE_NONE, "the recipe stores weights as ", weight,
+                  ", which this program cannot use");
     (void)dtype_by_name(recipe_string(recipe, MP_RECIPE_GRAD_DTYPE), &matrices_only_);
     matrices_only_ = matrices_only_ || scaled_;
-    std::vector<float> initial = o.init.empty()
-                                     ? std::vector<float>(static_cast<size_t>(o.parameter_count()))
-                                     : weights_load(o.init, o);
+    std::vector<float> initial =
+        o.init.empty() ? std::vector<float>(size(o.parameter_count())) : weights_load(o.init, o);
     create_optimizer();
     float* values = initial.data();
     int64_t largest = 0;
@@ -225,7 +223,7 @@ void Params::exact_values(const Param& p, float* values) {
 }
 
 void Params::save(const std::string& path) {
-    std::vector<float> values(static_cast<size_t>(options.parameter_count()));
+    std::vector<float> values(size(options.parameter_count()));
     float* next = values.data();
     for (const Param& p : list) {
         exact_values(p, next);

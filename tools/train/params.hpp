@@ -7,6 +7,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -104,7 +105,7 @@ class Params {
     void add_to_optimizer(Param& p, const Array& initial);
     [[nodiscard]] bool is_in_recipe(const Param& p) const;
     [[nodiscard]] mp_memory_report sharded_memory() const;
-    [[nodiscard]] std::vector<Param*> group(int64_t group);
+    [[nodiscard]] std::span<Param> group(int64_t group);
     [[nodiscard]] std::vector<int32_t> indices(int64_t group);
     [[nodiscard]] double gathered_bytes(const Param& p) const;
     [[nodiscard]] double reduced_bytes(double wire) const;

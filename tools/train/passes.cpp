@@ -33,7 +33,7 @@ void Network::use(int64_t group) {
     if (group == layers_) {
         bind(lnf_, params_.behind() + kLnfGain);
     } else {
-        Block& b = blocks_[static_cast<size_t>(group)];
+        Block& b = blocks_[size(group)];
         bind(b.ln1, params_.block(group) + kLn1Gain);
         bind(b.ln2, params_.block(group) + kLn2Gain);
     }
@@ -51,7 +51,7 @@ double Network::forward(const uint8_t* tokens, const uint8_t* targets, float sca
     add_layernorm(blocks_[0].h1.floats(), nullptr, blocks_[0].x1.floats(), nullptr, &blocks_[0].ln1,
                   rows_, dim_);
     for (int64_t i = 0; i < layers_; i++) {
-        Block& b = blocks_[static_cast<size_t>(i)];
+        Block& b = blocks_[size(i)];
         Block* next = i + 1 < layers_ ? &b + 1 : nullptr;
         params_.gather_begin(i + 1);
         forward_block(b);
@@ -83,7 +83,7 @@ static void undo(const Linear& linear, const Array& dy, const Array& dx, const P
 void Network::backward_block(int64_t index, bool first) {
     const AttentionShape* s = &attention_.shape;
     const Param* p = params_.block(index);
-    Block& b = blocks_[static_cast<size_t>(index)];
+    Block& b = blocks_[size(index)];
     undo(b.fc2, dx_, dwide_, p[kFc2Weight], &p[kFc2Bias], first);
     gelu_backward(dwide_.floats(), b.derivative.floats(), rows_ * 4 * dim_);
     undo(b.fc, dwide_, dh_, p[kFcWeight], &p[kFcBias], first);

@@ -107,7 +107,7 @@ std::string Panel::axes(const std::string& y_label) const {
                        "</g>\n<g fill=\"#333333\" text-anchor=\"end\">\n" + labels + "</g>\n" +
                        x_axis();
     if (!y_label.empty()) { // left of the longest label
-        const double base = left_ - 2 * kGap - kDigit * static_cast<double>(longest);
+        const double base = left_ - 2 * kGap - kDigit * real(longest);
         text += format("<text transform=\"translate(%.1f %.1f) rotate(-90)\" font-size=\"13\" "
                        "fill=\"#333333\" text-anchor=\"middle\">%s</text>\n",
                        base, top_ + height_ / 2, y_label.c_str());
@@ -126,7 +126,7 @@ std::string Panel::curve(const std::vector<double>& steps, const std::vector<dou
                        format(" stroke-opacity=\"%.2f\" d=\"", pen.opacity);
     for (size_t i = 0; i < values.size(); i += stride) {
         if (std::isfinite(values[i])) {
-            const double step = steps.empty() ? static_cast<double>(i) + 1.0 : steps[i];
+            const double step = steps.empty() ? real(i) + 1.0 : steps[i];
             text += format("%c%.1f %.1f", down ? 'L' : 'M', x(step), y(values[i]));
         }
         down = std::isfinite(values[i]);
@@ -152,7 +152,7 @@ std::string svg_legend(double left, double top, double width, double line,
     std::string text =
         format("<g class=\"legend\"><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
                "fill=\"white\" fill-opacity=\"0.8\"/>\n",
-               left, top, width, line * static_cast<double>(entries.size()) + 4.0);
+               left, top, width, line * real(entries.size()) + 4.0);
     double base = top;
     for (const LegendEntry& entry : entries) {
         base += line;

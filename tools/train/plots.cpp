@@ -27,7 +27,7 @@ Values smooth(const Values& losses) {
         for (size_t j = i - reach; j <= i + reach; j++) {
             sum += losses[j];
         }
-        means.push_back(sum / static_cast<double>(2 * reach + 1));
+        means.push_back(sum / real(2 * reach + 1));
     }
     return means;
 }
@@ -43,7 +43,7 @@ std::string legend_of(const Panel& p, const std::vector<Run>& runs) {
              run.recipe +
                  (std::isfinite(run.val_loss) ? format(": validation %.4f", run.val_loss) : "")});
     }
-    const double line = std::min(20.0, 340.0 / static_cast<double>(entries.size()));
+    const double line = std::min(20.0, 340.0 / real(entries.size()));
     return svg_legend(p.right() - 300, p.top() + 4, 300, line, entries);
 }
 
@@ -85,14 +85,14 @@ std::string draw_gaps(const std::vector<Values>& means, size_t baseline, double 
 enum Quantity { kAmax, kUnderflowed, kSaturated, kQuantities };
 
 double value_of(const MonitorCounts& c, Quantity quantity) {
-    const auto elements = static_cast<double>(c.elements);
+    const auto elements = real(c.elements);
     switch (quantity) {
     case kAmax:
         return std::log10(c.amax); // 0 becomes -infinity, which is not drawn
     case kUnderflowed:
-        return 100.0 * static_cast<double>(c.underflowed) / elements;
+        return 100.0 * real(c.underflowed) / elements;
     default:
-        return 100.0 * static_cast<double>(c.saturated) / elements;
+        return 100.0 * real(c.saturated) / elements;
     }
 }
 
@@ -101,7 +101,7 @@ std::string draw_panel(Panel p, const std::vector<Run>& runs, size_t operand, Qu
     std::vector<Values> steps(runs.size()), values(runs.size());
     for (size_t i = 0; i < runs.size(); i++) {
         for (const MonitorPoint& point : runs[i].points) {
-            steps[i].push_back(static_cast<double>(point.step));
+            steps[i].push_back(real(point.step));
             values[i].push_back(value_of(point.operands.at(operand), quantity));
         }
         p.widen(values[i]);
@@ -123,7 +123,7 @@ double longest(const std::vector<Run>& runs) {
     for (const Run& run : runs) {
         steps = std::max(steps, run.steps);
     }
-    return static_cast<double>(steps);
+    return real(steps);
 }
 
 } // namespace
@@ -137,12 +137,12 @@ std::string losses_svg(const std::vector<Run>& runs) {
     }
     std::string content = draw_losses(runs, raw, means, longest(runs));
     if (baseline != nullptr) {
-        content += draw_gaps(means, static_cast<size_t>(baseline - runs.data()), longest(runs));
+        content += draw_gaps(means, size(baseline - runs.data()), longest(runs));
     }
-    return svg_page(baseline != nullptr ? 700 : 460,
-                    format("Training loss: faint, each step; bold, the mean of up to %zu steps",
-                           2 * kReach + 1),
-                    content);
+    return svg_page(
+        baseline != nullptr ? 700 : 460,
+        join("Training loss: faint, each step; bold, the mean of up to ", 2 * kReach + 1, " steps"),
+        content);
 }
 
 std::string monitor_svg(const std::vector<Run>& runs) {
@@ -151,7 +151,7 @@ std::string monitor_svg(const std::vector<Run>& runs) {
     const double width = (kPlotWidth - 2.0 * kGap) / double{MP_OPERAND_COUNT};
     std::string content;
     for (size_t operand = 0; operand < MP_OPERAND_COUNT; operand++) {
-        const double left = kPlotLeft + static_cast<double>(operand) * (width + kGap);
+        const double left = kPlotLeft + real(operand) * (width + kGap);
         content += svg_text(left, 50, 14, kHeads.at(operand));
         for (int row = 0; row < kQuantities; row++) {
             content += draw_panel(Panel(left, kTop + row * kRow, width, kHeight, longest(runs)),
@@ -166,7 +166,7 @@ std::string monitor_svg(const std::vector<Run>& runs) {
     }
     const double bottom = kTop + double{kQuantities} * kRow;
     content += svg_legend(kPlotLeft, bottom, kPlotWidth, kLine, entries);
-    return svg_page(bottom + kLine * static_cast<double>(entries.size() + 1),
+    return svg_page(bottom + kLine * real(entries.size() + 1),
                     entries.empty() ? "No recipe had fp8 products to monitor"
                                     : "Operands of the fp8 products, all layers together",
                     content);

@@ -2,6 +2,7 @@
 // The line that shows how training goes, on stderr: redrawn in place on a terminal, a new one every few seconds elsewhere.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "run.hpp"
@@ -20,14 +21,13 @@ void Progress::update(int64_t done, double loss, double tokens_per_second, doubl
         return;
     }
     last_ = now;
-    const double part = static_cast<double>(done) / static_cast<double>(steps_);
+    const double part = real(done) / real(steps_);
     const auto left = static_cast<int>((now - start_) / part * (1.0 - part));
     std::string bar(kWidth, '.');
-    bar.replace(0, static_cast<size_t>(part * kWidth), static_cast<size_t>(part * kWidth), '#');
-    const std::string extra =
-        loss_scale != 1.0 || skipped > 0
-            ? format("  scale %.6g  skipped %lld", loss_scale, static_cast<long long>(skipped))
-            : "";
+    std::fill_n(bar.begin(), static_cast<int>(part * kWidth), '#');
+    const std::string extra = loss_scale != 1.0 || skipped > 0
+                                  ? format("  scale %.6g", loss_scale) + join("  skipped ", skipped)
+                                  : "";
     std::fprintf(stderr,
                  "%s%-16s [%s] %lld/%lld  loss %.4f  %.0f tok/s  norm %.3g%s  eta %d:%02d%s",
                  terminal_ ? "\r" : "", name_.c_str(), bar.c_str(), static_cast<long long>(done),

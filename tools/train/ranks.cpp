@@ -48,7 +48,7 @@ static bool run_thread(Comm comm, const RankBody& body) {
 }
 
 static bool run_threads(const Options& o, const RankBody& body) {
-    const auto count = static_cast<size_t>(o.ranks);
+    const auto count = size(o.ranks);
     std::vector<mp_comm*> made(count);
     std::vector<Comm> comms(count);
     MP_CHECK(mp_comm_create_threads(nullptr, static_cast<int32_t>(o.ranks), made.data()));
@@ -88,7 +88,7 @@ void Ranks::share(std::vector<double>& values, int64_t total) const {
     }
     mp_comm_exchange exchange = MP_COMM_EXCHANGE_INIT;
     exchange.send = values.data() + first(total);
-    exchange.send_bytes = &bytes[static_cast<size_t>(rank)];
+    exchange.send_bytes = &bytes[size(rank)];
     exchange.receive = values.data();
     exchange.receive_bytes = bytes.data();
     exchange.receive_offsets = offsets.data();

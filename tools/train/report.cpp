@@ -37,11 +37,11 @@ static std::string gap(double loss, double baseline) {
 
 // Bytes for each parameter: weights, master, gradients, states, all.
 static std::array<double, 5> bytes_of(const mp_memory_report& m, int64_t parameters) {
-    const auto n = static_cast<double>(parameters);
-    return {static_cast<double>(m.weight_bytes) / n, static_cast<double>(m.master_bytes) / n,
-            static_cast<double>(m.grad_bytes + m.reduced_grad_bytes) / n,
-            static_cast<double>(m.exp_avg_bytes + m.exp_avg_sq_bytes + m.compensation_bytes) / n,
-            static_cast<double>(m.total_bytes) / n};
+    const auto n = real(parameters);
+    return {real(m.weight_bytes) / n, real(m.master_bytes) / n,
+            real(m.grad_bytes + m.reduced_grad_bytes) / n,
+            real(m.exp_avg_bytes + m.exp_avg_sq_bytes + m.compensation_bytes) / n,
+            real(m.total_bytes) / n};
 }
 
 static void fill_memory(Row& cells, const Run& run) {
@@ -52,7 +52,7 @@ static void fill_memory(Row& cells, const Run& run) {
         cells[7 + i] = format("%.4g", held[i]) +
                        (held[i] == promised[i] ? "" : format(" (not %.4g)", promised[i]));
     }
-    cells[12] = format("%.0f", static_cast<double>(run.peak_memory) / 1048576.0);
+    cells[12] = format("%.0f", real(run.peak_memory) / 1048576.0);
     if (run.ranks > 0) {
         cells[13] = format("%.4g", run.wire_counted / 1e6);
         cells[14] = format("%.4g", run.wire_expected / 1e6);
@@ -86,11 +86,11 @@ static Row row_of(const Run& run, const Run* baseline) {
 static std::string remark(const Run& run) {
     std::string text;
     if (run.outcome != kRunDone) {
-        text += format("  %s after %lld steps", run.outcome == kRunFailed ? "FAILED" : "stopped",
-                       static_cast<long long>(run.steps));
+        text += join("  ", run.outcome == kRunFailed ? "FAILED" : "stopped", " after ", run.steps,
+                     " steps");
     }
     if (run.skipped > 0) {
-        text += format("  %lld steps skipped", static_cast<long long>(run.skipped));
+        text += join("  ", run.skipped, " steps skipped");
     }
     return text;
 }
@@ -133,23 +133,20 @@ void print_samples(const std::vector<Run>& runs) {
 }
 
 void prepare_folder(const std::string& folder) {
-    if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
-        throw Failure("cannot make the folder --out '" + folder + "': " + std::strerror(errno));
-    }
+    must<Failure>(mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST,
+                  "cannot make the folder --out '", folder, "': ", std::strerror(errno));
     struct stat info {};
-    if (stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
-        access(folder.c_str(), W_OK) != 0) {
-        throw Failure("--out '" + folder + "' is not a folder that can be written to");
-    }
+    must<Failure>(stat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
+                      access(folder.c_str(), W_OK) == 0,
+                  "--out '", folder, "' is not a folder that can be written to");
 }
 
 static std::string losses_csv(const std::vector<Run>& runs) {
     std::string text = "recipe,step,train_loss,val_loss\n";
     for (const Run& run : runs) {
         for (size_t i = 0; i < run.losses.size(); i++) {
-            const auto validation = static_cast<double>(run.val_losses[i]);
-            text += format("%s,%zu,%.9g,", run.recipe.c_str(), i + 1,
-                           static_cast<double>(run.losses[i])) +
+            const auto validation = real(run.val_losses[i]);
+            text += format("%s,%zu,%.9g,", run.recipe.c_str(), i + 1, real(run.losses[i])) +
                     (std::isfinite(validation) ? format("%.9g", validation) : "") + "\n";
         }
     }

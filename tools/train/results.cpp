@@ -39,7 +39,7 @@ static Json json_of(const mp_memory_report& m) {
 static Json json_of(const Run& r, const Options& o) {
     constexpr std::array kOutcomes{"failed", "stopped", "done"};
     Json json{{"recipe", r.recipe},
-              {"outcome", kOutcomes.at(static_cast<size_t>(r.outcome))},
+              {"outcome", kOutcomes.at(size(r.outcome))},
               {"threads", r.threads},
               {"parameters", r.parameter_count},
               {"steps", r.steps},

@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "saver.hpp"
+#include "setup.hpp"
 
 namespace train {
 
@@ -25,9 +26,7 @@ double seconds() {
 }
 
 void check_file(const std::ostream& file, const std::string& path) {
-    if (!file) {
-        throw Failure("cannot write '" + path + "': " + std::strerror(errno));
-    }
+    must<Failure>(!file.fail(), "cannot write '", path, "': ", std::strerror(errno));
 }
 
 void write_file(const std::string& path, const std::string& content) {
@@ -43,96 +42,13 @@ namespace {
 constexpr int kMostBadLosses = 10;
 constexpr int64_t kLastSteps = 20; // whose mean is the training loss
 
-// What is the same on every rank is said once.
-void print_log(int32_t level, const char* message, void* payload) {
-    if (static_cast<const Ranks*>(payload)->rank == 0 || level == MP_LOG_ERROR) {
-        std::fprintf(stderr, "mixedprec_train: library %s: %s\n",
-                     level == MP_LOG_ERROR ? "error" : "warning", message);
-    }
-}
-
-// Unless --threads says how many, the ranks of a machine share its cores.
-Context make_context(const Options& o, const Ranks& ranks, Run& run) {
-    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
-    desc.num_threads = static_cast<int32_t>(o.threads);
-    desc.backend = o.backend.empty() ? nullptr : o.backend.c_str();
-    desc.log = print_log;
-    desc.log_payload = const_cast<Ranks*>(&ranks);
-    Context context;
-    MP_CHECK(mp_context_create(&desc, out(context)));
-    MP_CHECK(mp_context_num_threads(context.get(), &run.threads));
-    if (o.threads == 0 && ranks.neighbours > 1 && run.threads > 1) {
-        context.reset();
-        desc.num_threads = std::max(run.threads / ranks.neighbours, 1);
-        MP_CHECK(mp_context_create(&desc, out(context)));
-        MP_CHECK(mp_context_num_threads(context.get(), &run.threads));
-    }
-    omp_set_num_threads(run.threads);
-    return context;
-}
-
-// KEY=VALUE, whatever the key holds; the library checks names and bounds.
-void set_key(mp_recipe* recipe, const std::string& setting) {
-    const std::string key = setting.substr(0, setting.find('='));
-    const std::string value = setting.substr(key.size() + 1);
-    mp_recipe_key_desc desc{};
-    desc.struct_size = sizeof desc;
-    int32_t type = MP_RECIPE_TYPE_STRING; // also of a key that does not exist
-    for (int32_t i = 0; i < mp_recipe_key_count(); i++) {
-        MP_CHECK(mp_recipe_key_info(i, &desc));
-        type = key == desc.name ? desc.type : type;
-    }
-    if (type == MP_RECIPE_TYPE_STRING) {
-        MP_CHECK(mp_recipe_set_string(recipe, key.c_str(), value.c_str()));
-        return;
-    }
-    const bool is_whole = type == MP_RECIPE_TYPE_INT;
-    char* end = nullptr;
-    const long whole = std::strtol(value.c_str(), &end, 10);
-    const double number = is_whole ? 0.0 : std::strtod(value.c_str(), &end);
-    if (value.empty() || *end != '\0') {
-        throw Failure("--set " + key + ": '" + value + "' is not a " +
-                      (is_whole ? "whole number" : "number"));
-    }
-    if (is_whole) {
-        MP_CHECK(mp_recipe_set_int(recipe, key.c_str(), whole));
-    } else {
-        MP_CHECK(mp_recipe_set_float(recipe, key.c_str(), number));
-    }
-}
-
-Recipe make_recipe(mp_context* context, const Options& o, const Ranks& ranks,
-                   const std::string& name) {
-    Recipe recipe;
-    if (name.ends_with(".json")) {
-        MP_CHECK(mp_recipe_create_from_file(context, name.c_str(), out(recipe)));
-    } else {
-        MP_CHECK(mp_recipe_create(context, name.c_str(), out(recipe)));
-    }
-    for (const std::string& setting : o.settings) {
-        set_key(recipe.get(), setting);
-    }
-    std::string reason(256, '\0');
-    MP_CHECK(mp_recipe_reason(recipe.get(), reason.data(), reason.size(), nullptr));
-    if (reason.front() != '\0' && ranks.rank == 0) {
-        std::printf("%s: %s\n", name.c_str(), reason.c_str());
-    }
-    return recipe;
-}
-
-Scaler make_scaler(mp_context* context, mp_recipe* recipe) {
-    Scaler scaler;
-    MP_CHECK(mp_scaler_create_from_recipe(context, recipe, out(scaler)));
-    return scaler;
-}
-
 // Linear warm-up, then half a cosine. `taken` are the steps really taken: a skipped one does not count.
 double learning_rate(const Options& o, int64_t taken) {
     if (taken < o.warmup) {
-        return o.lr * static_cast<double>(taken + 1) / static_cast<double>(o.warmup);
+        return o.lr * real(taken + 1) / real(o.warmup);
     }
-    const auto length = static_cast<double>(std::max<int64_t>(o.steps - o.warmup, 1));
-    const double progress = static_cast<double>(taken - o.warmup) / length;
+    const auto length = real(std::max<int64_t>(o.steps - o.warmup, 1));
+    const double progress = real(taken - o.warmup) / length;
     return o.min_lr + 0.5 * (o.lr - o.min_lr) * (1.0 + std::cos(M_PI * progress));
 }
 
@@ -191,18 +107,17 @@ class Training {
 };
 
 std::vector<float>& sized(std::vector<float>& curve, int64_t count) {
-    curve.assign(static_cast<size_t>(count), 0.0F);
+    curve.assign(size(count), 0.0F);
     return curve;
 }
 
 Training::Training(Run& run, const Options& o, const Text& text, const Ranks& ranks)
-    : run_(run), o_(o), text_(text), ranks_(ranks), context_(make_context(o, ranks, run)),
+    : run_(run), o_(o), text_(text), ranks_(ranks), context_(make_context(o, ranks, run.threads)),
       recipe_(make_recipe(context_.get(), o, ranks, run.recipe)),
       scaler_(make_scaler(context_.get(), recipe_.get())),
       params_(context_.get(), recipe_.get(), o, ranks), network_(params_, o.batch, false),
-      tokens_(static_cast<size_t>(o.batch * o.context)), targets_(tokens_.size()),
-      step_seconds_(static_cast<size_t>(o.steps)),
-      pass_losses_(static_cast<size_t>(std::max(o.accum, o.val_batches))),
+      tokens_(size(o.batch * o.context)), targets_(tokens_.size()), step_seconds_(size(o.steps)),
+      pass_losses_(size(std::max(o.accum, o.val_batches))),
       saver_(params_, scaler_.get(), network_,
              {{"losses", sized(run.losses, o.steps).data(), sizeof(float)},
               {"val_losses", sized(run.val_losses, o.steps).data(), sizeof(float)},
@@ -225,7 +140,7 @@ double Training::mean_of_passes(int64_t count) {
     ranks_.share(pass_losses_, count);
     double mean = 0.0;
     for (int64_t i = 0; i < count; i++) {
-        mean += pass_losses_[static_cast<size_t>(i)] / static_cast<double>(count);
+        mean += pass_losses_[size(i)] / real(count);
     }
     return mean;
 }
@@ -233,11 +148,10 @@ double Training::mean_of_passes(int64_t count) {
 // This rank's part of the step's passes.
 void Training::passes(int64_t step, double scale) {
     const int64_t first = ranks_.first(o_.accum), end = ranks_.end(o_.accum);
-    const auto part = static_cast<float>(scale / static_cast<double>(o_.accum));
+    const auto part = static_cast<float>(scale / real(o_.accum));
     for (int64_t pass = first; pass < end; pass++) {
         text_.batch(o_, STREAM_TRAIN, step * o_.accum + pass, tokens_.data(), targets_.data());
-        pass_losses_[static_cast<size_t>(pass)] =
-            network_.forward(tokens_.data(), targets_.data(), part);
+        pass_losses_[size(pass)] = network_.forward(tokens_.data(), targets_.data(), part);
         network_.backward(tokens_.data(), params_.have_slots() || pass == first, pass + 1 == end);
     }
 }
@@ -248,7 +162,7 @@ double Training::traffic() {
     if (ranks_.comm != nullptr) {
         MP_CHECK(mp_optimizer_get_traffic(params_.optimizer.get(), &total));
     }
-    return static_cast<double>(total.total_bytes);
+    return real(total.total_bytes);
 }
 
 double Training::train_step(int64_t step, double& scale) {
@@ -282,7 +196,7 @@ double Training::validate() {
         text_.batch(o_, STREAM_VAL, i < own ? first + i : 0, tokens_.data(), targets_.data());
         const double loss = network_.forward(tokens_.data(), targets_.data(), 0.0F);
         if (i < own) {
-            pass_losses_[static_cast<size_t>(first + i)] = loss;
+            pass_losses_[size(first + i)] = loss;
         }
     }
     const double mean = mean_of_passes(o_.val_batches);
@@ -293,9 +207,8 @@ double Training::validate() {
 void Training::watch(double loss) {
     bad_losses_ = std::isfinite(loss) ? 0 : bad_losses_ + 1;
     if (bad_losses_ >= kMostBadLosses) {
-        throw Failure(format("%s: the last %d losses are not finite; try a smaller --lr or a "
-                             "longer --warmup",
-                             run_.recipe.c_str(), kMostBadLosses));
+        throw Failure(run_.recipe, ": the last ", kMostBadLosses,
+                      " losses are not finite; try a smaller --lr or a longer --warmup");
     }
 }
 
@@ -305,7 +218,7 @@ void Training::train() {
     double training = 0.0;
     agree_to_stop();
     for (int64_t step = first; step < o_.steps && !stop_; step++) {
-        const auto at = static_cast<size_t>(step);
+        const auto at = size(step);
         double scale = 0.0;
         const double start = seconds();
         const double loss = train_step(step, scale);
@@ -317,7 +230,7 @@ void Training::train() {
         run_.steps = step + 1;
         run_.skipped = stats_.skipped_steps;
         run_.tokens_per_second =
-            static_cast<double>((run_.steps - first) * o_.accum * o_.batch * o_.context) / training;
+            real((run_.steps - first) * o_.accum * o_.batch * o_.context) / training;
         if (is_first()) {
             progress.update(run_.steps, loss, run_.tokens_per_second, scale, stats_.grad_norm,
                             run_.skipped);
@@ -330,12 +243,12 @@ void Training::train() {
 }
 
 void Training::summarize_steps() {
-    const auto steps = static_cast<size_t>(run_.steps);
-    const auto last = static_cast<size_t>(std::min(run_.steps, kLastSteps));
+    const auto steps = size(run_.steps);
+    const auto last = size(std::min(run_.steps, kLastSteps));
     if (last > 0) {
         run_.train_loss = 0.0;
         for (size_t i = steps - last; i < steps; i++) {
-            run_.train_loss += static_cast<double>(run_.losses[i]) / static_cast<double>(last);
+            run_.train_loss += real(run_.losses[i]) / real(last);
         }
         const auto middle = step_seconds_.begin() + run_.steps / 2;
         std::nth_element(step_seconds_.begin(), middle, step_seconds_.begin() + run_.steps);
@@ -347,10 +260,10 @@ void Training::summarize_steps() {
 void Training::summarize_ranks() {
     constexpr size_t kFigures = 4;
     const double steps = std::max(steps_counted_, 1.0);
-    std::vector<double> all(static_cast<size_t>(ranks_.count) * kFigures);
-    double* mine = &all[static_cast<size_t>(ranks_.rank) * kFigures];
-    mine[0] = static_cast<double>(run_.measured.total_bytes);
-    mine[1] = static_cast<double>(run_.expected.total_bytes);
+    std::vector<double> all(size(ranks_.count) * kFigures);
+    double* mine = &all[size(ranks_.rank) * kFigures];
+    mine[0] = real(run_.measured.total_bytes);
+    mine[1] = real(run_.expected.total_bytes);
     mine[2] = sent_ / steps;
     mine[3] = sent_expected_ / steps;
     ranks_.share(all, static_cast<int64_t>(all.size()));
@@ -358,8 +271,8 @@ void Training::summarize_ranks() {
     for (size_t i = 0; i < all.size(); i += kFigures) {
         run_.rank_bytes_held = std::max(run_.rank_bytes_held, all[i]);
         run_.rank_bytes_planned = std::max(run_.rank_bytes_planned, all[i + 1]);
-        run_.wire_counted += all[i + 2] / static_cast<double>(ranks_.count);
-        run_.wire_expected += all[i + 3] / static_cast<double>(ranks_.count);
+        run_.wire_counted += all[i + 2] / real(ranks_.count);
+        run_.wire_expected += all[i + 3] / real(ranks_.count);
     }
 }
 
@@ -380,7 +293,7 @@ void Training::work() {
     if (stop_ || run_.steps == 0) {
         return;
     }
-    run_.val_losses[static_cast<size_t>(run_.steps - 1)] = static_cast<float>(run_.val_loss);
+    run_.val_losses[size(run_.steps - 1)] = static_cast<float>(run_.val_loss);
     if (!o_.save.empty()) {
         save_weights(params_, o_.save);
     }
@@ -419,8 +332,8 @@ bool run_recipe(Run& run, const Options& options, const Processes& processes, co
         Training(ranks.rank == 0 ? run : other, options, text, ranks).run_to_the_end();
     });
     run.outcome = good ? run.outcome : kRunFailed;
-    run.losses.resize(static_cast<size_t>(run.steps));
-    run.val_losses.resize(static_cast<size_t>(run.steps));
+    run.losses.resize(size(run.steps));
+    run.val_losses.resize(size(run.steps));
     return good;
 }
 

@@ -15,7 +15,7 @@ static char draw_byte(const float* logits, double temperature, double uniform) {
     const double top = *std::max_element(logits, logits + weights.size());
     double sum = 0.0;
     for (size_t i = 0; i < weights.size(); i++) {
-        weights[i] = std::exp((static_cast<double>(logits[i]) - top) / temperature);
+        weights[i] = std::exp((real(logits[i]) - top) / temperature);
         sum += weights[i];
     }
     double left = uniform * sum;
@@ -69,10 +69,10 @@ std::string sample_text(Params& params, const Network& trained, const Text& text
     Network network(params, 1, true);
     network.set_scaling(trained.scaling());
     // The first bytes of the validation text start it off.
-    std::string bytes = text.bytes.substr(static_cast<size_t>(text.train_count),
-                                          static_cast<size_t>(std::min(o.context, kPrompt)));
-    const size_t total = bytes.size() + static_cast<size_t>(o.sample);
-    std::vector<uint8_t> window(static_cast<size_t>(o.context));
+    std::string bytes =
+        text.bytes.substr(size(text.train_count), size(std::min(o.context, kPrompt)));
+    const size_t total = bytes.size() + size(o.sample);
+    std::vector<uint8_t> window(size(o.context));
     // Ranks that gather weights together do not stop one by one.
     while (bytes.size() < total && (interrupted == 0 || params.come_and_go())) {
         const size_t seen = std::min(bytes.size(), window.size());

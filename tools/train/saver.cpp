@@ -25,7 +25,7 @@ Saver::Saver(Params& params, mp_scaler* scaler, const Network& network,
     MP_CHECK(mp_checkpoint_add_data(checkpoint, "next_step", &next_step_, sizeof next_step_));
     for (const Curve& curve : curves) {
         MP_CHECK(mp_checkpoint_add_data(checkpoint, curve.name, curve.values,
-                                        curve.element_size * static_cast<size_t>(options_.steps)));
+                                        curve.element_size * size(options_.steps)));
     }
     if (!options_.resume.empty()) {
         load(params);
@@ -39,14 +39,11 @@ void Saver::load(Params& params) {
         MP_STATUS_WARNING) {
         std::fprintf(stderr, "mixedprec_train: note: %s\n", mp_last_error_message());
     }
-    if (next_step_ < 0 || next_step_ > options_.steps) {
-        throw Failure(format("'%s' is at step %lld of %lld", options_.resume.c_str(),
-                             static_cast<long long>(next_step_),
-                             static_cast<long long>(options_.steps)));
-    }
+    must<Failure>(next_step_ >= 0 && next_step_ <= options_.steps, "'", options_.resume,
+                  "' is at step ", next_step_, " of ", options_.steps);
     saved_step_ = next_step_;
     if (params.ranks.rank == 0) {
-        std::printf("resumed after step %lld\n", static_cast<long long>(next_step_));
+        std::puts(join("resumed after step ", next_step_).c_str());
     }
     params.refresh();
 }

@@ -55,24 +55,16 @@ mp_memory_report Params::sharded_memory() const {
     return report;
 }
 
-std::vector<Param*> Params::group(int64_t group) {
-    Param* first = group == kEmbeddings      ? list.data()
-                   : group == options.layers ? behind()
-                                             : block(group);
-    const int size = group == kEmbeddings      ? static_cast<int>(kBlocks)
-                     : group == options.layers ? static_cast<int>(kBehindBlocks)
-                                               : static_cast<int>(kPerBlock);
-    std::vector<Param*> params;
-    for (int i = 0; i < size; i++) {
-        params.push_back(first + i);
-    }
-    return params;
+std::span<Param> Params::group(int64_t which) {
+    return which == kEmbeddings      ? std::span(list).first(kBlocks)
+           : which == options.layers ? std::span(list).last(kBehindBlocks)
+                                     : std::span(block(which), kPerBlock);
 }
 
 std::vector<int32_t> Params::indices(int64_t which) {
     std::vector<int32_t> numbers;
-    for (const Param* p : group(which)) {
-        numbers.push_back(p->index);
+    for (const Param& p : group(which)) {
+        numbers.push_back(p.index);
     }
     return numbers;
 }
@@ -84,13 +76,12 @@ double Params::gathered_bytes(const Param& p) const {
     if (mp_tensor_get_desc(p.weight.tensor.get(), &desc) >= 0) {
         dtype = desc.dtype;
     }
-    const auto size = static_cast<double>(mp_dtype_size(dtype));
+    const auto size = real(mp_dtype_size(dtype));
     if (dtype != dtype_ || scaled_) {
         return size;
     }
     const int32_t narrow = dtype_by_name(recipe_string(recipe, MP_RECIPE_WEIGHT_GATHER_DTYPE));
-    return narrow == MP_DTYPE_NONE ? size
-                                   : std::min(size, static_cast<double>(mp_dtype_size(narrow)));
+    return narrow == MP_DTYPE_NONE ? size : std::min(size, real(mp_dtype_size(narrow)));
 }
 
 void Params::gather_begin(int64_t which) {
@@ -100,8 +91,8 @@ void Params::gather_begin(int64_t which) {
     const std::vector<int32_t> all = indices(which);
     MP_CHECK(mp_optimizer_gather_begin(optimizer.get(), nullptr, all.data(),
                                        static_cast<int32_t>(all.size())));
-    for (const Param* p : group(which)) {
-        gathered_ += static_cast<double>(p->elements()) * gathered_bytes(*p);
+    for (const Param& p : group(which)) {
+        gathered_ += real(p.elements()) * gathered_bytes(p);
     }
 }
 
@@ -112,11 +103,10 @@ void Params::gather_wait(int64_t which) {
     const std::vector<int32_t> all = indices(which);
     MP_CHECK(mp_optimizer_gather_wait(optimizer.get(), nullptr, all.data(),
                                       static_cast<int32_t>(all.size())));
-    for (Param* p : group(which)) {
-        MP_CHECK(mp_tensor_data(p->weight.tensor.get(), &p->weight.memory));
-        if (p->copy.tensor) {
-            MP_CHECK(
-                mp_tensor_cast(nullptr, p->weight.tensor.get(), p->copy.tensor.get(), nullptr));
+    for (Param& p : group(which)) {
+        MP_CHECK(mp_tensor_data(p.weight.tensor.get(), &p.weight.memory));
+        if (p.copy.tensor) {
+            MP_CHECK(mp_tensor_cast(nullptr, p.weight.tensor.get(), p.copy.tensor.get(), nullptr));
         }
     }
 }
@@ -130,13 +120,13 @@ void Params::release(int64_t which) {
 }
 
 void Params::begin_gradients(int64_t which, bool first) {
-    for (Param* p : group(which)) {
+    for (Param& p : group(which)) {
         if (ranks.comm != nullptr && options.zero >= 2) {
-            MP_CHECK(mp_optimizer_acquire_grad(optimizer.get(), nullptr, p->index));
-            MP_CHECK(mp_tensor_data(p->grad.tensor.get(), &p->grad.memory));
+            MP_CHECK(mp_optimizer_acquire_grad(optimizer.get(), nullptr, p.index));
+            MP_CHECK(mp_tensor_data(p.grad.tensor.get(), &p.grad.memory));
         }
-        if (p->own_kernels && (first || p->pass_grad.tensor)) {
-            std::fill_n(p->gradient(), p->elements(), 0.0F);
+        if (p.own_kernels && (first || p.pass_grad.tensor)) {
+            std::fill_n(p.gradient(), p.elements(), 0.0F);
         }
     }
 }
@@ -157,11 +147,11 @@ void Params::round_gradient(Param& p, bool first) {
 }
 
 void Params::end_gradients(int64_t which, bool first, bool last) {
-    const std::vector<Param*> params = group(which);
+    const std::span<Param> params = group(which);
     for (auto p = params.rbegin(); p != params.rend(); ++p) {
-        round_gradient(**p, first);
+        round_gradient(*p, first);
         if (last && ranks.comm != nullptr && !have_slots()) {
-            MP_CHECK(mp_optimizer_grad_ready(optimizer.get(), nullptr, (*p)->index));
+            MP_CHECK(mp_optimizer_grad_ready(optimizer.get(), nullptr, p->index));
         }
     }
 }
@@ -200,7 +190,7 @@ double Params::reduced_bytes(double wire) const {
 // replicas and back; or, where the order would not be kept that way, those of every group.
 double Params::gradient_bytes(double count, double wire) const {
     const double all = ranks.count;
-    const double group = options.shard_ranks > 0 ? static_cast<double>(options.shard_ranks) : all;
+    const double group = options.shard_ranks > 0 ? real(options.shard_ranks) : all;
     const double groups = all / group;
     const auto slots = options.accum / static_cast<int64_t>(groups); // of a group
     const bool whole_subtree =
@@ -211,7 +201,7 @@ double Params::gradient_bytes(double count, double wire) const {
         return each * count * (all - 1.0) / group;
     }
     if (options.node_ranks > 0) { // inside a node, then among nodes
-        const double node = static_cast<double>(options.node_ranks), nodes = all / node;
+        const double node = real(options.node_ranks), nodes = all / node;
         return each * count * ((node - 1.0) / node + (nodes - 1.0) / nodes / node);
     }
     const double across = 2.0 * 4.0 * (groups - 1.0) / groups / group;
@@ -223,7 +213,7 @@ double Params::expected_traffic() {
         return 0.0;
     }
     const double all = ranks.count;
-    const double group = options.shard_ranks > 0 ? static_cast<double>(options.shard_ranks) : all;
+    const double group = options.shard_ranks > 0 ? real(options.shard_ranks) : all;
     const int32_t wire = options.wire_dtype != MP_DTYPE_NONE
                              ? options.wire_dtype
                              : dtype_by_name(recipe_string(recipe, MP_RECIPE_GRAD_REDUCE_DTYPE));
@@ -231,12 +221,11 @@ double Params::expected_traffic() {
     double weights = 0.0;
     for (const Param& p : list) {
         total += p.elements();
-        weights +=
-            static_cast<double>(p.elements()) * (options.zero == 0 ? 4.0 : gathered_bytes(p));
+        weights += real(p.elements()) * (options.zero == 0 ? 4.0 : gathered_bytes(p));
     }
     MP_CHECK(mp_comm_wire_bytes(total, wire, MP_COMM_SCALE_DEFAULT, &wire_bytes));
-    const auto count = static_cast<double>(total);
-    double bytes = gradient_bytes(count, static_cast<double>(wire_bytes) / count) +
+    const auto count = real(total);
+    double bytes = gradient_bytes(count, real(wire_bytes) / count) +
                    (group - 1.0) / group * (options.zero == 3 ? gathered_ : weights);
     gathered_ = 0.0;
     if (options.order == MP_COMM_ORDER_EXACT && ranks.count > 1) {

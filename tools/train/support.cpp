@@ -15,7 +15,7 @@ std::string format(const char* text, ...) {
     va_list again;
     va_start(arguments, text);
     va_copy(again, arguments);
-    std::string made(static_cast<size_t>(vsnprintf(nullptr, 0, text, arguments)), '\0');
+    std::string made(size(vsnprintf(nullptr, 0, text, arguments)), '\0');
     vsnprintf(made.data(), made.size() + 1, text, again);
     va_end(again);
     va_end(arguments);
@@ -24,14 +24,14 @@ std::string format(const char* text, ...) {
 
 mp_status check(mp_status status, const char* call) {
     if (status < 0) {
-        throw Failure(format("%.*s: %s: %s", static_cast<int>(std::strcspn(call, "(")), call,
-                             mp_status_string(status), mp_last_error_message()));
+        throw Failure(std::string_view(call).substr(0, std::strcspn(call, "(")), ": ",
+                      mp_status_string(status), ": ", mp_last_error_message());
     }
     return status;
 }
 
 void print_failure(const std::exception& error) {
-    const std::string rank = this_rank >= 0 ? format("rank %d: ", this_rank) : "";
+    const std::string rank = this_rank >= 0 ? join("rank ", this_rank, ": ") : "";
     std::fprintf(stderr, "mixedprec_train: %s%s\n", rank.c_str(), error.what());
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 
@@ -12,15 +13,34 @@
 
 namespace train {
 
+template <typename T> double real(T x) { return static_cast<double>(x); }
+inline size_t size(int64_t x) { return static_cast<size_t>(x); }
+
 // As printf does.
 __attribute__((format(printf, 1, 2))) std::string format(const char* text, ...);
 
+// One text of many parts.
+template <typename... Parts> std::string join(const Parts&... parts) {
+    std::ostringstream text;
+    (text << ... << parts);
+    return text.str();
+}
+
 struct Failure : std::runtime_error {
-    using std::runtime_error::runtime_error;
+    template <typename... Parts>
+    explicit Failure(const Parts&... parts) : std::runtime_error(join(parts...)) {}
 };
 struct UsageError : std::runtime_error {
-    using std::runtime_error::runtime_error;
+    template <typename... Parts>
+    explicit UsageError(const Parts&... parts) : std::runtime_error(join(parts...)) {}
 };
+
+// Throws an Error of these parts unless all is well.
+template <typename Error, typename... Parts> void must(bool good, const Parts&... parts) {
+    if (!good) {
+        throw Error(parts...);
+    }
+}
 
 // Throws a Failure with the call's name and the library's message. Notes come back.
 mp_status check(mp_status status, const char* call);

@@ -22,27 +22,17 @@ std::vector<float> weights_load(const std::string& path, const Options& o) {
     const Header wanted = header_of(o);
     Header found{};
     std::ifstream file(path, std::ios::binary);
-    if (!file) {
-        throw Failure("cannot open the weights '" + path + "': " + std::strerror(errno));
-    }
+    must<Failure>(!file.fail(), "cannot open the weights '", path, "': ", std::strerror(errno));
     file.read(reinterpret_cast<char*>(found.data()), sizeof found);
-    if (!file || found[0] != wanted[0]) {
-        throw Failure("'" + path + "' is not a file that --save has written");
-    }
-    if (found != wanted) {
-        throw Failure(format("'%s' holds a model with --layers %lld --dim %lld --heads %lld "
-                             "--context %lld: pass the same",
-                             path.c_str(), static_cast<long long>(found[1]),
-                             static_cast<long long>(found[2]), static_cast<long long>(found[3]),
-                             static_cast<long long>(found[4])));
-    }
-    std::vector<float> values(static_cast<size_t>(o.parameter_count()));
+    must<Failure>(file && found[0] == wanted[0], "'", path,
+                  "' is not a file that --save has written");
+    must<Failure>(found == wanted, "'", path, "' holds a model with --layers ", found[1], " --dim ",
+                  found[2], " --heads ", found[3], " --context ", found[4], ": pass the same");
+    std::vector<float> values(size(o.parameter_count()));
     file.read(reinterpret_cast<char*>(values.data()),
               static_cast<std::streamsize>(values.size() * sizeof(float)));
-    if (!file || file.get() != std::ifstream::traits_type::eof()) {
-        throw Failure(format("'%s' is damaged: it must hold exactly %zu weights", path.c_str(),
-                             values.size()));
-    }
+    must<Failure>(file && file.get() == std::ifstream::traits_type::eof(), "'", path,
+                  "' is damaged: it must hold exactly ", values.size(), " weights");
     return values;
 }
 
@@ -53,9 +43,7 @@ void weights_save(const std::string& path, const Options& o, const std::vector<f
     file.write(reinterpret_cast<const char*>(values.data()),
                static_cast<std::streamsize>(values.size() * sizeof(float)));
     file.close();
-    if (!file) {
-        throw Failure("cannot write the weights '" + path + "': " + std::strerror(errno));
-    }
+    must<Failure>(!file.fail(), "cannot write the weights '", path, "': ", std::strerror(errno));
 }
 
 } // namespace train
