@@ -20,14 +20,14 @@ constexpr size_t kReach = 10; // steps before and behind that a mean looks at
 // The mean over as many steps before as behind each, so that it neither lags nor leads: the first step alone, then three
 // steps, and so on up to 2 kReach + 1.
 Values smooth(const Values& losses) {
-    Values means;
+    Values means(losses.size());
     for (size_t i = 0; i < losses.size(); i++) {
         const size_t reach = std::min({kReach, i, losses.size() - 1 - i});
         double sum = 0.0;
         for (size_t j = i - reach; j <= i + reach; j++) {
             sum += losses[j];
         }
-        means.push_back(sum / real(2 * reach + 1));
+        means[i] = sum / real(2 * reach + 1);
     }
     return means;
 }
@@ -36,12 +36,11 @@ Pen faint(size_t recipe) { return {recipe, 1.0, 0.3}; }
 Pen bold(size_t recipe) { return {recipe, 2.0, 1.0}; }
 
 std::string legend_of(const Panel& p, const std::vector<Run>& runs) {
-    std::vector<LegendEntry> entries;
-    for (const Run& run : runs) {
-        entries.push_back(
-            {entries.size(),
-             run.recipe +
-                 (std::isfinite(run.val_loss) ? format(": validation %.4f", run.val_loss) : "")});
+    std::vector<LegendEntry> entries(runs.size());
+    for (size_t i = 0; i < runs.size(); i++) {
+        const double loss = runs[i].val_loss;
+        entries[i] = {i, runs[i].recipe +
+                             (std::isfinite(loss) ? format(": validation %.4f", loss) : "")};
     }
     const double line = std::min(20.0, 340.0 / real(entries.size()));
     return svg_legend(p.right() - 300, p.top() + 4, 300, line, entries);
