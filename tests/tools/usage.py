@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every wrong invocation of mixedprec_train ends with the right exit code and a message that says what to do; Ctrl-C ends
 with the table. usage: usage.py MIXEDPREC_TRAIN FIXTURES"""
+import os
 import pathlib
 import re
 import signal
@@ -157,6 +158,23 @@ def check_interrupt(check, program, text, recipes, number):
           f"{signal.Signals(number).name} with {' '.join(recipes)}: exit code {process.returncode}, the table so far")
 
 
+def check_killed_child(check, program, text):
+    """One recipe's process is lost, the other's results stay."""
+    words = [program, "--data", text] + SMALL.split() + ["--steps", "100000000", "--compare", "bf16_pure,fp8_delayed"]
+    process = subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for number in (signal.SIGKILL, signal.SIGINT):  # the first recipe's process, then the whole
+        process.stderr.readline()  # its first step is done
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[0]) if number == signal.SIGKILL else process.pid, number)
+        if number == signal.SIGKILL:
+            while "ended by signal 9" not in process.stderr.readline():
+                pass
+    out, _ = process.communicate(timeout=60)
+    check(process.returncode == 1 and re.search(r"^bf16_pure .* FAILED after 0 steps", out, re.M) is not None and
+          re.search(r"^fp8_delayed .* stopped after [1-9]\d* steps", out, re.M) is not None,
+          f"a recipe whose process is killed: exit code {process.returncode}, the table has the others")
+
+
 def main():
     program, text, check = sys.argv[1], pathlib.Path(sys.argv[2]) / "train_gpt" / "genesis.txt", Checks()
     with tempfile.TemporaryDirectory() as name:
@@ -175,6 +193,7 @@ def main():
         check_interrupt(check, program, text, ["--recipe", "fp32"], signal.SIGINT)
         check_interrupt(check, program, text, ["--compare", "fp32,bf16_pure"], signal.SIGINT)
         check_interrupt(check, program, text, ["--compare", "fp32,bf16_pure"], signal.SIGTERM)
+        check_killed_child(check, program, text)
     check.exit()
 
 

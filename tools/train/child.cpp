@@ -65,15 +65,17 @@ bool run_forked(Run& run, const Options& options, const Processes& processes, co
     int status = 0;
     waitpid(child, &status, 0);
     running_child = 0;
-    if (WIFEXITED(status)) {
+    if (WIFEXITED(status) && !bytes.empty()) {
         run = unpack(bytes);
-    } else {
-        run = Run{};
-        run.recipe = recipe;
+        return run.outcome != kRunFailed;
+    }
+    run = Run{};
+    run.recipe = recipe;
+    if (WIFSIGNALED(status)) {
         print_failure(Failure(recipe, ": its process was ended by signal ", WTERMSIG(status), " (",
                               strsignal(WTERMSIG(status)), ")"));
     }
-    return run.outcome != kRunFailed;
+    return false;
 }
 
 } // namespace train

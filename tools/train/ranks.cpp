@@ -41,7 +41,7 @@ static bool run_rank(const Ranks& ranks, const RankBody& body) {
 
 // Whoever gives up lets go of its communicator, which the others learn at once.
 static bool run_thread(Comm comm, const RankBody& body) {
-    const bool good = run_rank(describe(comm.get()), body);
+    const bool good = run_rank({}, [&](const Ranks&) { body(describe(comm.get())); });
     comm.reset();
     this_rank = -1;
     return good;
