@@ -125,7 +125,6 @@ static Tensor new_tensor(mp_context* context, int64_t rows, int64_t cols) {
 /* A parameter of our own loops: fp32, with an fp32 gradient. */
 typedef struct {
     Tensor weight, grad;
-    int64_t count;
 } Param;
 
 /* A layer of the library's over a weight in the recipe's types, whose gradient the optimizer made. */
@@ -149,12 +148,9 @@ typedef struct {
     Linear head;
     mp_linear* linears[4 * MAX_LAYERS + 1]; /* all of them, for the optimizer and for checkpoints */
     int32_t linear_count;
-    Param* own[4 * MAX_LAYERS + 4]; /* all parameters of our loops, to clear their gradients */
-    int32_t own_count;
     uint64_t param_count;        /* so far: the next one's stream of random numbers */
     int32_t matrix_dtype;        /* how the recipe stores weights ... */
     bool matrix_scaled;          /* ... and whether as codes with a scale (MS-AMP) */
-    double lr;                   /* of this step */
     mp_optimizer_stats progress; /* after the last step */
 } Model;
 
@@ -217,9 +213,7 @@ static void add_own(Model* m, Param* p, const char* name, int64_t rows, int64_t 
                     float constant) {
     p->weight = new_tensor(m->context, rows, cols);
     p->grad = new_tensor(m->context, rows, cols);
-    p->count = rows * (cols > 0 ? cols : 1);
     add_param(m, name, p->weight.handle, p->grad.handle, rows, cols, std, constant);
-    m->own[m->own_count++] = p;
 }
 
 static void add_linear(Model* m, Linear* l, const char* name, int64_t out, int64_t in, double std,
@@ -615,9 +609,7 @@ static void forward(Model* m, Acts* a) {
 /* From the gradient in a->logits to the gradients of all parameters. a->dx is the one of the residual stream. */
 static void backward(Model* m, Acts* a) {
     const int64_t rows = a->rows, dim = opt.dim;
-    for (int32_t i = 0; i < m->own_count; i++) { /* our loops add; the library's layers overwrite */
-        memset(m->own[i]->grad.at, 0, sizeof(float) * (size_t)m->own[i]->count);
-    }
+    TRY(mp_optimizer_zero_grad(m->optimizer, NULL)); /* our loops add to gradients */
     memset(a->dx.at, 0, sizeof(float) * (size_t)(rows * dim));
     linear_backward(&m->head, &a->logits, &a->dh);
     normalize_backward(a->dx.at, a->dh.at, a->xf.at, a->statistics.at, &m->lnf_gain, &m->lnf_bias,
@@ -646,32 +638,28 @@ typedef struct {
     int64_t count, train_count;
 } Text;
 
+static void fail(const char* what, const char* remedy) {
+    fprintf(stderr, "train_gpt: '%s' %s: %s\n", opt.data, what, remedy);
+    exit(1);
+}
+
 static Text read_text(void) {
     Text text = {NULL, 0, 0};
     FILE* file = fopen(opt.data, "rb");
     if (file == NULL) {
-        fprintf(stderr, "train_gpt: cannot open '%s': %s. Pass any text with --data FILE\n",
-                opt.data, strerror(errno));
-        exit(1);
+        fail("cannot be opened", strerror(errno));
     }
-    int64_t room = 1 << 16;
-    do {
-        room *= 2;
+    for (int64_t room = 1 << 16; text.count == room / 2 || text.bytes == NULL; room *= 2) {
         text.bytes = realloc(text.bytes, (size_t)room);
         if (text.bytes == NULL) {
-            fprintf(stderr, "train_gpt: '%s' does not fit into memory\n", opt.data);
-            exit(1);
+            fail("does not fit into memory", "pass a shorter text");
         }
         text.count += (int64_t)fread(text.bytes + text.count, 1, (size_t)(room - text.count), file);
-    } while (text.count == room);
+    }
     fclose(file);
     text.train_count = text.count - text.count / 10;
     if (text.count / 10 <= opt.context) {
-        fprintf(stderr,
-                "train_gpt: '%s' has %lld bytes, too few: a tenth of it must hold more than "
-                "--context %lld\n",
-                opt.data, (long long)text.count, (long long)opt.context);
-        exit(1);
+        fail("is too short", "a tenth of it must hold more bytes than --context");
     }
     return text;
 }
