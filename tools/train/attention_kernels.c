@@ -6,13 +6,6 @@
 #include "kernels.h"
 #include "vector.h"
 
-MULTI_TARGET static void row_copy(float* out, const float* in, int64_t n) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        out[i] = in[i];
-    }
-}
-
 MULTI_TARGET static void row_scale(float* out, const float* in, int64_t n, float factor) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -25,53 +18,24 @@ static int64_t head_offset(const AttentionShape* s, int64_t row, int64_t h) {
     return (((row / s->context) * s->heads + h) * s->context + row % s->context) * s->head_dim;
 }
 
-void split_heads(float* q, float* k, float* v, const float* qkv, const AttentionShape* s) {
-    const int64_t n = s->head_dim, dim = s->heads * n;
-    const float scale = 1.0f / sqrtf((float)n);
+void heads_from_rows(float* heads, const float* rows, int64_t stride, float factor,
+                     const AttentionShape* s) {
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < s->batch * s->context; row++) {
         for (int64_t h = 0; h < s->heads; h++) {
-            const float* in = qkv + row * 3 * dim + h * n;
-            const int64_t out = head_offset(s, row, h);
-            row_scale(q + out, in, n, scale);
-            row_copy(k + out, in + dim, n);
-            row_copy(v + out, in + 2 * dim, n);
+            row_scale(heads + head_offset(s, row, h), rows + row * stride + h * s->head_dim,
+                      s->head_dim, factor);
         }
     }
 }
 
-void split_heads_backward(float* dqkv, const float* dq, const float* dk, const float* dv,
-                          const AttentionShape* s) {
-    const int64_t n = s->head_dim, dim = s->heads * n;
-    const float scale = 1.0f / sqrtf((float)n);
+void rows_from_heads(float* rows, const float* heads, int64_t stride, float factor,
+                     const AttentionShape* s) {
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < s->batch * s->context; row++) {
         for (int64_t h = 0; h < s->heads; h++) {
-            float* out = dqkv + row * 3 * dim + h * n;
-            const int64_t in = head_offset(s, row, h);
-            row_scale(out, dq + in, n, scale);
-            row_copy(out + dim, dk + in, n);
-            row_copy(out + 2 * dim, dv + in, n);
-        }
-    }
-}
-
-void merge_heads(float* out, const float* heads, const AttentionShape* s) {
-    const int64_t n = s->head_dim, dim = s->heads * n;
-#pragma omp parallel for schedule(static)
-    for (int64_t row = 0; row < s->batch * s->context; row++) {
-        for (int64_t h = 0; h < s->heads; h++) {
-            row_copy(out + row * dim + h * n, heads + head_offset(s, row, h), n);
-        }
-    }
-}
-
-void merge_heads_backward(float* dheads, const float* dout, const AttentionShape* s) {
-    const int64_t n = s->head_dim, dim = s->heads * n;
-#pragma omp parallel for schedule(static)
-    for (int64_t row = 0; row < s->batch * s->context; row++) {
-        for (int64_t h = 0; h < s->heads; h++) {
-            row_copy(dheads + head_offset(s, row, h), dout + row * dim + h * n, n);
+            row_scale(rows + row * stride + h * s->head_dim, heads + head_offset(s, row, h),
+                      s->head_dim, factor);
         }
     }
 }

@@ -47,14 +47,11 @@ typedef struct {
     int64_t block; /* rows of one causal block: columns behind a row's block are never touched */
 } AttentionShape;
 
-/* q, k, v from qkv [batch * context, 3 * dim]; q is multiplied by 1 / sqrt(head_dim) on the way. */
-void split_heads(float* q, float* k, float* v, const float* qkv, const AttentionShape* s);
-/* The way back, for gradients; dq gets the same factor. */
-void split_heads_backward(float* dqkv, const float* dq, const float* dk, const float* dv,
-                          const AttentionShape* s);
-/* out [batch * context, dim] from heads, and the way back. */
-void merge_heads(float* out, const float* heads, const AttentionShape* s);
-void merge_heads_backward(float* dheads, const float* dout, const AttentionShape* s);
+/* heads = factor * rows, whose heads lie one behind the other in each row of `stride` floats; and the way back. */
+void heads_from_rows(float* heads, const float* rows, int64_t stride, float factor,
+                     const AttentionShape* s);
+void rows_from_heads(float* rows, const float* heads, int64_t stride, float factor,
+                     const AttentionShape* s);
 
 /* Row t of each [context, context] matrix becomes the softmax of its first t + 1 numbers; the rest of the block is 0. */
 void causal_softmax(float* scores, const AttentionShape* s);

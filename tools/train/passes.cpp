@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forward and the backward pass. Read them side by side: the second undoes the first, line by line.
+#include <cmath>
+
 #include "network.hpp"
 
 namespace train {
@@ -8,12 +10,19 @@ static void multiply(const Linear& linear, const Array& x, const Array& y) {
     MP_CHECK(mp_linear_forward(linear.get(), nullptr, x.tensor.get(), y.tensor.get()));
 }
 
+// Scores are products of queries and keys over the square root of their length.
+static float query_factor(const AttentionShape* s) {
+    return 1.0F / std::sqrt(static_cast<float>(s->head_dim));
+}
+
 void Network::forward_block(Block& b) {
     const AttentionShape* s = &attention_.shape;
     multiply(b.qkv, b.h1, qkv_);
-    split_heads(b.q.floats(), b.k.floats(), b.v.floats(), qkv_.floats(), s);
+    heads_from_rows(b.q.floats(), qkv_.floats(), 3 * dim_, query_factor(s), s);
+    heads_from_rows(b.k.floats(), qkv_.floats() + dim_, 3 * dim_, 1.0F, s);
+    heads_from_rows(b.v.floats(), qkv_.floats() + 2 * dim_, 3 * dim_, 1.0F, s);
     attention_.forward(heads_, b.prob, b.q, b.k, b.v);
-    merge_heads(b.attended.floats(), heads_.floats(), s);
+    rows_from_heads(b.attended.floats(), heads_.floats(), dim_, 1.0F, s);
     multiply(b.proj, b.attended, delta_);
     add_layernorm(b.h2.floats(), b.x2.floats(), b.x1.floats(), delta_.floats(), &b.ln2, rows_,
                   dim_);
@@ -91,9 +100,11 @@ void Network::backward_block(int64_t index, bool first) {
                        ln_scratch_.floats(), dh_.floats(), b.x2.floats(), &b.ln2, rows_, dim_,
                        true);
     undo(b.proj, dx_, dh_, p[kProjWeight], &p[kProjBias], first);
-    merge_heads_backward(heads_.floats(), dh_.floats(), s);
+    heads_from_rows(heads_.floats(), dh_.floats(), dim_, 1.0F, s);
     attention_.backward(dq_, dk_, dv_, dscores_, heads_, b.prob, b.q, b.k, b.v);
-    split_heads_backward(qkv_.floats(), dq_.floats(), dk_.floats(), dv_.floats(), s);
+    rows_from_heads(qkv_.floats(), dq_.floats(), 3 * dim_, query_factor(s), s);
+    rows_from_heads(qkv_.floats() + dim_, dk_.floats(), 3 * dim_, 1.0F, s);
+    rows_from_heads(qkv_.floats() + 2 * dim_, dv_.floats(), 3 * dim_, 1.0F, s);
     undo(b.qkv, qkv_, dh_, p[kQkvWeight], &p[kQkvBias], first);
     layernorm_backward(dx_.floats(), p[kLn1Gain].gradient(), p[kLn1Bias].gradient(),
                        ln_scratch_.floats(), dh_.floats(), b.x1.floats(), &b.ln1, rows_, dim_,
