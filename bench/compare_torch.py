@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training throughput of examples/train_gpt beside the same model in eager PyTorch (torch_gpt.py), in one run.
+"""Training throughput of mixedprec_train beside the same model in eager PyTorch (torch_gpt.py), in one run.
 
 Both programs train the same model on the same batches with the same threads, in turns; a figure is the median over
 the rounds of a run's median step. Run it with the Python that has torch and numpy, on a machine that is doing
 nothing else:
 
-    venv/bin/python bench/compare_torch.py --train-gpt build/release/examples/train_gpt/train_gpt --data build/corpus.txt
+    venv/bin/python bench/compare_torch.py --trainer build/release/tools/train/mixedprec_train --data build/corpus.txt
 
 Prints a table to stderr and JSON to stdout. The exit code says whether every ratio reached its goal.
 """
@@ -30,7 +30,7 @@ LEAST_OF_FP32 = 0.95
 
 def ours(args, size, recipe):
     with tempfile.TemporaryDirectory() as out:
-        command = [args.train_gpt, "--data", args.data, "--recipe", recipe, "--steps", args.steps, "--context", 256,
+        command = [args.trainer, "--data", args.data, "--recipe", recipe, "--steps", args.steps, "--context", 256,
                    "--batch", 8, "--threads", args.threads, "--val-batches", 1, "--sample", 0, "--out", out]
         done = subprocess.run([str(c) for c in command] + size.split(), capture_output=True, text=True)
         if done.returncode != 0:
@@ -68,7 +68,7 @@ def measure(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train-gpt", required=True, help="the program, from a release build")
+    parser.add_argument("--trainer", required=True, help="the program, from a release build")
     parser.add_argument("--data", required=True, help="any text of at least 10 kB")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The model of examples/train_gpt in eager PyTorch: same layers, initial weights, batches and schedule.
+"""The model of mixedprec_train and examples/train_gpt in eager PyTorch: same layers, initial weights, batches and schedule.
 
 A program that measures tokens per second, and the module from which tests/fixtures/make_train_gpt.py takes the
 model. Needs torch and numpy; nothing in the library does.
@@ -17,7 +17,7 @@ from torch import nn
 
 GAMMA = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1
-STREAM_TRAIN, STREAM_PARAM = 0, 16  # as in examples/train_gpt/random.h
+STREAM_TRAIN, STREAM_PARAM = 0, 16  # as in tools/train/random.h
 
 
 def mix(z):
@@ -82,7 +82,7 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.view(-1, 256).float(), targets.reshape(-1))
 
     def initialize(self, seed):
-        """The initial weights of examples/train_gpt; parameters() has them in the same order."""
+        """The initial weights of both programs; parameters() has them in the same order."""
         residual = 0.02 / math.sqrt(2 * len(self.h))
         with torch.no_grad():
             for index, (name, p) in enumerate(self.named_parameters()):

@@ -119,6 +119,17 @@ endif()
 mp_decide(CUDA "CUDAToolkit_FOUND" "toolkit ${CUDAToolkit_VERSION}" "the CUDA toolkit 12 or newer"
     "not in main; take NVIDIA's, and put its bin folder on PATH" "there is no module libmixedprec-cuda.so")
 
+# The programs of tools/, whose command lines CLI11 reads.
+set(_mp_tools OFF)
+if(PROJECT_IS_TOP_LEVEL)
+    set(_mp_tools AUTO)
+endif()
+mp_wanted(TOOLS ${_mp_tools} "Build the tools: the trainer mixedprec_train")
+if(wanted)
+    find_package(CLI11 2.1 QUIET CONFIG)
+endif()
+mp_decide(TOOLS "CLI11_FOUND" "CLI11 ${CLI11_VERSION}" "CLI11 2.1 or newer" "libcli11-dev" "there is no mixedprec_train")
+
 if(MIXEDPREC_ENABLE_TESTS)
     set(MIXEDPREC_GTEST_SOURCE_DIR "" CACHE PATH "GoogleTest's sources, to build instead of taking the installed one: for another processor")
     if(MIXEDPREC_GTEST_SOURCE_DIR)

@@ -45,7 +45,7 @@ cuda() {
 
 # The tests that the instruction set in use makes a difference to, with less than this processor has.
 isas() {
-    local isa tests='^(host_|capi_(gemm|linear|quant|tensor|optimizer|step_pointers)|core_(optimizer|automatic)|train_gpt_torch)'
+    local isa tests='^(host_|capi_(gemm|linear|quant|tensor|optimizer|step_pointers)|core_(optimizer|automatic)|train_torch|example_torch)'
     for isa in avx2 baseline; do
         step "test with MIXEDPREC_ISA=$isa" env MIXEDPREC_ISA=$isa DNNL_MAX_CPU_ISA=$([ $isa = avx2 ] && echo AVX2 || echo SSE41) \
             ctest --preset dev -j "$cores" -R "$tests"
@@ -82,9 +82,9 @@ mpi() {
 # Address and undefined behaviour. Numerics and kernels, which have no memory of their own to lose, only in full.
 asan() {
     local targets=(capi_basic capi_tests capi_allocation_failure checkpoint_tests checkpoint_allocation_tests checkpoint_kill
-        comm_tests comm_nccl_control_flow_only core_tests train_gpt fuzz_recipe_json fuzz_wire fuzz_safetensors_header
+        comm_tests comm_nccl_control_flow_only core_tests mixedprec_train train_gpt fuzz_recipe_json fuzz_wire fuzz_safetensors_header
         fuzz_checkpoint_manifest fuzz_checkpoint_folder fuzz_capi_sequence)
-    local labels='capi|checkpoint|threads|core|fuzz'
+    local labels='capi|checkpoint|threads|core|fuzz|examples'
     if [ "$all" = yes ]; then
         targets=(all)
         labels='.*'

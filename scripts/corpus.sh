@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Writes the text that the example trains on: the King James Bible (public domain), one verse a line, 4.4 MB, from
+# Writes the text that the trainer trains on: the King James Bible (public domain), one verse a line, 4.4 MB, from
 # Debian's packages bible-kjv and bible-kjv-text. The same bytes at every call.
 # usage: scripts/corpus.sh FILE
 set -euo pipefail

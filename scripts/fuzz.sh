@@ -16,7 +16,7 @@ esac
 have_command clang++ || die "clang++ is missing (Debian: clang)"
 coverage=-fsanitize=fuzzer-no-link
 cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMIXEDPREC_SANITIZE=address,undefined \
-    -DMIXEDPREC_ENABLE_EXAMPLES=OFF -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ \
+    -DMIXEDPREC_ENABLE_EXAMPLES=OFF -DMIXEDPREC_ENABLE_TOOLS=OFF -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ \
     -DCMAKE_C_FLAGS="$coverage" -DCMAKE_CXX_FLAGS="$coverage"
 cmake --build build/fuzz --parallel "$cores" --target "libfuzzer_$target"
 folder=build/fuzz/$target

@@ -10,7 +10,7 @@ cd "$root_dir"
 # build_and_test <folder> <tests, a regular expression> <option of the configuration...>
 build_and_test() {
     local folder=$1 tests=$2
-    cmake --preset dev -B "$folder" -DMIXEDPREC_ENABLE_MPI=ON -DMIXEDPREC_ENABLE_EXAMPLES=OFF \
+    cmake --preset dev -B "$folder" -DMIXEDPREC_ENABLE_MPI=ON -DMIXEDPREC_ENABLE_EXAMPLES=OFF -DMIXEDPREC_ENABLE_TOOLS=OFF \
         -DMIXEDPREC_ENABLE_BENCH=OFF "${@:3}"
     cmake --build "$folder" --parallel "$cores" --target mixedprec_mpi mpi_ranks mpi_client
     ctest --test-dir "$folder" --output-on-failure --no-tests=error -R "$tests"

@@ -14,7 +14,7 @@ step "install what is missing (minutes, the first time)" scripts/setup.sh || exi
 start=$SECONDS
 step "write the text ($corpus)" scripts/corpus.sh "$corpus" || exit 1
 step "configure and build (2 to 3 minutes on two cores)" build_preset release -DMIXEDPREC_ENABLE_TESTS=OFF \
-    -DMIXEDPREC_ENABLE_BENCH=OFF train_gpt || exit 1
+    -DMIXEDPREC_ENABLE_BENCH=OFF -DMIXEDPREC_ENABLE_TOOLS=ON mixedprec_train || exit 1
 echo "== train in three recipes, one after another (about a minute each on two cores)"
-build/release/examples/train_gpt/train_gpt --data "$corpus" --compare fp32,bf16_mixed,bf16_pure_kahan "${defaults[@]}" "$@"
+build/release/tools/train/mixedprec_train --data "$corpus" --compare fp32,bf16_mixed,bf16_pure_kahan "${defaults[@]}" "$@"
 echo "== built and trained in $((SECONDS - start)) s, the installation not counted"

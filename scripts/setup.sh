@@ -17,7 +17,7 @@ for argument in "$@"; do
 done
 
 packages=(g++ cmake ninja-build pkg-config git patch python3 python3-pip python3-numpy
-    libhwloc-dev libdnnl-dev nlohmann-json3-dev libgtest-dev librandom123-dev
+    libhwloc-dev libdnnl-dev nlohmann-json3-dev libcli11-dev libgtest-dev librandom123-dev
     bible-kjv bible-kjv-text)
 if [ "$with_tests" = yes ]; then
     packages+=(ccache binutils clang clang-format clang-tidy libomp-dev abigail-tools gfortran

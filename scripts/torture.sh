@@ -20,7 +20,7 @@ usage: scripts/torture.sh NAME [COUNT]
   calls       sequences of calls of the C API, so many, about 55 calls each (200000)
   bits        every single bit of a checkpoint of so many elements, about 7 bytes each (9300: 64 KiB)
   reshard     saved on N ranks, gone on with on M: all pairs of 1 to 8, every family of recipes and stage
-  resume      train_gpt killed at random times 200 times and resumed
+  resume      mixedprec_train killed at random times 200 times and resumed
 TEXT
 }
 
@@ -74,8 +74,8 @@ case "${1:-}" in
     bits) MP_DAMAGE_ELEMENTS=${2:-9300} run checkpoint_tests --file=damage --gtest_filter=Damage.EveryBit ;;
     reshard) MP_RESHARD_FULL=1 run checkpoint_tests --file=reshard ;;
     resume)
-        build_preset dev train_gpt > "$logs/torture-build.log" 2>&1 || die "the build failed: $logs/torture-build.log"
-        exec python3 tests/examples/resume.py "$(find build/dev -name train_gpt -type f -perm -u+x)" tests/fixtures --full
+        build_preset dev mixedprec_train > "$logs/torture-build.log" 2>&1 || die "the build failed: $logs/torture-build.log"
+        exec python3 tests/tools/resume.py build/dev/tools/train/mixedprec_train tests/fixtures --full
         ;;
     "") usage ;;
     *)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Python package safetensors opens what train_gpt leaves: the shard of a checkpoint, and weights alone, which are the
-same bytes. Skipped where the package is not installed. usage: python_reader.py TRAIN_GPT FIXTURES"""
+"""The Python package safetensors opens what mixedprec_train leaves: the shard of a checkpoint, and weights alone, which are the
+same bytes. Skipped where the package is not installed. usage: python_reader.py MIXEDPREC_TRAIN FIXTURES"""
 import os
 import pathlib
 import subprocess

@@ -26,6 +26,8 @@ separate_arguments(words)
 must(${C_COMPILER} -std=c99 -pedantic -Werror ${flags} "${PROGRAM}" -o "${WORK_DIR}/by_pkg_config" ${words} -lm)
 set(ENV{LD_LIBRARY_PATH} "${prefix}/${LIBDIR}")
 must("${WORK_DIR}/by_pkg_config")
+must(${C_COMPILER} -std=c11 -O2 ${flags} "${EXAMPLE}" -o "${WORK_DIR}/example" ${words} -lm)
+must("${WORK_DIR}/example" --data "${TEXT}" --steps 2 --layers 1 --dim 32 --recipe bf16_pure_kahan)
 
 must(${CMAKE_COMMAND} -S "${SOURCE_DIR}" -B "${WORK_DIR}/build" "-DCMAKE_PREFIX_PATH=${prefix}" "-DPROGRAM=${PROGRAM}"
     "-DCMAKE_C_FLAGS=${flags}")

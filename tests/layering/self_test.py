@@ -30,6 +30,7 @@ GOOD = {
     "backends/reference/cast.cpp": '#include "numerics/bits.hpp"\n',
     "backends/cuda/cast.cu": '#include "interface/backend.hpp"\n#include <cuda_runtime.h>\n',
     "examples/train/main.c": "#include <mixedprec.h>\n",
+    "tools/train/main.cpp": "#include <mixedprec.h>\n",
     "tests/core/adamw.cpp": '#include "optim/step_memory.hpp"\n',
 }
 
@@ -51,6 +52,7 @@ PLANTED = [
     ("backends/cuda/bad.cpp", '#include "host/host.cpp"\n', "backends/cuda includes backends/host/host.cpp"),
     ("backends/comm/self/bad.cpp", '#include "reference/cast.cpp"\n', "backends/comm/self includes backends/reference"),
     ("examples/train/bad.c", '#include "numerics/bits.hpp"\n', "examples includes core/numerics/bits.hpp"),
+    ("tools/train/bad.cpp", '#include "numerics/bits.hpp"\n', "tools includes core/numerics/bits.hpp"),
     ("capi/include/mixedprec/bad.h", "#include <cuda_runtime.h>\n", "public header includes <cuda_runtime.h>"),
     ("core/optim/bad.cpp", "#include <cuda_runtime.h>\n", "core names a vendor or its instructions: 'cuda'"),
     ("core/optim/bad.cpp", "#include <immintrin.h>\n", "core names a vendor or its instructions: 'immintrin'"),

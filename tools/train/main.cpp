@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// mixedprec_train: trains a small GPT on text, in one or several libmixedprec recipes. The C ABI at work: parameters and
+// optimizer in params.cpp, linear layers in passes.cpp, attention's products in attention.cpp, the loop in run.cpp.
+#include <cstdio>
+
+#include "report.hpp"
+
+namespace train {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+static void on_interrupt(int number) {
+    interrupted = 1;
+    signal_child(number);
+}
+
+static void print_model(const Options& o, const Text& text) {
+    const std::string model =
+        join("GPT: ", o.layers, " layers, dim ", o.dim, ", ", o.heads, " heads, context ",
+             o.context, format(": %.2f million parameters", real(o.parameter_count()) / 1e6));
+    const std::string data =
+        join("Text: ", o.data, format(", %.2f MB", real(text.bytes.size()) / 1e6),
+             ". Batch: ", o.batch * o.accum, " x ", o.context, " bytes",
+             o.accum > 1 ? " (accumulated)" : "");
+    std::printf("%s\n%s. %s steps\n", model.c_str(), data.c_str(), std::to_string(o.steps).c_str());
+    std::fflush(stdout);
+}
+
+static int run_all(const Options& o, const Processes& processes, const Text& text) {
+    const bool many = o.recipes.size() > 1;
+    std::vector<Run> runs;
+    bool good = true;
+    for (const std::string& recipe : o.recipes) {
+        if (interrupted == 0) {
+            good =
+                (many ? run_forked : run_recipe)(runs.emplace_back(), o, processes, text, recipe) &&
+                good;
+        }
+    }
+    if ((many || good) && processes.is_first()) {
+        print_table(runs);
+        print_samples(runs);
+        if (!o.out.empty()) {
+            write_files(runs, o);
+        }
+    }
+    return !good ? kFailed : interrupted != 0 ? kInterrupted : kDone;
+}
+
+static int run(int argc, char** argv) {
+    Options o;
+    if (!o.parse(argc, argv)) {
+        return kDone;
+    }
+    const Processes processes(o);
+    const Text text(o);
+    if (processes.is_first()) {
+        if (!o.out.empty()) {
+            prepare_folder(o.out);
+        }
+        if (o.monitor > 0) {
+            Monitor::prepare_file(o);
+        }
+        print_model(o, text);
+    }
+    struct sigaction action {};
+    action.sa_handler = on_interrupt;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGINT, &action, nullptr);
+    sigaction(SIGTERM, &action, nullptr);
+    return run_all(o, processes, text);
+}
+
+} // namespace train
+
+int main(int argc, char** argv) {
+    try {
+        return train::run(argc, argv);
+    } catch (const train::UsageError& error) {
+        std::fprintf(stderr, "mixedprec_train: %s. See mixedprec_train --help\n", error.what());
+        return train::kUsage;
+    } catch (const std::exception& error) {
+        train::print_failure(error);
+        return train::kFailed;
+    }
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The monitor of the linear layers.
+#include "monitor.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "run.hpp"
+
+namespace train {
+
+static std::string path_of(const Options& o) { return o.out + "/monitor.csv"; }
+
+void Monitor::prepare_file(const Options& o) {
+    write_file(path_of(o), "recipe,step,layer,tensor,dtype,elements,amax,scale_inv,saturated,"
+                           "underflowed,non_finite,history_amax\n");
+}
+
+Monitor::Monitor(const Options& o, std::string recipe, const Network& network)
+    : recipe_(std::move(recipe)), path_(path_of(o)) {
+    if (o.monitor == 0) {
+        return;
+    }
+    csv_.open(path_, std::ios::app);
+    check_file(csv_, path_);
+    for (size_t i = 0; i < network.linears().size(); i++) {
+        MP_CHECK(mp_linear_set_monitor(network.linears()[i], network.linear_name(i).c_str(),
+                                       static_cast<int32_t>(o.monitor), on_stats, this));
+    }
+}
+
+void Monitor::on_stats(void* self, const char* layer, const mp_linear_stats_info* s,
+                       const char* advice) noexcept {
+    auto* m = static_cast<Monitor*>(self);
+    if (s->elements == 0) {
+        return;
+    }
+    m->write_row(layer, *s);
+    m->add_to_point(*s);
+    if (advice != nullptr) {
+        m->add_advice(layer, s->operand, advice);
+    }
+}
+
+void Monitor::write_row(const char* layer, const mp_linear_stats_info& s) {
+    constexpr std::array kOperands{"input", "weight", "grad_output"};
+    const bool lasting = s.history_len > 0; // other scalings have no scale that lasts
+    const auto elements = real(s.elements);
+    csv_ << format("%s,%lld,%s,%s,%s,%lld,%.7g,", recipe_.c_str(), static_cast<long long>(step_),
+                   layer, kOperands.at(size(s.operand)), mp_dtype_name(s.dtype),
+                   static_cast<long long>(s.elements), s.amax)
+         << (lasting ? format("%.7g", s.scale_inv) : "")
+         << format(",%.7g,%.7g,%lld,", real(s.saturated) / elements, real(s.underflowed) / elements,
+                   static_cast<long long>(s.non_finite))
+         << (lasting ? format("%.7g", s.history_amax) : "") << '\n';
+}
+
+// NaN beats infinity beats numbers.
+static double larger_amax(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+
+void Monitor::add_to_point(const mp_linear_stats_info& s) {
+    if (points.empty() || points.back().step != step_) {
+        points.push_back({step_, {}});
+    }
+    MonitorCounts& counts = points.back().operands.at(size(s.operand));
+    counts.elements += s.elements;
+    counts.saturated += s.saturated;
+    counts.underflowed += s.underflowed;
+    counts.amax = larger_amax(s.amax, counts.amax);
+}
+
+// "input: 0.02 % saturated: raise fp8.margin": behind the last colon is what stays the same.
+static std::string remedy(const std::string& advice) {
+    const size_t colon = advice.rfind(':');
+    return colon == std::string::npos ? advice : advice.substr(colon);
+}
+
+void Monitor::add_advice(const std::string& layer, int32_t operand, const std::string& text) {
+    const auto known = std::find_if(advice_.begin(), advice_.end(), [&](const Advice& a) {
+        return a.layer == layer && a.operand == operand && remedy(a.text) == remedy(text);
+    });
+    if (known == advice_.end()) {
+        advice_.push_back({layer, operand, 1, text});
+    } else {
+        known->times++;
+        known->text = text;
+    }
+}
+
+void Monitor::finish() {
+    if (!csv_.is_open()) {
+        return;
+    }
+    if (!advice_.empty()) {
+        std::printf("\nWhat %s's operands went through (--monitor):\n", recipe_.c_str());
+    }
+    for (const Advice& a : advice_) {
+        const std::string times = a.times > 1 ? join(" (the last of ", a.times, " times)") : "";
+        std::printf("advice: %s %s%s\n", a.layer.c_str(), a.text.c_str(), times.c_str());
+    }
+    std::fflush(stdout);
+    csv_.flush();
+    check_file(csv_, path_);
+}
+
+} // namespace train

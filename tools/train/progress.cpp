@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The line that shows how training goes, on stderr: redrawn in place on a terminal, a new one every few seconds elsewhere.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "run.hpp"
+
+namespace train {
+
+Progress::Progress(std::string name, int64_t steps)
+    : name_(std::move(name)), steps_(steps), terminal_(isatty(STDERR_FILENO) == 1),
+      start_(seconds()) {}
+
+void Progress::update(int64_t done, double loss, double tokens_per_second, double loss_scale,
+                      double grad_norm, int64_t skipped) {
+    constexpr int kWidth = 20;
+    const double now = seconds();
+    if (now - last_ < (terminal_ ? 0.2 : 5.0) && done < steps_ && done > 1) {
+        return;
+    }
+    last_ = now;
+    const double part = real(done) / real(steps_);
+    const auto left = static_cast<int>((now - start_) / part * (1.0 - part));
+    std::string bar(kWidth, '.');
+    std::fill_n(bar.begin(), static_cast<int>(part * kWidth), '#');
+    const std::string extra = loss_scale != 1.0 || skipped > 0
+                                  ? format("  scale %.6g", loss_scale) + join("  skipped ", skipped)
+                                  : "";
+    std::fprintf(stderr,
+                 "%s%-16s [%s] %lld/%lld  loss %.4f  %.0f tok/s  norm %.3g%s  eta %d:%02d%s",
+                 terminal_ ? "\r" : "", name_.c_str(), bar.c_str(), static_cast<long long>(done),
+                 static_cast<long long>(steps_), loss, tokens_per_second, grad_norm, extra.c_str(),
+                 left / 60, left % 60, terminal_ ? "\033[K" : "\n");
+    std::fflush(stderr);
+    drawn_ = terminal_;
+}
+
+Progress::~Progress() {
+    if (drawn_) {
+        std::fputc('\n', stderr);
+    }
+}
+
+} // namespace train

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the runs came to: a table, and files for --out.
+#pragma once
+
+#include "run.hpp"
+
+namespace train {
+
+// The finished fp32 run, which the others are compared with; NULL when there is none.
+const Run* baseline_of(const std::vector<Run>& runs);
+
+void print_table(const std::vector<Run>& runs);
+void print_samples(const std::vector<Run>& runs);
+
+// Makes the folder unless it is there; throws a Failure that says why it cannot be written to.
+void prepare_folder(const std::string& folder);
+// losses.csv, losses.svg, results.json and, with --monitor, monitor.svg.
+void write_files(const std::vector<Run>& runs, const Options& options);
+
+std::string results_json(const std::vector<Run>& runs, const Options& options); // (results.cpp)
+// The plots. (plots.cpp)
+std::string losses_svg(const std::vector<Run>& runs);
+std::string monitor_svg(const std::vector<Run>& runs);
+
+} // namespace train

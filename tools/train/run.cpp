@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training loop.
+#include "run.hpp"
+
+#include <omp.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+
+#include "saver.hpp"
+#include "setup.hpp"
+
+namespace train {
+
+double seconds() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+void check_file(const std::ostream& file, const std::string& path) {
+    must<Failure>(!file.fail(), "cannot write '", path, "': ", std::strerror(errno));
+}
+
+void write_file(const std::string& path, const std::string& content) {
+    std::ofstream file(path, std::ios::binary);
+    check_file(file, path);
+    file << content;
+    file.close();
+    check_file(file, path);
+}
+
+namespace {
+
+constexpr int kMostBadLosses = 10;
+constexpr int64_t kLastSteps = 20; // whose mean is the training loss
+
+// Linear warm-up, then half a cosine. `taken` are the steps really taken: a skipped one does not count.
+double learning_rate(const Options& o, int64_t taken) {
+    if (taken < o.warmup) {
+        return o.lr * real(taken + 1) / real(o.warmup);
+    }
+    const auto length = real(std::max<int64_t>(o.steps - o.warmup, 1));
+    const double progress = real(taken - o.warmup) / length;
+    return o.min_lr + 0.5 * (o.lr - o.min_lr) * (1.0 + std::cos(M_PI * progress));
+}
+
+// The most this process had resident: VmHWM where there is /proc, because getrusage's number survives exec.
+int64_t peak_memory() {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+        if (line.starts_with("VmHWM:")) {
+            return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
+        }
+    }
+    struct rusage usage {};
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_maxrss * 1024 : 0;
+}
+
+// Everything alive while one recipe trains.
+class Training {
+  public:
+    Training(Run& run, const Options& options, const Text& text, const Ranks& ranks);
+    // Leaves in the run what was reached, also when it throws.
+    void run_to_the_end();
+
+  private:
+    [[nodiscard]] bool is_first() const { return ranks_.rank == 0; }
+    // Ctrl-C reaches ranks at different times.
+    bool agree_to_stop() { return stop_ = ranks_.any(interrupted != 0); }
+    void train();
+    double train_step(int64_t step, double& scale);
+    void passes(int64_t step, double scale);
+    double validate();
+    double traffic();
+    double mean_of_passes(int64_t count);
+    void watch(double loss);
+    void work();
+    void summarize_steps();
+    void summarize_ranks();
+
+    Run& run_;
+    const Options& o_;
+    const Text& text_;
+    const Ranks& ranks_;
+    Context context_;
+    Recipe recipe_;
+    Scaler scaler_;
+    Params params_;
+    Network network_;
+    std::vector<uint8_t> tokens_, targets_;
+    std::vector<double> step_seconds_;
+    std::vector<double> pass_losses_; // of a step, or of a validation, over all ranks
+    double steps_counted_ = 0.0, sent_ = 0.0, sent_expected_ = 0.0; // by this rank
+    bool stop_ = false;                                             // all ranks are to
+    int bad_losses_ = 0;
+    mp_optimizer_stats stats_{};
+    Saver saver_;
+    std::optional<Monitor> monitor_;
+};
+
+std::vector<float>& sized(std::vector<float>& curve, int64_t count) {
+    curve.assign(size(count), 0.0F);
+    return curve;
+}
+
+Training::Training(Run& run, const Options& o, const Text& text, const Ranks& ranks)
+    : run_(run), o_(o), text_(text), ranks_(ranks), context_(make_context(o, ranks, run.threads)),
+      recipe_(make_recipe(context_.get(), o, ranks, run.recipe)),
+      scaler_(make_scaler(context_.get(), recipe_.get())),
+      params_(context_.get(), recipe_.get(), o, ranks), network_(params_, o.batch, false),
+      tokens_(size(o.batch * o.context)), targets_(tokens_.size()), step_seconds_(size(o.steps)),
+      pass_losses_(size(std::max(o.accum, o.val_batches))),
+      saver_(params_, scaler_.get(), network_,
+             {{"losses", sized(run.losses, o.steps).data(), sizeof(float)},
+              {"val_losses", sized(run.val_losses, o.steps).data(), sizeof(float)},
+              {"step_seconds", step_seconds_.data(), sizeof(double)}}) {
+    const std::optional<mp_memory_report> promised = params_.expected_memory();
+    run.parameter_count = o.parameter_count();
+    run.memory_is_promised = promised.has_value();
+    run.expected = promised.value_or(mp_memory_report{});
+    run.measured.struct_size = sizeof run.measured;
+    MP_CHECK(mp_optimizer_memory(params_.optimizer.get(), &run.measured));
+    stats_.struct_size = sizeof stats_;
+    MP_CHECK(mp_optimizer_get_stats(params_.optimizer.get(), nullptr, &stats_));
+    run.steps = saver_.next_step(); // 0, or where a checkpoint was
+    if (is_first()) {
+        monitor_.emplace(o, run.recipe, network_);
+    }
+}
+
+double Training::mean_of_passes(int64_t count) {
+    ranks_.share(pass_losses_, count);
+    double mean = 0.0;
+    for (int64_t i = 0; i < count; i++) {
+        mean += pass_losses_[size(i)] / real(count);
+    }
+    return mean;
+}
+
+// This rank's part of the step's passes.
+void Training::passes(int64_t step, double scale) {
+    const int64_t first = ranks_.first(o_.accum), end = ranks_.end(o_.accum);
+    const auto part = static_cast<float>(scale / real(o_.accum));
+    for (int64_t pass = first; pass < end; pass++) {
+        text_.batch(o_, STREAM_TRAIN, step * o_.accum + pass, tokens_.data(), targets_.data());
+        pass_losses_[size(pass)] = network_.forward(tokens_.data(), targets_.data(), part);
+        network_.backward(tokens_.data(), params_.have_slots() || pass == first, pass + 1 == end);
+    }
+}
+
+double Training::traffic() {
+    mp_comm_traffic total{};
+    total.struct_size = sizeof total;
+    if (ranks_.comm != nullptr) {
+        MP_CHECK(mp_optimizer_get_traffic(params_.optimizer.get(), &total));
+    }
+    return real(total.total_bytes);
+}
+
+double Training::train_step(int64_t step, double& scale) {
+    mp_optimizer* optimizer = params_.optimizer.get();
+    MP_CHECK(mp_optimizer_set_lr(optimizer, -1, learning_rate(o_, stats_.step)));
+    MP_CHECK(mp_scaler_scale(scaler_.get(), nullptr, &scale));
+    const double before = traffic();
+    params_.expected_traffic(); // forgets what was gathered for other purposes
+    passes(step, scale);
+    if (monitor_) {
+        monitor_->set_step(step + 1); // whose rows the optimizer's step will write
+    }
+    MP_CHECK(mp_optimizer_step(optimizer, nullptr, scaler_.get()));
+    MP_CHECK(mp_scaler_update(scaler_.get(), nullptr));
+    steps_counted_ += 1.0;
+    sent_ += traffic() - before;
+    sent_expected_ += params_.expected_traffic();
+    MP_CHECK(mp_optimizer_get_stats(optimizer, nullptr, &stats_));
+    const double loss = mean_of_passes(o_.accum);
+    params_.refresh();
+    return loss;
+}
+
+// What the layers see here must not move the scales of the training that goes on behind it. Where weights are gathered all
+// ranks do as many passes, some of which do not count.
+double Training::validate() {
+    const auto scaling = network_.scaling();
+    const int64_t first = ranks_.first(o_.val_batches), own = ranks_.end(o_.val_batches) - first;
+    const int64_t most = (o_.val_batches + ranks_.count - 1) / ranks_.count;
+    for (int64_t i = 0; i < (params_.come_and_go() ? most : own); i++) {
+        text_.batch(o_, STREAM_VAL, i < own ? first + i : 0, tokens_.data(), targets_.data());
+        const double loss = network_.forward(tokens_.data(), targets_.data(), 0.0F);
+        if (i < own) {
+            pass_losses_[size(first + i)] = loss;
+        }
+    }
+    const double mean = mean_of_passes(o_.val_batches);
+    network_.set_scaling(scaling);
+    return mean;
+}
+
+void Training::watch(double loss) {
+    bad_losses_ = std::isfinite(loss) ? 0 : bad_losses_ + 1;
+    if (bad_losses_ >= kMostBadLosses) {
+        throw Failure(run_.recipe, ": the last ", kMostBadLosses,
+                      " losses are not finite; try a smaller --lr or a longer --warmup");
+    }
+}
+
+void Training::train() {
+    Progress progress(run_.recipe, o_.steps);
+    const int64_t first = run_.steps;
+    double training = 0.0;
+    agree_to_stop();
+    for (int64_t step = first; step < o_.steps && !stop_; step++) {
+        const auto at = size(step);
+        double scale = 0.0;
+        const double start = seconds();
+        const double loss = train_step(step, scale);
+        step_seconds_[at] = seconds() - start;
+        training += step_seconds_[at];
+        const bool looks = o_.val_every > 0 && (step + 1) % o_.val_every == 0;
+        run_.val_losses[at] = static_cast<float>(looks ? validate() : Run::kNone);
+        run_.losses[at] = static_cast<float>(loss);
+        run_.steps = step + 1;
+        run_.skipped = stats_.skipped_steps;
+        run_.tokens_per_second =
+            real((run_.steps - first) * o_.accum * o_.batch * o_.context) / training;
+        if (is_first()) {
+            progress.update(run_.steps, loss, run_.tokens_per_second, scale, stats_.grad_norm,
+                            run_.skipped);
+        }
+        watch(loss);
+        saver_.step(run_.steps);
+        agree_to_stop();
+    }
+    saver_.finish(run_.steps);
+}
+
+void Training::summarize_steps() {
+    const auto steps = size(run_.steps);
+    const auto last = size(std::min(run_.steps, kLastSteps));
+    if (last > 0) {
+        run_.train_loss = 0.0;
+        for (size_t i = steps - last; i < steps; i++) {
+            run_.train_loss += real(run_.losses[i]) / real(last);
+        }
+        const auto middle = step_seconds_.begin() + run_.steps / 2;
+        std::nth_element(step_seconds_.begin(), middle, step_seconds_.begin() + run_.steps);
+        run_.step_seconds = *middle;
+    }
+}
+
+// What each rank has sent, the mean, and holds, the most.
+void Training::summarize_ranks() {
+    constexpr size_t kFigures = 4;
+    const double steps = std::max(steps_counted_, 1.0);
+    std::vector<double> all(size(ranks_.count) * kFigures);
+    double* mine = &all[size(ranks_.rank) * kFigures];
+    mine[0] = real(run_.measured.total_bytes);
+    mine[1] = real(run_.expected.total_bytes);
+    mine[2] = sent_ / steps;
+    mine[3] = sent_expected_ / steps;
+    ranks_.share(all, static_cast<int64_t>(all.size()));
+    run_.ranks = ranks_.comm != nullptr ? ranks_.count : 0;
+    for (size_t i = 0; i < all.size(); i += kFigures) {
+        run_.rank_bytes_held = std::max(run_.rank_bytes_held, all[i]);
+        run_.rank_bytes_planned = std::max(run_.rank_bytes_planned, all[i + 1]);
+        run_.wire_counted += all[i + 2] / real(ranks_.count);
+        run_.wire_expected += all[i + 3] / real(ranks_.count);
+    }
+}
+
+void Training::work() {
+    try {
+        train();
+    } catch (...) {
+        summarize_steps();
+        throw;
+    }
+    summarize_steps();
+    summarize_ranks();
+    if (!stop_) {
+        run_.val_loss = validate();
+        agree_to_stop();
+    }
+    run_.peak_memory = peak_memory();
+    if (stop_ || run_.steps == 0) {
+        return;
+    }
+    run_.val_losses[size(run_.steps - 1)] = static_cast<float>(run_.val_loss);
+    if (!o_.save.empty()) {
+        save_weights(params_, o_.save);
+    }
+    // Where weights are gathered all ranks do it, and rank 0 keeps it.
+    if (o_.sample > 0 && (is_first() || params_.come_and_go())) {
+        run_.sample = sample_text(params_, network_, text_);
+    }
+}
+
+void Training::run_to_the_end() {
+    std::exception_ptr failure;
+    try {
+        work();
+    } catch (...) {
+        failure = std::current_exception();
+    }
+    if (monitor_) {
+        run_.points = std::move(monitor_->points);
+        monitor_->finish();
+    }
+    if (failure) {
+        std::rethrow_exception(failure);
+    }
+    run_.outcome = stop_ ? kRunInterrupted : kRunDone;
+}
+
+} // namespace
+
+bool run_recipe(Run& run, const Options& options, const Processes& processes, const Text& text,
+                const std::string& recipe) {
+    run = Run{};
+    run.recipe = recipe;
+    const bool good = processes.run(options, [&](const Ranks& ranks) {
+        Run other;
+        other.recipe = recipe;
+        Training(ranks.rank == 0 ? run : other, options, text, ranks).run_to_the_end();
+    });
+    run.outcome = good ? run.outcome : kRunFailed;
+    run.losses.resize(size(run.steps));
+    run.val_losses.resize(size(run.steps));
+    return good;
+}
+
+} // namespace train
