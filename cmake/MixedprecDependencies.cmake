@@ -119,6 +119,20 @@ endif()
 mp_decide(CUDA "CUDAToolkit_FOUND" "toolkit ${CUDAToolkit_VERSION}" "the CUDA toolkit 12 or newer"
     "not in main; take NVIDIA's, and put its bin folder on PATH" "there is no module libmixedprec-cuda.so")
 
+mp_wanted(HIP OFF "Build the module libmixedprec-hip.so")
+set(MIXEDPREC_HIP_ARCHITECTURE gfx90a CACHE STRING "The AMD GPUs that the module is for, as hipcc names them")
+if(wanted)
+    find_program(MP_HIPCC hipcc HINTS "$ENV{ROCM_PATH}/bin" /opt/rocm/bin)
+    get_filename_component(_mp_rocm "${MP_HIPCC}" DIRECTORY)
+    find_path(MP_HIP_INCLUDE_DIR hip/hip_runtime_api.h HINTS "${_mp_rocm}/../include")
+    mark_as_advanced(MP_HIPCC MP_HIP_INCLUDE_DIR)
+    if(NOT MIXEDPREC_HIP_ARCHITECTURE MATCHES "^gfx[0-9a-f]+$")
+        message(FATAL_ERROR "MIXEDPREC_HIP_ARCHITECTURE is '${MIXEDPREC_HIP_ARCHITECTURE}'; it must be one name such as gfx90a.")
+    endif()
+endif()
+mp_decide(HIP "MP_HIPCC;AND;MP_HIP_INCLUDE_DIR" "${MP_HIPCC}, for ${MIXEDPREC_HIP_ARCHITECTURE}" "hipcc with HIP's headers"
+    "hipcc libamdhip64-dev rocm-device-libs" "there is no module libmixedprec-hip.so")
+
 # The programs of tools/, whose command lines CLI11 reads.
 set(_mp_tools OFF)
 if(PROJECT_IS_TOP_LEVEL)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Kokkos for the backends: target mp_kokkos_host (Serial), with MIXEDPREC_ENABLE_CUDA mp_kokkos_cuda (Cuda + Serial), and
-# with MIXEDPREC_ENABLE_TESTS mp_kokkos_openmp (OpenMP + Serial, the pinned source), whose teams have several threads and whose
-# views check every index. Each
-# of our binaries links its own static copy, so no two share a prefix or a target name.
+# Kokkos for the backends: target mp_kokkos_host (Serial), with MIXEDPREC_ENABLE_CUDA mp_kokkos_cuda (Cuda + Serial), with
+# MIXEDPREC_ENABLE_HIP mp_kokkos_hip (HIP + Serial), and with MIXEDPREC_ENABLE_TESTS mp_kokkos_openmp (OpenMP + Serial, the
+# pinned source), whose teams have several threads and whose views check every index. Each of our binaries links its own
+# static copy, so no two share a prefix or a target name.
 #
 # Where the host one comes from, in this order:
 #   1. find_package(Kokkos 4.5): static, position independent, with Serial     (MIXEDPREC_KOKKOS=auto or external)
@@ -15,6 +15,7 @@ set(MIXEDPREC_KOKKOS auto CACHE STRING "Where Kokkos comes from: auto, external 
 set_property(CACHE MIXEDPREC_KOKKOS PROPERTY STRINGS auto external bundled)
 set(MIXEDPREC_KOKKOS_SOURCE_DIR "" CACHE PATH "A Kokkos source folder to build instead of fetching the pinned one")
 set(MIXEDPREC_KOKKOS_CUDA_ROOT "" CACHE PATH "Prefix of an installed static Kokkos with Cuda, used by the CUDA module instead of building one")
+set(MIXEDPREC_KOKKOS_HIP_ROOT "" CACHE PATH "Prefix of an installed static Kokkos with HIP, used by the HIP module instead of building one")
 set(MIXEDPREC_CACHE_DIR "${PROJECT_SOURCE_DIR}/.cache" CACHE PATH "Folder for fetched sources and their builds, shared by all build folders")
 
 set(_mp_kokkos_min 4.5)
@@ -194,6 +195,9 @@ function(_mp_kokkos_build out name source cache)
     set(id "${options};${CMAKE_CXX_COMPILER_VERSION};${CMAKE_SYSTEM_PROCESSOR};${source}")
     if(name STREQUAL "cuda")
         string(APPEND id ";${CMAKE_CUDA_COMPILER_VERSION}")
+    elseif(name STREQUAL "hip")
+        execute_process(COMMAND "${MP_HIPCC}" --version OUTPUT_VARIABLE version ERROR_QUIET)
+        string(APPEND id ";${version}")
     endif()
     string(SHA256 id "${id}")
     string(SUBSTRING "${id}" 0 8 id)
@@ -291,6 +295,22 @@ function(_mp_kokkos_import_cuda prefix)
     message(STATUS "Kokkos (cuda): ${prefix}")
 endfunction()
 
+# By hipcc as the C++ compiler, for one architecture. In C++17: Debian's clang 15 crashes on libstdc++ 12's <regex> in C++20
+# when it compiles for a GPU. rocThrust is not in Debian, and no kernel of ours sorts.
+function(_mp_kokkos_bundled_hip out cache)
+    _mp_kokkos_source(source "${cache}")
+    string(TOUPPER "${MIXEDPREC_HIP_ARCHITECTURE}" arch)
+    set(ENV{TMPDIR} "${CMAKE_BINARY_DIR}/CMakeFiles") # hipcc leaves folders there
+    _mp_kokkos_build(prefix hip "${source}" "${cache}"
+        -DKokkos_ENABLE_HIP=ON
+        -DKokkos_ARCH_AMD_${arch}=ON
+        -DKokkos_ENABLE_ROCTHRUST=OFF
+        -DCMAKE_CXX_COMPILER=${MP_HIPCC}
+        -DCMAKE_CXX_COMPILER_LAUNCHER=
+        -DCMAKE_CXX_STANDARD=17)
+    set(${out} "${prefix}" PARENT_SCOPE)
+endfunction()
+
 function(_mp_kokkos_provide)
     if(NOT MIXEDPREC_KOKKOS MATCHES "^(auto|external|bundled)$")
         message(FATAL_ERROR "MIXEDPREC_KOKKOS is '${MIXEDPREC_KOKKOS}'; it must be auto, external or bundled.")
@@ -329,6 +349,17 @@ function(_mp_kokkos_provide)
         else()
             _mp_kokkos_bundled_cuda("${cache}")
         endif()
+    endif()
+    if(MP_HAS_HIP)
+        set(prefix "${MIXEDPREC_KOKKOS_HIP_ROOT}")
+        if(NOT prefix AND MIXEDPREC_KOKKOS STREQUAL "external")
+            message(FATAL_ERROR "MIXEDPREC_KOKKOS=external with HIP: set MIXEDPREC_KOKKOS_HIP_ROOT to the prefix of a static Kokkos built with HIP.")
+        elseif(NOT prefix)
+            _mp_kokkos_bundled_hip(prefix "${cache}")
+        endif()
+        _mp_kokkos_import(mp_kokkos_hip "${prefix}")
+        set(MP_KOKKOS_HIP_PREFIX "${prefix}" CACHE INTERNAL "For hipcc, which no target compiles with")
+        message(STATUS "Kokkos (hip): ${prefix}")
     endif()
 endfunction()
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # What scripts/test.sh leaves out: other processors, machines and MPIs, each optional part missing, CUDA on the simulated
-# device, sanitizers, linters. Run test.sh before it. What each part is and how long it takes: docs/testing.md.
+# device, HIP compiled, sanitizers, linters. Run test.sh before it. What each part is and how long it takes: docs/testing.md.
 #     scripts/check.sh [PART...]    those named, or all of them
 #     scripts/check.sh --all        these parts in full, and every long run: two hours. Once before an issue is closed
 set -uo pipefail
@@ -15,7 +15,7 @@ if [ "${1:-}" = --all ]; then
 fi
 parts=("$@")
 if [ "${#parts[@]}" = 0 ]; then
-    parts=(format tidy cuda isas bits emulated aarch64 fresh without mpi asan)
+    parts=(format tidy cuda hip isas bits emulated aarch64 fresh without mpi asan)
     [ "$all" = no ] || parts+=(tsan long)
 fi
 
@@ -40,6 +40,13 @@ cuda() {
     step "build with CUDA $cuda and benchmarks" build_preset dev -DMIXEDPREC_ENABLE_CUDA=$cuda -DMIXEDPREC_ENABLE_BENCH=ON || return
     [ "$all" = no ] || export MP_ALL_RECIPES=1
     step "test CUDA on the simulated device, and slow tests" run_tests dev -L 'cuda|slow|needs_cuda_module'
+    summary_of "$last_log"
+}
+
+# hipcc compiles the module for AMD GPUs; its host code runs on a runtime of the tests. No kernel of it has ever run.
+hip() {
+    step "build the HIP module" build_preset hip mixedprec_hip hip_load hip_device hip_library || return
+    step "test its symbols, its refusals and its host code" run_tests hip -L hip
     summary_of "$last_log"
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing to build libmixedprec on Debian 12 (bookworm); with --tests, also what the tests use; with
-# --checks, also what the checks on other machines use: emulators, a compiler for another processor, debootstrap.
+# --checks, also what the checks on other machines use: emulators, compilers for another processor and for AMD GPUs, debootstrap.
 # Installs nothing that is there already, asks no question, and needs root or sudo only when something is missing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -25,7 +25,7 @@ if [ "$with_tests" = yes ]; then
     have_command cargo || packages+=(cargo rustc)
 fi
 if [ "$with_checks" = yes ]; then
-    packages+=(qemu-user debootstrap g++-aarch64-linux-gnu googletest)
+    packages+=(qemu-user debootstrap g++-aarch64-linux-gnu googletest hipcc libamdhip64-dev rocm-device-libs)
 fi
 
 command -v apt-get > /dev/null || die "this script knows Debian only. Install by hand: ${packages[*]}"

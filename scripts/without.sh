@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Configures, builds and tries the library on this machine with one optional part hidden at a time, each in a mount
 # namespace of its own: nothing on the disk changes. Needs root.
-#     scripts/without.sh [PART...]      mpi onednn hwloc cli11 cargo julia nvcc; all of them unless named
+#     scripts/without.sh [PART...]      mpi onednn hwloc cli11 cargo julia nvcc (with hipcc); all of them unless named
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root_dir"
@@ -16,7 +16,7 @@ hidden_paths() {
         onednn) printf '%s\n' /usr/include/oneapi /usr/include/dnnl*.h* $multiarch/libdnnl.so* ;;
         hwloc) printf '%s\n' /usr/include/hwloc.h /usr/include/hwloc $multiarch/libhwloc.so* ;;
         cli11) printf '%s\n' /usr/include/CLI /usr/share/cmake/CLI11 /usr/lib/cmake/CLI11 $multiarch/cmake/CLI11 ;;
-        nvcc) printf '%s\n' /usr/local/cuda "$(readlink -f /usr/local/cuda || true)" "$(command -v nvcc || true)" ;;
+        nvcc) printf '%s\n' /usr/local/cuda "$(readlink -f /usr/local/cuda || true)" "$(command -v nvcc || true)" "$(command -v hipcc || true)" ;;
         cargo | julia) printf '%s\n' "$(command -v "$1" || true)" ;;
         *) die "there is no part '$1'" ;;
     esac
@@ -38,17 +38,17 @@ hide() {
 
 # What must be said of a part that is not there, by the configuration or by the library.
 try_without() {
-    local part=$1 folder=build/without cuda=OFF tools=OFF log tests='^(capi_basic|host_.*|system_training_bits)$'
-    [ "$part" != nvcc ] || cuda=AUTO
+    local part=$1 folder=build/without gpu=OFF tools=OFF log tests='^(capi_basic|host_.*|system_training_bits)$'
+    [ "$part" != nvcc ] || gpu=AUTO
     [ "$part" != cli11 ] || tools=AUTO
     log=$(mktemp)
     hide "$part"
     rm -f "$folder/CMakeCache.txt"
     cmake --preset dev -B "$folder" -DMIXEDPREC_ENABLE_BENCH=OFF -DMIXEDPREC_ENABLE_EXAMPLES=OFF -DMIXEDPREC_ENABLE_TOOLS=$tools \
-        -DMIXEDPREC_ENABLE_CUDA=$cuda | tee "$log"
+        -DMIXEDPREC_ENABLE_CUDA=$gpu -DMIXEDPREC_ENABLE_HIP=$gpu | tee "$log"
     case "$part" in
         mpi | onednn | hwloc) grep -qE "^--   $part: no, .* was not found" "$log" ;;
-        nvcc) grep -qE '^--   cuda: no, ' "$log" ;;
+        nvcc) grep -qE '^--   cuda: no, ' "$log" && grep -qE '^--   hip: no, hipcc .* was not found' "$log" ;;
         cli11) grep -qE '^--   tools: no, CLI11 .* was not found' "$log" ;;
         cargo) grep -qE '^--   rust tests: skipped' "$log"; tests='^(bindings_rust)$' ;;
         julia) grep -qE '^--   julia tests: skipped' "$log"; tests='^(bindings_julia)$' ;;

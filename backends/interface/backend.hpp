@@ -9,15 +9,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "interface/device_kinds.hpp"
 #include "interface/ops.hpp"
 #include "status/status.hpp"
 
 namespace mp {
 
-inline constexpr uint32_t kInterfaceVersion = 9;
-
-// The numbers of MP_DEVICE_*.
-enum class DeviceKind : int32_t { host = 1, cuda = 2 };
+inline constexpr uint32_t kInterfaceVersion = 10;
 
 // Host memory, by the caller's hooks or the C library; never null.
 struct MemoryTable {
@@ -58,7 +56,7 @@ class Queue {
     virtual ~Queue() = default;
     // Waits for the work so far; reports what failed in it.
     virtual Status sync() noexcept = 0;
-    // The caller's own handle for this stream (cudaStream_t), or null.
+    // The caller's own handle for this stream (a cudaStream_t, a hipStream_t), or null.
     [[nodiscard]] virtual void* native() const noexcept { return nullptr; }
 };
 
@@ -108,6 +106,8 @@ class Device {
     virtual ~Device() = default;
 
     [[nodiscard]] virtual DeviceKind kind() const noexcept = 0;
+    // Its memory is the host's, and its work is done when the call returns.
+    [[nodiscard]] bool is_host() const noexcept { return kind() == DeviceKind::host; }
     [[nodiscard]] virtual int32_t index() const noexcept = 0;
     // One JSON object: what the device is and what was decided about it (threads, instruction set, ranking).
     virtual void describe(char* buffer, std::size_t capacity) const noexcept = 0;

@@ -11,6 +11,7 @@
 #include "comm_traffic.hpp"
 #include "context/module_loader.hpp"
 #include "context_registry.hpp"
+#include "device_kinds.hpp"
 #include "objects.hpp"
 #include "system/fnv.hpp"
 #include "versioned_struct.hpp"
@@ -68,12 +69,19 @@ mp_comm* open_module_comm(const char* module, TransportConfig config, const mp_c
     return make_handle<mp_comm>(std::make_shared<CommObject>(std::move(communicator), context));
 }
 
-Device& gpu_of(const Context& context) {
-    Device& device = context.stream().device();
-    if (device.kind() != DeviceKind::cuda) {
-        fail(Code::invalid_argument, "context has no GPU; open it with device_kind MP_DEVICE_CUDA");
+// The same for a transport that is in the module of the context's device.
+mp_comm* open_device_comm(const char* transport, TransportConfig config, const mp_comm_desc& desc,
+                          const std::shared_ptr<Context>& context) {
+    const DeviceKindRow& kind = kind_with_transport(transport);
+    Device& device = context->stream().device();
+    if (device.kind() != kind.kind) {
+        fail(Code::invalid_argument,
+             "context has no GPU that %s serves: its device is %s; open it with device_kind "
+             "MP_DEVICE_%s",
+             transport, row_of(device.kind()).name, kind.label);
     }
-    return device;
+    config.device = &device;
+    return open_module_comm(kind.name, config, desc, context);
 }
 
 // Begins an operation and waits for it, or makes the caller's request.
@@ -201,7 +209,7 @@ mp_status mp_comm_nccl_unique_id(void* id, size_t size) {
             fail(Code::invalid_argument, "size is %zu; an id has %d bytes", size,
                  MP_COMM_UNIQUE_ID_BYTES);
         }
-        const TransportModule& module = transport_of("cuda");
+        const TransportModule& module = transport_of(kind_with_transport("nccl").name);
         check(module.unique_id(id));
     });
 }
@@ -220,8 +228,7 @@ mp_status mp_comm_create_nccl(mp_context* context, const mp_comm_desc* desc, con
         config.unique_id = required(unique_id, "unique_id");
         config.rank = rank;
         config.size = size;
-        config.device = &gpu_of(*owner);
-        *out = open_module_comm("cuda", config, options, owner);
+        *out = open_device_comm("nccl", config, options, owner);
     });
 }
 
@@ -232,8 +239,7 @@ mp_status mp_comm_wrap_nccl(mp_context* context, const mp_comm_desc* desc, const
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         TransportConfig config;
         config.native = required(nccl_comm, "nccl_comm");
-        config.device = &gpu_of(*owner);
-        *out = open_module_comm("cuda", config, read_desc(desc), owner);
+        *out = open_device_comm("nccl", config, read_desc(desc), owner);
     });
 }
 

@@ -5,6 +5,7 @@
 
 #include "boundary.hpp"
 #include "context_registry.hpp"
+#include "device_kinds.hpp"
 #include "objects.hpp"
 #include "system/environment.hpp"
 #include "system/memory.hpp"
@@ -13,25 +14,9 @@
 using namespace mp;
 using namespace mp::capi;
 
-static_assert(MP_DEVICE_HOST == static_cast<int32_t>(DeviceKind::host));
-static_assert(MP_DEVICE_CUDA == static_cast<int32_t>(DeviceKind::cuda));
-
 namespace {
 
 constexpr int32_t kMaxThreads = 4096;
-
-DeviceKind device_kind_of(int32_t number) {
-    switch (number) {
-    case MP_DEVICE_DEFAULT:
-    case MP_DEVICE_HOST:
-        return DeviceKind::host;
-    case MP_DEVICE_CUDA:
-        return DeviceKind::cuda;
-    default:
-        fail(Code::invalid_argument,
-             "device_kind is %d; it must be MP_DEVICE_HOST (1) or MP_DEVICE_CUDA (2)", number);
-    }
-}
 
 // The caller's log with its level; kept alive by the context.
 struct LogSink {
@@ -87,7 +72,8 @@ std::shared_ptr<Context> open(const mp_context_desc& desc) {
     }
     const auto sink = std::make_shared<LogSink>(LogSink{desc.log, desc.log_payload, level});
     ContextOptions options;
-    options.kind = device_kind_of(desc.device_kind);
+    options.kind =
+        desc.device_kind == MP_DEVICE_DEFAULT ? DeviceKind::host : device_kind_of(desc.device_kind);
     options.device_index = desc.device_index;
     options.num_threads = thread_count(desc.num_threads);
     options.bind_threads = (desc.flags & MP_CONTEXT_BIND_THREADS) != 0;
@@ -133,10 +119,6 @@ mp_status mp_context_describe(const mp_context* context, char* buffer, size_t ca
 
 mp_status mp_device_available(int32_t device_kind, int32_t device_index) {
     return boundary([&] {
-        if (device_kind == MP_DEVICE_DEFAULT) {
-            fail(Code::invalid_argument,
-                 "device_kind is 0; name a device: MP_DEVICE_HOST (1) or MP_DEVICE_CUDA (2)");
-        }
         int32_t count = 0;
         check(backend_of(device_kind_of(device_kind), "").device_count(&count));
         if (device_index < 0 || device_index >= count) {
@@ -164,7 +146,7 @@ mp_status mp_queue_wrap_native(mp_context* context, void* native, mp_queue** out
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
-        if (owner->stream().device().kind() == DeviceKind::host) {
+        if (owner->stream().device().is_host()) {
             fail(Code::unsupported, "the host has no native streams to wrap; use mp_queue_create");
         }
         (void)required(native, "native");

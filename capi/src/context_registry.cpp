@@ -24,16 +24,6 @@ Registry& registry() {
     return *instance;
 }
 
-const char* module_of(DeviceKind kind) {
-    switch (kind) {
-    case DeviceKind::host:
-        break;
-    case DeviceKind::cuda:
-        return "cuda";
-    }
-    return nullptr;
-}
-
 void forget(Context* context) {
     delete context;
     const std::lock_guard lock(registry().mutex);
@@ -46,7 +36,7 @@ const Backend& backend_of(DeviceKind kind, const std::string& host_backend) {
     if (kind == DeviceKind::host) {
         return find_backend(enabled_backends(), host_backend, DeviceKind::host);
     }
-    const Backend& backend = load_module(module_of(kind));
+    const Backend& backend = load_module(row_of(kind).name);
     const std::lock_guard lock(registry().mutex);
     registry().modules.insert(&backend);
     return backend;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // dlpack.h
 #include <algorithm>
+#include <string>
 
 #include "boundary.hpp"
 #include "dlpack_layout.hpp"
@@ -35,17 +36,19 @@ class Adopted {
 };
 
 Stream& stream_of_device(const Context& context, Device device) {
-    switch (device.device_type) {
-    case dlpack::kCpu:
-    case dlpack::kCudaHost:
-        return context.host_stream();
-    case dlpack::kCuda:
-    case dlpack::kCudaManaged:
-        return context.stream_of(DeviceKind::cuda, device.device_id);
-    default:
-        fail(Code::unsupported, "dlpack: device type %d is neither CPU (1) nor CUDA (2)",
-             device.device_type);
+    const int32_t type = device.device_type;
+    std::string known;
+    for (const DeviceKindRow& row : kDeviceKinds) {
+        if (type == row.dlpack_pinned) {
+            return context.host_stream();
+        }
+        if (type == row.dlpack_memory || (type == row.dlpack_managed && type != 0)) {
+            return context.stream_of(row.kind, device.device_id);
+        }
+        known += known.empty() ? "" : ", ";
+        known += std::string(row.name) + " (" + std::to_string(row.dlpack_memory) + ")";
     }
+    fail(Code::unsupported, "dlpack: device type %d is none of %s", type, known.c_str());
 }
 
 DType dtype_of(dlpack::DataType type) {
@@ -159,9 +162,8 @@ ManagedTensorVersioned* export_tensor(const std::shared_ptr<Tensor>& tensor) {
         delete static_cast<Export*>(self->manager_context);
     };
     managed.tensor.data = tensor->data();
-    managed.tensor.device = tensor->device().kind() == DeviceKind::host
-                                ? Device{dlpack::kCpu, 0}
-                                : Device{dlpack::kCuda, tensor->device().index()};
+    managed.tensor.device = {row_of(tensor->device().kind()).dlpack_memory,
+                             tensor->device().index()};
     managed.tensor.ndim = ndim;
     const DlpackType type = dlpack_type(tensor->dtype());
     managed.tensor.dtype = {type.code, type.bits, 1};

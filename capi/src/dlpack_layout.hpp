@@ -12,11 +12,6 @@ inline constexpr uint32_t kMajor = 1;
 inline constexpr uint32_t kMinor = 1;
 inline constexpr uint64_t kReadOnly = 1;
 
-inline constexpr int32_t kCpu = 1;
-inline constexpr int32_t kCuda = 2;
-inline constexpr int32_t kCudaHost = 3;
-inline constexpr int32_t kCudaManaged = 13;
-
 struct Version {
     uint32_t major;
     uint32_t minor;

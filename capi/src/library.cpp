@@ -40,6 +40,7 @@ static_assert(MP_STATUS_CUBLAS_ERROR == static_cast<int32_t>(Code::cublas_error)
 static_assert(MP_STATUS_NCCL_ERROR == static_cast<int32_t>(Code::nccl_error));
 static_assert(MP_STATUS_MPI_ERROR == static_cast<int32_t>(Code::mpi_error));
 static_assert(MP_STATUS_KOKKOS_ERROR == static_cast<int32_t>(Code::kokkos_error));
+static_assert(MP_STATUS_DEVICE_ERROR == static_cast<int32_t>(Code::device_error));
 static_assert(MP_STATUS_INTERNAL == static_cast<int32_t>(Code::internal));
 
 static_assert(MP_DTYPE_FP32 == static_cast<int32_t>(DType::fp32));
@@ -99,6 +100,7 @@ const char* mp_status_string(mp_status status) {
         MP_NAME(MP_STATUS_NCCL_ERROR);
         MP_NAME(MP_STATUS_MPI_ERROR);
         MP_NAME(MP_STATUS_KOKKOS_ERROR);
+        MP_NAME(MP_STATUS_DEVICE_ERROR);
         MP_NAME(MP_STATUS_INTERNAL);
 #undef MP_NAME
     default:

@@ -192,7 +192,7 @@ void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& 
     memory.step(stream, plan, scaler, options);
     if (stats != nullptr) {
         write_stats(memory.read(stream).state, stats);
-    } else if (context.stream().device().kind() != DeviceKind::host) {
+    } else if (!context.stream().device().is_host()) {
         stream.sync(); // before the tables of this call go
     }
 }

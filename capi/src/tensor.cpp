@@ -4,6 +4,7 @@
 
 #include "boundary.hpp"
 #include "device/select.hpp"
+#include "device_kinds.hpp"
 #include "objects.hpp"
 #include "random_time.hpp"
 #include "versioned_struct.hpp"
@@ -25,10 +26,9 @@ TensorSpec mp::capi::spec_of(const Context& context, const mp_tensor_desc* sourc
     spec.shape.ndim = desc.ndim;
     std::copy_n(desc.shape, desc.ndim, spec.shape.sizes.begin());
     check_shape(spec.shape, spec.dtype, "tensor");
-    spec.stream =
-        desc.device_kind == MP_DEVICE_DEFAULT
-            ? &context.stream()
-            : &context.stream_of(static_cast<DeviceKind>(desc.device_kind), desc.device_index);
+    spec.stream = desc.device_kind == MP_DEVICE_DEFAULT
+                      ? &context.stream()
+                      : &context.stream_of(device_kind_of(desc.device_kind), desc.device_index);
     return spec;
 }
 
@@ -74,7 +74,7 @@ void check_bytes(const Tensor& tensor, std::size_t bytes) {
 
 // The stream of the side that is not the host.
 Stream& copy_stream(mp_queue* queue, const Tensor& source, const Tensor& destination) {
-    return stream_of(queue, destination.device().kind() == DeviceKind::host ? source : destination);
+    return stream_of(queue, destination.device().is_host() ? source : destination);
 }
 
 bool saturates(const mp_cast_desc& desc, DType destination) {

@@ -223,7 +223,7 @@ void Fp8GradientReducer::count_saturated(const Fp8Piece& piece) {
     const auto count = static_cast<std::size_t>(piece.count);
     std::vector<uint8_t> copy;
     const auto* codes = static_cast<const uint8_t*>(piece.codes);
-    if (stream_.device().kind() != DeviceKind::host) {
+    if (!stream_.device().is_host()) {
         copy.resize(count);
         stream_.copy(copy.data(), piece.codes, count, CopyKind::device_to_host);
         codes = copy.data();

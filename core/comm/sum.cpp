@@ -97,7 +97,7 @@ void sum_parts(Stream& stream, std::span<const SumPart> parts, SumPartsDesc op) 
     op.kind = OpKind::sum_parts;
     op.host_parts = parts.data();
     op.part_count = static_cast<int32_t>(parts.size());
-    if (stream.device().kind() == DeviceKind::host) {
+    if (stream.device().is_host()) {
         op.parts = parts.data();
         run_op(stream, op);
         return;

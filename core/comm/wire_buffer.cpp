@@ -6,13 +6,13 @@ namespace mp::comm {
 WireBuffer::WireBuffer(Stream& stream, const Communicator& comm, int64_t bytes)
     : stream_(stream), own_(std::make_unique<Scratch>(stream, static_cast<std::size_t>(bytes))),
       device_(static_cast<char*>(own_->data())), bytes_(bytes),
-      is_staged_(stream.device().kind() != DeviceKind::host && !comm.caps().device_memory) {
+      is_staged_(!stream.device().is_host() && !comm.caps().device_memory) {
     staged_.resize(is_staged_ ? static_cast<std::size_t>(bytes) : 0);
 }
 
 WireBuffer::WireBuffer(Stream& stream, const Communicator& comm, void* data, int64_t bytes)
     : stream_(stream), device_(static_cast<char*>(data)), bytes_(bytes),
-      is_staged_(stream.device().kind() != DeviceKind::host && !comm.caps().device_memory) {
+      is_staged_(!stream.device().is_host() && !comm.caps().device_memory) {
     staged_.resize(is_staged_ ? static_cast<std::size_t>(bytes) : 0);
 }
 

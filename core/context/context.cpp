@@ -93,8 +93,8 @@ Stream& Context::stream_of(DeviceKind kind, int32_t index) const {
         }
     }
     fail(Code::invalid_argument,
-         "device kind %d index %d is not open in this context; open it with mp_context_create",
-         static_cast<int>(kind), index);
+         "%s device %d is not open in this context; open it with mp_context_create",
+         row_of(kind).label, index);
 }
 
 std::string Context::describe() const {

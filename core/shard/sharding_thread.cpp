@@ -11,12 +11,12 @@ void Sharding::start_thread(const Context& context, const Stream& stream) {
         why_no_thread_ = "it was not wanted";
     } else if (groups_.all().size() == 1) {
         why_no_thread_ = "there is one rank";
-    } else if (stream.device().kind() != DeviceKind::host) {
+    } else if (!stream.device().is_host()) {
         why_no_thread_ = "the gradients are on a GPU, whose streams move by themselves";
     } else {
         why_no_thread_ = groups_.all().why_one_thread();
     }
-    if (stream.device().kind() == DeviceKind::host) {
+    if (stream.device().is_host()) {
         thread_stream_ =
             context.open_host_stream(1); // the other threads are in the caller's backward
     }

@@ -46,6 +46,7 @@ enum class Code : int32_t {
     nccl_error = -63,
     mpi_error = -64,
     kokkos_error = -65,
+    device_error = -66,
     internal = -80,
 };
 

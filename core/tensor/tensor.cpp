@@ -147,8 +147,8 @@ void copy_tensor(Stream& stream, const Tensor& source, Tensor& destination) {
     if (source.count() == 0) {
         return;
     }
-    const bool from_host = source.device().kind() == DeviceKind::host;
-    const bool to_host = destination.device().kind() == DeviceKind::host;
+    const bool from_host = source.device().is_host();
+    const bool to_host = destination.device().is_host();
     CopyKind kind = CopyKind::device_to_device;
     if (from_host && !to_host) {
         kind = CopyKind::host_to_device;

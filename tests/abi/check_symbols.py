@@ -19,7 +19,7 @@ import headers
 
 ALLOWED = re.compile(r"^(lib(c|m|pthread|dl)\.so\.\d+|ld-linux.*\.so\.\d+)$")
 OLDEST_GLIBC = (2, 31)
-FORBIDDEN_SANITIZED = re.compile(r"cuda|cublas|nccl|nvidia|mpi\b|mpi[-_.]|kokkos", re.I)
+FORBIDDEN_SANITIZED = re.compile(r"cuda|cublas|nccl|nvidia|amdhip|hsa|mpi\b|mpi[-_.]|kokkos", re.I)
 
 
 def exported(library):

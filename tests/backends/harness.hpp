@@ -60,7 +60,7 @@ inline const Backend* open_module(const char* name, std::string& missing) {
 }
 
 // Every backend built in (the host with 1, 2 and 3 threads), then the modules: the kernels of accelerators in teams of 2 and
-// 4 threads (of 1 in "kokkos"), and CUDA. A module whose device is not there is listed too, so that what was not tested is seen.
+// 4 threads (of 1 in "kokkos"), and each kind of accelerator. A module whose device is not there is listed too, so that what was not tested is seen.
 inline std::vector<DeviceChoice> open_devices() {
     std::vector<DeviceChoice> choices;
     const BackendList list = enabled_backends();
@@ -80,10 +80,14 @@ inline std::vector<DeviceChoice> open_devices() {
         choices.push_back({"kokkos_teams_" + std::to_string(threads), teams, threads,
                            "no Kokkos with OpenMP" + missing});
     }
-    DeviceChoice cuda{"cuda", nullptr, 1, ""};
-    cuda.backend = open_module("cuda", cuda.missing);
-    cuda.missing = "no CUDA device" + cuda.missing;
-    choices.push_back(cuda);
+    for (const DeviceKindRow& row : kDeviceKinds) {
+        if (row.kind != DeviceKind::host) {
+            DeviceChoice choice{row.name, nullptr, 1, ""};
+            choice.backend = open_module(row.name, choice.missing);
+            choice.missing = std::string("no ") + row.label + " device" + choice.missing;
+            choices.push_back(choice);
+        }
+    }
     return choices;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -270,19 +271,35 @@ TEST(ParallelLoop, HasNoThreadsOfOursToBind) {
     EXPECT_EQ(none, nullptr);
 }
 
-TEST(Device, MissingCudaSaysWhichAndWhat) {
-    const mp_status status = mp_device_available(MP_DEVICE_CUDA, 0);
-    if (status == MP_STATUS_OK) {
-        GTEST_SKIP() << "there is a CUDA device";
+TEST(Device, AMissingAcceleratorSaysWhichAndWhat) {
+    for (const int32_t kind : {MP_DEVICE_CUDA, MP_DEVICE_HIP}) {
+        const mp_status status = mp_device_available(kind, 0);
+        if (status == MP_STATUS_OK) {
+            continue; // it is there
+        }
+        EXPECT_TRUE(status == MP_STATUS_MODULE_NOT_FOUND || status == MP_STATUS_DEVICE_UNAVAILABLE)
+            << mp_status_string(status);
+        const std::string message = mp_last_error_message();
+        EXPECT_NE(message.find(kind == MP_DEVICE_CUDA ? "cuda" : "hip"), std::string::npos)
+            << message;
+        EXPECT_NE(message.find(" or "), std::string::npos) << "what to do: " << message;
+        mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+        desc.device_kind = kind;
+        mp_context* context = nullptr;
+        EXPECT_EQ(mp_context_create(&desc, &context), status);
+        EXPECT_EQ(context, nullptr);
     }
-    EXPECT_TRUE(status == MP_STATUS_MODULE_NOT_FOUND || status == MP_STATUS_DEVICE_UNAVAILABLE)
-        << mp_status_string(status);
-    EXPECT_GT(std::strlen(mp_last_error_message()), 20U);
+}
+
+TEST(Device, AnUnknownKindNamesThoseThereAre) {
+    MP_FAILS(mp_device_available(4, 0), MP_STATUS_INVALID_ARGUMENT,
+             "device_kind is 4; it must be one of MP_DEVICE_HOST (1), MP_DEVICE_CUDA (2), "
+             "MP_DEVICE_HIP (3)");
+    MP_FAILS(mp_device_available(MP_DEVICE_DEFAULT, 0), MP_STATUS_INVALID_ARGUMENT, "MP_DEVICE_");
     mp_context_desc desc = MP_CONTEXT_DESC_INIT;
-    desc.device_kind = MP_DEVICE_CUDA;
+    desc.device_kind = -1;
     mp_context* context = nullptr;
-    EXPECT_EQ(mp_context_create(&desc, &context), status);
-    EXPECT_EQ(context, nullptr);
+    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_INVALID_ARGUMENT, "device_kind is -1");
 }
 
 TEST(Device, HostIsAlwaysThere) {

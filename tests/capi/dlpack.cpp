@@ -2,6 +2,8 @@
 // DLPack in and out: ownership, layouts that are and are not row-major, versions. tests/bindings exchanges
 // tensors with numpy.
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "../../capi/src/dlpack_layout.hpp"
 #include "support.hpp"
@@ -10,6 +12,14 @@ using namespace mp_test;
 namespace dlpack = mp::capi::dlpack;
 
 namespace {
+
+// DLPack's numbers (DLDeviceType).
+constexpr int32_t kCpu = 1;
+constexpr int32_t kCuda = 2;
+constexpr int32_t kCudaHost = 3;
+constexpr int32_t kRocm = 10;
+constexpr int32_t kRocmHost = 11;
+constexpr int32_t kCudaManaged = 13;
 
 DLManagedTensorVersioned* as_public(dlpack::ManagedTensorVersioned* managed) {
     return reinterpret_cast<DLManagedTensorVersioned*>(managed);
@@ -32,7 +42,7 @@ struct Producer {
         managed.deleter = [](dlpack::ManagedTensorVersioned* self) {
             ++static_cast<Producer*>(self->manager_context)->released;
         };
-        managed.tensor = {memory, {dlpack::kCpu, 0}, 3, {2, 32, 1}, shape, strides, 0};
+        managed.tensor = {memory, {kCpu, 0}, 3, {2, 32, 1}, shape, strides, 0};
     }
 };
 
@@ -72,6 +82,23 @@ TEST(Dlpack, ImportUnderstandsOffsetsMissingStridesAndUnitDimensions) {
     EXPECT_EQ(unit.released, 1);
 }
 
+TEST(Dlpack, PinnedHostMemoryIsTheHosts) {
+    const Context context = make_context(1);
+    for (const int32_t type : {kCudaHost, kRocmHost}) {
+        Producer producer;
+        producer.managed.tensor.device = {type, 0};
+        mp_tensor* raw = nullptr;
+        MP_OK(mp_dlpack_import(context, as_public(&producer.managed), &raw));
+        const Tensor tensor(raw);
+        DLManagedTensorVersioned* exported = nullptr;
+        MP_OK(mp_dlpack_export(tensor, &exported));
+        auto* managed = reinterpret_cast<dlpack::ManagedTensorVersioned*>(exported);
+        EXPECT_EQ(managed->tensor.device.device_type, kCpu);
+        EXPECT_EQ(managed->tensor.device.device_id, 0);
+        managed->deleter(managed);
+    }
+}
+
 TEST(Dlpack, RefusedTensorsAreReleasedAtOnce) {
     const Context context = make_context(1);
     const auto refuse = [&](auto change, mp_status status, const char* word) {
@@ -91,12 +118,17 @@ TEST(Dlpack, RefusedTensorsAreReleasedAtOnce) {
     refuse([](Producer& p) { p.managed.tensor.dtype = {2, 64, 1}; }, MP_STATUS_INVALID_DTYPE, "64");
     refuse([](Producer& p) { p.managed.tensor.dtype.lanes = 4; }, MP_STATUS_INVALID_DTYPE, "lanes");
     refuse([](Producer& p) { p.managed.tensor.device.device_type = 7; }, MP_STATUS_UNSUPPORTED,
-           "7");
-    refuse(
-        [](Producer& p) {
-            p.managed.tensor.device = {dlpack::kCuda, 0};
-        },
-        MP_STATUS_INVALID_ARGUMENT, "not open");
+           "device type 7 is none of host (1), cuda (2), hip (10)");
+    refuse([](Producer& p) { p.managed.tensor.device.device_type = 0; }, MP_STATUS_UNSUPPORTED,
+           "device type 0");
+    for (const auto& [type, name] :
+         {std::pair(kCuda, "CUDA"), std::pair(kCudaManaged, "CUDA"), std::pair(kRocm, "HIP")}) {
+        refuse(
+            [device = type](Producer& p) {
+                p.managed.tensor.device = {device, 3};
+            },
+            MP_STATUS_INVALID_ARGUMENT, (std::string(name) + " device 3 is not open").c_str());
+    }
     refuse([](Producer& p) { p.managed.tensor.data = nullptr; }, MP_STATUS_NULL_ARGUMENT, "data");
     refuse([](Producer& p) { p.managed.tensor.shape = nullptr; }, MP_STATUS_NULL_ARGUMENT, "shape");
     refuse([](Producer& p) { p.managed.tensor.byte_offset = 1; }, MP_STATUS_INVALID_ARGUMENT,

@@ -58,7 +58,9 @@ TEST(Tensor, ImpossibleShapes) {
     MP_FAILS(create(desc), MP_STATUS_INVALID_SHAPE, "ndim", "9");
     desc = tensor_desc(MP_DTYPE_FP32, {1});
     desc.device_kind = MP_DEVICE_CUDA;
-    MP_FAILS(create(desc), MP_STATUS_INVALID_ARGUMENT, "not open");
+    MP_FAILS(create(desc), MP_STATUS_INVALID_ARGUMENT, "CUDA device 0 is not open");
+    desc.device_kind = 77;
+    MP_FAILS(create(desc), MP_STATUS_INVALID_ARGUMENT, "device_kind is 77");
     EXPECT_EQ(tensor, nullptr);
 }
 

@@ -6,6 +6,7 @@ Checks, and nothing else:
   - each file belongs to a layer, and includes only what that layer may include;
   - the folders of core stand in an order, and each sees only those before it;
   - core names no vendor and no processor's instructions outside comments, and Kokkos only in core/kernels;
+  - capi/src names none in its identifiers, but for functions and parameters that a public header names so;
   - the public headers include nothing but themselves, <stddef.h> and <stdint.h>.
 Exceptions stand in allowed.txt beside this file, each with its reason; one that is not needed any more is an error.
 
@@ -18,8 +19,11 @@ from pathlib import Path
 SOURCES = re.compile(r"\.(h|hpp|c|cpp|cu|cuh|def|inc)(\.in)?$")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<([^>]+)>)', re.M)
 COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
-VENDOR_WORD = re.compile(r"cuda|cublas|cudnn|nccl|nvtx|dnnl|mkl|hwloc|\bmpi_|\bmpi\.h|\bomp\.h|kokkos"
-                         r"|\b[a-z]mmintrin|immintrin|\b_mm[0-9]*_|\barm_(?:neon|acle|sve)|\b__m(?:128|256|512)", re.I)
+# "hip" is in ownership and membership, too.
+VENDOR_WORD = re.compile(r"(?i:cuda|cublas|cudnn|nccl|rocm|nvtx|dnnl|mkl|hwloc|\bmpi_|\bmpi\.h|\bomp\.h|kokkos)|"
+                         r"(?<![A-Za-z])(?i:hip)(?![a-z])|(?<=[a-z])Hip(?![a-z])|"
+                         r"(?i:\b[a-z]mmintrin|immintrin|\b_mm[0-9]*_|\barm_(?:neon|acle|sve)|\b__m(?:128|256|512))")
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 # Where the compiler looks for "x/y.hpp", after the including file's own folder.
 INCLUDE_ROOTS = ["core", "backends", "capi/include", "capi/src", "tests", "."]
@@ -60,6 +64,7 @@ TABLE = [
     # Only what launches Kokkos kernels sees them.
     ("backends/kokkos", ["core/kernels", *BACKEND_USES]),
     ("backends/cuda", ["core/kernels", "backends/kokkos", "backends/comm/nccl", "backends/vendor", *BACKEND_USES]),
+    ("backends/hip", ["core/kernels", "backends/kokkos", "backends/vendor", *BACKEND_USES]),
     ("backends/*", BACKEND_USES),
     ("bindings", ["capi/include"]),
     ("examples", ["capi/include"]),
@@ -111,6 +116,8 @@ class Checker:
         self.allowed = read_allowed(root / "tests/layering/allowed.txt")
         self.used = set()
         self.errors = []
+        self.public = {name for header in (root / "capi/include").rglob("*.h")
+                       for name in IDENTIFIER.findall(without_comments(header.read_text())) if not name.startswith("MP_")}
         self.files = 0
         self.edges = 0
 
@@ -142,6 +149,15 @@ class Checker:
             may = ", ".join(uses) if uses else "nothing"
             self.report(file, line, target, f"{layer} includes {target}; besides itself it may include: {may}")
 
+    # In capi/src a message may name a vendor: it is for a person who has its product.
+    def check_identifiers(self, file, text):
+        text = COMMENT_OR_STRING.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+        for match in IDENTIFIER.finditer(text):
+            word = VENDOR_WORD.search(match[0])
+            if word and match[0] not in self.public:
+                line = text.count("\n", 0, match.start()) + 1
+                self.report(file, line, word[0].lower(), f"capi/src names a vendor: '{match[0]}'; ask the table of device kinds")
+
     def check_words(self, file, text):
         for match in VENDOR_WORD.finditer(text):
             word = match[0].lower()
@@ -162,6 +178,8 @@ class Checker:
             self.check_include(file, layer, uses, line, match[1], match[2])
         if below(file, "core"):
             self.check_words(file, text)
+        if below(file, "capi/src"):
+            self.check_identifiers(file, text)
 
     def run(self):
         for top in sorted({pattern.split("/")[0] for pattern, _ in TABLE}):

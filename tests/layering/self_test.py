@@ -14,8 +14,9 @@ import check_layers
 ROOT = Path(__file__).resolve().parents[2]
 
 GOOD = {
-    "capi/include/mixedprec.h": "#include <stdint.h>\n",
+    "capi/include/mixedprec.h": "#include <stdint.h>\n#define MP_DEVICE_HIP 3\nvoid mp_comm_wrap_nccl(int nccl_comm);\n",
     "capi/src/context.cpp": '#include "mixedprec.h"\n#include "optim/step_memory.hpp"\n#include "enabled.hpp"\n',
+    "capi/src/comm.cpp": 'void mp_comm_wrap_nccl(int nccl_comm) { ownership = "cuda"; } // NCCL\n',
     "core/status/status.hpp": "#include <cstdint>\n",
     "core/numerics/bits.hpp": '#include <bit>\n#include "status/status.hpp"\n// as on CUDA\n',
     "core/array/tensor_ref.hpp": '#include "numerics/bits.hpp"\n',
@@ -65,6 +66,11 @@ PLANTED = [
     ("core/optim/bad.cpp", "#include <omp.h>\n", "core names a vendor or its instructions: 'omp.h'"),
     ("core/optim/bad.cpp", "int x = Kokkos::n();\n", "core names a vendor or its instructions: 'Kokkos'"),
     ("core/optim/bad.cpp", 'const char* library = "libhwloc.so";\n', "core names a vendor or its instructions: 'hwloc'"),
+    ("core/optim/bad.cpp", "if (kind == DeviceKind::hip) {}\n", "core names a vendor or its instructions: 'hip'"),
+    ("capi/src/bad.cpp", "if (kind == DeviceKind::cuda) {}\n", "capi/src names a vendor: 'cuda'"),
+    ("capi/src/bad.cpp", "kind = MP_DEVICE_HIP;\n", "capi/src names a vendor: 'MP_DEVICE_HIP'"),
+    ("capi/src/bad.cpp", "int kNcclRanks;\n", "capi/src names a vendor: 'kNcclRanks'"),
+    ("backends/hip/bad.cpp", '#include "cuda/cast.cu"\n', "backends/hip includes backends/cuda/cast.cu"),
     ("core/new_folder/bad.cpp", "", "belongs to no layer"),
 ]
 

@@ -36,7 +36,7 @@ typedef struct mp_context_desc {
     uint32_t struct_size; /* sizeof(mp_context_desc) */
     uint32_t flags;       /* MP_CONTEXT_* */
     uint32_t api_version; /* MP_VERSION of the header compiled against; 0: the library's */
-    int32_t device_kind;  /* MP_DEVICE_HOST (default) or MP_DEVICE_CUDA beside the host */
+    int32_t device_kind;  /* MP_DEVICE_HOST (default), or MP_DEVICE_CUDA or _HIP beside the host */
     int32_t device_index; /* which accelerator, from 0 */
     int32_t
         num_threads; /* host threads, or tasks of `parallel` at once; 0: one for each physical core that this process
@@ -112,7 +112,7 @@ MP_API mp_status mp_context_describe(const mp_context* context, char* buffer, si
                                      size_t* needed);
 
 /** Whether a device can be opened, and if not, why: a query that opens nothing.
- * @param[in] device_kind   MP_DEVICE_HOST or MP_DEVICE_CUDA
+ * @param[in] device_kind   MP_DEVICE_HOST, MP_DEVICE_CUDA or MP_DEVICE_HIP
  * @param[in] device_index  which one, from 0
  * @returns MP_STATUS_OK when it can; MP_STATUS_MODULE_NOT_FOUND, MP_STATUS_VERSION_MISMATCH or
  *          MP_STATUS_DEVICE_UNAVAILABLE with the reason as text; MP_STATUS_INVALID_ARGUMENT

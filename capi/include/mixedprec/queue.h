@@ -19,7 +19,7 @@ MP_API mp_status mp_queue_create(mp_context* context, mp_queue** out) MP_MUST_CH
 
 /** Makes a queue over the caller's own stream, which stays the caller's and must outlive the queue.
  * @param[in]  context  the context
- * @param[in]  native   a cudaStream_t as void*; refused on the host, which has no native stream
+ * @param[in]  native   a cudaStream_t or hipStream_t as void*; refused on the host, which has none
  * @param[out] out      the new queue
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNSUPPORTED
  * @threads A

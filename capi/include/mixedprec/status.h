@@ -47,6 +47,7 @@ typedef int32_t mp_status;
 #define MP_STATUS_NCCL_ERROR (-63)
 #define MP_STATUS_MPI_ERROR (-64)
 #define MP_STATUS_KOKKOS_ERROR (-65)
+#define MP_STATUS_DEVICE_ERROR (-66) /* as CUDA_ERROR, of another kind of device */
 
 #define MP_STATUS_INTERNAL (-80)
 

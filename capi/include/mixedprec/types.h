@@ -28,6 +28,7 @@
 #define MP_DEVICE_DEFAULT 0
 #define MP_DEVICE_HOST 1
 #define MP_DEVICE_CUDA 2
+#define MP_DEVICE_HIP 3 /* AMD: its module is compiled and linked, and has never run on a GPU */
 
 /* Rounding of a conversion to a narrower type. 0 means round to nearest, ties to even. */
 #define MP_ROUND_NEAREST 0
