@@ -65,8 +65,8 @@ std::vector<int64_t> even_counts(int64_t total, int32_t ranks, int64_t align) {
     return counts;
 }
 
-Message message_of(const ReduceDesc& desc, int32_t rank, int32_t ranks, int64_t count) {
-    Message message;
+MessageLayout message_layout(const ReduceDesc& desc, int32_t rank, int32_t ranks, int64_t count) {
+    MessageLayout layout;
     const int32_t slots = desc.slots == 0 ? ranks : desc.slots;
     const SlotRun run = slots_of(rank, ranks, slots);
     std::vector<Subtree> nodes;
@@ -78,18 +78,18 @@ Message message_of(const ReduceDesc& desc, int32_t rank, int32_t ranks, int64_t 
         nodes = {{run.first, 0}}; // integer sums have no order: all in one
     }
     for (const Subtree& node : nodes) {
-        Message::Part part;
+        MessageLayout::Part part;
         part.node = node;
         const int32_t leaves = desc.order == SumOrder::exact ? run.count()
                                : has_slots(desc.order)       ? node.end(slots) - node.first
                                                              : 1;
         part.format = leaves == 1 ? desc.wire : desc.order == SumOrder::exact ? kUnits : kPlain;
-        part.offset = round_up(message.bytes, kPartAlign);
-        message.bytes = part.offset + wire_bytes(count, part.format);
-        message.parts.push_back(part);
+        part.offset = round_up(layout.bytes, kPartAlign);
+        layout.bytes = part.offset + wire_bytes(count, part.format);
+        layout.parts.push_back(part);
     }
-    message.bytes = count == 0 ? 0 : message.bytes;
-    return message;
+    layout.bytes = count == 0 ? 0 : layout.bytes;
+    return layout;
 }
 
 } // namespace mp::comm

@@ -232,7 +232,8 @@ void ReduceScatter::write_message(int32_t to, char* base) {
     if (count == 0) {
         return;
     }
-    for (const Message::Part& part : message_of(desc_, comm_.rank(), comm_.size(), count).parts) {
+    for (const MessageLayout::Part& part :
+         message_layout(desc_, comm_.rank(), comm_.size(), count).parts) {
         const std::vector<SumPart> below = leaves(part.node, to);
         if (below.size() == 1) {
             const SumPart& only = below[0];
@@ -259,10 +260,11 @@ void ReduceScatter::begin_exchange() {
     for (std::size_t r = 0; r < ranks; ++r) {
         const auto rank = static_cast<int32_t>(r);
         send_offsets_[r] = sent;
-        send_bytes[r] = message_of(desc_, comm_.rank(), comm_.size(), counts_[r]).bytes;
+        send_bytes[r] = message_layout(desc_, comm_.rank(), comm_.size(), counts_[r]).bytes;
         sent += round_up(send_bytes[r], kLine);
         receive_offsets_[r] = received;
-        receive_bytes[r] = r == me ? 0 : message_of(desc_, rank, comm_.size(), counts_[me]).bytes;
+        receive_bytes[r] =
+            r == me ? 0 : message_layout(desc_, rank, comm_.size(), counts_[me]).bytes;
         received += round_up(receive_bytes[r], kLine);
     }
     if (sources_.size() == 1 && is_direct(0)) {
@@ -297,7 +299,8 @@ std::vector<SumPart> ReduceScatter::received_parts() const {
         const auto at = static_cast<std::size_t>(r);
         char* base = r == comm_.rank() ? send_->device() + send_offsets_[at]
                                        : receive_->device() + receive_offsets_[at];
-        for (const Message::Part& part : message_of(desc_, r, comm_.size(), result_.count).parts) {
+        for (const MessageLayout::Part& part :
+             message_layout(desc_, r, comm_.size(), result_.count).parts) {
             parts.push_back(part_at(base + part.offset, result_.count, part.format));
             parts.back().merges = parts.size() == 1 ? 0 : 1;
             nodes.push_back(part.node);

@@ -40,8 +40,8 @@ void check_reduce(const ReduceDesc& desc, DType result, const char* what);
 // `total` elements in shares that begin at multiples of `align`; the last ones may be empty.
 std::vector<int64_t> even_counts(int64_t total, int32_t ranks, int64_t align);
 
-// What one rank sends to another: sums over subtrees of its slots, each in its own form.
-struct Message {
+// How the bytes that one rank sends another are laid out: sums over subtrees of its slots, each in its own form.
+struct MessageLayout {
     struct Part {
         Subtree node;
         WireFormat format;
@@ -50,7 +50,7 @@ struct Message {
     std::vector<Part> parts;
     int64_t bytes = 0;
 };
-Message message_of(const ReduceDesc& desc, int32_t rank, int32_t ranks, int64_t count);
+MessageLayout message_layout(const ReduceDesc& desc, int32_t rank, int32_t ranks, int64_t count);
 
 // Rank r gets the sum of elements [counts[0] + ... + counts[r-1], ... + counts[r]) of all contributions.
 class ReduceScatter {

@@ -13,7 +13,7 @@ constexpr auto kHeaderBytes = static_cast<int64_t>(sizeof(LaneHeader));
 
 } // namespace
 
-Status Lane::test(Message& message, bool* done, MPI_Status* status) noexcept {
+Status Lane::test(StagedMessage& message, bool* done, MPI_Status* status) noexcept {
     int flag = 0;
     const Status result = mpi_status(MPI_Test(&message.request, &flag, status), "MPI_Test");
     *done = flag != 0;
@@ -21,7 +21,7 @@ Status Lane::test(Message& message, bool* done, MPI_Status* status) noexcept {
 }
 
 void Lane::close(Base& base) noexcept {
-    for (Message& message : messages_) {
+    for (StagedMessage& message : messages_) {
         if (message.is_active) {
             (void)message.buffer.release(); // MPI may still use it: never freed
             message.is_active = false;
@@ -40,7 +40,7 @@ void SendLane::start(const LaneEnd& end, const LaneHeader& header, const void* d
     data_ = static_cast<const unsigned char*>(data);
 }
 
-Status SendLane::put(Base& base, Message& message) {
+Status SendLane::put(Base& base, StagedMessage& message) {
     const bool is_first = !first_began_;
     message.is_large = !is_first;
     message.buffer = base.take(message.is_large);
@@ -65,7 +65,7 @@ Status SendLane::put(Base& base, Message& message) {
 }
 
 Status SendLane::poll(Base& base) {
-    for (Message& message : messages_) {
+    for (StagedMessage& message : messages_) {
         if (message.is_active) {
             bool done = false;
             const Status status = test(message, &done, MPI_STATUS_IGNORE);
@@ -98,7 +98,7 @@ void ReceiveLane::start(const LaneEnd& end, const LaneHeader& header, void* data
     data_ = static_cast<unsigned char*>(data);
 }
 
-Status ReceiveLane::post(Base& base, Message& message) {
+Status ReceiveLane::post(Base& base, StagedMessage& message) {
     const bool is_first = !first_began_;
     message.is_large = !is_first;
     message.buffer = base.take(message.is_large);
@@ -113,7 +113,7 @@ Status ReceiveLane::post(Base& base, Message& message) {
                       "MPI_Irecv");
 }
 
-Status ReceiveLane::check_first(const Message& message, const MPI_Status& status) noexcept {
+Status ReceiveLane::check_first(const StagedMessage& message, const MPI_Status& status) noexcept {
     int bytes = 0;
     (void)MPI_Get_count(&status, MPI_BYTE, &bytes);
     LaneHeader theirs{};
@@ -151,7 +151,7 @@ Status ReceiveLane::check_first(const Message& message, const MPI_Status& status
     return {};
 }
 
-Status ReceiveLane::finish(Base& base, Message& message, const MPI_Status& status) noexcept {
+Status ReceiveLane::finish(Base& base, StagedMessage& message, const MPI_Status& status) noexcept {
     message.is_active = false;
     const bool is_first = !has_first_;
     if (is_first) {
@@ -173,7 +173,7 @@ Status ReceiveLane::finish(Base& base, Message& message, const MPI_Status& statu
 Status ReceiveLane::poll(Base& base) {
     // In the order they were posted, which is the order of the bytes.
     for (std::size_t i = 0; i < kDepth; ++i) {
-        Message& message = messages_.at(oldest_);
+        StagedMessage& message = messages_.at(oldest_);
         if (!message.is_active) {
             break;
         }
@@ -189,7 +189,7 @@ Status ReceiveLane::poll(Base& base) {
         }
     }
     for (std::size_t i = 0; i < kDepth; ++i) {
-        Message& message = messages_.at((oldest_ + i) % kDepth);
+        StagedMessage& message = messages_.at((oldest_ + i) % kDepth);
         const bool wants_more = !first_began_ || started_ < total_;
         if (!message.is_active && wants_more) {
             const Status result = post(base, message);

@@ -16,8 +16,8 @@ struct LaneEnd {
     int tag = 0;
 };
 
-// A message that MPI has.
-struct Message {
+// A staging buffer of the lane, and what MPI was asked to do with it.
+struct StagedMessage {
     Buffer buffer;
     MPI_Request request = MPI_REQUEST_NULL;
     int64_t bytes = 0; // of payload
@@ -45,7 +45,7 @@ class Lane {
     [[nodiscard]] int64_t next_bytes() const noexcept {
         return total_ - started_ < kChunkBytes ? total_ - started_ : kChunkBytes;
     }
-    static Status test(Message& message, bool* done, MPI_Status* status) noexcept;
+    static Status test(StagedMessage& message, bool* done, MPI_Status* status) noexcept;
 
     LaneEnd end_;
     LaneHeader header_{};
@@ -54,7 +54,7 @@ class Lane {
     int64_t finished_ = 0;
     bool has_first_ = false; // is over
     bool first_began_ = false;
-    std::array<Message, kDepth> messages_;
+    std::array<StagedMessage, kDepth> messages_;
     std::size_t oldest_ = 0;
 };
 
@@ -64,7 +64,7 @@ class SendLane : public Lane {
     Status poll(Base& base);
 
   private:
-    Status put(Base& base, Message& message);
+    Status put(Base& base, StagedMessage& message);
     const unsigned char* data_ = nullptr;
 };
 
@@ -75,9 +75,9 @@ class ReceiveLane : public Lane {
     Status poll(Base& base);
 
   private:
-    Status post(Base& base, Message& message);
-    Status check_first(const Message& message, const MPI_Status& status) noexcept;
-    Status finish(Base& base, Message& message, const MPI_Status& status) noexcept;
+    Status post(Base& base, StagedMessage& message);
+    Status check_first(const StagedMessage& message, const MPI_Status& status) noexcept;
+    Status finish(Base& base, StagedMessage& message, const MPI_Status& status) noexcept;
     unsigned char* data_ = nullptr;
 };
 
