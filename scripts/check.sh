@@ -106,13 +106,13 @@ tsan() {
     step "test tsan" run_tests tsan -L threads -LE slow
 }
 
-# Two or three minutes of each; scripts/torture.sh NAME and scripts/fuzz.sh NAME SECONDS go on for as long as is wanted.
+# Two or three minutes of each; scripts/stress.sh NAME and scripts/fuzz.sh NAME SECONDS go on for as long as is wanted.
 long() {
     local name
     local -A counts=([kill]=5000 [training]=40 [lost]=8 [headers]=20000000 [manifests]=5000000 [folders]=40000 [calls]=20000
         [bits]=1500)
-    for name in $(scripts/torture.sh | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
-        step "torture $name ${counts[$name]:-}" scripts/torture.sh "$name" ${counts[$name]:-}
+    for name in $(scripts/stress.sh | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
+        step "stress $name ${counts[$name]:-}" scripts/stress.sh "$name" ${counts[$name]:-}
         tail -n 1 "$last_log" | sed 's/^/   /'
     done
     for name in tests/fuzz/*.cpp; do

@@ -134,7 +134,7 @@ mp_status mp_optimizer_piece(const mp_optimizer* optimizer, int32_t index, int32
             fail(Code::invalid_argument, "rank is %d; there are %d", static_cast<int>(rank),
                  groups.all().size());
         }
-        const ShardPiece piece =
+        const ShardSlice piece =
             sharding.plan().piece_on(checked_index(object, index), rank % groups.shard_ranks());
         *start = piece.start;
         *count = piece.count;

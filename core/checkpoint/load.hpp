@@ -26,7 +26,7 @@ struct LoadOptions {
     bool other_recipe =
         false;         // the recipe's text may differ, as long as the formats of tensors do not
     Progress progress; // of this rank's bytes
-    // Whether what was read can be applied; throws where not. Counts in the vote.
+    // Whether what was read can be applied; throws where not. Counts in the agreement.
     std::function<void(const Loaded&)> check;
 };
 

@@ -7,7 +7,7 @@
 namespace mp {
 namespace {
 
-// Words before the fields: ~rank and code of a rank that abstains, so that the lowest such rank is named.
+// Words before the fields: ~rank and code of a rank that declines, so that the lowest such rank is named.
 constexpr std::size_t kHead = 2;
 constexpr std::size_t kWordsOfField = 4; // low, high, and their complements
 
@@ -26,21 +26,21 @@ std::string rank_list(const std::vector<int32_t>& ranks) {
 
 } // namespace
 
-void Vote::must_equal(const char* name, uint64_t value) { fields_.push_back({name, value}); }
+void Agreement::must_equal(const char* name, uint64_t value) { fields_.push_back({name, value}); }
 
-std::size_t Vote::add_maxima(std::span<const uint32_t> values) {
+std::size_t Agreement::add_maxima(std::span<const uint32_t> values) {
     const std::size_t first = maxima_.size();
     maxima_.insert(maxima_.end(), values.begin(), values.end());
     return first;
 }
 
-void Vote::abstain(const Status& reason) {
+void Agreement::decline(const Status& reason) {
     if (reason_.ok()) {
         reason_ = reason;
     }
 }
 
-std::vector<uint32_t> Vote::words(const comm::Communicator& comm) const {
+std::vector<uint32_t> Agreement::words(const comm::Communicator& comm) const {
     std::vector<uint32_t> words(kHead, 0);
     if (!reason_.ok()) {
         words[0] = ~static_cast<uint32_t>(comm.rank());
@@ -54,7 +54,7 @@ std::vector<uint32_t> Vote::words(const comm::Communicator& comm) const {
     return words;
 }
 
-Status Vote::cast(comm::Communicator& comm, const comm::CallOptions& options) {
+Status Agreement::reach(comm::Communicator& comm, const comm::CallOptions& options) {
     std::vector<uint32_t> all = words(comm);
     const Status sent = comm.max_u32(all.data(), static_cast<int64_t>(all.size()), options);
     if (!sent.ok()) {
@@ -80,8 +80,8 @@ Status Vote::cast(comm::Communicator& comm, const comm::CallOptions& options) {
 }
 
 // All ranks have seen the same words, so all are here.
-Status Vote::explain(comm::Communicator& comm, std::size_t differing,
-                     const comm::CallOptions& options) const {
+Status Agreement::explain(comm::Communicator& comm, std::size_t differing,
+                          const comm::CallOptions& options) const {
     const auto size = static_cast<std::size_t>(comm.size());
     std::vector<uint64_t> values(size);
     const std::vector<int64_t> bytes(size, sizeof(uint64_t));

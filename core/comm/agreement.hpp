@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vote: the one message in which ranks agree before anything is applied. Everything in it is taken as the maximum over
+// Agreement: the one message in which ranks agree before anything is applied. Everything in it is taken as the maximum over
 // the ranks, of 32-bit words, so the order of ranks does not matter and every rank reads the same answer.
 //
 // What must be equal goes in as x and as its complement: max(x) == ~max(~x) exactly where all x are the same. A
@@ -14,19 +14,19 @@
 
 namespace mp {
 
-class Vote {
+class Agreement {
   public:
-    // `name` outlives the vote; it stands in the message where ranks disagree.
+    // `name` outlives the agreement; it stands in the message where ranks disagree.
     void must_equal(const char* name, uint64_t value);
     // Returns the place of the first one, for maximum(); the others follow. Every rank adds as many.
     std::size_t add_maxima(std::span<const uint32_t> values);
-    // This rank cannot go on: every rank's cast() fails with peer_error, or with this status on this rank.
-    void abstain(const Status& reason);
+    // This rank cannot go on: every rank's reach() fails with peer_error, or with this status on this rank.
+    void decline(const Status& reason);
 
     // Collective. rank_mismatch names what differs and the ranks on each side; peer_error names the first rank that
-    // abstained. After any failure nothing may be applied.
-    Status cast(comm::Communicator& comm, const comm::CallOptions& options = {});
-    // After cast(): the largest of all ranks.
+    // declined. After any failure nothing may be applied.
+    Status reach(comm::Communicator& comm, const comm::CallOptions& options = {});
+    // After reach(): the largest of all ranks.
     [[nodiscard]] uint32_t maximum(std::size_t place) const { return maxima_.at(place); }
 
   private:

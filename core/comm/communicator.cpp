@@ -10,7 +10,7 @@
 namespace mp::comm {
 
 // What a request holds on to. `over`: nothing of the caller's is touched any more, and `status` is how it ended.
-struct Flight {
+struct PendingCollective {
     Communicator* communicator = nullptr;
     Collective collective;
     std::vector<int64_t> numbers; // the collective's arrays
@@ -46,8 +46,8 @@ void append_array(std::vector<int64_t>& numbers, const int64_t* array, int32_t c
 }
 
 // Copies the arrays, so that the caller's may be freed, and points the collective at the copies.
-void own_arrays(Flight& flight, int32_t size) {
-    Collective& what = flight.collective;
+void own_arrays(PendingCollective& pending, int32_t size) {
+    Collective& what = pending.collective;
     const bool is_exchange = what.kind == CollectiveKind::all_to_all;
     struct Row {
         const int64_t** array;
@@ -57,11 +57,11 @@ void own_arrays(Flight& flight, int32_t size) {
         Row{&what.send_bytes, is_exchange ? size : 1}, Row{&what.send_offsets, size},
         Row{&what.receive_bytes, what.kind == CollectiveKind::broadcast ? 1 : size},
         Row{&what.receive_offsets, size}};
-    flight.numbers.reserve(static_cast<std::size_t>(size) * 4);
+    pending.numbers.reserve(static_cast<std::size_t>(size) * 4);
     for (const Row& row : rows) {
-        append_array(flight.numbers, *row.array, row.count);
+        append_array(pending.numbers, *row.array, row.count);
     }
-    const int64_t* next = flight.numbers.data();
+    const int64_t* next = pending.numbers.data();
     for (const Row& row : rows) {
         if (*row.array != nullptr) {
             *row.array = next;
@@ -75,56 +75,57 @@ void own_arrays(Flight& flight, int32_t size) {
 // ---- requests
 
 CommRequest::CommRequest() noexcept = default;
-CommRequest::CommRequest(CommRequest&& other) noexcept : flight_(std::move(other.flight_)) {}
+CommRequest::CommRequest(CommRequest&& other) noexcept : pending_(std::move(other.pending_)) {}
 
 CommRequest& CommRequest::operator=(CommRequest&& other) noexcept {
     if (this != &other) {
         CommRequest dropped;
-        dropped.flight_ = std::move(flight_);
-        flight_ = std::move(other.flight_);
+        dropped.pending_ = std::move(pending_);
+        pending_ = std::move(other.pending_);
     }
     return *this;
 }
 
 CommRequest::~CommRequest() {
-    if (flight_ != nullptr && !flight_->over) {
-        (void)flight_->communicator->poison(flight_->communicator->named(
-            *flight_, Status::error(Code::aborted, "its request was dropped before "
-                                                   "it was done")));
+    if (pending_ != nullptr && !pending_->over) {
+        (void)pending_->communicator->poison(pending_->communicator->named(
+            *pending_, Status::error(Code::aborted, "its request was dropped before "
+                                                    "it was done")));
     }
 }
 
 Status CommRequest::wait() noexcept {
-    if (flight_ == nullptr) {
+    if (pending_ == nullptr) {
         return {};
     }
-    const std::shared_ptr<Flight> flight = std::move(flight_);
-    flight_ = nullptr;
-    return flight->over ? flight->status : flight->communicator->wait(*flight);
+    const std::shared_ptr<PendingCollective> pending = std::move(pending_);
+    pending_ = nullptr;
+    return pending->over ? pending->status : pending->communicator->wait(*pending);
 }
 
 int64_t CommRequest::moved_bytes() const noexcept {
-    return flight_ != nullptr && flight_->request != nullptr ? flight_->request->moved_bytes() : 0;
+    return pending_ != nullptr && pending_->request != nullptr ? pending_->request->moved_bytes()
+                                                               : 0;
 }
 
 Status CommRequest::test(bool* done) noexcept {
     *done = true;
-    if (flight_ == nullptr) {
+    if (pending_ == nullptr) {
         return {};
     }
-    if (!flight_->over) {
-        Communicator& communicator = *flight_->communicator;
+    if (!pending_->over) {
+        Communicator& communicator = *pending_->communicator;
         communicator.progress();
-        if (!flight_->over && communicator.transport_->now_ns() >= flight_->deadline_ns) {
-            (void)communicator.poison(communicator.timeout_of(*flight_));
+        if (!pending_->over && communicator.transport_->now_ns() >= pending_->deadline_ns) {
+            (void)communicator.poison(communicator.timeout_of(*pending_));
         }
     }
-    if (!flight_->over) {
+    if (!pending_->over) {
         *done = false;
         return {};
     }
-    const Status status = flight_->status;
-    flight_ = nullptr;
+    const Status status = pending_->status;
+    pending_ = nullptr;
     return status;
 }
 
@@ -141,11 +142,11 @@ Communicator::Communicator(std::unique_ptr<Transport> transport, int64_t deadlin
 }
 
 Communicator::~Communicator() {
-    if (!flights_.empty()) {
+    if (!in_flight_.empty()) {
         (void)poison(Status::error(Code::aborted,
                                    "the communicator of rank %d was destroyed with "
                                    "%zu collective(s) in flight",
-                                   rank_, flights_.size()));
+                                   rank_, in_flight_.size()));
     }
 }
 
@@ -176,31 +177,31 @@ void Communicator::abort(const Status& reason) noexcept {
 Status Communicator::poison(const Status& reason) noexcept {
     abort(reason);
     const Status first = status();
-    close_flights(first);
+    close_in_flight(first);
     return first;
 }
 
-void Communicator::close_flights(const Status& reason) noexcept {
-    for (const auto& flight : flights_) {
-        flight->request.reset();
-        flight->status = reason;
-        flight->over = true;
+void Communicator::close_in_flight(const Status& reason) noexcept {
+    for (const auto& pending : in_flight_) {
+        pending->request.reset();
+        pending->status = reason;
+        pending->over = true;
     }
-    flights_.clear();
+    in_flight_.clear();
 }
 
-Status Communicator::named(const Flight& flight, const Status& reason) const noexcept {
+Status Communicator::named(const PendingCollective& pending, const Status& reason) const noexcept {
     return Status::error(
         reason.code(), "%s #%llu%s%s%s on rank %d of %d over %s: %s",
-        collective_name(flight.collective.kind),
-        static_cast<unsigned long long>(flight.collective.sequence),
-        flight.site != nullptr ? " (" : "", flight.site != nullptr ? flight.site : "",
-        flight.site != nullptr ? ")" : "", rank_, size_, transport_->name(), reason.text());
+        collective_name(pending.collective.kind),
+        static_cast<unsigned long long>(pending.collective.sequence),
+        pending.site != nullptr ? " (" : "", pending.site != nullptr ? pending.site : "",
+        pending.site != nullptr ? ")" : "", rank_, size_, transport_->name(), reason.text());
 }
 
-Status Communicator::timeout_of(const Flight& flight) const noexcept {
+Status Communicator::timeout_of(const PendingCollective& pending) const noexcept {
     std::array<int32_t, kNamedRanks> ranks{};
-    const int32_t count = flight.request->missing(ranks.data(), kNamedRanks);
+    const int32_t count = pending.request->missing(ranks.data(), kNamedRanks);
     TextLine<256> who;
     if (count > 0) {
         std::array<char, 200> list{};
@@ -213,42 +214,42 @@ Status Communicator::timeout_of(const Flight& flight) const noexcept {
         }
         who.set("; ranks not seen: %s%s", list.data(), count > kNamedRanks ? ", ..." : "");
     }
-    return named(flight, Status::error(Code::timeout, "not done after %lld ms%s",
-                                       static_cast<long long>(flight.deadline_ms), who.c_str()));
+    return named(pending, Status::error(Code::timeout, "not done after %lld ms%s",
+                                        static_cast<long long>(pending.deadline_ms), who.c_str()));
 }
 
 void Communicator::progress() noexcept {
-    for (std::size_t i = 0; i < flights_.size();) {
+    for (std::size_t i = 0; i < in_flight_.size();) {
         if (is_poisoned_.load()) {
-            close_flights(status());
+            close_in_flight(status());
             return;
         }
-        const std::shared_ptr<Flight> flight = flights_[i];
+        const std::shared_ptr<PendingCollective> pending = in_flight_[i];
         bool done = false;
-        const Status status = flight->request->poll(&done);
+        const Status status = pending->request->poll(&done);
         if (!status.ok()) {
-            (void)poison(named(*flight, status));
+            (void)poison(named(*pending, status));
             return;
         }
         if (done) {
-            flight->request.reset();
-            flight->over = true;
-            flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(i));
+            pending->request.reset();
+            pending->over = true;
+            in_flight_.erase(in_flight_.begin() + static_cast<std::ptrdiff_t>(i));
         } else {
             ++i;
         }
     }
 }
 
-Status Communicator::wait(Flight& flight) noexcept {
+Status Communicator::wait(PendingCollective& pending) noexcept {
     for (int64_t attempt = 0;; ++attempt) {
         progress();
-        if (flight.over) {
-            return flight.status;
+        if (pending.over) {
+            return pending.status;
         }
-        const int64_t left = flight.deadline_ns - transport_->now_ns();
+        const int64_t left = pending.deadline_ns - transport_->now_ns();
         if (left <= 0) {
-            return poison(timeout_of(flight));
+            return poison(timeout_of(pending));
         }
         transport_->pause(attempt, std::min(left, kLongestPauseNs));
     }
@@ -256,33 +257,33 @@ Status Communicator::wait(Flight& flight) noexcept {
 
 Status Communicator::open(const Collective& collective, const CallOptions& options,
                           CommRequest* out) {
-    auto flight = std::make_shared<Flight>();
-    flight->communicator = this;
-    flight->collective = collective;
-    flight->collective.sequence = sequence_;
-    flight->collective.stream = options.stream;
-    flight->site = options.site;
-    flight->deadline_ms = options.deadline_ms != 0 ? options.deadline_ms : deadline_ms_;
-    flight->deadline_ns = transport_->now_ns() + flight->deadline_ms * kNsPerMs;
-    own_arrays(*flight, size_);
-    flights_.reserve(flights_.size() + 1); // nothing fails after begin
+    auto pending = std::make_shared<PendingCollective>();
+    pending->communicator = this;
+    pending->collective = collective;
+    pending->collective.sequence = sequence_;
+    pending->collective.stream = options.stream;
+    pending->site = options.site;
+    pending->deadline_ms = options.deadline_ms != 0 ? options.deadline_ms : deadline_ms_;
+    pending->deadline_ns = transport_->now_ns() + pending->deadline_ms * kNsPerMs;
+    own_arrays(*pending, size_);
+    in_flight_.reserve(in_flight_.size() + 1); // nothing fails after begin
     TransportRequest* request = nullptr;
-    const Status status = transport_->begin(flight->collective, &request);
+    const Status status = transport_->begin(pending->collective, &request);
     ++sequence_;
     if (!status.ok()) {
-        return poison(named(*flight, status));
+        return poison(named(*pending, status));
     }
-    flight->request.reset(request);
-    count_traffic(flight->collective);
-    flights_.push_back(flight);
-    out->flight_ = std::move(flight);
+    pending->request.reset(request);
+    count_traffic(pending->collective);
+    in_flight_.push_back(pending);
+    out->pending_ = std::move(pending);
     return {};
 }
 
 Status Communicator::begin(Collective collective, const CallOptions& options,
                            CommRequest* out) noexcept {
     if (is_poisoned_.load()) {
-        close_flights(status());
+        close_in_flight(status());
         return status();
     }
     if (out->is_open()) {

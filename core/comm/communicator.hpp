@@ -54,7 +54,7 @@ struct Traffic {
 };
 
 class Communicator;
-struct Flight;
+struct PendingCollective;
 
 // A collective in flight. Its memory belongs to it until wait() or test() says that it is over. Dropping it before
 // gives the communicator up.
@@ -65,7 +65,7 @@ class CommRequest {
     CommRequest& operator=(CommRequest&& other) noexcept;
     ~CommRequest();
 
-    [[nodiscard]] bool is_open() const noexcept { return flight_ != nullptr; }
+    [[nodiscard]] bool is_open() const noexcept { return pending_ != nullptr; }
     // Until it is done, has failed, or its deadline (counted from begin) has passed. Closes the request.
     Status wait() noexcept;
     // Without waiting; closes the request when it is done or has failed.
@@ -75,7 +75,7 @@ class CommRequest {
 
   private:
     friend class Communicator;
-    std::shared_ptr<Flight> flight_;
+    std::shared_ptr<PendingCollective> pending_;
 };
 
 class Communicator {
@@ -151,12 +151,13 @@ class Communicator {
                          const CallOptions& options);
     // Polls everything in flight once.
     void progress() noexcept;
-    Status wait(Flight& flight) noexcept;
+    Status wait(PendingCollective& pending) noexcept;
     // Fails all in flight, and the transport; returns the first failure there was.
     Status poison(const Status& reason) noexcept;
-    void close_flights(const Status& reason) noexcept;
-    [[nodiscard]] Status named(const Flight& flight, const Status& reason) const noexcept;
-    [[nodiscard]] Status timeout_of(const Flight& flight) const noexcept;
+    void close_in_flight(const Status& reason) noexcept;
+    [[nodiscard]] Status named(const PendingCollective& pending,
+                               const Status& reason) const noexcept;
+    [[nodiscard]] Status timeout_of(const PendingCollective& pending) const noexcept;
     void count_traffic(const Collective& collective) noexcept;
 
     std::unique_ptr<Transport> transport_;
@@ -165,7 +166,7 @@ class Communicator {
     int64_t deadline_ms_;
     uint64_t sequence_ = 0;
     std::vector<int32_t> nodes_;
-    std::vector<std::shared_ptr<Flight>> flights_; // in the order of begin
+    std::vector<std::shared_ptr<PendingCollective>> in_flight_; // in the order of begin
     Traffic traffic_;
 
     mutable std::mutex mutex_; // of first_error_

@@ -74,7 +74,7 @@ void Fp8GradientReducer::reduce(std::span<const WireSource> gradients, const Cal
 // The one message: amaxes as bits, so that a NaN or an infinity of one rank is everybody's, and the flags.
 void Fp8GradientReducer::agree(std::span<const WireSource> gradients, const CallOptions& options) {
     const std::size_t tensors = states_.size();
-    std::vector<uint32_t> vote(2 * tensors, 0);
+    std::vector<uint32_t> agreed(2 * tensors, 0);
     const Scratch amaxes(stream_, std::max<std::size_t>(1, tensors) * sizeof(float));
     for (std::size_t i = 0; i < tensors; ++i) {
         AmaxDesc op{};
@@ -82,29 +82,30 @@ void Fp8GradientReducer::agree(std::span<const WireSource> gradients, const Call
         op.source = gradients[i].values;
         op.result = static_cast<float*>(amaxes.data()) + i;
         run_op(stream_, op);
-        vote[tensors + i] = states_[i].trips ? 1 : 0;
+        agreed[tensors + i] = states_[i].trips ? 1 : 0;
     }
-    stream_.copy(vote.data(), amaxes.data(), tensors * sizeof(uint32_t), CopyKind::device_to_host);
+    stream_.copy(agreed.data(), amaxes.data(), tensors * sizeof(uint32_t),
+                 CopyKind::device_to_host);
     stream_.sync();
     for (std::size_t i = 0; i < tensors; ++i) {
         if (gradients[i].scale_inv != nullptr) {
             float scale = 1.0F;
             stream_.copy(&scale, gradients[i].scale_inv, sizeof scale, CopyKind::device_to_host);
             stream_.sync();
-            vote[i] = numerics::bits_from_float(numerics::float_from_bits(vote[i]) * scale) &
-                      numerics::kFloatMagnitudeMask;
+            agreed[i] = numerics::bits_from_float(numerics::float_from_bits(agreed[i]) * scale) &
+                        numerics::kFloatMagnitudeMask;
         }
     }
-    check(comm_.max_u32(vote.data(), static_cast<int64_t>(vote.size()), options));
+    check(comm_.max_u32(agreed.data(), static_cast<int64_t>(agreed.size()), options));
     for (std::size_t i = 0; i < tensors; ++i) {
         State& state = states_[i];
         // Of the last reduction, whose amax every rank knows: what was not finite leaves mu.
         if (state.was_reduced && state.amax_bits < numerics::kFloatInfinity) {
-            state.mu = numerics::next_mu(state.mu, vote[tensors + i] != 0);
+            state.mu = numerics::next_mu(state.mu, agreed[tensors + i] != 0);
         }
-        state.amax_bits = vote[i];
+        state.amax_bits = agreed[i];
         state.was_reduced = true;
-        state.scale_inv = numerics::shared_gradient_scale(numerics::float_from_bits(vote[i]),
+        state.scale_inv = numerics::shared_gradient_scale(numerics::float_from_bits(agreed[i]),
                                                           state.mu, state.scale_inv)
                               .scale_inv;
     }

@@ -111,7 +111,7 @@ int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParamet
 // The states of the elements that are here, with their first values.
 void Optimizer::make_states(Stream& stream, int32_t index) {
     Parameter& p = parameters_[static_cast<std::size_t>(index)];
-    const ShardPiece own = piece(index);
+    const ShardSlice own = piece(index);
     if (own.count > 0 || sharding_ == nullptr || sharding_->stage() == 0) {
         const bool is_whole = own.count == p.param->count();
         p.states.emplace(context_, state_stream(stream), formats_of(p),
@@ -126,7 +126,7 @@ void Optimizer::initialize(Stream& stream, int32_t index) {
     const Parameter& p = parameters_[static_cast<std::size_t>(index)];
     Stream& owner = state_stream(stream);
     if (!options_.offload) {
-        const ShardPiece own = piece(index);
+        const ShardSlice own = piece(index);
         const TensorRef exact =
             p.init_fp32 != nullptr ? slice_of(*p.init_fp32, own.start, own.count).ref : TensorRef();
         p.states->initialize(owner, weight(index), p.init_fp32 != nullptr ? &exact : nullptr);
@@ -211,10 +211,10 @@ void Optimizer::set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale) {
     grad_scale_tensor_ = scale;
 }
 
-ShardPiece Optimizer::piece(int32_t index) const {
+ShardSlice Optimizer::piece(int32_t index) const {
     const Parameter& p = parameters_[static_cast<std::size_t>(index)];
     return sharding_ != nullptr ? sharding_->states_of(index)
-                                : ShardPiece{index, 0, 0, p.param->count()};
+                                : ShardSlice{index, 0, 0, p.param->count()};
 }
 
 TensorSlice Optimizer::weight(int32_t index) const {

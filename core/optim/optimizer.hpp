@@ -197,7 +197,7 @@ class Optimizer {
     // What the step keeps a weight in.
     [[nodiscard]] StateFormat weight_format(const Tensor& param) const noexcept;
     // The elements whose states are here, and where the step finds them.
-    [[nodiscard]] ShardPiece piece(int32_t index) const;
+    [[nodiscard]] ShardSlice piece(int32_t index) const;
     [[nodiscard]] TensorSlice weight(int32_t index) const;
     [[nodiscard]] UpdateSegment segment(int32_t index) const;
     [[nodiscard]] uint64_t definition() const;

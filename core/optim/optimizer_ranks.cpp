@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of Optimizer that knows of other ranks: the cut, and the step's phases.
 //   reduce   gradients are summed by their owners; a failure leaves no trace
-//   vote     the only agreement: after it nothing can fail until all pieces are written
+//   agreement     the only agreement: after it nothing can fail until all pieces are written
 //   apply    each rank updates its own pieces, and its layers' scales
 //   publish  every rank gets the new weights; repeatable from the owners' pieces
 #include <cstring>
@@ -93,9 +93,9 @@ void Optimizer::shard(Stream& stream) {
     } catch (const Error& error) {
         own = error.status();
     }
-    Vote vote;
-    vote.abstain(own);
-    const Status agreed = sharding_->cast(vote);
+    Agreement agreement;
+    agreement.decline(own);
+    const Status agreed = sharding_->reach(agreement);
     if (!agreed.ok()) {
         sharding_->groups().abandon(agreed);
         check(agreed);
@@ -104,7 +104,7 @@ void Optimizer::shard(Stream& stream) {
     plan_is_stale_ = true;
 }
 
-// The vote's length follows from the layers, so ranks agree on them in a message of fixed length first.
+// The agreement's length follows from the layers, so ranks agree on them in a message of fixed length first.
 void Optimizer::set_layers(std::vector<std::shared_ptr<Linear>> layers) {
     Status own;
     StepLayers next;
@@ -114,32 +114,36 @@ void Optimizer::set_layers(std::vector<std::shared_ptr<Linear>> layers) {
         own = error.status();
     }
     if (is_sharded()) {
-        Vote vote;
-        vote.must_equal("the number of layers", next.size());
-        vote.must_equal("the layers' sizes or recipes", next.definition());
-        vote.abstain(own);
-        own = sharding_ != nullptr ? sharding_->cast(vote) : vote.cast(*options_.sharding.comm);
+        Agreement agreement;
+        agreement.must_equal("the number of layers", next.size());
+        agreement.must_equal("the layers' sizes or recipes", next.definition());
+        agreement.decline(own);
+        own = sharding_ != nullptr ? sharding_->reach(agreement)
+                                   : agreement.reach(*options_.sharding.comm);
     }
     check(own);
     layers_ = std::move(next);
 }
 
 void Optimizer::agree(Stream& stream, LossScaler* scaler, uint64_t weights, const Status& own) {
-    Vote vote;
+    Agreement agreement;
     Fnv64 hyper;
     for (const numerics::GroupHyper& group : groups_) {
         add_hyper(hyper, group);
     }
-    vote.must_equal("the number of steps", static_cast<uint64_t>(calls_));
-    vote.must_equal("the groups' hyperparameters", hyper.value());
-    vote.must_equal("the loss scale",
-                    scaler == nullptr ? 0 : numerics::bits_from_float(scaler->read(stream).scale));
-    vote.must_equal("the loss scaler's kind", scaler == nullptr ? 0 : scaler->checks() ? 2 : 1);
-    vote.must_equal("the weights' bits, which the last step made equal", weights);
-    layers_.propose(vote);
-    vote.abstain(own);
-    check(sharding_->cast(vote));
-    layers_.accept(vote);
+    agreement.must_equal("the number of steps", static_cast<uint64_t>(calls_));
+    agreement.must_equal("the groups' hyperparameters", hyper.value());
+    agreement.must_equal("the loss scale",
+                         scaler == nullptr ? 0
+                                           : numerics::bits_from_float(scaler->read(stream).scale));
+    agreement.must_equal("the loss scaler's kind", scaler == nullptr  ? 0
+                                                   : scaler->checks() ? 2
+                                                                      : 1);
+    agreement.must_equal("the weights' bits, which the last step made equal", weights);
+    layers_.propose(agreement);
+    agreement.decline(own);
+    check(sharding_->reach(agreement));
+    layers_.accept(agreement);
 }
 
 void Optimizer::step_on_ranks(Stream& stream, LossScaler* scaler) {
@@ -171,9 +175,9 @@ void Optimizer::step_on_ranks(Stream& stream, LossScaler* scaler) {
     } catch (const Error& error) {
         own = error.status();
         if (!sharding_->groups().status().ok()) {
-            sharding_->groups().abandon(own); // other groups would wait for this rank's vote
+            sharding_->groups().abandon(own); // other groups would wait for this rank's agreement
         } else if (needs_stats(options, scaler)) {
-            // The others wait for these sums before the vote, in which they learn the reason.
+            // The others wait for these sums before the agreement, in which they learn the reason.
             (void)sharding_->all_sums(sharding_->no_sums(enabled), enabled);
         }
     }

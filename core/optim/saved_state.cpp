@@ -7,7 +7,7 @@ namespace mp {
 StatesPlace Optimizer::states_place(int32_t index) const {
     const Parameter& p = parameters_.at(static_cast<std::size_t>(index));
     const Shape& shape = p.param->shape();
-    const ShardPiece own = piece(index);
+    const ShardSlice own = piece(index);
     StatesPlace place;
     place.weight = weight_format(*p.param); // of codes for use: the owner's exact numbers
     place.formats = formats_of(p);

@@ -47,12 +47,14 @@ uint64_t StepLayers::definition() const {
     return hash.value();
 }
 
-void StepLayers::propose(Vote& vote) { first_word_ = vote.add_maxima(amaxes_.bits()); }
+void StepLayers::propose(Agreement& agreement) {
+    first_word_ = agreement.add_maxima(amaxes_.bits());
+}
 
-void StepLayers::accept(const Vote& vote) {
+void StepLayers::accept(const Agreement& agreement) {
     std::size_t place = first_word_;
     for (uint32_t& bits : amaxes_.bits()) {
-        bits = vote.maximum(place++);
+        bits = agreement.maximum(place++);
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepLayers: the layers whose step ends with the optimizer's. Where ranks share the optimizer the layers' amaxes go in
-// the step's one vote; where they are, delayed scales move on in the apply phase, of skipped steps too.
+// the step's one agreement; where they are, delayed scales move on in the apply phase, of skipped steps too.
 #pragma once
 
 #include <memory>
@@ -25,8 +25,8 @@ class StepLayers {
     // This rank's amaxes of the step. Waits.
     void read_amaxes(Stream& stream) { amaxes_.read(stream); }
     // As many words on every rank, also where reading failed.
-    void propose(Vote& vote);
-    void accept(const Vote& vote); // after the cast
+    void propose(Agreement& agreement);
+    void accept(const Agreement& agreement); // after reach()
     // The apply phase: takes the agreed amaxes, and ends every layer's step.
     void end_step_as_agreed(Stream& stream);
     // The same without other ranks.
@@ -35,7 +35,7 @@ class StepLayers {
   private:
     std::vector<std::shared_ptr<Linear>> layers_;
     RankAmaxes amaxes_;
-    std::size_t first_word_ = 0; // in the vote
+    std::size_t first_word_ = 0; // in the agreement
 };
 
 } // namespace mp

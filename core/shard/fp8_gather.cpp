@@ -48,7 +48,7 @@ std::vector<uint32_t> own_amaxes(Stream& stream, const std::vector<Fp8Weight>& w
     return bits;
 }
 
-PartGather::Pieces pieces_of(const std::vector<Fp8Weight>& weights) {
+PartGather::Pieces slices_of(const std::vector<Fp8Weight>& weights) {
     PartGather::Pieces pieces;
     pieces.reserve(weights.size());
     for (const Fp8Weight& weight : weights) {
@@ -84,7 +84,7 @@ Fp8Scales agree_on_scales(Stream& stream, comm::Communicator& comm,
 Fp8Gather::Fp8Gather(Stream& stream, comm::Communicator& comm, std::vector<Fp8Weight> weights,
                      Fp8Scales scales)
     : weights_(std::move(weights)), scales_(std::move(scales)),
-      parts_(stream, comm, pieces_of(weights_),
+      parts_(stream, comm, slices_of(weights_),
              [](std::size_t /*tensor*/, int64_t count) { return count; }) {
     check_scales();
     quantize(stream);

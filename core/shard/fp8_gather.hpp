@@ -12,7 +12,7 @@
 namespace mp {
 
 struct Fp8Weight {
-    const std::vector<ShardPiece>* pieces = nullptr; // by start, over all ranks
+    const std::vector<ShardSlice>* pieces = nullptr; // by start, over all ranks
     const Tensor* own =
         nullptr;            // this rank's piece, exact (fp32, fp16, bf16); null where it has none
     Tensor* full = nullptr; // codes under one scale for the tensor

@@ -10,7 +10,7 @@ namespace mp {
 namespace {
 
 // Buckets in flight: enough to hide one behind the next, few enough that their memory does not matter.
-constexpr std::size_t kMostFlights = 3;
+constexpr std::size_t kMostInFlight = 3;
 
 comm::WireSource source_of(const Tensor& gradient) {
     return {gradient.ref(), slice_of(gradient).scale_inv};
@@ -42,7 +42,7 @@ GradientBuckets::GradientBuckets(Stream& stream, comm::Communicator& comm, const
         lay_out(bucket, of_plan);
         bucket.first_sum = total;
         int64_t at = total;
-        for (const ShardPiece& piece : of_plan.pieces_of(shard())) {
+        for (const ShardSlice& piece : of_plan.slices_of(shard())) {
             sum_offsets_[static_cast<std::size_t>(piece.parameter)] = at;
             at += with_gap(piece.count);
         }
@@ -63,7 +63,7 @@ void GradientBuckets::lay_out(Bucket& bucket, const ShardBucket& plan) const {
     for (int32_t to = 0; to < comm_.size(); ++to) {
         for (int32_t node = 0; node < nodes; ++node) {
             const int32_t owner = (node * comm_.size() + to) % plan_.ranks();
-            for (const ShardPiece& piece : plan.pieces_of(owner)) {
+            for (const ShardSlice& piece : plan.slices_of(owner)) {
                 bucket.pieces.push_back(piece);
                 bucket.offsets.push_back(at);
                 const int64_t count = with_gap(piece.count);
@@ -83,8 +83,8 @@ void GradientBuckets::reset(Bucket& bucket, const ShardBucket& plan) const {
 
 bool GradientBuckets::is_under_way(int32_t index) const {
     return buckets_[static_cast<std::size_t>(index)].has_sum ||
-           std::any_of(flights_.begin(), flights_.end(),
-                       [&](const BucketFlight& flight) { return flight.bucket() == index; });
+           std::any_of(in_flight_.begin(), in_flight_.end(),
+                       [&](const InFlightBucket& bucket) { return bucket.bucket() == index; });
 }
 
 int32_t GradientBuckets::own_slots() const noexcept {
@@ -144,18 +144,18 @@ void GradientBuckets::set_ready(Stream& stream, int32_t index, std::size_t place
 
 comm::Advance GradientBuckets::step(Stream& stream) {
     comm::Advance all = comm::Advance::done;
-    // Of those that have not landed. None is told where groups' messages are kernels of one device: NCCL's may wait for each
-    // other there, unless all ranks begin them in one order, and that is the one in which the calls wait for flights.
+    // Of those that are not done. None is told where groups' messages are kernels of one device: NCCL's may wait for each
+    // other there, unless all ranks begin them in one order, and that is the one in which the calls wait for buckets.
     bool is_first = !comm_.caps().device_memory;
-    for (BucketFlight& flight : flights_) {
-        if (flight.can_step(is_first)) {
-            all = flight.step(stream);
-            messages_.finished += flight.is_done() ? 1 : 0;
+    for (InFlightBucket& bucket : in_flight_) {
+        if (bucket.can_step(is_first)) {
+            all = bucket.step(stream);
+            messages_.finished += bucket.is_done() ? 1 : 0;
             if (all != comm::Advance::waits) {
                 return comm::Advance::moved; // the others are looked at in the next step
             }
         }
-        is_first = is_first && flight.is_done();
+        is_first = is_first && bucket.is_done();
     }
     return all;
 }
@@ -191,7 +191,7 @@ void GradientBuckets::stage(Stream& stream, int32_t index) {
         std::make_unique<Scratch>(stream, static_cast<std::size_t>(bytes_of(dtype, count)));
     auto* base = static_cast<unsigned char*>(memory->data());
     for (std::size_t i = 0; i < bucket.pieces.size(); ++i) {
-        const ShardPiece& piece = bucket.pieces[i];
+        const ShardSlice& piece = bucket.pieces[i];
         Tensor& gradient = *gradients_[static_cast<std::size_t>(piece.parameter)];
         unsigned char* at = base + bytes_of(dtype, bucket.offsets[i]);
         if (gradient.has_memory()) {
@@ -238,8 +238,8 @@ TensorRef GradientBuckets::own_sums(const Bucket& bucket) const {
 }
 
 void GradientBuckets::send(Stream& stream, int32_t index) {
-    drop_landed();
-    while (flights_.size() >= kMostFlights) {
+    drop_done();
+    while (in_flight_.size() >= kMostInFlight) {
         land_first(stream);
     }
     Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
@@ -248,7 +248,7 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
     desc.order = form_.order;
     desc.slots = form_.slots;
     desc.site = "a bucket of gradients";
-    BucketFlight::Load load;
+    InFlightBucket::Load load;
     load.bucket = index;
     load.contributions = std::move(bucket.slots);
     bucket.slots.clear();
@@ -256,27 +256,27 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
     load.counts = &bucket.counts;
     load.sums = own_sums(bucket);
     load.adds =
-        is_under_way(index); // flights land in their order, so this sum comes after the other
+        is_under_way(index); // buckets end in their order, so this sum comes after the other
     load.begins_in_turn = form_.order == comm::SumOrder::exact;
     load.replicas = form_.replicas;
     load.nodes = form_.nodes;
     load.node_counts = &bucket.node_counts;
-    flights_.emplace_back(stream, comm_, desc, std::move(load));
+    in_flight_.emplace_back(stream, comm_, desc, std::move(load));
     ++messages_.begun;
 }
 
 void GradientBuckets::land_first(Stream& stream) {
-    if (!flights_.front().is_done()) {
-        flights_.front().wait(stream);
+    if (!in_flight_.front().is_done()) {
+        in_flight_.front().wait(stream);
         ++messages_.finished;
     }
-    drop_landed();
+    drop_done();
 }
 
-void GradientBuckets::drop_landed() {
-    while (!flights_.empty() && flights_.front().is_done()) {
-        buckets_[static_cast<std::size_t>(flights_.front().bucket())].has_sum = true;
-        flights_.pop_front();
+void GradientBuckets::drop_done() {
+    while (!in_flight_.empty() && in_flight_.front().is_done()) {
+        buckets_[static_cast<std::size_t>(in_flight_.front().bucket())].has_sum = true;
+        in_flight_.pop_front();
     }
 }
 
@@ -300,7 +300,7 @@ void GradientBuckets::finish(Stream& stream) {
         }
         send(stream, index);
     }
-    while (!flights_.empty()) {
+    while (!in_flight_.empty()) {
         land_first(stream);
     }
 }

@@ -13,7 +13,7 @@
 
 #include "comm/progress.hpp"
 #include "comm/reduce.hpp"
-#include "shard/bucket_flight.hpp"
+#include "shard/in_flight_bucket.hpp"
 #include "shard/plan.hpp"
 #include "tensor/tensor.hpp"
 
@@ -63,7 +63,7 @@ class GradientBuckets {
   private:
     struct Bucket {
         int64_t first_sum = 0;            // element of sums_
-        std::vector<ShardPiece> pieces;   // as they are staged, by the rank of `comm` they go to
+        std::vector<ShardSlice> pieces;   // as they are staged, by the rank of `comm` they go to
         std::vector<int64_t> offsets;     // of each, in elements of the whole bucket
         std::vector<int64_t> counts;      // elements with gaps, by rank
         std::vector<int64_t> node_counts; // of this rank's, by node
@@ -82,7 +82,7 @@ class GradientBuckets {
     void stage(Stream& stream, int32_t index);
     void send(Stream& stream, int32_t index);
     void land_first(Stream& stream);
-    void drop_landed();
+    void drop_done();
     [[nodiscard]] int32_t shard() const noexcept; // this rank, to the plan
     [[nodiscard]] int64_t own_count(const Bucket& bucket) const;
     [[nodiscard]] TensorRef own_sums(const Bucket& bucket) const;
@@ -96,8 +96,8 @@ class GradientBuckets {
     std::vector<int64_t>
         sum_offsets_; // by parameter, in elements of sums_; -1: this rank has none of it
     Buffer sums_;
-    std::deque<BucketFlight> flights_; // in the order in which they left
-    std::size_t ended_slots_ = 0;      // of this step
+    std::deque<InFlightBucket> in_flight_; // in the order in which they left
+    std::size_t ended_slots_ = 0;          // of this step
     MessageCounts& messages_;
 };
 

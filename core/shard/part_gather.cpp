@@ -16,7 +16,7 @@ PartGather::PartGather(Stream& stream, comm::Communicator& comm, const Pieces& t
 
 void PartGather::lay_out(const Pieces& tensors, const PartBytes& part_bytes) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-        for (const ShardPiece& piece : *tensors[i]) {
+        for (const ShardSlice& piece : *tensors[i]) {
             parts_.push_back({i, piece, 0});
         }
     }

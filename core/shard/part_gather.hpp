@@ -17,11 +17,11 @@ class PartGather {
   public:
     struct Part {
         std::size_t tensor;
-        ShardPiece piece;
+        ShardSlice piece;
         int64_t offset; // bytes in the buffer
     };
     // The pieces of each tensor, by start, over all ranks.
-    using Pieces = std::vector<const std::vector<ShardPiece>*>;
+    using Pieces = std::vector<const std::vector<ShardSlice>*>;
     // How many bytes so many elements of a tensor take.
     using PartBytes = std::function<int64_t(std::size_t tensor, int64_t count)>;
 

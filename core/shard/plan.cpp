@@ -40,9 +40,9 @@ void check(const ShardOptions& options, std::span<const int64_t> counts) {
 }
 
 // Adds a run of elements; joins it with the last piece where it goes on from there.
-void add_piece(std::vector<ShardPiece>& pieces, const ShardPiece& piece) {
+void add_piece(std::vector<ShardSlice>& pieces, const ShardSlice& piece) {
     if (!pieces.empty()) {
-        ShardPiece& last = pieces.back();
+        ShardSlice& last = pieces.back();
         if (last.parameter == piece.parameter && last.rank == piece.rank &&
             last.start + last.count == piece.start) {
             last.count += piece.count;
@@ -86,10 +86,10 @@ void cut_each(ShardBucket& bucket, std::span<const int64_t> counts, int32_t rank
 
 } // namespace
 
-std::span<const ShardPiece> ShardBucket::pieces_of(int32_t rank) const {
+std::span<const ShardSlice> ShardBucket::slices_of(int32_t rank) const {
     const auto [first, last] =
-        std::equal_range(pieces.begin(), pieces.end(), ShardPiece{0, rank, 0, 0},
-                         [](const ShardPiece& a, const ShardPiece& b) { return a.rank < b.rank; });
+        std::equal_range(pieces.begin(), pieces.end(), ShardSlice{0, rank, 0, 0},
+                         [](const ShardSlice& a, const ShardSlice& b) { return a.rank < b.rank; });
     return {first, last};
 }
 
@@ -139,19 +139,19 @@ void ShardPlan::cut(ShardBucket& bucket, std::span<const int64_t> counts) {
         }
         break;
     }
-    for (const ShardPiece& piece : bucket.pieces) {
+    for (const ShardSlice& piece : bucket.pieces) {
         by_parameter_[static_cast<std::size_t>(piece.parameter)].push_back(piece);
     }
     std::stable_sort(bucket.pieces.begin(), bucket.pieces.end(),
-                     [](const ShardPiece& a, const ShardPiece& b) { return a.rank < b.rank; });
+                     [](const ShardSlice& a, const ShardSlice& b) { return a.rank < b.rank; });
     bucket.rank_counts.assign(static_cast<std::size_t>(options_.ranks), 0);
-    for (const ShardPiece& piece : bucket.pieces) {
+    for (const ShardSlice& piece : bucket.pieces) {
         bucket.rank_counts[static_cast<std::size_t>(piece.rank)] += piece.count;
     }
 }
 
-ShardPiece ShardPlan::piece_on(int32_t parameter, int32_t rank) const {
-    for (const ShardPiece& piece : pieces_of(parameter)) {
+ShardSlice ShardPlan::piece_on(int32_t parameter, int32_t rank) const {
+    for (const ShardSlice& piece : slices_of(parameter)) {
         if (piece.rank == rank) {
             return piece;
         }
@@ -173,7 +173,7 @@ uint64_t ShardPlan::hash() const noexcept {
     hash.add(options_.ranks);
     for (const ShardBucket& bucket : buckets_) {
         hash.add(bucket.pieces.size());
-        for (const ShardPiece& piece : bucket.pieces) {
+        for (const ShardSlice& piece : bucket.pieces) {
             hash.add(piece.parameter);
             hash.add(piece.rank);
             hash.add(piece.start);

@@ -31,7 +31,7 @@ struct ShardOptions {
 };
 
 // Elements start ... start + count - 1 of a parameter.
-struct ShardPiece {
+struct ShardSlice {
     int32_t parameter = 0;
     int32_t rank = 0;
     int64_t start = 0;
@@ -41,10 +41,10 @@ struct ShardPiece {
 // Whole parameters whose gradients travel together.
 struct ShardBucket {
     std::vector<int32_t> parameters;  // as backward passes make their gradients: the last first
-    std::vector<ShardPiece> pieces;   // by rank, then in the order of `parameters`
+    std::vector<ShardSlice> pieces;   // by rank, then in the order of `parameters`
     std::vector<int64_t> rank_counts; // elements, by rank
 
-    [[nodiscard]] std::span<const ShardPiece> pieces_of(int32_t rank) const;
+    [[nodiscard]] std::span<const ShardSlice> slices_of(int32_t rank) const;
     [[nodiscard]] int64_t count() const;
 };
 
@@ -59,11 +59,11 @@ class ShardPlan {
         return bucket_of_[static_cast<std::size_t>(parameter)];
     }
     // A parameter's pieces on all ranks, by start; they cover it exactly.
-    [[nodiscard]] const std::vector<ShardPiece>& pieces_of(int32_t parameter) const {
+    [[nodiscard]] const std::vector<ShardSlice>& slices_of(int32_t parameter) const {
         return by_parameter_[static_cast<std::size_t>(parameter)];
     }
     // The piece that a rank owns of a parameter; a rank has one at most. count 0: none.
-    [[nodiscard]] ShardPiece piece_on(int32_t parameter, int32_t rank) const;
+    [[nodiscard]] ShardSlice piece_on(int32_t parameter, int32_t rank) const;
     [[nodiscard]] int64_t elements_of(int32_t rank) const;
     [[nodiscard]] int32_t ranks() const noexcept { return options_.ranks; }
     [[nodiscard]] ShardKind kind() const noexcept { return options_.kind; }
@@ -78,7 +78,7 @@ class ShardPlan {
     std::vector<int32_t> owners_; // greedy only: by parameter
     std::vector<ShardBucket> buckets_;
     std::vector<int32_t> bucket_of_;
-    std::vector<std::vector<ShardPiece>> by_parameter_;
+    std::vector<std::vector<ShardSlice>> by_parameter_;
 };
 
 } // namespace mp

@@ -12,9 +12,9 @@ void check_group_size(const char* what, const char* option, int32_t size, int32_
 }
 
 ShardGroups::ShardGroups(std::shared_ptr<comm::Communicator> all, int32_t shard_ranks,
-                         int32_t node_ranks, bool has_lane)
+                         int32_t node_ranks, bool has_auxiliary)
     : all_(std::move(all)), shard_ranks_(shard_ranks == 0 ? all_->size() : shard_ranks),
-      node_ranks_(node_ranks), has_lane_(has_lane) {}
+      node_ranks_(node_ranks), has_auxiliary_(has_auxiliary) {}
 
 void ShardGroups::join() {
     if (group_count() > 1) {
@@ -25,13 +25,13 @@ void ShardGroups::join() {
         check(all_->split(all_->rank() / node_ranks_, all_->rank(), &node_));
         check(all_->split(all_->rank() % node_ranks_, all_->rank(), &across_nodes_));
     }
-    if (has_lane_) {
-        check(all_->split(0, all_->rank(), &lane_));
+    if (has_auxiliary_) {
+        check(all_->split(0, all_->rank(), &auxiliary_));
     }
 }
 
 std::array<comm::Communicator*, 5> ShardGroups::own() const noexcept {
-    return {own_shards_.get(), replicas_.get(), node_.get(), across_nodes_.get(), lane_.get()};
+    return {own_shards_.get(), replicas_.get(), node_.get(), across_nodes_.get(), auxiliary_.get()};
 }
 
 Status ShardGroups::status() const noexcept {

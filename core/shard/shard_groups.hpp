@@ -18,9 +18,9 @@ void check_group_size(const char* what, const char* option, int32_t size, int32_
 class ShardGroups {
   public:
     // Both divide the ranks, and one of them at most is not 0. shard_ranks 0: all are one group; node_ranks 0: gradients are
-    // added in one level. `has_lane`: lane() is wanted.
+    // added in one level. `has_auxiliary`: auxiliary() is wanted.
     ShardGroups(std::shared_ptr<comm::Communicator> all, int32_t shard_ranks, int32_t node_ranks,
-                bool has_lane);
+                bool has_auxiliary);
 
     // Collective. Groups that differ from rank to rank must have been found before; does nothing where there is one.
     void join();
@@ -36,7 +36,7 @@ class ShardGroups {
     [[nodiscard]] comm::Communicator* node() const noexcept { return node_.get(); }
     [[nodiscard]] comm::Communicator* across_nodes() const noexcept { return across_nodes_.get(); }
     // All ranks once more, for messages that are not begun in the order of the calls; null where it was not wanted.
-    [[nodiscard]] comm::Communicator* lane() const noexcept { return lane_.get(); }
+    [[nodiscard]] comm::Communicator* auxiliary() const noexcept { return auxiliary_.get(); }
 
     [[nodiscard]] int32_t shard_ranks() const noexcept { return shard_ranks_; }
     [[nodiscard]] int32_t group_count() const noexcept { return all_->size() / shard_ranks_; }
@@ -56,12 +56,12 @@ class ShardGroups {
     std::shared_ptr<comm::Communicator> all_;
     int32_t shard_ranks_;
     int32_t node_ranks_;
-    bool has_lane_;
+    bool has_auxiliary_;
     std::unique_ptr<comm::Communicator> own_shards_; // null: all
     std::unique_ptr<comm::Communicator> replicas_;
     std::unique_ptr<comm::Communicator> node_;
     std::unique_ptr<comm::Communicator> across_nodes_;
-    std::unique_ptr<comm::Communicator> lane_;
+    std::unique_ptr<comm::Communicator> auxiliary_;
 };
 
 } // namespace mp

@@ -139,7 +139,8 @@ void Sharding::make_buckets(Stream& stream, bool zeroes_gradients) {
     form.drops_gradients = options_.stage >= 2;
     form.zeroes_gradients = zeroes_gradients;
     // Every rank sends each of its contributions to their owner, or to all replicas of it.
-    comm::Communicator* first = groups_.lane() != nullptr ? groups_.lane() : &groups_.all();
+    comm::Communicator* first =
+        groups_.auxiliary() != nullptr ? groups_.auxiliary() : &groups_.all();
     if (adds_across_groups()) {
         first = &groups_.shards();
         form.slots = options_.slots / groups_.group_count();
@@ -154,18 +155,18 @@ void Sharding::make_buckets(Stream& stream, bool zeroes_gradients) {
 
 // ---- the step's exchanges
 
-Status Sharding::cast(Vote& vote) const {
+Status Sharding::reach(Agreement& agreement) const {
     const Progress::Turn turn(progress_);
-    return vote.cast(groups_.all());
+    return agreement.reach(groups_.all());
 }
 
 void Sharding::agree(Stream& stream, uint64_t definition) const {
-    Vote vote;
-    vote.must_equal("the parameters, groups, recipe or options", definition);
-    vote.must_equal("the shard plan", plan_.hash());
-    vote.must_equal("the initial weights (mp_comm_broadcast makes them equal)",
-                    first_values_hash(stream, tensors_));
-    check(vote.cast(groups_.all()));
+    Agreement agreement;
+    agreement.must_equal("the parameters, groups, recipe or options", definition);
+    agreement.must_equal("the shard plan", plan_.hash());
+    agreement.must_equal("the initial weights (mp_comm_broadcast makes them equal)",
+                         first_values_hash(stream, tensors_));
+    check(agreement.reach(groups_.all()));
 }
 
 // Weights that are gathered rounded, or that are given back between uses, are kept exactly by their owner.
@@ -173,7 +174,7 @@ void Sharding::make_own_weights(const std::shared_ptr<Context>& context, Stream&
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
         const auto parameter = static_cast<int32_t>(i);
         const Tensor& param = *tensors_[i].param;
-        const ShardPiece own = states_of(parameter);
+        const ShardSlice own = states_of(parameter);
         const DType dtype = tensors_[i].is_codes() ? tensors_[i].exact : param.dtype();
         const bool is_apart = options_.stage == 3 || tensors_[i].is_codes() ||
                               (options_.stage > 0 && tensors_[i].gather != dtype);
@@ -195,7 +196,7 @@ void Sharding::adopt(Stream& stream, int32_t parameter) {
     if (own_weights_[i] == nullptr) {
         return;
     }
-    const ShardPiece own = states_of(parameter);
+    const ShardSlice own = states_of(parameter);
     tensors_[i].param->require_memory("optimizer: parameter");
     const TensorSlice from = slice_of(*tensors_[i].param, own.start, own.count);
     const TensorSlice to = slice_of(*own_weights_[i]);
@@ -212,7 +213,7 @@ void Sharding::adopt(Stream& stream, int32_t parameter) {
     }
 }
 
-ShardPiece Sharding::states_of(int32_t parameter) const {
+ShardSlice Sharding::states_of(int32_t parameter) const {
     if (options_.stage == 0) {
         return {parameter, groups_.shard(), 0,
                 tensors_[static_cast<std::size_t>(parameter)].param->count()};
@@ -222,7 +223,7 @@ ShardPiece Sharding::states_of(int32_t parameter) const {
 
 TensorSlice Sharding::weight_of(int32_t parameter) const {
     const auto i = static_cast<std::size_t>(parameter);
-    const ShardPiece own = states_of(parameter);
+    const ShardSlice own = states_of(parameter);
     return own_weights_[i] != nullptr ? slice_of(*own_weights_[i])
                                       : slice_of(*tensors_[i].param, own.start, own.count);
 }
@@ -259,7 +260,7 @@ void Sharding::reduce(Stream& stream) {
             std::vector<GatherTarget> targets;
             for (std::size_t i = 0; i < tensors_.size(); ++i) {
                 const auto parameter = static_cast<int32_t>(i);
-                targets.push_back({&plan_.pieces_of(parameter),
+                targets.push_back({&plan_.slices_of(parameter),
                                    slice_of(*full_sums_[i]),
                                    {buckets_->sum_of(parameter), nullptr, nullptr, {}},
                                    DType::fp32});
@@ -279,7 +280,7 @@ std::vector<double> Sharding::all_sums(std::span<const double> own,
     std::vector<std::vector<std::size_t>> places(ranks); // in the whole, by rank
     std::size_t total = 0;
     for (const int32_t parameter : parameters) {
-        for (const ShardPiece& piece : plan_.pieces_of(parameter)) {
+        for (const ShardSlice& piece : plan_.slices_of(parameter)) {
             for (int64_t start = 0; start < piece.count; start += kChunkElements) {
                 places[static_cast<std::size_t>(piece.rank)].push_back(total++);
             }

@@ -8,7 +8,7 @@
 //   stage 3  and parameters have memory only between gather and release
 //
 // Where groups of ranks hold a copy of the shards each (ShardGroups), all of this happens inside a group, but for the
-// votes, which all ranks cast, and the gradients, whose sums the replicas of a shard add up.
+// agreements, which are of all ranks, and the gradients, whose sums the replicas of a shard add up.
 #pragma once
 
 #include <memory>
@@ -66,7 +66,7 @@ class Sharding {
     [[nodiscard]] int32_t stage() const noexcept { return options_.stage; }
 
     // The elements whose states this rank has; count 0 where it has none.
-    [[nodiscard]] ShardPiece states_of(int32_t parameter) const;
+    [[nodiscard]] ShardSlice states_of(int32_t parameter) const;
     // Where the step finds those elements, and the sum of their gradients in fp32.
     [[nodiscard]] TensorSlice weight_of(int32_t parameter) const;
     [[nodiscard]] TensorRef gradient_of(int32_t parameter) const;
@@ -79,14 +79,14 @@ class Sharding {
     void end_microbatch(Stream& stream);
     // All gradients are reduced; waits.
     void reduce(Stream& stream);
-    // Collective; ok where all ranks agree and nobody abstains.
-    [[nodiscard]] Status cast(Vote& vote) const;
+    // Collective; ok where all ranks agree and nobody declines.
+    [[nodiscard]] Status reach(Agreement& agreement) const;
     // The chunks' sums of all ranks in the order of one rank that holds all of `parameters`.
     [[nodiscard]] std::vector<double> all_sums(std::span<const double> own,
                                                std::span<const int32_t> parameters) const;
     // Of this rank, when it has failed to compute them: the right number of zeros.
     [[nodiscard]] std::vector<double> no_sums(std::span<const int32_t> parameters) const;
-    // Of the weights that every rank has, for the vote of step number `step`: 0 where it is not their turn, or in stage 3.
+    // Of the weights that every rank has, for the agreement of step number `step`: 0 where it is not their turn, or in stage 3.
     [[nodiscard]] uint64_t weights_hash(Stream& stream, int64_t step) const;
     // After a step: every rank has all weights again, or none has (stage 3).
     void publish(Stream& stream);

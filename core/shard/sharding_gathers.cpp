@@ -8,13 +8,13 @@ namespace mp {
 
 GatherTarget Sharding::target(int32_t parameter) const {
     const ShardedTensor& tensor = tensors_[static_cast<std::size_t>(parameter)];
-    return {&plan_.pieces_of(parameter), slice_of(*tensor.param), weight_of(parameter),
+    return {&plan_.slices_of(parameter), slice_of(*tensor.param), weight_of(parameter),
             tensor.gather};
 }
 
 Fp8Weight Sharding::code_weight(int32_t parameter) const {
     const auto i = static_cast<std::size_t>(parameter);
-    return {&plan_.pieces_of(parameter), own_weights_[i].get(), tensors_[i].param.get()};
+    return {&plan_.slices_of(parameter), own_weights_[i].get(), tensors_[i].param.get()};
 }
 
 void Sharding::agree_on_code_scales(Stream& stream) {

@@ -23,7 +23,7 @@ void copy(Stream& stream, void* to, const void* from, int64_t bytes) {
     }
 }
 
-PartGather::Pieces pieces_of(const std::vector<GatherTarget>& targets) {
+PartGather::Pieces slices_of(const std::vector<GatherTarget>& targets) {
     PartGather::Pieces pieces;
     pieces.reserve(targets.size());
     for (const GatherTarget& target : targets) {
@@ -37,7 +37,7 @@ PartGather::Pieces pieces_of(const std::vector<GatherTarget>& targets) {
 WeightGather::WeightGather(Stream& stream, comm::Communicator& comm,
                            std::vector<GatherTarget> targets)
     : targets_(std::move(targets)),
-      parts_(stream, comm, pieces_of(targets_), [this](std::size_t tensor, int64_t count) {
+      parts_(stream, comm, slices_of(targets_), [this](std::size_t tensor, int64_t count) {
           return part_bytes(targets_[tensor], count);
       }) {
     pack(stream);

@@ -14,7 +14,7 @@ namespace mp {
 
 // One tensor.
 struct GatherTarget {
-    const std::vector<ShardPiece>* pieces = nullptr; // by start, over all ranks
+    const std::vector<ShardSlice>* pieces = nullptr; // by start, over all ranks
     TensorSlice full;                                // receives all elements
     TensorSlice
         own; // this rank's piece of it; may lie in `full` where the wire's type is the tensor's

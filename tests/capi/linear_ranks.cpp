@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // fp8 layers on ranks that see different data: their delayed scales follow the largest amax of all, and a value that is not
-// finite on one rank is seen on every one; in a message of their own, or in the vote of the optimizer's step.
+// finite on one rank is seen on every one; in a message of their own, or in the agreement of the optimizer's step.
 #include <cmath>
 #include <limits>
 #include <thread>
@@ -136,7 +136,7 @@ TEST(LinearRanks, WrongUse) {
     });
 }
 
-// ---- in the optimizer's vote ----------------------------------------------------------------------
+// ---- in the optimizer's agreement ----------------------------------------------------------------------
 
 constexpr const char* kDelayed = R"({"recipe": "fp8_delayed"})";
 

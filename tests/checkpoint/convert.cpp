@@ -28,13 +28,13 @@ struct Converted {
 Converted convert_on(int32_t ranks, Training run, SimulatedFiles& files) {
     run.first = 0.5F;
     std::vector<Converted> all(static_cast<std::size_t>(ranks));
-    train_ranks(ranks, run, [&](Trainee& trainee) {
-        Converted& own = all[static_cast<std::size_t>(trainee.comm().rank())];
-        const auto checkpointer = checkpointer_of(trainee, files);
+    train_ranks(ranks, run, [&](TestModel& test_model) {
+        Converted& own = all[static_cast<std::size_t>(test_model.comm().rank())];
+        const auto checkpointer = checkpointer_of(test_model, files);
         checkpoint::LoadFlags flags;
         flags.convert = true;
         (void)checkpointer->load(kFolder, flags, &own.loss);
-        own.outcomes = go_on(trainee, kBefore, 2);
+        own.outcomes = go_on(test_model, kBefore, 2);
     });
     for (const Converted& one : all) {
         expect_all_same(all[0].outcomes, one.outcomes);
@@ -126,16 +126,16 @@ TEST(Convert, DamageLeavesEveryRanksState) {
     to.sharding.stage = 2;
     const auto steps = [&](bool loads) {
         std::vector<Outcome> outcomes;
-        train_ranks(2, to, [&](Trainee& trainee) {
-            const auto checkpointer = checkpointer_of(trainee, files);
-            (void)go_on(trainee, 0, 1);
+        train_ranks(2, to, [&](TestModel& test_model) {
+            const auto checkpointer = checkpointer_of(test_model, files);
+            (void)go_on(test_model, 0, 1);
             checkpoint::LoadFlags flags;
             flags.convert = true;
             if (loads) {
                 EXPECT_THROW((void)checkpointer->load(kFolder, flags, nullptr), Error);
             }
-            const std::vector<Outcome> own = go_on(trainee, 1, 2);
-            if (trainee.comm().rank() == 1) {
+            const std::vector<Outcome> own = go_on(test_model, 1, 2);
+            if (test_model.comm().rank() == 1) {
                 outcomes = own;
             }
         });

@@ -75,26 +75,26 @@ inline std::vector<Family> families() {
 }
 
 // A rank's checkpointer, with its optimizer alone.
-inline std::unique_ptr<checkpoint::Checkpointer> checkpointer_of(Trainee& trainee,
+inline std::unique_ptr<checkpoint::Checkpointer> checkpointer_of(TestModel& test_model,
                                                                  SimulatedFiles& files) {
     checkpoint::CheckpointerOptions options;
     options.files = &files;
-    auto made =
-        std::make_unique<checkpoint::Checkpointer>(trainee.context(), &trainee.comm(), options);
+    auto made = std::make_unique<checkpoint::Checkpointer>(test_model.context(), &test_model.comm(),
+                                                           options);
     made->add(checkpoint::make_optimizer_part(
-        std::shared_ptr<Optimizer>(std::shared_ptr<void>(), &trainee.optimizer())));
+        std::shared_ptr<Optimizer>(std::shared_ptr<void>(), &test_model.optimizer())));
     return made;
 }
 
 // The outcome after each of the steps.
-inline std::vector<Outcome> go_on(Trainee& trainee, int32_t first, int32_t steps) {
-    trainee.optimizer().shard(trainee.stream());
+inline std::vector<Outcome> go_on(TestModel& test_model, int32_t first, int32_t steps) {
+    test_model.optimizer().shard(test_model.stream());
     std::vector<Outcome> outcomes;
     for (int32_t step = first; step < first + steps; ++step) {
-        trainee.backward(step, false);
-        trainee.optimizer().step(trainee.stream(), nullptr);
-        outcomes.push_back(trainee.outcome());
-        trainee.release_all();
+        test_model.backward(step, false);
+        test_model.optimizer().step(test_model.stream(), nullptr);
+        outcomes.push_back(test_model.outcome());
+        test_model.release_all();
     }
     return outcomes;
 }
@@ -110,9 +110,9 @@ inline void expect_all_same(const std::vector<Outcome>& expected,
 
 // Steps 0 to kBefore - 1 on so many ranks, and a checkpoint of them.
 inline void save_on(int32_t ranks, const Training& run, SimulatedFiles& files) {
-    train_ranks(ranks, run, [&](Trainee& trainee) {
-        const auto checkpointer = checkpointer_of(trainee, files);
-        (void)go_on(trainee, 0, kBefore);
+    train_ranks(ranks, run, [&](TestModel& test_model) {
+        const auto checkpointer = checkpointer_of(test_model, files);
+        (void)go_on(test_model, 0, kBefore);
         checkpointer->save(kFolder, kBefore, false);
     });
 }
@@ -121,20 +121,20 @@ inline void save_on(int32_t ranks, const Training& run, SimulatedFiles& files) {
 inline void expect_goes_on(int32_t ranks, Training run, SimulatedFiles& files,
                            const std::vector<Outcome>& expected) {
     run.first = 0.5F;
-    train_ranks(ranks, run, [&](Trainee& trainee) {
-        const auto checkpointer = checkpointer_of(trainee, files);
+    train_ranks(ranks, run, [&](TestModel& test_model) {
+        const auto checkpointer = checkpointer_of(test_model, files);
         (void)checkpointer->load(kFolder, {}, nullptr);
-        expect_all_same(expected, go_on(trainee, kBefore, kAfter));
+        expect_all_same(expected, go_on(test_model, kBefore, kAfter));
     });
 }
 
 // The same steps without a stop.
 inline std::vector<Outcome> straight(int32_t ranks, const Training& run) {
     std::vector<Outcome> expected;
-    train_ranks(ranks, run, [&](Trainee& trainee) {
-        (void)go_on(trainee, 0, kBefore);
-        std::vector<Outcome> outcomes = go_on(trainee, kBefore, kAfter);
-        if (trainee.comm().rank() == 0) {
+    train_ranks(ranks, run, [&](TestModel& test_model) {
+        (void)go_on(test_model, 0, kBefore);
+        std::vector<Outcome> outcomes = go_on(test_model, kBefore, kAfter);
+        if (test_model.comm().rank() == 0) {
             expected = std::move(outcomes);
         }
     });

@@ -24,7 +24,7 @@ inline int64_t now_us() {
 // `Report` is told byte by byte, with the rank's number in `rank`.
 template <typename Report> class ForkedRanks {
   public:
-    // A rank's whole life is `live(rank, tell)`; it calls `tell(report)` as often as it likes.
+    // A rank's whole scenario is `live(rank, tell)`; it calls `tell(report)` as often as it likes.
     template <typename Live> ForkedRanks(int32_t count, Live&& live) {
         EXPECT_EQ(pipe(pipe_.data()), 0);
         for (int32_t rank = 0; rank < count; ++rank) {

@@ -33,7 +33,7 @@ struct Weights {
         : context(make_context()) {
         for (std::size_t w = 0; w < kCounts.size(); ++w) {
             const auto parameter = static_cast<int32_t>(w);
-            const ShardPiece own = plan.piece_on(parameter, rank);
+            const ShardSlice own = plan.piece_on(parameter, rank);
             const Shape whole = {{kCounts[w]}, 1};
             const MatrixForm form = {DType::fp8_e4m3, kTensorScale,
                                      numerics::scale_policy(rule, DType::fp8_e4m3)};
@@ -45,7 +45,7 @@ struct Weights {
             for (int64_t i = 0; i < own.count; ++i) {
                 static_cast<float*>(pieces[w]->data())[i] = value(w, own.start + i, scale);
             }
-            list.push_back({&plan.pieces_of(parameter), pieces[w].get(), full[w].get()});
+            list.push_back({&plan.slices_of(parameter), pieces[w].get(), full[w].get()});
         }
     }
     [[nodiscard]] Stream& stream() const { return context->stream(); }

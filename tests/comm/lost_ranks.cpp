@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank is lost at every message that it begins in its life, in every phase: it leaves, or it stands still. The others
+// A rank is lost at every message that it begins in its scenario, in every phase: it leaves, or it stands still. The others
 // have a status in time, the states of a committed step and a checkpoint that is whole or none.
 // Among the tests every fifth message; MP_LOST_FULL=1: every one, with a count.
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "life.hpp"
+#include "scenario.hpp"
 
 namespace mp::test {
 namespace {
@@ -37,7 +37,7 @@ std::string text_of(const Loss& loss) {
            " of " + loss.phase + (loss.fate == Fate::leaves ? " leaves" : " stands still");
 }
 
-// Stands still until the rank is lost: on a busy machine no other rank's slowness ends a life before that.
+// Stands still until the rank is lost: on a busy machine no other rank's slowness ends a scenario before that.
 class ClockOfLoss {
   public:
     void start() { started_ns_ = monotonic_ns(); }
@@ -69,29 +69,31 @@ void lose(const Loss& loss, const Training& run, const Undisturbed& undisturbed)
     for (int32_t rank = 0; rank < ranks; ++rank) {
         threads.emplace_back([&, rank] {
             const auto i = static_cast<std::size_t>(rank);
-            const auto doom = std::make_shared<Doom>();
-            doom->clock = [&clock] { return clock.now_ns(); };
+            const auto fault = std::make_shared<PlannedFault>();
+            fault->clock = [&clock] { return clock.now_ns(); };
             if (rank == loss.victim) {
-                doom->phase = loss.phase;
-                doom->message = loss.message;
-                doom->strike = [&] {
+                fault->phase = loss.phase;
+                fault->message = loss.message;
+                fault->strike = [&] {
                     clock.start();
                     return end_of(loss.fate, alive);
                 };
             }
             {
-                Life life(run,
-                          std::make_shared<Communicator>(
-                              std::make_unique<DoomedTransport>(std::move(transports[i]), doom),
-                              kDeadlineMs),
-                          folder.path(), doom);
-                life.live();
-                steps[i] = life.step();
+                Scenario scenario(
+                    run,
+                    std::make_shared<Communicator>(
+                        std::make_unique<FaultyTransport>(std::move(transports[i]), fault),
+                        kDeadlineMs),
+                    folder.path(), fault);
+                scenario.run();
+                steps[i] = scenario.step();
                 if (rank == loss.victim) {
-                    EXPECT_TRUE(doom->has_struck);
+                    EXPECT_TRUE(fault->has_struck);
                 } else {
                     const bool may_finish = may_finish_without(loss.victim, rank, run);
-                    EXPECT_EQ(wrong_with(life, undisturbed.states[i], kDeadlineMs, may_finish), "")
+                    EXPECT_EQ(wrong_with(scenario, undisturbed.states[i], kDeadlineMs, may_finish),
+                              "")
                         << "rank " << rank << ", where " << text_of(loss);
                 }
             }
@@ -127,7 +129,7 @@ class LostRanks : public testing::TestWithParam<Layout> {};
 
 TEST_P(LostRanks, AtEveryMessage) {
     const auto [ranks, stage, shard_ranks] = GetParam();
-    Training run = training_of_life(stage);
+    Training run = training_of_scenario(stage);
     run.sharding.shard_ranks = shard_ranks;
     const Undisturbed undisturbed = live_undisturbed(ranks, run);
     // The second level's messages are begun when the first is over, in whatever phase that is.
@@ -137,9 +139,9 @@ TEST_P(LostRanks, AtEveryMessage) {
     std::vector<Loss> losses;
     for (const int32_t victim : {0, ranks - 1}) {
         const auto& messages = undisturbed.messages[static_cast<std::size_t>(victim)];
-        ASSERT_GE(messages.size(), 6U) << "the undisturbed life did not come to its end";
+        ASSERT_GE(messages.size(), 6U) << "the undisturbed scenario did not come to its end";
         for (const auto& [phase, count] : messages) {
-            if ((phase == kWholeLife) != has_groups) {
+            if ((phase == kWholeScenario) != has_groups) {
                 continue;
             }
             for (int32_t message = 0; message < count; ++message) {

@@ -25,7 +25,7 @@ constexpr int64_t kBytes =
     200000; // more than a socket takes at once: the fault is in the middle of a message
 
 enum class Fault { none, kill, stop, exit, abort, destroy, other_call, other_size };
-enum class Phase { vote, exchange, in_exchange, gather, in_gather, broadcast, barrier };
+enum class Phase { agreement, exchange, in_exchange, gather, in_gather, broadcast, barrier };
 
 struct Report {
     int32_t rank = 0;
@@ -46,7 +46,7 @@ struct Work {
     std::array<int64_t, kRanks> bytes{};
     std::array<int64_t, kRanks> offsets{};
     mp_comm_exchange exchange = MP_COMM_EXCHANGE_INIT;
-    std::array<uint32_t, 8> vote{};
+    std::array<uint32_t, 8> agreement{};
 
     Work() {
         for (std::size_t i = 0; i < kRanks; ++i) {
@@ -98,9 +98,9 @@ mp_status run_phase(Phase phase, mp_comm* comm, Work& work, Fault fault) {
     mp_comm_request* request = nullptr;
     mp_status status = MP_STATUS_OK;
     switch (phase) {
-    case Phase::vote:
+    case Phase::agreement:
         strike(fault, comm, work);
-        return mp_comm_max_u32(comm, work.vote.data(), 8, nullptr);
+        return mp_comm_max_u32(comm, work.agreement.data(), 8, nullptr);
     case Phase::exchange:
         strike(fault, comm, work);
         return mp_comm_all_to_all(comm, nullptr, &work.exchange, nullptr);
@@ -130,9 +130,9 @@ mp_status run_phase(Phase phase, mp_comm* comm, Work& work, Fault fault) {
 }
 
 Report run_rank(Mesh& mesh, int32_t rank, Fault fault, Phase at) {
-    constexpr std::array<Phase, 7> kPhases = {Phase::vote,   Phase::exchange,  Phase::in_exchange,
-                                              Phase::gather, Phase::in_gather, Phase::broadcast,
-                                              Phase::barrier};
+    constexpr std::array<Phase, 7> kPhases = {
+        Phase::agreement, Phase::exchange,  Phase::in_exchange, Phase::gather,
+        Phase::in_gather, Phase::broadcast, Phase::barrier};
     Report report;
     report.rank = rank;
     const mp_comm_callbacks table = socket_callbacks(mesh, rank);
@@ -171,7 +171,7 @@ std::vector<Report> run_ranks(Fault fault, Phase at) {
 }
 
 TEST(ProcessRanks, DoTheirSteps) {
-    const std::vector<Report> reports = run_ranks(Fault::none, Phase::vote);
+    const std::vector<Report> reports = run_ranks(Fault::none, Phase::agreement);
     ASSERT_EQ(reports.size(), static_cast<std::size_t>(kRanks));
     for (const Report& report : reports) {
         EXPECT_EQ(report.status, MP_STATUS_OK) << report.text;
@@ -203,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, ProcessFaults,
     testing::Combine(testing::Values(Fault::kill, Fault::stop, Fault::exit, Fault::abort,
                                      Fault::destroy, Fault::other_call, Fault::other_size),
-                     testing::Values(Phase::vote, Phase::exchange, Phase::in_exchange,
+                     testing::Values(Phase::agreement, Phase::exchange, Phase::in_exchange,
                                      Phase::gather, Phase::in_gather, Phase::broadcast,
                                      Phase::barrier)));
 

@@ -45,8 +45,8 @@ mp_zero_desc sharding_of(int32_t stage) {
     return sharding;
 }
 
-struct Trainee : ShardedModel {
-    Trainee(mp_comm* comm, int32_t of_rank, int32_t of_stage)
+struct TestModel : ShardedModel {
+    TestModel(mp_comm* comm, int32_t of_rank, int32_t of_stage)
         : ShardedModel(comm, sharding_of(of_stage)), rank(of_rank), stage(of_stage) {}
 
     // Weights to and fro, gradients, and the step.
@@ -90,7 +90,7 @@ struct Trainee : ShardedModel {
     int32_t stage;
 };
 
-// A rank's whole life. It reports when it is sharded, after each step where `tells_steps`, and its end.
+// A rank's whole scenario. It reports when it is sharded, after each step where `tells_steps`, and its end.
 template <typename Tell>
 void live(const mp_comm_callbacks& table, int32_t stage, bool tells_steps, Tell&& tell) {
     mp_comm_desc desc = MP_COMM_DESC_INIT;
@@ -101,19 +101,19 @@ void live(const mp_comm_callbacks& table, int32_t stage, bool tells_steps, Tell&
     report.status = mp_comm_create_callbacks(&desc, &table, &comm);
     int64_t ending = 0;
     {
-        Trainee trainee(comm, table.rank, stage);
+        TestModel test_model(comm, table.rank, stage);
         if (report.status == MP_STATUS_OK) {
-            report.status = mp_optimizer_shard(trainee.optimizer, nullptr);
+            report.status = mp_optimizer_shard(test_model.optimizer, nullptr);
             (void)snprintf(report.text, sizeof report.text, "%s", mp_last_error_message());
         }
         tell(report);
         while (report.status == MP_STATUS_OK && report.step < kSteps) {
-            report.status = trainee.train(report.step);
+            report.status = test_model.train(report.step);
             report.at_us = now_us();
             (void)snprintf(report.text, sizeof report.text, "%s", mp_last_error_message());
-            report.step = trainee.committed();
+            report.step = test_model.committed();
             if (tells_steps || report.status != MP_STATUS_OK) {
-                report.hash = trainee.hash();
+                report.hash = test_model.hash();
             }
             if (tells_steps) {
                 tell(report);

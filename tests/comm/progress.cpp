@@ -9,7 +9,7 @@
 #include <latch>
 #include <random>
 
-#include "doomed.hpp"
+#include "faulty_transport.hpp"
 #include "simulation.hpp"
 #include "zero.hpp"
 
@@ -38,33 +38,34 @@ Training training_of(int32_t stage, const char* recipe = "bf16_pure_kahan") {
     return run;
 }
 
-const MessageCounts& messages(Trainee& trainee) {
-    return trainee.optimizer().sharding()->messages();
+const MessageCounts& messages(TestModel& test_model) {
+    return test_model.optimizer().sharding()->messages();
 }
 
-bool all_finished(Trainee& trainee) {
-    return messages(trainee).finished == messages(trainee).begun;
+bool all_finished(TestModel& test_model) {
+    return messages(test_model).finished == messages(test_model).begun;
 }
 
-void gather_all(Trainee& trainee) {
-    for (int32_t p = 0; p < trainee.optimizer().parameter_count(); ++p) {
-        trainee.optimizer().sharding()->begin_gather(trainee.stream(), std::vector<int32_t>{p});
+void gather_all(TestModel& test_model) {
+    for (int32_t p = 0; p < test_model.optimizer().parameter_count(); ++p) {
+        test_model.optimizer().sharding()->begin_gather(test_model.stream(),
+                                                        std::vector<int32_t>{p});
     }
 }
 
 // Steps in which everything that can be under way is left to the thread.
 std::vector<Outcome> train_patiently(int32_t ranks, const Training& run) {
     std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
-    train_ranks(ranks, run, [&](Trainee& trainee) {
-        trainee.optimizer().shard(trainee.stream());
+    train_ranks(ranks, run, [&](TestModel& test_model) {
+        test_model.optimizer().shard(test_model.stream());
         for (int32_t step = 0; step < run.steps; ++step) {
-            gather_all(trainee); // for the forward pass, where there is anything to gather
-            EXPECT_TRUE(compute_until([&] { return all_finished(trainee); }));
-            trainee.backward(step, true);
-            EXPECT_TRUE(compute_until([&] { return all_finished(trainee); }));
-            trainee.optimizer().step(trainee.stream(), nullptr);
+            gather_all(test_model); // for the forward pass, where there is anything to gather
+            EXPECT_TRUE(compute_until([&] { return all_finished(test_model); }));
+            test_model.backward(step, true);
+            EXPECT_TRUE(compute_until([&] { return all_finished(test_model); }));
+            test_model.optimizer().step(test_model.stream(), nullptr);
         }
-        outcomes[static_cast<std::size_t>(trainee.comm().rank())] = trainee.outcome();
+        outcomes[static_cast<std::size_t>(test_model.comm().rank())] = test_model.outcome();
     });
     return outcomes;
 }
@@ -119,32 +120,32 @@ TEST(Progress, GivesWayToACallBetweenTwoSteps) {
 TEST(ProgressThread, FinishesBucketsWhileTheCallerMakesNoCall) {
     for (int32_t stage = 0; stage <= 3; ++stage) {
         SCOPED_TRACE(stage);
-        train_ranks(3, training_of(stage), [](Trainee& trainee) {
-            trainee.optimizer().shard(trainee.stream());
-            EXPECT_EQ(trainee.optimizer().sharding()->why_no_thread(), nullptr);
-            const int64_t before = messages(trainee).begun;
-            const int64_t by_thread = messages(trainee).finished_by_thread;
-            trainee.backward(0, true);
-            const int64_t buckets = messages(trainee).begun - before;
+        train_ranks(3, training_of(stage), [](TestModel& test_model) {
+            test_model.optimizer().shard(test_model.stream());
+            EXPECT_EQ(test_model.optimizer().sharding()->why_no_thread(), nullptr);
+            const int64_t before = messages(test_model).begun;
+            const int64_t by_thread = messages(test_model).finished_by_thread;
+            test_model.backward(0, true);
+            const int64_t buckets = messages(test_model).begun - before;
             EXPECT_GE(buckets, 3);
-            EXPECT_TRUE(compute_until([&] { return all_finished(trainee); }));
+            EXPECT_TRUE(compute_until([&] { return all_finished(test_model); }));
             EXPECT_TRUE(
-                compute_until([&] { return messages(trainee).finished_by_thread > by_thread; }));
-            trainee.optimizer().step(trainee.stream(), nullptr);
+                compute_until([&] { return messages(test_model).finished_by_thread > by_thread; }));
+            test_model.optimizer().step(test_model.stream(), nullptr);
         });
     }
 }
 
 TEST(ProgressThread, FinishesGathersWhileTheCallerMakesNoCall) {
-    train_ranks(2, training_of(3), [](Trainee& trainee) {
-        trainee.optimizer().shard(trainee.stream());
-        const int64_t by_thread = messages(trainee).finished_by_thread;
-        gather_all(trainee);
+    train_ranks(2, training_of(3), [](TestModel& test_model) {
+        test_model.optimizer().shard(test_model.stream());
+        const int64_t by_thread = messages(test_model).finished_by_thread;
+        gather_all(test_model);
         EXPECT_TRUE(compute_until([&] {
-            return messages(trainee).finished_by_thread > by_thread && all_finished(trainee);
+            return messages(test_model).finished_by_thread > by_thread && all_finished(test_model);
         }));
-        (void)trainee.outcome(); // waits for them: they are there
-        trainee.release_all();
+        (void)test_model.outcome(); // waits for them: they are there
+        test_model.release_all();
     });
 }
 
@@ -160,21 +161,23 @@ TEST(ProgressThread, SumsBesideTheCallersKernels) {
     run.threads = kCallersThreads;
     const std::vector<Outcome> expected = train(2, training_of(2, "fp32"));
     std::vector<Outcome> outcomes(2);
-    train_ranks(2, run, [&](Trainee& trainee) {
-        const Tensor from(trainee.context(), trainee.stream(), DType::fp32, Shape{{1 << 16}, 1});
-        const Tensor to(trainee.context(), trainee.stream(), DType::bf16, Shape{{1 << 16}, 1});
+    train_ranks(2, run, [&](TestModel& test_model) {
+        const Tensor from(test_model.context(), test_model.stream(), DType::fp32,
+                          Shape{{1 << 16}, 1});
+        const Tensor to(test_model.context(), test_model.stream(), DType::bf16,
+                        Shape{{1 << 16}, 1});
         auto* values = static_cast<float*>(from.data());
         std::fill(values, values + from.count(), 1.5F);
-        trainee.optimizer().shard(trainee.stream());
+        test_model.optimizer().shard(test_model.stream());
         for (int32_t step = 0; step < run.steps; ++step) {
-            trainee.backward(step, true);
-            while (!all_finished(trainee)) {
-                cast_tensor(trainee.stream(), from.ref(), to.ref());
+            test_model.backward(step, true);
+            while (!all_finished(test_model)) {
+                cast_tensor(test_model.stream(), from.ref(), to.ref());
                 EXPECT_EQ(static_cast<const uint16_t*>(to.data())[step], 0x3fc0);
             }
-            trainee.optimizer().step(trainee.stream(), nullptr);
+            test_model.optimizer().step(test_model.stream(), nullptr);
         }
-        outcomes[static_cast<std::size_t>(trainee.comm().rank())] = trainee.outcome();
+        outcomes[static_cast<std::size_t>(test_model.comm().rank())] = test_model.outcome();
     });
     expect_same(expected[0], outcomes[0]);
     expect_same(expected[1], outcomes[1]);
@@ -257,23 +260,23 @@ TEST(ProgressThread, ASlotThatIsReadyIsNotSentTwice) {
     run.sharding.order = comm::SumOrder::tree;
     const std::vector<Outcome> expected = train(2, run);
     std::vector<Outcome> outcomes(2);
-    train_ranks(2, run, [&](Trainee& trainee) {
-        trainee.optimizer().shard(trainee.stream());
+    train_ranks(2, run, [&](TestModel& test_model) {
+        test_model.optimizer().shard(test_model.stream());
         for (int32_t step = 0; step < run.steps; ++step) {
-            const comm::SlotRun slots = comm::slots_of(trainee.comm().rank(), 2, run.slots);
+            const comm::SlotRun slots = comm::slots_of(test_model.comm().rank(), 2, run.slots);
             for (int32_t slot = slots.first; slot < slots.end; ++slot) {
                 for (std::size_t p = model().size(); p-- > 0;) {
-                    trainee.write_gradient(p, slot, step);
+                    test_model.write_gradient(p, slot, step);
                 }
                 for (std::size_t p = model().size(); p-- > static_cast<std::size_t>(slot % 7);) {
-                    trainee.optimizer().sharding()->grad_ready(trainee.stream(),
-                                                               static_cast<int32_t>(p));
+                    test_model.optimizer().sharding()->grad_ready(test_model.stream(),
+                                                                  static_cast<int32_t>(p));
                 }
-                trainee.optimizer().sharding()->end_microbatch(trainee.stream());
+                test_model.optimizer().sharding()->end_microbatch(test_model.stream());
             }
-            trainee.optimizer().step(trainee.stream(), nullptr);
+            test_model.optimizer().step(test_model.stream(), nullptr);
         }
-        outcomes[static_cast<std::size_t>(trainee.comm().rank())] = trainee.outcome();
+        outcomes[static_cast<std::size_t>(test_model.comm().rank())] = test_model.outcome();
     });
     expect_same(expected[0], outcomes[0]);
     expect_same(expected[1], outcomes[1]);
@@ -284,19 +287,19 @@ TEST(ProgressThread, ASlotThatIsReadyIsNotSentTwice) {
 TEST(ProgressThread, IsLeftOutWithAReason) {
     Training run = training_of(2);
     run.sharding.progress_thread = false;
-    train_ranks(2, run, [](Trainee& trainee) {
-        trainee.optimizer().shard(trainee.stream());
-        trainee.backward(0, true);
-        EXPECT_FALSE(compute_until([&] { return messages(trainee).finished_by_thread > 0; },
+    train_ranks(2, run, [](TestModel& test_model) {
+        test_model.optimizer().shard(test_model.stream());
+        test_model.backward(0, true);
+        EXPECT_FALSE(compute_until([&] { return messages(test_model).finished_by_thread > 0; },
                                    milliseconds(50)));
-        trainee.optimizer().step(trainee.stream(), nullptr);
-        EXPECT_EQ(messages(trainee).finished_by_thread, 0);
-        EXPECT_TRUE(all_finished(trainee));
-        EXPECT_NE(trainee.optimizer().sharding()->why_no_thread(), nullptr);
+        test_model.optimizer().step(test_model.stream(), nullptr);
+        EXPECT_EQ(messages(test_model).finished_by_thread, 0);
+        EXPECT_TRUE(all_finished(test_model));
+        EXPECT_NE(test_model.optimizer().sharding()->why_no_thread(), nullptr);
     });
-    train_ranks(1, training_of(2), [](Trainee& trainee) {
-        trainee.optimizer().shard(trainee.stream());
-        EXPECT_STREQ(trainee.optimizer().sharding()->why_no_thread(), "there is one rank");
+    train_ranks(1, training_of(2), [](TestModel& test_model) {
+        test_model.optimizer().shard(test_model.stream());
+        EXPECT_STREQ(test_model.optimizer().sharding()->why_no_thread(), "there is one rank");
     });
 }
 
@@ -308,19 +311,20 @@ TEST(ProgressThread, BeginsNothingOnADevice) {
     const std::vector<Outcome> expected = train(4, run, true);
     std::vector<std::unique_ptr<Communicator>> ranks;
     for (auto& transport : comm::make_thread_transports({4, 0})) {
-        const auto doom = std::make_shared<Doom>();
-        doom->on_device = true;
+        const auto fault = std::make_shared<PlannedFault>();
+        fault->on_device = true;
         ranks.push_back(std::make_unique<Communicator>(
-            std::make_unique<DoomedTransport>(std::move(transport), doom)));
+            std::make_unique<FaultyTransport>(std::move(transport), fault)));
     }
     run_ranks(std::move(ranks), [&](std::unique_ptr<Communicator>& comm) {
-        Trainee trainee(run, std::move(comm));
-        trainee.optimizer().shard(trainee.stream());
-        trainee.backward(0, true);
-        EXPECT_FALSE(compute_until([&] { return messages(trainee).finished_by_thread > 0; },
+        TestModel test_model(run, std::move(comm));
+        test_model.optimizer().shard(test_model.stream());
+        test_model.backward(0, true);
+        EXPECT_FALSE(compute_until([&] { return messages(test_model).finished_by_thread > 0; },
                                    milliseconds(50)));
-        trainee.optimizer().step(trainee.stream(), nullptr);
-        expect_same(expected[static_cast<std::size_t>(trainee.comm().rank())], trainee.outcome());
+        test_model.optimizer().step(test_model.stream(), nullptr);
+        expect_same(expected[static_cast<std::size_t>(test_model.comm().rank())],
+                    test_model.outcome());
     });
 }
 
@@ -335,13 +339,13 @@ void lose_a_rank(int32_t stage, bool is_gone, Code expected) {
     run_ranks(make_ranks({kRanks, 0}), [&](std::unique_ptr<Communicator>& own) {
         const std::shared_ptr<Communicator> comm = std::move(own);
         const bool is_victim = comm->rank() == 1;
-        auto trainee = std::make_unique<Trainee>(training_of(stage), comm);
-        trainee->optimizer().shard(trainee->stream());
-        trainee->backward(0, true);
-        trainee->optimizer().step(trainee->stream(), nullptr);
-        const Outcome committed = trainee->outcome();
+        auto test_model = std::make_unique<TestModel>(training_of(stage), comm);
+        test_model->optimizer().shard(test_model->stream());
+        test_model->backward(0, true);
+        test_model->optimizer().step(test_model->stream(), nullptr);
+        const Outcome committed = test_model->outcome();
         if (stage == 3) {
-            trainee->release_all();
+            test_model->release_all();
         }
         if (is_victim) {
             if (!is_gone) {
@@ -353,13 +357,13 @@ void lose_a_rank(int32_t stage, bool is_gone, Code expected) {
             check(comm->set_deadline_ms(kDeadlineMs));
         }
         try {
-            trainee->backward(1, true);
+            test_model->backward(1, true);
         } catch (const Error&) { // it was seen at once
         }
         EXPECT_TRUE(compute_until([&] { return !comm->status().ok(); }));
         for (int call = 0; call < 2; ++call) { // it stays
             try {
-                trainee->optimizer().step(trainee->stream(), nullptr);
+                test_model->optimizer().step(test_model->stream(), nullptr);
                 ADD_FAILURE() << "the step ended well";
             } catch (const Error& error) {
                 // A rank whose deadline passes first tells the others.
@@ -368,11 +372,11 @@ void lose_a_rank(int32_t stage, bool is_gone, Code expected) {
                     << error.what();
             }
         }
-        EXPECT_EQ(trainee->optimizer().read_state(trainee->stream()).step, 1);
+        EXPECT_EQ(test_model->optimizer().read_state(test_model->stream()).step, 1);
         if (stage < 3) {
-            EXPECT_EQ(trainee->outcome().params, committed.params);
+            EXPECT_EQ(test_model->outcome().params, committed.params);
         }
-        trainee.reset();
+        test_model.reset();
         survivors_are_through.count_down();
     });
 }
@@ -396,14 +400,14 @@ TEST(ProgressThread, DestructionDoesNotWait) {
     std::latch is_destroyed(1);
     run_ranks(make_ranks({2, 0}, 60000), [&](std::unique_ptr<Communicator>& own) {
         const bool is_first = own->rank() == 0;
-        auto trainee = std::make_unique<Trainee>(training_of(1), std::move(own));
-        trainee->optimizer().shard(trainee->stream());
+        auto test_model = std::make_unique<TestModel>(training_of(1), std::move(own));
+        test_model->optimizer().shard(test_model->stream());
         if (is_first) {
-            trainee->write_gradient(5, 0, 0);
-            trainee->optimizer().sharding()->grad_ready(trainee->stream(), 5);
-            EXPECT_FALSE(all_finished(*trainee));
+            test_model->write_gradient(5, 0, 0);
+            test_model->optimizer().sharding()->grad_ready(test_model->stream(), 5);
+            EXPECT_FALSE(all_finished(*test_model));
             const auto start = Clock::now();
-            trainee.reset();
+            test_model.reset();
             EXPECT_LT(Clock::now() - start, kPatience); // the bucket's deadline is later
             is_destroyed.count_down();
         } else {
@@ -415,23 +419,23 @@ TEST(ProgressThread, DestructionDoesNotWait) {
 // ---- the simulated network
 
 // What the thread would do, at moments that the seed chooses, while the others run or do not.
-void compute(SimWorld& world, Trainee& trainee, std::mt19937_64& random) {
+void compute(SimWorld& world, TestModel& test_model, std::mt19937_64& random) {
     for (uint64_t i = random() % 4; i > 0; --i) {
-        world.yield(trainee.comm().rank());
-        (void)trainee.optimizer().sharding()->step_between_calls();
+        world.yield(test_model.comm().rank());
+        (void)test_model.optimizer().sharding()->step_between_calls();
     }
 }
 
-void take_steps(SimWorld& world, Trainee& trainee, int32_t steps, std::mt19937_64& random) {
-    Sharding& sharding = *trainee.optimizer().sharding();
+void take_steps(SimWorld& world, TestModel& test_model, int32_t steps, std::mt19937_64& random) {
+    Sharding& sharding = *test_model.optimizer().sharding();
     for (int32_t step = 0; step < steps; ++step) {
         for (std::size_t p = model().size(); p-- > 0;) {
-            trainee.write_gradient(p, trainee.comm().rank(), step);
-            compute(world, trainee, random);
-            sharding.grad_ready(trainee.stream(), static_cast<int32_t>(p));
-            compute(world, trainee, random);
+            test_model.write_gradient(p, test_model.comm().rank(), step);
+            compute(world, test_model, random);
+            sharding.grad_ready(test_model.stream(), static_cast<int32_t>(p));
+            compute(world, test_model, random);
         }
-        trainee.optimizer().step(trainee.stream(), nullptr);
+        test_model.optimizer().step(test_model.stream(), nullptr);
     }
 }
 
@@ -450,16 +454,16 @@ SimRun run_seed(uint64_t seed, int32_t stage, const SimFaults& faults) {
     world.run(300, [&](int32_t rank, Communicator& comm) {
         const auto i = static_cast<std::size_t>(rank);
         std::mt19937_64 random(seed * 16 + static_cast<uint64_t>(rank));
-        Trainee trainee(run, std::shared_ptr<Communicator>(&comm, [](Communicator*) {}));
+        TestModel test_model(run, std::shared_ptr<Communicator>(&comm, [](Communicator*) {}));
         try {
-            trainee.optimizer().shard(trainee.stream());
-            take_steps(world, trainee, run.steps, random);
-            found.outcomes[i] = trainee.outcome();
+            test_model.optimizer().shard(test_model.stream());
+            take_steps(world, test_model, run.steps, random);
+            found.outcomes[i] = test_model.outcome();
         } catch (const Error& error) {
             found.statuses[i] = error.status();
         }
-        if (trainee.optimizer().sharding() != nullptr) {
-            found.steps[i] = trainee.optimizer().read_state(trainee.stream()).step;
+        if (test_model.optimizer().sharding() != nullptr) {
+            found.steps[i] = test_model.optimizer().read_state(test_model.stream()).step;
         }
     });
     return found;

@@ -559,21 +559,21 @@ TEST(ReduceScatter, HasSeveralBucketsInFlight) {
         constexpr int kBuckets = 5;
         std::vector<Values> sources;
         std::vector<Values> shards;
-        std::vector<std::unique_ptr<ReduceScatter>> flights;
+        std::vector<std::unique_ptr<ReduceScatter>> buckets;
         for (int b = 0; b < kBuckets; ++b) {
             sources.push_back(gradients(DType::fp32, comm.rank() + 10 * b, 0, 300));
             shards.emplace_back(DType::fp32, 100);
         }
         const std::vector<int64_t> counts(3, 100);
         for (std::size_t b = 0; b < kBuckets; ++b) {
-            flights.push_back(std::make_unique<ReduceScatter>(comm, *stream));
+            buckets.push_back(std::make_unique<ReduceScatter>(comm, *stream));
             ReduceDesc desc;
             desc.wire = b % 2 == 0 ? kBf16 : kFp32;
             const WireSource from = {sources[b].ref(), nullptr};
-            flights[b]->begin(desc, {&from, 1}, counts, shards[b].ref());
+            buckets[b]->begin(desc, {&from, 1}, counts, shards[b].ref());
         }
         for (std::size_t b = 0; b < kBuckets; ++b) {
-            flights[b]->wait();
+            buckets[b]->wait();
             for (int64_t i = 0; i < 100; ++i) {
                 float sum = 0.0F;
                 for (int32_t r = 0; r < 3; ++r) {

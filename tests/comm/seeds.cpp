@@ -60,11 +60,11 @@ void take_steps(Communicator& comm, Outcome& outcome) {
         std::array<Exchange, 2> exchanges = {make_exchange(comm.rank(), comm.size(), 1, step),
                                              make_exchange(comm.rank(), comm.size(), 2, step + 50)};
         std::array<CommRequest, 2> requests;
-        std::array<uint32_t, 2> vote = {static_cast<uint32_t>(comm.rank()), 3};
+        std::array<uint32_t, 2> agreement = {static_cast<uint32_t>(comm.rank()), 3};
         Status status = comm.begin_all_to_all(describe(exchanges[0]), {}, requests.data());
         status =
             status.ok() ? comm.begin_all_to_all(describe(exchanges[1]), {}, &requests[1]) : status;
-        status = status.ok() ? comm.max_u32(vote.data(), 2) : status;
+        status = status.ok() ? comm.max_u32(agreement.data(), 2) : status;
         status = status.ok() ? requests[1].wait() : status;
         status = status.ok() ? requests[0].wait() : status;
         status = status.ok() ? comm.barrier({0, "the end of a step", nullptr}) : status;
@@ -75,8 +75,8 @@ void take_steps(Communicator& comm, Outcome& outcome) {
         for (const Exchange& exchange : exchanges) {
             outcome.wrong += check_exchange(exchange, comm.rank(), comm.size());
         }
-        if (vote[0] != static_cast<uint32_t>(comm.size() - 1) || vote[1] != 3) {
-            outcome.wrong += "the vote";
+        if (agreement[0] != static_cast<uint32_t>(comm.size() - 1) || agreement[1] != 3) {
+            outcome.wrong += "the agreement";
         }
     }
 }

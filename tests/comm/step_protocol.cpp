@@ -17,13 +17,13 @@ namespace {
 
 constexpr int kMostRanks = 4;
 
-enum class Votes { of_all, of_group, of_nobody };
+enum class Agreements { of_all, of_group, of_nobody };
 
 struct Layout {
     int ranks;
     int group_ranks; // consecutive ones; replicas have the same place in their groups
     int steps;
-    Votes votes = Votes::of_all;
+    Agreements agreements = Agreements::of_all;
 };
 
 enum Phase : uint8_t {
@@ -31,8 +31,8 @@ enum Phase : uint8_t {
     kReducing,   // its gradients are sent, to its group
     kAdding,     // and its group's sums to its replicas, where there are any
     kReduced,    // has the sums
-    kVoting,     // its vote is sent
-    kDecided,    // knows all votes
+    kAgreeing,   // its agreement is sent
+    kDecided,    // knows all agreements
     kPublishing, // has applied or skipped; its weights are sent, to its group
 };
 enum Fate : uint8_t { kAlive, kLost, kToldOfLoss };
@@ -123,11 +123,11 @@ class Search {
             break;
         case kReducing:
         case kAdding:
-        case kVoting:
+        case kAgreeing:
             collective(world, i, static_cast<Phase>(rank.phase));
             break;
         case kReduced:
-            rank.phase = kVoting;
+            rank.phase = kAgreeing;
             add(next);
             break;
         case kDecided:
@@ -151,8 +151,8 @@ class Search {
         case kAdding:
             return i % static_cast<std::size_t>(layout_.group_ranks) ==
                    j % static_cast<std::size_t>(layout_.group_ranks);
-        case kVoting:
-            return layout_.votes != Votes::of_group || group_of(i) == group_of(j);
+        case kAgreeing:
+            return layout_.agreements != Agreements::of_group || group_of(i) == group_of(j);
         default:
             return group_of(i) == group_of(j);
         }
@@ -190,14 +190,14 @@ class Search {
 
     [[nodiscard]] bool decides_to_skip(const World& world, std::size_t i) const {
         uint8_t raised = world[i].raised;
-        for (std::size_t j = 0; j < ranks() && layout_.votes != Votes::of_nobody; ++j) {
-            raised |= needs(i, j, kVoting) ? world[j].raised : uint8_t{0};
+        for (std::size_t j = 0; j < ranks() && layout_.agreements != Agreements::of_nobody; ++j) {
+            raised |= needs(i, j, kAgreeing) ? world[j].raised : uint8_t{0};
         }
         return (raised >> world[i].step & 1U) != 0;
     }
 
     // Ranks agree on what they have committed; nobody applied what anybody raised; nobody is more than a step ahead; a rank
-    // that was lost before its vote left no trace.
+    // that was lost before its agreement left no trace.
     [[nodiscard]] bool holds(const World& world) const {
         const std::span<const Rank> live(world.data(), ranks());
         for (const Rank& a : live) {
@@ -212,7 +212,7 @@ class Search {
                 const bool is_near = a.committed() - b.committed() <= 1;
                 const bool is_clean = (a.applied & b.raised) == 0;
                 const bool left_no_trace =
-                    b.fate != kLost || b.has_reached(b.step, kVoting) || a.committed() <= b.step;
+                    b.fate != kLost || b.has_reached(b.step, kAgreeing) || a.committed() <= b.step;
                 if (!agrees || !is_near || !is_clean || !left_no_trace) {
                     return false;
                 }
@@ -242,7 +242,7 @@ TEST(StepProtocol, HoldsInEveryState) {
 }
 
 TEST(StepProtocol, RanksThatDecideAloneBreakIt) {
-    EXPECT_GT(searched({3, 3, 4, Votes::of_nobody}).violations(), 1000);
+    EXPECT_GT(searched({3, 3, 4, Agreements::of_nobody}).violations(), 1000);
 }
 
 TEST(StepProtocol, HoldsInEveryStateOfTwoGroups) {
@@ -252,7 +252,7 @@ TEST(StepProtocol, HoldsInEveryStateOfTwoGroups) {
 }
 
 TEST(StepProtocol, GroupsThatDecideAloneBreakIt) {
-    EXPECT_GT(searched({4, 2, 2, Votes::of_group}).violations(), 1000);
+    EXPECT_GT(searched({4, 2, 2, Agreements::of_group}).violations(), 1000);
 }
 
 } // namespace

@@ -54,12 +54,12 @@ TEST(ThreadFaults, RankThatDoesNotComeIsNamed) {
             return;
         }
         const int64_t begin = now_ms();
-        const Status status = comm->barrier({0, "the vote", nullptr});
+        const Status status = comm->barrier({0, "the agreement", nullptr});
         ++through;
         EXPECT_LT(now_ms() - begin, kDeadlineMs + 1000 + watch.stalled_ms());
         if (status.code() == Code::timeout) {
             EXPECT_GE(now_ms() - begin, kDeadlineMs - 1);
-            expect_words(status, "barrier #1 (the vote) on rank");
+            expect_words(status, "barrier #1 (the agreement) on rank");
             expect_words(status, "ranks not seen: 1");
         } else { // the other one was first, and said so
             EXPECT_EQ(status.code(), Code::peer_lost);

@@ -134,14 +134,14 @@ INSTANTIATE_TEST_SUITE_P(Orders, ZeroOrder,
 TEST(Zero, OneRanksInfinitySkipsTheStepEverywhere) {
     for (int32_t stage = 0; stage <= 3; ++stage) {
         const Training run = training_of(preset("bf16_pure_kahan"), stage);
-        train_ranks(3, run, [&](Trainee& trainee) {
-            trainee.optimizer().shard(trainee.stream());
-            trainee.backward(0, false);
-            trainee.optimizer().step(trainee.stream(), nullptr);
-            const Outcome before = trainee.outcome();
-            trainee.backward(1, false, trainee.comm().rank() == 1);
-            trainee.optimizer().step(trainee.stream(), nullptr);
-            const Outcome after = trainee.outcome();
+        train_ranks(3, run, [&](TestModel& test_model) {
+            test_model.optimizer().shard(test_model.stream());
+            test_model.backward(0, false);
+            test_model.optimizer().step(test_model.stream(), nullptr);
+            const Outcome before = test_model.outcome();
+            test_model.backward(1, false, test_model.comm().rank() == 1);
+            test_model.optimizer().step(test_model.stream(), nullptr);
+            const Outcome after = test_model.outcome();
             EXPECT_EQ(after.params, before.params);
             EXPECT_EQ(after.state.step, 1);
             EXPECT_EQ(after.state.skipped_steps, 1);
@@ -186,13 +186,13 @@ TEST(Zero, HoldsWhatThePlanSays) {
             for (const ShardKind kind :
                  {ShardKind::flat, ShardKind::per_parameter, ShardKind::greedy}) {
                 const Training training = training_of(preset(name), stage, kind);
-                train_ranks(3, training, [&](Trainee& trainee) {
-                    trainee.optimizer().shard(trainee.stream());
-                    const MemoryReport held = trainee.optimizer().memory();
+                train_ranks(3, training, [&](TestModel& test_model) {
+                    test_model.optimizer().shard(test_model.stream());
+                    const MemoryReport held = test_model.optimizer().memory();
                     const MemoryReport planned =
                         planned_memory(training.recipe, counts,
                                        {{kind, 3, training.sharding.bucket_elements},
-                                        trainee.comm().rank(),
+                                        test_model.comm().rank(),
                                         stage});
                     EXPECT_EQ(held.weight, planned.weight) << name << stage;
                     EXPECT_EQ(held.grad, planned.grad) << name << stage;
@@ -207,24 +207,24 @@ TEST(Zero, HoldsWhatThePlanSays) {
 }
 
 TEST(Zero, Stage3HasWeightsOnlyWhileTheyAreGathered) {
-    train_ranks(2, training_of(preset("fp32"), 3), [](Trainee& trainee) {
-        Optimizer& optimizer = trainee.optimizer();
-        optimizer.shard(trainee.stream());
+    train_ranks(2, training_of(preset("fp32"), 3), [](TestModel& test_model) {
+        Optimizer& optimizer = test_model.optimizer();
+        optimizer.shard(test_model.stream());
         Sharding& sharding = *optimizer.sharding();
         const std::vector<int32_t> first = {0, 2};
         const std::vector<int32_t> second = {5};
-        EXPECT_FALSE(trainee.param(0)->has_memory());
-        EXPECT_THROW(sharding.wait_gather(trainee.stream(), first), Error);
-        sharding.begin_gather(trainee.stream(), first);
-        sharding.begin_gather(trainee.stream(), second); // ahead of its use
-        sharding.wait_gather(trainee.stream(), first);
-        EXPECT_TRUE(trainee.param(2)->has_memory());
-        EXPECT_NE(static_cast<const float*>(trainee.param(2)->data())[1], 0.0F);
-        sharding.release(trainee.stream(), first);
-        EXPECT_FALSE(trainee.param(0)->has_memory());
-        sharding.wait_gather(trainee.stream(), second);
-        EXPECT_TRUE(trainee.param(5)->has_memory());
-        sharding.release(trainee.stream(), second);
+        EXPECT_FALSE(test_model.param(0)->has_memory());
+        EXPECT_THROW(sharding.wait_gather(test_model.stream(), first), Error);
+        sharding.begin_gather(test_model.stream(), first);
+        sharding.begin_gather(test_model.stream(), second); // ahead of its use
+        sharding.wait_gather(test_model.stream(), first);
+        EXPECT_TRUE(test_model.param(2)->has_memory());
+        EXPECT_NE(static_cast<const float*>(test_model.param(2)->data())[1], 0.0F);
+        sharding.release(test_model.stream(), first);
+        EXPECT_FALSE(test_model.param(0)->has_memory());
+        sharding.wait_gather(test_model.stream(), second);
+        EXPECT_TRUE(test_model.param(5)->has_memory());
+        sharding.release(test_model.stream(), second);
     });
 }
 
@@ -232,38 +232,39 @@ TEST(Zero, Stage3HasWeightsOnlyWhileTheyAreGathered) {
 TEST(Zero, Stage2AddsMicrobatchesThatLeft) {
     Training training = training_of(preset("fp32"), 2);
     std::vector<Outcome> apart(2);
-    train_ranks(2, training, [&](Trainee& trainee) {
-        trainee.optimizer().shard(trainee.stream());
-        trainee.backward(0, true);
-        trainee.backward(1, true);
-        trainee.optimizer().step(trainee.stream(), nullptr);
-        apart[static_cast<std::size_t>(trainee.comm().rank())] = trainee.outcome();
+    train_ranks(2, training, [&](TestModel& test_model) {
+        test_model.optimizer().shard(test_model.stream());
+        test_model.backward(0, true);
+        test_model.backward(1, true);
+        test_model.optimizer().step(test_model.stream(), nullptr);
+        apart[static_cast<std::size_t>(test_model.comm().rank())] = test_model.outcome();
     });
     training.sharding.stage = 1; // the caller adds them; all sums are exact
-    train_ranks(2, training, [&](Trainee& trainee) {
-        trainee.optimizer().shard(trainee.stream());
+    train_ranks(2, training, [&](TestModel& test_model) {
+        test_model.optimizer().shard(test_model.stream());
         for (std::size_t p = 0; p < model().size(); ++p) {
-            const auto grad = trainee.optimizer().state(static_cast<int32_t>(p), "grad");
+            const auto grad = test_model.optimizer().state(static_cast<int32_t>(p), "grad");
             auto* values = static_cast<float*>(grad->data());
-            trainee.write_gradient(p, trainee.comm().rank(), 0);
+            test_model.write_gradient(p, test_model.comm().rank(), 0);
             const std::vector<float> first(values, values + grad->count());
-            trainee.write_gradient(p, trainee.comm().rank(), 1);
+            test_model.write_gradient(p, test_model.comm().rank(), 1);
             for (std::size_t i = 0; i < first.size(); ++i) {
                 values[i] += first[i];
             }
         }
-        trainee.optimizer().step(trainee.stream(), nullptr);
-        expect_same(apart[static_cast<std::size_t>(trainee.comm().rank())], trainee.outcome());
+        test_model.optimizer().step(test_model.stream(), nullptr);
+        expect_same(apart[static_cast<std::size_t>(test_model.comm().rank())],
+                    test_model.outcome());
     });
 }
 
 TEST(Zero, Stage1KeepsGradientsSoTheyLeaveOnce) {
-    train_ranks(2, training_of(preset("fp32"), 1), [&](Trainee& trainee) {
-        trainee.optimizer().shard(trainee.stream());
-        trainee.backward(0, true);
-        trainee.optimizer().sharding()->reduce(trainee.stream());
-        EXPECT_THROW(trainee.backward(0, true), Error);
-        EXPECT_TRUE(trainee.comm().barrier().ok());
+    train_ranks(2, training_of(preset("fp32"), 1), [&](TestModel& test_model) {
+        test_model.optimizer().shard(test_model.stream());
+        test_model.backward(0, true);
+        test_model.optimizer().sharding()->reduce(test_model.stream());
+        EXPECT_THROW(test_model.backward(0, true), Error);
+        EXPECT_TRUE(test_model.comm().barrier().ok());
     });
 }
 
@@ -280,12 +281,12 @@ TEST(Zero, WireBytesAreTheFormulas) {
         int64_t elements = 0;
         std::mutex mutex;
         const int32_t ranks = 4;
-        train_ranks(ranks, run, [&](Trainee& trainee) {
-            trainee.optimizer().shard(trainee.stream());
-            trainee.backward(0, false);
-            const comm::Traffic before = trainee.comm().traffic();
-            trainee.optimizer().step(trainee.stream(), nullptr);
-            const comm::Traffic& after = trainee.comm().traffic();
+        train_ranks(ranks, run, [&](TestModel& test_model) {
+            test_model.optimizer().shard(test_model.stream());
+            test_model.backward(0, false);
+            const comm::Traffic before = test_model.comm().traffic();
+            test_model.optimizer().step(test_model.stream(), nullptr);
+            const comm::Traffic& after = test_model.comm().traffic();
             const auto of = [&](CollectiveKind kind) {
                 const auto i = static_cast<std::size_t>(kind);
                 return after.bytes[i] - before.bytes[i];
@@ -299,7 +300,7 @@ TEST(Zero, WireBytesAreTheFormulas) {
             EXPECT_EQ(after.calls[static_cast<std::size_t>(CollectiveKind::max_u32)] -
                           before.calls[static_cast<std::size_t>(CollectiveKind::max_u32)],
                       1)
-                << "one vote a step";
+                << "one agreement a step";
         });
         // All ranks together: each way (N-1) n elements; vectors stay fp32, and pieces have gaps.
         const int64_t each = is_bf16 ? 2 : 4;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The small model of trainee.hpp, trained by ranks that are threads.
+// The small model of test_model.hpp, trained by ranks that are threads.
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include "trainee.hpp"
+#include "test_model.hpp"
 
 namespace mp::test {
 
-// Runs a body with a trainee of every rank; errors that it throws fail the test.
+// Runs a body with a test_model of every rank; errors that it throws fail the test.
 inline void train_ranks(int32_t ranks, const Training& run,
-                        const std::function<void(Trainee&)>& body, int64_t deadline_ms = 20000) {
+                        const std::function<void(TestModel&)>& body, int64_t deadline_ms = 20000) {
     run_ranks(make_ranks({ranks, 0}, deadline_ms), [&](std::unique_ptr<Communicator>& comm) {
         try {
-            Trainee trainee(run, std::move(comm));
-            body(trainee);
+            TestModel test_model(run, std::move(comm));
+            body(test_model);
         } catch (const Error& error) {
             ADD_FAILURE() << error.what();
         }
@@ -24,13 +24,13 @@ inline void train_ranks(int32_t ranks, const Training& run,
 // Every rank's outcome after all steps.
 inline std::vector<Outcome> train(int32_t ranks, const Training& run, bool says_ready = false) {
     std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
-    train_ranks(ranks, run, [&](Trainee& trainee) {
-        trainee.optimizer().shard(trainee.stream());
+    train_ranks(ranks, run, [&](TestModel& test_model) {
+        test_model.optimizer().shard(test_model.stream());
         for (int32_t step = 0; step < run.steps; ++step) {
-            trainee.backward(step, says_ready && !run.alone);
-            trainee.optimizer().step(trainee.stream(), nullptr);
+            test_model.backward(step, says_ready && !run.alone);
+            test_model.optimizer().step(test_model.stream(), nullptr);
         }
-        outcomes[static_cast<std::size_t>(trainee.comm().rank())] = trainee.outcome();
+        outcomes[static_cast<std::size_t>(test_model.comm().rank())] = test_model.outcome();
     });
     return outcomes;
 }

@@ -87,8 +87,8 @@ TEST(ZeroFaults, RanksThatDifferAreNamed) {
                             if (rank == 2) {
                                 difference(training);
                             }
-                            Trainee trainee(training, comm);
-                            trainee.optimizer().shard(trainee.stream());
+                            TestModel test_model(training, comm);
+                            test_model.optimizer().shard(test_model.stream());
                         }),
                         "recipe or options");
     }
@@ -96,22 +96,23 @@ TEST(ZeroFaults, RanksThatDifferAreNamed) {
 
 TEST(ZeroFaults, OtherModelsAndWeightsAreNamed) {
     expect_mismatch(statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
-                        Trainee trainee(training_of(1), comm);
+                        TestModel test_model(training_of(1), comm);
                         if (rank == 2) {
                             NewParameter more;
                             more.name = "more";
-                            more.param = std::make_shared<Tensor>(
-                                trainee.context(), trainee.stream(), DType::fp32, Shape{{3}, 1});
-                            trainee.optimizer().add_parameter(trainee.stream(), 0, more);
+                            more.param =
+                                std::make_shared<Tensor>(test_model.context(), test_model.stream(),
+                                                         DType::fp32, Shape{{3}, 1});
+                            test_model.optimizer().add_parameter(test_model.stream(), 0, more);
                         }
-                        trainee.optimizer().shard(trainee.stream());
+                        test_model.optimizer().shard(test_model.stream());
                     }),
                     "parameters");
     expect_mismatch(statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
                         Training training = training_of(1);
                         training.first = rank == 2 ? 0.0010001F : training.first;
-                        Trainee trainee(training, comm);
-                        trainee.optimizer().shard(trainee.stream());
+                        TestModel test_model(training, comm);
+                        test_model.optimizer().shard(test_model.stream());
                     }),
                     "initial weights");
 }
@@ -121,19 +122,19 @@ TEST(ZeroFaults, OtherHyperparametersStopTheStepBeforeItIsApplied) {
     std::vector<Outcome> after(kRanks);
     expect_mismatch(statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
                         const auto i = static_cast<std::size_t>(rank);
-                        Trainee trainee(training_of(1), comm);
-                        trainee.optimizer().shard(trainee.stream());
-                        trainee.backward(0, false);
-                        trainee.optimizer().step(trainee.stream(), nullptr);
-                        before[i] = trainee.outcome();
+                        TestModel test_model(training_of(1), comm);
+                        test_model.optimizer().shard(test_model.stream());
+                        test_model.backward(0, false);
+                        test_model.optimizer().step(test_model.stream(), nullptr);
+                        before[i] = test_model.outcome();
                         if (rank == 2) {
-                            trainee.optimizer().set_lr(-1, 0.02);
+                            test_model.optimizer().set_lr(-1, 0.02);
                         }
-                        trainee.backward(1, false);
+                        test_model.backward(1, false);
                         try {
-                            trainee.optimizer().step(trainee.stream(), nullptr);
+                            test_model.optimizer().step(test_model.stream(), nullptr);
                         } catch (const Error&) {
-                            after[i] = trainee.outcome();
+                            after[i] = test_model.outcome();
                             EXPECT_TRUE(comm->barrier().ok()) << "the ranks are still together";
                             throw;
                         }
@@ -154,15 +155,15 @@ TEST(ZeroFaults, AFlippedBitIsFoundAndNamed) {
                 statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
                     Training training = training_of(stage, shard_ranks);
                     training.sharding.check_every = 2; // of steps 0, 2, 4, ...
-                    Trainee trainee(training, comm);
-                    trainee.optimizer().shard(trainee.stream());
+                    TestModel test_model(training, comm);
+                    test_model.optimizer().shard(test_model.stream());
                     for (int32_t step = 0; step < 4; ++step) {
-                        trainee.backward(step, false);
+                        test_model.backward(step, false);
                         if (step == 2 && rank == 2) {
-                            static_cast<unsigned char*>(trainee.param(5)->data())[777] ^= 4;
+                            static_cast<unsigned char*>(test_model.param(5)->data())[777] ^= 4;
                         }
                         taken[static_cast<std::size_t>(rank)] = step;
-                        trainee.optimizer().step(trainee.stream(), nullptr);
+                        test_model.optimizer().step(test_model.stream(), nullptr);
                     }
                 }),
                 "the weights' bits");
@@ -181,16 +182,16 @@ void leave_at(Leaves leaves, int32_t stage, int32_t shard_ranks, int32_t node_ra
         end_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
             const auto i = static_cast<std::size_t>(rank);
             const bool is_lost = rank == 1;
-            Trainee trainee(training_of(stage, shard_ranks, node_ranks), comm);
+            TestModel test_model(training_of(stage, shard_ranks, node_ranks), comm);
             if (is_lost && leaves == Leaves::before_shard) {
                 return;
             }
-            trainee.optimizer().shard(trainee.stream());
-            trainee.backward(0, false);
-            trainee.optimizer().step(trainee.stream(), nullptr);
-            committed[i] = trainee.outcome();
+            test_model.optimizer().shard(test_model.stream());
+            test_model.backward(0, false);
+            test_model.optimizer().step(test_model.stream(), nullptr);
+            committed[i] = test_model.outcome();
             if (stage == 3) {
-                trainee.release_all();
+                test_model.release_all();
             }
             if (is_lost && leaves == Leaves::after_shard) {
                 return;
@@ -198,23 +199,23 @@ void leave_at(Leaves leaves, int32_t stage, int32_t shard_ranks, int32_t node_ra
             const auto go_on = [&] {
                 for (int32_t step = 1; step < 3; ++step) {
                     if (is_lost && leaves == Leaves::in_backward) {
-                        trainee.write_gradient(5, rank, step);
-                        trainee.optimizer().sharding()->grad_ready(trainee.stream(), 5);
+                        test_model.write_gradient(5, rank, step);
+                        test_model.optimizer().sharding()->grad_ready(test_model.stream(), 5);
                         return;
                     }
-                    trainee.backward(step, true);
+                    test_model.backward(step, true);
                     if (is_lost && leaves == Leaves::before_step) {
                         return;
                     }
-                    trainee.optimizer().step(trainee.stream(), nullptr);
+                    test_model.optimizer().step(test_model.stream(), nullptr);
                 }
             };
             try {
                 go_on();
             } catch (const Error&) {
-                last[i].state = trainee.optimizer().read_state(trainee.stream());
+                last[i].state = test_model.optimizer().read_state(test_model.stream());
                 if (stage < 3) {
-                    last[i] = trainee.outcome();
+                    last[i] = test_model.outcome();
                 }
                 throw;
             }
@@ -237,7 +238,7 @@ void leave_at(Leaves leaves, int32_t stage, int32_t shard_ranks, int32_t node_ra
 }
 
 // With groups or nodes of two, the rank that leaves before the step has sent its group all it must, and is missed first by
-// its counterpart, when the groups' sums are added; by its neighbour when those of the norm are; by the fourth in the vote.
+// its counterpart, when the groups' sums are added; by its neighbour when those of the norm are; by the fourth in the agreement.
 TEST(ZeroFaults, ALostRankLeavesTheLastCommittedStep) {
     for (const int32_t levels : {0, 1, 2}) {
         for (const int32_t stage : {0, 1, 2, 3}) {
@@ -256,17 +257,17 @@ TEST(ZeroFaults, ALostRankLeavesTheLastCommittedStep) {
 void stay_away(int32_t shard_ranks, bool sends) {
     const auto [statuses, elapsed_ms] =
         end_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
-            Trainee trainee(training_of(2, shard_ranks), comm);
-            trainee.optimizer().shard(trainee.stream());
+            TestModel test_model(training_of(2, shard_ranks), comm);
+            test_model.optimizer().shard(test_model.stream());
             if (rank == 3 && sends) {
-                trainee.backward(0, true);
+                test_model.backward(0, true);
             }
             if (rank == 3) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(kDeadlineMs + 700));
                 return;
             }
-            trainee.backward(0, true);
-            trainee.optimizer().step(trainee.stream(), nullptr);
+            test_model.backward(0, true);
+            test_model.optimizer().step(test_model.stream(), nullptr);
         });
     EXPECT_LT(elapsed_ms, kDeadlineMs + 700 + 1000);
     int32_t timeouts = 0;

@@ -101,14 +101,14 @@ TEST(ZeroHybrid, TreeAndExactDoNotSeeTheGroups) {
 
 TEST(ZeroHybrid, OneRanksInfinitySkipsTheStepEverywhere) {
     const Training run = training_of("bf16_pure_kahan", 2, 2);
-    train_ranks(4, run, [](Trainee& trainee) {
-        trainee.optimizer().shard(trainee.stream());
-        trainee.backward(0, false);
-        trainee.optimizer().step(trainee.stream(), nullptr);
-        const Outcome before = trainee.outcome();
-        trainee.backward(1, false, trainee.comm().rank() == 3);
-        trainee.optimizer().step(trainee.stream(), nullptr);
-        const Outcome after = trainee.outcome();
+    train_ranks(4, run, [](TestModel& test_model) {
+        test_model.optimizer().shard(test_model.stream());
+        test_model.backward(0, false);
+        test_model.optimizer().step(test_model.stream(), nullptr);
+        const Outcome before = test_model.outcome();
+        test_model.backward(1, false, test_model.comm().rank() == 3);
+        test_model.optimizer().step(test_model.stream(), nullptr);
+        const Outcome after = test_model.outcome();
         EXPECT_EQ(after.params, before.params);
         EXPECT_EQ(after.state.step, 1);
         EXPECT_EQ(after.state.skipped_steps, 1);
@@ -124,12 +124,12 @@ TEST(ZeroHybrid, HoldsWhatThePlanSays) {
     for (const Layout layout : {Layout{4, 2}, Layout{2, 1}}) {
         for (int32_t stage = 0; stage <= 3; ++stage) {
             const Training run = training_of("bf16_mixed", stage, layout.shard_ranks);
-            train_ranks(layout.ranks, run, [&](Trainee& trainee) {
-                trainee.optimizer().shard(trainee.stream());
-                const MemoryReport held = trainee.optimizer().memory();
+            train_ranks(layout.ranks, run, [&](TestModel& test_model) {
+                test_model.optimizer().shard(test_model.stream());
+                const MemoryReport held = test_model.optimizer().memory();
                 const ShardedMemory where = {
                     {ShardKind::flat, layout.ranks, run.sharding.bucket_elements},
-                    trainee.comm().rank(),
+                    test_model.comm().rank(),
                     stage,
                     layout.shard_ranks};
                 const MemoryReport planned = planned_memory(run.recipe, counts, where);
@@ -152,19 +152,20 @@ TEST(ZeroHybrid, WireBytesAreTheFormulas) {
         run.max_grad_norm = 0.0;
         int64_t sent = 0;
         std::mutex mutex;
-        train_ranks(layout.ranks, run, [&](Trainee& trainee) {
-            trainee.optimizer().shard(trainee.stream());
-            trainee.backward(0, false);
-            const comm::Traffic before = trainee.optimizer().traffic();
-            trainee.optimizer().step(trainee.stream(), nullptr);
-            const comm::Traffic after = trainee.optimizer().traffic();
+        train_ranks(layout.ranks, run, [&](TestModel& test_model) {
+            test_model.optimizer().shard(test_model.stream());
+            test_model.backward(0, false);
+            const comm::Traffic before = test_model.optimizer().traffic();
+            test_model.optimizer().step(test_model.stream(), nullptr);
+            const comm::Traffic after = test_model.optimizer().traffic();
             const auto of = [&](CollectiveKind kind) {
                 const auto i = static_cast<std::size_t>(kind);
                 return after.bytes[i] - before.bytes[i];
             };
-            const auto votes = static_cast<std::size_t>(CollectiveKind::max_u32);
+            const auto agreements = static_cast<std::size_t>(CollectiveKind::max_u32);
             if (order == comm::SumOrder::rank) {
-                EXPECT_EQ(after.calls[votes] - before.calls[votes], 1) << "one vote a step";
+                EXPECT_EQ(after.calls[agreements] - before.calls[agreements], 1)
+                    << "one agreement a step";
             }
             const std::lock_guard lock(mutex);
             sent += of(CollectiveKind::all_to_all) + of(CollectiveKind::all_gather);

@@ -27,7 +27,7 @@ void expect_covered(const ShardPlan& plan, const Counts& counts) {
     for (std::size_t i = 0; i < counts.size(); ++i) {
         const auto parameter = static_cast<int32_t>(i);
         int64_t position = 0;
-        for (const ShardPiece& piece : plan.pieces_of(parameter)) {
+        for (const ShardSlice& piece : plan.slices_of(parameter)) {
             EXPECT_EQ(piece.parameter, parameter);
             EXPECT_EQ(piece.start, position);
             EXPECT_EQ(piece.start % kChunkElements, 0);
@@ -41,7 +41,7 @@ void expect_covered(const ShardPlan& plan, const Counts& counts) {
         int64_t by_rank = 0;
         for (int32_t rank = 0; rank < plan.ranks(); ++rank) {
             int64_t here = 0;
-            for (const ShardPiece& piece : bucket.pieces_of(rank)) {
+            for (const ShardSlice& piece : bucket.slices_of(rank)) {
                 EXPECT_EQ(piece.rank, rank);
                 here += piece.count;
             }
@@ -78,7 +78,7 @@ TEST(ShardPlan, CoversEveryElementOnce) {
 TEST(ShardPlan, GreedyNeverCuts) {
     const ShardPlan plan = make(ShardKind::greedy, 4, kModels[5]);
     for (std::size_t i = 0; i < kModels[5].size(); ++i) {
-        EXPECT_EQ(plan.pieces_of(static_cast<int32_t>(i)).size(), 1U);
+        EXPECT_EQ(plan.slices_of(static_cast<int32_t>(i)).size(), 1U);
     }
 }
 

@@ -9,7 +9,7 @@
 
 #include "checkpoint/checkpointer.hpp"
 #include "checkpoint/simulated_files.hpp"
-#include "comm/trainee.hpp"
+#include "comm/test_model.hpp"
 #include "fuzz/target.hpp"
 
 namespace mp::fuzz {

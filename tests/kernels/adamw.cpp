@@ -304,7 +304,7 @@ struct ScaledResult {
     std::array<uint32_t, 3> maxima;
 };
 
-ScaledResult run_scaled(const ChunkTable& table, const ScaledLayout& layout, const Arrays& before,
+ScaledResult run_scaled(const IsaTable& table, const ScaledLayout& layout, const Arrays& before,
                         uint32_t flags, std::size_t offset) {
     PlacedArrays placed(before, offset);
     UpdateSegment s = placed.segment(layout.types, before.param.count);

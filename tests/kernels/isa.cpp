@@ -30,7 +30,7 @@ TEST_F(Isa, TheBestIsTakenUnlessOneIsNamed) {
 }
 
 TEST_F(Isa, EveryRunnableOneCanBeNamed) {
-    for (const ChunkTable* table : runnable_tables()) {
+    for (const IsaTable* table : runnable_tables()) {
         ::setenv(kVariable, table->name, 1);
         ASSERT_TRUE(select_isa_from_environment().ok());
         EXPECT_STREQ(active_isa().name, table->name);
@@ -39,7 +39,7 @@ TEST_F(Isa, EveryRunnableOneCanBeNamed) {
 }
 
 TEST_F(Isa, AnUnknownNameIsRefusedWithWhatThereIs) {
-    const ChunkTable* before = &active_isa();
+    const IsaTable* before = &active_isa();
     ::setenv(kVariable, "avx1024", 1);
     const Status status = select_isa_from_environment();
     EXPECT_EQ(status.code(), Code::invalid_argument);

@@ -15,19 +15,19 @@
 
 namespace mp::test {
 
-using backends::host::ChunkTable;
+using backends::host::IsaTable;
 using backends::host::kColumnStrip;
 using backends::host::UpdateJob;
 
-inline std::vector<const ChunkTable*> runnable_tables() {
+inline std::vector<const IsaTable*> runnable_tables() {
     const backends::host::IsaList list = backends::host::runnable_isas();
     return {list.items, list.items + list.count};
 }
 
 // Parameterized by the table.
-class TableTest : public ::testing::TestWithParam<const ChunkTable*> {};
+class TableTest : public ::testing::TestWithParam<const IsaTable*> {};
 
-inline std::string table_label(const ::testing::TestParamInfo<const ChunkTable*>& info) {
+inline std::string table_label(const ::testing::TestParamInfo<const IsaTable*>& info) {
     return info.param->name;
 }
 

@@ -82,7 +82,7 @@ void Network::make_backward() {
     dk_ = attention_.heads();
     dv_ = attention_.heads();
     dscores_ = attention_.matrices();
-    // The optimizer's step ends theirs. On ranks their amaxes then travel in its vote.
+    // The optimizer's step ends theirs. On ranks their amaxes then travel in its agreement.
     MP_CHECK(mp_optimizer_set_linears(params_.optimizer.get(), linears_.data(),
                                       static_cast<int32_t>(linears_.size())));
 }

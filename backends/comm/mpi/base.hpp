@@ -19,12 +19,13 @@ namespace mp::comm {
 // Messages carry at most this much; below the 2^30 bytes that an int count of bytes can name, whatever the MPI. Two of
 // them in flight to each rank: the copy of one overlaps the transfer of the other, and both stay in the cache.
 inline constexpr int64_t kChunkBytes = int64_t{1} << 20;
-inline constexpr int64_t kFirstBytes = 16384; // payload beside the header of a lane's first message
+inline constexpr int64_t kFirstBytes =
+    16384; // payload beside the header of a channel's first message
 
-// Says what a lane carries, so that ranks that do not ask for the same find it out.
+// Says what a channel carries, so that ranks that do not ask for the same find it out.
 struct LaneHeader {
     uint64_t sequence;
-    int64_t total; // bytes of the lane
+    int64_t total; // bytes of the channel
     int64_t count; // of maxima
     int32_t kind;
     int32_t root;

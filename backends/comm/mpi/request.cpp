@@ -9,7 +9,7 @@
 namespace mp::comm {
 namespace {
 
-// What all requests share: their lanes, and what becomes of them.
+// What all requests share: their channels, and what becomes of them.
 class LaneRequest : public TransportRequest {
   public:
     LaneRequest(MpiTransport& transport, const Collective& what)
@@ -21,11 +21,11 @@ class LaneRequest : public TransportRequest {
             base.set_broken();
             transport_.tell_others();
         }
-        for (SendLane& lane : sends_) {
-            lane.close(base);
+        for (SendChannel& channel : sends_) {
+            channel.close(base);
         }
-        for (ReceiveLane& lane : receives_) {
-            lane.close(base);
+        for (ReceiveChannel& channel : receives_) {
+            channel.close(base);
         }
     }
 
@@ -43,21 +43,21 @@ class LaneRequest : public TransportRequest {
 
     [[nodiscard]] int64_t moved_bytes() const noexcept override {
         int64_t bytes = 0;
-        for (const SendLane& lane : sends_) {
-            bytes += lane.moved_bytes();
+        for (const SendChannel& channel : sends_) {
+            bytes += channel.moved_bytes();
         }
-        for (const ReceiveLane& lane : receives_) {
-            bytes += lane.moved_bytes();
+        for (const ReceiveChannel& channel : receives_) {
+            bytes += channel.moved_bytes();
         }
         return bytes;
     }
 
     int32_t missing(int32_t* ranks, int32_t capacity) const noexcept override {
         int32_t count = 0;
-        for (const ReceiveLane& lane : receives_) {
-            if (!lane.is_done()) {
+        for (const ReceiveChannel& channel : receives_) {
+            if (!channel.is_done()) {
                 if (count < capacity) {
-                    ranks[count] = lane.end().rank;
+                    ranks[count] = channel.end().rank;
                 }
                 ++count;
             }
@@ -81,22 +81,22 @@ class LaneRequest : public TransportRequest {
     }
     Status poll_all(bool* done) {
         *done = true;
-        for (ReceiveLane& lane : receives_) {
-            if (!lane.is_done()) {
-                const Status status = lane.poll(transport_.base());
+        for (ReceiveChannel& channel : receives_) {
+            if (!channel.is_done()) {
+                const Status status = channel.poll(transport_.base());
                 if (!status.ok()) {
                     return status;
                 }
-                *done = *done && lane.is_done();
+                *done = *done && channel.is_done();
             }
         }
-        for (SendLane& lane : sends_) {
-            if (!lane.is_done()) {
-                const Status status = lane.poll(transport_.base());
+        for (SendChannel& channel : sends_) {
+            if (!channel.is_done()) {
+                const Status status = channel.poll(transport_.base());
                 if (!status.ok()) {
                     return status;
                 }
-                *done = *done && lane.is_done();
+                *done = *done && channel.is_done();
             }
         }
         return {};
@@ -104,14 +104,14 @@ class LaneRequest : public TransportRequest {
 
     MpiTransport& transport_;
     Collective what_;
-    std::vector<SendLane> sends_;
-    std::vector<ReceiveLane> receives_;
+    std::vector<SendChannel> sends_;
+    std::vector<ReceiveChannel> receives_;
 
   private:
     bool is_over_ = false;
 };
 
-// Everyone to everyone: each pair has a lane each way, also where it carries nothing, so that ranks that do not ask for
+// Everyone to everyone: each pair has a channel each way, also where it carries nothing, so that ranks that do not ask for
 // the same find it out at once.
 class ExchangeRequest final : public LaneRequest {
   public:

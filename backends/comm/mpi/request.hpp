@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives in flight: which lanes each one has, and in which order.
+// The collectives in flight: which channels each one has, and in which order.
 #pragma once
 
 #include "interface/transport.hpp"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/mpi/base.hpp"
-#include "comm/mpi/lane.hpp"
+#include "comm/mpi/channel.hpp"
 #include "interface/transport.hpp"
 
 namespace mp::comm {
@@ -42,7 +42,7 @@ class MpiTransport final : public Transport {
     Status make_group(const GroupDesc& group, Transport** out) noexcept override;
     void pause(int64_t attempt, int64_t nanoseconds) noexcept override;
 
-    // Where a lane to or from a rank of the group goes.
+    // Where a channel to or from a rank of the group goes.
     [[nodiscard]] LaneEnd lane_end(int32_t rank, uint64_t sequence) const noexcept;
     [[nodiscard]] Base& base() const noexcept { return *base_; }
     // peer_lost if another rank has said that it gives up.

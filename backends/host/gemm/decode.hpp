@@ -6,10 +6,10 @@
 #include "host/gemm/lanes.hpp"
 #include "host/gemm/panels.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // kLanes codes as bf16, each by a factor of its own if there are any.
-template <Kind kKind> MP_CHUNK_INLINE Halves decode_lanes(const void* codes, const float* factors) {
+template <Kind kKind> MP_ISA_INLINE Halves decode_lanes(const void* codes, const float* factors) {
     Words words = load_codes<kKind>(codes);
     if (factors != nullptr) {
         Words factor;
@@ -19,7 +19,7 @@ template <Kind kKind> MP_CHUNK_INLINE Halves decode_lanes(const void* codes, con
     return __builtin_convertvector(words >> 16, Halves);
 }
 
-template <Kind kKind> MP_CHUNK_FUNCTION void decode_as(const DecodeJob& job) {
+template <Kind kKind> MP_ISA_FUNCTION void decode_as(const DecodeJob& job) {
     const auto* from = static_cast<const unsigned char*>(job.codes);
     auto* to = static_cast<unsigned char*>(job.out);
     int64_t i = 0;
@@ -42,7 +42,7 @@ template <Kind kKind> MP_CHUNK_FUNCTION void decode_as(const DecodeJob& job) {
     }
 }
 
-MP_CHUNK_INLINE void decode_codes(const DecodeJob& job) {
+MP_ISA_INLINE void decode_codes(const DecodeJob& job) {
     if (job.dtype == DType::fp8_e4m3) {
         decode_as<Kind::e4m3>(job);
     } else {
@@ -50,4 +50,4 @@ MP_CHUNK_INLINE void decode_codes(const DecodeJob& job) {
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

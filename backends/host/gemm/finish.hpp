@@ -8,10 +8,10 @@
 #include "host/kernels/tile.hpp"
 #include "interface/gemm_scales.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // The largest |x|, and what is left to round.
-MP_CHUNK_FUNCTION inline void prepare_fp8(FinishJob& job, float* values, int n) {
+MP_ISA_FUNCTION inline void prepare_fp8(FinishJob& job, float* values, int n) {
     int32_t largest = 0;
     for (int i = 0; i < n; ++i) {
         int32_t pattern = 0;
@@ -21,24 +21,24 @@ MP_CHUNK_FUNCTION inline void prepare_fp8(FinishJob& job, float* values, int n) 
     }
     const auto found = static_cast<uint32_t>(largest);
     job.amax = found > job.amax ? found : job.amax;
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         values[i] = before_fp8(values[i], job.multiply, job.dtype_d);
     }
 }
 
-MP_CHUNK_INLINE void finish_tile(FinishJob& job, int64_t row, int64_t column, int n,
-                                 const float* bias) {
+MP_ISA_INLINE void finish_tile(FinishJob& job, int64_t row, int64_t column, int n,
+                               const float* bias) {
     const float* sums = job.sums + row * job.stride + column;
     float values[kTile];
     float other[kTile];
     if (job.scale_a != nullptr) {
-        MP_CHUNK_INDEPENDENT
+        MP_ISA_INDEPENDENT
         for (int i = 0; i < n; ++i) {
             values[i] = job.alpha * (sums[i] * job.scale_a[row] * job.scale_b[column + i]);
         }
     } else {
-        MP_CHUNK_INDEPENDENT
+        MP_ISA_INDEPENDENT
         for (int i = 0; i < n; ++i) {
             values[i] = job.alpha * sums[i];
         }
@@ -46,19 +46,19 @@ MP_CHUNK_INLINE void finish_tile(FinishJob& job, int64_t row, int64_t column, in
     if (job.beta != 0.0F) {
         widen_tile(job.dtype_d, element_address(job.c, job.dtype_d, row * job.stride_c + column),
                    other, n);
-        MP_CHUNK_INDEPENDENT
+        MP_ISA_INDEPENDENT
         for (int i = 0; i < n; ++i) {
             values[i] += job.beta * other[i];
         }
     }
     if (job.dtype_bias != DType::none) {
-        MP_CHUNK_INDEPENDENT
+        MP_ISA_INDEPENDENT
         for (int i = 0; i < n; ++i) {
             values[i] += bias[column + i];
         }
     }
     if (job.gelu) {
-        MP_CHUNK_INDEPENDENT
+        MP_ISA_INDEPENDENT
         for (int i = 0; i < n; ++i) {
             values[i] = gelu_fp32(values[i]);
         }
@@ -90,4 +90,4 @@ inline void finish_block(FinishJob& job) {
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

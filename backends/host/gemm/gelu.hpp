@@ -5,12 +5,12 @@
 
 #include "host/kernels/base.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // e^x to about one unit in the last place for x in [-87, 88]; infinity above. x = n ln 2 + r with ln 2 in
 // two parts (W. J. Cody, W. Waite: "Software manual for the elementary functions", chapter 6), and the
 // Taylor series of e^r to r^7, whose rest is below 2^-27 for |r| <= ln(2) / 2.
-MP_CHUNK_INLINE float exp_fp32(float x) {
+MP_ISA_INLINE float exp_fp32(float x) {
     constexpr float kLog2E = 1.44269504F;
     constexpr float kLn2High = 0.693359375F;
     constexpr float kLn2Low = -2.12194440e-4F;
@@ -38,10 +38,10 @@ MP_CHUNK_INLINE float exp_fp32(float x) {
 }
 
 // 0.5 z (1 + tanh(u)) = z / (1 + e^(-2u)) with u = sqrt(2 / pi) (z + 0.044715 z^3).
-MP_CHUNK_INLINE float gelu_fp32(float z) {
+MP_ISA_INLINE float gelu_fp32(float z) {
     constexpr float kMinusTwoSqrtTwoOverPi = -1.5957691216057308F;
     const float t = kMinusTwoSqrtTwoOverPi * z * (1.0F + 0.044715F * (z * z));
     return z * (1.0F / (1.0F + exp_fp32(t)));
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

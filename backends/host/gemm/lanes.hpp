@@ -11,7 +11,7 @@
 
 #include "host/kernels/base.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 #if defined(__AVX512F__)
 inline constexpr int kLanes = 16;
@@ -40,14 +40,14 @@ constexpr int64_t element_size(Kind kind) {
     return kind == Kind::fp32 ? 4 : (is_code(kind) ? 1 : 2);
 }
 
-MP_CHUNK_INLINE Words load_halves(const void* from) {
+MP_ISA_INLINE Words load_halves(const void* from) {
     Halves halves;
     __builtin_memcpy(&halves, from, sizeof(halves));
     return __builtin_convertvector(halves, Words);
 }
 
 // fp16 numbers as fp32.
-MP_CHUNK_INLINE Words widen_fp16(const Halves& from) {
+MP_ISA_INLINE Words widen_fp16(const Halves& from) {
     Words words;
 #if defined(__AVX512F__)
     const __m512 values = _mm512_cvtph_ps((__m256i)from);
@@ -65,19 +65,19 @@ MP_CHUNK_INLINE Words widen_fp16(const Halves& from) {
     return words;
 }
 
-MP_CHUNK_INLINE Words load_fp16(const void* from) {
+MP_ISA_INLINE Words load_fp16(const void* from) {
     Halves halves;
     __builtin_memcpy(&halves, from, sizeof(halves));
     return widen_fp16(halves);
 }
 
 // The product of fp32 numbers.
-MP_CHUNK_INLINE Words multiply_words(const Words& a, const Words& b) {
+MP_ISA_INLINE Words multiply_words(const Words& a, const Words& b) {
     typedef float Values __attribute__((vector_size(sizeof(Words))));
     return (Words)((Values)a * (Values)b);
 }
 
-MP_CHUNK_INLINE Words same_words(float value) {
+MP_ISA_INLINE Words same_words(float value) {
     uint32_t bits = 0;
     __builtin_memcpy(&bits, &value, sizeof(bits));
     return Words{} + bits;
@@ -86,7 +86,7 @@ MP_CHUNK_INLINE Words same_words(float value) {
 // fp8 codes, one in each half, as fp32. E5M2 is the upper byte of fp16. E4M3 with its exponent field moved
 // up by one bit less than its sign is an fp16 number, subnormals included, of 2^-8 times the value: the
 // difference of the two exponent biases.
-template <Kind kKind> MP_CHUNK_INLINE Words widen_codes(const Halves& codes) {
+template <Kind kKind> MP_ISA_INLINE Words widen_codes(const Halves& codes) {
     const Halves shifted = codes << 8;
     if constexpr (is_e4m3(kKind)) {
         const Halves magnitude = shifted & uint16_t{0x7f00};
@@ -100,20 +100,19 @@ template <Kind kKind> MP_CHUNK_INLINE Words widen_codes(const Halves& codes) {
     }
 }
 
-template <Kind kKind> MP_CHUNK_INLINE Words load_codes(const void* from) {
+template <Kind kKind> MP_ISA_INLINE Words load_codes(const void* from) {
     Bytes bytes;
     __builtin_memcpy(&bytes, from, sizeof(bytes));
     return widen_codes<kKind>(__builtin_convertvector(bytes, Halves));
 }
 
 // Two fp32 words that are bf16 numbers, as one word.
-MP_CHUNK_INLINE Words pair_words(const Words& low, const Words& high) {
+MP_ISA_INLINE Words pair_words(const Words& low, const Words& high) {
     return (low >> 16) | (high & 0xffff0000U);
 }
 
 // Packed words times one fp32 factor for each lane; products of pairs are bf16 numbers, as folding requires.
-template <Kind kKind>
-MP_CHUNK_INLINE Words multiply_packed(const Words& words, const Words& factor) {
+template <Kind kKind> MP_ISA_INLINE Words multiply_packed(const Words& words, const Words& factor) {
     if constexpr (is_pair(kKind)) {
         return pair_words(multiply_words(words << 16, factor),
                           multiply_words(words & 0xffff0000U, factor));
@@ -123,7 +122,7 @@ MP_CHUNK_INLINE Words multiply_packed(const Words& words, const Words& factor) {
 }
 
 // kLanes words from consecutive elements (pairs: from twice as many).
-template <Kind kKind> MP_CHUNK_INLINE Words load(const void* from) {
+template <Kind kKind> MP_ISA_INLINE Words load(const void* from) {
     Words words;
     if constexpr (kKind == Kind::bf16) {
         words = load_halves(from) << 16;
@@ -143,7 +142,7 @@ template <Kind kKind> MP_CHUNK_INLINE Words load(const void* from) {
 }
 
 // The same from only `bytes` bytes; what is missing reads as 0.
-template <Kind kKind> MP_CHUNK_INLINE Words load_some(const void* from, int64_t bytes) {
+template <Kind kKind> MP_ISA_INLINE Words load_some(const void* from, int64_t bytes) {
     unsigned char buffer[sizeof(Words)] = {};
     __builtin_memcpy(buffer, from, static_cast<std::size_t>(bytes));
     return load<kKind>(buffer);
@@ -152,7 +151,7 @@ template <Kind kKind> MP_CHUNK_INLINE Words load_some(const void* from, int64_t 
 // Exchanges the lanes of two rows whose numbers differ in the bit kStep: one step of transposing a matrix
 // of 2 x 2 blocks.
 template <int kStep, int... kLane>
-MP_CHUNK_INLINE void exchange(Words& low, Words& high, std::integer_sequence<int, kLane...>) {
+MP_ISA_INLINE void exchange(Words& low, Words& high, std::integer_sequence<int, kLane...>) {
     const Words a = low;
     const Words b = high;
     low = __builtin_shufflevector(a, b, ((kLane & kStep) == 0 ? kLane : kLane - kStep + kLanes)...);
@@ -160,7 +159,7 @@ MP_CHUNK_INLINE void exchange(Words& low, Words& high, std::integer_sequence<int
         __builtin_shufflevector(a, b, ((kLane & kStep) == 0 ? kLane + kStep : kLane + kLanes)...);
 }
 
-template <int kStep> MP_CHUNK_INLINE void exchange_all(Words (&rows)[kLanes]) {
+template <int kStep> MP_ISA_INLINE void exchange_all(Words (&rows)[kLanes]) {
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) {
         if ((i & kStep) == 0) {
@@ -170,7 +169,7 @@ template <int kStep> MP_CHUNK_INLINE void exchange_all(Words (&rows)[kLanes]) {
 }
 
 // rows[i][j] becomes rows[j][i].
-MP_CHUNK_INLINE void transpose(Words (&rows)[kLanes]) {
+MP_ISA_INLINE void transpose(Words (&rows)[kLanes]) {
     exchange_all<1>(rows);
     exchange_all<2>(rows);
     if constexpr (kLanes >= 8) {
@@ -181,4 +180,4 @@ MP_CHUNK_INLINE void transpose(Words (&rows)[kLanes]) {
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -9,7 +9,7 @@
 #include "host/gemm/lanes.hpp"
 #include "host/gemm/panels.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 typedef float Sums __attribute__((vector_size(4 * kLanes)));
 
@@ -24,7 +24,7 @@ static_assert(kGroupRows % kTileRows == 0 && kPanelColumns % kTileColumns == 0);
 
 // Words are fp32: one fused multiply-add.
 struct MultiplyFp32 {
-    static MP_CHUNK_INLINE Sums step(uint32_t a, const Words& b, const Sums& sum) {
+    static MP_ISA_INLINE Sums step(uint32_t a, const Words& b, const Sums& sum) {
         float value = 0.0F;
         Sums right;
         __builtin_memcpy(&value, &a, sizeof(value));
@@ -43,7 +43,7 @@ struct MultiplyFp32 {
 #if defined(__AVX512BF16__)
 // Words are pairs of bf16: the dot instruction, which counts subnormal operands and results as 0.
 struct MultiplyPairs {
-    static MP_CHUNK_INLINE Sums step(uint32_t a, const Words& b, const Sums& sum) {
+    static MP_ISA_INLINE Sums step(uint32_t a, const Words& b, const Sums& sum) {
         __m512i right;
         __builtin_memcpy(&right, &b, sizeof(right));
         return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_set1_epi32(static_cast<int>(a)),
@@ -67,7 +67,7 @@ struct Tile {
 };
 
 template <int kRows, int kVectors>
-MP_CHUNK_INLINE void scale_sums(const Tile& tile, Sums (&sums)[kRows][kVectors]) {
+MP_ISA_INLINE void scale_sums(const Tile& tile, Sums (&sums)[kRows][kVectors]) {
     Sums right[kVectors];
     __builtin_memcpy(right, tile.scale_b, sizeof(right));
 #pragma GCC unroll 16
@@ -95,7 +95,7 @@ MP_CHUNK_INLINE void scale_sums(const Tile& tile, Sums (&sums)[kRows][kVectors])
 
 // kRows x (kVectors * kLanes) elements.
 template <class Multiply, int kRows, int kVectors>
-MP_CHUNK_FUNCTION void multiply_tile(const Tile& tile) {
+MP_ISA_FUNCTION void multiply_tile(const Tile& tile) {
     Sums sums[kRows][kVectors] = {};
     if (tile.accumulate && !tile.is_block) {
 #pragma GCC unroll 16
@@ -144,7 +144,7 @@ MP_CHUNK_FUNCTION void multiply_tile(const Tile& tile) {
 
 // At least `rows` rows, in steps of a third: what the last group lacks is not computed.
 template <class Multiply, int kVectors>
-MP_CHUNK_INLINE void multiply_rows(const Tile& tile, int rows) {
+MP_ISA_INLINE void multiply_rows(const Tile& tile, int rows) {
     constexpr int kThird = kTileRows / 3;
     if (rows > 2 * kThird) {
         multiply_tile<Multiply, kTileRows, kVectors>(tile);
@@ -157,7 +157,7 @@ MP_CHUNK_INLINE void multiply_rows(const Tile& tile, int rows) {
 
 // A tile at the edge of D is computed whole in a buffer.
 template <class Multiply>
-MP_CHUNK_FUNCTION void multiply_edge(const Tile& tile, int rows, int columns) {
+MP_ISA_FUNCTION void multiply_edge(const Tile& tile, int rows, int columns) {
     float buffer[kTileRows * kTileColumns] = {};
     float bias[kTileColumns] = {};
     Tile inner = tile;
@@ -181,8 +181,7 @@ MP_CHUNK_FUNCTION void multiply_edge(const Tile& tile, int rows, int columns) {
     }
 }
 
-template <class Multiply>
-MP_CHUNK_INLINE void multiply_any(const Tile& tile, int rows, int columns) {
+template <class Multiply> MP_ISA_INLINE void multiply_any(const Tile& tile, int rows, int columns) {
     if (rows == kTileRows && columns == kTileColumns) {
         multiply_tile<Multiply, kTileRows, 2>(tile);
     } else {
@@ -192,7 +191,7 @@ MP_CHUNK_INLINE void multiply_any(const Tile& tile, int rows, int columns) {
 
 // One tile, block after block of what shares scales; its results stay in the first-level cache.
 template <class Multiply>
-MP_CHUNK_FUNCTION void multiply_blocks(const MultiplyJob& job, Tile tile, int rows, int columns) {
+MP_ISA_FUNCTION void multiply_blocks(const MultiplyJob& job, Tile tile, int rows, int columns) {
     const float* bias = tile.bias;
     tile.is_block = true;
     tile.bias = nullptr;
@@ -214,7 +213,7 @@ MP_CHUNK_FUNCTION void multiply_blocks(const MultiplyJob& job, Tile tile, int ro
 }
 
 // Panel by panel: one panel's words stay in the first-level cache while the groups pass by.
-template <class Multiply> MP_CHUNK_INLINE void multiply(const MultiplyJob& job) {
+template <class Multiply> MP_ISA_INLINE void multiply(const MultiplyJob& job) {
     for (int64_t column = 0; column < job.columns; column += kTileColumns) {
         const uint32_t* b =
             job.b + column / kPanelColumns * job.panel_stride + column % kPanelColumns;
@@ -243,4 +242,4 @@ template <class Multiply> MP_CHUNK_INLINE void multiply(const MultiplyJob& job) 
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

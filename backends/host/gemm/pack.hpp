@@ -6,19 +6,19 @@
 #include "host/gemm/lanes.hpp"
 #include "host/gemm/panels.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
-MP_CHUNK_INLINE int64_t words_of(Kind kind, int64_t depth) {
+MP_ISA_INLINE int64_t words_of(Kind kind, int64_t depth) {
     return is_pair(kind) ? (depth + 1) / 2 : depth;
 }
 
-MP_CHUNK_INLINE void store(uint32_t* to, const Words& words) {
+MP_ISA_INLINE void store(uint32_t* to, const Words& words) {
     __builtin_memcpy(to, &words, sizeof(words));
 }
 
 // The first kWanted lanes. Of a single square the rest may be written too: the next row overwrites it, and
 // groups have slack behind them. Of several it would fall on what the first square has written.
-template <int kWanted> MP_CHUNK_INLINE void store_lanes(uint32_t* to, const Words& words) {
+template <int kWanted> MP_ISA_INLINE void store_lanes(uint32_t* to, const Words& words) {
     if constexpr (kWanted == kLanes || (kWanted < kLanes && kGroupRows < kLanes)) {
         store(to, words);
     } else {
@@ -28,7 +28,7 @@ template <int kWanted> MP_CHUNK_INLINE void store_lanes(uint32_t* to, const Word
 
 // The factors of kLanes lines at one word, if the job has any.
 template <Kind kKind>
-MP_CHUNK_INLINE Words fold(const PackJob& job, int64_t line, int64_t word, const Words& words) {
+MP_ISA_INLINE Words fold(const PackJob& job, int64_t line, int64_t word, const Words& words) {
     if constexpr (is_code(kKind)) {
         if (job.fold != nullptr) {
             const int64_t block = word * (is_pair(kKind) ? 2 : 1) / job.fold_depth;
@@ -44,8 +44,8 @@ MP_CHUNK_INLINE Words fold(const PackJob& job, int64_t line, int64_t word, const
 
 // Words `word` ... of `lines` lines of the job, kWanted at most, the rest 0; one vector a line.
 template <Kind kKind, int kWanted>
-MP_CHUNK_INLINE void load_square(const PackJob& job, int64_t line, int lines, int64_t word,
-                                 Words (&square)[kLanes]) {
+MP_ISA_INLINE void load_square(const PackJob& job, int64_t line, int lines, int64_t word,
+                               Words (&square)[kLanes]) {
     constexpr int64_t kWordBytes = (is_pair(kKind) ? 2 : 1) * element_size(kKind);
     const int64_t stride_bytes = job.stride * element_size(kKind);
     const auto* from =
@@ -70,8 +70,8 @@ MP_CHUNK_INLINE void load_square(const PackJob& job, int64_t line, int lines, in
 
 // Squares kSquare, kSquare + 1, ... of one unit, over kLanes words.
 template <Kind kKind, int kUnit, int kSquare>
-MP_CHUNK_INLINE void pack_squares(const PackJob& job, int64_t first, int64_t word, uint32_t* to,
-                                  int rows) {
+MP_ISA_INLINE void pack_squares(const PackJob& job, int64_t first, int64_t word, uint32_t* to,
+                                int rows) {
     if constexpr (kSquare * kLanes < kUnit) {
         constexpr int kLeft = kUnit - kSquare * kLanes;
         constexpr int kWanted = kLeft < kLanes ? kLeft : kLanes;
@@ -102,7 +102,7 @@ MP_CHUNK_INLINE void pack_squares(const PackJob& job, int64_t first, int64_t wor
     }
 }
 
-template <Kind kKind, int kUnit> MP_CHUNK_FUNCTION void pack_along_k(const PackJob& job) {
+template <Kind kKind, int kUnit> MP_ISA_FUNCTION void pack_along_k(const PackJob& job) {
     const int64_t words = words_of(kKind, job.depth);
     uint32_t* unit = job.packed;
     for (int64_t first = 0; first < job.count; first += kUnit, unit += job.unit_stride) {
@@ -116,8 +116,8 @@ template <Kind kKind, int kUnit> MP_CHUNK_FUNCTION void pack_along_k(const PackJ
 // ---- stored across k: rows are cut ---------------------------------------------------------------
 
 template <Kind kKind>
-MP_CHUNK_INLINE Words load_across(const unsigned char* row, int64_t stride_bytes, bool has_second,
-                                  int64_t line, int64_t lines_left) {
+MP_ISA_INLINE Words load_across(const unsigned char* row, int64_t stride_bytes, bool has_second,
+                                int64_t line, int64_t lines_left) {
     const auto* from = row + line * element_size(kKind);
     const bool whole = lines_left >= kLanes;
     if constexpr (is_pair(kKind)) {
@@ -144,7 +144,7 @@ MP_CHUNK_INLINE Words load_across(const unsigned char* row, int64_t stride_bytes
     }
 }
 
-template <Kind kKind, int kUnit> MP_CHUNK_FUNCTION void pack_across_k(const PackJob& job) {
+template <Kind kKind, int kUnit> MP_ISA_FUNCTION void pack_across_k(const PackJob& job) {
     constexpr int64_t kStep = is_pair(kKind) ? 2 : 1;
     const int64_t stride_bytes = job.stride * element_size(kKind);
     for (int64_t k = 0; k < job.depth; k += kStep) {
@@ -165,7 +165,7 @@ template <Kind kKind, int kUnit> MP_CHUNK_FUNCTION void pack_across_k(const Pack
     }
 }
 
-template <Kind kKind, int kUnit> MP_CHUNK_INLINE void pack_kind(const PackJob& job) {
+template <Kind kKind, int kUnit> MP_ISA_INLINE void pack_kind(const PackJob& job) {
     if (job.k_contiguous) {
         pack_along_k<kKind, kUnit>(job);
     } else {
@@ -173,7 +173,7 @@ template <Kind kKind, int kUnit> MP_CHUNK_INLINE void pack_kind(const PackJob& j
     }
 }
 
-template <int kUnit> MP_CHUNK_INLINE void pack(const PackJob& job) {
+template <int kUnit> MP_ISA_INLINE void pack(const PackJob& job) {
     switch (job.dtype) {
     case DType::fp16:
         return pack_kind<Kind::fp16, kUnit>(job);
@@ -188,7 +188,7 @@ template <int kUnit> MP_CHUNK_INLINE void pack(const PackJob& job) {
     }
 }
 
-template <int kUnit> MP_CHUNK_INLINE void pack_pairs(const PackJob& job) {
+template <int kUnit> MP_ISA_INLINE void pack_pairs(const PackJob& job) {
     switch (job.dtype) {
     case DType::fp8_e4m3:
         return pack_kind<Kind::e4m3_pairs, kUnit>(job);
@@ -199,4 +199,4 @@ template <int kUnit> MP_CHUNK_INLINE void pack_pairs(const PackJob& job) {
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

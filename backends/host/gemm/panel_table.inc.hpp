@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The body of panels_<isa>.cpp: the panel jobs, compiled by the flags of that file into the namespace
-// MP_CHUNK_NAMESPACE, and the table of them. As in host/isa, nothing here may use a function of the
+// MP_ISA_NAMESPACE, and the table of them. As in host/isa, nothing here may use a function of the
 // standard library: the linker could keep this file's copy for the whole program.
 #include "host/gemm/decode.hpp"
 #include "host/gemm/finish.hpp"
@@ -8,7 +8,7 @@
 #include "host/gemm/pack.hpp"
 #include "host/gemm/panels.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 namespace {
 
@@ -39,4 +39,4 @@ constinit const PanelTable kTable = {
     MP_ISA_NAME,      run_pack_a,         run_pack_b, run_multiply, run_pack_a_pairs,
     run_pack_b_pairs, run_multiply_pairs, run_widen,  run_finish,   run_decode};
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

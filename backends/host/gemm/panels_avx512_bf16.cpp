@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The panel bodies for the instruction set "avx512_bf16"; the flags are in CMakeLists.txt.
-#define MP_CHUNK_NAMESPACE panels_avx512_bf16
+#define MP_ISA_NAMESPACE panels_avx512_bf16
 #define MP_ISA_NAME "avx512_bf16"
 #include "host/gemm/panel_table.inc.hpp"

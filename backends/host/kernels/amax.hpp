@@ -7,7 +7,7 @@
 #include "array/tensor_ref.hpp"
 #include "host/kernels/tile.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // Signed types wherever there is room, because SSE2 compares those.
 // magnitude(code): ordered as the fp32 pattern of |x| is, NaN included. fp16 and E5M2 become quiet
@@ -16,17 +16,17 @@ template <DType kDType> struct Magnitude;
 template <> struct Magnitude<DType::fp32> {
     using Code = int32_t;
     typedef int32_t Memory __attribute__((aligned(1), may_alias));
-    static MP_CHUNK_INLINE Code of(Code code) { return code & 0x7fffffff; }
+    static MP_ISA_INLINE Code of(Code code) { return code & 0x7fffffff; }
 };
 template <> struct Magnitude<DType::bf16> {
     using Code = int16_t;
     typedef int16_t Memory __attribute__((aligned(1), may_alias));
-    static MP_CHUNK_INLINE Code of(Code code) { return static_cast<Code>(code & 0x7fff); }
+    static MP_ISA_INLINE Code of(Code code) { return static_cast<Code>(code & 0x7fff); }
 };
 template <> struct Magnitude<DType::fp16> {
     using Code = int16_t;
     typedef int16_t Memory __attribute__((aligned(1), may_alias));
-    static MP_CHUNK_INLINE Code of(Code code) {
+    static MP_ISA_INLINE Code of(Code code) {
         const auto magnitude = static_cast<Code>(code & 0x7fff);
         const auto quiet = static_cast<Code>(magnitude | 0x0200);
         return magnitude > numerics::kFp16Infinity ? quiet : magnitude;
@@ -35,19 +35,19 @@ template <> struct Magnitude<DType::fp16> {
 template <> struct Magnitude<DType::fp8_e4m3> {
     using Code = uint8_t;
     using Memory = InMemory<DType::fp8_e4m3>::type;
-    static MP_CHUNK_INLINE Code of(Code code) { return code & 0x7fU; }
+    static MP_ISA_INLINE Code of(Code code) { return code & 0x7fU; }
 };
 template <> struct Magnitude<DType::fp8_e5m2> {
     using Code = uint8_t;
     using Memory = InMemory<DType::fp8_e5m2>::type;
-    static MP_CHUNK_INLINE Code of(Code code) {
+    static MP_ISA_INLINE Code of(Code code) {
         const auto magnitude = static_cast<Code>(code & 0x7fU);
         const auto quiet = static_cast<Code>(magnitude | 0x02U);
         return magnitude > numerics::kE5m2Infinity ? quiet : magnitude;
     }
 };
 
-template <DType kDType> MP_CHUNK_FUNCTION uint32_t amax_as(const void* data, int64_t count) {
+template <DType kDType> MP_ISA_FUNCTION uint32_t amax_as(const void* data, int64_t count) {
     using M = Magnitude<kDType>;
     using Memory = typename M::Memory;
     using Code = typename M::Code;
@@ -84,4 +84,4 @@ inline uint32_t amax_chunk(const TensorRef& source, int64_t start, int64_t count
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

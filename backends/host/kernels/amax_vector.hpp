@@ -9,17 +9,17 @@
 #include <immintrin.h>
 #endif
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
 
 // Lanes of kDType's own width.
-template <DType kDType> MP_CHUNK_INLINE __m512i larger(__m512i a, __m512i b) {
+template <DType kDType> MP_ISA_INLINE __m512i larger(__m512i a, __m512i b) {
     return kDType == DType::fp32 ? _mm512_max_epi32(a, b) : _mm512_max_epi16(a, b);
 }
 
 // The magnitudes of one vector; fp16's NaN become quiet as they do when widened.
-template <DType kDType> MP_CHUNK_INLINE __m512i load_magnitudes(const void* at) {
+template <DType kDType> MP_ISA_INLINE __m512i load_magnitudes(const void* at) {
     const __m512i x = _mm512_loadu_si512(at);
     if constexpr (kDType == DType::fp32) {
         return _mm512_and_si512(x, _mm512_set1_epi32(0x7fffffff));
@@ -37,7 +37,7 @@ template <DType kDType> MP_CHUNK_INLINE __m512i load_magnitudes(const void* at) 
 }
 
 // Lane i of 32 bits of the result: the maxima of row i. Each step halves the lanes that a row has and joins two rows.
-template <DType kDType> MP_CHUNK_INLINE __m512i fold_rows(__m512i rows[16]) {
+template <DType kDType> MP_ISA_INLINE __m512i fold_rows(__m512i rows[16]) {
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) { // rows i and i + 8, by halves
         rows[i] = larger<kDType>(_mm512_mask_blend_epi64(0xf0, rows[i], rows[i + 8]),
@@ -65,7 +65,7 @@ template <DType kDType> MP_CHUNK_INLINE __m512i fold_rows(__m512i rows[16]) {
 }
 
 // The fp32 patterns of 16 folded maxima.
-template <DType kDType> MP_CHUNK_INLINE __m512i widen_folded(__m512i folded) {
+template <DType kDType> MP_ISA_INLINE __m512i widen_folded(__m512i folded) {
     if constexpr (kDType == DType::fp32) {
         return folded;
     } else {
@@ -81,7 +81,7 @@ template <DType kDType> MP_CHUNK_INLINE __m512i widen_folded(__m512i folded) {
 
 // Raises `largest` of the first blocks of kWidth elements, whose number is the result.
 template <DType kDType, int kWidth>
-MP_CHUNK_INLINE int64_t raise_16_blocks(const void* row, int64_t blocks, uint32_t* largest) {
+MP_ISA_INLINE int64_t raise_16_blocks(const void* row, int64_t blocks, uint32_t* largest) {
     constexpr int kBytes = kWidth * static_cast<int>(dtype_size(kDType));
     if constexpr (kBytes % 64 != 0) {
         return 0;
@@ -107,10 +107,10 @@ MP_CHUNK_INLINE int64_t raise_16_blocks(const void* row, int64_t blocks, uint32_
 #else
 
 template <DType kDType, int kWidth>
-MP_CHUNK_INLINE int64_t raise_16_blocks(const void*, int64_t, uint32_t*) {
+MP_ISA_INLINE int64_t raise_16_blocks(const void*, int64_t, uint32_t*) {
     return 0;
 }
 
 #endif
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The chunk bodies that gain from AVX-512 VBMI, which looks bytes up; the flags are in CMakeLists.txt. For the others
 // isa.cpp takes those of "avx512".
-#define MP_CHUNK_NAMESPACE avx512_vbmi
+#define MP_ISA_NAMESPACE avx512_vbmi
 #include "host/kernels/cast.hpp"
 #include "host/kernels/jobs.hpp"
 #include "host/kernels/quantize.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 namespace {
 
@@ -16,8 +16,8 @@ void run_quantize(const QuantizeJob& job, numerics::QuantStats& stats) noexcept 
 }
 
 // constexpr, so that the table is there before anything runs: code of this file is illegal on most processors.
-constexpr ChunkTable make_table() noexcept {
-    ChunkTable table = {};
+constexpr IsaTable make_table() noexcept {
+    IsaTable table = {};
     table.name = "avx512_vbmi";
     table.cast = run_cast;
     table.quantize = run_quantize;
@@ -26,7 +26,7 @@ constexpr ChunkTable make_table() noexcept {
 
 } // namespace
 
-extern const ChunkTable kTable;
-constinit const ChunkTable kTable = make_table();
+extern const IsaTable kTable;
+constinit const IsaTable kTable = make_table();
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -13,25 +13,25 @@
 #include "dtype/dtype.hpp"
 #include "numerics/codec.hpp"
 
-#ifndef MP_CHUNK_NAMESPACE
-#define MP_CHUNK_NAMESPACE portable
+#ifndef MP_ISA_NAMESPACE
+#define MP_ISA_NAMESPACE portable
 #endif
 
-#define MP_CHUNK_INLINE inline __attribute__((always_inline))
+#define MP_ISA_INLINE inline __attribute__((always_inline))
 // The same for a lambda, behind its parameters.
-#define MP_CHUNK_INLINED __attribute__((always_inline))
+#define MP_ISA_INLINED __attribute__((always_inline))
 // For the bodies of whole rows: they are called once a chunk and would only bloat their caller.
-#define MP_CHUNK_FUNCTION __attribute__((noinline))
+#define MP_ISA_FUNCTION __attribute__((noinline))
 
 // Before a loop whose iterations are independent: the arrays of one operation do not overlap, or
 // are the same. The compiler does not keep __restrict of local pointers through inlining.
 #if defined(__clang__)
-#define MP_CHUNK_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#define MP_ISA_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
-#define MP_CHUNK_INDEPENDENT _Pragma("GCC ivdep")
+#define MP_ISA_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // Elements that are widened to fp32 at once; a few buffers of this size stay in the first-level
 // cache.
@@ -54,13 +54,13 @@ template <> struct InMemory<DType::fp8_e4m3> { typedef uint8_t type __attribute_
 template <> struct InMemory<DType::fp8_e5m2> { typedef uint8_t type __attribute__((may_alias)); };
 
 // Byte address of element i.
-MP_CHUNK_INLINE const void* element_address(const void* data, DType dtype, int64_t i) {
+MP_ISA_INLINE const void* element_address(const void* data, DType dtype, int64_t i) {
     return static_cast<const unsigned char*>(data) + i * dtype_size(dtype);
 }
-MP_CHUNK_INLINE void* element_address(void* data, DType dtype, int64_t i) {
+MP_ISA_INLINE void* element_address(void* data, DType dtype, int64_t i) {
     return static_cast<unsigned char*>(data) + i * dtype_size(dtype);
 }
 
-MP_CHUNK_INLINE int min_int(int64_t a, int64_t b) { return static_cast<int>(a < b ? a : b); }
+MP_ISA_INLINE int min_int(int64_t a, int64_t b) { return static_cast<int>(a < b ? a : b); }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -5,10 +5,10 @@
 #include "host/kernels/amax_vector.hpp"
 #include "numerics/scale_rules.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 template <DType kDType>
-MP_CHUNK_INLINE uint32_t widen_magnitude(typename Magnitude<kDType>::Code code) {
+MP_ISA_INLINE uint32_t widen_magnitude(typename Magnitude<kDType>::Code code) {
     if constexpr (kDType == DType::fp32) {
         return static_cast<uint32_t>(code);
     } else {
@@ -17,13 +17,13 @@ MP_CHUNK_INLINE uint32_t widen_magnitude(typename Magnitude<kDType>::Code code) 
     }
 }
 
-MP_CHUNK_INLINE void raise(uint32_t& largest, uint32_t magnitude) {
+MP_ISA_INLINE void raise(uint32_t& largest, uint32_t magnitude) {
     largest = magnitude > largest ? magnitude : largest;
 }
 
 // Whole blocks of kWidth columns of one row.
 template <DType kDType, int kWidth>
-MP_CHUNK_FUNCTION void raise_by_blocks(const void* row, int64_t blocks, uint32_t* largest) {
+MP_ISA_FUNCTION void raise_by_blocks(const void* row, int64_t blocks, uint32_t* largest) {
     using M = Magnitude<kDType>;
     using Memory = typename M::Memory;
     const Memory* from = static_cast<const Memory*>(row);
@@ -39,10 +39,10 @@ MP_CHUNK_FUNCTION void raise_by_blocks(const void* row, int64_t blocks, uint32_t
 
 // Blocks one column wide.
 template <DType kDType>
-MP_CHUNK_FUNCTION void raise_by_columns(const void* row, int64_t columns, uint32_t* largest) {
+MP_ISA_FUNCTION void raise_by_columns(const void* row, int64_t columns, uint32_t* largest) {
     using Memory = typename InMemory<kDType>::type;
     const Memory* from = static_cast<const Memory*>(row);
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (int64_t i = 0; i < columns; ++i) {
         const auto bits = numerics::bits_from_float(numerics::Codec<kDType>::load(from[i]));
         const auto magnitude = static_cast<int32_t>(bits & numerics::kFloatMagnitudeMask);
@@ -53,8 +53,8 @@ MP_CHUNK_FUNCTION void raise_by_columns(const void* row, int64_t columns, uint32
 
 // `columns` elements of one row, from the first column of a block on; a width of 0: one block.
 template <DType kDType>
-MP_CHUNK_INLINE void raise_row_as(const void* row, int64_t columns, int64_t width,
-                                  uint32_t* largest) {
+MP_ISA_INLINE void raise_row_as(const void* row, int64_t columns, int64_t width,
+                                uint32_t* largest) {
     if (width == 1) {
         raise_by_columns<kDType>(row, columns, largest);
         return;
@@ -78,8 +78,8 @@ MP_CHUNK_INLINE void raise_row_as(const void* row, int64_t columns, int64_t widt
     }
 }
 
-MP_CHUNK_INLINE void raise_row(DType dtype, const void* row, int64_t columns, int64_t width,
-                               uint32_t* largest) {
+MP_ISA_INLINE void raise_row(DType dtype, const void* row, int64_t columns, int64_t width,
+                             uint32_t* largest) {
     switch (dtype) {
     case DType::fp32:
         return raise_row_as<DType::fp32>(row, columns, width, largest);
@@ -94,11 +94,11 @@ MP_CHUNK_INLINE void raise_row(DType dtype, const void* row, int64_t columns, in
 
 // The rule is a constant inside, so the loop has no switch and is vectorized.
 template <numerics::ScaleRule kRule>
-MP_CHUNK_FUNCTION void scales_as(const numerics::ScalePolicy& given, const uint32_t* amaxes,
-                                 float tensor_amax, int n, float* multiply, float* scale_inv) {
+MP_ISA_FUNCTION void scales_as(const numerics::ScalePolicy& given, const uint32_t* amaxes,
+                               float tensor_amax, int n, float* multiply, float* scale_inv) {
     numerics::ScalePolicy policy = given;
     policy.rule = kRule;
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         const float previous = kRule == numerics::ScaleRule::msamp ? scale_inv[i] : 1.0F;
         const numerics::BlockScale scale = numerics::block_scale(
@@ -109,8 +109,8 @@ MP_CHUNK_FUNCTION void scales_as(const numerics::ScalePolicy& given, const uint3
 }
 
 // scale_inv: the previous ones where the rule asks for them; then the new ones.
-MP_CHUNK_INLINE void scales_of(const numerics::ScalePolicy& policy, const uint32_t* amaxes,
-                               float tensor_amax, int n, float* multiply, float* scale_inv) {
+MP_ISA_INLINE void scales_of(const numerics::ScalePolicy& policy, const uint32_t* amaxes,
+                             float tensor_amax, int n, float* multiply, float* scale_inv) {
     using numerics::ScaleRule;
     switch (policy.rule) {
 #define MP_SCALES_AS(name)                                                                         \
@@ -131,24 +131,24 @@ MP_CHUNK_INLINE void scales_of(const numerics::ScalePolicy& policy, const uint32
 
 // Scales in memory, from element `first` on, and as fp32.
 template <DType kDType>
-MP_CHUNK_FUNCTION void load_scales_as(const void* array, int64_t first, int n, float* scales) {
-    MP_CHUNK_INDEPENDENT
+MP_ISA_FUNCTION void load_scales_as(const void* array, int64_t first, int n, float* scales) {
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         scales[i] =
             numerics::Codec<kDType>::load(numerics::detail::load_code<kDType>(array, first + i));
     }
 }
 template <DType kDType>
-MP_CHUNK_FUNCTION void store_scales_as(void* array, int64_t first, int n, const float* scales) {
-    MP_CHUNK_INDEPENDENT
+MP_ISA_FUNCTION void store_scales_as(void* array, int64_t first, int n, const float* scales) {
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         numerics::detail::store_code<kDType>(array, first + i,
                                              numerics::Codec<kDType>::store_sat(scales[i]));
     }
 }
 
-MP_CHUNK_INLINE void load_scales(DType dtype, const void* array, int64_t first, int n,
-                                 float* scales) {
+MP_ISA_INLINE void load_scales(DType dtype, const void* array, int64_t first, int n,
+                               float* scales) {
     switch (dtype) {
     case DType::e8m0:
         return load_scales_as<DType::e8m0>(array, first, n, scales);
@@ -159,8 +159,8 @@ MP_CHUNK_INLINE void load_scales(DType dtype, const void* array, int64_t first, 
     }
 }
 
-MP_CHUNK_INLINE void store_scales(DType dtype, void* array, int64_t first, int n,
-                                  const float* scales) {
+MP_ISA_INLINE void store_scales(DType dtype, void* array, int64_t first, int n,
+                                const float* scales) {
     switch (dtype) {
     case DType::e8m0:
         return store_scales_as<DType::e8m0>(array, first, n, scales);
@@ -171,4 +171,4 @@ MP_CHUNK_INLINE void store_scales(DType dtype, void* array, int64_t first, int n
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -5,14 +5,14 @@
 
 #include "host/kernels/lookup_vector.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
-#if defined(MP_CHUNK_AVX512)
+#if defined(MP_ISA_AVX512)
 
 // fp8_vector.hpp's rounding for 16 numbers that are finite and no larger than 448 and a few ulps: no limit, no NaN.
 // The smallest normal number's 121 << 3, which the code does not count, is a part of the magic number; being even it
 // leaves ties alone.
-MP_CHUNK_INLINE __m128i encode_small_e4m3(__m512 magnitude) {
+MP_ISA_INLINE __m128i encode_small_e4m3(__m512 magnitude) {
     constexpr int kDrop = 20;
     constexpr int kSmallest = 121 << 23;
     constexpr int kBias = -(kSmallest >> kDrop) & 0xff;
@@ -29,7 +29,7 @@ MP_CHUNK_INLINE __m128i encode_small_e4m3(__m512 magnitude) {
 
 // Codes of numerics::e4m3_quotient, where the block is finite.
 template <bool kSigned>
-MP_CHUNK_INLINE int encode_e4m3_quotients(const float* values, float scale, void* codes, int n) {
+MP_ISA_INLINE int encode_e4m3_quotients(const float* values, float scale, void* codes, int n) {
     if (!(scale < 0x1p127F)) {
         return 0;
     }
@@ -54,10 +54,10 @@ MP_CHUNK_INLINE int encode_e4m3_quotients(const float* values, float scale, void
 
 #else
 
-template <bool kSigned> MP_CHUNK_INLINE int encode_e4m3_quotients(const float*, float, void*, int) {
+template <bool kSigned> MP_ISA_INLINE int encode_e4m3_quotients(const float*, float, void*, int) {
     return 0;
 }
 
 #endif
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -12,11 +12,11 @@
 #include "host/kernels/random_bits.hpp"
 #include "host/kernels/tile.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // Saturation before stochastic rounding: the largest finite value is representable, so rounding
 // cannot leave it. NaN passes.
-MP_CHUNK_INLINE void clamp_tile(DType dtype, const FloatInMemory* values, float* clamped, int n) {
+MP_ISA_INLINE void clamp_tile(DType dtype, const FloatInMemory* values, float* clamped, int n) {
     const float limit = max_finite(dtype);
     for (int i = 0; i < n; ++i) {
         const float x = values[i];
@@ -25,9 +25,8 @@ MP_CHUNK_INLINE void clamp_tile(DType dtype, const FloatInMemory* values, float*
     }
 }
 
-MP_CHUNK_INLINE void round_stochastic(const CastDesc& op, const numerics::SrKey& key,
-                                      int64_t element, const FloatInMemory* values, int n,
-                                      void* destination) {
+MP_ISA_INLINE void round_stochastic(const CastDesc& op, const numerics::SrKey& key, int64_t element,
+                                    const FloatInMemory* values, int n, void* destination) {
     const DType to = op.destination.dtype;
     TileBits bits;
     random_span(to, key, numerics::Purpose::cast, op.first_element + element, n, bits);
@@ -41,8 +40,8 @@ MP_CHUNK_INLINE void round_stochastic(const CastDesc& op, const numerics::SrKey&
 }
 
 template <DType kFrom>
-MP_CHUNK_INLINE int encode_directly(const CastDesc& op, const void* source, void* destination,
-                                    int n) {
+MP_ISA_INLINE int encode_directly(const CastDesc& op, const void* source, void* destination,
+                                  int n) {
     const bool saturate = op.saturate;
     return op.destination.dtype == DType::fp8_e4m3
                ? encode_words<kFrom, DType::fp8_e4m3>(source, destination, n, saturate)
@@ -51,8 +50,7 @@ MP_CHUNK_INLINE int encode_directly(const CastDesc& op, const void* source, void
 
 // Pairs of types that are converted without an fp32 tile between. Returns how many elements were;
 // the rest takes the usual way, to the same bits.
-MP_CHUNK_INLINE int cast_directly(const CastDesc& op, const void* source, void* destination,
-                                  int n) {
+MP_ISA_INLINE int cast_directly(const CastDesc& op, const void* source, void* destination, int n) {
     const DType from = op.source.dtype;
     const DType to = op.destination.dtype;
     const bool is_fp8 = mp::is_fp8(to);
@@ -76,8 +74,8 @@ MP_CHUNK_INLINE int cast_directly(const CastDesc& op, const void* source, void* 
 
 // Rounds n <= kTile elements from `element` on into `destination`. What is fp32 is used where it
 // is.
-MP_CHUNK_INLINE void cast_tile(const CastDesc& op, const numerics::SrKey& key, int64_t element,
-                               int n, void* destination) {
+MP_ISA_INLINE void cast_tile(const CastDesc& op, const numerics::SrKey& key, int64_t element, int n,
+                             void* destination) {
     const DType from = op.source.dtype;
     const DType to = op.destination.dtype;
     const void* source = element_address(op.source.data, from, element);
@@ -133,4 +131,4 @@ inline void cast_chunk(const CastJob& job) {
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

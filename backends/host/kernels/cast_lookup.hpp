@@ -5,16 +5,16 @@
 #include "host/kernels/jobs.hpp"
 #include "host/kernels/lookup_encode.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
-#if defined(MP_CHUNK_LOOKUP)
+#if defined(MP_ISA_LOOKUP)
 
 // What is larger than all codes becomes the largest, or else the pattern that follows it: NaN or infinity.
 template <DType kFp8> constexpr uint8_t largest_code(bool saturate) {
     return static_cast<uint8_t>(Fp8Shape<kFp8>::kMaxFinite + (saturate ? 0 : 1));
 }
 
-MP_CHUNK_INLINE __m512i pair_numbers(int first) {
+MP_ISA_INLINE __m512i pair_numbers(int first) {
     alignas(64) uint8_t numbers[64];
     for (int i = 0; i < 32; ++i) {
         numbers[2 * i] = static_cast<uint8_t>(first + i);
@@ -32,15 +32,15 @@ template <DType kFrom, DType kTo> class EncodeWide {
     MultiplyWords<kFrom> words_;
     __m512i base_ = held_bytes(Encode::kBase);
 
-    MP_CHUNK_INLINE __m512i words_at(const char* from, __mmask32 lanes) const {
+    MP_ISA_INLINE __m512i words_at(const char* from, __mmask32 lanes) const {
         const WideWords x = words_.load(from, lanes);
         return kFrom == DType::bf16 ? x.codes : words_.join(x.first, x.second);
     }
 
   public:
-    explicit MP_CHUNK_INLINE EncodeWide(bool saturate) : encode_(largest_code<kTo>(saturate)) {}
+    explicit MP_ISA_INLINE EncodeWide(bool saturate) : encode_(largest_code<kTo>(saturate)) {}
 
-    MP_CHUNK_INLINE __m512i codes_at(const char* from, __mmask64 lanes) const {
+    MP_ISA_INLINE __m512i codes_at(const char* from, __mmask64 lanes) const {
         const WordPair x = {words_at(from, static_cast<__mmask32>(lanes)),
                             words_at(from + 32 * kSize, static_cast<__mmask32>(lanes >> 32))};
         return encode_.codes_of_any(encode_.parts_of(x), base_);
@@ -48,19 +48,19 @@ template <DType kFrom, DType kTo> class EncodeWide {
 };
 
 template <DType kFrom, DType kTo>
-MP_CHUNK_FUNCTION void encode_lookup(const void* source, int64_t n, void* codes, bool saturate,
-                                     bool stream) {
+MP_ISA_FUNCTION void encode_lookup(const void* source, int64_t n, void* codes, bool saturate,
+                                   bool stream) {
     const EncodeWide<kFrom, kTo> encode(saturate);
     const auto codes_at = [&](const char* from, __mmask64 lanes)
-                              MP_CHUNK_INLINED { return encode.codes_at(from, lanes); };
+                              MP_ISA_INLINED { return encode.codes_at(from, lanes); };
     encode_each_64<static_cast<int>(dtype_size(kFrom))>(source, n, codes, stream, codes_at);
 }
 
 // fp16 has E5M2's exponents, and so E4M3's but for a constant: codes are upper bytes, rounded to nearest even. Vectors
 // with a NaN or a code below E4M3's normal numbers take the way of the others.
 template <DType kTo>
-MP_CHUNK_FUNCTION void encode_fp16_lookup(const void* source, int64_t n, void* codes, bool saturate,
-                                          bool stream) {
+MP_ISA_FUNCTION void encode_fp16_lookup(const void* source, int64_t n, void* codes, bool saturate,
+                                        bool stream) {
     constexpr bool kIsE4m3 = kTo == DType::fp8_e4m3;
     const EncodeWide<DType::fp16, kTo> others(saturate);
     const __m512i largest = held_bytes(largest_code<kTo>(saturate));
@@ -74,14 +74,14 @@ MP_CHUNK_FUNCTION void encode_fp16_lookup(const void* source, int64_t n, void* c
     const __m512i rebias = held_bytes(8 << 3);
     const __m512i tiny = held_bytes(5 << 3); // half the smallest code
     const __m512i normal = held_bytes(4 << 3);
-    const auto above = [&](__m512i x) MP_CHUNK_INLINED {
+    const auto above = [&](__m512i x) MP_ISA_INLINED {
         return kIsE4m3 ? _mm512_add_epi16(x, x) : _mm512_and_si512(x, magnitude);
     };
-    const auto rounded = [&](__m512i y) MP_CHUNK_INLINED {
+    const auto rounded = [&](__m512i y) MP_ISA_INLINED {
         const __m512i bumped = _mm512_add_epi16(y, below_half);
         return _mm512_mask_add_epi16(bumped, _mm512_test_epi16_mask(y, odd), bumped, one);
     };
-    const auto codes_at = [&](const char* from, __mmask64 lanes) MP_CHUNK_INLINED {
+    const auto codes_at = [&](const char* from, __mmask64 lanes) MP_ISA_INLINED {
         const __m512i a = _mm512_maskz_loadu_epi16(static_cast<__mmask32>(lanes), from);
         const __m512i b = _mm512_maskz_loadu_epi16(static_cast<__mmask32>(lanes >> 32), from + 64);
         const __m512i above_a = above(a);
@@ -114,11 +114,11 @@ template <DType kFrom, bool kSaturate> constexpr uint8_t other_fp8(int code) {
     }
 }
 template <DType kFrom, bool kSaturate>
-MP_CHUNK_FUNCTION void recode_lookup(const void* source, int64_t n, void* codes, bool stream) {
+MP_ISA_FUNCTION void recode_lookup(const void* source, int64_t n, void* codes, bool stream) {
     static constexpr auto kCodes = make_128<uint8_t>(other_fp8<kFrom, kSaturate>);
     const ByteTable table = load_table(kCodes.values);
     const __m512i sign = held_bytes(0x80);
-    const auto codes_at = [&](const char* from, __mmask64 lanes) MP_CHUNK_INLINED {
+    const auto codes_at = [&](const char* from, __mmask64 lanes) MP_ISA_INLINED {
         prefetch_ahead(from, 64);
         const __m512i x = _mm512_maskz_loadu_epi8(lanes, from);
         return _mm512_ternarylogic_epi32(look_up(table, x), x, sign,
@@ -133,7 +133,7 @@ template <DType kFrom, DType kTo, bool kSaturate> constexpr uint16_t widened_fp8
     return kSaturate ? numerics::Codec<kTo>::store_sat(x) : numerics::Codec<kTo>::store_nonsat(x);
 }
 template <DType kFrom, DType kTo, bool kSaturate>
-MP_CHUNK_FUNCTION void widen_lookup(const void* source, int64_t n, void* numbers, bool stream) {
+MP_ISA_FUNCTION void widen_lookup(const void* source, int64_t n, void* numbers, bool stream) {
     static constexpr auto kLower = make_128<uint8_t>(
         [](int i) { return static_cast<uint8_t>(widened_fp8<kFrom, kTo, kSaturate>(i)); });
     static constexpr auto kUpper = make_128<uint8_t>(
@@ -167,8 +167,8 @@ MP_CHUNK_FUNCTION void widen_lookup(const void* source, int64_t n, void* numbers
     }
 }
 template <DType kTo>
-MP_CHUNK_INLINE bool widen_lookup_to(DType from, const void* source, int64_t n, void* numbers,
-                                     bool saturate, bool stream) {
+MP_ISA_INLINE bool widen_lookup_to(DType from, const void* source, int64_t n, void* numbers,
+                                   bool saturate, bool stream) {
     if (from == DType::fp8_e4m3) { // none is too large
         widen_lookup<DType::fp8_e4m3, kTo, true>(source, n, numbers, stream);
     } else if (from == DType::fp8_e5m2 && saturate) {
@@ -182,8 +182,8 @@ MP_CHUNK_INLINE bool widen_lookup_to(DType from, const void* source, int64_t n, 
 }
 
 template <DType kTo>
-MP_CHUNK_INLINE bool cast_lookup_to(DType from, const void* source, int64_t n, void* codes,
-                                    bool saturate, bool stream) {
+MP_ISA_INLINE bool cast_lookup_to(DType from, const void* source, int64_t n, void* codes,
+                                  bool saturate, bool stream) {
     constexpr DType kOther = kTo == DType::fp8_e4m3 ? DType::fp8_e5m2 : DType::fp8_e4m3;
     switch (from) {
     case DType::fp32:
@@ -208,7 +208,7 @@ MP_CHUNK_INLINE bool cast_lookup_to(DType from, const void* source, int64_t n, v
 }
 
 // False where another way is to be taken.
-MP_CHUNK_INLINE bool cast_lookup(const CastJob& job, bool stream) {
+MP_ISA_INLINE bool cast_lookup(const CastJob& job, bool stream) {
     const CastDesc& op = *job.op;
     const DType from = op.source.dtype;
     const DType to = op.destination.dtype;
@@ -233,8 +233,8 @@ MP_CHUNK_INLINE bool cast_lookup(const CastJob& job, bool stream) {
 
 #else
 
-MP_CHUNK_INLINE bool cast_lookup(const CastJob&, bool) { return false; }
+MP_ISA_INLINE bool cast_lookup(const CastJob&, bool) { return false; }
 
 #endif
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -5,7 +5,7 @@
 #include "host/kernels/jobs.hpp"
 #include "host/kernels/tile.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // Rows that are added in one pass over the sums: these are then loaded and stored less often than
 // the rows' elements.
@@ -16,10 +16,10 @@ template <DType kDType> struct RowPointers {
 };
 
 template <DType kDType, int kRows>
-MP_CHUNK_INLINE void add_rows(const RowPointers<kDType>& rows, float* sums, int n) {
+MP_ISA_INLINE void add_rows(const RowPointers<kDType>& rows, float* sums, int n) {
     using Codec = numerics::Codec<kDType>;
     const RowPointers<kDType> r = rows;
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         float sum = sums[i];
 #pragma GCC unroll 8
@@ -33,8 +33,8 @@ MP_CHUNK_INLINE void add_rows(const RowPointers<kDType>& rows, float* sums, int 
 // sums[0 ... n - 1] = the sums of one block of rows, n <= kColumnStrip columns wide: memory gives
 // long runs faster.
 template <DType kDType>
-MP_CHUNK_FUNCTION void sum_block_as(const ColumnSumDesc& op, int64_t first_row,
-                                    int64_t first_column, int n, float* sums) {
+MP_ISA_FUNCTION void sum_block_as(const ColumnSumDesc& op, int64_t first_row, int64_t first_column,
+                                  int n, float* sums) {
     using Memory = typename InMemory<kDType>::type;
     const auto row_at = [&op, first_column](int64_t row) {
         return element_address(op.source.data, kDType, row * op.columns + first_column);
@@ -56,8 +56,8 @@ MP_CHUNK_FUNCTION void sum_block_as(const ColumnSumDesc& op, int64_t first_row,
     }
 }
 
-MP_CHUNK_INLINE void sum_block(const ColumnSumDesc& op, int64_t first_row, int64_t first_column,
-                               int n, float* sums) {
+MP_ISA_INLINE void sum_block(const ColumnSumDesc& op, int64_t first_row, int64_t first_column,
+                             int n, float* sums) {
     switch (op.source.dtype) {
     case DType::fp32:
         return sum_block_as<DType::fp32>(op, first_row, first_column, n, sums);
@@ -74,15 +74,15 @@ MP_CHUNK_INLINE void sum_block(const ColumnSumDesc& op, int64_t first_row, int64
     }
 }
 
-MP_CHUNK_INLINE void add_sums(const float* more, int n, float* sums) {
-    MP_CHUNK_INDEPENDENT
+MP_ISA_INLINE void add_sums(const float* more, int n, float* sums) {
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         sums[i] += more[i];
     }
 }
 
 // The sums of all blocks into the destination, with its old value last.
-MP_CHUNK_INLINE void store_sums(const ColumnSumDesc& op, int64_t first_column, int n, float* sums) {
+MP_ISA_INLINE void store_sums(const ColumnSumDesc& op, int64_t first_column, int n, float* sums) {
     const DType to = op.destination.dtype;
     void* out = element_address(op.destination.data, to, first_column);
     if (op.accumulate) {
@@ -124,4 +124,4 @@ inline void column_sum_finish(const ColumnSumDesc& op, const float* sums, int64_
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -10,29 +10,29 @@
 
 #include "host/kernels/lookup_vector.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 using FloatInMemory = InMemory<DType::fp32>::type;
 
 #if defined(__F16C__)
 
 // The intrinsics take any address, but are declared for floats at their own alignment.
-MP_CHUNK_INLINE __m256 load_eight(const FloatInMemory* at) {
+MP_ISA_INLINE __m256 load_eight(const FloatInMemory* at) {
     return _mm256_loadu_ps(reinterpret_cast<const float*>(at));
 }
-MP_CHUNK_INLINE void store_eight(FloatInMemory* at, __m256 x) {
+MP_ISA_INLINE void store_eight(FloatInMemory* at, __m256 x) {
     _mm256_storeu_ps(reinterpret_cast<float*>(at), x);
 }
 
-#if defined(MP_CHUNK_AVX512)
+#if defined(MP_ISA_AVX512)
 
 // The magnitudes fit bf16.
 inline constexpr FloatHalves<128> kE4m3Halves =
     make_halves<128>([](int i) { return numerics::e4m3_to_float(static_cast<uint8_t>(i)); });
 
 // The numbers times `factor`.
-MP_CHUNK_INLINE int widen_e4m3_vector(const void* source, float factor, FloatInMemory* values,
-                                      int n) {
+MP_ISA_INLINE int widen_e4m3_vector(const void* source, float factor, FloatInMemory* values,
+                                    int n) {
     const char* from = static_cast<const char*>(source);
     const __m512 factors = _mm512_set1_ps(factor);
     int i = 0;
@@ -52,7 +52,7 @@ MP_CHUNK_INLINE int widen_e4m3_vector(const void* source, float factor, FloatInM
 #else
 
 // 2^8 times the halves, times the factor: the first product is exact.
-MP_CHUNK_INLINE void store_halves_as_floats(__m256i halves, float factor, FloatInMemory* to) {
+MP_ISA_INLINE void store_halves_as_floats(__m256i halves, float factor, FloatInMemory* to) {
     const __m256 factors = _mm256_set1_ps(factor);
     const __m256 rebias = _mm256_set1_ps(256.0F);
     const __m256 low = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
@@ -63,8 +63,8 @@ MP_CHUNK_INLINE void store_halves_as_floats(__m256i halves, float factor, FloatI
 
 // The numbers times `factor`. E4M3 with its exponent field moved up by one bit less than its sign is an fp16 number, subnormals
 // included, of 2^-8 times the value: the difference of the two exponent biases.
-MP_CHUNK_INLINE int widen_e4m3_vector(const void* source, float factor, FloatInMemory* values,
-                                      int n) {
+MP_ISA_INLINE int widen_e4m3_vector(const void* source, float factor, FloatInMemory* values,
+                                    int n) {
     const char* from = static_cast<const char*>(source);
     const __m256i nan = _mm256_set1_epi16(0x7f00);
     int i = 0;
@@ -86,7 +86,7 @@ MP_CHUNK_INLINE int widen_e4m3_vector(const void* source, float factor, FloatInM
 #endif
 
 // E5M2 is the upper byte of fp16.
-MP_CHUNK_INLINE int widen_e5m2_vector(const void* source, FloatInMemory* values, int n) {
+MP_ISA_INLINE int widen_e5m2_vector(const void* source, FloatInMemory* values, int n) {
     const char* from = static_cast<const char*>(source);
     int i = 0;
     for (; i + 16 <= n; i += 16) {
@@ -98,7 +98,7 @@ MP_CHUNK_INLINE int widen_e5m2_vector(const void* source, FloatInMemory* values,
     return i;
 }
 
-MP_CHUNK_INLINE int widen_fp16_vector(const void* source, FloatInMemory* values, int n) {
+MP_ISA_INLINE int widen_fp16_vector(const void* source, FloatInMemory* values, int n) {
     const char* from = static_cast<const char*>(source);
     int i = 0;
     for (; i + 8 <= n; i += 8) {
@@ -110,7 +110,7 @@ MP_CHUNK_INLINE int widen_fp16_vector(const void* source, FloatInMemory* values,
 
 // min and max return their second operand where one is a NaN.
 template <bool kSaturate>
-MP_CHUNK_INLINE int narrow_fp16_vector(const FloatInMemory* values, void* destination, int n) {
+MP_ISA_INLINE int narrow_fp16_vector(const FloatInMemory* values, void* destination, int n) {
     char* to = static_cast<char*>(destination);
     const __m256 limit = _mm256_set1_ps(numerics::kFp16Max);
     const __m256 lowest = _mm256_set1_ps(-numerics::kFp16Max);
@@ -128,13 +128,13 @@ MP_CHUNK_INLINE int narrow_fp16_vector(const FloatInMemory* values, void* destin
 
 #else
 
-MP_CHUNK_INLINE int widen_e4m3_vector(const void*, float, FloatInMemory*, int) { return 0; }
-MP_CHUNK_INLINE int widen_e5m2_vector(const void*, FloatInMemory*, int) { return 0; }
-MP_CHUNK_INLINE int widen_fp16_vector(const void*, FloatInMemory*, int) { return 0; }
-template <bool kSaturate> MP_CHUNK_INLINE int narrow_fp16_vector(const FloatInMemory*, void*, int) {
+MP_ISA_INLINE int widen_e4m3_vector(const void*, float, FloatInMemory*, int) { return 0; }
+MP_ISA_INLINE int widen_e5m2_vector(const void*, FloatInMemory*, int) { return 0; }
+MP_ISA_INLINE int widen_fp16_vector(const void*, FloatInMemory*, int) { return 0; }
+template <bool kSaturate> MP_ISA_INLINE int narrow_fp16_vector(const FloatInMemory*, void*, int) {
     return 0;
 }
 
 #endif
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -5,9 +5,9 @@
 #include "host/kernels/jobs.hpp"
 #include "host/kernels/quantize_tile.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
-MP_CHUNK_INLINE void widen_e2m1(const void* array, int64_t first, float* values, int n) {
+MP_ISA_INLINE void widen_e2m1(const void* array, int64_t first, float* values, int n) {
     const auto* from = static_cast<const InMemory<DType::fp8_e4m3>::type*>(array);
     for (int i = 0; i < n; ++i) {
         const int64_t element = first + i;
@@ -18,7 +18,7 @@ MP_CHUNK_INLINE void widen_e2m1(const void* array, int64_t first, float* values,
 }
 
 // The scales of `n` blocks in a row, decoded.
-MP_CHUNK_INLINE void block_scales(const ScaledRef& source, int64_t first, int n, float* scales) {
+MP_ISA_INLINE void block_scales(const ScaledRef& source, int64_t first, int n, float* scales) {
     if (!source.grid.exists()) {
         scales[0] = 1.0F;
         return;
@@ -33,8 +33,8 @@ MP_CHUNK_INLINE void block_scales(const ScaledRef& source, int64_t first, int n,
 }
 
 // Whatever NaN it was, it becomes the same one.
-MP_CHUNK_INLINE void unify_nan(float* values, int n) {
-    MP_CHUNK_INDEPENDENT
+MP_ISA_INLINE void unify_nan(float* values, int n) {
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         const uint32_t bits = numerics::bits_from_float(values[i]);
         values[i] = numerics::float_from_bits(
@@ -45,7 +45,7 @@ MP_CHUNK_INLINE void unify_nan(float* values, int n) {
 }
 
 // n <= kTile elements of one row.
-MP_CHUNK_INLINE void dequantize_tile(const DequantizeJob& job, int64_t row, int64_t column, int n) {
+MP_ISA_INLINE void dequantize_tile(const DequantizeJob& job, int64_t row, int64_t column, int n) {
     const ScaledRef& source = job.op->source;
     const int64_t width = source.grid.block_columns;
     const int64_t element = row * source.columns + column;
@@ -86,4 +86,4 @@ inline void dequantize_rows(const DequantizeJob& job) {
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

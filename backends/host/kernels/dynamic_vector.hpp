@@ -10,12 +10,12 @@
 #include "host/kernels/lookup_vector.hpp"
 #include "numerics/dynamic_pieces.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // Elements whose code the lines do not tell for certain.
 template <bool kSigned>
-MP_CHUNK_FUNCTION void settle_codes(const float* values, float scale, uint8_t* codes,
-                                    uint64_t doubtful) {
+MP_ISA_FUNCTION void settle_codes(const float* values, float scale, uint8_t* codes,
+                                  uint64_t doubtful) {
     for (; doubtful != 0; doubtful &= doubtful - 1) {
         const int i = __builtin_ctzll(doubtful);
         codes[i] = static_cast<uint8_t>(
@@ -23,7 +23,7 @@ MP_CHUNK_FUNCTION void settle_codes(const float* values, float scale, uint8_t* c
     }
 }
 
-#if defined(MP_CHUNK_AVX512)
+#if defined(MP_ISA_AVX512)
 
 // From the code of zero on.
 inline constexpr FloatHalves<128> kSigned8Halves =
@@ -33,7 +33,7 @@ inline constexpr FloatHalves<256> kUnsigned8Halves =
 
 template <bool kSigned> struct Dynamic8Vector {
     // Values of 32 codes, each a word; of the signed map only the distance from zero is looked up.
-    static MP_CHUNK_INLINE void halves(__m512i codes, __m512i& high, __m512i& low) {
+    static MP_ISA_INLINE void halves(__m512i codes, __m512i& high, __m512i& low) {
         if constexpr (kSigned) {
             const __m512i zero_code = _mm512_set1_epi16(127);
             const __m512i index = _mm512_abs_epi16(_mm512_sub_epi16(codes, zero_code));
@@ -57,7 +57,7 @@ template <bool kSigned> struct Dynamic8Vector {
         }
     }
 
-    static MP_CHUNK_INLINE int decode(const uint8_t* codes, float scale, float* values, int n) {
+    static MP_ISA_INLINE int decode(const uint8_t* codes, float scale, float* values, int n) {
         const __m512 factor = _mm512_set1_ps(scale);
         int i = 0;
         for (; i + 32 <= n; i += 32) {
@@ -76,7 +76,7 @@ template <bool kSigned> struct Dynamic8Vector {
         __m512 last[2];
     };
 
-    static MP_CHUNK_INLINE Lines load_lines() {
+    static MP_ISA_INLINE Lines load_lines() {
         const numerics::CodePieces& p =
             kSigned ? numerics::kSigned8Pieces : numerics::kUnsigned8Pieces;
         return {{_mm512_loadu_si512(p.to_next), _mm512_loadu_si512(p.to_next + 16)},
@@ -86,8 +86,8 @@ template <bool kSigned> struct Dynamic8Vector {
     }
 
     // The codes of 16 numbers, and which of them are in doubt. Finite numbers of a finite block only.
-    static MP_CHUNK_INLINE __m128i encode(const Lines& t, __m512 x, __m512 inverse,
-                                          __mmask16& doubt) {
+    static MP_ISA_INLINE __m128i encode(const Lines& t, __m512 x, __m512 inverse,
+                                        __mmask16& doubt) {
         using P = numerics::CodePieces;
         __m512 magnitude = _mm512_mul_ps(x, inverse);
         if constexpr (kSigned) {
@@ -118,7 +118,7 @@ template <bool kSigned> struct Dynamic8Vector {
         }
     }
 
-    static MP_CHUNK_INLINE int encode(const float* values, float scale, uint8_t* codes, int n) {
+    static MP_ISA_INLINE int encode(const float* values, float scale, uint8_t* codes, int n) {
         if (!(scale <= 0x1p125F)) { // NaN, infinity, and what has no normal inverse
             return 0;
         }
@@ -149,7 +149,7 @@ template <bool kSigned> struct Dynamic4Vector {
         return kSigned ? numerics::kSigned4Map : numerics::kLinear4Map;
     }
 
-    static MP_CHUNK_INLINE int decode(const uint8_t* codes, float scale, float* values, int n) {
+    static MP_ISA_INLINE int decode(const uint8_t* codes, float scale, float* values, int n) {
         const __m512 table = _mm512_loadu_ps(map().value);
         const __m512 factor = _mm512_set1_ps(scale);
         int i = 0;
@@ -166,7 +166,7 @@ template <bool kSigned> struct Dynamic4Vector {
     }
 
     // A binary search; a NaN compares as less and ends at 0.
-    static MP_CHUNK_INLINE int encode(const float* values, float scale, uint8_t* codes, int n) {
+    static MP_ISA_INLINE int encode(const float* values, float scale, uint8_t* codes, int n) {
         const __m512 thresholds = _mm512_loadu_ps(map().threshold);
         const __m512 divisor = _mm512_set1_ps(scale);
         int i = 0;
@@ -201,11 +201,11 @@ template <bool kSigned> struct Dynamic8Vector {
         __m256 last;
     };
 
-    static MP_CHUNK_INLINE const numerics::CodeLines& lines() {
+    static MP_ISA_INLINE const numerics::CodeLines& lines() {
         return kSigned ? numerics::kSigned8Lines : numerics::kUnsigned8Lines;
     }
 
-    static MP_CHUNK_INLINE Lines load_lines() {
+    static MP_ISA_INLINE Lines load_lines() {
         const float* e = lines().end;
         return {_mm256_setr_ps(0.0F, e[0], e[1], e[2], e[3], e[4], e[5], e[6]),
                 _mm256_loadu_ps(lines().slope), _mm256_loadu_ps(lines().offset),
@@ -213,7 +213,7 @@ template <bool kSigned> struct Dynamic8Vector {
     }
 
     // Distances from the code of zero, and which of them are in doubt.
-    static MP_CHUNK_INLINE __m256i distances(const Lines& t, __m256 magnitude, int& doubt) {
+    static MP_ISA_INLINE __m256i distances(const Lines& t, __m256 magnitude, int& doubt) {
         __m256i index = _mm256_setzero_si256();
 #pragma GCC unroll 3
         for (int step = 4; step > 0; step /= 2) {
@@ -236,7 +236,7 @@ template <bool kSigned> struct Dynamic8Vector {
     }
 
     // The codes of 8 finite numbers as words.
-    static MP_CHUNK_INLINE __m256i codes_of(const Lines& t, __m256 x, __m256 inverse, int& doubt) {
+    static MP_ISA_INLINE __m256i codes_of(const Lines& t, __m256 x, __m256 inverse, int& doubt) {
         const __m256 sign = _mm256_set1_ps(-0.0F);
         const __m256 scaled = _mm256_mul_ps(x, inverse);
         if constexpr (kSigned) {
@@ -257,9 +257,9 @@ template <bool kSigned> struct Dynamic8Vector {
         }
     }
 
-    static MP_CHUNK_INLINE int decode(const uint8_t*, float, float*, int) { return 0; }
+    static MP_ISA_INLINE int decode(const uint8_t*, float, float*, int) { return 0; }
 
-    static MP_CHUNK_INLINE int encode(const float* values, float scale, uint8_t* codes, int n) {
+    static MP_ISA_INLINE int encode(const float* values, float scale, uint8_t* codes, int n) {
         if (!(scale <= 0x1p125F)) { // NaN, infinity, and what has no normal inverse
             return 0;
         }
@@ -291,17 +291,17 @@ template <bool kSigned> struct Dynamic8Vector {
 #else
 
 template <bool kSigned> struct Dynamic8Vector {
-    static MP_CHUNK_INLINE int decode(const uint8_t*, float, float*, int) { return 0; }
-    static MP_CHUNK_INLINE int encode(const float*, float, uint8_t*, int) { return 0; }
+    static MP_ISA_INLINE int decode(const uint8_t*, float, float*, int) { return 0; }
+    static MP_ISA_INLINE int encode(const float*, float, uint8_t*, int) { return 0; }
 };
 
 #endif
 
 template <bool kSigned> struct Dynamic4Vector {
-    static MP_CHUNK_INLINE int decode(const uint8_t*, float, float*, int) { return 0; }
-    static MP_CHUNK_INLINE int encode(const float*, float, uint8_t*, int) { return 0; }
+    static MP_ISA_INLINE int decode(const uint8_t*, float, float*, int) { return 0; }
+    static MP_ISA_INLINE int encode(const float*, float, uint8_t*, int) { return 0; }
 };
 
 #endif
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

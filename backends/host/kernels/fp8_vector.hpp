@@ -9,7 +9,7 @@
 
 #include "host/kernels/base.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 
@@ -25,7 +25,7 @@ template <int kMantissaBits, int kMinExponent> struct EncodeVector {
 
     // `limit`: the largest magnitude, which the caller's overflow rule gives; `nan`: code of a NaN
     // without sign, as bits to set and bits of the input's payload to keep.
-    static MP_CHUNK_INLINE __m128i encode(__m512 x, float limit, int nan, int payload) {
+    static MP_ISA_INLINE __m128i encode(__m512 x, float limit, int nan, int payload) {
         // The smaller magnitude, without sign; the limit where x is a NaN.
         const __m512 magnitude = _mm512_range_ps(x, _mm512_set1_ps(limit), 0xA);
         const __m512i binade =
@@ -54,7 +54,7 @@ template <int kMantissaBits, int kMinExponent> struct EncodeVector {
     }
 };
 
-template <DType kFp8, bool kSaturate> MP_CHUNK_INLINE __m128i encode_fp8(__m512 x) {
+template <DType kFp8, bool kSaturate> MP_ISA_INLINE __m128i encode_fp8(__m512 x) {
     if constexpr (kFp8 == DType::fp8_e4m3) {
         // 480 would be the value after 448; its pattern is the NaN.
         return EncodeVector<3, -6>::encode(x, kSaturate ? numerics::kE4m3Max : 480.0F,
@@ -67,7 +67,7 @@ template <DType kFp8, bool kSaturate> MP_CHUNK_INLINE __m128i encode_fp8(__m512 
 }
 
 template <DType kFp8, bool kSaturate>
-MP_CHUNK_INLINE int encode_fp8_vector(const void* source, void* destination, int n) {
+MP_ISA_INLINE int encode_fp8_vector(const void* source, void* destination, int n) {
     const char* from = static_cast<const char*>(source);
     char* to = static_cast<char*>(destination);
     int i = 0;
@@ -79,7 +79,7 @@ MP_CHUNK_INLINE int encode_fp8_vector(const void* source, void* destination, int
 }
 
 // By a table of the 128 magnitudes, which fit bf16 exactly.
-MP_CHUNK_INLINE int e4m3_to_bf16_vector(const void* source, void* destination, int n) {
+MP_ISA_INLINE int e4m3_to_bf16_vector(const void* source, void* destination, int n) {
     alignas(64) uint16_t table[128];
     for (int code = 0; code < 128; ++code) {
         const float x = numerics::e4m3_to_float(static_cast<uint8_t>(code));
@@ -110,12 +110,11 @@ MP_CHUNK_INLINE int e4m3_to_bf16_vector(const void* source, void* destination, i
 
 #else
 
-template <DType kFp8, bool kSaturate>
-MP_CHUNK_INLINE int encode_fp8_vector(const void*, void*, int) {
+template <DType kFp8, bool kSaturate> MP_ISA_INLINE int encode_fp8_vector(const void*, void*, int) {
     return 0;
 }
-MP_CHUNK_INLINE int e4m3_to_bf16_vector(const void*, void*, int) { return 0; }
+MP_ISA_INLINE int e4m3_to_bf16_vector(const void*, void*, int) { return 0; }
 
 #endif
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

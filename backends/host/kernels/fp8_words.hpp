@@ -9,17 +9,17 @@
 
 #include "host/kernels/base.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 #if defined(__AVX512BW__)
 
 // Keeps a constant in a register. The compiler would make it anew from an immediate, in two instructions, wherever it
 // is used in an unrolled loop.
-MP_CHUNK_INLINE __m512i held(__m512i x) {
+MP_ISA_INLINE __m512i held(__m512i x) {
     asm("" : "+v"(x));
     return x;
 }
-MP_CHUNK_INLINE __m512i held_words(int x) { return held(_mm512_set1_epi16(static_cast<short>(x))); }
+MP_ISA_INLINE __m512i held_words(int x) { return held(_mm512_set1_epi16(static_cast<short>(x))); }
 
 // The constants of one conversion; make one before the loop.
 template <DType kFrom, DType kFp8> class EncodeWords {
@@ -41,10 +41,10 @@ template <DType kFrom, DType kFp8> class EncodeWords {
     static constexpr int kUnscaled =
         kSameExponents ? 0 : kBase << kField; // the base for a factor of 1
 
-    explicit MP_CHUNK_INLINE EncodeWords(bool saturate) : limit_(held_words(limit(saturate))) {}
+    explicit MP_ISA_INLINE EncodeWords(bool saturate) : limit_(held_words(limit(saturate))) {}
 
     // The code of |x| for x that are no NaN. base: kBase, less the exponent of the factor, in the exponent's place.
-    MP_CHUNK_INLINE __m512i magnitude_of(__m512i x, __m512i base) const {
+    MP_ISA_INLINE __m512i magnitude_of(__m512i x, __m512i base) const {
         const __m512i above = _mm512_subs_epu16(_mm512_add_epi16(x, x), base);
         const __m512i kept = _mm512_min_epu16(above, limit_);
         const __m512i fixed = kSameExponents ? kept : fixed_point(kept);
@@ -54,15 +54,15 @@ template <DType kFrom, DType kFp8> class EncodeWords {
     }
 
     // code | (x >> 8 & 0x80)
-    MP_CHUNK_INLINE __m512i with_sign(__m512i code, __m512i x) const {
+    MP_ISA_INLINE __m512i with_sign(__m512i code, __m512i x) const {
         return _mm512_ternarylogic_epi32(code, _mm512_srli_epi16(x, 8), sign_, 0xF8);
     }
 
-    static MP_CHUNK_INLINE __mmask32 nan_lanes(__m512i x) {
+    static MP_ISA_INLINE __mmask32 nan_lanes(__m512i x) {
         return _mm512_cmpgt_epu16_mask(_mm512_add_epi16(x, x),
                                        held_words(pattern(__builtin_huge_valf()) * 2));
     }
-    static MP_CHUNK_INLINE __m512i nan_codes(__m512i x) {
+    static MP_ISA_INLINE __m512i nan_codes(__m512i x) {
         const __m512i payload =
             _mm512_and_si512(_mm512_srli_epi16(x, kMantissa - 2), _mm512_set1_epi16(3));
         return kFp8 == DType::fp8_e4m3
@@ -72,7 +72,7 @@ template <DType kFrom, DType kFp8> class EncodeWords {
 
     // The base for x times a power of two; 0 where that way is closed: the factor is no power of two, or so large
     // that subnormal x have codes of their own.
-    static MP_CHUNK_INLINE int base_for(float factor) {
+    static MP_ISA_INLINE int base_for(float factor) {
         const uint32_t bits = numerics::bits_from_float(factor);
         const int field = kBase + 127 - static_cast<int>(bits >> 23);
         const bool is_power = (bits & 0x007fffffU) == 0 && bits != 0;
@@ -95,7 +95,7 @@ template <DType kFrom, DType kFp8> class EncodeWords {
     // For a normal code it is the pattern with its exponent rebiased; below that the significand, shifted by the
     // exponent, of which fp16 has two bits too many for the smallest two binades. One bit stands in for these: where
     // it is set and they are not lost, the value is no tie either.
-    MP_CHUNK_INLINE __m512i fixed_point(__m512i kept) const {
+    MP_ISA_INLINE __m512i fixed_point(__m512i kept) const {
         constexpr int kUp = kFraction + kCodeMantissa - kField;
         const __m512i normal = _mm512_sub_epi16(_mm512_slli_epi16(kept, kUp), rebias_);
         const __mmask32 is_tiny = _mm512_cmplt_epu16_mask(kept, smallest_);
@@ -127,7 +127,7 @@ template <DType kFrom, DType kFp8> class EncodeWords {
 
 // How many elements it did.
 template <DType kFrom, DType kFp8>
-MP_CHUNK_INLINE int encode_words(const void* source, void* destination, int n, bool saturate) {
+MP_ISA_INLINE int encode_words(const void* source, void* destination, int n, bool saturate) {
     using Encode = EncodeWords<kFrom, kFp8>;
     const char* from = static_cast<const char*>(source);
     char* to = static_cast<char*>(destination);
@@ -149,10 +149,10 @@ MP_CHUNK_INLINE int encode_words(const void* source, void* destination, int n, b
 
 #else
 
-template <DType kFrom, DType kFp8> MP_CHUNK_INLINE int encode_words(const void*, void*, int, bool) {
+template <DType kFrom, DType kFp8> MP_ISA_INLINE int encode_words(const void*, void*, int, bool) {
     return 0;
 }
 
 #endif
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -12,7 +12,7 @@
 #include "interface/gemm_scales.hpp"
 #include "interface/ops.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // The register tile: kMicroRows x 2 vectors of sums.
 #if defined(__AVX512F__)
@@ -34,7 +34,7 @@ static_assert(kTileRows % kMicroRows == 0 && kTileColumns % kMicroColumns == 0 &
 
 typedef float Vector __attribute__((vector_size(4 * kVector)));
 
-MP_CHUNK_INLINE Vector multiply_add(Vector a, Vector b, Vector sum) {
+MP_ISA_INLINE Vector multiply_add(Vector a, Vector b, Vector sum) {
 #if defined(__AVX512F__)
     return _mm512_fmadd_ps(a, b, sum);
 #elif defined(__AVX2__) && defined(__FMA__)
@@ -54,8 +54,8 @@ struct GemmTile {
 
 // Reads `lines` runs of `length` elements and writes element (line, i) of them where Place says.
 template <class Place>
-MP_CHUNK_INLINE void pack(const void* data, DType dtype, int64_t first, int64_t stride, int lines,
-                          int length, float* packed, Place place) {
+MP_ISA_INLINE void pack(const void* data, DType dtype, int64_t first, int64_t stride, int lines,
+                        int length, float* packed, Place place) {
     float values[kTile];
     for (int line = 0; line < lines; ++line) {
         widen_tile(dtype, element_address(data, dtype, first + line * stride), values, length);
@@ -65,16 +65,16 @@ MP_CHUNK_INLINE void pack(const void* data, DType dtype, int64_t first, int64_t 
     }
 }
 
-template <int kMicro> MP_CHUNK_INLINE int packed_index(int index, int k) {
+template <int kMicro> MP_ISA_INLINE int packed_index(int index, int k) {
     return (index / kMicro * kPackedDepth + k) * kMicro + index % kMicro;
 }
 
 // The operand's elements [first, first + count) x [first_k, first_k + depth), whichever way it is
 // stored.
 template <int kMicro>
-MP_CHUNK_INLINE void pack_operand(const void* data, DType dtype, int64_t base, int64_t stride,
-                                  bool k_is_contiguous, int64_t first, int count, int64_t first_k,
-                                  int depth, float* packed) {
+MP_ISA_INLINE void pack_operand(const void* data, DType dtype, int64_t base, int64_t stride,
+                                bool k_is_contiguous, int64_t first, int count, int64_t first_k,
+                                int depth, float* packed) {
     const int padded = (count + kMicro - 1) / kMicro * kMicro;
     for (int index = count; index < padded; ++index) {
         for (int k = 0; k < depth; ++k) {
@@ -91,8 +91,8 @@ MP_CHUNK_INLINE void pack_operand(const void* data, DType dtype, int64_t base, i
 }
 
 // sums[kMicroRows x kMicroColumns] += a panel x b panel.
-MP_CHUNK_FUNCTION inline void multiply_panels(const float* a, const float* b, int depth,
-                                              float* sums) {
+MP_ISA_FUNCTION inline void multiply_panels(const float* a, const float* b, int depth,
+                                            float* sums) {
     Vector left[kMicroRows];
     Vector right[kMicroRows];
 #pragma GCC unroll 16
@@ -120,7 +120,7 @@ MP_CHUNK_FUNCTION inline void multiply_panels(const float* a, const float* b, in
 }
 
 // D. Hendrycks, K. Gimpel: "Gaussian error linear units", the tanh form; in double, rounded once.
-MP_CHUNK_INLINE float gelu(float z) {
+MP_ISA_INLINE float gelu(float z) {
     constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
     const auto x = static_cast<double>(z);
     return static_cast<float>(0.5 * x *
@@ -133,7 +133,7 @@ struct TileScales {
     float columns[kTileColumns];
 };
 
-MP_CHUNK_FUNCTION inline void load_scales(const GemmJob& job, int64_t k, TileScales& scales) {
+MP_ISA_FUNCTION inline void load_scales(const GemmJob& job, int64_t k, TileScales& scales) {
     for (int64_t row = 0; row < job.rows; ++row) {
         scales.rows[row] = scale_of_a(*job.op, job.buffers->scale_a, job.first_row + row, k);
     }
@@ -143,8 +143,8 @@ MP_CHUNK_FUNCTION inline void load_scales(const GemmJob& job, int64_t k, TileSca
     }
 }
 
-MP_CHUNK_FUNCTION inline void scale_sums(const GemmJob& job, GemmTile& tile, int64_t k,
-                                         bool is_block) {
+MP_ISA_FUNCTION inline void scale_sums(const GemmJob& job, GemmTile& tile, int64_t k,
+                                       bool is_block) {
     TileScales scales;
     load_scales(job, k, scales);
     for (int64_t row = 0; row < job.rows; ++row) {
@@ -163,7 +163,7 @@ MP_CHUNK_FUNCTION inline void scale_sums(const GemmJob& job, GemmTile& tile, int
 }
 
 // The largest |d| of a row, and what is left to round.
-MP_CHUNK_FUNCTION inline void prepare_fp8(const GemmJob& job, float* values, int n) {
+MP_ISA_FUNCTION inline void prepare_fp8(const GemmJob& job, float* values, int n) {
     const DType dtype = job.op->dtype_d;
     const float multiply = job.buffers->multiply_d == nullptr ? 1.0F : *job.buffers->multiply_d;
     uint32_t largest = 0;
@@ -185,7 +185,7 @@ MP_CHUNK_FUNCTION inline void prepare_fp8(const GemmJob& job, float* values, int
 }
 
 // One row of the tile: alpha, beta, bias, GELU, rounding.
-MP_CHUNK_FUNCTION inline void finish_row(const GemmJob& job, int64_t row, float* sums, int n) {
+MP_ISA_FUNCTION inline void finish_row(const GemmJob& job, int64_t row, float* sums, int n) {
     const GemmDesc& op = *job.op;
     float values[kTile];
     for (int i = 0; i < n; ++i) {
@@ -258,4 +258,4 @@ inline void gemm_tile(const GemmJob& job) {
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -6,15 +6,15 @@
 
 #include "host/kernels/fp8_words.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 #if defined(__AVX512BW__)
 
 // Magnitudes from `first` on, `count` of them, and those from `too_large` on end it. What others become but for their
 // sign says `move(x, magnitude)`.
 template <typename Move>
-MP_CHUNK_INLINE int move_words(const void* source, void* destination, int n, int first, int count,
-                               int too_large, Move&& move) {
+MP_ISA_INLINE int move_words(const void* source, void* destination, int n, int first, int count,
+                             int too_large, Move&& move) {
     const __m512i first_ending = held_words(first);
     const __m512i ending = held_words(count);
     const __m512i large = held_words(too_large);
@@ -39,24 +39,24 @@ MP_CHUNK_INLINE int move_words(const void* source, void* destination, int n, int
 }
 
 // fp16 has room for bf16's mantissa. What rounds to 0 becomes 0; subnormal codes, infinity and what is too large end it.
-MP_CHUNK_INLINE int bf16_to_fp16_words(const void* source, void* destination, int n) {
+MP_ISA_INLINE int bf16_to_fp16_words(const void* source, void* destination, int n) {
     constexpr int kSmallest = ((127 - 25) << 7) + 1; // above a tie with 0
     constexpr int kSubnormals = (11 << 7) - 1;       // from there to 2^-14
     const __m512i rebias = held_words((127 - 15) << 7);
     return move_words(source, destination, n, kSmallest, kSubnormals, (127 + 16) << 7,
-                      [&](__m512i /*x*/, __m512i magnitude) MP_CHUNK_INLINED {
+                      [&](__m512i /*x*/, __m512i magnitude) MP_ISA_INLINED {
                           return _mm512_slli_epi16(_mm512_subs_epu16(magnitude, rebias), 3);
                       });
 }
 
 // Three bits of fp16's mantissa are rounded away, to nearest even. Subnormal numbers, infinity and NaN end it.
-MP_CHUNK_INLINE int fp16_to_bf16_words(const void* source, void* destination, int n) {
+MP_ISA_INLINE int fp16_to_bf16_words(const void* source, void* destination, int n) {
     const __m512i rebias = held_words((127 - 15) << 7);
     const __m512i one = held_words(1);
     const __m512i unit = held_words(1 << 3);
     const __m512i below_half = held_words(3);
     return move_words(source, destination, n, 1, (1 << 10) - 1, numerics::kFp16Infinity,
-                      [&](__m512i x, __m512i magnitude) MP_CHUNK_INLINED {
+                      [&](__m512i x, __m512i magnitude) MP_ISA_INLINED {
                           const __mmask32 is_odd = _mm512_test_epi16_mask(x, unit);
                           const __m512i bumped = _mm512_add_epi16(magnitude, below_half);
                           const __m512i rounded = _mm512_srli_epi16(
@@ -68,9 +68,9 @@ MP_CHUNK_INLINE int fp16_to_bf16_words(const void* source, void* destination, in
 
 #else
 
-MP_CHUNK_INLINE int bf16_to_fp16_words(const void*, void*, int) { return 0; }
-MP_CHUNK_INLINE int fp16_to_bf16_words(const void*, void*, int) { return 0; }
+MP_ISA_INLINE int bf16_to_fp16_words(const void*, void*, int) { return 0; }
+MP_ISA_INLINE int fp16_to_bf16_words(const void*, void*, int) { return 0; }
 
 #endif
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

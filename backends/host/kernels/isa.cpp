@@ -9,19 +9,19 @@
 
 namespace mp::backends::host {
 
-// Defined by chunk_table.inc.hpp in each of these files.
+// Defined by isa_table.inc.hpp in each of these files.
 namespace baseline {
-extern const ChunkTable kTable;
+extern const IsaTable kTable;
 }
 #if defined(__x86_64__)
 namespace avx2 {
-extern const ChunkTable kTable;
+extern const IsaTable kTable;
 }
 namespace avx512 {
-extern const ChunkTable kTable;
+extern const IsaTable kTable;
 }
 namespace avx512_vbmi {
-extern const ChunkTable kTable;
+extern const IsaTable kTable;
 }
 #endif
 
@@ -31,16 +31,16 @@ namespace mp::backends::host {
 
 namespace {
 
-std::atomic<const ChunkTable*> active{nullptr};
+std::atomic<const IsaTable*> active{nullptr};
 
 constexpr const char* kVariable = "MIXEDPREC_ISA";
 
 #if defined(__x86_64__)
 // AVX-512 with the bodies that look bytes up.
-const ChunkTable& with_byte_lookups() noexcept {
-    static const ChunkTable table = [] {
-        const ChunkTable& vbmi = avx512_vbmi::kTable;
-        ChunkTable both = avx512::kTable;
+const IsaTable& with_byte_lookups() noexcept {
+    static const IsaTable table = [] {
+        const IsaTable& vbmi = avx512_vbmi::kTable;
+        IsaTable both = avx512::kTable;
         both.name = vbmi.name;
         both.cast = vbmi.cast;
         both.quantize = vbmi.quantize;
@@ -97,8 +97,8 @@ Status select_isa_from_environment() noexcept {
                          kVariable, wanted, names.c_str());
 }
 
-const ChunkTable& active_isa() noexcept {
-    const ChunkTable* table = active.load(std::memory_order_acquire);
+const IsaTable& active_isa() noexcept {
+    const IsaTable* table = active.load(std::memory_order_acquire);
     if (table == nullptr) {
         table = runnable_isas().items[0];
         active.store(table, std::memory_order_release);

@@ -11,7 +11,7 @@
 namespace mp::backends::host {
 
 struct IsaList {
-    const ChunkTable* items[4];
+    const IsaTable* items[4];
     int32_t count;
 };
 
@@ -24,6 +24,6 @@ IsaList runnable_isas() noexcept;
 Status select_isa_from_environment() noexcept;
 
 // The one in use: the best until another is selected.
-const ChunkTable& active_isa() noexcept;
+const IsaTable& active_isa() noexcept;
 
 } // namespace mp::backends::host

@@ -92,7 +92,7 @@ struct SumPartsJob {
 
 // One instruction set's compiled bodies. All bit-equal, except gemm, where the order of the sum is
 // free.
-struct ChunkTable {
+struct IsaTable {
     const char* name;
     void (*update)(const UpdateJob& job) noexcept;
     // The first pass over a segment with scaled states: raises the maxima to those of the chunk's new

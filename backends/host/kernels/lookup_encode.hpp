@@ -6,26 +6,26 @@
 #include "host/kernels/memory.hpp"
 #include "host/kernels/wide_words.hpp"
 
-#if defined(__AVX512VBMI__) && defined(MP_CHUNK_WIDE_WORDS)
-#define MP_CHUNK_LOOKUP 1
+#if defined(__AVX512VBMI__) && defined(MP_ISA_WIDE_WORDS)
+#define MP_ISA_LOOKUP 1
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // A table of 128 bytes. A look-up reads the lower 7 bits of each index.
 struct ByteTable {
     __m512i lower;
     __m512i upper;
 };
-MP_CHUNK_INLINE ByteTable load_table(const uint8_t* bytes) {
+MP_ISA_INLINE ByteTable load_table(const uint8_t* bytes) {
     return {held(_mm512_loadu_si512(bytes)), held(_mm512_loadu_si512(bytes + 64))};
 }
-MP_CHUNK_INLINE __m512i look_up(const ByteTable& table, __m512i index) {
+MP_ISA_INLINE __m512i look_up(const ByteTable& table, __m512i index) {
     return _mm512_permutex2var_epi8(table.lower, index, table.upper);
 }
 
-MP_CHUNK_INLINE __m512i held_bytes(int x) { return held(_mm512_set1_epi8(static_cast<char>(x))); }
+MP_ISA_INLINE __m512i held_bytes(int x) { return held(_mm512_set1_epi8(static_cast<char>(x))); }
 
-MP_CHUNK_INLINE __m512i byte_numbers(int first, int step) {
+MP_ISA_INLINE __m512i byte_numbers(int first, int step) {
     alignas(64) uint8_t numbers[64];
     for (int i = 0; i < 64; ++i) {
         numbers[i] = static_cast<uint8_t>(first + i * step);
@@ -47,8 +47,8 @@ inline constexpr __mmask64 kAllBytes = ~__mmask64{0};
 
 // codes_at(address, lanes): the codes of 64 elements of kSize bytes. stream: around the caches, where `to` begins a line.
 template <int kSize, class Codes>
-MP_CHUNK_INLINE void encode_each_64(const void* source, int64_t n, void* codes, bool stream,
-                                    const Codes& codes_at) {
+MP_ISA_INLINE void encode_each_64(const void* source, int64_t n, void* codes, bool stream,
+                                  const Codes& codes_at) {
     const char* from = static_cast<const char*>(source);
     char* to = static_cast<char*>(codes);
     const bool around = stream && bytes_to_line(to) == 0;
@@ -109,7 +109,7 @@ template <DType kFrom> class MultiplyWords {
     __m512i one_ = held_words(1);
 
     // Where the halves of 32 elements lie in what Widen gives.
-    static MP_CHUNK_INLINE __m512i halves(int which) {
+    static MP_ISA_INLINE __m512i halves(int which) {
         alignas(64) uint16_t numbers[32];
         for (int i = 0; i < 32; ++i) {
             const int lane = kFrom == DType::bf16 ? i / 2 + 16 * (i % 2) : i;
@@ -120,17 +120,17 @@ template <DType kFrom> class MultiplyWords {
 
   public:
     // What is not in `lanes` is 0 and touches no memory.
-    MP_CHUNK_INLINE WideWords load(const void* at, __mmask32 lanes) const {
+    MP_ISA_INLINE WideWords load(const void* at, __mmask32 lanes) const {
         return widen_.load(static_cast<const char*>(at), lanes);
     }
-    MP_CHUNK_INLINE __m512i join(__m512 first, __m512 second) const {
+    MP_ISA_INLINE __m512i join(__m512 first, __m512 second) const {
         const __m512i a = _mm512_castps_si512(first);
         const __m512i b = _mm512_castps_si512(second);
         const __m512i left_out = _mm512_permutex2var_epi16(a, lower_, b);
         return _mm512_or_si512(_mm512_permutex2var_epi16(a, upper_, b),
                                _mm512_min_epu16(left_out, one_));
     }
-    MP_CHUNK_INLINE __m512i words(const WideWords& x, __m512 factor) const {
+    MP_ISA_INLINE __m512i words(const WideWords& x, __m512 factor) const {
         return join(_mm512_mul_ps(x.first, factor), _mm512_mul_ps(x.second, factor));
     }
 };
@@ -146,14 +146,14 @@ template <DType kFp8> class EncodeBytes {
     static constexpr int kBase = Shape::kSmallestNormal - kOddBinades - 1;
 
     // largest: the code of what is too large.
-    explicit MP_CHUNK_INLINE EncodeBytes(uint8_t largest) : largest_(held_bytes(largest)) {}
+    explicit MP_ISA_INLINE EncodeBytes(uint8_t largest) : largest_(held_bytes(largest)) {}
 
     struct Parts {
         __m512i exponent;
         __m512i mantissa; // bit 7 is the exponent's lowest
         __m512i sign;     // in bit 7; others are anything
     };
-    MP_CHUNK_INLINE Parts parts_of(const WordPair& x) const {
+    MP_ISA_INLINE Parts parts_of(const WordPair& x) const {
         const __m512i first = _mm512_add_epi16(x.first, x.first);
         const __m512i second = _mm512_add_epi16(x.second, x.second);
         return {_mm512_permutex2var_epi8(first, odd_, second),
@@ -162,23 +162,23 @@ template <DType kFp8> class EncodeBytes {
     }
 
     // base: the exponent field of number 0.
-    MP_CHUNK_INLINE __m512i number_of(const Parts& x, __m512i base) const {
+    MP_ISA_INLINE __m512i number_of(const Parts& x, __m512i base) const {
         return _mm512_min_epu8(_mm512_subs_epu8(x.exponent, base), last_);
     }
 
-    MP_CHUNK_INLINE __m512i magnitude_of(const ByteTable& table, __m512i number,
-                                         __m512i mantissa) const {
+    MP_ISA_INLINE __m512i magnitude_of(const ByteTable& table, __m512i number,
+                                       __m512i mantissa) const {
         const __m512i power = _mm512_slli_epi16(number, Shape::kMantissa); // none leaves its byte
         const __m512i above = _mm512_add_epi8(power, look_up(table, mantissa));
         return _mm512_min_epu8(_mm512_subs_epu8(above, below_), largest_);
     }
 
-    MP_CHUNK_INLINE __mmask64 odd_lanes(__m512i number) const {
+    MP_ISA_INLINE __mmask64 odd_lanes(__m512i number) const {
         return _mm512_cmplt_epu8_mask(_mm512_sub_epi8(number, one_), odd_binades_);
     }
 
     // The codes of binades 1 ... kOddBinades; all of binade 1 becomes 0, as a tie with 0 does.
-    static MP_CHUNK_INLINE __m512i odd_magnitudes(__m512i number, __m512i mantissa) {
+    static MP_ISA_INLINE __m512i odd_magnitudes(__m512i number, __m512i mantissa) {
         const __m512i first = _mm512_set1_epi8(2);
         const __mmask64 has_code = _mm512_cmpge_epu8_mask(number, first);
         const __mmask64 is_between = _mm512_test_epi8_mask(mantissa, _mm512_set1_epi8(3));
@@ -192,13 +192,13 @@ template <DType kFp8> class EncodeBytes {
                                               _mm512_or_si512(index, between), codes.upper);
     }
 
-    MP_CHUNK_INLINE __m512i with_sign(__m512i magnitude, const Parts& x) const {
+    MP_ISA_INLINE __m512i with_sign(__m512i magnitude, const Parts& x) const {
         return _mm512_ternarylogic_epi32(magnitude, x.sign, sign_,
                                          0xF8); // magnitude | (sign & 0x80)
     }
 
     // The codes of elements that need no more than their exponents moved, and are no NaN.
-    MP_CHUNK_INLINE __m512i codes_of(const Parts& x, __m512i base) const {
+    MP_ISA_INLINE __m512i codes_of(const Parts& x, __m512i base) const {
         const __m512i number = number_of(x, base);
         __m512i magnitude = magnitude_of(powers_, number, x.mantissa);
         const __mmask64 odd = odd_lanes(number);
@@ -209,7 +209,7 @@ template <DType kFp8> class EncodeBytes {
     }
 
     // The same with NaN among them.
-    MP_CHUNK_INLINE __m512i codes_of_any(const Parts& x, __m512i base) const {
+    MP_ISA_INLINE __m512i codes_of_any(const Parts& x, __m512i base) const {
         const __m512i codes = codes_of(x, base);
         const __mmask64 is_large =
             _mm512_cmpeq_epi8_mask(x.exponent, _mm512_set1_epi8(static_cast<char>(0xff)));
@@ -235,7 +235,7 @@ template <DType kFp8> class EncodeBytes {
 
     // bf16 times a factor: what mantissas add to the codes of powers of two then. Products below the normal numbers
     // cannot be had from it: they lie between what 16 bits can tell.
-    MP_CHUNK_INLINE ByteTable table_for(float factor) const {
+    MP_ISA_INLINE ByteTable table_for(float factor) const {
         static constexpr auto kUnits =
             make_128<uint16_t>([](int i) { return static_cast<uint16_t>(0x3f80 + i); });
         const uint32_t fraction = numerics::bits_from_float(factor) & 0x007fffffU;
@@ -259,7 +259,7 @@ template <DType kFp8> class EncodeBytes {
     static constexpr int kLast = Shape::kLargest + 1 - kBase;
 
     // E5M2 keeps the upper two bits of the payload, of which the first says that it is quiet.
-    static MP_CHUNK_INLINE __m512i nans(__m512i mantissa) {
+    static MP_ISA_INLINE __m512i nans(__m512i mantissa) {
         if constexpr (kFp8 == DType::fp8_e4m3) {
             return _mm512_set1_epi8(numerics::kE4m3Nan);
         } else {
@@ -281,6 +281,6 @@ template <DType kFp8> class EncodeBytes {
     ByteTable powers_ = load_table(kPowers.values);
 };
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE
 
 #endif

@@ -6,10 +6,10 @@
 #include "host/kernels/base.hpp"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
-#define MP_CHUNK_AVX512 1
+#define MP_ISA_AVX512 1
 #include <immintrin.h>
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // The halves of fp32 patterns.
 template <int kCount> struct FloatHalves {
@@ -29,7 +29,7 @@ constexpr FloatHalves<kCount> make_halves(const ValueOf& value_of) {
 }
 
 // 32 of the 128 entries of a table. Indices are words, of which bits 0 to 5 are read here.
-MP_CHUNK_INLINE __m512i lookup128(const uint16_t* table, __m512i index, __mmask32 bit6) {
+MP_ISA_INLINE __m512i lookup128(const uint16_t* table, __m512i index, __mmask32 bit6) {
     const __m512i lower =
         _mm512_permutex2var_epi16(_mm512_load_si512(table), index, _mm512_load_si512(table + 32));
     const __m512i upper = _mm512_permutex2var_epi16(_mm512_load_si512(table + 64), index,
@@ -39,20 +39,20 @@ MP_CHUNK_INLINE __m512i lookup128(const uint16_t* table, __m512i index, __mmask3
 
 // 32 codes of a byte as words, in the order for multiply_halves(): joining works within 128 bits, so elements 0 to 3
 // and 16 to 19 go there together.
-MP_CHUNK_INLINE __m512i load_codes(const void* codes) {
+MP_ISA_INLINE __m512i load_codes(const void* codes) {
     const __m256i bytes = _mm256_loadu_si256(static_cast<const __m256i*>(codes));
     return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7),
                                     _mm512_cvtepu8_epi16(bytes));
 }
 
 // Joins halves to 32 numbers and stores their products with the factor.
-MP_CHUNK_INLINE void multiply_halves(__m512i high, __m512i low, __m512 factor, void* to) {
+MP_ISA_INLINE void multiply_halves(__m512i high, __m512i low, __m512 factor, void* to) {
     const __m512 first = _mm512_castsi512_ps(_mm512_unpacklo_epi16(low, high));
     const __m512 second = _mm512_castsi512_ps(_mm512_unpackhi_epi16(low, high));
     _mm512_storeu_ps(to, _mm512_mul_ps(first, factor));
     _mm512_storeu_ps(static_cast<char*>(to) + 64, _mm512_mul_ps(second, factor));
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE
 
 #endif

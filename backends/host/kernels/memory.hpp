@@ -9,7 +9,7 @@
 
 #include "host/kernels/base.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // How far ahead of the loads. For the many streams of an optimizer step: the hardware's prefetchers
 // follow only some at once and stop at the end of each page. Single streams they follow well
@@ -17,7 +17,7 @@ namespace mp::backends::host::MP_CHUNK_NAMESPACE {
 inline constexpr int64_t kPrefetchBytes = 2048;
 
 // Asks for `bytes` from `address` on, which may lie outside of anything. Never faults.
-MP_CHUNK_INLINE void prefetch_at(const void* address, int64_t bytes) {
+MP_ISA_INLINE void prefetch_at(const void* address, int64_t bytes) {
     const auto first = reinterpret_cast<uintptr_t>(address);
     for (int64_t i = 0; i < bytes; i += 64) {
         __builtin_prefetch(reinterpret_cast<const void*>(first + static_cast<uintptr_t>(i)), 0, 3);
@@ -25,7 +25,7 @@ MP_CHUNK_INLINE void prefetch_at(const void* address, int64_t bytes) {
 }
 
 // The same into the second-level cache, for what is not used at once.
-MP_CHUNK_INLINE void prefetch_later(const void* address, int64_t bytes) {
+MP_ISA_INLINE void prefetch_later(const void* address, int64_t bytes) {
     const auto first = reinterpret_cast<uintptr_t>(address);
     for (int64_t i = 0; i < bytes; i += 64) {
         __builtin_prefetch(reinterpret_cast<const void*>(first + static_cast<uintptr_t>(i)), 0, 2);
@@ -33,19 +33,19 @@ MP_CHUNK_INLINE void prefetch_later(const void* address, int64_t bytes) {
 }
 
 // Asks for the `bytes` that are kPrefetchBytes beyond `address`.
-MP_CHUNK_INLINE void prefetch_ahead(const void* address, int64_t bytes) {
+MP_ISA_INLINE void prefetch_ahead(const void* address, int64_t bytes) {
     prefetch_at(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(address) +
                                               static_cast<uintptr_t>(kPrefetchBytes)),
                 bytes);
 }
 
 // The bytes before the next 64-byte boundary.
-MP_CHUNK_INLINE int64_t bytes_to_line(const void* address) {
+MP_ISA_INLINE int64_t bytes_to_line(const void* address) {
     return static_cast<int64_t>((64 - (reinterpret_cast<uintptr_t>(address) & 63)) & 63);
 }
 
 // Copies whole cache lines; the destination is 64-byte aligned, the source is whatever it is.
-MP_CHUNK_INLINE void stream_lines(void* destination, const void* source, int64_t bytes) {
+MP_ISA_INLINE void stream_lines(void* destination, const void* source, int64_t bytes) {
     char* to = static_cast<char*>(destination);
     const char* from = static_cast<const char*>(source);
 #if defined(__AVX512F__)
@@ -68,10 +68,10 @@ MP_CHUNK_INLINE void stream_lines(void* destination, const void* source, int64_t
 }
 
 // After the last stream_lines() of a job: other threads then see the data.
-MP_CHUNK_INLINE void finish_stream() {
+MP_ISA_INLINE void finish_stream() {
 #if defined(__SSE2__)
     _mm_sfence();
 #endif
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

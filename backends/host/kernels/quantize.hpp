@@ -7,7 +7,7 @@
 #include "host/kernels/quantize_tile.hpp"
 #include "host/kernels/transpose.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // Columns whose scales are computed together: a row of blocks stays in the cache, and memory gives long runs.
 inline constexpr int64_t kRowStrip = 4096; // blocks one row high, or as high as the matrix
@@ -33,8 +33,8 @@ struct QuantizeRegion {
 };
 
 // Two codes a byte, from element `first` of the array on; a byte shared with a neighbour keeps its half.
-MP_CHUNK_FUNCTION inline void store_pairs(void* array, int64_t first, const unsigned char* codes,
-                                          int n) {
+MP_ISA_FUNCTION inline void store_pairs(void* array, int64_t first, const unsigned char* codes,
+                                        int n) {
     int i = 0;
     if (first % 2 != 0 && n > 0) {
         numerics::store_quantized(DType::fp4_e2m1, array, first, codes[i++]);
@@ -42,7 +42,7 @@ MP_CHUNK_FUNCTION inline void store_pairs(void* array, int64_t first, const unsi
     unsigned char* to = static_cast<unsigned char*>(array) + (first + i) / 2;
     const unsigned char* from = codes + i;
     const int pairs = (n - i) / 2;
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (int pair = 0; pair < pairs; ++pair) {
         to[pair] = static_cast<unsigned char>(from[2 * pair] | (from[2 * pair + 1] << 4));
     }
@@ -52,8 +52,8 @@ MP_CHUNK_FUNCTION inline void store_pairs(void* array, int64_t first, const unsi
     }
 }
 
-MP_CHUNK_INLINE void store_codes(const QuantizeJob& job, int64_t element,
-                                 const unsigned char* codes, int n) {
+MP_ISA_INLINE void store_codes(const QuantizeJob& job, int64_t element, const unsigned char* codes,
+                               int n) {
     const QuantizeDesc& op = *job.op;
     if (op.codes == nullptr) {
         return;
@@ -72,7 +72,7 @@ MP_CHUNK_INLINE void store_codes(const QuantizeJob& job, int64_t element,
 }
 
 // How many elements a span from here on may have: not beyond a tile of random bits.
-MP_CHUNK_INLINE int span_length(const QuantizeDesc& op, int64_t element, int64_t left) {
+MP_ISA_INLINE int span_length(const QuantizeDesc& op, int64_t element, int64_t left) {
     const int64_t most = op.stochastic ? kTile - (op.first_element + element) % kTile : kSpan;
     return min_int(left, most);
 }
@@ -85,15 +85,15 @@ struct QuantizeColumns {
     unsigned char* panel;
 };
 
-MP_CHUNK_INLINE bool can_look_up(const QuantizeJob& job) {
+MP_ISA_INLINE bool can_look_up(const QuantizeJob& job) {
     const DType to = job.op->dtype;
     const bool is_fp8 = mp::is_fp8(to);
     return kHasQuantizeLookup && is_fp8 && !job.op->stochastic && !job.counts;
 }
 
 // False where rows do not share the factors, or too few do for tables to be worth their while.
-MP_CHUNK_INLINE bool share_tables(const QuantizeJob& job, const QuantizeRegion& region,
-                                  FactorTables& tables) {
+MP_ISA_INLINE bool share_tables(const QuantizeJob& job, const QuantizeRegion& region,
+                                FactorTables& tables) {
     constexpr int64_t kFewRows = 8;
     const ScaleGrid& grid = job.op->grid;
     const bool is_one_row_of_blocks = grid.block_rows == 0 || grid.block_rows >= region.rows;
@@ -106,23 +106,23 @@ MP_CHUNK_INLINE bool share_tables(const QuantizeJob& job, const QuantizeRegion& 
 }
 
 // The number in its row of the block that holds column `into` of the region.
-MP_CHUNK_INLINE int64_t block_number(const QuantizeJob& job, int64_t into) {
+MP_ISA_INLINE int64_t block_number(const QuantizeJob& job, int64_t into) {
     const int64_t width = job.op->grid.block_columns;
     return width == 0 ? 0 : into / width;
 }
 
 // The factors of the row's blocks, from the one that holds column `into` of the region on.
-MP_CHUNK_INLINE const float* factors_of(const QuantizeJob& job, const QuantizeRegion& region,
-                                        int64_t row, int64_t into) {
+MP_ISA_INLINE const float* factors_of(const QuantizeJob& job, const QuantizeRegion& region,
+                                      int64_t row, int64_t into) {
     const ScaleGrid& grid = job.op->grid;
     const int64_t down = grid.block_rows == 0 ? 0 : (row - region.first_row) / grid.block_rows;
     return region.multiply + down * region.factors + block_number(job, into);
 }
 
 // All at once by byte look-ups. False where the columns take the usual way, from the start.
-MP_CHUNK_INLINE bool quantize_row_directly(const QuantizeJob& job, const QuantizeRegion& region,
-                                           const QuantizeColumns& columns,
-                                           numerics::QuantStats& stats) {
+MP_ISA_INLINE bool quantize_row_directly(const QuantizeJob& job, const QuantizeRegion& region,
+                                         const QuantizeColumns& columns,
+                                         numerics::QuantStats& stats) {
     const QuantizeDesc& op = *job.op;
     const int64_t width = op.grid.block_columns;
     const bool may_be_finite =
@@ -153,8 +153,8 @@ MP_CHUNK_INLINE bool quantize_row_directly(const QuantizeJob& job, const Quantiz
     return true;
 }
 
-MP_CHUNK_INLINE void quantize_row(const QuantizeJob& job, const QuantizeRegion& region,
-                                  const QuantizeColumns& columns, numerics::QuantStats& stats) {
+MP_ISA_INLINE void quantize_row(const QuantizeJob& job, const QuantizeRegion& region,
+                                const QuantizeColumns& columns, numerics::QuantStats& stats) {
     if (quantize_row_directly(job, region, columns, stats)) {
         return;
     }
@@ -192,8 +192,8 @@ MP_CHUNK_INLINE void quantize_row(const QuantizeJob& job, const QuantizeRegion& 
 }
 
 // Panels of codes, each written as it is and turned.
-MP_CHUNK_FUNCTION inline void quantize_panels(const QuantizeJob& job, const QuantizeRegion& region,
-                                              numerics::QuantStats& stats) {
+MP_ISA_FUNCTION inline void quantize_panels(const QuantizeJob& job, const QuantizeRegion& region,
+                                            numerics::QuantStats& stats) {
     const QuantizeDesc& op = *job.op;
     const auto size = static_cast<int>(dtype_size(op.dtype));
     const int64_t end_row = region.first_row + region.rows;
@@ -216,8 +216,8 @@ MP_CHUNK_FUNCTION inline void quantize_panels(const QuantizeJob& job, const Quan
     }
 }
 
-MP_CHUNK_INLINE void quantize_region(const QuantizeJob& job, QuantizeRegion region,
-                                     numerics::QuantStats& stats) {
+MP_ISA_INLINE void quantize_region(const QuantizeJob& job, QuantizeRegion region,
+                                   numerics::QuantStats& stats) {
     FactorTables tables;
     region.tables = share_tables(job, region, tables) ? &tables : nullptr;
     if (job.op->codes_transposed != nullptr) {
@@ -231,8 +231,8 @@ MP_CHUNK_INLINE void quantize_region(const QuantizeJob& job, QuantizeRegion regi
 }
 
 // The factors of `blocks` blocks in a row from (row, column) on, by their amaxes; stores their scales.
-MP_CHUNK_FUNCTION inline void scale_blocks(const QuantizeJob& job, int64_t row, int64_t column,
-                                           int blocks, const uint32_t* amaxes, float* multiply) {
+MP_ISA_FUNCTION inline void scale_blocks(const QuantizeJob& job, int64_t row, int64_t column,
+                                         int blocks, const uint32_t* amaxes, float* multiply) {
     const QuantizeDesc& op = *job.op;
     const int64_t first = op.grid.index(row, column, op.columns);
     float inverses[kStripBlocks];
@@ -247,7 +247,7 @@ MP_CHUNK_FUNCTION inline void scale_blocks(const QuantizeJob& job, int64_t row, 
 }
 
 // Rows of blocks that are quantized together: where codes are turned, as many as fill a panel.
-MP_CHUNK_INLINE int64_t band_rows(const QuantizeJob& job) {
+MP_ISA_INLINE int64_t band_rows(const QuantizeJob& job) {
     const int64_t height = job.op->grid.block_rows;
     if (height == 0) {
         return job.rows;
@@ -257,7 +257,7 @@ MP_CHUNK_INLINE int64_t band_rows(const QuantizeJob& job) {
 }
 
 // The columns of one band whose factors are computed together: whole blocks.
-MP_CHUNK_INLINE int64_t strip_columns(const QuantizeJob& job) {
+MP_ISA_INLINE int64_t strip_columns(const QuantizeJob& job) {
     const int64_t width = job.op->grid.block_columns;
     if (width == 0) {
         return job.columns;
@@ -275,14 +275,14 @@ MP_CHUNK_INLINE int64_t strip_columns(const QuantizeJob& job) {
 }
 
 // From a strip to the one that is read after it: to the right, or below on the left.
-MP_CHUNK_INLINE int64_t elements_ahead(const QuantizeDesc& op, int64_t first_column, int64_t rows,
-                                       int64_t columns) {
+MP_ISA_INLINE int64_t elements_ahead(const QuantizeDesc& op, int64_t first_column, int64_t rows,
+                                     int64_t columns) {
     return first_column + columns < op.columns ? columns : rows * op.columns - first_column;
 }
 
-MP_CHUNK_INLINE void quantize_strip(const QuantizeJob& job, int64_t first_row, int64_t rows,
-                                    int64_t first_column, int64_t columns, float* multiply,
-                                    uint32_t* amaxes, numerics::QuantStats& stats) {
+MP_ISA_INLINE void quantize_strip(const QuantizeJob& job, int64_t first_row, int64_t rows,
+                                  int64_t first_column, int64_t columns, float* multiply,
+                                  uint32_t* amaxes, numerics::QuantStats& stats) {
     const QuantizeDesc& op = *job.op;
     const int64_t width = op.grid.block_columns;
     const int64_t height = op.grid.block_rows == 0 ? rows : op.grid.block_rows;
@@ -335,4 +335,4 @@ inline void quantize_block_rows(const QuantizeJob& job, numerics::QuantStats& st
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -5,7 +5,7 @@
 
 #include "host/kernels/lookup_encode.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // What mantissas of bf16 add to codes where they are multiplied, for each of the blocks that some rows share.
 inline constexpr int kMaxTables = 64;
@@ -27,7 +27,7 @@ struct LookupRow {
     int64_t ahead_bytes; // what is so far on is read next; 0: nothing to ask for
 };
 
-#if defined(MP_CHUNK_LOOKUP)
+#if defined(MP_ISA_LOOKUP)
 
 inline constexpr bool kHasQuantizeLookup = true;
 
@@ -49,7 +49,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
         WideWords first;
         WideWords second;
     };
-    MP_CHUNK_INLINE Pair load(const char* from, __mmask64 lanes) {
+    MP_ISA_INLINE Pair load(const char* from, __mmask64 lanes) {
         const Pair x = {multiply_.load(from, static_cast<__mmask32>(lanes)),
                         multiply_.load(from + 32 * kSize, static_cast<__mmask32>(lanes >> 32))};
         if constexpr (kGather == Gather::amax) {
@@ -62,30 +62,29 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
         return x;
     }
 
-    MP_CHUNK_INLINE __m512i multiplied(const Pair& x, __m512 first, __m512 second) const {
+    MP_ISA_INLINE __m512i multiplied(const Pair& x, __m512 first, __m512 second) const {
         const WordPair words = {multiply_.words(x.first, first), multiply_.words(x.second, second)};
         return encode_.codes_of(encode_.parts_of(words), base_);
     }
 
     template <class Codes>
-    MP_CHUNK_INLINE void each(int64_t at, int64_t n, const Codes& codes_at) const {
+    MP_ISA_INLINE void each(int64_t at, int64_t n, const Codes& codes_at) const {
         encode_each_64<kSize>(static_cast<const char*>(row_.source) + at * kSize, n,
                               static_cast<char*>(row_.codes) + at, row_.stream, codes_at);
     }
 
     // The products.
-    MP_CHUNK_INLINE void run_products(int64_t at, int64_t n, float factor) {
+    MP_ISA_INLINE void run_products(int64_t at, int64_t n, float factor) {
         const __m512 by = _mm512_set1_ps(factor);
-        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_CHUNK_INLINED {
-            return multiplied(load(from, lanes), by, by);
-        };
+        const auto codes_at = [&](const char* from, __mmask64 lanes)
+                                  MP_ISA_INLINED { return multiplied(load(from, lanes), by, by); };
         each(at, n, codes_at);
     }
 
     // bf16 with another exponent.
-    MP_CHUNK_INLINE void run_moved(int64_t at, int64_t n, int base) {
+    MP_ISA_INLINE void run_moved(int64_t at, int64_t n, int base) {
         const __m512i bases = held_bytes(base);
-        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_CHUNK_INLINED {
+        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_ISA_INLINED {
             const Pair x = load(from, lanes);
             return encode_.codes_of(encode_.parts_of({x.first.codes, x.second.codes}), bases);
         };
@@ -93,10 +92,10 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
     }
 
     // bf16 by a table for this factor. Where a product is below the normal numbers, they all are computed.
-    MP_CHUNK_INLINE void run_table(int64_t at, int64_t n, float factor, const ByteTable& table) {
+    MP_ISA_INLINE void run_table(int64_t at, int64_t n, float factor, const ByteTable& table) {
         const __m512i base = held_bytes(Encode::base_for(factor));
         const __m512 by = _mm512_set1_ps(factor);
-        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_CHUNK_INLINED {
+        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_ISA_INLINED {
             const Pair x = load(from, lanes);
             const auto parts = encode_.parts_of({x.first.codes, x.second.codes});
             const __m512i number = encode_.number_of(parts, base);
@@ -108,7 +107,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
         each(at, n, codes_at);
     }
 
-    MP_CHUNK_INLINE void run(int64_t at, int64_t n, float factor, const uint8_t* table) {
+    MP_ISA_INLINE void run(int64_t at, int64_t n, float factor, const uint8_t* table) {
         if constexpr (kFrom == DType::bf16) {
             const int base = Encode::base_for(factor);
             if (base != 0 && Encode::is_power(factor)) {
@@ -125,8 +124,8 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
     }
 
     // Pairs of blocks of 32 elements.
-    MP_CHUNK_INLINE void run_product_pairs(int64_t at, int64_t n, const float* factor) {
-        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_CHUNK_INLINED {
+    MP_ISA_INLINE void run_product_pairs(int64_t at, int64_t n, const float* factor) {
+        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_ISA_INLINED {
             const __m512 first = _mm512_set1_ps(factor[0]);
             const __m512 second = _mm512_set1_ps(factor[1]);
             factor += 2;
@@ -136,10 +135,10 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
     }
 
     // Of bf16, whose exponents are moved; bases: of each block.
-    MP_CHUNK_INLINE void run_moved_pairs(int64_t at, int64_t n, __m512i bases) {
+    MP_ISA_INLINE void run_moved_pairs(int64_t at, int64_t n, __m512i bases) {
         const __m512i two = held_bytes(2);
         __m512i place = _mm512_maskz_set1_epi8(kAllBytes << 32, 1); // 0 for the first 32, then 1
-        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_CHUNK_INLINED {
+        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_ISA_INLINED {
             const Pair x = load(from, lanes);
             const __m512i base = _mm512_permutexvar_epi8(place, bases);
             place = _mm512_add_epi8(place, two);
@@ -149,7 +148,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
     }
 
     // False where a factor is no power of two, or one that is too large for it.
-    static MP_CHUNK_INLINE bool find_bases(const float* factor, __m512i& bases) {
+    static MP_ISA_INLINE bool find_bases(const float* factor, __m512i& bases) {
         const __m512i fraction = _mm512_set1_epi32(0x007fffff);
         const __m512i exponents = _mm512_set1_epi32(Encode::kBase + 126); // 1 and so on
         const __m512i one = _mm512_set1_epi32(1);
@@ -169,7 +168,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
     }
 
     // MX: whole blocks of 32 elements, the last of which may be cut.
-    MP_CHUNK_INLINE void run_pairs() {
+    MP_ISA_INLINE void run_pairs() {
         for (int64_t done = 0; done < row_.n; done += 32 * kPiece) {
             const int n = min_int(row_.n - done, 32 * kPiece);
             alignas(64) float factor[kPiece];
@@ -188,9 +187,9 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
     }
 
   public:
-    explicit MP_CHUNK_INLINE QuantizeBytes(const LookupRow& row) : row_(row) {}
+    explicit MP_ISA_INLINE QuantizeBytes(const LookupRow& row) : row_(row) {}
 
-    MP_CHUNK_INLINE void blocks() {
+    MP_ISA_INLINE void blocks() {
         if (row_.width == 32 && row_.before == 0) {
             run_pairs();
             return;
@@ -208,11 +207,11 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
         }
     }
 
-    MP_CHUNK_INLINE uint32_t amax() const { return gathered_amax<kFrom>(largest_); }
+    MP_ISA_INLINE uint32_t amax() const { return gathered_amax<kFrom>(largest_); }
 };
 
 template <DType kTo>
-MP_CHUNK_FUNCTION void make_tables_as(const float* factor, int blocks, FactorTables& tables) {
+MP_ISA_FUNCTION void make_tables_as(const float* factor, int blocks, FactorTables& tables) {
     const EncodeBytes<kTo> encode(Fp8Shape<kTo>::kMaxFinite);
     for (int i = 0; i < blocks; ++i) {
         const ByteTable table = encode.table_for(factor[i]);
@@ -221,7 +220,7 @@ MP_CHUNK_FUNCTION void make_tables_as(const float* factor, int blocks, FactorTab
     }
 }
 // To fp8.
-MP_CHUNK_INLINE void make_tables(DType to, const float* factor, int blocks, FactorTables& tables) {
+MP_ISA_INLINE void make_tables(DType to, const float* factor, int blocks, FactorTables& tables) {
     if (to == DType::fp8_e4m3) {
         make_tables_as<DType::fp8_e4m3>(factor, blocks, tables);
     } else {
@@ -230,7 +229,7 @@ MP_CHUNK_INLINE void make_tables(DType to, const float* factor, int blocks, Fact
 }
 
 template <DType kFrom, DType kTo, Gather kGather>
-MP_CHUNK_FUNCTION bool quantize_row_as(const LookupRow& row, uint32_t& amax) {
+MP_ISA_FUNCTION bool quantize_row_as(const LookupRow& row, uint32_t& amax) {
     QuantizeBytes<kFrom, kTo, kGather> bytes(row);
     bytes.blocks();
     const uint32_t largest = kGather == Gather::amax ? bytes.amax() : 0;
@@ -242,14 +241,13 @@ MP_CHUNK_FUNCTION bool quantize_row_as(const LookupRow& row, uint32_t& amax) {
 }
 
 template <DType kFrom, DType kTo>
-MP_CHUNK_INLINE bool quantize_row_gathering(bool gather, const LookupRow& row, uint32_t& amax) {
+MP_ISA_INLINE bool quantize_row_gathering(bool gather, const LookupRow& row, uint32_t& amax) {
     return gather ? quantize_row_as<kFrom, kTo, Gather::amax>(row, amax)
                   : quantize_row_as<kFrom, kTo, Gather::nothing>(row, amax);
 }
 
 template <DType kFrom>
-MP_CHUNK_INLINE bool quantize_row_from(DType to, bool gather, const LookupRow& row,
-                                       uint32_t& amax) {
+MP_ISA_INLINE bool quantize_row_from(DType to, bool gather, const LookupRow& row, uint32_t& amax) {
     return to == DType::fp8_e4m3
                ? quantize_row_gathering<kFrom, DType::fp8_e4m3>(gather, row, amax)
                : quantize_row_gathering<kFrom, DType::fp8_e5m2>(gather, row, amax);
@@ -257,8 +255,8 @@ MP_CHUNK_INLINE bool quantize_row_from(DType to, bool gather, const LookupRow& r
 
 // False, with nothing gathered, where something was not finite: what was written then means nothing. Who does not
 // gather the amax knows that all is finite.
-MP_CHUNK_INLINE bool quantize_lookup(DType from, DType to, bool gather, const LookupRow& row,
-                                     uint32_t& amax) {
+MP_ISA_INLINE bool quantize_lookup(DType from, DType to, bool gather, const LookupRow& row,
+                                   uint32_t& amax) {
     switch (from) {
     case DType::bf16:
         return quantize_row_from<DType::bf16>(to, gather, row, amax);
@@ -273,11 +271,11 @@ MP_CHUNK_INLINE bool quantize_lookup(DType from, DType to, bool gather, const Lo
 
 inline constexpr bool kHasQuantizeLookup = false;
 
-MP_CHUNK_INLINE void make_tables(DType, const float*, int, FactorTables&) {}
-MP_CHUNK_INLINE bool quantize_lookup(DType, DType, bool, const LookupRow&, uint32_t&) {
+MP_ISA_INLINE void make_tables(DType, const float*, int, FactorTables&) {}
+MP_ISA_INLINE bool quantize_lookup(DType, DType, bool, const LookupRow&, uint32_t&) {
     return false;
 }
 
 #endif
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -8,7 +8,7 @@
 #include "host/kernels/quantize_vector.hpp"
 #include "numerics/quantize.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // The most elements of a span. Where there are vectors their constants are made once a span.
 inline constexpr int kSpan = 1024;
@@ -25,10 +25,10 @@ struct QuantizeSpan {
 };
 
 // y = x * the factor of its block of `width` columns; width 0: one factor for all.
-MP_CHUNK_INLINE void multiply_tile(const FloatInMemory* x, float* y, int n, const float* factor,
-                                   int64_t width, int64_t before) {
+MP_ISA_INLINE void multiply_tile(const FloatInMemory* x, float* y, int n, const float* factor,
+                                 int64_t width, int64_t before) {
     if (width == 1) {
-        MP_CHUNK_INDEPENDENT
+        MP_ISA_INDEPENDENT
         for (int i = 0; i < n; ++i) {
             y[i] = x[i] * factor[i];
         }
@@ -39,7 +39,7 @@ MP_CHUNK_INLINE void multiply_tile(const FloatInMemory* x, float* y, int n, cons
         const float by = *factor;
         const FloatInMemory* from = x + done;
         float* to = y + done;
-        MP_CHUNK_INDEPENDENT
+        MP_ISA_INDEPENDENT
         for (int i = 0; i < here; ++i) {
             to[i] = from[i] * by;
         }
@@ -48,26 +48,26 @@ MP_CHUNK_INLINE void multiply_tile(const FloatInMemory* x, float* y, int n, cons
     }
 }
 
-MP_CHUNK_INLINE float factor_of(const QuantizeSpan& span, int64_t width, int i) {
+MP_ISA_INLINE float factor_of(const QuantizeSpan& span, int64_t width, int i) {
     return span.multiply[width == 0 ? 0 : (span.before + i) / width];
 }
 
 // E2M1 codes, one a byte.
-MP_CHUNK_FUNCTION inline void encode_e2m1(const float* y, unsigned char* codes, int n) {
-    MP_CHUNK_INDEPENDENT
+MP_ISA_FUNCTION inline void encode_e2m1(const float* y, unsigned char* codes, int n) {
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         codes[i] = numerics::float_to_e2m1(y[i]);
     }
 }
-MP_CHUNK_FUNCTION inline void encode_e2m1_sr(const float* y, unsigned char* codes, int n,
-                                             const TileBits& bits) {
+MP_ISA_FUNCTION inline void encode_e2m1_sr(const float* y, unsigned char* codes, int n,
+                                           const TileBits& bits) {
     for (int i = 0; i < n; ++i) {
         codes[i] = numerics::float_to_e2m1_sr(y[i], random_of<DType::fp4_e2m1>(bits, i));
     }
 }
 
-MP_CHUNK_FUNCTION inline void encode_stochastic(const QuantizeDesc& op, const QuantizeSpan& span,
-                                                const float* y, unsigned char* codes) {
+MP_ISA_FUNCTION inline void encode_stochastic(const QuantizeDesc& op, const QuantizeSpan& span,
+                                              const float* y, unsigned char* codes) {
     const numerics::SrKey key = numerics::make_sr_key(op.seed, op.uid, op.step);
     const int64_t element = op.first_element + span.row * op.columns + span.column;
     TileBits bits;
@@ -82,8 +82,8 @@ MP_CHUNK_FUNCTION inline void encode_stochastic(const QuantizeDesc& op, const Qu
 }
 
 // `codes` has a byte an element, or two for fp16.
-MP_CHUNK_INLINE void encode_tile(const QuantizeDesc& op, const QuantizeSpan& span, const float* y,
-                                 unsigned char* codes) {
+MP_ISA_INLINE void encode_tile(const QuantizeDesc& op, const QuantizeSpan& span, const float* y,
+                               unsigned char* codes) {
     if (op.stochastic) {
         encode_stochastic(op, span, y, codes);
     } else if (op.dtype == DType::fp4_e2m1) {
@@ -94,7 +94,7 @@ MP_CHUNK_INLINE void encode_tile(const QuantizeDesc& op, const QuantizeSpan& spa
 }
 
 template <class Code>
-MP_CHUNK_INLINE int count_zero_codes(const unsigned char* codes, int n, uint32_t magnitude) {
+MP_ISA_INLINE int count_zero_codes(const unsigned char* codes, int n, uint32_t magnitude) {
     typedef Code Memory __attribute__((aligned(1), may_alias));
     const Memory* from = reinterpret_cast<const Memory*>(codes);
     int zeros = 0;
@@ -105,9 +105,9 @@ MP_CHUNK_INLINE int count_zero_codes(const unsigned char* codes, int n, uint32_t
 }
 
 // Of finite elements, whose products are numbers or infinite.
-MP_CHUNK_FUNCTION inline void count_tile(DType dtype, const FloatInMemory* x, const float* y,
-                                         const unsigned char* codes, int n,
-                                         numerics::QuantStats& stats) {
+MP_ISA_FUNCTION inline void count_tile(DType dtype, const FloatInMemory* x, const float* y,
+                                       const unsigned char* codes, int n,
+                                       numerics::QuantStats& stats) {
     const auto threshold =
         static_cast<int32_t>(numerics::bits_from_float(numerics::saturation_threshold(dtype)));
     int saturated = 0;
@@ -127,9 +127,9 @@ MP_CHUNK_FUNCTION inline void count_tile(DType dtype, const FloatInMemory* x, co
 }
 
 // A span with something that is not finite in it, or whose scale is NaN.
-MP_CHUNK_FUNCTION inline void quantize_slowly(const QuantizeJob& job, const QuantizeSpan& span,
-                                              const FloatInMemory* x, unsigned char* codes,
-                                              numerics::QuantStats& stats) {
+MP_ISA_FUNCTION inline void quantize_slowly(const QuantizeJob& job, const QuantizeSpan& span,
+                                            const FloatInMemory* x, unsigned char* codes,
+                                            numerics::QuantStats& stats) {
     const QuantizeDesc& op = *job.op;
     const numerics::SrKey key = numerics::make_sr_key(op.seed, op.uid, op.step);
     numerics::QuantStats here;
@@ -157,9 +157,9 @@ MP_CHUNK_FUNCTION inline void quantize_slowly(const QuantizeJob& job, const Quan
 }
 
 // Without an fp32 tile between. False where the span takes the usual way, from the start.
-MP_CHUNK_INLINE bool quantize_directly(const QuantizeJob& job, const QuantizeSpan& span,
-                                       const void* source, unsigned char* codes,
-                                       numerics::QuantStats& stats) {
+MP_ISA_INLINE bool quantize_directly(const QuantizeJob& job, const QuantizeSpan& span,
+                                     const void* source, unsigned char* codes,
+                                     numerics::QuantStats& stats) {
     const QuantizeDesc& op = *job.op;
     const bool may_be_finite =
         span.is_finite || (job.multiply != nullptr && !numerics::is_nan(*job.multiply));
@@ -174,9 +174,9 @@ MP_CHUNK_INLINE bool quantize_directly(const QuantizeJob& job, const QuantizeSpa
 }
 
 // At most kTile elements by way of fp32.
-MP_CHUNK_INLINE void quantize_tile(const QuantizeJob& job, const QuantizeSpan& span,
-                                   const void* source, unsigned char* codes,
-                                   numerics::QuantStats& stats) {
+MP_ISA_INLINE void quantize_tile(const QuantizeJob& job, const QuantizeSpan& span,
+                                 const void* source, unsigned char* codes,
+                                 numerics::QuantStats& stats) {
     const QuantizeDesc& op = *job.op;
     const DType from = op.source.dtype;
     bool is_finite = span.is_finite;
@@ -205,8 +205,8 @@ MP_CHUNK_INLINE void quantize_tile(const QuantizeJob& job, const QuantizeSpan& s
     }
 }
 
-MP_CHUNK_INLINE void quantize_span(const QuantizeJob& job, const QuantizeSpan& span,
-                                   unsigned char* codes, numerics::QuantStats& stats) {
+MP_ISA_INLINE void quantize_span(const QuantizeJob& job, const QuantizeSpan& span,
+                                 unsigned char* codes, numerics::QuantStats& stats) {
     const QuantizeDesc& op = *job.op;
     const DType from = op.source.dtype;
     const void* source = element_address(op.source.data, from, span.row * op.columns + span.column);
@@ -226,4 +226,4 @@ MP_CHUNK_INLINE void quantize_span(const QuantizeJob& job, const QuantizeSpan& s
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -6,9 +6,9 @@
 #include "host/kernels/wide_words.hpp"
 #include "numerics/quantize.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
-#if defined(MP_CHUNK_WIDE_WORDS)
+#if defined(MP_ISA_WIDE_WORDS)
 
 inline constexpr bool kHasQuantizeVector = true;
 
@@ -30,7 +30,7 @@ template <DType kTo> class EncodeFinite {
 
   public:
     // The code of |y| in the low 8 bits of each lane.
-    MP_CHUNK_INLINE __m512i magnitude_of(__m512 y) const {
+    MP_ISA_INLINE __m512i magnitude_of(__m512 y) const {
         const __m512 magnitude = _mm512_range_ps(y, limit_, 0xA);
         const __m512i binade = _mm512_max_epi32(
             _mm512_and_si512(_mm512_castps_si512(magnitude), exponent_), smallest_);
@@ -47,7 +47,7 @@ struct WideFactors {
     __m512 second;
 };
 template <DType kFrom>
-MP_CHUNK_INLINE WideFactors load_factors(const float* factor, __mmask32 lanes) {
+MP_ISA_INLINE WideFactors load_factors(const float* factor, __mmask32 lanes) {
     const __m512 first = _mm512_maskz_loadu_ps(static_cast<__mmask16>(lanes), factor);
     const __m512 second = _mm512_maskz_loadu_ps(static_cast<__mmask16>(lanes >> 16), factor + 16);
     if constexpr (kFrom == DType::bf16) {
@@ -62,7 +62,7 @@ MP_CHUNK_INLINE WideFactors load_factors(const float* factor, __mmask32 lanes) {
 }
 
 // Of two blocks of 16 elements.
-template <DType kFrom> MP_CHUNK_INLINE WideFactors two_factors(const float* factor) {
+template <DType kFrom> MP_ISA_INLINE WideFactors two_factors(const float* factor) {
     const __m512 first = _mm512_set1_ps(factor[0]);
     const __m512 second = _mm512_set1_ps(factor[1]);
     if constexpr (kFrom == DType::bf16) {
@@ -80,7 +80,7 @@ struct VectorStats {
     __m512i underflowed;
 };
 
-template <DType kFrom> MP_CHUNK_INLINE __mmask32 nonzero_words(const WideWords& x) {
+template <DType kFrom> MP_ISA_INLINE __mmask32 nonzero_words(const WideWords& x) {
     if constexpr (kFrom == DType::fp32) {
         const __m512i all = _mm512_set1_epi32(0x7fffffff);
         const __mmask32 first = _mm512_test_epi32_mask(_mm512_castps_si512(x.first), all);
@@ -92,8 +92,8 @@ template <DType kFrom> MP_CHUNK_INLINE __mmask32 nonzero_words(const WideWords& 
 }
 
 template <DType kFrom, DType kTo>
-MP_CHUNK_INLINE void count_words(const WideWords& x, const WideFactors& by, __m512i codes,
-                                 VectorStats& stats) {
+MP_ISA_INLINE void count_words(const WideWords& x, const WideFactors& by, __m512i codes,
+                               VectorStats& stats) {
     const __m512 threshold = _mm512_set1_ps(numerics::saturation_threshold(kTo));
     const __m512 first = _mm512_abs_ps(_mm512_mul_ps(x.first, by.first));
     const __m512 second = _mm512_abs_ps(_mm512_mul_ps(x.second, by.second));
@@ -121,8 +121,8 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeWords {
     __m512i sign_ = held_words(kIsE2m1 ? 0x8 : 0x80);
     Moved moved_{true};
 
-    MP_CHUNK_INLINE void quantize(const char* from, const WideFactors& by, __mmask32 lanes,
-                                  char* to, VectorStats& stats) const {
+    MP_ISA_INLINE void quantize(const char* from, const WideFactors& by, __mmask32 lanes, char* to,
+                                VectorStats& stats) const {
         const WideWords x = widen_.load(from, lanes);
         const __m512i codes = widen_.join(encode_.magnitude_of(_mm512_mul_ps(x.first, by.first)),
                                           encode_.magnitude_of(_mm512_mul_ps(x.second, by.second)));
@@ -137,7 +137,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeWords {
         }
     }
 
-    static MP_CHUNK_INLINE void store(__m512i codes, __mmask32 lanes, char* to) {
+    static MP_ISA_INLINE void store(__m512i codes, __mmask32 lanes, char* to) {
         const __m256i bytes = _mm512_cvtepi16_epi8(codes);
         if (lanes == kAllLanes) {
             _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bytes);
@@ -146,15 +146,15 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeWords {
         }
     }
 
-    MP_CHUNK_INLINE void move_exponents(const char* from, __m512i base, __mmask32 lanes,
-                                        char* to) const {
+    MP_ISA_INLINE void move_exponents(const char* from, __m512i base, __mmask32 lanes,
+                                      char* to) const {
         const __m512i x = _mm512_maskz_loadu_epi16(lanes, from);
         store(moved_.with_sign(moved_.magnitude_of(x, base), x), lanes, to);
     }
 
     // n elements with the same factor.
-    MP_CHUNK_INLINE void run(const char* from, float factor, int n, char* to,
-                             VectorStats& stats) const {
+    MP_ISA_INLINE void run(const char* from, float factor, int n, char* to,
+                           VectorStats& stats) const {
         const int base = kMovesExponents ? Moved::base_for(factor) : 0;
         int i = 0;
         if (base != 0) {
@@ -179,8 +179,8 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeWords {
   public:
     // The first factor belongs to the block of `width` columns whose first `before` columns are not there; width 0:
     // to all.
-    MP_CHUNK_INLINE void blocks(const char* from, int n, const float* factor, int64_t width,
-                                int64_t before, char* to, VectorStats& stats) const {
+    MP_ISA_INLINE void blocks(const char* from, int n, const float* factor, int64_t width,
+                              int64_t before, char* to, VectorStats& stats) const {
         int done = 0;
         if (width == 32 && before == 0) { // MX: one vector a block
             for (; done + 32 <= n; done += 32) {
@@ -202,8 +202,8 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeWords {
     }
 
     // Each element has its own factor.
-    MP_CHUNK_INLINE void columns(const char* from, int n, const float* factor, char* to,
-                                 VectorStats& stats) const {
+    MP_ISA_INLINE void columns(const char* from, int n, const float* factor, char* to,
+                               VectorStats& stats) const {
         for (int i = 0; i < n; i += 32) {
             const __mmask32 lanes = first_lanes(n - i);
             quantize(from + i * kSize, load_factors<kFrom>(factor + i, lanes), lanes, to + i,
@@ -213,8 +213,8 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeWords {
 };
 
 template <DType kFrom, DType kTo, Gather kGather>
-MP_CHUNK_FUNCTION void quantize_blocks(const char* from, int n, const float* factor, int64_t width,
-                                       int64_t before, char* to, VectorStats& stats) {
+MP_ISA_FUNCTION void quantize_blocks(const char* from, int n, const float* factor, int64_t width,
+                                     int64_t before, char* to, VectorStats& stats) {
     const QuantizeWords<kFrom, kTo, kGather> words;
     if (width == 1) {
         words.columns(from, n, factor, to, stats);
@@ -224,8 +224,8 @@ MP_CHUNK_FUNCTION void quantize_blocks(const char* from, int n, const float* fac
 }
 
 template <DType kFrom, DType kTo, Gather kGather>
-MP_CHUNK_INLINE bool quantize_as(const char* from, int n, const float* factor, int64_t width,
-                                 int64_t before, char* to, numerics::QuantStats& stats) {
+MP_ISA_INLINE bool quantize_as(const char* from, int n, const float* factor, int64_t width,
+                               int64_t before, char* to, numerics::QuantStats& stats) {
     VectorStats found = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
     quantize_blocks<kFrom, kTo, kGather>(from, n, factor, width, before, to, found);
     if constexpr (kGather != Gather::nothing) {
@@ -245,9 +245,9 @@ MP_CHUNK_INLINE bool quantize_as(const char* from, int n, const float* factor, i
 }
 
 template <DType kFrom, DType kTo>
-MP_CHUNK_INLINE bool quantize_gathering(Gather gather, const char* from, int n, const float* factor,
-                                        int64_t width, int64_t before, char* to,
-                                        numerics::QuantStats& stats) {
+MP_ISA_INLINE bool quantize_gathering(Gather gather, const char* from, int n, const float* factor,
+                                      int64_t width, int64_t before, char* to,
+                                      numerics::QuantStats& stats) {
     switch (gather) {
     case Gather::nothing:
         return quantize_as<kFrom, kTo, Gather::nothing>(from, n, factor, width, before, to, stats);
@@ -259,9 +259,9 @@ MP_CHUNK_INLINE bool quantize_gathering(Gather gather, const char* from, int n, 
 }
 
 template <DType kFrom>
-MP_CHUNK_INLINE bool quantize_from(DType to, Gather gather, const void* source, int n,
-                                   const float* factor, int64_t width, int64_t before,
-                                   unsigned char* codes, numerics::QuantStats& stats) {
+MP_ISA_INLINE bool quantize_from(DType to, Gather gather, const void* source, int n,
+                                 const float* factor, int64_t width, int64_t before,
+                                 unsigned char* codes, numerics::QuantStats& stats) {
     const char* at = static_cast<const char*>(source);
     char* out = reinterpret_cast<char*>(codes);
     switch (to) {
@@ -279,9 +279,9 @@ MP_CHUNK_INLINE bool quantize_from(DType to, Gather gather, const void* source, 
 
 // To E4M3, E5M2 or, a byte each, E2M1. False, with nothing gathered, where something was not finite: what was written then means nothing.
 // Who gathers nothing knows that all is finite.
-MP_CHUNK_INLINE bool quantize_vector(DType from, DType to, Gather gather, const void* source, int n,
-                                     const float* factor, int64_t width, int64_t before,
-                                     unsigned char* codes, numerics::QuantStats& stats) {
+MP_ISA_INLINE bool quantize_vector(DType from, DType to, Gather gather, const void* source, int n,
+                                   const float* factor, int64_t width, int64_t before,
+                                   unsigned char* codes, numerics::QuantStats& stats) {
     switch (from) {
     case DType::bf16:
         return quantize_from<DType::bf16>(to, gather, source, n, factor, width, before, codes,
@@ -299,11 +299,11 @@ MP_CHUNK_INLINE bool quantize_vector(DType from, DType to, Gather gather, const 
 
 inline constexpr bool kHasQuantizeVector = false;
 
-MP_CHUNK_INLINE bool quantize_vector(DType, DType, Gather, const void*, int, const float*, int64_t,
-                                     int64_t, unsigned char*, numerics::QuantStats&) {
+MP_ISA_INLINE bool quantize_vector(DType, DType, Gather, const void*, int, const float*, int64_t,
+                                   int64_t, unsigned char*, numerics::QuantStats&) {
     return false;
 }
 
 #endif
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

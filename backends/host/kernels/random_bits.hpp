@@ -14,25 +14,25 @@
 #include "host/kernels/tile.hpp"
 #include "numerics/philox.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 #if defined(__AVX512F__)
 struct PhiloxLanes {
     using Type = __m512i;
     static constexpr int kBlocks = 8;
-    static MP_CHUNK_INLINE Type all(uint64_t x) {
+    static MP_ISA_INLINE Type all(uint64_t x) {
         return _mm512_set1_epi64(static_cast<long long>(x));
     }
-    static MP_CHUNK_INLINE Type counting(uint64_t first) {
+    static MP_ISA_INLINE Type counting(uint64_t first) {
         return _mm512_add_epi64(all(first), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
     }
-    static MP_CHUNK_INLINE Type multiply(Type a, Type b) { return _mm512_mul_epu32(a, b); }
-    static MP_CHUNK_INLINE Type upper(Type x) { return _mm512_srli_epi64(x, 32); }
-    static MP_CHUNK_INLINE Type exclusive_or(Type a, Type b, Type c) {
+    static MP_ISA_INLINE Type multiply(Type a, Type b) { return _mm512_mul_epu32(a, b); }
+    static MP_ISA_INLINE Type upper(Type x) { return _mm512_srli_epi64(x, 32); }
+    static MP_ISA_INLINE Type exclusive_or(Type a, Type b, Type c) {
         return _mm512_ternarylogic_epi64(a, b, c, 0x96);
     }
     // Words w0 ... w3 of block 0, then those of block 1, and so on.
-    static MP_CHUNK_INLINE void store(Type w0, Type w1, Type w2, Type w3, uint16_t* to) {
+    static MP_ISA_INLINE void store(Type w0, Type w1, Type w2, Type w3, uint16_t* to) {
         const Type low = _mm512_mask_blend_epi32(0xAAAA, w0, _mm512_slli_epi64(w1, 32));
         const Type high = _mm512_mask_blend_epi32(0xAAAA, w2, _mm512_slli_epi64(w3, 32));
         const Type first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
@@ -45,18 +45,18 @@ struct PhiloxLanes {
 struct PhiloxLanes {
     using Type = __m256i;
     static constexpr int kBlocks = 4;
-    static MP_CHUNK_INLINE Type all(uint64_t x) {
+    static MP_ISA_INLINE Type all(uint64_t x) {
         return _mm256_set1_epi64x(static_cast<long long>(x));
     }
-    static MP_CHUNK_INLINE Type counting(uint64_t first) {
+    static MP_ISA_INLINE Type counting(uint64_t first) {
         return _mm256_add_epi64(all(first), _mm256_setr_epi64x(0, 1, 2, 3));
     }
-    static MP_CHUNK_INLINE Type multiply(Type a, Type b) { return _mm256_mul_epu32(a, b); }
-    static MP_CHUNK_INLINE Type upper(Type x) { return _mm256_srli_epi64(x, 32); }
-    static MP_CHUNK_INLINE Type exclusive_or(Type a, Type b, Type c) {
+    static MP_ISA_INLINE Type multiply(Type a, Type b) { return _mm256_mul_epu32(a, b); }
+    static MP_ISA_INLINE Type upper(Type x) { return _mm256_srli_epi64(x, 32); }
+    static MP_ISA_INLINE Type exclusive_or(Type a, Type b, Type c) {
         return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
     }
-    static MP_CHUNK_INLINE void store(Type w0, Type w1, Type w2, Type w3, uint16_t* to) {
+    static MP_ISA_INLINE void store(Type w0, Type w1, Type w2, Type w3, uint16_t* to) {
         const Type low = _mm256_blend_epi32(w0, _mm256_slli_epi64(w1, 32), 0xAA);
         const Type high = _mm256_blend_epi32(w2, _mm256_slli_epi64(w3, 32), 0xAA);
         const Type even = _mm256_unpacklo_epi64(low, high);
@@ -70,18 +70,16 @@ struct PhiloxLanes {
 struct PhiloxLanes {
     using Type = __m128i;
     static constexpr int kBlocks = 2;
-    static MP_CHUNK_INLINE Type all(uint64_t x) {
-        return _mm_set1_epi64x(static_cast<long long>(x));
-    }
-    static MP_CHUNK_INLINE Type counting(uint64_t first) {
+    static MP_ISA_INLINE Type all(uint64_t x) { return _mm_set1_epi64x(static_cast<long long>(x)); }
+    static MP_ISA_INLINE Type counting(uint64_t first) {
         return _mm_add_epi64(all(first), _mm_set_epi64x(1, 0));
     }
-    static MP_CHUNK_INLINE Type multiply(Type a, Type b) { return _mm_mul_epu32(a, b); }
-    static MP_CHUNK_INLINE Type upper(Type x) { return _mm_srli_epi64(x, 32); }
-    static MP_CHUNK_INLINE Type exclusive_or(Type a, Type b, Type c) {
+    static MP_ISA_INLINE Type multiply(Type a, Type b) { return _mm_mul_epu32(a, b); }
+    static MP_ISA_INLINE Type upper(Type x) { return _mm_srli_epi64(x, 32); }
+    static MP_ISA_INLINE Type exclusive_or(Type a, Type b, Type c) {
         return _mm_xor_si128(_mm_xor_si128(a, b), c);
     }
-    static MP_CHUNK_INLINE void store(Type w0, Type w1, Type w2, Type w3, uint16_t* to) {
+    static MP_ISA_INLINE void store(Type w0, Type w1, Type w2, Type w3, uint16_t* to) {
         const Type lower_half = all(0xffffffffU);
         const Type low = _mm_or_si128(_mm_and_si128(w0, lower_half), _mm_slli_epi64(w1, 32));
         const Type high = _mm_or_si128(_mm_and_si128(w2, lower_half), _mm_slli_epi64(w3, 32));
@@ -94,14 +92,14 @@ struct PhiloxLanes {
 struct PhiloxLanes {
     using Type = uint64_t;
     static constexpr int kBlocks = 1;
-    static MP_CHUNK_INLINE Type all(uint64_t x) { return x; }
-    static MP_CHUNK_INLINE Type counting(uint64_t first) { return first; }
-    static MP_CHUNK_INLINE Type multiply(Type a, Type b) {
+    static MP_ISA_INLINE Type all(uint64_t x) { return x; }
+    static MP_ISA_INLINE Type counting(uint64_t first) { return first; }
+    static MP_ISA_INLINE Type multiply(Type a, Type b) {
         return (a & 0xffffffffU) * (b & 0xffffffffU);
     }
-    static MP_CHUNK_INLINE Type upper(Type x) { return x >> 32; }
-    static MP_CHUNK_INLINE Type exclusive_or(Type a, Type b, Type c) { return a ^ b ^ c; }
-    static MP_CHUNK_INLINE void store(Type w0, Type w1, Type w2, Type w3, uint16_t* to) {
+    static MP_ISA_INLINE Type upper(Type x) { return x >> 32; }
+    static MP_ISA_INLINE Type exclusive_or(Type a, Type b, Type c) { return a ^ b ^ c; }
+    static MP_ISA_INLINE void store(Type w0, Type w1, Type w2, Type w3, uint16_t* to) {
         const uint32_t words[4] = {static_cast<uint32_t>(w0), static_cast<uint32_t>(w1),
                                    static_cast<uint32_t>(w2), static_cast<uint32_t>(w3)};
         __builtin_memcpy(to, words, sizeof(words));
@@ -121,14 +119,14 @@ struct PhiloxState {
 };
 
 // Blocks first, first + 1, ... of the stream `tag`, see numerics::detail::sr_block_tagged.
-MP_CHUNK_INLINE PhiloxState philox_start(const numerics::SrKey& key, uint32_t tag, uint64_t first) {
+MP_ISA_INLINE PhiloxState philox_start(const numerics::SrKey& key, uint32_t tag, uint64_t first) {
     using L = PhiloxLanes;
     const uint64_t high = (first >> 32) & 0x00ffffffU;
     return {L::counting(first), L::all(high | (static_cast<uint64_t>(tag) << 24)),
             L::all(key.step[0]), L::all(key.step[1])};
 }
 
-MP_CHUNK_INLINE void philox_round(PhiloxState& s, uint32_t k0, uint32_t k1) {
+MP_ISA_INLINE void philox_round(PhiloxState& s, uint32_t k0, uint32_t k1) {
     using L = PhiloxLanes;
     const L::Type p0 = L::multiply(s.c0, L::all(0xD2511F53U));
     const L::Type p1 = L::multiply(s.c2, L::all(0xCD9E8D57U));
@@ -138,8 +136,8 @@ MP_CHUNK_INLINE void philox_round(PhiloxState& s, uint32_t k0, uint32_t k1) {
     s.c3 = p0;
 }
 
-MP_CHUNK_INLINE void philox_blocks(const numerics::SrKey& key, uint32_t tag, uint64_t first,
-                                   uint16_t* pieces) {
+MP_ISA_INLINE void philox_blocks(const numerics::SrKey& key, uint32_t tag, uint64_t first,
+                                 uint16_t* pieces) {
     using L = PhiloxLanes;
     PhiloxState a = philox_start(key, tag, first);
     PhiloxState b = philox_start(key, tag, first + L::kBlocks);
@@ -158,8 +156,8 @@ MP_CHUNK_INLINE void philox_blocks(const numerics::SrKey& key, uint32_t tag, uin
 
 // Pieces for n elements from first_element on, a multiple of kTile: so the upper half of the block
 // number is the same in all lanes.
-MP_CHUNK_INLINE void fill_random(const numerics::SrKey& key, uint32_t tag, int64_t first_element,
-                                 int n, uint16_t* pieces) {
+MP_ISA_INLINE void fill_random(const numerics::SrKey& key, uint32_t tag, int64_t first_element,
+                               int n, uint16_t* pieces) {
     const auto first_block = static_cast<uint64_t>(first_element) >> 3;
     for (int done = 0; done < n; done += 8 * kBlocksAtOnce) {
         philox_blocks(key, tag, first_block + static_cast<uint64_t>(done / 8), pieces + done);
@@ -168,9 +166,9 @@ MP_CHUNK_INLINE void fill_random(const numerics::SrKey& key, uint32_t tag, int64
 
 // Bits of n <= kTile elements from first_element on, a multiple of kTile. `bits` has room for whole
 // tiles, so the last blocks may be computed in vain. Types other than bf16 take 32 bits an element.
-MP_CHUNK_FUNCTION inline void random_tile(DType dtype, const numerics::SrKey& key,
-                                          numerics::Purpose purpose, int64_t first_element, int n,
-                                          TileBits& bits) {
+MP_ISA_FUNCTION inline void random_tile(DType dtype, const numerics::SrKey& key,
+                                        numerics::Purpose purpose, int64_t first_element, int n,
+                                        TileBits& bits) {
     const auto tag = static_cast<uint32_t>(purpose);
     fill_random(key, tag, first_element, n, bits.high);
     if (dtype != DType::bf16) {
@@ -179,9 +177,9 @@ MP_CHUNK_FUNCTION inline void random_tile(DType dtype, const numerics::SrKey& ke
 }
 
 // The same from any element on.
-MP_CHUNK_FUNCTION inline void random_span(DType dtype, const numerics::SrKey& key,
-                                          numerics::Purpose purpose, int64_t first_element, int n,
-                                          TileBits& bits) {
+MP_ISA_FUNCTION inline void random_span(DType dtype, const numerics::SrKey& key,
+                                        numerics::Purpose purpose, int64_t first_element, int n,
+                                        TileBits& bits) {
     const int64_t start = first_element / kTile * kTile;
     const int into = static_cast<int>(first_element - start);
     if (into == 0) {
@@ -200,4 +198,4 @@ MP_CHUNK_FUNCTION inline void random_span(DType dtype, const numerics::SrKey& ke
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

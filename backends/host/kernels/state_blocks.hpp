@@ -11,7 +11,7 @@
 #include "interface/update_scaling.hpp"
 #include "numerics/block_state.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 static_assert(kTile % kLargestBlock == 0);
 
@@ -20,7 +20,7 @@ template <bool kSigned>
 struct DynamicVector<Coding::dynamic4, kSigned> : Dynamic4Vector<kSigned> {};
 
 template <Coding kCoding, bool kSigned>
-MP_CHUNK_INLINE void decode_dynamic(const uint8_t* codes, float scale, float* values, int n) {
+MP_ISA_INLINE void decode_dynamic(const uint8_t* codes, float scale, float* values, int n) {
     for (int i = DynamicVector<kCoding, kSigned>::decode(codes, scale, values, n); i < n; ++i) {
         const int32_t code = numerics::load_block_code(kCoding, codes, i);
         values[i] = numerics::BlockCodec<kCoding>::value(kSigned, code, scale);
@@ -28,7 +28,7 @@ MP_CHUNK_INLINE void decode_dynamic(const uint8_t* codes, float scale, float* va
 }
 
 // numerics::nearest_code of a map of 16 values: vectors compare faster than they look up.
-template <bool kSigned> MP_CHUNK_INLINE int32_t count_thresholds(float x) {
+template <bool kSigned> MP_ISA_INLINE int32_t count_thresholds(float x) {
     const numerics::DynamicMap<16>& map = kSigned ? numerics::kSigned4Map : numerics::kLinear4Map;
     int32_t code = 0;
 #pragma GCC unroll 16
@@ -40,13 +40,13 @@ template <bool kSigned> MP_CHUNK_INLINE int32_t count_thresholds(float x) {
 
 // The codes of one block, one a byte at first: the search is the same for all elements.
 template <Coding kCoding, bool kSigned>
-MP_CHUNK_INLINE void encode_dynamic(const float* values, float scale, uint8_t* codes, int n) {
+MP_ISA_INLINE void encode_dynamic(const float* values, float scale, uint8_t* codes, int n) {
     const int done = DynamicVector<kCoding, kSigned>::encode(values, scale, codes, n);
     values += done;
     codes += kCoding == Coding::dynamic8 ? done : done / 2;
     n -= done;
     int32_t found[kTile];
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         if constexpr (kCoding == Coding::dynamic8) {
             const numerics::CodeTable& table =
@@ -72,15 +72,15 @@ MP_CHUNK_INLINE void encode_dynamic(const float* values, float scale, uint8_t* c
 
 // Both ways without a loop's remainder where the block is whole.
 template <Coding kCoding, bool kSigned>
-MP_CHUNK_INLINE void decode_plainly(const uint8_t* codes, float scale, float* values, int n) {
-    MP_CHUNK_INDEPENDENT
+MP_ISA_INLINE void decode_plainly(const uint8_t* codes, float scale, float* values, int n) {
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         values[i] = numerics::BlockCodec<kCoding>::value(kSigned, codes[i], scale);
     }
 }
 template <Coding kCoding, bool kSigned>
-MP_CHUNK_INLINE void encode_plainly(const float* values, float divisor, uint8_t* codes, int n) {
-    MP_CHUNK_INDEPENDENT
+MP_ISA_INLINE void encode_plainly(const float* values, float divisor, uint8_t* codes, int n) {
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         codes[i] =
             static_cast<uint8_t>(numerics::BlockCodec<kCoding>::code(kSigned, values[i], divisor));
@@ -94,7 +94,7 @@ inline constexpr bool kIsDynamic = kCoding == Coding::dynamic8 || kCoding == Cod
 
 // One block.
 template <Coding kCoding, bool kSigned>
-MP_CHUNK_FUNCTION void load_block(const uint8_t* codes, float scale, float* values, int n) {
+MP_ISA_FUNCTION void load_block(const uint8_t* codes, float scale, float* values, int n) {
     constexpr auto kWhole = static_cast<int>(block_size(kCoding));
     if constexpr (kIsFp8<kCoding>) {
         widen_scaled_tile(DType::fp8_e4m3, codes, scale, values, n);
@@ -109,11 +109,11 @@ MP_CHUNK_FUNCTION void load_block(const uint8_t* codes, float scale, float* valu
 
 // To nearest. Overwrites the values.
 template <Coding kCoding, bool kSigned>
-MP_CHUNK_FUNCTION void store_block(float* values, float divisor, uint8_t* codes, int n) {
+MP_ISA_FUNCTION void store_block(float* values, float divisor, uint8_t* codes, int n) {
     constexpr auto kWhole = static_cast<int>(block_size(kCoding));
     if constexpr (kIsFp8<kCoding>) {
         const int done = encode_e4m3_quotients<kSigned>(values, divisor, codes, n);
-        MP_CHUNK_INDEPENDENT
+        MP_ISA_INDEPENDENT
         for (int i = done; i < n; ++i) {
             values[i] = numerics::e4m3_quotient(kSigned, values[i], divisor);
         }
@@ -133,18 +133,18 @@ template <Coding kCoding, bool kSigned> struct BlockTile {
     static constexpr auto kSize = static_cast<int>(block_size(kCoding));
     static constexpr DType kCodes = block_layout(kCoding).codes;
 
-    static MP_CHUNK_INLINE uint8_t* codes_of(const StepArray& a, int64_t element) {
+    static MP_ISA_INLINE uint8_t* codes_of(const StepArray& a, int64_t element) {
         return static_cast<uint8_t*>(a.data) + code_bytes(kCoding, kCodes, element);
     }
-    static MP_CHUNK_INLINE numerics::MomentScale renew(const StepArray& a, int64_t element,
-                                                       uint32_t amax) {
+    static MP_ISA_INLINE numerics::MomentScale renew(const StepArray& a, int64_t element,
+                                                     uint32_t amax) {
         const numerics::MomentScale scale =
             numerics::BlockCodec<kCoding>::scales(kSigned, numerics::float_from_bits(amax));
         numerics::store_block_scale(kCoding, a.scale_inv, element / kSize, scale.stored);
         return scale;
     }
 
-    static MP_CHUNK_INLINE void load(const StepArray& a, int64_t element, float* values, int n) {
+    static MP_ISA_INLINE void load(const StepArray& a, int64_t element, float* values, int n) {
         for (int first = 0; first < n; first += kSize) {
             const int64_t at = element + first;
             load_block<kCoding, kSigned>(
@@ -154,15 +154,15 @@ template <Coding kCoding, bool kSigned> struct BlockTile {
     }
 
     // One block, whose largest magnitude is known. Overwrites the values.
-    static MP_CHUNK_INLINE void store_one(const StepArray& a, int64_t element, float* values, int n,
-                                          uint32_t amax) {
+    static MP_ISA_INLINE void store_one(const StepArray& a, int64_t element, float* values, int n,
+                                        uint32_t amax) {
         const numerics::MomentScale scale = renew(a, element, amax);
         store_block<kCoding, kSigned>(values, scale.divisor, codes_of(a, element), n);
     }
 
     // Overwrites the values. `bits` null: to nearest; codes of a map have no other way.
-    static MP_CHUNK_INLINE void store(const StepArray& a, int64_t element, float* values, int n,
-                                      const TileBits* bits) {
+    static MP_ISA_INLINE void store(const StepArray& a, int64_t element, float* values, int n,
+                                    const TileBits* bits) {
         for (int first = 0; first < n; first += kSize) {
             const int count = min_int(n - first, kSize);
             float* block = values + first;
@@ -182,8 +182,8 @@ template <Coding kCoding, bool kSigned> struct BlockTile {
         }
     }
 
-    static MP_CHUNK_INLINE void quotients(float* values, float divisor, int n) {
-        MP_CHUNK_INDEPENDENT
+    static MP_ISA_INLINE void quotients(float* values, float divisor, int n) {
+        MP_ISA_INDEPENDENT
         for (int i = 0; i < n; ++i) {
             values[i] =
                 code_value(kCodes, numerics::e4m3_quotient(kSigned, values[i], divisor), 1.0F);
@@ -191,4 +191,4 @@ template <Coding kCoding, bool kSigned> struct BlockTile {
     }
 };
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

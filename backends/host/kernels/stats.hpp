@@ -10,7 +10,7 @@
 #include "host/kernels/tile.hpp"
 #include "interface/ops.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // As many lanes as a register has.
 #if defined(__AVX512F__)
@@ -26,7 +26,7 @@ typedef uint32_t FloatBits __attribute__((vector_size(4 * kDoubles)));
 inline constexpr int kLaneVectors = static_cast<int>(kStatsLanes) / kDoubles;
 
 // sum + g * g. The square of an fp32 number is exact in double, so fusing changes nothing.
-MP_CHUNK_INLINE void add_square(Doubles& sum, Floats g) {
+MP_ISA_INLINE void add_square(Doubles& sum, Floats g) {
     const Doubles wide = __builtin_convertvector(g, Doubles);
 #if defined(__AVX512F__)
     sum = _mm512_fmadd_pd(wide, wide, sum);
@@ -38,7 +38,7 @@ MP_CHUNK_INLINE void add_square(Doubles& sum, Floats g) {
 }
 
 // Adds neighbours until one value is left.
-template <int kLeaves> MP_CHUNK_INLINE double tree_sum(double* values) {
+template <int kLeaves> MP_ISA_INLINE double tree_sum(double* values) {
     for (int leaves = kLeaves; leaves > 1; leaves /= 2) {
         for (int i = 0; i < leaves / 2; ++i) {
             values[i] = values[2 * i] + values[2 * i + 1];
@@ -52,7 +52,7 @@ template <int kLeaves> MP_CHUNK_INLINE double tree_sum(double* values) {
 struct StatsLanes {
     Doubles sums[kLaneVectors];
 
-    MP_CHUNK_INLINE void add_floats(const char* at) {
+    MP_ISA_INLINE void add_floats(const char* at) {
 #pragma GCC unroll 16
         for (int v = 0; v < kLaneVectors; ++v) {
             Floats g;
@@ -61,7 +61,7 @@ struct StatsLanes {
         }
     }
 
-    MP_CHUNK_INLINE void add_bf16(const char* at) {
+    MP_ISA_INLINE void add_bf16(const char* at) {
 #pragma GCC unroll 8
         for (int v = 0; v < kLaneVectors / 2; ++v) {
             FloatBits pairs;
@@ -71,7 +71,7 @@ struct StatsLanes {
         }
     }
 
-    template <DType kDType> MP_CHUNK_INLINE void store(double* lanes) const {
+    template <DType kDType> MP_ISA_INLINE void store(double* lanes) const {
         double values[kStatsLanes];
         __builtin_memcpy(values, sums, sizeof(values));
         constexpr int kHalf = static_cast<int>(kStatsLanes) / 2;
@@ -87,7 +87,7 @@ inline constexpr bool kStatsInPlace = kDType == DType::fp32 || kDType == DType::
 
 // n elements in memory; other types, and scaled ones, come as a tile of fp32.
 template <DType kDType>
-MP_CHUNK_INLINE int64_t add_rows_of_lanes(StatsLanes& lanes, const void* data, int64_t n) {
+MP_ISA_INLINE int64_t add_rows_of_lanes(StatsLanes& lanes, const void* data, int64_t n) {
     const char* from = static_cast<const char*>(data);
     int64_t i = 0;
     for (; i + kStatsLanes <= n; i += kStatsLanes) {
@@ -101,7 +101,7 @@ MP_CHUNK_INLINE int64_t add_rows_of_lanes(StatsLanes& lanes, const void* data, i
 }
 
 template <DType kDType, bool kScaled>
-MP_CHUNK_INLINE double stats_piece(const void* data, float scale_inv, int64_t n) {
+MP_ISA_INLINE double stats_piece(const void* data, float scale_inv, int64_t n) {
     constexpr bool kInPlace = kStatsInPlace<kDType> && !kScaled;
     StatsLanes sums = {};
     int64_t done = 0;
@@ -132,7 +132,7 @@ MP_CHUNK_INLINE double stats_piece(const void* data, float scale_inv, int64_t n)
 }
 
 template <DType kDType, bool kScaled>
-MP_CHUNK_FUNCTION double stats_as(const void* data, float scale_inv, int64_t count) {
+MP_ISA_FUNCTION double stats_as(const void* data, float scale_inv, int64_t count) {
     constexpr int kPieces = static_cast<int>(kChunkElements / kStatsPiece);
     double pieces[kPieces] = {};
     for (int64_t done = 0; done < count; done += kStatsPiece) {
@@ -145,7 +145,7 @@ MP_CHUNK_FUNCTION double stats_as(const void* data, float scale_inv, int64_t cou
 }
 
 template <DType kDType>
-MP_CHUNK_INLINE double stats_of(const void* data, const float* scale_inv, int64_t count) {
+MP_ISA_INLINE double stats_of(const void* data, const float* scale_inv, int64_t count) {
     return scale_inv != nullptr ? stats_as<kDType, true>(data, *scale_inv, count)
                                 : stats_as<kDType, false>(data, 1.0F, count);
 }
@@ -169,4 +169,4 @@ inline double stats_chunk(const void* grad, DType dtype, const float* scale_inv,
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

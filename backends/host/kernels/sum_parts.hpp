@@ -6,11 +6,11 @@
 #include "host/kernels/jobs.hpp"
 #include "numerics/part_sum.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // n <= kTile elements of a part as fp32.
-MP_CHUNK_INLINE void widen_part(const SumPartsDesc& op, const SumPart& part, int64_t start, int n,
-                                float* values) {
+MP_ISA_INLINE void widen_part(const SumPartsDesc& op, const SumPart& part, int64_t start, int n,
+                              float* values) {
     widen_tile(part.dtype, element_address(part.codes, part.dtype, start), values, n);
     if (part.scale_inv == nullptr) {
         return;
@@ -23,8 +23,8 @@ MP_CHUNK_INLINE void widen_part(const SumPartsDesc& op, const SumPart& part, int
     multiply_tile(values, values, n, scales, width, into);
 }
 
-template <class Wide> MP_CHUNK_INLINE void add_tile(Wide* sum, const Wide* value, int n) {
-    MP_CHUNK_INDEPENDENT
+template <class Wide> MP_ISA_INLINE void add_tile(Wide* sum, const Wide* value, int n) {
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         sum[i] = sum[i] + value[i];
     }
@@ -32,17 +32,17 @@ template <class Wide> MP_CHUNK_INLINE void add_tile(Wide* sum, const Wide* value
 
 // sum = sum + part, where that needs no tile between.
 template <DType kDType>
-MP_CHUNK_INLINE void add_elements(const SumPart& part, int64_t start, int n, float* sum) {
+MP_ISA_INLINE void add_elements(const SumPart& part, int64_t start, int n, float* sum) {
     using Memory = typename InMemory<kDType>::type;
     const Memory* from = static_cast<const Memory*>(element_address(part.codes, part.dtype, start));
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         sum[i] = sum[i] + numerics::Codec<kDType>::load(from[i]);
     }
 }
 
-MP_CHUNK_FUNCTION inline void add_part(const SumPartsDesc& op, const SumPart& part, int64_t start,
-                                       int n, float* sum) {
+MP_ISA_FUNCTION inline void add_part(const SumPartsDesc& op, const SumPart& part, int64_t start,
+                                     int n, float* sum) {
     if (part.dtype == DType::fp32) {
         return add_elements<DType::fp32>(part, start, n, sum);
     }
@@ -54,8 +54,7 @@ MP_CHUNK_FUNCTION inline void add_part(const SumPartsDesc& op, const SumPart& pa
     add_tile(sum, value, n);
 }
 
-MP_CHUNK_FUNCTION inline void store_sum(const SumPartsDesc& op, float* values, int64_t start,
-                                        int n) {
+MP_ISA_FUNCTION inline void store_sum(const SumPartsDesc& op, float* values, int64_t start, int n) {
     unify_nan(values, n);
     const DType to = op.destination.dtype;
     narrow_tile<Rounding::nearest>(to, values, element_address(op.destination.data, to, start), n,
@@ -63,8 +62,8 @@ MP_CHUNK_FUNCTION inline void store_sum(const SumPartsDesc& op, float* values, i
 }
 
 // Doubles whose rounding is the only one.
-MP_CHUNK_FUNCTION inline void store_wide_sum(const SumPartsDesc& op, const double* values,
-                                             int64_t start, int n) {
+MP_ISA_FUNCTION inline void store_wide_sum(const SumPartsDesc& op, const double* values,
+                                           int64_t start, int n) {
     alignas(64) float once[kTile];
     if (op.destination.dtype == DType::fp32) {
         for (int i = 0; i < n; ++i) {
@@ -78,7 +77,7 @@ MP_CHUNK_FUNCTION inline void store_wide_sum(const SumPartsDesc& op, const doubl
     store_sum(op, once, start, n);
 }
 
-MP_CHUNK_FUNCTION inline void sum_tile(const SumPartsDesc& op, int64_t start, int n) {
+MP_ISA_FUNCTION inline void sum_tile(const SumPartsDesc& op, int64_t start, int n) {
     alignas(64) float stack[numerics::kSumDepth][kTile];
     int depth = 0;
     for (int32_t p = 0; p < op.part_count; ++p) {
@@ -98,7 +97,7 @@ MP_CHUNK_FUNCTION inline void sum_tile(const SumPartsDesc& op, int64_t start, in
     store_sum(op, stack[0], start, n);
 }
 
-MP_CHUNK_FUNCTION inline void sum_tile_wide(const SumPartsDesc& op, int64_t start, int n) {
+MP_ISA_FUNCTION inline void sum_tile_wide(const SumPartsDesc& op, int64_t start, int n) {
     alignas(64) double stack[numerics::kSumDepth][kTile];
     int depth = 0;
     for (int32_t p = 0; p < op.part_count; ++p) {
@@ -117,13 +116,13 @@ MP_CHUNK_FUNCTION inline void sum_tile_wide(const SumPartsDesc& op, int64_t star
 }
 
 // The unit of each element of a tile.
-MP_CHUNK_INLINE int64_t block_of_element(const SumPartsDesc& op, int64_t i) {
+MP_ISA_INLINE int64_t block_of_element(const SumPartsDesc& op, int64_t i) {
     constexpr int64_t kBlock = numerics::kExactBlock;
     return (op.first_element + i) / kBlock - op.first_element / kBlock;
 }
 
 // n elements of one block.
-MP_CHUNK_FUNCTION inline void sum_fixed_block(const SumPartsDesc& op, int64_t start, int n) {
+MP_ISA_FUNCTION inline void sum_fixed_block(const SumPartsDesc& op, int64_t start, int n) {
     const numerics::FixedPoint fixed =
         numerics::fixed_point(op.block_amax[block_of_element(op, start)], op.fixed_bits);
     uint64_t sum[numerics::kExactBlock] = {};
@@ -162,7 +161,7 @@ MP_CHUNK_FUNCTION inline void sum_fixed_block(const SumPartsDesc& op, int64_t st
     }
 }
 
-MP_CHUNK_FUNCTION inline void largest_of_block(const SumPartsDesc& op, int64_t start, int n) {
+MP_ISA_FUNCTION inline void largest_of_block(const SumPartsDesc& op, int64_t start, int n) {
     uint32_t largest = 0;
     for (int32_t p = 0; p < op.part_count; ++p) {
         alignas(64) float value[kTile];
@@ -202,4 +201,4 @@ inline void sum_parts_chunk(const SumPartsJob& job) {
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -8,7 +8,7 @@
 #include "host/kernels/convert_vector.hpp"
 #include "host/kernels/fp8_vector.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // stochastic saturates in fp8; stochastic_nonsat does not.
 enum class Rounding { nearest, saturating, stochastic, stochastic_nonsat };
@@ -24,7 +24,7 @@ struct TileBits {
 };
 
 template <class Codec, Rounding kRounding>
-MP_CHUNK_INLINE typename Codec::storage round_one(float x, uint32_t bits) {
+MP_ISA_INLINE typename Codec::storage round_one(float x, uint32_t bits) {
     if constexpr (kRounding == Rounding::stochastic) {
         return Codec::store_sr(x, bits);
     } else if constexpr (kRounding == Rounding::stochastic_nonsat) {
@@ -37,13 +37,13 @@ MP_CHUNK_INLINE typename Codec::storage round_one(float x, uint32_t bits) {
 }
 
 // The lower half is not even read where the format needs 16 bits only.
-template <DType kDType> MP_CHUNK_INLINE uint32_t random_of(const TileBits& bits, int i) {
+template <DType kDType> MP_ISA_INLINE uint32_t random_of(const TileBits& bits, int i) {
     const uint32_t high = static_cast<uint32_t>(bits.high[i]) << 16;
     return kDType == DType::bf16 ? high : (high | bits.low[i]);
 }
 
 template <DType kDType>
-MP_CHUNK_INLINE int widen_vector(const void* source, FloatInMemory* values, int n) {
+MP_ISA_INLINE int widen_vector(const void* source, FloatInMemory* values, int n) {
     if constexpr (kDType == DType::fp16) {
         return widen_fp16_vector(source, values, n);
     } else if constexpr (kDType == DType::fp8_e4m3) {
@@ -56,7 +56,7 @@ MP_CHUNK_INLINE int widen_vector(const void* source, FloatInMemory* values, int 
 }
 
 template <DType kDType, Rounding kRounding>
-MP_CHUNK_INLINE int narrow_vector(const FloatInMemory* values, void* destination, int n) {
+MP_ISA_INLINE int narrow_vector(const FloatInMemory* values, void* destination, int n) {
     constexpr bool kSaturate = kRounding == Rounding::saturating;
     if constexpr (is_stochastic(kRounding)) {
         return 0;
@@ -70,23 +70,23 @@ MP_CHUNK_INLINE int narrow_vector(const FloatInMemory* values, void* destination
 }
 
 template <DType kDType>
-MP_CHUNK_INLINE void widen_tile_as(const void* source, FloatInMemory* values, int n) {
+MP_ISA_INLINE void widen_tile_as(const void* source, FloatInMemory* values, int n) {
     using Memory = typename InMemory<kDType>::type;
     const Memory* from = static_cast<const Memory*>(source);
     int i = widen_vector<kDType>(source, values, n);
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (; i < n; ++i) {
         values[i] = numerics::Codec<kDType>::load(from[i]);
     }
 }
 
 template <DType kDType, Rounding kRounding>
-MP_CHUNK_INLINE void narrow_tile_as(const FloatInMemory* values, void* destination, int n,
-                                    const TileBits* bits) {
+MP_ISA_INLINE void narrow_tile_as(const FloatInMemory* values, void* destination, int n,
+                                  const TileBits* bits) {
     using Memory = typename InMemory<kDType>::type;
     Memory* to = static_cast<Memory*>(destination);
     int i = narrow_vector<kDType, kRounding>(values, destination, n);
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (; i < n; ++i) {
         if constexpr (is_stochastic(kRounding)) {
             to[i] = round_one<numerics::Codec<kDType>, kRounding>(values[i],
@@ -100,8 +100,8 @@ MP_CHUNK_INLINE void narrow_tile_as(const FloatInMemory* values, void* destinati
 }
 
 // n elements to fp32. Only floating types come here: supports() sees to that.
-MP_CHUNK_FUNCTION inline void widen_tile(DType dtype, const void* source, FloatInMemory* values,
-                                         int n) {
+MP_ISA_FUNCTION inline void widen_tile(DType dtype, const void* source, FloatInMemory* values,
+                                       int n) {
     switch (dtype) {
     case DType::fp32:
         return widen_tile_as<DType::fp32>(source, values, n);
@@ -119,13 +119,13 @@ MP_CHUNK_FUNCTION inline void widen_tile(DType dtype, const void* source, FloatI
 }
 
 // n elements to fp32, times a factor.
-MP_CHUNK_INLINE void widen_scaled_tile(DType dtype, const void* source, float factor,
-                                       FloatInMemory* values, int n) {
+MP_ISA_INLINE void widen_scaled_tile(DType dtype, const void* source, float factor,
+                                     FloatInMemory* values, int n) {
     int i = dtype == DType::fp8_e4m3 ? widen_e4m3_vector(source, factor, values, n) : 0;
     if (i < n) {
         widen_tile(dtype, element_address(source, dtype, i), values + i, n - i);
     }
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (; i < n; ++i) {
         values[i] *= factor;
     }
@@ -133,8 +133,8 @@ MP_CHUNK_INLINE void widen_scaled_tile(DType dtype, const void* source, float fa
 
 // n elements from fp32; `bits` are read where rounding is stochastic, and then n <= kTile.
 template <Rounding kRounding>
-MP_CHUNK_FUNCTION inline void narrow_tile(DType dtype, const FloatInMemory* values,
-                                          void* destination, int n, const TileBits* bits) {
+MP_ISA_FUNCTION inline void narrow_tile(DType dtype, const FloatInMemory* values, void* destination,
+                                        int n, const TileBits* bits) {
     switch (dtype) {
     case DType::fp32:
         return narrow_tile_as<DType::fp32, kRounding>(values, destination, n, bits);
@@ -151,4 +151,4 @@ MP_CHUNK_FUNCTION inline void narrow_tile(DType dtype, const FloatInMemory* valu
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -5,7 +5,7 @@
 
 #include "host/kernels/memory.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // As many rows as bytes in a cache line: each row of the transposed matrix gets whole lines.
 inline constexpr int kPanelRows = 64;
@@ -26,17 +26,17 @@ struct TransposedPlace {
 
 using Bytes16 = unsigned char __attribute__((vector_size(16)));
 
-MP_CHUNK_INLINE Bytes16 interleave_low(Bytes16 a, Bytes16 b) {
+MP_ISA_INLINE Bytes16 interleave_low(Bytes16 a, Bytes16 b) {
     return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 }
-MP_CHUNK_INLINE Bytes16 interleave_high(Bytes16 a, Bytes16 b) {
+MP_ISA_INLINE Bytes16 interleave_high(Bytes16 a, Bytes16 b) {
     return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
                                    31);
 }
 
 // 16 rows of 16 bytes at distances of `from_stride` and `to_stride`.
-MP_CHUNK_INLINE void transpose_16x16(const unsigned char* from, int from_stride, unsigned char* to,
-                                     int to_stride) {
+MP_ISA_INLINE void transpose_16x16(const unsigned char* from, int from_stride, unsigned char* to,
+                                   int to_stride) {
     Bytes16 rows[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) {
@@ -62,7 +62,7 @@ MP_CHUNK_INLINE void transpose_16x16(const unsigned char* from, int from_stride,
 }
 
 // 64 rows and 16 columns of bytes, to 16 whole lines.
-MP_CHUNK_INLINE void store_turned_columns(const unsigned char* from, const TransposedPlace& place) {
+MP_ISA_INLINE void store_turned_columns(const unsigned char* from, const TransposedPlace& place) {
     alignas(64) unsigned char lines[16 * kPanelRows];
     for (int row = 0; row < kPanelRows; row += 16) {
         transpose_16x16(from + row * kPanelColumns, kPanelColumns, lines + row, kPanelRows);
@@ -79,8 +79,8 @@ MP_CHUNK_INLINE void store_turned_columns(const unsigned char* from, const Trans
 
 // kSize bytes a code, one by one.
 template <int kSize>
-MP_CHUNK_INLINE void store_turned_slowly(const CodePanel& panel, int rows, int first_column,
-                                         int columns, const TransposedPlace& place) {
+MP_ISA_INLINE void store_turned_slowly(const CodePanel& panel, int rows, int first_column,
+                                       int columns, const TransposedPlace& place) {
     for (int column = first_column; column < columns; ++column) {
         unsigned char* to = place.data + column * place.stride * kSize;
         const unsigned char* from = panel.bytes + column * kSize;
@@ -92,8 +92,8 @@ MP_CHUNK_INLINE void store_turned_slowly(const CodePanel& panel, int rows, int f
 
 // Rows 0 ... rows - 1 and columns 0 ... columns - 1 of the panel, whose codes have `size` bytes and
 // whose rows are kPanelColumns codes apart.
-MP_CHUNK_FUNCTION inline void store_turned(const CodePanel& panel, int size, int rows, int columns,
-                                           const TransposedPlace& place) {
+MP_ISA_FUNCTION inline void store_turned(const CodePanel& panel, int size, int rows, int columns,
+                                         const TransposedPlace& place) {
     if (size == 2) {
         store_turned_slowly<2>(panel, rows, 0, columns, place);
         return;
@@ -106,4 +106,4 @@ MP_CHUNK_FUNCTION inline void store_turned(const CodePanel& panel, int size, int
     store_turned_slowly<1>(panel, rows, done, columns, place);
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

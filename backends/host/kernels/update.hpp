@@ -11,7 +11,7 @@
 #include "host/kernels/update_pairs.hpp"
 #include "host/kernels/update_streams.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 struct UpdateTiles {
     alignas(64) float weight[kTile];
@@ -26,14 +26,14 @@ struct StagedArray {
     FloatInMemory* in_place; // the array itself, or null: a tile is loaded and stored
     FormatFunctions format;
 
-    MP_CHUNK_INLINE void choose(const StepArray& of, bool is_signed, bool may_be_in_place) {
+    MP_ISA_INLINE void choose(const StepArray& of, bool is_signed, bool may_be_in_place) {
         array = &of;
         const bool is = may_be_in_place && of.dtype == DType::fp32;
         in_place = is ? static_cast<FloatInMemory*>(of.data) : nullptr;
         format = is ? FormatFunctions{} : functions_of(of, is_signed);
     }
-    MP_CHUNK_INLINE FloatInMemory* open(const UpdateSegment& s, int64_t element, int n,
-                                        float* tile) const {
+    MP_ISA_INLINE FloatInMemory* open(const UpdateSegment& s, int64_t element, int n,
+                                      float* tile) const {
         if (in_place != nullptr) {
             return in_place + element;
         }
@@ -41,8 +41,8 @@ struct StagedArray {
         return tile;
     }
     // `bits` null: to nearest.
-    MP_CHUNK_INLINE void close(const UpdateSegment& s, int64_t element, int n, float* tile,
-                               const numerics::BlockScale& scale, const TileBits* bits) const {
+    MP_ISA_INLINE void close(const UpdateSegment& s, int64_t element, int n, float* tile,
+                             const numerics::BlockScale& scale, const TileBits* bits) const {
         if (in_place == nullptr) {
             format.store(s, *array, element, n, tile, scale, bits);
         }
@@ -62,7 +62,7 @@ template <class Rule> struct UpdateBody {
     bool is_made_of_master;
 
     // Not in place: memory is only read.
-    explicit MP_CHUNK_INLINE UpdateBody(const UpdateContext& c, bool in_place = true) {
+    explicit MP_ISA_INLINE UpdateBody(const UpdateContext& c, bool in_place = true) {
         const UpdateSegment& s = *c.segment;
         has_compensation = s.compensation.exists();
         is_made_of_master = s.master.exists() && !s.has_remainder();
@@ -81,13 +81,13 @@ template <class Rule> struct UpdateBody {
         }
     }
 
-    static MP_CHUNK_INLINE const TileBits* bits_if(const UpdateContext& c, uint32_t flag,
-                                                   const TileBits& all) {
+    static MP_ISA_INLINE const TileBits* bits_if(const UpdateContext& c, uint32_t flag,
+                                                 const TileBits& all) {
         return (c.stochastic & flag) != 0 ? &all : nullptr;
     }
 
     // New values from old ones; returns where the weight's are.
-    MP_CHUNK_INLINE FloatInMemory* compute(const UpdateContext& c, int64_t element, int n) {
+    MP_ISA_INLINE FloatInMemory* compute(const UpdateContext& c, int64_t element, int n) {
         const UpdateSegment& s = *c.segment;
         fill_bits<Rule>(c, element, n, bits);
         UpdateStreams streams = {weight.open(s, element, n, tiles.weight),
@@ -106,8 +106,8 @@ template <class Rule> struct UpdateBody {
     }
 
     // The master weight is stored first, rounded where it is not fp32, and the parameter is made of it.
-    MP_CHUNK_INLINE void store_from_master(const UpdateContext& c, FloatInMemory* values,
-                                           int64_t element, int n) {
+    MP_ISA_INLINE void store_from_master(const UpdateContext& c, FloatInMemory* values,
+                                         int64_t element, int n) {
         const UpdateSegment& s = *c.segment;
         if (weight.in_place == nullptr) {
             float rounded[kTile];
@@ -123,8 +123,8 @@ template <class Rule> struct UpdateBody {
     }
 
     // Nothing has read the parameter's memory, so where it is too large to be kept in the caches it is written around them.
-    MP_CHUNK_INLINE void store_param(const UpdateContext& c, FloatInMemory* values, int64_t element,
-                                     int n) const {
+    MP_ISA_INLINE void store_param(const UpdateContext& c, FloatInMemory* values, int64_t element,
+                                   int n) const {
         const StepArray& to = c.segment->param;
         void* memory = element_address(to.data, to.dtype, element);
         const int64_t bytes = n * dtype_size(to.dtype);
@@ -142,7 +142,7 @@ template <class Rule> struct UpdateBody {
         }
     }
 
-    MP_CHUNK_INLINE void tile(const UpdateContext& c, int64_t element, int n) {
+    MP_ISA_INLINE void tile(const UpdateContext& c, int64_t element, int n) {
         const UpdateSegment& s = *c.segment;
         FloatInMemory* values = compute(c, element, n);
         if (is_made_of_master) {
@@ -163,24 +163,24 @@ template <class Rule> struct UpdateBody {
     }
 
     // The first pass: writes nothing but the maxima.
-    MP_CHUNK_INLINE void measure(const UpdateContext& c, int64_t element, int n,
-                                 UpdateScaling& maxima) {
+    MP_ISA_INLINE void measure(const UpdateContext& c, int64_t element, int n,
+                               UpdateScaling& maxima) {
         (void)compute(c, element, n);
         raise(maxima.weight_amax, tiles.weight, n);
         for (int k = 0; k < Rule::kStateCount; ++k) {
             raise(maxima.state_amax[k], tiles.states[k], n);
         }
     }
-    static MP_CHUNK_INLINE void raise(uint32_t& largest, const float* values, int n) {
+    static MP_ISA_INLINE void raise(uint32_t& largest, const float* values, int n) {
         const uint32_t here = amax_as<DType::fp32>(values, n);
         largest = here > largest ? here : largest;
     }
 };
 
 template <class Rule, bool kCompensated, uint32_t kSr> struct Bf16Row {
-    explicit MP_CHUNK_INLINE Bf16Row(const UpdateContext& /*c*/) {}
+    explicit MP_ISA_INLINE Bf16Row(const UpdateContext& /*c*/) {}
 
-    static MP_CHUNK_INLINE void tile(const UpdateContext& c, int64_t element, int n) {
+    static MP_ISA_INLINE void tile(const UpdateContext& c, int64_t element, int n) {
         const UpdateSegment& s = *c.segment;
         UpdateBits bits;
         if constexpr (kSr != kSrNone) {
@@ -204,13 +204,13 @@ template <class Rule, bool kCompensated, uint32_t kSr> struct Bf16Row {
 };
 
 // Clears what the tile has just read, so the lines are in the cache.
-MP_CHUNK_INLINE void clear_grad(const UpdateSegment& s, int64_t element, int n) {
+MP_ISA_INLINE void clear_grad(const UpdateSegment& s, int64_t element, int n) {
     __builtin_memset(element_address(s.grad.data, s.grad.dtype, element), 0,
                      static_cast<std::size_t>(n * dtype_size(s.grad.dtype)));
 }
 
 template <class Row>
-MP_CHUNK_FUNCTION void update_tiles(const UpdateJob& job, const UpdateContext& c) {
+MP_ISA_FUNCTION void update_tiles(const UpdateJob& job, const UpdateContext& c) {
     Row row(c);
     for (int64_t done = 0; done < job.count; done += kTile) {
         const int64_t element = job.start + done;
@@ -228,7 +228,7 @@ MP_CHUNK_FUNCTION void update_tiles(const UpdateJob& job, const UpdateContext& c
 
 inline constexpr UpdateScaling kNoScaling = {};
 
-MP_CHUNK_INLINE UpdateContext update_context(const UpdateJob& job) {
+MP_ISA_INLINE UpdateContext update_context(const UpdateJob& job) {
     const UpdateSegment& s = *job.segment;
     return {&s,
             &job.op->scalars[s.group],
@@ -239,8 +239,8 @@ MP_CHUNK_INLINE UpdateContext update_context(const UpdateJob& job) {
 }
 
 template <class Rule>
-MP_CHUNK_FUNCTION void measure_tiles(const UpdateJob& job, const UpdateContext& c,
-                                     UpdateScaling& maxima) {
+MP_ISA_FUNCTION void measure_tiles(const UpdateJob& job, const UpdateContext& c,
+                                   UpdateScaling& maxima) {
     UpdateBody<Rule> body(c, false);
     for (int64_t done = 0; done < job.count; done += kTile) {
         const int64_t element = job.start + done;
@@ -252,17 +252,17 @@ MP_CHUNK_FUNCTION void measure_tiles(const UpdateJob& job, const UpdateContext& 
 
 inline void measure_chunk(const UpdateJob& job, UpdateScaling& maxima) {
     const UpdateContext c = update_context(job);
-    numerics::with_rule(c.scalars->rule, [&](auto rule) MP_CHUNK_INLINED {
+    numerics::with_rule(c.scalars->rule, [&](auto rule) MP_ISA_INLINED {
         measure_tiles<decltype(rule)>(job, c, maxima);
     });
 }
 
 // The number of a row among those whose arrays are all bf16.
-MP_CHUNK_INLINE constexpr uint32_t row_key(DType compensation, uint32_t stochastic) {
+MP_ISA_INLINE constexpr uint32_t row_key(DType compensation, uint32_t stochastic) {
     return static_cast<uint32_t>(compensation) << 8 | stochastic;
 }
 
-template <class Rule> MP_CHUNK_INLINE bool is_bf16_row(const UpdateSegment& s) {
+template <class Rule> MP_ISA_INLINE bool is_bf16_row(const UpdateSegment& s) {
     const auto is_bf16 = [](const StepArray& a) { return a.format() == DType::bf16; };
     bool are = is_bf16(s.param) && is_bf16(s.grad) && !s.master.exists();
     for (int k = 0; k < Rule::kStateCount; ++k) {
@@ -296,9 +296,8 @@ template <class Rule> void update_chunk_by(const UpdateJob& job, const UpdateCon
 
 inline void update_chunk(const UpdateJob& job) {
     const UpdateContext c = update_context(job);
-    numerics::with_rule(c.scalars->rule, [&](auto rule) MP_CHUNK_INLINED {
-        update_chunk_by<decltype(rule)>(job, c);
-    });
+    numerics::with_rule(c.scalars->rule,
+                        [&](auto rule) MP_ISA_INLINED { update_chunk_by<decltype(rule)>(job, c); });
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -6,7 +6,7 @@
 
 #include "host/kernels/update_formats.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // The codings with such a loop; in smaller blocks it would not pay.
 using RowCodings =
@@ -20,13 +20,13 @@ struct BlockMaxima {
 template <class Rule, DType kDType> struct BlockRow {
     using Memory = typename InMemory<kDType>::type;
 
-    explicit MP_CHUNK_INLINE BlockRow(const UpdateContext& /*c*/) {}
+    explicit MP_ISA_INLINE BlockRow(const UpdateContext& /*c*/) {}
 
-    static MP_CHUNK_INLINE float load(const Memory& from) {
+    static MP_ISA_INLINE float load(const Memory& from) {
         return numerics::Codec<kDType>::load(from);
     }
 
-    static MP_CHUNK_INLINE void store(float x, Memory& to) {
+    static MP_ISA_INLINE void store(float x, Memory& to) {
         if constexpr (kDType == DType::bf16) {
             to = static_cast<uint16_t>(bf16_pattern(x) >> 16);
         } else {
@@ -34,20 +34,20 @@ template <class Rule, DType kDType> struct BlockRow {
         }
     }
 
-    static MP_CHUNK_INLINE void raise(int32_t& largest, float x) {
+    static MP_ISA_INLINE void raise(int32_t& largest, float x) {
         const auto bits =
             static_cast<int32_t>(numerics::bits_from_float(x) & numerics::kFloatMagnitudeMask);
         largest = bits > largest ? bits : largest;
     }
 
-    static MP_CHUNK_INLINE BlockMaxima update(const numerics::GroupScalars& group, Memory* param,
-                                              const Memory* grad, float* state0, float* state1,
-                                              int n) {
+    static MP_ISA_INLINE BlockMaxima update(const numerics::GroupScalars& group, Memory* param,
+                                            const Memory* grad, float* state0, float* state1,
+                                            int n) {
         const typename Rule::Scalars k = group.as<Rule>();
         const float grad_mul = group.grad_mul;
         int32_t largest0 = 0;
         int32_t largest1 = 0;
-        MP_CHUNK_INDEPENDENT
+        MP_ISA_INDEPENDENT
         for (int i = 0; i < n; ++i) {
             float x[numerics::kMaxStates];
             x[0] = state0[i];
@@ -67,9 +67,9 @@ template <class Rule, DType kDType> struct BlockRow {
     }
 
     // Whole blocks have a constant count, for which the compiler makes a loop without remainder.
-    static MP_CHUNK_FUNCTION BlockMaxima update_block(const numerics::GroupScalars& group,
-                                                      void* param, const void* grad, float* state0,
-                                                      float* state1, int n) {
+    static MP_ISA_FUNCTION BlockMaxima update_block(const numerics::GroupScalars& group,
+                                                    void* param, const void* grad, float* state0,
+                                                    float* state1, int n) {
         Memory* p = static_cast<Memory*>(param);
         const Memory* g = static_cast<const Memory*>(grad);
         return n == kTile ? update(group, p, g, state0, state1, kTile)
@@ -77,14 +77,14 @@ template <class Rule, DType kDType> struct BlockRow {
     }
 
     template <Coding kCoding>
-    static MP_CHUNK_INLINE void blocks(const UpdateContext& c, int64_t element, int n) {
+    static MP_ISA_INLINE void blocks(const UpdateContext& c, int64_t element, int n) {
         const UpdateSegment& s = *c.segment;
         alignas(64) float states[numerics::kMaxStates][kTile];
         constexpr auto kSize = static_cast<int>(block_size(kCoding));
         for (int first = 0; first < n; first += kSize) {
             const int count = min_int(n - first, kSize);
             const int64_t at = element + first;
-            numerics::for_each_state<Rule>([&](auto state) MP_CHUNK_INLINED {
+            numerics::for_each_state<Rule>([&](auto state) MP_ISA_INLINED {
                 constexpr int kState = decltype(state)::kIndex;
                 BlockTile<kCoding, numerics::is_signed_state<Rule>(kState)>::load(
                     s.states[kState], at, states[kState], count);
@@ -93,7 +93,7 @@ template <class Rule, DType kDType> struct BlockRow {
                 update_block(*c.scalars, element_address(s.param.data, kDType, at),
                              element_address(static_cast<const void*>(s.grad.data), kDType, at),
                              states[0], states[1], count);
-            numerics::for_each_state<Rule>([&](auto state) MP_CHUNK_INLINED {
+            numerics::for_each_state<Rule>([&](auto state) MP_ISA_INLINED {
                 constexpr int kState = decltype(state)::kIndex;
                 BlockTile<kCoding, numerics::is_signed_state<Rule>(kState)>::store_one(
                     s.states[kState], at, states[kState], count,
@@ -102,16 +102,15 @@ template <class Rule, DType kDType> struct BlockRow {
         }
     }
 
-    static MP_CHUNK_INLINE void tile(const UpdateContext& c, int64_t element, int n) {
+    static MP_ISA_INLINE void tile(const UpdateContext& c, int64_t element, int n) {
         RowCodings::visit(format_id(c.segment->states[0].format()),
-                          [&](auto format) MP_CHUNK_INLINED {
-                              blocks<decltype(format)::kCoding>(c, element, n);
-                          });
+                          [&](auto format)
+                              MP_ISA_INLINED { blocks<decltype(format)::kCoding>(c, element, n); });
     }
 };
 
 // Arrays of this type with states in blocks of one coding, and nothing beside.
-template <class Rule> MP_CHUNK_INLINE bool is_block_row(const UpdateContext& c, DType dtype) {
+template <class Rule> MP_ISA_INLINE bool is_block_row(const UpdateContext& c, DType dtype) {
     const UpdateSegment& s = *c.segment;
     bool is_one = RowCodings::contains(format_id(s.states[0].format()));
     for (int k = 1; k < Rule::kStateCount; ++k) {
@@ -121,4 +120,4 @@ template <class Rule> MP_CHUNK_INLINE bool is_block_row(const UpdateContext& c, 
            !s.compensation.exists() && c.stochastic == kSrNone;
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -8,26 +8,26 @@
 #include "host/kernels/update_rounding.hpp"
 #include "numerics/remainder.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 typedef uint16_t ParamInMemory __attribute__((aligned(1), may_alias));
 typedef int16_t RemainderInMemory __attribute__((aligned(1), may_alias));
 
-MP_CHUNK_INLINE void load_joined(const UpdateSegment& s, int64_t element, float* values, int n) {
+MP_ISA_INLINE void load_joined(const UpdateSegment& s, int64_t element, float* values, int n) {
     const ParamInMemory* param = static_cast<const ParamInMemory*>(s.param.data) + element;
     const RemainderInMemory* remainder =
         static_cast<const RemainderInMemory*>(s.master.data) + element;
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         values[i] = numerics::join_master(param[i], remainder[i]);
     }
 }
 
-MP_CHUNK_INLINE void store_split(const UpdateSegment& s, int64_t element, const float* values,
-                                 int n) {
+MP_ISA_INLINE void store_split(const UpdateSegment& s, int64_t element, const float* values,
+                               int n) {
     ParamInMemory* param = static_cast<ParamInMemory*>(s.param.data) + element;
     RemainderInMemory* remainder = static_cast<RemainderInMemory*>(s.master.data) + element;
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         const numerics::SplitMaster split = numerics::split_master(values[i]);
         param[i] = split.param;
@@ -36,9 +36,9 @@ MP_CHUNK_INLINE void store_split(const UpdateSegment& s, int64_t element, const 
 }
 
 // n bf16 parameters at `memory`, of master weights that are kept whole.
-MP_CHUNK_INLINE void store_half_away(const FloatInMemory* values, void* memory, int n) {
+MP_ISA_INLINE void store_half_away(const FloatInMemory* values, void* memory, int n) {
     ParamInMemory* param = static_cast<ParamInMemory*>(memory);
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         param[i] = numerics::bf16_half_away(values[i]);
     }
@@ -81,7 +81,7 @@ template <class Of, bool kSigned> struct FormatTile {
                               const numerics::BlockScale& scale, const TileBits* bits) {
         if constexpr (kCoding == Coding::scaled) {
             const float multiply = scale.multiply;
-            MP_CHUNK_INDEPENDENT
+            MP_ISA_INDEPENDENT
             for (int i = 0; i < n; ++i) {
                 values[i] = code_value(kDType, values[i], multiply);
             }
@@ -103,7 +103,7 @@ struct FormatFunctions {
     void (*store_numbers)(void*, int, FloatInMemory*, const numerics::BlockScale&, const TileBits*);
 };
 
-template <class Of, bool kSigned> MP_CHUNK_INLINE FormatFunctions functions_of_format() {
+template <class Of, bool kSigned> MP_ISA_INLINE FormatFunctions functions_of_format() {
     using Tile = FormatTile<Of, kSigned>;
     if constexpr (has_blocks(Of::kCoding) || Of::kCoding == Coding::remainder) {
         return {Tile::load, Tile::store, nullptr};
@@ -112,9 +112,9 @@ template <class Of, bool kSigned> MP_CHUNK_INLINE FormatFunctions functions_of_f
     }
 }
 
-MP_CHUNK_FUNCTION inline FormatFunctions functions_of(const StepArray& a, bool is_signed) {
+MP_ISA_FUNCTION inline FormatFunctions functions_of(const StepArray& a, bool is_signed) {
     FormatFunctions found = {};
-    AllFormats::visit(format_id(a.format()), [&](auto format) MP_CHUNK_INLINED {
+    AllFormats::visit(format_id(a.format()), [&](auto format) MP_ISA_INLINED {
         using Of = decltype(format);
         if constexpr (has_blocks(Of::kCoding)) {
             found = is_signed ? functions_of_format<Of, true>() : functions_of_format<Of, false>();
@@ -125,4 +125,4 @@ MP_CHUNK_FUNCTION inline FormatFunctions functions_of(const StepArray& a, bool i
     return found;
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

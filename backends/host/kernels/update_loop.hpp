@@ -6,7 +6,7 @@
 #include "host/kernels/tile.hpp"
 #include "interface/ops.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // The n elements at hand. `weight` is the master weight where there is one and the parameter
 // otherwise. The bits are those for rounding the parameter, where that is stochastic.
@@ -21,14 +21,14 @@ struct UpdateStreams {
 // A rule's states of one element. Written out: an inner loop would have to go before the outer one becomes vectors.
 static_assert(numerics::kMaxStates == 2);
 template <class Rule, class From>
-MP_CHUNK_INLINE void load_states(const From& load, float (&x)[numerics::kMaxStates]) {
+MP_ISA_INLINE void load_states(const From& load, float (&x)[numerics::kMaxStates]) {
     x[0] = load(0);
     if constexpr (Rule::kStateCount > 1) {
         x[1] = load(1);
     }
 }
 template <class Rule, class To>
-MP_CHUNK_INLINE void store_states(const To& store, const float (&x)[numerics::kMaxStates]) {
+MP_ISA_INLINE void store_states(const To& store, const float (&x)[numerics::kMaxStates]) {
     store(0, x[0]);
     if constexpr (Rule::kStateCount > 1) {
         store(1, x[1]);
@@ -37,34 +37,34 @@ MP_CHUNK_INLINE void store_states(const To& store, const float (&x)[numerics::kM
 
 // The streams are different arrays, so no element depends on another.
 template <class Rule>
-MP_CHUNK_INLINE void update_plain(const UpdateStreams& s, const numerics::GroupScalars& group,
-                                  int n) {
+MP_ISA_INLINE void update_plain(const UpdateStreams& s, const numerics::GroupScalars& group,
+                                int n) {
     const typename Rule::Scalars k = group.as<Rule>();
     const float grad_mul = group.grad_mul;
     const UpdateStreams at = s;
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         float x[numerics::kMaxStates];
-        load_states<Rule>([&](int j) MP_CHUNK_INLINED { return at.states[j][i]; }, x);
+        load_states<Rule>([&](int j) MP_ISA_INLINED { return at.states[j][i]; }, x);
         const float w = at.weight[i];
         at.weight[i] = w + Rule::delta(k, w, at.grad[i] * grad_mul, x);
-        store_states<Rule>([&](int j, float v) MP_CHUNK_INLINED { at.states[j][i] = v; }, x);
+        store_states<Rule>([&](int j, float v) MP_ISA_INLINED { at.states[j][i] = v; }, x);
     }
 }
 
 // With Kahan's compensation. kParam is the parameter's type, to which the sum is rounded here; what
 // is written to `weight` is then representable, so rounding it once more changes nothing.
 template <class Rule, DType kParam, Rounding kRounding>
-MP_CHUNK_INLINE void update_compensated(const UpdateStreams& s, const numerics::GroupScalars& group,
-                                        int n) {
+MP_ISA_INLINE void update_compensated(const UpdateStreams& s, const numerics::GroupScalars& group,
+                                      int n) {
     using Codec = numerics::Codec<kParam>;
     const typename Rule::Scalars k = group.as<Rule>();
     const float grad_mul = group.grad_mul;
     const UpdateStreams at = s;
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         float x[numerics::kMaxStates];
-        load_states<Rule>([&](int j) MP_CHUNK_INLINED { return at.states[j][i]; }, x);
+        load_states<Rule>([&](int j) MP_ISA_INLINED { return at.states[j][i]; }, x);
         const float w = at.weight[i];
         const float delta = Rule::delta(k, w, at.grad[i] * grad_mul, x);
         uint32_t random = 0;
@@ -76,14 +76,14 @@ MP_CHUNK_INLINE void update_compensated(const UpdateStreams& s, const numerics::
             return Codec::load(round_one<Codec, kRounding>(sum, random));
         });
         at.compensation[i] = carry;
-        store_states<Rule>([&](int j, float v) MP_CHUNK_INLINED { at.states[j][i] = v; }, x);
+        store_states<Rule>([&](int j, float v) MP_ISA_INLINED { at.states[j][i] = v; }, x);
     }
 }
 
 // A whole tile has a constant count, for which the compiler makes a loop without remainder.
 template <class Rule>
-MP_CHUNK_FUNCTION void update_plain_tile(const UpdateStreams& s,
-                                         const numerics::GroupScalars& group, int n) {
+MP_ISA_FUNCTION void update_plain_tile(const UpdateStreams& s, const numerics::GroupScalars& group,
+                                       int n) {
     if (n == kTile) {
         update_plain<Rule>(s, group, kTile);
     } else {
@@ -92,9 +92,9 @@ MP_CHUNK_FUNCTION void update_plain_tile(const UpdateStreams& s,
 }
 
 template <class Rule, DType kParam, Rounding kRounding>
-MP_CHUNK_FUNCTION void update_compensated_tile(const UpdateStreams& s,
-                                               const numerics::GroupScalars& group, int n) {
+MP_ISA_FUNCTION void update_compensated_tile(const UpdateStreams& s,
+                                             const numerics::GroupScalars& group, int n) {
     update_compensated<Rule, kParam, kRounding>(s, group, n);
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -9,7 +9,7 @@
 #include "host/kernels/update_rounding.hpp"
 #include "interface/ops.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // The n elements at hand, and pairs of random bits where rounding is stochastic.
 struct UpdatePairs {
@@ -21,7 +21,7 @@ struct UpdatePairs {
     const uint16_t* state_bits[numerics::kMaxStates];
 };
 
-template <bool kStochastic> MP_CHUNK_INLINE uint32_t round_bf16(float x, uint32_t r16) {
+template <bool kStochastic> MP_ISA_INLINE uint32_t round_bf16(float x, uint32_t r16) {
     return kStochastic ? bf16_pattern_sr(x, r16) : bf16_pattern(x);
 }
 
@@ -34,8 +34,8 @@ struct Bf16Element {
 };
 
 template <class Rule, bool kCompensated, uint32_t kSr>
-MP_CHUNK_INLINE void update_bf16(const typename Rule::Scalars& k, float grad_mul, Bf16Element& e,
-                                 uint32_t p_bits, const uint32_t (&x_bits)[numerics::kMaxStates]) {
+MP_ISA_INLINE void update_bf16(const typename Rule::Scalars& k, float grad_mul, Bf16Element& e,
+                               uint32_t p_bits, const uint32_t (&x_bits)[numerics::kMaxStates]) {
     constexpr bool kSrP = (kSr & kSrParam) != 0;
     const float delta = Rule::delta(k, e.p, e.g * grad_mul, e.x);
     if constexpr (kCompensated) {
@@ -55,12 +55,12 @@ MP_CHUNK_INLINE void update_bf16(const typename Rule::Scalars& k, float grad_mul
     }
 }
 
-MP_CHUNK_INLINE uint32_t even_bits(uint32_t pair) { return pair & 0xffffU; }
-MP_CHUNK_INLINE uint32_t odd_bits(uint32_t pair) { return pair >> 16; }
+MP_ISA_INLINE uint32_t even_bits(uint32_t pair) { return pair & 0xffffU; }
+MP_ISA_INLINE uint32_t odd_bits(uint32_t pair) { return pair >> 16; }
 
 template <class Rule, bool kCompensated, uint32_t kSr>
-MP_CHUNK_INLINE void update_pairs(const UpdatePairs& s, const numerics::GroupScalars& group,
-                                  int pairs) {
+MP_ISA_INLINE void update_pairs(const UpdatePairs& s, const numerics::GroupScalars& group,
+                                int pairs) {
     const typename Rule::Scalars k = group.as<Rule>();
     const float grad_mul = group.grad_mul;
     Bf16Pair* param = static_cast<Bf16Pair*>(s.param);
@@ -72,7 +72,7 @@ MP_CHUNK_INLINE void update_pairs(const UpdatePairs& s, const numerics::GroupSca
     const Bf16Pair* bits0 = reinterpret_cast<const Bf16Pair*>(s.state_bits[0]);
     const Bf16Pair* bits1 = reinterpret_cast<const Bf16Pair*>(s.state_bits[1]);
     constexpr bool kHasState1 = Rule::kStateCount > 1;
-    MP_CHUNK_INDEPENDENT
+    MP_ISA_INDEPENDENT
     for (int i = 0; i < pairs; ++i) {
         const uint32_t p = param[i];
         const uint32_t g = grad[i];
@@ -102,7 +102,7 @@ MP_CHUNK_INLINE void update_pairs(const UpdatePairs& s, const numerics::GroupSca
 
 // The element after the last pair.
 template <class Rule, bool kCompensated, uint32_t kSr>
-MP_CHUNK_INLINE void update_last(const UpdatePairs& s, const numerics::GroupScalars& group, int i) {
+MP_ISA_INLINE void update_last(const UpdatePairs& s, const numerics::GroupScalars& group, int i) {
     using Memory = InMemory<DType::bf16>::type;
     const auto value = [i](const void* data) {
         return odd_of(static_cast<uint32_t>(static_cast<const Memory*>(data)[i]) << 16);
@@ -128,8 +128,8 @@ MP_CHUNK_INLINE void update_last(const UpdatePairs& s, const numerics::GroupScal
 }
 
 template <class Rule, bool kCompensated, uint32_t kSr>
-MP_CHUNK_FUNCTION void update_pairs_tile(const UpdatePairs& s, const numerics::GroupScalars& group,
-                                         int n) {
+MP_ISA_FUNCTION void update_pairs_tile(const UpdatePairs& s, const numerics::GroupScalars& group,
+                                       int n) {
     if (n == kTile) {
         update_pairs<Rule, kCompensated, kSr>(s, group, kTile / 2);
         return;
@@ -140,4 +140,4 @@ MP_CHUNK_FUNCTION void update_pairs_tile(const UpdatePairs& s, const numerics::G
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

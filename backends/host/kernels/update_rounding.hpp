@@ -5,14 +5,14 @@
 #include "host/kernels/random_bits.hpp"
 #include "interface/ops.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // A bit for the parameter and one for each state.
 enum StochasticFlags : uint32_t { kSrNone = 0, kSrParam = 1, kSrState0 = 2, kSrState1 = 4 };
-MP_CHUNK_INLINE constexpr uint32_t state_flag(int k) { return uint32_t{kSrState0} << k; }
+MP_ISA_INLINE constexpr uint32_t state_flag(int k) { return uint32_t{kSrState0} << k; }
 
 // Nothing is rounded into fp32.
-MP_CHUNK_INLINE uint32_t stochastic_flags(const OptimizerUpdateDesc& op, const UpdateSegment& s) {
+MP_ISA_INLINE uint32_t stochastic_flags(const OptimizerUpdateDesc& op, const UpdateSegment& s) {
     uint32_t flags = op.stochastic_param && s.param.dtype != DType::fp32 ? kSrParam : kSrNone;
     for (int k = 0; k < numerics::kMaxStates; ++k) {
         if (op.stochastic_states[k] && s.states[k].exists() && s.states[k].dtype != DType::fp32) {
@@ -39,7 +39,7 @@ struct UpdateBits {
 };
 
 template <class Rule>
-MP_CHUNK_INLINE void fill_bits(const UpdateContext& c, int64_t index, int n, UpdateBits& bits) {
+MP_ISA_INLINE void fill_bits(const UpdateContext& c, int64_t index, int n, UpdateBits& bits) {
     const UpdateSegment& s = *c.segment;
     const int64_t element = s.first + index;
     if ((c.stochastic & kSrParam) != 0) {
@@ -53,4 +53,4 @@ MP_CHUNK_INLINE void fill_bits(const UpdateContext& c, int64_t index, int n, Upd
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

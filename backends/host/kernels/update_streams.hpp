@@ -6,11 +6,11 @@
 #include "host/kernels/update_loop.hpp"
 #include "host/kernels/update_rounding.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // Types that are absent have no size, so nothing is asked for them. A parameter beside a master
 // weight is only written.
-MP_CHUNK_INLINE void prefetch_streams(const UpdateSegment& s, int64_t element, int n) {
+MP_ISA_INLINE void prefetch_streams(const UpdateSegment& s, int64_t element, int n) {
     const auto ask = [element, n](const StepArray& a) {
         prefetch_ahead(element_address(static_cast<const void*>(a.data), a.dtype, element),
                        n * dtype_size(a.dtype));
@@ -29,8 +29,8 @@ MP_CHUNK_INLINE void prefetch_streams(const UpdateSegment& s, int64_t element, i
 }
 
 template <class Rule, DType kParam>
-MP_CHUNK_INLINE void update_compensated_as(const UpdateStreams& streams, const UpdateContext& c,
-                                           int n) {
+MP_ISA_INLINE void update_compensated_as(const UpdateStreams& streams, const UpdateContext& c,
+                                         int n) {
     if ((c.stochastic & kSrParam) != 0) {
         update_compensated_tile<Rule, kParam, Rounding::stochastic>(streams, *c.scalars, n);
     } else {
@@ -39,7 +39,7 @@ MP_CHUNK_INLINE void update_compensated_as(const UpdateStreams& streams, const U
 }
 
 template <class Rule>
-MP_CHUNK_INLINE void update_streams(const UpdateStreams& streams, const UpdateContext& c, int n) {
+MP_ISA_INLINE void update_streams(const UpdateStreams& streams, const UpdateContext& c, int n) {
     const UpdateSegment& s = *c.segment;
     if (!s.compensation.exists()) {
         update_plain_tile<Rule>(streams, *c.scalars, n);
@@ -52,4 +52,4 @@ MP_CHUNK_INLINE void update_streams(const UpdateStreams& streams, const UpdateCo
     }
 }
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -6,25 +6,25 @@
 #include "host/kernels/block_amax.hpp"
 #include "host/kernels/fp8_words.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // What is gathered where elements are quantized.
 enum class Gather { nothing, amax, counts };
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
-#define MP_CHUNK_WIDE_WORDS 1
+#define MP_ISA_WIDE_WORDS 1
 
-MP_CHUNK_INLINE __m512 held_floats(float x) {
+MP_ISA_INLINE __m512 held_floats(float x) {
     return _mm512_castsi512_ps(held(_mm512_castps_si512(_mm512_set1_ps(x))));
 }
-MP_CHUNK_INLINE __m512i held_ints(int x) { return held(_mm512_set1_epi32(x)); }
+MP_ISA_INLINE __m512i held_ints(int x) { return held(_mm512_set1_epi32(x)); }
 
 inline constexpr __mmask32 kAllLanes = 0xffffffffU;
-MP_CHUNK_INLINE __mmask32 first_lanes(int n) {
+MP_ISA_INLINE __mmask32 first_lanes(int n) {
     return n >= 32 ? kAllLanes : (__mmask32{1} << n) - 1U;
 }
 
-MP_CHUNK_INLINE __m512i word_numbers(int first, int step) {
+MP_ISA_INLINE __m512i word_numbers(int first, int step) {
     alignas(64) uint16_t numbers[32];
     for (int i = 0; i < 32; ++i) {
         numbers[i] = static_cast<uint16_t>(first + i * step);
@@ -49,7 +49,7 @@ template <DType kFrom> class Widen {
 
   public:
     // What is not in `lanes` is 0 and touches no memory.
-    MP_CHUNK_INLINE WideWords load(const char* at, __mmask32 lanes) const {
+    MP_ISA_INLINE WideWords load(const char* at, __mmask32 lanes) const {
         if constexpr (kFrom == DType::fp32) {
             const auto rest = static_cast<__mmask16>(lanes >> 16);
             const __m512 first = _mm512_maskz_loadu_ps(static_cast<__mmask16>(lanes), at);
@@ -70,7 +70,7 @@ template <DType kFrom> class Widen {
     }
 
     // The lower halves of lanes that came from load(), in the order of the elements.
-    MP_CHUNK_INLINE __m512i join(__m512i first, __m512i second) const {
+    MP_ISA_INLINE __m512i join(__m512i first, __m512i second) const {
         if constexpr (kFrom == DType::bf16) {
             return _mm512_mask_blend_epi16(0xaaaaaaaaU, first, _mm512_slli_epi32(second, 16));
         } else {
@@ -79,7 +79,7 @@ template <DType kFrom> class Widen {
     }
 };
 
-template <DType kFrom> MP_CHUNK_INLINE void gather_amax(const WideWords& x, __m512i& largest) {
+template <DType kFrom> MP_ISA_INLINE void gather_amax(const WideWords& x, __m512i& largest) {
     if constexpr (kFrom == DType::fp32) {
         const __m512i all = _mm512_set1_epi32(0x7fffffff);
         const __m512i first = _mm512_and_si512(_mm512_castps_si512(x.first), all);
@@ -92,7 +92,7 @@ template <DType kFrom> MP_CHUNK_INLINE void gather_amax(const WideWords& x, __m5
 }
 
 // The fp32 pattern of what was gathered; infinity and NaN as something not below infinity.
-template <DType kFrom> MP_CHUNK_INLINE uint32_t gathered_amax(__m512i largest) {
+template <DType kFrom> MP_ISA_INLINE uint32_t gathered_amax(__m512i largest) {
     if constexpr (kFrom != DType::fp32) {
         const __m512i upper = _mm512_srli_epi32(largest, 16);
         largest = _mm512_and_si512(_mm512_max_epi16(largest, upper), _mm512_set1_epi32(0xffff));
@@ -103,4 +103,4 @@ template <DType kFrom> MP_CHUNK_INLINE uint32_t gathered_amax(__m512i largest) {
 
 #endif
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -6,7 +6,7 @@
 namespace mp::backends::host {
 
 uint32_t largest_pattern(ThreadPool& threads, const TensorRef& source) noexcept {
-    const ChunkTable& table = active_isa();
+    const IsaTable& table = active_isa();
     uint32_t largest = 0;
     threads.for_each(divide_up(source.count, kChunkElements), [&](int64_t chunk) {
         const int64_t start = chunk * kChunkElements;

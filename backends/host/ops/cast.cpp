@@ -6,7 +6,7 @@ namespace mp::backends::host {
 namespace {
 
 void cast(ThreadPool& threads, const CastDesc& op) noexcept {
-    const ChunkTable& table = active_isa();
+    const IsaTable& table = active_isa();
     const int64_t count = op.destination.count;
     const bool stream = count * dtype_size(op.destination.dtype) >= kStreamBytes;
     threads.for_each(divide_up(count, kChunkElements), [&](int64_t chunk) {

@@ -13,7 +13,7 @@ constexpr int64_t kScratch = 16384;
 // Threads take whole rows, because half a row each would waste what the processor reads ahead. As many blocks of rows at
 // once as there is room for.
 void sum_by_rows(ThreadPool& threads, const ColumnSumDesc& op) noexcept {
-    const ChunkTable& table = active_isa();
+    const IsaTable& table = active_isa();
     alignas(64) float scratch[kScratch];
     float* const total = scratch;
     float* const sums = scratch + op.columns;
@@ -30,7 +30,7 @@ void sum_by_rows(ThreadPool& threads, const ColumnSumDesc& op) noexcept {
 }
 
 void sum_by_columns(ThreadPool& threads, const ColumnSumDesc& op) noexcept {
-    const ChunkTable& table = active_isa();
+    const IsaTable& table = active_isa();
     // Whole cache lines a thread.
     const int64_t share = divide_up(divide_up(op.columns, threads.threads()), 32) * 32;
     const int64_t columns = std::min(share, kColumnStrip);

@@ -24,7 +24,7 @@ void dequantize(ThreadPool& threads, const DequantizeDesc& op) noexcept {
     if (op.destination.count == 0) {
         return;
     }
-    const ChunkTable& table = active_isa();
+    const IsaTable& table = active_isa();
     const DequantizeDesc line = as_one_row(op);
     const ScaledRef& from = line.source;
     const int64_t columns = std::min(from.columns, kChunkElements);

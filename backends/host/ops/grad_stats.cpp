@@ -16,7 +16,7 @@ double tree_sum(double* sums, int64_t count) {
 
 void grad_stats(ThreadPool& threads, const GradStatsDesc& op) noexcept {
     if (op.stage != StatsStage::tree) {
-        const ChunkTable& table = active_isa();
+        const IsaTable& table = active_isa();
         threads.for_each(op.table.chunk_count, [&](int64_t i) {
             const Chunk& chunk = op.table.chunks[i];
             const UpdateSegment& segment = op.table.segments[chunk.segment];

@@ -40,7 +40,7 @@ bool measure(ThreadPool& threads, const OptimizerUpdateDesc& op) {
     if (!any) {
         return false;
     }
-    const ChunkTable& table = active_isa();
+    const IsaTable& table = active_isa();
     threads.for_each(op.table.chunk_count, [&](int64_t i) {
         const Chunk& chunk = op.table.chunks[i];
         if (op.table.segments[chunk.segment].has_scaled_states()) {
@@ -69,7 +69,7 @@ void update(ThreadPool& threads, const OptimizerUpdateDesc& op) noexcept {
         for_each_scaled(op,
                         [](const UpdateSegment& s, UpdateScaling& all) { renew_scales(s, all); });
     }
-    const ChunkTable& table = active_isa();
+    const IsaTable& table = active_isa();
     const bool stream = op.table.chunk_count >= kStreamChunks;
     threads.for_each(op.table.chunk_count,
                      [&](int64_t i) { table.update(update_job(op, op.table.chunks[i], stream)); });

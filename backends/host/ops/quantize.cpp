@@ -152,7 +152,7 @@ void quantize(ThreadPool& threads, const QuantizeDesc& op) noexcept {
         finish_quantize(op, found);
         return;
     }
-    const ChunkTable& table = active_isa();
+    const IsaTable& table = active_isa();
     const QuantizeDesc line = as_one_row(op);
     QuantizeJob whole{};
     whole.op = &line;

@@ -26,7 +26,7 @@ Status prepare(Device& /*device*/, const GemmDesc& op, Plan** plan) noexcept {
 
 Status run(Device& device, Queue& /*queue*/, Plan& plan, const GemmBuffers& buffers) noexcept {
     const GemmDesc& op = static_cast<const SimplePlan&>(plan).desc();
-    const ChunkTable& table = active_isa();
+    const IsaTable& table = active_isa();
     const int64_t row_tiles = divide_up(op.m, kGemmTileRows);
     const int64_t column_tiles = divide_up(op.n, kGemmTileColumns);
     threads_of(device).for_each(row_tiles * column_tiles * op.batch_count, [&](int64_t tile) {

@@ -9,7 +9,7 @@ namespace {
 
 // Cut where logical elements are multiples of kChunkElements, so that no block of amaxes is cut.
 void sum_parts(ThreadPool& threads, const SumPartsDesc& op) noexcept {
-    const ChunkTable& table = active_isa();
+    const IsaTable& table = active_isa();
     const int64_t into = op.first_element % kChunkElements;
     threads.for_each(op.count == 0 ? 0 : divide_up(into + op.count, kChunkElements),
                      [&](int64_t i) {

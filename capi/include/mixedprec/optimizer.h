@@ -286,10 +286,10 @@ MP_API mp_status mp_optimizer_set_enabled(mp_optimizer* optimizer, int32_t group
 MP_API mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
 
 /** Names the layers whose step ends with the optimizer's: every later mp_optimizer_step that succeeds does for them what
- * mp_linear_end_step does, which then must not be called. Where ranks share the optimizer their amaxes go in the step's own vote,
+ * mp_linear_end_step does, which then must not be called. Where ranks share the optimizer their amaxes go in the step's own agreement,
  * without a message more: in place of mp_linear_end_step_on_ranks, with the same bits. A skipped step (a gradient that is
  * not finite) moves delayed scales on as any other, as in Transformer Engine, where an amax that is not finite itself
- * changes nothing; a step that fails in or before its vote moves nothing, and the amaxes wait for the next one.
+ * changes nothing; a step that fails in or before its agreement moves nothing, and the amaxes wait for the next one.
  * Replaces the layers named before. The optimizer keeps them alive. Blocks where ranks share it: every rank then names as
  * many layers, of the same sizes and recipes, in the same order, before or after mp_optimizer_shard.
  * @param[in] optimizer  the optimizer

@@ -10,10 +10,10 @@
  *   forward and backward     stage 3: gather, use, release; stage 2: acquire gradients; then say that they are ready,
  *                            which sends a bucket on its way as soon as it is full (or let the step send all)
  *   mp_optimizer_step        reduce: gradients are summed by their owners, in fp32
- *                            vote: one small message; whoever differs or cannot go on stops the step on every rank
+ *                            agreement: one small message; whoever differs or cannot go on stops the step on every rank
  *                            apply: each rank updates its pieces
  *                            publish: every rank gets the new weights (stage 1 and 2)
- * A call that fails before the vote is over has changed nothing on any rank. Gradients of a step are means over the ranks,
+ * A call that fails before the agreement is over has changed nothing on any rank. Gradients of a step are means over the ranks,
  * or over the slots, unless MP_ZERO_SUM_GRADIENTS is set.
  *
  * Pieces are whole chunks of 16384 elements of a parameter, so the bits of a step depend on the order of the sum alone:
@@ -54,7 +54,7 @@ typedef struct mp_zero_desc {
     /* Hybrid sharding: ranks 0 to shard_ranks - 1 share one copy, the next shard_ranks another, and so on; it divides the
      * number of ranks. 0: all share one copy. */
     int32_t shard_ranks;
-    /* Every so many steps the vote compares a hash of all weights, before the step changes them: ranks whose memory or
+    /* Every so many steps the agreement compares a hash of all weights, before the step changes them: ranks whose memory or
      * link has flipped a bit are named by MP_STATUS_RANK_MISMATCH. 0: never. It reads all weights once; not in stage 3,
      * where ranks have different ones. */
     int32_t check_every;

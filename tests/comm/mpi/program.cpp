@@ -23,15 +23,15 @@
 namespace mp::test {
 
 std::unique_ptr<Communicator> open(const Settings& settings, const void* native,
-                                   std::shared_ptr<Doom> doom) {
+                                   std::shared_ptr<PlannedFault> fault) {
     TransportConfig config;
     config.native = native;
     config.deadline_ms = settings.deadline_ms;
     Transport* transport = nullptr;
     check(load_transport("mpi").create(config, &transport));
     std::unique_ptr<Transport> own(transport);
-    if (doom != nullptr) {
-        own = std::make_unique<DoomedTransport>(std::move(own), std::move(doom));
+    if (fault != nullptr) {
+        own = std::make_unique<FaultyTransport>(std::move(own), std::move(fault));
     }
     return std::make_unique<Communicator>(std::move(own), settings.deadline_ms);
 }

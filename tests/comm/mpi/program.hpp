@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "../doomed.hpp"
+#include "../faulty_transport.hpp"
 #include "comm/communicator.hpp"
 #include "core/core_context.hpp"
 
@@ -22,10 +22,10 @@ using Case = std::string (*)(const Settings&);
 
 inline int64_t now_ms() { return monotonic_ns() / 1000000; }
 
-// This rank's communicator over MPI: all ranks of the launcher, or those of the caller's MPI_Comm; doomed where a doom is
+// This rank's communicator over MPI: all ranks of the launcher, or those of the caller's MPI_Comm; one with a fault where a fault is
 // given.
 std::unique_ptr<comm::Communicator> open(const Settings& settings, const void* native = nullptr,
-                                         std::shared_ptr<Doom> doom = nullptr);
+                                         std::shared_ptr<PlannedFault> fault = nullptr);
 
 // "" where the status is one of those and its text has this in it.
 std::string expect(const Status& status, std::initializer_list<Code> codes, const char* text);
@@ -42,8 +42,8 @@ std::string zero_killed(const Settings& settings);
 std::string zero_stopped(const Settings& settings);
 std::string hybrid(const Settings& settings);
 
-// Of lost.cpp: the last rank is lost at a chosen message of its life. `more`: kill, exit or stop; the stage; the phase, or
-// "life"; the number of the message in it; the ranks of a group, 0 for one group.
+// Of lost.cpp: the last rank is lost at a chosen message of its scenario. `more`: kill, exit or stop; the stage; the phase, or
+// "scenario"; the number of the message in it; the ranks of a group, 0 for one group.
 std::string lost(const Settings& settings);
 // Writes "PHASE COUNT" for each phase of the last of four ranks in the stage more[0].
 std::string messages(const Settings& settings);

@@ -9,7 +9,7 @@
 #include <functional>
 #include <thread>
 
-#include "../trainee.hpp"
+#include "../test_model.hpp"
 #include "program.hpp"
 
 namespace mp::test {
@@ -33,8 +33,8 @@ bool compute_until(const Settings& settings, const std::function<bool()>& condit
     return condition();
 }
 
-bool is_all_finished(Trainee& trainee) {
-    const MessageCounts& messages = trainee.optimizer().sharding()->messages();
+bool is_all_finished(TestModel& test_model) {
+    const MessageCounts& messages = test_model.optimizer().sharding()->messages();
     return messages.finished == messages.begun;
 }
 
@@ -52,13 +52,13 @@ Training invariant_training(comm::SumOrder order) {
 }
 
 Outcome train(const Training& run, std::shared_ptr<Communicator> comm) {
-    Trainee trainee(run, std::move(comm));
-    trainee.optimizer().shard(trainee.stream());
+    TestModel test_model(run, std::move(comm));
+    test_model.optimizer().shard(test_model.stream());
     for (int32_t step = 0; step < run.steps; ++step) {
-        trainee.backward(step, run.sharding.stage % 2 == 1);
-        trainee.optimizer().step(trainee.stream(), nullptr);
+        test_model.backward(step, run.sharding.stage % 2 == 1);
+        test_model.optimizer().step(test_model.stream(), nullptr);
     }
-    return trainee.outcome();
+    return test_model.outcome();
 }
 
 Outcome train_threads(int32_t ranks, const Training& run) {
@@ -84,20 +84,20 @@ std::string survive_training(const Settings& settings, const std::function<void(
     const std::shared_ptr<Communicator> comm = open(settings);
     std::string wrong;
     {
-        Trainee trainee(training_of(2, true), comm);
-        trainee.optimizer().shard(trainee.stream());
-        trainee.backward(0, true);
-        trainee.optimizer().step(trainee.stream(), nullptr);
-        const Outcome committed = trainee.outcome();
+        TestModel test_model(training_of(2, true), comm);
+        test_model.optimizer().shard(test_model.stream());
+        test_model.backward(0, true);
+        test_model.optimizer().step(test_model.stream(), nullptr);
+        const Outcome committed = test_model.outcome();
         if (comm->rank() == comm->size() - 1) {
-            trainee.write_gradient(5, comm->rank(),
-                                   1); // its first bucket leaves, the others do not
-            trainee.optimizer().sharding()->grad_ready(trainee.stream(), 5);
+            test_model.write_gradient(5, comm->rank(),
+                                      1); // its first bucket leaves, the others do not
+            test_model.optimizer().sharding()->grad_ready(test_model.stream(), 5);
             end();
         }
         const int64_t begin = now_ms();
         try {
-            trainee.backward(1, true);
+            test_model.backward(1, true);
         } catch (const Error&) { // it was found by then
         }
         wrong += compute_until(settings, [&] { return !comm->status().ok(); })
@@ -105,7 +105,7 @@ std::string survive_training(const Settings& settings, const std::function<void(
                      : " the thread did not find it";
         Status status;
         try {
-            trainee.optimizer().step(trainee.stream(), nullptr);
+            test_model.optimizer().step(test_model.stream(), nullptr);
         } catch (const Error& error) {
             status = error.status();
         }
@@ -113,8 +113,9 @@ std::string survive_training(const Settings& settings, const std::function<void(
         wrong += expect(status, {Code::timeout, Code::peer_lost, Code::mpi_error}, "");
         wrong +=
             took > settings.deadline_ms + 1000 ? " it took " + std::to_string(took) + " ms" : "";
-        wrong += trainee.optimizer().read_state(trainee.stream()).step == 1 ? "" : " a step more";
-        wrong += trainee.outcome().params == committed.params ? "" : " other weights";
+        wrong +=
+            test_model.optimizer().read_state(test_model.stream()).step == 1 ? "" : " a step more";
+        wrong += test_model.outcome().params == committed.params ? "" : " other weights";
         std::printf("%s after %lld ms\n", status.text(), static_cast<long long>(took));
     }
     return wrong;
@@ -128,21 +129,21 @@ std::string zero(const Settings& settings) {
     for (int32_t stage = 0; stage <= 3; ++stage) {
         std::array<Outcome, 2> outcomes;
         for (const bool has_thread : {false, true}) {
-            Trainee trainee(training_of(stage, has_thread), open(settings));
-            trainee.optimizer().shard(trainee.stream());
-            const char* reason = trainee.optimizer().sharding()->why_no_thread();
-            if ((reason == nullptr) != (has_thread && trainee.comm().size() > 1)) {
+            TestModel test_model(training_of(stage, has_thread), open(settings));
+            test_model.optimizer().shard(test_model.stream());
+            const char* reason = test_model.optimizer().sharding()->why_no_thread();
+            if ((reason == nullptr) != (has_thread && test_model.comm().size() > 1)) {
                 wrong += std::string("thread: ") + (reason == nullptr ? "there" : reason);
             }
             for (int32_t step = 0; step < 3; ++step) {
-                trainee.backward(step, true);
+                test_model.backward(step, true);
                 if (has_thread &&
-                    !compute_until(settings, [&] { return is_all_finished(trainee); })) {
+                    !compute_until(settings, [&] { return is_all_finished(test_model); })) {
                     wrong += " a bucket did not end by itself";
                 }
-                trainee.optimizer().step(trainee.stream(), nullptr);
+                test_model.optimizer().step(test_model.stream(), nullptr);
             }
-            outcomes[has_thread ? 1 : 0] = trainee.outcome();
+            outcomes[has_thread ? 1 : 0] = test_model.outcome();
         }
         if (!is_same(outcomes[0], outcomes[1])) {
             wrong += " other bits in stage " + std::to_string(stage);
@@ -204,15 +205,18 @@ std::string zero_disagrees(const Settings& settings) {
         if (differs) {
             difference(run);
         }
-        Trainee trainee(run, comm);
-        expect_named([&] { trainee.optimizer().shard(trainee.stream()); }, "recipe or options");
+        TestModel test_model(run, comm);
+        expect_named([&] { test_model.optimizer().shard(test_model.stream()); },
+                     "recipe or options");
     }
-    Trainee trainee(training_of(2, true), comm);
-    trainee.optimizer().shard(trainee.stream());
-    trainee.optimizer().set_lr(-1, differs ? 0.02 : 0.01);
-    trainee.backward(0, true);
-    expect_named([&] { trainee.optimizer().step(trainee.stream(), nullptr); }, "hyperparameters");
-    wrong += trainee.optimizer().read_state(trainee.stream()).step == 0 ? "" : " it was applied";
+    TestModel test_model(training_of(2, true), comm);
+    test_model.optimizer().shard(test_model.stream());
+    test_model.optimizer().set_lr(-1, differs ? 0.02 : 0.01);
+    test_model.backward(0, true);
+    expect_named([&] { test_model.optimizer().step(test_model.stream(), nullptr); },
+                 "hyperparameters");
+    wrong +=
+        test_model.optimizer().read_state(test_model.stream()).step == 0 ? "" : " it was applied";
     return wrong;
 }
 
@@ -222,14 +226,14 @@ std::string zero_serialized(const Settings& settings) {
     (void)MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
     std::string wrong;
     {
-        Trainee trainee(training_of(1, true), open(settings));
-        trainee.optimizer().shard(trainee.stream());
-        const char* reason = trainee.optimizer().sharding()->why_no_thread();
+        TestModel test_model(training_of(1, true), open(settings));
+        test_model.optimizer().shard(test_model.stream());
+        const char* reason = test_model.optimizer().sharding()->why_no_thread();
         if (reason == nullptr || std::string(reason).find("MULTIPLE") == std::string::npos) {
             wrong = "there is a thread";
         }
-        trainee.backward(0, true);
-        trainee.optimizer().step(trainee.stream(), nullptr);
+        test_model.backward(0, true);
+        test_model.optimizer().step(test_model.stream(), nullptr);
     }
     (void)MPI_Finalize();
     return wrong;

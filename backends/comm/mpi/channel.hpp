@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes: the bytes of one collective from one rank to another, in pieces through staging buffers. The first message
+// Channels: the bytes of one collective from one rank to another, in pieces through staging buffers. The first message
 // has a header, and is looked at before the rest; more follow only for what does not fit beside it.
 #pragma once
 
@@ -16,7 +16,7 @@ struct LaneEnd {
     int tag = 0;
 };
 
-// A staging buffer of the lane, and what MPI was asked to do with it.
+// A staging buffer of the channel, and what MPI was asked to do with it.
 struct StagedMessage {
     Buffer buffer;
     MPI_Request request = MPI_REQUEST_NULL;
@@ -25,12 +25,12 @@ struct StagedMessage {
     bool is_large = false;
 };
 
-class Lane {
+class Channel {
   public:
-    Lane() = default;
-    Lane(Lane&&) = default;
-    Lane& operator=(Lane&&) = default;
-    ~Lane() = default;
+    Channel() = default;
+    Channel(Channel&&) = default;
+    Channel& operator=(Channel&&) = default;
+    ~Channel() = default;
 
     [[nodiscard]] bool is_done() const noexcept { return has_first_ && finished_ == total_; }
     [[nodiscard]] const LaneEnd& end() const noexcept { return end_; }
@@ -58,7 +58,7 @@ class Lane {
     std::size_t oldest_ = 0;
 };
 
-class SendLane : public Lane {
+class SendChannel : public Channel {
   public:
     void start(const LaneEnd& end, const LaneHeader& header, const void* data) noexcept;
     Status poll(Base& base);
@@ -68,7 +68,7 @@ class SendLane : public Lane {
     const unsigned char* data_ = nullptr;
 };
 
-class ReceiveLane : public Lane {
+class ReceiveChannel : public Channel {
   public:
     // `header` is what the other rank's must be.
     void start(const LaneEnd& end, const LaneHeader& header, void* data) noexcept;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vote: every rank reads the same answer, disagreement is named, and one rank's trouble stops all.
+// The agreement: every rank reads the same answer, disagreement is named, and one rank's trouble stops all.
 #include "comm/agreement.hpp"
 
 #include <gtest/gtest.h>
@@ -13,31 +13,31 @@
 namespace mp::test {
 namespace {
 
-TEST(Vote, TakesMaximaAndKeepsWhatIsNotFinite) {
+TEST(Agreement, TakesMaximaAndKeepsWhatIsNotFinite) {
     run_ranks(4, [](Communicator& comm) {
-        Vote vote;
-        vote.must_equal("step", 17);
-        vote.must_equal("plan", 0xfedcba9876543210U);
+        Agreement agreement;
+        agreement.must_equal("step", 17);
+        agreement.must_equal("plan", 0xfedcba9876543210U);
         const uint32_t flag = comm.rank() == 2 ? 1 : 0;
         const float amax = comm.rank() == 1   ? numerics::float_from_bits(numerics::kFloatQuietNan)
                            : comm.rank() == 3 ? numerics::float_from_bits(numerics::kFloatInfinity)
                                               : 3.5F;
         const std::array words = {flag, numerics::bits_from_float(amax)};
-        const std::size_t place = vote.add_maxima(words);
-        ASSERT_TRUE(vote.cast(comm).ok());
-        EXPECT_EQ(vote.maximum(place), 1U);
-        EXPECT_EQ(vote.maximum(place + 1), numerics::kFloatQuietNan);
+        const std::size_t place = agreement.add_maxima(words);
+        ASSERT_TRUE(agreement.reach(comm).ok());
+        EXPECT_EQ(agreement.maximum(place), 1U);
+        EXPECT_EQ(agreement.maximum(place + 1), numerics::kFloatQuietNan);
     });
 }
 
-TEST(Vote, NamesWhatDiffersAndWhere) {
+TEST(Agreement, NamesWhatDiffersAndWhere) {
     // Each single bit, so that no pair of words hides a difference.
     for (int32_t bit = 0; bit < 64; bit += 9) {
         run_ranks(4, [bit](Communicator& comm) {
-            Vote vote;
-            vote.must_equal("world", 4);
-            vote.must_equal("the loss scale", comm.rank() == 2 ? uint64_t{1} << bit : 0);
-            const Status status = vote.cast(comm);
+            Agreement agreement;
+            agreement.must_equal("world", 4);
+            agreement.must_equal("the loss scale", comm.rank() == 2 ? uint64_t{1} << bit : 0);
+            const Status status = agreement.reach(comm);
             EXPECT_EQ(status.code(), Code::rank_mismatch);
             const std::string text = status.text();
             EXPECT_NE(text.find("the loss scale: rank(s) 0, 1, 3 "), std::string::npos) << text;
@@ -47,15 +47,15 @@ TEST(Vote, NamesWhatDiffersAndWhere) {
     }
 }
 
-TEST(Vote, OneRanksTroubleStopsAll) {
+TEST(Agreement, OneRanksTroubleStopsAll) {
     run_ranks(3, [](Communicator& comm) {
-        Vote vote;
-        vote.must_equal("step", 1);
+        Agreement agreement;
+        agreement.must_equal("step", 1);
         if (comm.rank() != 0) {
-            vote.abstain(Status::error(Code::out_of_memory, "no memory here"));
-            vote.abstain(Status::error(Code::internal, "the first reason counts"));
+            agreement.decline(Status::error(Code::out_of_memory, "no memory here"));
+            agreement.decline(Status::error(Code::internal, "the first reason counts"));
         }
-        const Status status = vote.cast(comm);
+        const Status status = agreement.reach(comm);
         if (comm.rank() != 0) {
             EXPECT_EQ(status.code(), Code::out_of_memory);
         } else {
@@ -66,12 +66,12 @@ TEST(Vote, OneRanksTroubleStopsAll) {
     });
 }
 
-TEST(Vote, AloneItIsTheOwnAnswer) {
+TEST(Agreement, AloneItIsTheOwnAnswer) {
     run_ranks(1, [](Communicator& comm) {
-        Vote vote;
-        const std::size_t place = vote.add_maxima(std::array{5U});
-        EXPECT_TRUE(vote.cast(comm).ok());
-        EXPECT_EQ(vote.maximum(place), 5U);
+        Agreement agreement;
+        const std::size_t place = agreement.add_maxima(std::array{5U});
+        EXPECT_TRUE(agreement.reach(comm).ok());
+        EXPECT_EQ(agreement.maximum(place), 5U);
     });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The body of baseline.cpp, avx2.cpp and avx512.cpp: all the bodies here, compiled by
-// the flags of that file into the namespace MP_CHUNK_NAMESPACE, and the table of it. Nothing here
+// the flags of that file into the namespace MP_ISA_NAMESPACE, and the table of it. Nothing here
 // may use a template or inline function of the standard library or of Kokkos: the linker could keep
 // this file's copy of it for the whole program (tests/kernels checks the symbols).
 #include "host/kernels/amax.hpp"
@@ -14,7 +14,7 @@
 #include "host/kernels/sum_parts.hpp"
 #include "host/kernels/update.hpp"
 
-namespace mp::backends::host::MP_CHUNK_NAMESPACE {
+namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 namespace {
 
@@ -47,19 +47,19 @@ void run_sum_parts(const SumPartsJob& job) noexcept { sum_parts_chunk(job); }
 
 } // namespace
 
-extern const ChunkTable kTable;
-constinit const ChunkTable kTable = {MP_ISA_NAME,
-                                     run_update,
-                                     run_measure_update,
-                                     run_cast,
-                                     run_amax,
-                                     run_stats,
-                                     run_column_sum,
-                                     run_column_sum_block,
-                                     run_column_sum_finish,
-                                     run_gemm,
-                                     run_quantize,
-                                     run_dequantize,
-                                     run_sum_parts};
+extern const IsaTable kTable;
+constinit const IsaTable kTable = {MP_ISA_NAME,
+                                   run_update,
+                                   run_measure_update,
+                                   run_cast,
+                                   run_amax,
+                                   run_stats,
+                                   run_column_sum,
+                                   run_column_sum_block,
+                                   run_column_sum_finish,
+                                   run_gemm,
+                                   run_quantize,
+                                   run_dequantize,
+                                   run_sum_parts};
 
-} // namespace mp::backends::host::MP_CHUNK_NAMESPACE
+} // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that is lost at a chosen message: DoomedTransport passes everything on, counts what its rank begins in each phase
+// A rank that is lost at a chosen message: FaultyTransport passes everything on, counts what its rank begins in each phase
 // of the caller's, in its groups too, and strikes at the chosen one.
 #pragma once
 
@@ -16,10 +16,10 @@
 
 namespace mp::test {
 
-inline constexpr const char* kWholeLife = "life"; // as a phase
+inline constexpr const char* kWholeScenario = "scenario"; // as a phase
 
 // Of one rank, shared by its transports, and by its threads.
-struct Doom {
+struct PlannedFault {
     std::string phase;              // where it strikes; empty: nowhere
     int32_t message = 0;            // the number in that phase
     std::function<Status()> strike; // what happens then; the message is not begun
@@ -40,9 +40,10 @@ struct Doom {
         {
             const std::lock_guard lock(mutex_);
             const int32_t of_phase = counts[now_]++;
-            const int32_t of_life = counts[kWholeLife]++;
-            const bool is_here = phase == kWholeLife || (!phase.empty() && phase == now_);
-            if (has_struck || !is_here || (phase == kWholeLife ? of_life : of_phase) != message) {
+            const int32_t of_all = counts[kWholeScenario]++;
+            const bool is_here = phase == kWholeScenario || (!phase.empty() && phase == now_);
+            if (has_struck || !is_here ||
+                (phase == kWholeScenario ? of_all : of_phase) != message) {
                 return {};
             }
             has_struck = true;
@@ -55,16 +56,16 @@ struct Doom {
     std::string now_; // the phase that the rank is in
 };
 
-class DoomedTransport final : public Transport {
+class FaultyTransport final : public Transport {
   public:
-    DoomedTransport(std::unique_ptr<Transport> inner, std::shared_ptr<Doom> doom)
-        : inner_(std::move(inner)), doom_(std::move(doom)) {}
+    FaultyTransport(std::unique_ptr<Transport> inner, std::shared_ptr<PlannedFault> fault)
+        : inner_(std::move(inner)), fault_(std::move(fault)) {}
     [[nodiscard]] int32_t rank() const noexcept override { return inner_->rank(); }
     [[nodiscard]] int32_t size() const noexcept override { return inner_->size(); }
     [[nodiscard]] const char* name() const noexcept override { return inner_->name(); }
     [[nodiscard]] TransportCaps caps() const noexcept override {
         TransportCaps caps = inner_->caps();
-        caps.device_memory = caps.device_memory || doom_->on_device;
+        caps.device_memory = caps.device_memory || fault_->on_device;
         return caps;
     }
     [[nodiscard]] const char* details() const noexcept override { return inner_->details(); }
@@ -73,7 +74,7 @@ class DoomedTransport final : public Transport {
     }
     [[nodiscard]] int32_t node(int32_t rank) const noexcept override { return inner_->node(rank); }
     Status begin(const Collective& collective, TransportRequest** out) noexcept override {
-        const Status status = doom_->next();
+        const Status status = fault_->next();
         return status.ok() ? inner_->begin(collective, out) : status;
     }
     void abort(const Status& reason) noexcept override { inner_->abort(reason); }
@@ -84,21 +85,21 @@ class DoomedTransport final : public Transport {
         std::unique_ptr<Transport> inner(made);
         *out = inner == nullptr
                    ? nullptr
-                   : std::make_unique<DoomedTransport>(std::move(inner), doom_).release();
+                   : std::make_unique<FaultyTransport>(std::move(inner), fault_).release();
         return status;
     }
     void pause(int64_t attempt, int64_t nanoseconds) noexcept override {
         const int64_t begin = monotonic_ns();
         inner_->pause(attempt, nanoseconds);
-        doom_->waited_ns += std::min(nanoseconds, monotonic_ns() - begin);
+        fault_->waited_ns += std::min(nanoseconds, monotonic_ns() - begin);
     }
     [[nodiscard]] int64_t now_ns() const noexcept override {
-        return doom_->clock ? doom_->clock() : inner_->now_ns();
+        return fault_->clock ? fault_->clock() : inner_->now_ns();
     }
 
   private:
     std::unique_ptr<Transport> inner_;
-    std::shared_ptr<Doom> doom_;
+    std::shared_ptr<PlannedFault> fault_;
 };
 
 } // namespace mp::test

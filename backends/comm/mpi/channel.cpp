@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/mpi/lane.hpp"
+#include "comm/mpi/channel.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -13,14 +13,14 @@ constexpr auto kHeaderBytes = static_cast<int64_t>(sizeof(LaneHeader));
 
 } // namespace
 
-Status Lane::test(StagedMessage& message, bool* done, MPI_Status* status) noexcept {
+Status Channel::test(StagedMessage& message, bool* done, MPI_Status* status) noexcept {
     int flag = 0;
     const Status result = mpi_status(MPI_Test(&message.request, &flag, status), "MPI_Test");
     *done = flag != 0;
     return result;
 }
 
-void Lane::close(Base& base) noexcept {
+void Channel::close(Base& base) noexcept {
     for (StagedMessage& message : messages_) {
         if (message.is_active) {
             (void)message.buffer.release(); // MPI may still use it: never freed
@@ -33,14 +33,14 @@ void Lane::close(Base& base) noexcept {
 
 // ---- sending
 
-void SendLane::start(const LaneEnd& end, const LaneHeader& header, const void* data) noexcept {
+void SendChannel::start(const LaneEnd& end, const LaneHeader& header, const void* data) noexcept {
     end_ = end;
     header_ = header;
     total_ = header.total;
     data_ = static_cast<const unsigned char*>(data);
 }
 
-Status SendLane::put(Base& base, StagedMessage& message) {
+Status SendChannel::put(Base& base, StagedMessage& message) {
     const bool is_first = !first_began_;
     message.is_large = !is_first;
     message.buffer = base.take(message.is_large);
@@ -64,7 +64,7 @@ Status SendLane::put(Base& base, StagedMessage& message) {
                       "MPI_Isend");
 }
 
-Status SendLane::poll(Base& base) {
+Status SendChannel::poll(Base& base) {
     for (StagedMessage& message : messages_) {
         if (message.is_active) {
             bool done = false;
@@ -91,14 +91,14 @@ Status SendLane::poll(Base& base) {
 
 // ---- receiving
 
-void ReceiveLane::start(const LaneEnd& end, const LaneHeader& header, void* data) noexcept {
+void ReceiveChannel::start(const LaneEnd& end, const LaneHeader& header, void* data) noexcept {
     end_ = end;
     header_ = header;
     total_ = header.total;
     data_ = static_cast<unsigned char*>(data);
 }
 
-Status ReceiveLane::post(Base& base, StagedMessage& message) {
+Status ReceiveChannel::post(Base& base, StagedMessage& message) {
     const bool is_first = !first_began_;
     message.is_large = !is_first;
     message.buffer = base.take(message.is_large);
@@ -113,7 +113,8 @@ Status ReceiveLane::post(Base& base, StagedMessage& message) {
                       "MPI_Irecv");
 }
 
-Status ReceiveLane::check_first(const StagedMessage& message, const MPI_Status& status) noexcept {
+Status ReceiveChannel::check_first(const StagedMessage& message,
+                                   const MPI_Status& status) noexcept {
     int bytes = 0;
     (void)MPI_Get_count(&status, MPI_BYTE, &bytes);
     LaneHeader theirs{};
@@ -151,7 +152,8 @@ Status ReceiveLane::check_first(const StagedMessage& message, const MPI_Status& 
     return {};
 }
 
-Status ReceiveLane::finish(Base& base, StagedMessage& message, const MPI_Status& status) noexcept {
+Status ReceiveChannel::finish(Base& base, StagedMessage& message,
+                              const MPI_Status& status) noexcept {
     message.is_active = false;
     const bool is_first = !has_first_;
     if (is_first) {
@@ -170,7 +172,7 @@ Status ReceiveLane::finish(Base& base, StagedMessage& message, const MPI_Status&
     return {};
 }
 
-Status ReceiveLane::poll(Base& base) {
+Status ReceiveChannel::poll(Base& base) {
     // In the order they were posted, which is the order of the bytes.
     for (std::size_t i = 0; i < kDepth; ++i) {
         StagedMessage& message = messages_.at(oldest_);

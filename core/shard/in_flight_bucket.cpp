@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shard/bucket_flight.hpp"
+#include "shard/in_flight_bucket.hpp"
 
 #include "comm/shares.hpp"
 
 namespace mp {
 
-BucketFlight::BucketFlight(Stream& stream, comm::Communicator& comm, const comm::ReduceDesc& desc,
-                           Load load)
+InFlightBucket::InFlightBucket(Stream& stream, comm::Communicator& comm,
+                               const comm::ReduceDesc& desc, Load load)
     : comm_(comm), desc_(desc), load_(std::move(load)), result_(load_.sums) {
     if (load_.adds) {
         fresh_ = std::make_unique<Scratch>(
@@ -23,7 +23,7 @@ BucketFlight::BucketFlight(Stream& stream, comm::Communicator& comm, const comm:
     }
 }
 
-comm::Advance BucketFlight::step(Stream& stream) {
+comm::Advance InFlightBucket::step(Stream& stream) {
     comm::Advance advance = comm::Advance::moved;
     switch (phase_) {
     case Phase::staged:
@@ -41,16 +41,16 @@ comm::Advance BucketFlight::step(Stream& stream) {
     case Phase::second_level:
         advance = all_reduce_ != nullptr ? all_reduce_->step(stream) : scatter_->step(stream);
         if (advance == comm::Advance::done) {
-            land(stream);
+            finish(stream);
         }
         break;
-    case Phase::landed:
+    case Phase::done:
         break;
     }
     return advance == comm::Advance::done && !is_done() ? comm::Advance::moved : advance;
 }
 
-void BucketFlight::wait(Stream& stream) {
+void InFlightBucket::wait(Stream& stream) {
     if (phase_ == Phase::staged) {
         begin_first_level(stream);
     }
@@ -63,11 +63,11 @@ void BucketFlight::wait(Stream& stream) {
     }
     if (phase_ == Phase::second_level) {
         all_reduce_ != nullptr ? all_reduce_->wait() : scatter_->wait();
-        land(stream);
+        finish(stream);
     }
 }
 
-void BucketFlight::begin_first_level(Stream& stream) {
+void InFlightBucket::begin_first_level(Stream& stream) {
     std::vector<comm::WireSource> sources;
     for (const auto& memory : load_.contributions) {
         sources.push_back({{memory->data(), comm::total_of(*load_.counts), load_.staged}, nullptr});
@@ -81,15 +81,15 @@ void BucketFlight::begin_first_level(Stream& stream) {
     phase_ = Phase::first_level;
 }
 
-void BucketFlight::end_first_level(Stream& stream) {
+void InFlightBucket::end_first_level(Stream& stream) {
     if (load_.replicas == nullptr && load_.nodes == nullptr) {
-        land(stream);
+        finish(stream);
     } else {
         phase_ = Phase::between_levels;
     }
 }
 
-void BucketFlight::begin_second_level(Stream& stream) {
+void InFlightBucket::begin_second_level(Stream& stream) {
     if (load_.replicas != nullptr) {
         begin_replicas(stream);
     } else {
@@ -98,7 +98,7 @@ void BucketFlight::begin_second_level(Stream& stream) {
     phase_ = Phase::second_level;
 }
 
-void BucketFlight::begin_replicas(Stream& stream) {
+void InFlightBucket::begin_replicas(Stream& stream) {
     comm::ReduceDesc desc;
     desc.wire = {DType::fp32, comm::WireScale::none};
     desc.order = desc_.order;
@@ -108,7 +108,7 @@ void BucketFlight::begin_replicas(Stream& stream) {
     all_reduce_->begin(desc, {&own, 1}, result_);
 }
 
-void BucketFlight::begin_nodes(Stream& stream) {
+void InFlightBucket::begin_nodes(Stream& stream) {
     comm::ReduceDesc desc = desc_;
     desc.site = "sums of the other nodes";
     const comm::WireSource own = {{wide_->data(), comm::total_of(*load_.node_counts), DType::fp32},
@@ -117,7 +117,7 @@ void BucketFlight::begin_nodes(Stream& stream) {
     scatter_->begin(desc, {&own, 1}, *load_.node_counts, result_);
 }
 
-void BucketFlight::land(Stream& stream) {
+void InFlightBucket::finish(Stream& stream) {
     if (fresh_ != nullptr && load_.sums.count > 0) {
         const std::vector<SumPart> parts = {
             {load_.sums.data, nullptr, DType::fp32, 0},
@@ -129,7 +129,7 @@ void BucketFlight::land(Stream& stream) {
         comm::sum_parts(stream, parts, op);
         stream.sync();
     }
-    phase_ = Phase::landed;
+    phase_ = Phase::done;
 }
 
 } // namespace mp

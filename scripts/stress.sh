@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The long runs of tests, of which the tests have short ones. Each prints its counts.
-#     scripts/torture.sh                 lists them
-#     scripts/torture.sh NAME [COUNT]    builds and runs one
+#     scripts/stress.sh                 lists them
+#     scripts/stress.sh NAME [COUNT]    builds and runs one
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root_dir"
 
 usage() {
     cat << 'TEXT'
-usage: scripts/torture.sh NAME [COUNT]
+usage: scripts/stress.sh NAME [COUNT]
   kill        kill -9 while saving on a real disk (10000)
   training    ranks of processes killed or stopped at random moments, so many for each stage (250)
-  lost        a rank lost at every message of its life, in every stage: by threads, and under mpirun at each so many (1)
+  lost        a rank lost at every message of its scenario, in every stage: by threads, and under mpirun at each so many (1)
   crash       crash states of a save, so many interleavings of the ranks (50)
   headers     mutated safetensors headers (100000000)
   manifests   mutated manifests with right checksums (100000000)
@@ -25,7 +25,7 @@ TEXT
 }
 
 run() {
-    build_preset dev "$1" > "$logs/torture-build.log" 2>&1 || die "the build failed: $logs/torture-build.log"
+    build_preset dev "$1" > "$logs/stress-build.log" 2>&1 || die "the build failed: $logs/stress-build.log"
     local program
     program=$(find build/dev/tests -name "$1" -type f -perm -u+x)
     shift
@@ -44,10 +44,10 @@ lost_under_mpirun() {
                 for fate in kill exit stop; do
                     runs=$((runs + 1))
                     python3 tests/comm/mpi/run.py --faults --lost 3 mpirun 4 "$ranks" lost {} 2000 \
-                        "$fate" "$stage" "$phase" "$message" 0 > "$logs/torture-lost.log" 2>&1 < /dev/null || {
+                        "$fate" "$stage" "$phase" "$message" 0 > "$logs/stress-lost.log" 2>&1 < /dev/null || {
                         failures=$((failures + 1))
                         say "failed: $fate, stage $stage, message $message of $phase"
-                        cat "$logs/torture-lost.log"
+                        cat "$logs/stress-lost.log"
                     }
                 done
             done
@@ -62,7 +62,7 @@ case "${1:-}" in
     kill) run checkpoint_kill "${2:-10000}" "$root_dir/build" ;;
     training) MP_TRIALS=${2:-250} run comm_process_tests --file=process_training ;;
     lost)
-        build_preset dev mpi_ranks mixedprec_mpi > "$logs/torture-build.log" 2>&1 || die "the build failed: $logs/torture-build.log"
+        build_preset dev mpi_ranks mixedprec_mpi > "$logs/stress-build.log" 2>&1 || die "the build failed: $logs/stress-build.log"
         (MP_LOST_FULL=1 run comm_tests --file=lost_ranks)
         lost_under_mpirun "${2:-1}"
         ;;
@@ -74,7 +74,7 @@ case "${1:-}" in
     bits) MP_DAMAGE_ELEMENTS=${2:-9300} run checkpoint_tests --file=damage --gtest_filter=Damage.EveryBit ;;
     reshard) MP_RESHARD_FULL=1 run checkpoint_tests --file=reshard ;;
     resume)
-        build_preset dev mixedprec_train > "$logs/torture-build.log" 2>&1 || die "the build failed: $logs/torture-build.log"
+        build_preset dev mixedprec_train > "$logs/stress-build.log" 2>&1 || die "the build failed: $logs/stress-build.log"
         exec python3 tests/tools/resume.py build/dev/tools/train/mixedprec_train tests/fixtures --full
         ;;
     "") usage ;;

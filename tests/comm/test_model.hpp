@@ -52,9 +52,9 @@ struct Outcome {
     MemoryReport memory;
 };
 
-class Trainee {
+class TestModel {
   public:
-    Trainee(const Training& run, std::shared_ptr<Communicator> comm)
+    TestModel(const Training& run, std::shared_ptr<Communicator> comm)
         : run_(run), context_(make_context("", run.threads)), comm_(std::move(comm)) {
         OptimizerOptions options;
         options.seed = 5;

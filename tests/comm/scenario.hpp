@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's life, phase by phase: it shards, trains, saves, trains on, loads what it saved and trains again. However it
+// A rank's scenario, phase by phase: it shards, trains, saves, trains on, loads what it saved and trains again. However it
 // ends, the states are those of a committed step, and what lies on the disk is whole.
 #pragma once
 
@@ -11,8 +11,8 @@
 #include <system_error>
 
 #include "checkpoint/checkpointer.hpp"
-#include "doomed.hpp"
-#include "trainee.hpp"
+#include "faulty_transport.hpp"
+#include "test_model.hpp"
 
 namespace mp::test {
 
@@ -38,7 +38,7 @@ class TemporaryFolder {
 };
 
 // Of the tree's order, so that the bits are those of every number of ranks.
-inline Training training_of_life(int32_t stage) {
+inline Training training_of_scenario(int32_t stage) {
     Training run;
     run.recipe = find_preset("bf16_mixed_dual").recipe;
     run.sharding.stage = stage;
@@ -49,15 +49,15 @@ inline Training training_of_life(int32_t stage) {
 }
 
 // Of this rank's shares: what only a step changes.
-inline uint64_t states_of(Trainee& trainee) {
+inline uint64_t states_of(TestModel& test_model) {
     uint64_t hash = 0xcbf29ce484222325U;
-    for (int32_t i = 0; i < trainee.optimizer().parameter_count(); ++i) {
-        if (trainee.optimizer().sharding()->states_of(i).count == 0) {
+    for (int32_t i = 0; i < test_model.optimizer().parameter_count(); ++i) {
+        if (test_model.optimizer().sharding()->states_of(i).count == 0) {
             continue;
         }
         const bool is_matrix = model()[static_cast<std::size_t>(i)].ndim == 2; // else no master
         for (const char* name : {"exp_avg", "exp_avg_sq", is_matrix ? "master" : "exp_avg"}) {
-            const auto state = trainee.optimizer().state(i, name);
+            const auto state = test_model.optimizer().state(i, name);
             const auto* bytes = static_cast<const unsigned char*>(state->data());
             for (std::size_t k = 0; k < state->bytes(); ++k) {
                 hash = (hash ^ bytes[k]) * 0x100000001b3U;
@@ -69,24 +69,24 @@ inline uint64_t states_of(Trainee& trainee) {
 
 inline constexpr int64_t kSavedStep = 2;
 
-// Of a trainee's optimizer alone, by these ranks; null: one rank.
-inline std::unique_ptr<checkpoint::Checkpointer> checkpointer_of(Trainee& trainee,
+// Of a test_model's optimizer alone, by these ranks; null: one rank.
+inline std::unique_ptr<checkpoint::Checkpointer> checkpointer_of(TestModel& test_model,
                                                                  Communicator* comm) {
-    auto made = std::make_unique<checkpoint::Checkpointer>(trainee.context(), comm,
+    auto made = std::make_unique<checkpoint::Checkpointer>(test_model.context(), comm,
                                                            checkpoint::CheckpointerOptions{});
     made->add(checkpoint::make_optimizer_part(
-        std::shared_ptr<Optimizer>(std::shared_ptr<void>(), &trainee.optimizer())));
+        std::shared_ptr<Optimizer>(std::shared_ptr<void>(), &test_model.optimizer())));
     return made;
 }
 
-class Life {
+class Scenario {
   public:
-    Life(const Training& run, std::shared_ptr<Communicator> comm, std::string folder,
-         std::shared_ptr<Doom> doom)
-        : run_(run), doom_(std::move(doom)), folder_(std::move(folder)), comm_(std::move(comm)) {}
+    Scenario(const Training& run, std::shared_ptr<Communicator> comm, std::string folder,
+             std::shared_ptr<PlannedFault> fault)
+        : run_(run), fault_(std::move(fault)), folder_(std::move(folder)), comm_(std::move(comm)) {}
 
     // To the end, or to the first call that fails.
-    void live() {
+    void run() {
         try {
             begin();
             train(0);
@@ -97,11 +97,11 @@ class Life {
             train(2); // again
         } catch (const Error& error) {
             status_ = error.status();
-            waited_ms_ = (doom_->waited_ns - waited_before_ns_) / 1000000;
+            waited_ms_ = (fault_->waited_ns - waited_before_ns_) / 1000000;
         }
-        if (trainee_ != nullptr && trainee_->optimizer().sharding() != nullptr) {
-            step_ = trainee_->optimizer().read_state(trainee_->stream()).step;
-            states_[step_] = states_of(*trainee_);
+        if (model_ != nullptr && model_->optimizer().sharding() != nullptr) {
+            step_ = model_->optimizer().read_state(model_->stream()).step;
+            states_[step_] = states_of(*model_);
         }
     }
 
@@ -115,27 +115,27 @@ class Life {
 
   private:
     void enter(const char* phase) {
-        doom_->enter(phase);
-        waited_before_ns_ = doom_->waited_ns;
+        fault_->enter(phase);
+        waited_before_ns_ = fault_->waited_ns;
     }
 
     void begin() {
         enter("make");
-        trainee_ = std::make_unique<Trainee>(run_, comm_);
-        checkpointer_ = checkpointer_of(*trainee_, comm_.get());
+        model_ = std::make_unique<TestModel>(run_, comm_);
+        checkpointer_ = checkpointer_of(*model_, comm_.get());
         enter("shard");
-        trainee_->optimizer().shard(trainee_->stream());
+        model_->optimizer().shard(model_->stream());
     }
 
     void train(int32_t step) {
         enter("gather"); // messages in stage 3 only
-        (void)trainee_->outcome();
-        trainee_->release_all();
+        (void)model_->outcome();
+        model_->release_all();
         enter("backward");
-        trainee_->backward(step, true);
+        model_->backward(step, true);
         enter("step");
-        trainee_->optimizer().step(trainee_->stream(), nullptr);
-        states_[step + 1] = states_of(*trainee_);
+        model_->optimizer().step(model_->stream(), nullptr);
+        states_[step + 1] = states_of(*model_);
     }
 
     void save() {
@@ -149,10 +149,10 @@ class Life {
     }
 
     Training run_;
-    std::shared_ptr<Doom> doom_;
+    std::shared_ptr<PlannedFault> fault_;
     std::string folder_;
     std::shared_ptr<Communicator> comm_;
-    std::unique_ptr<Trainee> trainee_;
+    std::unique_ptr<TestModel> model_;
     std::unique_ptr<checkpoint::Checkpointer> checkpointer_;
     std::map<int64_t, uint64_t> states_;
     int64_t waited_before_ns_ = 0;
@@ -161,7 +161,7 @@ class Life {
     int64_t step_ = -1;
 };
 
-// Undisturbed lives of so many ranks, as threads: what each has after each step, and how many messages it begins by phase.
+// Undisturbed scenarios of so many ranks, as threads: what each has after each step, and how many messages it begins by phase.
 struct Undisturbed {
     std::vector<std::map<int64_t, uint64_t>> states;
     std::vector<std::map<std::string, int32_t>> messages;
@@ -177,15 +177,15 @@ inline Undisturbed live_undisturbed(int32_t ranks, const Training& run) {
     for (int32_t rank = 0; rank < ranks; ++rank) {
         const auto i = static_cast<std::size_t>(rank);
         threads.emplace_back([&, i] {
-            const auto doom = std::make_shared<Doom>();
-            Life life(run,
-                      std::make_shared<Communicator>(
-                          std::make_unique<DoomedTransport>(std::move(transports[i]), doom)),
-                      folder.path(), doom);
-            life.live();
-            if (life.status().ok()) {
-                found.states[i] = life.states();
-                found.messages[i] = doom->counts;
+            const auto fault = std::make_shared<PlannedFault>();
+            Scenario scenario(run,
+                              std::make_shared<Communicator>(std::make_unique<FaultyTransport>(
+                                  std::move(transports[i]), fault)),
+                              folder.path(), fault);
+            scenario.run();
+            if (scenario.status().ok()) {
+                found.states[i] = scenario.states();
+                found.messages[i] = fault->counts;
             }
         });
     }
@@ -195,27 +195,28 @@ inline Undisturbed live_undisturbed(int32_t ranks, const Training& run) {
     return found;
 }
 
-// Of a rank in another group nothing is needed after the last vote.
+// Of a rank in another group nothing is needed after the last agreement.
 inline bool may_finish_without(int32_t lost, int32_t rank, const Training& run) {
     const int32_t group = run.sharding.shard_ranks;
     return group > 0 && rank / group != lost / group;
 }
 
 // What is wrong with how a survivor ended; nothing where all is well. `may_finish`: it may need nothing of the lost one.
-inline std::string wrong_with(const Life& life, const std::map<int64_t, uint64_t>& expected,
+inline std::string wrong_with(const Scenario& scenario, const std::map<int64_t, uint64_t>& expected,
                               int64_t deadline_ms, bool may_finish = false) {
-    const Code code = life.status().code();
+    const Code code = scenario.status().code();
     if (!(may_finish && code == Code::ok) && code != Code::peer_lost && code != Code::timeout &&
         code != Code::mpi_error) {
         return "it ended with status " + std::to_string(static_cast<int>(code)) + ": " +
-               life.status().text() + "; ";
+               scenario.status().text() + "; ";
     }
     std::string wrong;
-    if (life.waited_ms() > deadline_ms + 1000) {
-        wrong += "it waited " + std::to_string(life.waited_ms()) + " ms; ";
+    if (scenario.waited_ms() > deadline_ms + 1000) {
+        wrong += "it waited " + std::to_string(scenario.waited_ms()) + " ms; ";
     }
-    if (life.step() > 0 && life.states().at(life.step()) != expected.at(life.step())) {
-        wrong += "its states are not those of step " + std::to_string(life.step()) + "; ";
+    if (scenario.step() > 0 &&
+        scenario.states().at(scenario.step()) != expected.at(scenario.step())) {
+        wrong += "its states are not those of step " + std::to_string(scenario.step()) + "; ";
     }
     return wrong;
 }
@@ -227,22 +228,22 @@ inline std::string wrong_with_folder(const std::string& folder, Training run, bo
             std::move(comm::make_thread_transports({1, 0}).front()));
     };
     run.sharding.shard_ranks = 0;
-    Trainee expected(run, alone());
+    TestModel expected(run, alone());
     expected.optimizer().shard(expected.stream());
     for (int32_t step = 0; step < kSavedStep; ++step) {
         expected.backward(step, false);
         expected.optimizer().step(expected.stream(), nullptr);
     }
     run.first = 0.5F;
-    Trainee trainee(run, alone());
-    const auto checkpointer = checkpointer_of(trainee, nullptr);
+    TestModel test_model(run, alone());
+    const auto checkpointer = checkpointer_of(test_model, nullptr);
     try {
         (void)checkpointer->load(folder, {}, nullptr);
     } catch (const Error& error) {
         const std::string text = error.status().text();
         return may_have_none && text.find("has no checkpoint") != std::string::npos ? "" : text;
     }
-    return states_of(trainee) == states_of(expected) ? "" : "the checkpoint is a mixture; ";
+    return states_of(test_model) == states_of(expected) ? "" : "the checkpoint is a mixture; ";
 }
 
 } // namespace mp::test

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// BucketFlight: one bucket of gradients between the rank that staged it and the ranks that own its sums.
+// InFlightBucket: one bucket of gradients between the rank that staged it and the ranks that own its sums.
 //
-// Whoever makes a flight begins its first message, in the order of the calls. What is begun later may be begun between the
-// calls, at another time on every rank: on communicators that only flights use, by one flight at a time, in the order in
-// which they were made. The flight whose turn it is is told so (`is_first`).
+// Whoever makes one begins its first message, in the order of the calls. What is begun later may be begun between the
+// calls, at another time on every rank: on communicators that only these buckets use, by one bucket at a time, in the order in
+// which they were made. The bucket whose turn it is is told so (`is_first`).
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace mp {
 
-class BucketFlight {
+class InFlightBucket {
   public:
     struct Load {
         int32_t bucket = 0;
@@ -31,28 +31,29 @@ class BucketFlight {
     };
 
     // comm, and what the load points to, outlive this.
-    BucketFlight(Stream& stream, comm::Communicator& comm, const comm::ReduceDesc& desc, Load load);
+    InFlightBucket(Stream& stream, comm::Communicator& comm, const comm::ReduceDesc& desc,
+                   Load load);
 
     [[nodiscard]] int32_t bucket() const noexcept { return load_.bucket; }
-    [[nodiscard]] bool is_done() const noexcept { return phase_ == Phase::landed; }
+    [[nodiscard]] bool is_done() const noexcept { return phase_ == Phase::done; }
     [[nodiscard]] bool can_step(bool is_first) const noexcept {
-        return phase_ == Phase::first_level || (is_first && phase_ != Phase::landed);
+        return phase_ == Phase::first_level || (is_first && phase_ != Phase::done);
     }
-    // One short step, which waits for nobody. done: it has landed.
+    // One short step, which waits for nobody. done: its sums are there.
     comm::Advance step(Stream& stream);
-    // Of the first flight: until it has landed.
+    // Of the first bucket: until its sums are there.
     void wait(Stream& stream);
 
   private:
     // staged, between_levels: the next message is not begun.
-    enum class Phase { staged, first_level, between_levels, second_level, landed };
+    enum class Phase { staged, first_level, between_levels, second_level, done };
 
     void begin_first_level(Stream& stream);
     void begin_second_level(Stream& stream);
     void end_first_level(Stream& stream);
     void begin_replicas(Stream& stream);
     void begin_nodes(Stream& stream);
-    void land(Stream& stream);
+    void finish(Stream& stream);
 
     comm::Communicator& comm_;
     comm::ReduceDesc desc_;
