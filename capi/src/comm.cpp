@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // comm.h
-#include <fstream>
-#include <unistd.h>
 #include <vector>
 
 #include "boundary.hpp"
@@ -13,7 +11,7 @@
 #include "context_registry.hpp"
 #include "device_kinds.hpp"
 #include "objects.hpp"
-#include "system/fnv.hpp"
+#include "system/machine.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
@@ -40,20 +38,6 @@ mp_comm* wrap(std::unique_ptr<Transport> transport, const mp_comm_desc& desc,
 
 comm::Communicator& communicator_of(const mp_comm* comm) {
     return *object_of(comm, "comm")->communicator;
-}
-
-// This machine, as one number: the id it was booted with, and its name.
-uint64_t machine_hash() {
-    std::string text(256, '\0');
-    (void)gethostname(text.data(), text.size() - 1);
-    std::ifstream boot("/proc/sys/kernel/random/boot_id");
-    std::string id;
-    if (std::getline(boot, id)) {
-        text += id;
-    }
-    Fnv64 hash;
-    hash.add(text);
-    return hash.value();
 }
 
 // Makes a module's communicator: the transport, then which ranks share a machine.
@@ -94,7 +78,7 @@ mp_status run(mp_comm* comm, mp_queue* queue, mp_comm_request** out, comm::CallO
     const auto& object = object_of(comm, "comm");
     comm::Communicator& communicator = *object->communicator;
     if (queue != nullptr) {
-        Stream& stream = object_of(queue, "queue")->stream;
+        Stream& stream = *object_of(queue, "queue")->stream;
         if (communicator.caps().device_memory) {
             options.stream = stream.queue().native();
         } else {

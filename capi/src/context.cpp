@@ -156,7 +156,7 @@ mp_status mp_queue_wrap_native(mp_context* context, void* native, mp_queue** out
 }
 
 mp_status mp_queue_sync(mp_queue* queue) {
-    return boundary([&] { object_of(queue, "queue")->stream.sync(); });
+    return boundary([&] { object_of(queue, "queue")->stream->sync(); });
 }
 
 void mp_queue_destroy(mp_queue* queue) { destroy_handle(queue); }

@@ -22,21 +22,11 @@ std::shared_ptr<Tensor> object_of(const mp_tensor* handle, const char* name) {
     return tensor;
 }
 
-void QueuesInUse::keep(const mp_queue* queue) {
-    if (queue == nullptr) {
-        return;
-    }
-    const std::shared_ptr<QueueObject>& object = object_of(queue, "queue");
-    if (std::find(queues.begin(), queues.end(), object) == queues.end()) {
-        queues.push_back(object);
-    }
-}
-
 Stream& stream_of(mp_queue* queue, const Context& context) {
     if (queue == nullptr) {
         return context.stream();
     }
-    Stream& stream = object_of(queue, "queue")->stream;
+    Stream& stream = *object_of(queue, "queue")->stream;
     check_device(stream, context.stream().device(), "the object");
     return stream;
 }
@@ -45,7 +35,7 @@ Stream& stream_of(mp_queue* queue, const Tensor& tensor) {
     if (queue == nullptr) {
         return tensor.stream();
     }
-    Stream& stream = object_of(queue, "queue")->stream;
+    Stream& stream = *object_of(queue, "queue")->stream;
     check_device(stream, tensor.device(), "the tensor");
     return stream;
 }

@@ -24,10 +24,10 @@ namespace mp::capi {
 // A queue of the caller's, with the context it belongs to.
 struct QueueObject {
     QueueObject(std::shared_ptr<Context> owner, std::shared_ptr<Device> device, void* native)
-        : context(std::move(owner)), stream(std::move(device), native) {}
+        : context(std::move(owner)), stream(std::make_shared<Stream>(std::move(device), native)) {}
 
     std::shared_ptr<Context> context;
-    Stream stream;
+    std::shared_ptr<Stream> stream;
 };
 
 // A recipe can be changed until something has used it.
@@ -52,20 +52,8 @@ struct LinearObject {
     int32_t steps = 0; // since its last turn
 };
 
-// The queues that messages of a shared optimizer were begun on: their memory is given back there.
-struct QueuesInUse {
-    std::vector<std::shared_ptr<QueueObject>> queues;
-
-    void keep(const mp_queue* queue);
-    // After a step only its own may still have messages.
-    void step_is_over(const mp_queue* queue) {
-        queues.clear();
-        keep(queue);
-    }
-};
-
-// An optimizer, and the layers whose monitors its steps call. The queues outlive it.
-struct OptimizerObject : QueuesInUse, Optimizer {
+// An optimizer, and the layers whose monitors its steps call.
+struct OptimizerObject : Optimizer {
     using Optimizer::Optimizer;
 
     std::vector<std::shared_ptr<LinearObject>> layers;

@@ -222,14 +222,8 @@ mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_d
         };
         *index = object.add_group(
             hyper, {text_of(source.exp_avg_format), text_of(source.exp_avg_sq_format)});
-        const Recipe& recipe = object.recipe_of_group(*index);
-        if (has_second_moment(hyper.rule) && recipe.exp_avg_sq == DType::bf16 &&
-            recipe.exp_avg_sq_rounding == Rounding::nearest &&
-            hyper.beta2 > kLargestBeta2ForNearestBf16) {
-            return warn("optimizer: at beta2 " + std::to_string(hyper.beta2) +
-                        " a bf16 second moment rounded to nearest can grow but never decrease; use "
-                        "beta2 <= 0.996, or set "
-                        "optimizer.exp_avg_sq.rounding to stochastic");
+        if (const std::string warning = object.warning_of_group(*index); !warning.empty()) {
+            return warn(warning);
         }
         return MP_STATUS_OK;
     });
@@ -307,13 +301,7 @@ mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler*
         OptimizerObject& object = *object_of(optimizer, "optimizer");
         Stream& stream = stream_of(queue, *object.context());
         LossScaler* scale = scaler_of(scaler, *object.context());
-        if (object.is_sharded()) {
-            object.keep(queue);
-        }
         object.step(stream, scale);
-        if (object.is_sharded()) {
-            object.step_is_over(queue);
-        }
         for (const auto& layer : object.layers) {
             tell_monitor(*layer, stream);
         }

@@ -78,7 +78,6 @@ mp_status on_sharding(mp_optimizer* handle, mp_queue* queue, const Body& body) {
         OptimizerObject& optimizer = *object_of(handle, "optimizer");
         Stream& stream = stream_of(queue, *optimizer.context());
         if (Sharding* sharding = sharding_if_any(optimizer)) {
-            optimizer.keep(queue);
             body(optimizer, *sharding, stream);
         }
     });

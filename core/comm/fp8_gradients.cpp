@@ -20,7 +20,7 @@ int64_t piece_bytes(const Fp8Piece& piece) { return piece.count; }
 
 Fp8GradientReducer::Fp8GradientReducer(Communicator& comm, Stream& stream, int32_t tensors,
                                        std::vector<Fp8Piece> pieces)
-    : comm_(comm), stream_(stream), pieces_(std::move(pieces)),
+    : comm_(comm), stream_(stream.shared_from_this()), pieces_(std::move(pieces)),
       states_(static_cast<std::size_t>(tensors)) {
     for (const Fp8Piece& piece : pieces_) {
         const bool is_known = piece.tensor >= 0 && piece.tensor < tensors && piece.owner >= 0 &&
@@ -75,23 +75,23 @@ void Fp8GradientReducer::reduce(std::span<const WireSource> gradients, const Cal
 void Fp8GradientReducer::agree(std::span<const WireSource> gradients, const CallOptions& options) {
     const std::size_t tensors = states_.size();
     std::vector<uint32_t> agreed(2 * tensors, 0);
-    const Scratch amaxes(stream_, std::max<std::size_t>(1, tensors) * sizeof(float));
+    const Scratch amaxes(*stream_, std::max<std::size_t>(1, tensors) * sizeof(float));
     for (std::size_t i = 0; i < tensors; ++i) {
         AmaxDesc op{};
         op.kind = OpKind::amax;
         op.source = gradients[i].values;
         op.result = static_cast<float*>(amaxes.data()) + i;
-        run_op(stream_, op);
+        run_op(*stream_, op);
         agreed[tensors + i] = states_[i].trips ? 1 : 0;
     }
-    stream_.copy(agreed.data(), amaxes.data(), tensors * sizeof(uint32_t),
-                 CopyKind::device_to_host);
-    stream_.sync();
+    stream_->copy(agreed.data(), amaxes.data(), tensors * sizeof(uint32_t),
+                  CopyKind::device_to_host);
+    stream_->sync();
     for (std::size_t i = 0; i < tensors; ++i) {
         if (gradients[i].scale_inv != nullptr) {
             float scale = 1.0F;
-            stream_.copy(&scale, gradients[i].scale_inv, sizeof scale, CopyKind::device_to_host);
-            stream_.sync();
+            stream_->copy(&scale, gradients[i].scale_inv, sizeof scale, CopyKind::device_to_host);
+            stream_->sync();
             agreed[i] = numerics::bits_from_float(numerics::float_from_bits(agreed[i]) * scale) &
                         numerics::kFloatMagnitudeMask;
         }
@@ -113,32 +113,33 @@ void Fp8GradientReducer::agree(std::span<const WireSource> gradients, const Call
 
 void Fp8GradientReducer::pack_pieces(std::span<const WireSource> gradients,
                                      std::span<const int64_t> offsets, char* base) {
-    const Scratch slots(stream_, states_.size() * sizeof(numerics::DelayedSlot));
+    const Scratch slots(*stream_, states_.size() * sizeof(numerics::DelayedSlot));
     auto* slot = static_cast<numerics::DelayedSlot*>(slots.data());
     std::vector<numerics::DelayedSlot> shared(states_.size());
     for (std::size_t i = 0; i < states_.size(); ++i) {
         shared[i].multiply = 1.0F / states_[i].scale_inv; // a power of two
     }
-    stream_.copy(slot, shared.data(), shared.size() * sizeof(shared[0]), CopyKind::host_to_device);
+    stream_->copy(slot, shared.data(), shared.size() * sizeof(shared[0]), CopyKind::host_to_device);
     int64_t longest = 0;
     for (const Fp8Piece& piece : pieces_) {
         longest = std::max(longest, piece.count);
     }
     // The wire form has a scale before the codes; here it would be the same one many times, and is left out.
-    const Scratch packed(stream_, static_cast<std::size_t>(wire_bytes(longest, kWire)));
+    const Scratch packed(*stream_, static_cast<std::size_t>(wire_bytes(longest, kWire)));
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
         const Fp8Piece& piece = pieces_[i];
         const auto tensor = static_cast<std::size_t>(piece.tensor);
         if (piece.count == 0) {
             continue;
         }
-        pack(stream_, gradients[tensor], piece.start, piece.count, kWire, packed.data(),
+        pack(*stream_, gradients[tensor], piece.start, piece.count, kWire, packed.data(),
              {{}, piece.start, slot + tensor});
-        stream_.copy(base + offsets[i],
-                     static_cast<const char*>(packed.data()) + wire_scale_bytes(piece.count, kWire),
-                     static_cast<std::size_t>(piece.count), CopyKind::device_to_device);
+        stream_->copy(base + offsets[i],
+                      static_cast<const char*>(packed.data()) +
+                          wire_scale_bytes(piece.count, kWire),
+                      static_cast<std::size_t>(piece.count), CopyKind::device_to_device);
     }
-    stream_.sync(); // `shared` is a copy's source until then
+    stream_->sync(); // `shared` is a copy's source until then
 }
 
 void Fp8GradientReducer::exchange(std::span<const WireSource> gradients,
@@ -163,8 +164,8 @@ void Fp8GradientReducer::exchange(std::span<const WireSource> gradients,
     for (std::size_t r = 0; r < ranks; ++r) {
         receive_offsets[r] = static_cast<int64_t>(r) * send_bytes[me];
     }
-    WireBuffer send(stream_, comm_, total);
-    WireBuffer receive(stream_, comm_, static_cast<int64_t>(ranks) * send_bytes[me]);
+    WireBuffer send(*stream_, comm_, total);
+    WireBuffer receive(*stream_, comm_, static_cast<int64_t>(ranks) * send_bytes[me]);
     std::vector<int64_t> places(pieces_.size());
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
         places[i] = offsets[i] + send_offsets[static_cast<std::size_t>(pieces_[i].owner)];
@@ -176,7 +177,7 @@ void Fp8GradientReducer::exchange(std::span<const WireSource> gradients,
                            options));
     receive.from_wire();
     sum_pieces(offsets, receive.device());
-    stream_.sync();
+    stream_->sync();
 }
 
 // The rank's own pieces: codes of every rank added in fp32, rounded once, saturating; a NaN stays one.
@@ -187,10 +188,10 @@ void Fp8GradientReducer::sum_pieces(std::span<const int64_t> offsets, char* rece
         block += piece.owner == comm_.rank() ? piece_bytes(piece) : 0;
         longest = std::max(longest, piece.owner == comm_.rank() ? piece.count : 0);
     }
-    const Scratch sums(stream_, 4 * static_cast<std::size_t>(longest));
-    const Scratch one(stream_, sizeof(float));
+    const Scratch sums(*stream_, 4 * static_cast<std::size_t>(longest));
+    const Scratch one(*stream_, sizeof(float));
     const float unscaled = 1.0F;
-    stream_.copy(one.data(), &unscaled, sizeof unscaled, CopyKind::host_to_device);
+    stream_->copy(one.data(), &unscaled, sizeof unscaled, CopyKind::host_to_device);
     for (State& state : states_) {
         state.saturated = 0;
         state.trips = false;
@@ -209,13 +210,13 @@ void Fp8GradientReducer::sum_pieces(std::span<const int64_t> offsets, char* rece
         sum.count = piece.count;
         sum.grid = kTensorScale;
         sum.destination = {sums.data(), piece.count, DType::fp32};
-        sum_parts(stream_, parts, sum);
+        sum_parts(*stream_, parts, sum);
         CastDesc cast{};
         cast.kind = OpKind::cast;
         cast.source = sum.destination;
         cast.destination = {piece.codes, piece.count, kCodes};
         cast.saturate = true;
-        run_op(stream_, cast);
+        run_op(*stream_, cast);
         count_saturated(piece);
     }
 }
@@ -224,12 +225,12 @@ void Fp8GradientReducer::count_saturated(const Fp8Piece& piece) {
     const auto count = static_cast<std::size_t>(piece.count);
     std::vector<uint8_t> copy;
     const auto* codes = static_cast<const uint8_t*>(piece.codes);
-    if (!stream_.device().is_host()) {
+    if (!stream_->device().is_host()) {
         copy.resize(count);
-        stream_.copy(copy.data(), piece.codes, count, CopyKind::device_to_host);
+        stream_->copy(copy.data(), piece.codes, count, CopyKind::device_to_host);
         codes = copy.data();
     }
-    stream_.sync();
+    stream_->sync();
     int64_t largest = 0;
     for (std::size_t i = 0; i < count; ++i) {
         largest += (codes[i] & 0x7FU) == numerics::kE4m3MaxFinite ? 1 : 0;

@@ -63,7 +63,7 @@ class Fp8GradientReducer {
     void count_saturated(const Fp8Piece& piece);
 
     Communicator& comm_;
-    Stream& stream_;
+    std::shared_ptr<Stream> stream_;
     std::vector<Fp8Piece> pieces_;
     std::vector<State> states_;
 };

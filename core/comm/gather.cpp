@@ -36,18 +36,18 @@ void AllGatherValues::begin(const GatherDesc& desc, const WireSource& shard,
         total += round_up(bytes[r], kLine);
     }
     buffer_ = is_direct_
-                  ? std::make_unique<WireBuffer>(stream_, comm_, destination.data,
+                  ? std::make_unique<WireBuffer>(*stream_, comm_, destination.data,
                                                  bytes_of(destination.dtype, destination.count))
-                  : std::make_unique<WireBuffer>(stream_, comm_, total);
+                  : std::make_unique<WireBuffer>(*stream_, comm_, total);
     char* own = buffer_->device() + at[me];
     if (shard.values.data != own) {
-        pack(stream_, shard, 0, counts[me], desc.wire, own,
+        pack(*stream_, shard, 0, counts[me], desc.wire, own,
              {desc.rounding, desc.first_element + offsets_[me], nullptr});
     }
     buffer_->to_wire();
     check(comm_.begin_all_gather(
         {buffer_->wire() + at[me], bytes[me], buffer_->wire(), bytes.data(), at.data()},
-        {desc.deadline_ms, desc.site, stream_.queue().native()}, &request_));
+        {desc.deadline_ms, desc.site, stream_->queue().native()}, &request_));
     is_open_ = true;
 }
 
@@ -78,11 +78,11 @@ void AllGatherValues::unpack_received() {
     buffer_->from_wire();
     int64_t at = 0;
     for (std::size_t r = 0; r < counts_.size() && !is_direct_; ++r) {
-        unpack(stream_, buffer_->device() + at, counts_[r], desc_.wire,
+        unpack(*stream_, buffer_->device() + at, counts_[r], desc_.wire,
                slice(destination_, offsets_[r], counts_[r]));
         at += round_up(wire_bytes(counts_[r], desc_.wire), kLine);
     }
-    stream_.sync();
+    stream_->sync();
     buffer_.reset();
 }
 

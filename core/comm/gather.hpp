@@ -25,7 +25,8 @@ struct GatherDesc {
 // Every rank gets all ranks' shards, the owner too as they went over the wire.
 class AllGatherValues {
   public:
-    AllGatherValues(Communicator& comm, Stream& stream) : comm_(comm), stream_(stream) {}
+    AllGatherValues(Communicator& comm, Stream& stream)
+        : comm_(comm), stream_(stream.shared_from_this()) {}
 
     // The shard may lie in its place in the destination (fp32, fp16 or bf16).
     void begin(const GatherDesc& desc, const WireSource& shard, std::span<const int64_t> counts,
@@ -38,7 +39,7 @@ class AllGatherValues {
     void unpack_received();
 
     Communicator& comm_;
-    Stream& stream_;
+    std::shared_ptr<Stream> stream_;
     bool is_open_ = false;
     bool is_direct_ = false;
     GatherDesc desc_;

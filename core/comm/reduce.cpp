@@ -30,7 +30,7 @@ void AllReduce::begin(const ReduceDesc& desc, std::span<const WireSource> source
     const int64_t first = sums_before(counts_)[me];
     shard_ = slice(destination, first, counts_[me]);
     if (gather_desc_.wire != plain) {
-        wide_ = std::make_unique<Scratch>(stream_, 4 * static_cast<std::size_t>(counts_[me]));
+        wide_ = std::make_unique<Scratch>(*stream_, 4 * static_cast<std::size_t>(counts_[me]));
         shard_ = {wide_->data(), counts_[me], DType::fp32};
     }
     scatter_.begin(desc, sources, counts_, shard_);
@@ -43,19 +43,19 @@ void AllReduce::begin_native(const ReduceDesc& desc, const WireSource& source) {
              static_cast<long long>(source.values.count),
              static_cast<long long>(destination_.count));
     }
-    pack(stream_, source, 0, destination_.count, desc.wire, destination_.data);
-    auto buffer = std::make_unique<WireBuffer>(stream_, comm_, destination_.data,
+    pack(*stream_, source, 0, destination_.count, desc.wire, destination_.data);
+    auto buffer = std::make_unique<WireBuffer>(*stream_, comm_, destination_.data,
                                                bytes_of(DType::fp32, destination_.count));
     buffer->to_wire();
     check(comm_.begin_sum_f32(reinterpret_cast<float*>(buffer->wire()), destination_.count,
-                              {desc.deadline_ms, desc.site, stream_.queue().native()},
+                              {desc.deadline_ms, desc.site, stream_->queue().native()},
                               &native_request_));
     native_ = std::move(buffer);
 }
 
 void AllReduce::end_native() {
     native_->from_wire();
-    stream_.sync();
+    stream_->sync();
     native_.reset();
 }
 

@@ -18,7 +18,8 @@ namespace mp::comm {
 class AllReduce {
   public:
     AllReduce(Communicator& comm, Stream& stream)
-        : comm_(comm), stream_(stream), scatter_(comm, stream), gather_(comm, stream) {}
+        : comm_(comm), stream_(stream.shared_from_this()), scatter_(comm, stream),
+          gather_(comm, stream) {}
 
     void begin(const ReduceDesc& desc, std::span<const WireSource> sources,
                const TensorRef& destination, const WireFormat* gather = nullptr);
@@ -34,7 +35,7 @@ class AllReduce {
     void begin_gather();
 
     Communicator& comm_;
-    Stream& stream_;
+    std::shared_ptr<Stream> stream_;
     std::unique_ptr<WireBuffer> native_; // where the transport adds
     CommRequest native_request_;
     ReduceScatter scatter_;

@@ -83,7 +83,7 @@ void ReduceScatter::check_arguments(std::span<const WireSource> sources,
 }
 
 CallOptions ReduceScatter::options() const {
-    return {desc_.deadline_ms, desc_.site, stream_.queue().native()};
+    return {desc_.deadline_ms, desc_.site, stream_->queue().native()};
 }
 
 void ReduceScatter::begin(const ReduceDesc& desc, std::span<const WireSource> sources,
@@ -128,14 +128,14 @@ void ReduceScatter::pack_leaves() {
         if (is_direct(slot)) {
             continue;
         }
-        leaves_[slot] = std::make_unique<WireBuffer>(stream_, comm_, leaf_offsets_.back());
+        leaves_[slot] = std::make_unique<WireBuffer>(*stream_, comm_, leaf_offsets_.back());
         PackOptions packing;
         packing.rounding = desc_.rounding;
         packing.rounding.uid = numerics::splitmix64(desc_.rounding.uid ^
                                                     (static_cast<uint64_t>(run_.first) + slot + 1));
         for (std::size_t r = 0; r < counts_.size(); ++r) {
             packing.first_element = desc_.first_element + offsets_[r];
-            pack(stream_, sources_[slot], offsets_[r], counts_[r], desc_.wire,
+            pack(*stream_, sources_[slot], offsets_[r], counts_[r], desc_.wire,
                  leaves_[slot]->device() + leaf_offsets_[r], packing);
         }
     }
@@ -196,7 +196,7 @@ void ReduceScatter::begin_amax() {
     const int64_t blocks =
         total == 0 ? 0 : (into + total + numerics::kExactBlock - 1) / numerics::kExactBlock;
     const std::size_t bytes = static_cast<std::size_t>(blocks) * sizeof(uint32_t);
-    device_amax_ = std::make_unique<Scratch>(stream_, bytes);
+    device_amax_ = std::make_unique<Scratch>(*stream_, bytes);
     std::vector<uint32_t> largest(static_cast<std::size_t>(blocks), 0);
     block_amax_.assign(static_cast<std::size_t>(blocks), 0);
     // A block may lie on the border of two shares, so they are looked at one by one.
@@ -207,17 +207,17 @@ void ReduceScatter::begin_amax() {
         const auto to = static_cast<int32_t>(r);
         SumPartsDesc op = sum_desc(to, 0, counts_[r], {});
         op.mode = SumMode::largest;
-        sum_parts(stream_, leaves({run_.first, 0}, to), op);
+        sum_parts(*stream_, leaves({run_.first, 0}, to), op);
         const int64_t first = desc_.first_element + offsets_[r];
         const int64_t begin =
             first / numerics::kExactBlock - desc_.first_element / numerics::kExactBlock;
         const int64_t end = (first + counts_[r] - 1) / numerics::kExactBlock -
                             desc_.first_element / numerics::kExactBlock + 1;
         const auto at = static_cast<std::size_t>(begin);
-        stream_.copy(largest.data() + at, op.block_amax,
-                     static_cast<std::size_t>(end - begin) * sizeof(uint32_t),
-                     CopyKind::device_to_host);
-        stream_.sync();
+        stream_->copy(largest.data() + at, op.block_amax,
+                      static_cast<std::size_t>(end - begin) * sizeof(uint32_t),
+                      CopyKind::device_to_host);
+        stream_->sync();
         for (auto i = at; i < static_cast<std::size_t>(end); ++i) {
             block_amax_[i] = std::max(block_amax_[i], largest[i]);
         }
@@ -237,12 +237,12 @@ void ReduceScatter::write_message(int32_t to, char* base) {
         const std::vector<SumPart> below = leaves(part.node, to);
         if (below.size() == 1) {
             const SumPart& only = below[0];
-            stream_.copy(base + part.offset,
-                         only.scale_inv != nullptr ? only.scale_inv : only.codes,
-                         static_cast<std::size_t>(wire_bytes(count, part.format)),
-                         CopyKind::device_to_device);
+            stream_->copy(base + part.offset,
+                          only.scale_inv != nullptr ? only.scale_inv : only.codes,
+                          static_cast<std::size_t>(wire_bytes(count, part.format)),
+                          CopyKind::device_to_device);
         } else {
-            sum_parts(stream_, below,
+            sum_parts(*stream_, below,
                       sum_desc(to, 0, count, {base + part.offset, count, part.format.dtype}));
         }
     }
@@ -269,7 +269,7 @@ void ReduceScatter::begin_exchange() {
     }
     if (sources_.size() == 1 && is_direct(0)) {
         const TensorRef& values = sources_[0].values;
-        send_ = std::make_unique<WireBuffer>(stream_, comm_, values.data,
+        send_ = std::make_unique<WireBuffer>(*stream_, comm_, values.data,
                                              bytes_of(values.dtype, values.count));
         for (std::size_t r = 0; r < ranks; ++r) {
             send_offsets_[r] = bytes_of(values.dtype, offsets_[r]);
@@ -278,13 +278,13 @@ void ReduceScatter::begin_exchange() {
         send_ = std::move(leaves_[0]);
         send_offsets_.assign(leaf_offsets_.begin(), leaf_offsets_.end() - 1);
     } else {
-        send_ = std::make_unique<WireBuffer>(stream_, comm_, sent);
+        send_ = std::make_unique<WireBuffer>(*stream_, comm_, sent);
         for (std::size_t r = 0; r < ranks; ++r) {
             write_message(static_cast<int32_t>(r), send_->device() + send_offsets_[r]);
         }
         leaves_.clear();
     }
-    receive_ = std::make_unique<WireBuffer>(stream_, comm_, received);
+    receive_ = std::make_unique<WireBuffer>(*stream_, comm_, received);
     send_bytes[me] = 0; // its own message a rank reads where it is
     send_->to_wire();
     check(comm_.begin_all_to_all({send_->wire(), send_bytes.data(), send_offsets_.data(),
@@ -324,8 +324,8 @@ void ReduceScatter::arrive() {
     }
     finds_amax_ = false;
     if (!block_amax_.empty()) {
-        stream_.copy(device_amax_->data(), block_amax_.data(),
-                     block_amax_.size() * sizeof(uint32_t), CopyKind::host_to_device);
+        stream_->copy(device_amax_->data(), block_amax_.data(),
+                      block_amax_.size() * sizeof(uint32_t), CopyKind::host_to_device);
     }
     begin_exchange();
 }
@@ -375,7 +375,7 @@ void ReduceScatter::wait() {
         check(request_.wait());
         arrive();
     }
-    sum(stream_, result_.count);
+    sum(*stream_, result_.count);
 }
 
 bool ReduceScatter::test() {
@@ -385,7 +385,7 @@ bool ReduceScatter::test() {
             return false;
         }
     }
-    return sum(stream_, result_.count);
+    return sum(*stream_, result_.count);
 }
 
 Advance ReduceScatter::step(Stream& stream) {

@@ -55,7 +55,8 @@ MessageLayout message_layout(const ReduceDesc& desc, int32_t rank, int32_t ranks
 // Rank r gets the sum of elements [counts[0] + ... + counts[r-1], ... + counts[r]) of all contributions.
 class ReduceScatter {
   public:
-    ReduceScatter(Communicator& comm, Stream& stream) : comm_(comm), stream_(stream) {}
+    ReduceScatter(Communicator& comm, Stream& stream)
+        : comm_(comm), stream_(stream.shared_from_this()) {}
 
     // `sources`: one array of all elements for each slot of this rank; they stay until wait(). `result`: fp32, or fp16
     // or bf16 (then rounded once), of counts[rank].
@@ -93,7 +94,7 @@ class ReduceScatter {
     [[nodiscard]] CallOptions options() const;
 
     Communicator& comm_;
-    Stream& stream_;
+    std::shared_ptr<Stream> stream_;
     bool is_open_ = false;
     bool finds_amax_ = false; // the transfer in flight
     ReduceDesc desc_;

@@ -4,30 +4,31 @@
 namespace mp::comm {
 
 WireBuffer::WireBuffer(Stream& stream, const Communicator& comm, int64_t bytes)
-    : stream_(stream), own_(std::make_unique<Scratch>(stream, static_cast<std::size_t>(bytes))),
+    : stream_(stream.shared_from_this()),
+      own_(std::make_unique<Scratch>(stream, static_cast<std::size_t>(bytes))),
       device_(static_cast<char*>(own_->data())), bytes_(bytes),
       is_staged_(!stream.device().is_host() && !comm.caps().device_memory) {
     staged_.resize(is_staged_ ? static_cast<std::size_t>(bytes) : 0);
 }
 
 WireBuffer::WireBuffer(Stream& stream, const Communicator& comm, void* data, int64_t bytes)
-    : stream_(stream), device_(static_cast<char*>(data)), bytes_(bytes),
+    : stream_(stream.shared_from_this()), device_(static_cast<char*>(data)), bytes_(bytes),
       is_staged_(!stream.device().is_host() && !comm.caps().device_memory) {
     staged_.resize(is_staged_ ? static_cast<std::size_t>(bytes) : 0);
 }
 
 void WireBuffer::to_wire() {
     if (is_staged_ && bytes_ > 0) {
-        stream_.copy(staged_.data(), device_, static_cast<std::size_t>(bytes_),
-                     CopyKind::device_to_host);
+        stream_->copy(staged_.data(), device_, static_cast<std::size_t>(bytes_),
+                      CopyKind::device_to_host);
     }
-    stream_.sync();
+    stream_->sync();
 }
 
 void WireBuffer::from_wire() {
     if (is_staged_ && bytes_ > 0) {
-        stream_.copy(device_, staged_.data(), static_cast<std::size_t>(bytes_),
-                     CopyKind::host_to_device);
+        stream_->copy(device_, staged_.data(), static_cast<std::size_t>(bytes_),
+                      CopyKind::host_to_device);
     }
 }
 

@@ -24,7 +24,7 @@ class WireBuffer {
     void from_wire(); // enqueues
 
   private:
-    Stream& stream_;
+    std::shared_ptr<Stream> stream_;
     std::unique_ptr<Scratch> own_;
     char* device_ = nullptr;
     int64_t bytes_ = 0;

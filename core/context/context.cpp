@@ -76,14 +76,14 @@ Context::Context(const ContextOptions& options, BackendList backends, const Back
       own_(accelerator == nullptr ? host_
                                   : open_device(*accelerator, options, options.device_index)) {}
 
-std::unique_ptr<Stream> Context::open_host_stream(int32_t threads) const {
+std::shared_ptr<Stream> Context::open_host_stream(int32_t threads) const {
     DeviceConfig config;
     config.memory = memory_;
     config.log.write = [](int32_t, const char*, void*) {}; // the log has a line of the host already
     config.num_threads = threads;
     Device* device = nullptr;
     check(host_backend_->open(config, &device));
-    return std::make_unique<Stream>(std::shared_ptr<Device>(device), nullptr);
+    return std::make_shared<Stream>(std::shared_ptr<Device>(device), nullptr);
 }
 
 Stream& Context::stream_of(DeviceKind kind, int32_t index) const {

@@ -36,7 +36,7 @@ class Context {
     [[nodiscard]] Stream& stream_of(DeviceKind kind, int32_t index) const;
 
     // A host device beside the context's, with so many threads, for work that goes on beside the caller's.
-    [[nodiscard]] std::unique_ptr<Stream> open_host_stream(int32_t threads) const;
+    [[nodiscard]] std::shared_ptr<Stream> open_host_stream(int32_t threads) const;
 
     [[nodiscard]] system::FileTable& files() const noexcept { return system::posix_files(); }
     [[nodiscard]] std::string describe() const;

@@ -11,10 +11,10 @@ Stream::Stream(std::shared_ptr<Device> device, void* native) : device_(std::move
     queue_.reset(queue);
 }
 
-Scratch::Scratch(Stream& stream, std::size_t bytes) : stream_(stream) {
-    auto& free = stream_.free_; // smallest first
+Scratch::Scratch(Stream& stream, std::size_t bytes) : stream_(stream.shared_from_this()) {
+    auto& free = stream_->free_; // smallest first
     {
-        const std::lock_guard lock(stream_.mutex_);
+        const std::lock_guard lock(stream_->mutex_);
         const auto fit = std::find_if(free.begin(), free.end(),
                                       [&](const Buffer& b) { return b.bytes() >= bytes; });
         if (fit != free.end()) {
@@ -23,17 +23,17 @@ Scratch::Scratch(Stream& stream, std::size_t bytes) : stream_(stream) {
             return;
         }
     }
-    buffer_ = Buffer(stream_.device_, bytes);
+    buffer_ = Buffer(stream_->device_, bytes);
     // It stands in for the largest that was too small, so that buffers grow instead of piling up.
-    const std::lock_guard lock(stream_.mutex_);
+    const std::lock_guard lock(stream_->mutex_);
     if (!free.empty() && free.back().bytes() < bytes) {
         free.pop_back();
     }
 }
 
 Scratch::~Scratch() {
-    const std::lock_guard lock(stream_.mutex_);
-    auto& free = stream_.free_;
+    const std::lock_guard lock(stream_->mutex_);
+    auto& free = stream_->free_;
     const auto place = std::find_if(free.begin(), free.end(),
                                     [&](const Buffer& b) { return b.bytes() >= buffer_.bytes(); });
     try {

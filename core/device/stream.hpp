@@ -26,11 +26,12 @@ class Scratch {
     [[nodiscard]] void* data() const noexcept { return buffer_.data(); }
 
   private:
-    Stream& stream_;
+    std::shared_ptr<Stream> stream_;
     Buffer buffer_;
 };
 
-class Stream {
+// Always owned by a shared_ptr: what is still enqueued on it keeps it.
+class Stream : public std::enable_shared_from_this<Stream> {
   public:
     // `native` null: a stream of our own.
     Stream(std::shared_ptr<Device> device, void* native);

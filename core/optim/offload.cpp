@@ -60,8 +60,8 @@ void Offload::Staging::swap(Staging& other) noexcept {
 
 Offload::Offload(const std::shared_ptr<Context>& context)
     : context_(context), streams_{
-                             std::make_unique<Stream>(context->stream().shared_device(), nullptr),
-                             std::make_unique<Stream>(context->stream().shared_device(),
+                             std::make_shared<Stream>(context->stream().shared_device(), nullptr),
+                             std::make_shared<Stream>(context->stream().shared_device(),
                                                       nullptr)} {}
 
 void Offload::plan(std::vector<OffloadedParameter> parameters) {

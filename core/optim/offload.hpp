@@ -71,7 +71,7 @@ class Offload {
     void send(std::size_t bucket);
 
     std::shared_ptr<Context> context_;
-    std::array<std::unique_ptr<Stream>, 2> streams_;
+    std::array<std::shared_ptr<Stream>, 2> streams_;
     std::array<Staging, 2> staging_;
     std::vector<OffloadedParameter> parameters_;
     std::vector<Bucket> buckets_;

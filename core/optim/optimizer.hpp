@@ -94,6 +94,8 @@ class Optimizer {
     [[nodiscard]] const Recipe& recipe_of_group(int32_t group) const {
         return group_recipes_.at(static_cast<std::size_t>(group));
     }
+    // What its formats and hyperparameters do badly together; empty: nothing.
+    [[nodiscard]] std::string warning_of_group(int32_t group) const;
     int32_t add_parameter(Stream& stream, int32_t group, const NewParameter& parameter);
     // -1: all groups. Replaces a tensor.
     void set_lr(int32_t group, double lr);

@@ -41,6 +41,19 @@ const float* Optimizer::check_scalar(const Tensor* tensor, const char* name) con
     return static_cast<const float*>(tensor->data());
 }
 
+std::string Optimizer::warning_of_group(int32_t group) const {
+    const Recipe& recipe = recipe_of_group(group);
+    const numerics::GroupHyper& hyper = groups_[static_cast<std::size_t>(group)];
+    if (!has_second_moment(hyper.rule) || recipe.exp_avg_sq != DType::bf16 ||
+        recipe.exp_avg_sq_rounding != Rounding::nearest ||
+        hyper.beta2 <= kLargestBeta2ForNearestBf16) {
+        return {};
+    }
+    return "optimizer: at beta2 " + std::to_string(hyper.beta2) +
+           " a bf16 second moment rounded to nearest can grow but never decrease; use beta2 <= "
+           "0.996, or set optimizer.exp_avg_sq.rounding to stochastic";
+}
+
 void Optimizer::check_group(int32_t group, bool may_be_all) const {
     if (group < (may_be_all ? -1 : 0) || group >= static_cast<int32_t>(groups_.size())) {
         fail(Code::invalid_argument,

@@ -146,7 +146,7 @@ class Sharding {
     ShardGroups groups_;
     ShardPlan plan_; // of each group
     // Of one thread: sums beside the caller's backward. Before what keeps scratch memory of it.
-    std::unique_ptr<Stream> thread_stream_;
+    std::shared_ptr<Stream> thread_stream_;
     std::unique_ptr<GradientBuckets> buckets_;
     // By parameter: this rank's piece where it does not lie in the parameter's own memory; else null.
     std::vector<std::shared_ptr<Tensor>> own_weights_;

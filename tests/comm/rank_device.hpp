@@ -29,13 +29,13 @@ inline DeviceConfig host_config(int32_t threads) {
 }
 
 // "host" or "reference".
-inline std::unique_ptr<Stream> make_stream(int32_t threads = 1, const std::string& name = "host") {
+inline std::shared_ptr<Stream> make_stream(int32_t threads = 1, const std::string& name = "host") {
     const BackendList list = enabled_backends();
     for (int32_t i = 0; i < list.count; ++i) {
         if (name == list.items[i]->name) {
             Device* device = nullptr;
             check(list.items[i]->open(host_config(threads), &device));
-            return std::make_unique<Stream>(std::shared_ptr<Device>(device), nullptr);
+            return std::make_shared<Stream>(std::shared_ptr<Device>(device), nullptr);
         }
     }
     throw std::runtime_error("no backend " + name);

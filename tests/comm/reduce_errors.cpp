@@ -147,7 +147,7 @@ class Ranks {
     }
 
   private:
-    std::unique_ptr<Stream> stream_;
+    std::shared_ptr<Stream> stream_;
     std::vector<Values> arrays_;
     std::vector<double> exact_;
 };

@@ -53,7 +53,8 @@ TEST(Select, FirstThatSupportsWins) {
     const Choice choice = select(*device, amax());
     EXPECT_STREQ(choice.candidate->name, "any");
     EXPECT_EQ(choice.passed_over, "small: wants more than 1000 elements");
-    Stream stream(device, nullptr);
+    const auto made = std::make_shared<Stream>(device, nullptr);
+    Stream& stream = *made;
     ran = 0;
     run_op(stream, amax());
     EXPECT_EQ(ran, 1);
@@ -78,7 +79,8 @@ TEST(Select, EveryReasonIsInTheMessage) {
 TEST(Select, AFailureOfTheChosenOneIsReportedNotHidden) {
     const auto device = std::make_shared<FakeDevice>();
     device->list = {{"second", accept, run_second}, {"first", accept, run_first}};
-    Stream stream(device, nullptr);
+    const auto made = std::make_shared<Stream>(device, nullptr);
+    Stream& stream = *made;
     ran = 0;
     EXPECT_THROW(run_op(stream, amax()), Error);
     EXPECT_EQ(ran, 2); // and no other was tried behind the caller's back
@@ -87,7 +89,8 @@ TEST(Select, AFailureOfTheChosenOneIsReportedNotHidden) {
 TEST(Scratch, IsReusedAndGrowsInsteadOfPilingUp) {
     const auto device = std::make_shared<FakeDevice>();
     {
-        Stream stream(device, nullptr);
+        const auto made = std::make_shared<Stream>(device, nullptr);
+        Stream& stream = *made;
         const void* first = nullptr;
         {
             const Scratch scratch(stream, 1000);
