@@ -76,16 +76,14 @@ Status CoreLease::take(const Topology& topology, int32_t count) noexcept {
             return Status::error(
                 Code::unsupported,
                 "%d thread(s) are to be bound, but %d of %d core(s) are free: other contexts of "
-                "this "
-                "process have the others; ask for fewer threads, or for unbound ones",
+                "this process have the others; ask for fewer threads, or for unbound ones",
                 static_cast<int>(count), static_cast<int>(free.size()),
                 static_cast<int>(topology.cores.size()));
         }
         keep_one_node(free, count);
-        std::vector<int32_t> cpus;
-        for (int32_t i = 0; i < count; ++i) {
-            cpus.push_back(free[static_cast<std::size_t>(i)].cpu);
-        }
+        std::vector<int32_t> cpus(static_cast<std::size_t>(count));
+        std::transform(free.begin(), free.begin() + count, cpus.begin(),
+                       [](const Topology::Core& core) { return core.cpu; });
         std::set<int32_t> now = all.cpus;
         now.insert(cpus.begin(), cpus.end());
         all.cpus.swap(now);

@@ -49,13 +49,17 @@ Status initialize() noexcept {
 // A duplicate, which keeps our messages apart from the caller's, within the deadline.
 Status duplicate(MPI_Comm from, int64_t deadline_ms, MPI_Comm* out) {
     // MPI writes them when it likes: not on the stack, and not freed when it did not come to an end.
-    auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
-    auto request = std::make_unique<MPI_Request>(MPI_REQUEST_NULL);
+    struct Pending {
+        MPI_Comm copy = MPI_COMM_NULL;
+        MPI_Request request = MPI_REQUEST_NULL;
+    };
+    auto pending = std::make_unique<Pending>();
     const int64_t until = monotonic_ns() + deadline_ms * kNsPerMs;
-    Status status = mpi_status(MPI_Comm_idup(from, copy.get(), request.get()), "MPI_Comm_idup");
+    Status status =
+        mpi_status(MPI_Comm_idup(from, &pending->copy, &pending->request), "MPI_Comm_idup");
     int done = 0;
     while (status.ok() && done == 0) {
-        status = mpi_status(MPI_Test(request.get(), &done, MPI_STATUS_IGNORE), "MPI_Comm_idup");
+        status = mpi_status(MPI_Test(&pending->request, &done, MPI_STATUS_IGNORE), "MPI_Comm_idup");
         if (done == 0 && monotonic_ns() > until) {
             status = Status::error(Code::timeout,
                                    "not all ranks of the MPI communicator came within %lld ms",
@@ -64,11 +68,10 @@ Status duplicate(MPI_Comm from, int64_t deadline_ms, MPI_Comm* out) {
     }
     if (!status.ok()) {
         process_state().has_broken = true;
-        (void)copy.release();
-        (void)request.release();
-        return status;
+        (void)pending.release();
+        return status; // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): see above
     }
-    *out = *copy;
+    *out = pending->copy;
     return mpi_status(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
 }
 
