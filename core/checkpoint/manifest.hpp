@@ -81,11 +81,11 @@ inline constexpr const char* kRngAlgorithm = "philox4x32-10";
 std::string write_manifest(Manifest& manifest);
 // Throws version_mismatch for a later format, and corrupt_data unless everything in it agrees: its checksum, its
 // numbers, pieces that tile, files that are named once and lie beside it.
-Manifest read_manifest(std::string text);
+Manifest read_manifest(const std::string& text);
 
 // The same without the requirement that pieces tile: what one rank hands to the writer of the whole.
 std::string write_part(Manifest& manifest);
-Manifest read_part(std::string text);
+Manifest read_part(const std::string& text);
 
 // The last of that: what must hold between the parts of a manifest. Throws corrupt_data.
 void check_part(const Manifest& manifest);

@@ -16,16 +16,10 @@ bool is_file_name(const std::string& name) {
 
 } // namespace
 
-void ManifestReader::key(std::string_view wanted) {
-    if (string() != wanted) {
+void ManifestReader::expect_key(std::string_view wanted) {
+    if (take('}') || key() != wanted) {
         refuse("key '%s' must stand here", wanted.data());
     }
-    expect(':');
-}
-
-void ManifestReader::next_key(std::string_view wanted) {
-    expect(',');
-    key(wanted);
 }
 
 std::string ManifestReader::text(std::size_t most, std::size_t least) {
@@ -48,14 +42,14 @@ int64_t ManifestReader::bounded(int64_t least, int64_t most, const char* what) {
 StoredFile ManifestReader::file() {
     StoredFile file;
     expect('{');
-    key("name");
+    expect_key("name");
     file.name = text(255, 1);
     if (!is_file_name(file.name)) {
         refuse("a file's name is not that of a file beside the manifest");
     }
-    next_key("bytes");
+    expect_key("bytes");
     file.bytes = bounded(0, INT64_MAX / 2, "bytes");
-    next_key("crc32c");
+    expect_key("crc32c");
     const std::string_view chunks = string();
     if (chunks.size() % 8 != 0) {
         refuse("a file's checksums are not 8 digits each");
@@ -71,21 +65,21 @@ StoredFile ManifestReader::file() {
 StoredTensor ManifestReader::tensor() {
     StoredTensor tensor;
     expect('{');
-    key("name");
+    expect_key("name");
     tensor.name = text(255, 1);
-    next_key("state");
+    expect_key("state");
     tensor.state = text(64, 1);
     if (tensor.state.find_first_of(".@") != std::string::npos) {
         refuse("a state's name has a dot or an @");
     }
-    next_key("format");
+    expect_key("format");
     tensor.format = parse_format(string());
     if (!tensor.format.exists()) {
         refuse("a tensor is in an unknown format");
     }
-    next_key("shape");
+    expect_key("shape");
     shape(tensor);
-    next_key("pieces");
+    expect_key("pieces");
     list([&] { tensor.pieces.push_back(piece(tensor)); });
     expect('}');
     return tensor;
@@ -111,9 +105,7 @@ Piece ManifestReader::piece(const StoredTensor& tensor) {
     Piece piece;
     expect('[');
     piece.file = integer();
-    expect(',');
     piece.start = integer();
-    expect(',');
     piece.length = integer();
     expect(']');
     const int64_t count = tensor.count();
@@ -138,7 +130,6 @@ Scalar ManifestReader::scalar() {
     Scalar scalar;
     expect('[');
     scalar.name = text(kMaxScalarName, 1);
-    expect(',');
     scalar.bits = hexadecimal(16);
     expect(']');
     return scalar;

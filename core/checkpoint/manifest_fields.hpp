@@ -15,11 +15,10 @@ inline constexpr int64_t kMaxSequence = int64_t{1} << 53;
 
 class ManifestReader : public JsonReader {
   public:
-    ManifestReader(char* text, std::size_t size) noexcept : JsonReader(text, size, "manifest") {}
+    explicit ManifestReader(std::string_view text) : JsonReader(text, "manifest") {}
 
     // "wanted": where no other key can stand.
-    void key(std::string_view wanted);
-    void next_key(std::string_view wanted);
+    void expect_key(std::string_view wanted);
     std::string text(std::size_t most, std::size_t least);
     int64_t bounded(int64_t least, int64_t most, const char* what);
     uint64_t hexadecimal(int digits) { return parse_hex(string(), digits); }

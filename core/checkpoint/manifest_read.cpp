@@ -64,13 +64,13 @@ void read_id(Json& json, Manifest& to) {
 
 void read_rng(Json& json, Manifest& to) {
     json.expect('{');
-    json.key("algorithm");
+    json.expect_key("algorithm");
     if (json.string() != kRngAlgorithm) {
         json.refuse("the random numbers are of an unknown algorithm");
     }
-    json.next_key("seed");
+    json.expect_key("seed");
     to.seed = json.hexadecimal(16);
-    json.next_key("step");
+    json.expect_key("step");
     to.rng_step = json.bounded(0, kMaxSequence, "rng.step");
     json.expect('}');
 }
@@ -114,16 +114,13 @@ constexpr std::array kKeys = {
 
 class Reader {
   public:
-    explicit Reader(std::string text) : text_(std::move(text)), json_(text_.data(), text_.size()) {}
+    explicit Reader(std::string_view text) : json_(text) {}
 
     Manifest read() {
         json_.expect('{');
         do {
-            const std::string_view key = json_.string();
-            json_.expect(':');
-            read_key(key);
+            read_key(json_.key());
         } while (json_.another('}'));
-        json_.end();
         const auto missing = std::find(seen_.begin(), seen_.end(), false);
         if (missing != seen_.end()) {
             json_.refuse("key '%s' is missing", kKeys[place(missing)].name.data());
@@ -165,10 +162,9 @@ class Reader {
             json_.refuse("key '%.*s' is unknown",
                          static_cast<int>(std::min<std::size_t>(name.size(), 32)), name.data());
         }
-        json_.skip_value(16);
+        json_.skip_value();
     }
 
-    std::string text_;
     ManifestReader json_;
     Manifest manifest_;
     Seen seen_{};
@@ -191,16 +187,16 @@ uint64_t parse_hex(std::string_view text, int digits) {
     return value;
 }
 
-Manifest read_manifest(std::string text) {
+Manifest read_manifest(const std::string& text) {
     check_crc(text);
-    Manifest manifest = Reader(std::move(text)).read();
+    Manifest manifest = Reader(text).read();
     check_whole(manifest);
     return manifest;
 }
 
-Manifest read_part(std::string text) {
+Manifest read_part(const std::string& text) {
     check_crc(text);
-    Manifest manifest = Reader(std::move(text)).read();
+    Manifest manifest = Reader(text).read();
     check_part(manifest);
     return manifest;
 }

@@ -67,25 +67,27 @@ int64_t header_bytes(const unsigned char (&prefix)[8], int64_t file_bytes) {
     return static_cast<int64_t>(length);
 }
 
-Header::Header(std::vector<char> text, int64_t file_bytes) : text_(std::move(text)) {
-    const int64_t data_bytes = file_bytes - data_begin();
+Header::Header(std::string_view text, int64_t file_bytes)
+    : data_begin_(8 + static_cast<int64_t>(text.size())) {
+    const int64_t data_bytes = file_bytes - data_begin_;
     if (data_bytes < 0) {
         fail(Code::corrupt_data, "safetensors: the header is longer than the file");
     }
-    read(data_bytes);
+    if (text.empty() || text.front() != '{') {
+        fail(Code::corrupt_data, "safetensors header: the first byte must be '{'");
+    }
+    JsonReader reader(text, "safetensors header");
+    read(reader);
+    tokens_ = reader.take_tokens();
+    check_places(data_bytes);
 }
 
-void Header::read(int64_t data_bytes) {
-    JsonReader reader(text_.data(), text_.size(), "safetensors header");
-    if (text_.empty() || text_.front() != '{') {
-        reader.refuse("the first byte must be '{'");
-    }
+void Header::read(JsonReader& reader) {
     reader.expect('{');
     bool has_metadata = false;
     if (!reader.take('}')) {
         do {
-            const std::string_view key = reader.string();
-            reader.expect(':');
+            const std::string_view key = reader.key();
             if (key != "__metadata__") {
                 read_tensor(reader, key);
             } else if (has_metadata) {
@@ -96,12 +98,10 @@ void Header::read(int64_t data_bytes) {
             }
         } while (reader.another('}'));
     }
-    reader.end();
     check_names();
     if (sort_by_place()) {
         check_names(); // finds them where they are now
     }
-    check_places(data_bytes);
 }
 
 void Header::read_metadata(JsonReader& reader) {
@@ -110,8 +110,7 @@ void Header::read_metadata(JsonReader& reader) {
         return;
     }
     do {
-        const std::string_view key = reader.string();
-        reader.expect(':');
+        const std::string_view key = reader.key();
         metadata_.emplace_back(key, reader.string());
     } while (reader.another('}'));
     NameIndex keys;
@@ -135,8 +134,7 @@ void Header::read_tensor(JsonReader& reader, std::string_view name) {
     };
     reader.expect('{');
     do {
-        const std::string_view key = reader.string();
-        reader.expect(':');
+        const std::string_view key = reader.key();
         if (key == "dtype") {
             first_time(0, key);
             tensor.type = parse_type(reader, reader.string());
@@ -147,7 +145,6 @@ void Header::read_tensor(JsonReader& reader, std::string_view name) {
             first_time(2, key);
             reader.expect('[');
             tensor.begin = reader.integer();
-            reader.expect(',');
             tensor.end = reader.integer();
             reader.expect(']');
         } else {

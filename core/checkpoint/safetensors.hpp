@@ -44,7 +44,7 @@ struct FileTensor {
 class Header {
   public:
     // `text` is the JSON without its length; file_bytes the whole file's size. Throws corrupt_data.
-    Header(std::vector<char> text, int64_t file_bytes);
+    Header(std::string_view text, int64_t file_bytes);
     Header(Header&&) noexcept = default;
     Header& operator=(Header&&) noexcept = default;
     Header(const Header&) = delete;
@@ -58,12 +58,10 @@ class Header {
     [[nodiscard]] const FileTensor* find(std::string_view name) const noexcept;
     // Empty where there is no such key.
     [[nodiscard]] std::string_view metadata(std::string_view key) const noexcept;
-    [[nodiscard]] int64_t data_begin() const noexcept {
-        return 8 + static_cast<int64_t>(text_.size());
-    }
+    [[nodiscard]] int64_t data_begin() const noexcept { return data_begin_; }
 
   private:
-    void read(int64_t data_bytes);
+    void read(class JsonReader& reader);
     void read_metadata(class JsonReader& reader);
     void read_tensor(class JsonReader& reader, std::string_view name);
     void read_shape(class JsonReader& reader, FileTensor& tensor);
@@ -72,7 +70,9 @@ class Header {
     bool sort_by_place(); // false where they were
     void check_places(int64_t data_bytes) const;
 
-    std::vector<char> text_; // keeps its place when moved: names point into it
+    int64_t data_begin_;
+    std::string
+        tokens_; // names point into it; with any, it is too long not to keep its place when moved
     std::deque<FileTensor> tensors_;
     std::deque<int64_t> sizes_;
     NameIndex by_name_; // of tensors_; a header's bytes, and so its tensors, fit 32 bits

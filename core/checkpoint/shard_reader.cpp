@@ -37,9 +37,9 @@ void ShardReader::read_header() {
         fail(Code::corrupt_data, "checkpoint: '%s' is too short for a header", file_.name.c_str());
     }
     read(0, prefix, sizeof prefix);
-    std::vector<char> text(static_cast<std::size_t>(header_bytes(prefix, file_.bytes)));
+    std::string text(static_cast<std::size_t>(header_bytes(prefix, file_.bytes)), '\0');
     read(8, text.data(), text.size());
-    header_ = std::make_unique<Header>(std::move(text), file_.bytes);
+    header_ = std::make_unique<Header>(text, file_.bytes);
     if (header_->metadata("checkpoint_id") != manifest_.id) {
         fail(Code::corrupt_data, "checkpoint: '%s' belongs to another checkpoint than the manifest",
              file_.name.c_str());

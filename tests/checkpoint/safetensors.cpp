@@ -27,7 +27,7 @@ Header parse(const std::string& file) {
     std::memcpy(prefix, file.data(), sizeof prefix);
     const auto bytes = static_cast<int64_t>(file.size());
     const int64_t length = header_bytes(prefix, bytes);
-    return Header(std::vector<char>(file.begin() + 8, file.begin() + 8 + length), bytes);
+    return Header(std::string_view(file).substr(8, static_cast<std::size_t>(length)), bytes);
 }
 
 std::string refusal(const std::string& file) {

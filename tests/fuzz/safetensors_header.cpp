@@ -34,8 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     const std::string text(reinterpret_cast<const char*>(data), size);
     const int64_t bytes = data_bytes(text);
     try {
-        const Header header(std::vector<char>(text.begin(), text.end()),
-                            8 + static_cast<int64_t>(size) + bytes);
+        const Header header(text, 8 + static_cast<int64_t>(size) + bytes);
         int64_t end = 0;
         for (const FileTensor& tensor : header.tensors()) {
             require(tensor.begin == end && tensor.end >= tensor.begin);
