@@ -146,7 +146,7 @@ mp_status mp_checkpoint_create(mp_context* context, mp_comm* comm, const mp_chec
 mp_status mp_checkpoint_add_optimizer(mp_checkpoint* checkpoint, mp_optimizer* optimizer) {
     return boundary([&] {
         CheckpointObject& object = live(checkpoint);
-        const std::shared_ptr<Optimizer>& added = object_of(optimizer, "optimizer");
+        const std::shared_ptr<optim::Optimizer>& added = object_of(optimizer, "optimizer");
         check_context(object, added->context(), "optimizer");
         take_place(object.has_optimizer, "an optimizer");
         object.checkpointer.add(make_optimizer_part(added));
@@ -156,7 +156,7 @@ mp_status mp_checkpoint_add_optimizer(mp_checkpoint* checkpoint, mp_optimizer* o
 mp_status mp_checkpoint_add_scaler(mp_checkpoint* checkpoint, mp_scaler* scaler) {
     return boundary([&] {
         CheckpointObject& object = live(checkpoint);
-        const std::shared_ptr<LossScaler>& added = object_of(scaler, "scaler");
+        const std::shared_ptr<scaler::LossScaler>& added = object_of(scaler, "scaler");
         check_context(object, added->context(), "scaler");
         take_place(object.has_scaler, "a scaler");
         object.checkpointer.add(make_scaler_part(added));

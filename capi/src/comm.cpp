@@ -49,7 +49,7 @@ mp_comm* open_module_comm(const char* module, TransportConfig config, const mp_c
     check(loaded.create(config, &transport));
     std::unique_ptr<Transport> owned(transport);
     auto communicator = std::make_unique<comm::Communicator>(std::move(owned), desc.deadline_ms);
-    check(communicator->learn_nodes(machine_hash()));
+    check(communicator->learn_nodes(system::machine_hash()));
     return make_handle<mp_comm>(std::make_shared<CommObject>(std::move(communicator), context));
 }
 

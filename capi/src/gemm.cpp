@@ -205,7 +205,7 @@ mp_status mp_gemm_create(mp_context* context, const mp_gemm_desc* desc, mp_gemm*
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const mp_gemm_desc known = read_struct(desc, "desc");
-        GemmPlan plan(owner->stream().shared_device(), desc_of(known), known.implementation);
+        gemm::GemmPlan plan(owner->stream().shared_device(), desc_of(known), known.implementation);
         *out =
             make_handle<mp_gemm>(std::make_shared<GemmObject>(GemmObject{owner, std::move(plan)}));
     });

@@ -21,7 +21,8 @@ std::vector<std::shared_ptr<LinearObject>> listed_layers(mp_linear* const* linea
     return layers;
 }
 
-mp_linear_stats_info public_stats(const Linear& layer, Operand operand, const OperandState& state) {
+mp_linear_stats_info public_stats(const linear::Linear& layer, recipe::Operand operand,
+                                  const linear::OperandState& state) {
     mp_linear_stats_info info{};
     info.struct_size = sizeof(info);
     info.operand = static_cast<int32_t>(operand);
@@ -47,10 +48,11 @@ void tell_monitor(LinearObject& object, Stream& stream) {
     }
     object.steps = 0;
     for (int32_t number = 0; number < MP_OPERAND_COUNT; ++number) {
-        const auto operand = static_cast<Operand>(number);
-        const OperandState state = object.layer.scaling().read(stream, operand);
+        const auto operand = static_cast<recipe::Operand>(number);
+        const linear::OperandState state = object.layer.scaling().read(stream, operand);
         const mp_linear_stats_info info = public_stats(object.layer, operand, state);
-        const std::string advice = advice_for(object.layer.recipe().fp8, operand, state.stats);
+        const std::string advice =
+            linear::advice_for(object.layer.recipe().fp8, operand, state.stats);
         object.monitor(object.payload, object.name.c_str(), &info,
                        advice.empty() ? nullptr : advice.c_str());
     }

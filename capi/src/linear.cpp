@@ -14,7 +14,7 @@
 using namespace mp;
 using namespace mp::capi;
 
-static_assert(MP_OPERAND_COUNT == kOperands);
+static_assert(MP_OPERAND_COUNT == linear::kOperands);
 
 namespace {
 
@@ -28,7 +28,7 @@ std::shared_ptr<Tensor> optional_tensor(mp_tensor* tensor, const char* name) {
 // Both gradients; dx NULL or dw NULL where one is not wanted.
 void backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor* dx, mp_tensor* dw,
               mp_tensor* dbias, uint32_t flags) {
-    Linear& layer = object_of(linear, "linear")->layer;
+    linear::Linear& layer = object_of(linear, "linear")->layer;
     check_flags(flags, MP_LINEAR_ACCUMULATE, "flags");
     const std::shared_ptr<Tensor> data_gradient = optional_tensor(dx, "dx");
     const std::shared_ptr<Tensor> weight_gradient = optional_tensor(dw, "dw");
@@ -38,14 +38,14 @@ void backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor
         {weight_gradient.get(), bias_gradient.get(), (flags & MP_LINEAR_ACCUMULATE) != 0});
 }
 
-Operand operand_of(int32_t number) {
+recipe::Operand operand_of(int32_t number) {
     if (number < 0 || number >= MP_OPERAND_COUNT) {
         fail(Code::invalid_argument, "operand is %d; it must be one of MP_OPERAND_*", number);
     }
-    return static_cast<Operand>(number);
+    return static_cast<recipe::Operand>(number);
 }
 
-OperandState read_counts(const Linear& layer, Operand operand) {
+linear::OperandState read_counts(const linear::Linear& layer, recipe::Operand operand) {
     if (!layer.options().with_stats) {
         fail(Code::bad_state,
              "linear: nothing is counted; create it with MP_LINEAR_STATS or set a monitor");
@@ -79,7 +79,7 @@ mp_status mp_linear_create(mp_context* context, mp_recipe* recipe, const mp_line
         const auto sizes = read_struct(desc, "desc");
         check_flags(sizes.flags, kDescFlags, "desc.flags");
         const auto has = [&](uint32_t flag) { return (sizes.flags & flag) != 0; };
-        const LinearOptions options{
+        const linear::LinearOptions options{
             sizes.in_features,           sizes.out_features,           has(MP_LINEAR_INFERENCE),
             has(MP_LINEAR_CACHE_WEIGHT), has(MP_LINEAR_FIRST_OR_LAST), has(MP_LINEAR_STATS)};
         *out = make_handle<mp_linear>(std::make_shared<LinearObject>(
@@ -90,7 +90,7 @@ mp_status mp_linear_create(mp_context* context, mp_recipe* recipe, const mp_line
 
 mp_status mp_linear_forward(mp_linear* linear, mp_queue* queue, mp_tensor* x, mp_tensor* y) {
     return boundary([&] {
-        Linear& layer = object_of(linear, "linear")->layer;
+        linear::Linear& layer = object_of(linear, "linear")->layer;
         layer.forward(stream_of(queue, *layer.context()), object_of(x, "x"), *object_of(y, "y"));
     });
 }
@@ -128,14 +128,14 @@ mp_status mp_linear_end_step_on_ranks(mp_comm* comm, mp_linear* const* linears, 
     return boundary([&] {
         mp::comm::Communicator& ranks = *object_of(comm, "comm")->communicator;
         const auto layers = listed_layers(linears, count);
-        std::vector<const ScalingState*> states;
+        std::vector<const linear::ScalingState*> states;
         states.reserve(layers.size());
         for (const auto& object : layers) {
             (void)stream_of(queue, *object->layer.context());
             states.push_back(&object->layer.scaling());
         }
         if (!layers.empty()) {
-            reduce_amaxes(stream_of(queue, *layers[0]->layer.context()), ranks, states);
+            linear::reduce_amaxes(stream_of(queue, *layers[0]->layer.context()), ranks, states);
         }
         end_step(layers, queue);
     });
@@ -143,8 +143,8 @@ mp_status mp_linear_end_step_on_ranks(mp_comm* comm, mp_linear* const* linears, 
 
 mp_status mp_linear_stats(const mp_linear* linear, int32_t operand, mp_linear_stats_info* stats) {
     return boundary([&] {
-        const Linear& layer = object_of(linear, "linear")->layer;
-        const Operand which = operand_of(operand);
+        const linear::Linear& layer = object_of(linear, "linear")->layer;
+        const recipe::Operand which = operand_of(operand);
         (void)size_of_struct(stats, "stats");
         write_struct(stats, public_stats(layer, which, read_counts(layer, which)), "stats");
     });
@@ -152,7 +152,7 @@ mp_status mp_linear_stats(const mp_linear* linear, int32_t operand, mp_linear_st
 
 mp_status mp_linear_clear_stats(mp_linear* linear) {
     return boundary([&] {
-        const Linear& layer = object_of(linear, "linear")->layer;
+        const linear::Linear& layer = object_of(linear, "linear")->layer;
         layer.scaling().clear_stats(layer.context()->stream());
     });
 }
@@ -160,10 +160,10 @@ mp_status mp_linear_clear_stats(mp_linear* linear) {
 mp_status mp_linear_advice(const mp_linear* linear, int32_t operand, char* buffer, size_t capacity,
                            size_t* needed) {
     return boundary([&] {
-        const Linear& layer = object_of(linear, "linear")->layer;
-        const Operand which = operand_of(operand);
-        copy_text(advice_for(layer.recipe().fp8, which, read_counts(layer, which).stats), buffer,
-                  capacity, needed);
+        const linear::Linear& layer = object_of(linear, "linear")->layer;
+        const recipe::Operand which = operand_of(operand);
+        copy_text(linear::advice_for(layer.recipe().fp8, which, read_counts(layer, which).stats),
+                  buffer, capacity, needed);
     });
 }
 
@@ -193,7 +193,7 @@ mp_status mp_linear_set_monitor(mp_linear* linear, const char* name, int32_t eve
 mp_status mp_linear_scaling_save(const mp_linear* linear, void* buffer, size_t capacity,
                                  size_t* needed) {
     return boundary([&] {
-        const Linear& layer = object_of(linear, "linear")->layer;
+        const linear::Linear& layer = object_of(linear, "linear")->layer;
         const std::vector<unsigned char> saved = layer.scaling().save(layer.context()->stream());
         if (needed != nullptr) {
             *needed = saved.size();
@@ -206,7 +206,7 @@ mp_status mp_linear_scaling_save(const mp_linear* linear, void* buffer, size_t c
 
 mp_status mp_linear_scaling_load(mp_linear* linear, const void* data, size_t bytes) {
     return boundary([&] {
-        Linear& layer = object_of(linear, "linear")->layer;
+        linear::Linear& layer = object_of(linear, "linear")->layer;
         layer.load_scaling(layer.context()->stream(),
                            static_cast<const unsigned char*>(required(data, "data")), bytes);
     });

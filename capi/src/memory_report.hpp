@@ -8,7 +8,7 @@
 
 namespace mp::capi {
 
-inline void write_report(const MemoryReport& report, mp_memory_report* destination) {
+inline void write_report(const optim::MemoryReport& report, mp_memory_report* destination) {
     mp_memory_report result{};
     result.parameter_count = report.parameter_count;
     result.weight_bytes = report.weight;

@@ -51,9 +51,9 @@ DType dtype_of(int32_t number, const char* name, bool none_is_fine) {
     return static_cast<DType>(number);
 }
 
-const Recipe& use_recipe(mp_recipe* recipe) {
+const recipe::Recipe& use_recipe(mp_recipe* recipe) {
     RecipeObject& object = *object_of(recipe, "recipe");
-    check_recipe(object.recipe);
+    recipe::check_recipe(object.recipe);
     object.frozen.store(true);
     return object.recipe;
 }

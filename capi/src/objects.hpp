@@ -32,7 +32,7 @@ struct QueueObject {
 
 // A recipe can be changed until something has used it.
 struct RecipeObject {
-    Recipe recipe;
+    recipe::Recipe recipe;
     std::string name;
     std::string reason; // why this preset, where the device decided
     std::atomic<bool> frozen{false};
@@ -44,7 +44,7 @@ struct LinearObject {
     explicit LinearObject(Arguments&&... arguments)
         : layer(std::forward<Arguments>(arguments)...) {}
 
-    Linear layer;
+    linear::Linear layer;
     std::string name;
     mp_linear_monitor_fn monitor = nullptr;
     void* payload = nullptr;
@@ -53,15 +53,15 @@ struct LinearObject {
 };
 
 // An optimizer, and the layers whose monitors its steps call.
-struct OptimizerObject : Optimizer {
-    using Optimizer::Optimizer;
+struct OptimizerObject : optim::Optimizer {
+    using optim::Optimizer::Optimizer;
 
     std::vector<std::shared_ptr<LinearObject>> layers;
 };
 
 struct GemmObject {
     std::shared_ptr<Context> context;
-    GemmPlan plan;
+    gemm::GemmPlan plan;
 };
 
 struct CheckpointObject {
@@ -114,7 +114,7 @@ struct mp_tensor : mp::capi::Handle<mp::Tensor, 0x4d505445> {};
 struct mp_recipe : mp::capi::Handle<mp::capi::RecipeObject, 0x4d505243> {};
 struct mp_gemm : mp::capi::Handle<mp::capi::GemmObject, 0x4d50474d> {};
 struct mp_linear : mp::capi::Handle<mp::capi::LinearObject, 0x4d504c49> {};
-struct mp_scaler : mp::capi::Handle<mp::LossScaler, 0x4d505343> {};
+struct mp_scaler : mp::capi::Handle<mp::scaler::LossScaler, 0x4d505343> {};
 struct mp_optimizer : mp::capi::Handle<mp::capi::OptimizerObject, 0x4d504f50> {};
 struct mp_checkpoint : mp::capi::Handle<mp::capi::CheckpointObject, 0x4d50434b> {};
 struct mp_comm : mp::capi::Handle<mp::capi::CommObject, 0x4d50434f> {};
@@ -142,7 +142,7 @@ struct TensorSpec {
 TensorSpec spec_of(const Context& context, const mp_tensor_desc* desc);
 
 // The recipe for use from now on: checked, and frozen.
-const Recipe& use_recipe(mp_recipe* recipe);
+const recipe::Recipe& use_recipe(mp_recipe* recipe);
 
 // Flags that this version knows; any other bit is refused, so that it can get a meaning later.
 void check_flags(uint32_t flags, uint32_t known, const char* name);

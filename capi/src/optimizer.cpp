@@ -47,11 +47,11 @@ void write_stats(const numerics::OptimizerState& state, mp_optimizer_stats* dest
     write_struct(destination, stats, "stats");
 }
 
-LossScaler* scaler_of(mp_scaler* scaler, const Context& context) {
+scaler::LossScaler* scaler_of(mp_scaler* scaler, const Context& context) {
     if (scaler == nullptr) {
         return nullptr;
     }
-    LossScaler& object = *object_of(scaler, "scaler");
+    scaler::LossScaler& object = *object_of(scaler, "scaler");
     if (&object.context()->stream().device() != &context.stream().device()) {
         fail(Code::invalid_argument, "scaler was made on another device than the parameters");
     }
@@ -106,7 +106,7 @@ UpdateSegment segment_of(const mp_adamw_slot& slot, numerics::RuleId rule, int64
              static_cast<int>(slot.master_coding));
     }
     s.master.coding = static_cast<Coding>(slot.master_coding);
-    check_segment(s, ("slot " + std::to_string(index)).c_str(), rule);
+    optim::check_segment(s, ("slot " + std::to_string(index)).c_str(), rule);
     return s;
 }
 
@@ -146,11 +146,11 @@ const float* aligned(const float* pointer, const char* name) {
 }
 
 void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& args,
-                   std::vector<UpdateSegment> segments, LossScaler* scaler,
+                   std::vector<UpdateSegment> segments, scaler::LossScaler* scaler,
                    mp_optimizer_stats* stats) {
     check_flags(args.flags, kAdamwFlags, "args.flags");
     numerics::GroupHyper hyper = hyper_of(args);
-    check_hyper(hyper);
+    optim::check_hyper(hyper);
     hyper.device_lr = aligned(args.lr_pointer, "args.lr_pointer");
     if ((args.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0 &&
         ((args.flags & kRuleFlags) != 0 || hyper.rule != numerics::RuleId::adamw)) {
@@ -162,7 +162,7 @@ void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& 
         fail(Code::invalid_argument, "args.step is %lld; the first step is 1",
              static_cast<long long>(args.step));
     }
-    StepOptions options;
+    optim::StepOptions options;
     options.seed = args.seed;
     options.max_grad_norm = args.max_grad_norm;
     const bool is_elsewhere = args.grad_scale == 0.0 || args.grad_scale_pointer != nullptr;
@@ -184,11 +184,11 @@ void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& 
     if (stats != nullptr) {
         (void)size_of_struct(stats, "stats"); // before anything changes
     }
-    check_no_overlap(segments, hyper.rule, options.zero_grad);
+    optim::check_no_overlap(segments, hyper.rule, options.zero_grad);
     const SegmentPlan plan(stream, std::move(segments));
     numerics::OptimizerState state;
     state.step = args.step - 1;
-    const StepMemory memory(stream, {hyper}, {state, {state.step}});
+    const optim::StepMemory memory(stream, {hyper}, {state, {state.step}});
     memory.step(stream, plan, scaler, options);
     if (stats != nullptr) {
         write_stats(memory.read(stream).state, stats);
@@ -212,7 +212,7 @@ mp_status mp_optimizer_create(mp_context* context, mp_recipe* recipe, const mp_o
 mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_desc* desc,
                                  int32_t* index) {
     return boundary([&]() -> mp_status {
-        Optimizer& object = *object_of(optimizer, "optimizer");
+        optim::Optimizer& object = *object_of(optimizer, "optimizer");
         (void)required(index, "index");
         const auto source = read_optional_struct(desc, "desc");
         check_flags(source.flags, MP_HYPERPARAMETERS_EXPLICIT | kRuleFlags, "desc.flags");
@@ -232,10 +232,10 @@ mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_d
 mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group, const mp_param_desc* desc,
                                  int32_t* index) {
     return boundary([&] {
-        Optimizer& object = *object_of(optimizer, "optimizer");
+        optim::Optimizer& object = *object_of(optimizer, "optimizer");
         const auto source = read_struct(desc, "desc");
         check_flags(source.flags, 0, "desc.flags");
-        NewParameter parameter;
+        optim::NewParameter parameter;
         parameter.name = required(source.name, "desc.name");
         parameter.param = object_of(source.param, "desc.param");
         if (source.grad != nullptr) {
@@ -276,7 +276,7 @@ mp_status mp_optimizer_set_enabled(mp_optimizer* optimizer, int32_t group, int32
 
 mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* queue, int32_t index) {
     return boundary([&] {
-        Optimizer& object = *object_of(optimizer, "optimizer");
+        optim::Optimizer& object = *object_of(optimizer, "optimizer");
         object.sync_master(stream_of(queue, *object.context()), index);
     });
 }
@@ -286,7 +286,7 @@ mp_status mp_optimizer_set_linears(mp_optimizer* optimizer, mp_linear* const* li
     return boundary([&] {
         OptimizerObject& object = *object_of(optimizer, "optimizer");
         std::vector<std::shared_ptr<LinearObject>> layers = listed_layers(linears, count);
-        std::vector<std::shared_ptr<Linear>> inner;
+        std::vector<std::shared_ptr<linear::Linear>> inner;
         inner.reserve(layers.size());
         for (const auto& layer : layers) {
             inner.emplace_back(layer, &layer->layer);
@@ -300,7 +300,7 @@ mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler*
     return boundary([&] {
         OptimizerObject& object = *object_of(optimizer, "optimizer");
         Stream& stream = stream_of(queue, *object.context());
-        LossScaler* scale = scaler_of(scaler, *object.context());
+        scaler::LossScaler* scale = scaler_of(scaler, *object.context());
         object.step(stream, scale);
         for (const auto& layer : object.layers) {
             tell_monitor(*layer, stream);
@@ -310,7 +310,7 @@ mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler*
 
 mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue) {
     return boundary([&] {
-        const Optimizer& object = *object_of(optimizer, "optimizer");
+        const optim::Optimizer& object = *object_of(optimizer, "optimizer");
         object.zero_grad(stream_of(queue, *object.context()));
     });
 }
@@ -318,7 +318,7 @@ mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue) {
 mp_status mp_optimizer_get_stats(mp_optimizer* optimizer, mp_queue* queue,
                                  mp_optimizer_stats* stats) {
     return boundary([&] {
-        const Optimizer& object = *object_of(optimizer, "optimizer");
+        const optim::Optimizer& object = *object_of(optimizer, "optimizer");
         write_stats(object.read_state(stream_of(queue, *object.context())), stats);
     });
 }
@@ -340,7 +340,7 @@ mp_status mp_optimizer_state(mp_optimizer* optimizer, int32_t index, const char*
 mp_status mp_optimizer_read_state(mp_optimizer* optimizer, mp_queue* queue, int32_t index,
                                   const char* state, mp_tensor* values) {
     return boundary([&] {
-        const Optimizer& object = *object_of(optimizer, "optimizer");
+        const optim::Optimizer& object = *object_of(optimizer, "optimizer");
         object.read_state(stream_of(queue, *object.context()), index, required(state, "state"),
                           *object_of(values, "values"));
     });
@@ -349,7 +349,7 @@ mp_status mp_optimizer_read_state(mp_optimizer* optimizer, mp_queue* queue, int3
 mp_status mp_optimizer_write_state(mp_optimizer* optimizer, mp_queue* queue, int32_t index,
                                    const char* state, mp_tensor* values) {
     return boundary([&] {
-        Optimizer& object = *object_of(optimizer, "optimizer");
+        optim::Optimizer& object = *object_of(optimizer, "optimizer");
         object.write_state(stream_of(queue, *object.context()), index, required(state, "state"),
                            *object_of(values, "values"));
     });
@@ -357,7 +357,7 @@ mp_status mp_optimizer_write_state(mp_optimizer* optimizer, mp_queue* queue, int
 
 mp_status mp_optimizer_set_step(mp_optimizer* optimizer, mp_queue* queue, int64_t step) {
     return boundary([&] {
-        Optimizer& object = *object_of(optimizer, "optimizer");
+        optim::Optimizer& object = *object_of(optimizer, "optimizer");
         object.set_step(stream_of(queue, *object.context()), step);
     });
 }
@@ -365,7 +365,7 @@ mp_status mp_optimizer_set_step(mp_optimizer* optimizer, mp_queue* queue, int64_
 mp_status mp_optimizer_get_group_step(mp_optimizer* optimizer, mp_queue* queue, int32_t group,
                                       int64_t* step) {
     return boundary([&] {
-        const Optimizer& object = *object_of(optimizer, "optimizer");
+        const optim::Optimizer& object = *object_of(optimizer, "optimizer");
         (void)required(step, "step");
         *step = object.group_step(stream_of(queue, *object.context()), group);
     });
@@ -374,7 +374,7 @@ mp_status mp_optimizer_get_group_step(mp_optimizer* optimizer, mp_queue* queue, 
 mp_status mp_optimizer_set_group_step(mp_optimizer* optimizer, mp_queue* queue, int32_t group,
                                       int64_t step) {
     return boundary([&] {
-        Optimizer& object = *object_of(optimizer, "optimizer");
+        optim::Optimizer& object = *object_of(optimizer, "optimizer");
         object.set_group_step(stream_of(queue, *object.context()), group, step);
     });
 }

@@ -10,10 +10,10 @@ namespace mp::capi {
 inline constexpr uint32_t kStepFlags =
     MP_OPTIMIZER_CHECK_FINITE | MP_OPTIMIZER_ZERO_GRAD | MP_OPTIMIZER_EAGER_COMPAT;
 
-inline OptimizerOptions options_of(const mp_optimizer_desc* desc) {
+inline optim::OptimizerOptions options_of(const mp_optimizer_desc* desc) {
     const auto source = read_optional_struct(desc, "desc");
     check_flags(source.flags, kStepFlags | MP_OPTIMIZER_OFFLOAD, "desc.flags");
-    OptimizerOptions options;
+    optim::OptimizerOptions options;
     options.seed = source.seed;
     options.max_grad_norm = source.max_grad_norm;
     options.check_finite = (source.flags & MP_OPTIMIZER_CHECK_FINITE) != 0;

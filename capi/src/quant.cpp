@@ -141,13 +141,13 @@ mp_status mp_tensor_quantize(mp_queue* queue, const mp_tensor* source, mp_tensor
             transposed == nullptr ? nullptr : object_of(transposed, "transposed").get();
         Stream& stream = stream_of(queue, to);
         if (stats == nullptr) {
-            quantize_tensor(stream, from, to, turned);
+            quant::quantize_tensor(stream, from, to, turned);
             return;
         }
         (void)size_of_struct(stats, "stats");
         const Buffer counters(stream.shared_device(), sizeof(QuantStats));
         check(stream.device().zero(stream.queue(), counters.data(), sizeof(QuantStats)));
-        quantize_tensor(stream, from, to, turned, {nullptr, 0, counters.as<QuantStats>()});
+        quant::quantize_tensor(stream, from, to, turned, {nullptr, 0, counters.as<QuantStats>()});
         QuantStats counted;
         stream.copy(&counted, counters.data(), sizeof(counted), CopyKind::device_to_host);
         stream.sync();
@@ -160,6 +160,6 @@ mp_status mp_tensor_dequantize(mp_queue* queue, const mp_tensor* source, mp_tens
         const Tensor& from = *object_of(source, "source");
         Tensor& to = *object_of(destination, "destination");
         to.touch();
-        dequantize_tensor(stream_of(queue, to), from, to);
+        quant::dequantize_tensor(stream_of(queue, to), from, to);
     });
 }

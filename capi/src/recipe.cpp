@@ -14,15 +14,15 @@
 using namespace mp;
 using namespace mp::capi;
 
-static_assert(MP_RECIPE_TYPE_STRING == static_cast<int32_t>(KeyType::string));
-static_assert(MP_RECIPE_TYPE_FLOAT == static_cast<int32_t>(KeyType::floating));
-static_assert(MP_RECIPE_TYPE_INT == static_cast<int32_t>(KeyType::integer));
+static_assert(MP_RECIPE_TYPE_STRING == static_cast<int32_t>(recipe::KeyType::string));
+static_assert(MP_RECIPE_TYPE_FLOAT == static_cast<int32_t>(recipe::KeyType::floating));
+static_assert(MP_RECIPE_TYPE_INT == static_cast<int32_t>(recipe::KeyType::integer));
 
 namespace {
 
 constexpr int64_t kMaxRecipeFile = int64_t{1} << 20;
 
-mp_recipe* make_recipe(NamedRecipe named) {
+mp_recipe* make_recipe(recipe::NamedRecipe named) {
     auto object = std::make_shared<RecipeObject>();
     object->recipe = named.recipe;
     object->name = std::move(named.preset);
@@ -42,15 +42,15 @@ template <typename Set> mp_status change(mp_recipe* recipe, const char* key, Set
             fail(Code::bad_state,
                  "recipe: it is in use and can no longer change; make another one");
         }
-        set(object.recipe, find_key(required(key, "key")));
+        set(object.recipe, recipe::find_key(required(key, "key")));
     });
 }
 
 template <typename Get>
-mp_status inspect(const mp_recipe* recipe, const char* key, KeyType type, Get get) {
+mp_status inspect(const mp_recipe* recipe, const char* key, recipe::KeyType type, Get get) {
     return boundary([&] {
         const RecipeObject& object = *object_of(recipe, "recipe");
-        const Key& found = find_key(required(key, "key"));
+        const recipe::Key& found = recipe::find_key(required(key, "key"));
         if (found.type != type) {
             fail(Code::invalid_argument, "recipe key '%s' holds another type of value (%s)",
                  found.name, found.allowed);
@@ -85,16 +85,16 @@ std::span<const int64_t> checked_counts(const int64_t* counts, int64_t tensor_co
 
 void report_memory(const mp_recipe* recipe, int32_t rule, const int64_t* counts,
                    int64_t tensor_count, mp_memory_report* report) {
-    const Recipe& source = object_of(recipe, "recipe")->recipe;
-    write_report(planned_memory(source, checked_counts(counts, tensor_count), rule_of(rule)),
+    const recipe::Recipe& source = object_of(recipe, "recipe")->recipe;
+    write_report(optim::planned_memory(source, checked_counts(counts, tensor_count), rule_of(rule)),
                  report);
 }
 
-static_assert(MP_SHARDING_FLAT == static_cast<int32_t>(ShardKind::flat) &&
-              MP_SHARDING_PER_PARAMETER == static_cast<int32_t>(ShardKind::per_parameter) &&
-              MP_SHARDING_GREEDY == static_cast<int32_t>(ShardKind::greedy));
+static_assert(MP_SHARDING_FLAT == static_cast<int32_t>(shard::ShardKind::flat) &&
+              MP_SHARDING_PER_PARAMETER == static_cast<int32_t>(shard::ShardKind::per_parameter) &&
+              MP_SHARDING_GREEDY == static_cast<int32_t>(shard::ShardKind::greedy));
 
-ShardedMemory sharding_of(const mp_sharding_desc* desc) {
+optim::ShardedMemory sharding_of(const mp_sharding_desc* desc) {
     const auto source = read_optional_struct(desc, "sharding");
     check_flags(source.flags, 0, "sharding.flags");
     if (source.kind < MP_SHARDING_FLAT || source.kind > MP_SHARDING_GREEDY) {
@@ -106,8 +106,8 @@ ShardedMemory sharding_of(const mp_sharding_desc* desc) {
              "sharding: ranks is %d and bucket_elements is %lld; both must be >= 0",
              static_cast<int>(source.ranks), static_cast<long long>(source.bucket_elements));
     }
-    ShardedMemory sharding;
-    sharding.options.kind = static_cast<ShardKind>(source.kind);
+    optim::ShardedMemory sharding;
+    sharding.options.kind = static_cast<shard::ShardKind>(source.kind);
     sharding.options.ranks = source.ranks == 0 ? 1 : source.ranks;
     if (source.bucket_elements != 0) {
         sharding.options.bucket_elements = source.bucket_elements;
@@ -124,7 +124,8 @@ mp_status mp_recipe_create(mp_context* context, const char* name, mp_recipe** ou
     return boundary([&] {
         output(out);
         const Context& owner = *object_of(context, "context");
-        const PresetChoice choice = resolve_preset(required(name, "name"), capability_of(owner));
+        const recipe::PresetChoice choice =
+            recipe::resolve_preset(required(name, "name"), capability_of(owner));
         *out = make_recipe({choice.preset->recipe, choice.preset->name, choice.reason});
     });
 }
@@ -135,8 +136,8 @@ mp_status mp_recipe_create_from_json(mp_context* context, const char* json, size
         output(out);
         const Context& owner = *object_of(context, "context");
         (void)required(json, "json");
-        *out = make_recipe(recipe_from_json(json, length == SIZE_MAX ? std::strlen(json) : length,
-                                            capability_of(owner)));
+        *out = make_recipe(recipe::recipe_from_json(
+            json, length == SIZE_MAX ? std::strlen(json) : length, capability_of(owner)));
     });
 }
 
@@ -146,7 +147,8 @@ mp_status mp_recipe_create_from_file(mp_context* context, const char* path, mp_r
         const Context& owner = *object_of(context, "context");
         const std::string text =
             system::read_text(owner.files(), required(path, "path"), kMaxRecipeFile);
-        *out = make_recipe(recipe_from_json(text.data(), text.size(), capability_of(owner)));
+        *out =
+            make_recipe(recipe::recipe_from_json(text.data(), text.size(), capability_of(owner)));
     });
 }
 
@@ -158,46 +160,50 @@ mp_status mp_recipe_reason(const mp_recipe* recipe, char* buffer, size_t capacit
 void mp_recipe_destroy(mp_recipe* recipe) { destroy_handle(recipe); }
 
 mp_status mp_recipe_set_string(mp_recipe* recipe, const char* key, const char* value) {
-    return change(recipe, key, [&](Recipe& target, const Key& found) {
-        set_key(target, found, std::string(required(value, "value")));
+    return change(recipe, key, [&](recipe::Recipe& target, const recipe::Key& found) {
+        recipe::set_key(target, found, std::string(required(value, "value")));
     });
 }
 
 mp_status mp_recipe_set_float(mp_recipe* recipe, const char* key, double value) {
-    return change(recipe, key, [&](Recipe& target, const Key& found) {
-        set_key(target, found, value, KeyType::floating);
+    return change(recipe, key, [&](recipe::Recipe& target, const recipe::Key& found) {
+        recipe::set_key(target, found, value, recipe::KeyType::floating);
     });
 }
 
 mp_status mp_recipe_set_int(mp_recipe* recipe, const char* key, int64_t value) {
-    return change(recipe, key, [&](Recipe& target, const Key& found) {
-        set_key(target, found, static_cast<double>(value), KeyType::integer);
+    return change(recipe, key, [&](recipe::Recipe& target, const recipe::Key& found) {
+        recipe::set_key(target, found, static_cast<double>(value), recipe::KeyType::integer);
     });
 }
 
 mp_status mp_recipe_get_string(const mp_recipe* recipe, const char* key, const char** value) {
-    return inspect(recipe, key, KeyType::string, [&](const Recipe& source, const Key& found) {
-        *required(value, "value") = found.get_string(source);
-    });
+    return inspect(recipe, key, recipe::KeyType::string,
+                   [&](const recipe::Recipe& source, const recipe::Key& found) {
+                       *required(value, "value") = found.get_string(source);
+                   });
 }
 
 mp_status mp_recipe_get_float(const mp_recipe* recipe, const char* key, double* value) {
-    return inspect(recipe, key, KeyType::floating, [&](const Recipe& source, const Key& found) {
-        *required(value, "value") = found.get_number(source);
-    });
+    return inspect(recipe, key, recipe::KeyType::floating,
+                   [&](const recipe::Recipe& source, const recipe::Key& found) {
+                       *required(value, "value") = found.get_number(source);
+                   });
 }
 
 mp_status mp_recipe_get_int(const mp_recipe* recipe, const char* key, int64_t* value) {
-    return inspect(recipe, key, KeyType::integer, [&](const Recipe& source, const Key& found) {
-        *required(value, "value") = static_cast<int64_t>(found.get_number(source));
-    });
+    return inspect(recipe, key, recipe::KeyType::integer,
+                   [&](const recipe::Recipe& source, const recipe::Key& found) {
+                       *required(value, "value") = static_cast<int64_t>(found.get_number(source));
+                   });
 }
 
 mp_status mp_recipe_validate(const mp_recipe* recipe) {
     return boundary([&]() -> mp_status {
-        const Recipe& source = object_of(recipe, "recipe")->recipe;
-        check_recipe(source);
-        if (source.exp_avg_sq == DType::bf16 && source.exp_avg_sq_rounding == Rounding::nearest) {
+        const recipe::Recipe& source = object_of(recipe, "recipe")->recipe;
+        recipe::check_recipe(source);
+        if (source.exp_avg_sq == DType::bf16 &&
+            source.exp_avg_sq_rounding == recipe::Rounding::nearest) {
             return warn("recipe: bf16 second moments rounded to nearest never decrease at beta2 "
                         "above 0.998; use a smaller "
                         "beta2, or set optimizer.exp_avg_sq.rounding to stochastic");
@@ -214,13 +220,13 @@ mp_status mp_recipe_to_json(const mp_recipe* recipe, char* buffer, size_t capaci
                             size_t* needed) {
     return boundary([&] {
         const RecipeObject& object = *object_of(recipe, "recipe");
-        copy_text(recipe_to_json(object.recipe, object.name), buffer, capacity, needed);
+        copy_text(recipe::recipe_to_json(object.recipe, object.name), buffer, capacity, needed);
     });
 }
 
 int32_t mp_recipe_preset_count(void) {
     try {
-        return static_cast<int32_t>(presets().size());
+        return static_cast<int32_t>(recipe::presets().size());
     } catch (...) {
         return 0;
     }
@@ -229,11 +235,11 @@ int32_t mp_recipe_preset_count(void) {
 mp_status mp_recipe_preset_info(int32_t index, const char** name, const char** text) {
     return boundary([&] {
         (void)required(name, "name");
-        if (index < 0 || index >= static_cast<int32_t>(presets().size())) {
+        if (index < 0 || index >= static_cast<int32_t>(recipe::presets().size())) {
             fail(Code::invalid_argument, "index is %d; there are %zu presets", index,
-                 presets().size());
+                 recipe::presets().size());
         }
-        const Preset& preset = presets()[static_cast<std::size_t>(index)];
+        const recipe::Preset& preset = recipe::presets()[static_cast<std::size_t>(index)];
         *name = preset.name;
         if (text != nullptr) {
             *text = preset.text;
@@ -241,7 +247,7 @@ mp_status mp_recipe_preset_info(int32_t index, const char** name, const char** t
     });
 }
 
-int32_t mp_recipe_key_count(void) { return static_cast<int32_t>(recipe_keys().size()); }
+int32_t mp_recipe_key_count(void) { return static_cast<int32_t>(recipe::recipe_keys().size()); }
 
 mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc) {
     return boundary([&] {
@@ -252,12 +258,12 @@ mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc) {
         // The fp32 preset's values as static text, made once.
         static const std::vector<std::string> values = [] {
             std::vector<std::string> texts;
-            for (const Key& key : recipe_keys()) {
-                texts.push_back(key_text(find_preset("fp32").recipe, key));
+            for (const recipe::Key& key : recipe::recipe_keys()) {
+                texts.push_back(recipe::key_text(recipe::find_preset("fp32").recipe, key));
             }
             return texts;
         }();
-        const Key& key = recipe_keys()[static_cast<std::size_t>(index)];
+        const recipe::Key& key = recipe::recipe_keys()[static_cast<std::size_t>(index)];
         mp_recipe_key_desc result{};
         result.type = static_cast<int32_t>(key.type);
         result.name = key.name;
@@ -282,9 +288,9 @@ mp_status mp_recipe_memory_sharded(const mp_recipe* recipe, int32_t rule, const 
                                    int64_t tensor_count, const mp_sharding_desc* sharding,
                                    mp_memory_report* report) {
     return boundary([&] {
-        const Recipe& source = object_of(recipe, "recipe")->recipe;
-        write_report(planned_memory(source, checked_counts(counts, tensor_count),
-                                    sharding_of(sharding), rule_of(rule)),
+        const recipe::Recipe& source = object_of(recipe, "recipe")->recipe;
+        write_report(optim::planned_memory(source, checked_counts(counts, tensor_count),
+                                           sharding_of(sharding), rule_of(rule)),
                      report);
     });
 }

@@ -10,20 +10,20 @@
 using namespace mp;
 using namespace mp::capi;
 
-static_assert(MP_SCALER_DYNAMIC == static_cast<int32_t>(ScalerKind::dynamic));
-static_assert(MP_SCALER_STATIC == static_cast<int32_t>(ScalerKind::fixed));
-static_assert(MP_SCALER_NONE == static_cast<int32_t>(ScalerKind::none));
+static_assert(MP_SCALER_DYNAMIC == static_cast<int32_t>(recipe::ScalerKind::dynamic));
+static_assert(MP_SCALER_STATIC == static_cast<int32_t>(recipe::ScalerKind::fixed));
+static_assert(MP_SCALER_NONE == static_cast<int32_t>(recipe::ScalerKind::none));
 
 namespace {
 
-ScalerPolicy policy_of(const mp_scaler_desc& desc) {
+recipe::ScalerPolicy policy_of(const mp_scaler_desc& desc) {
     check_flags(desc.flags, MP_SCALER_REFILL_ON_GOOD_STEP | MP_SCALER_ERROR_AT_MIN, "flags");
     if (desc.kind < MP_SCALER_DYNAMIC || desc.kind > MP_SCALER_NONE) {
         fail(Code::invalid_argument,
              "scaler: kind is %d; it must be MP_SCALER_DYNAMIC, _STATIC or _NONE", desc.kind);
     }
-    ScalerPolicy policy;
-    policy.kind = static_cast<ScalerKind>(desc.kind);
+    recipe::ScalerPolicy policy;
+    policy.kind = static_cast<recipe::ScalerKind>(desc.kind);
     const auto number = [](double value, double fallback) {
         return value == 0.0 ? fallback : value;
     };
@@ -41,7 +41,7 @@ ScalerPolicy policy_of(const mp_scaler_desc& desc) {
     return policy;
 }
 
-mp_scaler_desc desc_of(const ScalerPolicy& policy) {
+mp_scaler_desc desc_of(const recipe::ScalerPolicy& policy) {
     mp_scaler_desc desc = MP_SCALER_DESC_INIT;
     desc.kind = static_cast<int32_t>(policy.kind);
     desc.init_scale = policy.init_scale;
@@ -61,15 +61,15 @@ mp_scaler_desc desc_of(const ScalerPolicy& policy) {
 
 mp_status mp_scaler_desc_preset(const char* name, mp_scaler_desc* desc, size_t size) {
     return boundary(
-        [&] { init_struct(desc, size, desc_of(scaler_preset(required(name, "name")))); });
+        [&] { init_struct(desc, size, desc_of(scaler::scaler_preset(required(name, "name")))); });
 }
 
 mp_status mp_scaler_create(mp_context* context, const mp_scaler_desc* desc, mp_scaler** out) {
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
-        const ScalerPolicy policy = policy_of(read_optional_struct(desc, "desc"));
-        *out = make_handle<mp_scaler>(std::make_shared<LossScaler>(owner, policy));
+        const recipe::ScalerPolicy policy = policy_of(read_optional_struct(desc, "desc"));
+        *out = make_handle<mp_scaler>(std::make_shared<scaler::LossScaler>(owner, policy));
     });
 }
 
@@ -77,14 +77,14 @@ mp_status mp_scaler_create_from_recipe(mp_context* context, mp_recipe* recipe, m
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
-        *out =
-            make_handle<mp_scaler>(std::make_shared<LossScaler>(owner, use_recipe(recipe).scaler));
+        *out = make_handle<mp_scaler>(
+            std::make_shared<scaler::LossScaler>(owner, use_recipe(recipe).scaler));
     });
 }
 
 mp_status mp_scaler_scale(mp_scaler* scaler, mp_queue* queue, double* scale) {
     return boundary([&] {
-        const LossScaler& object = *object_of(scaler, "scaler");
+        const scaler::LossScaler& object = *object_of(scaler, "scaler");
         *required(scale, "scale") =
             static_cast<double>(object.read(stream_of(queue, *object.context())).scale);
     });
@@ -94,7 +94,7 @@ mp_status mp_scaler_check_pointers(mp_scaler* scaler, mp_queue* queue, int64_t c
                                    const void* const* grads, const int32_t* dtypes,
                                    const int64_t* elements) {
     return boundary([&] {
-        LossScaler& object = *object_of(scaler, "scaler");
+        scaler::LossScaler& object = *object_of(scaler, "scaler");
         if (count < 0) {
             fail(Code::invalid_argument, "count is %lld; it must be >= 0",
                  static_cast<long long>(count));
@@ -111,7 +111,7 @@ mp_status mp_scaler_check_pointers(mp_scaler* scaler, mp_queue* queue, int64_t c
             probe.count = elements[i];
             probe.grad.data = const_cast<void*>(grads[i]);
             probe.grad.dtype = dtype_of(dtypes[i], "dtypes[i]");
-            check_gradient(probe, "mp_scaler_check_pointers");
+            optim::check_gradient(probe, "mp_scaler_check_pointers");
             refs.push_back({probe.grad.data, probe.count, probe.grad.dtype});
         }
         object.check_finite(stream_of(queue, *object.context()), refs);
@@ -120,14 +120,14 @@ mp_status mp_scaler_check_pointers(mp_scaler* scaler, mp_queue* queue, int64_t c
 
 mp_status mp_scaler_update(mp_scaler* scaler, mp_queue* queue) {
     return boundary([&] {
-        LossScaler& object = *object_of(scaler, "scaler");
+        scaler::LossScaler& object = *object_of(scaler, "scaler");
         object.update(stream_of(queue, *object.context()));
     });
 }
 
 mp_status mp_scaler_get_state(mp_scaler* scaler, mp_queue* queue, mp_scaler_state* state) {
     return boundary([&] {
-        const LossScaler& object = *object_of(scaler, "scaler");
+        const scaler::LossScaler& object = *object_of(scaler, "scaler");
         const numerics::LossScaleState source = object.read(stream_of(queue, *object.context()));
         mp_scaler_state result{};
         result.found_inf = source.found_inf;
@@ -149,7 +149,7 @@ mp_status mp_scaler_get_state(mp_scaler* scaler, mp_queue* queue, mp_scaler_stat
 
 mp_status mp_scaler_set_state(mp_scaler* scaler, mp_queue* queue, const mp_scaler_state* state) {
     return boundary([&] {
-        LossScaler& object = *object_of(scaler, "scaler");
+        scaler::LossScaler& object = *object_of(scaler, "scaler");
         const auto source = read_struct(state, "state");
         if (!(source.scale > 0.0 && source.scale <= 3.4e38)) {
             fail(Code::invalid_argument, "scaler: scale is %g; it must be positive and finite",

@@ -10,12 +10,12 @@ using namespace mp::capi;
 
 namespace {
 
-ShardingOptions options_of(const mp_zero_desc* desc, const Recipe& recipe) {
+shard::ShardingOptions options_of(const mp_zero_desc* desc, const recipe::Recipe& recipe) {
     const auto source = read_optional_struct(desc, "zero");
     check_flags(source.flags, MP_ZERO_SUM_GRADIENTS | MP_ZERO_NO_PROGRESS_THREAD, "zero.flags");
-    ShardingOptions options;
+    shard::ShardingOptions options;
     options.stage = desc == nullptr ? 1 : source.zero_stage;
-    options.kind = static_cast<ShardKind>(
+    options.kind = static_cast<shard::ShardKind>(
         in_range(source.kind, MP_SHARDING_GREEDY, "zero.kind", "MP_SHARDING_*"));
     if (source.bucket_elements != 0) {
         options.bucket_elements = source.bucket_elements;
@@ -32,9 +32,11 @@ ShardingOptions options_of(const mp_zero_desc* desc, const Recipe& recipe) {
     return options;
 }
 
-Optimizer& optimizer_of(const mp_optimizer* handle) { return *object_of(handle, "optimizer"); }
+optim::Optimizer& optimizer_of(const mp_optimizer* handle) {
+    return *object_of(handle, "optimizer");
+}
 
-int32_t checked_index(const Optimizer& optimizer, int32_t index) {
+int32_t checked_index(const optim::Optimizer& optimizer, int32_t index) {
     if (index < 0 || index >= optimizer.parameter_count()) {
         fail(Code::invalid_argument, "optimizer: parameter %d does not exist; there are %d", index,
              optimizer.parameter_count());
@@ -42,7 +44,7 @@ int32_t checked_index(const Optimizer& optimizer, int32_t index) {
     return index;
 }
 
-Sharding& sharding_of(const Optimizer& optimizer) {
+shard::Sharding& sharding_of(const optim::Optimizer& optimizer) {
     if (optimizer.sharding() == nullptr) {
         fail(Code::bad_state, "optimizer: its parameters are not cut yet; make it with "
                               "mp_optimizer_create_sharded and call mp_optimizer_shard");
@@ -51,11 +53,11 @@ Sharding& sharding_of(const Optimizer& optimizer) {
 }
 
 // For calls that have nothing to do where nobody shares; null then.
-Sharding* sharding_if_any(const Optimizer& optimizer) {
+shard::Sharding* sharding_if_any(const optim::Optimizer& optimizer) {
     return optimizer.is_sharded() ? &sharding_of(optimizer) : nullptr;
 }
 
-std::span<const int32_t> checked_indices(const Optimizer& optimizer, const int32_t* indices,
+std::span<const int32_t> checked_indices(const optim::Optimizer& optimizer, const int32_t* indices,
                                          int32_t count) {
     if (count < 0) {
         fail(Code::invalid_argument, "count is %d; it must be >= 0", static_cast<int>(count));
@@ -77,7 +79,7 @@ mp_status on_sharding(mp_optimizer* handle, mp_queue* queue, const Body& body) {
     return boundary([&] {
         OptimizerObject& optimizer = *object_of(handle, "optimizer");
         Stream& stream = stream_of(queue, *optimizer.context());
-        if (Sharding* sharding = sharding_if_any(optimizer)) {
+        if (shard::Sharding* sharding = sharding_if_any(optimizer)) {
             body(optimizer, *sharding, stream);
         }
     });
@@ -95,11 +97,12 @@ mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* recipe,
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
-        OptimizerOptions options = mp::capi::options_of(desc);
+        optim::OptimizerOptions options = mp::capi::options_of(desc);
         const std::shared_ptr<CommObject>& ranks = object_of(comm, "comm");
-        const Recipe& checked = use_recipe(recipe);
+        const recipe::Recipe& checked = use_recipe(recipe);
         options.sharding = ::options_of(zero, checked);
-        Optimizer::check_options(options, ranks->communicator->size()); // before any rank is asked
+        optim::Optimizer::check_options(options,
+                                        ranks->communicator->size()); // before any rank is asked
         std::unique_ptr<mp::comm::Communicator> own;
         check(ranks->communicator->split(0, ranks->communicator->rank(), &own));
         // The transport may need the device that its communicator was made on.
@@ -112,7 +115,7 @@ mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* recipe,
 
 mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue) {
     return boundary([&] {
-        Optimizer& object = optimizer_of(optimizer);
+        optim::Optimizer& object = optimizer_of(optimizer);
         if (!object.is_sharded()) {
             fail(Code::bad_state,
                  "optimizer: no ranks share it; make it with mp_optimizer_create_sharded");
@@ -124,16 +127,16 @@ mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue) {
 mp_status mp_optimizer_piece(const mp_optimizer* optimizer, int32_t index, int32_t rank,
                              int64_t* start, int64_t* count) {
     return boundary([&] {
-        const Optimizer& object = optimizer_of(optimizer);
+        const optim::Optimizer& object = optimizer_of(optimizer);
         (void)required(start, "start");
         (void)required(count, "count");
-        const Sharding& sharding = sharding_of(object);
-        const ShardGroups& groups = sharding.groups();
+        const shard::Sharding& sharding = sharding_of(object);
+        const shard::ShardGroups& groups = sharding.groups();
         if (rank < 0 || rank >= groups.all().size()) {
             fail(Code::invalid_argument, "rank is %d; there are %d", static_cast<int>(rank),
                  groups.all().size());
         }
-        const ShardSlice piece =
+        const shard::ShardSlice piece =
             sharding.plan().piece_on(checked_index(object, index), rank % groups.shard_ranks());
         *start = piece.start;
         *count = piece.count;
@@ -142,7 +145,7 @@ mp_status mp_optimizer_piece(const mp_optimizer* optimizer, int32_t index, int32
 
 mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* queue, int32_t index) {
     return boundary([&] {
-        Optimizer& object = optimizer_of(optimizer);
+        optim::Optimizer& object = optimizer_of(optimizer);
         Stream& stream = stream_of(queue, *object.context());
         (void)checked_index(object, index);
         if (object.sharding() != nullptr) {
@@ -152,42 +155,46 @@ mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* queue, in
 }
 
 mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queue, int32_t index) {
-    return on_sharding(optimizer, queue, [&](Optimizer& object, Sharding& sharding, Stream& on) {
-        sharding.grad_ready(on, checked_index(object, index));
-    });
+    return on_sharding(optimizer, queue,
+                       [&](optim::Optimizer& object, shard::Sharding& sharding, Stream& on) {
+                           sharding.grad_ready(on, checked_index(object, index));
+                       });
 }
 
 mp_status mp_optimizer_end_microbatch(mp_optimizer* optimizer, mp_queue* queue) {
     return on_sharding(optimizer, queue,
-                       [&](Optimizer& /*object*/, Sharding& sharding, Stream& on) {
+                       [&](optim::Optimizer& /*object*/, shard::Sharding& sharding, Stream& on) {
                            sharding.end_microbatch(on);
                        });
 }
 
 mp_status mp_optimizer_gather_begin(mp_optimizer* optimizer, mp_queue* queue,
                                     const int32_t* indices, int32_t count) {
-    return on_sharding(optimizer, queue, [&](Optimizer& object, Sharding& sharding, Stream& on) {
-        sharding.begin_gather(on, checked_indices(object, indices, count));
-    });
+    return on_sharding(optimizer, queue,
+                       [&](optim::Optimizer& object, shard::Sharding& sharding, Stream& on) {
+                           sharding.begin_gather(on, checked_indices(object, indices, count));
+                       });
 }
 
 mp_status mp_optimizer_gather_wait(mp_optimizer* optimizer, mp_queue* queue, const int32_t* indices,
                                    int32_t count) {
-    return on_sharding(optimizer, queue, [&](Optimizer& object, Sharding& sharding, Stream& on) {
-        sharding.wait_gather(on, checked_indices(object, indices, count));
-    });
+    return on_sharding(optimizer, queue,
+                       [&](optim::Optimizer& object, shard::Sharding& sharding, Stream& on) {
+                           sharding.wait_gather(on, checked_indices(object, indices, count));
+                       });
 }
 
 mp_status mp_optimizer_release(mp_optimizer* optimizer, mp_queue* queue, const int32_t* indices,
                                int32_t count) {
-    return on_sharding(optimizer, queue, [&](Optimizer& object, Sharding& sharding, Stream& on) {
-        sharding.release(on, checked_indices(object, indices, count));
-    });
+    return on_sharding(optimizer, queue,
+                       [&](optim::Optimizer& object, shard::Sharding& sharding, Stream& on) {
+                           sharding.release(on, checked_indices(object, indices, count));
+                       });
 }
 
 mp_status mp_optimizer_get_progress(const mp_optimizer* optimizer, mp_zero_progress* progress) {
     return boundary([&] {
-        const Sharding& sharding = sharding_of(optimizer_of(optimizer));
+        const shard::Sharding& sharding = sharding_of(optimizer_of(optimizer));
         const MessageCounts& messages = sharding.messages();
         const char* reason = sharding.why_no_thread();
         mp_zero_progress copy{};
@@ -202,7 +209,7 @@ mp_status mp_optimizer_get_progress(const mp_optimizer* optimizer, mp_zero_progr
 
 mp_status mp_optimizer_get_traffic(const mp_optimizer* optimizer, mp_comm_traffic* traffic) {
     return boundary([&] {
-        const Optimizer& object = optimizer_of(optimizer);
+        const optim::Optimizer& object = optimizer_of(optimizer);
         if (!object.is_sharded()) {
             fail(Code::bad_state, "optimizer: no ranks share it");
         }

@@ -11,9 +11,10 @@
 namespace mp::checkpoint {
 namespace {
 
-Recipe recipe_of(const Manifest& manifest) {
+recipe::Recipe recipe_of(const Manifest& manifest) {
     try {
-        return recipe_from_json(manifest.recipe.data(), manifest.recipe.size(), DeviceCapability{})
+        return recipe::recipe_from_json(manifest.recipe.data(), manifest.recipe.size(),
+                                        DeviceCapability{})
             .recipe;
     } catch (const Error& error) {
         fail(Code::corrupt_data, "checkpoint: its recipe cannot be used: %s",
@@ -36,7 +37,7 @@ const StoredTensor& stored_weight(const Manifest& manifest, const std::string& n
 
 std::vector<float> read(Stream& stream, const LooseStates& from, const char* state,
                         const Tensor& through, const std::string& owner) {
-    read_values(stream, from.states, from.place.param, state, through.ref(), owner);
+    optim::read_values(stream, from.states, from.place.param, state, through.ref(), owner);
     std::vector<float> numbers(static_cast<std::size_t>(through.count()));
     stream.copy(numbers.data(), through.data(), through.bytes(), CopyKind::device_to_host);
     stream.sync();
@@ -84,9 +85,10 @@ struct Converter::Losses {
     }
 };
 
-LooseStates::LooseStates(const StatesPlace& like, StateFormat weight, const StateFormats& formats,
+LooseStates::LooseStates(const optim::StatesPlace& like, StateFormat weight,
+                         const optim::StateFormats& formats,
                          const std::shared_ptr<Context>& context, Stream& stream)
-    : param(make_state(context, stream, weight, Shape{{like.count}, 1})),
+    : param(optim::make_state(context, stream, weight, Shape{{like.count}, 1})),
       states(context, stream, formats, Shape{{like.count}, 1}), place(like) {
     place.weight = weight;
     place.formats = formats;
@@ -94,14 +96,15 @@ LooseStates::LooseStates(const StatesPlace& like, StateFormat weight, const Stat
     place.states = &states;
 }
 
-Converter::Converter(const Manifest& manifest, const Optimizer& target)
+Converter::Converter(const Manifest& manifest, const optim::Optimizer& target)
     : target_(target), stream_(target.state_stream()) {
-    const Recipe recipe = recipe_of(manifest);
+    const recipe::Recipe recipe = recipe_of(manifest);
     for (int32_t i = 0; i < target.parameter_count(); ++i) {
-        const StatesPlace live = target.states_place(i);
+        const optim::StatesPlace live = target.states_place(i);
         const StateFormat weight =
             stored_weight(manifest, target.parameter_name(i), live.shape).format;
-        StateFormats formats = state_formats(recipe, weight, live.whole, live.formats.rule);
+        optim::StateFormats formats =
+            optim::state_formats(recipe, weight, live.whole, live.formats.rule);
         const numerics::RuleInfo rule = numerics::rule_info(formats.rule);
         for (int k = 0; k < rule.state_count; ++k) { // a group may have had its own
             const StoredTensor* state =
@@ -113,7 +116,7 @@ Converter::Converter(const Manifest& manifest, const Optimizer& target)
     }
 }
 
-Entry entry_of(const std::string& parameter, const SavedTensor& saved) {
+Entry entry_of(const std::string& parameter, const optim::SavedTensor& saved) {
     const bool is_scale = saved.state.ends_with("_scale_inv");
     Entry entry;
     entry.name = parameter;
@@ -133,7 +136,8 @@ Entry entry_of(const std::string& parameter, const SavedTensor& saved) {
 
 void Converter::add_to(Catalog& catalog) const {
     for (int32_t i = 0; i < target_.parameter_count(); ++i) {
-        for (const SavedTensor& one : saved_tensors(saved_[static_cast<std::size_t>(i)]->place)) {
+        for (const optim::SavedTensor& one :
+             optim::saved_tensors(saved_[static_cast<std::size_t>(i)]->place)) {
             catalog.entries.push_back(entry_of(target_.parameter_name(i), one));
         }
     }
@@ -144,7 +148,7 @@ Conversion Converter::convert(Ranks& ranks) {
         Losses own;
         Losses shared; // other ranks find these, too, and they count once
         for (int32_t i = 0; i < target_.parameter_count(); ++i) {
-            const StatesPlace place = target_.states_place(i);
+            const optim::StatesPlace place = target_.states_place(i);
             const bool counts = place.is_everywhere ? ranks.rank() == 0 : !place.is_copy;
             convert_one(i, counts ? own : shared);
         }
@@ -162,7 +166,7 @@ Conversion Converter::convert(Ranks& ranks) {
 
 void Converter::convert_one(int32_t index, Losses& losses) {
     const std::unique_ptr<LooseStates> from = std::move(saved_[static_cast<std::size_t>(index)]);
-    const StatesPlace live = target_.states_place(index);
+    const optim::StatesPlace live = target_.states_place(index);
     if (live.count == 0) {
         return;
     }
@@ -173,7 +177,7 @@ void Converter::convert_one(int32_t index, Losses& losses) {
     const Tensor values(target_.context(), stream_, DType::fp32, Shape{{live.count}, 1});
     const auto move = [&](const char* state, Sum& loss) {
         const std::vector<float> exact = read(stream_, *from, state, values, name);
-        write_values(stream_, fresh.states, fresh.place.param, state, values.ref(), name);
+        optim::write_values(stream_, fresh.states, fresh.place.param, state, values.ref(), name);
         loss.add(exact, read(stream_, fresh, state, values, name));
     };
     move("fp32_param", losses.weights);
@@ -185,9 +189,9 @@ void Converter::convert_one(int32_t index, Losses& losses) {
     plan_copies(fresh.place, live);
 }
 
-void Converter::plan_copies(const StatesPlace& from, const StatesPlace& to) {
-    const std::vector<SavedTensor> sources = saved_tensors(from);
-    const std::vector<SavedTensor> targets = saved_tensors(to);
+void Converter::plan_copies(const optim::StatesPlace& from, const optim::StatesPlace& to) {
+    const std::vector<optim::SavedTensor> sources = optim::saved_tensors(from);
+    const std::vector<optim::SavedTensor> targets = optim::saved_tensors(to);
     for (std::size_t i = 0; i < targets.size(); ++i) {
         const StateFormat format = targets[i].format;
         const int64_t bytes = code_bytes(format.coding, format.dtype, targets[i].count);

@@ -26,11 +26,12 @@ struct Conversion {
 
 // One parameter's elements that are here, in states that no optimizer owns.
 struct LooseStates {
-    LooseStates(const StatesPlace& like, StateFormat weight, const StateFormats& formats,
-                const std::shared_ptr<Context>& context, Stream& stream);
+    LooseStates(const optim::StatesPlace& like, StateFormat weight,
+                const optim::StateFormats& formats, const std::shared_ptr<Context>& context,
+                Stream& stream);
     std::shared_ptr<Tensor> param;
-    ParamStates states;
-    StatesPlace place; // points to the two
+    optim::ParamStates states;
+    optim::StatesPlace place; // points to the two
 };
 
 // Each rank converts the elements that it owns. In three steps: a load writes the saved states beside the live ones;
@@ -40,7 +41,7 @@ class Converter {
   public:
     // Throws corrupt_data where the manifest's recipe is none, invalid_shape or unknown_name where the parameters are
     // others. The optimizer outlives it, and does nothing meanwhile.
-    Converter(const Manifest& manifest, const Optimizer& target);
+    Converter(const Manifest& manifest, const optim::Optimizer& target);
     // For the load: the saved states of the elements that are here.
     void add_to(Catalog& catalog) const;
     // Collective. Gives the saved states' memory back.
@@ -56,9 +57,9 @@ class Converter {
     };
 
     void convert_one(int32_t index, Losses& losses);
-    void plan_copies(const StatesPlace& from, const StatesPlace& to);
+    void plan_copies(const optim::StatesPlace& from, const optim::StatesPlace& to);
 
-    const Optimizer& target_;
+    const optim::Optimizer& target_;
     Stream& stream_;                                  // where the states are
     std::vector<std::unique_ptr<LooseStates>> saved_; // by parameter
     std::vector<std::unique_ptr<LooseStates>> fresh_; // by parameter
@@ -66,6 +67,6 @@ class Converter {
 };
 
 // The entry under which a checkpoint keeps an array of an optimizer's parameter.
-Entry entry_of(const std::string& parameter, const SavedTensor& saved);
+Entry entry_of(const std::string& parameter, const optim::SavedTensor& saved);
 
 } // namespace mp::checkpoint

@@ -82,8 +82,9 @@ bool is_same_recipe(const std::string& saved, const std::string& here) {
         return true;
     }
     try {
-        const NamedRecipe recipe = recipe_from_json(saved.data(), saved.size(), DeviceCapability{});
-        return recipe_to_json(recipe.recipe, "fp32") == here;
+        const recipe::NamedRecipe recipe =
+            recipe::recipe_from_json(saved.data(), saved.size(), DeviceCapability{});
+        return recipe::recipe_to_json(recipe.recipe, "fp32") == here;
     } catch (const Error&) { // no recipe that is known here
         return false;
     }

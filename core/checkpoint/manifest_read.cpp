@@ -24,7 +24,7 @@ void check_crc(const std::string& text) {
     }
     const std::size_t covered = all.size() - kTail;
     const uint64_t said = parse_hex(all.substr(covered + kBefore.size(), 8), 8);
-    if (crc32c(0, text.data(), covered) != said) {
+    if (system::crc32c(0, text.data(), covered) != said) {
         refuse("its checksum does not fit its contents; the file is damaged");
     }
 }

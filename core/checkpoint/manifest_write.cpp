@@ -153,7 +153,7 @@ std::string write_part(Manifest& manifest) {
         out += ",\"" + hex(scalar.bits, 16) + "\"],";
     }
     close(out, ']');
-    out += ",\"crc32c\":\"" + hex(crc32c(0, out.data(), out.size()), 8) + "\"}\n";
+    out += ",\"crc32c\":\"" + hex(system::crc32c(0, out.data(), out.size()), 8) + "\"}\n";
     return out;
 }
 

@@ -54,7 +54,7 @@ class NameIndex {
         uint32_t index = 0;
     };
     static uint64_t hash_of(std::string_view name) {
-        Fnv64 hash;
+        system::Fnv64 hash;
         hash.add_words(name.data(), name.size());
         return hash.value();
     }

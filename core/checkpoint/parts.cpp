@@ -60,17 +60,17 @@ class Numbers {
 
 class OptimizerPart final : public Part {
   public:
-    explicit OptimizerPart(std::shared_ptr<Optimizer> optimizer)
+    explicit OptimizerPart(std::shared_ptr<optim::Optimizer> optimizer)
         : optimizer_(std::move(optimizer)) {}
 
     void add_to(Catalog& catalog) override {
         optimizer_->shard(stream()); // where ranks share it and have not stepped yet
         for (int32_t i = 0; i < optimizer_->parameter_count(); ++i) {
-            for (const SavedTensor& saved : optimizer_->saved_tensors(i)) {
+            for (const optim::SavedTensor& saved : optimizer_->saved_tensors(i)) {
                 catalog.entries.push_back(entry_of(optimizer_->parameter_name(i), saved));
             }
         }
-        const OptimizerCounts counts = optimizer_->counts(stream());
+        const optim::OptimizerCounts counts = optimizer_->counts(stream());
         const auto add = [&](const std::string& name, uint64_t bits) {
             catalog.scalars.push_back({"optimizer." + name, bits});
         };
@@ -89,8 +89,8 @@ class OptimizerPart final : public Part {
                                      (hyper.enabled ? 8U : 0U));
             add(group + "step", static_cast<uint64_t>(counts.group_steps[g]));
         }
-        catalog.recipe =
-            recipe_to_json(optimizer_->recipe(), "fp32"); // all keys follow, so any base will do
+        catalog.recipe = recipe::recipe_to_json(optimizer_->recipe(),
+                                                "fp32"); // all keys follow, so any base will do
         catalog.seed = counts.seed;
         catalog.rng_step = counts.step;
     }
@@ -103,7 +103,7 @@ class OptimizerPart final : public Part {
 
     void add_weights(Catalog& catalog) override {
         for (int32_t i = 0; i < optimizer_->parameter_count(); ++i) {
-            for (const SavedTensor& saved : optimizer_->saved_tensors(i)) {
+            for (const optim::SavedTensor& saved : optimizer_->saved_tensors(i)) {
                 if (saved.state.starts_with("param")) {
                     catalog.entries.push_back(entry_of(optimizer_->parameter_name(i), saved));
                 }
@@ -118,9 +118,9 @@ class OptimizerPart final : public Part {
   private:
     [[nodiscard]] Stream& stream() const { return optimizer_->context()->stream(); }
 
-    static OptimizerCounts counts_of(const Manifest& manifest) {
+    static optim::OptimizerCounts counts_of(const Manifest& manifest) {
         const Numbers numbers(manifest, "optimizer.");
-        OptimizerCounts counts;
+        optim::OptimizerCounts counts;
         counts.step = manifest.rng_step;
         counts.seed = manifest.seed;
         counts.skipped_steps = numbers.integer("skipped_steps");
@@ -161,8 +161,8 @@ class OptimizerPart final : public Part {
         return static_cast<numerics::RuleId>(number);
     }
 
-    std::shared_ptr<Optimizer> optimizer_;
-    RestoredCounts restored_;
+    std::shared_ptr<optim::Optimizer> optimizer_;
+    optim::RestoredCounts restored_;
 };
 
 bool is_power_of_two(double value) {
@@ -172,7 +172,7 @@ bool is_power_of_two(double value) {
 
 class ScalerPart final : public Part {
   public:
-    explicit ScalerPart(std::shared_ptr<LossScaler> scaler) : scaler_(std::move(scaler)) {}
+    explicit ScalerPart(std::shared_ptr<scaler::LossScaler> scaler) : scaler_(std::move(scaler)) {}
 
     void add_to(Catalog& catalog) override {
         const numerics::LossScaleState state = scaler_->read(scaler_->context()->stream());
@@ -217,7 +217,7 @@ class ScalerPart final : public Part {
     }
 
     void check_state(const numerics::LossScaleState& state) const {
-        const ScalerPolicy& policy = scaler_->policy();
+        const recipe::ScalerPolicy& policy = scaler_->policy();
         const auto scale = static_cast<double>(state.scale);
         // Doubled and halved, a power of two stays one.
         const bool by_powers =
@@ -238,13 +238,13 @@ class ScalerPart final : public Part {
         }
     }
 
-    std::shared_ptr<LossScaler> scaler_;
+    std::shared_ptr<scaler::LossScaler> scaler_;
     numerics::LossScaleState restored_;
 };
 
 class LinearPart final : public Part {
   public:
-    LinearPart(std::string name, Linear& layer, std::shared_ptr<void> owner)
+    LinearPart(std::string name, linear::Linear& layer, std::shared_ptr<void> owner)
         : name_(std::move(name)), layer_(layer), owner_(std::move(owner)) {}
 
     void add_to(Catalog& catalog) override {
@@ -267,7 +267,7 @@ class LinearPart final : public Part {
     [[nodiscard]] Stream& stream() const { return layer_.context()->stream(); }
 
     std::string name_;
-    Linear& layer_;
+    linear::Linear& layer_;
     std::shared_ptr<void> owner_;
     std::vector<unsigned char> bytes_;
     std::size_t index_ = 0; // of its entry
@@ -293,13 +293,13 @@ class DataPart final : public Part {
 
 } // namespace
 
-std::unique_ptr<Part> make_optimizer_part(std::shared_ptr<Optimizer> optimizer) {
+std::unique_ptr<Part> make_optimizer_part(std::shared_ptr<optim::Optimizer> optimizer) {
     return std::make_unique<OptimizerPart>(std::move(optimizer));
 }
-std::unique_ptr<Part> make_scaler_part(std::shared_ptr<LossScaler> scaler) {
+std::unique_ptr<Part> make_scaler_part(std::shared_ptr<scaler::LossScaler> scaler) {
     return std::make_unique<ScalerPart>(std::move(scaler));
 }
-std::unique_ptr<Part> make_linear_part(const std::string& name, Linear& layer,
+std::unique_ptr<Part> make_linear_part(const std::string& name, linear::Linear& layer,
                                        std::shared_ptr<void> owner) {
     return std::make_unique<LinearPart>(name, layer, std::move(owner));
 }

@@ -40,10 +40,10 @@ class Part {
 };
 
 // Every rank has all of the optimizer's states: rank 0 writes them.
-std::unique_ptr<Part> make_optimizer_part(std::shared_ptr<Optimizer> optimizer);
-std::unique_ptr<Part> make_scaler_part(std::shared_ptr<LossScaler> scaler);
+std::unique_ptr<Part> make_optimizer_part(std::shared_ptr<optim::Optimizer> optimizer);
+std::unique_ptr<Part> make_scaler_part(std::shared_ptr<scaler::LossScaler> scaler);
 // The delayed scales and histories of a layer. `owner` keeps it alive.
-std::unique_ptr<Part> make_linear_part(const std::string& name, Linear& layer,
+std::unique_ptr<Part> make_linear_part(const std::string& name, linear::Linear& layer,
                                        std::shared_ptr<void> owner);
 // The caller's memory, of rank 0 where there are several.
 std::unique_ptr<Part> make_data_part(const std::string& name, void* data, std::size_t bytes);

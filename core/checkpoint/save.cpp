@@ -76,7 +76,7 @@ uint32_t agreed_checksum(const Catalog& catalog) {
             if (entry.stream != nullptr) {
                 entry.stream->sync();
             }
-            crc = crc32c(crc, bytes.data(), bytes.size());
+            crc = system::crc32c(crc, bytes.data(), bytes.size());
         }
     }
     return crc;
@@ -223,7 +223,7 @@ class Saver {
 
     // All that says how tensors are cut.
     static uint64_t plan_hash(const Manifest& manifest) {
-        Fnv64 hash;
+        system::Fnv64 hash;
         for (const StoredTensor& tensor : manifest.tensors) {
             hash.add(tensor.name);
             hash.add(std::string_view("\0", 1)); // which no name has

@@ -71,7 +71,7 @@ void ShardReader::load_chunk(int64_t index) {
     const auto bytes =
         static_cast<std::size_t>(std::min(manifest_.chunk_bytes, file_.bytes - begin));
     check(files_.read(handle_, begin, chunk_.data(), bytes));
-    if (crc32c(0, chunk_.data(), bytes) != file_.chunks[static_cast<std::size_t>(index)]) {
+    if (system::crc32c(0, chunk_.data(), bytes) != file_.chunks[static_cast<std::size_t>(index)]) {
         fail(Code::corrupt_data, "checkpoint: '%s' is damaged between byte %lld and byte %lld",
              file_.name.c_str(), static_cast<long long>(begin),
              static_cast<long long>(begin + static_cast<int64_t>(bytes)));

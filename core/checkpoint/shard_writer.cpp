@@ -73,7 +73,7 @@ class ChunkWriter {
     void flush() {
         if (filled_ > 0) {
             file_.write(written_, chunk_.data(), filled_);
-            sums_.push_back(crc32c(0, chunk_.data(), filled_));
+            sums_.push_back(system::crc32c(0, chunk_.data(), filled_));
             written_ += static_cast<int64_t>(filled_);
             filled_ = 0;
             if (progress_.call != nullptr) {

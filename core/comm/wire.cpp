@@ -100,7 +100,7 @@ void pack(Stream& stream, const WireSource& source, int64_t first, int64_t count
     if (source.scale_inv != nullptr) {
         const Scratch values(stream, 4 * static_cast<std::size_t>(count));
         const TensorRef wide = {values.data(), count, DType::fp32};
-        dequantize_matrix(
+        quant::dequantize_matrix(
             stream, {part, 1, count, kTensorScale, const_cast<float*>(source.scale_inv), {}}, wide);
         pack(stream, {wide, nullptr}, 0, count, format, wire, options);
         return;
@@ -122,8 +122,8 @@ void unpack(Stream& stream, const void* wire, int64_t count, const WireFormat& f
     if (format.scale == WireScale::none) {
         pack_cast(stream, codes, destination.dtype, destination.data, {});
     } else {
-        dequantize_matrix(stream, {codes, 1, count, wire_grid(format), bytes, nullptr},
-                          destination);
+        quant::dequantize_matrix(stream, {codes, 1, count, wire_grid(format), bytes, nullptr},
+                                 destination);
     }
 }
 

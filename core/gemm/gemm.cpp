@@ -7,7 +7,7 @@
 
 #include "interface/gemm_scales.hpp"
 
-namespace mp {
+namespace mp::gemm {
 namespace {
 
 constexpr int64_t kMaxElements = int64_t{1} << 55;
@@ -232,4 +232,4 @@ std::string GemmPlan::describe() const {
     return text;
 }
 
-} // namespace mp
+} // namespace mp::gemm

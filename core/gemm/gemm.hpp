@@ -8,7 +8,7 @@
 #include "device/select.hpp"
 #include "interface/ops.hpp"
 
-namespace mp {
+namespace mp::gemm {
 
 class GemmPlan {
   public:
@@ -40,4 +40,4 @@ class GemmPlan {
     std::unique_ptr<Plan> plan_;
 };
 
-} // namespace mp
+} // namespace mp::gemm

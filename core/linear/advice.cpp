@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-namespace mp {
+namespace mp::linear {
 namespace {
 
 // Above these shares something is worth saying. One in 10^5 is FP8-LM's own bound for saturation; small values
@@ -17,8 +17,8 @@ std::string percent(double share) {
     return text;
 }
 
-std::string on_saturation(const Fp8Policy& policy) {
-    if (policy.scaling == Fp8Scaling::delayed) {
+std::string on_saturation(const recipe::Fp8Policy& policy) {
+    if (policy.scaling == recipe::Fp8Scaling::delayed) {
         if (policy.amax_algo == numerics::AmaxAlgo::most_recent) {
             return "set fp8.amax_compute_algo to max, or raise fp8.margin";
         }
@@ -31,12 +31,12 @@ std::string on_saturation(const Fp8Policy& policy) {
                : "raise fp8.margin";
 }
 
-std::string on_underflow(const Fp8Policy& policy, Operand operand) {
+std::string on_underflow(const recipe::Fp8Policy& policy, recipe::Operand operand) {
     if (policy.margin > 0) {
         return "lower fp8.margin";
     }
-    if (operand == Operand::grad_output && policy.format == Fp8Format::e4m3 &&
-        policy.scaling != Fp8Scaling::mx && policy.scaling != Fp8Scaling::block) {
+    if (operand == recipe::Operand::grad_output && policy.format == recipe::Fp8Format::e4m3 &&
+        policy.scaling != recipe::Fp8Scaling::mx && policy.scaling != recipe::Fp8Scaling::block) {
         return "set fp8.format to hybrid";
     }
     return "set fp8.scaling to block or mx, so that small values have scales of their own";
@@ -44,13 +44,13 @@ std::string on_underflow(const Fp8Policy& policy, Operand operand) {
 
 } // namespace
 
-std::string advice_for(const Fp8Policy& policy, Operand operand,
+std::string advice_for(const recipe::Fp8Policy& policy, recipe::Operand operand,
                        const numerics::QuantStats& stats) {
     if (stats.elements == 0) {
         return {};
     }
     const auto elements = static_cast<double>(stats.elements);
-    const std::string name = operand_name(operand);
+    const std::string name = recipe::operand_name(operand);
     if (stats.non_finite > 0) {
         return name + ": " + std::to_string(stats.non_finite) +
                " elements are not finite: lower the learning rate, or the loss scale "
@@ -68,4 +68,4 @@ std::string advice_for(const Fp8Policy& policy, Operand operand,
     return {};
 }
 
-} // namespace mp
+} // namespace mp::linear

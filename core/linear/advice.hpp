@@ -6,9 +6,10 @@
 
 #include "linear/scaling_state.hpp"
 
-namespace mp {
+namespace mp::linear {
 
 // One sentence that names a key; empty where all is well.
-std::string advice_for(const Fp8Policy& policy, Operand operand, const numerics::QuantStats& stats);
+std::string advice_for(const recipe::Fp8Policy& policy, recipe::Operand operand,
+                       const numerics::QuantStats& stats);
 
-} // namespace mp
+} // namespace mp::linear

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-namespace mp {
+namespace mp::linear {
 namespace {
 
 // `may_be_quantized`: weights and their gradients.
@@ -30,11 +30,12 @@ void check_shape_is(const Tensor& tensor, const Shape& wanted, const char* name)
 
 } // namespace
 
-Linear::Linear(std::shared_ptr<Context> context, const Recipe& recipe, const LinearOptions& options,
-               std::shared_ptr<Tensor> weight, std::shared_ptr<Tensor> bias)
+Linear::Linear(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
+               const LinearOptions& options, std::shared_ptr<Tensor> weight,
+               std::shared_ptr<Tensor> bias)
     : context_(std::move(context)), recipe_(recipe), options_(options), weight_(std::move(weight)),
       bias_(std::move(bias)) {
-    check_recipe(recipe_);
+    recipe::check_recipe(recipe_);
     if (options_.in_features <= 0 || options_.out_features <= 0) {
         fail(Code::invalid_shape,
              "linear: in_features is %lld and out_features is %lld; both must be positive",
@@ -74,7 +75,7 @@ int64_t Linear::rows_of(const Tensor& tensor, int64_t columns, const char* name)
 
 bool Linear::keeps_weight(const MatrixForm& form) const noexcept {
     return options_.cache_weight ||
-           (form.is_quantized() && recipe_.fp8.weight_copy == mp::WeightCopy::keep);
+           (form.is_quantized() && recipe_.fp8.weight_copy == recipe::WeightCopy::keep);
 }
 
 void Linear::forget_weight_copies() noexcept {
@@ -83,20 +84,20 @@ void Linear::forget_weight_copies() noexcept {
     }
 }
 
-OperandView Linear::weight_view(Stream& stream, GemmRole role,
+OperandView Linear::weight_view(Stream& stream, recipe::GemmRole role,
                                 std::optional<ScratchOperand>& scratch) {
     const MatrixForm& form = forms(role).b;
     if (is_in_form(*weight_, form) || !keeps_weight(form)) {
-        return scratch.emplace(stream, *weight_, form, track(Operand::weight)).view();
+        return scratch.emplace(stream, *weight_, form, track(recipe::Operand::weight)).view();
     }
     if (copied_version_ != weight_->version()) {
         forget_weight_copies();
         copied_version_ = weight_->version();
     }
-    const bool shares = form == forms(GemmRole::fprop).b;
+    const bool shares = form == forms(recipe::GemmRole::fprop).b;
     WeightCopy& copy = weight_copies_[shares ? 0 : 1];
     if (!copy.is_valid) {
-        (void)copy.memory.fill(stream, *weight_, form, track(Operand::weight));
+        (void)copy.memory.fill(stream, *weight_, form, track(recipe::Operand::weight));
         copy.is_valid = true;
     }
     return copy.memory.view();
@@ -115,14 +116,14 @@ void Linear::load_scaling(Stream& stream, const unsigned char* data, std::size_t
 // ---- forward ------------------------------------------------------------------------------------
 
 void Linear::keep_input(Stream& stream, const std::shared_ptr<Tensor>& x) {
-    const MatrixForm& form = forms(GemmRole::wgrad).b;
+    const MatrixForm& form = forms(recipe::GemmRole::wgrad).b;
     if (is_in_form(*x, form)) {
         borrowed_input_ = x;
         kept_.release();
     } else {
         kept_rows_ = -1; // until the new input is complete
         borrowed_input_ = nullptr;
-        (void)kept_.fill(stream, *x, form, track(Operand::input));
+        (void)kept_.fill(stream, *x, form, track(recipe::Operand::input));
     }
     kept_rows_ = x->count() / options_.in_features;
 }
@@ -144,21 +145,22 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor& y
         fail(Code::invalid_argument,
              "linear: y overlaps x or the weight; it needs memory of its own");
     }
-    GemmPlan& product = plan(GemmRole::fprop, rows, y.dtype(), false);
+    gemm::GemmPlan& product = plan(recipe::GemmRole::fprop, rows, y.dtype(), false);
     if (!options_.cache_weight) {
         forget_weight_copies(); // the caller may have written to the weight since
     }
     std::optional<ScratchOperand> w_scratch;
-    const OperandView w = weight_view(stream, GemmRole::fprop, w_scratch);
+    const OperandView w = weight_view(stream, recipe::GemmRole::fprop, w_scratch);
     // The copy kept for backward serves as the operand too where both products want the same form.
-    const MatrixForm& form = forms(GemmRole::fprop).a;
-    const bool shares = !options_.inference && forms(GemmRole::wgrad).b == form;
+    const MatrixForm& form = forms(recipe::GemmRole::fprop).a;
+    const bool shares = !options_.inference && forms(recipe::GemmRole::wgrad).b == form;
     if (!options_.inference) {
         keep_input(stream, x);
     }
     std::optional<ScratchOperand> x_scratch;
     const OperandView input =
-        shares ? kept_input() : x_scratch.emplace(stream, *x, form, track(Operand::input)).view();
+        shares ? kept_input()
+               : x_scratch.emplace(stream, *x, form, track(recipe::Operand::input)).view();
     product.run(stream, {input.data, w.data, bias_ != nullptr ? bias_->data() : nullptr, nullptr,
                          y.data(), input.scale_inv, w.scale_inv});
 }
@@ -199,9 +201,9 @@ void Linear::check_gradients(const Tensor& dy, int64_t rows, const WeightGradien
 }
 
 // A quantized gradient is added to in fp32 and rounded once.
-GemmPlan& Linear::weight_gradient_plan(const Tensor& dw, bool accumulate) {
+gemm::GemmPlan& Linear::weight_gradient_plan(const Tensor& dw, bool accumulate) {
     const DType result = dw.scales() != nullptr ? DType::fp32 : dw.dtype();
-    return plan(GemmRole::wgrad, kept_rows_, result, accumulate);
+    return plan(recipe::GemmRole::wgrad, kept_rows_, result, accumulate);
 }
 
 void Linear::weight_gradient_product(Stream& stream, const OperandView& dy, Tensor& dw,
@@ -214,19 +216,19 @@ void Linear::weight_gradient_product(Stream& stream, const OperandView& dy, Tens
         wide.emplace(stream, static_cast<std::size_t>(dw.count()) * sizeof(float));
         target = wide->data();
         if (accumulate) {
-            dequantize_matrix(stream, dw.scaled_ref(), {target, dw.count(), DType::fp32});
+            quant::dequantize_matrix(stream, dw.scaled_ref(), {target, dw.count(), DType::fp32});
         }
     }
-    GemmPlan& product = weight_gradient_plan(dw, accumulate);
+    gemm::GemmPlan& product = weight_gradient_plan(dw, accumulate);
     product.run(stream, {dy.data, x.data, nullptr, accumulate ? target : nullptr, target,
                          dy.scale_inv, x.scale_inv});
     dw.touch();
     if (is_quantized) {
         const TensorScales& scales = *dw.scales();
-        quantize_matrix(stream, {target, dw.count(), DType::fp32}, dw.rows(), dw.columns(),
-                        dw.form(),
-                        {dw.data(), nullptr, scales.scale_inv->data(),
-                         static_cast<float*>(scales.amax->data())});
+        quant::quantize_matrix(stream, {target, dw.count(), DType::fp32}, dw.rows(), dw.columns(),
+                               dw.form(),
+                               {dw.data(), nullptr, scales.scale_inv->data(),
+                                static_cast<float*>(scales.amax->data())});
     }
 }
 
@@ -249,7 +251,7 @@ void Linear::backward(Stream& stream, const Tensor& dy, Tensor* dx,
                       const WeightGradients& gradients) {
     forget_old_plans();
     const int64_t rows = rows_of(dy, options_.out_features, "dy");
-    GemmPlan* data_product = nullptr;
+    gemm::GemmPlan* data_product = nullptr;
     if (dx != nullptr) {
         weight_->require_memory("linear: weight");
         if (rows_of(*dx, options_.in_features, "dx") != rows) {
@@ -260,7 +262,7 @@ void Linear::backward(Stream& stream, const Tensor& dy, Tensor* dx,
             fail(Code::invalid_argument,
                  "linear: dx overlaps dy or the weight; it needs memory of its own");
         }
-        data_product = &plan(GemmRole::dgrad, rows, dx->dtype(), false);
+        data_product = &plan(recipe::GemmRole::dgrad, rows, dx->dtype(), false);
     }
     if (gradients.dw != nullptr) {
         check_gradients(dy, rows, gradients);
@@ -269,18 +271,19 @@ void Linear::backward(Stream& stream, const Tensor& dy, Tensor* dx,
     }
     std::optional<ScratchOperand> dy_operand;
     if (data_product != nullptr) {
-        dy_operand.emplace(stream, dy, forms(GemmRole::dgrad).a, track(Operand::grad_output));
+        dy_operand.emplace(stream, dy, forms(recipe::GemmRole::dgrad).a,
+                           track(recipe::Operand::grad_output));
         std::optional<ScratchOperand> w_scratch;
-        const OperandView w = weight_view(stream, GemmRole::dgrad, w_scratch);
+        const OperandView w = weight_view(stream, recipe::GemmRole::dgrad, w_scratch);
         const OperandView& view = dy_operand->view();
         data_product->run(
             stream, {view.data, w.data, nullptr, nullptr, dx->data(), view.scale_inv, w.scale_inv});
     }
     if (gradients.dw != nullptr) {
-        const MatrixForm& form = forms(GemmRole::wgrad).a;
-        if (!dy_operand.has_value() || form != forms(GemmRole::dgrad).a) {
+        const MatrixForm& form = forms(recipe::GemmRole::wgrad).a;
+        if (!dy_operand.has_value() || form != forms(recipe::GemmRole::dgrad).a) {
             dy_operand.reset();
-            dy_operand.emplace(stream, dy, form, track(Operand::grad_output));
+            dy_operand.emplace(stream, dy, form, track(recipe::Operand::grad_output));
         }
         weight_gradient(stream, dy, dy_operand->view(), gradients);
     }
@@ -292,18 +295,18 @@ std::string Linear::describe() const {
     if (recipe_.fp8.is_used()) {
         text += is_fp8() ? "; fp8" : "; in high precision: " + high_precision_reason_;
     }
-    for (const GemmRole role : {GemmRole::fprop, GemmRole::dgrad}) {
+    for (const recipe::GemmRole role : {recipe::GemmRole::fprop, recipe::GemmRole::dgrad}) {
         const MatrixForm& form = forms(role).b;
         if (is_in_form(*weight_, form) ||
-            (role == GemmRole::dgrad && form == forms(GemmRole::fprop).b)) {
+            (role == recipe::GemmRole::dgrad && form == forms(recipe::GemmRole::fprop).b)) {
             continue;
         }
         const std::size_t bytes = weight_copies_[static_cast<std::size_t>(role)].memory.bytes();
-        text += ", rounded to " + form_text(form) + " for " + role_name(role);
+        text += ", rounded to " + form_text(form) + " for " + recipe::role_name(role);
         text += keeps_weight(form) ? ", kept (" + std::to_string(bytes) + " bytes)"
                                    : std::string(" at each use, nothing kept");
     }
-    const MatrixForm& kept = forms(GemmRole::wgrad).b;
+    const MatrixForm& kept = forms(recipe::GemmRole::wgrad).b;
     if (options_.inference) {
         text += "; inference: keeps nothing of x";
     } else if (borrowed_input_ != nullptr) {
@@ -313,10 +316,10 @@ std::string Linear::describe() const {
                 std::to_string(kept_.bytes()) + " bytes";
     }
     for (const auto& [key, plan] : plans_) {
-        text += std::string("; ") + role_name(std::get<GemmRole>(key)) + " with " +
+        text += std::string("; ") + recipe::role_name(std::get<recipe::GemmRole>(key)) + " with " +
                 std::to_string(std::get<int64_t>(key)) + " rows: " + plan.describe();
     }
     return text;
 }
 
-} // namespace mp
+} // namespace mp::linear

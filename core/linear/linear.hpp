@@ -15,7 +15,7 @@
 #include "recipe/recipe.hpp"
 #include "tensor/tensor.hpp"
 
-namespace mp {
+namespace mp::linear {
 
 struct LinearOptions {
     int64_t in_features = 0;
@@ -35,8 +35,9 @@ struct WeightGradients {
 
 class Linear {
   public:
-    Linear(std::shared_ptr<Context> context, const Recipe& recipe, const LinearOptions& options,
-           std::shared_ptr<Tensor> weight, std::shared_ptr<Tensor> bias);
+    Linear(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
+           const LinearOptions& options, std::shared_ptr<Tensor> weight,
+           std::shared_ptr<Tensor> bias);
 
     void forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor& y);
     // dx null: only the weight's gradients; gradients.dw null: only dx.
@@ -45,7 +46,7 @@ class Linear {
     void end_step(Stream& stream);
 
     [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
-    [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }
+    [[nodiscard]] const recipe::Recipe& recipe() const noexcept { return recipe_; }
     [[nodiscard]] const LinearOptions& options() const noexcept { return options_; }
     void collect_stats(bool on) noexcept { options_.with_stats = on; }
     [[nodiscard]] const ScalingState& scaling() const noexcept { return scaling_; }
@@ -53,42 +54,43 @@ class Linear {
     void load_scaling(Stream& stream, const unsigned char* data, std::size_t size);
     [[nodiscard]] bool is_fp8() const noexcept { return high_precision_reason_.empty(); }
     // The form of an operand in the product that quantizes it first.
-    [[nodiscard]] MatrixForm form_of(Operand operand) const noexcept;
+    [[nodiscard]] MatrixForm form_of(recipe::Operand operand) const noexcept;
     [[nodiscard]] std::string describe() const;
 
   private:
-    using PlanKey =
-        std::tuple<GemmRole, int64_t, DType, bool>; // role, rows, dtype of the result, accumulate
+    using PlanKey = std::tuple<recipe::GemmRole, int64_t, DType,
+                               bool>; // role, rows, dtype of the result, accumulate
     struct RoleForms {
         MatrixForm a;
         MatrixForm b;
     };
 
     void choose_forms();
-    [[nodiscard]] const RoleForms& forms(GemmRole role) const noexcept {
+    [[nodiscard]] const RoleForms& forms(recipe::GemmRole role) const noexcept {
         return forms_[static_cast<std::size_t>(role)];
     }
-    [[nodiscard]] Tracking track(Operand operand) const noexcept {
+    [[nodiscard]] quant::Tracking track(recipe::Operand operand) const noexcept {
         return scaling_.tracking(operand, options_.with_stats);
     }
     [[nodiscard]] int64_t rows_of(const Tensor& tensor, int64_t columns, const char* name) const;
-    GemmPlan& plan(GemmRole role, int64_t rows, DType result, bool accumulate);
+    gemm::GemmPlan& plan(recipe::GemmRole role, int64_t rows, DType result, bool accumulate);
     void forget_old_plans();
     void check_gradients(const Tensor& dy, int64_t rows, const WeightGradients& gradients) const;
 
     [[nodiscard]] bool keeps_weight(const MatrixForm& form) const noexcept;
-    OperandView weight_view(Stream& stream, GemmRole role, std::optional<ScratchOperand>& scratch);
+    OperandView weight_view(Stream& stream, recipe::GemmRole role,
+                            std::optional<ScratchOperand>& scratch);
     void forget_weight_copies() noexcept;
     void keep_input(Stream& stream, const std::shared_ptr<Tensor>& x);
     [[nodiscard]] OperandView kept_input() const noexcept;
     void weight_gradient(Stream& stream, const Tensor& dy, const OperandView& dy_view,
                          const WeightGradients& gradients);
-    GemmPlan& weight_gradient_plan(const Tensor& dw, bool accumulate);
+    gemm::GemmPlan& weight_gradient_plan(const Tensor& dw, bool accumulate);
     void weight_gradient_product(Stream& stream, const OperandView& dy, Tensor& dw,
                                  bool accumulate);
 
     std::shared_ptr<Context> context_;
-    Recipe recipe_;
+    recipe::Recipe recipe_;
     LinearOptions options_;
     std::shared_ptr<Tensor> weight_;
     std::shared_ptr<Tensor> bias_;
@@ -109,7 +111,7 @@ class Linear {
     OperandMemory kept_;
     int64_t kept_rows_ = -1;
 
-    std::map<PlanKey, GemmPlan> plans_;
+    std::map<PlanKey, gemm::GemmPlan> plans_;
 };
 
-} // namespace mp
+} // namespace mp::linear

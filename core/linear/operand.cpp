@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "linear/operand.hpp"
 
-namespace mp {
+namespace mp::linear {
 namespace {
 
 void grow(Buffer& buffer, Stream& stream, std::size_t bytes) {
@@ -13,32 +13,32 @@ void grow(Buffer& buffer, Stream& stream, std::size_t bytes) {
 
 // Writes `source` in `form`. Codes of another form go through fp32: one rounding from their values.
 void convert(Stream& stream, const Tensor& source, const MatrixForm& form, void* codes,
-             void* scale_inv, const Tracking& tracking) {
+             void* scale_inv, const quant::Tracking& tracking) {
     const TensorRef target{codes, source.count(), form.dtype};
     if (source.scales() == nullptr && !form.is_quantized()) {
         cast_tensor(stream, source.ref(), target);
         return;
     }
     if (!form.is_quantized()) {
-        dequantize_matrix(stream, source.scaled_ref(), target);
+        quant::dequantize_matrix(stream, source.scaled_ref(), target);
         return;
     }
-    QuantOutput output{codes, nullptr, scale_inv, nullptr};
+    quant::QuantOutput output{codes, nullptr, scale_inv, nullptr};
     std::optional<Scratch>
         amax; // for devices that find it by a kernel of its own: the scale's place has the old one
     if (form.policy.rule == numerics::ScaleRule::msamp) {
         output.amax = static_cast<float*>(amax.emplace(stream, sizeof(float)).data());
     }
     if (source.scales() == nullptr) {
-        quantize_matrix(stream, source.ref(), source.rows(), source.columns(), form, output,
-                        tracking);
+        quant::quantize_matrix(stream, source.ref(), source.rows(), source.columns(), form, output,
+                               tracking);
         return;
     }
     const auto bytes = static_cast<std::size_t>(source.count()) * sizeof(float);
     const Scratch values(stream, bytes);
     const TensorRef wide{values.data(), source.count(), DType::fp32};
-    dequantize_matrix(stream, source.scaled_ref(), wide);
-    quantize_matrix(stream, wide, source.rows(), source.columns(), form, output, tracking);
+    quant::dequantize_matrix(stream, source.scaled_ref(), wide);
+    quant::quantize_matrix(stream, wide, source.rows(), source.columns(), form, output, tracking);
 }
 
 } // namespace
@@ -48,26 +48,26 @@ bool is_in_form(const Tensor& tensor, const MatrixForm& form) noexcept {
 }
 
 OperandView OperandMemory::fill(Stream& stream, const Tensor& source, const MatrixForm& form,
-                                const Tracking& tracking) {
-    grow(codes_, stream, bytes_of_codes(form, source.rows(), source.columns()));
-    grow(scales_, stream, bytes_of_scales(form, source.rows(), source.columns()));
+                                const quant::Tracking& tracking) {
+    grow(codes_, stream, quant::bytes_of_codes(form, source.rows(), source.columns()));
+    grow(scales_, stream, quant::bytes_of_scales(form, source.rows(), source.columns()));
     convert(stream, source, form, codes_.data(), scales_.data(), tracking);
     return view();
 }
 
 ScratchOperand::ScratchOperand(Stream& stream, const Tensor& source, const MatrixForm& form,
-                               const Tracking& tracking) {
+                               const quant::Tracking& tracking) {
     if (is_in_form(source, form)) {
         view_ = {source.data(), source.scaled_ref().scale_inv};
         return;
     }
-    codes_.emplace(stream, bytes_of_codes(form, source.rows(), source.columns()));
+    codes_.emplace(stream, quant::bytes_of_codes(form, source.rows(), source.columns()));
     if (form.is_quantized()) {
-        scales_.emplace(stream, bytes_of_scales(form, source.rows(), source.columns()));
+        scales_.emplace(stream, quant::bytes_of_scales(form, source.rows(), source.columns()));
         view_.scale_inv = scales_->data();
     }
     view_.data = codes_->data();
     convert(stream, source, form, codes_->data(), scales_ ? scales_->data() : nullptr, tracking);
 }
 
-} // namespace mp
+} // namespace mp::linear

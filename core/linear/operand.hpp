@@ -6,7 +6,7 @@
 
 #include "quant/quantize.hpp"
 
-namespace mp {
+namespace mp::linear {
 
 // Where a product finds an operand.
 struct OperandView {
@@ -21,7 +21,7 @@ bool is_in_form(const Tensor& tensor, const MatrixForm& form) noexcept;
 class OperandMemory {
   public:
     OperandView fill(Stream& stream, const Tensor& source, const MatrixForm& form,
-                     const Tracking& tracking);
+                     const quant::Tracking& tracking);
     [[nodiscard]] OperandView view() const noexcept { return {codes_.data(), scales_.data()}; }
     [[nodiscard]] std::size_t bytes() const noexcept { return codes_.bytes() + scales_.bytes(); }
     void release() { *this = OperandMemory(); }
@@ -35,7 +35,7 @@ class OperandMemory {
 class ScratchOperand {
   public:
     ScratchOperand(Stream& stream, const Tensor& source, const MatrixForm& form,
-                   const Tracking& tracking);
+                   const quant::Tracking& tracking);
     [[nodiscard]] const OperandView& view() const noexcept { return view_; }
 
   private:
@@ -44,4 +44,4 @@ class ScratchOperand {
     OperandView view_;
 };
 
-} // namespace mp
+} // namespace mp::linear

@@ -2,7 +2,7 @@
 // The three products of a layer: the forms of their operands, and a plan for each number of rows.
 #include "linear/linear.hpp"
 
-namespace mp {
+namespace mp::linear {
 namespace {
 
 MatrixForm rounded_to(DType dtype) { return {dtype, {}, {}}; }
@@ -15,34 +15,38 @@ bool has_power_of_two_scales(const MatrixForm& form) {
 } // namespace
 
 void Linear::choose_forms() {
-    high_precision_reason_ = reason_for_high_precision(
+    high_precision_reason_ = recipe::reason_for_high_precision(
         recipe_.fp8, options_.in_features, options_.out_features, options_.is_first_or_last);
-    const auto choose = [this](GemmRole role, Operand a, Operand b, DType high_precision) {
+    const auto choose = [this](recipe::GemmRole role, recipe::Operand a, recipe::Operand b,
+                               DType high_precision) {
         RoleForms& chosen = forms_[static_cast<std::size_t>(role)];
-        if (is_fp8() && mp::is_fp8(recipe_.fp8, role)) {
-            chosen = {operand_form(recipe_.fp8, role, a), operand_form(recipe_.fp8, role, b)};
+        if (is_fp8() && recipe::is_fp8(recipe_.fp8, role)) {
+            chosen = {recipe::operand_form(recipe_.fp8, role, a),
+                      recipe::operand_form(recipe_.fp8, role, b)};
         } else {
             chosen = {rounded_to(high_precision), rounded_to(high_precision)};
         }
     };
-    choose(GemmRole::fprop, Operand::input, Operand::weight, recipe_.fprop);
-    choose(GemmRole::dgrad, Operand::grad_output, Operand::weight, recipe_.dgrad);
-    choose(GemmRole::wgrad, Operand::grad_output, Operand::input, recipe_.wgrad);
+    choose(recipe::GemmRole::fprop, recipe::Operand::input, recipe::Operand::weight, recipe_.fprop);
+    choose(recipe::GemmRole::dgrad, recipe::Operand::grad_output, recipe::Operand::weight,
+           recipe_.dgrad);
+    choose(recipe::GemmRole::wgrad, recipe::Operand::grad_output, recipe::Operand::input,
+           recipe_.wgrad);
 }
 
-MatrixForm Linear::form_of(Operand operand) const noexcept {
+MatrixForm Linear::form_of(recipe::Operand operand) const noexcept {
     switch (operand) {
-    case Operand::input:
-        return forms(GemmRole::fprop).a;
-    case Operand::weight:
-        return forms(GemmRole::fprop).b;
-    case Operand::grad_output:
+    case recipe::Operand::input:
+        return forms(recipe::GemmRole::fprop).a;
+    case recipe::Operand::weight:
+        return forms(recipe::GemmRole::fprop).b;
+    case recipe::Operand::grad_output:
         break;
     }
-    return forms(GemmRole::dgrad).a;
+    return forms(recipe::GemmRole::dgrad).a;
 }
 
-GemmPlan& Linear::plan(GemmRole role, int64_t rows, DType result, bool accumulate) {
+gemm::GemmPlan& Linear::plan(recipe::GemmRole role, int64_t rows, DType result, bool accumulate) {
     const PlanKey key(role, rows, result, accumulate);
     if (const auto found = plans_.find(key); found != plans_.end()) {
         return found->second;
@@ -51,16 +55,16 @@ GemmPlan& Linear::plan(GemmRole role, int64_t rows, DType result, bool accumulat
     d.dtype_d = result;
     d.beta = accumulate ? 1.0F : 0.0F;
     switch (role) {
-    case GemmRole::fprop: // y [rows, out] = x [rows, in] * w [out, in]^T + bias
+    case recipe::GemmRole::fprop: // y [rows, out] = x [rows, in] * w [out, in]^T + bias
         d.m = rows, d.n = options_.out_features, d.k = options_.in_features;
         d.trans_b = true;
         d.dtype_bias = bias_ != nullptr ? bias_->dtype() : DType::none;
         d.fast_accumulation = recipe_.fp8.fast_accumulation;
         break;
-    case GemmRole::dgrad: // dx [rows, in] = dy [rows, out] * w [out, in]
+    case recipe::GemmRole::dgrad: // dx [rows, in] = dy [rows, out] * w [out, in]
         d.m = rows, d.n = options_.in_features, d.k = options_.out_features;
         break;
-    case GemmRole::wgrad: // dw [out, in] = dy [rows, out]^T * x [rows, in]
+    case recipe::GemmRole::wgrad: // dw [out, in] = dy [rows, out]^T * x [rows, in]
         d.m = options_.out_features, d.n = options_.in_features, d.k = rows;
         d.trans_a = true;
         break;
@@ -71,7 +75,7 @@ GemmPlan& Linear::plan(GemmRole role, int64_t rows, DType result, bool accumulat
     d.scale_a = chosen.a.grid;
     d.scale_b = chosen.b.grid;
     d.power_of_two_scales = has_power_of_two_scales(chosen.a) && has_power_of_two_scales(chosen.b);
-    return plans_.emplace(key, GemmPlan(weight_->stream().shared_device(), d)).first->second;
+    return plans_.emplace(key, gemm::GemmPlan(weight_->stream().shared_device(), d)).first->second;
 }
 
 // A caller whose number of rows never repeats must not fill memory with plans.
@@ -82,4 +86,4 @@ void Linear::forget_old_plans() {
     }
 }
 
-} // namespace mp
+} // namespace mp::linear

@@ -3,7 +3,7 @@
 
 #include "numerics/bits.hpp"
 
-namespace mp {
+namespace mp::linear {
 
 using numerics::DelayedSlot;
 
@@ -53,4 +53,4 @@ void reduce_amaxes(Stream& stream, comm::Communicator& comm,
     amaxes.write(stream);
 }
 
-} // namespace mp
+} // namespace mp::linear

@@ -9,7 +9,7 @@
 #include "comm/communicator.hpp"
 #include "linear/scaling_state.hpp"
 
-namespace mp {
+namespace mp::linear {
 
 class RankAmaxes {
   public:
@@ -37,4 +37,4 @@ class RankAmaxes {
 void reduce_amaxes(Stream& stream, comm::Communicator& comm,
                    std::span<const ScalingState* const> states);
 
-} // namespace mp
+} // namespace mp::linear

@@ -5,7 +5,7 @@
 
 #include "device/select.hpp"
 
-namespace mp {
+namespace mp::linear {
 namespace {
 
 using numerics::DelayedSlot;
@@ -25,7 +25,7 @@ static_assert(sizeof(SavedHeader) == 16);
 
 } // namespace
 
-ScalingState::ScalingState(Stream& stream, const Fp8Policy& policy) : policy_(policy) {
+ScalingState::ScalingState(Stream& stream, const recipe::Fp8Policy& policy) : policy_(policy) {
     if (!policy_.is_used()) {
         return;
     }
@@ -44,11 +44,12 @@ std::size_t ScalingState::history_bytes() const noexcept {
     return static_cast<std::size_t>(policy_.amax_history_len) * sizeof(float);
 }
 
-Tracking ScalingState::tracking(Operand operand, bool with_stats) const noexcept {
+quant::Tracking ScalingState::tracking(recipe::Operand operand, bool with_stats) const noexcept {
     const auto index = static_cast<std::size_t>(operand);
-    Tracking tracking{};
+    quant::Tracking tracking{};
     // MS-AMP's window of a weight is 1: it is always scaled by its own amax.
-    const bool own_amax = policy_.rule == numerics::ScaleRule::msamp && operand == Operand::weight;
+    const bool own_amax =
+        policy_.rule == numerics::ScaleRule::msamp && operand == recipe::Operand::weight;
     if (slots_.data() != nullptr && !own_amax) {
         tracking.slot = slots_.as<DelayedSlot>() + index;
         tracking.warm_up = policy_.warm_up;
@@ -69,12 +70,12 @@ void ScalingState::end_step(Stream& stream) const {
         op.slots = slots_.as<DelayedSlot>() + i;
         op.histories = histories_.as<float>() + i * history_bytes() / sizeof(float);
         op.slot_count = 1;
-        op.rule = delayed_rule(policy_, static_cast<Operand>(i));
+        op.rule = recipe::delayed_rule(policy_, static_cast<recipe::Operand>(i));
         run_op(stream, op);
     }
 }
 
-OperandState ScalingState::read(Stream& stream, Operand operand) const {
+OperandState ScalingState::read(Stream& stream, recipe::Operand operand) const {
     const auto index = static_cast<std::size_t>(operand);
     OperandState state;
     if (stats_.data() != nullptr) {
@@ -146,4 +147,4 @@ void ScalingState::load(Stream& stream, const unsigned char* data, std::size_t s
     }
 }
 
-} // namespace mp
+} // namespace mp::linear

@@ -9,7 +9,7 @@
 #include "quant/quantize.hpp"
 #include "recipe/fp8_policy.hpp"
 
-namespace mp {
+namespace mp::linear {
 
 inline constexpr std::size_t kOperands = 3;
 
@@ -23,9 +23,9 @@ struct OperandState {
 class ScalingState {
   public:
     ScalingState() = default;
-    ScalingState(Stream& stream, const Fp8Policy& policy);
+    ScalingState(Stream& stream, const recipe::Fp8Policy& policy);
 
-    [[nodiscard]] Tracking tracking(Operand operand, bool with_stats) const noexcept;
+    [[nodiscard]] quant::Tracking tracking(recipe::Operand operand, bool with_stats) const noexcept;
     // Of the operands, in device memory; null unless scaling is delayed.
     [[nodiscard]] numerics::DelayedSlot* slots() const noexcept {
         return slots_.as<numerics::DelayedSlot>();
@@ -35,7 +35,7 @@ class ScalingState {
     }
     // Delayed scales move on; nothing happens under other scalings.
     void end_step(Stream& stream) const;
-    [[nodiscard]] OperandState read(Stream& stream, Operand operand) const; // waits
+    [[nodiscard]] OperandState read(Stream& stream, recipe::Operand operand) const; // waits
     void clear_stats(Stream& stream) const;
 
     // All of it but the counts, for a checkpoint. load() throws for what save() did not write under the same
@@ -46,14 +46,14 @@ class ScalingState {
 
   private:
     [[nodiscard]] bool is_delayed() const noexcept {
-        return policy_.scaling == Fp8Scaling::delayed;
+        return policy_.scaling == recipe::Fp8Scaling::delayed;
     }
     [[nodiscard]] std::size_t history_bytes() const noexcept;
 
-    Fp8Policy policy_;
+    recipe::Fp8Policy policy_;
     Buffer slots_;
     Buffer histories_;
     Buffer stats_;
 };
 
-} // namespace mp
+} // namespace mp::linear

@@ -6,7 +6,7 @@
 #include "numerics/block_state.hpp"
 #include "numerics/codec.hpp"
 
-namespace mp {
+namespace mp::optim {
 namespace {
 
 // Codes are bytes, whatever their type is called.
@@ -110,4 +110,4 @@ void write_stored(Stream& stream, const StoredState& state, const std::vector<fl
     }
 }
 
-} // namespace mp
+} // namespace mp::optim

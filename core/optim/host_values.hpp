@@ -7,7 +7,7 @@
 
 #include "optim/param_states.hpp"
 
-namespace mp {
+namespace mp::optim {
 
 using Bytes = std::vector<unsigned char>;
 
@@ -22,4 +22,4 @@ void upload_floats(Stream& stream, const TensorRef& ref, const std::vector<float
 std::vector<float> read_stored(Stream& stream, const StoredState& state);
 void write_stored(Stream& stream, const StoredState& state, const std::vector<float>& values);
 
-} // namespace mp
+} // namespace mp::optim

@@ -4,7 +4,7 @@
 #include "shard/shard_groups.hpp"
 #include "status/status.hpp"
 
-namespace mp {
+namespace mp::optim {
 namespace {
 
 // What is kept in high precision has gradients and moments without scales.
@@ -23,7 +23,7 @@ void add_states(MemoryReport& report, const StateFormats& formats, int64_t count
 
 } // namespace
 
-StateFormats state_formats(const Recipe& recipe, StateFormat weight, int64_t count,
+StateFormats state_formats(const recipe::Recipe& recipe, StateFormat weight, int64_t count,
                            numerics::RuleId rule) {
     const bool narrow = weight.dtype != DType::fp32; // an fp32 parameter is its own master
     const auto choose = [&](StateFormat format) { return narrow ? format : unscaled(format); };
@@ -38,19 +38,19 @@ StateFormats state_formats(const Recipe& recipe, StateFormat weight, int64_t cou
     if (narrow) {
         formats.compensation = state_format(recipe.compensation, count, recipe.block_min_elements);
         formats.master = recipe.master;
-        formats.half_away =
-            recipe.master == DType::fp32 && recipe.weight_rounding == Rounding::nearest_away;
+        formats.half_away = recipe.master == DType::fp32 &&
+                            recipe.weight_rounding == recipe::Rounding::nearest_away;
     }
     return formats;
 }
 
-DType gather_dtype(const Recipe& recipe, StateFormat weight) {
+DType gather_dtype(const recipe::Recipe& recipe, StateFormat weight) {
     const bool is_narrower = dtype_size(recipe.weight_gather) < dtype_size(weight.dtype);
     return is_narrower && weight == recipe.weight && !weight.is_scaled() ? recipe.weight_gather
                                                                          : weight.dtype;
 }
 
-MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts,
+MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_t> counts,
                             numerics::RuleId rule) {
     MemoryReport report;
     for (const int64_t count : counts) {
@@ -63,7 +63,7 @@ MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> count
     return report;
 }
 
-MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts,
+MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_t> counts,
                             const ShardedMemory& sharding, numerics::RuleId rule) {
     const int32_t stage = sharding.zero_stage;
     if (sharding.rank < 0 || sharding.rank >= sharding.options.ranks || stage < 0 || stage > 3) {
@@ -75,12 +75,12 @@ MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> count
     if (sharding.options.ranks == 1) {
         return planned_memory(recipe, counts, rule); // nobody shares it
     }
-    ShardOptions options = sharding.options;
-    check_group_size("sharding", "shard_ranks", sharding.shard_ranks, options.ranks, "all");
+    shard::ShardOptions options = sharding.options;
+    shard::check_group_size("sharding", "shard_ranks", sharding.shard_ranks, options.ranks, "all");
     options.ranks = sharding.shard_ranks > 0 ? sharding.shard_ranks : options.ranks;
     const bool is_rounded = gather_dtype(recipe, recipe.weight) != recipe.weight.dtype;
     const bool has_copy = stage == 3 || (stage > 0 && is_rounded);
-    const ShardPlan plan(options, counts);
+    const shard::ShardPlan plan(options, counts);
     const int32_t shard = sharding.rank % options.ranks;
     MemoryReport report;
     for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -91,7 +91,7 @@ MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> count
         report.weight += format_bytes(recipe.weight, stage == 3 ? 0 : all);
         report.weight += has_copy && own > 0 ? format_bytes(recipe.weight, own) : 0;
         report.grad += format_bytes(formats.grad, stage >= 2 ? 0 : all);
-        report.reduced_grad += bytes_of(DType::fp32, with_gap(own) + (stage == 0 ? all : 0));
+        report.reduced_grad += bytes_of(DType::fp32, shard::with_gap(own) + (stage == 0 ? all : 0));
         if (stage == 0 || own > 0) {
             add_states(report, formats, stage == 0 ? all : own);
         }
@@ -99,4 +99,4 @@ MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> count
     return report;
 }
 
-} // namespace mp
+} // namespace mp::optim

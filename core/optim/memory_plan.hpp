@@ -9,7 +9,7 @@
 #include "recipe/recipe.hpp"
 #include "shard/plan.hpp"
 
-namespace mp {
+namespace mp::optim {
 
 // Bytes by class of tensor; the fields of mp_memory_report. Scales are counted with the class they belong to.
 struct MemoryReport {
@@ -43,29 +43,29 @@ struct StateFormats {
 // For a parameter of `weight` format with so many elements, stepped by a rule: of the whole parameter, however it is cut
 // between ranks, so that the cut does not decide the formats. Signed states are first moments to a recipe, others second
 // moments.
-StateFormats state_formats(const Recipe& recipe, StateFormat weight, int64_t count,
+StateFormats state_formats(const recipe::Recipe& recipe, StateFormat weight, int64_t count,
                            numerics::RuleId rule);
 
 // What a recipe needs for tensors of its weight format with so many elements each, exactly.
-MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts,
+MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_t> counts,
                             numerics::RuleId rule = numerics::RuleId::adamw);
 
 // What a weight of this format is gathered in: the recipe's gather type where that is smaller, for weights of the
 // recipe's own type; else its own.
-DType gather_dtype(const Recipe& recipe, StateFormat weight);
+DType gather_dtype(const recipe::Recipe& recipe, StateFormat weight);
 
 // What one rank holds of them, by the stages of ZeRO (Rajbhandari et al.): 0 everything; 1 states of its own elements
 // only; from 2 on gradients, from 3 on weights, have memory while they are in use only. Beside them are the sums of the
 // gradients of its own elements, in fp32 (stage 0: of all, too), and where a weight is not in its own memory, or
 // is gathered in a narrower type, its owner's copy. The one scale of a weight or gradient is on every rank.
 struct ShardedMemory {
-    ShardOptions options;
+    shard::ShardOptions options;
     int32_t rank = 0;
     int32_t zero_stage = 0;
     int32_t shard_ranks = 0; // groups of so many hold one copy each; 0: all are one group
 };
-MemoryReport planned_memory(const Recipe& recipe, std::span<const int64_t> counts,
+MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_t> counts,
                             const ShardedMemory& sharding,
                             numerics::RuleId rule = numerics::RuleId::adamw);
 
-} // namespace mp
+} // namespace mp::optim

@@ -5,7 +5,7 @@
 
 #include "device/select.hpp"
 
-namespace mp {
+namespace mp::optim {
 namespace {
 
 // A bucket is closed once it has so many bytes of gradients: enough for a copy at full speed, and few enough for the
@@ -147,7 +147,7 @@ void Offload::send(std::size_t bucket) {
     }
 }
 
-void Offload::step(Stream& stream, const StepMemory& memory, LossScaler* scaler,
+void Offload::step(Stream& stream, const StepMemory& memory, scaler::LossScaler* scaler,
                    const StepOptions& options) {
     Stream& host = context_->host_stream();
     StepOptions on_host = options;
@@ -182,4 +182,4 @@ void Offload::step(Stream& stream, const StepMemory& memory, LossScaler* scaler,
     }
 }
 
-} // namespace mp
+} // namespace mp::optim

@@ -11,7 +11,7 @@
 #include "optim/param_states.hpp"
 #include "optim/step_memory.hpp"
 
-namespace mp {
+namespace mp::optim {
 
 struct OffloadedParameter {
     std::shared_ptr<Tensor> param; // on the device
@@ -34,7 +34,7 @@ class Offload {
     // What the next steps are of. Waits.
     void plan(std::vector<OffloadedParameter> parameters);
     // One step; `memory` is on the device. Waits.
-    void step(Stream& stream, const StepMemory& memory, LossScaler* scaler,
+    void step(Stream& stream, const StepMemory& memory, scaler::LossScaler* scaler,
               const StepOptions& options);
 
   private:
@@ -78,4 +78,4 @@ class Offload {
     SegmentPlan device_plan_; // of the gradients, for their norm
 };
 
-} // namespace mp
+} // namespace mp::optim

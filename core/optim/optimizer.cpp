@@ -5,39 +5,42 @@
 #include "recipe/keys.hpp"
 #include "system/fnv.hpp"
 
-namespace mp {
+namespace mp::optim {
 namespace {
 
 // The parameter's name is its identity for random numbers, so that they do not depend on the order in which
 // parameters were added.
 uint64_t name_hash(const std::string& name) {
-    Fnv64 hash;
+    system::Fnv64 hash;
     hash.add(name);
     return hash.value();
 }
 
 // A recipe's roundings are those of the whole step; where a group keeps fp32 nothing is rounded.
-Recipe with_formats(const Recipe& recipe, const MomentFormats& formats, numerics::RuleId rule) {
+recipe::Recipe with_formats(const recipe::Recipe& recipe, const MomentFormats& formats,
+                            numerics::RuleId rule) {
     if (!formats.exp_avg_sq.empty() && !has_second_moment(rule)) {
         fail(Code::invalid_argument,
              "optimizer: exp_avg_sq_format is '%.64s', but %s has no second moment; leave it NULL",
              formats.exp_avg_sq.c_str(), numerics::rule_info(rule).name);
     }
-    Recipe own = recipe;
-    const auto set = [&own](const char* key, const std::string& format, StateFormat Recipe::*member,
-                            Rounding Recipe::*rounding) {
+    recipe::Recipe own = recipe;
+    const auto set = [&own](const char* key, const std::string& format,
+                            StateFormat recipe::Recipe::*member,
+                            recipe::Rounding recipe::Recipe::*rounding) {
         if (format.empty()) {
             return;
         }
-        set_key(own, find_key(key), format);
+        recipe::set_key(own, recipe::find_key(key), format);
         if (own.*member == DType::fp32) {
-            own.*rounding = Rounding::nearest;
+            own.*rounding = recipe::Rounding::nearest;
         }
     };
-    set("optimizer.exp_avg.dtype", formats.exp_avg, &Recipe::exp_avg, &Recipe::exp_avg_rounding);
-    set("optimizer.exp_avg_sq.dtype", formats.exp_avg_sq, &Recipe::exp_avg_sq,
-        &Recipe::exp_avg_sq_rounding);
-    check_recipe(own);
+    set("optimizer.exp_avg.dtype", formats.exp_avg, &recipe::Recipe::exp_avg,
+        &recipe::Recipe::exp_avg_rounding);
+    set("optimizer.exp_avg_sq.dtype", formats.exp_avg_sq, &recipe::Recipe::exp_avg_sq,
+        &recipe::Recipe::exp_avg_sq_rounding);
+    recipe::check_recipe(own);
     return own;
 }
 
@@ -50,10 +53,10 @@ void check_step(int64_t step) {
 
 } // namespace
 
-Optimizer::Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
+Optimizer::Optimizer(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
                      const OptimizerOptions& options)
     : context_(std::move(context)), recipe_(recipe), options_(options) {
-    check_recipe(recipe_);
+    recipe::check_recipe(recipe_);
     check_options(options_, is_sharded() ? comm().size() : 0);
     if (options_.offload) {
         offload_ = std::make_unique<Offload>(context_);
@@ -63,7 +66,7 @@ Optimizer::Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
 
 int32_t Optimizer::add_group(const numerics::GroupHyper& hyper, const MomentFormats& formats) {
     check_hyper(hyper);
-    Recipe own = with_formats(recipe_, formats, hyper.rule);
+    recipe::Recipe own = with_formats(recipe_, formats, hyper.rule);
     if (options_.eager_compat &&
         (hyper.rule != numerics::RuleId::adamw || hyper.maximize || !hyper.bias_correction)) {
         fail(Code::unsupported,
@@ -111,7 +114,7 @@ int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParamet
 // The states of the elements that are here, with their first values.
 void Optimizer::make_states(Stream& stream, int32_t index) {
     Parameter& p = parameters_[static_cast<std::size_t>(index)];
-    const ShardSlice own = piece(index);
+    const shard::ShardSlice own = piece(index);
     if (own.count > 0 || sharding_ == nullptr || sharding_->stage() == 0) {
         const bool is_whole = own.count == p.param->count();
         p.states.emplace(context_, state_stream(stream), formats_of(p),
@@ -126,7 +129,7 @@ void Optimizer::initialize(Stream& stream, int32_t index) {
     const Parameter& p = parameters_[static_cast<std::size_t>(index)];
     Stream& owner = state_stream(stream);
     if (!options_.offload) {
-        const ShardSlice own = piece(index);
+        const shard::ShardSlice own = piece(index);
         const TensorRef exact =
             p.init_fp32 != nullptr ? slice_of(*p.init_fp32, own.start, own.count).ref : TensorRef();
         p.states->initialize(owner, weight(index), p.init_fp32 != nullptr ? &exact : nullptr);
@@ -211,10 +214,10 @@ void Optimizer::set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale) {
     grad_scale_tensor_ = scale;
 }
 
-ShardSlice Optimizer::piece(int32_t index) const {
+shard::ShardSlice Optimizer::piece(int32_t index) const {
     const Parameter& p = parameters_[static_cast<std::size_t>(index)];
     return sharding_ != nullptr ? sharding_->states_of(index)
-                                : ShardSlice{index, 0, 0, p.param->count()};
+                                : shard::ShardSlice{index, 0, 0, p.param->count()};
 }
 
 TensorSlice Optimizer::weight(int32_t index) const {
@@ -284,13 +287,13 @@ StepOptions Optimizer::step_options() const {
     options.check_finite = options_.check_finite;
     options.zero_grad = options_.zero_grad;
     options.eager_compat = options_.eager_compat;
-    options.stochastic_param = recipe_.weight_rounding == Rounding::stochastic;
-    options.stochastic_states[0] = recipe_.exp_avg_rounding == Rounding::stochastic;
-    options.stochastic_states[1] = recipe_.exp_avg_sq_rounding == Rounding::stochastic;
+    options.stochastic_param = recipe_.weight_rounding == recipe::Rounding::stochastic;
+    options.stochastic_states[0] = recipe_.exp_avg_rounding == recipe::Rounding::stochastic;
+    options.stochastic_states[1] = recipe_.exp_avg_sq_rounding == recipe::Rounding::stochastic;
     return options;
 }
 
-void Optimizer::step(Stream& stream, LossScaler* scaler) {
+void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
     if (is_sharded()) {
         step_on_ranks(stream, scaler);
         return;
@@ -421,4 +424,4 @@ MemoryReport Optimizer::memory() const noexcept {
     return report;
 }
 
-} // namespace mp
+} // namespace mp::optim

@@ -12,7 +12,7 @@
 #include "optim/step_layers.hpp"
 #include "shard/sharding.hpp"
 
-namespace mp {
+namespace mp::optim {
 
 struct OptimizerOptions {
     uint64_t seed = 0;
@@ -21,7 +21,7 @@ struct OptimizerOptions {
     bool zero_grad = false;
     bool eager_compat = false;
     bool offload = false; // states and step on the host
-    ShardingOptions sharding;
+    shard::ShardingOptions sharding;
 };
 
 // What the moments of a group are kept in, as the recipe's keys say it; empty: what the recipe says.
@@ -87,11 +87,11 @@ class Optimizer {
   public:
     // Throws for what cannot be; `ranks` 0: nobody shares it. So that ranks can refuse before they ask each other.
     static void check_options(const OptimizerOptions& options, int32_t ranks);
-    Optimizer(std::shared_ptr<Context> context, const Recipe& recipe,
+    Optimizer(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
               const OptimizerOptions& options);
 
     int32_t add_group(const numerics::GroupHyper& hyper, const MomentFormats& formats = {});
-    [[nodiscard]] const Recipe& recipe_of_group(int32_t group) const {
+    [[nodiscard]] const recipe::Recipe& recipe_of_group(int32_t group) const {
         return group_recipes_.at(static_cast<std::size_t>(group));
     }
     // What its formats and hyperparameters do badly together; empty: nothing.
@@ -120,14 +120,14 @@ class Optimizer {
         return sharding_ != nullptr ? sharding_->groups().traffic() : comm().traffic();
     }
     // Null where this rank is alone, or before shard().
-    [[nodiscard]] Sharding* sharding() const noexcept { return sharding_.get(); }
+    [[nodiscard]] shard::Sharding* sharding() const noexcept { return sharding_.get(); }
 
     // The layers whose step ends with each step() from now on, instead of those named before. Collective where ranks share
     // the parameters, so that all know the same ones; throws rank_mismatch where they do not, and then nothing changes.
-    void set_layers(std::vector<std::shared_ptr<Linear>> layers);
+    void set_layers(std::vector<std::shared_ptr<linear::Linear>> layers);
 
     // Collective where ranks share the parameters.
-    void step(Stream& stream, LossScaler* scaler);
+    void step(Stream& stream, scaler::LossScaler* scaler);
     void zero_grad(Stream& stream) const;
 
     [[nodiscard]] numerics::OptimizerState read_state(Stream& stream) const; // waits
@@ -164,7 +164,7 @@ class Optimizer {
     void restore(Stream& stream, const RestoredCounts& restored);
     [[nodiscard]] MemoryReport memory() const noexcept;
     [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
-    [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }
+    [[nodiscard]] const recipe::Recipe& recipe() const noexcept { return recipe_; }
 
   private:
     void check_counts(const OptimizerCounts& counts) const;
@@ -199,12 +199,12 @@ class Optimizer {
     // What the step keeps a weight in.
     [[nodiscard]] StateFormat weight_format(const Tensor& param) const noexcept;
     // The elements whose states are here, and where the step finds them.
-    [[nodiscard]] ShardSlice piece(int32_t index) const;
+    [[nodiscard]] shard::ShardSlice piece(int32_t index) const;
     [[nodiscard]] TensorSlice weight(int32_t index) const;
     [[nodiscard]] UpdateSegment segment(int32_t index) const;
     [[nodiscard]] uint64_t definition() const;
-    void agree(Stream& stream, LossScaler* scaler, uint64_t weights, const Status& own);
-    void step_on_ranks(Stream& stream, LossScaler* scaler);
+    void agree(Stream& stream, scaler::LossScaler* scaler, uint64_t weights, const Status& own);
+    void step_on_ranks(Stream& stream, scaler::LossScaler* scaler);
     void touch_weights();
     [[nodiscard]] StepOptions step_options() const;
     void refresh(Stream& stream);
@@ -217,10 +217,10 @@ class Optimizer {
     void initialize(Stream& stream, int32_t index);
 
     std::shared_ptr<Context> context_;
-    Recipe recipe_;
+    recipe::Recipe recipe_;
     OptimizerOptions options_;
     std::vector<numerics::GroupHyper> groups_;
-    std::vector<Recipe> group_recipes_; // recipe_ with a group's own formats
+    std::vector<recipe::Recipe> group_recipes_; // recipe_ with a group's own formats
     // What device_lr points to, and the like for gradients.
     std::vector<std::shared_ptr<Tensor>> lr_tensors_; // by group; null: none
     std::shared_ptr<Tensor> grad_scale_tensor_;
@@ -228,7 +228,7 @@ class Optimizer {
     std::unordered_map<std::string, int32_t> names_;
     SegmentPlan plan_; // empty under offload
     std::unique_ptr<Offload> offload_;
-    std::unique_ptr<Sharding> sharding_;
+    std::unique_ptr<shard::Sharding> sharding_;
     StepLayers layers_;
     int64_t calls_ = 0; // of step() on ranks
     StepMemory memory_;
@@ -236,4 +236,4 @@ class Optimizer {
     bool hyper_is_stale_ = true;
 };
 
-} // namespace mp
+} // namespace mp::optim

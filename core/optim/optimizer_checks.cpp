@@ -2,7 +2,7 @@
 // What the optimizer refuses, before anything changes.
 #include "optim/optimizer.hpp"
 
-namespace mp {
+namespace mp::optim {
 
 void Optimizer::check_options(const OptimizerOptions& options, int32_t ranks) {
     if (!(options.max_grad_norm >= 0.0 && options.max_grad_norm < 1e30)) {
@@ -15,7 +15,7 @@ void Optimizer::check_options(const OptimizerOptions& options, int32_t ranks) {
              "optimizer: the eager order of roundings is not for MP_OPTIMIZER_OFFLOAD");
     }
     if (ranks > 0) {
-        check_sharding(options.sharding, ranks);
+        shard::check_sharding(options.sharding, ranks);
         if (options.eager_compat || options.offload) {
             fail(Code::unsupported, "optimizer: ranks cannot share it with %s",
                  options.offload ? "MP_OPTIMIZER_OFFLOAD" : "MP_OPTIMIZER_EAGER_COMPAT");
@@ -42,11 +42,11 @@ const float* Optimizer::check_scalar(const Tensor* tensor, const char* name) con
 }
 
 std::string Optimizer::warning_of_group(int32_t group) const {
-    const Recipe& recipe = recipe_of_group(group);
+    const recipe::Recipe& recipe = recipe_of_group(group);
     const numerics::GroupHyper& hyper = groups_[static_cast<std::size_t>(group)];
     if (!has_second_moment(hyper.rule) || recipe.exp_avg_sq != DType::bf16 ||
-        recipe.exp_avg_sq_rounding != Rounding::nearest ||
-        hyper.beta2 <= kLargestBeta2ForNearestBf16) {
+        recipe.exp_avg_sq_rounding != recipe::Rounding::nearest ||
+        hyper.beta2 <= recipe::kLargestBeta2ForNearestBf16) {
         return {};
     }
     return "optimizer: at beta2 " + std::to_string(hyper.beta2) +
@@ -178,4 +178,4 @@ void Optimizer::check_values(int32_t index, const Tensor& values) const {
     }
 }
 
-} // namespace mp
+} // namespace mp::optim

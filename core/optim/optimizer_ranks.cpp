@@ -11,12 +11,12 @@
 #include "recipe/keys.hpp"
 #include "system/fnv.hpp"
 
-namespace mp {
+namespace mp::optim {
 namespace {
 
-void add_number(Fnv64& hash, double x) { hash.add(numerics::bits_from_double(x)); }
+void add_number(system::Fnv64& hash, double x) { hash.add(numerics::bits_from_double(x)); }
 
-void add_hyper(Fnv64& hash, const numerics::GroupHyper& hyper) {
+void add_hyper(system::Fnv64& hash, const numerics::GroupHyper& hyper) {
     for (const double x : {hyper.lr, hyper.beta1, hyper.beta2, hyper.eps, hyper.weight_decay}) {
         add_number(hash, x);
     }
@@ -30,9 +30,9 @@ void add_hyper(Fnv64& hash, const numerics::GroupHyper& hyper) {
 
 // Everything that ranks must have in common before the first gradient moves.
 uint64_t Optimizer::definition() const {
-    Fnv64 hash;
-    hash.add(recipe_to_json(recipe_, ""));
-    const ShardingOptions& s = options_.sharding;
+    system::Fnv64 hash;
+    hash.add(recipe::recipe_to_json(recipe_, ""));
+    const shard::ShardingOptions& s = options_.sharding;
     for (const int64_t number :
          {int64_t{s.stage}, static_cast<int64_t>(s.kind), s.bucket_elements,
           static_cast<int64_t>(s.wire.dtype), static_cast<int64_t>(s.wire.scale),
@@ -64,7 +64,7 @@ void Optimizer::shard(Stream& stream) {
     if (!is_sharded() || sharding_ != nullptr) {
         return;
     }
-    std::vector<ShardedTensor> tensors;
+    std::vector<shard::ShardedTensor> tensors;
     for (const Parameter& p : parameters_) {
         const StateFormats formats = formats_of(p);
         const bool is_codes = is_gathered_codes(*p.param);
@@ -73,7 +73,7 @@ void Optimizer::shard(Stream& stream) {
                                 std::any_of(std::begin(formats.states), std::end(formats.states),
                                             [](StateFormat f) { return f.is_scaled(); });
         if (has_scales && options_.sharding.stage > 0 &&
-            options_.sharding.kind != ShardKind::greedy) {
+            options_.sharding.kind != shard::ShardKind::greedy) {
             fail(Code::unsupported,
                  "optimizer: '%s' has states with one scale for the tensor, which ranks cannot "
                  "share; use the greedy plan, or zero_stage 0",
@@ -82,7 +82,7 @@ void Optimizer::shard(Stream& stream) {
         tensors.push_back({p.param, p.grad, gather_dtype(recipe_, weight_format(*p.param)),
                            is_codes ? recipe_.weight.dtype : DType::none, p.init_fp32});
     }
-    auto sharding = std::make_unique<Sharding>(
+    auto sharding = std::make_unique<shard::Sharding>(
         context_, stream, options_.sharding, options_.zero_grad, std::move(tensors), definition());
     sharding_ = std::move(sharding);
     Status own;
@@ -105,7 +105,7 @@ void Optimizer::shard(Stream& stream) {
 }
 
 // The agreement's length follows from the layers, so ranks agree on them in a message of fixed length first.
-void Optimizer::set_layers(std::vector<std::shared_ptr<Linear>> layers) {
+void Optimizer::set_layers(std::vector<std::shared_ptr<linear::Linear>> layers) {
     Status own;
     StepLayers next;
     try {
@@ -125,9 +125,10 @@ void Optimizer::set_layers(std::vector<std::shared_ptr<Linear>> layers) {
     layers_ = std::move(next);
 }
 
-void Optimizer::agree(Stream& stream, LossScaler* scaler, uint64_t weights, const Status& own) {
+void Optimizer::agree(Stream& stream, scaler::LossScaler* scaler, uint64_t weights,
+                      const Status& own) {
     Agreement agreement;
-    Fnv64 hyper;
+    system::Fnv64 hyper;
     for (const numerics::GroupHyper& group : groups_) {
         add_hyper(hyper, group);
     }
@@ -146,7 +147,7 @@ void Optimizer::agree(Stream& stream, LossScaler* scaler, uint64_t weights, cons
     layers_.accept(agreement);
 }
 
-void Optimizer::step_on_ranks(Stream& stream, LossScaler* scaler) {
+void Optimizer::step_on_ranks(Stream& stream, scaler::LossScaler* scaler) {
     shard(stream);
     sharding_->reduce(stream);
     std::vector<int32_t> enabled;
@@ -190,4 +191,4 @@ void Optimizer::step_on_ranks(Stream& stream, LossScaler* scaler) {
     touch_weights();
 }
 
-} // namespace mp
+} // namespace mp::optim

@@ -7,7 +7,7 @@
 #include "dtype/state_format.hpp"
 #include "status/status.hpp"
 
-namespace mp {
+namespace mp::optim {
 namespace {
 
 // What a range is: an array's name, and of its scales the end of theirs.
@@ -128,4 +128,4 @@ void check_no_overlap(std::span<const UpdateSegment> segments, numerics::RuleId 
     ranges.check();
 }
 
-} // namespace mp
+} // namespace mp::optim

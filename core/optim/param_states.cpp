@@ -5,7 +5,7 @@
 #include "optim/host_values.hpp"
 #include "quant/quantize.hpp"
 
-namespace mp {
+namespace mp::optim {
 namespace {
 
 MatrixForm form_of(StateFormat format) {
@@ -117,14 +117,14 @@ void ParamStates::initialize(Stream& stream, const TensorSlice& param,
             store_remainder(stream, init.ref, param.ref, master_->ref());
         }
     } else if (master_ != nullptr) {
-        convert(stream, has_init ? init : param, slice_of(*master_));
+        quant::convert(stream, has_init ? init : param, slice_of(*master_));
         if (has_init && formats_.half_away) {
             store_half_away(stream, init.ref, param.ref);
         } else if (has_init) {
-            convert(stream, slice_of(*master_), param);
+            quant::convert(stream, slice_of(*master_), param);
         }
     } else if (has_init) {
-        convert(stream, init, param);
+        quant::convert(stream, init, param);
     }
     if (has_compensation() && has_init) {
         store_lost_part(stream, init.ref, param.ref, find("compensation"));
@@ -133,7 +133,7 @@ void ParamStates::initialize(Stream& stream, const TensorSlice& param,
 
 void ParamStates::sync_master(Stream& stream, const TensorSlice& param) const {
     if (master_ != nullptr && !has_remainder()) {
-        convert(stream, param, slice_of(*master_));
+        quant::convert(stream, param, slice_of(*master_));
     }
     set_zero(stream, has_remainder() ? master_.get() : nullptr);
     set_zero(stream, compensation_.codes.get());
@@ -212,4 +212,4 @@ void ParamStates::add_bytes(MemoryReport& report) const noexcept {
     report.compensation += bytes_of(compensation_.codes) + bytes_of(compensation_.block_scales);
 }
 
-} // namespace mp
+} // namespace mp::optim

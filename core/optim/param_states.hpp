@@ -14,7 +14,7 @@
 #include "optim/memory_plan.hpp"
 #include "tensor/slice.hpp"
 
-namespace mp {
+namespace mp::optim {
 
 // The format of a weight or gradient.
 StateFormat format_of(const Tensor& tensor);
@@ -78,4 +78,4 @@ class ParamStates {
     std::shared_ptr<Tensor> master_; // or null
 };
 
-} // namespace mp
+} // namespace mp::optim

@@ -2,12 +2,12 @@
 // What of an optimizer goes into a checkpoint: all that the bits of the next step depend on.
 #include "optim/optimizer.hpp"
 
-namespace mp {
+namespace mp::optim {
 
 StatesPlace Optimizer::states_place(int32_t index) const {
     const Parameter& p = parameters_.at(static_cast<std::size_t>(index));
     const Shape& shape = p.param->shape();
-    const ShardSlice own = piece(index);
+    const shard::ShardSlice own = piece(index);
     StatesPlace place;
     place.weight = weight_format(*p.param); // of codes for use: the owner's exact numbers
     place.formats = formats_of(p);
@@ -26,7 +26,7 @@ StatesPlace Optimizer::states_place(int32_t index) const {
 }
 
 std::vector<SavedTensor> Optimizer::saved_tensors(int32_t index) const {
-    return mp::saved_tensors(states_place(index));
+    return mp::optim::saved_tensors(states_place(index));
 }
 
 std::vector<SavedTensor> saved_tensors(const StatesPlace& place) {
@@ -138,4 +138,4 @@ void Optimizer::restore(Stream& stream, const RestoredCounts& restored) {
     }
 }
 
-} // namespace mp
+} // namespace mp::optim

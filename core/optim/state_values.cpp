@@ -6,7 +6,7 @@
 #include "optim/host_values.hpp"
 #include "quant/quantize.hpp"
 
-namespace mp {
+namespace mp::optim {
 namespace {
 
 std::vector<float> joined_weight(Stream& stream, const TensorRef& param,
@@ -39,12 +39,12 @@ void read_weight(Stream& stream, const ParamStates& states, const TensorSlice& p
     if (master != nullptr && states.has_remainder()) {
         upload_floats(stream, destination, joined_weight(stream, param.ref, master->ref()));
     } else if (master != nullptr) {
-        convert(stream, slice_of(*master), {destination, nullptr, nullptr, {}});
+        quant::convert(stream, slice_of(*master), {destination, nullptr, nullptr, {}});
     } else if (states.has_compensation()) {
         upload_floats(stream, destination,
                       compensated_weight(stream, param.ref, states.find("compensation")));
     } else {
-        convert(stream, param, {destination, nullptr, nullptr, {}});
+        quant::convert(stream, param, {destination, nullptr, nullptr, {}});
     }
 }
 
@@ -57,7 +57,7 @@ void write_weight(Stream& stream, const ParamStates& states, const TensorSlice& 
     const Buffer wide(stream.shared_device(),
                       static_cast<std::size_t>(source.count) * sizeof(float));
     const TensorRef exact = {wide.data(), source.count, DType::fp32};
-    convert(stream, {source, nullptr, nullptr, {}}, {exact, nullptr, nullptr, {}});
+    quant::convert(stream, {source, nullptr, nullptr, {}}, {exact, nullptr, nullptr, {}});
     states.initialize(stream, param, &exact);
     stream.sync(); // before the memory goes
 }
@@ -84,7 +84,7 @@ void read_values(Stream& stream, const ParamStates& states, const TensorSlice& p
     if (state.block_scales != nullptr) {
         upload_floats(stream, destination, read_stored(stream, state));
     } else if (state.format.exists()) {
-        convert(stream, state.piece, plain);
+        quant::convert(stream, state.piece, plain);
     } else if (name == "fp32_param") {
         read_weight(stream, states, param, destination);
     } else {
@@ -100,7 +100,7 @@ void write_values(Stream& stream, const ParamStates& states, const TensorSlice& 
     if (state.block_scales != nullptr) {
         write_stored(stream, state, download_floats(stream, source));
     } else if (state.format.exists()) {
-        convert(stream, plain, state.piece);
+        quant::convert(stream, plain, state.piece);
     } else if (name == "fp32_param") {
         write_weight(stream, states, param, source);
     } else {
@@ -109,4 +109,4 @@ void write_values(Stream& stream, const ParamStates& states, const TensorSlice& 
     stream.sync();
 }
 
-} // namespace mp
+} // namespace mp::optim

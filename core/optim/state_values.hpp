@@ -8,7 +8,7 @@
 
 #include "optim/param_states.hpp"
 
-namespace mp {
+namespace mp::optim {
 
 // The rule's states by their names ("exp_avg" and "exp_avg_sq"); "compensation"; "fp32_param": the weight that the optimizer updates, with all the
 // bits it has: the master weight, the parameter and its remainder, or the sum of parameter and compensation.
@@ -22,4 +22,4 @@ void read_values(Stream& stream, const ParamStates& states, const TensorSlice& p
 void write_values(Stream& stream, const ParamStates& states, const TensorSlice& param,
                   const std::string& name, const TensorRef& source, const std::string& owner);
 
-} // namespace mp
+} // namespace mp::optim

@@ -6,21 +6,21 @@
 #include "recipe/keys.hpp"
 #include "system/fnv.hpp"
 
-namespace mp {
+namespace mp::optim {
 namespace {
 
-RankAmaxes amaxes_of(const std::vector<std::shared_ptr<Linear>>& layers) {
-    std::vector<const ScalingState*> states;
+linear::RankAmaxes amaxes_of(const std::vector<std::shared_ptr<linear::Linear>>& layers) {
+    std::vector<const linear::ScalingState*> states;
     states.reserve(layers.size());
-    for (const std::shared_ptr<Linear>& layer : layers) {
+    for (const std::shared_ptr<linear::Linear>& layer : layers) {
         states.push_back(&layer->scaling());
     }
-    return RankAmaxes(states);
+    return linear::RankAmaxes(states);
 }
 
 } // namespace
 
-StepLayers::StepLayers(const Device& device, std::vector<std::shared_ptr<Linear>> layers)
+StepLayers::StepLayers(const Device& device, std::vector<std::shared_ptr<linear::Linear>> layers)
     : layers_(std::move(layers)) {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         if (&layers_[i]->context()->stream().device() != &device) {
@@ -37,12 +37,12 @@ StepLayers::StepLayers(const Device& device, std::vector<std::shared_ptr<Linear>
 }
 
 uint64_t StepLayers::definition() const {
-    Fnv64 hash;
-    for (const std::shared_ptr<Linear>& layer : layers_) {
+    system::Fnv64 hash;
+    for (const std::shared_ptr<linear::Linear>& layer : layers_) {
         hash.add(layer->options().in_features);
         hash.add(layer->options().out_features);
         hash.add(layer->is_fp8() ? 1 : 0);
-        hash.add(recipe_to_json(layer->recipe(), ""));
+        hash.add(recipe::recipe_to_json(layer->recipe(), ""));
     }
     return hash.value();
 }
@@ -64,9 +64,9 @@ void StepLayers::end_step_as_agreed(Stream& stream) {
 }
 
 void StepLayers::end_step(Stream& stream) {
-    for (const std::shared_ptr<Linear>& layer : layers_) {
+    for (const std::shared_ptr<linear::Linear>& layer : layers_) {
         layer->end_step(stream);
     }
 }
 
-} // namespace mp
+} // namespace mp::optim

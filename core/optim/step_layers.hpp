@@ -10,13 +10,13 @@
 #include "linear/linear.hpp"
 #include "linear/rank_amax.hpp"
 
-namespace mp {
+namespace mp::optim {
 
 class StepLayers {
   public:
     StepLayers() = default;
     // Throws for a layer that is on another device, or listed twice.
-    StepLayers(const Device& device, std::vector<std::shared_ptr<Linear>> layers);
+    StepLayers(const Device& device, std::vector<std::shared_ptr<linear::Linear>> layers);
 
     [[nodiscard]] std::size_t size() const noexcept { return layers_.size(); }
     // What ranks must have in common so that their amaxes lie at the same places: sizes and recipes, in order.
@@ -33,9 +33,9 @@ class StepLayers {
     void end_step(Stream& stream);
 
   private:
-    std::vector<std::shared_ptr<Linear>> layers_;
-    RankAmaxes amaxes_;
+    std::vector<std::shared_ptr<linear::Linear>> layers_;
+    linear::RankAmaxes amaxes_;
     std::size_t first_word_ = 0; // in the agreement
 };
 
-} // namespace mp
+} // namespace mp::optim

@@ -6,7 +6,7 @@
 
 #include "device/select.hpp"
 
-namespace mp {
+namespace mp::optim {
 namespace {
 
 struct Role {
@@ -238,7 +238,7 @@ OptimizerUpdateDesc make_update(const SegmentPlan& plan, const StepOptions& opti
     return update;
 }
 
-bool needs_stats(const StepOptions& options, const LossScaler* scaler) {
+bool needs_stats(const StepOptions& options, const scaler::LossScaler* scaler) {
     return options.check_finite || options.max_grad_norm > 0.0 ||
            (scaler != nullptr && scaler->checks());
 }
@@ -253,7 +253,7 @@ OptimizerUpdateDesc StepMemory::full_update(const SegmentPlan& plan,
     return update;
 }
 
-void StepMemory::step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
+void StepMemory::step(Stream& stream, const SegmentPlan& plan, scaler::LossScaler* scaler,
                       const StepOptions& options) const {
     const Candidate& chosen = choose(stream, plan, options); // before the step count moves
     measure(stream, plan, scaler, options);
@@ -261,7 +261,7 @@ void StepMemory::step(Stream& stream, const SegmentPlan& plan, LossScaler* scale
     update(stream, plan, options, chosen);
 }
 
-void StepMemory::measure(Stream& stream, const SegmentPlan& plan, const LossScaler* scaler,
+void StepMemory::measure(Stream& stream, const SegmentPlan& plan, const scaler::LossScaler* scaler,
                          const StepOptions& options) const {
     if (needs_stats(options, scaler)) {
         plan.grad_stats(stream, state_.as<numerics::OptimizerState>(), options.exchange);
@@ -278,7 +278,8 @@ const Candidate& StepMemory::choose(Stream& stream, const SegmentPlan& plan,
     return *select(stream.device(), full_update(plan, options)).candidate;
 }
 
-void StepMemory::prepare(Stream& stream, LossScaler* scaler, const StepOptions& options) const {
+void StepMemory::prepare(Stream& stream, scaler::LossScaler* scaler,
+                         const StepOptions& options) const {
     OptimizerPrepareDesc prepare{};
     prepare.kind = OpKind::optimizer_prepare;
     prepare.state = state_.as<numerics::OptimizerState>();
@@ -292,4 +293,4 @@ void StepMemory::prepare(Stream& stream, LossScaler* scaler, const StepOptions& 
     run_op(stream, prepare);
 }
 
-} // namespace mp
+} // namespace mp::optim

@@ -9,7 +9,7 @@
 #include "numerics/optimizer_state.hpp"
 #include "scaler/loss_scaler.hpp"
 
-namespace mp {
+namespace mp::optim {
 
 struct StepOptions {
     uint64_t seed = 0;
@@ -25,7 +25,7 @@ struct StepOptions {
 };
 
 // Whether a step reads the gradients first.
-bool needs_stats(const StepOptions& options, const LossScaler* scaler);
+bool needs_stats(const StepOptions& options, const scaler::LossScaler* scaler);
 
 // Whether a rule keeps a state without a sign.
 bool has_second_moment(numerics::RuleId rule);
@@ -63,17 +63,17 @@ class StepMemory {
     [[nodiscard]] StepCounts read(Stream& stream) const;  // waits
     void write(Stream& stream, const StepCounts& counts); // waits
 
-    void step(Stream& stream, const SegmentPlan& plan, LossScaler* scaler,
+    void step(Stream& stream, const SegmentPlan& plan, scaler::LossScaler* scaler,
               const StepOptions& options) const;
     // Its parts. choose: what will update, or throws; before anything has changed. measure: reads the gradients, where
     // anything asks for it, and changes nothing but state->sum_squares. prepare: the decision. update: the rest.
     [[nodiscard]] const Candidate& choose(Stream& stream, const SegmentPlan& plan,
                                           const StepOptions& options) const;
-    void measure(Stream& stream, const SegmentPlan& plan, const LossScaler* scaler,
+    void measure(Stream& stream, const SegmentPlan& plan, const scaler::LossScaler* scaler,
                  const StepOptions& options) const;
     void update(Stream& stream, const SegmentPlan& plan, const StepOptions& options,
                 const Candidate& chosen) const;
-    void prepare(Stream& stream, LossScaler* scaler, const StepOptions& options) const;
+    void prepare(Stream& stream, scaler::LossScaler* scaler, const StepOptions& options) const;
     [[nodiscard]] PreparedStep read_prepared(Stream& stream) const; // waits
 
   private:
@@ -87,4 +87,4 @@ class StepMemory {
     Buffer group_steps_;
 };
 
-} // namespace mp
+} // namespace mp::optim

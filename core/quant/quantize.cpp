@@ -3,7 +3,7 @@
 
 #include "device/select.hpp"
 
-namespace mp {
+namespace mp::quant {
 namespace {
 
 void check_source(const Tensor& source, const char* call) {
@@ -146,4 +146,4 @@ void convert(Stream& stream, const TensorSlice& source, const TensorSlice& desti
     }
 }
 
-} // namespace mp
+} // namespace mp::quant

@@ -7,7 +7,7 @@
 #include "tensor/form.hpp"
 #include "tensor/slice.hpp"
 
-namespace mp {
+namespace mp::quant {
 
 // What is learned about a matrix while it is quantized; all in device memory, all may be absent.
 struct Tracking {
@@ -43,4 +43,4 @@ std::size_t bytes_of_scales(const MatrixForm& form, int64_t rows, int64_t column
 // memory, and waits for it.
 void convert(Stream& stream, const TensorSlice& source, const TensorSlice& destination);
 
-} // namespace mp
+} // namespace mp::quant

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recipe/automatic.hpp"
 
-namespace mp {
+namespace mp::recipe {
 namespace {
 
 struct Choice {
@@ -41,4 +41,4 @@ PresetChoice resolve_preset(const std::string& name, const DeviceCapability& cap
             std::string(capability.name) + ": " + chosen.fact + "; so " + chosen.preset};
 }
 
-} // namespace mp
+} // namespace mp::recipe

@@ -7,7 +7,7 @@
 #include "interface/backend.hpp"
 #include "recipe/recipe.hpp"
 
-namespace mp {
+namespace mp::recipe {
 
 struct PresetChoice {
     const Preset* preset = nullptr;
@@ -29,4 +29,4 @@ struct NamedRecipe {
 NamedRecipe recipe_from_json(const char* text, std::size_t length,
                              const DeviceCapability& capability);
 
-} // namespace mp
+} // namespace mp::recipe

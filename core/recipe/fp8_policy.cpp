@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recipe/fp8_policy.hpp"
 
-namespace mp {
+namespace mp::recipe {
 namespace {
 
 DType code_type(const Fp8Policy& policy, Operand operand) {
@@ -140,4 +140,4 @@ std::string reason_for_high_precision(const Fp8Policy& policy, int64_t in_featur
     return {};
 }
 
-} // namespace mp
+} // namespace mp::recipe

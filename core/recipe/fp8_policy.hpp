@@ -7,7 +7,7 @@
 #include "numerics/delayed_scaling.hpp"
 #include "tensor/form.hpp"
 
-namespace mp {
+namespace mp::recipe {
 
 enum class Fp8Scaling : int32_t {
     none,          // no fp8 product
@@ -64,4 +64,4 @@ numerics::DelayedRule delayed_rule(const Fp8Policy& policy, Operand operand) noe
 std::string reason_for_high_precision(const Fp8Policy& policy, int64_t in_features,
                                       int64_t out_features, bool is_first_or_last);
 
-} // namespace mp
+} // namespace mp::recipe

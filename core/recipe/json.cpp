@@ -9,7 +9,7 @@
 #include "recipe/keys.hpp"
 #include "status/status.hpp"
 
-namespace mp {
+namespace mp::recipe {
 namespace {
 
 using Json = nlohmann::json;
@@ -145,4 +145,4 @@ std::string recipe_to_json(const Recipe& recipe, const std::string& name) {
     return text + "\n}\n";
 }
 
-} // namespace mp
+} // namespace mp::recipe

@@ -9,7 +9,7 @@
 #include "recipe/nearest.hpp"
 #include "status/status.hpp"
 
-namespace mp {
+namespace mp::recipe {
 namespace {
 
 // The names of an enumeration's values, in order.
@@ -396,4 +396,4 @@ std::string key_text(const Recipe& recipe, const Key& key) {
     return {text.data(), end.ptr};
 }
 
-} // namespace mp
+} // namespace mp::recipe

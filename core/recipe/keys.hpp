@@ -8,7 +8,7 @@
 
 #include "recipe/recipe.hpp"
 
-namespace mp {
+namespace mp::recipe {
 
 // The numbers of MP_RECIPE_TYPE_*.
 enum class KeyType : int32_t { string = 1, floating = 2, integer = 3 };
@@ -36,4 +36,4 @@ void set_key(Recipe& recipe, const Key& key, double value, KeyType type);
 // The value as canonical text: a string as it is, an integer without a point, a float in shortest form.
 std::string key_text(const Recipe& recipe, const Key& key);
 
-} // namespace mp
+} // namespace mp::recipe

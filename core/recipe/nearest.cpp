@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <numeric>
 
-namespace mp {
+namespace mp::recipe {
 namespace {
 
 // Levenshtein distance; names are short, and a hostile long one is compared by its first 64 bytes.
@@ -39,4 +39,4 @@ std::string nearest_names(const std::string& wrong, std::vector<std::string> nam
     return text;
 }
 
-} // namespace mp
+} // namespace mp::recipe

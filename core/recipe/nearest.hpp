@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-namespace mp {
+namespace mp::recipe {
 
 // Up to three names by edit distance, as "a, b, c".
 std::string nearest_names(const std::string& wrong, std::vector<std::string> names);
 
-} // namespace mp
+} // namespace mp::recipe

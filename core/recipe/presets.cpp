@@ -3,7 +3,7 @@
 #include "recipe/recipe.hpp"
 #include "status/status.hpp"
 
-namespace mp {
+namespace mp::recipe {
 namespace {
 
 Recipe with_gemm(Recipe recipe, DType dtype) {
@@ -227,4 +227,4 @@ const Preset& find_preset(const std::string& name) {
          nearest_names(name, names).c_str());
 }
 
-} // namespace mp
+} // namespace mp::recipe

@@ -10,7 +10,7 @@
 #include "numerics/loss_scale.hpp"
 #include "recipe/fp8_policy.hpp"
 
-namespace mp {
+namespace mp::recipe {
 
 // nearest: halves to even. nearest_away: halves away from zero, for weights made from fp32 masters.
 enum class Rounding : int32_t { nearest = 0, stochastic = 1, nearest_away = 2 };
@@ -65,4 +65,4 @@ void check_recipe(const Recipe& recipe);
 
 std::string recipe_to_json(const Recipe& recipe, const std::string& name);
 
-} // namespace mp
+} // namespace mp::recipe

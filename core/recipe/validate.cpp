@@ -3,7 +3,7 @@
 #include "recipe/recipe.hpp"
 #include "status/status.hpp"
 
-namespace mp {
+namespace mp::recipe {
 
 namespace {
 
@@ -145,4 +145,4 @@ void check_recipe(const Recipe& recipe) {
     }
 }
 
-} // namespace mp
+} // namespace mp::recipe

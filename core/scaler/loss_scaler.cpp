@@ -7,35 +7,35 @@
 #include "device/select.hpp"
 #include "recipe/nearest.hpp"
 
-namespace mp {
+namespace mp::scaler {
 namespace {
 
 // In each: initial scale, interval, hysteresis; the rest where it differs.
-ScalerPolicy policy(double init_scale, int32_t interval, int32_t hysteresis) {
-    ScalerPolicy policy;
-    policy.kind = ScalerKind::dynamic;
+recipe::ScalerPolicy policy(double init_scale, int32_t interval, int32_t hysteresis) {
+    recipe::ScalerPolicy policy;
+    policy.kind = recipe::ScalerKind::dynamic;
     policy.init_scale = init_scale;
     policy.rule.growth_interval = interval;
     policy.rule.hysteresis = hysteresis;
     return policy;
 }
 
-ScalerPolicy megatron() {
-    ScalerPolicy p = policy(4294967296.0, 1000, 2);
+recipe::ScalerPolicy megatron() {
+    recipe::ScalerPolicy p = policy(4294967296.0, 1000, 2);
     p.rule.min_scale = 1.0;
     return p;
 }
 
-ScalerPolicy deepspeed() {
-    ScalerPolicy p = policy(65536.0, 1000, 2);
+recipe::ScalerPolicy deepspeed() {
+    recipe::ScalerPolicy p = policy(65536.0, 1000, 2);
     p.rule.min_scale = 1.0;
     p.rule.error_at_min = 1;
     p.rule.count_offset = 1;
     return p;
 }
 
-ScalerPolicy apex() {
-    ScalerPolicy p = policy(65536.0, 2000, 1);
+recipe::ScalerPolicy apex() {
+    recipe::ScalerPolicy p = policy(65536.0, 2000, 1);
     p.rule.max_scale = 16777216.0;
     return p;
 }
@@ -43,7 +43,7 @@ ScalerPolicy apex() {
 // Normal fp32 numbers whose reciprocals are normal too.
 bool is_scale(double x) { return std::isfinite(x) && x >= 1e-30 && x <= 1e30; }
 
-void check_policy(const ScalerPolicy& p) {
+void check_policy(const recipe::ScalerPolicy& p) {
     const numerics::LossScaleRule& r = p.rule;
     const auto need = [](bool holds, const char* what, double value, const char* wanted) {
         if (!holds) {
@@ -66,7 +66,7 @@ void check_policy(const ScalerPolicy& p) {
 
 } // namespace
 
-ScalerPolicy scaler_preset(const std::string& name) {
+recipe::ScalerPolicy scaler_preset(const std::string& name) {
     if (name == "torch") {
         return policy(65536.0, 2000, 1);
     }
@@ -84,10 +84,10 @@ ScalerPolicy scaler_preset(const std::string& name) {
          name.c_str());
 }
 
-LossScaler::LossScaler(std::shared_ptr<Context> context, const ScalerPolicy& policy)
+LossScaler::LossScaler(std::shared_ptr<Context> context, const recipe::ScalerPolicy& policy)
     : context_(std::move(context)), policy_(policy) {
     check_policy(policy_);
-    policy_.rule.is_dynamic = policy_.kind == ScalerKind::dynamic ? 1 : 0;
+    policy_.rule.is_dynamic = policy_.kind == recipe::ScalerKind::dynamic ? 1 : 0;
     Stream& stream = context_->stream();
     state_ = Buffer(stream.shared_device(), sizeof(numerics::LossScaleState));
     numerics::LossScaleState state;
@@ -145,4 +145,4 @@ void LossScaler::update(Stream& stream) {
     run_op(stream, op);
 }
 
-} // namespace mp
+} // namespace mp::scaler

@@ -9,20 +9,20 @@
 #include "numerics/loss_scale.hpp"
 #include "recipe/recipe.hpp"
 
-namespace mp {
+namespace mp::scaler {
 
 // The published rules: "torch", "megatron", "deepspeed", "apex". Throws unknown_name.
-ScalerPolicy scaler_preset(const std::string& name);
+recipe::ScalerPolicy scaler_preset(const std::string& name);
 
 class LossScaler {
   public:
     // Throws invalid_argument for a value outside its bounds.
-    LossScaler(std::shared_ptr<Context> context, const ScalerPolicy& policy);
+    LossScaler(std::shared_ptr<Context> context, const recipe::ScalerPolicy& policy);
 
     [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
     // Whether steps taken with this scaler are skipped for non-finite gradients.
-    [[nodiscard]] bool checks() const noexcept { return policy_.kind != ScalerKind::none; }
-    [[nodiscard]] const ScalerPolicy& policy() const noexcept { return policy_; }
+    [[nodiscard]] bool checks() const noexcept { return policy_.kind != recipe::ScalerKind::none; }
+    [[nodiscard]] const recipe::ScalerPolicy& policy() const noexcept { return policy_; }
     // In device memory; null for a scaler that does not check, which is as if there were none.
     [[nodiscard]] numerics::LossScaleState* device_state() const noexcept;
 
@@ -33,8 +33,8 @@ class LossScaler {
 
   private:
     std::shared_ptr<Context> context_;
-    ScalerPolicy policy_;
+    recipe::ScalerPolicy policy_;
     Buffer state_;
 };
 
-} // namespace mp
+} // namespace mp::scaler

@@ -7,7 +7,7 @@
 #include "numerics/bits.hpp"
 #include "quant/quantize.hpp"
 
-namespace mp {
+namespace mp::shard {
 namespace {
 
 uint64_t version_of(const Fp8Weight& weight) {
@@ -119,13 +119,13 @@ void Fp8Gather::quantize(Stream& stream) const {
             continue;
         }
         const Fp8Weight& weight = weights_[part.tensor];
-        QuantOutput output;
+        quant::QuantOutput output;
         output.codes = parts_.at(part);
         output.scale_inv = unused_scale.data();
-        Tracking tracking;
+        quant::Tracking tracking;
         tracking.slot = static_cast<numerics::DelayedSlot*>(device.data()) + part.tensor;
-        quantize_matrix(stream, weight.own->ref(), 1, part.piece.count, weight.full->form(), output,
-                        tracking);
+        quant::quantize_matrix(stream, weight.own->ref(), 1, part.piece.count, weight.full->form(),
+                               output, tracking);
     }
     stream.sync(); // before `slots` goes
 }
@@ -163,4 +163,4 @@ void Fp8Gather::finish(Stream& stream) {
     }
 }
 
-} // namespace mp
+} // namespace mp::shard

@@ -9,7 +9,7 @@
 #include "shard/part_gather.hpp"
 #include "tensor/tensor.hpp"
 
-namespace mp {
+namespace mp::shard {
 
 struct Fp8Weight {
     const std::vector<ShardSlice>* pieces = nullptr; // by start, over all ranks
@@ -51,4 +51,4 @@ class Fp8Gather {
     std::size_t unpacked_ = 0; // parts
 };
 
-} // namespace mp
+} // namespace mp::shard

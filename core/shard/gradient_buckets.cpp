@@ -6,7 +6,7 @@
 #include "comm/shares.hpp"
 #include "tensor/slice.hpp"
 
-namespace mp {
+namespace mp::shard {
 namespace {
 
 // Buckets in flight: enough to hide one behind the next, few enough that their memory does not matter.
@@ -318,4 +318,4 @@ TensorRef GradientBuckets::sum_of(int32_t parameter) const {
     return {count == 0 ? nullptr : sums_.as<float>() + offset, count, DType::fp32};
 }
 
-} // namespace mp
+} // namespace mp::shard

@@ -17,7 +17,7 @@
 #include "shard/plan.hpp"
 #include "tensor/tensor.hpp"
 
-namespace mp {
+namespace mp::shard {
 
 struct GradientForm {
     comm::WireFormat wire = {DType::fp32, comm::WireScale::none};
@@ -101,4 +101,4 @@ class GradientBuckets {
     MessageCounts& messages_;
 };
 
-} // namespace mp
+} // namespace mp::shard

@@ -6,7 +6,7 @@
 
 #include "status/status.hpp"
 
-namespace mp {
+namespace mp::shard {
 
 double GreedyPlan::imbalance() const {
     const int64_t total = std::accumulate(load.begin(), load.end(), int64_t{0});
@@ -43,4 +43,4 @@ GreedyPlan assign_greedily(std::span<const int64_t> counts, int32_t ranks,
     return plan;
 }
 
-} // namespace mp
+} // namespace mp::shard

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace mp {
+namespace mp::shard {
 
 struct GreedyPlan {
     std::vector<int32_t> owner; // by tensor
@@ -21,4 +21,4 @@ struct GreedyPlan {
 GreedyPlan assign_greedily(std::span<const int64_t> counts, int32_t ranks,
                            std::vector<int64_t> load = {});
 
-} // namespace mp
+} // namespace mp::shard

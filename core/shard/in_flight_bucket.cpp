@@ -3,7 +3,7 @@
 
 #include "comm/shares.hpp"
 
-namespace mp {
+namespace mp::shard {
 
 InFlightBucket::InFlightBucket(Stream& stream, comm::Communicator& comm,
                                const comm::ReduceDesc& desc, Load load)
@@ -132,4 +132,4 @@ void InFlightBucket::finish(Stream& stream) {
     phase_ = Phase::done;
 }
 
-} // namespace mp
+} // namespace mp::shard

@@ -11,7 +11,7 @@
 
 #include "comm/reduce.hpp"
 
-namespace mp {
+namespace mp::shard {
 
 class InFlightBucket {
   public:
@@ -66,4 +66,4 @@ class InFlightBucket {
     Phase phase_ = Phase::staged;
 };
 
-} // namespace mp
+} // namespace mp::shard

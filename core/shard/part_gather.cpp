@@ -5,7 +5,7 @@
 
 #include "comm/shares.hpp"
 
-namespace mp {
+namespace mp::shard {
 
 PartGather::PartGather(Stream& stream, comm::Communicator& comm, const Pieces& tensors,
                        const PartBytes& part_bytes)
@@ -71,4 +71,4 @@ void PartGather::arrive() {
     has_arrived_ = true;
 }
 
-} // namespace mp
+} // namespace mp::shard

@@ -11,7 +11,7 @@
 #include "comm/wire_buffer.hpp"
 #include "shard/plan.hpp"
 
-namespace mp {
+namespace mp::shard {
 
 class PartGather {
   public:
@@ -51,4 +51,4 @@ class PartGather {
     bool has_arrived_ = false;
 };
 
-} // namespace mp
+} // namespace mp::shard

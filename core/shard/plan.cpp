@@ -9,7 +9,7 @@
 #include "status/status.hpp"
 #include "system/fnv.hpp"
 
-namespace mp {
+namespace mp::shard {
 namespace {
 
 // So that an element's number times the ranks stays within 64 bits.
@@ -168,7 +168,7 @@ int64_t ShardPlan::elements_of(int32_t rank) const {
 }
 
 uint64_t ShardPlan::hash() const noexcept {
-    Fnv64 hash;
+    system::Fnv64 hash;
     hash.add(options_.kind);
     hash.add(options_.ranks);
     for (const ShardBucket& bucket : buckets_) {
@@ -183,4 +183,4 @@ uint64_t ShardPlan::hash() const noexcept {
     return hash.value();
 }
 
-} // namespace mp
+} // namespace mp::shard

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-namespace mp {
+namespace mp::shard {
 
 enum class ShardKind : int32_t {
     flat = 0, // a bucket's chunks, one after another, in equal runs: ZeRO as DeepSpeed and Megatron
@@ -81,4 +81,4 @@ class ShardPlan {
     std::vector<std::vector<ShardSlice>> by_parameter_;
 };
 
-} // namespace mp
+} // namespace mp::shard

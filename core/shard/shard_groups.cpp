@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/shard_groups.hpp"
 
-namespace mp {
+namespace mp::shard {
 
 void check_group_size(const char* what, const char* option, int32_t size, int32_t ranks,
                       const char* zero) {
@@ -63,4 +63,4 @@ comm::Traffic ShardGroups::traffic() const noexcept {
     return sum;
 }
 
-} // namespace mp
+} // namespace mp::shard

@@ -9,7 +9,7 @@
 
 #include "comm/communicator.hpp"
 
-namespace mp {
+namespace mp::shard {
 
 // Groups of `size` ranks each: 0, or a divisor of the ranks. Throws otherwise, with the option's name and what `zero` says.
 void check_group_size(const char* what, const char* option, int32_t size, int32_t ranks,
@@ -64,4 +64,4 @@ class ShardGroups {
     std::unique_ptr<comm::Communicator> auxiliary_;
 };
 
-} // namespace mp
+} // namespace mp::shard

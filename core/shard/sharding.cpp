@@ -7,7 +7,7 @@
 #include "quant/quantize.hpp"
 #include "system/fnv.hpp"
 
-namespace mp {
+namespace mp::shard {
 namespace {
 
 std::vector<int64_t> counts_of(const std::vector<ShardedTensor>& tensors) {
@@ -28,7 +28,7 @@ std::vector<std::shared_ptr<Tensor>> gradients_of(const std::vector<ShardedTenso
     return gradients;
 }
 
-void add_bits(Fnv64& hash, Stream& stream, const Tensor& tensor) {
+void add_bits(system::Fnv64& hash, Stream& stream, const Tensor& tensor) {
     std::vector<unsigned char> bytes(tensor.bytes());
     if (!bytes.empty()) {
         stream.copy(bytes.data(), tensor.data(), bytes.size(), CopyKind::device_to_host);
@@ -38,7 +38,7 @@ void add_bits(Fnv64& hash, Stream& stream, const Tensor& tensor) {
 }
 
 uint64_t first_values_hash(Stream& stream, const std::vector<ShardedTensor>& tensors) {
-    Fnv64 hash;
+    system::Fnv64 hash;
     for (const ShardedTensor& tensor : tensors) {
         add_bits(hash, stream, tensor.init_fp32 != nullptr ? *tensor.init_fp32 : *tensor.param);
     }
@@ -201,8 +201,8 @@ void Sharding::adopt(Stream& stream, int32_t parameter) {
     const TensorSlice from = slice_of(*tensors_[i].param, own.start, own.count);
     const TensorSlice to = slice_of(*own_weights_[i]);
     if (tensors_[i].is_codes()) {
-        dequantize_matrix(stream, {from.ref, 1, own.count, kTensorScale, from.scale_inv, from.amax},
-                          to.ref);
+        quant::dequantize_matrix(
+            stream, {from.ref, 1, own.count, kTensorScale, from.scale_inv, from.amax}, to.ref);
         return;
     }
     stream.copy(to.ref.data, from.ref.data,
@@ -241,7 +241,7 @@ uint64_t Sharding::weights_hash(Stream& stream, int64_t step) const {
     if (options_.check_every == 0 || options_.stage == 3 || step % options_.check_every != 0) {
         return 0;
     }
-    Fnv64 hash;
+    system::Fnv64 hash;
     for (const ShardedTensor& tensor : tensors_) {
         add_bits(hash, stream, *tensor.param);
         if (tensor.param->scales() != nullptr) {
@@ -330,4 +330,4 @@ int64_t Sharding::gradient_bytes() const noexcept {
     return total;
 }
 
-} // namespace mp
+} // namespace mp::shard

@@ -22,7 +22,7 @@
 #include "shard/shard_groups.hpp"
 #include "shard/weight_gather.hpp"
 
-namespace mp {
+namespace mp::shard {
 
 struct ShardingOptions {
     std::shared_ptr<comm::Communicator> comm; // null: this rank alone. Used by nobody else
@@ -159,4 +159,4 @@ class Sharding {
     mutable Progress progress_; // the last member, so that its thread ends first
 };
 
-} // namespace mp
+} // namespace mp::shard

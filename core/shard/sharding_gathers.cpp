@@ -4,7 +4,7 @@
 
 #include "shard/sharding.hpp"
 
-namespace mp {
+namespace mp::shard {
 
 GatherTarget Sharding::target(int32_t parameter) const {
     const ShardedTensor& tensor = tensors_[static_cast<std::size_t>(parameter)];
@@ -185,4 +185,4 @@ void Sharding::release_memory(Stream& stream, std::span<const int32_t> parameter
     }
 }
 
-} // namespace mp
+} // namespace mp::shard

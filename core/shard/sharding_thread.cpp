@@ -4,7 +4,7 @@
 
 #include "shard/sharding.hpp"
 
-namespace mp {
+namespace mp::shard {
 
 void Sharding::start_thread(const Context& context, const Stream& stream) {
     if (!options_.progress_thread) {
@@ -78,4 +78,4 @@ void Sharding::end_microbatch(Stream& stream) {
     move_on(stream);
 }
 
-} // namespace mp
+} // namespace mp::shard

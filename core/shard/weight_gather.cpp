@@ -3,7 +3,7 @@
 
 #include "comm/wire.hpp"
 
-namespace mp {
+namespace mp::shard {
 namespace {
 
 constexpr int64_t kAlign = 16;
@@ -99,4 +99,4 @@ void WeightGather::finish(Stream& stream) {
     }
 }
 
-} // namespace mp
+} // namespace mp::shard

@@ -10,7 +10,7 @@
 #include "shard/part_gather.hpp"
 #include "tensor/slice.hpp"
 
-namespace mp {
+namespace mp::shard {
 
 // One tensor.
 struct GatherTarget {
@@ -40,4 +40,4 @@ class WeightGather {
     std::size_t unpacked_ = 0; // parts
 };
 
-} // namespace mp
+} // namespace mp::shard

@@ -12,7 +12,7 @@
 #include <sys/auxv.h>
 #endif
 
-namespace mp::checkpoint {
+namespace mp::system {
 namespace {
 
 constexpr std::array<uint32_t, 256> make_table() {
@@ -88,4 +88,4 @@ uint32_t crc32c(uint32_t crc, const void* data, std::size_t bytes) noexcept {
                : crc32c_by_table(crc, data, bytes);
 }
 
-} // namespace mp::checkpoint
+} // namespace mp::system

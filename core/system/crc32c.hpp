@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace mp::checkpoint {
+namespace mp::system {
 
 // The checksum of what came before, `crc` (0 at first), followed by these bytes.
 uint32_t crc32c(uint32_t crc, const void* data, std::size_t bytes) noexcept;
@@ -15,4 +15,4 @@ uint32_t crc32c(uint32_t crc, const void* data, std::size_t bytes) noexcept;
 uint32_t crc32c_by_table(uint32_t crc, const void* data, std::size_t bytes) noexcept;
 bool has_crc32c_instruction() noexcept;
 
-} // namespace mp::checkpoint
+} // namespace mp::system

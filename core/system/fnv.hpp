@@ -8,7 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace mp {
+namespace mp::system {
 
 class Fnv64 {
   public:
@@ -47,4 +47,4 @@ class Fnv64 {
     uint64_t value_ = 0xcbf29ce484222325ULL;
 };
 
-} // namespace mp
+} // namespace mp::system

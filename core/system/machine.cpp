@@ -8,7 +8,7 @@
 
 #include "system/fnv.hpp"
 
-namespace mp {
+namespace mp::system {
 
 // This machine, as one number: the id it was booted with, and its name.
 uint64_t machine_hash() {
@@ -24,4 +24,4 @@ uint64_t machine_hash() {
     return hash.value();
 }
 
-} // namespace mp
+} // namespace mp::system

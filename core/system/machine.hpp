@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-namespace mp {
+namespace mp::system {
 
 // One number for this machine and boot. May throw for lack of memory.
 uint64_t machine_hash();
 
-} // namespace mp
+} // namespace mp::system

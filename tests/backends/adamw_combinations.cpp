@@ -378,7 +378,7 @@ TEST(AdamwCombinationsRefused, UnsoundOnesWithTheirReason) {
     for (const Combination& c : generated(RuleId::adamw)) {
         std::string message;
         try {
-            check_segment(segment_of(c, memory), "here");
+            optim::check_segment(segment_of(c, memory), "here");
         } catch (const Error& error) {
             message = error.what();
         }

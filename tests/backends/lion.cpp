@@ -139,15 +139,15 @@ MP_COMPARE_BACKENDS(LionCandidates);
 
 TEST(LionHyper, RefusesWhatItDoesNotHave) {
     GroupHyper hyper = lion(1e-4, 0.9, 0.99, 0.1);
-    EXPECT_NO_THROW(check_hyper(hyper));
+    EXPECT_NO_THROW(optim::check_hyper(hyper));
     hyper.eps = 1e-6;
-    EXPECT_THROW(check_hyper(hyper), Error);
+    EXPECT_THROW(optim::check_hyper(hyper), Error);
     hyper.eps = 0.0;
     hyper.bias_correction = false;
-    EXPECT_THROW(check_hyper(hyper), Error);
+    EXPECT_THROW(optim::check_hyper(hyper), Error);
     hyper = {};
     hyper.rule = static_cast<RuleId>(77);
-    EXPECT_THROW(check_hyper(hyper), Error);
+    EXPECT_THROW(optim::check_hyper(hyper), Error);
 }
 
 TEST(LionSegments, HaveOneState) {
@@ -157,11 +157,11 @@ TEST(LionSegments, HaveOneState) {
     s.param = {&memory[0], nullptr, kF, Coding::plain};
     s.grad = {&memory[1], nullptr, kF, Coding::plain};
     s.states[0] = {&memory[2], nullptr, kF, Coding::plain};
-    EXPECT_NO_THROW(check_segment(s, "here", RuleId::lion));
-    EXPECT_THROW(check_segment(s, "here", RuleId::adamw), Error);
+    EXPECT_NO_THROW(optim::check_segment(s, "here", RuleId::lion));
+    EXPECT_THROW(optim::check_segment(s, "here", RuleId::adamw), Error);
     s.states[1] = {&memory[3], nullptr, kF, Coding::plain};
-    EXPECT_NO_THROW(check_segment(s, "here", RuleId::adamw));
-    EXPECT_THROW(check_segment(s, "here", RuleId::lion), Error);
+    EXPECT_NO_THROW(optim::check_segment(s, "here", RuleId::adamw));
+    EXPECT_THROW(optim::check_segment(s, "here", RuleId::lion), Error);
 }
 
 } // namespace

@@ -9,7 +9,7 @@
 
 #include "system/crc32c.hpp"
 
-using namespace mp::checkpoint;
+using namespace mp::system;
 
 namespace {
 void expect_both(uint32_t wanted, const std::string& text) {

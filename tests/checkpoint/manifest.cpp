@@ -42,7 +42,8 @@ std::string with(std::string text, const std::string& from, const std::string& t
     EXPECT_NE(at, std::string::npos) << from;
     text.replace(at, from.size(), to);
     const std::size_t tail = text.rfind(",\"crc32c\"");
-    return text.substr(0, tail) + ",\"crc32c\":\"" + hex(crc32c(0, text.data(), tail), 8) + "\"}\n";
+    return text.substr(0, tail) + ",\"crc32c\":\"" + hex(system::crc32c(0, text.data(), tail), 8) +
+           "\"}\n";
 }
 
 std::string refusal(const std::string& text) {

@@ -26,17 +26,18 @@ inline Family family(
     const char* name, const char* preset,
     const std::function<void(Training&)>& change = [](Training&) {}) {
     Family made = {name, {}, 0};
-    made.run.recipe = find_preset(preset).recipe;
+    made.run.recipe = recipe::find_preset(preset).recipe;
     change(made.run);
-    const Recipe& recipe = made.run.recipe;
+    const recipe::Recipe& recipe = made.run.recipe;
     const bool is_scaled = recipe.weight.is_scaled() || recipe.master.is_scaled() ||
                            recipe.exp_avg.is_scaled() || recipe.exp_avg_sq.is_scaled();
-    made.run.sharding.kind = is_scaled ? ShardKind::greedy : ShardKind::flat;
+    made.run.sharding.kind = is_scaled ? shard::ShardKind::greedy : shard::ShardKind::flat;
     made.run.sharding.bucket_elements = 60000;
     made.run.sharding.order = comm::SumOrder::tree;
     made.run.slots = made.run.sharding.slots = 8;
     made.first_stage =
-        gather_dtype(recipe, recipe.weight) != recipe.weight.dtype || made.run.as_codes ? 1 : 0;
+        optim::gather_dtype(recipe, recipe.weight) != recipe.weight.dtype || made.run.as_codes ? 1
+                                                                                               : 0;
     return made;
 }
 
@@ -82,7 +83,7 @@ inline std::unique_ptr<checkpoint::Checkpointer> checkpointer_of(TestModel& test
     auto made = std::make_unique<checkpoint::Checkpointer>(test_model.context(), &test_model.comm(),
                                                            options);
     made->add(checkpoint::make_optimizer_part(
-        std::shared_ptr<Optimizer>(std::shared_ptr<void>(), &test_model.optimizer())));
+        std::shared_ptr<optim::Optimizer>(std::shared_ptr<void>(), &test_model.optimizer())));
     return made;
 }
 

@@ -146,7 +146,7 @@ TEST(SafetensorsHostile, NamesOfOneHash) {
     for (uint64_t i = 0; i < kNames; ++i) {
         ordinary.push_back(std::string(50, 'n') + std::to_string(i));
         // The second word takes away what the first one did.
-        Fnv64 hash;
+        system::Fnv64 hash;
         hash.add_words(&i, sizeof i);
         const uint64_t words[] = {i, hash.value()};
         crafted.emplace_back(reinterpret_cast<const char*>(words), sizeof words);
@@ -178,7 +178,7 @@ TEST(SafetensorsHostile, LargeManifests) {
         std::string text =
             "{\"format\":\"mixedprec-checkpoint\",\"version\":1,\"minor\":0,\"chunk_bytes\":64," +
             body;
-        const uint32_t crc = crc32c(0, text.data(), text.size());
+        const uint32_t crc = system::crc32c(0, text.data(), text.size());
         text += ",\"crc32c\":\"" + hex(crc, 8) + "\"}\n";
         expect_refused(text.size(), words, [&] { (void)read_manifest(text); });
     };

@@ -29,11 +29,11 @@ float value(std::size_t weight, int64_t i, float scale) {
 
 // One rank's weights: exact pieces, and full tensors for the codes.
 struct Weights {
-    Weights(const ShardPlan& plan, int32_t rank, ScaleRule rule, float scale)
+    Weights(const shard::ShardPlan& plan, int32_t rank, ScaleRule rule, float scale)
         : context(make_context()) {
         for (std::size_t w = 0; w < kCounts.size(); ++w) {
             const auto parameter = static_cast<int32_t>(w);
-            const ShardSlice own = plan.piece_on(parameter, rank);
+            const shard::ShardSlice own = plan.piece_on(parameter, rank);
             const Shape whole = {{kCounts[w]}, 1};
             const MatrixForm form = {DType::fp8_e4m3, kTensorScale,
                                      numerics::scale_policy(rule, DType::fp8_e4m3)};
@@ -52,7 +52,7 @@ struct Weights {
 
     std::shared_ptr<Context> context;
     std::vector<std::unique_ptr<Tensor>> pieces, full;
-    std::vector<Fp8Weight> list;
+    std::vector<shard::Fp8Weight> list;
 };
 
 void expect_same(const Tensor& a, const Tensor& b) {
@@ -67,21 +67,23 @@ class Fp8GatherTest : public testing::TestWithParam<ScaleRule> {};
 TEST_P(Fp8GatherTest, EqualsACastInOnePlace) {
     for (const float scale : {1.0F, 1e-30F, 3e4F, std::numeric_limits<float>::infinity()}) {
         std::vector<std::unique_ptr<Tensor>> expected;
-        const ShardPlan alone({ShardKind::flat, 1, int64_t{1} << 24}, kCounts);
+        const shard::ShardPlan alone({shard::ShardKind::flat, 1, int64_t{1} << 24}, kCounts);
         Weights whole(alone, 0, GetParam(), scale);
         for (std::size_t w = 0; w < kCounts.size(); ++w) {
             if (whole.pieces[w] != nullptr) {
-                quantize_tensor(whole.stream(), *whole.pieces[w], *whole.full[w], nullptr);
+                quant::quantize_tensor(whole.stream(), *whole.pieces[w], *whole.full[w], nullptr);
             }
         }
-        for (const ShardKind kind : {ShardKind::flat, ShardKind::per_parameter}) {
+        for (const shard::ShardKind kind :
+             {shard::ShardKind::flat, shard::ShardKind::per_parameter}) {
             for (int32_t ranks = 1; ranks <= 5; ++ranks) {
                 SCOPED_TRACE(std::to_string(ranks) + " ranks, scale " + std::to_string(scale));
-                const ShardPlan plan({kind, ranks, int64_t{1} << 24}, kCounts);
+                const shard::ShardPlan plan({kind, ranks, int64_t{1} << 24}, kCounts);
                 run_ranks(ranks, [&](Communicator& comm) {
                     Weights weights(plan, comm.rank(), GetParam(), scale);
-                    const Fp8Scales scales = agree_on_scales(weights.stream(), comm, weights.list);
-                    Fp8Gather gather(weights.stream(), comm, weights.list, scales);
+                    const shard::Fp8Scales scales =
+                        shard::agree_on_scales(weights.stream(), comm, weights.list);
+                    shard::Fp8Gather gather(weights.stream(), comm, weights.list, scales);
                     gather.finish(weights.stream());
                     for (std::size_t w = 0; w < kCounts.size(); ++w) {
                         if (kCounts[w] > 0) {
@@ -111,15 +113,16 @@ INSTANTIATE_TEST_SUITE_P(Rules, Fp8GatherTest,
                          testing::Values(ScaleRule::current, ScaleRule::msamp));
 
 TEST(Fp8Gather, RefusesScalesOlderThanTheWeight) {
-    const ShardPlan plan({ShardKind::flat, 2, int64_t{1} << 24}, kCounts);
+    const shard::ShardPlan plan({shard::ShardKind::flat, 2, int64_t{1} << 24}, kCounts);
     run_ranks(2, [&](Communicator& comm) {
         Weights weights(plan, comm.rank(), ScaleRule::current, 1.0F);
-        const Fp8Scales scales = agree_on_scales(weights.stream(), comm, weights.list);
+        const shard::Fp8Scales scales =
+            shard::agree_on_scales(weights.stream(), comm, weights.list);
         weights.pieces[0]->touch(); // somebody wrote it
-        EXPECT_THROW(Fp8Gather(weights.stream(), comm, weights.list, scales), Error);
+        EXPECT_THROW(shard::Fp8Gather(weights.stream(), comm, weights.list, scales), Error);
         EXPECT_TRUE(comm.barrier().ok());
-        Fp8Gather gather(weights.stream(), comm, weights.list,
-                         agree_on_scales(weights.stream(), comm, weights.list));
+        shard::Fp8Gather gather(weights.stream(), comm, weights.list,
+                                shard::agree_on_scales(weights.stream(), comm, weights.list));
         gather.finish(weights.stream());
     });
 }

@@ -84,7 +84,7 @@ TEST(Fp8Gradients, ShareTheLargestAmax) {
 TEST(Fp8Gradients, FindMu) {
     const std::vector<int64_t> counts = {1000, 17, 600};
     constexpr int32_t kRanks = 4;
-    const GreedyPlan plan = assign_greedily(counts, kRanks);
+    const shard::GreedyPlan plan = shard::assign_greedily(counts, kRanks);
     run_ranks(kRanks, [&](Communicator& comm) {
         const auto stream = make_stream();
         std::vector<Values> gradients;

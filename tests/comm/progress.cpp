@@ -32,7 +32,7 @@ bool compute_until(const std::function<bool()>& condition, milliseconds at_most 
 
 Training training_of(int32_t stage, const char* recipe = "bf16_pure_kahan") {
     Training run;
-    run.recipe = find_preset(recipe).recipe;
+    run.recipe = recipe::find_preset(recipe).recipe;
     run.sharding.stage = stage;
     run.sharding.bucket_elements = 30000;
     return run;
@@ -427,7 +427,7 @@ void compute(SimWorld& world, TestModel& test_model, std::mt19937_64& random) {
 }
 
 void take_steps(SimWorld& world, TestModel& test_model, int32_t steps, std::mt19937_64& random) {
-    Sharding& sharding = *test_model.optimizer().sharding();
+    shard::Sharding& sharding = *test_model.optimizer().sharding();
     for (int32_t step = 0; step < steps; ++step) {
         for (std::size_t p = model().size(); p-- > 0;) {
             test_model.write_gradient(p, test_model.comm().rank(), step);

@@ -40,7 +40,7 @@ class TemporaryFolder {
 // Of the tree's order, so that the bits are those of every number of ranks.
 inline Training training_of_scenario(int32_t stage) {
     Training run;
-    run.recipe = find_preset("bf16_mixed_dual").recipe;
+    run.recipe = recipe::find_preset("bf16_mixed_dual").recipe;
     run.sharding.stage = stage;
     run.sharding.bucket_elements = 30000;
     run.sharding.order = comm::SumOrder::tree;
@@ -75,7 +75,7 @@ inline std::unique_ptr<checkpoint::Checkpointer> checkpointer_of(TestModel& test
     auto made = std::make_unique<checkpoint::Checkpointer>(test_model.context(), comm,
                                                            checkpoint::CheckpointerOptions{});
     made->add(checkpoint::make_optimizer_part(
-        std::shared_ptr<Optimizer>(std::shared_ptr<void>(), &test_model.optimizer())));
+        std::shared_ptr<optim::Optimizer>(std::shared_ptr<void>(), &test_model.optimizer())));
     return made;
 }
 

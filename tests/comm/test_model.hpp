@@ -26,8 +26,8 @@ inline const std::vector<Shape>& model() {
 }
 
 struct Training {
-    Recipe recipe;
-    ShardingOptions sharding; // but for comm
+    recipe::Recipe recipe;
+    shard::ShardingOptions sharding; // but for comm
     int32_t steps = 3;
     int32_t slots = 0; // the global batch's microbatches; 0: one a rank
     double max_grad_norm = 1.0;
@@ -49,19 +49,19 @@ struct Outcome {
     std::vector<std::vector<unsigned char>> params;
     std::vector<std::vector<float>> values;
     numerics::OptimizerState state;
-    MemoryReport memory;
+    optim::MemoryReport memory;
 };
 
 class TestModel {
   public:
     TestModel(const Training& run, std::shared_ptr<Communicator> comm)
         : run_(run), context_(make_context("", run.threads)), comm_(std::move(comm)) {
-        OptimizerOptions options;
+        optim::OptimizerOptions options;
         options.seed = 5;
         options.max_grad_norm = run.max_grad_norm;
         options.sharding = run.sharding;
         options.sharding.comm = run.alone ? nullptr : comm_;
-        optimizer_ = std::make_unique<Optimizer>(context_, run.recipe, options);
+        optimizer_ = std::make_unique<optim::Optimizer>(context_, run.recipe, options);
         numerics::GroupHyper hyper;
         hyper.lr = 0.01;
         hyper.weight_decay = 0.1;
@@ -75,17 +75,19 @@ class TestModel {
     void add(std::size_t p) {
         const Shape& shape = model()[p];
         const bool is_vector = shape.ndim == 1; // kept in high precision
-        NewParameter parameter;
+        optim::NewParameter parameter;
         parameter.name = "p" + std::to_string(p);
         parameter.param =
             !is_vector && run_.as_codes
-                ? std::make_shared<Tensor>(
-                      context_, stream(),
-                      operand_form(run_.recipe.fp8, GemmRole::fprop, Operand::weight), shape)
+                ? std::make_shared<Tensor>(context_, stream(),
+                                           recipe::operand_form(run_.recipe.fp8,
+                                                                recipe::GemmRole::fprop,
+                                                                recipe::Operand::weight),
+                                           shape)
             : is_vector || !run_.recipe.weight.is_scaled()
                 ? std::make_shared<Tensor>(
                       context_, stream(), is_vector ? DType::fp32 : run_.recipe.weight.dtype, shape)
-                : make_state(context_, stream(), run_.recipe.weight, shape);
+                : optim::make_state(context_, stream(), run_.recipe.weight, shape);
         parameter.init_fp32 = std::make_shared<Tensor>(context_, stream(), DType::fp32, shape);
         auto* init = static_cast<float*>(parameter.init_fp32->data());
         for (int64_t i = 0; i < shape.count(); ++i) {
@@ -109,7 +111,7 @@ class TestModel {
         const TensorRef source = {values.data(), grad->count(), DType::fp32};
         if (grad->scales() != nullptr) {
             const Tensor wide(context_, stream(), DType::fp32, grad->shape(), values.data(), {});
-            quantize_tensor(stream(), wide, *grad, nullptr);
+            quant::quantize_tensor(stream(), wide, *grad, nullptr);
         } else if (grad->count() > 0) {
             cast_tensor(stream(), source, grad->ref());
         }
@@ -153,7 +155,7 @@ class TestModel {
         return outcome;
     }
 
-    [[nodiscard]] Optimizer& optimizer() { return *optimizer_; }
+    [[nodiscard]] optim::Optimizer& optimizer() { return *optimizer_; }
     void release_all() {
         std::vector<int32_t> all;
         for (int32_t i = 0; i < optimizer_->parameter_count(); ++i) {
@@ -171,7 +173,7 @@ class TestModel {
     Training run_;
     std::shared_ptr<Context> context_;
     std::shared_ptr<Communicator> comm_;
-    std::unique_ptr<Optimizer> optimizer_;
+    std::unique_ptr<optim::Optimizer> optimizer_;
     std::vector<std::shared_ptr<Tensor>> params_;
 };
 

@@ -7,9 +7,10 @@
 namespace mp::test {
 namespace {
 
-Recipe preset(const char* name) { return find_preset(name).recipe; }
+recipe::Recipe preset(const char* name) { return recipe::find_preset(name).recipe; }
 
-Training training_of(const Recipe& recipe, int32_t stage, ShardKind kind = ShardKind::flat,
+Training training_of(const recipe::Recipe& recipe, int32_t stage,
+                     shard::ShardKind kind = shard::ShardKind::flat,
                      int64_t bucket_elements = 60000) {
     Training run;
     run.recipe = recipe;
@@ -43,18 +44,18 @@ TEST(Zero, OneRankIsTheOrdinaryOptimizer) {
 class ZeroRecipe : public testing::TestWithParam<const char*> {};
 
 TEST_P(ZeroRecipe, StagesPlansAndBucketsGiveTheSameBits) {
-    const Recipe recipe = preset(GetParam());
+    const recipe::Recipe recipe = preset(GetParam());
     const bool is_scaled = recipe.master.is_scaled() || recipe.exp_avg.is_scaled();
     const int32_t ranks = 3;
-    const ShardKind first = is_scaled ? ShardKind::greedy : ShardKind::flat;
+    const shard::ShardKind first = is_scaled ? shard::ShardKind::greedy : shard::ShardKind::flat;
     const std::vector<Outcome> expected = train(ranks, training_of(recipe, 1, first));
     expect_all_same(expected[0], expected);
     // Weights that are gathered in a narrower type are exact where nothing is gathered.
     const bool is_rounded = dtype_size(recipe.weight_gather) < dtype_size(recipe.weight.dtype);
     for (int32_t stage = is_rounded ? 1 : 0; stage <= 3; ++stage) {
-        for (const ShardKind kind :
-             {ShardKind::flat, ShardKind::per_parameter, ShardKind::greedy}) {
-            if (is_scaled && kind != ShardKind::greedy) {
+        for (const shard::ShardKind kind :
+             {shard::ShardKind::flat, shard::ShardKind::per_parameter, shard::ShardKind::greedy}) {
+            if (is_scaled && kind != shard::ShardKind::greedy) {
                 continue;
             }
             SCOPED_TRACE("stage " + std::to_string(stage) + ", plan " +
@@ -71,23 +72,23 @@ INSTANTIATE_TEST_SUITE_P(Recipes, ZeroRecipe,
                                          "msamp_o3"));
 
 TEST(Zero, BlockStatesAreSharded) {
-    Recipe recipe = preset("fp32");
+    recipe::Recipe recipe = preset("fp32");
     recipe.exp_avg = recipe.exp_avg_sq = {DType::uint8, Coding::dynamic8};
     const std::vector<Outcome> expected = train(2, training_of(recipe, 0));
     for (int32_t stage = 1; stage <= 3; ++stage) {
         expect_all_same(expected[0],
-                        train(2, training_of(recipe, stage, ShardKind::per_parameter)));
+                        train(2, training_of(recipe, stage, shard::ShardKind::per_parameter)));
     }
 }
 
 // A rule with one state, in plain arrays and in blocks.
 TEST(Zero, LionsStateIsSharded) {
     for (const char* name : {"bf16_pure_kahan", "blocks"}) {
-        Recipe recipe = preset(std::string(name) == "blocks" ? "fp32" : name);
+        recipe::Recipe recipe = preset(std::string(name) == "blocks" ? "fp32" : name);
         if (std::string(name) == "blocks") {
             recipe.exp_avg = {DType::uint8, Coding::dynamic8};
         }
-        Training run = training_of(recipe, 0, ShardKind::per_parameter);
+        Training run = training_of(recipe, 0, shard::ShardKind::per_parameter);
         run.rule = numerics::RuleId::lion;
         const std::vector<Outcome> expected = train(3, run);
         EXPECT_EQ(expected[0].memory.exp_avg_sq, 0);
@@ -113,8 +114,9 @@ TEST_P(ZeroOrder, NoNumberOfRanksChangesABit) {
         const Outcome expected = train(1, run)[0];
         for (const int32_t ranks : {2, 3, 4, 8}) {
             for (int32_t stage = 0; stage <= 3; ++stage) {
-                for (const ShardKind kind :
-                     {ShardKind::flat, ShardKind::per_parameter, ShardKind::greedy}) {
+                for (const shard::ShardKind kind :
+                     {shard::ShardKind::flat, shard::ShardKind::per_parameter,
+                      shard::ShardKind::greedy}) {
                     SCOPED_TRACE(std::string(name) + ", ranks " + std::to_string(ranks) +
                                  ", stage " + std::to_string(stage) + ", plan " +
                                  std::to_string(static_cast<int32_t>(kind)));
@@ -152,7 +154,7 @@ TEST(Zero, OneRanksInfinitySkipsTheStepEverywhere) {
 
 TEST(Zero, StatesAreSharedOut) {
     const int32_t ranks = 4;
-    const Recipe recipe = preset("bf16_mixed_dual");
+    const recipe::Recipe recipe = preset("bf16_mixed_dual");
     const std::vector<Outcome> all = train(ranks, training_of(recipe, 0));
     for (int32_t stage = 1; stage <= 3; ++stage) {
         const std::vector<Outcome> parts = train(ranks, training_of(recipe, stage));
@@ -183,17 +185,18 @@ TEST(Zero, HoldsWhatThePlanSays) {
     }
     for (const char* name : {"fp32", "bf16_mixed"}) { // the second gathers in a narrower type
         for (int32_t stage = 0; stage <= 3; ++stage) {
-            for (const ShardKind kind :
-                 {ShardKind::flat, ShardKind::per_parameter, ShardKind::greedy}) {
+            for (const shard::ShardKind kind :
+                 {shard::ShardKind::flat, shard::ShardKind::per_parameter,
+                  shard::ShardKind::greedy}) {
                 const Training training = training_of(preset(name), stage, kind);
                 train_ranks(3, training, [&](TestModel& test_model) {
                     test_model.optimizer().shard(test_model.stream());
-                    const MemoryReport held = test_model.optimizer().memory();
-                    const MemoryReport planned =
-                        planned_memory(training.recipe, counts,
-                                       {{kind, 3, training.sharding.bucket_elements},
-                                        test_model.comm().rank(),
-                                        stage});
+                    const optim::MemoryReport held = test_model.optimizer().memory();
+                    const optim::MemoryReport planned =
+                        optim::planned_memory(training.recipe, counts,
+                                              {{kind, 3, training.sharding.bucket_elements},
+                                               test_model.comm().rank(),
+                                               stage});
                     EXPECT_EQ(held.weight, planned.weight) << name << stage;
                     EXPECT_EQ(held.grad, planned.grad) << name << stage;
                     EXPECT_EQ(held.reduced_grad, planned.reduced_grad) << name << stage;
@@ -208,9 +211,9 @@ TEST(Zero, HoldsWhatThePlanSays) {
 
 TEST(Zero, Stage3HasWeightsOnlyWhileTheyAreGathered) {
     train_ranks(2, training_of(preset("fp32"), 3), [](TestModel& test_model) {
-        Optimizer& optimizer = test_model.optimizer();
+        optim::Optimizer& optimizer = test_model.optimizer();
         optimizer.shard(test_model.stream());
-        Sharding& sharding = *optimizer.sharding();
+        shard::Sharding& sharding = *optimizer.sharding();
         const std::vector<int32_t> first = {0, 2};
         const std::vector<int32_t> second = {5};
         EXPECT_FALSE(test_model.param(0)->has_memory());
@@ -271,8 +274,8 @@ TEST(Zero, Stage1KeepsGradientsSoTheyLeaveOnce) {
 // Sent by a rank, of a model of n elements on N ranks, (N-1)/N n each way: 4 and 4 bytes, or 2 and 2.
 TEST(Zero, WireBytesAreTheFormulas) {
     for (const bool is_bf16 : {false, true}) {
-        Training run = training_of(preset(is_bf16 ? "bf16_pure_kahan" : "fp32"), 1, ShardKind::flat,
-                                   int64_t{1} << 40);
+        Training run = training_of(preset(is_bf16 ? "bf16_pure_kahan" : "fp32"), 1,
+                                   shard::ShardKind::flat, int64_t{1} << 40);
         run.max_grad_norm = 0.0;
         if (is_bf16) {
             run.sharding.wire = {DType::bf16, comm::WireScale::none};

@@ -19,7 +19,7 @@ Training training_of(int32_t stage, int32_t shard_ranks = 0, int32_t node_ranks 
     Training training;
     training.sharding.node_ranks = node_ranks;
     training.sharding.shard_ranks = shard_ranks;
-    training.recipe = find_preset("bf16_pure_kahan").recipe;
+    training.recipe = recipe::find_preset("bf16_pure_kahan").recipe;
     training.sharding.stage = stage;
     training.sharding.bucket_elements = 30000;
     return training;
@@ -69,11 +69,11 @@ void expect_mismatch(const std::vector<Status>& statuses, const std::string& wha
 // Found before the first gradient moves, and named.
 TEST(ZeroFaults, RanksThatDifferAreNamed) {
     const std::vector<std::function<void(Training&)>> differences = {
-        [](Training& t) { t.recipe = find_preset("bf16_pure").recipe; },
+        [](Training& t) { t.recipe = recipe::find_preset("bf16_pure").recipe; },
         [](Training& t) { t.max_grad_norm = 2.0; },
         [](Training& t) { t.sharding.sum_gradients = true; },
         [](Training& t) { t.sharding.bucket_elements = 1; },
-        [](Training& t) { t.sharding.kind = ShardKind::greedy; },
+        [](Training& t) { t.sharding.kind = shard::ShardKind::greedy; },
         [](Training& t) { t.sharding.shard_ranks = 2; },
         [](Training& t) { t.sharding.check_every = 7; },
         [](Training& t) { t.sharding.node_ranks = 2; },
@@ -98,7 +98,7 @@ TEST(ZeroFaults, OtherModelsAndWeightsAreNamed) {
     expect_mismatch(statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
                         TestModel test_model(training_of(1), comm);
                         if (rank == 2) {
-                            NewParameter more;
+                            optim::NewParameter more;
                             more.name = "more";
                             more.param =
                                 std::make_shared<Tensor>(test_model.context(), test_model.stream(),

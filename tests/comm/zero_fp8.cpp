@@ -24,32 +24,33 @@ std::shared_ptr<Tensor> tensor_of(const std::shared_ptr<Context>& context, int64
 // One linear layer, trained; returns all outputs of this rank.
 std::vector<float> train_layer(const std::shared_ptr<Communicator>& comm, bool as_codes,
                                int32_t stage, int64_t* gathered) {
-    Recipe recipe = find_preset("fp8_current").recipe;
+    recipe::Recipe recipe = recipe::find_preset("fp8_current").recipe;
     recipe.weight_gather = DType::fp32;
     recipe.fp8.gather = as_codes;
     const auto context = make_context();
     Stream& stream = context->stream();
-    OptimizerOptions options;
+    optim::OptimizerOptions options;
     options.max_grad_norm = 1.0;
     options.sharding.comm = comm;
     options.sharding.stage = stage;
-    Optimizer optimizer(context, recipe, options);
+    optim::Optimizer optimizer(context, recipe, options);
     numerics::GroupHyper hyper;
     hyper.lr = 0.02;
     optimizer.add_group(hyper);
     const Shape shape = {{kOut, kIn}, 2};
-    const MatrixForm form = operand_form(recipe.fp8, GemmRole::fprop, Operand::weight);
-    NewParameter weight;
+    const MatrixForm form =
+        recipe::operand_form(recipe.fp8, recipe::GemmRole::fprop, recipe::Operand::weight);
+    optim::NewParameter weight;
     weight.name = "w";
     weight.param = as_codes ? std::make_shared<Tensor>(context, stream, form, shape)
                             : std::make_shared<Tensor>(context, stream, DType::fp32, shape);
     weight.init_fp32 = tensor_of(context, kOut, kIn, 1);
     optimizer.add_parameter(stream, 0, weight);
     optimizer.shard(stream);
-    LinearOptions layer_options;
+    linear::LinearOptions layer_options;
     layer_options.in_features = kIn;
     layer_options.out_features = kOut;
-    Linear layer(context, recipe, layer_options, weight.param, nullptr);
+    linear::Linear layer(context, recipe, layer_options, weight.param, nullptr);
 
     const auto rank = static_cast<uint64_t>(comm->rank());
     const auto x = tensor_of(context, kRows, kIn, 10 + rank);
@@ -70,7 +71,7 @@ std::vector<float> train_layer(const std::shared_ptr<Communicator>& comm, bool a
         }
         optimizer.sharding()->acquire_grad(stream, 0);
         const auto grad = optimizer.state(0, "grad");
-        WeightGradients gradients;
+        linear::WeightGradients gradients;
         gradients.dw = grad.get();
         layer.backward(stream, y, &dx, gradients);
         const auto* lost = static_cast<const float*>(dx.data());

@@ -20,9 +20,9 @@ struct Layout {
 };
 
 Training training_of(const char* recipe, int32_t stage, int32_t shard_ranks,
-                     ShardKind kind = ShardKind::flat) {
+                     shard::ShardKind kind = shard::ShardKind::flat) {
     Training run;
-    run.recipe = find_preset(recipe).recipe;
+    run.recipe = recipe::find_preset(recipe).recipe;
     run.sharding.stage = stage;
     run.sharding.shard_ranks = shard_ranks;
     run.sharding.kind = kind;
@@ -53,8 +53,9 @@ TEST(ZeroHybrid, ReplicasStagesAndPlansHaveTheSameBits) {
                 train(layout.ranks, training_of(recipe, 1, layout.shard_ranks));
             expect_all_same(expected[0], expected);
             for (const int32_t stage : {1, 2, 3}) {
-                for (const ShardKind kind :
-                     {ShardKind::flat, ShardKind::per_parameter, ShardKind::greedy}) {
+                for (const shard::ShardKind kind :
+                     {shard::ShardKind::flat, shard::ShardKind::per_parameter,
+                      shard::ShardKind::greedy}) {
                     SCOPED_TRACE(layout.text() + ", " + recipe + ", stage " +
                                  std::to_string(stage));
                     expect_all_same(expected[0],
@@ -126,13 +127,14 @@ TEST(ZeroHybrid, HoldsWhatThePlanSays) {
             const Training run = training_of("bf16_mixed", stage, layout.shard_ranks);
             train_ranks(layout.ranks, run, [&](TestModel& test_model) {
                 test_model.optimizer().shard(test_model.stream());
-                const MemoryReport held = test_model.optimizer().memory();
-                const ShardedMemory where = {
-                    {ShardKind::flat, layout.ranks, run.sharding.bucket_elements},
+                const optim::MemoryReport held = test_model.optimizer().memory();
+                const optim::ShardedMemory where = {
+                    {shard::ShardKind::flat, layout.ranks, run.sharding.bucket_elements},
                     test_model.comm().rank(),
                     stage,
                     layout.shard_ranks};
-                const MemoryReport planned = planned_memory(run.recipe, counts, where);
+                const optim::MemoryReport planned =
+                    optim::planned_memory(run.recipe, counts, where);
                 EXPECT_EQ(held.weight, planned.weight) << layout.text() << stage;
                 EXPECT_EQ(held.exp_avg, planned.exp_avg) << layout.text() << stage;
                 EXPECT_EQ(held.reduced_grad, planned.reduced_grad) << layout.text() << stage;
@@ -181,11 +183,11 @@ TEST(ZeroHybrid, WireBytesAreTheFormulas) {
 }
 
 TEST(ZeroHybrid, GroupsThatCannotBeAreRefused) {
-    ShardingOptions options;
+    shard::ShardingOptions options;
     for (const int32_t shard_ranks : {-1, 3, 8}) {
         options.shard_ranks = shard_ranks;
         try {
-            check_sharding(options, 4);
+            shard::check_sharding(options, 4);
             FAIL() << shard_ranks;
         } catch (const Error& error) {
             EXPECT_EQ(error.status().code(), Code::invalid_argument);

@@ -11,9 +11,9 @@ namespace mp::test {
 namespace {
 
 Training training_of(DType wire, int32_t stage, int32_t node_ranks,
-                     ShardKind kind = ShardKind::flat) {
+                     shard::ShardKind kind = shard::ShardKind::flat) {
     Training run;
-    run.recipe = find_preset("bf16_pure_kahan").recipe;
+    run.recipe = recipe::find_preset("bf16_pure_kahan").recipe;
     run.sharding.stage = stage;
     run.sharding.node_ranks = node_ranks;
     run.sharding.kind = kind;
@@ -39,8 +39,9 @@ TEST(ZeroNodes, StagesAndPlansHaveTheSameBits) {
             const std::vector<Outcome> expected =
                 train(layout.ranks, training_of(wire, 1, layout.node_ranks));
             for (const int32_t stage : {0, 2, 3}) {
-                for (const ShardKind kind :
-                     {ShardKind::flat, ShardKind::per_parameter, ShardKind::greedy}) {
+                for (const shard::ShardKind kind :
+                     {shard::ShardKind::flat, shard::ShardKind::per_parameter,
+                      shard::ShardKind::greedy}) {
                     SCOPED_TRACE(std::to_string(layout.ranks) + " ranks, " +
                                  std::to_string(layout.node_ranks) + " a node, stage " +
                                  std::to_string(stage) + ", " + dtype_name(wire));
@@ -90,20 +91,20 @@ TEST(ZeroNodes, BetweenNodesGoARingsBytes) {
 }
 
 TEST(ZeroNodes, WhatCannotBeIsRefused) {
-    const auto refused = [](Code code, const char* word, const ShardingOptions& options) {
+    const auto refused = [](Code code, const char* word, const shard::ShardingOptions& options) {
         try {
-            check_sharding(options, 4);
+            shard::check_sharding(options, 4);
             ADD_FAILURE() << word;
         } catch (const Error& error) {
             EXPECT_EQ(error.status().code(), code);
             EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
         }
     };
-    ShardingOptions options;
+    shard::ShardingOptions options;
     options.node_ranks = 3;
     refused(Code::invalid_argument, "node_ranks is 3", options);
     options.node_ranks = 2;
-    check_sharding(options, 4);
+    shard::check_sharding(options, 4);
     options.order = comm::SumOrder::tree;
     refused(Code::unsupported, "node_ranks 2", options);
     options.order = comm::SumOrder::rank;

@@ -53,13 +53,13 @@ std::shared_ptr<Tensor> make_param(const std::shared_ptr<Context>& context, DTyp
 
 TEST(OptimizerMemory, EveryAllocationMayFail) {
     for (const char* name : {"fp32", "fp16_mixed", "bf16_pure_kahan"}) {
-        const Recipe recipe = find_preset(name).recipe;
+        const recipe::Recipe recipe = recipe::find_preset(name).recipe;
         bool finished = false;
         for (int64_t k = 0; !finished; ++k) {
             ASSERT_LT(k, 200);
             allocations_left = -1;
             const auto context = make_context();
-            Optimizer optimizer(context, recipe, {});
+            optim::Optimizer optimizer(context, recipe, {});
             optimizer.add_group({});
             const auto param = make_param(context, recipe.weight.dtype);
             allocations_left = k;

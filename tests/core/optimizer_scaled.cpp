@@ -21,8 +21,8 @@ constexpr StateFormat kScaledFp16 = {DType::fp16, Coding::scaled};
 constexpr StateFormat kScaledE4m3 = {DType::fp8_e4m3, Coding::scaled};
 
 // The storage of MS-AMP's three levels.
-Recipe level(int32_t number) {
-    Recipe recipe;
+recipe::Recipe level(int32_t number) {
+    recipe::Recipe recipe;
     recipe.weight = number == 3 ? kScaledE4m3 : kScaledFp16;
     recipe.master = number == 3 ? kScaledFp16 : StateFormat();
     recipe.grad = kScaledE4m3;
@@ -55,19 +55,19 @@ class ScaledOptimizer : public ::testing::TestWithParam<const char*> {
         return tensor;
     }
     // Adds a parameter of the recipe's weight format with the gradient `size` * wave.
-    void add(Optimizer& optimizer, const std::string& name, StateFormat format,
+    void add(optim::Optimizer& optimizer, const std::string& name, StateFormat format,
              const Shape& shape) const {
-        NewParameter p;
+        optim::NewParameter p;
         p.name = name;
         p.param = make(format, shape);
         p.init_fp32 = wave(shape, 0.5F);
         optimizer.add_parameter(stream(), 0, p);
     }
-    void set_grad(const Optimizer& optimizer, int32_t index, float size) const {
+    void set_grad(const optim::Optimizer& optimizer, int32_t index, float size) const {
         const auto grad = optimizer.state(index, "grad");
         const auto values = wave(grad->shape(), size);
         if (grad->scales() != nullptr) {
-            quantize_tensor(stream(), *values, *grad, nullptr);
+            quant::quantize_tensor(stream(), *values, *grad, nullptr);
         } else {
             cast_tensor(stream(), values->ref(), grad->ref());
         }
@@ -95,22 +95,22 @@ TEST_P(ScaledOptimizer, LevelsHaveTheirTypesAndBytes) {
     constexpr std::array<int64_t, 3> kScales = {2, 4, 5};
     const Shape shape = matrix(48, 64);
     for (int32_t number = 1; number <= 3; ++number) {
-        const Recipe recipe = level(number);
-        Optimizer optimizer(context(), recipe, {});
+        const recipe::Recipe recipe = level(number);
+        optim::Optimizer optimizer(context(), recipe, {});
         optimizer.add_group({});
         add(optimizer, "w", recipe.weight, shape);
-        EXPECT_EQ(format_of(*optimizer.state(0, "param")), recipe.weight);
-        EXPECT_EQ(format_of(*optimizer.state(0, "grad")), recipe.grad);
-        EXPECT_EQ(format_of(*optimizer.state(0, "exp_avg")), recipe.exp_avg);
-        EXPECT_EQ(format_of(*optimizer.state(0, "exp_avg_sq")), recipe.exp_avg_sq);
+        EXPECT_EQ(optim::format_of(*optimizer.state(0, "param")), recipe.weight);
+        EXPECT_EQ(optim::format_of(*optimizer.state(0, "grad")), recipe.grad);
+        EXPECT_EQ(optim::format_of(*optimizer.state(0, "exp_avg")), recipe.exp_avg);
+        EXPECT_EQ(optim::format_of(*optimizer.state(0, "exp_avg_sq")), recipe.exp_avg_sq);
         if (number == 3) {
-            EXPECT_EQ(format_of(*optimizer.state(0, "master")), recipe.master);
+            EXPECT_EQ(optim::format_of(*optimizer.state(0, "master")), recipe.master);
         }
         const std::size_t at = static_cast<std::size_t>(number) - 1;
-        const MemoryReport report = optimizer.memory();
+        const optim::MemoryReport report = optimizer.memory();
         EXPECT_EQ(report.total(), kBytes[at] * shape.count() + 4 * kScales[at]);
         const std::array<int64_t, 1> counts = {shape.count()};
-        const MemoryReport planned = planned_memory(recipe, counts);
+        const optim::MemoryReport planned = optim::planned_memory(recipe, counts);
         EXPECT_EQ(planned.weight, report.weight);
         EXPECT_EQ(planned.master, report.master);
         EXPECT_EQ(planned.grad, report.grad);
@@ -122,11 +122,11 @@ TEST_P(ScaledOptimizer, LevelsHaveTheirTypesAndBytes) {
 
 // Norms and biases stay what they are: fp32, with fp32 gradients and moments.
 TEST_P(ScaledOptimizer, Fp32ParametersHaveNoScaledStates) {
-    Optimizer optimizer(context(), level(3), {});
+    optim::Optimizer optimizer(context(), level(3), {});
     optimizer.add_group({});
     add(optimizer, "bias", DType::fp32, matrix(1, 64));
     for (const char* name : {"param", "grad", "exp_avg", "exp_avg_sq"}) {
-        EXPECT_EQ(format_of(*optimizer.state(0, name)), DType::fp32) << name;
+        EXPECT_EQ(optim::format_of(*optimizer.state(0, name)), DType::fp32) << name;
     }
     EXPECT_THROW((void)optimizer.state(0, "master"), Error);
     EXPECT_THROW((void)optimizer.state(0, "exp_avg_scale_inv"), Error);
@@ -137,23 +137,23 @@ TEST_P(ScaledOptimizer, EveryWeightChangesAndFollowsFp32) {
     const Shape shape = matrix(40, 30);
     numerics::GroupHyper hyper;
     hyper.lr = 0.05;
-    Optimizer exact(context(), Recipe{}, {});
+    optim::Optimizer exact(context(), recipe::Recipe{}, {});
     exact.add_group(hyper);
     add(exact, "w", DType::fp32, shape);
     for (int32_t number = 1; number <= 3; ++number) {
-        const Recipe recipe = level(number);
-        Optimizer optimizer(context(), recipe, {});
+        const recipe::Recipe recipe = level(number);
+        optim::Optimizer optimizer(context(), recipe, {});
         optimizer.add_group(hyper);
         add(optimizer, "w", recipe.weight, shape);
         const char* weight = number == 3 ? "master" : "param";
         const std::vector<float> before = values(*optimizer.state(0, weight));
         if (number > 1) { // the same run again
-            exact = Optimizer(context(), Recipe{}, {});
+            exact = optim::Optimizer(context(), recipe::Recipe{}, {});
             exact.add_group(hyper);
             add(exact, "w", DType::fp32, shape);
         }
         for (int32_t step = 1; step <= 4; ++step) {
-            for (Optimizer* each : {&optimizer, &exact}) {
+            for (optim::Optimizer* each : {&optimizer, &exact}) {
                 set_grad(*each, 0, 1.0F / static_cast<float>(step));
                 each->step(stream(), nullptr);
             }
@@ -169,16 +169,16 @@ TEST_P(ScaledOptimizer, EveryWeightChangesAndFollowsFp32) {
 
 // The fp8 weight is the fp16 master weight, quantized by its own amax; from the start.
 TEST_P(ScaledOptimizer, TheWeightIsTheQuantizedMasterWeight) {
-    const Recipe recipe = level(3);
+    const recipe::Recipe recipe = level(3);
     const Shape shape = matrix(33, 65);
-    Optimizer optimizer(context(), recipe, {});
+    optim::Optimizer optimizer(context(), recipe, {});
     optimizer.add_group({});
     add(optimizer, "w", recipe.weight, shape);
     for (int32_t step = 0; step < 3; ++step) {
         const auto wide = make(DType::fp32, shape);
         const auto expected = make(recipe.weight, shape);
-        dequantize_tensor(stream(), *optimizer.state(0, "master"), *wide);
-        quantize_tensor(stream(), *wide, *expected, nullptr);
+        quant::dequantize_tensor(stream(), *optimizer.state(0, "master"), *wide);
+        quant::quantize_tensor(stream(), *wide, *expected, nullptr);
         EXPECT_EQ(values(*expected), values(*optimizer.state(0, "param"))) << step;
         const auto scale = optimizer.state(0, "param_scale_inv");
         EXPECT_EQ(*static_cast<float*>(scale->data()),
@@ -190,10 +190,10 @@ TEST_P(ScaledOptimizer, TheWeightIsTheQuantizedMasterWeight) {
 
 // Norm, clipping and the finite check read the gradients as numbers, not as codes.
 TEST_P(ScaledOptimizer, NormsAreThoseOfTheNumbers) {
-    const Recipe recipe = level(2);
-    OptimizerOptions options;
+    const recipe::Recipe recipe = level(2);
+    optim::OptimizerOptions options;
     options.max_grad_norm = 0.5;
-    Optimizer optimizer(context(), recipe, options);
+    optim::Optimizer optimizer(context(), recipe, options);
     optimizer.add_group({});
     add(optimizer, "w", recipe.weight, matrix(8, 8));
     set_grad(optimizer, 0, 100.0F);
@@ -216,16 +216,16 @@ TEST_P(ScaledOptimizer, NormsAreThoseOfTheNumbers) {
 }
 
 TEST_P(ScaledOptimizer, RestoredStatesGoOnWithTheSameBits) {
-    const Recipe recipe = level(3);
+    const recipe::Recipe recipe = level(3);
     const Shape shape = matrix(16, 20);
-    Optimizer first(context(), recipe, {});
+    optim::Optimizer first(context(), recipe, {});
     first.add_group({});
     add(first, "w", recipe.weight, shape);
     for (int32_t step = 0; step < 3; ++step) {
         set_grad(first, 0, 1.0F);
         first.step(stream(), nullptr);
     }
-    Optimizer second(context(), recipe, {});
+    optim::Optimizer second(context(), recipe, {});
     second.add_group({});
     add(second, "w", recipe.weight, shape);
     constexpr std::array<const char*, 8> kNames = {
@@ -235,7 +235,7 @@ TEST_P(ScaledOptimizer, RestoredStatesGoOnWithTheSameBits) {
         copy_tensor(stream(), *first.state(0, name), *second.state(0, name));
     }
     second.set_step(stream(), 3);
-    for (Optimizer* each : {&first, &second}) {
+    for (optim::Optimizer* each : {&first, &second}) {
         set_grad(*each, 0, 0.3F);
         each->step(stream(), nullptr);
     }
@@ -245,9 +245,9 @@ TEST_P(ScaledOptimizer, RestoredStatesGoOnWithTheSameBits) {
     }
 }
 
-std::string refusal(const Recipe& recipe) {
+std::string refusal(const recipe::Recipe& recipe) {
     try {
-        check_recipe(recipe);
+        recipe::check_recipe(recipe);
     } catch (const Error& error) {
         EXPECT_EQ(error.status().code(), Code::invalid_argument);
         return error.what();
@@ -262,18 +262,18 @@ TEST(ScaledRecipe, LevelsAreAllowed) {
 }
 
 TEST(ScaledRecipe, UnsoundCombinationsAreRefusedWithTheReason) {
-    Recipe recipe = level(2);
+    recipe::Recipe recipe = level(2);
     recipe.exp_avg_sq = kScaledE4m3;
     EXPECT_NE(refusal(recipe).find("2.3e5"), std::string::npos);
     recipe = level(3);
     recipe.master = StateFormat();
     EXPECT_NE(refusal(recipe).find("master"), std::string::npos);
-    recipe.weight_rounding = Rounding::stochastic;
+    recipe.weight_rounding = recipe::Rounding::stochastic;
     EXPECT_EQ(refusal(recipe), "");
     recipe = level(2);
     recipe.exp_avg = {DType::uint8, Coding::dynamic8};
     EXPECT_EQ(refusal(recipe), "");
-    recipe.exp_avg_rounding = Rounding::stochastic;
+    recipe.exp_avg_rounding = recipe::Rounding::stochastic;
     EXPECT_NE(refusal(recipe).find("nearest only"), std::string::npos);
     recipe = level(2);
     recipe.compensation = DType::fp16;
@@ -281,7 +281,7 @@ TEST(ScaledRecipe, UnsoundCombinationsAreRefusedWithTheReason) {
 }
 
 TEST(ScaledRecipe, FormatsHaveNamesInKeys) {
-    Recipe recipe;
+    recipe::Recipe recipe;
     constexpr std::array<std::pair<const char*, const char*>, 5> kValues = {
         {{"weight.dtype", "fp8_e4m3_scaled"},
          {"master.dtype", "fp16_scaled"},
@@ -289,17 +289,17 @@ TEST(ScaledRecipe, FormatsHaveNamesInKeys) {
          {"optimizer.exp_avg.dtype", "fp8_e4m3_scaled"},
          {"optimizer.exp_avg_sq.dtype", "fp16_scaled"}}};
     for (const auto& [key, value] : kValues) {
-        set_key(recipe, find_key(key), value);
-        EXPECT_EQ(key_text(recipe, find_key(key)), value);
+        recipe::set_key(recipe, recipe::find_key(key), value);
+        EXPECT_EQ(recipe::key_text(recipe, recipe::find_key(key)), value);
     }
     EXPECT_EQ(recipe.weight, kScaledE4m3);
     EXPECT_EQ(recipe.master, kScaledFp16);
     EXPECT_EQ(recipe.grad, StateFormat(DType::fp8_e5m2, Coding::scaled));
     EXPECT_EQ(recipe.exp_avg, kScaledE4m3);
     EXPECT_EQ(recipe.exp_avg_sq, kScaledFp16);
-    set_key(recipe, find_key("master.dtype"), "none");
+    recipe::set_key(recipe, recipe::find_key("master.dtype"), "none");
     EXPECT_FALSE(recipe.master.exists());
-    EXPECT_THROW(set_key(recipe, find_key("weight.dtype"), "fp8_e4m3"), Error);
+    EXPECT_THROW(recipe::set_key(recipe, recipe::find_key("weight.dtype"), "fp8_e4m3"), Error);
 }
 
 // The lists of the keys are the table's rows.
@@ -310,13 +310,14 @@ TEST(ScaledRecipe, KeysOfferEveryFormatOfTheTable) {
             // Gradients of others may come in scaled bf16; the library makes none.
             if ((format_roles(one) & role) != 0 && one.dtype != DType::bf16) {
                 EXPECT_NO_THROW({
-                    Recipe recipe;
-                    set_key(recipe, find_key(key), format_name(one));
+                    recipe::Recipe recipe;
+                    recipe::set_key(recipe, recipe::find_key(key), format_name(one));
                 }) << key
                    << " " << format_name(one);
             } else if (one.dtype != DType::bf16) {
-                Recipe recipe;
-                EXPECT_THROW(set_key(recipe, find_key(key), format_name(one)), Error)
+                recipe::Recipe recipe;
+                EXPECT_THROW(recipe::set_key(recipe, recipe::find_key(key), format_name(one)),
+                             Error)
                     << key << " " << format_name(one);
             }
         });
@@ -344,10 +345,10 @@ TEST_P(ScaledOptimizer, MomentsInBlocksHaveTheirBytes) {
          {{DType::uint8, Coding::companded8}, 4097 + 2 * 129}}};
     for (const auto& [format, bytes] : kCases) {
         SCOPED_TRACE(format_name(format));
-        Recipe recipe;
+        recipe::Recipe recipe;
         recipe.exp_avg = format;
         recipe.exp_avg_sq = format;
-        Optimizer optimizer(context(), recipe, {});
+        optim::Optimizer optimizer(context(), recipe, {});
         optimizer.add_group({});
         add(optimizer, "w", DType::fp32, matrix(1, 4097));
         EXPECT_EQ(optimizer.memory().exp_avg, bytes);
@@ -358,7 +359,7 @@ TEST_P(ScaledOptimizer, MomentsInBlocksHaveTheirBytes) {
         EXPECT_EQ(optimizer.state(1, "exp_avg")->dtype(), DType::fp32);
         EXPECT_EQ(optimizer.memory().exp_avg, bytes + 4 * 4095);
         const std::array<int64_t, 2> counts = {4097, 4095};
-        EXPECT_EQ(planned_memory(recipe, counts).total(), optimizer.memory().total());
+        EXPECT_EQ(optim::planned_memory(recipe, counts).total(), optimizer.memory().total());
     }
 }
 
@@ -367,10 +368,10 @@ TEST_P(ScaledOptimizer, MomentsInBlocksFollowFp32) {
     numerics::GroupHyper hyper;
     hyper.lr = 0.01;
     const auto train = [&](StateFormat format) {
-        Recipe recipe;
+        recipe::Recipe recipe;
         recipe.exp_avg = format;
         recipe.exp_avg_sq = format;
-        Optimizer optimizer(context(), recipe, {});
+        optim::Optimizer optimizer(context(), recipe, {});
         optimizer.add_group(hyper);
         add(optimizer, "w", DType::fp32, shape);
         for (int32_t step = 1; step <= 5; ++step) {
@@ -399,22 +400,22 @@ TEST_P(ScaledOptimizer, MomentsInBlocksFollowFp32) {
 // ---- remainders, external writes, groups that are off ------------------------------------------
 
 TEST_P(ScaledOptimizer, BytesOfARemainder) {
-    const Recipe& recipe = find_preset("bf16_pure_remainder").recipe;
-    Optimizer optimizer(context(), recipe, {});
+    const recipe::Recipe& recipe = recipe::find_preset("bf16_pure_remainder").recipe;
+    optim::Optimizer optimizer(context(), recipe, {});
     optimizer.add_group({});
     add(optimizer, "w", recipe.weight, matrix(10, 10));
     EXPECT_EQ(optimizer.memory().weight, 200);
     EXPECT_EQ(optimizer.memory().master, 200);
     const std::array<int64_t, 1> counts = {100};
-    EXPECT_EQ(planned_memory(recipe, counts).total(), optimizer.memory().total());
+    EXPECT_EQ(optim::planned_memory(recipe, counts).total(), optimizer.memory().total());
 }
 
 // bf16 weights with remainders and fp32 weights, the same gradients: the same weights, to the bit.
 TEST_P(ScaledOptimizer, ARemainderIsAnFp32Weight) {
     const Shape shape = matrix(30, 33);
-    Optimizer split(context(), find_preset("bf16_pure_remainder").recipe, {});
-    Optimizer exact(context(), find_preset("bf16_mixed").recipe, {});
-    for (Optimizer* each : {&split, &exact}) {
+    optim::Optimizer split(context(), recipe::find_preset("bf16_pure_remainder").recipe, {});
+    optim::Optimizer exact(context(), recipe::find_preset("bf16_mixed").recipe, {});
+    for (optim::Optimizer* each : {&split, &exact}) {
         each->add_group({});
         add(*each, "w", each->recipe().weight, shape);
         for (int32_t step = 1; step <= 50; ++step) {
@@ -435,8 +436,8 @@ TEST_P(ScaledOptimizer, ARemainderIsAnFp32Weight) {
 TEST_P(ScaledOptimizer, MasterWeightsFollowWhatTheCallerWrote) {
     for (const char* name : {"bf16_mixed_dual", "bf16_pure_remainder", "bf16_pure_kahan"}) {
         SCOPED_TRACE(name);
-        const Recipe& recipe = find_preset(name).recipe;
-        Optimizer optimizer(context(), recipe, {});
+        const recipe::Recipe& recipe = recipe::find_preset(name).recipe;
+        optim::Optimizer optimizer(context(), recipe, {});
         optimizer.add_group({});
         add(optimizer, "w", recipe.weight, matrix(4, 8));
         set_grad(optimizer, 0, 1.0F);
@@ -452,23 +453,23 @@ TEST_P(ScaledOptimizer, MasterWeightsFollowWhatTheCallerWrote) {
             EXPECT_NEAR(after[i], written[i], 0.002 + 0.01 * std::fabs(written[i])) << i;
         }
     }
-    Optimizer scaled(context(), level(3), {});
+    optim::Optimizer scaled(context(), level(3), {});
     scaled.add_group({});
     add(scaled, "w", level(3).weight, matrix(4, 8));
-    quantize_tensor(stream(), *wave(matrix(4, 8), 8.0F), *scaled.state(0, "param"), nullptr);
+    quant::quantize_tensor(stream(), *wave(matrix(4, 8), 8.0F), *scaled.state(0, "param"), nullptr);
     scaled.sync_master(stream(), 0);
     EXPECT_EQ(values(*scaled.state(0, "master")), values(*scaled.state(0, "param")));
     EXPECT_THROW(scaled.sync_master(stream(), 1), Error);
 }
 
 TEST_P(ScaledOptimizer, AGroupThatIsOffIsNotTouched) {
-    OptimizerOptions options;
+    optim::OptimizerOptions options;
     options.check_finite = true;
-    Optimizer optimizer(context(), Recipe{}, options);
+    optim::Optimizer optimizer(context(), recipe::Recipe{}, options);
     optimizer.add_group({});
     optimizer.add_group({});
     for (int32_t group = 0; group < 2; ++group) {
-        NewParameter p;
+        optim::NewParameter p;
         p.name = group == 0 ? "a" : "b";
         p.param = wave(matrix(2, 9), 1.0F);
         optimizer.add_parameter(stream(), group, p);
@@ -489,10 +490,10 @@ TEST_P(ScaledOptimizer, AGroupThatIsOffIsNotTouched) {
 }
 
 TEST_P(ScaledOptimizer, RefusesWhatDoesNotFit) {
-    const Recipe recipe = level(2);
-    Optimizer optimizer(context(), recipe, {});
+    const recipe::Recipe recipe = level(2);
+    optim::Optimizer optimizer(context(), recipe, {});
     optimizer.add_group({});
-    NewParameter p;
+    optim::NewParameter p;
     p.name = "w";
     p.param = make(DType::fp16, matrix(4, 4)); // without a scale
     EXPECT_THROW(optimizer.add_parameter(stream(), 0, p), Error);

@@ -67,7 +67,7 @@ struct Network {
 
 class Model {
   public:
-    explicit Model(const Recipe& recipe)
+    explicit Model(const recipe::Recipe& recipe)
         : context_(test::make_context("", 2)), recipe_(recipe), optimizer_(context_, recipe_, {}) {
         numerics::GroupHyper hyper;
         hyper.lr = 0.01;
@@ -116,7 +116,7 @@ class Model {
   private:
     void add(const char* name, int64_t count, float size) {
         const Shape shape = {{count}, 1};
-        NewParameter p;
+        optim::NewParameter p;
         p.name = name;
         p.param =
             std::make_shared<Tensor>(context_, context_->stream(), recipe_.weight.dtype, shape);
@@ -135,16 +135,16 @@ class Model {
     }
 
     std::shared_ptr<Context> context_;
-    Recipe recipe_;
-    Optimizer optimizer_;
+    recipe::Recipe recipe_;
+    optim::Optimizer optimizer_;
 };
 
-Recipe preset(const char* name) { return find_preset(name).recipe; }
+recipe::Recipe preset(const char* name) { return recipe::find_preset(name).recipe; }
 
 TEST(RemainderTraining, ThreeHundredStepsHaveTheBitsOfFp32Masters) {
     Model split(preset("bf16_pure_remainder"));
-    Recipe half_away = preset("bf16_mixed_dual");
-    half_away.weight_rounding = Rounding::nearest_away;
+    recipe::Recipe half_away = preset("bf16_mixed_dual");
+    half_away.weight_rounding = recipe::Rounding::nearest_away;
     Model whole(half_away);
     float first_loss = 0.0F;
     float last_loss = 0.0F;

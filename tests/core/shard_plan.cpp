@@ -15,19 +15,20 @@ namespace {
 
 using Counts = std::vector<int64_t>;
 
-constexpr ShardKind kKinds[] = {ShardKind::flat, ShardKind::per_parameter, ShardKind::greedy};
+constexpr shard::ShardKind kKinds[] = {shard::ShardKind::flat, shard::ShardKind::per_parameter,
+                                       shard::ShardKind::greedy};
 
-ShardPlan make(ShardKind kind, int32_t ranks, const Counts& counts,
-               int64_t bucket_elements = 100000) {
-    return {ShardOptions{kind, ranks, bucket_elements}, counts};
+shard::ShardPlan make(shard::ShardKind kind, int32_t ranks, const Counts& counts,
+                      int64_t bucket_elements = 100000) {
+    return {shard::ShardOptions{kind, ranks, bucket_elements}, counts};
 }
 
 // A parameter's pieces cover it from end to end, and are those of its bucket.
-void expect_covered(const ShardPlan& plan, const Counts& counts) {
+void expect_covered(const shard::ShardPlan& plan, const Counts& counts) {
     for (std::size_t i = 0; i < counts.size(); ++i) {
         const auto parameter = static_cast<int32_t>(i);
         int64_t position = 0;
-        for (const ShardSlice& piece : plan.slices_of(parameter)) {
+        for (const shard::ShardSlice& piece : plan.slices_of(parameter)) {
             EXPECT_EQ(piece.parameter, parameter);
             EXPECT_EQ(piece.start, position);
             EXPECT_EQ(piece.start % kChunkElements, 0);
@@ -37,11 +38,11 @@ void expect_covered(const ShardPlan& plan, const Counts& counts) {
         EXPECT_EQ(position, counts[i]);
     }
     int64_t in_buckets = 0;
-    for (const ShardBucket& bucket : plan.buckets()) {
+    for (const shard::ShardBucket& bucket : plan.buckets()) {
         int64_t by_rank = 0;
         for (int32_t rank = 0; rank < plan.ranks(); ++rank) {
             int64_t here = 0;
-            for (const ShardSlice& piece : bucket.slices_of(rank)) {
+            for (const shard::ShardSlice& piece : bucket.slices_of(rank)) {
                 EXPECT_EQ(piece.rank, rank);
                 here += piece.count;
             }
@@ -65,7 +66,7 @@ const Counts kModels[] = {
 
 TEST(ShardPlan, CoversEveryElementOnce) {
     for (const Counts& counts : kModels) {
-        for (const ShardKind kind : kKinds) {
+        for (const shard::ShardKind kind : kKinds) {
             for (const int32_t ranks : {1, 2, 3, 4, 8, 64}) {
                 SCOPED_TRACE(std::to_string(static_cast<int32_t>(kind)) + " " +
                              std::to_string(ranks));
@@ -76,7 +77,7 @@ TEST(ShardPlan, CoversEveryElementOnce) {
 }
 
 TEST(ShardPlan, GreedyNeverCuts) {
-    const ShardPlan plan = make(ShardKind::greedy, 4, kModels[5]);
+    const shard::ShardPlan plan = make(shard::ShardKind::greedy, 4, kModels[5]);
     for (std::size_t i = 0; i < kModels[5].size(); ++i) {
         EXPECT_EQ(plan.slices_of(static_cast<int32_t>(i)).size(), 1U);
     }
@@ -84,9 +85,9 @@ TEST(ShardPlan, GreedyNeverCuts) {
 
 // Of a flat plan a rank's share of a bucket is at most one chunk from the mean.
 TEST(ShardPlan, FlatIsEven) {
-    const ShardPlan plan = make(ShardKind::flat, 8, kModels[5], int64_t{1} << 40);
+    const shard::ShardPlan plan = make(shard::ShardKind::flat, 8, kModels[5], int64_t{1} << 40);
     ASSERT_EQ(plan.buckets().size(), 1U);
-    const ShardBucket& bucket = plan.buckets()[0];
+    const shard::ShardBucket& bucket = plan.buckets()[0];
     const int64_t mean = bucket.count() / 8;
     for (const int64_t count : bucket.rank_counts) {
         EXPECT_LE(std::abs(count - mean), kChunkElements);
@@ -96,7 +97,7 @@ TEST(ShardPlan, FlatIsEven) {
 
 // Gradients of the last layers are there first.
 TEST(ShardPlan, BucketsBeginWithTheLastParameter) {
-    const ShardPlan plan = make(ShardKind::flat, 2, {10, 20, 30, 40}, 50);
+    const shard::ShardPlan plan = make(shard::ShardKind::flat, 2, {10, 20, 30, 40}, 50);
     ASSERT_EQ(plan.buckets().size(), 2U);
     EXPECT_EQ(plan.buckets()[0].parameters, (std::vector<int32_t>{3, 2}));
     EXPECT_EQ(plan.buckets()[1].parameters, (std::vector<int32_t>{1, 0}));
@@ -105,7 +106,7 @@ TEST(ShardPlan, BucketsBeginWithTheLastParameter) {
 }
 
 TEST(ShardPlan, PerParameterSpreadsSmallOnes) {
-    const ShardPlan plan = make(ShardKind::per_parameter, 4, Counts(8, 100));
+    const shard::ShardPlan plan = make(shard::ShardKind::per_parameter, 4, Counts(8, 100));
     for (int32_t rank = 0; rank < 4; ++rank) {
         EXPECT_EQ(plan.elements_of(rank), 200);
     }
@@ -113,25 +114,25 @@ TEST(ShardPlan, PerParameterSpreadsSmallOnes) {
 
 TEST(ShardPlan, HashTellsPlansApart) {
     std::vector<uint64_t> hashes;
-    for (const ShardKind kind : kKinds) {
+    for (const shard::ShardKind kind : kKinds) {
         for (const int32_t ranks : {1, 2, 3}) {
             hashes.push_back(make(kind, ranks, kModels[4]).hash());
         }
     }
-    hashes.push_back(make(ShardKind::flat, 2, {kChunkElements, kChunkElements}).hash());
-    hashes.push_back(make(ShardKind::flat, 2, kModels[4], 10).hash()); // other buckets
+    hashes.push_back(make(shard::ShardKind::flat, 2, {kChunkElements, kChunkElements}).hash());
+    hashes.push_back(make(shard::ShardKind::flat, 2, kModels[4], 10).hash()); // other buckets
     std::sort(hashes.begin(), hashes.end());
     EXPECT_EQ(std::adjacent_find(hashes.begin(), hashes.end()), hashes.end());
-    EXPECT_EQ(make(ShardKind::flat, 3, kModels[5]).hash(),
-              make(ShardKind::flat, 3, kModels[5]).hash());
+    EXPECT_EQ(make(shard::ShardKind::flat, 3, kModels[5]).hash(),
+              make(shard::ShardKind::flat, 3, kModels[5]).hash());
 }
 
 TEST(ShardPlan, RefusesImpossibleSizes) {
-    EXPECT_THROW(make(ShardKind::flat, 0, {1}), Error);
-    EXPECT_THROW(make(ShardKind::flat, -1, {1}), Error);
-    EXPECT_THROW(make(ShardKind::flat, 2, {-1}), Error);
-    EXPECT_THROW(make(ShardKind::flat, 2, {int64_t{1} << 62, int64_t{1} << 62}), Error);
-    EXPECT_THROW(make(ShardKind::flat, 2, {1}, 0), Error);
+    EXPECT_THROW(make(shard::ShardKind::flat, 0, {1}), Error);
+    EXPECT_THROW(make(shard::ShardKind::flat, -1, {1}), Error);
+    EXPECT_THROW(make(shard::ShardKind::flat, 2, {-1}), Error);
+    EXPECT_THROW(make(shard::ShardKind::flat, 2, {int64_t{1} << 62, int64_t{1} << 62}), Error);
+    EXPECT_THROW(make(shard::ShardKind::flat, 2, {1}, 0), Error);
 }
 
 } // namespace

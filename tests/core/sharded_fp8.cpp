@@ -117,7 +117,7 @@ TEST(GreedyPlan, PublishedExamples) {
         {{16, 16, 16, 16, 1000}, 4, {1, 2, 3, 1, 0}, {1000, 32, 16, 16}},
     };
     for (const auto& row : rows) {
-        const GreedyPlan plan = assign_greedily(row.counts, row.ranks);
+        const shard::GreedyPlan plan = shard::assign_greedily(row.counts, row.ranks);
         EXPECT_EQ(plan.owner, row.owner);
         EXPECT_EQ(plan.load, row.load);
         const int64_t total = std::accumulate(row.counts.begin(), row.counts.end(), int64_t{0});
@@ -125,17 +125,17 @@ TEST(GreedyPlan, PublishedExamples) {
         EXPECT_LE(*std::max_element(plan.load.begin(), plan.load.end()),
                   total / row.ranks + largest);
     }
-    EXPECT_GT(assign_greedily(rows[2].counts, 4).imbalance(), 1.5);
+    EXPECT_GT(shard::assign_greedily(rows[2].counts, 4).imbalance(), 1.5);
     // Loads go on from one group to the next.
     const std::vector<int64_t> more = {50, 5};
-    EXPECT_EQ(assign_greedily(more, 2, {160, 140}).owner, (std::vector<int32_t>{1, 0}));
-    EXPECT_EQ(assign_greedily({}, 3).load, (std::vector<int64_t>{0, 0, 0}));
-    EXPECT_THROW((void)assign_greedily(more, 0), Error);
+    EXPECT_EQ(shard::assign_greedily(more, 2, {160, 140}).owner, (std::vector<int32_t>{1, 0}));
+    EXPECT_EQ(shard::assign_greedily({}, 3).load, (std::vector<int64_t>{0, 0, 0}));
+    EXPECT_THROW((void)shard::assign_greedily(more, 0), Error);
 }
 
 struct Model {
     std::vector<std::shared_ptr<Tensor>> weights;
-    std::vector<std::unique_ptr<Optimizer>> optimizers;  // by rank: of the tensors it owns
+    std::vector<std::unique_ptr<optim::Optimizer>> optimizers; // by rank: of the tensors it owns
     std::vector<std::pair<std::size_t, int32_t>> places; // by tensor: rank, index in its optimizer
 };
 
@@ -143,14 +143,14 @@ Shape shape_of(int64_t rows, int64_t columns) { return {{rows, columns}, 2}; }
 
 Model make_model(const std::shared_ptr<Context>& context, const std::vector<int64_t>& counts,
                  int32_t ranks) {
-    const Recipe& recipe = find_preset("msamp_o3").recipe;
+    const recipe::Recipe& recipe = recipe::find_preset("msamp_o3").recipe;
     const MatrixForm form{DType::fp8_e4m3, kTensorScale,
                           scale_policy(numerics::ScaleRule::msamp, DType::fp8_e4m3)};
-    const GreedyPlan plan = assign_greedily(counts, ranks);
+    const shard::GreedyPlan plan = shard::assign_greedily(counts, ranks);
     Model model;
     for (int32_t rank = 0; rank < ranks; ++rank) {
         model.optimizers.push_back(
-            std::make_unique<Optimizer>(context, recipe, OptimizerOptions{}));
+            std::make_unique<optim::Optimizer>(context, recipe, optim::OptimizerOptions{}));
         model.optimizers.back()->add_group({});
     }
     for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -162,7 +162,7 @@ Model make_model(const std::shared_ptr<Context>& context, const std::vector<int6
             static_cast<float*>(initial->data())[j] =
                 0.02F * std::sin(static_cast<float>(j + 31 * static_cast<int64_t>(i)));
         }
-        Optimizer& optimizer = *model.optimizers[owner];
+        optim::Optimizer& optimizer = *model.optimizers[owner];
         const int32_t index = optimizer.add_parameter(
             context->stream(), 0, {"p" + std::to_string(i), weight, nullptr, initial});
         model.weights.push_back(std::move(weight));
@@ -257,7 +257,7 @@ TEST(ShardedCast, SlicesGiveTheBitsOfTheWhole) {
          {numerics::ScaleRule::current, numerics::ScaleRule::float64, numerics::ScaleRule::msamp}) {
         form.policy = scale_policy(rule, DType::fp8_e4m3);
         Tensor whole(context, stream, form, weight.shape());
-        quantize_tensor(stream, weight, whole, nullptr);
+        quant::quantize_tensor(stream, weight, whole, nullptr);
         for (int64_t ranks = 1; ranks <= 9; ++ranks) {
             const int64_t share = (kRows + ranks - 1) / ranks; // the last ranks may have none
             const auto begin = [&](int64_t rank) { return std::min(rank * share, kRows); };
@@ -274,7 +274,7 @@ TEST(ShardedCast, SlicesGiveTheBitsOfTheWhole) {
             for (int64_t rank = 0; rank < ranks; ++rank) {
                 const int64_t first = begin(rank) * kColumns;
                 const int64_t rows = begin(rank + 1) - begin(rank);
-                quantize_matrix(
+                quant::quantize_matrix(
                     stream, {values + first, rows * kColumns, DType::fp32}, rows, kColumns, form,
                     {gathered.data() + first, nullptr, &scale_inv, nullptr}, {&slot, 0, nullptr});
             }

@@ -92,15 +92,16 @@ std::shared_ptr<Tensor> scalar(const std::shared_ptr<Context>& context, float va
 class Trainer {
   public:
     explicit Trainer(const char* preset)
-        : context_(counting_context()), recipe_(find_preset(preset).recipe),
-          optimizer_(context_, recipe_, clipped()), scaler_(context_, scaler_preset("torch")),
-          lr_(scalar(context_, 1e-2F)), count_(scalar(context_, 2.0F)) {
+        : context_(counting_context()), recipe_(recipe::find_preset(preset).recipe),
+          optimizer_(context_, recipe_, clipped()),
+          scaler_(context_, scaler::scaler_preset("torch")), lr_(scalar(context_, 1e-2F)),
+          count_(scalar(context_, 2.0F)) {
         for (const char* name : {"a", "b"}) {
             const int32_t group = optimizer_.add_group({});
-            NewParameter p;
+            optim::NewParameter p;
             p.name = name;
             const Shape shape = {{5000}, 1};
-            p.param = make_state(context_, stream(), recipe_.weight, shape);
+            p.param = optim::make_state(context_, stream(), recipe_.weight, shape);
             optimizer_.add_parameter(stream(), group, p);
         }
         optimizer_.set_lr_tensor(0, lr_);
@@ -117,16 +118,16 @@ class Trainer {
     [[nodiscard]] int64_t steps_taken() const { return optimizer_.read_state(stream()).step; }
 
   private:
-    static OptimizerOptions clipped() {
-        OptimizerOptions options;
+    static optim::OptimizerOptions clipped() {
+        optim::OptimizerOptions options;
         options.max_grad_norm = 1.0;
         return options;
     }
 
     std::shared_ptr<Context> context_;
-    Recipe recipe_;
-    Optimizer optimizer_;
-    LossScaler scaler_;
+    recipe::Recipe recipe_;
+    optim::Optimizer optimizer_;
+    scaler::LossScaler scaler_;
     std::shared_ptr<Tensor> lr_;
     std::shared_ptr<Tensor> count_;
 };

@@ -24,7 +24,7 @@ class Trainer {
   public:
     Trainer(const Backend& backend, const char* preset)
         : context_(std::make_shared<Context>(context_options(), enabled_backends(), &backend)),
-          recipe_(find_preset(preset).recipe), weight_(state({kOut, kIn}, recipe_.weight)),
+          recipe_(recipe::find_preset(preset).recipe), weight_(state({kOut, kIn}, recipe_.weight)),
           bias_(make(DType::fp32, {{kOut}, 1})), x_(make(DType::bf16, {{kRows, kIn}, 2})),
           y_(make(DType::bf16, {{kRows, kOut}, 2})), dx_(make(DType::bf16, {{kRows, kIn}, 2})),
           linear_(context_, recipe_, layer(), weight_, bias_), optimizer_(context_, recipe_, {}) {
@@ -33,7 +33,7 @@ class Trainer {
         fill(*bias_, 5);
         fill(*weight_, 6);
         optimizer_.add_group({});
-        NewParameter parameter;
+        optim::NewParameter parameter;
         parameter.name = "w";
         parameter.param = weight_;
         optimizer_.add_parameter(stream(), 0, parameter);
@@ -68,8 +68,8 @@ class Trainer {
     static constexpr int64_t kOut = 96;
     static constexpr int64_t kRows = 32;
 
-    static LinearOptions layer() {
-        LinearOptions options;
+    static linear::LinearOptions layer() {
+        linear::LinearOptions options;
         options.in_features = kIn;
         options.out_features = kOut;
         return options;
@@ -78,7 +78,7 @@ class Trainer {
         return std::make_shared<Tensor>(context_, stream(), dtype, shape);
     }
     std::shared_ptr<Tensor> state(std::array<int64_t, 2> shape, const StateFormat& format) {
-        return make_state(context_, stream(), format, {{shape[0], shape[1]}, 2});
+        return optim::make_state(context_, stream(), format, {{shape[0], shape[1]}, 2});
     }
     void fill(Tensor& tensor, uint64_t seed) {
         const HostArray values = make_array(tensor.dtype(), tensor.count(), Content::normal, seed);
@@ -88,10 +88,10 @@ class Trainer {
     }
 
     std::shared_ptr<Context> context_;
-    Recipe recipe_;
+    recipe::Recipe recipe_;
     std::shared_ptr<Tensor> weight_, bias_, x_, y_, dx_;
-    Linear linear_;
-    Optimizer optimizer_;
+    linear::Linear linear_;
+    optim::Optimizer optimizer_;
 };
 
 // A whole step with its layer, captured once and done again: the bits of steps that are not captured. Capture holds what is

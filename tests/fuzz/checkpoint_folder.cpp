@@ -79,7 +79,7 @@ std::optional<std::size_t> changed_data(const std::string& was, const std::strin
     for (std::size_t begin = 0, c = 0; begin < is.size(); begin += chunk, ++c) {
         const std::size_t end = std::min(begin + chunk, is.size());
         if (c >= file.chunks.size() ||
-            crc32c(0, is.data() + begin, end - begin) != file.chunks[c]) {
+            system::crc32c(0, is.data() + begin, end - begin) != file.chunks[c]) {
             continue;
         }
         for (std::size_t i = begin; i < end; ++i) {

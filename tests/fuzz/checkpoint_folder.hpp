@@ -18,9 +18,9 @@ namespace mp::fuzz {
 inline constexpr int32_t kFamilies = 3;
 inline constexpr int32_t kMostRanks = 3;
 
-inline Recipe recipe_of(int32_t family) {
+inline recipe::Recipe recipe_of(int32_t family) {
     const char* const presets[kFamilies] = {"fp32", "bf16_pure_kahan", "msamp_o2"};
-    Recipe recipe = find_preset(presets[family]).recipe;
+    recipe::Recipe recipe = recipe::find_preset(presets[family]).recipe;
     if (family == 1) {
         recipe.exp_avg = recipe.exp_avg_sq = {DType::uint8, Coding::dynamic8};
     }
@@ -41,12 +41,12 @@ class Rank {
     Rank(int32_t family, float first, std::unique_ptr<comm::Communicator> comm,
          test::SimulatedFiles& files)
         : context_(test::make_context()), comm_(std::move(comm)) {
-        OptimizerOptions options;
+        optim::OptimizerOptions options;
         options.seed = 5;
         options.sharding.comm = comm_;
         options.sharding.stage = comm_->size(); // each stage with a number of ranks of its own
-        options.sharding.kind = family == 2 ? ShardKind::greedy : ShardKind::flat;
-        optimizer_ = std::make_shared<Optimizer>(context_, recipe_of(family), options);
+        options.sharding.kind = family == 2 ? shard::ShardKind::greedy : shard::ShardKind::flat;
+        optimizer_ = std::make_shared<optim::Optimizer>(context_, recipe_of(family), options);
         optimizer_->add_group({});
         for (const Shape& shape : {Shape{{kChunkElements + 5}, 1}, Shape{{3, 40}, 2}, Shape{{0}, 1},
                                    Shape{{1}, 1}, Shape{{16, 16}, 2}}) {
@@ -72,7 +72,7 @@ class Rank {
             if (grad->scales() != nullptr) {
                 const Tensor wide(context_, stream(), DType::fp32, grad->shape(), values.data(),
                                   {});
-                quantize_tensor(stream(), wide, *grad, nullptr);
+                quant::quantize_tensor(stream(), wide, *grad, nullptr);
             } else if (grad->count() > 0) {
                 cast_tensor(stream(), {values.data(), grad->count(), DType::fp32}, grad->ref());
             }
@@ -110,14 +110,14 @@ class Rank {
     void add(const Shape& shape, float first) {
         const StateFormat weight = optimizer_->recipe().weight;
         const bool is_vector = shape.ndim == 1; // kept in high precision
-        NewParameter parameter;
+        optim::NewParameter parameter;
         const auto index = static_cast<uint64_t>(optimizer_->parameter_count());
         parameter.name = "p" + std::to_string(index);
         parameter.param =
             is_vector || !weight.is_scaled()
                 ? std::make_shared<Tensor>(context_, stream(),
                                            weight.is_scaled() ? DType::fp32 : weight.dtype, shape)
-                : make_state(context_, stream(), weight, shape);
+                : optim::make_state(context_, stream(), weight, shape);
         parameter.init_fp32 = std::make_shared<Tensor>(context_, stream(), DType::fp32, shape);
         auto* init = static_cast<float*>(parameter.init_fp32->data());
         for (int64_t i = 0; i < shape.count(); ++i) {
@@ -128,7 +128,7 @@ class Rank {
 
     std::shared_ptr<Context> context_;
     std::shared_ptr<comm::Communicator> comm_;
-    std::shared_ptr<Optimizer> optimizer_;
+    std::shared_ptr<optim::Optimizer> optimizer_;
     std::unique_ptr<checkpoint::Checkpointer> checkpointer_;
     std::unique_ptr<checkpoint::Part> part_;
 };

@@ -17,7 +17,7 @@ using mp::fuzz::require;
 constexpr const char* kTail = ",\"crc32c\":\"";
 
 std::string finish(const std::string& body) {
-    return body + kTail + hex(crc32c(0, body.data(), body.size()), 8) + "\"}\n";
+    return body + kTail + hex(system::crc32c(0, body.data(), body.size()), 8) + "\"}\n";
 }
 
 bool try_text(const std::string& text, bool is_part) {

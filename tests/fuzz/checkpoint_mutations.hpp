@@ -32,7 +32,7 @@ struct Family {
 inline constexpr const char* kTail = ",\"crc32c\":\"";
 
 inline std::string finish(const std::string& body) {
-    return body + kTail + checkpoint::hex(checkpoint::crc32c(0, body.data(), body.size()), 8) +
+    return body + kTail + checkpoint::hex(mp::system::crc32c(0, body.data(), body.size()), 8) +
            "\"}\n";
 }
 
@@ -159,7 +159,7 @@ inline void mend(Family& family, const Family::Saved& saved, Manifest& manifest)
         file.chunks.clear();
         for (std::size_t at = 0; at < content->size() && file.chunks.size() < 4096;) {
             const std::size_t bytes = std::min(chunk, content->size() - at);
-            file.chunks.push_back(checkpoint::crc32c(0, content->data() + at, bytes));
+            file.chunks.push_back(mp::system::crc32c(0, content->data() + at, bytes));
             at += bytes;
         }
     }

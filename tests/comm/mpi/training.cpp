@@ -17,7 +17,7 @@ namespace {
 
 Training training_of(int32_t stage, bool has_thread) {
     Training run;
-    run.recipe = find_preset("bf16_pure_kahan").recipe;
+    run.recipe = recipe::find_preset("bf16_pure_kahan").recipe;
     run.sharding.stage = stage;
     run.sharding.bucket_elements = 30000;
     run.sharding.progress_thread = has_thread;
@@ -41,7 +41,7 @@ bool is_all_finished(TestModel& test_model) {
 // Stochastic weights and bf16 on the wire: what a wrong element, step or number of ranks would show in.
 Training invariant_training(comm::SumOrder order) {
     Training run;
-    run.recipe = find_preset("bf16_pure_sr").recipe;
+    run.recipe = recipe::find_preset("bf16_pure_sr").recipe;
     run.sharding.wire = {DType::bf16, comm::WireScale::none};
     run.sharding.bucket_elements = 30000;
     run.sharding.order = order;
@@ -162,7 +162,8 @@ std::string zero_invariant(const Settings& settings) {
         Training run = invariant_training(order);
         const Outcome expected = train_threads(is_of_ranks ? comm->size() : 1, run);
         for (int32_t stage = 0; stage <= 3; ++stage) {
-            for (const auto kind : {ShardKind::flat, ShardKind::per_parameter, ShardKind::greedy}) {
+            for (const auto kind : {shard::ShardKind::flat, shard::ShardKind::per_parameter,
+                                    shard::ShardKind::greedy}) {
                 run.sharding.stage = stage;
                 run.sharding.kind = kind;
                 if (!is_same(expected, train(run, comm))) {
@@ -194,7 +195,7 @@ std::string zero_disagrees(const Settings& settings) {
         wrong += comm->barrier().ok() ? "" : " the ranks are not together";
     };
     const std::vector<std::function<void(Training&)>> differences = {
-        [](Training& run) { run.recipe = find_preset("bf16_pure").recipe; },
+        [](Training& run) { run.recipe = recipe::find_preset("bf16_pure").recipe; },
         [](Training& run) {
             run.sharding.wire = {DType::bf16, comm::WireScale::none};
         },
