@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-namespace mp {
+namespace mp::comm {
 namespace {
 
 // Words before the fields: ~rank and code of a rank that declines, so that the lowest such rank is named.
@@ -111,4 +111,4 @@ Status Agreement::explain(comm::Communicator& comm, std::size_t differing,
         static_cast<unsigned long long>(other), static_cast<unsigned long long>(other));
 }
 
-} // namespace mp
+} // namespace mp::comm

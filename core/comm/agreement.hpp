@@ -12,7 +12,7 @@
 
 #include "comm/communicator.hpp"
 
-namespace mp {
+namespace mp::comm {
 
 class Agreement {
   public:
@@ -44,4 +44,4 @@ class Agreement {
     Status reason_; // ok: takes part
 };
 
-} // namespace mp
+} // namespace mp::comm

@@ -6,7 +6,7 @@
 #include <csignal>
 #include <system_error>
 
-namespace mp {
+namespace mp::comm {
 namespace {
 
 // Between two looks while nothing comes: the first are near, and a rank that is late costs little.
@@ -88,4 +88,4 @@ void Progress::run() {
     }
 }
 
-} // namespace mp
+} // namespace mp::comm

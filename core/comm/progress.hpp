@@ -17,7 +17,7 @@
 
 #include "comm/advance.hpp"
 
-namespace mp {
+namespace mp::comm {
 
 // Messages (buckets, gathers) since the beginning. Read by any thread.
 struct MessageCounts {
@@ -66,4 +66,4 @@ class Progress {
     std::thread thread_;
 };
 
-} // namespace mp
+} // namespace mp::comm

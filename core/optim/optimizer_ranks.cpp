@@ -93,7 +93,7 @@ void Optimizer::shard(Stream& stream) {
     } catch (const Error& error) {
         own = error.status();
     }
-    Agreement agreement;
+    comm::Agreement agreement;
     agreement.decline(own);
     const Status agreed = sharding_->reach(agreement);
     if (!agreed.ok()) {
@@ -114,7 +114,7 @@ void Optimizer::set_layers(std::vector<std::shared_ptr<linear::Linear>> layers) 
         own = error.status();
     }
     if (is_sharded()) {
-        Agreement agreement;
+        comm::Agreement agreement;
         agreement.must_equal("the number of layers", next.size());
         agreement.must_equal("the layers' sizes or recipes", next.definition());
         agreement.decline(own);
@@ -127,7 +127,7 @@ void Optimizer::set_layers(std::vector<std::shared_ptr<linear::Linear>> layers) 
 
 void Optimizer::agree(Stream& stream, scaler::LossScaler* scaler, uint64_t weights,
                       const Status& own) {
-    Agreement agreement;
+    comm::Agreement agreement;
     system::Fnv64 hyper;
     for (const numerics::GroupHyper& group : groups_) {
         add_hyper(hyper, group);

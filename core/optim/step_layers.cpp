@@ -47,11 +47,11 @@ uint64_t StepLayers::definition() const {
     return hash.value();
 }
 
-void StepLayers::propose(Agreement& agreement) {
+void StepLayers::propose(comm::Agreement& agreement) {
     first_word_ = agreement.add_maxima(amaxes_.bits());
 }
 
-void StepLayers::accept(const Agreement& agreement) {
+void StepLayers::accept(const comm::Agreement& agreement) {
     std::size_t place = first_word_;
     for (uint32_t& bits : amaxes_.bits()) {
         bits = agreement.maximum(place++);

@@ -25,8 +25,8 @@ class StepLayers {
     // This rank's amaxes of the step. Waits.
     void read_amaxes(Stream& stream) { amaxes_.read(stream); }
     // As many words on every rank, also where reading failed.
-    void propose(Agreement& agreement);
-    void accept(const Agreement& agreement); // after reach()
+    void propose(comm::Agreement& agreement);
+    void accept(const comm::Agreement& agreement); // after reach()
     // The apply phase: takes the agreed amaxes, and ends every layer's step.
     void end_step_as_agreed(Stream& stream);
     // The same without other ranks.

@@ -32,7 +32,7 @@ void zero(Stream& stream, void* data, int64_t bytes) {
 GradientBuckets::GradientBuckets(Stream& stream, comm::Communicator& comm, const ShardPlan& plan,
                                  const GradientForm& form,
                                  std::vector<std::shared_ptr<Tensor>> gradients,
-                                 MessageCounts& messages)
+                                 comm::MessageCounts& messages)
     : comm_(comm), plan_(plan), form_(form), gradients_(std::move(gradients)),
       buckets_(plan.buckets().size()), sum_offsets_(gradients_.size(), -1), messages_(messages) {
     int64_t total = 0;

@@ -38,7 +38,7 @@ class GradientBuckets {
     // plan's ranks is that many groups of them, and all get every contribution. In the order exact nothing else uses it.
     GradientBuckets(Stream& stream, comm::Communicator& comm, const ShardPlan& plan,
                     const GradientForm& form, std::vector<std::shared_ptr<Tensor>> gradients,
-                    MessageCounts& messages);
+                    comm::MessageCounts& messages);
 
     // A gradient's memory is there, of zeros where it was not.
     void acquire(Stream& stream, int32_t parameter);
@@ -98,7 +98,7 @@ class GradientBuckets {
     Buffer sums_;
     std::deque<InFlightBucket> in_flight_; // in the order in which they left
     std::size_t ended_slots_ = 0;          // of this step
-    MessageCounts& messages_;
+    comm::MessageCounts& messages_;
 };
 
 } // namespace mp::shard

@@ -155,13 +155,13 @@ void Sharding::make_buckets(Stream& stream, bool zeroes_gradients) {
 
 // ---- the step's exchanges
 
-Status Sharding::reach(Agreement& agreement) const {
-    const Progress::Turn turn(progress_);
+Status Sharding::reach(comm::Agreement& agreement) const {
+    const comm::Progress::Turn turn(progress_);
     return agreement.reach(groups_.all());
 }
 
 void Sharding::agree(Stream& stream, uint64_t definition) const {
-    Agreement agreement;
+    comm::Agreement agreement;
     agreement.must_equal("the parameters, groups, recipe or options", definition);
     agreement.must_equal("the shard plan", plan_.hash());
     agreement.must_equal("the initial weights (mp_comm_broadcast makes them equal)",
@@ -252,7 +252,7 @@ uint64_t Sharding::weights_hash(Stream& stream, int64_t step) const {
 }
 
 void Sharding::reduce(Stream& stream) {
-    const Progress::Turn turn(progress_);
+    const comm::Progress::Turn turn(progress_);
     check_alive();
     or_abandon(groups_, [&] {
         buckets_->finish(stream);
@@ -295,7 +295,7 @@ std::vector<double> Sharding::all_sums(std::span<const double> own,
     std::vector<double> by_rank(total);
     comm::CallOptions options;
     options.site = "sums of squares";
-    const Progress::Turn turn(progress_);
+    const comm::Progress::Turn turn(progress_);
     check(groups_.shards().all_gather({own.data(), static_cast<int64_t>(own.size_bytes()),
                                        by_rank.data(), bytes.data(), offsets.data()},
                                       options));

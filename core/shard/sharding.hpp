@@ -80,7 +80,7 @@ class Sharding {
     // All gradients are reduced; waits.
     void reduce(Stream& stream);
     // Collective; ok where all ranks agree and nobody declines.
-    [[nodiscard]] Status reach(Agreement& agreement) const;
+    [[nodiscard]] Status reach(comm::Agreement& agreement) const;
     // The chunks' sums of all ranks in the order of one rank that holds all of `parameters`.
     [[nodiscard]] std::vector<double> all_sums(std::span<const double> own,
                                                std::span<const int32_t> parameters) const;
@@ -105,7 +105,7 @@ class Sharding {
 
     // Why nothing moves between calls; null where a thread does it.
     [[nodiscard]] const char* why_no_thread() const noexcept { return why_no_thread_; }
-    [[nodiscard]] const MessageCounts& messages() const noexcept { return messages_; }
+    [[nodiscard]] const comm::MessageCounts& messages() const noexcept { return messages_; }
     // What the thread does between two calls; for those who are the thread themselves.
     comm::Advance step_between_calls() noexcept;
 
@@ -154,9 +154,9 @@ class Sharding {
     std::deque<Gather> gathers_;
     std::vector<int32_t> code_parameters_;
     Fp8Scales code_scales_; // by place in code_parameters_
-    MessageCounts messages_;
+    comm::MessageCounts messages_;
     const char* why_no_thread_ = nullptr;
-    mutable Progress progress_; // the last member, so that its thread ends first
+    mutable comm::Progress progress_; // the last member, so that its thread ends first
 };
 
 } // namespace mp::shard

@@ -106,7 +106,7 @@ void Sharding::finish_gathers_of(Stream& stream, std::span<const int32_t> parame
 }
 
 void Sharding::publish(Stream& stream) {
-    const Progress::Turn turn(progress_);
+    const comm::Progress::Turn turn(progress_);
     buckets_->start_over();
     if (options_.stage == 0) {
         return;
@@ -143,7 +143,7 @@ void Sharding::begin_gather(Stream& stream, std::span<const int32_t> parameters)
     if (options_.stage != 3) {
         return;
     }
-    const Progress::Turn turn(progress_);
+    const comm::Progress::Turn turn(progress_);
     check_alive();
     std::vector<int32_t> absent;
     for (const int32_t parameter : parameters) {
@@ -164,7 +164,7 @@ void Sharding::wait_gather(Stream& stream, std::span<const int32_t> parameters) 
             "optimizer: a parameter that is waited for, and not being gathered,");
     }
     if (options_.stage == 3) {
-        const Progress::Turn turn(progress_);
+        const comm::Progress::Turn turn(progress_);
         check_alive();
         finish_gathers_of(stream, parameters);
     }
@@ -172,7 +172,7 @@ void Sharding::wait_gather(Stream& stream, std::span<const int32_t> parameters) 
 
 void Sharding::release(Stream& stream, std::span<const int32_t> parameters) {
     if (options_.stage == 3) {
-        const Progress::Turn turn(progress_);
+        const comm::Progress::Turn turn(progress_);
         release_memory(stream, parameters);
     }
 }

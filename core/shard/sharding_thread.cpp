@@ -65,14 +65,14 @@ void Sharding::acquire_grad(Stream& stream, int32_t parameter) {
 }
 
 void Sharding::grad_ready(Stream& stream, int32_t parameter) {
-    const Progress::Turn turn(progress_);
+    const comm::Progress::Turn turn(progress_);
     check_alive();
     buckets_->ready(stream, parameter);
     move_on(stream);
 }
 
 void Sharding::end_microbatch(Stream& stream) {
-    const Progress::Turn turn(progress_);
+    const comm::Progress::Turn turn(progress_);
     check_alive();
     buckets_->end_slot(stream);
     move_on(stream);

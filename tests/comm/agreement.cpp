@@ -15,7 +15,7 @@ namespace {
 
 TEST(Agreement, TakesMaximaAndKeepsWhatIsNotFinite) {
     run_ranks(4, [](Communicator& comm) {
-        Agreement agreement;
+        comm::Agreement agreement;
         agreement.must_equal("step", 17);
         agreement.must_equal("plan", 0xfedcba9876543210U);
         const uint32_t flag = comm.rank() == 2 ? 1 : 0;
@@ -34,7 +34,7 @@ TEST(Agreement, NamesWhatDiffersAndWhere) {
     // Each single bit, so that no pair of words hides a difference.
     for (int32_t bit = 0; bit < 64; bit += 9) {
         run_ranks(4, [bit](Communicator& comm) {
-            Agreement agreement;
+            comm::Agreement agreement;
             agreement.must_equal("world", 4);
             agreement.must_equal("the loss scale", comm.rank() == 2 ? uint64_t{1} << bit : 0);
             const Status status = agreement.reach(comm);
@@ -49,7 +49,7 @@ TEST(Agreement, NamesWhatDiffersAndWhere) {
 
 TEST(Agreement, OneRanksTroubleStopsAll) {
     run_ranks(3, [](Communicator& comm) {
-        Agreement agreement;
+        comm::Agreement agreement;
         agreement.must_equal("step", 1);
         if (comm.rank() != 0) {
             agreement.decline(Status::error(Code::out_of_memory, "no memory here"));
@@ -68,7 +68,7 @@ TEST(Agreement, OneRanksTroubleStopsAll) {
 
 TEST(Agreement, AloneItIsTheOwnAnswer) {
     run_ranks(1, [](Communicator& comm) {
-        Agreement agreement;
+        comm::Agreement agreement;
         const std::size_t place = agreement.add_maxima(std::array{5U});
         EXPECT_TRUE(agreement.reach(comm).ok());
         EXPECT_EQ(agreement.maximum(place), 5U);

@@ -38,7 +38,7 @@ Training training_of(int32_t stage, const char* recipe = "bf16_pure_kahan") {
     return run;
 }
 
-const MessageCounts& messages(TestModel& test_model) {
+const comm::MessageCounts& messages(TestModel& test_model) {
     return test_model.optimizer().sharding()->messages();
 }
 
@@ -74,7 +74,7 @@ std::vector<Outcome> train_patiently(int32_t ranks, const Training& run) {
 
 // The thread looks once after each call and not again until the next one; a call never meets it.
 TEST(Progress, SleepsWhereNothingIsUnderWay) {
-    Progress progress;
+    comm::Progress progress;
     std::atomic<int> looks{0};
     std::atomic<bool> is_in_call{false};
     ASSERT_TRUE(progress.start([&] {
@@ -84,7 +84,7 @@ TEST(Progress, SleepsWhereNothingIsUnderWay) {
     }));
     for (int call = 1; call <= 200; ++call) {
         {
-            const Progress::Turn turn(progress);
+            const comm::Progress::Turn turn(progress);
             is_in_call = true;
             std::this_thread::yield();
             is_in_call = false;
@@ -98,14 +98,14 @@ TEST(Progress, SleepsWhereNothingIsUnderWay) {
 }
 
 TEST(Progress, GivesWayToACallBetweenTwoSteps) {
-    Progress progress;
+    comm::Progress progress;
     std::atomic<int64_t> steps{0};
     ASSERT_TRUE(progress.start([&] {
         ++steps;
         return comm::Advance::moved; // and it never ends
     }));
     for (int call = 0; call < 1000; ++call) {
-        const Progress::Turn turn(progress);
+        const comm::Progress::Turn turn(progress);
         const int64_t before = steps;
         std::this_thread::yield();
         EXPECT_EQ(steps, before);

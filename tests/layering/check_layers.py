@@ -5,6 +5,7 @@
 Checks, and nothing else:
   - each file belongs to a layer, and includes only what that layer may include;
   - the folders of core stand in an order, and each sees only those before it;
+  - each folder of core has a namespace of its own, but those of the words that all share, which are in mp itself;
   - core names no vendor and no processor's instructions outside comments, and Kokkos only in core/kernels;
   - capi/src names none in its identifiers, but for functions and parameters that a public header names so;
   - the public headers include nothing but themselves, <stddef.h> and <stdint.h>.
@@ -23,6 +24,7 @@ COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.
 VENDOR_WORD = re.compile(r"(?i:cuda|cublas|cudnn|nccl|rocm|nvtx|dnnl|mkl|hwloc|\bmpi_|\bmpi\.h|\bomp\.h|kokkos)|"
                          r"(?<![A-Za-z])(?i:hip)(?![a-z])|(?<=[a-z])Hip(?![a-z])|"
                          r"(?i:\b[a-z]mmintrin|immintrin|\b_mm[0-9]*_|\barm_(?:neon|acle|sve)|\b__m(?:128|256|512))")
+NAMESPACE = re.compile(r"^namespace (mp\b[\w:]*)", re.M)
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 # Where the compiler looks for "x/y.hpp", after the including file's own folder.
@@ -33,6 +35,8 @@ LOW_ORDER = ["status", "dtype", "numerics", "array"]
 CORE_ORDER = ["system", "device", "context", "tensor", "quant", "recipe", "gemm", "comm", "linear", "scaler", "shard", "optim",
               "checkpoint"]
 ENVIRONMENT = "core/system/environment.hpp"
+# Of what every folder speaks.
+SHARED_WORDS = ["status", "dtype", "array", "device", "context", "tensor"]
 LOW = [*(f"core/{name}" for name in LOW_ORDER), ENVIRONMENT]
 BACKEND_USES = ["backends/interface", *LOW]
 
@@ -166,6 +170,14 @@ class Checker:
             line = text.count("\n", 0, match.start()) + 1
             self.report(file, line, word, f"core names a vendor or its instructions: '{match[0]}'")
 
+    def check_namespaces(self, file, text):
+        folder = file.split("/")[1]
+        wanted = "mp" if folder in SHARED_WORDS else f"mp::{folder}"
+        for match in NAMESPACE.finditer(text):
+            if match[1] != wanted:
+                line = text.count("\n", 0, match.start()) + 1
+                self.report(file, line, match[1], f"core/{folder} opens namespace {match[1]}; its own is {wanted}")
+
     def check_file(self, file):
         self.files += 1
         text = without_comments((self.root / file).read_text())
@@ -178,6 +190,7 @@ class Checker:
             self.check_include(file, layer, uses, line, match[1], match[2])
         if below(file, "core"):
             self.check_words(file, text)
+            self.check_namespaces(file, text)
         if below(file, "capi/src"):
             self.check_identifiers(file, text)
 

@@ -71,6 +71,9 @@ PLANTED = [
     ("capi/src/bad.cpp", "kind = MP_DEVICE_HIP;\n", "capi/src names a vendor: 'MP_DEVICE_HIP'"),
     ("capi/src/bad.cpp", "int kNcclRanks;\n", "capi/src names a vendor: 'kNcclRanks'"),
     ("backends/hip/bad.cpp", '#include "cuda/cast.cu"\n', "backends/hip includes backends/cuda/cast.cu"),
+    ("core/optim/bad.cpp", "namespace mp {\n}\n", "core/optim opens namespace mp; its own is mp::optim"),
+    ("core/optim/bad.cpp", "namespace mp::shard {\n}\n", "its own is mp::optim"),
+    ("core/tensor/bad.cpp", "namespace mp::tensor {\n}\n", "core/tensor opens namespace mp::tensor; its own is mp"),
     ("core/new_folder/bad.cpp", "", "belongs to no layer"),
 ]
 

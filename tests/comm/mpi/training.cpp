@@ -34,7 +34,7 @@ bool compute_until(const Settings& settings, const std::function<bool()>& condit
 }
 
 bool is_all_finished(TestModel& test_model) {
-    const MessageCounts& messages = test_model.optimizer().sharding()->messages();
+    const comm::MessageCounts& messages = test_model.optimizer().sharding()->messages();
     return messages.finished == messages.begun;
 }
 
