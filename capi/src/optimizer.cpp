@@ -220,9 +220,9 @@ mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_d
         const auto text_of = [](const char* text) {
             return std::string(text != nullptr ? text : "");
         };
-        *index = object.add_group(
+        *index = object.groups().add(
             hyper, {text_of(source.exp_avg_format), text_of(source.exp_avg_sq_format)});
-        if (const std::string warning = object.warning_of_group(*index); !warning.empty()) {
+        if (const std::string warning = object.groups().warning(*index); !warning.empty()) {
             return warn(warning);
         }
         return MP_STATUS_OK;
@@ -252,13 +252,14 @@ mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group, const m
 }
 
 mp_status mp_optimizer_set_lr(mp_optimizer* optimizer, int32_t group, double lr) {
-    return boundary([&] { object_of(optimizer, "optimizer")->set_lr(group, lr); });
+    return boundary([&] { object_of(optimizer, "optimizer")->groups().set_lr(group, lr); });
 }
 
 mp_status mp_optimizer_set_lr_tensor(mp_optimizer* optimizer, int32_t group, mp_tensor* lr) {
     return boundary([&] {
         object_of(optimizer, "optimizer")
-            ->set_lr_tensor(group, lr == nullptr ? nullptr : object_of(lr, "lr"));
+            ->groups()
+            .set_lr_tensor(group, lr == nullptr ? nullptr : object_of(lr, "lr"));
     });
 }
 
@@ -271,13 +272,14 @@ mp_status mp_optimizer_set_grad_scale_tensor(mp_optimizer* optimizer, mp_tensor*
 }
 
 mp_status mp_optimizer_set_enabled(mp_optimizer* optimizer, int32_t group, int32_t enabled) {
-    return boundary([&] { object_of(optimizer, "optimizer")->set_enabled(group, enabled != 0); });
+    return boundary(
+        [&] { object_of(optimizer, "optimizer")->groups().set_enabled(group, enabled != 0); });
 }
 
 mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* queue, int32_t index) {
     return boundary([&] {
         optim::Optimizer& object = *object_of(optimizer, "optimizer");
-        object.sync_master(stream_of(queue, *object.context()), index);
+        object.parameters().sync_master(stream_of(queue, *object.context()), index);
     });
 }
 
@@ -311,7 +313,7 @@ mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler*
 mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue) {
     return boundary([&] {
         const optim::Optimizer& object = *object_of(optimizer, "optimizer");
-        object.zero_grad(stream_of(queue, *object.context()));
+        object.parameters().zero_grad(stream_of(queue, *object.context()));
     });
 }
 
@@ -324,8 +326,9 @@ mp_status mp_optimizer_get_stats(mp_optimizer* optimizer, mp_queue* queue,
 }
 
 mp_status mp_optimizer_param_count(const mp_optimizer* optimizer, int32_t* count) {
-    return boundary(
-        [&] { *required(count, "count") = object_of(optimizer, "optimizer")->parameter_count(); });
+    return boundary([&] {
+        *required(count, "count") = object_of(optimizer, "optimizer")->parameters().count();
+    });
 }
 
 mp_status mp_optimizer_state(mp_optimizer* optimizer, int32_t index, const char* state,
@@ -333,7 +336,7 @@ mp_status mp_optimizer_state(mp_optimizer* optimizer, int32_t index, const char*
     return boundary([&] {
         output(out);
         *out = make_handle<mp_tensor>(
-            object_of(optimizer, "optimizer")->state(index, required(state, "state")));
+            object_of(optimizer, "optimizer")->parameters().state(index, required(state, "state")));
     });
 }
 
@@ -341,8 +344,8 @@ mp_status mp_optimizer_read_state(mp_optimizer* optimizer, mp_queue* queue, int3
                                   const char* state, mp_tensor* values) {
     return boundary([&] {
         const optim::Optimizer& object = *object_of(optimizer, "optimizer");
-        object.read_state(stream_of(queue, *object.context()), index, required(state, "state"),
-                          *object_of(values, "values"));
+        object.parameters().read_state(stream_of(queue, *object.context()), index,
+                                       required(state, "state"), *object_of(values, "values"));
     });
 }
 
@@ -350,8 +353,8 @@ mp_status mp_optimizer_write_state(mp_optimizer* optimizer, mp_queue* queue, int
                                    const char* state, mp_tensor* values) {
     return boundary([&] {
         optim::Optimizer& object = *object_of(optimizer, "optimizer");
-        object.write_state(stream_of(queue, *object.context()), index, required(state, "state"),
-                           *object_of(values, "values"));
+        object.parameters().write_state(stream_of(queue, *object.context()), index,
+                                        required(state, "state"), *object_of(values, "values"));
     });
 }
 
@@ -380,7 +383,8 @@ mp_status mp_optimizer_set_group_step(mp_optimizer* optimizer, mp_queue* queue, 
 }
 
 mp_status mp_optimizer_memory(const mp_optimizer* optimizer, mp_memory_report* report) {
-    return boundary([&] { write_report(object_of(optimizer, "optimizer")->memory(), report); });
+    return boundary(
+        [&] { write_report(object_of(optimizer, "optimizer")->parameters().memory(), report); });
 }
 
 void mp_optimizer_destroy(mp_optimizer* optimizer) { destroy_handle(optimizer); }

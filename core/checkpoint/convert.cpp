@@ -97,18 +97,18 @@ LooseStates::LooseStates(const optim::StatesPlace& like, StateFormat weight,
 }
 
 Converter::Converter(const Manifest& manifest, const optim::Optimizer& target)
-    : target_(target), stream_(target.state_stream()) {
+    : target_(target), stream_(target.parameters().state_stream(target.context()->stream())) {
     const recipe::Recipe recipe = recipe_of(manifest);
-    for (int32_t i = 0; i < target.parameter_count(); ++i) {
-        const optim::StatesPlace live = target.states_place(i);
+    for (int32_t i = 0; i < target.parameters().count(); ++i) {
+        const optim::StatesPlace live = target.parameters().place(i);
         const StateFormat weight =
-            stored_weight(manifest, target.parameter_name(i), live.shape).format;
+            stored_weight(manifest, target.parameters()[i].name, live.shape).format;
         optim::StateFormats formats =
             optim::state_formats(recipe, weight, live.whole, live.formats.rule);
         const numerics::RuleInfo rule = numerics::rule_info(formats.rule);
         for (int k = 0; k < rule.state_count; ++k) { // a group may have had its own
             const StoredTensor* state =
-                manifest.find(target.parameter_name(i), rule.states[k].name);
+                manifest.find(target.parameters()[i].name, rule.states[k].name);
             formats.states[k] = state != nullptr ? state->format : formats.states[k];
         }
         saved_.push_back(
@@ -135,10 +135,10 @@ Entry entry_of(const std::string& parameter, const optim::SavedTensor& saved) {
 }
 
 void Converter::add_to(Catalog& catalog) const {
-    for (int32_t i = 0; i < target_.parameter_count(); ++i) {
+    for (int32_t i = 0; i < target_.parameters().count(); ++i) {
         for (const optim::SavedTensor& one :
              optim::saved_tensors(saved_[static_cast<std::size_t>(i)]->place)) {
-            catalog.entries.push_back(entry_of(target_.parameter_name(i), one));
+            catalog.entries.push_back(entry_of(target_.parameters()[i].name, one));
         }
     }
 }
@@ -147,8 +147,8 @@ Conversion Converter::convert(Ranks& ranks) {
     const std::vector<std::string> all = together(ranks, [&] {
         Losses own;
         Losses shared; // other ranks find these, too, and they count once
-        for (int32_t i = 0; i < target_.parameter_count(); ++i) {
-            const optim::StatesPlace place = target_.states_place(i);
+        for (int32_t i = 0; i < target_.parameters().count(); ++i) {
+            const optim::StatesPlace place = target_.parameters().place(i);
             const bool counts = place.is_everywhere ? ranks.rank() == 0 : !place.is_copy;
             convert_one(i, counts ? own : shared);
         }
@@ -166,14 +166,14 @@ Conversion Converter::convert(Ranks& ranks) {
 
 void Converter::convert_one(int32_t index, Losses& losses) {
     const std::unique_ptr<LooseStates> from = std::move(saved_[static_cast<std::size_t>(index)]);
-    const optim::StatesPlace live = target_.states_place(index);
+    const optim::StatesPlace live = target_.parameters().place(index);
     if (live.count == 0) {
         return;
     }
     fresh_.push_back(
         std::make_unique<LooseStates>(live, live.weight, live.formats, target_.context(), stream_));
     const LooseStates& fresh = *fresh_.back();
-    const std::string& name = target_.parameter_name(index);
+    const std::string& name = target_.parameters()[index].name;
     const Tensor values(target_.context(), stream_, DType::fp32, Shape{{live.count}, 1});
     const auto move = [&](const char* state, Sum& loss) {
         const std::vector<float> exact = read(stream_, *from, state, values, name);

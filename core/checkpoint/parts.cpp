@@ -65,9 +65,9 @@ class OptimizerPart final : public Part {
 
     void add_to(Catalog& catalog) override {
         optimizer_->shard(stream()); // where ranks share it and have not stepped yet
-        for (int32_t i = 0; i < optimizer_->parameter_count(); ++i) {
-            for (const optim::SavedTensor& saved : optimizer_->saved_tensors(i)) {
-                catalog.entries.push_back(entry_of(optimizer_->parameter_name(i), saved));
+        for (int32_t i = 0; i < optimizer_->parameters().count(); ++i) {
+            for (const optim::SavedTensor& saved : saved_tensors_of(i)) {
+                catalog.entries.push_back(entry_of(optimizer_->parameters()[i].name, saved));
             }
         }
         const optim::OptimizerCounts counts = optimizer_->counts(stream());
@@ -102,10 +102,10 @@ class OptimizerPart final : public Part {
     void apply() override { optimizer_->restore(stream(), restored_); }
 
     void add_weights(Catalog& catalog) override {
-        for (int32_t i = 0; i < optimizer_->parameter_count(); ++i) {
-            for (const optim::SavedTensor& saved : optimizer_->saved_tensors(i)) {
+        for (int32_t i = 0; i < optimizer_->parameters().count(); ++i) {
+            for (const optim::SavedTensor& saved : saved_tensors_of(i)) {
                 if (saved.state.starts_with("param")) {
-                    catalog.entries.push_back(entry_of(optimizer_->parameter_name(i), saved));
+                    catalog.entries.push_back(entry_of(optimizer_->parameters()[i].name, saved));
                 }
             }
         }
@@ -117,6 +117,9 @@ class OptimizerPart final : public Part {
 
   private:
     [[nodiscard]] Stream& stream() const { return optimizer_->context()->stream(); }
+    [[nodiscard]] std::vector<optim::SavedTensor> saved_tensors_of(int32_t index) const {
+        return optim::saved_tensors(optimizer_->parameters().place(index));
+    }
 
     static optim::OptimizerCounts counts_of(const Manifest& manifest) {
         const Numbers numbers(manifest, "optimizer.");

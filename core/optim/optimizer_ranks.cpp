@@ -26,27 +26,26 @@ void add_hyper(system::Fnv64& hash, const numerics::GroupHyper& hyper) {
     }
 }
 
-} // namespace
-
 // Everything that ranks must have in common before the first gradient moves.
-uint64_t Optimizer::definition() const {
+uint64_t definition(const recipe::Recipe& recipe, const OptimizerOptions& options,
+                    const Parameters& parameters) {
     system::Fnv64 hash;
-    hash.add(recipe::recipe_to_json(recipe_, ""));
-    const shard::ShardingOptions& s = options_.sharding;
+    hash.add(recipe::recipe_to_json(recipe, ""));
+    const shard::ShardingOptions& s = options.sharding;
     for (const int64_t number :
          {int64_t{s.stage}, static_cast<int64_t>(s.kind), s.bucket_elements,
           static_cast<int64_t>(s.wire.dtype), static_cast<int64_t>(s.wire.scale),
           static_cast<int64_t>(s.order), int64_t{s.slots}, int64_t{s.shard_ranks},
           int64_t{s.node_ranks}, int64_t{s.check_every}, int64_t{s.sum_gradients ? 1 : 0},
-          int64_t{options_.check_finite ? 1 : 0}, int64_t{options_.zero_grad ? 1 : 0},
-          static_cast<int64_t>(options_.seed)}) {
+          int64_t{options.check_finite ? 1 : 0}, int64_t{options.zero_grad ? 1 : 0},
+          static_cast<int64_t>(options.seed)}) {
         hash.add(number);
     }
-    add_number(hash, options_.max_grad_norm);
-    for (const Parameter& p : parameters_) {
+    add_number(hash, options.max_grad_norm);
+    for (const Parameter& p : parameters) {
         hash.add(p.name);
         hash.add(p.group);
-        for (const StateFormat format : formats_of(p).states) {
+        for (const StateFormat format : p.formats.states) {
             hash.add(static_cast<int64_t>(format_id(format)));
         }
         hash.add(p.param->dtype());
@@ -60,48 +59,52 @@ uint64_t Optimizer::definition() const {
     return hash.value();
 }
 
-void Optimizer::shard(Stream& stream) {
-    if (!is_sharded() || sharding_ != nullptr) {
-        return;
-    }
+std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,
+                                                  const shard::ShardingOptions& options,
+                                                  const Parameters& parameters) {
     std::vector<shard::ShardedTensor> tensors;
-    for (const Parameter& p : parameters_) {
-        const StateFormats formats = formats_of(p);
-        const bool is_codes = is_gathered_codes(*p.param);
-        const bool has_scales = (p.param->scales() != nullptr && !is_codes) ||
-                                formats.master.is_scaled() ||
-                                std::any_of(std::begin(formats.states), std::end(formats.states),
-                                            [](StateFormat f) { return f.is_scaled(); });
-        if (has_scales && options_.sharding.stage > 0 &&
-            options_.sharding.kind != shard::ShardKind::greedy) {
+    for (const Parameter& p : parameters) {
+        const bool has_scales =
+            (p.param->scales() != nullptr && !p.is_codes) || p.formats.master.is_scaled() ||
+            std::any_of(std::begin(p.formats.states), std::end(p.formats.states),
+                        [](StateFormat f) { return f.is_scaled(); });
+        if (has_scales && options.stage > 0 && options.kind != shard::ShardKind::greedy) {
             fail(Code::unsupported,
                  "optimizer: '%s' has states with one scale for the tensor, which ranks cannot "
                  "share; use the greedy plan, or zero_stage 0",
                  p.name.c_str());
         }
-        tensors.push_back({p.param, p.grad, gather_dtype(recipe_, weight_format(*p.param)),
-                           is_codes ? recipe_.weight.dtype : DType::none, p.init_fp32});
+        tensors.push_back({p.param, p.grad, gather_dtype(recipe, p.weight),
+                           p.is_codes ? recipe.weight.dtype : DType::none, p.init_fp32});
     }
-    auto sharding = std::make_unique<shard::Sharding>(
-        context_, stream, options_.sharding, options_.zero_grad, std::move(tensors), definition());
-    sharding_ = std::move(sharding);
+    return tensors;
+}
+
+} // namespace
+
+void Optimizer::shard(Stream& stream) {
+    if (!is_sharded() || sharding() != nullptr) {
+        return;
+    }
+    parameters_.share(
+        std::make_unique<shard::Sharding>(context_, stream, options_.sharding, options_.zero_grad,
+                                          sharded_tensors(recipe_, options_.sharding, parameters_),
+                                          definition(recipe_, options_, parameters_)));
     Status own;
     try {
-        for (int32_t i = 0; i < parameter_count(); ++i) {
-            make_states(stream, i);
-        }
+        parameters_.make_states(stream);
     } catch (const Error& error) {
         own = error.status();
     }
     comm::Agreement agreement;
     agreement.decline(own);
-    const Status agreed = sharding_->reach(agreement);
+    const Status agreed = sharding()->reach(agreement);
     if (!agreed.ok()) {
-        sharding_->groups().abandon(agreed);
+        sharding()->groups().abandon(agreed);
         check(agreed);
     }
-    sharding_->publish(stream);
-    plan_is_stale_ = true;
+    sharding()->publish(stream);
+    groups_.changes().plan = true;
 }
 
 // The agreement's length follows from the layers, so ranks agree on them in a message of fixed length first.
@@ -118,8 +121,8 @@ void Optimizer::set_layers(std::vector<std::shared_ptr<linear::Linear>> layers) 
         agreement.must_equal("the number of layers", next.size());
         agreement.must_equal("the layers' sizes or recipes", next.definition());
         agreement.decline(own);
-        own = sharding_ != nullptr ? sharding_->reach(agreement)
-                                   : agreement.reach(*options_.sharding.comm);
+        own = sharding() != nullptr ? sharding()->reach(agreement)
+                                    : agreement.reach(*options_.sharding.comm);
     }
     check(own);
     layers_ = std::move(next);
@@ -129,7 +132,7 @@ void Optimizer::agree(Stream& stream, scaler::LossScaler* scaler, uint64_t weigh
                       const Status& own) {
     comm::Agreement agreement;
     system::Fnv64 hyper;
-    for (const numerics::GroupHyper& group : groups_) {
+    for (const numerics::GroupHyper& group : groups_.hyper()) {
         add_hyper(hyper, group);
     }
     agreement.must_equal("the number of steps", static_cast<uint64_t>(calls_));
@@ -143,43 +146,43 @@ void Optimizer::agree(Stream& stream, scaler::LossScaler* scaler, uint64_t weigh
     agreement.must_equal("the weights' bits, which the last step made equal", weights);
     layers_.propose(agreement);
     agreement.decline(own);
-    check(sharding_->reach(agreement));
+    check(sharding()->reach(agreement));
     layers_.accept(agreement);
 }
 
 void Optimizer::step_on_ranks(Stream& stream, scaler::LossScaler* scaler) {
     shard(stream);
-    sharding_->reduce(stream);
+    sharding()->reduce(stream);
     std::vector<int32_t> enabled;
-    for (int32_t i = 0; i < parameter_count(); ++i) {
-        const Parameter& p = parameters_[static_cast<std::size_t>(i)];
-        if (groups_[static_cast<std::size_t>(p.group)].enabled) {
+    for (int32_t i = 0; i < parameters_.count(); ++i) {
+        const Parameter& p = parameters_[i];
+        if (is_enabled(p)) {
             enabled.push_back(i);
         }
     }
     const ChunkSumExchange exchange = [&](const std::vector<double>& sums) {
-        return sharding_->all_sums(sums, enabled);
+        return sharding()->all_sums(sums, enabled);
     };
     StepOptions options = step_options();
     options.zero_grad = false; // the sums are overwritten, the gradients were zeroed when they left
-    options.grad_scale = sharding_->divisor();
+    options.grad_scale = sharding()->divisor();
     options.exchange = &exchange;
     Status own;
     uint64_t weights = 0;
     const Candidate* chosen = nullptr; // null: `own` is an error, and all ranks stop at agree()
     try {
         refresh(stream);
-        weights = sharding_->weights_hash(stream, calls_);
+        weights = sharding()->weights_hash(stream, calls_);
         layers_.read_amaxes(stream);
         chosen = &memory_.choose(stream, plan_, options);
         memory_.measure(stream, plan_, scaler, options);
     } catch (const Error& error) {
         own = error.status();
-        if (!sharding_->groups().status().ok()) {
-            sharding_->groups().abandon(own); // other groups would wait for this rank's agreement
+        if (!sharding()->groups().status().ok()) {
+            sharding()->groups().abandon(own); // other groups would wait for this rank's agreement
         } else if (needs_stats(options, scaler)) {
             // The others wait for these sums before the agreement, in which they learn the reason.
-            (void)sharding_->all_sums(sharding_->no_sums(enabled), enabled);
+            (void)sharding()->all_sums(sharding()->no_sums(enabled), enabled);
         }
     }
     agree(stream, scaler, weights, own);
@@ -187,7 +190,7 @@ void Optimizer::step_on_ranks(Stream& stream, scaler::LossScaler* scaler) {
     memory_.prepare(stream, scaler, options);
     memory_.update(stream, plan_, options, *chosen);
     layers_.end_step_as_agreed(stream);
-    sharding_->publish(stream);
+    sharding()->publish(stream);
     touch_weights();
 }
 

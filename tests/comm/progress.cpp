@@ -47,7 +47,7 @@ bool all_finished(TestModel& test_model) {
 }
 
 void gather_all(TestModel& test_model) {
-    for (int32_t p = 0; p < test_model.optimizer().parameter_count(); ++p) {
+    for (int32_t p = 0; p < test_model.optimizer().parameters().count(); ++p) {
         test_model.optimizer().sharding()->begin_gather(test_model.stream(),
                                                         std::vector<int32_t>{p});
     }

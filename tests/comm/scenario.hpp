@@ -51,13 +51,13 @@ inline Training training_of_scenario(int32_t stage) {
 // Of this rank's shares: what only a step changes.
 inline uint64_t states_of(TestModel& test_model) {
     uint64_t hash = 0xcbf29ce484222325U;
-    for (int32_t i = 0; i < test_model.optimizer().parameter_count(); ++i) {
+    for (int32_t i = 0; i < test_model.optimizer().parameters().count(); ++i) {
         if (test_model.optimizer().sharding()->states_of(i).count == 0) {
             continue;
         }
         const bool is_matrix = model()[static_cast<std::size_t>(i)].ndim == 2; // else no master
         for (const char* name : {"exp_avg", "exp_avg_sq", is_matrix ? "master" : "exp_avg"}) {
-            const auto state = test_model.optimizer().state(i, name);
+            const auto state = test_model.optimizer().parameters().state(i, name);
             const auto* bytes = static_cast<const unsigned char*>(state->data());
             for (std::size_t k = 0; k < state->bytes(); ++k) {
                 hash = (hash ^ bytes[k]) * 0x100000001b3U;

@@ -66,7 +66,7 @@ class TestModel {
         hyper.lr = 0.01;
         hyper.weight_decay = 0.1;
         hyper.rule = run.rule;
-        optimizer_->add_group(hyper);
+        optimizer_->groups().add(hyper);
         for (std::size_t p = 0; p < model().size(); ++p) {
             add(p);
         }
@@ -99,7 +99,7 @@ class TestModel {
 
     // The gradient of one slot; `bad` where something is not finite.
     void write_gradient(std::size_t p, int32_t slot, int32_t step, bool bad = false) {
-        const auto grad = optimizer_->state(static_cast<int32_t>(p), "grad");
+        const auto grad = optimizer_->parameters().state(static_cast<int32_t>(p), "grad");
         grad->restore_memory(stream());
         std::vector<float> values(static_cast<std::size_t>(grad->count()));
         for (std::size_t i = 0; i < values.size(); ++i) {
@@ -138,9 +138,9 @@ class TestModel {
 
     Outcome outcome() {
         Outcome outcome;
-        outcome.memory = optimizer_->memory();
+        outcome.memory = optimizer_->parameters().memory();
         std::vector<int32_t> all;
-        for (int32_t i = 0; i < optimizer_->parameter_count(); ++i) {
+        for (int32_t i = 0; i < optimizer_->parameters().count(); ++i) {
             all.push_back(i);
         }
         if (optimizer_->sharding() != nullptr) {
@@ -158,7 +158,7 @@ class TestModel {
     [[nodiscard]] optim::Optimizer& optimizer() { return *optimizer_; }
     void release_all() {
         std::vector<int32_t> all;
-        for (int32_t i = 0; i < optimizer_->parameter_count(); ++i) {
+        for (int32_t i = 0; i < optimizer_->parameters().count(); ++i) {
             all.push_back(i);
         }
         optimizer_->sharding()->release(stream(), all);

@@ -191,7 +191,7 @@ TEST(Zero, HoldsWhatThePlanSays) {
                 const Training training = training_of(preset(name), stage, kind);
                 train_ranks(3, training, [&](TestModel& test_model) {
                     test_model.optimizer().shard(test_model.stream());
-                    const optim::MemoryReport held = test_model.optimizer().memory();
+                    const optim::MemoryReport held = test_model.optimizer().parameters().memory();
                     const optim::MemoryReport planned =
                         optim::planned_memory(training.recipe, counts,
                                               {{kind, 3, training.sharding.bucket_elements},
@@ -246,7 +246,8 @@ TEST(Zero, Stage2AddsMicrobatchesThatLeft) {
     train_ranks(2, training, [&](TestModel& test_model) {
         test_model.optimizer().shard(test_model.stream());
         for (std::size_t p = 0; p < model().size(); ++p) {
-            const auto grad = test_model.optimizer().state(static_cast<int32_t>(p), "grad");
+            const auto grad =
+                test_model.optimizer().parameters().state(static_cast<int32_t>(p), "grad");
             auto* values = static_cast<float*>(grad->data());
             test_model.write_gradient(p, test_model.comm().rank(), 0);
             const std::vector<float> first(values, values + grad->count());

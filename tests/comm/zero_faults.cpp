@@ -128,7 +128,7 @@ TEST(ZeroFaults, OtherHyperparametersStopTheStepBeforeItIsApplied) {
                         test_model.optimizer().step(test_model.stream(), nullptr);
                         before[i] = test_model.outcome();
                         if (rank == 2) {
-                            test_model.optimizer().set_lr(-1, 0.02);
+                            test_model.optimizer().groups().set_lr(-1, 0.02);
                         }
                         test_model.backward(1, false);
                         try {

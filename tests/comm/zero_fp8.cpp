@@ -36,7 +36,7 @@ std::vector<float> train_layer(const std::shared_ptr<Communicator>& comm, bool a
     optim::Optimizer optimizer(context, recipe, options);
     numerics::GroupHyper hyper;
     hyper.lr = 0.02;
-    optimizer.add_group(hyper);
+    optimizer.groups().add(hyper);
     const Shape shape = {{kOut, kIn}, 2};
     const MatrixForm form =
         recipe::operand_form(recipe.fp8, recipe::GemmRole::fprop, recipe::Operand::weight);
@@ -70,7 +70,7 @@ std::vector<float> train_layer(const std::shared_ptr<Communicator>& comm, bool a
             values[i] -= static_cast<const float*>(target->data())[i];
         }
         optimizer.sharding()->acquire_grad(stream, 0);
-        const auto grad = optimizer.state(0, "grad");
+        const auto grad = optimizer.parameters().state(0, "grad");
         linear::WeightGradients gradients;
         gradients.dw = grad.get();
         layer.backward(stream, y, &dx, gradients);

@@ -127,7 +127,7 @@ TEST(ZeroHybrid, HoldsWhatThePlanSays) {
             const Training run = training_of("bf16_mixed", stage, layout.shard_ranks);
             train_ranks(layout.ranks, run, [&](TestModel& test_model) {
                 test_model.optimizer().shard(test_model.stream());
-                const optim::MemoryReport held = test_model.optimizer().memory();
+                const optim::MemoryReport held = test_model.optimizer().parameters().memory();
                 const optim::ShardedMemory where = {
                     {shard::ShardKind::flat, layout.ranks, run.sharding.bucket_elements},
                     test_model.comm().rank(),

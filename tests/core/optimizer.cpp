@@ -60,7 +60,7 @@ TEST(OptimizerMemory, EveryAllocationMayFail) {
             allocations_left = -1;
             const auto context = make_context();
             optim::Optimizer optimizer(context, recipe, {});
-            optimizer.add_group({});
+            optimizer.groups().add({});
             const auto param = make_param(context, recipe.weight.dtype);
             allocations_left = k;
             bool added = false;
@@ -73,7 +73,7 @@ TEST(OptimizerMemory, EveryAllocationMayFail) {
                 EXPECT_EQ(error.status().code(), Code::out_of_memory) << error.what();
             }
             allocations_left = -1;
-            EXPECT_EQ(optimizer.parameter_count(), added ? 1 : 0);
+            EXPECT_EQ(optimizer.parameters().count(), added ? 1 : 0);
             if (!added) { // the name is free again
                 optimizer.add_parameter(context->stream(), 0, {"p", param, nullptr, nullptr});
             }

@@ -64,7 +64,7 @@ class ScaledOptimizer : public ::testing::TestWithParam<const char*> {
         optimizer.add_parameter(stream(), 0, p);
     }
     void set_grad(const optim::Optimizer& optimizer, int32_t index, float size) const {
-        const auto grad = optimizer.state(index, "grad");
+        const auto grad = optimizer.parameters().state(index, "grad");
         const auto values = wave(grad->shape(), size);
         if (grad->scales() != nullptr) {
             quant::quantize_tensor(stream(), *values, *grad, nullptr);
@@ -97,17 +97,18 @@ TEST_P(ScaledOptimizer, LevelsHaveTheirTypesAndBytes) {
     for (int32_t number = 1; number <= 3; ++number) {
         const recipe::Recipe recipe = level(number);
         optim::Optimizer optimizer(context(), recipe, {});
-        optimizer.add_group({});
+        optimizer.groups().add({});
         add(optimizer, "w", recipe.weight, shape);
-        EXPECT_EQ(optim::format_of(*optimizer.state(0, "param")), recipe.weight);
-        EXPECT_EQ(optim::format_of(*optimizer.state(0, "grad")), recipe.grad);
-        EXPECT_EQ(optim::format_of(*optimizer.state(0, "exp_avg")), recipe.exp_avg);
-        EXPECT_EQ(optim::format_of(*optimizer.state(0, "exp_avg_sq")), recipe.exp_avg_sq);
+        EXPECT_EQ(optim::format_of(*optimizer.parameters().state(0, "param")), recipe.weight);
+        EXPECT_EQ(optim::format_of(*optimizer.parameters().state(0, "grad")), recipe.grad);
+        EXPECT_EQ(optim::format_of(*optimizer.parameters().state(0, "exp_avg")), recipe.exp_avg);
+        EXPECT_EQ(optim::format_of(*optimizer.parameters().state(0, "exp_avg_sq")),
+                  recipe.exp_avg_sq);
         if (number == 3) {
-            EXPECT_EQ(optim::format_of(*optimizer.state(0, "master")), recipe.master);
+            EXPECT_EQ(optim::format_of(*optimizer.parameters().state(0, "master")), recipe.master);
         }
         const std::size_t at = static_cast<std::size_t>(number) - 1;
-        const optim::MemoryReport report = optimizer.memory();
+        const optim::MemoryReport report = optimizer.parameters().memory();
         EXPECT_EQ(report.total(), kBytes[at] * shape.count() + 4 * kScales[at]);
         const std::array<int64_t, 1> counts = {shape.count()};
         const optim::MemoryReport planned = optim::planned_memory(recipe, counts);
@@ -123,14 +124,14 @@ TEST_P(ScaledOptimizer, LevelsHaveTheirTypesAndBytes) {
 // Norms and biases stay what they are: fp32, with fp32 gradients and moments.
 TEST_P(ScaledOptimizer, Fp32ParametersHaveNoScaledStates) {
     optim::Optimizer optimizer(context(), level(3), {});
-    optimizer.add_group({});
+    optimizer.groups().add({});
     add(optimizer, "bias", DType::fp32, matrix(1, 64));
     for (const char* name : {"param", "grad", "exp_avg", "exp_avg_sq"}) {
-        EXPECT_EQ(optim::format_of(*optimizer.state(0, name)), DType::fp32) << name;
+        EXPECT_EQ(optim::format_of(*optimizer.parameters().state(0, name)), DType::fp32) << name;
     }
-    EXPECT_THROW((void)optimizer.state(0, "master"), Error);
-    EXPECT_THROW((void)optimizer.state(0, "exp_avg_scale_inv"), Error);
-    EXPECT_EQ(optimizer.memory().total(), 16 * 64);
+    EXPECT_THROW((void)optimizer.parameters().state(0, "master"), Error);
+    EXPECT_THROW((void)optimizer.parameters().state(0, "exp_avg_scale_inv"), Error);
+    EXPECT_EQ(optimizer.parameters().memory().total(), 16 * 64);
 }
 
 TEST_P(ScaledOptimizer, EveryWeightChangesAndFollowsFp32) {
@@ -138,18 +139,18 @@ TEST_P(ScaledOptimizer, EveryWeightChangesAndFollowsFp32) {
     numerics::GroupHyper hyper;
     hyper.lr = 0.05;
     optim::Optimizer exact(context(), recipe::Recipe{}, {});
-    exact.add_group(hyper);
+    exact.groups().add(hyper);
     add(exact, "w", DType::fp32, shape);
     for (int32_t number = 1; number <= 3; ++number) {
         const recipe::Recipe recipe = level(number);
         optim::Optimizer optimizer(context(), recipe, {});
-        optimizer.add_group(hyper);
+        optimizer.groups().add(hyper);
         add(optimizer, "w", recipe.weight, shape);
         const char* weight = number == 3 ? "master" : "param";
-        const std::vector<float> before = values(*optimizer.state(0, weight));
+        const std::vector<float> before = values(*optimizer.parameters().state(0, weight));
         if (number > 1) { // the same run again
             exact = optim::Optimizer(context(), recipe::Recipe{}, {});
-            exact.add_group(hyper);
+            exact.groups().add(hyper);
             add(exact, "w", DType::fp32, shape);
         }
         for (int32_t step = 1; step <= 4; ++step) {
@@ -158,8 +159,8 @@ TEST_P(ScaledOptimizer, EveryWeightChangesAndFollowsFp32) {
                 each->step(stream(), nullptr);
             }
         }
-        const std::vector<float> after = values(*optimizer.state(0, weight));
-        const std::vector<float> expected = values(*exact.state(0, "param"));
+        const std::vector<float> after = values(*optimizer.parameters().state(0, weight));
+        const std::vector<float> expected = values(*exact.parameters().state(0, "param"));
         for (std::size_t i = 0; i < after.size(); ++i) {
             EXPECT_NE(after[i], before[i]) << i;
             EXPECT_NEAR(after[i], expected[i], 0.02) << i; // of 0.2 in four steps
@@ -172,15 +173,15 @@ TEST_P(ScaledOptimizer, TheWeightIsTheQuantizedMasterWeight) {
     const recipe::Recipe recipe = level(3);
     const Shape shape = matrix(33, 65);
     optim::Optimizer optimizer(context(), recipe, {});
-    optimizer.add_group({});
+    optimizer.groups().add({});
     add(optimizer, "w", recipe.weight, shape);
     for (int32_t step = 0; step < 3; ++step) {
         const auto wide = make(DType::fp32, shape);
         const auto expected = make(recipe.weight, shape);
-        quant::dequantize_tensor(stream(), *optimizer.state(0, "master"), *wide);
+        quant::dequantize_tensor(stream(), *optimizer.parameters().state(0, "master"), *wide);
         quant::quantize_tensor(stream(), *wide, *expected, nullptr);
-        EXPECT_EQ(values(*expected), values(*optimizer.state(0, "param"))) << step;
-        const auto scale = optimizer.state(0, "param_scale_inv");
+        EXPECT_EQ(values(*expected), values(*optimizer.parameters().state(0, "param"))) << step;
+        const auto scale = optimizer.parameters().state(0, "param_scale_inv");
         EXPECT_EQ(*static_cast<float*>(scale->data()),
                   *static_cast<float*>(expected->scales()->scale_inv->data()));
         set_grad(optimizer, 0, 1.0F);
@@ -194,11 +195,11 @@ TEST_P(ScaledOptimizer, NormsAreThoseOfTheNumbers) {
     optim::OptimizerOptions options;
     options.max_grad_norm = 0.5;
     optim::Optimizer optimizer(context(), recipe, options);
-    optimizer.add_group({});
+    optimizer.groups().add({});
     add(optimizer, "w", recipe.weight, matrix(8, 8));
     set_grad(optimizer, 0, 100.0F);
     double squares = 0.0;
-    for (const float g : values(*optimizer.state(0, "grad"))) {
+    for (const float g : values(*optimizer.parameters().state(0, "grad"))) {
         squares += static_cast<double>(g) * static_cast<double>(g);
     }
     optimizer.step(stream(), nullptr);
@@ -207,32 +208,33 @@ TEST_P(ScaledOptimizer, NormsAreThoseOfTheNumbers) {
     EXPECT_NEAR(state.grad_mul, 0.5 / (std::sqrt(squares) + 1e-6), 1e-9);
     EXPECT_EQ(state.skip, 0U);
 
-    static_cast<unsigned char*>(optimizer.state(0, "grad")->data())[5] = 0x7f; // NaN
-    const std::vector<float> before = values(*optimizer.state(0, "param"));
+    static_cast<unsigned char*>(optimizer.parameters().state(0, "grad")->data())[5] = 0x7f; // NaN
+    const std::vector<float> before = values(*optimizer.parameters().state(0, "param"));
     optimizer.step(stream(), nullptr);
     EXPECT_EQ(optimizer.read_state(stream()).skip, 1U);
     EXPECT_EQ(optimizer.read_state(stream()).step, 1);
-    EXPECT_EQ(values(*optimizer.state(0, "param")), before);
+    EXPECT_EQ(values(*optimizer.parameters().state(0, "param")), before);
 }
 
 TEST_P(ScaledOptimizer, RestoredStatesGoOnWithTheSameBits) {
     const recipe::Recipe recipe = level(3);
     const Shape shape = matrix(16, 20);
     optim::Optimizer first(context(), recipe, {});
-    first.add_group({});
+    first.groups().add({});
     add(first, "w", recipe.weight, shape);
     for (int32_t step = 0; step < 3; ++step) {
         set_grad(first, 0, 1.0F);
         first.step(stream(), nullptr);
     }
     optim::Optimizer second(context(), recipe, {});
-    second.add_group({});
+    second.groups().add({});
     add(second, "w", recipe.weight, shape);
     constexpr std::array<const char*, 8> kNames = {
         "param",      "param_scale_inv",      "exp_avg", "exp_avg_scale_inv",
         "exp_avg_sq", "exp_avg_sq_scale_inv", "master",  "master_scale_inv"};
     for (const char* name : kNames) {
-        copy_tensor(stream(), *first.state(0, name), *second.state(0, name));
+        copy_tensor(stream(), *first.parameters().state(0, name),
+                    *second.parameters().state(0, name));
     }
     second.set_step(stream(), 3);
     for (optim::Optimizer* each : {&first, &second}) {
@@ -240,8 +242,9 @@ TEST_P(ScaledOptimizer, RestoredStatesGoOnWithTheSameBits) {
         each->step(stream(), nullptr);
     }
     for (const char* name : kNames) {
-        const auto a = first.state(0, name);
-        EXPECT_EQ(std::memcmp(a->data(), second.state(0, name)->data(), a->bytes()), 0) << name;
+        const auto a = first.parameters().state(0, name);
+        EXPECT_EQ(std::memcmp(a->data(), second.parameters().state(0, name)->data(), a->bytes()), 0)
+            << name;
     }
 }
 
@@ -349,17 +352,19 @@ TEST_P(ScaledOptimizer, MomentsInBlocksHaveTheirBytes) {
         recipe.exp_avg = format;
         recipe.exp_avg_sq = format;
         optim::Optimizer optimizer(context(), recipe, {});
-        optimizer.add_group({});
+        optimizer.groups().add({});
         add(optimizer, "w", DType::fp32, matrix(1, 4097));
-        EXPECT_EQ(optimizer.memory().exp_avg, bytes);
-        EXPECT_EQ(optimizer.memory().exp_avg_sq, bytes);
-        EXPECT_EQ(optimizer.state(0, "exp_avg")->dtype(), format.dtype);
-        EXPECT_EQ(optimizer.state(0, "exp_avg_scale_inv")->count(), scale_count(format, 4097));
+        EXPECT_EQ(optimizer.parameters().memory().exp_avg, bytes);
+        EXPECT_EQ(optimizer.parameters().memory().exp_avg_sq, bytes);
+        EXPECT_EQ(optimizer.parameters().state(0, "exp_avg")->dtype(), format.dtype);
+        EXPECT_EQ(optimizer.parameters().state(0, "exp_avg_scale_inv")->count(),
+                  scale_count(format, 4097));
         add(optimizer, "small", DType::fp32, matrix(1, 4095)); // too small for blocks
-        EXPECT_EQ(optimizer.state(1, "exp_avg")->dtype(), DType::fp32);
-        EXPECT_EQ(optimizer.memory().exp_avg, bytes + 4 * 4095);
+        EXPECT_EQ(optimizer.parameters().state(1, "exp_avg")->dtype(), DType::fp32);
+        EXPECT_EQ(optimizer.parameters().memory().exp_avg, bytes + 4 * 4095);
         const std::array<int64_t, 2> counts = {4097, 4095};
-        EXPECT_EQ(optim::planned_memory(recipe, counts).total(), optimizer.memory().total());
+        EXPECT_EQ(optim::planned_memory(recipe, counts).total(),
+                  optimizer.parameters().memory().total());
     }
 }
 
@@ -372,13 +377,13 @@ TEST_P(ScaledOptimizer, MomentsInBlocksFollowFp32) {
         recipe.exp_avg = format;
         recipe.exp_avg_sq = format;
         optim::Optimizer optimizer(context(), recipe, {});
-        optimizer.add_group(hyper);
+        optimizer.groups().add(hyper);
         add(optimizer, "w", DType::fp32, shape);
         for (int32_t step = 1; step <= 5; ++step) {
             set_grad(optimizer, 0, 1.0F / static_cast<float>(step));
             optimizer.step(stream(), nullptr);
         }
-        return values(*optimizer.state(0, "param"));
+        return values(*optimizer.parameters().state(0, "param"));
     };
     const std::vector<float> exact = train(DType::fp32);
     const std::vector<float> first = train(kFp8Blocks);
@@ -402,12 +407,13 @@ TEST_P(ScaledOptimizer, MomentsInBlocksFollowFp32) {
 TEST_P(ScaledOptimizer, BytesOfARemainder) {
     const recipe::Recipe& recipe = recipe::find_preset("bf16_pure_remainder").recipe;
     optim::Optimizer optimizer(context(), recipe, {});
-    optimizer.add_group({});
+    optimizer.groups().add({});
     add(optimizer, "w", recipe.weight, matrix(10, 10));
-    EXPECT_EQ(optimizer.memory().weight, 200);
-    EXPECT_EQ(optimizer.memory().master, 200);
+    EXPECT_EQ(optimizer.parameters().memory().weight, 200);
+    EXPECT_EQ(optimizer.parameters().memory().master, 200);
     const std::array<int64_t, 1> counts = {100};
-    EXPECT_EQ(optim::planned_memory(recipe, counts).total(), optimizer.memory().total());
+    EXPECT_EQ(optim::planned_memory(recipe, counts).total(),
+              optimizer.parameters().memory().total());
 }
 
 // bf16 weights with remainders and fp32 weights, the same gradients: the same weights, to the bit.
@@ -416,16 +422,16 @@ TEST_P(ScaledOptimizer, ARemainderIsAnFp32Weight) {
     optim::Optimizer split(context(), recipe::find_preset("bf16_pure_remainder").recipe, {});
     optim::Optimizer exact(context(), recipe::find_preset("bf16_mixed").recipe, {});
     for (optim::Optimizer* each : {&split, &exact}) {
-        each->add_group({});
+        each->groups().add({});
         add(*each, "w", each->recipe().weight, shape);
         for (int32_t step = 1; step <= 50; ++step) {
             set_grad(*each, 0, 1.0F / static_cast<float>(step));
             each->step(stream(), nullptr);
         }
     }
-    const auto* upper = static_cast<const uint16_t*>(split.state(0, "param")->data());
-    const auto* lower = static_cast<const int16_t*>(split.state(0, "master")->data());
-    const auto* expected = static_cast<const float*>(exact.state(0, "param")->data());
+    const auto* upper = static_cast<const uint16_t*>(split.parameters().state(0, "param")->data());
+    const auto* lower = static_cast<const int16_t*>(split.parameters().state(0, "master")->data());
+    const auto* expected = static_cast<const float*>(exact.parameters().state(0, "param")->data());
     for (int64_t i = 0; i < shape.count(); ++i) {
         EXPECT_EQ(numerics::join_master(upper[i], lower[i]), expected[i]) << i;
     }
@@ -438,14 +444,14 @@ TEST_P(ScaledOptimizer, MasterWeightsFollowWhatTheCallerWrote) {
         SCOPED_TRACE(name);
         const recipe::Recipe& recipe = recipe::find_preset(name).recipe;
         optim::Optimizer optimizer(context(), recipe, {});
-        optimizer.add_group({});
+        optimizer.groups().add({});
         add(optimizer, "w", recipe.weight, matrix(4, 8));
         set_grad(optimizer, 0, 1.0F);
         optimizer.step(stream(), nullptr);
-        const auto param = optimizer.state(0, "param");
+        const auto param = optimizer.parameters().state(0, "param");
         cast_tensor(stream(), wave(matrix(4, 8), 8.0F)->ref(), param->ref());
         const std::vector<float> written = values(*param);
-        optimizer.sync_master(stream(), -1);
+        optimizer.parameters().sync_master(stream(), -1);
         optimizer.step(stream(), nullptr);
         const std::vector<float> after = values(*param);
         for (std::size_t i = 0; i < after.size(); ++i) {
@@ -454,20 +460,22 @@ TEST_P(ScaledOptimizer, MasterWeightsFollowWhatTheCallerWrote) {
         }
     }
     optim::Optimizer scaled(context(), level(3), {});
-    scaled.add_group({});
+    scaled.groups().add({});
     add(scaled, "w", level(3).weight, matrix(4, 8));
-    quant::quantize_tensor(stream(), *wave(matrix(4, 8), 8.0F), *scaled.state(0, "param"), nullptr);
-    scaled.sync_master(stream(), 0);
-    EXPECT_EQ(values(*scaled.state(0, "master")), values(*scaled.state(0, "param")));
-    EXPECT_THROW(scaled.sync_master(stream(), 1), Error);
+    quant::quantize_tensor(stream(), *wave(matrix(4, 8), 8.0F),
+                           *scaled.parameters().state(0, "param"), nullptr);
+    scaled.parameters().sync_master(stream(), 0);
+    EXPECT_EQ(values(*scaled.parameters().state(0, "master")),
+              values(*scaled.parameters().state(0, "param")));
+    EXPECT_THROW(scaled.parameters().sync_master(stream(), 1), Error);
 }
 
 TEST_P(ScaledOptimizer, AGroupThatIsOffIsNotTouched) {
     optim::OptimizerOptions options;
     options.check_finite = true;
     optim::Optimizer optimizer(context(), recipe::Recipe{}, options);
-    optimizer.add_group({});
-    optimizer.add_group({});
+    optimizer.groups().add({});
+    optimizer.groups().add({});
     for (int32_t group = 0; group < 2; ++group) {
         optim::NewParameter p;
         p.name = group == 0 ? "a" : "b";
@@ -475,24 +483,24 @@ TEST_P(ScaledOptimizer, AGroupThatIsOffIsNotTouched) {
         optimizer.add_parameter(stream(), group, p);
         set_grad(optimizer, group, 1.0F);
     }
-    static_cast<float*>(optimizer.state(1, "grad")->data())[3] = std::nanf("");
-    optimizer.set_enabled(1, false);
-    const std::vector<float> first = values(*optimizer.state(0, "param"));
-    const std::vector<float> second = values(*optimizer.state(1, "param"));
+    static_cast<float*>(optimizer.parameters().state(1, "grad")->data())[3] = std::nanf("");
+    optimizer.groups().set_enabled(1, false);
+    const std::vector<float> first = values(*optimizer.parameters().state(0, "param"));
+    const std::vector<float> second = values(*optimizer.parameters().state(1, "param"));
     optimizer.step(stream(), nullptr);
     EXPECT_EQ(optimizer.read_state(stream()).step, 1); // its gradients are not even checked
-    EXPECT_NE(values(*optimizer.state(0, "param")), first);
-    EXPECT_EQ(values(*optimizer.state(1, "param")), second);
-    optimizer.set_enabled(-1, true);
+    EXPECT_NE(values(*optimizer.parameters().state(0, "param")), first);
+    EXPECT_EQ(values(*optimizer.parameters().state(1, "param")), second);
+    optimizer.groups().set_enabled(-1, true);
     optimizer.step(stream(), nullptr);
     EXPECT_EQ(optimizer.read_state(stream()).skip, 1U);
-    EXPECT_THROW(optimizer.set_enabled(2, true), Error);
+    EXPECT_THROW(optimizer.groups().set_enabled(2, true), Error);
 }
 
 TEST_P(ScaledOptimizer, RefusesWhatDoesNotFit) {
     const recipe::Recipe recipe = level(2);
     optim::Optimizer optimizer(context(), recipe, {});
-    optimizer.add_group({});
+    optimizer.groups().add({});
     optim::NewParameter p;
     p.name = "w";
     p.param = make(DType::fp16, matrix(4, 4)); // without a scale
@@ -505,7 +513,7 @@ TEST_P(ScaledOptimizer, RefusesWhatDoesNotFit) {
     p.grad = make(DType::fp8_e4m3, matrix(4, 4)); // codes without a scale
     EXPECT_THROW(optimizer.add_parameter(stream(), 0, p), Error);
     p.grad = nullptr;
-    EXPECT_EQ(optimizer.parameter_count(), 0);
+    EXPECT_EQ(optimizer.parameters().count(), 0);
     EXPECT_EQ(optimizer.add_parameter(stream(), 0, p), 0);
 }
 

@@ -72,7 +72,7 @@ class Model {
         numerics::GroupHyper hyper;
         hyper.lr = 0.01;
         hyper.weight_decay = 0.01;
-        optimizer_.add_group(hyper);
+        optimizer_.groups().add(hyper);
         add("first", kHidden * kIn, 0.5F);
         add("second", kHidden, 0.25F);
     }
@@ -92,8 +92,8 @@ class Model {
     }
     // The fp32 weights, put together where they are in two parts.
     std::vector<float> exact(int32_t i) const {
-        const auto param = optimizer_.state(i, "param");
-        const auto master = optimizer_.state(i, "master");
+        const auto param = optimizer_.parameters().state(i, "param");
+        const auto master = optimizer_.parameters().state(i, "master");
         std::vector<float> values(static_cast<std::size_t>(param->count()));
         for (std::size_t k = 0; k < values.size(); ++k) {
             values[k] = recipe_.master.coding == Coding::remainder
@@ -105,7 +105,7 @@ class Model {
     }
     // What products use: bf16 weights.
     std::vector<float> multiplied(int32_t i) const {
-        const auto param = optimizer_.state(i, "param");
+        const auto param = optimizer_.parameters().state(i, "param");
         std::vector<float> values(static_cast<std::size_t>(param->count()));
         for (std::size_t k = 0; k < values.size(); ++k) {
             values[k] = numerics::bf16_to_float(static_cast<const uint16_t*>(param->data())[k]);
@@ -129,7 +129,7 @@ class Model {
         optimizer_.add_parameter(context_->stream(), 0, p);
     }
     void write(int32_t i, const std::vector<float>& values) {
-        const auto grad = optimizer_.state(i, "grad");
+        const auto grad = optimizer_.parameters().state(i, "grad");
         ASSERT_EQ(grad->dtype(), DType::fp32);
         std::copy(values.begin(), values.end(), static_cast<float*>(grad->data()));
     }

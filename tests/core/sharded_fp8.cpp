@@ -151,7 +151,7 @@ Model make_model(const std::shared_ptr<Context>& context, const std::vector<int6
     for (int32_t rank = 0; rank < ranks; ++rank) {
         model.optimizers.push_back(
             std::make_unique<optim::Optimizer>(context, recipe, optim::OptimizerOptions{}));
-        model.optimizers.back()->add_group({});
+        model.optimizers.back()->groups().add({});
     }
     for (std::size_t i = 0; i < counts.size(); ++i) {
         const auto owner = static_cast<std::size_t>(plan.owner[i]);
@@ -175,7 +175,7 @@ Model make_model(const std::shared_ptr<Context>& context, const std::vector<int6
 void reduce_gradient(Model& model, std::size_t tensor, int step, int32_t ranks, float mu,
                      int64_t& saturated) {
     const auto [owner, index] = model.places[tensor];
-    const std::shared_ptr<Tensor> grad = model.optimizers[owner]->state(index, "grad");
+    const std::shared_ptr<Tensor> grad = model.optimizers[owner]->parameters().state(index, "grad");
     std::vector<float> values(static_cast<std::size_t>(grad->count()));
     float amax = 0.0F;
     for (std::size_t j = 0; j < values.size(); ++j) { // a ratio of 100 between largest and smallest

@@ -97,14 +97,14 @@ class Trainer {
           scaler_(context_, scaler::scaler_preset("torch")), lr_(scalar(context_, 1e-2F)),
           count_(scalar(context_, 2.0F)) {
         for (const char* name : {"a", "b"}) {
-            const int32_t group = optimizer_.add_group({});
+            const int32_t group = optimizer_.groups().add({});
             optim::NewParameter p;
             p.name = name;
             const Shape shape = {{5000}, 1};
             p.param = optim::make_state(context_, stream(), recipe_.weight, shape);
             optimizer_.add_parameter(stream(), group, p);
         }
-        optimizer_.set_lr_tensor(0, lr_);
+        optimizer_.groups().set_lr_tensor(0, lr_);
         optimizer_.set_grad_scale_tensor(count_);
     }
 

@@ -32,7 +32,7 @@ class Trainer {
         fill(*y_, 4); // as its own gradient
         fill(*bias_, 5);
         fill(*weight_, 6);
-        optimizer_.add_group({});
+        optimizer_.groups().add({});
         optim::NewParameter parameter;
         parameter.name = "w";
         parameter.param = weight_;
@@ -44,7 +44,7 @@ class Trainer {
     void step() {
         linear_.forward(stream(), x_, *y_);
         linear_.backward(stream(), *y_, dx_.get(),
-                         {optimizer_.state(0, "grad").get(), nullptr, false});
+                         {optimizer_.parameters().state(0, "grad").get(), nullptr, false});
         optimizer_.step(stream(), nullptr);
         linear_.end_step(stream());
     }

@@ -47,7 +47,7 @@ class Rank {
         options.sharding.stage = comm_->size(); // each stage with a number of ranks of its own
         options.sharding.kind = family == 2 ? shard::ShardKind::greedy : shard::ShardKind::flat;
         optimizer_ = std::make_shared<optim::Optimizer>(context_, recipe_of(family), options);
-        optimizer_->add_group({});
+        optimizer_->groups().add({});
         for (const Shape& shape : {Shape{{kChunkElements + 5}, 1}, Shape{{3, 40}, 2}, Shape{{0}, 1},
                                    Shape{{1}, 1}, Shape{{16, 16}, 2}}) {
             add(shape, first);
@@ -61,8 +61,8 @@ class Rank {
     }
 
     void step(int32_t number) {
-        for (int32_t p = 0; p < optimizer_->parameter_count(); ++p) {
-            const auto grad = optimizer_->state(p, "grad");
+        for (int32_t p = 0; p < optimizer_->parameters().count(); ++p) {
+            const auto grad = optimizer_->parameters().state(p, "grad");
             grad->restore_memory(stream());
             std::vector<float> values(static_cast<std::size_t>(grad->count()));
             for (std::size_t i = 0; i < values.size(); ++i) {
@@ -111,7 +111,7 @@ class Rank {
         const StateFormat weight = optimizer_->recipe().weight;
         const bool is_vector = shape.ndim == 1; // kept in high precision
         optim::NewParameter parameter;
-        const auto index = static_cast<uint64_t>(optimizer_->parameter_count());
+        const auto index = static_cast<uint64_t>(optimizer_->parameters().count());
         parameter.name = "p" + std::to_string(index);
         parameter.param =
             is_vector || !weight.is_scaled()

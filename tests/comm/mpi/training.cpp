@@ -212,7 +212,7 @@ std::string zero_disagrees(const Settings& settings) {
     }
     TestModel test_model(training_of(2, true), comm);
     test_model.optimizer().shard(test_model.stream());
-    test_model.optimizer().set_lr(-1, differs ? 0.02 : 0.01);
+    test_model.optimizer().groups().set_lr(-1, differs ? 0.02 : 0.01);
     test_model.backward(0, true);
     expect_named([&] { test_model.optimizer().step(test_model.stream(), nullptr); },
                  "hyperparameters");

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/groups.hpp"
+
+#include "optim/step_memory.hpp"
+#include "recipe/keys.hpp"
+
+namespace mp::optim {
+namespace {
+
+// A recipe's roundings are those of the whole step; where a group keeps fp32 nothing is rounded.
+recipe::Recipe with_formats(const recipe::Recipe& recipe, const MomentFormats& formats,
+                            numerics::RuleId rule) {
+    if (!formats.exp_avg_sq.empty() && !has_second_moment(rule)) {
+        fail(Code::invalid_argument,
+             "optimizer: exp_avg_sq_format is '%.64s', but %s has no second moment; leave it NULL",
+             formats.exp_avg_sq.c_str(), numerics::rule_info(rule).name);
+    }
+    recipe::Recipe own = recipe;
+    const auto set = [&own](const char* key, const std::string& format,
+                            StateFormat recipe::Recipe::*member,
+                            recipe::Rounding recipe::Recipe::*rounding) {
+        if (format.empty()) {
+            return;
+        }
+        recipe::set_key(own, recipe::find_key(key), format);
+        if (own.*member == DType::fp32) {
+            own.*rounding = recipe::Rounding::nearest;
+        }
+    };
+    set("optimizer.exp_avg.dtype", formats.exp_avg, &recipe::Recipe::exp_avg,
+        &recipe::Recipe::exp_avg_rounding);
+    set("optimizer.exp_avg_sq.dtype", formats.exp_avg_sq, &recipe::Recipe::exp_avg_sq,
+        &recipe::Recipe::exp_avg_sq_rounding);
+    recipe::check_recipe(own);
+    return own;
+}
+
+} // namespace
+
+const float* scalar_address(const Tensor* tensor, const Device& device, const char* name) {
+    if (tensor == nullptr) {
+        return nullptr;
+    }
+    if (tensor->count() != 1) {
+        fail(Code::invalid_shape, "optimizer: %s is %s; it must have one element", name,
+             tensor->shape().text().c_str());
+    }
+    if (tensor->dtype() != DType::fp32) {
+        fail(Code::invalid_dtype, "optimizer: %s is %s; it must be fp32", name,
+             dtype_name(tensor->dtype()));
+    }
+    if (&tensor->device() != &device) {
+        fail(Code::invalid_argument, "optimizer: %s is not on the context's device", name);
+    }
+    return static_cast<const float*>(tensor->data());
+}
+
+int32_t ParamGroups::add(const numerics::GroupHyper& hyper, const MomentFormats& formats) {
+    check_hyper(hyper);
+    recipe::Recipe own = with_formats(recipe_, formats, hyper.rule);
+    if (eager_compat_ &&
+        (hyper.rule != numerics::RuleId::adamw || hyper.maximize || !hyper.bias_correction)) {
+        fail(Code::unsupported,
+             "optimizer: the eager order of roundings is AdamW's alone, without L2, maximize, or a "
+             "missing bias correction");
+    }
+    lr_tensors_.reserve(hyper_.size() + 1);
+    recipes_.reserve(hyper_.size() + 1);
+    hyper_.push_back(hyper);
+    recipes_.push_back(std::move(own));
+    lr_tensors_.emplace_back();
+    changes_.plan = true;
+    return static_cast<int32_t>(hyper_.size()) - 1;
+}
+
+std::string ParamGroups::warning(int32_t group) const {
+    const recipe::Recipe& own = recipe(group);
+    const numerics::GroupHyper& numbers = hyper(group);
+    if (!has_second_moment(numbers.rule) || own.exp_avg_sq != DType::bf16 ||
+        own.exp_avg_sq_rounding != recipe::Rounding::nearest ||
+        numbers.beta2 <= recipe::kLargestBeta2ForNearestBf16) {
+        return {};
+    }
+    return "optimizer: at beta2 " + std::to_string(numbers.beta2) +
+           " a bf16 second moment rounded to nearest can grow but never decrease; use beta2 <= "
+           "0.996, or set optimizer.exp_avg_sq.rounding to stochastic";
+}
+
+void ParamGroups::check(int32_t group, bool may_be_all) const {
+    if (group < (may_be_all ? -1 : 0) || group >= static_cast<int32_t>(size())) {
+        fail(Code::invalid_argument,
+             "optimizer: group is %d but there are %zu group(s)%s; add one with "
+             "mp_optimizer_add_group",
+             group, size(), may_be_all ? ", and -1 for all" : "");
+    }
+}
+
+void ParamGroups::set_lr(int32_t group, double lr) {
+    check(group, true);
+    numerics::GroupHyper probe;
+    probe.lr = lr;
+    check_hyper(probe);
+    for_each(group, [&](std::size_t i) {
+        hyper_[i].lr = lr;
+        hyper_[i].device_lr = nullptr;
+        lr_tensors_[i] = nullptr;
+    });
+    changes_.hyper = true;
+}
+
+void ParamGroups::set_lr_tensor(int32_t group, const std::shared_ptr<Tensor>& lr) {
+    check(group, true);
+    const float* scalar = scalar_address(lr.get(), *device_, "lr");
+    for_each(group, [&](std::size_t i) {
+        hyper_[i].device_lr = scalar;
+        lr_tensors_[i] = lr;
+    });
+    changes_.hyper = true;
+}
+
+void ParamGroups::set_enabled(int32_t group, bool enabled) {
+    for_each(group, [&](std::size_t i) {
+        changes_.plan = changes_.plan || hyper_[i].enabled != enabled;
+        hyper_[i].enabled = enabled;
+    });
+}
+
+void ParamGroups::check_saved(const std::vector<numerics::GroupHyper>& saved) const {
+    if (saved.size() != size()) {
+        fail(Code::bad_state, "optimizer: %zu group(s) were saved, but there are %zu", saved.size(),
+             size());
+    }
+    for (std::size_t i = 0; i < size(); ++i) {
+        check_hyper(saved[i]);
+        if (!numerics::have_same_states(saved[i].rule, hyper_[i].rule)) {
+            fail(Code::bad_state,
+                 "optimizer: group %zu was saved with rule %s, whose states %s does not have; add "
+                 "the group with the rule that was saved",
+                 i, numerics::rule_info(saved[i].rule).name,
+                 numerics::rule_info(hyper_[i].rule).name);
+        }
+    }
+}
+
+void ParamGroups::restore(const std::vector<numerics::GroupHyper>& saved) {
+    for (std::size_t i = 0; i < size(); ++i) {
+        const float* device_lr = hyper_[i].device_lr;
+        hyper_[i] = saved[i];
+        hyper_[i].device_lr = device_lr;
+    }
+    changes_.plan = true; // other groups may be on
+}
+
+} // namespace mp::optim

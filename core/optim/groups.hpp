@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// ParamGroups: the hyperparameters of each group of parameters, and the recipe with the group's own formats.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "numerics/rules.hpp"
+#include "recipe/recipe.hpp"
+#include "tensor/tensor.hpp"
+
+namespace mp::optim {
+
+// What the moments of a group are kept in, as the recipe's keys say it; empty: what the recipe says.
+struct MomentFormats {
+    std::string exp_avg;
+    std::string exp_avg_sq;
+};
+
+// The address of one fp32 element on the device; null for a null tensor. Throws for anything else.
+const float* scalar_address(const Tensor* tensor, const Device& device, const char* name);
+
+class ParamGroups {
+  public:
+    ParamGroups(recipe::Recipe recipe, const Device& device, bool eager_compat)
+        : recipe_(std::move(recipe)), device_(&device), eager_compat_(eager_compat) {}
+
+    int32_t add(const numerics::GroupHyper& hyper, const MomentFormats& formats = {});
+    [[nodiscard]] std::size_t size() const noexcept { return hyper_.size(); }
+    [[nodiscard]] const std::vector<numerics::GroupHyper>& hyper() const noexcept { return hyper_; }
+    [[nodiscard]] const numerics::GroupHyper& hyper(int32_t group) const {
+        return hyper_.at(static_cast<std::size_t>(group));
+    }
+    [[nodiscard]] const recipe::Recipe& recipe(int32_t group) const {
+        return recipes_.at(static_cast<std::size_t>(group));
+    }
+    // What its formats and hyperparameters do badly together; empty: nothing.
+    [[nodiscard]] std::string warning(int32_t group) const;
+    // Throws for a group that does not exist; -1 is all of them.
+    void check(int32_t group, bool may_be_all) const;
+
+    // -1: all groups. Replaces a tensor.
+    void set_lr(int32_t group, double lr);
+    // One fp32 element that every step reads where it is; null: the number again. -1: all groups.
+    void set_lr_tensor(int32_t group, const std::shared_ptr<Tensor>& lr);
+    // Parameters of a group that is off are not touched, and their gradients do not count in the norm. -1: all groups.
+    void set_enabled(int32_t group, bool enabled);
+
+    // From a checkpoint. check_saved() throws for groups that are not as many, or whose rules keep other states.
+    void check_saved(const std::vector<numerics::GroupHyper>& saved) const;
+    void restore(const std::vector<numerics::GroupHyper>& saved);
+
+    // What changed since a step was prepared; who prepares it clears this.
+    struct Changes {
+        bool plan = true; // which parameters are stepped
+        bool hyper = true;
+    };
+    [[nodiscard]] Changes& changes() noexcept { return changes_; }
+
+  private:
+    template <class Body> void for_each(int32_t group, const Body& body) {
+        check(group, true);
+        for (std::size_t i = 0; i < hyper_.size(); ++i) {
+            if (group == -1 || static_cast<std::size_t>(group) == i) {
+                body(i);
+            }
+        }
+    }
+
+    recipe::Recipe recipe_;
+    const Device* device_; // the context's
+    bool eager_compat_;
+    std::vector<numerics::GroupHyper> hyper_;
+    std::vector<recipe::Recipe> recipes_;             // recipe_ with a group's own formats
+    std::vector<std::shared_ptr<Tensor>> lr_tensors_; // what device_lr points to; null: none
+    Changes changes_;
+};
+
+} // namespace mp::optim

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/parameters.hpp"
+
+#include "optim/offload.hpp"
+#include "optim/state_values.hpp"
+#include "system/fnv.hpp"
+
+namespace mp::optim {
+namespace {
+
+// The parameter's name is its identity for random numbers, so that they do not depend on the order in which
+// parameters were added.
+uint64_t name_hash(const std::string& name) {
+    system::Fnv64 hash;
+    hash.add(name);
+    return hash.value();
+}
+
+} // namespace
+
+int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& recipe,
+                        numerics::RuleId rule, const NewParameter& source) {
+    check_new(source);
+    Parameter made;
+    made.name = source.name;
+    made.group = group;
+    made.param = source.param;
+    made.init_fp32 = source.init_fp32;
+    made.is_codes = is_gathered_codes(*source.param);
+    made.weight = weight_format(*source.param);
+    made.formats = state_formats(recipe, made.weight, source.param->count(), rule);
+    made.grad = source.grad != nullptr
+                    ? source.grad
+                    : make_state(context_, stream, made.formats.grad, source.param->shape());
+    made.stepped =
+        options_.offload ? make_like(context_, state_stream(stream), *source.param) : source.param;
+    const int32_t index = count();
+    names_.emplace(source.name, index);
+    try {
+        list_.push_back(std::move(made));
+        if (!options_.is_sharded) {
+            make_states(stream, index);
+        }
+    } catch (...) {
+        names_.erase(source.name);
+        list_.resize(static_cast<std::size_t>(index));
+        throw;
+    }
+    return index;
+}
+
+void Parameters::make_states(Stream& stream) {
+    for (int32_t i = 0; i < count(); ++i) {
+        make_states(stream, i);
+    }
+}
+
+// The states of the elements that are here, with their first values.
+void Parameters::make_states(Stream& stream, int32_t index) {
+    Parameter& p = list_[static_cast<std::size_t>(index)];
+    const shard::ShardSlice own = slice(index);
+    if (own.count > 0 || sharding_ == nullptr || sharding_->stage() == 0) {
+        const bool is_whole = own.count == p.param->count();
+        p.states.emplace(context_, state_stream(stream), p.formats,
+                         is_whole ? p.param->shape() : Shape{{own.count}, 1});
+        check_segment(segment(index), p.name.c_str(), p.formats.rule);
+        initialize(stream, index);
+    }
+    p.init_fp32 = nullptr;
+}
+
+void Parameters::initialize(Stream& stream, int32_t index) {
+    const Parameter& p = list_[static_cast<std::size_t>(index)];
+    Stream& owner = state_stream(stream);
+    if (!options_.offload) {
+        const shard::ShardSlice own = slice(index);
+        const TensorRef exact =
+            p.init_fp32 != nullptr ? slice_of(*p.init_fp32, own.start, own.count).ref : TensorRef();
+        p.states->initialize(owner, weight(index), p.init_fp32 != nullptr ? &exact : nullptr);
+    } else if (p.init_fp32 == nullptr) {
+        copy_numbers(stream, *p.param, *p.stepped);
+        stream.sync();
+        p.states->initialize(owner, weight(index), nullptr);
+    } else {
+        Tensor near(context_, owner, DType::fp32, p.init_fp32->shape());
+        copy_tensor(stream, *p.init_fp32, near);
+        stream.sync();
+        const TensorRef exact = near.ref();
+        p.states->initialize(owner, weight(index), &exact);
+        owner.sync();
+        copy_numbers(stream, *p.stepped, *p.param);
+        stream.sync();
+    }
+    p.param->touch();
+}
+
+void Parameters::sync_master(Stream& stream, int32_t index) {
+    if (index != -1) {
+        (void)(*this)[index];
+    }
+    for (int32_t i = 0; i < count(); ++i) {
+        const Parameter& p = list_[static_cast<std::size_t>(i)];
+        if (index != -1 && index != i) {
+            continue;
+        }
+        if (options_.offload) {
+            copy_numbers(stream, *p.param, *p.stepped);
+            stream.sync();
+        }
+        if (sharding_ != nullptr) {
+            sharding_->adopt(stream, i);
+        }
+        if (p.states.has_value()) {
+            p.states->sync_master(state_stream(stream), weight(i));
+        }
+    }
+}
+
+shard::ShardSlice Parameters::slice(int32_t index) const {
+    const Parameter& p = list_[static_cast<std::size_t>(index)];
+    return sharding_ != nullptr ? sharding_->states_of(index)
+                                : shard::ShardSlice{index, 0, 0, p.param->count()};
+}
+
+TensorSlice Parameters::weight(int32_t index) const {
+    return sharding_ != nullptr ? sharding_->weight_of(index)
+                                : slice_of(*list_[static_cast<std::size_t>(index)].stepped);
+}
+
+UpdateSegment Parameters::segment(int32_t index) const {
+    const Parameter& p = list_[static_cast<std::size_t>(index)];
+    const TensorSlice param = weight(index);
+    const TensorSlice grad = sharding_ != nullptr
+                                 ? TensorSlice{sharding_->gradient_of(index), nullptr, nullptr, {}}
+                                 : slice_of(*p.grad);
+    UpdateSegment s;
+    s.count = param.ref.count;
+    s.first = slice(index).start;
+    s.uid = name_hash(p.name);
+    s.group = p.group;
+    s.param = {param.ref.data, param.scale_inv, param.ref.dtype, Coding::plain};
+    s.grad = {grad.ref.data, grad.scale_inv, grad.ref.dtype, Coding::plain};
+    p.states->fill(s);
+    return s;
+}
+
+void Parameters::zero_grad(Stream& stream) const {
+    for (const Parameter& parameter : list_) {
+        if (parameter.grad->count() > 0 && parameter.grad->has_memory()) {
+            check(stream.device().zero(stream.queue(), parameter.grad->data(),
+                                       parameter.grad->bytes()));
+        }
+    }
+}
+
+const Parameter& Parameters::operator[](int32_t index) const {
+    if (index < 0 || index >= count()) {
+        fail(Code::invalid_argument, "optimizer: parameter %d does not exist; there are %d", index,
+             count());
+    }
+    return list_[static_cast<std::size_t>(index)];
+}
+
+void Parameters::write_state(Stream& stream, int32_t index, const std::string& name,
+                             const Tensor& values) {
+    const Parameter& p = (*this)[index];
+    check_values(index, values);
+    write_values(state_stream(stream), *p.states, weight(index), name, values.ref(), p.name);
+    if (options_.offload) {
+        copy_numbers(stream, *p.stepped, *p.param);
+        stream.sync();
+    }
+    p.param->touch();
+}
+
+std::shared_ptr<Tensor> Parameters::state(int32_t index, const std::string& name) const {
+    const Parameter& p = (*this)[index];
+    std::vector<NamedTensor> states = {{"param", p.param},
+                                       {"param_scale_inv", scale_of(p.param)},
+                                       {"grad", p.grad},
+                                       {"grad_scale_inv", scale_of(p.grad)}};
+    if (p.states.has_value()) {
+        for (NamedTensor& entry : p.states->list()) {
+            states.push_back(std::move(entry));
+        }
+    }
+    std::string present;
+    for (const auto& [state_name, tensor] : states) {
+        if (tensor == nullptr) {
+            continue;
+        }
+        if (name == state_name) {
+            return tensor;
+        }
+        present += (present.empty() ? "" : ", ") + std::string(state_name);
+    }
+    fail(Code::unknown_name, "optimizer: parameter '%s' has no state '%.64s'; it has: %s",
+         p.name.c_str(), name.c_str(), present.c_str());
+}
+
+MemoryReport Parameters::memory() const noexcept {
+    MemoryReport report;
+    for (int32_t i = 0; i < count(); ++i) {
+        const Parameter& p = list_[static_cast<std::size_t>(i)];
+        report.parameter_count += p.param->count();
+        report.weight += bytes_of(p.param);
+        report.grad += bytes_of(p.grad);
+        if (sharding_ != nullptr) {
+            report.weight += sharding_->weight_bytes(i);
+        }
+        if (p.states.has_value()) {
+            p.states->add_bytes(report);
+        }
+    }
+    report.reduced_grad = sharding_ != nullptr ? sharding_->gradient_bytes() : 0;
+    return report;
+}
+
+void Parameters::read_state(Stream& stream, int32_t index, const std::string& name,
+                            const Tensor& values) const {
+    const Parameter& p = (*this)[index];
+    check_values(index, values);
+    read_values(state_stream(stream), *p.states, weight(index), name, values.ref(), p.name);
+}
+
+StatesPlace Parameters::place(int32_t index) const {
+    const Parameter& p = (*this)[index];
+    const Shape& shape = p.param->shape();
+    const shard::ShardSlice own = slice(index);
+    StatesPlace place;
+    place.weight = p.weight; // of codes for use: the owner's exact numbers
+    place.formats = p.formats;
+    place.shape.assign(shape.sizes.begin(), shape.sizes.begin() + shape.ndim);
+    place.whole = p.param->count();
+    place.start = own.start;
+    place.count = own.count;
+    place.is_everywhere = sharding_ == nullptr || sharding_->stage() == 0;
+    place.is_copy = !place.is_everywhere && sharding_->groups().group() > 0;
+    place.stream = options_.offload ? &context_->host_stream() : &context_->stream();
+    if (p.states.has_value()) {
+        place.states = &*p.states;
+        place.param = weight(index);
+    }
+    return place;
+}
+
+void Parameters::publish(Stream& stream) {
+    for (const Parameter& parameter : list_) {
+        if (options_.offload) {
+            copy_numbers(stream, *parameter.stepped, *parameter.param);
+        }
+        parameter.param->touch(); // layers have copies of it
+    }
+    if (sharding_ != nullptr) {
+        sharding_->publish(stream); // from the owners' slices
+    }
+}
+
+} // namespace mp::optim

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters: the tensors that an optimizer steps, and the states of the elements that are here: all of them, or this
+// rank's slice of each once ranks share them. Knows nothing of groups but their numbers, and nothing of steps.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "optim/saved_state.hpp"
+#include "shard/sharding.hpp"
+
+namespace mp::optim {
+
+struct NewParameter {
+    std::string name;
+    std::shared_ptr<Tensor> param;
+    std::shared_ptr<Tensor> grad;      // null: made here
+    std::shared_ptr<Tensor> init_fp32; // null: the parameter as it is
+};
+
+struct Parameter {
+    std::string name;
+    int32_t group = 0;
+    std::shared_ptr<Tensor> param;
+    std::shared_ptr<Tensor> grad;
+    std::shared_ptr<Tensor>
+        stepped; // what the step writes: param, or offloaded its copy on the host
+    std::shared_ptr<Tensor> init_fp32; // until its states are made
+    StateFormat weight;                // what the step keeps the weight in
+    StateFormats formats;
+    bool is_codes =
+        false; // fp8 codes that are gathered for use; their owner keeps the exact values
+    std::optional<ParamStates> states; // of the elements that are here; none before shard()
+};
+
+// What decides where a parameter's states are.
+struct ParameterOptions {
+    StateFormat weight;         // the recipe's
+    bool gathers_codes = false; // weights may be codes for use
+    bool offload = false;       // states and step on the host
+    bool is_sharded = false;    // states are made when the parameters are cut
+};
+
+class Parameters {
+  public:
+    Parameters(std::shared_ptr<Context> context, const ParameterOptions& options)
+        : context_(std::move(context)), options_(options) {}
+
+    // Throws for what cannot be, and then nothing has changed. `recipe` and `rule` are those of the group.
+    int32_t add(Stream& stream, int32_t group, const recipe::Recipe& recipe, numerics::RuleId rule,
+                const NewParameter& parameter);
+    [[nodiscard]] int32_t count() const noexcept { return static_cast<int32_t>(list_.size()); }
+    [[nodiscard]] const Parameter& operator[](int32_t index) const; // throws where there is none
+    [[nodiscard]] auto begin() const noexcept { return list_.begin(); }
+    [[nodiscard]] auto end() const noexcept { return list_.end(); }
+
+    // From here on ranks share them. make_states() follows, and may fail on one rank alone.
+    void share(std::unique_ptr<shard::Sharding> sharding) { sharding_ = std::move(sharding); }
+    void make_states(Stream& stream);
+    // Null before share().
+    [[nodiscard]] shard::Sharding* sharding() const noexcept { return sharding_.get(); }
+
+    // The step's arrays of one parameter.
+    [[nodiscard]] UpdateSegment segment(int32_t index) const;
+    // After somebody else wrote parameters: master weights follow them, compensations are forgotten. -1: all.
+    void sync_master(Stream& stream, int32_t index);
+    void zero_grad(Stream& stream) const;
+    // After the states were written from outside: the weights follow.
+    void publish(Stream& stream);
+
+    // "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master", and with "_scale_inv" the scale
+    // or scales of each; throws where there is none.
+    [[nodiscard]] std::shared_ptr<Tensor> state(int32_t index, const std::string& name) const;
+    // The values of a state, see state_values.hpp; `values` is fp32, fp16 or bf16 with the count of the elements whose
+    // states are here. Wait.
+    void read_state(Stream& stream, int32_t index, const std::string& name,
+                    const Tensor& values) const;
+    void write_state(Stream& stream, int32_t index, const std::string& name, const Tensor& values);
+    [[nodiscard]] StatesPlace place(int32_t index) const;
+    // Where the states are, and what works on them.
+    [[nodiscard]] Stream& state_stream(Stream& stream) const noexcept {
+        return options_.offload ? context_->host_stream() : stream;
+    }
+    [[nodiscard]] MemoryReport memory() const noexcept;
+
+  private:
+    void check_new(const NewParameter& parameter) const;
+    void check_format(const NewParameter& parameter) const;
+    void check_apart(const NewParameter& parameter) const;
+    void check_values(int32_t index, const Tensor& values) const;
+    [[nodiscard]] bool is_gathered_codes(const Tensor& param) const noexcept;
+    [[nodiscard]] StateFormat weight_format(const Tensor& param) const noexcept {
+        return is_gathered_codes(param) ? options_.weight : format_of(param);
+    }
+    // The elements whose states are here, and where the step finds them.
+    [[nodiscard]] shard::ShardSlice slice(int32_t index) const;
+    [[nodiscard]] TensorSlice weight(int32_t index) const;
+    void make_states(Stream& stream, int32_t index);
+    void initialize(Stream& stream, int32_t index);
+
+    std::shared_ptr<Context> context_;
+    ParameterOptions options_;
+    std::vector<Parameter> list_;
+    std::unordered_map<std::string, int32_t> names_;
+    std::unique_ptr<shard::Sharding> sharding_;
+};
+
+} // namespace mp::optim
