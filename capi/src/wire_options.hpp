@@ -7,10 +7,10 @@
 
 namespace mp::capi {
 
-static_assert(MP_COMM_ORDER_RANK == static_cast<int32_t>(comm::SumOrder::rank));
-static_assert(MP_COMM_ORDER_TREE == static_cast<int32_t>(comm::SumOrder::tree));
-static_assert(MP_COMM_ORDER_EXACT == static_cast<int32_t>(comm::SumOrder::exact));
-static_assert(MP_COMM_ORDER_FAST == static_cast<int32_t>(comm::SumOrder::fast));
+#define X(c_name, name)                                                                            \
+    static_assert(MP_COMM_ORDER_##c_name == static_cast<int32_t>(comm::SumOrder::name));
+#include "comm/orders.def"
+#undef X
 static_assert(MP_COMM_SCALE_TENSOR == static_cast<int32_t>(comm::WireScale::tensor));
 static_assert(MP_COMM_SCALE_BLOCK == static_cast<int32_t>(comm::WireScale::block));
 static_assert(MP_COMM_SCALE_MX == static_cast<int32_t>(comm::WireScale::mx));
@@ -24,8 +24,7 @@ inline int32_t in_range(int32_t value, int32_t last, const char* name, const cha
 }
 
 inline comm::SumOrder order_of(int32_t value, const char* name) {
-    return static_cast<comm::SumOrder>(
-        in_range(value, MP_COMM_ORDER_FAST, name, "MP_COMM_ORDER_*"));
+    return static_cast<comm::SumOrder>(in_range(value, comm::kOrders - 1, name, "MP_COMM_ORDER_*"));
 }
 
 // MP_DTYPE_NONE: `otherwise`. fp8 has scales of blocks where nobody says. What has no meaning is refused.

@@ -18,7 +18,7 @@ void AllReduce::begin(const ReduceDesc& desc, std::span<const WireSource> source
         fail(Code::bad_state, "all-reduce: the last one has not been waited for");
     }
     destination_ = destination;
-    if (desc.order == SumOrder::fast && comm_.caps().sum_f32 && sources.size() == 1 &&
+    if (traits(desc.order).may_be_native && comm_.caps().sum_f32 && sources.size() == 1 &&
         desc.accumulate != Accumulate::fp64 && desc.wire.dtype == DType::fp32 &&
         gather_desc_.wire == WireFormat{DType::fp32, WireScale::none} &&
         gather_desc_.wire == plain) {

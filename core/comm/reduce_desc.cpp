@@ -10,36 +10,31 @@ namespace mp::comm {
 namespace {
 
 constexpr int64_t kPartAlign = 16;
-constexpr WireFormat kPlain = {DType::fp32, WireScale::none};
-constexpr WireFormat kUnits = {DType::int64, WireScale::none};
 
 } // namespace
 
 void check_reduce(const ReduceDesc& desc, DType result, const char* what) {
     check_wire(desc.wire, what);
-    const bool is_fp8 = desc.wire.scale != WireScale::none;
-    if (desc.order == SumOrder::fast && is_fp8) {
+    const OrderTraits& order = traits(desc.order);
+    if (order.may_be_native && desc.wire.scale != WireScale::none) {
         fail(Code::unsupported,
-             "%s: order fast adds in the wire's own type, and fp8 would be rounded at every hop "
-             "(27 to "
-             "92 %% error at 64 ranks); use order rank",
-             what);
+             "%s: order %s adds in the wire's own type, and fp8 would be rounded at every hop (27 "
+             "to 92 %% error at 64 ranks); use order rank",
+             what, order.name);
     }
-    if (has_slots(desc.order) && desc.wire.scale == WireScale::tensor) {
+    if (order.has_slots && desc.wire.scale == WireScale::tensor) {
         fail(Code::unsupported,
              "%s: order %s promises the same bits for every number of ranks, but one scale a "
              "message depends on who gets what; use block scales",
-             what, order_name(desc.order));
+             what, order.name);
     }
-    const bool is_exact = desc.order == SumOrder::exact;
-    const Accumulate wanted = is_exact ? Accumulate::fixed : Accumulate::fp32;
-    const bool may_be_wide = desc.order == SumOrder::rank || desc.order == SumOrder::fast;
+    const Accumulate wanted = order.is_fixed ? Accumulate::fixed : Accumulate::fp32;
     if (desc.accumulate != Accumulate::automatic && desc.accumulate != wanted &&
-        !(may_be_wide && desc.accumulate == Accumulate::fp64)) {
-        fail(Code::unsupported, "%s: order %s accumulates in %s", what, order_name(desc.order),
-             is_exact      ? "int64"
-             : may_be_wide ? "fp32 or fp64"
-                           : "fp32 only, because partial sums travel in it");
+        !(order.may_be_wide && desc.accumulate == Accumulate::fp64)) {
+        fail(Code::unsupported, "%s: order %s accumulates in %s", what, order.name,
+             order.is_fixed      ? "int64"
+             : order.may_be_wide ? "fp32 or fp64"
+                                 : "fp32 only, because partial sums travel in it");
     }
     if (result != DType::fp32 && result != DType::fp16 && result != DType::bf16) {
         fail(Code::invalid_dtype, "%s: the result is fp32, fp16 or bf16, not %s", what,
@@ -67,23 +62,12 @@ std::vector<int64_t> even_counts(int64_t total, int32_t ranks, int64_t align) {
 
 MessageLayout message_layout(const ReduceDesc& desc, int32_t rank, int32_t ranks, int64_t count) {
     MessageLayout layout;
-    const int32_t slots = desc.slots == 0 ? ranks : desc.slots;
-    const SlotRun run = slots_of(rank, ranks, slots);
-    std::vector<Subtree> nodes;
-    if (!has_slots(desc.order)) {
-        nodes = {{rank, 0}};
-    } else if (desc.order == SumOrder::tree) {
-        nodes = subtrees_of(run, slots);
-    } else if (run.count() > 0) {
-        nodes = {{run.first, 0}}; // integer sums have no order: all in one
-    }
-    for (const Subtree& node : nodes) {
+    const OrderTraits& order = traits(desc.order);
+    const int32_t slots = !order.has_slots || desc.slots == 0 ? ranks : desc.slots;
+    for (const SlotRun run : order.sums(slots_of(rank, ranks, slots), slots)) {
         MessageLayout::Part part;
-        part.node = node;
-        const int32_t leaves = desc.order == SumOrder::exact ? run.count()
-                               : has_slots(desc.order)       ? node.end(slots) - node.first
-                                                             : 1;
-        part.format = leaves == 1 ? desc.wire : desc.order == SumOrder::exact ? kUnits : kPlain;
+        part.slots = run;
+        part.format = run.count() == 1 ? desc.wire : order.partial;
         part.offset = round_up(layout.bytes, kPartAlign);
         layout.bytes = part.offset + wire_bytes(count, part.format);
         layout.parts.push_back(part);

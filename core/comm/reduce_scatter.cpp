@@ -35,6 +35,17 @@ SumPart part_from(const SumPart& part, int64_t first, const ScaleGrid& grid) {
     return rest;
 }
 
+// How parts, each the sum of a run of slots, add up to the sum of `whole`.
+void set_merges(std::vector<SumPart>& parts, std::span<const SlotRun> runs, SlotRun whole,
+                const ReduceDesc& desc) {
+    const auto tree = traits(desc.order).merges;
+    const std::vector<int32_t> merges =
+        tree != nullptr && !parts.empty() ? tree(runs, whole, desc.slots) : std::vector<int32_t>();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        parts[i].merges = tree != nullptr ? merges[i] : i == 0 ? 0 : 1;
+    }
+}
+
 } // namespace
 
 void ReduceScatter::check_arguments(std::span<const WireSource> sources,
@@ -103,7 +114,7 @@ void ReduceScatter::begin(const ReduceDesc& desc, std::span<const WireSource> so
     has_arrived_ = false;
     summed_ = 0;
     pack_leaves();
-    if (desc_.order == SumOrder::exact) {
+    if (traits(desc_.order).is_fixed) {
         begin_amax();
     } else {
         begin_exchange();
@@ -149,23 +160,14 @@ SumPart ReduceScatter::leaf(std::size_t slot, int32_t to) const {
     return part_at(data, counts_[r], desc_.wire);
 }
 
-// The slots below a node, with the merges that add them up.
-std::vector<SumPart> ReduceScatter::leaves(Subtree node, int32_t to) const {
-    const bool is_tree = desc_.order == SumOrder::tree;
-    const int32_t first = is_tree ? node.first : run_.first;
-    const int32_t end = is_tree ? node.end(desc_.slots) : run_.end;
+std::vector<SumPart> ReduceScatter::leaves(SlotRun slots, int32_t to) const {
     std::vector<SumPart> parts;
-    std::vector<Subtree> nodes;
-    for (int32_t slot = first; slot < end; ++slot) {
+    std::vector<SlotRun> runs;
+    for (int32_t slot = slots.first; slot < slots.end; ++slot) {
         parts.push_back(leaf(static_cast<std::size_t>(slot - run_.first), to));
-        nodes.push_back({slot, 0});
+        runs.push_back({slot, slot + 1});
     }
-    if (is_tree) {
-        const std::vector<int32_t> merges = tree_merges(nodes, node, desc_.slots);
-        for (std::size_t i = 0; i < parts.size(); ++i) {
-            parts[i].merges = merges[i];
-        }
-    }
+    set_merges(parts, runs, slots, desc_);
     return parts;
 }
 
@@ -173,7 +175,7 @@ SumPartsDesc ReduceScatter::sum_desc(int32_t of, int64_t start, int64_t count,
                                      const TensorRef& to) const {
     SumPartsDesc op{};
     const int64_t first = desc_.first_element + offsets_[static_cast<std::size_t>(of)] + start;
-    op.mode = desc_.order == SumOrder::exact         ? SumMode::fixed
+    op.mode = traits(desc_.order).is_fixed           ? SumMode::fixed
               : desc_.accumulate == Accumulate::fp64 ? SumMode::fp64
                                                      : SumMode::fp32;
     op.count = count;
@@ -189,7 +191,7 @@ SumPartsDesc ReduceScatter::sum_desc(int32_t of, int64_t start, int64_t count,
     return op;
 }
 
-// exact: the largest |x| of each block of 128 over all slots, then over all ranks.
+// Fixed point: the largest |x| of each block of 128 over all slots, then over all ranks.
 void ReduceScatter::begin_amax() {
     const int64_t total = total_of(counts_);
     const int64_t into = desc_.first_element % numerics::kExactBlock;
@@ -207,7 +209,7 @@ void ReduceScatter::begin_amax() {
         const auto to = static_cast<int32_t>(r);
         SumPartsDesc op = sum_desc(to, 0, counts_[r], {});
         op.mode = SumMode::largest;
-        sum_parts(*stream_, leaves({run_.first, 0}, to), op);
+        sum_parts(*stream_, leaves(run_, to), op);
         const int64_t first = desc_.first_element + offsets_[r];
         const int64_t begin =
             first / numerics::kExactBlock - desc_.first_element / numerics::kExactBlock;
@@ -234,7 +236,7 @@ void ReduceScatter::write_message(int32_t to, char* base) {
     }
     for (const MessageLayout::Part& part :
          message_layout(desc_, comm_.rank(), comm_.size(), count).parts) {
-        const std::vector<SumPart> below = leaves(part.node, to);
+        const std::vector<SumPart> below = leaves(part.slots, to);
         if (below.size() == 1) {
             const SumPart& only = below[0];
             stream_->copy(base + part.offset,
@@ -294,7 +296,7 @@ void ReduceScatter::begin_exchange() {
 
 std::vector<SumPart> ReduceScatter::received_parts() const {
     std::vector<SumPart> parts;
-    std::vector<Subtree> nodes;
+    std::vector<SlotRun> runs;
     for (int32_t r = 0; r < comm_.size(); ++r) {
         const auto at = static_cast<std::size_t>(r);
         char* base = r == comm_.rank() ? send_->device() + send_offsets_[at]
@@ -302,17 +304,10 @@ std::vector<SumPart> ReduceScatter::received_parts() const {
         for (const MessageLayout::Part& part :
              message_layout(desc_, r, comm_.size(), result_.count).parts) {
             parts.push_back(part_at(base + part.offset, result_.count, part.format));
-            parts.back().merges = parts.size() == 1 ? 0 : 1;
-            nodes.push_back(part.node);
+            runs.push_back(part.slots);
         }
     }
-    if (desc_.order == SumOrder::tree) {
-        const std::vector<int32_t> merges =
-            tree_merges(nodes, {0, tree_levels(desc_.slots)}, desc_.slots);
-        for (std::size_t i = 0; i < parts.size(); ++i) {
-            parts[i].merges = merges[i];
-        }
-    }
+    set_merges(parts, runs, {0, desc_.slots}, desc_);
     return parts;
 }
 

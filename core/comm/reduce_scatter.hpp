@@ -14,6 +14,7 @@
 
 #include "comm/advance.hpp"
 #include "comm/communicator.hpp"
+#include "comm/order.hpp"
 #include "comm/sum.hpp"
 #include "comm/wire.hpp"
 #include "comm/wire_buffer.hpp"
@@ -40,10 +41,10 @@ void check_reduce(const ReduceDesc& desc, DType result, const char* what);
 // `total` elements in shares that begin at multiples of `align`; the last ones may be empty.
 std::vector<int64_t> even_counts(int64_t total, int32_t ranks, int64_t align);
 
-// How the bytes that one rank sends another are laid out: sums over subtrees of its slots, each in its own form.
+// How the bytes that one rank sends another are laid out: sums over runs of its slots, each in its own form.
 struct MessageLayout {
     struct Part {
-        Subtree node;
+        SlotRun slots;
         WireFormat format;
         int64_t offset = 0; // a multiple of 16
     };
@@ -87,7 +88,7 @@ class ReduceScatter {
     bool sum(Stream& stream, int64_t most);
     [[nodiscard]] bool is_direct(std::size_t slot) const;
     [[nodiscard]] SumPart leaf(std::size_t slot, int32_t to) const;
-    [[nodiscard]] std::vector<SumPart> leaves(Subtree node, int32_t to) const;
+    [[nodiscard]] std::vector<SumPart> leaves(SlotRun slots, int32_t to) const;
     // Of elements [first, first + count) of a rank's share.
     [[nodiscard]] SumPartsDesc sum_desc(int32_t of, int64_t first, int64_t count,
                                         const TensorRef& to) const;
@@ -110,7 +111,7 @@ class ReduceScatter {
     std::unique_ptr<WireBuffer> receive_;
     std::vector<int64_t> send_offsets_;
     std::vector<int64_t> receive_offsets_;
-    std::vector<uint32_t> block_amax_; // exact: of all elements, on the host
+    std::vector<uint32_t> block_amax_; // fixed point: of all elements, on the host
     std::unique_ptr<Scratch> device_amax_;
     CommRequest request_;
     bool has_arrived_ = false; // all that is to be summed

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/sharding.hpp"
 
-#include <bit>
 #include <new>
 
 #include "quant/quantize.hpp"
@@ -98,7 +97,7 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
                    std::vector<ShardedTensor> tensors, uint64_t definition)
     : options_(options), tensors_(std::move(tensors)),
       groups_(options.comm, options.shard_ranks, options.node_ranks,
-              options.order == comm::SumOrder::exact),
+              comm::traits(options.order).is_fixed),
       plan_({options.kind, groups_.shard_ranks(), options.bucket_elements}, counts_of(tensors_)),
       own_weights_(tensors_.size()) {
     agree(stream, definition);
@@ -120,15 +119,11 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
 }
 
 // Groups add their own contributions first, and replicas then the groups' sums in fp32, unless that breaks what the order
-// promises: exact rounds once, and a group's slots must be a whole subtree of the tree.
+// promises.
 bool Sharding::adds_across_groups() const noexcept {
-    if (groups_.replicas() == nullptr || options_.order == comm::SumOrder::exact) {
-        return false;
-    }
     const int32_t slots = options_.slots != 0 ? options_.slots : groups_.all().size();
-    const auto of_group = static_cast<uint32_t>(slots / groups_.group_count());
-    return options_.order != comm::SumOrder::tree ||
-           (slots % groups_.group_count() == 0 && std::has_single_bit(of_group));
+    return groups_.replicas() != nullptr &&
+           comm::traits(options_.order).nests(slots, groups_.group_count());
 }
 
 void Sharding::make_buckets(Stream& stream, bool zeroes_gradients) {

@@ -656,11 +656,11 @@ TEST(ReduceScatter, RefusesWithTheReason) {
 }
 
 TEST(SubtreesOfSlots, AreMaximalAndMergeToTheTree) {
-    using comm::Subtree;
-    EXPECT_EQ(comm::subtrees_of({0, 8}, 8), (std::vector<Subtree>{{0, 3}}));
-    EXPECT_EQ(comm::subtrees_of({2, 5}, 8), (std::vector<Subtree>{{2, 1}, {4, 0}}));
-    EXPECT_EQ(comm::subtrees_of({3, 3}, 8), (std::vector<Subtree>{}));
-    EXPECT_EQ(comm::subtrees_of({4, 5}, 5), (std::vector<Subtree>{{4, 2}}));
+    using comm::SlotRun;
+    EXPECT_EQ(comm::subtrees_of({0, 8}, 8), (std::vector<SlotRun>{{0, 8}}));
+    EXPECT_EQ(comm::subtrees_of({2, 5}, 8), (std::vector<SlotRun>{{2, 4}, {4, 5}}));
+    EXPECT_EQ(comm::subtrees_of({3, 3}, 8), (std::vector<SlotRun>{}));
+    EXPECT_EQ(comm::subtrees_of({4, 5}, 5), (std::vector<SlotRun>{{4, 5}}));
     std::size_t most = 0;
     for (const int32_t ranks : {3, 5}) {
         for (int32_t r = 0; r < ranks; ++r) {
@@ -668,9 +668,9 @@ TEST(SubtreesOfSlots, AreMaximalAndMergeToTheTree) {
         }
     }
     EXPECT_EQ(most, 5U);
-    const std::vector<Subtree> leaves = {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 0}};
-    EXPECT_EQ(comm::tree_merges(leaves, {0, 3}, 5), (std::vector<int32_t>{0, 1, 0, 2, 1}));
-    EXPECT_THROW((void)comm::tree_merges({leaves.data(), 4}, {0, 3}, 5), Error);
+    const std::vector<SlotRun> leaves = {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}};
+    EXPECT_EQ(comm::tree_merges(leaves, {0, 5}, 5), (std::vector<int32_t>{0, 1, 0, 2, 1}));
+    EXPECT_THROW((void)comm::tree_merges({leaves.data(), 4}, {0, 5}, 5), Error);
 }
 
 } // namespace
