@@ -19,9 +19,43 @@ template <Coding kCoding, bool kSigned> struct DynamicVector : Dynamic8Vector<kS
 template <bool kSigned>
 struct DynamicVector<Coding::dynamic4, kSigned> : Dynamic4Vector<kSigned> {};
 
+// What is left of 8-bit codes after whole vectors, as one more of them; false where there are none.
+inline constexpr int kVectorCodes = 64;
+template <bool kSigned>
+MP_ISA_INLINE bool decode_rest(const uint8_t* codes, float scale, float* values, int n) {
+    alignas(64) uint8_t padded[kVectorCodes] = {};
+    alignas(64) float wide[kVectorCodes];
+    const auto count = static_cast<std::size_t>(n);
+    __builtin_memcpy(padded, codes, count);
+    if (Dynamic8Vector<kSigned>::decode(padded, scale, wide, kVectorCodes) == 0) {
+        return false;
+    }
+    __builtin_memcpy(values, wide, count * sizeof(float));
+    return true;
+}
+template <bool kSigned>
+MP_ISA_INLINE bool encode_rest(const float* values, float scale, uint8_t* codes, int n) {
+    alignas(64) float padded[kVectorCodes] = {};
+    alignas(64) uint8_t found[kVectorCodes];
+    const auto count = static_cast<std::size_t>(n);
+    __builtin_memcpy(padded, values, count * sizeof(float));
+    if (Dynamic8Vector<kSigned>::encode(padded, scale, found, kVectorCodes) == 0) {
+        return false;
+    }
+    __builtin_memcpy(codes, found, count);
+    return true;
+}
+
 template <Coding kCoding, bool kSigned>
 MP_ISA_INLINE void decode_dynamic(const uint8_t* codes, float scale, float* values, int n) {
-    for (int i = DynamicVector<kCoding, kSigned>::decode(codes, scale, values, n); i < n; ++i) {
+    int i = DynamicVector<kCoding, kSigned>::decode(codes, scale, values, n);
+    if constexpr (kCoding == Coding::dynamic8) {
+        if (i < n && n - i <= kVectorCodes &&
+            decode_rest<kSigned>(codes + i, scale, values + i, n - i)) {
+            return;
+        }
+    }
+    for (; i < n; ++i) {
         const int32_t code = numerics::load_block_code(kCoding, codes, i);
         values[i] = numerics::BlockCodec<kCoding>::value(kSigned, code, scale);
     }
@@ -45,6 +79,11 @@ MP_ISA_INLINE void encode_dynamic(const float* values, float scale, uint8_t* cod
     values += done;
     codes += kCoding == Coding::dynamic8 ? done : done / 2;
     n -= done;
+    if constexpr (kCoding == Coding::dynamic8) {
+        if (n > 0 && n <= kVectorCodes && encode_rest<kSigned>(values, scale, codes, n)) {
+            return;
+        }
+    }
     int32_t found[kTile];
     MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {

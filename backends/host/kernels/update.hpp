@@ -273,25 +273,23 @@ template <class Rule> MP_ISA_INLINE bool is_bf16_row(const UpdateSegment& s) {
 
 template <class Rule> void update_chunk_by(const UpdateJob& job, const UpdateContext& c) {
     const UpdateSegment& s = *job.segment;
-    if (is_block_row<Rule>(c, DType::bf16)) {
-        return update_tiles<BlockRow<Rule, DType::bf16>>(job, c);
-    }
-    if (is_block_row<Rule>(c, DType::fp32)) {
-        return update_tiles<BlockRow<Rule, DType::fp32>>(job, c);
-    }
-    if (!is_bf16_row<Rule>(s)) {
-        return update_tiles<UpdateBody<Rule>>(job, c);
-    }
-    switch (row_key(s.compensation.dtype, c.stochastic)) {
+    if (is_bf16_row<Rule>(s)) {
+        switch (row_key(s.compensation.dtype, c.stochastic)) {
 #define X(name, compensation, stochastic)                                                          \
     case row_key(DType::compensation, stochastic):                                                 \
         return update_tiles<Bf16Row<Rule, DType::compensation != DType::none, (stochastic)>>(job,  \
                                                                                              c);
 #include "host/kernels/update_rows.def"
 #undef X
-    default:
-        return update_tiles<UpdateBody<Rule>>(job, c);
+        default:
+            break;
+        }
+    } else if (is_block_row<Rule>(c, DType::bf16)) {
+        return update_tiles<BlockRow<Rule, DType::bf16>>(job, c);
+    } else if (is_block_row<Rule>(c, DType::fp32)) {
+        return update_tiles<BlockRow<Rule, DType::fp32>>(job, c);
     }
+    update_tiles<UpdateBody<Rule>>(job, c);
 }
 
 inline void update_chunk(const UpdateJob& job) {
