@@ -134,7 +134,7 @@ mp_status mp_optimizer_piece(const mp_optimizer* optimizer, int32_t index, int32
                  groups.all().size());
         }
         const shard::ShardSlice piece =
-            sharding.plan().piece_on(checked_index(object, index), rank % groups.shard_ranks());
+            sharding.plan().slice_on(checked_index(object, index), rank % groups.shard_ranks());
         *start = piece.start;
         *count = piece.count;
     });

@@ -85,7 +85,7 @@ MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_
     MemoryReport report;
     for (std::size_t i = 0; i < counts.size(); ++i) {
         const int64_t all = counts[i];
-        const int64_t own = plan.piece_on(static_cast<int32_t>(i), shard).count;
+        const int64_t own = plan.slice_on(static_cast<int32_t>(i), shard).count;
         const StateFormats formats = state_formats(recipe, recipe.weight, all, rule);
         report.parameter_count += all;
         report.weight += format_bytes(recipe.weight, stage == 3 ? 0 : all);

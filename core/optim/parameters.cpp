@@ -108,7 +108,7 @@ void Parameters::sync_master(Stream& stream, int32_t index) {
             stream.sync();
         }
         if (sharding_ != nullptr) {
-            sharding_->adopt(stream, i);
+            sharding_->weights().adopt(stream, i);
         }
         if (p.states.has_value()) {
             p.states->sync_master(state_stream(stream), weight(i));
@@ -118,12 +118,12 @@ void Parameters::sync_master(Stream& stream, int32_t index) {
 
 shard::ShardSlice Parameters::slice(int32_t index) const {
     const Parameter& p = list_[static_cast<std::size_t>(index)];
-    return sharding_ != nullptr ? sharding_->states_of(index)
+    return sharding_ != nullptr ? sharding_->weights().own_slice(index)
                                 : shard::ShardSlice{index, 0, 0, p.param->count()};
 }
 
 TensorSlice Parameters::weight(int32_t index) const {
-    return sharding_ != nullptr ? sharding_->weight_of(index)
+    return sharding_ != nullptr ? sharding_->weights().own(index)
                                 : slice_of(*list_[static_cast<std::size_t>(index)].stepped);
 }
 
@@ -206,7 +206,7 @@ MemoryReport Parameters::memory() const noexcept {
         report.weight += bytes_of(p.param);
         report.grad += bytes_of(p.grad);
         if (sharding_ != nullptr) {
-            report.weight += sharding_->weight_bytes(i);
+            report.weight += sharding_->weights().bytes(i);
         }
         if (p.states.has_value()) {
             p.states->add_bytes(report);

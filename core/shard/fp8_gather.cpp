@@ -23,7 +23,7 @@ void check_weight(const Fp8Weight& weight) {
     }
 }
 
-// The largest |x| of this rank's piece of each weight, as bits; 0 where it has none.
+// The largest |x| of this rank's slice of each weight, as bits; 0 where it has none.
 std::vector<uint32_t> own_amaxes(Stream& stream, const std::vector<Fp8Weight>& weights) {
     std::vector<float> amaxes(weights.size(), 0.0F);
     const Scratch device(stream, weights.size() * sizeof(float));
@@ -48,13 +48,13 @@ std::vector<uint32_t> own_amaxes(Stream& stream, const std::vector<Fp8Weight>& w
     return bits;
 }
 
-PartGather::Pieces slices_of(const std::vector<Fp8Weight>& weights) {
-    PartGather::Pieces pieces;
-    pieces.reserve(weights.size());
+SliceGather::Slices slices_of(const std::vector<Fp8Weight>& weights) {
+    SliceGather::Slices slices;
+    slices.reserve(weights.size());
     for (const Fp8Weight& weight : weights) {
-        pieces.push_back(weight.pieces);
+        slices.push_back(weight.slices);
     }
-    return pieces;
+    return slices;
 }
 
 } // namespace
@@ -84,11 +84,11 @@ Fp8Scales agree_on_scales(Stream& stream, comm::Communicator& comm,
 Fp8Gather::Fp8Gather(Stream& stream, comm::Communicator& comm, std::vector<Fp8Weight> weights,
                      Fp8Scales scales)
     : weights_(std::move(weights)), scales_(std::move(scales)),
-      parts_(stream, comm, slices_of(weights_),
-             [](std::size_t /*tensor*/, int64_t count) { return count; }) {
+      gather_(stream, comm, slices_of(weights_),
+              [](std::size_t /*tensor*/, int64_t count) { return count; }) {
     check_scales();
     quantize(stream);
-    parts_.begin(stream, "fp8 weights");
+    gather_.begin(stream, "fp8 weights");
 }
 
 void Fp8Gather::check_scales() const {
@@ -114,18 +114,18 @@ void Fp8Gather::quantize(Stream& stream) const {
         stream.copy(device.data(), slots.data(), slots.size() * sizeof(slots[0]),
                     CopyKind::host_to_device);
     }
-    for (const PartGather::Part& part : parts_.parts()) {
-        if (!parts_.is_own(part)) {
+    for (const SliceGather::Slice& slice : gather_.slices()) {
+        if (!gather_.is_own(slice)) {
             continue;
         }
-        const Fp8Weight& weight = weights_[part.tensor];
+        const Fp8Weight& weight = weights_[slice.tensor];
         quant::QuantOutput output;
-        output.codes = parts_.at(part);
+        output.codes = gather_.at(slice);
         output.scale_inv = unused_scale.data();
         quant::Tracking tracking;
-        tracking.slot = static_cast<numerics::DelayedSlot*>(device.data()) + part.tensor;
-        quant::quantize_matrix(stream, weight.own->ref(), 1, part.piece.count, weight.full->form(),
-                               output, tracking);
+        tracking.slot = static_cast<numerics::DelayedSlot*>(device.data()) + slice.tensor;
+        quant::quantize_matrix(stream, weight.own->ref(), 1, slice.elements.count,
+                               weight.full->form(), output, tracking);
     }
     stream.sync(); // before `slots` goes
 }
@@ -142,23 +142,23 @@ void Fp8Gather::write_scales(Stream& stream) const {
 }
 
 comm::Advance Fp8Gather::step(Stream& stream) {
-    const comm::Advance transfer = parts_.step();
+    const comm::Advance transfer = gather_.step();
     if (transfer != comm::Advance::done) {
         return transfer;
     }
-    if (unpacked_ == parts_.parts().size()) {
+    if (unpacked_ == gather_.slices().size()) {
         write_scales(stream);
         return comm::Advance::done;
     }
-    const PartGather::Part& part = parts_.parts()[unpacked_++];
-    auto* codes = static_cast<char*>(weights_[part.tensor].full->data());
-    stream.copy(codes + part.piece.start, parts_.at(part),
-                static_cast<std::size_t>(part.piece.count), CopyKind::device_to_device);
+    const SliceGather::Slice& slice = gather_.slices()[unpacked_++];
+    auto* codes = static_cast<char*>(weights_[slice.tensor].full->data());
+    stream.copy(codes + slice.elements.start, gather_.at(slice),
+                static_cast<std::size_t>(slice.elements.count), CopyKind::device_to_device);
     return comm::Advance::moved;
 }
 
 void Fp8Gather::finish(Stream& stream) {
-    parts_.wait();
+    gather_.wait();
     while (step(stream) != comm::Advance::done) {
     }
 }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights that travel as fp8 codes: each rank quantizes its pieces under the scale of the whole tensor, so that the gathered
+// Weights that travel as fp8 codes: each rank quantizes its slices under the scale of the whole tensor, so that the gathered
 // codes and scale are those of a cast in one place. All weights' amaxes go in one message, ahead of the gather if wanted.
 #pragma once
 
 #include <vector>
 
 #include "comm/advance.hpp"
-#include "shard/part_gather.hpp"
+#include "shard/slice_gather.hpp"
 #include "tensor/tensor.hpp"
 
 namespace mp::shard {
 
 struct Fp8Weight {
-    const std::vector<ShardSlice>* pieces = nullptr; // by start, over all ranks
+    const std::vector<ShardSlice>* slices = nullptr; // by start, over all ranks
     const Tensor* own =
-        nullptr;            // this rank's piece, exact (fp32, fp16, bf16); null where it has none
+        nullptr;            // this rank's slice, exact (fp32, fp16, bf16); null where it has none
     Tensor* full = nullptr; // codes under one scale for the tensor
 };
 
@@ -22,7 +22,7 @@ struct Fp8Weight {
 struct Fp8Scales {
     std::vector<numerics::BlockScale> scales;
     std::vector<float> amaxes;
-    std::vector<uint64_t> versions; // of the own pieces
+    std::vector<uint64_t> versions; // of the own slices
 };
 
 // Collective: one message for all weights. Waits.
@@ -31,11 +31,11 @@ Fp8Scales agree_on_scales(Stream& stream, comm::Communicator& comm,
 
 class Fp8Gather {
   public:
-    // Quantizes this rank's pieces and begins the gather, a byte an element. Throws bad_state for scales that are
+    // Quantizes this rank's slices and begins the gather, a byte an element. Throws bad_state for scales that are
     // older than the weights. comm outlives this.
     Fp8Gather(Stream& stream, comm::Communicator& comm, std::vector<Fp8Weight> weights,
               Fp8Scales scales);
-    // One short step that waits for nobody: the transfer, the copy of one piece to its place, or the scales.
+    // One short step that waits for nobody: the transfer, the copy of one slice to its place, or the scales.
     comm::Advance step(Stream& stream);
     // Waits; the full tensors have their codes, scale and amax.
     void finish(Stream& stream);
@@ -47,8 +47,8 @@ class Fp8Gather {
 
     std::vector<Fp8Weight> weights_;
     Fp8Scales scales_;
-    PartGather parts_;
-    std::size_t unpacked_ = 0; // parts
+    SliceGather gather_;
+    std::size_t unpacked_ = 0; // slices
 };
 
 } // namespace mp::shard

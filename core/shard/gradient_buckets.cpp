@@ -42,9 +42,9 @@ GradientBuckets::GradientBuckets(Stream& stream, comm::Communicator& comm, const
         lay_out(bucket, of_plan);
         bucket.first_sum = total;
         int64_t at = total;
-        for (const ShardSlice& piece : of_plan.slices_of(shard())) {
-            sum_offsets_[static_cast<std::size_t>(piece.parameter)] = at;
-            at += with_gap(piece.count);
+        for (const ShardSlice& slice : of_plan.slices_of(shard())) {
+            sum_offsets_[static_cast<std::size_t>(slice.parameter)] = at;
+            at += with_gap(slice.count);
         }
         total += own_count(bucket);
         reset(bucket, of_plan);
@@ -53,7 +53,7 @@ GradientBuckets::GradientBuckets(Stream& stream, comm::Communicator& comm, const
     zero(stream, sums_.data(), static_cast<int64_t>(sums_.bytes()));
 }
 
-// By the rank that is sent to, and inside its part by the node that it goes on to. Without nodes, ranks beyond the plan's
+// By the rank that is sent to, and inside its slices by the node that it goes on to. Without nodes, ranks beyond the plan's
 // are replicas.
 void GradientBuckets::lay_out(Bucket& bucket, const ShardBucket& plan) const {
     const int32_t nodes = form_.nodes != nullptr ? form_.nodes->size() : 1;
@@ -63,10 +63,10 @@ void GradientBuckets::lay_out(Bucket& bucket, const ShardBucket& plan) const {
     for (int32_t to = 0; to < comm_.size(); ++to) {
         for (int32_t node = 0; node < nodes; ++node) {
             const int32_t owner = (node * comm_.size() + to) % plan_.ranks();
-            for (const ShardSlice& piece : plan.slices_of(owner)) {
-                bucket.pieces.push_back(piece);
+            for (const ShardSlice& slice : plan.slices_of(owner)) {
+                bucket.slices.push_back(slice);
                 bucket.offsets.push_back(at);
-                const int64_t count = with_gap(piece.count);
+                const int64_t count = with_gap(slice.count);
                 at += count;
                 bucket.counts[static_cast<std::size_t>(to)] += count;
                 bucket.node_counts[static_cast<std::size_t>(node)] +=
@@ -190,18 +190,18 @@ void GradientBuckets::stage(Stream& stream, int32_t index) {
     auto memory =
         std::make_unique<Scratch>(stream, static_cast<std::size_t>(bytes_of(dtype, count)));
     auto* base = static_cast<unsigned char*>(memory->data());
-    for (std::size_t i = 0; i < bucket.pieces.size(); ++i) {
-        const ShardSlice& piece = bucket.pieces[i];
-        Tensor& gradient = *gradients_[static_cast<std::size_t>(piece.parameter)];
+    for (std::size_t i = 0; i < bucket.slices.size(); ++i) {
+        const ShardSlice& slice = bucket.slices[i];
+        Tensor& gradient = *gradients_[static_cast<std::size_t>(slice.parameter)];
         unsigned char* at = base + bytes_of(dtype, bucket.offsets[i]);
         if (gradient.has_memory()) {
-            comm::pack(stream, source_of(gradient), piece.start, piece.count,
+            comm::pack(stream, source_of(gradient), slice.start, slice.count,
                        {dtype, comm::WireScale::none}, at);
         } else {
-            zero(stream, at, bytes_of(dtype, piece.count)); // nobody wrote it
+            zero(stream, at, bytes_of(dtype, slice.count)); // nobody wrote it
         }
-        zero(stream, at + bytes_of(dtype, piece.count),
-             bytes_of(dtype, with_gap(piece.count) - piece.count));
+        zero(stream, at + bytes_of(dtype, slice.count),
+             bytes_of(dtype, with_gap(slice.count) - slice.count));
     }
     bucket.slots.push_back(std::move(memory));
     give_back(stream, of_plan);
@@ -313,7 +313,7 @@ void GradientBuckets::start_over() noexcept {
 }
 
 TensorRef GradientBuckets::sum_of(int32_t parameter) const {
-    const int64_t count = plan_.piece_on(parameter, shard()).count;
+    const int64_t count = plan_.slice_on(parameter, shard()).count;
     const int64_t offset = sum_offsets_[static_cast<std::size_t>(parameter)];
     return {count == 0 ? nullptr : sums_.as<float>() + offset, count, DType::fp32};
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // GradientBuckets: the gradients of a sharded model on their way to the ranks that own them. A bucket is copied into the
-// wire's type, piece behind piece in the order of the owners, and reduced as soon as all its gradients are there; this
+// wire's type, slice behind slice in the order of the owners, and reduced as soon as all its gradients are there; this
 // rank's sums lie in fp32 in memory of their own.
 //
-// Pieces are a multiple of 128 elements apart, so no block of a wire format reaches from one into the next, and a
+// Slices are a multiple of 128 elements apart, so no block of a wire format reaches from one into the next, and a
 // parameter's blocks are the same for every plan.
 #pragma once
 
@@ -26,7 +26,7 @@ struct GradientForm {
     // Ranks whose sums are added too, in fp32, so that all of them have the same. Null: nobody's. Nothing else uses it.
     comm::Communicator* replicas = nullptr;
     // The ranks with this one's place on each node, where the buckets' ranks are those of a node: a node's sums go on in the
-    // wire's type to the share's owner among them. Order rank or fast. Null: one level. Nothing else uses it.
+    // wire's type to the shard's owner among them. Order rank or fast. Null: one level. Nothing else uses it.
     comm::Communicator* nodes = nullptr;
     bool drops_gradients = false;  // gradients have memory only until they are on their way
     bool zeroes_gradients = false; // they are zero once they are on their way
@@ -54,7 +54,7 @@ class GradientBuckets {
     // The sums have been used.
     void start_over() noexcept;
 
-    // The fp32 sum of this rank's piece of a parameter; after finish().
+    // The fp32 sum of this rank's slice of a parameter; after finish().
     [[nodiscard]] TensorRef sum_of(int32_t parameter) const;
     // Gradients are means over each contribution; their sum is divided by so many.
     [[nodiscard]] int32_t contributions() const noexcept;
@@ -63,7 +63,7 @@ class GradientBuckets {
   private:
     struct Bucket {
         int64_t first_sum = 0;            // element of sums_
-        std::vector<ShardSlice> pieces;   // as they are staged, by the rank of `comm` they go to
+        std::vector<ShardSlice> slices;   // as they are staged, by the rank of `comm` they go to
         std::vector<int64_t> offsets;     // of each, in elements of the whole bucket
         std::vector<int64_t> counts;      // elements with gaps, by rank
         std::vector<int64_t> node_counts; // of this rank's, by node

@@ -20,11 +20,11 @@ class InFlightBucket {
         std::vector<std::unique_ptr<Scratch>> contributions; // as staged: plain elements
         DType staged = DType::none;
         const std::vector<int64_t>* counts = nullptr; // elements, by rank
-        TensorRef sums;                               // fp32, of this rank's share
+        TensorRef sums;                               // fp32, of this rank's shard
         bool adds = false;                            // to what the sums hold
         bool begins_in_turn = false; // the first message too: there are several, as order exact has
         // A second level at most. Replicas add the sums and all get them; nodes add what was summed for them, in the
-        // wire's type again, and each gets its share of it.
+        // wire's type again, and each gets its shard of it.
         comm::Communicator* replicas = nullptr;
         comm::Communicator* nodes = nullptr;
         const std::vector<int64_t>* node_counts = nullptr; // elements, by node

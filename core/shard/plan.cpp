@@ -39,20 +39,20 @@ void check(const ShardOptions& options, std::span<const int64_t> counts) {
     }
 }
 
-// Adds a run of elements; joins it with the last piece where it goes on from there.
-void add_piece(std::vector<ShardSlice>& pieces, const ShardSlice& piece) {
-    if (!pieces.empty()) {
-        ShardSlice& last = pieces.back();
-        if (last.parameter == piece.parameter && last.rank == piece.rank &&
-            last.start + last.count == piece.start) {
-            last.count += piece.count;
+// Adds a run of elements; joins it with the last slice where it goes on from there.
+void add_slice(std::vector<ShardSlice>& slices, const ShardSlice& slice) {
+    if (!slices.empty()) {
+        ShardSlice& last = slices.back();
+        if (last.parameter == slice.parameter && last.rank == slice.rank &&
+            last.start + last.count == slice.start) {
+            last.count += slice.count;
             return;
         }
     }
-    pieces.push_back(piece);
+    slices.push_back(slice);
 }
 
-// Chunks go to the rank in whose equal share of the bucket they begin.
+// Chunks go to the rank in whose equal run of the bucket they begin.
 void cut_flat(ShardBucket& bucket, std::span<const int64_t> counts, int32_t ranks) {
     int64_t total = 0;
     for (const int32_t parameter : bucket.parameters) {
@@ -64,7 +64,7 @@ void cut_flat(ShardBucket& bucket, std::span<const int64_t> counts, int32_t rank
         for (int64_t start = 0; start < count; start += kChunkElements) {
             const int64_t here = std::min(kChunkElements, count - start);
             const auto rank = static_cast<int32_t>(position * ranks / total);
-            add_piece(bucket.pieces, {parameter, rank, start, here});
+            add_slice(bucket.slices, {parameter, rank, start, here});
             position += here;
         }
     }
@@ -78,7 +78,7 @@ void cut_each(ShardBucket& bucket, std::span<const int64_t> counts, int32_t rank
         for (int64_t chunk = 0; chunk < chunks; ++chunk) {
             const int64_t start = chunk * kChunkElements;
             const int64_t rank = (chunk * ranks / chunks + parameter) % ranks;
-            add_piece(bucket.pieces, {parameter, static_cast<int32_t>(rank), start,
+            add_slice(bucket.slices, {parameter, static_cast<int32_t>(rank), start,
                                       std::min(kChunkElements, count - start)});
         }
     }
@@ -88,7 +88,7 @@ void cut_each(ShardBucket& bucket, std::span<const int64_t> counts, int32_t rank
 
 std::span<const ShardSlice> ShardBucket::slices_of(int32_t rank) const {
     const auto [first, last] =
-        std::equal_range(pieces.begin(), pieces.end(), ShardSlice{0, rank, 0, 0},
+        std::equal_range(slices.begin(), slices.end(), ShardSlice{0, rank, 0, 0},
                          [](const ShardSlice& a, const ShardSlice& b) { return a.rank < b.rank; });
     return {first, last};
 }
@@ -134,26 +134,26 @@ void ShardPlan::cut(ShardBucket& bucket, std::span<const int64_t> counts) {
         for (const int32_t parameter : bucket.parameters) {
             const auto i = static_cast<std::size_t>(parameter);
             if (counts[i] > 0) {
-                bucket.pieces.push_back({parameter, owners_[i], 0, counts[i]});
+                bucket.slices.push_back({parameter, owners_[i], 0, counts[i]});
             }
         }
         break;
     }
-    for (const ShardSlice& piece : bucket.pieces) {
-        by_parameter_[static_cast<std::size_t>(piece.parameter)].push_back(piece);
+    for (const ShardSlice& slice : bucket.slices) {
+        by_parameter_[static_cast<std::size_t>(slice.parameter)].push_back(slice);
     }
-    std::stable_sort(bucket.pieces.begin(), bucket.pieces.end(),
+    std::stable_sort(bucket.slices.begin(), bucket.slices.end(),
                      [](const ShardSlice& a, const ShardSlice& b) { return a.rank < b.rank; });
     bucket.rank_counts.assign(static_cast<std::size_t>(options_.ranks), 0);
-    for (const ShardSlice& piece : bucket.pieces) {
-        bucket.rank_counts[static_cast<std::size_t>(piece.rank)] += piece.count;
+    for (const ShardSlice& slice : bucket.slices) {
+        bucket.rank_counts[static_cast<std::size_t>(slice.rank)] += slice.count;
     }
 }
 
-ShardSlice ShardPlan::piece_on(int32_t parameter, int32_t rank) const {
-    for (const ShardSlice& piece : slices_of(parameter)) {
-        if (piece.rank == rank) {
-            return piece;
+ShardSlice ShardPlan::slice_on(int32_t parameter, int32_t rank) const {
+    for (const ShardSlice& slice : slices_of(parameter)) {
+        if (slice.rank == rank) {
+            return slice;
         }
     }
     return {parameter, rank, 0, 0};
@@ -172,12 +172,12 @@ uint64_t ShardPlan::hash() const noexcept {
     hash.add(options_.kind);
     hash.add(options_.ranks);
     for (const ShardBucket& bucket : buckets_) {
-        hash.add(bucket.pieces.size());
-        for (const ShardSlice& piece : bucket.pieces) {
-            hash.add(piece.parameter);
-            hash.add(piece.rank);
-            hash.add(piece.start);
-            hash.add(piece.count);
+        hash.add(bucket.slices.size());
+        for (const ShardSlice& slice : bucket.slices) {
+            hash.add(slice.parameter);
+            hash.add(slice.rank);
+            hash.add(slice.start);
+            hash.add(slice.count);
         }
     }
     return hash.value();

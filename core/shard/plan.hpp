@@ -18,10 +18,10 @@ enum class ShardKind : int32_t {
     greedy = 2,        // whole tensors, as MS-AMP: for states with one scale for the tensor
 };
 
-// Sums of pieces lie this far apart, so that no block of a wire's format reaches from one into the next.
-inline constexpr int64_t kPieceGap = 128;
+// Sums of slices lie this far apart, so that no block of a wire's format reaches from one into the next.
+inline constexpr int64_t kSliceGap = 128;
 [[nodiscard]] constexpr int64_t with_gap(int64_t count) {
-    return (count + kPieceGap - 1) / kPieceGap * kPieceGap;
+    return (count + kSliceGap - 1) / kSliceGap * kSliceGap;
 }
 
 struct ShardOptions {
@@ -41,7 +41,7 @@ struct ShardSlice {
 // Whole parameters whose gradients travel together.
 struct ShardBucket {
     std::vector<int32_t> parameters;  // as backward passes make their gradients: the last first
-    std::vector<ShardSlice> pieces;   // by rank, then in the order of `parameters`
+    std::vector<ShardSlice> slices;   // by rank, then in the order of `parameters`
     std::vector<int64_t> rank_counts; // elements, by rank
 
     [[nodiscard]] std::span<const ShardSlice> slices_of(int32_t rank) const;
@@ -58,12 +58,12 @@ class ShardPlan {
     [[nodiscard]] int32_t bucket_of(int32_t parameter) const {
         return bucket_of_[static_cast<std::size_t>(parameter)];
     }
-    // A parameter's pieces on all ranks, by start; they cover it exactly.
+    // A parameter's slices on all ranks, by start; they cover it exactly.
     [[nodiscard]] const std::vector<ShardSlice>& slices_of(int32_t parameter) const {
         return by_parameter_[static_cast<std::size_t>(parameter)];
     }
-    // The piece that a rank owns of a parameter; a rank has one at most. count 0: none.
-    [[nodiscard]] ShardSlice piece_on(int32_t parameter, int32_t rank) const;
+    // The slice that a rank owns of a parameter; a rank has one at most. count 0: none.
+    [[nodiscard]] ShardSlice slice_on(int32_t parameter, int32_t rank) const;
     [[nodiscard]] int64_t elements_of(int32_t rank) const;
     [[nodiscard]] int32_t ranks() const noexcept { return options_.ranks; }
     [[nodiscard]] ShardKind kind() const noexcept { return options_.kind; }

@@ -3,7 +3,6 @@
 
 #include <new>
 
-#include "quant/quantize.hpp"
 #include "system/fnv.hpp"
 
 namespace mp::shard {
@@ -98,13 +97,13 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
     : options_(options), tensors_(std::move(tensors)),
       groups_(options.comm, options.shard_ranks, options.node_ranks,
               comm::traits(options.order).is_fixed),
-      plan_({options.kind, groups_.shard_ranks(), options.bucket_elements}, counts_of(tensors_)),
-      own_weights_(tensors_.size()) {
+      plan_({options.kind, groups_.shard_ranks(), options.bucket_elements}, counts_of(tensors_)) {
     agree(stream, definition);
     or_abandon(groups_, [&] {
         groups_.join();
         make_buckets(stream, zeroes_gradients);
-        make_own_weights(context, stream);
+        weights_ = std::make_unique<ShardedWeights>(context, stream, options_.stage,
+                                                    groups_.shards(), plan_, tensors_, messages_);
         for (const ShardedTensor& tensor : tensors_) {
             if (options_.stage == 0) {
                 full_sums_.push_back(std::make_shared<Tensor>(context, stream, DType::fp32,
@@ -164,65 +163,6 @@ void Sharding::agree(Stream& stream, uint64_t definition) const {
     check(agreement.reach(groups_.all()));
 }
 
-// Weights that are gathered rounded, or that are given back between uses, are kept exactly by their owner.
-void Sharding::make_own_weights(const std::shared_ptr<Context>& context, Stream& stream) {
-    for (std::size_t i = 0; i < tensors_.size(); ++i) {
-        const auto parameter = static_cast<int32_t>(i);
-        const Tensor& param = *tensors_[i].param;
-        const ShardSlice own = states_of(parameter);
-        const DType dtype = tensors_[i].is_codes() ? tensors_[i].exact : param.dtype();
-        const bool is_apart = options_.stage == 3 || tensors_[i].is_codes() ||
-                              (options_.stage > 0 && tensors_[i].gather != dtype);
-        if (tensors_[i].is_codes()) {
-            code_parameters_.push_back(parameter);
-        }
-        if (is_apart && own.count > 0) {
-            own_weights_[i] =
-                param.scales() != nullptr && !tensors_[i].is_codes()
-                    ? std::make_shared<Tensor>(context, stream, param.form(), param.shape())
-                    : std::make_shared<Tensor>(context, stream, dtype, Shape{{own.count}, 1});
-        }
-        adopt(stream, parameter);
-    }
-}
-
-void Sharding::adopt(Stream& stream, int32_t parameter) {
-    const auto i = static_cast<std::size_t>(parameter);
-    if (own_weights_[i] == nullptr) {
-        return;
-    }
-    const ShardSlice own = states_of(parameter);
-    tensors_[i].param->require_memory("optimizer: parameter");
-    const TensorSlice from = slice_of(*tensors_[i].param, own.start, own.count);
-    const TensorSlice to = slice_of(*own_weights_[i]);
-    if (tensors_[i].is_codes()) {
-        quant::dequantize_matrix(
-            stream, {from.ref, 1, own.count, kTensorScale, from.scale_inv, from.amax}, to.ref);
-        return;
-    }
-    stream.copy(to.ref.data, from.ref.data,
-                static_cast<std::size_t>(bytes_of(to.ref.dtype, own.count)),
-                CopyKind::device_to_device);
-    if (to.scale_inv != nullptr) {
-        stream.copy(to.scale_inv, from.scale_inv, sizeof(float), CopyKind::device_to_device);
-    }
-}
-
-ShardSlice Sharding::states_of(int32_t parameter) const {
-    if (options_.stage == 0) {
-        return {parameter, groups_.shard(), 0,
-                tensors_[static_cast<std::size_t>(parameter)].param->count()};
-    }
-    return plan_.piece_on(parameter, groups_.shard());
-}
-
-TensorSlice Sharding::weight_of(int32_t parameter) const {
-    const auto i = static_cast<std::size_t>(parameter);
-    const ShardSlice own = states_of(parameter);
-    return own_weights_[i] != nullptr ? slice_of(*own_weights_[i])
-                                      : slice_of(*tensors_[i].param, own.start, own.count);
-}
-
 TensorRef Sharding::gradient_of(int32_t parameter) const {
     return options_.stage == 0 ? full_sums_[static_cast<std::size_t>(parameter)]->ref()
                                : buckets_->sum_of(parameter);
@@ -265,6 +205,39 @@ void Sharding::reduce(Stream& stream) {
     });
 }
 
+void Sharding::publish(Stream& stream) {
+    const comm::Progress::Turn turn(progress_);
+    buckets_->start_over();
+    weights_->publish(stream);
+}
+
+void Sharding::begin_gather(Stream& stream, std::span<const int32_t> parameters) {
+    if (options_.stage == 3) {
+        const comm::Progress::Turn turn(progress_);
+        check_alive();
+        weights_->begin_gather(stream, parameters);
+    }
+}
+
+void Sharding::wait_gather(Stream& stream, std::span<const int32_t> parameters) {
+    for (const int32_t parameter : parameters) {
+        tensors_[static_cast<std::size_t>(parameter)].param->require_memory(
+            "optimizer: a parameter that is waited for, and not being gathered,");
+    }
+    if (options_.stage == 3) {
+        const comm::Progress::Turn turn(progress_);
+        check_alive();
+        weights_->wait_gather(stream, parameters);
+    }
+}
+
+void Sharding::release(Stream& stream, std::span<const int32_t> parameters) {
+    if (options_.stage == 3) {
+        const comm::Progress::Turn turn(progress_);
+        weights_->release(stream, parameters);
+    }
+}
+
 // Every rank knows how many sums each other one of its group has, and where they belong. Other groups have the same.
 std::vector<double> Sharding::all_sums(std::span<const double> own,
                                        std::span<const int32_t> parameters) const {
@@ -275,9 +248,9 @@ std::vector<double> Sharding::all_sums(std::span<const double> own,
     std::vector<std::vector<std::size_t>> places(ranks); // in the whole, by rank
     std::size_t total = 0;
     for (const int32_t parameter : parameters) {
-        for (const ShardSlice& piece : plan_.slices_of(parameter)) {
-            for (int64_t start = 0; start < piece.count; start += kChunkElements) {
-                places[static_cast<std::size_t>(piece.rank)].push_back(total++);
+        for (const ShardSlice& slice : plan_.slices_of(parameter)) {
+            for (int64_t start = 0; start < slice.count; start += kChunkElements) {
+                places[static_cast<std::size_t>(slice.rank)].push_back(total++);
             }
         }
     }
@@ -307,14 +280,10 @@ std::vector<double> Sharding::all_sums(std::span<const double> own,
 std::vector<double> Sharding::no_sums(std::span<const int32_t> parameters) const {
     std::size_t chunks = 0;
     for (const int32_t parameter : parameters) {
-        const int64_t count = states_of(parameter).count;
+        const int64_t count = weights_->own_slice(parameter).count;
         chunks += static_cast<std::size_t>((count + kChunkElements - 1) / kChunkElements);
     }
     return std::vector<double>(chunks);
-}
-
-int64_t Sharding::weight_bytes(int32_t parameter) const {
-    return bytes_of(own_weights_[static_cast<std::size_t>(parameter)]);
 }
 
 int64_t Sharding::gradient_bytes() const noexcept {

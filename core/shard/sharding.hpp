@@ -3,7 +3,7 @@
 // to their owners, the sums of the norm, and the weights' way back. It knows nothing of states and hyperparameters.
 //
 //   stage 0  every rank has all states; gradients are reduced and gathered
-//   stage 1  a rank has the states of its pieces
+//   stage 1  a rank has the states of its shard
 //   stage 2  and gradients have memory only until they are on their way to their owners
 //   stage 3  and parameters have memory only between gather and release
 //
@@ -17,10 +17,9 @@
 
 #include "comm/agreement.hpp"
 #include "comm/progress.hpp"
-#include "shard/fp8_gather.hpp"
 #include "shard/gradient_buckets.hpp"
 #include "shard/shard_groups.hpp"
-#include "shard/weight_gather.hpp"
+#include "shard/sharded_weights.hpp"
 
 namespace mp::shard {
 
@@ -39,18 +38,6 @@ struct ShardingOptions {
     bool progress_thread = true; // where it can be had; of each rank alone
 };
 
-// One parameter, the same on every rank.
-struct ShardedTensor {
-    std::shared_ptr<Tensor> param;
-    std::shared_ptr<Tensor> grad;
-    DType gather = DType::none; // what its weight is gathered in
-    // Not none: `param` is fp8 codes for use only, and its owner keeps the exact piece in this type.
-    DType exact = DType::none;
-    std::shared_ptr<Tensor> init_fp32; // its first values, or null: those of param
-
-    [[nodiscard]] bool is_codes() const noexcept { return exact != DType::none; }
-};
-
 // Throws for stages, orders and wires that do not exist or do not go together among so many ranks.
 void check_sharding(const ShardingOptions& options, int32_t ranks);
 
@@ -65,10 +52,9 @@ class Sharding {
     [[nodiscard]] const ShardGroups& groups() const noexcept { return groups_; }
     [[nodiscard]] int32_t stage() const noexcept { return options_.stage; }
 
-    // The elements whose states this rank has; count 0 where it has none.
-    [[nodiscard]] ShardSlice states_of(int32_t parameter) const;
-    // Where the step finds those elements, and the sum of their gradients in fp32.
-    [[nodiscard]] TensorSlice weight_of(int32_t parameter) const;
+    // Which elements this rank has, and their weights.
+    [[nodiscard]] ShardedWeights& weights() const noexcept { return *weights_; }
+    // The sum of the gradients of those elements, in fp32.
     [[nodiscard]] TensorRef gradient_of(int32_t parameter) const;
     // What gradients are divided by so that they are means.
     [[nodiscard]] double divisor() const noexcept;
@@ -90,8 +76,6 @@ class Sharding {
     [[nodiscard]] uint64_t weights_hash(Stream& stream, int64_t step) const;
     // After a step: every rank has all weights again, or none has (stage 3).
     void publish(Stream& stream);
-    // After the caller wrote a parameter that has its memory: this rank's piece follows.
-    void adopt(Stream& stream, int32_t parameter);
 
     // Stage 3; nothing in other stages. The same calls in the same order on every rank.
     void begin_gather(Stream& stream, std::span<const int32_t> parameters);
@@ -99,8 +83,7 @@ class Sharding {
     void wait_gather(Stream& stream, std::span<const int32_t> parameters);
     void release(Stream& stream, std::span<const int32_t> parameters);
 
-    // Bytes of this rank's own weights and gradient sums, beside the tensors.
-    [[nodiscard]] int64_t weight_bytes(int32_t parameter) const;
+    // Bytes of this rank's gradient sums, beside the tensors.
     [[nodiscard]] int64_t gradient_bytes() const noexcept;
 
     // Why nothing moves between calls; null where a thread does it.
@@ -110,17 +93,6 @@ class Sharding {
     comm::Advance step_between_calls() noexcept;
 
   private:
-    // Weights under way to all ranks: numbers and codes.
-    struct Gather {
-        std::vector<int32_t> parameters;
-        std::unique_ptr<WeightGather> numbers; // null: none, or they are there
-        std::unique_ptr<Fp8Gather> codes;
-
-        [[nodiscard]] bool is_done() const noexcept { return !numbers && !codes; }
-        comm::Advance step(Stream& stream);
-        void finish(Stream& stream);
-    };
-
     void start_thread(const Context& context, const Stream& stream);
     [[nodiscard]] comm::Advance step_all();
     // A call that moves something: refuses where an exchange has failed.
@@ -131,15 +103,6 @@ class Sharding {
     void agree(Stream& stream, uint64_t definition) const;
     [[nodiscard]] bool adds_across_groups() const noexcept;
     void make_buckets(Stream& stream, bool zeroes_gradients);
-    void make_own_weights(const std::shared_ptr<Context>& context, Stream& stream);
-    [[nodiscard]] GatherTarget target(int32_t parameter) const;
-    [[nodiscard]] Fp8Weight code_weight(int32_t parameter) const;
-    // One message for the scales of all weights that travel as codes.
-    void agree_on_code_scales(Stream& stream);
-    void send(Stream& stream, std::vector<int32_t> parameters);
-    void release_memory(Stream& stream, std::span<const int32_t> parameters);
-    void finish_first_gather(Stream& stream);
-    void finish_gathers_of(Stream& stream, std::span<const int32_t> parameters);
 
     ShardingOptions options_;
     std::vector<ShardedTensor> tensors_;
@@ -148,12 +111,8 @@ class Sharding {
     // Of one thread: sums beside the caller's backward. Before what keeps scratch memory of it.
     std::shared_ptr<Stream> thread_stream_;
     std::unique_ptr<GradientBuckets> buckets_;
-    // By parameter: this rank's piece where it does not lie in the parameter's own memory; else null.
-    std::vector<std::shared_ptr<Tensor>> own_weights_;
+    std::unique_ptr<ShardedWeights> weights_;
     std::vector<std::shared_ptr<Tensor>> full_sums_; // stage 0: by parameter
-    std::deque<Gather> gathers_;
-    std::vector<int32_t> code_parameters_;
-    Fp8Scales code_scales_; // by place in code_parameters_
     comm::MessageCounts messages_;
     const char* why_no_thread_ = nullptr;
     mutable comm::Progress progress_; // the last member, so that its thread ends first

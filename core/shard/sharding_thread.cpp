@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What moves between the calls of a sharded optimizer, by a thread or in the calls themselves.
-#include <algorithm>
-
 #include "shard/sharding.hpp"
 
 namespace mp::shard {
@@ -42,17 +40,9 @@ comm::Advance Sharding::step_between_calls() noexcept {
 
 comm::Advance Sharding::step_all() {
     const comm::Advance of_buckets = buckets_->step(*thread_stream_);
-    const auto first = std::find_if(gathers_.begin(), gathers_.end(),
-                                    [](const Gather& gather) { return !gather.is_done(); });
-    if (first == gathers_.end()) {
-        return of_buckets;
-    }
-    comm::Advance of_gathers = first->step(*thread_stream_);
-    if (of_gathers == comm::Advance::done) {
-        ++messages_.finished;
-        of_gathers = comm::Advance::moved; // there may be another one
-    }
-    return of_buckets == comm::Advance::moved ? of_buckets : of_gathers;
+    const comm::Advance of_weights = weights_->step(*thread_stream_);
+    return of_buckets == comm::Advance::moved || of_weights == comm::Advance::done ? of_buckets
+                                                                                   : of_weights;
 }
 
 void Sharding::move_on(Stream& stream) {

@@ -33,7 +33,7 @@ struct Weights {
         : context(make_context()) {
         for (std::size_t w = 0; w < kCounts.size(); ++w) {
             const auto parameter = static_cast<int32_t>(w);
-            const shard::ShardSlice own = plan.piece_on(parameter, rank);
+            const shard::ShardSlice own = plan.slice_on(parameter, rank);
             const Shape whole = {{kCounts[w]}, 1};
             const MatrixForm form = {DType::fp8_e4m3, kTensorScale,
                                      numerics::scale_policy(rule, DType::fp8_e4m3)};
@@ -97,7 +97,7 @@ TEST_P(Fp8GatherTest, EqualsACastInOnePlace) {
                     EXPECT_EQ(calls(CollectiveKind::all_gather), 1);
                     int64_t own = 0;
                     for (std::size_t w = 0; w < kCounts.size(); ++w) {
-                        own += plan.piece_on(static_cast<int32_t>(w), comm.rank()).count;
+                        own += plan.slice_on(static_cast<int32_t>(w), comm.rank()).count;
                     }
                     EXPECT_EQ(
                         comm.traffic().bytes[static_cast<std::size_t>(CollectiveKind::all_gather)],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shard/part_gather.hpp"
+#include "shard/slice_gather.hpp"
 
 #include <algorithm>
 
@@ -7,37 +7,42 @@
 
 namespace mp::shard {
 
-PartGather::PartGather(Stream& stream, comm::Communicator& comm, const Pieces& tensors,
-                       const PartBytes& part_bytes)
+SliceGather::SliceGather(Stream& stream, comm::Communicator& comm, const Slices& tensors,
+                         const SliceBytes& slice_bytes)
     : comm_(comm) {
-    lay_out(tensors, part_bytes);
+    lay_out(tensors, slice_bytes);
     buffer_ = std::make_unique<comm::WireBuffer>(stream, comm, comm::total_of(bytes_));
 }
 
-void PartGather::lay_out(const Pieces& tensors, const PartBytes& part_bytes) {
+void SliceGather::lay_out(const Slices& tensors, const SliceBytes& slice_bytes) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-        for (const ShardSlice& piece : *tensors[i]) {
-            parts_.push_back({i, piece, 0});
+        for (const ShardSlice& elements : *tensors[i]) {
+            slices_.push_back({i, elements, 0});
         }
     }
-    std::stable_sort(parts_.begin(), parts_.end(),
-                     [](const Part& a, const Part& b) { return a.piece.rank < b.piece.rank; });
+    std::stable_sort(slices_.begin(), slices_.end(), [](const Slice& a, const Slice& b) {
+        return a.elements.rank < b.elements.rank;
+    });
     bytes_.assign(static_cast<std::size_t>(comm_.size()), 0);
     int64_t at = 0;
-    for (Part& part : parts_) {
-        part.offset = at;
-        const int64_t bytes = part_bytes(part.tensor, part.piece.count);
-        bytes_[static_cast<std::size_t>(part.piece.rank)] += bytes;
+    for (Slice& slice : slices_) {
+        slice.offset = at;
+        const int64_t bytes = slice_bytes(slice.tensor, slice.elements.count);
+        bytes_[static_cast<std::size_t>(slice.elements.rank)] += bytes;
         at += bytes;
     }
     offsets_ = comm::sums_before(bytes_);
 }
 
-bool PartGather::is_own(const Part& part) const noexcept { return part.piece.rank == comm_.rank(); }
+bool SliceGather::is_own(const Slice& slice) const noexcept {
+    return slice.elements.rank == comm_.rank();
+}
 
-char* PartGather::at(const Part& part) const noexcept { return buffer_->device() + part.offset; }
+char* SliceGather::at(const Slice& slice) const noexcept {
+    return buffer_->device() + slice.offset;
+}
 
-void PartGather::begin(Stream& stream, const char* site) {
+void SliceGather::begin(Stream& stream, const char* site) {
     buffer_->to_wire();
     const auto rank = static_cast<std::size_t>(comm_.rank());
     comm::CallOptions options;
@@ -48,7 +53,7 @@ void PartGather::begin(Stream& stream, const char* site) {
                                  options, &request_));
 }
 
-comm::Advance PartGather::step() {
+comm::Advance SliceGather::step() {
     if (has_arrived_) {
         return comm::Advance::done;
     }
@@ -59,14 +64,14 @@ comm::Advance PartGather::step() {
     return advance;
 }
 
-void PartGather::wait() {
+void SliceGather::wait() {
     if (!has_arrived_) {
         check(request_.wait());
         arrive();
     }
 }
 
-void PartGather::arrive() {
+void SliceGather::arrive() {
     buffer_->from_wire();
     has_arrived_ = true;
 }

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/sharded_weights.hpp"
+
+#include <algorithm>
+
+#include "quant/quantize.hpp"
+
+namespace mp::shard {
+
+// Weights that are gathered rounded, or that are given back between uses, are kept exactly by their owner.
+ShardedWeights::ShardedWeights(const std::shared_ptr<Context>& context, Stream& stream,
+                               int32_t stage, comm::Communicator& comm, const ShardPlan& plan,
+                               const std::vector<ShardedTensor>& tensors,
+                               comm::MessageCounts& messages)
+    : stage_(stage), comm_(comm), plan_(plan), tensors_(tensors), messages_(messages),
+      own_(tensors.size()) {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+        const auto parameter = static_cast<int32_t>(i);
+        const Tensor& param = *tensors_[i].param;
+        const ShardSlice own = own_slice(parameter);
+        const DType dtype = tensors_[i].is_codes() ? tensors_[i].exact : param.dtype();
+        const bool is_apart =
+            stage_ == 3 || tensors_[i].is_codes() || (stage_ > 0 && tensors_[i].gather != dtype);
+        if (tensors_[i].is_codes()) {
+            code_parameters_.push_back(parameter);
+        }
+        if (is_apart && own.count > 0) {
+            own_[i] = param.scales() != nullptr && !tensors_[i].is_codes()
+                          ? std::make_shared<Tensor>(context, stream, param.form(), param.shape())
+                          : std::make_shared<Tensor>(context, stream, dtype, Shape{{own.count}, 1});
+        }
+        adopt(stream, parameter);
+    }
+}
+
+void ShardedWeights::adopt(Stream& stream, int32_t parameter) {
+    const auto i = static_cast<std::size_t>(parameter);
+    if (own_[i] == nullptr) {
+        return;
+    }
+    const ShardSlice own = own_slice(parameter);
+    tensors_[i].param->require_memory("optimizer: parameter");
+    const TensorSlice from = slice_of(*tensors_[i].param, own.start, own.count);
+    const TensorSlice to = slice_of(*own_[i]);
+    if (tensors_[i].is_codes()) {
+        quant::dequantize_matrix(
+            stream, {from.ref, 1, own.count, kTensorScale, from.scale_inv, from.amax}, to.ref);
+        return;
+    }
+    stream.copy(to.ref.data, from.ref.data,
+                static_cast<std::size_t>(bytes_of(to.ref.dtype, own.count)),
+                CopyKind::device_to_device);
+    if (to.scale_inv != nullptr) {
+        stream.copy(to.scale_inv, from.scale_inv, sizeof(float), CopyKind::device_to_device);
+    }
+}
+
+ShardSlice ShardedWeights::own_slice(int32_t parameter) const {
+    if (stage_ == 0) {
+        return {parameter, comm_.rank(), 0,
+                tensors_[static_cast<std::size_t>(parameter)].param->count()};
+    }
+    return plan_.slice_on(parameter, comm_.rank());
+}
+
+TensorSlice ShardedWeights::own(int32_t parameter) const {
+    const auto i = static_cast<std::size_t>(parameter);
+    const ShardSlice slice = own_slice(parameter);
+    return own_[i] != nullptr ? slice_of(*own_[i])
+                              : slice_of(*tensors_[i].param, slice.start, slice.count);
+}
+
+int64_t ShardedWeights::bytes(int32_t parameter) const {
+    return bytes_of(own_[static_cast<std::size_t>(parameter)]);
+}
+
+Fp8Weight ShardedWeights::code_weight(int32_t parameter) const {
+    const auto i = static_cast<std::size_t>(parameter);
+    return {&plan_.slices_of(parameter), own_[i].get(), tensors_[i].param.get()};
+}
+
+void ShardedWeights::agree_on_code_scales(Stream& stream) {
+    if (code_parameters_.empty()) {
+        return;
+    }
+    std::vector<Fp8Weight> weights;
+    weights.reserve(code_parameters_.size());
+    for (const int32_t parameter : code_parameters_) {
+        weights.push_back(code_weight(parameter));
+    }
+    code_scales_ = agree_on_scales(stream, comm_, weights);
+}
+
+void ShardedWeights::send(Stream& stream, std::vector<int32_t> parameters) {
+    std::vector<GatherTarget> numbers;
+    std::vector<Fp8Weight> codes;
+    Fp8Scales scales;
+    for (const int32_t parameter : parameters) {
+        const auto found = std::find(code_parameters_.begin(), code_parameters_.end(), parameter);
+        if (found == code_parameters_.end()) {
+            const ShardedTensor& tensor = tensors_[static_cast<std::size_t>(parameter)];
+            numbers.push_back({&plan_.slices_of(parameter), slice_of(*tensor.param), own(parameter),
+                               tensor.gather});
+            continue;
+        }
+        const auto place = static_cast<std::size_t>(found - code_parameters_.begin());
+        codes.push_back(code_weight(parameter));
+        scales.scales.push_back(code_scales_.scales[place]);
+        scales.amaxes.push_back(code_scales_.amaxes[place]);
+        scales.versions.push_back(code_scales_.versions[place]);
+    }
+    Gather gather;
+    gather.parameters = std::move(parameters);
+    if (!numbers.empty()) {
+        gather.numbers = std::make_unique<WeightGather>(stream, comm_, std::move(numbers));
+    }
+    if (!codes.empty()) {
+        gather.codes =
+            std::make_unique<Fp8Gather>(stream, comm_, std::move(codes), std::move(scales));
+    }
+    gathers_.push_back(std::move(gather));
+    ++messages_.begun;
+}
+
+comm::Advance ShardedWeights::Gather::step(Stream& stream) {
+    comm::Advance advance = numbers ? numbers->step(stream) : codes->step(stream);
+    if (advance == comm::Advance::done) {
+        if (numbers) {
+            numbers.reset();
+        } else {
+            codes.reset();
+        }
+        advance = is_done() ? comm::Advance::done : comm::Advance::moved;
+    }
+    return advance;
+}
+
+void ShardedWeights::Gather::finish(Stream& stream) {
+    if (numbers != nullptr) {
+        numbers->finish(stream);
+        numbers.reset();
+    }
+    if (codes != nullptr) {
+        codes->finish(stream);
+        codes.reset();
+    }
+}
+
+void ShardedWeights::finish_first(Stream& stream) {
+    Gather& gather = gathers_.front();
+    if (!gather.is_done()) {
+        gather.finish(stream);
+        ++messages_.finished;
+    }
+    for (const int32_t parameter : gather.parameters) {
+        tensors_[static_cast<std::size_t>(parameter)].param->touch();
+    }
+    gathers_.pop_front();
+}
+
+void ShardedWeights::wait_gather(Stream& stream, std::span<const int32_t> parameters) {
+    const auto has_any = [&](const Gather& gather) {
+        return std::find_first_of(gather.parameters.begin(), gather.parameters.end(),
+                                  parameters.begin(), parameters.end()) != gather.parameters.end();
+    };
+    while (std::any_of(gathers_.begin(), gathers_.end(), has_any)) {
+        finish_first(stream);
+    }
+}
+
+comm::Advance ShardedWeights::step(Stream& stream) {
+    const auto first = std::find_if(gathers_.begin(), gathers_.end(),
+                                    [](const Gather& gather) { return !gather.is_done(); });
+    if (first == gathers_.end()) {
+        return comm::Advance::done;
+    }
+    const comm::Advance advance = first->step(stream);
+    if (advance != comm::Advance::done) {
+        return advance;
+    }
+    ++messages_.finished;
+    return comm::Advance::moved; // there may be another one
+}
+
+void ShardedWeights::publish(Stream& stream) {
+    if (stage_ == 0) {
+        return;
+    }
+    for (const std::shared_ptr<Tensor>& own : own_) {
+        if (own != nullptr) {
+            own->touch();
+        }
+    }
+    agree_on_code_scales(stream);
+    if (stage_ == 3) {
+        std::vector<int32_t> all(tensors_.size());
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            all[i] = static_cast<int32_t>(i);
+        }
+        release(stream, all);
+        return;
+    }
+    // A bucket at a time, so that the memory of the exchange stays small.
+    for (const ShardBucket& bucket : plan_.buckets()) {
+        send(stream, bucket.parameters);
+        if (gathers_.size() > 1) {
+            finish_first(stream);
+        }
+    }
+    while (!gathers_.empty()) {
+        finish_first(stream);
+    }
+}
+
+void ShardedWeights::begin_gather(Stream& stream, std::span<const int32_t> parameters) {
+    std::vector<int32_t> absent;
+    for (const int32_t parameter : parameters) {
+        Tensor& param = *tensors_[static_cast<std::size_t>(parameter)].param;
+        if (!param.has_memory()) {
+            param.restore_memory(stream);
+            absent.push_back(parameter);
+        }
+    }
+    if (!absent.empty()) {
+        send(stream, std::move(absent));
+    }
+}
+
+void ShardedWeights::release(Stream& stream, std::span<const int32_t> parameters) {
+    wait_gather(stream, parameters); // nobody gives back what is still arriving
+    stream.sync();
+    for (const int32_t parameter : parameters) {
+        tensors_[static_cast<std::size_t>(parameter)].param->drop_memory();
+    }
+}
+
+} // namespace mp::shard

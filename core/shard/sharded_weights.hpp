@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// ShardedWeights: this rank's exact shard of every weight, and the weights' way from their owners to all ranks of a
+// group: after a step, and in stage 3 around each use. Its callers take turns with the progress thread.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "comm/progress.hpp"
+#include "shard/fp8_gather.hpp"
+#include "shard/weight_gather.hpp"
+
+namespace mp::shard {
+
+// One parameter, the same on every rank.
+struct ShardedTensor {
+    std::shared_ptr<Tensor> param;
+    std::shared_ptr<Tensor> grad;
+    DType gather = DType::none; // what its weight is gathered in
+    // Not none: `param` is fp8 codes for use only, and its owner keeps the exact slice in this type.
+    DType exact = DType::none;
+    std::shared_ptr<Tensor> init_fp32; // its first values, or null: those of param
+
+    [[nodiscard]] bool is_codes() const noexcept { return exact != DType::none; }
+};
+
+class ShardedWeights {
+  public:
+    // All that it refers to outlives it. `stage` as in sharding.hpp.
+    ShardedWeights(const std::shared_ptr<Context>& context, Stream& stream, int32_t stage,
+                   comm::Communicator& comm, const ShardPlan& plan,
+                   const std::vector<ShardedTensor>& tensors, comm::MessageCounts& messages);
+
+    // The elements whose states this rank has (count 0 where it has none), and where the step finds their weights.
+    [[nodiscard]] ShardSlice own_slice(int32_t parameter) const;
+    [[nodiscard]] TensorSlice own(int32_t parameter) const;
+    // Bytes of this rank's shard of it beside the parameter's own memory.
+    [[nodiscard]] int64_t bytes(int32_t parameter) const;
+    // After the caller wrote a parameter that has its memory: this rank's slice follows.
+    void adopt(Stream& stream, int32_t parameter);
+
+    // As those of Sharding.
+    void publish(Stream& stream);
+    void begin_gather(Stream& stream, std::span<const int32_t> parameters);
+    void wait_gather(Stream& stream, std::span<const int32_t> parameters);
+    void release(Stream& stream, std::span<const int32_t> parameters);
+    // One short step of the first gather under way.
+    comm::Advance step(Stream& stream);
+
+  private:
+    // Weights under way to all ranks: numbers and codes.
+    struct Gather {
+        std::vector<int32_t> parameters;
+        std::unique_ptr<WeightGather> numbers; // null: none, or they are there
+        std::unique_ptr<Fp8Gather> codes;
+
+        [[nodiscard]] bool is_done() const noexcept { return !numbers && !codes; }
+        comm::Advance step(Stream& stream);
+        void finish(Stream& stream);
+    };
+
+    [[nodiscard]] Fp8Weight code_weight(int32_t parameter) const;
+    // One message for the scales of all weights that travel as codes.
+    void agree_on_code_scales(Stream& stream);
+    void send(Stream& stream, std::vector<int32_t> parameters);
+    void finish_first(Stream& stream);
+
+    int32_t stage_;
+    comm::Communicator& comm_;
+    const ShardPlan& plan_;
+    const std::vector<ShardedTensor>& tensors_;
+    comm::MessageCounts& messages_;
+    // By parameter: this rank's slice where it does not lie in the parameter's own memory; else null.
+    std::vector<std::shared_ptr<Tensor>> own_;
+    std::deque<Gather> gathers_;
+    std::vector<int32_t> code_parameters_;
+    Fp8Scales code_scales_; // by place in code_parameters_
+};
+
+} // namespace mp::shard
