@@ -190,20 +190,7 @@ MP_HD_INLINE GroupBits group_bits(DType dtype, const numerics::SrKey& key,
 // All floating types. The switch is the same for all threads of a block, and folds where the type is a constant. Callers
 // have checked the type.
 template <typename Body> MP_HD_INLINE void for_floating_type(DType dtype, Body&& body) {
-    switch (dtype) {
-    case DType::fp32:
-        return body(ElementCodec<DType::fp32>{});
-    case DType::fp16:
-        return body(ElementCodec<DType::fp16>{});
-    case DType::bf16:
-        return body(ElementCodec<DType::bf16>{});
-    case DType::fp8_e4m3:
-        return body(ElementCodec<DType::fp8_e4m3>{});
-    case DType::fp8_e5m2:
-        return body(ElementCodec<DType::fp8_e5m2>{});
-    default:
-        return;
-    }
+    visit_floating(dtype, [&](auto type) { body(ElementCodec<type.value>{}); });
 }
 
 template <class C>

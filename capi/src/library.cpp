@@ -43,18 +43,10 @@ static_assert(MP_STATUS_KOKKOS_ERROR == static_cast<int32_t>(Code::kokkos_error)
 static_assert(MP_STATUS_DEVICE_ERROR == static_cast<int32_t>(Code::device_error));
 static_assert(MP_STATUS_INTERNAL == static_cast<int32_t>(Code::internal));
 
-static_assert(MP_DTYPE_FP32 == static_cast<int32_t>(DType::fp32));
-static_assert(MP_DTYPE_FP16 == static_cast<int32_t>(DType::fp16));
-static_assert(MP_DTYPE_BF16 == static_cast<int32_t>(DType::bf16));
-static_assert(MP_DTYPE_FP8_E4M3 == static_cast<int32_t>(DType::fp8_e4m3));
-static_assert(MP_DTYPE_FP8_E5M2 == static_cast<int32_t>(DType::fp8_e5m2));
-static_assert(MP_DTYPE_E8M0 == static_cast<int32_t>(DType::e8m0));
-static_assert(MP_DTYPE_INT8 == static_cast<int32_t>(DType::int8));
-static_assert(MP_DTYPE_INT16 == static_cast<int32_t>(DType::int16));
-static_assert(MP_DTYPE_INT32 == static_cast<int32_t>(DType::int32));
-static_assert(MP_DTYPE_INT64 == static_cast<int32_t>(DType::int64));
-static_assert(MP_DTYPE_UINT8 == static_cast<int32_t>(DType::uint8));
-static_assert(MP_DTYPE_FP4_E2M1 == static_cast<int32_t>(DType::fp4_e2m1));
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
+    static_assert(MP_DTYPE_##NAME == (value));
+#include "dtype/dtype_list.def"
+#undef X
 
 const char* mp_dtype_name(int32_t dtype) {
     return is_valid(dtype) ? dtype_name(static_cast<DType>(dtype)) : "unknown";

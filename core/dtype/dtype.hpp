@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "dtype/host_device.hpp"
 
@@ -79,11 +80,48 @@ MP_HD_INLINE constexpr bool is_floating(DType dtype) {
 }
 
 MP_HD_INLINE constexpr bool is_fp8(DType dtype) {
-    return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2;
+    return is_floating(dtype) && dtype_bits(dtype) == 8;
 }
 // fp32, fp16 or bf16: what is computed with as it is, without a scale.
 MP_HD_INLINE constexpr bool is_high_precision(DType dtype) {
-    return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
+    return is_floating(dtype) && dtype_bits(dtype) > 8;
+}
+
+// What tensors are quantized to: fp8, packed codes, and fp16 under the rules of MS-AMP.
+MP_HD_INLINE constexpr bool is_code(DType dtype) {
+    return is_fp8(dtype) || dtype == DType::fp16 || dtype_kind(dtype) == DTypeKind::packed_floating;
+}
+
+// A type that the compiler knows, as an argument.
+template <DType kDType> using DTypeConstant = std::integral_constant<DType, kDType>;
+
+// body(DTypeConstant<...>{}) for the type; not called for `none` and for numbers that are no type. Kernels call it outside
+// their loops, so a new type needs no row in any of them.
+template <class Body> MP_HD_INLINE constexpr void visit_dtype(DType dtype, const Body& body) {
+    switch (dtype) {
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
+    case DType::name:                                                                              \
+        return body(DTypeConstant<DType::name>{});
+#include "dtype/dtype_list.def"
+#undef X
+    case DType::none:
+        break;
+    }
+}
+// The same for floating types alone.
+template <class Body> MP_HD_INLINE constexpr void visit_floating(DType dtype, const Body& body) {
+    switch (dtype) {
+#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
+    case DType::name:                                                                              \
+        if constexpr (DTypeKind::kind == DTypeKind::floating) {                                    \
+            body(DTypeConstant<DType::name>{});                                                    \
+        }                                                                                          \
+        break;
+#include "dtype/dtype_list.def"
+#undef X
+    case DType::none:
+        break;
+    }
 }
 
 // Largest finite value as fp32 (see dtype_list.def for wide integers); 0 for `none`.

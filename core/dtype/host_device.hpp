@@ -20,8 +20,11 @@
 // linker keeps for the baseline file. A forced function leaves no copy to pick.
 #if defined(__GNUC__) || defined(__clang__)
 #define MP_HD_INLINE MP_HD inline __attribute__((always_inline))
+// The same for a lambda, behind its parameters. In device code it also keeps captures out of memory.
+#define MP_INLINED __attribute__((always_inline))
 #else
 #define MP_HD_INLINE MP_HD inline
+#define MP_INLINED
 #endif
 
 // Before a loop whose index must be known to the compiler, so that an array it indexes can stay in registers.

@@ -55,20 +55,7 @@ template <DType kOf> class Array {
 template <class Body>
 KOKKOS_FORCEINLINE_FUNCTION void visit_array(DType dtype, const void* data, int64_t count,
                                              const Body& body) {
-    switch (dtype) {
-    case DType::fp32:
-        return body(Array<DType::fp32>(data, count));
-    case DType::fp16:
-        return body(Array<DType::fp16>(data, count));
-    case DType::bf16:
-        return body(Array<DType::bf16>(data, count));
-    case DType::fp8_e4m3:
-        return body(Array<DType::fp8_e4m3>(data, count));
-    case DType::fp8_e5m2:
-        return body(Array<DType::fp8_e5m2>(data, count));
-    default:
-        return;
-    }
+    visit_floating(dtype, [&](auto type) MP_INLINED { body(Array<type.value>(data, count)); });
 }
 template <class Body>
 KOKKOS_FORCEINLINE_FUNCTION void visit_array(const TensorRef& array, const Body& body) {
@@ -116,7 +103,7 @@ template <int kEach> struct TileRounding {
                                              const Tile<kEach>& tile)
         : stochastic(is_asked && dtype != DType::fp32) {
         if (stochastic) {
-            tile.for_each([&](int j, int64_t i) MP_KERNEL_INLINED {
+            tile.for_each([&](int j, int64_t i) MP_INLINED {
                 const auto element = static_cast<uint64_t>(first_element + i);
                 bits[j] = dtype == DType::bf16 ? numerics::sr_bits16_at(key, purpose, element) << 16
                                                : numerics::sr_bits32_at(key, purpose, element);

@@ -10,9 +10,6 @@
 
 #include "interface/ops.hpp"
 
-// Of a lambda with much in it, whose captures would be put into memory if it were called.
-#define MP_KERNEL_INLINED __attribute__((always_inline))
-
 namespace mp::kernels {
 
 // Above this Kokkos hands a functor over in constant memory, of which a device has one block: the host then waits for the

@@ -41,15 +41,14 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
         float carry[kEach] = {};
         load_values<kBlocks>(parts_of(s.compensation, s.count), true, tile, carry);
         const TileRounding<kEach> roundings = param_rounding(c, tile);
-        visit_param(s, c.scaling, [&](const auto& param) MP_KERNEL_INLINED {
-            tile.for_each([&](int j, int64_t i) MP_KERNEL_INLINED {
-                const auto store = [&](float x)
-                                       MP_KERNEL_INLINED { return param(i, x, roundings.of(j)); };
+        visit_param(s, c.scaling, [&](const auto& param) MP_INLINED {
+            tile.for_each([&](int j, int64_t i) MP_INLINED {
+                const auto store = [&](float x) MP_INLINED { return param(i, x, roundings.of(j)); };
                 numerics::compensated_add(weight[j], delta[j], carry[j], store);
             });
         });
         if (kBlocks && has_blocks(s.compensation.coding)) {
-            tile.for_each([&](int j, int64_t i) MP_KERNEL_INLINED {
+            tile.for_each([&](int j, int64_t i) MP_INLINED {
                 c.later->put(BlockValues::kCompensation, s.compensation.coding,
                              static_cast<int>(i - c.tile_start), carry[j]);
             });
@@ -57,7 +56,7 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
         }
         store_tile<kEach>({s.compensation.data, s.count, s.compensation.dtype}, tile,
                           [&](const auto& to, int j, int64_t i)
-                              MP_KERNEL_INLINED { to.store(i, carry[j]); });
+                              MP_INLINED { to.store(i, carry[j]); });
     }
 
     KOKKOS_FORCEINLINE_FUNCTION void store_remainder(const UpdateSegment& s,
@@ -66,7 +65,7 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
         const auto count = static_cast<std::size_t>(s.count);
         const Words<uint16_t> param(static_cast<uint16_t*>(s.param.data), count);
         const Words<int16_t> low(static_cast<int16_t*>(s.master.data), count);
-        tile.for_each([&](int j, int64_t i) MP_KERNEL_INLINED {
+        tile.for_each([&](int j, int64_t i) MP_INLINED {
             const numerics::SplitMaster split = numerics::split_master(updated[j]);
             param(i) = split.param;
             low(i) = split.remainder;
@@ -81,7 +80,7 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
         const numerics::BlockScale scale = c.scaling.master;
         store_tile<kEach>(
             {a.data, c.s.count, a.dtype}, tile,
-            [&](const auto& master, int j, int64_t i) MP_KERNEL_INLINED {
+            [&](const auto& master, int j, int64_t i) MP_INLINED {
                 master.store(i, is_scaled ? code_value(master.kDType, updated[j], scale.multiply)
                                           : updated[j]);
                 updated[j] = decoded(master(i), is_scaled ? &scale.scale_inv : nullptr);
@@ -96,8 +95,7 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
             return store_compensated(c, tile, weight, delta);
         }
         float updated[kEach] = {};
-        tile.for_each([&](int j, int64_t /*i*/)
-                          MP_KERNEL_INLINED { updated[j] = weight[j] + delta[j]; });
+        tile.for_each([&](int j, int64_t /*i*/) MP_INLINED { updated[j] = weight[j] + delta[j]; });
         if (s.has_remainder()) {
             return store_remainder(s, tile, updated);
         }
@@ -105,9 +103,9 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
             store_master(c, tile, updated);
         }
         const TileRounding<kEach> roundings = param_rounding(c, tile);
-        visit_param(s, c.scaling, [&](const auto& param) MP_KERNEL_INLINED {
+        visit_param(s, c.scaling, [&](const auto& param) MP_INLINED {
             tile.for_each([&](int j, int64_t i)
-                              MP_KERNEL_INLINED { param(i, updated[j], roundings.of(j)); });
+                              MP_INLINED { param(i, updated[j], roundings.of(j)); });
         });
     }
 
@@ -116,7 +114,7 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
                                                  const float (&values)[kEach]) const {
         const StepArray& a = c.s.states[kState];
         if (kBlocks && has_blocks(a.coding)) {
-            tile.for_each([&](int j, int64_t i) MP_KERNEL_INLINED {
+            tile.for_each([&](int j, int64_t i) MP_INLINED {
                 c.later->put(kState, a.coding, static_cast<int>(i - c.tile_start), values[j]);
             });
             return;
@@ -126,8 +124,7 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
         const TileRounding<kEach> roundings(a.dtype, op.stochastic_states[kState], c.key,
                                             numerics::state_purpose(kState), c.s.first, tile);
         store_tile<kEach>(
-            {a.data, c.s.count, a.dtype}, tile,
-            [&](const auto& to, int j, int64_t i) MP_KERNEL_INLINED {
+            {a.data, c.s.count, a.dtype}, tile, [&](const auto& to, int j, int64_t i) MP_INLINED {
                 to.store(i, is_scaled ? code_value(to.kDType, values[j], multiply) : values[j],
                          roundings.of(j));
             });
@@ -140,9 +137,9 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
         e.template load<Rule>(c.s, tile);
         float delta[kEach] = {};
         tile.for_each([&](int j, int64_t /*i*/)
-                          MP_KERNEL_INLINED { delta[j] = e.template delta<Rule>(k, grad_mul, j); });
+                          MP_INLINED { delta[j] = e.template delta<Rule>(k, grad_mul, j); });
         store_weights(c, tile, e.weight, delta);
-        numerics::for_each_state<Rule>([&](auto state) MP_KERNEL_INLINED {
+        numerics::for_each_state<Rule>([&](auto state) MP_INLINED {
             constexpr int kState = decltype(state)::kIndex;
             store_state<kState>(c, tile, e.states[kState]);
         });
@@ -150,7 +147,7 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
             const StepArray& grad = c.s.grad;
             store_tile<kEach>({grad.data, c.s.count, grad.dtype}, tile,
                               [&](const auto& to, int /*j*/, int64_t i)
-                                  MP_KERNEL_INLINED { to.store(i, 0.0F); });
+                                  MP_INLINED { to.store(i, 0.0F); });
         }
     }
 
@@ -159,7 +156,7 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
                                                           const UpdateSegment& s,
                                                           const numerics::SrKey& key, int64_t i,
                                                           int n, const BlockValues& of) const {
-        numerics::for_each_state<Rule>([&](auto state) MP_KERNEL_INLINED {
+        numerics::for_each_state<Rule>([&](auto state) MP_INLINED {
             constexpr int kState = decltype(state)::kIndex;
             const StepArray& a = s.states[kState];
             store_later(team,
@@ -194,7 +191,7 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
         const int64_t limit = chunk.start + kChunkElements;
         const int64_t end = limit < segment.count ? limit : segment.count;
         const bool waits = kBlocks && has_block_arrays(segment);
-        numerics::with_rule(scalars.rule, [&](auto rule) MP_KERNEL_INLINED {
+        numerics::with_rule(scalars.rule, [&](auto rule) MP_INLINED {
             using Rule = decltype(rule);
             const typename Rule::Scalars k = scalars.as<Rule>();
             for (int64_t i = chunk.start; i < end; i += kTeamTile) {

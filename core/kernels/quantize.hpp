@@ -148,17 +148,11 @@ template <class Exec> struct QuantizeTeams {
             visit_array(scale.op.source, [&](const auto& source) {
                 tile.for_each([&](int j, int64_t at) { x[j] = source(element_of(region, at)); });
             });
-            switch (scale.op.dtype) {
-            case DType::fp8_e4m3:
-                quantize_tile<DType::fp8_e4m3>(region, tile, x, multiply, stats);
-                break;
-            case DType::fp8_e5m2:
-                quantize_tile<DType::fp8_e5m2>(region, tile, x, multiply, stats);
-                break;
-            default:
-                quantize_tile<DType::fp16>(region, tile, x, multiply, stats);
-                break;
-            }
+            visit_floating(scale.op.dtype, [&](auto type) MP_INLINED {
+                if constexpr (is_code(type.value)) {
+                    quantize_tile<type.value>(region, tile, x, multiply, stats);
+                }
+            });
         }
     }
 

@@ -17,7 +17,7 @@ namespace mp::kernels {
 
 template <class Body>
 KOKKOS_FORCEINLINE_FUNCTION void visit_blocks(FormatId format, const Body& body) {
-    AllFormats::visit(format, [&](auto of) MP_KERNEL_INLINED {
+    AllFormats::visit(format, [&](auto of) MP_INLINED {
         if constexpr (has_blocks(decltype(of)::kCoding)) {
             body(of);
         }
@@ -40,8 +40,8 @@ template <bool kBlocks, int kEach>
 KOKKOS_FORCEINLINE_FUNCTION void load_values(ArrayParts from, bool is_signed,
                                              const Tile<kEach>& tile, float (&x)[kEach]) {
     if (kBlocks && has_blocks(format_of(from.format).coding)) {
-        visit_blocks(from.format, [&](auto of) MP_KERNEL_INLINED {
-            tile.for_each([&](int j, int64_t i) MP_KERNEL_INLINED {
+        visit_blocks(from.format, [&](auto of) MP_INLINED {
+            tile.for_each([&](int j, int64_t i) MP_INLINED {
                 x[j] = numerics::load_block_value(decltype(of)::kCoding, is_signed, from.data,
                                                   from.scales, i);
             });
@@ -49,8 +49,8 @@ KOKKOS_FORCEINLINE_FUNCTION void load_values(ArrayParts from, bool is_signed,
         return;
     }
     visit_array(format_of(from.format).dtype, from.data, from.count,
-                [&](const auto& array) MP_KERNEL_INLINED {
-                    tile.for_each([&](int j, int64_t i) MP_KERNEL_INLINED {
+                [&](const auto& array) MP_INLINED {
+                    tile.for_each([&](int j, int64_t i) MP_INLINED {
                         x[j] = decoded(array(i), static_cast<const float*>(from.scales));
                     });
                 });
@@ -69,9 +69,8 @@ template <bool kBlocks, int kEach> struct UpdateElements {
                                         static_cast<std::size_t>(count));
             const Words<int16_t> low(static_cast<int16_t*>(s.master.data),
                                      static_cast<std::size_t>(count));
-            tile.for_each([&](int j, int64_t i) MP_KERNEL_INLINED {
-                weight[j] = numerics::join_master(param(i), low(i));
-            });
+            tile.for_each([&](int j, int64_t i)
+                              MP_INLINED { weight[j] = numerics::join_master(param(i), low(i)); });
         } else if (
             s.master.exists()) { // not one call of either: that would put the segment into memory
             load_values<kBlocks>(parts_of(s.master, count), true, tile, weight);
@@ -79,7 +78,7 @@ template <bool kBlocks, int kEach> struct UpdateElements {
             load_values<kBlocks>(parts_of(s.param, count), true, tile, weight);
         }
         load_values<kBlocks>(parts_of(s.grad, count), true, tile, grad);
-        numerics::for_each_state<Rule>([&](auto state) MP_KERNEL_INLINED {
+        numerics::for_each_state<Rule>([&](auto state) MP_INLINED {
             constexpr int kState = decltype(state)::kIndex;
             load_values<kBlocks>(parts_of(s.states[kState], count),
                                  numerics::is_signed_state<Rule>(kState), tile, states[kState]);
@@ -91,11 +90,11 @@ template <bool kBlocks, int kEach> struct UpdateElements {
     KOKKOS_FORCEINLINE_FUNCTION float delta(const typename Rule::Scalars& k, float grad_mul,
                                             int j) {
         float x[numerics::kMaxStates] = {};
-        numerics::for_each_state<Rule>([&](auto state) MP_KERNEL_INLINED {
+        numerics::for_each_state<Rule>([&](auto state) MP_INLINED {
             x[decltype(state)::kIndex] = states[decltype(state)::kIndex][j];
         });
         const float change = Rule::delta(k, weight[j], grad[j] * grad_mul, x);
-        numerics::for_each_state<Rule>([&](auto state) MP_KERNEL_INLINED {
+        numerics::for_each_state<Rule>([&](auto state) MP_INLINED {
             states[decltype(state)::kIndex][j] = x[decltype(state)::kIndex];
         });
         return change;
@@ -132,7 +131,7 @@ KOKKOS_FORCEINLINE_FUNCTION void visit_param(const UpdateSegment& s, const Updat
     }
     const auto* scale_inv = static_cast<const float*>(s.param.scale_inv);
     const float multiply = scaling.param.multiply;
-    visit_array(s.param.dtype, s.param.data, s.count, [&](const auto& array) MP_KERNEL_INLINED {
+    visit_array(s.param.dtype, s.param.data, s.count, [&](const auto& array) MP_INLINED {
         body(StoredParam<std::decay_t<decltype(array)>::kDType>{array, scale_inv, multiply});
     });
 }

@@ -81,7 +81,7 @@ template <class Team>
 KOKKOS_FORCEINLINE_FUNCTION void store_later(const Team& team, const BlockStore& to,
                                              const float* values, const uint32_t* largest,
                                              const numerics::SrKey& key) {
-    visit_blocks(to.format, [&](auto of) MP_KERNEL_INLINED {
+    visit_blocks(to.format, [&](auto of) MP_INLINED {
         store_blocks<decltype(of)::kCoding>(team, to, values, largest, key);
     });
 }

@@ -52,7 +52,7 @@ template <class Exec> struct MeasureTeams {
         const int64_t limit = chunk.start + kChunkElements;
         const int64_t end = limit < segment.count ? limit : segment.count;
         UpdateScaling here{};
-        numerics::with_rule(scalars.rule, [&](auto rule) MP_KERNEL_INLINED {
+        numerics::with_rule(scalars.rule, [&](auto rule) MP_INLINED {
             using Rule = decltype(rule);
             const typename Rule::Scalars k = scalars.as<Rule>();
             for (int64_t i = chunk.start + team.team_rank(); i < end;
@@ -60,10 +60,10 @@ template <class Exec> struct MeasureTeams {
                 const Tile<kEach> tile{i, team.team_size(), end};
                 UpdateElements<true, kEach> e{};
                 e.template load<Rule>(segment, tile);
-                tile.for_each([&](int j, int64_t /*i*/) MP_KERNEL_INLINED {
+                tile.for_each([&](int j, int64_t /*i*/) MP_INLINED {
                     const float delta = e.template delta<Rule>(k, scalars.grad_mul, j);
                     here.weight_amax = larger_magnitude(here.weight_amax, e.weight[j] + delta);
-                    numerics::for_each_state<Rule>([&](auto state) MP_KERNEL_INLINED {
+                    numerics::for_each_state<Rule>([&](auto state) MP_INLINED {
                         constexpr int kState = decltype(state)::kIndex;
                         here.state_amax[kState] =
                             larger_magnitude(here.state_amax[kState], e.states[kState][j]);

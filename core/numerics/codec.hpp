@@ -192,50 +192,30 @@ MP_HD_INLINE bool store_stochastic(void* data, int64_t i, float x, uint32_t r32,
 
 // Element i of an array. NaN for a dtype that is no type, so that the mistake shows.
 MP_HD_INLINE float load_as_float(DType dtype, const void* data, int64_t i) {
-    switch (dtype) {
-#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
-    case DType::name: {                                                                            \
-        using C = Codec<DType::name>;                                                              \
-        return C::load(detail::load_code<DType::name>(data, i));                                   \
-    }
-#include "dtype/dtype_list.def"
-#undef X
-    case DType::none:
-        break;
-    }
-    return float_from_bits(kFloatQuietNan);
+    float x = float_from_bits(kFloatQuietNan);
+    visit_dtype(dtype, [&](auto type) MP_INLINED {
+        x = Codec<type.value>::load(detail::load_code<type.value>(data, i));
+    });
+    return x;
 }
 
 // saturate chooses between store_sat and store_nonsat. Stores nothing for a dtype that is no type.
 MP_HD_INLINE void store_from_float(DType dtype, void* data, int64_t i, float x, bool saturate) {
-    switch (dtype) {
-#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
-    case DType::name: {                                                                            \
-        using C = Codec<DType::name>;                                                              \
-        detail::store_code<DType::name>(data, i, saturate ? C::store_sat(x) : C::store_nonsat(x)); \
-        return;                                                                                    \
-    }
-#include "dtype/dtype_list.def"
-#undef X
-    case DType::none:
-        break;
-    }
+    visit_dtype(dtype, [&](auto type) MP_INLINED {
+        using C = Codec<type.value>;
+        detail::store_code<type.value>(data, i, saturate ? C::store_sat(x) : C::store_nonsat(x));
+    });
 }
 
 // Stochastic store; false, with nothing stored, for a type that has none. saturate chooses between store_sr and
 // store_sr_nonsat.
 MP_HD_INLINE bool store_from_float_sr(DType dtype, void* data, int64_t i, float x, uint32_t r32,
                                       bool saturate = true) {
-    switch (dtype) {
-#define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
-    case DType::name:                                                                              \
-        return detail::store_stochastic<DType::name>(data, i, x, r32, saturate);
-#include "dtype/dtype_list.def"
-#undef X
-    case DType::none:
-        break;
-    }
-    return false;
+    bool is_stored = false;
+    visit_dtype(dtype, [&](auto type) MP_INLINED {
+        is_stored = detail::store_stochastic<type.value>(data, i, x, r32, saturate);
+    });
+    return is_stored;
 }
 
 } // namespace mp::numerics

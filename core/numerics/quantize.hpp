@@ -9,21 +9,30 @@
 
 namespace mp::numerics {
 
+// body(DTypeConstant<...>{}) for a type that tensors are quantized to: fp8, fp16 or fp4; not called for others.
+template <class Body> MP_HD_INLINE constexpr void visit_codes(DType dtype, const Body& body) {
+    visit_dtype(dtype, [&](auto type) MP_INLINED {
+        if constexpr (is_code(type.value)) {
+            body(type);
+        }
+    });
+}
+
 // The smallest |x * multiply| that rounds (to nearest even) beyond the largest code: half a unit in
 // the last place above it, where a tie goes to the largest code if that is even (E4M3's 448).
+template <DType kDType> MP_HD_INLINE constexpr float saturation_threshold_of() {
+    using C = Codec<kDType>;
+    constexpr float kLargest = max_finite(kDType);
+    constexpr auto kCode = C::store_sat(kLargest);
+    constexpr float kHalf = (kLargest - C::load(static_cast<typename C::storage>(kCode - 1))) / 2;
+    constexpr uint32_t kBits = bits_from_float(kLargest + kHalf);
+    return float_from_bits(kCode % 2 == 0 ? kBits + 1 : kBits);
+}
 MP_HD_INLINE constexpr float saturation_threshold(DType dtype) {
-    switch (dtype) {
-    case DType::fp8_e4m3:
-        return float_from_bits(bits_from_float(464.0F) + 1);
-    case DType::fp8_e5m2:
-        return 61440.0F;
-    case DType::fp16:
-        return 65520.0F;
-    case DType::fp4_e2m1:
-        return 7.0F;
-    default:
-        return float_from_bits(kFloatInfinity);
-    }
+    float threshold = float_from_bits(kFloatInfinity);
+    visit_codes(dtype,
+                [&](auto type) MP_INLINED { threshold = saturation_threshold_of<type.value>(); });
+    return threshold;
 }
 
 // A finite x saturates, also where the product overflows. What is not finite is coded as itself,
@@ -49,54 +58,32 @@ MP_HD_INLINE typename Codec<kDType>::storage quantize_element_sr(float x, float 
     return C::store_sr(below < -limit ? -limit : below, r32);
 }
 
-// By a type known at run time: fp8_e4m3, fp8_e5m2, fp16 or fp4_e2m1. The code is in the low bits.
+// By a type known at run time. The code is in the low bits.
 MP_HD_INLINE uint32_t quantize_code(DType dtype, float x, float multiply) {
-    switch (dtype) {
-    case DType::fp8_e4m3:
-        return quantize_element<Codec<DType::fp8_e4m3>>(x, multiply);
-    case DType::fp8_e5m2:
-        return quantize_element<Codec<DType::fp8_e5m2>>(x, multiply);
-    case DType::fp16:
-        return quantize_element<Codec<DType::fp16>>(x, multiply);
-    default:
-        return quantize_element<Codec<DType::fp4_e2m1>>(x, multiply);
-    }
+    uint32_t code = 0;
+    visit_codes(dtype, [&](auto type)
+                           MP_INLINED { code = quantize_element<Codec<type.value>>(x, multiply); });
+    return code;
 }
 
 MP_HD_INLINE uint32_t quantize_code_sr(DType dtype, float x, float multiply, uint32_t r32) {
-    switch (dtype) {
-    case DType::fp8_e4m3:
-        return quantize_element_sr<DType::fp8_e4m3>(x, multiply, r32);
-    case DType::fp8_e5m2:
-        return quantize_element_sr<DType::fp8_e5m2>(x, multiply, r32);
-    case DType::fp16:
-        return quantize_element_sr<DType::fp16>(x, multiply, r32);
-    default:
-        return quantize_element_sr<DType::fp4_e2m1>(x, multiply, r32);
-    }
+    uint32_t code = 0;
+    visit_codes(dtype, [&](auto type) MP_INLINED {
+        code = quantize_element_sr<type.value>(x, multiply, r32);
+    });
+    return code;
 }
 
 MP_HD_INLINE void store_quantized(DType dtype, void* data, int64_t i, uint32_t code) {
-    switch (dtype) {
-    case DType::fp16:
-        return detail::store_code<DType::fp16>(data, i, static_cast<uint16_t>(code));
-    case DType::fp4_e2m1:
-        return detail::store_code<DType::fp4_e2m1>(data, i, static_cast<uint8_t>(code));
-    default:
-        return detail::store_code<DType::fp8_e4m3>(data, i, static_cast<uint8_t>(code));
-    }
+    visit_codes(dtype, [&](auto type) MP_INLINED {
+        using Storage = typename Codec<type.value>::storage;
+        detail::store_code<type.value>(data, i, static_cast<Storage>(code));
+    });
 }
 
 // All bits of a code but its sign.
 MP_HD_INLINE constexpr uint32_t code_magnitude_mask(DType dtype) {
-    switch (dtype) {
-    case DType::fp16:
-        return 0x7fffu;
-    case DType::fp4_e2m1:
-        return 0x7u;
-    default:
-        return 0x7fu;
-    }
+    return (1U << (dtype_bits(dtype) - 1)) - 1;
 }
 
 // +0 or -0.

@@ -9,41 +9,41 @@
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 
-// Signed types wherever there is room, because SSE2 compares those.
-// magnitude(code): ordered as the fp32 pattern of |x| is, NaN included. fp16 and E5M2 become quiet
-// when widened, so their signalling NaNs must be made quiet first.
-template <DType kDType> struct Magnitude;
-template <> struct Magnitude<DType::fp32> {
+// Codes as integers, signed wherever there is room, because SSE2 compares those.
+template <int kBytes> struct MagnitudeCode;
+template <> struct MagnitudeCode<4> {
     using Code = int32_t;
     typedef int32_t Memory __attribute__((aligned(1), may_alias));
-    static MP_ISA_INLINE Code of(Code code) { return code & 0x7fffffff; }
 };
-template <> struct Magnitude<DType::bf16> {
+template <> struct MagnitudeCode<2> {
     using Code = int16_t;
     typedef int16_t Memory __attribute__((aligned(1), may_alias));
-    static MP_ISA_INLINE Code of(Code code) { return static_cast<Code>(code & 0x7fff); }
 };
-template <> struct Magnitude<DType::fp16> {
-    using Code = int16_t;
-    typedef int16_t Memory __attribute__((aligned(1), may_alias));
-    static MP_ISA_INLINE Code of(Code code) {
-        const auto magnitude = static_cast<Code>(code & 0x7fff);
-        const auto quiet = static_cast<Code>(magnitude | 0x0200);
-        return magnitude > numerics::kFp16Infinity ? quiet : magnitude;
-    }
-};
-template <> struct Magnitude<DType::fp8_e4m3> {
+template <> struct MagnitudeCode<1> {
     using Code = uint8_t;
-    using Memory = InMemory<DType::fp8_e4m3>::type;
-    static MP_ISA_INLINE Code of(Code code) { return code & 0x7fU; }
+    typedef uint8_t Memory __attribute__((may_alias));
 };
-template <> struct Magnitude<DType::fp8_e5m2> {
-    using Code = uint8_t;
-    using Memory = InMemory<DType::fp8_e5m2>::type;
+
+// of(code): ordered as the fp32 pattern of |x| is, NaN included. What becomes quiet when it is widened must be made quiet
+// first; fp32 and bf16 are widened by moving their bits.
+template <DType kDType> struct Magnitude : MagnitudeCode<static_cast<int>(dtype_size(kDType))> {
+    using Code = typename MagnitudeCode<static_cast<int>(dtype_size(kDType))>::Code;
+    static constexpr bool kBecomesQuiet = kDType != DType::fp32 && kDType != DType::bf16;
+
     static MP_ISA_INLINE Code of(Code code) {
-        const auto magnitude = static_cast<Code>(code & 0x7fU);
-        const auto quiet = static_cast<Code>(magnitude | 0x02U);
-        return magnitude > numerics::kE5m2Infinity ? quiet : magnitude;
+        const auto magnitude = static_cast<Code>(
+            code & static_cast<Code>((uint32_t{1} << (8 * sizeof(Code) - 1)) - 1));
+        if constexpr (kBecomesQuiet) {
+            using Codec = numerics::Codec<kDType>;
+            // Where there is no infinity both are NaN, and nothing lies above them.
+            constexpr uint32_t kInfinity =
+                Codec::store_nonsat(numerics::float_from_bits(numerics::kFloatInfinity));
+            constexpr uint32_t kNan =
+                Codec::store_nonsat(numerics::float_from_bits(numerics::kFloatQuietNan));
+            const auto quiet = static_cast<Code>(static_cast<uint32_t>(magnitude) | kNan);
+            return magnitude > static_cast<Code>(kInfinity) ? quiet : magnitude;
+        }
+        return magnitude;
     }
 };
 
@@ -68,20 +68,10 @@ template <DType kDType> MP_ISA_FUNCTION uint32_t amax_as(const void* data, int64
 
 inline uint32_t amax_chunk(const TensorRef& source, int64_t start, int64_t count) {
     const void* data = element_address(source.data, source.dtype, start);
-    switch (source.dtype) {
-    case DType::fp32:
-        return amax_as<DType::fp32>(data, count);
-    case DType::fp16:
-        return amax_as<DType::fp16>(data, count);
-    case DType::bf16:
-        return amax_as<DType::bf16>(data, count);
-    case DType::fp8_e4m3:
-        return amax_as<DType::fp8_e4m3>(data, count);
-    case DType::fp8_e5m2:
-        return amax_as<DType::fp8_e5m2>(data, count);
-    default:
-        return 0;
-    }
+    uint32_t largest = 0;
+    visit_floating(source.dtype,
+                   [&](auto type) MP_INLINED { largest = amax_as<type.value>(data, count); });
+    return largest;
 }
 
 } // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -18,8 +18,6 @@
 #endif
 
 #define MP_ISA_INLINE inline __attribute__((always_inline))
-// The same for a lambda, behind its parameters.
-#define MP_ISA_INLINED __attribute__((always_inline))
 // For the bodies of whole rows: they are called once a chunk and would only bloat their caller.
 #define MP_ISA_FUNCTION __attribute__((noinline))
 
@@ -40,18 +38,13 @@ inline constexpr int kTile = 256;
 // An element type as it lies in memory: at any address, and whatever type the caller gave the
 // memory. Never write `auto*` for a pointer to one: deduction drops the attributes. The codecs'
 // storage types are what a register holds.
-template <DType kDType> struct InMemory;
-template <> struct InMemory<DType::fp32> {
-    typedef float type __attribute__((aligned(1), may_alias));
-};
-template <> struct InMemory<DType::fp16> {
+template <class Storage> struct Unaligned;
+template <> struct Unaligned<float> { typedef float type __attribute__((aligned(1), may_alias)); };
+template <> struct Unaligned<uint16_t> {
     typedef uint16_t type __attribute__((aligned(1), may_alias));
 };
-template <> struct InMemory<DType::bf16> {
-    typedef uint16_t type __attribute__((aligned(1), may_alias));
-};
-template <> struct InMemory<DType::fp8_e4m3> { typedef uint8_t type __attribute__((may_alias)); };
-template <> struct InMemory<DType::fp8_e5m2> { typedef uint8_t type __attribute__((may_alias)); };
+template <> struct Unaligned<uint8_t> { typedef uint8_t type __attribute__((may_alias)); };
+template <DType kDType> using InMemory = Unaligned<typename numerics::Codec<kDType>::storage>;
 
 // Byte address of element i.
 MP_ISA_INLINE const void* element_address(const void* data, DType dtype, int64_t i) {

@@ -52,7 +52,7 @@ MP_ISA_FUNCTION void encode_lookup(const void* source, int64_t n, void* codes, b
                                    bool stream) {
     const EncodeWide<kFrom, kTo> encode(saturate);
     const auto codes_at = [&](const char* from, __mmask64 lanes)
-                              MP_ISA_INLINED { return encode.codes_at(from, lanes); };
+                              MP_INLINED { return encode.codes_at(from, lanes); };
     encode_each_64<static_cast<int>(dtype_size(kFrom))>(source, n, codes, stream, codes_at);
 }
 
@@ -74,14 +74,14 @@ MP_ISA_FUNCTION void encode_fp16_lookup(const void* source, int64_t n, void* cod
     const __m512i rebias = held_bytes(8 << 3);
     const __m512i tiny = held_bytes(5 << 3); // half the smallest code
     const __m512i normal = held_bytes(4 << 3);
-    const auto above = [&](__m512i x) MP_ISA_INLINED {
+    const auto above = [&](__m512i x) MP_INLINED {
         return kIsE4m3 ? _mm512_add_epi16(x, x) : _mm512_and_si512(x, magnitude);
     };
-    const auto rounded = [&](__m512i y) MP_ISA_INLINED {
+    const auto rounded = [&](__m512i y) MP_INLINED {
         const __m512i bumped = _mm512_add_epi16(y, below_half);
         return _mm512_mask_add_epi16(bumped, _mm512_test_epi16_mask(y, odd), bumped, one);
     };
-    const auto codes_at = [&](const char* from, __mmask64 lanes) MP_ISA_INLINED {
+    const auto codes_at = [&](const char* from, __mmask64 lanes) MP_INLINED {
         const __m512i a = _mm512_maskz_loadu_epi16(static_cast<__mmask32>(lanes), from);
         const __m512i b = _mm512_maskz_loadu_epi16(static_cast<__mmask32>(lanes >> 32), from + 64);
         const __m512i above_a = above(a);
@@ -118,7 +118,7 @@ MP_ISA_FUNCTION void recode_lookup(const void* source, int64_t n, void* codes, b
     static constexpr auto kCodes = make_128<uint8_t>(other_fp8<kFrom, kSaturate>);
     const ByteTable table = load_table(kCodes.values);
     const __m512i sign = held_bytes(0x80);
-    const auto codes_at = [&](const char* from, __mmask64 lanes) MP_ISA_INLINED {
+    const auto codes_at = [&](const char* from, __mmask64 lanes) MP_INLINED {
         prefetch_ahead(from, 64);
         const __m512i x = _mm512_maskz_loadu_epi8(lanes, from);
         return _mm512_ternarylogic_epi32(look_up(table, x), x, sign,

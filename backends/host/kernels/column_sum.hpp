@@ -58,20 +58,9 @@ MP_ISA_FUNCTION void sum_block_as(const ColumnSumDesc& op, int64_t first_row, in
 
 MP_ISA_INLINE void sum_block(const ColumnSumDesc& op, int64_t first_row, int64_t first_column,
                              int n, float* sums) {
-    switch (op.source.dtype) {
-    case DType::fp32:
-        return sum_block_as<DType::fp32>(op, first_row, first_column, n, sums);
-    case DType::fp16:
-        return sum_block_as<DType::fp16>(op, first_row, first_column, n, sums);
-    case DType::bf16:
-        return sum_block_as<DType::bf16>(op, first_row, first_column, n, sums);
-    case DType::fp8_e4m3:
-        return sum_block_as<DType::fp8_e4m3>(op, first_row, first_column, n, sums);
-    case DType::fp8_e5m2:
-        return sum_block_as<DType::fp8_e5m2>(op, first_row, first_column, n, sums);
-    default:
-        return;
-    }
+    visit_floating(op.source.dtype, [&](auto type) MP_INLINED {
+        sum_block_as<type.value>(op, first_row, first_column, n, sums);
+    });
 }
 
 MP_ISA_INLINE void add_sums(const float* more, int n, float* sums) {

@@ -44,7 +44,7 @@ MP_ISA_INLINE int bf16_to_fp16_words(const void* source, void* destination, int 
     constexpr int kSubnormals = (11 << 7) - 1;       // from there to 2^-14
     const __m512i rebias = held_words((127 - 15) << 7);
     return move_words(source, destination, n, kSmallest, kSubnormals, (127 + 16) << 7,
-                      [&](__m512i /*x*/, __m512i magnitude) MP_ISA_INLINED {
+                      [&](__m512i /*x*/, __m512i magnitude) MP_INLINED {
                           return _mm512_slli_epi16(_mm512_subs_epu16(magnitude, rebias), 3);
                       });
 }
@@ -56,7 +56,7 @@ MP_ISA_INLINE int fp16_to_bf16_words(const void* source, void* destination, int 
     const __m512i unit = held_words(1 << 3);
     const __m512i below_half = held_words(3);
     return move_words(source, destination, n, 1, (1 << 10) - 1, numerics::kFp16Infinity,
-                      [&](__m512i x, __m512i magnitude) MP_ISA_INLINED {
+                      [&](__m512i x, __m512i magnitude) MP_INLINED {
                           const __mmask32 is_odd = _mm512_test_epi16_mask(x, unit);
                           const __m512i bumped = _mm512_add_epi16(magnitude, below_half);
                           const __m512i rounded = _mm512_srli_epi16(

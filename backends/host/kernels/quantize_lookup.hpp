@@ -77,14 +77,14 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
     MP_ISA_INLINE void run_products(int64_t at, int64_t n, float factor) {
         const __m512 by = _mm512_set1_ps(factor);
         const auto codes_at = [&](const char* from, __mmask64 lanes)
-                                  MP_ISA_INLINED { return multiplied(load(from, lanes), by, by); };
+                                  MP_INLINED { return multiplied(load(from, lanes), by, by); };
         each(at, n, codes_at);
     }
 
     // bf16 with another exponent.
     MP_ISA_INLINE void run_moved(int64_t at, int64_t n, int base) {
         const __m512i bases = held_bytes(base);
-        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_ISA_INLINED {
+        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_INLINED {
             const Pair x = load(from, lanes);
             return encode_.codes_of(encode_.parts_of({x.first.codes, x.second.codes}), bases);
         };
@@ -95,7 +95,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
     MP_ISA_INLINE void run_table(int64_t at, int64_t n, float factor, const ByteTable& table) {
         const __m512i base = held_bytes(Encode::base_for(factor));
         const __m512 by = _mm512_set1_ps(factor);
-        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_ISA_INLINED {
+        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_INLINED {
             const Pair x = load(from, lanes);
             const auto parts = encode_.parts_of({x.first.codes, x.second.codes});
             const __m512i number = encode_.number_of(parts, base);
@@ -125,7 +125,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
 
     // Pairs of blocks of 32 elements.
     MP_ISA_INLINE void run_product_pairs(int64_t at, int64_t n, const float* factor) {
-        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_ISA_INLINED {
+        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_INLINED {
             const __m512 first = _mm512_set1_ps(factor[0]);
             const __m512 second = _mm512_set1_ps(factor[1]);
             factor += 2;
@@ -138,7 +138,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
     MP_ISA_INLINE void run_moved_pairs(int64_t at, int64_t n, __m512i bases) {
         const __m512i two = held_bytes(2);
         __m512i place = _mm512_maskz_set1_epi8(kAllBytes << 32, 1); // 0 for the first 32, then 1
-        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_ISA_INLINED {
+        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_INLINED {
             const Pair x = load(from, lanes);
             const __m512i base = _mm512_permutexvar_epi8(place, bases);
             place = _mm512_add_epi8(place, two);

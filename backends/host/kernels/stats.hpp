@@ -153,20 +153,10 @@ MP_ISA_INLINE double stats_of(const void* data, const float* scale_inv, int64_t 
 inline double stats_chunk(const void* grad, DType dtype, const float* scale_inv, int64_t start,
                           int64_t count) {
     const void* data = element_address(grad, dtype, start);
-    switch (dtype) {
-    case DType::fp32:
-        return stats_of<DType::fp32>(data, scale_inv, count);
-    case DType::fp16:
-        return stats_of<DType::fp16>(data, scale_inv, count);
-    case DType::bf16:
-        return stats_of<DType::bf16>(data, scale_inv, count);
-    case DType::fp8_e4m3:
-        return stats_of<DType::fp8_e4m3>(data, scale_inv, count);
-    case DType::fp8_e5m2:
-        return stats_of<DType::fp8_e5m2>(data, scale_inv, count);
-    default:
-        return 0.0;
-    }
+    double sum = 0.0;
+    visit_floating(dtype, [&](auto type)
+                              MP_INLINED { sum = stats_of<type.value>(data, scale_inv, count); });
+    return sum;
 }
 
 } // namespace mp::backends::host::MP_ISA_NAMESPACE

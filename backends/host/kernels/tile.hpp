@@ -102,20 +102,8 @@ MP_ISA_INLINE void narrow_tile_as(const FloatInMemory* values, void* destination
 // n elements to fp32. Only floating types come here: supports() sees to that.
 MP_ISA_FUNCTION inline void widen_tile(DType dtype, const void* source, FloatInMemory* values,
                                        int n) {
-    switch (dtype) {
-    case DType::fp32:
-        return widen_tile_as<DType::fp32>(source, values, n);
-    case DType::fp16:
-        return widen_tile_as<DType::fp16>(source, values, n);
-    case DType::bf16:
-        return widen_tile_as<DType::bf16>(source, values, n);
-    case DType::fp8_e4m3:
-        return widen_tile_as<DType::fp8_e4m3>(source, values, n);
-    case DType::fp8_e5m2:
-        return widen_tile_as<DType::fp8_e5m2>(source, values, n);
-    default:
-        return;
-    }
+    visit_floating(dtype,
+                   [&](auto type) MP_INLINED { widen_tile_as<type.value>(source, values, n); });
 }
 
 // n elements to fp32, times a factor.
@@ -135,20 +123,9 @@ MP_ISA_INLINE void widen_scaled_tile(DType dtype, const void* source, float fact
 template <Rounding kRounding>
 MP_ISA_FUNCTION inline void narrow_tile(DType dtype, const FloatInMemory* values, void* destination,
                                         int n, const TileBits* bits) {
-    switch (dtype) {
-    case DType::fp32:
-        return narrow_tile_as<DType::fp32, kRounding>(values, destination, n, bits);
-    case DType::fp16:
-        return narrow_tile_as<DType::fp16, kRounding>(values, destination, n, bits);
-    case DType::bf16:
-        return narrow_tile_as<DType::bf16, kRounding>(values, destination, n, bits);
-    case DType::fp8_e4m3:
-        return narrow_tile_as<DType::fp8_e4m3, kRounding>(values, destination, n, bits);
-    case DType::fp8_e5m2:
-        return narrow_tile_as<DType::fp8_e5m2, kRounding>(values, destination, n, bits);
-    default:
-        return;
-    }
+    visit_floating(dtype, [&](auto type) MP_INLINED {
+        narrow_tile_as<type.value, kRounding>(values, destination, n, bits);
+    });
 }
 
 } // namespace mp::backends::host::MP_ISA_NAMESPACE

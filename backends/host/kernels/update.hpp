@@ -252,7 +252,7 @@ MP_ISA_FUNCTION void measure_tiles(const UpdateJob& job, const UpdateContext& c,
 
 inline void measure_chunk(const UpdateJob& job, UpdateScaling& maxima) {
     const UpdateContext c = update_context(job);
-    numerics::with_rule(c.scalars->rule, [&](auto rule) MP_ISA_INLINED {
+    numerics::with_rule(c.scalars->rule, [&](auto rule) MP_INLINED {
         measure_tiles<decltype(rule)>(job, c, maxima);
     });
 }
@@ -295,7 +295,7 @@ template <class Rule> void update_chunk_by(const UpdateJob& job, const UpdateCon
 inline void update_chunk(const UpdateJob& job) {
     const UpdateContext c = update_context(job);
     numerics::with_rule(c.scalars->rule,
-                        [&](auto rule) MP_ISA_INLINED { update_chunk_by<decltype(rule)>(job, c); });
+                        [&](auto rule) MP_INLINED { update_chunk_by<decltype(rule)>(job, c); });
 }
 
 } // namespace mp::backends::host::MP_ISA_NAMESPACE

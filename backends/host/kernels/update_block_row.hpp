@@ -84,7 +84,7 @@ template <class Rule, DType kDType> struct BlockRow {
         for (int first = 0; first < n; first += kSize) {
             const int count = min_int(n - first, kSize);
             const int64_t at = element + first;
-            numerics::for_each_state<Rule>([&](auto state) MP_ISA_INLINED {
+            numerics::for_each_state<Rule>([&](auto state) MP_INLINED {
                 constexpr int kState = decltype(state)::kIndex;
                 BlockTile<kCoding, numerics::is_signed_state<Rule>(kState)>::load(
                     s.states[kState], at, states[kState], count);
@@ -93,7 +93,7 @@ template <class Rule, DType kDType> struct BlockRow {
                 update_block(*c.scalars, element_address(s.param.data, kDType, at),
                              element_address(static_cast<const void*>(s.grad.data), kDType, at),
                              states[0], states[1], count);
-            numerics::for_each_state<Rule>([&](auto state) MP_ISA_INLINED {
+            numerics::for_each_state<Rule>([&](auto state) MP_INLINED {
                 constexpr int kState = decltype(state)::kIndex;
                 BlockTile<kCoding, numerics::is_signed_state<Rule>(kState)>::store_one(
                     s.states[kState], at, states[kState], count,
@@ -103,9 +103,9 @@ template <class Rule, DType kDType> struct BlockRow {
     }
 
     static MP_ISA_INLINE void tile(const UpdateContext& c, int64_t element, int n) {
-        RowCodings::visit(format_id(c.segment->states[0].format()),
-                          [&](auto format)
-                              MP_ISA_INLINED { blocks<decltype(format)::kCoding>(c, element, n); });
+        RowCodings::visit(format_id(c.segment->states[0].format()), [&](auto format) MP_INLINED {
+            blocks<decltype(format)::kCoding>(c, element, n);
+        });
     }
 };
 

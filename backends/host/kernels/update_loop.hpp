@@ -45,10 +45,10 @@ MP_ISA_INLINE void update_plain(const UpdateStreams& s, const numerics::GroupSca
     MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         float x[numerics::kMaxStates];
-        load_states<Rule>([&](int j) MP_ISA_INLINED { return at.states[j][i]; }, x);
+        load_states<Rule>([&](int j) MP_INLINED { return at.states[j][i]; }, x);
         const float w = at.weight[i];
         at.weight[i] = w + Rule::delta(k, w, at.grad[i] * grad_mul, x);
-        store_states<Rule>([&](int j, float v) MP_ISA_INLINED { at.states[j][i] = v; }, x);
+        store_states<Rule>([&](int j, float v) MP_INLINED { at.states[j][i] = v; }, x);
     }
 }
 
@@ -64,7 +64,7 @@ MP_ISA_INLINE void update_compensated(const UpdateStreams& s, const numerics::Gr
     MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
         float x[numerics::kMaxStates];
-        load_states<Rule>([&](int j) MP_ISA_INLINED { return at.states[j][i]; }, x);
+        load_states<Rule>([&](int j) MP_INLINED { return at.states[j][i]; }, x);
         const float w = at.weight[i];
         const float delta = Rule::delta(k, w, at.grad[i] * grad_mul, x);
         uint32_t random = 0;
@@ -76,7 +76,7 @@ MP_ISA_INLINE void update_compensated(const UpdateStreams& s, const numerics::Gr
             return Codec::load(round_one<Codec, kRounding>(sum, random));
         });
         at.compensation[i] = carry;
-        store_states<Rule>([&](int j, float v) MP_ISA_INLINED { at.states[j][i] = v; }, x);
+        store_states<Rule>([&](int j, float v) MP_INLINED { at.states[j][i] = v; }, x);
     }
 }
 
