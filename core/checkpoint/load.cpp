@@ -123,7 +123,7 @@ class Loader {
             loaded_.directory_ = text.substr(0, first);
             loaded_.skipped_ = text.substr(first + 1, second - first - 1);
             text.erase(0, second + 1);
-            loaded_.manifest_ = read_manifest(std::move(text));
+            loaded_.manifest_ = read_manifest(text);
             return std::string();
         });
     }

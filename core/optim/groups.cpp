@@ -57,7 +57,7 @@ const float* scalar_address(const Tensor* tensor, const Device& device, const ch
 
 int32_t ParamGroups::add(const numerics::GroupHyper& hyper, const MomentFormats& formats) {
     check_hyper(hyper);
-    recipe::Recipe own = with_formats(recipe_, formats, hyper.rule);
+    const recipe::Recipe own = with_formats(recipe_, formats, hyper.rule);
     if (eager_compat_ &&
         (hyper.rule != numerics::RuleId::adamw || hyper.maximize || !hyper.bias_correction)) {
         fail(Code::unsupported,
@@ -67,7 +67,7 @@ int32_t ParamGroups::add(const numerics::GroupHyper& hyper, const MomentFormats&
     lr_tensors_.reserve(hyper_.size() + 1);
     recipes_.reserve(hyper_.size() + 1);
     hyper_.push_back(hyper);
-    recipes_.push_back(std::move(own));
+    recipes_.push_back(own);
     lr_tensors_.emplace_back();
     changes_.plan = true;
     return static_cast<int32_t>(hyper_.size()) - 1;

@@ -23,8 +23,8 @@ const float* scalar_address(const Tensor* tensor, const Device& device, const ch
 
 class ParamGroups {
   public:
-    ParamGroups(recipe::Recipe recipe, const Device& device, bool eager_compat)
-        : recipe_(std::move(recipe)), device_(&device), eager_compat_(eager_compat) {}
+    ParamGroups(const recipe::Recipe& recipe, const Device& device, bool eager_compat)
+        : recipe_(recipe), device_(&device), eager_compat_(eager_compat) {}
 
     int32_t add(const numerics::GroupHyper& hyper, const MomentFormats& formats = {});
     [[nodiscard]] std::size_t size() const noexcept { return hyper_.size(); }
