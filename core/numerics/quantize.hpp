@@ -83,7 +83,10 @@ MP_HD_INLINE void store_quantized(DType dtype, void* data, int64_t i, uint32_t c
 
 // All bits of a code but its sign.
 MP_HD_INLINE constexpr uint32_t code_magnitude_mask(DType dtype) {
-    return (1U << (dtype_bits(dtype) - 1)) - 1;
+    uint32_t mask = 0;
+    visit_codes(dtype,
+                [&](auto type) MP_INLINED { mask = (1U << (dtype_bits(type.value) - 1)) - 1; });
+    return mask;
 }
 
 // +0 or -0.
