@@ -13,41 +13,10 @@
 
 namespace mp {
 
-// The numbers of mixedprec/status.h, which a static_assert in capi ties to these.
 enum class Code : int32_t {
-    ok = 0,
-    warning = 1,
-    not_ready = 2,
-    null_argument = -1,
-    invalid_argument = -2,
-    invalid_shape = -3,
-    invalid_dtype = -4,
-    unknown_name = -5,
-    struct_too_new = -6,
-    bad_state = -7,
-    invalid_handle = -8,
-    parse_error = -9,
-    unsupported = -20,
-    device_unavailable = -21,
-    module_not_found = -22,
-    version_mismatch = -23,
-    out_of_memory = -40,
-    io_error = -41,
-    callback_failed = -42,
-    timeout = -43,
-    peer_lost = -44,
-    peer_error = -45,
-    rank_mismatch = -46,
-    aborted = -47,
-    corrupt_data = -48,
-    onednn_error = -60,
-    cuda_error = -61,
-    cublas_error = -62,
-    nccl_error = -63,
-    mpi_error = -64,
-    kokkos_error = -65,
-    device_error = -66,
-    internal = -80,
+#define X(NAME, name, value) name = value,
+#include "status/codes.def"
+#undef X
 };
 
 // One line of text of bounded size; longer lines are cut. No byte behind its end is written or copied: a Status that says ok
