@@ -31,6 +31,14 @@ struct GemmImplementation {
 
 bool has_common_results(const GemmDesc& op, Reason& reason) noexcept;
 
+// Why there are so many, and when each may go. oneDNN's stay as long as it is the library for products.
+//   kBlockedFp32  what a machine without oneDNN multiplies by: goes when oneDNN must be there
+//   kWidenFp32    fp16, fp8 and scaled operands, which oneDNN 2.6 does not take, and bf16 without a fast dot instruction:
+//                 goes when oneDNN takes them at the rate of its fp32 product
+//   kBlockedBf16  fp8 codes under scales, decoded while they are packed, by the dot instruction, and bf16 without oneDNN:
+//                 goes when oneDNN takes such codes at the rate of its bf16 product
+// The simple product (ops/simple_gemm.cpp) takes every type and scale there is, and stays.
+
 // Our own blocked product: of fp32 operands, of narrower ones widened (exactly) to fp32, and of bf16 ones, or fp8
 // widened (exactly) to it, by the dot instruction.
 extern const GemmImplementation kBlockedFp32;
