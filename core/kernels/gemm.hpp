@@ -55,20 +55,29 @@ template <class Exec> struct GemmTeams {
         return {const_cast<void*>(buffers.bias), op.n, op.dtype_bias};
     }
 
-    KOKKOS_INLINE_FUNCTION float value_of_a(int64_t batch, int64_t row, int64_t k) const {
-        if (row >= op.m || k >= op.k) {
-            return 0.0F;
-        }
-        const int64_t at = op.trans_a ? k * op.lda + row : row * op.lda + k;
-        return load_element(a(), batch * op.batch_stride_a + at);
+    // A tile of each operand: a by row and k, b by k and column; 0 beyond the edges.
+    KOKKOS_INLINE_FUNCTION void load_a(const TeamOf<Exec>& team, float* tile, int64_t batch,
+                                       int64_t first_row, int64_t first_k) const {
+        visit_array(a(), [&](const auto& array) MP_INLINED {
+            for_each_in_team(team, kSlots, [&](int slot) {
+                const int64_t row = first_row + slot / kSide;
+                const int64_t k = first_k + slot % kSide;
+                const int64_t at = op.trans_a ? k * op.lda + row : row * op.lda + k;
+                tile[slot] = row < op.m && k < op.k ? array(batch * op.batch_stride_a + at) : 0.0F;
+            });
+        });
     }
-
-    KOKKOS_INLINE_FUNCTION float value_of_b(int64_t batch, int64_t k, int64_t column) const {
-        if (column >= op.n || k >= op.k) {
-            return 0.0F;
-        }
-        const int64_t at = op.trans_b ? column * op.ldb + k : k * op.ldb + column;
-        return load_element(b(), batch * op.batch_stride_b + at);
+    KOKKOS_INLINE_FUNCTION void load_b(const TeamOf<Exec>& team, float* tile, int64_t batch,
+                                       int64_t first_k, int64_t first_column) const {
+        visit_array(b(), [&](const auto& array) MP_INLINED {
+            for_each_in_team(team, kSlots, [&](int slot) {
+                const int64_t k = first_k + slot / kSide;
+                const int64_t column = first_column + slot % kSide;
+                const int64_t at = op.trans_b ? column * op.ldb + k : k * op.ldb + column;
+                tile[slot] =
+                    column < op.n && k < op.k ? array(batch * op.batch_stride_b + at) : 0.0F;
+            });
+        });
     }
 
     KOKKOS_INLINE_FUNCTION void finish(int64_t batch, int64_t row, int64_t column,
@@ -119,9 +128,9 @@ template <class Exec> struct GemmTeams {
     }
 
     KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
-        auto* a = static_cast<float*>(team.team_shmem().get_shmem(std::size_t{kScratch}));
-        float* b = a + kSlots;
-        auto* sums = reinterpret_cast<Sums*>(b + kSlots);
+        auto* tile_a = static_cast<float*>(team.team_shmem().get_shmem(std::size_t{kScratch}));
+        float* tile_b = tile_a + kSlots;
+        auto* sums = reinterpret_cast<Sums*>(tile_b + kSlots);
         const int64_t tile = team.league_rank();
         const int64_t first_row = tile % row_tiles * kSide;
         const int64_t first_column = tile / row_tiles % column_tiles * kSide;
@@ -129,19 +138,15 @@ template <class Exec> struct GemmTeams {
         const int64_t block_k = scale_block_k(op);
         for_each_in_team(team, kSlots, [&](int slot) { sums[slot] = {0.0F, 0.0F}; });
         for (int64_t first = 0; first < op.k; first += kSide) {
-            for_each_in_team(team, kSlots, [&](int slot) {
-                const int x = slot % kSide;
-                const int y = slot / kSide;
-                a[slot] = value_of_a(batch, first_row + y, first + x);
-                b[slot] = value_of_b(batch, first + y, first_column + x);
-            });
+            load_a(team, tile_a, batch, first_row, first);
+            load_b(team, tile_b, batch, first, first_column);
             team.team_barrier();
             for_each_in_team(team, kSlots, [&](int slot) {
                 const int x = slot % kSide;
                 const int y = slot / kSide;
                 Sums so_far = sums[slot]; // in registers
-                multiply(a + y * kSide, b + x, first_row + y, first_column + x, first, block_k,
-                         so_far);
+                multiply(tile_a + y * kSide, tile_b + x, first_row + y, first_column + x, first,
+                         block_k, so_far);
                 sums[slot] = so_far;
             });
             team.team_barrier();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sum_parts as a Kokkos kernel. Every element's order of additions is written in the parts, so nothing depends on how
-// the elements are cut.
+// sum_parts as Kokkos kernels: from left to right, by merges, in fixed point. Every element's order of additions is
+// written in the parts, so nothing depends on how the elements are cut.
 #pragma once
 
 #include "kernels/array.hpp"
@@ -10,109 +10,214 @@
 
 namespace mp::kernels {
 
-struct SumPartsElements {
+// The values of a part's elements.
+template <class Elements>
+KOKKOS_FORCEINLINE_FUNCTION void for_each_value(const SumPartsDesc& op, const SumPart& part,
+                                                const Elements& elements) {
+    const int64_t width = op.grid.block_columns;
+    visit_array(part.dtype, part.codes, op.count, [&](const auto& array) MP_INLINED {
+        if (part.scale_inv == nullptr) {
+            elements([&](int64_t i) MP_INLINED { return array(i); });
+            return;
+        }
+        visit_dtype(op.grid.dtype, [&](auto type) MP_INLINED {
+            if constexpr (type.value == DType::fp32 || type.value == DType::e8m0) {
+                using Scale = numerics::Codec<type.value>;
+                const auto* scales = static_cast<const typename Scale::storage*>(part.scale_inv);
+                elements([&](int64_t i) MP_INLINED {
+                    return array(i) * Scale::load(scales[width == 0 ? 0 : i / width]);
+                });
+            }
+        });
+    });
+}
+
+// What the sums have in common: kEach elements of a thread.
+template <int kEach> struct PartValues {
+    using Elements = Tile<kEach>;
     SumPartsDesc op;
 
-    [[nodiscard]] KOKKOS_INLINE_FUNCTION float value_of(const SumPart& part, int64_t i) const {
-        const float code = load_element({const_cast<void*>(part.codes), op.count, part.dtype}, i);
-        if (part.scale_inv == nullptr) {
-            return code;
-        }
-        const int64_t width = op.grid.block_columns;
-        return code *
-               numerics::load_as_float(op.grid.dtype, part.scale_inv, width == 0 ? 0 : i / width);
+    KOKKOS_INLINE_FUNCTION void load(const SumPart& part, const Elements& tile,
+                                     float (&x)[kEach]) const {
+        for_each_value(op, part, [&](const auto& value) MP_INLINED {
+            tile.for_each([&](int j, int64_t i) MP_INLINED { x[j] = value(i); });
+        });
     }
+    KOKKOS_INLINE_FUNCTION void store(const Elements& tile, const double (&sums)[kEach]) const {
+        const bool is_fp32 = op.destination.dtype == DType::fp32;
+        store_tile<kEach>(
+            op.destination, tile, [&](const auto& array, int j, int64_t i) MP_INLINED {
+                const float once =
+                    is_fp32 ? static_cast<float>(sums[j]) : numerics::to_float_odd(sums[j]);
+                array.store(i, numerics::is_nan(once)
+                                   ? numerics::float_from_bits(numerics::kFloatQuietNan)
+                                   : once);
+            });
+    }
+};
 
-    template <class Wide> [[nodiscard]] KOKKOS_INLINE_FUNCTION double sum_of(int64_t i) const {
+// From left to right.
+template <class Wide> struct SumInTurn {
+    static constexpr int kEach = kEachOfRange;
+    PartValues<kEach> values;
+
+    KOKKOS_INLINE_FUNCTION void tile(const RangeTile& tile) const {
+        Wide sums[kEach] = {};
+        for (int32_t p = 0; p < values.op.part_count; ++p) {
+            float x[kEach] = {};
+            values.load(values.op.parts[p], tile, x);
+            for (int j = 0; j < kEach; ++j) {
+                const auto more = static_cast<Wide>(x[j]);
+                sums[j] = p == 0 ? more : sums[j] + more;
+            }
+        }
+        double wide[kEach];
+        for (int j = 0; j < kEach; ++j) {
+            wide[j] = static_cast<double>(sums[j]);
+        }
+        values.store(tile, wide);
+    }
+};
+
+// In the order that the merges say.
+template <class Wide> struct SumByMerges {
+    PartValues<1> values;
+
+    KOKKOS_INLINE_FUNCTION void operator()(int64_t i) const {
+        const SumPartsDesc& op = values.op;
+        const Tile<1> tile{i, 1, op.count};
         Wide stack[numerics::kSumDepth];
         int32_t depth = 0;
         for (int32_t p = 0; p < op.part_count; ++p) {
             const SumPart part = op.parts[p];
-            stack[depth++] = static_cast<Wide>(value_of(part, i));
+            float x[1] = {};
+            values.load(part, tile, x);
+            stack[depth++] = static_cast<Wide>(x[0]);
             for (int32_t merge = 0; merge < part.merges; ++merge) {
                 --depth;
                 stack[depth - 1] = stack[depth - 1] + stack[depth];
             }
         }
-        return static_cast<double>(stack[0]);
+        values.store(tile, {static_cast<double>(stack[0])});
     }
+};
 
-    KOKKOS_INLINE_FUNCTION void store(int64_t i, double sum) const {
-        const DType to = op.destination.dtype;
-        const float once =
-            to == DType::fp32 ? static_cast<float>(sum) : numerics::to_float_odd(sum);
-        store_element(op.destination, i,
-                      numerics::is_nan(once) ? numerics::float_from_bits(numerics::kFloatQuietNan)
-                                             : once);
-    }
+// In fixed point, which has no order.
+struct SumFixed {
+    static constexpr int kEach = kEachOfRange;
+    PartValues<kEach> values;
 
-    KOKKOS_INLINE_FUNCTION void sum_fixed(int64_t i) const {
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION numerics::FixedPoint fixed_of(int64_t i) const {
         constexpr int64_t kBlock = numerics::kExactBlock;
+        const SumPartsDesc& op = values.op;
         const int64_t block = (op.first_element + i) / kBlock - op.first_element / kBlock;
-        const numerics::FixedPoint fixed =
-            numerics::fixed_point(op.block_amax[block], op.fixed_bits);
-        uint64_t sum = 0;
-        bool is_nan = !fixed.is_finite;
+        return numerics::fixed_point(op.block_amax[block], op.fixed_bits);
+    }
+
+    KOKKOS_INLINE_FUNCTION void tile(const RangeTile& tile) const {
+        const SumPartsDesc& op = values.op;
+        numerics::FixedPoint fixed[kEach];
+        uint64_t units[kEach] = {};
+        bool is_nan[kEach] = {};
+        tile.for_each([&](int j, int64_t i) MP_INLINED {
+            fixed[j] = fixed_of(i);
+            is_nan[j] = !fixed[j].is_finite;
+        });
+        const auto add = [&](int j, int64_t more) MP_INLINED {
+            is_nan[j] = is_nan[j] || more == numerics::kUnitsNan;
+            units[j] += static_cast<uint64_t>(more);
+        };
         for (int32_t p = 0; p < op.part_count; ++p) {
             const SumPart part = op.parts[p];
-            const int64_t units = part.dtype == DType::int64
-                                      ? static_cast<const int64_t*>(part.codes)[i]
-                                      : numerics::to_fixed(fixed, value_of(part, i));
-            is_nan = is_nan || units == numerics::kUnitsNan;
-            sum += static_cast<uint64_t>(units);
+            if (part.dtype == DType::int64) {
+                const auto* whole = static_cast<const int64_t*>(part.codes);
+                tile.for_each([&](int j, int64_t i) MP_INLINED { add(j, whole[i]); });
+                continue;
+            }
+            float x[kEach] = {};
+            values.load(part, tile, x);
+            tile.for_each([&](int j, int64_t /*i*/)
+                              MP_INLINED { add(j, numerics::to_fixed(fixed[j], x[j])); });
         }
-        const int64_t units = is_nan ? numerics::kUnitsNan : static_cast<int64_t>(sum);
         if (op.destination.dtype == DType::int64) {
-            static_cast<int64_t*>(op.destination.data)[i] = units;
-        } else if (is_nan) {
-            store(i, static_cast<double>(numerics::float_from_bits(numerics::kFloatQuietNan)));
-        } else {
-            store(i, numerics::from_units(units, fixed.unit));
+            auto* whole = static_cast<int64_t*>(op.destination.data);
+            tile.for_each([&](int j, int64_t i) MP_INLINED {
+                whole[i] = is_nan[j] ? numerics::kUnitsNan : static_cast<int64_t>(units[j]);
+            });
+            return;
         }
-    }
-
-    KOKKOS_INLINE_FUNCTION void operator()(int64_t i) const {
-        if (op.mode == SumMode::fixed) {
-            sum_fixed(i);
-        } else {
-            store(i, op.mode == SumMode::fp64 ? sum_of<double>(i) : sum_of<float>(i));
+        double sums[kEach];
+        for (int j = 0; j < kEach; ++j) {
+            sums[j] = is_nan[j]
+                          ? static_cast<double>(numerics::float_from_bits(numerics::kFloatQuietNan))
+                          : numerics::from_units(static_cast<int64_t>(units[j]), fixed[j].unit);
         }
+        values.store(tile, sums);
     }
 };
 
 // One thread a block.
 struct LargestOfParts {
-    SumPartsElements elements;
+    SumPartsDesc op;
 
     KOKKOS_INLINE_FUNCTION void operator()(int64_t block) const {
-        const SumPartsDesc& op = elements.op;
         constexpr int64_t kBlock = numerics::kExactBlock;
         const int64_t begin = block * kBlock - op.first_element % kBlock;
         const int64_t end = begin + kBlock < op.count ? begin + kBlock : op.count;
         uint32_t largest = 0;
-        for (int64_t i = begin < 0 ? 0 : begin; i < end; ++i) {
-            for (int32_t p = 0; p < op.part_count; ++p) {
-                const float x = elements.value_of(op.parts[p], i);
-                const uint32_t magnitude = (numerics::is_nan(x) ? numerics::kFloatQuietNan
-                                                                : numerics::bits_from_float(x)) &
-                                           numerics::kFloatMagnitudeMask;
-                largest = magnitude > largest ? magnitude : largest;
-            }
+        for (int32_t p = 0; p < op.part_count; ++p) {
+            for_each_value(op, op.parts[p], [&](const auto& value) MP_INLINED {
+                for (int64_t i = begin < 0 ? 0 : begin; i < end; ++i) {
+                    const float x = value(i);
+                    const uint32_t magnitude =
+                        (numerics::is_nan(x) ? numerics::kFloatQuietNan
+                                             : numerics::bits_from_float(x)) &
+                        numerics::kFloatMagnitudeMask;
+                    largest = magnitude > largest ? magnitude : largest;
+                }
+            });
         }
         op.block_amax[block] = largest;
     }
 };
 
+inline bool is_in_turn(const SumPartsDesc& op) {
+    for (int32_t p = 0; p < op.part_count; ++p) {
+        if (op.host_parts[p].merges != (p == 0 ? 0 : 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+template <class Wide, class Exec> void sum_wide(const Exec& exec, const SumPartsDesc& op) {
+    if (is_in_turn(op)) {
+        for_each_tile(exec, "mp::sum_parts", op.count, SumInTurn<Wide>{{op}});
+    } else {
+        for_each(exec, "mp::sum_tree", op.count, SumByMerges<Wide>{{op}});
+    }
+}
+
 template <class Exec> void sum_parts(const Exec& exec, const SumPartsDesc& op) {
     if (op.count == 0) {
         return;
     }
-    if (op.mode == SumMode::largest) {
+    switch (op.mode) {
+    case SumMode::largest: {
         const int64_t into = op.first_element % numerics::kExactBlock;
         for_each(exec, "mp::largest_of_parts", divide_up(into + op.count, numerics::kExactBlock),
-                 LargestOfParts{{op}});
-    } else {
-        for_each(exec, "mp::sum_parts", op.count, SumPartsElements{op});
+                 LargestOfParts{op});
+        break;
+    }
+    case SumMode::fixed:
+        for_each_tile(exec, "mp::sum_fixed", op.count, SumFixed{{op}});
+        break;
+    case SumMode::fp64:
+        sum_wide<double>(exec, op);
+        break;
+    case SumMode::fp32:
+        sum_wide<float>(exec, op);
+        break;
     }
 }
 

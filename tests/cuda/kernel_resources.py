@@ -18,7 +18,7 @@ SKIPPED = 77
 
 # Bytes of stack that a kernel may have: a part of its demangled name, and why.
 MAY_HAVE_STACK = [
-    ("SumParts", 192, "the parts of one element, added in an order that is only known at run time"),
+    ("SumByMerges", 192, "the parts of one element, added in an order that is only known at run time"),
     ("UpdateTeams", 16, "the values of one element by array, written by a loop over arrays"),
 ]
 
