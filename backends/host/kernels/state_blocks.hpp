@@ -19,10 +19,11 @@ template <Coding kCoding, bool kSigned> struct DynamicVector : Dynamic8Vector<kS
 template <bool kSigned>
 struct DynamicVector<Coding::dynamic4, kSigned> : Dynamic4Vector<kSigned> {};
 
-// What is left of 8-bit codes after whole vectors, as one more of them; false where there are none.
+// What is left of 8-bit codes after whole vectors, as one more of them; false where there are none. Not inlined: beside them
+// the loops over whole blocks were a third slower.
 inline constexpr int kVectorCodes = 64;
 template <bool kSigned>
-MP_ISA_INLINE bool decode_rest(const uint8_t* codes, float scale, float* values, int n) {
+MP_ISA_FUNCTION bool decode_rest(const uint8_t* codes, float scale, float* values, int n) {
     alignas(64) uint8_t padded[kVectorCodes] = {};
     alignas(64) float wide[kVectorCodes];
     const auto count = static_cast<std::size_t>(n);
@@ -34,7 +35,7 @@ MP_ISA_INLINE bool decode_rest(const uint8_t* codes, float scale, float* values,
     return true;
 }
 template <bool kSigned>
-MP_ISA_INLINE bool encode_rest(const float* values, float scale, uint8_t* codes, int n) {
+MP_ISA_FUNCTION bool encode_rest(const float* values, float scale, uint8_t* codes, int n) {
     alignas(64) float padded[kVectorCodes] = {};
     alignas(64) uint8_t found[kVectorCodes];
     const auto count = static_cast<std::size_t>(n);
