@@ -19,9 +19,7 @@ constexpr int64_t kPart = 256;    // of scratch memory
 int64_t up(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
 bool is_even(int64_t size) { return size % kMultiple == 0; }
-bool is_even(const void* address) {
-    return reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(kMultiple) == 0;
-}
+bool is_even(const void* address) { return is_aligned(address, kMultiple); }
 
 } // namespace
 

@@ -53,7 +53,7 @@ inline bool takes_elements(const char* what, const void* data, DType dtype,
         reason.set("%s is %s; this takes floating types", what, dtype_name(dtype));
         return false;
     }
-    if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(dtype_size(dtype)) != 0) {
+    if (!is_aligned(data, dtype)) {
         reason.set("%s of %s lies at %p, which is no multiple of its element size", what,
                    dtype_name(dtype), data);
         return false;

@@ -12,9 +12,7 @@ namespace mp::backends::kokkos {
 namespace detail {
 
 inline bool is_aligned(const void* data, DType dtype, Reason& reason) noexcept {
-    const bool is_part_of_byte = dtype_bits(dtype) < 8;
-    if (is_part_of_byte ||
-        reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(dtype_size(dtype)) == 0) {
+    if (mp::is_aligned(data, dtype)) {
         return true;
     }
     reason.set("an array of %s lies at %p, which is no multiple of its element size",

@@ -114,7 +114,7 @@ mp_tensor* import(const std::shared_ptr<Context>& context, ManagedTensorVersione
     if (shape.count() > 0) {
         data = static_cast<char*>(required(source.data, "dlpack: data")) + source.byte_offset;
     }
-    if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(dtype_size(dtype)) != 0) {
+    if (!is_aligned(data, dtype)) {
         fail(Code::invalid_argument, "dlpack: data at %p is not aligned to its elements", data);
     }
     mp_tensor* handle = make_handle<mp_tensor>(nullptr);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // optimizer.h
+#include <charconv>
 #include <cstring>
 #include <vector>
 
@@ -74,9 +75,14 @@ Coding coding_of(int32_t value, const char* name) {
     return coding;
 }
 
-UpdateSegment segment_of(const mp_adamw_slot& slot, numerics::RuleId rule, int64_t index) {
+// "slot 7", for messages.
+struct SlotName {
+    explicit SlotName(int64_t index) { *std::to_chars(text + 5, text + 31, index).ptr = '\0'; }
+    char text[32] = "slot ";
+};
+
+void read_slot(const mp_adamw_slot& slot, numerics::RuleId rule, int64_t index, UpdateSegment& s) {
     check_flags(slot.flags, 0, "slot.flags");
-    UpdateSegment s;
     s.count = slot.count;
     s.uid = slot.uid;
     s.param.data = slot.param;
@@ -106,8 +112,7 @@ UpdateSegment segment_of(const mp_adamw_slot& slot, numerics::RuleId rule, int64
              static_cast<int>(slot.master_coding));
     }
     s.master.coding = static_cast<Coding>(slot.master_coding);
-    optim::check_segment(s, ("slot " + std::to_string(index)).c_str(), rule);
-    return s;
+    optim::check_segment(s, SlotName(index).text, rule);
 }
 
 // Slots lie struct_size bytes apart, which may be more or less than this library's idea of a slot.
@@ -132,13 +137,13 @@ std::vector<UpdateSegment> segments_of(const mp_adamw_slot* slots, int64_t count
                  "slots[%lld].struct_size is %u but slots[0].struct_size is %u; all must be equal",
                  static_cast<long long>(i), size_of_struct(slot, "slots[i]"), stride);
         }
-        segments.push_back(segment_of(read_struct(slot, "slots[i]"), rule, i));
+        read_slot(read_struct(slot, "slots[i]"), rule, i, segments.emplace_back());
     }
     return segments;
 }
 
 const float* aligned(const float* pointer, const char* name) {
-    if (reinterpret_cast<uintptr_t>(pointer) % sizeof(float) != 0) {
+    if (!is_aligned(pointer, DType::fp32)) {
         fail(Code::invalid_argument, "%s at %p is not aligned to 4 bytes", name,
              static_cast<const void*>(pointer));
     }

@@ -114,10 +114,9 @@ mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc, void* 
             fail(Code::null_argument, "data is NULL but the tensor %s has elements",
                  spec.shape.text().c_str());
         }
-        const auto alignment = static_cast<uintptr_t>(std::max<int64_t>(dtype_size(spec.dtype), 1));
-        if (reinterpret_cast<uintptr_t>(data) % alignment != 0) {
-            fail(Code::invalid_argument, "data at %p is not aligned to the %zu bytes of a %s", data,
-                 static_cast<std::size_t>(alignment), dtype_name(spec.dtype));
+        if (!is_aligned(data, spec.dtype)) {
+            fail(Code::invalid_argument, "data at %p is not aligned to the %lld bytes of a %s",
+                 data, static_cast<long long>(dtype_size(spec.dtype)), dtype_name(spec.dtype));
         }
         // The deleter is attached last: on failure the memory stays the caller's.
         mp_tensor* handle = make_handle<mp_tensor>(nullptr);

@@ -54,6 +54,16 @@ MP_HD_INLINE constexpr int64_t dtype_bits(DType dtype) {
 // Bytes of one element; 0 for packed types, for `none` and for numbers that are no type.
 MP_HD_INLINE constexpr int64_t dtype_size(DType dtype) { return dtype_bits(dtype) / 8; }
 
+// Whether memory begins at a multiple of `size` bytes, a power of two.
+inline bool is_aligned(const void* data, int64_t size) {
+    return (reinterpret_cast<uintptr_t>(data) & static_cast<uintptr_t>(size - 1)) == 0;
+}
+// Whether an array begins at a multiple of its elements. Packed types begin anywhere.
+inline bool is_aligned(const void* data, DType dtype) {
+    const int64_t size = dtype_size(dtype);
+    return size <= 1 || is_aligned(data, size);
+}
+
 // Bytes of an array. Packed elements fill them without gaps; only the last byte may be part empty.
 MP_HD_INLINE constexpr int64_t bytes_of(DType dtype, int64_t count) {
     const int64_t bits = dtype_bits(dtype);

@@ -40,7 +40,7 @@ void check_format(const Role& role, const StepArray& a, int64_t count, const cha
         fail(Code::null_argument, "%s: %s is in blocks but its scales are NULL", name, role.name);
     }
     const int64_t scale_size = dtype_size(scale_dtype(format));
-    if (reinterpret_cast<uintptr_t>(a.scale_inv) % static_cast<uintptr_t>(scale_size) != 0) {
+    if (!is_aligned(a.scale_inv, scale_size)) {
         fail(Code::invalid_argument, "%s: the scale of %s at %p is not aligned to %lld bytes", name,
              role.name, a.scale_inv, static_cast<long long>(scale_size));
     }
@@ -59,8 +59,7 @@ void check_role(const Role& role, const StepArray& a, int64_t count, const char*
         fail(Code::null_argument, "%s: %s is NULL but there are %lld elements", name, role.name,
              static_cast<long long>(count));
     }
-    const auto size = static_cast<uintptr_t>(std::max<int64_t>(dtype_size(a.dtype), 1));
-    if (reinterpret_cast<uintptr_t>(a.data) % size != 0) {
+    if (!is_aligned(a.data, a.dtype)) {
         fail(Code::invalid_argument, "%s: %s at %p is not aligned to its %lld-byte elements", name,
              role.name, a.data, static_cast<long long>(dtype_size(a.dtype)));
     }
