@@ -12,23 +12,6 @@
 
 namespace mp::backends::cuda {
 
-namespace {
-
-// Text between the quotes of a JSON string. Other than printable ASCII becomes a space.
-void escape(const char* text, char* out, std::size_t capacity) noexcept {
-    std::size_t n = 0;
-    for (; *text != '\0' && n + 2 < capacity; ++text) {
-        const char c = *text;
-        if (c == '"' || c == '\\') {
-            out[n++] = '\\';
-        }
-        out[n++] = c >= ' ' && c <= '~' ? c : ' ';
-    }
-    out[n] = '\0';
-}
-
-} // namespace
-
 Status CudaDevice::open(const DeviceConfig& config, Device** out) noexcept {
     *out = nullptr;
     int32_t count = 0;
@@ -62,7 +45,7 @@ Status CudaDevice::initialize() noexcept {
         error != cudaSuccess) {
         return cuda_status(error, "asking for the device's properties");
     }
-    escape(properties.name, name_, sizeof name_);
+    (void)std::snprintf(name_, sizeof name_, "%s", properties.name);
     multiprocessor_count_ = properties.multiProcessorCount;
     compute_capability_ = properties.major * 10 + properties.minor;
     memory_bytes_ = properties.totalGlobalMem;
@@ -86,31 +69,31 @@ CudaDevice::~CudaDevice() {
     }
 }
 
-void CudaDevice::describe(char* buffer, std::size_t capacity) const noexcept {
-    int driver_version = 0;
-    int runtime_version = 0;
-    (void)cudaDriverGetVersion(&driver_version);
-    (void)cudaRuntimeGetVersion(&runtime_version);
-
-    char lt[640];
+void CudaDevice::describe(Properties& to) const noexcept {
+    int driver = 0;
+    int runtime = 0;
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    const auto version = [&to](const char* name, std::size_t major, std::size_t minor) {
+        TextLine<32> text;
+        text.set("%zu.%zu", major, minor);
+        to.text(name, text.c_str());
+    };
+    const auto parts = [](int number, int of) { return static_cast<std::size_t>(number / of); };
+    to.text("backend", "cuda");
+    to.text("name", name_);
+    version("instruction_set", parts(compute_capability_, 10), parts(compute_capability_ % 10, 1));
+    to.text("built_for", built_architectures());
+    to.number("multiprocessors", multiprocessor_count_);
+    to.number("memory_bytes", static_cast<int64_t>(memory_bytes_));
+    version("runtime", parts(runtime, 1000), parts(runtime % 1000, 10));
+    version("driver", parts(driver, 1000), parts(driver % 1000, 10));
     if (cublaslt().is_there()) {
-        const std::size_t v = cublaslt().GetVersion();
-        (void)std::snprintf(lt, sizeof lt, "\"cublaslt\":\"%zu.%zu.%zu\"", v / 10000,
-                            v % 10000 / 100, v % 100);
+        const std::size_t number = cublaslt().GetVersion();
+        version("cublaslt", number / 10000, number % 10000 / 100);
     } else {
-        char reason[600];
-        escape(cublaslt().reason.c_str(), reason, sizeof reason);
-        (void)std::snprintf(lt, sizeof lt, "\"cublaslt\":null,\"cublaslt_reason\":\"%s\"", reason);
+        to.text("cublaslt", cublaslt().reason.c_str());
     }
-    (void)std::snprintf(
-        buffer, capacity,
-        "{\"backend\":\"cuda\",\"kind\":\"cuda\",\"index\":%d,\"name\":\"%s\","
-        "\"compute_capability\":\"%d.%d\",\"multiprocessors\":%d,\"memory_bytes\":%zu,"
-        "\"driver_cuda\":\"%d.%d\",\"runtime_cuda\":\"%d.%d\",\"built_for\":\"%s\",%s}",
-        static_cast<int>(index_), name_, static_cast<int>(compute_capability_ / 10),
-        static_cast<int>(compute_capability_ % 10), static_cast<int>(multiprocessor_count_),
-        memory_bytes_, driver_version / 1000, driver_version % 1000 / 10, runtime_version / 1000,
-        runtime_version % 1000 / 10, built_architectures(), lt);
 }
 
 Status CudaDevice::allocate(std::size_t bytes, void** out) noexcept {

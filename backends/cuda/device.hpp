@@ -20,7 +20,7 @@ class CudaDevice final : public Device {
 
     [[nodiscard]] DeviceKind kind() const noexcept override { return DeviceKind::cuda; }
     [[nodiscard]] int32_t index() const noexcept override { return index_; }
-    void describe(char* buffer, std::size_t capacity) const noexcept override;
+    void describe(Properties& to) const noexcept override;
     [[nodiscard]] int32_t num_threads() const noexcept override { return 1; }
 
     // By cudaMalloc, not by a stream-ordered pool: memory here belongs to no stream, is used by any,

@@ -113,22 +113,21 @@ Status HipDevice::initialize() noexcept {
                              static_cast<int>(std::strcspn(properties_.gcnArchName, ":")),
                              properties_.gcnArchName);
     }
-    for (char& c : properties_.name) { // it goes between quotes
-        c = c == '\0' || (c >= ' ' && c <= '~' && c != '"' && c != '\\') ? c : ' ';
-    }
     return take_device(index_);
 }
 
-void HipDevice::describe(char* buffer, std::size_t capacity) const noexcept {
+void HipDevice::describe(Properties& to) const noexcept {
     int runtime = 0;
     (void)hipRuntimeGetVersion(&runtime);
-    (void)std::snprintf(buffer, capacity,
-                        "{\"backend\":\"hip\",\"kind\":\"hip\",\"index\":%d,\"name\":\"%s\","
-                        "\"architecture\":\"%s\",\"compute_units\":%d,\"memory_bytes\":%zu,"
-                        "\"runtime_hip\":\"%d.%d\",\"built_for\":\"%s\"}",
-                        static_cast<int>(index_), properties_.name, properties_.gcnArchName,
-                        properties_.multiProcessorCount, properties_.totalGlobalMem,
-                        runtime / 10000000, runtime / 100000 % 100, MP_HIP_ARCHITECTURE);
+    to.text("backend", "hip");
+    to.text("name", properties_.name);
+    to.text("instruction_set", properties_.gcnArchName);
+    to.text("built_for", MP_HIP_ARCHITECTURE);
+    to.number("multiprocessors", properties_.multiProcessorCount);
+    to.number("memory_bytes", static_cast<int64_t>(properties_.totalGlobalMem));
+    TextLine<32> version;
+    version.set("%d.%d", runtime / 10000000, runtime / 100000 % 100);
+    to.text("runtime", version.c_str());
 }
 
 DeviceCapability HipDevice::capability() const noexcept {

@@ -33,7 +33,7 @@ class HipDevice final : public Device {
 
     [[nodiscard]] DeviceKind kind() const noexcept override { return DeviceKind::hip; }
     [[nodiscard]] int32_t index() const noexcept override { return index_; }
-    void describe(char* buffer, std::size_t capacity) const noexcept override;
+    void describe(Properties& to) const noexcept override;
     [[nodiscard]] int32_t num_threads() const noexcept override { return 1; }
     // Its products are the portable kernel's: none is faster than fp32.
     [[nodiscard]] DeviceCapability capability() const noexcept override;

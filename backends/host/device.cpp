@@ -85,19 +85,17 @@ void HostDevice::bind() noexcept {
     }
 }
 
-void HostDevice::describe(char* buffer, std::size_t capacity) const noexcept {
-    TextLine<1024> products;
-    describe_gemm_order(products);
+void HostDevice::describe(Properties& to) const noexcept {
     TextLine<512> onednn;
     describe_onednn(onednn);
-    (void)std::snprintf(
-        buffer, capacity,
-        R"({"name": "host", "isa": "%s", "threads": %d, "threads_reason": "%s", "threads_bound": %s, "parallel": "%s", )"
-        R"("topology": "%s", "onednn": "%s", "gemm": %s})",
-        active_isa().name, static_cast<int>(count_.count), count_.reason.c_str(),
-        is_bound_ ? "true" : "false",
-        config_.parallel.run != nullptr ? "the caller's loop" : "own threads",
-        topology_.sentence.c_str(), onednn.c_str(), products.c_str());
+    to.text("backend", "host");
+    to.text("instruction_set", active_isa().name);
+    to.text("threads_reason", count_.reason.c_str());
+    to.flag("threads_bound", is_bound_);
+    to.text("parallel", config_.parallel.run != nullptr ? "the caller's loop" : "own threads");
+    to.text("topology", topology_.sentence.c_str());
+    to.text("onednn", onednn.c_str());
+    to.text("products_ranked_for", gemm_processor());
 }
 
 DeviceCapability HostDevice::capability() const noexcept {

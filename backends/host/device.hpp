@@ -24,7 +24,7 @@ class HostDevice final : public Device {
 
     [[nodiscard]] DeviceKind kind() const noexcept override { return DeviceKind::host; }
     [[nodiscard]] int32_t index() const noexcept override { return 0; }
-    void describe(char* buffer, std::size_t capacity) const noexcept override;
+    void describe(Properties& to) const noexcept override;
     [[nodiscard]] DeviceCapability capability() const noexcept override;
     [[nodiscard]] int32_t num_threads() const noexcept override { return count_.count; }
     Status allocate(std::size_t bytes, void** out) noexcept override;

@@ -15,7 +15,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kInterfaceVersion = 10;
+inline constexpr uint32_t kInterfaceVersion = 11;
 
 // Host memory, by the caller's hooks or the C library; never null.
 struct MemoryTable {
@@ -98,6 +98,17 @@ struct DeviceCapability {
     bool has_fast_fp8 = false; // with one scale for a tensor
 };
 
+// What a device says of itself, name by name, each once. Text is UTF-8 and read before the call returns.
+class Properties {
+  public:
+    virtual void text(const char* name, const char* value) noexcept = 0;
+    virtual void number(const char* name, int64_t value) noexcept = 0;
+    virtual void flag(const char* name, bool value) noexcept = 0;
+
+  protected:
+    ~Properties() = default;
+};
+
 class Device {
   public:
     Device() = default;
@@ -109,8 +120,8 @@ class Device {
     // Its memory is the host's, and its work is done when the call returns.
     [[nodiscard]] bool is_host() const noexcept { return kind() == DeviceKind::host; }
     [[nodiscard]] virtual int32_t index() const noexcept = 0;
-    // One JSON object: what the device is and what was decided about it (threads, instruction set, ranking).
-    virtual void describe(char* buffer, std::size_t capacity) const noexcept = 0;
+    // What the device is and what was decided about it: the instruction set, the reason for the threads, versions.
+    virtual void describe(Properties& to) const noexcept = 0;
     [[nodiscard]] virtual DeviceCapability capability() const noexcept { return {}; }
     // Host threads this device works with (1 for an accelerator).
     [[nodiscard]] virtual int32_t num_threads() const noexcept = 0;

@@ -3,7 +3,6 @@
 // which everything is done when the call returns.
 #pragma once
 
-#include <cstdio>
 #include <cstring>
 #include <new>
 
@@ -39,11 +38,9 @@ class PlainDevice final : public Device {
     [[nodiscard]] DeviceKind kind() const noexcept override { return DeviceKind::host; }
     [[nodiscard]] int32_t index() const noexcept override { return 0; }
     [[nodiscard]] int32_t num_threads() const noexcept override { return threads_; }
-    void describe(char* buffer, std::size_t capacity) const noexcept override {
-        (void)std::snprintf(
-            buffer, capacity,
-            R"({"backend":"%s","kind":"host","index":0,"threads":%d,"instruction_set":"%s"})",
-            backend_, static_cast<int>(threads_), instruction_set_);
+    void describe(Properties& to) const noexcept override {
+        to.text("backend", backend_);
+        to.text("instruction_set", instruction_set_);
     }
 
     // Nothing is asked of the caller's hooks for zero bytes: what they would return is not defined.

@@ -48,14 +48,6 @@ mp_status passed_over(const std::string& skipped) {
                            : warn("newer checkpoints are damaged and were passed over: " + skipped);
 }
 
-std::string text_of_shape(const std::vector<int64_t>& shape) {
-    std::string text = "[";
-    for (const int64_t size : shape) {
-        text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-    }
-    return text + "]";
-}
-
 std::string text_of(const Manifest& manifest) {
     std::string text = "checkpoint " + manifest.id + "\nstep " + std::to_string(manifest.step) +
                        ", saved by " + std::to_string(manifest.world) +
@@ -67,8 +59,8 @@ std::string text_of(const Manifest& manifest) {
     }
     for (const StoredTensor& tensor : manifest.tensors) {
         text += "tensor " + tensor.name + " (" + tensor.state + ") " + format_name(tensor.format) +
-                " " + text_of_shape(tensor.shape) + " in " + std::to_string(tensor.pieces.size()) +
-                " piece(s)\n";
+                " " + shape_text(tensor.shape) + " in " + std::to_string(tensor.slices.size()) +
+                " slice(s)\n";
     }
     return text;
 }
@@ -149,7 +141,7 @@ mp_status mp_checkpoint_add_optimizer(mp_checkpoint* checkpoint, mp_optimizer* o
         const std::shared_ptr<optim::Optimizer>& added = object_of(optimizer, "optimizer");
         check_context(object, added->context(), "optimizer");
         take_place(object.has_optimizer, "an optimizer");
-        object.checkpointer.add(make_optimizer_part(added));
+        object.checkpointer.add(stateful_optimizer(added));
     });
 }
 
@@ -159,7 +151,7 @@ mp_status mp_checkpoint_add_scaler(mp_checkpoint* checkpoint, mp_scaler* scaler)
         const std::shared_ptr<scaler::LossScaler>& added = object_of(scaler, "scaler");
         check_context(object, added->context(), "scaler");
         take_place(object.has_scaler, "a scaler");
-        object.checkpointer.add(make_scaler_part(added));
+        object.checkpointer.add(stateful_scaler(added));
     });
 }
 
@@ -168,7 +160,7 @@ mp_status mp_checkpoint_add_linear(mp_checkpoint* checkpoint, const char* name, 
         CheckpointObject& object = live(checkpoint);
         const std::shared_ptr<LinearObject>& added = object_of(linear, "linear");
         check_context(object, added->layer.context(), "layer");
-        object.checkpointer.add(make_linear_part(name_of(name), added->layer, added));
+        object.checkpointer.add(stateful_linear(name_of(name), added->layer, added));
     });
 }
 
@@ -180,7 +172,7 @@ mp_status mp_checkpoint_add_data(mp_checkpoint* checkpoint, const char* name, vo
             fail(Code::invalid_argument, "checkpoint: data of %zu bytes; there must be some",
                  bytes);
         }
-        object.checkpointer.add(make_data_part(name_of(name), required(data, "data"), bytes));
+        object.checkpointer.add(stateful_data(name_of(name), required(data, "data"), bytes));
     });
 }
 

@@ -5,32 +5,32 @@
 #include <cstring>
 #include <set>
 
-#include "checkpoint/json_text.hpp"
+#include "system/json_writer.hpp"
 
 namespace mp::checkpoint {
 namespace {
 
-void check_pieces(const Entry& entry) {
+void check_slices(const Entry& entry) {
     const int64_t count = entry.count();
     const int64_t block = block_size(entry.format.coding);
     int64_t end = 0;
-    for (const LocalPiece& piece : entry.pieces) {
-        if (piece.start < end || piece.length < 0 || piece.length > count - piece.start) {
+    for (const LocalSlice& slice : entry.slices) {
+        if (slice.start < end || slice.length < 0 || slice.length > count - slice.start) {
             fail(Code::invalid_argument,
-                 "checkpoint: a piece of %s, elements %lld to %lld of %lld, overlaps another or "
+                 "checkpoint: a slice of %s, elements %lld to %lld of %lld, overlaps another or "
                  "goes "
                  "beyond the tensor",
-                 entry.text().c_str(), static_cast<long long>(piece.start),
-                 static_cast<long long>(piece.start + piece.length), static_cast<long long>(count));
+                 entry.text().c_str(), static_cast<long long>(slice.start),
+                 static_cast<long long>(slice.start + slice.length), static_cast<long long>(count));
         }
-        end = piece.start + piece.length;
-        if (piece.start % block != 0 || (end % block != 0 && end != count)) {
+        end = slice.start + slice.length;
+        if (slice.start % block != 0 || (end % block != 0 && end != count)) {
             fail(Code::invalid_argument,
-                 "checkpoint: a piece of %s does not begin and end at blocks of %lld elements",
+                 "checkpoint: a slice of %s does not begin and end at blocks of %lld elements",
                  entry.text().c_str(), static_cast<long long>(block));
         }
     }
-    if (entry.replicated && (entry.pieces.size() != 1 || entry.pieces[0].length != count)) {
+    if (entry.replicated && (entry.slices.size() != 1 || entry.slices[0].length != count)) {
         fail(Code::invalid_argument, "checkpoint: %s must be whole on every rank",
              entry.text().c_str());
     }
@@ -46,14 +46,14 @@ int64_t Entry::count() const noexcept {
     return product;
 }
 
-std::size_t Entry::bytes(const LocalPiece& piece) const noexcept {
-    return static_cast<std::size_t>(offset(piece.start + piece.length) - offset(piece.start));
+std::size_t Entry::bytes(const LocalSlice& slice) const noexcept {
+    return static_cast<std::size_t>(offset(slice.start + slice.length) - offset(slice.start));
 }
 
 void check_catalog(const Catalog& catalog) {
     std::set<std::pair<std::string, std::string>> seen;
     for (const Entry& entry : catalog.entries) {
-        if (entry.name.empty() || entry.name.size() > 255 || !is_utf8(entry.name) ||
+        if (entry.name.empty() || entry.name.size() > 255 || !system::is_utf8(entry.name) ||
             entry.state.empty() || entry.state.find_first_of(".@") != std::string::npos) {
             fail(Code::invalid_argument,
                  "checkpoint: name '%.64s' must have 1 to 255 bytes of UTF-8, and state '%.64s' "
@@ -68,13 +68,13 @@ void check_catalog(const Catalog& catalog) {
             fail(Code::invalid_dtype, "checkpoint: %s is of no type that can be saved",
                  entry.text().c_str());
         }
-        check_pieces(entry);
+        check_slices(entry);
     }
 }
 
-void copy_out(const Entry& entry, const LocalPiece& piece, std::size_t offset, void* host,
+void copy_out(const Entry& entry, const LocalSlice& slice, std::size_t offset, void* host,
               std::size_t bytes) {
-    const auto* from = static_cast<const unsigned char*>(piece.data) + offset;
+    const auto* from = static_cast<const unsigned char*>(slice.data) + offset;
     if (bytes == 0) {
         return;
     }
@@ -85,15 +85,15 @@ void copy_out(const Entry& entry, const LocalPiece& piece, std::size_t offset, v
     }
 }
 
-void copy_in(const Entry& entry, const LocalPiece& piece, const void* host) {
-    const std::size_t bytes = entry.bytes(piece);
+void copy_in(const Entry& entry, const LocalSlice& slice, const void* host) {
+    const std::size_t bytes = entry.bytes(slice);
     if (bytes == 0) {
         return;
     }
     if (entry.stream == nullptr) {
-        std::memcpy(piece.data, host, bytes);
+        std::memcpy(slice.data, host, bytes);
     } else {
-        entry.stream->copy(piece.data, host, bytes, CopyKind::host_to_device);
+        entry.stream->copy(slice.data, host, bytes, CopyKind::host_to_device);
     }
 }
 
@@ -110,10 +110,10 @@ void wait_for(const Catalog& catalog) {
 
 Snapshot::Snapshot(const Catalog& live) : catalog_(live) {
     for (Entry& entry : catalog_.entries) {
-        for (LocalPiece& piece : entry.pieces) {
-            memory_.emplace_back(entry.bytes(piece));
-            copy_out(entry, piece, 0, memory_.back().data(), memory_.back().size());
-            piece.data = memory_.back().data(); // stays where it is when the outer vector grows
+        for (LocalSlice& slice : entry.slices) {
+            memory_.emplace_back(entry.bytes(slice));
+            copy_out(entry, slice, 0, memory_.back().data(), memory_.back().size());
+            slice.data = memory_.back().data(); // stays where it is when the outer vector grows
         }
     }
     wait_for(live);

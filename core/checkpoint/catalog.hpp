@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Catalog: what the caller wants saved or loaded, as this rank holds it. Nothing here assumes that a rank owns whole
-// tensors: an entry has any number of pieces, also none.
+// tensors: an entry has any number of slices, also none.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ enum class ValueRule : int32_t {
 
 // Elements [start, start + length) in logical order; where codes have blocks, both are multiples of the block size,
 // but for the tensor's end.
-struct LocalPiece {
+struct LocalSlice {
     int64_t start = 0;
     int64_t length = 0;
     void* data = nullptr;
@@ -31,16 +31,16 @@ struct Entry {
     std::string state; // neither dot nor @
     StateFormat format;
     std::vector<int64_t> shape;
-    std::vector<LocalPiece> pieces;
+    std::vector<LocalSlice> slices;
     const Stream* stream = nullptr; // of the device that has the data; null: host memory
     ValueRule rule = ValueRule::any;
     // Every rank has all of it. Rank 0 writes it, every rank reads it; with `agrees` the ranks' bytes must be equal.
     bool replicated = false;
     bool agrees = false;
-    bool is_copy = false; // another rank writes these pieces; this one only reads its own
+    bool is_copy = false; // another rank writes these slices; this one only reads its own
 
     [[nodiscard]] int64_t count() const noexcept;
-    [[nodiscard]] std::size_t bytes(const LocalPiece& piece) const noexcept;
+    [[nodiscard]] std::size_t bytes(const LocalSlice& slice) const noexcept;
     // Bytes before element i, of the whole tensor's codes.
     [[nodiscard]] int64_t offset(int64_t i) const noexcept {
         return code_bytes(format.coding, format.dtype, i);
@@ -59,10 +59,10 @@ struct Catalog {
 // Throws invalid_argument for entries no checkpoint can hold.
 void check_catalog(const Catalog& catalog);
 
-// Bytes of piece memory to host memory and back, from byte `offset` of the piece. The first two do not wait.
-void copy_out(const Entry& entry, const LocalPiece& piece, std::size_t offset, void* host,
+// Bytes of slice memory to host memory and back, from byte `offset` of the slice. The first two do not wait.
+void copy_out(const Entry& entry, const LocalSlice& slice, std::size_t offset, void* host,
               std::size_t bytes);
-void copy_in(const Entry& entry, const LocalPiece& piece, const void* host);
+void copy_in(const Entry& entry, const LocalSlice& slice, const void* host);
 void wait_for(const Catalog& catalog);
 
 // The catalog with its own copy of all data in host memory, one copy of the state, so that training can go on.

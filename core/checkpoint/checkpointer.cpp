@@ -20,15 +20,15 @@ Checkpointer::Checkpointer(std::shared_ptr<Context> context, comm::Communicator*
 
 Checkpointer::~Checkpointer() { (void)wait(); }
 
-void Checkpointer::add(std::unique_ptr<Part> part) {
+void Checkpointer::add(std::unique_ptr<Stateful> stateful) {
     (void)wait();
-    parts_.push_back(std::move(part));
+    stateful_.push_back(std::move(stateful));
 }
 
 Catalog Checkpointer::catalog() const {
     Catalog catalog;
-    for (const std::unique_ptr<Part>& part : parts_) {
-        part->add_to(catalog);
+    for (const std::unique_ptr<Stateful>& one : stateful_) {
+        one->add_to(catalog);
     }
     return catalog;
 }
@@ -50,12 +50,11 @@ Status Checkpointer::wait() {
 
 // One rank's save may end a little before another's, so the ranks agree.
 void Checkpointer::refuse_if_busy() {
-    (void)together(*ranks_, [this] {
+    together(*ranks_, [this] {
         if (!is_idle()) {
             fail(Code::bad_state,
                  "checkpoint: a save is still running; wait for it with mp_checkpoint_wait");
         }
-        return std::string();
     });
 }
 
@@ -69,23 +68,21 @@ void Checkpointer::save(const std::string& parent, int64_t step, bool in_backgro
     options.progress = options_.progress;
     if (!in_background) {
         Catalog current;
-        (void)together(*ranks_, [&] {
+        together(*ranks_, [&] {
             current = catalog();
             wait_for(current);
-            return std::string();
         });
         (void)save_checkpoint(*ranks_, files(), current, options);
         return;
     }
     std::shared_ptr<Snapshot> snapshot;
-    (void)together(*ranks_, [&] {
+    together(*ranks_, [&] {
         snapshot = std::make_shared<Snapshot>(catalog());
         if (worker_.joinable()) {
             worker_.join(); // it has ended; a result nobody waited for is forgotten
         }
-        return std::string();
     });
-    (void)together(*ranks_, [&] {
+    together(*ranks_, [&] {
         {
             const std::lock_guard<std::mutex> lock(mutex_);
             running_ = true;
@@ -98,7 +95,6 @@ void Checkpointer::save(const std::string& parent, int64_t step, bool in_backgro
             running_ = false;
             fail(Code::out_of_memory, "checkpoint: no thread for the save: %s", error.what());
         }
-        return std::string();
     });
 }
 
@@ -123,46 +119,43 @@ Loaded Checkpointer::load(const std::string& path, const LoadFlags& flags, Conve
         worker_.join(); // its result is still there for wait()
     }
     if (flags.convert) {
-        const std::vector<std::string> wanted =
-            together(*ranks_, [&] { return std::string(wants_conversion(path) ? "yes" : "no"); });
-        if (wanted[0] == "yes") {
+        if (together(*ranks_, [&] { return wants_conversion(path); })[0]) {
             return load_converted(path, flags, conversion);
         }
     }
-    return load_parts(path, flags);
+    return load_all(path, flags);
 }
 
 Loaded Checkpointer::read(const std::string& path, const LoadFlags& flags, const Catalog& catalog,
-                          std::span<Part* const> parts) {
+                          std::span<Stateful* const> targets) {
     LoadOptions options;
     options.path = path;
     options.verify_all = flags.verify_all;
     options.other_recipe = flags.other_recipe || flags.convert;
     options.allow_others = flags.convert; // the states of layers
     options.progress = options_.progress;
-    options.check = [parts](const Loaded& loaded) {
-        for (Part* part : parts) {
-            part->prepare(loaded);
+    options.check = [targets](const Loaded& loaded) {
+        for (Stateful* target : targets) {
+            target->prepare(loaded);
         }
     };
     return load_checkpoint(*ranks_, files(), catalog, options);
 }
 
-Loaded Checkpointer::load_parts(const std::string& path, const LoadFlags& flags) {
+Loaded Checkpointer::load_all(const std::string& path, const LoadFlags& flags) {
     Catalog current;
-    std::vector<Part*> parts;
-    (void)together(*ranks_, [&] {
+    std::vector<Stateful*> targets;
+    together(*ranks_, [&] {
         current = catalog();
         wait_for(current);
-        for (const std::unique_ptr<Part>& part : parts_) {
-            parts.push_back(part.get());
+        for (const std::unique_ptr<Stateful>& one : stateful_) {
+            targets.push_back(one.get());
         }
-        return std::string();
     });
-    Loaded loaded = read(path, flags, current, parts);
+    Loaded loaded = read(path, flags, current, targets);
     loaded.commit(current); // from here on nothing needs memory
-    for (Part* part : parts) {
-        part->apply();
+    for (Stateful* target : targets) {
+        target->apply();
     }
     return loaded;
 }
@@ -175,37 +168,36 @@ Loaded Checkpointer::load_converted(const std::string& path, const LoadFlags& fl
                                     Conversion* conversion) {
     std::unique_ptr<Converter> converter;
     Catalog saved;   // of the other recipe, beside the live state
-    Catalog current; // of the parts that belong to no recipe
-    std::vector<Part*> parts;
-    (void)together(*ranks_, [&] {
+    Catalog current; // of those that belong to no recipe
+    std::vector<Stateful*> targets;
+    together(*ranks_, [&] {
         const Manifest manifest = find_checkpoint(files(), path).manifest;
-        for (const std::unique_ptr<Part>& part : parts_) {
-            std::unique_ptr<Converter> own = part->converter(manifest);
+        for (const std::unique_ptr<Stateful>& one : stateful_) {
+            std::unique_ptr<Converter> own = one->converter(manifest);
             if (own != nullptr) {
                 converter = std::move(own);
-            } else if (part->survives_conversion()) {
-                part->add_to(current);
+            } else if (one->survives_conversion()) {
+                one->add_to(current);
             } else {
                 continue;
             }
-            parts.push_back(part.get());
+            targets.push_back(one.get());
         }
         if (converter == nullptr) {
             fail(Code::bad_state, "checkpoint: there is no optimizer to convert for");
         }
         converter->add_to(saved);
         wait_for(current);
-        return std::string();
     });
     LoadFlags quiet = flags;
     quiet.convert = true;
     read(path, quiet, saved, {}).commit(saved);
-    Loaded loaded = read(path, quiet, current, parts);
+    Loaded loaded = read(path, quiet, current, targets);
     const Conversion result = converter->convert(*ranks_);
     loaded.commit(current); // from here on nothing needs memory
     converter->commit();
-    for (Part* part : parts) {
-        part->apply();
+    for (Stateful* target : targets) {
+        target->apply();
     }
     if (conversion != nullptr) {
         *conversion = result;
@@ -215,14 +207,11 @@ Loaded Checkpointer::load_converted(const std::string& path, const LoadFlags& fl
 
 void Checkpointer::export_weights(const std::string& path) {
     Catalog weights;
-    for (const std::unique_ptr<Part>& part : parts_) {
-        part->add_weights(weights);
+    for (const std::unique_ptr<Stateful>& one : stateful_) {
+        one->add_weights(weights);
     }
     wait_for(weights);
-    (void)on_first(*ranks_, [&] {
-        write_weights(files(), path, weights);
-        return std::string();
-    });
+    on_first(*ranks_, [&] { write_weights(files(), path, weights); });
 }
 
 } // namespace mp::checkpoint

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpointer: parts, and saving and loading all of them; also while training goes on.
+// Checkpointer: what has state, and saving and loading all of it; also while training goes on.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "checkpoint/convert.hpp"
-#include "checkpoint/parts.hpp"
 #include "checkpoint/save.hpp"
+#include "checkpoint/stateful.hpp"
 #include "comm/communicator.hpp"
 
 namespace mp::checkpoint {
@@ -39,7 +39,7 @@ class Checkpointer {
     Checkpointer& operator=(const Checkpointer&) = delete;
     ~Checkpointer(); // waits for a save
 
-    void add(std::unique_ptr<Part> part);
+    void add(std::unique_ptr<Stateful> stateful);
     // Collective. In the background: returns when the state is copied. Throws bad_state while a save is running.
     void save(const std::string& parent, int64_t step, bool in_background);
     // Whether no save is running.
@@ -56,10 +56,10 @@ class Checkpointer {
     [[nodiscard]] system::FileTable& files() const noexcept {
         return options_.files != nullptr ? *options_.files : context_->files();
     }
-    // Into `catalog`, of which nothing is written yet; `parts` are prepared.
+    // Into `catalog`, of which nothing is written yet; `targets` are prepared.
     Loaded read(const std::string& path, const LoadFlags& flags, const Catalog& catalog,
-                std::span<Part* const> parts);
-    Loaded load_parts(const std::string& path, const LoadFlags& flags);
+                std::span<Stateful* const> targets);
+    Loaded load_all(const std::string& path, const LoadFlags& flags);
     Loaded load_converted(const std::string& path, const LoadFlags& flags, Conversion* conversion);
     [[nodiscard]] bool wants_conversion(const std::string& path) const;
     void run(const Snapshot& snapshot, const SaveOptions& options) noexcept;
@@ -71,7 +71,7 @@ class Checkpointer {
     std::unique_ptr<comm::Communicator> back_;  // of the worker
     std::unique_ptr<Ranks> ranks_;
     std::unique_ptr<Ranks> back_ranks_;
-    std::vector<std::unique_ptr<Part>> parts_;
+    std::vector<std::unique_ptr<Stateful>> stateful_;
     std::thread worker_;
     std::mutex mutex_;
     bool running_ = false; // under the mutex

@@ -124,7 +124,7 @@ Entry entry_of(const std::string& parameter, const optim::SavedTensor& saved) {
     entry.format = saved.format;
     entry.shape = saved.shape;
     if (saved.count > 0 || saved.is_everywhere) {
-        entry.pieces = {{saved.start, saved.count, saved.data}};
+        entry.slices = {{saved.start, saved.count, saved.data}};
     }
     entry.stream = saved.stream;
     entry.rule = is_scale ? ValueRule::scale : ValueRule::any;
@@ -144,7 +144,7 @@ void Converter::add_to(Catalog& catalog) const {
 }
 
 Conversion Converter::convert(Ranks& ranks) {
-    const std::vector<std::string> all = together(ranks, [&] {
+    const std::vector<Losses> all = together(ranks, [&] {
         Losses own;
         Losses shared; // other ranks find these, too, and they count once
         for (int32_t i = 0; i < target_.parameters().count(); ++i) {
@@ -152,12 +152,10 @@ Conversion Converter::convert(Ranks& ranks) {
             const bool counts = place.is_everywhere ? ranks.rank() == 0 : !place.is_copy;
             convert_one(i, counts ? own : shared);
         }
-        return std::string(reinterpret_cast<const char*>(&own), sizeof own);
+        return own;
     });
     Losses sum;
-    for (const std::string& text : all) {
-        Losses one;
-        std::memcpy(&one, text.data(), sizeof one);
+    for (const Losses& one : all) {
         sum.add(one);
     }
     return {true, sum.weights.difference(), sum.first_moments.difference(),

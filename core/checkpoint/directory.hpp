@@ -42,6 +42,7 @@ struct Found {
     std::string directory; // with its path
     Manifest manifest;
     std::string skipped; // why newer ones were passed over; empty where none was
+    void exchange(auto& bytes) { bytes(directory, manifest, skipped); }
 };
 // The manifest of a checkpoint's own directory, or of the newest checkpoint in a directory of them whose manifest is
 // intact. Throws io_error where there is none.

@@ -20,19 +20,11 @@ namespace {
 struct Request {
     int64_t file = 0;
     const StoredTensor* tensor = nullptr;
-    const Piece* piece = nullptr;
-    int64_t skip = 0; // bytes of the piece before the wanted ones
+    const StoredSlice* slice = nullptr;
+    int64_t skip = 0; // bytes of the slice before the wanted ones
     unsigned char* to = nullptr;
     std::size_t bytes = 0;
 };
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-    std::string text = "[";
-    for (const int64_t size : shape) {
-        text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-    }
-    return text + "]";
-}
 
 // The first line in which two texts differ.
 std::string difference(const std::string& saved, const std::string& here) {
@@ -43,9 +35,7 @@ std::string difference(const std::string& saved, const std::string& here) {
         begin = begin == std::string::npos ? 0 : begin + 1;
         begin = text.find_first_not_of(' ', begin);
         begin = begin == std::string::npos ? position : begin;
-        std::string part =
-            text.substr(begin, std::min(text.find('\n', position), begin + 100) - begin);
-        return part;
+        return text.substr(begin, std::min(text.find('\n', position), begin + 100) - begin);
     };
     return "its line is '" + line(saved, a) + "', here '" + line(here, b) + "'";
 }
@@ -98,33 +88,29 @@ class Loader {
 
     Loaded load() {
         find();
-        (void)together(ranks_, [this] {
+        together(ranks_, [this] {
             check_catalog(catalog_);
             check_contents();
             read();
             if (options_.check) {
                 options_.check(loaded_);
             }
-            return std::string();
         });
         return std::move(loaded_);
     }
 
   private:
-    // Rank 0 looks, so that all ranks see one answer; everybody reads the manifest's own text.
+    // Rank 0 looks, so that all ranks see one answer.
     void find() {
-        std::string text = on_first(ranks_, [this] {
+        const std::string bytes = on_first(ranks_, [this] {
             Found found = find_checkpoint(files_, options_.path);
-            return found.directory + '\0' + found.skipped + '\0' + write_part(found.manifest);
+            return system::to_bytes(found);
         });
-        (void)together(ranks_, [&] {
-            const std::size_t first = text.find('\0');
-            const std::size_t second = text.find('\0', first + 1);
-            loaded_.directory_ = text.substr(0, first);
-            loaded_.skipped_ = text.substr(first + 1, second - first - 1);
-            text.erase(0, second + 1);
-            loaded_.manifest_ = read_manifest(text);
-            return std::string();
+        together(ranks_, [&] {
+            auto found = system::from_bytes<Found>(bytes);
+            loaded_.directory_ = std::move(found.directory);
+            loaded_.skipped_ = std::move(found.skipped);
+            loaded_.manifest_ = std::move(found.manifest);
         });
     }
 
@@ -161,21 +147,21 @@ class Loader {
         }
     }
 
-    void add_requests(const Entry& entry, const LocalPiece& local, unsigned char* to) {
+    void add_requests(const Entry& entry, const LocalSlice& local, unsigned char* to) {
         const StoredTensor& stored = *loaded_.manifest_.find(entry.name, entry.state);
         const int64_t end = local.start + local.length;
-        // The pieces are ordered and tile the tensor; the first that reaches beyond local.start begins it.
-        auto piece = std::upper_bound(
-            stored.pieces.begin(), stored.pieces.end(), local.start,
-            [](int64_t start, const Piece& p) { return start < p.start + p.length; });
-        for (; piece != stored.pieces.end() && piece->start < end; ++piece) {
-            const int64_t from = std::max(piece->start, local.start);
-            const int64_t until = std::min(piece->start + piece->length, end);
+        // The slices are ordered and tile the tensor; the first that reaches beyond local.start begins it.
+        auto slice = std::upper_bound(
+            stored.slices.begin(), stored.slices.end(), local.start,
+            [](int64_t start, const StoredSlice& p) { return start < p.start + p.length; });
+        for (; slice != stored.slices.end() && slice->start < end; ++slice) {
+            const int64_t from = std::max(slice->start, local.start);
+            const int64_t until = std::min(slice->start + slice->length, end);
             Request request;
-            request.file = piece->file;
+            request.file = slice->file;
             request.tensor = &stored;
-            request.piece = &*piece;
-            request.skip = entry.offset(from) - entry.offset(piece->start);
+            request.slice = &*slice;
+            request.skip = entry.offset(from) - entry.offset(slice->start);
             request.to = to + (entry.offset(from) - entry.offset(local.start));
             request.bytes = static_cast<std::size_t>(entry.offset(until) - entry.offset(from));
             total_ += static_cast<int64_t>(request.bytes);
@@ -187,10 +173,10 @@ class Loader {
         loaded_.staged_.resize(catalog_.entries.size());
         for (std::size_t e = 0; e < catalog_.entries.size(); ++e) {
             const Entry& entry = catalog_.entries[e];
-            for (const LocalPiece& piece : entry.pieces) {
-                loaded_.staged_[e].emplace_back(entry.bytes(piece));
-                if (piece.length > 0) {
-                    add_requests(entry, piece, loaded_.staged_[e].back().data());
+            for (const LocalSlice& slice : entry.slices) {
+                loaded_.staged_[e].emplace_back(entry.bytes(slice));
+                if (slice.length > 0) {
+                    add_requests(entry, slice, loaded_.staged_[e].back().data());
                 }
             }
         }
@@ -228,7 +214,7 @@ class Loader {
             order; // by place, so that a chunk is read once
         order.reserve(requests.size());
         for (const Request& request : requests) {
-            order.emplace_back(reader.place(*request.tensor, *request.piece) + request.skip,
+            order.emplace_back(reader.place(*request.tensor, *request.slice) + request.skip,
                                &request);
         }
         std::sort(order.begin(), order.end());
@@ -254,8 +240,8 @@ class Loader {
 void Loaded::commit(const Catalog& catalog) const {
     for (std::size_t e = 0; e < catalog.entries.size(); ++e) {
         const Entry& entry = catalog.entries[e];
-        for (std::size_t p = 0; p < entry.pieces.size(); ++p) {
-            copy_in(entry, entry.pieces[p], staged_[e][p].data());
+        for (std::size_t p = 0; p < entry.slices.size(); ++p) {
+            copy_in(entry, entry.slices[p], staged_[e][p].data());
         }
     }
     wait_for(catalog);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading on any number of ranks: a rank reads the parts of the saved pieces that its own pieces need, into memory of
+// Loading on any number of ranks: a rank reads of the saved slices what its own need, into memory of
 // its own; when every rank has found everything in order, all of it goes into the live state at once.
 #pragma once
 
@@ -36,12 +36,12 @@ class Loaded {
     [[nodiscard]] const std::string& directory() const noexcept { return directory_; }
     // Why newer checkpoints were passed over; empty where none was.
     [[nodiscard]] const std::string& skipped() const noexcept { return skipped_; }
-    // Copies into the pieces of the catalog that was read for. Waits.
+    // Copies into the slices of the catalog that was read for. Waits.
     void commit(const Catalog& catalog) const;
-    // What was read for a piece, for those who convert it.
+    // What was read for a slice, for those who convert it.
     [[nodiscard]] const std::vector<unsigned char>& bytes(std::size_t entry,
-                                                          std::size_t piece) const {
-        return staged_[entry][piece];
+                                                          std::size_t slice) const {
+        return staged_[entry][slice];
     }
 
   private:
@@ -49,7 +49,7 @@ class Loaded {
     Manifest manifest_;
     std::string directory_;
     std::string skipped_;
-    std::vector<std::vector<std::vector<unsigned char>>> staged_; // by entry, by piece
+    std::vector<std::vector<std::vector<unsigned char>>> staged_; // by entry, by slice
 };
 
 // Collective; waits. Throws on every rank where any found a fault; the live state is not touched.

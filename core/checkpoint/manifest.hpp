@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The manifest of a checkpoint: which files it consists of with their checksums, and which pieces of which tensors lie
+// The manifest of a checkpoint: which files it consists of with their checksums, and which slices of which tensors lie
 // where. One canonical form of bytes, whose last key is the checksum of all before it.
 #pragma once
 
@@ -21,10 +21,10 @@ inline constexpr int64_t kMaxWorld = int64_t{1} << 20;
 inline constexpr int64_t kDefaultChunk = int64_t{4} << 20;
 inline constexpr const char* kManifestName = "manifest.json";
 
-inline constexpr std::size_t kMaxPieces = 1 << 15; // of a tensor
+inline constexpr std::size_t kMaxSlices = 1 << 15; // of a tensor
 
 // Elements [start, start + length) of a tensor's logical order, as one tensor of a file.
-struct Piece {
+struct StoredSlice {
     int64_t file = 0; // of Manifest::files
     int64_t start = 0;
     int64_t length = 0; // > 0
@@ -35,22 +35,26 @@ struct StoredTensor {
     std::string state; // "param", "exp_avg", "exp_avg_scale_inv", "blob", ...
     StateFormat format;
     std::vector<int64_t> shape;
-    std::vector<Piece> pieces; // ordered by start; they tile the tensor; none where it is empty
+    std::vector<StoredSlice>
+        slices; // ordered by start; they tile the tensor; none where it is empty
 
     [[nodiscard]] int64_t count() const noexcept;
-    // What the piece is called in its file: "<name>.<state>", and "@<start>" where it is not the whole.
-    [[nodiscard]] std::string key(const Piece& piece) const;
+    // What the slice is called in its file: "<name>.<state>", and "@<start>" where it is not the whole.
+    [[nodiscard]] std::string key(const StoredSlice& slice) const;
+    void exchange(auto& bytes) { bytes(name, state, format, shape, slices); }
 };
 
 struct StoredFile {
     std::string name;
     int64_t bytes = 0;
     std::vector<uint32_t> chunks; // CRC-32C of each chunk of Manifest::chunk_bytes
+    void exchange(auto& file_bytes) { file_bytes(name, bytes, chunks); }
 };
 
 struct Scalar {
     std::string name;
     uint64_t bits = 0; // of an integer, or of a double
+    void exchange(auto& bytes) { bytes(name, bits); }
 };
 
 struct Manifest {
@@ -73,23 +77,25 @@ struct Manifest {
     // Null where there is none.
     [[nodiscard]] const StoredTensor* find(const std::string& name, const std::string& state) const;
     [[nodiscard]] const Scalar* find_scalar(const std::string& name) const;
+    // Between ranks: see system/bytes.hpp.
+    void exchange(auto& bytes) {
+        bytes(version, minor, library, id, step, sequence, world, recipe, plan, chunk_bytes, seed,
+              rng_step, files, tensors, scalars);
+    }
 };
 
 inline constexpr const char* kRngAlgorithm = "philox4x32-10";
 
-// Orders tensors and pieces; throws invalid_argument for what no reader would take.
+// Orders tensors and slices; throws invalid_argument for what no reader would take.
 std::string write_manifest(Manifest& manifest);
 // Throws version_mismatch for a later format, and corrupt_data unless everything in it agrees: its checksum, its
-// numbers, pieces that tile, files that are named once and lie beside it.
+// numbers, slices that tile, files that are named once and lie beside it.
 Manifest read_manifest(const std::string& text);
 
-// The same without the requirement that pieces tile: what one rank hands to the writer of the whole.
-std::string write_part(Manifest& manifest);
-Manifest read_part(const std::string& text);
-
-// The last of that: what must hold between the parts of a manifest. Throws corrupt_data.
-void check_part(const Manifest& manifest);
-void check_whole(const Manifest& manifest); // and pieces tile, and there is a file for each rank
+// Its text alone, which read_manifest() may refuse.
+std::string manifest_text(Manifest& manifest);
+// What must hold between its fields: the last that read_manifest() asks. Throws corrupt_data.
+void check_manifest(const Manifest& manifest);
 
 std::string hex(uint64_t value, int digits);
 // Throws corrupt_data for anything but `digits` lower-case hexadecimal digits.

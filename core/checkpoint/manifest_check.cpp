@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold between the parts of a manifest: files and their checksums, tensors in order, pieces that tile them.
+// What must hold between the fields of a manifest: files and their checksums, tensors in order, slices that tile them.
 #include <algorithm>
 #include <tuple>
 
@@ -45,16 +45,16 @@ void check_order(const Manifest& manifest) {
 
 void check_tiles(const StoredTensor& tensor) {
     int64_t end = 0;
-    for (const Piece& piece : tensor.pieces) {
-        if (piece.start != end) {
+    for (const StoredSlice& slice : tensor.slices) {
+        if (slice.start != end) {
             fail(Code::corrupt_data,
-                 "manifest: the pieces of '%s' (%s) have a hole or an overlap at element %lld",
+                 "manifest: the slices of '%s' (%s) have a hole or an overlap at element %lld",
                  tensor.name.c_str(), tensor.state.c_str(), static_cast<long long>(end));
         }
-        end += piece.length;
+        end += slice.length;
     }
     if (end != tensor.count()) {
-        fail(Code::corrupt_data, "manifest: the pieces of '%s' (%s) end at element %lld of %lld",
+        fail(Code::corrupt_data, "manifest: the slices of '%s' (%s) end at element %lld of %lld",
              tensor.name.c_str(), tensor.state.c_str(), static_cast<long long>(end),
              static_cast<long long>(tensor.count()));
     }
@@ -62,26 +62,20 @@ void check_tiles(const StoredTensor& tensor) {
 
 } // namespace
 
-void check_part(const Manifest& manifest) {
+void check_manifest(const Manifest& manifest) {
     check_files(manifest);
     check_order(manifest);
     const auto files = static_cast<int64_t>(manifest.files.size());
     for (const StoredTensor& tensor : manifest.tensors) {
-        for (const Piece& piece : tensor.pieces) {
-            if (piece.file >= files) {
-                refuse("a piece is in a file that is not listed");
+        for (const StoredSlice& slice : tensor.slices) {
+            if (slice.file >= files) {
+                refuse("a slice is in a file that is not listed");
             }
         }
+        check_tiles(tensor);
     }
-}
-
-void check_whole(const Manifest& manifest) {
-    check_part(manifest);
     if (static_cast<int64_t>(manifest.files.size()) != manifest.world) {
         refuse("the number of files is not that of the ranks");
-    }
-    for (const StoredTensor& tensor : manifest.tensors) {
-        check_tiles(tensor);
     }
 }
 

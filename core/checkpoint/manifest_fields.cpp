@@ -80,7 +80,7 @@ StoredTensor ManifestReader::tensor() {
     expect_key("shape");
     shape(tensor);
     expect_key("pieces");
-    list([&] { tensor.pieces.push_back(piece(tensor)); });
+    list([&] { tensor.slices.push_back(slice(tensor)); });
     expect('}');
     return tensor;
 }
@@ -101,29 +101,29 @@ void ManifestReader::shape(StoredTensor& tensor) {
     });
 }
 
-Piece ManifestReader::piece(const StoredTensor& tensor) {
-    Piece piece;
+StoredSlice ManifestReader::slice(const StoredTensor& tensor) {
+    StoredSlice slice;
     expect('[');
-    piece.file = integer();
-    piece.start = integer();
-    piece.length = integer();
+    slice.file = integer();
+    slice.start = integer();
+    slice.length = integer();
     expect(']');
     const int64_t count = tensor.count();
-    if (tensor.pieces.size() == kMaxPieces) {
-        refuse("a tensor has more than %zu pieces", kMaxPieces);
+    if (tensor.slices.size() == kMaxSlices) {
+        refuse("a tensor has more than %zu slices", kMaxSlices);
     }
-    if (piece.length == 0) {
-        refuse("a piece is empty");
+    if (slice.length == 0) {
+        refuse("a slice is empty");
     }
-    if (piece.length > count || piece.start > count - piece.length) {
-        refuse("a piece goes beyond its tensor");
+    if (slice.length > count || slice.start > count - slice.length) {
+        refuse("a slice goes beyond its tensor");
     }
     const int64_t block = block_size(tensor.format.coding);
-    if (piece.start % block != 0 ||
-        (piece.length % block != 0 && piece.start + piece.length != count)) {
-        refuse("a piece does not begin or end where a block of scaled codes does");
+    if (slice.start % block != 0 ||
+        (slice.length % block != 0 && slice.start + slice.length != count)) {
+        refuse("a slice does not begin or end where a block of scaled codes does");
     }
-    return piece;
+    return slice;
 }
 
 Scalar ManifestReader::scalar() {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/json_text.hpp"
+#include "checkpoint/json_reader.hpp"
 #include "checkpoint/manifest.hpp"
 
 namespace mp::checkpoint {
@@ -38,7 +38,7 @@ class ManifestReader : public JsonReader {
 
   private:
     void shape(StoredTensor& tensor);
-    Piece piece(const StoredTensor& tensor);
+    StoredSlice slice(const StoredTensor& tensor);
 };
 
 } // namespace mp::checkpoint

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a manifest: the checksum first, then one strict pass over its keys, then what must hold between its parts.
+// Reading a manifest: the checksum first, then one strict pass over its keys, then what must hold between its fields.
 #include <algorithm>
 #include <array>
 
@@ -190,14 +190,7 @@ uint64_t parse_hex(std::string_view text, int digits) {
 Manifest read_manifest(const std::string& text) {
     check_crc(text);
     Manifest manifest = Reader(text).read();
-    check_whole(manifest);
-    return manifest;
-}
-
-Manifest read_part(const std::string& text) {
-    check_crc(text);
-    Manifest manifest = Reader(text).read();
-    check_part(manifest);
+    check_manifest(manifest);
     return manifest;
 }
 

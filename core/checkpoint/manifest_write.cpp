@@ -2,68 +2,68 @@
 #include <algorithm>
 #include <tuple>
 
-#include "checkpoint/json_text.hpp"
 #include "checkpoint/manifest.hpp"
 #include "status/status.hpp"
 #include "system/crc32c.hpp"
+#include "system/json_writer.hpp"
 
 namespace mp::checkpoint {
 namespace {
 
-void append_key(std::string& out, std::string_view key) {
-    append_json(out, key);
-    out += ':';
-}
-void append_text(std::string& out, std::string_view key, std::string_view value) {
-    if (!is_utf8(value)) {
+using system::JsonWriter;
+
+void write_text(JsonWriter& json, std::string_view key, std::string_view value) {
+    if (!system::is_utf8(value)) {
         fail(Code::invalid_argument, "checkpoint: a name or a text of the manifest is not UTF-8");
     }
-    append_key(out, key);
-    append_json(out, value);
-    out += ',';
-}
-void append_number(std::string& out, std::string_view key, int64_t value) {
-    append_key(out, key);
-    out += std::to_string(value) + ",";
-}
-// The comma after the last element becomes the closing bracket.
-void close(std::string& out, char bracket) {
-    if (out.back() == ',') {
-        out.back() = bracket;
-    } else {
-        out += bracket;
-    }
+    json.text(key, value);
 }
 
-void append_file(std::string& out, const StoredFile& file) {
-    out += '{';
-    append_text(out, "name", file.name);
-    append_number(out, "bytes", file.bytes);
+void write_file(JsonWriter& json, const StoredFile& file) {
+    json.begin('{');
+    write_text(json, "name", file.name);
+    json.number("bytes", file.bytes);
     std::string chunks;
     chunks.reserve(file.chunks.size() * 8);
     for (const uint32_t crc : file.chunks) {
         chunks += hex(crc, 8);
     }
-    append_text(out, "crc32c", chunks);
-    close(out, '}');
-    out += ',';
+    json.text("crc32c", chunks);
+    json.end();
 }
 
-void append_tensor(std::string& out, const StoredTensor& tensor) {
-    out += '{';
-    append_text(out, "name", tensor.name);
-    append_text(out, "state", tensor.state);
-    append_text(out, "format", format_name(tensor.format));
-    append_key(out, "shape");
-    append_json(out, tensor.shape);
-    out += ",\"pieces\":[";
-    for (const Piece& piece : tensor.pieces) {
-        const int64_t numbers[] = {piece.file, piece.start, piece.length};
-        append_json(out, numbers);
-        out += ',';
+void write_tensor(JsonWriter& json, const StoredTensor& tensor) {
+    json.begin('{');
+    write_text(json, "name", tensor.name);
+    write_text(json, "state", tensor.state);
+    json.text("format", format_name(tensor.format));
+    json.key("shape");
+    json.numbers(tensor.shape);
+    json.key("pieces");
+    json.begin('[');
+    for (const StoredSlice& slice : tensor.slices) {
+        const int64_t numbers[] = {slice.file, slice.start, slice.length};
+        json.numbers(numbers);
     }
-    close(out, ']');
-    out += "},";
+    json.end();
+    json.end();
+}
+
+void write_scalar(JsonWriter& json, const Scalar& scalar) {
+    json.begin('[');
+    json.text(scalar.name);
+    json.text(hex(scalar.bits, 16));
+    json.end();
+}
+
+template <typename Items, typename Write>
+void write_list(JsonWriter& json, std::string_view key, const Items& items, const Write& write) {
+    json.key(key);
+    json.begin('[');
+    for (const auto& item : items) {
+        write(json, item);
+    }
+    json.end();
 }
 
 void sort_contents(Manifest& manifest) {
@@ -71,9 +71,10 @@ void sort_contents(Manifest& manifest) {
         return std::tie(a.name, a.state) < std::tie(b.name, b.state);
     });
     for (StoredTensor& tensor : manifest.tensors) {
-        std::sort(tensor.pieces.begin(), tensor.pieces.end(), [](const Piece& a, const Piece& b) {
-            return std::pair(a.start, a.length) < std::pair(b.start, b.length);
-        });
+        std::sort(tensor.slices.begin(), tensor.slices.end(),
+                  [](const StoredSlice& a, const StoredSlice& b) {
+                      return std::pair(a.start, a.length) < std::pair(b.start, b.length);
+                  });
     }
     std::sort(manifest.scalars.begin(), manifest.scalars.end(),
               [](const Scalar& a, const Scalar& b) { return a.name < b.name; });
@@ -89,9 +90,9 @@ int64_t StoredTensor::count() const noexcept {
     return product;
 }
 
-std::string StoredTensor::key(const Piece& piece) const {
-    const bool is_whole = piece.start == 0 && piece.length == count();
-    return name + "." + state + (is_whole ? std::string() : '@' + std::to_string(piece.start));
+std::string StoredTensor::key(const StoredSlice& slice) const {
+    const bool is_whole = slice.start == 0 && slice.length == count();
+    return name + "." + state + (is_whole ? std::string() : '@' + std::to_string(slice.start));
 }
 
 std::string hex(uint64_t value, int digits) {
@@ -118,47 +119,37 @@ const Scalar* Manifest::find_scalar(const std::string& name) const {
     return found != scalars.end() && found->name == name ? &*found : nullptr;
 }
 
-std::string write_part(Manifest& manifest) {
+std::string manifest_text(Manifest& manifest) {
     sort_contents(manifest);
-    std::string out = "{\"format\":\"mixedprec-checkpoint\",";
-    append_number(out, "version", manifest.version);
-    append_number(out, "minor", manifest.minor);
-    append_text(out, "library", manifest.library);
-    append_text(out, "id", manifest.id);
-    append_number(out, "step", manifest.step);
-    append_number(out, "sequence", manifest.sequence);
-    append_number(out, "world", manifest.world);
-    append_text(out, "recipe", manifest.recipe);
-    append_text(out, "plan", hex(manifest.plan, 16));
-    append_number(out, "chunk_bytes", manifest.chunk_bytes);
-    out += "\"rng\":{";
-    append_text(out, "algorithm", kRngAlgorithm);
-    append_text(out, "seed", hex(manifest.seed, 16));
-    append_number(out, "step", manifest.rng_step);
-    close(out, '}');
-    out += ",\"files\":[";
-    for (const StoredFile& file : manifest.files) {
-        append_file(out, file);
-    }
-    close(out, ']');
-    out += ",\"tensors\":[";
-    for (const StoredTensor& tensor : manifest.tensors) {
-        append_tensor(out, tensor);
-    }
-    close(out, ']');
-    out += ",\"scalars\":[";
-    for (const Scalar& scalar : manifest.scalars) {
-        out += '[';
-        append_json(out, scalar.name);
-        out += ",\"" + hex(scalar.bits, 16) + "\"],";
-    }
-    close(out, ']');
-    out += ",\"crc32c\":\"" + hex(system::crc32c(0, out.data(), out.size()), 8) + "\"}\n";
-    return out;
+    JsonWriter json;
+    json.begin('{');
+    json.text("format", "mixedprec-checkpoint");
+    json.number("version", manifest.version);
+    json.number("minor", manifest.minor);
+    write_text(json, "library", manifest.library);
+    write_text(json, "id", manifest.id);
+    json.number("step", manifest.step);
+    json.number("sequence", manifest.sequence);
+    json.number("world", manifest.world);
+    write_text(json, "recipe", manifest.recipe);
+    json.text("plan", hex(manifest.plan, 16));
+    json.number("chunk_bytes", manifest.chunk_bytes);
+    json.key("rng");
+    json.begin('{');
+    json.text("algorithm", kRngAlgorithm);
+    json.text("seed", hex(manifest.seed, 16));
+    json.number("step", manifest.rng_step);
+    json.end();
+    write_list(json, "files", manifest.files, write_file);
+    write_list(json, "tensors", manifest.tensors, write_tensor);
+    write_list(json, "scalars", manifest.scalars, write_scalar);
+    json.text("crc32c", hex(system::crc32c(0, json.so_far().data(), json.so_far().size()), 8));
+    json.end();
+    return json.take() + "\n";
 }
 
 std::string write_manifest(Manifest& manifest) {
-    std::string text = write_part(manifest);
+    std::string text = manifest_text(manifest);
     if (static_cast<int64_t>(text.size()) > kMaxManifestBytes) {
         fail(Code::invalid_argument,
              "checkpoint: the manifest has %zu bytes; at most %lld are read", text.size(),

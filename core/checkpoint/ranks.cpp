@@ -12,7 +12,7 @@ class AloneRanks final : public Ranks {
     [[nodiscard]] int32_t rank() const noexcept override { return 0; }
     [[nodiscard]] int32_t size() const noexcept override { return 1; }
     std::vector<std::string> gather(const std::string& mine) override { return {mine}; }
-    std::string broadcast(const std::string& text) override { return text; }
+    std::string broadcast(const std::string& mine) override { return mine; }
 };
 
 class CommunicatorRanks final : public Ranks {
@@ -37,18 +37,18 @@ class CommunicatorRanks final : public Ranks {
         std::string all(static_cast<std::size_t>(offsets.back() + lengths.back()), '\0');
         check(communicator_.all_gather(
             {mine.data(), length, all.data(), lengths.data(), offsets.data()}, kOptions));
-        std::vector<std::string> texts;
+        std::vector<std::string> each;
         for (std::size_t r = 0; r < n; ++r) {
-            texts.push_back(all.substr(static_cast<std::size_t>(offsets[r]),
-                                       static_cast<std::size_t>(lengths[r])));
+            each.push_back(all.substr(static_cast<std::size_t>(offsets[r]),
+                                      static_cast<std::size_t>(lengths[r])));
         }
-        return texts;
+        return each;
     }
 
-    std::string broadcast(const std::string& text) override {
-        auto length = static_cast<int64_t>(text.size());
+    std::string broadcast(const std::string& mine) override {
+        auto length = static_cast<int64_t>(mine.size());
         check(communicator_.broadcast(&length, sizeof length, 0, kOptions));
-        std::string all = text;
+        std::string all = mine;
         all.resize(static_cast<std::size_t>(length));
         check(communicator_.broadcast(all.data(), length, 0, kOptions));
         return all;
@@ -60,36 +60,36 @@ class CommunicatorRanks final : public Ranks {
     comm::Communicator& communicator_;
 };
 
-// "+" and the result, or "-", the code, a space and the words.
+// What became of the work of one rank.
+struct Outcome {
+    Code code = Code::ok;
+    std::string bytes; // the result, or the words of the failure
+    void exchange(auto& to) { to(code, bytes); }
+};
+
 std::string attempt(const std::function<std::string()>& work) {
-    const auto failure = [](Code code, const char* text) {
-        return '-' + std::to_string(static_cast<int32_t>(code)) + " " + text;
-    };
+    Outcome outcome;
     try {
-        return '+' + work();
+        outcome.bytes = work();
     } catch (const Error& error) {
-        return failure(error.status().code(), error.status().text());
+        outcome = {error.status().code(), error.status().text()};
     } catch (const std::bad_alloc&) {
-        return failure(Code::out_of_memory, "out of memory");
+        outcome = {Code::out_of_memory, "out of memory"};
     } catch (const std::exception& error) {
-        return failure(Code::internal, error.what());
+        outcome = {Code::internal, error.what()};
     }
+    return system::to_bytes(outcome);
 }
 
-void check_outcome(const std::string& outcome, int32_t rank, int32_t size) {
-    if (!outcome.empty() && outcome[0] == '+') {
-        return;
+std::string result_of(const std::string& bytes, int32_t rank, int32_t size) {
+    auto outcome = system::from_bytes<Outcome>(bytes);
+    if (outcome.code == Code::ok) {
+        return std::move(outcome.bytes);
     }
-    const std::size_t space = outcome.find(' ');
-    if (outcome.empty() || outcome[0] != '-' || space == std::string::npos) {
-        fail(Code::internal, "checkpoint: rank %d sent what cannot be read", rank);
-    }
-    const auto code = static_cast<Code>(std::strtol(outcome.c_str() + 1, nullptr, 10));
-    const char* text = outcome.c_str() + space + 1;
     if (size == 1) {
-        fail(code, "%s", text);
+        fail(outcome.code, "%s", outcome.bytes.c_str());
     }
-    fail(code, "rank %d: %s", rank, text);
+    fail(outcome.code, "rank %d: %s", rank, outcome.bytes.c_str());
 }
 
 } // namespace
@@ -101,21 +101,18 @@ std::unique_ptr<Ranks> make_ranks(comm::Communicator* communicator) {
     return std::make_unique<CommunicatorRanks>(*communicator);
 }
 
-std::vector<std::string> together(Ranks& ranks, const std::function<std::string()>& work) {
-    std::vector<std::string> outcomes = ranks.gather(attempt(work));
+std::vector<std::string> detail::together(Ranks& ranks, const std::function<std::string()>& work) {
+    std::vector<std::string> all = ranks.gather(attempt(work));
     int32_t rank = 0;
-    for (std::string& outcome : outcomes) {
-        check_outcome(outcome, rank++, ranks.size());
-        outcome.erase(0, 1);
+    for (std::string& one : all) {
+        one = result_of(one, rank++, ranks.size());
     }
-    return outcomes;
+    return all;
 }
 
-std::string on_first(Ranks& ranks, const std::function<std::string()>& work) {
-    std::string outcome = ranks.broadcast(ranks.rank() == 0 ? attempt(work) : std::string());
-    check_outcome(outcome, 0, ranks.size());
-    outcome.erase(0, 1);
-    return outcome;
+std::string detail::on_first(Ranks& ranks, const std::function<std::string()>& work) {
+    return result_of(ranks.broadcast(ranks.rank() == 0 ? attempt(work) : std::string()), 0,
+                     ranks.size());
 }
 
 } // namespace mp::checkpoint

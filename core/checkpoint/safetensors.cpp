@@ -5,8 +5,9 @@
 #include <array>
 #include <bit>
 
-#include "checkpoint/json_text.hpp"
+#include "checkpoint/json_reader.hpp"
 #include "status/status.hpp"
+#include "system/json_writer.hpp"
 
 namespace mp::checkpoint {
 namespace {
@@ -272,36 +273,36 @@ bool writing_order(const NewTensor& a, const NewTensor& b) noexcept {
 
 std::string write_header(std::span<const NewTensor> tensors,
                          std::span<const std::pair<std::string, std::string>> metadata) {
-    std::string text(8, '\0');
-    text += '{';
+    system::JsonWriter json;
+    json.begin('{');
     if (!metadata.empty()) {
-        text += "\"__metadata__\":{";
+        json.key("__metadata__");
+        json.begin('{');
         for (const auto& [key, value] : metadata) {
-            append_json(text, key);
-            text += ':';
-            append_json(text, value);
-            text += ',';
+            json.text(key, value);
         }
-        text.back() = '}';
-        text += ',';
+        json.end();
     }
     int64_t offset = 0;
     for (const NewTensor& tensor : tensors) {
-        if (!is_utf8(tensor.name)) {
+        if (!system::is_utf8(tensor.name)) {
             fail(Code::invalid_argument, "checkpoint: name '%.64s' is not UTF-8",
                  tensor.name.c_str());
         }
-        append_json(text, tensor.name);
-        text += ":{\"dtype\":\"" + std::string(file_type_name(tensor.type)) + "\",\"shape\":";
-        append_json(text, tensor.shape);
-        text += ",\"data_offsets\":[" + std::to_string(offset) + ",";
+        json.key(tensor.name);
+        json.begin('{');
+        json.text("dtype", file_type_name(tensor.type));
+        json.key("shape");
+        json.numbers(tensor.shape);
+        json.key("data_offsets");
+        const int64_t offsets[] = {offset, offset + tensor.bytes};
+        json.numbers(offsets);
+        json.end();
         offset += tensor.bytes;
-        text += std::to_string(offset) + "]},";
     }
-    if (text.back() == ',') {
-        text.pop_back();
-    }
-    text += '}';
+    json.end();
+    std::string text = json.take();
+    text.insert(0, 8, '\0');
     text.resize((text.size() + 7) / 8 * 8, ' ');
     const uint64_t length = text.size() - 8;
     if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {

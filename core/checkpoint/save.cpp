@@ -56,11 +56,7 @@ std::string shard_name(int32_t rank, int32_t size) {
 struct Plan {
     int64_t sequence = 0;
     std::string id;
-    [[nodiscard]] std::string text() const { return std::to_string(sequence) + " " + id; }
-    static Plan parse(const std::string& text) {
-        const std::size_t space = text.find(' ');
-        return {std::strtoll(text.c_str(), nullptr, 10), text.substr(space + 1)};
-    }
+    void exchange(auto& bytes) { bytes(sequence, id); }
 };
 
 bool writes(const Entry& entry, int32_t rank) {
@@ -71,8 +67,8 @@ uint32_t agreed_checksum(const Catalog& catalog) {
     uint32_t crc = 0;
     for (const Entry& entry : catalog.entries) {
         if (entry.agrees) {
-            std::vector<unsigned char> bytes(entry.bytes(entry.pieces[0]));
-            copy_out(entry, entry.pieces[0], 0, bytes.data(), bytes.size());
+            std::vector<unsigned char> bytes(entry.bytes(entry.slices[0]));
+            copy_out(entry, entry.slices[0], 0, bytes.data(), bytes.size());
             if (entry.stream != nullptr) {
                 entry.stream->sync();
             }
@@ -89,24 +85,24 @@ class Saver {
         : ranks_(ranks), files_(files), catalog_(catalog), options_(options) {}
 
     std::string save() {
-        plan_ = Plan::parse(on_first(ranks_, [&] { return begin(); }));
+        plan_ = on_first(ranks_, [&] { return begin(); });
         const std::string temporary =
             options_.parent + "/" + temporary_name(plan_.sequence, plan_.id);
-        const std::vector<std::string> parts =
+        const std::vector<std::string> shards =
             together(ranks_, [&] { return write_own(temporary); });
         const std::string name = committed_name(options_.step, plan_.sequence, plan_.id);
-        return on_first(ranks_, [&] { return commit(parts, options_.parent + "/" + name); });
+        return on_first(ranks_, [&] { return commit(shards, options_.parent + "/" + name); });
     }
 
   private:
-    std::string begin() {
+    Plan begin() {
         make_parent(files_, options_.parent);
         clean(files_, options_.parent);
         const std::vector<Committed> earlier = list_committed(files_, options_.parent);
-        const Plan plan = {earlier.empty() ? 1 : earlier.front().sequence + 1, random_id()};
+        Plan plan = {earlier.empty() ? 1 : earlier.front().sequence + 1, random_id()};
         directory_ = std::make_unique<TemporaryDirectory>(files_, options_.parent,
                                                           temporary_name(plan.sequence, plan.id));
-        return plan.text();
+        return plan;
     }
 
     [[nodiscard]] Manifest head() const {
@@ -124,20 +120,20 @@ class Saver {
         return manifest;
     }
 
-    // This rank's file, and the part of the manifest that describes it.
+    // This rank's file, and what the manifest says of it.
     std::string write_own(const std::string& temporary) const {
         check_catalog(catalog_);
-        Manifest part = head();
+        Manifest shard = head();
         std::vector<ShardTensor> tensors;
         for (const Entry& entry : catalog_.entries) {
             StoredTensor stored = {entry.name, entry.state, entry.format, entry.shape, {}};
-            for (const LocalPiece& piece : entry.pieces) {
-                if (piece.length > 0 && writes(entry, ranks_.rank())) {
-                    stored.pieces.push_back({0, piece.start, piece.length});
-                    tensors.push_back({stored.key(stored.pieces.back()), &entry, &piece});
+            for (const LocalSlice& slice : entry.slices) {
+                if (slice.length > 0 && writes(entry, ranks_.rank())) {
+                    stored.slices.push_back({0, slice.start, slice.length});
+                    tensors.push_back({stored.key(stored.slices.back()), &entry, &slice});
                 }
             }
-            part.tensors.push_back(std::move(stored));
+            shard.tensors.push_back(std::move(stored));
         }
         const std::string name = shard_name(ranks_.rank(), ranks_.size());
         const Metadata metadata = {{"checkpoint_id", plan_.id},
@@ -146,13 +142,13 @@ class Saver {
         StoredFile file = write_shard(files_, temporary + "/" + name, tensors, metadata,
                                       options_.chunk_bytes, options_.progress);
         file.name = name;
-        part.files.push_back(std::move(file));
-        part.plan = agreed_checksum(catalog_);
-        return write_part(part);
+        shard.files.push_back(std::move(file));
+        shard.plan = agreed_checksum(catalog_);
+        return system::to_bytes(shard);
     }
 
-    std::string commit(const std::vector<std::string>& parts, const std::string& final_path) {
-        Manifest manifest = merge(parts);
+    std::string commit(const std::vector<std::string>& shards, const std::string& final_path) {
+        Manifest manifest = merge(shards);
         const std::string temporary = directory_->path();
         write_synced(files_, temporary + "/" + kManifestName, write_manifest(manifest));
         check(files_.sync_directory(temporary.c_str()));
@@ -163,15 +159,15 @@ class Saver {
         return final_path;
     }
 
-    [[nodiscard]] Manifest merge(const std::vector<std::string>& parts) const {
+    [[nodiscard]] Manifest merge(const std::vector<std::string>& shards) const {
         Manifest whole = head();
         std::map<std::pair<std::string, std::string>, StoredTensor> tensors;
-        const Manifest first = read_part(parts[0]);
-        for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-            const Manifest part = read_part(parts[rank]);
-            check_same(first, part, rank);
-            whole.files.push_back(part.files.at(0));
-            for (const StoredTensor& tensor : part.tensors) {
+        const auto first = system::from_bytes<Manifest>(shards[0]);
+        for (std::size_t rank = 0; rank < shards.size(); ++rank) {
+            const auto shard = system::from_bytes<Manifest>(shards[rank]);
+            check_same(first, shard, rank);
+            whole.files.push_back(shard.files.at(0));
+            for (const StoredTensor& tensor : shard.tensors) {
                 add(tensors[{tensor.name, tensor.state}], tensor, rank);
             }
         }
@@ -182,37 +178,37 @@ class Saver {
         return whole;
     }
 
-    static void add(StoredTensor& whole, const StoredTensor& part, std::size_t rank) {
+    static void add(StoredTensor& whole, const StoredTensor& shard, std::size_t rank) {
         if (whole.name.empty()) {
-            whole = {part.name, part.state, part.format, part.shape, {}};
+            whole = {shard.name, shard.state, shard.format, shard.shape, {}};
         }
-        if (whole.format != part.format || whole.shape != part.shape) {
+        if (whole.format != shard.format || whole.shape != shard.shape) {
             fail(Code::rank_mismatch,
                  "checkpoint: rank %zu has '%s' (%s) in another shape or format than a rank before "
                  "it",
-                 rank, part.name.c_str(), part.state.c_str());
+                 rank, shard.name.c_str(), shard.state.c_str());
         }
-        for (Piece piece : part.pieces) {
-            piece.file = static_cast<int64_t>(rank);
-            whole.pieces.push_back(piece);
+        for (StoredSlice slice : shard.slices) {
+            slice.file = static_cast<int64_t>(rank);
+            whole.slices.push_back(slice);
         }
     }
 
-    static void check_same(const Manifest& first, const Manifest& part, std::size_t rank) {
+    static void check_same(const Manifest& first, const Manifest& shard, std::size_t rank) {
         const auto same_scalar = [](const Scalar& a, const Scalar& b) {
             return a.name == b.name && a.bits == b.bits;
         };
         const char* what = nullptr;
-        if (first.step != part.step || first.rng_step != part.rng_step) {
+        if (first.step != shard.step || first.rng_step != shard.rng_step) {
             what = "step";
-        } else if (first.recipe != part.recipe) {
+        } else if (first.recipe != shard.recipe) {
             what = "recipe";
-        } else if (first.seed != part.seed) {
+        } else if (first.seed != shard.seed) {
             what = "seed";
-        } else if (!std::equal(first.scalars.begin(), first.scalars.end(), part.scalars.begin(),
-                               part.scalars.end(), same_scalar)) {
+        } else if (!std::equal(first.scalars.begin(), first.scalars.end(), shard.scalars.begin(),
+                               shard.scalars.end(), same_scalar)) {
             what = "scalars (loss scale, learning rates, counters)";
-        } else if (first.plan != part.plan) {
+        } else if (first.plan != shard.plan) {
             what = "scales";
         }
         if (what != nullptr) {
@@ -228,10 +224,10 @@ class Saver {
             hash.add(tensor.name);
             hash.add(std::string_view("\0", 1)); // which no name has
             hash.add(tensor.state);
-            for (const Piece& piece : tensor.pieces) {
-                hash.add(piece.file);
-                hash.add(piece.start);
-                hash.add(piece.length);
+            for (const StoredSlice& slice : tensor.slices) {
+                hash.add(slice.file);
+                hash.add(slice.start);
+                hash.add(slice.length);
             }
         }
         return hash.value();
@@ -289,13 +285,13 @@ void write_weights(system::FileTable& files, const std::string& path, const Cata
     check_catalog(catalog);
     std::vector<ShardTensor> tensors;
     for (const Entry& entry : catalog.entries) {
-        if (entry.pieces.size() != 1 || entry.pieces[0].length != entry.count()) {
+        if (entry.slices.size() != 1 || entry.slices[0].length != entry.count()) {
             fail(Code::unsupported, "checkpoint: %s is not whole on this rank",
                  entry.text().c_str());
         }
         const std::string key =
             entry.state == "param" ? entry.name : entry.name + "_" + entry.state;
-        tensors.push_back({key, &entry, &entry.pieces[0]});
+        tensors.push_back({key, &entry, &entry.slices[0]});
     }
     const std::string temporary = path + ".tmp-" + random_id();
     const auto give_up = [&] { (void)files.remove(temporary.c_str()); };

@@ -25,7 +25,7 @@ struct SaveOptions {
 std::string save_checkpoint(Ranks& ranks, system::FileTable& files, const Catalog& catalog,
                             const SaveOptions& options);
 
-// One ordinary safetensors file with these entries, each whole in its one piece, under their names alone (for a state
+// One ordinary safetensors file with these entries, each whole in its one slice, under their names alone (for a state
 // other than "param": name_state). `path` must not exist. Not collective.
 void write_weights(system::FileTable& files, const std::string& path, const Catalog& catalog);
 

@@ -46,13 +46,13 @@ void ShardReader::read_header() {
     }
 }
 
-int64_t ShardReader::place(const StoredTensor& tensor, const Piece& piece) const {
-    const std::string key = tensor.key(piece);
+int64_t ShardReader::place(const StoredTensor& tensor, const StoredSlice& slice) const {
+    const std::string key = tensor.key(slice);
     const FileTensor* found = header_->find(key);
     const auto offset = [&](int64_t i) {
         return code_bytes(tensor.format.coding, tensor.format.dtype, i);
     };
-    const int64_t bytes = offset(piece.start + piece.length) - offset(piece.start);
+    const int64_t bytes = offset(slice.start + slice.length) - offset(slice.start);
     if (found == nullptr || found->type != file_type(tensor.format.dtype) ||
         found->end - found->begin != bytes) {
         fail(Code::corrupt_data,

@@ -22,8 +22,8 @@ class ShardReader {
     ShardReader& operator=(const ShardReader&) = delete;
     ~ShardReader();
 
-    // Where the piece's bytes begin in the file; throws unless the file has it with this type and length.
-    [[nodiscard]] int64_t place(const StoredTensor& tensor, const Piece& piece) const;
+    // Where the slice's bytes begin in the file; throws unless the file has it with this type and length.
+    [[nodiscard]] int64_t place(const StoredTensor& tensor, const StoredSlice& slice) const;
     void read(int64_t offset, void* data, std::size_t bytes);
     // Every chunk, whether asked for or not.
     void verify_all();

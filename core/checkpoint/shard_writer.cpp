@@ -57,10 +57,10 @@ class ChunkWriter {
     }
 
     void append(const ShardTensor& tensor) {
-        const std::size_t bytes = tensor.entry->bytes(*tensor.piece);
+        const std::size_t bytes = tensor.entry->bytes(*tensor.slice);
         for (std::size_t done = 0; done < bytes;) {
             const std::size_t n = std::min(bytes - done, chunk_.size() - filled_);
-            copy_out(*tensor.entry, *tensor.piece, done, chunk_.data() + filled_, n);
+            copy_out(*tensor.entry, *tensor.slice, done, chunk_.data() + filled_, n);
             if (tensor.entry->stream != nullptr) {
                 tensor.entry->stream->sync();
             }
@@ -101,20 +101,20 @@ class ChunkWriter {
     Progress progress_;
 };
 
-// As other readers know it where the piece is the whole, else as a flat array.
+// As other readers know it where the slice is the whole, else as a flat array.
 NewTensor describe(const ShardTensor& source) {
     const Entry& entry = *source.entry;
     NewTensor tensor;
     tensor.name = source.key;
     tensor.type = file_type(entry.format.dtype);
-    tensor.bytes = static_cast<int64_t>(entry.bytes(*source.piece));
-    const bool is_whole = source.piece->length == entry.count();
+    tensor.bytes = static_cast<int64_t>(entry.bytes(*source.slice));
+    const bool is_whole = source.slice->length == entry.count();
     if (entry.format.coding == Coding::dynamic4) {
         tensor.shape = {tensor.bytes}; // two codes a byte
     } else if (is_whole) {
         tensor.shape = entry.shape;
     } else {
-        tensor.shape = {source.piece->length};
+        tensor.shape = {source.slice->length};
     }
     return tensor;
 }

@@ -17,7 +17,7 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 struct ShardTensor {
     std::string key;
     const Entry* entry = nullptr;
-    const LocalPiece* piece = nullptr;
+    const LocalSlice* slice = nullptr;
 };
 
 // Creates `path`, which must not exist, and returns its size and checksums with everything on the disk. A failed sync

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context/context.hpp"
 
-#include <array>
-
-#include "device/select.hpp"
+#include "device/describe.hpp"
 
 namespace mp {
 namespace {
@@ -27,27 +25,6 @@ std::shared_ptr<Stream> open_device(const Backend& backend, const ContextOptions
     Device* device = nullptr;
     check(backend.open(config, &device));
     return std::make_shared<Stream>(std::shared_ptr<Device>(device), nullptr);
-}
-
-std::string describe_device(const Device& device) {
-    std::array<char, 8192> text{};
-    device.describe(text.data(), text.size());
-    std::string json = "{\"device\": ";
-    json += text.data();
-    json += ", \"candidates\": {";
-    for (int32_t kind = 0; kind < kOpKindCount; ++kind) {
-        const CandidateList list = device.candidates(static_cast<OpKind>(kind));
-        json += kind == 0 ? "\"" : ", \"";
-        json += op_kind_name(static_cast<OpKind>(kind));
-        json += "\": [";
-        for (int32_t i = 0; i < list.count; ++i) {
-            json += i == 0 ? "\"" : ", \"";
-            json += list.items[i].name;
-            json += "\"";
-        }
-        json += "]";
-    }
-    return json + "}}";
 }
 
 } // namespace
@@ -98,11 +75,16 @@ Stream& Context::stream_of(DeviceKind kind, int32_t index) const {
 }
 
 std::string Context::describe() const {
-    std::string json = "{\"host\": " + describe_device(host_->device());
+    system::JsonWriter json(system::JsonForm::indented);
+    json.begin('{');
+    json.key("host");
+    mp::describe(host_->device(), json);
     if (own_ != host_) {
-        json += ", \"accelerator\": " + describe_device(own_->device());
+        json.key("accelerator");
+        mp::describe(own_->device(), json);
     }
-    return json + "}";
+    json.end();
+    return json.take();
 }
 
 } // namespace mp

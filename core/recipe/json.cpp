@@ -8,6 +8,7 @@
 #include "recipe/automatic.hpp"
 #include "recipe/keys.hpp"
 #include "status/status.hpp"
+#include "system/json_writer.hpp"
 
 namespace mp::recipe {
 namespace {
@@ -136,13 +137,20 @@ NamedRecipe recipe_from_json(const char* text, std::size_t length,
 }
 
 std::string recipe_to_json(const Recipe& recipe, const std::string& name) {
-    std::string text = "{\n  \"recipe\": \"" + name + "\"";
+    system::JsonWriter json(system::JsonForm::indented);
+    json.begin('{');
+    json.text("recipe", name);
     for (const Key& key : recipe_keys()) {
         const std::string value = key_text(recipe, key);
-        text += ",\n  \"" + std::string(key.name) + "\": ";
-        text += key.type == KeyType::string ? "\"" + value + "\"" : value;
+        json.key(key.name);
+        if (key.type == KeyType::string) {
+            json.text(value);
+        } else {
+            json.literal(value);
+        }
     }
-    return text + "\n}\n";
+    json.end();
+    return json.take() + "\n";
 }
 
 } // namespace mp::recipe

@@ -13,12 +13,16 @@ constexpr int64_t kMaxBytes = int64_t{1} << 62;
 
 } // namespace
 
-std::string Shape::text() const {
+std::string shape_text(std::span<const int64_t> sizes) {
     std::string text = "[";
-    for (int32_t i = 0; i < ndim; ++i) {
-        text += (i == 0 ? "" : ", ") + std::to_string(sizes[static_cast<std::size_t>(i)]);
+    for (const int64_t size : sizes) {
+        text += (text.size() > 1 ? ", " : "") + std::to_string(size);
     }
     return text + "]";
+}
+
+std::string Shape::text() const {
+    return shape_text({sizes.data(), static_cast<std::size_t>(ndim)});
 }
 
 void check_plain(DType dtype, const char* what) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "array/tensor_ref.hpp"
@@ -15,6 +16,9 @@
 namespace mp {
 
 inline constexpr int32_t kMaxDims = 8;
+
+// "[2, 3]"
+std::string shape_text(std::span<const int64_t> sizes);
 
 struct Shape {
     std::array<int64_t, kMaxDims> sizes{};
@@ -31,7 +35,7 @@ struct Shape {
     [[nodiscard]] int64_t last() const noexcept {
         return ndim == 0 ? 1 : sizes[static_cast<std::size_t>(ndim - 1)];
     }
-    [[nodiscard]] std::string text() const; // "[2, 3]"
+    [[nodiscard]] std::string text() const; // as shape_text()
     bool operator==(const Shape&) const = default;
 };
 

@@ -16,6 +16,7 @@
 
 #include "arrays.hpp"
 #include "context/module_loader.hpp"
+#include "device/describe.hpp"
 #include "enabled.hpp"
 #include "interface/backend.hpp"
 

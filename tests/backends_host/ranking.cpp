@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "device/describe.hpp"
 #include "host/gemm/ranking.hpp"
 #include "host_device.hpp"
 
@@ -96,17 +97,14 @@ TEST(Ranking, OfTheDeviceIsReportedAndStays) {
     OpenHost host(2);
     const CandidateList list = host.device().candidates(OpKind::gemm);
     ASSERT_EQ(list.count, static_cast<int32_t>(kImplementationCount) + 1);
-    std::vector<char> text(8192);
-    host.device().describe(text.data(), text.size());
-    const nlohmann::json description = nlohmann::json::parse(text.data());
+    const nlohmann::json description = nlohmann::json::parse(describe(host.device()));
     Names order;
     for (int32_t i = 0; i < list.count; ++i) {
         order.emplace_back(list.items[i].name);
     }
-    EXPECT_EQ(description.at("gemm").at("order").get<Names>(), order);
+    EXPECT_EQ(description.at("candidates").at("gemm").get<Names>(), order);
     EXPECT_EQ(order.back(), "simple");
-    EXPECT_EQ(description.at("gemm").at("processor"), product_order(this_processor()).processor);
-    EXPECT_EQ(description.at("gemm").size(), 2U); // no rates: they would be of a clock
+    EXPECT_EQ(description.at("products_ranked_for"), product_order(this_processor()).processor);
     EXPECT_EQ(description.at("threads"), 2);
     OpenHost other(1);
     const CandidateList again = other.device().candidates(OpKind::gemm);

@@ -138,7 +138,7 @@ TEST(Damage, ScalesThatCannotBe) {
         Meeting meeting(1);
         ThreadRanks ranks(meeting, 0);
         ExampleState state(0, 1, kCount, 1);
-        std::memcpy(state.catalog().entries[entry].pieces[0].data, &bits, sizeof bits);
+        std::memcpy(state.catalog().entries[entry].slices[0].data, &bits, sizeof bits);
         (void)save_checkpoint(ranks, files, state.catalog(), save_options("/c", 1));
         return is_refused(files, "/c");
     };

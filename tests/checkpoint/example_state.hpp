@@ -13,7 +13,7 @@
 
 namespace mp::test {
 
-// Of rank r of n: fp32 "w" in even pieces, bf16 moments in block-like cuts, dynamic4 codes with scales in uneven pieces
+// Of rank r of n: fp32 "w" in even slices, bf16 moments in block-like cuts, dynamic4 codes with scales in uneven slices
 // (the last rank may own nothing), a whole tensor of one owner, a scale and a blob that all have.
 class ExampleState {
   public:
@@ -85,23 +85,23 @@ class ExampleState {
         entry.format = format;
         entry.shape = std::move(shape);
         for (const Range& range : ranges) {
-            checkpoint::LocalPiece piece = {range.start, range.length, nullptr};
-            memory_.push_back(std::make_unique<std::vector<unsigned char>>(entry.bytes(piece)));
-            piece.data = memory_.back()->data();
-            fill(entry, piece, version);
-            entry.pieces.push_back(piece);
+            checkpoint::LocalSlice slice = {range.start, range.length, nullptr};
+            memory_.push_back(std::make_unique<std::vector<unsigned char>>(entry.bytes(slice)));
+            slice.data = memory_.back()->data();
+            fill(entry, slice, version);
+            entry.slices.push_back(slice);
         }
         catalog_.entries.push_back(std::move(entry));
     }
 
     // By logical position, so that it does not matter who has it; scales are powers of two.
-    static void fill(const checkpoint::Entry& entry, const checkpoint::LocalPiece& piece,
+    static void fill(const checkpoint::Entry& entry, const checkpoint::LocalSlice& slice,
                      uint32_t version) {
-        auto* bytes = static_cast<unsigned char*>(piece.data);
+        auto* bytes = static_cast<unsigned char*>(slice.data);
         const bool is_scale = entry.state.find("scale") != std::string::npos;
-        for (std::size_t i = 0; i < entry.bytes(piece); ++i) {
+        for (std::size_t i = 0; i < entry.bytes(slice); ++i) {
             const auto at =
-                static_cast<uint32_t>(entry.offset(piece.start)) + static_cast<uint32_t>(i);
+                static_cast<uint32_t>(entry.offset(slice.start)) + static_cast<uint32_t>(i);
             bytes[i] = static_cast<unsigned char>((at * 2654435761U + version * 97U) >> 7);
             if (is_scale && i % 4 == 3) {
                 const uint32_t bits = (100 + version % 50) << 23;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The manifest: its canonical bytes, what must hold between its parts, and versions to come.
+// The manifest: its canonical bytes, what must hold between its fields, and versions to come.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -73,7 +73,7 @@ TEST(Manifest, WritesOneFormAndReadsItBack) {
     EXPECT_EQ(again.step, 10);
     EXPECT_EQ(again.plan, 0xFEDCBA9876543210ULL);
     ASSERT_NE(again.find("x", "exp_avg"), nullptr);
-    EXPECT_EQ(again.find("x", "exp_avg")->pieces[0].start, 0);
+    EXPECT_EQ(again.find("x", "exp_avg")->slices[0].start, 0);
     EXPECT_EQ(again.find("x", "exp_avg")->format, StateFormat(DType::uint8, Coding::dynamic8));
     EXPECT_EQ(again.find("w\"\\\xC3\xA9\n", "param")->count(), 12);
     EXPECT_EQ(again.find("x", "param"), nullptr);
@@ -129,7 +129,7 @@ TEST(Manifest, Files) {
     expect_refused("00000001ffffffff", "00000001fffffff", "8 digits");
 }
 
-TEST(Manifest, Pieces) {
+TEST(Manifest, Slices) {
     expect_refused("[0,0,7]", "[0,0,6]", "hole or an overlap at element 6");
     expect_refused("[0,0,7]", "[0,0,8]", "hole or an overlap at element 8");
     expect_refused("[1,7,5]", "[1,7,4]", "end at element 11 of 12");
@@ -164,7 +164,7 @@ TEST(Manifest, ChecksumCoversEveryByte) {
 
 TEST(Manifest, WhatNoReaderWouldTakeIsNotWritten) {
     Manifest manifest = example();
-    manifest.tensors[0].pieces.pop_back();
+    manifest.tensors[0].slices.pop_back();
     EXPECT_THROW((void)write_manifest(manifest), Error);
     manifest = example();
     manifest.tensors[0].name = "\xFF";

@@ -82,7 +82,7 @@ inline std::unique_ptr<checkpoint::Checkpointer> checkpointer_of(TestModel& test
     options.files = &files;
     auto made = std::make_unique<checkpoint::Checkpointer>(test_model.context(), &test_model.comm(),
                                                            options);
-    made->add(checkpoint::make_optimizer_part(
+    made->add(checkpoint::stateful_optimizer(
         std::shared_ptr<optim::Optimizer>(std::shared_ptr<void>(), &test_model.optimizer())));
     return made;
 }

@@ -50,11 +50,11 @@ void header(const std::string& text, int64_t data, const char* words) {
                    [&] { (void)Header(text, static_cast<int64_t>(text.size()) + 8 + data); });
 }
 
-std::string repeat(const std::string& piece, std::size_t times) {
+std::string repeat(const std::string& slice, std::size_t times) {
     std::string text;
-    text.reserve(piece.size() * times);
+    text.reserve(slice.size() * times);
     for (std::size_t i = 0; i < times; ++i) {
-        text += piece;
+        text += slice;
     }
     return text;
 }
@@ -195,7 +195,7 @@ TEST(SafetensorsHostile, LargeManifests) {
     manifest("\"tensors\":[{\"name\":\"a\",\"state\":\"b\",\"format\":\"fp32\",\"shape\":[9],"
              "\"pieces\":[" +
                  repeat("[0,0,9],", 1000000) + "[0,0,9]]}]",
-             "more than 32768 pieces");
+             "more than 32768 slices");
     manifest("\"scalars\":[" + repeat("[\"a\",\"0123456789abcdef\"],", 500000) + "[]]", "ordered");
     manifest("\"library\":\"" + std::string(10000000, 'x') + "\"", "a text has 10000000 bytes");
     manifest("\"later\":" + std::string(1000000, '['), "nested too deeply");

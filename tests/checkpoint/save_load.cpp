@@ -132,12 +132,12 @@ TEST(SaveLoad, RanksThatDisagreeAreNamed) {
               std::string::npos);
     EXPECT_NE(save_with([](Catalog& c, int32_t rank) {
                   if (rank == 1) {
-                      static_cast<unsigned char*>(c.entries[5].pieces[0].data)[0] ^= 1;
+                      static_cast<unsigned char*>(c.entries[5].slices[0].data)[0] ^= 1;
                   }
               }).find("rank 1 and rank 0 have different scales"),
               std::string::npos);
     EXPECT_NE(save_with([](Catalog& c, int32_t rank) {
-                  c.entries[0].pieces[0].start += rank == 1;
+                  c.entries[0].slices[0].start += rank == 1;
               }).find("'w' (param)"),
               std::string::npos);
     EXPECT_NE(save_with([](Catalog& c, int32_t rank) {
@@ -186,7 +186,7 @@ TEST(SaveLoad, ASnapshotKeepsWhatWas) {
     run_ranks(1, [&](Ranks& ranks) {
         ExampleState state(0, 1, kCount, 1);
         const Snapshot snapshot(state.catalog());
-        auto* first = static_cast<unsigned char*>(state.catalog().entries[0].pieces[0].data);
+        auto* first = static_cast<unsigned char*>(state.catalog().entries[0].slices[0].data);
         first[0] = static_cast<unsigned char>(~first[0]); // training goes on
         (void)save_checkpoint(ranks, files, snapshot.catalog(), save_options("/c", 1));
     });

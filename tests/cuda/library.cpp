@@ -258,7 +258,7 @@ TEST_F(OnCuda, TheContextSaysWhatItFound) {
     std::vector<char> text(65536);
     MP_OK(mp_context_describe(cuda, text.data(), text.size(), nullptr));
     const std::string description = text.data();
-    for (const char* part : {"\"accelerator\"", "\"compute_capability\"", "\"cublaslt\""}) {
+    for (const char* part : {"\"accelerator\"", "\"instruction_set\"", "\"cublaslt\""}) {
         EXPECT_NE(description.find(part), std::string::npos) << part << " in " << description;
     }
 }

@@ -27,9 +27,9 @@ inline recipe::Recipe recipe_of(int32_t family) {
     return recipe;
 }
 
-// What one rank has: each piece's bytes by tensor and first element, and the numbers.
+// What one rank has: each slice's bytes by tensor and first element, and the numbers.
 struct Held {
-    std::map<std::string, std::string> pieces;
+    std::map<std::string, std::string> slices;
     std::map<std::string, uint64_t> numbers;
 
     bool operator==(const Held& other) const = default;
@@ -56,8 +56,8 @@ class Rank {
         checkpoint::CheckpointerOptions where;
         where.files = &files;
         checkpointer_ = std::make_unique<checkpoint::Checkpointer>(context_, comm_.get(), where);
-        checkpointer_->add(checkpoint::make_optimizer_part(optimizer_));
-        part_ = checkpoint::make_optimizer_part(optimizer_);
+        checkpointer_->add(checkpoint::stateful_optimizer(optimizer_));
+        stateful_ = checkpoint::stateful_optimizer(optimizer_);
     }
 
     void step(int32_t number) {
@@ -82,14 +82,14 @@ class Rank {
 
     [[nodiscard]] Held held() const {
         checkpoint::Catalog catalog;
-        part_->add_to(catalog);
+        stateful_->add_to(catalog);
         checkpoint::wait_for(catalog);
         Held held;
         for (const checkpoint::Entry& entry : catalog.entries) {
-            for (const checkpoint::LocalPiece& piece : entry.pieces) {
-                std::string bytes(entry.bytes(piece), '\0');
-                checkpoint::copy_out(entry, piece, 0, bytes.data(), bytes.size());
-                held.pieces[entry.text() + '@' + std::to_string(entry.offset(piece.start))] =
+            for (const checkpoint::LocalSlice& slice : entry.slices) {
+                std::string bytes(entry.bytes(slice), '\0');
+                checkpoint::copy_out(entry, slice, 0, bytes.data(), bytes.size());
+                held.slices[entry.text() + '@' + std::to_string(entry.offset(slice.start))] =
                     std::move(bytes);
             }
         }
@@ -130,7 +130,7 @@ class Rank {
     std::shared_ptr<comm::Communicator> comm_;
     std::shared_ptr<optim::Optimizer> optimizer_;
     std::unique_ptr<checkpoint::Checkpointer> checkpointer_;
-    std::unique_ptr<checkpoint::Part> part_;
+    std::unique_ptr<checkpoint::Stateful> stateful_;
 };
 
 // All ranks of one run.
@@ -175,7 +175,7 @@ inline std::map<std::string, std::string> joined(const std::vector<Held>& all) {
     std::map<std::string, std::string> tensors;
     std::map<std::string, std::string> known; // 1 where a byte was seen
     for (const Held& held : all) {
-        for (const auto& [key, bytes] : held.pieces) {
+        for (const auto& [key, bytes] : held.slices) {
             const std::size_t cut = key.rfind('@');
             const std::size_t at = std::stoull(key.substr(cut + 1));
             std::string& whole = tensors[key.substr(0, cut)];

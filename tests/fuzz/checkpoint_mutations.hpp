@@ -12,8 +12,8 @@
 namespace mp::fuzz {
 
 using checkpoint::Manifest;
-using checkpoint::Piece;
 using checkpoint::StoredFile;
+using checkpoint::StoredSlice;
 using checkpoint::StoredTensor;
 
 // One family's checkpoints, saved once, and live optimizers to load into.
@@ -83,7 +83,7 @@ inline void change_tensor(Bytes& bytes, Manifest& manifest) {
         std::swap(tensor.state, other.state);
         break;
     case 2:
-        std::swap(tensor.pieces, other.pieces);
+        std::swap(tensor.slices, other.slices);
         break;
     case 3:
         tensor.format = other.format;
@@ -101,9 +101,9 @@ inline void change_tensor(Bytes& bytes, Manifest& manifest) {
                                static_cast<std::ptrdiff_t>(bytes.below(count)));
         break;
     default:
-        if (!tensor.pieces.empty()) {
-            Piece& piece = tensor.pieces[bytes.below(tensor.pieces.size())];
-            int64_t* const fields[] = {&piece.file, &piece.start, &piece.length};
+        if (!tensor.slices.empty()) {
+            StoredSlice& slice = tensor.slices[bytes.below(tensor.slices.size())];
+            int64_t* const fields[] = {&slice.file, &slice.start, &slice.length};
             *fields[bytes.below(3)] = bytes.number();
         }
         break;
@@ -192,7 +192,7 @@ inline void rewrite(Bytes& bytes, Family& family, const Family::Saved& saved,
             break;
         }
         mend(family, saved, manifest);
-        text = checkpoint::write_part(manifest);
+        text = checkpoint::manifest_text(manifest);
     } catch (const Error&) { // it was damaged before, or cannot be written
     }
 }

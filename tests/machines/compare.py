@@ -56,7 +56,7 @@ class Run:
 
     @property
     def isa(self):
-        found = re.search(r'"isa": "(\w+)"', "\n".join(self.notes))
+        found = re.search(r'"instruction_set": "(\w+)"', "\n".join(self.notes))
         return found.group(1) if found else ""
 
     def ending(self):

@@ -26,7 +26,7 @@ static void note_machine(mp_context* context) {
     while ((line = strpbrk(line, "\n\r")) != NULL) {
         *line = ' ';
     }
-    note_value(text, "\"isa\"");
+    note_value(text, "\"instruction_set\"");
     note_value(text, "\"onednn\"");
     printf("# %s\n", mp_library_build_info());
 }

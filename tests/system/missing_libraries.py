@@ -22,7 +22,7 @@ def main():
     describe, training = sys.argv[1:]
     errors = []
     for hidden in ([], ["onednn"], ["topology"], ["onednn", "topology"]):
-        host = json.loads(run(describe, hidden))["host"]["device"]
+        host = json.loads(run(describe, hidden))["host"]
         for part, variable in VARIABLES.items():
             says_so = variable in host[part] and ABSENT in host[part]
             built_without = "built without" in host[part]

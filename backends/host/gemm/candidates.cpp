@@ -85,14 +85,6 @@ CandidateList gemm_candidates() noexcept {
 
 bool has_fast_bf16() noexcept { return order_here().has_fast_bf16; }
 
-void describe_gemm_order(TextLine<1024>& text) noexcept {
-    const ProductOrder& order = order_here();
-    TextLine<512> names;
-    for (const Candidate& candidate : candidates_of(order)) {
-        const TextLine<512> before = names;
-        names.set("%s%s\"%s\"", before.c_str(), before.empty() ? "" : ", ", candidate.name);
-    }
-    text.set(R"({"order": [%s], "processor": "%s"})", names.c_str(), order.processor);
-}
+const char* gemm_processor() noexcept { return order_here().processor; }
 
 } // namespace mp::backends::host

@@ -12,7 +12,7 @@ CandidateList gemm_candidates() noexcept;
 // Whether products of bf16 are clearly faster than those of fp32.
 bool has_fast_bf16() noexcept;
 
-// A JSON object: the order, and the row of the table that it comes from.
-void describe_gemm_order(TextLine<1024>& text) noexcept;
+// The row of the table that the order comes from. Static text.
+const char* gemm_processor() noexcept;
 
 } // namespace mp::backends::host

@@ -99,8 +99,9 @@ MP_API void mp_context_destroy(mp_context* context);
  * @since 0.1 */
 MP_API mp_status mp_context_num_threads(const mp_context* context, int32_t* num_threads);
 
-/** Everything the context found and decided, as JSON: library, devices, instruction set, topology, thread
- * count and its reason, and for each operation the ordered list of candidates; for products also what their order depends on.
+/** Everything the context found and decided, as a JSON object: "host" and, where there is one, "accelerator". Each has its
+ * "kind" and "index", "threads", "backend", "instruction_set", what else its backend says (versions, topology, reasons), and as
+ * "candidates" for each operation the names of its implementations, the one asked first at the beginning.
  * @param[in]  context   the context
  * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
  * @param[in]  capacity  bytes of buffer

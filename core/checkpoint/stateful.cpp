@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/parts.hpp"
+#include "checkpoint/stateful.hpp"
 
 #include <bit>
 #include <cmath>
@@ -21,7 +21,7 @@ Entry whole_entry(const std::string& name, const std::string& state, StateFormat
     entry.name = name;
     entry.state = state;
     entry.format = format;
-    entry.pieces = {{0, product(shape), data}};
+    entry.slices = {{0, product(shape), data}};
     entry.shape = std::move(shape);
     entry.stream = stream;
     entry.replicated = true;
@@ -58,9 +58,9 @@ class Numbers {
     std::string prefix_;
 };
 
-class OptimizerPart final : public Part {
+class StatefulOptimizer final : public Stateful {
   public:
-    explicit OptimizerPart(std::shared_ptr<optim::Optimizer> optimizer)
+    explicit StatefulOptimizer(std::shared_ptr<optim::Optimizer> optimizer)
         : optimizer_(std::move(optimizer)) {}
 
     void add_to(Catalog& catalog) override {
@@ -173,9 +173,10 @@ bool is_power_of_two(double value) {
     return std::frexp(value, &exponent) == 0.5;
 }
 
-class ScalerPart final : public Part {
+class StatefulScaler final : public Stateful {
   public:
-    explicit ScalerPart(std::shared_ptr<scaler::LossScaler> scaler) : scaler_(std::move(scaler)) {}
+    explicit StatefulScaler(std::shared_ptr<scaler::LossScaler> scaler)
+        : scaler_(std::move(scaler)) {}
 
     void add_to(Catalog& catalog) override {
         const numerics::LossScaleState state = scaler_->read(scaler_->context()->stream());
@@ -245,9 +246,9 @@ class ScalerPart final : public Part {
     numerics::LossScaleState restored_;
 };
 
-class LinearPart final : public Part {
+class StatefulLinear final : public Stateful {
   public:
-    LinearPart(std::string name, linear::Linear& layer, std::shared_ptr<void> owner)
+    StatefulLinear(std::string name, linear::Linear& layer, std::shared_ptr<void> owner)
         : name_(std::move(name)), layer_(layer), owner_(std::move(owner)) {}
 
     void add_to(Catalog& catalog) override {
@@ -276,9 +277,9 @@ class LinearPart final : public Part {
     std::size_t index_ = 0; // of its entry
 };
 
-class DataPart final : public Part {
+class StatefulData final : public Stateful {
   public:
-    DataPart(std::string name, void* data, std::size_t bytes)
+    StatefulData(std::string name, void* data, std::size_t bytes)
         : name_(std::move(name)), data_(data), bytes_(bytes) {}
     void add_to(Catalog& catalog) override {
         catalog.entries.push_back(whole_entry(name_, "data", DType::uint8,
@@ -296,18 +297,18 @@ class DataPart final : public Part {
 
 } // namespace
 
-std::unique_ptr<Part> make_optimizer_part(std::shared_ptr<optim::Optimizer> optimizer) {
-    return std::make_unique<OptimizerPart>(std::move(optimizer));
+std::unique_ptr<Stateful> stateful_optimizer(std::shared_ptr<optim::Optimizer> optimizer) {
+    return std::make_unique<StatefulOptimizer>(std::move(optimizer));
 }
-std::unique_ptr<Part> make_scaler_part(std::shared_ptr<scaler::LossScaler> scaler) {
-    return std::make_unique<ScalerPart>(std::move(scaler));
+std::unique_ptr<Stateful> stateful_scaler(std::shared_ptr<scaler::LossScaler> scaler) {
+    return std::make_unique<StatefulScaler>(std::move(scaler));
 }
-std::unique_ptr<Part> make_linear_part(const std::string& name, linear::Linear& layer,
-                                       std::shared_ptr<void> owner) {
-    return std::make_unique<LinearPart>(name, layer, std::move(owner));
+std::unique_ptr<Stateful> stateful_linear(const std::string& name, linear::Linear& layer,
+                                          std::shared_ptr<void> owner) {
+    return std::make_unique<StatefulLinear>(name, layer, std::move(owner));
 }
-std::unique_ptr<Part> make_data_part(const std::string& name, void* data, std::size_t bytes) {
-    return std::make_unique<DataPart>(name, data, bytes);
+std::unique_ptr<Stateful> stateful_data(const std::string& name, void* data, std::size_t bytes) {
+    return std::make_unique<StatefulData>(name, data, bytes);
 }
 
 } // namespace mp::checkpoint

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/json_text.hpp"
+#include "checkpoint/json_reader.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -143,43 +143,6 @@ void JsonReader::skip_value() {
             at_ += static_cast<std::size_t>(number());
         }
     } while (depth > 0);
-}
-
-bool is_utf8(std::string_view text) {
-    try {
-        (void)Json(text).dump();
-        return true;
-    } catch (const Json::type_error&) {
-        return false;
-    }
-}
-
-void append_json(std::string& out, std::string_view text) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    out += '"';
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (c == '"' || c == '\\') {
-            out += '\\';
-            out += c;
-        } else if (byte < 0x20) {
-            out += "\\u00";
-            out += kDigits[byte >> 4];
-            out += kDigits[byte & 15];
-        } else {
-            out += c;
-        }
-    }
-    out += '"';
-}
-
-void append_json(std::string& out, std::span<const int64_t> numbers) {
-    out += '[';
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-        out += (i == 0 ? "" : ",");
-        out += std::to_string(numbers[i]);
-    }
-    out += ']';
 }
 
 } // namespace mp::checkpoint

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Part: something with state that a checkpoint keeps. The optimizer, layers, the loss scaler and the caller's own bytes.
+// Stateful: something with state that a checkpoint keeps. The optimizer, layers, the loss scaler and the caller's own bytes.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,12 @@
 
 namespace mp::checkpoint {
 
-class Part {
+class Stateful {
   public:
-    Part() = default;
-    Part(const Part&) = delete;
-    Part& operator=(const Part&) = delete;
-    virtual ~Part() = default;
+    Stateful() = default;
+    Stateful(const Stateful&) = delete;
+    Stateful& operator=(const Stateful&) = delete;
+    virtual ~Stateful() = default;
 
     // Adds what is saved as it is now; memory that an entry points to stays until the next call. Waits for work
     // enqueued before.
@@ -30,22 +30,22 @@ class Part {
     virtual void apply() = 0;
     // Entries for a file of weights alone.
     virtual void add_weights(Catalog& /*catalog*/) {}
-    // Where a checkpoint of another recipe is loaded: what turns its states into this part's, after which the rest is
+    // Where a checkpoint of another recipe is loaded: what turns its states into this one's, after which the rest is
     // loaded as ever. Null where there is nothing to convert.
     virtual std::unique_ptr<Converter> converter(const Manifest& /*manifest*/) const {
         return nullptr;
     }
-    // Whether this part is loaded as ever then; the states of layers and scalers belong to a recipe, and begin anew.
+    // Whether this is loaded as ever then; the states of layers and scalers belong to a recipe, and begin anew.
     [[nodiscard]] virtual bool survives_conversion() const noexcept { return false; }
 };
 
 // Every rank has all of the optimizer's states: rank 0 writes them.
-std::unique_ptr<Part> make_optimizer_part(std::shared_ptr<optim::Optimizer> optimizer);
-std::unique_ptr<Part> make_scaler_part(std::shared_ptr<scaler::LossScaler> scaler);
+std::unique_ptr<Stateful> stateful_optimizer(std::shared_ptr<optim::Optimizer> optimizer);
+std::unique_ptr<Stateful> stateful_scaler(std::shared_ptr<scaler::LossScaler> scaler);
 // The delayed scales and histories of a layer. `owner` keeps it alive.
-std::unique_ptr<Part> make_linear_part(const std::string& name, linear::Linear& layer,
-                                       std::shared_ptr<void> owner);
+std::unique_ptr<Stateful> stateful_linear(const std::string& name, linear::Linear& layer,
+                                          std::shared_ptr<void> owner);
 // The caller's memory, of rank 0 where there are several.
-std::unique_ptr<Part> make_data_part(const std::string& name, void* data, std::size_t bytes);
+std::unique_ptr<Stateful> stateful_data(const std::string& name, void* data, std::size_t bytes);
 
 } // namespace mp::checkpoint

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -58,11 +57,5 @@ class JsonReader {
     std::string tokens_;
     std::size_t at_ = 0;
 };
-
-// True for text that can stand in a file: valid UTF-8.
-bool is_utf8(std::string_view text);
-// Appends "text" with its quotes; characters below 0x20, quotes and backslashes are escaped.
-void append_json(std::string& out, std::string_view text);
-void append_json(std::string& out, std::span<const int64_t> numbers);
 
 } // namespace mp::checkpoint

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/describe.hpp"
+
+#include <exception>
+
+#include "device/select.hpp"
+
+namespace mp {
+namespace {
+
+class Writer final : public Properties {
+  public:
+    explicit Writer(system::JsonWriter& json) noexcept : json_(json) {}
+
+    void text(const char* name, const char* value) noexcept override {
+        write([&] { json_.text(name, system::is_utf8(value) ? value : "?"); });
+    }
+    void number(const char* name, int64_t value) noexcept override {
+        write([&] { json_.number(name, value); });
+    }
+    void flag(const char* name, bool value) noexcept override {
+        write([&] {
+            json_.key(name);
+            json_.literal(value ? "true" : "false");
+        });
+    }
+    // What went wrong, as nothing may be thrown through a device.
+    void check() const {
+        if (failure_) {
+            std::rethrow_exception(failure_);
+        }
+    }
+
+  private:
+    template <typename Work> void write(Work&& work) noexcept {
+        if (!failure_) {
+            try {
+                work();
+            } catch (...) {
+                failure_ = std::current_exception();
+            }
+        }
+    }
+
+    system::JsonWriter& json_;
+    std::exception_ptr failure_;
+};
+
+} // namespace
+
+void describe(const Device& device, system::JsonWriter& json) {
+    json.begin('{');
+    json.text("kind", row_of(device.kind()).label);
+    json.number("index", device.index());
+    json.number("threads", device.num_threads());
+    Writer writer(json);
+    device.describe(writer);
+    writer.check();
+    json.key("candidates");
+    json.begin('{');
+    for (int32_t kind = 0; kind < kOpKindCount; ++kind) {
+        json.key(op_kind_name(static_cast<OpKind>(kind)));
+        json.begin('[');
+        const CandidateList list = device.candidates(static_cast<OpKind>(kind));
+        for (int32_t i = 0; i < list.count; ++i) {
+            json.text(list.items[i].name);
+        }
+        json.end();
+    }
+    json.end();
+    json.end();
+}
+
+std::string describe(const Device& device) {
+    system::JsonWriter json(system::JsonForm::indented);
+    describe(device, json);
+    return json.take();
+}
+
+} // namespace mp
