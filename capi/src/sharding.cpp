@@ -192,8 +192,8 @@ mp_status mp_optimizer_release(mp_optimizer* optimizer, mp_queue* queue, const i
 mp_status mp_optimizer_get_progress(const mp_optimizer* optimizer, mp_zero_progress* progress) {
     return boundary([&] {
         const shard::Sharding& sharding = sharding_of(optimizer_of(optimizer));
-        const comm::MessageCounts& messages = sharding.messages();
-        const char* reason = sharding.why_no_thread();
+        const comm::MessageCounts& messages = sharding.progress().messages();
+        const char* reason = sharding.progress().why_no_thread();
         mp_zero_progress copy{};
         copy.has_thread = reason == nullptr ? 1 : 0;
         copy.finished_by_thread = messages.finished_by_thread; // in the order that keeps <=

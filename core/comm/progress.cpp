@@ -42,7 +42,7 @@ bool Progress::start(Step step) {
     }
 }
 
-Progress::~Progress() {
+void Progress::stop() noexcept {
     if (is_running()) {
         {
             const Turn turn(*this); // or a thread that always finds more to do would never let go

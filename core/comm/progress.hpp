@@ -33,13 +33,14 @@ class Progress {
     using Step = std::function<comm::Advance()>;
 
     Progress() = default;
-    // Ends the thread, which is at most one step away.
-    ~Progress();
+    ~Progress() { stop(); }
     Progress(const Progress&) = delete;
     Progress& operator=(const Progress&) = delete;
 
     // False where the system has no thread left.
     bool start(Step step);
+    // Ends the thread, which is at most one step away.
+    void stop() noexcept;
     [[nodiscard]] bool is_running() const noexcept { return thread_.joinable(); }
 
     // Held by a call. Does not nest.

@@ -97,13 +97,15 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
     : options_(options), tensors_(std::move(tensors)),
       groups_(options.comm, options.shard_ranks, options.node_ranks,
               comm::traits(options.order).is_fixed),
-      plan_({options.kind, groups_.shard_ranks(), options.bucket_elements}, counts_of(tensors_)) {
+      plan_({options.kind, groups_.shard_ranks(), options.bucket_elements}, counts_of(tensors_)),
+      progress_(groups_) {
     agree(stream, definition);
     or_abandon(groups_, [&] {
         groups_.join();
         make_buckets(stream, zeroes_gradients);
-        weights_ = std::make_unique<ShardedWeights>(context, stream, options_.stage,
-                                                    groups_.shards(), plan_, tensors_, messages_);
+        weights_ =
+            std::make_unique<ShardedWeights>(context, stream, options_.stage, groups_.shards(),
+                                             plan_, tensors_, progress_.messages());
         for (const ShardedTensor& tensor : tensors_) {
             if (options_.stage == 0) {
                 full_sums_.push_back(std::make_shared<Tensor>(context, stream, DType::fp32,
@@ -113,7 +115,8 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
                 tensor.grad->drop_memory();
             }
         }
-        start_thread(*context, stream);
+        progress_.start(*context, stream, options_.progress_thread,
+                        [this](Stream& own) { return step(own); });
     });
 }
 
@@ -144,13 +147,45 @@ void Sharding::make_buckets(Stream& stream, bool zeroes_gradients) {
         form.nodes = groups_.across_nodes();
     }
     buckets_ = std::make_unique<GradientBuckets>(stream, *first, plan_, form,
-                                                 gradients_of(tensors_), messages_);
+                                                 gradients_of(tensors_), progress_.messages());
+}
+
+// ---- gradients on their way
+
+comm::Advance Sharding::step(Stream& stream) {
+    const comm::Advance of_buckets = buckets_->step(stream);
+    const comm::Advance of_weights = weights_->step(stream);
+    return of_buckets == comm::Advance::moved || of_weights == comm::Advance::done ? of_buckets
+                                                                                   : of_weights;
+}
+
+void Sharding::move_on(Stream& stream) {
+    while (!progress_.has_thread() && buckets_->step(stream) == comm::Advance::moved) {
+    }
+}
+
+void Sharding::acquire_grad(Stream& stream, int32_t parameter) {
+    buckets_->acquire(stream, parameter);
+}
+
+void Sharding::grad_ready(Stream& stream, int32_t parameter) {
+    const auto turn = progress_.turn();
+    check_alive();
+    buckets_->ready(stream, parameter);
+    move_on(stream);
+}
+
+void Sharding::end_microbatch(Stream& stream) {
+    const auto turn = progress_.turn();
+    check_alive();
+    buckets_->end_slot(stream);
+    move_on(stream);
 }
 
 // ---- the step's exchanges
 
 Status Sharding::reach(comm::Agreement& agreement) const {
-    const comm::Progress::Turn turn(progress_);
+    const auto turn = progress_.turn();
     return agreement.reach(groups_.all());
 }
 
@@ -187,7 +222,7 @@ uint64_t Sharding::weights_hash(Stream& stream, int64_t step) const {
 }
 
 void Sharding::reduce(Stream& stream) {
-    const comm::Progress::Turn turn(progress_);
+    const auto turn = progress_.turn();
     check_alive();
     or_abandon(groups_, [&] {
         buckets_->finish(stream);
@@ -206,14 +241,14 @@ void Sharding::reduce(Stream& stream) {
 }
 
 void Sharding::publish(Stream& stream) {
-    const comm::Progress::Turn turn(progress_);
+    const auto turn = progress_.turn();
     buckets_->start_over();
     weights_->publish(stream);
 }
 
 void Sharding::begin_gather(Stream& stream, std::span<const int32_t> parameters) {
     if (options_.stage == 3) {
-        const comm::Progress::Turn turn(progress_);
+        const auto turn = progress_.turn();
         check_alive();
         weights_->begin_gather(stream, parameters);
     }
@@ -225,7 +260,7 @@ void Sharding::wait_gather(Stream& stream, std::span<const int32_t> parameters) 
             "optimizer: a parameter that is waited for, and not being gathered,");
     }
     if (options_.stage == 3) {
-        const comm::Progress::Turn turn(progress_);
+        const auto turn = progress_.turn();
         check_alive();
         weights_->wait_gather(stream, parameters);
     }
@@ -233,7 +268,7 @@ void Sharding::wait_gather(Stream& stream, std::span<const int32_t> parameters) 
 
 void Sharding::release(Stream& stream, std::span<const int32_t> parameters) {
     if (options_.stage == 3) {
-        const comm::Progress::Turn turn(progress_);
+        const auto turn = progress_.turn();
         weights_->release(stream, parameters);
     }
 }
@@ -263,7 +298,7 @@ std::vector<double> Sharding::all_sums(std::span<const double> own,
     std::vector<double> by_rank(total);
     comm::CallOptions options;
     options.site = "sums of squares";
-    const comm::Progress::Turn turn(progress_);
+    const auto turn = progress_.turn();
     check(groups_.shards().all_gather({own.data(), static_cast<int64_t>(own.size_bytes()),
                                        by_rank.data(), bytes.data(), offsets.data()},
                                       options));

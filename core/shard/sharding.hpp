@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "comm/agreement.hpp"
-#include "comm/progress.hpp"
 #include "shard/gradient_buckets.hpp"
 #include "shard/shard_groups.hpp"
+#include "shard/shard_progress.hpp"
 #include "shard/sharded_weights.hpp"
 
 namespace mp::shard {
@@ -47,6 +47,9 @@ class Sharding {
     Sharding(const std::shared_ptr<Context>& context, Stream& stream,
              const ShardingOptions& options, bool zeroes_gradients,
              std::vector<ShardedTensor> tensors, uint64_t definition);
+    Sharding(const Sharding&) = delete;
+    Sharding& operator=(const Sharding&) = delete;
+    ~Sharding() { progress_.stop(); }
 
     [[nodiscard]] const ShardPlan& plan() const noexcept { return plan_; }
     [[nodiscard]] const ShardGroups& groups() const noexcept { return groups_; }
@@ -85,16 +88,11 @@ class Sharding {
 
     // Bytes of this rank's gradient sums, beside the tensors.
     [[nodiscard]] int64_t gradient_bytes() const noexcept;
-
-    // Why nothing moves between calls; null where a thread does it.
-    [[nodiscard]] const char* why_no_thread() const noexcept { return why_no_thread_; }
-    [[nodiscard]] const comm::MessageCounts& messages() const noexcept { return messages_; }
-    // What the thread does between two calls; for those who are the thread themselves.
-    comm::Advance step_between_calls() noexcept;
+    // What moves on between calls.
+    [[nodiscard]] ShardProgress& progress() const noexcept { return progress_; }
 
   private:
-    void start_thread(const Context& context, const Stream& stream);
-    [[nodiscard]] comm::Advance step_all();
+    comm::Advance step(Stream& stream);
     // A call that moves something: refuses where an exchange has failed.
     void check_alive() const { check(groups_.status()); }
     // Where no thread does it.
@@ -107,15 +105,11 @@ class Sharding {
     ShardingOptions options_;
     std::vector<ShardedTensor> tensors_;
     ShardGroups groups_;
-    ShardPlan plan_; // of each group
-    // Of one thread: sums beside the caller's backward. Before what keeps scratch memory of it.
-    std::shared_ptr<Stream> thread_stream_;
+    ShardPlan plan_;                 // of each group
+    mutable ShardProgress progress_; // before what keeps scratch memory of its stream
     std::unique_ptr<GradientBuckets> buckets_;
     std::unique_ptr<ShardedWeights> weights_;
     std::vector<std::shared_ptr<Tensor>> full_sums_; // stage 0: by parameter
-    comm::MessageCounts messages_;
-    const char* why_no_thread_ = nullptr;
-    mutable comm::Progress progress_; // the last member, so that its thread ends first
 };
 
 } // namespace mp::shard

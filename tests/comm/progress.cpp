@@ -39,7 +39,7 @@ Training training_of(int32_t stage, const char* recipe = "bf16_pure_kahan") {
 }
 
 const comm::MessageCounts& messages(TestModel& test_model) {
-    return test_model.optimizer().sharding()->messages();
+    return test_model.optimizer().sharding()->progress().messages();
 }
 
 bool all_finished(TestModel& test_model) {
@@ -122,7 +122,7 @@ TEST(ProgressThread, FinishesBucketsWhileTheCallerMakesNoCall) {
         SCOPED_TRACE(stage);
         train_ranks(3, training_of(stage), [](TestModel& test_model) {
             test_model.optimizer().shard(test_model.stream());
-            EXPECT_EQ(test_model.optimizer().sharding()->why_no_thread(), nullptr);
+            EXPECT_EQ(test_model.optimizer().sharding()->progress().why_no_thread(), nullptr);
             const int64_t before = messages(test_model).begun;
             const int64_t by_thread = messages(test_model).finished_by_thread;
             test_model.backward(0, true);
@@ -295,11 +295,12 @@ TEST(ProgressThread, IsLeftOutWithAReason) {
         test_model.optimizer().step(test_model.stream(), nullptr);
         EXPECT_EQ(messages(test_model).finished_by_thread, 0);
         EXPECT_TRUE(all_finished(test_model));
-        EXPECT_NE(test_model.optimizer().sharding()->why_no_thread(), nullptr);
+        EXPECT_NE(test_model.optimizer().sharding()->progress().why_no_thread(), nullptr);
     });
     train_ranks(1, training_of(2), [](TestModel& test_model) {
         test_model.optimizer().shard(test_model.stream());
-        EXPECT_STREQ(test_model.optimizer().sharding()->why_no_thread(), "there is one rank");
+        EXPECT_STREQ(test_model.optimizer().sharding()->progress().why_no_thread(),
+                     "there is one rank");
     });
 }
 
@@ -422,7 +423,7 @@ TEST(ProgressThread, DestructionDoesNotWait) {
 void compute(SimWorld& world, TestModel& test_model, std::mt19937_64& random) {
     for (uint64_t i = random() % 4; i > 0; --i) {
         world.yield(test_model.comm().rank());
-        (void)test_model.optimizer().sharding()->step_between_calls();
+        (void)test_model.optimizer().sharding()->progress().step();
     }
 }
 

@@ -34,7 +34,7 @@ bool compute_until(const Settings& settings, const std::function<bool()>& condit
 }
 
 bool is_all_finished(TestModel& test_model) {
-    const comm::MessageCounts& messages = test_model.optimizer().sharding()->messages();
+    const comm::MessageCounts& messages = test_model.optimizer().sharding()->progress().messages();
     return messages.finished == messages.begun;
 }
 
@@ -131,7 +131,7 @@ std::string zero(const Settings& settings) {
         for (const bool has_thread : {false, true}) {
             TestModel test_model(training_of(stage, has_thread), open(settings));
             test_model.optimizer().shard(test_model.stream());
-            const char* reason = test_model.optimizer().sharding()->why_no_thread();
+            const char* reason = test_model.optimizer().sharding()->progress().why_no_thread();
             if ((reason == nullptr) != (has_thread && test_model.comm().size() > 1)) {
                 wrong += std::string("thread: ") + (reason == nullptr ? "there" : reason);
             }
@@ -229,7 +229,7 @@ std::string zero_serialized(const Settings& settings) {
     {
         TestModel test_model(training_of(1, true), open(settings));
         test_model.optimizer().shard(test_model.stream());
-        const char* reason = test_model.optimizer().sharding()->why_no_thread();
+        const char* reason = test_model.optimizer().sharding()->progress().why_no_thread();
         if (reason == nullptr || std::string(reason).find("MULTIPLE") == std::string::npos) {
             wrong = "there is a thread";
         }
