@@ -70,6 +70,30 @@ TEST(ThreadPool, WorksWithAllItsThreads) {
     EXPECT_EQ(arrived.load(), 3);
 }
 
+// Memory lies where it was written first, so whoever zeroes a share of an array has to be who works on it.
+TEST(ThreadPool, GivesAThreadTheSameShareOfEveryLoop) {
+    constexpr int32_t kThreads = 3;
+    ThreadPool pool(kThreads);
+    const auto ids_by_share = [&pool] {
+        std::vector<std::thread::id> ids(kThreads);
+        std::atomic<int> arrived{0};
+        pool.for_each_on(kThreads, [&](int64_t share, int32_t thread) {
+            EXPECT_EQ(share, thread);
+            ids[static_cast<std::size_t>(share)] = std::this_thread::get_id();
+            ++arrived;
+            while (arrived.load() < kThreads) { // so that nobody takes over another's
+                std::this_thread::yield();
+            }
+        });
+        return ids;
+    };
+    const std::vector<std::thread::id> first = ids_by_share();
+    EXPECT_EQ(first[0], std::this_thread::get_id());
+    for (int repeat = 0; repeat < 20; ++repeat) {
+        EXPECT_EQ(ids_by_share(), first);
+    }
+}
+
 TEST(ThreadPool, TakesLoopsInsideLoops) {
     ThreadPool pool(3);
     std::atomic<int> done{0};

@@ -2,6 +2,7 @@
 // How many threads a host device has and why, and that it leaves the caller's own settings alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include <sched.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "host_device.hpp"
@@ -214,6 +216,30 @@ TEST(HostDevice, BindsOnlyItsOwnThreadsAndOnlyWhenAsked) {
         ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
         EXPECT_TRUE(CPU_EQUAL(&before, &after));
     }).join();
+}
+
+// Of all pages of an array, those that have memory.
+double resident_share(void* data, std::size_t bytes) {
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
+    const std::size_t pages = (reinterpret_cast<uintptr_t>(data) + bytes - begin) / page;
+    std::vector<unsigned char> is_there(pages);
+    EXPECT_EQ(mincore(reinterpret_cast<void*>(begin), pages * page, is_there.data()), 0);
+    const auto there =
+        std::count_if(is_there.begin(), is_there.end(), [](unsigned char c) { return c & 1U; });
+    return static_cast<double>(there) / static_cast<double>(pages);
+}
+
+// On a machine of several nodes that write decides where the memory is.
+TEST(HostDevice, LeavesTheFirstWriteOfMemoryToItsThreads) {
+    constexpr std::size_t kBytes = std::size_t{64} << 20;
+    OpenHost host(2);
+    void* data = nullptr;
+    ASSERT_TRUE(host.device().allocate(kBytes, &data).ok());
+    EXPECT_LT(resident_share(data, kBytes), 0.1); // a huge page may be there
+    ASSERT_TRUE(host.device().zero(host.queue(), data, kBytes).ok());
+    EXPECT_EQ(resident_share(data, kBytes), 1.0);
+    host.device().release(data, kBytes);
 }
 
 TEST(HostDevice, CopiesAndZeroesLargeArrays) {
