@@ -202,17 +202,8 @@ mp_status mp_recipe_validate(const mp_recipe* recipe) {
     return boundary([&]() -> mp_status {
         const recipe::Recipe& source = object_of(recipe, "recipe")->recipe;
         recipe::check_recipe(source);
-        if (source.exp_avg_sq == DType::bf16 &&
-            source.exp_avg_sq_rounding == recipe::Rounding::nearest) {
-            return warn("recipe: bf16 second moments rounded to nearest never decrease at beta2 "
-                        "above 0.998; use a smaller "
-                        "beta2, or set optimizer.exp_avg_sq.rounding to stochastic");
-        }
-        if (source.exp_avg_sq == DType::fp16) {
-            return warn("recipe: fp16 second moments underflow for gradients below 2.4e-4; use "
-                        "bf16 or fp32");
-        }
-        return MP_STATUS_OK;
+        const char* warning = recipe::recipe_warning(source);
+        return warning != nullptr ? warn(warning) : MP_STATUS_OK;
     });
 }
 

@@ -62,6 +62,8 @@ const Preset& find_preset(const std::string& name);
 std::vector<std::string> problems(const Recipe& recipe);
 // Throws invalid_argument with all problems.
 void check_recipe(const Recipe& recipe);
+// What can be computed but seldom trains well; null where there is nothing.
+const char* recipe_warning(const Recipe& recipe) noexcept;
 
 std::string recipe_to_json(const Recipe& recipe, const std::string& name);
 

@@ -145,4 +145,15 @@ void check_recipe(const Recipe& recipe) {
     }
 }
 
+const char* recipe_warning(const Recipe& recipe) noexcept {
+    if (recipe.exp_avg_sq == DType::bf16 && recipe.exp_avg_sq_rounding == Rounding::nearest) {
+        return "recipe: bf16 second moments rounded to nearest never decrease at beta2 above "
+               "0.998; use a smaller beta2, or set optimizer.exp_avg_sq.rounding to stochastic";
+    }
+    if (recipe.exp_avg_sq == DType::fp16) {
+        return "recipe: fp16 second moments underflow for gradients below 2.4e-4; use bf16 or fp32";
+    }
+    return nullptr;
+}
+
 } // namespace mp::recipe

@@ -25,9 +25,7 @@ class FakeDevice final : public mp::Device {
 
     [[nodiscard]] mp::DeviceKind kind() const noexcept override { return mp::DeviceKind::host; }
     [[nodiscard]] int32_t index() const noexcept override { return 0; }
-    void describe(char* buffer, std::size_t capacity) const noexcept override {
-        (void)std::snprintf(buffer, capacity, "{\"name\": \"fake\"}");
-    }
+    void describe(mp::Properties& to) const noexcept override { to.text("backend", "fake"); }
     [[nodiscard]] int32_t num_threads() const noexcept override { return 1; }
     mp::Status allocate(std::size_t bytes, void** out) noexcept override {
         if (allocations_left == 0) {

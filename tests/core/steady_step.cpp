@@ -36,9 +36,7 @@ class CountingDevice final : public Device {
 
     [[nodiscard]] DeviceKind kind() const noexcept override { return inner_->kind(); }
     [[nodiscard]] int32_t index() const noexcept override { return inner_->index(); }
-    void describe(char* buffer, std::size_t capacity) const noexcept override {
-        inner_->describe(buffer, capacity);
-    }
+    void describe(Properties& to) const noexcept override { inner_->describe(to); }
     [[nodiscard]] int32_t num_threads() const noexcept override { return 1; }
     Status allocate(std::size_t bytes, void** out) noexcept override {
         ++asked.allocations;
