@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/json_reader.hpp"
 
+#include <cstdarg>
 #include <nlohmann/json.hpp>
 
 namespace mp::checkpoint {
@@ -78,6 +79,14 @@ JsonReader::JsonReader(std::string_view text, const char* what) : what_(what) {
     tokens_.reserve(text.size()); // a token is no longer than what it stands for and its comma
     Tokens tokens(tokens_, what);
     (void)Json::sax_parse(text.begin(), text.end(), &tokens);
+}
+
+void JsonReader::refuse(const char* format, ...) const {
+    va_list arguments;
+    va_start(arguments, format);
+    const Status status = Status::verror(Code::corrupt_data, format, arguments);
+    va_end(arguments);
+    fail(Code::corrupt_data, "%s: %s", what_, status.text());
 }
 
 void JsonReader::expect(char wanted) {

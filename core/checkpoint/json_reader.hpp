@@ -34,19 +34,7 @@ class JsonReader {
     // What keys and strings point into; the reader is over then.
     [[nodiscard]] std::string take_tokens() noexcept { return std::move(tokens_); }
 
-    template <typename... Arguments>
-    [[noreturn]] void refuse(const char* format, Arguments... arguments) const {
-        Status status;
-        if constexpr (sizeof...(arguments) == 0) {
-            status = Status::error(Code::corrupt_data, "%s", format);
-        } else {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-            status = Status::error(Code::corrupt_data, format, arguments...);
-#pragma GCC diagnostic pop
-        }
-        fail(Code::corrupt_data, "%s: %s", what_, status.text());
-    }
+    [[noreturn, gnu::format(printf, 2, 3)]] void refuse(const char* format, ...) const;
 
   private:
     [[nodiscard]] char kind() const noexcept { return at_ < tokens_.size() ? tokens_[at_] : '\0'; }
