@@ -235,10 +235,10 @@ struct SegmentTable {
 
 // state->sum_squares = sum of grad^2 over all segments, in double; a scaled gradient is code *
 // scale_inv in fp32 first. Order, the same on every device: a chunk is cut into pieces of
-// kStatsPiece elements; lane l of kStatsLanes adds the squares of elements l, l + kStatsLanes, ...
+// kStatsBlock elements; lane l of kStatsLanes adds the squares of elements l, l + kStatsLanes, ...
 // of the piece one after another; lanes, then the chunk's pieces, then all chunks are each added as
 // a balanced binary tree over the next power of two (absent leaves are 0, left + right).
-inline constexpr int64_t kStatsPiece = 2048;
+inline constexpr int64_t kStatsBlock = 2048;
 inline constexpr int64_t kStatsLanes = 32;
 //
 // Ranks that hold slices of parameters each do the first half for their own chunks, exchange the sums, and do

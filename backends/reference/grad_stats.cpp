@@ -42,14 +42,14 @@ double piece_sum(const UpdateSegment& segment, int64_t start, int64_t end) {
 }
 
 double chunk_sum(const UpdateSegment& segment, int64_t start) {
-    std::array<double, kChunkElements / kStatsPiece> pieces{};
+    std::array<double, kChunkElements / kStatsBlock> blocks{};
     const int64_t end =
         start + kChunkElements < segment.count ? start + kChunkElements : segment.count;
-    for (int64_t at = start; at < end; at += kStatsPiece) {
-        pieces[static_cast<std::size_t>((at - start) / kStatsPiece)] =
-            piece_sum(segment, at, at + kStatsPiece < end ? at + kStatsPiece : end);
+    for (int64_t at = start; at < end; at += kStatsBlock) {
+        blocks[static_cast<std::size_t>((at - start) / kStatsBlock)] =
+            piece_sum(segment, at, at + kStatsBlock < end ? at + kStatsBlock : end);
     }
-    return tree_sum(pieces.data(), kChunkElements / kStatsPiece);
+    return tree_sum(blocks.data(), kChunkElements / kStatsBlock);
 }
 
 void sum_chunks(const SegmentTable& table, double* sums) {

@@ -133,10 +133,10 @@ mp_status mp_optimizer_piece(const mp_optimizer* optimizer, int32_t index, int32
             fail(Code::invalid_argument, "rank is %d; there are %d", static_cast<int>(rank),
                  groups.all().size());
         }
-        const shard::ShardSlice piece =
+        const shard::ShardSlice slice =
             sharding.plan().slice_on(checked_index(object, index), rank % groups.shard_ranks());
-        *start = piece.start;
-        *count = piece.count;
+        *start = slice.start;
+        *count = slice.count;
     });
 }
 

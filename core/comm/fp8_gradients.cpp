@@ -14,27 +14,27 @@ constexpr DType kCodes = DType::fp8_e4m3;
 constexpr WireFormat kWire = {kCodes, WireScale::tensor};
 
 // Codes go over the wire without their scale: every rank knows it.
-int64_t piece_bytes(const Fp8Piece& piece) { return piece.count; }
+int64_t slice_bytes(const Fp8Slice& slice) { return slice.count; }
 
 } // namespace
 
 Fp8GradientReducer::Fp8GradientReducer(Communicator& comm, Stream& stream, int32_t tensors,
-                                       std::vector<Fp8Piece> pieces)
-    : comm_(comm), stream_(stream.shared_from_this()), pieces_(std::move(pieces)),
+                                       std::vector<Fp8Slice> slices)
+    : comm_(comm), stream_(stream.shared_from_this()), slices_(std::move(slices)),
       states_(static_cast<std::size_t>(tensors)) {
-    for (const Fp8Piece& piece : pieces_) {
-        const bool is_known = piece.tensor >= 0 && piece.tensor < tensors && piece.owner >= 0 &&
-                              piece.owner < comm.size() && piece.start >= 0 && piece.count >= 0;
+    for (const Fp8Slice& slice : slices_) {
+        const bool is_known = slice.tensor >= 0 && slice.tensor < tensors && slice.owner >= 0 &&
+                              slice.owner < comm.size() && slice.start >= 0 && slice.count >= 0;
         if (!is_known) {
             fail(Code::invalid_argument,
-                 "fp8 gradients: a piece of tensor %d of %d for rank %d of %d, from %lld on, %lld "
+                 "fp8 gradients: a slice of tensor %d of %d for rank %d of %d, from %lld on, %lld "
                  "elements",
-                 piece.tensor, tensors, piece.owner, comm.size(),
-                 static_cast<long long>(piece.start), static_cast<long long>(piece.count));
+                 slice.tensor, tensors, slice.owner, comm.size(),
+                 static_cast<long long>(slice.start), static_cast<long long>(slice.count));
         }
-        if (piece.owner == comm.rank() && piece.count > 0 && piece.codes == nullptr) {
-            fail(Code::null_argument, "fp8 gradients: no memory for the piece of tensor %d",
-                 piece.tensor);
+        if (slice.owner == comm.rank() && slice.count > 0 && slice.codes == nullptr) {
+            fail(Code::null_argument, "fp8 gradients: no memory for the slice of tensor %d",
+                 slice.tensor);
         }
     }
 }
@@ -58,13 +58,13 @@ void Fp8GradientReducer::reduce(std::span<const WireSource> gradients, const Cal
         fail(Code::invalid_argument, "fp8 gradients: %zu gradients for %zu tensors",
              gradients.size(), states_.size());
     }
-    for (const Fp8Piece& piece : pieces_) {
-        const int64_t count = gradients[static_cast<std::size_t>(piece.tensor)].values.count;
-        if (piece.start + piece.count > count) {
+    for (const Fp8Slice& slice : slices_) {
+        const int64_t count = gradients[static_cast<std::size_t>(slice.tensor)].values.count;
+        if (slice.start + slice.count > count) {
             fail(Code::invalid_shape,
-                 "fp8 gradients: tensor %d has %lld elements, and a piece ends at %lld",
-                 piece.tensor, static_cast<long long>(count),
-                 static_cast<long long>(piece.start + piece.count));
+                 "fp8 gradients: tensor %d has %lld elements, and a slice ends at %lld",
+                 slice.tensor, static_cast<long long>(count),
+                 static_cast<long long>(slice.start + slice.count));
         }
     }
     agree(gradients, options);
@@ -121,23 +121,23 @@ void Fp8GradientReducer::pack_pieces(std::span<const WireSource> gradients,
     }
     stream_->copy(slot, shared.data(), shared.size() * sizeof(shared[0]), CopyKind::host_to_device);
     int64_t longest = 0;
-    for (const Fp8Piece& piece : pieces_) {
-        longest = std::max(longest, piece.count);
+    for (const Fp8Slice& slice : slices_) {
+        longest = std::max(longest, slice.count);
     }
     // The wire form has a scale before the codes; here it would be the same one many times, and is left out.
     const Scratch packed(*stream_, static_cast<std::size_t>(wire_bytes(longest, kWire)));
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-        const Fp8Piece& piece = pieces_[i];
-        const auto tensor = static_cast<std::size_t>(piece.tensor);
-        if (piece.count == 0) {
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+        const Fp8Slice& slice = slices_[i];
+        const auto tensor = static_cast<std::size_t>(slice.tensor);
+        if (slice.count == 0) {
             continue;
         }
-        pack(*stream_, gradients[tensor], piece.start, piece.count, kWire, packed.data(),
-             {{}, piece.start, slot + tensor});
+        pack(*stream_, gradients[tensor], slice.start, slice.count, kWire, packed.data(),
+             {{}, slice.start, slot + tensor});
         stream_->copy(base + offsets[i],
                       static_cast<const char*>(packed.data()) +
-                          wire_scale_bytes(piece.count, kWire),
-                      static_cast<std::size_t>(piece.count), CopyKind::device_to_device);
+                          wire_scale_bytes(slice.count, kWire),
+                      static_cast<std::size_t>(slice.count), CopyKind::device_to_device);
     }
     stream_->sync(); // `shared` is a copy's source until then
 }
@@ -148,11 +148,11 @@ void Fp8GradientReducer::exchange(std::span<const WireSource> gradients,
     const auto me = static_cast<std::size_t>(comm_.rank());
     std::vector<int64_t> send_bytes(ranks, 0);
     std::vector<int64_t> send_offsets(ranks, 0);
-    std::vector<int64_t> offsets(pieces_.size(), 0); // of each piece in the buffer for its owner
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-        auto& bytes = send_bytes[static_cast<std::size_t>(pieces_[i].owner)];
+    std::vector<int64_t> offsets(slices_.size(), 0); // of each slice in the buffer for its owner
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+        auto& bytes = send_bytes[static_cast<std::size_t>(slices_[i].owner)];
         offsets[i] = bytes;
-        bytes += piece_bytes(pieces_[i]);
+        bytes += slice_bytes(slices_[i]);
     }
     int64_t total = 0;
     for (std::size_t r = 0; r < ranks; ++r) {
@@ -166,9 +166,9 @@ void Fp8GradientReducer::exchange(std::span<const WireSource> gradients,
     }
     WireBuffer send(*stream_, comm_, total);
     WireBuffer receive(*stream_, comm_, static_cast<int64_t>(ranks) * send_bytes[me]);
-    std::vector<int64_t> places(pieces_.size());
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-        places[i] = offsets[i] + send_offsets[static_cast<std::size_t>(pieces_[i].owner)];
+    std::vector<int64_t> places(slices_.size());
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+        places[i] = offsets[i] + send_offsets[static_cast<std::size_t>(slices_[i].owner)];
     }
     pack_pieces(gradients, places, send.device());
     send.to_wire();
@@ -180,13 +180,13 @@ void Fp8GradientReducer::exchange(std::span<const WireSource> gradients,
     stream_->sync();
 }
 
-// The rank's own pieces: codes of every rank added in fp32, rounded once, saturating; a NaN stays one.
+// The rank's own slices: codes of every rank added in fp32, rounded once, saturating; a NaN stays one.
 void Fp8GradientReducer::sum_pieces(std::span<const int64_t> offsets, char* received) {
     int64_t block = 0;
     int64_t longest = 0;
-    for (const Fp8Piece& piece : pieces_) {
-        block += piece.owner == comm_.rank() ? piece_bytes(piece) : 0;
-        longest = std::max(longest, piece.owner == comm_.rank() ? piece.count : 0);
+    for (const Fp8Slice& slice : slices_) {
+        block += slice.owner == comm_.rank() ? slice_bytes(slice) : 0;
+        longest = std::max(longest, slice.owner == comm_.rank() ? slice.count : 0);
     }
     const Scratch sums(*stream_, 4 * static_cast<std::size_t>(longest));
     const Scratch one(*stream_, sizeof(float));
@@ -196,9 +196,9 @@ void Fp8GradientReducer::sum_pieces(std::span<const int64_t> offsets, char* rece
         state.saturated = 0;
         state.trips = false;
     }
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-        const Fp8Piece& piece = pieces_[i];
-        if (piece.owner != comm_.rank() || piece.count == 0) {
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+        const Fp8Slice& slice = slices_[i];
+        if (slice.owner != comm_.rank() || slice.count == 0) {
             continue;
         }
         std::vector<SumPart> parts(static_cast<std::size_t>(comm_.size()));
@@ -207,27 +207,27 @@ void Fp8GradientReducer::sum_pieces(std::span<const int64_t> offsets, char* rece
                         r == 0 ? 0 : 1};
         }
         SumPartsDesc sum{};
-        sum.count = piece.count;
+        sum.count = slice.count;
         sum.grid = kTensorScale;
-        sum.destination = {sums.data(), piece.count, DType::fp32};
+        sum.destination = {sums.data(), slice.count, DType::fp32};
         sum_parts(*stream_, parts, sum);
         CastDesc cast{};
         cast.kind = OpKind::cast;
         cast.source = sum.destination;
-        cast.destination = {piece.codes, piece.count, kCodes};
+        cast.destination = {slice.codes, slice.count, kCodes};
         cast.saturate = true;
         run_op(*stream_, cast);
-        count_saturated(piece);
+        count_saturated(slice);
     }
 }
 
-void Fp8GradientReducer::count_saturated(const Fp8Piece& piece) {
-    const auto count = static_cast<std::size_t>(piece.count);
+void Fp8GradientReducer::count_saturated(const Fp8Slice& slice) {
+    const auto count = static_cast<std::size_t>(slice.count);
     std::vector<uint8_t> copy;
-    const auto* codes = static_cast<const uint8_t*>(piece.codes);
+    const auto* codes = static_cast<const uint8_t*>(slice.codes);
     if (!stream_->device().is_host()) {
         copy.resize(count);
-        stream_->copy(copy.data(), piece.codes, count, CopyKind::device_to_host);
+        stream_->copy(copy.data(), slice.codes, count, CopyKind::device_to_host);
         codes = copy.data();
     }
     stream_->sync();
@@ -235,9 +235,9 @@ void Fp8GradientReducer::count_saturated(const Fp8Piece& piece) {
     for (std::size_t i = 0; i < count; ++i) {
         largest += (codes[i] & 0x7FU) == numerics::kE4m3MaxFinite ? 1 : 0;
     }
-    State& state = states_[static_cast<std::size_t>(piece.tensor)];
+    State& state = states_[static_cast<std::size_t>(slice.tensor)];
     state.saturated += largest;
-    state.trips = state.trips || numerics::mu_trips(largest, piece.count);
+    state.trips = state.trips || numerics::mu_trips(largest, slice.count);
 }
 
 } // namespace mp::comm

@@ -14,9 +14,9 @@
 
 namespace mp::comm {
 
-// Elements [start, start + count) of a tensor, and who gets their sum. A tensor may be one piece (whole tensors shared
+// Elements [start, start + count) of a tensor, and who gets their sum. A tensor may be one slice (whole tensors shared
 // out greedily) or several (slices of a flat buffer); all share its scale.
-struct Fp8Piece {
+struct Fp8Slice {
     int32_t tensor = 0;
     int32_t owner = 0;
     int64_t start = 0;
@@ -26,9 +26,9 @@ struct Fp8Piece {
 
 class Fp8GradientReducer {
   public:
-    // All ranks give the same pieces, but for `codes`.
+    // All ranks give the same slices, but for `codes`.
     Fp8GradientReducer(Communicator& comm, Stream& stream, int32_t tensors,
-                       std::vector<Fp8Piece> pieces);
+                       std::vector<Fp8Slice> slices);
 
     // `gradients`: by tensor, as this rank has them. Blocking. Afterwards every owner has the codes of the sum, value = code * scale_inv(tensor): the mean is that
     // over the ranks, and 1/N belongs into the step. A tensor that is not finite on any rank keeps its scale and
@@ -49,7 +49,7 @@ class Fp8GradientReducer {
         float scale_inv = 1.0F;
         uint32_t amax_bits = 0;
         int64_t saturated = 0;
-        bool trips = false; // a piece of this rank, in the last reduction
+        bool trips = false; // a slice of this rank, in the last reduction
         bool was_reduced = false;
     };
     [[nodiscard]] const State& at(int32_t tensor) const {
@@ -60,11 +60,11 @@ class Fp8GradientReducer {
     void pack_pieces(std::span<const WireSource> gradients, std::span<const int64_t> offsets,
                      char* base);
     void sum_pieces(std::span<const int64_t> offsets, char* received);
-    void count_saturated(const Fp8Piece& piece);
+    void count_saturated(const Fp8Slice& slice);
 
     Communicator& comm_;
     std::shared_ptr<Stream> stream_;
-    std::vector<Fp8Piece> pieces_;
+    std::vector<Fp8Slice> slices_;
     std::vector<State> states_;
 };
 

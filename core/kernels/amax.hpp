@@ -17,7 +17,7 @@ struct ClearAmax {
     KOKKOS_INLINE_FUNCTION void operator()(int64_t) const { *amax = 0.0F; }
 };
 
-// A team finds the maximum of one piece.
+// A team finds the maximum of one block.
 template <class Exec> struct AmaxTeams {
     static constexpr int kThreads = 256;
     static constexpr int64_t kPiece = 16384;

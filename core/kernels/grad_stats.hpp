@@ -8,24 +8,24 @@
 
 namespace mp::kernels {
 
-// A team sums one chunk, in kSlots sums: one for each lane of each piece.
+// A team sums one chunk, in kSlots sums: one for each lane of each block.
 template <class Exec> struct GradStatsTeams {
     static constexpr int kLanes = static_cast<int>(kStatsLanes);
-    static constexpr int kSlots = static_cast<int>(kChunkElements / kStatsPiece) * kLanes;
+    static constexpr int kSlots = static_cast<int>(kChunkElements / kStatsBlock) * kLanes;
     static constexpr int kThreads = kSlots;
     static constexpr std::size_t kScratch = kSlots * sizeof(double);
 
     SegmentTable table;
     double* chunk_sums;
 
-    static KOKKOS_INLINE_FUNCTION double sum_lane(const UpdateSegment& segment, int64_t piece,
+    static KOKKOS_INLINE_FUNCTION double sum_lane(const UpdateSegment& segment, int64_t block,
                                                   int lane) {
         const int64_t end =
-            piece + kStatsPiece < segment.count ? piece + kStatsPiece : segment.count;
+            block + kStatsBlock < segment.count ? block + kStatsBlock : segment.count;
         double sum = 0.0;
         const StepArray& grad = segment.grad;
         visit_array(grad.dtype, grad.data, segment.count, [&](const auto& array) {
-            for (int64_t i = piece + lane; i < end; i += kLanes) {
+            for (int64_t i = block + lane; i < end; i += kLanes) {
                 const auto g = static_cast<double>(decoded(array(i), grad.tensor_scale()));
                 sum += g * g;
             }
@@ -39,9 +39,9 @@ template <class Exec> struct GradStatsTeams {
         const UpdateSegment& segment = table.segments[chunk.segment];
         for_each_in_team(team, kSlots, [&](int slot) {
             sums[slot] =
-                sum_lane(segment, chunk.start + slot / kLanes * kStatsPiece, slot % kLanes);
+                sum_lane(segment, chunk.start + slot / kLanes * kStatsBlock, slot % kLanes);
         });
-        // Lanes first, then pieces: neighbours at distance 1, 2, 4, ... are both trees in one.
+        // Lanes first, then blocks: neighbours at distance 1, 2, 4, ... are both trees in one.
         for (int distance = 1; distance < kSlots; distance *= 2) {
             team.team_barrier();
             for_each_in_team(team, kSlots, [&](int slot) {

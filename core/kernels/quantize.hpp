@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// quantize as Kokkos kernels: a team for each block, or for each piece of a matrix with one scale. The scale of a whole
+// quantize as Kokkos kernels: a team for each block, or for each block of elements of a matrix with one scale. The scale of a whole
 // matrix is found by kernels of their own before and after, so that nobody waits for the device.
 #pragma once
 

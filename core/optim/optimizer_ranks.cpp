@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of Optimizer that knows of other ranks: the cut, and the step's phases.
 //   reduce   gradients are summed by their owners; a failure leaves no trace
-//   agreement     the only agreement: after it nothing can fail until all pieces are written
-//   apply    each rank updates its own pieces, and its layers' scales
-//   publish  every rank gets the new weights; repeatable from the owners' pieces
+//   agreement     the only agreement: after it nothing can fail until all slices are written
+//   apply    each rank updates its own slices, and its layers' scales
+//   publish  every rank gets the new weights; repeatable from the owners' slices
 #include <cstring>
 
 #include "numerics/bits.hpp"

@@ -167,7 +167,7 @@ StoredState ParamStates::stored(const Kept& kept, StateFormat format, bool is_si
     StoredState state = {format, slice_of(*kept.codes),
                          kept.block_scales != nullptr ? kept.block_scales->data() : nullptr,
                          is_signed};
-    state.piece.ref.count = count_;
+    state.slice.ref.count = count_;
     return state;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ParamStates: the states of one parameter, or of a piece of its flattened elements: making them, giving them
+// ParamStates: the states of one parameter, or of a slice of its flattened elements: making them, giving them
 // their first values, and deriving them again after the weight was written from outside. Knows nothing of
 // groups, lists and steps.
 #pragma once
@@ -26,7 +26,7 @@ std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stre
 // A rule's state, or a compensation, as it is stored.
 struct StoredState {
     StateFormat format; // `none`: there is no such state
-    TensorSlice piece;  // count is that of the elements, whatever the bytes of their codes
+    TensorSlice slice;  // count is that of the elements, whatever the bytes of their codes
     void* block_scales = nullptr; // null: there are no blocks
     bool is_signed = true;
 };
@@ -35,7 +35,7 @@ using NamedTensor = std::pair<std::string, std::shared_ptr<Tensor>>;
 
 class ParamStates {
   public:
-    // All zero. `shape` is the parameter's, or {count} for a piece of it; a piece of states in blocks begins
+    // All zero. `shape` is the parameter's, or {count} for a slice of it; a slice of states in blocks begins
     // at a multiple of the block size.
     ParamStates(const std::shared_ptr<Context>& context, Stream& stream,
                 const StateFormats& formats, const Shape& shape);

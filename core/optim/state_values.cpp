@@ -84,7 +84,7 @@ void read_values(Stream& stream, const ParamStates& states, const TensorSlice& p
     if (state.block_scales != nullptr) {
         upload_floats(stream, destination, read_stored(stream, state));
     } else if (state.format.exists()) {
-        quant::convert(stream, state.piece, plain);
+        quant::convert(stream, state.slice, plain);
     } else if (name == "fp32_param") {
         read_weight(stream, states, param, destination);
     } else {
@@ -100,7 +100,7 @@ void write_values(Stream& stream, const ParamStates& states, const TensorSlice& 
     if (state.block_scales != nullptr) {
         write_stored(stream, state, download_floats(stream, source));
     } else if (state.format.exists()) {
-        quant::convert(stream, plain, state.piece);
+        quant::convert(stream, plain, state.slice);
     } else if (name == "fp32_param") {
         write_weight(stream, states, param, source);
     } else {

@@ -8,13 +8,13 @@ TensorSlice slice_of(const Tensor& tensor) { return slice_of(tensor, 0, tensor.c
 TensorSlice slice_of(const Tensor& tensor, int64_t first, int64_t count) {
     auto* bytes = static_cast<unsigned char*>(tensor.data());
     void* data = bytes == nullptr ? nullptr : bytes + bytes_of(tensor.dtype(), first);
-    TensorSlice piece = {{data, count, tensor.dtype()}, nullptr, nullptr, {}};
+    TensorSlice slice = {{data, count, tensor.dtype()}, nullptr, nullptr, {}};
     if (tensor.scales() != nullptr) {
-        piece.scale_inv = static_cast<float*>(tensor.scales()->scale_inv->data());
-        piece.amax = static_cast<float*>(tensor.scales()->amax->data());
-        piece.policy = tensor.form().policy;
+        slice.scale_inv = static_cast<float*>(tensor.scales()->scale_inv->data());
+        slice.amax = static_cast<float*>(tensor.scales()->amax->data());
+        slice.policy = tensor.form().policy;
     }
-    return piece;
+    return slice;
 }
 
 int64_t bytes_of(const std::shared_ptr<Tensor>& tensor) {

@@ -6,7 +6,7 @@
 
 namespace mp {
 
-// Elements of a tensor, all of them or a piece: numbers, or codes under the one scale of the whole tensor.
+// Elements of a tensor, all of them or a slice: numbers, or codes under the one scale of the whole tensor.
 struct TensorSlice {
     TensorRef ref;
     float* scale_inv = nullptr; // null: plain numbers

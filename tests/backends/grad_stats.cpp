@@ -157,7 +157,7 @@ TEST_P(GradStatsValues, ScaledGradientsAreCodesTimesTheirScale) {
     }
 }
 
-// Where every lane of every piece matters: the order written out for one chunk and a bit.
+// Where every lane of every block matters: the order written out for one chunk and a bit.
 TEST_P(GradStatsValues, FollowsTheWrittenOrder) {
     const ParamArrays arrays = only_grad(DType::fp32, kChunkElements + 3000, Content::normal, 35);
     const auto square = [&](int64_t i) {
@@ -176,16 +176,16 @@ TEST_P(GradStatsValues, FollowsTheWrittenOrder) {
     };
     std::vector<double> chunks;
     for (int64_t chunk = 0; chunk < 2; ++chunk) {
-        std::vector<double> pieces;
-        for (int64_t piece = 0; piece < kChunkElements / kStatsPiece; ++piece) {
+        std::vector<double> blocks;
+        for (int64_t block = 0; block < kChunkElements / kStatsBlock; ++block) {
             std::vector<double> lanes(static_cast<std::size_t>(kStatsLanes), 0.0);
-            const int64_t start = chunk * kChunkElements + piece * kStatsPiece;
-            for (int64_t i = 0; i < kStatsPiece && start + i < arrays.count(); ++i) {
+            const int64_t start = chunk * kChunkElements + block * kStatsBlock;
+            for (int64_t i = 0; i < kStatsBlock && start + i < arrays.count(); ++i) {
                 lanes[static_cast<std::size_t>(i % kStatsLanes)] += square(start + i);
             }
-            pieces.push_back(tree(lanes));
+            blocks.push_back(tree(lanes));
         }
-        chunks.push_back(tree(pieces));
+        chunks.push_back(tree(blocks));
     }
     EXPECT_EQ(stats({arrays}), tree(chunks));
 }

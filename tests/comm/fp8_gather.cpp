@@ -27,7 +27,7 @@ float value(std::size_t weight, int64_t i, float scale) {
     return scale * (static_cast<float>(bits >> 40) * 0x1p-23F - 1.0F);
 }
 
-// One rank's weights: exact pieces, and full tensors for the codes.
+// One rank's weights: exact slices, and full tensors for the codes.
 struct Weights {
     Weights(const shard::ShardPlan& plan, int32_t rank, ScaleRule rule, float scale)
         : context(make_context()) {
@@ -38,20 +38,20 @@ struct Weights {
             const MatrixForm form = {DType::fp8_e4m3, kTensorScale,
                                      numerics::scale_policy(rule, DType::fp8_e4m3)};
             full.push_back(std::make_unique<Tensor>(context, stream(), form, whole));
-            pieces.push_back(own.count == 0
+            slices.push_back(own.count == 0
                                  ? nullptr
                                  : std::make_unique<Tensor>(context, stream(), DType::fp32,
                                                             Shape{{own.count}, 1}));
             for (int64_t i = 0; i < own.count; ++i) {
-                static_cast<float*>(pieces[w]->data())[i] = value(w, own.start + i, scale);
+                static_cast<float*>(slices[w]->data())[i] = value(w, own.start + i, scale);
             }
-            list.push_back({&plan.slices_of(parameter), pieces[w].get(), full[w].get()});
+            list.push_back({&plan.slices_of(parameter), slices[w].get(), full[w].get()});
         }
     }
     [[nodiscard]] Stream& stream() const { return context->stream(); }
 
     std::shared_ptr<Context> context;
-    std::vector<std::unique_ptr<Tensor>> pieces, full;
+    std::vector<std::unique_ptr<Tensor>> slices, full;
     std::vector<shard::Fp8Weight> list;
 };
 
@@ -70,8 +70,8 @@ TEST_P(Fp8GatherTest, EqualsACastInOnePlace) {
         const shard::ShardPlan alone({shard::ShardKind::flat, 1, int64_t{1} << 24}, kCounts);
         Weights whole(alone, 0, GetParam(), scale);
         for (std::size_t w = 0; w < kCounts.size(); ++w) {
-            if (whole.pieces[w] != nullptr) {
-                quant::quantize_tensor(whole.stream(), *whole.pieces[w], *whole.full[w], nullptr);
+            if (whole.slices[w] != nullptr) {
+                quant::quantize_tensor(whole.stream(), *whole.slices[w], *whole.full[w], nullptr);
             }
         }
         for (const shard::ShardKind kind :
@@ -118,7 +118,7 @@ TEST(Fp8Gather, RefusesScalesOlderThanTheWeight) {
         Weights weights(plan, comm.rank(), ScaleRule::current, 1.0F);
         const shard::Fp8Scales scales =
             shard::agree_on_scales(weights.stream(), comm, weights.list);
-        weights.pieces[0]->touch(); // somebody wrote it
+        weights.slices[0]->touch(); // somebody wrote it
         EXPECT_THROW(shard::Fp8Gather(weights.stream(), comm, weights.list, scales), Error);
         EXPECT_TRUE(comm.barrier().ok());
         shard::Fp8Gather gather(weights.stream(), comm, weights.list,

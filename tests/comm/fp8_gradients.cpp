@@ -15,7 +15,7 @@ namespace mp::test {
 namespace {
 
 using comm::Fp8GradientReducer;
-using comm::Fp8Piece;
+using comm::Fp8Slice;
 using comm::WireSource;
 using Codes = std::vector<uint8_t>;
 
@@ -42,7 +42,7 @@ TEST(Fp8Gradients, PublishedCoherentGradients) {
             const auto stream = make_stream();
             Values gradient = floats({1.0F, -0.5F, 0.25F, 56.0F});
             Codes codes(4);
-            Fp8GradientReducer reducer(comm, *stream, 1, {Fp8Piece{0, 2, 0, 4, codes.data()}});
+            Fp8GradientReducer reducer(comm, *stream, 1, {Fp8Slice{0, 2, 0, 4, codes.data()}});
             reducer.set_mu(0, row.mu);
             const WireSource from = {gradient.ref(), nullptr};
             reducer.reduce({&from, 1});
@@ -89,7 +89,7 @@ TEST(Fp8Gradients, FindMu) {
         const auto stream = make_stream();
         std::vector<Values> gradients;
         std::vector<Codes> codes;
-        std::vector<Fp8Piece> pieces;
+        std::vector<Fp8Slice> slices;
         std::vector<WireSource> from;
         for (std::size_t t = 0; t < counts.size(); ++t) {
             gradients.emplace_back(DType::fp32, counts[t]);
@@ -97,13 +97,13 @@ TEST(Fp8Gradients, FindMu) {
                 gradients[t].set(i, t == 1 ? 0.001F : 440.0F);
             }
             codes.emplace_back(static_cast<std::size_t>(counts[t]));
-            pieces.push_back(
+            slices.push_back(
                 {static_cast<int32_t>(t), plan.owner[t], 0, counts[t], codes[t].data()});
         }
         for (Values& gradient : gradients) {
             from.push_back({gradient.ref(), nullptr});
         }
-        Fp8GradientReducer reducer(comm, *stream, 3, pieces);
+        Fp8GradientReducer reducer(comm, *stream, 3, slices);
         for (int step = 0; step < 4; ++step) {
             reducer.reduce(from);
         }
@@ -129,7 +129,7 @@ TEST(Fp8Gradients, KeepTheirScaleWhereOneRankIsNotFinite) {
             const auto stream = make_stream();
             Values gradient = floats({8.0F, -2.0F, 1.0F});
             Codes codes(3);
-            Fp8GradientReducer reducer(comm, *stream, 1, {Fp8Piece{0, 1, 0, 3, codes.data()}});
+            Fp8GradientReducer reducer(comm, *stream, 1, {Fp8Slice{0, 1, 0, 3, codes.data()}});
             const WireSource from = {gradient.ref(), nullptr};
             reducer.reduce({&from, 1});
             const float scale = reducer.scale_inv(0);
@@ -156,8 +156,8 @@ TEST(Fp8Gradients, RefuseWrongPieces) {
     run_ranks(2, [](Communicator& comm) {
         const auto stream = make_stream();
         Codes codes(4);
-        const auto make = [&](const Fp8Piece& piece) {
-            return Fp8GradientReducer(comm, *stream, 1, {piece});
+        const auto make = [&](const Fp8Slice& slice) {
+            return Fp8GradientReducer(comm, *stream, 1, {slice});
         };
         EXPECT_THROW((void)make({1, 0, 0, 4, codes.data()}), Error);
         EXPECT_THROW((void)make({0, 2, 0, 4, codes.data()}), Error);

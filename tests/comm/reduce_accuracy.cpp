@@ -176,13 +176,13 @@ std::vector<float> ours(const std::vector<std::vector<float>>& gradients, const 
         const bool is_whole = how.gather != nullptr;
         Values shard(how.result, is_whole ? kCount : kCount / ranks);
         reduce(comm, how, {source.ref(), nullptr}, shard, counts);
-        // Piece l * nodes + m belongs to local rank l of node m.
+        // Slice l * nodes + m belongs to local rank l of node m.
         const int32_t width = how.node_ranks > 0 ? how.node_ranks : 1;
-        const int32_t piece =
+        const int32_t slice =
             is_whole ? 0 : comm.rank() % width * (ranks / width) + comm.rank() / width;
         const std::lock_guard lock(mutex);
         for (int64_t i = 0; i < shard.count; ++i) {
-            sums[static_cast<std::size_t>(piece * (kCount / ranks) + i)] = shard.get(i);
+            sums[static_cast<std::size_t>(slice * (kCount / ranks) + i)] = shard.get(i);
         }
     });
     return sums;

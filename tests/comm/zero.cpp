@@ -306,7 +306,7 @@ TEST(Zero, WireBytesAreTheFormulas) {
                       1)
                 << "one agreement a step";
         });
-        // All ranks together: each way (N-1) n elements; vectors stay fp32, and pieces have gaps.
+        // All ranks together: each way (N-1) n elements; vectors stay fp32, and slices have gaps.
         const int64_t each = is_bf16 ? 2 : 4;
         const double expected = 2.0 * (ranks - 1) * static_cast<double>(elements * each);
         const double vectors = 2.0 * (ranks - 1) * static_cast<double>(3 * kChunkElements + 134);

@@ -23,17 +23,17 @@ shard::ShardPlan make(shard::ShardKind kind, int32_t ranks, const Counts& counts
     return {shard::ShardOptions{kind, ranks, bucket_elements}, counts};
 }
 
-// A parameter's pieces cover it from end to end, and are those of its bucket.
+// A parameter's slices cover it from end to end, and are those of its bucket.
 void expect_covered(const shard::ShardPlan& plan, const Counts& counts) {
     for (std::size_t i = 0; i < counts.size(); ++i) {
         const auto parameter = static_cast<int32_t>(i);
         int64_t position = 0;
-        for (const shard::ShardSlice& piece : plan.slices_of(parameter)) {
-            EXPECT_EQ(piece.parameter, parameter);
-            EXPECT_EQ(piece.start, position);
-            EXPECT_EQ(piece.start % kChunkElements, 0);
-            EXPECT_GT(piece.count, 0);
-            position += piece.count;
+        for (const shard::ShardSlice& slice : plan.slices_of(parameter)) {
+            EXPECT_EQ(slice.parameter, parameter);
+            EXPECT_EQ(slice.start, position);
+            EXPECT_EQ(slice.start % kChunkElements, 0);
+            EXPECT_GT(slice.count, 0);
+            position += slice.count;
         }
         EXPECT_EQ(position, counts[i]);
     }
@@ -42,9 +42,9 @@ void expect_covered(const shard::ShardPlan& plan, const Counts& counts) {
         int64_t by_rank = 0;
         for (int32_t rank = 0; rank < plan.ranks(); ++rank) {
             int64_t here = 0;
-            for (const shard::ShardSlice& piece : bucket.slices_of(rank)) {
-                EXPECT_EQ(piece.rank, rank);
-                here += piece.count;
+            for (const shard::ShardSlice& slice : bucket.slices_of(rank)) {
+                EXPECT_EQ(slice.rank, rank);
+                here += slice.count;
             }
             EXPECT_EQ(here, bucket.rank_counts[static_cast<std::size_t>(rank)]);
             by_rank += here;

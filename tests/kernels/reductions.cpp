@@ -68,16 +68,16 @@ double tree_sum(std::vector<double> values) {
 }
 
 double sum_of_squares(const HostArray& grad) {
-    std::vector<double> pieces(static_cast<std::size_t>(kChunkElements / kStatsPiece), 0.0);
-    for (int64_t first = 0; first < grad.count; first += kStatsPiece) {
+    std::vector<double> blocks(static_cast<std::size_t>(kChunkElements / kStatsBlock), 0.0);
+    for (int64_t first = 0; first < grad.count; first += kStatsBlock) {
         std::vector<double> lanes(static_cast<std::size_t>(kStatsLanes), 0.0);
-        for (int64_t i = first; i < first + kStatsPiece && i < grad.count; ++i) {
+        for (int64_t i = first; i < first + kStatsBlock && i < grad.count; ++i) {
             const auto g = static_cast<double>(grad.get(i));
             lanes[static_cast<std::size_t>((i - first) % kStatsLanes)] += g * g;
         }
-        pieces[static_cast<std::size_t>(first / kStatsPiece)] = tree_sum(lanes);
+        blocks[static_cast<std::size_t>(first / kStatsBlock)] = tree_sum(lanes);
     }
-    return tree_sum(pieces);
+    return tree_sum(blocks);
 }
 
 class StatsChunk : public TableTest {};

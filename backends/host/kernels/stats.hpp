@@ -133,15 +133,15 @@ MP_ISA_INLINE double stats_piece(const void* data, float scale_inv, int64_t n) {
 
 template <DType kDType, bool kScaled>
 MP_ISA_FUNCTION double stats_as(const void* data, float scale_inv, int64_t count) {
-    constexpr int kPieces = static_cast<int>(kChunkElements / kStatsPiece);
-    double pieces[kPieces] = {};
-    for (int64_t done = 0; done < count; done += kStatsPiece) {
+    constexpr int kBlocks = static_cast<int>(kChunkElements / kStatsBlock);
+    double blocks[kBlocks] = {};
+    for (int64_t done = 0; done < count; done += kStatsBlock) {
         const int64_t left = count - done;
-        pieces[done / kStatsPiece] =
+        blocks[done / kStatsBlock] =
             stats_piece<kDType, kScaled>(element_address(data, kDType, done), scale_inv,
-                                         left < kStatsPiece ? left : kStatsPiece);
+                                         left < kStatsBlock ? left : kStatsBlock);
     }
-    return tree_sum<kPieces>(pieces);
+    return tree_sum<kBlocks>(blocks);
 }
 
 template <DType kDType>

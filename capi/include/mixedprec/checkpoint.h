@@ -91,7 +91,7 @@ MP_API mp_status mp_checkpoint_create(mp_context* context, mp_comm* comm,
 
 /** Adds an optimizer, one at most: its parameters, states, groups and seed. It is kept alive. Parameters and groups that
  * are added to it later are saved, too. Of one that ranks share
- * (mp_optimizer_create_sharded) each writes its pieces, else rank 0 all.
+ * (mp_optimizer_create_sharded) each writes its slices, else rank 0 all.
  * @param[in] checkpoint  the object
  * @param[in] optimizer   of the same context
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_BAD_STATE (there is one)

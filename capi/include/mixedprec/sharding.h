@@ -2,7 +2,7 @@
  * Sharded optimizers: ranks of an mp_comm share the states of one mp_optimizer (ZeRO).
  *
  *   stage 0  every rank has all states and weights; gradients are summed over the ranks
- *   stage 1  each rank has the states of its pieces of the parameters
+ *   stage 1  each rank has the states of its slices of the parameters
  *   stage 2  and a gradient has memory only until it is on its way to its owners
  *   stage 3  and a weight has memory only between mp_optimizer_gather_begin and mp_optimizer_release
  *
@@ -11,12 +11,12 @@
  *                            which sends a bucket on its way as soon as it is full (or let the step send all)
  *   mp_optimizer_step        reduce: gradients are summed by their owners, in fp32
  *                            agreement: one small message; whoever differs or cannot go on stops the step on every rank
- *                            apply: each rank updates its pieces
+ *                            apply: each rank updates its slices
  *                            publish: every rank gets the new weights (stage 1 and 2)
  * A call that fails before the agreement is over has changed nothing on any rank. Gradients of a step are means over the ranks,
  * or over the slots, unless MP_ZERO_SUM_GRADIENTS is set.
  *
- * Pieces are whole chunks of 16384 elements of a parameter, so the bits of a step depend on the order of the sum alone:
+ * Slices are whole chunks of 16384 elements of a parameter, so the bits of a step depend on the order of the sum alone:
  *   MP_COMM_ORDER_RANK   the same for every stage, plan, bucket size and number of threads
  *   MP_COMM_ORDER_TREE, MP_COMM_ORDER_EXACT   also for every number of ranks that share the same slots
  * Hybrid sharding (mp_zero_desc.shard_ranks): groups of consecutive ranks, those of a node say, hold a copy each, so that
@@ -171,9 +171,9 @@ MP_API mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queu
  * @since 0.1 */
 MP_API mp_status mp_optimizer_end_microbatch(mp_optimizer* optimizer, mp_queue* queue);
 
-/** Stage 3: gives parameters memory and begins to fetch their pieces; those that have memory are left alone. Several may be
+/** Stage 3: gives parameters memory and begins to fetch their slices; those that have memory are left alone. Several may be
  * under way, for layers to come. Every rank names the same parameters in the same order. Does nothing in other stages.
- * Blocks until this rank's own pieces are ready to be sent.
+ * Blocks until this rank's own slices are ready to be sent.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue. The optimizer keeps it until the next step is over
  * @param[in] indices    the parameters' numbers
