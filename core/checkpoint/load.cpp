@@ -12,6 +12,7 @@
 #include "numerics/codec.hpp"
 #include "recipe/automatic.hpp"
 #include "system/crc32c.hpp"
+#include "tensor/tensor.hpp"
 
 namespace mp::checkpoint {
 namespace {

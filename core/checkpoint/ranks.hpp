@@ -67,6 +67,7 @@ template <typename Work> auto together(Ranks& ranks, const Work& work) {
         return all;
     } else if constexpr (!std::is_void_v<Result>) {
         std::vector<Result> results;
+        results.reserve(all.size());
         for (const std::string& bytes : all) {
             results.push_back(system::from_bytes<Result>(bytes));
         }

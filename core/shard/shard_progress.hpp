@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "comm/progress.hpp"
+#include "context/context.hpp"
 #include "shard/shard_groups.hpp"
 
 namespace mp::shard {
