@@ -22,7 +22,7 @@ Array::Array(mp_context* context, std::size_t bytes) : bytes_(bytes) {
     }
     tensor_ = make_tensor(context, MP_DTYPE_UINT8, {static_cast<int64_t>(bytes)});
     void* data = nullptr;
-    check(mp_tensor_data(tensor_, &data));
+    check(mp_tensor_get_data(tensor_, &data));
     data_ = static_cast<char*>(data);
 }
 
@@ -53,7 +53,7 @@ void Array::fill(const std::function<void(char*)>& write) const {
     }
     std::vector<char> values(bytes_);
     write(values.data());
-    check(mp_tensor_write(nullptr, tensor_, values.data(), bytes_));
+    check(mp_tensor_write(tensor_, nullptr, values.data(), bytes_));
 }
 
 void fill_numbers(float* values, std::size_t count) {

@@ -21,7 +21,7 @@ std::vector<Row> cast_rows(mp_context* context, const Options& options) {
         const std::size_t from_size = mp_dtype_size(from);
         mp_tensor* source = from == MP_DTYPE_FP32 ? numbers : wrap(from, input.data());
         if (from != MP_DTYPE_FP32) {
-            check(mp_tensor_cast(nullptr, numbers, source, nullptr));
+            check(mp_tensor_cast(numbers, nullptr, source, nullptr));
         }
         char* bytes = from == MP_DTYPE_FP32 ? exact.data() : input.data();
         for (const int32_t to : types) {
@@ -37,7 +37,7 @@ std::vector<Row> cast_rows(mp_context* context, const Options& options) {
                     {{{{bytes, from_size, Access::read},
                        {output.data(), mp_dtype_size(to), Access::write}},
                       count}},
-                    [&] { check(mp_tensor_cast(nullptr, source, target, nullptr)); }, options);
+                    [&] { check(mp_tensor_cast(source, nullptr, target, nullptr)); }, options);
             });
             mp_tensor_destroy(target);
         }
@@ -47,7 +47,7 @@ std::vector<Row> cast_rows(mp_context* context, const Options& options) {
             add_row(rows, name, [&] {
                 return measure_streaming(
                     context, name, {{{{bytes, from_size, Access::read}}, count}},
-                    [&] { check(mp_tensor_amax(nullptr, source, amax)); }, options);
+                    [&] { check(mp_tensor_amax(source, nullptr, amax)); }, options);
             });
             mp_tensor_destroy(amax);
         }

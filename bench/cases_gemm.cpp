@@ -106,7 +106,7 @@ class Product {
         for (std::size_t i = 0; i < values.size(); ++i) {
             values[i] = value(i);
         }
-        check(mp_tensor_write(nullptr, const_cast<mp_tensor*>(tensor), values.data(),
+        check(mp_tensor_write(const_cast<mp_tensor*>(tensor), nullptr, values.data(),
                               values.size() * sizeof(values[0])));
     }
 

@@ -40,7 +40,7 @@ class Layer {
     void run() {
         check(mp_linear_forward(linear_, nullptr, x_, y_));
         check(mp_linear_backward(linear_, nullptr, dy_, dx_, dw_, nullptr, 0));
-        check(mp_linear_end_step(&linear_, 1, nullptr));
+        check(mp_linear_end_step(&linear_, 1, nullptr, nullptr));
     }
 
   private:

@@ -38,7 +38,7 @@ constexpr Mix kMixes[] = {
      false},
     {"adamw bf16 everywhere", kB16, kB16, kB16, kB16, kNone, kNone, 0, false},
     {"adamw bf16 everywhere, stochastic p,v", kB16, kB16, kB16, kB16, kNone, kNone,
-     MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG_SQ, false},
+     MP_STEP_SR_PARAM | MP_STEP_SR_EXP_AVG_SQ, false},
     {"adamw bf16 everywhere, Kahan", kB16, kB16, kB16, kB16, kB16, kNone, 0, false},
     {"adamw bf16 p,g, remainder; fp32 m,v", kB16, kB16, kF32, kF32, kNone, kI16, 0, false, "",
      MP_CODING_PLAIN, MP_CODING_REMAINDER},
@@ -127,7 +127,7 @@ class Memory {
     }
 
     // What belongs to slot number `index` beside its arrays. Scales are 1 at first, those of blocks 0.
-    void add_scales(mp_adamw_slot& s) {
+    void add_scales(mp_step_slot& s) {
         const auto one = [&](char role) -> float* {
             if (std::strchr(mix_.scaled, role) == nullptr) {
                 return nullptr;
@@ -151,8 +151,8 @@ class Memory {
         s.master_coding = mix_.master_coding;
     }
 
-    [[nodiscard]] mp_adamw_slot slot(std::size_t start, int64_t count, uint64_t uid) const {
-        mp_adamw_slot s{};
+    [[nodiscard]] mp_step_slot slot(std::size_t start, int64_t count, uint64_t uid) const {
+        mp_step_slot s{};
         s.struct_size = sizeof s;
         s.count = count;
         s.uid = uid;
@@ -254,8 +254,8 @@ class Steps {
     mp_context* context_;
     std::size_t count_;
     Memory memory_;
-    std::vector<mp_adamw_slot> slots_;
-    mp_adamw_args args_ = MP_ADAMW_ARGS_INIT;
+    std::vector<mp_step_slot> slots_;
+    mp_step_args args_ = MP_STEP_ARGS_INIT;
 };
 
 Row measure(mp_context* context, const Options& options, const Mix& mix, const std::string& name,

@@ -48,7 +48,7 @@ class QuantizeBench {
         const Shape shape = {height_, kColumns};
         mp_tensor* exact = wrap_memory(context_, MP_DTYPE_FP32, shape, exact_.data());
         mp_tensor* narrow = wrap_memory(context_, MP_DTYPE_BF16, shape, narrow_.data());
-        check(mp_tensor_cast(nullptr, exact, narrow, nullptr));
+        check(mp_tensor_cast(exact, nullptr, narrow, nullptr));
         for (const Matrix& source :
              {Matrix{exact, exact_.data(), 4}, Matrix{narrow, narrow_.data(), 2}}) {
             for (const QuantKind& kind : kKinds) {
@@ -73,7 +73,7 @@ class QuantizeBench {
         mp_tensor* target = nullptr;
         check(mp_tensor_create_quantized(context_, &desc, &quant, &target));
         void* data = nullptr;
-        check(mp_tensor_data(target, &data));
+        check(mp_tensor_get_data(target, &data));
         // Half a byte an element: two elements of the source for each byte of the codes.
         const bool is_half = codes == MP_DTYPE_FP4_E2M1;
         const std::size_t elements_of_code = is_half ? 2 : 1;
@@ -93,7 +93,7 @@ class QuantizeBench {
                 return measure_streaming(
                     context_, label, passes,
                     [&] {
-                        check(mp_tensor_quantize(nullptr, source.tensor, target, turned, stats));
+                        check(mp_tensor_quantize(source.tensor, nullptr, target, turned, stats));
                     },
                     options_);
             });
@@ -119,8 +119,8 @@ class QuantizeBench {
             return;
         }
         void* data = nullptr;
-        check(mp_tensor_data(codes, &data));
-        check(mp_tensor_quantize(nullptr, source.tensor, codes, nullptr, nullptr));
+        check(mp_tensor_get_data(codes, &data));
+        check(mp_tensor_quantize(source.tensor, nullptr, codes, nullptr, nullptr));
         const Array output(context_, count_ * source.element);
         mp_tensor* target =
             wrap_memory(context_, source.element == 4 ? MP_DTYPE_FP32 : MP_DTYPE_BF16,
@@ -130,7 +130,7 @@ class QuantizeBench {
             {{{{static_cast<char*>(data), 1, Access::read},
                {output.data(), source.element, Access::write}},
               count_}},
-            [&] { check(mp_tensor_dequantize(nullptr, codes, target)); }, options_));
+            [&] { check(mp_tensor_dequantize(codes, nullptr, target)); }, options_));
         mp_tensor_destroy(target);
     }
 

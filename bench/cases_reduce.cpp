@@ -21,7 +21,7 @@ struct Rank {
         source_tensor = wrap_memory(context, dtype, {count}, source.data());
         sum_tensor = wrap_memory(context, MP_DTYPE_FP32, {count}, sum.data());
         fill_numbers(reinterpret_cast<float*>(sum.data()), elements);
-        check(mp_tensor_cast(nullptr, sum_tensor, source_tensor, nullptr));
+        check(mp_tensor_cast(sum_tensor, nullptr, source_tensor, nullptr));
     }
     Rank(const Rank&) = delete;
     Rank& operator=(const Rank&) = delete;

@@ -19,7 +19,7 @@ namespace {
 class Model {
   public:
     // `comm` null: nobody shares it.
-    Model(const char* recipe, mp_comm* comm, const mp_zero_desc& zero, int64_t elements,
+    Model(const char* recipe, mp_comm* comm, const mp_sharding_desc& zero, int64_t elements,
           int32_t threads) {
         mp_context_desc desc = MP_CONTEXT_DESC_INIT;
         desc.num_threads = threads;
@@ -62,7 +62,7 @@ class Model {
     void backward() {
         for (auto layer = static_cast<int32_t>(params_.size()); layer-- > 0;) {
             for (int i = 0; i < kWorkOfALayer; ++i) {
-                check(mp_tensor_cast(nullptr, work_, result_, nullptr));
+                check(mp_tensor_cast(work_, nullptr, result_, nullptr));
             }
             check(mp_optimizer_grad_ready(optimizer_, nullptr, layer));
         }
@@ -94,9 +94,9 @@ class Model {
 class SharedModel {
   public:
     SharedModel(const char* recipe, int32_t stage, uint32_t flags, const Options& options) {
-        mp_zero_desc zero = MP_ZERO_DESC_INIT;
-        zero.flags = flags;
-        zero.zero_stage = stage;
+        mp_sharding_desc zero = MP_SHARDING_DESC_INIT;
+        zero.flags |= flags;
+        zero.stage = stage;
         zero.bucket_elements = 1 << 22;
         check(mp_comm_create_threads(nullptr, kRanks, comms_));
         const auto elements = static_cast<int64_t>(options.elements);
@@ -141,7 +141,7 @@ std::vector<Row> zero_rows(mp_context* /*context*/, const Options& options) {
                 std::string("zero ") + std::to_string(stage) + ", 2 ranks, " + recipe;
             if (is_wanted(options, name)) {
                 SharedModel shared(recipe, stage, 0, options);
-                Model alone(recipe, nullptr, MP_ZERO_DESC_INIT,
+                Model alone(recipe, nullptr, MP_SHARDING_DESC_INIT,
                             static_cast<int64_t>(options.elements), kRanks);
                 rows.push_back({name,
                                 compare(
@@ -153,7 +153,7 @@ std::vector<Row> zero_rows(mp_context* /*context*/, const Options& options) {
         const std::string name = std::string("zero 1, 2 ranks, backward and step, ") + recipe;
         if (is_wanted(options, name)) {
             SharedModel shared(recipe, 1, 0, options);
-            SharedModel without(recipe, 1, MP_ZERO_NO_PROGRESS_THREAD, options);
+            SharedModel without(recipe, 1, MP_SHARDING_NO_PROGRESS_THREAD, options);
             rows.push_back(
                 {name,
                  compare(

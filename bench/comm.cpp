@@ -45,8 +45,8 @@ struct Rank {
     std::vector<int64_t> offsets;
 
     Rank(mp_comm* c, int64_t total) : comm(c) {
-        check(mp_comm_rank(comm, &rank));
-        check(mp_comm_size(comm, &size));
+        check(mp_comm_get_rank(comm, &rank));
+        check(mp_comm_get_size(comm, &size));
         const int64_t part = total / size;
         send.assign(static_cast<std::size_t>(part * size), 1);
         receive.assign(send.size(), 0);

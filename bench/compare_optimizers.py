@@ -59,7 +59,7 @@ class Ours:
                        "exp_avg_sq": zeros(moments)}
         if kahan:
             self.arrays["compensation"] = zeros(dtype)
-        self.slot = mp.adamw_slot(count=args.elements, param_dtype=dtype, grad_dtype=dtype, exp_avg_dtype=moments,
+        self.slot = mp.step_slot(count=args.elements, param_dtype=dtype, grad_dtype=dtype, exp_avg_dtype=moments,
                                   exp_avg_sq_dtype=moments, compensation_dtype=dtype if kahan else 0,
                                   exp_avg_coding=coding, exp_avg_sq_coding=coding)
         if coding:
@@ -70,7 +70,7 @@ class Ours:
 
     def __call__(self):
         self.step += 1
-        args = self.mp.adamw_args(flags=self.mp.HYPERPARAMETERS_EXPLICIT, step=self.step, lr=HYPER["lr"],
+        args = self.mp.step_args(flags=self.mp.HYPERPARAMETERS_EXPLICIT, step=self.step, lr=HYPER["lr"],
                                   beta1=HYPER["betas"][0], beta2=HYPER["betas"][1], eps=HYPER["eps"],
                                   weight_decay=HYPER["weight_decay"], grad_scale=1.0)
         self.mp.call("mp_optimizer_step_pointers", self.context, None, byref(args), byref(self.slot), self.mp.i64(1),

@@ -10,6 +10,14 @@
 #include <string.h>
 #include <time.h>
 
+#ifndef MP_STEP_ARGS_INIT /* names before 0.2 */
+#define mp_step_args mp_adamw_args
+#define mp_step_slot mp_adamw_slot
+#define MP_STEP_ARGS_INIT MP_ADAMW_ARGS_INIT
+#define MP_STEP_SR_PARAM MP_ADAMW_SR_PARAM
+#define MP_STEP_SR_EXP_AVG_SQ MP_ADAMW_SR_EXP_AVG_SQ
+#endif
+
 #define FP32 MP_DTYPE_FP32
 #define FP16 MP_DTYPE_FP16
 #define BF16 MP_DTYPE_BF16
@@ -39,7 +47,7 @@ static const Mix kMixes[] = {
      0,
      0,
      0,
-     MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG_SQ},
+     MP_STEP_SR_PARAM | MP_STEP_SR_EXP_AVG_SQ},
     {"bf16 p, g, remainder", {BF16, BF16, FP32, FP32, NONE, I16}, 0, MP_CODING_REMAINDER, 0, 0},
     {"bf16 p, g, fp8 blocks", {BF16, BF16, FP8, FP8, NONE, NONE}, MP_CODING_FP8_BLOCK, 0, 0, 0},
     {"bf16 p, g, int8 blocks", {BF16, BF16, U8, U8, NONE, NONE}, MP_CODING_DYNAMIC8, 0, 0, 0},
@@ -69,8 +77,8 @@ enum {
 };
 
 typedef struct Steps {
-    mp_adamw_args args;
-    mp_adamw_slot* slots;
+    mp_step_args args;
+    mp_step_slot* slots;
     int count;
     void* memory[8];
 } Steps;
@@ -90,7 +98,7 @@ static void* zeros(int64_t bytes) {
 }
 
 static Steps make_steps(const Mix* mix, const Size* size) {
-    const mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+    const mp_step_args args = MP_STEP_ARGS_INIT;
     const int64_t all = (int64_t)size->tensors * size->count;
     Steps s;
     unsigned char* arrays[6];
@@ -111,7 +119,7 @@ static Steps make_steps(const Mix* mix, const Size* size) {
     }
     float* scales = s.memory[6] = zeros((int64_t)sizeof(float) * (2 * (all / 32) + 64 * s.count));
     for (int t = 0; t < s.count; ++t) {
-        mp_adamw_slot* slot = &s.slots[t];
+        mp_step_slot* slot = &s.slots[t];
         void* at[6];
         for (int i = 0; i < 6; ++i) {
             at[i] = arrays[i] == NULL ? NULL : arrays[i] + bytes[i] * size->count * t;

@@ -42,14 +42,14 @@ def wrap(context, tensor):
 def cast_pair(context, source, to):
     target = torch.empty(source.shape, dtype=to)
     ours, into = wrap(context, source), wrap(context, target)
-    return (lambda: mp.call("mp_tensor_cast", None, ours, into, None)), (lambda: target.copy_(source))
+    return (lambda: mp.call("mp_tensor_cast", ours, None, into, None)), (lambda: target.copy_(source))
 
 
 def quantizer(context, source, scaling, rule):
     desc, quant = desc_of(source.shape, torch.float8_e4m3fn), QUANT_DESC(scaling=scaling, rule=rule)
     target = mp.Handle("tensor", "mp_tensor_create_quantized", context, mp.byref(desc), mp.byref(quant))
     ours = wrap(context, source)
-    return lambda: mp.call("mp_tensor_quantize", None, ours, target, None, None)
+    return lambda: mp.call("mp_tensor_quantize", ours, None, target, None, None)
 
 
 def torchao_rows():

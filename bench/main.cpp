@@ -72,8 +72,8 @@ mp_tensor* make_numbers(mp_context* context, int32_t dtype, const Shape& shape) 
     numbers.fill([&](char* data) { fill_numbers(reinterpret_cast<float*>(data), elements); });
     mp_tensor* source = wrap_memory(context, MP_DTYPE_FP32, shape, numbers.data());
     mp_tensor* tensor = make_tensor(context, dtype, shape);
-    check(dtype == MP_DTYPE_FP32 ? mp_tensor_copy(nullptr, source, tensor)
-                                 : mp_tensor_cast(nullptr, source, tensor, nullptr));
+    check(dtype == MP_DTYPE_FP32 ? mp_tensor_copy(source, nullptr, tensor)
+                                 : mp_tensor_cast(source, nullptr, tensor, nullptr));
     check(mp_context_sync(context)); // before the source goes
     mp_tensor_destroy(source);
     return tensor;
@@ -112,7 +112,7 @@ class Copy {
         mp_tensor_destroy(from_);
         mp_tensor_destroy(to_);
     }
-    void run() const { check(mp_tensor_copy(nullptr, from_, to_)); }
+    void run() const { check(mp_tensor_copy(from_, nullptr, to_)); }
 
   private:
     mp_tensor* from_;
@@ -295,7 +295,7 @@ int run(Options options) {
     desc.num_threads = options.threads;
     mp_context* context = nullptr;
     check(mp_context_create(&desc, &context));
-    check(mp_context_num_threads(context, &options.threads));
+    check(mp_context_get_num_threads(context, &options.threads));
     options.turns.finish = [context] { check(mp_context_sync(context)); };
 
     using Family = std::vector<Row> (*)(mp_context*, const Options&);

@@ -27,7 +27,7 @@ typedef struct Model {
     uint16_t* low; /* the weight as bf16 */
     float* activation;
     mp_context* context;
-    mp_adamw_slot slot;
+    mp_step_slot slot;
     mp_tensor *weight_tensor, *low_tensor;
     int64_t step;
 } Model;
@@ -89,12 +89,12 @@ static void own_step(Model* model) {
 }
 
 static void library_step(Model* model) {
-    mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+    mp_step_args args = MP_STEP_ARGS_INIT;
     args.step = model->step;
     args.weight_decay = 0.01;
     check(mp_optimizer_step_pointers(model->context, NULL, &args, &model->slot, 1, NULL, NULL),
           "the step");
-    check(mp_tensor_cast(NULL, model->weight_tensor, model->low_tensor, NULL), "the cast");
+    check(mp_tensor_cast(model->weight_tensor, NULL, model->low_tensor, NULL), "the cast");
 }
 
 static mp_tensor* wrap(mp_context* context, int32_t dtype, int64_t count, void* data) {

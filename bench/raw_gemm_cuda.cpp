@@ -93,7 +93,7 @@ class Call {
 
     static void* memory(const mp_tensor* tensor) {
         void* data = nullptr;
-        check(mp_tensor_data(tensor, &data));
+        check(mp_tensor_get_data(tensor, &data));
         return data;
     }
     static void layout(cublasLtMatrixLayout_t& out, cudaDataType_t type, int64_t rows,

@@ -57,8 +57,8 @@ static void print_layouts(void) {
     LAYOUT(mp_optimizer_stats, AT(struct_size), AT(found_inf), AT(step), AT(skipped_steps),
            AT(grad_norm), AT(grad_mul));
 #undef S
-#define S mp_adamw_slot
-    LAYOUT(mp_adamw_slot, AT(struct_size), AT(flags), AT(count), AT(uid), AT(param), AT(grad),
+#define S mp_step_slot
+    LAYOUT(mp_step_slot, AT(struct_size), AT(flags), AT(count), AT(uid), AT(param), AT(grad),
            AT(exp_avg), AT(exp_avg_sq), AT(compensation), AT(master), AT(param_dtype),
            AT(grad_dtype), AT(exp_avg_dtype), AT(exp_avg_sq_dtype), AT(compensation_dtype),
            AT(master_dtype), AT(param_scale_inv), AT(grad_scale_inv), AT(exp_avg_scale_inv),
@@ -66,8 +66,8 @@ static void print_layouts(void) {
            AT(exp_avg_sq_coding), AT(master_coding), AT(compensation_coding),
            AT(compensation_scale_inv));
 #undef S
-#define S mp_adamw_args
-    LAYOUT(mp_adamw_args, AT(struct_size), AT(flags), AT(step), AT(seed), AT(lr), AT(beta1),
+#define S mp_step_args
+    LAYOUT(mp_step_args, AT(struct_size), AT(flags), AT(step), AT(seed), AT(lr), AT(beta1),
            AT(beta2), AT(eps), AT(weight_decay), AT(max_grad_norm), AT(grad_scale), AT(lr_pointer),
            AT(grad_scale_pointer), AT(rule), AT(reserved));
 #undef S
@@ -118,8 +118,8 @@ static void add_param(mp_optimizer* optimizer, const char* name, mp_tensor* para
 
 static void read_state(mp_optimizer* optimizer, const char* state, void* data, size_t bytes) {
     mp_tensor* tensor = NULL;
-    CHECK(mp_optimizer_state(optimizer, 0, state, &tensor));
-    CHECK(mp_tensor_read(NULL, tensor, data, bytes));
+    CHECK(mp_optimizer_get_state(optimizer, 0, state, &tensor));
+    CHECK(mp_tensor_read(tensor, NULL, data, bytes));
     mp_tensor_destroy(tensor);
 }
 
@@ -171,8 +171,8 @@ static void run_tensors(mp_context* context) {
 
 static void run_pointers(mp_context* context) {
     float p[kCount], g[kCount], m[kCount], v[kCount];
-    mp_adamw_args args = MP_ADAMW_ARGS_INIT;
-    mp_adamw_slot slot = {0};
+    mp_step_args args = MP_STEP_ARGS_INIT;
+    mp_step_slot slot = {0};
     slot.struct_size = sizeof slot;
     slot.count = kCount;
     slot.param = p;

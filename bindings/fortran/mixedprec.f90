@@ -46,7 +46,7 @@ module mixedprec
         integer(c_int64_t) :: step = 0, skipped_steps = 0
         real(c_double) :: grad_norm = 0, grad_mul = 0
     end type
-    type, bind(c) :: mp_adamw_slot
+    type, bind(c) :: mp_step_slot
         integer(c_int32_t) :: struct_size = 160, flags = 0
         integer(c_int64_t) :: count = 0, uid = 0
         type(c_ptr) :: param = c_null_ptr, grad = c_null_ptr, exp_avg = c_null_ptr, exp_avg_sq = c_null_ptr
@@ -59,7 +59,7 @@ module mixedprec
         integer(c_int32_t) :: exp_avg_coding = 0, exp_avg_sq_coding = 0, master_coding = 0, compensation_coding = 0
         type(c_ptr) :: compensation_scale_inv = c_null_ptr
     end type
-    type, bind(c) :: mp_adamw_args
+    type, bind(c) :: mp_step_args
         integer(c_int32_t) :: struct_size = 104, flags = mp_hyperparameters_explicit
         integer(c_int64_t) :: step = 1, seed = 0
         real(c_double) :: lr = 1d-3, beta1 = 0.9d0, beta2 = 0.999d0, eps = 1d-8, weight_decay = 0, max_grad_norm = 0
@@ -115,9 +115,9 @@ module mixedprec
             type(c_funptr), value :: deleter
             type(c_ptr), intent(out) :: tensor
         end function
-        integer(c_int32_t) function mp_tensor_read(queue, tensor, data, bytes) bind(c)
+        integer(c_int32_t) function mp_tensor_read(tensor, queue, data, bytes) bind(c)
             import
-            type(c_ptr), value :: queue, tensor, data
+            type(c_ptr), value :: tensor, queue, data
             integer(c_size_t), value :: bytes
         end function
         subroutine mp_tensor_destroy(tensor) bind(c)
@@ -152,7 +152,7 @@ module mixedprec
             type(c_ptr), value :: optimizer, queue
             type(mp_optimizer_stats), intent(inout) :: stats
         end function
-        integer(c_int32_t) function mp_optimizer_state(optimizer, index, state, tensor) bind(c)
+        integer(c_int32_t) function mp_optimizer_get_state(optimizer, index, state, tensor) bind(c)
             import
             type(c_ptr), value :: optimizer
             integer(c_int32_t), value :: index
@@ -163,8 +163,8 @@ module mixedprec
             bind(c)
             import
             type(c_ptr), value :: context, queue, scaler
-            type(mp_adamw_args), intent(in) :: args
-            type(mp_adamw_slot), intent(in) :: slots(*)
+            type(mp_step_args), intent(in) :: args
+            type(mp_step_slot), intent(in) :: slots(*)
             integer(c_int64_t), value :: slot_count
             type(mp_optimizer_stats), intent(inout) :: stats
         end function

@@ -39,8 +39,8 @@ contains
         type(mp_param_group_desc), target :: h
         type(mp_param_desc), target :: p
         type(mp_optimizer_stats), target :: r
-        type(mp_adamw_slot), target :: s
-        type(mp_adamw_args), target :: a
+        type(mp_step_slot), target :: s
+        type(mp_step_args), target :: a
         call print_layout("mp_context_desc", c_sizeof(c), c_loc(c), &
             [c_loc(c%struct_size), c_loc(c%flags), c_loc(c%api_version), c_loc(c%device_kind), c_loc(c%device_index), &
              c_loc(c%num_threads), c_loc(c%log_level), c_loc(c%reserved), c_loc(c%backend), c_loc(c%allocate), &
@@ -60,7 +60,7 @@ contains
         call print_layout("mp_optimizer_stats", c_sizeof(r), c_loc(r), &
             [c_loc(r%struct_size), c_loc(r%found_inf), c_loc(r%step), c_loc(r%skipped_steps), c_loc(r%grad_norm), &
              c_loc(r%grad_mul)])
-        call print_layout("mp_adamw_slot", c_sizeof(s), c_loc(s), &
+        call print_layout("mp_step_slot", c_sizeof(s), c_loc(s), &
             [c_loc(s%struct_size), c_loc(s%flags), c_loc(s%count), c_loc(s%uid), c_loc(s%param), c_loc(s%grad), &
              c_loc(s%exp_avg), c_loc(s%exp_avg_sq), c_loc(s%compensation), c_loc(s%master), c_loc(s%param_dtype), &
              c_loc(s%grad_dtype), c_loc(s%exp_avg_dtype), c_loc(s%exp_avg_sq_dtype), c_loc(s%compensation_dtype), &
@@ -68,7 +68,7 @@ contains
              c_loc(s%exp_avg_sq_scale_inv), c_loc(s%master_scale_inv), c_loc(s%exp_avg_coding), &
              c_loc(s%exp_avg_sq_coding), c_loc(s%master_coding), c_loc(s%compensation_coding), &
              c_loc(s%compensation_scale_inv)])
-        call print_layout("mp_adamw_args", c_sizeof(a), c_loc(a), &
+        call print_layout("mp_step_args", c_sizeof(a), c_loc(a), &
             [c_loc(a%struct_size), c_loc(a%flags), c_loc(a%step), c_loc(a%seed), c_loc(a%lr), c_loc(a%beta1), &
              c_loc(a%beta2), c_loc(a%eps), c_loc(a%weight_decay), c_loc(a%max_grad_norm), c_loc(a%grad_scale), &
              c_loc(a%lr_pointer), c_loc(a%grad_scale_pointer), c_loc(a%rule), c_loc(a%reserved)])
@@ -124,8 +124,8 @@ contains
         character(*), intent(in) :: state
         integer(c_size_t), intent(in) :: bytes
         type(c_ptr) :: tensor
-        call check(mp_optimizer_state(optimizer, 0, state//c_null_char, tensor))
-        call check(mp_tensor_read(c_null_ptr, tensor, data, bytes))
+        call check(mp_optimizer_get_state(optimizer, 0, state//c_null_char, tensor))
+        call check(mp_tensor_read(tensor, c_null_ptr, data, bytes))
         call mp_tensor_destroy(tensor)
     end subroutine
 
@@ -168,19 +168,19 @@ contains
 
     subroutine run_pointers()
         real(c_float), target :: p(count), g(count), m(count), v(count)
-        type(mp_adamw_slot) :: slot
+        type(mp_step_slot) :: slot
         type(mp_optimizer_stats) :: stats
         integer :: t
         p = 1
         m = 0
         v = 0
-        slot = mp_adamw_slot(count=count, param=c_loc(p), grad=c_loc(g), exp_avg=c_loc(m), exp_avg_sq=c_loc(v), &
+        slot = mp_step_slot(count=count, param=c_loc(p), grad=c_loc(g), exp_avg=c_loc(m), exp_avg_sq=c_loc(v), &
             param_dtype=mp_dtype_fp32, grad_dtype=mp_dtype_fp32, exp_avg_dtype=mp_dtype_fp32, &
             exp_avg_sq_dtype=mp_dtype_fp32)
         do t = 1, steps
             g = real(sin(real(t, c_double)), c_float)
             call check(mp_optimizer_step_pointers(context, c_null_ptr, &
-                mp_adamw_args(step=int(t, c_int64_t), weight_decay=0.01d0), [slot], 1_c_int64_t, c_null_ptr, stats))
+                mp_step_args(step=int(t, c_int64_t), weight_decay=0.01d0), [slot], 1_c_int64_t, c_null_ptr, stats))
             call print_step("pointers", t, g, p, m, v)
         end do
     end subroutine

@@ -38,7 +38,7 @@ def _struct(c_name, c_size, declaration):
 
 
 TYPES = {"u32": u32, "u64": u64, "i32": i32, "i64": i64, "f64": f64, "shape": i64 * 8, "text": text, "pointer": pointer}
-STRUCTS = context_desc, tensor_desc, optimizer_desc, group_desc, param_desc, optimizer_stats, adamw_slot, adamw_args = (
+STRUCTS = context_desc, tensor_desc, optimizer_desc, group_desc, param_desc, optimizer_stats, step_slot, step_args = (
     _struct("mp_context_desc", 96, "u32 struct_size flags api_version; i32 device_kind device_index num_threads "
             "log_level reserved; text backend; pointer allocate release allocator_payload log log_payload parallel "
             "parallel_payload"),
@@ -48,12 +48,12 @@ STRUCTS = context_desc, tensor_desc, optimizer_desc, group_desc, param_desc, opt
             "text exp_avg_format exp_avg_sq_format"),
     _struct("mp_param_desc", 40, "u32 struct_size flags; text name; pointer param grad init_fp32"),
     _struct("mp_optimizer_stats", 40, "u32 struct_size found_inf; i64 step skipped_steps; f64 grad_norm grad_mul"),
-    _struct("mp_adamw_slot", 160, "u32 struct_size flags; i64 count; u64 uid; pointer param grad exp_avg exp_avg_sq "
+    _struct("mp_step_slot", 160, "u32 struct_size flags; i64 count; u64 uid; pointer param grad exp_avg exp_avg_sq "
             "compensation master; i32 param_dtype grad_dtype exp_avg_dtype exp_avg_sq_dtype compensation_dtype "
             "master_dtype; pointer param_scale_inv grad_scale_inv exp_avg_scale_inv exp_avg_sq_scale_inv "
             "master_scale_inv; i32 exp_avg_coding exp_avg_sq_coding master_coding "
             "compensation_coding; pointer compensation_scale_inv"),
-    _struct("mp_adamw_args", 104, "u32 struct_size flags; i64 step; u64 seed; f64 lr beta1 beta2 eps weight_decay "
+    _struct("mp_step_args", 104, "u32 struct_size flags; i64 step; u64 seed; f64 lr beta1 beta2 eps weight_decay "
             "max_grad_norm grad_scale; pointer lr_pointer grad_scale_pointer; i32 rule reserved"),
 )
 
@@ -140,6 +140,6 @@ def stats(optimizer):
 
 
 def read_state(optimizer, index, name, out):
-    state = Handle("tensor", "mp_optimizer_state", optimizer, index, name.encode())
-    call("mp_tensor_read", None, state, address(out), size(out.nbytes))
+    state = Handle("tensor", "mp_optimizer_get_state", optimizer, index, name.encode())
+    call("mp_tensor_read", state, None, address(out), size(out.nbytes))
     return out

@@ -45,12 +45,12 @@ def run_tensors(context):
 
 def run_pointers(context):
     p, g, m, v = (np.full(COUNT, x, np.float32) for x in (1, 0, 0, 0))
-    slot = mp.adamw_slot(count=COUNT, param=mp.address(p), grad=mp.address(g), exp_avg=mp.address(m),
+    slot = mp.step_slot(count=COUNT, param=mp.address(p), grad=mp.address(g), exp_avg=mp.address(m),
                          exp_avg_sq=mp.address(v), param_dtype=mp.FP32, grad_dtype=mp.FP32, exp_avg_dtype=mp.FP32,
                          exp_avg_sq_dtype=mp.FP32)
     for t in range(1, STEPS + 1):
         g[:] = math.sin(t)
-        args = mp.adamw_args(step=t, grad_scale=1.0, **VALUES)
+        args = mp.step_args(step=t, grad_scale=1.0, **VALUES)
         mp.call("mp_optimizer_step_pointers", context, None, byref(args), byref(slot), mp.i64(1), None, None)
         print_step("pointers", t, g, p, m, v)
 

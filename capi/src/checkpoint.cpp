@@ -180,19 +180,20 @@ mp_status mp_checkpoint_save(mp_checkpoint* checkpoint, const char* directory, i
                              uint32_t flags) {
     return boundary([&] {
         CheckpointObject& object = live(checkpoint);
-        check_flags(flags, MP_CHECKPOINT_BACKGROUND, "flags");
+        check_flags(flags, MP_SAVE_BACKGROUND, "flags");
         if (step < 0) {
             fail(Code::invalid_argument, "checkpoint: step is %lld; it must be >= 0",
                  static_cast<long long>(step));
         }
         object.checkpointer.save(required(directory, "directory"), step,
-                                 (flags & MP_CHECKPOINT_BACKGROUND) != 0);
+                                 (flags & MP_SAVE_BACKGROUND) != 0);
     });
 }
 
-mp_status mp_checkpoint_poll(mp_checkpoint* checkpoint, int32_t* done) {
-    return boundary(
-        [&] { *required(done, "done") = live(checkpoint).checkpointer.is_idle() ? 1 : 0; });
+mp_status mp_checkpoint_test(mp_checkpoint* checkpoint) {
+    return boundary([&]() -> mp_status {
+        return live(checkpoint).checkpointer.is_idle() ? MP_STATUS_OK : MP_STATUS_NOT_READY;
+    });
 }
 
 mp_status mp_checkpoint_wait(mp_checkpoint* checkpoint) {
@@ -203,16 +204,14 @@ mp_status mp_checkpoint_load(mp_checkpoint* checkpoint, const char* path, uint32
                              mp_checkpoint_info* info) {
     return boundary([&] {
         CheckpointObject& object = live(checkpoint);
-        check_flags(flags,
-                    MP_CHECKPOINT_VERIFY_ALL | MP_CHECKPOINT_OTHER_RECIPE | MP_CHECKPOINT_CONVERT,
-                    "flags");
+        check_flags(flags, MP_LOAD_VERIFY_ALL | MP_LOAD_OTHER_RECIPE | MP_LOAD_CONVERT, "flags");
         if (info != nullptr) {
             (void)size_of_struct(info, "info"); // so that nothing fails after the state has changed
         }
         LoadFlags options;
-        options.verify_all = (flags & MP_CHECKPOINT_VERIFY_ALL) != 0;
-        options.other_recipe = (flags & MP_CHECKPOINT_OTHER_RECIPE) != 0;
-        options.convert = (flags & MP_CHECKPOINT_CONVERT) != 0;
+        options.verify_all = (flags & MP_LOAD_VERIFY_ALL) != 0;
+        options.other_recipe = (flags & MP_LOAD_OTHER_RECIPE) != 0;
+        options.convert = (flags & MP_LOAD_CONVERT) != 0;
         Conversion conversion;
         const Loaded loaded =
             object.checkpointer.load(required(path, "path"), options, &conversion);

@@ -125,18 +125,6 @@ template <typename Step> bool finish(CommRequestObject& object, const Step& step
 
 } // namespace
 
-mp_status mp_comm_desc_init(mp_comm_desc* desc, size_t size) {
-    return boundary([&] { init_struct(desc, size, mp_comm_desc MP_COMM_DESC_INIT); });
-}
-
-mp_status mp_comm_exchange_init(mp_comm_exchange* desc, size_t size) {
-    return boundary([&] { init_struct(desc, size, mp_comm_exchange MP_COMM_EXCHANGE_INIT); });
-}
-
-mp_status mp_comm_callbacks_init(mp_comm_callbacks* desc, size_t size) {
-    return boundary([&] { init_struct(desc, size, mp_comm_callbacks MP_COMM_CALLBACKS_INIT); });
-}
-
 mp_status mp_comm_create_self(const mp_comm_desc* desc, mp_comm** out) {
     return boundary([&] { *output(out) = wrap(mp::comm::make_self_transport(), read_desc(desc)); });
 }
@@ -186,7 +174,7 @@ mp_status mp_comm_create_mpi(const mp_comm_desc* desc, const void* mpi_comm, mp_
     });
 }
 
-mp_status mp_comm_nccl_unique_id(void* id, size_t size) {
+mp_status mp_comm_get_nccl_unique_id(void* id, size_t size) {
     return boundary([&] {
         (void)required(id, "id");
         if (size != MP_COMM_UNIQUE_ID_BYTES) {
@@ -240,15 +228,15 @@ mp_status mp_comm_split(mp_comm* comm, int32_t color, int32_t key, mp_comm** out
     });
 }
 
-mp_status mp_comm_rank(const mp_comm* comm, int32_t* rank) {
+mp_status mp_comm_get_rank(const mp_comm* comm, int32_t* rank) {
     return boundary([&] { *required(rank, "rank") = communicator_of(comm).rank(); });
 }
 
-mp_status mp_comm_size(const mp_comm* comm, int32_t* size) {
+mp_status mp_comm_get_size(const mp_comm* comm, int32_t* size) {
     return boundary([&] { *required(size, "size") = communicator_of(comm).size(); });
 }
 
-mp_status mp_comm_node(const mp_comm* comm, int32_t rank, int32_t* node) {
+mp_status mp_comm_get_node(const mp_comm* comm, int32_t rank, int32_t* node) {
     return boundary([&] {
         const comm::Communicator& communicator = communicator_of(comm);
         if (rank < 0 || rank >= communicator.size()) {
@@ -357,7 +345,7 @@ mp_status mp_comm_abort(mp_comm* comm, const char* reason) {
     });
 }
 
-mp_status mp_comm_status(const mp_comm* comm) {
+mp_status mp_comm_get_status(const mp_comm* comm) {
     return boundary([&] { check(communicator_of(comm).status()); });
 }
 

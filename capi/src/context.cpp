@@ -91,10 +91,6 @@ std::shared_ptr<Context> open(const mp_context_desc& desc) {
 
 } // namespace
 
-mp_status mp_context_desc_init(mp_context_desc* desc, size_t size) {
-    return boundary([&] { init_struct(desc, size, mp_context_desc MP_CONTEXT_DESC_INIT); });
-}
-
 mp_status mp_context_create(const mp_context_desc* desc, mp_context** out) {
     return boundary([&] {
         output(out);
@@ -104,7 +100,7 @@ mp_status mp_context_create(const mp_context_desc* desc, mp_context** out) {
 
 void mp_context_destroy(mp_context* context) { destroy_handle(context); }
 
-mp_status mp_context_num_threads(const mp_context* context, int32_t* num_threads) {
+mp_status mp_context_get_num_threads(const mp_context* context, int32_t* num_threads) {
     return boundary([&] {
         *required(num_threads, "num_threads") =
             object_of(context, "context")->host_stream().device().num_threads();

@@ -196,10 +196,6 @@ void run(GemmObject& gemm, mp_queue* queue, const mp_gemm_args& args) {
 
 } // namespace
 
-mp_status mp_gemm_desc_init(mp_gemm_desc* desc, size_t size) {
-    return boundary([&] { init_struct(desc, size, mp_gemm_desc MP_GEMM_DESC_INIT); });
-}
-
 mp_status mp_gemm_create(mp_context* context, const mp_gemm_desc* desc, mp_gemm** out) {
     return boundary([&] {
         output(out);
@@ -222,10 +218,6 @@ mp_status mp_gemm_run(mp_gemm* gemm, mp_queue* queue, const mp_tensor* a, const 
         args.d = d;
         run(*object_of(gemm, "gemm"), queue, args);
     });
-}
-
-mp_status mp_gemm_args_init(mp_gemm_args* args, size_t size) {
-    return boundary([&] { init_struct(args, size, mp_gemm_args MP_GEMM_ARGS_INIT); });
 }
 
 mp_status mp_gemm_run_scaled(mp_gemm* gemm, mp_queue* queue, const mp_gemm_args* args) {

@@ -21,9 +21,9 @@ std::vector<std::shared_ptr<LinearObject>> listed_layers(mp_linear* const* linea
     return layers;
 }
 
-mp_linear_stats_info public_stats(const linear::Linear& layer, recipe::Operand operand,
-                                  const linear::OperandState& state) {
-    mp_linear_stats_info info{};
+mp_linear_stats public_stats(const linear::Linear& layer, recipe::Operand operand,
+                             const linear::OperandState& state) {
+    mp_linear_stats info{};
     info.struct_size = sizeof(info);
     info.operand = static_cast<int32_t>(operand);
     info.dtype = static_cast<int32_t>(layer.form_of(operand).dtype);
@@ -50,7 +50,7 @@ void tell_monitor(LinearObject& object, Stream& stream) {
     for (int32_t number = 0; number < MP_OPERAND_COUNT; ++number) {
         const auto operand = static_cast<recipe::Operand>(number);
         const linear::OperandState state = object.layer.scaling().read(stream, operand);
-        const mp_linear_stats_info info = public_stats(object.layer, operand, state);
+        const mp_linear_stats info = public_stats(object.layer, operand, state);
         const std::string advice =
             linear::advice_for(object.layer.recipe().fp8, operand, state.stats);
         object.monitor(object.payload, object.name.c_str(), &info,

@@ -11,8 +11,8 @@ namespace mp::capi {
 // Those behind the handles, of which some may be NULL.
 std::vector<std::shared_ptr<LinearObject>> listed_layers(mp_linear* const* linears, int32_t count);
 
-mp_linear_stats_info public_stats(const linear::Linear& layer, recipe::Operand operand,
-                                  const linear::OperandState& state);
+mp_linear_stats public_stats(const linear::Linear& layer, recipe::Operand operand,
+                             const linear::OperandState& state);
 
 // After the layer's step has ended: its monitor, where it is its turn. Waits then.
 void tell_monitor(LinearObject& object, Stream& stream);

@@ -29,13 +29,13 @@ std::shared_ptr<Tensor> optional_tensor(mp_tensor* tensor, const char* name) {
 void backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor* dx, mp_tensor* dw,
               mp_tensor* dbias, uint32_t flags) {
     linear::Linear& layer = object_of(linear, "linear")->layer;
-    check_flags(flags, MP_LINEAR_ACCUMULATE, "flags");
+    check_flags(flags, MP_BACKWARD_ACCUMULATE, "flags");
     const std::shared_ptr<Tensor> data_gradient = optional_tensor(dx, "dx");
     const std::shared_ptr<Tensor> weight_gradient = optional_tensor(dw, "dw");
     const std::shared_ptr<Tensor> bias_gradient = optional_tensor(dbias, "dbias");
     layer.backward(
         stream_of(queue, *layer.context()), *object_of(dy, "dy"), data_gradient.get(),
-        {weight_gradient.get(), bias_gradient.get(), (flags & MP_LINEAR_ACCUMULATE) != 0});
+        {weight_gradient.get(), bias_gradient.get(), (flags & MP_BACKWARD_ACCUMULATE) != 0});
 }
 
 recipe::Operand operand_of(int32_t number) {
@@ -66,10 +66,6 @@ void end_step(const std::vector<std::shared_ptr<LinearObject>>& layers, mp_queue
 }
 
 } // namespace
-
-mp_status mp_linear_desc_init(mp_linear_desc* desc, size_t size) {
-    return boundary([&] { init_struct(desc, size, mp_linear_desc MP_LINEAR_DESC_INIT); });
-}
 
 mp_status mp_linear_create(mp_context* context, mp_recipe* recipe, const mp_linear_desc* desc,
                            mp_tensor* weight, mp_tensor* bias, mp_linear** out) {
@@ -119,14 +115,9 @@ mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp_tensor
     });
 }
 
-mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue* queue) {
-    return boundary([&] { end_step(listed_layers(linears, count), queue); });
-}
-
-mp_status mp_linear_end_step_on_ranks(mp_comm* comm, mp_linear* const* linears, int32_t count,
-                                      mp_queue* queue) {
+mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue* queue,
+                             mp_comm* comm) {
     return boundary([&] {
-        mp::comm::Communicator& ranks = *object_of(comm, "comm")->communicator;
         const auto layers = listed_layers(linears, count);
         std::vector<const linear::ScalingState*> states;
         states.reserve(layers.size());
@@ -134,14 +125,17 @@ mp_status mp_linear_end_step_on_ranks(mp_comm* comm, mp_linear* const* linears, 
             (void)stream_of(queue, *object->layer.context());
             states.push_back(&object->layer.scaling());
         }
-        if (!layers.empty()) {
-            linear::reduce_amaxes(stream_of(queue, *layers[0]->layer.context()), ranks, states);
+        if (comm != nullptr) {
+            mp::comm::Communicator& ranks = *object_of(comm, "comm")->communicator;
+            if (!layers.empty()) {
+                linear::reduce_amaxes(stream_of(queue, *layers[0]->layer.context()), ranks, states);
+            }
         }
         end_step(layers, queue);
     });
 }
 
-mp_status mp_linear_stats(const mp_linear* linear, int32_t operand, mp_linear_stats_info* stats) {
+mp_status mp_linear_get_stats(const mp_linear* linear, int32_t operand, mp_linear_stats* stats) {
     return boundary([&] {
         const linear::Linear& layer = object_of(linear, "linear")->layer;
         const recipe::Operand which = operand_of(operand);
@@ -150,15 +144,15 @@ mp_status mp_linear_stats(const mp_linear* linear, int32_t operand, mp_linear_st
     });
 }
 
-mp_status mp_linear_clear_stats(mp_linear* linear) {
+mp_status mp_linear_clear_stats(mp_linear* linear, mp_queue* queue) {
     return boundary([&] {
         const linear::Linear& layer = object_of(linear, "linear")->layer;
-        layer.scaling().clear_stats(layer.context()->stream());
+        layer.scaling().clear_stats(stream_of(queue, *layer.context()));
     });
 }
 
-mp_status mp_linear_advice(const mp_linear* linear, int32_t operand, char* buffer, size_t capacity,
-                           size_t* needed) {
+mp_status mp_linear_get_advice(const mp_linear* linear, int32_t operand, char* buffer,
+                               size_t capacity, size_t* needed) {
     return boundary([&] {
         const linear::Linear& layer = object_of(linear, "linear")->layer;
         const recipe::Operand which = operand_of(operand);
@@ -190,8 +184,8 @@ mp_status mp_linear_set_monitor(mp_linear* linear, const char* name, int32_t eve
     });
 }
 
-mp_status mp_linear_scaling_save(const mp_linear* linear, void* buffer, size_t capacity,
-                                 size_t* needed) {
+mp_status mp_linear_get_scaling(const mp_linear* linear, void* buffer, size_t capacity,
+                                size_t* needed) {
     return boundary([&] {
         const linear::Linear& layer = object_of(linear, "linear")->layer;
         const std::vector<unsigned char> saved = layer.scaling().save(layer.context()->stream());
@@ -204,7 +198,7 @@ mp_status mp_linear_scaling_save(const mp_linear* linear, void* buffer, size_t c
     });
 }
 
-mp_status mp_linear_scaling_load(mp_linear* linear, const void* data, size_t bytes) {
+mp_status mp_linear_set_scaling(mp_linear* linear, const void* data, size_t bytes) {
     return boundary([&] {
         linear::Linear& layer = object_of(linear, "linear")->layer;
         layer.load_scaling(layer.context()->stream(),

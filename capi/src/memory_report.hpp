@@ -22,4 +22,28 @@ inline void write_report(const optim::MemoryReport& report, mp_memory_report* de
     write_struct(destination, result, "report");
 }
 
+// What mp_recipe_plan_memory and its siblings have in common: the sum stays below 2^55 too.
+inline std::span<const int64_t> checked_counts(const int64_t* counts, int64_t tensor_count) {
+    constexpr int64_t kMaxCount = int64_t{1} << 55;
+    if (tensor_count < 0) {
+        fail(Code::invalid_argument, "tensor_count is %lld; it must be >= 0",
+             static_cast<long long>(tensor_count));
+    }
+    if (tensor_count > 0 && counts == nullptr) {
+        fail(Code::null_argument, "counts is NULL but tensor_count is %lld",
+             static_cast<long long>(tensor_count));
+    }
+    const std::span<const int64_t> list(counts, static_cast<std::size_t>(tensor_count));
+    int64_t total = 0;
+    for (const int64_t count : list) {
+        if (count < 0 || count > kMaxCount - total) {
+            fail(Code::invalid_argument,
+                 "parameter_count is %lld after %lld others; all must be in 0..2^55",
+                 static_cast<long long>(count), static_cast<long long>(total));
+        }
+        total += count;
+    }
+    return list;
+}
+
 } // namespace mp::capi

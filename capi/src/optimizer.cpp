@@ -17,8 +17,8 @@ using namespace mp::capi;
 namespace {
 
 constexpr uint32_t kRuleFlags = MP_RULE_MAXIMIZE | MP_RULE_NO_BIAS_CORRECTION;
-constexpr uint32_t kAdamwFlags = kStepFlags | MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG |
-                                 MP_ADAMW_SR_EXP_AVG_SQ | MP_HYPERPARAMETERS_EXPLICIT | kRuleFlags;
+constexpr uint32_t kAdamwFlags = kStepFlags | MP_STEP_SR_PARAM | MP_STEP_SR_EXP_AVG |
+                                 MP_STEP_SR_EXP_AVG_SQ | MP_HYPERPARAMETERS_EXPLICIT | kRuleFlags;
 
 // The five hyperparameters, which groups and pointer steps spell alike. Zero means default unless explicit.
 template <typename T> numerics::GroupHyper hyper_of(const T& source) {
@@ -81,7 +81,7 @@ struct SlotName {
     char text[32] = "slot ";
 };
 
-void read_slot(const mp_adamw_slot& slot, numerics::RuleId rule, int64_t index, UpdateSegment& s) {
+void read_slot(const mp_step_slot& slot, numerics::RuleId rule, int64_t index, UpdateSegment& s) {
     check_flags(slot.flags, 0, "slot.flags");
     s.count = slot.count;
     s.uid = slot.uid;
@@ -116,7 +116,7 @@ void read_slot(const mp_adamw_slot& slot, numerics::RuleId rule, int64_t index, 
 }
 
 // Slots lie struct_size bytes apart, which may be more or less than this library's idea of a slot.
-std::vector<UpdateSegment> segments_of(const mp_adamw_slot* slots, int64_t count,
+std::vector<UpdateSegment> segments_of(const mp_step_slot* slots, int64_t count,
                                        numerics::RuleId rule) {
     if (count < 0) {
         fail(Code::invalid_argument, "slot_count is %lld; it must be >= 0",
@@ -131,7 +131,7 @@ std::vector<UpdateSegment> segments_of(const mp_adamw_slot* slots, int64_t count
     segments.reserve(static_cast<std::size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
         const auto* slot =
-            reinterpret_cast<const mp_adamw_slot*>(bytes + static_cast<std::size_t>(i) * stride);
+            reinterpret_cast<const mp_step_slot*>(bytes + static_cast<std::size_t>(i) * stride);
         if (size_of_struct(slot, "slots[i]") != stride) {
             fail(Code::invalid_argument,
                  "slots[%lld].struct_size is %u but slots[0].struct_size is %u; all must be equal",
@@ -150,7 +150,7 @@ const float* aligned(const float* pointer, const char* name) {
     return pointer;
 }
 
-void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& args,
+void step_pointers(const Context& context, Stream& stream, const mp_step_args& args,
                    std::vector<UpdateSegment> segments, scaler::LossScaler* scaler,
                    mp_optimizer_stats* stats) {
     check_flags(args.flags, kAdamwFlags, "args.flags");
@@ -183,9 +183,9 @@ void step_pointers(const Context& context, Stream& stream, const mp_adamw_args& 
     options.check_finite = (args.flags & MP_OPTIMIZER_CHECK_FINITE) != 0;
     options.zero_grad = (args.flags & MP_OPTIMIZER_ZERO_GRAD) != 0;
     options.eager_compat = (args.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0;
-    options.stochastic_param = (args.flags & MP_ADAMW_SR_PARAM) != 0;
-    options.stochastic_states[0] = (args.flags & MP_ADAMW_SR_EXP_AVG) != 0;
-    options.stochastic_states[1] = (args.flags & MP_ADAMW_SR_EXP_AVG_SQ) != 0;
+    options.stochastic_param = (args.flags & MP_STEP_SR_PARAM) != 0;
+    options.stochastic_states[0] = (args.flags & MP_STEP_SR_EXP_AVG) != 0;
+    options.stochastic_states[1] = (args.flags & MP_STEP_SR_EXP_AVG_SQ) != 0;
     if (stats != nullptr) {
         (void)size_of_struct(stats, "stats"); // before anything changes
     }
@@ -330,14 +330,14 @@ mp_status mp_optimizer_get_stats(mp_optimizer* optimizer, mp_queue* queue,
     });
 }
 
-mp_status mp_optimizer_param_count(const mp_optimizer* optimizer, int32_t* count) {
+mp_status mp_optimizer_get_param_count(const mp_optimizer* optimizer, int32_t* count) {
     return boundary([&] {
         *required(count, "count") = object_of(optimizer, "optimizer")->parameters().count();
     });
 }
 
-mp_status mp_optimizer_state(mp_optimizer* optimizer, int32_t index, const char* state,
-                             mp_tensor** out) {
+mp_status mp_optimizer_get_state(mp_optimizer* optimizer, int32_t index, const char* state,
+                                 mp_tensor** out) {
     return boundary([&] {
         output(out);
         *out = make_handle<mp_tensor>(
@@ -387,20 +387,19 @@ mp_status mp_optimizer_set_group_step(mp_optimizer* optimizer, mp_queue* queue, 
     });
 }
 
-mp_status mp_optimizer_memory(const mp_optimizer* optimizer, mp_memory_report* report) {
+mp_status mp_optimizer_get_memory(const mp_optimizer* optimizer, mp_memory_report* report) {
     return boundary(
         [&] { write_report(object_of(optimizer, "optimizer")->parameters().memory(), report); });
 }
 
 void mp_optimizer_destroy(mp_optimizer* optimizer) { destroy_handle(optimizer); }
 
-mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue,
-                                     const mp_adamw_args* args, const mp_adamw_slot* slots,
-                                     int64_t slot_count, mp_scaler* scaler,
-                                     mp_optimizer_stats* stats) {
+mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue, const mp_step_args* args,
+                                     const mp_step_slot* slots, int64_t slot_count,
+                                     mp_scaler* scaler, mp_optimizer_stats* stats) {
     return boundary([&] {
         const Context& owner = *object_of(context, "context");
-        const mp_adamw_args read = read_struct(args, "args");
+        const mp_step_args read = read_struct(args, "args");
         step_pointers(owner, stream_of(queue, owner), read,
                       segments_of(slots, slot_count, rule_of(read.rule)), scaler_of(scaler, owner),
                       stats);

@@ -99,10 +99,6 @@ mp_quant_stats public_stats(const QuantStats& stats) {
 
 } // namespace
 
-mp_status mp_quant_desc_init(mp_quant_desc* desc, size_t size) {
-    return boundary([&] { init_struct(desc, size, mp_quant_desc MP_QUANT_DESC_INIT); });
-}
-
 mp_status mp_tensor_create_quantized(mp_context* context, const mp_tensor_desc* desc,
                                      const mp_quant_desc* quant, mp_tensor** out) {
     return boundary([&] {
@@ -118,21 +114,21 @@ mp_status mp_tensor_get_quant_desc(const mp_tensor* tensor, mp_quant_desc* desc)
     return boundary([&] { write_struct(desc, desc_of(scales_of(tensor).form), "desc"); });
 }
 
-mp_status mp_tensor_scales(const mp_tensor* tensor, mp_tensor** out) {
+mp_status mp_tensor_get_scales(const mp_tensor* tensor, mp_tensor** out) {
     return boundary([&] {
         output(out);
         *out = make_handle<mp_tensor>(scales_of(tensor).scale_inv);
     });
 }
 
-mp_status mp_tensor_quantized_amax(const mp_tensor* tensor, mp_tensor** out) {
+mp_status mp_tensor_get_quantized_amax(const mp_tensor* tensor, mp_tensor** out) {
     return boundary([&] {
         output(out);
         *out = make_handle<mp_tensor>(scales_of(tensor).amax);
     });
 }
 
-mp_status mp_tensor_quantize(mp_queue* queue, const mp_tensor* source, mp_tensor* destination,
+mp_status mp_tensor_quantize(const mp_tensor* source, mp_queue* queue, mp_tensor* destination,
                              mp_tensor* transposed, mp_quant_stats* stats) {
     return boundary([&] {
         const Tensor& from = *object_of(source, "source");
@@ -155,7 +151,7 @@ mp_status mp_tensor_quantize(mp_queue* queue, const mp_tensor* source, mp_tensor
     });
 }
 
-mp_status mp_tensor_dequantize(mp_queue* queue, const mp_tensor* source, mp_tensor* destination) {
+mp_status mp_tensor_dequantize(const mp_tensor* source, mp_queue* queue, mp_tensor* destination) {
     return boundary([&] {
         const Tensor& from = *object_of(source, "source");
         Tensor& to = *object_of(destination, "destination");

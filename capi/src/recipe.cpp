@@ -59,63 +59,11 @@ mp_status inspect(const mp_recipe* recipe, const char* key, recipe::KeyType type
     });
 }
 
-// What mp_recipe_memory and its siblings have in common: the sum stays below 2^55 too.
-std::span<const int64_t> checked_counts(const int64_t* counts, int64_t tensor_count) {
-    constexpr int64_t kMaxCount = int64_t{1} << 55;
-    if (tensor_count < 0) {
-        fail(Code::invalid_argument, "tensor_count is %lld; it must be >= 0",
-             static_cast<long long>(tensor_count));
-    }
-    if (tensor_count > 0 && counts == nullptr) {
-        fail(Code::null_argument, "counts is NULL but tensor_count is %lld",
-             static_cast<long long>(tensor_count));
-    }
-    const std::span<const int64_t> list(counts, static_cast<std::size_t>(tensor_count));
-    int64_t total = 0;
-    for (const int64_t count : list) {
-        if (count < 0 || count > kMaxCount - total) {
-            fail(Code::invalid_argument,
-                 "parameter_count is %lld after %lld others; all must be in 0..2^55",
-                 static_cast<long long>(count), static_cast<long long>(total));
-        }
-        total += count;
-    }
-    return list;
-}
-
 void report_memory(const mp_recipe* recipe, int32_t rule, const int64_t* counts,
                    int64_t tensor_count, mp_memory_report* report) {
     const recipe::Recipe& source = object_of(recipe, "recipe")->recipe;
     write_report(optim::planned_memory(source, checked_counts(counts, tensor_count), rule_of(rule)),
                  report);
-}
-
-static_assert(MP_SHARDING_FLAT == static_cast<int32_t>(shard::ShardKind::flat) &&
-              MP_SHARDING_PER_PARAMETER == static_cast<int32_t>(shard::ShardKind::per_parameter) &&
-              MP_SHARDING_GREEDY == static_cast<int32_t>(shard::ShardKind::greedy));
-
-optim::ShardedMemory sharding_of(const mp_sharding_desc* desc) {
-    const auto source = read_optional_struct(desc, "sharding");
-    check_flags(source.flags, 0, "sharding.flags");
-    if (source.kind < MP_SHARDING_FLAT || source.kind > MP_SHARDING_GREEDY) {
-        fail(Code::invalid_argument, "sharding.kind is %d; it must be one of MP_SHARDING_*",
-             static_cast<int>(source.kind));
-    }
-    if (source.ranks < 0 || source.bucket_elements < 0) {
-        fail(Code::invalid_argument,
-             "sharding: ranks is %d and bucket_elements is %lld; both must be >= 0",
-             static_cast<int>(source.ranks), static_cast<long long>(source.bucket_elements));
-    }
-    optim::ShardedMemory sharding;
-    sharding.options.kind = static_cast<shard::ShardKind>(source.kind);
-    sharding.options.ranks = source.ranks == 0 ? 1 : source.ranks;
-    if (source.bucket_elements != 0) {
-        sharding.options.bucket_elements = source.bucket_elements;
-    }
-    sharding.rank = source.rank;
-    sharding.zero_stage = source.zero_stage;
-    sharding.shard_ranks = source.shard_ranks;
-    return sharding;
 }
 
 } // namespace
@@ -152,7 +100,8 @@ mp_status mp_recipe_create_from_file(mp_context* context, const char* path, mp_r
     });
 }
 
-mp_status mp_recipe_reason(const mp_recipe* recipe, char* buffer, size_t capacity, size_t* needed) {
+mp_status mp_recipe_get_reason(const mp_recipe* recipe, char* buffer, size_t capacity,
+                               size_t* needed) {
     return boundary(
         [&] { copy_text(object_of(recipe, "recipe")->reason, buffer, capacity, needed); });
 }
@@ -223,7 +172,7 @@ int32_t mp_recipe_preset_count(void) {
     }
 }
 
-mp_status mp_recipe_preset_info(int32_t index, const char** name, const char** text) {
+mp_status mp_recipe_get_preset_info(int32_t index, const char** name, const char** text) {
     return boundary([&] {
         (void)required(name, "name");
         if (index < 0 || index >= static_cast<int32_t>(recipe::presets().size())) {
@@ -240,7 +189,7 @@ mp_status mp_recipe_preset_info(int32_t index, const char** name, const char** t
 
 int32_t mp_recipe_key_count(void) { return static_cast<int32_t>(recipe::recipe_keys().size()); }
 
-mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc) {
+mp_status mp_recipe_get_key_info(int32_t index, mp_recipe_key_desc* desc) {
     return boundary([&] {
         if (index < 0 || index >= mp_recipe_key_count()) {
             fail(Code::invalid_argument, "index is %d; there are %d keys", index,
@@ -265,23 +214,13 @@ mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc) {
     });
 }
 
-mp_status mp_recipe_memory(const mp_recipe* recipe, int32_t rule, int64_t parameter_count,
-                           mp_memory_report* report) {
+mp_status mp_recipe_plan_memory(const mp_recipe* recipe, int32_t rule, int64_t parameter_count,
+                                mp_memory_report* report) {
     return boundary([&] { report_memory(recipe, rule, &parameter_count, 1, report); });
 }
 
-mp_status mp_recipe_memory_of_tensors(const mp_recipe* recipe, int32_t rule, const int64_t* counts,
-                                      int64_t tensor_count, mp_memory_report* report) {
+mp_status mp_recipe_plan_memory_of_tensors(const mp_recipe* recipe, int32_t rule,
+                                           const int64_t* counts, int64_t tensor_count,
+                                           mp_memory_report* report) {
     return boundary([&] { report_memory(recipe, rule, counts, tensor_count, report); });
-}
-
-mp_status mp_recipe_memory_sharded(const mp_recipe* recipe, int32_t rule, const int64_t* counts,
-                                   int64_t tensor_count, const mp_sharding_desc* sharding,
-                                   mp_memory_report* report) {
-    return boundary([&] {
-        const recipe::Recipe& source = object_of(recipe, "recipe")->recipe;
-        write_report(optim::planned_memory(source, checked_counts(counts, tensor_count),
-                                           sharding_of(sharding), rule_of(rule)),
-                     report);
-    });
 }

@@ -22,7 +22,7 @@ static_assert(MP_COMM_ACCUMULATE_FIXED == static_cast<int32_t>(comm::Accumulate:
 
 mp_comm_reduce_desc read_desc(const mp_comm_reduce_desc* desc) {
     const auto copy = read_optional_struct(desc, "desc");
-    check_flags(copy.flags, MP_COMM_STOCHASTIC, "desc.flags");
+    check_flags(copy.flags, MP_REDUCE_STOCHASTIC, "desc.flags");
     check_reserved(copy.reserved);
     (void)in_range(copy.op, MP_COMM_OP_MAX_ABS_BITS, "desc.op", "MP_COMM_OP_*");
     (void)order_of(copy.order, "desc.order");
@@ -32,7 +32,8 @@ mp_comm_reduce_desc read_desc(const mp_comm_reduce_desc* desc) {
 }
 
 comm::WireRounding rounding_of(const mp_comm_reduce_desc& desc) {
-    return {(desc.flags & MP_COMM_STOCHASTIC) != 0, desc.seed, desc.uid, random_time(desc, "desc")};
+    return {(desc.flags & MP_REDUCE_STOCHASTIC) != 0, desc.seed, desc.uid,
+            random_time(desc, "desc")};
 }
 
 comm::ReduceDesc reduce_desc(const mp_comm_reduce_desc& desc, DType source, const char* site) {
@@ -165,11 +166,7 @@ void clear(mp_comm_request** out) {
 
 } // namespace
 
-mp_status mp_comm_reduce_desc_init(mp_comm_reduce_desc* desc, size_t size) {
-    return boundary([&] { init_struct(desc, size, mp_comm_reduce_desc MP_COMM_REDUCE_DESC_INIT); });
-}
-
-mp_status mp_comm_wire_bytes(int64_t count, int32_t dtype, int32_t scale, int64_t* bytes) {
+mp_status mp_comm_get_wire_bytes(int64_t count, int32_t dtype, int32_t scale, int64_t* bytes) {
     return boundary([&] {
         (void)required(bytes, "bytes");
         if (count < 0 || count > INT64_MAX / 16) {

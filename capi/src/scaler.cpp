@@ -59,7 +59,7 @@ mp_scaler_desc desc_of(const recipe::ScalerPolicy& policy) {
 
 } // namespace
 
-mp_status mp_scaler_desc_preset(const char* name, mp_scaler_desc* desc, size_t size) {
+mp_status mp_scaler_desc_preset(mp_scaler_desc* desc, size_t size, const char* name) {
     return boundary(
         [&] { init_struct(desc, size, desc_of(scaler::scaler_preset(required(name, "name")))); });
 }
@@ -82,7 +82,7 @@ mp_status mp_scaler_create_from_recipe(mp_context* context, mp_recipe* recipe, m
     });
 }
 
-mp_status mp_scaler_scale(mp_scaler* scaler, mp_queue* queue, double* scale) {
+mp_status mp_scaler_get_scale(mp_scaler* scaler, mp_queue* queue, double* scale) {
     return boundary([&] {
         const scaler::LossScaler& object = *object_of(scaler, "scaler");
         *required(scale, "scale") =

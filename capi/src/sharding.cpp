@@ -2,7 +2,9 @@
 // sharding.h
 #include "boundary.hpp"
 #include "comm_traffic.hpp"
+#include "memory_report.hpp"
 #include "optimizer_options.hpp"
+#include "rule_number.hpp"
 #include "wire_options.hpp"
 
 using namespace mp;
@@ -10,25 +12,32 @@ using namespace mp::capi;
 
 namespace {
 
-shard::ShardingOptions options_of(const mp_zero_desc* desc, const recipe::Recipe& recipe) {
-    const auto source = read_optional_struct(desc, "zero");
-    check_flags(source.flags, MP_ZERO_SUM_GRADIENTS | MP_ZERO_NO_PROGRESS_THREAD, "zero.flags");
+static_assert(MP_SHARD_FLAT == static_cast<int32_t>(shard::ShardKind::flat) &&
+              MP_SHARD_PER_PARAMETER == static_cast<int32_t>(shard::ShardKind::per_parameter) &&
+              MP_SHARD_GREEDY == static_cast<int32_t>(shard::ShardKind::greedy));
+
+shard::ShardingOptions options_of(const mp_sharding_desc* desc, const recipe::Recipe& recipe) {
+    const auto source = read_optional_struct(desc, "sharding");
+    check_flags(source.flags,
+                MP_SHARDING_SUM_GRADIENTS | MP_SHARDING_NO_PROGRESS_THREAD | MP_SHARDING_EXPLICIT,
+                "sharding.flags");
     shard::ShardingOptions options;
-    options.stage = desc == nullptr ? 1 : source.zero_stage;
+    const bool is_default = source.stage == 0 && (source.flags & MP_SHARDING_EXPLICIT) == 0;
+    options.stage = is_default ? 1 : source.stage;
     options.kind = static_cast<shard::ShardKind>(
-        in_range(source.kind, MP_SHARDING_GREEDY, "zero.kind", "MP_SHARDING_*"));
+        in_range(source.kind, MP_SHARD_GREEDY, "sharding.kind", "MP_SHARD_*"));
     if (source.bucket_elements != 0) {
         options.bucket_elements = source.bucket_elements;
     }
     options.wire =
-        wire_of(source.wire_dtype, source.wire_scale, recipe.grad_reduce, "zero.wire_dtype");
-    options.order = order_of(source.order, "zero.order");
+        wire_of(source.wire_dtype, source.wire_scale, recipe.grad_reduce, "sharding.wire_dtype");
+    options.order = order_of(source.order, "sharding.order");
     options.slots = source.slots;
     options.shard_ranks = source.shard_ranks;
     options.check_every = source.check_every;
     options.node_ranks = source.node_ranks;
-    options.sum_gradients = (source.flags & MP_ZERO_SUM_GRADIENTS) != 0;
-    options.progress_thread = (source.flags & MP_ZERO_NO_PROGRESS_THREAD) == 0;
+    options.sum_gradients = (source.flags & MP_SHARDING_SUM_GRADIENTS) != 0;
+    options.progress_thread = (source.flags & MP_SHARDING_NO_PROGRESS_THREAD) == 0;
     return options;
 }
 
@@ -84,20 +93,16 @@ mp_status on_sharding(mp_optimizer* handle, mp_queue* queue, const Body& body) {
 
 } // namespace
 
-mp_status mp_zero_desc_init(mp_zero_desc* desc, size_t size) {
-    return boundary([&] { init_struct(desc, size, mp_zero_desc MP_ZERO_DESC_INIT); });
-}
-
 mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* recipe,
                                       const mp_optimizer_desc* desc, mp_comm* comm,
-                                      const mp_zero_desc* zero, mp_optimizer** out) {
+                                      const mp_sharding_desc* sharding, mp_optimizer** out) {
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         optim::OptimizerOptions options = mp::capi::options_of(desc);
         const std::shared_ptr<CommObject>& ranks = object_of(comm, "comm");
         const recipe::Recipe& checked = use_recipe(recipe);
-        options.sharding = ::options_of(zero, checked);
+        options.sharding = ::options_of(sharding, checked);
         optim::check_options(options,
                              ranks->communicator->size()); // before any rank is asked
         std::unique_ptr<mp::comm::Communicator> own;
@@ -121,8 +126,8 @@ mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue) {
     });
 }
 
-mp_status mp_optimizer_piece(const mp_optimizer* optimizer, int32_t index, int32_t rank,
-                             int64_t* start, int64_t* count) {
+mp_status mp_optimizer_get_slice(const mp_optimizer* optimizer, int32_t index, int32_t rank,
+                                 int64_t* start, int64_t* count) {
     return boundary([&] {
         const optim::Optimizer& object = optimizer_of(optimizer);
         (void)required(start, "start");
@@ -181,20 +186,20 @@ mp_status mp_optimizer_gather_wait(mp_optimizer* optimizer, mp_queue* queue, con
                        });
 }
 
-mp_status mp_optimizer_release(mp_optimizer* optimizer, mp_queue* queue, const int32_t* indices,
-                               int32_t count) {
+mp_status mp_optimizer_gather_free(mp_optimizer* optimizer, mp_queue* queue, const int32_t* indices,
+                                   int32_t count) {
     return on_sharding(optimizer, queue,
                        [&](optim::Optimizer& object, shard::Sharding& sharding, Stream& on) {
                            sharding.release(on, checked_indices(object, indices, count));
                        });
 }
 
-mp_status mp_optimizer_get_progress(const mp_optimizer* optimizer, mp_zero_progress* progress) {
+mp_status mp_optimizer_get_progress(const mp_optimizer* optimizer, mp_sharding_progress* progress) {
     return boundary([&] {
         const shard::Sharding& sharding = sharding_of(optimizer_of(optimizer));
         const comm::MessageCounts& messages = sharding.progress().messages();
         const char* reason = sharding.progress().why_no_thread();
-        mp_zero_progress copy{};
+        mp_sharding_progress copy{};
         copy.has_thread = reason == nullptr ? 1 : 0;
         copy.finished_by_thread = messages.finished_by_thread; // in the order that keeps <=
         copy.finished = messages.finished;
@@ -211,5 +216,18 @@ mp_status mp_optimizer_get_traffic(const mp_optimizer* optimizer, mp_comm_traffi
             fail(Code::bad_state, "optimizer: no ranks share it");
         }
         write_traffic(object.traffic(), traffic);
+    });
+}
+
+mp_status mp_recipe_plan_memory_sharded(const mp_recipe* recipe, int32_t rule,
+                                        const int64_t* counts, int64_t tensor_count,
+                                        const mp_sharding_desc* sharding, int32_t rank,
+                                        int32_t ranks, mp_memory_report* report) {
+    return boundary([&] {
+        const recipe::Recipe& source = object_of(recipe, "recipe")->recipe;
+        const shard::ShardingOptions options = ::options_of(sharding, source);
+        write_report(optim::planned_memory(source, checked_counts(counts, tensor_count), options,
+                                           {rank, ranks}, rule_of(rule)),
+                     report);
     });
 }

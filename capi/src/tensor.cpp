@@ -88,10 +88,6 @@ bool saturates(const mp_cast_desc& desc, DType destination) {
 
 } // namespace
 
-mp_status mp_tensor_desc_init(mp_tensor_desc* desc, size_t size) {
-    return boundary([&] { init_struct(desc, size, mp_tensor_desc MP_TENSOR_DESC_INIT); });
-}
-
 mp_status mp_tensor_create(mp_context* context, const mp_tensor_desc* desc, mp_tensor** out) {
     return boundary([&] {
         output(out);
@@ -146,11 +142,11 @@ mp_status mp_tensor_get_desc(const mp_tensor* tensor, mp_tensor_desc* desc) {
     });
 }
 
-mp_status mp_tensor_data(const mp_tensor* tensor, void** data) {
+mp_status mp_tensor_get_data(const mp_tensor* tensor, void** data) {
     return boundary([&] { *required(data, "data") = object_of(tensor, "tensor")->data(); });
 }
 
-mp_status mp_tensor_copy(mp_queue* queue, const mp_tensor* source, mp_tensor* destination) {
+mp_status mp_tensor_copy(const mp_tensor* source, mp_queue* queue, mp_tensor* destination) {
     return boundary([&] {
         const Tensor& from = *object_of(source, "source");
         Tensor& to = *object_of(destination, "destination");
@@ -165,7 +161,7 @@ mp_status mp_tensor_copy(mp_queue* queue, const mp_tensor* source, mp_tensor* de
     });
 }
 
-mp_status mp_tensor_write(mp_queue* queue, mp_tensor* tensor, const void* data, size_t bytes) {
+mp_status mp_tensor_write(mp_tensor* tensor, mp_queue* queue, const void* data, size_t bytes) {
     return boundary([&] {
         Tensor& object = *object_of(tensor, "tensor");
         check_bytes(object, bytes);
@@ -178,7 +174,7 @@ mp_status mp_tensor_write(mp_queue* queue, mp_tensor* tensor, const void* data, 
     });
 }
 
-mp_status mp_tensor_read(mp_queue* queue, const mp_tensor* tensor, void* data, size_t bytes) {
+mp_status mp_tensor_read(const mp_tensor* tensor, mp_queue* queue, void* data, size_t bytes) {
     return boundary([&] {
         const Tensor& object = *object_of(tensor, "tensor");
         check_bytes(object, bytes);
@@ -190,7 +186,7 @@ mp_status mp_tensor_read(mp_queue* queue, const mp_tensor* tensor, void* data, s
     });
 }
 
-mp_status mp_tensor_zero(mp_queue* queue, mp_tensor* tensor) {
+mp_status mp_tensor_zero(mp_tensor* tensor, mp_queue* queue) {
     return boundary([&] {
         Tensor& object = *object_of(tensor, "tensor");
         if (object.count() > 0) {
@@ -201,7 +197,7 @@ mp_status mp_tensor_zero(mp_queue* queue, mp_tensor* tensor) {
     });
 }
 
-mp_status mp_tensor_cast(mp_queue* queue, const mp_tensor* source, mp_tensor* destination,
+mp_status mp_tensor_cast(const mp_tensor* source, mp_queue* queue, mp_tensor* destination,
                          const mp_cast_desc* desc) {
     return boundary([&] {
         const Tensor& from = *object_of(source, "source");
@@ -231,7 +227,7 @@ mp_status mp_tensor_cast(mp_queue* queue, const mp_tensor* source, mp_tensor* de
     });
 }
 
-mp_status mp_tensor_amax(mp_queue* queue, const mp_tensor* tensor, mp_tensor* amax) {
+mp_status mp_tensor_amax(const mp_tensor* tensor, mp_queue* queue, mp_tensor* amax) {
     return boundary([&] {
         const Tensor& from = *object_of(tensor, "tensor");
         const Tensor& to = *object_of(amax, "amax");

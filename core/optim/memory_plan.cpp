@@ -64,24 +64,21 @@ MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_
 }
 
 MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_t> counts,
-                            const ShardedMemory& sharding, numerics::RuleId rule) {
-    const int32_t stage = sharding.zero_stage;
-    if (sharding.rank < 0 || sharding.rank >= sharding.options.ranks || stage < 0 || stage > 3) {
-        fail(Code::invalid_argument,
-             "sharding: rank is %d of %d and zero_stage is %d; ranks count from 0, stages are 0 to "
-             "3",
-             sharding.rank, sharding.options.ranks, stage);
+                            const shard::ShardingOptions& sharding, const RankOf& rank,
+                            numerics::RuleId rule) {
+    if (rank.rank < 0 || rank.rank >= rank.ranks) {
+        fail(Code::invalid_argument, "rank is %d of %d; ranks count from 0", rank.rank, rank.ranks);
     }
-    if (sharding.options.ranks == 1) {
+    shard::check_sharding(sharding, rank.ranks);
+    if (rank.ranks == 1) {
         return planned_memory(recipe, counts, rule); // nobody shares it
     }
-    shard::ShardOptions options = sharding.options;
-    shard::check_group_size("sharding", "shard_ranks", sharding.shard_ranks, options.ranks, "all");
-    options.ranks = sharding.shard_ranks > 0 ? sharding.shard_ranks : options.ranks;
+    const int32_t stage = sharding.stage;
+    const int32_t sharers = sharding.shard_ranks > 0 ? sharding.shard_ranks : rank.ranks;
     const bool is_rounded = gather_dtype(recipe, recipe.weight) != recipe.weight.dtype;
     const bool has_copy = stage == 3 || (stage > 0 && is_rounded);
-    const shard::ShardPlan plan(options, counts);
-    const int32_t shard = sharding.rank % options.ranks;
+    const shard::ShardPlan plan({sharding.kind, sharers, sharding.bucket_elements}, counts);
+    const int32_t shard = rank.rank % sharers;
     MemoryReport report;
     for (std::size_t i = 0; i < counts.size(); ++i) {
         const int64_t all = counts[i];

@@ -7,7 +7,7 @@
 
 #include "numerics/rules.hpp"
 #include "recipe/recipe.hpp"
-#include "shard/plan.hpp"
+#include "shard/sharding.hpp"
 
 namespace mp::optim {
 
@@ -58,14 +58,12 @@ DType gather_dtype(const recipe::Recipe& recipe, StateFormat weight);
 // only; from 2 on gradients, from 3 on weights, have memory while they are in use only. Beside them are the sums of the
 // gradients of its own elements, in fp32 (stage 0: of all, too), and where a weight is not in its own memory, or
 // is gathered in a narrower type, its owner's copy. The one scale of a weight or gradient is on every rank.
-struct ShardedMemory {
-    shard::ShardOptions options;
+struct RankOf {
     int32_t rank = 0;
-    int32_t zero_stage = 0;
-    int32_t shard_ranks = 0; // groups of so many hold one copy each; 0: all are one group
+    int32_t ranks = 1;
 };
 MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_t> counts,
-                            const ShardedMemory& sharding,
+                            const shard::ShardingOptions& sharding, const RankOf& rank,
                             numerics::RuleId rule = numerics::RuleId::adamw);
 
 } // namespace mp::optim

@@ -71,7 +71,7 @@ std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,
         if (has_scales && options.stage > 0 && options.kind != shard::ShardKind::greedy) {
             fail(Code::unsupported,
                  "optimizer: '%s' has states with one scale for the tensor, which ranks cannot "
-                 "share; use the greedy plan, or zero_stage 0",
+                 "share; use the greedy plan, or stage 0",
                  p.name.c_str());
         }
         tensors.push_back({p.param, p.grad, gather_dtype(recipe, p.weight),

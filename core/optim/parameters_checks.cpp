@@ -104,7 +104,7 @@ void Parameters::check_values(int32_t index, const Tensor& values) const {
         (dtype != DType::fp32 && dtype != DType::fp16 && dtype != DType::bf16)) {
         fail(Code::invalid_dtype,
              "optimizer: the values for '%s' are %s; they must be fp32, fp16 or bf16 (codes are "
-             "copied by mp_optimizer_state)",
+             "copied by mp_optimizer_get_state)",
              p.name.c_str(), form_text(values.form()).c_str());
     }
     if (&values.device() != &p.stepped->device()) {

@@ -60,34 +60,33 @@ template <typename Body> void or_abandon(const ShardGroups& groups, const Body& 
 
 void check_sharding(const ShardingOptions& options, int32_t ranks) {
     if (options.stage < 0 || options.stage > 3) {
-        fail(Code::invalid_argument, "optimizer: zero_stage is %d; it must be 0, 1, 2 or 3",
+        fail(Code::invalid_argument, "sharding: stage is %d; it must be 0, 1, 2 or 3",
              options.stage);
     }
     comm::ReduceDesc desc;
     desc.wire = options.wire;
     desc.order = options.order;
     desc.slots = options.slots;
-    comm::check_reduce(desc, DType::fp32, "optimizer");
+    comm::check_reduce(desc, DType::fp32, "sharding");
     if (options.bucket_elements < 1) {
-        fail(Code::invalid_argument, "optimizer: bucket_elements is %lld; it must be positive",
+        fail(Code::invalid_argument, "sharding: bucket_elements is %lld; it must be positive",
              static_cast<long long>(options.bucket_elements));
     }
-    check_group_size("optimizer", "shard_ranks", options.shard_ranks, ranks, "all");
-    check_group_size("optimizer", "node_ranks", options.node_ranks, ranks, "one level");
+    check_group_size("sharding", "shard_ranks", options.shard_ranks, ranks, "all");
+    check_group_size("sharding", "node_ranks", options.node_ranks, ranks, "one level");
     if (options.node_ranks > 0 && (options.shard_ranks > 0 || comm::has_slots(options.order))) {
         fail(Code::unsupported,
-             "optimizer: node_ranks %d goes neither with shard_ranks, whose groups add first "
+             "sharding: node_ranks %d goes neither with shard_ranks, whose groups add first "
              "already, nor with order tree or exact, as sums of a node are rounded to the wire",
              options.node_ranks);
     }
     if (options.check_every < 0) {
-        fail(Code::invalid_argument, "optimizer: check_every is %d; it must be >= 0",
+        fail(Code::invalid_argument, "sharding: check_every is %d; it must be >= 0",
              options.check_every);
     }
     if (options.slots != 0 && options.slots < ranks) {
         fail(Code::invalid_argument,
-             "optimizer: %d slots for %d ranks; each rank needs at least one", options.slots,
-             ranks);
+             "sharding: %d slots for %d ranks; each rank needs at least one", options.slots, ranks);
     }
 }
 

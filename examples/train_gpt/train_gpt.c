@@ -114,7 +114,7 @@ static Tensor new_tensor(mp_context* context, int64_t rows, int64_t cols) {
     Tensor t = {NULL, NULL};
     void* memory = NULL;
     TRY(mp_tensor_create(context, &desc, &t.handle));
-    TRY(mp_tensor_data(t.handle, &memory));
+    TRY(mp_tensor_get_data(t.handle, &memory));
     t.at = memory;
     keep(t.handle);
     return t;
@@ -201,7 +201,7 @@ static mp_tensor* add_param(Model* m, const char* name, mp_tensor* weight, mp_te
     int32_t index = 0;
     TRY(mp_optimizer_add_param(m->optimizer, cols > 0 ? 0 : 1, &desc, &index));
     if (grad == NULL) {
-        TRY(mp_optimizer_state(m->optimizer, index, "grad", &grad));
+        TRY(mp_optimizer_get_state(m->optimizer, index, "grad", &grad));
         keep(grad);
     }
     mp_tensor_destroy(desc.init_fp32);
@@ -281,7 +281,7 @@ static void create_model(Model* m) {
         exit(2);
     }
     char reason[256];
-    TRY(mp_recipe_reason(m->recipe, reason, sizeof reason, NULL)); /* of auto, what it chose */
+    TRY(mp_recipe_get_reason(m->recipe, reason, sizeof reason, NULL)); /* of auto, what it chose */
     printf("recipe %s%s%s\n", opt.recipe, reason[0] != '\0' ? ": " : "", reason);
     find_matrix_dtype(m);
     create_optimizer(m);
@@ -299,7 +299,7 @@ static void create_model(Model* m) {
     m->progress.struct_size = sizeof m->progress;
     TRY(mp_optimizer_get_stats(m->optimizer, NULL, &m->progress));
     int32_t threads = 0;
-    TRY(mp_context_num_threads(m->context, &threads));
+    TRY(mp_context_get_num_threads(m->context, &threads));
 #ifdef _OPENMP
     omp_set_num_threads(threads);
 #endif
@@ -691,7 +691,7 @@ static double learning_rate(int64_t taken) {
 
 /* The loss of one batch, after which the parameters have learnt from it. */
 static double train_step(Model* m, Acts* a, double* scale) {
-    TRY(mp_scaler_scale(m->scaler, NULL, scale));
+    TRY(mp_scaler_get_scale(m->scaler, NULL, scale));
     forward(m, a);
     const double loss = cross_entropy(a->logits.at, a->targets, a->rows, *scale);
     backward(m, a);
@@ -814,8 +814,7 @@ static void train(Model* m, const Text* text) {
         if (opt.checkpoint != NULL && (next_step % opt.every == 0 || next_step == opt.steps)) {
             TRY(mp_checkpoint_wait(
                 checkpoint)); /* for the one before: they are written while training goes on */
-            TRY(mp_checkpoint_save(checkpoint, opt.checkpoint, next_step,
-                                   MP_CHECKPOINT_BACKGROUND));
+            TRY(mp_checkpoint_save(checkpoint, opt.checkpoint, next_step, MP_SAVE_BACKGROUND));
         }
     }
     TRY(mp_checkpoint_wait(checkpoint));
@@ -895,7 +894,7 @@ static void print_help(void) {
 static void print_recipes(void) {
     for (int32_t i = 0; i < mp_recipe_preset_count(); i++) {
         const char *name = NULL, *text = NULL;
-        TRY(mp_recipe_preset_info(i, &name, &text));
+        TRY(mp_recipe_get_preset_info(i, &name, &text));
         printf("%-26s %s\n", name, text);
     }
 }
@@ -933,7 +932,7 @@ int main(int argc, char** argv) {
     const Text text = read_text();
     create_model(&model);
     mp_memory_report memory = {.struct_size = sizeof memory};
-    TRY(mp_optimizer_memory(model.optimizer, &memory));
+    TRY(mp_optimizer_get_memory(model.optimizer, &memory));
     printf("%lld parameters; weights, gradients and states take %.2f bytes for each\n",
            (long long)memory.parameter_count,
            (double)memory.total_bytes / (double)memory.parameter_count);

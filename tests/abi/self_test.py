@@ -12,6 +12,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
 import check_baseline
 import check_docs
+import check_names
 import check_symbols
 import headers
 import layout
@@ -32,6 +33,31 @@ class Folder(unittest.TestCase):
 
     def tearDown(self):
         self.folder.cleanup()
+
+
+class Names(Folder):
+    def problems_of(self, text):
+        (self.root / "a.h").write_text(text)
+        return check_names.problems(self.root)
+
+    def test_each_broken_rule_is_named(self):
+        struct = "typedef struct mp_gemm_desc {\n    uint32_t struct_size;\n} mp_gemm_desc;\n"
+        complete = struct + ("#define MP_GEMM_DESC_INIT { 0 }\n"
+                             "MP_API mp_status mp_gemm_desc_init(mp_gemm_desc* desc, size_t size);\n")
+        self.assertEqual(self.problems_of(complete), [])
+        for text, problem in (
+                (struct, "no MP_GEMM_DESC_INIT"),
+                (struct, "no mp_gemm_desc_init"),
+                ("MP_API mp_status mp_gemm_desc_init(size_t size);", "it must be"),
+                ("MP_API mp_status mp_thing_do(mp_thing* thing);", "none of the nouns"),
+                ("MP_API mp_status mp_gemm_run(mp_queue* queue, mp_gemm* gemm);", "must be the first"),
+                ("MP_API mp_status mp_gemm_run(mp_gemm* gemm, int32_t a, mp_queue* queue);", "queue must follow"),
+                ("MP_API mp_status mp_gemm_run(mp_gemm* const* gemms, mp_queue* queue, int32_t n);", "array and its count"),
+                ("MP_API mp_status mp_gemm_create(mp_gemm** out, mp_context* context);", "must be the last"),
+                ("MP_API mp_status mp_gemm_size(const mp_gemm* gemm, int64_t* size);", "needs _get_"),
+                ("/* mp_gemm_desc.flags */\n#define MP_GEMM_A 1u\n/* mp_gemm_run flags */\n#define MP_GEMM_B 1u\n", "several sets")):
+            with self.subTest(problem):
+                self.assertIn(problem, "\n".join(self.problems_of(text)))
 
 
 class Symbols(Folder):

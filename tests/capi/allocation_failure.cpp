@@ -177,12 +177,13 @@ TEST(AllocationFailure, OfAStep) {
         const auto prepare = [](Training& training) {
             for (int32_t i = 0; i < static_cast<int32_t>(std::size(kSizes)); ++i) {
                 mp_tensor* grad = nullptr;
-                EXPECT_TRUE(succeeded(mp_optimizer_state(training.optimizer, i, "grad", &grad)));
+                EXPECT_TRUE(
+                    succeeded(mp_optimizer_get_state(training.optimizer, i, "grad", &grad)));
                 const Tensor owned(grad);
                 const Tensor exact = make_tensor(
                     training.context, MP_DTYPE_FP32, {kSizes[i]},
                     numbers(static_cast<std::size_t>(kSizes[i]), static_cast<uint64_t>(i + 1)));
-                EXPECT_TRUE(succeeded(mp_tensor_cast(nullptr, exact, grad, nullptr)));
+                EXPECT_TRUE(succeeded(mp_tensor_cast(exact, nullptr, grad, nullptr)));
             }
         };
         std::vector<unsigned char> expected;
@@ -213,7 +214,7 @@ TEST(AllocationFailure, OfAStep) {
 }
 
 TEST(AllocationFailure, OfASave) {
-    for (const uint32_t flags : {0U, MP_CHECKPOINT_BACKGROUND}) {
+    for (const uint32_t flags : {0U, MP_SAVE_BACKGROUND}) {
         Training training = make_training("bf16_pure_kahan");
         training.step();
         const std::vector<unsigned char> before = training.everything();
@@ -263,27 +264,26 @@ TEST(AllocationFailure, OfALoad) {
             saved.step();
             MP_OK(mp_checkpoint_save(saved.checkpoint, folder.c_str(), 1, 0));
             Training target = make_training(to, 99);
-            MP_OK(mp_checkpoint_load(target.checkpoint, folder.c_str(), MP_CHECKPOINT_CONVERT,
-                                     nullptr));
+            MP_OK(mp_checkpoint_load(target.checkpoint, folder.c_str(), MP_LOAD_CONVERT, nullptr));
             expected = target.everything();
         }
-        each_allocation(
-            from == to ? "load" : "load of another recipe", [&](int64_t k, bool for_ever) {
-                Training target = make_training(to, 99);
-                const std::vector<unsigned char> before = target.everything();
-                mp_status status = MP_STATUS_OK;
-                const bool failed = fails_at(k, for_ever, [&] {
-                    status = mp_checkpoint_load(target.checkpoint, folder.c_str(),
-                                                MP_CHECKPOINT_CONVERT, nullptr);
-                    return status;
-                });
-                EXPECT_EQ(target.everything(), status == MP_STATUS_OK ? expected : before);
-                if (status != MP_STATUS_OK) {
-                    EXPECT_TRUE(succeeded(mp_checkpoint_load(target.checkpoint, folder.c_str(),
-                                                             MP_CHECKPOINT_CONVERT, nullptr)));
-                    EXPECT_EQ(target.everything(), expected);
-                }
-                return failed;
+        each_allocation(from == to ? "load" : "load of another recipe", [&](int64_t k,
+                                                                            bool for_ever) {
+            Training target = make_training(to, 99);
+            const std::vector<unsigned char> before = target.everything();
+            mp_status status = MP_STATUS_OK;
+            const bool failed = fails_at(k, for_ever, [&] {
+                status =
+                    mp_checkpoint_load(target.checkpoint, folder.c_str(), MP_LOAD_CONVERT, nullptr);
+                return status;
             });
+            EXPECT_EQ(target.everything(), status == MP_STATUS_OK ? expected : before);
+            if (status != MP_STATUS_OK) {
+                EXPECT_TRUE(succeeded(mp_checkpoint_load(target.checkpoint, folder.c_str(),
+                                                         MP_LOAD_CONVERT, nullptr)));
+                EXPECT_EQ(target.everything(), expected);
+            }
+            return failed;
+        });
     }
 }

@@ -18,8 +18,8 @@
 
 int main(void) {
     mp_context* context = NULL;
-    mp_adamw_args args = MP_ADAMW_ARGS_INIT;
-    mp_adamw_slot slot = {0};
+    mp_step_args args = MP_STEP_ARGS_INIT;
+    mp_step_slot slot = {0};
     float p = 1.0F;
     float g = 0.0F;
     float m = 0.0F;

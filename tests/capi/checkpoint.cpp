@@ -48,8 +48,7 @@ TEST(Checkpoint, GoingOnHasTheBitsOfNotHavingStopped) {
         resumed.step(); // and what was before is gone
         mp_checkpoint_info info{};
         info.struct_size = sizeof info;
-        MP_OK(mp_checkpoint_load(resumed.checkpoint, folder.c_str(), MP_CHECKPOINT_VERIFY_ALL,
-                                 &info));
+        MP_OK(mp_checkpoint_load(resumed.checkpoint, folder.c_str(), MP_LOAD_VERIFY_ALL, &info));
         EXPECT_EQ(info.step, 5);
         EXPECT_EQ(info.applied_step, 4);
         EXPECT_EQ(info.seed, 3U);
@@ -71,8 +70,7 @@ TEST(Checkpoint, OfTheFirstVersionStillLoads) {
     }
     Training resumed("bf16_pure_kahan", 99);
     const std::string folder = fixture_path("checkpoint/bf16_pure_kahan");
-    MP_OK(
-        mp_checkpoint_load(resumed.checkpoint, folder.c_str(), MP_CHECKPOINT_VERIFY_ALL, nullptr));
+    MP_OK(mp_checkpoint_load(resumed.checkpoint, folder.c_str(), MP_LOAD_VERIFY_ALL, nullptr));
     EXPECT_EQ(resumed.everything(), straight.everything());
     straight.step();
     resumed.step();
@@ -130,7 +128,7 @@ TEST(Checkpoint, ConvertsToAnotherRecipeAndSaysWhatThatLoses) {
         Training target(to, 99);
         mp_checkpoint_info info{};
         info.struct_size = sizeof info;
-        MP_OK(mp_checkpoint_load(target.checkpoint, folder.c_str(), MP_CHECKPOINT_CONVERT, &info));
+        MP_OK(mp_checkpoint_load(target.checkpoint, folder.c_str(), MP_LOAD_CONVERT, &info));
         EXPECT_EQ(info.converted, 1);
         EXPECT_EQ(target.position, 5);
         mp_optimizer_stats stats{};
@@ -177,7 +175,7 @@ TEST(Checkpoint, ConvertsToAnotherRecipeAndSaysWhatThatLoses) {
     Training same("bf16_pure_kahan", 99);
     mp_checkpoint_info info{};
     info.struct_size = sizeof info;
-    MP_OK(mp_checkpoint_load(same.checkpoint, folder.c_str(), MP_CHECKPOINT_CONVERT, &info));
+    MP_OK(mp_checkpoint_load(same.checkpoint, folder.c_str(), MP_LOAD_CONVERT, &info));
     EXPECT_EQ(info.converted, 0);
     EXPECT_EQ(same.everything(), saved.everything());
 }
@@ -202,28 +200,25 @@ TEST(Checkpoint, InTheBackgroundItIsTheStateOfTheCall) {
     Training training("bf16_mixed", 3, nullptr, &desc);
     training.step();
     const std::vector<unsigned char> then = training.everything();
-    int32_t done = -1;
-    MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 1, MP_CHECKPOINT_BACKGROUND));
-    MP_OK(mp_checkpoint_poll(training.checkpoint, &done));
-    EXPECT_EQ(done, 0);
+    MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 1, MP_SAVE_BACKGROUND));
+    EXPECT_EQ(mp_checkpoint_test(training.checkpoint), MP_STATUS_NOT_READY);
     MP_FAILS(mp_checkpoint_save(training.checkpoint, folder.c_str(), 2, 0), MP_STATUS_BAD_STATE,
              "still running");
     training.step(); // training goes on
     gate.open = true;
     MP_OK(mp_checkpoint_wait(training.checkpoint));
-    MP_OK(mp_checkpoint_poll(training.checkpoint, &done));
-    EXPECT_EQ(done, 1);
+    MP_OK(mp_checkpoint_test(training.checkpoint));
     EXPECT_EQ(gate.done.load(), gate.total.load());
     EXPECT_GT(gate.total.load(), 10000);
     EXPECT_NE(training.everything(), then);
     MP_OK(mp_checkpoint_load(training.checkpoint, folder.c_str(), 0, nullptr));
     EXPECT_EQ(training.everything(), then);
     // A failure in the background is told by wait, once.
-    MP_OK(mp_checkpoint_save(training.checkpoint, "/proc/none/none", 2, MP_CHECKPOINT_BACKGROUND));
+    MP_OK(mp_checkpoint_save(training.checkpoint, "/proc/none/none", 2, MP_SAVE_BACKGROUND));
     MP_FAILS(mp_checkpoint_wait(training.checkpoint), MP_STATUS_IO_ERROR, "/proc/none");
     MP_OK(mp_checkpoint_wait(training.checkpoint));
     // Destroying waits.
-    MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 3, MP_CHECKPOINT_BACKGROUND));
+    MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 3, MP_SAVE_BACKGROUND));
     training.checkpoint = Checkpoint();
     EXPECT_EQ(entries_in(folder.path), 2U);
 }
@@ -263,9 +258,8 @@ TEST(Checkpoint, RefusesWhatDoesNotFitAndLeavesTheState) {
     std::vector<unsigned char> before = other.everything();
     MP_FAILS(mp_checkpoint_load(other.checkpoint, folder.c_str(), 0, nullptr), MP_STATUS_BAD_STATE,
              "another recipe", "weight.dtype");
-    MP_FAILS(
-        mp_checkpoint_load(other.checkpoint, folder.c_str(), MP_CHECKPOINT_OTHER_RECIPE, nullptr),
-        MP_STATUS_INVALID_DTYPE, "is fp32 in the file but bf16 here");
+    MP_FAILS(mp_checkpoint_load(other.checkpoint, folder.c_str(), MP_LOAD_OTHER_RECIPE, nullptr),
+             MP_STATUS_INVALID_DTYPE, "is fp32 in the file but bf16 here");
     EXPECT_EQ(other.everything(), before);
     // The same types, another recipe.
     Training sibling(R"({"recipe": "bf16_mixed", "scaler.init_scale": 8})");
@@ -273,8 +267,7 @@ TEST(Checkpoint, RefusesWhatDoesNotFitAndLeavesTheState) {
     MP_FAILS(mp_checkpoint_load(sibling.checkpoint, folder.c_str(), 0, nullptr),
              MP_STATUS_BAD_STATE, "another recipe", "scaler.init_scale");
     EXPECT_EQ(sibling.everything(), before);
-    MP_OK(mp_checkpoint_load(sibling.checkpoint, folder.c_str(), MP_CHECKPOINT_OTHER_RECIPE,
-                             nullptr));
+    MP_OK(mp_checkpoint_load(sibling.checkpoint, folder.c_str(), MP_LOAD_OTHER_RECIPE, nullptr));
     EXPECT_EQ(sibling.everything(), saved.everything());
     // One more group, one more datum.
     Training grown("bf16_mixed");
@@ -310,8 +303,8 @@ TEST(Checkpoint, OnRanksThatAllHaveEverything) {
         threads.emplace_back([&, rank] {
             Training training("bf16_pure_kahan", 3, comms[rank]);
             training.step();
-            EXPECT_TRUE(succeeded(mp_checkpoint_save(training.checkpoint, folder.c_str(), 1,
-                                                     MP_CHECKPOINT_BACKGROUND)));
+            EXPECT_TRUE(succeeded(
+                mp_checkpoint_save(training.checkpoint, folder.c_str(), 1, MP_SAVE_BACKGROUND)));
             states[static_cast<std::size_t>(rank)] = training.everything();
             EXPECT_TRUE(succeeded(mp_checkpoint_wait(training.checkpoint)));
             training.step();

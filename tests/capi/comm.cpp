@@ -55,7 +55,7 @@ struct Bytes {
 
 int32_t rank_of(const Comm& comm) {
     int32_t rank = -1;
-    EXPECT_TRUE(succeeded(mp_comm_rank(comm, &rank)));
+    EXPECT_TRUE(succeeded(mp_comm_get_rank(comm, &rank)));
     return rank;
 }
 
@@ -63,7 +63,7 @@ TEST(Comm, MovesBytesBetweenThreads) {
     run_threads(3, [](Comm& comm) {
         const int32_t rank = rank_of(comm);
         int32_t size = 0;
-        ASSERT_TRUE(succeeded(mp_comm_size(comm, &size)));
+        ASSERT_TRUE(succeeded(mp_comm_get_size(comm, &size)));
         EXPECT_EQ(size, 3);
         Bytes what(rank);
         ASSERT_TRUE(succeeded(mp_comm_all_to_all(comm, nullptr, &what.exchange, nullptr)));
@@ -128,7 +128,7 @@ TEST(Comm, SplitsAndKnowsNodes) {
             EXPECT_TRUE(succeeded(mp_comm_barrier(pair, nullptr)));
         }
         int32_t node = -1;
-        EXPECT_TRUE(succeeded(mp_comm_node(comm, 2, &node)));
+        EXPECT_TRUE(succeeded(mp_comm_get_node(comm, 2, &node)));
         EXPECT_EQ(node, 0);
     });
 }
@@ -138,7 +138,7 @@ TEST(Comm, LostRankAndAbort) {
     comms[1].owned.reset();
     EXPECT_TRUE(fails(mp_comm_barrier(comms[0], nullptr), MP_STATUS_PEER_LOST,
                       {"barrier #0 on rank 0 of 3 over threads", "rank 1 is gone"}));
-    EXPECT_TRUE(fails(mp_comm_status(comms[0]), MP_STATUS_PEER_LOST, {"rank 1 is gone"}));
+    EXPECT_TRUE(fails(mp_comm_get_status(comms[0]), MP_STATUS_PEER_LOST, {"rank 1 is gone"}));
     ASSERT_TRUE(succeeded(mp_comm_abort(comms[2], "the disk is full")));
     EXPECT_TRUE(fails(mp_comm_barrier(comms[2], nullptr), MP_STATUS_ABORTED, {"the disk is full"}));
 }
@@ -155,7 +155,7 @@ TEST(Comm, DestroyedRequestEndsIt) {
     mp_comm_request* raw = nullptr;
     ASSERT_TRUE(succeeded(mp_comm_barrier(comms[0], &raw)));
     mp_comm_request_destroy(raw);
-    EXPECT_TRUE(fails(mp_comm_status(comms[0]), MP_STATUS_ABORTED, {"dropped"}));
+    EXPECT_TRUE(fails(mp_comm_get_status(comms[0]), MP_STATUS_ABORTED, {"dropped"}));
     EXPECT_TRUE(fails(mp_comm_request_wait(raw), MP_STATUS_INVALID_HANDLE, {"request"}));
 }
 
@@ -183,9 +183,9 @@ TEST(Comm, WrongArguments) {
     ASSERT_TRUE(succeeded(mp_comm_create_self(nullptr, &out)));
     const Comm comm(out);
     int32_t number = 0;
-    EXPECT_TRUE(fails(mp_comm_rank(nullptr, &number), MP_STATUS_NULL_ARGUMENT, {"comm"}));
-    EXPECT_TRUE(fails(mp_comm_size(comm, nullptr), MP_STATUS_NULL_ARGUMENT, {"size"}));
-    EXPECT_TRUE(fails(mp_comm_node(comm, 1, &number), MP_STATUS_INVALID_ARGUMENT, {"rank"}));
+    EXPECT_TRUE(fails(mp_comm_get_rank(nullptr, &number), MP_STATUS_NULL_ARGUMENT, {"comm"}));
+    EXPECT_TRUE(fails(mp_comm_get_size(comm, nullptr), MP_STATUS_NULL_ARGUMENT, {"size"}));
+    EXPECT_TRUE(fails(mp_comm_get_node(comm, 1, &number), MP_STATUS_INVALID_ARGUMENT, {"rank"}));
     EXPECT_TRUE(fails(mp_comm_all_to_all(comm, nullptr, nullptr, nullptr), MP_STATUS_NULL_ARGUMENT,
                       {"exchange"}));
     mp_comm_exchange nothing = MP_COMM_EXCHANGE_INIT;
@@ -201,11 +201,11 @@ TEST(Comm, WrongArguments) {
     EXPECT_TRUE(
         fails(mp_comm_max_u32(comm, nullptr, 1, nullptr), MP_STATUS_NULL_ARGUMENT, {"values"}));
     EXPECT_TRUE(fails(mp_comm_set_deadline(comm, -5), MP_STATUS_INVALID_ARGUMENT, {"deadline_ms"}));
-    EXPECT_TRUE(succeeded(mp_comm_status(comm))) << "mistakes end nothing";
+    EXPECT_TRUE(succeeded(mp_comm_get_status(comm))) << "mistakes end nothing";
     EXPECT_TRUE(fails(mp_comm_request_test(nullptr), MP_STATUS_NULL_ARGUMENT, {"request"}));
 
     unsigned char id[MP_COMM_UNIQUE_ID_BYTES];
-    EXPECT_TRUE(fails(mp_comm_nccl_unique_id(id, 4), MP_STATUS_INVALID_ARGUMENT, {"size"}));
+    EXPECT_TRUE(fails(mp_comm_get_nccl_unique_id(id, 4), MP_STATUS_INVALID_ARGUMENT, {"size"}));
     EXPECT_TRUE(fails(mp_comm_create_nccl(nullptr, nullptr, id, 0, 1, &out),
                       MP_STATUS_NULL_ARGUMENT, {"context"}));
     mp_context* raw = nullptr;

@@ -47,8 +47,8 @@ std::vector<float> computed_in(mp_context* context) {
     const Tensor source = make_tensor(context, MP_DTYPE_FP32, {400, 500}, numbers(200000, 3));
     const Tensor low = make_tensor(context, MP_DTYPE_BF16, {400, 500});
     const Tensor amax = make_tensor(context, MP_DTYPE_FP32, {1});
-    EXPECT_TRUE(succeeded(mp_tensor_cast(nullptr, source, low, nullptr)));
-    EXPECT_TRUE(succeeded(mp_tensor_amax(nullptr, low, amax)));
+    EXPECT_TRUE(succeeded(mp_tensor_cast(source, nullptr, low, nullptr)));
+    EXPECT_TRUE(succeeded(mp_tensor_amax(low, nullptr, amax)));
     std::vector<float> all = values_of(context, low);
     all.push_back(values_of(context, amax)[0]);
     return all;
@@ -86,7 +86,7 @@ void lent_loop(int32_t count, void (*task)(void* data, int32_t index), void* dat
 TEST(Context, SaysWhatItIs) {
     const Context context = make_context(1);
     int32_t threads = 0;
-    MP_OK(mp_context_num_threads(context, &threads));
+    MP_OK(mp_context_get_num_threads(context, &threads));
     EXPECT_EQ(threads, 1);
     const std::string text = describe(context);
     for (const char* word : {"host", "candidates", "optimizer_update", "gemm", "threads"}) {
@@ -177,10 +177,10 @@ TEST(Context, EnvironmentSetsThreadsWhereTheDescriptorDoesNot) {
     setenv("MIXEDPREC_NUM_THREADS", "1", 1);
     Context context = make_context(0);
     int32_t threads = 0;
-    MP_OK(mp_context_num_threads(context, &threads));
+    MP_OK(mp_context_get_num_threads(context, &threads));
     EXPECT_EQ(threads, 1);
     context = make_context(2);
-    MP_OK(mp_context_num_threads(context, &threads));
+    MP_OK(mp_context_get_num_threads(context, &threads));
     EXPECT_EQ(threads, 2);
     setenv("MIXEDPREC_NUM_THREADS", "many", 1);
     mp_context* refused = nullptr;
@@ -220,9 +220,9 @@ TEST(Context, ChildrenOutliveTheHandleTheyWereMadeFrom) {
     Tensor tensor = make_tensor(context, MP_DTYPE_FP32, {4});
     mp_context_destroy(context.owned.release());
     const float value[4] = {1, 2, 3, 4};
-    MP_OK(mp_tensor_write(nullptr, tensor, value, sizeof value));
+    MP_OK(mp_tensor_write(tensor, nullptr, value, sizeof value));
     float back[4] = {};
-    MP_OK(mp_tensor_read(nullptr, tensor, back, sizeof back));
+    MP_OK(mp_tensor_read(tensor, nullptr, back, sizeof back));
     EXPECT_EQ(back[3], 4.0F);
 }
 
@@ -314,7 +314,7 @@ TEST(Queue, OwnQueueWorksAndNativeOnesAreRefusedOnTheHost) {
     MP_OK(mp_queue_create(context, &raw));
     const Queue queue(raw);
     const Tensor tensor = make_tensor(context, MP_DTYPE_FP32, {3});
-    MP_OK(mp_tensor_zero(queue, tensor));
+    MP_OK(mp_tensor_zero(tensor, queue));
     MP_OK(mp_queue_sync(queue));
     MP_OK(mp_context_sync(context));
     int dummy = 0;
@@ -329,7 +329,7 @@ TEST(Queue, OfAnotherContextIsRefused) {
     MP_OK(mp_queue_create(one, &raw));
     const Queue queue(raw);
     const Tensor tensor = make_tensor(two, MP_DTYPE_FP32, {3});
-    MP_FAILS(mp_tensor_zero(queue, tensor), MP_STATUS_INVALID_ARGUMENT, "queue");
+    MP_FAILS(mp_tensor_zero(tensor, queue), MP_STATUS_INVALID_ARGUMENT, "queue");
 }
 
 TEST(Library, VersionAndNames) {

@@ -54,7 +54,7 @@ TEST(Dlpack, ImportSharesMemoryAndReleasesOnce) {
     mp_tensor* tensor = nullptr;
     MP_OK(mp_dlpack_import(context, as_public(&producer.managed), &tensor));
     void* data = nullptr;
-    MP_OK(mp_tensor_data(tensor, &data));
+    MP_OK(mp_tensor_get_data(tensor, &data));
     EXPECT_EQ(data, producer.memory);
     EXPECT_EQ(values_of(context, tensor)[23], 23.0F);
     EXPECT_EQ(producer.released, 0);

@@ -54,7 +54,7 @@ struct Operands {
         for (std::size_t i = 0; i < bytes.size(); ++i) {
             bytes[i] = static_cast<unsigned char>(126 + i % 3);
         }
-        EXPECT_TRUE(succeeded(mp_tensor_write(nullptr, scale_b, bytes.data(), bytes.size())));
+        EXPECT_TRUE(succeeded(mp_tensor_write(scale_b, nullptr, bytes.data(), bytes.size())));
     }
     [[nodiscard]] mp_gemm_args args() const {
         mp_gemm_args all = MP_GEMM_ARGS_INIT;
@@ -135,9 +135,9 @@ TEST(GemmScaled, TakesTheScalesOfAQuantizedTensor) {
     quant.scaling = MP_SCALING_BLOCK_1X128;
     const Tensor a = make_quantized(context, MP_DTYPE_FP8_E4M3, {kM, kK}, &quant);
     const Tensor values = make_tensor(context, MP_DTYPE_FP32, {kM, kK}, numbers(kM * kK, 7));
-    MP_OK(mp_tensor_quantize(nullptr, values, a, nullptr, nullptr));
+    MP_OK(mp_tensor_quantize(values, nullptr, a, nullptr, nullptr));
     mp_tensor* made = nullptr;
-    MP_OK(mp_tensor_scales(a, &made));
+    MP_OK(mp_tensor_get_scales(a, &made));
     const Tensor scales(made);
     const Gemm gemm = make_gemm(context, scaled_desc());
     mp_gemm_args args = x.args();

@@ -136,7 +136,7 @@ TEST_F(LinearTest, AccumulatesIntoTheMainGradient) {
     MP_OK(mp_linear_backward_weight(linear, nullptr, dy, dw, db, 0));
     const auto once = values_of(context, dw), bias_once = values_of(context, db);
     MP_OK(mp_linear_forward(linear, nullptr, x, y));
-    MP_OK(mp_linear_backward_weight(linear, nullptr, dy, dw, db, MP_LINEAR_ACCUMULATE));
+    MP_OK(mp_linear_backward_weight(linear, nullptr, dy, dw, db, MP_BACKWARD_ACCUMULATE));
     const auto twice = values_of(context, dw), bias_twice = values_of(context, db);
     for (std::size_t i = 0; i < once.size(); ++i) {
         ASSERT_NEAR(twice[i], 2 * once[i], 1e-5);
@@ -184,7 +184,7 @@ TEST_F(LinearTest, KeptInputIsACopyUnlessItHasTheRightType) {
     const Tensor x = make_tensor(context, MP_DTYPE_FP32, {kRows, kIn}, x_values);
     MP_OK(mp_linear_forward(linear, nullptr, x, y));
     MP_OK(mp_linear_backward_weight(linear, nullptr, dy, before, nullptr, 0));
-    MP_OK(mp_tensor_zero(nullptr, x));
+    MP_OK(mp_tensor_zero(x, nullptr));
     MP_OK(mp_linear_backward_weight(linear, nullptr, dy, after, nullptr, 0));
     EXPECT_EQ(bytes_of(before), bytes_of(after));
     char text[2048] = {};
@@ -209,7 +209,7 @@ TEST_F(LinearTest, SixteenBitActivationsAndGradients) {
     const Tensor dw = make_tensor(context, MP_DTYPE_BF16, {kOut, kIn});
     const Linear linear = make(recipe, w, nullptr);
     MP_OK(mp_linear_forward(linear, nullptr, x, y));
-    MP_OK(mp_linear_backward_weight(linear, nullptr, dy, dw, nullptr, MP_LINEAR_ACCUMULATE));
+    MP_OK(mp_linear_backward_weight(linear, nullptr, dy, dw, nullptr, MP_BACKWARD_ACCUMULATE));
     double energy = 0;
     for (const float value : values_of(context, dw)) {
         energy += static_cast<double>(value) * static_cast<double>(value);

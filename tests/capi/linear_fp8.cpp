@@ -277,13 +277,13 @@ TEST_F(Fp8Linear, DelayedScalesComeFromEarlierSteps) {
     mp_linear* const layers[] = {linear};
     const Pass first = run(context, linear);
     EXPECT_EQ(difference(first, run_preset("fp8_current")), "") << "its own amax to begin with";
-    mp_linear_stats_info stats{};
+    mp_linear_stats stats{};
     stats.struct_size = sizeof stats;
-    MP_OK(mp_linear_stats(linear, MP_OPERAND_INPUT, &stats));
+    MP_OK(mp_linear_get_stats(linear, MP_OPERAND_INPUT, &stats));
     const double first_amax = stats.amax;
     EXPECT_EQ(stats.saturated, 0);
-    MP_OK(mp_linear_end_step(layers, 1, nullptr));
-    MP_OK(mp_linear_stats(linear, MP_OPERAND_INPUT, &stats));
+    MP_OK(mp_linear_end_step(layers, 1, nullptr, nullptr));
+    MP_OK(mp_linear_get_stats(linear, MP_OPERAND_INPUT, &stats));
     EXPECT_EQ(stats.history_amax, first_amax);
     EXPECT_NEAR(stats.scale_inv, first_amax / 448.0, 1e-6 * first_amax);
     EXPECT_EQ(difference(run(context, linear), first), "") << "the same amax, the same scale";
@@ -291,19 +291,19 @@ TEST_F(Fp8Linear, DelayedScalesComeFromEarlierSteps) {
     for (float& value : x) {
         value *= 64.0F;
     }
-    MP_OK(mp_linear_clear_stats(linear));
+    MP_OK(mp_linear_clear_stats(linear, nullptr));
     (void)run(context, linear);
-    MP_OK(mp_linear_stats(linear, MP_OPERAND_INPUT, &stats));
+    MP_OK(mp_linear_get_stats(linear, MP_OPERAND_INPUT, &stats));
     EXPECT_GT(stats.saturated, stats.elements / 2);
     char advice[256];
-    MP_OK(mp_linear_advice(linear, MP_OPERAND_INPUT, advice, sizeof advice, nullptr));
+    MP_OK(mp_linear_get_advice(linear, MP_OPERAND_INPUT, advice, sizeof advice, nullptr));
     EXPECT_NE(std::string(advice).find("fp8.margin"), std::string::npos) << advice;
-    MP_OK(mp_linear_end_step(layers, 1, nullptr));
-    MP_OK(mp_linear_clear_stats(linear));
+    MP_OK(mp_linear_end_step(layers, 1, nullptr, nullptr));
+    MP_OK(mp_linear_clear_stats(linear, nullptr));
     (void)run(context, linear);
-    MP_OK(mp_linear_stats(linear, MP_OPERAND_INPUT, &stats));
+    MP_OK(mp_linear_get_stats(linear, MP_OPERAND_INPUT, &stats));
     EXPECT_EQ(stats.saturated, 0);
-    MP_OK(mp_linear_advice(linear, MP_OPERAND_INPUT, advice, sizeof advice, nullptr));
+    MP_OK(mp_linear_get_advice(linear, MP_OPERAND_INPUT, advice, sizeof advice, nullptr));
     EXPECT_STREQ(advice, "");
 }
 
@@ -323,23 +323,23 @@ TEST_F(Fp8Linear, ScalingStateGoesOnBitForBit) {
     for (const float factor : {1.0F, 5.0F, 3.0F}) {
         scale_input(factor);
         (void)run(context, original);
-        MP_OK(mp_linear_end_step(layers, 1, nullptr));
+        MP_OK(mp_linear_end_step(layers, 1, nullptr, nullptr));
     }
     size_t bytes = 0;
-    MP_OK(mp_linear_scaling_save(original, nullptr, 0, &bytes));
+    MP_OK(mp_linear_get_scaling(original, nullptr, 0, &bytes));
     std::vector<unsigned char> saved(bytes);
-    MP_OK(mp_linear_scaling_save(original, saved.data(), saved.size(), nullptr));
-    MP_OK(mp_linear_scaling_load(copy, saved.data(), saved.size()));
+    MP_OK(mp_linear_get_scaling(original, saved.data(), saved.size(), nullptr));
+    MP_OK(mp_linear_set_scaling(copy, saved.data(), saved.size()));
     for (const float factor : {2.0F, 1.0F, 1.0F, 1.0F, 0.25F}) {
         scale_input(factor);
         EXPECT_EQ(difference(run(context, original), run(context, copy)), "") << factor;
-        MP_OK(mp_linear_end_step(layers, 3, nullptr));
+        MP_OK(mp_linear_end_step(layers, 3, nullptr, nullptr));
     }
-    MP_FAILS(mp_linear_scaling_load(copy, saved.data(), saved.size() - 1),
+    MP_FAILS(mp_linear_set_scaling(copy, saved.data(), saved.size() - 1),
              MP_STATUS_INVALID_ARGUMENT, "history");
-    MP_FAILS(mp_linear_scaling_load(copy, saved.data(), 3), MP_STATUS_PARSE_ERROR, "too few");
+    MP_FAILS(mp_linear_set_scaling(copy, saved.data(), 3), MP_STATUS_PARSE_ERROR, "too few");
     saved[0] ^= 0xffU;
-    MP_FAILS(mp_linear_scaling_load(copy, saved.data(), saved.size()), MP_STATUS_PARSE_ERROR,
+    MP_FAILS(mp_linear_set_scaling(copy, saved.data(), saved.size()), MP_STATUS_PARSE_ERROR,
              "none");
 }
 
@@ -353,17 +353,17 @@ TEST_F(Fp8Linear, LoadedScalingStateCountsForCachedWeightsToo) {
     mp_linear* const layers[] = {undisturbed, disturbed};
     const auto save = [](mp_linear* linear, std::vector<unsigned char>& saved) {
         size_t bytes = 0;
-        MP_OK(mp_linear_scaling_save(linear, nullptr, 0, &bytes));
+        MP_OK(mp_linear_get_scaling(linear, nullptr, 0, &bytes));
         saved.resize(bytes);
-        MP_OK(mp_linear_scaling_save(linear, saved.data(), bytes, nullptr));
+        MP_OK(mp_linear_get_scaling(linear, saved.data(), bytes, nullptr));
     };
     std::vector<unsigned char> before;
     std::vector<unsigned char> after[2];
     save(disturbed, before);
     (void)run(context, disturbed);
-    MP_OK(mp_linear_scaling_load(disturbed, before.data(), before.size()));
+    MP_OK(mp_linear_set_scaling(disturbed, before.data(), before.size()));
     EXPECT_EQ(difference(run(context, disturbed), run(context, undisturbed)), "");
-    MP_OK(mp_linear_end_step(layers, 2, nullptr));
+    MP_OK(mp_linear_end_step(layers, 2, nullptr, nullptr));
     save(undisturbed, after[0]);
     save(disturbed, after[1]);
     EXPECT_EQ(after[0], after[1]);
@@ -377,16 +377,16 @@ TEST_F(Fp8Linear, MonitorIsToldTheNextScale) {
     const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
     const Linear linear = make(context, recipe, weight, sizes);
     mp_linear* const layers[] = {linear};
-    std::vector<mp_linear_stats_info> told;
+    std::vector<mp_linear_stats> told;
     const mp_linear_monitor_fn monitor = [](void* payload, const char*,
-                                            const mp_linear_stats_info* stats, const char*) {
-        static_cast<std::vector<mp_linear_stats_info>*>(payload)->push_back(*stats);
+                                            const mp_linear_stats* stats, const char*) {
+        static_cast<std::vector<mp_linear_stats>*>(payload)->push_back(*stats);
     };
     MP_OK(mp_linear_set_monitor(linear, "layer", 1, monitor, &told));
     (void)run(context, linear);
-    MP_OK(mp_linear_end_step(layers, 1, nullptr));
+    MP_OK(mp_linear_end_step(layers, 1, nullptr, nullptr));
     ASSERT_EQ(told.size(), static_cast<std::size_t>(MP_OPERAND_COUNT));
-    for (const mp_linear_stats_info& stats : told) {
+    for (const mp_linear_stats& stats : told) {
         const double largest = stats.operand == MP_OPERAND_GRAD_OUTPUT ? 57344.0 : 448.0;
         EXPECT_GT(stats.amax, 0.0);
         EXPECT_EQ(stats.history_amax, stats.amax);
@@ -404,16 +404,16 @@ TEST_F(Fp8Linear, CachedWeightServesUntilTheStepEnds) {
         mp_linear* const layers[] = {cached};
         const Pass first = run(context, cached);
         void* memory = nullptr;
-        MP_OK(mp_tensor_data(weight, &memory));
+        MP_OK(mp_tensor_get_data(weight, &memory));
         for (std::size_t i = 0; i < w.size(); ++i) {
             static_cast<float*>(memory)[i] *= 3.0F; // behind the library's back
         }
         EXPECT_EQ(difference(run(context, cached), first), "") << name << ": quantized only once";
         EXPECT_EQ(difference(run(context, fresh), first), "y dx ") << name << ": read at each use";
-        MP_OK(mp_linear_end_step(layers, 1, nullptr));
+        MP_OK(mp_linear_end_step(layers, 1, nullptr, nullptr));
         const Pass second = run(context, cached);
         EXPECT_EQ(difference(second, run(context, fresh)), "") << name;
-        MP_OK(mp_tensor_write(nullptr, weight, w.data(), w.size() * sizeof(float)));
+        MP_OK(mp_tensor_write(weight, nullptr, w.data(), w.size() * sizeof(float)));
         EXPECT_EQ(difference(run(context, cached), first), "") << name << ": the library knows";
     }
 }
@@ -435,11 +435,11 @@ TEST_F(Fp8Linear, QuantizedWeightIsUsedAsItIs) {
     use({32, 64, 32});
     const Tensor source = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
     const Tensor codes = make_quantized(context, MP_DTYPE_FP8_E4M3, {sizes.out, sizes.in}, nullptr);
-    MP_OK(mp_tensor_quantize(nullptr, source, codes, nullptr, nullptr));
+    MP_OK(mp_tensor_quantize(source, nullptr, codes, nullptr, nullptr));
     const Linear linear = make(context, make_recipe(context, "fp8_current"), codes, sizes);
     EXPECT_EQ(difference(run(context, linear), run_preset("fp8_current")), "");
     // Another recipe reads its values.
-    MP_OK(mp_tensor_dequantize(nullptr, codes, source));
+    MP_OK(mp_tensor_dequantize(codes, nullptr, source));
     w = values_of(context, source);
     const Linear block = make(context, make_recipe(context, "fp8_block"), codes, sizes);
     EXPECT_EQ(difference(run(context, block), run_preset("fp8_block")), "");
@@ -472,10 +472,10 @@ TEST_F(Fp8Linear, Fp8ParametersTrain) {
     param.init_fp32 = initial;
     MP_OK(mp_optimizer_add_param(optimizer, 0, &param, &index));
     mp_tensor* grad = nullptr;
-    MP_OK(mp_optimizer_state(optimizer, index, "grad", &grad));
+    MP_OK(mp_optimizer_get_state(optimizer, index, "grad", &grad));
     const Tensor gradient(grad);
     mp_tensor* master = nullptr;
-    MP_OK(mp_optimizer_state(optimizer, index, "master", &master));
+    MP_OK(mp_optimizer_get_state(optimizer, index, "master", &master));
     const Tensor masters(master);
     const Linear linear = make(context, recipe, weight, sizes, MP_LINEAR_CACHE_WEIGHT);
     EXPECT_EQ(description(linear).find("rounded to"), std::string::npos) << description(linear);
@@ -492,8 +492,8 @@ TEST_F(Fp8Linear, Fp8ParametersTrain) {
         losses.push_back(loss);
         MP_OK(mp_linear_backward_weight(linear, nullptr, y, gradient, nullptr, 0));
         MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
-        MP_OK(mp_linear_end_step(layers, 1, nullptr));
-        MP_OK(mp_tensor_quantize(nullptr, masters, expected, nullptr, nullptr));
+        MP_OK(mp_linear_end_step(layers, 1, nullptr, nullptr));
+        MP_OK(mp_tensor_quantize(masters, nullptr, expected, nullptr, nullptr));
         ASSERT_EQ(bytes_of(weight), bytes_of(expected)) << step;
     }
     EXPECT_LT(losses.back(), 0.8 * losses.front());
@@ -512,13 +512,13 @@ TEST_F(Fp8Linear, QuantizedGradientIsSummedInFp32) {
     const Tensor y = make_tensor(context, MP_DTYPE_FP32, {sizes.rows, sizes.out});
     const Tensor dy_tensor = make_tensor(context, MP_DTYPE_FP32, {sizes.rows, sizes.out}, dy);
     for (int pass = 0; pass < 3; ++pass) {
-        const uint32_t flags = pass > 0 ? MP_LINEAR_ACCUMULATE : 0;
+        const uint32_t flags = pass > 0 ? MP_BACKWARD_ACCUMULATE : 0;
         MP_OK(mp_linear_forward(linear, nullptr, input, y));
         if (pass > 0) {
-            MP_OK(mp_tensor_dequantize(nullptr, expected, wide));
+            MP_OK(mp_tensor_dequantize(expected, nullptr, wide));
         }
         MP_OK(mp_linear_backward_weight(linear, nullptr, dy_tensor, wide, nullptr, flags));
-        MP_OK(mp_tensor_quantize(nullptr, wide, expected, nullptr, nullptr));
+        MP_OK(mp_tensor_quantize(wide, nullptr, expected, nullptr, nullptr));
         MP_OK(mp_linear_backward_weight(linear, nullptr, dy_tensor, gradient, nullptr, flags));
         EXPECT_EQ(bytes_of(gradient), bytes_of(expected)) << pass;
     }
@@ -537,9 +537,9 @@ TEST_F(Fp8Linear, WhatIsNotFiniteShows) {
             const Pass pass = run(context, linear);
             EXPECT_FALSE(std::isfinite(pass.y[5 * 32])) << name << " " << bad;
             EXPECT_FALSE(std::isfinite(pass.dw[7])) << name << ": the optimizer must see it";
-            mp_linear_stats_info stats{};
+            mp_linear_stats stats{};
             stats.struct_size = sizeof stats;
-            MP_OK(mp_linear_stats(linear, MP_OPERAND_INPUT, &stats));
+            MP_OK(mp_linear_get_stats(linear, MP_OPERAND_INPUT, &stats));
             EXPECT_GE(stats.non_finite, 1) << name;
             x[5 * 64 + 7] = kept;
         }
@@ -556,11 +556,11 @@ TEST_F(Fp8Linear, MonitorIsCalledWhenItsStepHasCome) {
     const Recipe recipe = make_recipe(context, "fp8_block");
     const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
     const Linear linear = make(context, recipe, weight, sizes);
-    mp_linear_stats_info stats{};
+    mp_linear_stats stats{};
     stats.struct_size = sizeof stats;
-    MP_FAILS(mp_linear_stats(linear, MP_OPERAND_INPUT, &stats), MP_STATUS_BAD_STATE,
+    MP_FAILS(mp_linear_get_stats(linear, MP_OPERAND_INPUT, &stats), MP_STATUS_BAD_STATE,
              "MP_LINEAR_STATS");
-    const auto monitor = [](void* payload, const char* name, const mp_linear_stats_info* info,
+    const auto monitor = [](void* payload, const char* name, const mp_linear_stats* info,
                             const char*) {
         auto& target = *static_cast<Seen*>(payload);
         ++target.calls;
@@ -571,7 +571,7 @@ TEST_F(Fp8Linear, MonitorIsCalledWhenItsStepHasCome) {
     mp_linear* const layers[] = {linear};
     for (int step = 0; step < 4; ++step) {
         (void)run(context, linear);
-        MP_OK(mp_linear_end_step(layers, 1, nullptr));
+        MP_OK(mp_linear_end_step(layers, 1, nullptr, nullptr));
         EXPECT_EQ(seen.calls, (step + 1) / 2 * MP_OPERAND_COUNT) << step;
     }
     EXPECT_EQ(seen.names, "fc0 fc1 fc2 fc0 fc1 fc2 ");
@@ -579,12 +579,12 @@ TEST_F(Fp8Linear, MonitorIsCalledWhenItsStepHasCome) {
     EXPECT_EQ(seen.elements, 4 * (2 * 32 * 64 + 64 * 32 + 2 * 32 * 32));
     MP_OK(mp_linear_set_monitor(linear, nullptr, 0, nullptr, nullptr));
     (void)run(context, linear);
-    MP_OK(mp_linear_end_step(layers, 1, nullptr));
+    MP_OK(mp_linear_end_step(layers, 1, nullptr, nullptr));
     EXPECT_EQ(seen.calls, 2 * MP_OPERAND_COUNT);
     MP_FAILS(mp_linear_set_monitor(linear, "fc", 1, nullptr, nullptr), MP_STATUS_NULL_ARGUMENT,
              "monitor");
-    MP_FAILS(mp_linear_stats(linear, 3, &stats), MP_STATUS_INVALID_ARGUMENT, "MP_OPERAND");
-    MP_FAILS(mp_linear_end_step(layers, -1, nullptr), MP_STATUS_INVALID_ARGUMENT, "-1");
+    MP_FAILS(mp_linear_get_stats(linear, 3, &stats), MP_STATUS_INVALID_ARGUMENT, "MP_OPERAND");
+    MP_FAILS(mp_linear_end_step(layers, -1, nullptr, nullptr), MP_STATUS_INVALID_ARGUMENT, "-1");
 }
 
 // d(sum of y * r)/dw by central differences: exact for a bilinear function but for fp32's rounding.

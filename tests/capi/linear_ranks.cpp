@@ -74,12 +74,12 @@ struct Layers {
     }
     mp_status end_step(mp_comm* comm) {
         mp_linear* all[] = {linears[0], nullptr, linears[1]};
-        return mp_linear_end_step_on_ranks(comm, all, 3, nullptr);
+        return mp_linear_end_step(all, 3, nullptr, comm);
     }
-    [[nodiscard]] mp_linear_stats_info stats(std::size_t layer, int32_t operand) const {
-        mp_linear_stats_info info{};
+    [[nodiscard]] mp_linear_stats stats(std::size_t layer, int32_t operand) const {
+        mp_linear_stats info{};
         info.struct_size = sizeof info;
-        EXPECT_TRUE(succeeded(mp_linear_stats(linears[layer], operand, &info)));
+        EXPECT_TRUE(succeeded(mp_linear_get_stats(linears[layer], operand, &info)));
         return info;
     }
 };
@@ -90,7 +90,7 @@ TEST(LinearRanks, DelayedScalesFollowTheLargestOfAllRanks) {
         layers.forward(static_cast<float>(1 << rank)); // 1, 2, 4
         EXPECT_TRUE(succeeded(layers.end_step(comm)));
         for (std::size_t i = 0; i < 2; ++i) {
-            const mp_linear_stats_info x = layers.stats(i, MP_OPERAND_INPUT);
+            const mp_linear_stats x = layers.stats(i, MP_OPERAND_INPUT);
             EXPECT_EQ(x.history_amax, 4.0);
             EXPECT_EQ(static_cast<float>(x.scale_inv), 4.0F / 448.0F);
         }
@@ -112,10 +112,10 @@ TEST(LinearRanks, WhatIsNotFiniteIsSeenEverywhere) {
         Layers layers(R"({"recipe": "fp8_delayed"})");
         layers.forward(2.0F);
         EXPECT_TRUE(succeeded(layers.end_step(comm)));
-        const mp_linear_stats_info before = layers.stats(0, MP_OPERAND_INPUT);
+        const mp_linear_stats before = layers.stats(0, MP_OPERAND_INPUT);
         layers.forward(rank == 1 ? std::numeric_limits<float>::infinity() : 1.0F);
         EXPECT_TRUE(succeeded(layers.end_step(comm)));
-        const mp_linear_stats_info after = layers.stats(0, MP_OPERAND_INPUT);
+        const mp_linear_stats after = layers.stats(0, MP_OPERAND_INPUT);
         EXPECT_EQ(after.scale_inv, before.scale_inv); // the step is skipped, the scale stays
         EXPECT_EQ(after.history_amax, before.history_amax);
     });
@@ -127,12 +127,10 @@ TEST(LinearRanks, WrongUse) {
         layers.forward(1.0F);
         EXPECT_TRUE(succeeded(layers.end_step(comm)));
         mp_linear* one[] = {layers.linears[0]};
-        EXPECT_TRUE(fails(mp_linear_end_step_on_ranks(nullptr, one, 1, nullptr),
-                          MP_STATUS_NULL_ARGUMENT, {"comm"}));
-        EXPECT_TRUE(fails(mp_linear_end_step_on_ranks(comm, one, -1, nullptr),
-                          MP_STATUS_INVALID_ARGUMENT, {"count"}));
-        EXPECT_TRUE(fails(mp_linear_end_step_on_ranks(comm, nullptr, 1, nullptr),
-                          MP_STATUS_NULL_ARGUMENT, {"linears"}));
+        EXPECT_TRUE(fails(mp_linear_end_step(one, -1, nullptr, comm), MP_STATUS_INVALID_ARGUMENT,
+                          {"count"}));
+        EXPECT_TRUE(fails(mp_linear_end_step(nullptr, 1, nullptr, comm), MP_STATUS_NULL_ARGUMENT,
+                          {"linears"}));
     });
 }
 
@@ -172,10 +170,10 @@ struct Model {
     // A gradient of the first layer that is not finite.
     void spoil() {
         mp_tensor* raw = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_state(optimizer, 0, "grad", &raw)));
+        EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, 0, "grad", &raw)));
         const Tensor grad(raw);
         const std::vector<unsigned char> ones(bytes_of(grad).size(), 0xff); // NaN in every type
-        EXPECT_TRUE(succeeded(mp_tensor_write(nullptr, grad, ones.data(), ones.size())));
+        EXPECT_TRUE(succeeded(mp_tensor_write(grad, nullptr, ones.data(), ones.size())));
     }
     [[nodiscard]] mp_comm_traffic traffic() const {
         mp_comm_traffic traffic{};
@@ -189,7 +187,7 @@ struct Model {
         for (const Linear& linear : layers.linears) {
             std::vector<unsigned char> one(1 << 16);
             std::size_t bytes = 0;
-            EXPECT_TRUE(succeeded(mp_linear_scaling_save(linear, one.data(), one.size(), &bytes)));
+            EXPECT_TRUE(succeeded(mp_linear_get_scaling(linear, one.data(), one.size(), &bytes)));
             all.insert(all.end(), one.begin(), one.begin() + static_cast<std::ptrdiff_t>(bytes));
         }
         return all;
@@ -280,8 +278,7 @@ TEST(LinearRanks, WithoutRanksTheStepEndsTheirsToo) {
     Model other(nullptr);
     EXPECT_TRUE(succeeded(model.set_linears()));
     int calls = 0;
-    const auto count = [](void* payload, const char* /*name*/,
-                          const mp_linear_stats_info* /*stats*/,
+    const auto count = [](void* payload, const char* /*name*/, const mp_linear_stats* /*stats*/,
                           const char* /*advice*/) { ++*static_cast<int*>(payload); };
     EXPECT_TRUE(succeeded(mp_linear_set_monitor(model.layers.linears[0], "w0", 1, count, &calls)));
     mp_linear* all[] = {other.layers.linears[0], other.layers.linears[1]};
@@ -290,7 +287,7 @@ TEST(LinearRanks, WithoutRanksTheStepEndsTheirsToo) {
             forward(*each, 0, step);
             EXPECT_TRUE(succeeded(each->step()));
         }
-        EXPECT_TRUE(succeeded(mp_linear_end_step(all, 2, nullptr)));
+        EXPECT_TRUE(succeeded(mp_linear_end_step(all, 2, nullptr, nullptr)));
         EXPECT_EQ(model.scaling(), other.scaling());
         EXPECT_EQ(calls, (step + 1) * MP_OPERAND_COUNT);
     }

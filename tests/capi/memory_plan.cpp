@@ -46,16 +46,14 @@ mp_memory_report empty_report() {
 }
 
 mp_memory_report plan(mp_recipe* recipe, const std::vector<int64_t>& counts, int32_t ranks = 1,
-                      int32_t rank = 0, int32_t stage = 0, int32_t kind = MP_SHARDING_FLAT) {
+                      int32_t rank = 0, int32_t stage = 0, int32_t kind = MP_SHARD_FLAT) {
     mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
-    sharding.ranks = ranks;
-    sharding.rank = rank;
-    sharding.zero_stage = stage;
+    sharding.stage = stage;
     sharding.kind = kind;
     mp_memory_report report = empty_report();
-    EXPECT_TRUE(succeeded(mp_recipe_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(),
-                                                   static_cast<int64_t>(counts.size()), &sharding,
-                                                   &report)));
+    EXPECT_TRUE(succeeded(mp_recipe_plan_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(),
+                                                        static_cast<int64_t>(counts.size()),
+                                                        &sharding, rank, ranks, &report)));
     return report;
 }
 
@@ -133,7 +131,7 @@ TEST(MemoryPlan, StagesOfZero) {
             const int64_t reduced = 4 * (n / kRanks + (stage == 0 ? n : 0));
             const int64_t s = stage >= 1 ? n / kRanks : n;
             for (int32_t rank = 0; rank < kRanks; ++rank) {
-                for (const int32_t kind : {MP_SHARDING_FLAT, MP_SHARDING_PER_PARAMETER}) {
+                for (const int32_t kind : {MP_SHARD_FLAT, MP_SHARD_PER_PARAMETER}) {
                     const mp_memory_report report = plan(recipe, counts, kRanks, rank, stage, kind);
                     EXPECT_EQ(report.parameter_count, n);
                     EXPECT_EQ(report.weight_bytes, row.p * p);
@@ -160,8 +158,7 @@ TEST(MemoryPlan, SharesOfAModelAddUp) {
         const Recipe recipe = recipe_of(context, json);
         const std::vector<int64_t> whole = fields(plan(recipe, counts));
         for (const int32_t ranks : {1, 2, 3, 8, 64}) {
-            for (const int32_t kind :
-                 {MP_SHARDING_FLAT, MP_SHARDING_PER_PARAMETER, MP_SHARDING_GREEDY}) {
+            for (const int32_t kind : {MP_SHARD_FLAT, MP_SHARD_PER_PARAMETER, MP_SHARD_GREEDY}) {
                 std::vector<int64_t> sum(whole.size());
                 int64_t reduced = 0;
                 for (int32_t rank = 0; rank < ranks; ++rank) {
@@ -188,7 +185,7 @@ TEST(MemoryPlan, ScalesOfSharedTensors) {
     const Recipe recipe = recipe_of(context, R"({"recipe": "msamp_o3"})");
     const std::vector<int64_t> counts = {16384, 16384};
     for (int32_t rank = 0; rank < 2; ++rank) {
-        const mp_memory_report report = plan(recipe, counts, 2, rank, 3, MP_SHARDING_GREEDY);
+        const mp_memory_report report = plan(recipe, counts, 2, rank, 3, MP_SHARD_GREEDY);
         EXPECT_EQ(report.weight_bytes, 16384 + 3 * 4); // the owner's copy has one, too
         EXPECT_EQ(report.grad_bytes, 2 * 4);
         EXPECT_EQ(report.reduced_grad_bytes, 4 * 16384);
@@ -220,12 +217,12 @@ TEST(MemoryPlan, EqualsWhatAnOptimizerHolds) {
         MP_OK(mp_optimizer_add_param(optimizer, group, &desc, nullptr));
     }
     mp_memory_report held = empty_report();
-    MP_OK(mp_optimizer_memory(optimizer, &held));
+    MP_OK(mp_optimizer_get_memory(optimizer, &held));
     const mp_memory_report planned = plan(recipe, counts);
     EXPECT_EQ(fields(held), fields(planned));
     mp_memory_report old = empty_report();
-    MP_OK(mp_recipe_memory_of_tensors(recipe, MP_RULE_ADAMW, counts.data(),
-                                      static_cast<int64_t>(counts.size()), &old));
+    MP_OK(mp_recipe_plan_memory_of_tensors(recipe, MP_RULE_ADAMW, counts.data(),
+                                           static_cast<int64_t>(counts.size()), &old));
     EXPECT_EQ(fields(old), fields(planned));
     // 2 + 2 + 2 * (1 + 4/256) bytes, but for the biases and norms, whose moments are fp32.
     EXPECT_NEAR(static_cast<double>(planned.total_bytes) / static_cast<double>(kSmallCount), 6.03,
@@ -248,7 +245,7 @@ TEST(MemoryPlan, Fp32WeightsHaveNoScaledStates) {
     desc.param = param;
     MP_OK(mp_optimizer_add_param(optimizer, group, &desc, nullptr));
     mp_memory_report held = empty_report();
-    MP_OK(mp_optimizer_memory(optimizer, &held));
+    MP_OK(mp_optimizer_get_memory(optimizer, &held));
     EXPECT_EQ(held.exp_avg_bytes, 4000);
     EXPECT_EQ(fields(held), fields(plan(recipe, {1000})));
 }
@@ -258,24 +255,32 @@ TEST(MemoryPlan, WrongSharding) {
     const Recipe recipe = recipe_of(context, R"({"recipe": "fp32"})");
     const std::array<int64_t, 1> counts = {100};
     mp_memory_report report = empty_report();
-    const auto fail_with = [&](void (*change)(mp_sharding_desc&), const char* word) {
-        mp_sharding_desc desc = MP_SHARDING_DESC_INIT;
-        desc.ranks = 4;
-        change(desc);
-        MP_FAILS(mp_recipe_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(), 1, &desc, &report),
+    const auto fail_at = [&](int32_t rank, int32_t ranks, const mp_sharding_desc& desc,
+                             const char* word) {
+        MP_FAILS(mp_recipe_plan_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(), 1, &desc, rank,
+                                               ranks, &report),
                  MP_STATUS_INVALID_ARGUMENT, word);
     };
-    fail_with([](mp_sharding_desc& d) { d.rank = 4; }, "rank is 4 of 4");
-    fail_with([](mp_sharding_desc& d) { d.rank = -1; }, "rank is -1");
-    fail_with([](mp_sharding_desc& d) { d.zero_stage = 4; }, "zero_stage is 4");
+    const auto fail_with = [&](void (*change)(mp_sharding_desc&), const char* word) {
+        mp_sharding_desc desc = MP_SHARDING_DESC_INIT;
+        change(desc);
+        fail_at(0, 4, desc, word);
+    };
+    fail_at(4, 4, MP_SHARDING_DESC_INIT, "rank is 4 of 4");
+    fail_at(-1, 4, MP_SHARDING_DESC_INIT, "rank is -1");
+    fail_at(0, -2, MP_SHARDING_DESC_INIT, "rank is 0 of -2");
+    fail_with([](mp_sharding_desc& d) { d.stage = 4; }, "stage is 4");
     fail_with([](mp_sharding_desc& d) { d.kind = 3; }, "kind is 3");
-    fail_with([](mp_sharding_desc& d) { d.ranks = -2; }, "ranks is -2");
     fail_with([](mp_sharding_desc& d) { d.bucket_elements = -1; }, "bucket_elements is -1");
-    fail_with([](mp_sharding_desc& d) { d.flags = 1; }, "flags");
-    MP_FAILS(mp_recipe_memory_sharded(recipe, MP_RULE_ADAMW, nullptr, 1, nullptr, &report),
-             MP_STATUS_NULL_ARGUMENT, "counts");
-    MP_FAILS(mp_recipe_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(), 1, nullptr, nullptr),
+    fail_with([](mp_sharding_desc& d) { d.flags = 8; }, "flags");
+    fail_with([](mp_sharding_desc& d) { d.shard_ranks = 3; }, "shard_ranks");
+    MP_FAILS(
+        mp_recipe_plan_memory_sharded(recipe, MP_RULE_ADAMW, nullptr, 1, nullptr, 0, 1, &report),
+        MP_STATUS_NULL_ARGUMENT, "counts");
+    MP_FAILS(mp_recipe_plan_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(), 1, nullptr, 0, 1,
+                                           nullptr),
              MP_STATUS_NULL_ARGUMENT, "report");
-    MP_OK(mp_recipe_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(), 1, nullptr, &report));
+    MP_OK(mp_recipe_plan_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(), 1, nullptr, 0, 1,
+                                        &report));
     EXPECT_EQ(report.total_bytes, 1600);
 }

@@ -19,7 +19,7 @@ TEST(Misuse, NullEverywhere) {
     const mp_status statuses[] = {
         mp_context_desc_init(nullptr, 8),
         mp_context_create(nullptr, nullptr),
-        mp_context_num_threads(nullptr, &number),
+        mp_context_get_num_threads(nullptr, &number),
         mp_context_describe(nullptr, nullptr, 0, nullptr),
         mp_context_sync(nullptr),
         mp_queue_create(nullptr, &queue),
@@ -29,7 +29,7 @@ TEST(Misuse, NullEverywhere) {
         mp_tensor_create(nullptr, nullptr, &tensor),
         mp_tensor_wrap(nullptr, nullptr, nullptr, nullptr, nullptr, &tensor),
         mp_tensor_get_desc(nullptr, nullptr),
-        mp_tensor_data(nullptr, nullptr),
+        mp_tensor_get_data(nullptr, nullptr),
         mp_tensor_copy(nullptr, nullptr, nullptr),
         mp_tensor_write(nullptr, nullptr, nullptr, 0),
         mp_tensor_read(nullptr, nullptr, nullptr, 0),
@@ -49,9 +49,9 @@ TEST(Misuse, NullEverywhere) {
         mp_recipe_get_int(nullptr, "a", nullptr),
         mp_recipe_validate(nullptr),
         mp_recipe_to_json(nullptr, nullptr, 0, nullptr),
-        mp_recipe_preset_info(0, nullptr, nullptr),
-        mp_recipe_key_info(0, nullptr),
-        mp_recipe_memory(nullptr, MP_RULE_ADAMW, 1, nullptr),
+        mp_recipe_get_preset_info(0, nullptr, nullptr),
+        mp_recipe_get_key_info(0, nullptr),
+        mp_recipe_plan_memory(nullptr, MP_RULE_ADAMW, 1, nullptr),
         mp_gemm_desc_init(nullptr, 8),
         mp_gemm_create(nullptr, nullptr, &gemm),
         mp_gemm_run(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr),
@@ -65,10 +65,10 @@ TEST(Misuse, NullEverywhere) {
         mp_linear_backward_weight(nullptr, nullptr, nullptr, nullptr, nullptr, 0),
         mp_linear_backward(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 0),
         mp_linear_describe(nullptr, nullptr, 0, nullptr),
-        mp_scaler_desc_preset(nullptr, nullptr, 8),
+        mp_scaler_desc_preset(nullptr, 8, nullptr),
         mp_scaler_create(nullptr, nullptr, &scaler),
         mp_scaler_create_from_recipe(nullptr, nullptr, &scaler),
-        mp_scaler_scale(nullptr, nullptr, nullptr),
+        mp_scaler_get_scale(nullptr, nullptr, nullptr),
         mp_scaler_check_pointers(nullptr, nullptr, 0, nullptr, nullptr, nullptr),
         mp_scaler_update(nullptr, nullptr),
         mp_scaler_get_state(nullptr, nullptr, nullptr),
@@ -84,12 +84,12 @@ TEST(Misuse, NullEverywhere) {
         mp_optimizer_step(nullptr, nullptr, nullptr),
         mp_optimizer_zero_grad(nullptr, nullptr),
         mp_optimizer_get_stats(nullptr, nullptr, nullptr),
-        mp_optimizer_param_count(nullptr, nullptr),
-        mp_optimizer_state(nullptr, 0, "param", &tensor),
+        mp_optimizer_get_param_count(nullptr, nullptr),
+        mp_optimizer_get_state(nullptr, 0, "param", &tensor),
         mp_optimizer_set_step(nullptr, nullptr, 1),
         mp_optimizer_read_state(nullptr, nullptr, 0, "exp_avg", nullptr),
         mp_optimizer_write_state(nullptr, nullptr, 0, "exp_avg", nullptr),
-        mp_optimizer_memory(nullptr, nullptr),
+        mp_optimizer_get_memory(nullptr, nullptr),
         mp_optimizer_step_pointers(nullptr, nullptr, nullptr, nullptr, 0, nullptr, nullptr),
         mp_checkpoint_create(nullptr, nullptr, nullptr, &checkpoint),
         mp_checkpoint_add_optimizer(nullptr, nullptr),
@@ -97,7 +97,7 @@ TEST(Misuse, NullEverywhere) {
         mp_checkpoint_add_linear(nullptr, "a", nullptr),
         mp_checkpoint_add_data(nullptr, "a", nullptr, 0),
         mp_checkpoint_save(nullptr, "a", 0, 0),
-        mp_checkpoint_poll(nullptr, nullptr),
+        mp_checkpoint_test(nullptr),
         mp_checkpoint_wait(nullptr),
         mp_checkpoint_load(nullptr, "a", 0, nullptr),
         mp_checkpoint_inspect(nullptr, nullptr),
@@ -123,12 +123,12 @@ TEST(Misuse, DestroyedHandlesAreRecognized) {
     mp_tensor* tensor = make_tensor(context, MP_DTYPE_FP32, {4}).owned.release();
     mp_tensor_destroy(tensor);
     mp_tensor_destroy(tensor); // twice is nothing
-    MP_FAILS(mp_tensor_zero(nullptr, tensor), MP_STATUS_INVALID_HANDLE, "tensor", "destroyed");
+    MP_FAILS(mp_tensor_zero(tensor, nullptr), MP_STATUS_INVALID_HANDLE, "tensor", "destroyed");
     // A good while later too.
     for (int i = 0; i < 500; ++i) {
         (void)make_tensor(context, MP_DTYPE_FP32, {4});
     }
-    MP_FAILS(mp_tensor_zero(nullptr, tensor), MP_STATUS_INVALID_HANDLE, "tensor");
+    MP_FAILS(mp_tensor_zero(tensor, nullptr), MP_STATUS_INVALID_HANDLE, "tensor");
 
     mp_recipe* recipe = make_recipe(context, "fp32").owned.release();
     mp_recipe_destroy(recipe);
@@ -145,7 +145,7 @@ TEST(Misuse, HandlesOfAnotherKindAreRecognized) {
     const Context context = make_context(1);
     const Recipe recipe = make_recipe(context, "fp32");
     auto* disguised = reinterpret_cast<mp_tensor*>(static_cast<mp_recipe*>(recipe));
-    MP_FAILS(mp_tensor_zero(nullptr, disguised), MP_STATUS_INVALID_HANDLE, "another kind");
+    MP_FAILS(mp_tensor_zero(disguised, nullptr), MP_STATUS_INVALID_HANDLE, "another kind");
     mp_tensor_destroy(disguised); // ignored
     EXPECT_EQ(mp_recipe_validate(recipe), MP_STATUS_OK);
 }

@@ -19,7 +19,7 @@ mp_optimizer_stats stats_of(mp_optimizer* optimizer) {
 
 Tensor state_of(mp_optimizer* optimizer, int32_t index, const char* name) {
     mp_tensor* tensor = nullptr;
-    EXPECT_TRUE(succeeded(mp_optimizer_state(optimizer, index, name, &tensor)));
+    EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, index, name, &tensor)));
     return Tensor(tensor);
 }
 
@@ -96,8 +96,8 @@ struct Training {
             mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
             EXPECT_TRUE(succeeded(mp_tensor_get_desc(grad, &desc)));
             EXPECT_TRUE(succeeded(desc.dtype == MP_DTYPE_FP32
-                                      ? mp_tensor_copy(nullptr, exact, grad)
-                                      : mp_tensor_cast(nullptr, exact, grad, nullptr)));
+                                      ? mp_tensor_copy(exact, nullptr, grad)
+                                      : mp_tensor_cast(exact, nullptr, grad, nullptr)));
         }
     }
 
@@ -107,7 +107,7 @@ struct Training {
         for (int32_t i = 0; i < 4; ++i) {
             for (const char* name : kStates) {
                 mp_tensor* raw = nullptr;
-                if (mp_optimizer_state(optimizer, i, name, &raw) == MP_STATUS_OK) {
+                if (mp_optimizer_get_state(optimizer, i, name, &raw) == MP_STATUS_OK) {
                     const Tensor tensor(raw);
                     const auto bytes = bytes_of(tensor);
                     bits.insert(bits.end(), bytes.begin(), bytes.end());
@@ -159,8 +159,8 @@ TEST(Optimizer, SkippedStepChangesNothing) {
             const Tensor exact = make_tensor(run.context, MP_DTYPE_FP32, {40000}, values);
             mp_tensor_desc grad_desc = MP_TENSOR_DESC_INIT;
             MP_OK(mp_tensor_get_desc(grad, &grad_desc));
-            MP_OK(grad_desc.dtype == MP_DTYPE_FP32 ? mp_tensor_copy(nullptr, exact, grad)
-                                                   : mp_tensor_cast(nullptr, exact, grad, nullptr));
+            MP_OK(grad_desc.dtype == MP_DTYPE_FP32 ? mp_tensor_copy(exact, nullptr, grad)
+                                                   : mp_tensor_cast(exact, nullptr, grad, nullptr));
             const auto before = run.all_bits();
             MP_OK(mp_optimizer_step(run.optimizer, nullptr, nullptr));
             ASSERT_EQ(run.all_bits(), before) << name;
@@ -194,7 +194,7 @@ TEST(Optimizer, ScalerIsDividedOutAndToldOfOverflow) {
     MP_OK(mp_optimizer_step(scaled.optimizer, nullptr, scaler));
     MP_OK(mp_scaler_update(scaler, nullptr));
     double scale = 0;
-    MP_OK(mp_scaler_scale(scaler, nullptr, &scale));
+    MP_OK(mp_scaler_get_scale(scaler, nullptr, &scale));
     EXPECT_EQ(scale, 512);
     EXPECT_EQ(stats_of(scaled.optimizer).step, 1);
 }
@@ -279,8 +279,8 @@ TEST(Optimizer, SmallLearningRateNeedsKahanOrStochasticRoundingOrAMaster) {
         mp_tensor_desc grad_desc = MP_TENSOR_DESC_INIT;
         EXPECT_TRUE(succeeded(mp_tensor_get_desc(grad, &grad_desc)));
         EXPECT_TRUE(succeeded(grad_desc.dtype == MP_DTYPE_FP32
-                                  ? mp_tensor_copy(nullptr, ones, grad)
-                                  : mp_tensor_cast(nullptr, ones, grad, nullptr)));
+                                  ? mp_tensor_copy(ones, nullptr, grad)
+                                  : mp_tensor_cast(ones, nullptr, grad, nullptr)));
         for (int step = 0; step < 4000; ++step) {
             EXPECT_TRUE(succeeded(mp_optimizer_step(optimizer, nullptr, nullptr)));
         }
@@ -345,7 +345,7 @@ TEST(Optimizer, LearningRateStepCountAndLateParameters) {
     EXPECT_EQ(stats_of(run.optimizer).step, 42);
     EXPECT_NE(values_of(run.context, late)[2], 3.0F); // weight decay moves it
     int32_t count = 0;
-    MP_OK(mp_optimizer_param_count(run.optimizer, &count));
+    MP_OK(mp_optimizer_get_param_count(run.optimizer, &count));
     EXPECT_EQ(count, 5);
 }
 
@@ -354,9 +354,9 @@ TEST(Optimizer, MeasuredMemoryEqualsThePlan) {
         Training run(name, 1, mp_optimizer_desc MP_OPTIMIZER_DESC_INIT);
         mp_memory_report planned{}, measured{};
         planned.struct_size = measured.struct_size = sizeof planned;
-        MP_OK(mp_optimizer_memory(run.optimizer, &measured));
+        MP_OK(mp_optimizer_get_memory(run.optimizer, &measured));
         EXPECT_EQ(measured.parameter_count, 1 + 7 + 4097 + 40000);
-        MP_OK(mp_recipe_memory(run.recipe, MP_RULE_ADAMW, measured.parameter_count, &planned));
+        MP_OK(mp_recipe_plan_memory(run.recipe, MP_RULE_ADAMW, measured.parameter_count, &planned));
         EXPECT_EQ(std::memcmp(&planned, &measured, sizeof planned), 0) << name;
     }
 }
@@ -416,9 +416,9 @@ TEST(Optimizer, WrongCalls) {
     MP_FAILS(mp_optimizer_set_lr(optimizer, 5, 0.1), MP_STATUS_INVALID_ARGUMENT, "group", "5");
     MP_FAILS(mp_optimizer_set_lr(optimizer, 0, -0.1), MP_STATUS_INVALID_ARGUMENT, "lr");
     mp_tensor* out = nullptr;
-    MP_FAILS(mp_optimizer_state(optimizer, 0, "master", &out), MP_STATUS_UNKNOWN_NAME, "master",
+    MP_FAILS(mp_optimizer_get_state(optimizer, 0, "master", &out), MP_STATUS_UNKNOWN_NAME, "master",
              "exp_avg_sq");
-    MP_FAILS(mp_optimizer_state(optimizer, 3, "param", &out), MP_STATUS_INVALID_ARGUMENT, "3");
+    MP_FAILS(mp_optimizer_get_state(optimizer, 3, "param", &out), MP_STATUS_INVALID_ARGUMENT, "3");
     MP_FAILS(mp_optimizer_set_step(optimizer, nullptr, -1), MP_STATUS_INVALID_ARGUMENT, "-1");
     mp_optimizer* raw = nullptr;
     mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
@@ -430,7 +430,7 @@ TEST(Optimizer, WrongCalls) {
     MP_FAILS(mp_optimizer_create(context, recipe, &desc, &raw), MP_STATUS_INVALID_ARGUMENT,
              "flags");
     int32_t count = 0;
-    MP_OK(mp_optimizer_param_count(optimizer, &count));
+    MP_OK(mp_optimizer_get_param_count(optimizer, &count));
     EXPECT_EQ(count, 1); // nothing half-added
 }
 
@@ -476,7 +476,7 @@ TEST(Optimizer, ParametersThatShareMemoryAreRefused) {
     MP_FAILS(add_param(optimizer, group, "b", piece(200, 100), grad, nullptr),
              MP_STATUS_INVALID_ARGUMENT, "gradient of 'b'");
     int32_t count = 0;
-    MP_OK(mp_optimizer_param_count(optimizer, &count));
+    MP_OK(mp_optimizer_get_param_count(optimizer, &count));
     EXPECT_EQ(count, 1);
     MP_OK(add_param(optimizer, group, "b", piece(200, 100), nullptr, nullptr));
 }

@@ -57,7 +57,7 @@ struct Groups {
         }
         for (const Tensor& grad : grads) {
             EXPECT_TRUE(succeeded(
-                mp_tensor_write(nullptr, grad, values.data(), values.size() * sizeof(float))));
+                mp_tensor_write(grad, nullptr, values.data(), values.size() * sizeof(float))));
         }
     }
     void step() { EXPECT_TRUE(succeeded(mp_optimizer_step(optimizer, nullptr, nullptr))); }
@@ -84,7 +84,7 @@ Tensor scalar(mp_context* context, float value) {
 }
 
 void set(mp_tensor* tensor, float value) {
-    EXPECT_TRUE(succeeded(mp_tensor_write(nullptr, tensor, &value, sizeof value)));
+    EXPECT_TRUE(succeeded(mp_tensor_write(tensor, nullptr, &value, sizeof value)));
 }
 
 } // namespace
@@ -249,7 +249,7 @@ TEST(OptimizerGroups, ScalarsOfAStepOnPointers) {
         std::vector<float> g = numbers(kCount, 2);
         std::vector<float> m(kCount);
         std::vector<float> v(kCount);
-        mp_adamw_slot slot{};
+        mp_step_slot slot{};
         slot.struct_size = sizeof slot;
         slot.count = kCount;
         slot.param = p.data();
@@ -260,7 +260,7 @@ TEST(OptimizerGroups, ScalarsOfAStepOnPointers) {
         slot.exp_avg_dtype = slot.exp_avg_sq_dtype = MP_DTYPE_FP32;
         const float lr = 0x1p-7F;
         const float scale = 16.0F;
-        mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+        mp_step_args args = MP_STEP_ARGS_INIT;
         args.lr = by_pointer ? 123.0 : static_cast<double>(lr);
         args.grad_scale = by_pointer ? 456.0 : static_cast<double>(scale);
         args.lr_pointer = by_pointer ? &lr : nullptr;
@@ -299,13 +299,13 @@ TEST(OptimizerGroups, HaveARuleEach) {
     EXPECT_FLOAT_EQ(after[0], static_cast<float>(1.0 - 1e-4 * (1.0 + 0.1)));
     EXPECT_FLOAT_EQ(after[1], static_cast<float>(-2.0 + 1e-4 * (1.0 + 0.2)));
     mp_tensor* state = nullptr;
-    MP_OK(mp_optimizer_state(all.optimizer, index, "exp_avg", &state));
+    MP_OK(mp_optimizer_get_state(all.optimizer, index, "exp_avg", &state));
     EXPECT_FLOAT_EQ(values_of(all.context, Tensor(state))[0], 0.03F);
-    MP_FAILS(mp_optimizer_state(all.optimizer, index, "exp_avg_sq", &state), MP_STATUS_UNKNOWN_NAME,
-             "it has: param, grad, exp_avg");
+    MP_FAILS(mp_optimizer_get_state(all.optimizer, index, "exp_avg_sq", &state),
+             MP_STATUS_UNKNOWN_NAME, "it has: param, grad, exp_avg");
     mp_memory_report report{};
     report.struct_size = sizeof report;
-    MP_OK(mp_optimizer_memory(all.optimizer, &report));
+    MP_OK(mp_optimizer_get_memory(all.optimizer, &report));
     EXPECT_EQ(report.exp_avg_bytes, 4 * (kCount + 2));
     EXPECT_EQ(report.exp_avg_sq_bytes, 4 * kCount);
 }
@@ -370,7 +370,7 @@ struct FormatOfGroup {
     }
     int32_t dtype(int32_t index, const char* state) {
         mp_tensor* tensor = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_state(optimizer, index, state, &tensor)));
+        EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, index, state, &tensor)));
         mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
         EXPECT_TRUE(succeeded(mp_tensor_get_desc(tensor, &desc)));
         mp_tensor_destroy(tensor);

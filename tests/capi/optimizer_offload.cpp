@@ -91,8 +91,8 @@ struct Training {
     }
     Tensor state(int32_t i, const char* name) {
         mp_tensor* raw = nullptr;
-        return mp_optimizer_state(optimizer, i, name, &raw) == MP_STATUS_OK ? Tensor(raw)
-                                                                            : Tensor();
+        return mp_optimizer_get_state(optimizer, i, name, &raw) == MP_STATUS_OK ? Tensor(raw)
+                                                                                : Tensor();
     }
     void write_grads(uint64_t seed, float first = 1.0F) {
         for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -105,10 +105,10 @@ struct Training {
             mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
             EXPECT_TRUE(succeeded(mp_tensor_get_desc(grad, &desc)));
             EXPECT_TRUE(succeeded(static_cast<mp_tensor*>(scale) != nullptr
-                                      ? mp_tensor_quantize(nullptr, exact, grad, nullptr, nullptr)
+                                      ? mp_tensor_quantize(exact, nullptr, grad, nullptr, nullptr)
                                   : desc.dtype == MP_DTYPE_FP32
-                                      ? mp_tensor_copy(nullptr, exact, grad)
-                                      : mp_tensor_cast(nullptr, exact, grad, nullptr)));
+                                      ? mp_tensor_copy(exact, nullptr, grad)
+                                      : mp_tensor_cast(exact, nullptr, grad, nullptr)));
         }
     }
     void step(uint64_t seed, float first = 1.0F) {
@@ -205,8 +205,8 @@ TEST(OptimizerOffload, WeightsWrittenFromOutside) {
                 make_tensor(run->context, MP_DTYPE_FP32, {4097}, numbers(4097, 77));
             const Tensor param = run->state(2, "param");
             MP_OK(static_cast<mp_tensor*>(run->state(2, "param_scale_inv")) != nullptr
-                      ? mp_tensor_quantize(nullptr, values, param, nullptr, nullptr)
-                      : mp_tensor_cast(nullptr, values, param, nullptr));
+                      ? mp_tensor_quantize(values, nullptr, param, nullptr, nullptr)
+                      : mp_tensor_cast(values, nullptr, param, nullptr));
             MP_OK(mp_optimizer_sync_master(run->optimizer, nullptr, 2));
             run->step(2);
         }

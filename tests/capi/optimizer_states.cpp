@@ -77,7 +77,7 @@ struct One {
 
     Tensor state(const char* name) {
         mp_tensor* tensor = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_state(optimizer, 0, name, &tensor)));
+        EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, 0, name, &tensor)));
         return Tensor(tensor);
     }
     mp_status read(const char* name, std::vector<float>& values, int32_t dtype = MP_DTYPE_FP32) {
@@ -106,8 +106,8 @@ struct One {
         const std::vector<float> all(static_cast<std::size_t>(desc.shape[0]), value);
         const Tensor exact = make_tensor(context, MP_DTYPE_FP32, {desc.shape[0]}, all);
         EXPECT_TRUE(succeeded(desc.dtype == MP_DTYPE_FP32
-                                  ? mp_tensor_copy(nullptr, exact, grad)
-                                  : mp_tensor_cast(nullptr, exact, grad, nullptr)));
+                                  ? mp_tensor_copy(exact, nullptr, grad)
+                                  : mp_tensor_cast(exact, nullptr, grad, nullptr)));
     }
     void steps(int64_t count) {
         for (int64_t i = 0; i < count; ++i) {
@@ -189,13 +189,13 @@ TEST(OptimizerStates, AnImportStoresWhatAStepWouldStore) {
         desc.param = param;
         MP_OK(mp_optimizer_add_param(stepped.optimizer, index, &desc, nullptr));
         mp_tensor* raw = nullptr;
-        MP_OK(mp_optimizer_state(stepped.optimizer, 1, "grad", &raw));
+        MP_OK(mp_optimizer_get_state(stepped.optimizer, 1, "grad", &raw));
         const Tensor grad(raw);
         mp_tensor_desc grad_desc = MP_TENSOR_DESC_INIT;
         MP_OK(mp_tensor_get_desc(grad, &grad_desc));
         const Tensor values =
             make_tensor(stepped.context, grad_desc.dtype, {kCount}, numbers(kCount, 7));
-        MP_OK(mp_tensor_copy(nullptr, values, grad));
+        MP_OK(mp_tensor_copy(values, nullptr, grad));
         MP_OK(mp_optimizer_step(stepped.optimizer, nullptr, nullptr));
 
         const std::vector<float> g = values_of(stepped.context, values);
@@ -204,7 +204,7 @@ TEST(OptimizerStates, AnImportStoresWhatAStepWouldStore) {
         for (const char* name :
              {"exp_avg", "exp_avg_scale_inv", "exp_avg_sq", "exp_avg_sq_scale_inv"}) {
             mp_tensor* expected = nullptr;
-            if (mp_optimizer_state(stepped.optimizer, 1, name, &expected) != MP_STATUS_OK) {
+            if (mp_optimizer_get_state(stepped.optimizer, 1, name, &expected) != MP_STATUS_OK) {
                 continue;
             }
             const Tensor owned(expected);
@@ -281,7 +281,7 @@ TEST(OptimizerStates, ACompensationIsNotLost) {
     const std::vector<float> c = source.values("compensation", kCount);
     EXPECT_NE(c, std::vector<float>(kCount, 0.0F));
     One target(json, kCount, MP_DTYPE_BF16);
-    MP_OK(mp_tensor_copy(nullptr, source.param, target.param));
+    MP_OK(mp_tensor_copy(source.param, nullptr, target.param));
     MP_OK(mp_optimizer_sync_master(target.optimizer, nullptr, 0));
     MP_OK(target.write("compensation", c, MP_DTYPE_BF16));
     const std::vector<float> sum = target.values("fp32_param", kCount);

@@ -34,7 +34,7 @@ TEST_F(RecipeTest, EveryPresetIsValidAndSurvivesJson) {
     for (int32_t i = 0; i < mp_recipe_preset_count(); ++i) {
         const char* name = nullptr;
         const char* text = nullptr;
-        MP_OK(mp_recipe_preset_info(i, &name, &text));
+        MP_OK(mp_recipe_get_preset_info(i, &name, &text));
         EXPECT_GT(std::strlen(text), 10U);
         const Recipe recipe = make_recipe(context, name);
         EXPECT_GE(mp_recipe_validate(recipe), 0) << name << ": " << mp_last_error_message();
@@ -44,7 +44,7 @@ TEST_F(RecipeTest, EveryPresetIsValidAndSurvivesJson) {
         EXPECT_EQ(json_of(back), json);
     }
     const char* name = nullptr;
-    MP_FAILS(mp_recipe_preset_info(999, &name, nullptr), MP_STATUS_INVALID_ARGUMENT, "999");
+    MP_FAILS(mp_recipe_get_preset_info(999, &name, nullptr), MP_STATUS_INVALID_ARGUMENT, "999");
 }
 
 TEST_F(RecipeTest, EveryKeyIsDescribedAndReadable) {
@@ -52,7 +52,7 @@ TEST_F(RecipeTest, EveryKeyIsDescribedAndReadable) {
     for (int32_t i = 0; i < mp_recipe_key_count(); ++i) {
         mp_recipe_key_desc key{};
         key.struct_size = sizeof key;
-        MP_OK(mp_recipe_key_info(i, &key));
+        MP_OK(mp_recipe_get_key_info(i, &key));
         EXPECT_GT(std::strlen(key.text), 5U) << key.name;
         const char* text = nullptr;
         double number = 0;
@@ -237,7 +237,7 @@ TEST_F(RecipeTest, AutoChoosesAndSaysWhy) {
     const auto reason = [](mp_recipe* recipe) {
         std::string text(512, '\0');
         size_t needed = 0;
-        EXPECT_TRUE(succeeded(mp_recipe_reason(recipe, text.data(), text.size(), &needed)));
+        EXPECT_TRUE(succeeded(mp_recipe_get_reason(recipe, text.data(), text.size(), &needed)));
         text.resize(needed - 1);
         return text;
     };
@@ -344,7 +344,7 @@ TEST_F(RecipeTest, PlannedBytesPerParameter) {
         for (const int64_t count : {int64_t{1315758080}, int64_t{125239296}, int64_t{0}}) {
             mp_memory_report report{};
             report.struct_size = sizeof report;
-            MP_OK(mp_recipe_memory(recipe, MP_RULE_ADAMW, count, &report));
+            MP_OK(mp_recipe_plan_memory(recipe, MP_RULE_ADAMW, count, &report));
             EXPECT_EQ(report.total_bytes, count * row.bytes_per_parameter) << row.recipe;
         }
     }
@@ -358,8 +358,8 @@ TEST_F(RecipeTest, PlannedBytesPerParameter) {
         const int64_t counts[] = {50272 * 768, 768 * 768, 0};
         mp_memory_report planned{};
         planned.struct_size = sizeof planned;
-        MP_OK(mp_recipe_memory_of_tensors(make_recipe(context, level.recipe), MP_RULE_ADAMW, counts,
-                                          3, &planned));
+        MP_OK(mp_recipe_plan_memory_of_tensors(make_recipe(context, level.recipe), MP_RULE_ADAMW,
+                                               counts, 3, &planned));
         EXPECT_EQ(planned.total_bytes,
                   (counts[0] + counts[1]) * level.bytes_per_parameter + 3 * 4 * level.scales)
             << level.recipe;
@@ -367,13 +367,13 @@ TEST_F(RecipeTest, PlannedBytesPerParameter) {
     mp_memory_report report{};
     report.struct_size = sizeof report;
     // One state less.
-    MP_OK(mp_recipe_memory(make_recipe(context, "bf16_pure"), MP_RULE_LION, 1000, &report));
+    MP_OK(mp_recipe_plan_memory(make_recipe(context, "bf16_pure"), MP_RULE_LION, 1000, &report));
     EXPECT_EQ(report.total_bytes, 6000);
     EXPECT_EQ(report.exp_avg_sq_bytes, 0);
-    MP_OK(mp_recipe_memory(make_recipe(context, "fp32"), MP_RULE_LION, 1000, &report));
+    MP_OK(mp_recipe_plan_memory(make_recipe(context, "fp32"), MP_RULE_LION, 1000, &report));
     EXPECT_EQ(report.total_bytes, 12000);
-    MP_FAILS(mp_recipe_memory(make_recipe(context, "fp32"), 17, 1, &report),
+    MP_FAILS(mp_recipe_plan_memory(make_recipe(context, "fp32"), 17, 1, &report),
              MP_STATUS_INVALID_ARGUMENT, "rule is 17");
-    MP_FAILS(mp_recipe_memory(make_recipe(context, "fp32"), MP_RULE_ADAMW, -1, &report),
+    MP_FAILS(mp_recipe_plan_memory(make_recipe(context, "fp32"), MP_RULE_ADAMW, -1, &report),
              MP_STATUS_INVALID_ARGUMENT, "-1");
 }

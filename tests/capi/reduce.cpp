@@ -186,18 +186,20 @@ TEST(Reduce, ShowsWhatOneRankHas) {
 
 TEST(Reduce, CountsTheBytesOfTheWire) {
     int64_t bytes = 0;
-    MP_OK(mp_comm_wire_bytes(1000, MP_DTYPE_BF16, 0, &bytes));
+    MP_OK(mp_comm_get_wire_bytes(1000, MP_DTYPE_BF16, 0, &bytes));
     EXPECT_EQ(bytes, 2000);
-    MP_OK(mp_comm_wire_bytes(1000, MP_DTYPE_FP8_E4M3, 0, &bytes));
+    MP_OK(mp_comm_get_wire_bytes(1000, MP_DTYPE_FP8_E4M3, 0, &bytes));
     EXPECT_EQ(bytes, 1000 + 4 * 8);
-    MP_OK(mp_comm_wire_bytes(1000, MP_DTYPE_FP8_E5M2, MP_COMM_SCALE_MX, &bytes));
+    MP_OK(mp_comm_get_wire_bytes(1000, MP_DTYPE_FP8_E5M2, MP_COMM_SCALE_MX, &bytes));
     EXPECT_EQ(bytes, 1000 + 32);
-    MP_FAILS(mp_comm_wire_bytes(1, MP_DTYPE_BF16, MP_COMM_SCALE_BLOCK, &bytes),
+    MP_FAILS(mp_comm_get_wire_bytes(1, MP_DTYPE_BF16, MP_COMM_SCALE_BLOCK, &bytes),
              MP_STATUS_INVALID_ARGUMENT, "bf16", "no scale");
-    MP_FAILS(mp_comm_wire_bytes(1, MP_DTYPE_INT8, 0, &bytes), MP_STATUS_INVALID_DTYPE, "int8");
-    MP_FAILS(mp_comm_wire_bytes(-1, MP_DTYPE_BF16, 0, &bytes), MP_STATUS_INVALID_ARGUMENT, "-1");
-    MP_FAILS(mp_comm_wire_bytes(1, MP_DTYPE_BF16, 9, &bytes), MP_STATUS_INVALID_ARGUMENT, "9");
-    MP_FAILS(mp_comm_wire_bytes(1, MP_DTYPE_BF16, 0, nullptr), MP_STATUS_NULL_ARGUMENT, "bytes");
+    MP_FAILS(mp_comm_get_wire_bytes(1, MP_DTYPE_INT8, 0, &bytes), MP_STATUS_INVALID_DTYPE, "int8");
+    MP_FAILS(mp_comm_get_wire_bytes(-1, MP_DTYPE_BF16, 0, &bytes), MP_STATUS_INVALID_ARGUMENT,
+             "-1");
+    MP_FAILS(mp_comm_get_wire_bytes(1, MP_DTYPE_BF16, 9, &bytes), MP_STATUS_INVALID_ARGUMENT, "9");
+    MP_FAILS(mp_comm_get_wire_bytes(1, MP_DTYPE_BF16, 0, nullptr), MP_STATUS_NULL_ARGUMENT,
+             "bytes");
 }
 
 TEST(Reduce, RefusesWithTheReasonAndSendsNothing) {

@@ -58,7 +58,7 @@ const std::vector<Golden>& goldens() {
 
 mp_scaler_desc golden_desc(const Golden& golden) {
     mp_scaler_desc desc = MP_SCALER_DESC_INIT;
-    EXPECT_TRUE(succeeded(mp_scaler_desc_preset(golden.preset, &desc, sizeof desc)));
+    EXPECT_TRUE(succeeded(mp_scaler_desc_preset(&desc, sizeof desc, golden.preset)));
     desc.init_scale = 65536;
     desc.growth_interval = 4;
     desc.flags |= golden.flags;
@@ -78,7 +78,7 @@ TEST(Scaler, GoldenSequences) {
         for (std::size_t step = 1; step <= golden.log2_scale.size(); ++step) {
             feed(scaler, is_good(step));
             double scale = 0;
-            MP_OK(mp_scaler_scale(scaler, nullptr, &scale));
+            MP_OK(mp_scaler_get_scale(scaler, nullptr, &scale));
             ASSERT_EQ(scale, std::ldexp(1.0, golden.log2_scale[step - 1]))
                 << golden.preset << " step " << step;
         }
@@ -137,7 +137,7 @@ TEST(Scaler, StaysFinitePositiveAndInsideItsBounds) {
 TEST(Scaler, DeepSpeedFailsAtTheMinimum) {
     const Context context = make_context();
     mp_scaler_desc desc = MP_SCALER_DESC_INIT;
-    MP_OK(mp_scaler_desc_preset("deepspeed", &desc, sizeof desc));
+    MP_OK(mp_scaler_desc_preset(&desc, sizeof desc, "deepspeed"));
     desc.init_scale = 2;
     desc.hysteresis = 1;
     const Scaler scaler = make_scaler(context, desc);
@@ -184,7 +184,7 @@ TEST(Scaler, CheckSeesOneBadElementAnywhereInEveryType) {
                 }
                 const Tensor tensor = make_tensor(context, dtype, {40001}, values);
                 void* data = nullptr;
-                MP_OK(mp_tensor_data(tensor, &data));
+                MP_OK(mp_tensor_get_data(tensor, &data));
                 const Scaler scaler = make_scaler(context, MP_SCALER_DESC_INIT);
                 const void* const grads[2] = {data, nullptr};
                 const int32_t dtypes[2] = {dtype, dtype};
@@ -221,7 +221,7 @@ TEST(Scaler, WrongDescriptors) {
     MP_FAILS(create([](auto& d) { d.kind = 9; }), MP_STATUS_INVALID_ARGUMENT, "kind");
     MP_FAILS(create([](auto& d) { d.flags = 64; }), MP_STATUS_INVALID_ARGUMENT, "flags");
     mp_scaler_desc desc = MP_SCALER_DESC_INIT;
-    MP_FAILS(mp_scaler_desc_preset("keras", &desc, sizeof desc), MP_STATUS_UNKNOWN_NAME, "keras",
+    MP_FAILS(mp_scaler_desc_preset(&desc, sizeof desc, "keras"), MP_STATUS_UNKNOWN_NAME, "keras",
              "megatron");
     const Scaler good = make_scaler(context, MP_SCALER_DESC_INIT);
     mp_scaler_state state = state_of(good);

@@ -16,7 +16,7 @@ struct ShardedModel {
     std::vector<Tensor> params;
 
     // `comm` NULL: an ordinary optimizer.
-    ShardedModel(mp_comm* comm, const mp_zero_desc& sharding) {
+    ShardedModel(mp_comm* comm, const mp_sharding_desc& sharding) {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.max_grad_norm = 1.0;
         mp_optimizer* raw = nullptr;
@@ -64,7 +64,7 @@ struct ShardedModel {
         mp_status status = mp_optimizer_acquire_grad(optimizer, nullptr, i);
         mp_tensor* raw = nullptr;
         if (status == MP_STATUS_OK) {
-            status = mp_optimizer_state(optimizer, i, "grad", &raw);
+            status = mp_optimizer_get_state(optimizer, i, "grad", &raw);
         }
         if (status != MP_STATUS_OK) {
             return status;
@@ -74,7 +74,7 @@ struct ShardedModel {
         for (std::size_t k = 0; k < values.size(); ++k) {
             values[k] = static_cast<float>((static_cast<int64_t>(k) * 7 + step + i) % 15 - 7);
         }
-        return mp_tensor_write(nullptr, grad, values.data(), values.size() * sizeof(float));
+        return mp_tensor_write(grad, nullptr, values.data(), values.size() * sizeof(float));
     }
 };
 

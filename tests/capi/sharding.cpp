@@ -63,18 +63,17 @@ void run_ranks(int32_t count, const std::function<void(int32_t, mp_comm*)>& body
 } // namespace
 
 TEST(Sharding, EveryStageTrainsAsOneRankDoes) {
-    Model alone(nullptr, MP_ZERO_DESC_INIT);
+    Model alone(nullptr, MP_SHARDING_DESC_INIT);
     for (int32_t step = 0; step < 3; ++step) {
         MP_OK(alone.backward(step)); // says nothing to an ordinary optimizer
         MP_OK(mp_optimizer_step(alone.optimizer, nullptr, nullptr));
     }
     const auto expected = alone.weights();
     for (int32_t stage = 0; stage <= 3; ++stage) {
-        for (const int32_t kind :
-             {MP_SHARDING_FLAT, MP_SHARDING_PER_PARAMETER, MP_SHARDING_GREEDY}) {
+        for (const int32_t kind : {MP_SHARD_FLAT, MP_SHARD_PER_PARAMETER, MP_SHARD_GREEDY}) {
             run_ranks(kRanks, [&](int32_t /*rank*/, mp_comm* comm) {
-                mp_zero_desc sharding = MP_ZERO_DESC_INIT;
-                sharding.zero_stage = stage;
+                mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+                sharding.stage = stage;
                 sharding.kind = kind;
                 sharding.bucket_elements = 30000;
                 Model model(comm, sharding);
@@ -105,46 +104,43 @@ TEST(Sharding, EveryStageTrainsAsOneRankDoes) {
 
 TEST(Sharding, PiecesCoverTheParametersAndStatesAreTheirs) {
     run_ranks(kRanks, [](int32_t rank, mp_comm* comm) {
-        Model model(comm, MP_ZERO_DESC_INIT);
+        Model model(comm, MP_SHARDING_DESC_INIT);
         int64_t start = 0;
         int64_t count = 0;
-        EXPECT_TRUE(fails(mp_optimizer_piece(model.optimizer, 0, 0, &start, &count),
+        EXPECT_TRUE(fails(mp_optimizer_get_slice(model.optimizer, 0, 0, &start, &count),
                           MP_STATUS_BAD_STATE, {"mp_optimizer_shard"}));
         EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
         for (int32_t i = 0; i < kParams; ++i) {
             int64_t covered = 0;
             for (int32_t of = 0; of < kRanks; ++of) {
-                EXPECT_TRUE(succeeded(mp_optimizer_piece(model.optimizer, i, of, &start, &count)));
+                EXPECT_TRUE(
+                    succeeded(mp_optimizer_get_slice(model.optimizer, i, of, &start, &count)));
                 EXPECT_TRUE(count == 0 || start == covered);
                 covered += count;
                 mp_tensor* state = nullptr;
                 if (of == rank && count > 0) {
                     EXPECT_TRUE(
-                        succeeded(mp_optimizer_state(model.optimizer, i, "exp_avg", &state)));
+                        succeeded(mp_optimizer_get_state(model.optimizer, i, "exp_avg", &state)));
                     EXPECT_EQ(bytes_of(state).size(), static_cast<std::size_t>(count) * 4);
                     mp_tensor_destroy(state);
                 } else if (of == rank && kModelSizes[i] > 0) {
-                    EXPECT_TRUE(fails(mp_optimizer_state(model.optimizer, i, "exp_avg", &state),
+                    EXPECT_TRUE(fails(mp_optimizer_get_state(model.optimizer, i, "exp_avg", &state),
                                       MP_STATUS_UNKNOWN_NAME, {"exp_avg"}));
                 }
             }
             EXPECT_EQ(covered, kModelSizes[i]);
         }
-        EXPECT_TRUE(fails(mp_optimizer_piece(model.optimizer, kParams, 0, &start, &count),
+        EXPECT_TRUE(fails(mp_optimizer_get_slice(model.optimizer, kParams, 0, &start, &count),
                           MP_STATUS_INVALID_ARGUMENT, {"parameter 4"}));
-        EXPECT_TRUE(fails(mp_optimizer_piece(model.optimizer, 0, kRanks, &start, &count),
+        EXPECT_TRUE(fails(mp_optimizer_get_slice(model.optimizer, 0, kRanks, &start, &count),
                           MP_STATUS_INVALID_ARGUMENT, {"rank is 3"}));
     });
 }
 
 // Ranks 0 and 2, and 1 and 3, hold the same pieces, states of half each.
 TEST(Sharding, GroupsHoldACopyEach) {
-    mp_zero_desc sharding = MP_ZERO_DESC_INIT;
+    mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
     sharding.shard_ranks = 2;
-    mp_sharding_desc plan = MP_SHARDING_DESC_INIT;
-    plan.ranks = 4;
-    plan.zero_stage = 1;
-    plan.shard_ranks = 2;
     run_ranks(4, [&](int32_t rank, mp_comm* comm) {
         Model model(comm, sharding);
         EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
@@ -152,8 +148,8 @@ TEST(Sharding, GroupsHoldACopyEach) {
             int64_t start[4];
             int64_t count[4];
             for (int32_t of = 0; of < 4; ++of) {
-                EXPECT_TRUE(
-                    succeeded(mp_optimizer_piece(model.optimizer, i, of, &start[of], &count[of])));
+                EXPECT_TRUE(succeeded(
+                    mp_optimizer_get_slice(model.optimizer, i, of, &start[of], &count[of])));
             }
             EXPECT_EQ(count[0] + count[1], kModelSizes[i]);
             for (int32_t of = 0; of < 2; ++of) {
@@ -161,14 +157,12 @@ TEST(Sharding, GroupsHoldACopyEach) {
                 EXPECT_EQ(count[of], count[of + 2]);
             }
         }
-        mp_sharding_desc own = plan;
-        own.rank = rank;
         mp_memory_report planned{};
         mp_memory_report held{};
         planned.struct_size = held.struct_size = sizeof planned;
-        EXPECT_TRUE(succeeded(mp_recipe_memory_sharded(model.recipe, MP_RULE_ADAMW, kModelSizes,
-                                                       kParams, &own, &planned)));
-        EXPECT_TRUE(succeeded(mp_optimizer_memory(model.optimizer, &held)));
+        EXPECT_TRUE(succeeded(mp_recipe_plan_memory_sharded(
+            model.recipe, MP_RULE_ADAMW, kModelSizes, kParams, &sharding, rank, 4, &planned)));
+        EXPECT_TRUE(succeeded(mp_optimizer_get_memory(model.optimizer, &held)));
         EXPECT_EQ(held.exp_avg_bytes, planned.exp_avg_bytes);
         EXPECT_EQ(held.total_bytes, planned.total_bytes);
     });
@@ -176,8 +170,9 @@ TEST(Sharding, GroupsHoldACopyEach) {
     const Recipe recipe = make_recipe(context, "fp32");
     mp_memory_report report{};
     report.struct_size = sizeof report;
-    plan.shard_ranks = 3;
-    MP_FAILS(mp_recipe_memory_sharded(recipe, MP_RULE_ADAMW, kModelSizes, kParams, &plan, &report),
+    sharding.shard_ranks = 3;
+    MP_FAILS(mp_recipe_plan_memory_sharded(recipe, MP_RULE_ADAMW, kModelSizes, kParams, &sharding,
+                                           0, 4, &report),
              MP_STATUS_INVALID_ARGUMENT, "shard_ranks is 3", "4 ranks");
 }
 
@@ -185,8 +180,8 @@ TEST(Sharding, GroupsHoldACopyEach) {
 TEST(Sharding, AQueueMayGoBeforeItsMessages) {
     run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
         for (const bool steps : {false, true}) {
-            mp_zero_desc sharding = MP_ZERO_DESC_INIT;
-            sharding.zero_stage = 2;
+            mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+            sharding.stage = 2;
             Model model(comm, sharding);
             EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
             model.backward(0, false);
@@ -204,23 +199,23 @@ TEST(Sharding, AQueueMayGoBeforeItsMessages) {
 
 TEST(Sharding, MemoryThatIsNotThereIsSaid) {
     run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
-        mp_zero_desc sharding = MP_ZERO_DESC_INIT;
-        sharding.zero_stage = 3;
+        mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+        sharding.stage = 3;
         Model model(comm, sharding);
         EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
         void* data = nullptr;
-        EXPECT_TRUE(fails(mp_tensor_data(model.params[0], &data), MP_STATUS_BAD_STATE,
+        EXPECT_TRUE(fails(mp_tensor_get_data(model.params[0], &data), MP_STATUS_BAD_STATE,
                           {"sharded", "mp_optimizer_gather_begin"}));
         const int32_t one[] = {1};
         EXPECT_TRUE(fails(mp_optimizer_gather_wait(model.optimizer, nullptr, one, 1),
                           MP_STATUS_BAD_STATE, {"waited for"}));
         EXPECT_TRUE(succeeded(mp_optimizer_gather_begin(model.optimizer, nullptr, one, 1)));
         EXPECT_TRUE(succeeded(mp_optimizer_gather_wait(model.optimizer, nullptr, one, 1)));
-        EXPECT_TRUE(succeeded(mp_tensor_data(model.params[1], &data)));
+        EXPECT_TRUE(succeeded(mp_tensor_get_data(model.params[1], &data)));
         EXPECT_NE(data, nullptr);
-        EXPECT_TRUE(succeeded(mp_optimizer_release(model.optimizer, nullptr, one, 1)));
+        EXPECT_TRUE(succeeded(mp_optimizer_gather_free(model.optimizer, nullptr, one, 1)));
         EXPECT_TRUE(
-            fails(mp_tensor_data(model.params[1], &data), MP_STATUS_BAD_STATE, {"sharded"}));
+            fails(mp_tensor_get_data(model.params[1], &data), MP_STATUS_BAD_STATE, {"sharded"}));
         mp_param_desc late = MP_PARAM_DESC_INIT;
         late.name = "late";
         const Tensor more = make_tensor(model.context, MP_DTYPE_FP32, {3});
@@ -233,8 +228,8 @@ TEST(Sharding, MemoryThatIsNotThereIsSaid) {
 // Memory of the caller cannot be taken, which all ranks learn alike.
 TEST(Sharding, StageTwoNeedsGradientsOfTheLibrary) {
     run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
-        mp_zero_desc sharding = MP_ZERO_DESC_INIT;
-        sharding.zero_stage = 2;
+        mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+        sharding.stage = 2;
         Model model(comm, sharding);
         std::vector<float> memory(10);
         mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {10});
@@ -260,14 +255,14 @@ TEST(Sharding, WrongDescriptionsAreRefusedBeforeAnyRankIsAsked) {
     const Context context = make_context(1);
     const Recipe recipe = make_recipe(context, "fp32");
     mp_optimizer* optimizer = nullptr;
-    const auto create = [&](const mp_zero_desc& sharding) {
+    const auto create = [&](const mp_sharding_desc& sharding) {
         return mp_optimizer_create_sharded(context, recipe, nullptr, comms[0], &sharding,
                                            &optimizer);
     };
-    const mp_zero_desc good = MP_ZERO_DESC_INIT;
-    mp_zero_desc bad = good;
-    bad.zero_stage = 4;
-    MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "zero_stage", "4");
+    const mp_sharding_desc good = MP_SHARDING_DESC_INIT;
+    mp_sharding_desc bad = good;
+    bad.stage = 4;
+    MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "stage", "4");
     bad = good;
     bad.kind = 9;
     MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "MP_SHARDING_");
@@ -293,7 +288,7 @@ TEST(Sharding, WrongDescriptionsAreRefusedBeforeAnyRankIsAsked) {
     MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "check_every");
     bad = good;
     bad.flags = 64;
-    MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "zero.flags");
+    MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "sharding.flags");
     bad = good;
     bad.wire_dtype = MP_DTYPE_FP8_E4M3;
     bad.order = MP_COMM_ORDER_FAST;
@@ -308,7 +303,7 @@ TEST(Sharding, WrongDescriptionsAreRefusedBeforeAnyRankIsAsked) {
 }
 
 TEST(Sharding, AnOrdinaryOptimizerHasNoRanks) {
-    Model model(nullptr, MP_ZERO_DESC_INIT);
+    Model model(nullptr, MP_SHARDING_DESC_INIT);
     mp_comm_traffic traffic{};
     traffic.struct_size = sizeof traffic;
     MP_FAILS(mp_optimizer_shard(model.optimizer, nullptr), MP_STATUS_BAD_STATE,
@@ -316,12 +311,13 @@ TEST(Sharding, AnOrdinaryOptimizerHasNoRanks) {
     MP_FAILS(mp_optimizer_get_traffic(model.optimizer, &traffic), MP_STATUS_BAD_STATE, "ranks");
     MP_OK(mp_optimizer_end_microbatch(model.optimizer, nullptr));
     const int32_t wrong[] = {17};
-    MP_OK(mp_optimizer_release(model.optimizer, nullptr, wrong, 1)); // nothing to do, nothing read
+    MP_OK(mp_optimizer_gather_free(model.optimizer, nullptr, wrong,
+                                   1)); // nothing to do, nothing read
 }
 
 TEST(Sharding, TrafficIsCounted) {
     run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
-        Model model(comm, MP_ZERO_DESC_INIT);
+        Model model(comm, MP_SHARDING_DESC_INIT);
         MP_OK(model.backward(0, false));
         EXPECT_TRUE(succeeded(mp_optimizer_step(model.optimizer, nullptr, nullptr)));
         mp_comm_traffic traffic{};
@@ -334,8 +330,8 @@ TEST(Sharding, TrafficIsCounted) {
     });
 }
 
-mp_zero_progress progress_of(const Model& model) {
-    mp_zero_progress progress{};
+mp_sharding_progress progress_of(const Model& model) {
+    mp_sharding_progress progress{};
     progress.struct_size = sizeof progress;
     EXPECT_TRUE(succeeded(mp_optimizer_get_progress(model.optimizer, &progress)));
     return progress;
@@ -344,11 +340,11 @@ mp_zero_progress progress_of(const Model& model) {
 // Seen from outside: what was begun is finished though nobody makes a call that moves anything.
 TEST(Sharding, MessagesMoveWhileTheCallerComputes) {
     run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
-        for (const uint32_t flags : {0U, MP_ZERO_NO_PROGRESS_THREAD}) {
-            mp_zero_desc desc = MP_ZERO_DESC_INIT;
+        for (const uint32_t flags : {0U, MP_SHARDING_NO_PROGRESS_THREAD}) {
+            mp_sharding_desc desc = MP_SHARDING_DESC_INIT;
             desc.flags = flags;
             Model model(comm, desc);
-            mp_zero_progress progress{};
+            mp_sharding_progress progress{};
             progress.struct_size = sizeof progress;
             MP_FAILS(mp_optimizer_get_progress(model.optimizer, &progress), MP_STATUS_BAD_STATE,
                      "mp_optimizer_shard");
@@ -363,10 +359,10 @@ TEST(Sharding, MessagesMoveWhileTheCallerComputes) {
                  ++ms) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }
-            const mp_zero_progress after = progress_of(model);
+            const mp_sharding_progress after = progress_of(model);
             EXPECT_TRUE(flags != 0 || after.finished == after.begun);
             EXPECT_TRUE(succeeded(mp_optimizer_step(model.optimizer, nullptr, nullptr)));
-            const mp_zero_progress end = progress_of(model);
+            const mp_sharding_progress end = progress_of(model);
             EXPECT_EQ(end.finished, end.begun);
             EXPECT_EQ(end.finished_by_thread > 0, flags == 0);
         }
@@ -377,8 +373,8 @@ TEST(Sharding, MessagesMoveWhileTheCallerComputes) {
 // bits: the gradients of all ranks are equal, so their mean does not depend on their number.
 TEST(Sharding, ACheckpointOfSomeRanksGoesOnOnOthers) {
     const auto desc_of = [](int32_t stage, int32_t shard_ranks) {
-        mp_zero_desc desc = MP_ZERO_DESC_INIT;
-        desc.zero_stage = stage;
+        mp_sharding_desc desc = MP_SHARDING_DESC_INIT;
+        desc.stage = stage;
         desc.shard_ranks = shard_ranks;
         return desc;
     };
@@ -398,7 +394,7 @@ TEST(Sharding, ACheckpointOfSomeRanksGoesOnOnOthers) {
         EXPECT_TRUE(succeeded(mp_checkpoint_add_optimizer(raw, model.optimizer)));
         return Checkpoint(raw);
     };
-    Model straight(nullptr, MP_ZERO_DESC_INIT);
+    Model straight(nullptr, MP_SHARDING_DESC_INIT);
     steps(straight, 0, 4);
     const auto wanted = straight.weights();
     for (int32_t run = 0; run < 8; ++run) {
@@ -412,8 +408,8 @@ TEST(Sharding, ACheckpointOfSomeRanksGoesOnOnOthers) {
             Model model(comm, desc_of(stage, shard_ranks));
             const Checkpoint checkpoint = make(model, comm);
             steps(model, 0, 2);
-            EXPECT_TRUE(succeeded(
-                mp_checkpoint_save(checkpoint, folder.c_str(), 2, MP_CHECKPOINT_BACKGROUND)));
+            EXPECT_TRUE(
+                succeeded(mp_checkpoint_save(checkpoint, folder.c_str(), 2, MP_SAVE_BACKGROUND)));
             steps(model, 2, 4); // while it is written
             EXPECT_TRUE(succeeded(mp_checkpoint_wait(checkpoint)));
             EXPECT_EQ(model.weights(), wanted) << "rank " << rank;
@@ -428,11 +424,11 @@ TEST(Sharding, ACheckpointOfSomeRanksGoesOnOnOthers) {
             Model model(comm, desc_of(3 - stage, shard_ranks == 0 ? 1 : 0));
             const Checkpoint checkpoint = make(model, comm);
             EXPECT_TRUE(succeeded(
-                mp_checkpoint_load(checkpoint, folder.c_str(), MP_CHECKPOINT_VERIFY_ALL, nullptr)));
+                mp_checkpoint_load(checkpoint, folder.c_str(), MP_LOAD_VERIFY_ALL, nullptr)));
             steps(model, 2, 4);
             EXPECT_EQ(model.weights(), wanted) << "rank " << rank << " of 2";
         });
-        Model alone(nullptr, MP_ZERO_DESC_INIT);
+        Model alone(nullptr, MP_SHARDING_DESC_INIT);
         const Checkpoint checkpoint = make(alone, nullptr);
         MP_OK(mp_checkpoint_load(checkpoint, folder.c_str(), 0, nullptr));
         steps(alone, 2, 4);

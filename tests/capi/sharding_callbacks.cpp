@@ -99,8 +99,8 @@ mp_status split(const mp_comm_group* group, mp_comm_callbacks* out, void* payloa
 mp_comm_callbacks Forward::table() {
     mp_comm_callbacks table = MP_COMM_CALLBACKS_INIT;
     table.flags = flags;
-    EXPECT_TRUE(succeeded(mp_comm_rank(comm, &table.rank)));
-    EXPECT_TRUE(succeeded(mp_comm_size(comm, &table.size)));
+    EXPECT_TRUE(succeeded(mp_comm_get_rank(comm, &table.rank)));
+    EXPECT_TRUE(succeeded(mp_comm_get_size(comm, &table.size)));
     table.begin = begin;
     table.poll = poll;
     table.release = release;
@@ -109,8 +109,8 @@ mp_comm_callbacks Forward::table() {
     return table;
 }
 
-mp_zero_progress progress_of(const mp_optimizer* optimizer) {
-    mp_zero_progress progress{};
+mp_sharding_progress progress_of(const mp_optimizer* optimizer) {
+    mp_sharding_progress progress{};
     progress.struct_size = sizeof progress;
     EXPECT_TRUE(succeeded(mp_optimizer_get_progress(optimizer, &progress)));
     return progress;

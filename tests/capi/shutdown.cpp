@@ -9,7 +9,7 @@ TEST(Shutdown, IsFinal) {
         const Context context = make_context();
         const Tensor tensor = make_tensor(context, MP_DTYPE_FP32, {100});
         const Tensor amax = make_tensor(context, MP_DTYPE_FP32, {1});
-        MP_OK(mp_tensor_amax(nullptr, tensor, amax));
+        MP_OK(mp_tensor_amax(tensor, nullptr, amax));
     }
     MP_OK(mp_library_shutdown());
     MP_OK(mp_library_shutdown()); // again is nothing

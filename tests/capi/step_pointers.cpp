@@ -14,8 +14,8 @@ struct Arrays {
     explicit Arrays(std::size_t count)
         : p(numbers(count, 1)), g(numbers(count, 2)), m(count, 0.0F), v(count, 0.0F) {}
 
-    mp_adamw_slot slot() {
-        mp_adamw_slot s{};
+    mp_step_slot slot() {
+        mp_step_slot s{};
         s.struct_size = sizeof s;
         s.count = static_cast<int64_t>(p.size());
         s.param = p.data();
@@ -48,10 +48,10 @@ TEST(StepPointers, SameBitsAsTheObject) {
     param_desc.grad = grad;
     MP_OK(mp_optimizer_add_param(optimizer, group, &param_desc, nullptr));
 
-    mp_adamw_args args{}; // zeros: every default
+    mp_step_args args{}; // zeros: every default
     args.struct_size = sizeof args;
     args.max_grad_norm = 1.0;
-    const mp_adamw_slot slot = arrays.slot();
+    const mp_step_slot slot = arrays.slot();
     for (args.step = 1; args.step <= 3; ++args.step) {
         mp_optimizer_stats stats{};
         stats.struct_size = sizeof stats;
@@ -70,9 +70,9 @@ TEST(StepPointers, ScalerSkipsAndUnscales) {
     mp_scaler* raw = nullptr;
     MP_OK(mp_scaler_create(context, nullptr, &raw));
     const Scaler scaler(raw);
-    mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+    mp_step_args args = MP_STEP_ARGS_INIT;
     arrays.g[57] = std::numeric_limits<float>::quiet_NaN();
-    const mp_adamw_slot slot = arrays.slot();
+    const mp_step_slot slot = arrays.slot();
     mp_optimizer_stats stats{};
     stats.struct_size = sizeof stats;
     MP_OK(mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, scaler, &stats));
@@ -90,13 +90,13 @@ TEST(StepPointers, ScalerSkipsAndUnscales) {
 TEST(StepPointers, SeveralSlotsOfDifferentTypesAndAFutureSize) {
     const Context context = make_context();
     struct FutureSlot { // what a newer header might declare
-        mp_adamw_slot known;
+        mp_step_slot known;
         uint64_t unknown;
     };
     Arrays first(10), second(20000);
     FutureSlot slots[2] = {{first.slot(), 0}, {second.slot(), 0}};
     slots[0].known.struct_size = slots[1].known.struct_size = sizeof(FutureSlot);
-    mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+    mp_step_args args = MP_STEP_ARGS_INIT;
     MP_OK(
         mp_optimizer_step_pointers(context, nullptr, &args, &slots[0].known, 2, nullptr, nullptr));
     EXPECT_NE(second.p[19999], numbers(20000, 1)[19999]);
@@ -105,7 +105,7 @@ TEST(StepPointers, SeveralSlotsOfDifferentTypesAndAFutureSize) {
         mp_optimizer_step_pointers(context, nullptr, &args, &slots[0].known, 2, nullptr, nullptr),
         MP_STATUS_STRUCT_TOO_NEW, "newer library");
     slots[1].unknown = 0;
-    slots[1].known.struct_size = sizeof(mp_adamw_slot);
+    slots[1].known.struct_size = sizeof(mp_step_slot);
     MP_FAILS(
         mp_optimizer_step_pointers(context, nullptr, &args, &slots[0].known, 2, nullptr, nullptr),
         MP_STATUS_INVALID_ARGUMENT, "struct_size");
@@ -116,8 +116,8 @@ TEST(StepPointers, WrongSlotsChangeNothing) {
     Arrays good(8), bad(8);
     const Arrays before = good;
     const auto step = [&](auto change) {
-        mp_adamw_args args = MP_ADAMW_ARGS_INIT;
-        mp_adamw_slot slots[2] = {good.slot(), bad.slot()};
+        mp_step_args args = MP_STEP_ARGS_INIT;
+        mp_step_slot slots[2] = {good.slot(), bad.slot()};
         change(args, slots[1]);
         return mp_optimizer_step_pointers(context, nullptr, &args, slots, 2, nullptr, nullptr);
     };
@@ -140,7 +140,7 @@ TEST(StepPointers, WrongSlotsChangeNothing) {
     MP_FAILS(step([](auto&, auto& s) { s.compensation_coding = 99; }), MP_STATUS_INVALID_ARGUMENT,
              "compensation_coding is 99");
     float scale = 1.0F;
-    const auto compensate = [&scale](mp_adamw_slot& s, int32_t coding) {
+    const auto compensate = [&scale](mp_step_slot& s, int32_t coding) {
         s.compensation = &scale;
         s.compensation_dtype = MP_DTYPE_UINT8;
         s.compensation_coding = coding;
@@ -172,7 +172,7 @@ TEST(StepPointers, WrongSlotsChangeNothing) {
              "flags");
     EXPECT_EQ(good.p, before.p);
     EXPECT_EQ(good.m, before.m);
-    mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+    mp_step_args args = MP_STEP_ARGS_INIT;
     MP_FAILS(mp_optimizer_step_pointers(context, nullptr, &args, nullptr, 1, nullptr, nullptr),
              MP_STATUS_NULL_ARGUMENT, "slots");
     MP_FAILS(mp_optimizer_step_pointers(context, nullptr, nullptr, nullptr, 0, nullptr, nullptr),
@@ -186,7 +186,7 @@ TEST(StepPointers, WrongSlotsChangeNothing) {
 TEST(StepPointers, Fp16WithZeroGradientsStaysFinite) {
     const Context context = make_context();
     uint16_t p[3] = {0x3c00, 0x0001, 0xbc00}, g[3] = {}, m[3] = {}, v[3] = {};
-    mp_adamw_slot slot{};
+    mp_step_slot slot{};
     slot.struct_size = sizeof slot;
     slot.count = 3;
     slot.param = p;
@@ -194,7 +194,7 @@ TEST(StepPointers, Fp16WithZeroGradientsStaysFinite) {
     slot.exp_avg = m;
     slot.exp_avg_sq = v;
     slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = slot.exp_avg_sq_dtype = MP_DTYPE_FP16;
-    mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+    mp_step_args args = MP_STEP_ARGS_INIT;
     for (args.step = 1; args.step < 10; ++args.step) {
         MP_OK(mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, nullptr, nullptr));
     }
@@ -220,7 +220,7 @@ TEST(StepPointers, WhereAnArrayBeginsDoesNotMatter) {
         std::vector<unsigned char> v(kCount + kRoom), v_scales(4 * scales + kRoom);
         std::memcpy(p.data() + 2 * shift, param.data(), param.size());
         std::memcpy(g.data() + 2 * (15 - shift), grad.data(), grad.size());
-        mp_adamw_slot slot{};
+        mp_step_slot slot{};
         slot.struct_size = sizeof slot;
         slot.count = kCount;
         slot.param = p.data() + 2 * shift;
@@ -233,7 +233,7 @@ TEST(StepPointers, WhereAnArrayBeginsDoesNotMatter) {
         slot.exp_avg_dtype = MP_DTYPE_FP32;
         slot.exp_avg_sq_dtype = MP_DTYPE_UINT8;
         slot.exp_avg_sq_coding = MP_CODING_DYNAMIC8;
-        mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+        mp_step_args args = MP_STEP_ARGS_INIT;
         for (args.step = 1; args.step <= 2; ++args.step) {
             MP_OK(mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, nullptr, nullptr));
         }
@@ -256,12 +256,12 @@ TEST(StepPointers, WhereAnArrayBeginsDoesNotMatter) {
 // What two threads may write in any order has no right result.
 TEST(StepPointers, ArraysThatOverlapAreRefused) {
     const Context context = make_context();
-    mp_adamw_args args{};
+    mp_step_args args{};
     args.struct_size = sizeof args;
     args.step = 1;
     Arrays first(100);
     Arrays second(100);
-    mp_adamw_slot slots[2] = {first.slot(), second.slot()};
+    mp_step_slot slots[2] = {first.slot(), second.slot()};
     const auto step = [&] {
         return mp_optimizer_step_pointers(context, nullptr, &args, slots, 2, nullptr, nullptr);
     };

@@ -107,12 +107,12 @@ inline Tensor make_tensor(mp_context* context, int32_t dtype, const std::vector<
                           const std::vector<float>& values) {
     Tensor exact = make_tensor(context, MP_DTYPE_FP32, shape);
     EXPECT_TRUE(
-        succeeded(mp_tensor_write(nullptr, exact, values.data(), values.size() * sizeof(float))));
+        succeeded(mp_tensor_write(exact, nullptr, values.data(), values.size() * sizeof(float))));
     if (dtype == MP_DTYPE_FP32) {
         return exact;
     }
     Tensor rounded = make_tensor(context, dtype, shape);
-    EXPECT_TRUE(succeeded(mp_tensor_cast(nullptr, exact, rounded, nullptr)));
+    EXPECT_TRUE(succeeded(mp_tensor_cast(exact, nullptr, rounded, nullptr)));
     return rounded;
 }
 
@@ -124,7 +124,7 @@ inline std::vector<unsigned char> bytes_of(mp_tensor* tensor) {
         bytes *= static_cast<std::size_t>(desc.shape[i]);
     }
     std::vector<unsigned char> data(bytes);
-    EXPECT_TRUE(succeeded(mp_tensor_read(nullptr, tensor, data.data(), data.size())));
+    EXPECT_TRUE(succeeded(mp_tensor_read(tensor, nullptr, data.data(), data.size())));
     return data;
 }
 
@@ -140,7 +140,7 @@ inline std::vector<float> values_of(mp_context* context, mp_tensor* tensor) {
         mp_tensor* wide = nullptr;
         EXPECT_TRUE(succeeded(mp_tensor_create(context, &desc, &wide)));
         const Tensor owned(wide);
-        EXPECT_TRUE(succeeded(mp_tensor_cast(nullptr, tensor, wide, nullptr)));
+        EXPECT_TRUE(succeeded(mp_tensor_cast(tensor, nullptr, wide, nullptr)));
         raw = bytes_of(wide);
     }
     std::vector<float> values(raw.size() / sizeof(float));

@@ -15,7 +15,7 @@ TEST(Tensor, IsZeroAndAligned) {
     const Context context = make_context();
     const Tensor tensor = make_tensor(context, MP_DTYPE_BF16, {3, 5, 7});
     void* data = nullptr;
-    MP_OK(mp_tensor_data(tensor, &data));
+    MP_OK(mp_tensor_get_data(tensor, &data));
     EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 64, 0U);
     for (const unsigned char byte : bytes_of(tensor)) {
         ASSERT_EQ(byte, 0);
@@ -32,8 +32,8 @@ TEST(Tensor, EmptyAndScalarTensorsAreOrdinary) {
     const Context context = make_context();
     const Tensor empty = make_tensor(context, MP_DTYPE_FP32, {4, 0, 3});
     const Tensor scalar = make_tensor(context, MP_DTYPE_FP32, {});
-    MP_OK(mp_tensor_zero(nullptr, empty));
-    MP_OK(mp_tensor_read(nullptr, empty, nullptr, 0));
+    MP_OK(mp_tensor_zero(empty, nullptr));
+    MP_OK(mp_tensor_read(empty, nullptr, nullptr, 0));
     EXPECT_EQ(bytes_of(scalar).size(), 4U);
 }
 
@@ -73,9 +73,9 @@ TEST(Tensor, BorrowedMemoryIsUsedInPlaceAndReleasedOnce) {
     MP_OK(mp_tensor_wrap(
         context, &desc, memory, [](void* count) { ++*static_cast<int*>(count); }, &released, &raw));
     void* data = nullptr;
-    MP_OK(mp_tensor_data(raw, &data));
+    MP_OK(mp_tensor_get_data(raw, &data));
     EXPECT_EQ(data, memory);
-    MP_OK(mp_tensor_zero(nullptr, raw));
+    MP_OK(mp_tensor_zero(raw, nullptr));
     EXPECT_EQ(memory[5], 0.0F);
     EXPECT_EQ(released, 0);
     mp_tensor_destroy(raw);
@@ -101,15 +101,15 @@ TEST(Tensor, CopyWantsTheSameTypeAndCountAndNoOverlap) {
     const std::vector<float> values = numbers(12, 1);
     const Tensor source = make_tensor(context, MP_DTYPE_FP32, {3, 4}, values);
     const Tensor target = make_tensor(context, MP_DTYPE_FP32, {12});
-    MP_OK(mp_tensor_copy(nullptr, source, target));
+    MP_OK(mp_tensor_copy(source, nullptr, target));
     EXPECT_EQ(values_of(context, target), values);
     const Tensor narrow = make_tensor(context, MP_DTYPE_BF16, {12});
-    MP_FAILS(mp_tensor_copy(nullptr, source, narrow), MP_STATUS_INVALID_DTYPE, "fp32", "bf16",
+    MP_FAILS(mp_tensor_copy(source, nullptr, narrow), MP_STATUS_INVALID_DTYPE, "fp32", "bf16",
              "mp_tensor_cast");
     const Tensor small = make_tensor(context, MP_DTYPE_FP32, {11});
-    MP_FAILS(mp_tensor_copy(nullptr, source, small), MP_STATUS_INVALID_SHAPE, "[3, 4]", "[11]");
-    MP_FAILS(mp_tensor_copy(nullptr, source, source), MP_STATUS_INVALID_ARGUMENT, "overlap");
-    MP_FAILS(mp_tensor_write(nullptr, source, values.data(), 4), MP_STATUS_INVALID_SHAPE, "48");
+    MP_FAILS(mp_tensor_copy(source, nullptr, small), MP_STATUS_INVALID_SHAPE, "[3, 4]", "[11]");
+    MP_FAILS(mp_tensor_copy(source, nullptr, source), MP_STATUS_INVALID_ARGUMENT, "overlap");
+    MP_FAILS(mp_tensor_write(source, nullptr, values.data(), 4), MP_STATUS_INVALID_SHAPE, "48");
 }
 
 TEST(Cast, RoundsSaturatesAndKeepsNaN) {
@@ -119,14 +119,14 @@ TEST(Cast, RoundsSaturatesAndKeepsNaN) {
                                        std::numeric_limits<float>::quiet_NaN(), 1e-7F};
     const Tensor source = make_tensor(context, MP_DTYPE_FP32, {5}, values);
     const Tensor bf16 = make_tensor(context, MP_DTYPE_BF16, {5});
-    MP_OK(mp_tensor_cast(nullptr, source, bf16, nullptr));
+    MP_OK(mp_tensor_cast(source, nullptr, bf16, nullptr));
     std::vector<float> got = values_of(context, bf16);
     EXPECT_EQ(got[0], 1.0F); // a tie goes to even
     EXPECT_EQ(got[2], -inf);
     EXPECT_TRUE(std::isnan(got[3]));
 
     const Tensor e4m3 = make_tensor(context, MP_DTYPE_FP8_E4M3, {5});
-    MP_OK(mp_tensor_cast(nullptr, source, e4m3, nullptr));
+    MP_OK(mp_tensor_cast(source, nullptr, e4m3, nullptr));
     got = values_of(context, e4m3);
     EXPECT_EQ(got[1], 448.0F);
     EXPECT_EQ(got[2], -448.0F);
@@ -134,14 +134,14 @@ TEST(Cast, RoundsSaturatesAndKeepsNaN) {
 
     mp_cast_desc desc = MP_CAST_DESC_INIT;
     desc.flags = MP_CAST_NO_SATURATE;
-    MP_OK(mp_tensor_cast(nullptr, source, e4m3, &desc));
+    MP_OK(mp_tensor_cast(source, nullptr, e4m3, &desc));
     EXPECT_TRUE(std::isnan(values_of(context, e4m3)[1]));
 
     const Tensor fp16 = make_tensor(context, MP_DTYPE_FP16, {5});
-    MP_OK(mp_tensor_cast(nullptr, source, fp16, nullptr));
+    MP_OK(mp_tensor_cast(source, nullptr, fp16, nullptr));
     EXPECT_EQ(values_of(context, fp16)[1], inf);
     desc.flags = MP_CAST_SATURATE;
-    MP_OK(mp_tensor_cast(nullptr, source, fp16, &desc));
+    MP_OK(mp_tensor_cast(source, nullptr, fp16, &desc));
     EXPECT_EQ(values_of(context, fp16)[1], 65504.0F);
 }
 
@@ -158,7 +158,7 @@ TEST(Cast, StochasticRoundingDependsOnSeedOnlyAndIsUnbiased) {
         desc.seed = 42;
         desc.uid = 7;
         desc.step = 3;
-        MP_OK(mp_tensor_cast(nullptr, source, target, &desc));
+        MP_OK(mp_tensor_cast(source, nullptr, target, &desc));
         if (first.empty()) {
             first = bytes_of(target);
             double mean = 0.0;
@@ -170,7 +170,7 @@ TEST(Cast, StochasticRoundingDependsOnSeedOnlyAndIsUnbiased) {
             EXPECT_NEAR(mean, static_cast<double>(1.001F),
                         5 * 0x1p-7 * std::sqrt(q * (1 - q) / kCount));
             desc.step = 4;
-            MP_OK(mp_tensor_cast(nullptr, source, target, &desc));
+            MP_OK(mp_tensor_cast(source, nullptr, target, &desc));
             EXPECT_NE(bytes_of(target), first);
         } else {
             EXPECT_EQ(bytes_of(target), first) << threads << " threads";
@@ -197,7 +197,7 @@ TEST(Cast, EveryMicrobatchHasBitsOfItsOwn) {
             }
             desc.microbatch = fresh ? i : 0;
             const Tensor wide = make_tensor(context, MP_DTYPE_FP32, {kCount}, kept);
-            EXPECT_TRUE(succeeded(mp_tensor_cast(nullptr, wide, sum, &desc)));
+            EXPECT_TRUE(succeeded(mp_tensor_cast(wide, nullptr, sum, &desc)));
             kept = values_of(context, sum);
         }
         double squares = 0.0;
@@ -221,29 +221,29 @@ TEST(Cast, MicrobatchesAndStepsHaveTheirRange) {
     mp_cast_desc desc = MP_CAST_DESC_INIT;
     desc.microbatch = 65535;
     desc.step = (uint64_t{1} << 48) - 1;
-    MP_OK(mp_tensor_cast(nullptr, source, target, &desc));
+    MP_OK(mp_tensor_cast(source, nullptr, target, &desc));
     desc.step += 1;
-    MP_FAILS(mp_tensor_cast(nullptr, source, target, &desc), MP_STATUS_INVALID_ARGUMENT, "2^48");
+    MP_FAILS(mp_tensor_cast(source, nullptr, target, &desc), MP_STATUS_INVALID_ARGUMENT, "2^48");
     desc.step = 0;
     desc.microbatch = 65536;
-    MP_FAILS(mp_tensor_cast(nullptr, source, target, &desc), MP_STATUS_INVALID_ARGUMENT, "65536");
+    MP_FAILS(mp_tensor_cast(source, nullptr, target, &desc), MP_STATUS_INVALID_ARGUMENT, "65536");
     desc.microbatch = -1;
-    MP_FAILS(mp_tensor_cast(nullptr, source, target, &desc), MP_STATUS_INVALID_ARGUMENT, "-1");
+    MP_FAILS(mp_tensor_cast(source, nullptr, target, &desc), MP_STATUS_INVALID_ARGUMENT, "-1");
 }
 
 TEST(Cast, RefusesWhatItCannotConvert) {
     const Context context = make_context();
     const Tensor source = make_tensor(context, MP_DTYPE_FP32, {4});
     const Tensor integers = make_tensor(context, MP_DTYPE_INT32, {4});
-    MP_FAILS(mp_tensor_cast(nullptr, source, integers, nullptr), MP_STATUS_INVALID_DTYPE, "int32");
+    MP_FAILS(mp_tensor_cast(source, nullptr, integers, nullptr), MP_STATUS_INVALID_DTYPE, "int32");
     const Tensor target = make_tensor(context, MP_DTYPE_BF16, {4});
     mp_cast_desc desc = MP_CAST_DESC_INIT;
     desc.rounding = 5;
-    MP_FAILS(mp_tensor_cast(nullptr, source, target, &desc), MP_STATUS_INVALID_ARGUMENT,
+    MP_FAILS(mp_tensor_cast(source, nullptr, target, &desc), MP_STATUS_INVALID_ARGUMENT,
              "rounding");
     desc.rounding = 0;
     desc.flags = MP_CAST_SATURATE | MP_CAST_NO_SATURATE;
-    MP_FAILS(mp_tensor_cast(nullptr, source, target, &desc), MP_STATUS_INVALID_ARGUMENT, "exclude");
+    MP_FAILS(mp_tensor_cast(source, nullptr, target, &desc), MP_STATUS_INVALID_ARGUMENT, "exclude");
 }
 
 TEST(Amax, NaNBeatsInfinityBeatsNumbers) {
@@ -253,7 +253,7 @@ TEST(Amax, NaNBeatsInfinityBeatsNumbers) {
     const Tensor amax = make_tensor(context, MP_DTYPE_FP32, {1});
     const auto amax_of = [&] {
         const Tensor source = make_tensor(context, MP_DTYPE_FP32, {70001}, values);
-        EXPECT_TRUE(succeeded(mp_tensor_amax(nullptr, source, amax)));
+        EXPECT_TRUE(succeeded(mp_tensor_amax(source, nullptr, amax)));
         return values_of(context, amax)[0];
     };
     EXPECT_EQ(amax_of(), 3.5F);
@@ -262,10 +262,10 @@ TEST(Amax, NaNBeatsInfinityBeatsNumbers) {
     values[70000] = std::numeric_limits<float>::quiet_NaN();
     EXPECT_TRUE(std::isnan(amax_of()));
     const Tensor empty = make_tensor(context, MP_DTYPE_FP32, {0});
-    MP_OK(mp_tensor_amax(nullptr, empty, amax));
+    MP_OK(mp_tensor_amax(empty, nullptr, amax));
     EXPECT_EQ(values_of(context, amax)[0], 0.0F);
     const Tensor pair = make_tensor(context, MP_DTYPE_FP32, {2});
-    MP_FAILS(mp_tensor_amax(nullptr, empty, pair), MP_STATUS_INVALID_SHAPE, "one fp32");
+    MP_FAILS(mp_tensor_amax(empty, nullptr, pair), MP_STATUS_INVALID_SHAPE, "one fp32");
 }
 
 // Each way to leave the range has its result, however the rounding is chosen.
@@ -277,7 +277,7 @@ TEST(Tensor, StochasticCastsSaturateOnlyWhereAskedTo) {
     cast.rounding = MP_ROUND_STOCHASTIC;
     const auto codes = [&](int32_t dtype) {
         const Tensor destination = make_tensor(context, dtype, {5});
-        EXPECT_TRUE(succeeded(mp_tensor_cast(nullptr, source, destination, &cast)));
+        EXPECT_TRUE(succeeded(mp_tensor_cast(source, nullptr, destination, &cast)));
         return bytes_of(destination);
     };
     using Codes = std::vector<unsigned char>;
@@ -308,7 +308,7 @@ TEST(Tensor, MayBeDestroyedWhileAnotherThreadUsesIt) {
         std::thread user([&] {
             mp_status status = MP_STATUS_OK;
             while (status == MP_STATUS_OK) {
-                status = mp_tensor_cast(nullptr, source, destination, nullptr);
+                status = mp_tensor_cast(source, nullptr, destination, nullptr);
                 started = true;
             }
             EXPECT_EQ(status, MP_STATUS_INVALID_HANDLE);

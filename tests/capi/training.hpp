@@ -126,7 +126,7 @@ struct Training {
         ++position;
         for (int32_t i = 0; i < static_cast<int32_t>(std::size(kSizes)); ++i) {
             mp_tensor* grad = nullptr;
-            EXPECT_TRUE(succeeded(mp_optimizer_state(optimizer, i, "grad", &grad)));
+            EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, i, "grad", &grad)));
             const Tensor owned(grad);
             std::vector<float> values = numbers(static_cast<std::size_t>(kSizes[i]),
                                                 static_cast<uint64_t>(position * 10 + i));
@@ -134,7 +134,7 @@ struct Training {
                 values[0] = 1e38F * 100.0F; // a step that is skipped
             }
             const Tensor exact = make_tensor(context, MP_DTYPE_FP32, {kSizes[i]}, values);
-            EXPECT_TRUE(succeeded(mp_tensor_cast(nullptr, exact, grad, nullptr)));
+            EXPECT_TRUE(succeeded(mp_tensor_cast(exact, nullptr, grad, nullptr)));
         }
         EXPECT_TRUE(
             succeeded(mp_optimizer_set_lr(optimizer, 0, 1e-2 / static_cast<double>(position))));
@@ -145,7 +145,7 @@ struct Training {
         const Tensor y = make_tensor(context, MP_DTYPE_BF16, {16, 32});
         EXPECT_TRUE(succeeded(mp_linear_forward(linear, nullptr, x, y)));
         mp_linear* const layers[] = {linear};
-        EXPECT_TRUE(succeeded(mp_linear_end_step(layers, 1, nullptr)));
+        EXPECT_TRUE(succeeded(mp_linear_end_step(layers, 1, nullptr, nullptr)));
     }
 
     // Everything that the checkpoint promises to keep.
@@ -158,7 +158,7 @@ struct Training {
         for (int32_t i = 0; i < static_cast<int32_t>(std::size(kSizes)); ++i) {
             for (const char* state : kStates) {
                 mp_tensor* tensor = nullptr;
-                if (mp_optimizer_state(optimizer, i, state, &tensor) == MP_STATUS_OK) {
+                if (mp_optimizer_get_state(optimizer, i, state, &tensor) == MP_STATUS_OK) {
                     const Tensor owned(tensor);
                     const std::vector<unsigned char> bytes = bytes_of(tensor);
                     add(bytes.data(), bytes.size());
@@ -177,7 +177,7 @@ struct Training {
         std::vector<unsigned char> scaling(1 << 16);
         size_t bytes = 0;
         EXPECT_TRUE(
-            succeeded(mp_linear_scaling_save(linear, scaling.data(), scaling.size(), &bytes)));
+            succeeded(mp_linear_get_scaling(linear, scaling.data(), scaling.size(), &bytes)));
         add(scaling.data(), bytes);
         add(&position, sizeof position);
         return all;

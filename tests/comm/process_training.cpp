@@ -38,9 +38,9 @@ struct Report {
     char text[160] = {};
 };
 
-mp_zero_desc sharding_of(int32_t stage) {
-    mp_zero_desc sharding = MP_ZERO_DESC_INIT;
-    sharding.zero_stage = stage;
+mp_sharding_desc sharding_of(int32_t stage) {
+    mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+    sharding.stage = stage;
     sharding.bucket_elements = 20000;
     return sharding;
 }
@@ -70,13 +70,13 @@ struct TestModel : ShardedModel {
         for (int32_t i = 0; i < kParams; ++i) {
             int64_t start = 0;
             int64_t count = 0;
-            EXPECT_TRUE(succeeded(mp_optimizer_piece(optimizer, i, rank, &start, &count)));
+            EXPECT_TRUE(succeeded(mp_optimizer_get_slice(optimizer, i, rank, &start, &count)));
             if (stage != 0 && count == 0) {
                 continue; // another rank's
             }
             for (const char* name : {"exp_avg", "exp_avg_sq"}) {
                 mp_tensor* raw = nullptr;
-                EXPECT_TRUE(succeeded(mp_optimizer_state(optimizer, i, name, &raw)));
+                EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, i, name, &raw)));
                 const Tensor state(raw);
                 for (const unsigned char byte : bytes_of(state)) {
                     hash = (hash ^ byte) * 0x100000001b3U;

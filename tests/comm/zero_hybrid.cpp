@@ -128,13 +128,8 @@ TEST(ZeroHybrid, HoldsWhatThePlanSays) {
             train_ranks(layout.ranks, run, [&](TestModel& test_model) {
                 test_model.optimizer().shard(test_model.stream());
                 const optim::MemoryReport held = test_model.optimizer().parameters().memory();
-                const optim::ShardedMemory where = {
-                    {shard::ShardKind::flat, layout.ranks, run.sharding.bucket_elements},
-                    test_model.comm().rank(),
-                    stage,
-                    layout.shard_ranks};
-                const optim::MemoryReport planned =
-                    optim::planned_memory(run.recipe, counts, where);
+                const optim::MemoryReport planned = optim::planned_memory(
+                    run.recipe, counts, run.sharding, {test_model.comm().rank(), layout.ranks});
                 EXPECT_EQ(held.weight, planned.weight) << layout.text() << stage;
                 EXPECT_EQ(held.exp_avg, planned.exp_avg) << layout.text() << stage;
                 EXPECT_EQ(held.reduced_grad, planned.reduced_grad) << layout.text() << stage;

@@ -46,7 +46,7 @@ constexpr int32_t kParams = 3;
 
 Tensor state_of(mp_optimizer* optimizer, int32_t index, const char* name) {
     mp_tensor* tensor = nullptr;
-    const mp_status status = mp_optimizer_state(optimizer, index, name, &tensor);
+    const mp_status status = mp_optimizer_get_state(optimizer, index, name, &tensor);
     EXPECT_TRUE(status == MP_STATUS_OK || status == MP_STATUS_UNKNOWN_NAME); // not all have all
     return Tensor(tensor);
 }
@@ -84,7 +84,7 @@ void write_grads(mp_context* context, mp_optimizer* optimizer, int32_t step) {
         mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
         MP_OK(mp_tensor_get_desc(grad, &desc));
         const Tensor rounded = make_tensor(context, desc.dtype, {kSizes[i]}, values);
-        MP_OK(mp_tensor_copy(nullptr, rounded, grad));
+        MP_OK(mp_tensor_copy(rounded, nullptr, grad));
     }
 }
 
@@ -102,7 +102,7 @@ std::vector<unsigned char> values_of_states(mp_context* context, mp_optimizer* o
         value *= value;
     }
     EXPECT_TRUE(succeeded(
-        mp_tensor_write(nullptr, values, written.data(), written.size() * sizeof(float))));
+        mp_tensor_write(values, nullptr, written.data(), written.size() * sizeof(float))));
     std::vector<unsigned char> bits;
     for (const char* name : {"exp_avg", "exp_avg_sq", "fp32_param"}) {
         EXPECT_TRUE(succeeded(mp_optimizer_write_state(optimizer, nullptr, index, name, values)));
@@ -148,7 +148,7 @@ std::vector<unsigned char> train(mp_context* context, const char* recipe_name, u
     EXPECT_EQ(stats.step, 4);
     EXPECT_EQ(stats.skipped_steps, 1);
     double scale = 0.0;
-    EXPECT_TRUE(succeeded(mp_scaler_scale(scaler, nullptr, &scale)));
+    EXPECT_TRUE(succeeded(mp_scaler_get_scale(scaler, nullptr, &scale)));
     keep(&stats, sizeof stats);
     keep(&scale, sizeof scale);
     for (int32_t i = 0; i < kParams; ++i) {
@@ -207,7 +207,7 @@ Pass run_layer(mp_context* context, const char* recipe_name) {
     const Linear linear(raw);
     EXPECT_TRUE(succeeded(mp_linear_forward(linear, nullptr, x, y)));
     for (int32_t i = 0; i < 2; ++i) { // the second time it accumulates
-        const uint32_t flags = i == 0 ? 0 : MP_LINEAR_ACCUMULATE;
+        const uint32_t flags = i == 0 ? 0 : MP_BACKWARD_ACCUMULATE;
         EXPECT_TRUE(succeeded(mp_linear_backward(linear, nullptr, dy, dx, dw, dbias, flags)));
     }
     return {values_of(context, y), values_of(context, dx), values_of(context, dw),
@@ -248,7 +248,7 @@ TEST_F(OnCuda, TensorsTravel) {
     mp_tensor* raw = nullptr;
     MP_OK(mp_tensor_create(cuda, &desc, &raw));
     const Tensor here(raw);
-    MP_OK(mp_tensor_copy(nullptr, there, here));
+    MP_OK(mp_tensor_copy(there, nullptr, here));
     MP_OK(mp_context_sync(cuda));
     EXPECT_EQ(values_of(cuda, here), values);
 }

@@ -23,7 +23,7 @@ class OneRank : public ::testing::TestWithParam<const char*> {
             GTEST_SKIP() << "skipped: no CUDA device (" << mp_last_error_message() << ")";
         }
         char id[MP_COMM_UNIQUE_ID_BYTES];
-        const mp_status status = mp_comm_nccl_unique_id(id, sizeof id);
+        const mp_status status = mp_comm_get_nccl_unique_id(id, sizeof id);
         if (status == MP_STATUS_UNSUPPORTED) {
             GTEST_SKIP() << "skipped: no NCCL (" << mp_last_error_message() << ")";
         }
@@ -46,7 +46,7 @@ class OneRank : public ::testing::TestWithParam<const char*> {
     }
     static void* memory(const Tensor& tensor) {
         void* data = nullptr;
-        EXPECT_TRUE(succeeded(mp_tensor_data(tensor, &data)));
+        EXPECT_TRUE(succeeded(mp_tensor_get_data(tensor, &data)));
         return data;
     }
 
@@ -121,8 +121,8 @@ std::vector<unsigned char> train(mp_context* context, mp_comm* comm, const char*
                                  int32_t stage) {
     const Recipe recipe = make_recipe(context, name);
     mp_optimizer* raw = nullptr;
-    mp_zero_desc zero = MP_ZERO_DESC_INIT;
-    zero.zero_stage = stage;
+    mp_sharding_desc zero = MP_SHARDING_DESC_INIT;
+    zero.stage = stage;
     zero.bucket_elements = 1 << 14;
     EXPECT_TRUE(succeeded(comm == nullptr ? mp_optimizer_create(context, recipe, nullptr, &raw)
                                           : mp_optimizer_create_sharded(context, recipe, nullptr,
@@ -155,15 +155,15 @@ std::vector<unsigned char> train(mp_context* context, mp_comm* comm, const char*
                 EXPECT_TRUE(succeeded(mp_optimizer_acquire_grad(optimizer, nullptr, i)));
             }
             mp_tensor* grad = nullptr;
-            EXPECT_TRUE(succeeded(mp_optimizer_state(optimizer, i, "grad", &grad)));
+            EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, i, "grad", &grad)));
             const Tensor owned(grad);
             // The weights are as good a gradient as any.
             mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
             EXPECT_TRUE(succeeded(mp_tensor_get_desc(grad, &desc)));
             const Tensor& param = params[static_cast<std::size_t>(i)];
             EXPECT_TRUE(succeeded(desc.dtype == dtype
-                                      ? mp_tensor_copy(nullptr, param, grad)
-                                      : mp_tensor_cast(nullptr, param, grad, nullptr)));
+                                      ? mp_tensor_copy(param, nullptr, grad)
+                                      : mp_tensor_cast(param, nullptr, grad, nullptr)));
             if (comm != nullptr) {
                 EXPECT_TRUE(succeeded(mp_optimizer_grad_ready(optimizer, nullptr, i)));
             }
@@ -194,7 +194,7 @@ TEST_P(OneRank, SplitsAndEnds) {
     {
         const Comm part(raw);
         int32_t size = 0;
-        MP_OK(mp_comm_size(part, &size));
+        MP_OK(mp_comm_get_size(part, &size));
         EXPECT_EQ(size, 1);
         MP_OK(mp_comm_barrier(part, nullptr));
         MP_OK(mp_comm_abort(part, "a test"));

@@ -25,8 +25,8 @@ inline void create_optimizer(Bytes& bytes, World& world) {
         world.optimizers.put(made);
         return;
     }
-    Sized<mp_zero_desc> zero(MP_ZERO_DESC_INIT);
-    zero.value.zero_stage = any_int(bytes, 4);
+    Sized<mp_sharding_desc> zero(MP_SHARDING_DESC_INIT);
+    zero.value.stage = any_int(bytes, 4);
     zero.value.kind = any_int(bytes, 3);
     const std::size_t odd = bytes.next();
     if (odd >= 160) {
@@ -54,7 +54,7 @@ inline void watch(World& world, mp_optimizer* optimizer, int32_t index, const mp
     }
     for (const char* name : {"master", "exp_avg", "exp_avg_sq", "compensation"}) {
         mp_tensor* state = nullptr;
-        if (mp_optimizer_state(optimizer, index, name, &state) == MP_STATUS_OK) {
+        if (mp_optimizer_get_state(optimizer, index, name, &state) == MP_STATUS_OK) {
             world.states.push_back(state);
         }
     }
@@ -158,14 +158,14 @@ inline void look_at_optimizer(Bytes& bytes, World& world) {
     case 1: {
         auto report = marked<mp_memory_report>(bytes);
         const auto before = report;
-        if (MP_CALL(world, local, mp_optimizer_memory, optimizer, &report.value)) {
+        if (MP_CALL(world, local, mp_optimizer_get_memory, optimizer, &report.value)) {
             require(report == before, "memory fails without a number");
         }
         break;
     }
     case 2: {
         mp_tensor* state = nullptr;
-        (void)MP_CALL(world, local, mp_optimizer_state, optimizer, index, name, &state);
+        (void)MP_CALL(world, local, mp_optimizer_get_state, optimizer, index, name, &state);
         if (world.setting.ranks == 0) {
             world.tensors.put(state);
         } else {
@@ -184,8 +184,8 @@ inline void look_at_optimizer(Bytes& bytes, World& world) {
     case 5: {
         int64_t start = -7;
         int64_t count = -7;
-        if (MP_CALL(world, local, mp_optimizer_piece, optimizer, index, any_int(bytes, 3), &start,
-                    &count)) {
+        if (MP_CALL(world, local, mp_optimizer_get_slice, optimizer, index, any_int(bytes, 3),
+                    &start, &count)) {
             require(start == -7 && count == -7, "piece fails without a number");
         }
         break;
@@ -193,7 +193,7 @@ inline void look_at_optimizer(Bytes& bytes, World& world) {
     default: {
         int32_t count = -7;
         int64_t step = -7;
-        if (MP_CALL(world, local, mp_optimizer_param_count, optimizer, &count)) {
+        if (MP_CALL(world, local, mp_optimizer_get_param_count, optimizer, &count)) {
             require(count == -7, "param_count fails without a number");
         }
         if (MP_CALL(world, local, mp_optimizer_get_group_step, optimizer, queue, index, &step)) {
@@ -231,7 +231,7 @@ inline void step_optimizer(Bytes& bytes, World& world) {
         (void)MP_CALL(world, ranks, mp_optimizer_gather_wait, optimizer, queue, indices, count);
         break;
     case 6:
-        (void)MP_CALL(world, ranks, mp_optimizer_release, optimizer, queue, indices, count);
+        (void)MP_CALL(world, ranks, mp_optimizer_gather_free, optimizer, queue, indices, count);
         break;
     default:
         (void)MP_CALL(world, ranks, mp_optimizer_step, optimizer, queue, scaler);

@@ -39,11 +39,11 @@ inline void use_comm(Bytes& bytes, World& world) {
     }
     case 7: {
         int32_t rank = -7;
-        if (MP_CALL(world, local, mp_comm_rank, comm, &rank)) {
+        if (MP_CALL(world, local, mp_comm_get_rank, comm, &rank)) {
             require(rank == -7, "rank fails without a number");
         }
-        (void)MP_CALL(world, local, mp_comm_size, comm, &rank);
-        (void)MP_CALL(world, local, mp_comm_node, comm, any_int(bytes, 3), &rank);
+        (void)MP_CALL(world, local, mp_comm_get_size, comm, &rank);
+        (void)MP_CALL(world, local, mp_comm_get_node, comm, any_int(bytes, 3), &rank);
         break;
     }
     case 8: {
@@ -61,7 +61,7 @@ inline void use_comm(Bytes& bytes, World& world) {
                           bytes.next() < 128 ? "tired" : nullptr);
             world.meet();
         } else {
-            (void)world.look().failed("mp_comm_status", mp_comm_status(comm), Kind::ranks);
+            (void)world.look().failed("mp_comm_get_status", mp_comm_get_status(comm), Kind::ranks);
         }
         break;
     }
@@ -147,8 +147,8 @@ inline void start_training(Bytes& bytes, World& world) {
         dtype = std::strcmp(name, mp_dtype_name(i)) == 0 ? i : dtype;
     }
     mp_optimizer* optimizer = nullptr;
-    mp_zero_desc zero = MP_ZERO_DESC_INIT;
-    zero.zero_stage = static_cast<int32_t>(bytes.below(4));
+    mp_sharding_desc zero = MP_SHARDING_DESC_INIT;
+    zero.stage = static_cast<int32_t>(bytes.below(4));
     zero.kind = static_cast<int32_t>(bytes.below(3));
     (void)(world.setting.ranks == 0
                ? MP_CALL(world, local, mp_optimizer_create, context, recipe, nullptr, &optimizer)

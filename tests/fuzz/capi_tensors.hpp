@@ -90,7 +90,7 @@ inline void use_context(Bytes& bytes, World& world) {
         }
         break;
     case 1:
-        if (MP_CALL(world, local, mp_context_num_threads, context, &threads)) {
+        if (MP_CALL(world, local, mp_context_get_num_threads, context, &threads)) {
             require(threads == -5, "num_threads fails without a number");
         }
         break;
@@ -125,7 +125,7 @@ inline mp_tensor* fresh(World& world, mp_context* context, const mp_tensor_desc&
     mp_tensor* made = nullptr;
     if (!MP_CALL(world, local, mp_tensor_create, context, &desc, &made)) {
         void* data = nullptr;
-        if (mp_tensor_data(made, &data) == MP_STATUS_OK && data != nullptr) {
+        if (mp_tensor_get_data(made, &data) == MP_STATUS_OK && data != nullptr) {
             const std::size_t size = mp_dtype_size(desc.dtype);
             std::size_t bytes = size;
             for (int32_t i = 0; i < desc.ndim; ++i) {
@@ -202,7 +202,7 @@ inline void look_at_tensor(Bytes& bytes, World& world) {
         break;
     }
     case 1:
-        if (MP_CALL(world, local, mp_tensor_data, tensor, &data)) {
+        if (MP_CALL(world, local, mp_tensor_get_data, tensor, &data)) {
             require(data == &mark, "data fails without a pointer");
         }
         break;
@@ -216,13 +216,13 @@ inline void look_at_tensor(Bytes& bytes, World& world) {
     }
     case 3: {
         mp_tensor* made = nullptr;
-        (void)MP_CALL(world, local, mp_tensor_scales, tensor, &made);
+        (void)MP_CALL(world, local, mp_tensor_get_scales, tensor, &made);
         world.tensors.put(made);
         break;
     }
     default: {
         mp_tensor* made = nullptr;
-        (void)MP_CALL(world, local, mp_tensor_quantized_amax, tensor, &made);
+        (void)MP_CALL(world, local, mp_tensor_get_quantized_amax, tensor, &made);
         world.tensors.put(made);
         break;
     }
@@ -253,19 +253,19 @@ inline void move_tensor(Bytes& bytes, World& world) {
     }
     switch (call) {
     case 0:
-        (void)MP_CALL(world, local, mp_tensor_write, queue, tensor, host.data(), size);
+        (void)MP_CALL(world, local, mp_tensor_write, tensor, queue, host.data(), size);
         break;
     case 1:
-        if (MP_CALL(world, local, mp_tensor_read, queue, tensor, host.data(), size)) {
+        if (MP_CALL(world, local, mp_tensor_read, tensor, queue, host.data(), size)) {
             require(host == std::vector<unsigned char>(size + 1, 0x3D),
                     "read fails without a byte");
         }
         break;
     case 2:
-        (void)MP_CALL(world, local, mp_tensor_zero, queue, tensor);
+        (void)MP_CALL(world, local, mp_tensor_zero, tensor, queue);
         break;
     case 3:
-        (void)MP_CALL(world, local, mp_tensor_copy, queue, tensor, other);
+        (void)MP_CALL(world, local, mp_tensor_copy, tensor, queue, other);
         break;
     case 4: {
         Sized<mp_cast_desc> cast(MP_CAST_DESC_INIT);
@@ -273,12 +273,12 @@ inline void move_tensor(Bytes& bytes, World& world) {
         cast.value.rounding = any_int(bytes, 2);
         cast.value.seed = bytes.next();
         cast.odd_size(bytes);
-        (void)MP_CALL(world, local, mp_tensor_cast, queue, tensor, other,
+        (void)MP_CALL(world, local, mp_tensor_cast, tensor, queue, other,
                       byte % 2 == 0 ? nullptr : &cast.value);
         break;
     }
     default:
-        (void)MP_CALL(world, local, mp_tensor_amax, queue, tensor, other);
+        (void)MP_CALL(world, local, mp_tensor_amax, tensor, queue, other);
         break;
     }
 }
@@ -312,12 +312,12 @@ inline void quantize(Bytes& bytes, World& world) {
         plain = fresh(world, world.contexts.pick(bytes), desc);
     }
     if (byte % 3 == 0) {
-        (void)MP_CALL(world, local, mp_tensor_dequantize, queue, tensor, plain);
+        (void)MP_CALL(world, local, mp_tensor_dequantize, tensor, queue, plain);
         return;
     }
     auto stats = marked<mp_quant_stats>(bytes);
     const auto before = stats;
-    if (MP_CALL(world, local, mp_tensor_quantize, queue, plain, tensor,
+    if (MP_CALL(world, local, mp_tensor_quantize, plain, queue, tensor,
                 byte % 11 == 0 ? any_tensor(bytes, world) : nullptr,
                 byte % 2 == 0 ? &stats.value : nullptr)) {
         require(stats == before, "quantize fails without a count");

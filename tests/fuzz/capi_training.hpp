@@ -25,8 +25,8 @@ inline void create_recipe(Bytes& bytes, World& world) {
                       &made);
     } else {
         const char* name = nullptr;
-        (void)mp_recipe_preset_info(static_cast<int32_t>(byte) % mp_recipe_preset_count(), &name,
-                                    nullptr);
+        (void)mp_recipe_get_preset_info(static_cast<int32_t>(byte) % mp_recipe_preset_count(),
+                                        &name, nullptr);
         (void)MP_CALL(world, local, mp_recipe_create, context,
                       byte == 219   ? "auto"
                       : byte == 218 ? "fp31"
@@ -59,7 +59,7 @@ inline void set_key(Bytes& bytes, World& world) {
     mp_recipe* recipe = any_recipe(bytes, world);
     Sized<mp_recipe_key_desc> key(mp_recipe_key_desc{});
     const int32_t index = static_cast<int32_t>(bytes.next());
-    (void)MP_CALL(world, local, mp_recipe_key_info,
+    (void)MP_CALL(world, local, mp_recipe_get_key_info,
                   index < 250 ? index % mp_recipe_key_count() : -1, &key.value);
     const char* name = key.value.name == nullptr ? "no.such" : key.value.name;
     const std::size_t byte = bytes.next();
@@ -107,14 +107,14 @@ inline void look_at_recipe(Bytes& bytes, World& world) {
         break;
     }
     case 4:
-        if (MP_CALL(world, local, mp_recipe_reason, recipe, text, sizeof text, &needed)) {
+        if (MP_CALL(world, local, mp_recipe_get_reason, recipe, text, sizeof text, &needed)) {
             require(needed == 7 && std::strcmp(text, "marked") == 0, "reason fails without a word");
         }
         break;
     default: {
         auto report = marked<mp_memory_report>(bytes);
         const auto before = report;
-        if (MP_CALL(world, local, mp_recipe_memory, recipe,
+        if (MP_CALL(world, local, mp_recipe_plan_memory, recipe,
                     static_cast<int32_t>(bytes.number() % 5), bytes.number(), &report.value)) {
             require(report == before, "memory fails without a number");
         }
@@ -139,8 +139,8 @@ inline void create_scaler(Bytes& bytes, World& world) {
         Sized<mp_scaler_desc> desc(MP_SCALER_DESC_INIT);
         if (byte < 160) {
             const auto before = desc;
-            if (MP_CALL(world, local, mp_scaler_desc_preset, kNames[byte % std::size(kNames)],
-                        &desc.value, sizeof desc.value)) {
+            if (MP_CALL(world, local, mp_scaler_desc_preset, &desc.value, sizeof desc.value,
+                        kNames[byte % std::size(kNames)])) {
                 require(desc == before, "a preset fails without a word");
             }
         } else {
@@ -165,7 +165,7 @@ inline void use_scaler(Bytes& bytes, World& world) {
     double scale = -7.0;
     switch (bytes.below(5)) {
     case 0:
-        if (MP_CALL(world, local, mp_scaler_scale, scaler, queue, &scale)) {
+        if (MP_CALL(world, local, mp_scaler_get_scale, scaler, queue, &scale)) {
             require(scale == -7.0, "scale fails without a number");
         }
         break;
@@ -278,19 +278,19 @@ inline void look_at_linear(Bytes& bytes, World& world) {
     switch (bytes.below(8)) {
     case 0:
         (void)MP_CALL(world, local, mp_linear_end_step, both, any_count(bytes, 2),
-                      any_queue(bytes, world));
+                      any_queue(bytes, world), nullptr);
         break;
     case 1: {
-        auto stats = marked<mp_linear_stats_info>(bytes);
+        auto stats = marked<mp_linear_stats>(bytes);
         const auto before = stats;
-        if (MP_CALL(world, local, mp_linear_stats, linear, any_int(bytes, 3), &stats.value)) {
+        if (MP_CALL(world, local, mp_linear_get_stats, linear, any_int(bytes, 3), &stats.value)) {
             require(stats == before, "stats fails without a number");
         }
         break;
     }
     case 2:
-        if (MP_CALL(world, local, mp_linear_advice, linear, any_int(bytes, 3), text, sizeof text,
-                    &needed)) {
+        if (MP_CALL(world, local, mp_linear_get_advice, linear, any_int(bytes, 3), text,
+                    sizeof text, &needed)) {
             require(needed == 7 && std::strcmp(text, "marked") == 0, "advice fails without a word");
         }
         break;
@@ -301,13 +301,13 @@ inline void look_at_linear(Bytes& bytes, World& world) {
         }
         break;
     case 4:
-        (void)MP_CALL(world, local, mp_linear_clear_stats, linear);
+        (void)MP_CALL(world, local, mp_linear_clear_stats, linear, any_queue(bytes, world));
         break;
     case 5:
         (void)MP_CALL(world, local, mp_linear_set_monitor, linear, bytes.next() < 250 ? "layer" : nullptr,
                       any_int(bytes, 3),
                       bytes.next() < 250 ? [](void* /*payload*/, const char* name,
-                                              const mp_linear_stats_info* stats,
+                                              const mp_linear_stats* stats,
                                               const char* /*advice*/) {
                           require(name != nullptr && stats != nullptr, "a monitor is told");
                       } : static_cast<mp_linear_monitor_fn>(nullptr),
@@ -315,7 +315,7 @@ inline void look_at_linear(Bytes& bytes, World& world) {
         break;
     default: { // out, and in again where no byte is another
         std::vector<unsigned char> saved(4096, 0x5A);
-        if (MP_CALL(world, local, mp_linear_scaling_save, linear, saved.data(), saved.size(),
+        if (MP_CALL(world, local, mp_linear_get_scaling, linear, saved.data(), saved.size(),
                     &needed)) {
             require(needed == 7 && saved[0] == 0x5A, "scaling_save fails without a byte");
             break;
@@ -325,7 +325,7 @@ inline void look_at_linear(Bytes& bytes, World& world) {
         if (byte >= 128 && needed > 0) {
             saved[bytes.place(needed)] ^= static_cast<unsigned char>(1 << (byte % 8));
         }
-        (void)MP_CALL(world, local, mp_linear_scaling_load, any_linear(bytes, world), saved.data(),
+        (void)MP_CALL(world, local, mp_linear_set_scaling, any_linear(bytes, world), saved.data(),
                       byte % 9 == 0 ? needed / 2 : needed);
         break;
     }

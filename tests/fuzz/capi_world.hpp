@@ -221,7 +221,7 @@ class World {
         const auto add = [&](mp_tensor* tensor) {
             void* data = nullptr;
             Sized<mp_tensor_desc> desc(MP_TENSOR_DESC_INIT);
-            if (tensor == nullptr || mp_tensor_data(tensor, &data) != MP_STATUS_OK ||
+            if (tensor == nullptr || mp_tensor_get_data(tensor, &data) != MP_STATUS_OK ||
                 mp_tensor_get_desc(tensor, &desc.value) != MP_STATUS_OK) {
                 return;
             }

@@ -66,7 +66,7 @@ std::vector<std::string> fuzz_seeds() {
     };
     for (int32_t i = 0; i < mp_recipe_preset_count(); ++i) {
         const char* name = nullptr;
-        require(mp_recipe_preset_info(i, &name, nullptr) == MP_STATUS_OK);
+        require(mp_recipe_get_preset_info(i, &name, nullptr) == MP_STATUS_OK);
         mp_recipe* recipe = nullptr;
         require(mp_recipe_create(context(), name, &recipe) == MP_STATUS_OK);
         seeds.push_back(json_of(recipe));

@@ -43,8 +43,8 @@ TEST(HipLibrary, IsOpenedByItsNumberAndCopies) {
     const Tensor tensor = make_tensor(context, MP_DTYPE_FP32, {3});
     const std::array<float, 3> sent = {1, 2, 3};
     std::array<float, 3> received = {};
-    MP_OK(mp_tensor_write(queue, tensor, sent.data(), sizeof sent));
-    MP_OK(mp_tensor_read(queue, tensor, received.data(), sizeof received));
+    MP_OK(mp_tensor_write(tensor, queue, sent.data(), sizeof sent));
+    MP_OK(mp_tensor_read(tensor, queue, received.data(), sizeof received));
     EXPECT_EQ(received, sent);
 
     DLManagedTensorVersioned* exported = nullptr;
@@ -56,8 +56,8 @@ TEST(HipLibrary, IsOpenedByItsNumberAndCopies) {
     MP_OK(mp_dlpack_import(context, exported, &back));
     void* data = nullptr;
     void* data_back = nullptr;
-    MP_OK(mp_tensor_data(tensor, &data));
-    MP_OK(mp_tensor_data(back, &data_back));
+    MP_OK(mp_tensor_get_data(tensor, &data));
+    MP_OK(mp_tensor_get_data(back, &data_back));
     EXPECT_EQ(data_back, data);
     mp_tensor_destroy(back);
 }

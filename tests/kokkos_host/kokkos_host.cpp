@@ -12,7 +12,7 @@ namespace {
 float largest(mp_context* context) {
     const Tensor tensor = make_tensor(context, MP_DTYPE_FP32, {100000}, numbers(100000, 3));
     const Tensor amax = make_tensor(context, MP_DTYPE_FP32, {1});
-    EXPECT_TRUE(succeeded(mp_tensor_amax(nullptr, tensor, amax)));
+    EXPECT_TRUE(succeeded(mp_tensor_amax(tensor, nullptr, amax)));
     return values_of(context, amax)[0];
 }
 

@@ -42,7 +42,7 @@ static void show_cast(Bits* bits, int32_t from, const mp_tensor* source, int32_t
         if (mode % 2 == 1) { /* the behaviour at overflow that is not the type's usual one */
             desc.flags = is_fp8 ? MP_CAST_NO_SATURATE : MP_CAST_SATURATE;
         }
-        OK(mp_tensor_cast(NULL, source, destination, &desc));
+        OK(mp_tensor_cast(source, NULL, destination, &desc));
         show(data_of(destination), bytes_of(destination), "cast.%s.%s.%s", mp_dtype_name(from),
              mp_dtype_name(to), kNames[mode]);
     }
@@ -52,9 +52,9 @@ static void show_cast(Bits* bits, int32_t from, const mp_tensor* source, int32_t
 static void show_amax(Bits* bits, int32_t dtype, const mp_tensor* codes) {
     mp_tensor* numbers = make_numbers(bits, dtype, 3, 4099, 11, 8.0F);
     mp_tensor* amax = make(bits, MP_DTYPE_FP32, 1, 1);
-    OK(mp_tensor_amax(NULL, codes, amax));
+    OK(mp_tensor_amax(codes, NULL, amax));
     show(data_of(amax), sizeof(float), "amax.codes.%s", mp_dtype_name(dtype));
-    OK(mp_tensor_amax(NULL, numbers, amax));
+    OK(mp_tensor_amax(numbers, NULL, amax));
     show(data_of(amax), sizeof(float), "amax.numbers.%s", mp_dtype_name(dtype));
     mp_tensor_destroy(numbers);
     mp_tensor_destroy(amax);
@@ -75,7 +75,7 @@ void show_casts(Bits* bits) {
 
 static void show_values(Bits* bits, const char* name, const mp_tensor* codes, int32_t dtype) {
     mp_tensor* values = make(bits, dtype, kRows, kColumns);
-    OK(mp_tensor_dequantize(NULL, codes, values));
+    OK(mp_tensor_dequantize(codes, NULL, values));
     show_tensor(name, mp_dtype_name(dtype), values);
     mp_tensor_destroy(values);
 }
@@ -91,9 +91,9 @@ static void show_quantized(Bits* bits, const char* name, const mp_tensor* source
     if (desc.dtype != MP_DTYPE_FP4_E2M1) { /* two to a byte are not turned */
         turned = make(bits, desc.dtype, kColumns, kRows);
     }
-    OK(mp_tensor_quantize(NULL, source, codes, turned, &stats));
-    OK(mp_tensor_scales(codes, &scales));
-    OK(mp_tensor_quantized_amax(codes, &amax));
+    OK(mp_tensor_quantize(source, NULL, codes, turned, &stats));
+    OK(mp_tensor_get_scales(codes, &scales));
+    OK(mp_tensor_get_quantized_amax(codes, &amax));
     show_tensor(name, "codes", codes);
     show_tensor(name, "scales", scales);
     show_tensor(name, "amax", amax);
@@ -119,7 +119,7 @@ static mp_tensor* make_uneven(Bits* bits, int32_t dtype) {
             at[i] = 0.0F;
         }
     }
-    OK(mp_tensor_cast(NULL, exact, rounded, NULL));
+    OK(mp_tensor_cast(exact, NULL, rounded, NULL));
     mp_tensor_destroy(exact);
     return rounded;
 }

@@ -79,16 +79,16 @@ static void show_state(const Layer* layer) {
     unsigned char state[65536];
     size_t needed = 0;
     int32_t operand = 0;
-    OK(mp_linear_scaling_save(layer->linear, state, sizeof state, &needed));
+    OK(mp_linear_get_scaling(layer->linear, state, sizeof state, &needed));
     show(state, needed <= sizeof state ? needed : 0, "linear.%s.%d.scaling", layer->recipe,
          layer->step);
     show(data_of(layer->dbias), bytes_of(layer->dbias), "linear.%s.%d.dbias", layer->recipe,
          layer->step);
     for (operand = 0; operand < MP_OPERAND_COUNT; ++operand) {
-        mp_linear_stats_info stats;
+        mp_linear_stats stats;
         memset(&stats, 0, sizeof stats);
         stats.struct_size = sizeof stats;
-        OK(mp_linear_stats(layer->linear, operand, &stats));
+        OK(mp_linear_get_stats(layer->linear, operand, &stats));
         show(&stats, sizeof stats, "linear.%s.%d.stats%d", layer->recipe, layer->step,
              (int)operand);
     }
@@ -104,9 +104,9 @@ static void run_step(Bits* bits, Layer* layer) {
     OK(mp_linear_backward(layer->linear, NULL, layer->dy, layer->dx, layer->dw, layer->dbias, 0));
     OK(mp_linear_forward(layer->linear, NULL, layer->x, layer->y));
     OK(mp_linear_backward(layer->linear, NULL, layer->dy, layer->dx, layer->dw, layer->dbias,
-                          MP_LINEAR_ACCUMULATE));
+                          MP_BACKWARD_ACCUMULATE));
     write_products(bits, layer);
-    OK(mp_linear_end_step(&layer->linear, 1, NULL));
+    OK(mp_linear_end_step(&layer->linear, 1, NULL, NULL));
     show_state(layer);
     mp_tensor_destroy(layer->x);
     mp_tensor_destroy(layer->dy);
@@ -117,7 +117,7 @@ void show_linears(Bits* bits) {
     for (i = 0; i < mp_recipe_preset_count(); ++i) {
         const char* name = NULL;
         Layer layer;
-        OK(mp_recipe_preset_info(i, &name, NULL));
+        OK(mp_recipe_get_preset_info(i, &name, NULL));
         open_layer(bits, name, &layer);
         for (layer.step = 1; layer.step <= kSteps; ++layer.step) {
             run_step(bits, &layer);

@@ -67,7 +67,7 @@ void write_product(Bits* bits, const Product* p, const mp_tensor* result) {
     }
     OK(mp_tensor_get_desc(result, &desc));
     wide = make(bits, MP_DTYPE_FP32, p->m, p->n);
-    OK(mp_tensor_cast(NULL, result, wide, NULL));
+    OK(mp_tensor_cast(result, NULL, wide, NULL));
     printf("product %s %s ", p->name, mp_dtype_name(desc.dtype));
     write_hex(data_of(wide), bytes_of(wide));
     mp_tensor_destroy(wide);
@@ -84,9 +84,9 @@ static mp_tensor* widened(Bits* bits, const mp_tensor* tensor) {
     OK(mp_tensor_get_desc(tensor, &desc));
     wide = make(bits, MP_DTYPE_FP32, desc.shape[0], desc.shape[1]);
     if (mp_tensor_get_quant_desc(tensor, &quant) >= 0) {
-        OK(mp_tensor_dequantize(NULL, tensor, wide));
+        OK(mp_tensor_dequantize(tensor, NULL, wide));
     } else {
-        OK(mp_tensor_cast(NULL, tensor, wide, NULL));
+        OK(mp_tensor_cast(tensor, NULL, wide, NULL));
     }
     return wide;
 }

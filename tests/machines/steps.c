@@ -32,9 +32,9 @@ static const Row kRows[] = {
     {"bf16_kahan_fp32_states", BF16, FP32, FP32, FP32, FP32, NONE, 0, 0, 0, 0, 0},
     {"fp16_kahan", FP16, FP16, FP16, FP32, FP16, NONE, 0, 0, 0, 0, 0},
     {"bf16_sr", BF16, BF16, BF16, BF16, NONE, NONE, 0, 0, 0,
-     MP_ADAMW_SR_PARAM | MP_ADAMW_SR_EXP_AVG | MP_ADAMW_SR_EXP_AVG_SQ, 0},
-    {"fp16_sr", FP16, FP16, FP16, FP16, NONE, NONE, 0, 0, 0, MP_ADAMW_SR_PARAM, 0},
-    {"bf16_kahan_sr", BF16, BF16, BF16, BF16, BF16, NONE, 0, 0, 0, MP_ADAMW_SR_EXP_AVG_SQ, 0},
+     MP_STEP_SR_PARAM | MP_STEP_SR_EXP_AVG | MP_STEP_SR_EXP_AVG_SQ, 0},
+    {"fp16_sr", FP16, FP16, FP16, FP16, NONE, NONE, 0, 0, 0, MP_STEP_SR_PARAM, 0},
+    {"bf16_kahan_sr", BF16, BF16, BF16, BF16, BF16, NONE, 0, 0, 0, MP_STEP_SR_EXP_AVG_SQ, 0},
     {"bf16_master", BF16, BF16, FP32, FP32, NONE, FP32, 0, 0, 0, 0, 0},
     {"fp16_master", FP16, FP16, FP32, FP32, NONE, FP32, 0, 0, 0, MP_OPTIMIZER_ZERO_GRAD, 0},
     {"bf16_remainder", BF16, BF16, FP32, BF16, NONE, I16, 0, 0, MP_CODING_REMAINDER, 0, 0},
@@ -45,7 +45,7 @@ static const Row kRows[] = {
     {"dynamic8_remainder", BF16, FP32, U8, U8, NONE, I16, MP_CODING_DYNAMIC8, MP_CODING_DYNAMIC8,
      MP_CODING_REMAINDER, 0, 0},
     {"fp8_blocks_of_128", BF16, BF16, FP8, FP8, NONE, NONE, MP_CODING_FP8_BLOCK128,
-     MP_CODING_FP8_BLOCK128, 0, MP_ADAMW_SR_EXP_AVG | MP_ADAMW_SR_EXP_AVG_SQ, 0},
+     MP_CODING_FP8_BLOCK128, 0, MP_STEP_SR_EXP_AVG | MP_STEP_SR_EXP_AVG_SQ, 0},
     {"companded8", BF16, BF16, U8, U8, NONE, NONE, MP_CODING_COMPANDED8, MP_CODING_COMPANDED8, 0, 0,
      0},
     {"kahan_int8", BF16, BF16, BF16, BF16, U8, NONE, 0, 0, 0, 0, MP_CODING_DYNAMIC8},
@@ -65,11 +65,11 @@ static void* data_or_null(const mp_tensor* tensor) {
 typedef struct States {
     mp_tensor* all[6]; /* param, grad, exp_avg, exp_avg_sq, compensation, master */
     mp_tensor* scales[3];
-    mp_adamw_slot slot;
+    mp_step_slot slot;
 } States;
 
 static void open_states(Bits* bits, const Row* row, States* s) {
-    mp_adamw_slot* slot = &s->slot;
+    mp_step_slot* slot = &s->slot;
     memset(s, 0, sizeof *s);
     s->all[0] = make_numbers(bits, row->param, 1, kCount, 31, 1.0F);
     s->all[1] = make_state(bits, row->grad);
@@ -108,7 +108,7 @@ static void open_states(Bits* bits, const Row* row, States* s) {
 static void show_pointer_step(Bits* bits, const Row* row) {
     static const char* const kNames[] = {"param",      "grad",         "exp_avg",
                                          "exp_avg_sq", "compensation", "master"};
-    mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+    mp_step_args args = MP_STEP_ARGS_INIT;
     mp_optimizer_stats stats;
     States s;
     char name[64];
@@ -123,7 +123,7 @@ static void show_pointer_step(Bits* bits, const Row* row) {
     args.max_grad_norm = (row->flags & MP_OPTIMIZER_CHECK_FINITE) != 0 ? 1.0 : 0.0;
     for (args.step = 1; args.step <= kSteps; ++args.step) {
         mp_tensor* grad = make_numbers(bits, FP32, 1, kCount, (uint32_t)(100 + args.step), 0.125F);
-        OK(mp_tensor_cast(NULL, grad, s.all[1], NULL));
+        OK(mp_tensor_cast(grad, NULL, s.all[1], NULL));
         mp_tensor_destroy(grad);
         OK(mp_optimizer_step_pointers(bits->context, NULL, &args, &s.slot, 1, NULL, &stats));
     }
@@ -212,7 +212,7 @@ static void set_gradients(Bits* bits, mp_optimizer* optimizer, int step, double 
             const uint32_t infinity = 0x7f800000U;
             memcpy(at, &infinity, sizeof infinity);
         }
-        OK(mp_optimizer_state(optimizer, i, "grad", &grad));
+        OK(mp_optimizer_get_state(optimizer, i, "grad", &grad));
         assign(grad, numbers);
         mp_tensor_destroy(grad);
         mp_tensor_destroy(numbers);
@@ -240,7 +240,7 @@ static void show_states(const char* name, mp_optimizer* optimizer) {
         (void)snprintf(group, sizeof group, "recipe.%s.p%d", name, (int)i);
         for (state = 0; state < sizeof kStates / sizeof kStates[0]; ++state) {
             mp_tensor* tensor = NULL;
-            const mp_status status = mp_optimizer_state(optimizer, i, kStates[state], &tensor);
+            const mp_status status = mp_optimizer_get_state(optimizer, i, kStates[state], &tensor);
             if (status == MP_STATUS_UNKNOWN_NAME) {
                 continue; /* this recipe has none of it */
             }
@@ -266,7 +266,7 @@ static void show_recipe(Bits* bits, const char* name, mp_recipe* recipe) {
     add_params(bits, recipe, optimizer);
     for (step = 1; step <= kSteps; ++step) {
         double scale = 1.0;
-        OK(mp_scaler_scale(scaler, NULL, &scale));
+        OK(mp_scaler_get_scale(scaler, NULL, &scale));
         set_gradients(bits, optimizer, step, scale < 1024.0 ? scale : 1024.0);
         OK(mp_optimizer_step(optimizer, NULL, scaler));
         OK(mp_scaler_update(scaler, NULL));
@@ -290,7 +290,7 @@ void show_recipe_steps(Bits* bits) {
     for (i = 0; i < mp_recipe_preset_count(); ++i) {
         const char* name = NULL;
         mp_recipe* recipe = NULL;
-        OK(mp_recipe_preset_info(i, &name, NULL));
+        OK(mp_recipe_get_preset_info(i, &name, NULL));
         OK(mp_recipe_create(bits->context, name, &recipe));
         show_recipe(bits, name, recipe);
         mp_recipe_destroy(recipe);

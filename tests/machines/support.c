@@ -76,7 +76,7 @@ mp_tensor* make_numbers(Bits* bits, int32_t dtype, int64_t rows, int64_t columns
         return exact;
     }
     rounded = make(bits, dtype, rows, columns);
-    OK(mp_tensor_cast(NULL, exact, rounded, NULL));
+    OK(mp_tensor_cast(exact, NULL, rounded, NULL));
     mp_tensor_destroy(exact);
     return rounded;
 }
@@ -100,15 +100,15 @@ mp_tensor* make_quantized(Bits* bits, int32_t dtype, int64_t rows, int64_t colum
 void assign(mp_tensor* to, const mp_tensor* from) {
     mp_quant_desc quant = MP_QUANT_DESC_INIT;
     if (mp_tensor_get_quant_desc(to, &quant) >= 0) {
-        OK(mp_tensor_quantize(NULL, from, to, NULL, NULL));
+        OK(mp_tensor_quantize(from, NULL, to, NULL, NULL));
     } else {
-        OK(mp_tensor_cast(NULL, from, to, NULL));
+        OK(mp_tensor_cast(from, NULL, to, NULL));
     }
 }
 
 void* data_of(const mp_tensor* tensor) {
     void* data = NULL;
-    OK(mp_tensor_data(tensor, &data));
+    OK(mp_tensor_get_data(tensor, &data));
     return data;
 }
 

@@ -29,10 +29,10 @@ static mp_tensor* tensor(mp_context* context, int32_t dtype, int64_t rows, int64
         mp_tensor* exact = NULL;
         desc.dtype = MP_DTYPE_FP32;
         require(mp_tensor_create(context, &desc, &exact), "mp_tensor_create");
-        require(mp_tensor_write(NULL, exact, values, sizeof(float) * (size_t)(rows * columns)),
+        require(mp_tensor_write(exact, NULL, values, sizeof(float) * (size_t)(rows * columns)),
                 "mp_tensor_write");
-        require(dtype == MP_DTYPE_FP32 ? mp_tensor_copy(NULL, exact, made)
-                                       : mp_tensor_cast(NULL, exact, made, NULL),
+        require(dtype == MP_DTYPE_FP32 ? mp_tensor_copy(exact, NULL, made)
+                                       : mp_tensor_cast(exact, NULL, made, NULL),
                 "mp_tensor_cast");
         mp_tensor_destroy(exact);
     }
@@ -57,7 +57,7 @@ static uint64_t hash_of(mp_tensor* weights, size_t element) {
     if (data == NULL) {
         exit(1);
     }
-    require(mp_tensor_read(NULL, weights, data, bytes), "mp_tensor_read");
+    require(mp_tensor_read(weights, NULL, data, bytes), "mp_tensor_read");
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
     for (size_t i = 0; i < bytes; ++i) {
         hash = (hash ^ data[i]) * 1099511628211u;

@@ -30,7 +30,7 @@ Monitor::Monitor(const Options& o, std::string recipe, const Network& network)
     }
 }
 
-void Monitor::on_stats(void* self, const char* layer, const mp_linear_stats_info* s,
+void Monitor::on_stats(void* self, const char* layer, const mp_linear_stats* s,
                        const char* advice) noexcept {
     auto* m = static_cast<Monitor*>(self);
     if (s->elements == 0) {
@@ -43,7 +43,7 @@ void Monitor::on_stats(void* self, const char* layer, const mp_linear_stats_info
     }
 }
 
-void Monitor::write_row(const char* layer, const mp_linear_stats_info& s) {
+void Monitor::write_row(const char* layer, const mp_linear_stats& s) {
     constexpr std::array kOperands{"input", "weight", "grad_output"};
     const bool lasting = s.history_len > 0; // other scalings have no scale that lasts
     const auto elements = real(s.elements);
@@ -59,7 +59,7 @@ void Monitor::write_row(const char* layer, const mp_linear_stats_info& s) {
 // NaN beats infinity beats numbers.
 static double larger_amax(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
-void Monitor::add_to_point(const mp_linear_stats_info& s) {
+void Monitor::add_to_point(const mp_linear_stats& s) {
     if (points.empty() || points.back().step != step_) {
         points.push_back({step_, {}});
     }

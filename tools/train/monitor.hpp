@@ -44,10 +44,10 @@ class Monitor {
         int64_t times;
         std::string text; // the latest: its figures change
     };
-    static void on_stats(void* self, const char* layer, const mp_linear_stats_info* stats,
+    static void on_stats(void* self, const char* layer, const mp_linear_stats* stats,
                          const char* advice) noexcept;
-    void write_row(const char* layer, const mp_linear_stats_info& s);
-    void add_to_point(const mp_linear_stats_info& s);
+    void write_row(const char* layer, const mp_linear_stats& s);
+    void add_to_point(const mp_linear_stats& s);
     void add_advice(const std::string& layer, int32_t operand, const std::string& text);
 
     std::string recipe_, path_;

@@ -127,16 +127,16 @@ std::vector<std::string> Network::scaling() const {
     std::vector<std::string> saved;
     for (const mp_linear* linear : linears_) {
         size_t bytes = 0;
-        MP_CHECK(mp_linear_scaling_save(linear, nullptr, 0, &bytes));
+        MP_CHECK(mp_linear_get_scaling(linear, nullptr, 0, &bytes));
         saved.emplace_back(bytes, '\0');
-        MP_CHECK(mp_linear_scaling_save(linear, saved.back().data(), bytes, &bytes));
+        MP_CHECK(mp_linear_get_scaling(linear, saved.back().data(), bytes, &bytes));
     }
     return saved;
 }
 
 void Network::set_scaling(const std::vector<std::string>& saved) {
     for (size_t i = 0; i < saved.size(); i++) {
-        MP_CHECK(mp_linear_scaling_load(linears_[i], saved[i].data(), saved[i].size()));
+        MP_CHECK(mp_linear_set_scaling(linears_[i], saved[i].data(), saved[i].size()));
     }
 }
 

@@ -27,7 +27,7 @@ std::vector<std::string> presets() {
     std::vector<std::string> names;
     for (int32_t i = 0; i < mp_recipe_preset_count(); i++) {
         const char* name = nullptr;
-        MP_CHECK(mp_recipe_preset_info(i, &name, nullptr));
+        MP_CHECK(mp_recipe_get_preset_info(i, &name, nullptr));
         names.emplace_back(name);
     }
     return names;
@@ -36,7 +36,7 @@ std::vector<std::string> presets() {
 void print_recipes() {
     for (int32_t i = 0; i < mp_recipe_preset_count(); i++) {
         const char *name = nullptr, *text = nullptr;
-        MP_CHECK(mp_recipe_preset_info(i, &name, &text));
+        MP_CHECK(mp_recipe_get_preset_info(i, &name, &text));
         std::printf("%-26s %s\n", name, text);
     }
     std::puts("auto, auto_fp8             the preset that suits the device, without and with fp8 "

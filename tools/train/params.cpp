@@ -82,8 +82,8 @@ void Params::add_to_optimizer(Param& p, const Array& initial) {
     desc.param = p.weight.tensor.get();
     desc.init_fp32 = initial.tensor.get();
     MP_CHECK(mp_optimizer_add_param(optimizer.get(), p.cols > 0 ? 0 : 1, &desc, &p.index));
-    MP_CHECK(mp_optimizer_state(optimizer.get(), p.index, "grad", out(p.grad.tensor)));
-    MP_CHECK(mp_tensor_data(p.grad.tensor.get(), &p.grad.memory));
+    MP_CHECK(mp_optimizer_get_state(optimizer.get(), p.index, "grad", out(p.grad.tensor)));
+    MP_CHECK(mp_tensor_get_data(p.grad.tensor.get(), &p.grad.memory));
     mp_tensor_desc grad = MP_TENSOR_DESC_INIT;
     MP_CHECK(mp_tensor_get_desc(p.grad.tensor.get(), &grad));
     if (p.own_kernels && !matrices_only_ && dtype_ != MP_DTYPE_FP32) {
@@ -150,8 +150,8 @@ static Recipe high_precision(const Params& params) {
 static mp_memory_report memory_of(const mp_recipe* recipe, const std::vector<int64_t>& counts) {
     mp_memory_report report{};
     report.struct_size = sizeof report;
-    MP_CHECK(mp_recipe_memory_of_tensors(recipe, MP_RULE_ADAMW, counts.data(),
-                                         static_cast<int64_t>(counts.size()), &report));
+    MP_CHECK(mp_recipe_plan_memory_of_tensors(recipe, MP_RULE_ADAMW, counts.data(),
+                                              static_cast<int64_t>(counts.size()), &report));
     return report;
 }
 
@@ -180,7 +180,7 @@ std::optional<mp_memory_report> Params::expected_memory() const {
 void Params::refresh() {
     for (const Param& p : list) {
         if (p.copy.tensor && !come_and_go()) { // else when they are gathered
-            MP_CHECK(mp_tensor_cast(nullptr, p.weight.tensor.get(), p.copy.tensor.get(), nullptr));
+            MP_CHECK(mp_tensor_cast(p.weight.tensor.get(), nullptr, p.copy.tensor.get(), nullptr));
         }
     }
 }
@@ -188,7 +188,7 @@ void Params::refresh() {
 // A master weight kept as the 16 bits that a bf16 weight lacks: fp32 bits = (weight << 16) + remainder.
 static void join_remainders(float* values, const Array& weight, const mp_tensor* master) {
     void* memory = nullptr;
-    MP_CHECK(mp_tensor_data(master, &memory));
+    MP_CHECK(mp_tensor_get_data(master, &memory));
     const auto* remainders = static_cast<const int16_t*>(memory);
     const auto* weights = static_cast<const uint16_t*>(weight.memory);
     for (int64_t i = 0; i < weight.count; i++) {
@@ -202,7 +202,7 @@ static void join_remainders(float* values, const Array& weight, const mp_tensor*
 void Params::exact_values(const Param& p, float* values) {
     const Array whole = wrap_array(context, values, p.rows, p.cols);
     Tensor master, compensation;
-    if (mp_optimizer_state(optimizer.get(), p.index, "master", out(master)) >= 0) {
+    if (mp_optimizer_get_state(optimizer.get(), p.index, "master", out(master)) >= 0) {
         mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
         MP_CHECK(mp_tensor_get_desc(master.get(), &desc));
         if (desc.dtype == MP_DTYPE_INT16) {
@@ -213,7 +213,7 @@ void Params::exact_values(const Param& p, float* values) {
         return;
     }
     convert(p.weight.tensor.get(), whole.tensor.get());
-    if (mp_optimizer_state(optimizer.get(), p.index, "compensation", out(compensation)) >= 0) {
+    if (mp_optimizer_get_state(optimizer.get(), p.index, "compensation", out(compensation)) >= 0) {
         const Array rest = make_array(context, MP_DTYPE_FP32, p.rows, p.cols);
         convert(compensation.get(), rest.tensor.get());
         for (int64_t i = 0; i < rest.count; i++) {

@@ -113,7 +113,7 @@ class Params {
     void round_gradient(Param& p, bool first);
     void exact_values(const Param& p, float* values);
 
-    int32_t plan_ = 0;           // MP_SHARDING_*
+    mp_sharding_desc sharding_ = MP_SHARDING_DESC_INIT;
     double gathered_ = 0.0;      // bytes of weights gathered since expected_traffic
     int32_t dtype_ = 0;          // of weights
     bool scaled_ = false;        // which are codes of this type with a scale

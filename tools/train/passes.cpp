@@ -85,7 +85,7 @@ static void undo(const Linear& linear, const Array& dy, const Array& dx, const P
                  const Param* bias, bool first) {
     MP_CHECK(mp_linear_backward(
         linear.get(), nullptr, dy.tensor.get(), dx.tensor.get(), weight.grad.tensor.get(),
-        bias != nullptr ? bias->grad.tensor.get() : nullptr, first ? 0 : MP_LINEAR_ACCUMULATE));
+        bias != nullptr ? bias->grad.tensor.get() : nullptr, first ? 0 : MP_BACKWARD_ACCUMULATE));
 }
 
 // dx_ holds the gradient of the block's output and becomes that of its input.

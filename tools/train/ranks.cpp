@@ -10,11 +10,11 @@ namespace train {
 static Ranks describe(mp_comm* comm) {
     Ranks ranks{comm, 0, 1, 0};
     int32_t mine = 0, node = 0;
-    MP_CHECK(mp_comm_rank(comm, &ranks.rank));
-    MP_CHECK(mp_comm_size(comm, &ranks.count));
-    MP_CHECK(mp_comm_node(comm, ranks.rank, &mine));
+    MP_CHECK(mp_comm_get_rank(comm, &ranks.rank));
+    MP_CHECK(mp_comm_get_size(comm, &ranks.count));
+    MP_CHECK(mp_comm_get_node(comm, ranks.rank, &mine));
     for (int32_t i = 0; i < ranks.count; i++) {
-        MP_CHECK(mp_comm_node(comm, i, &node));
+        MP_CHECK(mp_comm_get_node(comm, i, &node));
         ranks.neighbours += node == mine ? 1 : 0;
     }
     this_rank = ranks.count > 1 ? ranks.rank : -1;

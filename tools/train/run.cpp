@@ -127,7 +127,7 @@ Training::Training(Run& run, const Options& o, const Text& text, const Ranks& ra
     run.memory_is_promised = promised.has_value();
     run.expected = promised.value_or(mp_memory_report{});
     run.measured.struct_size = sizeof run.measured;
-    MP_CHECK(mp_optimizer_memory(params_.optimizer.get(), &run.measured));
+    MP_CHECK(mp_optimizer_get_memory(params_.optimizer.get(), &run.measured));
     stats_.struct_size = sizeof stats_;
     MP_CHECK(mp_optimizer_get_stats(params_.optimizer.get(), nullptr, &stats_));
     run.steps = saver_.next_step(); // 0, or where a checkpoint was
@@ -168,7 +168,7 @@ double Training::traffic() {
 double Training::train_step(int64_t step, double& scale) {
     mp_optimizer* optimizer = params_.optimizer.get();
     MP_CHECK(mp_optimizer_set_lr(optimizer, -1, learning_rate(o_, stats_.step)));
-    MP_CHECK(mp_scaler_scale(scaler_.get(), nullptr, &scale));
+    MP_CHECK(mp_scaler_get_scale(scaler_.get(), nullptr, &scale));
     const double before = traffic();
     params_.expected_traffic(); // forgets what was gathered for other purposes
     passes(step, scale);

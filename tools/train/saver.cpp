@@ -53,7 +53,7 @@ void Saver::save(int64_t taken) {
     saved_step_ = taken;
     MP_CHECK(mp_checkpoint_wait(checkpoint_.get())); // the one before
     MP_CHECK(mp_checkpoint_save(checkpoint_.get(), options_.checkpoint.c_str(), taken,
-                                MP_CHECKPOINT_BACKGROUND));
+                                MP_SAVE_BACKGROUND));
 }
 
 void Saver::step(int64_t taken) {

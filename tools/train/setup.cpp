@@ -27,7 +27,7 @@ void set_key(mp_recipe* recipe, const std::string& setting) {
     desc.struct_size = sizeof desc;
     int32_t type = MP_RECIPE_TYPE_STRING; // also of a key that does not exist
     for (int32_t i = 0; i < mp_recipe_key_count(); i++) {
-        MP_CHECK(mp_recipe_key_info(i, &desc));
+        MP_CHECK(mp_recipe_get_key_info(i, &desc));
         type = key == desc.name ? desc.type : type;
     }
     if (type == MP_RECIPE_TYPE_STRING) {
@@ -57,12 +57,12 @@ Context make_context(const Options& o, const Ranks& ranks, int32_t& threads) {
     desc.log_payload = const_cast<Ranks*>(&ranks);
     Context context;
     MP_CHECK(mp_context_create(&desc, out(context)));
-    MP_CHECK(mp_context_num_threads(context.get(), &threads));
+    MP_CHECK(mp_context_get_num_threads(context.get(), &threads));
     if (o.threads == 0 && ranks.neighbours > 1 && threads > 1) {
         context.reset();
         desc.num_threads = std::max(threads / ranks.neighbours, 1);
         MP_CHECK(mp_context_create(&desc, out(context)));
-        MP_CHECK(mp_context_num_threads(context.get(), &threads));
+        MP_CHECK(mp_context_get_num_threads(context.get(), &threads));
     }
     omp_set_num_threads(threads);
     return context;
@@ -80,7 +80,7 @@ Recipe make_recipe(mp_context* context, const Options& o, const Ranks& ranks,
         set_key(recipe.get(), setting);
     }
     std::string reason(256, '\0');
-    MP_CHECK(mp_recipe_reason(recipe.get(), reason.data(), reason.size(), nullptr));
+    MP_CHECK(mp_recipe_get_reason(recipe.get(), reason.data(), reason.size(), nullptr));
     if (reason.front() != '\0' && ranks.rank == 0) {
         std::printf("%s: %s\n", name.c_str(), reason.c_str());
     }

@@ -21,37 +21,29 @@ static bool has_scaled_states(const mp_recipe* recipe) {
 }
 
 void Params::create_on_ranks(const mp_optimizer_desc& desc) {
-    plan_ = has_scaled_states(recipe) ? MP_SHARDING_GREEDY : MP_SHARDING_FLAT;
-    mp_zero_desc zero = MP_ZERO_DESC_INIT;
-    zero.flags = MP_ZERO_SUM_GRADIENTS; // each loss is divided by the number of passes
-    zero.zero_stage = static_cast<int32_t>(options.zero);
-    zero.kind = plan_;
-    zero.bucket_elements = kBucketElements;
-    zero.wire_dtype = options.wire_dtype;
-    zero.order = options.order;
-    zero.slots = have_slots() ? static_cast<int32_t>(options.accum) : 0;
-    zero.shard_ranks = static_cast<int32_t>(options.shard_ranks);
-    zero.node_ranks = static_cast<int32_t>(options.node_ranks);
-    MP_CHECK(
-        mp_optimizer_create_sharded(context, recipe, &desc, ranks.comm, &zero, out(optimizer)));
+    sharding_.kind = has_scaled_states(recipe) ? MP_SHARD_GREEDY : MP_SHARD_FLAT;
+    sharding_.flags |= MP_SHARDING_SUM_GRADIENTS; // each loss is divided by the number of passes
+    sharding_.stage = static_cast<int32_t>(options.zero);
+    sharding_.bucket_elements = kBucketElements;
+    sharding_.wire_dtype = options.wire_dtype;
+    sharding_.order = options.order;
+    sharding_.slots = have_slots() ? static_cast<int32_t>(options.accum) : 0;
+    sharding_.shard_ranks = static_cast<int32_t>(options.shard_ranks);
+    sharding_.node_ranks = static_cast<int32_t>(options.node_ranks);
+    MP_CHECK(mp_optimizer_create_sharded(context, recipe, &desc, ranks.comm, &sharding_,
+                                         out(optimizer)));
 }
 
 mp_memory_report Params::sharded_memory() const {
-    mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
-    sharding.ranks = ranks.count;
-    sharding.rank = ranks.rank;
-    sharding.zero_stage = static_cast<int32_t>(options.zero);
-    sharding.kind = plan_;
-    sharding.bucket_elements = kBucketElements;
-    sharding.shard_ranks = static_cast<int32_t>(options.shard_ranks);
     std::vector<int64_t> counts;
     for (const Param& p : list) {
         counts.push_back(p.elements());
     }
     mp_memory_report report{};
     report.struct_size = sizeof report;
-    MP_CHECK(mp_recipe_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(),
-                                      static_cast<int32_t>(counts.size()), &sharding, &report));
+    MP_CHECK(mp_recipe_plan_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(),
+                                           static_cast<int32_t>(counts.size()), &sharding_,
+                                           ranks.rank, ranks.count, &report));
     return report;
 }
 
@@ -104,9 +96,9 @@ void Params::gather_wait(int64_t which) {
     MP_CHECK(mp_optimizer_gather_wait(optimizer.get(), nullptr, all.data(),
                                       static_cast<int32_t>(all.size())));
     for (Param& p : group(which)) {
-        MP_CHECK(mp_tensor_data(p.weight.tensor.get(), &p.weight.memory));
+        MP_CHECK(mp_tensor_get_data(p.weight.tensor.get(), &p.weight.memory));
         if (p.copy.tensor) {
-            MP_CHECK(mp_tensor_cast(nullptr, p.weight.tensor.get(), p.copy.tensor.get(), nullptr));
+            MP_CHECK(mp_tensor_cast(p.weight.tensor.get(), nullptr, p.copy.tensor.get(), nullptr));
         }
     }
 }
@@ -114,8 +106,8 @@ void Params::gather_wait(int64_t which) {
 void Params::release(int64_t which) {
     if (come_and_go()) {
         const std::vector<int32_t> all = indices(which);
-        MP_CHECK(mp_optimizer_release(optimizer.get(), nullptr, all.data(),
-                                      static_cast<int32_t>(all.size())));
+        MP_CHECK(mp_optimizer_gather_free(optimizer.get(), nullptr, all.data(),
+                                          static_cast<int32_t>(all.size())));
     }
 }
 
@@ -123,7 +115,7 @@ void Params::begin_gradients(int64_t which, bool first) {
     for (Param& p : group(which)) {
         if (ranks.comm != nullptr && options.zero >= 2) {
             MP_CHECK(mp_optimizer_acquire_grad(optimizer.get(), nullptr, p.index));
-            MP_CHECK(mp_tensor_data(p.grad.tensor.get(), &p.grad.memory));
+            MP_CHECK(mp_tensor_get_data(p.grad.tensor.get(), &p.grad.memory));
         }
         if (p.own_kernels && (first || p.pass_grad.tensor)) {
             std::fill_n(p.gradient(), p.elements(), 0.0F);
@@ -223,7 +215,7 @@ double Params::expected_traffic() {
         total += p.elements();
         weights += real(p.elements()) * (options.zero == 0 ? 4.0 : gathered_bytes(p));
     }
-    MP_CHECK(mp_comm_wire_bytes(total, wire, MP_COMM_SCALE_DEFAULT, &wire_bytes));
+    MP_CHECK(mp_comm_get_wire_bytes(total, wire, MP_COMM_SCALE_DEFAULT, &wire_bytes));
     const auto count = real(total);
     double bytes = gradient_bytes(count, real(wire_bytes) / count) +
                    (group - 1.0) / group * (options.zero == 3 ? gathered_ : weights);

@@ -54,7 +54,7 @@ Array make_array(mp_context* context, int32_t dtype, int64_t rows, int64_t cols)
     const mp_tensor_desc desc = describe(dtype, rows, cols);
     Array array = with_count(rows, cols);
     MP_CHECK(mp_tensor_create(context, &desc, out(array.tensor)));
-    MP_CHECK(mp_tensor_data(array.tensor.get(), &array.memory));
+    MP_CHECK(mp_tensor_get_data(array.tensor.get(), &array.memory));
     return array;
 }
 
@@ -64,7 +64,7 @@ Array make_scaled_array(mp_context* context, int32_t dtype, int64_t rows, int64_
     quant.rule = MP_SCALE_RULE_MSAMP;
     Array array = with_count(rows, cols);
     MP_CHECK(mp_tensor_create_quantized(context, &desc, &quant, out(array.tensor)));
-    MP_CHECK(mp_tensor_data(array.tensor.get(), &array.memory));
+    MP_CHECK(mp_tensor_get_data(array.tensor.get(), &array.memory));
     return array;
 }
 
@@ -83,11 +83,11 @@ static bool is_scaled(const mp_tensor* tensor) {
 
 void convert(const mp_tensor* source, mp_tensor* destination) {
     if (is_scaled(destination)) {
-        MP_CHECK(mp_tensor_quantize(nullptr, source, destination, nullptr, nullptr));
+        MP_CHECK(mp_tensor_quantize(source, nullptr, destination, nullptr, nullptr));
     } else if (is_scaled(source)) {
-        MP_CHECK(mp_tensor_dequantize(nullptr, source, destination));
+        MP_CHECK(mp_tensor_dequantize(source, nullptr, destination));
     } else {
-        MP_CHECK(mp_tensor_cast(nullptr, source, destination, nullptr));
+        MP_CHECK(mp_tensor_cast(source, nullptr, destination, nullptr));
     }
 }
 

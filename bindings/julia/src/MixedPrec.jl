@@ -98,7 +98,7 @@ end
 "Copy the elements of a tensor into `out`, which has as many bytes."
 function Base.read!(tensor::Tensor, out::Array)
     check(ccall(fn(:mp_tensor_read), Int32, (Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t),
-                C_NULL, tensor, out, sizeof(out)))
+                tensor, C_NULL, out, sizeof(out)))
     out
 end
 
@@ -152,7 +152,7 @@ end
 "A tensor of one parameter, by the name of its state."
 function state(optimizer::Optimizer, index, name::AbstractString)
     out = Ref(C_NULL)
-    check(ccall(fn(:mp_optimizer_state), Int32, (Ptr{Cvoid}, Int32, Cstring, Ref{Ptr{Cvoid}}),
+    check(ccall(fn(:mp_optimizer_get_state), Int32, (Ptr{Cvoid}, Int32, Cstring, Ref{Ptr{Cvoid}}),
                 optimizer, index, name, out))
     Tensor(Handle(out[], :tensor, optimizer))
 end
@@ -166,16 +166,16 @@ function step_pointers!(context::Context, step, param::Array, grad::Array, exp_a
                         lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0)
     length(param) == length(grad) == length(exp_avg) == length(exp_avg_sq) ||
         throw(DimensionMismatch("parameter, gradient and moments must have the same length"))
-    args = Ref(mp_adamw_args(flags = HYPERPARAMETERS_EXPLICIT, step = step, lr = lr, beta1 = beta1, beta2 = beta2,
+    args = Ref(mp_step_args(flags = HYPERPARAMETERS_EXPLICIT, step = step, lr = lr, beta1 = beta1, beta2 = beta2,
                              eps = eps, weight_decay = weight_decay, grad_scale = 1))
     GC.@preserve param grad exp_avg exp_avg_sq begin
-        slot = Ref(mp_adamw_slot(count = length(param), param = pointer(param), grad = pointer(grad),
+        slot = Ref(mp_step_slot(count = length(param), param = pointer(param), grad = pointer(grad),
                                  exp_avg = pointer(exp_avg), exp_avg_sq = pointer(exp_avg_sq),
                                  param_dtype = dtype_of(param), grad_dtype = dtype_of(grad),
                                  exp_avg_dtype = dtype_of(exp_avg), exp_avg_sq_dtype = dtype_of(exp_avg_sq)))
         stats = Ref(mp_optimizer_stats()) # asking for them makes the call wait
         check(ccall(fn(:mp_optimizer_step_pointers), Int32,
-                    (Ptr{Cvoid}, Ptr{Cvoid}, Ref{mp_adamw_args}, Ref{mp_adamw_slot}, Int64, Ptr{Cvoid},
+                    (Ptr{Cvoid}, Ptr{Cvoid}, Ref{mp_step_args}, Ref{mp_step_slot}, Int64, Ptr{Cvoid},
                      Ref{mp_optimizer_stats}),
                     context, C_NULL, args, slot, 1, C_NULL, stats))
     end

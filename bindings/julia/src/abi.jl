@@ -81,7 +81,7 @@ struct mp_optimizer_stats # written by the library; its second field is not flag
     grad_mul::Float64
     mp_optimizer_stats() = new(sizeof(mp_optimizer_stats), 0, 0, 0, 0, 0)
 end
-@cstruct mp_adamw_slot begin
+@cstruct mp_step_slot begin
     count::Int64
     uid::UInt64
     param::Ptr{Cvoid}
@@ -107,7 +107,7 @@ end
     compensation_coding::Int32
     compensation_scale_inv::Ptr{Cvoid}
 end
-@cstruct mp_adamw_args begin
+@cstruct mp_step_args begin
     step::Int64
     seed::UInt64
     lr::Float64
@@ -124,12 +124,12 @@ end
 end
 
 const STRUCTS = (mp_context_desc, mp_tensor_desc, mp_optimizer_desc, mp_param_group_desc, mp_param_desc,
-                 mp_optimizer_stats, mp_adamw_slot, mp_adamw_args)
+                 mp_optimizer_stats, mp_step_slot, mp_step_args)
 
 const NAMES = (:mp_library_version, :mp_status_string, :mp_last_error_message, :mp_context_create,
                :mp_context_destroy, :mp_context_sync, :mp_recipe_create, :mp_recipe_destroy, :mp_tensor_wrap,
                :mp_tensor_read, :mp_tensor_destroy, :mp_optimizer_create, :mp_optimizer_add_group,
-               :mp_optimizer_add_param, :mp_optimizer_step, :mp_optimizer_get_stats, :mp_optimizer_state,
+               :mp_optimizer_add_param, :mp_optimizer_step, :mp_optimizer_get_stats, :mp_optimizer_get_state,
                :mp_optimizer_step_pointers, :mp_optimizer_destroy)
 const FUNCTIONS = Dict{Symbol,Ptr{Cvoid}}()
 

@@ -157,7 +157,7 @@ impl<'a> Optimizer<'a> {
         let state = c_string(state)?;
         let mut handle = null_mut();
         // SAFETY: all pointers are good for the call; the reference that comes back is ours.
-        check(unsafe { sys::mp_optimizer_state(self.handle, param, state.as_ptr(), &mut handle) })?;
+        check(unsafe { sys::mp_optimizer_get_state(self.handle, param, state.as_ptr(), &mut handle) })?;
         Ok(Tensor {
             handle,
             memory: PhantomData,

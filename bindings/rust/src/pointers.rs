@@ -8,7 +8,7 @@ use std::ptr::{null, null_mut};
 /// The arrays of one parameter, borrowed for one step.
 #[repr(transparent)]
 pub struct Slot<'a> {
-    raw: sys::mp_adamw_slot,
+    raw: sys::mp_step_slot,
     arrays: PhantomData<&'a mut ()>,
 }
 
@@ -23,8 +23,8 @@ impl<'a> Slot<'a> {
         for len in [grad.len(), exp_avg.len(), exp_avg_sq.len()] {
             same_length(param.len(), len)?;
         }
-        let raw = sys::mp_adamw_slot {
-            struct_size: size_of_u32::<sys::mp_adamw_slot>(),
+        let raw = sys::mp_step_slot {
+            struct_size: size_of_u32::<sys::mp_step_slot>(),
             flags: 0,
             count: param.len() as i64,
             uid: 0,
@@ -76,8 +76,8 @@ pub fn step_pointers(
     step: i64,
     slots: &mut [Slot<'_>],
 ) -> Result<(), Error> {
-    let args = sys::mp_adamw_args {
-        struct_size: size_of_u32::<sys::mp_adamw_args>(),
+    let args = sys::mp_step_args {
+        struct_size: size_of_u32::<sys::mp_step_args>(),
         flags: sys::MP_HYPERPARAMETERS_EXPLICIT,
         step,
         seed: 0,
@@ -94,7 +94,7 @@ pub fn step_pointers(
         reserved: 0,
     };
     let mut stats = empty_stats(); // asking for them makes the call wait
-    let raw = slots.as_ptr().cast::<sys::mp_adamw_slot>();
+    let raw = slots.as_ptr().cast::<sys::mp_step_slot>();
     let count = slots.len() as i64;
     // SAFETY: a slot is exactly its raw part; its arrays have the length and type it says and are borrowed.
     check(unsafe {

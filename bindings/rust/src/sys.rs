@@ -94,7 +94,7 @@ layouts! {
         struct_size: u32 = 0, found_inf: u32 = 4, step: i64 = 8, skipped_steps: i64 = 16, grad_norm: f64 = 24,
         grad_mul: f64 = 32,
     }
-    mp_adamw_slot: 160 {
+    mp_step_slot: 160 {
         struct_size: u32 = 0, flags: u32 = 4, count: i64 = 8, uid: u64 = 16, param: *mut c_void = 24,
         grad: *mut c_void = 32, exp_avg: *mut c_void = 40, exp_avg_sq: *mut c_void = 48,
         compensation: *mut c_void = 56, master: *mut c_void = 64, param_dtype: i32 = 72, grad_dtype: i32 = 76,
@@ -104,7 +104,7 @@ layouts! {
         exp_avg_coding: i32 = 136, exp_avg_sq_coding: i32 = 140, master_coding: i32 = 144,
         compensation_coding: i32 = 148, compensation_scale_inv: *mut c_void = 152,
     }
-    mp_adamw_args: 104 {
+    mp_step_args: 104 {
         struct_size: u32 = 0, flags: u32 = 4, step: i64 = 8, seed: u64 = 16, lr: f64 = 24, beta1: f64 = 32,
         beta2: f64 = 40, eps: f64 = 48, weight_decay: f64 = 56, max_grad_norm: f64 = 64, grad_scale: f64 = 72,
         lr_pointer: *const f32 = 80, grad_scale_pointer: *const f32 = 88, rule: i32 = 96, reserved: i32 = 100,
@@ -135,8 +135,8 @@ extern "C" {
         out: *mut *mut mp_tensor,
     ) -> mp_status;
     pub fn mp_tensor_read(
-        queue: *mut mp_queue,
         tensor: *const mp_tensor,
+        queue: *mut mp_queue,
         data: *mut c_void,
         bytes: usize,
     ) -> mp_status;
@@ -170,7 +170,7 @@ extern "C" {
         queue: *mut mp_queue,
         stats: *mut mp_optimizer_stats,
     ) -> mp_status;
-    pub fn mp_optimizer_state(
+    pub fn mp_optimizer_get_state(
         optimizer: *mut mp_optimizer,
         index: i32,
         state: *const c_char,
@@ -180,8 +180,8 @@ extern "C" {
     pub fn mp_optimizer_step_pointers(
         context: *mut mp_context,
         queue: *mut mp_queue,
-        args: *const mp_adamw_args,
-        slots: *const mp_adamw_slot,
+        args: *const mp_step_args,
+        slots: *const mp_step_slot,
         slot_count: i64,
         scaler: *mut mp_scaler,
         stats: *mut mp_optimizer_stats,

@@ -95,7 +95,7 @@ impl<'a> Tensor<'a> {
         let bytes = std::mem::size_of_val(out);
         // SAFETY: the library refuses a size that is not the tensor's.
         check(unsafe {
-            sys::mp_tensor_read(null_mut(), self.handle, out.as_mut_ptr().cast(), bytes)
+            sys::mp_tensor_read(self.handle, null_mut(), out.as_mut_ptr().cast(), bytes)
         })?;
         Ok(())
     }

@@ -22,18 +22,18 @@
 
 /* mp_checkpoint_save.flags */
 /* Return when the state is copied; a thread of the library writes. Needs memory for one copy of the state. */
-#define MP_CHECKPOINT_BACKGROUND 1u
+#define MP_SAVE_BACKGROUND 1u
 
 /* mp_checkpoint_load.flags */
 /* Check the checksum of every byte of every file, not only of what is read. */
-#define MP_CHECKPOINT_VERIFY_ALL 1u
+#define MP_LOAD_VERIFY_ALL 1u
 /* Take a checkpoint of another recipe whose tensors all have the same types; the steps after it are then another recipe's. */
-#define MP_CHECKPOINT_OTHER_RECIPE 2u
+#define MP_LOAD_OTHER_RECIPE 2u
 /* Take a checkpoint of another recipe and round its numbers, through fp32, into the types of this optimizer: weights with
  * all bits they have, and moments; steps, hyperparameters, seed and the caller's bytes as they are. The scaler and the
  * layers' scales are not touched. mp_checkpoint_info says what the rounding lost. Needs memory for the saved states and the
  * new ones beside the live ones, of the elements that this rank owns. */
-#define MP_CHECKPOINT_CONVERT 4u
+#define MP_LOAD_CONVERT 4u
 
 /** Called with the bytes that this rank has written or read and has to, from the thread that works. It must not call the
  * library. */
@@ -62,7 +62,7 @@ typedef struct mp_checkpoint_info {
     int64_t bytes;        /* of all its files but the manifest */
     int64_t applied_step; /* t of the optimizer */
     uint64_t seed;
-    /* mp_checkpoint_load with MP_CHECKPOINT_CONVERT: 1 where the recipe was another; and then, over all elements, the largest
+    /* mp_checkpoint_load with MP_LOAD_CONVERT: 1 where the recipe was another; and then, over all elements, the largest
      * difference between a number here and in the checkpoint, and the root of the mean of squares. Else 0. */
     int32_t converted;
     int32_t reserved;
@@ -74,7 +74,26 @@ typedef struct mp_checkpoint_info {
     double exp_avg_sq_rms_error;
 } mp_checkpoint_info;
 
+#define MP_CHECKPOINT_INFO_INIT                                                                    \
+    { sizeof(mp_checkpoint_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0 }
+
 MP_BEGIN_DECLS
+
+/** Fills a struct with its defaults: the function twin of MP_CHECKPOINT_DESC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_checkpoint_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_checkpoint_desc_init(mp_checkpoint_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_CHECKPOINT_INFO_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_checkpoint_info) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_checkpoint_info_init(mp_checkpoint_info* desc, size_t size);
 
 /** Makes an empty checkpoint object. Collective with a communicator, which is not used after this call.
  * @param[in]  context  the context
@@ -129,12 +148,12 @@ MP_API mp_status mp_checkpoint_add_linear(mp_checkpoint* checkpoint, const char*
 MP_API mp_status mp_checkpoint_add_data(mp_checkpoint* checkpoint, const char* name, void* data,
                                         size_t bytes);
 
-/** Saves a new checkpoint. Blocks until it is on the disk, or with MP_CHECKPOINT_BACKGROUND until the state is copied.
+/** Saves a new checkpoint. Blocks until it is on the disk, or with MP_SAVE_BACKGROUND until the state is copied.
  * After a failure the checkpoints are those of before, unless only the last sync of the directory failed.
  * @param[in] checkpoint  the object
  * @param[in] directory   of checkpoints; made where it is missing
  * @param[in] step        a number for its name, >= 0
- * @param[in] flags       0 or MP_CHECKPOINT_BACKGROUND
+ * @param[in] flags       0 or MP_SAVE_BACKGROUND
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
  *          MP_STATUS_BAD_STATE (a save is running); MP_STATUS_RANK_MISMATCH; MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
  * @threads C
@@ -143,12 +162,12 @@ MP_API mp_status mp_checkpoint_save(mp_checkpoint* checkpoint, const char* direc
                                     uint32_t flags);
 
 /** Whether a save in the background has ended. Does not block.
- * @param[in]  checkpoint  the object
- * @param[out] done        1: none is running
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @param[in] checkpoint  the object
+ * @returns MP_STATUS_OK when none is running; MP_STATUS_NOT_READY when one is; MP_STATUS_NULL_ARGUMENT;
+ *          MP_STATUS_INVALID_HANDLE
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_checkpoint_poll(mp_checkpoint* checkpoint, int32_t* done);
+MP_API mp_status mp_checkpoint_test(mp_checkpoint* checkpoint);
 
 /** Blocks until a save in the background has ended, and gives its status, once.
  * @param[in] checkpoint  the object
@@ -160,7 +179,7 @@ MP_API mp_status mp_checkpoint_wait(mp_checkpoint* checkpoint);
 /** Loads into what was added, from a checkpoint of the same things saved by any number of ranks. Blocks.
  * @param[in]     checkpoint  the object
  * @param[in]     path        a checkpoint, or a directory of them: then the newest whose manifest is intact
- * @param[in]     flags       MP_CHECKPOINT_VERIFY_ALL, MP_CHECKPOINT_OTHER_RECIPE, MP_CHECKPOINT_CONVERT
+ * @param[in]     flags       MP_LOAD_VERIFY_ALL, MP_LOAD_OTHER_RECIPE, MP_LOAD_CONVERT
  * @param[in,out] info        struct_size set by the caller, the rest is written; may be NULL
  * @returns MP_STATUS_OK; MP_STATUS_WARNING (newer ones are damaged, and were passed over); MP_STATUS_NULL_ARGUMENT;
  *          MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_CORRUPT_DATA; MP_STATUS_VERSION_MISMATCH;

@@ -33,7 +33,7 @@
  * do what they like. A sharded optimizer then moves its gradients on while the caller computes (sharding.h). */
 #define MP_COMM_TAKES_ANY_THREAD 4u
 
-/* Bytes of what mp_comm_nccl_unique_id fills. */
+/* Bytes of what mp_comm_get_nccl_unique_id fills. */
 #define MP_COMM_UNIQUE_ID_BYTES 128
 
 typedef struct mp_comm_desc {
@@ -80,6 +80,9 @@ typedef struct mp_comm_traffic {
     int64_t sum_f32_bytes;
 } mp_comm_traffic;
 
+#define MP_COMM_TRAFFIC_INIT                                                                       \
+    { sizeof(mp_comm_traffic), 0, 0, 0, 0, 0, 0, 0, 0 }
+
 /** One operation as mp_comm_callbacks.begin gets it. All it points to, the arrays too, stays until release. */
 typedef struct mp_comm_operation {
     uint32_t struct_size; /* sizeof(mp_comm_operation) of the library */
@@ -98,6 +101,9 @@ typedef struct mp_comm_operation {
         stream; /* with MP_COMM_HAS_DEVICE_MEMORY: the native stream whose work comes first; or NULL */
 } mp_comm_operation;
 
+#define MP_COMM_OPERATION_INIT                                                                     \
+    { sizeof(mp_comm_operation), 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL }
+
 /** Some ranks that become a communicator of their own. */
 typedef struct mp_comm_group {
     uint32_t struct_size; /* sizeof(mp_comm_group) of the library */
@@ -108,6 +114,9 @@ typedef struct mp_comm_group {
     int32_t context;        /* a number that no other group of these ranks has or had */
     const int32_t* members; /* their present ranks, in the order of the new ones */
 } mp_comm_group;
+
+#define MP_COMM_GROUP_INIT                                                                         \
+    { sizeof(mp_comm_group), 0, 0, 0, 0, 0, NULL }
 
 /** Starts an operation and gives a request, which may be NULL. The operation stays until release. */
 typedef mp_status (*mp_comm_begin_fn)(const mp_comm_operation* operation, void** request,
@@ -161,6 +170,30 @@ typedef struct mp_comm_callbacks {
     }
 
 MP_BEGIN_DECLS
+
+/** Fills a struct with its defaults: the function twin of MP_COMM_TRAFFIC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_comm_traffic) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_traffic_init(mp_comm_traffic* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_COMM_OPERATION_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_comm_operation) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_operation_init(mp_comm_operation* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_COMM_GROUP_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_comm_group) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_group_init(mp_comm_group* desc, size_t size);
 
 /** Fills a descriptor with the defaults: the function twin of MP_COMM_DESC_INIT.
  * @param[out] desc  the descriptor
@@ -238,13 +271,13 @@ MP_API mp_status mp_comm_create_mpi(const mp_comm_desc* desc, const void* mpi_co
  *          MP_STATUS_UNSUPPORTED (no NCCL, or one before 2.18: the message says what is missing); MP_STATUS_NCCL_ERROR
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_comm_nccl_unique_id(void* id, size_t size);
+MP_API mp_status mp_comm_get_nccl_unique_id(void* id, size_t size);
 
 /** A communicator over NCCL on the context's GPU, without blocking calls of NCCL's. Collective over its ranks. Blocks.
  * Exchanges take device memory, or host memory, which is staged.
  * @param[in]  context    a context with a GPU
  * @param[in]  desc       NULL: all defaults
- * @param[in]  unique_id  what mp_comm_nccl_unique_id gave
+ * @param[in]  unique_id  what mp_comm_get_nccl_unique_id gave
  * @param[in]  rank       this rank, from 0
  * @param[in]  size       number of ranks
  * @param[out] out        the new communicator
@@ -287,24 +320,24 @@ MP_API mp_status mp_comm_split(mp_comm* comm, int32_t color, int32_t key,
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_comm_rank(const mp_comm* comm, int32_t* rank);
+MP_API mp_status mp_comm_get_rank(const mp_comm* comm, int32_t* rank);
 
 /** The number of ranks.
  * @param[in]  comm  the communicator
  * @param[out] size  at least 1
- * @returns as mp_comm_rank
+ * @returns as mp_comm_get_rank
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_comm_size(const mp_comm* comm, int32_t* size);
+MP_API mp_status mp_comm_get_size(const mp_comm* comm, int32_t* size);
 
 /** Which machine a rank is on: ranks with equal numbers share one.
  * @param[in]  comm  the communicator
  * @param[in]  rank  any of its ranks
  * @param[out] node  from 0
- * @returns as mp_comm_rank; MP_STATUS_INVALID_ARGUMENT (no such rank)
+ * @returns as mp_comm_get_rank; MP_STATUS_INVALID_ARGUMENT (no such rank)
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_comm_node(const mp_comm* comm, int32_t rank, int32_t* node);
+MP_API mp_status mp_comm_get_node(const mp_comm* comm, int32_t rank, int32_t* node);
 
 /** Every rank gives every rank its own bytes. Blocks, unless it has a request. With a queue, what is enqueued there
  * comes first.
@@ -401,7 +434,7 @@ MP_API mp_status mp_comm_abort(mp_comm* comm, const char* reason);
  * @returns MP_STATUS_OK; or as mp_comm_all_to_all
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_comm_status(const mp_comm* comm);
+MP_API mp_status mp_comm_get_status(const mp_comm* comm);
 
 /** Sets the deadline of calls from now on.
  * @param[in] comm         the communicator

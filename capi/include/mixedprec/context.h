@@ -97,7 +97,7 @@ MP_API void mp_context_destroy(mp_context* context);
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_context_num_threads(const mp_context* context, int32_t* num_threads);
+MP_API mp_status mp_context_get_num_threads(const mp_context* context, int32_t* num_threads);
 
 /** Everything the context found and decided, as a JSON object: "host" and, where there is one, "accelerator". Each has its
  * "kind" and "index", "threads", "backend", "instruction_set", what else its backend says (versions, topology, reasons), and as

@@ -28,7 +28,7 @@
  * accumulation. A write through a pointer of the caller's goes unnoticed until then. */
 #define MP_LINEAR_CACHE_WEIGHT 2u
 #define MP_LINEAR_FIRST_OR_LAST 4u /* of the whole model: see fp8.filter.first_last */
-#define MP_LINEAR_STATS 8u         /* count what happens to elements; mp_linear_stats reads it */
+#define MP_LINEAR_STATS 8u /* count what happens to elements; mp_linear_get_stats reads it */
 
 /* The operands of a layer's products. */
 #define MP_OPERAND_INPUT 0       /* x */
@@ -37,7 +37,7 @@
 #define MP_OPERAND_COUNT 3
 
 /* mp_linear_backward and mp_linear_backward_weight flags */
-#define MP_LINEAR_ACCUMULATE 1u /* dw and dbias += ; otherwise they are overwritten */
+#define MP_BACKWARD_ACCUMULATE 1u /* dw and dbias += ; otherwise they are overwritten */
 
 typedef struct mp_linear_desc {
     uint32_t struct_size; /* sizeof(mp_linear_desc) */
@@ -50,8 +50,8 @@ typedef struct mp_linear_desc {
     { sizeof(mp_linear_desc), 0, 0, 0 }
 
 /** What happened to one operand since the counts were last cleared, and its delayed scale. */
-typedef struct mp_linear_stats_info {
-    uint32_t struct_size; /* sizeof(mp_linear_stats_info), set by the caller */
+typedef struct mp_linear_stats {
+    uint32_t struct_size; /* sizeof(mp_linear_stats), set by the caller */
     uint32_t flags;       /* 0 */
     int32_t operand;      /* MP_OPERAND_* */
     int32_t dtype;        /* MP_DTYPE_* of the codes; of the rounded operand in high precision */
@@ -64,15 +64,26 @@ typedef struct mp_linear_stats_info {
     double history_amax;  /* delayed scaling: largest amax remembered; otherwise 0 */
     int32_t history_len;  /* delayed scaling: amaxes remembered; otherwise 0 */
     int32_t updates;      /* delayed scaling: steps since the last amax that was not finite */
-} mp_linear_stats_info;
+} mp_linear_stats;
+
+#define MP_LINEAR_STATS_INIT                                                                       \
+    { sizeof(mp_linear_stats), 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0, 0 }
 
 /** Told by mp_linear_end_step about each operand of a monitored layer.
  * name: as given to mp_linear_set_monitor. advice: NULL, or one sentence that names the recipe key to change.
  * Both are valid during the call only. */
-typedef void (*mp_linear_monitor_fn)(void* payload, const char* name,
-                                     const mp_linear_stats_info* stats, const char* advice);
+typedef void (*mp_linear_monitor_fn)(void* payload, const char* name, const mp_linear_stats* stats,
+                                     const char* advice);
 
 MP_BEGIN_DECLS
+
+/** Fills a struct with its defaults: the function twin of MP_LINEAR_STATS_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_linear_stats) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_linear_stats_init(mp_linear_stats* desc, size_t size);
 
 /** Fills a descriptor with the defaults: the function twin of MP_LINEAR_DESC_INIT.
  * @param[out] desc  the descriptor
@@ -127,7 +138,7 @@ MP_API mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, con
  * @param[in] dy      [rows, out], rows as in the last forward
  * @param[in] dw      written or added to; [out, in], fp32, fp16, bf16 or quantized: the main gradient
  * @param[in] dbias   written or added to; [out]; NULL when not wanted or the layer has no bias
- * @param[in] flags   MP_LINEAR_ACCUMULATE or 0
+ * @param[in] flags   MP_BACKWARD_ACCUMULATE or 0
  * @returns as mp_linear_forward; MP_STATUS_BAD_STATE without a forward before it
  * @threads B
  * @since 0.1 */
@@ -142,7 +153,7 @@ MP_API mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, c
  * @param[in] dx      written; [rows, in]; NULL when not wanted
  * @param[in] dw      written or added to; [out, in]
  * @param[in] dbias   written or added to; [out]; NULL when not wanted or the layer has no bias
- * @param[in] flags   MP_LINEAR_ACCUMULATE or 0
+ * @param[in] flags   MP_BACKWARD_ACCUMULATE or 0
  * @returns as mp_linear_backward_weight
  * @threads B
  * @since 0.1 */
@@ -151,28 +162,21 @@ MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp
 
 /** The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
  * call, cached weights are let go, and monitors are called where their step has come. Call it once a step after
- * the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called.
+ * the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called, and with `comm`.
+ *
+ * Where ranks train the same layers, `comm` makes them scale alike: every amax becomes the largest of all ranks before delayed
+ * scales move on, unless fp8.reduce_amax is "off". One small message for all layers, which every rank names in the same order;
+ * none at all with mp_optimizer_set_linears, where the optimizer is shared.
  * @param[in] linears  the layers, all of one context; NULL entries are passed over
  * @param[in] count    their number, >= 0
  * @param[in] queue    NULL: the default queue
+ * @param[in] comm     the ranks; NULL: this one alone
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
- *          vendor codes
- * @threads B
+ *          vendor codes; with `comm` as mp_comm_all_to_all, and then no layer has moved on
+ * @threads B; C with `comm`
  * @since 0.1 */
-MP_API mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue* queue);
-
-/** mp_linear_end_step where ranks train the same layers: before their delayed scales move on, every amax becomes the largest
- * of all ranks, unless fp8.reduce_amax is "off", so that all ranks scale alike. One small message for all layers, which
- * every rank names in the same order; none at all with mp_optimizer_set_linears, where the optimizer is shared. Blocks.
- * @param[in] comm     the ranks
- * @param[in] linears  the layers; NULL among them is passed over
- * @param[in] count    how many
- * @param[in] queue    NULL: the default queue
- * @returns as mp_linear_end_step; as mp_comm_all_to_all, and then no layer has moved on
- * @threads C
- * @since 0.1 */
-MP_API mp_status mp_linear_end_step_on_ranks(mp_comm* comm, mp_linear* const* linears,
-                                             int32_t count, mp_queue* queue);
+MP_API mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue* queue,
+                                    mp_comm* comm);
 
 /** What happened to an operand since the counts were last cleared: at creation, by a monitor's turn, or by
  * mp_linear_clear_stats. Blocks.
@@ -183,15 +187,16 @@ MP_API mp_status mp_linear_end_step_on_ranks(mp_comm* comm, mp_linear* const* li
  *          (operand); MP_STATUS_BAD_STATE where nothing is counted
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_linear_stats(const mp_linear* linear, int32_t operand,
-                                 mp_linear_stats_info* stats);
+MP_API mp_status mp_linear_get_stats(const mp_linear* linear, int32_t operand,
+                                     mp_linear_stats* stats);
 
 /** Sets the counts of all operands to zero. Enqueues.
  * @param[in] linear  the layer
+ * @param[in] queue   NULL: the default queue
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_linear_clear_stats(mp_linear* linear);
+MP_API mp_status mp_linear_clear_stats(mp_linear* linear, mp_queue* queue);
 
 /** One sentence that names the recipe key to change where an operand saturates, underflows or is not finite;
  * empty where all is well.
@@ -200,11 +205,11 @@ MP_API mp_status mp_linear_clear_stats(mp_linear* linear);
  * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
  * @param[in]  capacity  bytes of buffer
  * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
- * @returns as mp_linear_stats
+ * @returns as mp_linear_get_stats
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_linear_advice(const mp_linear* linear, int32_t operand, char* buffer,
-                                  size_t capacity, size_t* needed);
+MP_API mp_status mp_linear_get_advice(const mp_linear* linear, int32_t operand, char* buffer,
+                                      size_t capacity, size_t* needed);
 
 /** Has every so many steps' statistics handed to a function by mp_linear_end_step, and cleared after it.
  * @param[in] linear   the layer
@@ -227,10 +232,10 @@ MP_API mp_status mp_linear_set_monitor(mp_linear* linear, const char* name, int3
  * @returns MP_STATUS_OK, also when capacity was too small; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_linear_scaling_save(const mp_linear* linear, void* buffer, size_t capacity,
-                                        size_t* needed);
+MP_API mp_status mp_linear_get_scaling(const mp_linear* linear, void* buffer, size_t capacity,
+                                       size_t* needed);
 
-/** Puts back what mp_linear_scaling_save copied out of a layer of the same recipe. Blocks.
+/** Puts back what mp_linear_get_scaling copied out of a layer of the same recipe. Blocks.
  * @param[in] linear  the layer
  * @param[in] data    the bytes
  * @param[in] bytes   their number
@@ -238,7 +243,7 @@ MP_API mp_status mp_linear_scaling_save(const mp_linear* linear, void* buffer, s
  *          MP_STATUS_INVALID_ARGUMENT (another recipe's)
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_linear_scaling_load(mp_linear* linear, const void* data, size_t bytes);
+MP_API mp_status mp_linear_set_scaling(mp_linear* linear, const void* data, size_t bytes);
 
 /** What the layer keeps, in which dtype, how many bytes, and which GEMM implementations it uses and why.
  * @param[in]  linear    the layer

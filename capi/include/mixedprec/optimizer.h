@@ -27,7 +27,7 @@
 #include "recipe.h"
 #include "status.h"
 
-/* mp_optimizer_desc.flags and mp_adamw_args.flags */
+/* mp_optimizer_desc.flags and mp_step_args.flags */
 /* Read the gradients once more first, and skip the step if any is NaN or Inf. Implied by a scaler that
  * checks, and by max_grad_norm. */
 #define MP_OPTIMIZER_CHECK_FINITE 1u
@@ -38,7 +38,7 @@
 /* States and step on the host, parameters and gradients on the context's device. Gradients come in buckets of 16 MiB
  * while the host steps the bucket before; weights go back likewise. The bits are the same. mp_optimizer_step waits for
  * all of it. The host keeps a copy of the weights: after writing into one call mp_optimizer_sync_master. States, and
- * values of states, are tensors on the host. mp_optimizer_memory counts states wherever they are, but neither that copy
+ * values of states, are tensors on the host. mp_optimizer_get_memory counts states wherever they are, but neither that copy
  * nor two buckets of gradients. Not with MP_OPTIMIZER_EAGER_COMPAT, and not for mp_optimizer_step_pointers. */
 #define MP_OPTIMIZER_OFFLOAD 8u
 /* How a moment or a compensation is coded. In blocks of the flattened tensor, with a scale each, in fp32 but where said:
@@ -60,18 +60,18 @@
 #define MP_CODING_REMAINDER 5
 #define MP_CODING_FP8_BLOCK128 6
 #define MP_CODING_COMPANDED8 7
-/* mp_adamw_args.flags only */
-#define MP_ADAMW_SR_PARAM 16u      /* stochastic rounding of the parameter */
-#define MP_ADAMW_SR_EXP_AVG 32u    /* of the first moment */
-#define MP_ADAMW_SR_EXP_AVG_SQ 64u /* of the second moment */
-/* mp_param_group_desc.flags and mp_adamw_args.flags: the five hyperparameters are meant literally, zeros included */
+/* mp_step_args.flags only */
+#define MP_STEP_SR_PARAM 16u      /* stochastic rounding of the parameter */
+#define MP_STEP_SR_EXP_AVG 32u    /* of the first moment */
+#define MP_STEP_SR_EXP_AVG_SQ 64u /* of the second moment */
+/* mp_param_group_desc.flags and mp_step_args.flags: the five hyperparameters are meant literally, zeros included */
 #define MP_HYPERPARAMETERS_EXPLICIT 256u
 
 /* The same two: the gradient's sign is turned; both bias corrections are 1 (of rules that have them) */
 #define MP_RULE_MAXIMIZE 1024u
 #define MP_RULE_NO_BIAS_CORRECTION 2048u
 
-/* mp_param_group_desc.rule and mp_adamw_args.rule: what moves the weights, and which states it keeps */
+/* mp_param_group_desc.rule and mp_step_args.rule: what moves the weights, and which states it keeps */
 #define MP_RULE_ADAMW 0 /* exp_avg, exp_avg_sq; weight decay decoupled */
 #define MP_RULE_ADAM 1 /* the same states; weight_decay * p is added to the gradient (L2) instead */
 /* exp_avg; defaults lr 1e-4, beta2 0.99; no eps, no bias correction. Chen et al., algorithm 2:
@@ -135,9 +135,12 @@ typedef struct mp_optimizer_stats {
     double grad_mul;       /* what the gradients of the last step were multiplied by */
 } mp_optimizer_stats;
 
+#define MP_OPTIMIZER_STATS_INIT                                                                    \
+    { sizeof(mp_optimizer_stats), 0, 0, 0, 0.0, 0.0 }
+
 /** One array of parameters in the caller's memory, for mp_optimizer_step_pointers. */
-typedef struct mp_adamw_slot {
-    uint32_t struct_size; /* sizeof(mp_adamw_slot), the same in every slot of an array */
+typedef struct mp_step_slot {
+    uint32_t struct_size; /* sizeof(mp_step_slot), the same in every slot of an array */
     uint32_t flags;       /* 0 */
     int64_t count;        /* elements */
     uint64_t uid;         /* names the parameter to stochastic rounding */
@@ -167,11 +170,17 @@ typedef struct mp_adamw_slot {
     int32_t master_coding; /* MP_CODING_PLAIN, or MP_CODING_REMAINDER: int16 beside a bf16 param */
     int32_t compensation_coding;  /* MP_CODING_* */
     void* compensation_scale_inv; /* of blocks only; NULL without them */
-} mp_adamw_slot;
+} mp_step_slot;
 
-typedef struct mp_adamw_args {
-    uint32_t struct_size; /* sizeof(mp_adamw_args) */
-    uint32_t flags;       /* MP_OPTIMIZER_*, MP_ADAMW_*, and those of a group */
+#define MP_STEP_SLOT_INIT                                                                          \
+    {                                                                                              \
+        sizeof(mp_step_slot), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, \
+            NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL                                               \
+    }
+
+typedef struct mp_step_args {
+    uint32_t struct_size; /* sizeof(mp_step_args) */
+    uint32_t flags;       /* MP_OPTIMIZER_*, MP_STEP_*, and those of a group */
     int64_t step;         /* t of this step, from 1; do not count skipped steps */
     uint64_t seed;        /* stochastic rounding */
     double lr;            /* as in mp_param_group_desc */
@@ -187,15 +196,63 @@ typedef struct mp_adamw_args {
     int32_t
         rule; /* MP_RULE_ADAMW and the like; states that it does not keep are NULL, of MP_DTYPE_NONE */
     int32_t reserved; /* 0 */
-} mp_adamw_args;
+} mp_step_args;
 
-#define MP_ADAMW_ARGS_INIT                                                                         \
+#define MP_STEP_ARGS_INIT                                                                          \
     {                                                                                              \
-        sizeof(mp_adamw_args), MP_HYPERPARAMETERS_EXPLICIT, 1, 0, 1e-3, 0.9, 0.999, 1e-8, 0.0,     \
-            0.0, 1.0, NULL, NULL, MP_RULE_ADAMW, 0                                                 \
+        sizeof(mp_step_args), MP_HYPERPARAMETERS_EXPLICIT, 1, 0, 1e-3, 0.9, 0.999, 1e-8, 0.0, 0.0, \
+            1.0, NULL, NULL, MP_RULE_ADAMW, 0                                                      \
     }
 
 MP_BEGIN_DECLS
+
+/** Fills a struct with its defaults: the function twin of MP_OPTIMIZER_DESC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_optimizer_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_desc_init(mp_optimizer_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_PARAM_GROUP_DESC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_param_group_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_param_group_desc_init(mp_param_group_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_PARAM_DESC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_param_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_param_desc_init(mp_param_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_OPTIMIZER_STATS_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_optimizer_stats) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_stats_init(mp_optimizer_stats* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_STEP_SLOT_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_step_slot) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_step_slot_init(mp_step_slot* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_STEP_ARGS_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_step_args) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_step_args_init(mp_step_args* desc, size_t size);
 
 /** Makes an optimizer without groups. Freezes the recipe.
  * @param[in]  context  the context
@@ -287,7 +344,7 @@ MP_API mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* que
 
 /** Names the layers whose step ends with the optimizer's: every later mp_optimizer_step that succeeds does for them what
  * mp_linear_end_step does, which then must not be called. Where ranks share the optimizer their amaxes go in the step's own agreement,
- * without a message more: in place of mp_linear_end_step_on_ranks, with the same bits. A skipped step (a gradient that is
+ * without a message more: in place of mp_linear_end_step, with the same bits. A skipped step (a gradient that is
  * not finite) moves delayed scales on as any other, as in Transformer Engine, where an amax that is not finite itself
  * changes nothing; a step that fails in or before its agreement moves nothing, and the amaxes wait for the next one.
  * Replaces the layers named before. The optimizer keeps them alive. Blocks where ranks share it: every rank then names as
@@ -338,7 +395,7 @@ MP_API mp_status mp_optimizer_get_stats(mp_optimizer* optimizer, mp_queue* queue
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_optimizer_param_count(const mp_optimizer* optimizer, int32_t* count);
+MP_API mp_status mp_optimizer_get_param_count(const mp_optimizer* optimizer, int32_t* count);
 
 /** A tensor of one parameter, by name: "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master"; and
  * for one of codes with a scale that scale, by its name and "_scale_inv". Contents may be read and written between
@@ -351,8 +408,8 @@ MP_API mp_status mp_optimizer_param_count(const mp_optimizer* optimizer, int32_t
  *          MP_STATUS_UNKNOWN_NAME (no such state, or this parameter has none of it)
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_optimizer_state(mp_optimizer* optimizer, int32_t index, const char* state,
-                                    mp_tensor** out) MP_MUST_CHECK;
+MP_API mp_status mp_optimizer_get_state(mp_optimizer* optimizer, int32_t index, const char* state,
+                                        mp_tensor** out) MP_MUST_CHECK;
 
 /** The values of a state of one parameter, whatever it is stored as. Names, and what others call them:
  *   "exp_avg"       m                          torch, Megatron-Core, torchdistx: exp_avg; bitsandbytes: state1; optax: mu
@@ -362,7 +419,7 @@ MP_API mp_status mp_optimizer_state(mp_optimizer* optimizer, int32_t index, cons
  *                   joined, parameter plus compensation, or the parameter alone
  *                                              Megatron-Core: fp32_param, param; apex: master
  * t is torch's step: mp_optimizer_get_group_step. There is no max_exp_avg_sq (AMSGrad). Codes and scales as they are
- * stored, for a checkpoint that goes on with the same bits: mp_optimizer_state.
+ * stored, for a checkpoint that goes on with the same bits: mp_optimizer_get_state.
  * optimi's moments are divided by 1 - beta^t already: multiply them before mp_optimizer_write_state. Blocks.
  * @param[in]  optimizer  the optimizer
  * @param[in]  queue      NULL: the default queue
@@ -431,7 +488,7 @@ MP_API mp_status mp_optimizer_set_group_step(mp_optimizer* optimizer, mp_queue* 
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_optimizer_memory(const mp_optimizer* optimizer, mp_memory_report* report);
+MP_API mp_status mp_optimizer_get_memory(const mp_optimizer* optimizer, mp_memory_report* report);
 
 /** Gives the caller's reference back.
  * @param[in] optimizer  may be NULL
@@ -455,7 +512,7 @@ MP_API void mp_optimizer_destroy(mp_optimizer* optimizer);
  * @threads A, as long as no two calls share memory or a scaler
  * @since 0.1 */
 MP_API mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue,
-                                            const mp_adamw_args* args, const mp_adamw_slot* slots,
+                                            const mp_step_args* args, const mp_step_slot* slots,
                                             int64_t slot_count, mp_scaler* scaler,
                                             mp_optimizer_stats* stats);
 

@@ -2,8 +2,8 @@
  * Quantized tensors: codes of fp8 (or fp16, fp4) with scales beside them. value = code * scale_inv: what is
  * stored is always the factor that turns codes into values.
  *
- * A quantized tensor is an mp_tensor of its code type. mp_tensor_data, _read, _write, _copy and mp_dlpack_export
- * see its codes; mp_tensor_scales gives its scales as a tensor of their own. Seen as a matrix its last
+ * A quantized tensor is an mp_tensor of its code type. mp_tensor_get_data, _read, _write, _copy and mp_dlpack_export
+ * see its codes; mp_tensor_get_scales gives its scales as a tensor of their own. Seen as a matrix its last
  * dimension has the columns and all others together the rows. */
 #ifndef MIXEDPREC_QUANT_H
 #define MIXEDPREC_QUANT_H
@@ -68,6 +68,14 @@ typedef struct mp_quant_stats {
 
 MP_BEGIN_DECLS
 
+/** Fills a struct with its defaults: the function twin of MP_QUANT_STATS_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_quant_stats) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_quant_stats_init(mp_quant_stats* desc, size_t size);
+
 /** Fills a descriptor with the defaults: the function twin of MP_QUANT_DESC_INIT.
  * @param[out] desc  the descriptor
  * @param[in]  size  sizeof(mp_quant_desc) as the caller knows it
@@ -107,16 +115,17 @@ MP_API mp_status mp_tensor_get_quant_desc(const mp_tensor* tensor, mp_quant_desc
  *          tensor without scales
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_tensor_scales(const mp_tensor* tensor, mp_tensor** out) MP_MUST_CHECK;
+MP_API mp_status mp_tensor_get_scales(const mp_tensor* tensor, mp_tensor** out) MP_MUST_CHECK;
 
 /** The largest |x| of what was quantized last (NVFP4 needs it to read its scales): one fp32 element that shares
  * the tensor's memory.
  * @param[in]  tensor  a quantized tensor
  * @param[out] out     a new handle on the amax
- * @returns as mp_tensor_scales
+ * @returns as mp_tensor_get_scales
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_tensor_quantized_amax(const mp_tensor* tensor, mp_tensor** out) MP_MUST_CHECK;
+MP_API mp_status mp_tensor_get_quantized_amax(const mp_tensor* tensor,
+                                              mp_tensor** out) MP_MUST_CHECK;
 
 /** Rounds source to codes, and computes their scales by the destination's rule. Enqueues.
  * Numerics: code = RN(x * multiply) in fp32, saturating; multiply and scale_inv by the rule; subnormal codes
@@ -133,7 +142,7 @@ MP_API mp_status mp_tensor_quantized_amax(const mp_tensor* tensor, mp_tensor** o
  *          MP_STATUS_UNSUPPORTED with all reasons; vendor codes
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_tensor_quantize(mp_queue* queue, const mp_tensor* source,
+MP_API mp_status mp_tensor_quantize(const mp_tensor* source, mp_queue* queue,
                                     mp_tensor* destination, mp_tensor* transposed,
                                     mp_quant_stats* stats);
 
@@ -144,7 +153,7 @@ MP_API mp_status mp_tensor_quantize(mp_queue* queue, const mp_tensor* source,
  * @returns as mp_tensor_quantize
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_tensor_dequantize(mp_queue* queue, const mp_tensor* source,
+MP_API mp_status mp_tensor_dequantize(const mp_tensor* source, mp_queue* queue,
                                       mp_tensor* destination);
 
 MP_END_DECLS

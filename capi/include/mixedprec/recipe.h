@@ -19,7 +19,7 @@
  *   msamp_o1, msamp_o2, msamp_o3, and each with _fp8_delayed behind it
  *                             MS-AMP's levels: fp8 products and gradients, scaled weights and states; with its own
  *                             window of scales, or with those of fp8_delayed
- * Two more names choose among them by the context's device; mp_recipe_reason says why:
+ * Two more names choose among them by the context's device; mp_recipe_get_reason says why:
  *   auto                      what the device is fast in; never fp8
  *   auto_fp8                  the same, with fp8 products where the device has them */
 #ifndef MIXEDPREC_RECIPE_H
@@ -41,6 +41,9 @@ typedef struct mp_recipe_key_desc {
     const char* fp32_value; /* its value in the fp32 preset */
 } mp_recipe_key_desc;
 
+#define MP_RECIPE_KEY_DESC_INIT                                                                    \
+    { sizeof(mp_recipe_key_desc), 0, NULL, NULL, NULL, NULL }
+
 /** Bytes by class of tensor; for one parameter count, one recipe, or one live optimizer. */
 typedef struct mp_memory_report {
     uint32_t struct_size;       /* sizeof(mp_memory_report), set by the caller */
@@ -56,28 +59,26 @@ typedef struct mp_memory_report {
     int64_t reduced_grad_bytes; /* where ranks share it: gradients summed over them, in fp32 */
 } mp_memory_report;
 
-/* mp_sharding_desc.kind: how parameters are cut among ranks, always between whole chunks of 16384 elements */
-#define MP_SHARDING_FLAT 0          /* a bucket's chunks in equal runs, as DeepSpeed and Megatron */
-#define MP_SHARDING_PER_PARAMETER 1 /* each parameter's chunks in equal runs, as FSDP2 */
-#define MP_SHARDING_GREEDY 2        /* whole parameters, as MS-AMP */
-
-/** One rank's share under ZeRO. */
-typedef struct mp_sharding_desc {
-    uint32_t struct_size; /* sizeof(mp_sharding_desc) */
-    uint32_t flags;       /* 0 */
-    int32_t ranks;        /* 0: 1 */
-    int32_t rank;         /* in 0..ranks-1 */
-    int32_t zero_stage;   /* 0: nothing is sharded; 1: states; 2: gradients too; 3: weights too */
-    int32_t kind;         /* MP_SHARDING_* */
-    int64_t bucket_elements; /* a bucket is closed once it has so many; 0: 2^24 */
-    int32_t shard_ranks;     /* groups of so many ranks hold one copy each; 0: all, one copy */
-    int32_t reserved;        /* 0 */
-} mp_sharding_desc;
-
-#define MP_SHARDING_DESC_INIT                                                                      \
-    { sizeof(mp_sharding_desc), 0, 1, 0, 0, MP_SHARDING_FLAT, 0, 0, 0 }
+#define MP_MEMORY_REPORT_INIT                                                                      \
+    { sizeof(mp_memory_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 MP_BEGIN_DECLS
+
+/** Fills a struct with its defaults: the function twin of MP_RECIPE_KEY_DESC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_recipe_key_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_recipe_key_desc_init(mp_recipe_key_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_MEMORY_REPORT_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_memory_report) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_memory_report_init(mp_memory_report* desc, size_t size);
 
 /** Makes a recipe from a preset.
  * @param[in]  context  the context
@@ -122,8 +123,8 @@ MP_API mp_status mp_recipe_create_from_file(mp_context* context, const char* pat
  * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_recipe_reason(const mp_recipe* recipe, char* buffer, size_t capacity,
-                                  size_t* needed);
+MP_API mp_status mp_recipe_get_reason(const mp_recipe* recipe, char* buffer, size_t capacity,
+                                      size_t* needed);
 
 /** Gives the caller's reference back.
  * @param[in] recipe  may be NULL
@@ -197,7 +198,7 @@ MP_API mp_status mp_recipe_get_int(const mp_recipe* recipe, const char* key, int
  * @since 0.1 */
 MP_API mp_status mp_recipe_validate(const mp_recipe* recipe);
 
-/** The recipe as JSON in canonical form: every key, in the order of mp_recipe_key_info. Read back by
+/** The recipe as JSON in canonical form: every key, in the order of mp_recipe_get_key_info. Read back by
  * mp_recipe_create_from_json it gives the same recipe.
  * @param[in]  recipe    the recipe
  * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
@@ -222,7 +223,7 @@ MP_API int32_t mp_recipe_preset_count(void);
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_recipe_preset_info(int32_t index, const char** name, const char** text);
+MP_API mp_status mp_recipe_get_preset_info(int32_t index, const char** name, const char** text);
 
 /** Number of keys.
  * @returns the number
@@ -236,7 +237,7 @@ MP_API int32_t mp_recipe_key_count(void);
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc);
+MP_API mp_status mp_recipe_get_key_info(int32_t index, mp_recipe_key_desc* desc);
 
 /** Exact bytes that a recipe needs for so many parameters, before anything is allocated: elements, and the
  * scales of one tensor where the recipe has scaled codes. Scratch and activations are not in it.
@@ -248,8 +249,8 @@ MP_API mp_status mp_recipe_key_info(int32_t index, mp_recipe_key_desc* desc);
  *          negative or above 2^55, no such rule); MP_STATUS_STRUCT_TOO_NEW
  * @threads A for a frozen recipe, B before
  * @since 0.1 */
-MP_API mp_status mp_recipe_memory(const mp_recipe* recipe, int32_t rule, int64_t parameter_count,
-                                  mp_memory_report* report);
+MP_API mp_status mp_recipe_plan_memory(const mp_recipe* recipe, int32_t rule,
+                                       int64_t parameter_count, mp_memory_report* report);
 
 /** The same for a model's tensors of the recipe's weight.dtype, each with scales of its own.
  * @param[in]     recipe        the recipe
@@ -257,29 +258,12 @@ MP_API mp_status mp_recipe_memory(const mp_recipe* recipe, int32_t rule, int64_t
  * @param[in]     counts        elements of each tensor; may be NULL when tensor_count is 0
  * @param[in]     tensor_count  how many tensors
  * @param[in,out] report        struct_size set by the caller; the rest is written
- * @returns as mp_recipe_memory
+ * @returns as mp_recipe_plan_memory
  * @threads A for a frozen recipe, B before
  * @since 0.1 */
-MP_API mp_status mp_recipe_memory_of_tensors(const mp_recipe* recipe, int32_t rule,
-                                             const int64_t* counts, int64_t tensor_count,
-                                             mp_memory_report* report);
-
-/** The same for one rank of many that share an optimizer (sharding.h), after mp_optimizer_shard: exactly the bytes of its
- * own elements, and of what every rank has. The one scale of a weight or gradient is on every rank. Gradients from stage
- * 2 on, and weights in stage 3, are not counted: they have memory while they are in use only.
- * @param[in]     recipe        the recipe
- * @param[in]     rule          MP_RULE_ADAMW and the like
- * @param[in]     counts        elements of each tensor; may be NULL when tensor_count is 0
- * @param[in]     tensor_count  how many tensors
- * @param[in]     sharding      NULL: one rank, which has everything
- * @param[in,out] report        struct_size set by the caller; the rest is written; parameter_count is the whole model's
- * @returns as mp_recipe_memory; MP_STATUS_INVALID_ARGUMENT also for ranks, rank, zero_stage, kind and bucket_elements
- * @threads A for a frozen recipe, B before
- * @since 0.1 */
-MP_API mp_status mp_recipe_memory_sharded(const mp_recipe* recipe, int32_t rule,
-                                          const int64_t* counts, int64_t tensor_count,
-                                          const mp_sharding_desc* sharding,
-                                          mp_memory_report* report);
+MP_API mp_status mp_recipe_plan_memory_of_tensors(const mp_recipe* recipe, int32_t rule,
+                                                  const int64_t* counts, int64_t tensor_count,
+                                                  mp_memory_report* report);
 
 MP_END_DECLS
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The keys of mp_recipe, one macro per key. Values are strings unless marked (int), (float).
- * mp_recipe_key_info() tells the same at run time: type, default, allowed values and meaning. */
+ * mp_recipe_get_key_info() tells the same at run time: type, default, allowed values and meaning. */
 #ifndef MIXEDPREC_RECIPE_KEYS_H
 #define MIXEDPREC_RECIPE_KEYS_H
 

@@ -39,12 +39,13 @@
 #define MP_COMM_SCALE_MX 3      /* an E8M0 scale for 32 elements */
 
 /* mp_comm_reduce_desc.flags */
-#define MP_COMM_STOCHASTIC 1u /* round to the wire by seed, uid, step, micro-batch, slot, element */
+#define MP_REDUCE_STOCHASTIC                                                                       \
+    1u /* round to the wire by seed, uid, step, micro-batch, slot, element */
 
 /** How values are sent and added. The types of what goes in and comes out are the tensors'. */
 typedef struct mp_comm_reduce_desc {
     uint32_t struct_size;  /* sizeof(mp_comm_reduce_desc) */
-    uint32_t flags;        /* MP_COMM_STOCHASTIC */
+    uint32_t flags;        /* MP_REDUCE_STOCHASTIC */
     int32_t op;            /* MP_COMM_OP_* */
     int32_t order;         /* MP_COMM_ORDER_* */
     int32_t accumulate;    /* MP_COMM_ACCUMULATE_* */
@@ -84,7 +85,8 @@ MP_API mp_status mp_comm_reduce_desc_init(mp_comm_reduce_desc* desc, size_t size
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_INVALID_DTYPE
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_comm_wire_bytes(int64_t count, int32_t dtype, int32_t scale, int64_t* bytes);
+MP_API mp_status mp_comm_get_wire_bytes(int64_t count, int32_t dtype, int32_t scale,
+                                        int64_t* bytes);
 
 /** Rank r gets the sum of its share of all ranks' elements: those from counts[0] + ... + counts[r - 1] on. Shares may be
  * empty. The destination may be fp32, or fp16 or bf16, to which the sum is rounded once. What is not finite on any rank

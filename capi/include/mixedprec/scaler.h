@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mp_scaler: the loss scale and the rule that moves it. Multiply the loss by mp_scaler_scale(), run backward,
+ * mp_scaler: the loss scale and the rule that moves it. Multiply the loss by mp_scaler_get_scale(), run backward,
  * hand the scaler to the optimizer's step (which divides the gradients, checks that they are finite, and
  * skips the step if not), then mp_scaler_update().
  *
@@ -51,16 +51,35 @@ typedef struct mp_scaler_state {
     int64_t overflow_steps;     /* since creation */
 } mp_scaler_state;
 
+#define MP_SCALER_STATE_INIT                                                                       \
+    { sizeof(mp_scaler_state), 0, 0.0, 0, 0, 0, 0 }
+
 MP_BEGIN_DECLS
 
+/** Fills a struct with its defaults: the function twin of MP_SCALER_DESC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_scaler_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_scaler_desc_init(mp_scaler_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_SCALER_STATE_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_scaler_state) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_scaler_state_init(mp_scaler_state* desc, size_t size);
+
 /** Fills a descriptor with the rule of a known system.
- * @param[in]  name  "torch", "megatron", "deepspeed" or "apex"
  * @param[out] desc  the descriptor
  * @param[in]  size  sizeof(mp_scaler_desc) as the caller knows it
+ * @param[in]  name  "torch", "megatron", "deepspeed" or "apex"
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_UNKNOWN_NAME; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_scaler_desc_preset(const char* name, mp_scaler_desc* desc, size_t size);
+MP_API mp_status mp_scaler_desc_preset(mp_scaler_desc* desc, size_t size, const char* name);
 
 /** Makes a scaler on the context's device.
  * @param[in]  context  the context
@@ -91,7 +110,7 @@ MP_API mp_status mp_scaler_create_from_recipe(mp_context* context, mp_recipe* re
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_CUDA_ERROR
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_scaler_scale(mp_scaler* scaler, mp_queue* queue, double* scale);
+MP_API mp_status mp_scaler_get_scale(mp_scaler* scaler, mp_queue* queue, double* scale);
 
 /** Looks whether gradients in the caller's own memory are finite; for loops without mp_optimizer. Adds to
  * found_inf until the next update. Enqueues; on the host the memory is read before the call returns.
@@ -121,7 +140,7 @@ MP_API mp_status mp_scaler_update(mp_scaler* scaler, mp_queue* queue);
  * @param[in]     scaler  the scaler
  * @param[in]     queue   NULL: the default queue
  * @param[in,out] state   struct_size set by the caller; the rest is written
- * @returns as mp_scaler_scale; MP_STATUS_BAD_STATE after a backoff at the minimum under MP_SCALER_ERROR_AT_MIN (the
+ * @returns as mp_scaler_get_scale; MP_STATUS_BAD_STATE after a backoff at the minimum under MP_SCALER_ERROR_AT_MIN (the
  *          state is written all the same); MP_STATUS_STRUCT_TOO_NEW
  * @threads B
  * @since 0.1 */
@@ -131,7 +150,7 @@ MP_API mp_status mp_scaler_get_state(mp_scaler* scaler, mp_queue* queue, mp_scal
  * @param[in] scaler  the scaler
  * @param[in] queue   NULL: the default queue
  * @param[in] state   from mp_scaler_get_state
- * @returns as mp_scaler_scale; MP_STATUS_INVALID_ARGUMENT (scale not finite and positive, negative counters);
+ * @returns as mp_scaler_get_scale; MP_STATUS_INVALID_ARGUMENT (scale not finite and positive, negative counters);
  *          MP_STATUS_STRUCT_TOO_NEW
  * @threads B
  * @since 0.1 */

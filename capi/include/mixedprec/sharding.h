@@ -4,7 +4,7 @@
  *   stage 0  every rank has all states and weights; gradients are summed over the ranks
  *   stage 1  each rank has the states of its slices of the parameters
  *   stage 2  and a gradient has memory only until it is on its way to its owners
- *   stage 3  and a weight has memory only between mp_optimizer_gather_begin and mp_optimizer_release
+ *   stage 3  and a weight has memory only between mp_optimizer_gather_begin and mp_optimizer_gather_free
  *
  * A step, on every rank:
  *   forward and backward     stage 3: gather, use, release; stage 2: acquire gradients; then say that they are ready,
@@ -14,12 +14,12 @@
  *                            apply: each rank updates its slices
  *                            publish: every rank gets the new weights (stage 1 and 2)
  * A call that fails before the agreement is over has changed nothing on any rank. Gradients of a step are means over the ranks,
- * or over the slots, unless MP_ZERO_SUM_GRADIENTS is set.
+ * or over the slots, unless MP_SHARDING_SUM_GRADIENTS is set.
  *
  * Slices are whole chunks of 16384 elements of a parameter, so the bits of a step depend on the order of the sum alone:
  *   MP_COMM_ORDER_RANK   the same for every stage, plan, bucket size and number of threads
  *   MP_COMM_ORDER_TREE, MP_COMM_ORDER_EXACT   also for every number of ranks that share the same slots
- * Hybrid sharding (mp_zero_desc.shard_ranks): groups of consecutive ranks, those of a node say, hold a copy each, so that
+ * Hybrid sharding (mp_sharding_desc.shard_ranks): groups of consecutive ranks, those of a node say, hold a copy each, so that
  * weights are gathered inside a node only. Gradients are reduced inside a group, and their fp32 sums are then added across the
  * groups. All groups apply the same step. The bits: RANK as above for fixed ranks and groups; TREE and EXACT as without
  * groups. For that, EXACT, and TREE where a group's slots are not a power of two, send each contribution to every
@@ -33,18 +33,24 @@
 #include "optimizer.h"
 #include "reduce.h"
 
-/* mp_zero_desc.flags */
-/* The step uses the sum of the gradients, not their mean. */
-#define MP_ZERO_SUM_GRADIENTS 1u
-/* Nothing moves between the calls: there is no thread beside the caller's (see mp_optimizer_grad_ready). */
-#define MP_ZERO_NO_PROGRESS_THREAD 2u
+/* mp_sharding_desc.kind: how parameters are cut among ranks, always between whole chunks of 16384 elements */
+#define MP_SHARD_FLAT 0          /* a bucket's chunks in equal runs, as DeepSpeed and Megatron */
+#define MP_SHARD_PER_PARAMETER 1 /* each parameter's chunks in equal runs, as FSDP2 */
+#define MP_SHARD_GREEDY 2        /* whole parameters, as MS-AMP */
 
-typedef struct mp_zero_desc {
-    uint32_t struct_size; /* sizeof(mp_zero_desc) */
-    uint32_t flags;       /* MP_ZERO_* */
-    int32_t zero_stage;   /* 0 to 3 */
-    int32_t
-        kind; /* MP_SHARDING_*; GREEDY where the recipe has states with one scale for a tensor */
+/* mp_sharding_desc.flags */
+/* The step uses the sum of the gradients, not their mean. */
+#define MP_SHARDING_SUM_GRADIENTS 1u
+/* Nothing moves between the calls: there is no thread beside the caller's (see mp_optimizer_grad_ready). */
+#define MP_SHARDING_NO_PROGRESS_THREAD 2u
+/* Zero in `stage` is meant: without it, as in every struct, zero means the default. Set by MP_SHARDING_DESC_INIT. */
+#define MP_SHARDING_EXPLICIT 4u
+
+typedef struct mp_sharding_desc {
+    uint32_t struct_size; /* sizeof(mp_sharding_desc) */
+    uint32_t flags;       /* MP_SHARDING_* */
+    int32_t stage;        /* of ZeRO, 0 to 3; 0 without MP_SHARDING_EXPLICIT: 1 */
+    int32_t kind; /* MP_SHARD_*; GREEDY where the recipe has states with one scale for a tensor */
     int64_t bucket_elements; /* a bucket of gradients is closed once it has so many; 0: 2^24 */
     int32_t
         wire_dtype; /* gradients on the wire: fp32, fp16, bf16, fp8; MP_DTYPE_NONE: the recipe's grad.reduce.dtype */
@@ -63,31 +69,45 @@ typedef struct mp_zero_desc {
      * order RANK or FAST, bits fixed for fixed ranks and nodes; without shard_ranks. 0: one level. */
     int32_t node_ranks;
     int32_t reserved; /* 0 */
-} mp_zero_desc;
+} mp_sharding_desc;
 
-#define MP_ZERO_DESC_INIT                                                                          \
-    { sizeof(mp_zero_desc), 0, 1, MP_SHARDING_FLAT, 0, MP_DTYPE_NONE, 0, 0, 0, 0, 0, 0, 0 }
+#define MP_SHARDING_DESC_INIT                                                                      \
+    {                                                                                              \
+        sizeof(mp_sharding_desc), MP_SHARDING_EXPLICIT, 1, MP_SHARD_FLAT, 0, MP_DTYPE_NONE, 0, 0,  \
+            0, 0, 0, 0, 0                                                                          \
+    }
 
 /** What moves between the calls of a sharded optimizer. A message is a bucket of gradients, or the weights of one
  * mp_optimizer_gather_begin or of one bucket after a step. */
-typedef struct mp_zero_progress {
-    uint32_t struct_size;       /* sizeof(mp_zero_progress), set by the caller */
+typedef struct mp_sharding_progress {
+    uint32_t struct_size;       /* sizeof(mp_sharding_progress), set by the caller */
     int32_t has_thread;         /* 1: a thread moves messages on while the caller computes */
     int64_t begun;              /* messages since mp_optimizer_shard */
     int64_t finished;           /* of them; begun == finished: nothing is under way */
     int64_t finished_by_thread; /* of these */
     const char* reason;         /* why there is no thread; "" where there is one. It stays */
-} mp_zero_progress;
+} mp_sharding_progress;
+
+#define MP_SHARDING_PROGRESS_INIT                                                                  \
+    { sizeof(mp_sharding_progress), 0, 0, 0, 0, NULL }
 
 MP_BEGIN_DECLS
 
-/** Fills a descriptor with the defaults: the function twin of MP_ZERO_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_zero_desc) as the caller knows it
+/** Fills a struct with its defaults: the function twin of MP_SHARDING_PROGRESS_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_sharding_progress) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_zero_desc_init(mp_zero_desc* desc, size_t size);
+MP_API mp_status mp_sharding_progress_init(mp_sharding_progress* desc, size_t size);
+
+/** Fills a descriptor with the defaults: the function twin of MP_SHARDING_DESC_INIT.
+ * @param[out] desc  the descriptor
+ * @param[in]  size  sizeof(mp_sharding_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_sharding_desc_init(mp_sharding_desc* desc, size_t size);
 
 /** As mp_optimizer_create, for an optimizer whose states the ranks of a communicator share. It makes a communicator of its
  * own from `comm`, which may be destroyed after. Every rank then adds the same groups and parameters, whole, with
@@ -96,14 +116,14 @@ MP_API mp_status mp_zero_desc_init(mp_zero_desc* desc, size_t size);
  * @param[in]  recipe    decides the dtypes and the rounding
  * @param[in]  desc      NULL: all defaults
  * @param[in]  comm      the ranks
- * @param[in]  zero      NULL: all defaults, that is stage 1
+ * @param[in]  sharding  NULL: all defaults, that is stage 1
  * @param[out] out       the new optimizer
  * @returns as mp_optimizer_create; MP_STATUS_UNSUPPORTED (order and wire that do not go together); and as mp_comm_split
  * @threads C
  * @since 0.1 */
 MP_API mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* recipe,
                                              const mp_optimizer_desc* desc, mp_comm* comm,
-                                             const mp_zero_desc* zero,
+                                             const mp_sharding_desc* sharding,
                                              mp_optimizer** out) MP_MUST_CHECK;
 
 /** Cuts the parameters, makes this rank's states, and from stage 2 on takes the gradients' memory, in stage 3 the
@@ -128,8 +148,8 @@ MP_API mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue);
  *          MP_STATUS_BAD_STATE (not sharded yet)
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_optimizer_piece(const mp_optimizer* optimizer, int32_t index, int32_t rank,
-                                    int64_t* start, int64_t* count);
+MP_API mp_status mp_optimizer_get_slice(const mp_optimizer* optimizer, int32_t index, int32_t rank,
+                                        int64_t* start, int64_t* count);
 
 /** Gives a gradient its memory, of zeros, where it has none. Does nothing in stages 0 and 1, or without sharding.
  * Enqueues.
@@ -205,8 +225,8 @@ MP_API mp_status mp_optimizer_gather_wait(mp_optimizer* optimizer, mp_queue* que
  * @returns as mp_optimizer_gather_begin; MP_STATUS_BAD_STATE (lent by DLPack)
  * @threads C
  * @since 0.1 */
-MP_API mp_status mp_optimizer_release(mp_optimizer* optimizer, mp_queue* queue,
-                                      const int32_t* indices, int32_t count);
+MP_API mp_status mp_optimizer_gather_free(mp_optimizer* optimizer, mp_queue* queue,
+                                          const int32_t* indices, int32_t count);
 
 /** Whether messages move while the caller computes, and how many have. What the thread finished was over before the
  * step, or whoever waits, asked for it.
@@ -216,7 +236,7 @@ MP_API mp_status mp_optimizer_release(mp_optimizer* optimizer, mp_queue* queue,
  * @threads B
  * @since 0.1 */
 MP_API mp_status mp_optimizer_get_progress(const mp_optimizer* optimizer,
-                                           mp_zero_progress* progress);
+                                           mp_sharding_progress* progress);
 
 /** What this rank has sent for this optimizer.
  * @param[in]     optimizer  a sharded optimizer
@@ -225,6 +245,25 @@ MP_API mp_status mp_optimizer_get_progress(const mp_optimizer* optimizer,
  * @threads C
  * @since 0.1 */
 MP_API mp_status mp_optimizer_get_traffic(const mp_optimizer* optimizer, mp_comm_traffic* traffic);
+
+/** mp_recipe_plan_memory for one rank of many that share an optimizer, after mp_optimizer_shard: exactly the bytes of its
+ * own elements, and of what every rank has. The one scale of a weight or gradient is on every rank. Gradients from stage
+ * 2 on, and weights in stage 3, are not counted: they have memory while they are in use only.
+ * @param[in]     recipe        the recipe
+ * @param[in]     rule          MP_RULE_ADAMW and the like
+ * @param[in]     counts        elements of each tensor; may be NULL when tensor_count is 0
+ * @param[in]     tensor_count  how many tensors
+ * @param[in]     sharding      as for mp_optimizer_create_sharded; NULL: the defaults
+ * @param[in]     rank          in 0..ranks-1
+ * @param[in]     ranks         how many; of one, which has everything, nothing is sharded
+ * @param[in,out] report        struct_size set by the caller; the rest is written; parameter_count is the whole model's
+ * @returns as mp_recipe_plan_memory; MP_STATUS_INVALID_ARGUMENT also for rank, ranks and what is in `sharding`
+ * @threads A for a frozen recipe, B before
+ * @since 0.1 */
+MP_API mp_status mp_recipe_plan_memory_sharded(const mp_recipe* recipe, int32_t rule,
+                                               const int64_t* counts, int64_t tensor_count,
+                                               const mp_sharding_desc* sharding, int32_t rank,
+                                               int32_t ranks, mp_memory_report* report);
 
 MP_END_DECLS
 

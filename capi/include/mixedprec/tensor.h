@@ -41,6 +41,14 @@ typedef void (*mp_deleter_fn)(void* payload);
 
 MP_BEGIN_DECLS
 
+/** Fills a struct with its defaults: the function twin of MP_CAST_DESC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_cast_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_cast_desc_init(mp_cast_desc* desc, size_t size);
+
 /** Fills a descriptor with the defaults: the function twin of MP_TENSOR_DESC_INIT.
  * @param[out] desc  the descriptor
  * @param[in]  size  sizeof(mp_tensor_desc) as the caller knows it
@@ -97,7 +105,7 @@ MP_API mp_status mp_tensor_get_desc(const mp_tensor* tensor, mp_tensor_desc* des
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_tensor_data(const mp_tensor* tensor, void** data);
+MP_API mp_status mp_tensor_get_data(const mp_tensor* tensor, void** data);
 
 /** Copies elements between tensors of the same type and number of elements, on the same or on different
  * devices. Enqueues. Overlapping memory is refused.
@@ -108,7 +116,7 @@ MP_API mp_status mp_tensor_data(const mp_tensor* tensor, void** data);
  *          MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_ARGUMENT (overlap); MP_STATUS_CUDA_ERROR
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_tensor_copy(mp_queue* queue, const mp_tensor* source, mp_tensor* destination);
+MP_API mp_status mp_tensor_copy(const mp_tensor* source, mp_queue* queue, mp_tensor* destination);
 
 /** Copies from host memory into a tensor. Blocks.
  * @param[in] queue   NULL: the default queue
@@ -118,7 +126,7 @@ MP_API mp_status mp_tensor_copy(mp_queue* queue, const mp_tensor* source, mp_ten
  * @returns as mp_tensor_copy
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_tensor_write(mp_queue* queue, mp_tensor* tensor, const void* data,
+MP_API mp_status mp_tensor_write(mp_tensor* tensor, mp_queue* queue, const void* data,
                                  size_t bytes);
 
 /** Copies a tensor into host memory. Blocks.
@@ -129,7 +137,7 @@ MP_API mp_status mp_tensor_write(mp_queue* queue, mp_tensor* tensor, const void*
  * @returns as mp_tensor_copy
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_tensor_read(mp_queue* queue, const mp_tensor* tensor, void* data, size_t bytes);
+MP_API mp_status mp_tensor_read(const mp_tensor* tensor, mp_queue* queue, void* data, size_t bytes);
 
 /** Sets every byte to zero. Enqueues.
  * @param[in] queue   NULL: the default queue
@@ -137,7 +145,7 @@ MP_API mp_status mp_tensor_read(mp_queue* queue, const mp_tensor* tensor, void* 
  * @returns as mp_tensor_copy
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_tensor_zero(mp_queue* queue, mp_tensor* tensor);
+MP_API mp_status mp_tensor_zero(mp_tensor* tensor, mp_queue* queue);
 
 /** Converts between fp32, fp16, bf16, fp8_e4m3 and fp8_e5m2. Enqueues.
  * Numerics: through fp32, exact on the way in; one rounding on the way out; NaN kept; subnormals exact.
@@ -150,7 +158,7 @@ MP_API mp_status mp_tensor_zero(mp_queue* queue, mp_tensor* tensor);
  * @returns as mp_tensor_copy; MP_STATUS_INVALID_ARGUMENT (flags); MP_STATUS_UNSUPPORTED with all reasons
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_tensor_cast(mp_queue* queue, const mp_tensor* source, mp_tensor* destination,
+MP_API mp_status mp_tensor_cast(const mp_tensor* source, mp_queue* queue, mp_tensor* destination,
                                 const mp_cast_desc* desc);
 
 /** Largest absolute value. NaN wins over everything and infinity over every number; 0 for no elements.
@@ -161,7 +169,7 @@ MP_API mp_status mp_tensor_cast(mp_queue* queue, const mp_tensor* source, mp_ten
  * @returns as mp_tensor_copy; MP_STATUS_UNSUPPORTED with all reasons
  * @threads B
  * @since 0.1 */
-MP_API mp_status mp_tensor_amax(mp_queue* queue, const mp_tensor* tensor, mp_tensor* amax);
+MP_API mp_status mp_tensor_amax(const mp_tensor* tensor, mp_queue* queue, mp_tensor* amax);
 
 MP_END_DECLS
 

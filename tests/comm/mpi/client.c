@@ -21,7 +21,7 @@ int main(int count, char** arguments) {
     uint32_t highest = 0;
     char text[300];
     if (count != 2 || failed(mp_comm_create_mpi(NULL, NULL, &comm)) ||
-        failed(mp_comm_rank(comm, &rank)) || failed(mp_comm_size(comm, &size))) {
+        failed(mp_comm_get_rank(comm, &rank)) || failed(mp_comm_get_size(comm, &size))) {
         return 1;
     }
     highest = (uint32_t)rank;

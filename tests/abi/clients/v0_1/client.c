@@ -52,13 +52,13 @@ static void multiply(mp_context* context) {
     desc.k = kK;
     desc.dtype_a = desc.dtype_b = MP_DTYPE_BF16;
     mp_gemm* gemm = NULL;
-    expect(mp_tensor_write(NULL, ta, a, sizeof a) == MP_STATUS_OK, "mp_tensor_write a");
-    expect(mp_tensor_write(NULL, tb, b, sizeof b) == MP_STATUS_OK, "mp_tensor_write b");
-    expect(mp_tensor_cast(NULL, ta, la, NULL) == MP_STATUS_OK, "mp_tensor_cast a");
-    expect(mp_tensor_cast(NULL, tb, lb, NULL) == MP_STATUS_OK, "mp_tensor_cast b");
+    expect(mp_tensor_write(ta, NULL, a, sizeof a) == MP_STATUS_OK, "mp_tensor_write a");
+    expect(mp_tensor_write(tb, NULL, b, sizeof b) == MP_STATUS_OK, "mp_tensor_write b");
+    expect(mp_tensor_cast(ta, NULL, la, NULL) == MP_STATUS_OK, "mp_tensor_cast a");
+    expect(mp_tensor_cast(tb, NULL, lb, NULL) == MP_STATUS_OK, "mp_tensor_cast b");
     expect(mp_gemm_create(context, &desc, &gemm) == MP_STATUS_OK, "mp_gemm_create");
     expect(mp_gemm_run(gemm, NULL, la, lb, NULL, NULL, td) == MP_STATUS_OK, "mp_gemm_run");
-    expect(mp_tensor_read(NULL, td, d, sizeof d) == MP_STATUS_OK, "mp_tensor_read");
+    expect(mp_tensor_read(td, NULL, d, sizeof d) == MP_STATUS_OK, "mp_tensor_read");
     expect(memcmp(d, wanted, sizeof d) == 0, "the product of small integers is exact");
     mp_gemm_destroy(gemm);
     mp_tensor* all[] = {ta, tb, la, lb, td};
@@ -71,7 +71,7 @@ static void step_pointers(mp_context* context) {
     enum { kCount = 8 };
     float param[kCount], grad[kCount], m[kCount] = {0}, v[kCount] = {0};
     double p64[kCount], m64[kCount] = {0}, v64[kCount] = {0};
-    mp_adamw_slot slot;
+    mp_step_slot slot;
     memset(&slot, 0, sizeof slot);
     slot.struct_size = sizeof slot;
     slot.count = kCount;
@@ -80,7 +80,7 @@ static void step_pointers(mp_context* context) {
     slot.exp_avg = m;
     slot.exp_avg_sq = v;
     slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = slot.exp_avg_sq_dtype = MP_DTYPE_FP32;
-    mp_adamw_args args = MP_ADAMW_ARGS_INIT;
+    mp_step_args args = MP_STEP_ARGS_INIT;
     args.lr = 0.01;
     args.weight_decay = 0.1;
     for (int i = 0; i < kCount; i++)

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of names and arguments in docs/abi.md, and the list of all functions there.
+
+usage: check_names.py [--update]    --update writes the list
+"""
+import re
+import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).parent))
+import headers
+
+LIST = headers.ROOT / "docs/functions.md"
+NOUNS = ("comm_request", "checkpoint", "comm", "context", "device", "dlpack", "dtype", "gemm", "last_error", "library", "linear",
+         "optimizer", "queue", "recipe", "scaler", "status", "tensor")
+# What makes an object, or belongs to none: their arguments begin with what they are made of.
+MAKES = re.compile(r"_(create|wrap|import)(_|$)")
+# Verbs of functions that only give something out, other than get.
+TELLS = re.compile(r"_(describe|to_json|plan_memory\w*|split|export)$")
+
+
+def noun_of(name):
+    rest = name.removeprefix("mp_")
+    return next((noun for noun in NOUNS if rest == noun or rest.startswith(noun + "_")), None)
+
+
+def is_object(kind, noun):
+    return kind.replace("const", "").replace("*", "").strip() == f"mp_{noun}"
+
+
+def order_problems(function, structs):
+    """object (or its array and count), queue, the rest; `out` last."""
+    parameters, name = function.parameters, function.name
+    if name.endswith("_init"):
+        struct = name.removesuffix("_init")
+        fits = [kind for kind, _ in parameters] == [f"{struct}*", "size_t"]
+        return [] if struct in structs and fits else [f"{name}: it must be {struct}_init({struct}*, size_t)"]
+    noun = noun_of(name)
+    if noun is None:
+        return [f"{name}: it begins with none of the nouns {', '.join(NOUNS)}"]
+    problems = []
+    makes = MAKES.search(name) is not None
+    kinds = [kind for kind, _ in parameters]
+    has_object = any(is_object(kind, noun) for kind in kinds)
+    if has_object and not makes and not is_object(kinds[0], noun):
+        problems.append(f"{name}: its {noun} must be the first argument")
+    queues = [i for i, kind in enumerate(kinds) if kind == "mp_queue*"]
+    first = 2 if kinds and "* const*" in kinds[0] else 1  # an array and its count are one thing
+    if noun != "queue" and queues and queues[0] != first:
+        problems.append(f"{name}: the queue must follow {'the array and its count' if first == 2 else 'the first argument'}")
+    outs = [i for i, kind in enumerate(kinds) if kind.endswith("**") and "const" not in kind and "void" not in kind
+            and "request" not in kind]
+    if outs and outs[-1] != len(kinds) - 1:
+        problems.append(f"{name}: the new object must be the last argument")
+    return problems
+
+
+def getter_problems(function):
+    """What reads a constant object into an argument is a _get_."""
+    name, kinds = function.name, [kind for kind, _ in function.parameters]
+    gives = [kind for kind in kinds[1:] if re.fullmatch(r"(int32_t|int64_t|uint32_t|uint64_t|double|size_t)\*|void\*\*|const char\*\*|mp_\w+\*\*", kind)]
+    reads = bool(kinds) and kinds[0].startswith("const mp_") and function.result == "mp_status"
+    if reads and gives and "_get_" not in name and not TELLS.search(name) and not MAKES.search(name):
+        return [f"{name}: it reads a {kinds[0][6:-1]}, so its name needs _get_"]
+    return []
+
+
+def struct_problems(structs, functions, constants):
+    problems = []
+    for name in structs:
+        if f"{name}_init" not in functions:
+            problems.append(f"{name} has no {name}_init()")
+        if f"{name.upper()}_INIT" not in constants:
+            problems.append(f"{name} has no {name.upper()}_INIT")
+    return problems
+
+
+def flag_sets(include=headers.INCLUDE):
+    """The prefixes of flags, by the comment that names their set."""
+    sets = {}
+    for path in headers.header_files(include):
+        current = None
+        for line in path.read_text().splitlines():
+            if found := re.match(r"/\* (mp_\w+)( and mp_\w+)?(\.flags| flags)", line):
+                current = found[1] + (found[2] or "")
+            if current and (found := re.match(r"#define (MP_[A-Z]+_)\w+ [0-9]+u\b", line)):
+                sets.setdefault(found[1], set()).add(current)
+    return sets
+
+
+def problems(include=headers.INCLUDE):
+    functions = headers.functions(include)
+    structs = [struct.name for struct in headers.structs(include)]
+    text = "".join(path.read_text() for path in headers.header_files(include))
+    found = struct_problems(structs, {f.name for f in functions}, set(re.findall(r"#define (\w+)", text)))
+    for function in functions:
+        found += order_problems(function, structs) + getter_problems(function)
+    found += [f"{prefix}* is of several sets of flags: {', '.join(sorted(sets))}"
+              for prefix, sets in flag_sets(include).items() if len(sets) > 1]
+    return found
+
+
+def listing(functions):
+    lines = ["# All functions", "", "By object, with their arguments in order: made by `tests/abi/check_names.py --update`, from the headers. "
+             "The rules are in [abi.md](abi.md).", ""]
+    for header in sorted({f.header for f in functions}):
+        lines += [f"## {header}", "", "| function | arguments |", "|---|---|"]
+        for f in functions:
+            if f.header == header:
+                lines.append(f"| `{f.name}` | {', '.join(name for _, name in f.parameters)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main():
+    found = problems()
+    text = listing(headers.functions())
+    if "--update" in sys.argv[1:]:
+        LIST.write_text(text)
+    elif not LIST.exists() or LIST.read_text() != text:
+        found.append(f"{LIST.name} is not of these headers; run {Path(__file__).name} --update")
+    print("\n".join(found) or f"{len(headers.functions())} functions")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
