@@ -349,6 +349,11 @@ mp_status mp_comm_get_status(const mp_comm* comm) {
     return boundary([&] { check(communicator_of(comm).status()); });
 }
 
+mp_status mp_comm_get_deadline(const mp_comm* comm, int64_t* deadline_ms) {
+    return boundary(
+        [&] { *required(deadline_ms, "deadline_ms") = communicator_of(comm).deadline_ms(); });
+}
+
 mp_status mp_comm_set_deadline(mp_comm* comm, int64_t deadline_ms) {
     return boundary([&] { check(communicator_of(comm).set_deadline_ms(deadline_ms)); });
 }

@@ -21,6 +21,10 @@ const char* mp_dtype_name(int32_t dtype) {
     return is_valid(dtype) ? dtype_name(static_cast<DType>(dtype)) : "unknown";
 }
 
+int32_t mp_dtype_from_name(const char* name) {
+    return name == nullptr ? MP_DTYPE_NONE : static_cast<int32_t>(parse_dtype(name));
+}
+
 size_t mp_dtype_size(int32_t dtype) {
     return is_valid(dtype) ? static_cast<size_t>(dtype_size(static_cast<DType>(dtype))) : 0;
 }

@@ -144,6 +144,20 @@ mp_status mp_linear_get_stats(const mp_linear* linear, int32_t operand, mp_linea
     });
 }
 
+mp_status mp_linear_get_desc(const mp_linear* linear, mp_linear_desc* desc) {
+    return boundary([&] {
+        const linear::LinearOptions& options = object_of(linear, "linear")->layer.options();
+        mp_linear_desc result{};
+        result.in_features = options.in_features;
+        result.out_features = options.out_features;
+        result.flags = (options.inference ? MP_LINEAR_INFERENCE : 0U) |
+                       (options.cache_weight ? MP_LINEAR_CACHE_WEIGHT : 0U) |
+                       (options.is_first_or_last ? MP_LINEAR_FIRST_OR_LAST : 0U) |
+                       (options.with_stats ? MP_LINEAR_STATS : 0U);
+        write_struct(desc, result, "desc");
+    });
+}
+
 mp_status mp_linear_clear_stats(mp_linear* linear, mp_queue* queue) {
     return boundary([&] {
         const linear::Linear& layer = object_of(linear, "linear")->layer;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// mp_optimizer_desc, as core has it.
+// What the two ways to step have in common: structs of optimizer.h, as core has them.
 #pragma once
 
+#include "boundary.hpp"
 #include "objects.hpp"
+#include "rule_number.hpp"
 #include "versioned_struct.hpp"
 
 namespace mp::capi {
@@ -21,6 +23,47 @@ inline optim::OptimizerOptions options_of(const mp_optimizer_desc* desc) {
     options.eager_compat = (source.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0;
     options.offload = (source.flags & MP_OPTIMIZER_OFFLOAD) != 0;
     return options;
+}
+
+inline constexpr uint32_t kRuleFlags = MP_RULE_MAXIMIZE | MP_RULE_NO_BIAS_CORRECTION;
+
+// The five hyperparameters, which groups and pointer steps spell alike. Zero means default unless explicit.
+template <typename T> numerics::GroupHyper hyper_of(const T& source) {
+    numerics::GroupHyper hyper{source.lr, source.beta1, source.beta2, source.eps,
+                               source.weight_decay};
+    hyper.rule = rule_of(source.rule);
+    check_reserved(source.reserved);
+    if ((source.flags & MP_HYPERPARAMETERS_EXPLICIT) == 0) {
+        const numerics::GroupHyper defaults = numerics::rule_info(hyper.rule).defaults();
+        hyper.lr = hyper.lr == 0.0 ? defaults.lr : hyper.lr;
+        hyper.beta1 = hyper.beta1 == 0.0 ? defaults.beta1 : hyper.beta1;
+        hyper.beta2 = hyper.beta2 == 0.0 ? defaults.beta2 : hyper.beta2;
+        hyper.eps = hyper.eps == 0.0 ? defaults.eps : hyper.eps;
+    }
+    hyper.maximize = (source.flags & MP_RULE_MAXIMIZE) != 0;
+    hyper.bias_correction = (source.flags & MP_RULE_NO_BIAS_CORRECTION) == 0;
+    return hyper;
+}
+
+inline void write_stats(const numerics::OptimizerState& state, mp_optimizer_stats* destination) {
+    mp_optimizer_stats stats{};
+    stats.found_inf = state.skip;
+    stats.step = state.step;
+    stats.skipped_steps = state.skipped_steps;
+    stats.grad_norm = state.grad_norm;
+    stats.grad_mul = state.grad_mul;
+    write_struct(destination, stats, "stats");
+}
+
+inline scaler::LossScaler* scaler_of(mp_scaler* scaler, const Context& context) {
+    if (scaler == nullptr) {
+        return nullptr;
+    }
+    scaler::LossScaler& object = *object_of(scaler, "scaler");
+    if (&object.context()->stream().device() != &context.stream().device()) {
+        fail(Code::invalid_argument, "scaler was made on another device than the parameters");
+    }
+    return &object;
 }
 
 } // namespace mp::capi

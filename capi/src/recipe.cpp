@@ -106,6 +106,19 @@ mp_status mp_recipe_get_reason(const mp_recipe* recipe, char* buffer, size_t cap
         [&] { copy_text(object_of(recipe, "recipe")->reason, buffer, capacity, needed); });
 }
 
+mp_status mp_recipe_clone(const mp_recipe* recipe, mp_recipe** out) {
+    return boundary([&] {
+        output(out);
+        const RecipeObject& object = *object_of(recipe, "recipe");
+        *out = make_recipe({object.recipe, object.name, object.reason});
+    });
+}
+
+mp_status mp_recipe_get_frozen(const mp_recipe* recipe, int32_t* frozen) {
+    return boundary(
+        [&] { *required(frozen, "frozen") = object_of(recipe, "recipe")->frozen.load() ? 1 : 0; });
+}
+
 void mp_recipe_destroy(mp_recipe* recipe) { destroy_handle(recipe); }
 
 mp_status mp_recipe_set_string(mp_recipe* recipe, const char* key, const char* value) {

@@ -44,7 +44,9 @@ class Optimizer {
     Optimizer(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
               const OptimizerOptions& options);
 
+    [[nodiscard]] const OptimizerOptions& options() const noexcept { return options_; }
     [[nodiscard]] ParamGroups& groups() noexcept { return groups_; }
+    [[nodiscard]] const ParamGroups& groups() const noexcept { return groups_; }
     [[nodiscard]] Parameters& parameters() noexcept { return parameters_; }
     [[nodiscard]] const Parameters& parameters() const noexcept { return parameters_; }
     int32_t add_parameter(Stream& stream, int32_t group, const NewParameter& parameter);

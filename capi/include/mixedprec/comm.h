@@ -444,6 +444,14 @@ MP_API mp_status mp_comm_get_status(const mp_comm* comm);
  * @since 0.1 */
 MP_API mp_status mp_comm_set_deadline(mp_comm* comm, int64_t deadline_ms);
 
+/** The deadline of calls.
+ * @param[in]  comm         the communicator
+ * @param[out] deadline_ms  milliseconds
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_comm_get_deadline(const mp_comm* comm, int64_t* deadline_ms);
+
 /** What this rank has sent so far.
  * @param[in]     comm     the communicator
  * @param[in,out] traffic  struct_size set by the caller; the rest is written

@@ -190,6 +190,14 @@ MP_API mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp
 MP_API mp_status mp_linear_get_stats(const mp_linear* linear, int32_t operand,
                                      mp_linear_stats* stats);
 
+/** What the layer was made with.
+ * @param[in]     linear  the layer
+ * @param[in,out] desc    struct_size set by the caller; the rest is written. MP_LINEAR_STATS is set also where a monitor counts
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_linear_get_desc(const mp_linear* linear, mp_linear_desc* desc);
+
 /** Sets the counts of all operands to zero. Enqueues.
  * @param[in] linear  the layer
  * @param[in] queue   NULL: the default queue

@@ -389,6 +389,67 @@ MP_API mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue
 MP_API mp_status mp_optimizer_get_stats(mp_optimizer* optimizer, mp_queue* queue,
                                         mp_optimizer_stats* stats);
 
+/** What the optimizer was made with; the seed is a checkpoint's where one was loaded.
+ * @param[in]     optimizer  the optimizer
+ * @param[in,out] desc       struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_get_desc(const mp_optimizer* optimizer, mp_optimizer_desc* desc);
+
+/** Number of groups added.
+ * @param[in]  optimizer  the optimizer
+ * @param[out] count      the number
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_get_group_count(const mp_optimizer* optimizer, int32_t* count);
+
+/** A group as it is now: with what mp_optimizer_set_lr and mp_checkpoint_load have changed. A new group made with it is alike.
+ * @param[in]     optimizer  the optimizer
+ * @param[in]     group      the group's number
+ * @param[in,out] desc       struct_size set by the caller; the rest is written. lr is the last number, also where a tensor
+ *                           is read instead; the formats are those in use, static strings
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
+ *          MP_STATUS_STRUCT_TOO_NEW
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_get_group(const mp_optimizer* optimizer, int32_t group,
+                                        mp_param_group_desc* desc);
+
+/** Whether a group is on.
+ * @param[in]  optimizer  the optimizer
+ * @param[in]  group      the group's number
+ * @param[out] enabled    1: on; 0: off
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_get_enabled(const mp_optimizer* optimizer, int32_t group,
+                                          int32_t* enabled);
+
+/** A parameter's name.
+ * @param[in]  optimizer  the optimizer
+ * @param[in]  index      the parameter's number
+ * @param[out] buffer     receives the text, always NUL-terminated; may be NULL when capacity is 0
+ * @param[in]  capacity   bytes of buffer
+ * @param[out] needed     bytes the whole text needs with its NUL; may be NULL
+ * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE;
+ *          MP_STATUS_INVALID_ARGUMENT
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_get_param_name(const mp_optimizer* optimizer, int32_t index,
+                                             char* buffer, size_t capacity, size_t* needed);
+
+/** A parameter's group.
+ * @param[in]  optimizer  the optimizer
+ * @param[in]  index      the parameter's number
+ * @param[out] group      the group's number
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_get_param_group(const mp_optimizer* optimizer, int32_t index,
+                                              int32_t* group);
+
 /** Number of parameters added.
  * @param[in]  optimizer  the optimizer
  * @param[out] count      the number

@@ -126,6 +126,22 @@ MP_API mp_status mp_recipe_create_from_file(mp_context* context, const char* pat
 MP_API mp_status mp_recipe_get_reason(const mp_recipe* recipe, char* buffer, size_t capacity,
                                       size_t* needed);
 
+/** A copy that can be changed, also of a recipe that is in use.
+ * @param[in]  recipe  the recipe
+ * @param[out] out     the new recipe
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_OUT_OF_MEMORY
+ * @threads A for a frozen recipe, B before
+ * @since 0.1 */
+MP_API mp_status mp_recipe_clone(const mp_recipe* recipe, mp_recipe** out) MP_MUST_CHECK;
+
+/** Whether something uses the recipe, so that it can no longer change.
+ * @param[in]  recipe  the recipe
+ * @param[out] frozen  1 when it cannot change, else 0
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_recipe_get_frozen(const mp_recipe* recipe, int32_t* frozen);
+
 /** Gives the caller's reference back.
  * @param[in] recipe  may be NULL
  * @returns nothing; a destroyed handle is ignored
