@@ -250,6 +250,28 @@ TEST(MemoryPlan, Fp32WeightsHaveNoScaledStates) {
     EXPECT_EQ(fields(held), fields(plan(recipe, {1000})));
 }
 
+// As in every struct; that 0 is meant says a flag.
+TEST(MemoryPlan, AZeroedShardingIsTheDefault) {
+    const Context context = make_context();
+    const Recipe recipe = recipe_of(context, R"({"recipe": "fp32"})");
+    const std::array<int64_t, 2> counts = {100000, 50000};
+    const auto planned = [&](const mp_sharding_desc* sharding) {
+        mp_memory_report report = empty_report();
+        EXPECT_TRUE(succeeded(mp_recipe_plan_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(), 2,
+                                                            sharding, 1, 4, &report)));
+        return fields(report);
+    };
+    mp_sharding_desc zeroed{};
+    zeroed.struct_size = sizeof zeroed;
+    const mp_sharding_desc defaults = MP_SHARDING_DESC_INIT;
+    EXPECT_EQ(defaults.stage, 1);
+    EXPECT_EQ(planned(&zeroed), planned(nullptr));
+    EXPECT_EQ(planned(&zeroed), planned(&defaults));
+    zeroed.flags = MP_SHARDING_EXPLICIT; // stage 0: every rank has all states
+    EXPECT_NE(planned(&zeroed), planned(nullptr));
+    EXPECT_EQ(planned(&zeroed)[4], 4 * (counts[0] + counts[1]));
+}
+
 TEST(MemoryPlan, WrongSharding) {
     const Context context = make_context();
     const Recipe recipe = recipe_of(context, R"({"recipe": "fp32"})");

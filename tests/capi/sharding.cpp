@@ -102,7 +102,7 @@ TEST(Sharding, EveryStageTrainsAsOneRankDoes) {
     }
 }
 
-TEST(Sharding, PiecesCoverTheParametersAndStatesAreTheirs) {
+TEST(Sharding, SlicesCoverTheParametersAndStatesAreTheirs) {
     run_ranks(kRanks, [](int32_t rank, mp_comm* comm) {
         Model model(comm, MP_SHARDING_DESC_INIT);
         int64_t start = 0;
@@ -265,7 +265,7 @@ TEST(Sharding, WrongDescriptionsAreRefusedBeforeAnyRankIsAsked) {
     MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "stage", "4");
     bad = good;
     bad.kind = 9;
-    MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "MP_SHARDING_");
+    MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "MP_SHARD_");
     bad = good;
     bad.order = -1;
     MP_FAILS(create(bad), MP_STATUS_INVALID_ARGUMENT, "MP_COMM_ORDER_");

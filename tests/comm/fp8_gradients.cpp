@@ -152,7 +152,7 @@ TEST(Fp8Gradients, KeepTheirScaleWhereOneRankIsNotFinite) {
     }
 }
 
-TEST(Fp8Gradients, RefuseWrongPieces) {
+TEST(Fp8Gradients, RefuseWrongSlices) {
     run_ranks(2, [](Communicator& comm) {
         const auto stream = make_stream();
         Codes codes(4);

@@ -131,8 +131,8 @@ MP_API mp_status mp_tensor_get_quantized_amax(const mp_tensor* tensor,
  * Numerics: code = RN(x * multiply) in fp32, saturating; multiply and scale_inv by the rule; subnormal codes
  * exact. Infinity and NaN stay visible: NaN in fp8_e4m3, themselves in fp8_e5m2 and fp16.
  * The scale of a block never is infinite or negative, whatever its elements are.
- * @param[in]  queue        NULL: the default queue
  * @param[in]  source       fp32, fp16 or bf16
+ * @param[in]  queue        NULL: the default queue
  * @param[in]  destination  quantized; the shape of source, no overlap with it
  * @param[in]  transposed   NULL, or a tensor of destination's code type and of [columns, rows]: receives the
  *                          same codes turned, in the same pass
@@ -147,8 +147,8 @@ MP_API mp_status mp_tensor_quantize(const mp_tensor* source, mp_queue* queue,
                                     mp_quant_stats* stats);
 
 /** destination = code * scale_inv, in fp32, rounded once to destination's type. Enqueues.
- * @param[in] queue        NULL: the default queue
  * @param[in] source       quantized
+ * @param[in] queue        NULL: the default queue
  * @param[in] destination  fp32, fp16 or bf16; the shape of source, no overlap with it
  * @returns as mp_tensor_quantize
  * @threads B

@@ -109,8 +109,8 @@ MP_API mp_status mp_tensor_get_data(const mp_tensor* tensor, void** data);
 
 /** Copies elements between tensors of the same type and number of elements, on the same or on different
  * devices. Enqueues. Overlapping memory is refused.
- * @param[in] queue   NULL: the default queue of destination's context
  * @param[in] source       read
+ * @param[in] queue   NULL: the default queue of destination's context
  * @param[in] destination  written
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_DTYPE;
  *          MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_ARGUMENT (overlap); MP_STATUS_CUDA_ERROR
@@ -119,8 +119,8 @@ MP_API mp_status mp_tensor_get_data(const mp_tensor* tensor, void** data);
 MP_API mp_status mp_tensor_copy(const mp_tensor* source, mp_queue* queue, mp_tensor* destination);
 
 /** Copies from host memory into a tensor. Blocks.
- * @param[in] queue   NULL: the default queue
  * @param[in] tensor  the destination
+ * @param[in] queue   NULL: the default queue
  * @param[in] data    host memory
  * @param[in] bytes   must be the tensor's size
  * @returns as mp_tensor_copy
@@ -130,8 +130,8 @@ MP_API mp_status mp_tensor_write(mp_tensor* tensor, mp_queue* queue, const void*
                                  size_t bytes);
 
 /** Copies a tensor into host memory. Blocks.
- * @param[in]  queue   NULL: the default queue
  * @param[in]  tensor  the source
+ * @param[in]  queue   NULL: the default queue
  * @param[out] data    host memory
  * @param[in]  bytes   must be the tensor's size
  * @returns as mp_tensor_copy
@@ -140,8 +140,8 @@ MP_API mp_status mp_tensor_write(mp_tensor* tensor, mp_queue* queue, const void*
 MP_API mp_status mp_tensor_read(const mp_tensor* tensor, mp_queue* queue, void* data, size_t bytes);
 
 /** Sets every byte to zero. Enqueues.
- * @param[in] queue   NULL: the default queue
  * @param[in] tensor  the tensor
+ * @param[in] queue   NULL: the default queue
  * @returns as mp_tensor_copy
  * @threads B
  * @since 0.1 */
@@ -151,8 +151,8 @@ MP_API mp_status mp_tensor_zero(mp_tensor* tensor, mp_queue* queue);
  * Numerics: through fp32, exact on the way in; one rounding on the way out; NaN kept; subnormals exact.
  * Stochastic rounding draws from Philox4x32-10 by (seed, uid, element, step, micro-batch), so the bits do not depend on
  * threads or device.
- * @param[in] queue        NULL: the default queue
  * @param[in] source       read; any of the five types
+ * @param[in] queue        NULL: the default queue
  * @param[in] destination  written; same number of elements, no overlap with source
  * @param[in] desc         NULL: round to nearest even, fp8 saturating
  * @returns as mp_tensor_copy; MP_STATUS_INVALID_ARGUMENT (flags); MP_STATUS_UNSUPPORTED with all reasons
@@ -163,8 +163,8 @@ MP_API mp_status mp_tensor_cast(const mp_tensor* source, mp_queue* queue, mp_ten
 
 /** Largest absolute value. NaN wins over everything and infinity over every number; 0 for no elements.
  * Enqueues.
- * @param[in] queue   NULL: the default queue
  * @param[in] tensor  read; fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2
+ * @param[in] queue   NULL: the default queue
  * @param[in] amax    written; fp32, one element, same device
  * @returns as mp_tensor_copy; MP_STATUS_UNSUPPORTED with all reasons
  * @threads B
