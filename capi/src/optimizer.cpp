@@ -5,6 +5,7 @@
 #include "boundary.hpp"
 #include "layer_list.hpp"
 #include "memory_report.hpp"
+#include "optim/step_memory.hpp"
 #include "optimizer_options.hpp"
 #include "recipe/keys.hpp"
 
@@ -177,7 +178,9 @@ mp_status mp_optimizer_get_group(const mp_optimizer* optimizer, int32_t group,
         result.weight_decay = hyper.weight_decay;
         result.rule = static_cast<int32_t>(hyper.rule);
         result.exp_avg_format = format("optimizer.exp_avg.dtype");
-        result.exp_avg_sq_format = format("optimizer.exp_avg_sq.dtype");
+        if (optim::has_second_moment(hyper.rule)) {
+            result.exp_avg_sq_format = format("optimizer.exp_avg_sq.dtype");
+        }
         write_struct(desc, result, "desc");
     });
 }

@@ -409,7 +409,7 @@ MP_API mp_status mp_optimizer_get_group_count(const mp_optimizer* optimizer, int
  * @param[in]     optimizer  the optimizer
  * @param[in]     group      the group's number
  * @param[in,out] desc       struct_size set by the caller; the rest is written. lr is the last number, also where a tensor
- *                           is read instead; the formats are those in use, static strings
+ *                           is read instead; the formats are those in use, static strings, NULL where the rule keeps none
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
  *          MP_STATUS_STRUCT_TOO_NEW
  * @threads B
