@@ -37,7 +37,7 @@ struct SlotName {
     char text[32] = "slot ";
 };
 
-void read_slot(const mp_step_slot& slot, numerics::RuleId rule, int64_t index, UpdateSegment& s) {
+void read_slot(const mp_step_slot& slot, UpdateSegment& s) {
     check_flags(slot.flags, 0, "slot.flags");
     s.count = slot.count;
     s.uid = slot.uid;
@@ -68,7 +68,6 @@ void read_slot(const mp_step_slot& slot, numerics::RuleId rule, int64_t index, U
              static_cast<int>(slot.master_coding));
     }
     s.master.coding = static_cast<Coding>(slot.master_coding);
-    optim::check_segment(s, SlotName(index).text, rule);
 }
 
 // Slots lie struct_size bytes apart, which may be more or less than this library's idea of a slot.
@@ -88,12 +87,20 @@ std::vector<UpdateSegment> segments_of(const mp_step_slot* slots, int64_t count,
     for (int64_t i = 0; i < count; ++i) {
         const auto* slot =
             reinterpret_cast<const mp_step_slot*>(bytes + static_cast<std::size_t>(i) * stride);
-        if (size_of_struct(slot, "slots[i]") != stride) {
+        const SlotName name(i);
+        const uint32_t size = size_of_struct(slot, name.text);
+        if (size != stride) {
             fail(Code::invalid_argument,
-                 "slots[%lld].struct_size is %u but slots[0].struct_size is %u; all must be equal",
-                 static_cast<long long>(i), size_of_struct(slot, "slots[i]"), stride);
+                 "%s.struct_size is %u but that of slot 0 is %u; all must be equal", name.text,
+                 size, stride);
         }
-        read_slot(read_struct(slot, "slots[i]"), rule, i, segments.emplace_back());
+        UpdateSegment& segment = segments.emplace_back();
+        try {
+            read_slot(read_struct(slot, "it"), segment);
+        } catch (const Error& error) {
+            fail(error.status().code(), "%s: %s", name.text, error.status().text());
+        }
+        optim::check_segment(segment, name.text, rule);
     }
     return segments;
 }

@@ -26,11 +26,8 @@ void add_hyper(system::Fnv64& hash, const numerics::GroupHyper& hyper) {
     }
 }
 
-// Everything that ranks must have in common before the first gradient moves.
-uint64_t definition(const recipe::Recipe& recipe, const OptimizerOptions& options,
-                    const Parameters& parameters) {
+uint64_t hash_of(const OptimizerOptions& options) {
     system::Fnv64 hash;
-    hash.add(recipe::recipe_to_json(recipe, ""));
     const shard::ShardingOptions& s = options.sharding;
     for (const int64_t number :
          {int64_t{s.stage}, static_cast<int64_t>(s.kind), s.bucket_elements,
@@ -42,21 +39,37 @@ uint64_t definition(const recipe::Recipe& recipe, const OptimizerOptions& option
         hash.add(number);
     }
     add_number(hash, options.max_grad_norm);
-    for (const Parameter& p : parameters) {
-        hash.add(p.name);
-        hash.add(p.group);
-        for (const StateFormat format : p.formats.states) {
-            hash.add(static_cast<int64_t>(format_id(format)));
-        }
-        hash.add(p.param->dtype());
-        hash.add(p.grad->dtype());
-        hash.add(p.init_fp32 != nullptr ? 1 : 0);
-        hash.add(p.param->shape().ndim);
-        for (int32_t i = 0; i < p.param->shape().ndim; ++i) {
-            hash.add(p.param->shape().sizes[static_cast<std::size_t>(i)]);
-        }
+    return hash.value();
+}
+
+uint64_t hash_of(const Parameter& p) {
+    system::Fnv64 hash;
+    hash.add(p.name);
+    hash.add(p.group);
+    for (const StateFormat format : p.formats.states) {
+        hash.add(static_cast<int64_t>(format_id(format)));
+    }
+    hash.add(p.param->dtype());
+    hash.add(p.grad->dtype());
+    hash.add(p.init_fp32 != nullptr ? 1 : 0);
+    hash.add(p.param->shape().ndim);
+    for (int32_t i = 0; i < p.param->shape().ndim; ++i) {
+        hash.add(p.param->shape().sizes[static_cast<std::size_t>(i)]);
     }
     return hash.value();
+}
+
+shard::Definition definition(const recipe::Recipe& recipe, const OptimizerOptions& options,
+                             const Parameters& parameters) {
+    system::Fnv64 text;
+    text.add(recipe::recipe_to_json(recipe, ""));
+    shard::Definition definition{text.value(), hash_of(options), {}, {}};
+    for (const Parameter& p : parameters) {
+        definition.names.push_back("parameter " + std::to_string(definition.names.size()) + " ('" +
+                                   p.name + "' here): its name, shape, types or group");
+        definition.parameters.push_back(hash_of(p));
+    }
+    return definition;
 }
 
 std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,

@@ -26,11 +26,17 @@ std::size_t distance(const std::string& a, const std::string& b) {
 
 } // namespace
 
+// Whoever writes "bf16" means one that begins with it.
 std::string nearest_names(const std::string& wrong, std::vector<std::string> names) {
-    const std::string start = wrong.substr(0, 64);
-    std::stable_sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
-        return distance(start, a) < distance(start, b);
-    });
+    std::string start = wrong.substr(0, 64);
+    for (char& c : start) {
+        c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    }
+    const auto key = [&start](const std::string& name) {
+        return !start.empty() && name.starts_with(start) ? 0 : distance(start, name) + 1;
+    };
+    std::stable_sort(names.begin(), names.end(),
+                     [&](const std::string& a, const std::string& b) { return key(a) < key(b); });
     names.resize(std::min<std::size_t>(names.size(), 3));
     std::string text;
     for (const std::string& name : names) {

@@ -92,7 +92,7 @@ void check_sharding(const ShardingOptions& options, int32_t ranks) {
 
 Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
                    const ShardingOptions& options, bool zeroes_gradients,
-                   std::vector<ShardedTensor> tensors, uint64_t definition)
+                   std::vector<ShardedTensor> tensors, const Definition& definition)
     : options_(options), tensors_(std::move(tensors)),
       groups_(options.comm, options.shard_ranks, options.node_ranks,
               comm::traits(options.order).is_fixed),
@@ -188,9 +188,17 @@ Status Sharding::reach(comm::Agreement& agreement) const {
     return agreement.reach(groups_.all());
 }
 
-void Sharding::agree(Stream& stream, uint64_t definition) const {
+// The second message has a field for each parameter, so ranks agree on their number first.
+void Sharding::agree(Stream& stream, const Definition& definition) const {
+    comm::Agreement first;
+    first.must_equal("the recipe", definition.recipe);
+    first.must_equal("the options of the optimizer or its sharding", definition.options);
+    first.must_equal("the number of parameters", definition.parameters.size());
+    check(first.reach(groups_.all()));
     comm::Agreement agreement;
-    agreement.must_equal("the parameters, groups, recipe or options", definition);
+    for (std::size_t i = 0; i < definition.parameters.size(); ++i) {
+        agreement.must_equal(definition.names[i].c_str(), definition.parameters[i]);
+    }
     agreement.must_equal("the shard plan", plan_.hash());
     agreement.must_equal("the initial weights (mp_comm_broadcast makes them equal)",
                          first_values_hash(stream, tensors_));

@@ -41,12 +41,20 @@ struct ShardingOptions {
 // Throws for stages, orders and wires that do not exist or do not go together among so many ranks.
 void check_sharding(const ShardingOptions& options, int32_t ranks);
 
+// What ranks must have in common before the first gradient moves, as hashes.
+struct Definition {
+    uint64_t recipe = 0;
+    uint64_t options = 0;
+    std::vector<std::string> names; // of parameters, for messages
+    std::vector<uint64_t> parameters;
+};
+
 class Sharding {
   public:
-    // Collective. `definition` names everything that ranks must have in common; throws rank_mismatch where they do not.
+    // Collective. Throws rank_mismatch, with the name of what differs, where ranks have other definitions.
     Sharding(const std::shared_ptr<Context>& context, Stream& stream,
              const ShardingOptions& options, bool zeroes_gradients,
-             std::vector<ShardedTensor> tensors, uint64_t definition);
+             std::vector<ShardedTensor> tensors, const Definition& definition);
     Sharding(const Sharding&) = delete;
     Sharding& operator=(const Sharding&) = delete;
     ~Sharding() { progress_.stop(); }
@@ -98,7 +106,7 @@ class Sharding {
     // Where no thread does it.
     void move_on(Stream& stream);
 
-    void agree(Stream& stream, uint64_t definition) const;
+    void agree(Stream& stream, const Definition& definition) const;
     [[nodiscard]] bool adds_across_groups() const noexcept;
     void make_buckets(Stream& stream, bool zeroes_gradients);
 

@@ -152,6 +152,11 @@ TEST_F(RecipeTest, WrongNamesGetTheNearestOnes) {
              "1..");
     const std::string huge(100000, 'x');
     MP_FAILS(mp_recipe_create(context, huge.c_str(), &raw), MP_STATUS_UNKNOWN_NAME, "nearest");
+    MP_FAILS(mp_recipe_create(context, "bf16", &raw), MP_STATUS_UNKNOWN_NAME,
+             "nearest: bf16_mixed,");
+    MP_FAILS(mp_recipe_create(context, "FP8", &raw), MP_STATUS_UNKNOWN_NAME, "nearest: fp8_");
+    MP_FAILS(mp_recipe_create(context, "fp8_delay", &raw), MP_STATUS_UNKNOWN_NAME,
+             "nearest: fp8_delayed");
 }
 
 TEST_F(RecipeTest, ImpossibleCombinationsEachHaveAReason) {

@@ -103,12 +103,12 @@ TEST(StepPointers, SeveralSlotsOfDifferentTypesAndAFutureSize) {
     slots[1].unknown = 1;
     MP_FAILS(
         mp_optimizer_step_pointers(context, nullptr, &args, &slots[0].known, 2, nullptr, nullptr),
-        MP_STATUS_STRUCT_TOO_NEW, "newer library");
+        MP_STATUS_STRUCT_TOO_NEW, "slot 1", "newer library");
     slots[1].unknown = 0;
     slots[1].known.struct_size = sizeof(mp_step_slot);
     MP_FAILS(
         mp_optimizer_step_pointers(context, nullptr, &args, &slots[0].known, 2, nullptr, nullptr),
-        MP_STATUS_INVALID_ARGUMENT, "struct_size");
+        MP_STATUS_INVALID_ARGUMENT, "slot 1.struct_size");
 }
 
 TEST(StepPointers, WrongSlotsChangeNothing) {
@@ -128,7 +128,7 @@ TEST(StepPointers, WrongSlotsChangeNothing) {
     MP_FAILS(step([](auto&, auto& s) { s.grad_dtype = MP_DTYPE_INT8; }), MP_STATUS_INVALID_DTYPE,
              "grad", "int8");
     MP_FAILS(step([](auto&, auto& s) { s.param_dtype = 0; }), MP_STATUS_INVALID_DTYPE,
-             "param_dtype");
+             "slot 1: param_dtype");
     MP_FAILS(step([](auto&, auto& s) { s.param = static_cast<char*>(s.param) + 2; }),
              MP_STATUS_INVALID_ARGUMENT, "aligned");
     MP_FAILS(step([](auto&, auto& s) { s.master = s.exp_avg; }), MP_STATUS_INVALID_ARGUMENT,
@@ -138,7 +138,7 @@ TEST(StepPointers, WrongSlotsChangeNothing) {
     MP_FAILS(step([](auto&, auto& s) { s.compensation_coding = MP_CODING_DYNAMIC8; }),
              MP_STATUS_INVALID_ARGUMENT, "compensation", "coding");
     MP_FAILS(step([](auto&, auto& s) { s.compensation_coding = 99; }), MP_STATUS_INVALID_ARGUMENT,
-             "compensation_coding is 99");
+             "slot 1: compensation_coding is 99");
     float scale = 1.0F;
     const auto compensate = [&scale](mp_step_slot& s, int32_t coding) {
         s.compensation = &scale;

@@ -68,8 +68,16 @@ void expect_mismatch(const std::vector<Status>& statuses, const std::string& wha
 
 // Found before the first gradient moves, and named.
 TEST(ZeroFaults, RanksThatDifferAreNamed) {
+    expect_mismatch(statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
+                        Training training = training_of(1);
+                        if (rank == 2) {
+                            training.recipe = recipe::find_preset("bf16_pure").recipe;
+                        }
+                        TestModel test_model(training, comm);
+                        test_model.optimizer().shard(test_model.stream());
+                    }),
+                    "disagree in the recipe");
     const std::vector<std::function<void(Training&)>> differences = {
-        [](Training& t) { t.recipe = recipe::find_preset("bf16_pure").recipe; },
         [](Training& t) { t.max_grad_norm = 2.0; },
         [](Training& t) { t.sharding.sum_gradients = true; },
         [](Training& t) { t.sharding.bucket_elements = 1; },
@@ -90,7 +98,7 @@ TEST(ZeroFaults, RanksThatDifferAreNamed) {
                             TestModel test_model(training, comm);
                             test_model.optimizer().shard(test_model.stream());
                         }),
-                        "recipe or options");
+                        "options of the optimizer or its sharding");
     }
 }
 
@@ -107,7 +115,19 @@ TEST(ZeroFaults, OtherModelsAndWeightsAreNamed) {
                         }
                         test_model.optimizer().shard(test_model.stream());
                     }),
-                    "parameters");
+                    "the number of parameters");
+    // As many, but the last is another.
+    expect_mismatch(statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
+                        TestModel test_model(training_of(1), comm);
+                        optim::NewParameter more;
+                        more.name = "more";
+                        more.param =
+                            std::make_shared<Tensor>(test_model.context(), test_model.stream(),
+                                                     DType::fp32, Shape{{rank == 2 ? 4 : 3}, 1});
+                        test_model.optimizer().add_parameter(test_model.stream(), 0, more);
+                        test_model.optimizer().shard(test_model.stream());
+                    }),
+                    "('more' here): its name, shape");
     expect_mismatch(statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
                         Training training = training_of(1);
                         training.first = rank == 2 ? 0.0010001F : training.first;

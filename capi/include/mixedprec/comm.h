@@ -40,8 +40,8 @@ typedef struct mp_comm_desc {
     uint32_t struct_size; /* sizeof(mp_comm_desc) */
     uint32_t flags;       /* 0 */
     int64_t deadline_ms;  /* of every wait; 0: 300000 */
-    int32_t
-        ranks_per_node; /* threads only: pretend that every so many ranks share a machine; 0: all do */
+    /* Threads only: pretend that every so many ranks share a machine; 0: all do */
+    int32_t ranks_per_node;
     int32_t reserved; /* 0 */
 } mp_comm_desc;
 
@@ -97,8 +97,8 @@ typedef struct mp_comm_operation {
     int64_t count; /* MAX and SUM: values */
     int32_t root;  /* broadcast */
     int32_t reserved;
-    void*
-        stream; /* with MP_COMM_HAS_DEVICE_MEMORY: the native stream whose work comes first; or NULL */
+    /* With MP_COMM_HAS_DEVICE_MEMORY: the native stream whose work comes first; or NULL */
+    void* stream;
 } mp_comm_operation;
 
 #define MP_COMM_OPERATION_INIT                                                                     \

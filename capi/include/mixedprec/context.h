@@ -38,13 +38,13 @@ typedef struct mp_context_desc {
     uint32_t api_version; /* MP_VERSION of the header compiled against; 0: the library's */
     int32_t device_kind;  /* MP_DEVICE_HOST (default), or MP_DEVICE_CUDA or _HIP beside the host */
     int32_t device_index; /* which accelerator, from 0 */
-    int32_t
-        num_threads; /* host threads, or tasks of `parallel` at once; 0: one for each physical core that this process
+    /* Host threads, or tasks of `parallel` at once; 0: one for each physical core that this process
                                 may use, within its control group's CPU time and OMP_NUM_THREADS; 1: no others */
+    int32_t num_threads;
     int32_t log_level; /* most detailed level to report; 0: MP_LOG_WARNING */
     int32_t reserved;  /* 0 */
-    const char*
-        backend; /* on the host: NULL or "host" (fast), "reference" (scalar oracle), "kokkos" (what a GPU runs) */
+    /* On the host: NULL or "host" (fast), "reference" (scalar oracle), "kokkos" (what a GPU runs) */
+    const char* backend;
     mp_allocate_fn allocate; /* host memory for tensors, states, workspaces; NULL: C library */
     mp_release_fn release;   /* both or neither */
     void* allocator_payload; /* handed to both */

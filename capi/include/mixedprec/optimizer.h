@@ -193,8 +193,8 @@ typedef struct mp_step_args {
     /* One element each in the context's device memory that replaces the number above; NULL: none */
     const float* lr_pointer;
     const float* grad_scale_pointer;
-    int32_t
-        rule; /* MP_RULE_ADAMW and the like; states that it does not keep are NULL, of MP_DTYPE_NONE */
+    /* MP_RULE_ADAMW and the like; states that it does not keep are NULL, of MP_DTYPE_NONE */
+    int32_t rule;
     int32_t reserved; /* 0 */
 } mp_step_args;
 

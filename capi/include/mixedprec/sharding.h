@@ -52,8 +52,8 @@ typedef struct mp_sharding_desc {
     int32_t stage;        /* of ZeRO, 0 to 3; 0 without MP_SHARDING_EXPLICIT: 1 */
     int32_t kind; /* MP_SHARD_*; GREEDY where the recipe has states with one scale for a tensor */
     int64_t bucket_elements; /* a bucket of gradients is closed once it has so many; 0: 2^24 */
-    int32_t
-        wire_dtype; /* gradients on the wire: fp32, fp16, bf16, fp8; MP_DTYPE_NONE: the recipe's grad.reduce.dtype */
+    /* Gradients on the wire: fp32, fp16, bf16, fp8; MP_DTYPE_NONE: the recipe's grad.reduce.dtype */
+    int32_t wire_dtype;
     int32_t wire_scale; /* MP_COMM_SCALE_*, for fp8 */
     int32_t order;      /* MP_COMM_ORDER_* */
     int32_t slots;      /* TREE, EXACT: microbatches of all ranks together; 0: one a rank */
