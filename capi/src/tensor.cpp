@@ -14,18 +14,28 @@ using namespace mp::capi;
 
 static_assert(MP_MAX_DIMS == kMaxDims);
 
+namespace {
+
+Shape checked_shape(int32_t ndim, const int64_t* sizes, DType dtype, const char* what) {
+    if (ndim < 0 || ndim > MP_MAX_DIMS) {
+        fail(Code::invalid_shape, "%s: ndim is %d; it must be in 0..%d", what,
+             static_cast<int>(ndim), MP_MAX_DIMS);
+    }
+    Shape shape;
+    shape.ndim = ndim;
+    std::copy_n(sizes, ndim, shape.sizes.begin());
+    check_shape(shape, dtype, what);
+    return shape;
+}
+
+} // namespace
+
 TensorSpec mp::capi::spec_of(const Context& context, const mp_tensor_desc* source) {
     const auto desc = read_struct(source, "desc");
     check_flags(desc.flags, 0, "flags");
     TensorSpec spec{};
     spec.dtype = dtype_of(desc.dtype, "desc.dtype");
-    if (desc.ndim < 0 || desc.ndim > MP_MAX_DIMS) {
-        fail(Code::invalid_shape, "tensor: ndim is %d; it must be in 0..%d", desc.ndim,
-             MP_MAX_DIMS);
-    }
-    spec.shape.ndim = desc.ndim;
-    std::copy_n(desc.shape, desc.ndim, spec.shape.sizes.begin());
-    check_shape(spec.shape, spec.dtype, "tensor");
+    spec.shape = checked_shape(desc.ndim, desc.shape, spec.dtype, "tensor");
     spec.stream = desc.device_kind == MP_DEVICE_DEFAULT
                       ? &context.stream()
                       : &context.stream_of(device_kind_of(desc.device_kind), desc.device_index);
@@ -124,6 +134,19 @@ mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc, void* 
             throw;
         }
         *out = handle;
+    });
+}
+
+mp_status mp_tensor_create_view(mp_tensor* tensor, int64_t offset, int32_t ndim,
+                                const int64_t* shape, mp_tensor** out) {
+    return boundary([&] {
+        output(out);
+        const std::shared_ptr<Tensor> parent = object_of(tensor, "tensor");
+        if (ndim > 0) {
+            (void)required(shape, "shape");
+        }
+        *out = make_handle<mp_tensor>(std::make_shared<Tensor>(
+            parent, offset, checked_shape(ndim, shape, parent->dtype(), "view")));
     });
 }
 

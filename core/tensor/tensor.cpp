@@ -81,6 +81,27 @@ Tensor::Tensor(const std::shared_ptr<Context>& context, Stream& stream, const Ma
     }
 }
 
+Tensor::Tensor(std::shared_ptr<Tensor> parent, int64_t first, const Shape& shape)
+    : context_(parent->context_), stream_(parent->stream_), dtype_(parent->dtype_), shape_(shape),
+      count_(shape.count()) {
+    if (parent->scales() != nullptr) {
+        fail(Code::unsupported, "view: the tensor %s is quantized; its scales cannot be shared out",
+             parent->shape().text().c_str());
+    }
+    if (first < 0 || first > parent->count() || count_ > parent->count() - first) {
+        fail(Code::invalid_shape,
+             "view: %s from element %lld on is not inside of the tensor %s, which has %lld",
+             shape.text().c_str(), static_cast<long long>(first), parent->shape().text().c_str(),
+             static_cast<long long>(parent->count()));
+    }
+    parent->require_memory("view: the tensor");
+    if (count_ > 0) {
+        data_ = static_cast<char*>(parent->data()) + bytes_of(dtype_, first);
+    }
+    parent->pin();
+    parent_ = std::move(parent);
+}
+
 ScaledRef Tensor::scaled_ref() const noexcept {
     ScaledRef ref{this->ref(), rows(), columns(), {}, nullptr, nullptr};
     if (scales_ != nullptr) {
@@ -94,6 +115,9 @@ ScaledRef Tensor::scaled_ref() const noexcept {
 Tensor::~Tensor() {
     if (deleter_.call != nullptr) {
         deleter_.call(deleter_.payload);
+    }
+    if (parent_ != nullptr) {
+        parent_->unpin();
     }
 }
 
@@ -123,13 +147,14 @@ void Tensor::drop_memory() {
     }
     if (buffer_.data() == nullptr) {
         fail(Code::bad_state,
-             "tensor %s has memory of the caller, which cannot be given back for now; make it with "
-             "mp_tensor_create",
+             "tensor %s has memory of the caller or of another tensor, which cannot be given back "
+             "for now; make it with mp_tensor_create",
              shape_.text().c_str());
     }
     if (pins_.load() != 0) {
         fail(Code::bad_state,
-             "tensor %s is in use through DLPack, so its memory cannot be given back for now",
+             "tensor %s is in use through DLPack or a view, so its memory cannot be given back for "
+             "now",
              shape_.text().c_str());
     }
     buffer_ = Buffer();

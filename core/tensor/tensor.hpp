@@ -69,6 +69,9 @@ class Tensor {
     // The caller's memory.
     Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape,
            void* data, Deleter deleter);
+    // Elements of another one from `first` on, in a shape of its own: its memory, kept alive and in its place. Throws for
+    // what lies outside, for codes with scales, and where there is no memory now.
+    Tensor(std::shared_ptr<Tensor> parent, int64_t first, const Shape& shape);
     Tensor(const Tensor&) = delete;
     Tensor& operator=(const Tensor&) = delete;
     ~Tensor();
@@ -91,8 +94,16 @@ class Tensor {
     }
     [[nodiscard]] ScaledRef scaled_ref() const noexcept;
     // Changes whenever the library writes to the tensor, so that copies made from it can tell.
-    [[nodiscard]] uint64_t version() const noexcept { return version_.load(); }
-    void touch() noexcept { ++version_; }
+    [[nodiscard]] uint64_t version() const noexcept {
+        return parent_ != nullptr ? parent_->version() : version_.load();
+    }
+    void touch() noexcept {
+        if (parent_ != nullptr) {
+            parent_->touch();
+        } else {
+            ++version_;
+        }
+    }
     [[nodiscard]] Device& device() const noexcept { return stream_->device(); }
     // The default stream of the tensor's device.
     [[nodiscard]] Stream& stream() const noexcept { return *stream_; }
@@ -120,6 +131,7 @@ class Tensor {
     Buffer buffer_;
     void* data_ = nullptr;
     Deleter deleter_;
+    std::shared_ptr<Tensor> parent_; // of a view, which it pins; else null
     std::unique_ptr<TensorScales> scales_;
     std::atomic<uint64_t> version_{0};
     std::atomic<int32_t> pins_{0};

@@ -84,6 +84,21 @@ MP_API mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc,
                                 mp_deleter_fn deleter, void* payload,
                                 mp_tensor** out) MP_MUST_CHECK;
 
+/** Some elements of a tensor as a tensor of their own, without a copy: rows of an embedding, the Q of a QKV weight, one expert
+ * of a stack. What is written through one is seen through the other, and caches of either notice it. The view keeps the
+ * tensor alive, and its memory in its place (of a sharded parameter it cannot be given back meanwhile).
+ * @param[in]  tensor  not quantized
+ * @param[in]  offset  the view's first element, in the tensor's row-major order
+ * @param[in]  ndim    0..MP_MAX_DIMS
+ * @param[in]  shape   ndim sizes, each >= 0; the elements lie behind one another; may be NULL when ndim is 0
+ * @param[out] out     the view
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE (also what is not inside
+ *          of the tensor); MP_STATUS_UNSUPPORTED (quantized); MP_STATUS_BAD_STATE (no memory now)
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_tensor_create_view(mp_tensor* tensor, int64_t offset, int32_t ndim,
+                                       const int64_t* shape, mp_tensor** out) MP_MUST_CHECK;
+
 /** Gives the caller's reference back.
  * @param[in] tensor  may be NULL
  * @returns nothing; a destroyed handle is ignored
