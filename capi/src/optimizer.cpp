@@ -84,6 +84,10 @@ mp_status mp_optimizer_set_grad_scale_tensor(mp_optimizer* optimizer, mp_tensor*
     });
 }
 
+mp_status mp_optimizer_set_max_grad_norm(mp_optimizer* optimizer, double max_grad_norm) {
+    return boundary([&] { object_of(optimizer, "optimizer")->set_max_grad_norm(max_grad_norm); });
+}
+
 mp_status mp_optimizer_set_enabled(mp_optimizer* optimizer, int32_t group, int32_t enabled) {
     return boundary(
         [&] { object_of(optimizer, "optimizer")->groups().set_enabled(group, enabled != 0); });

@@ -59,6 +59,13 @@ int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParamet
     return index;
 }
 
+void Optimizer::set_max_grad_norm(double max_grad_norm) {
+    OptimizerOptions next = options_;
+    next.max_grad_norm = max_grad_norm;
+    check_options(next, is_sharded() ? comm().size() : 0);
+    options_ = next;
+}
+
 void Optimizer::set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale) {
     (void)scalar_address(scale.get(), context_->stream().device(), "grad_scale");
     grad_scale_tensor_ = scale;

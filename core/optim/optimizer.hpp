@@ -50,6 +50,8 @@ class Optimizer {
     [[nodiscard]] Parameters& parameters() noexcept { return parameters_; }
     [[nodiscard]] const Parameters& parameters() const noexcept { return parameters_; }
     int32_t add_parameter(Stream& stream, int32_t group, const NewParameter& parameter);
+    // From the next step on; 0: no clipping. The same on all ranks.
+    void set_max_grad_norm(double max_grad_norm);
     // Gradients are divided by it, as by a loss scale; null: by nothing.
     void set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale);
 

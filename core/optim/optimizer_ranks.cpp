@@ -148,8 +148,9 @@ void Optimizer::agree(Stream& stream, scaler::LossScaler* scaler, uint64_t weigh
     for (const numerics::GroupHyper& group : groups_.hyper()) {
         add_hyper(hyper, group);
     }
+    add_number(hyper, options_.max_grad_norm);
     agreement.must_equal("the number of steps", static_cast<uint64_t>(calls_));
-    agreement.must_equal("the groups' hyperparameters", hyper.value());
+    agreement.must_equal("the groups' hyperparameters or max_grad_norm", hyper.value());
     agreement.must_equal("the loss scale",
                          scaler == nullptr ? 0
                                            : numerics::bits_from_float(scaler->read(stream).scale));

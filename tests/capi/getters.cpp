@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What was set or loaded can be read.
 #include <cstring>
+#include <limits>
 
 #include "support.hpp"
 
@@ -43,6 +44,37 @@ TEST(Getters, OfAnOptimizer) {
     mp_optimizer_desc found = MP_OPTIMIZER_DESC_INIT;
     MP_OK(mp_optimizer_get_desc(optimizer, &found));
     EXPECT_EQ(std::memcmp(&found, &desc, sizeof desc), 0);
+}
+
+TEST(Getters, TheNormCanChangeBetweenSteps) {
+    const Context context = make_context();
+    const Recipe recipe = make_recipe(context, "fp32");
+    const Optimizer optimizer = make_optimizer(context, recipe, MP_OPTIMIZER_DESC_INIT);
+    int32_t group = -1;
+    MP_OK(mp_optimizer_add_group(optimizer, nullptr, &group));
+    const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {4}, numbers(4, 1));
+    const Tensor grad = make_tensor(context, MP_DTYPE_FP32, {4}, {3.0F, 4.0F, 0.0F, 0.0F});
+    mp_param_desc param = MP_PARAM_DESC_INIT;
+    param.name = "w";
+    param.param = weight;
+    param.grad = grad;
+    MP_OK(mp_optimizer_add_param(optimizer, 0, &param, nullptr));
+    mp_optimizer_stats stats = MP_OPTIMIZER_STATS_INIT;
+    mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+    for (const double norm : {0.0, 0.5, 50.0}) {
+        MP_OK(mp_optimizer_set_max_grad_norm(optimizer, norm));
+        MP_OK(mp_optimizer_get_desc(optimizer, &desc));
+        EXPECT_EQ(desc.max_grad_norm, norm);
+        MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
+        MP_OK(mp_optimizer_get_stats(optimizer, nullptr, &stats));
+        EXPECT_NEAR(stats.grad_mul, norm == 0.5 ? 0.1 : 1.0, 1e-6) << norm;
+    }
+    for (const double norm : {-1.0, 1e31, std::numeric_limits<double>::quiet_NaN()}) {
+        MP_FAILS(mp_optimizer_set_max_grad_norm(optimizer, norm), MP_STATUS_INVALID_ARGUMENT,
+                 "max_grad_norm");
+    }
+    MP_OK(mp_optimizer_get_desc(optimizer, &desc));
+    EXPECT_EQ(desc.max_grad_norm, 50.0);
 }
 
 TEST(Getters, OfGroupsAsTheyAreNow) {

@@ -85,6 +85,7 @@ TEST(Misuse, NullEverywhere) {
         mp_optimizer_zero_grad(nullptr, nullptr),
         mp_optimizer_get_stats(nullptr, nullptr, nullptr),
         mp_optimizer_get_param_count(nullptr, nullptr),
+        mp_optimizer_set_max_grad_norm(nullptr, 1.0),
         mp_optimizer_get_desc(nullptr, nullptr),
         mp_optimizer_get_group_count(nullptr, nullptr),
         mp_optimizer_get_group(nullptr, 0, nullptr),

@@ -321,6 +321,15 @@ MP_API mp_status mp_optimizer_set_lr_tensor(mp_optimizer* optimizer, int32_t gro
  * @since 0.1 */
 MP_API mp_status mp_optimizer_set_grad_scale_tensor(mp_optimizer* optimizer, mp_tensor* grad_scale);
 
+/** The norm that gradients are clipped to from the next step on, instead of mp_optimizer_desc.max_grad_norm. Where ranks share the
+ * optimizer, the same on each.
+ * @param[in] optimizer      the optimizer
+ * @param[in] max_grad_norm  of the unscaled gradients; 0: no clipping
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_set_max_grad_norm(mp_optimizer* optimizer, double max_grad_norm);
+
 /** Turns a group on or off. Parameters of a group that is off are not touched by a step, and their gradients count
  * neither in the norm nor in the finite check; its t stays. Groups are on at first.
  * @param[in] optimizer  the optimizer
