@@ -11,7 +11,8 @@ namespace mp::backends::cuda {
 namespace {
 
 constexpr Backend kBackend = {
-    kInterfaceVersion, kName, DeviceKind::cuda, count_devices, CudaDevice::open, shut_down_kokkos,
+    kInterfaceVersion, kName, DeviceKind::cuda, count_devices, summarize, CudaDevice::open,
+    shut_down_kokkos,
 };
 
 } // namespace

@@ -12,6 +12,17 @@
 
 namespace mp::backends::cuda {
 
+Status summarize(int32_t index, DeviceSummary* out) noexcept {
+    cudaDeviceProp properties = {};
+    if (const cudaError_t error = cudaGetDeviceProperties(&properties, index);
+        error != cudaSuccess) {
+        return cuda_status(error, "asking for the device's properties");
+    }
+    (void)std::snprintf(out->name, sizeof out->name, "%s", properties.name);
+    out->memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+    return {};
+}
+
 Status CudaDevice::open(const DeviceConfig& config, Device** out) noexcept {
     *out = nullptr;
     int32_t count = 0;

@@ -13,6 +13,9 @@
 
 namespace mp::backends::cuda {
 
+// Of one that there is. Makes no context.
+Status summarize(int32_t index, DeviceSummary* out) noexcept;
+
 class CudaDevice final : public Device {
   public:
     static Status open(const DeviceConfig& config, Device** out) noexcept;

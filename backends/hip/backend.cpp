@@ -8,7 +8,8 @@ namespace mp::backends::hip {
 namespace {
 
 constexpr Backend kBackend = {
-    kInterfaceVersion, kName, DeviceKind::hip, count_devices, HipDevice::open, shut_down_kokkos,
+    kInterfaceVersion, kName,           DeviceKind::hip,  count_devices,
+    summarize,         HipDevice::open, shut_down_kokkos,
 };
 
 } // namespace

@@ -76,6 +76,18 @@ DeviceGuard::~DeviceGuard() {
     }
 }
 
+Status summarize(int32_t index, DeviceSummary* out) noexcept {
+    hipDeviceProp_t properties = {};
+    if (const Status status = hip_status(hipGetDeviceProperties(&properties, index),
+                                         "asking for the device's properties");
+        !status.ok()) {
+        return status;
+    }
+    (void)std::snprintf(out->name, sizeof out->name, "%s", properties.name);
+    out->memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+    return {};
+}
+
 Status HipDevice::open(const DeviceConfig& config, Device** out) noexcept {
     *out = nullptr;
     int32_t count = 0;

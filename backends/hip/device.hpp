@@ -14,6 +14,8 @@ inline constexpr const char* kName = "hip";
 
 // The number of devices, or device_unavailable with the reason and what to do.
 Status count_devices(int32_t* count) noexcept;
+// Of one that there is.
+Status summarize(int32_t index, DeviceSummary* out) noexcept;
 
 // Makes a device the calling thread's for a scope.
 class DeviceGuard {

@@ -23,8 +23,8 @@ Status open(const DeviceConfig& config, Device** out) noexcept {
     return HostDevice::open(config, out);
 }
 
-constexpr Backend kBackend = {kInterfaceVersion, "host", DeviceKind::host,
-                              count_one_device,  open,   nullptr};
+constexpr Backend kBackend = {kInterfaceVersion, "host", DeviceKind::host, count_one_device,
+                              summarize_host,    open,   nullptr};
 
 } // namespace
 

@@ -15,7 +15,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kInterfaceVersion = 11;
+inline constexpr uint32_t kInterfaceVersion = 12;
 
 // Host memory, by the caller's hooks or the C library; never null.
 struct MemoryTable {
@@ -146,6 +146,12 @@ class Device {
     [[nodiscard]] virtual CandidateList candidates(OpKind kind) const noexcept = 0;
 };
 
+// A device before it is opened.
+struct DeviceSummary {
+    char name[256] = {};
+    int64_t memory_bytes = 0; // in all
+};
+
 // One backend. Everything is static; opening a device is the first thing that does work.
 struct Backend {
     uint32_t version = kInterfaceVersion;
@@ -153,6 +159,8 @@ struct Backend {
     DeviceKind kind = DeviceKind::host;
     // Number of devices, or a status that says why there is none ("no NVIDIA driver ...").
     Status (*device_count)(int32_t* count) noexcept = nullptr;
+    // Of a device that there is.
+    Status (*summarize)(int32_t index, DeviceSummary* out) noexcept = nullptr;
     Status (*open)(const DeviceConfig& config, Device** out) noexcept = nullptr;
     // Ends the backend's run-time system for good; may be null.
     void (*shutdown)() noexcept = nullptr;

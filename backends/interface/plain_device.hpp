@@ -3,8 +3,11 @@
 // which everything is done when the call returns.
 #pragma once
 
+#include <cstdio>
 #include <cstring>
 #include <new>
+
+#include <unistd.h>
 
 #include "interface/backend.hpp"
 
@@ -109,6 +112,15 @@ class PlainDevice final : public Device {
 // Backend::device_count of a backend that always has one.
 inline Status count_one_device(int32_t* count) noexcept {
     *count = 1;
+    return {};
+}
+
+// Backend::summarize of a backend on the host.
+inline Status summarize_host(int32_t /*index*/, DeviceSummary* out) noexcept {
+    (void)std::snprintf(out->name, sizeof out->name, "host");
+    const long pages = sysconf(_SC_PHYS_PAGES);
+    const long page = sysconf(_SC_PAGESIZE);
+    out->memory_bytes = pages > 0 && page > 0 ? int64_t{pages} * page : 0;
     return {};
 }
 

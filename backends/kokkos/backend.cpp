@@ -26,8 +26,8 @@ Status open(const DeviceConfig& config, Device** out) noexcept {
     return PlainDevice::open(config, kName, "Kokkos::Serial", 1, Candidates<SerialAccess>::of, out);
 }
 
-constexpr Backend kBackend = {kInterfaceVersion, kName, DeviceKind::host,
-                              count_one_device,  open,  shutdown};
+constexpr Backend kBackend = {kInterfaceVersion, kName, DeviceKind::host, count_one_device,
+                              summarize_host,    open,  shutdown};
 
 } // namespace
 

@@ -44,7 +44,7 @@ Status open(const DeviceConfig& config, Device** out) noexcept {
 }
 
 constexpr Backend kBackend = {
-    kInterfaceVersion, kName, DeviceKind::host, count_one_device, open, nullptr,
+    kInterfaceVersion, kName, DeviceKind::host, count_one_device, summarize_host, open, nullptr,
 };
 
 } // namespace

@@ -89,6 +89,24 @@ std::shared_ptr<Context> open(const mp_context_desc& desc) {
     return open_context(options, sink);
 }
 
+const Backend& backend_of_device(int32_t kind, int32_t index) {
+    const Backend& backend = backend_of(device_kind_of(kind), "");
+    int32_t count = 0;
+    check(backend.device_count(&count));
+    if (index < 0 || index >= count) {
+        fail(Code::device_unavailable,
+             "device_index is %d but there are %d device(s), numbered from 0",
+             static_cast<int>(index), count);
+    }
+    return backend;
+}
+
+DeviceSummary summary_of(int32_t kind, int32_t index) {
+    DeviceSummary summary;
+    check(backend_of_device(kind, index).summarize(index, &summary));
+    return summary;
+}
+
 } // namespace
 
 mp_status mp_context_create(const mp_context_desc* desc, mp_context** out) {
@@ -113,16 +131,26 @@ mp_status mp_context_describe(const mp_context* context, char* buffer, size_t ca
         [&] { copy_text(object_of(context, "context")->describe(), buffer, capacity, needed); });
 }
 
-mp_status mp_device_available(int32_t device_kind, int32_t device_index) {
+mp_status mp_device_get_count(int32_t device_kind, int32_t* count) {
     return boundary([&] {
-        int32_t count = 0;
-        check(backend_of(device_kind_of(device_kind), "").device_count(&count));
-        if (device_index < 0 || device_index >= count) {
-            fail(Code::device_unavailable,
-                 "device_index is %d but there are %d device(s), numbered from 0", device_index,
-                 count);
-        }
+        *required(count, "count") = 0;
+        check(backend_of(device_kind_of(device_kind), "").device_count(count));
     });
+}
+
+mp_status mp_device_available(int32_t device_kind, int32_t device_index) {
+    return boundary([&] { (void)backend_of_device(device_kind, device_index); });
+}
+
+mp_status mp_device_get_name(int32_t device_kind, int32_t device_index, char* buffer,
+                             size_t capacity, size_t* needed) {
+    return boundary(
+        [&] { copy_text(summary_of(device_kind, device_index).name, buffer, capacity, needed); });
+}
+
+mp_status mp_device_get_memory(int32_t device_kind, int32_t device_index, int64_t* bytes) {
+    return boundary(
+        [&] { *required(bytes, "bytes") = summary_of(device_kind, device_index).memory_bytes; });
 }
 
 mp_status mp_context_sync(mp_context* context) {

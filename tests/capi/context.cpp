@@ -306,6 +306,22 @@ TEST(Device, HostIsAlwaysThere) {
     MP_OK(mp_device_available(MP_DEVICE_HOST, 0));
     MP_FAILS(mp_device_available(MP_DEVICE_HOST, 1), MP_STATUS_DEVICE_UNAVAILABLE, "1");
     MP_FAILS(mp_device_available(7, 0), MP_STATUS_INVALID_ARGUMENT, "7");
+    int32_t count = -1;
+    MP_OK(mp_device_get_count(MP_DEVICE_HOST, &count));
+    EXPECT_EQ(count, 1);
+    char name[64] = "";
+    MP_OK(mp_device_get_name(MP_DEVICE_HOST, 0, name, sizeof name, nullptr));
+    EXPECT_STREQ(name, "host");
+    int64_t bytes = 0;
+    MP_OK(mp_device_get_memory(MP_DEVICE_HOST, 0, &bytes));
+    EXPECT_GT(bytes, int64_t{1} << 28);
+    MP_FAILS(mp_device_get_name(MP_DEVICE_HOST, 1, name, sizeof name, nullptr),
+             MP_STATUS_DEVICE_UNAVAILABLE, "1");
+    MP_FAILS(mp_device_get_memory(MP_DEVICE_HOST, -1, &bytes), MP_STATUS_DEVICE_UNAVAILABLE, "-1");
+    MP_FAILS(mp_device_get_count(7, &count), MP_STATUS_INVALID_ARGUMENT, "7");
+    EXPECT_EQ(count, 0);
+    MP_FAILS(mp_device_get_count(MP_DEVICE_HOST, nullptr), MP_STATUS_NULL_ARGUMENT, "count");
+    MP_FAILS(mp_device_get_memory(MP_DEVICE_HOST, 0, nullptr), MP_STATUS_NULL_ARGUMENT, "bytes");
 }
 
 TEST(Queue, OwnQueueWorksAndNativeOnesAreRefusedOnTheHost) {

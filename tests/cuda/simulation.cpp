@@ -134,6 +134,13 @@ TEST_F(Simulation, DevicesKeepToTheirOwnContexts) {
     second->release(memory, 64);
 }
 
+TEST_F(Simulation, DevicesAreKnownBeforeTheyAreOpened) {
+    DeviceSummary summary;
+    check(backend().summarize(0, &summary));
+    EXPECT_STREQ(summary.name, "Simulated \"GPU\" 0");
+    EXPECT_EQ(summary.memory_bytes, 17179869184);
+}
+
 TEST_F(Simulation, TheDescriptionIsJson) {
     const TestDevice on(backend(), 1);
     const nlohmann::json description = nlohmann::json::parse(describe(on.device()));

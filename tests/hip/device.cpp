@@ -86,6 +86,9 @@ TEST_F(HipDevice, SaysWhatItIs) {
     device_->describe(description);
     EXPECT_EQ(description.texts["name"], "A \"fake\" device");
     EXPECT_EQ(description.texts["built_for"], "gfx90a");
+    DeviceSummary summary;
+    ASSERT_TRUE(module_backend().summarize(0, &summary).ok());
+    EXPECT_STREQ(summary.name, "A \"fake\" device");
 }
 
 TEST_F(HipDevice, AllocatesCopiesAndZeroes) {

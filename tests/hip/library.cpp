@@ -36,6 +36,12 @@ TEST(HipLibrary, WithoutADeviceIsRefusedAndSaysWhatToDo) {
 
 TEST(HipLibrary, IsOpenedByItsNumberAndCopies) {
     MP_OK(mp_device_available(MP_DEVICE_HIP, 1));
+    int32_t count = 0;
+    MP_OK(mp_device_get_count(MP_DEVICE_HIP, &count));
+    EXPECT_EQ(count, 2);
+    char name[32] = "";
+    MP_OK(mp_device_get_name(MP_DEVICE_HIP, 1, name, sizeof name, nullptr));
+    EXPECT_STREQ(name, "A \"fake\" device");
     const Context context = open_hip();
     mp_queue* raw_queue = nullptr;
     MP_OK(mp_queue_create(context, &raw_queue));

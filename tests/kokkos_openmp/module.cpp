@@ -62,8 +62,9 @@ Status open(const DeviceConfig& config, Device** out) noexcept {
                              Candidates<OpenMpAccess>::of, out);
 }
 
-constexpr Backend kBackend = {
-    kInterfaceVersion, "kokkos_openmp", DeviceKind::host, count_one_device, open, shutdown};
+constexpr Backend kBackend = {kInterfaceVersion, "kokkos_openmp", DeviceKind::host,
+                              count_one_device,  summarize_host,  open,
+                              shutdown};
 
 } // namespace
 

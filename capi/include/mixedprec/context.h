@@ -112,6 +112,36 @@ MP_API mp_status mp_context_get_num_threads(const mp_context* context, int32_t* 
 MP_API mp_status mp_context_describe(const mp_context* context, char* buffer, size_t capacity,
                                      size_t* needed);
 
+/** Number of devices of a kind. Opens nothing.
+ * @param[in]  device_kind  MP_DEVICE_HOST, MP_DEVICE_CUDA or MP_DEVICE_HIP
+ * @param[out] count        how many; 0 where the call fails
+ * @returns MP_STATUS_OK; MP_STATUS_MODULE_NOT_FOUND, MP_STATUS_VERSION_MISMATCH or MP_STATUS_DEVICE_UNAVAILABLE with the
+ *          reason why there is none; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_device_get_count(int32_t device_kind, int32_t* count);
+
+/** What its driver calls a device; "host" for the host. Opens nothing.
+ * @param[in]  device_kind   MP_DEVICE_HOST, MP_DEVICE_CUDA or MP_DEVICE_HIP
+ * @param[in]  device_index  which one, from 0
+ * @param[out] buffer        receives the text, always NUL-terminated; may be NULL when capacity is 0
+ * @param[in]  capacity      bytes of buffer
+ * @param[out] needed        bytes the whole text needs with its NUL; may be NULL
+ * @returns as mp_device_available; MP_STATUS_OK also when the text was cut to capacity
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_device_get_name(int32_t device_kind, int32_t device_index, char* buffer,
+                                    size_t capacity, size_t* needed);
+
+/** A device's memory in all. Opens nothing.
+ * @param[in]  device_kind   MP_DEVICE_HOST, MP_DEVICE_CUDA or MP_DEVICE_HIP
+ * @param[in]  device_index  which one, from 0
+ * @param[out] bytes         its bytes
+ * @returns as mp_device_available; MP_STATUS_NULL_ARGUMENT
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_device_get_memory(int32_t device_kind, int32_t device_index, int64_t* bytes);
+
 /** Whether a device can be opened, and if not, why: a query that opens nothing.
  * @param[in] device_kind   MP_DEVICE_HOST, MP_DEVICE_CUDA or MP_DEVICE_HIP
  * @param[in] device_index  which one, from 0
