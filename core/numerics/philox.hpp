@@ -80,7 +80,7 @@ MP_HD_INLINE constexpr SrKey make_sr_key(uint64_t seed, uint64_t uid, uint64_t s
 }
 
 namespace detail {
-// Set in the purpose byte for the block that holds the lower halves of 32-bit pieces.
+// Set in the purpose byte for the block that holds the lower halves of 32-bit draws.
 inline constexpr uint32_t kSrLowHalf = 0x80u;
 
 MP_HD_INLINE constexpr Philox4x32 sr_block_tagged(const SrKey& key, uint32_t tag,
@@ -115,7 +115,7 @@ MP_HD_INLINE constexpr uint32_t sr_bits16(const Philox4x32& block, uint32_t lane
 }
 
 // Upper half: the same 16 bits that sr_bits16 gives, so formats that need 16 and formats that need
-// 32 agree on them. Lower half: the piece of the companion block.
+// 32 agree on them. Lower half: those of the companion block.
 MP_HD_INLINE constexpr uint32_t sr_bits32(const Philox4x32& block, const Philox4x32& low_block,
                                           uint32_t lane) {
     return (sr_bits16(block, lane) << 16) | sr_bits16(low_block, lane);

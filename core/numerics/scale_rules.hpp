@@ -152,8 +152,8 @@ MP_HD_INLINE constexpr int32_t mx_exponent(const ScalePolicy& policy, float amax
 }
 
 // The E8M0 code of a block: exponents below its range give the smallest, an amax of NaN gives NaN.
-// An infinite amax gives the largest exponent by mx_rceil (Transformer Engine), NaN by the others
-// (torchao).
+// An infinite amax gives the largest exponent by mx_rceil (Transformer Engine), NaN by the others, so that it is seen; torchao
+// saturates there.
 MP_HD_INLINE constexpr uint8_t mx_code(const ScalePolicy& policy, float amax) {
     const int32_t biased = mx_exponent(policy, amax) + 127;
     const int32_t code = biased < 0 ? 0 : (biased > 254 ? 254 : biased);
