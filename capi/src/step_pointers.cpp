@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "boundary.hpp"
+#include "optim/groups.hpp"
 #include "optim/overlap.hpp"
+#include "optim/step_memory.hpp"
 #include "optimizer_options.hpp"
 
 using namespace mp;
@@ -165,16 +167,34 @@ void step_pointers(const Context& context, Stream& stream, const mp_step_args& a
     }
 }
 
+// Once, as it holds for all steps.
+std::string warning_of(const mp_step_args& args, const std::vector<UpdateSegment>& segments) {
+    if (!optim::has_second_moment(rule_of(args.rule))) {
+        return {};
+    }
+    for (const UpdateSegment& segment : segments) {
+        std::string warning = optim::second_moment_warning(
+            segment.states[1].format(), (args.flags & MP_STEP_SR_EXP_AVG_SQ) != 0,
+            hyper_of(args).beta2, "MP_STEP_SR_EXP_AVG_SQ");
+        if (!warning.empty()) {
+            return warning;
+        }
+    }
+    return {};
+}
+
 } // namespace
 
 mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue, const mp_step_args* args,
                                      const mp_step_slot* slots, int64_t slot_count,
                                      mp_scaler* scaler, mp_optimizer_stats* stats) {
-    return boundary([&] {
+    return boundary([&]() -> mp_status {
         const Context& owner = *object_of(context, "context");
         const mp_step_args read = read_struct(args, "args");
-        step_pointers(owner, stream_of(queue, owner), read,
-                      segments_of(slots, slot_count, rule_of(read.rule)), scaler_of(scaler, owner),
-                      stats);
+        std::vector<UpdateSegment> segments = segments_of(slots, slot_count, rule_of(read.rule));
+        const std::string warning = read.step == 1 ? warning_of(read, segments) : std::string();
+        step_pointers(owner, stream_of(queue, owner), read, std::move(segments),
+                      scaler_of(scaler, owner), stats);
+        return warning.empty() ? MP_STATUS_OK : warn(warning);
     });
 }

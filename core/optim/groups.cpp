@@ -73,17 +73,26 @@ int32_t ParamGroups::add(const numerics::GroupHyper& hyper, const MomentFormats&
     return static_cast<int32_t>(hyper_.size()) - 1;
 }
 
+std::string second_moment_warning(StateFormat format, bool is_stochastic, double beta2,
+                                  const char* remedy) {
+    if (format != DType::bf16 || is_stochastic || beta2 <= recipe::kLargestBeta2ForNearestBf16) {
+        return {};
+    }
+    return "optimizer: at beta2 " + std::to_string(beta2) +
+           " a bf16 second moment rounded to nearest can grow but never decrease; use beta2 <= "
+           "0.996, or set " +
+           remedy;
+}
+
 std::string ParamGroups::warning(int32_t group) const {
     const recipe::Recipe& own = recipe(group);
     const numerics::GroupHyper& numbers = hyper(group);
-    if (!has_second_moment(numbers.rule) || own.exp_avg_sq != DType::bf16 ||
-        own.exp_avg_sq_rounding != recipe::Rounding::nearest ||
-        numbers.beta2 <= recipe::kLargestBeta2ForNearestBf16) {
+    if (!has_second_moment(numbers.rule)) {
         return {};
     }
-    return "optimizer: at beta2 " + std::to_string(numbers.beta2) +
-           " a bf16 second moment rounded to nearest can grow but never decrease; use beta2 <= "
-           "0.996, or set optimizer.exp_avg_sq.rounding to stochastic";
+    return second_moment_warning(own.exp_avg_sq,
+                                 own.exp_avg_sq_rounding != recipe::Rounding::nearest,
+                                 numbers.beta2, "optimizer.exp_avg_sq.rounding to stochastic");
 }
 
 void ParamGroups::check(int32_t group, bool may_be_all) const {

@@ -21,6 +21,10 @@ struct MomentFormats {
 // The address of one fp32 element on the device; null for a null tensor. Throws for anything else.
 const float* scalar_address(const Tensor* tensor, const Device& device, const char* name);
 
+// Of second moments that can only grow; empty where there is nothing to say. `remedy`: "set" what helps.
+std::string second_moment_warning(StateFormat format, bool is_stochastic, double beta2,
+                                  const char* remedy);
+
 class ParamGroups {
   public:
     ParamGroups(const recipe::Recipe& recipe, const Device& device, bool eager_compat)

@@ -203,6 +203,34 @@ TEST(StepPointers, Fp16WithZeroGradientsStaysFinite) {
     EXPECT_EQ(v[2], 0);
 }
 
+// At the first step alone, and where nothing else is said to round them.
+TEST(StepPointers, SecondMomentsThatOnlyGrowAreSaid) {
+    const Context context = make_context();
+    std::vector<float> p(8), g(8), m(8);
+    std::vector<uint16_t> v(8);
+    mp_step_slot slot{};
+    slot.struct_size = sizeof slot;
+    slot.count = 8;
+    slot.param = p.data();
+    slot.grad = g.data();
+    slot.exp_avg = m.data();
+    slot.exp_avg_sq = v.data();
+    slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = MP_DTYPE_FP32;
+    slot.exp_avg_sq_dtype = MP_DTYPE_BF16;
+    const auto step = [&](int64_t number, double beta2, uint32_t flags) {
+        mp_step_args args = MP_STEP_ARGS_INIT;
+        args.step = number;
+        args.beta2 = beta2;
+        args.flags |= flags;
+        return mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, nullptr, nullptr);
+    };
+    EXPECT_EQ(step(1, 0.999, 0), MP_STATUS_WARNING);
+    EXPECT_NE(std::strstr(mp_last_error_message(), "MP_STEP_SR_EXP_AVG_SQ"), nullptr);
+    EXPECT_EQ(step(2, 0.999, 0), MP_STATUS_OK);
+    EXPECT_EQ(step(1, 0.95, 0), MP_STATUS_OK);
+    EXPECT_EQ(step(1, 0.999, MP_STEP_SR_EXP_AVG_SQ), MP_STATUS_OK);
+}
+
 // Arrays need only be aligned to their elements: wherever they begin, the bits are those of aligned ones.
 TEST(StepPointers, WhereAnArrayBeginsDoesNotMatter) {
     constexpr std::size_t kCount = 5000;

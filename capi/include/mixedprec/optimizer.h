@@ -567,7 +567,7 @@ MP_API mp_status mp_optimizer_get_memory(const mp_optimizer* optimizer, mp_memor
  * @since 0.1 */
 MP_API void mp_optimizer_destroy(mp_optimizer* optimizer);
 
-/** One AdamW step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
+/** One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
  * kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
  * @param[in]  context     the context whose device the memory is on
  * @param[in]  queue       NULL: the default queue
@@ -576,9 +576,9 @@ MP_API void mp_optimizer_destroy(mp_optimizer* optimizer);
  * @param[in]  slot_count  how many
  * @param[in]  scaler      its scale is divided out and its found_inf is set; NULL: no loss scale
  * @param[out] stats       what happened; NULL: not wanted. Blocks when not NULL
- * @returns as mp_optimizer_step; MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (a hyperparameter, a negative
- *          count, a pointer that is NULL or not aligned to its element, arrays that overlap);
- *          MP_STATUS_STRUCT_TOO_NEW
+ * @returns as mp_optimizer_step; at step 1 MP_STATUS_WARNING where bf16 second moments rounded to nearest cannot decrease
+ *          at this beta2; MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (a hyperparameter, a negative count,
+ *          a pointer that is NULL or not aligned to its element, arrays that overlap); MP_STATUS_STRUCT_TOO_NEW
  * @threads A, as long as no two calls share memory or a scaler
  * @since 0.1 */
 MP_API mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue,
