@@ -96,6 +96,26 @@ bool saturates(const mp_cast_desc& desc, DType destination) {
     return is_fp8 ? (desc.flags & MP_CAST_NO_SATURATE) == 0 : (desc.flags & MP_CAST_SATURATE) != 0;
 }
 
+CastDesc cast_of(const TensorRef& source, const TensorRef& destination, const mp_cast_desc* desc) {
+    const auto options = read_optional_struct(desc, "desc");
+    check_flags(options.flags, MP_CAST_SATURATE | MP_CAST_NO_SATURATE, "flags");
+    if (options.rounding != MP_ROUND_NEAREST && options.rounding != MP_ROUND_STOCHASTIC) {
+        fail(Code::invalid_argument,
+             "cast: rounding is %d; it must be MP_ROUND_NEAREST or MP_ROUND_STOCHASTIC",
+             options.rounding);
+    }
+    CastDesc op{};
+    op.kind = OpKind::cast;
+    op.source = source;
+    op.destination = destination;
+    op.saturate = saturates(options, destination.dtype);
+    op.stochastic = options.rounding == MP_ROUND_STOCHASTIC;
+    op.seed = options.seed;
+    op.uid = options.uid;
+    op.step = random_time(options, "cast");
+    return op;
+}
+
 } // namespace
 
 mp_status mp_tensor_create(mp_context* context, const mp_tensor_desc* desc, mp_tensor** out) {
@@ -225,28 +245,44 @@ mp_status mp_tensor_cast(const mp_tensor* source, mp_queue* queue, mp_tensor* de
     return boundary([&] {
         const Tensor& from = *object_of(source, "source");
         Tensor& to = *object_of(destination, "destination");
-        const auto options = read_optional_struct(desc, "desc");
-        check_flags(options.flags, MP_CAST_SATURATE | MP_CAST_NO_SATURATE, "flags");
-        if (options.rounding != MP_ROUND_NEAREST && options.rounding != MP_ROUND_STOCHASTIC) {
-            fail(Code::invalid_argument,
-                 "cast: rounding is %d; it must be MP_ROUND_NEAREST or MP_ROUND_STOCHASTIC",
-                 options.rounding);
-        }
         check_castable(from, "source");
         check_castable(to, "destination");
         check_same_device(from, to, "mp_tensor_cast");
         check_same_elements(from, to, "mp_tensor_cast");
-        CastDesc op{};
-        op.kind = OpKind::cast;
-        op.source = from.ref();
-        op.destination = to.ref();
-        op.saturate = saturates(options, to.dtype());
-        op.stochastic = options.rounding == MP_ROUND_STOCHASTIC;
-        op.seed = options.seed;
-        op.uid = options.uid;
-        op.step = random_time(options, "cast");
+        const CastDesc op = cast_of(from.ref(), to.ref(), desc);
         to.touch();
         run_op(stream_of(queue, to), op);
+    });
+}
+
+mp_status mp_tensor_cast_pointers(mp_context* context, mp_queue* queue, const void* source,
+                                  int32_t source_dtype, void* destination,
+                                  int32_t destination_dtype, int64_t count,
+                                  const mp_cast_desc* desc) {
+    return boundary([&] {
+        const Context& owner = *object_of(context, "context");
+        Stream& stream = stream_of(queue, owner);
+        // Tensors that own nothing, so that memory is checked as theirs is.
+        const Shape shape{{count}, 1};
+        const auto on_memory = [&](const void* data, int32_t number, const char* name) {
+            const DType dtype = dtype_of(number, name);
+            check_shape(shape, dtype, "cast");
+            if (count > 0) {
+                (void)required(data, name);
+            }
+            if (!is_aligned(data, dtype)) {
+                fail(Code::invalid_argument, "cast: %s at %p is not aligned to its elements", name,
+                     data);
+            }
+            return std::make_unique<Tensor>(object_of(context, "context"), stream, dtype, shape,
+                                            const_cast<void*>(data), Deleter{});
+        };
+        const auto from = on_memory(source, source_dtype, "source");
+        const auto to = on_memory(destination, destination_dtype, "destination");
+        check_castable(*from, "source");
+        check_castable(*to, "destination");
+        check_same_elements(*from, *to, "mp_tensor_cast_pointers");
+        run_op(stream, cast_of(from->ref(), to->ref(), desc));
     });
 }
 

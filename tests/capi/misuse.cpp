@@ -92,6 +92,7 @@ TEST(Misuse, NullEverywhere) {
         mp_optimizer_get_enabled(nullptr, 0, nullptr),
         mp_optimizer_get_param_name(nullptr, 0, nullptr, 0, nullptr),
         mp_optimizer_get_param_group(nullptr, 0, nullptr),
+        mp_tensor_cast_pointers(nullptr, nullptr, nullptr, 0, nullptr, 0, 0, nullptr),
         mp_tensor_create_view(nullptr, 0, 0, nullptr, &tensor),
         mp_linear_get_desc(nullptr, nullptr),
         mp_recipe_get_frozen(nullptr, nullptr),

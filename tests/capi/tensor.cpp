@@ -323,3 +323,43 @@ TEST(Tensor, MayBeDestroyedWhileAnotherThreadUsesIt) {
         ASSERT_EQ(x, 1.0F);
     }
 }
+
+TEST(Cast, OnPointersHasTheSameBits) {
+    const Context context = make_context();
+    constexpr int64_t kCount = 1000;
+    const std::vector<float> values = numbers(kCount, 9);
+    for (const int32_t dtype : {MP_DTYPE_BF16, MP_DTYPE_FP16, MP_DTYPE_FP8_E4M3}) {
+        for (const int32_t rounding : {MP_ROUND_NEAREST, MP_ROUND_STOCHASTIC}) {
+            mp_cast_desc desc = MP_CAST_DESC_INIT;
+            desc.rounding = rounding;
+            desc.seed = 5;
+            desc.step = 3;
+            const Tensor source = make_tensor(context, MP_DTYPE_FP32, {kCount}, values);
+            const Tensor result = make_tensor(context, dtype, {kCount});
+            MP_OK(mp_tensor_cast(source, nullptr, result, &desc));
+            std::vector<unsigned char> codes(kCount * mp_dtype_size(dtype));
+            MP_OK(mp_tensor_cast_pointers(context, nullptr, values.data(), MP_DTYPE_FP32,
+                                          codes.data(), dtype, kCount, &desc));
+            EXPECT_EQ(codes, bytes_of(result)) << dtype << ' ' << rounding;
+        }
+    }
+    std::vector<uint16_t> narrow(kCount);
+    const auto cast = [&](const void* source, int32_t source_dtype, void* destination,
+                          int64_t count) {
+        return mp_tensor_cast_pointers(context, nullptr, source, source_dtype, destination,
+                                       MP_DTYPE_BF16, count, nullptr);
+    };
+    MP_OK(cast(nullptr, MP_DTYPE_FP32, nullptr, 0));
+    MP_FAILS(cast(nullptr, MP_DTYPE_FP32, narrow.data(), 8), MP_STATUS_NULL_ARGUMENT, "source");
+    MP_FAILS(cast(values.data(), MP_DTYPE_FP32, nullptr, 8), MP_STATUS_NULL_ARGUMENT,
+             "destination");
+    MP_FAILS(cast(values.data(), MP_DTYPE_INT8, narrow.data(), 8), MP_STATUS_INVALID_DTYPE,
+             "source", "int8");
+    MP_FAILS(cast(values.data(), 99, narrow.data(), 8), MP_STATUS_INVALID_DTYPE, "99");
+    MP_FAILS(cast(values.data(), MP_DTYPE_FP32, narrow.data(), -1), MP_STATUS_INVALID_SHAPE, "-1");
+    MP_FAILS(
+        cast(reinterpret_cast<const char*>(values.data()) + 1, MP_DTYPE_FP32, narrow.data(), 8),
+        MP_STATUS_INVALID_ARGUMENT, "aligned");
+    MP_FAILS(cast(narrow.data(), MP_DTYPE_FP16, narrow.data() + 4, 8), MP_STATUS_INVALID_ARGUMENT,
+             "overlap");
+}

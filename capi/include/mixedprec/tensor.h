@@ -176,6 +176,24 @@ MP_API mp_status mp_tensor_zero(mp_tensor* tensor, mp_queue* queue);
 MP_API mp_status mp_tensor_cast(const mp_tensor* source, mp_queue* queue, mp_tensor* destination,
                                 const mp_cast_desc* desc);
 
+/** mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.
+ * @param[in]  context            the context whose device the memory is on
+ * @param[in]  queue              NULL: the default queue
+ * @param[in]  source             read; `count` elements
+ * @param[in]  source_dtype       MP_DTYPE_FP32, _FP16, _BF16, _FP8_E4M3 or _FP8_E5M2
+ * @param[out] destination        written; no overlap with source
+ * @param[in]  destination_dtype  likewise
+ * @param[in]  count              elements, >= 0
+ * @param[in]  desc               NULL: round to nearest even, fp8 saturating
+ * @returns as mp_tensor_cast; MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_SHAPE (count); MP_STATUS_INVALID_ARGUMENT also for
+ *          memory that is not aligned to its elements, or overlaps
+ * @threads A, as long as no two calls share memory
+ * @since 0.1 */
+MP_API mp_status mp_tensor_cast_pointers(mp_context* context, mp_queue* queue, const void* source,
+                                         int32_t source_dtype, void* destination,
+                                         int32_t destination_dtype, int64_t count,
+                                         const mp_cast_desc* desc);
+
 /** Largest absolute value. NaN wins over everything and infinity over every number; 0 for no elements.
  * Enqueues.
  * @param[in] tensor  read; fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2
