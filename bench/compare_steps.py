@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of the optimizer by two builds of the library, before a change and after it, in turns: for each row of
-compare_steps.c the ratio old time / new time, as a median of pairs with its 95 % interval. Above 1: the new one is faster.
+"""Two builds of the library, before a change and after it, in turns: for each row of compare_steps.c (steps of the optimizer),
+or of another program, the ratio old time / new time, as a median of pairs with its 95 % interval. Above 1: the new one is faster.
 
 usage: compare_steps.py OLD_SOURCE OLD_LIBRARY NEW_SOURCE NEW_LIBRARY [--pairs N] [--threads N] [--only TEXT]
+                        [--program compare_ops.c]
 """
 import argparse
 import os
@@ -15,10 +16,10 @@ import tempfile
 HERE = pathlib.Path(__file__).parent
 
 
-def build(source, library, folder, name):
+def build(code, source, library, folder, name):
     program = folder / name
     library = pathlib.Path(library).resolve()
-    subprocess.run(["cc", "-O2", "-std=c11", "-D_POSIX_C_SOURCE=200809L", f"-I{source}/capi/include", str(HERE / "compare_steps.c"),
+    subprocess.run(["cc", "-O2", "-std=c11", "-D_POSIX_C_SOURCE=200809L", f"-I{source}/capi/include", str(HERE / code),
                     str(library), f"-Wl,-rpath,{library.parent}", "-o", str(program)], check=True)
     return program
 
@@ -62,11 +63,12 @@ def main():
     parser.add_argument("--pairs", type=int, default=21)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", default="")
+    parser.add_argument("--program", default="compare_steps.c")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        old = Steps(build(options.old_source, options.old_library, folder, "old"), options.threads)
-        new = Steps(build(options.new_source, options.new_library, folder, "new"), options.threads)
+        old = Steps(build(options.program, options.old_source, options.old_library, folder, "old"), options.threads)
+        new = Steps(build(options.program, options.new_source, options.new_library, folder, "new"), options.threads)
         missed = 0
         print(f"{'row':<48} {'old ms':>9} {'new ms':>9}  old / new [95 %]")
         for row, name in enumerate(new.names):

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Times casts and matrix products, when asked: the same half of compare_steps.py for these operations
+ * (--program compare_ops.c). It uses what versions since f8a71ef have.
+ *     compare_ops THREADS          first writes the number of rows and their names
+ *     reads  ROW MINIMUM_SECONDS   writes  SECONDS, the shortest of those that fit into that time */
+#include <mixedprec.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#ifdef MP_STEP_ARGS_INIT /* since then the queue is the second argument */
+#define CAST(source, destination, desc) mp_tensor_cast(source, NULL, destination, desc)
+#else
+#define CAST(source, destination, desc) mp_tensor_cast(NULL, source, destination, desc)
+#endif
+
+typedef struct Row {
+    const char* name;
+    int32_t from;    /* of casts; of products: of both operands */
+    int32_t to;      /* of casts; of products: of the result */
+    int64_t m, n, k; /* k 0: a cast of m elements */
+    uint32_t flags;  /* of products; of casts: 1: stochastic */
+    mp_tensor* a;
+    mp_tensor* b;
+    mp_tensor* d;
+    mp_gemm* gemm;
+} Row;
+
+#define CASTS(count, size)                                                                          \
+    {"cast fp32 to bf16, " size, MP_DTYPE_FP32, MP_DTYPE_BF16, count, 0, 0, 0, 0, 0, 0, 0},         \
+        {"cast bf16 to fp32, " size, MP_DTYPE_BF16, MP_DTYPE_FP32, count, 0, 0, 0, 0, 0, 0, 0},     \
+        {"cast fp32 to fp16, " size, MP_DTYPE_FP32, MP_DTYPE_FP16, count, 0, 0, 0, 0, 0, 0, 0},     \
+        {"cast fp32 to e4m3, " size, MP_DTYPE_FP32, MP_DTYPE_FP8_E4M3, count, 0, 0, 0, 0, 0, 0, 0}, \
+        {"cast e4m3 to fp32, " size, MP_DTYPE_FP8_E4M3, MP_DTYPE_FP32, count, 0, 0, 0, 0, 0, 0, 0}, \
+    {                                                                                               \
+        "cast fp32 to bf16 SR, " size, MP_DTYPE_FP32, MP_DTYPE_BF16, count, 0, 0, 1, 0, 0, 0, 0     \
+    }
+#define PRODUCTS(m, n, k, flags, size)                                                             \
+    {"fp32 product, " size, MP_DTYPE_FP32, MP_DTYPE_FP32, m, n, k, flags, 0, 0, 0, 0},             \
+        {"bf16 product, " size, MP_DTYPE_BF16, MP_DTYPE_BF16, m, n, k, flags, 0, 0, 0, 0}, {       \
+        "bf16 product into fp32, " size, MP_DTYPE_BF16, MP_DTYPE_FP32, m, n, k, flags, 0, 0, 0, 0  \
+    }
+
+static Row rows[] = {
+    CASTS(1 << 14, "16 Ki elements"),
+    CASTS(1 << 22, "4 Mi elements"),
+    PRODUCTS(512, 512, 512, 0, "512 x 512 x 512"),
+    PRODUCTS(1024, 768, 768, MP_GEMM_TRANS_B, "1024 x 768 x 768, B transposed"),
+    PRODUCTS(768, 3072, 1024, MP_GEMM_TRANS_A, "768 x 3072 x 1024, A transposed"),
+};
+
+static void check(mp_status status, const char* what) {
+    if (status < 0) {
+        fprintf(stderr, "%s: %s\n", what, mp_last_error_message());
+        exit(1);
+    }
+}
+
+/* Of small numbers, none of them subnormal. */
+static mp_tensor* make(mp_context* context, int32_t dtype, int64_t rows_, int64_t columns) {
+    const int64_t count = rows_ * columns;
+    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+    mp_tensor* wide = NULL;
+    mp_tensor* tensor = NULL;
+    float* values = malloc((size_t)count * sizeof *values);
+    if (values == NULL) {
+        exit(1);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+        values[i] = (float)((i * 37 + i / 61) % 127 - 63) / 64.0F;
+    }
+    desc.ndim = 2;
+    desc.shape[0] = rows_;
+    desc.shape[1] = columns;
+    desc.dtype = MP_DTYPE_FP32;
+    check(mp_tensor_wrap(context, &desc, values, NULL, NULL, &wide), "mp_tensor_wrap");
+    desc.dtype = dtype;
+    check(mp_tensor_create(context, &desc, &tensor), "mp_tensor_create");
+    check(CAST(wide, tensor, NULL), "mp_tensor_cast");
+    mp_tensor_destroy(wide);
+    free(values);
+    return tensor;
+}
+
+static void prepare(mp_context* context, Row* row) {
+    mp_gemm_desc desc = MP_GEMM_DESC_INIT;
+    const int trans_a = (row->flags & MP_GEMM_TRANS_A) != 0;
+    const int trans_b = (row->flags & MP_GEMM_TRANS_B) != 0;
+    if (row->k == 0) {
+        row->a = make(context, row->from, 1, row->m);
+        row->d = make(context, row->to, 1, row->m);
+        return;
+    }
+    row->a = make(context, row->from, trans_a ? row->k : row->m, trans_a ? row->m : row->k);
+    row->b = make(context, row->from, trans_b ? row->n : row->k, trans_b ? row->k : row->n);
+    row->d = make(context, row->to, row->m, row->n);
+    desc.flags = row->flags;
+    desc.m = row->m;
+    desc.n = row->n;
+    desc.k = row->k;
+    desc.dtype_a = desc.dtype_b = row->from;
+    desc.dtype_d = row->to;
+    check(mp_gemm_create(context, &desc, &row->gemm), "mp_gemm_create");
+}
+
+static void run(const Row* row) {
+    if (row->k == 0) {
+        mp_cast_desc desc = MP_CAST_DESC_INIT;
+        desc.rounding = row->flags != 0 ? MP_ROUND_STOCHASTIC : MP_ROUND_NEAREST;
+        check(CAST(row->a, row->d, &desc), row->name);
+    } else {
+        check(mp_gemm_run(row->gemm, NULL, row->a, row->b, NULL, NULL, row->d), row->name);
+    }
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int main(int argc, char** argv) {
+    const int count = (int)(sizeof rows / sizeof *rows);
+    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+    mp_context* context = NULL;
+    int index = 0;
+    double seconds = 0.0;
+    desc.num_threads = argc > 1 ? atoi(argv[1]) : 0;
+    check(mp_context_create(&desc, &context), "mp_context_create");
+    printf("%d\n", count);
+    for (int i = 0; i < count; ++i) {
+        printf("%s\n", rows[i].name);
+    }
+    fflush(stdout);
+    while (scanf("%d %lf", &index, &seconds) == 2 && index >= 0 && index < count) {
+        double shortest = 1e30;
+        if (rows[index].a == NULL) {
+            prepare(context, &rows[index]);
+        }
+        const double end = now() + seconds;
+        do {
+            const double begin = now();
+            run(&rows[index]);
+            const double taken = now() - begin;
+            shortest = taken < shortest ? taken : shortest;
+        } while (now() < end);
+        printf("%.9e\n", shortest);
+        fflush(stdout);
+    }
+    mp_context_destroy(context);
+    return 0;
+}
