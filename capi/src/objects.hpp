@@ -140,6 +140,8 @@ struct TensorSpec {
     Stream* stream;
 };
 TensorSpec spec_of(const Context& context, const mp_tensor_desc* desc);
+// Throws invalid_shape; `sizes` may be null where there are none.
+Shape checked_shape(int32_t ndim, const int64_t* sizes, DType dtype, const char* what);
 
 // The recipe for use from now on: checked, and frozen.
 const recipe::Recipe& use_recipe(mp_recipe* recipe);

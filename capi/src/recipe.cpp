@@ -6,6 +6,8 @@
 #include "boundary.hpp"
 #include "memory_report.hpp"
 #include "objects.hpp"
+#include "optim/param_states.hpp"
+#include "quant/quantize.hpp"
 #include "recipe/automatic.hpp"
 #include "recipe/keys.hpp"
 #include "rule_number.hpp"
@@ -111,6 +113,25 @@ mp_status mp_recipe_clone(const mp_recipe* recipe, mp_recipe** out) {
         output(out);
         const RecipeObject& object = *object_of(recipe, "recipe");
         *out = make_recipe({object.recipe, object.name, object.reason});
+    });
+}
+
+mp_status mp_recipe_create_weight(mp_context* context, const mp_recipe* recipe, int32_t ndim,
+                                  const int64_t* shape, const float* values, mp_tensor** out) {
+    return boundary([&] {
+        output(out);
+        const std::shared_ptr<Context>& owner = object_of(context, "context");
+        const StateFormat format = object_of(recipe, "recipe")->recipe.weight;
+        const Shape sizes = checked_shape(ndim, shape, DType::fp32, "weight");
+        Stream& stream = owner->stream();
+        const std::shared_ptr<Tensor> weight = optim::make_state(owner, stream, format, sizes);
+        if (values != nullptr && sizes.count() > 0) {
+            const Tensor exact(owner, stream, DType::fp32, sizes);
+            stream.copy(exact.data(), values, exact.bytes(), CopyKind::host_to_device);
+            quant::convert(stream, slice_of(exact), slice_of(*weight));
+            stream.sync();
+        }
+        *out = make_handle<mp_tensor>(weight);
     });
 }
 

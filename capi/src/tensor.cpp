@@ -14,21 +14,19 @@ using namespace mp::capi;
 
 static_assert(MP_MAX_DIMS == kMaxDims);
 
-namespace {
-
-Shape checked_shape(int32_t ndim, const int64_t* sizes, DType dtype, const char* what) {
+Shape mp::capi::checked_shape(int32_t ndim, const int64_t* sizes, DType dtype, const char* what) {
     if (ndim < 0 || ndim > MP_MAX_DIMS) {
         fail(Code::invalid_shape, "%s: ndim is %d; it must be in 0..%d", what,
              static_cast<int>(ndim), MP_MAX_DIMS);
     }
     Shape shape;
     shape.ndim = ndim;
-    std::copy_n(sizes, ndim, shape.sizes.begin());
+    if (ndim > 0) {
+        std::copy_n(required(sizes, "shape"), ndim, shape.sizes.begin());
+    }
     check_shape(shape, dtype, what);
     return shape;
 }
-
-} // namespace
 
 TensorSpec mp::capi::spec_of(const Context& context, const mp_tensor_desc* source) {
     const auto desc = read_struct(source, "desc");
@@ -162,9 +160,6 @@ mp_status mp_tensor_create_view(mp_tensor* tensor, int64_t offset, int32_t ndim,
     return boundary([&] {
         output(out);
         const std::shared_ptr<Tensor> parent = object_of(tensor, "tensor");
-        if (ndim > 0) {
-            (void)required(shape, "shape");
-        }
         *out = make_handle<mp_tensor>(std::make_shared<Tensor>(
             parent, offset, checked_shape(ndim, shape, parent->dtype(), "view")));
     });

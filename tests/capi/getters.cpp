@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What was set or loaded can be read.
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -172,6 +173,55 @@ TEST(Getters, OfRecipesAndTheirClones) {
     EXPECT_STREQ(dtype, "fp32"); // the original stays
     MP_FAILS(mp_recipe_clone(nullptr, &raw), MP_STATUS_NULL_ARGUMENT, "recipe");
     EXPECT_EQ(raw, nullptr);
+}
+
+// Of every recipe: the parameter that its optimizer takes, with the values it was given.
+TEST(Getters, TheWeightThatARecipeWants) {
+    const Context context = make_context();
+    const std::vector<float> values = numbers(6 * 32, 7);
+    const int64_t shape[] = {6, 32};
+    for (int32_t i = 0; i < mp_recipe_preset_count(); ++i) {
+        const char* name = nullptr;
+        MP_OK(mp_recipe_get_preset_info(i, &name, nullptr));
+        SCOPED_TRACE(name);
+        const Recipe recipe = make_recipe(context, name);
+        mp_tensor* raw = nullptr;
+        MP_OK(mp_recipe_create_weight(context, recipe, 2, shape, values.data(), &raw));
+        const Tensor weight(raw);
+        const Tensor exact = make_tensor(context, MP_DTYPE_FP32, {6, 32}, values);
+        const Tensor back = make_tensor(context, MP_DTYPE_FP32, {6, 32});
+        mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+        MP_OK(mp_tensor_get_desc(weight, &desc));
+        const char* dtype = nullptr;
+        MP_OK(mp_recipe_get_string(recipe, MP_RECIPE_WEIGHT_DTYPE, &dtype));
+        EXPECT_EQ(std::string(dtype).rfind(mp_dtype_name(desc.dtype), 0), 0U) << dtype;
+        if (std::strstr(dtype, "_scaled") != nullptr) {
+            MP_OK(mp_tensor_dequantize(weight, nullptr, back));
+        } else {
+            MP_OK(mp_tensor_cast(weight, nullptr, back, nullptr));
+        }
+        const std::vector<float> stored = values_of(context, back);
+        for (std::size_t k = 0; k < stored.size(); ++k) {
+            EXPECT_NEAR(stored[k], values[k], 0.04 * std::abs(values[k]) + 1e-3);
+        }
+        const Optimizer optimizer = make_optimizer(context, recipe, MP_OPTIMIZER_DESC_INIT);
+        int32_t group = -1;
+        ASSERT_GE(mp_optimizer_add_group(optimizer, nullptr, &group), 0);
+        mp_param_desc param = MP_PARAM_DESC_INIT;
+        param.name = "w";
+        param.param = weight;
+        param.init_fp32 = exact;
+        MP_OK(mp_optimizer_add_param(optimizer, group, &param, nullptr));
+        raw = nullptr;
+        MP_OK(mp_recipe_create_weight(context, recipe, 0, nullptr, nullptr, &raw)); // a zero
+        mp_tensor_destroy(raw);
+    }
+    mp_tensor* raw = nullptr;
+    const Recipe recipe = make_recipe(context, "fp32");
+    MP_FAILS(mp_recipe_create_weight(context, recipe, 2, nullptr, nullptr, &raw),
+             MP_STATUS_NULL_ARGUMENT, "shape");
+    MP_FAILS(mp_recipe_create_weight(context, recipe, -1, shape, nullptr, &raw),
+             MP_STATUS_INVALID_SHAPE, "ndim");
 }
 
 TEST(Getters, OfLayersAndRanks) {

@@ -96,6 +96,7 @@ TEST(Misuse, NullEverywhere) {
         mp_tensor_create_view(nullptr, 0, 0, nullptr, &tensor),
         mp_linear_get_desc(nullptr, nullptr),
         mp_recipe_get_frozen(nullptr, nullptr),
+        mp_recipe_create_weight(nullptr, nullptr, 0, nullptr, nullptr, &tensor),
         mp_comm_get_deadline(nullptr, nullptr),
         mp_optimizer_get_state(nullptr, 0, "param", &tensor),
         mp_optimizer_set_step(nullptr, nullptr, 1),

@@ -134,6 +134,22 @@ MP_API mp_status mp_recipe_get_reason(const mp_recipe* recipe, char* buffer, siz
  * @since 0.1 */
 MP_API mp_status mp_recipe_clone(const mp_recipe* recipe, mp_recipe** out) MP_MUST_CHECK;
 
+/** The weight that a recipe wants, from its values in fp32: a tensor of its weight.dtype, quantized where that has a scale, on the
+ * context's device. Give the same values as mp_param_desc.init_fp32 too, so that a master weight or a compensation has what
+ * rounding them loses. Blocks.
+ * @param[in]  context  the context
+ * @param[in]  recipe   the recipe
+ * @param[in]  ndim     0..MP_MAX_DIMS
+ * @param[in]  shape    ndim sizes, each >= 0; may be NULL when ndim is 0
+ * @param[in]  values   host memory, row-major; NULL: zeros
+ * @param[out] out      the new tensor
+ * @returns as mp_tensor_create
+ * @threads A for a frozen recipe, B before
+ * @since 0.1 */
+MP_API mp_status mp_recipe_create_weight(mp_context* context, const mp_recipe* recipe, int32_t ndim,
+                                         const int64_t* shape, const float* values,
+                                         mp_tensor** out) MP_MUST_CHECK;
+
 /** Whether something uses the recipe, so that it can no longer change.
  * @param[in]  recipe  the recipe
  * @param[out] frozen  1 when it cannot change, else 0
