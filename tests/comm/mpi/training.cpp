@@ -194,21 +194,26 @@ std::string zero_disagrees(const Settings& settings) {
         wrong += expect(status, {Code::rank_mismatch}, "rank(s) 1 do not");
         wrong += comm->barrier().ok() ? "" : " the ranks are not together";
     };
-    const std::vector<std::function<void(Training&)>> differences = {
-        [](Training& run) { run.recipe = recipe::find_preset("bf16_pure").recipe; },
-        [](Training& run) {
-            run.sharding.wire = {DType::bf16, comm::WireScale::none};
-        },
-        [](Training& run) { run.sharding.bucket_elements = 1; },
+    const struct {
+        void (*make)(Training& run);
+        const char* what;
+    } differences[] = {
+        {[](Training& run) { run.recipe = recipe::find_preset("bf16_pure").recipe; },
+         "disagree in the recipe"},
+        {[](Training& run) {
+             run.sharding.wire = {DType::bf16, comm::WireScale::none};
+         },
+         "options of the optimizer or its sharding"},
+        {[](Training& run) { run.sharding.bucket_elements = 1; },
+         "options of the optimizer or its sharding"},
     };
     for (const auto& difference : differences) {
         Training run = training_of(2, true);
         if (differs) {
-            difference(run);
+            difference.make(run);
         }
         TestModel test_model(run, comm);
-        expect_named([&] { test_model.optimizer().shard(test_model.stream()); },
-                     "recipe or options");
+        expect_named([&] { test_model.optimizer().shard(test_model.stream()); }, difference.what);
     }
     TestModel test_model(training_of(2, true), comm);
     test_model.optimizer().shard(test_model.stream());

@@ -273,9 +273,10 @@ cudaError_t cudaSetDevice(int device) {
     return cudaSuccess;
 }
 
+// Needs no context.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-    if (const cudaError_t error = begin(); error != cudaSuccess) {
-        return error;
+    if (fault_is_due()) {
+        return fail(control().fail_with);
     }
     *properties = {};
     (void)std::snprintf(properties->name, sizeof properties->name, "Simulated \"GPU\" %d", device);
