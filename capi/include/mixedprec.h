@@ -39,6 +39,7 @@
 #include "mixedprec/recipe.h"
 #include "mixedprec/recipe_keys.h"
 #include "mixedprec/reduce.h"
+#include "mixedprec/saved.h"
 #include "mixedprec/scaler.h"
 #include "mixedprec/sharding.h"
 #include "mixedprec/status.h"

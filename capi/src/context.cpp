@@ -183,4 +183,29 @@ mp_status mp_queue_sync(mp_queue* queue) {
     return boundary([&] { object_of(queue, "queue")->stream->sync(); });
 }
 
+mp_status mp_queue_get_workspace_peak(const mp_queue* queue, size_t* bytes) {
+    return boundary([&] {
+        const std::shared_ptr<QueueObject> object = object_of(queue, "queue");
+        *required(bytes, "bytes") = object->stream->workspace_peak();
+    });
+}
+
+mp_status mp_queue_set_workspace(mp_queue* queue, void* memory, size_t bytes) {
+    return boundary([&] {
+        const std::shared_ptr<QueueObject> object = object_of(queue, "queue");
+        check_lent(memory, bytes);
+        object->stream->set_workspace(memory, bytes);
+    });
+}
+
+mp_status mp_queue_get_workspace(const mp_queue* queue, void** memory, size_t* bytes) {
+    return boundary([&] {
+        const Stream& stream = *object_of(queue, "queue")->stream;
+        *required(memory, "memory") = stream.workspace();
+        if (bytes != nullptr) {
+            *bytes = stream.workspace_bytes();
+        }
+    });
+}
+
 void mp_queue_destroy(mp_queue* queue) { destroy_handle(queue); }

@@ -8,6 +8,7 @@
 #include "layer_list.hpp"
 #include "linear/advice.hpp"
 #include "linear/rank_amax.hpp"
+#include "linear_desc.hpp"
 #include "objects.hpp"
 #include "versioned_struct.hpp"
 
@@ -18,8 +19,8 @@ static_assert(MP_OPERAND_COUNT == linear::kOperands);
 
 namespace {
 
-constexpr uint32_t kDescFlags =
-    MP_LINEAR_INFERENCE | MP_LINEAR_CACHE_WEIGHT | MP_LINEAR_FIRST_OR_LAST | MP_LINEAR_STATS;
+constexpr uint32_t kDescFlags = MP_LINEAR_INFERENCE | MP_LINEAR_CACHE_WEIGHT |
+                                MP_LINEAR_FIRST_OR_LAST | MP_LINEAR_STATS | MP_LINEAR_FROZEN;
 
 std::shared_ptr<Tensor> optional_tensor(mp_tensor* tensor, const char* name) {
     return tensor == nullptr ? nullptr : object_of(tensor, name);
@@ -34,15 +35,8 @@ void backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor
     const std::shared_ptr<Tensor> weight_gradient = optional_tensor(dw, "dw");
     const std::shared_ptr<Tensor> bias_gradient = optional_tensor(dbias, "dbias");
     layer.backward(
-        stream_of(queue, *layer.context()), *object_of(dy, "dy"), data_gradient.get(),
+        stream_of(queue, *layer.context()), layer.last(), *object_of(dy, "dy"), data_gradient.get(),
         {weight_gradient.get(), bias_gradient.get(), (flags & MP_BACKWARD_ACCUMULATE) != 0});
-}
-
-recipe::Operand operand_of(int32_t number) {
-    if (number < 0 || number >= MP_OPERAND_COUNT) {
-        fail(Code::invalid_argument, "operand is %d; it must be one of MP_OPERAND_*", number);
-    }
-    return static_cast<recipe::Operand>(number);
 }
 
 linear::OperandState read_counts(const linear::Linear& layer, recipe::Operand operand) {
@@ -67,17 +61,43 @@ void end_step(const std::vector<std::shared_ptr<LinearObject>>& layers, mp_queue
 
 } // namespace
 
+linear::LinearOptions mp::capi::options_of(const mp_linear_desc* desc) {
+    const auto sizes = read_struct(desc, "desc");
+    check_flags(sizes.flags, kDescFlags, "desc.flags");
+    const auto has = [&](uint32_t flag) { return (sizes.flags & flag) != 0; };
+    linear::LinearOptions options;
+    options.in_features = sizes.in_features;
+    options.out_features = sizes.out_features;
+    options.inference = has(MP_LINEAR_INFERENCE);
+    options.frozen = has(MP_LINEAR_FROZEN);
+    options.cache_weight = has(MP_LINEAR_CACHE_WEIGHT);
+    options.is_first_or_last = has(MP_LINEAR_FIRST_OR_LAST);
+    options.with_stats = has(MP_LINEAR_STATS);
+    return options;
+}
+
+recipe::Operand mp::capi::operand_of(int32_t number) {
+    if (number < 0 || number >= MP_OPERAND_COUNT) {
+        fail(Code::invalid_argument, "operand is %d; it must be one of MP_OPERAND_*", number);
+    }
+    return static_cast<recipe::Operand>(number);
+}
+
+void mp::capi::check_wanted(const Tensor* dx, const Tensor* dw, const Tensor* dbias) {
+    if (dx == nullptr && dw == nullptr) {
+        fail(Code::invalid_argument, "linear: dx and dw are both NULL; one must be wanted");
+    }
+    if (dw == nullptr && dbias != nullptr) {
+        fail(Code::invalid_argument, "linear: dbias is given without dw");
+    }
+}
+
 mp_status mp_linear_create(mp_context* context, mp_recipe* recipe, const mp_linear_desc* desc,
                            mp_tensor* weight, mp_tensor* bias, mp_linear** out) {
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
-        const auto sizes = read_struct(desc, "desc");
-        check_flags(sizes.flags, kDescFlags, "desc.flags");
-        const auto has = [&](uint32_t flag) { return (sizes.flags & flag) != 0; };
-        const linear::LinearOptions options{
-            sizes.in_features,           sizes.out_features,           has(MP_LINEAR_INFERENCE),
-            has(MP_LINEAR_CACHE_WEIGHT), has(MP_LINEAR_FIRST_OR_LAST), has(MP_LINEAR_STATS)};
+        const linear::LinearOptions options = options_of(desc);
         *out = make_handle<mp_linear>(std::make_shared<LinearObject>(
             owner, use_recipe(recipe), options, object_of(weight, "weight"),
             optional_tensor(bias, "bias")));
@@ -87,7 +107,8 @@ mp_status mp_linear_create(mp_context* context, mp_recipe* recipe, const mp_line
 mp_status mp_linear_forward(mp_linear* linear, mp_queue* queue, mp_tensor* x, mp_tensor* y) {
     return boundary([&] {
         linear::Linear& layer = object_of(linear, "linear")->layer;
-        layer.forward(stream_of(queue, *layer.context()), object_of(x, "x"), *object_of(y, "y"));
+        layer.forward(stream_of(queue, *layer.context()), object_of(x, "x"),
+                      object_of(y, "y").get(), layer.last());
     });
 }
 
@@ -151,6 +172,7 @@ mp_status mp_linear_get_desc(const mp_linear* linear, mp_linear_desc* desc) {
         result.in_features = options.in_features;
         result.out_features = options.out_features;
         result.flags = (options.inference ? MP_LINEAR_INFERENCE : 0U) |
+                       (options.frozen ? MP_LINEAR_FROZEN : 0U) |
                        (options.cache_weight ? MP_LINEAR_CACHE_WEIGHT : 0U) |
                        (options.is_first_or_last ? MP_LINEAR_FIRST_OR_LAST : 0U) |
                        (options.with_stats ? MP_LINEAR_STATS : 0U);

@@ -58,6 +58,16 @@ const recipe::Recipe& use_recipe(mp_recipe* recipe) {
     return object.recipe;
 }
 
+void check_lent(const void* memory, std::size_t bytes) {
+    constexpr int64_t kAlignment = 256;
+    if (memory == nullptr && bytes != 0) {
+        fail(Code::invalid_argument, "memory is NULL but bytes is %zu; it must be 0", bytes);
+    }
+    if (!is_aligned(memory, kAlignment)) {
+        fail(Code::invalid_argument, "memory at %p is not aligned to 256 bytes", memory);
+    }
+}
+
 void check_flags(uint32_t flags, uint32_t known, const char* name) {
     if ((flags & ~known) != 0) {
         fail(Code::invalid_argument, "%s is 0x%x; this library knows the bits 0x%x", name, flags,

@@ -52,6 +52,15 @@ struct LinearObject {
     int32_t steps = 0; // since its last turn
 };
 
+// What one forward of a layer keeps.
+struct SavedObject {
+    explicit SavedObject(std::shared_ptr<LinearObject> owner)
+        : linear(std::move(owner)), saved(linear->layer.context()->stream()) {}
+
+    std::shared_ptr<LinearObject> linear;
+    linear::Saved saved;
+};
+
 // An optimizer, and the layers whose monitors its steps call.
 struct OptimizerObject : optim::Optimizer {
     using optim::Optimizer::Optimizer;
@@ -114,6 +123,7 @@ struct mp_tensor : mp::capi::Handle<mp::Tensor, 0x4d505445> {};
 struct mp_recipe : mp::capi::Handle<mp::capi::RecipeObject, 0x4d505243> {};
 struct mp_gemm : mp::capi::Handle<mp::capi::GemmObject, 0x4d50474d> {};
 struct mp_linear : mp::capi::Handle<mp::capi::LinearObject, 0x4d504c49> {};
+struct mp_saved : mp::capi::Handle<mp::capi::SavedObject, 0x4d505341> {};
 struct mp_scaler : mp::capi::Handle<mp::scaler::LossScaler, 0x4d505343> {};
 struct mp_optimizer : mp::capi::Handle<mp::capi::OptimizerObject, 0x4d504f50> {};
 struct mp_checkpoint : mp::capi::Handle<mp::capi::CheckpointObject, 0x4d50434b> {};
@@ -145,6 +155,9 @@ Shape checked_shape(int32_t ndim, const int64_t* sizes, DType dtype, const char*
 
 // The recipe for use from now on: checked, and frozen.
 const recipe::Recipe& use_recipe(mp_recipe* recipe);
+
+// Memory that the caller lends: NULL with no bytes, or aligned to 256 bytes.
+void check_lent(const void* memory, std::size_t bytes);
 
 // Flags that this version knows; any other bit is refused, so that it can get a meaning later.
 void check_flags(uint32_t flags, uint32_t known, const char* name);

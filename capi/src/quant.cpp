@@ -7,6 +7,7 @@
 
 #include "boundary.hpp"
 #include "objects.hpp"
+#include "quant_form.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
@@ -65,18 +66,6 @@ MatrixForm form_of(DType dtype, const mp_quant_desc* source) {
     return form;
 }
 
-mp_quant_desc desc_of(const MatrixForm& form) {
-    mp_quant_desc desc = MP_QUANT_DESC_INIT;
-    for (std::size_t i = 0; i < kGrids.size(); ++i) {
-        desc.scaling = kGrids[i] == form.grid ? static_cast<int32_t>(i) + 1 : desc.scaling;
-    }
-    desc.rule = static_cast<int32_t>(form.policy.rule) + 1;
-    desc.flags = form.policy.power_of_two ? MP_QUANT_POWER_OF_TWO : 0;
-    desc.amax_epsilon = static_cast<double>(form.policy.epsilon);
-    desc.margin = std::ilogb(max_finite(form.dtype) / form.policy.max_code);
-    return desc;
-}
-
 const TensorScales& scales_of(const mp_tensor* tensor) {
     const Tensor& object = *object_of(tensor, "tensor");
     if (object.scales() == nullptr) {
@@ -98,6 +87,18 @@ mp_quant_stats public_stats(const QuantStats& stats) {
 }
 
 } // namespace
+
+mp_quant_desc mp::capi::desc_of(const MatrixForm& form) {
+    mp_quant_desc desc = MP_QUANT_DESC_INIT;
+    for (std::size_t i = 0; i < kGrids.size(); ++i) {
+        desc.scaling = kGrids[i] == form.grid ? static_cast<int32_t>(i) + 1 : desc.scaling;
+    }
+    desc.rule = static_cast<int32_t>(form.policy.rule) + 1;
+    desc.flags = form.policy.power_of_two ? MP_QUANT_POWER_OF_TWO : 0;
+    desc.amax_epsilon = static_cast<double>(form.policy.epsilon);
+    desc.margin = std::ilogb(max_finite(form.dtype) / form.policy.max_code);
+    return desc;
+}
 
 mp_status mp_tensor_create_quantized(mp_context* context, const mp_tensor_desc* desc,
                                      const mp_quant_desc* quant, mp_tensor** out) {

@@ -15,6 +15,26 @@ namespace mp {
 
 class Stream;
 
+// Where scratch memory of one stream would lie in one piece of memory: first fit, so that the same work has the same places.
+class ScratchPlaces {
+  public:
+    // The offset of so many bytes. Memory may run out.
+    std::size_t take(std::size_t bytes);
+    void give(std::size_t offset) noexcept;
+    // The end of the last byte ever taken.
+    [[nodiscard]] std::size_t peak() const noexcept { return peak_; }
+
+    static constexpr std::size_t kAlignment = 256;
+
+  private:
+    struct Range {
+        std::size_t begin;
+        std::size_t end;
+    };
+    std::vector<Range> taken_; // in order
+    std::size_t peak_ = 0;
+};
+
 // Scratch memory for work enqueued on one stream. Giving it back while that work is still pending is fine:
 // whoever takes it next enqueues behind it.
 class Scratch {
@@ -23,11 +43,13 @@ class Scratch {
     ~Scratch();
     Scratch(const Scratch&) = delete;
     Scratch& operator=(const Scratch&) = delete;
-    [[nodiscard]] void* data() const noexcept { return buffer_.data(); }
+    [[nodiscard]] void* data() const noexcept { return data_; }
 
   private:
     std::shared_ptr<Stream> stream_;
-    Buffer buffer_;
+    std::size_t place_ = 0;
+    Buffer buffer_; // none in a workspace
+    void* data_ = nullptr;
 };
 
 // Always owned by a shared_ptr: what is still enqueued on it keeps it.
@@ -45,6 +67,13 @@ class Stream : public std::enable_shared_from_this<Stream> {
         check(device_->copy(*queue_, destination, source, bytes, kind));
     }
 
+    // Scratch memory comes from here from now on, and fails where it does not suffice; null: from the device. Waits.
+    void set_workspace(void* memory, std::size_t bytes);
+    [[nodiscard]] void* workspace() const noexcept { return workspace_; }
+    [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
+    // What a workspace needs for all the work so far.
+    [[nodiscard]] std::size_t workspace_peak();
+
   private:
     friend class Scratch;
 
@@ -52,6 +81,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
     std::unique_ptr<Queue> queue_;
     std::mutex mutex_;
     std::vector<Buffer> free_; // scratch buffers nobody holds
+    ScratchPlaces places_;
+    unsigned char* workspace_ = nullptr;
+    std::size_t workspace_bytes_ = 0;
 };
 
 } // namespace mp

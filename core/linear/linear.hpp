@@ -11,6 +11,7 @@
 
 #include "gemm/gemm.hpp"
 #include "linear/operand.hpp"
+#include "linear/saved.hpp"
 #include "linear/scaling_state.hpp"
 #include "recipe/recipe.hpp"
 #include "tensor/tensor.hpp"
@@ -20,7 +21,8 @@ namespace mp::linear {
 struct LinearOptions {
     int64_t in_features = 0;
     int64_t out_features = 0;
-    bool inference = false;
+    bool inference = false;        // nothing of x is kept
+    bool frozen = false;           // likewise; the weight never changes, so it is converted once
     bool cache_weight = false;     // converted weights serve until end_step()
     bool is_first_or_last = false; // of the whole model
     bool with_stats = false;
@@ -33,15 +35,35 @@ struct WeightGradients {
     bool accumulate = false;
 };
 
+// How a gradient of fewer bits than fp32 is rounded; seed, uid, step as in CastDesc.
+struct GradientRounding {
+    bool stochastic = false;
+    uint64_t seed = 0;
+    uint64_t uid = 0;
+    uint64_t step = 0; // numerics::sr_time()
+};
+
+// What a forward leaves in what it was given to keep.
+enum class Keep {
+    input, // x
+    scale, // how x was scaled, and its rows: x is brought back by `again`
+    again, // x once more, by the scale that is kept; nothing is counted
+};
+
 class Linear {
   public:
     Linear(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
            const LinearOptions& options, std::shared_ptr<Tensor> weight,
            std::shared_ptr<Tensor> bias);
 
-    void forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor& y);
-    // dx null: only the weight's gradients; gradients.dw null: only dx.
-    void backward(Stream& stream, const Tensor& dy, Tensor* dx, const WeightGradients& gradients);
+    // The layer's own: what the last forward kept. Null: none is kept.
+    [[nodiscard]] Saved* last() noexcept { return keeps_input() ? &last_ : nullptr; }
+    // y null: only what is kept, `again`. `saved` null: nothing is.
+    void forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y, Saved* saved,
+                 Keep keep = Keep::input);
+    // dx null: only the weight's gradients; gradients.dw null: only dx, for which `saved` may be null.
+    void backward(Stream& stream, const Saved* saved, const Tensor& dy, Tensor* dx,
+                  const WeightGradients& gradients);
     // The weight has changed, or is about to; delayed scales move on.
     void end_step(Stream& stream);
 
@@ -49,12 +71,26 @@ class Linear {
     [[nodiscard]] const recipe::Recipe& recipe() const noexcept { return recipe_; }
     [[nodiscard]] const LinearOptions& options() const noexcept { return options_; }
     void collect_stats(bool on) noexcept { options_.with_stats = on; }
+    [[nodiscard]] const GradientRounding& rounding() const noexcept { return rounding_; }
+    void set_rounding(const GradientRounding& rounding) noexcept { rounding_ = rounding; }
+    // Of x [rows, in_features] when it is kept in lent memory.
+    [[nodiscard]] std::size_t saved_bytes(int64_t rows) const;
     [[nodiscard]] const ScalingState& scaling() const noexcept { return scaling_; }
     // What scaling().save() returned. Weights converted before have the scales and amaxes of another state.
     void load_scaling(Stream& stream, const unsigned char* data, std::size_t size);
     [[nodiscard]] bool is_fp8() const noexcept { return high_precision_reason_.empty(); }
     // The form of an operand in the product that quantizes it first.
     [[nodiscard]] MatrixForm form_of(recipe::Operand operand) const noexcept;
+    // In this product. Throws where it has no such operand.
+    [[nodiscard]] const MatrixForm& form_of(recipe::GemmRole role, recipe::Operand operand) const;
+    // Rounds an operand as this product would, and counts it. Throws unless the codes are in its form.
+    void quantize(Stream& stream, recipe::GemmRole role, recipe::Operand operand,
+                  const Tensor& source, Tensor& codes) const;
+    // These serve as the weight, in the forms of fprop and dgrad, instead of copies of its own; null: a copy.
+    void set_weight_codes(std::array<std::shared_ptr<Tensor>, 2> codes);
+    [[nodiscard]] const std::array<std::shared_ptr<Tensor>, 2>& weight_codes() const noexcept {
+        return weight_codes_;
+    }
     [[nodiscard]] std::string describe() const;
 
   private:
@@ -72,28 +108,35 @@ class Linear {
     [[nodiscard]] quant::Tracking track(recipe::Operand operand) const noexcept {
         return scaling_.tracking(operand, options_.with_stats);
     }
-    [[nodiscard]] int64_t rows_of(const Tensor& tensor, int64_t columns, const char* name) const;
+    [[nodiscard]] int64_t rows_of(const Tensor& tensor, int64_t columns, const char* name,
+                                  bool may_be_quantized = false) const;
     gemm::GemmPlan& plan(recipe::GemmRole role, int64_t rows, DType result, bool accumulate);
     void forget_old_plans();
-    void check_gradients(const Tensor& dy, int64_t rows, const WeightGradients& gradients) const;
+    [[nodiscard]] bool keeps_input() const noexcept {
+        return !options_.inference && !options_.frozen;
+    }
+    void check_codes(const Tensor& codes, const MatrixForm& form, const char* name) const;
+    void check_kept(const Saved* saved, const Tensor& dy, int64_t rows) const;
+    void check_gradients(const Tensor& dy, const WeightGradients& gradients) const;
+    [[nodiscard]] bool rounds_stochastically(const Tensor& dw) const noexcept;
+    void count_codes(Stream& stream, recipe::Operand operand, const Tensor& codes) const;
 
     [[nodiscard]] bool keeps_weight(const MatrixForm& form) const noexcept;
     OperandView weight_view(Stream& stream, recipe::GemmRole role,
-                            std::optional<ScratchOperand>& scratch);
+                            std::optional<ScratchOperand>& scratch, bool with_stats);
     void forget_weight_copies() noexcept;
-    void keep_input(Stream& stream, const std::shared_ptr<Tensor>& x);
-    [[nodiscard]] OperandView kept_input() const noexcept;
-    void weight_gradient(Stream& stream, const Tensor& dy, const OperandView& dy_view,
-                         const WeightGradients& gradients);
-    gemm::GemmPlan& weight_gradient_plan(const Tensor& dw, bool accumulate);
-    void weight_gradient_product(Stream& stream, const OperandView& dy, Tensor& dw,
-                                 bool accumulate);
+    void bias_gradient(Stream& stream, const Tensor& dy, Tensor& dbias, bool accumulate) const;
+    gemm::GemmPlan& weight_gradient_plan(const Tensor& dw, int64_t rows, bool accumulate);
+    void weight_gradient(Stream& stream, const Saved& saved, const OperandView& dy, Tensor& dw,
+                         bool accumulate);
 
     std::shared_ptr<Context> context_;
     recipe::Recipe recipe_;
     LinearOptions options_;
     std::shared_ptr<Tensor> weight_;
     std::shared_ptr<Tensor> bias_;
+    std::array<std::shared_ptr<Tensor>, 2> weight_codes_; // the caller's; fprop, dgrad
+    GradientRounding rounding_;
     std::string high_precision_reason_; // empty: fp8 where the recipe says so
     std::array<RoleForms, 3> forms_;    // by GemmRole
     ScalingState scaling_;
@@ -106,11 +149,7 @@ class Linear {
     std::array<WeightCopy, 2> weight_copies_; // fprop, dgrad
     uint64_t copied_version_ = 0;
 
-    // The input of the last forward in the form of the weight gradient: the caller's own tensor or a copy.
-    std::shared_ptr<Tensor> borrowed_input_;
-    OperandMemory kept_;
-    int64_t kept_rows_ = -1;
-
+    Saved last_;
     std::map<PlanKey, gemm::GemmPlan> plans_;
 };
 

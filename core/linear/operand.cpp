@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "linear/operand.hpp"
 
+#include <algorithm>
+
 namespace mp::linear {
 namespace {
+
+// Of scales in lent memory: what any device wants.
+constexpr std::size_t kAlignment = 256;
 
 void grow(Buffer& buffer, Stream& stream, std::size_t bytes) {
     if (buffer.bytes() < bytes) {
@@ -11,10 +16,21 @@ void grow(Buffer& buffer, Stream& stream, std::size_t bytes) {
     }
 }
 
+std::size_t place_of_scales(const MatrixForm& form, int64_t rows, int64_t columns) {
+    const std::size_t codes = std::max<std::size_t>(1, quant::bytes_of_codes(form, rows, columns));
+    return (codes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 // Writes `source` in `form`. Codes of another form go through fp32: one rounding from their values.
 void convert(Stream& stream, const Tensor& source, const MatrixForm& form, void* codes,
              void* scale_inv, const quant::Tracking& tracking) {
     const TensorRef target{codes, source.count(), form.dtype};
+    if (form.is_quantized() && is_in_form(source, form)) {
+        stream.copy(codes, source.data(), source.bytes(), CopyKind::device_to_device);
+        const Tensor& scales = *source.scales()->scale_inv;
+        stream.copy(scale_inv, scales.data(), scales.bytes(), CopyKind::device_to_device);
+        return;
+    }
     if (source.scales() == nullptr && !form.is_quantized()) {
         cast_tensor(stream, source.ref(), target);
         return;
@@ -47,18 +63,63 @@ bool is_in_form(const Tensor& tensor, const MatrixForm& form) noexcept {
     return tensor.dtype() == form.dtype && tensor.form().grid == form.grid;
 }
 
+OperandView view_of(const Tensor& tensor) noexcept {
+    return {tensor.data(), tensor.scaled_ref().scale_inv};
+}
+
+std::size_t OperandMemory::bytes_of(const MatrixForm& form, int64_t rows, int64_t columns) {
+    return form.is_quantized()
+               ? place_of_scales(form, rows, columns) + quant::bytes_of_scales(form, rows, columns)
+               : quant::bytes_of_codes(form, rows, columns);
+}
+
+void OperandMemory::lend(void* memory, std::size_t bytes) noexcept {
+    if (memory != nullptr) {
+        release();
+    }
+    lent_ = memory;
+    lent_bytes_ = bytes;
+}
+
+OperandView OperandMemory::view() const noexcept {
+    if (!is_lent()) {
+        return {codes_.data(), scales_.data()};
+    }
+    auto* const bytes = static_cast<unsigned char*>(lent_);
+    return {bytes, lent_scales_at_ == 0 ? nullptr : bytes + lent_scales_at_};
+}
+
+void OperandMemory::check_room(const Tensor& source, const MatrixForm& form) const {
+    const std::size_t bytes = bytes_of(form, source.rows(), source.columns());
+    if (is_lent() && lent_bytes_ < bytes) {
+        fail(Code::invalid_argument,
+             "linear: x %s in %s takes %zu bytes, but the memory lent for it has %zu; see "
+             "mp_linear_get_saved_bytes",
+             source.shape().text().c_str(), form_text(form).c_str(), bytes, lent_bytes_);
+    }
+}
+
 OperandView OperandMemory::fill(Stream& stream, const Tensor& source, const MatrixForm& form,
                                 const quant::Tracking& tracking) {
-    grow(codes_, stream, quant::bytes_of_codes(form, source.rows(), source.columns()));
-    grow(scales_, stream, quant::bytes_of_scales(form, source.rows(), source.columns()));
-    convert(stream, source, form, codes_.data(), scales_.data(), tracking);
+    const int64_t rows = source.rows();
+    const int64_t columns = source.columns();
+    if (!is_lent()) {
+        grow(codes_, stream, quant::bytes_of_codes(form, rows, columns));
+        grow(scales_, stream, quant::bytes_of_scales(form, rows, columns));
+        convert(stream, source, form, codes_.data(), scales_.data(), tracking);
+        return view();
+    }
+    check_room(source, form);
+    lent_scales_at_ = form.is_quantized() ? place_of_scales(form, rows, columns) : 0;
+    auto* const memory = static_cast<unsigned char*>(lent_);
+    convert(stream, source, form, memory, memory + lent_scales_at_, tracking);
     return view();
 }
 
 ScratchOperand::ScratchOperand(Stream& stream, const Tensor& source, const MatrixForm& form,
                                const quant::Tracking& tracking) {
     if (is_in_form(source, form)) {
-        view_ = {source.data(), source.scaled_ref().scale_inv};
+        view_ = view_of(source);
         return;
     }
     codes_.emplace(stream, quant::bytes_of_codes(form, source.rows(), source.columns()));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The three products of a layer: the forms of their operands, and a plan for each number of rows.
+#include "linear/checks.hpp"
 #include "linear/linear.hpp"
 
 namespace mp::linear {
@@ -44,6 +45,52 @@ MatrixForm Linear::form_of(recipe::Operand operand) const noexcept {
         break;
     }
     return forms(recipe::GemmRole::dgrad).a;
+}
+
+const MatrixForm& Linear::form_of(recipe::GemmRole role, recipe::Operand operand) const {
+    const recipe::Operand b =
+        role == recipe::GemmRole::wgrad ? recipe::Operand::input : recipe::Operand::weight;
+    const recipe::Operand a =
+        role == recipe::GemmRole::fprop ? recipe::Operand::input : recipe::Operand::grad_output;
+    if (operand != a && operand != b) {
+        fail(Code::invalid_argument, "linear: %s multiplies %s by %s; %s is none of them",
+             recipe::role_name(role), recipe::operand_name(a), recipe::operand_name(b),
+             recipe::operand_name(operand));
+    }
+    return operand == a ? forms(role).a : forms(role).b;
+}
+
+void Linear::check_codes(const Tensor& codes, const MatrixForm& form, const char* name) const {
+    if (!is_in_form(codes, form)) {
+        fail(Code::invalid_dtype, "linear: %s is %s; it must be %s (mp_linear_get_operand_form)",
+             name, form_text(codes.form()).c_str(), form_text(form).c_str());
+    }
+    if (&codes.device() != &weight_->device()) {
+        fail(Code::invalid_argument, "linear: %s is not on the layer's device", name);
+    }
+}
+
+void Linear::quantize(Stream& stream, recipe::GemmRole role, recipe::Operand operand,
+                      const Tensor& source, Tensor& codes) const {
+    const MatrixForm& form = form_of(role, operand);
+    if (!form.is_quantized()) {
+        fail(Code::invalid_argument,
+             "linear: %s takes %s rounded to %s, without scales; use mp_tensor_cast",
+             recipe::role_name(role), recipe::operand_name(operand), dtype_name(form.dtype));
+    }
+    check_codes(codes, form, "codes");
+    quant::quantize_tensor(stream, source, codes, nullptr, track(operand));
+}
+
+void Linear::set_weight_codes(std::array<std::shared_ptr<Tensor>, 2> codes) {
+    for (const recipe::GemmRole role : {recipe::GemmRole::fprop, recipe::GemmRole::dgrad}) {
+        const Tensor* const tensor = codes[static_cast<std::size_t>(role)].get();
+        if (tensor != nullptr) {
+            check_codes(*tensor, forms(role).b, recipe::role_name(role));
+            check_shape_is(*tensor, weight_->shape(), recipe::role_name(role));
+        }
+    }
+    weight_codes_ = std::move(codes);
 }
 
 gemm::GemmPlan& Linear::plan(recipe::GemmRole role, int64_t rows, DType result, bool accumulate) {

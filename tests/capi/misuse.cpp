@@ -12,6 +12,7 @@ TEST(Misuse, NullEverywhere) {
     mp_recipe* recipe = nullptr;
     mp_gemm* gemm = nullptr;
     mp_linear* linear = nullptr;
+    mp_saved* saved = nullptr;
     mp_scaler* scaler = nullptr;
     mp_optimizer* optimizer = nullptr;
     mp_checkpoint* checkpoint = nullptr;
@@ -64,6 +65,26 @@ TEST(Misuse, NullEverywhere) {
         mp_linear_backward_data(nullptr, nullptr, nullptr, nullptr),
         mp_linear_backward_weight(nullptr, nullptr, nullptr, nullptr, nullptr, 0),
         mp_linear_backward(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 0),
+        mp_linear_create_pointers(nullptr, nullptr, nullptr, nullptr, 0, nullptr, 0, &linear),
+        mp_linear_forward_pointers(nullptr, nullptr, 0, nullptr, nullptr, 0),
+        mp_linear_backward_pointers(nullptr, nullptr, 0, nullptr, nullptr, 0, nullptr, nullptr, 0,
+                                    0),
+        mp_saved_create(nullptr, &saved),
+        mp_saved_set_memory(nullptr, nullptr, 0),
+        mp_saved_get_memory(nullptr, nullptr, nullptr),
+        mp_linear_forward_saved(nullptr, nullptr, nullptr, nullptr, nullptr, 0),
+        mp_linear_backward_saved(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 0),
+        mp_linear_get_saved_bytes(nullptr, 0, nullptr),
+        mp_linear_set_gradient_rounding(nullptr, nullptr),
+        mp_linear_get_gradient_rounding(nullptr, nullptr),
+        mp_linear_get_operand_form(nullptr, 0, 0, nullptr, nullptr),
+        mp_linear_quantize(nullptr, nullptr, 0, 0, nullptr, nullptr),
+        mp_linear_set_weight_codes(nullptr, nullptr, nullptr),
+        mp_linear_get_weight_codes(nullptr, 0, &tensor),
+        mp_linear_get_multiply_tensor(nullptr, 0, &tensor),
+        mp_queue_get_workspace_peak(nullptr, nullptr),
+        mp_queue_set_workspace(nullptr, nullptr, 0),
+        mp_queue_get_workspace(nullptr, nullptr, nullptr),
         mp_linear_describe(nullptr, nullptr, 0, nullptr),
         mp_scaler_desc_preset(nullptr, 8, nullptr),
         mp_scaler_create(nullptr, nullptr, &scaler),
@@ -126,6 +147,7 @@ TEST(Misuse, NullEverywhere) {
     mp_recipe_destroy(recipe);
     mp_gemm_destroy(gemm);
     mp_linear_destroy(linear);
+    mp_saved_destroy(saved);
     mp_scaler_destroy(scaler);
     mp_optimizer_destroy(optimizer);
     mp_checkpoint_destroy(checkpoint);

@@ -30,6 +30,7 @@ using Tensor = Handle<mp_tensor, mp_tensor_destroy>;
 using Recipe = Handle<mp_recipe, mp_recipe_destroy>;
 using Gemm = Handle<mp_gemm, mp_gemm_destroy>;
 using Linear = Handle<mp_linear, mp_linear_destroy>;
+using Saved = Handle<mp_saved, mp_saved_destroy>;
 using Scaler = Handle<mp_scaler, mp_scaler_destroy>;
 using Checkpoint = Handle<mp_checkpoint, mp_checkpoint_destroy>;
 using Optimizer = Handle<mp_optimizer, mp_optimizer_destroy>;

@@ -63,7 +63,7 @@ std::vector<float> train_layer(const std::shared_ptr<Communicator>& comm, bool a
     for (int32_t step = 0; step < 10; ++step) {
         optimizer.sharding()->begin_gather(stream, all);
         optimizer.sharding()->wait_gather(stream, all);
-        layer.forward(stream, x, y);
+        layer.forward(stream, x, &y, layer.last());
         auto* values = static_cast<float*>(y.data());
         outputs.insert(outputs.end(), values, values + y.count());
         for (int64_t i = 0; i < y.count(); ++i) { // dy = y - target
@@ -73,7 +73,7 @@ std::vector<float> train_layer(const std::shared_ptr<Communicator>& comm, bool a
         const auto grad = optimizer.parameters().state(0, "grad");
         linear::WeightGradients gradients;
         gradients.dw = grad.get();
-        layer.backward(stream, y, &dx, gradients);
+        layer.backward(stream, layer.last(), y, &dx, gradients);
         const auto* lost = static_cast<const float*>(dx.data());
         outputs.insert(outputs.end(), lost, lost + dx.count());
         layer.end_step(stream);

@@ -9,7 +9,7 @@
  * One step of training:  forward -> backward (or its halves backward_data and backward_weight, in either
  * order), once for each micro-batch. forward keeps what backward_weight needs: a copy of x in the recipe's dtype, or, where
  * x already has that dtype, a reference to it, in which case its contents must not change until backward_weight
- * has run. A second forward replaces what the first one kept.
+ * has run. A second forward replaces what the first one kept; saved.h has forwards that wait side by side.
  *
  * fp8. Which products are fp8 and how their operands are scaled is the recipe's (fp8.* keys); a layer whose sizes
  * do not fit stays in high precision and mp_linear_describe says why. The codes of a weight made in forward serve
@@ -29,6 +29,9 @@
 #define MP_LINEAR_CACHE_WEIGHT 2u
 #define MP_LINEAR_FIRST_OR_LAST 4u /* of the whole model: see fp8.filter.first_last */
 #define MP_LINEAR_STATS 8u /* count what happens to elements; mp_linear_get_stats reads it */
+/* The weight does not change while the layer lives (LoRA's base weight): it is rounded once, and again only where the library
+ * writes to it. Keeps nothing in forward, as MP_LINEAR_INFERENCE; gives dx alone. */
+#define MP_LINEAR_FROZEN 16u
 
 /* The operands of a layer's products. */
 #define MP_OPERAND_INPUT 0       /* x */
@@ -159,6 +162,54 @@ MP_API mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, c
  * @since 0.1 */
 MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
                                     mp_tensor* dx, mp_tensor* dw, mp_tensor* dbias, uint32_t flags);
+
+/** mp_linear_create over plain memory, for programs that have no tensors.
+ * @param[in]  context       the context whose device the memory is on
+ * @param[in]  recipe        decides the GEMM dtypes
+ * @param[in]  desc          the sizes
+ * @param[in]  weight        [out, in], row-major; stays the caller's and valid while the layer lives
+ * @param[in]  weight_dtype  MP_DTYPE_FP32, _FP16 or _BF16
+ * @param[in]  bias          [out], likewise; NULL for none
+ * @param[in]  bias_dtype    likewise; MP_DTYPE_NONE with NULL
+ * @param[out] out           the new layer
+ * @returns as mp_linear_create; MP_STATUS_INVALID_ARGUMENT also for memory that is not aligned to its elements
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_linear_create_pointers(mp_context* context, mp_recipe* recipe,
+                                           const mp_linear_desc* desc, const void* weight,
+                                           int32_t weight_dtype, const void* bias,
+                                           int32_t bias_dtype, mp_linear** out) MP_MUST_CHECK;
+
+/** mp_linear_forward on plain memory, with the same bits. Enqueues; on the host everything is done when it returns.
+ * @param[in]  linear  the layer
+ * @param[in]  queue   NULL: the default queue
+ * @param[in]  rows    >= 0
+ * @param[in]  x       [rows, in]; where its dtype is the recipe's it is kept by address, and must not change until backward
+ * @param[out] y       written; [rows, out]
+ * @param[in]  dtype   of x and y: MP_DTYPE_FP32, _FP16 or _BF16
+ * @returns as mp_linear_forward; MP_STATUS_INVALID_ARGUMENT also for memory that is not aligned to its elements
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_linear_forward_pointers(mp_linear* linear, mp_queue* queue, int64_t rows,
+                                            const void* x, void* y, int32_t dtype);
+
+/** mp_linear_backward on plain memory, with the same bits. Enqueues; on the host everything is done when it returns.
+ * @param[in]     linear      the layer
+ * @param[in]     queue       NULL: the default queue
+ * @param[in]     rows        as in the last forward
+ * @param[in]     dy          [rows, out]
+ * @param[out]    dx          written; [rows, in]; NULL when not wanted
+ * @param[in]     dtype       of dy and dx: MP_DTYPE_FP32, _FP16 or _BF16
+ * @param[in,out] dw          written or added to; [out, in]; NULL when not wanted, or with a frozen weight
+ * @param[in,out] dbias       written or added to; [out]; NULL when not wanted, and without dw
+ * @param[in]     grad_dtype  of dw and dbias: MP_DTYPE_FP32, _FP16 or _BF16
+ * @param[in]     flags       MP_BACKWARD_ACCUMULATE or 0
+ * @returns as mp_linear_backward; MP_STATUS_INVALID_ARGUMENT also for memory that is not aligned to its elements
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_linear_backward_pointers(mp_linear* linear, mp_queue* queue, int64_t rows,
+                                             const void* dy, void* dx, int32_t dtype, void* dw,
+                                             void* dbias, int32_t grad_dtype, uint32_t flags);
 
 /** The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
  * call, cached weights are let go, and monitors are called where their step has come. Call it once a step after

@@ -41,6 +41,36 @@ MP_API mp_status mp_queue_sync(mp_queue* queue);
  * @since 0.1 */
 MP_API mp_status mp_context_sync(mp_context* context);
 
+/** The most memory that work on this queue has held at once for a while (rounded operands, sums), as mp_queue_set_workspace
+ * needs it: run one step, ask, and hand so much over.
+ * @param[in]  queue  the queue
+ * @param[out] bytes  of one piece of memory
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_queue_get_workspace_peak(const mp_queue* queue, size_t* bytes);
+
+/** Has work on this queue use the caller's memory instead of memory of the library's. What does not fit makes a call fail
+ * with MP_STATUS_OUT_OF_MEMORY and a message that says how many bytes are needed. What layers and optimizers keep is not
+ * there, nor the workspace of a vendor's GEMM library. Blocks.
+ * @param[in] queue   the queue
+ * @param[in] memory  on its device, aligned to 256 bytes; stays the caller's until another takes its place or the queue
+ *                    ends; NULL: the library's memory again
+ * @param[in] bytes   of memory; 0 with NULL
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; vendor codes
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_queue_set_workspace(mp_queue* queue, void* memory, size_t bytes);
+
+/** What mp_queue_set_workspace was given.
+ * @param[in]  queue   the queue
+ * @param[out] memory  NULL where it is the library's
+ * @param[out] bytes   of memory; may be NULL
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_queue_get_workspace(const mp_queue* queue, void** memory, size_t* bytes);
+
 /** Gives the caller's reference back; the queue ends when its work is done.
  * @param[in] queue  may be NULL
  * @returns nothing; a destroyed handle is ignored

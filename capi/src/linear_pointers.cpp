@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// mp_linear over plain memory: linear.h.
+#include <memory>
+
+#include "boundary.hpp"
+#include "linear_desc.hpp"
+#include "objects.hpp"
+
+using namespace mp;
+using namespace mp::capi;
+
+namespace {
+
+// Matrices of a call, as tensors over the caller's memory.
+class Memory {
+  public:
+    explicit Memory(const std::shared_ptr<Context>& context) : context_(context) {}
+
+    // Null for NULL.
+    [[nodiscard]] std::shared_ptr<Tensor> tensor(const void* data, int32_t number,
+                                                 const Shape& shape, const char* name) const {
+        if (data == nullptr) {
+            return nullptr;
+        }
+        const DType dtype = dtype_of(number, name);
+        check_shape(shape, dtype, name);
+        if (!is_aligned(data, dtype)) {
+            fail(Code::invalid_argument, "%s at %p is not aligned to its elements (%s)", name, data,
+                 dtype_name(dtype));
+        }
+        return std::make_shared<Tensor>(context_, context_->stream(), dtype, shape,
+                                        const_cast<void*>(data), Deleter{});
+    }
+    [[nodiscard]] std::shared_ptr<Tensor>
+    required_tensor(const void* data, int32_t number, const Shape& shape, const char* name) const {
+        if (data == nullptr && shape.count() > 0) {
+            fail(Code::null_argument, "%s is NULL", name);
+        }
+        // An empty matrix needs no address.
+        alignas(64) static const unsigned char nothing[64] = {};
+        return tensor(data == nullptr ? nothing : data, number, shape, name);
+    }
+
+  private:
+    const std::shared_ptr<Context>& context_;
+};
+
+Shape matrix(int64_t rows, int64_t columns) { return {{rows, columns}, 2}; }
+
+void check_rows(int64_t rows) {
+    if (rows < 0) {
+        fail(Code::invalid_shape, "rows is %lld; it must be >= 0", static_cast<long long>(rows));
+    }
+}
+
+} // namespace
+
+mp_status mp_linear_create_pointers(mp_context* context, mp_recipe* recipe,
+                                    const mp_linear_desc* desc, const void* weight,
+                                    int32_t weight_dtype, const void* bias, int32_t bias_dtype,
+                                    mp_linear** out) {
+    return boundary([&] {
+        output(out);
+        const std::shared_ptr<Context>& owner = object_of(context, "context");
+        const linear::LinearOptions options = options_of(desc);
+        const Memory memory(owner);
+        const recipe::Recipe& rules = use_recipe(recipe);
+        const Shape shape = matrix(options.out_features, options.in_features);
+        *out = make_handle<mp_linear>(std::make_shared<LinearObject>(
+            owner, rules, options, memory.required_tensor(weight, weight_dtype, shape, "weight"),
+            memory.tensor(bias, bias_dtype, {{options.out_features}, 1}, "bias")));
+    });
+}
+
+mp_status mp_linear_forward_pointers(mp_linear* linear, mp_queue* queue, int64_t rows,
+                                     const void* x, void* y, int32_t dtype) {
+    return boundary([&] {
+        linear::Linear& layer = object_of(linear, "linear")->layer;
+        check_rows(rows);
+        const Memory memory(layer.context());
+        const auto& sizes = layer.options();
+        const auto input = memory.required_tensor(x, dtype, matrix(rows, sizes.in_features), "x");
+        const auto result = memory.required_tensor(y, dtype, matrix(rows, sizes.out_features), "y");
+        layer.forward(stream_of(queue, *layer.context()), input, result.get(), layer.last());
+    });
+}
+
+mp_status mp_linear_backward_pointers(mp_linear* linear, mp_queue* queue, int64_t rows,
+                                      const void* dy, void* dx, int32_t dtype, void* dw,
+                                      void* dbias, int32_t grad_dtype, uint32_t flags) {
+    return boundary([&] {
+        linear::Linear& layer = object_of(linear, "linear")->layer;
+        check_flags(flags, MP_BACKWARD_ACCUMULATE, "flags");
+        check_rows(rows);
+        const Memory memory(layer.context());
+        const auto& sizes = layer.options();
+        const auto gradient =
+            memory.required_tensor(dy, dtype, matrix(rows, sizes.out_features), "dy");
+        const auto data = memory.tensor(dx, dtype, matrix(rows, sizes.in_features), "dx");
+        const auto weight =
+            memory.tensor(dw, grad_dtype, matrix(sizes.out_features, sizes.in_features), "dw");
+        const auto bias = memory.tensor(dbias, grad_dtype, {{sizes.out_features}, 1}, "dbias");
+        check_wanted(data.get(), weight.get(), bias.get());
+        layer.backward(stream_of(queue, *layer.context()), layer.last(), *gradient, data.get(),
+                       {weight.get(), bias.get(), (flags & MP_BACKWARD_ACCUMULATE) != 0});
+    });
+}

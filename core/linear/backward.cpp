@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backward half of Linear.
+#include <optional>
+
+#include "linear/checks.hpp"
+#include "linear/linear.hpp"
+
+namespace mp::linear {
+
+void Linear::check_kept(const Saved* saved, const Tensor& dy, int64_t rows) const {
+    if (saved == nullptr) {
+        fail(Code::bad_state,
+             "linear: the weight's gradient needs what a forward kept; this layer was "
+             "made with MP_LINEAR_INFERENCE or MP_LINEAR_FROZEN");
+    }
+    if (saved->rows() < 0) {
+        fail(Code::bad_state,
+             "linear: backward_weight before any forward; call mp_linear_forward first");
+    }
+    if (!saved->has_input()) {
+        fail(Code::bad_state, "linear: the forward was told to drop x; run mp_linear_forward_saved "
+                              "with MP_FORWARD_RECOMPUTE first");
+    }
+    if (rows != saved->rows()) {
+        fail(Code::invalid_shape, "linear: dy is %s but the forward had %lld rows",
+             dy.shape().text().c_str(), static_cast<long long>(saved->rows()));
+    }
+}
+
+bool Linear::rounds_stochastically(const Tensor& dw) const noexcept {
+    return rounding_.stochastic && dw.dtype() != DType::fp32;
+}
+
+void Linear::check_gradients(const Tensor& dy, const WeightGradients& g) const {
+    check_dtype(*g.dw, "dw", true);
+    check_shape_is(*g.dw, weight_->shape(), "dw");
+    if (rounding_.stochastic && g.dw->scales() != nullptr) {
+        fail(Code::unsupported, "linear: dw is quantized, which is rounded to nearest; stochastic "
+                                "rounding is for fp16 and bf16 (mp_linear_set_gradient_rounding)");
+    }
+    if (g.dbias != nullptr) {
+        if (bias_ == nullptr) {
+            fail(Code::invalid_argument,
+                 "linear: dbias is given but the layer has no bias; pass NULL");
+        }
+        check_dtype(*g.dbias, "dbias");
+        check_shape_is(*g.dbias, bias_->shape(), "dbias");
+    }
+    for (const Tensor* tensor :
+         {static_cast<const Tensor*>(g.dw), static_cast<const Tensor*>(g.dbias)}) {
+        if (tensor != nullptr &&
+            (&tensor->device() != &weight_->device() || tensor->overlaps(dy))) {
+            fail(Code::invalid_argument,
+                 "linear: dw and dbias must be on the layer's device, apart from dy");
+        }
+    }
+}
+
+// A gradient that is rounded apart is added to in fp32 and rounded once.
+gemm::GemmPlan& Linear::weight_gradient_plan(const Tensor& dw, int64_t rows, bool accumulate) {
+    const bool is_wide = dw.scales() != nullptr || rounds_stochastically(dw);
+    return plan(recipe::GemmRole::wgrad, rows, is_wide ? DType::fp32 : dw.dtype(), accumulate);
+}
+
+void Linear::weight_gradient(Stream& stream, const Saved& saved, const OperandView& dy, Tensor& dw,
+                             bool accumulate) {
+    const OperandView x = saved.input();
+    const bool is_quantized = dw.scales() != nullptr;
+    std::optional<Scratch> wide;
+    TensorRef target = dw.ref();
+    if (is_quantized || rounds_stochastically(dw)) {
+        wide.emplace(stream, static_cast<std::size_t>(dw.count()) * sizeof(float));
+        target = {wide->data(), dw.count(), DType::fp32};
+        if (accumulate && is_quantized) {
+            quant::dequantize_matrix(stream, dw.scaled_ref(), target);
+        } else if (accumulate) {
+            cast_tensor(stream, dw.ref(), target);
+        }
+    }
+    gemm::GemmPlan& product = weight_gradient_plan(dw, saved.rows(), accumulate);
+    product.run(stream, {dy.data, x.data, nullptr, accumulate ? target.data : nullptr, target.data,
+                         dy.scale_inv, x.scale_inv});
+    dw.touch();
+    if (is_quantized) {
+        const TensorScales& scales = *dw.scales();
+        quant::quantize_matrix(stream, target, dw.rows(), dw.columns(), dw.form(),
+                               {dw.data(), nullptr, scales.scale_inv->data(),
+                                static_cast<float*>(scales.amax->data())});
+    } else if (wide.has_value()) {
+        CastDesc op{};
+        op.kind = OpKind::cast;
+        op.source = target;
+        op.destination = dw.ref();
+        op.stochastic = true;
+        op.seed = rounding_.seed;
+        op.uid = rounding_.uid;
+        op.step = rounding_.step;
+        run_op(stream, op);
+    }
+}
+
+void Linear::bias_gradient(Stream& stream, const Tensor& dy, Tensor& dbias, bool accumulate) const {
+    std::optional<Scratch> wide; // the values of codes
+    TensorRef source = dy.ref();
+    if (dy.scales() != nullptr) {
+        wide.emplace(stream, static_cast<std::size_t>(dy.count()) * sizeof(float));
+        source = {wide->data(), dy.count(), DType::fp32};
+        quant::dequantize_matrix(stream, dy.scaled_ref(), source);
+    }
+    ColumnSumDesc op{};
+    op.kind = OpKind::column_sum;
+    op.source = source;
+    op.destination = dbias.ref();
+    op.rows = dy.count() / options_.out_features;
+    op.columns = options_.out_features;
+    op.accumulate = accumulate;
+    run_op(stream, op);
+}
+
+void Linear::backward(Stream& stream, const Saved* saved, const Tensor& dy, Tensor* dx,
+                      const WeightGradients& gradients) {
+    forget_old_plans();
+    const int64_t rows = rows_of(dy, options_.out_features, "dy", true);
+    gemm::GemmPlan* data_product = nullptr;
+    if (dx != nullptr) {
+        weight_->require_memory("linear: weight");
+        if (rows_of(*dx, options_.in_features, "dx") != rows) {
+            fail(Code::invalid_shape, "linear: dy is %s but dx is %s; both must have the same rows",
+                 dy.shape().text().c_str(), dx->shape().text().c_str());
+        }
+        if (dx->overlaps(dy) || dx->overlaps(*weight_)) {
+            fail(Code::invalid_argument,
+                 "linear: dx overlaps dy or the weight; it needs memory of its own");
+        }
+        data_product = &plan(recipe::GemmRole::dgrad, rows, dx->dtype(), false);
+    }
+    if (gradients.dw != nullptr) {
+        check_kept(saved, dy, rows);
+        check_gradients(dy, gradients);
+        // Before dx is written: a failed call changes nothing.
+        (void)weight_gradient_plan(*gradients.dw, rows, gradients.accumulate);
+    }
+    count_codes(stream, recipe::Operand::grad_output, dy);
+    std::optional<ScratchOperand> dy_operand;
+    if (data_product != nullptr) {
+        dy_operand.emplace(stream, dy, forms(recipe::GemmRole::dgrad).a,
+                           track(recipe::Operand::grad_output));
+        std::optional<ScratchOperand> w_scratch;
+        const OperandView w =
+            weight_view(stream, recipe::GemmRole::dgrad, w_scratch, options_.with_stats);
+        const OperandView& view = dy_operand->view();
+        data_product->run(
+            stream, {view.data, w.data, nullptr, nullptr, dx->data(), view.scale_inv, w.scale_inv});
+    }
+    if (gradients.dw == nullptr) {
+        return;
+    }
+    const MatrixForm& form = forms(recipe::GemmRole::wgrad).a;
+    if (!dy_operand.has_value() || form != forms(recipe::GemmRole::dgrad).a) {
+        dy_operand.reset();
+        dy_operand.emplace(stream, dy, form, track(recipe::Operand::grad_output));
+    }
+    weight_gradient(stream, *saved, dy_operand->view(), *gradients.dw, gradients.accumulate);
+    if (gradients.dbias != nullptr) {
+        bias_gradient(stream, dy, *gradients.dbias, gradients.accumulate);
+    }
+}
+
+} // namespace mp::linear

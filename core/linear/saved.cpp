@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "linear/saved.hpp"
+
+namespace mp::linear {
+
+void Saved::keep(Stream& stream, const std::shared_ptr<Tensor>& x, const MatrixForm& form,
+                 const quant::Tracking& tracking) {
+    has_input_ = false; // until the new one is complete
+    if (is_in_form(*x, form) && !kept_.is_lent()) {
+        borrowed_ = x;
+        kept_.release();
+    } else {
+        borrowed_ = nullptr;
+        (void)kept_.fill(stream, *x, form, tracking);
+    }
+    rows_ = x->rows();
+    has_input_ = true;
+}
+
+void Saved::drop(int64_t rows) noexcept {
+    borrowed_ = nullptr;
+    kept_.release();
+    rows_ = rows;
+    has_input_ = false;
+}
+
+void Saved::remember_scale(Stream& stream, const quant::Tracking& tracking) const {
+    if (scale_.data() != nullptr && tracking.slot != nullptr) {
+        stream.copy(scale_.data(), tracking.slot, sizeof *tracking.slot,
+                    CopyKind::device_to_device);
+    }
+}
+
+quant::Tracking Saved::remembered(const quant::Tracking& tracking) const noexcept {
+    const bool is_delayed = tracking.slot != nullptr;
+    return {is_delayed ? scale_.as<numerics::DelayedSlot>() : nullptr, tracking.warm_up, nullptr};
+}
+
+void Saved::lend(void* memory, std::size_t bytes) noexcept {
+    has_input_ = has_input_ && memory != nullptr;
+    kept_.lend(memory, bytes);
+}
+
+OperandView Saved::input() const noexcept {
+    return borrowed_ != nullptr ? view_of(*borrowed_) : kept_.view();
+}
+
+} // namespace mp::linear

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saved: what one forward of a layer keeps for its backward: the input in the form of the weight gradient, and under
+// delayed scaling the scale that it was quantized by.
+#pragma once
+
+#include <memory>
+
+#include "linear/operand.hpp"
+#include "tensor/tensor.hpp"
+
+namespace mp::linear {
+
+class Saved {
+  public:
+    Saved() = default;
+    // One whose input can be rebuilt: it remembers the scale too.
+    explicit Saved(Stream& stream)
+        : scale_(stream.shared_device(), sizeof(numerics::DelayedSlot)) {}
+
+    // Keeps x: the caller's own tensor where it has the form already, else a copy. Memory that was lent always gets one.
+    void keep(Stream& stream, const std::shared_ptr<Tensor>& x, const MatrixForm& form,
+              const quant::Tracking& tracking);
+    // x goes, or is not kept at all; its rows stay known.
+    void drop(int64_t rows) noexcept;
+
+    // Remembers how x is about to be scaled. Nothing without delayed scaling, where x alone decides.
+    void remember_scale(Stream& stream, const quant::Tracking& tracking) const;
+    // The same scale once more; counts nothing in the layer.
+    [[nodiscard]] quant::Tracking remembered(const quant::Tracking& tracking) const noexcept;
+
+    // Of the forward; -1 before one.
+    [[nodiscard]] int64_t rows() const noexcept { return rows_; }
+    [[nodiscard]] bool has_input() const noexcept { return has_input_; }
+    [[nodiscard]] bool borrows() const noexcept { return borrowed_ != nullptr; }
+    [[nodiscard]] OperandView input() const noexcept;
+    // From now on x lies there, where it is kept already and in memory that is lent: null, and it is dropped.
+    void lend(void* memory, std::size_t bytes) noexcept;
+    [[nodiscard]] const OperandMemory& memory() const noexcept { return kept_; }
+
+  private:
+    std::shared_ptr<Tensor> borrowed_;
+    OperandMemory kept_;
+    Buffer scale_; // a DelayedSlot, as the layer's was
+    int64_t rows_ = -1;
+    bool has_input_ = false;
+};
+
+} // namespace mp::linear
