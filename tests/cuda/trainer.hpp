@@ -42,8 +42,8 @@ class Trainer {
 
     [[nodiscard]] Stream& stream() const { return context_->stream(); }
     void step() {
-        linear_.forward(stream(), x_, *y_);
-        linear_.backward(stream(), *y_, dx_.get(),
+        linear_.forward(stream(), x_, y_.get(), linear_.last());
+        linear_.backward(stream(), linear_.last(), *y_, dx_.get(),
                          {optimizer_.parameters().state(0, "grad").get(), nullptr, false});
         optimizer_.step(stream(), nullptr);
         linear_.end_step(stream());

@@ -68,6 +68,7 @@ void destroy_one(Bytes& bytes, World& world) {
         break;
     case 5:
         world.linears.destroy(at);
+        world.saveds.destroy(at);
         break;
     case 6:
         world.gemms.destroy(at);
@@ -90,12 +91,13 @@ void destroy_one(Bytes& bytes, World& world) {
 void one_call(Bytes& bytes, World& world) {
     using Call = void (*)(Bytes&, World&);
     constexpr Call kCalls[] = {
-        create_context,   use_context,      create_tensor,     wrap_tensor,      look_at_tensor,
-        move_tensor,      create_quantized, quantize,          use_gemm,         create_recipe,
-        set_key,          look_at_recipe,   create_scaler,     use_scaler,       create_linear,
-        use_linear,       use_linear,       look_at_linear,    create_optimizer, add_to_optimizer,
-        add_to_optimizer, set_optimizer,    look_at_optimizer, step_optimizer,   step_optimizer,
-        use_comm,         start_training,   create_checkpoint, use_checkpoint,   destroy_one};
+        create_context,   use_context,      create_tensor,  wrap_tensor,       look_at_tensor,
+        move_tensor,      create_quantized, quantize,       use_gemm,          create_recipe,
+        set_key,          look_at_recipe,   create_scaler,  use_scaler,        create_linear,
+        use_linear,       use_linear,       look_at_linear, use_saved,         create_optimizer,
+        add_to_optimizer, add_to_optimizer, set_optimizer,  look_at_optimizer, step_optimizer,
+        step_optimizer,   use_comm,         start_training, create_checkpoint, use_checkpoint,
+        destroy_one};
     kCalls[bytes.below(std::size(kCalls))](bytes, world);
 }
 
@@ -122,6 +124,7 @@ void destroy_all(std::size_t order, World& world) {
             break;
         default:
             world.linears.clear();
+            world.saveds.clear();
             world.gemms.clear();
             world.recipes.clear();
             break;

@@ -218,7 +218,7 @@ inline void create_linear(Bytes& bytes, World& world) {
     Sized<mp_linear_desc> desc(MP_LINEAR_DESC_INIT);
     desc.value.in_features = byte < 245 ? sizes[0] : bytes.number();
     desc.value.out_features = sizes[1];
-    desc.value.flags = static_cast<uint32_t>(any_int(bytes, 16));
+    desc.value.flags = static_cast<uint32_t>(any_int(bytes, 32));
     desc.odd_size(bytes);
     mp_tensor* weight =
         byte < 220 ? fresh(world, context, 1 + static_cast<int32_t>(byte % 3), sizes[1], sizes[0])
@@ -327,6 +327,75 @@ inline void look_at_linear(Bytes& bytes, World& world) {
         }
         (void)MP_CALL(world, local, mp_linear_set_scaling, any_linear(bytes, world), saved.data(),
                       byte % 9 == 0 ? needed / 2 : needed);
+        break;
+    }
+    }
+}
+
+// What forwards keep, in handles and in memory lent for it; codes instead of numbers.
+inline void use_saved(Bytes& bytes, World& world) {
+    mp_linear* linear = any_linear(bytes, world);
+    mp_queue* queue = any_queue(bytes, world);
+    mp_context* context = world.contexts.pick(bytes);
+    mp_saved* saved = world.saveds.pick(bytes);
+    const auto& sizes = kFeatures[bytes.below(std::size(kFeatures))];
+    const int64_t rows = static_cast<int64_t>(bytes.below(3)) * 8;
+    const std::size_t byte = bytes.next();
+    const auto tensor = [&](int64_t width) {
+        return byte < 230 ? fresh(world, context, 1 + static_cast<int32_t>(byte % 3), rows, width)
+                          : any_tensor(bytes, world);
+    };
+    switch (bytes.below(8)) {
+    case 0: {
+        mp_saved* made = nullptr;
+        (void)MP_CALL(world, local, mp_saved_create, linear, &made);
+        world.saveds.put(made);
+        break;
+    }
+    case 1:
+    case 2:
+        (void)MP_CALL(world, local, mp_linear_forward_saved, linear, queue, tensor(sizes[0]),
+                      byte % 5 == 0 ? nullptr : tensor(sizes[1]), saved,
+                      static_cast<uint32_t>(any_int(bytes, 3)));
+        break;
+    case 3:
+        (void)MP_CALL(world, local, mp_linear_backward_saved, linear, queue, saved,
+                      tensor(sizes[1]), byte % 3 == 0 ? nullptr : tensor(sizes[0]),
+                      byte % 3 == 1 ? nullptr : any_tensor(bytes, world), nullptr,
+                      static_cast<uint32_t>(any_int(bytes, 2)));
+        break;
+    case 4: {
+        std::size_t needed = 0;
+        (void)MP_CALL(world, local, mp_linear_get_saved_bytes, linear, rows, &needed);
+        const std::size_t size = std::min<std::size_t>(needed, 1U << 16) - (byte % 7 == 0 ? 1 : 0);
+        if (needed == 0 || byte % 5 == 0) {
+            (void)MP_CALL(world, local, mp_saved_set_memory, saved, nullptr, 0);
+            break;
+        }
+        auto owned = std::make_unique<unsigned char[]>(size + 511);
+        void* memory = owned.get();
+        std::size_t space = size + 511;
+        memory = std::align(256, size, memory, space);
+        if (!MP_CALL(world, local, mp_saved_set_memory, saved, memory, size)) {
+            world.memory.push_back(std::move(owned));
+        }
+        break;
+    }
+    case 5:
+        (void)MP_CALL(world, local, mp_linear_quantize, linear, queue, any_int(bytes, 3),
+                      any_int(bytes, 3), any_tensor(bytes, world), any_tensor(bytes, world));
+        break;
+    case 6:
+        (void)MP_CALL(world, local, mp_linear_set_weight_codes, linear,
+                      byte % 2 == 0 ? nullptr : any_tensor(bytes, world),
+                      byte % 3 == 0 ? nullptr : any_tensor(bytes, world));
+        break;
+    default: {
+        Sized<mp_cast_desc> desc(MP_CAST_DESC_INIT);
+        desc.value.rounding = any_int(bytes, 2);
+        desc.value.microbatch = any_int(bytes, 3);
+        desc.odd_size(bytes);
+        (void)MP_CALL(world, local, mp_linear_set_gradient_rounding, linear, &desc.value);
         break;
     }
     }

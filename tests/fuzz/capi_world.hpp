@@ -295,6 +295,7 @@ class World {
     Slots<mp_scaler, mp_scaler_destroy> scalers;
     Slots<mp_optimizer, mp_optimizer_destroy> optimizers;
     Slots<mp_linear, mp_linear_destroy> linears;
+    Slots<mp_saved, mp_saved_destroy> saveds;
     Slots<mp_gemm, mp_gemm_destroy> gemms;
     Slots<mp_comm, mp_comm_destroy> comms;
     Slots<mp_checkpoint, mp_checkpoint_destroy> checkpoints;
