@@ -345,6 +345,10 @@ inline void use_saved(Bytes& bytes, World& world) {
         return byte < 230 ? fresh(world, context, 1 + static_cast<int32_t>(byte % 3), rows, width)
                           : any_tensor(bytes, world);
     };
+    mp_tensor* x = tensor(sizes[0]);
+    mp_tensor* y = tensor(sizes[1]);
+    mp_tensor* any = any_tensor(bytes, world);
+    mp_tensor* other = any_tensor(bytes, world);
     switch (bytes.below(8)) {
     case 0: {
         mp_saved* made = nullptr;
@@ -354,14 +358,12 @@ inline void use_saved(Bytes& bytes, World& world) {
     }
     case 1:
     case 2:
-        (void)MP_CALL(world, local, mp_linear_forward_saved, linear, queue, tensor(sizes[0]),
-                      byte % 5 == 0 ? nullptr : tensor(sizes[1]), saved,
-                      static_cast<uint32_t>(any_int(bytes, 3)));
+        (void)MP_CALL(world, local, mp_linear_forward_saved, linear, queue, x,
+                      byte % 5 == 0 ? nullptr : y, saved, static_cast<uint32_t>(any_int(bytes, 3)));
         break;
     case 3:
-        (void)MP_CALL(world, local, mp_linear_backward_saved, linear, queue, saved,
-                      tensor(sizes[1]), byte % 3 == 0 ? nullptr : tensor(sizes[0]),
-                      byte % 3 == 1 ? nullptr : any_tensor(bytes, world), nullptr,
+        (void)MP_CALL(world, local, mp_linear_backward_saved, linear, queue, saved, y,
+                      byte % 3 == 0 ? nullptr : x, byte % 3 == 1 ? nullptr : any, nullptr,
                       static_cast<uint32_t>(any_int(bytes, 2)));
         break;
     case 4: {
@@ -383,12 +385,11 @@ inline void use_saved(Bytes& bytes, World& world) {
     }
     case 5:
         (void)MP_CALL(world, local, mp_linear_quantize, linear, queue, any_int(bytes, 3),
-                      any_int(bytes, 3), any_tensor(bytes, world), any_tensor(bytes, world));
+                      any_int(bytes, 3), any, other);
         break;
     case 6:
         (void)MP_CALL(world, local, mp_linear_set_weight_codes, linear,
-                      byte % 2 == 0 ? nullptr : any_tensor(bytes, world),
-                      byte % 3 == 0 ? nullptr : any_tensor(bytes, world));
+                      byte % 2 == 0 ? nullptr : any, byte % 3 == 0 ? nullptr : other);
         break;
     default: {
         Sized<mp_cast_desc> desc(MP_CAST_DESC_INIT);
