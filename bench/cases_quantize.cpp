@@ -93,7 +93,8 @@ class QuantizeBench {
                 return measure_streaming(
                     context_, label, passes,
                     [&] {
-                        check(mp_tensor_quantize(source.tensor, nullptr, target, turned, stats));
+                        check(mp_tensor_quantize(source.tensor, nullptr, target, turned, nullptr,
+                                                 stats));
                     },
                     options_);
             });
@@ -120,7 +121,7 @@ class QuantizeBench {
         }
         void* data = nullptr;
         check(mp_tensor_get_data(codes, &data));
-        check(mp_tensor_quantize(source.tensor, nullptr, codes, nullptr, nullptr));
+        check(mp_tensor_quantize(source.tensor, nullptr, codes, nullptr, nullptr, nullptr));
         const Array output(context_, count_ * source.element);
         mp_tensor* target =
             wrap_memory(context_, source.element == 4 ? MP_DTYPE_FP32 : MP_DTYPE_BF16,

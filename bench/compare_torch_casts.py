@@ -49,7 +49,7 @@ def quantizer(context, source, scaling, rule):
     desc, quant = desc_of(source.shape, torch.float8_e4m3fn), QUANT_DESC(scaling=scaling, rule=rule)
     target = mp.Handle("tensor", "mp_tensor_create_quantized", context, mp.byref(desc), mp.byref(quant))
     ours = wrap(context, source)
-    return lambda: mp.call("mp_tensor_quantize", ours, None, target, None, None)
+    return lambda: mp.call("mp_tensor_quantize", ours, None, target, None, None, None)
 
 
 def torchao_rows():

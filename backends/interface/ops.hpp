@@ -89,6 +89,9 @@ struct QuantizeDesc : OpDesc {
     numerics::DelayedSlot* slot =
         nullptr; // its amax becomes the maximum of itself and this tensor's
     int32_t warm_up = 0;
+    // Stands for the matrix's own amax where its scale is chosen (grid: one scale for the tensor; no slot): larger elements
+    // saturate. Its sign is ignored. Null: the amax is found.
+    const float* given_amax = nullptr;
     float* amax = nullptr; // of the tensor; may be null; an output, and nvfp4's second level
     numerics::QuantStats* stats = nullptr; // added to; may be null
     bool stochastic = false;               // as in CastDesc

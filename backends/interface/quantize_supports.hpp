@@ -59,6 +59,11 @@ inline bool slot_fits_grid(const QuantizeDesc& op, Reason& reason) noexcept {
         reason.set("delayed scaling has one fp32 scale for the tensor");
         return false;
     }
+    if (op.given_amax != nullptr &&
+        (op.grid.block_rows != 0 || op.grid.block_columns != 0 || op.slot != nullptr)) {
+        reason.set("a given amax is for one scale for the tensor, without delayed scaling");
+        return false;
+    }
     return true;
 }
 

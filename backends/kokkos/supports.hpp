@@ -71,7 +71,7 @@ inline bool suits_kernels(const QuantizeDesc& op, Reason& reason) noexcept {
     }
     const bool needs_amax =
         op.grid.block_rows == 0 && op.grid.block_columns == 0 && op.amax == nullptr &&
-        op.slot == nullptr &&
+        op.slot == nullptr && op.given_amax == nullptr &&
         (op.grid.dtype != DType::fp32 || op.policy.rule == numerics::ScaleRule::msamp);
     if (needs_amax) {
         reason.set("this scale of a whole tensor needs a place for the tensor's amax");

@@ -48,7 +48,9 @@ BlockScale scale_of(const QuantizeDesc& op, const Block& block, int64_t index, f
     const float previous = op.slot != nullptr
                                ? 1.0F / op.slot->multiply
                                : numerics::load_as_float(op.grid.dtype, op.scale_inv, index);
-    return numerics::block_scale(op.policy, amax_of(op, block), previous, tensor_amax);
+    const float amax =
+        op.given_amax != nullptr ? numerics::given_magnitude(op.given_amax) : amax_of(op, block);
+    return numerics::block_scale(op.policy, amax, previous, tensor_amax);
 }
 
 void quantize_at(const QuantizeDesc& op, const numerics::SrKey& key, int64_t row, int64_t column,

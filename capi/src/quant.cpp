@@ -4,10 +4,13 @@
 
 #include <array>
 #include <cmath>
+#include <memory>
+#include <optional>
 
 #include "boundary.hpp"
 #include "objects.hpp"
 #include "quant_form.hpp"
+#include "random_time.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
@@ -36,7 +39,188 @@ int32_t usual_rule(int32_t scaling) {
     return is_mx ? MP_SCALE_RULE_MX_RCEIL : MP_SCALE_RULE_CURRENT;
 }
 
-MatrixForm form_of(DType dtype, const mp_quant_desc* source) {
+const TensorScales& scales_of(const mp_tensor* tensor) {
+    const Tensor& object = *object_of(tensor, "tensor");
+    if (object.scales() == nullptr) {
+        fail(Code::invalid_argument,
+             "tensor %s of %s has no scales; make it with mp_tensor_create_quantized",
+             object.shape().text().c_str(), dtype_name(object.dtype()));
+    }
+    return *object.scales();
+}
+
+// Products read scales in pieces of 16 bytes.
+constexpr int64_t kScaleAlignment = 16;
+
+// Of a quantized tensor in the caller's memory.
+void check_pieces(const QuantizedMemory& memory, const MatrixForm& form, int64_t count) {
+    if (count > 0) {
+        (void)required(memory.codes, "codes");
+        (void)required(memory.scale_inv, "scale_inv");
+    }
+    if (form.policy.rule == ScaleRule::nvfp4) {
+        (void)required(memory.amax, "amax, which NVFP4's scales are relative to,");
+    }
+    if (!is_aligned(memory.codes, form.dtype)) {
+        fail(Code::invalid_argument, "codes at %p are not aligned to their %lld bytes",
+             memory.codes, static_cast<long long>(dtype_size(form.dtype)));
+    }
+    if (!is_aligned(memory.scale_inv, kScaleAlignment)) {
+        fail(Code::invalid_argument, "scale_inv at %p is not aligned to 16 bytes",
+             memory.scale_inv);
+    }
+    if (!is_aligned(memory.amax, DType::fp32)) {
+        fail(Code::invalid_argument, "amax at %p is not aligned to 4 bytes", memory.amax);
+    }
+}
+
+// No piece of a quantized tensor may lie in another tensor, or in another piece.
+void check_apart(const Tensor& tensor, const Tensor& other) {
+    const TensorScales& scales = *tensor.scales();
+    const bool is_itself = &tensor == &other;
+    if ((!is_itself && other.overlaps(tensor)) || other.overlaps(*scales.scale_inv) ||
+        other.overlaps(*scales.amax) || scales.scale_inv->overlaps(*scales.amax)) {
+        fail(Code::invalid_argument, "quantize: source, codes, transposed codes, scale_inv and "
+                                     "amax need memory of their own");
+    }
+}
+
+// What mp_quantize_args asks for.
+class QuantizeCall {
+  public:
+    explicit QuantizeCall(const mp_quantize_args* source)
+        : args_(read_optional_struct(source, "args")) {
+        check_flags(args_.flags, MP_QUANTIZE_CHECK_AMAX, "args.flags");
+        if (args_.rounding != MP_ROUND_NEAREST && args_.rounding != MP_ROUND_STOCHASTIC) {
+            fail(Code::invalid_argument,
+                 "args.rounding is %d; it must be MP_ROUND_NEAREST or MP_ROUND_STOCHASTIC",
+                 args_.rounding);
+        }
+        if (args_.first_element < 0) {
+            fail(Code::invalid_argument, "args.first_element is %lld; it must be >= 0",
+                 static_cast<long long>(args_.first_element));
+        }
+        if (!is_aligned(args_.amax_pointer, DType::fp32)) {
+            fail(Code::invalid_argument, "args.amax_pointer at %p is not aligned to 4 bytes",
+                 static_cast<const void*>(args_.amax_pointer));
+        }
+        if (checks_amax() && args_.amax_pointer == nullptr) {
+            fail(Code::null_argument,
+                 "args.amax_pointer is NULL; MP_QUANTIZE_CHECK_AMAX needs one");
+        }
+        time_ = random_time(args_, "quantize");
+    }
+
+    [[nodiscard]] quant::QuantOptions options() const noexcept {
+        return {
+            args_.amax_pointer, args_.rounding == MP_ROUND_STOCHASTIC, args_.seed, args_.uid, time_,
+            args_.first_element};
+    }
+    // Before anything is written.
+    void check(Stream& stream, const Tensor& destination) const {
+        if (args_.amax_pointer != nullptr && destination.scales() != nullptr &&
+            args_.amax_pointer == destination.scales()->amax->data()) {
+            fail(Code::invalid_argument,
+                 "args.amax_pointer is the destination's own amax, which the "
+                 "call writes; give it memory of its own");
+        }
+        if (!checks_amax()) {
+            return;
+        }
+        float amax = 0.0F;
+        stream.copy(&amax, args_.amax_pointer, sizeof amax, CopyKind::device_to_host);
+        stream.sync();
+        if (std::signbit(amax)) {
+            fail(Code::bad_state,
+                 "args.amax_pointer holds %g: nobody wrote an amax since a call took the last one",
+                 static_cast<double>(amax));
+        }
+    }
+    // After it: the mark of an amax that was used.
+    void take(Stream& stream) const {
+        if (checks_amax()) {
+            constexpr float kTaken = -1.0F;
+            stream.copy(args_.amax_pointer, &kTaken, sizeof kTaken, CopyKind::host_to_device);
+            stream.sync();
+        }
+    }
+
+  private:
+    [[nodiscard]] bool checks_amax() const noexcept {
+        return (args_.flags & MP_QUANTIZE_CHECK_AMAX) != 0;
+    }
+
+    mp_quantize_args args_;
+    uint64_t time_ = 0;
+};
+
+// A matrix of mp_quantized_memory, as tensors that own nothing.
+class QuantizedMatrix {
+  public:
+    QuantizedMatrix(const std::shared_ptr<Context>& owner, Stream& stream,
+                    const mp_quantized_memory* source, const mp_quant_desc* quant) {
+        const auto memory = read_struct(source, "memory");
+        const DType dtype = dtype_of(memory.dtype, "memory.dtype");
+        const int64_t sizes[] = {memory.rows, memory.columns};
+        const Shape shape = checked_shape(2, sizes, dtype, "memory");
+        const MatrixForm form = form_of(dtype, quant);
+        check_form(form, "memory");
+        QuantizedMemory pieces{memory.codes, memory.scale_inv, memory.amax};
+        check_pieces(pieces, form, shape.count());
+        if (pieces.amax == nullptr) { // not wanted
+            pieces.amax = amax_.emplace(stream, sizeof(float)).data();
+        }
+        tensor_.emplace(owner, stream, form, shape, pieces);
+        check_apart(*tensor_, *tensor_);
+        if (memory.transposed != nullptr) {
+            const Shape turned{{memory.columns, memory.rows}, 2};
+            transposed_.emplace(owner, stream, dtype, turned, memory.transposed, Deleter{});
+            check_apart(*tensor_, *transposed_);
+        }
+    }
+
+    [[nodiscard]] Tensor& tensor() noexcept { return *tensor_; }
+    [[nodiscard]] const Tensor& tensor() const noexcept { return *tensor_; }
+    [[nodiscard]] Tensor* transposed() noexcept {
+        return transposed_.has_value() ? &*transposed_ : nullptr;
+    }
+    // The other side of the call: numbers of the same shape.
+    [[nodiscard]] std::unique_ptr<Tensor> numbers(const void* data, int32_t number,
+                                                  const char* name) const {
+        const DType dtype = dtype_of(number, name);
+        const Shape& shape = tensor_->shape();
+        check_shape(shape, dtype, name);
+        if (shape.count() > 0) {
+            (void)required(data, name);
+        }
+        if (!is_aligned(data, dtype)) {
+            fail(Code::invalid_argument, "%s at %p is not aligned to its elements", name, data);
+        }
+        auto plain = std::make_unique<Tensor>(tensor_->context(), tensor_->stream(), dtype, shape,
+                                              const_cast<void*>(data), Deleter{});
+        check_apart(*tensor_, *plain);
+        return plain;
+    }
+
+  private:
+    std::optional<Scratch> amax_;
+    std::optional<Tensor> tensor_;
+    std::optional<Tensor> transposed_;
+};
+
+mp_quant_stats public_stats(const QuantStats& stats) {
+    mp_quant_stats result = MP_QUANT_STATS_INIT;
+    result.elements = stats.elements;
+    result.saturated = stats.saturated;
+    result.underflowed = stats.underflowed;
+    result.non_finite = stats.non_finite;
+    result.amax = static_cast<double>(numerics::float_from_bits(stats.amax_bits));
+    return result;
+}
+
+} // namespace
+
+MatrixForm mp::capi::form_of(DType dtype, const mp_quant_desc* source) {
     const auto desc = read_optional_struct(source, "quant");
     check_flags(desc.flags, MP_QUANT_POWER_OF_TWO, "quant.flags");
     const int32_t scaling = desc.scaling == 0 ? MP_SCALING_TENSOR : desc.scaling;
@@ -65,28 +249,6 @@ MatrixForm form_of(DType dtype, const mp_quant_desc* source) {
     form.policy.epsilon = static_cast<float>(desc.amax_epsilon);
     return form;
 }
-
-const TensorScales& scales_of(const mp_tensor* tensor) {
-    const Tensor& object = *object_of(tensor, "tensor");
-    if (object.scales() == nullptr) {
-        fail(Code::invalid_argument,
-             "tensor %s of %s has no scales; make it with mp_tensor_create_quantized",
-             object.shape().text().c_str(), dtype_name(object.dtype()));
-    }
-    return *object.scales();
-}
-
-mp_quant_stats public_stats(const QuantStats& stats) {
-    mp_quant_stats result = MP_QUANT_STATS_INIT;
-    result.elements = stats.elements;
-    result.saturated = stats.saturated;
-    result.underflowed = stats.underflowed;
-    result.non_finite = stats.non_finite;
-    result.amax = static_cast<double>(numerics::float_from_bits(stats.amax_bits));
-    return result;
-}
-
-} // namespace
 
 mp_quant_desc mp::capi::desc_of(const MatrixForm& form) {
     mp_quant_desc desc = MP_QUANT_DESC_INIT;
@@ -129,26 +291,100 @@ mp_status mp_tensor_get_quantized_amax(const mp_tensor* tensor, mp_tensor** out)
     });
 }
 
+mp_status mp_tensor_wrap_quantized(mp_context* context, const mp_tensor_desc* desc,
+                                   const mp_quant_desc* quant, void* codes, void* scale_inv,
+                                   float* amax, mp_deleter_fn deleter, void* payload,
+                                   mp_tensor** out) {
+    return boundary([&] {
+        output(out);
+        const std::shared_ptr<Context>& owner = object_of(context, "context");
+        const TensorSpec spec = spec_of(*owner, desc);
+        const MatrixForm form = form_of(spec.dtype, quant);
+        const QuantizedMemory memory{codes, scale_inv, amax};
+        check_pieces(memory, form, spec.shape.count());
+        auto tensor = std::make_shared<Tensor>(owner, *spec.stream, form, spec.shape, memory);
+        check_apart(*tensor, *tensor);
+        mp_tensor* handle = make_handle<mp_tensor>(tensor);
+        tensor->give_back_by({deleter, payload}); // last: on failure the memory stays the caller's
+        *out = handle;
+    });
+}
+
 mp_status mp_tensor_quantize(const mp_tensor* source, mp_queue* queue, mp_tensor* destination,
-                             mp_tensor* transposed, mp_quant_stats* stats) {
+                             mp_tensor* transposed, const mp_quantize_args* args,
+                             mp_quant_stats* stats) {
     return boundary([&] {
         const Tensor& from = *object_of(source, "source");
         Tensor& to = *object_of(destination, "destination");
         Tensor* turned =
             transposed == nullptr ? nullptr : object_of(transposed, "transposed").get();
+        const QuantizeCall call(args);
         Stream& stream = stream_of(queue, to);
-        if (stats == nullptr) {
-            quant::quantize_tensor(stream, from, to, turned);
-            return;
+        if (stats != nullptr) {
+            (void)size_of_struct(stats, "stats");
         }
-        (void)size_of_struct(stats, "stats");
-        const Buffer counters(stream.shared_device(), sizeof(QuantStats));
-        check(stream.device().zero(stream.queue(), counters.data(), sizeof(QuantStats)));
-        quant::quantize_tensor(stream, from, to, turned, {nullptr, 0, counters.as<QuantStats>()});
-        QuantStats counted;
-        stream.copy(&counted, counters.data(), sizeof(counted), CopyKind::device_to_host);
-        stream.sync();
-        write_struct(stats, public_stats(counted), "stats");
+        call.check(stream, to);
+        std::optional<Buffer> counters;
+        quant::Tracking tracking;
+        if (stats != nullptr) {
+            counters.emplace(stream.shared_device(), sizeof(QuantStats));
+            check(stream.device().zero(stream.queue(), counters->data(), sizeof(QuantStats)));
+            tracking.stats = counters->as<QuantStats>();
+        }
+        quant::quantize_tensor(stream, from, to, turned, tracking, call.options());
+        call.take(stream);
+        if (stats != nullptr) {
+            QuantStats counted;
+            stream.copy(&counted, counters->data(), sizeof(counted), CopyKind::device_to_host);
+            stream.sync();
+            write_struct(stats, public_stats(counted), "stats");
+        }
+    });
+}
+
+mp_status mp_tensor_quantize_pointers(mp_context* context, mp_queue* queue, const void* source,
+                                      int32_t source_dtype, const mp_quant_desc* quant,
+                                      const mp_quantized_memory* destination,
+                                      const mp_quantize_args* args) {
+    return boundary([&] {
+        const std::shared_ptr<Context> owner = object_of(context, "context");
+        Stream& stream = stream_of(queue, *owner);
+        const QuantizeCall call(args);
+        QuantizedMatrix to(owner, stream, destination, quant);
+        const auto from = to.numbers(source, source_dtype, "source");
+        call.check(stream, to.tensor());
+        quant::quantize_tensor(stream, *from, to.tensor(), to.transposed(), {}, call.options());
+        call.take(stream);
+    });
+}
+
+mp_status mp_tensor_dequantize_pointers(mp_context* context, mp_queue* queue,
+                                        const mp_quantized_memory* source,
+                                        const mp_quant_desc* quant, void* destination,
+                                        int32_t destination_dtype) {
+    return boundary([&] {
+        const std::shared_ptr<Context> owner = object_of(context, "context");
+        Stream& stream = stream_of(queue, *owner);
+        QuantizedMatrix from(owner, stream, source, quant);
+        if (from.transposed() != nullptr) {
+            fail(Code::invalid_argument, "source.transposed must be NULL: it is not read");
+        }
+        const auto to = from.numbers(destination, destination_dtype, "destination");
+        quant::dequantize_tensor(stream, from.tensor(), *to);
+    });
+}
+
+mp_status mp_tensor_get_scale_grid(const mp_quant_desc* quant, int64_t rows, int64_t columns,
+                                   int64_t* grid_rows, int64_t* grid_columns, int32_t* dtype) {
+    return boundary([&] {
+        const ScaleGrid grid = form_of(DType::fp8_e4m3, quant).grid;
+        const int64_t sizes[] = {rows, columns};
+        (void)checked_shape(2, sizes, DType::fp8_e4m3, "matrix");
+        (void)required(grid_columns, "grid_columns");
+        (void)required(dtype, "dtype");
+        *required(grid_rows, "grid_rows") = grid.rows(rows);
+        *grid_columns = grid.columns(columns);
+        *dtype = static_cast<int32_t>(grid.dtype);
     });
 }
 

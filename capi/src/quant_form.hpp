@@ -8,5 +8,7 @@
 namespace mp::capi {
 
 mp_quant_desc desc_of(const MatrixForm& form);
+// NULL: one scale for the tensor. Throws for what a desc may not say.
+MatrixForm form_of(DType dtype, const mp_quant_desc* quant);
 
 } // namespace mp::capi

@@ -31,7 +31,8 @@ struct MatrixScale {
             return {op.slot->multiply, 1.0F / op.slot->multiply};
         }
         const float from = op.slot != nullptr ? 1.0F / op.slot->multiply : previous;
-        return numerics::block_scale(op.policy, *amax, from, *amax);
+        const float chosen = numerics::given_magnitude(amax);
+        return numerics::block_scale(op.policy, chosen, from, chosen);
     }
     [[nodiscard]] KOKKOS_INLINE_FUNCTION float multiply() const {
         if (op.policy.rule == numerics::ScaleRule::msamp && !follows_slot()) {
@@ -265,9 +266,10 @@ template <class Exec> struct QuantizeTeams {
 template <class Exec> void quantize(const Exec& exec, const QuantizeDesc& op) {
     using Teams = QuantizeTeams<Exec>;
     const bool is_one = op.grid.block_rows == 0 && op.grid.block_columns == 0;
-    const bool may_follow_amax = is_one && (op.slot == nullptr || op.warm_up > 0);
+    const bool may_follow_amax =
+        is_one && op.given_amax == nullptr && (op.slot == nullptr || op.warm_up > 0);
     const bool is_nvfp4 = op.policy.rule == numerics::ScaleRule::nvfp4;
-    const MatrixScale scale{op, amax_place(op)};
+    const MatrixScale scale{op, op.given_amax != nullptr ? op.given_amax : amax_place(op)};
     const bool finds_amax = may_follow_amax || is_nvfp4;
     if (finds_amax && op.source.count > 0) {
         AmaxDesc find{};

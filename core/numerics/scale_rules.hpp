@@ -213,6 +213,11 @@ MP_HD_INLINE constexpr BlockScale block_scale(const ScalePolicy& policy, float a
     return detail::scale_current(policy, amax);
 }
 
+// A given amax as a rule takes it: not negative.
+MP_HD_INLINE float given_magnitude(const float* amax) {
+    return float_from_bits(bits_from_float(*amax) & kFloatMagnitudeMask);
+}
+
 // What NVFP4's block scales are multiplied by besides: value = code * (scale * nvfp4_decode(amax)).
 MP_HD_INLINE constexpr float nvfp4_decode(float tensor_amax) {
     return 1.0F / detail::nvfp4_encode(tensor_amax, 6.0F);

@@ -69,7 +69,8 @@ std::size_t bytes_of_scales(const MatrixForm& form, int64_t rows, int64_t column
 }
 
 void quantize_matrix(Stream& stream, const TensorRef& source, int64_t rows, int64_t columns,
-                     const MatrixForm& form, const QuantOutput& output, const Tracking& tracking) {
+                     const MatrixForm& form, const QuantOutput& output, const Tracking& tracking,
+                     const QuantOptions& options) {
     QuantizeDesc op{};
     op.kind = OpKind::quantize;
     op.source = source;
@@ -85,6 +86,12 @@ void quantize_matrix(Stream& stream, const TensorRef& source, int64_t rows, int6
     op.warm_up = tracking.warm_up;
     op.amax = output.amax;
     op.stats = tracking.stats;
+    op.given_amax = options.amax;
+    op.stochastic = options.stochastic;
+    op.seed = options.seed;
+    op.uid = options.uid;
+    op.step = options.step;
+    op.first_element = options.first_element;
     run_op(stream, op);
 }
 
@@ -97,7 +104,8 @@ void dequantize_matrix(Stream& stream, const ScaledRef& source, const TensorRef&
 }
 
 void quantize_tensor(Stream& stream, const Tensor& source, Tensor& destination,
-                     Tensor* destination_transposed, const Tracking& tracking) {
+                     Tensor* destination_transposed, const Tracking& tracking,
+                     const QuantOptions& options) {
     constexpr const char* kCall = "mp_tensor_quantize";
     check_source(source, kCall);
     const TensorScales& scales = scales_of(destination, kCall, "destination");
@@ -113,7 +121,7 @@ void quantize_tensor(Stream& stream, const Tensor& source, Tensor& destination,
     output.scale_inv = scales.scale_inv->data();
     output.amax = static_cast<float*>(scales.amax->data());
     quantize_matrix(stream, source.ref(), source.rows(), source.columns(), destination.form(),
-                    output, tracking);
+                    output, tracking, options);
 }
 
 void dequantize_tensor(Stream& stream, const Tensor& source, const Tensor& destination) {

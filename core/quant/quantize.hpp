@@ -16,6 +16,16 @@ struct Tracking {
     numerics::QuantStats* stats = nullptr; // added to
 };
 
+// What is given instead of found.
+struct QuantOptions {
+    const float* amax = nullptr; // device memory; as QuantizeDesc::given_amax
+    bool stochastic = false;     // seed ... as in CastDesc
+    uint64_t seed = 0;
+    uint64_t uid = 0;
+    uint64_t step = 0;
+    int64_t first_element = 0;
+};
+
 // Where codes go. `amax` receives the matrix's largest |x|; required for NVFP4, else may be null.
 struct QuantOutput {
     void* codes = nullptr;
@@ -27,12 +37,13 @@ struct QuantOutput {
 // `source` is rows x columns of fp32, fp16 or bf16.
 void quantize_matrix(Stream& stream, const TensorRef& source, int64_t rows, int64_t columns,
                      const MatrixForm& form, const QuantOutput& output,
-                     const Tracking& tracking = {});
+                     const Tracking& tracking = {}, const QuantOptions& options = {});
 void dequantize_matrix(Stream& stream, const ScaledRef& source, const TensorRef& destination);
 
 // The same for tensors, seen as matrices with their last dimension as columns.
 void quantize_tensor(Stream& stream, const Tensor& source, Tensor& destination,
-                     Tensor* destination_transposed, const Tracking& tracking = {});
+                     Tensor* destination_transposed, const Tracking& tracking = {},
+                     const QuantOptions& options = {});
 void dequantize_tensor(Stream& stream, const Tensor& source, const Tensor& destination);
 
 // Bytes of so many codes or scales.

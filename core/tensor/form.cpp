@@ -42,12 +42,26 @@ void check_form(const MatrixForm& form, const char* what) {
                  "this is %s",
                  what, form_text(form).c_str());
         }
+        if (form.policy.power_of_two) {
+            fail(Code::invalid_argument,
+                 "%s: NVFP4's scales are fp8_e4m3; they cannot be powers of two only", what);
+        }
         return;
     }
-    if (!is_fp8(form.dtype) && !(form.dtype == DType::fp16 && rule == ScaleRule::msamp)) {
+    if (form.dtype == DType::fp4_e2m1 && grid == kMxColumnScales) {
+        fail(Code::invalid_argument,
+             "%s: the two codes in a byte of fp4_e2m1 are neighbours of a row, so blocks lie along "
+             "rows: 1x32",
+             what);
+    }
+    const bool is_mx_fp4 = form.dtype == DType::fp4_e2m1 && grid == kMxRowScales;
+    if (!is_fp8(form.dtype) && !is_mx_fp4 &&
+        !(form.dtype == DType::fp16 && rule == ScaleRule::msamp)) {
         fail(Code::invalid_dtype,
-             "%s: codes are fp8_e4m3 or fp8_e5m2, or fp16 under the rule msamp, not %s", what,
-             dtype_name(form.dtype));
+             "%s: codes are fp8_e4m3 or fp8_e5m2, fp16 under the rule msamp, fp4_e2m1 under scales "
+             "of "
+             "1x32 in e8m0; not %s with %s",
+             what, dtype_name(form.dtype), form_text(form).c_str());
     }
     if (numerics::is_mx(rule) != (grid.dtype == DType::e8m0)) {
         fail(Code::invalid_argument,

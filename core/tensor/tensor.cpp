@@ -81,6 +81,51 @@ Tensor::Tensor(const std::shared_ptr<Context>& context, Stream& stream, const Ma
     }
 }
 
+Tensor::Tensor(const std::shared_ptr<Context>& context, Stream& stream, const MatrixForm& form,
+               const Shape& shape, const QuantizedMemory& memory)
+    : Tensor(context, stream, form.dtype, shape, memory.codes, Deleter{}) {
+    check_form(form, "quantized tensor");
+    const Shape one{{1}, 1};
+    scales_ = std::make_unique<TensorScales>();
+    scales_->form = form;
+    scales_->scale_inv =
+        std::make_shared<Tensor>(context, stream, form.grid.dtype,
+                                 Shape{{form.grid.rows(rows()), form.grid.columns(columns())}, 2},
+                                 memory.scale_inv, Deleter{});
+    scales_->amax =
+        memory.amax == nullptr
+            ? std::make_shared<Tensor>(context, stream, DType::fp32, one)
+            : std::make_shared<Tensor>(context, stream, DType::fp32, one, memory.amax, Deleter{});
+}
+
+void Tensor::give_back_by(Deleter deleter) {
+    if (deleter.call == nullptr) {
+        return;
+    }
+    // Whoever lives longest of the three gives the memory back.
+    struct Owner {
+        Deleter deleter{};
+        Owner() = default;
+        Owner(const Owner&) = delete;
+        Owner& operator=(const Owner&) = delete;
+        ~Owner() {
+            if (deleter.call != nullptr) {
+                deleter.call(deleter.payload);
+            }
+        }
+    };
+    const auto owner = std::make_shared<Owner>();
+    using Share = std::shared_ptr<Owner>;
+    auto first = std::make_unique<Share>(owner);
+    auto second = std::make_unique<Share>(owner);
+    auto third = std::make_unique<Share>(owner);
+    const auto release = [](void* share) { delete static_cast<Share*>(share); };
+    deleter_ = {release, first.release()};
+    scales_->scale_inv->deleter_ = {release, second.release()};
+    scales_->amax->deleter_ = {release, third.release()};
+    owner->deleter = deleter;
+}
+
 Tensor::Tensor(std::shared_ptr<Tensor> parent, int64_t first, const Shape& shape)
     : context_(parent->context_), stream_(parent->stream_), dtype_(parent->dtype_), shape_(shape),
       count_(shape.count()) {

@@ -59,6 +59,13 @@ struct TensorScales {
     std::shared_ptr<Tensor> amax;      // one fp32: of what was quantized last, 0 at first
 };
 
+// A quantized tensor's, in the caller's memory. amax null: one of the tensor's own.
+struct QuantizedMemory {
+    void* codes = nullptr;
+    void* scale_inv = nullptr;
+    void* amax = nullptr;
+};
+
 class Tensor {
   public:
     // Memory of the library, all zero.
@@ -69,6 +76,9 @@ class Tensor {
     // The caller's memory.
     Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape,
            void* data, Deleter deleter);
+    // Codes and scales in the caller's memory, as they are there.
+    Tensor(const std::shared_ptr<Context>& context, Stream& stream, const MatrixForm& form,
+           const Shape& shape, const QuantizedMemory& memory);
     // Elements of another one from `first` on, in a shape of its own: its memory, kept alive and in its place. Throws for
     // what lies outside, for codes with scales, and where there is no memory now.
     Tensor(std::shared_ptr<Tensor> parent, int64_t first, const Shape& shape);
@@ -109,6 +119,8 @@ class Tensor {
     [[nodiscard]] Stream& stream() const noexcept { return *stream_; }
     [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
     [[nodiscard]] bool overlaps(const Tensor& other) const noexcept;
+    // Of a quantized one over the caller's memory: runs once all three pieces are let go. Where it throws it never runs.
+    void give_back_by(Deleter deleter);
 
     // Sharded parameters and gradients have memory only while they are in use.
     [[nodiscard]] bool has_memory() const noexcept { return data_ != nullptr || count_ == 0; }

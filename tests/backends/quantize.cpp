@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // quantize on every backend: the reference's codes, scales, amax and statistics, bit for bit, for every kind of
 // block, rule and type.
+#include <cmath>
+
 #include "quantize_case.hpp"
 
 namespace mp::test {
@@ -86,6 +88,34 @@ TEST_P(Quantize, EqualsTheReferenceForEverySize) {
             c.policy = kind.policy(to);
             c.with_transposed = size % 3 == 0 && to != DType::fp4_e2m1;
             compare(c);
+        }
+    }
+}
+
+// Below, above and beside what is there; zero, infinity, NaN and a negative one too.
+TEST_P(Quantize, EqualsTheReferenceUnderAGivenAmax) {
+    for (const GridRule& kind : kGridRules) {
+        if (kind.grid != kTensorScale) {
+            continue;
+        }
+        for (const DType to : kind.codes) {
+            for (const float amax : {0.5F, 3.0F, -3.0F, 1e6F, 0.0F, HUGE_VALF, NAN}) {
+                for (const bool stochastic : {false, true}) {
+                    QuantizeCase c;
+                    c.source = make_array(DType::fp32, 37 * 130, Content::normal, 9);
+                    c.rows = 37;
+                    c.columns = 130;
+                    c.to = to;
+                    c.grid = kind.grid;
+                    c.policy = kind.policy(to);
+                    c.with_given_amax = true;
+                    c.given_amax = amax;
+                    c.stochastic = stochastic;
+                    compare_outputs(c);
+                    c.with_amax = false;
+                    compare(c);
+                }
+            }
         }
     }
 }
@@ -344,6 +374,16 @@ TEST(QuantizeSupport, RefusesWhatHasNoMeaning) {
     EXPECT_TRUE(is_refused([](QuantizeDesc& op) {
         op.grid = kRowScales;
         op.slot = &slot;
+    }));
+    static float amax = 1.0F;
+    EXPECT_FALSE(is_refused([](QuantizeDesc& op) { op.given_amax = &amax; }));
+    EXPECT_TRUE(is_refused([](QuantizeDesc& op) {
+        op.grid = kRowScales;
+        op.given_amax = &amax;
+    }));
+    EXPECT_TRUE(is_refused([](QuantizeDesc& op) {
+        op.slot = &slot;
+        op.given_amax = &amax;
     }));
     EXPECT_TRUE(is_refused([](QuantizeDesc& op) {
         op.dtype = DType::fp4_e2m1;

@@ -25,6 +25,8 @@ struct QuantizeCase {
     numerics::DelayedSlot slot = {};
     int32_t warm_up = 0;
     float previous_scale = 1.0F;
+    bool with_given_amax = false;
+    float given_amax = 0.0F;
     bool stochastic = false;
     int64_t first_element = 0;
     int64_t offset = 0; // elements of the source, bytes of the codes
@@ -37,6 +39,7 @@ struct QuantizeCase {
                std::to_string(static_cast<int32_t>(policy.rule)) +
                (policy.power_of_two ? ", powers of two" : "") + (with_codes ? "" : ", no codes") +
                (with_transposed ? ", transposed" : "") + (stochastic ? ", stochastic" : "") +
+               (with_given_amax ? ", given amax " + std::to_string(given_amax) : "") +
                (with_slot ? ", slot after " + std::to_string(slot.updates) + " updates" : "");
     }
 };
@@ -78,6 +81,7 @@ inline bool quantize(TestDevice& on, const Candidate& candidate, const QuantizeC
     DeviceValue<numerics::QuantStats> stats(on, {1, 2, 3, 4, 5, 0});
     DeviceValue<float> amax(on, -1.0F);
     DeviceValue<numerics::DelayedSlot> slot(on, c.slot);
+    DeviceValue<float> given(on, c.given_amax);
     QuantizeDesc op{};
     op.kind = OpKind::quantize;
     op.source = source.ref();
@@ -94,6 +98,7 @@ inline bool quantize(TestDevice& on, const Candidate& candidate, const QuantizeC
     op.warm_up = c.warm_up;
     op.amax = c.with_amax ? amax.data() : nullptr;
     op.stats = c.with_stats ? stats.data() : nullptr;
+    op.given_amax = c.with_given_amax ? given.data() : nullptr;
     op.stochastic = c.stochastic;
     op.seed = 0x123456789abcdefU;
     op.uid = 77;

@@ -48,6 +48,8 @@ TEST(Init, EveryStructHasItsDefaults) {
     expect_defaults(mp_step_args_init, mp_step_args MP_STEP_ARGS_INIT);
     expect_defaults(mp_quant_desc_init, mp_quant_desc MP_QUANT_DESC_INIT);
     expect_defaults(mp_quant_stats_init, mp_quant_stats MP_QUANT_STATS_INIT);
+    expect_defaults(mp_quantize_args_init, mp_quantize_args MP_QUANTIZE_ARGS_INIT);
+    expect_defaults(mp_quantized_memory_init, mp_quantized_memory MP_QUANTIZED_MEMORY_INIT);
     expect_defaults(mp_recipe_key_desc_init, mp_recipe_key_desc MP_RECIPE_KEY_DESC_INIT);
     expect_defaults(mp_memory_report_init, mp_memory_report MP_MEMORY_REPORT_INIT);
     expect_defaults(mp_comm_reduce_desc_init, mp_comm_reduce_desc MP_COMM_REDUCE_DESC_INIT);

@@ -435,7 +435,7 @@ TEST_F(Fp8Linear, QuantizedWeightIsUsedAsItIs) {
     use({32, 64, 32});
     const Tensor source = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
     const Tensor codes = make_quantized(context, MP_DTYPE_FP8_E4M3, {sizes.out, sizes.in}, nullptr);
-    MP_OK(mp_tensor_quantize(source, nullptr, codes, nullptr, nullptr));
+    MP_OK(mp_tensor_quantize(source, nullptr, codes, nullptr, nullptr, nullptr));
     const Linear linear = make(context, make_recipe(context, "fp8_current"), codes, sizes);
     EXPECT_EQ(difference(run(context, linear), run_preset("fp8_current")), "");
     // Another recipe reads its values.
@@ -493,7 +493,7 @@ TEST_F(Fp8Linear, Fp8ParametersTrain) {
         MP_OK(mp_linear_backward_weight(linear, nullptr, y, gradient, nullptr, 0));
         MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
         MP_OK(mp_linear_end_step(layers, 1, nullptr, nullptr));
-        MP_OK(mp_tensor_quantize(masters, nullptr, expected, nullptr, nullptr));
+        MP_OK(mp_tensor_quantize(masters, nullptr, expected, nullptr, nullptr, nullptr));
         ASSERT_EQ(bytes_of(weight), bytes_of(expected)) << step;
     }
     EXPECT_LT(losses.back(), 0.8 * losses.front());
@@ -518,7 +518,7 @@ TEST_F(Fp8Linear, QuantizedGradientIsSummedInFp32) {
             MP_OK(mp_tensor_dequantize(expected, nullptr, wide));
         }
         MP_OK(mp_linear_backward_weight(linear, nullptr, dy_tensor, wide, nullptr, flags));
-        MP_OK(mp_tensor_quantize(wide, nullptr, expected, nullptr, nullptr));
+        MP_OK(mp_tensor_quantize(wide, nullptr, expected, nullptr, nullptr, nullptr));
         MP_OK(mp_linear_backward_weight(linear, nullptr, dy_tensor, gradient, nullptr, flags));
         EXPECT_EQ(bytes_of(gradient), bytes_of(expected)) << pass;
     }

@@ -104,11 +104,11 @@ struct Training {
             const Tensor scale = state(index, "grad_scale_inv");
             mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
             EXPECT_TRUE(succeeded(mp_tensor_get_desc(grad, &desc)));
-            EXPECT_TRUE(succeeded(static_cast<mp_tensor*>(scale) != nullptr
-                                      ? mp_tensor_quantize(exact, nullptr, grad, nullptr, nullptr)
-                                  : desc.dtype == MP_DTYPE_FP32
-                                      ? mp_tensor_copy(exact, nullptr, grad)
-                                      : mp_tensor_cast(exact, nullptr, grad, nullptr)));
+            EXPECT_TRUE(succeeded(
+                static_cast<mp_tensor*>(scale) != nullptr
+                    ? mp_tensor_quantize(exact, nullptr, grad, nullptr, nullptr, nullptr)
+                : desc.dtype == MP_DTYPE_FP32 ? mp_tensor_copy(exact, nullptr, grad)
+                                              : mp_tensor_cast(exact, nullptr, grad, nullptr)));
         }
     }
     void step(uint64_t seed, float first = 1.0F) {
@@ -205,7 +205,7 @@ TEST(OptimizerOffload, WeightsWrittenFromOutside) {
                 make_tensor(run->context, MP_DTYPE_FP32, {4097}, numbers(4097, 77));
             const Tensor param = run->state(2, "param");
             MP_OK(static_cast<mp_tensor*>(run->state(2, "param_scale_inv")) != nullptr
-                      ? mp_tensor_quantize(values, nullptr, param, nullptr, nullptr)
+                      ? mp_tensor_quantize(values, nullptr, param, nullptr, nullptr, nullptr)
                       : mp_tensor_cast(values, nullptr, param, nullptr));
             MP_OK(mp_optimizer_sync_master(run->optimizer, nullptr, 2));
             run->step(2);

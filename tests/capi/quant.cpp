@@ -64,13 +64,14 @@ TEST_F(QuantTest, EveryScalingHoldsTheValues) {
         {MP_SCALING_BLOCK_128X128, MP_DTYPE_FP8_E4M3, {2, 3}, 0x1p-4},
         {MP_SCALING_MX_1X32, MP_DTYPE_FP8_E4M3, {130, 9}, 0x1p-4},
         {MP_SCALING_MX_32X1, MP_DTYPE_FP8_E4M3, {5, 260}, 0x1p-4},
+        {MP_SCALING_MX_1X32, MP_DTYPE_FP4_E2M1, {130, 9}, 1.0 / 3.0},
         {MP_SCALING_NVFP4, MP_DTYPE_FP4_E2M1, {130, 17}, 0.25},
     };
     for (const Case& c : cases) {
         SCOPED_TRACE(c.scaling);
         const Tensor quantized = make(c.dtype, shape, c.scaling);
         mp_quant_stats stats = MP_QUANT_STATS_INIT;
-        MP_OK(mp_tensor_quantize(source, nullptr, quantized, nullptr, &stats));
+        MP_OK(mp_tensor_quantize(source, nullptr, quantized, nullptr, nullptr, &stats));
         EXPECT_EQ(stats.elements, 130 * 260);
         EXPECT_EQ(stats.non_finite, 0);
         const std::vector<float> back = dequantized(quantized, shape);
@@ -108,7 +109,7 @@ TEST_F(QuantTest, PublishedScales) {
         const Tensor source = make_tensor(context, MP_DTYPE_FP32, {2}, {row.amax, 0.0F});
         const Tensor quantized =
             make(MP_DTYPE_FP8_E4M3, {2}, MP_SCALING_TENSOR, row.rule, row.flags);
-        MP_OK(mp_tensor_quantize(source, nullptr, quantized, nullptr, nullptr));
+        MP_OK(mp_tensor_quantize(source, nullptr, quantized, nullptr, nullptr, nullptr));
         EXPECT_EQ(values_of(context, scales_of(quantized))[0], row.scale_inv)
             << row.amax << " by rule " << row.rule;
     }
@@ -117,7 +118,7 @@ TEST_F(QuantTest, PublishedScales) {
          {std::pair{1.75F, 119}, std::pair{std::nextafter(1.75F, 2.0F), 120}}) {
         const Tensor source = make_tensor(context, MP_DTYPE_FP32, {2}, {amax, 0.0F});
         const Tensor quantized = make(MP_DTYPE_FP8_E4M3, {2}, MP_SCALING_MX_1X32);
-        MP_OK(mp_tensor_quantize(source, nullptr, quantized, nullptr, nullptr));
+        MP_OK(mp_tensor_quantize(source, nullptr, quantized, nullptr, nullptr, nullptr));
         EXPECT_EQ(bytes_of(scales_of(quantized))[0], byte);
     }
 }
@@ -138,7 +139,8 @@ TEST_F(QuantTest, BlocksConfineAnOutlier) {
     const Tensor source = make_tensor(context, MP_DTYPE_FP32, {64, 512}, values);
     const auto decibels = [&](int32_t scaling) {
         const Tensor quantized = make(MP_DTYPE_FP8_E4M3, {64, 512}, scaling);
-        EXPECT_TRUE(succeeded(mp_tensor_quantize(source, nullptr, quantized, nullptr, nullptr)));
+        EXPECT_TRUE(
+            succeeded(mp_tensor_quantize(source, nullptr, quantized, nullptr, nullptr, nullptr)));
         const std::vector<float> back = dequantized(quantized, {64, 512});
         double signal = 0.0;
         double noise = 0.0;
@@ -160,7 +162,7 @@ TEST_F(QuantTest, NothingInfiniteBecomesAFiniteCode) {
     for (const int32_t scaling : {MP_SCALING_TENSOR, MP_SCALING_ROW, MP_SCALING_BLOCK_1X128}) {
         const Tensor quantized = make(MP_DTYPE_FP8_E4M3, {1, 4}, scaling);
         mp_quant_stats stats = MP_QUANT_STATS_INIT;
-        MP_OK(mp_tensor_quantize(source, nullptr, quantized, nullptr, &stats));
+        MP_OK(mp_tensor_quantize(source, nullptr, quantized, nullptr, nullptr, &stats));
         EXPECT_EQ(stats.non_finite, 3);
         EXPECT_TRUE(std::isnan(stats.amax));
         const std::vector<float> back = dequantized(quantized, {1, 4});
@@ -178,13 +180,13 @@ TEST_F(QuantTest, CountsWhatSaturatesAndUnderflows) {
     const Tensor source = make_tensor(context, MP_DTYPE_FP32, {4}, {448.0F, 1e-4F, 0.0F, -1.0F});
     const Tensor quantized = make(MP_DTYPE_FP8_E4M3, {4}, MP_SCALING_TENSOR);
     mp_quant_stats stats = MP_QUANT_STATS_INIT;
-    MP_OK(mp_tensor_quantize(source, nullptr, quantized, nullptr, &stats));
+    MP_OK(mp_tensor_quantize(source, nullptr, quantized, nullptr, nullptr, &stats));
     EXPECT_EQ(stats.underflowed, 1);
     EXPECT_EQ(stats.saturated, 0);
     // OCP's own rule saturates what lies between 448 and 512 of the block's binade.
     const Tensor five_hundred = make_tensor(context, MP_DTYPE_FP32, {2}, {500.0F, 1.0F});
     const Tensor mx = make(MP_DTYPE_FP8_E4M3, {2}, MP_SCALING_MX_1X32, MP_SCALE_RULE_MX_FLOOR);
-    MP_OK(mp_tensor_quantize(five_hundred, nullptr, mx, nullptr, &stats));
+    MP_OK(mp_tensor_quantize(five_hundred, nullptr, mx, nullptr, nullptr, &stats));
     EXPECT_EQ(stats.saturated, 1);
     EXPECT_EQ(dequantized(mx, {2})[0], 448.0F);
 }
@@ -194,7 +196,7 @@ TEST_F(QuantTest, TransposedCodesAreTheSameCodes) {
     const Tensor source = make_tensor(context, MP_DTYPE_BF16, {37, 65}, values);
     const Tensor quantized = make(MP_DTYPE_FP8_E4M3, {37, 65}, MP_SCALING_TENSOR);
     const Tensor turned = make_tensor(context, MP_DTYPE_FP8_E4M3, {65, 37});
-    MP_OK(mp_tensor_quantize(source, nullptr, quantized, turned, nullptr));
+    MP_OK(mp_tensor_quantize(source, nullptr, quantized, turned, nullptr, nullptr));
     const std::vector<unsigned char> codes = bytes_of(quantized);
     const std::vector<unsigned char> other = bytes_of(turned);
     for (std::size_t i = 0; i < 37; ++i) {
@@ -232,7 +234,7 @@ TEST_F(QuantTest, EmptyTensorsAreOrdinary) {
         const Tensor source = make_tensor(context, MP_DTYPE_FP32, shape);
         for (int32_t scaling = MP_SCALING_TENSOR; scaling <= MP_SCALING_MX_32X1; ++scaling) {
             const Tensor quantized = make(MP_DTYPE_FP8_E4M3, shape, scaling);
-            MP_OK(mp_tensor_quantize(source, nullptr, quantized, nullptr, nullptr));
+            MP_OK(mp_tensor_quantize(source, nullptr, quantized, nullptr, nullptr, nullptr));
             MP_OK(mp_tensor_dequantize(quantized, nullptr, source));
         }
     }
@@ -242,6 +244,12 @@ TEST_F(QuantTest, PartsThatDoNotBelongTogether) {
     MP_FAILS(create(MP_DTYPE_BF16, {4}, MP_SCALING_TENSOR), MP_STATUS_INVALID_DTYPE, "bf16");
     MP_FAILS(create(MP_DTYPE_FP16, {4}, MP_SCALING_TENSOR), MP_STATUS_INVALID_DTYPE, "msamp");
     MP_FAILS(create(MP_DTYPE_FP8_E4M3, {4}, MP_SCALING_NVFP4), MP_STATUS_INVALID_ARGUMENT, "NVFP4");
+    MP_FAILS(create(MP_DTYPE_FP4_E2M1, {4}, MP_SCALING_NVFP4, 0, MP_QUANT_POWER_OF_TWO),
+             MP_STATUS_INVALID_ARGUMENT, "powers of two");
+    MP_FAILS(create(MP_DTYPE_FP4_E2M1, {64, 64}, MP_SCALING_MX_32X1), MP_STATUS_INVALID_ARGUMENT,
+             "1x32");
+    MP_FAILS(create(MP_DTYPE_FP4_E2M1, {64, 64}, MP_SCALING_ROW), MP_STATUS_INVALID_DTYPE,
+             "fp4_e2m1");
     MP_FAILS(create(MP_DTYPE_FP8_E4M3, {4}, MP_SCALING_MX_1X32, MP_SCALE_RULE_CURRENT),
              MP_STATUS_INVALID_ARGUMENT, "mx rules");
     MP_FAILS(create(MP_DTYPE_FP8_E4M3, {4}, MP_SCALING_ROW, MP_SCALE_RULE_MSAMP),
@@ -255,17 +263,17 @@ TEST_F(QuantTest, WrongTensorsAreRefused) {
     const Tensor plain = make_tensor(context, MP_DTYPE_FP32, {4, 4});
     const Tensor quantized = make(MP_DTYPE_FP8_E4M3, {4, 4}, MP_SCALING_ROW);
     const Tensor larger = make(MP_DTYPE_FP8_E4M3, {4, 5}, MP_SCALING_ROW);
-    MP_FAILS(mp_tensor_quantize(plain, nullptr, plain, nullptr, nullptr),
+    MP_FAILS(mp_tensor_quantize(plain, nullptr, plain, nullptr, nullptr, nullptr),
              MP_STATUS_INVALID_ARGUMENT, "mp_tensor_create_quantized");
-    MP_FAILS(mp_tensor_quantize(plain, nullptr, larger, nullptr, nullptr), MP_STATUS_INVALID_SHAPE,
-             "[4, 4]", "[4, 5]");
-    MP_FAILS(mp_tensor_quantize(quantized, nullptr, quantized, nullptr, nullptr),
+    MP_FAILS(mp_tensor_quantize(plain, nullptr, larger, nullptr, nullptr, nullptr),
+             MP_STATUS_INVALID_SHAPE, "[4, 4]", "[4, 5]");
+    MP_FAILS(mp_tensor_quantize(quantized, nullptr, quantized, nullptr, nullptr, nullptr),
              MP_STATUS_INVALID_DTYPE, "already");
-    MP_FAILS(mp_tensor_quantize(plain, nullptr, quantized, plain, nullptr), MP_STATUS_INVALID_DTYPE,
-             "transposed");
+    MP_FAILS(mp_tensor_quantize(plain, nullptr, quantized, plain, nullptr, nullptr),
+             MP_STATUS_INVALID_DTYPE, "transposed");
     MP_FAILS(mp_tensor_dequantize(plain, nullptr, plain), MP_STATUS_INVALID_ARGUMENT, "no scales");
     MP_FAILS(mp_tensor_cast(quantized, nullptr, plain, nullptr), MP_STATUS_INVALID_DTYPE,
              "mp_tensor_dequantize");
-    MP_FAILS(mp_tensor_quantize(nullptr, nullptr, quantized, nullptr, nullptr),
+    MP_FAILS(mp_tensor_quantize(nullptr, nullptr, quantized, nullptr, nullptr, nullptr),
              MP_STATUS_NULL_ARGUMENT, "source");
 }

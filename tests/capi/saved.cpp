@@ -434,7 +434,7 @@ TEST_F(SavedTest, TheAmaxOfForeignCodesCounts) {
     const Layer layer(context, "fp8_delayed", 3, MP_LINEAR_STATS);
     const Tensor x = activation(1, 5.0F), y = empty();
     const Tensor codes = make_quantized(context, MP_DTYPE_FP8_E4M3, {kRows, kSize}, nullptr);
-    MP_OK(mp_tensor_quantize(x, nullptr, codes, nullptr, nullptr));
+    MP_OK(mp_tensor_quantize(x, nullptr, codes, nullptr, nullptr, nullptr));
     mp_tensor* held = nullptr;
     MP_OK(mp_tensor_get_quantized_amax(codes, &held));
     const double amax = static_cast<double>(values_of(context, Tensor(held))[0]);

@@ -317,9 +317,17 @@ inline void quantize(Bytes& bytes, World& world) {
     }
     auto stats = marked<mp_quant_stats>(bytes);
     const auto before = stats;
+    static float amax = 2.0F;
+    Sized<mp_quantize_args> args(MP_QUANTIZE_ARGS_INIT);
+    args.value.flags = static_cast<uint32_t>(any_int(bytes, 2));
+    args.value.rounding = any_int(bytes, 2);
+    args.value.first_element = any_int(bytes, 3);
+    args.value.amax_pointer = byte % 5 == 0 ? nullptr : &amax;
+    amax = 2.0F;
+    args.odd_size(bytes);
     if (MP_CALL(world, local, mp_tensor_quantize, plain, queue, tensor,
                 byte % 11 == 0 ? any_tensor(bytes, world) : nullptr,
-                byte % 2 == 0 ? &stats.value : nullptr)) {
+                byte % 4 < 2 ? nullptr : &args.value, byte % 2 == 0 ? &stats.value : nullptr)) {
         require(stats == before, "quantize fails without a count");
     }
 }

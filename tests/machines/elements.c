@@ -91,7 +91,7 @@ static void show_quantized(Bits* bits, const char* name, const mp_tensor* source
     if (desc.dtype != MP_DTYPE_FP4_E2M1) { /* two to a byte are not turned */
         turned = make(bits, desc.dtype, kColumns, kRows);
     }
-    OK(mp_tensor_quantize(source, NULL, codes, turned, &stats));
+    OK(mp_tensor_quantize(source, NULL, codes, turned, NULL, &stats));
     OK(mp_tensor_get_scales(codes, &scales));
     OK(mp_tensor_get_quantized_amax(codes, &amax));
     show_tensor(name, "codes", codes);

@@ -100,7 +100,7 @@ mp_tensor* make_quantized(Bits* bits, int32_t dtype, int64_t rows, int64_t colum
 void assign(mp_tensor* to, const mp_tensor* from) {
     mp_quant_desc quant = MP_QUANT_DESC_INIT;
     if (mp_tensor_get_quant_desc(to, &quant) >= 0) {
-        OK(mp_tensor_quantize(from, NULL, to, NULL, NULL));
+        OK(mp_tensor_quantize(from, NULL, to, NULL, NULL, NULL));
     } else {
         OK(mp_tensor_cast(from, NULL, to, NULL));
     }

@@ -83,7 +83,7 @@ static bool is_scaled(const mp_tensor* tensor) {
 
 void convert(const mp_tensor* source, mp_tensor* destination) {
     if (is_scaled(destination)) {
-        MP_CHECK(mp_tensor_quantize(source, nullptr, destination, nullptr, nullptr));
+        MP_CHECK(mp_tensor_quantize(source, nullptr, destination, nullptr, nullptr, nullptr));
     } else if (is_scaled(source)) {
         MP_CHECK(mp_tensor_dequantize(source, nullptr, destination));
     } else {

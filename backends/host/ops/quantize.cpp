@@ -113,7 +113,8 @@ numerics::BlockScale tensor_scale(const QuantizeDesc& op, float amax) {
     const float previous = op.slot != nullptr
                                ? 1.0F / op.slot->multiply
                                : numerics::load_as_float(op.grid.dtype, op.scale_inv, 0);
-    return numerics::block_scale(op.policy, amax, previous, amax);
+    const float chosen = op.given_amax != nullptr ? numerics::given_magnitude(op.given_amax) : amax;
+    return numerics::block_scale(op.policy, chosen, previous, chosen);
 }
 
 // Without elements blocks have scales all the same.
@@ -159,8 +160,8 @@ void quantize(ThreadPool& threads, const QuantizeDesc& op) noexcept {
     whole.counts = op.stats != nullptr;
     whole.stream = op.source.count * dtype_bits(op.dtype) / 8 >= kStreamBytes;
     const bool is_one = has_one_scale(op.grid);
-    const bool reads_twice =
-        (is_one && !follows_slot(op)) || op.policy.rule == numerics::ScaleRule::nvfp4;
+    const bool reads_twice = (is_one && !follows_slot(op) && op.given_amax == nullptr) ||
+                             op.policy.rule == numerics::ScaleRule::nvfp4;
     if (reads_twice) {
         found.amax_bits = largest_pattern(threads, op.source);
         whole.is_finite = found.amax_bits < numerics::kFloatInfinity;

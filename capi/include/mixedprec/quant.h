@@ -52,6 +52,46 @@ typedef struct mp_quant_desc {
 #define MP_QUANT_DESC_INIT                                                                         \
     { sizeof(mp_quant_desc), 0, 0, 0, 0.0, 0, 0 }
 
+/* mp_quantize_args.flags */
+/* With amax_pointer: fail with MP_STATUS_BAD_STATE where nobody has written an amax since the call before took it. The call
+ * leaves -1 there, which no amax is. For finding mistakes: it makes the call block. */
+#define MP_QUANTIZE_CHECK_AMAX 1u
+
+/** How to quantize, beyond what the destination says. */
+typedef struct mp_quantize_args {
+    uint32_t struct_size; /* sizeof(mp_quantize_args) */
+    uint32_t flags;       /* MP_QUANTIZE_* */
+    int32_t rounding;     /* MP_ROUND_* */
+    int32_t microbatch;   /* this and the next three as in mp_cast_desc */
+    uint64_t seed;
+    uint64_t uid;
+    uint64_t step;
+    int64_t
+        first_element; /* stochastic rounding: where source's element 0 lies in the whole tensor */
+    /* One element in the device's memory that stands for source's amax where the one scale of MP_SCALING_TENSOR is chosen;
+     * elements beyond it saturate. Its sign is ignored. NULL: the amax is found, in a pass of its own. */
+    float* amax_pointer;
+} mp_quantize_args;
+
+#define MP_QUANTIZE_ARGS_INIT                                                                      \
+    { sizeof(mp_quantize_args), 0, 0, 0, 0, 0, 0, 0, NULL }
+
+/** A quantized matrix in the caller's memory. */
+typedef struct mp_quantized_memory {
+    uint32_t struct_size; /* sizeof(mp_quantized_memory) */
+    int32_t dtype;        /* of the codes, as in mp_tensor_create_quantized */
+    int64_t rows;
+    int64_t columns;
+    void* codes;      /* rows x columns */
+    void* transposed; /* columns x rows: receives the same codes turned; NULL: not wanted */
+    void*
+        scale_inv; /* as many as mp_tensor_get_scale_grid says, in its type, aligned to 16 bytes */
+    float* amax;   /* receives the largest |x|; NULL: not wanted. NVFP4 needs it */
+} mp_quantized_memory;
+
+#define MP_QUANTIZED_MEMORY_INIT                                                                   \
+    { sizeof(mp_quantized_memory), 0, 0, 0, NULL, NULL, NULL, NULL }
+
 /* What happened to elements when they were quantized. */
 typedef struct mp_quant_stats {
     uint32_t struct_size; /* sizeof(mp_quant_stats) */
@@ -84,10 +124,40 @@ MP_API mp_status mp_quant_stats_init(mp_quant_stats* desc, size_t size);
  * @since 0.1 */
 MP_API mp_status mp_quant_desc_init(mp_quant_desc* desc, size_t size);
 
+/** Fills a struct with its defaults: the function twin of MP_QUANTIZE_ARGS_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_quantize_args) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_quantize_args_init(mp_quantize_args* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_QUANTIZED_MEMORY_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_quantized_memory) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_quantized_memory_init(mp_quantized_memory* desc, size_t size);
+
+/** How many scales a matrix has.
+ * @param[in]  quant         NULL: one for the tensor
+ * @param[in]  rows          of the matrix, >= 0
+ * @param[in]  columns       of the matrix, >= 0
+ * @param[out] grid_rows     rows of blocks
+ * @param[out] grid_columns  columns of blocks; the scales lie row after row
+ * @param[out] dtype         MP_DTYPE_* of a scale
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_INVALID_SHAPE; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_tensor_get_scale_grid(const mp_quant_desc* quant, int64_t rows, int64_t columns,
+                                          int64_t* grid_rows, int64_t* grid_columns,
+                                          int32_t* dtype);
+
 /** Makes a quantized tensor in the library's memory; all its values are zero. Blocks.
  * @param[in]  context  the context
  * @param[in]  desc     shape and code type: MP_DTYPE_FP8_E4M3 or _E5M2; _FP16 with MP_SCALE_RULE_MSAMP;
- *                      _FP4_E2M1 with MP_SCALING_NVFP4
+ *                      _FP4_E2M1 with MP_SCALING_NVFP4 or _MX_1X32
  * @param[in]  quant    scaling and rule; NULL: one scale for the tensor
  * @param[out] out      the new tensor
  * @returns as mp_tensor_create; MP_STATUS_INVALID_ARGUMENT and MP_STATUS_INVALID_DTYPE for parts that do
@@ -97,6 +167,27 @@ MP_API mp_status mp_quant_desc_init(mp_quant_desc* desc, size_t size);
 MP_API mp_status mp_tensor_create_quantized(mp_context* context, const mp_tensor_desc* desc,
                                             const mp_quant_desc* quant,
                                             mp_tensor** out) MP_MUST_CHECK;
+
+/** Makes a quantized tensor over the caller's memory, with the codes and scales that are there. What mp_tensor_wrap says of memory
+ * holds for all three pieces.
+ * @param[in]  context    the context
+ * @param[in]  desc       as for mp_tensor_create_quantized
+ * @param[in]  quant      NULL: one scale for the tensor
+ * @param[in]  codes      aligned to their elements; NULL only for a tensor without elements
+ * @param[in]  scale_inv  as many as mp_tensor_get_scale_grid says; aligned to 16 bytes
+ * @param[in]  amax       the largest |x| behind the codes, aligned to 4 bytes; NULL: the tensor keeps one of its own, 0 at first,
+ *                        which is not for NVFP4
+ * @param[in]  deleter    called with payload when all is done, with handles on scales and amax too; NULL: the caller keeps the
+ *                        memory alive
+ * @param[in]  payload    handed to deleter
+ * @param[out] out        the new tensor; on failure the deleter is not called
+ * @returns as mp_tensor_create_quantized; MP_STATUS_INVALID_ARGUMENT also for alignment, and for pieces that overlap
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_tensor_wrap_quantized(mp_context* context, const mp_tensor_desc* desc,
+                                          const mp_quant_desc* quant, void* codes, void* scale_inv,
+                                          float* amax, mp_deleter_fn deleter, void* payload,
+                                          mp_tensor** out) MP_MUST_CHECK;
 
 /** How a tensor is quantized.
  * @param[in]     tensor  a quantized tensor
@@ -135,16 +226,51 @@ MP_API mp_status mp_tensor_get_quantized_amax(const mp_tensor* tensor,
  * @param[in]  queue        NULL: the default queue
  * @param[in]  destination  quantized; the shape of source, no overlap with it
  * @param[in]  transposed   NULL, or a tensor of destination's code type and of [columns, rows]: receives the
- *                          same codes turned, in the same pass
+ *                          same codes turned, in the same pass. Not of fp4: its pairs would be others
+ * @param[in]  args         NULL: rounded to nearest, by source's own amax
  * @param[out] stats        NULL, or struct_size set by the caller: receives what happened; then the call blocks
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_DTYPE;
- *          MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_ARGUMENT (not quantized, overlap, device);
- *          MP_STATUS_UNSUPPORTED with all reasons; vendor codes
+ *          MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_ARGUMENT (not quantized, overlap, device, args);
+ *          MP_STATUS_BAD_STATE (MP_QUANTIZE_CHECK_AMAX); MP_STATUS_UNSUPPORTED with all reasons; vendor codes
  * @threads B
  * @since 0.1 */
 MP_API mp_status mp_tensor_quantize(const mp_tensor* source, mp_queue* queue,
                                     mp_tensor* destination, mp_tensor* transposed,
-                                    mp_quant_stats* stats);
+                                    const mp_quantize_args* args, mp_quant_stats* stats);
+
+/** mp_tensor_quantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
+ * returns.
+ * @param[in]  context       the context whose device the memory is on
+ * @param[in]  queue         NULL: the default queue
+ * @param[in]  source        rows x columns, row-major
+ * @param[in]  source_dtype  MP_DTYPE_FP32, _FP16 or _BF16
+ * @param[in]  quant         NULL: one scale for the matrix
+ * @param[in]  destination   where codes and scales go; no overlap with source or of one another
+ * @param[in]  args          NULL: rounded to nearest, by source's own amax
+ * @returns as mp_tensor_quantize; MP_STATUS_INVALID_ARGUMENT also for alignment
+ * @threads A, as long as no two calls share memory
+ * @since 0.2 */
+MP_API mp_status mp_tensor_quantize_pointers(mp_context* context, mp_queue* queue,
+                                             const void* source, int32_t source_dtype,
+                                             const mp_quant_desc* quant,
+                                             const mp_quantized_memory* destination,
+                                             const mp_quantize_args* args);
+
+/** mp_tensor_dequantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
+ * returns.
+ * @param[in]  context            the context whose device the memory is on
+ * @param[in]  queue              NULL: the default queue
+ * @param[in]  source             codes, scale_inv and, under NVFP4, amax; transposed is NULL
+ * @param[in]  quant              NULL: one scale for the matrix
+ * @param[out] destination        rows x columns; no overlap with source
+ * @param[in]  destination_dtype  MP_DTYPE_FP32, _FP16 or _BF16
+ * @returns as mp_tensor_quantize_pointers
+ * @threads A, as long as no two calls share memory
+ * @since 0.2 */
+MP_API mp_status mp_tensor_dequantize_pointers(mp_context* context, mp_queue* queue,
+                                               const mp_quantized_memory* source,
+                                               const mp_quant_desc* quant, void* destination,
+                                               int32_t destination_dtype);
 
 /** destination = code * scale_inv, in fp32, rounded once to destination's type. Enqueues.
  * @param[in] source       quantized
