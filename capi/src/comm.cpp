@@ -165,11 +165,11 @@ mp_status mp_comm_create_callbacks(const mp_comm_desc* desc, const mp_comm_callb
     });
 }
 
-mp_status mp_comm_create_mpi(const mp_comm_desc* desc, const void* mpi_comm, mp_comm** out) {
+mp_status mp_comm_create_mpi(const mp_comm_desc* desc, const void* native, mp_comm** out) {
     return boundary([&] {
         (void)output(out);
         TransportConfig config;
-        config.native = mpi_comm;
+        config.native = native;
         *out = open_module_comm("mpi", config, read_desc(desc));
     });
 }
@@ -204,13 +204,13 @@ mp_status mp_comm_create_nccl(mp_context* context, const mp_comm_desc* desc, con
     });
 }
 
-mp_status mp_comm_wrap_nccl(mp_context* context, const mp_comm_desc* desc, const void* nccl_comm,
+mp_status mp_comm_wrap_nccl(mp_context* context, const mp_comm_desc* desc, const void* native,
                             mp_comm** out) {
     return boundary([&] {
         (void)output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         TransportConfig config;
-        config.native = required(nccl_comm, "nccl_comm");
+        config.native = required(native, "native");
         *out = open_device_comm("nccl", config, read_desc(desc), owner);
     });
 }

@@ -97,8 +97,8 @@ typedef struct mp_comm_operation {
     int64_t count; /* MAX and SUM: values */
     int32_t root;  /* broadcast */
     int32_t reserved;
-    /* With MP_COMM_HAS_DEVICE_MEMORY: the native stream whose work comes first; or NULL */
-    void* stream;
+    /* With MP_COMM_HAS_DEVICE_MEMORY: the address of the native stream whose work comes first; or NULL */
+    const void* native;
 } mp_comm_operation;
 
 #define MP_COMM_OPERATION_INIT                                                                     \
@@ -254,14 +254,14 @@ MP_API mp_status mp_comm_create_callbacks(const mp_comm_desc* desc,
  * is duplicated and may be freed. Without one it is MPI_COMM_WORLD, and if MPI is not initialized it is, with
  * MPI_THREAD_MULTIPLE, and ended at exit or by mp_library_shutdown. Memory of the caller is never in a pending MPI
  * call. Blocks.
- * @param[in]  desc      NULL: all defaults
- * @param[in]  mpi_comm  the address of an MPI_Comm; NULL: MPI_COMM_WORLD
- * @param[out] out       the new communicator
+ * @param[in]  desc    NULL: all defaults
+ * @param[in]  native  the address of an MPI_Comm; NULL: MPI_COMM_WORLD
+ * @param[out] out     the new communicator
  * @returns as mp_comm_create_self; MP_STATUS_MODULE_NOT_FOUND; MP_STATUS_VERSION_MISMATCH; MP_STATUS_MPI_ERROR;
  *          MP_STATUS_TIMEOUT
  * @threads C
  * @since 0.1 */
-MP_API mp_status mp_comm_create_mpi(const mp_comm_desc* desc, const void* mpi_comm,
+MP_API mp_status mp_comm_create_mpi(const mp_comm_desc* desc, const void* native,
                                     mp_comm** out) MP_MUST_CHECK;
 
 /** What the ranks of a new NCCL communicator find each other by: one rank calls it and hands the bytes to the others.
@@ -291,15 +291,15 @@ MP_API mp_status mp_comm_create_nccl(mp_context* context, const mp_comm_desc* de
 
 /** A communicator over the caller's NCCL communicator, which stays the caller's, outlives this one, must be on the
  * context's GPU, have been made with blocking = 0, and is aborted when this one fails. Blocks.
- * @param[in]  context    a context with a GPU
- * @param[in]  desc       NULL: all defaults
- * @param[in]  nccl_comm  the address of an ncclComm_t
- * @param[out] out        the new communicator
+ * @param[in]  context  a context with a GPU
+ * @param[in]  desc     NULL: all defaults
+ * @param[in]  native   the address of an ncclComm_t
+ * @param[out] out      the new communicator
  * @returns as mp_comm_create_nccl
  * @threads C
  * @since 0.1 */
 MP_API mp_status mp_comm_wrap_nccl(mp_context* context, const mp_comm_desc* desc,
-                                   const void* nccl_comm, mp_comm** out) MP_MUST_CHECK;
+                                   const void* native, mp_comm** out) MP_MUST_CHECK;
 
 /** Makes communicators of the ranks of one color each, ordered by key and then by rank, with this one's deadline.
  * They live on their own. Blocks.
