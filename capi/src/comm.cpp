@@ -86,10 +86,6 @@ mp_status run(mp_comm* comm, mp_queue* queue, mp_comm_request** out, comm::CallO
         }
     }
     auto request = std::make_shared<CommRequestObject>(object);
-    if (options.site != nullptr) {
-        request->site = options.site;
-        options.site = request->site.c_str();
-    }
     check(begin(communicator, options, &request->request));
     if (out == nullptr) {
         return report(request->request.wait());
@@ -335,7 +331,16 @@ mp_status mp_comm_request_test(mp_comm_request* request) {
     });
 }
 
-void mp_comm_request_destroy(mp_comm_request* request) { destroy_handle(request); }
+void mp_comm_request_destroy(mp_comm_request* request) {
+    const std::shared_ptr<CommRequestObject> object = take_object(request);
+    if (object == nullptr || !object->comm->communicator->has_turn()) {
+        return;
+    }
+    try { // a finalizer, in one of the caller's own functions
+        object->comm->communicator->keep_for_turn(object);
+    } catch (const std::bad_alloc&) { // then it goes now
+    }
+}
 
 mp_status mp_comm_abort(mp_comm* comm, const char* reason) {
     return boundary([&] {
