@@ -3,7 +3,7 @@
  * own functions, MPI (module libmixedprec-mpi.so), NCCL (in the module libmixedprec-cuda.so).
  *
  * - Class C: every rank makes the same calls in the same order, one thread at a time for each handle.
- *   mp_comm_abort alone may come from any thread.
+ *   mp_comm_abort, mp_comm_destroy and mp_comm_request_destroy may come from any thread at any time, also from finalizers.
  * - Every call that waits has a deadline. A rank that died, left, stopped or asks for something else gives every
  *   other rank a status within the deadline and a second: MP_STATUS_TIMEOUT, MP_STATUS_PEER_LOST,
  *   MP_STATUS_RANK_MISMATCH. The message names the operation, its number, the rank and, where the
@@ -125,16 +125,17 @@ typedef mp_status (*mp_comm_begin_fn)(const mp_comm_operation* operation, void**
 /** Moves a request on; *done becomes 1 when all is received and what was sent may be reused. */
 typedef mp_status (*mp_comm_poll_fn)(void* request, int32_t* done, void* payload);
 
-/** Ends a request, done or not; from then on its operation's memory is not touched. */
+/** Ends a request, done or not; from then on its operation's memory is not touched. Also in the thread that destroys a
+ * request or the communicator. */
 typedef void (*mp_comm_release_fn)(void* request, void* payload);
 
 /** This rank gives up, for a reason in words; others should learn it. From any thread. */
 typedef void (*mp_comm_abort_fn)(mp_status status, const char* reason, void* payload);
 
-/** Sleeps until something may have changed, at most so long. */
+/** Sleeps until something may have changed, at most so long. Release may be called meanwhile, by another thread. */
 typedef void (*mp_comm_pause_fn)(int64_t nanoseconds, void* payload);
 
-/** Called once, when nothing else will be. */
+/** Called once, when nothing else will be, in the thread that gives the last reference back. */
 typedef void (*mp_comm_end_fn)(void* payload);
 
 struct mp_comm_callbacks;
@@ -144,8 +145,10 @@ typedef mp_status (*mp_comm_split_fn)(const mp_comm_group* group, struct mp_comm
                                       void* payload);
 
 /** A transport of the caller's. The functions return MP_STATUS_OK or a failure, which ends the communicator; they must
- * not wait for other ranks, nor call mp_comm_* of this communicator. They are called on the thread that uses it,
- * and with MP_COMM_TAKES_ANY_THREAD also on the thread that a sharded optimizer has: poll and release only. */
+ * not wait for other ranks, nor call mp_comm_* of this communicator, which is MP_STATUS_BAD_STATE. A finalizer that runs in one
+ * may destroy its requests: they end when the function is over. They are called on the thread that uses the communicator, and
+ * with MP_COMM_TAKES_ANY_THREAD also on the thread that a sharded optimizer has: poll and release only. A thread that destroys a
+ * request waits for the function under way: it must not hold a lock that this one needs, such as an interpreter's. */
 typedef struct mp_comm_callbacks {
     uint32_t struct_size;   /* sizeof(mp_comm_callbacks) */
     uint32_t flags;         /* MP_COMM_HAS_*, MP_COMM_TAKES_* */
@@ -346,7 +349,8 @@ MP_API mp_status mp_comm_get_node(const mp_comm* comm, int32_t rank, int32_t* no
  * @param[in]  exchange  what goes where
  * @param[out] request   NULL: wait; else receives the request
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
- *          MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_OUT_OF_MEMORY; and what ends the communicator: MP_STATUS_TIMEOUT;
+ *          MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_OUT_OF_MEMORY; MP_STATUS_BAD_STATE (by a function of the
+ *          communicator's own table); and what ends the communicator: MP_STATUS_TIMEOUT;
  *          MP_STATUS_PEER_LOST; MP_STATUS_PEER_ERROR; MP_STATUS_RANK_MISMATCH; MP_STATUS_ABORTED;
  *          MP_STATUS_CALLBACK_FAILED; MP_STATUS_MPI_ERROR; MP_STATUS_NCCL_ERROR
  * @threads C
@@ -412,11 +416,13 @@ MP_API mp_status mp_comm_request_wait(mp_comm_request* request);
  * @since 0.1 */
 MP_API mp_status mp_comm_request_test(mp_comm_request* request);
 
-/** Gives a request back. One that is neither done nor failed ends its communicator, so that nobody writes into
- * memory that the caller believes to be free.
+/** Gives a request back, and the memory of its operation: when the call returns nobody touches that any more. So one that is
+ * neither done nor failed ends its communicator, as mp_comm_abort does. While a wait for it is under way in another
+ * thread it stays until that is over. Waits for no rank; beside a call of another thread on the communicator, for one look of
+ * that at what is in flight, and for an mp_comm_split that is under way.
  * @param[in] request  may be NULL
  * @returns nothing; a destroyed handle is ignored
- * @threads C
+ * @threads A
  * @since 0.1 */
 MP_API void mp_comm_request_destroy(mp_comm_request* request);
 
@@ -471,11 +477,13 @@ MP_API mp_status mp_comm_get_traffic(const mp_comm* comm, mp_comm_traffic* traff
 MP_API mp_status mp_comm_describe(const mp_comm* comm, char* buffer, size_t capacity,
                                   size_t* needed);
 
-/** Gives the caller's reference back. When the last one is gone, requests that are open fail, and other ranks that wait
- * for this one are told where the transport can. Waits for nobody.
+/** Gives the caller's reference back. Requests, calls under way, and optimizers and checkpoints that were made with it keep it.
+ * With the last reference it ends, in the thread that gives it back, and other ranks that wait for this one are told where the
+ * transport can. Over MPI below MPI_THREAD_MULTIPLE the thread that used it last calls MPI: if it is another one, in its
+ * next call over MPI. Waits for nobody, except over NCCL: ncclCommFinalize, which other ranks must call too, is given 5 seconds.
  * @param[in] comm  may be NULL
  * @returns nothing; a destroyed handle is ignored
- * @threads C
+ * @threads A
  * @since 0.1 */
 MP_API void mp_comm_destroy(mp_comm* comm);
 
