@@ -477,10 +477,10 @@ MP_API mp_status mp_comm_get_traffic(const mp_comm* comm, mp_comm_traffic* traff
 MP_API mp_status mp_comm_describe(const mp_comm* comm, char* buffer, size_t capacity,
                                   size_t* needed);
 
-/** Gives the caller's reference back. Requests, calls under way, and optimizers and checkpoints that were made with it keep it.
- * With the last reference it ends, in the thread that gives it back, and other ranks that wait for this one are told where the
- * transport can. Over MPI below MPI_THREAD_MULTIPLE the thread that used it last calls MPI: if it is another one, in its
- * next call over MPI. Waits for nobody, except over NCCL: ncclCommFinalize, which other ranks must call too, is given 5 seconds.
+/** Gives the caller's reference back. Requests and calls under way keep it; optimizers and checkpoints have communicators of
+ * their own. With the last reference it ends, in the thread that gives it back, and other ranks that wait for this one are told
+ * where the transport can. Over MPI below MPI_THREAD_MULTIPLE the thread that used it last calls MPI: if it is another one, in
+ * its next call over MPI. Waits for nobody, except over NCCL, where ncclCommFinalize is given 5 seconds to reach all ranks.
  * @param[in] comm  may be NULL
  * @returns nothing; a destroyed handle is ignored
  * @threads A
