@@ -174,53 +174,7 @@ typedef struct mp_comm_callbacks {
 
 MP_BEGIN_DECLS
 
-/** Fills a struct with its defaults: the function twin of MP_COMM_TRAFFIC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_comm_traffic) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_traffic_init(mp_comm_traffic* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_COMM_OPERATION_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_comm_operation) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_operation_init(mp_comm_operation* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_COMM_GROUP_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_comm_group) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_group_init(mp_comm_group* desc, size_t size);
-
-/** Fills a descriptor with the defaults: the function twin of MP_COMM_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_comm_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_desc_init(mp_comm_desc* desc, size_t size);
-
-/** Fills an exchange with the defaults: the function twin of MP_COMM_EXCHANGE_INIT.
- * @param[out] desc  the exchange
- * @param[in]  size  sizeof(mp_comm_exchange) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_exchange_init(mp_comm_exchange* desc, size_t size);
-
-/** Fills a table with nothing: the function twin of MP_COMM_CALLBACKS_INIT.
- * @param[out] desc  the table
- * @param[in]  size  sizeof(mp_comm_callbacks) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_callbacks_init(mp_comm_callbacks* desc, size_t size);
+/* ---- The simple way: make one for what the ranks are, and exchange bytes */
 
 /** The communicator of one rank: what it sends, it receives.
  * @param[in]  desc  NULL: all defaults
@@ -241,17 +195,6 @@ MP_API mp_status mp_comm_create_self(const mp_comm_desc* desc, mp_comm** out) MP
  * @since 0.1 */
 MP_API mp_status mp_comm_create_threads(const mp_comm_desc* desc, int32_t count,
                                         mp_comm** out) MP_MUST_CHECK;
-
-/** A communicator over the caller's own functions. After a failure the table's destroy has not been called.
- * @param[in]  desc       NULL: all defaults
- * @param[in]  callbacks  the functions; copied
- * @param[out] out        the new communicator
- * @returns as mp_comm_create_self
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_create_callbacks(const mp_comm_desc* desc,
-                                          const mp_comm_callbacks* callbacks,
-                                          mp_comm** out) MP_MUST_CHECK;
 
 /** A communicator over MPI, by the module libmixedprec-mpi.so. Collective over the MPI communicator. The caller's one
  * is duplicated and may be freed. Without one it is MPI_COMM_WORLD, and if MPI is not initialized it is, with
@@ -292,31 +235,6 @@ MP_API mp_status mp_comm_create_nccl(mp_context* context, const mp_comm_desc* de
                                      const void* unique_id, int32_t rank, int32_t size,
                                      mp_comm** out) MP_MUST_CHECK;
 
-/** A communicator over the caller's NCCL communicator, which stays the caller's, outlives this one, must be on the
- * context's GPU, have been made with blocking = 0, and is aborted when this one fails. Blocks.
- * @param[in]  context  a context with a GPU
- * @param[in]  desc     NULL: all defaults
- * @param[in]  native   the address of an ncclComm_t
- * @param[out] out      the new communicator
- * @returns as mp_comm_create_nccl
- * @threads C
- * @since 0.1 */
-MP_API mp_status mp_comm_wrap_nccl(mp_context* context, const mp_comm_desc* desc,
-                                   const void* native, mp_comm** out) MP_MUST_CHECK;
-
-/** Makes communicators of the ranks of one color each, ordered by key and then by rank, with this one's deadline.
- * They live on their own. Blocks.
- * @param[in]  comm   the communicator
- * @param[in]  color  which group; below 0: none
- * @param[in]  key    order inside the group
- * @param[out] out    the group's communicator; NULL where color is below 0
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNSUPPORTED (callbacks without
- *          split); MP_STATUS_TIMEOUT; MP_STATUS_PEER_LOST; MP_STATUS_RANK_MISMATCH; MP_STATUS_OUT_OF_MEMORY
- * @threads C
- * @since 0.1 */
-MP_API mp_status mp_comm_split(mp_comm* comm, int32_t color, int32_t key,
-                               mp_comm** out) MP_MUST_CHECK;
-
 /** This rank's number.
  * @param[in]  comm  the communicator
  * @param[out] rank  from 0
@@ -332,15 +250,6 @@ MP_API mp_status mp_comm_get_rank(const mp_comm* comm, int32_t* rank);
  * @threads A
  * @since 0.1 */
 MP_API mp_status mp_comm_get_size(const mp_comm* comm, int32_t* size);
-
-/** Which machine a rank is on: ranks with equal numbers share one.
- * @param[in]  comm  the communicator
- * @param[in]  rank  any of its ranks
- * @param[out] node  from 0
- * @returns as mp_comm_get_rank; MP_STATUS_INVALID_ARGUMENT (no such rank)
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_get_node(const mp_comm* comm, int32_t rank, int32_t* node);
 
 /** Every rank gives every rank its own bytes. Blocks, unless it has a request. With a queue, what is enqueued there
  * comes first.
@@ -402,6 +311,18 @@ MP_API mp_status mp_comm_max_u32(mp_comm* comm, uint32_t* values, int64_t count,
  * @since 0.1 */
 MP_API mp_status mp_comm_barrier(mp_comm* comm, mp_comm_request** request);
 
+/** Gives the caller's reference back. Requests and calls under way keep it; optimizers and checkpoints have communicators of
+ * their own. With the last reference it ends, in the thread that gives it back, and other ranks that wait for this one are told
+ * where the transport can. Over MPI below MPI_THREAD_MULTIPLE the thread that used it last calls MPI: if it is another one, in
+ * its next call over MPI. Waits for nobody, except over NCCL, where ncclCommFinalize is given 5 seconds to reach all ranks.
+ * @param[in] comm  may be NULL
+ * @returns nothing; a destroyed handle is ignored
+ * @threads A
+ * @since 0.1 */
+MP_API void mp_comm_destroy(mp_comm* comm);
+
+/* ---- The explicit way: operations in flight, deadlines, groups, communicators and transports of the caller's */
+
 /** Waits until the operation is done, has failed, or its deadline, counted from its begin, has passed. Blocks.
  * @param[in] request  the request; may be waited for once more, which returns the same
  * @returns as mp_comm_all_to_all
@@ -426,22 +347,6 @@ MP_API mp_status mp_comm_request_test(mp_comm_request* request);
  * @since 0.1 */
 MP_API void mp_comm_request_destroy(mp_comm_request* request);
 
-/** Ends the communicator here, and tells the other ranks where the transport can. A call that waits on another thread
- * returns MP_STATUS_ABORTED.
- * @param[in] comm    the communicator
- * @param[in] reason  why, for messages; NULL: none
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_abort(mp_comm* comm, const char* reason);
-
-/** Whether the communicator still works: the failure that ended it, with its message.
- * @param[in] comm  the communicator
- * @returns MP_STATUS_OK; or as mp_comm_all_to_all
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_get_status(const mp_comm* comm);
-
 /** Sets the deadline of calls from now on.
  * @param[in] comm         the communicator
  * @param[in] deadline_ms  0: 300000
@@ -457,6 +362,69 @@ MP_API mp_status mp_comm_set_deadline(mp_comm* comm, int64_t deadline_ms);
  * @threads C
  * @since 0.1 */
 MP_API mp_status mp_comm_get_deadline(const mp_comm* comm, int64_t* deadline_ms);
+
+/** Makes communicators of the ranks of one color each, ordered by key and then by rank, with this one's deadline.
+ * They live on their own. Blocks.
+ * @param[in]  comm   the communicator
+ * @param[in]  color  which group; below 0: none
+ * @param[in]  key    order inside the group
+ * @param[out] out    the group's communicator; NULL where color is below 0
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNSUPPORTED (callbacks without
+ *          split); MP_STATUS_TIMEOUT; MP_STATUS_PEER_LOST; MP_STATUS_RANK_MISMATCH; MP_STATUS_OUT_OF_MEMORY
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_comm_split(mp_comm* comm, int32_t color, int32_t key,
+                               mp_comm** out) MP_MUST_CHECK;
+
+/** Which machine a rank is on: ranks with equal numbers share one.
+ * @param[in]  comm  the communicator
+ * @param[in]  rank  any of its ranks
+ * @param[out] node  from 0
+ * @returns as mp_comm_get_rank; MP_STATUS_INVALID_ARGUMENT (no such rank)
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_get_node(const mp_comm* comm, int32_t rank, int32_t* node);
+
+/** A communicator over the caller's NCCL communicator, which stays the caller's, outlives this one, must be on the
+ * context's GPU, have been made with blocking = 0, and is aborted when this one fails. Blocks.
+ * @param[in]  context  a context with a GPU
+ * @param[in]  desc     NULL: all defaults
+ * @param[in]  native   the address of an ncclComm_t
+ * @param[out] out      the new communicator
+ * @returns as mp_comm_create_nccl
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_comm_wrap_nccl(mp_context* context, const mp_comm_desc* desc,
+                                   const void* native, mp_comm** out) MP_MUST_CHECK;
+
+/** A communicator over the caller's own functions. After a failure the table's destroy has not been called.
+ * @param[in]  desc       NULL: all defaults
+ * @param[in]  callbacks  the functions; copied
+ * @param[out] out        the new communicator
+ * @returns as mp_comm_create_self
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_create_callbacks(const mp_comm_desc* desc,
+                                          const mp_comm_callbacks* callbacks,
+                                          mp_comm** out) MP_MUST_CHECK;
+
+/* ---- Everything else: giving up, what has happened, and the twins of the macros */
+
+/** Ends the communicator here, and tells the other ranks where the transport can. A call that waits on another thread
+ * returns MP_STATUS_ABORTED.
+ * @param[in] comm    the communicator
+ * @param[in] reason  why, for messages; NULL: none
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_abort(mp_comm* comm, const char* reason);
+
+/** Whether the communicator still works: the failure that ended it, with its message.
+ * @param[in] comm  the communicator
+ * @returns MP_STATUS_OK; or as mp_comm_all_to_all
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_get_status(const mp_comm* comm);
 
 /** What this rank has sent so far.
  * @param[in]     comm     the communicator
@@ -477,15 +445,53 @@ MP_API mp_status mp_comm_get_traffic(const mp_comm* comm, mp_comm_traffic* traff
 MP_API mp_status mp_comm_describe(const mp_comm* comm, char* buffer, size_t capacity,
                                   size_t* needed);
 
-/** Gives the caller's reference back. Requests and calls under way keep it; optimizers and checkpoints have communicators of
- * their own. With the last reference it ends, in the thread that gives it back, and other ranks that wait for this one are told
- * where the transport can. Over MPI below MPI_THREAD_MULTIPLE the thread that used it last calls MPI: if it is another one, in
- * its next call over MPI. Waits for nobody, except over NCCL, where ncclCommFinalize is given 5 seconds to reach all ranks.
- * @param[in] comm  may be NULL
- * @returns nothing; a destroyed handle is ignored
+/** Fills a descriptor with the defaults: the function twin of MP_COMM_DESC_INIT.
+ * @param[out] desc  the descriptor
+ * @param[in]  size  sizeof(mp_comm_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
  * @since 0.1 */
-MP_API void mp_comm_destroy(mp_comm* comm);
+MP_API mp_status mp_comm_desc_init(mp_comm_desc* desc, size_t size);
+
+/** Fills an exchange with the defaults: the function twin of MP_COMM_EXCHANGE_INIT.
+ * @param[out] desc  the exchange
+ * @param[in]  size  sizeof(mp_comm_exchange) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_exchange_init(mp_comm_exchange* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_COMM_TRAFFIC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_comm_traffic) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_traffic_init(mp_comm_traffic* desc, size_t size);
+
+/** Fills a table with nothing: the function twin of MP_COMM_CALLBACKS_INIT.
+ * @param[out] desc  the table
+ * @param[in]  size  sizeof(mp_comm_callbacks) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_callbacks_init(mp_comm_callbacks* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_COMM_OPERATION_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_comm_operation) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_operation_init(mp_comm_operation* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_COMM_GROUP_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_comm_group) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_group_init(mp_comm_group* desc, size_t size);
 
 MP_END_DECLS
 
