@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mp_context: the host, at most one accelerator, their threads, memory and log. */
+ * mp_context: the host, at most one accelerator, their threads, memory and log.
+ *
+ * Environment, read when a context is created or a library opened, never in a setuid program:
+ *   MIXEDPREC_NUM_THREADS, OMP_NUM_THREADS   host threads, where mp_context_desc.num_threads is 0; the first one wins
+ *   MIXEDPREC_ISA                            baseline, avx2, avx512, avx512_vbmi: no more than that of the processor
+ *   MIXEDPREC_MODULE_PATH                    folders with the library's modules, before the library's own
+ *   MIXEDPREC_ONEDNN_LIBRARY, _HWLOC_LIBRARY, _CUBLASLT_LIBRARY, _NCCL_LIBRARY, _HIP_LIBRARY
+ *                                            files to open in place of those that the system's loader finds */
 #ifndef MIXEDPREC_CONTEXT_H
 #define MIXEDPREC_CONTEXT_H
 
