@@ -41,7 +41,7 @@ class Call {
         : workspace_(context, kWorkspace), a_(make_numbers(context, s.dtype, {s.m * s.k})),
           b_(make_numbers(context, s.dtype, {s.k * s.n})),
           d_(make_tensor(context, MP_DTYPE_FP32, {s.m * s.n})) {
-        check(mp_queue_wrap_native(context, kStream, &queue_));
+        check(mp_queue_wrap_native(context, &kStream, &queue_));
         require(cublaslt().Create(&handle_));
         require(cublaslt().MatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
         // Column-major: D^T = op(B)^T op(A)^T, each matrix its own transpose.

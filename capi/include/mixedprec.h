@@ -19,6 +19,8 @@
  *   way keeps what it was given: another thread may destroy a handle meanwhile, and a deleter then runs
  *   when the call ends. Memory of the caller's own must stay until then.
  * - Structs: set struct_size to sizeof, zero the rest; zero means "default" in every field.
+ * - fork: a child may use what works on the host alone, which gets threads of its own there. What has ranks, an accelerator or a
+ *   save in the background is the parent's. No call may be under way in another thread when the process forks.
  * - Nothing throws, aborts, exits or prints; there is no work at load time and no environment is read
  *   before mp_context_create.
  */

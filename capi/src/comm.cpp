@@ -86,10 +86,6 @@ mp_status run(mp_comm* comm, mp_queue* queue, mp_comm_request** out, comm::CallO
         }
     }
     auto request = std::make_shared<CommRequestObject>(object);
-    if (options.site != nullptr) {
-        request->site = options.site;
-        options.site = request->site.c_str();
-    }
     check(begin(communicator, options, &request->request));
     if (out == nullptr) {
         return report(request->request.wait());
@@ -165,11 +161,11 @@ mp_status mp_comm_create_callbacks(const mp_comm_desc* desc, const mp_comm_callb
     });
 }
 
-mp_status mp_comm_create_mpi(const mp_comm_desc* desc, const void* mpi_comm, mp_comm** out) {
+mp_status mp_comm_create_mpi(const mp_comm_desc* desc, const void* native, mp_comm** out) {
     return boundary([&] {
         (void)output(out);
         TransportConfig config;
-        config.native = mpi_comm;
+        config.native = native;
         *out = open_module_comm("mpi", config, read_desc(desc));
     });
 }
@@ -204,13 +200,13 @@ mp_status mp_comm_create_nccl(mp_context* context, const mp_comm_desc* desc, con
     });
 }
 
-mp_status mp_comm_wrap_nccl(mp_context* context, const mp_comm_desc* desc, const void* nccl_comm,
+mp_status mp_comm_wrap_nccl(mp_context* context, const mp_comm_desc* desc, const void* native,
                             mp_comm** out) {
     return boundary([&] {
         (void)output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         TransportConfig config;
-        config.native = required(nccl_comm, "nccl_comm");
+        config.native = required(native, "native");
         *out = open_device_comm("nccl", config, read_desc(desc), owner);
     });
 }
@@ -335,7 +331,16 @@ mp_status mp_comm_request_test(mp_comm_request* request) {
     });
 }
 
-void mp_comm_request_destroy(mp_comm_request* request) { destroy_handle(request); }
+void mp_comm_request_destroy(mp_comm_request* request) {
+    const std::shared_ptr<CommRequestObject> object = take_object(request);
+    if (object == nullptr || !object->comm->communicator->has_turn()) {
+        return;
+    }
+    try { // a finalizer, in one of the caller's own functions
+        object->comm->communicator->keep_for_turn(object);
+    } catch (const std::bad_alloc&) { // then it goes now
+    }
+}
 
 mp_status mp_comm_abort(mp_comm* comm, const char* reason) {
     return boundary([&] {

@@ -49,7 +49,8 @@ class CallbackRequest final : public TransportRequest {
         operation_.receive_offsets = what.receive_offsets;
         operation_.count = what.count;
         operation_.root = what.root;
-        operation_.stream = what.stream;
+        stream_ = what.stream;
+        operation_.native = stream_ != nullptr ? &stream_ : nullptr;
         const Status status =
             status_of(table_.begin(&operation_, &request_, table_.payload), "begin");
         is_open_ = status.ok();
@@ -65,6 +66,7 @@ class CallbackRequest final : public TransportRequest {
   private:
     const mp_comm_callbacks& table_; // the transport's, which outlives its requests
     mp_comm_operation operation_{};
+    void* stream_ = nullptr;
     void* request_ = nullptr;
     bool is_open_ = false;
 };

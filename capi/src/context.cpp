@@ -166,16 +166,36 @@ mp_status mp_queue_create(mp_context* context, mp_queue** out) {
     });
 }
 
-mp_status mp_queue_wrap_native(mp_context* context, void* native, mp_queue** out) {
+mp_status mp_queue_wrap_native(mp_context* context, const void* native, mp_queue** out) {
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         if (owner->stream().device().is_host()) {
             fail(Code::unsupported, "the host has no native streams to wrap; use mp_queue_create");
         }
-        (void)required(native, "native");
+        void* stream = *static_cast<void* const*>(required(native, "native"));
+        if (stream == nullptr) {
+            fail(Code::invalid_argument, "*native is NULL, which stands for the device's default "
+                                         "stream; give the handle that this has by "
+                                         "name, or a stream of your own");
+        }
         *out = make_handle<mp_queue>(
-            std::make_shared<QueueObject>(owner, owner->stream().shared_device(), native));
+            std::make_shared<QueueObject>(owner, owner->stream().shared_device(), stream));
+    });
+}
+
+mp_status mp_queue_get_native(const mp_queue* queue, void* native, size_t size) {
+    return boundary([&] {
+        const Stream& stream = *object_of(queue, "queue")->stream;
+        if (stream.device().is_host()) {
+            fail(Code::unsupported,
+                 "the host has no native streams; queue is one of the library's own");
+        }
+        if (size != sizeof(void*)) {
+            fail(Code::invalid_argument, "size is %zu; the handle of a stream has %zu bytes", size,
+                 sizeof(void*));
+        }
+        *static_cast<void**>(required(native, "native")) = stream.queue().native();
     });
 }
 

@@ -108,16 +108,14 @@ template <typename H> H* make_handle(std::shared_ptr<typename H::Object> object)
     return handle;
 }
 
-template <typename H> void destroy_handle(H* handle) noexcept {
-    if (handle == nullptr) {
-        return;
-    }
+// Destroys a handle and gives what it held: null where it is NULL, was destroyed before, or is of another kind.
+template <typename H> std::shared_ptr<typename H::Object> take_object(H* handle) noexcept {
+    std::shared_ptr<typename H::Object> last;
     uint32_t live = H::kLive;
-    if (!handle->tag.compare_exchange_strong(live, H::kDead)) {
-        return; // destroyed before, or of another kind
+    if (handle == nullptr || !handle->tag.compare_exchange_strong(live, H::kDead)) {
+        return last;
     }
     try {
-        std::shared_ptr<typename H::Object> last; // goes after the lock
         {
             const std::lock_guard lock(handle->mutex);
             last.swap(handle->object);
@@ -125,7 +123,10 @@ template <typename H> void destroy_handle(H* handle) noexcept {
         Quarantine<H>::instance().give(handle);
     } catch (...) { // no memory for the queue: the dead handle stays dead for ever
     }
+    return last;
 }
+
+template <typename H> void destroy_handle(H* handle) noexcept { (void)take_object(handle); }
 
 // The object behind a handle, held until the call ends; throws for NULL, for a destroyed handle and for one of another
 // kind.

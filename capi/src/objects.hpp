@@ -109,7 +109,6 @@ struct CommRequestObject {
     explicit CommRequestObject(std::shared_ptr<CommObject> owner) : comm(std::move(owner)) {}
 
     std::shared_ptr<CommObject> comm;
-    std::string site;
     comm::CommRequest request;
     std::unique_ptr<CommWork> work; // has requests of its own
     Status status;

@@ -138,12 +138,15 @@ void step_pointers(const Context& context, Stream& stream, const mp_step_args& a
     const bool is_elsewhere = args.grad_scale == 0.0 || args.grad_scale_pointer != nullptr;
     options.grad_scale = is_elsewhere ? 1.0 : args.grad_scale;
     options.device_grad_scale = aligned(args.grad_scale_pointer, "args.grad_scale_pointer");
-    if (!(options.max_grad_norm >= 0.0 && options.max_grad_norm < 1e30) ||
-        !(options.grad_scale > 0.0 && options.grad_scale < 1e30)) {
+    if (!(options.max_grad_norm >= 0.0 && options.max_grad_norm < 1e30)) {
         fail(Code::invalid_argument,
-             "args: max_grad_norm is %g and grad_scale is %g; the first must be >= 0, the second "
-             "positive",
-             options.max_grad_norm, options.grad_scale);
+             "args: max_grad_norm is %g; it must be 0 (no clipping) or positive, below 1e30",
+             options.max_grad_norm);
+    }
+    if (!(options.grad_scale > 0.0 && options.grad_scale < 1e30)) {
+        fail(Code::invalid_argument,
+             "args: grad_scale is %g; it must be 0 (which is 1) or positive, below 1e30",
+             options.grad_scale);
     }
     options.check_finite = (args.flags & MP_OPTIMIZER_CHECK_FINITE) != 0;
     options.zero_grad = (args.flags & MP_OPTIMIZER_ZERO_GRAD) != 0;

@@ -9,7 +9,8 @@
 
 namespace mp::comm {
 
-// What a request holds on to. `over`: nothing of the caller's is touched any more, and `status` is how it ended.
+// What a request holds on to. `over`: nothing of the caller's is touched any more, and `status` is how it ended. It is set
+// last, so that whoever sees it may read the rest without the communicator, which may be gone.
 struct PendingCollective {
     Communicator* communicator = nullptr;
     Collective collective;
@@ -17,8 +18,8 @@ struct PendingCollective {
     std::unique_ptr<TransportRequest> request;
     int64_t deadline_ms = 0;
     int64_t deadline_ns = 0;
-    const char* site = nullptr;
-    bool over = false;
+    std::string site;
+    std::atomic<bool> over{false};
     Status status;
 };
 
@@ -37,6 +38,11 @@ Status check_deadline(int64_t deadline_ms) noexcept {
                              static_cast<long long>(deadline_ms));
     }
     return {};
+}
+
+Status nested() noexcept {
+    return Status::error(Code::bad_state,
+                         "a function of the transport called the communicator that called it");
 }
 
 void append_array(std::vector<int64_t>& numbers, const int64_t* array, int32_t count) {
@@ -88,9 +94,7 @@ CommRequest& CommRequest::operator=(CommRequest&& other) noexcept {
 
 CommRequest::~CommRequest() {
     if (pending_ != nullptr && !pending_->over) {
-        (void)pending_->communicator->poison(pending_->communicator->named(
-            *pending_, Status::error(Code::aborted, "its request was dropped before "
-                                                    "it was done")));
+        pending_->communicator->drop(*pending_);
     }
 }
 
@@ -98,14 +102,20 @@ Status CommRequest::wait() noexcept {
     if (pending_ == nullptr) {
         return {};
     }
+    if (!pending_->over && pending_->communicator->has_turn()) {
+        return nested();
+    }
     const std::shared_ptr<PendingCollective> pending = std::move(pending_);
     pending_ = nullptr;
     return pending->over ? pending->status : pending->communicator->wait(*pending);
 }
 
 int64_t CommRequest::moved_bytes() const noexcept {
-    return pending_ != nullptr && pending_->request != nullptr ? pending_->request->moved_bytes()
-                                                               : 0;
+    if (pending_ == nullptr || pending_->over) {
+        return 0;
+    }
+    const Communicator::Turn turn(*pending_->communicator);
+    return pending_->request != nullptr ? pending_->request->moved_bytes() : 0;
 }
 
 Status CommRequest::test(bool* done) noexcept {
@@ -113,23 +123,25 @@ Status CommRequest::test(bool* done) noexcept {
     if (pending_ == nullptr) {
         return {};
     }
-    if (!pending_->over) {
-        Communicator& communicator = *pending_->communicator;
-        communicator.progress();
-        if (!pending_->over && communicator.transport_->now_ns() >= pending_->deadline_ns) {
-            (void)communicator.poison(communicator.timeout_of(*pending_));
-        }
+    if (!pending_->over && pending_->communicator->has_turn()) {
+        return nested();
     }
-    if (!pending_->over) {
-        *done = false;
-        return {};
+    const Status status =
+        pending_->over ? pending_->status : pending_->communicator->test(*pending_, done);
+    if (*done) {
+        pending_ = nullptr;
     }
-    const Status status = pending_->status;
-    pending_ = nullptr;
     return status;
 }
 
 // ---- communicator
+
+Communicator::Turn::~Turn() {
+    std::vector<std::shared_ptr<const void>> kept;
+    kept.swap(comm_.kept_);
+    comm_.holder_.store({});
+    comm_.turn_.unlock();
+} // what was kept goes now: its requests take a turn of their own
 
 Communicator::Communicator(std::unique_ptr<Transport> transport, int64_t deadline_ms)
     : transport_(std::move(transport)), rank_(transport_->rank()), size_(transport_->size()),
@@ -191,12 +203,12 @@ void Communicator::close_in_flight(const Status& reason) noexcept {
 }
 
 Status Communicator::named(const PendingCollective& pending, const Status& reason) const noexcept {
-    return Status::error(
-        reason.code(), "%s #%llu%s%s%s on rank %d of %d over %s: %s",
-        collective_name(pending.collective.kind),
-        static_cast<unsigned long long>(pending.collective.sequence),
-        pending.site != nullptr ? " (" : "", pending.site != nullptr ? pending.site : "",
-        pending.site != nullptr ? ")" : "", rank_, size_, transport_->name(), reason.text());
+    return Status::error(reason.code(), "%s #%llu%s%s%s on rank %d of %d over %s: %s",
+                         collective_name(pending.collective.kind),
+                         static_cast<unsigned long long>(pending.collective.sequence),
+                         pending.site.empty() ? "" : " (", pending.site.c_str(),
+                         pending.site.empty() ? "" : ")", rank_, size_, transport_->name(),
+                         reason.text());
 }
 
 Status Communicator::timeout_of(const PendingCollective& pending) const noexcept {
@@ -243,15 +255,36 @@ void Communicator::progress() noexcept {
 
 Status Communicator::wait(PendingCollective& pending) noexcept {
     for (int64_t attempt = 0;; ++attempt) {
-        progress();
-        if (pending.over) {
-            return pending.status;
+        bool done = false;
+        const Status status = test(pending, &done);
+        if (done) {
+            return status;
         }
         const int64_t left = pending.deadline_ns - transport_->now_ns();
-        if (left <= 0) {
-            return poison(timeout_of(pending));
-        }
-        transport_->pause(attempt, std::min(left, kLongestPauseNs));
+        transport_->pause(attempt, std::clamp(left, int64_t{0}, kLongestPauseNs));
+    }
+}
+
+Status Communicator::test(PendingCollective& pending, bool* done) noexcept {
+    const Turn turn(*this);
+    progress();
+    if (!pending.over && transport_->now_ns() >= pending.deadline_ns) {
+        (void)poison(timeout_of(pending));
+    }
+    *done = pending.over;
+    return pending.status;
+}
+
+void Communicator::drop(const PendingCollective& pending) noexcept {
+    const Status reason =
+        named(pending, Status::error(Code::aborted, "its request was dropped before it was done"));
+    if (has_turn()) {
+        abort(reason); // the next look at what is in flight ends it
+        return;
+    }
+    const Turn turn(*this);
+    if (!pending.over) {
+        (void)poison(reason);
     }
 }
 
@@ -262,7 +295,7 @@ Status Communicator::open(const Collective& collective, const CallOptions& optio
     pending->collective = collective;
     pending->collective.sequence = sequence_;
     pending->collective.stream = options.stream;
-    pending->site = options.site;
+    pending->site = options.site != nullptr ? options.site : "";
     pending->deadline_ms = options.deadline_ms != 0 ? options.deadline_ms : deadline_ms_;
     pending->deadline_ns = transport_->now_ns() + pending->deadline_ms * kNsPerMs;
     own_arrays(*pending, size_);
@@ -282,6 +315,10 @@ Status Communicator::open(const Collective& collective, const CallOptions& optio
 
 Status Communicator::begin(Collective collective, const CallOptions& options,
                            CommRequest* out) noexcept {
+    if (has_turn()) {
+        return nested();
+    }
+    const Turn turn(*this);
     if (is_poisoned_.load()) {
         close_in_flight(status());
         return status();

@@ -2,7 +2,8 @@
 // Communicator: collectives over a transport, with deadlines, order numbers, errors that name what was being done
 // and by whom, and an end: after the first failure every later call returns that failure at once.
 //
-// One thread at a time, the same calls in the same order on every rank; abort() from any thread.
+// One thread at a time, the same calls in the same order on every rank. From any thread: abort(), and the dropping of a
+// request, which waits for the thread that is in the transport, and so no longer than one look at what is in flight.
 #pragma once
 
 #include <array>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "interface/transport.hpp"
@@ -19,7 +21,7 @@ namespace mp::comm {
 
 inline constexpr int64_t kDefaultDeadlineMs = 300000;
 
-// Of one call. `site` is a name for error texts ("bucket 3"), a string that outlives the call.
+// Of one call. `site` is a name for error texts ("bucket 3"), copied.
 struct CallOptions {
     int64_t deadline_ms = 0; // 0: the communicator's
     const char* site = nullptr;
@@ -57,7 +59,7 @@ class Communicator;
 struct PendingCollective;
 
 // A collective in flight. Its memory belongs to it until wait() or test() says that it is over. Dropping it before
-// gives the communicator up.
+// gives the communicator up, so that the memory is free at once; from any thread.
 class CommRequest {
   public:
     CommRequest() noexcept;
@@ -136,6 +138,13 @@ class Communicator {
     [[nodiscard]] int64_t deadline_ms() const noexcept { return deadline_ms_; }
     Status set_deadline_ms(int64_t deadline_ms) noexcept;
     [[nodiscard]] const Traffic& traffic() const noexcept { return traffic_; }
+
+    // Whether this thread is in a function of the transport, which may be the caller's code and drop what it likes. A
+    // request that goes there cannot be ended yet: what holds memory of it is kept until the function is over.
+    [[nodiscard]] bool has_turn() const noexcept {
+        return holder_.load() == std::this_thread::get_id();
+    }
+    void keep_for_turn(std::shared_ptr<const void> what) { kept_.push_back(std::move(what)); }
     // Collectives begun so far.
     [[nodiscard]] uint64_t sequence() const noexcept { return sequence_; }
     [[nodiscard]] std::string describe() const;
@@ -143,15 +152,33 @@ class Communicator {
   private:
     friend class CommRequest;
 
+    // Held by whoever is in the transport or changes what is in flight; not while a wait sleeps.
+    class Turn {
+      public:
+        explicit Turn(Communicator& comm) : comm_(comm) {
+            comm_.turn_.lock();
+            comm_.holder_.store(std::this_thread::get_id());
+        }
+        ~Turn();
+        Turn(const Turn&) = delete;
+        Turn& operator=(const Turn&) = delete;
+
+      private:
+        Communicator& comm_;
+    };
+
     Status begin(Collective collective, const CallOptions& options, CommRequest* out) noexcept;
     Status run(const Collective& collective, const CallOptions& options) noexcept;
     Status check_arguments(const Collective& collective) const noexcept;
     Status open(const Collective& collective, const CallOptions& options, CommRequest* out);
     Status split_checked(int32_t color, int32_t key, std::unique_ptr<Communicator>* out,
                          const CallOptions& options);
-    // Polls everything in flight once.
+    // Polls everything in flight once. Like poison, in a turn.
     void progress() noexcept;
     Status wait(PendingCollective& pending) noexcept;
+    Status test(PendingCollective& pending, bool* done) noexcept;
+    // By any thread: the request of a collective is gone.
+    void drop(const PendingCollective& pending) noexcept;
     // Fails all in flight, and the transport; returns the first failure there was.
     Status poison(const Status& reason) noexcept;
     void close_in_flight(const Status& reason) noexcept;
@@ -168,6 +195,10 @@ class Communicator {
     std::vector<int32_t> nodes_;
     std::vector<std::shared_ptr<PendingCollective>> in_flight_; // in the order of begin
     Traffic traffic_;
+
+    std::mutex turn_; // of transport_ and in_flight_
+    std::atomic<std::thread::id> holder_;
+    std::vector<std::shared_ptr<const void>> kept_; // until the turn is over
 
     mutable std::mutex mutex_; // of first_error_
     std::atomic<bool> is_poisoned_{false};

@@ -87,7 +87,10 @@ Status Communicator::split_checked(int32_t color, int32_t key, std::unique_ptr<C
     assign_contexts(tickets, group);
     group.deadline_ms = options.deadline_ms != 0 ? options.deadline_ms : deadline_ms_;
     Transport* transport = nullptr;
-    status = transport_->make_group(group, &transport);
+    {
+        const Turn turn(*this);
+        status = transport_->make_group(group, &transport);
+    }
     std::unique_ptr<Transport> owned(transport);
     if (!status.ok() || owned == nullptr) {
         return status;

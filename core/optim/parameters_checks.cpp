@@ -24,8 +24,9 @@ void Parameters::check_new(const NewParameter& p) const {
             continue;
         }
         if (tensor->shape() != p.param->shape()) {
-            fail(Code::invalid_shape, "optimizer: '%s' is %s but its grad or init_fp32 is %s", name,
-                 p.param->shape().text().c_str(), tensor->shape().text().c_str());
+            fail(Code::invalid_shape, "optimizer: '%s' is %s but its %s is %s; they must be equal",
+                 name, p.param->shape().text().c_str(),
+                 tensor == p.grad.get() ? "grad" : "init_fp32", tensor->shape().text().c_str());
         }
         if (&tensor->device() != &context_->stream().device()) {
             fail(Code::invalid_argument,

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // mp_comm through its C interface: thread ranks, requests, groups, a table of callbacks, and each way to call it wrongly.
 #include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "support.hpp"
 
@@ -159,6 +164,76 @@ TEST(Comm, DestroyedRequestEndsIt) {
     EXPECT_TRUE(fails(mp_comm_request_wait(raw), MP_STATUS_INVALID_HANDLE, {"request"}));
 }
 
+// As a garbage collector does it: in a thread of its own, and the memory goes with the request.
+TEST(Comm, ARequestInFlightMayBeDestroyedByAnotherThread) {
+    const std::vector<Comm> comms = make_threads(2);
+    auto what = std::make_unique<Bytes>(0);
+    mp_comm_request* dropped = nullptr;
+    mp_comm_request* raw = nullptr;
+    ASSERT_TRUE(succeeded(mp_comm_all_to_all(comms[0], nullptr, &what->exchange, &dropped)));
+    ASSERT_TRUE(succeeded(mp_comm_barrier(comms[0], &raw)));
+    const Request waited(raw);
+    std::thread owner([&] {
+        EXPECT_TRUE(fails(mp_comm_request_wait(waited), MP_STATUS_ABORTED,
+                          {"all_to_all #0", "dropped before it was done"}));
+    });
+    std::thread collector([&] {
+        mp_comm_request_destroy(dropped);
+        what.reset();
+    });
+    owner.join();
+    collector.join();
+    Bytes other(1); // finds no memory that is gone
+    EXPECT_TRUE(fails(mp_comm_all_to_all(comms[1], nullptr, &other.exchange, nullptr),
+                      MP_STATUS_PEER_LOST, {"rank 0"}));
+}
+
+TEST(Comm, FinishedRequestsGoBesideCalls) {
+    run_threads(2, [](Comm& comm) {
+        std::mutex mutex;
+        std::vector<mp_comm_request*> garbage;
+        std::atomic<bool> is_over{false};
+        std::thread collector([&] {
+            for (bool is_last = false; !is_last;) {
+                is_last = is_over;
+                std::vector<mp_comm_request*> found;
+                {
+                    const std::lock_guard lock(mutex);
+                    found.swap(garbage);
+                }
+                for (mp_comm_request* request : found) {
+                    mp_comm_request_destroy(request);
+                }
+                std::this_thread::yield();
+            }
+        });
+        int done = 0;
+        for (int i = 0; i < 300; ++i) {
+            mp_comm_request* request = nullptr;
+            done += mp_comm_barrier(comm, &request) == MP_STATUS_OK ? 1 : 0;
+            done += mp_comm_request_wait(request) == MP_STATUS_OK ? 1 : 0;
+            const std::lock_guard lock(mutex);
+            garbage.push_back(request);
+        }
+        is_over = true;
+        collector.join();
+        EXPECT_EQ(done, 600);
+        EXPECT_TRUE(succeeded(mp_comm_get_status(comm)));
+    });
+}
+
+TEST(Comm, DestroyedByAnotherThreadItEndsWithItsLastRequest) {
+    std::vector<Comm> comms = make_threads(2);
+    mp_comm_request* raw = nullptr;
+    ASSERT_TRUE(succeeded(mp_comm_barrier(comms[0], &raw)));
+    Request request(raw);
+    std::thread([&] { comms[0].owned.reset(); }).join();
+    EXPECT_TRUE(succeeded(mp_comm_barrier(comms[1], nullptr)));
+    EXPECT_TRUE(succeeded(mp_comm_request_wait(request)));
+    std::thread([&] { request.owned.reset(); }).join();
+    EXPECT_TRUE(fails(mp_comm_barrier(comms[1], nullptr), MP_STATUS_PEER_LOST, {"rank 0 is gone"}));
+}
+
 TEST(Comm, WrongArguments) {
     mp_comm* out = nullptr;
     EXPECT_TRUE(fails(mp_comm_create_self(nullptr, nullptr), MP_STATUS_NULL_ARGUMENT, {"out"}));
@@ -226,6 +301,9 @@ struct Fake {
     int polls_until_done = 3;
     mp_status begin_status = MP_STATUS_OK;
     mp_status poll_status = MP_STATUS_OK;
+    mp_comm_request* victim = nullptr; // destroyed by the next poll
+    mp_comm* nested = nullptr;         // called by it
+    int released_inside = -1;
     mp_comm_callbacks table = MP_COMM_CALLBACKS_INIT;
 
     Fake() {
@@ -242,6 +320,7 @@ struct Fake {
         };
         table.poll = [](void* request, int32_t* done, void* payload) {
             EXPECT_EQ(request, payload);
+            of(payload).collect();
             *done = --of(payload).polls_until_done <= 0 ? 1 : 0;
             return of(payload).poll_status;
         };
@@ -255,6 +334,14 @@ struct Fake {
             ++of(payload).aborted;
         };
         table.destroy = [](void* payload) { ++of(payload).destroyed; };
+    }
+    void collect() {
+        if (victim != nullptr) {
+            mp_comm_request_destroy(std::exchange(victim, nullptr));
+            released_inside = released;
+            EXPECT_TRUE(fails(mp_comm_barrier(nested, nullptr), MP_STATUS_BAD_STATE,
+                              {"called the communicator that called it"}));
+        }
     }
     static Fake& of(void* payload) { return *static_cast<Fake*>(payload); }
 };
@@ -296,6 +383,27 @@ TEST(CommCallbacks, FailuresEndTheCommunicator) {
     ASSERT_TRUE(succeeded(mp_comm_create_callbacks(nullptr, &odd.table, &out)));
     const Comm comm(out);
     EXPECT_TRUE(fails(mp_comm_barrier(comm, nullptr), MP_STATUS_CALLBACK_FAILED, {"-1234"}));
+}
+
+// Where the functions' language collects garbage at any time.
+TEST(CommCallbacks, FinalizersMayRunInThem) {
+    Fake fake;
+    fake.polls_until_done = 1 << 30;
+    mp_comm* out = nullptr;
+    ASSERT_TRUE(succeeded(mp_comm_create_callbacks(nullptr, &fake.table, &out)));
+    const Comm comm(out);
+    mp_comm_request* victim = nullptr;
+    mp_comm_request* raw = nullptr;
+    ASSERT_TRUE(succeeded(mp_comm_barrier(comm, &victim)));
+    ASSERT_TRUE(succeeded(mp_comm_barrier(comm, &raw)));
+    const Request waited(raw);
+    fake.nested = comm;
+    fake.victim = victim;
+    EXPECT_TRUE(fails(mp_comm_request_wait(waited), MP_STATUS_ABORTED,
+                      {"barrier #0 on rank 0 of 1 over fake", "dropped before it was done"}));
+    EXPECT_EQ(fake.released_inside, 0) << "not inside of another function";
+    EXPECT_EQ(fake.released, 2);
+    EXPECT_EQ(fake.aborted, 1);
 }
 
 TEST(CommCallbacks, TimeOut) {

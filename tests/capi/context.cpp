@@ -333,9 +333,12 @@ TEST(Queue, OwnQueueWorksAndNativeOnesAreRefusedOnTheHost) {
     MP_OK(mp_tensor_zero(tensor, queue));
     MP_OK(mp_queue_sync(queue));
     MP_OK(mp_context_sync(context));
-    int dummy = 0;
+    void* stream = &raw;
     mp_queue* native = nullptr;
-    MP_FAILS(mp_queue_wrap_native(context, &dummy, &native), MP_STATUS_UNSUPPORTED, "native");
+    MP_FAILS(mp_queue_wrap_native(context, &stream, &native), MP_STATUS_UNSUPPORTED, "native");
+    EXPECT_EQ(native, nullptr);
+    MP_FAILS(mp_queue_get_native(queue, &stream, sizeof stream), MP_STATUS_UNSUPPORTED, "native");
+    EXPECT_EQ(stream, &raw);
 }
 
 TEST(Queue, OfAnotherContextIsRefused) {

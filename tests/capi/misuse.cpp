@@ -25,6 +25,7 @@ TEST(Misuse, NullEverywhere) {
         mp_context_sync(nullptr),
         mp_queue_create(nullptr, &queue),
         mp_queue_wrap_native(nullptr, nullptr, &queue),
+        mp_queue_get_native(nullptr, nullptr, 8),
         mp_queue_sync(nullptr),
         mp_tensor_desc_init(nullptr, 8),
         mp_tensor_create(nullptr, nullptr, &tensor),

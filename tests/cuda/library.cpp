@@ -32,6 +32,33 @@ class OnCuda : public ::testing::Test {
     }
 };
 
+// ---- streams -----------------------------------------------------------------------------------
+
+TEST_F(OnCuda, NativeStreamsAreGivenAndTakenByAddress) {
+    const Context context = open_context(MP_DEVICE_CUDA);
+    mp_queue* raw = nullptr;
+    MP_OK(mp_queue_create(context, &raw));
+    const Queue own(raw);
+    void* stream = nullptr;
+    MP_OK(mp_queue_get_native(own, &stream, sizeof stream));
+    ASSERT_NE(stream, nullptr);
+    MP_FAILS(mp_queue_get_native(own, &stream, 4), MP_STATUS_INVALID_ARGUMENT, "size is 4");
+    MP_FAILS(mp_queue_get_native(own, nullptr, sizeof stream), MP_STATUS_NULL_ARGUMENT, "native");
+    MP_OK(mp_queue_wrap_native(context, &stream, &raw));
+    const Queue wrapped(raw);
+    void* same = nullptr;
+    MP_OK(mp_queue_get_native(wrapped, &same, sizeof same));
+    EXPECT_EQ(same, stream);
+    const Tensor tensor = make_tensor(context, MP_DTYPE_FP32, {3}, {1, 2, 3});
+    MP_OK(mp_tensor_zero(tensor, wrapped));
+    MP_OK(mp_queue_sync(own)); // one stream
+    const void* const none = nullptr;
+    MP_FAILS(mp_queue_wrap_native(context, &none, &raw), MP_STATUS_INVALID_ARGUMENT,
+             "default stream");
+    MP_FAILS(mp_queue_wrap_native(context, nullptr, &raw), MP_STATUS_NULL_ARGUMENT, "native");
+    EXPECT_EQ(raw, nullptr);
+}
+
 int32_t dtype_of(mp_recipe* recipe, const char* key) {
     const char* name = nullptr;
     EXPECT_TRUE(succeeded(mp_recipe_get_string(recipe, key, &name)));

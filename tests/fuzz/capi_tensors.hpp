@@ -103,9 +103,14 @@ inline void use_context(Bytes& bytes, World& world) {
         world.queues.put(queue);
         break;
     }
-    case 4:
-        (void)MP_CALL(world, local, mp_queue_sync, world.queues.pick(bytes));
+    case 4: {
+        mp_queue* queue = world.queues.pick(bytes);
+        void* native = nullptr;
+        (void)MP_CALL(world, local, mp_queue_sync, queue);
+        require(MP_CALL(world, local, mp_queue_get_native, queue, &native, sizeof native),
+                "the host has no streams");
         break;
+    }
     default:
         (void)MP_CALL(world, local, mp_device_available, any_int(bytes, 3), any_int(bytes, 3));
         break;

@@ -15,6 +15,7 @@ constexpr int64_t kNsPerMs = 1000000;
 // Ranks may have died, and then MPI_Finalize waits for them for ever.
 void finalize() noexcept {
     ProcessState& state = process_state();
+    Notices::end_those_left();
     if (state.is_initialized_by_us && mpi_is_alive() && !state.has_broken && state.live == 0) {
         state.is_initialized_by_us = false;
         (void)MPI_Finalize();
@@ -77,6 +78,7 @@ Status duplicate(MPI_Comm from, int64_t deadline_ms, MPI_Comm* out) {
 
 Status create_checked(const TransportConfig& config, Transport** out) {
     check(initialize());
+    Notices::end_those_left();
     MPI_Comm from = MPI_COMM_WORLD;
     if (config.native != nullptr) {
         from = *static_cast<const MPI_Comm*>(config.native);

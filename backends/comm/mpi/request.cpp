@@ -19,7 +19,7 @@ class LaneRequest : public TransportRequest {
         Base& base = transport_.base();
         if (!is_over_) {
             base.set_broken();
-            transport_.tell_others();
+            transport_.notices().tell_others();
         }
         for (SendChannel& channel : sends_) {
             channel.close(base);
@@ -31,7 +31,7 @@ class LaneRequest : public TransportRequest {
 
     Status poll(bool* done) noexcept override {
         *done = false;
-        Status status = transport_.check_notice();
+        Status status = transport_.notices().check();
         try {
             status = status.ok() ? poll_lanes(done) : status;
         } catch (const std::exception&) {
@@ -251,7 +251,7 @@ class SumRequest final : public TransportRequest {
     ~SumRequest() override {
         if (!is_over_) {
             transport_.base().set_broken();
-            transport_.tell_others();
+            transport_.notices().tell_others();
             (void)buffer_.release(); // MPI may still use it: never freed
         }
     }
@@ -268,7 +268,7 @@ class SumRequest final : public TransportRequest {
     }
     Status poll(bool* done) noexcept override {
         *done = false;
-        Status status = transport_.check_notice();
+        Status status = transport_.notices().check();
         for (std::size_t i = 0; i < requests_.size() && status.ok(); ++i) {
             int flag = 0;
             status = mpi_status(MPI_Test(&requests_[i], &flag, MPI_STATUS_IGNORE), "MPI_Test");

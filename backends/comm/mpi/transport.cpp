@@ -2,8 +2,6 @@
 #include "comm/mpi/transport.hpp"
 
 #include <algorithm>
-#include <cstdio>
-#include <new>
 #include <sched.h>
 
 #include "comm/mpi/request.hpp"
@@ -47,26 +45,16 @@ std::string describe_library() {
 
 MpiTransport::MpiTransport(std::shared_ptr<Base> base, MpiGroup group)
     : base_(std::move(base)), group_(std::move(group)), next_context_(base_->next_context()),
-      details_(describe_library()), notice_(std::make_unique<Notice>()) {
-    post_notice();
-}
+      details_(describe_library()),
+      notices_(std::make_unique<Notices>(base_, group_, tag(kSlots))) {}
 
 MpiTransport::~MpiTransport() {
-    tell_others();
-    if (base_->is_broken() || !mpi_is_alive()) {
-        (void)notice_.release(); // MPI may still write it: never freed
-        return;
-    }
-    if (notice_request_ != MPI_REQUEST_NULL) {
-        (void)MPI_Cancel(&notice_request_);
-        (void)MPI_Wait(&notice_request_, MPI_STATUS_IGNORE); // of a canceled receive: at once
-    }
+    base_.reset(); // so that the notices have the last one, which frees a communicator of MPI's
+    Notices::end(std::move(notices_));
 }
 
 const char* MpiTransport::why_one_thread() const noexcept {
-    int level = MPI_THREAD_SINGLE;
-    (void)MPI_Query_thread(&level);
-    return level == MPI_THREAD_MULTIPLE
+    return notices_->takes_any_thread()
                ? nullptr
                : "MPI was initialized without MPI_THREAD_MULTIPLE, so two threads must not call it";
 }
@@ -78,62 +66,11 @@ LaneEnd MpiTransport::lane_end(int32_t rank, uint64_t sequence) const noexcept {
             tag(static_cast<int32_t>(sequence % kSlots))};
 }
 
-void MpiTransport::post_notice() noexcept {
-    if (size() > 1) {
-        (void)MPI_Irecv(notice_.get(), sizeof(Notice), MPI_BYTE, MPI_ANY_SOURCE, tag(kSlots),
-                        base_->comm(), &notice_request_);
-    }
-}
-
-Status MpiTransport::check_notice() noexcept {
-    if (!lost_.ok() || notice_request_ == MPI_REQUEST_NULL) {
-        return lost_;
-    }
-    int flag = 0;
-    const Status status =
-        mpi_status(MPI_Test(&notice_request_, &flag, MPI_STATUS_IGNORE), "MPI_Test");
-    if (!status.ok()) {
-        return status;
-    }
-    if (flag != 0) {
-        notice_->text[sizeof notice_->text - 1] = '\0';
-        lost_ = Status::error(Code::peer_lost, "rank %d gave up: %s", notice_->rank, notice_->text);
-    }
-    return lost_;
-}
-
 void MpiTransport::abort(const Status& reason) noexcept {
     if (!is_aborted_.exchange(true)) {
-        own_.rank = group_.rank;
-        (void)std::snprintf(own_.text, sizeof own_.text, "%.251s", reason.text());
-        has_notice_.store(true);
+        notices_->give_up(reason);
     }
 }
-
-// A notice for each other rank, which need not be received. MPI is called by the thread that uses the communicator:
-// when it gives up its requests, at the latest when it is destroyed.
-void MpiTransport::tell_others() noexcept {
-    if (!has_notice_.load() || has_told_ || !mpi_is_alive()) {
-        return;
-    }
-    has_told_ = true;
-    base_->set_broken();
-    if (!lost_.ok()) {
-        return; // everyone was told already
-    }
-    // MPI may read it for ever: never freed.
-    auto* text = new (std::nothrow) Notice(own_);
-    for (int32_t rank = 0; rank < size() && text != nullptr; ++rank) {
-        if (rank != group_.rank) {
-            MPI_Request request = MPI_REQUEST_NULL;
-            if (MPI_Isend(text, sizeof *text, MPI_BYTE, lane_end(rank, 0).peer, tag(kSlots),
-                          base_->comm(), &request) == MPI_SUCCESS) {
-                int flag = 0;
-                (void)MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
-            }
-        }
-    }
-} // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): see above
 
 Status MpiTransport::with_failed_ranks(const Status& status) const noexcept {
     if (status.code() != Code::peer_lost || !ulfm().is_there()) {
@@ -155,6 +92,8 @@ Status MpiTransport::with_failed_ranks(const Status& status) const noexcept {
 }
 
 Status MpiTransport::begin(const Collective& what, TransportRequest** out) noexcept {
+    notices_->use_thread();
+    Notices::end_those_left();
     return guarded("a collective over MPI", [&] {
         std::unique_ptr<TransportRequest> request(start_request(*this, what));
         bool done = false;

@@ -10,15 +10,10 @@
 
 #include "comm/mpi/base.hpp"
 #include "comm/mpi/channel.hpp"
+#include "comm/mpi/notices.hpp"
 #include "interface/transport.hpp"
 
 namespace mp::comm {
-
-struct MpiGroup {
-    std::vector<int> members; // ranks in the base communicator, by rank in the group
-    int32_t rank = 0;
-    int32_t context = 0;
-};
 
 class MpiTransport final : public Transport {
   public:
@@ -45,33 +40,19 @@ class MpiTransport final : public Transport {
     // Where a channel to or from a rank of the group goes.
     [[nodiscard]] LaneEnd lane_end(int32_t rank, uint64_t sequence) const noexcept;
     [[nodiscard]] Base& base() const noexcept { return *base_; }
-    // peer_lost if another rank has said that it gives up.
-    Status check_notice() noexcept;
-    // Sends what abort() has to say; on the thread that uses the communicator.
-    void tell_others() noexcept;
+    [[nodiscard]] Notices& notices() const noexcept { return *notices_; }
     // Names the dead ranks where MPI knows them.
     Status with_failed_ranks(const Status& status) const noexcept;
 
   private:
     [[nodiscard]] int tag(int32_t slot) const noexcept;
-    void post_notice() noexcept;
 
     std::shared_ptr<Base> base_;
     MpiGroup group_;
     std::shared_ptr<int32_t> next_context_; // of the process, for all groups over the base
     std::string details_;
-
-    struct Notice {
-        int32_t rank = 0;
-        char text[252] = {};
-    };
-    std::unique_ptr<Notice> notice_; // what another rank may send at any time
-    MPI_Request notice_request_ = MPI_REQUEST_NULL;
-    Status lost_; // by a notice
-    Notice own_;
+    std::unique_ptr<Notices> notices_;
     std::atomic<bool> is_aborted_{false};
-    std::atomic<bool> has_notice_{false};
-    bool has_told_ = false;
 };
 
 } // namespace mp::comm

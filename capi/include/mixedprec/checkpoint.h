@@ -13,7 +13,7 @@
  * of the live state changes; where anything is wrong, nothing has changed. It needs as much memory as the state. A file may
  * come from anybody: damaged or hostile ones get MP_STATUS_CORRUPT_DATA.
  *
- * With a communicator all calls but add, poll, wait and destroy are collective: every rank adds the same things
+ * With a communicator all calls but add, test, wait and destroy are collective: every rank adds the same things
  * and makes the same calls, the directory is one that all ranks see, and where one rank fails all return its failure. */
 #ifndef MIXEDPREC_CHECKPOINT_H
 #define MIXEDPREC_CHECKPOINT_H
@@ -79,21 +79,7 @@ typedef struct mp_checkpoint_info {
 
 MP_BEGIN_DECLS
 
-/** Fills a struct with its defaults: the function twin of MP_CHECKPOINT_DESC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_checkpoint_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_checkpoint_desc_init(mp_checkpoint_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_CHECKPOINT_INFO_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_checkpoint_info) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_checkpoint_info_init(mp_checkpoint_info* desc, size_t size);
+/* ---- The simple way: add what belongs to the training, save it, load it */
 
 /** Makes an empty checkpoint object. Collective with a communicator, which is not used after this call.
  * @param[in]  context  the context
@@ -161,6 +147,29 @@ MP_API mp_status mp_checkpoint_add_data(mp_checkpoint* checkpoint, const char* n
 MP_API mp_status mp_checkpoint_save(mp_checkpoint* checkpoint, const char* directory, int64_t step,
                                     uint32_t flags);
 
+/** Loads into what was added, from a checkpoint of the same things saved by any number of ranks. Blocks.
+ * @param[in]     checkpoint  the object
+ * @param[in]     path        a checkpoint, or a directory of them: then the newest whose manifest is intact
+ * @param[in]     flags       MP_LOAD_VERIFY_ALL, MP_LOAD_OTHER_RECIPE, MP_LOAD_CONVERT
+ * @param[in,out] info        struct_size set by the caller, the rest is written; may be NULL
+ * @returns MP_STATUS_OK; MP_STATUS_WARNING (newer ones are damaged, and were passed over); MP_STATUS_NULL_ARGUMENT;
+ *          MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_CORRUPT_DATA; MP_STATUS_VERSION_MISMATCH;
+ *          MP_STATUS_UNKNOWN_NAME, MP_STATUS_INVALID_SHAPE, MP_STATUS_INVALID_DTYPE (a tensor missing, left over, of another
+ *          shape or type); MP_STATUS_BAD_STATE (another recipe, other groups); MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_checkpoint_load(mp_checkpoint* checkpoint, const char* path, uint32_t flags,
+                                    mp_checkpoint_info* info);
+
+/** Gives the caller's reference back. Blocks while a save is running.
+ * @param[in] checkpoint  may be NULL
+ * @returns nothing; a destroyed handle is ignored
+ * @threads A
+ * @since 0.1 */
+MP_API void mp_checkpoint_destroy(mp_checkpoint* checkpoint);
+
+/* ---- The explicit way: saves in the background, and checkpoints that are looked at before they are loaded */
+
 /** Whether a save in the background has ended. Does not block.
  * @param[in] checkpoint  the object
  * @returns MP_STATUS_OK when none is running; MP_STATUS_NOT_READY when one is; MP_STATUS_NULL_ARGUMENT;
@@ -175,20 +184,6 @@ MP_API mp_status mp_checkpoint_test(mp_checkpoint* checkpoint);
  * @threads B
  * @since 0.1 */
 MP_API mp_status mp_checkpoint_wait(mp_checkpoint* checkpoint);
-
-/** Loads into what was added, from a checkpoint of the same things saved by any number of ranks. Blocks.
- * @param[in]     checkpoint  the object
- * @param[in]     path        a checkpoint, or a directory of them: then the newest whose manifest is intact
- * @param[in]     flags       MP_LOAD_VERIFY_ALL, MP_LOAD_OTHER_RECIPE, MP_LOAD_CONVERT
- * @param[in,out] info        struct_size set by the caller, the rest is written; may be NULL
- * @returns MP_STATUS_OK; MP_STATUS_WARNING (newer ones are damaged, and were passed over); MP_STATUS_NULL_ARGUMENT;
- *          MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_CORRUPT_DATA; MP_STATUS_VERSION_MISMATCH;
- *          MP_STATUS_UNKNOWN_NAME, MP_STATUS_INVALID_SHAPE, MP_STATUS_INVALID_DTYPE (a tensor missing, left over, of another
- *          shape or type); MP_STATUS_BAD_STATE (another recipe, other groups); MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
- * @threads C
- * @since 0.1 */
-MP_API mp_status mp_checkpoint_load(mp_checkpoint* checkpoint, const char* path, uint32_t flags,
-                                    mp_checkpoint_info* info);
 
 /** What a checkpoint is, without loading it. Blocks.
  * @param[in]     path  as for mp_checkpoint_load
@@ -211,6 +206,8 @@ MP_API mp_status mp_checkpoint_inspect(const char* path, mp_checkpoint_info* inf
 MP_API mp_status mp_checkpoint_describe(const char* path, char* buffer, size_t capacity,
                                         size_t* needed);
 
+/* ---- Everything else: weights for other programs, and the twins of the macros */
+
 /** Writes the optimizer's parameters alone as one ordinary safetensors file, each under its name, and for one of codes with
  * a scale that scale under its name and "_param_scale_inv". Blocks.
  * @param[in] checkpoint  the object
@@ -220,12 +217,21 @@ MP_API mp_status mp_checkpoint_describe(const char* path, char* buffer, size_t c
  * @since 0.1 */
 MP_API mp_status mp_checkpoint_export_weights(mp_checkpoint* checkpoint, const char* file);
 
-/** Gives the caller's reference back. Blocks while a save is running.
- * @param[in] checkpoint  may be NULL
- * @returns nothing; a destroyed handle is ignored
+/** Fills a struct with its defaults: the function twin of MP_CHECKPOINT_DESC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_checkpoint_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
  * @since 0.1 */
-MP_API void mp_checkpoint_destroy(mp_checkpoint* checkpoint);
+MP_API mp_status mp_checkpoint_desc_init(mp_checkpoint_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_CHECKPOINT_INFO_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_checkpoint_info) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_checkpoint_info_init(mp_checkpoint_info* desc, size_t size);
 
 MP_END_DECLS
 

@@ -3,7 +3,7 @@
  * own functions, MPI (module libmixedprec-mpi.so), NCCL (in the module libmixedprec-cuda.so).
  *
  * - Class C: every rank makes the same calls in the same order, one thread at a time for each handle.
- *   mp_comm_abort alone may come from any thread.
+ *   mp_comm_abort, mp_comm_destroy and mp_comm_request_destroy may come from any thread at any time, also from finalizers.
  * - Every call that waits has a deadline. A rank that died, left, stopped or asks for something else gives every
  *   other rank a status within the deadline and a second: MP_STATUS_TIMEOUT, MP_STATUS_PEER_LOST,
  *   MP_STATUS_RANK_MISMATCH. The message names the operation, its number, the rank and, where the
@@ -97,8 +97,8 @@ typedef struct mp_comm_operation {
     int64_t count; /* MAX and SUM: values */
     int32_t root;  /* broadcast */
     int32_t reserved;
-    /* With MP_COMM_HAS_DEVICE_MEMORY: the native stream whose work comes first; or NULL */
-    void* stream;
+    /* With MP_COMM_HAS_DEVICE_MEMORY: the address of the native stream whose work comes first; or NULL */
+    const void* native;
 } mp_comm_operation;
 
 #define MP_COMM_OPERATION_INIT                                                                     \
@@ -125,16 +125,17 @@ typedef mp_status (*mp_comm_begin_fn)(const mp_comm_operation* operation, void**
 /** Moves a request on; *done becomes 1 when all is received and what was sent may be reused. */
 typedef mp_status (*mp_comm_poll_fn)(void* request, int32_t* done, void* payload);
 
-/** Ends a request, done or not; from then on its operation's memory is not touched. */
+/** Ends a request, done or not; from then on its operation's memory is not touched. Also in the thread that destroys a
+ * request or the communicator. */
 typedef void (*mp_comm_release_fn)(void* request, void* payload);
 
 /** This rank gives up, for a reason in words; others should learn it. From any thread. */
 typedef void (*mp_comm_abort_fn)(mp_status status, const char* reason, void* payload);
 
-/** Sleeps until something may have changed, at most so long. */
+/** Sleeps until something may have changed, at most so long. Release may be called meanwhile, by another thread. */
 typedef void (*mp_comm_pause_fn)(int64_t nanoseconds, void* payload);
 
-/** Called once, when nothing else will be. */
+/** Called once, when nothing else will be, in the thread that gives the last reference back. */
 typedef void (*mp_comm_end_fn)(void* payload);
 
 struct mp_comm_callbacks;
@@ -144,8 +145,10 @@ typedef mp_status (*mp_comm_split_fn)(const mp_comm_group* group, struct mp_comm
                                       void* payload);
 
 /** A transport of the caller's. The functions return MP_STATUS_OK or a failure, which ends the communicator; they must
- * not wait for other ranks, nor call mp_comm_* of this communicator. They are called on the thread that uses it,
- * and with MP_COMM_TAKES_ANY_THREAD also on the thread that a sharded optimizer has: poll and release only. */
+ * not wait for other ranks, nor call mp_comm_* of this communicator, which is MP_STATUS_BAD_STATE. A finalizer that runs in one
+ * may destroy its requests: they end when the function is over. They are called on the thread that uses the communicator, and
+ * with MP_COMM_TAKES_ANY_THREAD also on the thread that a sharded optimizer has: poll and release only. A thread that destroys a
+ * request waits for the function under way: it must not hold a lock that this one needs, such as an interpreter's. */
 typedef struct mp_comm_callbacks {
     uint32_t struct_size;   /* sizeof(mp_comm_callbacks) */
     uint32_t flags;         /* MP_COMM_HAS_*, MP_COMM_TAKES_* */
@@ -171,53 +174,7 @@ typedef struct mp_comm_callbacks {
 
 MP_BEGIN_DECLS
 
-/** Fills a struct with its defaults: the function twin of MP_COMM_TRAFFIC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_comm_traffic) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_traffic_init(mp_comm_traffic* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_COMM_OPERATION_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_comm_operation) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_operation_init(mp_comm_operation* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_COMM_GROUP_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_comm_group) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_group_init(mp_comm_group* desc, size_t size);
-
-/** Fills a descriptor with the defaults: the function twin of MP_COMM_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_comm_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_desc_init(mp_comm_desc* desc, size_t size);
-
-/** Fills an exchange with the defaults: the function twin of MP_COMM_EXCHANGE_INIT.
- * @param[out] desc  the exchange
- * @param[in]  size  sizeof(mp_comm_exchange) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_exchange_init(mp_comm_exchange* desc, size_t size);
-
-/** Fills a table with nothing: the function twin of MP_COMM_CALLBACKS_INIT.
- * @param[out] desc  the table
- * @param[in]  size  sizeof(mp_comm_callbacks) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_callbacks_init(mp_comm_callbacks* desc, size_t size);
+/* ---- The simple way: make one for what the ranks are, and exchange bytes */
 
 /** The communicator of one rank: what it sends, it receives.
  * @param[in]  desc  NULL: all defaults
@@ -239,29 +196,18 @@ MP_API mp_status mp_comm_create_self(const mp_comm_desc* desc, mp_comm** out) MP
 MP_API mp_status mp_comm_create_threads(const mp_comm_desc* desc, int32_t count,
                                         mp_comm** out) MP_MUST_CHECK;
 
-/** A communicator over the caller's own functions. After a failure the table's destroy has not been called.
- * @param[in]  desc       NULL: all defaults
- * @param[in]  callbacks  the functions; copied
- * @param[out] out        the new communicator
- * @returns as mp_comm_create_self
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_create_callbacks(const mp_comm_desc* desc,
-                                          const mp_comm_callbacks* callbacks,
-                                          mp_comm** out) MP_MUST_CHECK;
-
 /** A communicator over MPI, by the module libmixedprec-mpi.so. Collective over the MPI communicator. The caller's one
  * is duplicated and may be freed. Without one it is MPI_COMM_WORLD, and if MPI is not initialized it is, with
  * MPI_THREAD_MULTIPLE, and ended at exit or by mp_library_shutdown. Memory of the caller is never in a pending MPI
  * call. Blocks.
- * @param[in]  desc      NULL: all defaults
- * @param[in]  mpi_comm  the address of an MPI_Comm; NULL: MPI_COMM_WORLD
- * @param[out] out       the new communicator
+ * @param[in]  desc    NULL: all defaults
+ * @param[in]  native  the address of an MPI_Comm; NULL: MPI_COMM_WORLD
+ * @param[out] out     the new communicator
  * @returns as mp_comm_create_self; MP_STATUS_MODULE_NOT_FOUND; MP_STATUS_VERSION_MISMATCH; MP_STATUS_MPI_ERROR;
  *          MP_STATUS_TIMEOUT
  * @threads C
  * @since 0.1 */
-MP_API mp_status mp_comm_create_mpi(const mp_comm_desc* desc, const void* mpi_comm,
+MP_API mp_status mp_comm_create_mpi(const mp_comm_desc* desc, const void* native,
                                     mp_comm** out) MP_MUST_CHECK;
 
 /** What the ranks of a new NCCL communicator find each other by: one rank calls it and hands the bytes to the others.
@@ -289,31 +235,6 @@ MP_API mp_status mp_comm_create_nccl(mp_context* context, const mp_comm_desc* de
                                      const void* unique_id, int32_t rank, int32_t size,
                                      mp_comm** out) MP_MUST_CHECK;
 
-/** A communicator over the caller's NCCL communicator, which stays the caller's, outlives this one, must be on the
- * context's GPU, have been made with blocking = 0, and is aborted when this one fails. Blocks.
- * @param[in]  context    a context with a GPU
- * @param[in]  desc       NULL: all defaults
- * @param[in]  nccl_comm  the address of an ncclComm_t
- * @param[out] out        the new communicator
- * @returns as mp_comm_create_nccl
- * @threads C
- * @since 0.1 */
-MP_API mp_status mp_comm_wrap_nccl(mp_context* context, const mp_comm_desc* desc,
-                                   const void* nccl_comm, mp_comm** out) MP_MUST_CHECK;
-
-/** Makes communicators of the ranks of one color each, ordered by key and then by rank, with this one's deadline.
- * They live on their own. Blocks.
- * @param[in]  comm   the communicator
- * @param[in]  color  which group; below 0: none
- * @param[in]  key    order inside the group
- * @param[out] out    the group's communicator; NULL where color is below 0
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNSUPPORTED (callbacks without
- *          split); MP_STATUS_TIMEOUT; MP_STATUS_PEER_LOST; MP_STATUS_RANK_MISMATCH; MP_STATUS_OUT_OF_MEMORY
- * @threads C
- * @since 0.1 */
-MP_API mp_status mp_comm_split(mp_comm* comm, int32_t color, int32_t key,
-                               mp_comm** out) MP_MUST_CHECK;
-
 /** This rank's number.
  * @param[in]  comm  the communicator
  * @param[out] rank  from 0
@@ -330,15 +251,6 @@ MP_API mp_status mp_comm_get_rank(const mp_comm* comm, int32_t* rank);
  * @since 0.1 */
 MP_API mp_status mp_comm_get_size(const mp_comm* comm, int32_t* size);
 
-/** Which machine a rank is on: ranks with equal numbers share one.
- * @param[in]  comm  the communicator
- * @param[in]  rank  any of its ranks
- * @param[out] node  from 0
- * @returns as mp_comm_get_rank; MP_STATUS_INVALID_ARGUMENT (no such rank)
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_get_node(const mp_comm* comm, int32_t rank, int32_t* node);
-
 /** Every rank gives every rank its own bytes. Blocks, unless it has a request. With a queue, what is enqueued there
  * comes first.
  * @param[in]  comm      the communicator
@@ -346,7 +258,8 @@ MP_API mp_status mp_comm_get_node(const mp_comm* comm, int32_t rank, int32_t* no
  * @param[in]  exchange  what goes where
  * @param[out] request   NULL: wait; else receives the request
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
- *          MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_OUT_OF_MEMORY; and what ends the communicator: MP_STATUS_TIMEOUT;
+ *          MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_OUT_OF_MEMORY; MP_STATUS_BAD_STATE (by a function of the
+ *          communicator's own table); and what ends the communicator: MP_STATUS_TIMEOUT;
  *          MP_STATUS_PEER_LOST; MP_STATUS_PEER_ERROR; MP_STATUS_RANK_MISMATCH; MP_STATUS_ABORTED;
  *          MP_STATUS_CALLBACK_FAILED; MP_STATUS_MPI_ERROR; MP_STATUS_NCCL_ERROR
  * @threads C
@@ -398,6 +311,18 @@ MP_API mp_status mp_comm_max_u32(mp_comm* comm, uint32_t* values, int64_t count,
  * @since 0.1 */
 MP_API mp_status mp_comm_barrier(mp_comm* comm, mp_comm_request** request);
 
+/** Gives the caller's reference back. Requests and calls under way keep it; optimizers and checkpoints have communicators of
+ * their own. With the last reference it ends, in the thread that gives it back, and other ranks that wait for this one are told
+ * where the transport can. Over MPI below MPI_THREAD_MULTIPLE the thread that used it last calls MPI: if it is another one, in
+ * its next call over MPI. Waits for nobody, except over NCCL, where ncclCommFinalize is given 5 seconds to reach all ranks.
+ * @param[in] comm  may be NULL
+ * @returns nothing; a destroyed handle is ignored
+ * @threads A
+ * @since 0.1 */
+MP_API void mp_comm_destroy(mp_comm* comm);
+
+/* ---- The explicit way: operations in flight, deadlines, groups, communicators and transports of the caller's */
+
 /** Waits until the operation is done, has failed, or its deadline, counted from its begin, has passed. Blocks.
  * @param[in] request  the request; may be waited for once more, which returns the same
  * @returns as mp_comm_all_to_all
@@ -412,29 +337,15 @@ MP_API mp_status mp_comm_request_wait(mp_comm_request* request);
  * @since 0.1 */
 MP_API mp_status mp_comm_request_test(mp_comm_request* request);
 
-/** Gives a request back. One that is neither done nor failed ends its communicator, so that nobody writes into
- * memory that the caller believes to be free.
+/** Gives a request back, and the memory of its operation: when the call returns nobody touches that any more. So one that is
+ * neither done nor failed ends its communicator, as mp_comm_abort does. While a wait for it is under way in another
+ * thread it stays until that is over. Waits for no rank; beside a call of another thread on the communicator, for one look of
+ * that at what is in flight, and for an mp_comm_split that is under way.
  * @param[in] request  may be NULL
  * @returns nothing; a destroyed handle is ignored
- * @threads C
+ * @threads A
  * @since 0.1 */
 MP_API void mp_comm_request_destroy(mp_comm_request* request);
-
-/** Ends the communicator here, and tells the other ranks where the transport can. A call that waits on another thread
- * returns MP_STATUS_ABORTED.
- * @param[in] comm    the communicator
- * @param[in] reason  why, for messages; NULL: none
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_abort(mp_comm* comm, const char* reason);
-
-/** Whether the communicator still works: the failure that ended it, with its message.
- * @param[in] comm  the communicator
- * @returns MP_STATUS_OK; or as mp_comm_all_to_all
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_get_status(const mp_comm* comm);
 
 /** Sets the deadline of calls from now on.
  * @param[in] comm         the communicator
@@ -451,6 +362,69 @@ MP_API mp_status mp_comm_set_deadline(mp_comm* comm, int64_t deadline_ms);
  * @threads C
  * @since 0.1 */
 MP_API mp_status mp_comm_get_deadline(const mp_comm* comm, int64_t* deadline_ms);
+
+/** Makes communicators of the ranks of one color each, ordered by key and then by rank, with this one's deadline.
+ * They live on their own. Blocks.
+ * @param[in]  comm   the communicator
+ * @param[in]  color  which group; below 0: none
+ * @param[in]  key    order inside the group
+ * @param[out] out    the group's communicator; NULL where color is below 0
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNSUPPORTED (callbacks without
+ *          split); MP_STATUS_TIMEOUT; MP_STATUS_PEER_LOST; MP_STATUS_RANK_MISMATCH; MP_STATUS_OUT_OF_MEMORY
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_comm_split(mp_comm* comm, int32_t color, int32_t key,
+                               mp_comm** out) MP_MUST_CHECK;
+
+/** Which machine a rank is on: ranks with equal numbers share one.
+ * @param[in]  comm  the communicator
+ * @param[in]  rank  any of its ranks
+ * @param[out] node  from 0
+ * @returns as mp_comm_get_rank; MP_STATUS_INVALID_ARGUMENT (no such rank)
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_get_node(const mp_comm* comm, int32_t rank, int32_t* node);
+
+/** A communicator over the caller's NCCL communicator, which stays the caller's, outlives this one, must be on the
+ * context's GPU, have been made with blocking = 0, and is aborted when this one fails. Blocks.
+ * @param[in]  context  a context with a GPU
+ * @param[in]  desc     NULL: all defaults
+ * @param[in]  native   the address of an ncclComm_t
+ * @param[out] out      the new communicator
+ * @returns as mp_comm_create_nccl
+ * @threads C
+ * @since 0.1 */
+MP_API mp_status mp_comm_wrap_nccl(mp_context* context, const mp_comm_desc* desc,
+                                   const void* native, mp_comm** out) MP_MUST_CHECK;
+
+/** A communicator over the caller's own functions. After a failure the table's destroy has not been called.
+ * @param[in]  desc       NULL: all defaults
+ * @param[in]  callbacks  the functions; copied
+ * @param[out] out        the new communicator
+ * @returns as mp_comm_create_self
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_create_callbacks(const mp_comm_desc* desc,
+                                          const mp_comm_callbacks* callbacks,
+                                          mp_comm** out) MP_MUST_CHECK;
+
+/* ---- Everything else: giving up, what has happened, and the twins of the macros */
+
+/** Ends the communicator here, and tells the other ranks where the transport can. A call that waits on another thread
+ * returns MP_STATUS_ABORTED.
+ * @param[in] comm    the communicator
+ * @param[in] reason  why, for messages; NULL: none
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_abort(mp_comm* comm, const char* reason);
+
+/** Whether the communicator still works: the failure that ended it, with its message.
+ * @param[in] comm  the communicator
+ * @returns MP_STATUS_OK; or as mp_comm_all_to_all
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_get_status(const mp_comm* comm);
 
 /** What this rank has sent so far.
  * @param[in]     comm     the communicator
@@ -471,13 +445,53 @@ MP_API mp_status mp_comm_get_traffic(const mp_comm* comm, mp_comm_traffic* traff
 MP_API mp_status mp_comm_describe(const mp_comm* comm, char* buffer, size_t capacity,
                                   size_t* needed);
 
-/** Gives the caller's reference back. When the last one is gone, requests that are open fail, and other ranks that wait
- * for this one are told where the transport can. Waits for nobody.
- * @param[in] comm  may be NULL
- * @returns nothing; a destroyed handle is ignored
- * @threads C
+/** Fills a descriptor with the defaults: the function twin of MP_COMM_DESC_INIT.
+ * @param[out] desc  the descriptor
+ * @param[in]  size  sizeof(mp_comm_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
  * @since 0.1 */
-MP_API void mp_comm_destroy(mp_comm* comm);
+MP_API mp_status mp_comm_desc_init(mp_comm_desc* desc, size_t size);
+
+/** Fills an exchange with the defaults: the function twin of MP_COMM_EXCHANGE_INIT.
+ * @param[out] desc  the exchange
+ * @param[in]  size  sizeof(mp_comm_exchange) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_exchange_init(mp_comm_exchange* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_COMM_TRAFFIC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_comm_traffic) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_traffic_init(mp_comm_traffic* desc, size_t size);
+
+/** Fills a table with nothing: the function twin of MP_COMM_CALLBACKS_INIT.
+ * @param[out] desc  the table
+ * @param[in]  size  sizeof(mp_comm_callbacks) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_callbacks_init(mp_comm_callbacks* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_COMM_OPERATION_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_comm_operation) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_operation_init(mp_comm_operation* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_COMM_GROUP_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_comm_group) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_group_init(mp_comm_group* desc, size_t size);
 
 MP_END_DECLS
 

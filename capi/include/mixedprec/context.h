@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mp_context: the host, at most one accelerator, their threads, memory and log. */
+ * mp_context: the host, at most one accelerator, their threads, memory and log.
+ *
+ * Environment, read when a context is created or a library opened, never in a setuid program:
+ *   MIXEDPREC_NUM_THREADS, OMP_NUM_THREADS   host threads, where mp_context_desc.num_threads is 0; the first one wins
+ *   MIXEDPREC_ISA                            baseline, avx2, avx512, avx512_vbmi: no more than that of the processor
+ *   MIXEDPREC_MODULE_PATH                    folders with the library's modules, before the library's own
+ *   MIXEDPREC_ONEDNN_LIBRARY, _HWLOC_LIBRARY, _CUBLASLT_LIBRARY, _NCCL_LIBRARY, _HIP_LIBRARY
+ *                                            files to open in place of those that the system's loader finds */
 #ifndef MIXEDPREC_CONTEXT_H
 #define MIXEDPREC_CONTEXT_H
 
@@ -62,13 +69,7 @@ typedef struct mp_context_desc {
 
 MP_BEGIN_DECLS
 
-/** Fills a descriptor with the defaults (zeros and the size): the function twin of MP_CONTEXT_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_context_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_context_desc_init(mp_context_desc* desc, size_t size);
+/* ---- The simple way: a context, of the host or with an accelerator */
 
 /** Opens the host and, if asked for, one accelerator. The module of an accelerator is looked for beside
  * the library and in MIXEDPREC_MODULE_PATH and loaded here, on first use; a missing module, driver or
@@ -91,26 +92,7 @@ MP_API mp_status mp_context_create(const mp_context_desc* desc, mp_context** out
  * @since 0.1 */
 MP_API void mp_context_destroy(mp_context* context);
 
-/** Number of host threads the context works with.
- * @param[in]  context      the context
- * @param[out] num_threads  the number, at least 1
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_context_get_num_threads(const mp_context* context, int32_t* num_threads);
-
-/** Everything the context found and decided, as a JSON object: "host" and, where there is one, "accelerator". Each has its
- * "kind" and "index", "threads", "backend", "instruction_set", what else its backend says (versions, topology, reasons), and as
- * "candidates" for each operation the names of its implementations, the one asked first at the beginning.
- * @param[in]  context   the context
- * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
- * @param[in]  capacity  bytes of buffer
- * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
- * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_context_describe(const mp_context* context, char* buffer, size_t capacity,
-                                     size_t* needed);
+/* ---- The explicit way: which devices there are, before one is opened */
 
 /** Number of devices of a kind. Opens nothing.
  * @param[in]  device_kind  MP_DEVICE_HOST, MP_DEVICE_CUDA or MP_DEVICE_HIP
@@ -120,6 +102,15 @@ MP_API mp_status mp_context_describe(const mp_context* context, char* buffer, si
  * @threads A
  * @since 0.1 */
 MP_API mp_status mp_device_get_count(int32_t device_kind, int32_t* count);
+
+/** Whether a device can be opened, and if not, why: a query that opens nothing.
+ * @param[in] device_kind   MP_DEVICE_HOST, MP_DEVICE_CUDA or MP_DEVICE_HIP
+ * @param[in] device_index  which one, from 0
+ * @returns MP_STATUS_OK when it can; MP_STATUS_MODULE_NOT_FOUND, MP_STATUS_VERSION_MISMATCH or
+ *          MP_STATUS_DEVICE_UNAVAILABLE with the reason as text; MP_STATUS_INVALID_ARGUMENT
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_device_available(int32_t device_kind, int32_t device_index);
 
 /** What its driver calls a device; "host" for the host. Opens nothing.
  * @param[in]  device_kind   MP_DEVICE_HOST, MP_DEVICE_CUDA or MP_DEVICE_HIP
@@ -142,14 +133,36 @@ MP_API mp_status mp_device_get_name(int32_t device_kind, int32_t device_index, c
  * @since 0.1 */
 MP_API mp_status mp_device_get_memory(int32_t device_kind, int32_t device_index, int64_t* bytes);
 
-/** Whether a device can be opened, and if not, why: a query that opens nothing.
- * @param[in] device_kind   MP_DEVICE_HOST, MP_DEVICE_CUDA or MP_DEVICE_HIP
- * @param[in] device_index  which one, from 0
- * @returns MP_STATUS_OK when it can; MP_STATUS_MODULE_NOT_FOUND, MP_STATUS_VERSION_MISMATCH or
- *          MP_STATUS_DEVICE_UNAVAILABLE with the reason as text; MP_STATUS_INVALID_ARGUMENT
+/* ---- Everything else: what was found, and the twin of the macro */
+
+/** Number of host threads the context works with.
+ * @param[in]  context      the context
+ * @param[out] num_threads  the number, at least 1
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_device_available(int32_t device_kind, int32_t device_index);
+MP_API mp_status mp_context_get_num_threads(const mp_context* context, int32_t* num_threads);
+
+/** Everything the context found and decided, as a JSON object: "host" and, where there is one, "accelerator". Each has its
+ * "kind" and "index", "threads", "backend", "instruction_set", what else its backend says (versions, topology, reasons), and as
+ * "candidates" for each operation the names of its implementations, the one asked first at the beginning.
+ * @param[in]  context   the context
+ * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
+ * @param[in]  capacity  bytes of buffer
+ * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
+ * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_context_describe(const mp_context* context, char* buffer, size_t capacity,
+                                     size_t* needed);
+
+/** Fills a descriptor with the defaults (zeros and the size): the function twin of MP_CONTEXT_DESC_INIT.
+ * @param[out] desc  the descriptor
+ * @param[in]  size  sizeof(mp_context_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_context_desc_init(mp_context_desc* desc, size_t size);
 
 MP_END_DECLS
 

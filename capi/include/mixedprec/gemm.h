@@ -98,13 +98,7 @@ typedef struct mp_gemm_args {
 
 MP_BEGIN_DECLS
 
-/** Fills a descriptor with the defaults: the function twin of MP_GEMM_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_gemm_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_gemm_desc_init(mp_gemm_desc* desc, size_t size);
+/* ---- The simple way: a product that is planned once and run many times */
 
 /** Plans a product on the context's device: checks the shapes, chooses the implementation, prepares it.
  * @param[in]  context  the context
@@ -133,13 +127,14 @@ MP_API mp_status mp_gemm_create(mp_context* context, const mp_gemm_desc* desc,
 MP_API mp_status mp_gemm_run(mp_gemm* gemm, mp_queue* queue, const mp_tensor* a, const mp_tensor* b,
                              const mp_tensor* bias, const mp_tensor* c, mp_tensor* d);
 
-/** Fills the arguments with the defaults: the function twin of MP_GEMM_ARGS_INIT.
- * @param[out] args  the arguments
- * @param[in]  size  sizeof(mp_gemm_args) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+/** Gives the caller's reference back.
+ * @param[in] gemm  may be NULL
+ * @returns nothing; a destroyed handle is ignored
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_gemm_args_init(mp_gemm_args* args, size_t size);
+MP_API void mp_gemm_destroy(mp_gemm* gemm);
+
+/* ---- The explicit way: operands with scales, results with a factor and an amax */
 
 /** Computes the product, of scaled operands too. Enqueues.
  * @param[in] gemm   the plan
@@ -152,6 +147,8 @@ MP_API mp_status mp_gemm_args_init(mp_gemm_args* args, size_t size);
  * @since 0.1 */
 MP_API mp_status mp_gemm_run_scaled(mp_gemm* gemm, mp_queue* queue, const mp_gemm_args* args);
 
+/* ---- Everything else: what was chosen, and the twins of the macros */
+
 /** What was chosen and why: the name of the implementation, and each candidate passed over with its reason.
  * @param[in]  gemm      the plan
  * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
@@ -163,12 +160,21 @@ MP_API mp_status mp_gemm_run_scaled(mp_gemm* gemm, mp_queue* queue, const mp_gem
 MP_API mp_status mp_gemm_describe(const mp_gemm* gemm, char* buffer, size_t capacity,
                                   size_t* needed);
 
-/** Gives the caller's reference back.
- * @param[in] gemm  may be NULL
- * @returns nothing; a destroyed handle is ignored
+/** Fills a descriptor with the defaults: the function twin of MP_GEMM_DESC_INIT.
+ * @param[out] desc  the descriptor
+ * @param[in]  size  sizeof(mp_gemm_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
  * @since 0.1 */
-MP_API void mp_gemm_destroy(mp_gemm* gemm);
+MP_API mp_status mp_gemm_desc_init(mp_gemm_desc* desc, size_t size);
+
+/** Fills the arguments with the defaults: the function twin of MP_GEMM_ARGS_INIT.
+ * @param[out] args  the arguments
+ * @param[in]  size  sizeof(mp_gemm_args) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_gemm_args_init(mp_gemm_args* args, size_t size);
 
 MP_END_DECLS
 

@@ -19,13 +19,25 @@ MP_API mp_status mp_queue_create(mp_context* context, mp_queue** out) MP_MUST_CH
 
 /** Makes a queue over the caller's own stream, which stays the caller's and must outlive the queue.
  * @param[in]  context  the context
- * @param[in]  native   a cudaStream_t or hipStream_t as void*; refused on the host, which has none
+ * @param[in]  native   the address of a cudaStream_t or hipStream_t; the handle itself is copied. A NULL handle is refused: the
+ *                      default stream has handles of its own, such as cudaStreamLegacy. So is a host, which has no streams
  * @param[out] out      the new queue
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNSUPPORTED
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (a NULL handle);
+ *          MP_STATUS_UNSUPPORTED (a host)
  * @threads A
  * @since 0.1 */
-MP_API mp_status mp_queue_wrap_native(mp_context* context, void* native,
+MP_API mp_status mp_queue_wrap_native(mp_context* context, const void* native,
                                       mp_queue** out) MP_MUST_CHECK;
+
+/** The stream under a queue, for work of one's own between the library's. It stays whose it was. Enqueues nothing.
+ * @param[in]  queue   the queue
+ * @param[out] native  receives a cudaStream_t or hipStream_t
+ * @param[in]  size    bytes of native: the size of such a handle
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (size);
+ *          MP_STATUS_UNSUPPORTED (a host, which has no streams)
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_queue_get_native(const mp_queue* queue, void* native, size_t size);
 
 /** Waits until all work enqueued so far is done, and reports what went wrong in it. Blocks.
  * @param[in] queue  the queue; the default queue of a context is synchronized by mp_context_sync

@@ -64,21 +64,7 @@ typedef struct mp_memory_report {
 
 MP_BEGIN_DECLS
 
-/** Fills a struct with its defaults: the function twin of MP_RECIPE_KEY_DESC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_recipe_key_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_recipe_key_desc_init(mp_recipe_key_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_MEMORY_REPORT_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_memory_report) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_memory_report_init(mp_memory_report* desc, size_t size);
+/* ---- The simple way: a preset by its name, and the weights that it wants */
 
 /** Makes a recipe from a preset.
  * @param[in]  context  the context
@@ -90,49 +76,6 @@ MP_API mp_status mp_memory_report_init(mp_memory_report* desc, size_t size);
  * @since 0.1 */
 MP_API mp_status mp_recipe_create(mp_context* context, const char* name,
                                   mp_recipe** out) MP_MUST_CHECK;
-
-/** Makes a recipe from JSON: {"recipe": "preset", "key": value, ...}. "recipe" defaults to "fp32"; keys are
- * the dotted names of recipe_keys.h. Unknown or repeated keys, wrong types and impossible combinations are
- * refused with all reasons. At most 1 MiB.
- * @param[in]  context  the context
- * @param[in]  json     UTF-8 text
- * @param[in]  length   its bytes; SIZE_MAX: up to the first NUL
- * @param[out] out      the new recipe
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_PARSE_ERROR (with the
- *          position); MP_STATUS_UNKNOWN_NAME; MP_STATUS_INVALID_ARGUMENT
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_recipe_create_from_json(mp_context* context, const char* json, size_t length,
-                                            mp_recipe** out) MP_MUST_CHECK;
-
-/** Makes a recipe from a JSON file. Blocks.
- * @param[in]  context  the context
- * @param[in]  path     the file, UTF-8
- * @param[out] out      the new recipe
- * @returns as mp_recipe_create_from_json; MP_STATUS_IO_ERROR
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_recipe_create_from_file(mp_context* context, const char* path,
-                                            mp_recipe** out) MP_MUST_CHECK;
-
-/** Why the device's choice fell on this preset, in words; empty for a recipe that was not made by "auto".
- * @param[in]  recipe    the recipe
- * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
- * @param[in]  capacity  bytes of buffer
- * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
- * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_recipe_get_reason(const mp_recipe* recipe, char* buffer, size_t capacity,
-                                      size_t* needed);
-
-/** A copy that can be changed, also of a recipe that is in use.
- * @param[in]  recipe  the recipe
- * @param[out] out     the new recipe
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_OUT_OF_MEMORY
- * @threads A for a frozen recipe, B before
- * @since 0.1 */
-MP_API mp_status mp_recipe_clone(const mp_recipe* recipe, mp_recipe** out) MP_MUST_CHECK;
 
 /** The weight that a recipe wants, from its values in fp32: a tensor of its weight.dtype, quantized where that has a scale, on the
  * context's device. Give the same values as mp_param_desc.init_fp32 too, so that a master weight or a compensation has what
@@ -150,20 +93,14 @@ MP_API mp_status mp_recipe_create_weight(mp_context* context, const mp_recipe* r
                                          const int64_t* shape, const float* values,
                                          mp_tensor** out) MP_MUST_CHECK;
 
-/** Whether something uses the recipe, so that it can no longer change.
- * @param[in]  recipe  the recipe
- * @param[out] frozen  1 when it cannot change, else 0
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_recipe_get_frozen(const mp_recipe* recipe, int32_t* frozen);
-
 /** Gives the caller's reference back.
  * @param[in] recipe  may be NULL
  * @returns nothing; a destroyed handle is ignored
  * @threads A
  * @since 0.1 */
 MP_API void mp_recipe_destroy(mp_recipe* recipe);
+
+/* ---- The explicit way: key by key, or as JSON */
 
 /** Sets a key that holds a string.
  * @param[in] recipe  not yet used
@@ -221,14 +158,29 @@ MP_API mp_status mp_recipe_get_float(const mp_recipe* recipe, const char* key, d
  * @since 0.1 */
 MP_API mp_status mp_recipe_get_int(const mp_recipe* recipe, const char* key, int64_t* value);
 
-/** Checks the combination and reports every problem at once in mp_last_error_message().
- * @param[in] recipe  the recipe
- * @returns MP_STATUS_OK; MP_STATUS_WARNING with advice (such as bf16 second moments rounded to nearest, which
- *          cannot decrease at beta2 > 0.998); MP_STATUS_INVALID_ARGUMENT; MP_STATUS_NULL_ARGUMENT;
- *          MP_STATUS_INVALID_HANDLE
- * @threads A for a frozen recipe, B before
+/** Makes a recipe from JSON: {"recipe": "preset", "key": value, ...}. "recipe" defaults to "fp32"; keys are
+ * the dotted names of recipe_keys.h. Unknown or repeated keys, wrong types and impossible combinations are
+ * refused with all reasons. At most 1 MiB.
+ * @param[in]  context  the context
+ * @param[in]  json     UTF-8 text
+ * @param[in]  length   its bytes; SIZE_MAX: up to the first NUL
+ * @param[out] out      the new recipe
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_PARSE_ERROR (with the
+ *          position); MP_STATUS_UNKNOWN_NAME; MP_STATUS_INVALID_ARGUMENT
+ * @threads A
  * @since 0.1 */
-MP_API mp_status mp_recipe_validate(const mp_recipe* recipe);
+MP_API mp_status mp_recipe_create_from_json(mp_context* context, const char* json, size_t length,
+                                            mp_recipe** out) MP_MUST_CHECK;
+
+/** Makes a recipe from a JSON file. Blocks.
+ * @param[in]  context  the context
+ * @param[in]  path     the file, UTF-8
+ * @param[out] out      the new recipe
+ * @returns as mp_recipe_create_from_json; MP_STATUS_IO_ERROR
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_recipe_create_from_file(mp_context* context, const char* path,
+                                            mp_recipe** out) MP_MUST_CHECK;
 
 /** The recipe as JSON in canonical form: every key, in the order of mp_recipe_get_key_info. Read back by
  * mp_recipe_create_from_json it gives the same recipe.
@@ -241,6 +193,44 @@ MP_API mp_status mp_recipe_validate(const mp_recipe* recipe);
  * @since 0.1 */
 MP_API mp_status mp_recipe_to_json(const mp_recipe* recipe, char* buffer, size_t capacity,
                                    size_t* needed);
+
+/** Checks the combination and reports every problem at once in mp_last_error_message().
+ * @param[in] recipe  the recipe
+ * @returns MP_STATUS_OK; MP_STATUS_WARNING with advice (such as bf16 second moments rounded to nearest, which
+ *          cannot decrease at beta2 > 0.998); MP_STATUS_INVALID_ARGUMENT; MP_STATUS_NULL_ARGUMENT;
+ *          MP_STATUS_INVALID_HANDLE
+ * @threads A for a frozen recipe, B before
+ * @since 0.1 */
+MP_API mp_status mp_recipe_validate(const mp_recipe* recipe);
+
+/** A copy that can be changed, also of a recipe that is in use.
+ * @param[in]  recipe  the recipe
+ * @param[out] out     the new recipe
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_OUT_OF_MEMORY
+ * @threads A for a frozen recipe, B before
+ * @since 0.1 */
+MP_API mp_status mp_recipe_clone(const mp_recipe* recipe, mp_recipe** out) MP_MUST_CHECK;
+
+/** Whether something uses the recipe, so that it can no longer change.
+ * @param[in]  recipe  the recipe
+ * @param[out] frozen  1 when it cannot change, else 0
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_recipe_get_frozen(const mp_recipe* recipe, int32_t* frozen);
+
+/** Why the device's choice fell on this preset, in words; empty for a recipe that was not made by "auto".
+ * @param[in]  recipe    the recipe
+ * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
+ * @param[in]  capacity  bytes of buffer
+ * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
+ * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_recipe_get_reason(const mp_recipe* recipe, char* buffer, size_t capacity,
+                                      size_t* needed);
+
+/* ---- Everything else: the presets and keys there are, the memory a recipe needs, and the twins of the macros */
 
 /** Number of presets.
  * @returns the number
@@ -296,6 +286,22 @@ MP_API mp_status mp_recipe_plan_memory(const mp_recipe* recipe, int32_t rule,
 MP_API mp_status mp_recipe_plan_memory_of_tensors(const mp_recipe* recipe, int32_t rule,
                                                   const int64_t* counts, int64_t tensor_count,
                                                   mp_memory_report* report);
+
+/** Fills a struct with its defaults: the function twin of MP_RECIPE_KEY_DESC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_recipe_key_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_recipe_key_desc_init(mp_recipe_key_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_MEMORY_REPORT_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_memory_report) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_memory_report_init(mp_memory_report* desc, size_t size);
 
 MP_END_DECLS
 

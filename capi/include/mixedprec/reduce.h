@@ -69,24 +69,25 @@ typedef struct mp_comm_reduce_desc {
 
 MP_BEGIN_DECLS
 
-/** Fills a descriptor with the defaults: the function twin of MP_COMM_REDUCE_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_comm_reduce_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_comm_reduce_desc_init(mp_comm_reduce_desc* desc, size_t size);
+/* ---- The simple way: the sum on every rank */
 
-/** Bytes that so many elements take on the wire, scales included.
- * @param[in]  count  elements
- * @param[in]  dtype  MP_DTYPE_FP32, FP16, BF16, FP8_E4M3 or FP8_E5M2
- * @param[in]  scale  MP_COMM_SCALE_*
- * @param[out] bytes  receives them
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_INVALID_DTYPE
- * @threads A
+/** The same sums of all elements on every rank: a reduce-scatter, then a gather in gather_dtype. With op MAX_ABS_BITS, the
+ * largest |x| of each element over the ranks as fp32. Blocks, unless it has a request; a maximum takes none.
+ * @param[in]  comm          the communicator
+ * @param[in]  queue         NULL: the default queue of the destination's device
+ * @param[in]  desc          NULL: all defaults
+ * @param[in]  sources       as for mp_comm_reduce_scatter
+ * @param[in]  source_count  how many
+ * @param[out] destination   as many elements as a source; fp32, fp16 or bf16; in memory of its own
+ * @param[out] request       NULL: wait; else receives the request, which keeps the tensors
+ * @returns as mp_comm_reduce_scatter
+ * @threads C
  * @since 0.1 */
-MP_API mp_status mp_comm_get_wire_bytes(int64_t count, int32_t dtype, int32_t scale,
-                                        int64_t* bytes);
+MP_API mp_status mp_comm_all_reduce(mp_comm* comm, mp_queue* queue, const mp_comm_reduce_desc* desc,
+                                    const mp_tensor* const* sources, int32_t source_count,
+                                    mp_tensor* destination, mp_comm_request** request);
+
+/* ---- The explicit way: its two halves */
 
 /** Rank r gets the sum of its share of all ranks' elements: those from counts[0] + ... + counts[r - 1] on. Shares may be
  * empty. The destination may be fp32, or fp16 or bf16, to which the sum is rounded once. What is not finite on any rank
@@ -111,22 +112,6 @@ MP_API mp_status mp_comm_reduce_scatter(mp_comm* comm, mp_queue* queue,
                                         const int64_t* counts, mp_tensor* destination,
                                         mp_comm_request** request);
 
-/** The same sums of all elements on every rank: a reduce-scatter, then a gather in gather_dtype. With op MAX_ABS_BITS, the
- * largest |x| of each element over the ranks as fp32. Blocks, unless it has a request; a maximum takes none.
- * @param[in]  comm          the communicator
- * @param[in]  queue         NULL: the default queue of the destination's device
- * @param[in]  desc          NULL: all defaults
- * @param[in]  sources       as for mp_comm_reduce_scatter
- * @param[in]  source_count  how many
- * @param[out] destination   as many elements as a source; fp32, fp16 or bf16; in memory of its own
- * @param[out] request       NULL: wait; else receives the request, which keeps the tensors
- * @returns as mp_comm_reduce_scatter
- * @threads C
- * @since 0.1 */
-MP_API mp_status mp_comm_all_reduce(mp_comm* comm, mp_queue* queue, const mp_comm_reduce_desc* desc,
-                                    const mp_tensor* const* sources, int32_t source_count,
-                                    mp_tensor* destination, mp_comm_request** request);
-
 /** Every rank gets all ranks' values in wire_dtype: of fp8 all get the decoded ones, the owner too. Of the descriptor,
  * order, slots, accumulate and the gather's fields are not read. Blocks, unless it has a request.
  * @param[in]  comm         the communicator
@@ -144,6 +129,27 @@ MP_API mp_status mp_comm_all_gather_values(mp_comm* comm, mp_queue* queue,
                                            const mp_comm_reduce_desc* desc, const mp_tensor* shard,
                                            const int64_t* counts, mp_tensor* destination,
                                            mp_comm_request** request);
+
+/* ---- Everything else: the bytes of it, and the twin of the macro */
+
+/** Bytes that so many elements take on the wire, scales included.
+ * @param[in]  count  elements
+ * @param[in]  dtype  MP_DTYPE_FP32, FP16, BF16, FP8_E4M3 or FP8_E5M2
+ * @param[in]  scale  MP_COMM_SCALE_*
+ * @param[out] bytes  receives them
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_INVALID_DTYPE
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_get_wire_bytes(int64_t count, int32_t dtype, int32_t scale,
+                                        int64_t* bytes);
+
+/** Fills a descriptor with the defaults: the function twin of MP_COMM_REDUCE_DESC_INIT.
+ * @param[out] desc  the descriptor
+ * @param[in]  size  sizeof(mp_comm_reduce_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_comm_reduce_desc_init(mp_comm_reduce_desc* desc, size_t size);
 
 MP_END_DECLS
 

@@ -7,12 +7,19 @@
  *   stage 3  and a weight has memory only between mp_optimizer_gather_begin and mp_optimizer_gather_free
  *
  * A step, on every rank:
- *   forward and backward     stage 3: gather, use, release; stage 2: acquire gradients; then say that they are ready,
+ *   forward and backward     stage 3: gather, use, free; stage 2: acquire gradients; then say that they are ready,
  *                            which sends a bucket on its way as soon as it is full (or let the step send all)
  *   mp_optimizer_step        reduce: gradients are summed by their owners, in fp32
  *                            agreement: one small message; whoever differs or cannot go on stops the step on every rank
  *                            apply: each rank updates its slices
  *                            publish: every rank gets the new weights (stage 1 and 2)
+ * What a port to stage 1 needs is what it has without ranks, and two calls: mp_comm_create_mpi (or another of comm.h) and, in place
+ * of mp_optimizer_create, mp_optimizer_create_sharded with `sharding` NULL. Parameters are added whole, and each rank computes
+ * its gradients into the tensors it has; the first mp_optimizer_step cuts, and every step sums, updates and publishes.
+ * mp_optimizer_grad_ready may follow where a gradient is complete, so that it travels during backward. All else here may be
+ * ignored: acquire and gather do nothing in stage 1, end_microbatch is for the orders TREE and EXACT with several slots a
+ * rank, and each member of mp_sharding_desc may stay 0.
+ *
  * A call that fails before the agreement is over has changed nothing on any rank. Gradients of a step are means over the ranks,
  * or over the slots, unless MP_SHARDING_SUM_GRADIENTS is set.
  *
@@ -93,21 +100,7 @@ typedef struct mp_sharding_progress {
 
 MP_BEGIN_DECLS
 
-/** Fills a struct with its defaults: the function twin of MP_SHARDING_PROGRESS_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_sharding_progress) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_sharding_progress_init(mp_sharding_progress* desc, size_t size);
-
-/** Fills a descriptor with the defaults: the function twin of MP_SHARDING_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_sharding_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_sharding_desc_init(mp_sharding_desc* desc, size_t size);
+/* ---- The simple way: stage 1 needs this one call, and mp_optimizer_step */
 
 /** As mp_optimizer_create, for an optimizer whose states the ranks of a communicator share. It makes a communicator of its
  * own from `comm`, which may be destroyed after. Every rank then adds the same groups and parameters, whole, with
@@ -126,6 +119,8 @@ MP_API mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* rec
                                              const mp_sharding_desc* sharding,
                                              mp_optimizer** out) MP_MUST_CHECK;
 
+/* ---- The explicit way: when parameters are cut, and gradients that leave during backward (all stages) */
+
 /** Cuts the parameters, makes this rank's states, and from stage 2 on takes the gradients' memory, in stage 3 the
  * weights'. The first step does it where nobody has. No parameter can be added after it. Blocks.
  * @param[in] optimizer  a sharded optimizer
@@ -137,30 +132,6 @@ MP_API mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* rec
  * @threads C
  * @since 0.1 */
 MP_API mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue);
-
-/** Which elements of a parameter a rank owns.
- * @param[in]  optimizer  a sharded optimizer, after mp_optimizer_shard
- * @param[in]  index      the parameter's number
- * @param[in]  rank       any rank
- * @param[out] start      its first element
- * @param[out] count      how many; 0: none
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index, rank);
- *          MP_STATUS_BAD_STATE (not sharded yet)
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_get_slice(const mp_optimizer* optimizer, int32_t index, int32_t rank,
-                                        int64_t* start, int64_t* count);
-
-/** Gives a gradient its memory, of zeros, where it has none. Does nothing in stages 0 and 1, or without sharding.
- * Enqueues.
- * @param[in] optimizer  the optimizer
- * @param[in] queue      NULL: the default queue
- * @param[in] index      the parameter's number
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index);
- *          MP_STATUS_OUT_OF_MEMORY
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
 
 /** A gradient has its last addition. When all of its bucket are ready the bucket leaves. A thread of the optimizer's moves
  * what has left on, sums included, while backward goes on, and so it does what mp_optimizer_gather_begin began; it calls
@@ -190,6 +161,19 @@ MP_API mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queu
  * @threads C
  * @since 0.1 */
 MP_API mp_status mp_optimizer_end_microbatch(mp_optimizer* optimizer, mp_queue* queue);
+
+/* ---- Stages 2 and 3: memory of gradients and weights that comes and goes */
+
+/** Gives a gradient its memory, of zeros, where it has none. Does nothing in stages 0 and 1, or without sharding.
+ * Enqueues.
+ * @param[in] optimizer  the optimizer
+ * @param[in] queue      NULL: the default queue
+ * @param[in] index      the parameter's number
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index);
+ *          MP_STATUS_OUT_OF_MEMORY
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
 
 /** Stage 3: gives parameters memory and begins to fetch their slices; those that have memory are left alone. Several may be
  * under way, for layers to come. Every rank names the same parameters in the same order. Does nothing in other stages.
@@ -228,6 +212,21 @@ MP_API mp_status mp_optimizer_gather_wait(mp_optimizer* optimizer, mp_queue* que
 MP_API mp_status mp_optimizer_gather_free(mp_optimizer* optimizer, mp_queue* queue,
                                           const int32_t* indices, int32_t count);
 
+/* ---- Everything else: who owns what, what moved, what it needs, and the twins of the macros */
+
+/** Which elements of a parameter a rank owns.
+ * @param[in]  optimizer  a sharded optimizer, after mp_optimizer_shard
+ * @param[in]  index      the parameter's number
+ * @param[in]  rank       any rank
+ * @param[out] start      its first element
+ * @param[out] count      how many; 0: none
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index, rank);
+ *          MP_STATUS_BAD_STATE (not sharded yet)
+ * @threads B
+ * @since 0.1 */
+MP_API mp_status mp_optimizer_get_slice(const mp_optimizer* optimizer, int32_t index, int32_t rank,
+                                        int64_t* start, int64_t* count);
+
 /** Whether messages move while the caller computes, and how many have. What the thread finished was over before the
  * step, or whoever waits, asked for it.
  * @param[in]     optimizer  a sharded optimizer, after mp_optimizer_shard
@@ -264,6 +263,22 @@ MP_API mp_status mp_recipe_plan_memory_sharded(const mp_recipe* recipe, int32_t 
                                                const int64_t* counts, int64_t tensor_count,
                                                const mp_sharding_desc* sharding, int32_t rank,
                                                int32_t ranks, mp_memory_report* report);
+
+/** Fills a descriptor with the defaults: the function twin of MP_SHARDING_DESC_INIT.
+ * @param[out] desc  the descriptor
+ * @param[in]  size  sizeof(mp_sharding_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_sharding_desc_init(mp_sharding_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_SHARDING_PROGRESS_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_sharding_progress) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.1 */
+MP_API mp_status mp_sharding_progress_init(mp_sharding_progress* desc, size_t size);
 
 MP_END_DECLS
 

@@ -20,6 +20,18 @@
 #include "context/module_loader.hpp"
 #include "program.hpp"
 
+namespace {
+
+int freed_comms = 0;
+
+} // namespace
+
+// In place of MPI's, for the module too: what tools that profile MPI do.
+extern "C" [[gnu::visibility("default")]] int MPI_Comm_free(MPI_Comm* comm) {
+    ++freed_comms;
+    return PMPI_Comm_free(comm);
+}
+
 namespace mp::test {
 
 std::unique_ptr<Communicator> open(const Settings& settings, const void* native,
@@ -96,6 +108,28 @@ std::string callers(const Settings& settings) {
     (void)MPI_Finalized(&is_finalized);
     (void)MPI_Finalize();
     return is_finalized == 0 ? wrong : "it finalized what is not its own";
+}
+
+// Below MPI_THREAD_MULTIPLE any thread may destroy a communicator, but MPI is called by the thread that uses it: by this one's
+// next call. With MPI_THREAD_MULTIPLE it is called at once.
+std::string destroyed_elsewhere(const Settings& settings) {
+    int provided = MPI_THREAD_SINGLE;
+    (void)MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+    std::string wrong;
+    {
+        auto comm = open(settings);
+        wrong = check_basics(*comm);
+        std::thread([&comm] { comm.reset(); }).join();
+        wrong += freed_comms == (provided == MPI_THREAD_MULTIPLE ? 1 : 0)
+                     ? ""
+                     : " another thread called MPI";
+        const auto next = open(settings);
+        wrong += freed_comms == 1 ? "" : " what was left is not done";
+        wrong += check_basics(*next);
+    }
+    wrong += freed_comms == 2 ? "" : " its own thread left it";
+    (void)MPI_Finalize();
+    return wrong;
 }
 
 std::string mismatch(const Settings& settings) {
@@ -187,6 +221,7 @@ std::string absent(const Settings& settings) {
 int run(const std::string& name, const Settings& settings) {
     const std::map<std::string, Case> cases = {{"basics", basics},
                                                {"callers", callers},
+                                               {"destroyed_elsewhere", destroyed_elsewhere},
                                                {"mismatch", mismatch},
                                                {"other", other_call},
                                                {"killed", killed},
