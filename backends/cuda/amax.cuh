@@ -9,6 +9,10 @@
 namespace mp::backends::cuda {
 
 inline bool takes_amax(const AmaxDesc& op, Reason& reason) noexcept {
+    if (op.accumulate || op.skip != nullptr) {
+        reason.set("an amax alone; one that adds to another is the Kokkos kernel's");
+        return false;
+    }
     return takes_elements("the source", op.source.data, op.source.dtype, reason);
 }
 

@@ -56,6 +56,8 @@ struct CastDesc : OpDesc {
 struct AmaxDesc : OpDesc {
     TensorRef source;
     float* result = nullptr;
+    bool accumulate = false;        // *result itself counts too; a negative one counts as nothing
+    const uint32_t* skip = nullptr; // device memory: where it is not 0, *result stays; null: never
 };
 
 // destination[j] (+)= sum over i of source[i, j]. Order, the same on every device: rows are summed one after
@@ -179,12 +181,14 @@ struct StepArray {
     }
 };
 
+inline constexpr int64_t kSliceUnit = 8; // elements of one block of random numbers
+
 // One array of parameters with everything that belongs to it. Scales of what the step writes are renewed by
 // ScaleRule::msamp; the gradient's is only read.
 struct UpdateSegment {
     int64_t count = 0;
     uint64_t uid = 0;
-    // Where the arrays begin in their parameter, a multiple of kChunkElements: random bits belong to
+    // Where the arrays begin in their parameter, a multiple of kSliceUnit: random bits belong to
     // elements of the parameter, so a slice is rounded as it would be in the whole.
     int64_t first = 0;
     StepArray param;

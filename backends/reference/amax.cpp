@@ -3,6 +3,7 @@
 // data is what comes out.
 #include "interface/supports.hpp"
 #include "numerics/codec.hpp"
+#include "numerics/scale_rules.hpp"
 #include "reference/candidates.hpp"
 
 namespace mp::backends::reference {
@@ -11,7 +12,10 @@ namespace {
 
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
     const auto& amax = static_cast<const AmaxDesc&>(op);
-    uint32_t largest = 0;
+    if (amax.skip != nullptr && *amax.skip != 0) {
+        return {};
+    }
+    uint32_t largest = numerics::amax_so_far(amax.accumulate ? *amax.result : 0.0F);
     for (int64_t i = 0; i < amax.source.count; ++i) {
         const float x = numerics::load_as_float(amax.source.dtype, amax.source.data, i);
         const uint32_t magnitude = numerics::bits_from_float(x) & numerics::kFloatMagnitudeMask;

@@ -270,7 +270,7 @@ void update_block(const OptimizerUpdateDesc& op, const UpdateSegment& s, int64_t
 
 void update_element_eager(const OptimizerUpdateDesc& op, const UpdateSegment& s, int64_t i) {
     const Element element(op, s, i);
-    const numerics::GroupHyper& hyper = op.hyper[s.group];
+    const numerics::GroupHyper hyper = op.hyper[s.group].current();
     const numerics::EagerCorrections corrections(hyper, op.group_steps[s.group]);
     const numerics::EagerDTypes types = {s.param.dtype, s.grad.dtype, s.states[0].dtype,
                                          s.states[1].dtype, s.compensation.dtype};

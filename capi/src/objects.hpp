@@ -15,6 +15,7 @@
 #include "linear/linear.hpp"
 #include "mixedprec.h"
 #include "optim/optimizer.hpp"
+#include "optim/step_plan.hpp"
 #include "recipe/recipe.hpp"
 #include "scaler/loss_scaler.hpp"
 #include "tensor/tensor.hpp"
@@ -66,6 +67,12 @@ struct OptimizerObject : optim::Optimizer {
     using optim::Optimizer::Optimizer;
 
     std::vector<std::shared_ptr<LinearObject>> layers;
+};
+
+struct StepPlanObject {
+    std::shared_ptr<Context> context;
+    mp_step_args args;
+    optim::StepPlan plan;
 };
 
 struct GemmObject {
@@ -125,6 +132,7 @@ struct mp_linear : mp::capi::Handle<mp::capi::LinearObject, 0x4d504c49> {};
 struct mp_saved : mp::capi::Handle<mp::capi::SavedObject, 0x4d505341> {};
 struct mp_scaler : mp::capi::Handle<mp::scaler::LossScaler, 0x4d505343> {};
 struct mp_optimizer : mp::capi::Handle<mp::capi::OptimizerObject, 0x4d504f50> {};
+struct mp_step_plan : mp::capi::Handle<mp::capi::StepPlanObject, 0x4d505350> {};
 struct mp_checkpoint : mp::capi::Handle<mp::capi::CheckpointObject, 0x4d50434b> {};
 struct mp_comm : mp::capi::Handle<mp::capi::CommObject, 0x4d50434f> {};
 struct mp_comm_request : mp::capi::Handle<mp::capi::CommRequestObject, 0x4d504352> {};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step on the caller's pointers: mp_optimizer_step_pointers of optimizer.h.
+// A step on the caller's pointers, at once or prepared: mp_optimizer_step_pointers and mp_step_plan of optimizer.h.
 #include <charconv>
 #include <vector>
 
 #include "boundary.hpp"
 #include "optim/groups.hpp"
 #include "optim/overlap.hpp"
-#include "optim/step_memory.hpp"
+#include "optim/step_plan.hpp"
 #include "optimizer_options.hpp"
 
 using namespace mp;
@@ -70,22 +70,44 @@ void read_slot(const mp_step_slot& slot, UpdateSegment& s) {
              static_cast<int>(slot.master_coding));
     }
     s.master.coding = static_cast<Coding>(slot.master_coding);
+    s.first = slot.first_element;
 }
 
+void read_amax(const mp_step_slot& slot, const UpdateSegment& s,
+               std::vector<optim::ParamAmax>& amaxes) {
+    if (slot.param_amax == nullptr) {
+        return;
+    }
+    if (slot.param_scale_inv != nullptr) {
+        fail(Code::invalid_argument,
+             "param_amax is given for a parameter with a scale, which is made of its amax");
+    }
+    if (!is_aligned(slot.param_amax, DType::fp32)) {
+        fail(Code::invalid_argument, "param_amax at %p is not aligned to 4 bytes",
+             static_cast<const void*>(slot.param_amax));
+    }
+    amaxes.push_back({{s.param.data, s.count, s.param.dtype}, slot.param_amax});
+}
+
+// The arrays of a step, and the amaxes that are wanted of it.
+struct Slots {
+    std::vector<UpdateSegment> segments;
+    std::vector<optim::ParamAmax> amaxes;
+};
+
 // Slots lie struct_size bytes apart, which may be more or less than this library's idea of a slot.
-std::vector<UpdateSegment> segments_of(const mp_step_slot* slots, int64_t count,
-                                       numerics::RuleId rule) {
+Slots read_slots(const mp_step_slot* slots, int64_t count, numerics::RuleId rule) {
     if (count < 0) {
         fail(Code::invalid_argument, "slot_count is %lld; it must be >= 0",
              static_cast<long long>(count));
     }
-    std::vector<UpdateSegment> segments;
+    Slots read;
     if (count == 0) {
-        return segments;
+        return read;
     }
     const uint32_t stride = size_of_struct(slots, "slots");
     const auto* bytes = reinterpret_cast<const unsigned char*>(slots);
-    segments.reserve(static_cast<std::size_t>(count));
+    read.segments.reserve(static_cast<std::size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
         const auto* slot =
             reinterpret_cast<const mp_step_slot*>(bytes + static_cast<std::size_t>(i) * stride);
@@ -96,48 +118,68 @@ std::vector<UpdateSegment> segments_of(const mp_step_slot* slots, int64_t count,
                  "%s.struct_size is %u but that of slot 0 is %u; all must be equal", name.text,
                  size, stride);
         }
-        UpdateSegment& segment = segments.emplace_back();
+        UpdateSegment& segment = read.segments.emplace_back();
         try {
-            read_slot(read_struct(slot, "it"), segment);
+            const mp_step_slot known = read_struct(slot, "it");
+            read_slot(known, segment);
+            read_amax(known, segment, read.amaxes);
         } catch (const Error& error) {
             fail(error.status().code(), "%s: %s", name.text, error.status().text());
         }
         optim::check_segment(segment, name.text, rule);
     }
-    return segments;
+    return read;
 }
 
-const float* aligned(const float* pointer, const char* name) {
-    if (!is_aligned(pointer, DType::fp32)) {
-        fail(Code::invalid_argument, "%s at %p is not aligned to 4 bytes", name,
-             static_cast<const void*>(pointer));
+template <typename T> T* aligned(T* pointer, const char* name) {
+    if (!is_aligned(pointer, int64_t{alignof(T)})) {
+        fail(Code::invalid_argument, "args.%s at %p is not aligned to %zu bytes", name,
+             static_cast<const void*>(pointer), alignof(T));
     }
     return pointer;
 }
 
-void step_pointers(const Context& context, Stream& stream, const mp_step_args& args,
-                   std::vector<UpdateSegment> segments, scaler::LossScaler* scaler,
-                   mp_optimizer_stats* stats) {
-    check_flags(args.flags, kArgsFlags, "args.flags");
+numerics::GroupHyper checked_hyper(const mp_step_args& args) {
     numerics::GroupHyper hyper = hyper_of(args);
     optim::check_hyper(hyper);
-    hyper.device_lr = aligned(args.lr_pointer, "args.lr_pointer");
+    hyper.device_lr = aligned(args.lr_pointer, "lr_pointer");
+    hyper.device_values = aligned(args.hyper_pointer, "hyper_pointer");
+    if (hyper.device_lr != nullptr && hyper.device_values != nullptr) {
+        fail(Code::invalid_argument,
+             "args: both lr_pointer and hyper_pointer are given; the latter has the lr too");
+    }
     if ((args.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0 &&
         ((args.flags & kRuleFlags) != 0 || hyper.rule != numerics::RuleId::adamw)) {
         fail(Code::unsupported,
              "args: the eager order of roundings is MP_RULE_ADAMW's alone, without "
              "MP_RULE_MAXIMIZE or MP_RULE_NO_BIAS_CORRECTION");
     }
-    if (args.step < 1) {
+    return hyper;
+}
+
+void check_step(const mp_step_args& args) {
+    if (args.step_pointer == nullptr && args.step < 1) {
         fail(Code::invalid_argument, "args.step is %lld; the first step is 1",
              static_cast<long long>(args.step));
     }
+    if (args.step_pointer != nullptr && args.step != 0 && args.step != 1) {
+        fail(Code::invalid_argument,
+             "args.step is %lld beside a step_pointer, which has the count; leave it at 0 or 1",
+             static_cast<long long>(args.step));
+    }
+}
+
+optim::StepOptions options_of(const mp_step_args& args) {
+    check_flags(args.flags, kArgsFlags, "args.flags");
+    check_step(args);
     optim::StepOptions options;
     options.seed = args.seed;
     options.max_grad_norm = args.max_grad_norm;
     const bool is_elsewhere = args.grad_scale == 0.0 || args.grad_scale_pointer != nullptr;
     options.grad_scale = is_elsewhere ? 1.0 : args.grad_scale;
-    options.device_grad_scale = aligned(args.grad_scale_pointer, "args.grad_scale_pointer");
+    options.device_grad_scale = aligned(args.grad_scale_pointer, "grad_scale_pointer");
+    options.device_grad_mul = aligned(args.grad_mul_pointer, "grad_mul_pointer");
+    options.device_step = aligned(args.step_pointer, "step_pointer");
     if (!(options.max_grad_norm >= 0.0 && options.max_grad_norm < 1e30)) {
         fail(Code::invalid_argument,
              "args: max_grad_norm is %g; it must be 0 (no clipping) or positive, below 1e30",
@@ -154,20 +196,11 @@ void step_pointers(const Context& context, Stream& stream, const mp_step_args& a
     options.stochastic_param = (args.flags & MP_STEP_SR_PARAM) != 0;
     options.stochastic_states[0] = (args.flags & MP_STEP_SR_EXP_AVG) != 0;
     options.stochastic_states[1] = (args.flags & MP_STEP_SR_EXP_AVG_SQ) != 0;
-    if (stats != nullptr) {
-        (void)size_of_struct(stats, "stats"); // before anything changes
-    }
-    optim::check_no_overlap(segments, hyper.rule, options.zero_grad);
-    const SegmentPlan plan(stream, std::move(segments));
-    numerics::OptimizerState state;
-    state.step = args.step - 1;
-    const optim::StepMemory memory(stream, {hyper}, {state, {state.step}});
-    memory.step(stream, plan, scaler, options);
-    if (stats != nullptr) {
-        write_stats(memory.read(stream).state, stats);
-    } else if (!context.stream().device().is_host()) {
-        stream.sync(); // before the tables of this call go
-    }
+    return options;
+}
+
+int64_t steps_before(const mp_step_args& args) {
+    return args.step_pointer != nullptr ? 0 : args.step - 1;
 }
 
 // Once, as it holds for all steps.
@@ -186,6 +219,14 @@ std::string warning_of(const mp_step_args& args, const std::vector<UpdateSegment
     return {};
 }
 
+optim::StepPlan plan_of(Stream& stream, const mp_step_args& args, Slots slots) {
+    const optim::StepOptions options = options_of(args);
+    const numerics::GroupHyper hyper = checked_hyper(args);
+    optim::check_no_overlap(slots.segments, hyper.rule, options.zero_grad);
+    return {stream,  std::move(slots.segments), std::move(slots.amaxes), hyper,
+            options, steps_before(args)};
+}
+
 } // namespace
 
 mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue, const mp_step_args* args,
@@ -194,10 +235,73 @@ mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue, const
     return boundary([&]() -> mp_status {
         const Context& owner = *object_of(context, "context");
         const mp_step_args read = read_struct(args, "args");
-        std::vector<UpdateSegment> segments = segments_of(slots, slot_count, rule_of(read.rule));
-        const std::string warning = read.step == 1 ? warning_of(read, segments) : std::string();
-        step_pointers(owner, stream_of(queue, owner), read, std::move(segments),
-                      scaler_of(scaler, owner), stats);
+        Slots arrays = read_slots(slots, slot_count, rule_of(read.rule));
+        const std::string warning =
+            read.step == 1 ? warning_of(read, arrays.segments) : std::string();
+        Stream& stream = stream_of(queue, owner);
+        scaler::LossScaler* const loss_scaler = scaler_of(scaler, owner);
+        if (stats != nullptr) {
+            (void)size_of_struct(stats, "stats"); // before anything changes
+        }
+        const optim::StepPlan plan = plan_of(stream, read, std::move(arrays));
+        plan.run(stream, loss_scaler);
+        if (stats != nullptr) {
+            write_stats(plan.read_state(stream), stats);
+        } else if (!stream.device().is_host()) {
+            stream.sync(); // before the tables of this call go
+        }
         return warning.empty() ? MP_STATUS_OK : warn(warning);
     });
 }
+
+mp_status mp_step_plan_create(mp_context* context, const mp_step_args* args,
+                              const mp_step_slot* slots, int64_t slot_count, mp_step_plan** out) {
+    return boundary([&]() -> mp_status {
+        output(out);
+        const std::shared_ptr<Context> owner = object_of(context, "context");
+        const mp_step_args read = read_struct(args, "args");
+        Slots arrays = read_slots(slots, slot_count, rule_of(read.rule));
+        const std::string warning = warning_of(read, arrays.segments);
+        *out = make_handle<mp_step_plan>(std::make_shared<StepPlanObject>(
+            StepPlanObject{owner, read, plan_of(owner->stream(), read, std::move(arrays))}));
+        return warning.empty() ? MP_STATUS_OK : warn(warning);
+    });
+}
+
+mp_status mp_step_plan_run(mp_step_plan* plan, mp_queue* queue, mp_scaler* scaler) {
+    return boundary([&] {
+        const StepPlanObject& object = *object_of(plan, "plan");
+        object.plan.run(stream_of(queue, *object.context), scaler_of(scaler, *object.context));
+    });
+}
+
+mp_status mp_step_plan_set_args(mp_step_plan* plan, mp_queue* queue, const mp_step_args* args) {
+    return boundary([&] {
+        StepPlanObject& object = *object_of(plan, "plan");
+        const mp_step_args read = read_struct(args, "args");
+        if (read.rule != object.args.rule || read.step != object.args.step ||
+            ((read.flags ^ object.args.flags) & MP_OPTIMIZER_ZERO_GRAD) != 0 ||
+            (read.step_pointer == nullptr) != (object.args.step_pointer == nullptr)) {
+            fail(Code::invalid_argument, "args: rule, step, MP_OPTIMIZER_ZERO_GRAD and whether "
+                                         "there is a step_pointer must be as "
+                                         "when the plan was made; it counts steps itself");
+        }
+        const optim::StepOptions options = options_of(read);
+        object.plan.set(stream_of(queue, *object.context), checked_hyper(read), options);
+        object.args = read;
+    });
+}
+
+mp_status mp_step_plan_get_args(const mp_step_plan* plan, mp_step_args* args) {
+    return boundary([&] { write_struct(args, object_of(plan, "plan")->args, "args"); });
+}
+
+mp_status mp_step_plan_get_stats(mp_step_plan* plan, mp_queue* queue, mp_optimizer_stats* stats) {
+    return boundary([&] {
+        const StepPlanObject& object = *object_of(plan, "plan");
+        (void)size_of_struct(stats, "stats");
+        write_stats(object.plan.read_state(stream_of(queue, *object.context)), stats);
+    });
+}
+
+void mp_step_plan_destroy(mp_step_plan* plan) { destroy_handle(plan); }

@@ -14,7 +14,12 @@ KOKKOS_INLINE_FUNCTION uint32_t larger_magnitude(uint32_t largest, float x) {
 
 struct ClearAmax {
     float* amax;
-    KOKKOS_INLINE_FUNCTION void operator()(int64_t) const { *amax = 0.0F; }
+    const uint32_t* skip = nullptr;
+    KOKKOS_INLINE_FUNCTION void operator()(int64_t) const {
+        if (skip == nullptr || *skip == 0) {
+            *amax = 0.0F;
+        }
+    }
 };
 
 // A team finds the maximum of one block.
@@ -25,8 +30,12 @@ template <class Exec> struct AmaxTeams {
 
     TensorRef source;
     float* result;
+    const uint32_t* skip;
 
     KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
+        if (skip != nullptr && *skip != 0) {
+            return;
+        }
         auto& shared = *static_cast<uint32_t*>(team.team_shmem().get_shmem(std::size_t{kScratch}));
         if (team.team_rank() == 0) {
             shared = 0;
@@ -43,16 +52,19 @@ template <class Exec> struct AmaxTeams {
         Kokkos::atomic_max(&shared, largest);
         team.team_barrier();
         if (team.team_rank() == 0) {
-            Kokkos::atomic_max(reinterpret_cast<uint32_t*>(result), shared);
+            // With a sign, so that a negative result is below every magnitude.
+            Kokkos::atomic_max(reinterpret_cast<int32_t*>(result), static_cast<int32_t>(shared));
         }
     }
 };
 
 template <class Exec> void amax(const Exec& exec, const AmaxDesc& op) {
     using Teams = AmaxTeams<Exec>;
-    for_each(exec, "mp::clear_amax", 1, ClearAmax{op.result});
+    if (!op.accumulate) {
+        for_each(exec, "mp::clear_amax", 1, ClearAmax{op.result, op.skip});
+    }
     for_each_team(exec, "mp::amax", divide_up(op.source.count, Teams::kPiece), Teams::kThreads,
-                  Teams::kScratch, Teams{op.source, op.result});
+                  Teams::kScratch, Teams{op.source, op.result, op.skip});
 }
 
 } // namespace mp::kernels

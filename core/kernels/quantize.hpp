@@ -277,7 +277,7 @@ template <class Exec> void quantize(const Exec& exec, const QuantizeDesc& op) {
         find.result = amax_place(op);
         amax(exec, find);
     } else if (op.amax != nullptr || finds_amax) {
-        for_each(exec, "mp::clear_amax", 1, ClearAmax{amax_place(op)});
+        for_each(exec, "mp::clear_amax", 1, ClearAmax{amax_place(op), nullptr});
     }
     const bool stores_first = op.policy.rule == numerics::ScaleRule::msamp;
     if (is_one && stores_first) {

@@ -45,7 +45,7 @@ struct EagerCorrections {
         const float bias1 = 1.0F - std::pow(static_cast<float>(hyper.beta1), t);
         const float bias2 = 1.0F - std::pow(static_cast<float>(hyper.beta2), t);
         // A number divided by a tensor is the tensor's reciprocal times the number.
-        step_size = (1.0F / bias1) * static_cast<float>(hyper.current_lr());
+        step_size = (1.0F / bias1) * static_cast<float>(hyper.lr);
         denominator = std::sqrt(bias2);
     }
     float step_size;
@@ -57,7 +57,7 @@ inline void eager_update(const GroupHyper& hyper, const EagerCorrections& correc
                          const EagerDTypes& types, float grad, EagerElement& e) {
     // p.mul_(1 - lr * weight_decay): the factor in double, then fp32.
     if (hyper.weight_decay != 0.0) {
-        const auto factor = static_cast<float>(1.0 - hyper.current_lr() * hyper.weight_decay);
+        const auto factor = static_cast<float>(1.0 - hyper.lr * hyper.weight_decay);
         e.p = round_to(types.param, e.p * factor);
     }
 

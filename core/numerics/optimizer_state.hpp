@@ -28,6 +28,8 @@ struct StepRule {
     double grad_scale = 1.0;                  // divided out beside the loss scale
     const float* device_grad_scale = nullptr; // divided out as well; in the device's memory
     uint32_t has_stats = 0;                   // state.sum_squares was computed for this step
+    const float* device_grad_mul = nullptr;   // multiplies gradients: a clip factor
+    const int64_t* device_step = nullptr;     // steps taken so far, instead of the state's
 };
 
 namespace detail {
@@ -43,7 +45,12 @@ MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler,
     const double scale = scaler != nullptr ? static_cast<double>(scaler->scale) : 1.0;
     const double device_scale =
         rule.device_grad_scale != nullptr ? static_cast<double>(*rule.device_grad_scale) : 1.0;
-    const double unscale = 1.0 / (scale * rule.grad_scale * device_scale);
+    const double factor =
+        rule.device_grad_mul != nullptr ? static_cast<double>(*rule.device_grad_mul) : 1.0;
+    const double unscale = 1.0 / (scale * rule.grad_scale * device_scale) * factor;
+    if (rule.device_step != nullptr) {
+        state.step = *rule.device_step;
+    }
     bool skip = scaler != nullptr && scaler->found_inf != 0;
     state.grad_norm = 0.0;
     double clip = 1.0;

@@ -77,10 +77,11 @@ template <class Body> MP_HD_INLINE auto with_rule(RuleId rule, Body&& body) {
 }
 
 MP_HD inline GroupScalars group_scalars(const GroupHyper& hyper, int64_t step, double grad_mul) {
+    const GroupHyper now = hyper.current();
     GroupScalars group;
-    group.rule = hyper.rule;
-    group.grad_mul = static_cast<float>(hyper.maximize ? -grad_mul : grad_mul);
-    with_rule(hyper.rule, [&](auto rule) { group.set(decltype(rule)::scalars(hyper, step)); });
+    group.rule = now.rule;
+    group.grad_mul = static_cast<float>(now.maximize ? -grad_mul : grad_mul);
+    with_rule(now.rule, [&](auto rule) { group.set(decltype(rule)::scalars(now, step)); });
     return group;
 }
 

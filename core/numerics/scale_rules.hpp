@@ -213,6 +213,12 @@ MP_HD_INLINE constexpr BlockScale block_scale(const ScalePolicy& policy, float a
     return detail::scale_current(policy, amax);
 }
 
+// The bits of an amax that more numbers are to enter; a negative one is the mark of none.
+MP_HD_INLINE uint32_t amax_so_far(float amax) {
+    const uint32_t bits = bits_from_float(amax);
+    return bits > kFloatMagnitudeMask ? 0 : bits;
+}
+
 // A given amax as a rule takes it: not negative.
 MP_HD_INLINE float given_magnitude(const float* amax) {
     return float_from_bits(bits_from_float(*amax) & kFloatMagnitudeMask);

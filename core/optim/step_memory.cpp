@@ -162,6 +162,13 @@ void check_gradient(const UpdateSegment& s, const char* name) {
 
 void check_segment(const UpdateSegment& s, const char* name, numerics::RuleId rule) {
     check_gradient(s, name);
+    if (s.first < 0 || s.first % kSliceUnit != 0) {
+        fail(Code::invalid_argument,
+             "%s: first_element is %lld; it must be a multiple of 8, the elements of one block of "
+             "random "
+             "numbers",
+             name, static_cast<long long>(s.first));
+    }
     check_role({"param", kForParam}, s.param, s.count, name);
     check_states(s, name, rule);
     check_role({"compensation", kForCompensation, true}, s.compensation, s.count, name);
@@ -248,7 +255,8 @@ OptimizerUpdateDesc StepMemory::full_update(const SegmentPlan& plan,
     update.scalars = scalars_.as<numerics::GroupScalars>();
     update.state = state_.as<numerics::OptimizerState>();
     update.hyper = hyper_.as<numerics::GroupHyper>();
-    update.group_steps = group_steps_.as<int64_t>();
+    update.group_steps =
+        options.device_step != nullptr ? options.device_step : group_steps_.as<int64_t>();
     return update;
 }
 
@@ -284,11 +292,13 @@ void StepMemory::prepare(Stream& stream, scaler::LossScaler* scaler,
     prepare.state = state_.as<numerics::OptimizerState>();
     prepare.scaler = scaler != nullptr ? scaler->device_state() : nullptr;
     prepare.hyper = hyper_.as<numerics::GroupHyper>();
-    prepare.group_steps = group_steps_.as<int64_t>();
+    prepare.group_steps =
+        options.device_step != nullptr ? options.device_step : group_steps_.as<int64_t>();
     prepare.scalars = scalars_.as<numerics::GroupScalars>();
     prepare.group_count = group_count_;
-    prepare.rule = {options.max_grad_norm, options.grad_scale, options.device_grad_scale,
-                    needs_stats(options, scaler) ? 1U : 0U};
+    prepare.rule = {options.max_grad_norm,     options.grad_scale,
+                    options.device_grad_scale, needs_stats(options, scaler) ? 1U : 0U,
+                    options.device_grad_mul,   options.device_step};
     run_op(stream, prepare);
 }
 

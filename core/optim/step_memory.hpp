@@ -16,6 +16,8 @@ struct StepOptions {
     double max_grad_norm = 0.0;
     double grad_scale = 1.0;
     const float* device_grad_scale = nullptr; // as well as grad_scale
+    const float* device_grad_mul = nullptr;   // a factor, likewise
+    int64_t* device_step = nullptr; // steps taken so far, instead of the memory's own; of one group
     bool check_finite = false;
     bool zero_grad = false;
     bool eager_compat = false;
@@ -75,6 +77,10 @@ class StepMemory {
                 const Candidate& chosen) const;
     void prepare(Stream& stream, scaler::LossScaler* scaler, const StepOptions& options) const;
     [[nodiscard]] PreparedStep read_prepared(Stream& stream) const; // waits
+    // Device memory: not 0 where the last step changed nothing.
+    [[nodiscard]] const uint32_t* skip() const noexcept {
+        return &state_.as<numerics::OptimizerState>()->skip;
+    }
 
   private:
     [[nodiscard]] OptimizerUpdateDesc full_update(const SegmentPlan& plan,

@@ -36,9 +36,9 @@ ParamArrays slice_of(const ParamArrays& whole, int64_t begin, int64_t end) {
     return part;
 }
 
-std::vector<ParamArrays> slices_of(const ParamArrays& whole) {
-    const int64_t a = kChunkElements;
-    const int64_t b = 3 * kChunkElements;
+// Whole chunks, as ranks share a parameter; or others, as a caller of pointers may cut it.
+std::vector<ParamArrays> slices_of(const ParamArrays& whole, int64_t a = kChunkElements,
+                                   int64_t b = 3 * kChunkElements) {
     return {slice_of(whole, 0, a), slice_of(whole, a, b), slice_of(whole, b, whole.count())};
 }
 
@@ -46,12 +46,13 @@ constexpr int64_t kCount = 3 * kChunkElements + 77;
 
 class AdamwSlices : public AdamwStep {
   protected:
-    void compare(const Layout& layout, uint32_t flags) {
+    void compare(const Layout& layout, uint32_t flags, int64_t a = kChunkElements,
+                 int64_t b = 3 * kChunkElements) {
         StepCase whole = with_flags(flags);
         whole.params = {make_param(layout, kCount, Content::normal, 50 + flags)};
         StepCase cut = whole;
-        cut.params = slices_of(whole.params[0]);
-        const std::vector<ParamArrays> expected = slices_of(step(whole)[0]);
+        cut.params = slices_of(whole.params[0], a, b);
+        const std::vector<ParamArrays> expected = slices_of(step(whole)[0], a, b);
         const std::vector<ParamArrays> result = step(cut);
         for (std::size_t i = 0; i < expected.size(); ++i) {
             SCOPED_TRACE("slice " + std::to_string(i) + ": " + describe(cut.params[i]));
@@ -72,6 +73,8 @@ TEST_P(AdamwSlices, AreUpdatedAsInTheWhole) {
         compare(pure, flags);
         compare(kahan, flags);
         compare(master, flags);
+        compare(pure, flags, kSliceUnit, 1000); // multiples of a block of random numbers
+        compare(kahan, flags, 1000, kChunkElements + 5 * kSliceUnit);
     }
 }
 
@@ -80,6 +83,7 @@ TEST_P(AdamwSlices, KeepTheirBlocks) {
     blocks.exp_avg = blocks.exp_avg_sq = DType::uint8;
     blocks.exp_avg_coding = blocks.exp_avg_sq_coding = Coding::dynamic8;
     compare(blocks, 0);
+    compare(blocks, 0, 256, 7 * 256);
 }
 
 MP_ALL_BACKENDS(AdamwSlices);

@@ -5,14 +5,25 @@
 namespace mp::test {
 namespace {
 
+// What is there before, and whether the step that it belongs to was skipped.
+struct Before {
+    float amax = -1.0F;
+    bool accumulate = false;
+    uint32_t skip = 0;
+    bool may_skip = false;
+};
+
 bool amax(TestDevice& on, const Candidate& candidate, const HostArray& array, int64_t offset,
-          uint32_t& bits) {
+          uint32_t& bits, const Before& before = {}) {
     const DeviceArray source(on, array, offset);
-    DeviceValue<float> result(on, -1.0F);
+    DeviceValue<float> result(on, before.amax);
+    DeviceValue<uint32_t> skip(on, before.skip);
     AmaxDesc op{};
     op.kind = OpKind::amax;
     op.source = source.ref();
     op.result = result.data();
+    op.accumulate = before.accumulate;
+    op.skip = before.may_skip ? skip.data() : nullptr;
     if (!supports(on, candidate, op)) {
         return false;
     }
@@ -32,13 +43,14 @@ uint32_t largest_pattern(const HostArray& array) {
 
 class Amax : public BackendTest {
   protected:
-    void expect(const HostArray& array, uint32_t expected, int64_t offset = 0) {
+    void expect(const HostArray& array, uint32_t expected, int64_t offset = 0,
+                const Before& before = {}) {
         SCOPED_TRACE(std::string(dtype_name(array.dtype)) + ", " + std::to_string(array.count) +
                      " elements");
         const int32_t supporting =
             for_each_candidate(device(), OpKind::amax, [&](const Candidate& candidate) {
                 uint32_t bits = 0;
-                if (!amax(device(), candidate, array, offset, bits)) {
+                if (!amax(device(), candidate, array, offset, bits, before)) {
                     return false;
                 }
                 EXPECT_EQ(bits, expected);
@@ -89,6 +101,24 @@ TEST_P(Amax, PutsNanBeforeInfinityBeforeNumbers) {
     HostArray array = make_array(DType::fp8_e4m3, 300, Content::normal, 14);
     array.set(299, nan);
     expect(array, numerics::kFloatQuietNan);
+}
+
+// A negative amax is the mark of none.
+TEST_P(Amax, AddsToAnEarlierOneUnlessSkipped) {
+    HostArray array = make_array(DType::bf16, 40000, Content::normal, 15);
+    array.set(39999, -100.0F);
+    const auto bits = [](float x) { return numerics::bits_from_float(x); };
+    const float nan = numerics::float_from_bits(numerics::kFloatQuietNan);
+    expect(array, bits(100.0F), 0, {0.0F, true});
+    expect(array, bits(100.0F), 0, {99.0F, true});
+    expect(array, bits(101.0F), 0, {101.0F, true});
+    expect(array, bits(100.0F), 0, {-1.0F, true});
+    expect(array, numerics::kFloatQuietNan, 0, {nan, true});
+    expect(array, bits(100.0F), 0, {101.0F, false, 0, true});
+    for (const bool accumulate : {false, true}) {
+        expect(array, bits(3.0F), 0, {3.0F, accumulate, 1, true});
+    }
+    expect(make_array(DType::fp32, 0, Content::normal, 1), bits(3.0F), 0, {3.0F, true});
 }
 
 MP_ALL_BACKENDS(Amax);

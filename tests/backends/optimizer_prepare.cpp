@@ -28,6 +28,9 @@ struct PrepareCase {
     std::vector<int64_t> group_steps; // empty: state.step of each
     std::vector<float> device_lr;     // by group; empty, or 0: none
     float device_grad_scale = 0.0F;   // 0: none
+    float device_grad_mul = 0.0F;     // 0: none
+    bool device_values = false;       // the first group's five, by pointer
+    bool device_step = false;         // the count, in the memory of the first group's
     numerics::StepRule rule;
 };
 
@@ -42,6 +45,17 @@ bool prepare(TestDevice& on, const Candidate& candidate, const PrepareCase& c, P
     std::vector<GroupHyper> host_hyper = c.hyper;
     for (std::size_t i = 0; i < c.device_lr.size(); ++i) {
         host_hyper[i].device_lr = c.device_lr[i] == 0.0F ? nullptr : lr.as<float>() + i;
+    }
+    const DeviceValue<float> grad_mul(on, c.device_grad_mul);
+    std::vector<double> five(5);
+    if (c.device_values) {
+        GroupHyper& given = host_hyper.front();
+        five = {given.lr, given.beta1, given.beta2, given.eps, given.weight_decay};
+        given.lr = given.beta1 = given.beta2 = given.eps = given.weight_decay = 0.5;
+    }
+    const DeviceBytes values_on_device(on, five.data(), five.size() * sizeof(double));
+    if (c.device_values) {
+        host_hyper.front().device_values = values_on_device.as<double>();
     }
     const DeviceBytes hyper(on, host_hyper.data(), host_hyper.size() * sizeof(GroupHyper));
     result.group_steps = c.group_steps;
@@ -62,6 +76,8 @@ bool prepare(TestDevice& on, const Candidate& candidate, const PrepareCase& c, P
     op.scalars = scalars.as<GroupScalars>();
     op.group_count = static_cast<int32_t>(c.hyper.size());
     op.rule = c.rule;
+    op.rule.device_grad_mul = c.device_grad_mul == 0.0F ? nullptr : grad_mul.data();
+    op.rule.device_step = c.device_step ? steps.as<int64_t>() : nullptr;
     op.rule.device_grad_scale = c.device_grad_scale == 0.0F ? nullptr : grad_scale.data();
     if (!supports(on, candidate, op)) {
         return false;
@@ -277,6 +293,30 @@ TEST_P(OptimizerPrepareValues, ReadsNumbersInDeviceMemory) {
     EXPECT_EQ(result.scalars[0].as<numerics::Adamw>().step_size, 1e-3F);
     EXPECT_EQ(result.scalars[1].as<numerics::Adamw>().step_size, 0.25F);
     EXPECT_EQ(result.scalars[1].as<numerics::Adamw>().decay, 0.125F);
+}
+
+// The count of steps, all five hyperparameters and a factor: the bits of the same numbers in the launch.
+TEST_P(OptimizerPrepareValues, CountsInDeviceMemory) {
+    PrepareCase plain;
+    plain.hyper = {GroupHyper{3e-3, 0.8, 0.99, 1e-7, 0.25}};
+    plain.state.step = 41;
+    plain.rule.grad_scale = 4.0;
+    plain.rule.has_stats = 1;
+    PrepareCase c = plain;
+    c.state.step = -7; // not read
+    c.group_steps = {41};
+    c.device_step = true;
+    c.device_values = true;
+    c.device_grad_mul = 0.5F;
+    plain.rule.grad_scale = 8.0;
+    const Prepared expected = run_case(plain);
+    const Prepared result = run_case(c);
+    EXPECT_EQ(result.state.step, 42);
+    EXPECT_EQ(result.group_steps, (std::vector<int64_t>{42}));
+    EXPECT_TRUE(same_bytes(result.scalars[0], expected.scalars[0]));
+    EXPECT_EQ(result.state.grad_mul, expected.state.grad_mul);
+    c.state.sum_squares = std::nan("");
+    EXPECT_EQ(run_case(c).group_steps, c.group_steps); // a skipped step does not count
 }
 
 MP_ALL_BACKENDS(OptimizerPrepareValues);

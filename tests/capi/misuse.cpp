@@ -13,6 +13,7 @@ TEST(Misuse, NullEverywhere) {
     mp_gemm* gemm = nullptr;
     mp_linear* linear = nullptr;
     mp_saved* saved = nullptr;
+    mp_step_plan* step_plan = nullptr;
     mp_scaler* scaler = nullptr;
     mp_optimizer* optimizer = nullptr;
     mp_checkpoint* checkpoint = nullptr;
@@ -133,6 +134,11 @@ TEST(Misuse, NullEverywhere) {
         mp_optimizer_read_state(nullptr, nullptr, 0, "exp_avg", nullptr),
         mp_optimizer_write_state(nullptr, nullptr, 0, "exp_avg", nullptr),
         mp_optimizer_get_memory(nullptr, nullptr),
+        mp_step_plan_create(nullptr, nullptr, nullptr, 0, &step_plan),
+        mp_step_plan_run(nullptr, nullptr, nullptr),
+        mp_step_plan_set_args(nullptr, nullptr, nullptr),
+        mp_step_plan_get_args(nullptr, nullptr),
+        mp_step_plan_get_stats(nullptr, nullptr, nullptr),
         mp_optimizer_step_pointers(nullptr, nullptr, nullptr, nullptr, 0, nullptr, nullptr),
         mp_checkpoint_create(nullptr, nullptr, nullptr, &checkpoint),
         mp_checkpoint_add_optimizer(nullptr, nullptr),
@@ -157,6 +163,7 @@ TEST(Misuse, NullEverywhere) {
     mp_gemm_destroy(gemm);
     mp_linear_destroy(linear);
     mp_saved_destroy(saved);
+    mp_step_plan_destroy(step_plan);
     mp_scaler_destroy(scaler);
     mp_optimizer_destroy(optimizer);
     mp_checkpoint_destroy(checkpoint);

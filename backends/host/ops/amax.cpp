@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "host/atomic_max.hpp"
 #include "host/ops/candidates.hpp"
 #include "numerics/bits.hpp"
+#include "numerics/scale_rules.hpp"
 
 namespace mp::backends::host {
 
@@ -18,7 +21,11 @@ uint32_t largest_pattern(ThreadPool& threads, const TensorRef& source) noexcept 
 namespace {
 
 void amax(ThreadPool& threads, const AmaxDesc& op) noexcept {
-    *op.result = numerics::float_from_bits(largest_pattern(threads, op.source));
+    if (op.skip != nullptr && *op.skip != 0) {
+        return;
+    }
+    const uint32_t before = numerics::amax_so_far(op.accumulate ? *op.result : 0.0F);
+    *op.result = numerics::float_from_bits(std::max(before, largest_pattern(threads, op.source)));
 }
 
 } // namespace

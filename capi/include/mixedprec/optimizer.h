@@ -170,18 +170,25 @@ typedef struct mp_step_slot {
     int32_t master_coding; /* MP_CODING_PLAIN, or MP_CODING_REMAINDER: int16 beside a bf16 param */
     int32_t compensation_coding;  /* MP_CODING_* */
     void* compensation_scale_inv; /* of blocks only; NULL without them */
+    /* Where this slot's element 0 lies in the whole parameter; a multiple of 8. Stochastic rounding of a slice then gives the bits
+     * of the whole. States in blocks are the whole's too where slices begin with a block. */
+    int64_t first_element;
+    /* One element in the context's device memory, or NULL. It becomes the largest of itself and of |new weight|, as stored; NaN beats
+     * infinity beats numbers, and a negative value counts as none. So weights need no pass for their amax. Not with
+     * param_scale_inv, whose scale is made of that amax. A skipped step leaves it. */
+    float* param_amax;
 } mp_step_slot;
 
 #define MP_STEP_SLOT_INIT                                                                          \
     {                                                                                              \
         sizeof(mp_step_slot), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, \
-            NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL                                               \
+            NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL, 0, NULL                                      \
     }
 
 typedef struct mp_step_args {
     uint32_t struct_size; /* sizeof(mp_step_args) */
     uint32_t flags;       /* MP_OPTIMIZER_*, MP_STEP_*, and those of a group */
-    int64_t step;         /* t of this step, from 1; do not count skipped steps */
+    int64_t step;         /* t of this step, from 1; do not count skipped steps. See step_pointer */
     uint64_t seed;        /* stochastic rounding */
     double lr;            /* as in mp_param_group_desc */
     double beta1;
@@ -196,12 +203,20 @@ typedef struct mp_step_args {
     /* MP_RULE_ADAMW and the like; states that it does not keep are NULL, of MP_DTYPE_NONE */
     int32_t rule;
     int32_t reserved; /* 0 */
+    /* Steps taken so far, one number in the context's device memory, or NULL. t is one more; a step that is taken adds 1, a skipped
+     * one does not. So nobody waits to learn it. step is then left at 0 or 1. */
+    int64_t* step_pointer;
+    /* In the context's device memory, or NULL: lr, beta1, beta2, eps, weight_decay, which replace the numbers above. They are not
+     * checked. Not with lr_pointer. */
+    const double* hyper_pointer;
+    /* One element in the context's device memory, or NULL: a factor for the gradients, of a clip of the caller's */
+    const float* grad_mul_pointer;
 } mp_step_args;
 
 #define MP_STEP_ARGS_INIT                                                                          \
     {                                                                                              \
         sizeof(mp_step_args), MP_HYPERPARAMETERS_EXPLICIT, 1, 0, 1e-3, 0.9, 0.999, 1e-8, 0.0, 0.0, \
-            1.0, NULL, NULL, MP_RULE_ADAMW, 0                                                      \
+            1.0, NULL, NULL, MP_RULE_ADAMW, 0, NULL, NULL, NULL                                    \
     }
 
 MP_BEGIN_DECLS
@@ -585,6 +600,65 @@ MP_API mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue
                                             const mp_step_args* args, const mp_step_slot* slots,
                                             int64_t slot_count, mp_scaler* scaler,
                                             mp_optimizer_stats* stats);
+
+/** Prepares the same step once, for loops that must not allocate or wait, and for captures in a graph: tables of the slots and a count of
+ * steps are in device memory from now on. The slots' memory stays the caller's and must outlive the plan. Blocks.
+ * @param[in]  context     the context whose device the memory is on
+ * @param[in]  args        hyperparameters; step is t of the first run
+ * @param[in]  slots       the arrays, as for mp_optimizer_step_pointers
+ * @param[in]  slot_count  how many
+ * @param[out] out         the new plan
+ * @returns as mp_optimizer_step_pointers
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_step_plan_create(mp_context* context, const mp_step_args* args,
+                                     const mp_step_slot* slots, int64_t slot_count,
+                                     mp_step_plan** out) MP_MUST_CHECK;
+
+/** A step, with the bits of mp_optimizer_step_pointers. t grows with every step that is taken. Enqueues; allocates nothing.
+ * @param[in] plan    the plan
+ * @param[in] queue   NULL: the default queue; the same for all runs, or ordered by the caller
+ * @param[in] scaler  its scale is divided out and its found_inf is set; NULL: no loss scale
+ * @returns as mp_optimizer_step
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_step_plan_run(mp_step_plan* plan, mp_queue* queue, mp_scaler* scaler);
+
+/** Other hyperparameters, from the next run on. What changes every step is better given by hyper_pointer or lr_pointer. Blocks.
+ * @param[in] plan   the plan
+ * @param[in] queue  NULL: the default queue
+ * @param[in] args   rule, step and MP_OPTIMIZER_ZERO_GRAD as they were at creation: the plan counts steps
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
+ *          MP_STATUS_STRUCT_TOO_NEW; vendor codes
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_step_plan_set_args(mp_step_plan* plan, mp_queue* queue,
+                                       const mp_step_args* args);
+
+/** What the plan was told last.
+ * @param[in]     plan  the plan
+ * @param[in,out] args  struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_step_plan_get_args(const mp_step_plan* plan, mp_step_args* args);
+
+/** What the last run did, and the steps taken so far. Blocks.
+ * @param[in]     plan   the plan
+ * @param[in]     queue  NULL: the default queue
+ * @param[in,out] stats  struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW; vendor codes
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_step_plan_get_stats(mp_step_plan* plan, mp_queue* queue,
+                                        mp_optimizer_stats* stats);
+
+/** Gives the caller's reference back.
+ * @param[in] plan  may be NULL
+ * @returns nothing; a destroyed handle is ignored
+ * @threads A
+ * @since 0.2 */
+MP_API void mp_step_plan_destroy(mp_step_plan* plan);
 
 MP_END_DECLS
 

@@ -54,7 +54,7 @@ MP_API mp_status mp_queue_sync(mp_queue* queue);
 MP_API mp_status mp_context_sync(mp_context* context);
 
 /** The most memory that work on this queue has held at once for a while (rounded operands, sums), as mp_queue_set_workspace
- * needs it: run one step, ask, and hand so much over.
+ * needs it: run one step, ask, and hand so much over. Enqueues nothing.
  * @param[in]  queue  the queue
  * @param[out] bytes  of one piece of memory
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
@@ -74,7 +74,7 @@ MP_API mp_status mp_queue_get_workspace_peak(const mp_queue* queue, size_t* byte
  * @since 0.2 */
 MP_API mp_status mp_queue_set_workspace(mp_queue* queue, void* memory, size_t bytes);
 
-/** What mp_queue_set_workspace was given.
+/** What mp_queue_set_workspace was given. Enqueues nothing.
  * @param[in]  queue   the queue
  * @param[out] memory  NULL where it is the library's
  * @param[out] bytes   of memory; may be NULL

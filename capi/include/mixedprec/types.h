@@ -46,6 +46,7 @@ typedef struct mp_gemm mp_gemm;
 typedef struct mp_linear mp_linear;
 typedef struct mp_saved mp_saved;
 typedef struct mp_scaler mp_scaler;
+typedef struct mp_step_plan mp_step_plan;
 typedef struct mp_optimizer mp_optimizer;
 typedef struct mp_checkpoint mp_checkpoint;
 typedef struct mp_comm mp_comm;

@@ -32,7 +32,7 @@ struct Adamw {
     MP_HD static Scalars scalars(const GroupHyper& hyper, int64_t step) {
         const double bias1 = hyper.bias_correction ? 1.0 - integer_power(hyper.beta1, step) : 1.0;
         const double bias2 = hyper.bias_correction ? 1.0 - integer_power(hyper.beta2, step) : 1.0;
-        const double lr = hyper.current_lr();
+        const double lr = hyper.lr;
         Scalars s;
         s.beta1 = static_cast<float>(hyper.beta1);
         s.one_minus_beta1 = static_cast<float>(1.0 - hyper.beta1);

@@ -36,7 +36,7 @@ struct Lion {
     }
 
     MP_HD static Scalars scalars(const GroupHyper& hyper, int64_t /*step*/) {
-        const double lr = hyper.current_lr();
+        const double lr = hyper.lr;
         Scalars s;
         s.beta1 = static_cast<float>(hyper.beta1);
         s.one_minus_beta1 = static_cast<float>(1.0 - hyper.beta1);

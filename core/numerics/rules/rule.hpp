@@ -59,9 +59,23 @@ struct GroupHyper {
     bool enabled = true;         // a group that is off takes no step, and its count stays
     // Instead of lr, in the device's memory, where the caller may change it between steps.
     const float* device_lr = nullptr;
+    // Instead of all five, in the order above; likewise.
+    const double* device_values = nullptr;
 
-    [[nodiscard]] MP_HD double current_lr() const {
-        return device_lr != nullptr ? static_cast<double>(*device_lr) : lr;
+    // As they are at this step.
+    [[nodiscard]] MP_HD GroupHyper current() const {
+        GroupHyper now = *this;
+        if (device_lr != nullptr) {
+            now.lr = static_cast<double>(*device_lr);
+        }
+        if (device_values != nullptr) {
+            now.lr = device_values[0];
+            now.beta1 = device_values[1];
+            now.beta2 = device_values[2];
+            now.eps = device_values[3];
+            now.weight_decay = device_values[4];
+        }
+        return now;
     }
 };
 
