@@ -7,6 +7,7 @@
 
 #include "cuda/candidates.hpp"
 #include "cuda/error.hpp"
+#include "cuda/event.hpp"
 #include "cuda/kernel_image.hpp"
 #include "cuda/queue.hpp"
 
@@ -143,6 +144,8 @@ Status CudaDevice::create_queue(void* native, Queue** out) noexcept {
     *out = queue;
     return status;
 }
+
+Status CudaDevice::create_event(Event** out) noexcept { return CudaEvent::create(context_, out); }
 
 Status CudaDevice::copy(Queue& queue, void* destination, const void* source, std::size_t bytes,
                         CopyKind kind) noexcept {

@@ -33,6 +33,7 @@ class CudaDevice final : public Device {
     void release(void* pointer, std::size_t bytes) noexcept override;
 
     Status create_queue(void* native, Queue** out) noexcept override;
+    Status create_event(Event** out) noexcept override;
     Status copy(Queue& queue, void* destination, const void* source, std::size_t bytes,
                 CopyKind kind) noexcept override;
     Status zero(Queue& queue, void* destination, std::size_t bytes) noexcept override;

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "hip/error.hpp"
+#include "hip/event.hpp"
 #include "hip/kokkos_space.hpp"
 #include "hip/library.hpp"
 #include "hip/queue.hpp"
@@ -180,6 +181,8 @@ void HipDevice::release(void* pointer, std::size_t /*bytes*/) noexcept {
 Status HipDevice::create_queue(void* native, Queue** out) noexcept {
     return HipQueue::create(index_, native, out);
 }
+
+Status HipDevice::create_event(Event** out) noexcept { return HipEvent::create(index_, out); }
 
 Status HipDevice::copy(Queue& queue, void* destination, const void* source, std::size_t bytes,
                        CopyKind kind) noexcept {

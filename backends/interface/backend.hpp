@@ -15,7 +15,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kInterfaceVersion = 12;
+inline constexpr uint32_t kInterfaceVersion = 13;
 
 // Host memory, by the caller's hooks or the C library; never null.
 struct MemoryTable {
@@ -58,6 +58,21 @@ class Queue {
     virtual Status sync() noexcept = 0;
     // The caller's own handle for this stream (a cudaStream_t, a hipStream_t), or null.
     [[nodiscard]] virtual void* native() const noexcept { return nullptr; }
+};
+
+// A point in the work of a queue, of the same device.
+class Event {
+  public:
+    Event() = default;
+    Event(const Event&) = delete;
+    Event& operator=(const Event&) = delete;
+    virtual ~Event() = default;
+    // After the queue's work so far; again: it is another point.
+    virtual Status record(Queue& queue) noexcept = 0;
+    // What is enqueued on this queue from now on begins after it.
+    virtual Status wait_in(Queue& queue) noexcept = 0;
+    virtual Status sync() noexcept = 0;
+    virtual Status test(bool* reached) noexcept = 0;
 };
 
 class Device;
@@ -132,6 +147,11 @@ class Device {
 
     // `native` null: a new stream; otherwise the caller's.
     virtual Status create_queue(void* native, Queue** out) noexcept = 0;
+    // Null where work is done when a call returns: nothing is ever behind.
+    virtual Status create_event(Event** out) noexcept {
+        *out = nullptr;
+        return {};
+    }
 
     // Enqueued. Host memory of a host_to_device copy may be reused when the call returns; a device_to_host
     // copy is complete only after sync().

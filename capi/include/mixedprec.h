@@ -33,6 +33,7 @@
 #include "mixedprec/comm.h"
 #include "mixedprec/context.h"
 #include "mixedprec/dlpack.h"
+#include "mixedprec/event.h"
 #include "mixedprec/gemm.h"
 #include "mixedprec/linear.h"
 #include "mixedprec/optimizer.h"

@@ -31,6 +31,12 @@ struct QueueObject {
     std::shared_ptr<Stream> stream;
 };
 
+// A point in a queue's work. No event: the device's work is done when a call returns.
+struct EventObject {
+    std::shared_ptr<Context> context;
+    std::unique_ptr<Event> event; // goes first: the context keeps its device open
+};
+
 // A recipe can be changed until something has used it.
 struct RecipeObject {
     recipe::Recipe recipe;
@@ -125,6 +131,7 @@ struct CommRequestObject {
 
 struct mp_context : mp::capi::Handle<mp::Context, 0x4d504358> {};
 struct mp_queue : mp::capi::Handle<mp::capi::QueueObject, 0x4d505155> {};
+struct mp_event : mp::capi::Handle<mp::capi::EventObject, 0x4d504556> {};
 struct mp_tensor : mp::capi::Handle<mp::Tensor, 0x4d505445> {};
 struct mp_recipe : mp::capi::Handle<mp::capi::RecipeObject, 0x4d505243> {};
 struct mp_gemm : mp::capi::Handle<mp::capi::GemmObject, 0x4d50474d> {};

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import headers
 
 LIST = headers.ROOT / "docs/functions.md"
-NOUNS = ("comm_request", "checkpoint", "comm", "context", "device", "dlpack", "dtype", "gemm", "last_error", "library", "linear",
+NOUNS = ("comm_request", "checkpoint", "comm", "context", "device", "dlpack", "dtype", "event", "gemm", "last_error", "library", "linear",
          "optimizer", "queue", "recipe", "saved", "scaler", "step_plan", "status", "tensor")
 # What makes an object, or belongs to none: their arguments begin with what they are made of.
 MAKES = re.compile(r"_(create|wrap|import)(_|$)")

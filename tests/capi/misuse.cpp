@@ -8,6 +8,7 @@ using namespace mp_test;
 TEST(Misuse, NullEverywhere) {
     mp_context* context = nullptr;
     mp_queue* queue = nullptr;
+    mp_event* event = nullptr;
     mp_tensor* tensor = nullptr;
     mp_recipe* recipe = nullptr;
     mp_gemm* gemm = nullptr;
@@ -28,6 +29,11 @@ TEST(Misuse, NullEverywhere) {
         mp_queue_wrap_native(nullptr, nullptr, &queue),
         mp_queue_get_native(nullptr, nullptr, 8),
         mp_queue_sync(nullptr),
+        mp_event_create(nullptr, &event),
+        mp_event_record(nullptr, nullptr),
+        mp_queue_wait_event(nullptr, nullptr),
+        mp_event_test(nullptr),
+        mp_event_sync(nullptr),
         mp_tensor_desc_init(nullptr, 8),
         mp_tensor_create(nullptr, nullptr, &tensor),
         mp_tensor_wrap(nullptr, nullptr, nullptr, nullptr, nullptr, &tensor),
@@ -163,6 +169,7 @@ TEST(Misuse, NullEverywhere) {
     mp_gemm_destroy(gemm);
     mp_linear_destroy(linear);
     mp_saved_destroy(saved);
+    mp_event_destroy(event);
     mp_step_plan_destroy(step_plan);
     mp_scaler_destroy(scaler);
     mp_optimizer_destroy(optimizer);

@@ -26,6 +26,7 @@ template <typename T, void (*Destroy)(T*)> struct Handle {
 
 using Context = Handle<mp_context, mp_context_destroy>;
 using Queue = Handle<mp_queue, mp_queue_destroy>;
+using Event = Handle<mp_event, mp_event_destroy>;
 using Tensor = Handle<mp_tensor, mp_tensor_destroy>;
 using Recipe = Handle<mp_recipe, mp_recipe_destroy>;
 using Gemm = Handle<mp_gemm, mp_gemm_destroy>;

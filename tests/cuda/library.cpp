@@ -34,6 +34,34 @@ class OnCuda : public ::testing::Test {
 
 // ---- streams -----------------------------------------------------------------------------------
 
+// Two queues, of which the second reads what the first writes: right only where it waits.
+TEST_F(OnCuda, AQueueWaitsForAnotherByAnEvent) {
+    const Context context = open_context(MP_DEVICE_CUDA);
+    mp_queue* raw = nullptr;
+    MP_OK(mp_queue_create(context, &raw));
+    const Queue first(raw);
+    MP_OK(mp_queue_create(context, &raw));
+    const Queue second(raw);
+    mp_event* made = nullptr;
+    MP_OK(mp_event_create(context, &made));
+    const Event event(made);
+    MP_OK(mp_event_test(event)); // never recorded
+    const std::vector<float> values(4096, 2.5F);
+    const Tensor source = make_tensor(context, MP_DTYPE_FP32, {4096}, values);
+    const Tensor middle = make_tensor(context, MP_DTYPE_BF16, {4096});
+    const Tensor result = make_tensor(context, MP_DTYPE_FP32, {4096});
+    MP_OK(mp_context_sync(context));
+    MP_OK(mp_tensor_cast(source, first, middle, nullptr));
+    MP_OK(mp_event_record(event, first));
+    MP_OK(mp_queue_wait_event(second, event));
+    MP_OK(mp_tensor_cast(middle, second, result, nullptr));
+    MP_OK(mp_queue_sync(second)); // and by that the first
+    EXPECT_EQ(values_of(context, result), values);
+    MP_OK(mp_event_sync(event));
+    MP_OK(mp_event_test(event));
+    MP_OK(mp_queue_sync(first));
+}
+
 TEST_F(OnCuda, NativeStreamsAreGivenAndTakenByAddress) {
     const Context context = open_context(MP_DEVICE_CUDA);
     mp_queue* raw = nullptr;

@@ -40,6 +40,7 @@
 /* Opaque handles, always used through pointers. */
 typedef struct mp_context mp_context;
 typedef struct mp_queue mp_queue;
+typedef struct mp_event mp_event;
 typedef struct mp_tensor mp_tensor;
 typedef struct mp_recipe mp_recipe;
 typedef struct mp_gemm mp_gemm;

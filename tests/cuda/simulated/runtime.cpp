@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <sys/mman.h>
 #include <vector>
 
@@ -39,6 +40,7 @@ constexpr std::size_t kMemoryBytes = std::size_t{1} << 34;
 std::recursive_mutex mutex;
 CUctx_st primary[kDevices] = {{0}, {1}};
 std::map<CUstream_st*, bool> streams;
+std::set<CUevent_st*> events;
 using Blocks = std::map<void*, std::size_t>;
 Blocks device_memory;
 Blocks pinned_memory;
@@ -121,13 +123,8 @@ bool add(cudaStream_t stream, std::function<void()> work) noexcept {
     return true;
 }
 
-// Does the work of a stream up to a position.
-void drain(CUstream_st& stream, uint64_t position) {
-    if (stream.done >= position) {
-        return;
-    }
-    ++control().waits;
-    protect_all(PROT_READ | PROT_WRITE);
+// Of a stream up to a position, while the memory may be touched. Work that waits for another stream does that one's.
+void work_until(CUstream_st& stream, uint64_t position) {
     while (stream.done < position) {
         const std::function<void()> work = std::move(stream.work.front());
         stream.work.pop_front();
@@ -136,6 +133,16 @@ void drain(CUstream_st& stream, uint64_t position) {
             work();
         }
     }
+}
+
+// Does the work of a stream up to a position.
+void drain(CUstream_st& stream, uint64_t position) {
+    if (stream.done >= position) {
+        return;
+    }
+    ++control().waits;
+    protect_all(PROT_READ | PROT_WRITE);
+    work_until(stream, position);
     protect_all(PROT_NONE);
 }
 
@@ -400,6 +407,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     const std::lock_guard lock(mutex);
     drain(*stream, stream->enqueued);
+    for (cudaEvent_t event : events) {
+        event->stream = event->stream == stream ? nullptr : event->stream; // it was reached
+    }
     streams.erase(stream);
     delete stream;
     --control().streams;
@@ -464,12 +474,15 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
         return error;
     }
     *event = new CUevent_st;
+    events.insert(*event);
     ++control().events;
     return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    const std::lock_guard lock(mutex);
     (void)begin();
+    events.erase(event);
     delete event;
     --control().events;
     return cudaSuccess;
@@ -500,6 +513,39 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
         drain(*event->stream, event->position);
     }
     return outcome();
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    const std::lock_guard lock(mutex);
+    if (const cudaError_t error = begin(); error != cudaSuccess) {
+        return error;
+    }
+    if (event->stream != nullptr && event->stream->done < event->position) {
+        return fail(cudaErrorNotReady);
+    }
+    return outcome();
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
+    const std::lock_guard lock(mutex);
+    if (const cudaError_t error = begin(stream); error != cudaSuccess) {
+        return error;
+    }
+    if (stream->is_capturing || event->is_captured) {
+        return not_in_capture();
+    }
+    CUstream_st* const other = event->stream;
+    if (other == nullptr || other == stream) {
+        return cudaSuccess;
+    }
+    const uint64_t position = event->position;
+    stream->work.push_back([other, position] {
+        if (streams.count(other) != 0) { // one that is gone has done its work
+            work_until(*other, position);
+        }
+    });
+    ++stream->enqueued;
+    return cudaSuccess;
 }
 
 // From any host memory as late as possible: the documentation allows it.
