@@ -58,6 +58,18 @@ const recipe::Recipe& use_recipe(mp_recipe* recipe) {
     return object.recipe;
 }
 
+mp_tensor* device_number(const std::shared_ptr<Context>& context, std::shared_ptr<const void> owner,
+                         float* number) {
+    using Keeper = std::shared_ptr<const void>;
+    auto keeper = std::make_unique<Keeper>(std::move(owner));
+    const Deleter deleter = {[](void* payload) { delete static_cast<Keeper*>(payload); },
+                             keeper.get()};
+    auto tensor = std::make_shared<Tensor>(context, context->stream(), DType::fp32, Shape{{1}, 1},
+                                           number, deleter);
+    (void)keeper.release(); // the tensor's now
+    return make_handle<mp_tensor>(std::move(tensor));
+}
+
 void check_lent(const void* memory, std::size_t bytes) {
     constexpr int64_t kAlignment = 256;
     if (memory == nullptr && bytes != 0) {

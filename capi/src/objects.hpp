@@ -170,6 +170,10 @@ Shape checked_shape(int32_t ndim, const int64_t* sizes, DType dtype, const char*
 // The recipe for use from now on: checked, and frozen.
 const recipe::Recipe& use_recipe(mp_recipe* recipe);
 
+// A tensor over one fp32 number of an object's in device memory, which keeps the object alive.
+mp_tensor* device_number(const std::shared_ptr<Context>& context, std::shared_ptr<const void> owner,
+                         float* number);
+
 // Memory that the caller lends: NULL with no bytes, or aligned to 256 bytes.
 void check_lent(const void* memory, std::size_t bytes);
 

@@ -26,16 +26,18 @@ mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_d
                                  int32_t* index) {
     return boundary([&]() -> mp_status {
         optim::Optimizer& object = *object_of(optimizer, "optimizer");
-        (void)required(index, "index");
         const auto source = read_optional_struct(desc, "desc");
         check_flags(source.flags, MP_HYPERPARAMETERS_EXPLICIT | kRuleFlags, "desc.flags");
         const numerics::GroupHyper hyper = hyper_of(source);
         const auto text_of = [](const char* text) {
             return std::string(text != nullptr ? text : "");
         };
-        *index = object.groups().add(
+        const int32_t number = object.groups().add(
             hyper, {text_of(source.exp_avg_format), text_of(source.exp_avg_sq_format)});
-        if (const std::string warning = object.groups().warning(*index); !warning.empty()) {
+        if (index != nullptr) {
+            *index = number;
+        }
+        if (const std::string warning = object.groups().warning(number); !warning.empty()) {
             return warn(warning);
         }
         return MP_STATUS_OK;
@@ -47,8 +49,9 @@ mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group, const m
     return boundary([&] {
         optim::Optimizer& object = *object_of(optimizer, "optimizer");
         const auto source = read_struct(desc, "desc");
-        check_flags(source.flags, 0, "desc.flags");
+        check_flags(source.flags, MP_PARAM_NORM_ELSEWHERE, "desc.flags");
         optim::NewParameter parameter;
+        parameter.counts_elsewhere = (source.flags & MP_PARAM_NORM_ELSEWHERE) != 0;
         parameter.name = required(source.name, "desc.name");
         parameter.param = object_of(source.param, "desc.param");
         if (source.grad != nullptr) {
@@ -73,6 +76,34 @@ mp_status mp_optimizer_set_lr_tensor(mp_optimizer* optimizer, int32_t group, mp_
         object_of(optimizer, "optimizer")
             ->groups()
             .set_lr_tensor(group, lr == nullptr ? nullptr : object_of(lr, "lr"));
+    });
+}
+
+mp_status mp_optimizer_set_norm_comm(mp_optimizer* optimizer, mp_comm* comm) {
+    return boundary([&] {
+        optim::Optimizer& object = *object_of(optimizer, "optimizer");
+        std::shared_ptr<comm::Communicator> ranks;
+        if (comm != nullptr) {
+            const std::shared_ptr<CommObject> owner = object_of(comm, "comm");
+            ranks = {owner, owner->communicator.get()};
+        }
+        object.set_norm_comm(std::move(ranks));
+    });
+}
+
+mp_status mp_optimizer_get_grad_norm_tensor(mp_optimizer* optimizer, mp_tensor** out) {
+    return boundary([&] {
+        output(out);
+        const std::shared_ptr<OptimizerObject> owner = object_of(optimizer, "optimizer");
+        *out = device_number(owner->context(), owner, &owner->device_state()->norm);
+    });
+}
+
+mp_status mp_optimizer_get_found_inf_tensor(mp_optimizer* optimizer, mp_tensor** out) {
+    return boundary([&] {
+        output(out);
+        const std::shared_ptr<OptimizerObject> owner = object_of(optimizer, "optimizer");
+        *out = device_number(owner->context(), owner, &owner->device_state()->found_inf);
     });
 }
 

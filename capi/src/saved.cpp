@@ -228,14 +228,6 @@ mp_status mp_linear_get_multiply_tensor(const mp_linear* linear, int32_t operand
                  "linear: %s has no delayed scale; its scale follows from each tensor itself",
                  recipe::operand_name(operand_of(operand)));
         }
-        auto keeper = std::make_unique<std::shared_ptr<const void>>(owner);
-        const Deleter deleter = {
-            [](void* payload) { delete static_cast<std::shared_ptr<const void>*>(payload); },
-            keeper.get()};
-        auto tensor =
-            std::make_shared<Tensor>(layer.context(), layer.context()->stream(), DType::fp32,
-                                     Shape{{1}, 1}, &tracking.slot->multiply, deleter);
-        (void)keeper.release(); // the tensor's now
-        *out = make_handle<mp_tensor>(std::move(tensor));
+        *out = device_number(layer.context(), owner, &tracking.slot->multiply);
     });
 }

@@ -118,6 +118,30 @@ mp_status mp_scaler_check_pointers(mp_scaler* scaler, mp_queue* queue, int64_t c
     });
 }
 
+mp_status mp_scaler_get_scale_tensor(mp_scaler* scaler, mp_tensor** out) {
+    return boundary([&] {
+        output(out);
+        const std::shared_ptr<scaler::LossScaler> owner = object_of(scaler, "scaler");
+        *out = device_number(owner->context(), owner, &owner->state()->scale);
+    });
+}
+
+mp_status mp_scaler_get_found_inf_tensor(mp_scaler* scaler, mp_tensor** out) {
+    return boundary([&] {
+        output(out);
+        const std::shared_ptr<scaler::LossScaler> owner = object_of(scaler, "scaler");
+        *out = device_number(owner->context(), owner, &owner->state()->found_inf);
+    });
+}
+
+mp_status mp_scaler_combine(mp_scaler* scaler, mp_queue* queue, mp_comm* comm) {
+    return boundary([&] {
+        scaler::LossScaler& object = *object_of(scaler, "scaler");
+        const std::shared_ptr<CommObject> ranks = object_of(comm, "comm");
+        object.combine(stream_of(queue, *object.context()), *ranks->communicator);
+    });
+}
+
 mp_status mp_scaler_update(mp_scaler* scaler, mp_queue* queue) {
     return boundary([&] {
         scaler::LossScaler& object = *object_of(scaler, "scaler");
@@ -130,7 +154,7 @@ mp_status mp_scaler_get_state(mp_scaler* scaler, mp_queue* queue, mp_scaler_stat
         const scaler::LossScaler& object = *object_of(scaler, "scaler");
         const numerics::LossScaleState source = object.read(stream_of(queue, *object.context()));
         mp_scaler_state result{};
-        result.found_inf = source.found_inf;
+        result.found_inf = source.found_inf != 0.0F ? 1 : 0;
         result.scale = static_cast<double>(source.scale);
         result.growth_tracker = source.growth_tracker;
         result.hysteresis_tracker = source.hysteresis_tracker;
@@ -161,7 +185,7 @@ mp_status mp_scaler_set_state(mp_scaler* scaler, mp_queue* queue, const mp_scale
         }
         numerics::LossScaleState target;
         target.scale = static_cast<float>(source.scale);
-        target.found_inf = source.found_inf != 0 ? 1 : 0;
+        target.found_inf = source.found_inf != 0 ? 1.0F : 0.0F;
         target.growth_tracker = source.growth_tracker;
         target.hysteresis_tracker = source.hysteresis_tracker;
         target.good_steps = source.good_steps;

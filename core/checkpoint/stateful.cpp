@@ -184,7 +184,7 @@ class StatefulScaler final : public Stateful {
             catalog.scalars.push_back({std::string("scaler.") + name, bits});
         };
         add("scale", std::bit_cast<uint32_t>(state.scale));
-        add("found_inf", state.found_inf);
+        add("found_inf", state.found_inf != 0.0F ? 1 : 0);
         add("growth_tracker", static_cast<uint32_t>(state.growth_tracker));
         add("hysteresis_tracker", static_cast<uint32_t>(state.hysteresis_tracker));
         add("failed_at_min", state.failed_at_min);
@@ -211,7 +211,12 @@ class StatefulScaler final : public Stateful {
         };
         numerics::LossScaleState state;
         state.scale = std::bit_cast<float>(small("scale"));
-        state.found_inf = small("found_inf");
+        if (const uint32_t found_inf = small("found_inf"); found_inf <= 1) {
+            state.found_inf = static_cast<float>(found_inf);
+        } else {
+            fail(Code::corrupt_data, "checkpoint: scaler.found_inf is %u; it must be 0 or 1",
+                 found_inf);
+        }
         state.growth_tracker = static_cast<int32_t>(small("growth_tracker"));
         state.hysteresis_tracker = static_cast<int32_t>(small("hysteresis_tracker"));
         state.failed_at_min = small("failed_at_min");
@@ -235,8 +240,8 @@ class StatefulScaler final : public Stateful {
         }
         if (state.growth_tracker < 0 ||
             state.growth_tracker > policy.rule.growth_interval + policy.rule.count_offset ||
-            state.hysteresis_tracker > policy.rule.hysteresis || state.found_inf > 1 ||
-            state.failed_at_min > 1 || state.good_steps < 0 || state.overflow_steps < 0) {
+            state.hysteresis_tracker > policy.rule.hysteresis || state.failed_at_min > 1 ||
+            state.good_steps < 0 || state.overflow_steps < 0) {
             fail(Code::corrupt_data,
                  "checkpoint: the loss scaler's counts are out of the bounds of this scaler");
         }

@@ -26,7 +26,7 @@ struct LossScaleRule {
 
 struct LossScaleState {
     float scale = 1.0F;
-    uint32_t found_inf = 0;
+    float found_inf = 0.0F; // 0, or 1 (anything else): as others have it, who may write it too
     int32_t growth_tracker = 0;
     int32_t hysteresis_tracker = 1;
     uint32_t failed_at_min = 0;
@@ -66,8 +66,8 @@ MP_HD inline void grow(LossScaleState& state, const LossScaleRule& rule) {
 
 // One step's end: moves the scale by whether its gradients were finite, and forgets that they were not.
 MP_HD inline void update_loss_scale(LossScaleState& state, const LossScaleRule& rule) {
-    const bool overflow = state.found_inf != 0;
-    state.found_inf = 0;
+    const bool overflow = state.found_inf != 0.0F;
+    state.found_inf = 0.0F;
     state.good_steps += overflow ? 0 : 1;
     state.overflow_steps += overflow ? 1 : 0;
     if (rule.is_dynamic == 0) {

@@ -19,9 +19,12 @@ struct OptimizerState {
     double grad_norm = 0.0;   // unscaled
     double grad_mul = 1.0;
     uint32_t skip = 0; // 1: this step changes nothing
+    // The same two for kernels of the caller's.
+    float norm = 0.0F;
+    float found_inf = 0.0F;
     uint32_t reserved = 0;
 };
-static_assert(sizeof(OptimizerState) == 48);
+static_assert(sizeof(OptimizerState) == 56);
 
 struct StepRule {
     double max_grad_norm = 0.0;               // 0: no clipping
@@ -51,7 +54,7 @@ MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler,
     if (rule.device_step != nullptr) {
         state.step = *rule.device_step;
     }
-    bool skip = scaler != nullptr && scaler->found_inf != 0;
+    bool skip = scaler != nullptr && scaler->found_inf != 0.0F;
     state.grad_norm = 0.0;
     double clip = 1.0;
     if (rule.has_stats != 0) {
@@ -64,10 +67,12 @@ MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler,
     }
     state.grad_mul = unscale * clip;
     state.skip = skip ? 1 : 0;
+    state.norm = static_cast<float>(state.grad_norm);
+    state.found_inf = skip ? 1.0F : 0.0F;
     state.step += skip ? 0 : 1;
     state.skipped_steps += skip ? 1 : 0;
     if (skip && scaler != nullptr) {
-        scaler->found_inf = 1;
+        scaler->found_inf = 1.0F;
     }
 }
 

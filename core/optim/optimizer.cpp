@@ -71,6 +71,32 @@ void Optimizer::set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale) {
     grad_scale_tensor_ = scale;
 }
 
+void Optimizer::set_norm_comm(std::shared_ptr<comm::Communicator> comm) {
+    norm_group_ = NormGroup(std::move(comm));
+}
+
+std::vector<int32_t> Optimizer::enabled_parameters() const {
+    std::vector<int32_t> enabled;
+    for (int32_t i = 0; i < parameters_.count(); ++i) {
+        if (is_enabled(parameters_[i])) {
+            enabled.push_back(i);
+        }
+    }
+    return enabled;
+}
+
+void Optimizer::check_norm_group() const {
+    for (const Parameter& p : parameters_) {
+        if (p.counts_elsewhere && !norm_group_.exists()) {
+            fail(Code::bad_state,
+                 "optimizer: '%s' was added with MP_PARAM_NORM_ELSEWHERE, but there are no other "
+                 "ranks to "
+                 "count it; see mp_optimizer_set_norm_comm",
+                 p.name.c_str());
+        }
+    }
+}
+
 void Optimizer::make_plan(Stream& stream) {
     std::vector<UpdateSegment> segments;
     std::vector<OffloadedParameter> offloaded;
@@ -99,7 +125,7 @@ void Optimizer::refresh(Stream& stream) {
     ParamGroups::Changes& changes = groups_.changes();
     if (changes.plan) {
         make_plan(stream);
-        memory_ = StepMemory(stream, groups_.hyper(), memory_.read(stream));
+        memory_.set_groups(stream, groups_.hyper());
     } else if (changes.hyper) {
         memory_.set_hyper(stream, groups_.hyper());
     }
@@ -112,7 +138,7 @@ StepOptions Optimizer::step_options() const {
     options.max_grad_norm = options_.max_grad_norm;
     options.device_grad_scale =
         scalar_address(grad_scale_tensor_.get(), context_->stream().device(), "grad_scale");
-    options.check_finite = options_.check_finite;
+    options.check_finite = options_.check_finite || norm_group_.exists();
     options.zero_grad = options_.zero_grad;
     options.eager_compat = options_.eager_compat;
     options.stochastic_param = recipe_.weight_rounding == recipe::Rounding::stochastic;
@@ -126,11 +152,17 @@ void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
         step_on_ranks(stream, scaler);
         return;
     }
+    check_norm_group();
     refresh(stream);
+    StepOptions options = step_options();
+    const ChunkSumExchange exchange = [&](const std::vector<double>& own) {
+        return norm_group_.sums(own, chunks_counted_elsewhere(parameters_, enabled_parameters()));
+    };
+    options.exchange = norm_group_.exists() ? &exchange : nullptr;
     if (options_.offload) {
-        offload_->step(stream, memory_, scaler, step_options());
+        offload_->step(stream, memory_, scaler, options);
     } else {
-        memory_.step(stream, plan_, scaler, step_options());
+        memory_.step(stream, plan_, scaler, options);
     }
     layers_.end_step(stream);
     touch_weights();

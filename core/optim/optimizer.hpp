@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "optim/groups.hpp"
+#include "optim/norm_group.hpp"
 #include "optim/offload.hpp"
 #include "optim/parameters.hpp"
 #include "optim/step_layers.hpp"
@@ -55,6 +56,10 @@ class Optimizer {
     // Gradients are divided by it, as by a loss scale; null: by nothing.
     void set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale);
 
+    // The norm and found_inf are those of these ranks too, which hold other parameters. Every step is then collective over them.
+    // Null: of this rank's parameters.
+    void set_norm_comm(std::shared_ptr<comm::Communicator> comm);
+
     // Where ranks share the parameters: cuts them, and makes this rank's states. Collective; the first step does it
     // where nobody has. No parameter can be added after it.
     void shard(Stream& stream);
@@ -77,6 +82,10 @@ class Optimizer {
     void step(Stream& stream, scaler::LossScaler* scaler);
 
     [[nodiscard]] numerics::OptimizerState read_state(Stream& stream) const; // waits
+    // In device memory, at one place as long as the optimizer lives.
+    [[nodiscard]] numerics::OptimizerState* device_state() const noexcept {
+        return memory_.state();
+    }
     void set_step(Stream& stream, int64_t step); // t of all groups too; waits
     // t of one group: the steps it took part in.
     [[nodiscard]] int64_t group_step(Stream& stream, int32_t group) const; // waits
@@ -100,6 +109,8 @@ class Optimizer {
     void step_on_ranks(Stream& stream, scaler::LossScaler* scaler);
     void touch_weights();
     [[nodiscard]] StepOptions step_options() const;
+    [[nodiscard]] std::vector<int32_t> enabled_parameters() const;
+    void check_norm_group() const;
     void refresh(Stream& stream);
     void make_plan(Stream& stream);
 
@@ -109,7 +120,8 @@ class Optimizer {
     ParamGroups groups_;
     Parameters parameters_;
     std::shared_ptr<Tensor> grad_scale_tensor_; // or null
-    SegmentPlan plan_;                          // empty under offload
+    NormGroup norm_group_;
+    SegmentPlan plan_; // empty under offload
     std::unique_ptr<Offload> offload_;
     StepLayers layers_;
     int64_t calls_ = 0; // of step() on ranks

@@ -52,6 +52,7 @@ uint64_t hash_of(const Parameter& p) {
     hash.add(p.param->dtype());
     hash.add(p.grad->dtype());
     hash.add(p.init_fp32 != nullptr ? 1 : 0);
+    hash.add(p.counts_elsewhere ? 1 : 0);
     hash.add(p.param->shape().ndim);
     for (int32_t i = 0; i < p.param->shape().ndim; ++i) {
         hash.add(p.param->shape().sizes[static_cast<std::size_t>(i)]);
@@ -167,15 +168,16 @@ void Optimizer::agree(Stream& stream, scaler::LossScaler* scaler, uint64_t weigh
 void Optimizer::step_on_ranks(Stream& stream, scaler::LossScaler* scaler) {
     shard(stream);
     sharding()->reduce(stream);
-    std::vector<int32_t> enabled;
-    for (int32_t i = 0; i < parameters_.count(); ++i) {
-        const Parameter& p = parameters_[i];
-        if (is_enabled(p)) {
-            enabled.push_back(i);
-        }
-    }
+    const std::vector<int32_t> enabled = enabled_parameters();
+    const std::vector<bool> elsewhere = chunks_counted_elsewhere(parameters_, enabled);
+    bool is_measured = false; // the ranks with other parameters have this one's sum
     const ChunkSumExchange exchange = [&](const std::vector<double>& sums) {
-        return sharding()->all_sums(sums, enabled);
+        const std::vector<double> all = sharding()->all_sums(sums, enabled);
+        if (!norm_group_.exists()) {
+            return all;
+        }
+        is_measured = true;
+        return norm_group_.sums(all, elsewhere);
     };
     StepOptions options = step_options();
     options.zero_grad = false; // the sums are overwritten, the gradients were zeroed when they left
@@ -185,6 +187,7 @@ void Optimizer::step_on_ranks(Stream& stream, scaler::LossScaler* scaler) {
     uint64_t weights = 0;
     const Candidate* chosen = nullptr; // null: `own` is an error, and all ranks stop at agree()
     try {
+        check_norm_group();
         refresh(stream);
         weights = sharding()->weights_hash(stream, calls_);
         layers_.read_amaxes(stream);
@@ -197,6 +200,9 @@ void Optimizer::step_on_ranks(Stream& stream, scaler::LossScaler* scaler) {
         } else if (needs_stats(options, scaler)) {
             // The others wait for these sums before the agreement, in which they learn the reason.
             (void)sharding()->all_sums(sharding()->no_sums(enabled), enabled);
+            if (norm_group_.exists() && !is_measured) {
+                (void)norm_group_.sums({}, elsewhere);
+            }
         }
     }
     agree(stream, scaler, weights, own);

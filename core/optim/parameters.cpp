@@ -26,6 +26,7 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
     made.group = group;
     made.param = source.param;
     made.init_fp32 = source.init_fp32;
+    made.counts_elsewhere = source.counts_elsewhere;
     made.is_codes = is_gathered_codes(*source.param);
     made.weight = weight_format(*source.param);
     made.formats = state_formats(recipe, made.weight, source.param->count(), rule);

@@ -19,6 +19,7 @@ struct NewParameter {
     std::shared_ptr<Tensor> param;
     std::shared_ptr<Tensor> grad;      // null: made here
     std::shared_ptr<Tensor> init_fp32; // null: the parameter as it is
+    bool counts_elsewhere = false;     // in the norm of another rank, which holds it too
 };
 
 struct Parameter {
@@ -29,6 +30,7 @@ struct Parameter {
     std::shared_ptr<Tensor>
         stepped; // what the step writes: param, or offloaded its copy on the host
     std::shared_ptr<Tensor> init_fp32; // until its states are made
+    bool counts_elsewhere = false;     // as in NewParameter
     StateFormat weight;                // what the step keeps the weight in
     StateFormats formats;
     bool is_codes =

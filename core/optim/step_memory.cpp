@@ -193,6 +193,12 @@ void StepMemory::set_hyper(Stream& stream, const std::vector<numerics::GroupHype
     }
 }
 
+void StepMemory::set_groups(Stream& stream, const std::vector<numerics::GroupHyper>& hyper) {
+    StepMemory next(stream, hyper, read(stream));
+    next.state_ = std::move(state_); // of the same contents
+    *this = std::move(next);
+}
+
 StepCounts StepMemory::read(Stream& stream) const {
     StepCounts counts;
     counts.group_steps.resize(static_cast<std::size_t>(group_count_));

@@ -62,6 +62,8 @@ class StepMemory {
                const StepCounts& counts);
 
     void set_hyper(Stream& stream, const std::vector<numerics::GroupHyper>& hyper);
+    // As many groups as these from now on; counts stay, and the state its place. Waits.
+    void set_groups(Stream& stream, const std::vector<numerics::GroupHyper>& hyper);
     [[nodiscard]] StepCounts read(Stream& stream) const;  // waits
     void write(Stream& stream, const StepCounts& counts); // waits
 
@@ -77,6 +79,10 @@ class StepMemory {
                 const Candidate& chosen) const;
     void prepare(Stream& stream, scaler::LossScaler* scaler, const StepOptions& options) const;
     [[nodiscard]] PreparedStep read_prepared(Stream& stream) const; // waits
+    // In device memory, at one place as long as this lives.
+    [[nodiscard]] numerics::OptimizerState* state() const noexcept {
+        return state_.as<numerics::OptimizerState>();
+    }
     // Device memory: not 0 where the last step changed nothing.
     [[nodiscard]] const uint32_t* skip() const noexcept {
         return &state_.as<numerics::OptimizerState>()->skip;

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "comm/agreement.hpp"
 #include "device/segments.hpp"
 #include "device/select.hpp"
 #include "recipe/nearest.hpp"
@@ -135,6 +136,20 @@ void LossScaler::check_finite(Stream& stream, std::span<const TensorRef> grads) 
     op.rule.has_stats = 1;
     run_op(stream, op); // sets found_inf in the scaler; the rest of the step's decision is dropped
     stream.sync();      // before the plan's memory goes
+}
+
+void LossScaler::combine(Stream& stream, comm::Communicator& comm) {
+    numerics::LossScaleState mine = read(stream);
+    comm::Agreement agreement;
+    const uint32_t found[] = {mine.found_inf != 0.0F ? 1U : 0U};
+    const std::size_t place = agreement.add_maxima(found);
+    comm::CallOptions options;
+    options.site = "found_inf of a loss scaler";
+    check(agreement.reach(comm, options));
+    mine.found_inf = agreement.maximum(place) != 0 && checks() ? 1.0F : 0.0F;
+    stream.copy(&state()->found_inf, &mine.found_inf, sizeof mine.found_inf,
+                CopyKind::host_to_device);
+    stream.sync();
 }
 
 void LossScaler::update(Stream& stream) {

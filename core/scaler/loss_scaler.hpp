@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "comm/communicator.hpp"
 #include "context/context.hpp"
 #include "numerics/loss_scale.hpp"
 #include "recipe/recipe.hpp"
@@ -25,11 +26,17 @@ class LossScaler {
     [[nodiscard]] const recipe::ScalerPolicy& policy() const noexcept { return policy_; }
     // In device memory; null for a scaler that does not check, which is as if there were none.
     [[nodiscard]] numerics::LossScaleState* device_state() const noexcept;
+    // The same of any scaler; one that does not check keeps 1 and 0 there.
+    [[nodiscard]] numerics::LossScaleState* state() const noexcept {
+        return state_.as<numerics::LossScaleState>();
+    }
 
     [[nodiscard]] numerics::LossScaleState read(Stream& stream) const; // waits
     void write(Stream& stream, const numerics::LossScaleState& state); // waits
     void check_finite(Stream& stream, std::span<const TensorRef> grads);
     void update(Stream& stream);
+    // Collective: found_inf becomes 1 where any rank has it. Waits; throws where a rank is lost.
+    void combine(Stream& stream, comm::Communicator& comm);
 
   private:
     std::shared_ptr<Context> context_;

@@ -118,7 +118,7 @@ std::vector<PrepareCase> all_cases() {
                 c.state.sum_squares = sum;
                 c.has_scaler = (bits & 1U) != 0;
                 c.scaler.scale = 3072.0F;
-                c.scaler.found_inf = (bits >> 1) & 1U;
+                c.scaler.found_inf = (bits & 2U) != 0 ? 1.0F : 0.0F;
                 c.rule.has_stats = (bits >> 2) & 1U;
                 c.rule.max_grad_norm = (bits & 8U) != 0 ? 0.7 : 0.0;
                 c.rule.grad_scale = (bits & 8U) != 0 ? 3.0 : 1.0;
@@ -259,7 +259,7 @@ TEST_P(OptimizerPrepareValues, SkipsAndCountsAndTellsTheScaler) {
     result = run_case(c);
     EXPECT_EQ(result.state.skip, 0U);
     EXPECT_EQ(result.state.step, 5);
-    EXPECT_EQ(result.scaler.found_inf, 0U);
+    EXPECT_EQ(result.scaler.found_inf, 0.0F);
 }
 
 // Each group counts the steps it takes part in; a skipped step is one of nobody.

@@ -110,9 +110,13 @@ typedef struct mp_param_group_desc {
             MP_RULE_ADAMW, 0, NULL, NULL                                                           \
     }
 
+/* mp_param_desc.flags. A rank of mp_optimizer_set_norm_comm counts the gradient of this parameter in the norm, which it holds too
+ * (a layer norm under tensor parallelism): here it is only checked to be finite. Exactly one of them adds it without the flag. */
+#define MP_PARAM_NORM_ELSEWHERE 1u
+
 typedef struct mp_param_desc {
     uint32_t struct_size; /* sizeof(mp_param_desc) */
-    uint32_t flags;       /* 0 */
+    uint32_t flags;       /* MP_PARAM_* */
     const char* name; /* unique, 1 to 255 bytes of UTF-8; keys state, messages and random numbers */
     /* The weight, kept alive; fp32, or the recipe's weight.dtype (scaled: quantized); where ranks share it under
      * fp8.all_gather also fp8 codes with one scale, which are for use only. */
@@ -285,7 +289,7 @@ MP_API mp_status mp_optimizer_create(mp_context* context, mp_recipe* recipe,
 /** Adds a group of parameters with its own hyperparameters.
  * @param[in]  optimizer  the optimizer
  * @param[in]  desc       NULL: all defaults
- * @param[out] index      the group's number, from 0
+ * @param[out] index      the group's number, from 0; may be NULL
  * @returns MP_STATUS_OK; MP_STATUS_WARNING (bf16 second moments rounded to nearest at this beta2 cannot decrease);
  *          MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads B
@@ -566,6 +570,38 @@ MP_API mp_status mp_optimizer_get_group_step(mp_optimizer* optimizer, mp_queue* 
  * @since 0.1 */
 MP_API mp_status mp_optimizer_set_group_step(mp_optimizer* optimizer, mp_queue* queue,
                                              int32_t group, int64_t step);
+
+/** grad_norm of the last step in device memory: one fp32 element that shares the optimizer's memory, for loops that log it
+ * without waiting.
+ * @param[in]  optimizer  the optimizer, kept alive
+ * @param[out] out        a new handle on it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_get_grad_norm_tensor(mp_optimizer* optimizer,
+                                                   mp_tensor** out) MP_MUST_CHECK;
+
+/** 1 where the last step was skipped, else 0, likewise.
+ * @param[in]  optimizer  the optimizer, kept alive
+ * @param[out] out        a new handle on it
+ * @returns as mp_optimizer_get_grad_norm_tensor
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_get_found_inf_tensor(mp_optimizer* optimizer,
+                                                   mp_tensor** out) MP_MUST_CHECK;
+
+/** Has the norm and the check for finite gradients cover the ranks of a communicator, which hold other parameters of the same model:
+ * tensor or pipeline parallelism. They then clip alike and skip alike. Every rank's sum of squares is made of its chunks one
+ * after another, in double, and those of the ranks are summed as chunks of one rank would be. Beside mp_optimizer_create_sharded this
+ * is another communicator, of ranks that do not share parameters. Implies MP_OPTIMIZER_CHECK_FINITE. A scaler's own found_inf of
+ * before the step is not asked for: mp_scaler_combine.
+ * @param[in] optimizer  the optimizer
+ * @param[in] comm       kept alive; one message of 8 bytes a rank in every step; NULL: this rank's parameters alone
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE. mp_optimizer_step is collective from now on and may
+ *          return what mp_comm_all_to_all does; nothing has changed then
+ * @threads C
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_set_norm_comm(mp_optimizer* optimizer, mp_comm* comm);
 
 /** Bytes really held for the parameters added so far, by class.
  * @param[in]     optimizer  the optimizer

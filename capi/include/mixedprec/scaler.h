@@ -128,6 +128,33 @@ MP_API mp_status mp_scaler_check_pointers(mp_scaler* scaler, mp_queue* queue, in
                                           const void* const* grads, const int32_t* dtypes,
                                           const int64_t* elements);
 
+/** The loss scale in device memory: one fp32 element that shares the scaler's memory, for losses that are multiplied on the device
+ * without waiting. 1 of a scaler of kind MP_SCALER_NONE.
+ * @param[in]  scaler  the scaler, kept alive
+ * @param[out] out     a new handle on it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_scaler_get_scale_tensor(mp_scaler* scaler, mp_tensor** out) MP_MUST_CHECK;
+
+/** found_inf, 0 or 1, likewise. Kernels of the caller's may write it before mp_scaler_update: the maximum over ranks, say.
+ * @param[in]  scaler  the scaler, kept alive
+ * @param[out] out     a new handle on it
+ * @returns as mp_scaler_get_scale_tensor
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_scaler_get_found_inf_tensor(mp_scaler* scaler, mp_tensor** out) MP_MUST_CHECK;
+
+/** found_inf becomes 1 where it is on any rank, before mp_scaler_update; for loops without mp_optimizer, and for ranks that hold other
+ * parameters. One small message. Blocks.
+ * @param[in] scaler  the scaler
+ * @param[in] queue   NULL: the default queue
+ * @param[in] comm    the ranks
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; as mp_comm_all_to_all, and then nothing has changed
+ * @threads C
+ * @since 0.2 */
+MP_API mp_status mp_scaler_combine(mp_scaler* scaler, mp_queue* queue, mp_comm* comm);
+
 /** Moves the scale by the rule, once a step, and clears found_inf. Enqueues.
  * @param[in] scaler  the scaler
  * @param[in] queue   NULL: the default queue

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// NormGroup: ranks that hold other parameters of the same model (tensor or pipeline parallel). The norm that they clip by, and
+// whether a step is skipped, are those of all their gradients.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "optim/parameters.hpp"
+
+namespace mp::optim {
+
+class NormGroup {
+  public:
+    NormGroup() = default;
+    explicit NormGroup(std::shared_ptr<comm::Communicator> comm) : comm_(std::move(comm)) {}
+    [[nodiscard]] bool exists() const noexcept { return comm_ != nullptr; }
+
+    // Collective: given the sums of squares of this rank's chunks, each rank's sum in the order of ranks. A rank adds its chunks one
+    // after another; those of parameters that count elsewhere are only looked at for what is not finite. `own` empty: this
+    // rank cannot go on, and all skip.
+    [[nodiscard]] std::vector<double> sums(const std::vector<double>& own,
+                                           const std::vector<bool>& counts_elsewhere) const;
+
+  private:
+    std::shared_ptr<comm::Communicator> comm_;
+};
+
+// Of each chunk of the parameters that take part, in their order.
+std::vector<bool> chunks_counted_elsewhere(const Parameters& parameters,
+                                           const std::vector<int32_t>& enabled);
+
+} // namespace mp::optim
