@@ -64,12 +64,13 @@ static void print_layouts(void) {
            AT(master_dtype), AT(param_scale_inv), AT(grad_scale_inv), AT(exp_avg_scale_inv),
            AT(exp_avg_sq_scale_inv), AT(master_scale_inv), AT(exp_avg_coding),
            AT(exp_avg_sq_coding), AT(master_coding), AT(compensation_coding),
-           AT(compensation_scale_inv));
+           AT(compensation_scale_inv), AT(first_element), AT(param_amax));
 #undef S
 #define S mp_step_args
     LAYOUT(mp_step_args, AT(struct_size), AT(flags), AT(step), AT(seed), AT(lr), AT(beta1),
            AT(beta2), AT(eps), AT(weight_decay), AT(max_grad_norm), AT(grad_scale), AT(lr_pointer),
-           AT(grad_scale_pointer), AT(rule), AT(reserved));
+           AT(grad_scale_pointer), AT(rule), AT(reserved), AT(step_pointer), AT(hyper_pointer),
+           AT(grad_mul_pointer));
 #undef S
 }
 

@@ -47,7 +47,7 @@ module mixedprec
         real(c_double) :: grad_norm = 0, grad_mul = 0
     end type
     type, bind(c) :: mp_step_slot
-        integer(c_int32_t) :: struct_size = 160, flags = 0
+        integer(c_int32_t) :: struct_size = 176, flags = 0
         integer(c_int64_t) :: count = 0, uid = 0
         type(c_ptr) :: param = c_null_ptr, grad = c_null_ptr, exp_avg = c_null_ptr, exp_avg_sq = c_null_ptr
         type(c_ptr) :: compensation = c_null_ptr, master = c_null_ptr
@@ -58,14 +58,17 @@ module mixedprec
         type(c_ptr) :: exp_avg_sq_scale_inv = c_null_ptr, master_scale_inv = c_null_ptr
         integer(c_int32_t) :: exp_avg_coding = 0, exp_avg_sq_coding = 0, master_coding = 0, compensation_coding = 0
         type(c_ptr) :: compensation_scale_inv = c_null_ptr
+        integer(c_int64_t) :: first_element = 0
+        type(c_ptr) :: param_amax = c_null_ptr
     end type
     type, bind(c) :: mp_step_args
-        integer(c_int32_t) :: struct_size = 104, flags = mp_hyperparameters_explicit
+        integer(c_int32_t) :: struct_size = 128, flags = mp_hyperparameters_explicit
         integer(c_int64_t) :: step = 1, seed = 0
         real(c_double) :: lr = 1d-3, beta1 = 0.9d0, beta2 = 0.999d0, eps = 1d-8, weight_decay = 0, max_grad_norm = 0
         real(c_double) :: grad_scale = 1
         type(c_ptr) :: lr_pointer = c_null_ptr, grad_scale_pointer = c_null_ptr
         integer(c_int32_t) :: rule = 0, reserved = 0
+        type(c_ptr) :: step_pointer = c_null_ptr, hyper_pointer = c_null_ptr, grad_mul_pointer = c_null_ptr
     end type
 
     ! What went wrong (negative), or success with a note (positive).

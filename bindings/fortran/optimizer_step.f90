@@ -67,11 +67,12 @@ contains
              c_loc(s%master_dtype), c_loc(s%param_scale_inv), c_loc(s%grad_scale_inv), c_loc(s%exp_avg_scale_inv), &
              c_loc(s%exp_avg_sq_scale_inv), c_loc(s%master_scale_inv), c_loc(s%exp_avg_coding), &
              c_loc(s%exp_avg_sq_coding), c_loc(s%master_coding), c_loc(s%compensation_coding), &
-             c_loc(s%compensation_scale_inv)])
+             c_loc(s%compensation_scale_inv), c_loc(s%first_element), c_loc(s%param_amax)])
         call print_layout("mp_step_args", c_sizeof(a), c_loc(a), &
             [c_loc(a%struct_size), c_loc(a%flags), c_loc(a%step), c_loc(a%seed), c_loc(a%lr), c_loc(a%beta1), &
              c_loc(a%beta2), c_loc(a%eps), c_loc(a%weight_decay), c_loc(a%max_grad_norm), c_loc(a%grad_scale), &
-             c_loc(a%lr_pointer), c_loc(a%grad_scale_pointer), c_loc(a%rule), c_loc(a%reserved)])
+             c_loc(a%lr_pointer), c_loc(a%grad_scale_pointer), c_loc(a%rule), c_loc(a%reserved), &
+             c_loc(a%step_pointer), c_loc(a%hyper_pointer), c_loc(a%grad_mul_pointer)])
     end subroutine
 
     ! So many hexadecimal digits, in small letters as everybody else's.

@@ -48,13 +48,14 @@ STRUCTS = context_desc, tensor_desc, optimizer_desc, group_desc, param_desc, opt
             "text exp_avg_format exp_avg_sq_format"),
     _struct("mp_param_desc", 40, "u32 struct_size flags; text name; pointer param grad init_fp32"),
     _struct("mp_optimizer_stats", 40, "u32 struct_size found_inf; i64 step skipped_steps; f64 grad_norm grad_mul"),
-    _struct("mp_step_slot", 160, "u32 struct_size flags; i64 count; u64 uid; pointer param grad exp_avg exp_avg_sq "
+    _struct("mp_step_slot", 176, "u32 struct_size flags; i64 count; u64 uid; pointer param grad exp_avg exp_avg_sq "
             "compensation master; i32 param_dtype grad_dtype exp_avg_dtype exp_avg_sq_dtype compensation_dtype "
             "master_dtype; pointer param_scale_inv grad_scale_inv exp_avg_scale_inv exp_avg_sq_scale_inv "
             "master_scale_inv; i32 exp_avg_coding exp_avg_sq_coding master_coding "
-            "compensation_coding; pointer compensation_scale_inv"),
-    _struct("mp_step_args", 104, "u32 struct_size flags; i64 step; u64 seed; f64 lr beta1 beta2 eps weight_decay "
-            "max_grad_norm grad_scale; pointer lr_pointer grad_scale_pointer; i32 rule reserved"),
+            "compensation_coding; pointer compensation_scale_inv; i64 first_element; pointer param_amax"),
+    _struct("mp_step_args", 128, "u32 struct_size flags; i64 step; u64 seed; f64 lr beta1 beta2 eps weight_decay "
+            "max_grad_norm grad_scale; pointer lr_pointer grad_scale_pointer; i32 rule reserved; "
+            "pointer step_pointer hyper_pointer grad_mul_pointer"),
 )
 
 

@@ -281,6 +281,8 @@ TEST(Comm, WrongArguments) {
 
     unsigned char id[MP_COMM_UNIQUE_ID_BYTES];
     EXPECT_TRUE(fails(mp_comm_get_nccl_unique_id(id, 4), MP_STATUS_INVALID_ARGUMENT, {"size"}));
+    EXPECT_TRUE(
+        fails(mp_comm_wrap_nccl(nullptr, nullptr, id, &out), MP_STATUS_NULL_ARGUMENT, {"context"}));
     EXPECT_TRUE(fails(mp_comm_create_nccl(nullptr, nullptr, id, 0, 1, &out),
                       MP_STATUS_NULL_ARGUMENT, {"context"}));
     mp_context* raw = nullptr;

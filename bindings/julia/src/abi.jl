@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The C ABI as far as this package uses it: names, numbers and structs as in the headers, and the library itself.
 
-const MP_VERSION = UInt32(100)
+const MP_VERSION = UInt32(200)
 const FP32, FP16, BF16 = Int32(1), Int32(2), Int32(3)
 const NO_DTYPE = Int32(0)
 const HOST = Int32(1)
@@ -106,6 +106,8 @@ end
     master_coding::Int32
     compensation_coding::Int32
     compensation_scale_inv::Ptr{Cvoid}
+    first_element::Int64
+    param_amax::Ptr{Float32}
 end
 @cstruct mp_step_args begin
     step::Int64
@@ -121,6 +123,9 @@ end
     grad_scale_pointer::Ptr{Float32}
     rule::Int32
     reserved::Int32
+    step_pointer::Ptr{Int64}
+    hyper_pointer::Ptr{Float64}
+    grad_mul_pointer::Ptr{Float32}
 end
 
 const STRUCTS = (mp_context_desc, mp_tensor_desc, mp_optimizer_desc, mp_param_group_desc, mp_param_desc,

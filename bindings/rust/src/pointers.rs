@@ -50,6 +50,8 @@ impl<'a> Slot<'a> {
             master_coding: 0,
             compensation_coding: 0,
             compensation_scale_inv: null_mut(),
+            first_element: 0,
+            param_amax: null_mut(),
         };
         Ok(Slot {
             raw,
@@ -92,6 +94,9 @@ pub fn step_pointers(
         grad_scale_pointer: null(),
         rule: values.rule as i32,
         reserved: 0,
+        step_pointer: null_mut(),
+        hyper_pointer: null(),
+        grad_mul_pointer: null(),
     };
     let mut stats = empty_stats(); // asking for them makes the call wait
     let raw = slots.as_ptr().cast::<sys::mp_step_slot>();

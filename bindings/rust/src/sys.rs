@@ -9,7 +9,7 @@ pub const MP_STATUS_INVALID_SHAPE: mp_status = -3;
 pub const MP_STATUS_INVALID_DTYPE: mp_status = -4;
 pub const MP_STATUS_UNKNOWN_NAME: mp_status = -5;
 
-pub const MP_VERSION: u32 = 100;
+pub const MP_VERSION: u32 = 200;
 pub const MP_DTYPE_NONE: i32 = 0;
 pub const MP_DTYPE_FP32: i32 = 1;
 pub const MP_DTYPE_FP16: i32 = 2;
@@ -94,7 +94,7 @@ layouts! {
         struct_size: u32 = 0, found_inf: u32 = 4, step: i64 = 8, skipped_steps: i64 = 16, grad_norm: f64 = 24,
         grad_mul: f64 = 32,
     }
-    mp_step_slot: 160 {
+    mp_step_slot: 176 {
         struct_size: u32 = 0, flags: u32 = 4, count: i64 = 8, uid: u64 = 16, param: *mut c_void = 24,
         grad: *mut c_void = 32, exp_avg: *mut c_void = 40, exp_avg_sq: *mut c_void = 48,
         compensation: *mut c_void = 56, master: *mut c_void = 64, param_dtype: i32 = 72, grad_dtype: i32 = 76,
@@ -103,11 +103,13 @@ layouts! {
         exp_avg_sq_scale_inv: *mut c_void = 120, master_scale_inv: *mut f32 = 128,
         exp_avg_coding: i32 = 136, exp_avg_sq_coding: i32 = 140, master_coding: i32 = 144,
         compensation_coding: i32 = 148, compensation_scale_inv: *mut c_void = 152,
+        first_element: i64 = 160, param_amax: *mut f32 = 168,
     }
-    mp_step_args: 104 {
+    mp_step_args: 128 {
         struct_size: u32 = 0, flags: u32 = 4, step: i64 = 8, seed: u64 = 16, lr: f64 = 24, beta1: f64 = 32,
         beta2: f64 = 40, eps: f64 = 48, weight_decay: f64 = 56, max_grad_norm: f64 = 64, grad_scale: f64 = 72,
         lr_pointer: *const f32 = 80, grad_scale_pointer: *const f32 = 88, rule: i32 = 96, reserved: i32 = 100,
+        step_pointer: *mut i64 = 104, hyper_pointer: *const f64 = 112, grad_mul_pointer: *const f32 = 120,
     }
 }
 

@@ -89,7 +89,7 @@ MP_BEGIN_DECLS
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
  *          MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_OUT_OF_MEMORY; what the communicator gives
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_checkpoint_create(mp_context* context, mp_comm* comm,
                                       const mp_checkpoint_desc* desc,
                                       mp_checkpoint** out) MP_MUST_CHECK;
@@ -101,7 +101,7 @@ MP_API mp_status mp_checkpoint_create(mp_context* context, mp_comm* comm,
  * @param[in] optimizer   of the same context
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_BAD_STATE (there is one)
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_checkpoint_add_optimizer(mp_checkpoint* checkpoint, mp_optimizer* optimizer);
 
 /** Adds a loss scaler, one at most: scale and counters. It is kept alive.
@@ -109,7 +109,7 @@ MP_API mp_status mp_checkpoint_add_optimizer(mp_checkpoint* checkpoint, mp_optim
  * @param[in] scaler      of the same context
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_BAD_STATE (there is one)
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_checkpoint_add_scaler(mp_checkpoint* checkpoint, mp_scaler* scaler);
 
 /** Adds a layer's delayed scales and amax histories; its weight belongs to the optimizer. It is kept alive.
@@ -118,7 +118,7 @@ MP_API mp_status mp_checkpoint_add_scaler(mp_checkpoint* checkpoint, mp_scaler* 
  * @param[in] linear      of the same context
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (name)
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_checkpoint_add_linear(mp_checkpoint* checkpoint, const char* name,
                                           mp_linear* linear);
 
@@ -130,7 +130,7 @@ MP_API mp_status mp_checkpoint_add_linear(mp_checkpoint* checkpoint, const char*
  * @param[in] bytes       their number, > 0
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_checkpoint_add_data(mp_checkpoint* checkpoint, const char* name, void* data,
                                         size_t bytes);
 
@@ -143,7 +143,7 @@ MP_API mp_status mp_checkpoint_add_data(mp_checkpoint* checkpoint, const char* n
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
  *          MP_STATUS_BAD_STATE (a save is running); MP_STATUS_RANK_MISMATCH; MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_checkpoint_save(mp_checkpoint* checkpoint, const char* directory, int64_t step,
                                     uint32_t flags);
 
@@ -157,7 +157,7 @@ MP_API mp_status mp_checkpoint_save(mp_checkpoint* checkpoint, const char* direc
  *          MP_STATUS_UNKNOWN_NAME, MP_STATUS_INVALID_SHAPE, MP_STATUS_INVALID_DTYPE (a tensor missing, left over, of another
  *          shape or type); MP_STATUS_BAD_STATE (another recipe, other groups); MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_checkpoint_load(mp_checkpoint* checkpoint, const char* path, uint32_t flags,
                                     mp_checkpoint_info* info);
 
@@ -165,7 +165,7 @@ MP_API mp_status mp_checkpoint_load(mp_checkpoint* checkpoint, const char* path,
  * @param[in] checkpoint  may be NULL
  * @returns nothing; a destroyed handle is ignored
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API void mp_checkpoint_destroy(mp_checkpoint* checkpoint);
 
 /* ---- The explicit way: saves in the background, and checkpoints that are looked at before they are loaded */
@@ -175,14 +175,14 @@ MP_API void mp_checkpoint_destroy(mp_checkpoint* checkpoint);
  * @returns MP_STATUS_OK when none is running; MP_STATUS_NOT_READY when one is; MP_STATUS_NULL_ARGUMENT;
  *          MP_STATUS_INVALID_HANDLE
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_checkpoint_test(mp_checkpoint* checkpoint);
 
 /** Blocks until a save in the background has ended, and gives its status, once.
  * @param[in] checkpoint  the object
  * @returns as mp_checkpoint_save; MP_STATUS_OK where there was none
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_checkpoint_wait(mp_checkpoint* checkpoint);
 
 /** What a checkpoint is, without loading it. Blocks.
@@ -191,7 +191,7 @@ MP_API mp_status mp_checkpoint_wait(mp_checkpoint* checkpoint);
  * @returns MP_STATUS_OK; MP_STATUS_WARNING (newer ones were passed over); MP_STATUS_NULL_ARGUMENT;
  *          MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_CORRUPT_DATA; MP_STATUS_VERSION_MISMATCH; MP_STATUS_IO_ERROR
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_checkpoint_inspect(const char* path, mp_checkpoint_info* info);
 
 /** The same in words: the checkpoints of a directory, newest first, or a checkpoint's recipe, files and tensors. Blocks.
@@ -202,7 +202,7 @@ MP_API mp_status mp_checkpoint_inspect(const char* path, mp_checkpoint_info* inf
  * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_CORRUPT_DATA;
  *          MP_STATUS_VERSION_MISMATCH; MP_STATUS_IO_ERROR
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_checkpoint_describe(const char* path, char* buffer, size_t capacity,
                                         size_t* needed);
 
@@ -214,7 +214,7 @@ MP_API mp_status mp_checkpoint_describe(const char* path, char* buffer, size_t c
  * @param[in] file        must not exist
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_checkpoint_export_weights(mp_checkpoint* checkpoint, const char* file);
 
 /** Fills a struct with its defaults: the function twin of MP_CHECKPOINT_DESC_INIT.
@@ -222,7 +222,7 @@ MP_API mp_status mp_checkpoint_export_weights(mp_checkpoint* checkpoint, const c
  * @param[in]  size  sizeof(mp_checkpoint_desc) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_checkpoint_desc_init(mp_checkpoint_desc* desc, size_t size);
 
 /** Fills a struct with its defaults: the function twin of MP_CHECKPOINT_INFO_INIT.
@@ -230,7 +230,7 @@ MP_API mp_status mp_checkpoint_desc_init(mp_checkpoint_desc* desc, size_t size);
  * @param[in]  size  sizeof(mp_checkpoint_info) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_checkpoint_info_init(mp_checkpoint_info* desc, size_t size);
 
 MP_END_DECLS

@@ -182,7 +182,7 @@ MP_BEGIN_DECLS
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW;
  *          MP_STATUS_OUT_OF_MEMORY
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_create_self(const mp_comm_desc* desc, mp_comm** out) MP_MUST_CHECK;
 
 /** Communicators for ranks that are threads of this process: one handle for each, which any one thread may use.
@@ -192,7 +192,7 @@ MP_API mp_status mp_comm_create_self(const mp_comm_desc* desc, mp_comm** out) MP
  * @param[out] out    count handles; all NULL after a failure
  * @returns as mp_comm_create_self
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_create_threads(const mp_comm_desc* desc, int32_t count,
                                         mp_comm** out) MP_MUST_CHECK;
 
@@ -206,7 +206,7 @@ MP_API mp_status mp_comm_create_threads(const mp_comm_desc* desc, int32_t count,
  * @returns as mp_comm_create_self; MP_STATUS_MODULE_NOT_FOUND; MP_STATUS_VERSION_MISMATCH; MP_STATUS_MPI_ERROR;
  *          MP_STATUS_TIMEOUT
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_create_mpi(const mp_comm_desc* desc, const void* native,
                                     mp_comm** out) MP_MUST_CHECK;
 
@@ -216,7 +216,7 @@ MP_API mp_status mp_comm_create_mpi(const mp_comm_desc* desc, const void* native
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT (size); MP_STATUS_MODULE_NOT_FOUND;
  *          MP_STATUS_UNSUPPORTED (no NCCL, or one before 2.18: the message says what is missing); MP_STATUS_NCCL_ERROR
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_get_nccl_unique_id(void* id, size_t size);
 
 /** A communicator over NCCL on the context's GPU, without blocking calls of NCCL's. Collective over its ranks. Blocks.
@@ -230,7 +230,7 @@ MP_API mp_status mp_comm_get_nccl_unique_id(void* id, size_t size);
  * @returns as mp_comm_create_self; MP_STATUS_INVALID_HANDLE; MP_STATUS_MODULE_NOT_FOUND; MP_STATUS_UNSUPPORTED;
  *          MP_STATUS_NCCL_ERROR; MP_STATUS_CUDA_ERROR; MP_STATUS_TIMEOUT
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_create_nccl(mp_context* context, const mp_comm_desc* desc,
                                      const void* unique_id, int32_t rank, int32_t size,
                                      mp_comm** out) MP_MUST_CHECK;
@@ -240,7 +240,7 @@ MP_API mp_status mp_comm_create_nccl(mp_context* context, const mp_comm_desc* de
  * @param[out] rank  from 0
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_get_rank(const mp_comm* comm, int32_t* rank);
 
 /** The number of ranks.
@@ -248,7 +248,7 @@ MP_API mp_status mp_comm_get_rank(const mp_comm* comm, int32_t* rank);
  * @param[out] size  at least 1
  * @returns as mp_comm_get_rank
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_get_size(const mp_comm* comm, int32_t* size);
 
 /** Every rank gives every rank its own bytes. Blocks, unless it has a request. With a queue, what is enqueued there
@@ -263,7 +263,7 @@ MP_API mp_status mp_comm_get_size(const mp_comm* comm, int32_t* size);
  *          MP_STATUS_PEER_LOST; MP_STATUS_PEER_ERROR; MP_STATUS_RANK_MISMATCH; MP_STATUS_ABORTED;
  *          MP_STATUS_CALLBACK_FAILED; MP_STATUS_MPI_ERROR; MP_STATUS_NCCL_ERROR
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_all_to_all(mp_comm* comm, mp_queue* queue,
                                     const mp_comm_exchange* exchange, mp_comm_request** request);
 
@@ -274,7 +274,7 @@ MP_API mp_status mp_comm_all_to_all(mp_comm* comm, mp_queue* queue,
  * @param[out] request   NULL: wait; else receives the request
  * @returns as mp_comm_all_to_all
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_all_gather(mp_comm* comm, mp_queue* queue,
                                     const mp_comm_exchange* exchange, mp_comm_request** request);
 
@@ -287,7 +287,7 @@ MP_API mp_status mp_comm_all_gather(mp_comm* comm, mp_queue* queue,
  * @param[out]    request  NULL: wait; else receives the request
  * @returns as mp_comm_all_to_all
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_broadcast(mp_comm* comm, mp_queue* queue, void* data, int64_t bytes,
                                    int32_t root, mp_comm_request** request);
 
@@ -299,7 +299,7 @@ MP_API mp_status mp_comm_broadcast(mp_comm* comm, mp_queue* queue, void* data, i
  * @param[out]    request  NULL: wait; else receives the request
  * @returns as mp_comm_all_to_all
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_max_u32(mp_comm* comm, uint32_t* values, int64_t count,
                                  mp_comm_request** request);
 
@@ -308,7 +308,7 @@ MP_API mp_status mp_comm_max_u32(mp_comm* comm, uint32_t* values, int64_t count,
  * @param[out] request  NULL: wait; else receives the request
  * @returns as mp_comm_all_to_all
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_barrier(mp_comm* comm, mp_comm_request** request);
 
 /** Gives the caller's reference back. Requests and calls under way keep it; optimizers and checkpoints have communicators of
@@ -318,7 +318,7 @@ MP_API mp_status mp_comm_barrier(mp_comm* comm, mp_comm_request** request);
  * @param[in] comm  may be NULL
  * @returns nothing; a destroyed handle is ignored
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API void mp_comm_destroy(mp_comm* comm);
 
 /* ---- The explicit way: operations in flight, deadlines, groups, communicators and transports of the caller's */
@@ -327,14 +327,14 @@ MP_API void mp_comm_destroy(mp_comm* comm);
  * @param[in] request  the request; may be waited for once more, which returns the same
  * @returns as mp_comm_all_to_all
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_request_wait(mp_comm_request* request);
 
 /** Moves all operations of the communicator on, without waiting.
  * @param[in] request  the request
  * @returns MP_STATUS_OK when it is done; MP_STATUS_NOT_READY when it is not; failures as mp_comm_all_to_all
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_request_test(mp_comm_request* request);
 
 /** Gives a request back, and the memory of its operation: when the call returns nobody touches that any more. So one that is
@@ -344,7 +344,7 @@ MP_API mp_status mp_comm_request_test(mp_comm_request* request);
  * @param[in] request  may be NULL
  * @returns nothing; a destroyed handle is ignored
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API void mp_comm_request_destroy(mp_comm_request* request);
 
 /** Sets the deadline of calls from now on.
@@ -352,7 +352,7 @@ MP_API void mp_comm_request_destroy(mp_comm_request* request);
  * @param[in] deadline_ms  0: 300000
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_set_deadline(mp_comm* comm, int64_t deadline_ms);
 
 /** The deadline of calls.
@@ -360,7 +360,7 @@ MP_API mp_status mp_comm_set_deadline(mp_comm* comm, int64_t deadline_ms);
  * @param[out] deadline_ms  milliseconds
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_get_deadline(const mp_comm* comm, int64_t* deadline_ms);
 
 /** Makes communicators of the ranks of one color each, ordered by key and then by rank, with this one's deadline.
@@ -372,7 +372,7 @@ MP_API mp_status mp_comm_get_deadline(const mp_comm* comm, int64_t* deadline_ms)
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNSUPPORTED (callbacks without
  *          split); MP_STATUS_TIMEOUT; MP_STATUS_PEER_LOST; MP_STATUS_RANK_MISMATCH; MP_STATUS_OUT_OF_MEMORY
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_split(mp_comm* comm, int32_t color, int32_t key,
                                mp_comm** out) MP_MUST_CHECK;
 
@@ -382,7 +382,7 @@ MP_API mp_status mp_comm_split(mp_comm* comm, int32_t color, int32_t key,
  * @param[out] node  from 0
  * @returns as mp_comm_get_rank; MP_STATUS_INVALID_ARGUMENT (no such rank)
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_get_node(const mp_comm* comm, int32_t rank, int32_t* node);
 
 /** A communicator over the caller's NCCL communicator, which stays the caller's, outlives this one, must be on the
@@ -393,7 +393,7 @@ MP_API mp_status mp_comm_get_node(const mp_comm* comm, int32_t rank, int32_t* no
  * @param[out] out      the new communicator
  * @returns as mp_comm_create_nccl
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_wrap_nccl(mp_context* context, const mp_comm_desc* desc,
                                    const void* native, mp_comm** out) MP_MUST_CHECK;
 
@@ -403,7 +403,7 @@ MP_API mp_status mp_comm_wrap_nccl(mp_context* context, const mp_comm_desc* desc
  * @param[out] out        the new communicator
  * @returns as mp_comm_create_self
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_create_callbacks(const mp_comm_desc* desc,
                                           const mp_comm_callbacks* callbacks,
                                           mp_comm** out) MP_MUST_CHECK;
@@ -416,14 +416,14 @@ MP_API mp_status mp_comm_create_callbacks(const mp_comm_desc* desc,
  * @param[in] reason  why, for messages; NULL: none
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_abort(mp_comm* comm, const char* reason);
 
 /** Whether the communicator still works: the failure that ended it, with its message.
  * @param[in] comm  the communicator
  * @returns MP_STATUS_OK; or as mp_comm_all_to_all
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_get_status(const mp_comm* comm);
 
 /** What this rank has sent so far.
@@ -431,7 +431,7 @@ MP_API mp_status mp_comm_get_status(const mp_comm* comm);
  * @param[in,out] traffic  struct_size set by the caller; the rest is written
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_get_traffic(const mp_comm* comm, mp_comm_traffic* traffic);
 
 /** One line: rank, transport and what it found, deadline, operations and bytes so far, what ended it.
@@ -441,7 +441,7 @@ MP_API mp_status mp_comm_get_traffic(const mp_comm* comm, mp_comm_traffic* traff
  * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
  * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_describe(const mp_comm* comm, char* buffer, size_t capacity,
                                   size_t* needed);
 
@@ -450,7 +450,7 @@ MP_API mp_status mp_comm_describe(const mp_comm* comm, char* buffer, size_t capa
  * @param[in]  size  sizeof(mp_comm_desc) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_desc_init(mp_comm_desc* desc, size_t size);
 
 /** Fills an exchange with the defaults: the function twin of MP_COMM_EXCHANGE_INIT.
@@ -458,7 +458,7 @@ MP_API mp_status mp_comm_desc_init(mp_comm_desc* desc, size_t size);
  * @param[in]  size  sizeof(mp_comm_exchange) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_exchange_init(mp_comm_exchange* desc, size_t size);
 
 /** Fills a struct with its defaults: the function twin of MP_COMM_TRAFFIC_INIT.
@@ -466,7 +466,7 @@ MP_API mp_status mp_comm_exchange_init(mp_comm_exchange* desc, size_t size);
  * @param[in]  size  sizeof(mp_comm_traffic) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_traffic_init(mp_comm_traffic* desc, size_t size);
 
 /** Fills a table with nothing: the function twin of MP_COMM_CALLBACKS_INIT.
@@ -474,7 +474,7 @@ MP_API mp_status mp_comm_traffic_init(mp_comm_traffic* desc, size_t size);
  * @param[in]  size  sizeof(mp_comm_callbacks) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_callbacks_init(mp_comm_callbacks* desc, size_t size);
 
 /** Fills a struct with its defaults: the function twin of MP_COMM_OPERATION_INIT.
@@ -482,7 +482,7 @@ MP_API mp_status mp_comm_callbacks_init(mp_comm_callbacks* desc, size_t size);
  * @param[in]  size  sizeof(mp_comm_operation) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_operation_init(mp_comm_operation* desc, size_t size);
 
 /** Fills a struct with its defaults: the function twin of MP_COMM_GROUP_INIT.
@@ -490,7 +490,7 @@ MP_API mp_status mp_comm_operation_init(mp_comm_operation* desc, size_t size);
  * @param[in]  size  sizeof(mp_comm_group) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_group_init(mp_comm_group* desc, size_t size);
 
 MP_END_DECLS

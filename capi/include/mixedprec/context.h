@@ -82,14 +82,14 @@ MP_BEGIN_DECLS
  *          MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_VERSION_MISMATCH; MP_STATUS_MODULE_NOT_FOUND;
  *          MP_STATUS_DEVICE_UNAVAILABLE; MP_STATUS_OUT_OF_MEMORY
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_context_create(const mp_context_desc* desc, mp_context** out) MP_MUST_CHECK;
 
 /** Gives the caller's reference back. The devices close when the last object made from them is gone.
  * @param[in] context  may be NULL
  * @returns nothing; a destroyed handle is ignored
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API void mp_context_destroy(mp_context* context);
 
 /* ---- The explicit way: which devices there are, before one is opened */
@@ -100,7 +100,7 @@ MP_API void mp_context_destroy(mp_context* context);
  * @returns MP_STATUS_OK; MP_STATUS_MODULE_NOT_FOUND, MP_STATUS_VERSION_MISMATCH or MP_STATUS_DEVICE_UNAVAILABLE with the
  *          reason why there is none; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_device_get_count(int32_t device_kind, int32_t* count);
 
 /** Whether a device can be opened, and if not, why: a query that opens nothing.
@@ -109,7 +109,7 @@ MP_API mp_status mp_device_get_count(int32_t device_kind, int32_t* count);
  * @returns MP_STATUS_OK when it can; MP_STATUS_MODULE_NOT_FOUND, MP_STATUS_VERSION_MISMATCH or
  *          MP_STATUS_DEVICE_UNAVAILABLE with the reason as text; MP_STATUS_INVALID_ARGUMENT
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_device_available(int32_t device_kind, int32_t device_index);
 
 /** What its driver calls a device; "host" for the host. Opens nothing.
@@ -120,7 +120,7 @@ MP_API mp_status mp_device_available(int32_t device_kind, int32_t device_index);
  * @param[out] needed        bytes the whole text needs with its NUL; may be NULL
  * @returns as mp_device_available; MP_STATUS_OK also when the text was cut to capacity
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_device_get_name(int32_t device_kind, int32_t device_index, char* buffer,
                                     size_t capacity, size_t* needed);
 
@@ -130,7 +130,7 @@ MP_API mp_status mp_device_get_name(int32_t device_kind, int32_t device_index, c
  * @param[out] bytes         its bytes
  * @returns as mp_device_available; MP_STATUS_NULL_ARGUMENT
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_device_get_memory(int32_t device_kind, int32_t device_index, int64_t* bytes);
 
 /* ---- Everything else: what was found, and the twin of the macro */
@@ -140,7 +140,7 @@ MP_API mp_status mp_device_get_memory(int32_t device_kind, int32_t device_index,
  * @param[out] num_threads  the number, at least 1
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_context_get_num_threads(const mp_context* context, int32_t* num_threads);
 
 /** Everything the context found and decided, as a JSON object: "host" and, where there is one, "accelerator". Each has its
@@ -152,7 +152,7 @@ MP_API mp_status mp_context_get_num_threads(const mp_context* context, int32_t* 
  * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
  * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_context_describe(const mp_context* context, char* buffer, size_t capacity,
                                      size_t* needed);
 
@@ -161,7 +161,7 @@ MP_API mp_status mp_context_describe(const mp_context* context, char* buffer, si
  * @param[in]  size  sizeof(mp_context_desc) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_context_desc_init(mp_context_desc* desc, size_t size);
 
 MP_END_DECLS

@@ -21,7 +21,7 @@ MP_BEGIN_DECLS
  *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_SHAPE (not row-major, too many dimensions);
  *          MP_STATUS_UNSUPPORTED (device, read-only); MP_STATUS_OUT_OF_MEMORY
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_dlpack_import(mp_context* context, struct DLManagedTensorVersioned* managed,
                                   mp_tensor** out) MP_MUST_CHECK;
 
@@ -31,7 +31,7 @@ MP_API mp_status mp_dlpack_import(mp_context* context, struct DLManagedTensorVer
  * @param[out] out     the DLPack tensor; the consumer owns it and calls its deleter
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_OUT_OF_MEMORY
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_dlpack_export(mp_tensor* tensor,
                                   struct DLManagedTensorVersioned** out) MP_MUST_CHECK;
 

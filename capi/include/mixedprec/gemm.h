@@ -108,7 +108,7 @@ MP_BEGIN_DECLS
  *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_UNSUPPORTED with every candidate's reason;
  *          MP_STATUS_UNKNOWN_NAME of an implementation; MP_STATUS_OUT_OF_MEMORY
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_gemm_create(mp_context* context, const mp_gemm_desc* desc,
                                 mp_gemm** out) MP_MUST_CHECK;
 
@@ -123,7 +123,7 @@ MP_API mp_status mp_gemm_create(mp_context* context, const mp_gemm_desc* desc,
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE;
  *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (device, overlap); vendor codes
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_gemm_run(mp_gemm* gemm, mp_queue* queue, const mp_tensor* a, const mp_tensor* b,
                              const mp_tensor* bias, const mp_tensor* c, mp_tensor* d);
 
@@ -131,7 +131,7 @@ MP_API mp_status mp_gemm_run(mp_gemm* gemm, mp_queue* queue, const mp_tensor* a,
  * @param[in] gemm  may be NULL
  * @returns nothing; a destroyed handle is ignored
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API void mp_gemm_destroy(mp_gemm* gemm);
 
 /* ---- The explicit way: operands with scales, results with a factor and an amax */
@@ -144,7 +144,7 @@ MP_API void mp_gemm_destroy(mp_gemm* gemm);
  *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (device, overlap, scales that the plan does not have);
  *          MP_STATUS_STRUCT_TOO_NEW; vendor codes
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_gemm_run_scaled(mp_gemm* gemm, mp_queue* queue, const mp_gemm_args* args);
 
 /* ---- Everything else: what was chosen, and the twins of the macros */
@@ -156,7 +156,7 @@ MP_API mp_status mp_gemm_run_scaled(mp_gemm* gemm, mp_queue* queue, const mp_gem
  * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
  * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_gemm_describe(const mp_gemm* gemm, char* buffer, size_t capacity,
                                   size_t* needed);
 
@@ -165,7 +165,7 @@ MP_API mp_status mp_gemm_describe(const mp_gemm* gemm, char* buffer, size_t capa
  * @param[in]  size  sizeof(mp_gemm_desc) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_gemm_desc_init(mp_gemm_desc* desc, size_t size);
 
 /** Fills the arguments with the defaults: the function twin of MP_GEMM_ARGS_INIT.
@@ -173,7 +173,7 @@ MP_API mp_status mp_gemm_desc_init(mp_gemm_desc* desc, size_t size);
  * @param[in]  size  sizeof(mp_gemm_args) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_gemm_args_init(mp_gemm_args* args, size_t size);
 
 MP_END_DECLS

@@ -80,21 +80,7 @@ typedef void (*mp_linear_monitor_fn)(void* payload, const char* name, const mp_l
 
 MP_BEGIN_DECLS
 
-/** Fills a struct with its defaults: the function twin of MP_LINEAR_STATS_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_linear_stats) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_linear_stats_init(mp_linear_stats* desc, size_t size);
-
-/** Fills a descriptor with the defaults: the function twin of MP_LINEAR_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_linear_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_linear_desc_init(mp_linear_desc* desc, size_t size);
+/* ---- The simple way: forward, backward, the end of a step */
 
 /** Makes a layer over the caller's weight and bias, which it keeps alive and reads at every call, so
  * changes to them (by an optimizer, say) count at once. Freezes the recipe.
@@ -107,7 +93,7 @@ MP_API mp_status mp_linear_desc_init(mp_linear_desc* desc, size_t size);
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE;
  *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (device, recipe); MP_STATUS_UNSUPPORTED
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_linear_create(mp_context* context, mp_recipe* recipe,
                                   const mp_linear_desc* desc, mp_tensor* weight, mp_tensor* bias,
                                   mp_linear** out) MP_MUST_CHECK;
@@ -120,33 +106,8 @@ MP_API mp_status mp_linear_create(mp_context* context, mp_recipe* recipe,
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE;
  *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (device); MP_STATUS_OUT_OF_MEMORY; vendor codes
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_linear_forward(mp_linear* linear, mp_queue* queue, mp_tensor* x, mp_tensor* y);
-
-/** dx = dy * w. Enqueues. Needs no forward before it.
- * @param[in] linear  the layer
- * @param[in] queue   NULL: the default queue
- * @param[in] dy      [rows, out]
- * @param[in] dx      written; [rows, in]
- * @returns as mp_linear_forward
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
-                                         mp_tensor* dx);
-
-/** dw (+)= dy^T * x and dbias (+)= column sums of dy, with the x that the last forward kept. The sums over
- * rows are fp32 and are rounded once into dw and dbias. Enqueues.
- * @param[in] linear  the layer
- * @param[in] queue   NULL: the default queue
- * @param[in] dy      [rows, out], rows as in the last forward
- * @param[in] dw      written or added to; [out, in], fp32, fp16, bf16 or quantized: the main gradient
- * @param[in] dbias   written or added to; [out]; NULL when not wanted or the layer has no bias
- * @param[in] flags   MP_BACKWARD_ACCUMULATE or 0
- * @returns as mp_linear_forward; MP_STATUS_BAD_STATE without a forward before it
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
-                                           mp_tensor* dw, mp_tensor* dbias, uint32_t flags);
 
 /** Both gradients at once: mp_linear_backward_data and mp_linear_backward_weight with dy rounded only once where
  * both GEMMs want the same type. The same bits as the two calls. Enqueues.
@@ -159,9 +120,36 @@ MP_API mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, c
  * @param[in] flags   MP_BACKWARD_ACCUMULATE or 0
  * @returns as mp_linear_backward_weight
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
                                     mp_tensor* dx, mp_tensor* dw, mp_tensor* dbias, uint32_t flags);
+
+/** The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
+ * call, cached weights are let go, and monitors are called where their step has come. Call it once a step after
+ * the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called, and with `comm`.
+ *
+ * Where ranks train the same layers, `comm` makes them scale alike: every amax becomes the largest of all ranks before delayed
+ * scales move on, unless fp8.reduce_amax is "off". One small message for all layers, which every rank names in the same order;
+ * none at all with mp_optimizer_set_linears, where the optimizer is shared.
+ * @param[in] linears  the layers, all of one context; NULL entries are passed over
+ * @param[in] count    their number, >= 0
+ * @param[in] queue    NULL: the default queue
+ * @param[in] comm     the ranks; NULL: this one alone
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
+ *          vendor codes; with `comm` as mp_comm_all_to_all, and then no layer has moved on
+ * @threads B; C with `comm`
+ * @since 0.2 */
+MP_API mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue* queue,
+                                    mp_comm* comm);
+
+/** Gives the caller's reference back.
+ * @param[in] linear  may be NULL
+ * @returns nothing; a destroyed handle is ignored
+ * @threads A
+ * @since 0.2 */
+MP_API void mp_linear_destroy(mp_linear* linear);
+
+/* ---- The same on plain memory, and each gradient by itself. The explicit way is saved.h */
 
 /** mp_linear_create over plain memory, for programs that have no tensors.
  * @param[in]  context       the context whose device the memory is on
@@ -211,23 +199,51 @@ MP_API mp_status mp_linear_backward_pointers(mp_linear* linear, mp_queue* queue,
                                              const void* dy, void* dx, int32_t dtype, void* dw,
                                              void* dbias, int32_t grad_dtype, uint32_t flags);
 
-/** The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
- * call, cached weights are let go, and monitors are called where their step has come. Call it once a step after
- * the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called, and with `comm`.
- *
- * Where ranks train the same layers, `comm` makes them scale alike: every amax becomes the largest of all ranks before delayed
- * scales move on, unless fp8.reduce_amax is "off". One small message for all layers, which every rank names in the same order;
- * none at all with mp_optimizer_set_linears, where the optimizer is shared.
- * @param[in] linears  the layers, all of one context; NULL entries are passed over
- * @param[in] count    their number, >= 0
- * @param[in] queue    NULL: the default queue
- * @param[in] comm     the ranks; NULL: this one alone
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
- *          vendor codes; with `comm` as mp_comm_all_to_all, and then no layer has moved on
- * @threads B; C with `comm`
- * @since 0.1 */
-MP_API mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue* queue,
-                                    mp_comm* comm);
+/** dx = dy * w. Enqueues. Needs no forward before it.
+ * @param[in] linear  the layer
+ * @param[in] queue   NULL: the default queue
+ * @param[in] dy      [rows, out]
+ * @param[in] dx      written; [rows, in]
+ * @returns as mp_linear_forward
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
+                                         mp_tensor* dx);
+
+/** dw (+)= dy^T * x and dbias (+)= column sums of dy, with the x that the last forward kept. The sums over
+ * rows are fp32 and are rounded once into dw and dbias. Enqueues.
+ * @param[in] linear  the layer
+ * @param[in] queue   NULL: the default queue
+ * @param[in] dy      [rows, out], rows as in the last forward
+ * @param[in] dw      written or added to; [out, in], fp32, fp16, bf16 or quantized: the main gradient
+ * @param[in] dbias   written or added to; [out]; NULL when not wanted or the layer has no bias
+ * @param[in] flags   MP_BACKWARD_ACCUMULATE or 0
+ * @returns as mp_linear_forward; MP_STATUS_BAD_STATE without a forward before it
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
+                                           mp_tensor* dw, mp_tensor* dbias, uint32_t flags);
+
+/* ---- Everything else: what happens to numbers, saving scales, and the twins of the macros */
+
+/** What the layer keeps, in which dtype, how many bytes, and which GEMM implementations it uses and why.
+ * @param[in]  linear    the layer
+ * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
+ * @param[in]  capacity  bytes of buffer
+ * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
+ * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_linear_describe(const mp_linear* linear, char* buffer, size_t capacity,
+                                    size_t* needed);
+
+/** What the layer was made with.
+ * @param[in]     linear  the layer
+ * @param[in,out] desc    struct_size set by the caller; the rest is written. MP_LINEAR_STATS is set also where a monitor counts
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_linear_get_desc(const mp_linear* linear, mp_linear_desc* desc);
 
 /** What happened to an operand since the counts were last cleared: at creation, by a monitor's turn, or by
  * mp_linear_clear_stats. Blocks.
@@ -237,24 +253,16 @@ MP_API mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
  *          (operand); MP_STATUS_BAD_STATE where nothing is counted
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_linear_get_stats(const mp_linear* linear, int32_t operand,
                                      mp_linear_stats* stats);
-
-/** What the layer was made with.
- * @param[in]     linear  the layer
- * @param[in,out] desc    struct_size set by the caller; the rest is written. MP_LINEAR_STATS is set also where a monitor counts
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_linear_get_desc(const mp_linear* linear, mp_linear_desc* desc);
 
 /** Sets the counts of all operands to zero. Enqueues.
  * @param[in] linear  the layer
  * @param[in] queue   NULL: the default queue
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_linear_clear_stats(mp_linear* linear, mp_queue* queue);
 
 /** One sentence that names the recipe key to change where an operand saturates, underflows or is not finite;
@@ -266,7 +274,7 @@ MP_API mp_status mp_linear_clear_stats(mp_linear* linear, mp_queue* queue);
  * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
  * @returns as mp_linear_get_stats
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_linear_get_advice(const mp_linear* linear, int32_t operand, char* buffer,
                                       size_t capacity, size_t* needed);
 
@@ -278,7 +286,7 @@ MP_API mp_status mp_linear_get_advice(const mp_linear* linear, int32_t operand, 
  * @param[in] payload  handed to monitor
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_linear_set_monitor(mp_linear* linear, const char* name, int32_t every,
                                        mp_linear_monitor_fn monitor, void* payload);
 
@@ -290,7 +298,7 @@ MP_API mp_status mp_linear_set_monitor(mp_linear* linear, const char* name, int3
  * @param[out] needed    bytes there are; may be NULL
  * @returns MP_STATUS_OK, also when capacity was too small; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_linear_get_scaling(const mp_linear* linear, void* buffer, size_t capacity,
                                        size_t* needed);
 
@@ -301,26 +309,24 @@ MP_API mp_status mp_linear_get_scaling(const mp_linear* linear, void* buffer, si
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_PARSE_ERROR;
  *          MP_STATUS_INVALID_ARGUMENT (another recipe's)
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_linear_set_scaling(mp_linear* linear, const void* data, size_t bytes);
 
-/** What the layer keeps, in which dtype, how many bytes, and which GEMM implementations it uses and why.
- * @param[in]  linear    the layer
- * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
- * @param[in]  capacity  bytes of buffer
- * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
- * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_linear_describe(const mp_linear* linear, char* buffer, size_t capacity,
-                                    size_t* needed);
-
-/** Gives the caller's reference back.
- * @param[in] linear  may be NULL
- * @returns nothing; a destroyed handle is ignored
+/** Fills a descriptor with the defaults: the function twin of MP_LINEAR_DESC_INIT.
+ * @param[out] desc  the descriptor
+ * @param[in]  size  sizeof(mp_linear_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
-MP_API void mp_linear_destroy(mp_linear* linear);
+ * @since 0.2 */
+MP_API mp_status mp_linear_desc_init(mp_linear_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_LINEAR_STATS_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_linear_stats) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_linear_stats_init(mp_linear_stats* desc, size_t size);
 
 MP_END_DECLS
 

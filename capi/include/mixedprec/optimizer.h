@@ -50,7 +50,7 @@
  *   COMPANDED8    uint8, blocks of 32 (FlashOptim). First moments and compensations: x = m / amax, y = 2x / (1 + |x|), the code is
  *                 127 y, halves up, in two's complement. Second moments: 255 sqrt(v / amax). The scale is fp16: amax, of
  *                 second moments its root; 2^-24 at least
- * A second moment that is not zero is never coded as zero, which those libraries do. Host only. */
+ * A second moment that is not zero is never coded as zero, which those libraries do. */
 #define MP_CODING_PLAIN 0 /* or one scale for the tensor, where scale_inv is not NULL */
 #define MP_CODING_FP8_BLOCK 2
 #define MP_CODING_DYNAMIC8 3
@@ -142,7 +142,8 @@ typedef struct mp_optimizer_stats {
 #define MP_OPTIMIZER_STATS_INIT                                                                    \
     { sizeof(mp_optimizer_stats), 0, 0, 0, 0.0, 0.0 }
 
-/** One array of parameters in the caller's memory, for mp_optimizer_step_pointers. */
+/** One array of parameters in the caller's memory, for mp_optimizer_step_pointers. On an accelerator that is its own memory, or pinned
+ * host memory that it reaches (states that are not on the device, zero-copy). */
 typedef struct mp_step_slot {
     uint32_t struct_size; /* sizeof(mp_step_slot), the same in every slot of an array */
     uint32_t flags;       /* 0 */
@@ -225,53 +226,28 @@ typedef struct mp_step_args {
 
 MP_BEGIN_DECLS
 
-/** Fills a struct with its defaults: the function twin of MP_OPTIMIZER_DESC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_optimizer_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_optimizer_desc_init(mp_optimizer_desc* desc, size_t size);
+/* ---- The simple way: one step on the caller's memory */
 
-/** Fills a struct with its defaults: the function twin of MP_PARAM_GROUP_DESC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_param_group_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_param_group_desc_init(mp_param_group_desc* desc, size_t size);
+/** One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
+ * kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
+ * @param[in]  context     the context whose device the memory is on
+ * @param[in]  queue       NULL: the default queue
+ * @param[in]  args        hyperparameters
+ * @param[in]  slots       the arrays; what the step writes may share no memory with any other array of the call
+ * @param[in]  slot_count  how many
+ * @param[in]  scaler      its scale is divided out and its found_inf is set; NULL: no loss scale
+ * @param[out] stats       what happened; NULL: not wanted. Blocks when not NULL
+ * @returns as mp_optimizer_step; at step 1 MP_STATUS_WARNING where bf16 second moments rounded to nearest cannot decrease
+ *          at this beta2; MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (a hyperparameter, a negative count,
+ *          a pointer that is NULL or not aligned to its element, arrays that overlap); MP_STATUS_STRUCT_TOO_NEW
+ * @threads A, as long as no two calls share memory or a scaler
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue,
+                                            const mp_step_args* args, const mp_step_slot* slots,
+                                            int64_t slot_count, mp_scaler* scaler,
+                                            mp_optimizer_stats* stats);
 
-/** Fills a struct with its defaults: the function twin of MP_PARAM_DESC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_param_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_param_desc_init(mp_param_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_OPTIMIZER_STATS_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_optimizer_stats) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_optimizer_stats_init(mp_optimizer_stats* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_STEP_SLOT_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_step_slot) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_step_slot_init(mp_step_slot* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_STEP_ARGS_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_step_args) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_step_args_init(mp_step_args* desc, size_t size);
+/* ---- The library's way: parameters by name in groups, states of its own */
 
 /** Makes an optimizer without groups. Freezes the recipe.
  * @param[in]  context  the context
@@ -281,7 +257,7 @@ MP_API mp_status mp_step_args_init(mp_step_args* desc, size_t size);
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
  *          MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_OUT_OF_MEMORY
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_create(mp_context* context, mp_recipe* recipe,
                                      const mp_optimizer_desc* desc,
                                      mp_optimizer** out) MP_MUST_CHECK;
@@ -293,7 +269,7 @@ MP_API mp_status mp_optimizer_create(mp_context* context, mp_recipe* recipe,
  * @returns MP_STATUS_OK; MP_STATUS_WARNING (bf16 second moments rounded to nearest at this beta2 cannot decrease);
  *          MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_desc* desc,
                                         int32_t* index);
 
@@ -306,69 +282,29 @@ MP_API mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_
  *          taken, device, memory shared with another parameter or gradient); MP_STATUS_INVALID_SHAPE;
  *          MP_STATUS_INVALID_DTYPE; MP_STATUS_OUT_OF_MEMORY
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group,
                                         const mp_param_desc* desc, int32_t* index);
 
-/** Sets the learning rate of a group from the next step on. Replaces a tensor of mp_optimizer_set_lr_tensor.
- * @param[in] optimizer  the optimizer
- * @param[in] group      the group's number; -1: all groups
- * @param[in] lr         finite, >= 0; taken literally
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_set_lr(mp_optimizer* optimizer, int32_t group, double lr);
-
-/** Lets every step read a group's learning rate from a tensor, on the device and in the order of the step's queue: a
- * schedule that runs on the device, or a captured graph, needs neither the host nor a new upload. Its value is taken as
- * it is, without a check.
- * @param[in] optimizer  the optimizer
- * @param[in] group      the group's number; -1: all groups
- * @param[in] lr         one fp32 element on the context's device, kept alive; NULL: the number again
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (group,
- *          device); MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_DTYPE
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_set_lr_tensor(mp_optimizer* optimizer, int32_t group, mp_tensor* lr);
-
-/** Lets every step divide the gradients by a number in device memory, beside the scaler's scale: a count of
- * micro-batches or tokens. Read like mp_optimizer_set_lr_tensor's; the norm is that of the divided gradients.
- * @param[in] optimizer   the optimizer
- * @param[in] grad_scale  one fp32 element on the context's device, kept alive; NULL: gradients are divided by nothing
- * @returns as mp_optimizer_set_lr_tensor
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_set_grad_scale_tensor(mp_optimizer* optimizer, mp_tensor* grad_scale);
-
-/** The norm that gradients are clipped to from the next step on, instead of mp_optimizer_desc.max_grad_norm. Where ranks share the
- * optimizer, the same on each.
- * @param[in] optimizer      the optimizer
- * @param[in] max_grad_norm  of the unscaled gradients; 0: no clipping
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_set_max_grad_norm(mp_optimizer* optimizer, double max_grad_norm);
-
-/** Turns a group on or off. Parameters of a group that is off are not touched by a step, and their gradients count
- * neither in the norm nor in the finite check; its t stays. Groups are on at first.
- * @param[in] optimizer  the optimizer
- * @param[in] group      the group's number; -1: all groups
- * @param[in] enabled    0: off
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_set_enabled(mp_optimizer* optimizer, int32_t group, int32_t enabled);
-
-/** After the caller wrote into parameters (a load, an average): master weights become the parameters, remainders and
- * compensations zero. Enqueues; blocks for parameters with a scale.
+/** One step of all groups. Enqueues: at most one read of the gradients (only where norm or check are asked
+ * for), then one fused pass. Does not wait to learn whether the step was skipped: see mp_optimizer_get_stats. Ends the step of
+ * the layers of mp_optimizer_set_linears, and calls their monitors.
  * @param[in] optimizer  the optimizer
  * @param[in] queue      NULL: the default queue
- * @param[in] index      the parameter's number; -1: all
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index); vendor
- *          codes
+ * @param[in] scaler     its scale is divided out and its found_inf is set; NULL: no loss scale
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (device);
+ *          MP_STATUS_UNSUPPORTED with all reasons; MP_STATUS_OUT_OF_MEMORY; vendor codes
  * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler* scaler);
+
+/** Sets all gradients to zero. Enqueues. Not needed under MP_OPTIMIZER_ZERO_GRAD.
+ * @param[in] optimizer  the optimizer
+ * @param[in] queue      NULL: the default queue
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; vendor codes
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue);
 
 /** Names the layers whose step ends with the optimizer's: every later mp_optimizer_step that succeeds does for them what
  * mp_linear_end_step does, which then must not be called. Where ranks share the optimizer their amaxes go in the step's own agreement,
@@ -383,29 +319,9 @@ MP_API mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* que
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (count, device, a layer
  *          listed twice); MP_STATUS_RANK_MISMATCH; as mp_comm_all_to_all; after a failure those named before stay
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_set_linears(mp_optimizer* optimizer, mp_linear* const* linears,
                                           int32_t count);
-
-/** One step of all groups. Enqueues: at most one read of the gradients (only where norm or check are asked
- * for), then one fused pass. Does not wait to learn whether the step was skipped: see mp_optimizer_get_stats. Ends the step of
- * the layers of mp_optimizer_set_linears, and calls their monitors.
- * @param[in] optimizer  the optimizer
- * @param[in] queue      NULL: the default queue
- * @param[in] scaler     its scale is divided out and its found_inf is set; NULL: no loss scale
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (device);
- *          MP_STATUS_UNSUPPORTED with all reasons; MP_STATUS_OUT_OF_MEMORY; vendor codes
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler* scaler);
-
-/** Sets all gradients to zero. Enqueues. Not needed under MP_OPTIMIZER_ZERO_GRAD.
- * @param[in] optimizer  the optimizer
- * @param[in] queue      NULL: the default queue
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; vendor codes
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue);
 
 /** What the last step did. Blocks.
  * @param[in]     optimizer  the optimizer
@@ -413,163 +329,67 @@ MP_API mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue
  * @param[in,out] stats      struct_size set by the caller; the rest is written
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW; vendor codes
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_get_stats(mp_optimizer* optimizer, mp_queue* queue,
                                         mp_optimizer_stats* stats);
 
-/** What the optimizer was made with; the seed is a checkpoint's where one was loaded.
- * @param[in]     optimizer  the optimizer
- * @param[in,out] desc       struct_size set by the caller; the rest is written
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_get_desc(const mp_optimizer* optimizer, mp_optimizer_desc* desc);
-
-/** Number of groups added.
- * @param[in]  optimizer  the optimizer
- * @param[out] count      the number
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_get_group_count(const mp_optimizer* optimizer, int32_t* count);
-
-/** A group as it is now: with what mp_optimizer_set_lr and mp_checkpoint_load have changed. A new group made with it is alike.
- * @param[in]     optimizer  the optimizer
- * @param[in]     group      the group's number
- * @param[in,out] desc       struct_size set by the caller; the rest is written. lr is the last number, also where a tensor
- *                           is read instead; the formats are those in use, static strings, NULL where the rule keeps none
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
- *          MP_STATUS_STRUCT_TOO_NEW
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_get_group(const mp_optimizer* optimizer, int32_t group,
-                                        mp_param_group_desc* desc);
-
-/** Whether a group is on.
- * @param[in]  optimizer  the optimizer
- * @param[in]  group      the group's number
- * @param[out] enabled    1: on; 0: off
+/** Sets the learning rate of a group from the next step on. Replaces a tensor of mp_optimizer_set_lr_tensor.
+ * @param[in] optimizer  the optimizer
+ * @param[in] group      the group's number; -1: all groups
+ * @param[in] lr         finite, >= 0; taken literally
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
  * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_get_enabled(const mp_optimizer* optimizer, int32_t group,
-                                          int32_t* enabled);
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_set_lr(mp_optimizer* optimizer, int32_t group, double lr);
 
-/** A parameter's name.
- * @param[in]  optimizer  the optimizer
- * @param[in]  index      the parameter's number
- * @param[out] buffer     receives the text, always NUL-terminated; may be NULL when capacity is 0
- * @param[in]  capacity   bytes of buffer
- * @param[out] needed     bytes the whole text needs with its NUL; may be NULL
- * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE;
- *          MP_STATUS_INVALID_ARGUMENT
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_get_param_name(const mp_optimizer* optimizer, int32_t index,
-                                             char* buffer, size_t capacity, size_t* needed);
-
-/** A parameter's group.
- * @param[in]  optimizer  the optimizer
- * @param[in]  index      the parameter's number
- * @param[out] group      the group's number
+/** Turns a group on or off. Parameters of a group that is off are not touched by a step, and their gradients count
+ * neither in the norm nor in the finite check; its t stays. Groups are on at first.
+ * @param[in] optimizer  the optimizer
+ * @param[in] group      the group's number; -1: all groups
+ * @param[in] enabled    0: off
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
  * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_get_param_group(const mp_optimizer* optimizer, int32_t index,
-                                              int32_t* group);
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_set_enabled(mp_optimizer* optimizer, int32_t group, int32_t enabled);
 
-/** Number of parameters added.
- * @param[in]  optimizer  the optimizer
- * @param[out] count      the number
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+/** The norm that gradients are clipped to from the next step on, instead of mp_optimizer_desc.max_grad_norm. Where ranks share the
+ * optimizer, the same on each.
+ * @param[in] optimizer      the optimizer
+ * @param[in] max_grad_norm  of the unscaled gradients; 0: no clipping
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
  * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_get_param_count(const mp_optimizer* optimizer, int32_t* count);
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_set_max_grad_norm(mp_optimizer* optimizer, double max_grad_norm);
 
-/** A tensor of one parameter, by name: "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master"; and
- * for one of codes with a scale that scale, by its name and "_scale_inv". Contents may be read and written between
- * steps. Parameters that are kept in fp32 have gradients and moments without scales, whatever the recipe says.
- * @param[in]  optimizer  the optimizer
- * @param[in]  index      the parameter's number
- * @param[in]  state      the name
- * @param[out] out        a new reference for the caller to destroy
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index);
- *          MP_STATUS_UNKNOWN_NAME (no such state, or this parameter has none of it)
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_get_state(mp_optimizer* optimizer, int32_t index, const char* state,
-                                        mp_tensor** out) MP_MUST_CHECK;
+/** Gives the caller's reference back.
+ * @param[in] optimizer  may be NULL
+ * @returns nothing; a destroyed handle is ignored
+ * @threads A
+ * @since 0.2 */
+MP_API void mp_optimizer_destroy(mp_optimizer* optimizer);
 
-/** The values of a state of one parameter, whatever it is stored as. Names, and what others call them:
- *   "exp_avg"       m                          torch, Megatron-Core, torchdistx: exp_avg; bitsandbytes: state1; optax: mu
- *   "exp_avg_sq"    v                          torch, Megatron-Core, torchdistx: exp_avg_sq; bitsandbytes: state2; optax: nu
- *   "compensation"  Kahan's c, as it is        torchdistx: compensation; optimi: kahan_comp
- *   "fp32_param"    the weight with all the bits the optimizer has of it: the master weight, parameter and remainder
- *                   joined, parameter plus compensation, or the parameter alone
- *                                              Megatron-Core: fp32_param, param; apex: master
- * t is torch's step: mp_optimizer_get_group_step. There is no max_exp_avg_sq (AMSGrad). Codes and scales as they are
- * stored, for a checkpoint that goes on with the same bits: mp_optimizer_get_state.
- * optimi's moments are divided by 1 - beta^t already: multiply them before mp_optimizer_write_state. Blocks.
- * @param[in]  optimizer  the optimizer
- * @param[in]  queue      NULL: the default queue
- * @param[in]  index      the parameter's number
- * @param[in]  state      the name
- * @param[in]  values     fp32, fp16 or bf16 on the context's device, as many elements as the parameter; is written
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index, device);
- *          MP_STATUS_UNKNOWN_NAME (no such state, or this parameter has none of it); MP_STATUS_INVALID_SHAPE;
- *          MP_STATUS_INVALID_DTYPE; MP_STATUS_OUT_OF_MEMORY; vendor codes
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_read_state(mp_optimizer* optimizer, mp_queue* queue, int32_t index,
-                                         const char* state, mp_tensor* values);
+/* ---- The explicit way: numbers in device memory, steps prepared once, norms over other ranks */
 
-/** Stores values that came from elsewhere in a state: rounded once to nearest, with new scales where the state has
- * scales. "fp32_param" writes the parameter as well, and what its rounding loses goes into master weight, remainder or
- * compensation: nothing of a checkpoint in fp32 is lost that the recipe can hold. To import a bf16 parameter with its
- * compensation, write the parameter, call mp_optimizer_sync_master, then write "compensation". Second moments must not
- * be negative. Blocks.
+/** Lets every step read a group's learning rate from a tensor, on the device and in the order of the step's queue: a
+ * schedule that runs on the device, or a captured graph, needs neither the host nor a new upload. Its value is taken as
+ * it is, without a check.
  * @param[in] optimizer  the optimizer
- * @param[in] queue      NULL: the default queue
- * @param[in] index      the parameter's number
- * @param[in] state      a name of mp_optimizer_read_state
- * @param[in] values     fp32, fp16 or bf16 on the context's device, as many elements as the parameter
- * @returns as mp_optimizer_read_state
+ * @param[in] group      the group's number; -1: all groups
+ * @param[in] lr         one fp32 element on the context's device, kept alive; NULL: the number again
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (group,
+ *          device); MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_DTYPE
  * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_write_state(mp_optimizer* optimizer, mp_queue* queue, int32_t index,
-                                          const char* state, mp_tensor* values);
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_set_lr_tensor(mp_optimizer* optimizer, int32_t group, mp_tensor* lr);
 
-/** Sets the count of steps and t of every group, to go on where a saved run stopped. Blocks.
- * @param[in] optimizer  the optimizer
- * @param[in] queue      NULL: the default queue
- * @param[in] step       steps taken so far, >= 0
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; vendor codes
+/** Lets every step divide the gradients by a number in device memory, beside the scaler's scale: a count of
+ * micro-batches or tokens. Read like mp_optimizer_set_lr_tensor's; the norm is that of the divided gradients.
+ * @param[in] optimizer   the optimizer
+ * @param[in] grad_scale  one fp32 element on the context's device, kept alive; NULL: gradients are divided by nothing
+ * @returns as mp_optimizer_set_lr_tensor
  * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_set_step(mp_optimizer* optimizer, mp_queue* queue, int64_t step);
-
-/** t of one group: the steps it took part in, torch's `step` of its parameters. Blocks.
- * @param[in]  optimizer  the optimizer
- * @param[in]  queue      NULL: the default queue
- * @param[in]  group      the group's number
- * @param[out] step       the count
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (group);
- *          vendor codes
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_get_group_step(mp_optimizer* optimizer, mp_queue* queue,
-                                             int32_t group, int64_t* step);
-
-/** Sets t of one group alone. Random numbers go by the count of mp_optimizer_set_step. Blocks.
- * @param[in] optimizer  the optimizer
- * @param[in] queue      NULL: the default queue
- * @param[in] group      the group's number
- * @param[in] step       >= 0
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; vendor codes
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_set_group_step(mp_optimizer* optimizer, mp_queue* queue,
-                                             int32_t group, int64_t step);
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_set_grad_scale_tensor(mp_optimizer* optimizer, mp_tensor* grad_scale);
 
 /** grad_norm of the last step in device memory: one fp32 element that shares the optimizer's memory, for loops that log it
  * without waiting.
@@ -589,53 +409,6 @@ MP_API mp_status mp_optimizer_get_grad_norm_tensor(mp_optimizer* optimizer,
  * @since 0.2 */
 MP_API mp_status mp_optimizer_get_found_inf_tensor(mp_optimizer* optimizer,
                                                    mp_tensor** out) MP_MUST_CHECK;
-
-/** Has the norm and the check for finite gradients cover the ranks of a communicator, which hold other parameters of the same model:
- * tensor or pipeline parallelism. They then clip alike and skip alike. Every rank's sum of squares is made of its chunks one
- * after another, in double, and those of the ranks are summed as chunks of one rank would be. Beside mp_optimizer_create_sharded this
- * is another communicator, of ranks that do not share parameters. Implies MP_OPTIMIZER_CHECK_FINITE. A scaler's own found_inf of
- * before the step is not asked for: mp_scaler_combine.
- * @param[in] optimizer  the optimizer
- * @param[in] comm       kept alive; one message of 8 bytes a rank in every step; NULL: this rank's parameters alone
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE. mp_optimizer_step is collective from now on and may
- *          return what mp_comm_all_to_all does; nothing has changed then
- * @threads C
- * @since 0.2 */
-MP_API mp_status mp_optimizer_set_norm_comm(mp_optimizer* optimizer, mp_comm* comm);
-
-/** Bytes really held for the parameters added so far, by class.
- * @param[in]     optimizer  the optimizer
- * @param[in,out] report     struct_size set by the caller; the rest is written
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_optimizer_get_memory(const mp_optimizer* optimizer, mp_memory_report* report);
-
-/** Gives the caller's reference back.
- * @param[in] optimizer  may be NULL
- * @returns nothing; a destroyed handle is ignored
- * @threads A
- * @since 0.1 */
-MP_API void mp_optimizer_destroy(mp_optimizer* optimizer);
-
-/** One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
- * kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
- * @param[in]  context     the context whose device the memory is on
- * @param[in]  queue       NULL: the default queue
- * @param[in]  args        hyperparameters
- * @param[in]  slots       the arrays; what the step writes may share no memory with any other array of the call
- * @param[in]  slot_count  how many
- * @param[in]  scaler      its scale is divided out and its found_inf is set; NULL: no loss scale
- * @param[out] stats       what happened; NULL: not wanted. Blocks when not NULL
- * @returns as mp_optimizer_step; at step 1 MP_STATUS_WARNING where bf16 second moments rounded to nearest cannot decrease
- *          at this beta2; MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (a hyperparameter, a negative count,
- *          a pointer that is NULL or not aligned to its element, arrays that overlap); MP_STATUS_STRUCT_TOO_NEW
- * @threads A, as long as no two calls share memory or a scaler
- * @since 0.1 */
-MP_API mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue,
-                                            const mp_step_args* args, const mp_step_slot* slots,
-                                            int64_t slot_count, mp_scaler* scaler,
-                                            mp_optimizer_stats* stats);
 
 /** Prepares the same step once, for loops that must not allocate or wait, and for captures in a graph: tables of the slots and a count of
  * steps are in device memory from now on. The slots' memory stays the caller's and must outlive the plan. Blocks.
@@ -695,6 +468,244 @@ MP_API mp_status mp_step_plan_get_stats(mp_step_plan* plan, mp_queue* queue,
  * @threads A
  * @since 0.2 */
 MP_API void mp_step_plan_destroy(mp_step_plan* plan);
+
+/** Has the norm and the check for finite gradients cover the ranks of a communicator, which hold other parameters of the same model:
+ * tensor or pipeline parallelism. They then clip alike and skip alike. Every rank's sum of squares is made of its chunks one
+ * after another, in double, and those of the ranks are summed as chunks of one rank would be. Beside mp_optimizer_create_sharded this
+ * is another communicator, of ranks that do not share parameters. Implies MP_OPTIMIZER_CHECK_FINITE. A scaler's own found_inf of
+ * before the step is not asked for: mp_scaler_combine.
+ * @param[in] optimizer  the optimizer
+ * @param[in] comm       kept alive; one message of 8 bytes a rank in every step; NULL: this rank's parameters alone
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE. mp_optimizer_step is collective from now on and may
+ *          return what mp_comm_all_to_all does; nothing has changed then
+ * @threads C
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_set_norm_comm(mp_optimizer* optimizer, mp_comm* comm);
+
+/* ---- States, in and out */
+
+/** A tensor of one parameter, by name: "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master"; and
+ * for one of codes with a scale that scale, by its name and "_scale_inv". Contents may be read and written between
+ * steps. Parameters that are kept in fp32 have gradients and moments without scales, whatever the recipe says.
+ * @param[in]  optimizer  the optimizer
+ * @param[in]  index      the parameter's number
+ * @param[in]  state      the name
+ * @param[out] out        a new reference for the caller to destroy
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index);
+ *          MP_STATUS_UNKNOWN_NAME (no such state, or this parameter has none of it)
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_get_state(mp_optimizer* optimizer, int32_t index, const char* state,
+                                        mp_tensor** out) MP_MUST_CHECK;
+
+/** The values of a state of one parameter, whatever it is stored as. Names, and what others call them:
+ *   "exp_avg"       m                          torch, Megatron-Core, torchdistx: exp_avg; bitsandbytes: state1; optax: mu
+ *   "exp_avg_sq"    v                          torch, Megatron-Core, torchdistx: exp_avg_sq; bitsandbytes: state2; optax: nu
+ *   "compensation"  Kahan's c, as it is        torchdistx: compensation; optimi: kahan_comp
+ *   "fp32_param"    the weight with all the bits the optimizer has of it: the master weight, parameter and remainder
+ *                   joined, parameter plus compensation, or the parameter alone
+ *                                              Megatron-Core: fp32_param, param; apex: master
+ * t is torch's step: mp_optimizer_get_group_step. There is no max_exp_avg_sq (AMSGrad). Codes and scales as they are
+ * stored, for a checkpoint that goes on with the same bits: mp_optimizer_get_state.
+ * optimi's moments are divided by 1 - beta^t already: multiply them before mp_optimizer_write_state. Blocks.
+ * @param[in]  optimizer  the optimizer
+ * @param[in]  queue      NULL: the default queue
+ * @param[in]  index      the parameter's number
+ * @param[in]  state      the name
+ * @param[in]  values     fp32, fp16 or bf16 on the context's device, as many elements as the parameter; is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index, device);
+ *          MP_STATUS_UNKNOWN_NAME (no such state, or this parameter has none of it); MP_STATUS_INVALID_SHAPE;
+ *          MP_STATUS_INVALID_DTYPE; MP_STATUS_OUT_OF_MEMORY; vendor codes
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_read_state(mp_optimizer* optimizer, mp_queue* queue, int32_t index,
+                                         const char* state, mp_tensor* values);
+
+/** Stores values that came from elsewhere in a state: rounded once to nearest, with new scales where the state has
+ * scales. "fp32_param" writes the parameter as well, and what its rounding loses goes into master weight, remainder or
+ * compensation: nothing of a checkpoint in fp32 is lost that the recipe can hold. To import a bf16 parameter with its
+ * compensation, write the parameter, call mp_optimizer_sync_master, then write "compensation". Second moments must not
+ * be negative. Blocks.
+ * @param[in] optimizer  the optimizer
+ * @param[in] queue      NULL: the default queue
+ * @param[in] index      the parameter's number
+ * @param[in] state      a name of mp_optimizer_read_state
+ * @param[in] values     fp32, fp16 or bf16 on the context's device, as many elements as the parameter
+ * @returns as mp_optimizer_read_state
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_write_state(mp_optimizer* optimizer, mp_queue* queue, int32_t index,
+                                          const char* state, mp_tensor* values);
+
+/** After the caller wrote into parameters (a load, an average): master weights become the parameters, remainders and
+ * compensations zero. Enqueues; blocks for parameters with a scale.
+ * @param[in] optimizer  the optimizer
+ * @param[in] queue      NULL: the default queue
+ * @param[in] index      the parameter's number; -1: all
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index); vendor
+ *          codes
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
+
+/** Sets the count of steps and t of every group, to go on where a saved run stopped. Blocks.
+ * @param[in] optimizer  the optimizer
+ * @param[in] queue      NULL: the default queue
+ * @param[in] step       steps taken so far, >= 0
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; vendor codes
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_set_step(mp_optimizer* optimizer, mp_queue* queue, int64_t step);
+
+/** t of one group: the steps it took part in, torch's `step` of its parameters. Blocks.
+ * @param[in]  optimizer  the optimizer
+ * @param[in]  queue      NULL: the default queue
+ * @param[in]  group      the group's number
+ * @param[out] step       the count
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (group);
+ *          vendor codes
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_get_group_step(mp_optimizer* optimizer, mp_queue* queue,
+                                             int32_t group, int64_t* step);
+
+/** Sets t of one group alone. Random numbers go by the count of mp_optimizer_set_step. Blocks.
+ * @param[in] optimizer  the optimizer
+ * @param[in] queue      NULL: the default queue
+ * @param[in] group      the group's number
+ * @param[in] step       >= 0
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; vendor codes
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_set_group_step(mp_optimizer* optimizer, mp_queue* queue,
+                                             int32_t group, int64_t step);
+
+/* ---- Everything else: what was told, and the twins of the macros */
+
+/** What the optimizer was made with; the seed is a checkpoint's where one was loaded.
+ * @param[in]     optimizer  the optimizer
+ * @param[in,out] desc       struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_get_desc(const mp_optimizer* optimizer, mp_optimizer_desc* desc);
+
+/** Number of groups added.
+ * @param[in]  optimizer  the optimizer
+ * @param[out] count      the number
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_get_group_count(const mp_optimizer* optimizer, int32_t* count);
+
+/** A group as it is now: with what mp_optimizer_set_lr and mp_checkpoint_load have changed. A new group made with it is alike.
+ * @param[in]     optimizer  the optimizer
+ * @param[in]     group      the group's number
+ * @param[in,out] desc       struct_size set by the caller; the rest is written. lr is the last number, also where a tensor
+ *                           is read instead; the formats are those in use, static strings, NULL where the rule keeps none
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
+ *          MP_STATUS_STRUCT_TOO_NEW
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_get_group(const mp_optimizer* optimizer, int32_t group,
+                                        mp_param_group_desc* desc);
+
+/** Whether a group is on.
+ * @param[in]  optimizer  the optimizer
+ * @param[in]  group      the group's number
+ * @param[out] enabled    1: on; 0: off
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_get_enabled(const mp_optimizer* optimizer, int32_t group,
+                                          int32_t* enabled);
+
+/** Number of parameters added.
+ * @param[in]  optimizer  the optimizer
+ * @param[out] count      the number
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_get_param_count(const mp_optimizer* optimizer, int32_t* count);
+
+/** A parameter's name.
+ * @param[in]  optimizer  the optimizer
+ * @param[in]  index      the parameter's number
+ * @param[out] buffer     receives the text, always NUL-terminated; may be NULL when capacity is 0
+ * @param[in]  capacity   bytes of buffer
+ * @param[out] needed     bytes the whole text needs with its NUL; may be NULL
+ * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE;
+ *          MP_STATUS_INVALID_ARGUMENT
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_get_param_name(const mp_optimizer* optimizer, int32_t index,
+                                             char* buffer, size_t capacity, size_t* needed);
+
+/** A parameter's group.
+ * @param[in]  optimizer  the optimizer
+ * @param[in]  index      the parameter's number
+ * @param[out] group      the group's number
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_get_param_group(const mp_optimizer* optimizer, int32_t index,
+                                              int32_t* group);
+
+/** Bytes really held for the parameters added so far, by class.
+ * @param[in]     optimizer  the optimizer
+ * @param[in,out] report     struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_get_memory(const mp_optimizer* optimizer, mp_memory_report* report);
+
+/** Fills a struct with its defaults: the function twin of MP_OPTIMIZER_DESC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_optimizer_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_desc_init(mp_optimizer_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_PARAM_GROUP_DESC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_param_group_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_param_group_desc_init(mp_param_group_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_PARAM_DESC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_param_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_param_desc_init(mp_param_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_OPTIMIZER_STATS_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_optimizer_stats) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_stats_init(mp_optimizer_stats* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_STEP_SLOT_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_step_slot) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_step_slot_init(mp_step_slot* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_STEP_ARGS_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_step_args) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_step_args_init(mp_step_args* desc, size_t size);
 
 MP_END_DECLS
 

@@ -108,37 +108,63 @@ typedef struct mp_quant_stats {
 
 MP_BEGIN_DECLS
 
-/** Fills a struct with its defaults: the function twin of MP_QUANT_STATS_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_quant_stats) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_quant_stats_init(mp_quant_stats* desc, size_t size);
+/* ---- The simple way: a tensor of codes that has its scales */
 
-/** Fills a descriptor with the defaults: the function twin of MP_QUANT_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_quant_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_quant_desc_init(mp_quant_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_QUANTIZE_ARGS_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_quantize_args) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+/** Makes a quantized tensor in the library's memory; all its values are zero. Blocks.
+ * @param[in]  context  the context
+ * @param[in]  desc     shape and code type: MP_DTYPE_FP8_E4M3 or _E5M2; _FP16 with MP_SCALE_RULE_MSAMP;
+ *                      _FP4_E2M1 with MP_SCALING_NVFP4 or _MX_1X32
+ * @param[in]  quant    scaling and rule; NULL: one scale for the tensor
+ * @param[out] out      the new tensor
+ * @returns as mp_tensor_create; MP_STATUS_INVALID_ARGUMENT and MP_STATUS_INVALID_DTYPE for parts that do
+ *          not belong together
  * @threads A
  * @since 0.2 */
-MP_API mp_status mp_quantize_args_init(mp_quantize_args* desc, size_t size);
+MP_API mp_status mp_tensor_create_quantized(mp_context* context, const mp_tensor_desc* desc,
+                                            const mp_quant_desc* quant,
+                                            mp_tensor** out) MP_MUST_CHECK;
 
-/** Fills a struct with its defaults: the function twin of MP_QUANTIZED_MEMORY_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_quantized_memory) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+/** Rounds source to codes, and computes their scales by the destination's rule. Enqueues.
+ * Numerics: code = RN(x * multiply) in fp32, saturating; multiply and scale_inv by the rule; subnormal codes
+ * exact. Infinity and NaN stay visible: NaN in fp8_e4m3, themselves in fp8_e5m2 and fp16.
+ * The scale of a block never is infinite or negative, whatever its elements are.
+ * @param[in]  source       fp32, fp16 or bf16
+ * @param[in]  queue        NULL: the default queue
+ * @param[in]  destination  quantized; the shape of source, no overlap with it
+ * @param[in]  transposed   NULL, or a tensor of destination's code type and of [columns, rows]: receives the
+ *                          same codes turned, in the same pass. Not of fp4: its pairs would be others
+ * @param[in]  args         NULL: rounded to nearest, by source's own amax
+ * @param[out] stats        NULL, or struct_size set by the caller: receives what happened; then the call blocks
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_DTYPE;
+ *          MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_ARGUMENT (not quantized, overlap, device, args);
+ *          MP_STATUS_BAD_STATE (MP_QUANTIZE_CHECK_AMAX); MP_STATUS_UNSUPPORTED with all reasons; vendor codes
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_tensor_quantize(const mp_tensor* source, mp_queue* queue,
+                                    mp_tensor* destination, mp_tensor* transposed,
+                                    const mp_quantize_args* args, mp_quant_stats* stats);
+
+/** destination = code * scale_inv, in fp32, rounded once to destination's type. Enqueues.
+ * @param[in] source       quantized
+ * @param[in] queue        NULL: the default queue
+ * @param[in] destination  fp32, fp16 or bf16; the shape of source, no overlap with it
+ * @returns as mp_tensor_quantize
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_tensor_dequantize(const mp_tensor* source, mp_queue* queue,
+                                      mp_tensor* destination);
+
+/** The scales (scale_inv) of a quantized tensor: [rows of blocks, columns of blocks], row-major, fp32, e8m0 or
+ * fp8_e4m3. The handle shares their memory, which changes with every quantization.
+ * @param[in]  tensor  a quantized tensor
+ * @param[out] out     a new handle on its scales
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT for a
+ *          tensor without scales
  * @threads A
  * @since 0.2 */
-MP_API mp_status mp_quantized_memory_init(mp_quantized_memory* desc, size_t size);
+MP_API mp_status mp_tensor_get_scales(const mp_tensor* tensor, mp_tensor** out) MP_MUST_CHECK;
+
+/* ---- The explicit way: codes and scales of the caller's */
 
 /** How many scales a matrix has.
  * @param[in]  quant         NULL: one for the tensor
@@ -153,20 +179,6 @@ MP_API mp_status mp_quantized_memory_init(mp_quantized_memory* desc, size_t size
 MP_API mp_status mp_tensor_get_scale_grid(const mp_quant_desc* quant, int64_t rows, int64_t columns,
                                           int64_t* grid_rows, int64_t* grid_columns,
                                           int32_t* dtype);
-
-/** Makes a quantized tensor in the library's memory; all its values are zero. Blocks.
- * @param[in]  context  the context
- * @param[in]  desc     shape and code type: MP_DTYPE_FP8_E4M3 or _E5M2; _FP16 with MP_SCALE_RULE_MSAMP;
- *                      _FP4_E2M1 with MP_SCALING_NVFP4 or _MX_1X32
- * @param[in]  quant    scaling and rule; NULL: one scale for the tensor
- * @param[out] out      the new tensor
- * @returns as mp_tensor_create; MP_STATUS_INVALID_ARGUMENT and MP_STATUS_INVALID_DTYPE for parts that do
- *          not belong together
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_tensor_create_quantized(mp_context* context, const mp_tensor_desc* desc,
-                                            const mp_quant_desc* quant,
-                                            mp_tensor** out) MP_MUST_CHECK;
 
 /** Makes a quantized tensor over the caller's memory, with the codes and scales that are there. What mp_tensor_wrap says of memory
  * holds for all three pieces.
@@ -188,55 +200,6 @@ MP_API mp_status mp_tensor_wrap_quantized(mp_context* context, const mp_tensor_d
                                           const mp_quant_desc* quant, void* codes, void* scale_inv,
                                           float* amax, mp_deleter_fn deleter, void* payload,
                                           mp_tensor** out) MP_MUST_CHECK;
-
-/** How a tensor is quantized.
- * @param[in]     tensor  a quantized tensor
- * @param[in,out] desc    struct_size set by the caller; the rest is written
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW;
- *          MP_STATUS_INVALID_ARGUMENT for a tensor without scales
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_tensor_get_quant_desc(const mp_tensor* tensor, mp_quant_desc* desc);
-
-/** The scales (scale_inv) of a quantized tensor: [rows of blocks, columns of blocks], row-major, fp32, e8m0 or
- * fp8_e4m3. The handle shares their memory, which changes with every quantization.
- * @param[in]  tensor  a quantized tensor
- * @param[out] out     a new handle on its scales
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT for a
- *          tensor without scales
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_tensor_get_scales(const mp_tensor* tensor, mp_tensor** out) MP_MUST_CHECK;
-
-/** The largest |x| of what was quantized last (NVFP4 needs it to read its scales): one fp32 element that shares
- * the tensor's memory.
- * @param[in]  tensor  a quantized tensor
- * @param[out] out     a new handle on the amax
- * @returns as mp_tensor_get_scales
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_tensor_get_quantized_amax(const mp_tensor* tensor,
-                                              mp_tensor** out) MP_MUST_CHECK;
-
-/** Rounds source to codes, and computes their scales by the destination's rule. Enqueues.
- * Numerics: code = RN(x * multiply) in fp32, saturating; multiply and scale_inv by the rule; subnormal codes
- * exact. Infinity and NaN stay visible: NaN in fp8_e4m3, themselves in fp8_e5m2 and fp16.
- * The scale of a block never is infinite or negative, whatever its elements are.
- * @param[in]  source       fp32, fp16 or bf16
- * @param[in]  queue        NULL: the default queue
- * @param[in]  destination  quantized; the shape of source, no overlap with it
- * @param[in]  transposed   NULL, or a tensor of destination's code type and of [columns, rows]: receives the
- *                          same codes turned, in the same pass. Not of fp4: its pairs would be others
- * @param[in]  args         NULL: rounded to nearest, by source's own amax
- * @param[out] stats        NULL, or struct_size set by the caller: receives what happened; then the call blocks
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_DTYPE;
- *          MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_ARGUMENT (not quantized, overlap, device, args);
- *          MP_STATUS_BAD_STATE (MP_QUANTIZE_CHECK_AMAX); MP_STATUS_UNSUPPORTED with all reasons; vendor codes
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_tensor_quantize(const mp_tensor* source, mp_queue* queue,
-                                    mp_tensor* destination, mp_tensor* transposed,
-                                    const mp_quantize_args* args, mp_quant_stats* stats);
 
 /** mp_tensor_quantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
  * returns.
@@ -272,15 +235,58 @@ MP_API mp_status mp_tensor_dequantize_pointers(mp_context* context, mp_queue* qu
                                                const mp_quant_desc* quant, void* destination,
                                                int32_t destination_dtype);
 
-/** destination = code * scale_inv, in fp32, rounded once to destination's type. Enqueues.
- * @param[in] source       quantized
- * @param[in] queue        NULL: the default queue
- * @param[in] destination  fp32, fp16 or bf16; the shape of source, no overlap with it
- * @returns as mp_tensor_quantize
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_tensor_dequantize(const mp_tensor* source, mp_queue* queue,
-                                      mp_tensor* destination);
+/* ---- Everything else: what a tensor is, and the twins of the macros */
+
+/** How a tensor is quantized.
+ * @param[in]     tensor  a quantized tensor
+ * @param[in,out] desc    struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW;
+ *          MP_STATUS_INVALID_ARGUMENT for a tensor without scales
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_tensor_get_quant_desc(const mp_tensor* tensor, mp_quant_desc* desc);
+
+/** The largest |x| of what was quantized last (NVFP4 needs it to read its scales): one fp32 element that shares
+ * the tensor's memory.
+ * @param[in]  tensor  a quantized tensor
+ * @param[out] out     a new handle on the amax
+ * @returns as mp_tensor_get_scales
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_tensor_get_quantized_amax(const mp_tensor* tensor,
+                                              mp_tensor** out) MP_MUST_CHECK;
+
+/** Fills a descriptor with the defaults: the function twin of MP_QUANT_DESC_INIT.
+ * @param[out] desc  the descriptor
+ * @param[in]  size  sizeof(mp_quant_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_quant_desc_init(mp_quant_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_QUANT_STATS_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_quant_stats) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_quant_stats_init(mp_quant_stats* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_QUANTIZE_ARGS_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_quantize_args) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_quantize_args_init(mp_quantize_args* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_QUANTIZED_MEMORY_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_quantized_memory) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_quantized_memory_init(mp_quantized_memory* desc, size_t size);
 
 MP_END_DECLS
 

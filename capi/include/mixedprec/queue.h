@@ -8,14 +8,39 @@
 
 MP_BEGIN_DECLS
 
+/* ---- The simple way */
+
+/** Waits for the context's default queue. Blocks.
+ * @param[in] context  the context
+ * @returns as mp_queue_sync
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_context_sync(mp_context* context);
+
 /** Makes a queue on the context's device.
  * @param[in]  context  the context
  * @param[out] out      the new queue
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_OUT_OF_MEMORY;
  *          MP_STATUS_CUDA_ERROR
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_queue_create(mp_context* context, mp_queue** out) MP_MUST_CHECK;
+
+/** Waits until all work enqueued so far is done, and reports what went wrong in it. Blocks.
+ * @param[in] queue  the queue; the default queue of a context is synchronized by mp_context_sync
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_CUDA_ERROR
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_queue_sync(mp_queue* queue);
+
+/** Gives the caller's reference back; the queue ends when its work is done.
+ * @param[in] queue  may be NULL
+ * @returns nothing; a destroyed handle is ignored
+ * @threads A
+ * @since 0.2 */
+MP_API void mp_queue_destroy(mp_queue* queue);
+
+/* ---- The explicit way: streams and scratch memory of the caller's */
 
 /** Makes a queue over the caller's own stream, which stays the caller's and must outlive the queue.
  * @param[in]  context  the context
@@ -25,7 +50,7 @@ MP_API mp_status mp_queue_create(mp_context* context, mp_queue** out) MP_MUST_CH
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (a NULL handle);
  *          MP_STATUS_UNSUPPORTED (a host)
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_queue_wrap_native(mp_context* context, const void* native,
                                       mp_queue** out) MP_MUST_CHECK;
 
@@ -38,20 +63,6 @@ MP_API mp_status mp_queue_wrap_native(mp_context* context, const void* native,
  * @threads A
  * @since 0.2 */
 MP_API mp_status mp_queue_get_native(const mp_queue* queue, void* native, size_t size);
-
-/** Waits until all work enqueued so far is done, and reports what went wrong in it. Blocks.
- * @param[in] queue  the queue; the default queue of a context is synchronized by mp_context_sync
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_CUDA_ERROR
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_queue_sync(mp_queue* queue);
-
-/** Waits for the context's default queue. Blocks.
- * @param[in] context  the context
- * @returns as mp_queue_sync
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_context_sync(mp_context* context);
 
 /** The most memory that work on this queue has held at once for a while (rounded operands, sums), as mp_queue_set_workspace
  * needs it: run one step, ask, and hand so much over. Enqueues nothing.
@@ -82,13 +93,6 @@ MP_API mp_status mp_queue_set_workspace(mp_queue* queue, void* memory, size_t by
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_queue_get_workspace(const mp_queue* queue, void** memory, size_t* bytes);
-
-/** Gives the caller's reference back; the queue ends when its work is done.
- * @param[in] queue  may be NULL
- * @returns nothing; a destroyed handle is ignored
- * @threads A
- * @since 0.1 */
-MP_API void mp_queue_destroy(mp_queue* queue);
 
 MP_END_DECLS
 

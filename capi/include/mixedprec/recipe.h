@@ -73,7 +73,7 @@ MP_BEGIN_DECLS
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNKNOWN_NAME (with the
  *          nearest names)
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_create(mp_context* context, const char* name,
                                   mp_recipe** out) MP_MUST_CHECK;
 
@@ -88,7 +88,7 @@ MP_API mp_status mp_recipe_create(mp_context* context, const char* name,
  * @param[out] out      the new tensor
  * @returns as mp_tensor_create
  * @threads A for a frozen recipe, B before
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_create_weight(mp_context* context, const mp_recipe* recipe, int32_t ndim,
                                          const int64_t* shape, const float* values,
                                          mp_tensor** out) MP_MUST_CHECK;
@@ -97,7 +97,7 @@ MP_API mp_status mp_recipe_create_weight(mp_context* context, const mp_recipe* r
  * @param[in] recipe  may be NULL
  * @returns nothing; a destroyed handle is ignored
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API void mp_recipe_destroy(mp_recipe* recipe);
 
 /* ---- The explicit way: key by key, or as JSON */
@@ -109,7 +109,7 @@ MP_API void mp_recipe_destroy(mp_recipe* recipe);
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNKNOWN_NAME (with the
  *          nearest keys); MP_STATUS_INVALID_ARGUMENT (type, value); MP_STATUS_BAD_STATE (frozen)
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_set_string(mp_recipe* recipe, const char* key, const char* value);
 
 /** Sets a key that holds a floating-point number.
@@ -118,7 +118,7 @@ MP_API mp_status mp_recipe_set_string(mp_recipe* recipe, const char* key, const 
  * @param[in] value   inside its bounds
  * @returns as mp_recipe_set_string
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_set_float(mp_recipe* recipe, const char* key, double value);
 
 /** Sets a key that holds an integer.
@@ -127,7 +127,7 @@ MP_API mp_status mp_recipe_set_float(mp_recipe* recipe, const char* key, double 
  * @param[in] value   inside its bounds
  * @returns as mp_recipe_set_string
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_set_int(mp_recipe* recipe, const char* key, int64_t value);
 
 /** Reads a key that holds a string.
@@ -137,7 +137,7 @@ MP_API mp_status mp_recipe_set_int(mp_recipe* recipe, const char* key, int64_t v
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNKNOWN_NAME;
  *          MP_STATUS_INVALID_ARGUMENT (the key holds a number)
  * @threads A for a frozen recipe, B before
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_get_string(const mp_recipe* recipe, const char* key, const char** value);
 
 /** Reads a key that holds a floating-point number.
@@ -146,7 +146,7 @@ MP_API mp_status mp_recipe_get_string(const mp_recipe* recipe, const char* key, 
  * @param[out] value   the number
  * @returns as mp_recipe_get_string
  * @threads A for a frozen recipe, B before
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_get_float(const mp_recipe* recipe, const char* key, double* value);
 
 /** Reads a key that holds an integer.
@@ -155,7 +155,7 @@ MP_API mp_status mp_recipe_get_float(const mp_recipe* recipe, const char* key, d
  * @param[out] value   the number
  * @returns as mp_recipe_get_string
  * @threads A for a frozen recipe, B before
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_get_int(const mp_recipe* recipe, const char* key, int64_t* value);
 
 /** Makes a recipe from JSON: {"recipe": "preset", "key": value, ...}. "recipe" defaults to "fp32"; keys are
@@ -168,7 +168,7 @@ MP_API mp_status mp_recipe_get_int(const mp_recipe* recipe, const char* key, int
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_PARSE_ERROR (with the
  *          position); MP_STATUS_UNKNOWN_NAME; MP_STATUS_INVALID_ARGUMENT
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_create_from_json(mp_context* context, const char* json, size_t length,
                                             mp_recipe** out) MP_MUST_CHECK;
 
@@ -178,7 +178,7 @@ MP_API mp_status mp_recipe_create_from_json(mp_context* context, const char* jso
  * @param[out] out      the new recipe
  * @returns as mp_recipe_create_from_json; MP_STATUS_IO_ERROR
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_create_from_file(mp_context* context, const char* path,
                                             mp_recipe** out) MP_MUST_CHECK;
 
@@ -190,7 +190,7 @@ MP_API mp_status mp_recipe_create_from_file(mp_context* context, const char* pat
  * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
  * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A for a frozen recipe, B before
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_to_json(const mp_recipe* recipe, char* buffer, size_t capacity,
                                    size_t* needed);
 
@@ -200,7 +200,7 @@ MP_API mp_status mp_recipe_to_json(const mp_recipe* recipe, char* buffer, size_t
  *          cannot decrease at beta2 > 0.998); MP_STATUS_INVALID_ARGUMENT; MP_STATUS_NULL_ARGUMENT;
  *          MP_STATUS_INVALID_HANDLE
  * @threads A for a frozen recipe, B before
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_validate(const mp_recipe* recipe);
 
 /** A copy that can be changed, also of a recipe that is in use.
@@ -208,7 +208,7 @@ MP_API mp_status mp_recipe_validate(const mp_recipe* recipe);
  * @param[out] out     the new recipe
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_OUT_OF_MEMORY
  * @threads A for a frozen recipe, B before
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_clone(const mp_recipe* recipe, mp_recipe** out) MP_MUST_CHECK;
 
 /** Whether something uses the recipe, so that it can no longer change.
@@ -216,7 +216,7 @@ MP_API mp_status mp_recipe_clone(const mp_recipe* recipe, mp_recipe** out) MP_MU
  * @param[out] frozen  1 when it cannot change, else 0
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_get_frozen(const mp_recipe* recipe, int32_t* frozen);
 
 /** Why the device's choice fell on this preset, in words; empty for a recipe that was not made by "auto".
@@ -226,7 +226,7 @@ MP_API mp_status mp_recipe_get_frozen(const mp_recipe* recipe, int32_t* frozen);
  * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
  * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_get_reason(const mp_recipe* recipe, char* buffer, size_t capacity,
                                       size_t* needed);
 
@@ -235,7 +235,7 @@ MP_API mp_status mp_recipe_get_reason(const mp_recipe* recipe, char* buffer, siz
 /** Number of presets.
  * @returns the number
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API int32_t mp_recipe_preset_count(void);
 
 /** Name and one-line description of a preset.
@@ -244,13 +244,13 @@ MP_API int32_t mp_recipe_preset_count(void);
  * @param[out] text   borrowed static string; may be NULL
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_get_preset_info(int32_t index, const char** name, const char** text);
 
 /** Number of keys.
  * @returns the number
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API int32_t mp_recipe_key_count(void);
 
 /** Everything about one key.
@@ -258,7 +258,7 @@ MP_API int32_t mp_recipe_key_count(void);
  * @param[in,out] desc   struct_size set by the caller; the rest is written
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_get_key_info(int32_t index, mp_recipe_key_desc* desc);
 
 /** Exact bytes that a recipe needs for so many parameters, before anything is allocated: elements, and the
@@ -270,7 +270,7 @@ MP_API mp_status mp_recipe_get_key_info(int32_t index, mp_recipe_key_desc* desc)
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (count
  *          negative or above 2^55, no such rule); MP_STATUS_STRUCT_TOO_NEW
  * @threads A for a frozen recipe, B before
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_plan_memory(const mp_recipe* recipe, int32_t rule,
                                        int64_t parameter_count, mp_memory_report* report);
 
@@ -282,7 +282,7 @@ MP_API mp_status mp_recipe_plan_memory(const mp_recipe* recipe, int32_t rule,
  * @param[in,out] report        struct_size set by the caller; the rest is written
  * @returns as mp_recipe_plan_memory
  * @threads A for a frozen recipe, B before
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_plan_memory_of_tensors(const mp_recipe* recipe, int32_t rule,
                                                   const int64_t* counts, int64_t tensor_count,
                                                   mp_memory_report* report);
@@ -292,7 +292,7 @@ MP_API mp_status mp_recipe_plan_memory_of_tensors(const mp_recipe* recipe, int32
  * @param[in]  size  sizeof(mp_recipe_key_desc) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_key_desc_init(mp_recipe_key_desc* desc, size_t size);
 
 /** Fills a struct with its defaults: the function twin of MP_MEMORY_REPORT_INIT.
@@ -300,7 +300,7 @@ MP_API mp_status mp_recipe_key_desc_init(mp_recipe_key_desc* desc, size_t size);
  * @param[in]  size  sizeof(mp_memory_report) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_memory_report_init(mp_memory_report* desc, size_t size);
 
 MP_END_DECLS

@@ -82,7 +82,7 @@ MP_BEGIN_DECLS
  * @param[out] request       NULL: wait; else receives the request, which keeps the tensors
  * @returns as mp_comm_reduce_scatter
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_all_reduce(mp_comm* comm, mp_queue* queue, const mp_comm_reduce_desc* desc,
                                     const mp_tensor* const* sources, int32_t source_count,
                                     mp_tensor* destination, mp_comm_request** request);
@@ -105,7 +105,7 @@ MP_API mp_status mp_comm_all_reduce(mp_comm* comm, mp_queue* queue, const mp_com
  * @returns as mp_comm_all_to_all; MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_DTYPE; MP_STATUS_UNSUPPORTED (a combination
  *          without a meaning, with the reason); MP_STATUS_CUDA_ERROR
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_reduce_scatter(mp_comm* comm, mp_queue* queue,
                                         const mp_comm_reduce_desc* desc,
                                         const mp_tensor* const* sources, int32_t source_count,
@@ -124,7 +124,7 @@ MP_API mp_status mp_comm_reduce_scatter(mp_comm* comm, mp_queue* queue,
  * @param[out] request      NULL: wait; else receives the request, which keeps the tensors
  * @returns as mp_comm_reduce_scatter
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_all_gather_values(mp_comm* comm, mp_queue* queue,
                                            const mp_comm_reduce_desc* desc, const mp_tensor* shard,
                                            const int64_t* counts, mp_tensor* destination,
@@ -139,7 +139,7 @@ MP_API mp_status mp_comm_all_gather_values(mp_comm* comm, mp_queue* queue,
  * @param[out] bytes  receives them
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_INVALID_DTYPE
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_get_wire_bytes(int64_t count, int32_t dtype, int32_t scale,
                                         int64_t* bytes);
 
@@ -148,7 +148,7 @@ MP_API mp_status mp_comm_get_wire_bytes(int64_t count, int32_t dtype, int32_t sc
  * @param[in]  size  sizeof(mp_comm_reduce_desc) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_comm_reduce_desc_init(mp_comm_reduce_desc* desc, size_t size);
 
 MP_END_DECLS

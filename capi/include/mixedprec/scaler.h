@@ -56,41 +56,7 @@ typedef struct mp_scaler_state {
 
 MP_BEGIN_DECLS
 
-/** Fills a struct with its defaults: the function twin of MP_SCALER_DESC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_scaler_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_scaler_desc_init(mp_scaler_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_SCALER_STATE_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_scaler_state) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_scaler_state_init(mp_scaler_state* desc, size_t size);
-
-/** Fills a descriptor with the rule of a known system.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_scaler_desc) as the caller knows it
- * @param[in]  name  "torch", "megatron", "deepspeed" or "apex"
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_UNKNOWN_NAME; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_scaler_desc_preset(mp_scaler_desc* desc, size_t size, const char* name);
-
-/** Makes a scaler on the context's device.
- * @param[in]  context  the context
- * @param[in]  desc     NULL: all defaults, which is the torch preset
- * @param[out] out      the new scaler
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (a value
- *          outside its bounds); MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_OUT_OF_MEMORY
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_scaler_create(mp_context* context, const mp_scaler_desc* desc,
-                                  mp_scaler** out) MP_MUST_CHECK;
+/* ---- The simple way: the scaler that a recipe or a descriptor asks for */
 
 /** Makes the scaler a recipe asks for; for a recipe without loss scaling one of kind MP_SCALER_NONE, so that
  * the caller's loop is the same for every recipe. Freezes the recipe.
@@ -99,9 +65,20 @@ MP_API mp_status mp_scaler_create(mp_context* context, const mp_scaler_desc* des
  * @param[out] out      the new scaler
  * @returns as mp_scaler_create
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_scaler_create_from_recipe(mp_context* context, mp_recipe* recipe,
                                               mp_scaler** out) MP_MUST_CHECK;
+
+/** Makes a scaler on the context's device.
+ * @param[in]  context  the context
+ * @param[in]  desc     NULL: all defaults, which is the torch preset
+ * @param[out] out      the new scaler
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (a value
+ *          outside its bounds); MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_OUT_OF_MEMORY
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_scaler_create(mp_context* context, const mp_scaler_desc* desc,
+                                  mp_scaler** out) MP_MUST_CHECK;
 
 /** The loss scale as it is after all enqueued work. Blocks.
  * @param[in]  scaler  the scaler
@@ -109,8 +86,25 @@ MP_API mp_status mp_scaler_create_from_recipe(mp_context* context, mp_recipe* re
  * @param[out] scale   multiply the loss by this
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_CUDA_ERROR
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_scaler_get_scale(mp_scaler* scaler, mp_queue* queue, double* scale);
+
+/** Moves the scale by the rule, once a step, and clears found_inf. Enqueues.
+ * @param[in] scaler  the scaler
+ * @param[in] queue   NULL: the default queue
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_CUDA_ERROR
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_scaler_update(mp_scaler* scaler, mp_queue* queue);
+
+/** Gives the caller's reference back.
+ * @param[in] scaler  may be NULL
+ * @returns nothing; a destroyed handle is ignored
+ * @threads A
+ * @since 0.2 */
+MP_API void mp_scaler_destroy(mp_scaler* scaler);
+
+/* ---- The explicit way: loops without mp_optimizer, numbers that stay on the device, ranks */
 
 /** Looks whether gradients in the caller's own memory are finite; for loops without mp_optimizer. Adds to
  * found_inf until the next update. Enqueues; on the host the memory is read before the call returns.
@@ -123,7 +117,7 @@ MP_API mp_status mp_scaler_get_scale(mp_scaler* scaler, mp_queue* queue, double*
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_DTYPE;
  *          MP_STATUS_INVALID_ARGUMENT (negative size); MP_STATUS_UNSUPPORTED; MP_STATUS_OUT_OF_MEMORY
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_scaler_check_pointers(mp_scaler* scaler, mp_queue* queue, int64_t count,
                                           const void* const* grads, const int32_t* dtypes,
                                           const int64_t* elements);
@@ -155,13 +149,7 @@ MP_API mp_status mp_scaler_get_found_inf_tensor(mp_scaler* scaler, mp_tensor** o
  * @since 0.2 */
 MP_API mp_status mp_scaler_combine(mp_scaler* scaler, mp_queue* queue, mp_comm* comm);
 
-/** Moves the scale by the rule, once a step, and clears found_inf. Enqueues.
- * @param[in] scaler  the scaler
- * @param[in] queue   NULL: the default queue
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_CUDA_ERROR
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_scaler_update(mp_scaler* scaler, mp_queue* queue);
+/* ---- Everything else: saving it, presets, and the twins of the macros */
 
 /** Reads the whole state. Blocks.
  * @param[in]     scaler  the scaler
@@ -170,7 +158,7 @@ MP_API mp_status mp_scaler_update(mp_scaler* scaler, mp_queue* queue);
  * @returns as mp_scaler_get_scale; MP_STATUS_BAD_STATE after a backoff at the minimum under MP_SCALER_ERROR_AT_MIN (the
  *          state is written all the same); MP_STATUS_STRUCT_TOO_NEW
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_scaler_get_state(mp_scaler* scaler, mp_queue* queue, mp_scaler_state* state);
 
 /** Replaces the whole state, to go on exactly where a saved run stopped. Blocks.
@@ -180,16 +168,34 @@ MP_API mp_status mp_scaler_get_state(mp_scaler* scaler, mp_queue* queue, mp_scal
  * @returns as mp_scaler_get_scale; MP_STATUS_INVALID_ARGUMENT (scale not finite and positive, negative counters);
  *          MP_STATUS_STRUCT_TOO_NEW
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_scaler_set_state(mp_scaler* scaler, mp_queue* queue,
                                      const mp_scaler_state* state);
 
-/** Gives the caller's reference back.
- * @param[in] scaler  may be NULL
- * @returns nothing; a destroyed handle is ignored
+/** Fills a descriptor with the rule of a known system.
+ * @param[out] desc  the descriptor
+ * @param[in]  size  sizeof(mp_scaler_desc) as the caller knows it
+ * @param[in]  name  "torch", "megatron", "deepspeed" or "apex"
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_UNKNOWN_NAME; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
-MP_API void mp_scaler_destroy(mp_scaler* scaler);
+ * @since 0.2 */
+MP_API mp_status mp_scaler_desc_preset(mp_scaler_desc* desc, size_t size, const char* name);
+
+/** Fills a struct with its defaults: the function twin of MP_SCALER_DESC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_scaler_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_scaler_desc_init(mp_scaler_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_SCALER_STATE_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_scaler_state) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_scaler_state_init(mp_scaler_state* desc, size_t size);
 
 MP_END_DECLS
 

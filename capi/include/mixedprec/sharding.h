@@ -113,7 +113,7 @@ MP_BEGIN_DECLS
  * @param[out] out       the new optimizer
  * @returns as mp_optimizer_create; MP_STATUS_UNSUPPORTED (order and wire that do not go together); and as mp_comm_split
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* recipe,
                                              const mp_optimizer_desc* desc, mp_comm* comm,
                                              const mp_sharding_desc* sharding,
@@ -130,7 +130,7 @@ MP_API mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* rec
  *          and a plan that cuts); MP_STATUS_RANK_MISMATCH (parameters, recipe, options, weights: the message says which,
  *          and which ranks); MP_STATUS_OUT_OF_MEMORY; as mp_comm_all_to_all
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue);
 
 /** A gradient has its last addition. When all of its bucket are ready the bucket leaves. A thread of the optimizer's moves
@@ -149,7 +149,7 @@ MP_API mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue);
  *          MP_STATUS_BAD_STATE (said twice; more contributions than slots); MP_STATUS_OUT_OF_MEMORY; as
  *          mp_comm_all_to_all
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
 
 /** All gradients of one slot are there: they are kept in the wire's type, and zeroed. Needed after each of this rank's
@@ -159,7 +159,7 @@ MP_API mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queu
  * @param[in] queue      NULL: the default queue
  * @returns as mp_optimizer_grad_ready
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_end_microbatch(mp_optimizer* optimizer, mp_queue* queue);
 
 /* ---- Stages 2 and 3: memory of gradients and weights that comes and goes */
@@ -172,7 +172,7 @@ MP_API mp_status mp_optimizer_end_microbatch(mp_optimizer* optimizer, mp_queue* 
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index);
  *          MP_STATUS_OUT_OF_MEMORY
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
 
 /** Stage 3: gives parameters memory and begins to fetch their slices; those that have memory are left alone. Several may be
@@ -185,7 +185,7 @@ MP_API mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* qu
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (an index);
  *          MP_STATUS_OUT_OF_MEMORY; as mp_comm_all_to_all
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_gather_begin(mp_optimizer* optimizer, mp_queue* queue,
                                            const int32_t* indices, int32_t count);
 
@@ -196,7 +196,7 @@ MP_API mp_status mp_optimizer_gather_begin(mp_optimizer* optimizer, mp_queue* qu
  * @param[in] count      how many
  * @returns as mp_optimizer_gather_begin; MP_STATUS_BAD_STATE (one is not being gathered)
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_gather_wait(mp_optimizer* optimizer, mp_queue* queue,
                                           const int32_t* indices, int32_t count);
 
@@ -208,7 +208,7 @@ MP_API mp_status mp_optimizer_gather_wait(mp_optimizer* optimizer, mp_queue* que
  * @param[in] count      how many
  * @returns as mp_optimizer_gather_begin; MP_STATUS_BAD_STATE (lent by DLPack)
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_gather_free(mp_optimizer* optimizer, mp_queue* queue,
                                           const int32_t* indices, int32_t count);
 
@@ -223,7 +223,7 @@ MP_API mp_status mp_optimizer_gather_free(mp_optimizer* optimizer, mp_queue* que
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index, rank);
  *          MP_STATUS_BAD_STATE (not sharded yet)
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_get_slice(const mp_optimizer* optimizer, int32_t index, int32_t rank,
                                         int64_t* start, int64_t* count);
 
@@ -233,7 +233,7 @@ MP_API mp_status mp_optimizer_get_slice(const mp_optimizer* optimizer, int32_t i
  * @param[in,out] progress   struct_size set by the caller; the rest is written
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_BAD_STATE (not sharded yet)
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_get_progress(const mp_optimizer* optimizer,
                                            mp_sharding_progress* progress);
 
@@ -242,7 +242,7 @@ MP_API mp_status mp_optimizer_get_progress(const mp_optimizer* optimizer,
  * @param[in,out] traffic    struct_size set by the caller; the rest is written
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_BAD_STATE (not sharded)
  * @threads C
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_optimizer_get_traffic(const mp_optimizer* optimizer, mp_comm_traffic* traffic);
 
 /** mp_recipe_plan_memory for one rank of many that share an optimizer, after mp_optimizer_shard: exactly the bytes of its
@@ -258,7 +258,7 @@ MP_API mp_status mp_optimizer_get_traffic(const mp_optimizer* optimizer, mp_comm
  * @param[in,out] report        struct_size set by the caller; the rest is written; parameter_count is the whole model's
  * @returns as mp_recipe_plan_memory; MP_STATUS_INVALID_ARGUMENT also for rank, ranks and what is in `sharding`
  * @threads A for a frozen recipe, B before
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_recipe_plan_memory_sharded(const mp_recipe* recipe, int32_t rule,
                                                const int64_t* counts, int64_t tensor_count,
                                                const mp_sharding_desc* sharding, int32_t rank,
@@ -269,7 +269,7 @@ MP_API mp_status mp_recipe_plan_memory_sharded(const mp_recipe* recipe, int32_t 
  * @param[in]  size  sizeof(mp_sharding_desc) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_sharding_desc_init(mp_sharding_desc* desc, size_t size);
 
 /** Fills a struct with its defaults: the function twin of MP_SHARDING_PROGRESS_INIT.
@@ -277,7 +277,7 @@ MP_API mp_status mp_sharding_desc_init(mp_sharding_desc* desc, size_t size);
  * @param[in]  size  sizeof(mp_sharding_progress) as the caller knows it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_sharding_progress_init(mp_sharding_progress* desc, size_t size);
 
 MP_END_DECLS

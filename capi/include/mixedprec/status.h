@@ -57,14 +57,14 @@ MP_BEGIN_DECLS
  * @param[in] status  any number
  * @returns a static string; "MP_STATUS_UNKNOWN" for a code this library does not know
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API const char* mp_status_string(mp_status status);
 
 /** What went wrong in this thread's last call, in one line: the argument, what was found, what was
  * expected, what to do. Every call except the query functions of this header and mp_*_destroy clears it on entry.
  * @returns a borrowed string, "" after a success without a note; valid until this thread's next call
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API const char* mp_last_error_message(void);
 
 /** Copy of mp_last_error_message() into the caller's memory, for languages that cannot borrow.
@@ -73,7 +73,7 @@ MP_API const char* mp_last_error_message(void);
  * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
  * @returns MP_STATUS_OK, also when the text was cut to capacity
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_last_error_copy(char* buffer, size_t capacity, size_t* needed);
 
 MP_END_DECLS

@@ -41,21 +41,7 @@ typedef void (*mp_deleter_fn)(void* payload);
 
 MP_BEGIN_DECLS
 
-/** Fills a struct with its defaults: the function twin of MP_CAST_DESC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_cast_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_cast_desc_init(mp_cast_desc* desc, size_t size);
-
-/** Fills a descriptor with the defaults: the function twin of MP_TENSOR_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_tensor_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.1 */
-MP_API mp_status mp_tensor_desc_init(mp_tensor_desc* desc, size_t size);
+/* ---- The simple way: memory of the library's, filled, read and converted */
 
 /** Makes a tensor in the library's memory, 64-byte aligned, all zero bytes.
  * @param[in]  context  the context
@@ -64,9 +50,72 @@ MP_API mp_status mp_tensor_desc_init(mp_tensor_desc* desc, size_t size);
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_DTYPE;
  *          MP_STATUS_INVALID_SHAPE (negative size, more bytes than 2^62); MP_STATUS_OUT_OF_MEMORY
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_tensor_create(mp_context* context, const mp_tensor_desc* desc,
                                   mp_tensor** out) MP_MUST_CHECK;
+
+/** Copies from host memory into a tensor. Blocks.
+ * @param[in] tensor  the destination
+ * @param[in] queue   NULL: the default queue
+ * @param[in] data    host memory
+ * @param[in] bytes   must be the tensor's size
+ * @returns as mp_tensor_copy
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_tensor_write(mp_tensor* tensor, mp_queue* queue, const void* data,
+                                 size_t bytes);
+
+/** Copies a tensor into host memory. Blocks.
+ * @param[in]  tensor  the source
+ * @param[in]  queue   NULL: the default queue
+ * @param[out] data    host memory
+ * @param[in]  bytes   must be the tensor's size
+ * @returns as mp_tensor_copy
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_tensor_read(const mp_tensor* tensor, mp_queue* queue, void* data, size_t bytes);
+
+/** Copies elements between tensors of the same type and number of elements, on the same or on different
+ * devices. Enqueues. Overlapping memory is refused.
+ * @param[in] source       read
+ * @param[in] queue   NULL: the default queue of destination's context
+ * @param[in] destination  written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_DTYPE;
+ *          MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_ARGUMENT (overlap); MP_STATUS_CUDA_ERROR
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_tensor_copy(const mp_tensor* source, mp_queue* queue, mp_tensor* destination);
+
+/** Sets every byte to zero. Enqueues.
+ * @param[in] tensor  the tensor
+ * @param[in] queue   NULL: the default queue
+ * @returns as mp_tensor_copy
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_tensor_zero(mp_tensor* tensor, mp_queue* queue);
+
+/** Converts between fp32, fp16, bf16, fp8_e4m3 and fp8_e5m2. Enqueues.
+ * Numerics: through fp32, exact on the way in; one rounding on the way out; NaN kept; subnormals exact.
+ * Stochastic rounding draws from Philox4x32-10 by (seed, uid, element, step, micro-batch), so the bits do not depend on
+ * threads or device.
+ * @param[in] source       read; any of the five types
+ * @param[in] queue        NULL: the default queue
+ * @param[in] destination  written; same number of elements, no overlap with source
+ * @param[in] desc         NULL: round to nearest even, fp8 saturating
+ * @returns as mp_tensor_copy; MP_STATUS_INVALID_ARGUMENT (flags); MP_STATUS_UNSUPPORTED with all reasons
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_tensor_cast(const mp_tensor* source, mp_queue* queue, mp_tensor* destination,
+                                const mp_cast_desc* desc);
+
+/** Gives the caller's reference back.
+ * @param[in] tensor  may be NULL
+ * @returns nothing; a destroyed handle is ignored
+ * @threads A
+ * @since 0.2 */
+MP_API void mp_tensor_destroy(mp_tensor* tensor);
+
+/* ---- The explicit way: memory of the caller's, and parts of a tensor */
 
 /** Makes a tensor over the caller's memory, which must hold the whole shape, be aligned to the element
  * size, and stay valid until the deleter runs (or, without one, until the tensor and all that uses it are
@@ -79,7 +128,7 @@ MP_API mp_status mp_tensor_create(mp_context* context, const mp_tensor_desc* des
  * @param[out] out      the new tensor; on failure the deleter is not called
  * @returns as mp_tensor_create; MP_STATUS_INVALID_ARGUMENT when data is not aligned
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc, void* data,
                                 mp_deleter_fn deleter, void* payload,
                                 mp_tensor** out) MP_MUST_CHECK;
@@ -95,23 +144,16 @@ MP_API mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc,
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE (also what is not inside
  *          of the tensor); MP_STATUS_UNSUPPORTED (quantized); MP_STATUS_BAD_STATE (no memory now)
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_tensor_create_view(mp_tensor* tensor, int64_t offset, int32_t ndim,
                                        const int64_t* shape, mp_tensor** out) MP_MUST_CHECK;
-
-/** Gives the caller's reference back.
- * @param[in] tensor  may be NULL
- * @returns nothing; a destroyed handle is ignored
- * @threads A
- * @since 0.1 */
-MP_API void mp_tensor_destroy(mp_tensor* tensor);
 
 /** Type, shape and device of a tensor.
  * @param[in]     tensor  the tensor
  * @param[in,out] desc    struct_size set by the caller; the rest is written
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_tensor_get_desc(const mp_tensor* tensor, mp_tensor_desc* desc);
 
 /** The tensor's memory: a borrowed pointer, on its device, valid as long as the tensor.
@@ -119,62 +161,8 @@ MP_API mp_status mp_tensor_get_desc(const mp_tensor* tensor, mp_tensor_desc* des
  * @param[out] data    the pointer; NULL for a tensor without elements
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_tensor_get_data(const mp_tensor* tensor, void** data);
-
-/** Copies elements between tensors of the same type and number of elements, on the same or on different
- * devices. Enqueues. Overlapping memory is refused.
- * @param[in] source       read
- * @param[in] queue   NULL: the default queue of destination's context
- * @param[in] destination  written
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_DTYPE;
- *          MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_ARGUMENT (overlap); MP_STATUS_CUDA_ERROR
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_tensor_copy(const mp_tensor* source, mp_queue* queue, mp_tensor* destination);
-
-/** Copies from host memory into a tensor. Blocks.
- * @param[in] tensor  the destination
- * @param[in] queue   NULL: the default queue
- * @param[in] data    host memory
- * @param[in] bytes   must be the tensor's size
- * @returns as mp_tensor_copy
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_tensor_write(mp_tensor* tensor, mp_queue* queue, const void* data,
-                                 size_t bytes);
-
-/** Copies a tensor into host memory. Blocks.
- * @param[in]  tensor  the source
- * @param[in]  queue   NULL: the default queue
- * @param[out] data    host memory
- * @param[in]  bytes   must be the tensor's size
- * @returns as mp_tensor_copy
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_tensor_read(const mp_tensor* tensor, mp_queue* queue, void* data, size_t bytes);
-
-/** Sets every byte to zero. Enqueues.
- * @param[in] tensor  the tensor
- * @param[in] queue   NULL: the default queue
- * @returns as mp_tensor_copy
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_tensor_zero(mp_tensor* tensor, mp_queue* queue);
-
-/** Converts between fp32, fp16, bf16, fp8_e4m3 and fp8_e5m2. Enqueues.
- * Numerics: through fp32, exact on the way in; one rounding on the way out; NaN kept; subnormals exact.
- * Stochastic rounding draws from Philox4x32-10 by (seed, uid, element, step, micro-batch), so the bits do not depend on
- * threads or device.
- * @param[in] source       read; any of the five types
- * @param[in] queue        NULL: the default queue
- * @param[in] destination  written; same number of elements, no overlap with source
- * @param[in] desc         NULL: round to nearest even, fp8 saturating
- * @returns as mp_tensor_copy; MP_STATUS_INVALID_ARGUMENT (flags); MP_STATUS_UNSUPPORTED with all reasons
- * @threads B
- * @since 0.1 */
-MP_API mp_status mp_tensor_cast(const mp_tensor* source, mp_queue* queue, mp_tensor* destination,
-                                const mp_cast_desc* desc);
 
 /** mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.
  * @param[in]  context            the context whose device the memory is on
@@ -188,7 +176,7 @@ MP_API mp_status mp_tensor_cast(const mp_tensor* source, mp_queue* queue, mp_ten
  * @returns as mp_tensor_cast; MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_SHAPE (count); MP_STATUS_INVALID_ARGUMENT also for
  *          memory that is not aligned to its elements, or overlaps
  * @threads A, as long as no two calls share memory
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_tensor_cast_pointers(mp_context* context, mp_queue* queue, const void* source,
                                          int32_t source_dtype, void* destination,
                                          int32_t destination_dtype, int64_t count,
@@ -201,8 +189,26 @@ MP_API mp_status mp_tensor_cast_pointers(mp_context* context, mp_queue* queue, c
  * @param[in] amax    written; fp32, one element, same device
  * @returns as mp_tensor_copy; MP_STATUS_UNSUPPORTED with all reasons
  * @threads B
- * @since 0.1 */
+ * @since 0.2 */
 MP_API mp_status mp_tensor_amax(const mp_tensor* tensor, mp_queue* queue, mp_tensor* amax);
+
+/* ---- Everything else: the twins of the macros */
+
+/** Fills a descriptor with the defaults: the function twin of MP_TENSOR_DESC_INIT.
+ * @param[out] desc  the descriptor
+ * @param[in]  size  sizeof(mp_tensor_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_tensor_desc_init(mp_tensor_desc* desc, size_t size);
+
+/** Fills a struct with its defaults: the function twin of MP_CAST_DESC_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_cast_desc) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_cast_desc_init(mp_cast_desc* desc, size_t size);
 
 MP_END_DECLS
 

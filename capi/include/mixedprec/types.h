@@ -59,21 +59,21 @@ MP_BEGIN_DECLS
  * @param[in] dtype  one of MP_DTYPE_*
  * @returns a static string; "unknown" for any other number
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API const char* mp_dtype_name(int32_t dtype);
 
 /** The inverse of mp_dtype_name.
  * @param[in] name  "fp32", "bf16", "fp8_e4m3" and the like; may be NULL
  * @returns one of MP_DTYPE_*; MP_DTYPE_NONE for any other text
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API int32_t mp_dtype_from_name(const char* name);
 
 /** Bytes of one element.
  * @param[in] dtype  one of MP_DTYPE_*
  * @returns the size in bytes; 0 for types of less than a byte, for MP_DTYPE_NONE and for any other number
  * @threads A
- * @since 0.1 */
+ * @since 0.2 */
 MP_API size_t mp_dtype_size(int32_t dtype);
 
 MP_END_DECLS
