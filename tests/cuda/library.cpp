@@ -292,6 +292,116 @@ TEST_F(OnCuda, ALayerAgreesWithTheHost) {
     }
 }
 
+// Two forwards wait; the second is dropped and computed again.
+TEST_F(OnCuda, WhatForwardsKeepHasTheBitsOfTheSimpleCalls) {
+    const Context cuda = open_context(MP_DEVICE_CUDA);
+    constexpr int64_t kSize = 32;
+    const std::vector<int64_t> shape = {kSize, kSize};
+    for (const char* name : {"fp32", "bf16_mixed", "fp8_delayed", "fp8_current"}) {
+        SCOPED_TRACE(name);
+        const Recipe recipe = make_recipe(cuda, name);
+        const Tensor w = make_tensor(cuda, MP_DTYPE_FP32, shape, numbers(kSize * kSize, 1));
+        const Tensor x[2] = {make_tensor(cuda, MP_DTYPE_FP32, shape, numbers(kSize * kSize, 2)),
+                             make_tensor(cuda, MP_DTYPE_FP32, shape, numbers(kSize * kSize, 3))};
+        const Tensor dy = make_tensor(cuda, MP_DTYPE_FP32, shape, numbers(kSize * kSize, 4));
+        const Tensor y = make_tensor(cuda, MP_DTYPE_FP32, shape);
+        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
+        desc.in_features = kSize;
+        desc.out_features = kSize;
+        std::vector<std::vector<unsigned char>> results[2];
+        for (const bool waits : {false, true}) {
+            mp_linear* raw = nullptr;
+            MP_OK(mp_linear_create(cuda, recipe, &desc, w, nullptr, &raw));
+            const Linear linear(raw);
+            const Tensor dx = make_tensor(cuda, MP_DTYPE_FP32, shape);
+            const Tensor dw = make_tensor(cuda, MP_DTYPE_FP32, shape);
+            Saved saved[2];
+            for (Saved& place : saved) {
+                mp_saved* made = nullptr;
+                MP_OK(mp_saved_create(linear, &made));
+                place = Saved(made);
+            }
+            if (waits) {
+                MP_OK(mp_linear_forward_saved(linear, nullptr, x[0], y, saved[0], 0));
+                MP_OK(mp_linear_forward_saved(linear, nullptr, x[1], y, saved[1], MP_FORWARD_DROP));
+            }
+            for (int i = 0; i < 2; ++i) {
+                const uint32_t flags = i == 0 ? 0 : MP_BACKWARD_ACCUMULATE;
+                if (!waits) {
+                    MP_OK(mp_linear_forward(linear, nullptr, x[i], y));
+                    MP_OK(mp_linear_backward(linear, nullptr, dy, dx, dw, nullptr, flags));
+                } else {
+                    if (i == 1) {
+                        MP_OK(mp_linear_forward_saved(linear, nullptr, x[1], nullptr, saved[1],
+                                                      MP_FORWARD_RECOMPUTE));
+                    }
+                    MP_OK(mp_linear_backward_saved(linear, nullptr, saved[i], dy, dx, dw, nullptr,
+                                                   flags));
+                }
+            }
+            results[waits ? 1 : 0] = {bytes_of(dx), bytes_of(dw)};
+        }
+        EXPECT_EQ(results[0], results[1]);
+    }
+}
+
+// ---- a step on pointers ------------------------------------------------------------------------
+
+// With its numbers in device memory.
+TEST_F(OnCuda, APreparedStepHasTheHostsBits) {
+    constexpr std::size_t kCount = 5000;
+    std::vector<std::vector<unsigned char>> results;
+    for (const int32_t kind : {MP_DEVICE_HOST, MP_DEVICE_CUDA}) {
+        const Context context = open_context(kind);
+        const auto device = [&](uint64_t seed) {
+            return make_tensor(context, MP_DTYPE_FP32, {static_cast<int64_t>(kCount)},
+                               seed == 0 ? std::vector<float>(kCount) : numbers(kCount, seed));
+        };
+        const auto address = [](mp_tensor* tensor) {
+            void* data = nullptr;
+            EXPECT_TRUE(succeeded(mp_tensor_get_data(tensor, &data)));
+            return data;
+        };
+        const Tensor p = device(1), g = device(2), m = device(0), v = device(0);
+        const Tensor amax = make_tensor(context, MP_DTYPE_FP32, {1});
+        // Five doubles and a count, in words that a tensor has.
+        const Tensor words = make_tensor(context, MP_DTYPE_FP32, {12});
+        struct {
+            double hyper[5] = {3e-3, 0.8, 0.99, 1e-7, 0.25};
+            int64_t taken = 0;
+        } values;
+        static_assert(sizeof values == 12 * sizeof(float));
+        MP_OK(mp_tensor_write(words, nullptr, &values, sizeof values));
+        mp_step_slot slot = MP_STEP_SLOT_INIT;
+        slot.count = static_cast<int64_t>(kCount);
+        slot.param = address(p);
+        slot.grad = address(g);
+        slot.exp_avg = address(m);
+        slot.exp_avg_sq = address(v);
+        slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = slot.exp_avg_sq_dtype =
+            MP_DTYPE_FP32;
+        slot.param_amax = static_cast<float*>(address(amax));
+        mp_step_args args = MP_STEP_ARGS_INIT;
+        args.hyper_pointer = static_cast<const double*>(address(words));
+        args.step_pointer = static_cast<int64_t*>(address(words)) + 5;
+        mp_step_plan* made = nullptr;
+        MP_OK(mp_step_plan_create(context, &args, &slot, 1, &made));
+        const StepPlan plan(made);
+        for (int i = 0; i < 3; ++i) {
+            MP_OK(mp_step_plan_run(plan, nullptr, nullptr));
+        }
+        mp_optimizer_stats stats = MP_OPTIMIZER_STATS_INIT;
+        MP_OK(mp_step_plan_get_stats(plan, nullptr, &stats));
+        EXPECT_EQ(stats.step, 3);
+        for (const Tensor* tensor : {&p, &m, &v, &amax, &words}) {
+            results.push_back(bytes_of(*tensor));
+        }
+    }
+    for (std::size_t i = 0; i < 5; ++i) {
+        EXPECT_EQ(results[i], results[i + 5]) << i;
+    }
+}
+
 // ---- tensors -----------------------------------------------------------------------------------
 
 TEST_F(OnCuda, TensorsTravel) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams that are being captured into a graph, on a simulated device that takes it as strictly as CUDA does: memory,
 // waits and copies from pageable memory are errors there. And what a step asks of the device, counted.
+#include "optim/step_plan.hpp"
 #include "simulation.hpp"
 #include "trainer.hpp"
 
@@ -220,6 +221,58 @@ TEST_F(Simulation, WhatASteadyStepAsksOfTheDevice) {
                                after.mallocs - before.mallocs, after.syncs - before.syncs};
         EXPECT_EQ(of_step, row.expected) << row.preset << ": " << trainer.layer_text();
     }
+}
+
+// mp_step_plan: a step on the caller's memory that is captured at its second run, and then done again.
+TEST_F(Simulation, APreparedStepCanBeCaptured) {
+    const auto context =
+        std::make_shared<Context>(context_options(), enabled_backends(), &backend());
+    Stream& stream = context->stream();
+    constexpr int64_t kCount = 5000;
+    std::vector<std::vector<unsigned char>> results;
+    for (const bool captures : {false, true}) {
+        std::vector<std::shared_ptr<Tensor>> arrays;
+        for (int i = 0; i < 4; ++i) {
+            arrays.push_back(
+                std::make_shared<Tensor>(context, stream, DType::fp32, mp::Shape{{kCount}, 1}));
+        }
+        std::vector<float> values(kCount);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            values[i] = static_cast<float>(i % 31) - 15.0F;
+        }
+        for (int i = 0; i < 2; ++i) {
+            stream.copy(arrays[static_cast<std::size_t>(i)]->data(), values.data(),
+                        values.size() * sizeof(float), CopyKind::host_to_device);
+        }
+        UpdateSegment segment;
+        segment.count = kCount;
+        segment.param = {arrays[0]->data(), nullptr, DType::fp32};
+        segment.grad = {arrays[1]->data(), nullptr, DType::fp32};
+        segment.states[0] = {arrays[2]->data(), nullptr, DType::fp32};
+        segment.states[1] = {arrays[3]->data(), nullptr, DType::fp32};
+        optim::StepOptions options;
+        options.max_grad_norm = 1.0;
+        const optim::StepPlan plan(stream, {segment}, {}, {}, options, 0);
+        plan.run(stream, nullptr);
+        stream.sync();
+        if (captures) {
+            Capture capture(stream.queue());
+            plan.run(stream, nullptr);
+            for (int i = 0; i < 3; ++i) {
+                capture.replay();
+            }
+        } else {
+            for (int i = 0; i < 3; ++i) {
+                plan.run(stream, nullptr);
+            }
+        }
+        EXPECT_EQ(plan.read_state(stream).step, 4);
+        std::vector<unsigned char> bytes(values.size() * sizeof(float));
+        stream.copy(bytes.data(), arrays[0]->data(), bytes.size(), CopyKind::device_to_host);
+        stream.sync();
+        results.push_back(bytes);
+    }
+    EXPECT_EQ(results[0], results[1]);
 }
 
 TEST_F(Simulation, ACapturedStepHasTheBitsOfOthers) { expect_captured_steps<Capture>(backend()); }
