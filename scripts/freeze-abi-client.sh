@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Freezes the public headers of a release for its old client: tests/abi/clients/<version>/include. From then on that
 # client is compiled against this copy and run against every later library.
-# usage: scripts/freeze-abi-client.sh v0_1
+# usage: scripts/freeze-abi-client.sh v0_2
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root_dir"

@@ -56,10 +56,12 @@ void Linear::count_codes(Stream& stream, recipe::Operand operand, const Tensor& 
         return;
     }
     // Rounding a number counts it.
+    constexpr DType kType = DType::fp8_e5m2;
+    constexpr auto kRule = numerics::ScaleRule::current;
     const Scratch code(stream, sizeof(float));
     const Scratch scale(stream, sizeof(float));
     quant::quantize_matrix(stream, codes.scales()->amax->ref(), 1, 1,
-                           {DType::fp8_e5m2, kTensorScale, codes.form().policy},
+                           {kType, kTensorScale, numerics::scale_policy(kRule, kType)},
                            {code.data(), nullptr, scale.data(), nullptr},
                            {tracking.slot, 0, nullptr});
 }
@@ -77,18 +79,19 @@ void Linear::forget_weight_copies() noexcept {
     }
 }
 
+const Tensor* Linear::given_codes(recipe::GemmRole role) const noexcept {
+    const Tensor* const own = weight_codes_[static_cast<std::size_t>(role)].get();
+    const bool shares = forms(role).b == forms(recipe::GemmRole::fprop).b;
+    return own == nullptr && shares ? weight_codes_[0].get() : own;
+}
+
 OperandView Linear::weight_view(Stream& stream, recipe::GemmRole role,
                                 std::optional<ScratchOperand>& scratch, bool with_stats) {
-    const MatrixForm& form = forms(role).b;
-    const bool shares = form == forms(recipe::GemmRole::fprop).b;
-    const bool is_backward = role == recipe::GemmRole::dgrad;
-    for (const std::size_t place : {std::size_t{is_backward}, std::size_t{0}}) {
-        const Tensor* const codes = weight_codes_[place].get();
-        if (codes != nullptr && (place == 1 || !is_backward || shares)) {
-            count_codes(stream, recipe::Operand::weight, *codes);
-            return view_of(*codes);
-        }
+    if (const Tensor* const codes = given_codes(role); codes != nullptr) {
+        count_codes(stream, recipe::Operand::weight, *codes);
+        return view_of(*codes);
     }
+    const MatrixForm& form = forms(role).b;
     const quant::Tracking tracking = scaling_.tracking(recipe::Operand::weight, with_stats);
     if (is_in_form(*weight_, form) || !keeps_weight(form)) {
         return scratch.emplace(stream, *weight_, form, tracking).view();
@@ -97,6 +100,7 @@ OperandView Linear::weight_view(Stream& stream, recipe::GemmRole role,
         forget_weight_copies();
         copied_version_ = weight_->version();
     }
+    const bool shares = form == forms(recipe::GemmRole::fprop).b;
     WeightCopy& copy = weight_copies_[shares ? 0 : 1];
     if (!copy.is_valid) {
         (void)copy.memory.fill(stream, *weight_, form, tracking);

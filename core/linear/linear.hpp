@@ -121,6 +121,8 @@ class Linear {
     [[nodiscard]] bool rounds_stochastically(const Tensor& dw) const noexcept;
     void count_codes(Stream& stream, recipe::Operand operand, const Tensor& codes) const;
 
+    // The caller's, or null.
+    [[nodiscard]] const Tensor* given_codes(recipe::GemmRole role) const noexcept;
     [[nodiscard]] bool keeps_weight(const MatrixForm& form) const noexcept;
     OperandView weight_view(Stream& stream, recipe::GemmRole role,
                             std::optional<ScratchOperand>& scratch, bool with_stats);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A program as a user of version 0.1 may have written it. It is compiled against the headers of that version (folder
+ * A program as a user of version 0.2 may have written it. It is compiled against the headers of that version (folder
  * include, frozen at the release) and run against the present library: whatever it does must go on working. It is
- * changed only until 0.1 is out. */
+ * changed only until 0.2 is out. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
