@@ -208,6 +208,10 @@ hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned) {
     *event = static_cast<hipEvent_t>(std::malloc(1));
     return hipSuccess;
 }
+hipError_t hipEventRecord(hipEvent_t, hipStream_t) { return hipSuccess; }
+hipError_t hipEventSynchronize(hipEvent_t) { return hipSuccess; }
+hipError_t hipEventQuery(hipEvent_t) { return hipSuccess; }
+hipError_t hipStreamWaitEvent(hipStream_t, hipEvent_t, unsigned) { return hipSuccess; }
 hipError_t hipEventDestroy(hipEvent_t event) {
     std::free(event);
     return hipSuccess;

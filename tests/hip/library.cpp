@@ -52,6 +52,13 @@ TEST(HipLibrary, IsOpenedByItsNumberAndCopies) {
     MP_OK(mp_tensor_write(tensor, queue, sent.data(), sizeof sent));
     MP_OK(mp_tensor_read(tensor, queue, received.data(), sizeof received));
     EXPECT_EQ(received, sent);
+    mp_event* raw_event = nullptr;
+    MP_OK(mp_event_create(context, &raw_event));
+    const Event event(raw_event);
+    MP_OK(mp_event_record(event, queue));
+    MP_OK(mp_queue_wait_event(queue, event));
+    MP_OK(mp_event_sync(event));
+    MP_OK(mp_event_test(event));
 
     DLManagedTensorVersioned* exported = nullptr;
     MP_OK(mp_dlpack_export(tensor, &exported));
