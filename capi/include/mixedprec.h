@@ -14,7 +14,8 @@
  *   Children keep what they need alive, so destroy order is free. On failure *out is NULL.
  * - Work is enqueued on an mp_queue (NULL: the context's default one) and may run after the call returns;
  *   a function that waits says "Blocks". Data reaches the caller by a function that blocks.
- * - Threads: class A, any thread at any time; class B, one thread at a time per object; class C,
+ * - Threads: class A, any thread at any time; class B, one thread at a time per object (of a layer, optimizer, scaler,
+ *   checkpoint or plan a second thread is refused with MP_STATUS_BAD_STATE; a callback may come in again); class C,
  *   collective, the same order on every rank. Each function names its class after @threads. A call under
  *   way keeps what it was given: another thread may destroy a handle meanwhile, and a deleter then runs
  *   when the call ends. Memory of the caller's own must stay until then.

@@ -16,6 +16,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "status/status.hpp"
@@ -24,14 +25,32 @@ namespace mp::capi {
 
 inline constexpr std::size_t kQuarantine = 1024;
 
-// `Tag` tells the kinds apart; T is the core object.
-template <typename T, uint32_t Tag> struct Handle {
+// Who works with an object that one thread at a time may use. A callback of that thread's may come in again.
+class Claim {
+  public:
+    // False where another thread works with it. `is_new`: this call is to give it back.
+    bool take(bool& is_new) noexcept {
+        const std::thread::id me = std::this_thread::get_id();
+        std::thread::id nobody;
+        is_new = owner_.compare_exchange_strong(nobody, me, std::memory_order_acquire);
+        return is_new || nobody == me;
+    }
+    void give_back() noexcept { owner_.store(std::thread::id(), std::memory_order_release); }
+
+  private:
+    std::atomic<std::thread::id> owner_;
+};
+
+// `Tag` tells the kinds apart; T is the core object. kOneThread: calls from two threads at once are refused.
+template <typename T, uint32_t Tag, bool kForOneThread = false> struct Handle {
     using Object = T;
+    static constexpr bool kOneThread = kForOneThread;
     static constexpr uint32_t kLive = Tag;
     static constexpr uint32_t kDead = ~Tag;
 
     std::atomic<uint32_t> tag{kDead};
     mutable std::mutex mutex; // for the reference: taken by one thread while another gives it up
+    mutable Claim claim;      // read where kOneThread
     std::shared_ptr<T> object;
 };
 
@@ -41,7 +60,15 @@ class HeldObjects {
     HeldObjects() noexcept : outer_(current()) { current() = this; }
     HeldObjects(const HeldObjects&) = delete;
     HeldObjects& operator=(const HeldObjects&) = delete;
-    ~HeldObjects() { current() = outer_; }
+    ~HeldObjects() {
+        for (std::size_t i = 0; i < claim_count_; ++i) {
+            few_claims_[i]->give_back();
+        }
+        for (Claim* claim : more_claims_) {
+            claim->give_back();
+        }
+        current() = outer_;
+    }
 
     static void hold(std::shared_ptr<const void> object) {
         HeldObjects* held = current();
@@ -55,6 +82,18 @@ class HeldObjects {
         }
     }
 
+    // Until the call ends. Handles are never freed, so neither is a claim.
+    static void hold(Claim& claim) {
+        HeldObjects* held = current();
+        if (held == nullptr) {
+            claim.give_back(); // of no call
+        } else if (held->claim_count_ < held->few_claims_.size()) {
+            held->few_claims_[held->claim_count_++] = &claim;
+        } else {
+            held->more_claims_.push_back(&claim);
+        }
+    }
+
   private:
     static HeldObjects*& current() noexcept {
         static thread_local HeldObjects* innermost = nullptr;
@@ -65,6 +104,9 @@ class HeldObjects {
     std::size_t count_ = 0;
     std::array<std::shared_ptr<const void>, 8> few_;
     std::vector<std::shared_ptr<const void>> more_;
+    std::size_t claim_count_ = 0;
+    std::array<Claim*, 4> few_claims_{};
+    std::vector<Claim*> more_claims_;
 };
 
 // The dead handles of one kind. Never destroyed, so that a handle released during exit still finds it.
@@ -145,6 +187,17 @@ std::shared_ptr<typename H::Object> object_of(const H* handle, const char* name)
              "%s is not a live handle: it was destroyed, or is of another kind", name);
     }
     HeldObjects::hold(object);
+    if constexpr (H::kOneThread) {
+        bool is_new = false;
+        if (!handle->claim.take(is_new)) {
+            fail(Code::bad_state,
+                 "%s is in use by another thread; calls with one object come one after another",
+                 name);
+        }
+        if (is_new) {
+            HeldObjects::hold(handle->claim);
+        }
+    }
     return object;
 }
 

@@ -27,8 +27,8 @@ std::shared_ptr<Tensor> optional_tensor(mp_tensor* tensor, const char* name) {
 }
 
 // Both gradients; dx NULL or dw NULL where one is not wanted.
-void backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor* dx, mp_tensor* dw,
-              mp_tensor* dbias, uint32_t flags) {
+mp_status backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor* dx,
+                   mp_tensor* dw, mp_tensor* dbias, uint32_t flags) {
     linear::Linear& layer = object_of(linear, "linear")->layer;
     check_flags(flags, MP_BACKWARD_ACCUMULATE, "flags");
     const std::shared_ptr<Tensor> data_gradient = optional_tensor(dx, "dx");
@@ -37,6 +37,7 @@ void backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor
     layer.backward(
         stream_of(queue, *layer.context()), layer.last(), *object_of(dy, "dy"), data_gradient.get(),
         {weight_gradient.get(), bias_gradient.get(), (flags & MP_BACKWARD_ACCUMULATE) != 0});
+    return told_end_step(layer);
 }
 
 linear::OperandState read_counts(const linear::Linear& layer, recipe::Operand operand) {
@@ -83,6 +84,25 @@ recipe::Operand mp::capi::operand_of(int32_t number) {
     return static_cast<recipe::Operand>(number);
 }
 
+mp_status mp::capi::told_fallback(const linear::Linear& layer) {
+    const std::string reason = layer.fallback();
+    if (reason.empty()) {
+        return MP_STATUS_OK;
+    }
+    const std::string line = "linear: it stays in high precision: " + reason;
+    layer.context()->log(LogLevel::warning, line);
+    return warn(line);
+}
+
+mp_status mp::capi::told_end_step(linear::Linear& layer) {
+    return layer.forgets_end_step()
+               ? warn("linear: a second gradient begins (without MP_BACKWARD_ACCUMULATE), and "
+                      "mp_linear_end_step has not ended the step before: its scales and cached "
+                      "weights "
+                      "are still those of that step")
+               : MP_STATUS_OK;
+}
+
 void mp::capi::check_wanted(const Tensor* dx, const Tensor* dw, const Tensor* dbias) {
     if (dx == nullptr && dw == nullptr) {
         fail(Code::invalid_argument, "linear: dx and dw are both NULL; one must be wanted");
@@ -94,13 +114,15 @@ void mp::capi::check_wanted(const Tensor* dx, const Tensor* dw, const Tensor* db
 
 mp_status mp_linear_create(mp_context* context, mp_recipe* recipe, const mp_linear_desc* desc,
                            mp_tensor* weight, mp_tensor* bias, mp_linear** out) {
-    return boundary([&] {
+    return boundary([&]() -> mp_status {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const linear::LinearOptions options = options_of(desc);
-        *out = make_handle<mp_linear>(std::make_shared<LinearObject>(
-            owner, use_recipe(recipe), options, object_of(weight, "weight"),
-            optional_tensor(bias, "bias")));
+        const auto layer = std::make_shared<LinearObject>(owner, use_recipe(recipe), options,
+                                                          object_of(weight, "weight"),
+                                                          optional_tensor(bias, "bias"));
+        *out = make_handle<mp_linear>(layer);
+        return told_fallback(layer->layer);
     });
 }
 
@@ -114,25 +136,25 @@ mp_status mp_linear_forward(mp_linear* linear, mp_queue* queue, mp_tensor* x, mp
 
 mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
                                   mp_tensor* dx) {
-    return boundary([&] {
+    return boundary([&]() -> mp_status {
         (void)object_of(dx, "dx");
-        backward(linear, queue, dy, dx, nullptr, nullptr, 0);
+        return backward(linear, queue, dy, dx, nullptr, nullptr, 0);
     });
 }
 
 mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
                                     mp_tensor* dw, mp_tensor* dbias, uint32_t flags) {
-    return boundary([&] {
+    return boundary([&]() -> mp_status {
         (void)object_of(dw, "dw");
-        backward(linear, queue, dy, nullptr, dw, dbias, flags);
+        return backward(linear, queue, dy, nullptr, dw, dbias, flags);
     });
 }
 
 mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor* dx,
                              mp_tensor* dw, mp_tensor* dbias, uint32_t flags) {
-    return boundary([&] {
+    return boundary([&]() -> mp_status {
         (void)object_of(dw, "dw");
-        backward(linear, queue, dy, dx, dw, dbias, flags);
+        return backward(linear, queue, dy, dx, dw, dbias, flags);
     });
 }
 
@@ -143,6 +165,11 @@ mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue*
         std::vector<const linear::ScalingState*> states;
         states.reserve(layers.size());
         for (const auto& object : layers) {
+            if (!object->optimizer.expired()) {
+                fail(Code::bad_state, "linear: its step ends with its optimizer's "
+                                      "(mp_optimizer_set_linears); scales would "
+                                      "move twice");
+            }
             (void)stream_of(queue, *object->layer.context());
             states.push_back(&object->layer.scaling());
         }

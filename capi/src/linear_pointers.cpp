@@ -59,16 +59,18 @@ mp_status mp_linear_create_pointers(mp_context* context, mp_recipe* recipe,
                                     const mp_linear_desc* desc, const void* weight,
                                     int32_t weight_dtype, const void* bias, int32_t bias_dtype,
                                     mp_linear** out) {
-    return boundary([&] {
+    return boundary([&]() -> mp_status {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const linear::LinearOptions options = options_of(desc);
         const Memory memory(owner);
         const recipe::Recipe& rules = use_recipe(recipe);
         const Shape shape = matrix(options.out_features, options.in_features);
-        *out = make_handle<mp_linear>(std::make_shared<LinearObject>(
+        const auto layer = std::make_shared<LinearObject>(
             owner, rules, options, memory.required_tensor(weight, weight_dtype, shape, "weight"),
-            memory.tensor(bias, bias_dtype, {{options.out_features}, 1}, "bias")));
+            memory.tensor(bias, bias_dtype, {{options.out_features}, 1}, "bias"));
+        *out = make_handle<mp_linear>(layer);
+        return told_fallback(layer->layer);
     });
 }
 
@@ -88,7 +90,7 @@ mp_status mp_linear_forward_pointers(mp_linear* linear, mp_queue* queue, int64_t
 mp_status mp_linear_backward_pointers(mp_linear* linear, mp_queue* queue, int64_t rows,
                                       const void* dy, void* dx, int32_t dtype, void* dw,
                                       void* dbias, int32_t grad_dtype, uint32_t flags) {
-    return boundary([&] {
+    return boundary([&]() -> mp_status {
         linear::Linear& layer = object_of(linear, "linear")->layer;
         check_flags(flags, MP_BACKWARD_ACCUMULATE, "flags");
         check_rows(rows);
@@ -103,5 +105,6 @@ mp_status mp_linear_backward_pointers(mp_linear* linear, mp_queue* queue, int64_
         check_wanted(data.get(), weight.get(), bias.get());
         layer.backward(stream_of(queue, *layer.context()), layer.last(), *gradient, data.get(),
                        {weight.get(), bias.get(), (flags & MP_BACKWARD_ACCUMULATE) != 0});
+        return told_end_step(layer);
     });
 }

@@ -56,7 +56,8 @@ struct LinearObject {
     mp_linear_monitor_fn monitor = nullptr;
     void* payload = nullptr;
     int32_t every = 0;
-    int32_t steps = 0; // since its last turn
+    int32_t steps = 0;                   // since its last turn
+    std::weak_ptr<const void> optimizer; // whose steps end this layer's (mp_optimizer_set_linears)
 };
 
 // What one forward of a layer keeps.
@@ -73,6 +74,7 @@ struct OptimizerObject : optim::Optimizer {
     using optim::Optimizer::Optimizer;
 
     std::vector<std::shared_ptr<LinearObject>> layers;
+    bool has_warned_of_nothing = false;
 };
 
 struct StepPlanObject {
@@ -135,12 +137,12 @@ struct mp_event : mp::capi::Handle<mp::capi::EventObject, 0x4d504556> {};
 struct mp_tensor : mp::capi::Handle<mp::Tensor, 0x4d505445> {};
 struct mp_recipe : mp::capi::Handle<mp::capi::RecipeObject, 0x4d505243> {};
 struct mp_gemm : mp::capi::Handle<mp::capi::GemmObject, 0x4d50474d> {};
-struct mp_linear : mp::capi::Handle<mp::capi::LinearObject, 0x4d504c49> {};
-struct mp_saved : mp::capi::Handle<mp::capi::SavedObject, 0x4d505341> {};
-struct mp_scaler : mp::capi::Handle<mp::scaler::LossScaler, 0x4d505343> {};
-struct mp_optimizer : mp::capi::Handle<mp::capi::OptimizerObject, 0x4d504f50> {};
-struct mp_step_plan : mp::capi::Handle<mp::capi::StepPlanObject, 0x4d505350> {};
-struct mp_checkpoint : mp::capi::Handle<mp::capi::CheckpointObject, 0x4d50434b> {};
+struct mp_linear : mp::capi::Handle<mp::capi::LinearObject, 0x4d504c49, true> {};
+struct mp_saved : mp::capi::Handle<mp::capi::SavedObject, 0x4d505341, true> {};
+struct mp_scaler : mp::capi::Handle<mp::scaler::LossScaler, 0x4d505343, true> {};
+struct mp_optimizer : mp::capi::Handle<mp::capi::OptimizerObject, 0x4d504f50, true> {};
+struct mp_step_plan : mp::capi::Handle<mp::capi::StepPlanObject, 0x4d505350, true> {};
+struct mp_checkpoint : mp::capi::Handle<mp::capi::CheckpointObject, 0x4d50434b, true> {};
 struct mp_comm : mp::capi::Handle<mp::capi::CommObject, 0x4d50434f> {};
 struct mp_comm_request : mp::capi::Handle<mp::capi::CommRequestObject, 0x4d504352> {};
 

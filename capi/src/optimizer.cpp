@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // optimizer.h, but for steps on the caller's pointers.
+#include <utility>
 #include <vector>
 
 #include "boundary.hpp"
@@ -134,7 +135,8 @@ mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* queue, int
 mp_status mp_optimizer_set_linears(mp_optimizer* optimizer, mp_linear* const* linears,
                                    int32_t count) {
     return boundary([&] {
-        OptimizerObject& object = *object_of(optimizer, "optimizer");
+        const std::shared_ptr<OptimizerObject> owner = object_of(optimizer, "optimizer");
+        OptimizerObject& object = *owner;
         std::vector<std::shared_ptr<LinearObject>> layers = listed_layers(linears, count);
         std::vector<std::shared_ptr<linear::Linear>> inner;
         inner.reserve(layers.size());
@@ -142,12 +144,18 @@ mp_status mp_optimizer_set_linears(mp_optimizer* optimizer, mp_linear* const* li
             inner.emplace_back(layer, &layer->layer);
         }
         object.set_layers(std::move(inner));
+        for (const auto& layer : object.layers) {
+            layer->optimizer.reset();
+        }
         object.layers = std::move(layers);
+        for (const auto& layer : object.layers) {
+            layer->optimizer = owner;
+        }
     });
 }
 
 mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler* scaler) {
-    return boundary([&] {
+    return boundary([&]() -> mp_status {
         OptimizerObject& object = *object_of(optimizer, "optimizer");
         Stream& stream = stream_of(queue, *object.context());
         scaler::LossScaler* scale = scaler_of(scaler, *object.context());
@@ -155,6 +163,16 @@ mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler*
         for (const auto& layer : object.layers) {
             tell_monitor(*layer, stream);
         }
+        if (object.parameters().count() == 0 &&
+            !std::exchange(object.has_warned_of_nothing, true)) {
+            return warn("optimizer: it has no parameters; add them with mp_optimizer_add_param");
+        }
+        if (scale != nullptr && scale->checks() && scale->forgets_update(&object)) {
+            return warn(
+                "scaler: two steps of this optimizer without mp_scaler_update between them; "
+                "found_inf stays, and the loss scale never moves");
+        }
+        return MP_STATUS_OK;
     });
 }
 

@@ -90,7 +90,7 @@ mp_status mp_linear_forward_saved(mp_linear* linear, mp_queue* queue, mp_tensor*
 mp_status mp_linear_backward_saved(mp_linear* linear, mp_queue* queue, const mp_saved* saved,
                                    const mp_tensor* dy, mp_tensor* dx, mp_tensor* dw,
                                    mp_tensor* dbias, uint32_t flags) {
-    return boundary([&] {
+    return boundary([&]() -> mp_status {
         LinearObject& object = *object_of(linear, "linear");
         check_flags(flags, MP_BACKWARD_ACCUMULATE, "flags");
         const linear::Saved* const place = saved_of(saved, object);
@@ -105,6 +105,7 @@ mp_status mp_linear_backward_saved(mp_linear* linear, mp_queue* queue, const mp_
         object.layer.backward(stream_of(queue, *object.layer.context()), place,
                               *object_of(dy, "dy"), data.get(),
                               {weight.get(), bias.get(), (flags & MP_BACKWARD_ACCUMULATE) != 0});
+        return told_end_step(object.layer);
     });
 }
 

@@ -47,7 +47,7 @@ const Backend& find_backend(BackendList backends, const std::string& name, Devic
 
 Context::Context(const ContextOptions& options, BackendList backends, const Backend* accelerator)
     : host_backend_(&find_backend(backends, options.host_backend, DeviceKind::host)),
-      memory_(options.memory),
+      memory_(options.memory), log_(options.log),
       host_(
           open_device(*host_backend_, options, accelerator == nullptr ? options.device_index : 0)),
       own_(accelerator == nullptr ? host_

@@ -23,6 +23,9 @@ struct ContextOptions {
     LogTable log;
 };
 
+// As the caller's levels are.
+enum class LogLevel : int32_t { error = 1, warning, info, debug };
+
 class Context {
   public:
     // `backends` holds the compiled-in ones; `accelerator` the one for options.kind, null for the host.
@@ -40,10 +43,15 @@ class Context {
 
     [[nodiscard]] system::FileTable& files() const noexcept { return system::posix_files(); }
     [[nodiscard]] std::string describe() const;
+    // A line for the caller's log.
+    void log(LogLevel level, const std::string& line) const noexcept {
+        log_.write(static_cast<int32_t>(level), line.c_str(), log_.payload);
+    }
 
   private:
     const Backend* host_backend_;
     MemoryTable memory_;
+    LogTable log_;
     std::shared_ptr<Stream> host_;
     std::shared_ptr<Stream> own_;
 };

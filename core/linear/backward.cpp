@@ -161,6 +161,7 @@ void Linear::backward(Stream& stream, const Saved* saved, const Tensor& dy, Tens
         dy_operand.emplace(stream, dy, form, track(recipe::Operand::grad_output));
     }
     weight_gradient(stream, *saved, dy_operand->view(), *gradients.dw, gradients.accumulate);
+    gradients_begun_ += gradients.accumulate ? 0 : 1;
     if (gradients.dbias != nullptr) {
         bias_gradient(stream, dy, *gradients.dbias, gradients.accumulate);
     }

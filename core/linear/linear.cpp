@@ -2,6 +2,7 @@
 #include "linear/linear.hpp"
 
 #include <optional>
+#include <utility>
 
 #include "linear/checks.hpp"
 
@@ -114,6 +115,19 @@ void Linear::end_step(Stream& stream) {
         forget_weight_copies();
     }
     scaling_.end_step(stream);
+    gradients_begun_ = 0;
+}
+
+bool Linear::forgets_end_step() {
+    const bool matters = options_.cache_weight || scaling_.slots() != nullptr;
+    return matters && gradients_begun_ > 1 && !std::exchange(has_warned_, true);
+}
+
+std::string Linear::fallback() const {
+    const recipe::Fp8Policy& policy = recipe_.fp8;
+    const bool fits = options_.in_features % policy.multiple_of == 0 &&
+                      options_.out_features % policy.multiple_of == 0;
+    return policy.is_used() && !is_fp8() && !fits ? high_precision_reason_ : std::string();
 }
 
 void Linear::load_scaling(Stream& stream, const unsigned char* data, std::size_t size) {

@@ -79,6 +79,10 @@ class Linear {
     // What scaling().save() returned. Weights converted before have the scales and amaxes of another state.
     void load_scaling(Stream& stream, const unsigned char* data, std::size_t size);
     [[nodiscard]] bool is_fp8() const noexcept { return high_precision_reason_.empty(); }
+    // Why a layer that the recipe means to have fp8 products has none; empty where it has, or where none was asked for.
+    [[nodiscard]] std::string fallback() const;
+    // Whether the last backward began a second step without an end of the first, where that matters. Said once.
+    [[nodiscard]] bool forgets_end_step();
     // The form of an operand in the product that quantizes it first.
     [[nodiscard]] MatrixForm form_of(recipe::Operand operand) const noexcept;
     // In this product. Throws where it has no such operand.
@@ -152,6 +156,8 @@ class Linear {
     uint64_t copied_version_ = 0;
 
     Saved last_;
+    int64_t gradients_begun_ = 0; // since end_step(): overwritten, not added to
+    bool has_warned_ = false;
     std::map<PlanKey, gemm::GemmPlan> plans_;
 };
 

@@ -122,7 +122,11 @@ gemm::GemmPlan& Linear::plan(recipe::GemmRole role, int64_t rows, DType result, 
     d.scale_a = chosen.a.grid;
     d.scale_b = chosen.b.grid;
     d.power_of_two_scales = has_power_of_two_scales(chosen.a) && has_power_of_two_scales(chosen.b);
-    return plans_.emplace(key, gemm::GemmPlan(weight_->stream().shared_device(), d)).first->second;
+    gemm::GemmPlan& made =
+        plans_.emplace(key, gemm::GemmPlan(weight_->stream().shared_device(), d)).first->second;
+    context_->log(LogLevel::debug, std::string("linear: ") + recipe::role_name(role) + " with " +
+                                       std::to_string(rows) + " rows: " + made.describe());
+    return made;
 }
 
 // A caller whose number of rows never repeats must not fill memory with plans.

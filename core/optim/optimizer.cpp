@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/optimizer.hpp"
 
+#include <cmath>
+
+#include "device/select.hpp"
+
 namespace mp::optim {
 namespace {
 
@@ -164,8 +168,35 @@ void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
     } else {
         memory_.step(stream, plan_, scaler, options);
     }
+    log_skip(stream);
     layers_.end_step(stream);
     touch_weights();
+}
+
+// On the host, where nobody has to wait to know: who was not finite.
+void Optimizer::log_skip(Stream& stream) const {
+    if (!stream.device().is_host() || device_state()->skip == 0) {
+        return;
+    }
+    std::string who = "a gradient of another rank";
+    for (const int32_t i : enabled_parameters()) {
+        const Tensor& grad = *parameters_[i].grad;
+        if (!grad.has_memory()) {
+            continue;
+        }
+        const Scratch largest(stream, sizeof(float));
+        AmaxDesc op{};
+        op.kind = OpKind::amax;
+        op.source = grad.ref();
+        op.result = static_cast<float*>(largest.data());
+        run_op(stream, op);
+        if (!std::isfinite(*op.result)) {
+            who = "the gradient of '" + parameters_[i].name + "'";
+            break;
+        }
+    }
+    context_->log(LogLevel::info, "optimizer: step " + std::to_string(device_state()->step + 1) +
+                                      " skipped: " + who + " is not finite");
 }
 
 void Optimizer::touch_weights() {

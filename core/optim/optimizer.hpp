@@ -108,6 +108,7 @@ class Optimizer {
     void agree(Stream& stream, scaler::LossScaler* scaler, uint64_t weights, const Status& own);
     void step_on_ranks(Stream& stream, scaler::LossScaler* scaler);
     void touch_weights();
+    void log_skip(Stream& stream) const;
     [[nodiscard]] StepOptions step_options() const;
     [[nodiscard]] std::vector<int32_t> enabled_parameters() const;
     void check_norm_group() const;

@@ -209,6 +209,7 @@ void Optimizer::step_on_ranks(Stream& stream, scaler::LossScaler* scaler) {
     ++calls_;
     memory_.prepare(stream, scaler, options);
     memory_.update(stream, plan_, options, *chosen);
+    log_skip(stream);
     layers_.end_step_as_agreed(stream);
     sharding()->publish(stream);
     touch_weights();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/state_values.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 #include "numerics/codec.hpp"
 #include "numerics/remainder.hpp"
 #include "optim/host_values.hpp"
@@ -75,6 +78,23 @@ void write_weight(Stream& stream, const ParamStates& states, const TensorSlice& 
          states.has_compensation() ? ", compensation" : "");
 }
 
+// What a step could never have left: it would go on with it for ever.
+void check_numbers(const ParamStates& states, const std::string& name,
+                   const std::vector<float>& values, const std::string& owner) {
+    const numerics::RuleInfo rule = numerics::rule_info(states.formats().rule);
+    const bool is_signed =
+        std::none_of(rule.states, rule.states + rule.state_count,
+                     [&](const numerics::StateSpec& s) { return name == s.name && !s.is_signed; });
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (!std::isfinite(values[i]) || (!is_signed && values[i] < 0.0F)) {
+            fail(Code::invalid_argument,
+                 "optimizer: element %zu of '%s' of parameter '%s' is %g; it must be finite%s", i,
+                 name.c_str(), owner.c_str(), static_cast<double>(values[i]),
+                 is_signed ? "" : " and not negative");
+        }
+    }
+}
+
 } // namespace
 
 void read_values(Stream& stream, const ParamStates& states, const TensorSlice& param,
@@ -97,8 +117,12 @@ void write_values(Stream& stream, const ParamStates& states, const TensorSlice& 
                   const std::string& name, const TensorRef& source, const std::string& owner) {
     const StoredState state = states.find(name);
     const TensorSlice plain = {source, nullptr, nullptr, {}};
+    const bool is_known = state.format.exists() || name == "fp32_param";
+    const std::vector<float> values =
+        is_known ? download_floats(stream, source) : std::vector<float>();
+    check_numbers(states, name, values, owner);
     if (state.block_scales != nullptr) {
-        write_stored(stream, state, download_floats(stream, source));
+        write_stored(stream, state, values);
     } else if (state.format.exists()) {
         quant::convert(stream, plain, state.slice);
     } else if (name == "fp32_param") {

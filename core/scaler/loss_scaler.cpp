@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scaler/loss_scaler.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "comm/agreement.hpp"
 #include "device/segments.hpp"
@@ -152,12 +154,29 @@ void LossScaler::combine(Stream& stream, comm::Communicator& comm) {
     stream.sync();
 }
 
+bool LossScaler::forgets_update(const void* optimizer) {
+    if (std::find(used_by_.begin(), used_by_.end(), optimizer) == used_by_.end()) {
+        used_by_.push_back(optimizer);
+        return false;
+    }
+    return !std::exchange(has_warned_, true);
+}
+
 void LossScaler::update(Stream& stream) {
+    used_by_.clear();
+    const bool is_here = stream.device().is_host(); // elsewhere it would have to be waited for
+    const float before = is_here ? state()->scale : 0.0F;
+    const bool overflow = is_here && state()->found_inf != 0.0F;
     ScalerUpdateDesc op{};
     op.kind = OpKind::scaler_update;
     op.state = state_.as<numerics::LossScaleState>();
     op.rule = policy_.rule;
     run_op(stream, op);
+    if (is_here && state()->scale != before) {
+        context_->log(LogLevel::info, "scaler: loss scale " + std::to_string(before) + " -> " +
+                                          std::to_string(state()->scale) +
+                                          (overflow ? ": a gradient was not finite" : ""));
+    }
 }
 
 } // namespace mp::scaler

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "comm/communicator.hpp"
 #include "context/context.hpp"
@@ -35,6 +36,8 @@ class LossScaler {
     void write(Stream& stream, const numerics::LossScaleState& state); // waits
     void check_finite(Stream& stream, std::span<const TensorRef> grads);
     void update(Stream& stream);
+    // Told of each step of an optimizer with it: true at the first that finds no update() since its last. Said once.
+    [[nodiscard]] bool forgets_update(const void* optimizer);
     // Collective: found_inf becomes 1 where any rank has it. Waits; throws where a rank is lost.
     void combine(Stream& stream, comm::Communicator& comm);
 
@@ -42,6 +45,8 @@ class LossScaler {
     std::shared_ptr<Context> context_;
     recipe::ScalerPolicy policy_;
     Buffer state_;
+    std::vector<const void*> used_by_; // since the last update
+    bool has_warned_ = false;
 };
 
 } // namespace mp::scaler

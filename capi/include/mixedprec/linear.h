@@ -90,7 +90,7 @@ MP_BEGIN_DECLS
  * @param[in]  weight   [out, in]; fp32, fp16, bf16 or quantized
  * @param[in]  bias     [out], fp32, fp16 or bf16; NULL for none
  * @param[out] out      the new layer
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE;
+ * @returns MP_STATUS_OK; MP_STATUS_WARNING where its sizes keep it in high precision under an fp8 recipe (the layer is made); MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE;
  *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (device, recipe); MP_STATUS_UNSUPPORTED
  * @threads A
  * @since 0.2 */
@@ -136,6 +136,7 @@ MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp
  * @param[in] queue    NULL: the default queue
  * @param[in] comm     the ranks; NULL: this one alone
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
+ *          MP_STATUS_BAD_STATE for a layer of mp_optimizer_set_linears, whose scales would move twice;
  *          vendor codes; with `comm` as mp_comm_all_to_all, and then no layer has moved on
  * @threads B; C with `comm`
  * @since 0.2 */
@@ -218,7 +219,8 @@ MP_API mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, con
  * @param[in] dw      written or added to; [out, in], fp32, fp16, bf16 or quantized: the main gradient
  * @param[in] dbias   written or added to; [out]; NULL when not wanted or the layer has no bias
  * @param[in] flags   MP_BACKWARD_ACCUMULATE or 0
- * @returns as mp_linear_forward; MP_STATUS_BAD_STATE without a forward before it
+ * @returns as mp_linear_forward; MP_STATUS_BAD_STATE without a forward before it; MP_STATUS_WARNING, once, where a second gradient
+ *          begins without mp_linear_end_step under delayed scales or cached weights
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,

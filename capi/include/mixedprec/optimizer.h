@@ -294,6 +294,7 @@ MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group,
  * @param[in] scaler     its scale is divided out and its found_inf is set; NULL: no loss scale
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (device);
  *          MP_STATUS_UNSUPPORTED with all reasons; MP_STATUS_OUT_OF_MEMORY; vendor codes
+ *          MP_STATUS_WARNING, once: no parameters; two steps with one scaler without mp_scaler_update
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler* scaler);
@@ -524,8 +525,8 @@ MP_API mp_status mp_optimizer_read_state(mp_optimizer* optimizer, mp_queue* queu
 /** Stores values that came from elsewhere in a state: rounded once to nearest, with new scales where the state has
  * scales. "fp32_param" writes the parameter as well, and what its rounding loses goes into master weight, remainder or
  * compensation: nothing of a checkpoint in fp32 is lost that the recipe can hold. To import a bf16 parameter with its
- * compensation, write the parameter, call mp_optimizer_sync_master, then write "compensation". Second moments must not
- * be negative. Blocks.
+ * compensation, write the parameter, call mp_optimizer_sync_master, then write "compensation". Numbers
+ * must be finite, second moments not negative. Blocks.
  * @param[in] optimizer  the optimizer
  * @param[in] queue      NULL: the default queue
  * @param[in] index      the parameter's number

@@ -86,7 +86,7 @@ MP_API mp_status mp_linear_backward_saved(mp_linear* linear, mp_queue* queue, co
  * @param[in]  rows    >= 0
  * @param[out] bytes   the number
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE (rows)
- * @threads A
+ * @threads B
  * @since 0.2 */
 MP_API mp_status mp_linear_get_saved_bytes(const mp_linear* linear, int64_t rows, size_t* bytes);
 
@@ -146,7 +146,7 @@ MP_API mp_status mp_linear_get_gradient_rounding(const mp_linear* linear, mp_cas
  *                         is 0 where the elements are rounded only, without scales
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
  *          MP_STATUS_STRUCT_TOO_NEW
- * @threads A
+ * @threads B
  * @since 0.2 */
 MP_API mp_status mp_linear_get_operand_form(const mp_linear* linear, int32_t product,
                                             int32_t operand, int32_t* dtype, mp_quant_desc* quant);

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nothing silent: what a call says of a mistake that it survives, what it refuses, and what the log is told.
+#include <cmath>
+#include <future>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+#include "training.hpp"
+
+using namespace mp_test;
+
+namespace {
+
+struct Line {
+    int32_t level;
+    std::string text;
+};
+
+// What a context's log was told.
+struct Log {
+    std::mutex mutex;
+    std::vector<Line> lines;
+
+    static void write(int32_t level, const char* message, void* payload) {
+        auto& log = *static_cast<Log*>(payload);
+        const std::lock_guard lock(log.mutex);
+        log.lines.push_back({level, message});
+    }
+    // The first line with all of these words.
+    [[nodiscard]] const Line* find(const std::vector<std::string>& words) const {
+        for (const Line& line : lines) {
+            bool has_all = true;
+            for (const std::string& word : words) {
+                has_all = has_all && line.text.find(word) != std::string::npos;
+            }
+            if (has_all) {
+                return &line;
+            }
+        }
+        return nullptr;
+    }
+};
+
+struct Warnings : ::testing::Test {
+    Log log;
+    Context context = open();
+
+    Context open() {
+        mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+        desc.log = Log::write;
+        desc.log_payload = &log;
+        desc.log_level = MP_LOG_DEBUG;
+        desc.num_threads = 1;
+        mp_context* made = nullptr;
+        EXPECT_TRUE(succeeded(mp_context_create(&desc, &made)));
+        return Context(made);
+    }
+    Tensor matrix(int64_t rows, int64_t columns) const {
+        return make_tensor(context, MP_DTYPE_FP32, {rows, columns},
+                           numbers(static_cast<std::size_t>(rows * columns), 5));
+    }
+    mp_status make_layer(const char* recipe, mp_tensor* weight, int64_t in, int64_t out,
+                         uint32_t flags, Linear& layer) const {
+        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
+        desc.in_features = in;
+        desc.out_features = out;
+        desc.flags = flags;
+        mp_linear* made = nullptr;
+        const mp_status status =
+            mp_linear_create(context, make_recipe(context, recipe), &desc, weight, nullptr, &made);
+        layer = Linear(made);
+        return status;
+    }
+    Optimizer make_optimizer() const {
+        const Recipe recipe = make_recipe(context, "fp32");
+        mp_optimizer* made = nullptr;
+        EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, nullptr, &made)));
+        EXPECT_TRUE(succeeded(mp_optimizer_add_group(made, nullptr, nullptr)));
+        return Optimizer(made);
+    }
+    static void add(mp_optimizer* optimizer, const char* name, mp_tensor* param, mp_tensor* grad) {
+        mp_param_desc desc = MP_PARAM_DESC_INIT;
+        desc.name = name;
+        desc.param = param;
+        desc.grad = grad;
+        EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, 0, &desc, nullptr)));
+    }
+};
+
+} // namespace
+
+TEST_F(Warnings, ALayerThatFallsBackSaysSo) {
+    const Tensor weight = matrix(48, 64);
+    Linear layer;
+    EXPECT_TRUE(fails(make_layer("mxfp8", weight, 64, 48, 0, layer), MP_STATUS_WARNING,
+                      {"high precision", "64 x 48", "multiple_of"}));
+    ASSERT_NE(log.find({"high precision", "64 x 48"}), nullptr);
+    EXPECT_EQ(log.find({"high precision", "64 x 48"})->level, MP_LOG_WARNING);
+    const Tensor fits = matrix(64, 64);
+    MP_OK(make_layer("mxfp8", fits, 64, 64, 0, layer));
+    MP_OK(make_layer("bf16_mixed", weight, 64, 48, 0, layer)); // asks for no fp8
+}
+
+TEST_F(Warnings, AForgottenEndOfStepIsNoticedOnce) {
+    const Tensor weight = matrix(64, 64), x = matrix(8, 64), y = matrix(8, 64), dw = matrix(64, 64);
+    const auto step = [&](mp_linear* layer, uint32_t flags) {
+        EXPECT_TRUE(succeeded(mp_linear_forward(layer, nullptr, x, y)));
+        return mp_linear_backward_weight(layer, nullptr, y, dw, nullptr, flags);
+    };
+    Linear layer;
+    MP_OK(make_layer("fp8_delayed", weight, 64, 64, 0, layer));
+    MP_OK(step(layer, 0));
+    MP_OK(step(layer, MP_BACKWARD_ACCUMULATE)); // the next micro-batch
+    EXPECT_TRUE(fails(step(layer, 0), MP_STATUS_WARNING, {"mp_linear_end_step"}));
+    MP_OK(step(layer, 0));
+    MP_OK(make_layer("bf16_mixed", weight, 64, 64, MP_LINEAR_CACHE_WEIGHT, layer));
+    MP_OK(step(layer, 0));
+    mp_linear* const one = layer;
+    MP_OK(mp_linear_end_step(&one, 1, nullptr, nullptr));
+    MP_OK(step(layer, 0));
+    EXPECT_TRUE(fails(step(layer, 0), MP_STATUS_WARNING, {"mp_linear_end_step"}));
+    MP_OK(make_layer("bf16_mixed", weight, 64, 64, 0, layer)); // nothing depends on it
+    for (int i = 0; i < 3; ++i) {
+        MP_OK(step(layer, 0));
+    }
+}
+
+TEST_F(Warnings, AStepThatTheOptimizerEndsIsNotEndedTwice) {
+    const Tensor weight = matrix(64, 64), grad = matrix(64, 64);
+    Linear layer;
+    MP_OK(make_layer("fp8_delayed", weight, 64, 64, 0, layer));
+    mp_linear* const one = layer;
+    Optimizer optimizer = make_optimizer();
+    add(optimizer, "w", weight, grad);
+    MP_OK(mp_optimizer_set_linears(optimizer, &one, 1));
+    MP_FAILS(mp_linear_end_step(&one, 1, nullptr, nullptr), MP_STATUS_BAD_STATE,
+             "mp_optimizer_set_linears");
+    MP_OK(mp_optimizer_set_linears(optimizer, nullptr, 0));
+    MP_OK(mp_linear_end_step(&one, 1, nullptr, nullptr));
+    MP_OK(mp_optimizer_set_linears(optimizer, &one, 1));
+    optimizer = Optimizer();
+    MP_OK(mp_linear_end_step(&one, 1, nullptr, nullptr));
+}
+
+TEST_F(Warnings, AForgottenUpdateOfTheScalerIsNoticedOnce) {
+    const Tensor weight = matrix(8, 8), grad = matrix(8, 8), other = matrix(8, 8);
+    const Optimizer first = make_optimizer(), second = make_optimizer();
+    add(first, "a", weight, grad);
+    add(second, "b", other, nullptr);
+    mp_scaler* made = nullptr;
+    MP_OK(mp_scaler_create(context, nullptr, &made));
+    const Scaler scaler(made);
+    MP_OK(mp_optimizer_step(first, nullptr, scaler));
+    MP_OK(mp_optimizer_step(second, nullptr, scaler)); // two optimizers, one update
+    MP_OK(mp_scaler_update(scaler, nullptr));
+    MP_OK(mp_optimizer_step(first, nullptr, scaler));
+    EXPECT_TRUE(
+        fails(mp_optimizer_step(first, nullptr, scaler), MP_STATUS_WARNING, {"mp_scaler_update"}));
+    MP_OK(mp_optimizer_step(first, nullptr, scaler));
+}
+
+TEST_F(Warnings, AnOptimizerWithNothingInItSaysSoOnce) {
+    const Optimizer optimizer = make_optimizer();
+    EXPECT_TRUE(fails(mp_optimizer_step(optimizer, nullptr, nullptr), MP_STATUS_WARNING,
+                      {"no parameters"}));
+    MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
+}
+
+TEST_F(Warnings, StatesThatNoStepCouldLeaveAreRefused) {
+    const Tensor weight = matrix(4, 8), grad = matrix(4, 8), bad = matrix(4, 8);
+    const Optimizer optimizer = make_optimizer();
+    add(optimizer, "w", weight, grad);
+    const auto write = [&](const char* state, float value) {
+        std::vector<float> values(32, 1.0F);
+        values[9] = value;
+        EXPECT_TRUE(
+            succeeded(mp_tensor_write(bad, nullptr, values.data(), values.size() * sizeof(float))));
+        return mp_optimizer_write_state(optimizer, nullptr, 0, state, bad);
+    };
+    MP_FAILS(write("exp_avg_sq", -1.0F), MP_STATUS_INVALID_ARGUMENT, "element 9", "exp_avg_sq",
+             "'w'", "not negative");
+    for (const char* state : {"exp_avg", "exp_avg_sq", "fp32_param"}) {
+        MP_FAILS(write(state, NAN), MP_STATUS_INVALID_ARGUMENT, "finite");
+        MP_FAILS(write(state, std::numeric_limits<float>::infinity()), MP_STATUS_INVALID_ARGUMENT,
+                 "finite");
+    }
+    MP_OK(write("exp_avg", -1.0F));
+    MP_OK(write("exp_avg_sq", 0.0F));
+}
+
+// A callback may come in again; another thread may not meanwhile.
+TEST_F(Warnings, AnObjectInUseByAnotherThreadIsRefused) {
+    const Tensor weight = matrix(64, 64);
+    Linear layer;
+    MP_OK(make_layer("fp8_current", weight, 64, 64, 0, layer));
+    struct Meeting {
+        mp_linear* layer;
+        std::promise<void> is_inside;
+        std::promise<void> may_go;
+        bool has_met = false;
+        mp_status nested = MP_STATUS_INTERNAL;
+    } meeting;
+    meeting.layer = layer;
+    MP_OK(mp_linear_set_monitor(
+        layer, "layer", 1,
+        [](void* payload, const char*, const mp_linear_stats*, const char*) {
+            auto& at = *static_cast<Meeting*>(payload);
+            if (std::exchange(at.has_met, true)) {
+                return;
+            }
+            mp_linear_desc desc = MP_LINEAR_DESC_INIT;
+            at.nested = mp_linear_get_desc(at.layer, &desc);
+            at.is_inside.set_value();
+            at.may_go.get_future().wait();
+        },
+        &meeting));
+    std::thread busy([&] {
+        mp_linear* const one = layer;
+        EXPECT_TRUE(succeeded(mp_linear_end_step(&one, 1, nullptr, nullptr)));
+    });
+    meeting.is_inside.get_future().wait();
+    mp_linear_desc desc = MP_LINEAR_DESC_INIT;
+    MP_FAILS(mp_linear_get_desc(layer, &desc), MP_STATUS_BAD_STATE, "another thread");
+    meeting.may_go.set_value();
+    busy.join();
+    EXPECT_EQ(meeting.nested, MP_STATUS_OK);
+    MP_OK(mp_linear_get_desc(layer, &desc));
+}
+
+TEST_F(Warnings, TheLogTellsOfStepsCheckpointsAndProducts) {
+    const Tensor weight = matrix(64, 64), grad = matrix(64, 64), fine = matrix(8, 8),
+                 fine_grad = matrix(8, 8);
+    const Optimizer optimizer = make_optimizer();
+    add(optimizer, "fine", fine, fine_grad);
+    add(optimizer, "blocks.0.weight", weight, grad);
+    mp_scaler* made = nullptr;
+    MP_OK(mp_scaler_create(context, nullptr, &made));
+    const Scaler scaler(made);
+    MP_OK(mp_optimizer_step(optimizer, nullptr, scaler));
+    MP_OK(mp_scaler_update(scaler, nullptr));
+    EXPECT_EQ(log.find({"skipped"}), nullptr);
+    void* data = nullptr;
+    MP_OK(mp_tensor_get_data(grad, &data));
+    static_cast<float*>(data)[77] = NAN;
+    MP_OK(mp_optimizer_step(optimizer, nullptr, scaler));
+    MP_OK(mp_scaler_update(scaler, nullptr));
+    ASSERT_NE(log.find({"step 2", "skipped", "'blocks.0.weight'"}), nullptr);
+    ASSERT_NE(log.find({"loss scale", "65536", "32768", "not finite"}), nullptr);
+
+    const Folder folder("log");
+    mp_checkpoint* raw = nullptr;
+    MP_OK(mp_checkpoint_create(context, nullptr, nullptr, &raw));
+    const Checkpoint checkpoint(raw);
+    MP_OK(mp_checkpoint_add_optimizer(checkpoint, optimizer));
+    MP_OK(mp_checkpoint_save(checkpoint, folder.c_str(), 7, 0));
+    MP_OK(mp_checkpoint_load(checkpoint, folder.c_str(), 0, nullptr));
+    EXPECT_NE(log.find({"step 7 is saved", folder.c_str()}), nullptr);
+    EXPECT_NE(log.find({"step 7 is loaded", folder.c_str()}), nullptr);
+
+    Linear layer;
+    MP_OK(make_layer("bf16_mixed", weight, 64, 64, 0, layer));
+    const Tensor x = matrix(8, 64), y = matrix(8, 64);
+    MP_OK(mp_linear_forward(layer, nullptr, x, y));
+    ASSERT_NE(log.find({"linear: fprop with 8 rows"}), nullptr);
+    EXPECT_EQ(log.find({"linear: fprop with 8 rows"})->level, MP_LOG_DEBUG);
+}
