@@ -46,10 +46,11 @@ template <typename Body> mp_status boundary(Body&& body) noexcept {
 }
 
 // A success with advice.
-inline mp_status warn(const std::string& text) noexcept {
-    set_message(text.c_str());
+inline mp_status warn(const char* text) noexcept {
+    set_message(text);
     return MP_STATUS_WARNING;
 }
+inline mp_status warn(const std::string& text) noexcept { return warn(text.c_str()); }
 
 // A pointer that must not be NULL.
 template <typename T> T* required(T* pointer, const char* name) {

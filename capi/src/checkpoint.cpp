@@ -216,12 +216,15 @@ mp_status mp_checkpoint_load(mp_checkpoint* checkpoint, const char* path, uint32
         const Loaded loaded =
             object.checkpointer.load(required(path, "path"), options, &conversion);
         const Context& context = *object.checkpointer.context();
-        context.log(LogLevel::info, "checkpoint: step " + std::to_string(loaded.manifest().step) +
-                                        " is loaded from " + path);
+        context.log(LogLevel::info, [&] {
+            return "checkpoint: step " + std::to_string(loaded.manifest().step) +
+                   " is loaded from " + path;
+        });
         if (!loaded.skipped().empty()) {
-            context.log(LogLevel::warning,
-                        "checkpoint: newer ones are damaged and were passed over: " +
-                            loaded.skipped());
+            context.log(LogLevel::warning, [&] {
+                return "checkpoint: newer ones are damaged and were passed over: " +
+                       loaded.skipped();
+            });
         }
         if (info != nullptr) {
             mp_checkpoint_info result = info_of(loaded.manifest());

@@ -90,7 +90,12 @@ class HeldObjects {
         } else if (held->claim_count_ < held->few_claims_.size()) {
             held->few_claims_[held->claim_count_++] = &claim;
         } else {
-            held->more_claims_.push_back(&claim);
+            try {
+                held->more_claims_.push_back(&claim);
+            } catch (...) {
+                claim.give_back();
+                throw;
+            }
         }
     }
 

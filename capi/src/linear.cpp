@@ -84,14 +84,13 @@ recipe::Operand mp::capi::operand_of(int32_t number) {
     return static_cast<recipe::Operand>(number);
 }
 
-mp_status mp::capi::told_fallback(const linear::Linear& layer) {
-    const std::string reason = layer.fallback();
-    if (reason.empty()) {
-        return MP_STATUS_OK;
+mp_linear* mp::capi::made_layer(const std::shared_ptr<LinearObject>& object, std::string& note) {
+    const std::string reason = object->layer.fallback();
+    if (!reason.empty()) { // before the handle: nothing fails after it
+        note = "linear: it stays in high precision: " + reason;
+        object->layer.context()->log(LogLevel::warning, [&] { return note; });
     }
-    const std::string line = "linear: it stays in high precision: " + reason;
-    layer.context()->log(LogLevel::warning, line);
-    return warn(line);
+    return make_handle<mp_linear>(object);
 }
 
 mp_status mp::capi::told_end_step(linear::Linear& layer) {
@@ -121,8 +120,9 @@ mp_status mp_linear_create(mp_context* context, mp_recipe* recipe, const mp_line
         const auto layer = std::make_shared<LinearObject>(owner, use_recipe(recipe), options,
                                                           object_of(weight, "weight"),
                                                           optional_tensor(bias, "bias"));
-        *out = make_handle<mp_linear>(layer);
-        return told_fallback(layer->layer);
+        std::string note;
+        *out = made_layer(layer, note);
+        return note.empty() ? MP_STATUS_OK : warn(note);
     });
 }
 

@@ -69,8 +69,9 @@ mp_status mp_linear_create_pointers(mp_context* context, mp_recipe* recipe,
         const auto layer = std::make_shared<LinearObject>(
             owner, rules, options, memory.required_tensor(weight, weight_dtype, shape, "weight"),
             memory.tensor(bias, bias_dtype, {{options.out_features}, 1}, "bias"));
-        *out = make_handle<mp_linear>(layer);
-        return told_fallback(layer->layer);
+        std::string note;
+        *out = made_layer(layer, note);
+        return note.empty() ? MP_STATUS_OK : warn(note);
     });
 }
 

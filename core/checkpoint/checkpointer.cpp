@@ -72,7 +72,7 @@ void Checkpointer::save(const std::string& parent, int64_t step, bool in_backgro
             current = catalog();
             wait_for(current);
         });
-        log_saved(save_checkpoint(*ranks_, files(), current, options), options);
+        log_saved(save_checkpoint(*ranks_, files(), current, options), options.step);
         return;
     }
     std::shared_ptr<Snapshot> snapshot;
@@ -98,15 +98,17 @@ void Checkpointer::save(const std::string& parent, int64_t step, bool in_backgro
     });
 }
 
-void Checkpointer::log_saved(const std::string& path, const SaveOptions& options) const {
-    context_->log(LogLevel::info,
-                  "checkpoint: step " + std::to_string(options.step) + " is saved as " + path);
+void Checkpointer::log_saved(const std::string& path, int64_t step) const noexcept {
+    context_->log(LogLevel::info, [&] {
+        return "checkpoint: step " + std::to_string(step) + " is saved as " + path;
+    });
 }
 
 void Checkpointer::run(const Snapshot& snapshot, const SaveOptions& options) noexcept {
     Status status;
     try {
-        log_saved(save_checkpoint(*back_ranks_, files(), snapshot.catalog(), options), options);
+        log_saved(save_checkpoint(*back_ranks_, files(), snapshot.catalog(), options),
+                  options.step);
     } catch (const Error& error) {
         status = error.status();
     } catch (const std::bad_alloc&) {

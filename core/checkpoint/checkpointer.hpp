@@ -64,7 +64,7 @@ class Checkpointer {
     [[nodiscard]] bool wants_conversion(const std::string& path) const;
     void run(const Snapshot& snapshot, const SaveOptions& options) noexcept;
     void refuse_if_busy();
-    void log_saved(const std::string& path, const SaveOptions& options) const;
+    void log_saved(const std::string& path, int64_t step) const noexcept;
 
     std::shared_ptr<Context> context_;
     CheckpointerOptions options_;

@@ -3,6 +3,7 @@
 // injected; core names none.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -43,9 +44,13 @@ class Context {
 
     [[nodiscard]] system::FileTable& files() const noexcept { return system::posix_files(); }
     [[nodiscard]] std::string describe() const;
-    // A line for the caller's log.
-    void log(LogLevel level, const std::string& line) const noexcept {
-        log_.write(static_cast<int32_t>(level), line.c_str(), log_.payload);
+    // The line that `text` returns, for the caller's log. Left out where there is no memory for it: what it tells of has happened.
+    template <typename Text> void log(LogLevel level, const Text& text) const noexcept {
+        try {
+            const std::string line = text();
+            log_.write(static_cast<int32_t>(level), line.c_str(), log_.payload);
+        } catch (const std::exception&) {
+        }
     }
 
   private:

@@ -124,8 +124,10 @@ gemm::GemmPlan& Linear::plan(recipe::GemmRole role, int64_t rows, DType result, 
     d.power_of_two_scales = has_power_of_two_scales(chosen.a) && has_power_of_two_scales(chosen.b);
     gemm::GemmPlan& made =
         plans_.emplace(key, gemm::GemmPlan(weight_->stream().shared_device(), d)).first->second;
-    context_->log(LogLevel::debug, std::string("linear: ") + recipe::role_name(role) + " with " +
-                                       std::to_string(rows) + " rows: " + made.describe());
+    context_->log(LogLevel::debug, [&] {
+        return std::string("linear: ") + recipe::role_name(role) + " with " + std::to_string(rows) +
+               " rows: " + made.describe();
+    });
     return made;
 }
 

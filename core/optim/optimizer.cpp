@@ -173,12 +173,8 @@ void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
     touch_weights();
 }
 
-// On the host, where nobody has to wait to know: who was not finite.
-void Optimizer::log_skip(Stream& stream) const {
-    if (!stream.device().is_host() || device_state()->skip == 0) {
-        return;
-    }
-    std::string who = "a gradient of another rank";
+// The first that is not finite; on the host.
+std::string Optimizer::bad_gradient(Stream& stream) const {
     for (const int32_t i : enabled_parameters()) {
         const Tensor& grad = *parameters_[i].grad;
         if (!grad.has_memory()) {
@@ -191,12 +187,20 @@ void Optimizer::log_skip(Stream& stream) const {
         op.result = static_cast<float*>(largest.data());
         run_op(stream, op);
         if (!std::isfinite(*op.result)) {
-            who = "the gradient of '" + parameters_[i].name + "'";
-            break;
+            return "the gradient of '" + parameters_[i].name + "'";
         }
     }
-    context_->log(LogLevel::info, "optimizer: step " + std::to_string(device_state()->step + 1) +
-                                      " skipped: " + who + " is not finite");
+    return "a gradient of another rank";
+}
+
+// Where nobody has to wait to know.
+void Optimizer::log_skip(Stream& stream) const noexcept {
+    if (stream.device().is_host() && device_state()->skip != 0) {
+        context_->log(LogLevel::info, [&] {
+            return "optimizer: step " + std::to_string(device_state()->step + 1) +
+                   " skipped: " + bad_gradient(stream) + " is not finite";
+        });
+    }
 }
 
 void Optimizer::touch_weights() {

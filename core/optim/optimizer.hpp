@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "optim/groups.hpp"
@@ -108,7 +109,8 @@ class Optimizer {
     void agree(Stream& stream, scaler::LossScaler* scaler, uint64_t weights, const Status& own);
     void step_on_ranks(Stream& stream, scaler::LossScaler* scaler);
     void touch_weights();
-    void log_skip(Stream& stream) const;
+    [[nodiscard]] std::string bad_gradient(Stream& stream) const;
+    void log_skip(Stream& stream) const noexcept;
     [[nodiscard]] StepOptions step_options() const;
     [[nodiscard]] std::vector<int32_t> enabled_parameters() const;
     void check_norm_group() const;

@@ -154,16 +154,19 @@ void LossScaler::combine(Stream& stream, comm::Communicator& comm) {
     stream.sync();
 }
 
-bool LossScaler::forgets_update(const void* optimizer) {
+bool LossScaler::forgets_update(const void* optimizer) noexcept {
     if (std::find(used_by_.begin(), used_by_.end(), optimizer) == used_by_.end()) {
-        used_by_.push_back(optimizer);
+        const auto place = std::find(used_by_.begin(), used_by_.end(), nullptr);
+        if (place != used_by_.end()) {
+            *place = optimizer;
+        }
         return false;
     }
     return !std::exchange(has_warned_, true);
 }
 
 void LossScaler::update(Stream& stream) {
-    used_by_.clear();
+    used_by_.fill(nullptr);
     const bool is_here = stream.device().is_host(); // elsewhere it would have to be waited for
     const float before = is_here ? state()->scale : 0.0F;
     const bool overflow = is_here && state()->found_inf != 0.0F;
@@ -173,9 +176,10 @@ void LossScaler::update(Stream& stream) {
     op.rule = policy_.rule;
     run_op(stream, op);
     if (is_here && state()->scale != before) {
-        context_->log(LogLevel::info, "scaler: loss scale " + std::to_string(before) + " -> " +
-                                          std::to_string(state()->scale) +
-                                          (overflow ? ": a gradient was not finite" : ""));
+        context_->log(LogLevel::info, [&] {
+            return "scaler: loss scale " + std::to_string(before) + " -> " +
+                   std::to_string(state()->scale) + (overflow ? ": a gradient was not finite" : "");
+        });
     }
 }
 

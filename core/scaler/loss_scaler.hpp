@@ -2,9 +2,9 @@
 // LossScaler: a LossScaleState in device memory and the rule that moves it.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "comm/communicator.hpp"
 #include "context/context.hpp"
@@ -37,7 +37,8 @@ class LossScaler {
     void check_finite(Stream& stream, std::span<const TensorRef> grads);
     void update(Stream& stream);
     // Told of each step of an optimizer with it: true at the first that finds no update() since its last. Said once.
-    [[nodiscard]] bool forgets_update(const void* optimizer);
+    // Of more optimizers than it has places for it tells nothing.
+    [[nodiscard]] bool forgets_update(const void* optimizer) noexcept;
     // Collective: found_inf becomes 1 where any rank has it. Waits; throws where a rank is lost.
     void combine(Stream& stream, comm::Communicator& comm);
 
@@ -45,7 +46,7 @@ class LossScaler {
     std::shared_ptr<Context> context_;
     recipe::ScalerPolicy policy_;
     Buffer state_;
-    std::vector<const void*> used_by_; // since the last update
+    std::array<const void*, 8> used_by_{}; // since the last update
     bool has_warned_ = false;
 };
 

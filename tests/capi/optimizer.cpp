@@ -190,6 +190,7 @@ TEST(Optimizer, ScalerIsDividedOutAndToldOfOverflow) {
         EXPECT_EQ(bytes_of(state_of(plain.optimizer, i, "param")),
                   bytes_of(state_of(scaled.optimizer, i, "param")));
     }
+    MP_OK(mp_scaler_update(scaler, nullptr));
     scaled.write_grads(2, std::numeric_limits<float>::infinity());
     MP_OK(mp_optimizer_step(scaled.optimizer, nullptr, scaler));
     MP_OK(mp_scaler_update(scaler, nullptr));

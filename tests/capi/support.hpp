@@ -45,6 +45,11 @@ inline ::testing::AssertionResult succeeded(mp_status status) {
            << mp_status_string(status) << ": " << mp_last_error_message();
 }
 
+// The same, or with a note.
+inline ::testing::AssertionResult done(mp_status status) {
+    return status > 0 ? ::testing::AssertionSuccess() : succeeded(status);
+}
+
 // The call fails with this code and its message holds every one of the words.
 inline ::testing::AssertionResult fails(mp_status status, mp_status expected,
                                         const std::vector<std::string>& words) {
