@@ -41,6 +41,41 @@ class Claim {
     std::atomic<std::thread::id> owner_;
 };
 
+// Those that a call has, which give themselves back. Handles are never freed, so neither is a claim.
+class Claims {
+  public:
+    Claims() = default;
+    Claims(const Claims&) = delete;
+    Claims& operator=(const Claims&) = delete;
+    ~Claims() {
+        for (std::size_t i = 0; i < count_; ++i) {
+            few_[i]->give_back();
+        }
+        for (Claim* claim : more_) {
+            claim->give_back();
+        }
+    }
+
+    // Without memory for it the claim is given back, and the call fails.
+    void add(Claim& claim) {
+        if (count_ < few_.size()) {
+            few_[count_++] = &claim;
+            return;
+        }
+        try {
+            more_.push_back(&claim);
+        } catch (...) {
+            claim.give_back();
+            throw;
+        }
+    }
+
+  private:
+    std::size_t count_ = 0;
+    std::array<Claim*, 4> few_{};
+    std::vector<Claim*> more_;
+};
+
 // `Tag` tells the kinds apart; T is the core object. kOneThread: calls from two threads at once are refused.
 template <typename T, uint32_t Tag, bool kForOneThread = false> struct Handle {
     using Object = T;
@@ -60,15 +95,7 @@ class HeldObjects {
     HeldObjects() noexcept : outer_(current()) { current() = this; }
     HeldObjects(const HeldObjects&) = delete;
     HeldObjects& operator=(const HeldObjects&) = delete;
-    ~HeldObjects() {
-        for (std::size_t i = 0; i < claim_count_; ++i) {
-            few_claims_[i]->give_back();
-        }
-        for (Claim* claim : more_claims_) {
-            claim->give_back();
-        }
-        current() = outer_;
-    }
+    ~HeldObjects() { current() = outer_; }
 
     static void hold(std::shared_ptr<const void> object) {
         HeldObjects* held = current();
@@ -82,20 +109,13 @@ class HeldObjects {
         }
     }
 
-    // Until the call ends. Handles are never freed, so neither is a claim.
+    // Until the call ends.
     static void hold(Claim& claim) {
         HeldObjects* held = current();
         if (held == nullptr) {
             claim.give_back(); // of no call
-        } else if (held->claim_count_ < held->few_claims_.size()) {
-            held->few_claims_[held->claim_count_++] = &claim;
         } else {
-            try {
-                held->more_claims_.push_back(&claim);
-            } catch (...) {
-                claim.give_back();
-                throw;
-            }
+            held->claims_.add(claim);
         }
     }
 
@@ -109,9 +129,7 @@ class HeldObjects {
     std::size_t count_ = 0;
     std::array<std::shared_ptr<const void>, 8> few_;
     std::vector<std::shared_ptr<const void>> more_;
-    std::size_t claim_count_ = 0;
-    std::array<Claim*, 4> few_claims_{};
-    std::vector<Claim*> more_claims_;
+    Claims claims_;
 };
 
 // The dead handles of one kind. Never destroyed, so that a handle released during exit still finds it.
