@@ -119,8 +119,11 @@ Network::Network(Params& params, int64_t batch, bool inference)
 
 std::string Network::linear_name(size_t index) const {
     constexpr std::array kNames{".qkv", ".proj", ".fc", ".fc2"};
-    return index + 1 == linears_.size() ? "head"
-                                        : "h" + std::to_string(index / 4) + kNames.at(index % 4);
+    if (index + 1 == linears_.size()) {
+        return "head";
+    }
+    std::string name = block_name(index / 4); // of the layer's block
+    return name.append(kNames.at(index % 4));
 }
 
 std::vector<std::string> Network::scaling() const {

@@ -24,7 +24,7 @@ void Params::list_all() {
     matrix("wte", 256, dim, 0.02, true);
     matrix("wpe", options.context, dim, 0.02, true);
     for (int64_t block = 0; block < options.layers; block++) {
-        const std::string h = "h" + std::to_string(block) + ".";
+        const std::string h = block_name(static_cast<std::size_t>(block)).append(".");
         vector(h + "ln1.gain", dim, 1.0F, true);
         vector(h + "ln1.bias", dim, 0.0F, true);
         matrix(h + "qkv.weight", 3 * dim, dim, 0.02, false);

@@ -17,6 +17,12 @@
 
 namespace train {
 
+// "h3": what the names of a block's parameters and layers begin with.
+inline std::string block_name(std::size_t block) {
+    std::string name = "h";
+    return name.append(std::to_string(block)); // gcc 12 warns of "h" + std::to_string() by mistake
+}
+
 struct Param {
     std::string name;
     int64_t rows = 0, cols = 0; // cols 0: a vector
