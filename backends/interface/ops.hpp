@@ -296,7 +296,7 @@ struct OptimizerUpdateDesc : OpDesc {
 struct SumPart {
     const void* codes = nullptr;
     const void* scale_inv =
-        nullptr;               // the operation's grid over one row; null where codes are no fp8
+        nullptr;               // of fp8: the operation's grid over one row; null: codes are numbers
     DType dtype = DType::none; // fp32, fp16, bf16, fp8_e4m3, fp8_e5m2; int64 in fixed point only
     int32_t merges = 0;
 };
@@ -319,7 +319,7 @@ struct SumPartsDesc : OpDesc {
     int32_t part_count = 0;
     SumMode mode = SumMode::fp32;
     int64_t count = 0;
-    ScaleGrid grid;        // of the fp8 parts; block_rows 0 or 1
+    ScaleGrid grid;        // of the parts with scales; block_rows 0 or 1
     TensorRef destination; // fp32, fp16, bf16; int64 in fixed point
     // Bits of the largest |x| (a NaN as kFloatQuietNan) of each numerics::kExactBlock logical elements: read in fixed
     // point, written by `largest`.

@@ -18,11 +18,11 @@ inline bool is_part(const SumPartsDesc& op, const SumPart& part, Reason& reason)
                    dtype_name(part.dtype));
         return false;
     }
-    if (is_fp8(part.dtype) != (part.scale_inv != nullptr)) {
-        reason.set("fp8 parts have scales, others have none");
+    if (part.scale_inv != nullptr && !is_fp8(part.dtype)) {
+        reason.set("only fp8 parts have scales");
         return false;
     }
-    if (is_fp8(part.dtype) &&
+    if (part.scale_inv != nullptr &&
         (!op.grid.exists() || op.grid.dtype == DType::fp8_e4m3 || op.grid.block_rows > 1)) {
         reason.set("the scales of parts are fp32 or e8m0, of blocks in one row");
         return false;

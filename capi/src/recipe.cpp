@@ -68,6 +68,18 @@ void report_memory(const mp_recipe* recipe, int32_t rule, const int64_t* counts,
                  report);
 }
 
+// From host memory; null: left as it is.
+void fill(const std::shared_ptr<Context>& context, const Tensor& weight, const float* values) {
+    if (values == nullptr || weight.count() == 0) {
+        return;
+    }
+    Stream& stream = context->stream();
+    const Tensor exact(context, stream, DType::fp32, weight.shape());
+    stream.copy(exact.data(), values, exact.bytes(), CopyKind::host_to_device);
+    quant::convert(stream, slice_of(exact), slice_of(weight));
+    stream.sync();
+}
+
 } // namespace
 
 mp_status mp_recipe_create(mp_context* context, const char* name, mp_recipe** out) {
@@ -123,14 +135,29 @@ mp_status mp_recipe_create_weight(mp_context* context, const mp_recipe* recipe, 
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const StateFormat format = object_of(recipe, "recipe")->recipe.weight;
         const Shape sizes = checked_shape(ndim, shape, DType::fp32, "weight");
-        Stream& stream = owner->stream();
-        const std::shared_ptr<Tensor> weight = optim::make_state(owner, stream, format, sizes);
-        if (values != nullptr && sizes.count() > 0) {
-            const Tensor exact(owner, stream, DType::fp32, sizes);
-            stream.copy(exact.data(), values, exact.bytes(), CopyKind::host_to_device);
-            quant::convert(stream, slice_of(exact), slice_of(*weight));
-            stream.sync();
+        const auto weight = optim::make_state(owner, owner->stream(), format, sizes);
+        fill(owner, *weight, values);
+        *out = make_handle<mp_tensor>(weight);
+    });
+}
+
+mp_status mp_recipe_create_weight_codes(mp_context* context, const mp_recipe* recipe, int32_t ndim,
+                                        const int64_t* shape, const float* values,
+                                        mp_tensor** out) {
+    return boundary([&] {
+        output(out);
+        const std::shared_ptr<Context>& owner = object_of(context, "context");
+        const recipe::Fp8Policy& policy = object_of(recipe, "recipe")->recipe.fp8;
+        const Shape sizes = checked_shape(ndim, shape, DType::fp32, "weight");
+        const MatrixForm form =
+            recipe::operand_form(policy, recipe::GemmRole::fprop, recipe::Operand::weight);
+        if (form.grid != kTensorScale) {
+            fail(Code::unsupported,
+                 "recipe: codes of a weight need fp8 products with one scale for it; fp8.scaling "
+                 "must be delayed or tensorwise, and fp8.fprop on");
         }
+        const auto weight = std::make_shared<Tensor>(owner, owner->stream(), form, sizes);
+        fill(owner, *weight, values);
         *out = make_handle<mp_tensor>(weight);
     });
 }

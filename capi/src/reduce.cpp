@@ -172,7 +172,8 @@ mp_status mp_comm_get_wire_bytes(int64_t count, int32_t dtype, int32_t scale, in
         if (count < 0 || count > INT64_MAX / 16) {
             fail(Code::invalid_argument, "count is %lld", static_cast<long long>(count));
         }
-        *bytes = comm::wire_bytes(count, wire_of(dtype, scale, DType::none, "dtype"));
+        *bytes = comm::wire_bytes(
+            count, wire_of(dtype, scale, DType::none, "dtype", MP_COMM_SCALE_SHARED));
     });
 }
 

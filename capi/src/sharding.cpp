@@ -16,6 +16,21 @@ static_assert(MP_SHARD_FLAT == static_cast<int32_t>(shard::ShardKind::flat) &&
               MP_SHARD_PER_PARAMETER == static_cast<int32_t>(shard::ShardKind::per_parameter) &&
               MP_SHARD_GREEDY == static_cast<int32_t>(shard::ShardKind::greedy));
 
+int32_t wire_scale(const recipe::Recipe& recipe) {
+    if (!mp::is_fp8(recipe.grad_reduce)) {
+        return MP_COMM_SCALE_DEFAULT;
+    }
+    switch (recipe.grad_reduce_scale) {
+    case recipe::ReduceScale::shared:
+        return MP_COMM_SCALE_SHARED;
+    case recipe::ReduceScale::block:
+        return MP_COMM_SCALE_BLOCK;
+    case recipe::ReduceScale::mx:
+        return MP_COMM_SCALE_MX;
+    }
+    return MP_COMM_SCALE_DEFAULT;
+}
+
 shard::ShardingOptions options_of(const mp_sharding_desc* desc, const recipe::Recipe& recipe) {
     const auto source = read_optional_struct(desc, "sharding");
     check_flags(source.flags,
@@ -29,8 +44,10 @@ shard::ShardingOptions options_of(const mp_sharding_desc* desc, const recipe::Re
     if (source.bucket_elements != 0) {
         options.bucket_elements = source.bucket_elements;
     }
-    options.wire =
-        wire_of(source.wire_dtype, source.wire_scale, recipe.grad_reduce, "sharding.wire_dtype");
+    const bool is_recipes =
+        source.wire_dtype == MP_DTYPE_NONE && source.wire_scale == MP_COMM_SCALE_DEFAULT;
+    options.wire = wire_of(source.wire_dtype, is_recipes ? wire_scale(recipe) : source.wire_scale,
+                           recipe.grad_reduce, "sharding.wire_dtype", MP_COMM_SCALE_SHARED);
     options.order = order_of(source.order, "sharding.order");
     options.slots = source.slots;
     options.shard_ranks = source.shard_ranks;
@@ -206,6 +223,15 @@ mp_status mp_optimizer_get_progress(const mp_optimizer* optimizer, mp_sharding_p
         copy.begun = messages.begun;
         copy.reason = reason == nullptr ? "" : reason;
         write_struct(progress, copy, "progress");
+    });
+}
+
+mp_status mp_optimizer_get_grad_mu(const mp_optimizer* optimizer, int32_t index, double* mu) {
+    return boundary([&] {
+        const optim::Optimizer& object = optimizer_of(optimizer);
+        (void)required(mu, "mu");
+        (void)sharding_of(object);
+        *mu = object.grad_mu(checked_index(object, index));
     });
 }
 

@@ -14,6 +14,7 @@ namespace mp::capi {
 static_assert(MP_COMM_SCALE_TENSOR == static_cast<int32_t>(comm::WireScale::tensor));
 static_assert(MP_COMM_SCALE_BLOCK == static_cast<int32_t>(comm::WireScale::block));
 static_assert(MP_COMM_SCALE_MX == static_cast<int32_t>(comm::WireScale::mx));
+static_assert(MP_COMM_SCALE_SHARED == static_cast<int32_t>(comm::WireScale::shared));
 
 // A number of a row of constants that begins at 0.
 inline int32_t in_range(int32_t value, int32_t last, const char* name, const char* constants) {
@@ -28,12 +29,17 @@ inline comm::SumOrder order_of(int32_t value, const char* name) {
 }
 
 // MP_DTYPE_NONE: `otherwise`. fp8 has scales of blocks where nobody says. What has no meaning is refused.
-inline comm::WireFormat wire_of(int32_t dtype, int32_t scale, DType otherwise, const char* name) {
+inline comm::WireFormat wire_of(int32_t dtype, int32_t scale, DType otherwise, const char* name,
+                                int32_t last_scale = MP_COMM_SCALE_MX) {
     comm::WireFormat format;
     format.dtype = dtype_of(dtype, name, true);
     format.dtype = format.dtype == DType::none ? otherwise : format.dtype;
-    format.scale =
-        static_cast<comm::WireScale>(in_range(scale, MP_COMM_SCALE_MX, name, "MP_COMM_SCALE_*"));
+    if (scale < 0 || scale > last_scale) {
+        fail(Code::invalid_argument, "the scale of %s is %d; it must be one of MP_COMM_SCALE_*%s",
+             name, scale,
+             scale == MP_COMM_SCALE_SHARED ? ", and SHARED is a sharded optimizer's" : "");
+    }
+    format.scale = static_cast<comm::WireScale>(scale);
     const bool is_fp8 = mp::is_fp8(format.dtype);
     if (is_fp8 && scale == MP_COMM_SCALE_DEFAULT) {
         format.scale = comm::WireScale::block;

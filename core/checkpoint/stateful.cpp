@@ -89,6 +89,11 @@ class StatefulOptimizer final : public Stateful {
                                      (hyper.enabled ? 8U : 0U));
             add(group + "step", static_cast<uint64_t>(counts.group_steps[g]));
         }
+        for (std::size_t i = 0; i < counts.grad_mus.size(); ++i) {
+            if (counts.grad_mus[i] != 0.0F) {
+                add(mu_name(i), std::bit_cast<uint32_t>(counts.grad_mus[i]));
+            }
+        }
         catalog.recipe = recipe::recipe_to_json(optimizer_->recipe(),
                                                 "fp32"); // all keys follow, so any base will do
         catalog.seed = counts.seed;
@@ -121,7 +126,11 @@ class StatefulOptimizer final : public Stateful {
         return optim::saved_tensors(optimizer_->parameters().place(index));
     }
 
-    static optim::OptimizerCounts counts_of(const Manifest& manifest) {
+    [[nodiscard]] std::string mu_name(std::size_t parameter) const {
+        return optimizer_->parameters()[static_cast<int32_t>(parameter)].name + ".grad_mu";
+    }
+
+    [[nodiscard]] optim::OptimizerCounts counts_of(const Manifest& manifest) const {
         const Numbers numbers(manifest, "optimizer.");
         optim::OptimizerCounts counts;
         counts.step = manifest.rng_step;
@@ -149,6 +158,13 @@ class StatefulOptimizer final : public Stateful {
             hyper.enabled = (flags & 8) != 0;
             counts.groups.push_back(hyper);
             counts.group_steps.push_back(group.integer("step"));
+        }
+        for (int32_t i = 0; i < optimizer_->parameters().count(); ++i) {
+            const std::string name = mu_name(static_cast<std::size_t>(i));
+            counts.grad_mus.push_back(
+                numbers.has(name)
+                    ? std::bit_cast<float>(static_cast<uint32_t>(numbers.integer(name)))
+                    : 0.0F);
         }
         return counts;
     }

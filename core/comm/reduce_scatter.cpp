@@ -13,7 +13,7 @@ namespace {
 
 SumPart part_at(char* data, int64_t count, const WireFormat& format) {
     SumPart part;
-    const bool has_scale = format.scale != WireScale::none;
+    const bool has_scale = carries_scales(format);
     part.codes = data + (has_scale ? wire_scale_bytes(count, format) : 0);
     part.scale_inv = has_scale ? data : nullptr;
     part.dtype = format.dtype;

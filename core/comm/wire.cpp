@@ -68,6 +68,8 @@ std::string wire_text(const WireFormat& format) {
         return name + " with a scale for 128";
     case WireScale::mx:
         return name + " with an e8m0 scale for 32";
+    case WireScale::shared:
+        return name + " with a scale that ranks share";
     case WireScale::none:
         break;
     }
@@ -83,6 +85,10 @@ void check_wire(const WireFormat& format, const char* what) {
     if (is_fp8 && format.scale == WireScale::none) {
         fail(Code::invalid_argument,
              "%s: %s on the wire needs a scale: of the tensor, of blocks of 128, or of 32 (e8m0)",
+             what, dtype_name(format.dtype));
+    }
+    if (format.scale == WireScale::shared && format.dtype != DType::fp8_e4m3) {
+        fail(Code::invalid_argument, "%s: a scale that ranks share belongs to fp8_e4m3, not to %s",
              what, dtype_name(format.dtype));
     }
     if (!is_fp8 && format.scale != WireScale::none) {
@@ -105,7 +111,7 @@ void pack(Stream& stream, const WireSource& source, int64_t first, int64_t count
         pack(stream, {wide, nullptr}, 0, count, format, wire, options);
         return;
     }
-    if (format.scale == WireScale::none) {
+    if (!carries_scales(format)) {
         pack_cast(stream, part, format.dtype, wire, options);
     } else {
         pack_codes(stream, part, format, wire, options);
@@ -119,7 +125,7 @@ void unpack(Stream& stream, const void* wire, int64_t count, const WireFormat& f
     }
     auto* bytes = static_cast<char*>(const_cast<void*>(wire));
     const TensorRef codes = {bytes + wire_scale_bytes(count, format), count, format.dtype};
-    if (format.scale == WireScale::none) {
+    if (!carries_scales(format)) {
         pack_cast(stream, codes, destination.dtype, destination.data, {});
     } else {
         quant::dequantize_matrix(stream, {codes, 1, count, wire_grid(format), bytes, nullptr},

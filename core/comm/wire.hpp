@@ -17,6 +17,7 @@ enum class WireScale : int32_t {
     tensor = 1, // fp8: one fp32 scale for each message
     block = 2,  // fp8: an fp32 scale for each 128 elements
     mx = 3,     // fp8: an E8M0 scale for each 32 elements, as MXFP8
+    shared = 4, // fp8: codes alone; all ranks know their scale (shard/shared_bucket.hpp)
 };
 
 struct WireFormat {
@@ -32,7 +33,12 @@ std::string wire_text(const WireFormat& format);
 // Throws where type and scale do not belong together; `what` begins the message.
 void check_wire(const WireFormat& format, const char* what);
 
-// Over one row. Exists for fp8 only.
+// Whether the codes have scales before them.
+[[nodiscard]] constexpr bool carries_scales(const WireFormat& format) {
+    return format.scale != WireScale::none && format.scale != WireScale::shared;
+}
+
+// Over one row. Exists where a message carries scales.
 [[nodiscard]] constexpr ScaleGrid wire_grid(const WireFormat& format) {
     switch (format.scale) {
     case WireScale::tensor:
@@ -42,6 +48,7 @@ void check_wire(const WireFormat& format, const char* what);
     case WireScale::mx:
         return kMxRowScales;
     case WireScale::none:
+    case WireScale::shared:
         break;
     }
     return {};
@@ -50,12 +57,13 @@ void check_wire(const WireFormat& format, const char* what);
 // Elements that share a scale, and therefore must not be split between ranks where results must not depend on their
 // number; 1 where nothing is shared, 0 where the whole message shares one.
 [[nodiscard]] constexpr int64_t wire_block(const WireFormat& format) {
-    return format.scale == WireScale::none ? 1 : wire_grid(format).block_columns;
+    return carries_scales(format) ? wire_grid(format).block_columns : 1;
 }
 
 [[nodiscard]] constexpr int64_t wire_scale_bytes(int64_t count, const WireFormat& format) {
     const ScaleGrid grid = wire_grid(format);
-    return count == 0 ? 0 : grid.count(1, count) * dtype_size(grid.dtype);
+    return count == 0 || !carries_scales(format) ? 0
+                                                 : grid.count(1, count) * dtype_size(grid.dtype);
 }
 
 // Exact: nothing else is sent for so many elements.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scale that ranks share for E4M3 gradients, and MS-AMP's factor mu that keeps their sum inside the format. FP8-LM,
 // equations 1 to 6, with three repairs: mu is applied after the scale has been found, its effect is rounded down to a power of
-// two so that it costs no exactness, and one saturated element of a small tensor does not count.
+// two so that it costs no exactness, and what counts are elements that had to be clipped, not those that are the largest
+// code, of which one in a small tensor is forgiven.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "numerics/fp8.hpp"
@@ -14,23 +14,22 @@ namespace mp::numerics {
 
 inline constexpr float kLargestMu = 2.0F;
 inline constexpr float kSmallestMu = 0x1p-16F;
-inline constexpr double kSaturatedShare = 1e-5;
-inline constexpr double kMuGrowthSteps = 1000.0; // mu doubles in so many steps
+inline constexpr double kClippedShare = 1e-5;
+inline constexpr double kMuGrowth = 1.0006933874625807; // 2^(1/1000): mu doubles in 1000 steps
 
-// Whether so many largest codes among `count` reduced ones are too many.
-MP_HD_INLINE bool mu_trips(int64_t saturated, int64_t count) {
-    const double share = kSaturatedShare * static_cast<double>(count);
-    return static_cast<double>(saturated) > (share > 1.0 ? share : 1.0);
+MP_HD_INLINE bool is_mu(float mu) { return mu >= kSmallestMu && mu <= kLargestMu; }
+
+// Whether so many clipped elements among `count` reduced ones are too many.
+MP_HD_INLINE bool mu_trips(int64_t clipped, int64_t count) {
+    const double share = kClippedShare * static_cast<double>(count);
+    return static_cast<double>(clipped) > (share > 1.0 ? share : 1.0);
 }
 
 // mu for the next step. A tensor whose amax was not finite keeps its mu: do not call.
-MP_HD_INLINE float next_mu(float mu, bool trips) {
-    const auto grown = static_cast<float>(static_cast<double>(mu) * exp2(1.0 / kMuGrowthSteps));
-    const float next = trips ? 0.5F * mu : grown;
+MP_HD_INLINE float next_mu(float mu, int64_t clipped, int64_t count) {
+    const auto grown = static_cast<float>(static_cast<double>(mu) * kMuGrowth);
+    const float next = mu_trips(clipped, count) ? 0.5F * mu : grown;
     return next > kLargestMu ? kLargestMu : (next < kSmallestMu ? kSmallestMu : next);
-}
-MP_HD_INLINE float next_mu(float mu, int64_t saturated, int64_t count) {
-    return next_mu(mu, mu_trips(saturated, count));
 }
 
 // The scale all ranks quantize a gradient with: MS-AMP's for the largest amax of all ranks (the same as the smallest

@@ -50,6 +50,13 @@ DType gather_dtype(const recipe::Recipe& recipe, StateFormat weight) {
                                                                          : weight.dtype;
 }
 
+comm::WireFormat reduce_wire(const comm::WireFormat& wire, const recipe::Recipe& recipe,
+                             const StateFormats& formats) {
+    const bool is_kept = recipe.grad.is_scaled() && !formats.grad.is_scaled();
+    return is_fp8(wire.dtype) && is_kept ? comm::WireFormat{DType::fp32, comm::WireScale::none}
+                                         : wire;
+}
+
 MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_t> counts,
                             numerics::RuleId rule) {
     MemoryReport report;
@@ -80,6 +87,7 @@ MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_
     const shard::ShardPlan plan({sharding.kind, sharers, sharding.bucket_elements}, counts);
     const int32_t shard = rank.rank % sharers;
     MemoryReport report;
+    bool any_shared = false;
     for (std::size_t i = 0; i < counts.size(); ++i) {
         const int64_t all = counts[i];
         const int64_t own = plan.slice_on(static_cast<int32_t>(i), shard).count;
@@ -88,10 +96,17 @@ MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_
         report.weight += format_bytes(recipe.weight, stage == 3 ? 0 : all);
         report.weight += has_copy && own > 0 ? format_bytes(recipe.weight, own) : 0;
         report.grad += format_bytes(formats.grad, stage >= 2 ? 0 : all);
-        report.reduced_grad += bytes_of(DType::fp32, shard::with_gap(own) + (stage == 0 ? all : 0));
+        const bool is_shared =
+            reduce_wire(sharding.wire, recipe, formats).scale == comm::WireScale::shared;
+        report.reduced_grad += bytes_of(is_shared ? sharding.wire.dtype : DType::fp32,
+                                        shard::with_gap(own) + (stage == 0 ? all : 0));
+        any_shared = any_shared || is_shared;
         if (stage == 0 || own > 0) {
             add_states(report, formats, stage == 0 ? all : own);
         }
+    }
+    if (any_shared) { // a scale for each
+        report.reduced_grad += bytes_of(DType::fp32, static_cast<int64_t>(counts.size()));
     }
     return report;
 }

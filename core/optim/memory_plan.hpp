@@ -20,7 +20,7 @@ struct MemoryReport {
     int64_t exp_avg = 0;    // first moments: states with a sign
     int64_t exp_avg_sq = 0; // second moments: states without
     int64_t compensation = 0;
-    int64_t reduced_grad = 0; // sums over ranks, in fp32
+    int64_t reduced_grad = 0; // sums over ranks
 
     [[nodiscard]] int64_t& of_state(bool is_signed) noexcept {
         return is_signed ? exp_avg : exp_avg_sq;
@@ -54,9 +54,14 @@ MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_
 // recipe's own type; else its own.
 DType gather_dtype(const recipe::Recipe& recipe, StateFormat weight);
 
+// What a parameter's gradient is reduced in: `wire`, but in fp32 where that is fp8 and the recipe, whose gradients are
+// codes, keeps this one in high precision (MS-AMP's biases and norms).
+comm::WireFormat reduce_wire(const comm::WireFormat& wire, const recipe::Recipe& recipe,
+                             const StateFormats& formats);
+
 // What one rank holds of them, by the stages of ZeRO (Rajbhandari et al.): 0 everything; 1 states of its own elements
 // only; from 2 on gradients, from 3 on weights, have memory while they are in use only. Beside them are the sums of the
-// gradients of its own elements, in fp32 (stage 0: of all, too), and where a weight is not in its own memory, or
+// gradients of its own elements, in fp32 or as codes under a shared scale (stage 0: of all, too), and where a weight is not in its own memory, or
 // is gathered in a narrower type, its owner's copy. The one scale of a weight or gradient is on every rank.
 struct RankOf {
     int32_t rank = 0;

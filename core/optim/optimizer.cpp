@@ -240,6 +240,12 @@ void Optimizer::set_group_step(Stream& stream, int32_t group, int64_t step) {
     memory_.write(stream, counts);
 }
 
+float Optimizer::grad_mu(int32_t parameter) const {
+    (void)parameters_[parameter];
+    const bool shares = sharding() != nullptr && sharding()->grad_scales().shares(parameter);
+    return shares ? sharding()->grad_scales().mu(parameter) : 0.0F;
+}
+
 OptimizerCounts Optimizer::counts(Stream& stream) const {
     const StepCounts read = memory_.read(stream);
     OptimizerCounts counts;
@@ -249,6 +255,9 @@ OptimizerCounts Optimizer::counts(Stream& stream) const {
     counts.groups = groups_.hyper();
     counts.group_steps = read.group_steps;
     counts.group_steps.resize(groups_.size()); // groups added since the last step have taken none
+    for (int32_t i = 0; sharding() != nullptr && i < parameters_.count(); ++i) {
+        counts.grad_mus.push_back(grad_mu(i));
+    }
     return counts;
 }
 
@@ -261,6 +270,12 @@ void Optimizer::check_counts(const OptimizerCounts& counts) const {
     }
     if (is_bad) {
         fail(Code::corrupt_data, "optimizer: a saved number of steps is negative or missing");
+    }
+    for (const float mu : counts.grad_mus) {
+        if (mu != 0.0F && !numerics::is_mu(mu)) {
+            fail(Code::corrupt_data, "optimizer: a saved mu is %g; it lies in [2^-16, 2]",
+                 static_cast<double>(mu));
+        }
     }
 }
 
@@ -278,6 +293,12 @@ void Optimizer::restore(Stream& stream, const RestoredCounts& restored) {
     options_.seed = restored.counts.seed;
     groups_.restore(restored.counts.groups);
     memory_.write(stream, restored.memory);
+    for (int32_t i = 0; i < static_cast<int32_t>(restored.counts.grad_mus.size()); ++i) {
+        const float mu = restored.counts.grad_mus[static_cast<std::size_t>(i)];
+        if (mu != 0.0F && grad_mu(i) != 0.0F) {
+            sharding()->grad_scales().set_mu(i, mu);
+        }
+    }
     parameters_.publish(stream);
 }
 

@@ -33,6 +33,7 @@ struct OptimizerCounts {
     uint64_t seed = 0;
     std::vector<numerics::GroupHyper> groups; // device_lr is the caller's, and not kept
     std::vector<int64_t> group_steps;
+    std::vector<float> grad_mus; // by parameter, or none: SharedScales::mu(), 0 where it has none
 };
 
 // What restore() writes, made beforehand so that it needs no memory.
@@ -92,6 +93,9 @@ class Optimizer {
     [[nodiscard]] int64_t group_step(Stream& stream, int32_t group) const; // waits
     void set_group_step(Stream& stream, int32_t group, int64_t step);      // waits
 
+    // FP8-LM's factor of a gradient that ranks reduce under a shared scale; 0 where it is not.
+    [[nodiscard]] float grad_mu(int32_t parameter) const;
+
     // For a checkpoint. prepare_restore() throws for groups that are not as many as there are, and for numbers out of
     // their domain. restore() comes after the states were written; it waits, and fails only where another rank is lost
     // while weights are published.
@@ -114,6 +118,7 @@ class Optimizer {
     [[nodiscard]] StepOptions step_options() const;
     [[nodiscard]] std::vector<int32_t> enabled_parameters() const;
     void check_norm_group() const;
+    void check_gather() const;
     void refresh(Stream& stream);
     void make_plan(Stream& stream);
 

@@ -4,6 +4,7 @@
 //   agreement     the only agreement: after it nothing can fail until all slices are written
 //   apply    each rank updates its own slices, and its layers' scales
 //   publish  every rank gets the new weights; repeatable from the owners' slices
+#include <algorithm>
 #include <cstring>
 
 #include "numerics/bits.hpp"
@@ -89,6 +90,7 @@ std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,
                  p.name.c_str());
         }
         tensors.push_back({p.param, p.grad, gather_dtype(recipe, p.weight),
+                           reduce_wire(options.wire, recipe, p.formats),
                            p.is_codes ? recipe.weight.dtype : DType::none, p.init_fp32});
     }
     return tensors;
@@ -96,10 +98,25 @@ std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,
 
 } // namespace
 
+// Which parameters are weights of fp8 products cannot be seen from numbers.
+void Optimizer::check_gather() const {
+    const bool gathers = recipe_.fp8.gather && options_.sharding.stage > 0 &&
+                         options_.sharding.comm->size() > 1 && parameters_.count() > 0;
+    const bool has_codes = std::any_of(parameters_.begin(), parameters_.end(),
+                                       [](const Parameter& p) { return p.is_codes; });
+    if (gathers && !has_codes) {
+        fail(Code::unsupported,
+             "optimizer: the recipe's fp8.all_gather is on, but no parameter is a tensor of fp8 "
+             "codes with one scale, so nothing would be gathered as fp8; make the weights of fp8 "
+             "layers with mp_recipe_create_weight_codes, or set the key to off");
+    }
+}
+
 void Optimizer::shard(Stream& stream) {
     if (!is_sharded() || sharding() != nullptr) {
         return;
     }
+    check_gather();
     parameters_.share(
         std::make_unique<shard::Sharding>(context_, stream, options_.sharding, options_.zero_grad,
                                           sharded_tensors(recipe_, options_.sharding, parameters_),
@@ -160,9 +177,11 @@ void Optimizer::agree(Stream& stream, scaler::LossScaler* scaler, uint64_t weigh
                                                                       : 1);
     agreement.must_equal("the weights' bits, which the last step made equal", weights);
     layers_.propose(agreement);
+    sharding()->grad_scales().propose(agreement);
     agreement.decline(own);
     check(sharding()->reach(agreement));
     layers_.accept(agreement);
+    sharding()->grad_scales().accept(agreement);
 }
 
 void Optimizer::step_on_ranks(Stream& stream, scaler::LossScaler* scaler) {

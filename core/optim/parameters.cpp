@@ -131,9 +131,8 @@ TensorSlice Parameters::weight(int32_t index) const {
 UpdateSegment Parameters::segment(int32_t index) const {
     const Parameter& p = list_[static_cast<std::size_t>(index)];
     const TensorSlice param = weight(index);
-    const TensorSlice grad = sharding_ != nullptr
-                                 ? TensorSlice{sharding_->gradient_of(index), nullptr, nullptr, {}}
-                                 : slice_of(*p.grad);
+    const TensorSlice grad =
+        sharding_ != nullptr ? sharding_->gradient_of(index) : slice_of(*p.grad);
     UpdateSegment s;
     s.count = param.ref.count;
     s.first = slice(index).start;

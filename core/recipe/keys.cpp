@@ -33,6 +33,9 @@ template <> struct Names<numerics::ScaleRule> {
 template <> struct Names<Rounding> {
     static constexpr std::array kList = {"nearest", "stochastic", "nearest_away"};
 };
+template <> struct Names<ReduceScale> {
+    static constexpr std::array kList = {"shared", "block", "mx"};
+};
 template <> struct Names<bool> { static constexpr std::array kList = {"off", "on"}; };
 
 template <typename Enum> const char* name_of(Enum value) {
@@ -73,8 +76,9 @@ constexpr Key format_key(const char* name, const char* allowed, const char* text
             }};
 }
 
-template <Rounding Recipe::*Member>
-constexpr Key rounding_key(const char* name, const char* allowed, const char* text) {
+// An enumeration of Recipe.
+template <auto Recipe::*Member>
+constexpr Key choice_key(const char* name, const char* allowed, const char* text) {
     return {name,
             KeyType::string,
             allowed,
@@ -159,6 +163,7 @@ constexpr Key fp8_number(const char* name, KeyType type, const char* allowed, co
 
 constexpr const char* kGemmTypes = "fp32|fp16|bf16";
 constexpr const char* kFloatTypes = "fp32|fp16|bf16";
+constexpr const char* kReduceTypes = "fp32|fp16|bf16|fp8_e4m3|fp8_e5m2";
 constexpr const char* kMomentRoundings = "nearest|stochastic";
 // The formats of dtype/state_formats.def that an array of this role may have, as "one|other".
 struct FormatNames {
@@ -225,8 +230,10 @@ const std::array kKeys = {
                                 "extra copy that the optimizer updates"),
     format_key<&Recipe::grad>("grad.dtype", kGradFormats.text,
                               "main gradients, which backward accumulates into"),
-    dtype_key<&Recipe::grad_reduce>("grad.reduce.dtype", kFloatTypes,
+    dtype_key<&Recipe::grad_reduce>("grad.reduce.dtype", kReduceTypes,
                                     "gradients on the wire when sharded"),
+    choice_key<&Recipe::grad_reduce_scale>("grad.reduce.scale", "shared|block|mx",
+                                           "scales of fp8 gradients on the wire"),
     dtype_key<&Recipe::weight_gather>("weight.gather.dtype", kFloatTypes,
                                       "weights on the wire when sharded"),
     format_key<&Recipe::exp_avg>("optimizer.exp_avg.dtype", kMomentFormats.text, "first moment"),
@@ -237,13 +244,13 @@ const std::array kKeys = {
     count_key<&Recipe::block_min_elements>(
         "optimizer.block_min_elements", "0..1000000000000",
         "smaller tensors keep moments and compensations in fp32 instead of blocks", 1e12),
-    rounding_key<&Recipe::weight_rounding>("optimizer.weight.rounding",
-                                           "nearest|stochastic|nearest_away",
-                                           "rounding of updated weights"),
-    rounding_key<&Recipe::exp_avg_rounding>("optimizer.exp_avg.rounding", kMomentRoundings,
-                                            "rounding of first moments"),
-    rounding_key<&Recipe::exp_avg_sq_rounding>("optimizer.exp_avg_sq.rounding", kMomentRoundings,
-                                               "rounding of second moments"),
+    choice_key<&Recipe::weight_rounding>("optimizer.weight.rounding",
+                                         "nearest|stochastic|nearest_away",
+                                         "rounding of updated weights"),
+    choice_key<&Recipe::exp_avg_rounding>("optimizer.exp_avg.rounding", kMomentRoundings,
+                                          "rounding of first moments"),
+    choice_key<&Recipe::exp_avg_sq_rounding>("optimizer.exp_avg_sq.rounding", kMomentRoundings,
+                                             "rounding of second moments"),
     fp8_choice<&Fp8Policy::scaling>("fp8.scaling",
                                     "none|delayed|tensorwise|rowwise|rowwise_gw_hp|block|mx",
                                     "how the operands of fp8 products are scaled"),

@@ -81,15 +81,46 @@ Recipe fp8_delayed() {
     return recipe;
 }
 
-// NeMo's and Megatron Core's names: the same products inside bf16 or fp16 mixed precision.
 Recipe with_delayed_fp8(Recipe recipe) {
     recipe.fp8 = fp8_delayed().fp8;
+    return recipe;
+}
+
+// NeMo's and Megatron Core's names: the same products inside bf16 or fp16 mixed precision, and parameters that the
+// distributed optimizer gathers as fp8 (fp8_params, later fp8_param_gather).
+Recipe with_fp8_params(Recipe recipe) {
+    recipe = with_delayed_fp8(recipe);
+    recipe.fp8.gather = true;
+    return recipe;
+}
+
+// Torch's automatic mixed precision, the row "FP16 AMP" of MS-AMP's table: fp32 weights that each product casts.
+Recipe fp16_amp() {
+    Recipe recipe = with_gemm({}, DType::fp16);
+    recipe.scaler.kind = ScalerKind::dynamic;
+    return recipe;
+}
+
+// torchdistx's AnyPrecisionAdamW as it is when nothing is said: its momentum_dtype, variance_dtype and no Kahan summation,
+// for a model in bf16.
+Recipe bf16_any_precision() {
+    Recipe recipe = bf16_pure();
+    recipe.exp_avg = DType::fp32;
     return recipe;
 }
 
 Recipe fp8_current() {
     Recipe recipe = bf16_mixed();
     recipe.fp8.scaling = Fp8Scaling::tensorwise;
+    return recipe;
+}
+
+// A model that is used, not trained: only its forward products, in fp8.
+Recipe fp8_inference() {
+    Recipe recipe = fp8_current();
+    recipe.weight = DType::bf16;
+    recipe.fp8.dgrad = false;
+    recipe.fp8.wgrad = false;
     return recipe;
 }
 
@@ -128,6 +159,7 @@ Recipe msamp_o1() {
     Recipe recipe = with_gemm({}, DType::fp16);
     recipe.weight = {DType::fp16, Coding::scaled};
     recipe.grad = {DType::fp8_e4m3, Coding::scaled};
+    recipe.grad_reduce = DType::fp8_e4m3;
     recipe.weight_gather = DType::fp16;
     recipe.scaler.kind = ScalerKind::dynamic;
     recipe.fp8.scaling = Fp8Scaling::delayed;
@@ -160,6 +192,9 @@ const std::vector<Preset>& presets() {
             {"fp16_mixed",
              "fp16 weights and GEMMs, fp32 master weights and states, dynamic loss scale",
              fp16_mixed()},
+            {"fp16_amp",
+             "fp32 weights cast to fp16 for each product, dynamic loss scale (torch AMP)",
+             fp16_amp()},
             {"bf16_mixed",
              "fp32 weights cast to bf16 for each use in a GEMM, fp32 gradients and states",
              bf16_mixed()},
@@ -170,14 +205,18 @@ const std::vector<Preset>& presets() {
              "fp32 weights and GEMMs; bf16 only where sharding gathers weights",
              bf16_mixed_fp32_compute()},
             {"bf16_with_fp8_mixed",
-             "bf16_mixed_dual whose products are fp8 with delayed scaling (Megatron Core)",
-             with_delayed_fp8(bf16_mixed_dual())},
-            {"fp16_with_fp8_mixed", "fp16_mixed whose products are fp8 with delayed scaling",
-             with_delayed_fp8(fp16_mixed())},
+             "bf16_mixed_dual with delayed fp8 products and fp8 parameter gather (NeMo, Megatron "
+             "Core)",
+             with_fp8_params(bf16_mixed_dual())},
+            {"fp16_with_fp8_mixed",
+             "fp16_mixed with delayed fp8 products and fp8 parameter gather (NeMo, Megatron Core)",
+             with_fp8_params(fp16_mixed())},
             {"fp8_delayed",
              "fp8 products scaled by earlier steps' amaxes, over fp32 weights (Transformer Engine)",
              fp8_delayed()},
             {"fp8_current", "fp8 products, each tensor scaled by its own amax", fp8_current()},
+            {"fp8_inference", "bf16 weights, forward products in fp8 by their own amaxes",
+             fp8_inference()},
             {"fp8_rowwise", "fp8 products with a power-of-two scale for each row (torchao)",
              fp8_rowwise(Fp8Scaling::rowwise)},
             {"fp8_rowwise_gw_hp", "fp8_rowwise with the weight gradient in bf16 (torchao)",
@@ -197,6 +236,11 @@ const std::vector<Preset>& presets() {
             {"msamp_o3_fp8_delayed", "msamp_o3 with fp8_delayed's products",
              with_delayed_fp8(msamp_o3())},
             {"bf16_pure", "bf16 weights, gradients and states, rounded to nearest", bf16_pure()},
+            {"bf16_full", "bf16 weights and products, for evaluation; to train, bf16_pure",
+             bf16_pure()},
+            {"bf16_any_precision",
+             "bf16 weights and second moments, fp32 first moments (torchdistx's defaults)",
+             bf16_any_precision()},
             {"bf16_pure_kahan",
              "bf16_pure with a bf16 Kahan compensation buffer (AnyPrecisionAdamW)",
              bf16_pure_kahan()},

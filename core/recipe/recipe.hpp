@@ -18,6 +18,10 @@ enum class Rounding : int32_t { nearest = 0, stochastic = 1, nearest_away = 2 };
 // The numbers of MP_SCALER_*.
 enum class ScalerKind : int32_t { dynamic = 0, fixed = 1, none = 2 };
 
+// Of fp8 gradients between ranks. shared: one for a gradient, which all ranks agree on, with the factor mu (FP8-LM); block:
+// fp32 for 128 elements; mx: E8M0 for 32.
+enum class ReduceScale : int32_t { shared = 0, block = 1, mx = 2 };
+
 struct ScalerPolicy {
     ScalerKind kind = ScalerKind::none;
     double init_scale = 65536.0;
@@ -32,6 +36,7 @@ struct Recipe {
     StateFormat master = DType::none;
     StateFormat grad = DType::fp32;
     DType grad_reduce = DType::fp32;
+    ReduceScale grad_reduce_scale = ReduceScale::shared; // where that is fp8
     DType weight_gather = DType::fp32;
     StateFormat exp_avg = DType::fp32;
     StateFormat exp_avg_sq = DType::fp32;

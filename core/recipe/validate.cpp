@@ -29,6 +29,9 @@ void find_fp8_problems(const Fp8Policy& p, Findings& found) {
     found.need(p.fprop || p.dgrad || p.wgrad,
                "fp8.fprop, fp8.dgrad and fp8.wgrad are all off: no product is fp8; set fp8.scaling "
                "to none");
+    found.need(p.format != Fp8Format::e5m2,
+               "fp8.format is e5m2: with two bits of mantissa for weights and inputs models do not "
+               "train (Transformer Engine refuses it, too); set it to hybrid or e4m3");
     found.need(p.scaling != Fp8Scaling::mx || numerics::is_mx(p.rule),
                "fp8.scaling is mx but fp8.scale_rule is none of mx_rceil, mx_floor, mx_ceil, "
                "mx_even: e8m0 scales need one of them");
@@ -99,6 +102,16 @@ void find_scaled_state_problems(const Recipe& r, Findings& found) {
                "optimizer.weight.rounding to stochastic");
 }
 
+void find_reduce_problems(const Recipe& r, Findings& found) {
+    const bool is_fp8 = mp::is_fp8(r.grad_reduce);
+    found.need(is_fp8 || r.grad_reduce_scale == ReduceScale::shared,
+               "grad.reduce.scale is set but grad.reduce.dtype is not fp8: other types have no "
+               "scale; set it to shared");
+    found.need(r.grad_reduce != DType::fp8_e5m2 || r.grad_reduce_scale != ReduceScale::shared,
+               "grad.reduce.dtype is fp8_e5m2 with one shared scale, which is for fp8_e4m3; set "
+               "grad.reduce.scale to block or mx");
+}
+
 } // namespace
 
 std::vector<std::string> problems(const Recipe& r) {
@@ -107,6 +120,7 @@ std::vector<std::string> problems(const Recipe& r) {
     find_fp8_problems(r.fp8, found);
     find_scaled_state_problems(r, found);
     find_weight_rounding_problems(r, found);
+    find_reduce_problems(r, found);
     need(r.master == DType::none || r.weight != DType::fp32,
          "master.dtype is set beside fp32 weights: they are their own master; set master.dtype to "
          "none");

@@ -66,16 +66,18 @@ Fp8Scales agree_on_scales(Stream& stream, comm::Communicator& comm,
     comm::CallOptions options;
     options.site = "amaxes of weights";
     check(comm.max_u32(bits.data(), static_cast<int64_t>(bits.size()), options));
+    std::vector<float> previous(weights.size());
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+        stream.copy(&previous[i], weights[i].full->scales()->scale_inv->data(), sizeof(float),
+                    CopyKind::device_to_host);
+    }
+    stream.sync(); // once for all weights
     Fp8Scales agreed;
     for (std::size_t i = 0; i < weights.size(); ++i) {
-        float previous = 1.0F;
-        stream.copy(&previous, weights[i].full->scales()->scale_inv->data(), sizeof previous,
-                    CopyKind::device_to_host);
-        stream.sync();
         const float amax = numerics::float_from_bits(bits[i]);
         agreed.amaxes.push_back(amax);
         agreed.scales.push_back(
-            numerics::block_scale(weights[i].full->form().policy, amax, previous, 0.0F));
+            numerics::block_scale(weights[i].full->form().policy, amax, previous[i], 0.0F));
         agreed.versions.push_back(version_of(weights[i]));
     }
     return agreed;

@@ -21,6 +21,19 @@ DType staging_dtype(const comm::WireFormat& wire) {
     return wire.scale == comm::WireScale::none ? wire.dtype : DType::fp32;
 }
 
+bool is_shared(const comm::WireFormat& wire) { return wire.scale == comm::WireScale::shared; }
+
+// What sums lie in.
+DType sum_dtype(const comm::WireFormat& wire) { return is_shared(wire) ? wire.dtype : DType::fp32; }
+
+std::vector<bool> shares_of(const std::vector<comm::WireFormat>& wires) {
+    std::vector<bool> shares;
+    for (const comm::WireFormat& wire : wires) {
+        shares.push_back(is_shared(wire));
+    }
+    return shares;
+}
+
 void zero(Stream& stream, void* data, int64_t bytes) {
     if (bytes > 0) {
         check(stream.device().zero(stream.queue(), data, static_cast<std::size_t>(bytes)));
@@ -34,22 +47,27 @@ GradientBuckets::GradientBuckets(Stream& stream, comm::Communicator& comm, const
                                  std::vector<std::shared_ptr<Tensor>> gradients,
                                  comm::MessageCounts& messages)
     : comm_(comm), plan_(plan), form_(form), gradients_(std::move(gradients)),
-      buckets_(plan.buckets().size()), sum_offsets_(gradients_.size(), -1), messages_(messages) {
+      buckets_(plan.buckets().size()), sum_offsets_(gradients_.size(), -1),
+      scales_(stream, plan, shard(), shares_of(form_.wires), contributions()), messages_(messages) {
     int64_t total = 0;
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
         const ShardBucket& of_plan = plan.buckets()[i];
         Bucket& bucket = buckets_[i];
+        if (!of_plan.parameters.empty()) {
+            bucket.wire = form_.wires[static_cast<std::size_t>(of_plan.parameters[0])];
+        }
         lay_out(bucket, of_plan);
         bucket.first_sum = total;
+        const DType sums = sum_dtype(bucket.wire);
         int64_t at = total;
         for (const ShardSlice& slice : of_plan.slices_of(shard())) {
             sum_offsets_[static_cast<std::size_t>(slice.parameter)] = at;
-            at += with_gap(slice.count);
+            at += bytes_of(sums, with_gap(slice.count));
         }
-        total += own_count(bucket);
+        total += bytes_of(sums, own_count(bucket));
         reset(bucket, of_plan);
     }
-    sums_ = Buffer(stream.shared_device(), static_cast<std::size_t>(total) * sizeof(float));
+    sums_ = Buffer(stream.shared_device(), static_cast<std::size_t>(total));
     zero(stream, sums_.data(), static_cast<int64_t>(sums_.bytes()));
 }
 
@@ -185,7 +203,7 @@ void GradientBuckets::stage(Stream& stream, int32_t index) {
              "optimizer: this rank has more contributions than its %d slot(s) of a step",
              own_slots());
     }
-    const DType dtype = staging_dtype(form_.wire);
+    const DType dtype = staging_dtype(bucket.wire);
     const int64_t count = comm::total_of(bucket.counts);
     auto memory =
         std::make_unique<Scratch>(stream, static_cast<std::size_t>(bytes_of(dtype, count)));
@@ -234,7 +252,7 @@ int64_t GradientBuckets::own_count(const Bucket& bucket) const {
 }
 
 TensorRef GradientBuckets::own_sums(const Bucket& bucket) const {
-    return {sums_.as<float>() + bucket.first_sum, own_count(bucket), DType::fp32};
+    return {sums_.as<char>() + bucket.first_sum, own_count(bucket), sum_dtype(bucket.wire)};
 }
 
 void GradientBuckets::send(Stream& stream, int32_t index) {
@@ -244,20 +262,28 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
     }
     Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
     comm::ReduceDesc desc;
-    desc.wire = form_.wire;
+    desc.wire = bucket.wire;
     desc.order = form_.order;
     desc.slots = form_.slots;
     desc.site = "a bucket of gradients";
     InFlightBucket::Load load;
     load.bucket = index;
-    load.contributions = std::move(bucket.slots);
-    bucket.slots.clear();
-    load.staged = staging_dtype(form_.wire);
+    load.staged = staging_dtype(bucket.wire);
     load.counts = &bucket.counts;
+    if (is_shared(bucket.wire)) {
+        load.shared = std::make_unique<SharedBucket>(
+            stream, comm_, scales_,
+            SharedBucket::Layout{&plan_.buckets()[static_cast<std::size_t>(index)].parameters,
+                                 &bucket.slices, &bucket.offsets, &bucket.counts},
+            std::move(bucket.slots));
+    } else {
+        load.contributions = std::move(bucket.slots);
+    }
+    bucket.slots.clear();
     load.sums = own_sums(bucket);
     load.adds =
         is_under_way(index); // buckets end in their order, so this sum comes after the other
-    load.begins_in_turn = comm::traits(form_.order).is_fixed;
+    load.begins_in_turn = comm::traits(form_.order).is_fixed || scales_.exist();
     load.replicas = form_.replicas;
     load.nodes = form_.nodes;
     load.node_counts = &bucket.node_counts;
@@ -303,6 +329,7 @@ void GradientBuckets::finish(Stream& stream) {
     while (!in_flight_.empty()) {
         land_first(stream);
     }
+    scales_.write(stream);
 }
 
 void GradientBuckets::start_over() noexcept {
@@ -312,10 +339,14 @@ void GradientBuckets::start_over() noexcept {
     ended_slots_ = 0;
 }
 
-TensorRef GradientBuckets::sum_of(int32_t parameter) const {
+TensorSlice GradientBuckets::sum_of(int32_t parameter) const {
+    const auto i = static_cast<std::size_t>(parameter);
     const int64_t count = plan_.slice_on(parameter, shard()).count;
-    const int64_t offset = sum_offsets_[static_cast<std::size_t>(parameter)];
-    return {count == 0 ? nullptr : sums_.as<float>() + offset, count, DType::fp32};
+    TensorSlice sum;
+    sum.ref = {count == 0 ? nullptr : sums_.as<char>() + sum_offsets_[i], count,
+               sum_dtype(form_.wires[i])};
+    sum.scale_inv = scales_.shares(parameter) ? scales_.device_scale(parameter) : nullptr;
+    return sum;
 }
 
 } // namespace mp::shard

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GradientBuckets: the gradients of a sharded model on their way to the ranks that own them. A bucket is copied into the
 // wire's type, slice behind slice in the order of the owners, and reduced as soon as all its gradients are there; this
-// rank's sums lie in fp32 in memory of their own.
+// rank's sums lie in memory of their own: in fp32, or as E4M3 codes where ranks share a scale.
 //
 // Slices are a multiple of 128 elements apart, so no block of a wire format reaches from one into the next, and a
 // parameter's blocks are the same for every plan.
@@ -15,12 +15,13 @@
 #include "comm/reduce.hpp"
 #include "shard/in_flight_bucket.hpp"
 #include "shard/plan.hpp"
-#include "tensor/tensor.hpp"
+#include "shard/shared_scales.hpp"
+#include "tensor/slice.hpp"
 
 namespace mp::shard {
 
 struct GradientForm {
-    comm::WireFormat wire = {DType::fp32, comm::WireScale::none};
+    std::vector<comm::WireFormat> wires; // by parameter; a bucket's are all the same
     comm::SumOrder order = comm::SumOrder::rank;
     int32_t slots = 0; // tree, exact: microbatches of all ranks together; 0: one a rank
     // Ranks whose sums are added too, in fp32, so that all of them have the same. Null: nobody's. Nothing else uses it.
@@ -35,7 +36,8 @@ struct GradientForm {
 class GradientBuckets {
   public:
     // `gradients` by parameter; plan, comm and messages outlive this object. A communicator that is a multiple of the
-    // plan's ranks is that many groups of them, and all get every contribution. In the order exact nothing else uses it.
+    // plan's ranks is that many groups of them, and all get every contribution. In the order exact, and for wires with
+    // shared scales, nothing else uses it.
     GradientBuckets(Stream& stream, comm::Communicator& comm, const ShardPlan& plan,
                     const GradientForm& form, std::vector<std::shared_ptr<Tensor>> gradients,
                     comm::MessageCounts& messages);
@@ -54,15 +56,20 @@ class GradientBuckets {
     // The sums have been used.
     void start_over() noexcept;
 
-    // The fp32 sum of this rank's slice of a parameter; after finish().
-    [[nodiscard]] TensorRef sum_of(int32_t parameter) const;
+    // The sum of this rank's slice of a parameter; after finish().
+    [[nodiscard]] TensorSlice sum_of(int32_t parameter) const;
     // Gradients are means over each contribution; their sum is divided by so many.
     [[nodiscard]] int32_t contributions() const noexcept;
-    [[nodiscard]] int64_t bytes() const noexcept { return static_cast<int64_t>(sums_.bytes()); }
+    [[nodiscard]] int64_t bytes() const noexcept {
+        return static_cast<int64_t>(sums_.bytes()) + scales_.bytes();
+    }
+    [[nodiscard]] SharedScales& scales() noexcept { return scales_; }
+    [[nodiscard]] const SharedScales& scales() const noexcept { return scales_; }
 
   private:
     struct Bucket {
-        int64_t first_sum = 0;            // element of sums_
+        comm::WireFormat wire;
+        int64_t first_sum = 0;            // byte of sums_
         std::vector<ShardSlice> slices;   // as they are staged, by the rank of `comm` they go to
         std::vector<int64_t> offsets;     // of each, in elements of the whole bucket
         std::vector<int64_t> counts;      // elements with gaps, by rank
@@ -94,8 +101,9 @@ class GradientBuckets {
     std::vector<std::shared_ptr<Tensor>> gradients_;
     std::vector<Bucket> buckets_;
     std::vector<int64_t>
-        sum_offsets_; // by parameter, in elements of sums_; -1: this rank has none of it
+        sum_offsets_; // by parameter, in bytes of sums_; -1: this rank has none of it
     Buffer sums_;
+    SharedScales scales_;
     std::deque<InFlightBucket> in_flight_; // in the order in which they left
     std::size_t ended_slots_ = 0;          // of this step
     comm::MessageCounts& messages_;

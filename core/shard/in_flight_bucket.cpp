@@ -8,10 +8,10 @@ namespace mp::shard {
 InFlightBucket::InFlightBucket(Stream& stream, comm::Communicator& comm,
                                const comm::ReduceDesc& desc, Load load)
     : comm_(comm), desc_(desc), load_(std::move(load)), result_(load_.sums) {
-    if (load_.adds) {
+    if (load_.adds || load_.shared != nullptr) {
         fresh_ = std::make_unique<Scratch>(
             stream, static_cast<std::size_t>(bytes_of(DType::fp32, result_.count)));
-        result_.data = fresh_->data();
+        result_ = {fresh_->data(), result_.count, DType::fp32};
     }
     if (load_.nodes != nullptr) {
         const int64_t count = comm::total_of(*load_.node_counts);
@@ -19,7 +19,7 @@ InFlightBucket::InFlightBucket(Stream& stream, comm::Communicator& comm,
                                           static_cast<std::size_t>(bytes_of(DType::fp32, count)));
     }
     if (!load_.begins_in_turn) {
-        begin_first_level(stream);
+        begin(stream);
     }
 }
 
@@ -27,8 +27,14 @@ comm::Advance InFlightBucket::step(Stream& stream) {
     comm::Advance advance = comm::Advance::moved;
     switch (phase_) {
     case Phase::staged:
-        begin_first_level(stream);
+        begin(stream);
         return advance;
+    case Phase::scales:
+        advance = load_.shared->step(stream);
+        if (advance == comm::Advance::done) {
+            begin_first_level(stream);
+        }
+        break;
     case Phase::first_level:
         advance = scatter_->step(stream);
         if (advance == comm::Advance::done) {
@@ -52,6 +58,10 @@ comm::Advance InFlightBucket::step(Stream& stream) {
 
 void InFlightBucket::wait(Stream& stream) {
     if (phase_ == Phase::staged) {
+        begin(stream);
+    }
+    if (phase_ == Phase::scales) {
+        load_.shared->wait(stream);
         begin_first_level(stream);
     }
     if (phase_ == Phase::first_level) {
@@ -67,8 +77,20 @@ void InFlightBucket::wait(Stream& stream) {
     }
 }
 
+void InFlightBucket::begin(Stream& stream) {
+    if (load_.shared == nullptr) {
+        begin_first_level(stream);
+        return;
+    }
+    load_.shared->begin();
+    phase_ = Phase::scales;
+}
+
 void InFlightBucket::begin_first_level(Stream& stream) {
     std::vector<comm::WireSource> sources;
+    if (load_.shared != nullptr) {
+        sources = load_.shared->sources();
+    }
     for (const auto& memory : load_.contributions) {
         sources.push_back({{memory->data(), comm::total_of(*load_.counts), load_.staged}, nullptr});
     }
@@ -118,7 +140,9 @@ void InFlightBucket::begin_nodes(Stream& stream) {
 }
 
 void InFlightBucket::finish(Stream& stream) {
-    if (fresh_ != nullptr && load_.sums.count > 0) {
+    if (load_.shared != nullptr) {
+        load_.shared->store(stream, result_, load_.sums, load_.adds);
+    } else if (fresh_ != nullptr && load_.sums.count > 0) {
         const std::vector<SumPart> parts = {
             {load_.sums.data, nullptr, DType::fp32, 0},
             {fresh_->data(), nullptr, DType::fp32, 1},

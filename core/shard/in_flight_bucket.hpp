@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/reduce.hpp"
+#include "shard/shared_bucket.hpp"
 
 namespace mp::shard {
 
@@ -19,10 +20,12 @@ class InFlightBucket {
         int32_t bucket = 0;
         std::vector<std::unique_ptr<Scratch>> contributions; // as staged: plain elements
         DType staged = DType::none;
+        std::unique_ptr<SharedBucket> shared; // has them where ranks share scales; else null
         const std::vector<int64_t>* counts = nullptr; // elements, by rank
-        TensorRef sums;                               // fp32, of this rank's shard
-        bool adds = false;                            // to what the sums hold
-        bool begins_in_turn = false; // the first message too: there are several, as order exact has
+        TensorRef sums;    // of this rank's shard: fp32, or codes under shared scales
+        bool adds = false; // to what the sums hold
+        // The first message too: there are several, as order exact has, and shared scales.
+        bool begins_in_turn = false;
         // A second level at most. Replicas add the sums and all get them; nodes add what was summed for them, in the
         // wire's type again, and each gets its shard of it.
         comm::Communicator* replicas = nullptr;
@@ -45,9 +48,10 @@ class InFlightBucket {
     void wait(Stream& stream);
 
   private:
-    // staged, between_levels: the next message is not begun.
-    enum class Phase { staged, first_level, between_levels, second_level, done };
+    // staged, between_levels: the next message is not begun. scales: ranks agree on them.
+    enum class Phase { staged, scales, first_level, between_levels, second_level, done };
 
+    void begin(Stream& stream);
     void begin_first_level(Stream& stream);
     void begin_second_level(Stream& stream);
     void end_first_level(Stream& stream);
@@ -58,9 +62,9 @@ class InFlightBucket {
     comm::Communicator& comm_;
     comm::ReduceDesc desc_;
     Load load_;
-    TensorRef result_;                             // the sums, or fresh_
-    std::unique_ptr<Scratch> fresh_;               // sums that are added to earlier ones
-    std::unique_ptr<Scratch> wide_;                // this node's sums for all nodes
+    TensorRef result_;               // the sums, or fresh_
+    std::unique_ptr<Scratch> fresh_; // fp32 sums that are added to earlier ones, or become codes
+    std::unique_ptr<Scratch> wide_;  // this node's sums for all nodes
     std::unique_ptr<comm::ReduceScatter> scatter_; // of the level that is under way
     std::unique_ptr<comm::AllReduce> all_reduce_;  // of the replicas
     Phase phase_ = Phase::staged;

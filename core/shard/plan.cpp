@@ -2,6 +2,7 @@
 #include "shard/plan.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "interface/ops.hpp"
@@ -97,28 +98,36 @@ int64_t ShardBucket::count() const {
     return std::accumulate(rank_counts.begin(), rank_counts.end(), int64_t{0});
 }
 
-ShardPlan::ShardPlan(const ShardOptions& options, std::span<const int64_t> counts)
+ShardPlan::ShardPlan(const ShardOptions& options, std::span<const int64_t> counts,
+                     std::span<const int32_t> kinds)
     : options_(options), bucket_of_(counts.size()), by_parameter_(counts.size()) {
     check(options, counts);
     if (options_.kind == ShardKind::greedy) {
         owners_ = assign_greedily(counts, options_.ranks).owner;
     }
-    fill_buckets(counts);
+    fill_buckets(counts, kinds);
     for (ShardBucket& bucket : buckets_) {
         cut(bucket, counts);
     }
 }
 
-void ShardPlan::fill_buckets(std::span<const int64_t> counts) {
-    int64_t filled = options_.bucket_elements;
+void ShardPlan::fill_buckets(std::span<const int64_t> counts, std::span<const int32_t> kinds) {
+    struct Open {
+        int32_t bucket;
+        int64_t filled;
+    };
+    std::map<int32_t, Open> open; // by kind
     for (std::size_t i = counts.size(); i-- > 0;) {
-        if (filled >= options_.bucket_elements) {
+        const auto [found, is_first] = open.try_emplace(kinds.empty() ? 0 : kinds[i]);
+        Open& bucket = found->second;
+        if (is_first || bucket.filled >= options_.bucket_elements) {
+            bucket = {static_cast<int32_t>(buckets_.size()), 0};
             buckets_.emplace_back();
-            filled = 0;
         }
-        buckets_.back().parameters.push_back(static_cast<int32_t>(i));
-        bucket_of_[i] = static_cast<int32_t>(buckets_.size()) - 1;
-        filled += counts[i];
+        buckets_[static_cast<std::size_t>(bucket.bucket)].parameters.push_back(
+            static_cast<int32_t>(i));
+        bucket_of_[i] = bucket.bucket;
+        bucket.filled += counts[i];
     }
 }
 

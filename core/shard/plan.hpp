@@ -51,8 +51,10 @@ struct ShardBucket {
 class ShardPlan {
   public:
     ShardPlan() = default;
-    // `counts`: elements of each parameter. Throws for sizes that are negative or beyond 2^42 in all.
-    ShardPlan(const ShardOptions& options, std::span<const int64_t> counts);
+    // `counts`: elements of each parameter. `kinds`: none, or a number for each; a bucket's parameters are all of one kind.
+    // Throws for sizes that are negative or beyond 2^42 in all.
+    ShardPlan(const ShardOptions& options, std::span<const int64_t> counts,
+              std::span<const int32_t> kinds = {});
 
     [[nodiscard]] const std::vector<ShardBucket>& buckets() const noexcept { return buckets_; }
     [[nodiscard]] int32_t bucket_of(int32_t parameter) const {
@@ -71,7 +73,7 @@ class ShardPlan {
     [[nodiscard]] uint64_t hash() const noexcept;
 
   private:
-    void fill_buckets(std::span<const int64_t> counts);
+    void fill_buckets(std::span<const int64_t> counts, std::span<const int32_t> kinds);
     void cut(ShardBucket& bucket, std::span<const int64_t> counts);
 
     ShardOptions options_;

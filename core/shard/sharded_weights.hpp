@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/progress.hpp"
+#include "comm/wire.hpp"
 #include "shard/fp8_gather.hpp"
 #include "shard/weight_gather.hpp"
 
@@ -19,6 +20,7 @@ struct ShardedTensor {
     std::shared_ptr<Tensor> param;
     std::shared_ptr<Tensor> grad;
     DType gather = DType::none; // what its weight is gathered in
+    comm::WireFormat wire;      // what its gradient is reduced in
     // Not none: `param` is fp8 codes for use only, and its owner keeps the exact slice in this type.
     DType exact = DType::none;
     std::shared_ptr<Tensor> init_fp32; // its first values, or null: those of param

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/sharding.hpp"
 
+#include <algorithm>
 #include <new>
 
 #include "system/fnv.hpp"
@@ -15,6 +16,23 @@ std::vector<int64_t> counts_of(const std::vector<ShardedTensor>& tensors) {
         counts.push_back(tensor.param->count());
     }
     return counts;
+}
+
+// Parameters with one wire may share a bucket.
+std::vector<int32_t> kinds_of(const std::vector<ShardedTensor>& tensors) {
+    std::vector<int32_t> kinds;
+    kinds.reserve(tensors.size());
+    for (const ShardedTensor& tensor : tensors) {
+        kinds.push_back(static_cast<int32_t>(tensor.wire.dtype) * 8 +
+                        static_cast<int32_t>(tensor.wire.scale));
+    }
+    return kinds;
+}
+
+bool shares_scales(const std::vector<ShardedTensor>& tensors) {
+    return std::any_of(tensors.begin(), tensors.end(), [](const ShardedTensor& tensor) {
+        return tensor.wire.scale == comm::WireScale::shared;
+    });
 }
 
 std::vector<std::shared_ptr<Tensor>> gradients_of(const std::vector<ShardedTensor>& tensors) {
@@ -80,6 +98,12 @@ void check_sharding(const ShardingOptions& options, int32_t ranks) {
              "already, nor with order tree or exact, as sums of a node are rounded to the wire",
              options.node_ranks);
     }
+    if (options.node_ranks > 0 && options.wire.scale == comm::WireScale::shared) {
+        fail(Code::unsupported,
+             "sharding: node_ranks %d does not go with a scale that ranks share, as the sums of a "
+             "node are rounded to the wire; use block scales",
+             options.node_ranks);
+    }
     if (options.check_every < 0) {
         fail(Code::invalid_argument, "sharding: check_every is %d; it must be >= 0",
              options.check_every);
@@ -95,8 +119,9 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
                    std::vector<ShardedTensor> tensors, const Definition& definition)
     : options_(options), tensors_(std::move(tensors)),
       groups_(options.comm, options.shard_ranks, options.node_ranks,
-              comm::traits(options.order).is_fixed),
-      plan_({options.kind, groups_.shard_ranks(), options.bucket_elements}, counts_of(tensors_)),
+              comm::traits(options.order).is_fixed || shares_scales(tensors_)),
+      plan_({options.kind, groups_.shard_ranks(), options.bucket_elements}, counts_of(tensors_),
+            kinds_of(tensors_)),
       progress_(groups_) {
     agree(stream, definition);
     or_abandon(groups_, [&] {
@@ -107,7 +132,9 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
                                              plan_, tensors_, progress_.messages());
         for (const ShardedTensor& tensor : tensors_) {
             if (options_.stage == 0) {
-                full_sums_.push_back(std::make_shared<Tensor>(context, stream, DType::fp32,
+                const DType sums =
+                    tensor.wire.scale == comm::WireScale::shared ? tensor.wire.dtype : DType::fp32;
+                full_sums_.push_back(std::make_shared<Tensor>(context, stream, sums,
                                                               Shape{{tensor.param->count()}, 1}));
             }
             if (options_.stage >= 2) {
@@ -120,8 +147,11 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
 }
 
 // Groups add their own contributions first, and replicas then the groups' sums in fp32, unless that breaks what the order
-// promises.
+// promises, or sums are codes.
 bool Sharding::adds_across_groups() const noexcept {
+    if (shares_scales(tensors_)) {
+        return false;
+    }
     const int32_t slots = options_.slots != 0 ? options_.slots : groups_.all().size();
     return groups_.replicas() != nullptr &&
            comm::traits(options_.order).nests(slots, groups_.group_count());
@@ -129,7 +159,9 @@ bool Sharding::adds_across_groups() const noexcept {
 
 void Sharding::make_buckets(Stream& stream, bool zeroes_gradients) {
     GradientForm form;
-    form.wire = options_.wire;
+    for (const ShardedTensor& tensor : tensors_) {
+        form.wires.push_back(tensor.wire);
+    }
     form.order = options_.order;
     form.slots = options_.slots;
     form.drops_gradients = options_.stage >= 2;
@@ -205,9 +237,12 @@ void Sharding::agree(Stream& stream, const Definition& definition) const {
     check(agreement.reach(groups_.all()));
 }
 
-TensorRef Sharding::gradient_of(int32_t parameter) const {
-    return options_.stage == 0 ? full_sums_[static_cast<std::size_t>(parameter)]->ref()
-                               : buckets_->sum_of(parameter);
+TensorSlice Sharding::gradient_of(int32_t parameter) const {
+    TensorSlice sum = buckets_->sum_of(parameter);
+    if (options_.stage == 0) {
+        sum.ref = full_sums_[static_cast<std::size_t>(parameter)]->ref();
+    }
+    return sum;
 }
 
 double Sharding::divisor() const noexcept {
@@ -239,8 +274,8 @@ void Sharding::reduce(Stream& stream) {
                 const auto parameter = static_cast<int32_t>(i);
                 targets.push_back({&plan_.slices_of(parameter),
                                    slice_of(*full_sums_[i]),
-                                   {buckets_->sum_of(parameter), nullptr, nullptr, {}},
-                                   DType::fp32});
+                                   {buckets_->sum_of(parameter).ref, nullptr, nullptr, {}},
+                                   full_sums_[i]->dtype()});
             }
             WeightGather(stream, groups_.shards(), std::move(targets)).finish(stream);
         }

@@ -48,6 +48,20 @@ bool Params::is_in_recipe(const Param& p) const {
     return !matrices_only_ || (p.cols > 0 && !p.own_kernels);
 }
 
+// Whether ranks gather it as the codes that its fp8 layer multiplies.
+bool Params::is_codes(const Param& p) const {
+    if (ranks.comm == nullptr || options.zero == 0 || p.cols == 0 || p.own_kernels ||
+        recipe_string(recipe, MP_RECIPE_FP8_ALL_GATHER) != "on" ||
+        recipe_string(recipe, MP_RECIPE_FP8_FILTER_SIZE) != "none") {
+        return false;
+    }
+    int64_t multiple = 0;
+    MP_CHECK(mp_recipe_get_int(recipe, MP_RECIPE_FP8_FILTER_MULTIPLE_OF, &multiple));
+    const bool is_last = p.name == list.back().name;
+    return p.rows % multiple == 0 && p.cols % multiple == 0 &&
+           !(is_last && recipe_string(recipe, MP_RECIPE_FP8_FILTER_FIRST_LAST) == "on");
+}
+
 // Group 0: matrices, with weight decay. Group 1: vectors, without.
 void Params::create_optimizer() {
     mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
@@ -75,8 +89,9 @@ void Params::create_optimizer() {
 
 void Params::add_to_optimizer(Param& p, const Array& initial) {
     const int32_t dtype = is_in_recipe(p) ? dtype_ : MP_DTYPE_FP32;
-    p.weight = scaled_ && is_in_recipe(p) ? make_scaled_array(context, dtype, p.rows, p.cols)
-                                          : make_array(context, dtype, p.rows, p.cols);
+    p.weight = is_codes(p) ? make_weight_codes(context, recipe, p.rows, p.cols, initial.floats())
+               : scaled_ && is_in_recipe(p) ? make_scaled_array(context, dtype, p.rows, p.cols)
+                                            : make_array(context, dtype, p.rows, p.cols);
     mp_param_desc desc = MP_PARAM_DESC_INIT;
     desc.name = p.name.c_str();
     desc.param = p.weight.tensor.get();

@@ -110,12 +110,17 @@ class Params {
     void create_on_ranks(const mp_optimizer_desc& desc);
     void add_to_optimizer(Param& p, const Array& initial);
     [[nodiscard]] bool is_in_recipe(const Param& p) const;
+    [[nodiscard]] bool is_codes(const Param& p) const;
     [[nodiscard]] mp_memory_report sharded_memory() const;
     [[nodiscard]] std::span<Param> group(int64_t group);
     [[nodiscard]] std::vector<int32_t> indices(int64_t group);
     [[nodiscard]] double gathered_bytes(const Param& p) const;
+    struct Wire {
+        int32_t dtype, scale;
+    };
+    [[nodiscard]] Wire wire_of(const Param& p) const;
     [[nodiscard]] double reduced_bytes(double wire) const;
-    [[nodiscard]] double gradient_bytes(double count, double wire) const;
+    [[nodiscard]] double gradient_bytes(double count, double bytes, const Wire& wire) const;
     void round_gradient(Param& p, bool first);
     void exact_values(const Param& p, float* values);
 

@@ -179,17 +179,18 @@ double Params::reduced_bytes(double wire) const {
 }
 
 // Bytes of all gradients from this rank to their owners: those of its group, and then their sums in fp32 to the
-// replicas and back; or, where the order would not be kept that way, those of every group.
-double Params::gradient_bytes(double count, double wire) const {
+// replicas and back; or, where the order would not be kept that way or sums are codes, those of every group.
+double Params::gradient_bytes(double count, double bytes, const Wire& wire) const {
     const double all = ranks.count;
     const double group = options.shard_ranks > 0 ? real(options.shard_ranks) : all;
     const double groups = all / group;
     const auto slots = options.accum / static_cast<int64_t>(groups); // of a group
     const bool whole_subtree =
         options.accum % static_cast<int64_t>(groups) == 0 && (slots & (slots - 1)) == 0;
-    const double each = reduced_bytes(wire);
-    if (groups > 1.0 && (options.order == MP_COMM_ORDER_EXACT ||
-                         (options.order == MP_COMM_ORDER_TREE && !whole_subtree))) {
+    const double each = reduced_bytes(bytes);
+    if (groups > 1.0 &&
+        (wire.scale == MP_COMM_SCALE_SHARED || options.order == MP_COMM_ORDER_EXACT ||
+         (options.order == MP_COMM_ORDER_TREE && !whole_subtree))) {
         return each * count * (all - 1.0) / group;
     }
     if (options.node_ranks > 0) { // inside a node, then among nodes
@@ -200,28 +201,49 @@ double Params::gradient_bytes(double count, double wire) const {
     return count * (each * (group - 1.0) / group + across);
 }
 
+// What a gradient is reduced in: the option's type, or the recipe's; fp32 where that is fp8 and the parameter one of those
+// that a recipe of codes keeps in fp32.
+Params::Wire Params::wire_of(const Param& p) const {
+    Wire wire = {options.wire_dtype, MP_COMM_SCALE_DEFAULT};
+    if (wire.dtype == MP_DTYPE_NONE) {
+        wire.dtype = dtype_by_name(recipe_string(recipe, MP_RECIPE_GRAD_REDUCE_DTYPE));
+        const bool is_fp8 = mp_dtype_size(wire.dtype) == 1;
+        const std::string scale = recipe_string(recipe, MP_RECIPE_GRAD_REDUCE_SCALE);
+        wire.scale = !is_fp8             ? MP_COMM_SCALE_DEFAULT
+                     : scale == "shared" ? MP_COMM_SCALE_SHARED
+                     : scale == "mx"     ? MP_COMM_SCALE_MX
+                                         : MP_COMM_SCALE_BLOCK;
+    }
+    bool scaled = false;
+    (void)dtype_by_name(recipe_string(recipe, MP_RECIPE_GRAD_DTYPE), &scaled);
+    if (mp_dtype_size(wire.dtype) == 1 && scaled && !is_in_recipe(p)) {
+        wire = {MP_DTYPE_FP32, MP_COMM_SCALE_DEFAULT};
+    }
+    return wire;
+}
+
 double Params::expected_traffic() {
     if (ranks.comm == nullptr) {
         return 0.0;
     }
     const double all = ranks.count;
     const double group = options.shard_ranks > 0 ? real(options.shard_ranks) : all;
-    const int32_t wire = options.wire_dtype != MP_DTYPE_NONE
-                             ? options.wire_dtype
-                             : dtype_by_name(recipe_string(recipe, MP_RECIPE_GRAD_REDUCE_DTYPE));
-    int64_t total = 0, wire_bytes = 0;
-    double weights = 0.0;
+    int64_t total = 0;
+    double weights = 0.0, gradients = 0.0;
     for (const Param& p : list) {
+        const Wire wire = wire_of(p);
+        int64_t wire_bytes = 0;
+        MP_CHECK(mp_comm_get_wire_bytes(p.elements(), wire.dtype, wire.scale, &wire_bytes));
+        const double count = real(p.elements());
+        gradients += gradient_bytes(count, real(wire_bytes) / count, wire);
         total += p.elements();
-        weights += real(p.elements()) * (options.zero == 0 ? 4.0 : gathered_bytes(p));
+        const double sum = wire.scale == MP_COMM_SCALE_SHARED ? 1.0 : 4.0;
+        weights += count * (options.zero == 0 ? sum : gathered_bytes(p));
     }
-    MP_CHECK(mp_comm_get_wire_bytes(total, wire, MP_COMM_SCALE_DEFAULT, &wire_bytes));
-    const auto count = real(total);
-    double bytes = gradient_bytes(count, real(wire_bytes) / count) +
-                   (group - 1.0) / group * (options.zero == 3 ? gathered_ : weights);
+    double bytes = gradients + (group - 1.0) / group * (options.zero == 3 ? gathered_ : weights);
     gathered_ = 0.0;
     if (options.order == MP_COMM_ORDER_EXACT && ranks.count > 1) {
-        bytes += 4.0 * count / 128.0 * all / group; // each block's magnitude
+        bytes += 4.0 * real(total) / 128.0 * all / group; // each block's magnitude
     }
     return bytes;
 }

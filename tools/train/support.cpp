@@ -2,6 +2,7 @@
 // Status checks and tensors.
 #include "support.hpp"
 
+#include <array>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -64,6 +65,16 @@ Array make_scaled_array(mp_context* context, int32_t dtype, int64_t rows, int64_
     quant.rule = MP_SCALE_RULE_MSAMP;
     Array array = with_count(rows, cols);
     MP_CHECK(mp_tensor_create_quantized(context, &desc, &quant, out(array.tensor)));
+    MP_CHECK(mp_tensor_get_data(array.tensor.get(), &array.memory));
+    return array;
+}
+
+Array make_weight_codes(mp_context* context, const mp_recipe* recipe, int64_t rows, int64_t cols,
+                        const float* values) {
+    const std::array<int64_t, 2> shape = {rows, cols};
+    Array array = with_count(rows, cols);
+    MP_CHECK(
+        mp_recipe_create_weight_codes(context, recipe, 2, shape.data(), values, out(array.tensor)));
     MP_CHECK(mp_tensor_get_data(array.tensor.get(), &array.memory));
     return array;
 }

@@ -91,6 +91,8 @@ struct Array {
 Array make_array(mp_context* context, int32_t dtype, int64_t rows, int64_t cols = 0);
 // A matrix of codes with one power-of-two scale (MS-AMP's), all zero.
 Array make_scaled_array(mp_context* context, int32_t dtype, int64_t rows, int64_t cols);
+Array make_weight_codes(mp_context* context, const mp_recipe* recipe, int64_t rows, int64_t cols,
+                        const float* values);
 // fp32 memory that stays the caller's.
 Array wrap_array(mp_context* context, float* memory, int64_t rows, int64_t cols = 0);
 

@@ -93,6 +93,22 @@ MP_API mp_status mp_recipe_create_weight(mp_context* context, const mp_recipe* r
                                          const int64_t* shape, const float* values,
                                          mp_tensor** out) MP_MUST_CHECK;
 
+/** The weight of an fp8 layer as the codes that its products take, with one scale: what a sharded optimizer gathers under
+ * fp8.all_gather, a byte an element. Its owner keeps the exact numbers of its slice, in weight.dtype: give the same values as
+ * mp_param_desc.init_fp32. A layer over such a weight keeps no copy of it between forward and backward. Blocks.
+ * @param[in]  context  the context
+ * @param[in]  recipe   the recipe, with one scale for a weight (fp8.scaling "delayed" or "tensorwise")
+ * @param[in]  ndim     0..MP_MAX_DIMS
+ * @param[in]  shape    ndim sizes, each >= 0; may be NULL when ndim is 0
+ * @param[in]  values   host memory, row-major; NULL: zeros
+ * @param[out] out      the new tensor
+ * @returns as mp_tensor_create; MP_STATUS_UNSUPPORTED (the recipe has no such codes)
+ * @threads A for a frozen recipe, B before
+ * @since 0.2 */
+MP_API mp_status mp_recipe_create_weight_codes(mp_context* context, const mp_recipe* recipe,
+                                               int32_t ndim, const int64_t* shape,
+                                               const float* values, mp_tensor** out) MP_MUST_CHECK;
+
 /** Gives the caller's reference back.
  * @param[in] recipe  may be NULL
  * @returns nothing; a destroyed handle is ignored

@@ -22,8 +22,12 @@
  * "fp8_e4m3_scaled", "fp8_e5m2_scaled". */
 #define MP_RECIPE_GRAD_DTYPE "grad.dtype"
 
-/* What sharding puts on the wire: gradients ("fp32", "bf16", "fp16") and parameters. */
+/* What sharding puts on the wire: gradients ("fp32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2") and parameters. Scales of fp8
+ * gradients: "shared": one for a gradient, on which all ranks agree, with FP8-LM's factor mu; the sums are kept as such
+ * codes, too. "block": fp32 for 128 elements; "mx": E8M0 for 32; sums are fp32. In a recipe whose gradients are codes under
+ * one scale, those that it keeps in fp32 travel in fp32. */
 #define MP_RECIPE_GRAD_REDUCE_DTYPE "grad.reduce.dtype"
+#define MP_RECIPE_GRAD_REDUCE_SCALE "grad.reduce.scale"
 #define MP_RECIPE_WEIGHT_GATHER_DTYPE "weight.gather.dtype"
 
 /* Moments: "fp32", "fp16", "bf16", "fp16_scaled", "fp8_e4m3_scaled" (exp_avg only; exp_avg_sq is refused, with

@@ -37,6 +37,7 @@
 #define MP_COMM_SCALE_TENSOR 1  /* one fp32 scale a message */
 #define MP_COMM_SCALE_BLOCK 2   /* an fp32 scale for 128 elements */
 #define MP_COMM_SCALE_MX 3      /* an E8M0 scale for 32 elements */
+#define MP_COMM_SCALE_SHARED 4  /* none: ranks agreed on it; in mp_sharding_desc only */
 
 /* mp_comm_reduce_desc.flags */
 #define MP_REDUCE_STOCHASTIC                                                                       \

@@ -59,9 +59,10 @@ typedef struct mp_sharding_desc {
     int32_t stage;        /* of ZeRO, 0 to 3; 0 without MP_SHARDING_EXPLICIT: 1 */
     int32_t kind; /* MP_SHARD_*; GREEDY where the recipe has states with one scale for a tensor */
     int64_t bucket_elements; /* a bucket of gradients is closed once it has so many; 0: 2^24 */
-    /* Gradients on the wire: fp32, fp16, bf16, fp8; MP_DTYPE_NONE: the recipe's grad.reduce.dtype */
+    /* Gradients on the wire: fp32, fp16, bf16, fp8; MP_DTYPE_NONE: the recipe's grad.reduce.dtype and scale. fp8 as
+     * MP_RECIPE_GRAD_REDUCE_DTYPE says. */
     int32_t wire_dtype;
-    int32_t wire_scale; /* MP_COMM_SCALE_*, for fp8 */
+    int32_t wire_scale; /* MP_COMM_SCALE_*, for fp8; DEFAULT: BLOCK, or the recipe's */
     int32_t order;      /* MP_COMM_ORDER_* */
     int32_t slots;      /* TREE, EXACT: microbatches of all ranks together; 0: one a rank */
     /* Hybrid sharding: ranks 0 to shard_ranks - 1 share one copy, the next shard_ranks another, and so on; it divides the
@@ -236,6 +237,18 @@ MP_API mp_status mp_optimizer_get_slice(const mp_optimizer* optimizer, int32_t i
  * @since 0.2 */
 MP_API mp_status mp_optimizer_get_progress(const mp_optimizer* optimizer,
                                            mp_sharding_progress* progress);
+
+/** FP8-LM's factor mu of a gradient that ranks reduce under a shared scale (grad.reduce.scale "shared"): it begins at 1 /
+ * sqrt(ranks), is halved by a step whose sum had to clip more than 1e-5 of its elements (one is forgiven), and doubles in
+ * 1000 steps that had not. Codes are made under it rounded down to a power of two. A checkpoint keeps it.
+ * @param[in]  optimizer  a sharded optimizer
+ * @param[in]  index      of the parameter
+ * @param[out] mu         receives it, the same on every rank; 0 where the gradient has none
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index);
+ *          MP_STATUS_BAD_STATE (not sharded yet)
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_get_grad_mu(const mp_optimizer* optimizer, int32_t index, double* mu);
 
 /** What this rank has sent for this optimizer.
  * @param[in]     optimizer  a sharded optimizer

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// fp8 between ranks through the C ABI: the factor mu of gradients, which a checkpoint keeps, and weights gathered as codes.
+#include <thread>
+
+#include "sharded_model.hpp"
+#include "training.hpp"
+
+using namespace mp_test;
+
+namespace {
+
+using Comm = Handle<mp_comm, mp_comm_destroy>;
+
+void run_ranks(int32_t count, const std::function<void(mp_comm*)>& body) {
+    std::vector<mp_comm*> raw(static_cast<std::size_t>(count));
+    EXPECT_TRUE(succeeded(mp_comm_create_threads(nullptr, count, raw.data())));
+    std::vector<std::thread> threads;
+    for (mp_comm* comm : raw) {
+        threads.emplace_back([&body, own = Comm(comm)] { body(own); });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+}
+
+mp_sharding_desc shared_wire() {
+    mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+    sharding.wire_dtype = MP_DTYPE_FP8_E4M3;
+    sharding.wire_scale = MP_COMM_SCALE_SHARED;
+    return sharding;
+}
+
+double mu_of(const ShardedModel& model, int32_t index) {
+    double mu = 0;
+    EXPECT_TRUE(succeeded(mp_optimizer_get_grad_mu(model.optimizer, index, &mu)));
+    return mu;
+}
+
+Checkpoint checkpoint_of(const ShardedModel& model, mp_comm* comm) {
+    mp_checkpoint* raw = nullptr;
+    EXPECT_TRUE(succeeded(mp_checkpoint_create(model.context, comm, nullptr, &raw)));
+    Checkpoint checkpoint(raw);
+    EXPECT_TRUE(succeeded(mp_checkpoint_add_optimizer(checkpoint, model.optimizer)));
+    return checkpoint;
+}
+
+void train(ShardedModel& model, int64_t from, int64_t to) {
+    for (int64_t step = from; step < to; ++step) {
+        MP_OK(model.backward(step));
+        MP_OK(mp_optimizer_step(model.optimizer, nullptr, nullptr));
+    }
+}
+
+} // namespace
+
+TEST(Fp8Wire, ACheckpointKeepsMu) {
+    const Folder folder("mu");
+    run_ranks(2, [&](mp_comm* comm) {
+        ShardedModel model(comm, shared_wire());
+        double mu = 0;
+        MP_FAILS(mp_optimizer_get_grad_mu(model.optimizer, 0, &mu), MP_STATUS_BAD_STATE,
+                 "mp_optimizer_shard");
+        MP_OK(mp_optimizer_shard(model.optimizer, nullptr));
+        MP_FAILS(mp_optimizer_get_grad_mu(model.optimizer, 9, &mu), MP_STATUS_INVALID_ARGUMENT,
+                 "9");
+        EXPECT_NEAR(mu_of(model, 0), std::sqrt(0.5), 1e-6);
+        train(model, 0, 3);
+        const double later = mu_of(model, 0);
+        EXPECT_GT(later, std::sqrt(0.5) * 1.002) << "2 * 0.5 of the largest code: nothing clips";
+        EXPECT_EQ(mu_of(model, 2), later) << "of no elements";
+        MP_OK(mp_checkpoint_save(checkpoint_of(model, comm), folder.c_str(), 3, 0));
+        train(model, 3, 6);
+        ShardedModel again(comm, shared_wire());
+        MP_OK(mp_checkpoint_load(checkpoint_of(again, comm), folder.c_str(), 0, nullptr));
+        EXPECT_EQ(mu_of(again, 0), later);
+        train(again, 3, 6);
+        for (int32_t i = 0; i < kParams; ++i) {
+            EXPECT_EQ(mu_of(again, i), mu_of(model, i));
+            EXPECT_EQ(bytes_of(again.params[static_cast<std::size_t>(i)]),
+                      bytes_of(model.params[static_cast<std::size_t>(i)]));
+        }
+    });
+    // One rank has no wire, and no mu; what is saved of it is passed over.
+    ShardedModel alone(nullptr, MP_SHARDING_DESC_INIT);
+    MP_OK(mp_checkpoint_load(checkpoint_of(alone, nullptr), folder.c_str(), 0, nullptr));
+}
+
+TEST(Fp8Wire, OtherWiresHaveNoMu) {
+    run_ranks(2, [](mp_comm* comm) {
+        mp_sharding_desc sharding = shared_wire();
+        sharding.wire_scale = MP_COMM_SCALE_BLOCK;
+        ShardedModel model(comm, sharding);
+        MP_OK(mp_optimizer_shard(model.optimizer, nullptr));
+        EXPECT_EQ(mu_of(model, 0), 0.0);
+    });
+}
+
+TEST(Fp8Wire, WhatHasNoMeaningIsRefused) {
+    run_ranks(2, [](mp_comm* comm) {
+        const Context context = make_context(1);
+        const Recipe recipe = make_recipe(context, "fp32");
+        const auto create = [&](const mp_sharding_desc& sharding) {
+            const mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+            mp_optimizer* raw = nullptr;
+            return mp_optimizer_create_sharded(context, recipe, &desc, comm, &sharding, &raw);
+        };
+        mp_sharding_desc sharding = shared_wire();
+        sharding.wire_dtype = MP_DTYPE_FP8_E5M2;
+        MP_FAILS(create(sharding), MP_STATUS_INVALID_ARGUMENT, "fp8_e4m3");
+        sharding.wire_dtype = MP_DTYPE_BF16;
+        MP_FAILS(create(sharding), MP_STATUS_INVALID_ARGUMENT, "bf16");
+        sharding = shared_wire();
+        sharding.order = MP_COMM_ORDER_FAST;
+        MP_FAILS(create(sharding), MP_STATUS_UNSUPPORTED, "order fast");
+        sharding = shared_wire();
+        sharding.node_ranks = 2;
+        MP_FAILS(create(sharding), MP_STATUS_UNSUPPORTED, "block scales");
+        mp_comm_reduce_desc reduce = MP_COMM_REDUCE_DESC_INIT;
+        reduce.wire_dtype = MP_DTYPE_FP8_E4M3;
+        reduce.wire_scale = MP_COMM_SCALE_SHARED;
+        const Tensor x = make_tensor(context, MP_DTYPE_FP32, {8});
+        const Tensor sum = make_tensor(context, MP_DTYPE_FP32, {8});
+        const mp_tensor* source = x;
+        MP_FAILS(mp_comm_all_reduce(comm, nullptr, &reduce, &source, 1, sum, nullptr),
+                 MP_STATUS_INVALID_ARGUMENT, "scale of desc.wire_dtype is 4");
+    });
+}
+
+// fp8.all_gather says what travels: it is refused where nothing would.
+TEST(Fp8Wire, GatheringCodesWantsWeightsThatAreCodes) {
+    run_ranks(2, [](mp_comm* comm) {
+        for (const bool as_codes : {false, true}) {
+            const Context context = make_context(1);
+            const Recipe recipe = make_recipe(context, "bf16_with_fp8_mixed");
+            const mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+            mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+            mp_optimizer* raw = nullptr;
+            ASSERT_TRUE(
+                done(mp_optimizer_create_sharded(context, recipe, &desc, comm, &sharding, &raw)));
+            const Optimizer optimizer(raw);
+            int32_t group = 0;
+            MP_OK(mp_optimizer_add_group(optimizer, nullptr, &group));
+            const std::vector<float> values = numbers(64 * 64, 3);
+            const int64_t shape[] = {64, 64};
+            mp_tensor* weight = nullptr;
+            MP_OK((as_codes ? mp_recipe_create_weight_codes : mp_recipe_create_weight)(
+                context, recipe, 2, shape, values.data(), &weight));
+            const Tensor owned(weight);
+            mp_param_desc param = MP_PARAM_DESC_INIT;
+            param.name = "w";
+            param.param = owned;
+            MP_OK(mp_optimizer_add_param(optimizer, group, &param, nullptr));
+            if (as_codes) {
+                MP_OK(mp_optimizer_shard(optimizer, nullptr));
+            } else {
+                MP_FAILS(mp_optimizer_shard(optimizer, nullptr), MP_STATUS_UNSUPPORTED,
+                         "fp8.all_gather", "mp_recipe_create_weight_codes");
+            }
+        }
+    });
+    const Context context = make_context(1);
+    const int64_t shape[] = {64, 64};
+    mp_tensor* weight = nullptr;
+    MP_FAILS(mp_recipe_create_weight_codes(context, make_recipe(context, "fp8_block"), 2, shape,
+                                           nullptr, &weight),
+             MP_STATUS_UNSUPPORTED, "delayed or tensorwise");
+}
