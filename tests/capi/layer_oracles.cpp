@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole layers against code that is not ours (tests/fixtures/make_layers.py): Transformer Engine, torchao and DeepGEMM give
+// the codes and scales of every operand, which must be ours to the bit. The three products are then sums over known codes.
+// They must be those in double within the roundings of one fp32 sum, and as near to the oracle's own results.
+//
+// No difference is left to be allowed: recipes have the oracle's rule (fp8.scale_rule float64 for torchao, current for
+// Transformer Engine's blocks) and its first step (fp8.warm_up 0). Three documented differences are not in the inputs, as
+// codes would differ by design: infinities and NaN, an MX block whose amax is just above 1.75 * 2^k, and amaxes of no fp32
+// quotient, for which Transformer Engine has the largest bf16 where inputs are bf16.
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <sstream>
+
+#include "fixture_path.hpp"
+#include "support.hpp"
+
+using namespace mp_test;
+
+namespace {
+
+constexpr double kU = 0x1p-24;
+
+// A matrix of the fixture.
+struct Array {
+    int32_t dtype = MP_DTYPE_NONE;
+    int64_t rows = 0;
+    int64_t columns = 0;
+    std::vector<unsigned char> bytes;
+
+    [[nodiscard]] double at(int64_t row, int64_t column) const;
+};
+
+// A number of a small format, which has no special values in the fixture.
+double small_float(uint32_t code, int mantissa_bits, int exponent_bits) {
+    const int bias = (1 << (exponent_bits - 1)) - 1;
+    const auto mantissa = static_cast<int>(code & ((1U << mantissa_bits) - 1));
+    const auto exponent = static_cast<int>(code >> mantissa_bits & ((1U << exponent_bits) - 1));
+    const bool is_normal = exponent != 0;
+    const int whole = mantissa + (is_normal ? 1 << mantissa_bits : 0);
+    const double magnitude = std::ldexp(whole, std::max(exponent, 1) - bias - mantissa_bits);
+    return (code >> (mantissa_bits + exponent_bits) & 1U) != 0 ? -magnitude : magnitude;
+}
+
+template <typename T> T element(const std::vector<unsigned char>& bytes, std::size_t index) {
+    T value;
+    std::memcpy(&value, &bytes[index * sizeof value], sizeof value);
+    return value;
+}
+
+constexpr int32_t kFp64 = -64; // no type of the library's
+
+double Array::at(int64_t row, int64_t column) const {
+    const auto index = static_cast<std::size_t>(row * columns + column);
+    switch (dtype) {
+    case kFp64:
+        return element<double>(bytes, index);
+    case MP_DTYPE_FP32:
+        return static_cast<double>(element<float>(bytes, index));
+    case MP_DTYPE_BF16:
+        return small_float(element<uint16_t>(bytes, index), 7, 8);
+    case MP_DTYPE_FP8_E4M3:
+        return small_float(bytes[index], 3, 4);
+    case MP_DTYPE_FP8_E5M2:
+        return small_float(bytes[index], 2, 5);
+    default: // E8M0
+        return std::ldexp(1.0, bytes[index] - 127);
+    }
+}
+
+struct OperandCodes {
+    Array codes;
+    Array scales; // none: the codes are the values
+
+    [[nodiscard]] double at(int64_t row, int64_t column) const {
+        const double code = codes.at(row, column);
+        if (scales.dtype == MP_DTYPE_NONE) {
+            return code;
+        }
+        return code * scales.at(block(row, codes.rows, scales.rows),
+                                block(column, codes.columns, scales.columns));
+    }
+
+  private:
+    static int64_t block(int64_t index, int64_t size, int64_t count) {
+        if (count == 1 || count == size) {
+            return count == 1 ? 0 : index;
+        }
+        return index / ((size + 31) / 32 == count ? 32 : 128);
+    }
+};
+
+constexpr int kProducts = 3;
+constexpr const char* kResults[kProducts] = {"y", "dx", "dw"}; // by MP_PRODUCT_*
+constexpr const char* kInputs[MP_OPERAND_COUNT] = {"x", "w", "dy"};
+constexpr std::array<int32_t, 2> kOperands[kProducts] = {
+    {MP_OPERAND_INPUT, MP_OPERAND_WEIGHT},
+    {MP_OPERAND_GRAD_OUTPUT, MP_OPERAND_WEIGHT},
+    {MP_OPERAND_GRAD_OUTPUT, MP_OPERAND_INPUT}};
+
+struct Step {
+    std::map<std::string, Array> inputs;
+    std::map<std::pair<int, int>, OperandCodes> operands; // by product and operand
+    std::map<std::string, Array> sums;                    // every stride-th row
+    int64_t stride = 1;
+    std::map<std::string, Array> theirs;
+};
+
+struct LayerCase {
+    std::string name, oracle, recipe;
+    std::vector<Step> steps;
+};
+
+struct Nvfp4Case {
+    std::string name;
+    Array source, codes, scales;
+};
+
+class Fixture {
+  public:
+    Fixture() {
+        const std::string folder = fixture_path("layers/");
+        std::ifstream data(folder + "layers.bin", std::ios::binary);
+        std::ifstream index(folder + "index.txt");
+        data_.assign(std::istreambuf_iterator<char>(data), {});
+        Step step;
+        for (std::string line; std::getline(index, line);) {
+            std::istringstream words(line);
+            std::string kind, name;
+            words >> kind;
+            if (kind == "layer") {
+                LayerCase layer;
+                words >> layer.name >> layer.oracle;
+                std::getline(words, layer.recipe);
+                layers.push_back(layer);
+            } else if (kind == "input") {
+                words >> name;
+                step.inputs[name] = array(words);
+            } else if (kind == "operand") {
+                std::pair<int, int> place;
+                words >> place.first >> place.second;
+                step.operands[place] = {array(words), array(words)};
+            } else if (kind == "sum") {
+                words >> name >> step.stride;
+                step.sums[name] = array(words);
+            } else if (kind == "theirs") {
+                words >> name;
+                step.theirs[name] = array(words);
+            } else if (kind == "end") {
+                layers.back().steps.push_back(step);
+                step = {};
+            } else if (kind == "nvfp4") {
+                words >> name;
+                nvfp4.push_back({name, array(words), array(words), array(words)});
+            }
+        }
+    }
+    std::vector<LayerCase> layers;
+    std::vector<Nvfp4Case> nvfp4;
+
+  private:
+    Array array(std::istringstream& words) const {
+        static const std::map<std::string, std::pair<int32_t, std::size_t>> kTypes = {
+            {"fp64", {kFp64, 8}},
+            {"fp32", {MP_DTYPE_FP32, 4}},
+            {"bf16", {MP_DTYPE_BF16, 2}},
+            {"fp8_e4m3", {MP_DTYPE_FP8_E4M3, 1}},
+            {"fp8_e5m2", {MP_DTYPE_FP8_E5M2, 1}},
+            {"fp4_e2m1", {MP_DTYPE_FP4_E2M1, 1}}, // two to a byte, and so many columns
+            {"e8m0", {MP_DTYPE_E8M0, 1}},
+            {"none", {MP_DTYPE_NONE, 0}}};
+        std::string type;
+        Array read;
+        std::size_t offset = 0;
+        words >> type >> read.rows >> read.columns >> offset;
+        const auto [dtype, size] = kTypes.at(type);
+        read.dtype = dtype;
+        const std::size_t bytes = static_cast<std::size_t>(read.rows * read.columns) * size;
+        EXPECT_LE(offset + bytes, data_.size()) << "layers.bin is cut short";
+        if (offset + bytes <= data_.size()) {
+            const auto begin = data_.begin() + static_cast<std::ptrdiff_t>(offset);
+            read.bytes.assign(begin, begin + static_cast<std::ptrdiff_t>(bytes));
+        }
+        return read;
+    }
+    std::vector<unsigned char> data_;
+};
+
+const Fixture& fixture() {
+    static const Fixture instance;
+    return instance;
+}
+
+Tensor tensor_of(mp_context* context, const Array& array) {
+    Tensor tensor = make_tensor(context, array.dtype, {array.rows, array.columns});
+    EXPECT_TRUE(
+        succeeded(mp_tensor_write(tensor, nullptr, array.bytes.data(), array.bytes.size())));
+    return tensor;
+}
+
+Tensor scales_of(mp_tensor* codes) {
+    mp_tensor* scales = nullptr;
+    EXPECT_TRUE(succeeded(mp_tensor_get_scales(codes, &scales)));
+    return Tensor(scales);
+}
+
+// How many bytes differ, and the first of them.
+std::string difference(const std::vector<unsigned char>& ours,
+                       const std::vector<unsigned char>& theirs) {
+    if (ours.size() != theirs.size()) {
+        return std::to_string(ours.size()) + " bytes, not " + std::to_string(theirs.size());
+    }
+    std::size_t count = 0, first = 0;
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+        if (ours[i] != theirs[i]) {
+            first = count++ == 0 ? i : first;
+        }
+    }
+    return count == 0 ? ""
+                      : std::to_string(count) + " bytes of " + std::to_string(ours.size()) +
+                            ", the first is " + std::to_string(first) + ": " +
+                            std::to_string(ours[first]) + ", not " + std::to_string(theirs[first]);
+}
+
+// Half a last place of a result, and half its smallest number.
+double rounding(int32_t dtype, double value) {
+    return dtype == MP_DTYPE_BF16 ? 0x1p-8 * std::abs(value) + 0x1p-134
+                                  : kU * std::abs(value) + 0x1p-150;
+}
+
+// An element of a product in double, over the oracle's codes.
+struct Sum {
+    double value = 0.0;
+    double magnitude = 0.0;
+};
+
+Sum sum_of(const OperandCodes& a, const OperandCodes& b, int product, int64_t row, int64_t column,
+           int64_t depth) {
+    Sum sum;
+    for (int64_t k = 0; k < depth; ++k) {
+        const double left = product == MP_PRODUCT_WGRAD ? a.at(k, row) : a.at(row, k);
+        const double right = product == MP_PRODUCT_FPROP ? b.at(column, k) : b.at(k, column);
+        sum.value += left * right;
+        sum.magnitude += std::abs(left * right);
+    }
+    return sum;
+}
+
+// A product of k terms takes k - 1 additions. Products of codes are exact; three multiplications round where scales are no
+// powers of two, of codes by their scales and of these, or of the scales and by them. So |error| <= (k + 2) u sum |a b|, to the
+// first order, and k + 3 is enough for the rest (Higham, "Accuracy and stability of numerical algorithms", section 3.1).
+double bound_of(const Sum& sum, int64_t depth) {
+    return static_cast<double>(depth + 3) * kU * sum.magnitude;
+}
+
+struct LayerOracles : ::testing::Test {
+    Context context = make_context();
+
+    // What a product takes, against the oracle's.
+    void compare_operand(mp_linear* linear, const Step& step, int product, int operand) {
+        const OperandCodes& theirs = step.operands.at({product, operand});
+        int32_t dtype = 0;
+        mp_quant_desc quant = MP_QUANT_DESC_INIT;
+        MP_OK(mp_linear_get_operand_form(linear, product, operand, &dtype, &quant));
+        ASSERT_EQ(dtype, theirs.codes.dtype);
+        if (theirs.scales.dtype == MP_DTYPE_NONE) {
+            EXPECT_EQ(quant.scaling, 0);
+            return;
+        }
+        const Tensor source = tensor_of(context, step.inputs.at(kInputs[operand]));
+        const std::vector<int64_t> shape = {theirs.codes.rows, theirs.codes.columns};
+        const Tensor codes = make_quantized(context, dtype, shape, &quant);
+        MP_OK(mp_linear_quantize(linear, nullptr, product, operand, source, codes));
+        int64_t rows = 0, columns = 0;
+        MP_OK(mp_tensor_get_scale_grid(&quant, shape[0], shape[1], &rows, &columns, &dtype));
+        EXPECT_EQ(dtype, theirs.scales.dtype);
+        EXPECT_EQ(rows, theirs.scales.rows);
+        EXPECT_EQ(columns, theirs.scales.columns);
+        EXPECT_EQ(difference(bytes_of(scales_of(codes)), theirs.scales.bytes), "") << "scales";
+        EXPECT_EQ(difference(bytes_of(codes), theirs.codes.bytes), "") << "codes";
+    }
+
+    // Ours and the oracle's against the sums in double.
+    void compare_result(const Step& step, int product, mp_tensor* result, int32_t dtype) {
+        const char* name = kResults[product];
+        const OperandCodes& a = step.operands.at({product, kOperands[product][0]});
+        const OperandCodes& b = step.operands.at({product, kOperands[product][1]});
+        const int64_t depth = product == MP_PRODUCT_WGRAD ? a.codes.rows : a.codes.columns;
+        const int64_t rows = product == MP_PRODUCT_WGRAD ? a.codes.columns : a.codes.rows;
+        const int64_t columns = product == MP_PRODUCT_FPROP ? b.codes.rows : b.codes.columns;
+        const std::vector<float> ours = values_of(context, result);
+        ASSERT_EQ(ours.size(), static_cast<std::size_t>(rows * columns));
+        const auto theirs = step.theirs.find(name);
+        for (int64_t i = 0; i < rows * columns; ++i) {
+            const int64_t row = i / columns, column = i % columns;
+            const Sum sum = sum_of(a, b, product, row, column, depth);
+            const double bound = bound_of(sum, depth);
+            const auto got = static_cast<double>(ours[static_cast<std::size_t>(i)]);
+            ASSERT_LE(std::abs(got - sum.value),
+                      bound + rounding(dtype, std::abs(sum.value) + bound))
+                << name << "[" << row << ", " << column << "]: " << got << ", not " << sum.value;
+            used_ = sum.magnitude == 0.0 || dtype != MP_DTYPE_FP32
+                        ? used_
+                        : std::max(used_, std::abs(got - sum.value) / bound);
+            if (row % step.stride == 0) { // by numpy, over codes decoded by ml_dtypes
+                ASSERT_LE(std::abs(step.sums.at(name).at(row / step.stride, column) - sum.value),
+                          static_cast<double>(depth) * 0x1p-53 * sum.magnitude)
+                    << name << "[" << row << ", " << column << "]";
+            }
+            if (theirs != step.theirs.end()) {
+                // torchao divides codes by the scale, where ours is its rounded reciprocal: two roundings more an operand.
+                const Array& values = theirs->second;
+                const double other = values.at(row, column);
+                const double slack = bound + 4.0 * kU * sum.magnitude;
+                ASSERT_LE(std::abs(got - other),
+                          bound + rounding(dtype, std::abs(sum.value) + bound) + slack +
+                              rounding(values.dtype, std::abs(sum.value) + slack))
+                    << "their " << name << "[" << row << ", " << column << "]: " << other;
+            }
+        }
+    }
+
+    void compare_step(mp_linear* linear, const Step& step) {
+        for (int product = 0; product < kProducts; ++product) {
+            for (const int32_t operand : kOperands[product]) {
+                SCOPED_TRACE(std::string(kInputs[operand]) + " of " + kResults[product]);
+                compare_operand(linear, step, product, operand);
+            }
+        }
+        const Array &x = step.inputs.at("x"), &w = step.inputs.at("w"), &dy = step.inputs.at("dy");
+        const Tensor x_tensor = tensor_of(context, x), dy_tensor = tensor_of(context, dy);
+        const Tensor y = make_tensor(context, x.dtype, {x.rows, w.rows});
+        const Tensor dx = make_tensor(context, x.dtype, {x.rows, x.columns});
+        const Tensor dw = make_tensor(context, MP_DTYPE_FP32, {w.rows, w.columns});
+        MP_OK(mp_linear_forward(linear, nullptr, x_tensor, y));
+        MP_OK(mp_linear_backward_data(linear, nullptr, dy_tensor, dx));
+        MP_OK(mp_linear_backward_weight(linear, nullptr, dy_tensor, dw, nullptr, 0));
+        compare_result(step, MP_PRODUCT_FPROP, y, x.dtype);
+        compare_result(step, MP_PRODUCT_DGRAD, dx, x.dtype);
+        compare_result(step, MP_PRODUCT_WGRAD, dw, MP_DTYPE_FP32);
+    }
+
+    void compare_layer(const LayerCase& layer) {
+        mp_recipe* made_recipe = nullptr;
+        MP_OK(mp_recipe_create_from_json(context, layer.recipe.c_str(), SIZE_MAX, &made_recipe));
+        const Recipe recipe(made_recipe);
+        const Array& first = layer.steps.at(0).inputs.at("w");
+        const Tensor weight = tensor_of(context, first);
+        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
+        desc.in_features = first.columns;
+        desc.out_features = first.rows;
+        mp_linear* made = nullptr;
+        MP_OK(mp_linear_create(context, recipe, &desc, weight, nullptr, &made));
+        const Linear linear(made);
+        for (std::size_t i = 0; i < layer.steps.size() && !HasFailure(); ++i) {
+            SCOPED_TRACE("step " + std::to_string(i + 1));
+            const Array& w = layer.steps[i].inputs.at("w");
+            MP_OK(mp_tensor_write(weight, nullptr, w.bytes.data(), w.bytes.size()));
+            compare_step(linear, layer.steps[i]);
+            mp_linear* const layers[] = {linear};
+            MP_OK(mp_linear_end_step(layers, 1, nullptr, nullptr));
+        }
+    }
+
+    double used_ = 0.0; // of the bound, at most, where a result is fp32
+};
+
+TEST_F(LayerOracles, CodesAreTheOraclesAndResultsTheirProducts) {
+    for (const char* backend : {"", "reference", "kokkos"}) { // "": the usual one
+        context = make_context(0, *backend == '\0' ? nullptr : backend);
+        for (const LayerCase& layer : fixture().layers) {
+            SCOPED_TRACE(layer.name + " " + backend);
+            compare_layer(layer);
+        }
+    }
+    RecordProperty("bound_used_percent", static_cast<int>(100.0 * used_));
+}
+
+// Every recipe is among the cases, and none lost its steps.
+TEST_F(LayerOracles, AllAreThere) {
+    std::map<std::string, int> steps;
+    for (const LayerCase& layer : fixture().layers) {
+        const std::size_t begin = layer.recipe.find(": \"") + 3;
+        steps[layer.recipe.substr(begin, layer.recipe.find('"', begin) - begin)] +=
+            static_cast<int>(layer.steps.size());
+    }
+    const std::map<std::string, int> expected = {{"fp8_current", 6},       {"fp8_rowwise", 3},
+                                                 {"fp8_rowwise_gw_hp", 3}, {"mxfp8", 3},
+                                                 {"fp8_block", 3},         {"fp8_delayed", 28}};
+    EXPECT_EQ(steps, expected);
+    EXPECT_EQ(fixture().nvfp4.size(), 6U);
+}
+
+// Transformer Engine's reference of the operands of NVFP4 products; the library has such tensors, and no recipe of them.
+TEST_F(LayerOracles, Nvfp4CodesAreTransformerEngines) {
+    for (const Nvfp4Case& c : fixture().nvfp4) {
+        SCOPED_TRACE(c.name);
+        mp_quant_desc quant = MP_QUANT_DESC_INIT;
+        quant.scaling = MP_SCALING_NVFP4;
+        const Tensor source = tensor_of(context, c.source);
+        const Tensor codes =
+            make_quantized(context, MP_DTYPE_FP4_E2M1, {c.source.rows, c.source.columns}, &quant);
+        MP_OK(mp_tensor_quantize(source, nullptr, codes, nullptr, nullptr, nullptr));
+        std::vector<unsigned char> bytes(c.codes.bytes.size());
+        MP_OK(mp_tensor_read(codes, nullptr, bytes.data(), bytes.size()));
+        EXPECT_EQ(difference(bytes_of(scales_of(codes)), c.scales.bytes), "") << "scales";
+        EXPECT_EQ(difference(bytes, c.codes.bytes), "") << "codes";
+    }
+}
+
+} // namespace
