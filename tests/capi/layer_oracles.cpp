@@ -9,66 +9,15 @@
 // quotient, for which Transformer Engine has the largest bf16 where inputs are bf16.
 #include <array>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <map>
-#include <sstream>
 
-#include "fixture_path.hpp"
-#include "support.hpp"
+#include "fixture_arrays.hpp"
 
 using namespace mp_test;
 
 namespace {
 
 constexpr double kU = 0x1p-24;
-
-// A matrix of the fixture.
-struct Array {
-    int32_t dtype = MP_DTYPE_NONE;
-    int64_t rows = 0;
-    int64_t columns = 0;
-    std::vector<unsigned char> bytes;
-
-    [[nodiscard]] double at(int64_t row, int64_t column) const;
-};
-
-// A number of a small format, which has no special values in the fixture.
-double small_float(uint32_t code, int mantissa_bits, int exponent_bits) {
-    const int bias = (1 << (exponent_bits - 1)) - 1;
-    const auto mantissa = static_cast<int>(code & ((1U << mantissa_bits) - 1));
-    const auto exponent = static_cast<int>(code >> mantissa_bits & ((1U << exponent_bits) - 1));
-    const bool is_normal = exponent != 0;
-    const int whole = mantissa + (is_normal ? 1 << mantissa_bits : 0);
-    const double magnitude = std::ldexp(whole, std::max(exponent, 1) - bias - mantissa_bits);
-    return (code >> (mantissa_bits + exponent_bits) & 1U) != 0 ? -magnitude : magnitude;
-}
-
-template <typename T> T element(const std::vector<unsigned char>& bytes, std::size_t index) {
-    T value;
-    std::memcpy(&value, &bytes[index * sizeof value], sizeof value);
-    return value;
-}
-
-constexpr int32_t kFp64 = -64; // no type of the library's
-
-double Array::at(int64_t row, int64_t column) const {
-    const auto index = static_cast<std::size_t>(row * columns + column);
-    switch (dtype) {
-    case kFp64:
-        return element<double>(bytes, index);
-    case MP_DTYPE_FP32:
-        return static_cast<double>(element<float>(bytes, index));
-    case MP_DTYPE_BF16:
-        return small_float(element<uint16_t>(bytes, index), 7, 8);
-    case MP_DTYPE_FP8_E4M3:
-        return small_float(bytes[index], 3, 4);
-    case MP_DTYPE_FP8_E5M2:
-        return small_float(bytes[index], 2, 5);
-    default: // E8M0
-        return std::ldexp(1.0, bytes[index] - 127);
-    }
-}
 
 struct OperandCodes {
     Array codes;
@@ -118,18 +67,15 @@ struct Nvfp4Case {
     Array source, codes, scales;
 };
 
-class Fixture {
-  public:
+struct Fixture {
+    std::vector<LayerCase> layers;
+    std::vector<Nvfp4Case> nvfp4;
+
     Fixture() {
-        const std::string folder = fixture_path("layers/");
-        std::ifstream data(folder + "layers.bin", std::ios::binary);
-        std::ifstream index(folder + "index.txt");
-        data_.assign(std::istreambuf_iterator<char>(data), {});
+        ArrayFile file;
         Step step;
-        for (std::string line; std::getline(index, line);) {
-            std::istringstream words(line);
-            std::string kind, name;
-            words >> kind;
+        file.read("layers", [&](const std::string& kind, std::istringstream& words) {
+            std::string name;
             if (kind == "layer") {
                 LayerCase layer;
                 words >> layer.name >> layer.oracle;
@@ -137,55 +83,26 @@ class Fixture {
                 layers.push_back(layer);
             } else if (kind == "input") {
                 words >> name;
-                step.inputs[name] = array(words);
+                step.inputs[name] = file.array(words);
             } else if (kind == "operand") {
                 std::pair<int, int> place;
                 words >> place.first >> place.second;
-                step.operands[place] = {array(words), array(words)};
+                step.operands[place] = {file.array(words), file.array(words)};
             } else if (kind == "sum") {
                 words >> name >> step.stride;
-                step.sums[name] = array(words);
+                step.sums[name] = file.array(words);
             } else if (kind == "theirs") {
                 words >> name;
-                step.theirs[name] = array(words);
+                step.theirs[name] = file.array(words);
             } else if (kind == "end") {
                 layers.back().steps.push_back(step);
                 step = {};
             } else if (kind == "nvfp4") {
                 words >> name;
-                nvfp4.push_back({name, array(words), array(words), array(words)});
+                nvfp4.push_back({name, file.array(words), file.array(words), file.array(words)});
             }
-        }
+        });
     }
-    std::vector<LayerCase> layers;
-    std::vector<Nvfp4Case> nvfp4;
-
-  private:
-    Array array(std::istringstream& words) const {
-        static const std::map<std::string, std::pair<int32_t, std::size_t>> kTypes = {
-            {"fp64", {kFp64, 8}},
-            {"fp32", {MP_DTYPE_FP32, 4}},
-            {"bf16", {MP_DTYPE_BF16, 2}},
-            {"fp8_e4m3", {MP_DTYPE_FP8_E4M3, 1}},
-            {"fp8_e5m2", {MP_DTYPE_FP8_E5M2, 1}},
-            {"fp4_e2m1", {MP_DTYPE_FP4_E2M1, 1}}, // two to a byte, and so many columns
-            {"e8m0", {MP_DTYPE_E8M0, 1}},
-            {"none", {MP_DTYPE_NONE, 0}}};
-        std::string type;
-        Array read;
-        std::size_t offset = 0;
-        words >> type >> read.rows >> read.columns >> offset;
-        const auto [dtype, size] = kTypes.at(type);
-        read.dtype = dtype;
-        const std::size_t bytes = static_cast<std::size_t>(read.rows * read.columns) * size;
-        EXPECT_LE(offset + bytes, data_.size()) << "layers.bin is cut short";
-        if (offset + bytes <= data_.size()) {
-            const auto begin = data_.begin() + static_cast<std::ptrdiff_t>(offset);
-            read.bytes.assign(begin, begin + static_cast<std::ptrdiff_t>(bytes));
-        }
-        return read;
-    }
-    std::vector<unsigned char> data_;
 };
 
 const Fixture& fixture() {
@@ -204,24 +121,6 @@ Tensor scales_of(mp_tensor* codes) {
     mp_tensor* scales = nullptr;
     EXPECT_TRUE(succeeded(mp_tensor_get_scales(codes, &scales)));
     return Tensor(scales);
-}
-
-// How many bytes differ, and the first of them.
-std::string difference(const std::vector<unsigned char>& ours,
-                       const std::vector<unsigned char>& theirs) {
-    if (ours.size() != theirs.size()) {
-        return std::to_string(ours.size()) + " bytes, not " + std::to_string(theirs.size());
-    }
-    std::size_t count = 0, first = 0;
-    for (std::size_t i = 0; i < ours.size(); ++i) {
-        if (ours[i] != theirs[i]) {
-            first = count++ == 0 ? i : first;
-        }
-    }
-    return count == 0 ? ""
-                      : std::to_string(count) + " bytes of " + std::to_string(ours.size()) +
-                            ", the first is " + std::to_string(first) + ": " +
-                            std::to_string(ours[first]) + ", not " + std::to_string(theirs[first]);
 }
 
 // Half a last place of a result, and half its smallest number.
