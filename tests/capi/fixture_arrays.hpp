@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <sstream>
+#include <stdexcept>
 
 #include "fixture_path.hpp"
 #include "support.hpp"
@@ -84,6 +85,9 @@ class ArrayFile {
         const std::string folder = fixture_path(name + "/");
         std::ifstream data(folder + name + ".bin", std::ios::binary);
         std::ifstream index(folder + "index.txt");
+        if (!data || !index) {
+            throw std::runtime_error("cannot open the fixture in " + folder);
+        }
         data_.assign(std::istreambuf_iterator<char>(data), {});
         for (std::string line; std::getline(index, line);) {
             std::istringstream words(line);
@@ -114,11 +118,11 @@ class ArrayFile {
         const auto [dtype, size] = kTypes.at(type);
         read.dtype = dtype;
         const std::size_t bytes = static_cast<std::size_t>(read.rows * read.columns) * size;
-        EXPECT_LE(offset + bytes, data_.size()) << "the fixture is cut short";
-        if (offset + bytes <= data_.size()) {
-            const auto begin = data_.begin() + static_cast<std::ptrdiff_t>(offset);
-            read.bytes.assign(begin, begin + static_cast<std::ptrdiff_t>(bytes));
+        if (offset + bytes > data_.size()) {
+            throw std::runtime_error("the fixture is cut short");
         }
+        const auto begin = data_.begin() + static_cast<std::ptrdiff_t>(offset);
+        read.bytes.assign(begin, begin + static_cast<std::ptrdiff_t>(bytes));
         return read;
     }
 
