@@ -52,6 +52,7 @@ struct Catalog {
     std::vector<Entry> entries;
     std::vector<Scalar> scalars;
     std::string recipe;
+    std::string preset; // the recipe, for people
     uint64_t seed = 0;
     int64_t rng_step = 0;
 };

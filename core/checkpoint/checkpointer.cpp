@@ -4,6 +4,7 @@
 #include <new>
 
 #include "checkpoint/directory.hpp"
+#include "device/describe.hpp"
 
 namespace mp::checkpoint {
 
@@ -58,12 +59,23 @@ void Checkpointer::refuse_if_busy() {
     });
 }
 
+// The same on all ranks, which add the same things.
+void Checkpointer::refuse_if_empty() const {
+    if (stateful_.empty()) {
+        fail(Code::bad_state,
+             "checkpoint: nothing was added to it; add an optimizer, a scaler, layers "
+             "or data with mp_checkpoint_add_...");
+    }
+}
+
 void Checkpointer::save(const std::string& parent, int64_t step, bool in_background) {
     refuse_if_busy();
+    refuse_if_empty();
     SaveOptions options;
     options.parent = parent;
     options.step = step;
     options.library = options_.library;
+    options.device = products_text(context_->stream().device());
     options.keep = options_.keep;
     options.progress = options_.progress;
     if (!in_background) {
@@ -125,12 +137,26 @@ Loaded Checkpointer::load(const std::string& path, const LoadFlags& flags, Conve
     if (worker_.joinable()) {
         worker_.join(); // its result is still there for wait()
     }
-    if (flags.convert) {
-        if (together(*ranks_, [&] { return wants_conversion(path); })[0]) {
-            return load_converted(path, flags, conversion);
+    refuse_if_empty();
+    const bool converts =
+        flags.convert && together(*ranks_, [&] { return wants_conversion(path); })[0];
+    Loaded loaded = converts ? load_converted(path, flags, conversion) : load_all(path, flags);
+    log_device(loaded.manifest());
+    return loaded;
+}
+
+// Products may have other bits on other processors, with another oneDNN or number of threads.
+void Checkpointer::log_device(const Manifest& manifest) const noexcept {
+    try {
+        const std::string here = products_text(context_->stream().device());
+        if (!manifest.device.empty() && manifest.device != here) {
+            context_->log(LogLevel::warning, [&] {
+                return "checkpoint: saved on " + manifest.device + "; products here are those of " +
+                       here + ", and may differ in their last bits";
+            });
         }
+    } catch (const std::exception&) { // what is told here has been done
     }
-    return load_all(path, flags);
 }
 
 Loaded Checkpointer::read(const std::string& path, const LoadFlags& flags, const Catalog& catalog,

@@ -64,7 +64,9 @@ class Checkpointer {
     [[nodiscard]] bool wants_conversion(const std::string& path) const;
     void run(const Snapshot& snapshot, const SaveOptions& options) noexcept;
     void refuse_if_busy();
+    void refuse_if_empty() const;
     void log_saved(const std::string& path, int64_t step) const noexcept;
+    void log_device(const Manifest& manifest) const noexcept;
 
     std::shared_ptr<Context> context_;
     CheckpointerOptions options_;

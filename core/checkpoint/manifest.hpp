@@ -15,7 +15,8 @@ namespace mp::checkpoint {
 
 inline constexpr int64_t kFormatVersion = 1;
 // Raised when keys are added that an older reader may pass over.
-inline constexpr int64_t kFormatMinor = 1; // 1: groups have a rule
+// 1: groups have a rule. 2: preset, device.
+inline constexpr int64_t kFormatMinor = 2;
 inline constexpr int64_t kMaxManifestBytes = int64_t{1} << 28;
 inline constexpr int64_t kMaxWorld = int64_t{1} << 20;
 inline constexpr int64_t kDefaultChunk = int64_t{4} << 20;
@@ -66,6 +67,8 @@ struct Manifest {
     int64_t sequence = 0; // counts the checkpoints of a directory: the highest is the newest
     int64_t world = 1;    // ranks that saved
     std::string recipe;   // canonical JSON
+    std::string preset;   // the same for people; empty: no optimizer, or saved before minor 2
+    std::string device;   // what rank 0's products depended on: products_text(); or empty
     uint64_t plan = 0;    // hash of how tensors were cut
     int64_t chunk_bytes = kDefaultChunk;
     uint64_t seed = 0; // of the random numbers, which follow from {seed, parameter, element, step}
@@ -79,8 +82,8 @@ struct Manifest {
     [[nodiscard]] const Scalar* find_scalar(const std::string& name) const;
     // Between ranks: see system/bytes.hpp.
     void exchange(auto& bytes) {
-        bytes(version, minor, library, id, step, sequence, world, recipe, plan, chunk_bytes, seed,
-              rng_step, files, tensors, scalars);
+        bytes(version, minor, library, id, step, sequence, world, recipe, preset, device, plan,
+              chunk_bytes, seed, rng_step, files, tensors, scalars);
     }
 };
 

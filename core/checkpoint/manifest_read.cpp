@@ -34,7 +34,9 @@ using Json = ManifestReader;
 struct Key {
     std::string_view name;
     void (*read)(Json& json, Manifest& to);
+    int64_t since = 0; // minor version
 };
+constexpr std::size_t kMaxLine = 4096; // of a text for people
 
 void read_format(Json& json, Manifest& /*to*/) {
     if (json.string() != "mixedprec-checkpoint") {
@@ -98,6 +100,8 @@ constexpr std::array kKeys = {
         [](Json& json, Manifest& to) { to.sequence = json.bounded(0, kMaxSequence, "sequence"); }},
     Key{"world", [](Json& json, Manifest& to) { to.world = json.bounded(1, kMaxWorld, "world"); }},
     Key{"recipe", [](Json& json, Manifest& to) { to.recipe = json.text(std::size_t{1} << 20, 0); }},
+    Key{"preset", [](Json& json, Manifest& to) { to.preset = json.text(kMaxLine, 0); }, 2},
+    Key{"device", [](Json& json, Manifest& to) { to.device = json.text(kMaxLine, 0); }, 2},
     Key{"plan", [](Json& json, Manifest& to) { to.plan = json.hexadecimal(16); }},
     Key{"chunk_bytes",
         [](Json& json, Manifest& to) {
@@ -121,18 +125,16 @@ class Reader {
         do {
             read_key(json_.key());
         } while (json_.another('}'));
-        const auto missing = std::find(seen_.begin(), seen_.end(), false);
-        if (missing != seen_.end()) {
-            json_.refuse("key '%s' is missing", kKeys[place(missing)].name.data());
+        for (std::size_t i = 0; i < kKeys.size(); ++i) {
+            if (!seen_[i] && kKeys[i].since <= manifest_.minor) {
+                json_.refuse("key '%s' is missing", kKeys[i].name.data());
+            }
         }
         return std::move(manifest_);
     }
 
   private:
     using Seen = std::array<bool, kKeys.size()>;
-    [[nodiscard]] std::size_t place(Seen::const_iterator at) const {
-        return static_cast<std::size_t>(at - seen_.begin());
-    }
     [[nodiscard]] bool has_head() const {
         return std::all_of(seen_.begin(), seen_.begin() + kHeadKeys,
                            [](bool seen) { return seen; });
@@ -151,6 +153,10 @@ class Reader {
         }
         if (index >= kHeadKeys && !has_head()) {
             json_.refuse("format, version and minor must come first");
+        }
+        if (found->since > manifest_.minor) {
+            json_.refuse("key '%s' came with minor version %lld", found->name.data(),
+                         static_cast<long long>(found->since));
         }
         seen_[index] = true;
         found->read(json_, manifest_);

@@ -132,6 +132,10 @@ std::string manifest_text(Manifest& manifest) {
     json.number("sequence", manifest.sequence);
     json.number("world", manifest.world);
     write_text(json, "recipe", manifest.recipe);
+    if (manifest.minor >= 2) {
+        write_text(json, "preset", manifest.preset);
+        write_text(json, "device", manifest.device);
+    }
     json.text("plan", hex(manifest.plan, 16));
     json.number("chunk_bytes", manifest.chunk_bytes);
     json.key("rng");

@@ -113,6 +113,8 @@ class Saver {
         manifest.sequence = plan_.sequence;
         manifest.world = ranks_.size();
         manifest.recipe = catalog_.recipe;
+        manifest.preset = catalog_.preset;
+        manifest.device = options_.device;
         manifest.chunk_bytes = options_.chunk_bytes;
         manifest.seed = catalog_.seed;
         manifest.rng_step = catalog_.rng_step;

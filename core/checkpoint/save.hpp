@@ -15,6 +15,7 @@ struct SaveOptions {
     std::string parent; // made where it is missing
     int64_t step = 0;
     std::string library;
+    std::string device;                  // what products depend on here
     int64_t chunk_bytes = kDefaultChunk; // of a checksum, and of a write
     int32_t keep = 0;  // older checkpoints beyond so many are deleted after the commit; 0: none
     Progress progress; // of this rank's bytes

@@ -96,6 +96,7 @@ class StatefulOptimizer final : public Stateful {
         }
         catalog.recipe = recipe::recipe_to_json(optimizer_->recipe(),
                                                 "fp32"); // all keys follow, so any base will do
+        catalog.preset = recipe::recipe_title(optimizer_->recipe());
         catalog.seed = counts.seed;
         catalog.rng_step = counts.step;
     }

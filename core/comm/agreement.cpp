@@ -2,7 +2,10 @@
 #include "comm/agreement.hpp"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstring>
 #include <string>
+#include <string_view>
 
 namespace mp::comm {
 namespace {
@@ -24,9 +27,21 @@ std::string rank_list(const std::vector<int32_t>& ranks) {
     return ranks.size() > kMost ? text + ", ..." : text;
 }
 
+// What a rank tells of a value that others do not have.
+struct Told {
+    uint64_t value;
+    char shown[120];
+};
+std::string text_of(const Told& told) {
+    const std::string_view shown(told.shown, strnlen(told.shown, sizeof told.shown));
+    return shown.empty() ? std::to_string(told.value) : "'" + std::string(shown) + "'";
+}
+
 } // namespace
 
-void Agreement::must_equal(const char* name, uint64_t value) { fields_.push_back({name, value}); }
+void Agreement::must_equal(const char* name, uint64_t value, const char* shown) {
+    fields_.push_back({name, value, shown});
+}
 
 std::size_t Agreement::add_maxima(std::span<const uint32_t> values) {
     const std::size_t first = maxima_.size();
@@ -83,32 +98,31 @@ Status Agreement::reach(comm::Communicator& comm, const comm::CallOptions& optio
 Status Agreement::explain(comm::Communicator& comm, std::size_t differing,
                           const comm::CallOptions& options) const {
     const auto size = static_cast<std::size_t>(comm.size());
-    std::vector<uint64_t> values(size);
-    const std::vector<int64_t> bytes(size, sizeof(uint64_t));
+    std::vector<Told> told(size);
+    const std::vector<int64_t> bytes(size, sizeof(Told));
     std::vector<int64_t> offsets(size);
     for (std::size_t i = 0; i < size; ++i) {
-        offsets[i] = static_cast<int64_t>(i * sizeof(uint64_t));
+        offsets[i] = static_cast<int64_t>(i * sizeof(Told));
     }
-    const uint64_t own = fields_[differing].value;
+    Told own{fields_[differing].value, {}};
+    (void)std::snprintf(own.shown, sizeof own.shown, "%s", fields_[differing].shown);
     const Status gathered =
-        comm.all_gather({&own, sizeof own, values.data(), bytes.data(), offsets.data()}, options);
+        comm.all_gather({&own, sizeof own, told.data(), bytes.data(), offsets.data()}, options);
     if (!gathered.ok()) {
         return gathered;
     }
     std::vector<int32_t> as_first;
     std::vector<int32_t> others;
     for (std::size_t i = 0; i < size; ++i) {
-        (values[i] == values[0] ? as_first : others).push_back(static_cast<int32_t>(i));
+        (told[i].value == told[0].value ? as_first : others).push_back(static_cast<int32_t>(i));
     }
-    const uint64_t other = others.empty() ? 0 : values[static_cast<std::size_t>(others[0])];
-    return Status::error(
-        Code::rank_mismatch,
-        "ranks disagree in %s: rank(s) %s have %llu (0x%llx), rank(s) %s do not; "
-        "rank %d has %llu (0x%llx). All ranks must say the same; nothing was changed",
-        fields_[differing].name, rank_list(as_first).c_str(),
-        static_cast<unsigned long long>(values[0]), static_cast<unsigned long long>(values[0]),
-        rank_list(others).c_str(), others.empty() ? -1 : others[0],
-        static_cast<unsigned long long>(other), static_cast<unsigned long long>(other));
+    const std::size_t other = others.empty() ? 0 : static_cast<std::size_t>(others[0]);
+    return Status::error(Code::rank_mismatch,
+                         "ranks disagree in %s: rank(s) %s have %s, rank(s) %s do not; rank %zu "
+                         "has %s. All ranks must say the same; nothing was changed",
+                         fields_[differing].name, rank_list(as_first).c_str(),
+                         text_of(told[0]).c_str(), rank_list(others).c_str(), other,
+                         text_of(told[other]).c_str());
 }
 
 } // namespace mp::comm

@@ -16,8 +16,9 @@ namespace mp::comm {
 
 class Agreement {
   public:
-    // `name` outlives the agreement; it stands in the message where ranks disagree.
-    void must_equal(const char* name, uint64_t value);
+    // `name` and `shown` outlive the agreement. Where ranks disagree the message has the name and, of a rank on each side, what
+    // is shown; or the number, where that is empty.
+    void must_equal(const char* name, uint64_t value, const char* shown = "");
     // Returns the place of the first one, for maximum(); the others follow. Every rank adds as many.
     std::size_t add_maxima(std::span<const uint32_t> values);
     // This rank cannot go on: every rank's reach() fails with peer_error, or with this status on this rank.
@@ -33,6 +34,7 @@ class Agreement {
     struct Field {
         const char* name;
         uint64_t value;
+        const char* shown;
     };
 
     [[nodiscard]] std::vector<uint32_t> words(const comm::Communicator& comm) const;

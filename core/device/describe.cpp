@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/describe.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
 #include <exception>
 
 #include "device/select.hpp"
@@ -46,7 +49,44 @@ class Writer final : public Properties {
     std::exception_ptr failure_;
 };
 
+// Of what a device says of itself the names that products depend on.
+class ProductsLine final : public Properties {
+  public:
+    void text(const char* name, const char* value) noexcept override {
+        constexpr std::array kNames = {"backend", "name", "instruction_set", "onednn"};
+        const bool is_known = std::any_of(kNames.begin(), kNames.end(), [&](const char* known) {
+            return std::strcmp(name, known) == 0;
+        });
+        try {
+            if (is_known && system::is_utf8(value)) {
+                line_.append(line_.empty() ? "" : ", ").append(value);
+            }
+        } catch (...) {
+            failure_ = std::current_exception();
+        }
+    }
+    void number(const char* /*name*/, int64_t /*value*/) noexcept override {}
+    void flag(const char* /*name*/, bool /*value*/) noexcept override {}
+    [[nodiscard]] const std::string& line() const {
+        if (failure_) {
+            std::rethrow_exception(failure_);
+        }
+        return line_;
+    }
+
+  private:
+    std::string line_;
+    std::exception_ptr failure_;
+};
+
 } // namespace
+
+std::string products_text(const Device& device) {
+    ProductsLine line;
+    device.describe(line);
+    const int32_t threads = device.num_threads();
+    return line.line() + ", " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
+}
 
 void describe(const Device& device, system::JsonWriter& json) {
     json.begin('{');

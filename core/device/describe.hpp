@@ -14,4 +14,7 @@ namespace mp {
 void describe(const Device& device, system::JsonWriter& json);
 std::string describe(const Device& device);
 
+// What the bits of its products depend on, as one line: "host, avx512, oneDNN 2.6.3, 2 threads".
+std::string products_text(const Device& device);
+
 } // namespace mp

@@ -104,8 +104,15 @@ OperandView Linear::weight_view(Stream& stream, recipe::GemmRole role,
     const bool shares = form == forms(recipe::GemmRole::fprop).b;
     WeightCopy& copy = weight_copies_[shares ? 0 : 1];
     if (!copy.is_valid) {
+        const std::size_t before = copy.memory.bytes();
         (void)copy.memory.fill(stream, *weight_, form, tracking);
         copy.is_valid = true;
+        if (copy.memory.bytes() != before) {
+            context_->log(LogLevel::debug, [&] {
+                return "linear: keeps its weight as " + form_text(form) + ", " +
+                       std::to_string(copy.memory.bytes()) + " bytes";
+            });
+        }
     }
     return copy.memory.view();
 }

@@ -124,12 +124,31 @@ void Optimizer::make_plan(Stream& stream) {
     plan_ = std::move(plan);
 }
 
+void Optimizer::log_memory() const noexcept {
+    context_->log(LogLevel::info, [&] {
+        const MemoryReport held = parameters_.memory();
+        TextLine<400> line;
+        line.set(
+            "optimizer: %d parameter(s) of %lld elements; bytes here: weights %lld, masters %lld, "
+            "gradients %lld, first moments %lld, second moments %lld, compensations %lld, sums "
+            "over ranks %lld%s",
+            parameters_.count(), static_cast<long long>(held.parameter_count),
+            static_cast<long long>(held.weight), static_cast<long long>(held.master),
+            static_cast<long long>(held.grad), static_cast<long long>(held.exp_avg),
+            static_cast<long long>(held.exp_avg_sq), static_cast<long long>(held.compensation),
+            static_cast<long long>(held.reduced_grad),
+            options_.offload ? "; states are the host's" : "");
+        return std::string(line.c_str());
+    });
+}
+
 // Brings the device's tables up to date; everything that can fail for want of memory happens here.
 void Optimizer::refresh(Stream& stream) {
     ParamGroups::Changes& changes = groups_.changes();
     if (changes.plan) {
         make_plan(stream);
         memory_.set_groups(stream, groups_.hyper());
+        log_memory();
     } else if (changes.hyper) {
         memory_.set_hyper(stream, groups_.hyper());
     }

@@ -115,6 +115,7 @@ class Optimizer {
     void touch_weights();
     [[nodiscard]] std::string bad_gradient(Stream& stream) const;
     void log_skip(Stream& stream) const noexcept;
+    void log_memory() const noexcept;
     [[nodiscard]] StepOptions step_options() const;
     [[nodiscard]] std::vector<int32_t> enabled_parameters() const;
     void check_norm_group() const;

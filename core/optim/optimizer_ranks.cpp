@@ -17,7 +17,8 @@ namespace {
 
 void add_number(system::Fnv64& hash, double x) { hash.add(numerics::bits_from_double(x)); }
 
-void add_hyper(system::Fnv64& hash, const numerics::GroupHyper& hyper) {
+uint64_t hash_of(const numerics::GroupHyper& hyper) {
+    system::Fnv64 hash;
     for (const double x : {hyper.lr, hyper.beta1, hyper.beta2, hyper.eps, hyper.weight_decay}) {
         add_number(hash, x);
     }
@@ -25,22 +26,44 @@ void add_hyper(system::Fnv64& hash, const numerics::GroupHyper& hyper) {
     for (const bool flag : {hyper.maximize, hyper.bias_correction, hyper.enabled}) {
         hash.add(flag ? 1 : 0);
     }
+    return hash.value();
 }
 
-uint64_t hash_of(const OptimizerOptions& options) {
-    system::Fnv64 hash;
-    const shard::ShardingOptions& s = options.sharding;
-    for (const int64_t number :
-         {int64_t{s.stage}, static_cast<int64_t>(s.kind), s.bucket_elements,
-          static_cast<int64_t>(s.wire.dtype), static_cast<int64_t>(s.wire.scale),
-          static_cast<int64_t>(s.order), int64_t{s.slots}, int64_t{s.shard_ranks},
-          int64_t{s.node_ranks}, int64_t{s.check_every}, int64_t{s.sum_gradients ? 1 : 0},
-          int64_t{options.check_finite ? 1 : 0}, int64_t{options.zero_grad ? 1 : 0},
-          static_cast<int64_t>(options.seed)}) {
-        hash.add(number);
+// Every key of the recipe and every option, by the names that a caller knows.
+std::vector<shard::Common> settings_of(const recipe::Recipe& recipe,
+                                       const OptimizerOptions& options) {
+    std::vector<shard::Common> settings;
+    for (const recipe::Key& key : recipe::recipe_keys()) {
+        system::Fnv64 hash;
+        std::string text = recipe::key_text(recipe, key);
+        hash.add(text);
+        settings.push_back({"the recipe's " + std::string(key.name), hash.value(), text});
     }
-    add_number(hash, options.max_grad_norm);
-    return hash.value();
+    const shard::ShardingOptions& s = options.sharding;
+    const auto add = [&](const char* name, auto value) {
+        settings.push_back({name, static_cast<uint64_t>(static_cast<int64_t>(value)), {}});
+    };
+    add("sharding.stage", s.stage);
+    add("sharding.kind", s.kind);
+    add("sharding.bucket_elements", s.bucket_elements);
+    settings.push_back(
+        {"sharding.wire_dtype or its scale",
+         static_cast<uint64_t>(s.wire.dtype) * 8 + static_cast<uint64_t>(s.wire.scale),
+         comm::wire_text(s.wire)});
+    add("sharding.order", s.order);
+    add("sharding.slots", s.slots);
+    add("sharding.shard_ranks", s.shard_ranks);
+    add("sharding.node_ranks", s.node_ranks);
+    add("sharding.check_every", s.check_every);
+    add("MP_SHARDING_SUM_GRADIENTS", s.sum_gradients);
+    add("MP_OPTIMIZER_CHECK_FINITE", options.check_finite);
+    add("MP_OPTIMIZER_ZERO_GRAD", options.zero_grad);
+    add("MP_OPTIMIZER_EAGER_COMPAT", options.eager_compat);
+    add("the optimizer's seed", options.seed);
+    settings.push_back({"the optimizer's max_grad_norm",
+                        numerics::bits_from_double(options.max_grad_norm),
+                        std::to_string(options.max_grad_norm)});
+    return settings;
 }
 
 uint64_t hash_of(const Parameter& p) {
@@ -63,13 +86,15 @@ uint64_t hash_of(const Parameter& p) {
 
 shard::Definition definition(const recipe::Recipe& recipe, const OptimizerOptions& options,
                              const Parameters& parameters) {
-    system::Fnv64 text;
-    text.add(recipe::recipe_to_json(recipe, ""));
-    shard::Definition definition{text.value(), hash_of(options), {}, {}};
+    shard::Definition definition{settings_of(recipe, options), {}};
     for (const Parameter& p : parameters) {
-        definition.names.push_back("parameter " + std::to_string(definition.names.size()) + " ('" +
-                                   p.name + "' here): its name, shape, types or group");
-        definition.parameters.push_back(hash_of(p));
+        definition.parameters.push_back(
+            {"parameter " + std::to_string(definition.parameters.size()) +
+                 "'s name, shape, types or group",
+             hash_of(p),
+             p.name + ": " + p.param->shape().text() + " " + dtype_name(p.param->dtype()) +
+                 ", gradient " + dtype_name(p.grad->dtype()) + ", group " +
+                 std::to_string(p.group)});
     }
     return definition;
 }
@@ -162,13 +187,21 @@ void Optimizer::set_layers(std::vector<std::shared_ptr<linear::Linear>> layers) 
 void Optimizer::agree(Stream& stream, scaler::LossScaler* scaler, uint64_t weights,
                       const Status& own) {
     comm::Agreement agreement;
-    system::Fnv64 hyper;
-    for (const numerics::GroupHyper& group : groups_.hyper()) {
-        add_hyper(hyper, group);
-    }
-    add_number(hyper, options_.max_grad_norm);
     agreement.must_equal("the number of steps", static_cast<uint64_t>(calls_));
-    agreement.must_equal("the groups' hyperparameters or max_grad_norm", hyper.value());
+    agreement.must_equal("the number of groups", groups_.hyper().size());
+    std::vector<TextLine<120>> shown(groups_.hyper().size());
+    for (std::size_t g = 0; g < shown.size(); ++g) {
+        const numerics::GroupHyper& group = groups_.hyper()[g];
+        shown[g].set("group %zu: lr %g, betas %g %g, eps %g, weight_decay %g%s", g, group.lr,
+                     group.beta1, group.beta2, group.eps, group.weight_decay,
+                     group.enabled ? "" : ", off");
+        agreement.must_equal("a group's lr, betas, eps, weight_decay, rule or switches",
+                             hash_of(group), shown[g].c_str());
+    }
+    TextLine<32> norm;
+    norm.set("%g", options_.max_grad_norm);
+    agreement.must_equal("max_grad_norm", numerics::bits_from_double(options_.max_grad_norm),
+                         norm.c_str());
     agreement.must_equal("the loss scale",
                          scaler == nullptr ? 0
                                            : numerics::bits_from_float(scaler->read(stream).scale));

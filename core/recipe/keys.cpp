@@ -403,4 +403,25 @@ std::string key_text(const Recipe& recipe, const Key& key) {
     return {text.data(), end.ptr};
 }
 
+std::string recipe_title(const Recipe& recipe) {
+    std::string best;
+    std::size_t fewest = kKeys.size() + 1;
+    for (const Preset& preset : presets()) {
+        std::string title = preset.name;
+        std::size_t differing = 0;
+        for (const Key& key : kKeys) {
+            const std::string value = key_text(recipe, key);
+            if (value != key_text(preset.recipe, key)) {
+                title.append(", ").append(key.name).append(" ").append(value);
+                ++differing;
+            }
+        }
+        if (differing < fewest) {
+            fewest = differing;
+            best = std::move(title);
+        }
+    }
+    return best;
+}
+
 } // namespace mp::recipe

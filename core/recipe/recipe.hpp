@@ -71,5 +71,7 @@ void check_recipe(const Recipe& recipe);
 const char* recipe_warning(const Recipe& recipe) noexcept;
 
 std::string recipe_to_json(const Recipe& recipe, const std::string& name);
+// For people: the nearest preset, and the keys that differ from it: "bf16_mixed", "bf16_pure, grad.dtype fp32".
+std::string recipe_title(const Recipe& recipe);
 
 } // namespace mp::recipe

@@ -223,13 +223,14 @@ Status Sharding::reach(comm::Agreement& agreement) const {
 // The second message has a field for each parameter, so ranks agree on their number first.
 void Sharding::agree(Stream& stream, const Definition& definition) const {
     comm::Agreement first;
-    first.must_equal("the recipe", definition.recipe);
-    first.must_equal("the options of the optimizer or its sharding", definition.options);
+    for (const Common& setting : definition.settings) {
+        first.must_equal(setting.name.c_str(), setting.value, setting.shown.c_str());
+    }
     first.must_equal("the number of parameters", definition.parameters.size());
     check(first.reach(groups_.all()));
     comm::Agreement agreement;
-    for (std::size_t i = 0; i < definition.parameters.size(); ++i) {
-        agreement.must_equal(definition.names[i].c_str(), definition.parameters[i]);
+    for (const Common& parameter : definition.parameters) {
+        agreement.must_equal(parameter.name.c_str(), parameter.value, parameter.shown.c_str());
     }
     agreement.must_equal("the shard plan", plan_.hash());
     agreement.must_equal("the initial weights (mp_comm_broadcast makes them equal)",

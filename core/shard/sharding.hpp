@@ -41,12 +41,16 @@ struct ShardingOptions {
 // Throws for stages, orders and wires that do not exist or do not go together among so many ranks.
 void check_sharding(const ShardingOptions& options, int32_t ranks);
 
-// What ranks must have in common before the first gradient moves, as hashes.
+// What ranks must have in common before the first gradient moves: a name for messages, the value or its hash, and what to
+// show of it where a number tells nothing.
+struct Common {
+    std::string name;
+    uint64_t value = 0;
+    std::string shown;
+};
 struct Definition {
-    uint64_t recipe = 0;
-    uint64_t options = 0;
-    std::vector<std::string> names; // of parameters, for messages
-    std::vector<uint64_t> parameters;
+    std::vector<Common> settings; // recipe keys and options: as many on every rank
+    std::vector<Common> parameters;
 };
 
 class Sharding {

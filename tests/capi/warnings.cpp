@@ -259,9 +259,53 @@ TEST_F(Warnings, TheLogTellsOfStepsCheckpointsAndProducts) {
     EXPECT_NE(log.find({"step 7 is loaded", folder.c_str()}), nullptr);
 
     Linear layer;
-    MP_OK(make_layer("bf16_mixed", weight, 64, 64, 0, layer));
+    MP_OK(make_layer("bf16_mixed", weight, 64, 64, MP_LINEAR_CACHE_WEIGHT, layer));
     const Tensor x = matrix(8, 64), y = matrix(8, 64);
     MP_OK(mp_linear_forward(layer, nullptr, x, y));
     ASSERT_NE(log.find({"linear: fprop with 8 rows"}), nullptr);
+    ASSERT_NE(log.find({"linear: keeps its weight as bf16", "8192 bytes"}), nullptr) << "cached";
     EXPECT_EQ(log.find({"linear: fprop with 8 rows"})->level, MP_LOG_DEBUG);
+}
+
+// How many threads and why, and the memory that an optimizer holds.
+TEST_F(Warnings, TheLogTellsOfThreadsAndMemory) {
+    ASSERT_NE(log.find({"host: 1 thread(s)", "instruction set"}), nullptr);
+    const Tensor weight = matrix(64, 64), grad = matrix(64, 64);
+    const Optimizer optimizer = make_optimizer();
+    add(optimizer, "w", weight, grad);
+    MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
+    ASSERT_NE(log.find({"1 parameter(s) of 4096 elements", "first moments 16384"}), nullptr);
+}
+
+TEST_F(Warnings, ACheckpointOfNothingIsRefused) {
+    const Folder folder("nothing");
+    mp_checkpoint* raw = nullptr;
+    MP_OK(mp_checkpoint_create(context, nullptr, nullptr, &raw));
+    const Checkpoint checkpoint(raw);
+    MP_FAILS(mp_checkpoint_save(checkpoint, folder.c_str(), 1, 0), MP_STATUS_BAD_STATE,
+             "mp_checkpoint_add_");
+    EXPECT_FALSE(fs::exists(folder.path));
+    MP_FAILS(mp_checkpoint_load(checkpoint, folder.c_str(), 0, nullptr), MP_STATUS_BAD_STATE,
+             "mp_checkpoint_add_");
+}
+
+// Products of a context with other threads may have other last bits, so a load that finds them says so.
+TEST_F(Warnings, ACheckpointOfOtherThreadsIsToldOf) {
+    const Folder folder("threads");
+    for (const int32_t threads : {1, 2}) {
+        const Context other = make_context(threads);
+        int64_t position = 7;
+        mp_checkpoint* raw = nullptr;
+        MP_OK(mp_checkpoint_create(other, nullptr, nullptr, &raw));
+        const Checkpoint saved(raw);
+        MP_OK(mp_checkpoint_add_data(saved, "position", &position, sizeof position));
+        MP_OK(mp_checkpoint_save(saved, folder.c_str(), threads, 0));
+        MP_OK(mp_checkpoint_create(context, nullptr, nullptr, &raw));
+        const Checkpoint loaded(raw);
+        MP_OK(mp_checkpoint_add_data(loaded, "position", &position, sizeof position));
+        MP_OK(mp_checkpoint_load(loaded, folder.c_str(), 0, nullptr));
+        const Line* line = log.find({"saved on host, ", "2 threads", "1 thread,"});
+        EXPECT_EQ(line != nullptr, threads == 2);
+    }
+    EXPECT_EQ(log.find({"2 threads", "last bits"})->level, MP_LOG_WARNING);
 }

@@ -21,6 +21,8 @@ Manifest example() {
     manifest.sequence = 3;
     manifest.world = 2;
     manifest.recipe = "{\n  \"recipe\": \"fp32\"\n}\n";
+    manifest.preset = "bf16_mixed";
+    manifest.device = "host, 2 threads";
     manifest.plan = 0xFEDCBA9876543210ULL;
     manifest.chunk_bytes = 64;
     manifest.seed = 7;
@@ -72,6 +74,8 @@ TEST(Manifest, WritesOneFormAndReadsItBack) {
     EXPECT_EQ(write_manifest(again), text);
     EXPECT_EQ(again.step, 10);
     EXPECT_EQ(again.plan, 0xFEDCBA9876543210ULL);
+    EXPECT_EQ(again.preset, "bf16_mixed");
+    EXPECT_EQ(again.device, "host, 2 threads");
     ASSERT_NE(again.find("x", "exp_avg"), nullptr);
     EXPECT_EQ(again.find("x", "exp_avg")->slices[0].start, 0);
     EXPECT_EQ(again.find("x", "exp_avg")->format, StateFormat(DType::uint8, Coding::dynamic8));
@@ -87,16 +91,19 @@ TEST(Manifest, Versions) {
     expect_refused("\"version\":1", "\"version\":4294967295", "format version 4294967295");
     expect_refused("mixedprec-checkpoint", "other", "no checkpoint of this library");
     expect_refused("\"step\":10", "\"later\":[1],\"step\":10", "key 'later' is unknown");
-    expect_refused("\"version\":1,\"minor\":1", "\"minor\":1,\"version\":1,\"version\":1", "twice");
+    expect_refused("\"version\":1,\"minor\":2", "\"minor\":2,\"version\":1,\"version\":1", "twice");
+    // What came with a minor version stands in no earlier one, and is missed in its own.
+    expect_refused("\"minor\":2", "\"minor\":1", "'preset' came with minor version 2");
+    expect_refused("\"device\":\"host, 2 threads\",", "", "'device' is missing");
     // A later minor version may have more keys, with values of any kind but not of any depth.
     Manifest manifest = example();
     const std::string text = write_manifest(manifest);
-    const std::string later = with(with(text, "\"minor\":1", "\"minor\":2"), "\"step\":10",
+    const std::string later = with(with(text, "\"minor\":2", "\"minor\":3"), "\"step\":10",
                                    R"("later":{"a":[1,"]",{"b":true}],"c":null},"step":10)");
     EXPECT_EQ(refusal(later), "");
-    std::string deep = "\"minor\":2,\"deep\":";
+    std::string deep = "\"minor\":3,\"deep\":";
     deep += std::string(100000, '[') + std::string(100000, ']');
-    EXPECT_NE(refusal(with(text, "\"minor\":1", deep)).find("too deeply"), std::string::npos);
+    EXPECT_NE(refusal(with(text, "\"minor\":2", deep)).find("too deeply"), std::string::npos);
 }
 
 TEST(Manifest, NumbersAndTexts) {

@@ -60,7 +60,8 @@ statuses_of(const std::function<void(int32_t, std::shared_ptr<Communicator>)>& b
 void expect_mismatch(const std::vector<Status>& statuses, const std::string& what) {
     for (const Status& status : statuses) {
         EXPECT_EQ(status.code(), Code::rank_mismatch) << status.text();
-        EXPECT_NE(std::string(status.text()).find(what), std::string::npos) << status.text();
+        EXPECT_NE(std::string(status.text()).find(what), std::string::npos)
+            << what << " is not in " << status.text();
         EXPECT_NE(std::string(status.text()).find("rank(s) 2 do not"), std::string::npos)
             << status.text();
     }
@@ -68,37 +69,40 @@ void expect_mismatch(const std::vector<Status>& statuses, const std::string& wha
 
 // Found before the first gradient moves, and named.
 TEST(ZeroFaults, RanksThatDifferAreNamed) {
-    expect_mismatch(statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
-                        Training training = training_of(1);
-                        if (rank == 2) {
-                            training.recipe = recipe::find_preset("bf16_pure").recipe;
-                        }
-                        TestModel test_model(training, comm);
-                        test_model.optimizer().shard(test_model.stream());
-                    }),
-                    "disagree in the recipe");
-    const std::vector<std::function<void(Training&)>> differences = {
-        [](Training& t) { t.max_grad_norm = 2.0; },
-        [](Training& t) { t.sharding.sum_gradients = true; },
-        [](Training& t) { t.sharding.bucket_elements = 1; },
-        [](Training& t) { t.sharding.kind = shard::ShardKind::greedy; },
-        [](Training& t) { t.sharding.shard_ranks = 2; },
-        [](Training& t) { t.sharding.check_every = 7; },
-        [](Training& t) { t.sharding.node_ranks = 2; },
-        [](Training& t) {
-            t.sharding.wire = {DType::bf16, comm::WireScale::none};
-        },
+    expect_mismatch(
+        statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
+            Training training = training_of(1);
+            if (rank == 2) {
+                training.recipe = recipe::find_preset("bf16_pure").recipe;
+            }
+            TestModel test_model(training, comm);
+            test_model.optimizer().shard(test_model.stream());
+        }),
+        "disagree in the recipe's optimizer.compensation.dtype: rank(s) 0, 1, 3 have 'bf16'");
+    const std::vector<std::pair<const char*, std::function<void(Training&)>>> differences = {
+        {"max_grad_norm", [](Training& t) { t.max_grad_norm = 2.0; }},
+        {"MP_SHARDING_SUM_GRADIENTS", [](Training& t) { t.sharding.sum_gradients = true; }},
+        {"sharding.bucket_elements", [](Training& t) { t.sharding.bucket_elements = 1; }},
+        {"sharding.kind", [](Training& t) { t.sharding.kind = shard::ShardKind::greedy; }},
+        {"sharding.shard_ranks", [](Training& t) { t.sharding.shard_ranks = 2; }},
+        {"sharding.check_every", [](Training& t) { t.sharding.check_every = 7; }},
+        {"sharding.node_ranks", [](Training& t) { t.sharding.node_ranks = 2; }},
+        {"sharding.wire_dtype or its scale",
+         [](Training& t) {
+             t.sharding.wire = {DType::bf16, comm::WireScale::none};
+         }},
     };
-    for (const auto& difference : differences) {
-        expect_mismatch(statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
+    for (const auto& [name, difference] : differences) {
+        expect_mismatch(statuses_of([&, change = difference](
+                                        int32_t rank, const std::shared_ptr<Communicator>& comm) {
                             Training training = training_of(1);
                             if (rank == 2) {
-                                difference(training);
+                                change(training);
                             }
                             TestModel test_model(training, comm);
                             test_model.optimizer().shard(test_model.stream());
                         }),
-                        "options of the optimizer or its sharding");
+                        name);
     }
 }
 
@@ -127,7 +131,8 @@ TEST(ZeroFaults, OtherModelsAndWeightsAreNamed) {
                         test_model.optimizer().add_parameter(test_model.stream(), 0, more);
                         test_model.optimizer().shard(test_model.stream());
                     }),
-                    "('more' here): its name, shape");
+                    "'s name, shape, types or group: rank(s) 0, 1, 3 have 'more: [3] fp32, "
+                    "gradient bf16, group 0'");
     expect_mismatch(statuses_of([&](int32_t rank, const std::shared_ptr<Communicator>& comm) {
                         Training training = training_of(1);
                         training.first = rank == 2 ? 0.0010001F : training.first;
@@ -159,7 +164,7 @@ TEST(ZeroFaults, OtherHyperparametersStopTheStepBeforeItIsApplied) {
                             throw;
                         }
                     }),
-                    "hyperparameters");
+                    "rank(s) 0, 1, 3 have 'group 0: lr 0.01,");
     for (std::size_t i = 0; i < kRanks; ++i) {
         EXPECT_EQ(after[i].params, before[i].params);
         EXPECT_EQ(after[i].state.step, 1);

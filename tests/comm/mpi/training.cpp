@@ -199,13 +199,12 @@ std::string zero_disagrees(const Settings& settings) {
         const char* what;
     } differences[] = {
         {[](Training& run) { run.recipe = recipe::find_preset("bf16_pure").recipe; },
-         "disagree in the recipe"},
+         "disagree in the recipe's"},
         {[](Training& run) {
              run.sharding.wire = {DType::bf16, comm::WireScale::none};
          },
-         "options of the optimizer or its sharding"},
-        {[](Training& run) { run.sharding.bucket_elements = 1; },
-         "options of the optimizer or its sharding"},
+         "sharding.wire_dtype"},
+        {[](Training& run) { run.sharding.bucket_elements = 1; }, "sharding.bucket_elements"},
     };
     for (const auto& difference : differences) {
         Training run = training_of(2, true);
