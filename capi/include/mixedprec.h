@@ -22,6 +22,8 @@
  * - Structs: set struct_size to sizeof, zero the rest; zero means "default" in every field.
  * - fork: a child may use what works on the host alone, which gets threads of its own there. What has ranks, an accelerator or a
  *   save in the background is the parent's. No call may be under way in another thread when the process forks.
+ * - Callbacks return. One that is left by longjmp or by a C++ exception is a mistake: the program may end there
+ *   (std::terminate), or the call fails with MP_STATUS_INTERNAL.
  * - Nothing throws, aborts, exits or prints; there is no work at load time and no environment is read
  *   before mp_context_create.
  */

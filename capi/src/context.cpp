@@ -16,7 +16,6 @@ using namespace mp::capi;
 
 namespace {
 
-constexpr int32_t kMaxThreads = 4096;
 
 // The caller's log with its level; kept alive by the context.
 struct LogSink {
@@ -32,19 +31,18 @@ void write_log(int32_t level, const char* text, void* payload) {
     }
 }
 
+// Whether there may be so many says the device.
 int32_t thread_count(int32_t wanted) {
-    if (wanted == 0) {
-        if (const char* text = system::environment("MIXEDPREC_NUM_THREADS"); text != nullptr) {
-            const char* end = text + std::strlen(text);
-            const auto parsed = std::from_chars(text, end, wanted);
-            if (parsed.ec != std::errc() || parsed.ptr != end) {
-                wanted = -1;
-            }
+    const char* text = wanted == 0 ? system::environment("MIXEDPREC_NUM_THREADS") : nullptr;
+    if (text != nullptr && *text != '\0') {
+        const char* end = text + std::strlen(text);
+        const auto parsed = std::from_chars(text, end, wanted);
+        if (parsed.ec != std::errc() || parsed.ptr != end || wanted < 0) {
+            fail(Code::invalid_argument,
+                 "MIXEDPREC_NUM_THREADS is '%.32s'; it must be a number of threads, or 0 or empty for "
+                 "as many as suit",
+                 text);
         }
-    }
-    if (wanted < 0 || wanted > kMaxThreads) {
-        fail(Code::invalid_argument,
-             "num_threads (or MIXEDPREC_NUM_THREADS) must be 0 (automatic) to %d", kMaxThreads);
     }
     return wanted;
 }

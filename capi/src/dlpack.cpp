@@ -112,7 +112,13 @@ mp_tensor* import(const std::shared_ptr<Context>& context, ManagedTensorVersione
     Stream& stream = stream_of_device(*context, source.device);
     void* data = nullptr;
     if (shape.count() > 0) {
-        data = static_cast<char*>(required(source.data, "dlpack: data")) + source.byte_offset;
+        auto* const begin = static_cast<char*>(required(source.data, "dlpack: data"));
+        const auto bytes = static_cast<uint64_t>(bytes_of(dtype, shape.count()));
+        if (source.byte_offset > UINT64_MAX - bytes - reinterpret_cast<uintptr_t>(begin)) {
+            fail(Code::invalid_argument, "dlpack: byte_offset %llu leads beyond the end of memory",
+                 static_cast<unsigned long long>(source.byte_offset));
+        }
+        data = begin + source.byte_offset;
     }
     if (!is_aligned(data, dtype)) {
         fail(Code::invalid_argument, "dlpack: data at %p is not aligned to its elements", data);

@@ -12,6 +12,9 @@
 
 namespace mp::capi {
 
+// Of all there will ever be.
+inline constexpr uint32_t kMostStructBytes = 4096;
+
 // A field that has no meaning yet.
 inline void check_reserved(int32_t reserved) {
     if (reserved != 0) {
@@ -30,6 +33,11 @@ template <typename T> uint32_t size_of_struct(const T* source, const char* name)
     if (size < 8) {
         fail(Code::invalid_argument, "%s.struct_size is %u; set it to sizeof the struct", name,
              size);
+    }
+    if (size > kMostStructBytes) { // so that no more is looked at
+        fail(Code::invalid_argument,
+             "%s.struct_size is %u, but no struct has more than %u bytes; set it to sizeof the struct",
+             name, size, kMostStructBytes);
     }
     return size;
 }

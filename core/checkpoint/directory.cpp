@@ -7,6 +7,7 @@
 #include <random>
 #include <tuple>
 
+#include "checkpoint/manifest_fields.hpp"
 #include "status/status.hpp"
 
 namespace mp::checkpoint {
@@ -38,6 +39,9 @@ bool parse_committed(const std::string& name, Committed& out) {
     }
     rest.remove_prefix(kStep.size());
     if (!take_number(rest, out.step) || !take_number(rest, out.sequence) || !is_id(rest)) {
+        return false;
+    }
+    if (out.step > kMaxSequence || out.sequence >= kMaxSequence) { // no manifest has such numbers
         return false;
     }
     out.name = name;
@@ -78,6 +82,13 @@ void clean_one(system::FileTable& files, const std::string& path, bool is_old) {
     if (taken || (!marked.ok() && is_old)) {
         remove_directory(files, handle, path);
     }
+    (void)files.close(handle);
+}
+
+// A link may lead anywhere; nothing that we have made is one.
+void require_directory(system::FileTable& files, const std::string& path) {
+    int32_t handle = -1;
+    check(files.open_directory(path.c_str(), &handle));
     (void)files.close(handle);
 }
 
@@ -193,6 +204,7 @@ Found find_checkpoint(system::FileTable& files, const std::string& path) {
     for (const Committed& one : list_committed(files, path)) {
         const std::string directory = path + "/" + one.name;
         try {
+            require_directory(files, directory);
             return {directory, manifest_of(files, directory), skipped};
         } catch (const Error& error) {
             const Code code = error.status().code();

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <locale.h>
 
 namespace mp {
 
@@ -44,7 +45,11 @@ template <std::size_t Capacity> class TextLine {
     }
 
     [[gnu::format(printf, 2, 0)]] void vset(const char* format, va_list arguments) noexcept {
+        // Whatever the program's locale is, a number has a decimal point.
+        static const locale_t plain = ::newlocale(LC_NUMERIC_MASK, "C", nullptr);
+        const locale_t before = ::uselocale(plain);
         (void)std::vsnprintf(text_.data(), Capacity, format, arguments);
+        (void)::uselocale(before);
     }
 
   private:

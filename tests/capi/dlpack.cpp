@@ -113,6 +113,18 @@ TEST(Dlpack, RefusedTensorsAreReleasedAtOnce) {
     refuse([](Producer& p) { p.managed.flags = dlpack::kReadOnly; }, MP_STATUS_UNSUPPORTED,
            "read-only");
     refuse([](Producer& p) { p.strides[1] = 5; }, MP_STATUS_INVALID_SHAPE, "contiguous");
+    // Backwards, the same element again and again, rows over each other.
+    refuse([](Producer& p) { p.strides[2] = -1; }, MP_STATUS_INVALID_SHAPE, "stride of dimension 2");
+    refuse([](Producer& p) { p.strides[0] = 0; }, MP_STATUS_INVALID_SHAPE, "stride of dimension 0");
+    refuse([](Producer& p) { p.strides[0] = 11; }, MP_STATUS_INVALID_SHAPE, "contiguous");
+    refuse([](Producer& p) { p.strides[1] = INT64_MIN; }, MP_STATUS_INVALID_SHAPE, "contiguous");
+    refuse([](Producer& p) { p.shape[0] = p.shape[1] = p.shape[2] = INT64_MAX; },
+           MP_STATUS_INVALID_SHAPE, "shape");
+    refuse([](Producer& p) { p.managed.tensor.byte_offset = UINT64_MAX - 3; },
+           MP_STATUS_INVALID_ARGUMENT, "beyond the end of memory");
+    refuse([](Producer& p) { p.managed.tensor.ndim = -1; }, MP_STATUS_INVALID_SHAPE, "ndim");
+    refuse([](Producer& p) { p.managed.tensor.device.device_type = -5; }, MP_STATUS_UNSUPPORTED,
+           "device type -5");
     refuse([](Producer& p) { p.managed.tensor.ndim = 99; }, MP_STATUS_INVALID_SHAPE, "ndim");
     refuse([](Producer& p) { p.shape[0] = -2; }, MP_STATUS_INVALID_SHAPE, "shape[0]");
     refuse([](Producer& p) { p.managed.tensor.dtype = {2, 64, 1}; }, MP_STATUS_INVALID_DTYPE, "64");

@@ -11,7 +11,7 @@
 
 namespace train {
 
-static std::string read_all(const std::string& path) {
+static std::string read_all(const std::string& path, int64_t most_mib) {
     const std::unique_ptr<FILE, Destroy<std::fclose>> file(std::fopen(path.c_str(), "rb"));
     must<Failure>(file != nullptr, "cannot open the text '", path, "': ", std::strerror(errno),
                   ". Pass any text file with --data FILE, or make the default one with "
@@ -19,12 +19,22 @@ static std::string read_all(const std::string& path) {
     std::string bytes, part(1 << 20, '\0');
     while (const size_t count = std::fread(part.data(), 1, part.size(), file.get())) {
         bytes.append(part, 0, count);
+        must<Failure>(bytes.size() >> 20 < size(most_mib), "the text '", path, "' has more than the ",
+                      most_mib, " MiB of --max-memory: pass a shorter text, or raise it");
     }
     must<Failure>(std::ferror(file.get()) == 0, "cannot read '", path, "': ", std::strerror(errno));
     return bytes;
 }
 
-Text::Text(const Options& o) : bytes(read_all(o.data)) {
+uint64_t Text::hash() const {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (const char byte : bytes) {
+        hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
+    }
+    return hash;
+}
+
+Text::Text(const Options& o) : bytes(read_all(o.data, o.max_memory)) {
     const auto count = static_cast<int64_t>(bytes.size());
     train_count = count - count / 10;
     const int64_t shorter = count - train_count;

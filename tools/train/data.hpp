@@ -17,6 +17,9 @@ struct Text {
     // Reads the file. Both parts must hold context + 1 bytes. Throws a Failure that says what to do.
     explicit Text(const Options& options);
 
+    // Of all bytes: FNV-1a.
+    [[nodiscard]] uint64_t hash() const;
+
     // Fills tokens and targets [batch, context] with batch number `index` of a stream (STREAM_TRAIN or STREAM_VAL).
     void batch(const Options& options, uint64_t stream, int64_t index, uint8_t* tokens,
                uint8_t* targets) const;

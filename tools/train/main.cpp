@@ -2,7 +2,9 @@
 // mixedprec_train: trains a small GPT on text, in one or several libmixedprec recipes. The C ABI at work: parameters and
 // optimizer in params.cpp, linear layers in passes.cpp, attention's products in attention.cpp, the loop in run.cpp.
 #include <cstdio>
+#include <optional>
 
+#include "outputs.hpp"
 #include "report.hpp"
 
 namespace train {
@@ -53,22 +55,38 @@ static int run(int argc, char** argv) {
         return kDone;
     }
     const Processes processes(o);
-    const Text text(o);
-    if (processes.is_first()) {
+    std::optional<Text> text;
+    std::optional<Outputs> outputs; // the folder is locked until the end
+    processes.begin([&] {
+        text.emplace(o);
+        if (!processes.is_first()) {
+            return;
+        }
+        outputs.emplace(o);
         if (!o.out.empty()) {
             prepare_folder(o.out);
         }
         if (o.monitor > 0) {
             Monitor::prepare_file(o);
         }
-        print_model(o, text);
-    }
+        print_model(o, *text);
+    });
+    std::vector<Options::Setting> settings = o.identity();
+    settings.emplace_back("--data", join("a text with hash ", text->hash()));
+    processes.must_agree(settings);
     struct sigaction action {};
     action.sa_handler = on_interrupt;
     action.sa_flags = SA_RESTART;
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
-    return run_all(o, processes, text);
+    struct sigaction before {};
+    sigaction(SIGHUP, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) { // nohup
+        sigaction(SIGHUP, &action, nullptr);
+    }
+    const int code = run_all(o, processes, *text);
+    check_stdout();
+    return code;
 }
 
 } // namespace train

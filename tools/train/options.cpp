@@ -243,6 +243,34 @@ double Options::memory() const {
     return 4.0 * (4.0 * real(parameter_count()) + kept + common);
 }
 
+std::vector<Options::Setting> Options::identity() const {
+    std::vector<Setting> all;
+    const auto whole = [&](const char* name, int64_t value) {
+        all.emplace_back(name, std::to_string(value));
+    };
+    const auto number = [&](const char* name, double value) {
+        all.emplace_back(name, format("%.9g", value));
+    };
+    whole("--layers", layers);
+    whole("--dim", dim);
+    whole("--heads", heads);
+    whole("--context", context);
+    whole("--batch", batch);
+    whole("--accum", accum);
+    whole("--seed", seed);
+    whole("--steps", steps);
+    whole("--warmup", warmup);
+    number("--lr", lr);
+    number("--min-lr", min_lr);
+    number("--beta1", beta1);
+    number("--beta2", beta2);
+    number("--eps", eps);
+    number("--weight-decay", weight_decay);
+    number("--clip", clip);
+    all.emplace_back("--order", order_name);
+    return all;
+}
+
 void Options::check_ranks(int64_t count) const {
     demand(accum >= count, "--accum ", accum, " is too few passes for ", count,
            " ranks: each takes at least one of a step's; say --accum ", count);

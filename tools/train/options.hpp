@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <mixedprec.h>
@@ -44,6 +45,9 @@ struct Options {
     bool parse(int argc, char** argv);
     // Whether so many ranks can share these steps. Throws UsageError.
     void check_ranks(int64_t count) const;
+    // What decides the losses, besides the recipe and the text: the same on all ranks, and when a run goes on.
+    using Setting = std::pair<std::string, std::string>;
+    [[nodiscard]] std::vector<Setting> identity() const;
     [[nodiscard]] int64_t parameter_count() const;
 
   private:

@@ -2,6 +2,7 @@
 // Making ranks, and what they tell each other besides gradients and weights.
 #include "ranks.hpp"
 
+#include <exception>
 #include <system_error>
 #include <thread>
 
@@ -26,6 +27,40 @@ Processes::Processes(const Options& o) {
         MP_CHECK(mp_comm_create_mpi(nullptr, nullptr, out(comm_)));
         mine_ = describe(comm_.get());
         o.check_ranks(mine_.count);
+    }
+}
+
+void Processes::begin(const std::function<void()>& body) const {
+    std::exception_ptr failure;
+    try {
+        body();
+    } catch (...) {
+        failure = std::current_exception();
+    }
+    const bool failed = mine_.any(failure != nullptr);
+    if (failure) {
+        std::rethrow_exception(failure);
+    }
+    must<Failure>(!failed, "another rank could not begin; its own message says why");
+}
+
+void Processes::must_agree(const std::vector<Options::Setting>& settings) const {
+    if (comm_ == nullptr) {
+        return;
+    }
+    std::vector<uint32_t> words; // the largest of x and of ~x are each other's complements where all x are the same
+    for (const auto& [name, value] : settings) {
+        uint32_t hash = 0x811c9dc5;
+        for (const char byte : value) {
+            hash = (hash ^ static_cast<uint8_t>(byte)) * 0x01000193;
+        }
+        words.insert(words.end(), {hash, ~hash});
+    }
+    MP_CHECK(mp_comm_max_u32(comm_.get(), words.data(), static_cast<int64_t>(words.size()), nullptr));
+    for (size_t i = 0; i < settings.size(); i++) {
+        must<Failure>(words[2 * i] == ~words[2 * i + 1], "ranks have other values of ",
+                      settings[i].first, "; here it is ", settings[i].second,
+                      ". Start all with the same options and text");
     }
 }
 

@@ -35,6 +35,11 @@ class Processes {
     explicit Processes(const Options& options);
     // Whether this process is the one that prints and writes files.
     [[nodiscard]] bool is_first() const { return mine_.rank == 0; }
+    // Runs what every process does before it trains, and throws on all where it failed on one: nobody waits for a rank
+    // that is gone.
+    void begin(const std::function<void()>& body) const;
+    // Throws where processes have other values, with the name of the first.
+    void must_agree(const std::vector<Options::Setting>& settings) const;
     // Calls body once for each rank of this process, all at the same time, rank 0 on this thread; false if any failed.
     bool run(const Options& options, const RankBody& body) const;
 

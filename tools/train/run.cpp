@@ -74,7 +74,7 @@ class Training {
   private:
     [[nodiscard]] bool is_first() const { return ranks_.rank == 0; }
     // Ctrl-C reaches ranks at different times.
-    bool agree_to_stop() { return stop_ = ranks_.any(interrupted != 0); }
+    bool agree_to_stop() { return stop_ = stop_ || ranks_.any(interrupted != 0); }
     void train();
     double train_step(int64_t step, double& scale);
     void passes(int64_t step, double scale);
@@ -106,8 +106,8 @@ class Training {
     std::optional<Monitor> monitor_;
 };
 
-std::vector<float>& sized(std::vector<float>& curve, int64_t count) {
-    curve.assign(size(count), 0.0F);
+std::vector<float>& sized(std::vector<float>& curve, size_t count) {
+    curve.assign(count, 0.0F);
     return curve;
 }
 
@@ -116,11 +116,11 @@ Training::Training(Run& run, const Options& o, const Text& text, const Ranks& ra
       recipe_(make_recipe(context_.get(), o, ranks, run.recipe)),
       scaler_(make_scaler(context_.get(), recipe_.get())),
       params_(context_.get(), recipe_.get(), o, ranks), network_(params_, o.batch, false),
-      tokens_(size(o.batch * o.context)), targets_(tokens_.size()), step_seconds_(size(o.steps)),
+      tokens_(size(o.batch * o.context)), targets_(tokens_.size()), step_seconds_(Saver::capacity(o.steps)),
       pass_losses_(size(std::max(o.accum, o.val_batches))),
-      saver_(params_, scaler_.get(), network_,
-             {{"losses", sized(run.losses, o.steps).data(), sizeof(float)},
-              {"val_losses", sized(run.val_losses, o.steps).data(), sizeof(float)},
+      saver_(params_, scaler_.get(), network_, text,
+             {{"losses", sized(run.losses, Saver::capacity(o.steps)).data(), sizeof(float)},
+              {"val_losses", sized(run.val_losses, Saver::capacity(o.steps)).data(), sizeof(float)},
               {"step_seconds", step_seconds_.data(), sizeof(double)}}) {
     const std::optional<mp_memory_report> promised = params_.expected_memory();
     run.parameter_count = o.parameter_count();
@@ -148,8 +148,15 @@ double Training::mean_of_passes(int64_t count) {
 // This rank's part of the step's passes.
 void Training::passes(int64_t step, double scale) {
     const int64_t first = ranks_.first(o_.accum), end = ranks_.end(o_.accum);
+    const int64_t last = first + (o_.accum + ranks_.count - 1) / ranks_.count; // of who has most
     const auto part = static_cast<float>(scale / real(o_.accum));
-    for (int64_t pass = first; pass < end; pass++) {
+    for (int64_t pass = first; pass < last; pass++) {
+        if (pass > first && agree_to_stop()) {
+            return; // what is begun of this step is dropped
+        }
+        if (pass >= end) {
+            continue;
+        }
         text_.batch(o_, STREAM_TRAIN, step * o_.accum + pass, tokens_.data(), targets_.data());
         pass_losses_[size(pass)] = network_.forward(tokens_.data(), targets_.data(), part);
         network_.backward(tokens_.data(), params_.have_slots() || pass == first, pass + 1 == end);
@@ -172,6 +179,9 @@ double Training::train_step(int64_t step, double& scale) {
     const double before = traffic();
     params_.expected_traffic(); // forgets what was gathered for other purposes
     passes(step, scale);
+    if (stop_) {
+        return Run::kNone;
+    }
     if (monitor_) {
         monitor_->set_step(step + 1); // whose rows the optimizer's step will write
     }
@@ -192,7 +202,13 @@ double Training::validate() {
     const auto scaling = network_.scaling();
     const int64_t first = ranks_.first(o_.val_batches), own = ranks_.end(o_.val_batches) - first;
     const int64_t most = (o_.val_batches + ranks_.count - 1) / ranks_.count;
-    for (int64_t i = 0; i < (params_.come_and_go() ? most : own); i++) {
+    for (int64_t i = 0; i < most; i++) {
+        if (i > 0 && agree_to_stop()) {
+            break;
+        }
+        if (i >= own && !params_.come_and_go()) {
+            continue;
+        }
         text_.batch(o_, STREAM_VAL, i < own ? first + i : 0, tokens_.data(), targets_.data());
         const double loss = network_.forward(tokens_.data(), targets_.data(), 0.0F);
         if (i < own) {
@@ -201,7 +217,7 @@ double Training::validate() {
     }
     const double mean = mean_of_passes(o_.val_batches);
     network_.set_scaling(scaling);
-    return mean;
+    return stop_ ? Run::kNone : mean;
 }
 
 void Training::watch(double loss) {
@@ -222,6 +238,9 @@ void Training::train() {
         double scale = 0.0;
         const double start = seconds();
         const double loss = train_step(step, scale);
+        if (stop_) {
+            break;
+        }
         step_seconds_[at] = seconds() - start;
         training += step_seconds_[at];
         const bool looks = o_.val_every > 0 && (step + 1) % o_.val_every == 0;
@@ -287,7 +306,6 @@ void Training::work() {
     summarize_ranks();
     if (!stop_) {
         run_.val_loss = validate();
-        agree_to_stop();
     }
     run_.peak_memory = peak_memory();
     if (stop_ || run_.steps == 0) {

@@ -2,11 +2,12 @@
 // Checkpoints of a run: everything to go on with the same bits.
 #pragma once
 
+#include "data.hpp"
 #include "network.hpp"
 
 namespace train {
 
-// A curve that goes on where it was, of options.steps elements.
+// A curve that goes on where it was, of Saver::capacity() elements.
 struct Curve {
     const char* name;
     void* values;
@@ -16,8 +17,10 @@ struct Curve {
 class Saver {
   public:
     // Knows what belongs to the run, and with --resume loads it.
-    Saver(Params& params, mp_scaler* scaler, const Network& network,
-          const std::vector<Curve>& curves);
+    Saver(Params& params, mp_scaler* scaler, const Network& network, const Text& text,
+          std::vector<Curve> curves);
+    // Elements of a curve for so many steps: a power of two, so that a run may go on for more.
+    static size_t capacity(int64_t steps);
 
     // Where training goes on, and the data too: batches follow from the step's number.
     [[nodiscard]] int64_t next_step() const { return next_step_; }
@@ -27,9 +30,21 @@ class Saver {
     void finish(int64_t taken);
 
   private:
-    void load(Params& params);
+    // The checkpoint's object, over curves of so many elements.
+    void make(size_t capacity);
+    void load();
+    void compare_settings() const;
     void save(int64_t taken);
 
+    static constexpr size_t kFewest = 1024;
+    static constexpr size_t kSettings = 4096; // bytes
+
+    Params& params_;
+    mp_scaler* scaler_;
+    const Network& network_;
+    std::vector<Curve> curves_;
+    std::string settings_; // what decides the losses, one a line
+    std::string saved_settings_;
     const Options& options_;
     Checkpoint checkpoint_; // none: neither --checkpoint nor --resume
     int64_t next_step_ = 0;
