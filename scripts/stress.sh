@@ -19,6 +19,7 @@ usage: scripts/stress.sh NAME [COUNT]
   folders     checkpoints with any file mutated, loaded on 1 to 3 ranks, so many mutations (1000000)
   calls       sequences of calls of the C API, so many, about 55 calls each (200000)
   bits        every single bit of a checkpoint of so many elements, about 7 bytes each (9300: 64 KiB)
+  bits-matrix trainings in so many configurations against the plain ones, and a tenth as many with larger products (20000)
   reshard     saved on N ranks, gone on with on M: all pairs of 1 to 8, every family of recipes and stage
   resume      mixedprec_train killed at random times 200 times and resumed
 TEXT
@@ -72,6 +73,11 @@ case "${1:-}" in
     folders) run fuzz_checkpoint_folder "${2:-1000000}" ;;
     calls) run fuzz_capi_sequence "${2:-200000}" ;;
     bits) MP_DAMAGE_ELEMENTS=${2:-9300} run checkpoint_tests --file=damage --gtest_filter=Damage.EveryBit ;;
+    bits-matrix)
+        pairs=${2:-20000}
+        (MP_BITS_PAIRS=$pairs run capi_tests --file=equal_bits)
+        MP_BITS_FACTOR=4 MP_BITS_PAIRS=$((pairs / 10)) run capi_tests --file=equal_bits
+        ;;
     reshard) MP_RESHARD_FULL=1 run checkpoint_tests --file=reshard ;;
     resume)
         build_preset dev mixedprec_train > "$logs/stress-build.log" 2>&1 || die "the build failed: $logs/stress-build.log"

@@ -191,11 +191,14 @@ inline constexpr int32_t kSlots = 8; // micro-batches of a step, of all ranks to
 inline constexpr int32_t kSteps = 4;
 inline constexpr int32_t kSaveAfter = 2;
 inline constexpr int32_t kSkippedStep = 1;
-inline constexpr int64_t kRows = 32;
-inline constexpr int64_t kIn = 32;
-inline constexpr int64_t kOut = 64;
+// MP_BITS_FACTOR: longer runs have larger products.
+inline const int64_t kFactor =
+    std::getenv("MP_BITS_FACTOR") != nullptr ? std::atoi(std::getenv("MP_BITS_FACTOR")) : 1;
+inline const int64_t kRows = 32 * kFactor;
+inline const int64_t kIn = 32 * kFactor;
+inline const int64_t kOut = 64 * kFactor;
 inline constexpr int64_t kTokens = 1250;
-inline constexpr std::size_t kWorkspaceBytes = std::size_t{1} << 24;
+inline constexpr std::size_t kWorkspaceBytes = std::size_t{1} << 26; // used ones alone are touched
 
 enum Param : int32_t { kEmbedding, kFirst, kSecond, kBias, kScale, kParamCount };
 inline constexpr const char* kParamNames[] = {"embedding", "first", "second", "bias", "scale"};
@@ -661,7 +664,7 @@ inline void on_ranks(const Configuration& c, Collected& collected,
     const int32_t ranks = ranks_of(c);
     std::vector<mp_comm*> raw(static_cast<std::size_t>(ranks));
     mp_comm_desc desc = MP_COMM_DESC_INIT;
-    desc.deadline_ms = 60000;
+    desc.deadline_ms = 20000;
     if (c[kTransport] == kSelf) {
         check(mp_comm_create_self(&desc, raw.data()));
     } else if (c[kTransport] != kNone) {

@@ -319,7 +319,7 @@ TEST(EqualBits, EveryConfigurationHasThoseOfThePlainOne) {
     const char* const full = std::getenv("MP_BITS_PAIRS");
     const std::vector<Configuration> pairs =
         covering_set(full != nullptr ? std::strtoul(full, nullptr, 10) : 210);
-    EXPECT_GE(pairs.size(), 200U);
+    ASSERT_GE(pairs.size(), 200U);
     Matrix matrix;
     int failures = 0;
     for (const Configuration& c : pairs) {
@@ -327,11 +327,13 @@ TEST(EqualBits, EveryConfigurationHasThoseOfThePlainOne) {
         if (what.empty()) {
             continue;
         }
-        const Configuration smallest = matrix.smallest(c);
-        ADD_FAILURE() << text_of(c) << "\n  differs in " << what
-                      << "\n  least: " << text_of(smallest) << "\n  which differs in "
-                      << matrix.compare(smallest);
-        if (++failures == 5) {
+        ADD_FAILURE() << text_of(c) << "\n  differs in " << what;
+        if (what.find("MP_STATUS") == std::string::npos) { // bits alone, so nobody waits for ranks
+            const Configuration smallest = matrix.smallest(c);
+            ADD_FAILURE() << "at least: " << text_of(smallest) << "\n  differs in "
+                          << matrix.compare(smallest);
+        }
+        if (++failures == 3) {
             FAIL() << "and perhaps more";
         }
     }
