@@ -110,8 +110,8 @@ tsan() {
 long() {
     local name
     local -A counts=([kill]=5000 [training]=40 [lost]=8 [headers]=20000000 [manifests]=5000000 [folders]=40000 [calls]=20000
-        [bits]=1500)
-    for name in $(scripts/stress.sh | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
+        [bits]=1500 [bits-matrix]=4000)
+    for name in $(scripts/stress.sh | sed -n 's/^  \([a-z-]*\) .*/\1/p'); do
         step "stress $name ${counts[$name]:-}" scripts/stress.sh "$name" ${counts[$name]:-}
         tail -n 1 "$last_log" | sed 's/^/   /'
     done
