@@ -3,7 +3,7 @@
 // inputs, micro-batches in flight, a stop and a start in between. What comes out is everything that training keeps.
 //
 // The model: an embedding of three chunks of 16384 elements, two layers and a third over the first's weight, a bias, and a
-// scale like a norm's. Eight micro-batches a step; one gradient of the second step is not finite, so that step is skipped.
+// scale like a norm's. Several micro-batches a step; one gradient of the second step is not finite, so that step is skipped.
 #pragma once
 
 #include <array>
@@ -30,15 +30,19 @@ enum Option : std::size_t {
     kRanks,
     kTransport,
     kOrder,
+    kSlotCount,
     kWire,
+    kGather,
     kGroups,
     kStage,
     kPlan,
     kBuckets,
     kReady,
     kProgress,
+    kHash,
     kSavedOn,
     kSavedStage,
+    kSaving,
     kThreads,
     kOffload,
     kInputs,
@@ -64,19 +68,23 @@ inline const std::array<OptionInfo, kOptionCount>& options() {
         {"recipe",
          {"fp32", "bf16_mixed", "bf16_pure_sr", "bf16_pure_kahan", "bf16_pure_remainder",
           "fp16_mixed", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block", "mxfp8",
-          "msamp_o2", "msamp_o3", "int8_blocks"}},
+          "msamp_o2", "msamp_o3", "int8_blocks", "lion", "fp8_gather"}},
         {"ranks", {"1", "2", "3", "4", "5", "6", "7", "8"}},
         {"transport", {"none", "self", "threads", "callbacks"}},
         {"order", {"rank", "tree", "exact"}}, // as MP_COMM_ORDER_* numbers them
+        {"slots", {"8", "11"}},
         {"wire", {"the recipe's", "bf16", "fp8"}},
+        {"weights gathered as", {"numbers", "codes"}},
         {"groups", {"one copy", "two copies or more", "most copies", "nodes"}},
         {"stage", {"0", "1", "2", "3"}},
         {"plan", {"flat", "per parameter", "greedy"}}, // as MP_SHARD_* numbers them
         {"buckets", {"one", "small"}},
         {"gradients leave", {"in the step", "when ready"}},
         {"progress thread", {"yes", "no"}},
+        {"hash of weights", {"never", "every step"}},
         {"saved on ranks", {"never", "1", "2", "3", "4", "5", "6", "7", "8"}},
         {"saved in stage", {"0", "1", "2", "3"}},
+        {"saved", {"at once", "in the background"}},
         {"threads", {"1", "2"}},
         {"states", {"on the device", "offloaded"}},
         {"inputs", {"in the layer", "saved", "recomputed", "in lent memory"}},
@@ -94,6 +102,7 @@ inline const char* value_of(const Configuration& c, Option option) {
     return options()[option].values[static_cast<std::size_t>(c[option])];
 }
 inline int32_t ranks_of(const Configuration& c) { return c[kRanks] + 1; }
+inline int32_t slots_of(const Configuration& c) { return c[kSlotCount] == 0 ? 8 : 11; }
 
 // Ranks that share a copy, or a node, of so many; 0 where all do.
 inline int32_t group_ranks(const Configuration& c) {
@@ -116,7 +125,8 @@ inline bool is_scaled(const Configuration& c) {
 // Its owner keeps an fp32 weight exactly and everybody computes with a bf16 one, which stage 0 does not do.
 inline bool rounds_gathered(const Configuration& c) {
     const std::string name = value_of(c, kRecipe);
-    return name == "bf16_mixed" || name == "mxfp8" || name.rfind("fp8_", 0) == 0;
+    return name == "bf16_mixed" || name == "mxfp8" ||
+           (name.rfind("fp8_", 0) == 0 && name != "fp8_gather");
 }
 
 inline std::string recipe_text(const Configuration& c) {
@@ -129,7 +139,12 @@ inline std::string recipe_text(const Configuration& c) {
         return R"({"recipe": ")" + name +
                R"(", "scaler.init_scale": 1024, "scaler.growth_interval": 2})";
     }
-    return name;
+    if (name == "fp8_gather") {
+        return std::string(R"({"recipe": "fp8_current", "weight.gather.dtype": "fp32",
+                               "fp8.all_gather": ")") +
+               (c[kGather] != 0 ? "on" : "off") + "\"}";
+    }
+    return name == "lion" ? "bf16_pure_sr" : name;
 }
 
 // ---- what a training ends with -------------------------------------------------------------------
@@ -187,7 +202,7 @@ inline void check(mp_status status) {
 
 // ---- one rank ------------------------------------------------------------------------------------
 
-inline constexpr int32_t kSlots = 8; // micro-batches of a step, of all ranks together
+inline constexpr int32_t kMostSlots = 11; // micro-batches of a step, of all ranks together
 inline constexpr int32_t kSteps = 4;
 inline constexpr int32_t kSaveAfter = 2;
 inline constexpr int32_t kSkippedStep = 1;
@@ -207,16 +222,16 @@ inline constexpr const char* kParamNames[] = {"embedding", "first", "second", "b
 inline const std::vector<float>& noise(int32_t step, int32_t slot) {
     static const auto all = [] {
         std::vector<std::vector<float>> made;
-        for (uint64_t i = 0; i < uint64_t{kSteps} * kSlots; ++i) {
+        for (uint64_t i = 0; i < uint64_t{kSteps} * kMostSlots; ++i) {
             made.push_back(numbers(kTokens * kIn, 1000 + i));
             for (float& value : made.back()) {
                 value *= 0.01F;
             }
         }
-        made[kSkippedStep * kSlots + 5][123] = std::numeric_limits<float>::infinity();
+        made[kSkippedStep * kMostSlots + 5][123] = std::numeric_limits<float>::infinity();
         return made;
     }();
-    return all[static_cast<std::size_t>(step * kSlots + slot)];
+    return all[static_cast<std::size_t>(step * kMostSlots + slot)];
 }
 
 // 256-aligned memory of the caller's.
@@ -245,8 +260,9 @@ class Trainer {
     // `seed`: of the first values, which a load replaces.
     Trainer(const Configuration& c, int32_t rank, mp_comm* comm, uint64_t seed)
         : c_(c), comm_(comm), seed_(seed), context_(make_context(c[kThreads] + 1)),
-          recipe_(recipe_of(context_, recipe_text(c))), first_slot_(rank * kSlots / ranks_of(c)),
-          end_slot_((rank + 1) * kSlots / ranks_of(c)) {
+          recipe_(recipe_of(context_, recipe_text(c))),
+          first_slot_(rank * slots_of(c) / ranks_of(c)),
+          end_slot_((rank + 1) * slots_of(c) / ranks_of(c)) {
         if (c[kWorkspace] != 0) {
             mp_queue* made = nullptr;
             check(mp_queue_create(context_, &made));
@@ -282,7 +298,9 @@ class Trainer {
     }
 
     void save(const char* folder) {
-        check(mp_checkpoint_save(checkpoint(), folder, kSaveAfter, 0));
+        check(mp_checkpoint_save(checkpoint(), folder, kSaveAfter,
+                                 c_[kSaving] != 0 ? MP_SAVE_BACKGROUND : 0));
+        check(mp_checkpoint_wait(checkpoint()));
     }
     void load(const char* folder) { check(mp_checkpoint_load(checkpoint(), folder, 0, nullptr)); }
 
@@ -292,7 +310,9 @@ class Trainer {
         }
         for (int32_t p = 0; p < kParamCount; ++p) {
             const std::string name = kParamNames[p];
-            collected.add(name, bytes_of(params_[static_cast<std::size_t>(p)]));
+            mp_tensor* const param = params_[static_cast<std::size_t>(p)];
+            const bool is_codes = name_is("fp8_gather") && (p == kFirst || p == kSecond);
+            collected.add(name, is_codes && c_[kGather] == 0 ? codes_of(param) : bytes_of(param));
             int64_t start = 0;
             int64_t count = 1;
             if (c_[kStage] > 0) {
@@ -304,7 +324,9 @@ class Trainer {
                 add_state(collected, p, state, start, count);
                 add_state(collected, p, std::string(state) + "_scale_inv", start, count);
             }
-            add_state(collected, p, "param_scale_inv", 0, 1);
+            if (is_scaled(c_)) {
+                add_state(collected, p, "param_scale_inv", 0, 1);
+            }
         }
         for (std::size_t i = 0; i < layers_.size(); ++i) {
             std::size_t bytes = 0;
@@ -335,7 +357,8 @@ class Trainer {
         const int32_t wires[] = {MP_DTYPE_NONE, MP_DTYPE_BF16, MP_DTYPE_FP8_E4M3};
         sharding.wire_dtype = wires[c_[kWire]];
         sharding.order = c_[kOrder];
-        sharding.slots = c_[kOrder] == MP_COMM_ORDER_RANK ? 0 : kSlots;
+        sharding.slots = c_[kOrder] == MP_COMM_ORDER_RANK ? 0 : slots_of(c_);
+        sharding.check_every = c_[kHash];
         (c_[kGroups] == kNodes ? sharding.node_ranks : sharding.shard_ranks) = group_ranks(c_);
         mp_optimizer* made = nullptr;
         check(comm_ == nullptr
@@ -346,6 +369,7 @@ class Trainer {
             mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
             group.lr = is_second ? 3e-3 : 1e-2;
             group.weight_decay = is_second ? 0.0 : 0.1;
+            group.rule = name_is("lion") ? MP_RULE_LION : MP_RULE_ADAMW;
             int32_t index = 0;
             check(mp_optimizer_add_group(optimizer_, &group, &index));
         }
@@ -368,6 +392,9 @@ class Trainer {
             if (p == kScale || (is_scaled(c_) && !is_matrix)) {
                 params_[static_cast<std::size_t>(p)] =
                     make_tensor(context_, MP_DTYPE_FP32, shape, values);
+            } else if (is_matrix && c_[kGather] != 0) {
+                params_[static_cast<std::size_t>(p)] =
+                    make_quantized(context_, MP_DTYPE_FP8_E4M3, shape, nullptr);
             } else {
                 mp_tensor* made = nullptr;
                 check(mp_recipe_create_weight(context_, recipe_, static_cast<int32_t>(shape.size()),
@@ -403,9 +430,10 @@ class Trainer {
         }
         // What is trained in 16 bits has activations in 16 bits, which layers keep by reference.
         const std::string name = value_of(c_, kRecipe);
-        activations_ = name.rfind("bf16_pure", 0) == 0 || name == "int8_blocks" ? MP_DTYPE_BF16
-                       : name == "fp16_mixed" || is_scaled(c_)                  ? MP_DTYPE_FP16
-                                                                                : MP_DTYPE_FP32;
+        activations_ = name.rfind("bf16_pure", 0) == 0 || name == "int8_blocks" || name == "lion"
+                           ? MP_DTYPE_BF16
+                       : name == "fp16_mixed" || is_scaled(c_) ? MP_DTYPE_FP16
+                                                               : MP_DTYPE_FP32;
     }
 
     mp_checkpoint* checkpoint() {
@@ -439,6 +467,18 @@ class Trainer {
         }
     }
 
+    [[nodiscard]] bool name_is(const char* name) const {
+        return std::strcmp(value_of(c_, kRecipe), name) == 0;
+    }
+    // What everybody computes with where weights are gathered as codes.
+    Bytes codes_of(mp_tensor* param) const {
+        mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+        check(mp_tensor_get_desc(param, &desc));
+        const Tensor codes =
+            make_quantized(context_, MP_DTYPE_FP8_E4M3, {desc.shape[0], desc.shape[1]}, nullptr);
+        check(mp_tensor_quantize(param, queue_, codes, nullptr, nullptr, nullptr));
+        return bytes_of(codes);
+    }
     Tensor grad(int32_t p) {
         mp_tensor* tensor = nullptr;
         check(mp_optimizer_get_state(optimizer_, p, "grad", &tensor));
@@ -515,7 +555,7 @@ class Trainer {
     static std::vector<std::size_t> tokens_of(int32_t step, int32_t slot) {
         std::vector<std::size_t> tokens(kRows);
         for (std::size_t row = 0; row < tokens.size(); ++row) {
-            tokens[row] = (row * 389 + static_cast<std::size_t>(step * kSlots + slot) * 97) %
+            tokens[row] = (row * 389 + static_cast<std::size_t>(step * kMostSlots + slot) * 97) %
                           static_cast<std::size_t>(kTokens);
         }
         return tokens;
@@ -540,7 +580,8 @@ class Trainer {
         double loss = 0.0;
         std::vector<float> dy(y.size());
         const auto factor =
-            static_cast<float>(2.0 * loss_scale_ / static_cast<double>(y.size() * kSlots));
+            static_cast<float>(2.0 * loss_scale_ /
+                               (static_cast<double>(slots_of(c_)) * static_cast<double>(y.size())));
         for (std::size_t i = 0; i < y.size(); ++i) {
             const float error =
                 y[i] - 50.0F * noise(step, micro.slot)[y.size() + i]; // in (-0.5, 0.5)
@@ -704,13 +745,14 @@ inline void on_ranks(const Configuration& c, Collected& collected,
 // The ranks, stage and nothing else of what a configuration's first half ran on.
 inline Configuration first_half(const Configuration& c) {
     Configuration half{};
-    for (const Option same : {kRecipe, kOrder, kWire, kThreads}) {
+    for (const Option same : {kRecipe, kOrder, kSlotCount, kWire, kThreads, kSaving}) {
         half[same] = c[same];
     }
     if (c[kTransport] != kNone) {
         half[kRanks] = c[kSavedOn] - 1;
         half[kTransport] = half[kRanks] == 0 ? kSelf : kThreadRanks;
         half[kStage] = c[kSavedStage];
+        half[kGather] = half[kStage] > 0 ? c[kGather] : 0;
         half[kPlan] = is_scaled(c) ? MP_SHARD_GREEDY : MP_SHARD_FLAT;
         half[kGroups] = c[kOrder] == MP_COMM_ORDER_RANK ? c[kGroups] : 0;
     }

@@ -8,7 +8,8 @@
 //   order tree, exact   those of one rank that has all micro-batches, for any ranks, groups, stage, plan and buckets
 //   order rank          those of the same ranks and groups; of one rank those without ranks
 // Not promised, and so in families of their own: stage 0 against the others where weight.gather.dtype is narrower than the
-// weights; tree against exact; one wire type against another; numbers of threads, on which matrix products may depend.
+// weights; tree against exact; one wire type against another; numbers of micro-batches; numbers of threads, on which matrix
+// products may depend.
 #include <bitset>
 #include <cstdio>
 #include <set>
@@ -23,8 +24,8 @@ namespace {
 // What an option says in vain becomes plain, and what does not go together does.
 Configuration made_valid(Configuration c) {
     if (c[kTransport] == kNone) {
-        for (const Option option : {kRanks, kOrder, kWire, kGroups, kStage, kPlan, kBuckets, kReady,
-                                    kProgress, kSavedStage}) {
+        for (const Option option : {kRanks, kOrder, kWire, kGather, kGroups, kStage, kPlan,
+                                    kBuckets, kReady, kProgress, kHash, kSavedStage}) {
             c[option] = 0;
         }
         c[kSavedOn] = std::min(c[kSavedOn], 1);
@@ -49,8 +50,14 @@ Configuration made_valid(Configuration c) {
     if (rounds_gathered(c)) {
         c[kSavedStage] = c[kStage] == 0 ? 0 : std::max(c[kSavedStage], 1);
     }
+    if (std::string(value_of(c, kRecipe)) != "fp8_gather" || c[kStage] == 0) {
+        c[kGather] = 0;
+    }
+    if (c[kGather] != 0) { // the checkpoint has another recipe without it
+        c[kSavedStage] = std::max(c[kSavedStage], 1);
+    }
     if (c[kSavedOn] == 0) {
-        c[kSavedStage] = 0;
+        c[kSavedStage] = c[kSaving] = 0;
     }
     if (c[kInputs] == kInTheLayer) {
         c[kInFlight] = 0;
@@ -62,6 +69,7 @@ Configuration plain_of(const Configuration& c) {
     Configuration plain{};
     plain[kRecipe] = c[kRecipe];
     plain[kThreads] = c[kThreads];
+    plain[kSlotCount] = c[kSlotCount];
     const bool rounds = rounds_gathered(c) && c[kStage] > 0;
     if (c[kTransport] == kNone ||
         (c[kOrder] == MP_COMM_ORDER_RANK && ranks_of(c) == 1 && c[kWire] == 0 && !rounds)) {
@@ -304,7 +312,7 @@ TEST(EqualBits, EveryRecipeTrains) {
         EXPECT_EQ(scaler.overflow_steps, scaler.scale == 1.0 ? 0 : 1);
         double first = 0.0;
         double last = 0.0;
-        for (int32_t slot = 0; slot < kSlots; ++slot) {
+        for (int32_t slot = 0; slot < slots_of(c); ++slot) {
             double loss = 0.0;
             read("loss 0." + std::to_string(slot), loss);
             first += loss;
