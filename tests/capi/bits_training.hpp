@@ -203,8 +203,8 @@ inline void check(mp_status status) {
 // ---- one rank ------------------------------------------------------------------------------------
 
 inline constexpr int32_t kMostSlots = 11; // micro-batches of a step, of all ranks together
-inline constexpr int32_t kSteps = 4;
-inline constexpr int32_t kSaveAfter = 2;
+inline constexpr int32_t kSteps = 5;
+inline constexpr int32_t kSaveAfter = 3; // the loss scale counts good steps then
 inline constexpr int32_t kSkippedStep = 1;
 // MP_BITS_FACTOR: longer runs have larger products.
 inline const int64_t kFactor =
