@@ -16,7 +16,6 @@ using namespace mp::capi;
 
 namespace {
 
-
 // The caller's log with its level; kept alive by the context.
 struct LogSink {
     mp_log_fn write;
@@ -39,7 +38,8 @@ int32_t thread_count(int32_t wanted) {
         const auto parsed = std::from_chars(text, end, wanted);
         if (parsed.ec != std::errc() || parsed.ptr != end || wanted < 0) {
             fail(Code::invalid_argument,
-                 "MIXEDPREC_NUM_THREADS is '%.32s'; it must be a number of threads, or 0 or empty for "
+                 "MIXEDPREC_NUM_THREADS is '%.32s'; it must be a number of threads, or 0 or empty "
+                 "for "
                  "as many as suit",
                  text);
         }

@@ -36,7 +36,8 @@ template <typename T> uint32_t size_of_struct(const T* source, const char* name)
     }
     if (size > kMostStructBytes) { // so that no more is looked at
         fail(Code::invalid_argument,
-             "%s.struct_size is %u, but no struct has more than %u bytes; set it to sizeof the struct",
+             "%s.struct_size is %u, but no struct has more than %u bytes; set it to sizeof the "
+             "struct",
              name, size, kMostStructBytes);
     }
     return size;

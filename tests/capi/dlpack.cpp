@@ -114,7 +114,8 @@ TEST(Dlpack, RefusedTensorsAreReleasedAtOnce) {
            "read-only");
     refuse([](Producer& p) { p.strides[1] = 5; }, MP_STATUS_INVALID_SHAPE, "contiguous");
     // Backwards, the same element again and again, rows over each other.
-    refuse([](Producer& p) { p.strides[2] = -1; }, MP_STATUS_INVALID_SHAPE, "stride of dimension 2");
+    refuse([](Producer& p) { p.strides[2] = -1; }, MP_STATUS_INVALID_SHAPE,
+           "stride of dimension 2");
     refuse([](Producer& p) { p.strides[0] = 0; }, MP_STATUS_INVALID_SHAPE, "stride of dimension 0");
     refuse([](Producer& p) { p.strides[0] = 11; }, MP_STATUS_INVALID_SHAPE, "contiguous");
     refuse([](Producer& p) { p.strides[1] = INT64_MIN; }, MP_STATUS_INVALID_SHAPE, "contiguous");

@@ -61,8 +61,8 @@ TEST(HostilePrograms, AChildOfForkComputes) {
 // A size that cannot be is refused before anything behind the first fields is looked at.
 TEST(HostilePrograms, StructsOfImpossibleSizesAreNotRead) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    auto* const memory = static_cast<unsigned char*>(mmap(
-        nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* const memory = static_cast<unsigned char*>(
+        mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(memory, MAP_FAILED);
     ASSERT_EQ(mprotect(memory + page, page, PROT_NONE), 0);
     auto* const desc = reinterpret_cast<mp_context_desc*>(memory + page - sizeof(mp_context_desc));
@@ -155,7 +155,8 @@ TEST(HostilePrograms, ACallbackThatThrowsDoesNotHang) {
             desc.log = [](int32_t, const char*, void*) { guard("log"); };
             desc.allocate = [](size_t size, size_t alignment, void*) -> void* {
                 guard("allocate");
-                return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+                return std::aligned_alloc(alignment,
+                                          (size + alignment - 1) / alignment * alignment);
             };
             desc.release = [](void* pointer, size_t, size_t, void*) { std::free(pointer); };
             mp_context* raw = nullptr;

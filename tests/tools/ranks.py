@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import sys
 import tempfile
+import time
 
 from common import Checks, results, run
 
@@ -174,6 +175,15 @@ def check_mpi(check, train, mpirun):
     check(resumed == straight, "saved by 2 processes; gone on with 2 processes")
     done = run(mpirun, ["-n", "2", train.program, "--data", train.text, "--mpi"], check=False)
     check(done.returncode != 0 and "--accum 1 is too few passes for 2 ranks" in done.stderr, "mpirun -n 2 --accum 1 is refused")
+    # A rank that cannot begin, and one that was told something else: all end at once, and say why.
+    common = ["--mpi", "--accum", "2", "--layers", "1", "--dim", "16", "--heads", "2", "--context", "16", "--steps", "2"]
+    for what, other, words in (("without the text", ["--data", "/no/such/text"], "another rank could not begin"),
+                               ("of another batch", ["--data", train.text, "--batch", "3"], "other values of --batch")):
+        start = time.monotonic()
+        done = run(mpirun, ["-n", "1", train.program, "--data", train.text, *common, ":",
+                            "-n", "1", train.program, *common, *other], check=False)
+        check(done.returncode != 0 and words in done.stderr and time.monotonic() - start < 60,
+              f"a rank {what}: the others learn it at once")
 
 
 def main():

@@ -124,10 +124,11 @@ def main():
         killed(check, program, options, "fp8_delayed", folder, 200 if "--full" in sys.argv else 12)
         done = run(program, options + ["--recipe", "fp32", "--resume", folder / "straight"], check=False)
         check(done.returncode == 1 and "recipe" in done.stderr, "another recipe is refused")
-        done = run(program, options[:-2] + ["--data", options[-1], "--steps", 12, "--recipe", "fp8_delayed", "--resume",
-                                            folder / "straight"], check=False)
-        check(done.returncode == 1 and "[80] here" not in done.stderr and "'losses'" in done.stderr,
-              "another number of steps is refused")
+        done = run(program, options[:-2] + ["--data", options[-1], "--steps", 2000, "--recipe", "fp8_delayed", "--resume",
+                                            folder / "straight", "--checkpoint-every", 12, "--checkpoint", folder / "more",
+                                            "--val-every", 0, "--lr", "1e-3", "--max-memory", 2048], check=False)
+        check(done.returncode == 0 and "goes on with --steps 2000, but was begun with --steps 10" in done.stderr and
+              "goes on with --lr 0.001, but was begun with --lr 0.003" in done.stderr, "a finished run goes on for more steps")
     check.exit()
 
 

@@ -66,7 +66,7 @@ BAD = [
     ("--resume {dir} --init {text}", 2, r"--resume has weights of its own"),
     ("--resume {dir}/missing", 1, r"missing.*No such file"),
     ("--resume {dir}", 1, r"has no checkpoint that can be read"),
-    ("--checkpoint {dir}/no/such", 1, r"mkdir '.*no/such': No such file"),
+    ("--checkpoint {dir}/no/such", 1, r"cannot make the folder '.*no/such' for checkpoints: No such file"),
     ("--compare fp32,bf16_pure --save {dir}/w", 2, r"--save wants a single recipe"),
     ("--data {dir}/missing", 1, r"cannot open the text '.*missing': No such file.*--data"),
     ("--data {dir}", 1, r"cannot read '.*': Is a directory"),

@@ -19,8 +19,9 @@ static std::string read_all(const std::string& path, int64_t most_mib) {
     std::string bytes, part(1 << 20, '\0');
     while (const size_t count = std::fread(part.data(), 1, part.size(), file.get())) {
         bytes.append(part, 0, count);
-        must<Failure>(bytes.size() >> 20 < size(most_mib), "the text '", path, "' has more than the ",
-                      most_mib, " MiB of --max-memory: pass a shorter text, or raise it");
+        must<Failure>(bytes.size() >> 20 < size(most_mib), "the text '", path,
+                      "' has more than the ", most_mib,
+                      " MiB of --max-memory: pass a shorter text, or raise it");
     }
     must<Failure>(std::ferror(file.get()) == 0, "cannot read '", path, "': ", std::strerror(errno));
     return bytes;

@@ -27,15 +27,17 @@ static void check_save(const std::string& path) {
 }
 
 static int lock_folder(const std::string& path) {
-    must<Failure>(mkdir(path.c_str(), 0777) == 0 || errno == EEXIST, "cannot make the folder '",
-                  path, "' for checkpoints: ", std::strerror(errno));
+    const bool is_there = mkdir(path.c_str(), 0777) == 0 || errno == EEXIST;
+    must<Failure>(is_there, "cannot make the folder '", path,
+                  "' for checkpoints: ", std::strerror(errno));
     const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     must<Failure>(folder >= 0, "cannot open the folder '", path,
                   "' for checkpoints: ", std::strerror(errno));
     const bool is_writable = faccessat(folder, ".", W_OK | X_OK, AT_EACCESS) == 0;
     const int denied = errno;
     // Where the file system knows no locks there is none.
-    const bool is_taken = is_writable && flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    const bool is_taken =
+        is_writable && flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (!is_writable || is_taken) {
         close(folder);
     }
@@ -62,8 +64,8 @@ Outputs::~Outputs() {
 }
 
 void check_stdout() {
-    must<Failure>(std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
-                  "not all could be written to the standard output: ", std::strerror(errno));
+    const bool good = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+    must<Failure>(good, "not all could be written to the standard output: ", std::strerror(errno));
 }
 
 } // namespace train

@@ -48,7 +48,8 @@ void Processes::must_agree(const std::vector<Options::Setting>& settings) const 
     if (comm_ == nullptr) {
         return;
     }
-    std::vector<uint32_t> words; // the largest of x and of ~x are each other's complements where all x are the same
+    std::vector<uint32_t>
+        words; // the largest of x and of ~x are each other's complements where all x are the same
     for (const auto& [name, value] : settings) {
         uint32_t hash = 0x811c9dc5;
         for (const char byte : value) {
@@ -56,7 +57,8 @@ void Processes::must_agree(const std::vector<Options::Setting>& settings) const 
         }
         words.insert(words.end(), {hash, ~hash});
     }
-    MP_CHECK(mp_comm_max_u32(comm_.get(), words.data(), static_cast<int64_t>(words.size()), nullptr));
+    MP_CHECK(
+        mp_comm_max_u32(comm_.get(), words.data(), static_cast<int64_t>(words.size()), nullptr));
     for (size_t i = 0; i < settings.size(); i++) {
         must<Failure>(words[2 * i] == ~words[2 * i + 1], "ranks have other values of ",
                       settings[i].first, "; here it is ", settings[i].second,
