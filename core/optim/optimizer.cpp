@@ -284,13 +284,13 @@ void Optimizer::check_counts(const OptimizerCounts& counts) const {
     groups_.check_saved(counts.groups);
     constexpr int64_t kMost = int64_t{1} << 53; // also of a checkpoint's own step
     bool is_bad = counts.step < 0 || counts.step > kMost || counts.skipped_steps < 0 ||
-                  counts.skipped_steps > kMost ||
-                  counts.group_steps.size() != counts.groups.size();
+                  counts.skipped_steps > kMost || counts.group_steps.size() != counts.groups.size();
     for (const int64_t step : counts.group_steps) {
         is_bad = is_bad || step < 0 || step > kMost;
     }
     if (is_bad) {
-        fail(Code::corrupt_data, "optimizer: a saved number of steps is negative, beyond 2^53 or missing");
+        fail(Code::corrupt_data,
+             "optimizer: a saved number of steps is negative, beyond 2^53 or missing");
     }
     for (const float mu : counts.grad_mus) {
         if (mu != 0.0F && !numerics::is_mu(mu)) {

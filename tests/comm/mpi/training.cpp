@@ -218,8 +218,7 @@ std::string zero_disagrees(const Settings& settings) {
     test_model.optimizer().shard(test_model.stream());
     test_model.optimizer().groups().set_lr(-1, differs ? 0.02 : 0.01);
     test_model.backward(0, true);
-    expect_named([&] { test_model.optimizer().step(test_model.stream(), nullptr); },
-                 "lr 0.02");
+    expect_named([&] { test_model.optimizer().step(test_model.stream(), nullptr); }, "lr 0.02");
     wrong +=
         test_model.optimizer().read_state(test_model.stream()).step == 0 ? "" : " it was applied";
     return wrong;
