@@ -28,6 +28,7 @@ DType sum_dtype(const comm::WireFormat& wire) { return is_shared(wire) ? wire.dt
 
 std::vector<bool> shares_of(const std::vector<comm::WireFormat>& wires) {
     std::vector<bool> shares;
+    shares.reserve(wires.size());
     for (const comm::WireFormat& wire : wires) {
         shares.push_back(is_shared(wire));
     }

@@ -73,9 +73,9 @@ struct Layer {
     Tensor x, y, dy, dx;
     int64_t rows, in, out;
 
-    Layer(mp_context* context, mp_recipe* recipe, Tensor w, int64_t in_, int64_t out_,
+    Layer(mp_context* context, mp_recipe* recipe, Tensor w, int64_t columns, int64_t height,
           uint32_t flags)
-        : weight(std::move(w)), rows(32), in(in_), out(out_) {
+        : weight(std::move(w)), rows(32), in(columns), out(height) {
         mp_linear_desc desc = MP_LINEAR_DESC_INIT;
         desc.in_features = in;
         desc.out_features = out;

@@ -2,7 +2,6 @@
 // A program that opens the library, uses it, closes it, and does so again: no thread stays, and little memory. What does
 // is the C++ runtime's reserve for exceptions, which it never gives back: 71 KiB, of which a few pages are ever touched.
 // usage: dlopen_cycles LIBRARY
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>
