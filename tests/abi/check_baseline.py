@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bindings/generate"))
 import headers
 
 BASELINE = Path(__file__).with_name("baseline") / "libmixedprec.abi"

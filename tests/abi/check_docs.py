@@ -7,8 +7,10 @@ usage: check_docs.py
 """
 import re
 import sys
+from pathlib import Path
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bindings/generate"))
 import headers
 
 
@@ -30,7 +32,7 @@ def errors_of(function, statuses):
             errors.append(f"@param {name} lacks [in], [out] or [in,out]")
         if not words.strip():
             errors.append(f"@param {name} says nothing")
-    types = {name: kind for kind, name in function.parameters}
+    types = {name: str(kind) for kind, name in function.parameters}
     for direction, name, _ in documented:
         if "out" in direction and ("*" not in types.get(name, "*") or re.match(r"const [^*]*\*$", types.get(name, ""))):
             errors.append(f"@param {name} is [{direction}], but its type {types[name]} cannot be written through")
@@ -38,14 +40,14 @@ def errors_of(function, statuses):
     returns = re.search(r"@returns\s+([^@]*)", text)
     if not returns:
         errors.append("lacks @returns")
-    elif function.result == "mp_status" and not re.search(r"MP_STATUS_\w+|\bas mp_\w+", returns[1]):
+    elif str(function.result) == "mp_status" and not re.search(r"MP_STATUS_\w+|\bas mp_\w+", returns[1]):
         errors.append("@returns names no status")
     errors += [f"names {word}, which is no status" for word in re.findall(r"(?<!\")MP_STATUS_\w+", text) if word not in statuses]
     if not re.search(r"@threads\s+[ABC]\b", text):
         errors.append("lacks @threads with class A, B or C")
     if not re.search(r"@since\s+\d+\.\d+\b", text):
         errors.append("lacks @since with a version")
-    if any(re.search(r"mp_queue\*$", kind) for kind, _ in function.parameters) and function.result == "mp_status" \
+    if any(re.search(r"mp_queue\*$", str(kind)) for kind, _ in function.parameters) and str(function.result) == "mp_status" \
             and not re.search(r"\b(Blocks|Enqueues)\b", text):
         errors.append("takes a queue, but does not say 'Blocks' or 'Enqueues'")
     return errors

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bindings/generate"))
 import headers
 
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wundef", "-pedantic-errors", "-Werror", "-fsyntax-only"]

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bindings/generate"))
 import headers
 
 LIST = headers.ROOT / "docs/functions.md"
@@ -35,14 +35,14 @@ def order_problems(function, structs):
     parameters, name = function.parameters, function.name
     if name.endswith("_init"):
         struct = name.removesuffix("_init")
-        fits = [kind for kind, _ in parameters] == [f"{struct}*", "size_t"]
+        fits = [str(kind) for kind, _ in parameters] == [f"{struct}*", "size_t"]
         return [] if struct in structs and fits else [f"{name}: it must be {struct}_init({struct}*, size_t)"]
     noun = noun_of(name)
     if noun is None:
         return [f"{name}: it begins with none of the nouns {', '.join(NOUNS)}"]
     problems = []
     makes = MAKES.search(name) is not None
-    kinds = [kind for kind, _ in parameters]
+    kinds = [str(kind) for kind, _ in parameters]
     has_object = any(is_object(kind, noun) for kind in kinds)
     if has_object and not makes and not is_object(kinds[0], noun):
         problems.append(f"{name}: its {noun} must be the first argument")
@@ -59,9 +59,9 @@ def order_problems(function, structs):
 
 def getter_problems(function):
     """What reads a constant object into an argument is a _get_."""
-    name, kinds = function.name, [kind for kind, _ in function.parameters]
+    name, kinds = function.name, [str(kind) for kind, _ in function.parameters]
     gives = [kind for kind in kinds[1:] if re.fullmatch(r"(int32_t|int64_t|uint32_t|uint64_t|double|size_t)\*|void\*\*|const char\*\*|mp_\w+\*\*", kind)]
-    reads = bool(kinds) and kinds[0].startswith("const mp_") and function.result == "mp_status"
+    reads = bool(kinds) and kinds[0].startswith("const mp_") and str(function.result) == "mp_status"
     if reads and gives and "_get_" not in name and not TELLS.search(name) and not MAKES.search(name):
         return [f"{name}: it reads a {kinds[0][6:-1]}, so its name needs _get_"]
     return []

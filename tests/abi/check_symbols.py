@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bindings/generate"))
 import headers
 
 ALLOWED = re.compile(r"^(lib(c|m|pthread|dl)\.so\.\d+|ld-linux.*\.so\.\d+)$")

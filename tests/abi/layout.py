@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bindings/generate"))
 import headers
 
-GOLDEN = Path(__file__).with_name("layout.golden")
 PRELUDE = """/* Made by tests/abi/layout.py from the public headers. */
 #include <stdio.h>
 
@@ -37,22 +37,22 @@ def generate():
     for struct in structs:
         name = struct.name
         lines.append(f'    printf("struct {name} size %zu\\n", sizeof({name}));\n    end = 0;\n')
-        for field, _ in struct.fields:
+        for field in (field.name for field in struct.fields):
             at, size = f"offsetof({name}, {field})", f"sizeof((({name}*)0)->{field})"
             lines.append(f'    printf("field {name}.{field} offset %zu size %zu\\n", {at}, {size});\n'
                          f'    padded += {at} != end;\n    end = {at} + {size};\n')
         lines.append(f'    if (padded || end != sizeof({name})) {{ printf("PADDING in {name}\\n"); }}\n    padded = 0;\n')
-        if struct.fields[0][0] != "struct_size":
+        if struct.fields[0].name != "struct_size":
             lines.append(f'    printf("FIRST field of {name} is not struct_size\\n");\n')
         if name in initializers:
             lines.append(f"    {{\n        {name} value = {initializers[name]};\n")
-            for field, kind in struct.fields:
+            for field, kind in ((field.name, field.kind) for field in struct.fields):
                 if kind == "number":
                     lines.append(f'        printf("init {name}.{field} %.17g\\n", (double)value.{field});\n')
                 elif kind == "pointer":
                     lines.append(f'        printf("init {name}.{field} %s\\n", value.{field} ? "set" : "NULL");\n')
             lines.append("    }\n")
-    formats = {"integer": ("%lld", "(long long)"), "real": ("%.17g", "(double)"), "string": ('\\"%s\\"', "")}
+    formats = {"integer": ("%lld", "(long long)"), "unsigned": ("%lld", "(long long)"), "real": ("%.17g", "(double)"), "string": ('\\"%s\\"', "")}
     for name, kind in headers.constants():
         text, cast = formats[kind]
         lines.append(f'    printf("constant {name} {text}\\n", {cast}{name});\n')
@@ -72,9 +72,9 @@ def main():
         print("\n".join(bad))
         return 1
     if verb == "update":
-        GOLDEN.write_text(printed)
+        headers.GOLDEN.write_text(printed)
         return 0
-    golden = GOLDEN.read_text()
+    golden = headers.GOLDEN.read_text()
     print("".join(difflib.unified_diff(golden.splitlines(True), printed.splitlines(True), "layout.golden", "headers")))
     print(f"{len(headers.structs())} structs, {len(headers.constants())} constants")
     return 0 if printed == golden else 1
