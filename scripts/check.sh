@@ -15,7 +15,7 @@ if [ "${1:-}" = --all ]; then
 fi
 parts=("$@")
 if [ "${#parts[@]}" = 0 ]; then
-    parts=(format tidy cuda hip isas bits emulated aarch64 fresh without mpi asan)
+    parts=(format tidy cuda frameworks hip isas bits emulated aarch64 fresh without mpi asan)
     [ "$all" = no ] || parts+=(tsan long)
 fi
 
@@ -40,6 +40,12 @@ cuda() {
     step "build with CUDA $cuda and benchmarks" build_preset dev -DMIXEDPREC_ENABLE_CUDA=$cuda -DMIXEDPREC_ENABLE_BENCH=ON || return
     [ "$all" = no ] || export MP_ALL_RECIPES=1
     step "test CUDA on the simulated device, and slow tests" run_tests dev -L 'cuda|slow|needs_cuda_module'
+    summary_of "$last_log"
+}
+
+# The examples over other people's frameworks. test.sh runs them where the frameworks are; set-up for these checks brings them.
+frameworks() {
+    step "libtorch, ggml, and torch in Python" run_tests dev -R '^bindings_(cpp_libtorch|cpp_ggml|python_torch)$'
     summary_of "$last_log"
 }
 
@@ -90,8 +96,9 @@ mpi() {
 asan() {
     local targets=(capi_basic capi_tests capi_allocation_failure checkpoint_tests checkpoint_allocation_tests checkpoint_kill
         comm_tests comm_nccl_control_flow_only core_tests mixedprec_train train_gpt fuzz_recipe_json fuzz_wire fuzz_safetensors_header
-        fuzz_checkpoint_manifest fuzz_checkpoint_folder fuzz_capi_sequence)
-    local labels='capi|checkpoint|threads|core|fuzz|examples'
+        fuzz_checkpoint_manifest fuzz_checkpoint_folder fuzz_capi_sequence
+        bindings_cpp_classes bindings_cpp_expected)
+    local labels='capi|checkpoint|threads|core|fuzz|examples|bindings'
     if [ "$all" = yes ]; then
         targets=(all)
         labels='.*'

@@ -25,7 +25,8 @@ if [ "$with_tests" = yes ]; then
     have_command cargo || packages+=(cargo rustc)
 fi
 if [ "$with_checks" = yes ]; then
-    packages+=(qemu-user debootstrap g++-aarch64-linux-gnu googletest hipcc libamdhip64-dev rocm-device-libs)
+    packages+=(qemu-user debootstrap g++-aarch64-linux-gnu googletest hipcc libamdhip64-dev rocm-device-libs
+        libtorch-dev python3-torch)
 fi
 
 command -v apt-get > /dev/null || die "this script knows Debian only. Install by hand: ${packages[*]}"
@@ -79,6 +80,30 @@ if [ "$with_checks" = yes ] && ! have_command cuobjdump && [ ! -x "$readers/nvid
     else
         note "no cuobjdump: the registers of CUDA's kernels will not be looked at"
     fi
+fi
+
+# ggml, which an example works with: a minute once. Its source is a folder of a Python source package.
+install_ggml() {
+    local cache="$root_dir/.cache/ggml" source
+    source=$(mktemp -d)
+    printf '%s\n' 'ggml-python==0.0.45 --hash=sha256:10aac52075cf3c7ef2b00d6c35b1c23f7b018dbeff8ae8df67339b4be1166f05' \
+        > "$source/requirements.txt"
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --no-binary ggml-python --require-hashes \
+        -r "$source/requirements.txt" -d "$source" &&
+        tar -xf "$source"/ggml_python-*.tar.gz -C "$source" &&
+        cmake -S "$source"/ggml_python-*/vendor/ggml -B "$source/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+            -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=OFF -DGGML_OPENMP=OFF -DGGML_LLAMAFILE=OFF \
+            -DGGML_BUILD_TESTS=OFF -DGGML_BUILD_EXAMPLES=OFF > "$source/log" &&
+        cmake --build "$source/build" --target ggml >> "$source/log" &&
+        mkdir -p "$cache/lib" && cp -r "$source"/ggml_python-*/vendor/ggml/include "$cache" &&
+        cp "$source"/build/src/*.a "$cache/lib"
+    local failed=$?
+    rm -rf "$source"
+    return $failed
+}
+if [ "$with_checks" = yes ] && [ ! -e "$root_dir/.cache/ggml/lib/libggml.a" ]; then
+    say "installing: ggml, into .cache"
+    install_ggml || note "no ggml: the example with it will be skipped"
 fi
 
 # Julia is not in bookworm. The one of the release before runs here, but only with that release's libunwind8: with

@@ -53,7 +53,7 @@ try_without() {
         cargo) grep -qE '^--   rust tests: skipped' "$log"; tests='^(bindings_rust)$' ;;
         julia) grep -qE '^--   julia tests: skipped' "$log"; tests='^(bindings_julia)$' ;;
     esac || die "the configuration did not say that $part is missing"
-    cmake --build "$folder" --parallel "$cores" --target mixedprec capi_basic host_tests system_training_bits bindings_optimizer_step
+    cmake --build "$folder" --parallel "$cores" --target mixedprec capi_basic host_tests system_training_bits
     ctest --test-dir "$folder" --output-on-failure --no-tests=error -R "$tests"
 }
 
