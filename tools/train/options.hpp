@@ -14,7 +14,7 @@ namespace train {
 enum ExitCode { kDone = 0, kFailed = 1, kUsage = 2, kInterrupted = 130 };
 
 struct Options {
-    std::string data = MIXEDPREC_TRAIN_DATA;
+    std::string data = "build/corpus.txt";
     std::vector<std::string> recipes{"fp32"}; // preset names, or JSON files
     std::vector<std::string> settings;        // KEY=VALUE, of every recipe
     int64_t steps = 300, accum = 1;

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes packages in build/package/packages and looks at them.
+#     scripts/package.sh            .deb files and a .tar.gz of what is built for release, checked by lintian where it is
+#     scripts/package.sh source     mixedprec-VERSION.tar.gz of the commit at HEAD: the same bytes on every machine
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+cd "$root_dir"
+
+packages=build/package/packages
+mkdir -p "$packages"
+version=$(sed -n 's/^project(mixedprec VERSION \([0-9.]*\) .*/\1/p' CMakeLists.txt)
+
+if [ "${1:-}" = source ]; then
+    # git gives every file the commit's time; gzip is told to write neither a name nor a time.
+    git archive --format=tar --prefix="mixedprec-$version/" HEAD | gzip -9n > "$packages/mixedprec-$version.tar.gz"
+    (cd "$packages" && sha256sum "mixedprec-$version.tar.gz")
+    exit
+fi
+[ $# = 0 ] || die "usage: scripts/package.sh [source]"
+rm -f "$packages"/*.deb "$packages"/mixedprec-*-Linux.tar.gz
+build_preset package
+(cd build/package && cpack)
+if have_command lintian; then
+    # As root lintian wants to be told so. Errors and warnings fail.
+    lintian --allow-root --fail-on error,warning "$packages"/*.deb
+else
+    note "no lintian: the packages have not been looked at"
+fi
+ls -l "$packages"
