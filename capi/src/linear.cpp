@@ -74,6 +74,13 @@ linear::LinearOptions mp::capi::options_of(const mp_linear_desc* desc) {
     options.cache_weight = has(MP_LINEAR_CACHE_WEIGHT);
     options.is_first_or_last = has(MP_LINEAR_FIRST_OR_LAST);
     options.with_stats = has(MP_LINEAR_STATS);
+    if (sizes.name != nullptr) {
+        options.name = sizes.name;
+        if (options.name.empty() || options.name.size() > 255) {
+            fail(Code::invalid_argument, "desc.name has %zu bytes; it must have 1 to 255, or be NULL",
+                 options.name.size());
+        }
+    }
     return options;
 }
 
@@ -87,7 +94,9 @@ recipe::Operand mp::capi::operand_of(int32_t number) {
 mp_linear* mp::capi::made_layer(const std::shared_ptr<LinearObject>& object, std::string& note) {
     const std::string reason = object->layer.fallback();
     if (!reason.empty()) { // before the handle: nothing fails after it
-        note = "linear: it stays in high precision: " + reason;
+        const std::string& name = object->layer.options().name;
+        note = name.empty() ? "linear: it" : "linear '" + name + "':";
+        note += " stays in high precision: " + reason;
         object->layer.context()->log(LogLevel::warning, [&] { return note; });
     }
     return make_handle<mp_linear>(object);
@@ -203,6 +212,7 @@ mp_status mp_linear_get_desc(const mp_linear* linear, mp_linear_desc* desc) {
                        (options.cache_weight ? MP_LINEAR_CACHE_WEIGHT : 0U) |
                        (options.is_first_or_last ? MP_LINEAR_FIRST_OR_LAST : 0U) |
                        (options.with_stats ? MP_LINEAR_STATS : 0U);
+        result.name = options.name.empty() ? nullptr : options.name.c_str();
         write_struct(desc, result, "desc");
     });
 }

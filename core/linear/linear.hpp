@@ -26,6 +26,7 @@ struct LinearOptions {
     bool cache_weight = false;     // converted weights serve until end_step()
     bool is_first_or_last = false; // of the whole model
     bool with_stats = false;
+    std::string name; // for fp8.filter.names and for messages; may be empty
 };
 
 // Where the weight gradients go; a null tensor is not wanted.

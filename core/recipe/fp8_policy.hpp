@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "numerics/delayed_scaling.hpp"
 #include "tensor/form.hpp"
@@ -44,6 +45,7 @@ struct Fp8Policy {
     int32_t multiple_of = 16; // layers with other dimensions stay in high precision
     bool keep_first_and_last = false;
     SizeFilter size_filter = SizeFilter::none;
+    std::string names; // patterns of names of layers that stay in high precision, with commas
 
     [[nodiscard]] bool is_used() const noexcept { return scaling != Fp8Scaling::none; }
 };
@@ -60,8 +62,11 @@ bool is_fp8(const Fp8Policy& policy, GemmRole role) noexcept;
 MatrixForm operand_form(const Fp8Policy& policy, GemmRole role, Operand operand) noexcept;
 // The rule of the scales that follow from earlier steps.
 numerics::DelayedRule delayed_rule(const Fp8Policy& policy, Operand operand) noexcept;
-// Why a layer of these sizes stays in high precision; empty if it does not.
+// Why a layer of this name and these sizes stays in high precision; empty if it does not.
 std::string reason_for_high_precision(const Fp8Policy& policy, int64_t in_features,
-                                      int64_t out_features, bool is_first_or_last);
+                                      int64_t out_features, bool is_first_or_last,
+                                      const std::string& name = {});
+// Whether a name fits a pattern: * stands for any characters, ? for one.
+bool fits_pattern(const char* pattern, const char* pattern_end, const char* name) noexcept;
 
 } // namespace mp::recipe

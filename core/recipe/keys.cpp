@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recipe/keys.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <type_traits>
@@ -161,6 +162,9 @@ constexpr Key fp8_number(const char* name, KeyType type, const char* allowed, co
             maximum};
 }
 
+// Of the keys that hold patterns of names. Compared by address.
+constexpr const char kPatterns[] = "patterns of names with commas, such as lm_head*,h0.?";
+constexpr std::size_t kMostPatternBytes = 4096;
 constexpr const char* kGemmTypes = "fp32|fp16|bf16";
 constexpr const char* kFloatTypes = "fp32|fp16|bf16";
 constexpr const char* kReduceTypes = "fp32|fp16|bf16|fp8_e4m3|fp8_e5m2";
@@ -292,6 +296,10 @@ const std::array kKeys = {
         "fp8.filter.first_last", "on|off", "the first and the last layer stay in high precision"),
     fp8_choice<&Fp8Policy::size_filter>("fp8.filter.size", "none|auto",
                                         "layers too small to gain on a GPU stay in high precision"),
+    Key{"fp8.filter.names", KeyType::string, kPatterns,
+        "layers whose names fit one of these patterns stay in high precision",
+        [](const Recipe& recipe) { return recipe.fp8.names.c_str(); },
+        [](Recipe& recipe, const std::string& value) { recipe.fp8.names = value; }},
     Key{"scaler.kind", KeyType::string, "none|static|dynamic", "loss scaling", scaler_kind_name,
         set_scaler_kind},
     Key{"scaler.init_scale", KeyType::floating, "1e-30..3.4e38", "first loss scale", nullptr,
@@ -329,8 +337,14 @@ const std::array kKeys = {
         "scaler.count_offset", "0..1", "good steps after an overflow that do not count", 0, 1),
 };
 
-// Whether `value` is one of "a|b|c".
+// Whether `value` is one of "a|b|c"; or patterns, none of which is empty or has a character that no name has.
 bool is_allowed(const char* allowed, const std::string& value) {
+    if (allowed == kPatterns) {
+        const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+        const std::string framed = "," + value + ",";
+        return value.empty() || (value.size() <= kMostPatternBytes && framed.find(",,") == std::string::npos &&
+                                 std::none_of(value.begin(), value.end(), is_control));
+    }
     const std::string list = std::string("|") + allowed + "|";
     return value.find('|') == std::string::npos && !value.empty() &&
            list.find("|" + value + "|") != std::string::npos;

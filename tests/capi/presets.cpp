@@ -58,6 +58,7 @@ const Keys kFp32 = {
     {"fp8.filter.multiple_of", "16"},
     {"fp8.filter.first_last", "off"},
     {"fp8.filter.size", "none"},
+    {"fp8.filter.names", ""},
     {"scaler.kind", "none"},
     {"scaler.init_scale", "65536"},
     {"scaler.growth_factor", "2"},

@@ -19,7 +19,7 @@ using Comm = Handle<mp_comm, mp_comm_destroy>;
 using Text = std::string;
 
 // What is compared. The first three are those of a layer whose sizes are multiples of 32; `odd` and `last` are forwards of one
-// with multiples of 8 only, and of one made with MP_LINEAR_FIRST_OR_LAST.
+// with multiples of 8 only, and of one made with MP_LINEAR_FIRST_OR_LAST, which is called "last".
 struct Seen {
     std::map<Text, std::vector<double>> parts;
     void add(const char* part, double value) { parts[part].push_back(value); }
@@ -74,12 +74,13 @@ struct Layer {
     int64_t rows, in, out;
 
     Layer(mp_context* context, mp_recipe* recipe, Tensor w, int64_t columns, int64_t height,
-          uint32_t flags)
+          uint32_t flags, const char* name)
         : weight(std::move(w)), rows(32), in(columns), out(height) {
         mp_linear_desc desc = MP_LINEAR_DESC_INIT;
         desc.in_features = in;
         desc.out_features = out;
         desc.flags = flags;
+        desc.name = name;
         mp_linear* raw = nullptr;
         EXPECT_TRUE(done(mp_linear_create(context, recipe, &desc, weight, nullptr, &raw)));
         linear = Linear(raw);
@@ -130,6 +131,7 @@ void train(mp_comm* comm, int32_t rank, const Text& json, Seen& seen) {
         int64_t in, out;
         uint32_t flags;
     } sizes[] = {{96, 64, 0}, {24, 40, 0}, {64, 64, MP_LINEAR_FIRST_OR_LAST}};
+    const char* const forward[] = {"y", "odd", "last"}; // names of the layers, and of what they give
     std::vector<Tensor> kept;
     for (int32_t i = 0; i < 3; ++i) {
         const auto& s = sizes[i];
@@ -147,7 +149,8 @@ void train(mp_comm* comm, int32_t rank, const Text& json, Seen& seen) {
         param.param = weight;
         param.init_fp32 = kept.back();
         MP_OK(mp_optimizer_add_param(optimizer, group, &param, nullptr));
-        layers.emplace_back(context, recipe, std::move(weight), s.in, s.out, s.flags);
+        layers.emplace_back(context, recipe, std::move(weight), s.in, s.out, s.flags,
+                            forward[i]);
     }
     const Tensor bias = make_tensor(context, MP_DTYPE_FP32, {5000}, numbers(5000, 9));
     mp_param_desc param = MP_PARAM_DESC_INIT;
@@ -172,7 +175,6 @@ void train(mp_comm* comm, int32_t rank, const Text& json, Seen& seen) {
             if (rank != 0) {
                 continue;
             }
-            const char* const forward[] = {"y", "odd", "last"};
             seen.add(forward[i], values_of(context, layer.y));
             if (i == 0) {
                 seen.add("dx", values_of(context, layer.dx));
@@ -305,6 +307,7 @@ const Row kRows[] = {
     {"fp8.filter.multiple_of", R"("recipe": "fp8_current")", "16", "8", "odd"},
     {"fp8.filter.first_last", R"("recipe": "fp8_current")", R"("off")", R"("on")", "last"},
     {"fp8.filter.size", R"("recipe": "fp8_current")", R"("none")", R"("auto")", "y"},
+    {"fp8.filter.names", R"("recipe": "fp8_current")", R"("h*,lm_")", R"("h*,l?st*")", "last"},
     {"scaler.kind", R"("recipe": "fp16_mixed")", R"("static")", R"("dynamic")", "scale"},
     {"scaler.init_scale", R"("recipe": "fp16_mixed")", "65536", "1024", "scale"},
     {"scaler.growth_factor", R"("recipe": "fp16_mixed", "scaler.growth_interval": 2)", "2", "4",

@@ -79,6 +79,9 @@
 #define MP_RECIPE_FP8_FILTER_MULTIPLE_OF "fp8.filter.multiple_of"
 #define MP_RECIPE_FP8_FILTER_FIRST_LAST "fp8.filter.first_last"
 #define MP_RECIPE_FP8_FILTER_SIZE "fp8.filter.size"
+/* Patterns of names, with commas: layers with such an mp_linear_desc.name stay in high precision. "*" stands for any
+ * characters, "?" for one: "lm_head*,h0.*". "": none. */
+#define MP_RECIPE_FP8_FILTER_NAMES "fp8.filter.names"
 
 /* Loss scaling: kind "none", "static", "dynamic"; the rest see mp_scaler_desc. */
 #define MP_RECIPE_SCALER_KIND "scaler.kind"
