@@ -80,7 +80,7 @@ aarch64() {
 }
 fresh() {
     local name
-    for name in $([ "$all" = no ] && echo short old || echo root user old); do
+    for name in $([ "$all" = no ] && echo short old || echo root user packages old); do
         step "fresh minimal system: $name" scripts/fresh_root.sh "$name"
         grep '^ *== ' "$last_log" | sed 's/^/   /' || true
     done

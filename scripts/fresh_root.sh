@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # What a newcomer has: minimal Debian systems with nothing in them but what the project's scripts install.
-#     scripts/fresh_root.sh           root, user and old, one after another
+#     scripts/fresh_root.sh           root, user, packages and old, one after another
 #     scripts/fresh_root.sh root      Debian 12: the README's first command as root, with few steps, and a part of the second
 #     scripts/fresh_root.sh user      Debian 12: the first command as a user with sudo; then the build and a short training
 #                                     once more, without a network
 #     scripts/fresh_root.sh short     Debian 12: both in one system, for every run of the checks: the first command as a user
 #                                     with sudo, and a smaller part of the second as root, without a network after set-up
+#     scripts/fresh_root.sh packages  Debian 12: the packages that scripts/package.sh has made, with nothing else but a C compiler
 #     scripts/fresh_root.sh old       Debian 11: the library that is built here, and a C program built there
 # The commit at HEAD is what is tried. The first run makes the two systems with debootstrap, minutes; later ones unpack them
 # from build/roots. Mounts are made in a name space of their own, so that none outlives its command. Needs root; exit
@@ -180,6 +181,28 @@ make_user() {
     clone_into /home/newcomer newcomer
 }
 
+# What a stranger does with the packages in this folder: installs them, compiles a program with plain cc, and runs the command.
+# Nothing optional is there, and after the installation no network.
+use_packages() {
+    pristine bookworm
+    unpack bookworm
+    cp "$1"/libmixedprec0_*.deb "$1"/libmixedprec-dev_*.deb "$1"/mixedprec_*.deb bindings/c/train.c LICENSE "$work/root"
+    in_clone "Debian 12: apt install of the packages" "$work" root "apt-get update -qq &&
+            apt-get install -y -qq --no-install-recommends gcc libc6-dev ./libmixedprec0_*.deb ./libmixedprec-dev_*.deb ./mixedprec_*.deb" &&
+        step "Debian 12: plain cc, a training, the command" in_root --no-network "$work" root "set -e
+            cc -O2 train.c -lmixedprec -lm -o train
+            ./train LICENSE fp8_delayed 20 | tee losses
+            grep -q 'step  20  loss 2\\.5' losses
+            cc -O2 train.c -l:libmixedprec.a -lstdc++ -lm -ldl -lpthread -o train_static 2> without_cxx ||
+                grep -q 'lstdc++' without_cxx # there is no C++ here, which the static library needs
+            mixedprec info
+            mixedprec_train --data LICENSE --steps 3 --layers 1 --dim 32 --recipe bf16_mixed"
+    clean_up
+}
+try_packages() {
+    step "make the packages" scripts/package.sh && use_packages build/package/packages
+}
+
 try_short() {
     make_user || return 1
     in_clone "Debian 12, a user: the first command" "$work" newcomer \
@@ -187,8 +210,14 @@ try_short() {
         in_clone "Debian 12, root: set-up for the second command" "$work" root \
             "cd /home/newcomer/libmixedprec && scripts/setup.sh --tests" &&
         in_clone "Debian 12, root: a part of the second command, without a network" --no-network "$work" root \
-            "cd /home/newcomer/libmixedprec && $second_command_small_part"
+            "cd /home/newcomer/libmixedprec && $second_command_small_part" &&
+        in_clone "Debian 12, a user: packages of what is built" --no-network "$work" root \
+            "cd /home/newcomer/libmixedprec && cmake --preset release -DCMAKE_INSTALL_PREFIX=/usr -DMIXEDPREC_ENABLE_STATIC=ON &&
+                cmake --build --preset release && cd build/release && cpack -G DEB" || { clean_up; return 1; }
+    rm -rf "$roots/packages"
+    cp -r "$work/home/newcomer/libmixedprec/build/release/packages" "$roots/packages"
     clean_up
+    use_packages "$roots/packages"
 }
 
 try_user() {
@@ -235,14 +264,14 @@ try_old() {
 
 [ -z "$(git status --porcelain --untracked-files=no)" ] || note "there are changes that are not committed; HEAD is tried"
 case "${1:-all}" in
-    root | user | short | old) "try_$1" || true ;;
+    root | user | short | packages | old) "try_$1" || true ;;
     all)
-        for name in root user old; do
+        for name in root user packages old; do
             "try_$name" || true
             clean_up
         done
         ;;
-    *) die "usage: scripts/fresh_root.sh [root | user | short | old]" ;;
+    *) die "usage: scripts/fresh_root.sh [root | user | short | packages | old]" ;;
 esac
 if [ "${#failed_steps[@]}" -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed_steps[@]}"

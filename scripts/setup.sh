@@ -20,7 +20,7 @@ packages=(g++ cmake ninja-build pkg-config git patch python3 python3-pip python3
     libhwloc-dev libdnnl-dev nlohmann-json3-dev libcli11-dev libgtest-dev librandom123-dev
     bible-kjv bible-kjv-text)
 if [ "$with_tests" = yes ]; then
-    packages+=(ccache binutils clang clang-format clang-tidy libomp-dev abigail-tools gfortran
+    packages+=(ccache binutils dpkg-dev clang clang-format clang-tidy libomp-dev abigail-tools gfortran
         libopenmpi-dev openmpi-bin libmpich-dev mpich)
     have_command cargo || packages+=(cargo rustc)
 fi
