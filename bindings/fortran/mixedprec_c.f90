@@ -125,6 +125,7 @@ module mixedprec_c
     character(len=*), parameter :: MP_RECIPE_FP8_FILTER_MULTIPLE_OF = "fp8.filter.multiple_of"
     character(len=*), parameter :: MP_RECIPE_FP8_FILTER_FIRST_LAST = "fp8.filter.first_last"
     character(len=*), parameter :: MP_RECIPE_FP8_FILTER_SIZE = "fp8.filter.size"
+    character(len=*), parameter :: MP_RECIPE_FP8_FILTER_NAMES = "fp8.filter.names"
     character(len=*), parameter :: MP_RECIPE_SCALER_KIND = "scaler.kind"
     character(len=*), parameter :: MP_RECIPE_SCALER_INIT_SCALE = "scaler.init_scale"
     character(len=*), parameter :: MP_RECIPE_SCALER_GROWTH_FACTOR = "scaler.growth_factor"
@@ -411,10 +412,11 @@ module mixedprec_c
 
     !> See mixedprec/linear.h.
     type, bind(c) :: mp_linear_desc
-        integer(c_int32_t) :: struct_size = 24
+        integer(c_int32_t) :: struct_size = 32
         integer(c_int32_t) :: flags = 0
         integer(c_int64_t) :: in_features = 0
         integer(c_int64_t) :: out_features = 0
+        type(c_ptr) :: name = c_null_ptr
     end type mp_linear_desc
 
     !> See mixedprec/linear.h.
@@ -3406,11 +3408,12 @@ contains
         call compare(offset(c_loc(at_mp_gemm_args), c_loc(at_mp_gemm_args%scale_b)), 56)
         call compare(offset(c_loc(at_mp_gemm_args), c_loc(at_mp_gemm_args%multiply_d)), 64)
         call compare(offset(c_loc(at_mp_gemm_args), c_loc(at_mp_gemm_args%amax_d)), 72)
-        call compare(int(c_sizeof(at_mp_linear_desc)), 24)
+        call compare(int(c_sizeof(at_mp_linear_desc)), 32)
         call compare(offset(c_loc(at_mp_linear_desc), c_loc(at_mp_linear_desc%struct_size)), 0)
         call compare(offset(c_loc(at_mp_linear_desc), c_loc(at_mp_linear_desc%flags)), 4)
         call compare(offset(c_loc(at_mp_linear_desc), c_loc(at_mp_linear_desc%in_features)), 8)
         call compare(offset(c_loc(at_mp_linear_desc), c_loc(at_mp_linear_desc%out_features)), 16)
+        call compare(offset(c_loc(at_mp_linear_desc), c_loc(at_mp_linear_desc%name)), 24)
         call compare(int(c_sizeof(at_mp_linear_stats)), 80)
         call compare(offset(c_loc(at_mp_linear_stats), c_loc(at_mp_linear_stats%struct_size)), 0)
         call compare(offset(c_loc(at_mp_linear_stats), c_loc(at_mp_linear_stats%flags)), 4)

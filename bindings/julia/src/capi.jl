@@ -171,6 +171,7 @@ const MP_RECIPE_FP8_WEIGHT_COPY = "fp8.weight_copy"
 const MP_RECIPE_FP8_FILTER_MULTIPLE_OF = "fp8.filter.multiple_of"
 const MP_RECIPE_FP8_FILTER_FIRST_LAST = "fp8.filter.first_last"
 const MP_RECIPE_FP8_FILTER_SIZE = "fp8.filter.size"
+const MP_RECIPE_FP8_FILTER_NAMES = "fp8.filter.names"
 const MP_RECIPE_SCALER_KIND = "scaler.kind"
 const MP_RECIPE_SCALER_INIT_SCALE = "scaler.init_scale"
 const MP_RECIPE_SCALER_GROWTH_FACTOR = "scaler.growth_factor"
@@ -609,11 +610,13 @@ struct mp_linear_desc
     flags::UInt32
     in_features::Int64
     out_features::Int64
+    name::Ptr{UInt8}
     mp_linear_desc(;
         flags = 0,
         in_features = 0,
-        out_features = 0) =
-        new(sizeof(mp_linear_desc), flags, in_features, out_features)
+        out_features = 0,
+        name = C_NULL) =
+        new(sizeof(mp_linear_desc), flags, in_features, out_features, name)
 end
 
 "See mixedprec/linear.h."
@@ -1134,7 +1137,7 @@ const LAYOUT = (
     (mp_context_desc, 96, (0, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 72, 80, 88,)),
     (mp_gemm_desc, 176, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 124, 128, 132, 136, 140, 144, 148, 152, 156, 160, 164, 168,)),
     (mp_gemm_args, 80, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72,)),
-    (mp_linear_desc, 24, (0, 4, 8, 16,)),
+    (mp_linear_desc, 32, (0, 4, 8, 16, 24,)),
     (mp_linear_stats, 80, (0, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 76,)),
     (mp_optimizer_desc, 24, (0, 4, 8, 16,)),
     (mp_param_group_desc, 72, (0, 4, 8, 16, 24, 32, 40, 48, 52, 56, 64,)),

@@ -197,6 +197,7 @@ MP_RECIPE_FP8_WEIGHT_COPY = "fp8.weight_copy"
 MP_RECIPE_FP8_FILTER_MULTIPLE_OF = "fp8.filter.multiple_of"
 MP_RECIPE_FP8_FILTER_FIRST_LAST = "fp8.filter.first_last"
 MP_RECIPE_FP8_FILTER_SIZE = "fp8.filter.size"
+MP_RECIPE_FP8_FILTER_NAMES = "fp8.filter.names"
 MP_RECIPE_SCALER_KIND = "scaler.kind"
 MP_RECIPE_SCALER_INIT_SCALE = "scaler.init_scale"
 MP_RECIPE_SCALER_GROWTH_FACTOR = "scaler.growth_factor"
@@ -630,8 +631,9 @@ mp_linear_desc._fields_ = [
     ("flags", c_uint32),
     ("in_features", c_int64),
     ("out_features", c_int64),
+    ("name", c_char_p),
 ]
-mp_linear_desc._initial_ = {"struct_size": 24}
+mp_linear_desc._initial_ = {"struct_size": 32}
 
 mp_linear_stats._fields_ = [
     ("struct_size", c_uint32),
@@ -928,7 +930,7 @@ LAYOUT = {
     "mp_context_desc": (96, (0, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 72, 80, 88,)),
     "mp_gemm_desc": (176, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 124, 128, 132, 136, 140, 144, 148, 152, 156, 160, 164, 168,)),
     "mp_gemm_args": (80, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72,)),
-    "mp_linear_desc": (24, (0, 4, 8, 16,)),
+    "mp_linear_desc": (32, (0, 4, 8, 16, 24,)),
     "mp_linear_stats": (80, (0, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 76,)),
     "mp_optimizer_desc": (24, (0, 4, 8, 16,)),
     "mp_param_group_desc": (72, (0, 4, 8, 16, 24, 32, 40, 48, 52, 56, 64,)),

@@ -155,6 +155,7 @@ pub const MP_RECIPE_FP8_WEIGHT_COPY: &CStr = text(b"fp8.weight_copy\0");
 pub const MP_RECIPE_FP8_FILTER_MULTIPLE_OF: &CStr = text(b"fp8.filter.multiple_of\0");
 pub const MP_RECIPE_FP8_FILTER_FIRST_LAST: &CStr = text(b"fp8.filter.first_last\0");
 pub const MP_RECIPE_FP8_FILTER_SIZE: &CStr = text(b"fp8.filter.size\0");
+pub const MP_RECIPE_FP8_FILTER_NAMES: &CStr = text(b"fp8.filter.names\0");
 pub const MP_RECIPE_SCALER_KIND: &CStr = text(b"scaler.kind\0");
 pub const MP_RECIPE_SCALER_INIT_SCALE: &CStr = text(b"scaler.init_scale\0");
 pub const MP_RECIPE_SCALER_GROWTH_FACTOR: &CStr = text(b"scaler.growth_factor\0");
@@ -945,6 +946,7 @@ pub struct mp_linear_desc {
     pub flags: u32,
     pub in_features: i64,
     pub out_features: i64,
+    pub name: *const c_char,
 }
 
 impl mp_linear_desc {
@@ -954,6 +956,7 @@ impl mp_linear_desc {
         flags: 0,
         in_features: 0,
         out_features: 0,
+        name: core::ptr::null(),
     };
 }
 
@@ -963,13 +966,14 @@ impl Default for mp_linear_desc {
     }
 }
 
-const _: () = assert!(core::mem::size_of::<mp_linear_desc>() == 24);
+const _: () = assert!(core::mem::size_of::<mp_linear_desc>() == 32);
 #[cfg(has_offset_of)]
 const _: () = {
     assert!(core::mem::offset_of!(mp_linear_desc, struct_size) == 0);
     assert!(core::mem::offset_of!(mp_linear_desc, flags) == 4);
     assert!(core::mem::offset_of!(mp_linear_desc, in_features) == 8);
     assert!(core::mem::offset_of!(mp_linear_desc, out_features) == 16);
+    assert!(core::mem::offset_of!(mp_linear_desc, name) == 24);
 };
 
 /// See mixedprec/linear.h.
