@@ -194,6 +194,10 @@ TEST(Cpp, LayersByTensorsBySavedHandlesAndOnPlainMemoryAgree) {
     EXPECT_GT(one.saved_bytes(16), 0u);
     EXPECT_EQ(one.operand_form(MP_PRODUCT_FPROP, MP_OPERAND_INPUT).dtype, MP_DTYPE_FP8_E4M3);
     EXPECT_NE(one.describe().find("fp8"), std::string::npos);
+    auto filtered = recipe.clone();
+    filtered.set(MP_RECIPE_FP8_FILTER_NAMES, "lm_*");
+    const auto head = mp::Linear::create(context, filtered, 16, 32, weight, nullptr, 0, "lm_head");
+    EXPECT_EQ(head.operand_form(MP_PRODUCT_FPROP, MP_OPERAND_INPUT).dtype, MP_DTYPE_BF16);
 }
 
 TEST(Cpp, AMonitorEndsWithItsLayerAndItsExceptionsAreCaught) {

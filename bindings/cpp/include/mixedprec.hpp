@@ -1104,10 +1104,11 @@ public:
     }
     ~Linear() { end_monitor(); }
 
-    /** Over the caller's weight [out, in] and bias [out] (or nullptr), which are kept alive. */
+    /** Over the caller's weight [out, in] and bias [out] (or nullptr), which are kept alive. The name is for fp8.filter.names. */
     static result<Linear> create(const Context& context, const Recipe& recipe, std::int64_t in_features, std::int64_t out_features,
-                                 const Tensor& weight, TensorRef bias = {}, std::uint32_t flags = 0) {
-        const mp_linear_desc desc = desc_of(in_features, out_features, flags);
+                                 const Tensor& weight, TensorRef bias = {}, std::uint32_t flags = 0, const std::string& name = {}) {
+        mp_linear_desc desc = desc_of(in_features, out_features, flags);
+        desc.name = name.empty() ? nullptr : name.c_str();
         mp_linear* raw = nullptr;
         return detail::made<Linear>(mp_linear_create(context.get(), recipe.get(), &desc, weight.get(), bias.get(), &raw), raw,
                                     context.keep());
