@@ -126,10 +126,7 @@ impl ContextBuilder {
     /// Runs the library's loops by the program's own threads: `parallel(count, task)` calls `task` once for each index
     /// below `count`, in any order, also at once, and returns when all calls have. Indices that it forgets are done after
     /// it, also where it panics, which is swallowed; those that are no index, or are done already, do nothing.
-    pub fn parallel(
-        mut self,
-        parallel: impl Fn(usize, &(dyn Fn(usize) + Sync)) + Send + Sync + 'static,
-    ) -> Self {
+    pub fn parallel(mut self, parallel: impl Fn(usize, &(dyn Fn(usize) + Sync)) + Send + Sync + 'static) -> Self {
         self.callbacks.parallel = Some(Box::new(parallel));
         self
     }
@@ -259,9 +256,7 @@ impl Context {
     /// Everything it found and decided, as JSON.
     pub fn describe(&self) -> Result<String> {
         // SAFETY: the handle is alive; `text` hands over its buffer and that one's size.
-        text(|buffer, capacity, needed| unsafe {
-            sys::mp_context_describe(self.raw(), buffer, capacity, needed)
-        })
+        text(|buffer, capacity, needed| unsafe { sys::mp_context_describe(self.raw(), buffer, capacity, needed) })
     }
 
     /// Waits for all work on the default queue, and reports what went wrong in it.

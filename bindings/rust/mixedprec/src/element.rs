@@ -103,9 +103,9 @@ macro_rules! codes {
 }
 
 codes! {
-    /// A bf16 number as its code. With the feature `half`, `half::bf16` is an element too.
+    /// A bf16 number as its code. The crate `mixedprec-half` has slices of `half::bf16` as these.
     Bf16(u16) = Bf16,
-    /// An fp16 number as its code. With the feature `half`, `half::f16` is an element too.
+    /// An fp16 number as its code. The crate `mixedprec-half` has slices of `half::f16` as these.
     F16(u16) = Fp16,
     /// An fp8 number with 3 mantissa bits as its code.
     Fp8E4M3(u8) = Fp8E4M3,
@@ -132,5 +132,3 @@ macro_rules! elements {
 }
 
 elements! { f32 = Fp32, i8 = Int8, i16 = Int16, i32 = Int32, i64 = Int64, u8 = UInt8 }
-#[cfg(feature = "half")]
-elements! { half::bf16 = Bf16, half::f16 = Fp16 }

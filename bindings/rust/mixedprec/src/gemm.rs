@@ -127,17 +127,7 @@ pub struct GemmOperands<'t> {
 impl<'t> GemmOperands<'t> {
     /// D from A and B.
     pub fn new(a: &'t Tensor<'t>, b: &'t Tensor<'t>, d: &'t Tensor<'t>) -> GemmOperands<'t> {
-        GemmOperands {
-            a,
-            b,
-            d,
-            bias: None,
-            c: None,
-            scale_a: None,
-            scale_b: None,
-            multiply_d: None,
-            amax_d: None,
-        }
+        GemmOperands { a, b, d, bias: None, c: None, scale_a: None, scale_b: None, multiply_d: None, amax_d: None }
     }
 }
 
@@ -223,8 +213,6 @@ impl Gemm {
     /// The implementation that was chosen, and why the others were not.
     pub fn describe(&self) -> Result<String> {
         // SAFETY: the handle is alive; `text` hands over its buffer and that one's size.
-        text(|buffer, capacity, needed| unsafe {
-            sys::mp_gemm_describe(self.handle.get(), buffer, capacity, needed)
-        })
+        text(|buffer, capacity, needed| unsafe { sys::mp_gemm_describe(self.handle.get(), buffer, capacity, needed) })
     }
 }

@@ -88,8 +88,3 @@ objects! {
     mp_comm by mp_comm_destroy,
     mp_comm_request by mp_comm_request_destroy,
 }
-
-/// The pointer behind an argument that may be missing.
-pub(crate) fn or_null<T: Object>(handle: Option<&Handle<T>>) -> *mut T {
-    handle.map_or(null_mut(), Handle::get)
-}

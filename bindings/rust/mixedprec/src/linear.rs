@@ -246,12 +246,7 @@ impl<'a> Linear<'a> {
     }
 
     /// The gradients of that forward. It stays in `saved`: a second backward may follow. `saved` is `None` where dw is.
-    pub fn backward_saved(
-        &mut self,
-        saved: Option<&Saved<'a>>,
-        dy: &Tensor,
-        gradients: &Gradients,
-    ) -> Result<()> {
+    pub fn backward_saved(&mut self, saved: Option<&Saved<'a>>, dy: &Tensor, gradients: &Gradients) -> Result<()> {
         let Gradients { dx, dw, dbias, .. } = *gradients;
         let saved = saved.map_or(null_mut(), |saved| saved.handle.get());
         // SAFETY: all handles are alive; shapes, types and overlap are checked there.
@@ -290,13 +285,7 @@ impl<'a> Linear<'a> {
     }
 
     /// Rounds an operand as the product would, into codes that can be given as x or dy.
-    pub fn quantize(
-        &mut self,
-        product: Product,
-        operand: Operand,
-        source: &Tensor,
-        codes: &Tensor,
-    ) -> Result<()> {
+    pub fn quantize(&mut self, product: Product, operand: Operand, source: &Tensor, codes: &Tensor) -> Result<()> {
         let (product, operand) = (product as i32, operand as i32);
         // SAFETY: all handles are alive; shapes, types and overlap are checked there.
         self.enqueue(|queue| unsafe {
@@ -305,11 +294,7 @@ impl<'a> Linear<'a> {
     }
 
     /// Has products take these codes instead of rounding the weight. `None`: it is rounded.
-    pub fn set_weight_codes(
-        &mut self,
-        fprop: Option<&Tensor<'a>>,
-        dgrad: Option<&Tensor<'a>>,
-    ) -> Result<()> {
+    pub fn set_weight_codes(&mut self, fprop: Option<&Tensor<'a>>, dgrad: Option<&Tensor<'a>>) -> Result<()> {
         // SAFETY: all handles are alive, and the codes' memory lives as long as the layer.
         call(|| unsafe { sys::mp_linear_set_weight_codes(self.raw(), raw_or_null(fprop), raw_or_null(dgrad)) })
     }
@@ -317,27 +302,23 @@ impl<'a> Linear<'a> {
     /// What [`Linear::set_weight_codes`] was given.
     pub fn weight_codes(&self, product: Product) -> Result<Option<Tensor<'a>>> {
         // SAFETY: the handle is alive.
-        let handle = Handle::optional(|out| unsafe {
-            sys::mp_linear_get_weight_codes(self.raw(), product as i32, out)
-        })?;
+        let handle =
+            Handle::optional(|out| unsafe { sys::mp_linear_get_weight_codes(self.raw(), product as i32, out) })?;
         handle.map(|handle| Tensor::from_handle(self.place.clone(), handle)).transpose()
     }
 
     /// The delayed scale of an operand: one fp32 element that moves with the end of a step.
     pub fn multiply_tensor(&self, operand: Operand) -> Result<Tensor<'a>> {
         // SAFETY: the handle is alive.
-        let handle = Handle::new(|out| unsafe {
-            sys::mp_linear_get_multiply_tensor(self.raw(), operand as i32, out)
-        })?;
+        let handle =
+            Handle::new(|out| unsafe { sys::mp_linear_get_multiply_tensor(self.raw(), operand as i32, out) })?;
         Tensor::from_handle(self.place.clone(), handle)
     }
 
     /// What it keeps, and which implementations it uses and why.
     pub fn describe(&self) -> Result<String> {
         // SAFETY: the handle is alive; `text` hands over its buffer and that one's size.
-        text(|buffer, capacity, needed| unsafe {
-            sys::mp_linear_describe(self.raw(), buffer, capacity, needed)
-        })
+        text(|buffer, capacity, needed| unsafe { sys::mp_linear_describe(self.raw(), buffer, capacity, needed) })
     }
 
     /// What happened to an operand, of a layer with [`LinearOptions::stats`] or a monitor.
@@ -458,9 +439,7 @@ pub fn end_step(context: &Context, linears: &mut [&mut Linear], comm: Option<&Co
     let count = number(raw.len(), "the number of layers")?;
     let comm = comm.map_or(null_mut(), Comm::raw);
     // SAFETY: the array has so many live handles.
-    Place::new(context).enqueue(false, || unsafe {
-        sys::mp_linear_end_step(raw.as_ptr(), count, null_mut(), comm)
-    })
+    Place::new(context).enqueue(false, || unsafe { sys::mp_linear_end_step(raw.as_ptr(), count, null_mut(), comm) })
 }
 
 /// What one forward of a layer keeps for its backward, where several wait side by side.
@@ -491,9 +470,7 @@ impl<'a> Saved<'a> {
             }
         }
         // SAFETY: the memory is as large as it is said to be, and borrowed as long as this lives.
-        call(|| unsafe {
-            sys::mp_saved_set_memory(self.handle.get(), memory.as_mut_ptr().cast(), memory.len())
-        })
+        call(|| unsafe { sys::mp_saved_set_memory(self.handle.get(), memory.as_mut_ptr().cast(), memory.len()) })
     }
 
     /// The library's memory again; what is kept is dropped.
@@ -508,4 +485,3 @@ impl std::fmt::Debug for Linear<'_> {
         f.write_str(self.describe().as_deref().unwrap_or("Linear"))
     }
 }
-

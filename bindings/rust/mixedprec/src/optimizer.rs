@@ -4,7 +4,9 @@ use crate::context::Place;
 use crate::error::{call, copied, invalid, number, text, Result};
 use crate::handle::{Handle, Keeps};
 use crate::tensor::raw_or_null;
-use crate::{c_string, sys, Comm, Context, DeviceKind, Linear, MemoryReport, Queue, Recipe, Scaler, Sharding, Tensor};
+use crate::{
+    c_string, sys, Comm, Context, DeviceKind, Linear, MemoryReport, Queue, Recipe, Scaler, Sharding, Tensor,
+};
 use std::ptr::{null, null_mut};
 
 /// What moves the weights, and which states it keeps.
@@ -223,9 +225,7 @@ impl<'a> Optimizer<'a> {
     pub fn new(recipe: &Recipe, options: &OptimizerOptions) -> Result<Optimizer<'a>> {
         let (context, desc) = (recipe.context(), options.raw());
         // SAFETY: handles and descriptor are good for the call.
-        let handle = Handle::new(|out| unsafe {
-            sys::mp_optimizer_create(context.raw(), recipe.raw(), &desc, out)
-        })?;
+        let handle = Handle::new(|out| unsafe { sys::mp_optimizer_create(context.raw(), recipe.raw(), &desc, out) })?;
         Ok(Optimizer { handle, place: Place::new(context), norm_comm: None, _memory: Keeps::new() })
     }
 
@@ -288,9 +288,7 @@ impl<'a> Optimizer<'a> {
         let mut index = 0;
         // SAFETY: all handles are alive, the memory under parameter and gradient lives as long as the optimizer, and the initial
         // values are read before this returns.
-        self.enqueue(true, || unsafe {
-            sys::mp_optimizer_add_param(self.raw(), group, &desc, &mut index)
-        })?;
+        self.enqueue(true, || unsafe { sys::mp_optimizer_add_param(self.raw(), group, &desc, &mut index) })?;
         Ok(index)
     }
 
@@ -376,10 +374,7 @@ impl<'a> Optimizer<'a> {
         self.tensor(|out| unsafe { sys::mp_optimizer_get_found_inf_tensor(self.raw(), out) })
     }
 
-    fn tensor(
-        &self,
-        create: impl FnOnce(*mut *mut sys::mp_tensor) -> sys::mp_status,
-    ) -> Result<Tensor<'a>> {
+    fn tensor(&self, create: impl FnOnce(*mut *mut sys::mp_tensor) -> sys::mp_status) -> Result<Tensor<'a>> {
         Tensor::from_handle(self.place.clone(), Handle::new(create)?)
     }
 
@@ -426,9 +421,7 @@ impl<'a> Optimizer<'a> {
     pub fn sync_master(&mut self, param: Option<i32>) -> Result<()> {
         let param = all_or(param)?;
         // SAFETY: the handle is alive.
-        self.enqueue(false, || unsafe {
-            sys::mp_optimizer_sync_master(self.raw(), self.place.queue(), param)
-        })
+        self.enqueue(false, || unsafe { sys::mp_optimizer_sync_master(self.raw(), self.place.queue(), param) })
     }
 
     /// Sets the count of steps and t of every group.
@@ -441,9 +434,7 @@ impl<'a> Optimizer<'a> {
     pub fn group_step(&self, group: i32) -> Result<i64> {
         let mut step = 0;
         // SAFETY: the handle is alive.
-        call(|| unsafe {
-            sys::mp_optimizer_get_group_step(self.raw(), self.place.queue(), group, &mut step)
-        })?;
+        call(|| unsafe { sys::mp_optimizer_get_group_step(self.raw(), self.place.queue(), group, &mut step) })?;
         Ok(step)
     }
 

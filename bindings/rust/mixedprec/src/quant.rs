@@ -179,9 +179,8 @@ impl Tensor<'static> {
     ) -> Result<Tensor<'static>> {
         let (desc, quant) = (tensor_desc(dtype, shape)?, how.raw());
         // SAFETY: context and descriptors are good for the call.
-        let handle = Handle::new(|out| unsafe {
-            sys::mp_tensor_create_quantized(context.raw(), &desc, &quant, out)
-        })?;
+        let handle =
+            Handle::new(|out| unsafe { sys::mp_tensor_create_quantized(context.raw(), &desc, &quant, out) })?;
         Tensor::from_handle(Place::new(context), handle)
     }
 }
@@ -189,12 +188,7 @@ impl Tensor<'static> {
 impl<'a> Tensor<'a> {
     /// Rounds its elements to the codes of `destination`, a quantized tensor of the same shape, and computes its scales.
     /// `transposed`: a tensor of codes `[columns, rows]` that gets them turned.
-    pub fn quantize_to(
-        &self,
-        destination: &Tensor,
-        transposed: Option<&Tensor>,
-        how: &Quantize,
-    ) -> Result<()> {
+    pub fn quantize_to(&self, destination: &Tensor, transposed: Option<&Tensor>, how: &Quantize) -> Result<()> {
         self.quantize(destination, transposed, how, null_mut())
     }
 
@@ -223,8 +217,7 @@ impl<'a> Tensor<'a> {
         how: &Quantize,
         stats: *mut sys::mp_quant_stats,
     ) -> Result<()> {
-        let mut args =
-            sys::mp_quantize_args { first_element: how.first_element, ..sys::mp_quantize_args::INIT };
+        let mut args = sys::mp_quantize_args { first_element: how.first_element, ..sys::mp_quantize_args::INIT };
         if let Some(random) = how.stochastic {
             args.rounding = sys::MP_ROUND_STOCHASTIC;
             args.microbatch = i32::from(random.microbatch);
@@ -269,4 +262,3 @@ impl<'a> Tensor<'a> {
         Quantization::from_raw(&raw).ok_or_else(|| invalid("the tensor has an unknown scaling"))
     }
 }
-

@@ -136,10 +136,7 @@ pub fn keys() -> Result<Vec<Key>> {
 }
 
 impl Recipe {
-    fn create(
-        context: &Context,
-        create: impl FnOnce(*mut *mut sys::mp_recipe) -> sys::mp_status,
-    ) -> Result<Recipe> {
+    fn create(context: &Context, create: impl FnOnce(*mut *mut sys::mp_recipe) -> sys::mp_status) -> Result<Recipe> {
         Ok(Recipe { handle: Handle::new(create)?, context: context.clone() })
     }
 
@@ -162,17 +159,13 @@ impl Recipe {
     pub fn from_file(context: &Context, path: impl AsRef<Path>) -> Result<Recipe> {
         let path = c_path(path.as_ref())?;
         // SAFETY: context and path are good for the call.
-        Recipe::create(context, |out| unsafe {
-            sys::mp_recipe_create_from_file(context.raw(), path.as_ptr(), out)
-        })
+        Recipe::create(context, |out| unsafe { sys::mp_recipe_create_from_file(context.raw(), path.as_ptr(), out) })
     }
 
     /// Every key as JSON, in canonical form.
     pub fn to_json(&self) -> Result<String> {
         // SAFETY: the handle is alive; `text` hands over its buffer and that one's size.
-        text(|buffer, capacity, needed| unsafe {
-            sys::mp_recipe_to_json(self.raw(), buffer, capacity, needed)
-        })
+        text(|buffer, capacity, needed| unsafe { sys::mp_recipe_to_json(self.raw(), buffer, capacity, needed) })
     }
 
     /// A copy that can be changed, also of a frozen recipe.
@@ -248,9 +241,7 @@ impl Recipe {
     /// Why "auto" chose what it did; empty for other recipes.
     pub fn reason(&self) -> Result<String> {
         // SAFETY: the handle is alive; `text` hands over its buffer and that one's size.
-        text(|buffer, capacity, needed| unsafe {
-            sys::mp_recipe_get_reason(self.raw(), buffer, capacity, needed)
-        })
+        text(|buffer, capacity, needed| unsafe { sys::mp_recipe_get_reason(self.raw(), buffer, capacity, needed) })
     }
 
     /// The weight that the recipe wants, from its values in fp32: in its type, quantized where that has a scale. Give the same
@@ -340,4 +331,3 @@ impl Recipe {
         &self.context
     }
 }
-

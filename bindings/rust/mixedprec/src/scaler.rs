@@ -139,9 +139,8 @@ impl Scaler {
     pub fn from_recipe(recipe: &Recipe) -> Result<Scaler> {
         let context = recipe.context();
         // SAFETY: both handles are alive.
-        let handle = Handle::new(|out| unsafe {
-            sys::mp_scaler_create_from_recipe(context.raw(), recipe.raw(), out)
-        })?;
+        let handle =
+            Handle::new(|out| unsafe { sys::mp_scaler_create_from_recipe(context.raw(), recipe.raw(), out) })?;
         Ok(Scaler { handle, place: Place::new(context) })
     }
 

@@ -157,18 +157,14 @@ impl Optimizer<'_> {
     pub fn gather_wait(&mut self, params: &[i32]) -> Result<()> {
         let count = number(params.len(), "the number of parameters")?;
         // SAFETY: handle and array are good for the call.
-        call(|| unsafe {
-            sys::mp_optimizer_gather_wait(self.raw(), self.queue(), params.as_ptr(), count)
-        })
+        call(|| unsafe { sys::mp_optimizer_gather_wait(self.raw(), self.queue(), params.as_ptr(), count) })
     }
 
     /// Stage 3: gives their memory back. What was written there is lost.
     pub fn gather_free(&mut self, params: &[i32]) -> Result<()> {
         let count = number(params.len(), "the number of parameters")?;
         // SAFETY: handle and array are good for the call.
-        call(|| unsafe {
-            sys::mp_optimizer_gather_free(self.raw(), self.queue(), params.as_ptr(), count)
-        })
+        call(|| unsafe { sys::mp_optimizer_gather_free(self.raw(), self.queue(), params.as_ptr(), count) })
     }
 
     /// Which elements of a parameter a rank owns.

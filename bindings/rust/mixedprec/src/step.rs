@@ -233,15 +233,7 @@ pub fn step_slices(
     // SAFETY: each slot's slices are borrowed, have its count and the types it says, and overlap nowhere.
     Place::new(context).enqueue(true, || unsafe {
         let (pointer, count) = (slots.as_ptr(), slots.len() as i64);
-        sys::mp_optimizer_step_pointers(
-            context.raw(),
-            null_mut(),
-            &raw_args,
-            pointer,
-            count,
-            scaler,
-            &mut stats,
-        )
+        sys::mp_optimizer_step_pointers(context.raw(), null_mut(), &raw_args, pointer, count, scaler, &mut stats)
     })?;
     Ok(Stats::from_raw(&stats))
 }
@@ -275,9 +267,7 @@ impl<'a> StepPlan<'a> {
     pub fn run(&mut self, scaler: Option<&mut Scaler>) -> Result<()> {
         let scaler = scaler.map_or(null_mut(), |scaler| scaler.raw());
         // SAFETY: both handles are alive, and the slices are borrowed.
-        self.place.enqueue(true, || unsafe {
-            sys::mp_step_plan_run(self.handle.get(), self.place.queue(), scaler)
-        })
+        self.place.enqueue(true, || unsafe { sys::mp_step_plan_run(self.handle.get(), self.place.queue(), scaler) })
     }
 
     /// Other numbers from the next run on; `step`, the rule and `zero_grad` as they were.
@@ -294,10 +284,7 @@ impl<'a> StepPlan<'a> {
     pub fn stats(&self) -> Result<Stats> {
         let mut stats = sys::mp_optimizer_stats::INIT;
         // SAFETY: handle and struct are good for the call.
-        call(|| unsafe {
-            sys::mp_step_plan_get_stats(self.handle.get(), self.place.queue(), &mut stats as *mut _)
-        })?;
+        call(|| unsafe { sys::mp_step_plan_get_stats(self.handle.get(), self.place.queue(), &mut stats as *mut _) })?;
         Ok(Stats::from_raw(&stats))
     }
 }
-

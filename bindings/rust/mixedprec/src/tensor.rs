@@ -190,10 +190,8 @@ impl<'a> Tensor<'a> {
         device: DeviceKind,
         device_index: i32,
     ) -> Result<Tensor<'a>> {
-        let desc =
-            sys::mp_tensor_desc { device_kind: device as i32, device_index, ..tensor_desc(dtype, shape)? };
-        let handle =
-            Handle::new(|out| sys::mp_tensor_wrap(context.raw(), &desc, data, None, null_mut(), out))?;
+        let desc = sys::mp_tensor_desc { device_kind: device as i32, device_index, ..tensor_desc(dtype, shape)? };
+        let handle = Handle::new(|out| sys::mp_tensor_wrap(context.raw(), &desc, data, None, null_mut(), out))?;
         Tensor::from_handle(Place::new(context), handle)
     }
 
@@ -350,9 +348,7 @@ impl<'a> Tensor<'a> {
     /// Sets every byte to zero.
     pub fn zero(&self) -> Result<()> {
         // SAFETY: the handle is alive.
-        self.place.enqueue(self.touches_host(&[]), || unsafe {
-            sys::mp_tensor_zero(self.raw(), self.place.queue())
-        })
+        self.place.enqueue(self.touches_host(&[]), || unsafe { sys::mp_tensor_zero(self.raw(), self.place.queue()) })
     }
 
     /// Converts its elements to the type of `destination`, which has as many. fp32, fp16, bf16 and fp8.
@@ -377,7 +373,9 @@ impl<'a> Tensor<'a> {
         self.amax_to(&amax)?;
         let mut value = [0.0];
         // SAFETY: one fp32.
-        call(|| unsafe { sys::mp_tensor_read(amax.raw(), self.place.queue(), value.as_mut_ptr() as *mut c_void, 4) })?;
+        call(|| unsafe {
+            sys::mp_tensor_read(amax.raw(), self.place.queue(), value.as_mut_ptr() as *mut c_void, 4)
+        })?;
         Ok(value[0])
     }
 
