@@ -4,5 +4,6 @@
 #![allow(non_camel_case_types)]
 #![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags)]
 
+#[rustfmt::skip]
 mod bindings;
 pub use bindings::*;

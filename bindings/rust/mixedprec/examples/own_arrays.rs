@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Only the optimizer and the loss scaler, on arrays of the program's own: AdamW moves p to a target. Gradients overflow at step 20:
-//! the scaler skips that step and halves its scale. Prints what the same program prints in every language.
+//! Only the optimizer and the loss scaler, on arrays of the program's own: AdamW moves p to a target. Gradients
+//! overflow at step 20: the scaler skips that step and halves its scale. Prints what the same program prints in every
+//! language.
 use mixedprec::{step_slices, Context, Hyperparameters, Scaler, ScalerOptions, Slot, StepArgs};
 
 const COUNT: usize = 1000;

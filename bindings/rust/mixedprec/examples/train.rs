@@ -3,9 +3,9 @@
 //!
 //! `train TEXT [RECIPE [STEPS [FOLDER]]]`: recipe bf16_mixed, 60 steps; FOLDER: resume from there, save there.
 //!
-//! Model: the last 8 bytes, each by an embedding of 16 -> linear 128 -> 128, bias, relu -> linear 128 -> 256, bias -> softmax. The two
-//! products are the library's, in the recipe's types; what is between them is here, in fp32, the loss in double. Random
-//! numbers: s = 48271 s mod (2^31 - 1).
+//! Model: the last 8 bytes, each by an embedding of 16 -> linear 128 -> 128, bias, relu -> linear 128 -> 256, bias ->
+//! softmax. The two products are the library's, in the recipe's types; what is between them is here, in fp32, the
+//! loss in double. Random numbers: s = 48271 s mod (2^31 - 1).
 use mixedprec::{
     checkpoint, Checkpoint, CheckpointOptions, Context, DType, Gradients, GroupOptions, Hyperparameters, Linear,
     LinearOptions, Load, Optimizer, OptimizerOptions, Param, Recipe, Scaler, Tensor,

@@ -16,8 +16,8 @@ type ProgressFn = Box<dyn Fn(u64, u64) + Send + Sync>;
 pub struct CheckpointOptions {
     /// After a save older checkpoints beyond so many are deleted; 0: none is.
     pub keep: i32,
-    /// Called with the bytes done and the bytes to do, by the thread that works. It must not call the library, which is an error
-    /// there. Its panics are swallowed.
+    /// Called with the bytes done and the bytes to do, by the thread that works. It must not call the library, which
+    /// is an error there. Its panics are swallowed.
     pub progress: Option<ProgressFn>,
 }
 
@@ -97,8 +97,8 @@ pub fn describe(path: impl AsRef<Path>) -> Result<String> {
     text(|buffer, capacity, needed| unsafe { sys::mp_checkpoint_describe(path.as_ptr(), buffer, capacity, needed) })
 }
 
-/// What belongs to a training: saved and loaded together, atomically and with checksums. `'a` is the life of the memory under what
-/// was added.
+/// What belongs to a training: saved and loaded together, atomically and with checksums. `'a` is the life of the
+/// memory under what was added.
 pub struct Checkpoint<'a> {
     /// Dropped before the callback: a save that runs is waited for.
     handle: Handle<sys::mp_checkpoint>,
@@ -142,19 +142,20 @@ impl<'a> Checkpoint<'a> {
         call(|| unsafe { sys::mp_checkpoint_add_linear(self.raw(), name.as_ptr(), linear.raw()) })
     }
 
-    /// Adds numbers of the program's: the position in the data, a random state. A save copies them as they are then; a load writes
-    /// them. One number is `std::slice::from_ref(&cell)`.
+    /// Adds numbers of the program's: the position in the data, a random state. A save copies them as they are then;
+    /// a load writes them. One number is `std::slice::from_ref(&cell)`.
     pub fn add_data<T: Element>(&mut self, name: &str, data: &'a [Cell<T>]) -> Result<()> {
         let name = c_string(name)?;
-        // SAFETY: the cells are borrowed as long as this lives, have so many bytes, of which every pattern is a value, and are touched
-        // in calls of this thread only.
+        // SAFETY: the cells are borrowed as long as this lives, have so many bytes, of which every pattern is a
+        // value, and are touched in calls of this thread only.
         call(|| unsafe {
             let pointer = data.as_ptr() as *mut c_void;
             sys::mp_checkpoint_add_data(self.raw(), name.as_ptr(), pointer, size_of_val(data))
         })
     }
 
-    /// Saves a checkpoint of this number in `directory`, which is made where it is missing, and waits until it is on the disk.
+    /// Saves a checkpoint of this number in `directory`, which is made where it is missing, and waits until it is on
+    /// the disk.
     pub fn save(&mut self, directory: impl AsRef<Path>, step: i64) -> Result<()> {
         self.save_with(directory.as_ref(), step, 0)
     }
@@ -170,8 +171,8 @@ impl<'a> Checkpoint<'a> {
         call(|| unsafe { sys::mp_checkpoint_save(self.raw(), directory.as_ptr(), step, flags) })
     }
 
-    /// Loads into what was added: from a checkpoint, or the newest intact one of a directory. Where anything is wrong, nothing has
-    /// changed. A note says which damaged ones were passed over.
+    /// Loads into what was added: from a checkpoint, or the newest intact one of a directory. Where anything is
+    /// wrong, nothing has changed. A note says which damaged ones were passed over.
     pub fn load(&mut self, path: impl AsRef<Path>, how: &Load) -> Result<CheckpointInfo> {
         let path = c_path(path.as_ref())?;
         let with = |condition, flag| if condition { flag } else { 0 };

@@ -72,13 +72,13 @@ struct Inner {
     _context: Option<Context>,
 }
 
-// SAFETY: one thread at a time uses the handle, which `Comm` sees to by not being Sync; of others only mp_comm_abort and
-// mp_comm_destroy are called, which are of class A.
+// SAFETY: one thread at a time uses the handle, which `Comm` sees to by not being Sync; of others only mp_comm_abort
+// and mp_comm_destroy are called, which are of class A.
 unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
-/// A rank of a communicator. Every rank makes the same calls in the same order. A rank that dies, stops or asks for something else
-/// gives every other rank an error within the deadline, and ends the communicator.
+/// A rank of a communicator. Every rank makes the same calls in the same order. A rank that dies, stops or asks for
+/// something else gives every other rank an error within the deadline, and ends the communicator.
 ///
 /// It moves between threads, but is used by one at a time:
 /// ```compile_fail,E0277
@@ -102,7 +102,8 @@ pub struct Aborter {
 }
 
 impl Aborter {
-    /// Calls that wait in it fail, and other ranks are told where the transport can. Does nothing once the communicator is gone.
+    /// Calls that wait in it fail, and other ranks are told where the transport can. Does nothing once the
+    /// communicator is gone.
     pub fn abort(&self, reason: &str) -> Result<()> {
         let reason = c_string(reason)?;
         match self.inner.upgrade() {
@@ -139,7 +140,8 @@ impl Comm {
         Ok(out.into_iter().filter_map(Handle::from_raw).map(|handle| Comm::from_handle(handle, None)).collect())
     }
 
-    /// All ranks of MPI (MPI_COMM_WORLD), by the library's module for it. MPI is initialized where it is not. Collective.
+    /// All ranks of MPI (MPI_COMM_WORLD), by the library's module for it. MPI is initialized where it is not.
+    /// Collective.
     pub fn mpi(options: &CommOptions) -> Result<Comm> {
         // SAFETY: NULL stands for the world.
         unsafe { Comm::from_mpi(options, null()) }
@@ -154,7 +156,8 @@ impl Comm {
         Ok(Comm::from_handle(Handle::new(|out| sys::mp_comm_create_mpi(&desc, native, out))?, None))
     }
 
-    /// What the ranks of a new communicator over NCCL find each other by: one rank calls it and hands it to the others.
+    /// What the ranks of a new communicator over NCCL find each other by: one rank calls it and hands it to the
+    /// others.
     pub fn nccl_unique_id() -> Result<UniqueId> {
         let mut id = [0; sys::MP_COMM_UNIQUE_ID_BYTES as usize];
         // SAFETY: there is room for so many bytes.
@@ -222,7 +225,8 @@ impl Comm {
         Aborter { inner: Arc::downgrade(&self.inner) }
     }
 
-    /// Every rank gives every rank its own bytes: `send` has a part for each, and `receive_bytes` says how many come from each.
+    /// Every rank gives every rank its own bytes: `send` has a part for each, and `receive_bytes` says how many come
+    /// from each.
     pub fn all_to_all(&self, send: &[&[u8]], receive_bytes: &[usize]) -> Result<Vec<Vec<u8>>> {
         self.begin_all_to_all(send, receive_bytes)?.wait()
     }

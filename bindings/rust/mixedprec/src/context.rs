@@ -115,17 +115,18 @@ impl ContextBuilder {
         self
     }
 
-    /// Hands lines up to `level` to `log`, from any thread. It must not call the library, which is an error there. Its
-    /// panics are swallowed.
+    /// Hands lines up to `level` to `log`, from any thread. It must not call the library, which is an error there.
+    /// Its panics are swallowed.
     pub fn log(mut self, level: LogLevel, log: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> Self {
         self.log_level = level as i32;
         self.callbacks.log = Some(Box::new(log));
         self
     }
 
-    /// Runs the library's loops by the program's own threads: `parallel(count, task)` calls `task` once for each index
-    /// below `count`, in any order, also at once, and returns when all calls have. Indices that it forgets are done after
-    /// it, also where it panics, which is swallowed; those that are no index, or are done already, do nothing.
+    /// Runs the library's loops by the program's own threads: `parallel(count, task)` calls `task` once for each
+    /// index below `count`, in any order, also at once, and returns when all calls have. Indices that it forgets are
+    /// done after it, also where it panics, which is swallowed; those that are no index, or are done already, do
+    /// nothing.
     pub fn parallel(mut self, parallel: impl Fn(usize, &(dyn Fn(usize) + Sync)) + Send + Sync + 'static) -> Self {
         self.callbacks.parallel = Some(Box::new(parallel));
         self
@@ -219,8 +220,8 @@ struct Inner {
 unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
-/// The host with its threads and memory, and at most one accelerator. A clone is the same context; it closes when the last
-/// clone and the last object made from it are gone.
+/// The host with its threads and memory, and at most one accelerator. A clone is the same context; it closes when the
+/// last clone and the last object made from it are gone.
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,
@@ -300,8 +301,8 @@ impl Place {
         self.queue.as_ref().map_or(null_mut(), Queue::raw)
     }
 
-    /// Makes a call that puts work on the queue. Where that touches memory of the host it is over when this returns, also
-    /// after a failure: what the program does with its memory next needs no thought.
+    /// Makes a call that puts work on the queue. Where that touches memory of the host it is over when this returns,
+    /// also after a failure: what the program does with its memory next needs no thought.
     pub(crate) fn enqueue(&self, touches_host: bool, function: impl FnOnce() -> sys::mp_status) -> Result<()> {
         let result = call(function);
         if !touches_host && self.context.device() != DeviceKind::Host {

@@ -13,8 +13,8 @@ impl<'a> Tensor<'a> {
     /// Takes over a DLPack tensor without a copy. Its deleter runs when the tensor ends, or at once on failure.
     ///
     /// # Safety
-    /// `managed` is a DLPack 1.x tensor of the caller's. Until its deleter runs, which is within `'a`, nobody else touches its memory
-    /// while this thread works on the tensor or reads its cells.
+    /// `managed` is a DLPack 1.x tensor of the caller's. Until its deleter runs, which is within `'a`, nobody else
+    /// touches its memory while this thread works on the tensor or reads its cells.
     pub unsafe fn from_dlpack(context: &Context, managed: *mut DlManagedTensor) -> Result<Tensor<'a>> {
         let handle = Handle::new(|out| sys::mp_dlpack_import(context.raw(), managed, out))?;
         Tensor::from_handle(Place::new(context), handle)
@@ -22,8 +22,8 @@ impl<'a> Tensor<'a> {
 }
 
 impl Tensor<'static> {
-    /// Lends it as DLPack 1.1 without a copy. Whoever gets the pointer calls its deleter once; the memory lives until then, and so
-    /// does the context. Work of others is to be ordered behind the queue's.
+    /// Lends it as DLPack 1.1 without a copy. Whoever gets the pointer calls its deleter once; the memory lives until
+    /// then, and so does the context. Work of others is to be ordered behind the queue's.
     pub fn to_dlpack(&self) -> Result<*mut DlManagedTensor> {
         let mut managed = null_mut();
         // SAFETY: the handle is alive.

@@ -119,7 +119,7 @@ const MOST_NOTES: usize = 64;
 
 thread_local! {
     static NOTES: RefCell<VecDeque<String>> = RefCell::new(VecDeque::new());
-    static IN_CALLBACK: Cell<bool> = Cell::new(false);
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
     static PANIC: RefCell<Option<Box<dyn Any + Send>>> = RefCell::new(None);
 }
 
@@ -138,8 +138,8 @@ pub fn take_notes() -> Vec<String> {
     NOTES.with(|notes| notes.borrow_mut().drain(..).collect())
 }
 
-/// Makes a call of the library: its status, or an error where that is negative. Not from inside of a callback, which the
-/// library's rules forbid.
+/// Makes a call of the library: its status, or an error where that is negative. Not from inside of a callback, which
+/// the library's rules forbid.
 pub(crate) fn call_status(function: impl FnOnce() -> sys::mp_status) -> Result<sys::mp_status> {
     if IN_CALLBACK.with(Cell::get) {
         return Err(Error::new(sys::MP_STATUS_BAD_STATE, "a callback must not call the library"));

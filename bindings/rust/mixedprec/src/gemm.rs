@@ -18,7 +18,8 @@ pub struct BlockScales {
     pub columns: i32,
 }
 
-/// A product D = epilogue(alpha * op(A) * op(B) + beta * C + bias): op(A) is m x k, op(B) k x n. All else has defaults:
+/// A product D = epilogue(alpha * op(A) * op(B) + beta * C + bias): op(A) is m x k, op(B) k x n. All else has
+/// defaults:
 /// ```
 /// # fn main() -> mixedprec::Result<()> {
 /// use mixedprec::{Context, Gemm, GemmOptions, GemmOperands, Tensor, DType};
@@ -107,9 +108,12 @@ impl GemmOptions {
 
 /// What one run works on. Overlap of what is written with anything else is an error.
 pub struct GemmOperands<'t> {
-    a: &'t Tensor<'t>,
-    b: &'t Tensor<'t>,
-    d: &'t Tensor<'t>,
+    /// Read.
+    pub a: &'t Tensor<'t>,
+    /// Read.
+    pub b: &'t Tensor<'t>,
+    /// Written.
+    pub d: &'t Tensor<'t>,
     /// With [`GemmOptions::bias`].
     pub bias: Option<&'t Tensor<'t>>,
     /// Where beta is not 0; may be d itself.

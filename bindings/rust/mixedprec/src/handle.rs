@@ -6,8 +6,8 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::{null_mut, NonNull};
 
-/// Marks what keeps memory of lifetime `'a`: the memory outlives it strictly, and `'a` neither grows nor shrinks, because other
-/// objects may keep the same one in turn.
+/// Marks what keeps memory of lifetime `'a`: the memory outlives it strictly, and `'a` neither grows nor shrinks,
+/// because other objects may keep the same one in turn.
 pub(crate) struct Keeps<'a>(PhantomData<Cell<&'a mut ()>>);
 
 impl Keeps<'_> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Low-precision training: optimizer states and weights in bf16, fp16 and fp8, loss scaling, linear layers with fp8 products,
-//! sharded optimizers and checkpoints, by libmixedprec.
+//! Low-precision training: optimizer states and weights in bf16, fp16 and fp8, loss scaling, linear layers with fp8
+//! products, sharded optimizers and checkpoints, by libmixedprec.
 //!
 //! A step on arrays of the program's own needs nothing else:
 //! ```
@@ -19,18 +19,19 @@
 //! ```
 //!
 //! # Memory
-//! - A [`Tensor`] is in the library's memory, or borrows a slice uniquely for as long as anything has it that it was given to. It is
-//!   read and written by copies, or in place as [`Tensor::cells`].
+//! - A [`Tensor`] is in the library's memory, or borrows a slice uniquely for as long as anything has it that it was
+//!   given to. It is read and written by copies, or in place as [`Tensor::cells`].
 //! - Work on memory of the host is done when a call returns. Work on a device may go on; what reads waits for it.
 //! - Drop objects in any order. What needs another one keeps it.
 //!
 //! # Threads
-//! Objects that may share memory stay in the thread that made them: tensors, layers, optimizers, scalers, checkpoints, queues, plans.
-//! A [`Context`] is used by all threads; a [`Comm`], a [`Recipe`] and an [`Event`] by one at a time. Ranks that are threads get a
-//! [`Comm`] each, and make everything else themselves.
+//! Objects that may share memory stay in the thread that made them: tensors, layers, optimizers, scalers,
+//! checkpoints, queues, plans. A [`Context`] is used by all threads; a [`Comm`], a [`Recipe`] and an [`Event`] by one
+//! at a time. Ranks that are threads get a [`Comm`] each, and make everything else themselves.
 //!
 //! # Errors
-//! Each call gives an [`Error`] with a kind and the library's words. Advice that comes with a success is in [`take_notes`].
+//! Each call gives an [`Error`] with a kind and the library's words. Advice that comes with a success is in
+//! [`take_notes`].
 #![warn(missing_docs)]
 
 pub mod checkpoint;
@@ -89,7 +90,8 @@ pub fn library_build_info() -> &'static str {
     unsafe { error::static_text(sys::mp_library_build_info()) }
 }
 
-/// Ends the library's own run-time systems for good. Never needed before a normal exit; refused while contexts are alive.
+/// Ends the library's own run-time systems for good. Never needed before a normal exit; refused while contexts are
+/// alive.
 pub fn library_shutdown() -> Result<()> {
     // SAFETY: takes nothing.
     error::call(|| unsafe { sys::mp_library_shutdown() })

@@ -137,8 +137,9 @@ type Monitor<'a> = Box<dyn FnMut(&str, &LinearStats, Option<&str>) + 'a>;
 
 /// A linear layer over a weight and a bias, which it keeps. `'a` is the life of the memory under its tensors.
 ///
-/// Shapes, row-major: x `[rows, in]`, w `[out, in]`, bias `[out]`, y `[rows, out]`. One step: forward, backward, once for each
-/// micro-batch; then the end of the step, by [`Optimizer::set_linears`](crate::Optimizer::set_linears) or [`end_step`].
+/// Shapes, row-major: x `[rows, in]`, w `[out, in]`, bias `[out]`, y `[rows, out]`. One step: forward, backward, once
+/// for each micro-batch; then the end of the step, by [`Optimizer::set_linears`](crate::Optimizer::set_linears) or
+/// [`end_step`].
 pub struct Linear<'a> {
     pub(crate) handle: Handle<sys::mp_linear>,
     place: Place,
@@ -148,8 +149,8 @@ pub struct Linear<'a> {
 }
 
 impl<'a> Linear<'a> {
-    /// A layer over `weight` `[out, in]` and `bias` `[out]`. Freezes the recipe. A note says where its sizes keep it in high
-    /// precision under an fp8 recipe.
+    /// A layer over `weight` `[out, in]` and `bias` `[out]`. Freezes the recipe. A note says where its sizes keep it
+    /// in high precision under an fp8 recipe.
     pub fn new(
         recipe: &Recipe,
         weight: &Tensor<'a>,
@@ -185,8 +186,8 @@ impl<'a> Linear<'a> {
         self.place.queue = queue.cloned();
     }
 
-    /// y = x * w^T + bias. Where x has the recipe's type already, a reference to it is kept: then its values must not change until
-    /// backward.
+    /// y = x * w^T + bias. Where x has the recipe's type already, a reference to it is kept: then its values must not
+    /// change until backward.
     pub fn forward(&mut self, x: &Tensor<'a>, y: &Tensor) -> Result<()> {
         // SAFETY: all handles are alive, and the memory under x, which may be kept, lives as long as the layer.
         self.enqueue(|queue| unsafe { sys::mp_linear_forward(self.raw(), queue, x.raw(), y.raw()) })
@@ -224,8 +225,8 @@ impl<'a> Linear<'a> {
         })
     }
 
-    /// A forward that keeps what backward needs in `saved`, one of this layer's; `None`: nothing is kept. x may be codes. y may be
-    /// missing under [`Keep::Again`].
+    /// A forward that keeps what backward needs in `saved`, one of this layer's; `None`: nothing is kept. x may be
+    /// codes. y may be missing under [`Keep::Again`].
     pub fn forward_saved(
         &mut self,
         x: &Tensor<'a>,
@@ -245,7 +246,8 @@ impl<'a> Linear<'a> {
         })
     }
 
-    /// The gradients of that forward. It stays in `saved`: a second backward may follow. `saved` is `None` where dw is.
+    /// The gradients of that forward. It stays in `saved`: a second backward may follow. `saved` is `None` where dw
+    /// is.
     pub fn backward_saved(&mut self, saved: Option<&Saved<'a>>, dy: &Tensor, gradients: &Gradients) -> Result<()> {
         let Gradients { dx, dw, dbias, .. } = *gradients;
         let saved = saved.map_or(null_mut(), |saved| saved.handle.get());
@@ -265,7 +267,8 @@ impl<'a> Linear<'a> {
         Ok(bytes)
     }
 
-    /// How dw in fp16 or bf16 is rounded from now on; set it before each micro-batch. [`Cast::overflow`] stays by type.
+    /// How dw in fp16 or bf16 is rounded from now on; set it before each micro-batch. [`Cast::overflow`] stays by
+    /// type.
     pub fn set_gradient_rounding(&mut self, rounding: &Cast) -> Result<()> {
         let desc = rounding.raw();
         // SAFETY: handle and struct are good for the call.
@@ -343,9 +346,9 @@ impl<'a> Linear<'a> {
         })
     }
 
-    /// Hands the statistics of each operand to `monitor(name, stats, advice)` every so many steps, from the thread that ends the
-    /// step, until the layer is dropped. It must not call the library, which is an error there. A panic goes on where that
-    /// step was called.
+    /// Hands the statistics of each operand to `monitor(name, stats, advice)` every so many steps, from the thread
+    /// that ends the step, until the layer is dropped. It must not call the library, which is an error there. A panic
+    /// goes on where that step was called.
     pub fn set_monitor(
         &mut self,
         name: &str,
@@ -396,7 +399,8 @@ impl<'a> Linear<'a> {
         self.handle.get()
     }
 
-    /// Operands may be on the host beside an accelerator only where that is refused, so the context says what there is to wait for.
+    /// Operands may be on the host beside an accelerator only where that is refused, so the context says what there
+    /// is to wait for.
     fn enqueue(&self, function: impl FnOnce(*mut sys::mp_queue) -> sys::mp_status) -> Result<()> {
         let on_host = self.place.context.device() == DeviceKind::Host;
         self.place.enqueue(on_host, || function(self.place.queue()))
@@ -408,8 +412,8 @@ const NO_NAME: *const c_char = b"\0".as_ptr() as *const c_char;
 impl Drop for Linear<'_> {
     fn drop(&mut self) {
         if let Some(monitor) = self.monitor.take() {
-            // Optimizers and checkpoints may keep the layer, but not the closure. One that drops its own layer is running: it
-            // stays for good.
+            // Optimizers and checkpoints may keep the layer, but not the closure. One that drops its own layer is
+            // running: it stays for good.
             let cleared = !in_callback()
                 // SAFETY: the handle is alive.
                 && unsafe { sys::mp_linear_set_monitor(self.raw(), NO_NAME, 0, None, null_mut()) } >= 0;
@@ -432,8 +436,9 @@ unsafe extern "C" fn on_monitor(
     callback_with_panic(|| monitor(&name, &stats, advice.as_deref()));
 }
 
-/// The end of a step for layers that no optimizer was told of: delayed scales move on, cached weights are let go, monitors are
-/// called. With `comm`, ranks scale alike: a collective call that names the layers in the same order on each.
+/// The end of a step for layers that no optimizer was told of: delayed scales move on, cached weights are let go,
+/// monitors are called. With `comm`, ranks scale alike: a collective call that names the layers in the same order on
+/// each.
 pub fn end_step(context: &Context, linears: &mut [&mut Linear], comm: Option<&Comm>) -> Result<()> {
     let raw: Vec<*mut sys::mp_linear> = linears.iter().map(|linear| linear.raw()).collect();
     let count = number(raw.len(), "the number of layers")?;
@@ -457,8 +462,8 @@ impl<'a> Saved<'a> {
         Ok(Saved { handle, place: linear.place.clone(), _memory: Keeps::new() })
     }
 
-    /// Has what is kept lie in this memory, aligned to 256 bytes; what is in such memory already moves there. For a context of
-    /// the host alone.
+    /// Has what is kept lie in this memory, aligned to 256 bytes; what is in such memory already moves there. For a
+    /// context of the host alone.
     pub fn set_memory(&mut self, memory: &'a mut [u8]) -> Result<()> {
         self.place.context.expect_host()?;
         let (mut old, mut bytes) = (null_mut(), 0);

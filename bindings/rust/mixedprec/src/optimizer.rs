@@ -129,7 +129,8 @@ pub struct Param<'t, 'a> {
     pub param: &'t Tensor<'a>,
     /// Its main gradient; `None`: one is made, to be had as the state "grad".
     pub grad: Option<&'t Tensor<'a>>,
-    /// Its exact first value in fp32: the weight becomes its rounding, and master weight or compensation what that loses.
+    /// Its exact first value in fp32: the weight becomes its rounding, and master weight or compensation what that
+    /// loses.
     pub initial: Option<&'t Tensor<'t>>,
     /// Another rank of [`Optimizer::set_norm_comm`] counts its gradient in the norm.
     pub norm_elsewhere: bool,
@@ -184,8 +185,8 @@ impl Stats {
     }
 }
 
-/// Parameters by name in groups, with states of the library's in the types of a recipe. `'a` is the life of the memory under its
-/// tensors.
+/// Parameters by name in groups, with states of the library's in the types of a recipe. `'a` is the life of the
+/// memory under its tensors.
 ///
 /// The memory outlives the optimizer:
 /// ```compile_fail,E0597
@@ -229,8 +230,8 @@ impl<'a> Optimizer<'a> {
         Ok(Optimizer { handle, place: Place::new(context), norm_comm: None, _memory: Keeps::new() })
     }
 
-    /// One whose states the ranks of `comm` share; it makes a communicator of its own. Every rank adds the same groups and
-    /// parameters, whole. Collective.
+    /// One whose states the ranks of `comm` share; it makes a communicator of its own. Every rank adds the same
+    /// groups and parameters, whole. Collective.
     pub fn sharded(
         recipe: &Recipe,
         options: &OptimizerOptions,
@@ -286,14 +287,14 @@ impl<'a> Optimizer<'a> {
             ..sys::mp_param_desc::INIT
         };
         let mut index = 0;
-        // SAFETY: all handles are alive, the memory under parameter and gradient lives as long as the optimizer, and the initial
-        // values are read before this returns.
+        // SAFETY: all handles are alive, the memory under parameter and gradient lives as long as the optimizer, and
+        // the initial values are read before this returns.
         self.enqueue(true, || unsafe { sys::mp_optimizer_add_param(self.raw(), group, &desc, &mut index) })?;
         Ok(index)
     }
 
-    /// One step of all groups. Collective where ranks share it. On the host it is done when this returns; on a device whoever needs
-    /// to know what it did asks [`Optimizer::stats`].
+    /// One step of all groups. Collective where ranks share it. On the host it is done when this returns; on a device
+    /// whoever needs to know what it did asks [`Optimizer::stats`].
     pub fn step(&mut self, scaler: Option<&mut Scaler>) -> Result<()> {
         let scaler = scaler.map_or(null_mut(), |scaler| scaler.raw());
         // SAFETY: both handles are alive, and the memory under all parameters.
@@ -306,8 +307,8 @@ impl<'a> Optimizer<'a> {
         self.enqueue(false, || unsafe { sys::mp_optimizer_zero_grad(self.raw(), self.place.queue()) })
     }
 
-    /// Names the layers whose step ends with the optimizer's; [`end_step`](crate::end_step) is then not called. Replaces those
-    /// named before.
+    /// Names the layers whose step ends with the optimizer's; [`end_step`](crate::end_step) is then not called.
+    /// Replaces those named before.
     pub fn set_linears(&mut self, linears: &[&Linear<'a>]) -> Result<()> {
         let raw: Vec<*mut sys::mp_linear> = linears.iter().map(|linear| linear.raw()).collect();
         let count = number(raw.len(), "the number of layers")?;
@@ -351,7 +352,8 @@ impl<'a> Optimizer<'a> {
         call(|| unsafe { sys::mp_optimizer_set_max_grad_norm(self.raw(), norm) })
     }
 
-    /// Lets every step read a group's learning rate from one fp32 element on the context's device; without `lr`, the number again.
+    /// Lets every step read a group's learning rate from one fp32 element on the context's device; without `lr`, the
+    /// number again.
     pub fn set_lr_tensor(&mut self, group: Option<i32>, lr: Option<&Tensor<'a>>) -> Result<()> {
         let group = all_or(group)?;
         // SAFETY: both handles are alive, and the memory under `lr` as long as the optimizer.
@@ -378,8 +380,8 @@ impl<'a> Optimizer<'a> {
         Tensor::from_handle(self.place.clone(), Handle::new(create)?)
     }
 
-    /// Has norm and finite check cover the ranks of `comm`, which hold other parameters of the model. The step is then collective.
-    /// The optimizer takes the communicator, because only one thread may use it. Collective itself.
+    /// Has norm and finite check cover the ranks of `comm`, which hold other parameters of the model. The step is
+    /// then collective. The optimizer takes the communicator, because only one thread may use it. Collective itself.
     pub fn set_norm_comm(&mut self, comm: Option<Comm>) -> Result<()> {
         let raw = comm.as_ref().map_or(null_mut(), Comm::raw);
         // SAFETY: both handles are alive.
@@ -388,16 +390,16 @@ impl<'a> Optimizer<'a> {
         Ok(())
     }
 
-    /// A tensor of one parameter: "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master", or a scale by its tensor's name
-    /// and "_scale_inv". It shares the memory.
+    /// A tensor of one parameter: "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master", or a scale by
+    /// its tensor's name and "_scale_inv". It shares the memory.
     pub fn state(&self, param: i32, state: &str) -> Result<Tensor<'a>> {
         let state = c_string(state)?;
         // SAFETY: handle and text are good for the call.
         self.tensor(|out| unsafe { sys::mp_optimizer_get_state(self.raw(), param, state.as_ptr(), out) })
     }
 
-    /// The values of a state, whatever it is stored as: "exp_avg", "exp_avg_sq", "compensation", "fp32_param". `values`: fp32, fp16
-    /// or bf16, as many elements as the parameter.
+    /// The values of a state, whatever it is stored as: "exp_avg", "exp_avg_sq", "compensation", "fp32_param".
+    /// `values`: fp32, fp16 or bf16, as many elements as the parameter.
     pub fn read_state(&self, param: i32, state: &str, values: &Tensor) -> Result<()> {
         let state = c_string(state)?;
         // SAFETY: handles and text are good for the call; shape and type are checked there.
@@ -417,7 +419,8 @@ impl<'a> Optimizer<'a> {
         })
     }
 
-    /// After the program wrote into parameters: master weights become them, remainders and compensations zero. `None`: of all.
+    /// After the program wrote into parameters: master weights become them, remainders and compensations zero.
+    /// `None`: of all.
     pub fn sync_master(&mut self, param: Option<i32>) -> Result<()> {
         let param = all_or(param)?;
         // SAFETY: the handle is alive.

@@ -169,8 +169,8 @@ pub struct QuantStats {
 }
 
 impl Tensor<'static> {
-    /// A quantized tensor of zeros in the library's memory: codes of `dtype` (fp8; fp16 under [`ScaleRule::MsAmp`]; fp4 under
-    /// [`Scaling::Nvfp4`] and [`Scaling::Mx1x32`]) with their scales.
+    /// A quantized tensor of zeros in the library's memory: codes of `dtype` (fp8; fp16 under [`ScaleRule::MsAmp`];
+    /// fp4 under [`Scaling::Nvfp4`] and [`Scaling::Mx1x32`]) with their scales.
     pub fn quantized(
         context: &Context,
         dtype: DType,
@@ -186,8 +186,8 @@ impl Tensor<'static> {
 }
 
 impl<'a> Tensor<'a> {
-    /// Rounds its elements to the codes of `destination`, a quantized tensor of the same shape, and computes its scales.
-    /// `transposed`: a tensor of codes `[columns, rows]` that gets them turned.
+    /// Rounds its elements to the codes of `destination`, a quantized tensor of the same shape, and computes its
+    /// scales. `transposed`: a tensor of codes `[columns, rows]` that gets them turned.
     pub fn quantize_to(&self, destination: &Tensor, transposed: Option<&Tensor>, how: &Quantize) -> Result<()> {
         self.quantize(destination, transposed, how, null_mut())
     }

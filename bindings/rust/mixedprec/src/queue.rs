@@ -13,8 +13,9 @@ struct Inner {
     workspace: RefCell<Option<Tensor<'static>>>,
 }
 
-/// An in-order stream of work on the context's device. A clone is the same queue. Objects work on the context's default
-/// queue until they are told another by their `set_queue`. Work that shares memory across queues is ordered by events.
+/// An in-order stream of work on the context's device. A clone is the same queue. Objects work on the context's
+/// default queue until they are told another by their `set_queue`. Work that shares memory across queues is ordered
+/// by events.
 #[derive(Clone)]
 pub struct Queue {
     context: Context,
@@ -32,8 +33,8 @@ impl Queue {
     /// Makes a queue over the program's own stream.
     ///
     /// # Safety
-    /// `native` points at a `cudaStream_t` or `hipStream_t` of the context's device, which outlives the queue and all that
-    /// uses it.
+    /// `native` points at a `cudaStream_t` or `hipStream_t` of the context's device, which outlives the queue and all
+    /// that uses it.
     pub unsafe fn from_native(context: &Context, native: *const std::ffi::c_void) -> Result<Queue> {
         let handle = Handle::new(|out| sys::mp_queue_wrap_native(context.raw(), native, out))?;
         Ok(Queue::from_handle(context, handle))
@@ -63,8 +64,8 @@ impl Queue {
         Ok(bytes)
     }
 
-    /// Takes so many bytes for scratch memory once, instead of when it is needed; work that needs more fails. 0: as needed
-    /// again.
+    /// Takes so many bytes for scratch memory once, instead of when it is needed; work that needs more fails. 0: as
+    /// needed again.
     pub fn reserve_workspace(&self, bytes: usize) -> Result<()> {
         const ALIGNMENT: usize = 256;
         let (workspace, memory) = match bytes {
@@ -76,7 +77,8 @@ impl Queue {
                 (Some(tensor), (data as *mut u8).wrapping_add(gap))
             }
         };
-        // SAFETY: the memory is as large as it is said to be, and lives until another takes its place or the queue ends.
+        // SAFETY: the memory is as large as it is said to be, and lives until another takes its place or the queue
+        // ends.
         call(|| unsafe { sys::mp_queue_set_workspace(self.raw(), memory.cast(), bytes) })?;
         self.inner.workspace.replace(workspace);
         Ok(())

@@ -224,7 +224,8 @@ impl Recipe {
         Ok(value)
     }
 
-    /// Checks the combination of keys; all that is wrong is in one error, advice in [`take_notes`](crate::take_notes).
+    /// Checks the combination of keys; all that is wrong is in one error, advice in
+    /// [`take_notes`](crate::take_notes).
     pub fn validate(&self) -> Result<()> {
         // SAFETY: the handle is alive.
         call(|| unsafe { sys::mp_recipe_validate(self.raw()) })
@@ -244,8 +245,9 @@ impl Recipe {
         text(|buffer, capacity, needed| unsafe { sys::mp_recipe_get_reason(self.raw(), buffer, capacity, needed) })
     }
 
-    /// The weight that the recipe wants, from its values in fp32: in its type, quantized where that has a scale. Give the same
-    /// values as [`Param::initial`](crate::Param::initial), so that nothing that rounding loses is lost. `None`: zeros.
+    /// The weight that the recipe wants, from its values in fp32: in its type, quantized where that has a scale. Give
+    /// the same values as [`Param::initial`](crate::Param::initial), so that nothing that rounding loses is lost.
+    /// `None`: zeros.
     pub fn weight(&self, shape: &[usize], values: Option<&[f32]>) -> Result<Tensor<'static>> {
         self.make_weight(shape, values, sys::mp_recipe_create_weight)
     }

@@ -114,8 +114,8 @@ pub fn wire_bytes(count: usize, dtype: DType, scale: WireScale) -> Result<usize>
 
 /// Reductions wait until they are done. All are collective.
 impl Comm {
-    /// The same sums (or maxima) of all elements on every rank. `sources`: one tensor, or one for each slot of this rank;
-    /// `destination`: as many elements, in memory of its own.
+    /// The same sums (or maxima) of all elements on every rank. `sources`: one tensor, or one for each slot of this
+    /// rank; `destination`: as many elements, in memory of its own.
     pub fn all_reduce(&self, options: &ReduceOptions, sources: &[&Tensor], destination: &Tensor) -> Result<()> {
         let (desc, sources) = (options.raw(), raw(sources));
         let count = number(sources.len(), "the number of sources")?;
@@ -126,8 +126,8 @@ impl Comm {
         })
     }
 
-    /// Each rank gets the sums of its share: `counts` says how many elements each rank has; `None`: even shares that begin at
-    /// multiples of 128.
+    /// Each rank gets the sums of its share: `counts` says how many elements each rank has; `None`: even shares that
+    /// begin at multiples of 128.
     pub fn reduce_scatter(
         &self,
         options: &ReduceOptions,

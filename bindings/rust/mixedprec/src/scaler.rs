@@ -119,8 +119,8 @@ pub struct ScalerState {
     pub overflow_steps: i64,
 }
 
-/// The loss scale and the rule that moves it: multiply the loss by [`Scaler::scale`], run backward, give the scaler to the
-/// step, which divides the gradients and is skipped where they are not finite, then [`Scaler::update`].
+/// The loss scale and the rule that moves it: multiply the loss by [`Scaler::scale`], run backward, give the scaler
+/// to the step, which divides the gradients and is skipped where they are not finite, then [`Scaler::update`].
 pub struct Scaler {
     pub(crate) handle: Handle<sys::mp_scaler>,
     place: Place,
@@ -163,14 +163,15 @@ impl Scaler {
         self.place.enqueue(false, || unsafe { sys::mp_scaler_update(self.raw(), self.place.queue()) })
     }
 
-    /// Looks whether gradients in slices are finite, for loops without an optimizer of the library's. For a context of the
-    /// host alone.
+    /// Looks whether gradients in slices are finite, for loops without an optimizer of the library's. For a context
+    /// of the host alone.
     pub fn check<T: Element>(&mut self, grads: &[&[T]]) -> Result<()> {
         self.place.context.expect_host()?;
         let pointers: Vec<*const c_void> = grads.iter().map(|grad| grad.as_ptr() as *const c_void).collect();
         let dtypes = vec![T::DTYPE as i32; grads.len()];
         let elements: Vec<i64> = grads.iter().map(|grad| grad.len() as i64).collect();
-        // SAFETY: the arrays have so many members, and each pointer so many elements, which are read before this returns.
+        // SAFETY: the arrays have so many members, and each pointer so many elements, which are read before this
+        // returns.
         self.place.enqueue(true, || unsafe {
             sys::mp_scaler_check_pointers(
                 self.raw(),

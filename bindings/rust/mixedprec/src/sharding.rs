@@ -112,8 +112,8 @@ pub struct Progress {
 
 /// Of a sharded optimizer. Every rank makes the same calls in the same order.
 impl Optimizer<'_> {
-    /// Cuts the parameters and makes this rank's states. The first step does it where nobody has. From stage 2 on gradients must be
-    /// the optimizer's own, in stage 3 weights be memory of the library's: it comes and goes.
+    /// Cuts the parameters and makes this rank's states. The first step does it where nobody has. From stage 2 on
+    /// gradients must be the optimizer's own, in stage 3 weights be memory of the library's: it comes and goes.
     pub fn shard(&mut self) -> Result<()> {
         // SAFETY: the handle is alive.
         self.enqueue(false, || unsafe { sys::mp_optimizer_shard(self.raw(), self.queue()) })

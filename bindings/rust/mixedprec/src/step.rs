@@ -218,8 +218,8 @@ fn raw_slots(context: &Context, args: &StepArgs, slots: &[Slot]) -> Result<Vec<s
     Ok(slots.iter().map(|slot| slot.raw).collect())
 }
 
-/// One step straight on slices of the program's, done when this returns. For a context of the host alone. A gradient that is
-/// not finite skips the step under a scaler or [`StepArgs::check_finite`].
+/// One step straight on slices of the program's, done when this returns. For a context of the host alone. A gradient
+/// that is not finite skips the step under a scaler or [`StepArgs::check_finite`].
 pub fn step_slices(
     context: &Context,
     args: &StepArgs,
@@ -238,7 +238,8 @@ pub fn step_slices(
     Ok(Stats::from_raw(&stats))
 }
 
-/// The same step prepared once: it allocates nothing and counts its steps by itself. It keeps the slices until it is dropped.
+/// The same step prepared once: it allocates nothing and counts its steps by itself. It keeps the slices until it is
+/// dropped.
 pub struct StepPlan<'a> {
     handle: Handle<sys::mp_step_plan>,
     place: Place,

@@ -14,8 +14,9 @@ use std::ptr::{null, null_mut};
 /// A dense row-major array of one element type. `'a` is the life of the memory under it: `'static` for memory of the
 /// library's, that of the slice for a wrapped one.
 ///
-/// A tensor is a handle: views, layers, optimizers and checkpoints share its memory, and it is written through `&self`, like a
-/// [`Cell`]. So it stays in its thread, as all that may share its memory does. Between threads go `Vec`s.
+/// A tensor is a handle: views, layers, optimizers and checkpoints share its memory, and it is written through
+/// `&self`, like a [`Cell`]. So it stays in its thread, as all that may share its memory does. Between threads go
+/// `Vec`s.
 pub struct Tensor<'a> {
     pub(crate) handle: Handle<sys::mp_tensor>,
     pub(crate) place: Place,
@@ -23,7 +24,8 @@ pub struct Tensor<'a> {
     memory: PhantomData<&'a [Cell<u8>]>,
 }
 
-/// How a conversion rounds and what it does beyond the largest number. The default: to nearest even, and only fp8 saturates.
+/// How a conversion rounds and what it does beyond the largest number. The default: to nearest even, and only fp8
+/// saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cast {
     /// Stochastic rounding, by these numbers.
@@ -133,8 +135,8 @@ impl Tensor<'static> {
 }
 
 impl<'a> Tensor<'a> {
-    /// A tensor over the program's memory, without a copy. The slice is the tensor's as long as anything has it that it was
-    /// given to: an optimizer, a layer, a checkpoint.
+    /// A tensor over the program's memory, without a copy. The slice is the tensor's as long as anything has it that
+    /// it was given to: an optimizer, a layer, a checkpoint.
     ///
     /// Nobody wraps a buffer twice:
     /// ```compile_fail,E0499
@@ -169,8 +171,8 @@ impl<'a> Tensor<'a> {
         expect_elements(shape, data.len())?;
         let desc = sys::mp_tensor_desc { device_kind: sys::MP_DEVICE_HOST, ..tensor_desc(T::DTYPE, shape)? };
         let memory = if data.is_empty() { null_mut() } else { data.as_mut_ptr() };
-        // SAFETY: the memory has these elements and their alignment. It is borrowed for 'a, and whatever keeps the tensor is
-        // bound to 'a too.
+        // SAFETY: the memory has these elements and their alignment. It is borrowed for 'a, and whatever keeps the
+        // tensor is bound to 'a too.
         let handle = Handle::new(|out| unsafe {
             sys::mp_tensor_wrap(context.raw(), &desc, memory.cast(), None, null_mut(), out)
         })?;
@@ -180,8 +182,8 @@ impl<'a> Tensor<'a> {
     /// A tensor over memory that Rust knows nothing of, such as a device's.
     ///
     /// # Safety
-    /// `data` has the elements of `shape`, aligned, on the device, and nobody else touches them while the tensor or anything
-    /// that it was given to lives; that is at most `'a`.
+    /// `data` has the elements of `shape`, aligned, on the device, and nobody else touches them while the tensor or
+    /// anything that it was given to lives; that is at most `'a`.
     pub unsafe fn from_raw_parts(
         context: &Context,
         data: *mut c_void,
@@ -203,7 +205,8 @@ impl<'a> Tensor<'a> {
         Ok(Tensor { handle, place, desc, memory: PhantomData })
     }
 
-    /// Some of its elements as a tensor: from element `offset` on in row-major order, in `shape`. It shares the memory.
+    /// Some of its elements as a tensor: from element `offset` on in row-major order, in `shape`. It shares the
+    /// memory.
     pub fn view(&self, offset: usize, shape: &[usize]) -> Result<Tensor<'a>> {
         let offset = number(offset, "the offset")?;
         let shape = sizes(shape)?;
@@ -273,7 +276,8 @@ impl<'a> Tensor<'a> {
     pub fn read<T: Element>(&self, data: &mut [T]) -> Result<()> {
         self.expect_dtype::<T>()?;
         let bytes = size_of_val(data);
-        // SAFETY: the slice has `bytes` bytes, of which every pattern is a value; another number than the tensor's is refused.
+        // SAFETY: the slice has `bytes` bytes, of which every pattern is a value; another number than the tensor's is
+        // refused.
         call(|| unsafe { sys::mp_tensor_read(self.raw(), self.place.queue(), data.as_mut_ptr().cast(), bytes) })
     }
 
@@ -424,8 +428,8 @@ impl<T> Deref for Cells<'_, T> {
         if self.data.is_null() {
             return &[];
         }
-        // SAFETY: the view keeps the memory alive and in its place. It is touched by this thread alone, in calls of the
-        // library, which wait for their work on the host.
+        // SAFETY: the view keeps the memory alive and in its place. It is touched by this thread alone, in calls of
+        // the library, which wait for their work on the host.
         unsafe { std::slice::from_raw_parts(self.data, self.view.len()) }
     }
 }

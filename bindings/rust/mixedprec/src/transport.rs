@@ -8,11 +8,11 @@ use std::os::raw::c_char;
 use std::ptr::{null, null_mut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What moves the bytes of a communicator. None of these functions waits for other ranks, or calls the library. One that fails or
-/// panics ends the communicator with [`ErrorKind::CallbackFailed`](crate::ErrorKind::CallbackFailed).
+/// What moves the bytes of a communicator. None of these functions waits for other ranks, or calls the library. One
+/// that fails or panics ends the communicator with [`ErrorKind::CallbackFailed`](crate::ErrorKind::CallbackFailed).
 ///
-/// The library begins operations, numbered alike on every rank, and asks again and again whether they are done. Each time the
-/// transport gets the operation's memory, and moves on what it can.
+/// The library begins operations, numbered alike on every rank, and asks again and again whether they are done. Each
+/// time the transport gets the operation's memory, and moves on what it can.
 pub trait Transport: Send {
     /// This rank, from 0.
     fn rank(&self) -> usize;
@@ -30,8 +30,8 @@ pub trait Transport: Send {
     fn release(&mut self, _sequence: u64) {}
     /// This rank gives up; the others should learn it.
     fn abort(&mut self, _reason: &str) {}
-    /// The transport of a group of these ranks, whose new numbers are their places among `members`. No two groups of these ranks
-    /// have the same `context`. Sharded optimizers and checkpoints need it.
+    /// The transport of a group of these ranks, whose new numbers are their places among `members`. No two groups of
+    /// these ranks have the same `context`. Sharded optimizers and checkpoints need it.
     fn split(&mut self, _group: &Group) -> std::result::Result<Box<dyn Transport>, String> {
         Err("this transport makes no groups".to_owned())
     }
