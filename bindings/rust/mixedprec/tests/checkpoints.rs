@@ -117,7 +117,6 @@ fn what_is_wrong_changes_nothing() {
     model.step(1.0);
     let mut checkpoint = model.checkpoint(CheckpointOptions::default());
     assert_eq!(kind(checkpoint.add_scaler(&model.scaler)), ErrorKind::BadState);
-    assert_eq!(kind(checkpoint.add_linear("layer", &model.linear)), ErrorKind::InvalidArgument);
     assert_eq!(kind(checkpoint.add_data::<u8>("nothing", &[])), ErrorKind::InvalidArgument);
     assert_eq!(kind(checkpoint.save(folder.path(), -1)), ErrorKind::InvalidArgument);
     checkpoint.save(folder.path(), 1).unwrap();
@@ -187,4 +186,14 @@ fn ranks_save_together() {
         weights
     };
     assert_eq!(run(true), run(false));
+}
+
+#[test]
+fn names_are_unique() {
+    let (context, folder) = (context(), Folder::new());
+    let model = Model::new(&context, "fp8_delayed");
+    let mut checkpoint = model.checkpoint(CheckpointOptions::default());
+    let again = checkpoint.add_linear("layer", &model.linear);
+    let saved = checkpoint.save(folder.path(), 1);
+    assert_eq!(kind(again.and(saved)), ErrorKind::InvalidArgument);
 }

@@ -71,10 +71,7 @@ fn memory_before_anything_is_allocated() {
     let rank = recipe.plan_memory_sharded(Rule::AdamW, &counts, &stage1, 1, 2).unwrap();
     assert_eq!(rank.exp_avg_bytes * 2, whole.exp_avg_bytes);
     assert_eq!(kind(recipe.plan_memory(Rule::Lion, &[usize::MAX])), ErrorKind::InvalidArgument);
-    assert_eq!(
-        kind(recipe.plan_memory_sharded(Rule::Lion, &[1], &stage1, 2, 2)),
-        ErrorKind::InvalidArgument
-    );
+    assert_eq!(kind(recipe.plan_memory_sharded(Rule::Lion, &[1], &stage1, 2, 2)), ErrorKind::InvalidArgument);
 }
 
 #[test]

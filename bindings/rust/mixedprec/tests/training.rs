@@ -61,10 +61,7 @@ fn slices_tensors_and_plans_give_the_same_bits() {
         }
         assert_eq!(plan.stats().unwrap().step, 5);
         plan.set_args(&StepArgs { grad_scale: 2.0, ..args(1) }).unwrap();
-        assert_eq!(
-            kind(plan.set_args(&StepArgs { zero_grad: true, ..args(1) })),
-            ErrorKind::InvalidArgument
-        );
+        assert_eq!(kind(plan.set_args(&StepArgs { zero_grad: true, ..args(1) })), ErrorKind::InvalidArgument);
     }
     assert_eq!(bits(&p), bits(&q));
     let tensor = Tensor::from_slice(&context, &p0, &[count]).unwrap();
@@ -131,7 +128,10 @@ fn wrong_slots_are_errors() {
     let negative = StepArgs { hyperparameters: Hyperparameters { lr: -1.0, ..Default::default() }, ..args };
     assert_eq!(kind(step_slices(&context, &negative, &mut [slot], None)), ErrorKind::InvalidArgument);
     let slot = Slot::new(&mut p, &g).exp_avg(&mut m).exp_avg_sq(&mut v);
-    assert_eq!(kind(step_slices(&context, &StepArgs { step: 0, ..args }, &mut [slot], None)), ErrorKind::InvalidArgument);
+    assert_eq!(
+        kind(step_slices(&context, &StepArgs { step: 0, ..args }, &mut [slot], None)),
+        ErrorKind::InvalidArgument
+    );
     let mut integers = vec![0i32; 8];
     let slot = Slot::new(&mut integers, &g).exp_avg(&mut m).exp_avg_sq(&mut v);
     assert_eq!(kind(step_slices(&context, &args, &mut [slot], None)), ErrorKind::InvalidDType);
@@ -267,7 +267,10 @@ fn scalers() {
             scaler.update().unwrap();
         }
         let state = scaler.state().unwrap();
-        assert_eq!((state.scale, state.overflow_steps, state.found_inf), (first / 2.0, i64::from(forgiven) + 1, false));
+        assert_eq!(
+            (state.scale, state.overflow_steps, state.found_inf),
+            (first / 2.0, i64::from(forgiven) + 1, false)
+        );
         scaler.set_state(&ScalerState { scale: 8.0, ..state }).unwrap();
         assert_eq!(scaler.scale_tensor().unwrap().to_vec::<f32>().unwrap(), [8.0]);
         assert_eq!(scaler.found_inf_tensor().unwrap().len(), 1);
