@@ -4,7 +4,9 @@ use crate::context::Place;
 use crate::error::{call, callback_with_panic, copied, in_callback, number, text, Result};
 use crate::handle::{Handle, Keeps};
 use crate::tensor::raw_or_null;
-use crate::{c_string, invalid, sys, Cast, Comm, Context, DType, DeviceKind, Quantization, Queue, Recipe, Tensor};
+use crate::{
+    c_string, invalid, sys, Cast, Comm, Context, DType, DeviceKind, Element, Quantization, Queue, Recipe, Tensor,
+};
 use std::ffi::c_void;
 use std::os::raw::c_char;
 use std::ptr::null_mut;
@@ -143,6 +145,8 @@ type Monitor<'a> = Box<dyn FnMut(&str, &LinearStats, Option<&str>) + 'a>;
 pub struct Linear<'a> {
     pub(crate) handle: Handle<sys::mp_linear>,
     place: Place,
+    in_features: usize,
+    out_features: usize,
     /// Twice boxed: the library has the address of the inner box.
     monitor: Option<Box<Monitor<'a>>>,
     _memory: Keeps<'a>,
@@ -178,7 +182,9 @@ impl<'a> Linear<'a> {
             let (weight, bias) = (weight.raw(), raw_or_null(bias));
             sys::mp_linear_create(context.raw(), recipe.raw(), &desc, weight, bias, out)
         })?;
-        Ok(Linear { handle, place: Place::new(context), monitor: None, _memory: Keeps::new() })
+        let (in_features, out_features) = (shape[1], shape[0]);
+        let place = Place::new(context);
+        Ok(Linear { handle, place, in_features, out_features, monitor: None, _memory: Keeps::new() })
     }
 
     /// Has its work go over another queue than the default one.
@@ -193,14 +199,51 @@ impl<'a> Linear<'a> {
         self.enqueue(|queue| unsafe { sys::mp_linear_forward(self.raw(), queue, x.raw(), y.raw()) })
     }
 
-    /// The gradients of the last forward: dw is wanted, dx and dbias may be. dx alone: [`Linear::backward_data`].
+    /// The gradients of the last forward. dx alone needs none.
     pub fn backward(&mut self, dy: &Tensor, gradients: &Gradients) -> Result<()> {
         let Gradients { dx, dw, dbias, .. } = *gradients;
+        if let (Some(dx), None, None) = (dx, dw, dbias) {
+            return self.backward_data(dy, dx);
+        }
         // SAFETY: all handles are alive; shapes, types and overlap are checked there.
         self.enqueue(|queue| unsafe {
             let (dx, dw, dbias) = (raw_or_null(dx), raw_or_null(dw), raw_or_null(dbias));
             sys::mp_linear_backward(self.raw(), queue, dy.raw(), dx, dw, dbias, gradients.flags())
         })
+    }
+
+    /// [`Linear::forward`] on slices, with the same bits: x `[rows, in]`, which is copied, and y `[rows, out]`. For a
+    /// context of the host alone.
+    pub fn forward_slices<T: Element>(&mut self, x: &[T], y: &mut [T]) -> Result<()> {
+        let context = self.place.context.clone();
+        context.expect_host()?;
+        let rows = x.len() / self.in_features;
+        let x = Tensor::from_slice(&context, x, &[rows, self.in_features])?;
+        let y = Tensor::wrap(&context, y, &[rows, self.out_features])?;
+        self.forward(&x, &y)
+    }
+
+    /// [`Linear::backward`] on slices, with the same bits: each gradient that is wanted. dx is as dy, dw and dbias of
+    /// one type. For a context of the host alone.
+    pub fn backward_slices<T: Element, G: Element>(
+        &mut self,
+        dy: &[T],
+        dx: Option<&mut [T]>,
+        dw: Option<&mut [G]>,
+        dbias: Option<&mut [G]>,
+        accumulate: bool,
+    ) -> Result<()> {
+        let context = self.place.context.clone();
+        context.expect_host()?;
+        let (inner, outer) = (self.in_features, self.out_features);
+        let rows = dy.len() / outer;
+        // SAFETY: backward reads dy, and keeps nothing.
+        let dy = unsafe { Tensor::wrap_shared(&context, dy, &[rows, outer])? };
+        let dx = dx.map(|dx| Tensor::wrap(&context, dx, &[rows, inner])).transpose()?;
+        let dw = dw.map(|dw| Tensor::wrap(&context, dw, &[outer, inner])).transpose()?;
+        let dbias = dbias.map(|dbias| Tensor::wrap(&context, dbias, &[outer])).transpose()?;
+        let (dx, dw, dbias) = (dx.as_ref(), dw.as_ref(), dbias.as_ref());
+        self.backward(&dy, &Gradients { dx, dw, dbias, accumulate })
     }
 
     /// dx = dy * w. Needs no forward.

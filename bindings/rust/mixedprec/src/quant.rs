@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Quantized tensors: codes with scales beside them. value = code * scale_inv.
 use crate::context::Place;
-use crate::error::{call, number, Result};
+use crate::error::{bad_shape, call, number, Result};
 use crate::handle::Handle;
-use crate::tensor::{raw_or_null, tensor_desc};
-use crate::{invalid, sys, Context, DType, Stochastic, Tensor};
+use crate::tensor::{expect_elements, raw_or_null, tensor_desc};
+use crate::{invalid, sys, Context, DType, Element, Stochastic, Tensor};
 use std::ptr::null_mut;
 
 /// How scales lie over a matrix: its last dimension has the columns, all others together the rows.
@@ -186,6 +186,36 @@ impl Tensor<'static> {
 }
 
 impl<'a> Tensor<'a> {
+    /// A quantized tensor over the program's memory, with the codes and scales that are there: fp8 codes, or fp16
+    /// under [`ScaleRule::MsAmp`], and as many scales as [`Quantization::scale_grid`] says, aligned to 16 bytes.
+    pub fn wrap_quantized<C: Element, S: Element>(
+        context: &Context,
+        codes: &'a mut [C],
+        shape: &[usize],
+        scale_inv: &'a mut [S],
+        how: &Quantization,
+    ) -> Result<Tensor<'a>> {
+        expect_elements(shape, codes.len())?;
+        let columns = shape.last().copied().unwrap_or(1);
+        let rows = codes.len().checked_div(columns).unwrap_or(0);
+        let (grid_rows, grid_columns, dtype) = how.scale_grid(rows, columns)?;
+        if dtype != S::DTYPE || scale_inv.len() != grid_rows * grid_columns {
+            let (found, count) = (S::DTYPE, scale_inv.len());
+            let message = format!("scales are [{grid_rows}, {grid_columns}] of {dtype}, not {count} of {found}");
+            return Err(bad_shape(message));
+        }
+        let mut desc = tensor_desc(C::DTYPE, shape)?;
+        desc.device_kind = sys::MP_DEVICE_HOST;
+        let quant = how.raw();
+        // SAFETY: codes and scales are as many as the descriptors say, and borrowed for 'a.
+        let handle = Handle::new(|out| unsafe {
+            let codes = if codes.is_empty() { null_mut() } else { codes.as_mut_ptr().cast() };
+            let (scales, none) = (scale_inv.as_mut_ptr().cast(), null_mut());
+            sys::mp_tensor_wrap_quantized(context.raw(), &desc, &quant, codes, scales, none, None, null_mut(), out)
+        })?;
+        Tensor::from_handle(Place::new(context), handle)
+    }
+
     /// Rounds its elements to the codes of `destination`, a quantized tensor of the same shape, and computes its
     /// scales. `transposed`: a tensor of codes `[columns, rows]` that gets them turned.
     pub fn quantize_to(&self, destination: &Tensor, transposed: Option<&Tensor>, how: &Quantize) -> Result<()> {

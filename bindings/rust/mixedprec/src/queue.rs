@@ -9,8 +9,16 @@ use std::rc::Rc;
 
 struct Inner {
     handle: Handle<sys::mp_queue>,
-    /// After the handle, so that it goes after it.
     workspace: RefCell<Option<Tensor<'static>>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.workspace.get_mut().is_some() {
+            // SAFETY: the handle is alive. What went wrong in the work, whoever asked for it learns.
+            unsafe { sys::mp_queue_sync(self.handle.get()) };
+        }
+    }
 }
 
 /// An in-order stream of work on the context's device. A clone is the same queue. Objects work on the context's

@@ -197,6 +197,20 @@ impl<'a> Tensor<'a> {
         Tensor::from_handle(Place::new(context), handle)
     }
 
+    /// A tensor over a slice that is only read.
+    ///
+    /// # Safety
+    /// No call that writes is given it, and none that keeps it.
+    pub(crate) unsafe fn wrap_shared<T: Element>(
+        context: &Context,
+        data: &'a [T],
+        shape: &[usize],
+    ) -> Result<Tensor<'a>> {
+        expect_elements(shape, data.len())?;
+        let memory = if data.is_empty() { null_mut() } else { data.as_ptr() as *mut c_void };
+        Tensor::from_raw_parts(context, memory, T::DTYPE, shape, DeviceKind::Host, 0)
+    }
+
     /// A handle that shares this tensor's memory.
     pub(crate) fn from_handle(place: Place, handle: Handle<sys::mp_tensor>) -> Result<Tensor<'a>> {
         let mut desc = sys::mp_tensor_desc::INIT;
@@ -341,11 +355,12 @@ impl<'a> Tensor<'a> {
         Ok(Cells { data, view })
     }
 
-    /// Copies its elements to a tensor of the same type and number of elements, on any device.
+    /// Copies its elements to a tensor of the same type and number of elements, on any device, over that one's queue.
     pub fn copy_to(&self, destination: &Tensor) -> Result<()> {
+        let place = &destination.place;
         // SAFETY: both handles are alive; shapes, types and overlap are checked there.
-        self.place.enqueue(self.touches_host(&[destination]), || unsafe {
-            sys::mp_tensor_copy(self.raw(), self.place.queue(), destination.raw())
+        place.enqueue(self.touches_host(&[destination]), || unsafe {
+            sys::mp_tensor_copy(self.raw(), place.queue(), destination.raw())
         })
     }
 

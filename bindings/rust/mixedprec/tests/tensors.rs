@@ -260,6 +260,24 @@ fn quantized_tensors() {
         assert_ne!(kind(codes.view(0, &[1]).map(drop)), ErrorKind::Internal);
         assert_ne!(kind(codes.cells::<Fp8E4M3>().map(drop)), ErrorKind::Internal);
     }
+    // In memory of the program's.
+    #[repr(align(16))]
+    struct Scales([f32; 64]);
+    let (mut codes, mut scales) = (vec![Fp8E4M3(0); 64 * 96], Scales([0.0; 64]));
+    let rowwise = Quantization::new(Scaling::Row);
+    {
+        let tensor = Tensor::wrap_quantized(&context, &mut codes, &[64, 96], &mut scales.0, &rowwise).unwrap();
+        source.quantize_to(&tensor, None, &Quantize::default()).unwrap();
+    }
+    assert!(scales.0.iter().all(|&scale| scale > 0.0) && codes.iter().any(|code| code.0 != 0));
+    let few = Tensor::wrap_quantized(&context, &mut codes, &[64, 96], &mut scales.0[..63], &rowwise);
+    assert_eq!(kind(few.map(drop)), ErrorKind::InvalidShape);
+    let mut bytes = [E8M0(0); 64];
+    let wrong = Tensor::wrap_quantized(&context, &mut codes, &[64, 96], &mut bytes, &rowwise);
+    assert_eq!(kind(wrong.map(drop)), ErrorKind::InvalidShape);
+    let crooked = Tensor::wrap_quantized(&context, &mut codes, &[63, 96], &mut scales.0[1..], &rowwise);
+    assert_ne!(kind(crooked.map(drop)), ErrorKind::Internal);
+
     let turned = Tensor::zeros(&context, DType::Fp8E4M3, &[96, 64]).unwrap();
     let codes = Tensor::quantized(&context, DType::Fp8E4M3, &[64, 96], &Quantization::default()).unwrap();
     let random = Quantize { stochastic: Some(Stochastic::default()), ..Default::default() };

@@ -32,7 +32,7 @@ fn ten_steps_have_the_known_value() {
         }
         assert_eq!(optimizer.stats().unwrap().step, 10);
     }
-    assert!((f64::from(weights[0]) - 0.99624567607096415).abs() < 1.5e-7, "{}", weights[0]);
+    assert!((f64::from(weights[0]) - 0.996_245_676_070_964).abs() < 1.5e-7, "{}", weights[0]);
 }
 
 #[test]
@@ -340,6 +340,22 @@ fn check_layer(recipe: &str, largest_error: f32) {
     linear.backward_weight(&t_dy, &dw2, None, true).unwrap();
     let doubled = dw2.to_vec::<f32>().unwrap();
     assert!(doubled.iter().zip(&dw_values).all(|(a, b)| (a - 2.0 * b).abs() <= 1e-5 * b.abs() + 1e-6));
+    // On slices too.
+    let (mut y3, mut dx3) = (vec![0.0f32; rows * outer], vec![0.0f32; rows * inner]);
+    let (mut dw3, mut dbias3) = (vec![0.0f32; outer * inner], vec![0.0f32; outer]);
+    linear.forward_slices(&x, &mut y3).unwrap();
+    linear.backward_slices(&dy, Some(&mut dx3), Some(&mut dw3), Some(&mut dbias3), false).unwrap();
+    assert!(y3 == y_values && dx3 == dx_values && dw3 == dw_values && dbias3 == dbias.to_vec::<f32>().unwrap());
+    dx3.fill(0.0);
+    linear.backward_slices::<f32, f32>(&dy, Some(&mut dx3), None, None, false).unwrap();
+    assert!(dx3 == dx_values);
+    assert_eq!(kind(linear.forward_slices(&x[1..], &mut y3)), ErrorKind::InvalidShape);
+    assert_eq!(kind(linear.forward_slices(&x, &mut y3[1..])), ErrorKind::InvalidShape);
+    let short = linear.backward_slices::<f32, f32>(&dy, None, Some(&mut dw3[1..]), None, false);
+    assert_eq!(kind(short), ErrorKind::InvalidShape);
+    let nothing = linear.backward_slices::<f32, f32>(&dy, None, None, None, false);
+    assert_ne!(kind(nothing), ErrorKind::Internal);
+
     assert!(!linear.describe().unwrap().is_empty());
     let stats = linear.stats(Operand::Input).unwrap();
     assert_eq!(stats.operand, Operand::Input);
