@@ -142,7 +142,20 @@ impl<'a> Checkpoint<'a> {
         call(|| unsafe { sys::mp_checkpoint_add_linear(self.raw(), name.as_ptr(), linear.raw()) })
     }
 
-    /// Adds numbers of the program's: the position in the data, a random state. A save copies them as they are then;
+    /// Adds numbers of the program's, which outlive the checkpoint:
+    /// ```compile_fail,E0597
+    /// # fn main() -> mixedprec::Result<()> {
+    /// # use mixedprec::*;
+    /// # let context = Context::new()?;
+    /// let mut checkpoint = Checkpoint::new(&context, None, CheckpointOptions::default())?;
+    /// {
+    ///     let position = std::cell::Cell::new(0i64);
+    ///     checkpoint.add_data("position", std::slice::from_ref(&position))?;
+    /// }
+    /// checkpoint.save("folder", 1)?;
+    /// # Ok(()) }
+    /// ```
+    /// They are the position in the data, a random state. A save copies them as they are then;
     /// a load writes them. One number is `std::slice::from_ref(&cell)`.
     pub fn add_data<T: Element>(&mut self, name: &str, data: &'a [Cell<T>]) -> Result<()> {
         let name = c_string(name)?;
@@ -205,7 +218,7 @@ impl<'a> Checkpoint<'a> {
         call(|| unsafe { sys::mp_checkpoint_export_weights(self.raw(), file.as_ptr()) })
     }
 
-    /// The raw handle, for calls of [`sys`](crate::sys). It stays this object's.
+    /// The raw handle, for calls of [`sys`]. It stays this object's.
     pub fn raw(&self) -> *mut sys::mp_checkpoint {
         self.handle.get()
     }

@@ -152,7 +152,7 @@ impl ContextBuilder {
         };
         // SAFETY: the texts are good for the call, and the callbacks as long as the context.
         let handle = Handle::new(|out| unsafe { sys::mp_context_create(&desc, out) })?;
-        Ok(Context { inner: Arc::new(Inner { handle, device: self.device, _callbacks: callbacks }) })
+        Ok(Context { inner: Arc::new(Inner { handle, device: self.device, callbacks }) })
     }
 }
 
@@ -213,7 +213,7 @@ unsafe extern "C" fn on_parallel(
 struct Inner {
     handle: Handle<sys::mp_context>,
     device: DeviceKind,
-    _callbacks: Box<Callbacks>,
+    callbacks: Box<Callbacks>,
 }
 
 // SAFETY: every function of a context is of class A: any thread at any time. The callbacks are Send and Sync.
@@ -274,6 +274,14 @@ impl Context {
     /// The raw handle, for calls of [`sys`](crate::sys). It stays this context's.
     pub fn raw(&self) -> *mut sys::mp_context {
         self.inner.handle.get()
+    }
+
+    /// The library's context may outlive this crate's objects from now on, and its callbacks must do so too.
+    pub(crate) fn keep_callbacks(&self) {
+        let callbacks = &self.inner.callbacks;
+        if callbacks.log.is_some() || callbacks.parallel.is_some() {
+            std::mem::forget(self.clone());
+        }
     }
 
     /// Slices are host memory, so what works on them straight needs a context of the host alone.

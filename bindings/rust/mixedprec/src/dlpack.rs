@@ -22,14 +22,13 @@ impl<'a> Tensor<'a> {
 }
 
 impl Tensor<'static> {
-    /// Lends it as DLPack 1.1 without a copy. Whoever gets the pointer calls its deleter once; the memory lives until
-    /// then, and so does the context. Work of others is to be ordered behind the queue's.
+    /// Lends it as DLPack 1.1 without a copy. Whoever gets the pointer calls its deleter once; the memory lives until then.
+    /// Work of others is to be ordered behind the queue's. The callbacks of a context that has some are kept for good.
     pub fn to_dlpack(&self) -> Result<*mut DlManagedTensor> {
         let mut managed = null_mut();
         // SAFETY: the handle is alive.
         call(|| unsafe { sys::mp_dlpack_export(self.raw(), &mut managed) })?;
-        // The library's context outlives this crate's then, and its callbacks must do so too.
-        std::mem::forget(self.context().clone());
+        self.context().keep_callbacks();
         Ok(managed)
     }
 }

@@ -96,3 +96,8 @@ pub fn library_shutdown() -> Result<()> {
     // SAFETY: takes nothing.
     error::call(|| unsafe { sys::mp_library_shutdown() })
 }
+
+/// The programs of the README, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

@@ -192,7 +192,23 @@ impl<'a> Linear<'a> {
         self.place.queue = queue.cloned();
     }
 
-    /// y = x * w^T + bias. Where x has the recipe's type already, a reference to it is kept: then its values must not
+    /// y = x * w^T + bias. A slice under x outlives the layer:
+    /// ```compile_fail,E0597
+    /// # fn main() -> mixedprec::Result<()> {
+    /// # use mixedprec::*;
+    /// # let context = Context::new()?;
+    /// # let recipe = Recipe::new(&context, "bf16_mixed")?;
+    /// # let weight = recipe.weight(&[4, 8], None)?;
+    /// # let y = Tensor::zeros(&context, DType::Fp32, &[2, 4])?;
+    /// let mut linear = Linear::new(&recipe, &weight, None, &LinearOptions::default())?;
+    /// {
+    ///     let mut activations = vec![1.0f32; 16];
+    ///     linear.forward(&Tensor::wrap(&context, &mut activations, &[2, 8])?, &y)?;
+    /// }
+    /// linear.describe()?;
+    /// # Ok(()) }
+    /// ```
+    /// Where x has the recipe's type already, a reference to it is kept: then its values must not
     /// change until backward.
     pub fn forward(&mut self, x: &Tensor<'a>, y: &Tensor) -> Result<()> {
         // SAFETY: all handles are alive, and the memory under x, which may be kept, lives as long as the layer.
@@ -398,12 +414,15 @@ impl<'a> Linear<'a> {
         every: u16,
         monitor: impl FnMut(&str, &LinearStats, Option<&str>) + 'a,
     ) -> Result<()> {
+        if every == 0 {
+            return Err(invalid("a monitor is called every 1 or more steps"));
+        }
         let name = c_string(name)?;
         let mut monitor: Box<Monitor<'a>> = Box::new(Box::new(monitor));
         let payload: *mut Monitor<'a> = &mut *monitor;
         // SAFETY: the closure stays where it is until another takes its place or the layer's monitoring ends.
         call(|| unsafe {
-            let every = i32::from(every.max(1));
+            let every = i32::from(every);
             sys::mp_linear_set_monitor(self.raw(), name.as_ptr(), every, Some(on_monitor), payload.cast())
         })?;
         self.monitor = Some(monitor);

@@ -203,6 +203,13 @@ impl Stats {
 /// optimizer.step(None)?;
 /// # Ok(()) }
 /// ```
+/// whoever keeps it in turn, so its lifetime does not shrink:
+/// ```compile_fail
+/// # use mixedprec::Optimizer;
+/// fn shorter<'a>(optimizer: Optimizer<'static>) -> Optimizer<'a> {
+///     optimizer
+/// }
+/// ```
 /// and an optimizer stays in its thread:
 /// ```compile_fail,E0277
 /// # fn main() -> mixedprec::Result<()> {

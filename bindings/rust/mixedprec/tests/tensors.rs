@@ -210,7 +210,7 @@ fn conversions() {
     let source = [1.0f32, -0.1, 1e9, f32::INFINITY, f32::NAN];
     let tensor = Tensor::from_slice(&context, &source, &[5]).unwrap();
     let bf16 = tensor.to_dtype(DType::Bf16).unwrap().to_vec::<Bf16>().unwrap();
-    assert_eq!((bf16[0], bf16[1].to_f32()), (Bf16(0x3f80), -0.10009765625));
+    assert_eq!((bf16[0], bf16[1].to_f32()), (Bf16(0x3f80), -0.100_097_656));
     let mut slice = [Bf16(0); 5];
     cast_slice(&context, &source, &mut slice, &Cast::default()).unwrap();
     assert_eq!(slice.map(|code| code.0)[..4], [bf16[0].0, bf16[1].0, bf16[2].0, bf16[3].0]);

@@ -485,6 +485,7 @@ fn monitors_and_their_panics() {
     assert_eq!(seen.borrow().len(), 3);
     assert_eq!(seen.borrow()[0], ("first".to_owned(), Operand::Input, 512));
     assert_eq!(kind(end_step(&context, &mut [&mut linear], None)), ErrorKind::BadState);
+    assert_eq!(kind(linear.set_monitor("none", 0, |_, _, _| {})), ErrorKind::InvalidArgument);
     linear.set_monitor("second", 1, |_, _, _| panic!("from a monitor")).unwrap();
     assert_eq!(Rc::strong_count(&count), 1, "the first closure is gone");
     linear.forward(&x, &y).unwrap();
