@@ -45,6 +45,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().collect();
     let argument = |index: usize| arguments.get(index).map(String::as_str);
     let text = std::fs::read(argument(1).ok_or("usage: train TEXT [RECIPE [STEPS [FOLDER]]]")?)?;
+    if text.len() <= CONTEXT {
+        return Err("the text is too short".into());
+    }
     let steps: i64 = argument(3).unwrap_or("60").parse()?;
     let folder = argument(4);
     let random = Cell::new(1234);

@@ -22,8 +22,9 @@ impl<'a> Tensor<'a> {
 }
 
 impl Tensor<'static> {
-    /// Lends it as DLPack 1.1 without a copy. Whoever gets the pointer calls its deleter once; the memory lives until then.
-    /// Work of others is to be ordered behind the queue's. The callbacks of a context that has some are kept for good.
+    /// Lends it as DLPack 1.1 without a copy. Whoever gets the pointer calls its deleter once; the memory lives until
+    /// then. Work of others is to be ordered behind the queue's. The callbacks of a context that has some are kept
+    /// for good.
     pub fn to_dlpack(&self) -> Result<*mut DlManagedTensor> {
         let mut managed = null_mut();
         // SAFETY: the handle is alive.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Planned matrix products: D = epilogue(alpha * op(A) * op(B) + beta * C + bias).
 use crate::context::Place;
-use crate::error::{number, text, Result};
+use crate::error::{bad_shape, number, text, Result};
 use crate::handle::Handle;
 use crate::tensor::raw_or_null;
 use crate::{c_string, sys, Context, DType, Queue, Tensor};
@@ -146,6 +146,12 @@ impl Gemm {
     pub fn new(context: &Context, options: &GemmOptions) -> Result<Gemm> {
         let with = |condition, flag| if condition { flag } else { 0 };
         let size = |value| number(value, "a size");
+        for (name, size) in [("m", options.m), ("n", options.n), ("k", options.k)] {
+            // Implementations under the library count in 32 bits, and not all of them check it.
+            if size > i32::MAX as usize {
+                return Err(bad_shape(format!("{name} is {size}; it must be below 2^31")));
+            }
+        }
         let implementation = options.implementation.as_deref().map(c_string).transpose()?;
         let scale = |scale: Option<BlockScales>| scale.map_or((0, 0, 0), |s| (s.dtype as i32, s.rows, s.columns));
         let (scale_a, scale_b) = (scale(options.scale_a), scale(options.scale_b));

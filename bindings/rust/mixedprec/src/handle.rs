@@ -11,7 +11,7 @@ use std::ptr::{null_mut, NonNull};
 pub(crate) struct Keeps<'a>(PhantomData<Cell<&'a mut ()>>);
 
 impl Keeps<'_> {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Keeps(PhantomData)
     }
 }

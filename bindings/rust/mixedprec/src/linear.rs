@@ -8,6 +8,7 @@ use crate::{
     c_string, invalid, sys, Cast, Comm, Context, DType, DeviceKind, Element, Quantization, Queue, Recipe, Tensor,
 };
 use std::ffi::c_void;
+use std::ops::Range;
 use std::os::raw::c_char;
 use std::ptr::null_mut;
 
@@ -113,6 +114,14 @@ pub struct Gradients<'t> {
     pub accumulate: bool,
 }
 
+/// Where a tensor's elements are; nowhere without memory.
+fn span(tensor: &Tensor) -> Range<usize> {
+    match tensor.data() {
+        Ok(data) if !data.is_null() => data as usize..data as usize + tensor.byte_len(),
+        _ => 0..0,
+    }
+}
+
 impl Gradients<'_> {
     fn flags(&self) -> u32 {
         if self.accumulate {
@@ -120,6 +129,20 @@ impl Gradients<'_> {
         } else {
             0
         }
+    }
+
+    /// Gradients share no memory with one another, nor with the x that is still read.
+    fn expect_apart(&self, kept_x: &Range<usize>) -> Result<()> {
+        let mut taken = vec![("the x that forward kept", kept_x.clone())];
+        for (name, tensor) in [("dx", self.dx), ("dw", self.dw), ("dbias", self.dbias)] {
+            let span = tensor.map_or(0..0, span);
+            let overlaps = |other: &Range<usize>| span.start < other.end && other.start < span.end;
+            if let Some((other, _)) = taken.iter().find(|(_, other)| overlaps(other)) {
+                return Err(invalid(format!("linear: {name} overlaps {other}; it needs memory of its own")));
+            }
+            taken.push((name, span));
+        }
+        Ok(())
     }
 }
 
@@ -147,6 +170,9 @@ pub struct Linear<'a> {
     place: Place,
     in_features: usize,
     out_features: usize,
+    /// The type that x has where forward keeps a reference to it, and where the last one lies.
+    kept_dtype: Option<DType>,
+    kept_x: Range<usize>,
     /// Twice boxed: the library has the address of the inner box.
     monitor: Option<Box<Monitor<'a>>>,
     _memory: Keeps<'a>,
@@ -184,7 +210,20 @@ impl<'a> Linear<'a> {
         })?;
         let (in_features, out_features) = (shape[1], shape[0]);
         let place = Place::new(context);
-        Ok(Linear { handle, place, in_features, out_features, monitor: None, _memory: Keeps::new() })
+        let mut linear = Linear {
+            handle,
+            place,
+            in_features,
+            out_features,
+            kept_dtype: None,
+            kept_x: 0..0,
+            monitor: None,
+            _memory: Keeps::new(),
+        };
+        if let Ok((dtype, None)) = linear.operand_form(Product::Wgrad, Operand::Input) {
+            linear.kept_dtype = Some(dtype);
+        }
+        Ok(linear)
     }
 
     /// Has its work go over another queue than the default one.
@@ -212,7 +251,18 @@ impl<'a> Linear<'a> {
     /// change until backward.
     pub fn forward(&mut self, x: &Tensor<'a>, y: &Tensor) -> Result<()> {
         // SAFETY: all handles are alive, and the memory under x, which may be kept, lives as long as the layer.
-        self.enqueue(|queue| unsafe { sys::mp_linear_forward(self.raw(), queue, x.raw(), y.raw()) })
+        self.enqueue(|queue| unsafe { sys::mp_linear_forward(self.raw(), queue, x.raw(), y.raw()) })?;
+        self.kept_x = self.kept(x);
+        Ok(())
+    }
+
+    /// Where a forward keeps x itself.
+    fn kept(&self, x: &Tensor) -> Range<usize> {
+        if self.kept_dtype == Some(x.dtype()) {
+            span(x)
+        } else {
+            0..0
+        }
     }
 
     /// The gradients of the last forward. dx alone needs none.
@@ -221,6 +271,7 @@ impl<'a> Linear<'a> {
         if let (Some(dx), None, None) = (dx, dw, dbias) {
             return self.backward_data(dy, dx);
         }
+        gradients.expect_apart(&self.kept_x)?;
         // SAFETY: all handles are alive; shapes, types and overlap are checked there.
         self.enqueue(|queue| unsafe {
             let (dx, dw, dbias) = (raw_or_null(dx), raw_or_null(dw), raw_or_null(dbias));
@@ -269,18 +320,19 @@ impl<'a> Linear<'a> {
     }
 
     /// dw and dbias alone, of the last forward; `accumulate` adds to them.
-    pub fn backward_weight(
+    pub fn backward_weight<'t>(
         &mut self,
         dy: &Tensor,
-        dw: &Tensor,
-        dbias: Option<&Tensor>,
+        dw: &'t Tensor<'t>,
+        dbias: Option<&'t Tensor<'t>>,
         accumulate: bool,
     ) -> Result<()> {
-        let flags = Gradients { accumulate, ..Gradients::default() }.flags();
+        let gradients = Gradients { dx: None, dw: Some(dw), dbias, accumulate };
+        gradients.expect_apart(&self.kept_x)?;
         // SAFETY: all handles are alive; shapes, types and overlap are checked there.
         self.enqueue(|queue| unsafe {
             let dbias = raw_or_null(dbias);
-            sys::mp_linear_backward_weight(self.raw(), queue, dy.raw(), dw.raw(), dbias, flags)
+            sys::mp_linear_backward_weight(self.raw(), queue, dy.raw(), dw.raw(), dbias, gradients.flags())
         })
     }
 
@@ -298,17 +350,23 @@ impl<'a> Linear<'a> {
             Keep::ScalesOnly => sys::MP_FORWARD_DROP,
             Keep::Again => sys::MP_FORWARD_RECOMPUTE,
         };
-        let saved = saved.map_or(null_mut(), |saved| saved.handle.get());
+        let kept_x = self.kept(x);
+        let raw = saved.as_ref().map_or(null_mut(), |saved| saved.handle.get());
         // SAFETY: as in `forward`; the memory under x lives as long as `saved`, too.
         self.enqueue(|queue| unsafe {
-            sys::mp_linear_forward_saved(self.raw(), queue, x.raw(), raw_or_null(y), saved, flags)
-        })
+            sys::mp_linear_forward_saved(self.raw(), queue, x.raw(), raw_or_null(y), raw, flags)
+        })?;
+        if let Some(saved) = saved {
+            saved.kept_x = kept_x;
+        }
+        Ok(())
     }
 
     /// The gradients of that forward. It stays in `saved`: a second backward may follow. `saved` is `None` where dw
     /// is.
     pub fn backward_saved(&mut self, saved: Option<&Saved<'a>>, dy: &Tensor, gradients: &Gradients) -> Result<()> {
         let Gradients { dx, dw, dbias, .. } = *gradients;
+        gradients.expect_apart(saved.map_or(&(0..0), |saved| &saved.kept_x))?;
         let saved = saved.map_or(null_mut(), |saved| saved.handle.get());
         // SAFETY: all handles are alive; shapes, types and overlap are checked there.
         self.enqueue(|queue| unsafe {
@@ -513,6 +571,7 @@ pub fn end_step(context: &Context, linears: &mut [&mut Linear], comm: Option<&Co
 pub struct Saved<'a> {
     handle: Handle<sys::mp_saved>,
     place: Place,
+    kept_x: Range<usize>,
     _memory: Keeps<'a>,
 }
 
@@ -521,7 +580,7 @@ impl<'a> Saved<'a> {
     pub fn new(linear: &Linear<'a>) -> Result<Saved<'a>> {
         // SAFETY: the handle is alive.
         let handle = Handle::new(|out| unsafe { sys::mp_saved_create(linear.raw(), out) })?;
-        Ok(Saved { handle, place: linear.place.clone(), _memory: Keeps::new() })
+        Ok(Saved { handle, place: linear.place.clone(), kept_x: 0..0, _memory: Keeps::new() })
     }
 
     /// Has what is kept lie in this memory, aligned to 256 bytes; what is in such memory already moves there. For a

@@ -315,6 +315,8 @@ fn products() {
     assert_ne!(kind(gemm.run(&over)), ErrorKind::Internal);
     let small = GemmOperands { bias: Some(&bias), ..GemmOperands::new(&t_a, &bias, &d) };
     assert_eq!(kind(gemm.run(&small)), ErrorKind::InvalidShape);
+    let huge = GemmOptions::new(1 << 40, 5, 2, DType::Fp32);
+    assert_eq!(kind(Gemm::new(&context, &huge).map(drop)), ErrorKind::InvalidShape);
     let unknown = GemmOptions { implementation: Some("warp".to_owned()), ..options };
     assert_eq!(kind(Gemm::new(&context, &unknown).map(drop)), ErrorKind::UnknownName);
 }

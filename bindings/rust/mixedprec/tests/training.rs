@@ -525,3 +525,33 @@ fn every_order_of_dropping() {
     assert_eq!(norm.to_vec::<f32>().unwrap().len(), 1);
     drop(saved);
 }
+
+#[test]
+fn what_a_layer_writes_overlaps_nothing() {
+    let context = context();
+    let recipe = Recipe::new(&context, "fp32").unwrap();
+    let zeros = |shape: &[usize]| Tensor::zeros(&context, DType::Fp32, shape).unwrap();
+    // Rows, inputs and outputs are as many, so that every shape is right everywhere.
+    let (weight, bias, x, y, dy) =
+        (zeros(&[16, 16]), zeros(&[16]), zeros(&[16, 16]), zeros(&[16, 16]), zeros(&[16, 16]));
+    let mut linear = Linear::new(&recipe, &weight, Some(&bias), &LinearOptions::default()).unwrap();
+    assert_eq!(kind(linear.forward(&x, &x)), ErrorKind::InvalidArgument);
+    assert_eq!(kind(linear.forward(&x, &weight)), ErrorKind::InvalidArgument);
+    linear.forward(&x, &y).unwrap();
+    let part = y.view(0, &[16]).unwrap();
+    for gradients in [
+        Gradients { dx: Some(&y), dw: Some(&y), ..Default::default() },
+        Gradients { dx: Some(&dy), dw: Some(&y), ..Default::default() },
+        Gradients { dx: Some(&weight), dw: Some(&y), ..Default::default() },
+        Gradients { dw: Some(&dy), ..Default::default() },
+        Gradients { dw: Some(&y), dbias: Some(&part), ..Default::default() },
+        Gradients { dw: Some(&x), ..Default::default() },
+    ] {
+        assert_eq!(kind(linear.backward(&dy, &gradients)), ErrorKind::InvalidArgument);
+    }
+    assert_eq!(kind(linear.backward_weight(&dy, &x, None, false)), ErrorKind::InvalidArgument);
+    let mut saved = Saved::new(&linear).unwrap();
+    linear.forward_saved(&x, Some(&y), Some(&mut saved), Keep::Input).unwrap();
+    let over = Gradients { dw: Some(&x), ..Default::default() };
+    assert_eq!(kind(linear.backward_saved(Some(&saved), &dy, &over)), ErrorKind::InvalidArgument);
+}
