@@ -36,42 +36,27 @@ fn main() {
 
 fn rustc_minor_version() -> u32 {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc)
-        .arg("--version")
-        .output()
-        .expect("rustc --version");
+    let output = Command::new(rustc).arg("--version").output().expect("rustc --version");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.split('.')
-        .nth(1)
-        .and_then(|minor| minor.parse().ok())
-        .unwrap_or(0)
+    text.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0)
 }
 
 fn from_prefix(prefix: &str) -> Option<String> {
     let folders = ["lib", "lib64"].map(|name| Path::new(prefix).join(name));
-    match folders
-        .iter()
-        .find(|folder| folder.join("libmixedprec.so").exists())
-    {
+    match folders.iter().find(|folder| folder.join("libmixedprec.so").exists()) {
         Some(folder) => Some(folder.display().to_string()),
-        None => fail(&format!(
-            "MIXEDPREC_DIR is '{prefix}', but neither lib nor lib64 there has libmixedprec.so"
-        )),
+        None => fail(&format!("MIXEDPREC_DIR is '{prefix}', but neither lib nor lib64 there has libmixedprec.so")),
     }
 }
 
 /// None when the library is where the linker looks anyway.
 fn from_pkg_config() -> Option<String> {
     let program = env::var_os("PKG_CONFIG").unwrap_or_else(|| "pkg-config".into());
-    let output = Command::new(program)
-        .args(["--libs-only-L", "mixedprec"])
-        .output();
+    let output = Command::new(program).args(["--libs-only-L", "mixedprec"]).output();
     match output {
         Ok(output) if output.status.success() => {
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            text.trim()
-                .strip_prefix("-L")
-                .map(|folder| folder.trim().to_owned())
+            text.trim().strip_prefix("-L").map(|folder| folder.trim().to_owned())
         }
         _ => fail(
             "libmixedprec was not found: set MIXEDPREC_DIR to its prefix or build folder, \

@@ -1,99 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Low-precision training from Rust: a small safe layer over the C ABI of libmixedprec, as far as
-//! `examples/optimizer_step.rs` needs it. Everything else is reachable through [`sys`].
+//! Low-precision training: optimizer states and weights in bf16, fp16 and fp8, loss scaling, linear layers with fp8
+//! products, sharded optimizers and checkpoints, by libmixedprec.
+//!
+//! A step on arrays of the program's own needs nothing else:
+//! ```
+//! use mixedprec::{step_slices, Context, Slot, StepArgs};
+//! # fn main() -> mixedprec::Result<()> {
+//! let context = Context::new()?;
+//! let (mut p, mut m, mut v) = (vec![1.0f32; 1000], vec![0.0f32; 1000], vec![0.0f32; 1000]);
+//! let mut args = StepArgs::default();
+//! for _ in 0..10 {
+//!     let grad: Vec<f32> = p.iter().map(|p| 2.0 * p).collect();
+//!     step_slices(&context, &args, &mut [Slot::new(&mut p, &grad).exp_avg(&mut m).exp_avg_sq(&mut v)], None)?;
+//!     args.step += 1;
+//! }
+//! assert!(p[0] < 0.991);
+//! # Ok(()) }
+//! ```
+//!
+//! # Memory
+//! - A [`Tensor`] is in the library's memory, or borrows a slice uniquely for as long as anything has it that it was
+//!   given to. It is read and written by copies, or in place as [`Tensor::cells`].
+//! - Work on memory of the host is done when a call returns. Work on a device may go on; what reads waits for it.
+//! - Drop objects in any order. What needs another one keeps it.
+//!
+//! # Threads
+//! Objects that may share memory stay in the thread that made them: tensors, layers, optimizers, scalers,
+//! checkpoints, queues, plans. A [`Context`] is used by all threads; a [`Comm`], a [`Recipe`] and an [`Event`] by one
+//! at a time. Ranks that are threads get a [`Comm`] each, and make everything else themselves.
+//!
+//! # Errors
+//! Each call gives an [`Error`] with a kind and the library's words. Advice that comes with a success is in
+//! [`take_notes`].
 #![warn(missing_docs)]
 
+pub mod checkpoint;
+mod comm;
+mod context;
+mod dlpack;
+mod element;
 mod error;
+mod gemm;
+mod handle;
+mod linear;
 mod optimizer;
-mod pointers;
-#[allow(missing_docs)]
-pub mod sys;
+mod quant;
+mod queue;
+mod recipe;
+mod reduce;
+mod scaler;
+mod sharding;
+mod step;
 mod tensor;
+mod transport;
 
-use std::ptr::{null, null_mut};
+pub use mixedprec_sys as sys;
 
-pub use error::Error;
-pub use optimizer::{Group, Hyperparameters, Optimizer, Rule, Stats};
-pub use pointers::{step_pointers, Slot};
-pub use tensor::{Bf16, Element, Tensor};
+pub use checkpoint::{Checkpoint, CheckpointInfo, CheckpointOptions, Load};
+pub use comm::{Aborter, Comm, CommOptions, Request, Traffic, UniqueId};
+pub use context::{Context, ContextBuilder, DeviceKind, LogLevel};
+pub use dlpack::DlManagedTensor;
+pub use element::{Bf16, DType, Element, Fp8E4M3, Fp8E5M2, E8M0, F16};
+pub use error::{take_notes, Error, ErrorKind, Result};
+pub use gemm::{BlockScales, Gemm, GemmOperands, GemmOptions};
+pub use linear::{end_step, Gradients, Keep, Linear, LinearOptions, LinearStats, Operand, Product, Saved};
+pub use optimizer::{GroupOptions, Hyperparameters, Optimizer, OptimizerOptions, Param, Rule, Stats};
+pub use quant::{QuantStats, Quantization, Quantize, ScaleRule, Scaling};
+pub use queue::{Event, Queue};
+pub use recipe::{keys, presets, Key, KeyType, MemoryReport, Preset, Recipe};
+pub use reduce::{wire_bytes, Accumulate, Order, ReduceOptions, WireScale};
+pub use scaler::{Scaler, ScalerKind, ScalerOptions, ScalerState};
+pub use sharding::{Progress, ShardKind, Sharding};
+pub use step::{step_slices, Slot, StepArgs, StepPlan};
+pub use tensor::{cast_slice, Cast, Cells, Overflow, Stochastic, Tensor};
+pub use transport::{Group, Operation, OperationKind, Transport};
 
-use error::{c_string, check};
+use error::{c_string, invalid};
 
 /// Version of the loaded library: major, minor, patch.
 pub fn library_version() -> (u32, u32, u32) {
-    // SAFETY: takes nothing, may be called at any time.
+    // SAFETY: takes nothing.
     let number = unsafe { sys::mp_library_version() };
     (number / 10000, number / 100 % 100, number % 100)
 }
 
-/// The host with its threads and memory.
-pub struct Context {
-    handle: *mut sys::mp_context,
+/// The library's version, compiler, and what was built in, in one line.
+pub fn library_build_info() -> &'static str {
+    // SAFETY: a static text.
+    unsafe { error::static_text(sys::mp_library_build_info()) }
 }
 
-// SAFETY: every function of the C ABI that takes a context may be called from any thread at any time.
-unsafe impl Send for Context {}
-unsafe impl Sync for Context {}
-
-impl Context {
-    /// Opens the host with so many threads; 0: one for each physical core.
-    pub fn host(num_threads: i32) -> Result<Context, Error> {
-        let desc = sys::mp_context_desc {
-            struct_size: size_of_u32::<sys::mp_context_desc>(),
-            flags: 0,
-            api_version: sys::MP_VERSION,
-            device_kind: sys::MP_DEVICE_HOST,
-            device_index: 0,
-            num_threads,
-            log_level: 0,
-            reserved: 0,
-            backend: null(),
-            allocate: None,
-            release: None,
-            allocator_payload: null_mut(),
-            log: None,
-            log_payload: null_mut(),
-            parallel: None,
-            parallel_payload: null_mut(),
-        };
-        let mut handle = null_mut();
-        // SAFETY: both pointers are good for the call.
-        check(unsafe { sys::mp_context_create(&desc, &mut handle) })?;
-        Ok(Context { handle })
-    }
+/// Ends the library's own run-time systems for good. Never needed before a normal exit; refused while contexts are
+/// alive.
+pub fn library_shutdown() -> Result<()> {
+    // SAFETY: takes nothing.
+    error::call(|| unsafe { sys::mp_library_shutdown() })
 }
 
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: our reference, given back once.
-        unsafe { sys::mp_context_destroy(self.handle) }
-    }
-}
-
-/// Which dtype every class of tensor has, and how it is rounded.
-pub struct Recipe {
-    handle: *mut sys::mp_recipe,
-}
-
-impl Recipe {
-    /// A preset by name, such as "bf16_pure_kahan".
-    pub fn preset(context: &Context, name: &str) -> Result<Recipe, Error> {
-        let name = c_string(name)?;
-        let mut handle = null_mut();
-        // SAFETY: all pointers are good for the call.
-        check(unsafe { sys::mp_recipe_create(context.handle, name.as_ptr(), &mut handle) })?;
-        Ok(Recipe { handle })
-    }
-}
-
-impl Drop for Recipe {
-    fn drop(&mut self) {
-        // SAFETY: our reference, given back once.
-        unsafe { sys::mp_recipe_destroy(self.handle) }
-    }
-}
-
-/// A struct's size as `struct_size` wants it.
-const fn size_of_u32<T>() -> u32 {
-    std::mem::size_of::<T>() as u32
-}
+/// The programs of the README, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

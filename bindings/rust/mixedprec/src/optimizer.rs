@@ -1,26 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! AnyPrecisionAdamW over wrapped tensors.
-use crate::{c_string, check, size_of_u32, sys, Context, Error, Recipe, Tensor};
-use std::cell::Cell;
-use std::marker::PhantomData;
+//! The optimizer: parameters by name in groups, with states of the library's.
+use crate::context::Place;
+use crate::error::{call, copied, invalid, number, text, Result};
+use crate::handle::{Handle, Keeps};
+use crate::tensor::raw_or_null;
+use crate::{
+    c_string, sys, Comm, Context, DeviceKind, Linear, MemoryReport, Queue, Recipe, Scaler, Sharding, Tensor,
+};
 use std::ptr::{null, null_mut};
 
-/// What moves the weights (MP_RULE_*).
+/// What moves the weights, and which states it keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Rule {
-    /// Decoupled weight decay.
+    /// exp_avg and exp_avg_sq; weight decay is decoupled.
     #[default]
-    AdamW = 0,
-    /// Weight decay as a part of the gradient (L2).
-    Adam = 1,
-    /// One state; no eps (leave it at zero).
-    Lion = 2,
+    AdamW = sys::MP_RULE_ADAMW,
+    /// The same states; weight decay is a part of the gradient (L2).
+    Adam = sys::MP_RULE_ADAM,
+    /// exp_avg; no eps, no bias correction.
+    Lion = sys::MP_RULE_LION,
 }
 
-/// What a rule can be told; each number is meant as it stands.
+/// What a rule is told. Each number is meant as it stands, zero too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hyperparameters {
+    /// What moves the weights.
+    pub rule: Rule,
     /// Learning rate.
     pub lr: f64,
     /// Decay of the first moment, in [0, 1).
@@ -31,154 +37,531 @@ pub struct Hyperparameters {
     pub eps: f64,
     /// Weight decay.
     pub weight_decay: f64,
-    /// What moves the weights.
-    pub rule: Rule,
+    /// The gradient's sign is turned.
+    pub maximize: bool,
+    /// Both bias corrections are 1.
+    pub no_bias_correction: bool,
 }
 
 impl Default for Hyperparameters {
     fn default() -> Self {
         Hyperparameters {
+            rule: Rule::AdamW,
             lr: 1e-3,
             beta1: 0.9,
             beta2: 0.999,
             eps: 1e-8,
             weight_decay: 0.0,
-            rule: Rule::AdamW,
+            maximize: false,
+            no_bias_correction: false,
         }
     }
 }
 
-/// What the last step did.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Steps really taken.
-    pub step: i64,
-    /// Steps left out because a gradient was not finite.
-    pub skipped_steps: i64,
+impl Hyperparameters {
+    /// The usual numbers of Lion.
+    pub fn lion() -> Self {
+        Hyperparameters { rule: Rule::Lion, lr: 1e-4, beta2: 0.99, eps: 0.0, ..Hyperparameters::default() }
+    }
+
+    pub(crate) fn flags(&self) -> u32 {
+        let with = |condition, flag| if condition { flag } else { 0 };
+        sys::MP_HYPERPARAMETERS_EXPLICIT
+            | with(self.maximize, sys::MP_RULE_MAXIMIZE)
+            | with(self.no_bias_correction, sys::MP_RULE_NO_BIAS_CORRECTION)
+    }
 }
 
 /// A group of parameters.
-pub struct Group {
-    /// Its number, from 0.
-    pub index: i32,
-    /// Advice of the library on these hyperparameters, if it has any.
-    pub note: Option<String>,
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GroupOptions {
+    /// Its numbers.
+    pub hyperparameters: Hyperparameters,
+    /// What its first moments are kept in, such as "fp32"; `None`: as the recipe says.
+    pub exp_avg_format: Option<String>,
+    /// Its second moments likewise.
+    pub exp_avg_sq_format: Option<String>,
 }
 
-/// Parameters in groups, with states kept by the library. `'a` is the life of the wrapped memory.
+impl From<Hyperparameters> for GroupOptions {
+    fn from(hyperparameters: Hyperparameters) -> Self {
+        GroupOptions { hyperparameters, ..GroupOptions::default() }
+    }
+}
+
+/// How an optimizer is made. All off by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OptimizerOptions {
+    /// Skips a step where a gradient is not finite, also without a scaler.
+    pub check_finite: bool,
+    /// The step writes zeros into the gradients it has used.
+    pub zero_grad: bool,
+    /// torchdistx's order of operations: an oracle, on the backend "reference".
+    pub eager_compat: bool,
+    /// States and step on the host, parameters and gradients on the context's device.
+    pub offload: bool,
+    /// Seed of stochastic rounding.
+    pub seed: u64,
+    /// Clips the global norm of the unscaled gradients; 0: not.
+    pub max_grad_norm: f64,
+}
+
+impl OptimizerOptions {
+    fn raw(&self) -> sys::mp_optimizer_desc {
+        let with = |condition, flag| if condition { flag } else { 0 };
+        sys::mp_optimizer_desc {
+            flags: with(self.check_finite, sys::MP_OPTIMIZER_CHECK_FINITE)
+                | with(self.zero_grad, sys::MP_OPTIMIZER_ZERO_GRAD)
+                | with(self.eager_compat, sys::MP_OPTIMIZER_EAGER_COMPAT)
+                | with(self.offload, sys::MP_OPTIMIZER_OFFLOAD),
+            seed: self.seed,
+            max_grad_norm: self.max_grad_norm,
+            ..sys::mp_optimizer_desc::INIT
+        }
+    }
+}
+
+/// A parameter, for [`Optimizer::add_param`].
+pub struct Param<'t, 'a> {
+    /// Unique; keys states, messages and random numbers.
+    pub name: &'t str,
+    /// The weight: fp32, or the recipe's `weight.dtype`.
+    pub param: &'t Tensor<'a>,
+    /// Its main gradient; `None`: one is made, to be had as the state "grad".
+    pub grad: Option<&'t Tensor<'a>>,
+    /// Its exact first value in fp32: the weight becomes its rounding, and master weight or compensation what that
+    /// loses.
+    pub initial: Option<&'t Tensor<'t>>,
+    /// Another rank of [`Optimizer::set_norm_comm`] counts its gradient in the norm.
+    pub norm_elsewhere: bool,
+}
+
+impl<'t, 'a> Param<'t, 'a> {
+    /// A parameter whose gradient the optimizer makes.
+    pub fn new(name: &'t str, param: &'t Tensor<'a>) -> Param<'t, 'a> {
+        Param { name, param, grad: None, initial: None, norm_elsewhere: false }
+    }
+
+    /// With a gradient of the program's.
+    #[must_use]
+    pub fn grad(mut self, grad: &'t Tensor<'a>) -> Self {
+        self.grad = Some(grad);
+        self
+    }
+
+    /// With its exact first value in fp32.
+    #[must_use]
+    pub fn initial(mut self, values: &'t Tensor<'t>) -> Self {
+        self.initial = Some(values);
+        self
+    }
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// It was skipped because a gradient was not finite.
+    pub found_inf: bool,
+    /// Steps really taken.
+    pub step: i64,
+    /// Steps skipped since creation.
+    pub skipped_steps: i64,
+    /// Global norm of the unscaled gradients; 0 where not computed.
+    pub grad_norm: f64,
+    /// What the gradients were multiplied by.
+    pub grad_mul: f64,
+}
+
+impl Stats {
+    pub(crate) fn from_raw(raw: &sys::mp_optimizer_stats) -> Stats {
+        Stats {
+            found_inf: raw.found_inf != 0,
+            step: raw.step,
+            skipped_steps: raw.skipped_steps,
+            grad_norm: raw.grad_norm,
+            grad_mul: raw.grad_mul,
+        }
+    }
+}
+
+/// Parameters by name in groups, with states of the library's in the types of a recipe. `'a` is the life of the
+/// memory under its tensors.
+///
+/// The memory outlives the optimizer:
+/// ```compile_fail,E0597
+/// # fn main() -> mixedprec::Result<()> {
+/// # use mixedprec::*;
+/// # let context = Context::new()?;
+/// let mut optimizer = Optimizer::new(&Recipe::new(&context, "fp32")?, &OptimizerOptions::default())?;
+/// let group = optimizer.add_group(&GroupOptions::default())?;
+/// {
+///     let mut weights = vec![1.0f32; 8];
+///     let tensor = Tensor::wrap(&context, &mut weights, &[8])?;
+///     optimizer.add_param(group, &Param::new("p", &tensor))?;
+/// }
+/// optimizer.step(None)?;
+/// # Ok(()) }
+/// ```
+/// whoever keeps it in turn, so its lifetime does not shrink:
+/// ```compile_fail
+/// # use mixedprec::Optimizer;
+/// fn shorter<'a>(optimizer: Optimizer<'static>) -> Optimizer<'a> {
+///     optimizer
+/// }
+/// ```
+/// and an optimizer stays in its thread:
+/// ```compile_fail,E0277
+/// # fn main() -> mixedprec::Result<()> {
+/// # use mixedprec::*;
+/// # let context = Context::new()?;
+/// let mut optimizer = Optimizer::new(&Recipe::new(&context, "fp32")?, &OptimizerOptions::default())?;
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| optimizer.step(None));
+/// });
+/// # Ok(()) }
+/// ```
 pub struct Optimizer<'a> {
-    handle: *mut sys::mp_optimizer,
-    memory: PhantomData<&'a [Cell<u8>]>,
+    pub(crate) handle: Handle<sys::mp_optimizer>,
+    place: Place,
+    norm_comm: Option<Comm>,
+    _memory: Keeps<'a>,
 }
 
 impl<'a> Optimizer<'a> {
-    /// An optimizer without groups.
-    pub fn new(context: &Context, recipe: &Recipe) -> Result<Optimizer<'a>, Error> {
-        let mut handle = null_mut();
-        // SAFETY: both handles are alive, and the optimizer keeps what it needs.
-        check(unsafe {
-            sys::mp_optimizer_create(context.handle, recipe.handle, null(), &mut handle)
-        })?;
-        Ok(Optimizer {
-            handle,
-            memory: PhantomData,
-        })
+    /// An optimizer without groups. Freezes the recipe.
+    pub fn new(recipe: &Recipe, options: &OptimizerOptions) -> Result<Optimizer<'a>> {
+        let (context, desc) = (recipe.context(), options.raw());
+        // SAFETY: handles and descriptor are good for the call.
+        let handle = Handle::new(|out| unsafe { sys::mp_optimizer_create(context.raw(), recipe.raw(), &desc, out) })?;
+        Ok(Optimizer { handle, place: Place::new(context), norm_comm: None, _memory: Keeps::new() })
     }
 
-    /// Adds a group of parameters.
-    pub fn add_group(&mut self, values: &Hyperparameters) -> Result<Group, Error> {
+    /// One whose states the ranks of `comm` share; it makes a communicator of its own. Every rank adds the same
+    /// groups and parameters, whole. Collective.
+    pub fn sharded(
+        recipe: &Recipe,
+        options: &OptimizerOptions,
+        comm: &Comm,
+        sharding: &Sharding,
+    ) -> Result<Optimizer<'a>> {
+        let (context, desc, sharding) = (recipe.context(), options.raw(), sharding.raw());
+        // SAFETY: handles and descriptors are good for the call.
+        let handle = Handle::new(|out| unsafe {
+            let (context, recipe) = (context.raw(), recipe.raw());
+            sys::mp_optimizer_create_sharded(context, recipe, &desc, comm.raw(), &sharding, out)
+        })?;
+        Ok(Optimizer { handle, place: Place::new(context), norm_comm: None, _memory: Keeps::new() })
+    }
+
+    /// Has its work go over another queue than the default one.
+    pub fn set_queue(&mut self, queue: Option<&Queue>) {
+        self.place.queue = queue.cloned();
+    }
+
+    /// Adds a group and gives its number.
+    pub fn add_group(&mut self, options: &GroupOptions) -> Result<i32> {
+        let values = &options.hyperparameters;
+        let exp_avg = options.exp_avg_format.as_deref().map(c_string).transpose()?;
+        let exp_avg_sq = options.exp_avg_sq_format.as_deref().map(c_string).transpose()?;
         let desc = sys::mp_param_group_desc {
-            struct_size: size_of_u32::<sys::mp_param_group_desc>(),
-            flags: sys::MP_HYPERPARAMETERS_EXPLICIT,
+            flags: values.flags(),
             lr: values.lr,
             beta1: values.beta1,
             beta2: values.beta2,
             eps: values.eps,
             weight_decay: values.weight_decay,
             rule: values.rule as i32,
-            reserved: 0,
-            exp_avg_format: null(),
-            exp_avg_sq_format: null(),
+            exp_avg_format: exp_avg.as_ref().map_or(null(), |text| text.as_ptr()),
+            exp_avg_sq_format: exp_avg_sq.as_ref().map_or(null(), |text| text.as_ptr()),
+            ..sys::mp_param_group_desc::INIT
         };
-        let mut index = -1;
-        // SAFETY: all pointers are good for the call.
-        let note = check(unsafe { sys::mp_optimizer_add_group(self.handle, &desc, &mut index) })?;
-        Ok(Group { index, note })
-    }
-
-    /// Adds a parameter with its main gradient; `init` is its exact start in fp32 where `param` is narrower.
-    /// Returns its number.
-    pub fn add_param(
-        &mut self,
-        group: &Group,
-        name: &str,
-        param: &Tensor<'a>,
-        grad: &Tensor<'a>,
-        init: Option<&Tensor<'_>>,
-    ) -> Result<i32, Error> {
-        let name = c_string(name)?;
-        let desc = sys::mp_param_desc {
-            struct_size: size_of_u32::<sys::mp_param_desc>(),
-            flags: 0,
-            name: name.as_ptr(),
-            param: param.handle,
-            grad: grad.handle,
-            init_fp32: init.map_or(null_mut(), |tensor| tensor.handle),
-        };
-        let mut index = -1;
-        // SAFETY: the tensors' memory outlives this optimizer; the name and `init` are copied in the call, which
-        // get_stats waits for.
-        check(unsafe { sys::mp_optimizer_add_param(self.handle, group.index, &desc, &mut index) })?;
-        self.stats()?;
+        let mut index = 0;
+        // SAFETY: handle, descriptor and texts are good for the call.
+        call(|| unsafe { sys::mp_optimizer_add_group(self.raw(), &desc, &mut index) })?;
         Ok(index)
     }
 
-    /// One step of all groups, done when this returns.
-    pub fn step(&mut self) -> Result<Stats, Error> {
-        // SAFETY: alive; no queue and no scaler are allowed.
-        check(unsafe { sys::mp_optimizer_step(self.handle, null_mut(), null_mut()) })?;
-        self.stats()
+    /// Adds a parameter with zero states and gives its number. The same memory under two names is an error.
+    pub fn add_param(&mut self, group: i32, param: &Param<'_, 'a>) -> Result<i32> {
+        let name = c_string(param.name)?;
+        let desc = sys::mp_param_desc {
+            flags: if param.norm_elsewhere { sys::MP_PARAM_NORM_ELSEWHERE } else { 0 },
+            name: name.as_ptr(),
+            param: param.param.raw(),
+            grad: raw_or_null(param.grad),
+            init_fp32: raw_or_null(param.initial),
+            ..sys::mp_param_desc::INIT
+        };
+        let mut index = 0;
+        // SAFETY: all handles are alive, the memory under parameter and gradient lives as long as the optimizer, and
+        // the initial values are read before this returns.
+        self.enqueue(true, || unsafe { sys::mp_optimizer_add_param(self.raw(), group, &desc, &mut index) })?;
+        Ok(index)
     }
 
-    /// What the last step did.
-    pub fn stats(&mut self) -> Result<Stats, Error> {
-        let mut stats = empty_stats();
-        // SAFETY: both pointers are good for the call.
-        check(unsafe { sys::mp_optimizer_get_stats(self.handle, null_mut(), &mut stats) })?;
-        Ok(Stats {
-            step: stats.step,
-            skipped_steps: stats.skipped_steps,
-        })
+    /// One step of all groups. Collective where ranks share it. On the host it is done when this returns; on a device
+    /// whoever needs to know what it did asks [`Optimizer::stats`].
+    pub fn step(&mut self, scaler: Option<&mut Scaler>) -> Result<()> {
+        let scaler = scaler.map_or(null_mut(), |scaler| scaler.raw());
+        // SAFETY: both handles are alive, and the memory under all parameters.
+        self.enqueue(false, || unsafe { sys::mp_optimizer_step(self.raw(), self.place.queue(), scaler) })
     }
 
-    /// A tensor of one parameter: "param", "grad", "exp_avg", "exp_avg_sq", "compensation" or "master".
-    pub fn state(&mut self, param: i32, state: &str) -> Result<Tensor<'a>, Error> {
+    /// Sets all gradients to zero.
+    pub fn zero_grad(&mut self) -> Result<()> {
+        // SAFETY: the handle is alive, and the memory under all gradients.
+        self.enqueue(false, || unsafe { sys::mp_optimizer_zero_grad(self.raw(), self.place.queue()) })
+    }
+
+    /// Names the layers whose step ends with the optimizer's; [`end_step`](crate::end_step) is then not called.
+    /// Replaces those named before.
+    pub fn set_linears(&mut self, linears: &[&Linear<'a>]) -> Result<()> {
+        let raw: Vec<*mut sys::mp_linear> = linears.iter().map(|linear| linear.raw()).collect();
+        let count = number(raw.len(), "the number of layers")?;
+        // SAFETY: the array has so many live handles.
+        call(|| unsafe { sys::mp_optimizer_set_linears(self.raw(), raw.as_ptr(), count) })
+    }
+
+    /// What the last step did, waited for.
+    pub fn stats(&self) -> Result<Stats> {
+        let mut raw = sys::mp_optimizer_stats::INIT;
+        // SAFETY: handle and struct are good for the call.
+        call(|| unsafe { sys::mp_optimizer_get_stats(self.raw(), self.place.queue(), &mut raw) })?;
+        Ok(Stats::from_raw(&raw))
+    }
+
+    /// The learning rate of a group, from the next step on; `None`: of all groups.
+    pub fn set_lr(&mut self, group: Option<i32>, lr: f64) -> Result<()> {
+        let group = all_or(group)?;
+        // SAFETY: the handle is alive.
+        call(|| unsafe { sys::mp_optimizer_set_lr(self.raw(), group, lr) })
+    }
+
+    /// Turns a group on or off: no step touches its parameters, and t stays. `None`: all groups.
+    pub fn set_enabled(&mut self, group: Option<i32>, enabled: bool) -> Result<()> {
+        let group = all_or(group)?;
+        // SAFETY: the handle is alive.
+        call(|| unsafe { sys::mp_optimizer_set_enabled(self.raw(), group, i32::from(enabled)) })
+    }
+
+    /// Whether a group is on.
+    pub fn is_enabled(&self, group: i32) -> Result<bool> {
+        let mut enabled = 0;
+        // SAFETY: the handle is alive.
+        call(|| unsafe { sys::mp_optimizer_get_enabled(self.raw(), group, &mut enabled) })?;
+        Ok(enabled != 0)
+    }
+
+    /// The norm that gradients are clipped to from the next step on; 0: not.
+    pub fn set_max_grad_norm(&mut self, norm: f64) -> Result<()> {
+        // SAFETY: the handle is alive.
+        call(|| unsafe { sys::mp_optimizer_set_max_grad_norm(self.raw(), norm) })
+    }
+
+    /// Lets every step read a group's learning rate from one fp32 element on the context's device; without `lr`, the
+    /// number again.
+    pub fn set_lr_tensor(&mut self, group: Option<i32>, lr: Option<&Tensor<'a>>) -> Result<()> {
+        let group = all_or(group)?;
+        // SAFETY: both handles are alive, and the memory under `lr` as long as the optimizer.
+        call(|| unsafe { sys::mp_optimizer_set_lr_tensor(self.raw(), group, raw_or_null(lr)) })
+    }
+
+    /// Lets every step divide the gradients by one fp32 element on the context's device.
+    pub fn set_grad_scale_tensor(&mut self, scale: Option<&Tensor<'a>>) -> Result<()> {
+        // SAFETY: both handles are alive, and the memory under `scale` as long as the optimizer.
+        call(|| unsafe { sys::mp_optimizer_set_grad_scale_tensor(self.raw(), raw_or_null(scale)) })
+    }
+
+    /// grad_norm of the last step as one fp32 element that shares the optimizer's memory.
+    pub fn grad_norm_tensor(&self) -> Result<Tensor<'a>> {
+        self.tensor(|out| unsafe { sys::mp_optimizer_get_grad_norm_tensor(self.raw(), out) })
+    }
+
+    /// Whether the last step was skipped, 0 or 1, likewise.
+    pub fn found_inf_tensor(&self) -> Result<Tensor<'a>> {
+        self.tensor(|out| unsafe { sys::mp_optimizer_get_found_inf_tensor(self.raw(), out) })
+    }
+
+    fn tensor(&self, create: impl FnOnce(*mut *mut sys::mp_tensor) -> sys::mp_status) -> Result<Tensor<'a>> {
+        Tensor::from_handle(self.place.clone(), Handle::new(create)?)
+    }
+
+    /// Has norm and finite check cover the ranks of `comm`, which hold other parameters of the model. The step is
+    /// then collective. The optimizer takes the communicator, because only one thread may use it. Collective itself.
+    pub fn set_norm_comm(&mut self, comm: Option<Comm>) -> Result<()> {
+        let raw = comm.as_ref().map_or(null_mut(), Comm::raw);
+        // SAFETY: both handles are alive.
+        call(|| unsafe { sys::mp_optimizer_set_norm_comm(self.raw(), raw) })?;
+        self.norm_comm = comm;
+        Ok(())
+    }
+
+    /// A tensor of one parameter: "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master", or a scale by
+    /// its tensor's name and "_scale_inv". It shares the memory.
+    pub fn state(&self, param: i32, state: &str) -> Result<Tensor<'a>> {
         let state = c_string(state)?;
-        let mut handle = null_mut();
-        // SAFETY: all pointers are good for the call; the reference that comes back is ours.
-        check(unsafe { sys::mp_optimizer_get_state(self.handle, param, state.as_ptr(), &mut handle) })?;
-        Ok(Tensor {
-            handle,
-            memory: PhantomData,
+        // SAFETY: handle and text are good for the call.
+        self.tensor(|out| unsafe { sys::mp_optimizer_get_state(self.raw(), param, state.as_ptr(), out) })
+    }
+
+    /// The values of a state, whatever it is stored as: "exp_avg", "exp_avg_sq", "compensation", "fp32_param".
+    /// `values`: fp32, fp16 or bf16, as many elements as the parameter.
+    pub fn read_state(&self, param: i32, state: &str, values: &Tensor) -> Result<()> {
+        let state = c_string(state)?;
+        // SAFETY: handles and text are good for the call; shape and type are checked there.
+        call(|| unsafe {
+            let queue = self.place.queue();
+            sys::mp_optimizer_read_state(self.raw(), queue, param, state.as_ptr(), values.raw())
         })
     }
-}
 
-impl Drop for Optimizer<'_> {
-    fn drop(&mut self) {
-        // SAFETY: our reference, given back once.
-        unsafe { sys::mp_optimizer_destroy(self.handle) }
+    /// Stores values in a state, rounded once. "fp32_param" writes the parameter as well.
+    pub fn write_state(&mut self, param: i32, state: &str, values: &Tensor) -> Result<()> {
+        let state = c_string(state)?;
+        // SAFETY: handles and text are good for the call; shape and type are checked there.
+        call(|| unsafe {
+            let queue = self.place.queue();
+            sys::mp_optimizer_write_state(self.raw(), queue, param, state.as_ptr(), values.raw())
+        })
+    }
+
+    /// After the program wrote into parameters: master weights become them, remainders and compensations zero.
+    /// `None`: of all.
+    pub fn sync_master(&mut self, param: Option<i32>) -> Result<()> {
+        let param = all_or(param)?;
+        // SAFETY: the handle is alive.
+        self.enqueue(false, || unsafe { sys::mp_optimizer_sync_master(self.raw(), self.place.queue(), param) })
+    }
+
+    /// Sets the count of steps and t of every group.
+    pub fn set_step(&mut self, step: i64) -> Result<()> {
+        // SAFETY: the handle is alive.
+        call(|| unsafe { sys::mp_optimizer_set_step(self.raw(), self.place.queue(), step) })
+    }
+
+    /// t of one group: the steps it took part in.
+    pub fn group_step(&self, group: i32) -> Result<i64> {
+        let mut step = 0;
+        // SAFETY: the handle is alive.
+        call(|| unsafe { sys::mp_optimizer_get_group_step(self.raw(), self.place.queue(), group, &mut step) })?;
+        Ok(step)
+    }
+
+    /// Sets t of one group alone.
+    pub fn set_group_step(&mut self, group: i32, step: i64) -> Result<()> {
+        // SAFETY: the handle is alive.
+        call(|| unsafe { sys::mp_optimizer_set_group_step(self.raw(), self.place.queue(), group, step) })
+    }
+
+    /// What it was made with; the seed is a checkpoint's where one was loaded.
+    pub fn options(&self) -> Result<OptimizerOptions> {
+        let mut raw = sys::mp_optimizer_desc::INIT;
+        // SAFETY: handle and struct are good for the call.
+        call(|| unsafe { sys::mp_optimizer_get_desc(self.raw(), &mut raw) })?;
+        Ok(OptimizerOptions {
+            check_finite: raw.flags & sys::MP_OPTIMIZER_CHECK_FINITE != 0,
+            zero_grad: raw.flags & sys::MP_OPTIMIZER_ZERO_GRAD != 0,
+            eager_compat: raw.flags & sys::MP_OPTIMIZER_EAGER_COMPAT != 0,
+            offload: raw.flags & sys::MP_OPTIMIZER_OFFLOAD != 0,
+            seed: raw.seed,
+            max_grad_norm: raw.max_grad_norm,
+        })
+    }
+
+    /// Groups added.
+    pub fn group_count(&self) -> Result<i32> {
+        let mut count = 0;
+        // SAFETY: the handle is alive.
+        call(|| unsafe { sys::mp_optimizer_get_group_count(self.raw(), &mut count) })?;
+        Ok(count)
+    }
+
+    /// A group as it is now.
+    pub fn group(&self, group: i32) -> Result<GroupOptions> {
+        let mut raw = sys::mp_param_group_desc::INIT;
+        // SAFETY: handle and struct are good for the call.
+        call(|| unsafe { sys::mp_optimizer_get_group(self.raw(), group, &mut raw) })?;
+        let format = |text: *const std::os::raw::c_char| {
+            // SAFETY: NULL, or a static text.
+            (!text.is_null()).then(|| unsafe { copied(text) })
+        };
+        Ok(GroupOptions {
+            hyperparameters: Hyperparameters {
+                rule: match raw.rule {
+                    sys::MP_RULE_ADAM => Rule::Adam,
+                    sys::MP_RULE_LION => Rule::Lion,
+                    _ => Rule::AdamW,
+                },
+                lr: raw.lr,
+                beta1: raw.beta1,
+                beta2: raw.beta2,
+                eps: raw.eps,
+                weight_decay: raw.weight_decay,
+                maximize: raw.flags & sys::MP_RULE_MAXIMIZE != 0,
+                no_bias_correction: raw.flags & sys::MP_RULE_NO_BIAS_CORRECTION != 0,
+            },
+            exp_avg_format: format(raw.exp_avg_format),
+            exp_avg_sq_format: format(raw.exp_avg_sq_format),
+        })
+    }
+
+    /// Parameters added.
+    pub fn param_count(&self) -> Result<i32> {
+        let mut count = 0;
+        // SAFETY: the handle is alive.
+        call(|| unsafe { sys::mp_optimizer_get_param_count(self.raw(), &mut count) })?;
+        Ok(count)
+    }
+
+    /// A parameter's name.
+    pub fn param_name(&self, param: i32) -> Result<String> {
+        // SAFETY: the handle is alive; `text` hands over its buffer and that one's size.
+        text(|buffer, capacity, needed| unsafe {
+            sys::mp_optimizer_get_param_name(self.raw(), param, buffer, capacity, needed)
+        })
+    }
+
+    /// A parameter's group.
+    pub fn param_group(&self, param: i32) -> Result<i32> {
+        let mut group = 0;
+        // SAFETY: the handle is alive.
+        call(|| unsafe { sys::mp_optimizer_get_param_group(self.raw(), param, &mut group) })?;
+        Ok(group)
+    }
+
+    /// Bytes really held for the parameters.
+    pub fn memory(&self) -> Result<MemoryReport> {
+        let mut raw = sys::mp_memory_report::INIT;
+        // SAFETY: handle and struct are good for the call.
+        call(|| unsafe { sys::mp_optimizer_get_memory(self.raw(), &mut raw) })?;
+        Ok(MemoryReport::from_raw(&raw))
+    }
+
+    /// The context it works in.
+    pub fn context(&self) -> &Context {
+        &self.place.context
+    }
+
+    /// The raw handle, for calls of [`sys`](crate::sys). It stays this optimizer's.
+    pub fn raw(&self) -> *mut sys::mp_optimizer {
+        self.handle.get()
+    }
+
+    pub(crate) fn queue(&self) -> *mut sys::mp_queue {
+        self.place.queue()
+    }
+
+    pub(crate) fn enqueue(&self, wait: bool, function: impl FnOnce() -> sys::mp_status) -> Result<()> {
+        self.place.enqueue(wait || self.place.context.device() == DeviceKind::Host, function)
     }
 }
 
-pub(crate) fn empty_stats() -> sys::mp_optimizer_stats {
-    sys::mp_optimizer_stats {
-        struct_size: size_of_u32::<sys::mp_optimizer_stats>(),
-        found_inf: 0,
-        step: 0,
-        skipped_steps: 0,
-        grad_norm: 0.0,
-        grad_mul: 0.0,
+/// The number that stands for all where there is none.
+fn all_or(index: Option<i32>) -> Result<i32> {
+    match index {
+        None => Ok(-1),
+        Some(index) if index >= 0 => Ok(index),
+        Some(index) => Err(invalid(format!("there is no number {index}"))),
     }
 }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the tests share.
+#![allow(dead_code)] // not every test needs all of it
+use mixedprec::*;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub fn context() -> Context {
+    Context::builder().threads(2).open().unwrap()
+}
+
+/// Numbers that are no round ones.
+pub fn wave(count: usize, phase: f32) -> Vec<f32> {
+    (0..count).map(|i| (i as f32 * 0.7 + phase).sin()).collect()
+}
+
+pub fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+pub fn kind<T>(result: Result<T>) -> ErrorKind {
+    match result {
+        Ok(_) => panic!("it should have failed"),
+        Err(error) => {
+            assert!(!error.message().is_empty() && error.status() < 0, "{error}");
+            error.kind()
+        }
+    }
+}
+
+/// A folder that is gone after the test.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new() -> Folder {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("mixedprec-rust-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Folder(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
