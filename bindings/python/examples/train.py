@@ -39,12 +39,13 @@ def zeros(*shape):
 def cross_entropy(logits, targets, factor):
     """The rows' losses summed, and the gradient times `factor`. Sums go from left to right, as in every language."""
     rows = np.arange(len(logits))
-    shifted = logits - logits.max(axis=1, keepdims=True)
+    shifted = logits.astype(np.float64)
+    shifted -= shifted.max(axis=1, keepdims=True)
     e = np.array([[math.exp(v) for v in row] for row in shifted.tolist()])
     total = e.cumsum(axis=1)[:, -1]
     share = e / total[:, None]
     share[rows, targets] -= 1.0
-    losses = [math.log(t) - float(v) for t, v in zip(total, shifted[rows, targets])]
+    losses = [math.log(t) - v for t, v in zip(total, shifted[rows, targets])]
     return sum(losses), (share * factor).astype(np.float32)
 
 
