@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """DLPack capsules: the structs of DLPack 1.x and of the versions before, and who deletes what when."""
+import collections
 import ctypes
+import sys
 import weakref
 from ctypes import (CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, byref, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16,
                     c_uint32, c_uint64, c_void_p, cast, py_object, pythonapi)
 
 from . import capi
-from ._library import Registry, call, give_back
+from ._library import Registry, call, chores, give_back
 
 
 class Device(Structure):
@@ -44,13 +46,6 @@ _new = PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", pyt
 _name = PYFUNCTYPE(c_char_p, py_object)(("PyCapsule_GetName", pythonapi))
 _pointer = PYFUNCTYPE(c_void_p, py_object, c_char_p)(("PyCapsule_GetPointer", pythonapi))
 _set_name = PYFUNCTYPE(c_int, py_object, c_char_p)(("PyCapsule_SetName", pythonapi))
-# A destructor gets an object without references, which must not become a py_object again.
-_dying_is = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", pythonapi))
-_dying_pointer = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", pythonapi))
-_fetch = PYFUNCTYPE(None, POINTER(c_void_p), POINTER(c_void_p), POINTER(c_void_p))(("PyErr_Fetch", pythonapi))
-_restore = PYFUNCTYPE(None, c_void_p, c_void_p, c_void_p)(("PyErr_Restore", pythonapi))
-
-
 def delete(address, kind=Versioned):
     """Calls the deleter of the struct at an address."""
     deleter = kind.from_address(address).deleter
@@ -58,22 +53,37 @@ def delete(address, kind=Versioned):
         deleter(address)
 
 
-@PYFUNCTYPE(None, c_void_p)
-def _end_capsule(capsule):
-    # The consumer may have failed: its exception is on the way, and Python code cannot run beside it.
-    error = c_void_p(), c_void_p(), c_void_p()
-    _fetch(*map(byref, error))
-    try:
-        for name, kind in ((_LEGACY, Legacy), (_VERSIONED, Versioned)):
-            if _dying_is(capsule, name):  # nobody has taken it
-                delete(_dying_pointer(capsule, name), kind)
-    finally:
-        _restore(*error)
-
-
-_destructor = cast(_end_capsule, c_void_p)
-
 # ---- Out
+
+# Capsules that may not have been taken yet. They have no destructor: one runs wherever the last reference goes, often beside
+# an exception of the consumer's, and Python code cannot. So they are held here, and looked at when the library is called.
+_capsules = collections.deque()
+
+
+def _look():
+    capsule = _capsules.popleft()
+    return capsule, sys.getrefcount(capsule)
+
+
+_capsules.append(object())
+_ALONE = _look()[1]
+
+
+def _delete_lost():
+    for _ in range(len(_capsules)):
+        try:
+            made, references = _look()
+        except IndexError:  # another thread was faster
+            return
+        name = _name(made)
+        if name in _USED:  # nobody has taken it
+            if references > _ALONE:
+                _capsules.append(made)
+            else:
+                delete(_pointer(made, name), Legacy if name == _LEGACY.value else Versioned)
+
+
+chores.append((_capsules, _delete_lost))
 
 _exported = Registry()  # number: (Legacy, address of the Versioned that it stands for)
 
@@ -98,12 +108,14 @@ def _export(tensor):
 
 def capsule(tensor, versioned):
     """A capsule over a tensor's memory."""
-    address = _export(tensor)
-    if versioned:
-        return _new(address, _VERSIONED, _destructor)
-    legacy = Legacy(Versioned.from_address(address).tensor, None, _end_legacy)
-    legacy.context = _exported.add((legacy, address))
-    return _new(ctypes.addressof(legacy), _LEGACY, _destructor)
+    address, name = _export(tensor), _VERSIONED
+    if not versioned:
+        legacy = Legacy(Versioned.from_address(address).tensor, None, _end_legacy)
+        legacy.context = _exported.add((legacy, address))
+        address, name = ctypes.addressof(legacy), _LEGACY
+    made = _new(address, name, None)
+    _capsules.append(made)
+    return made
 
 
 class Lent:

@@ -113,8 +113,7 @@ def call(name, *arguments):
         return _report(status)
     finally:
         del held
-        if _dropped:
-            _destroy_dropped()
+        _do_chores()
 
 
 def _report(status):
@@ -263,6 +262,16 @@ def _destroy_dropped():
         give_back(*dropped)
 
 
+chores = [(_dropped, _destroy_dropped)]  # (what waits, what is to be done where something does), after calls
+
+
+def _do_chores():
+    if not _thread.silent:
+        for waiting, chore in chores:
+            if waiting:
+                chore()
+
+
 class Object:
     """What has a handle of the library. A context manager; close() may be called at any time, from any thread, and twice.
 
@@ -320,6 +329,7 @@ class Object:
         if finalizer is not None:
             finalizer()
         self._kept = []
+        _do_chores()
 
     def __enter__(self):
         return self
