@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saving and loading everything that the next step depends on."""
 import os
-import weakref
 from ctypes import byref
 from typing import NamedTuple
 
 from . import capi
-from ._library import Object, Registry, call, filled, flags, quiet, text
+from ._library import Listeners, Object, call, filled, flags, quiet, text
 from ._memory import memory
 
 
@@ -44,14 +43,15 @@ def describe_checkpoint(path):
     return text("mp_checkpoint_describe", os.fsencode(path))
 
 
-_watchers = Registry()
+_watched = Listeners()
 
 
 @capi.mp_checkpoint_progress_fn
+@quiet
 def _progress(done, total, number):
-    watcher = _watchers.get(number)
-    if watcher is not None:
-        quiet(watcher)(done, total)
+    checkpoint = _watched.get(number)
+    if checkpoint is not None:
+        checkpoint._progress(done, total)
 
 
 class Checkpoint(Object):
@@ -66,10 +66,10 @@ class Checkpoint(Object):
     def __init__(self, context, comm=None, keep=0, progress=None):
         desc = capi.mp_checkpoint_desc(keep=keep)
         if progress is not None:
-            number = _watchers.add(progress)
-            desc.progress, desc.payload = _progress, number
-            weakref.finalize(self, _watchers.pop, number).atexit = False
+            self._progress = progress
+            desc.progress, desc.payload = _progress, _watched.add(self)
         super().__init__("mp_checkpoint_create", context, comm, byref(desc))
+        self.context = context
 
     def add_optimizer(self, optimizer):
         """Its parameters, states, groups and seed."""

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library, its devices, contexts, queues and events."""
 import json
-import weakref
 from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p, sizeof
 
 from . import capi
-from ._library import Object, Registry, call, choice, choices, flags, lib, quiet, text, value
+from ._library import Listeners, Object, call, choice, choices, flags, lib, quiet, text, value
 
 _DEVICES = choices("MP_DEVICE_", "MP_DEVICE_DEFAULT")
 _DEVICE_NAMES = {number: name for name, number in _DEVICES.items()}
@@ -53,14 +52,15 @@ def device_memory(kind="cuda", index=0):
     return value(c_int64, "mp_device_get_memory", device_number(kind), index)
 
 
-_logs = Registry()
+_logging = Listeners()
 
 
 @capi.mp_log_fn
+@quiet
 def _log(level, message, number):
-    log = _logs.get(number)
-    if log is not None:
-        quiet(log)(_LEVEL_NAMES.get(level, str(level)), message.decode(errors="replace"))
+    context = _logging.get(number)
+    if context is not None:
+        context._log(_LEVEL_NAMES.get(level, str(level)), message.decode(errors="replace"))
 
 
 class Context(Object):
@@ -83,9 +83,8 @@ class Context(Object):
                                     log_level=choice(_LEVELS, log_level, "log_level"), backend=backend,
                                     flags=flags(bind=(bind_threads, capi.MP_CONTEXT_BIND_THREADS)))
         if log is not None:
-            number = _logs.add(log)
-            desc.log, desc.log_payload = _log, number
-            weakref.finalize(self, _logs.pop, number).atexit = False
+            self._log = log
+            desc.log, desc.log_payload = _log, _logging.add(self)
         super().__init__("mp_context_create", byref(desc))
 
     @property

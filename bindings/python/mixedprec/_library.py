@@ -230,6 +230,25 @@ class Registry:
         return len(self._objects)
 
 
+class Listeners:
+    """Objects by a number, held weakly: those with a function that the library calls, which may well refer to them."""
+
+    def __init__(self):
+        self._objects = weakref.WeakValueDictionary()
+        self._numbers = iter(range(1, sys.maxsize))
+
+    def add(self, item):
+        number = next(self._numbers)
+        self._objects[number] = item
+        return number
+
+    def get(self, number):
+        return self._objects.get(number)
+
+    def __len__(self):
+        return len(self._objects)
+
+
 # What wrapped tensors use, until the library says that nobody does any more.
 lent = Registry()
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrix products and linear layers."""
 import ctypes
-import weakref
 from ctypes import POINTER, byref, c_int32, c_size_t
 from typing import NamedTuple, Optional
 
 from . import capi
-from ._library import Object, Registry, call, choice, choices, filled, flags, quiet, text, value
+from ._library import Listeners, Object, call, choice, choices, filled, flags, quiet, text, value
 from ._memory import DTYPE_NAMES, dtype_number, memory
 from ._tensor import Quant, Random, Tensor, as_tensor, cast_desc
 
@@ -86,14 +85,15 @@ class LinearStats(NamedTuple):
         return cls(_OPERAND_NAMES[stats.operand], DTYPE_NAMES[stats.dtype], *(getattr(stats, f) for f in cls._fields[2:]))
 
 
-_monitors = Registry()
+_monitored = Listeners()
 
 
 @capi.mp_linear_monitor_fn
+@quiet
 def _monitor(number, name, stats, advice):
-    monitor = _monitors.get(number)
-    if monitor is not None:
-        quiet(monitor)(name.decode(), LinearStats.of(stats.contents), advice.decode() if advice else None)
+    linear = _monitored.get(number)
+    if linear is not None:
+        linear._monitor(name.decode(), LinearStats.of(stats.contents), advice.decode() if advice else None)
 
 
 class Saved(Object):
@@ -229,17 +229,8 @@ class Linear(Object):
     def set_monitor(self, name, every, monitor):
         """Every so many steps calls monitor(name, stats, advice) for each operand; every=0 ends it. The function must not
         call the library; what it raises is printed by sys.unraisablehook. It is kept as long as the layer."""
-        number = _monitors.add(monitor)
-        try:
-            call("mp_linear_set_monitor", self, name, every, _monitor, number)
-        except BaseException:
-            _monitors.pop(number)
-            raise
-        ended = getattr(self, "_monitor_ended", None)
-        if ended is not None:
-            ended()
-        self._monitor_ended = weakref.finalize(self, _monitors.pop, number)
-        self._monitor_ended.atexit = False
+        call("mp_linear_set_monitor", self, name, every, _monitor, _monitored.add(self))
+        self._monitor = monitor
 
     @property
     def scaling(self):
