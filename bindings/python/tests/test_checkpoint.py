@@ -118,13 +118,16 @@ class Checkpoints(unittest.TestCase):
         with self.assertRaises(ValueError):
             run.checkpoint.add_data("bytes", b"cannot be loaded into")
         with self.assertRaises(ValueError):
-            run.checkpoint.add_data("data", bytearray(4))
+            run.checkpoint.add_data("nothing", bytearray())
         with self.assertRaises(ValueError):
             run.checkpoint.save("a\0b", 1)
         with self.assertRaises(TypeError):
             run.checkpoint.save(None, 1)
         with self.assertRaises(BufferError):
             run.data.append(1)
+        run.checkpoint.add_data("data", bytearray(4))
+        with self.assertRaisesRegex(ValueError, "two of 'data'"):
+            run.checkpoint.save(self.path, 2)
         other = Run("bf16_mixed")
         with self.assertRaises(mp.BadStateError):
             other.checkpoint.load(self.path)

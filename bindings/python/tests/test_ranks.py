@@ -355,6 +355,7 @@ class SharedOptimizers(unittest.TestCase):
         def collect():
             while not stop.is_set():
                 gc.collect()
+                time.sleep(0.005)
         collector = threading.Thread(target=collect)
         collector.start()
         try:
