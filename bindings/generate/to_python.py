@@ -64,8 +64,8 @@ class Struct(Structure):
     _converters_ = {}
 
     def __init__(self, **fields):
-        super().__init__()
-        for name, value in {**self._initial_, **fields}.items():
+        super().__init__(**self._initial_)
+        for name, value in fields.items():
             setattr(self, name, value)
 
     def __setattr__(self, name, value):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The version is that of the headers. With MIXEDPREC_DIR set (the prefix of an installation, or a build folder) the wheel
-carries that libmixedprec.so.0 and the modules beside it; without it the wheel is for a library that is installed."""
+"""The version is that of the headers. With MIXEDPREC_DIR set (the prefix of an installation, or a build folder) the
+wheel carries that libmixedprec.so.0 and the modules beside it; without it the wheel is for a library that is
+installed."""
+
 import os
 import re
 import shutil
@@ -58,4 +60,8 @@ class PlatformDistribution(Distribution):
         return bool(library_files())
 
 
-setup(version=version(), distclass=PlatformDistribution, cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel})
+setup(
+    version=version(),
+    distclass=PlatformDistribution,
+    cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel},
+)

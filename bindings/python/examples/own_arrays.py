@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Only the optimizer and the loss scaler, on arrays of the program's own: AdamW moves p to a target. Gradients overflow
 at step 20: the scaler skips that step and halves its scale. Prints what the same program prints in every language."""
+
 import numpy as np
 
 import mixedprec as mp
@@ -20,5 +21,7 @@ for i in range(1, 101):
     scaler.update()
 
 taken = step - 1
-print(f"steps {taken}  skipped {100 - taken}  scale {scaler.scale:.0f}  "
-      f"sum {sum(abs(p.astype(float)).tolist()):.9f}  p[1] {p[1]:.9f}")
+print(
+    f"steps {taken}  skipped {100 - taken}  scale {scaler.scale:.0f}  "
+    f"sum {sum(abs(p.astype(float)).tolist()):.9f}  p[1] {p[1]:.9f}"
+)

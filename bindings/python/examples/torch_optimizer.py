@@ -8,8 +8,9 @@
         optimizer.scale(loss_of(model(x), target)).backward()
         optimizer.step()
 
-Run as a program it trains a small network three times: beside torch.optim.AdamW, in bf16 with Kahan's compensation, and in
-fp16 with a loss scale."""
+Run as a program it trains a small network three times: beside torch.optim.AdamW, in bf16 with Kahan's compensation, and
+in fp16 with a loss scale."""
+
 import torch
 
 import mixedprec as mp
@@ -23,19 +24,31 @@ class MixedPrecAdamW(torch.optim.Optimizer):
     seed           of stochastic rounding
     context        a mixedprec.Context; None: one for the device of the first parameter
 
-    Gradients keep their memory: zero_grad() writes zeros. A parameter without a gradient is left alone, as torch does; so
-    each is a group of its own in the library, which counts its steps.
+    Gradients keep their memory: zero_grad() writes zeros. A parameter without a gradient is left alone, as torch does;
+    so each is a group of its own in the library, which counts its steps.
     """
 
-    def __init__(self, params, recipe="fp32", lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, max_grad_norm=0.0,
-                 seed=0, context=None):
+    def __init__(
+        self,
+        params,
+        recipe="fp32",
+        lr=1e-3,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=1e-2,
+        max_grad_norm=0.0,
+        seed=0,
+        context=None,
+    ):
         params = list(params)
         if not params:
             raise ValueError("the optimizer got no parameters")
         if context is None:
             first = params[0]["params"] if isinstance(params[0], dict) else params[0]
             first = first if isinstance(first, torch.Tensor) else list(first)[0]
-            context = mp.Context() if first.device.type == "cpu" else mp.Context(device="cuda", index=first.device.index)
+            context = (
+                mp.Context() if first.device.type == "cpu" else mp.Context(device="cuda", index=first.device.index)
+            )
         self._context = context
         self._recipe = mp.Recipe(context, recipe)
         self._scaler = mp.Scaler.from_recipe(self._recipe)
@@ -49,8 +62,9 @@ class MixedPrecAdamW(torch.optim.Optimizer):
         group["fixed"] = group["betas"], group["eps"], group["weight_decay"]  # the library takes these once
         for param in group["params"]:
             param.grad = torch.zeros_like(param, memory_format=torch.contiguous_format)
-            number = self._optimizer.add_group(lr=group["lr"], betas=group["betas"], eps=group["eps"],
-                                               weight_decay=group["weight_decay"])
+            number = self._optimizer.add_group(
+                lr=group["lr"], betas=group["betas"], eps=group["eps"], weight_decay=group["weight_decay"]
+            )
             self._optimizer.add_param(f"param{number}", param.detach(), param.grad, group=number)
             self._params.append([param, param.grad, param.data_ptr(), group["lr"]])
 
@@ -109,7 +123,8 @@ class MixedPrecAdamW(torch.optim.Optimizer):
         return names
 
     def state_dict(self):
-        """As torch's, the states as fp32 values: "step", "exp_avg", "exp_avg_sq", and what the recipe has beside them."""
+        """As torch's, the states as fp32 values: "step", "exp_avg", "exp_avg_sq", and what the recipe has beside
+        them."""
         for number, (param, *_) in enumerate(self._params):
             state = {"step": torch.tensor(float(self._optimizer.group_step(number)))}
             for name in self._states():
@@ -120,8 +135,11 @@ class MixedPrecAdamW(torch.optim.Optimizer):
             self.state[param] = state
         saved = super().state_dict()
         self.state.clear()
-        saved["mixedprec"] = {"recipe": self._recipe.to_json(), "scaler": tuple(self._scaler.state),
-                              "step": self._optimizer.stats.step}
+        saved["mixedprec"] = {
+            "recipe": self._recipe.to_json(),
+            "scaler": tuple(self._scaler.state),
+            "step": self._optimizer.stats.step,
+        }
         return saved
 
     def load_state_dict(self, state_dict):
@@ -133,8 +151,11 @@ class MixedPrecAdamW(torch.optim.Optimizer):
         for group in self.param_groups:
             group["fixed"] = group["betas"], group["eps"], group["weight_decay"]
         own = state_dict.get("mixedprec", {})
-        steps = {number: int(state_dict["state"][index]["step"]) for number, index in zip(order, saved)
-                 if index in state_dict["state"]}
+        steps = {
+            number: int(state_dict["state"][index]["step"])
+            for number, index in zip(order, saved)
+            if index in state_dict["state"]
+        }
         self._optimizer.set_step(own.get("step", max(steps.values(), default=0)))
         for number, index in zip(order, saved):
             self._optimizer.set_group_step(steps.get(number, 0), number)
@@ -172,7 +193,8 @@ def main():
     losses = train(theirs, torch.optim.AdamW(theirs.parameters()))
     with torch.no_grad():
         difference = max(float((a - b).norm() / b.norm()) for a, b in zip(ours.parameters(), theirs.parameters()))
-    print(f"fp32             {ours_losses[-1]:.6f}, torch.optim.AdamW {losses[-1]:.6f}; weights differ by {difference:.1e}")
+    line = f"fp32             {ours_losses[-1]:.6f}, torch.optim.AdamW {losses[-1]:.6f}"
+    print(f"{line}; weights differ by {difference:.1e}")
     for recipe, dtype in (("bf16_pure_kahan", torch.bfloat16), ("fp16_mixed", torch.float16)):
         model = network(dtype)
         optimizer = MixedPrecAdamW(model.parameters(), recipe=recipe)

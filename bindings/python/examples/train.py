@@ -6,6 +6,7 @@
 Model: the last 8 bytes, each by an embedding of 16 -> linear 128 -> 128, bias, relu -> linear 128 -> 256, bias ->
 softmax. The two products are the library's, in the recipe's dtypes; what is between them is here, in fp32, the loss in
 double. Random numbers: s = 48271 s mod (2^31 - 1)."""
+
 import math
 import os
 import sys

@@ -12,11 +12,22 @@
 numpy is not needed: array.array, bytearray and other objects with the buffer interface are taken as well. Failures are
 raised (Error), advice is given by warnings.warn (Note). capi has the C ABI as it is, call() calls any of its functions.
 """
+
 from . import capi
 from ._checkpoint import Checkpoint, CheckpointInfo, describe_checkpoint, inspect_checkpoint
 from ._comm import Comm, Operation, Request, Traffic, Transport, wire_bytes
-from ._context import (Context, Event, Queue, build_info, check_device, device_count, device_memory, device_name,
-                       library_version, shutdown)
+from ._context import (
+    Context,
+    Event,
+    Queue,
+    build_info,
+    check_device,
+    device_count,
+    device_memory,
+    device_name,
+    library_version,
+    shutdown,
+)
 from ._errors import *  # noqa: F401,F403
 from ._library import call
 from ._linear import Gemm, Linear, LinearStats, Saved, end_step

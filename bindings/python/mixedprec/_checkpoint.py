@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saving and loading everything that the next step depends on."""
+
 import os
 from ctypes import byref
 from typing import NamedTuple
@@ -10,7 +11,9 @@ from ._memory import memory
 
 
 class CheckpointInfo(NamedTuple):
-    """What a checkpoint is. The errors are what Checkpoint.load(convert=True) lost by rounding, where converted is true."""
+    """What a checkpoint is. The errors are what Checkpoint.load(convert=True) lost by rounding, where converted is
+    true."""
+
     format: int
     step: int
     sequence: int
@@ -61,6 +64,7 @@ class Checkpoint(Object):
     keep      after a save, older checkpoints beyond so many are deleted; 0: none
     progress  progress(done, total), in bytes, from the thread that works; must not call the library
     """
+
     _noun = "checkpoint"
 
     def __init__(self, context, comm=None, keep=0, progress=None):
@@ -91,22 +95,36 @@ class Checkpoint(Object):
         call("mp_checkpoint_add_data", self, name, found.address, found.nbytes)
 
     def save(self, directory, step, background=False):
-        """Saves a new checkpoint in a directory of them. background: returns when the state is copied; a thread writes."""
-        call("mp_checkpoint_save", self, os.fsencode(directory), step,
-             flags(background=(background, capi.MP_SAVE_BACKGROUND)))
+        """Saves a new checkpoint in a directory of them. background: returns when the state is copied; a thread
+        writes."""
+        call(
+            "mp_checkpoint_save",
+            self,
+            os.fsencode(directory),
+            step,
+            flags(background=(background, capi.MP_SAVE_BACKGROUND)),
+        )
 
     def load(self, path, verify_all=False, other_recipe=False, convert=False):
-        """Loads a checkpoint, or the newest intact one of a directory, and returns its CheckpointInfo. On an error nothing has
-        changed.
+        """Loads a checkpoint, or the newest intact one of a directory, and returns its CheckpointInfo. On an error
+        nothing has changed.
 
         verify_all    check every byte of every file
         other_recipe  take another recipe's whose tensors have the same types
         convert       take another recipe's and round its numbers
         """
         info = capi.mp_checkpoint_info()
-        call("mp_checkpoint_load", self, os.fsencode(path), flags(
-            all=(verify_all, capi.MP_LOAD_VERIFY_ALL), other=(other_recipe, capi.MP_LOAD_OTHER_RECIPE),
-            convert=(convert, capi.MP_LOAD_CONVERT)), byref(info))
+        call(
+            "mp_checkpoint_load",
+            self,
+            os.fsencode(path),
+            flags(
+                all=(verify_all, capi.MP_LOAD_VERIFY_ALL),
+                other=(other_recipe, capi.MP_LOAD_OTHER_RECIPE),
+                convert=(convert, capi.MP_LOAD_CONVERT),
+            ),
+            byref(info),
+        )
         return CheckpointInfo.of(info)
 
     @property

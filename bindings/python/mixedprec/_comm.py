@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that exchange bytes: communicators, requests, reductions, and transports written in Python."""
+
 import array
 import ctypes
 import threading
@@ -7,7 +8,19 @@ from ctypes import POINTER, byref, c_int32, c_int64, c_uint32
 from typing import NamedTuple
 
 from . import capi
-from ._library import Object, Registry, call, choice, choices, filled, flags, remember_exception, text, unraisable, value
+from ._library import (
+    Object,
+    Registry,
+    call,
+    choice,
+    choices,
+    filled,
+    flags,
+    remember_exception,
+    text,
+    unraisable,
+    value,
+)
 from ._memory import dtype_number, int64_array, memory
 from ._tensor import Random, Tensor, as_tensor
 
@@ -18,6 +31,7 @@ _OPS = {"sum": capi.MP_COMM_OP_SUM, "max_abs": capi.MP_COMM_OP_MAX_ABS_BITS}
 
 class Traffic(NamedTuple):
     """What a rank has sent."""
+
     calls: int
     total_bytes: int
     all_to_all_bytes: int
@@ -32,8 +46,9 @@ class Traffic(NamedTuple):
 
 
 class Request(Object):
-    """An operation in flight. Its arrays stay alive and are not to be touched until it is done. Closed or collected before
-    that it ends its communicator."""
+    """An operation in flight. Its arrays stay alive and are not to be touched until it is done. Closed or collected
+    before that it ends its communicator."""
+
     _noun = "comm_request"
 
     def wait(self):
@@ -61,11 +76,13 @@ def _milliseconds(seconds):
 class Comm(Object):
     """A communicator: one rank of several. Every rank makes the same calls in the same order, one thread at a time.
 
-    Comm() is one rank alone. Comm.threads, mpi, nccl and custom make others. `deadline`, in seconds, is that of every wait;
-    None: 300. A failure that the ranks have (RankTimeoutError, PeerLostError, RankMismatchError, ...) ends the communicator.
+    Comm() is one rank alone. Comm.threads, mpi, nccl and custom make others. `deadline`, in seconds, is that of every
+    wait; None: 300. A failure that the ranks have (RankTimeoutError, PeerLostError, RankMismatchError, ...) ends the
+    communicator.
 
     Operations take wait=False and return a Request then.
     """
+
     _noun = "comm"
 
     def __init__(self, deadline=None):
@@ -86,6 +103,7 @@ class Comm(Object):
         native = None
         if comm is not None:
             from mpi4py import MPI
+
             if not isinstance(comm, MPI.Comm):
                 raise TypeError(f"a communicator of mpi4py is needed, not a {type(comm).__name__}")
             native = MPI._addressof(comm)
@@ -93,7 +111,8 @@ class Comm(Object):
 
     @staticmethod
     def nccl_unique_id():
-        """What the ranks of a new NCCL communicator find each other by, as bytes: one rank calls it and tells the others."""
+        """What the ranks of a new NCCL communicator find each other by, as bytes: one rank calls it and tells the
+        others."""
         buffer = ctypes.create_string_buffer(capi.MP_COMM_UNIQUE_ID_BYTES)
         call("mp_comm_get_nccl_unique_id", buffer, len(buffer))
         return buffer.raw
@@ -177,8 +196,10 @@ class Comm(Object):
 
     def _exchange(self, send, receive, send_bytes, send_offsets, receive_bytes, receive_offsets, deadline, site):
         owners, desc = [], capi.mp_comm_exchange(deadline_ms=_milliseconds(deadline), site=site)
-        for noun, data, sizes, offsets in (("send", send, send_bytes, send_offsets),
-                                           ("receive", receive, receive_bytes, receive_offsets)):
+        for noun, data, sizes, offsets in (
+            ("send", send, send_bytes, send_offsets),
+            ("receive", receive, receive_bytes, receive_offsets),
+        ):
             found = None if data is None else memory(data, noun, writable=noun == "receive")
             _check_parts(noun, 0 if found is None else found.nbytes, sizes, offsets, apart=noun == "receive")
             if found is not None:
@@ -190,25 +211,46 @@ class Comm(Object):
                 setattr(desc, field, ctypes.cast(numbers, POINTER(c_int64)))
         return desc, owners
 
-    def all_to_all(self, send, receive, send_bytes=None, receive_bytes=None, send_offsets=None, receive_offsets=None,
-                   deadline=None, site=None, queue=None, wait=True):
-        """Every rank gives every rank its own bytes. send_bytes[r] bytes of `send` go to rank r, receive_bytes[r] of `receive`
-        come from it; even parts where they are None. Parts lie behind one another where offsets are None."""
+    def all_to_all(
+        self,
+        send,
+        receive,
+        send_bytes=None,
+        receive_bytes=None,
+        send_offsets=None,
+        receive_offsets=None,
+        deadline=None,
+        site=None,
+        queue=None,
+        wait=True,
+    ):
+        """Every rank gives every rank its own bytes. send_bytes[r] bytes of `send` go to rank r, receive_bytes[r] of
+        `receive` come from it; even parts where they are None. Parts lie behind one another where offsets are None."""
         size = self.size
         send_bytes = _parts(send, send_bytes, size, "send")
         receive_bytes = _parts(receive, receive_bytes, size, "receive")
-        desc, owners = self._exchange(send, receive, send_bytes, _offsets(send_bytes, send_offsets, size), receive_bytes,
-                                      _offsets(receive_bytes, receive_offsets, size), deadline, site)
+        desc, owners = self._exchange(
+            send,
+            receive,
+            send_bytes,
+            _offsets(send_bytes, send_offsets, size),
+            receive_bytes,
+            _offsets(receive_bytes, receive_offsets, size),
+            deadline,
+            site,
+        )
         return self._run(wait, owners, "mp_comm_all_to_all", self, queue, byref(desc))
 
-    def all_gather(self, send, receive, receive_bytes=None, receive_offsets=None, deadline=None, site=None, queue=None,
-                   wait=True):
+    def all_gather(
+        self, send, receive, receive_bytes=None, receive_offsets=None, deadline=None, site=None, queue=None, wait=True
+    ):
         """Every rank gets every rank's `send`, in `receive`; receive_bytes where ranks send different amounts."""
         size = self.size
         sent = 0 if send is None else memory(send, "send", writable=False).nbytes
         receive_bytes = _parts(receive, receive_bytes, size, "receive")
-        desc, owners = self._exchange(send, receive, [sent], [0], receive_bytes, _offsets(receive_bytes, receive_offsets, size),
-                                      deadline, site)
+        desc, owners = self._exchange(
+            send, receive, [sent], [0], receive_bytes, _offsets(receive_bytes, receive_offsets, size), deadline, site
+        )
         return self._run(wait, owners, "mp_comm_all_gather", self, queue, byref(desc))
 
     def broadcast(self, data, root=0, queue=None, wait=True):
@@ -236,19 +278,22 @@ class Comm(Object):
         sources       one, or a list: one for each slot of this rank
         destination   of as many elements, in memory of its own
         op            "sum", or "max_abs": the largest |x| of each element, as fp32
-        how           order "rank", "tree", "exact", "fast"; accumulate "default", "fp32", "fp64", "fixed"; slots; wire_dtype,
-                      wire_scale; gather_dtype, gather_scale; first_element; random, a Random: stochastic rounding to the
-                      wire; deadline; site
+        how           order "rank", "tree", "exact", "fast"; accumulate "default", "fp32", "fp64", "fixed"; slots;
+                      wire_dtype, wire_scale; gather_dtype, gather_scale; first_element; random, a Random: stochastic
+                      rounding to the wire; deadline; site
         """
         return self._reduce("mp_comm_all_reduce", context, sources, None, destination, op, queue, wait, how)
 
     def reduce_scatter(self, context, sources, destination, counts=None, queue=None, wait=True, **how):
-        """This rank gets the sum of its share: counts[rank] elements; even shares of multiples of 128 where counts is None."""
+        """This rank gets the sum of its share: counts[rank] elements; even shares of multiples of 128 where counts is
+        None."""
         return self._reduce("mp_comm_reduce_scatter", context, sources, counts, destination, "sum", queue, wait, how)
 
     def _reduce(self, name, context, sources, counts, destination, op, queue, wait, how):
-        sources = [as_tensor(context, source, "sources") for source in
-                   (sources if isinstance(sources, (list, tuple)) else [sources])]
+        sources = [
+            as_tensor(context, source, "sources")
+            for source in (sources if isinstance(sources, (list, tuple)) else [sources])
+        ]
         destination = as_tensor(context, destination, "destination")
         pointers = (POINTER(capi.mp_tensor) * len(sources))(*(source.handle() for source in sources))
         arguments = [self, queue, byref(_reduce_desc(op=op, **how)), pointers, len(sources)]
@@ -259,8 +304,17 @@ class Comm(Object):
     def all_gather_values(self, context, shard, destination, counts=None, queue=None, wait=True, **how):
         """Every rank gets all ranks' values, in wire_dtype; counts as for reduce_scatter."""
         shard, destination = as_tensor(context, shard, "shard"), as_tensor(context, destination, "destination")
-        return self._run(wait, [shard, destination], "mp_comm_all_gather_values", self, queue, byref(_reduce_desc(**how)), shard,
-                         self._counts(counts), destination)
+        return self._run(
+            wait,
+            [shard, destination],
+            "mp_comm_all_gather_values",
+            self,
+            queue,
+            byref(_reduce_desc(**how)),
+            shard,
+            self._counts(counts),
+            destination,
+        )
 
     def _counts(self, counts):
         if counts is None:
@@ -271,16 +325,36 @@ class Comm(Object):
         return counts
 
 
-def _reduce_desc(op="sum", order="rank", accumulate="default", slots=0, wire_dtype=None, wire_scale="default",
-                 gather_dtype=None, gather_scale="default", first_element=0, random=None, deadline=None, site=None):
+def _reduce_desc(
+    op="sum",
+    order="rank",
+    accumulate="default",
+    slots=0,
+    wire_dtype=None,
+    wire_scale="default",
+    gather_dtype=None,
+    gather_scale="default",
+    first_element=0,
+    random=None,
+    deadline=None,
+    site=None,
+):
     drawn = {} if random is None else Random(*random)._asdict()
     return capi.mp_comm_reduce_desc(
-        op=choice(_OPS, op, "op"), order=choice(ORDERS, order, "order"), slots=slots, first_element=first_element, site=site,
-        accumulate=choice(_ACCUMULATE, accumulate, "accumulate"), deadline_ms=_milliseconds(deadline),
-        wire_dtype=0 if wire_dtype is None else dtype_number(wire_dtype), wire_scale=choice(WIRE_SCALES, wire_scale, "wire_scale"),
+        op=choice(_OPS, op, "op"),
+        order=choice(ORDERS, order, "order"),
+        slots=slots,
+        first_element=first_element,
+        site=site,
+        accumulate=choice(_ACCUMULATE, accumulate, "accumulate"),
+        deadline_ms=_milliseconds(deadline),
+        wire_dtype=0 if wire_dtype is None else dtype_number(wire_dtype),
+        wire_scale=choice(WIRE_SCALES, wire_scale, "wire_scale"),
         gather_dtype=0 if gather_dtype is None else dtype_number(gather_dtype),
         gather_scale=choice(WIRE_SCALES, gather_scale, "gather_scale"),
-        flags=flags(random=(random is not None, capi.MP_REDUCE_STOCHASTIC)), **drawn)
+        flags=flags(random=(random is not None, capi.MP_REDUCE_STOCHASTIC)),
+        **drawn,
+    )
 
 
 def wire_bytes(count, dtype, scale="default"):
@@ -325,9 +399,14 @@ def _check_parts(noun, nbytes, sizes, offsets, apart):
 
 # ---- Transports written in Python
 
-_OPERATION_KINDS = {capi.MP_COMM_ALL_TO_ALL: "all_to_all", capi.MP_COMM_ALL_GATHER: "all_gather",
-                    capi.MP_COMM_BROADCAST: "broadcast", capi.MP_COMM_BARRIER: "barrier", capi.MP_COMM_MAX_U32: "max_u32",
-                    capi.MP_COMM_SUM_F32: "sum_f32"}
+_OPERATION_KINDS = {
+    capi.MP_COMM_ALL_TO_ALL: "all_to_all",
+    capi.MP_COMM_ALL_GATHER: "all_gather",
+    capi.MP_COMM_BROADCAST: "broadcast",
+    capi.MP_COMM_BARRIER: "barrier",
+    capi.MP_COMM_MAX_U32: "max_u32",
+    capi.MP_COMM_SUM_F32: "sum_f32",
+}
 
 
 class Operation:
@@ -347,7 +426,9 @@ class Operation:
         elif self.kind == "all_gather":
             self._send = {r: (send, operation.send_bytes[0]) for r in range(size)}
         if self.kind in ("all_to_all", "all_gather"):
-            self._receive = {r: (receive + operation.receive_offsets[r], operation.receive_bytes[r]) for r in range(size)}
+            self._receive = {
+                r: (receive + operation.receive_offsets[r], operation.receive_bytes[r]) for r in range(size)
+            }
         elif self.kind == "broadcast":
             self._send = {r: (receive, operation.receive_bytes[0]) for r in range(size) if rank == self.root}
             self._receive = {self.root: (receive, operation.receive_bytes[0])}
@@ -385,8 +466,8 @@ class Operation:
 class Transport:
     """A way for ranks to exchange bytes, for Comm.custom: a class of your own with these attributes and methods.
 
-    They must not wait for other ranks, nor use the communicator they serve. What they raise ends it; the Error has it as its
-    __cause__.
+    They must not wait for other ranks, nor use the communicator they serve. What they raise ends it; the Error has it
+    as its __cause__.
 
     rank, size     this rank and the number of ranks
     nodes          a list: equal numbers share a machine; None: all do
@@ -394,6 +475,7 @@ class Transport:
     has_sum_f32    begin takes "sum_f32"
     any_thread     poll and release may be called by a thread of the library's
     """
+
     rank, size, nodes, name = 0, 1, None, "python"
     has_sum_f32 = any_thread = False
 
@@ -412,8 +494,8 @@ class Transport:
         """This rank gives up; the others should learn it. From any thread."""
 
     def split(self, color, key, members, rank, number):
-        """The Transport of a group of ranks: `members` in the order of the new ranks, this one is `rank`; None where color is
-        below 0. `number` is one that no other group has."""
+        """The Transport of a group of ranks: `members` in the order of the new ranks, this one is `rank`; None where
+        color is below 0. `number` is one that no other group has."""
         raise NotImplementedError("this transport cannot split")
 
     def close(self):
@@ -432,13 +514,17 @@ _tables = Registry()
 
 def _status(function):
     """A function of the table: what it raises is a status, and the exception the cause of the Error."""
+
     def called(*arguments):
         try:
             function(*arguments)
             return capi.MP_STATUS_OK
         except BaseException as error:
             remember_exception(error, function)
-            return capi.MP_STATUS_UNSUPPORTED if isinstance(error, NotImplementedError) else capi.MP_STATUS_CALLBACK_FAILED
+            return (
+                capi.MP_STATUS_UNSUPPORTED if isinstance(error, NotImplementedError) else capi.MP_STATUS_CALLBACK_FAILED
+            )
+
     return called
 
 
@@ -463,6 +549,7 @@ def _told(function):
             function(*arguments)
         except BaseException as error:
             unraisable(error, function)
+
     return called
 
 
@@ -486,8 +573,9 @@ def _abort(status, reason, number):
 @_status
 def _split(group, out, number):
     group = group.contents
-    made = _tables.get(number).transport.split(group.color, group.key, list(group.members[:group.count]), group.rank,
-                                               group.context)
+    made = _tables.get(number).transport.split(
+        group.color, group.key, list(group.members[: group.count]), group.rank, group.context
+    )
     if group.color >= 0:
         _fill(out.contents, made)
 
@@ -510,8 +598,10 @@ def _fill(table, transport):
     number = _tables.add(kept)
     try:
         table.struct_size = ctypes.sizeof(table)
-        table.flags = flags(sum=(transport.has_sum_f32, capi.MP_COMM_HAS_SUM_F32),
-                            thread=(transport.any_thread, capi.MP_COMM_TAKES_ANY_THREAD))
+        table.flags = flags(
+            sum=(transport.has_sum_f32, capi.MP_COMM_HAS_SUM_F32),
+            thread=(transport.any_thread, capi.MP_COMM_TAKES_ANY_THREAD),
+        )
         table.rank, table.size, table.name, table.payload = transport.rank, transport.size, transport.name, number
         if kept.nodes is not None:
             table.nodes = ctypes.cast(kept.nodes, POINTER(c_int32))

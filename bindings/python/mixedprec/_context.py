@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library, its devices, contexts, queues and events."""
+
 import json
 from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p, sizeof
 
@@ -24,7 +25,8 @@ def build_info():
 
 
 def shutdown():
-    """Ends the library's own run-time systems, for good. BadStateError while a context is open. Never needed before exit."""
+    """Ends the library's own run-time systems, for good. BadStateError while a context is open. Never needed before
+    exit."""
     call("mp_library_shutdown")
 
 
@@ -76,12 +78,20 @@ class Context(Object):
 
     Raises ModuleMissingError or DeviceUnavailableError where an accelerator cannot be opened.
     """
+
     _noun = "context"
 
-    def __init__(self, threads=0, device="host", index=0, log=None, log_level="warning", backend=None, bind_threads=False):
-        desc = capi.mp_context_desc(device_kind=device_number(device), device_index=index, num_threads=threads,
-                                    log_level=choice(_LEVELS, log_level, "log_level"), backend=backend,
-                                    flags=flags(bind=(bind_threads, capi.MP_CONTEXT_BIND_THREADS)))
+    def __init__(
+        self, threads=0, device="host", index=0, log=None, log_level="warning", backend=None, bind_threads=False
+    ):
+        desc = capi.mp_context_desc(
+            device_kind=device_number(device),
+            device_index=index,
+            num_threads=threads,
+            log_level=choice(_LEVELS, log_level, "log_level"),
+            backend=backend,
+            flags=flags(bind=(bind_threads, capi.MP_CONTEXT_BIND_THREADS)),
+        )
         if log is not None:
             self._log = log
             desc.log, desc.log_payload = _log, _logging.add(self)
@@ -103,6 +113,7 @@ class Context(Object):
 
 class Queue(Object):
     """An in-order stream of work. None stands for the context's default queue wherever a `queue` is taken."""
+
     _noun = "queue"
 
     def __init__(self, context):
@@ -132,6 +143,7 @@ class Queue(Object):
 
 class Event(Object):
     """A point in a queue's work, for ordering queues without waiting."""
+
     _noun = "event"
 
     def __init__(self, context):

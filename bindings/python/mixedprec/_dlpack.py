@@ -1,11 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """DLPack capsules: the structs of DLPack 1.x and of the versions before, and who deletes what when."""
+
 import collections
 import ctypes
 import sys
 import weakref
-from ctypes import (CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, byref, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16,
-                    c_uint32, c_uint64, c_void_p, cast, py_object, pythonapi)
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    PYFUNCTYPE,
+    Structure,
+    byref,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_int64,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+    cast,
+    py_object,
+    pythonapi,
+)
 
 from . import capi
 from ._library import Registry, call, chores, give_back
@@ -20,8 +38,15 @@ class DataType(Structure):
 
 
 class Tensor(Structure):
-    _fields_ = [("data", c_void_p), ("device", Device), ("ndim", c_int32), ("dtype", DataType), ("shape", POINTER(c_int64)),
-                ("strides", POINTER(c_int64)), ("byte_offset", c_uint64)]
+    _fields_ = [
+        ("data", c_void_p),
+        ("device", Device),
+        ("ndim", c_int32),
+        ("dtype", DataType),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    ]
 
 
 Deleter = CFUNCTYPE(None, c_void_p)
@@ -29,13 +54,21 @@ Deleter = CFUNCTYPE(None, c_void_p)
 
 class Legacy(Structure):
     """DLManagedTensor: what "dltensor" capsules hold."""
+
     _fields_ = [("tensor", Tensor), ("context", c_void_p), ("deleter", Deleter)]
 
 
 class Versioned(Structure):
     """DLManagedTensorVersioned: what "dltensor_versioned" capsules hold."""
-    _fields_ = [("major", c_uint32), ("minor", c_uint32), ("context", c_void_p), ("deleter", Deleter), ("flags", c_uint64),
-                ("tensor", Tensor)]
+
+    _fields_ = [
+        ("major", c_uint32),
+        ("minor", c_uint32),
+        ("context", c_void_p),
+        ("deleter", Deleter),
+        ("flags", c_uint64),
+        ("tensor", Tensor),
+    ]
 
 
 # Names live as long as the process: a capsule keeps the pointer.
@@ -46,6 +79,8 @@ _new = PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", pyt
 _name = PYFUNCTYPE(c_char_p, py_object)(("PyCapsule_GetName", pythonapi))
 _pointer = PYFUNCTYPE(c_void_p, py_object, c_char_p)(("PyCapsule_GetPointer", pythonapi))
 _set_name = PYFUNCTYPE(c_int, py_object, c_char_p)(("PyCapsule_SetName", pythonapi))
+
+
 def delete(address, kind=Versioned):
     """Calls the deleter of the struct at an address."""
     deleter = kind.from_address(address).deleter
@@ -55,8 +90,9 @@ def delete(address, kind=Versioned):
 
 # ---- Out
 
-# Capsules that may not have been taken yet. They have no destructor: one runs wherever the last reference goes, often beside
-# an exception of the consumer's, and Python code cannot. So they are held here, and looked at when the library is called.
+# Capsules that may not have been taken yet. They have no destructor: one runs wherever the last reference goes, often
+# beside an exception of the consumer's, and Python code cannot. So they are held here, and looked at when the library
+# is called.
 _capsules = collections.deque()
 
 
@@ -150,7 +186,9 @@ def take(source):
         raise TypeError(f"a {type(source).__name__} has no __dlpack__ and is no DLPack capsule")
     name = _name(made)
     if name not in _USED:
-        raise ValueError(f"a capsule of the name {(name or b'').decode()!r}: it has been taken already, or is none of DLPack")
+        raise ValueError(
+            f"a capsule of the name {(name or b'').decode()!r}: it has been taken already, or is none of DLPack"
+        )
     address = _pointer(made, name)
     if name == b"dltensor":
         versioned = Versioned(1, 0, None, _end_import, 0, Legacy.from_address(address).tensor)

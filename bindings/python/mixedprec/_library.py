@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loaded library, calls into it with checked arguments, and the objects that hold its handles."""
+
 import collections
 import ctypes
 import os
@@ -23,8 +24,10 @@ def _find():
         for file in files:
             if os.path.exists(file):
                 return file
-        raise ImportError(f"MIXEDPREC_DIR is {folder}, where there is neither {files[0]} nor {files[1]}; it must be the "
-                          f"prefix of an installation or a build folder")
+        raise ImportError(
+            f"MIXEDPREC_DIR is {folder}, where there is neither {files[0]} nor {files[1]}; it must be the "
+            f"prefix of an installation or a build folder"
+        )
     bundled = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", _FILE)
     return bundled if os.path.exists(bundled) else _FILE
 
@@ -42,11 +45,36 @@ lib = _load()
 # ---- Calls
 
 # Functions whose number is no status.
-_VALUES = {"mp_dtype_from_name", "mp_dtype_name", "mp_dtype_size", "mp_library_build_info", "mp_library_version",
-           "mp_last_error_message", "mp_recipe_key_count", "mp_recipe_preset_count", "mp_status_string"}
-_HANDLES = {POINTER(getattr(capi, name)): name[3:] for name in
-            ("mp_context", "mp_queue", "mp_event", "mp_tensor", "mp_recipe", "mp_gemm", "mp_linear", "mp_saved", "mp_scaler",
-             "mp_step_plan", "mp_optimizer", "mp_checkpoint", "mp_comm", "mp_comm_request")}
+_VALUES = {
+    "mp_dtype_from_name",
+    "mp_dtype_name",
+    "mp_dtype_size",
+    "mp_library_build_info",
+    "mp_library_version",
+    "mp_last_error_message",
+    "mp_recipe_key_count",
+    "mp_recipe_preset_count",
+    "mp_status_string",
+}
+_HANDLES = {
+    POINTER(getattr(capi, name)): name[3:]
+    for name in (
+        "mp_context",
+        "mp_queue",
+        "mp_event",
+        "mp_tensor",
+        "mp_recipe",
+        "mp_gemm",
+        "mp_linear",
+        "mp_saved",
+        "mp_scaler",
+        "mp_step_plan",
+        "mp_optimizer",
+        "mp_checkpoint",
+        "mp_comm",
+        "mp_comm_request",
+    )
+}
 
 
 def _handle_converter(kind):
@@ -56,20 +84,25 @@ def _handle_converter(kind):
         if value is None or isinstance(value, kind):
             return value
         raise TypeError(f"a {_HANDLES[kind]} is needed, not {value!r}")
+
     return converted
 
 
 _calls = {
-    name: (getattr(lib, name), name in _VALUES or result is None, names.split(", ") if names else [],
-           [_handle_converter(kind) if kind in _HANDLES else capi.converter(kind) for kind in kinds])
+    name: (
+        getattr(lib, name),
+        name in _VALUES or result is None,
+        names.split(", ") if names else [],
+        [_handle_converter(kind) if kind in _HANDLES else capi.converter(kind) for kind in kinds],
+    )
     for name, (result, kinds, names) in capi.FUNCTIONS.items()
 }
 
 
 class _Thread(threading.local):
-    silent = 0         # callbacks under way in this thread that must not call the library
-    inside = 0         # calls of the library under way in this thread
-    exception = None   # what a transport's function raised during the call
+    silent = 0  # callbacks under way in this thread that must not call the library
+    inside = 0  # calls of the library under way in this thread
+    exception = None  # what a transport's function raised during the call
 
 
 _thread = _Thread()
@@ -78,8 +111,9 @@ _thread = _Thread()
 def call(name, *arguments):
     """Calls a function of the C ABI by its name. For what has no method here; pointers are the caller's to get right.
 
-    Numbers must fit the C types (OverflowError), objects of this package stand for their handles, None for NULL. A failure is
-    raised as an Error, advice is given as a Note. Returns the status, or the value of a function that has another result.
+    Numbers must fit the C types (OverflowError), objects of this package stand for their handles, None for NULL. A
+    failure is raised as an Error, advice is given as a Note. Returns the status, or the value of a function that has
+    another result.
     """
     try:
         function, plain, names, converters = _calls[name]
@@ -96,8 +130,9 @@ def call(name, *arguments):
             raise
         raise type(error)(f"{names[i]}: {error}") from None
     if _thread.silent:
-        raise _errors.BadStateError("a function that the library calls for a log line or a checkpoint's progress must not "
-                                    "call the library")
+        raise _errors.BadStateError(
+            "a function that the library calls for a log line or a checkpoint's progress must not " "call the library"
+        )
     # What the objects keep stays until the call is over, also where another thread closes them meanwhile.
     held = [argument.kept for argument in arguments if isinstance(argument, Object)]
     _thread.inside += 1
@@ -162,8 +197,11 @@ def filled(struct, name, *arguments):
 
 def choices(prefix, *left_out):
     """{"row": MP_SCALING_ROW, ...} for a prefix "MP_SCALING_"."""
-    return {name[len(prefix):].lower(): number for name, number in vars(capi).items()
-            if name.startswith(prefix) and name not in left_out}
+    return {
+        name[len(prefix) :].lower(): number
+        for name, number in vars(capi).items()
+        if name.startswith(prefix) and name not in left_out
+    }
 
 
 def choice(known, value, noun):
@@ -180,8 +218,11 @@ def flags(**bits):
 
 # ---- Functions of the caller's
 
+
 def quiet(function):
-    """For a function that the library calls and that must not call back in. What it raises goes to sys.unraisablehook."""
+    """For a function that the library calls and that must not call back in. What it raises goes to
+    sys.unraisablehook."""
+
     def called(*arguments):
         _thread.silent += 1
         try:
@@ -190,14 +231,21 @@ def quiet(function):
             unraisable(error, function)
         finally:
             _thread.silent -= 1
+
     return called
 
 
 def unraisable(error, where):
     """Hands an exception that nobody can catch to sys.unraisablehook, which prints it."""
-    sys.unraisablehook(types.SimpleNamespace(exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__,
-                                             err_msg="Exception ignored in a function that libmixedprec called",
-                                             object=where))
+    sys.unraisablehook(
+        types.SimpleNamespace(
+            exc_type=type(error),
+            exc_value=error,
+            exc_traceback=error.__traceback__,
+            err_msg="Exception ignored in a function that libmixedprec called",
+            object=where,
+        )
+    )
 
 
 def remember_exception(error, where):
@@ -264,8 +312,8 @@ _dropped = collections.deque()  # what a callback could not give back
 
 
 def give_back(function, handle, kept=None):
-    """function(handle), but not while this thread is in a callback that must not call the library: then after it. `kept` is
-    what must live until then."""
+    """function(handle), but not while this thread is in a callback that must not call the library: then after it.
+    `kept` is what must live until then."""
     if _thread.silent:
         _dropped.append((function, handle, kept))
     else:
@@ -292,11 +340,13 @@ def _do_chores():
 
 
 class Object:
-    """What has a handle of the library. A context manager; close() may be called at any time, from any thread, and twice.
+    """What has a handle of the library. A context manager; close() may be called at any time, from any thread, and
+    twice.
 
-    What is closed raises InvalidHandleError when it is used. Whatever is not closed is when it is collected. Objects keep
-    what they need, so the order does not matter.
+    What is closed raises InvalidHandleError when it is used. Whatever is not closed is when it is collected. Objects
+    keep what they need, so the order does not matter.
     """
+
     _noun = ""
 
     def __init__(self, name, *arguments, kept=()):
@@ -308,7 +358,9 @@ class Object:
     def _adopt(self, handle, kept=()):
         self._handle = handle
         self._kept = list(kept)  # memory and functions that the library knows by address: dropped once it is destroyed
-        self._finalizer = weakref.finalize(self, give_back, getattr(lib, f"mp_{self._noun}_destroy"), handle, self._kept)
+        self._finalizer = weakref.finalize(
+            self, give_back, getattr(lib, f"mp_{self._noun}_destroy"), handle, self._kept
+        )
 
     @classmethod
     def _of(cls, handle, kept=()):

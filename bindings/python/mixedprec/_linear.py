@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrix products and linear layers."""
+
 import ctypes
 from ctypes import POINTER, byref, c_int32, c_size_t
 from typing import NamedTuple, Optional
@@ -26,22 +27,69 @@ class Gemm(Object):
     batch_count    how many products; batch_stride_a, ...: elements from matrix to matrix, 0: dense
     fast_accumulation, power_of_two_scales, implementation    see gemm.h
     """
+
     _noun = "gemm"
 
-    def __init__(self, context, m, n, k, a="fp32", b=None, d="fp32", bias=None, alpha=1.0, beta=0.0, trans_a=False,
-                 trans_b=False, gelu=False, scale_a=None, scale_b=None, power_of_two_scales=False, fast_accumulation=False,
-                 lda=0, ldb=0, ldc=0, ldd=0, batch_count=0, batch_stride_a=0, batch_stride_b=0, batch_stride_c=0,
-                 batch_stride_d=0, implementation=None):
+    def __init__(
+        self,
+        context,
+        m,
+        n,
+        k,
+        a="fp32",
+        b=None,
+        d="fp32",
+        bias=None,
+        alpha=1.0,
+        beta=0.0,
+        trans_a=False,
+        trans_b=False,
+        gelu=False,
+        scale_a=None,
+        scale_b=None,
+        power_of_two_scales=False,
+        fast_accumulation=False,
+        lda=0,
+        ldb=0,
+        ldc=0,
+        ldd=0,
+        batch_count=0,
+        batch_stride_a=0,
+        batch_stride_b=0,
+        batch_stride_c=0,
+        batch_stride_d=0,
+        implementation=None,
+    ):
         desc = capi.mp_gemm_desc(
-            m=m, n=n, k=k, lda=lda, ldb=ldb, ldc=ldc, ldd=ldd, batch_count=batch_count, batch_stride_a=batch_stride_a,
-            batch_stride_b=batch_stride_b, batch_stride_c=batch_stride_c, batch_stride_d=batch_stride_d, alpha=alpha, beta=beta,
-            dtype_a=dtype_number(a), dtype_b=dtype_number(a if b is None else b), dtype_d=dtype_number(d),
-            dtype_bias=0 if bias is None else dtype_number(bias), implementation=implementation,
-            flags=flags(trans_a=(trans_a, capi.MP_GEMM_TRANS_A), trans_b=(trans_b, capi.MP_GEMM_TRANS_B),
-                        bias=(bias is not None, capi.MP_GEMM_BIAS), gelu=(gelu, capi.MP_GEMM_GELU),
-                        alpha=(True, capi.MP_GEMM_HAS_ALPHA),
-                        two=(power_of_two_scales, capi.MP_GEMM_POWER_OF_TWO_SCALES),
-                        fast=(fast_accumulation, capi.MP_GEMM_FAST_ACCUMULATION)))
+            m=m,
+            n=n,
+            k=k,
+            lda=lda,
+            ldb=ldb,
+            ldc=ldc,
+            ldd=ldd,
+            batch_count=batch_count,
+            batch_stride_a=batch_stride_a,
+            batch_stride_b=batch_stride_b,
+            batch_stride_c=batch_stride_c,
+            batch_stride_d=batch_stride_d,
+            alpha=alpha,
+            beta=beta,
+            dtype_a=dtype_number(a),
+            dtype_b=dtype_number(a if b is None else b),
+            dtype_d=dtype_number(d),
+            dtype_bias=0 if bias is None else dtype_number(bias),
+            implementation=implementation,
+            flags=flags(
+                trans_a=(trans_a, capi.MP_GEMM_TRANS_A),
+                trans_b=(trans_b, capi.MP_GEMM_TRANS_B),
+                bias=(bias is not None, capi.MP_GEMM_BIAS),
+                gelu=(gelu, capi.MP_GEMM_GELU),
+                alpha=(True, capi.MP_GEMM_HAS_ALPHA),
+                two=(power_of_two_scales, capi.MP_GEMM_POWER_OF_TWO_SCALES),
+                fast=(fast_accumulation, capi.MP_GEMM_FAST_ACCUMULATION),
+            ),
+        )
         if scale_a is not None:
             desc.scale_a_dtype, desc.scale_a_rows, desc.scale_a_columns = dtype_number(scale_a[0]), *scale_a[1:]
         if scale_b is not None:
@@ -55,9 +103,13 @@ class Gemm(Object):
         scale_a, scale_b  tensors of scales; None: those of a quantized operand
         multiply_d, amax_d  of an fp8 d: one fp32 element each
         """
-        given = dict(a=a, b=b, d=d, bias=bias, c=c, scale_a=scale_a, scale_b=scale_b, multiply_d=multiply_d, amax_d=amax_d)
+        given = dict(
+            a=a, b=b, d=d, bias=bias, c=c, scale_a=scale_a, scale_b=scale_b, multiply_d=multiply_d, amax_d=amax_d
+        )
         tensors = {name: as_tensor(self.context, array, name) for name, array in given.items()}
-        args = capi.mp_gemm_args(**{name: tensor and tensor.handle() for name, tensor in tensors.items() if tensor is not None})
+        args = capi.mp_gemm_args(
+            **{name: tensor and tensor.handle() for name, tensor in tensors.items() if tensor is not None}
+        )
         call("mp_gemm_run_scaled", self, queue, byref(args))
         return d
 
@@ -68,6 +120,7 @@ class Gemm(Object):
 
 class LinearStats(NamedTuple):
     """What happened to one operand of a layer since the counts were last cleared, and its delayed scale."""
+
     operand: str
     dtype: str
     elements: int
@@ -82,7 +135,9 @@ class LinearStats(NamedTuple):
 
     @classmethod
     def of(cls, stats):
-        return cls(_OPERAND_NAMES[stats.operand], DTYPE_NAMES[stats.dtype], *(getattr(stats, f) for f in cls._fields[2:]))
+        return cls(
+            _OPERAND_NAMES[stats.operand], DTYPE_NAMES[stats.dtype], *(getattr(stats, f) for f in cls._fields[2:])
+        )
 
 
 _monitored = Listeners()
@@ -97,10 +152,12 @@ def _monitor(number, name, stats, advice):
 
 
 class Saved(Object):
-    """What one forward of a layer keeps for its backward: for several forwards in flight, for recomputing, for moving away.
+    """What one forward of a layer keeps for its backward: for several forwards in flight, for recomputing, for moving
+    away.
 
     Made by Linear.saved(). set_memory() has what is kept lie in an array of the caller's.
     """
+
     _noun = "saved"
 
     def __init__(self, linear):
@@ -108,8 +165,8 @@ class Saved(Object):
         self.linear = linear
 
     def set_memory(self, array):
-        """Has what is kept lie in an array of Linear.saved_bytes() bytes, aligned to 256; None: the library's memory again.
-        Of a forward that has been, the bytes are taken to be in the new place: copy them first."""
+        """Has what is kept lie in an array of Linear.saved_bytes() bytes, aligned to 256; None: the library's memory
+        again. Of a forward that has been, the bytes are taken to be in the new place: copy them first."""
         if array is None:
             call("mp_saved_set_memory", self, None, 0)
             self._kept[:] = []
@@ -128,9 +185,9 @@ class Saved(Object):
 class Linear(Object):
     """y = x w^T + bias and its gradients, in the forms of a recipe. weight [out, in], bias [out]; both stay in use.
 
-    x, y and their gradients are fp32, fp16 or bf16 tensors or arrays, [rows, in] and [rows, out]; a temporary tensor over an
-    array costs a few microseconds. Where x already has the recipe's dtype, forward keeps no copy: its numbers must stay until
-    backward.
+    x, y and their gradients are fp32, fp16 or bf16 tensors or arrays, [rows, in] and [rows, out]; a temporary tensor
+    over an array costs 20 microseconds. Where x already has the recipe's dtype, forward keeps no copy: its numbers must
+    stay until backward.
 
     inference      forward keeps nothing
     cache_weight   a converted weight serves until end_step
@@ -140,19 +197,36 @@ class Linear(Object):
 
     A layer whose sizes keep it out of fp8 under an fp8 recipe gives a Note.
     """
+
     _noun = "linear"
 
-    def __init__(self, recipe, weight, bias=None, inference=False, cache_weight=False, first_or_last=False, stats=False,
-                 frozen=False):
+    def __init__(
+        self,
+        recipe,
+        weight,
+        bias=None,
+        inference=False,
+        cache_weight=False,
+        first_or_last=False,
+        stats=False,
+        frozen=False,
+    ):
         context = recipe.context
         weight, bias = as_tensor(context, weight, "weight"), as_tensor(context, bias, "bias")
         shape = weight.shape
         if len(shape) != 2:
             raise ValueError(f"weight is {list(shape)}; it must be [out, in]")
-        desc = capi.mp_linear_desc(in_features=shape[1], out_features=shape[0], flags=flags(
-            inference=(inference, capi.MP_LINEAR_INFERENCE), cache=(cache_weight, capi.MP_LINEAR_CACHE_WEIGHT),
-            first=(first_or_last, capi.MP_LINEAR_FIRST_OR_LAST), stats=(stats, capi.MP_LINEAR_STATS),
-            frozen=(frozen, capi.MP_LINEAR_FROZEN)))
+        desc = capi.mp_linear_desc(
+            in_features=shape[1],
+            out_features=shape[0],
+            flags=flags(
+                inference=(inference, capi.MP_LINEAR_INFERENCE),
+                cache=(cache_weight, capi.MP_LINEAR_CACHE_WEIGHT),
+                first=(first_or_last, capi.MP_LINEAR_FIRST_OR_LAST),
+                stats=(stats, capi.MP_LINEAR_STATS),
+                frozen=(frozen, capi.MP_LINEAR_FROZEN),
+            ),
+        )
         super().__init__("mp_linear_create", context, recipe, byref(desc), weight, bias)
         self.context, self.in_features, self.out_features = context, shape[1], shape[0]
 
@@ -174,12 +248,20 @@ class Linear(Object):
         if saved is None and not drop and not recompute and not x.is_quantized:
             call("mp_linear_forward", self, queue, x, written)
         else:
-            call("mp_linear_forward_saved", self, queue, x, written, saved,
-                 flags(drop=(drop, capi.MP_FORWARD_DROP), recompute=(recompute, capi.MP_FORWARD_RECOMPUTE)))
+            call(
+                "mp_linear_forward_saved",
+                self,
+                queue,
+                x,
+                written,
+                saved,
+                flags(drop=(drop, capi.MP_FORWARD_DROP), recompute=(recompute, capi.MP_FORWARD_RECOMPUTE)),
+            )
         return y
 
     def backward(self, dy, dx=None, dw=None, dbias=None, accumulate=False, saved=None, queue=None):
-        """dx = dy w, dw = dy^T x, dbias = column sums of dy, those that are given; `accumulate` adds to dw and dbias."""
+        """dx = dy w, dw = dy^T x, dbias = column sums of dy, those that are given; `accumulate` adds to dw and
+        dbias."""
         dy, dx, dw, dbias = self._tensors(dy=dy, dx=dx, dw=dw, dbias=dbias)
         bits = flags(accumulate=(accumulate, capi.MP_BACKWARD_ACCUMULATE))
         if saved is None and dw is not None:
@@ -198,8 +280,15 @@ class Linear(Object):
     def backward_weight(self, dy, dw, dbias=None, accumulate=False, queue=None):
         """dw = dy^T x and dbias, with the x that the last forward kept."""
         dy, dw, dbias = self._tensors(dy=dy, dw=dw, dbias=dbias)
-        call("mp_linear_backward_weight", self, queue, dy, dw, dbias,
-             flags(accumulate=(accumulate, capi.MP_BACKWARD_ACCUMULATE)))
+        call(
+            "mp_linear_backward_weight",
+            self,
+            queue,
+            dy,
+            dw,
+            dbias,
+            flags(accumulate=(accumulate, capi.MP_BACKWARD_ACCUMULATE)),
+        )
 
     def _tensors(self, **arrays):
         return [as_tensor(self.context, array, name) for name, array in arrays.items()]
@@ -216,7 +305,9 @@ class Linear(Object):
 
     def stats(self, operand):
         """LinearStats of "input", "weight" or "grad_output", of a layer with stats or a monitor. Waits."""
-        return LinearStats.of(filled(capi.mp_linear_stats, "mp_linear_get_stats", self, choice(_OPERANDS, operand, "operand")))
+        return LinearStats.of(
+            filled(capi.mp_linear_stats, "mp_linear_get_stats", self, choice(_OPERANDS, operand, "operand"))
+        )
 
     def advice(self, operand):
         """One sentence that names the recipe key to change; "" where all is well."""
@@ -227,8 +318,8 @@ class Linear(Object):
         call("mp_linear_clear_stats", self, queue)
 
     def set_monitor(self, name, every, monitor):
-        """Every so many steps calls monitor(name, stats, advice) for each operand; every=0 ends it. The function must not
-        call the library; what it raises is printed by sys.unraisablehook. It is kept as long as the layer."""
+        """Every so many steps calls monitor(name, stats, advice) for each operand; every=0 ends it. The function must
+        not call the library; what it raises is printed by sys.unraisablehook. It is kept as long as the layer."""
         call("mp_linear_set_monitor", self, name, every, _monitor, _monitored.add(self))
         self._monitor = monitor
 
@@ -239,7 +330,7 @@ class Linear(Object):
         call("mp_linear_get_scaling", self, None, 0, byref(needed))
         buffer = ctypes.create_string_buffer(max(needed.value, 1))
         call("mp_linear_get_scaling", self, buffer, needed.value, byref(needed))
-        return buffer.raw[:needed.value]
+        return buffer.raw[: needed.value]
 
     @scaling.setter
     def scaling(self, data):
@@ -269,8 +360,14 @@ class Linear(Object):
     def operand_form(self, product, operand):
         """(dtype, Quant or None) in which a product ("fprop", "dgrad", "wgrad") takes an operand."""
         dtype, quant = c_int32(), capi.mp_quant_desc()
-        call("mp_linear_get_operand_form", self, choice(_PRODUCTS, product, "product"), choice(_OPERANDS, operand, "operand"),
-             byref(dtype), byref(quant))
+        call(
+            "mp_linear_get_operand_form",
+            self,
+            choice(_PRODUCTS, product, "product"),
+            choice(_OPERANDS, operand, "operand"),
+            byref(dtype),
+            byref(quant),
+        )
         return DTYPE_NAMES[dtype.value], Quant.of(quant) if quant.scaling else None
 
     def quantize(self, product, operand, source, codes=None, queue=None):
@@ -279,8 +376,15 @@ class Linear(Object):
         if codes is None:
             dtype, quant = self.operand_form(product, operand)
             codes = Tensor(self.context, source.shape, dtype, quant)
-        call("mp_linear_quantize", self, queue, choice(_PRODUCTS, product, "product"), choice(_OPERANDS, operand, "operand"),
-             source, codes)
+        call(
+            "mp_linear_quantize",
+            self,
+            queue,
+            choice(_PRODUCTS, product, "product"),
+            choice(_OPERANDS, operand, "operand"),
+            source,
+            codes,
+        )
         return codes
 
     def set_weight_codes(self, fprop, dgrad=None):
@@ -306,7 +410,7 @@ def linear_array(linears):
 
 
 def end_step(linears, comm=None, queue=None):
-    """The end of an optimizer step for layers: delayed scales move on, cached weights are let go, monitors are called. Not
-    for layers of Optimizer.set_linears. With a comm all its ranks scale alike."""
+    """The end of an optimizer step for layers: delayed scales move on, cached weights are let go, monitors are called.
+    Not for layers of Optimizer.set_linears. With a comm all its ranks scale alike."""
     linears = list(linears)
     call("mp_linear_end_step", linear_array(linears), len(linears), queue, comm)

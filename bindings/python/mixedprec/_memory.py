@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The caller's memory: numpy arrays and whatever has Python's buffer interface. numpy is used only where the caller does."""
+"""The caller's memory: numpy arrays and whatever has Python's buffer interface. numpy is used only where the caller
+does."""
+
 import ctypes
 import sys
 from typing import NamedTuple, Optional
@@ -10,8 +12,17 @@ from ._library import choice, choices, lib
 DTYPES = choices("MP_DTYPE_")
 DTYPE_NAMES = {number: name for name, number in DTYPES.items()}
 # What numpy, ml_dtypes and torch call them
-_ALIASES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2",
-            "float8_e8m0fnu": "e8m0", "float4_e2m1fn": "fp4_e2m1", "float": "fp32", "half": "fp16"}
+_ALIASES = {
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2",
+    "float8_e8m0fnu": "e8m0",
+    "float4_e2m1fn": "fp4_e2m1",
+    "float": "fp32",
+    "half": "fp16",
+}
 _FORMATS = {"f": "fp32", "e": "fp16", "b": "int8", "B": "uint8", "h": "int16", "i": "int32", "q": "int64", "l": "int64"}
 _FLOATS = {"fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "e8m0", "fp4_e2m1"}
 
@@ -36,6 +47,7 @@ def dtype_size(dtype):
 
 class Memory(NamedTuple):
     """Memory by its address. It is valid as long as `owner` is."""
+
     address: int
     nbytes: int
     itemsize: int
@@ -54,15 +66,17 @@ def is_numpy(array):
 
 
 def memory(array, noun="array", writable=True):
-    """An array's memory. ValueError for one that is not row-major, not writable, or of the other byte order; TypeError for
-    what is no array."""
+    """An array's memory. ValueError for one that is not row-major, not writable, or of the other byte order; TypeError
+    for what is no array."""
     if is_numpy(array):
         return _of_numpy(array, noun, writable)
     try:
         view = memoryview(array)
     except TypeError:
-        raise TypeError(f"{noun} is {_kind(array)}; it must be a tensor, a numpy array or another object with the buffer "
-                        f"interface") from None
+        raise TypeError(
+            f"{noun} is {_kind(array)}; it must be a tensor, a numpy array or another object with the buffer "
+            f"interface"
+        ) from None
     if not view.c_contiguous:
         raise ValueError(f"{noun} is not contiguous and row-major")
     if view.format.startswith((">", "!")):
@@ -72,7 +86,8 @@ def memory(array, noun="array", writable=True):
     if view.readonly:
         owner = ctypes.create_string_buffer(view.tobytes(), max(view.nbytes, 1))
     else:
-        owner = (ctypes.c_char * view.nbytes).from_buffer(view)  # as long as it lives the object cannot resize its memory
+        # as long as it lives the object cannot resize its memory
+        owner = (ctypes.c_char * view.nbytes).from_buffer(view)
     code = view.format.lstrip("@=<")
     return Memory(ctypes.addressof(owner), view.nbytes, view.itemsize, view.shape, _FORMATS.get(code), owner)
 
@@ -83,7 +98,9 @@ def _of_numpy(array, noun, writable):
     if not array.dtype.isnative:
         raise ValueError(f"{noun} has the other byte order; use {noun}.astype({noun}.dtype.newbyteorder('='))")
     if not array.flags.c_contiguous:
-        raise ValueError(f"{noun} is not contiguous and row-major (strides {array.strides}); use numpy.ascontiguousarray")
+        raise ValueError(
+            f"{noun} is not contiguous and row-major (strides {array.strides}); use numpy.ascontiguousarray"
+        )
     if writable and not array.flags.writeable:
         raise ValueError(f"{noun} is read-only; it must be writable")
     name = array.dtype.name
@@ -96,18 +113,23 @@ def _kind(value):
 
 
 def checked_dtype(found, dtype, noun):
-    """The dtype of an array's elements: its own, or the one that the caller says its codes are. Both must have one size."""
+    """The dtype of an array's elements: its own, or the one that the caller says its codes are. Both must have one
+    size."""
     if dtype is None:
         if found.dtype is None:
-            raise TypeError(f"{noun} has elements that the library does not have; it takes "
-                            f"{', '.join(name for name in DTYPES if name != 'none')}; codes of such a type in an integer array "
-                            f"need dtype=")
+            raise TypeError(
+                f"{noun} has elements that the library does not have; it takes "
+                f"{', '.join(name for name in DTYPES if name != 'none')}; codes of such a type in an integer array "
+                f"need dtype="
+            )
         return found.dtype
     name = dtype_name(dtype)
     if dtype_size(name) != found.itemsize:
         raise ValueError(f"{noun} has elements of {found.itemsize} bytes; {name} has {dtype_size(name)}")
     if found.dtype in _FLOATS and found.dtype != name:
-        raise TypeError(f"{noun} is {found.dtype}, not {name}; only codes in an integer array can be said to be another type")
+        raise TypeError(
+            f"{noun} is {found.dtype}, not {name}; only codes in an integer array can be said to be another type"
+        )
     return name
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers: parameters by name in groups, states of the library's, alone or shared by ranks (ZeRO)."""
+
 import contextlib
 from ctypes import byref, c_double, c_int32, c_int64
 from typing import NamedTuple, Optional
@@ -29,6 +30,7 @@ class Sharding(NamedTuple):
     sum_gradients    the sum of the gradients, not their mean
     progress_thread  move gradients while the caller computes
     """
+
     stage: int = 1
     kind: str = "flat"
     bucket_elements: int = 0
@@ -44,16 +46,27 @@ class Sharding(NamedTuple):
 
     def desc(self):
         return capi.mp_sharding_desc(
-            stage=self.stage, kind=choice(_KINDS, self.kind, "kind"), bucket_elements=self.bucket_elements,
+            stage=self.stage,
+            kind=choice(_KINDS, self.kind, "kind"),
+            bucket_elements=self.bucket_elements,
             wire_dtype=0 if self.wire_dtype is None else dtype_number(self.wire_dtype),
-            wire_scale=choice(WIRE_SCALES, self.wire_scale, "wire_scale"), order=choice(ORDERS, self.order, "order"),
-            slots=self.slots, shard_ranks=self.shard_ranks, check_every=self.check_every, node_ranks=self.node_ranks,
-            flags=flags(explicit=(True, capi.MP_SHARDING_EXPLICIT), sum=(self.sum_gradients, capi.MP_SHARDING_SUM_GRADIENTS),
-                        thread=(not self.progress_thread, capi.MP_SHARDING_NO_PROGRESS_THREAD)))
+            wire_scale=choice(WIRE_SCALES, self.wire_scale, "wire_scale"),
+            order=choice(ORDERS, self.order, "order"),
+            slots=self.slots,
+            shard_ranks=self.shard_ranks,
+            check_every=self.check_every,
+            node_ranks=self.node_ranks,
+            flags=flags(
+                explicit=(True, capi.MP_SHARDING_EXPLICIT),
+                sum=(self.sum_gradients, capi.MP_SHARDING_SUM_GRADIENTS),
+                thread=(not self.progress_thread, capi.MP_SHARDING_NO_PROGRESS_THREAD),
+            ),
+        )
 
 
 class Progress(NamedTuple):
     """What moves between the calls of a sharded optimizer. reason: why there is no thread."""
+
     has_thread: bool
     begun: int
     finished: int
@@ -63,6 +76,7 @@ class Progress(NamedTuple):
 
 class Group(NamedTuple):
     """A group of parameters as it is now."""
+
     lr: float
     betas: tuple
     eps: float
@@ -88,20 +102,44 @@ class Optimizer(Object):
 
     A parameter is named by its number or its name. Groups are numbers from 0.
     """
+
     _noun = "optimizer"
 
-    def __init__(self, recipe, max_grad_norm=0.0, seed=0, check_finite=False, zero_grad=False, offload=False,
-                 eager_compat=False, comm=None, sharding=None):
-        desc = capi.mp_optimizer_desc(max_grad_norm=max_grad_norm, seed=seed, flags=flags(
-            check=(check_finite, capi.MP_OPTIMIZER_CHECK_FINITE), zero=(zero_grad, capi.MP_OPTIMIZER_ZERO_GRAD),
-            offload=(offload, capi.MP_OPTIMIZER_OFFLOAD), eager=(eager_compat, capi.MP_OPTIMIZER_EAGER_COMPAT)))
+    def __init__(
+        self,
+        recipe,
+        max_grad_norm=0.0,
+        seed=0,
+        check_finite=False,
+        zero_grad=False,
+        offload=False,
+        eager_compat=False,
+        comm=None,
+        sharding=None,
+    ):
+        desc = capi.mp_optimizer_desc(
+            max_grad_norm=max_grad_norm,
+            seed=seed,
+            flags=flags(
+                check=(check_finite, capi.MP_OPTIMIZER_CHECK_FINITE),
+                zero=(zero_grad, capi.MP_OPTIMIZER_ZERO_GRAD),
+                offload=(offload, capi.MP_OPTIMIZER_OFFLOAD),
+                eager=(eager_compat, capi.MP_OPTIMIZER_EAGER_COMPAT),
+            ),
+        )
         if comm is None:
             if sharding is not None:
                 raise ValueError("sharding needs comm: the ranks that share the optimizer")
             super().__init__("mp_optimizer_create", recipe.context, recipe, byref(desc))
         else:
-            super().__init__("mp_optimizer_create_sharded", recipe.context, recipe, byref(desc), comm,
-                             byref((Sharding() if sharding is None else sharding).desc()))
+            super().__init__(
+                "mp_optimizer_create_sharded",
+                recipe.context,
+                recipe,
+                byref(desc),
+                comm,
+                byref((Sharding() if sharding is None else sharding).desc()),
+            )
         self.context, self.recipe = recipe.context, recipe
         self._names, self._linears = {}, []
 
@@ -110,12 +148,23 @@ class Optimizer(Object):
 
     # ---- Groups and parameters
 
-    def add_group(self, lr=None, betas=None, eps=1e-8, weight_decay=0.0, rule="adamw", maximize=False, bias_correction=True,
-                  exp_avg_format=None, exp_avg_sq_format=None):
+    def add_group(
+        self,
+        lr=None,
+        betas=None,
+        eps=1e-8,
+        weight_decay=0.0,
+        rule="adamw",
+        maximize=False,
+        bias_correction=True,
+        exp_avg_format=None,
+        exp_avg_sq_format=None,
+    ):
         """Adds a group of parameters with its own hyperparameters, and returns its number.
 
         rule  "adamw", "adam", "lion"; lr and betas are the rule's usual ones where they are None
-        exp_avg_format, exp_avg_sq_format  what the moments are kept in, a value of optimizer.exp_avg.dtype; None: the recipe's
+        exp_avg_format, exp_avg_sq_format  what the moments are kept in, a value of optimizer.exp_avg.dtype; None: the
+                                           recipe's
         """
         fields = hyperparameters(rule, lr, betas, eps, weight_decay, maximize, bias_correction)
         desc = capi.mp_param_group_desc(exp_avg_format=exp_avg_format, exp_avg_sq_format=exp_avg_sq_format, **fields)
@@ -129,12 +178,18 @@ class Optimizer(Object):
         initial  exact fp32 values: param becomes their rounding, and the states get what that loses
         norm_elsewhere  another rank of set_norm_comm counts this gradient
         """
-        tensors = {noun: as_tensor(self.context, array, f"{noun} of {name!r}")
-                   for noun, array in (("param", param), ("grad", grad), ("init_fp32", initial)) if array is not None}
+        tensors = {
+            noun: as_tensor(self.context, array, f"{noun} of {name!r}")
+            for noun, array in (("param", param), ("grad", grad), ("init_fp32", initial))
+            if array is not None
+        }
         if group == 0 and not self.group_count:
             self.add_group()
-        desc = capi.mp_param_desc(name=name, flags=flags(elsewhere=(norm_elsewhere, capi.MP_PARAM_NORM_ELSEWHERE)),
-                                  **{noun: tensor.handle() for noun, tensor in tensors.items()})
+        desc = capi.mp_param_desc(
+            name=name,
+            flags=flags(elsewhere=(norm_elsewhere, capi.MP_PARAM_NORM_ELSEWHERE)),
+            **{noun: tensor.handle() for noun, tensor in tensors.items()},
+        )
         index = value(c_int32, "mp_optimizer_add_param", self, group, byref(desc))
         self._names[name] = index
         return index
@@ -158,15 +213,25 @@ class Optimizer(Object):
     def _group(self, index):
         desc = filled(capi.mp_param_group_desc, "mp_optimizer_get_group", self, index)
         formats = (text and text.decode() for text in (desc.exp_avg_format, desc.exp_avg_sq_format))
-        return Group(desc.lr, (desc.beta1, desc.beta2), desc.eps, desc.weight_decay, _RULE_NAMES[desc.rule],
-                     bool(desc.flags & capi.MP_RULE_MAXIMIZE), not desc.flags & capi.MP_RULE_NO_BIAS_CORRECTION, *formats,
-                     bool(value(c_int32, "mp_optimizer_get_enabled", self, index)))
+        return Group(
+            desc.lr,
+            (desc.beta1, desc.beta2),
+            desc.eps,
+            desc.weight_decay,
+            _RULE_NAMES[desc.rule],
+            bool(desc.flags & capi.MP_RULE_MAXIMIZE),
+            not desc.flags & capi.MP_RULE_NO_BIAS_CORRECTION,
+            *formats,
+            bool(value(c_int32, "mp_optimizer_get_enabled", self, index)),
+        )
 
     @property
     def param_names(self):
         """Names of the parameters, by number."""
-        return [text("mp_optimizer_get_param_name", self, i)
-                for i in range(value(c_int32, "mp_optimizer_get_param_count", self))]
+        return [
+            text("mp_optimizer_get_param_name", self, i)
+            for i in range(value(c_int32, "mp_optimizer_get_param_count", self))
+        ]
 
     def param_group(self, param):
         """The group of a parameter."""
@@ -175,7 +240,8 @@ class Optimizer(Object):
     # ---- Steps
 
     def step(self, scaler=None, queue=None):
-        """One step of all groups. With a scaler its scale is divided out, and a gradient that is not finite skips the step."""
+        """One step of all groups. With a scaler its scale is divided out, and a gradient that is not finite skips the
+        step."""
         call("mp_optimizer_step", self, queue, scaler)
 
     def zero_grad(self, queue=None):
@@ -240,13 +306,13 @@ class Optimizer(Object):
     # ---- States
 
     def state(self, param, name):
-        """A tensor of a parameter as it is stored: "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master", and
-        those with "_scale_inv". May be read and written between steps."""
+        """A tensor of a parameter as it is stored: "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master",
+        and those with "_scale_inv". May be read and written between steps."""
         return Tensor._made(self.context, "mp_optimizer_get_state", self, self._index(param), name)
 
     def read_state(self, param, name, out=None, queue=None):
-        """The values of "exp_avg", "exp_avg_sq", "compensation" or "fp32_param", whatever they are stored as, in `out`, an
-        fp32, fp16 or bf16 tensor or array of as many elements, or in a new fp32 tensor. Returns it."""
+        """The values of "exp_avg", "exp_avg_sq", "compensation" or "fp32_param", whatever they are stored as, in `out`,
+        an fp32, fp16 or bf16 tensor or array of as many elements, or in a new fp32 tensor. Returns it."""
         if out is None:
             with self.state(param, "param") as weight:
                 out = Tensor(self.context, weight.shape)
@@ -255,7 +321,9 @@ class Optimizer(Object):
 
     def write_state(self, param, name, values, queue=None):
         """Stores values that came from elsewhere in a state of read_state, rounded once."""
-        call("mp_optimizer_write_state", self, queue, self._index(param), name, as_tensor(self.context, values, "values"))
+        call(
+            "mp_optimizer_write_state", self, queue, self._index(param), name, as_tensor(self.context, values, "values")
+        )
 
     def sync_master(self, param=-1, queue=None):
         """After writing into parameters: master weights become the parameters, remainders and compensations zero."""
@@ -333,8 +401,13 @@ class Optimizer(Object):
     def progress(self):
         """What moves between the calls: a Progress."""
         found = filled(capi.mp_sharding_progress, "mp_optimizer_get_progress", self)
-        return Progress(bool(found.has_thread), found.begun, found.finished, found.finished_by_thread,
-                        (found.reason or b"").decode())
+        return Progress(
+            bool(found.has_thread),
+            found.begun,
+            found.finished,
+            found.finished_by_thread,
+            (found.reason or b"").decode(),
+        )
 
     def grad_mu(self, param):
         """FP8-LM's factor mu of a gradient that ranks reduce under a shared scale; 0 where it has none."""

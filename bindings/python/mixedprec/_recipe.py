@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recipes: which dtype every class of tensor has, how it is rounded, how the loss is scaled."""
+
 import json
 import os
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ RULES = {name: number for name, number in choices("MP_RULE_").items() if name in
 
 class RecipeKey(NamedTuple):
     """One key of recipes: kind is str, float or int."""
+
     name: str
     kind: type
     allowed: str
@@ -26,6 +28,7 @@ class RecipeKey(NamedTuple):
 
 class MemoryReport(NamedTuple):
     """Bytes by class of tensor."""
+
     parameter_count: int
     weight_bytes: int
     master_bytes: int
@@ -64,16 +67,21 @@ def recipe_keys():
 
 
 _KINDS = {name: key.kind for name, key in recipe_keys().items()}
-_READ = {str: ("mp_recipe_get_string", c_char_p), float: ("mp_recipe_get_float", c_double), int: ("mp_recipe_get_int", c_int64)}
+_READ = {
+    str: ("mp_recipe_get_string", c_char_p),
+    float: ("mp_recipe_get_float", c_double),
+    int: ("mp_recipe_get_int", c_int64),
+}
 
 
 class Recipe(Object):
-    """A recipe by a preset's name (presets() has them), "auto" or "auto_fp8", with keys changed: Recipe(context, "fp8_delayed",
-    {"fp8.margin": 1}).
+    """A recipe by a preset's name (presets() has them), "auto" or "auto_fp8", with keys changed: Recipe(context,
+    "fp8_delayed", {"fp8.margin": 1}).
 
-    recipe[key] reads and sets a key. What uses a recipe freezes it: setting is a BadStateError then, and clone() a copy that
-    can be changed. A name or key that does not exist is an UnknownNameError with the nearest ones.
+    recipe[key] reads and sets a key. What uses a recipe freezes it: setting is a BadStateError then, and clone() a copy
+    that can be changed. A name or key that does not exist is an UnknownNameError with the nearest ones.
     """
+
     _noun = "recipe"
 
     def __init__(self, context, name="auto", keys=None):
@@ -111,7 +119,12 @@ class Recipe(Object):
         kind = _KINDS.get(key, str)
         if kind is str and not isinstance(setting, str):
             raise TypeError(f"{key} is {setting!r}; it must be text")
-        call({str: "mp_recipe_set_string", float: "mp_recipe_set_float", int: "mp_recipe_set_int"}[kind], self, key, setting)
+        call(
+            {str: "mp_recipe_set_string", float: "mp_recipe_set_float", int: "mp_recipe_set_int"}[kind],
+            self,
+            key,
+            setting,
+        )
 
     def __contains__(self, key):
         return key in _KINDS
@@ -146,8 +159,8 @@ class Recipe(Object):
         return text("mp_recipe_get_reason", self)
 
     def weight(self, shape, values=None, codes=False):
-        """The weight that this recipe wants, from its fp32 values (None: zeros): rounded, quantized where weight.dtype has a
-        scale. Give the same values to Optimizer.add_param as `initial`.
+        """The weight that this recipe wants, from its fp32 values (None: zeros): rounded, quantized where weight.dtype
+        has a scale. Give the same values to Optimizer.add_param as `initial`.
 
         codes  make the codes that an fp8 layer's products take, for fp8.all_gather
         """
@@ -156,8 +169,15 @@ class Recipe(Object):
         for size in shape:
             count *= size
         held, pointer = host_floats(values, count, "values")
-        made = Tensor._made(self.context, "mp_recipe_create_weight_codes" if codes else "mp_recipe_create_weight", self.context,
-                            self, len(shape), int64_array(shape), pointer)
+        made = Tensor._made(
+            self.context,
+            "mp_recipe_create_weight_codes" if codes else "mp_recipe_create_weight",
+            self.context,
+            self,
+            len(shape),
+            int64_array(shape),
+            pointer,
+        )
         del held
         return made
 
@@ -170,8 +190,16 @@ class Recipe(Object):
         number = choice(RULES, rule, "rule")
         if ranks is not None or sharding is not None:
             counts = int64_array([counts] if hasattr(counts, "__index__") else counts)
-            return memory_report("mp_recipe_plan_memory_sharded", self, number, counts, len(counts),
-                                 None if sharding is None else byref(sharding.desc()), rank, 1 if ranks is None else ranks)
+            return memory_report(
+                "mp_recipe_plan_memory_sharded",
+                self,
+                number,
+                counts,
+                len(counts),
+                None if sharding is None else byref(sharding.desc()),
+                rank,
+                1 if ranks is None else ranks,
+            )
         if hasattr(counts, "__index__"):
             return memory_report("mp_recipe_plan_memory", self, number, counts)
         counts = int64_array(counts)

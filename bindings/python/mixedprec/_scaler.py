@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loss scaling."""
+
 import ctypes
 from ctypes import byref, c_double, sizeof
 from typing import NamedTuple
@@ -15,6 +16,7 @@ _KINDS = {"dynamic": capi.MP_SCALER_DYNAMIC, "static": capi.MP_SCALER_STATIC, "n
 
 class ScalerState(NamedTuple):
     """Everything that save and resume need."""
+
     scale: float
     found_inf: bool
     growth_tracker: int
@@ -24,13 +26,15 @@ class ScalerState(NamedTuple):
 
 
 class Scaler(Object):
-    """The loss scale and the rule that moves it. Multiply the loss by `scale`, hand the scaler to the step, then update().
+    """The loss scale and the rule that moves it. Multiply the loss by `scale`, hand the scaler to the step, then
+    update().
 
     preset  "torch", "megatron", "deepspeed" or "apex"; what follows replaces parts of it
     kind    "dynamic", "static", "none"
     growth_interval, hysteresis, count_offset, init_scale, growth_factor, backoff_factor, min_scale, max_scale
     refill_on_good_step, error_at_min    see scaler.h
     """
+
     _noun = "scaler"
 
     def __init__(self, context, preset="torch", kind=None, refill_on_good_step=None, error_at_min=None, **fields):
@@ -38,8 +42,10 @@ class Scaler(Object):
         call("mp_scaler_desc_preset", byref(desc), sizeof(desc), preset)
         if kind is not None:
             desc.kind = choice(_KINDS, kind, "kind")
-        for wanted, bit in ((refill_on_good_step, capi.MP_SCALER_REFILL_ON_GOOD_STEP),
-                            (error_at_min, capi.MP_SCALER_ERROR_AT_MIN)):
+        for wanted, bit in (
+            (refill_on_good_step, capi.MP_SCALER_REFILL_ON_GOOD_STEP),
+            (error_at_min, capi.MP_SCALER_ERROR_AT_MIN),
+        ):
             if wanted is not None:
                 desc.flags = desc.flags | bit if wanted else desc.flags & ~bit
         for name, field in fields.items():
@@ -73,10 +79,17 @@ class Scaler(Object):
 
     @property
     def state(self):
-        """The ScalerState; assigned, it is put back. BadStateError after a backoff at the minimum under error_at_min."""
+        """The ScalerState; assigned, it is put back. BadStateError after a backoff at the minimum under
+        error_at_min."""
         found = filled(capi.mp_scaler_state, "mp_scaler_get_state", self, None)
-        return ScalerState(found.scale, bool(found.found_inf), found.growth_tracker, found.hysteresis_tracker,
-                           found.good_steps, found.overflow_steps)
+        return ScalerState(
+            found.scale,
+            bool(found.found_inf),
+            found.growth_tracker,
+            found.hysteresis_tracker,
+            found.good_steps,
+            found.overflow_steps,
+        )
 
     @state.setter
     def state(self, state):
@@ -98,8 +111,15 @@ class Scaler(Object):
                 dtypes.append(dtype_number(checked_dtype(found, None, "grad")))
                 counts.append(found.count)
                 held.append(found)
-        call("mp_scaler_check_pointers", self, queue, len(pointers), (ctypes.c_void_p * len(pointers))(*pointers),
-             int32_array(dtypes), int64_array(counts))
+        call(
+            "mp_scaler_check_pointers",
+            self,
+            queue,
+            len(pointers),
+            (ctypes.c_void_p * len(pointers))(*pointers),
+            int32_array(dtypes),
+            int64_array(counts),
+        )
         del held
 
     def combine(self, comm, queue=None):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps on the caller's own arrays: no tensors, no recipe, no state in the library."""
+
 import ctypes
 from ctypes import POINTER, byref, c_float
 from typing import NamedTuple
@@ -13,7 +14,13 @@ from ._tensor import Tensor
 
 _CODINGS = choices("MP_CODING_")
 # coding: (elements of a block, bytes of a scale)
-_BLOCKS = {"fp8_block": (256, 4), "fp8_block128": (128, 4), "dynamic8": (256, 4), "dynamic4": (128, 4), "companded8": (32, 2)}
+_BLOCKS = {
+    "fp8_block": (256, 4),
+    "fp8_block128": (128, 4),
+    "dynamic8": (256, 4),
+    "dynamic4": (128, 4),
+    "companded8": (32, 2),
+}
 
 
 class OptimizerStats(NamedTuple):
@@ -25,6 +32,7 @@ class OptimizerStats(NamedTuple):
     grad_norm      of the unscaled gradients; 0 where it was not computed
     grad_mul       what the gradients were multiplied by
     """
+
     found_inf: bool
     step: int
     skipped_steps: int
@@ -42,8 +50,11 @@ def hyperparameters(rule, lr, betas, eps, weight_decay, maximize, bias_correctio
     if lr is None:
         lr = 1e-4 if rule == "lion" else 1e-3
     beta1, beta2 = betas if betas is not None else (0.9, 0.99 if rule == "lion" else 0.999)
-    bits = flags(explicit=(True, capi.MP_HYPERPARAMETERS_EXPLICIT), maximize=(maximize, capi.MP_RULE_MAXIMIZE),
-                 no_correction=(not bias_correction, capi.MP_RULE_NO_BIAS_CORRECTION))
+    bits = flags(
+        explicit=(True, capi.MP_HYPERPARAMETERS_EXPLICIT),
+        maximize=(maximize, capi.MP_RULE_MAXIMIZE),
+        no_correction=(not bias_correction, capi.MP_RULE_NO_BIAS_CORRECTION),
+    )
     return dict(rule=number, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, flags=bits)
 
 
@@ -61,26 +72,39 @@ def _piece(array, noun):
 
 
 class Slot:
-    """One array of parameters with its gradient and states, for step() and StepPlan. Checked here, once; the arrays stay
-    alive and in their place as long as the slot.
+    """One array of parameters with its gradient and states, for step() and StepPlan. Checked here, once; the arrays
+    stay alive and in their place as long as the slot.
 
-    Each is a numpy array, another array with the buffer interface, a Tensor, or (array, dtype) for codes: (uint16, "bf16").
-    All have as many elements as param.
+    Each is a numpy array, another array with the buffer interface, a Tensor, or (array, dtype) for codes: (uint16,
+    "bf16"). All have as many elements as param.
 
     exp_avg, exp_avg_sq  states, zeros at first; of Lion exp_avg alone
     compensation         Kahan's; master: fp32 weight that is updated
     uid                  names the parameter to stochastic rounding
-    scale_inv            {"grad": array of one fp32, ...}: those that are codes under one scale; of a coding in blocks one
-                         for each block
-    codings              {"exp_avg": "dynamic8", ...}: "fp8_block", "fp8_block128", "dynamic8", "dynamic4", "companded8";
-                         {"master": "remainder"}: the 16 bits that a bf16 param lacks
+    scale_inv            {"grad": array of one fp32, ...}: those that are codes under one scale; of a coding in blocks
+                         one for each block
+    codings              {"exp_avg": "dynamic8", ...}: "fp8_block", "fp8_block128", "dynamic8", "dynamic4",
+                         "companded8"; {"master": "remainder"}: the 16 bits that a bf16 param lacks
     first_element        where element 0 lies in the whole parameter
     param_amax           one fp32 that becomes the largest of itself and |new weight|
     """
+
     _ARRAYS = ("param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master")
 
-    def __init__(self, param, grad, exp_avg=None, exp_avg_sq=None, compensation=None, master=None, uid=0, scale_inv=None,
-                 codings=None, first_element=0, param_amax=None):
+    def __init__(
+        self,
+        param,
+        grad,
+        exp_avg=None,
+        exp_avg_sq=None,
+        compensation=None,
+        master=None,
+        uid=0,
+        scale_inv=None,
+        codings=None,
+        first_element=0,
+        param_amax=None,
+    ):
         given = dict(zip(self._ARRAYS, (param, grad, exp_avg, exp_avg_sq, compensation, master)))
         scale_inv, codings = dict(scale_inv or {}), dict(codings or {})
         self.desc = capi.mp_step_slot(uid=uid, first_element=first_element)
@@ -117,7 +141,9 @@ class Slot:
             block, width = _BLOCKS.get(coding, (max(count, 1), 4))
             if name == "compensation" and coding == "plain":
                 raise ValueError("a compensation has scales only in blocks")
-            address = self._scales(scales, f"scale_inv of {name}", width * max(-(-count // block), int(coding == "plain")))
+            address = self._scales(
+                scales, f"scale_inv of {name}", width * max(-(-count // block), int(coding == "plain"))
+            )
             field = f"{name}_scale_inv"
             pointer = dict(capi.mp_step_slot._fields_)[field]
             setattr(self.desc, field, address if pointer is ctypes.c_void_p else ctypes.cast(address, pointer))
@@ -133,14 +159,36 @@ class Slot:
         return f"<mixedprec.Slot of {self.desc.count} elements>"
 
 
-def _args(step, lr=None, betas=None, eps=1e-8, weight_decay=0.0, rule="adamw", maximize=False, bias_correction=True, seed=0,
-          max_grad_norm=0.0, grad_scale=1.0, check_finite=False, zero_grad=False, eager_compat=False, stochastic=()):
+def _args(
+    step,
+    lr=None,
+    betas=None,
+    eps=1e-8,
+    weight_decay=0.0,
+    rule="adamw",
+    maximize=False,
+    bias_correction=True,
+    seed=0,
+    max_grad_norm=0.0,
+    grad_scale=1.0,
+    check_finite=False,
+    zero_grad=False,
+    eager_compat=False,
+    stochastic=(),
+):
     fields = hyperparameters(rule, lr, betas, eps, weight_decay, maximize, bias_correction)
-    bits = {"param": capi.MP_STEP_SR_PARAM, "exp_avg": capi.MP_STEP_SR_EXP_AVG, "exp_avg_sq": capi.MP_STEP_SR_EXP_AVG_SQ}
+    bits = {
+        "param": capi.MP_STEP_SR_PARAM,
+        "exp_avg": capi.MP_STEP_SR_EXP_AVG,
+        "exp_avg_sq": capi.MP_STEP_SR_EXP_AVG_SQ,
+    }
     for name in {stochastic} if isinstance(stochastic, str) else set(stochastic):
         fields["flags"] |= choice(bits, name, "stochastic")
-    fields["flags"] |= flags(check=(check_finite, capi.MP_OPTIMIZER_CHECK_FINITE), zero=(zero_grad, capi.MP_OPTIMIZER_ZERO_GRAD),
-                             eager=(eager_compat, capi.MP_OPTIMIZER_EAGER_COMPAT))
+    fields["flags"] |= flags(
+        check=(check_finite, capi.MP_OPTIMIZER_CHECK_FINITE),
+        zero=(zero_grad, capi.MP_OPTIMIZER_ZERO_GRAD),
+        eager=(eager_compat, capi.MP_OPTIMIZER_EAGER_COMPAT),
+    )
     return capi.mp_step_args(step=step, seed=seed, max_grad_norm=max_grad_norm, grad_scale=grad_scale, **fields)
 
 
@@ -166,12 +214,23 @@ def step(context, slots, step=1, scaler=None, queue=None, **args):
     """
     slots, array = _slots(slots)
     stats = capi.mp_optimizer_stats()
-    call("mp_optimizer_step_pointers", context, queue, byref(_args(step, **args)), array, len(slots), scaler, byref(stats))
+    call(
+        "mp_optimizer_step_pointers",
+        context,
+        queue,
+        byref(_args(step, **args)),
+        array,
+        len(slots),
+        scaler,
+        byref(stats),
+    )
     return OptimizerStats.of(stats)
 
 
 class StepPlan(Object):
-    """The same step prepared once, for loops that must not allocate. Arguments as for step(); `step` is the first one's."""
+    """The same step prepared once, for loops that must not allocate. Arguments as for step(); `step` is the first
+    one's."""
+
     _noun = "step_plan"
 
     def __init__(self, context, slots, step=1, **args):

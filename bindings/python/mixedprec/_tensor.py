@@ -1,18 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors: dense row-major arrays, plain or quantized, of the library's memory or of the caller's."""
+
 import ctypes
 from ctypes import byref, c_int32, c_int64, c_void_p
 from typing import NamedTuple, Optional
 
 from . import _dlpack, capi
 from ._context import _DEVICE_NAMES, Context
+from ._errors import InvalidArgumentError
 from ._library import Object, call, choice, choices, filled, flags, lent, release_lent
-from ._memory import (DTYPE_NAMES, checked_dtype, dtype_name, dtype_number, dtype_size, int64, int64_array, is_numpy, memory,
-                      readable, shape_of)
+from ._memory import (
+    DTYPE_NAMES,
+    checked_dtype,
+    dtype_name,
+    dtype_number,
+    dtype_size,
+    int64,
+    int64_array,
+    is_numpy,
+    memory,
+    readable,
+    shape_of,
+)
 
 _SCALINGS, _RULES = choices("MP_SCALING_"), choices("MP_SCALE_RULE_")
 _SCALING_NAMES, _RULE_NAMES = ({n: name for name, n in known.items()} for known in (_SCALINGS, _RULES))
 _ROUNDINGS = choices("MP_ROUND_")
+_CODES = {dtype_number(name) for name in ("fp16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1")}  # what can have scales
 _DLPACK_DEVICES = {"host": 1, "cuda": 2, "hip": 10}
 # What memoryview can index; the rest are codes.
 _VIEW_FORMATS = {"fp32": "f", "fp16": "H", "bf16": "H", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
@@ -21,14 +35,15 @@ _VIEW_FORMATS = {"fp32": "f", "fp16": "H", "bf16": "H", "int8": "b", "int16": "h
 class Quant(NamedTuple):
     """How a tensor is quantized: value = code * scale_inv.
 
-    scaling  how scales lie: "tensor", "row", "column", "block_1x128", "block_128x1", "block_128x128", "mx_1x32", "mx_32x1",
-             "nvfp4"
-    rule     from an amax to a scale: "current", "float64", "msamp", "deepseek", "mx_rceil", "mx_floor", "mx_ceil", "mx_even",
-             "nvfp4"; None: the usual one of the scaling
+    scaling  how scales lie: "tensor", "row", "column", "block_1x128", "block_128x1", "block_128x128", "mx_1x32",
+             "mx_32x1", "nvfp4"
+    rule     from an amax to a scale: "current", "float64", "msamp", "deepseek", "mx_rceil", "mx_floor", "mx_ceil",
+             "mx_even", "nvfp4"; None: the usual one of the scaling
     power_of_two  scales are rounded to powers of two
     amax_epsilon  an amax below this counts as this
     margin        the largest code is taken for 2^-margin of itself
     """
+
     scaling: str = "tensor"
     rule: Optional[str] = None
     power_of_two: bool = False
@@ -36,19 +51,28 @@ class Quant(NamedTuple):
     margin: int = 0
 
     def desc(self):
-        return capi.mp_quant_desc(scaling=choice(_SCALINGS, self.scaling, "scaling"),
-                                  rule=0 if self.rule is None else choice(_RULES, self.rule, "rule"),
-                                  flags=flags(two=(self.power_of_two, capi.MP_QUANT_POWER_OF_TWO)),
-                                  amax_epsilon=self.amax_epsilon, margin=self.margin)
+        return capi.mp_quant_desc(
+            scaling=choice(_SCALINGS, self.scaling, "scaling"),
+            rule=0 if self.rule is None else choice(_RULES, self.rule, "rule"),
+            flags=flags(two=(self.power_of_two, capi.MP_QUANT_POWER_OF_TWO)),
+            amax_epsilon=self.amax_epsilon,
+            margin=self.margin,
+        )
 
     @classmethod
     def of(cls, desc):
-        return cls(_SCALING_NAMES.get(desc.scaling, "none"), _RULE_NAMES.get(desc.rule),
-                   bool(desc.flags & capi.MP_QUANT_POWER_OF_TWO), desc.amax_epsilon, desc.margin)
+        return cls(
+            _SCALING_NAMES.get(desc.scaling, "none"),
+            _RULE_NAMES.get(desc.rule),
+            bool(desc.flags & capi.MP_QUANT_POWER_OF_TWO),
+            desc.amax_epsilon,
+            desc.margin,
+        )
 
 
 class QuantStats(NamedTuple):
     """What happened to elements when they were quantized."""
+
     elements: int
     saturated: int
     underflowed: int
@@ -58,6 +82,7 @@ class QuantStats(NamedTuple):
 
 class Random(NamedTuple):
     """What stochastic rounding draws its bits from: the run's seed, the tensor's number, the step, the micro-batch."""
+
     seed: int = 0
     uid: int = 0
     step: int = 0
@@ -67,13 +92,18 @@ class Random(NamedTuple):
 def cast_desc(random, saturate):
     """mp_cast_desc: stochastic rounding where there is a Random."""
     drawn = {} if random is None else Random(*random)._asdict()
-    return capi.mp_cast_desc(rounding=capi.MP_ROUND_NEAREST if random is None else capi.MP_ROUND_STOCHASTIC,
-                             flags={None: 0, True: capi.MP_CAST_SATURATE, False: capi.MP_CAST_NO_SATURATE}[saturate], **drawn)
+    return capi.mp_cast_desc(
+        rounding=capi.MP_ROUND_NEAREST if random is None else capi.MP_ROUND_STOCHASTIC,
+        flags={None: 0, True: capi.MP_CAST_SATURATE, False: capi.MP_CAST_NO_SATURATE}[saturate],
+        **drawn,
+    )
 
 
 def _tensor_desc(shape, dtype):
     shape = shape_of(shape)
-    return capi.mp_tensor_desc(dtype=dtype_number(dtype), ndim=len(shape), shape=(ctypes.c_int64 * capi.MP_MAX_DIMS)(*shape))
+    return capi.mp_tensor_desc(
+        dtype=dtype_number(dtype), ndim=len(shape), shape=(ctypes.c_int64 * capi.MP_MAX_DIMS)(*shape)
+    )
 
 
 def scale_grid(quant, rows, columns):
@@ -89,6 +119,7 @@ class Tensor(Object):
     dtype  "fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "e8m0", "int8" ... "int64", "uint8", or numpy's or torch's
     quant  a Quant: the tensor then holds codes of this dtype and has scales
     """
+
     _noun = "tensor"
 
     def __init__(self, context, shape, dtype="fp32", quant=None):
@@ -113,21 +144,30 @@ class Tensor(Object):
         """A tensor over the memory of a numpy array, or of what has the buffer interface (array.array, bytearray, ...).
 
         The array must be writable, contiguous and of the native byte order, else ValueError. It stays alive as long as
-        the library uses its memory. dtype says what codes in an integer array of the same width are: "bf16" over uint16.
+        the library uses its memory. dtype says what codes in an integer array of the same width are: "bf16" over
+        uint16.
         """
         found = memory(array)
         desc = _tensor_desc(found.shape, checked_dtype(found, dtype, "array"))
         number = lent.add(found.owner)
         try:
-            return cls._made(context, "mp_tensor_wrap", context, byref(desc), found.address if found.nbytes else None,
-                             release_lent, number)
+            return cls._made(
+                context,
+                "mp_tensor_wrap",
+                context,
+                byref(desc),
+                found.address if found.nbytes else None,
+                release_lent,
+                number,
+            )
         except BaseException:
             lent.pop(number)
             raise
 
     @classmethod
     def wrap_quantized(cls, context, codes, scale_inv, quant, dtype=None, shape=None, amax=None):
-        """A quantized tensor over the caller's codes, scales (as many as scale_grid says) and, where wanted, amax (one fp32).
+        """A quantized tensor over the caller's codes, scales (as many as scale_grid says) and, where wanted, amax (one
+        fp32).
 
         dtype  of the codes; shape: where it is not that of `codes` (fp4: two codes a byte)
         """
@@ -149,10 +189,18 @@ class Tensor(Object):
                 raise ValueError(f"{name} has {found.nbytes} bytes; it must have {needed[name]}")
         number = lent.add([found.owner for found in pieces.values()])
         try:
-            return cls._made(context, "mp_tensor_wrap_quantized", context, byref(_tensor_desc(shape, dtype)),
-                             byref(quant.desc()), pieces["codes"].address, pieces["scale_inv"].address,
-                             ctypes.cast(pieces["amax"].address, ctypes.POINTER(ctypes.c_float)) if amax is not None else None,
-                             release_lent, number)
+            return cls._made(
+                context,
+                "mp_tensor_wrap_quantized",
+                context,
+                byref(_tensor_desc(shape, dtype)),
+                byref(quant.desc()),
+                pieces["codes"].address,
+                pieces["scale_inv"].address,
+                ctypes.cast(pieces["amax"].address, ctypes.POINTER(ctypes.c_float)) if amax is not None else None,
+                release_lent,
+                number,
+            )
         except BaseException:
             lent.pop(number)
             raise
@@ -170,7 +218,7 @@ class Tensor(Object):
     @property
     def shape(self):
         desc = self._desc()
-        return tuple(desc.shape[:desc.ndim])
+        return tuple(desc.shape[: desc.ndim])
 
     @property
     def dtype(self):
@@ -222,12 +270,12 @@ class Tensor(Object):
     # ---- Its elements
 
     def read(self, out=None, queue=None):
-        """Copies the elements, as they are stored, into `out`, of as many bytes, and returns it; without it, into bytes.
-        Waits for the queue."""
+        """Copies the elements, as they are stored, into `out`, of as many bytes, and returns it; without it, into
+        bytes. Waits for the queue."""
         if out is None:
             buffer = ctypes.create_string_buffer(max(self.nbytes, 1))
             call("mp_tensor_read", self, queue, buffer, self.nbytes)
-            return buffer.raw[:self.nbytes]
+            return buffer.raw[: self.nbytes]
         found = memory(out, "out")
         if found.nbytes != self.nbytes:
             raise ValueError(f"out has {found.nbytes} bytes; the tensor has {self.nbytes}")
@@ -268,6 +316,7 @@ class Tensor(Object):
         """A numpy array over the elements of a tensor on the host. bf16 and fp8 are ml_dtypes' types where that is
         installed, else codes: uint16, uint8. While the array is alive the memory stays where it is."""
         import numpy
+
         dtype, shape = self.dtype, self.shape
         if dtype == "fp4_e2m1":
             raise TypeError("fp4 codes are two to a byte: use memory()")
@@ -276,6 +325,7 @@ class Tensor(Object):
         if dtype in codes:
             try:
                 import ml_dtypes
+
                 kind = getattr(ml_dtypes, codes[dtype])
             except (ImportError, AttributeError):
                 kind = numpy.uint16 if dtype == "bf16" else numpy.uint8
@@ -325,10 +375,11 @@ class Tensor(Object):
     @property
     def is_quantized(self):
         """Whether the tensor has scales."""
+        if self._desc().dtype not in _CODES:
+            return False
         try:
             self.quant
-        except ValueError:
-            self.handle()
+        except InvalidArgumentError:
             return False
         return True
 
@@ -356,8 +407,11 @@ class Tensor(Object):
         stats          whether to return QuantStats, which waits
         """
         drawn = {} if random is None else Random(*random)._asdict()
-        args = capi.mp_quantize_args(first_element=first_element, **drawn,
-                                     rounding=capi.MP_ROUND_NEAREST if random is None else capi.MP_ROUND_STOCHASTIC)
+        args = capi.mp_quantize_args(
+            first_element=first_element,
+            **drawn,
+            rounding=capi.MP_ROUND_NEAREST if random is None else capi.MP_ROUND_STOCHASTIC,
+        )
         found = capi.mp_quant_stats()
         call("mp_tensor_quantize", self, queue, destination, transposed, byref(args), byref(found) if stats else None)
         if stats:
@@ -398,10 +452,11 @@ def _bytes(dtype, shape):
 
 
 def from_dlpack(context, source):
-    """A tensor over the memory of another library's: torch, jax, cupy, numpy, ... or over a DLPack capsule, which is taken.
+    """A tensor over the memory of another library's: torch, jax, cupy, numpy, ... or over a DLPack capsule, which is
+    taken.
 
-    It must be row-major and writable. What it holds stays alive as long as the library uses it. A torch tensor that requires
-    a gradient is passed as source.detach().
+    It must be row-major and writable. What it holds stays alive as long as the library uses it. A torch tensor that
+    requires a gradient is passed as source.detach().
     """
     if not isinstance(context, Context):
         raise TypeError("from_dlpack takes a context first")
@@ -427,5 +482,7 @@ def host_floats(values, count, noun):
         return None, None
     found = memory(values, noun, writable=False)
     if found.dtype != "fp32" or found.count != count:
-        raise ValueError(f"{noun} has {found.count} elements of {found.dtype or 'another type'}; it must have {count} of fp32")
+        raise ValueError(
+            f"{noun} has {found.count} elements of {found.dtype or 'another type'}; it must have {count} of fp32"
+        )
     return found, ctypes.cast(found.address, ctypes.POINTER(ctypes.c_float))

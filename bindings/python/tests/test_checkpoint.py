@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints: what is saved comes back, what is damaged does not."""
+
 import array
 import glob
 import json
@@ -45,8 +46,13 @@ class Run:
         return self
 
     def bits(self):
-        return (self.weight.read(), self.optimizer.read_state("w", "exp_avg_sq").read(), self.layer.scaling, self.scaler.state,
-                self.optimizer.stats.step)
+        return (
+            self.weight.read(),
+            self.optimizer.read_state("w", "exp_avg_sq").read(),
+            self.layer.scaling,
+            self.scaler.state,
+            self.optimizer.stats.step,
+        )
 
 
 class Checkpoints(unittest.TestCase):
@@ -166,12 +172,14 @@ class Checkpoints(unittest.TestCase):
                 checkpoint = mp.Checkpoint(context, comm)
                 checkpoint.add_optimizer(optimizer)
                 return optimizer, weight, checkpoint
+
             optimizer, weight, checkpoint = make()
             optimizer.step()
             checkpoint.save(self.path, 1)
             _, loaded, other = make()
             self.assertEqual(other.load(self.path).world, 2)
             self.assertEqual(loaded.read(), weight.read())
+
         run(2, rank)
 
 

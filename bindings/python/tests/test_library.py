@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Versions, errors, arguments of calls, objects that are closed, functions of the caller's."""
+
 import array
 import copy
 import gc
@@ -38,11 +39,13 @@ class Versions(unittest.TestCase):
         self.assertIn("ImportError: MIXEDPREC_DIR is /nowhere, where there is neither", done.stderr)
 
     def test_it_works_without_numpy(self):
-        program = ("import sys; sys.modules['numpy'] = None\n"
-                   "import array, mixedprec as mp\n"
-                   "c = mp.Context(); o = mp.Optimizer(mp.Recipe(c, 'fp32'))\n"
-                   "p, g = array.array('f', [1, 1]), array.array('f', [1, 1])\n"
-                   "o.add_param('p', p, g); o.step(); print(round(p[0], 3), o.state('p', 'exp_avg').tolist()[0])\n")
+        program = (
+            "import sys; sys.modules['numpy'] = None\n"
+            "import array, mixedprec as mp\n"
+            "c = mp.Context(); o = mp.Optimizer(mp.Recipe(c, 'fp32'))\n"
+            "p, g = array.array('f', [1, 1]), array.array('f', [1, 1])\n"
+            "o.add_param('p', p, g); o.step(); print(round(p[0], 3), o.state('p', 'exp_avg').tolist()[0])\n"
+        )
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run([sys.executable, "-B", "-c", program], env=env, capture_output=True, text=True)
         self.assertEqual(done.stdout, "0.999 0.10000000149011612\n", done.stderr)
@@ -71,9 +74,16 @@ class Errors(unittest.TestCase):
                 self.assertNotIn(type(error), (mp.Error,), name)
 
     def test_they_are_pythons_too(self):
-        for kind, python in ((mp.UnknownNameError, LookupError), (mp.InvalidShapeError, ValueError), (mp.IOFailure, OSError),
-                             (mp.InvalidDtypeError, TypeError), (mp.OutOfMemoryError, MemoryError), (mp.PeerLostError, ConnectionError),
-                             (mp.RankTimeoutError, TimeoutError), (mp.UnsupportedError, NotImplementedError)):
+        for kind, python in (
+            (mp.UnknownNameError, LookupError),
+            (mp.InvalidShapeError, ValueError),
+            (mp.IOFailure, OSError),
+            (mp.InvalidDtypeError, TypeError),
+            (mp.OutOfMemoryError, MemoryError),
+            (mp.PeerLostError, ConnectionError),
+            (mp.RankTimeoutError, TimeoutError),
+            (mp.UnsupportedError, NotImplementedError),
+        ):
             self.assertTrue(issubclass(kind, python))
 
     def test_a_misspelt_recipe(self):
@@ -103,6 +113,7 @@ class Errors(unittest.TestCase):
                 except mp.UnknownNameError as error:
                     if repr(name) not in str(error):
                         wrong.append((name, str(error)))
+
         threads = [threading.Thread(target=misspell, args=(f"x{i}",)) for i in range(4)]
         for thread in threads:
             thread.start()
@@ -192,9 +203,19 @@ class Objects(unittest.TestCase):
             item.close()
             self.assertTrue(item.closed)
             self.assertIn("closed", repr(item))
-        for use in (lambda: tensor.shape, lambda: recipe["weight.dtype"], lambda: context.threads, tensor.numpy, tensor.zero,
-                    lambda: mp.Tensor(context, 4), lambda: mp.Optimizer(recipe), tensor.__dlpack__, lambda: tensor.is_quantized,
-                    lambda: mp.from_dlpack(context, tensor), lambda: mp.Linear(mp.Recipe(mp.Context(1)), tensor)):
+        for use in (
+            lambda: tensor.shape,
+            lambda: recipe["weight.dtype"],
+            lambda: context.threads,
+            tensor.numpy,
+            tensor.zero,
+            lambda: mp.Tensor(context, 4),
+            lambda: mp.Optimizer(recipe),
+            tensor.__dlpack__,
+            lambda: tensor.is_quantized,
+            lambda: mp.from_dlpack(context, tensor),
+            lambda: mp.Linear(mp.Recipe(mp.Context(1)), tensor),
+        ):
             with self.assertRaises(mp.InvalidHandleError):
                 use()
 
@@ -223,6 +244,7 @@ class Objects(unittest.TestCase):
                     pass
                 except BaseException as error:
                     failures.append(error)
+
             thread = threading.Thread(target=use)
             thread.start()
             time.sleep(0.002)
@@ -287,6 +309,7 @@ class ContextsAndQueues(unittest.TestCase):
                 other.sync()
             except mp.BadStateError as error:
                 caught.append(error)
+
         mp.Context(1, log=log, log_level="debug")
         self.assertTrue(caught)
 
@@ -299,6 +322,7 @@ class ContextsAndQueues(unittest.TestCase):
                 dropped.append(keep.pop())
                 del tensor
                 dropped[0] = None  # the last reference goes here
+
         keep = [mp.Tensor.wrap(other, bytearray(8))]
         before = len(_library.lent)
         mp.Context(1, log=log, log_level="debug")

@@ -2,6 +2,7 @@
 """The examples, the torch optimizer, the wheel, and what many objects leave behind.
 
 MIXEDPREC_C_EXAMPLES may name a folder with the programs own_arrays and train in C: the outputs are compared then."""
+
 import array
 import gc
 import importlib.util
@@ -31,7 +32,11 @@ except ImportError:
 
 
 def python(*arguments, interpreter=sys.executable, folder=None, **variables):
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     env.update(variables)
     env = {name: text for name, text in env.items() if text is not None}
     done = subprocess.run([interpreter, *arguments], env=env, cwd=folder, capture_output=True, text=True)
@@ -49,7 +54,9 @@ class Examples(unittest.TestCase):
         folder = os.environ.get("MIXEDPREC_C_EXAMPLES")
         if not folder:
             return None
-        return subprocess.run([os.path.join(folder, name), *arguments], capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            [os.path.join(folder, name), *arguments], capture_output=True, text=True, check=True
+        ).stdout
 
     def test_own_arrays(self):
         lines = self.program("own_arrays")
@@ -70,7 +77,9 @@ class Examples(unittest.TestCase):
             if os.environ.get("MIXEDPREC_C_EXAMPLES"):
                 self.assertEqual(self.in_c("train", text, "fp8_delayed", "20"), whole)
                 for recipe in ("fp32", "fp16_mixed", "bf16_pure_kahan", "mxfp8", "msamp_o2", "bf16_mixed"):
-                    self.assertEqual(self.in_c("train", text, recipe, "20"), self.program("train", text, recipe, "20"), recipe)
+                    self.assertEqual(
+                        self.in_c("train", text, recipe, "20"), self.program("train", text, recipe, "20"), recipe
+                    )
 
     def test_train_without_a_text(self):
         with self.assertRaisesRegex(AssertionError, "usage: train.py TEXT"):
@@ -83,6 +92,7 @@ class Torch(unittest.TestCase):
     def setUpClass(cls):
         sys.path.insert(0, EXAMPLES)
         import torch_optimizer
+
         cls.example = torch_optimizer
         sys.path.remove(EXAMPLES)
         torch.set_num_threads(1)
@@ -93,7 +103,12 @@ class Torch(unittest.TestCase):
 
     def test_dlpack(self):
         context = mp.Context(1)
-        for dtype, name in ((torch.float32, "fp32"), (torch.float16, "fp16"), (torch.bfloat16, "bf16"), (torch.int8, "int8")):
+        for dtype, name in (
+            (torch.float32, "fp32"),
+            (torch.float16, "fp16"),
+            (torch.bfloat16, "bf16"),
+            (torch.int8, "int8"),
+        ):
             source = torch.ones(2, 3, dtype=dtype)
             tensor = mp.from_dlpack(context, source)
             self.assertEqual((tensor.dtype, tensor.shape, tensor.address), (name, (2, 3), source.data_ptr()))
@@ -141,6 +156,7 @@ class Torch(unittest.TestCase):
             torch.manual_seed(3)
             a, b, c = (torch.nn.Parameter(torch.randn(5)) for _ in range(3))
             return (a, b, c), kind([{"params": [a], "lr": 0.1}, {"params": [b, c], "weight_decay": 0.5}], lr=0.01)
+
         runs = [make(self.example.MixedPrecAdamW), make(torch.optim.AdamW)]
         for (a, b, c), optimizer in runs:
             for step in range(6):
@@ -158,7 +174,11 @@ class Torch(unittest.TestCase):
             self.assertTrue(torch.allclose(p, q, rtol=2e-6, atol=1e-7), (p, q))
 
     def test_low_precision_and_resume(self):
-        for recipe, dtype in (("bf16_pure_kahan", torch.bfloat16), ("fp16_mixed", torch.float16), ("bf16_mixed_dual", torch.bfloat16)):
+        for recipe, dtype in (
+            ("bf16_pure_kahan", torch.bfloat16),
+            ("fp16_mixed", torch.float16),
+            ("bf16_mixed_dual", torch.bfloat16),
+        ):
             with self.subTest(recipe=recipe):
                 model = self.example.network(dtype)
                 optimizer = self.example.MixedPrecAdamW(model.parameters(), recipe=recipe)
@@ -169,7 +189,9 @@ class Torch(unittest.TestCase):
                 other.load_state_dict(model.state_dict())
                 resumed = self.example.MixedPrecAdamW(other.parameters(), recipe=recipe)
                 resumed.load_state_dict(saved)
-                self.assertEqual(self.example.train(model, optimizer, 10, dtype), self.example.train(other, resumed, 10, dtype))
+                self.assertEqual(
+                    self.example.train(model, optimizer, 10, dtype), self.example.train(other, resumed, 10, dtype)
+                )
                 for a, b in zip(model.parameters(), other.parameters()):
                     self.assertTrue(torch.equal(a, b))
 
@@ -248,12 +270,15 @@ class Leaks(unittest.TestCase):
         self.assertLess(len(os.listdir("/proc/self/task")), 40)
 
     def test_an_exit_with_everything_open(self):
-        out = python("-c", "import mixedprec as mp, array, threading, time\n"
-                           "c = mp.Context(2, log=print); o = mp.Optimizer(mp.Recipe(c, 'fp32'))\n"
-                           "o.add_param('p', array.array('f', [1]), array.array('f', [1])); o.step(); o.me = o\n"
-                           "a, b = mp.Comm.threads(2)\n"
-                           "threading.Thread(target=a.barrier, daemon=True).start(); time.sleep(0.1)\n"
-                           "view = mp.Tensor(c, 4).memory(); print('end')\n")
+        out = python(
+            "-c",
+            "import mixedprec as mp, array, threading, time\n"
+            "c = mp.Context(2, log=print); o = mp.Optimizer(mp.Recipe(c, 'fp32'))\n"
+            "o.add_param('p', array.array('f', [1]), array.array('f', [1])); o.step(); o.me = o\n"
+            "a, b = mp.Comm.threads(2)\n"
+            "threading.Thread(target=a.barrier, daemon=True).start(); time.sleep(0.1)\n"
+            "view = mp.Tensor(c, 4).memory(); print('end')\n",
+        )
         self.assertEqual(out, "end\n")
 
 
@@ -269,26 +294,52 @@ class Wheel(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             source, wheels, fresh = (os.path.join(folder, name) for name in ("source", "wheels", "fresh"))
             shutil.copytree(FOLDER, source, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
-            python("-m", "pip", "wheel", source, "--no-build-isolation", "--no-deps", "--no-index", "-q", "-w", wheels,
-                   PIP_DISABLE_PIP_VERSION_CHECK="1", TMPDIR=folder)
-            wheel, = os.listdir(wheels)
+            python(
+                "-m",
+                "pip",
+                "wheel",
+                source,
+                "--no-build-isolation",
+                "--no-deps",
+                "--no-index",
+                "-q",
+                "-w",
+                wheels,
+                PIP_DISABLE_PIP_VERSION_CHECK="1",
+                TMPDIR=folder,
+            )
+            (wheel,) = os.listdir(wheels)
             self.assertEqual(wheel, f"mixedprec-{mp.__version__}-py3-none-linux_x86_64.whl")
             names = zipfile.ZipFile(os.path.join(wheels, wheel)).namelist()
-            self.assertTrue({"mixedprec/lib/libmixedprec.so.0", "mixedprec/py.typed", "mixedprec/capi.py"} <= set(names))
+            self.assertTrue(
+                {"mixedprec/lib/libmixedprec.so.0", "mixedprec/py.typed", "mixedprec/capi.py"} <= set(names)
+            )
             python("-m", "venv", fresh)
             interpreter = os.path.join(fresh, "bin", "python")
-            python("-m", "pip", "install", "--no-index", "--no-deps", "-q", os.path.join(wheels, wheel), interpreter=interpreter,
-                   PYTHONPATH=None, PIP_DISABLE_PIP_VERSION_CHECK="1")
-            program = ("import numpy as np, mixedprec as mp\n"
-                       "context = mp.Context()\n"
-                       "optimizer = mp.Optimizer(mp.Recipe(context, 'fp32'))\n"
-                       "p, grad = np.zeros(8, np.float32), np.zeros(8, np.float32)\n"
-                       "optimizer.add_group(lr=0.1)\n"
-                       "optimizer.add_param('p', p, grad)\n"
-                       "for _ in range(300):\n"
-                       "    grad[:] = p - 3\n"
-                       "    optimizer.step()\n"
-                       "print(abs(p - 3).max() < 0.01, mp.__file__)\n")
+            python(
+                "-m",
+                "pip",
+                "install",
+                "--no-index",
+                "--no-deps",
+                "-q",
+                os.path.join(wheels, wheel),
+                interpreter=interpreter,
+                PYTHONPATH=None,
+                PIP_DISABLE_PIP_VERSION_CHECK="1",
+            )
+            program = (
+                "import numpy as np, mixedprec as mp\n"
+                "context = mp.Context()\n"
+                "optimizer = mp.Optimizer(mp.Recipe(context, 'fp32'))\n"
+                "p, grad = np.zeros(8, np.float32), np.zeros(8, np.float32)\n"
+                "optimizer.add_group(lr=0.1)\n"
+                "optimizer.add_param('p', p, grad)\n"
+                "for _ in range(300):\n"
+                "    grad[:] = p - 3\n"
+                "    optimizer.step()\n"
+                "print(abs(p - 3).max() < 0.01, mp.__file__)\n"
+            )
             numpy_at = os.path.dirname(os.path.dirname(np.__file__))
             link = os.path.join(folder, "numpy_only")
             os.makedirs(link)

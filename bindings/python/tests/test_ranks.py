@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Communicators, reductions, transports in Python, optimizers that threads share."""
+
 import array
 import gc
 import queue
@@ -26,6 +27,7 @@ def run(count, rank, deadline=20, comms=None):
         except BaseException as error:
             results[i] = error
             comms[i].close()
+
     threads = [threading.Thread(target=work, args=(i,)) for i in range(len(comms))]
     for thread in threads:
         thread.start()
@@ -64,13 +66,14 @@ class Exchanges(unittest.TestCase):
             gathered = words(*[0] * 3)
             comm.all_gather(words(r), gathered)
             uneven = bytearray(6)
-            comm.all_gather(b"abc"[:r + 1], uneven, receive_bytes=[1, 2, 3], site="uneven")
+            comm.all_gather(b"abc"[: r + 1], uneven, receive_bytes=[1, 2, 3], site="uneven")
             data = bytearray(b"root") if r == 1 else bytearray(4)
             comm.broadcast(data, root=1)
             largest = words(r, 7 - r)
             comm.max_u32(largest)
             comm.barrier()
             return list(received), list(gathered), bytes(uneven), bytes(data), list(largest)
+
         for r, result in enumerate(run(3, rank)):
             self.assertEqual(result, ([r, 10 + r, 20 + r], [0, 1, 2], b"aababc", b"root", [2, 7]))
 
@@ -88,6 +91,7 @@ class Exchanges(unittest.TestCase):
                 request.close()
             received[0].append(1)
             return [list(r[:2]) for r in received]
+
         self.assertEqual(run(2, rank), [[[0, 1], [10, 11], [20, 21]]] * 2)
 
     def test_a_request_that_is_dropped_gives_its_memory_back(self):
@@ -105,6 +109,7 @@ class Exchanges(unittest.TestCase):
             group = comm.split(comm.rank % 2, -comm.rank)
             none = comm.split(-1)
             return group.rank, group.size, none
+
         self.assertEqual(run(4, rank), [(1, 2, None), (1, 2, None), (0, 2, None), (0, 2, None)])
 
     def test_failures(self):
@@ -124,22 +129,29 @@ class Exchanges(unittest.TestCase):
 
         def differ(comm):
             comm.barrier() if comm.rank else comm.broadcast(bytearray(4))
+
         with self.assertRaises(mp.RankMismatchError):
             run(2, differ)
 
     def test_memory_is_checked(self):
         comm = mp.Comm()
-        for wrong in (lambda: comm.all_to_all(bytes(4), bytearray(4), send_bytes=[5]),
-                      lambda: comm.all_to_all(bytes(4), bytearray(4), receive_bytes=[4], receive_offsets=[1]),
-                      lambda: comm.all_to_all(bytes(4), bytearray(4), send_bytes=[-1]),
-                      lambda: comm.all_to_all(bytes(4), bytearray(4), send_bytes=[1, 2]),
-                      lambda: comm.all_gather(bytes(4), bytes(4)),
-                      lambda: comm.all_gather(bytes(4), bytearray(3)),
-                      lambda: comm.broadcast(b"abcd"), lambda: comm.broadcast(bytearray(4), root=3)):
+        for wrong in (
+            lambda: comm.all_to_all(bytes(4), bytearray(4), send_bytes=[5]),
+            lambda: comm.all_to_all(bytes(4), bytearray(4), receive_bytes=[4], receive_offsets=[1]),
+            lambda: comm.all_to_all(bytes(4), bytearray(4), send_bytes=[-1]),
+            lambda: comm.all_to_all(bytes(4), bytearray(4), send_bytes=[1, 2]),
+            lambda: comm.all_gather(bytes(4), bytes(4)),
+            lambda: comm.all_gather(bytes(4), bytearray(3)),
+            lambda: comm.broadcast(b"abcd"),
+            lambda: comm.broadcast(bytearray(4), root=3),
+        ):
             with self.assertRaises(ValueError):
                 wrong()
-        for wrong in (lambda: comm.max_u32(array.array("f", [1])), lambda: comm.max_u32(bytearray(4)),
-                      lambda: comm.all_gather([1], bytearray(4))):
+        for wrong in (
+            lambda: comm.max_u32(array.array("f", [1])),
+            lambda: comm.max_u32(bytearray(4)),
+            lambda: comm.all_gather([1], bytearray(4)),
+        ):
             with self.assertRaises(TypeError):
                 wrong()
         with self.assertRaises(ValueError):
@@ -152,9 +164,20 @@ class Exchanges(unittest.TestCase):
             mp.Comm.nccl(context, b"short", 0, 1)
 
     def test_mpi_or_a_reason(self):
-        program = "import mixedprec as mp\ntry:\n  c = mp.Comm.mpi(); print(c.size)\nexcept mp.Error as e: print(type(e).__name__)"
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        done = subprocess.run([sys.executable, "-B", "-c", program], env=env, capture_output=True, text=True, timeout=50)
+        program = (
+            "import mixedprec as mp\n"
+            "try:\n  print(mp.Comm.mpi().size)\n"
+            "except mp.Error as error: print(type(error).__name__)"
+        )
+        env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        }
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", program], env=env, capture_output=True, text=True, timeout=50
+        )
         self.assertIn(done.stdout.strip(), ("1", "ModuleMissingError", "VendorError"), done.stderr)
         with self.assertRaises((TypeError, ImportError)):
             mp.Comm.mpi(object())
@@ -173,6 +196,7 @@ class Reductions(unittest.TestCase):
             gc.collect()
             request.wait()
             return total.tolist(), largest.tolist(), half.tolist(), total2.tolist()
+
         self.assertEqual(run(2, rank), [([3, -4], [2, 2], [3, -4], [2, 2])] * 2)
 
     def test_halves(self):
@@ -185,12 +209,14 @@ class Reductions(unittest.TestCase):
             with self.assertRaises(mp.Error):
                 comm.reduce_scatter(context, array.array("f", range(5)), mp.Tensor(context, 1), counts=[3, 2])
             return everything.tolist()
+
         self.assertEqual(run(2, rank), [[0, 2, 4, 6, 8]] * 2)
         self.assertEqual(mp.wire_bytes(256, "fp8_e4m3", "block"), 264)
 
 
 class Pipes(mp.Transport):
     """All-to-all and the like over queues between threads."""
+
     has_sum_f32 = True
 
     def __init__(self, rank, boxes, fail_at=None):
@@ -274,6 +300,7 @@ class Transports(unittest.TestCase):
             size = group.size
             group.close()
             return list(received), bytes(data), list(largest), total.tolist(), size
+
         self.assertEqual(run(2, rank, comms=comms), [([r, 10 + r], b"root", [1, 5], [1, 2], 2) for r in range(2)])
         for comm, transport in zip(comms, transports):
             comm.close()
@@ -296,6 +323,7 @@ class Transports(unittest.TestCase):
         class Wrong(Pipes):
             def poll(self, request):
                 request[0].receive(0, b"too many bytes")
+
         comm = mp.Comm.custom(Wrong(0, [queue.Queue()]), deadline=5)
         with self.assertRaises(mp.CallbackFailedError) as caught:
             comm.all_gather(b"abcd", bytearray(4))
@@ -317,8 +345,11 @@ def train(comm, stage, steps=12, ranks=2, recipe="fp32"):
     """Parameters after some steps whose mean gradient over the ranks is known."""
     count = 40000
     sharding = mp.Sharding(stage=stage, bucket_elements=16384)
-    optimizer = mp.Optimizer(mp.Recipe(context, recipe), comm=comm, sharding=sharding) if comm else \
-        mp.Optimizer(mp.Recipe(context, recipe))
+    optimizer = (
+        mp.Optimizer(mp.Recipe(context, recipe), comm=comm, sharding=sharding)
+        if comm
+        else mp.Optimizer(mp.Recipe(context, recipe))
+    )
     optimizer.add_group(lr=0.01)
     rank = comm.rank if comm else None
     start = array.array("f", [i % 7 for i in range(count)])
@@ -344,7 +375,13 @@ def train(comm, stage, steps=12, ranks=2, recipe="fp32"):
     slices = comm and [optimizer.slice(0, r) for r in range(ranks)]
     with optimizer.gathered(range(3)):
         result = b"".join(param.read() for param in params)
-    return result, slices, optimizer.stats.step, comm and optimizer.progress.begun, comm and optimizer.traffic.total_bytes
+    return (
+        result,
+        slices,
+        optimizer.stats.step,
+        comm and optimizer.progress.begun,
+        comm and optimizer.traffic.total_bytes,
+    )
 
 
 class SharedOptimizers(unittest.TestCase):
@@ -356,6 +393,7 @@ class SharedOptimizers(unittest.TestCase):
             while not stop.is_set():
                 gc.collect()
                 time.sleep(0.005)
+
         collector = threading.Thread(target=collect)
         collector.start()
         try:
@@ -377,6 +415,7 @@ class SharedOptimizers(unittest.TestCase):
             optimizer = mp.Optimizer(mp.Recipe(context, "fp32"), comm=comm)
             optimizer.add_param("p", mp.Tensor(context, 4 + comm.rank))
             optimizer.shard()
+
         with self.assertRaises(mp.RankMismatchError):
             run(2, rank)
 
@@ -386,6 +425,7 @@ class SharedOptimizers(unittest.TestCase):
             optimizer.add_param("p", array.array("f", [0] * 8))
             with self.assertRaises(mp.BadStateError):
                 optimizer.shard()
+
         run(2, rank)
 
     def test_memory_that_is_not_there(self):
@@ -403,6 +443,7 @@ class SharedOptimizers(unittest.TestCase):
                     optimizer.gather_free(["p"])
                 view[0] = 1
                 del view
+
         run(2, rank)
 
     def test_scaler_and_norm_over_ranks(self):
@@ -414,6 +455,7 @@ class SharedOptimizers(unittest.TestCase):
             scaler.check([array.array("f", [float("inf") if comm.rank else 0])])
             scaler.combine(comm)
             return round(optimizer.stats.grad_norm, 4), scaler.state.found_inf
+
         self.assertEqual(run(2, rank), [(5.0, True)] * 2)
 
     def test_layers_scale_alike(self):
@@ -423,6 +465,7 @@ class SharedOptimizers(unittest.TestCase):
             layer.forward(x)
             mp.end_step([layer], comm)
             return layer.stats("input").scale_inv
+
         self.assertEqual(len(set(run(2, rank))), 1)
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors over arrays and of the library's: what is refused, what shares memory, what stays alive and how long."""
+
 import array
 import gc
 import struct
@@ -49,6 +50,7 @@ class Buffers(unittest.TestCase):
     def test_it_stays_while_the_library_uses_it(self):
         class Numbers(array.array):
             pass
+
         p, g = Numbers("f", [1, 1]), Numbers("f", [1, 1])
         alive = weakref.ref(p), weakref.ref(g)
         optimizer = mp.Optimizer(mp.Recipe(context, "fp32"))
@@ -62,13 +64,18 @@ class Buffers(unittest.TestCase):
         self.assertTrue(all(ref() is None for ref in alive))
 
     def test_dtype_of_codes(self):
-        codes = array.array("H", [0x3f80, 0x4000])
+        codes = array.array("H", [0x3F80, 0x4000])
         self.assertEqual(mp.Tensor.wrap(context, codes, "bf16").tolist(), [1, 2])
         with self.assertRaisesRegex(TypeError, "need dtype="):
             mp.Tensor.wrap(context, codes)
 
     def test_a_dtype_wider_than_the_memory_is_refused(self):
-        for a, dtype in ((bytearray(40), "fp32"), (array.array("H", [0] * 8), "fp32"), (floats(1), "int64"), (floats(1), "bf16")):
+        for a, dtype in (
+            (bytearray(40), "fp32"),
+            (array.array("H", [0] * 8), "fp32"),
+            (floats(1), "int64"),
+            (floats(1), "bf16"),
+        ):
             with self.assertRaisesRegex(ValueError, "elements of"):
                 mp.Tensor.wrap(context, a, dtype)
 
@@ -150,7 +157,9 @@ class Buffers(unittest.TestCase):
 
     def test_cast(self):
         source = mp.Tensor.wrap(context, floats(1, -3.14159, 1e6, 1e30))
-        self.assertEqual(source.cast("bf16").tolist(), [1, -3.140625, 999424, struct.unpack("f", struct.pack("I", 0x714a0000))[0]])
+        self.assertEqual(
+            source.cast("bf16").tolist(), [1, -3.140625, 999424, struct.unpack("f", struct.pack("I", 0x714A0000))[0]]
+        )
         self.assertEqual(source.cast("fp8_e4m3").tolist()[2], 448)
         self.assertEqual(source.cast("fp16").tolist()[2], float("inf"))
         self.assertEqual(source.cast("fp16", saturate=True).tolist()[2], 65504)
@@ -179,8 +188,14 @@ class Buffers(unittest.TestCase):
 class Quantized(unittest.TestCase):
     def test_there_and_back(self):
         source = mp.Tensor.wrap(context, floats(*[(i - 128) / 32 for i in range(256)])).view((2, 128))
-        for quant, dtype in ((mp.Quant(), "fp8_e4m3"), (mp.Quant("row"), "fp8_e5m2"), (mp.Quant("block_1x128"), "fp8_e4m3"),
-                             (mp.Quant("mx_1x32"), "fp8_e4m3"), (mp.Quant(rule="msamp"), "fp16"), (mp.Quant("nvfp4"), "fp4_e2m1")):
+        for quant, dtype in (
+            (mp.Quant(), "fp8_e4m3"),
+            (mp.Quant("row"), "fp8_e5m2"),
+            (mp.Quant("block_1x128"), "fp8_e4m3"),
+            (mp.Quant("mx_1x32"), "fp8_e4m3"),
+            (mp.Quant(rule="msamp"), "fp16"),
+            (mp.Quant("nvfp4"), "fp4_e2m1"),
+        ):
             with self.subTest(quant=quant):
                 codes = mp.Tensor(context, (2, 128), dtype, quant)
                 stats = source.quantize(codes, stats=True)
@@ -215,8 +230,12 @@ class Quantized(unittest.TestCase):
         mp.Tensor.wrap(context, floats(*range(6))).view((2, 3)).quantize(tensor)
         self.assertEqual(amax[0], 5)
         self.assertNotEqual(bytes(codes), bytes(6))
-        for arguments in ((bytearray(5), scale, mp.Quant(), "fp8_e4m3", (2, 3)), (codes, floats(), mp.Quant(), "fp8_e4m3", (2, 3)),
-                          (codes, scale, mp.Quant("row"), "fp8_e4m3", (2, 3)), (codes, scale, mp.Quant(), "fp8_e4m3", (2, 3), floats())):
+        for arguments in (
+            (bytearray(5), scale, mp.Quant(), "fp8_e4m3", (2, 3)),
+            (codes, floats(), mp.Quant(), "fp8_e4m3", (2, 3)),
+            (codes, scale, mp.Quant("row"), "fp8_e4m3", (2, 3)),
+            (codes, scale, mp.Quant(), "fp8_e4m3", (2, 3), floats()),
+        ):
             with self.assertRaisesRegex(ValueError, "it must have"):
                 mp.Tensor.wrap_quantized(context, *arguments)
         with self.assertRaises(mp.Error):
@@ -239,8 +258,13 @@ class Numpy(unittest.TestCase):
         good = np.ones((4, 6), np.float32)
         read_only = good.copy()
         read_only.flags.writeable = False
-        for wrong, why in ((good.T, "row-major"), (good[:, ::2], "row-major"), (good[::-1], "row-major"), (read_only, "read-only"),
-                           (good.astype(">f4"), "byte order")):
+        for wrong, why in (
+            (good.T, "row-major"),
+            (good[:, ::2], "row-major"),
+            (good[::-1], "row-major"),
+            (read_only, "read-only"),
+            (good.astype(">f4"), "byte order"),
+        ):
             with self.assertRaisesRegex(ValueError, why):
                 mp.Tensor.wrap(context, wrong)
         for wrong in (np.ones(4), np.ones(4, bool), np.ones(4, complex), np.array(["a"]), np.array([None])):
@@ -360,6 +384,7 @@ class Dlpack(unittest.TestCase):
     def test_there_and_back(self):
         class Old:
             """A producer of before DLPack 1.0."""
+
             def __init__(self, tensor):
                 self.tensor = tensor
 
@@ -368,6 +393,7 @@ class Dlpack(unittest.TestCase):
 
             def __dlpack_device__(self):
                 return 1, 0
+
         for dtype in ("fp32", "fp16", "bf16", "fp8_e4m3", "int8", "uint8", "int64"):
             tensor = mp.Tensor(context, (2, 2), dtype)
             for source in (tensor, Old(tensor)):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recipes, products, layers, optimizers, steps on own arrays, loss scalers."""
+
 import array
 import gc
 import json
@@ -36,14 +37,21 @@ class Recipes(unittest.TestCase):
 
     def test_keys(self):
         recipe = mp.Recipe(context, "fp8_delayed", {"fp8.margin": 2, "scaler.kind": "dynamic"})
-        self.assertEqual((recipe["fp8.margin"], recipe["scaler.kind"], recipe["scaler.growth_factor"]), (2, "dynamic", 2.0))
+        self.assertEqual(
+            (recipe["fp8.margin"], recipe["scaler.kind"], recipe["scaler.growth_factor"]), (2, "dynamic", 2.0)
+        )
         recipe["scaler.growth_factor"] = 4
         self.assertEqual(dict(recipe)["scaler.growth_factor"], 4.0)
         with self.assertRaisesRegex(mp.UnknownNameError, "fp8.margin"):
             recipe["fp8.margn"] = "1"
         with self.assertRaises(mp.UnknownNameError):
             recipe["nothing"]
-        for key, wrong in (("fp8.margin", 1.5), ("fp8.margin", "1"), ("weight.dtype", 1), ("scaler.growth_factor", "2")):
+        for key, wrong in (
+            ("fp8.margin", 1.5),
+            ("fp8.margin", "1"),
+            ("weight.dtype", 1),
+            ("scaler.growth_factor", "2"),
+        ):
             with self.assertRaises(TypeError):
                 recipe[key] = wrong
         for key, wrong in (("fp8.margin", 2**40), ("weight.dtype", "fp3")):
@@ -118,8 +126,9 @@ class Products(unittest.TestCase):
         self.assertIs(gemm.run(a, b, d), d)
         self.assertEqual(d.tolist(), [10, 13, 28, 40])
         self.assertTrue(gemm.describe())
-        mp.Gemm(context, 2, 2, 3, alpha=2, beta=1, bias="fp32", trans_b=True).run(a, tensor((2, 3), range(6)), d, c=d,
-                                                                                  bias=floats(1, 2))
+        mp.Gemm(context, 2, 2, 3, alpha=2, beta=1, bias="fp32", trans_b=True).run(
+            a, tensor((2, 3), range(6)), d, c=d, bias=floats(1, 2)
+        )
         self.assertEqual(d.tolist(), [10 + 10 + 1, 13 + 28 + 2, 28 + 28 + 1, 40 + 100 + 2])
 
     def test_arrays(self):
@@ -131,15 +140,22 @@ class Products(unittest.TestCase):
         a = mp.Tensor(context, (16, 32), "fp8_e4m3", mp.Quant("mx_1x32"))
         tensor((16, 32), [2.0] * 512).quantize(a)
         d = mp.Tensor(context, (16, 16))
-        mp.Gemm(context, 16, 16, 32, a="fp8_e4m3", trans_b=True, scale_a=("e8m0", 1, 32), scale_b=("e8m0", 1, 32)).run(a, a, d)
+        mp.Gemm(context, 16, 16, 32, a="fp8_e4m3", trans_b=True, scale_a=("e8m0", 1, 32), scale_b=("e8m0", 1, 32)).run(
+            a, a, d
+        )
         self.assertEqual(d.tolist(), [128.0] * 256)
 
     def test_mistakes(self):
         gemm = mp.Gemm(context, 2, 2, 3)
         a, b, d = mp.Tensor(context, (2, 3)), mp.Tensor(context, (3, 2)), mp.Tensor(context, (2, 2))
-        for wrong in (lambda: gemm.run(a, b, a), lambda: gemm.run(a, mp.Tensor(context, 5), d), lambda: gemm.run(a, b, d, bias=d),
-                      lambda: mp.Gemm(context, -1, 2, 2), lambda: gemm.run(a, None, d),
-                      lambda: mp.Gemm(context, 1, 1, 1, implementation="magic")):
+        for wrong in (
+            lambda: gemm.run(a, b, a),
+            lambda: gemm.run(a, mp.Tensor(context, 5), d),
+            lambda: gemm.run(a, b, d, bias=d),
+            lambda: mp.Gemm(context, -1, 2, 2),
+            lambda: gemm.run(a, None, d),
+            lambda: mp.Gemm(context, 1, 1, 1, implementation="magic"),
+        ):
             with self.assertRaises(mp.Error):
                 wrong()
         with self.assertRaises(mp.InvalidDtypeError):
@@ -192,8 +208,11 @@ class Layers(unittest.TestCase):
         x, y = mp.Tensor(context, (2, 32)), mp.Tensor(context, (2, 32))
         with self.assertRaises(mp.BadStateError):
             layer.backward(y, x, mp.Tensor(context, (32, 32)))
-        for wrong in (lambda: layer.forward(mp.Tensor(context, (2, 31))), lambda: layer.forward(x, mp.Tensor(context, (3, 32))),
-                      lambda: layer.forward(x, x)):
+        for wrong in (
+            lambda: layer.forward(mp.Tensor(context, (2, 31))),
+            lambda: layer.forward(x, mp.Tensor(context, (3, 32))),
+            lambda: layer.forward(x, x),
+        ):
             with self.assertRaises(ValueError):
                 wrong()
         layer.forward(x, y)
@@ -222,6 +241,7 @@ class Layers(unittest.TestCase):
                 layer.forward(x, saved=saved, recompute=True)
             layer.backward(dy, dw=dw, saved=saved)
             return dw.tolist()
+
         first, second = gradient(xs[0]), gradient(xs[1])
         self.assertNotEqual(first, second)
         self.assertEqual(gradient(xs[0], drop=True), first)
@@ -232,7 +252,7 @@ class Layers(unittest.TestCase):
         self.assertEqual(dw.tolist(), first)
         memory = bytearray(layer.saved_bytes(16) + 512)
         at = -mp._memory.memory(memory).address % 256
-        part = memoryview(memory)[at:at + layer.saved_bytes(16)]
+        part = memoryview(memory)[at : at + layer.saved_bytes(16)]
         saved = layer.saved()
         saved.set_memory(part)
         del part
@@ -382,7 +402,10 @@ class Optimizers(unittest.TestCase):
         optimizer.set_lr_tensor(None)
         self.g[0] = float("inf")
         optimizer.step()
-        self.assertEqual((optimizer.stats.found_inf, optimizer.stats.skipped_steps, optimizer.found_inf_tensor.tolist()), (True, 1, [1]))
+        self.assertEqual(
+            (optimizer.stats.found_inf, optimizer.stats.skipped_steps, optimizer.found_inf_tensor.tolist()),
+            (True, 1, [1]),
+        )
         optimizer.zero_grad()
         self.assertEqual(list(self.g), [0] * 4)
 
@@ -441,6 +464,7 @@ class Optimizers(unittest.TestCase):
 
     def test_two_threads_in_one_optimizer(self):
         import threading
+
         n = 200000
         optimizer = mp.Optimizer(mp.Recipe(context, "fp32"))
         optimizer.add_param("p", array.array("f", bytes(4 * n)), array.array("f", bytes(4 * n)))
@@ -453,6 +477,7 @@ class Optimizers(unittest.TestCase):
                     steps.append(1)
                 except mp.BadStateError as error:
                     refused.append(error)
+
         threads = [threading.Thread(target=run) for _ in range(3)]
         for thread in threads:
             thread.start()
@@ -512,14 +537,20 @@ class OwnArrays(unittest.TestCase):
 
     def test_codes(self):
         n = 300
-        p = array.array("H", [0x3f80] * n)
-        g, c = (array.array("H", [0x3f80] * n), array.array("H", [0] * n))
+        p = array.array("H", [0x3F80] * n)
+        g, c = (array.array("H", [0x3F80] * n), array.array("H", [0] * n))
         states = dict(exp_avg=bytearray(n), exp_avg_sq=bytearray(n))
-        slot = mp.Slot((p, "bf16"), (g, "bf16"), *states.values(), compensation=(c, "bf16"), uid=3,
-                       codings={"exp_avg": "dynamic8", "exp_avg_sq": "companded8"},
-                       scale_inv={"exp_avg": floats(0, 0), "exp_avg_sq": (array.array("H", [0] * 10), "fp16")})
+        slot = mp.Slot(
+            (p, "bf16"),
+            (g, "bf16"),
+            *states.values(),
+            compensation=(c, "bf16"),
+            uid=3,
+            codings={"exp_avg": "dynamic8", "exp_avg_sq": "companded8"},
+            scale_inv={"exp_avg": floats(0, 0), "exp_avg_sq": (array.array("H", [0] * 10), "fp16")},
+        )
         mp.step(context, slot, lr=0.25, stochastic="param")
-        self.assertEqual(p[0], 0x3f40)
+        self.assertEqual(p[0], 0x3F40)
         tensors = mp.Tensor(context, 4), mp.Tensor(context, 4), mp.Tensor(context, 4), mp.Tensor(context, 4)
         slot = mp.Slot(*tensors, param_amax=floats(-1))
         for t in tensors:
@@ -529,15 +560,21 @@ class OwnArrays(unittest.TestCase):
 
     def test_mistakes(self):
         p, g, m, v = (floats(1, 2, 3, 4) for _ in range(4))
-        for wrong, why in ((lambda: mp.Slot(p, floats(1), m, v), "grad has 1 elements; it must have 4"),
-                           (lambda: mp.Slot(p, g, m, floats()), "exp_avg_sq has 0"),
-                           (lambda: mp.Slot((p, "bf16"), g, m, v), "elements of 4 bytes"),
-                           (lambda: mp.Slot(p, g, bytearray(4), v, codings={"exp_avg": "dynamic8"}), "needs scale_inv"),
-                           (lambda: mp.Slot(p, g, bytearray(4), v, codings={"exp_avg": "dynamic8"}, scale_inv={"exp_avg": floats()}),
-                            "it must have 4"),
-                           (lambda: mp.Slot(p, g, m, v, codings={"exp": "dynamic8"}), "does not have"),
-                           (lambda: mp.Slot(p, bytes(16), m, v), "read-only"),
-                           (lambda: mp.Slot(p, g, m, v, codings={"exp_avg": "zip"}), "coding of exp_avg is 'zip'")):
+        for wrong, why in (
+            (lambda: mp.Slot(p, floats(1), m, v), "grad has 1 elements; it must have 4"),
+            (lambda: mp.Slot(p, g, m, floats()), "exp_avg_sq has 0"),
+            (lambda: mp.Slot((p, "bf16"), g, m, v), "elements of 4 bytes"),
+            (lambda: mp.Slot(p, g, bytearray(4), v, codings={"exp_avg": "dynamic8"}), "needs scale_inv"),
+            (
+                lambda: mp.Slot(
+                    p, g, bytearray(4), v, codings={"exp_avg": "dynamic8"}, scale_inv={"exp_avg": floats()}
+                ),
+                "it must have 4",
+            ),
+            (lambda: mp.Slot(p, g, m, v, codings={"exp": "dynamic8"}), "does not have"),
+            (lambda: mp.Slot(p, bytes(16), m, v), "read-only"),
+            (lambda: mp.Slot(p, g, m, v, codings={"exp_avg": "zip"}), "coding of exp_avg is 'zip'"),
+        ):
             with self.assertRaisesRegex(ValueError, why):
                 wrong()
         with self.assertRaises(TypeError):
@@ -547,7 +584,9 @@ class OwnArrays(unittest.TestCase):
         with self.assertRaises(mp.Error):
             mp.step(context, mp.Slot(p, p, m, v))
         with self.assertRaises(mp.Error):
-            mp.step(context, [mp.Slot(p, g, m, v), mp.Slot(p, floats(1, 1, 1, 1), floats(0, 0, 0, 0), floats(0, 0, 0, 0))])
+            mp.step(
+                context, [mp.Slot(p, g, m, v), mp.Slot(p, floats(1, 1, 1, 1), floats(0, 0, 0, 0), floats(0, 0, 0, 0))]
+            )
         with self.assertRaises(mp.Error):
             mp.step(context, mp.Slot(p, g))
         with self.assertRaises(mp.InvalidArgumentError):
@@ -559,8 +598,10 @@ class OwnArrays(unittest.TestCase):
 
 class Scalers(unittest.TestCase):
     def test_presets(self):
-        self.assertEqual([mp.Scaler(context, name).scale for name in ("torch", "megatron", "deepspeed", "apex")],
-                         [2.0**16, 2.0**32, 2.0**16, 2.0**16])
+        self.assertEqual(
+            [mp.Scaler(context, name).scale for name in ("torch", "megatron", "deepspeed", "apex")],
+            [2.0**16, 2.0**32, 2.0**16, 2.0**16],
+        )
         scaler = mp.Scaler(context, init_scale=8, growth_interval=1)
         scaler.update()
         self.assertEqual(scaler.scale, 16)
