@@ -7,6 +7,7 @@ import array
 import gc
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import warnings
 import zipfile
 
 import mixedprec as mp
-from mixedprec import _dlpack, _library
+from mixedprec import _dlpack, _library, capi
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.path.dirname(HERE)
@@ -219,6 +220,29 @@ class Torch(unittest.TestCase):
             self.example.MixedPrecAdamW([])
         with self.assertRaises(mp.UnknownNameError):
             self.example.MixedPrecAdamW(self.example.network().parameters(), recipe="bf17")
+
+
+class Readme(unittest.TestCase):
+    def setUp(self):
+        with open(os.path.join(FOLDER, "README.md")) as file:
+            self.text = file.read()
+
+    @unittest.skipIf(np is None, "numpy is not installed")
+    def test_the_example_runs(self):
+        program = self.text.split("```python\n")[1].split("```")[0]
+        numbers = python("-c", program).strip(" []\n").split()
+        self.assertEqual([round(float(number), 1) for number in numbers], [3.0] * 8)
+
+    def test_it_names_every_function_that_has_no_method(self):
+        sources = []
+        for name in os.listdir(os.path.dirname(mp.__file__)):
+            if name.startswith("_") and name.endswith(".py"):
+                with open(os.path.join(os.path.dirname(mp.__file__), name)) as file:
+                    sources.append(file.read())
+        known = set(re.findall(r"mp_\w+", "".join(sources)))
+        missing = {name for name in capi.FUNCTIONS if name not in known and not name.endswith(("_init", "_destroy"))}
+        listed = set(re.findall(r"`(mp_\w+)`", self.text)) & set(capi.FUNCTIONS)
+        self.assertEqual(missing, listed)
 
 
 class Leaks(unittest.TestCase):
