@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saving and loading everything that the next step depends on."""
 
+from __future__ import annotations
+
 import os
 from ctypes import byref
-from typing import NamedTuple
+from typing import Any, Callable, NamedTuple, TYPE_CHECKING
 
 from . import capi
 from ._library import Listeners, Object, call, filled, flags, quiet, text
 from ._memory import memory
+
+if TYPE_CHECKING:
+    from ._comm import Comm
+    from ._context import Context
+    from ._linear import Linear
+    from ._memory import Array, Path
+    from ._optimizer import Optimizer
+    from ._scaler import Scaler
 
 
 class CheckpointInfo(NamedTuple):
@@ -31,17 +41,17 @@ class CheckpointInfo(NamedTuple):
     exp_avg_sq_rms_error: float
 
     @classmethod
-    def of(cls, info):
+    def of(cls, info: Any):
         found = cls(*(getattr(info, field) for field in cls._fields))
         return found._replace(converted=bool(found.converted))
 
 
-def inspect_checkpoint(path):
+def inspect_checkpoint(path: Path) -> CheckpointInfo:
     """CheckpointInfo of a checkpoint, or of the newest one in a directory. IOFailure where there is none."""
     return CheckpointInfo.of(filled(capi.mp_checkpoint_info, "mp_checkpoint_inspect", os.fsencode(path)))
 
 
-def describe_checkpoint(path):
+def describe_checkpoint(path: Path) -> str:
     """The same in words: the checkpoints of a directory, or a checkpoint's recipe, files and tensors."""
     return text("mp_checkpoint_describe", os.fsencode(path))
 
@@ -67,7 +77,13 @@ class Checkpoint(Object):
 
     _noun = "checkpoint"
 
-    def __init__(self, context, comm=None, keep=0, progress=None):
+    def __init__(
+        self,
+        context: Context,
+        comm: Comm | None = None,
+        keep: int = 0,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> None:
         desc = capi.mp_checkpoint_desc(keep=keep)
         if progress is not None:
             self._progress = progress
@@ -75,26 +91,26 @@ class Checkpoint(Object):
         super().__init__("mp_checkpoint_create", context, comm, byref(desc))
         self.context = context
 
-    def add_optimizer(self, optimizer):
+    def add_optimizer(self, optimizer: Optimizer) -> None:
         """Its parameters, states, groups and seed."""
         call("mp_checkpoint_add_optimizer", self, optimizer)
 
-    def add_scaler(self, scaler):
+    def add_scaler(self, scaler: Scaler) -> None:
         """Scale and counters."""
         call("mp_checkpoint_add_scaler", self, scaler)
 
-    def add_linear(self, name, linear):
+    def add_linear(self, name: str, linear: Linear) -> None:
         """A layer's delayed scales and amax histories."""
         call("mp_checkpoint_add_linear", self, name, linear)
 
-    def add_data(self, name, array):
+    def add_data(self, name: str, array: Array) -> None:
         """An array or bytearray of the caller's: saved as it is then, written by a load. It stays in use."""
         found = memory(array)
         self.handle()
         self._kept.append(found.owner)
         call("mp_checkpoint_add_data", self, name, found.address, found.nbytes)
 
-    def save(self, directory, step, background=False):
+    def save(self, directory: Path, step: int, background: bool = False) -> None:
         """Saves a new checkpoint in a directory of them. background: returns when the state is copied; a thread
         writes."""
         call(
@@ -105,7 +121,9 @@ class Checkpoint(Object):
             flags(background=(background, capi.MP_SAVE_BACKGROUND)),
         )
 
-    def load(self, path, verify_all=False, other_recipe=False, convert=False):
+    def load(
+        self, path: Path, verify_all: bool = False, other_recipe: bool = False, convert: bool = False
+    ) -> CheckpointInfo:
         """Loads a checkpoint, or the newest intact one of a directory, and returns its CheckpointInfo. On an error
         nothing has changed.
 
@@ -128,14 +146,14 @@ class Checkpoint(Object):
         return CheckpointInfo.of(info)
 
     @property
-    def saving(self):
+    def saving(self) -> bool:
         """Whether a save in the background is running."""
         return call("mp_checkpoint_test", self) == capi.MP_STATUS_NOT_READY
 
-    def wait(self):
+    def wait(self) -> None:
         """Waits for a save in the background, and raises what became of it."""
         call("mp_checkpoint_wait", self)
 
-    def export_weights(self, file):
+    def export_weights(self, file: Path) -> None:
         """Writes the parameters alone as one ordinary safetensors file, which must not exist."""
         call("mp_checkpoint_export_weights", self, os.fsencode(file))

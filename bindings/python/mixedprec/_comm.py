@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that exchange bytes: communicators, requests, reductions, and transports written in Python."""
 
+from __future__ import annotations
+
 import array
 import ctypes
 import threading
 from ctypes import POINTER, byref, c_int32, c_int64, c_uint32
-from typing import NamedTuple
+from typing import Any, NamedTuple, Sequence, TYPE_CHECKING
 
 from . import capi
 from ._library import (
@@ -24,6 +26,10 @@ from ._library import (
 from ._memory import dtype_number, int64_array, memory
 from ._tensor import Random, Tensor, as_tensor
 
+if TYPE_CHECKING:
+    from ._context import Context, Queue
+    from ._memory import Array
+
 ORDERS, WIRE_SCALES = choices("MP_COMM_ORDER_"), choices("MP_COMM_SCALE_")
 _ACCUMULATE = choices("MP_COMM_ACCUMULATE_")
 _OPS = {"sum": capi.MP_COMM_OP_SUM, "max_abs": capi.MP_COMM_OP_MAX_ABS_BITS}
@@ -41,7 +47,7 @@ class Traffic(NamedTuple):
     sum_f32_bytes: int
 
     @classmethod
-    def of(cls, traffic):
+    def of(cls, traffic: Any):
         return cls(*(getattr(traffic, field) for field in cls._fields))
 
 
@@ -51,12 +57,12 @@ class Request(Object):
 
     _noun = "comm_request"
 
-    def wait(self):
+    def wait(self) -> None:
         """Waits until it is done, or raises what became of it."""
         call("mp_comm_request_wait", self)
 
     @property
-    def done(self):
+    def done(self) -> bool:
         """Whether it is done; moves all operations of the communicator on."""
         return call("mp_comm_request_test", self) == capi.MP_STATUS_OK
 
@@ -85,11 +91,11 @@ class Comm(Object):
 
     _noun = "comm"
 
-    def __init__(self, deadline=None):
+    def __init__(self, deadline: float | None = None) -> None:
         super().__init__("mp_comm_create_self", byref(_comm_desc(deadline)))
 
     @classmethod
-    def threads(cls, count, deadline=None, ranks_per_node=0):
+    def threads(cls, count: int, deadline: float | None = None, ranks_per_node: int = 0) -> list[Comm]:
         """A list of communicators for ranks that are threads of this process: each thread uses one."""
         count = c_int32(capi.converter(c_int32)(count)).value
         handles = (POINTER(capi.mp_comm) * max(count, 1))()
@@ -97,7 +103,7 @@ class Comm(Object):
         return [cls._of(ctypes.cast(handle, POINTER(capi.mp_comm))) for handle in handles]
 
     @classmethod
-    def mpi(cls, comm=None, deadline=None):
+    def mpi(cls, comm: Any = None, deadline: float | None = None) -> Comm:
         """Ranks over MPI. comm: a communicator of mpi4py, which is duplicated; None: MPI_COMM_WORLD. Collective.
         ModuleMissingError where the library has no MPI."""
         native = None
@@ -110,7 +116,7 @@ class Comm(Object):
         return cls._returned("mp_comm_create_mpi", byref(_comm_desc(deadline)), native)
 
     @staticmethod
-    def nccl_unique_id():
+    def nccl_unique_id() -> bytes:
         """What the ranks of a new NCCL communicator find each other by, as bytes: one rank calls it and tells the
         others."""
         buffer = ctypes.create_string_buffer(capi.MP_COMM_UNIQUE_ID_BYTES)
@@ -118,7 +124,7 @@ class Comm(Object):
         return buffer.raw
 
     @classmethod
-    def nccl(cls, context, unique_id, rank, size, deadline=None):
+    def nccl(cls, context: Context, unique_id: bytes, rank: int, size: int, deadline: float | None = None) -> Comm:
         """Ranks over NCCL, each on the GPU of its context. Collective."""
         unique_id = bytes(unique_id)
         if len(unique_id) != capi.MP_COMM_UNIQUE_ID_BYTES:
@@ -126,7 +132,7 @@ class Comm(Object):
         return cls._returned("mp_comm_create_nccl", context, byref(_comm_desc(deadline)), unique_id, rank, size)
 
     @classmethod
-    def custom(cls, transport, deadline=None):
+    def custom(cls, transport: Transport, deadline: float | None = None) -> Comm:
         """Ranks over a Transport written in Python."""
         table = capi.mp_comm_callbacks()
         number = _fill(table, transport)
@@ -139,11 +145,11 @@ class Comm(Object):
     # ---- What it is
 
     @property
-    def rank(self):
+    def rank(self) -> int:
         return value(c_int32, "mp_comm_get_rank", self)
 
     @property
-    def size(self):
+    def size(self) -> int:
         return value(c_int32, "mp_comm_get_size", self)
 
     def _text(self):
@@ -152,37 +158,37 @@ class Comm(Object):
         except Exception:
             return ""
 
-    def node(self, rank):
+    def node(self, rank: int) -> int:
         """Which machine a rank is on: ranks with equal numbers share one."""
         return value(c_int32, "mp_comm_get_node", self, rank)
 
     @property
-    def deadline(self):
+    def deadline(self) -> float:
         """Seconds that every wait has; None, assigned: 300."""
         return value(c_int64, "mp_comm_get_deadline", self) / 1000
 
     @deadline.setter
-    def deadline(self, seconds):
+    def deadline(self, seconds: float | None) -> None:
         call("mp_comm_set_deadline", self, _milliseconds(seconds))
 
-    def check(self):
+    def check(self) -> None:
         """Raises the failure that has ended the communicator."""
         call("mp_comm_get_status", self)
 
     @property
-    def traffic(self):
+    def traffic(self) -> Traffic:
         """What this rank has sent so far: a Traffic."""
         return Traffic.of(filled(capi.mp_comm_traffic, "mp_comm_get_traffic", self))
 
-    def describe(self):
+    def describe(self) -> str:
         """One line: rank, transport, deadline, operations and bytes so far, what ended it."""
         return text("mp_comm_describe", self)
 
-    def split(self, color, key=0):
+    def split(self, color: int, key: int = 0) -> Comm | None:
         """Communicators of the ranks of one color each, ordered by key; None where color is below 0. Collective."""
         return Comm._returned("mp_comm_split", self, color, key)
 
-    def abort(self, reason=None):
+    def abort(self, reason: str | None = None) -> None:
         """Ends the communicator here and tells the others. From any thread: a call that waits raises AbortedError."""
         call("mp_comm_abort", self, reason)
 
@@ -213,17 +219,17 @@ class Comm(Object):
 
     def all_to_all(
         self,
-        send,
-        receive,
-        send_bytes=None,
-        receive_bytes=None,
-        send_offsets=None,
-        receive_offsets=None,
-        deadline=None,
-        site=None,
-        queue=None,
-        wait=True,
-    ):
+        send: Any,
+        receive: Any,
+        send_bytes: Sequence[int] | None = None,
+        receive_bytes: Sequence[int] | None = None,
+        send_offsets: Sequence[int] | None = None,
+        receive_offsets: Sequence[int] | None = None,
+        deadline: float | None = None,
+        site: str | None = None,
+        queue: Queue | None = None,
+        wait: bool = True,
+    ) -> Request | None:
         """Every rank gives every rank its own bytes. send_bytes[r] bytes of `send` go to rank r, receive_bytes[r] of
         `receive` come from it; even parts where they are None. Parts lie behind one another where offsets are None."""
         size = self.size
@@ -242,8 +248,16 @@ class Comm(Object):
         return self._run(wait, owners, "mp_comm_all_to_all", self, queue, byref(desc))
 
     def all_gather(
-        self, send, receive, receive_bytes=None, receive_offsets=None, deadline=None, site=None, queue=None, wait=True
-    ):
+        self,
+        send: Any,
+        receive: Any,
+        receive_bytes: Sequence[int] | None = None,
+        receive_offsets: Sequence[int] | None = None,
+        deadline: float | None = None,
+        site: str | None = None,
+        queue: Queue | None = None,
+        wait: bool = True,
+    ) -> Request | None:
         """Every rank gets every rank's `send`, in `receive`; receive_bytes where ranks send different amounts."""
         size = self.size
         sent = 0 if send is None else memory(send, "send", writable=False).nbytes
@@ -253,12 +267,12 @@ class Comm(Object):
         )
         return self._run(wait, owners, "mp_comm_all_gather", self, queue, byref(desc))
 
-    def broadcast(self, data, root=0, queue=None, wait=True):
+    def broadcast(self, data: Any, root: int = 0, queue: Queue | None = None, wait: bool = True) -> Request | None:
         """All ranks get the root's bytes, in `data`."""
         found = memory(data, "data")
         return self._run(wait, [found.owner], "mp_comm_broadcast", self, queue, found.address, found.nbytes, root)
 
-    def max_u32(self, values, wait=True):
+    def max_u32(self, values: Any, wait: bool = True) -> Request | None:
         """Replaces unsigned 32-bit numbers in an array by their maxima over the ranks."""
         found = memory(values, "values")
         if found.itemsize != 4 or found.dtype is not None and found.dtype != "int32":
@@ -266,13 +280,22 @@ class Comm(Object):
         pointer = ctypes.cast(found.address, POINTER(c_uint32))
         return self._run(wait, [found.owner], "mp_comm_max_u32", self, pointer, found.count)
 
-    def barrier(self, wait=True):
+    def barrier(self, wait: bool = True) -> Request | None:
         """Returns when every rank has called it."""
         return self._run(wait, (), "mp_comm_barrier", self)
 
     # ---- Reductions of tensors
 
-    def all_reduce(self, context, sources, destination, op="sum", queue=None, wait=True, **how):
+    def all_reduce(
+        self,
+        context: Context,
+        sources: Any,
+        destination: Any,
+        op: str = "sum",
+        queue: Queue | None = None,
+        wait: bool = True,
+        **how: Any,
+    ) -> Request | None:
         """The same sums of all elements on every rank. Tensors or arrays of fp32, fp16 or bf16.
 
         sources       one, or a list: one for each slot of this rank
@@ -284,7 +307,16 @@ class Comm(Object):
         """
         return self._reduce("mp_comm_all_reduce", context, sources, None, destination, op, queue, wait, how)
 
-    def reduce_scatter(self, context, sources, destination, counts=None, queue=None, wait=True, **how):
+    def reduce_scatter(
+        self,
+        context: Context,
+        sources: Any,
+        destination: Any,
+        counts: Any = None,
+        queue: Queue | None = None,
+        wait: bool = True,
+        **how: Any,
+    ) -> Request | None:
         """This rank gets the sum of its share: counts[rank] elements; even shares of multiples of 128 where counts is
         None."""
         return self._reduce("mp_comm_reduce_scatter", context, sources, counts, destination, "sum", queue, wait, how)
@@ -301,7 +333,16 @@ class Comm(Object):
             arguments.append(self._counts(counts))
         return self._run(wait, [*sources, destination], name, *arguments, destination)
 
-    def all_gather_values(self, context, shard, destination, counts=None, queue=None, wait=True, **how):
+    def all_gather_values(
+        self,
+        context: Context,
+        shard: Array,
+        destination: Any,
+        counts: Any = None,
+        queue: Queue | None = None,
+        wait: bool = True,
+        **how: Any,
+    ) -> Request | None:
         """Every rank gets all ranks' values, in wire_dtype; counts as for reduce_scatter."""
         shard, destination = as_tensor(context, shard, "shard"), as_tensor(context, destination, "destination")
         return self._run(
@@ -357,7 +398,7 @@ def _reduce_desc(
     )
 
 
-def wire_bytes(count, dtype, scale="default"):
+def wire_bytes(count: int, dtype: Any, scale: Any = "default") -> int:
     """Bytes that so many elements take on the wire, scales included."""
     return value(c_int64, "mp_comm_get_wire_bytes", count, dtype_number(dtype), choice(WIRE_SCALES, scale, "scale"))
 
@@ -416,7 +457,7 @@ class Operation:
     sequence  0, 1, ... the same on every rank; root: of a broadcast
     """
 
-    def __init__(self, operation, rank, size):
+    def __init__(self, operation: Any, rank: int, size: int) -> None:
         self.kind, self.sequence, self.root = _OPERATION_KINDS[operation.kind], operation.sequence, operation.root
         self._lock, self._alive = threading.RLock(), True
         send, receive = operation.send or 0, operation.receive or 0
@@ -435,13 +476,13 @@ class Operation:
         elif self.kind in ("max_u32", "sum_f32"):
             self._send = self._receive = {r: (receive, 4 * operation.count) for r in range(size)}
 
-    def send(self, rank):
+    def send(self, rank: int) -> bytes:
         """The bytes for a rank. Of "max_u32" and "sum_f32" this rank's values."""
         with self._lock:
             address, nbytes = self._part(self._send, rank)
             return ctypes.string_at(address, nbytes)
 
-    def receive(self, rank, data):
+    def receive(self, rank: int, data: Any) -> None:
         """Stores the bytes that came from a rank. Of "max_u32" and "sum_f32" the results, from any."""
         with self._lock:
             address, nbytes = self._part(self._receive, rank)
@@ -479,26 +520,26 @@ class Transport:
     rank, size, nodes, name = 0, 1, None, "python"
     has_sum_f32 = any_thread = False
 
-    def begin(self, operation):
+    def begin(self, operation: Operation) -> Any:
         """Starts an Operation and returns something that stands for it."""
         raise NotImplementedError
 
-    def poll(self, request):
+    def poll(self, request: Any) -> bool:
         """Moves it on. True when all is received, and what was sent is no longer needed."""
         raise NotImplementedError
 
-    def release(self, request):
+    def release(self, request: Any) -> None:
         """It is over, done or not."""
 
-    def abort(self, status, reason):
+    def abort(self, status: int, reason: str | None) -> None:
         """This rank gives up; the others should learn it. From any thread."""
 
-    def split(self, color, key, members, rank, number):
+    def split(self, color: int, key: int, members: list[int], rank: int, number: int) -> Transport | None:
         """The Transport of a group of ranks: `members` in the order of the new ranks, this one is `rank`; None where
         color is below 0. `number` is one that no other group has."""
         raise NotImplementedError("this transport cannot split")
 
-    def close(self):
+    def close(self) -> None:
         """Called once, when nothing else will be."""
 
 

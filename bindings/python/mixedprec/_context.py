@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library, its devices, contexts, queues and events."""
 
+from __future__ import annotations
+
 import json
 from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p, sizeof
+from typing import Callable
 
 from . import capi
 from ._library import Listeners, Object, call, choice, choices, flags, lib, quiet, text, value
@@ -13,18 +16,18 @@ _LEVELS = choices("MP_LOG_")
 _LEVEL_NAMES = {number: name for name, number in _LEVELS.items()}
 
 
-def library_version():
+def library_version() -> str:
     """Version of the loaded library, "0.2.0"."""
     number = lib.mp_library_version()
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
-def build_info():
+def build_info() -> str:
     """Version, compiler and what was built in, as one line for bug reports."""
     return lib.mp_library_build_info().decode()
 
 
-def shutdown():
+def shutdown() -> None:
     """Ends the library's own run-time systems, for good. BadStateError while a context is open. Never needed before
     exit."""
     call("mp_library_shutdown")
@@ -34,22 +37,22 @@ def device_number(kind):
     return choice(_DEVICES, kind, "device")
 
 
-def device_count(kind="cuda"):
+def device_count(kind: str = "cuda") -> int:
     """Number of devices of a kind: "host", "cuda" or "hip". Raises with the reason where there can be none."""
     return value(c_int32, "mp_device_get_count", device_number(kind))
 
 
-def check_device(kind="cuda", index=0):
+def check_device(kind: str = "cuda", index: int = 0) -> None:
     """Raises where a device cannot be opened, with the reason and what to do. Opens nothing."""
     call("mp_device_available", device_number(kind), index)
 
 
-def device_name(kind="cuda", index=0):
+def device_name(kind: str = "cuda", index: int = 0) -> str:
     """What the driver calls a device."""
     return text("mp_device_get_name", device_number(kind), index)
 
 
-def device_memory(kind="cuda", index=0):
+def device_memory(kind: str = "cuda", index: int = 0) -> int:
     """A device's memory, in bytes."""
     return value(c_int64, "mp_device_get_memory", device_number(kind), index)
 
@@ -82,8 +85,15 @@ class Context(Object):
     _noun = "context"
 
     def __init__(
-        self, threads=0, device="host", index=0, log=None, log_level="warning", backend=None, bind_threads=False
-    ):
+        self,
+        threads: int = 0,
+        device: str = "host",
+        index: int = 0,
+        log: Callable[[str, str], object] | None = None,
+        log_level: str = "warning",
+        backend: str | None = None,
+        bind_threads: bool = False,
+    ) -> None:
         desc = capi.mp_context_desc(
             device_kind=device_number(device),
             device_index=index,
@@ -98,15 +108,15 @@ class Context(Object):
         super().__init__("mp_context_create", byref(desc))
 
     @property
-    def threads(self):
+    def threads(self) -> int:
         """Number of host threads."""
         return value(c_int32, "mp_context_get_num_threads", self)
 
-    def describe(self):
+    def describe(self) -> dict:
         """What the context found and decided, as a dict: "host", "accelerator"."""
         return json.loads(text("mp_context_describe", self))
 
-    def sync(self):
+    def sync(self) -> None:
         """Waits for the default queue, and raises what went wrong in it."""
         call("mp_context_sync", self)
 
@@ -116,25 +126,25 @@ class Queue(Object):
 
     _noun = "queue"
 
-    def __init__(self, context):
+    def __init__(self, context: Context) -> None:
         super().__init__("mp_queue_create", context)
         self.context = context
 
-    def sync(self):
+    def sync(self) -> None:
         """Waits until all work so far is done, and raises what went wrong in it."""
         call("mp_queue_sync", self)
 
-    def wait(self, event):
+    def wait(self, event: Event) -> None:
         """What is put on this queue from now on begins after the event."""
         call("mp_queue_wait_event", self, event)
 
     @property
-    def workspace_peak(self):
+    def workspace_peak(self) -> int:
         """The most bytes of scratch memory that work on this queue has held at once."""
         return value(c_size_t, "mp_queue_get_workspace_peak", self)
 
     @property
-    def native(self):
+    def native(self) -> int:
         """The cudaStream_t or hipStream_t under the queue, as a number. UnsupportedError on the host."""
         stream = c_void_p()
         call("mp_queue_get_native", self, byref(stream), sizeof(stream))
@@ -146,19 +156,19 @@ class Event(Object):
 
     _noun = "event"
 
-    def __init__(self, context):
+    def __init__(self, context: Context) -> None:
         super().__init__("mp_event_create", context)
         self.context = context
 
-    def record(self, queue=None):
+    def record(self, queue: Queue | None = None) -> None:
         """The event is now after the queue's work so far."""
         call("mp_event_record", self, queue)
 
     @property
-    def done(self):
+    def done(self) -> bool:
         """Whether the event has been reached."""
         return call("mp_event_test", self) == capi.MP_STATUS_OK
 
-    def sync(self):
+    def sync(self) -> None:
         """Waits until the event has been reached, and raises what went wrong before it."""
         call("mp_event_sync", self)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loaded library, calls into it with checked arguments, and the objects that hold its handles."""
 
+from __future__ import annotations
+
 import collections
 import ctypes
 import os
@@ -10,6 +12,7 @@ import types
 import warnings
 import weakref
 from ctypes import POINTER, byref, c_size_t
+from typing import Any
 
 from . import _errors, capi
 
@@ -108,7 +111,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def call(name, *arguments):
+def call(name: str, *arguments: Any) -> Any:
     """Calls a function of the C ABI by its name. For what has no method here; pointers are the caller's to get right.
 
     Numbers must fit the C types (OverflowError), objects of this package stand for their handles, None for NULL. A
@@ -259,19 +262,19 @@ def remember_exception(error, where):
 class Registry:
     """Objects by a number that C code can carry as its payload. One for each kind of payload."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._objects = {}
         self._numbers = iter(range(1, sys.maxsize))
 
-    def add(self, item):
+    def add(self, item: Any):
         number = next(self._numbers)
         self._objects[number] = item
         return number
 
-    def get(self, number):
+    def get(self, number: Any):
         return self._objects.get(number)
 
-    def pop(self, number):
+    def pop(self, number: Any):
         return self._objects.pop(number, None)
 
     def __len__(self):
@@ -281,16 +284,16 @@ class Registry:
 class Listeners:
     """Objects by a number, held weakly: those with a function that the library calls, which may well refer to them."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._objects = weakref.WeakValueDictionary()
         self._numbers = iter(range(1, sys.maxsize))
 
-    def add(self, item):
+    def add(self, item: Any):
         number = next(self._numbers)
         self._objects[number] = item
         return number
 
-    def get(self, number):
+    def get(self, number: Any):
         return self._objects.get(number)
 
     def __len__(self):
@@ -375,7 +378,7 @@ class Object:
         call(name, *arguments, byref(handle))
         return cls._of(handle, kept) if handle else None
 
-    def handle(self, kind=None):
+    def handle(self, kind: str | None = None) -> Any:
         """The handle, for capi. It stays this object's."""
         handle = getattr(self, "_handle", None)
         if handle is None:
@@ -389,11 +392,11 @@ class Object:
         return getattr(self, "_kept", None)
 
     @property
-    def closed(self):
+    def closed(self) -> bool:
         """Whether close() has been called."""
         return getattr(self, "_handle", None) is None
 
-    def close(self):
+    def close(self) -> None:
         """Gives the handle back now. Never fails."""
         self._handle = None
         finalizer = getattr(self, "_finalizer", None)

@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrix products and linear layers."""
 
+from __future__ import annotations
+
 import ctypes
 from ctypes import POINTER, byref, c_int32, c_size_t
-from typing import NamedTuple, Optional
+from typing import Any, Callable, Iterable, NamedTuple, Optional, TYPE_CHECKING
 
 from . import capi
 from ._library import Listeners, Object, call, choice, choices, filled, flags, quiet, text, value
 from ._memory import DTYPE_NAMES, dtype_number, memory
 from ._tensor import Quant, Random, Tensor, as_tensor, cast_desc
+
+if TYPE_CHECKING:
+    from ._comm import Comm
+    from ._context import Context, Queue
+    from ._memory import Array
+    from ._recipe import Recipe
 
 _OPERANDS = choices("MP_OPERAND_", "MP_OPERAND_COUNT")
 _OPERAND_NAMES = {number: name for name, number in _OPERANDS.items()}
@@ -32,34 +40,34 @@ class Gemm(Object):
 
     def __init__(
         self,
-        context,
-        m,
-        n,
-        k,
-        a="fp32",
-        b=None,
-        d="fp32",
-        bias=None,
-        alpha=1.0,
-        beta=0.0,
-        trans_a=False,
-        trans_b=False,
-        gelu=False,
-        scale_a=None,
-        scale_b=None,
-        power_of_two_scales=False,
-        fast_accumulation=False,
-        lda=0,
-        ldb=0,
-        ldc=0,
-        ldd=0,
-        batch_count=0,
-        batch_stride_a=0,
-        batch_stride_b=0,
-        batch_stride_c=0,
-        batch_stride_d=0,
-        implementation=None,
-    ):
+        context: Context,
+        m: int,
+        n: int,
+        k: int,
+        a: Any = "fp32",
+        b: Any = None,
+        d: Any = "fp32",
+        bias: Any = None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        gelu: bool = False,
+        scale_a: Any = None,
+        scale_b: Any = None,
+        power_of_two_scales: bool = False,
+        fast_accumulation: bool = False,
+        lda: int = 0,
+        ldb: int = 0,
+        ldc: int = 0,
+        ldd: int = 0,
+        batch_count: int = 0,
+        batch_stride_a: int = 0,
+        batch_stride_b: int = 0,
+        batch_stride_c: int = 0,
+        batch_stride_d: int = 0,
+        implementation: str | None = None,
+    ) -> None:
         desc = capi.mp_gemm_desc(
             m=m,
             n=n,
@@ -97,7 +105,19 @@ class Gemm(Object):
         super().__init__("mp_gemm_create", context, byref(desc))
         self.context = context
 
-    def run(self, a, b, d, bias=None, c=None, scale_a=None, scale_b=None, multiply_d=None, amax_d=None, queue=None):
+    def run(
+        self,
+        a: Array,
+        b: Array,
+        d: Array,
+        bias: Array | None = None,
+        c: Array | None = None,
+        scale_a: Array | None = None,
+        scale_b: Array | None = None,
+        multiply_d: Any = None,
+        amax_d: Any = None,
+        queue: Queue | None = None,
+    ) -> Array:
         """Computes the product of tensors or arrays into d, and returns d.
 
         scale_a, scale_b  tensors of scales; None: those of a quantized operand
@@ -113,7 +133,7 @@ class Gemm(Object):
         call("mp_gemm_run_scaled", self, queue, byref(args))
         return d
 
-    def describe(self):
+    def describe(self) -> str:
         """The implementation that was chosen, and why each other one was not."""
         return text("mp_gemm_describe", self)
 
@@ -160,11 +180,11 @@ class Saved(Object):
 
     _noun = "saved"
 
-    def __init__(self, linear):
+    def __init__(self, linear: Linear) -> None:
         super().__init__("mp_saved_create", linear)
         self.linear = linear
 
-    def set_memory(self, array):
+    def set_memory(self, array: Array | None) -> None:
         """Has what is kept lie in an array of Linear.saved_bytes() bytes, aligned to 256; None: the library's memory
         again. Of a forward that has been, the bytes are taken to be in the new place: copy them first."""
         if array is None:
@@ -202,15 +222,15 @@ class Linear(Object):
 
     def __init__(
         self,
-        recipe,
-        weight,
-        bias=None,
-        inference=False,
-        cache_weight=False,
-        first_or_last=False,
-        stats=False,
-        frozen=False,
-    ):
+        recipe: Recipe,
+        weight: Array,
+        bias: Any = None,
+        inference: bool = False,
+        cache_weight: bool = False,
+        first_or_last: bool = False,
+        stats: bool = False,
+        frozen: bool = False,
+    ) -> None:
         context = recipe.context
         weight, bias = as_tensor(context, weight, "weight"), as_tensor(context, bias, "bias")
         shape = weight.shape
@@ -235,7 +255,15 @@ class Linear(Object):
 
     # ---- Forward and backward
 
-    def forward(self, x, y=None, saved=None, drop=False, recompute=False, queue=None):
+    def forward(
+        self,
+        x: Array,
+        y: Array | None = None,
+        saved: Saved | None = None,
+        drop: bool = False,
+        recompute: bool = False,
+        queue: Queue | None = None,
+    ) -> Array:
         """y = x w^T + bias. Returns y; without it, a new tensor of x's dtype.
 
         saved      a Saved to keep what backward needs, instead of the layer
@@ -259,7 +287,16 @@ class Linear(Object):
             )
         return y
 
-    def backward(self, dy, dx=None, dw=None, dbias=None, accumulate=False, saved=None, queue=None):
+    def backward(
+        self,
+        dy: Array,
+        dx: Array | None = None,
+        dw: Array | None = None,
+        dbias: Array | None = None,
+        accumulate: bool = False,
+        saved: Saved | None = None,
+        queue: Queue | None = None,
+    ) -> None:
         """dx = dy w, dw = dy^T x, dbias = column sums of dy, those that are given; `accumulate` adds to dw and
         dbias."""
         dy, dx, dw, dbias = self._tensors(dy=dy, dx=dx, dw=dw, dbias=dbias)
@@ -269,7 +306,7 @@ class Linear(Object):
         else:
             call("mp_linear_backward_saved", self, queue, saved, dy, dx, dw, dbias, bits)
 
-    def backward_data(self, dy, dx=None, queue=None):
+    def backward_data(self, dy: Array, dx: Array | None = None, queue: Queue | None = None) -> Array:
         """dx = dy w. Returns dx; without it, a new tensor of dy's dtype. Needs no forward."""
         dy = as_tensor(self.context, dy, "dy")
         if dx is None:
@@ -277,7 +314,9 @@ class Linear(Object):
         call("mp_linear_backward_data", self, queue, dy, as_tensor(self.context, dx, "dx"))
         return dx
 
-    def backward_weight(self, dy, dw, dbias=None, accumulate=False, queue=None):
+    def backward_weight(
+        self, dy: Array, dw: Array, dbias: Array | None = None, accumulate: bool = False, queue: Queue | None = None
+    ) -> None:
         """dw = dy^T x and dbias, with the x that the last forward kept."""
         dy, dw, dbias = self._tensors(dy=dy, dw=dw, dbias=dbias)
         call(
@@ -293,38 +332,38 @@ class Linear(Object):
     def _tensors(self, **arrays):
         return [as_tensor(self.context, array, name) for name, array in arrays.items()]
 
-    def end_step(self, comm=None, queue=None):
+    def end_step(self, comm: Comm | None = None, queue: Queue | None = None) -> None:
         """The end of an optimizer step for this layer alone: see end_step()."""
         end_step([self], comm, queue)
 
     # ---- What happens to numbers
 
-    def describe(self):
+    def describe(self) -> str:
         """What the layer keeps, in which dtype, how many bytes, and which implementations it uses and why."""
         return text("mp_linear_describe", self)
 
-    def stats(self, operand):
+    def stats(self, operand: str) -> LinearStats:
         """LinearStats of "input", "weight" or "grad_output", of a layer with stats or a monitor. Waits."""
         return LinearStats.of(
             filled(capi.mp_linear_stats, "mp_linear_get_stats", self, choice(_OPERANDS, operand, "operand"))
         )
 
-    def advice(self, operand):
+    def advice(self, operand: str) -> str:
         """One sentence that names the recipe key to change; "" where all is well."""
         return text("mp_linear_get_advice", self, choice(_OPERANDS, operand, "operand"))
 
-    def clear_stats(self, queue=None):
+    def clear_stats(self, queue: Queue | None = None) -> None:
         """Sets all counts to zero."""
         call("mp_linear_clear_stats", self, queue)
 
-    def set_monitor(self, name, every, monitor):
+    def set_monitor(self, name: str, every: int, monitor: Callable[[str, LinearStats, str | None], object]) -> None:
         """Every so many steps calls monitor(name, stats, advice) for each operand; every=0 ends it. The function must
         not call the library; what it raises is printed by sys.unraisablehook. It is kept as long as the layer."""
         call("mp_linear_set_monitor", self, name, every, _monitor, _monitored.add(self))
         self._monitor = monitor
 
     @property
-    def scaling(self):
+    def scaling(self) -> bytes:
         """Delayed scales and amax histories, as bytes to save; assigned, they are put back."""
         needed = c_size_t()
         call("mp_linear_get_scaling", self, None, 0, byref(needed))
@@ -333,31 +372,31 @@ class Linear(Object):
         return buffer.raw[: needed.value]
 
     @scaling.setter
-    def scaling(self, data):
+    def scaling(self, data: Any) -> None:
         found = memory(data, "scaling", writable=False)
         call("mp_linear_set_scaling", self, found.address, found.nbytes)
 
     # ---- Saved forwards, codes of the caller's, rounding
 
-    def saved(self):
+    def saved(self) -> Saved:
         """A place for what one forward keeps."""
         return Saved(self)
 
-    def saved_bytes(self, rows):
+    def saved_bytes(self, rows: int) -> int:
         """Bytes that Saved.set_memory needs for a forward of so many rows."""
         return value(c_size_t, "mp_linear_get_saved_bytes", self, rows)
 
     @property
-    def gradient_rounding(self):
+    def gradient_rounding(self) -> Random | None:
         """How dw in fp16 or bf16 is rounded: None for to nearest, or a Random. Set it before each micro-batch."""
         desc = filled(capi.mp_cast_desc, "mp_linear_get_gradient_rounding", self)
         return Random(desc.seed, desc.uid, desc.step, desc.microbatch) if desc.rounding else None
 
     @gradient_rounding.setter
-    def gradient_rounding(self, random):
+    def gradient_rounding(self, random: Random | None) -> None:
         call("mp_linear_set_gradient_rounding", self, None if random is None else byref(cast_desc(random, None)))
 
-    def operand_form(self, product, operand):
+    def operand_form(self, product: str, operand: str) -> tuple[str, Quant | None]:
         """(dtype, Quant or None) in which a product ("fprop", "dgrad", "wgrad") takes an operand."""
         dtype, quant = c_int32(), capi.mp_quant_desc()
         call(
@@ -370,7 +409,9 @@ class Linear(Object):
         )
         return DTYPE_NAMES[dtype.value], Quant.of(quant) if quant.scaling else None
 
-    def quantize(self, product, operand, source, codes=None, queue=None):
+    def quantize(
+        self, product: str, operand: str, source: Any, codes: Any = None, queue: Queue | None = None
+    ) -> Tensor:
         """Rounds an operand as the product would, into `codes` or a new tensor, and returns it."""
         source = as_tensor(self.context, source, "source")
         if codes is None:
@@ -387,15 +428,15 @@ class Linear(Object):
         )
         return codes
 
-    def set_weight_codes(self, fprop, dgrad=None):
+    def set_weight_codes(self, fprop: Tensor | None, dgrad: Tensor | None = None) -> None:
         """Has products take these codes instead of rounding the weight; None: the weight again."""
         call("mp_linear_set_weight_codes", self, fprop, dgrad)
 
-    def weight_codes(self, product) -> Optional[Tensor]:
+    def weight_codes(self, product: str) -> Optional[Tensor]:
         """What set_weight_codes was given for "fprop" or "dgrad"."""
         return Tensor._made(self.context, "mp_linear_get_weight_codes", self, choice(_PRODUCTS, product, "product"))
 
-    def multiply_tensor(self, operand):
+    def multiply_tensor(self, operand: str) -> Tensor:
         """The delayed scale of an operand, one fp32 element that moves with every step."""
         return Tensor._made(self.context, "mp_linear_get_multiply_tensor", self, choice(_OPERANDS, operand, "operand"))
 
@@ -409,7 +450,7 @@ def linear_array(linears):
     return array
 
 
-def end_step(linears, comm=None, queue=None):
+def end_step(linears: Iterable[Linear], comm: Comm | None = None, queue: Queue | None = None) -> None:
     """The end of an optimizer step for layers: delayed scales move on, cached weights are let go, monitors are called.
     Not for layers of Optimizer.set_linears. With a comm all its ranks scale alike."""
     linears = list(linears)

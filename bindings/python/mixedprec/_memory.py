@@ -2,12 +2,19 @@
 """The caller's memory: numpy arrays and whatever has Python's buffer interface. numpy is used only where the caller
 does."""
 
+from __future__ import annotations
+
 import ctypes
+import os
 import sys
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Sequence, Union
 
 from . import capi
 from ._library import choice, choices, lib
+
+Array = Any  # a Tensor, a numpy array, a torch tensor, array.array, bytearray, ...
+Shape = Union[int, Sequence[int]]
+Path = Union[str, bytes, os.PathLike]
 
 DTYPES = choices("MP_DTYPE_")
 DTYPE_NAMES = {number: name for name, number in DTYPES.items()}
@@ -27,7 +34,7 @@ _FORMATS = {"f": "fp32", "e": "fp16", "b": "int8", "B": "uint8", "h": "int16", "
 _FLOATS = {"fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "e8m0", "fp4_e2m1"}
 
 
-def dtype_name(dtype):
+def dtype_name(dtype: Any) -> str:
     """The library's name of an element type: "bf16" for "bf16", numpy.dtype("bfloat16"), torch.bfloat16."""
     if not isinstance(dtype, str):
         dtype = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype).replace("torch.", "")
@@ -40,7 +47,7 @@ def dtype_number(dtype):
     return DTYPES[dtype_name(dtype)]
 
 
-def dtype_size(dtype):
+def dtype_size(dtype: Any) -> int:
     """Bytes of one element; 0 for types of less than a byte."""
     return lib.mp_dtype_size(dtype_number(dtype))
 
@@ -65,7 +72,7 @@ def is_numpy(array):
     return numpy is not None and isinstance(array, numpy.ndarray)
 
 
-def memory(array, noun="array", writable=True):
+def memory(array: Array, noun: Any = "array", writable: Any = True) -> Memory:
     """An array's memory. ValueError for one that is not row-major, not writable, or of the other byte order; TypeError
     for what is no array."""
     if is_numpy(array):

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers: parameters by name in groups, states of the library's, alone or shared by ranks (ZeRO)."""
 
+from __future__ import annotations
+
 import contextlib
 from ctypes import byref, c_double, c_int32, c_int64
-from typing import NamedTuple, Optional
+from typing import Any, Iterable, Iterator, NamedTuple, Optional, TYPE_CHECKING
 
 from . import capi
 from ._comm import ORDERS, WIRE_SCALES, Traffic
@@ -13,6 +15,14 @@ from ._memory import dtype_number, int32_array
 from ._recipe import RULES, MemoryReport, memory_report
 from ._step import OptimizerStats, hyperparameters
 from ._tensor import Tensor, as_tensor
+
+if TYPE_CHECKING:
+    from ._comm import Comm
+    from ._context import Queue
+    from ._linear import Linear
+    from ._memory import Array
+    from ._recipe import Recipe
+    from ._scaler import Scaler
 
 _KINDS = choices("MP_SHARD_")
 _RULE_NAMES = {number: name for name, number in RULES.items()}
@@ -107,16 +117,16 @@ class Optimizer(Object):
 
     def __init__(
         self,
-        recipe,
-        max_grad_norm=0.0,
-        seed=0,
-        check_finite=False,
-        zero_grad=False,
-        offload=False,
-        eager_compat=False,
-        comm=None,
-        sharding=None,
-    ):
+        recipe: Recipe,
+        max_grad_norm: float = 0.0,
+        seed: int = 0,
+        check_finite: bool = False,
+        zero_grad: bool = False,
+        offload: bool = False,
+        eager_compat: bool = False,
+        comm: Comm | None = None,
+        sharding: Sharding | None = None,
+    ) -> None:
         desc = capi.mp_optimizer_desc(
             max_grad_norm=max_grad_norm,
             seed=seed,
@@ -150,16 +160,16 @@ class Optimizer(Object):
 
     def add_group(
         self,
-        lr=None,
-        betas=None,
-        eps=1e-8,
-        weight_decay=0.0,
-        rule="adamw",
-        maximize=False,
-        bias_correction=True,
-        exp_avg_format=None,
-        exp_avg_sq_format=None,
-    ):
+        lr: float | None = None,
+        betas: tuple[float, float] | None = None,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        rule: str = "adamw",
+        maximize: bool = False,
+        bias_correction: bool = True,
+        exp_avg_format: str | None = None,
+        exp_avg_sq_format: str | None = None,
+    ) -> int:
         """Adds a group of parameters with its own hyperparameters, and returns its number.
 
         rule  "adamw", "adam", "lion"; lr and betas are the rule's usual ones where they are None
@@ -170,7 +180,15 @@ class Optimizer(Object):
         desc = capi.mp_param_group_desc(exp_avg_format=exp_avg_format, exp_avg_sq_format=exp_avg_sq_format, **fields)
         return value(c_int32, "mp_optimizer_add_group", self, byref(desc))
 
-    def add_param(self, name, param, grad=None, initial=None, group=0, norm_elsewhere=False):
+    def add_param(
+        self,
+        name: str,
+        param: Array,
+        grad: Array | None = None,
+        initial: Array | None = None,
+        group: int = 0,
+        norm_elsewhere: bool = False,
+    ) -> int:
         """Adds a parameter, makes its states, and returns its number. The first one makes a group where there is none.
 
         param    the weight, a tensor or an array, which stays in use: fp32 or the recipe's weight.dtype
@@ -202,11 +220,11 @@ class Optimizer(Object):
         return param
 
     @property
-    def group_count(self):
+    def group_count(self) -> int:
         return value(c_int32, "mp_optimizer_get_group_count", self)
 
     @property
-    def groups(self):
+    def groups(self) -> list[Group]:
         """The groups as they are now, a list of Group."""
         return [self._group(i) for i in range(self.group_count)]
 
@@ -226,91 +244,91 @@ class Optimizer(Object):
         )
 
     @property
-    def param_names(self):
+    def param_names(self) -> list[str]:
         """Names of the parameters, by number."""
         return [
             text("mp_optimizer_get_param_name", self, i)
             for i in range(value(c_int32, "mp_optimizer_get_param_count", self))
         ]
 
-    def param_group(self, param):
+    def param_group(self, param: int | str) -> int:
         """The group of a parameter."""
         return value(c_int32, "mp_optimizer_get_param_group", self, self._index(param))
 
     # ---- Steps
 
-    def step(self, scaler=None, queue=None):
+    def step(self, scaler: Scaler | None = None, queue: Queue | None = None) -> None:
         """One step of all groups. With a scaler its scale is divided out, and a gradient that is not finite skips the
         step."""
         call("mp_optimizer_step", self, queue, scaler)
 
-    def zero_grad(self, queue=None):
+    def zero_grad(self, queue: Queue | None = None) -> None:
         """Sets all gradients to zero."""
         call("mp_optimizer_zero_grad", self, queue)
 
     @property
-    def stats(self):
+    def stats(self) -> OptimizerStats:
         """OptimizerStats of the last step. Waits."""
         return OptimizerStats.of(filled(capi.mp_optimizer_stats, "mp_optimizer_get_stats", self, None))
 
-    def set_linears(self, linears):
+    def set_linears(self, linears: Iterable[Linear]) -> None:
         """Names the layers whose step ends with this optimizer's, in place of end_step; they stay alive. Collective."""
         linears = list(linears)
         call("mp_optimizer_set_linears", self, linear_array(linears), len(linears))
         self._linears = linears
 
-    def set_lr(self, lr, group=-1):
+    def set_lr(self, lr: float, group: int = -1) -> None:
         """The learning rate of a group, or of all, from the next step on."""
         call("mp_optimizer_set_lr", self, group, lr)
 
-    def set_enabled(self, enabled, group=-1):
+    def set_enabled(self, enabled: bool, group: int = -1) -> None:
         """Turns a group on or off, or all."""
         call("mp_optimizer_set_enabled", self, group, bool(enabled))
 
     @property
-    def max_grad_norm(self):
+    def max_grad_norm(self) -> float:
         """The norm that gradients are clipped to; 0: no clipping. May be set."""
         return filled(capi.mp_optimizer_desc, "mp_optimizer_get_desc", self).max_grad_norm
 
     @max_grad_norm.setter
-    def max_grad_norm(self, norm):
+    def max_grad_norm(self, norm: float) -> None:
         call("mp_optimizer_set_max_grad_norm", self, norm)
 
     @property
-    def seed(self):
+    def seed(self) -> int:
         """Of stochastic rounding; a checkpoint's where one was loaded."""
         return filled(capi.mp_optimizer_desc, "mp_optimizer_get_desc", self).seed
 
-    def set_lr_tensor(self, lr, group=-1):
+    def set_lr_tensor(self, lr: Array | None, group: int = -1) -> None:
         """Has steps read the learning rate from one fp32 element; None: the number again."""
         call("mp_optimizer_set_lr_tensor", self, group, as_tensor(self.context, lr, "lr"))
 
-    def set_grad_scale_tensor(self, grad_scale):
+    def set_grad_scale_tensor(self, grad_scale: Array | None) -> None:
         """Has steps divide gradients by one fp32 element; None: by nothing."""
         call("mp_optimizer_set_grad_scale_tensor", self, as_tensor(self.context, grad_scale, "grad_scale"))
 
     @property
-    def grad_norm_tensor(self):
+    def grad_norm_tensor(self) -> Tensor:
         """grad_norm of the last step as one fp32 element, without waiting."""
         return Tensor._made(self.context, "mp_optimizer_get_grad_norm_tensor", self)
 
     @property
-    def found_inf_tensor(self):
+    def found_inf_tensor(self) -> Tensor:
         """1 where the last step was skipped, likewise."""
         return Tensor._made(self.context, "mp_optimizer_get_found_inf_tensor", self)
 
-    def set_norm_comm(self, comm):
+    def set_norm_comm(self, comm: Comm | None) -> None:
         """Has norm and finite check cover ranks that hold other parameters of the model; None: this rank alone."""
         call("mp_optimizer_set_norm_comm", self, comm)
 
     # ---- States
 
-    def state(self, param, name):
+    def state(self, param: int | str, name: str) -> Tensor:
         """A tensor of a parameter as it is stored: "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master",
         and those with "_scale_inv". May be read and written between steps."""
         return Tensor._made(self.context, "mp_optimizer_get_state", self, self._index(param), name)
 
-    def read_state(self, param, name, out=None, queue=None):
+    def read_state(self, param: int | str, name: str, out: Array | None = None, queue: Queue | None = None) -> Array:
         """The values of "exp_avg", "exp_avg_sq", "compensation" or "fp32_param", whatever they are stored as, in `out`,
         an fp32, fp16 or bf16 tensor or array of as many elements, or in a new fp32 tensor. Returns it."""
         if out is None:
@@ -319,25 +337,25 @@ class Optimizer(Object):
         call("mp_optimizer_read_state", self, queue, self._index(param), name, as_tensor(self.context, out, "out"))
         return out
 
-    def write_state(self, param, name, values, queue=None):
+    def write_state(self, param: int | str, name: str, values: Any, queue: Queue | None = None) -> None:
         """Stores values that came from elsewhere in a state of read_state, rounded once."""
         call(
             "mp_optimizer_write_state", self, queue, self._index(param), name, as_tensor(self.context, values, "values")
         )
 
-    def sync_master(self, param=-1, queue=None):
+    def sync_master(self, param: int | str = -1, queue: Queue | None = None) -> None:
         """After writing into parameters: master weights become the parameters, remainders and compensations zero."""
         call("mp_optimizer_sync_master", self, queue, self._index(param))
 
-    def set_step(self, step, queue=None):
+    def set_step(self, step: int, queue: Queue | None = None) -> None:
         """Sets the count of steps, and that of every group."""
         call("mp_optimizer_set_step", self, queue, step)
 
-    def group_step(self, group=0):
+    def group_step(self, group: int = 0) -> int:
         """The steps a group took part in."""
         return value(c_int64, "mp_optimizer_get_group_step", self, None, group)
 
-    def set_group_step(self, step, group=0, queue=None):
+    def set_group_step(self, step: int, group: int = 0, queue: Queue | None = None) -> None:
         """Sets that count."""
         call("mp_optimizer_set_group_step", self, queue, group, step)
 
@@ -348,19 +366,19 @@ class Optimizer(Object):
 
     # ---- Ranks
 
-    def shard(self, queue=None):
+    def shard(self, queue: Queue | None = None) -> None:
         """Cuts the parameters among the ranks now; the first step does it otherwise. Collective."""
         call("mp_optimizer_shard", self, queue)
 
-    def grad_ready(self, param, queue=None):
+    def grad_ready(self, param: int | str, queue: Queue | None = None) -> None:
         """A gradient is complete and may travel. Every rank says it in the same order."""
         call("mp_optimizer_grad_ready", self, queue, self._index(param))
 
-    def end_microbatch(self, queue=None):
+    def end_microbatch(self, queue: Queue | None = None) -> None:
         """All gradients of one slot are there, for the orders "tree" and "exact"."""
         call("mp_optimizer_end_microbatch", self, queue)
 
-    def acquire_grad(self, param, queue=None):
+    def acquire_grad(self, param: int | str, queue: Queue | None = None) -> None:
         """Stages 2 and 3: gives a gradient its memory, of zeros."""
         call("mp_optimizer_acquire_grad", self, queue, self._index(param))
 
@@ -368,20 +386,20 @@ class Optimizer(Object):
         indices = int32_array(self._index(param) for param in params)
         call(function, self, queue, indices, len(indices))
 
-    def gather_begin(self, params, queue=None):
+    def gather_begin(self, params: Iterable[int | str], queue: Queue | None = None) -> None:
         """Stage 3: gives parameters memory and begins to fetch them. Collective."""
         self._gather("mp_optimizer_gather_begin", params, queue)
 
-    def gather_wait(self, params, queue=None):
+    def gather_wait(self, params: Iterable[int | str], queue: Queue | None = None) -> None:
         """Returns when they are whole."""
         self._gather("mp_optimizer_gather_wait", params, queue)
 
-    def gather_free(self, params, queue=None):
+    def gather_free(self, params: Iterable[int | str], queue: Queue | None = None) -> None:
         """Gives their memory back."""
         self._gather("mp_optimizer_gather_free", params, queue)
 
     @contextlib.contextmanager
-    def gathered(self, params, queue=None):
+    def gathered(self, params: Iterable[int | str], queue: Queue | None = None) -> Iterator[None]:
         """with optimizer.gathered(["w"]): the parameters are whole inside."""
         params = list(params)
         self.gather_begin(params, queue)
@@ -391,14 +409,14 @@ class Optimizer(Object):
         finally:
             self.gather_free(params, queue)
 
-    def slice(self, param, rank):
+    def slice(self, param: int | str, rank: int) -> tuple[int, int]:
         """(first element, count) that a rank owns of a parameter."""
         start, count = c_int64(), c_int64()
         call("mp_optimizer_get_slice", self, self._index(param), rank, byref(start), byref(count))
         return start.value, count.value
 
     @property
-    def progress(self):
+    def progress(self) -> Progress:
         """What moves between the calls: a Progress."""
         found = filled(capi.mp_sharding_progress, "mp_optimizer_get_progress", self)
         return Progress(
@@ -409,11 +427,11 @@ class Optimizer(Object):
             (found.reason or b"").decode(),
         )
 
-    def grad_mu(self, param):
+    def grad_mu(self, param: int | str) -> float:
         """FP8-LM's factor mu of a gradient that ranks reduce under a shared scale; 0 where it has none."""
         return value(c_double, "mp_optimizer_get_grad_mu", self, self._index(param))
 
     @property
-    def traffic(self):
+    def traffic(self) -> Traffic:
         """What this rank has sent for this optimizer: a Traffic."""
         return Traffic.of(filled(capi.mp_comm_traffic, "mp_optimizer_get_traffic", self))

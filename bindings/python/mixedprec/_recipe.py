@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recipes: which dtype every class of tensor has, how it is rounded, how the loss is scaled."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Mapping
 from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64
-from typing import NamedTuple
+from typing import Any, NamedTuple, TYPE_CHECKING
 
 from . import capi
 from ._errors import UnknownNameError
 from ._library import Object, call, choice, choices, filled, lib, text, value
 from ._memory import int64_array, shape_of
 from ._tensor import Tensor, host_floats
+
+if TYPE_CHECKING:
+    from ._context import Context
+    from ._memory import Path, Shape
+    from ._optimizer import Sharding
 
 RULES = {name: number for name, number in choices("MP_RULE_").items() if name in ("adamw", "adam", "lion")}
 
@@ -45,7 +52,7 @@ def memory_report(name, *arguments):
     return MemoryReport(*(getattr(report, field) for field in MemoryReport._fields))
 
 
-def presets():
+def presets() -> dict[str, str]:
     """The recipes there are: {name: what it is}."""
     found = {}
     for i in range(lib.mp_recipe_preset_count()):
@@ -55,7 +62,7 @@ def presets():
     return found
 
 
-def recipe_keys():
+def recipe_keys() -> dict[str, RecipeKey]:
     """The keys of recipes: {name: RecipeKey}."""
     kinds = {capi.MP_RECIPE_TYPE_STRING: str, capi.MP_RECIPE_TYPE_FLOAT: float, capi.MP_RECIPE_TYPE_INT: int}
     found = {}
@@ -84,7 +91,7 @@ class Recipe(Object):
 
     _noun = "recipe"
 
-    def __init__(self, context, name="auto", keys=None):
+    def __init__(self, context: Context, name: str = "auto", keys: Mapping[str, Any] | None = None) -> None:
         super().__init__("mp_recipe_create", context, name)
         self.context = context
         for key, setting in (keys or {}).items():
@@ -97,7 +104,7 @@ class Recipe(Object):
         return made
 
     @classmethod
-    def from_json(cls, context, source):
+    def from_json(cls, context: Context, source: Any) -> Recipe:
         """A recipe from JSON text or a dict: {"recipe": "bf16_mixed", "fp8.margin": 1}."""
         data = json.dumps(source) if isinstance(source, Mapping) else source
         data = data.encode() if isinstance(data, str) else bytes(data)
@@ -106,16 +113,16 @@ class Recipe(Object):
         return cls._made(context, "mp_recipe_create_from_json", context, data, len(data))
 
     @classmethod
-    def from_file(cls, context, path):
+    def from_file(cls, context: Context, path: Path) -> Recipe:
         """A recipe from a JSON file."""
         return cls._made(context, "mp_recipe_create_from_file", context, os.fsencode(path))
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: str) -> Any:
         name, kind = _READ[_KINDS.get(key, str)]
         found = value(kind, name, self, key)
         return found.decode() if isinstance(found, bytes) else found
 
-    def __setitem__(self, key, setting):
+    def __setitem__(self, key: str, setting: str | float | int) -> None:
         kind = _KINDS.get(key, str)
         if kind is str and not isinstance(setting, str):
             raise TypeError(f"{key} is {setting!r}; it must be text")
@@ -126,7 +133,7 @@ class Recipe(Object):
             setting,
         )
 
-    def __contains__(self, key):
+    def __contains__(self, key: str) -> bool:
         return key in _KINDS
 
     def __iter__(self):
@@ -136,29 +143,29 @@ class Recipe(Object):
         """Names of the keys; dict(recipe) has their values."""
         return _KINDS.keys()
 
-    def to_json(self):
+    def to_json(self) -> str:
         """Every key, as JSON; from_json makes the same recipe of it."""
         return text("mp_recipe_to_json", self)
 
-    def validate(self):
+    def validate(self) -> None:
         """Raises every problem of the combination at once; gives advice as a Note."""
         call("mp_recipe_validate", self)
 
-    def clone(self):
+    def clone(self) -> Recipe:
         """A copy that can be changed."""
         return Recipe._made(self.context, "mp_recipe_clone", self)
 
     @property
-    def frozen(self):
+    def frozen(self) -> bool:
         """Whether something uses the recipe, so that it can no longer change."""
         return bool(value(c_int32, "mp_recipe_get_frozen", self))
 
     @property
-    def reason(self):
+    def reason(self) -> str:
         """Why "auto" chose what it chose; "" for other recipes."""
         return text("mp_recipe_get_reason", self)
 
-    def weight(self, shape, values=None, codes=False):
+    def weight(self, shape: Shape, values: Any = None, codes: bool = False) -> Tensor:
         """The weight that this recipe wants, from its fp32 values (None: zeros): rounded, quantized where weight.dtype
         has a scale. Give the same values to Optimizer.add_param as `initial`.
 
@@ -181,7 +188,14 @@ class Recipe(Object):
         del held
         return made
 
-    def plan_memory(self, counts, rule="adamw", sharding=None, rank=0, ranks=None):
+    def plan_memory(
+        self,
+        counts: Any,
+        rule: str = "adamw",
+        sharding: Sharding | None = None,
+        rank: int = 0,
+        ranks: int | None = None,
+    ) -> MemoryReport:
         """Bytes that the recipe needs, before anything is allocated: a MemoryReport.
 
         counts    elements in all, or of each tensor

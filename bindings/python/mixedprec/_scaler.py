@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loss scaling."""
 
+from __future__ import annotations
+
 import ctypes
 from ctypes import byref, c_double, sizeof
-from typing import NamedTuple
+from typing import Any, Iterable, NamedTuple, TYPE_CHECKING
 
 from . import capi
 from ._dlpack import Lent
 from ._library import Object, call, choice, filled
 from ._memory import checked_dtype, dtype_number, int32_array, int64_array, memory
 from ._tensor import Tensor
+
+if TYPE_CHECKING:
+    from ._comm import Comm
+    from ._context import Context, Queue
+    from ._memory import Array
+    from ._recipe import Recipe
 
 _KINDS = {"dynamic": capi.MP_SCALER_DYNAMIC, "static": capi.MP_SCALER_STATIC, "none": capi.MP_SCALER_NONE}
 
@@ -37,7 +45,15 @@ class Scaler(Object):
 
     _noun = "scaler"
 
-    def __init__(self, context, preset="torch", kind=None, refill_on_good_step=None, error_at_min=None, **fields):
+    def __init__(
+        self,
+        context: Context,
+        preset: str = "torch",
+        kind: str | None = None,
+        refill_on_good_step: Any = None,
+        error_at_min: Any = None,
+        **fields: Any,
+    ) -> None:
         desc = capi.mp_scaler_desc()
         call("mp_scaler_desc_preset", byref(desc), sizeof(desc), preset)
         if kind is not None:
@@ -56,29 +72,29 @@ class Scaler(Object):
         self.context = context
 
     @classmethod
-    def from_recipe(cls, recipe):
+    def from_recipe(cls, recipe: Recipe) -> Scaler:
         """The scaler that a recipe asks for; for one without loss scaling a scaler of kind "none", whose scale is 1."""
         made = cls._returned("mp_scaler_create_from_recipe", recipe.context, recipe)
         made.context = recipe.context
         return made
 
     @property
-    def scale(self):
+    def scale(self) -> float:
         """The loss scale after all work so far. Waits."""
         return self.get_scale()
 
-    def get_scale(self, queue=None):
+    def get_scale(self, queue: Queue | None = None) -> float:
         """The same of a queue's work."""
         found = c_double()
         call("mp_scaler_get_scale", self, queue, byref(found))
         return found.value
 
-    def update(self, queue=None):
+    def update(self, queue: Queue | None = None) -> None:
         """Moves the scale by the rule; once a step."""
         call("mp_scaler_update", self, queue)
 
     @property
-    def state(self):
+    def state(self) -> ScalerState:
         """The ScalerState; assigned, it is put back. BadStateError after a backoff at the minimum under
         error_at_min."""
         found = filled(capi.mp_scaler_state, "mp_scaler_get_state", self, None)
@@ -92,11 +108,11 @@ class Scaler(Object):
         )
 
     @state.setter
-    def state(self, state):
+    def state(self, state: Any) -> None:
         fields = ScalerState(*state)._asdict()
         call("mp_scaler_set_state", self, None, byref(capi.mp_scaler_state(**fields)))
 
-    def check(self, grads, queue=None):
+    def check(self, grads: Iterable[Array], queue: Queue | None = None) -> None:
         """Looks whether gradients are finite; for loops without Optimizer. Arrays or tensors of fp32, fp16 or bf16."""
         pointers, dtypes, counts, held = [], [], [], []
         for grad in grads:
@@ -122,16 +138,16 @@ class Scaler(Object):
         )
         del held
 
-    def combine(self, comm, queue=None):
+    def combine(self, comm: Comm, queue: Queue | None = None) -> None:
         """found_inf becomes 1 where it is on any rank; for loops without a sharded optimizer. Collective."""
         call("mp_scaler_combine", self, queue, comm)
 
     @property
-    def scale_tensor(self):
+    def scale_tensor(self) -> Tensor:
         """The loss scale as one fp32 element over the scaler's memory."""
         return Tensor._made(self.context, "mp_scaler_get_scale_tensor", self)
 
     @property
-    def found_inf_tensor(self):
+    def found_inf_tensor(self) -> Tensor:
         """found_inf, 0 or 1, likewise; it may be written before update()."""
         return Tensor._made(self.context, "mp_scaler_get_found_inf_tensor", self)

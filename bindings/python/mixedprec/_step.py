@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps on the caller's own arrays: no tensors, no recipe, no state in the library."""
 
+from __future__ import annotations
+
 import ctypes
 from ctypes import POINTER, byref, c_float
-from typing import NamedTuple
+from typing import Any, Iterable, Mapping, NamedTuple, TYPE_CHECKING
 
 from . import capi
 from ._dlpack import Lent
@@ -11,6 +13,11 @@ from ._library import Object, call, choice, choices, filled, flags
 from ._memory import Memory, checked_dtype, dtype_number, dtype_size, memory
 from ._recipe import RULES
 from ._tensor import Tensor
+
+if TYPE_CHECKING:
+    from ._context import Context, Queue
+    from ._memory import Array
+    from ._scaler import Scaler
 
 _CODINGS = choices("MP_CODING_")
 # coding: (elements of a block, bytes of a scale)
@@ -93,18 +100,18 @@ class Slot:
 
     def __init__(
         self,
-        param,
-        grad,
-        exp_avg=None,
-        exp_avg_sq=None,
-        compensation=None,
-        master=None,
-        uid=0,
-        scale_inv=None,
-        codings=None,
-        first_element=0,
-        param_amax=None,
-    ):
+        param: Any,
+        grad: Any,
+        exp_avg: Any = None,
+        exp_avg_sq: Any = None,
+        compensation: Any = None,
+        master: Any = None,
+        uid: int = 0,
+        scale_inv: Any = None,
+        codings: Mapping[str, str] | None = None,
+        first_element: int = 0,
+        param_amax: Array | None = None,
+    ) -> None:
         given = dict(zip(self._ARRAYS, (param, grad, exp_avg, exp_avg_sq, compensation, master)))
         scale_inv, codings = dict(scale_inv or {}), dict(codings or {})
         self.desc = capi.mp_step_slot(uid=uid, first_element=first_element)
@@ -200,7 +207,14 @@ def _slots(slots):
     return slots, (capi.mp_step_slot * len(slots))(*(slot.desc for slot in slots))
 
 
-def step(context, slots, step=1, scaler=None, queue=None, **args):
+def step(
+    context: Context,
+    slots: Slot | Iterable[Slot],
+    step: int = 1,
+    scaler: Scaler | None = None,
+    queue: Queue | None = None,
+    **args: Any,
+) -> OptimizerStats:
     """One step on slots, and its OptimizerStats. The bits of Optimizer.step.
 
     step        the number of this step, from 1; skipped steps do not count
@@ -233,23 +247,23 @@ class StepPlan(Object):
 
     _noun = "step_plan"
 
-    def __init__(self, context, slots, step=1, **args):
+    def __init__(self, context: Context, slots: Slot | Iterable[Slot], step: int = 1, **args: Any) -> None:
         slots, array = _slots(slots)
         self._args = dict(step=step, **args)
         super().__init__("mp_step_plan_create", context, byref(_args(**self._args)), array, len(slots), kept=slots)
         self.context = context
 
-    def run(self, scaler=None, queue=None):
+    def run(self, scaler: Scaler | None = None, queue: Queue | None = None) -> None:
         """A step. Its number grows with every one that is taken."""
         call("mp_step_plan_run", self, queue, scaler)
 
-    def set(self, queue=None, **args):
+    def set(self, queue: Queue | None = None, **args: Any) -> None:
         """Other hyperparameters from the next run on: set(lr=1e-4)."""
         new = {**self._args, **args}
         call("mp_step_plan_set_args", self, queue, byref(_args(**new)))
         self._args = new
 
     @property
-    def stats(self):
+    def stats(self) -> OptimizerStats:
         """OptimizerStats of the last run. Waits."""
         return OptimizerStats.of(filled(capi.mp_optimizer_stats, "mp_step_plan_get_stats", self, None))

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors: dense row-major arrays, plain or quantized, of the library's memory or of the caller's."""
 
+from __future__ import annotations
+
 import ctypes
 from ctypes import byref, c_int32, c_int64, c_void_p
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, TYPE_CHECKING
 
 from . import _dlpack, capi
 from ._context import _DEVICE_NAMES, Context
@@ -22,6 +24,10 @@ from ._memory import (
     readable,
     shape_of,
 )
+
+if TYPE_CHECKING:
+    from ._context import Queue
+    from ._memory import Array, Shape
 
 _SCALINGS, _RULES = choices("MP_SCALING_"), choices("MP_SCALE_RULE_")
 _SCALING_NAMES, _RULE_NAMES = ({n: name for name, n in known.items()} for known in (_SCALINGS, _RULES))
@@ -60,7 +66,7 @@ class Quant(NamedTuple):
         )
 
     @classmethod
-    def of(cls, desc):
+    def of(cls, desc: Any):
         return cls(
             _SCALING_NAMES.get(desc.scaling, "none"),
             _RULE_NAMES.get(desc.rule),
@@ -106,7 +112,7 @@ def _tensor_desc(shape, dtype):
     )
 
 
-def scale_grid(quant, rows, columns):
+def scale_grid(quant: Quant, rows: int, columns: int) -> tuple[int, int, str]:
     """(rows of blocks, columns of blocks, dtype of a scale) of a quantized rows x columns matrix."""
     grid, dtype = (c_int64(), c_int64()), c_int32()
     call("mp_tensor_get_scale_grid", byref(quant.desc()), rows, columns, byref(grid[0]), byref(grid[1]), byref(dtype))
@@ -122,7 +128,7 @@ class Tensor(Object):
 
     _noun = "tensor"
 
-    def __init__(self, context, shape, dtype="fp32", quant=None):
+    def __init__(self, context: Context, shape: Shape, dtype: Any = "fp32", quant: Quant | None = None) -> None:
         desc = _tensor_desc(shape, dtype)
         if quant is None:
             super().__init__("mp_tensor_create", context, byref(desc))
@@ -140,7 +146,7 @@ class Tensor(Object):
         return made
 
     @classmethod
-    def wrap(cls, context, array, dtype=None):
+    def wrap(cls, context: Context, array: Array, dtype: Any = None) -> Tensor:
         """A tensor over the memory of a numpy array, or of what has the buffer interface (array.array, bytearray, ...).
 
         The array must be writable, contiguous and of the native byte order, else ValueError. It stays alive as long as
@@ -165,7 +171,16 @@ class Tensor(Object):
             raise
 
     @classmethod
-    def wrap_quantized(cls, context, codes, scale_inv, quant, dtype=None, shape=None, amax=None):
+    def wrap_quantized(
+        cls,
+        context: Context,
+        codes: Any,
+        scale_inv: Any,
+        quant: Quant,
+        dtype: Any = None,
+        shape: Shape | None = None,
+        amax: Array | None = None,
+    ) -> Tensor:
         """A quantized tensor over the caller's codes, scales (as many as scale_grid says) and, where wanted, amax (one
         fp32).
 
@@ -205,7 +220,7 @@ class Tensor(Object):
             lent.pop(number)
             raise
 
-    def view(self, shape, offset=0):
+    def view(self, shape: Shape, offset: int = 0) -> Tensor:
         """Elements from `offset` on, in row-major order, as a tensor of their own over the same memory."""
         shape = shape_of(shape)
         return Tensor._made(self.context, "mp_tensor_create_view", self, offset, len(shape), int64_array(shape))
@@ -216,21 +231,21 @@ class Tensor(Object):
         return filled(capi.mp_tensor_desc, "mp_tensor_get_desc", self)
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         desc = self._desc()
         return tuple(desc.shape[: desc.ndim])
 
     @property
-    def dtype(self):
+    def dtype(self) -> str:
         """Name of the element type; of codes, that of a code."""
         return DTYPE_NAMES[self._desc().dtype]
 
     @property
-    def ndim(self):
+    def ndim(self) -> int:
         return self._desc().ndim
 
     @property
-    def size(self):
+    def size(self) -> int:
         """Number of elements."""
         count = 1
         for size in self.shape:
@@ -238,18 +253,18 @@ class Tensor(Object):
         return count
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of the elements; of codes without their scales."""
         return _bytes(self.dtype, self.shape)
 
     @property
-    def device(self):
+    def device(self) -> tuple[str, int]:
         """("host", 0), ("cuda", 1)"""
         desc = self._desc()
         return _DEVICE_NAMES[desc.device_kind], desc.device_index
 
     @property
-    def address(self):
+    def address(self) -> int:
         """Where the memory is: for other libraries, valid as long as the tensor; 0 where there is none."""
         data = c_void_p()
         call("mp_tensor_get_data", self, byref(data))
@@ -269,7 +284,7 @@ class Tensor(Object):
 
     # ---- Its elements
 
-    def read(self, out=None, queue=None):
+    def read(self, out: Array | None = None, queue: Queue | None = None) -> Any:
         """Copies the elements, as they are stored, into `out`, of as many bytes, and returns it; without it, into
         bytes. Waits for the queue."""
         if out is None:
@@ -282,12 +297,12 @@ class Tensor(Object):
         call("mp_tensor_read", self, queue, found.address, found.nbytes)
         return out
 
-    def write(self, data, queue=None):
+    def write(self, data: Any, queue: Queue | None = None) -> None:
         """Copies as many bytes as the tensor has out of an array or bytes. Waits for the queue."""
         found = readable(data, self.nbytes, "data")
         call("mp_tensor_write", self, queue, found.address, found.nbytes)
 
-    def tolist(self):
+    def tolist(self) -> list:
         """The values as a flat list of numbers. Of quantized tensors code * scale_inv."""
         dtype = self.dtype
         if self.is_quantized:
@@ -300,7 +315,7 @@ class Tensor(Object):
         numbers = memoryview(plain.read()).cast(_VIEW_FORMATS.get(plain.dtype, "B"))
         return numbers.tolist()
 
-    def memory(self):
+    def memory(self) -> memoryview:
         """A memoryview over the elements of a tensor on the host. While one is alive the memory stays where it is."""
         if self.device[0] != "host":
             raise BufferError(f"the tensor is on {self.device[0]}: read() copies it")
@@ -312,7 +327,7 @@ class Tensor(Object):
         buffer.owner = lent_memory
         return memoryview(buffer).cast("B").cast(_VIEW_FORMATS.get(dtype, "B"))
 
-    def numpy(self):
+    def numpy(self) -> Any:
         """A numpy array over the elements of a tensor on the host. bf16 and fp8 are ml_dtypes' types where that is
         installed, else codes: uint16, uint8. While the array is alive the memory stays where it is."""
         import numpy
@@ -341,17 +356,19 @@ class Tensor(Object):
             return array.astype(dtype or array.dtype)
         return array
 
-    def copy_from(self, source, queue=None):
+    def copy_from(self, source: Tensor, queue: Queue | None = None) -> None:
         """Copies another tensor's elements, of the same type and number, also of another device."""
         call("mp_tensor_copy", source, queue, self)
 
-    def zero(self, queue=None):
+    def zero(self, queue: Queue | None = None) -> None:
         """Sets every byte to zero."""
         call("mp_tensor_zero", self, queue)
 
     # ---- Conversions
 
-    def cast(self, destination, random=None, saturate=None, queue=None):
+    def cast(
+        self, destination: Any, random: Random | None = None, saturate: bool | None = None, queue: Queue | None = None
+    ) -> Tensor:
         """Rounds the elements into another tensor, or into a new one of a dtype, and returns it. fp32, fp16, bf16, fp8.
 
         random    a Random: stochastic rounding by it; None: to nearest, ties to even
@@ -362,18 +379,18 @@ class Tensor(Object):
         call("mp_tensor_cast", self, queue, destination, byref(cast_desc(random, saturate)))
         return destination
 
-    def amax(self, queue=None):
+    def amax(self, queue: Queue | None = None) -> float:
         """The largest absolute value. NaN wins over infinity, and that over all numbers. Waits."""
         with Tensor(self.context, ()) as result:
             self.amax_into(result, queue)
             return result.tolist()[0]
 
-    def amax_into(self, result, queue=None):
+    def amax_into(self, result: Tensor, queue: Queue | None = None) -> None:
         """The same into one fp32 element on the same device, without waiting."""
         call("mp_tensor_amax", self, queue, result)
 
     @property
-    def is_quantized(self):
+    def is_quantized(self) -> bool:
         """Whether the tensor has scales."""
         if self._desc().dtype not in _CODES:
             return False
@@ -384,21 +401,29 @@ class Tensor(Object):
         return True
 
     @property
-    def quant(self):
+    def quant(self) -> Quant:
         """The Quant of a quantized tensor."""
         return Quant.of(filled(capi.mp_quant_desc, "mp_tensor_get_quant_desc", self))
 
     @property
-    def scales(self):
+    def scales(self) -> Tensor:
         """The scales (scale_inv) of a quantized tensor, [rows of blocks, columns of blocks], over the same memory."""
         return Tensor._made(self.context, "mp_tensor_get_scales", self)
 
     @property
-    def quantized_amax(self):
+    def quantized_amax(self) -> Tensor:
         """The largest |x| of what was quantized last, one fp32 element over the tensor's memory."""
         return Tensor._made(self.context, "mp_tensor_get_quantized_amax", self)
 
-    def quantize(self, destination, transposed=None, random=None, first_element=0, stats=False, queue=None):
+    def quantize(
+        self,
+        destination: Tensor,
+        transposed: Tensor | None = None,
+        random: Random | None = None,
+        first_element: int = 0,
+        stats: bool = False,
+        queue: Queue | None = None,
+    ) -> QuantStats | None:
         """Rounds fp32, fp16 or bf16 into a quantized tensor, with new scales by its rule.
 
         transposed     a tensor of the same code type, [columns, rows]: receives the same codes turned
@@ -418,7 +443,7 @@ class Tensor(Object):
             return QuantStats(found.elements, found.saturated, found.underflowed, found.non_finite, found.amax)
         return None
 
-    def dequantize(self, destination="fp32", queue=None):
+    def dequantize(self, destination: Any = "fp32", queue: Queue | None = None) -> Tensor:
         """code * scale_inv, rounded once, into another tensor, or into a new one of a dtype, and returns it."""
         if not isinstance(destination, Tensor):
             destination = Tensor(self.context, self.shape, destination)
@@ -451,7 +476,7 @@ def _bytes(dtype, shape):
     return count * dtype_size(dtype) if dtype != "fp4_e2m1" else (count + 1) // 2
 
 
-def from_dlpack(context, source):
+def from_dlpack(context: Context, source: Any) -> Tensor:
     """A tensor over the memory of another library's: torch, jax, cupy, numpy, ... or over a DLPack capsule, which is
     taken.
 
