@@ -10,19 +10,7 @@ from ctypes import POINTER, byref, c_int32, c_int64, c_uint32
 from typing import Any, NamedTuple, Sequence, TYPE_CHECKING
 
 from . import capi
-from ._library import (
-    Object,
-    Registry,
-    call,
-    choice,
-    choices,
-    filled,
-    flags,
-    remember_exception,
-    text,
-    unraisable,
-    value,
-)
+from ._library import Object, Registry, call, choice, choices, filled, flags, remember_exception, text, value
 from ._memory import dtype_number, int64_array, memory
 from ._tensor import Random, Tensor, as_tensor
 
@@ -561,7 +549,7 @@ def _status(function):
             function(*arguments)
             return capi.MP_STATUS_OK
         except BaseException as error:
-            remember_exception(error, function)
+            remember_exception(error)
             return (
                 capi.MP_STATUS_UNSUPPORTED if isinstance(error, NotImplementedError) else capi.MP_STATUS_CALLBACK_FAILED
             )
@@ -584,18 +572,7 @@ def _poll(request, done, number):
     done[0] = bool(table.transport.poll(table.requests.get(request)[0]))
 
 
-def _told(function):
-    def called(*arguments):
-        try:
-            function(*arguments)
-        except BaseException as error:
-            unraisable(error, function)
-
-    return called
-
-
 @capi.mp_comm_release_fn
-@_told
 def _release(request, number):
     table = _tables.get(number)
     found = table.requests.pop(request)
@@ -605,7 +582,6 @@ def _release(request, number):
 
 
 @capi.mp_comm_abort_fn
-@_told
 def _abort(status, reason, number):
     _tables.get(number).transport.abort(status, (reason or b"").decode(errors="replace"))
 
@@ -622,7 +598,6 @@ def _split(group, out, number):
 
 
 @capi.mp_comm_end_fn
-@_told
 def _end(number):
     table = _tables.pop(number)
     if table is not None:

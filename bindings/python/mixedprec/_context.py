@@ -106,6 +106,12 @@ class Context(Object):
             self._log = log
             desc.log, desc.log_payload = _log, _logging.add(self)
         super().__init__("mp_context_create", byref(desc))
+        self._device = device
+
+    @property
+    def device(self) -> str:
+        """Where work is done: "host", "cuda" or "hip"."""
+        return self._device
 
     @property
     def threads(self) -> int:

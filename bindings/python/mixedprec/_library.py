@@ -8,7 +8,6 @@ import ctypes
 import os
 import sys
 import threading
-import types
 import warnings
 import weakref
 from ctypes import POINTER, byref, c_size_t
@@ -223,40 +222,34 @@ def flags(**bits):
 
 
 def quiet(function):
-    """For a function that the library calls and that must not call back in. What it raises goes to
+    """For a function that the library calls and that must not call back in. What it raises, ctypes hands to
     sys.unraisablehook."""
 
     def called(*arguments):
         _thread.silent += 1
         try:
             function(*arguments)
-        except BaseException as error:  # nothing may leave it: there is no Python above
-            unraisable(error, function)
         finally:
             _thread.silent -= 1
 
     return called
 
 
-def unraisable(error, where):
-    """Hands an exception that nobody can catch to sys.unraisablehook, which prints it."""
-    sys.unraisablehook(
-        types.SimpleNamespace(
-            exc_type=type(error),
-            exc_value=error,
-            exc_traceback=error.__traceback__,
-            err_msg="Exception ignored in a function that libmixedprec called",
-            object=where,
-        )
-    )
+def unraisable(error):
+    """Hands an exception that nobody can catch to sys.unraisablehook, as ctypes does for functions that C calls."""
+
+    def raised():
+        raise error
+
+    ctypes.CFUNCTYPE(None)(raised)()
 
 
-def remember_exception(error, where):
+def remember_exception(error):
     """Makes an exception of a transport's function the cause of the Error that ends the call under way."""
     if _thread.inside:
         _thread.exception = error
     else:
-        unraisable(error, where)
+        unraisable(error)
 
 
 class Registry:

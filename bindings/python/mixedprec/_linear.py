@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterable, NamedTuple, Optional, TYPE_CHECKING
 from . import capi
 from ._library import Listeners, Object, call, choice, choices, filled, flags, quiet, text, value
 from ._memory import DTYPE_NAMES, dtype_number, memory
-from ._tensor import Quant, Random, Tensor, as_tensor, cast_desc
+from ._tensor import Quant, Random, Tensor, as_tensor, cast_desc, check_device_of
 
 if TYPE_CHECKING:
     from ._comm import Comm
@@ -191,6 +191,7 @@ class Saved(Object):
             call("mp_saved_set_memory", self, None, 0)
             self._kept[:] = []
             return
+        check_device_of(self.linear.context, "host", "array")
         found = memory(array)
         old = list(self._kept)
         self._kept.append(found.owner)

@@ -11,7 +11,7 @@ from . import capi
 from ._dlpack import Lent
 from ._library import Object, call, choice, filled
 from ._memory import checked_dtype, dtype_number, int32_array, int64_array, memory
-from ._tensor import Tensor
+from ._tensor import Tensor, check_device_of
 
 if TYPE_CHECKING:
     from ._comm import Comm
@@ -117,11 +117,13 @@ class Scaler(Object):
         pointers, dtypes, counts, held = [], [], [], []
         for grad in grads:
             if isinstance(grad, Tensor):
+                check_device_of(self.context, grad.device[0], "grad")
                 held.append(Lent(grad))
                 pointers.append(held[-1].address)
                 dtypes.append(dtype_number(grad.dtype))
                 counts.append(grad.size)
             else:
+                check_device_of(self.context, "host", "grad")
                 found = memory(grad, "grad", writable=False)
                 pointers.append(found.address)
                 dtypes.append(dtype_number(checked_dtype(found, None, "grad")))

@@ -12,7 +12,7 @@ from ._dlpack import Lent
 from ._library import Object, call, choice, choices, filled, flags
 from ._memory import Memory, checked_dtype, dtype_number, dtype_size, memory
 from ._recipe import RULES
-from ._tensor import Tensor
+from ._tensor import Tensor, check_device_of
 
 if TYPE_CHECKING:
     from ._context import Context, Queue
@@ -66,16 +66,16 @@ def hyperparameters(rule, lr, betas, eps, weight_decay, maximize, bias_correctio
 
 
 def _piece(array, noun):
-    """(memory, dtype) of an array, a tensor, or (array, dtype) where the elements are codes."""
-    dtype = None
+    """(memory, dtype, device) of an array, a tensor, or (array, dtype) where the elements are codes."""
+    dtype, device = None, "host"
     if isinstance(array, tuple) and len(array) == 2:
         array, dtype = array
     if isinstance(array, Tensor):
-        found, own = Lent(array), array.dtype  # in its place as long as the slot
+        found, own, device = Lent(array), array.dtype, array.device[0]  # in its place as long as the slot
         found = Memory(found.address or 0, array.nbytes, dtype_size(own), array.shape, own, found)
     else:
         found = memory(array, noun)
-    return found, checked_dtype(found, dtype, noun)
+    return found, checked_dtype(found, dtype, noun), device
 
 
 class Slot:
@@ -115,13 +115,14 @@ class Slot:
         given = dict(zip(self._ARRAYS, (param, grad, exp_avg, exp_avg_sq, compensation, master)))
         scale_inv, codings = dict(scale_inv or {}), dict(codings or {})
         self.desc = capi.mp_step_slot(uid=uid, first_element=first_element)
-        self._owners = []
+        self._owners, self._devices = [], {}
         for name, array in given.items():
             if array is None:
                 if name in ("param", "grad"):
                     raise TypeError(f"{name} is None; a slot has both param and grad")
                 continue
-            found, dtype = _piece(array, name)
+            found, dtype, device = _piece(array, name)
+            self._devices[device] = name
             if name == "param":
                 self.desc.count = found.count
             self._add(name, found, dtype, codings.pop(name, "plain"), scale_inv.pop(name, None))
@@ -156,7 +157,8 @@ class Slot:
             setattr(self.desc, field, address if pointer is ctypes.c_void_p else ctypes.cast(address, pointer))
 
     def _scales(self, array, noun, nbytes):
-        found, _ = _piece(array, noun)
+        found, _, device = _piece(array, noun)
+        self._devices[device] = noun
         if found.nbytes != nbytes:
             raise ValueError(f"{noun} has {found.nbytes} bytes; it must have {nbytes}")
         self._owners.append(found.owner)
@@ -199,11 +201,13 @@ def _args(
     return capi.mp_step_args(step=step, seed=seed, max_grad_norm=max_grad_norm, grad_scale=grad_scale, **fields)
 
 
-def _slots(slots):
+def _slots(context, slots):
     slots = [slots] if isinstance(slots, Slot) else list(slots)
     for slot in slots:
         if not isinstance(slot, Slot):
             raise TypeError(f"a Slot is needed, not a {type(slot).__name__}")
+        for device, noun in slot._devices.items():
+            check_device_of(context, device, noun)
     return slots, (capi.mp_step_slot * len(slots))(*(slot.desc for slot in slots))
 
 
@@ -226,7 +230,7 @@ def step(
     zero_grad       the step writes zeros into the gradients
     stochastic      which of "param", "exp_avg", "exp_avg_sq" are rounded stochastically, by `seed` and the slots' uid
     """
-    slots, array = _slots(slots)
+    slots, array = _slots(context, slots)
     stats = capi.mp_optimizer_stats()
     call(
         "mp_optimizer_step_pointers",
@@ -248,7 +252,7 @@ class StepPlan(Object):
     _noun = "step_plan"
 
     def __init__(self, context: Context, slots: Slot | Iterable[Slot], step: int = 1, **args: Any) -> None:
-        slots, array = _slots(slots)
+        slots, array = _slots(context, slots)
         self._args = dict(step=step, **args)
         super().__init__("mp_step_plan_create", context, byref(_args(**self._args)), array, len(slots), kept=slots)
         self.context = context

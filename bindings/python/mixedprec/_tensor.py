@@ -8,7 +8,7 @@ from ctypes import byref, c_int32, c_int64, c_void_p
 from typing import Any, NamedTuple, Optional, TYPE_CHECKING
 
 from . import _dlpack, capi
-from ._context import _DEVICE_NAMES, Context
+from ._context import _DEVICE_NAMES, Context, device_number
 from ._errors import InvalidArgumentError
 from ._library import Object, call, choice, choices, filled, flags, lent, release_lent
 from ._memory import (
@@ -105,10 +105,13 @@ def cast_desc(random, saturate):
     )
 
 
-def _tensor_desc(shape, dtype):
+def _tensor_desc(shape, dtype, device=None):
     shape = shape_of(shape)
     return capi.mp_tensor_desc(
-        dtype=dtype_number(dtype), ndim=len(shape), shape=(ctypes.c_int64 * capi.MP_MAX_DIMS)(*shape)
+        dtype=dtype_number(dtype),
+        ndim=len(shape),
+        shape=(ctypes.c_int64 * capi.MP_MAX_DIMS)(*shape),
+        device_kind=0 if device is None else device_number(device),
     )
 
 
@@ -124,12 +127,15 @@ class Tensor(Object):
 
     dtype  "fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "e8m0", "int8" ... "int64", "uint8", or numpy's or torch's
     quant  a Quant: the tensor then holds codes of this dtype and has scales
+    device "host" for one beside an accelerator; None: on the context's device
     """
 
     _noun = "tensor"
 
-    def __init__(self, context: Context, shape: Shape, dtype: Any = "fp32", quant: Quant | None = None) -> None:
-        desc = _tensor_desc(shape, dtype)
+    def __init__(
+        self, context: Context, shape: Shape, dtype: Any = "fp32", quant: Quant | None = None, device: str | None = None
+    ) -> None:
+        desc = _tensor_desc(shape, dtype, device)
         if quant is None:
             super().__init__("mp_tensor_create", context, byref(desc))
         else:
@@ -154,7 +160,7 @@ class Tensor(Object):
         uint16.
         """
         found = memory(array)
-        desc = _tensor_desc(found.shape, checked_dtype(found, dtype, "array"))
+        desc = _tensor_desc(found.shape, checked_dtype(found, dtype, "array"), "host")
         number = lent.add(found.owner)
         try:
             return cls._made(
@@ -208,7 +214,7 @@ class Tensor(Object):
                 context,
                 "mp_tensor_wrap_quantized",
                 context,
-                byref(_tensor_desc(shape, dtype)),
+                byref(_tensor_desc(shape, dtype, "host")),
                 byref(quant.desc()),
                 pieces["codes"].address,
                 pieces["scale_inv"].address,
@@ -306,7 +312,7 @@ class Tensor(Object):
         """The values as a flat list of numbers. Of quantized tensors code * scale_inv."""
         dtype = self.dtype
         if self.is_quantized:
-            plain = Tensor(self.context, self.shape)
+            plain = Tensor(self.context, self.shape, device=self.device[0])
             self.dequantize(plain)
         elif dtype in ("fp16", "bf16", "fp8_e4m3", "fp8_e5m2"):
             plain = self.cast("fp32")
@@ -375,13 +381,13 @@ class Tensor(Object):
         saturate  whether what is too large becomes the largest value; None: fp8 does, fp16 and bf16 do not
         """
         if not isinstance(destination, Tensor):
-            destination = Tensor(self.context, self.shape, destination)
+            destination = Tensor(self.context, self.shape, destination, device=self.device[0])
         call("mp_tensor_cast", self, queue, destination, byref(cast_desc(random, saturate)))
         return destination
 
     def amax(self, queue: Queue | None = None) -> float:
         """The largest absolute value. NaN wins over infinity, and that over all numbers. Waits."""
-        with Tensor(self.context, ()) as result:
+        with Tensor(self.context, (), device=self.device[0]) as result:
             self.amax_into(result, queue)
             return result.tolist()[0]
 
@@ -446,7 +452,7 @@ class Tensor(Object):
     def dequantize(self, destination: Any = "fp32", queue: Queue | None = None) -> Tensor:
         """code * scale_inv, rounded once, into another tensor, or into a new one of a dtype, and returns it."""
         if not isinstance(destination, Tensor):
-            destination = Tensor(self.context, self.shape, destination)
+            destination = Tensor(self.context, self.shape, destination, device=self.device[0])
         call("mp_tensor_dequantize", self, queue, destination)
         return destination
 
@@ -463,7 +469,7 @@ class Tensor(Object):
             raise BufferError("the tensor is on another device")
         source = self
         if copy:
-            source = Tensor(self.context, self.shape, self.dtype)
+            source = Tensor(self.context, self.shape, self.dtype, device=self.device[0])
             source.copy_from(self)
             self.context.sync()
         return _dlpack.capsule(source, versioned=max_version is not None and max_version[0] >= 1)
@@ -499,6 +505,12 @@ def as_tensor(context, array, noun):
         return Tensor.wrap(context, array)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{noun}: {error}") from None
+
+
+def check_device_of(context, device, noun):
+    """ValueError for memory that calls which take addresses cannot reach."""
+    if device != context.device:
+        raise ValueError(f"{noun} is on {device}; it must be on the context's device, {context.device}")
 
 
 def host_floats(values, count, noun):

@@ -207,7 +207,7 @@ class Objects(unittest.TestCase):
             lambda: tensor.shape,
             lambda: recipe["weight.dtype"],
             lambda: context.threads,
-            tensor.numpy,
+            tensor.memory,
             tensor.zero,
             lambda: mp.Tensor(context, 4),
             lambda: mp.Optimizer(recipe),
@@ -300,6 +300,13 @@ class ContextsAndQueues(unittest.TestCase):
             sys.unraisablehook = hook
         self.assertTrue(heard)
         self.assertIs(heard[0].exc_type, ZeroDivisionError)
+
+    def test_the_usual_hook_prints_it(self):
+        program = "import mixedprec as mp; mp.Context(1, log=lambda *_: 1 / 0, log_level='debug'); print('on')"
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run([sys.executable, "-B", "-c", program], env=env, capture_output=True, text=True)
+        self.assertEqual(done.stdout, "on\n")
+        self.assertIn("ZeroDivisionError: division by zero", done.stderr)
 
     def test_a_log_must_not_call_back(self):
         caught, other = [], mp.Context(1)

@@ -319,6 +319,19 @@ class Transports(unittest.TestCase):
         self.assertEqual(str(caught.exception.__cause__), "the cable is cut")
         self.assertTrue(transport.aborted)
 
+    def test_an_abort_or_release_that_fails_is_heard(self):
+        class Wrong(Pipes):
+            def release(self, request):
+                raise KeyError("release")
+
+        heard, hook = [], sys.unraisablehook
+        sys.unraisablehook = lambda found: heard.append(found.exc_type)
+        try:
+            mp.Comm.custom(Wrong(0, [queue.Queue()]), deadline=5).barrier()
+        finally:
+            sys.unraisablehook = hook
+        self.assertEqual(heard, [KeyError])
+
     def test_a_wrong_size_is_refused(self):
         class Wrong(Pipes):
             def poll(self, request):

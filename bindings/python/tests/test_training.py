@@ -594,6 +594,10 @@ class OwnArrays(unittest.TestCase):
         with self.assertRaises(TypeError):
             mp.step(context, mp.Slot(p, g, m, v), momentum=0.9)
         mp.step(context, [])
+        slot = mp.Slot(p, g, m, v)
+        slot._devices = {"cuda": "param"}
+        with self.assertRaisesRegex(ValueError, "param is on cuda; it must be on the context's device, host"):
+            mp.step(context, slot)
 
 
 class Scalers(unittest.TestCase):
