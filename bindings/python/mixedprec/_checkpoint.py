@@ -41,14 +41,14 @@ class CheckpointInfo(NamedTuple):
     exp_avg_sq_rms_error: float
 
     @classmethod
-    def of(cls, info: Any):
+    def _of(cls, info: Any):
         found = cls(*(getattr(info, field) for field in cls._fields))
         return found._replace(converted=bool(found.converted))
 
 
 def inspect_checkpoint(path: Path) -> CheckpointInfo:
     """CheckpointInfo of a checkpoint, or of the newest one in a directory. IOFailure where there is none."""
-    return CheckpointInfo.of(filled(capi.mp_checkpoint_info, "mp_checkpoint_inspect", os.fsencode(path)))
+    return CheckpointInfo._of(filled(capi.mp_checkpoint_info, "mp_checkpoint_inspect", os.fsencode(path)))
 
 
 def describe_checkpoint(path: Path) -> str:
@@ -143,7 +143,7 @@ class Checkpoint(Object):
             ),
             byref(info),
         )
-        return CheckpointInfo.of(info)
+        return CheckpointInfo._of(info)
 
     @property
     def saving(self) -> bool:

@@ -35,7 +35,7 @@ class Traffic(NamedTuple):
     sum_f32_bytes: int
 
     @classmethod
-    def of(cls, traffic: Any):
+    def _of(cls, traffic: Any):
         return cls(*(getattr(traffic, field) for field in cls._fields))
 
 
@@ -134,10 +134,12 @@ class Comm(Object):
 
     @property
     def rank(self) -> int:
+        """This rank's number, from 0."""
         return value(c_int32, "mp_comm_get_rank", self)
 
     @property
     def size(self) -> int:
+        """The number of ranks."""
         return value(c_int32, "mp_comm_get_size", self)
 
     def _text(self):
@@ -166,7 +168,7 @@ class Comm(Object):
     @property
     def traffic(self) -> Traffic:
         """What this rank has sent so far: a Traffic."""
-        return Traffic.of(filled(capi.mp_comm_traffic, "mp_comm_get_traffic", self))
+        return Traffic._of(filled(capi.mp_comm_traffic, "mp_comm_get_traffic", self))
 
     def describe(self) -> str:
         """One line: rank, transport, deadline, operations and bytes so far, what ended it."""

@@ -137,6 +137,8 @@ def call(name: str, *arguments: Any) -> Any:
         )
     # What the objects keep stays until the call is over, also where another thread closes them meanwhile.
     held = [argument.kept for argument in arguments if isinstance(argument, Object)]
+    if not _thread.inside:
+        _thread.exception = None
     _thread.inside += 1
     try:
         status = function(*values)

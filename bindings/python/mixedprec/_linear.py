@@ -154,7 +154,7 @@ class LinearStats(NamedTuple):
     updates: int
 
     @classmethod
-    def of(cls, stats):
+    def _of(cls, stats):
         return cls(
             _OPERAND_NAMES[stats.operand], DTYPE_NAMES[stats.dtype], *(getattr(stats, f) for f in cls._fields[2:])
         )
@@ -168,7 +168,7 @@ _monitored = Listeners()
 def _monitor(number, name, stats, advice):
     linear = _monitored.get(number)
     if linear is not None:
-        linear._monitor(name.decode(), LinearStats.of(stats.contents), advice.decode() if advice else None)
+        linear._monitor(name.decode(), LinearStats._of(stats.contents), advice.decode() if advice else None)
 
 
 class Saved(Object):
@@ -345,7 +345,7 @@ class Linear(Object):
 
     def stats(self, operand: str) -> LinearStats:
         """LinearStats of "input", "weight" or "grad_output", of a layer with stats or a monitor. Waits."""
-        return LinearStats.of(
+        return LinearStats._of(
             filled(capi.mp_linear_stats, "mp_linear_get_stats", self, choice(_OPERANDS, operand, "operand"))
         )
 
@@ -408,7 +408,7 @@ class Linear(Object):
             byref(dtype),
             byref(quant),
         )
-        return DTYPE_NAMES[dtype.value], Quant.of(quant) if quant.scaling else None
+        return DTYPE_NAMES[dtype.value], Quant._of(quant) if quant.scaling else None
 
     def quantize(
         self, product: str, operand: str, source: Any, codes: Any = None, queue: Queue | None = None

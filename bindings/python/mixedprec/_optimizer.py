@@ -54,7 +54,7 @@ class Sharding(NamedTuple):
     sum_gradients: bool = False
     progress_thread: bool = True
 
-    def desc(self):
+    def _desc(self):
         return capi.mp_sharding_desc(
             stage=self.stage,
             kind=choice(_KINDS, self.kind, "kind"),
@@ -148,7 +148,7 @@ class Optimizer(Object):
                 recipe,
                 byref(desc),
                 comm,
-                byref((Sharding() if sharding is None else sharding).desc()),
+                byref((Sharding() if sharding is None else sharding)._desc()),
             )
         self.context, self.recipe = recipe.context, recipe
         self._names, self._linears = {}, []
@@ -221,6 +221,7 @@ class Optimizer(Object):
 
     @property
     def group_count(self) -> int:
+        """Number of groups added."""
         return value(c_int32, "mp_optimizer_get_group_count", self)
 
     @property
@@ -269,7 +270,7 @@ class Optimizer(Object):
     @property
     def stats(self) -> OptimizerStats:
         """OptimizerStats of the last step. Waits."""
-        return OptimizerStats.of(filled(capi.mp_optimizer_stats, "mp_optimizer_get_stats", self, None))
+        return OptimizerStats._of(filled(capi.mp_optimizer_stats, "mp_optimizer_get_stats", self, None))
 
     def set_linears(self, linears: Iterable[Linear]) -> None:
         """Names the layers whose step ends with this optimizer's, in place of end_step; they stay alive. Collective."""
@@ -434,4 +435,4 @@ class Optimizer(Object):
     @property
     def traffic(self) -> Traffic:
         """What this rank has sent for this optimizer: a Traffic."""
-        return Traffic.of(filled(capi.mp_comm_traffic, "mp_optimizer_get_traffic", self))
+        return Traffic._of(filled(capi.mp_comm_traffic, "mp_optimizer_get_traffic", self))

@@ -210,7 +210,7 @@ class Recipe(Object):
                 number,
                 counts,
                 len(counts),
-                None if sharding is None else byref(sharding.desc()),
+                None if sharding is None else byref(sharding._desc()),
                 rank,
                 1 if ranks is None else ranks,
             )

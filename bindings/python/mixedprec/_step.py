@@ -47,7 +47,7 @@ class OptimizerStats(NamedTuple):
     grad_mul: float
 
     @classmethod
-    def of(cls, stats):
+    def _of(cls, stats):
         return cls(bool(stats.found_inf), stats.step, stats.skipped_steps, stats.grad_norm, stats.grad_mul)
 
 
@@ -114,7 +114,7 @@ class Slot:
     ) -> None:
         given = dict(zip(self._ARRAYS, (param, grad, exp_avg, exp_avg_sq, compensation, master)))
         scale_inv, codings = dict(scale_inv or {}), dict(codings or {})
-        self.desc = capi.mp_step_slot(uid=uid, first_element=first_element)
+        self._desc = capi.mp_step_slot(uid=uid, first_element=first_element)
         self._owners, self._devices = [], {}
         for name, array in given.items():
             if array is None:
@@ -124,24 +124,24 @@ class Slot:
             found, dtype, device = _piece(array, name)
             self._devices[device] = name
             if name == "param":
-                self.desc.count = found.count
+                self._desc.count = found.count
             self._add(name, found, dtype, codings.pop(name, "plain"), scale_inv.pop(name, None))
         if codings or scale_inv:
             raise ValueError(f"a coding or scale of {', '.join([*codings, *scale_inv])}, which the slot does not have")
         if param_amax is not None:
-            self.desc.param_amax = ctypes.cast(self._scales(param_amax, "param_amax", 4), POINTER(c_float))
+            self._desc.param_amax = ctypes.cast(self._scales(param_amax, "param_amax", 4), POINTER(c_float))
 
     def _add(self, name, found, dtype, coding, scales):
-        count = self.desc.count
+        count = self._desc.count
         needed = (count + 1) // 2 if coding == "dynamic4" else count
         if found.count != needed:
             raise ValueError(f"{name} has {found.count} elements; it must have {needed}, as param has {count}")
         if coding != "plain":
             if name in ("param", "grad"):
                 raise ValueError(f"{name} has no coding")
-            setattr(self.desc, f"{name}_coding", choice(_CODINGS, coding, f"the coding of {name}"))
-        setattr(self.desc, name, found.address)
-        setattr(self.desc, f"{name}_dtype", dtype_number(dtype))
+            setattr(self._desc, f"{name}_coding", choice(_CODINGS, coding, f"the coding of {name}"))
+        setattr(self._desc, name, found.address)
+        setattr(self._desc, f"{name}_dtype", dtype_number(dtype))
         self._owners.append(found.owner)
         if coding in _BLOCKS and scales is None:
             raise ValueError(f"{name} is {coding}, which needs scale_inv={{{name!r}: ...}}")
@@ -154,7 +154,7 @@ class Slot:
             )
             field = f"{name}_scale_inv"
             pointer = dict(capi.mp_step_slot._fields_)[field]
-            setattr(self.desc, field, address if pointer is ctypes.c_void_p else ctypes.cast(address, pointer))
+            setattr(self._desc, field, address if pointer is ctypes.c_void_p else ctypes.cast(address, pointer))
 
     def _scales(self, array, noun, nbytes):
         found, _, device = _piece(array, noun)
@@ -165,7 +165,7 @@ class Slot:
         return found.address
 
     def __repr__(self):
-        return f"<mixedprec.Slot of {self.desc.count} elements>"
+        return f"<mixedprec.Slot of {self._desc.count} elements>"
 
 
 def _args(
@@ -208,7 +208,7 @@ def _slots(context, slots):
             raise TypeError(f"a Slot is needed, not a {type(slot).__name__}")
         for device, noun in slot._devices.items():
             check_device_of(context, device, noun)
-    return slots, (capi.mp_step_slot * len(slots))(*(slot.desc for slot in slots))
+    return slots, (capi.mp_step_slot * len(slots))(*(slot._desc for slot in slots))
 
 
 def step(
@@ -242,7 +242,7 @@ def step(
         scaler,
         byref(stats),
     )
-    return OptimizerStats.of(stats)
+    return OptimizerStats._of(stats)
 
 
 class StepPlan(Object):
@@ -270,4 +270,4 @@ class StepPlan(Object):
     @property
     def stats(self) -> OptimizerStats:
         """OptimizerStats of the last run. Waits."""
-        return OptimizerStats.of(filled(capi.mp_optimizer_stats, "mp_step_plan_get_stats", self, None))
+        return OptimizerStats._of(filled(capi.mp_optimizer_stats, "mp_step_plan_get_stats", self, None))

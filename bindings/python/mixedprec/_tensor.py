@@ -56,7 +56,7 @@ class Quant(NamedTuple):
     amax_epsilon: float = 0.0
     margin: int = 0
 
-    def desc(self):
+    def _desc(self):
         return capi.mp_quant_desc(
             scaling=choice(_SCALINGS, self.scaling, "scaling"),
             rule=0 if self.rule is None else choice(_RULES, self.rule, "rule"),
@@ -66,7 +66,7 @@ class Quant(NamedTuple):
         )
 
     @classmethod
-    def of(cls, desc: Any):
+    def _of(cls, desc: Any):
         return cls(
             _SCALING_NAMES.get(desc.scaling, "none"),
             _RULE_NAMES.get(desc.rule),
@@ -118,7 +118,7 @@ def _tensor_desc(shape, dtype, device=None):
 def scale_grid(quant: Quant, rows: int, columns: int) -> tuple[int, int, str]:
     """(rows of blocks, columns of blocks, dtype of a scale) of a quantized rows x columns matrix."""
     grid, dtype = (c_int64(), c_int64()), c_int32()
-    call("mp_tensor_get_scale_grid", byref(quant.desc()), rows, columns, byref(grid[0]), byref(grid[1]), byref(dtype))
+    call("mp_tensor_get_scale_grid", byref(quant._desc()), rows, columns, byref(grid[0]), byref(grid[1]), byref(dtype))
     return grid[0].value, grid[1].value, DTYPE_NAMES[dtype.value]
 
 
@@ -139,7 +139,7 @@ class Tensor(Object):
         if quant is None:
             super().__init__("mp_tensor_create", context, byref(desc))
         else:
-            super().__init__("mp_tensor_create_quantized", context, byref(desc), byref(quant.desc()))
+            super().__init__("mp_tensor_create_quantized", context, byref(desc), byref(quant._desc()))
         self.context = context
 
     # ---- Made otherwise
@@ -215,7 +215,7 @@ class Tensor(Object):
                 "mp_tensor_wrap_quantized",
                 context,
                 byref(_tensor_desc(shape, dtype, "host")),
-                byref(quant.desc()),
+                byref(quant._desc()),
                 pieces["codes"].address,
                 pieces["scale_inv"].address,
                 ctypes.cast(pieces["amax"].address, ctypes.POINTER(ctypes.c_float)) if amax is not None else None,
@@ -238,6 +238,7 @@ class Tensor(Object):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Sizes, slowest first; () of one scalar."""
         desc = self._desc()
         return tuple(desc.shape[: desc.ndim])
 
@@ -248,6 +249,7 @@ class Tensor(Object):
 
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return self._desc().ndim
 
     @property
@@ -409,7 +411,7 @@ class Tensor(Object):
     @property
     def quant(self) -> Quant:
         """The Quant of a quantized tensor."""
-        return Quant.of(filled(capi.mp_quant_desc, "mp_tensor_get_quant_desc", self))
+        return Quant._of(filled(capi.mp_quant_desc, "mp_tensor_get_quant_desc", self))
 
     @property
     def scales(self) -> Tensor:
