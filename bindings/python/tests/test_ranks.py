@@ -319,6 +319,16 @@ class Transports(unittest.TestCase):
         self.assertEqual(str(caught.exception.__cause__), "the cable is cut")
         self.assertTrue(transport.aborted)
 
+    def test_it_must_not_use_its_own_communicator(self):
+        class Wrong(Pipes):
+            def begin(self, operation):
+                comm.barrier()
+
+        comm = mp.Comm.custom(Wrong(0, [queue.Queue()]), deadline=5)
+        with self.assertRaises(mp.CallbackFailedError) as caught:
+            comm.barrier()
+        self.assertIsInstance(caught.exception.__cause__, mp.BadStateError)
+
     def test_an_abort_or_release_that_fails_is_heard(self):
         class Wrong(Pipes):
             def release(self, request):
@@ -422,6 +432,23 @@ class SharedOptimizers(unittest.TestCase):
         finally:
             stop.set()
             collector.join()
+
+    def test_the_same_over_a_transport_that_any_thread_may_call(self):
+        alone = train(None, 0, steps=4)[0]
+
+        class Anywhere(Pipes):
+            any_thread = True
+
+            def split(self, color, key, members, rank, number):
+                made = super().split(color, key, members, rank, number)
+                if made is not None:
+                    made.__class__ = Anywhere
+                return made
+
+        boxes = [queue.Queue() for _ in range(2)]
+        comms = [mp.Comm.custom(Anywhere(r, boxes), deadline=20) for r in range(2)]
+        for result, *_ in run(2, lambda comm: train(comm, 2, steps=4), comms=comms):
+            self.assertEqual(result, alone)
 
     def test_ranks_that_differ_are_told(self):
         def rank(comm):
