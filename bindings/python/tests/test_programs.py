@@ -233,6 +233,13 @@ class Readme(unittest.TestCase):
         numbers = python("-c", program).strip(" []\n").split()
         self.assertEqual([round(float(number), 1) for number in numbers], [3.0] * 8)
 
+    @unittest.skipIf(np is None, "numpy is not installed")
+    def test_the_ranks_run(self):
+        program = next(part.split("```")[0] for part in self.text.split("```python\n") if part.startswith("def rank"))
+        program = "import threading, numpy as np, mixedprec as mp\ncontext = mp.Context()\n" + program
+        program += "[r.start() for r in ranks]; [r.join() for r in ranks]; print('both')"
+        self.assertEqual(python("-c", program), "both\n")
+
     def test_it_names_every_function_that_has_no_method(self):
         sources = []
         for name in os.listdir(os.path.dirname(mp.__file__)):
