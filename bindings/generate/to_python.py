@@ -5,22 +5,77 @@ NUMBERS = {"int32_t": "c_int32", "int64_t": "c_int64", "uint8_t": "c_uint8", "ui
            "size_t": "c_size_t", "float": "c_float", "double": "c_double", "char": "c_char", "mp_status": "c_int32"}
 HEAD = '''# SPDX-License-Identifier: Apache-2.0
 # Made by bindings/generate/generate.py from the public headers. Do not edit.
-"""The C ABI as it is: constants, structs with the defaults of their initializers, and FUNCTIONS, the argument types of
-every call. load() opens the library and gives each function those types. A call lets go of the interpreter's lock."""
+"""The C ABI as it is: constants, structs with the defaults of their initializers, and FUNCTIONS: the result, the argument
+types and the arguments' names of every call. load() opens the library and gives each function those types. A call lets
+go of the interpreter's lock.
+
+ctypes cuts a whole number that does not fit and knows nothing of numpy's; convert() refuses the first and takes the second.
+The structs use it for their fields."""
 import ctypes
+import operator
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t,
                     c_uint32, c_uint64, c_void_p)
 
 
+def _integer(kind):
+    bits, unsigned = 8 * ctypes.sizeof(kind), kind(-1).value > 0
+    low, high = (0, 2**bits - 1) if unsigned else (-2**(bits - 1), 2**(bits - 1) - 1)
+
+    def converted(value):
+        number = operator.index(value)
+        if not low <= number <= high:
+            raise OverflowError(f"{number} does not fit: it must be in {low} to {high}")
+        return number
+    return converted
+
+
+def _real(value):
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"a number is needed, not {value!r}")
+    return float(value)
+
+
+def _text(value):
+    if isinstance(value, str):
+        value = value.encode()
+    if value is not None and not isinstance(value, bytes):
+        raise TypeError(f"text is needed, not {value!r}")
+    if value is not None and b"\\0" in value:
+        raise ValueError(f"text with a NUL inside: {value!r}")
+    return value
+
+
+_CONVERTERS = {kind: _integer(kind) for kind in (c_int32, c_int64, c_uint32, c_uint64, c_size_t)}
+_CONVERTERS.update({c_float: _real, c_double: _real, c_char_p: _text})
+
+
+def converter(kind):
+    """What makes a Python value one of this C type, or raises TypeError, ValueError or OverflowError."""
+    if kind in _CONVERTERS:
+        return _CONVERTERS[kind]
+    if isinstance(kind, type) and issubclass(kind, ctypes._CFuncPtr):
+        return lambda value: kind() if value is None else value
+    return lambda value: value
+
+
 class Struct(Structure):
-    """A struct of the ABI: begins as its initializer says, and takes fields by name."""
+    """A struct of the ABI: begins as its initializer says, and takes fields by name, whose values must fit."""
     _initial_ = {}
+    _converters_ = {}
 
     def __init__(self, **fields):
-        unknown = [name for name in fields if name not in dict(self._fields_)]
-        if unknown:
-            raise TypeError(f"{type(self).__name__} has no field {', '.join(unknown)}")
-        super().__init__(**{**self._initial_, **fields})
+        super().__init__(**self._initial_)
+        for name, value in fields.items():
+            setattr(self, name, value)
+
+    def __setattr__(self, name, value):
+        if name not in self._converters_:
+            raise TypeError(f"{type(self).__name__} has no field {name}")
+        try:
+            value = self._converters_[name](value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise type(error)(f"{type(self).__name__}.{name}: {error}") from None
+        super().__setattr__(name, value)
 
     def __repr__(self):
         return f"{type(self).__name__}({', '.join(f'{f[0]}={getattr(self, f[0])!r}' for f in self._fields_)})"
@@ -38,9 +93,17 @@ def check_layout():
 
 
 def load(path):
-    """Opens the library at a path, or by a name that the system's loader knows, and gives its functions their types."""
+    """Opens the library at a path, or by a name that the system's loader knows, and gives its functions their types. One that
+    is older than the headers that this file was made from is refused with ImportError."""
     library = ctypes.CDLL(path)
-    for name, (result, arguments) in FUNCTIONS.items():
+    library.mp_library_version.restype = c_uint32
+    found = library.mp_library_version()
+    if found // 10000 != MP_VERSION_MAJOR or found < MP_VERSION:
+        def text(number):
+            return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+        raise ImportError(f"{path} is libmixedprec {text(found)}; this package needs {text(MP_VERSION)} or a later one of "
+                          f"the same major version")
+    for name, (result, arguments, _) in FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
@@ -98,16 +161,17 @@ def text(api):
         initial = ", ".join(f'"{f.name}": {api.initial(struct, f)}' for f in struct.fields
                             if api.initial(struct, f) not in ("", "NULL", "0"))
         out.append(f"]\n{name}._initial_ = {{{initial}}}\n")
+        out.append(f"{name}._converters_ = {{name: converter(kind) for name, kind in {name}._fields_}}\n")
     out.append("\nLAYOUT = {\n")
     for struct in api.structs:
         offsets = ", ".join(str(api.layout.offsets[struct.name, f.name]) for f in struct.fields)
         out.append(f'    "{struct.name}": ({api.layout.sizes[struct.name]}, ({offsets},)),\n')
-    out.append("}\n\n# name: (result, arguments)\nFUNCTIONS = {\n")
+    out.append("}\n\n# name: (result, types of the arguments, their names)\nFUNCTIONS = {\n")
     for function in api.functions:
         for line in function.summary():
             out.append(f"    # {line}".rstrip() + "\n")
         arguments = ", ".join(python(kind) for kind, _ in function.parameters)
         names = ", ".join(name for _, name in function.parameters)
-        out.append(f'    "{function.name}": ({python(function.result)}, [{arguments}]),  # {names}'.rstrip("# ").rstrip() + "\n")
+        out.append(f'    "{function.name}": ({python(function.result)}, [{arguments}], "{names}"),\n')
     out.append("}\n" + TAIL)
     return "".join(out)

@@ -1,21 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
 # Made by bindings/generate/generate.py from the public headers. Do not edit.
-"""The C ABI as it is: constants, structs with the defaults of their initializers, and FUNCTIONS, the argument types of
-every call. load() opens the library and gives each function those types. A call lets go of the interpreter's lock."""
+"""The C ABI as it is: constants, structs with the defaults of their initializers, and FUNCTIONS: the result, the argument
+types and the arguments' names of every call. load() opens the library and gives each function those types. A call lets
+go of the interpreter's lock.
+
+ctypes cuts a whole number that does not fit and knows nothing of numpy's; convert() refuses the first and takes the second.
+The structs use it for their fields."""
 import ctypes
+import operator
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t,
                     c_uint32, c_uint64, c_void_p)
 
 
+def _integer(kind):
+    bits, unsigned = 8 * ctypes.sizeof(kind), kind(-1).value > 0
+    low, high = (0, 2**bits - 1) if unsigned else (-2**(bits - 1), 2**(bits - 1) - 1)
+
+    def converted(value):
+        number = operator.index(value)
+        if not low <= number <= high:
+            raise OverflowError(f"{number} does not fit: it must be in {low} to {high}")
+        return number
+    return converted
+
+
+def _real(value):
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"a number is needed, not {value!r}")
+    return float(value)
+
+
+def _text(value):
+    if isinstance(value, str):
+        value = value.encode()
+    if value is not None and not isinstance(value, bytes):
+        raise TypeError(f"text is needed, not {value!r}")
+    if value is not None and b"\0" in value:
+        raise ValueError(f"text with a NUL inside: {value!r}")
+    return value
+
+
+_CONVERTERS = {kind: _integer(kind) for kind in (c_int32, c_int64, c_uint32, c_uint64, c_size_t)}
+_CONVERTERS.update({c_float: _real, c_double: _real, c_char_p: _text})
+
+
+def converter(kind):
+    """What makes a Python value one of this C type, or raises TypeError, ValueError or OverflowError."""
+    if kind in _CONVERTERS:
+        return _CONVERTERS[kind]
+    if isinstance(kind, type) and issubclass(kind, ctypes._CFuncPtr):
+        return lambda value: kind() if value is None else value
+    return lambda value: value
+
+
 class Struct(Structure):
-    """A struct of the ABI: begins as its initializer says, and takes fields by name."""
+    """A struct of the ABI: begins as its initializer says, and takes fields by name, whose values must fit."""
     _initial_ = {}
+    _converters_ = {}
 
     def __init__(self, **fields):
-        unknown = [name for name in fields if name not in dict(self._fields_)]
-        if unknown:
-            raise TypeError(f"{type(self).__name__} has no field {', '.join(unknown)}")
-        super().__init__(**{**self._initial_, **fields})
+        super().__init__(**self._initial_)
+        for name, value in fields.items():
+            setattr(self, name, value)
+
+    def __setattr__(self, name, value):
+        if name not in self._converters_:
+            raise TypeError(f"{type(self).__name__} has no field {name}")
+        try:
+            value = self._converters_[name](value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise type(error)(f"{type(self).__name__}.{name}: {error}") from None
+        super().__setattr__(name, value)
 
     def __repr__(self):
         return f"{type(self).__name__}({', '.join(f'{f[0]}={getattr(self, f[0])!r}' for f in self._fields_)})"
@@ -454,6 +509,7 @@ mp_checkpoint_desc._fields_ = [
     ("payload", c_void_p),
 ]
 mp_checkpoint_desc._initial_ = {"struct_size": 32}
+mp_checkpoint_desc._converters_ = {name: converter(kind) for name, kind in mp_checkpoint_desc._fields_}
 
 mp_checkpoint_info._fields_ = [
     ("struct_size", c_uint32),
@@ -475,6 +531,7 @@ mp_checkpoint_info._fields_ = [
     ("exp_avg_sq_rms_error", c_double),
 ]
 mp_checkpoint_info._initial_ = {"struct_size": 120}
+mp_checkpoint_info._converters_ = {name: converter(kind) for name, kind in mp_checkpoint_info._fields_}
 
 mp_comm_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -484,6 +541,7 @@ mp_comm_desc._fields_ = [
     ("reserved", c_int32),
 ]
 mp_comm_desc._initial_ = {"struct_size": 24}
+mp_comm_desc._converters_ = {name: converter(kind) for name, kind in mp_comm_desc._fields_}
 
 mp_comm_exchange._fields_ = [
     ("struct_size", c_uint32),
@@ -498,6 +556,7 @@ mp_comm_exchange._fields_ = [
     ("site", c_char_p),
 ]
 mp_comm_exchange._initial_ = {"struct_size": 72}
+mp_comm_exchange._converters_ = {name: converter(kind) for name, kind in mp_comm_exchange._fields_}
 
 mp_comm_traffic._fields_ = [
     ("struct_size", c_uint32),
@@ -511,6 +570,7 @@ mp_comm_traffic._fields_ = [
     ("sum_f32_bytes", c_int64),
 ]
 mp_comm_traffic._initial_ = {"struct_size": 64}
+mp_comm_traffic._converters_ = {name: converter(kind) for name, kind in mp_comm_traffic._fields_}
 
 mp_comm_operation._fields_ = [
     ("struct_size", c_uint32),
@@ -528,6 +588,7 @@ mp_comm_operation._fields_ = [
     ("native", c_void_p),
 ]
 mp_comm_operation._initial_ = {"struct_size": 88}
+mp_comm_operation._converters_ = {name: converter(kind) for name, kind in mp_comm_operation._fields_}
 
 mp_comm_group._fields_ = [
     ("struct_size", c_uint32),
@@ -539,6 +600,7 @@ mp_comm_group._fields_ = [
     ("members", POINTER(c_int32)),
 ]
 mp_comm_group._initial_ = {"struct_size": 32}
+mp_comm_group._converters_ = {name: converter(kind) for name, kind in mp_comm_group._fields_}
 
 mp_comm_callbacks._fields_ = [
     ("struct_size", c_uint32),
@@ -557,6 +619,7 @@ mp_comm_callbacks._fields_ = [
     ("payload", c_void_p),
 ]
 mp_comm_callbacks._initial_ = {"struct_size": 96}
+mp_comm_callbacks._converters_ = {name: converter(kind) for name, kind in mp_comm_callbacks._fields_}
 
 mp_context_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -577,6 +640,7 @@ mp_context_desc._fields_ = [
     ("parallel_payload", c_void_p),
 ]
 mp_context_desc._initial_ = {"struct_size": 96, "api_version": 200}
+mp_context_desc._converters_ = {name: converter(kind) for name, kind in mp_context_desc._fields_}
 
 mp_gemm_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -610,6 +674,7 @@ mp_gemm_desc._fields_ = [
     ("implementation", c_char_p),
 ]
 mp_gemm_desc._initial_ = {"struct_size": 176}
+mp_gemm_desc._converters_ = {name: converter(kind) for name, kind in mp_gemm_desc._fields_}
 
 mp_gemm_args._fields_ = [
     ("struct_size", c_uint32),
@@ -625,6 +690,7 @@ mp_gemm_args._fields_ = [
     ("amax_d", POINTER(mp_tensor)),
 ]
 mp_gemm_args._initial_ = {"struct_size": 80}
+mp_gemm_args._converters_ = {name: converter(kind) for name, kind in mp_gemm_args._fields_}
 
 mp_linear_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -634,6 +700,7 @@ mp_linear_desc._fields_ = [
     ("name", c_char_p),
 ]
 mp_linear_desc._initial_ = {"struct_size": 32}
+mp_linear_desc._converters_ = {name: converter(kind) for name, kind in mp_linear_desc._fields_}
 
 mp_linear_stats._fields_ = [
     ("struct_size", c_uint32),
@@ -651,6 +718,7 @@ mp_linear_stats._fields_ = [
     ("updates", c_int32),
 ]
 mp_linear_stats._initial_ = {"struct_size": 80}
+mp_linear_stats._converters_ = {name: converter(kind) for name, kind in mp_linear_stats._fields_}
 
 mp_optimizer_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -659,6 +727,7 @@ mp_optimizer_desc._fields_ = [
     ("max_grad_norm", c_double),
 ]
 mp_optimizer_desc._initial_ = {"struct_size": 24}
+mp_optimizer_desc._converters_ = {name: converter(kind) for name, kind in mp_optimizer_desc._fields_}
 
 mp_param_group_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -674,6 +743,7 @@ mp_param_group_desc._fields_ = [
     ("exp_avg_sq_format", c_char_p),
 ]
 mp_param_group_desc._initial_ = {"struct_size": 72, "flags": 256, "lr": 0.001, "beta1": 0.90000000000000002, "beta2": 0.999, "eps": 1e-08}
+mp_param_group_desc._converters_ = {name: converter(kind) for name, kind in mp_param_group_desc._fields_}
 
 mp_param_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -684,6 +754,7 @@ mp_param_desc._fields_ = [
     ("init_fp32", POINTER(mp_tensor)),
 ]
 mp_param_desc._initial_ = {"struct_size": 40}
+mp_param_desc._converters_ = {name: converter(kind) for name, kind in mp_param_desc._fields_}
 
 mp_optimizer_stats._fields_ = [
     ("struct_size", c_uint32),
@@ -694,6 +765,7 @@ mp_optimizer_stats._fields_ = [
     ("grad_mul", c_double),
 ]
 mp_optimizer_stats._initial_ = {"struct_size": 40}
+mp_optimizer_stats._converters_ = {name: converter(kind) for name, kind in mp_optimizer_stats._fields_}
 
 mp_step_slot._fields_ = [
     ("struct_size", c_uint32),
@@ -726,6 +798,7 @@ mp_step_slot._fields_ = [
     ("param_amax", POINTER(c_float)),
 ]
 mp_step_slot._initial_ = {"struct_size": 176}
+mp_step_slot._converters_ = {name: converter(kind) for name, kind in mp_step_slot._fields_}
 
 mp_step_args._fields_ = [
     ("struct_size", c_uint32),
@@ -748,6 +821,7 @@ mp_step_args._fields_ = [
     ("grad_mul_pointer", POINTER(c_float)),
 ]
 mp_step_args._initial_ = {"struct_size": 128, "flags": 256, "step": 1, "lr": 0.001, "beta1": 0.90000000000000002, "beta2": 0.999, "eps": 1e-08, "grad_scale": 1}
+mp_step_args._converters_ = {name: converter(kind) for name, kind in mp_step_args._fields_}
 
 mp_quant_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -759,6 +833,7 @@ mp_quant_desc._fields_ = [
     ("reserved", c_int32),
 ]
 mp_quant_desc._initial_ = {"struct_size": 32}
+mp_quant_desc._converters_ = {name: converter(kind) for name, kind in mp_quant_desc._fields_}
 
 mp_quantize_args._fields_ = [
     ("struct_size", c_uint32),
@@ -772,6 +847,7 @@ mp_quantize_args._fields_ = [
     ("amax_pointer", POINTER(c_float)),
 ]
 mp_quantize_args._initial_ = {"struct_size": 56}
+mp_quantize_args._converters_ = {name: converter(kind) for name, kind in mp_quantize_args._fields_}
 
 mp_quantized_memory._fields_ = [
     ("struct_size", c_uint32),
@@ -784,6 +860,7 @@ mp_quantized_memory._fields_ = [
     ("amax", POINTER(c_float)),
 ]
 mp_quantized_memory._initial_ = {"struct_size": 56}
+mp_quantized_memory._converters_ = {name: converter(kind) for name, kind in mp_quantized_memory._fields_}
 
 mp_quant_stats._fields_ = [
     ("struct_size", c_uint32),
@@ -795,6 +872,7 @@ mp_quant_stats._fields_ = [
     ("amax", c_double),
 ]
 mp_quant_stats._initial_ = {"struct_size": 48}
+mp_quant_stats._converters_ = {name: converter(kind) for name, kind in mp_quant_stats._fields_}
 
 mp_recipe_key_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -805,6 +883,7 @@ mp_recipe_key_desc._fields_ = [
     ("fp32_value", c_char_p),
 ]
 mp_recipe_key_desc._initial_ = {"struct_size": 40}
+mp_recipe_key_desc._converters_ = {name: converter(kind) for name, kind in mp_recipe_key_desc._fields_}
 
 mp_memory_report._fields_ = [
     ("struct_size", c_uint32),
@@ -820,6 +899,7 @@ mp_memory_report._fields_ = [
     ("reduced_grad_bytes", c_int64),
 ]
 mp_memory_report._initial_ = {"struct_size": 80}
+mp_memory_report._converters_ = {name: converter(kind) for name, kind in mp_memory_report._fields_}
 
 mp_comm_reduce_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -842,6 +922,7 @@ mp_comm_reduce_desc._fields_ = [
     ("reserved", c_int32),
 ]
 mp_comm_reduce_desc._initial_ = {"struct_size": 96}
+mp_comm_reduce_desc._converters_ = {name: converter(kind) for name, kind in mp_comm_reduce_desc._fields_}
 
 mp_scaler_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -857,6 +938,7 @@ mp_scaler_desc._fields_ = [
     ("max_scale", c_double),
 ]
 mp_scaler_desc._initial_ = {"struct_size": 64}
+mp_scaler_desc._converters_ = {name: converter(kind) for name, kind in mp_scaler_desc._fields_}
 
 mp_scaler_state._fields_ = [
     ("struct_size", c_uint32),
@@ -868,6 +950,7 @@ mp_scaler_state._fields_ = [
     ("overflow_steps", c_int64),
 ]
 mp_scaler_state._initial_ = {"struct_size": 40}
+mp_scaler_state._converters_ = {name: converter(kind) for name, kind in mp_scaler_state._fields_}
 
 mp_sharding_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -885,6 +968,7 @@ mp_sharding_desc._fields_ = [
     ("reserved", c_int32),
 ]
 mp_sharding_desc._initial_ = {"struct_size": 56, "flags": 4, "stage": 1}
+mp_sharding_desc._converters_ = {name: converter(kind) for name, kind in mp_sharding_desc._fields_}
 
 mp_sharding_progress._fields_ = [
     ("struct_size", c_uint32),
@@ -895,6 +979,7 @@ mp_sharding_progress._fields_ = [
     ("reason", c_char_p),
 ]
 mp_sharding_progress._initial_ = {"struct_size": 40}
+mp_sharding_progress._converters_ = {name: converter(kind) for name, kind in mp_sharding_progress._fields_}
 
 mp_tensor_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -906,6 +991,7 @@ mp_tensor_desc._fields_ = [
     ("device_index", c_int32),
 ]
 mp_tensor_desc._initial_ = {"struct_size": 88}
+mp_tensor_desc._converters_ = {name: converter(kind) for name, kind in mp_tensor_desc._fields_}
 
 mp_cast_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -917,6 +1003,7 @@ mp_cast_desc._fields_ = [
     ("step", c_uint64),
 ]
 mp_cast_desc._initial_ = {"struct_size": 40}
+mp_cast_desc._converters_ = {name: converter(kind) for name, kind in mp_cast_desc._fields_}
 
 LAYOUT = {
     "mp_checkpoint_desc": (32, (0, 4, 8, 12, 16, 24,)),
@@ -953,190 +1040,190 @@ LAYOUT = {
     "mp_cast_desc": (40, (0, 4, 8, 12, 16, 24, 32,)),
 }
 
-# name: (result, arguments)
+# name: (result, types of the arguments, their names)
 FUNCTIONS = {
     # Makes an empty checkpoint object. Collective with a communicator, which is not used after this call.
-    "mp_checkpoint_create": (c_int32, [POINTER(mp_context), POINTER(mp_comm), POINTER(mp_checkpoint_desc), POINTER(POINTER(mp_checkpoint))]),  # context, comm, desc, out
+    "mp_checkpoint_create": (c_int32, [POINTER(mp_context), POINTER(mp_comm), POINTER(mp_checkpoint_desc), POINTER(POINTER(mp_checkpoint))], "context, comm, desc, out"),
     # Adds an optimizer, one at most: its parameters, states, groups and seed. It is kept alive. Parameters and groups that
     # are added to it later are saved, too. Of one that ranks share
     # (mp_optimizer_create_sharded) each writes its slices, else rank 0 all.
-    "mp_checkpoint_add_optimizer": (c_int32, [POINTER(mp_checkpoint), POINTER(mp_optimizer)]),  # checkpoint, optimizer
+    "mp_checkpoint_add_optimizer": (c_int32, [POINTER(mp_checkpoint), POINTER(mp_optimizer)], "checkpoint, optimizer"),
     # Adds a loss scaler, one at most: scale and counters. It is kept alive.
-    "mp_checkpoint_add_scaler": (c_int32, [POINTER(mp_checkpoint), POINTER(mp_scaler)]),  # checkpoint, scaler
+    "mp_checkpoint_add_scaler": (c_int32, [POINTER(mp_checkpoint), POINTER(mp_scaler)], "checkpoint, scaler"),
     # Adds a layer's delayed scales and amax histories; its weight belongs to the optimizer. It is kept alive.
-    "mp_checkpoint_add_linear": (c_int32, [POINTER(mp_checkpoint), c_char_p, POINTER(mp_linear)]),  # checkpoint, name, linear
+    "mp_checkpoint_add_linear": (c_int32, [POINTER(mp_checkpoint), c_char_p, POINTER(mp_linear)], "checkpoint, name, linear"),
     # Adds bytes of the caller: the position in the data, a schedule, a random state. A save copies them as they are then; a
     # load of the same size writes them. With a communicator those of rank 0 are saved, and every rank gets them.
-    "mp_checkpoint_add_data": (c_int32, [POINTER(mp_checkpoint), c_char_p, c_void_p, c_size_t]),  # checkpoint, name, data, bytes
+    "mp_checkpoint_add_data": (c_int32, [POINTER(mp_checkpoint), c_char_p, c_void_p, c_size_t], "checkpoint, name, data, bytes"),
     # Saves a new checkpoint. Blocks until it is on the disk, or with MP_SAVE_BACKGROUND until the state is copied.
     # After a failure the checkpoints are those of before, unless only the last sync of the directory failed.
-    "mp_checkpoint_save": (c_int32, [POINTER(mp_checkpoint), c_char_p, c_int64, c_uint32]),  # checkpoint, directory, step, flags
+    "mp_checkpoint_save": (c_int32, [POINTER(mp_checkpoint), c_char_p, c_int64, c_uint32], "checkpoint, directory, step, flags"),
     # Loads into what was added, from a checkpoint of the same things saved by any number of ranks. Blocks.
-    "mp_checkpoint_load": (c_int32, [POINTER(mp_checkpoint), c_char_p, c_uint32, POINTER(mp_checkpoint_info)]),  # checkpoint, path, flags, info
+    "mp_checkpoint_load": (c_int32, [POINTER(mp_checkpoint), c_char_p, c_uint32, POINTER(mp_checkpoint_info)], "checkpoint, path, flags, info"),
     # Gives the caller's reference back. Blocks while a save is running.
-    "mp_checkpoint_destroy": (None, [POINTER(mp_checkpoint)]),  # checkpoint
+    "mp_checkpoint_destroy": (None, [POINTER(mp_checkpoint)], "checkpoint"),
     # Whether a save in the background has ended. Does not block.
-    "mp_checkpoint_test": (c_int32, [POINTER(mp_checkpoint)]),  # checkpoint
+    "mp_checkpoint_test": (c_int32, [POINTER(mp_checkpoint)], "checkpoint"),
     # Blocks until a save in the background has ended, and gives its status, once.
-    "mp_checkpoint_wait": (c_int32, [POINTER(mp_checkpoint)]),  # checkpoint
+    "mp_checkpoint_wait": (c_int32, [POINTER(mp_checkpoint)], "checkpoint"),
     # What a checkpoint is, without loading it. Blocks.
-    "mp_checkpoint_inspect": (c_int32, [c_char_p, POINTER(mp_checkpoint_info)]),  # path, info
+    "mp_checkpoint_inspect": (c_int32, [c_char_p, POINTER(mp_checkpoint_info)], "path, info"),
     # The same in words: the checkpoints of a directory, newest first, or a checkpoint's recipe, files and tensors. Blocks.
-    "mp_checkpoint_describe": (c_int32, [c_char_p, POINTER(c_char), c_size_t, POINTER(c_size_t)]),  # path, buffer, capacity, needed
+    "mp_checkpoint_describe": (c_int32, [c_char_p, POINTER(c_char), c_size_t, POINTER(c_size_t)], "path, buffer, capacity, needed"),
     # Writes the optimizer's parameters alone as one ordinary safetensors file, each under its name, and for one of codes with
     # a scale that scale under its name and "_param_scale_inv". Blocks.
-    "mp_checkpoint_export_weights": (c_int32, [POINTER(mp_checkpoint), c_char_p]),  # checkpoint, file
+    "mp_checkpoint_export_weights": (c_int32, [POINTER(mp_checkpoint), c_char_p], "checkpoint, file"),
     # Fills a struct with its defaults: the function twin of MP_CHECKPOINT_DESC_INIT.
-    "mp_checkpoint_desc_init": (c_int32, [POINTER(mp_checkpoint_desc), c_size_t]),  # desc, size
+    "mp_checkpoint_desc_init": (c_int32, [POINTER(mp_checkpoint_desc), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_CHECKPOINT_INFO_INIT.
-    "mp_checkpoint_info_init": (c_int32, [POINTER(mp_checkpoint_info), c_size_t]),  # desc, size
+    "mp_checkpoint_info_init": (c_int32, [POINTER(mp_checkpoint_info), c_size_t], "desc, size"),
     # The communicator of one rank: what it sends, it receives.
-    "mp_comm_create_self": (c_int32, [POINTER(mp_comm_desc), POINTER(POINTER(mp_comm))]),  # desc, out
+    "mp_comm_create_self": (c_int32, [POINTER(mp_comm_desc), POINTER(POINTER(mp_comm))], "desc, out"),
     # Communicators for ranks that are threads of this process: one handle for each, which any one thread may use.
     # Destroying one tells the others that its rank is lost.
-    "mp_comm_create_threads": (c_int32, [POINTER(mp_comm_desc), c_int32, POINTER(POINTER(mp_comm))]),  # desc, count, out
+    "mp_comm_create_threads": (c_int32, [POINTER(mp_comm_desc), c_int32, POINTER(POINTER(mp_comm))], "desc, count, out"),
     # A communicator over MPI, by the module libmixedprec-mpi.so. Collective over the MPI communicator. The caller's one
     # is duplicated and may be freed. Without one it is MPI_COMM_WORLD, and if MPI is not initialized it is, with
     # MPI_THREAD_MULTIPLE, and ended at exit or by mp_library_shutdown. Memory of the caller is never in a pending MPI
     # call. Blocks.
-    "mp_comm_create_mpi": (c_int32, [POINTER(mp_comm_desc), c_void_p, POINTER(POINTER(mp_comm))]),  # desc, native, out
+    "mp_comm_create_mpi": (c_int32, [POINTER(mp_comm_desc), c_void_p, POINTER(POINTER(mp_comm))], "desc, native, out"),
     # What the ranks of a new NCCL communicator find each other by: one rank calls it and hands the bytes to the others.
-    "mp_comm_get_nccl_unique_id": (c_int32, [c_void_p, c_size_t]),  # id, size
+    "mp_comm_get_nccl_unique_id": (c_int32, [c_void_p, c_size_t], "id, size"),
     # A communicator over NCCL on the context's GPU, without blocking calls of NCCL's. Collective over its ranks. Blocks.
     # Exchanges take device memory, or host memory, which is staged.
-    "mp_comm_create_nccl": (c_int32, [POINTER(mp_context), POINTER(mp_comm_desc), c_void_p, c_int32, c_int32, POINTER(POINTER(mp_comm))]),  # context, desc, unique_id, rank, size, out
+    "mp_comm_create_nccl": (c_int32, [POINTER(mp_context), POINTER(mp_comm_desc), c_void_p, c_int32, c_int32, POINTER(POINTER(mp_comm))], "context, desc, unique_id, rank, size, out"),
     # This rank's number.
-    "mp_comm_get_rank": (c_int32, [POINTER(mp_comm), POINTER(c_int32)]),  # comm, rank
+    "mp_comm_get_rank": (c_int32, [POINTER(mp_comm), POINTER(c_int32)], "comm, rank"),
     # The number of ranks.
-    "mp_comm_get_size": (c_int32, [POINTER(mp_comm), POINTER(c_int32)]),  # comm, size
+    "mp_comm_get_size": (c_int32, [POINTER(mp_comm), POINTER(c_int32)], "comm, size"),
     # Every rank gives every rank its own bytes. Blocks, unless it has a request. With a queue, what is enqueued there
     # comes first.
-    "mp_comm_all_to_all": (c_int32, [POINTER(mp_comm), POINTER(mp_queue), POINTER(mp_comm_exchange), POINTER(POINTER(mp_comm_request))]),  # comm, queue, exchange, request
+    "mp_comm_all_to_all": (c_int32, [POINTER(mp_comm), POINTER(mp_queue), POINTER(mp_comm_exchange), POINTER(POINTER(mp_comm_request))], "comm, queue, exchange, request"),
     # Every rank gets every rank's bytes. `send` may be where this rank receives its own. Blocks, unless it has a request.
-    "mp_comm_all_gather": (c_int32, [POINTER(mp_comm), POINTER(mp_queue), POINTER(mp_comm_exchange), POINTER(POINTER(mp_comm_request))]),  # comm, queue, exchange, request
+    "mp_comm_all_gather": (c_int32, [POINTER(mp_comm), POINTER(mp_queue), POINTER(mp_comm_exchange), POINTER(POINTER(mp_comm_request))], "comm, queue, exchange, request"),
     # All ranks get the root's bytes. Blocks, unless it has a request.
-    "mp_comm_broadcast": (c_int32, [POINTER(mp_comm), POINTER(mp_queue), c_void_p, c_int64, c_int32, POINTER(POINTER(mp_comm_request))]),  # comm, queue, data, bytes, root, request
+    "mp_comm_broadcast": (c_int32, [POINTER(mp_comm), POINTER(mp_queue), c_void_p, c_int64, c_int32, POINTER(POINTER(mp_comm_request))], "comm, queue, data, bytes, root, request"),
     # Replaces values in host memory by their maxima over the ranks: for flags, and for the bits of magnitudes, which as
     # unsigned numbers keep NaN above infinity above all else. Blocks, unless it has a request.
-    "mp_comm_max_u32": (c_int32, [POINTER(mp_comm), POINTER(c_uint32), c_int64, POINTER(POINTER(mp_comm_request))]),  # comm, values, count, request
+    "mp_comm_max_u32": (c_int32, [POINTER(mp_comm), POINTER(c_uint32), c_int64, POINTER(POINTER(mp_comm_request))], "comm, values, count, request"),
     # Returns when every rank has called it. Blocks, unless it has a request.
-    "mp_comm_barrier": (c_int32, [POINTER(mp_comm), POINTER(POINTER(mp_comm_request))]),  # comm, request
+    "mp_comm_barrier": (c_int32, [POINTER(mp_comm), POINTER(POINTER(mp_comm_request))], "comm, request"),
     # Gives the caller's reference back. Requests and calls under way keep it; optimizers and checkpoints have communicators of
     # their own. With the last reference it ends, in the thread that gives it back, and other ranks that wait for this one are told
     # where the transport can. Over MPI below MPI_THREAD_MULTIPLE the thread that used it last calls MPI: if it is another one, in
     # its next call over MPI. Waits for nobody, except over NCCL, where ncclCommFinalize is given 5 seconds to reach all ranks.
-    "mp_comm_destroy": (None, [POINTER(mp_comm)]),  # comm
+    "mp_comm_destroy": (None, [POINTER(mp_comm)], "comm"),
     # Waits until the operation is done, has failed, or its deadline, counted from its begin, has passed. Blocks.
-    "mp_comm_request_wait": (c_int32, [POINTER(mp_comm_request)]),  # request
+    "mp_comm_request_wait": (c_int32, [POINTER(mp_comm_request)], "request"),
     # Moves all operations of the communicator on, without waiting.
-    "mp_comm_request_test": (c_int32, [POINTER(mp_comm_request)]),  # request
+    "mp_comm_request_test": (c_int32, [POINTER(mp_comm_request)], "request"),
     # Gives a request back, and the memory of its operation: when the call returns nobody touches that any more. So one that is
     # neither done nor failed ends its communicator, as mp_comm_abort does. While a wait for it is under way in another
     # thread it stays until that is over. Waits for no rank; beside a call of another thread on the communicator, for one look of
     # that at what is in flight, and for an mp_comm_split that is under way.
-    "mp_comm_request_destroy": (None, [POINTER(mp_comm_request)]),  # request
+    "mp_comm_request_destroy": (None, [POINTER(mp_comm_request)], "request"),
     # Sets the deadline of calls from now on.
-    "mp_comm_set_deadline": (c_int32, [POINTER(mp_comm), c_int64]),  # comm, deadline_ms
+    "mp_comm_set_deadline": (c_int32, [POINTER(mp_comm), c_int64], "comm, deadline_ms"),
     # The deadline of calls.
-    "mp_comm_get_deadline": (c_int32, [POINTER(mp_comm), POINTER(c_int64)]),  # comm, deadline_ms
+    "mp_comm_get_deadline": (c_int32, [POINTER(mp_comm), POINTER(c_int64)], "comm, deadline_ms"),
     # Makes communicators of the ranks of one color each, ordered by key and then by rank, with this one's deadline.
     # They live on their own. Blocks.
-    "mp_comm_split": (c_int32, [POINTER(mp_comm), c_int32, c_int32, POINTER(POINTER(mp_comm))]),  # comm, color, key, out
+    "mp_comm_split": (c_int32, [POINTER(mp_comm), c_int32, c_int32, POINTER(POINTER(mp_comm))], "comm, color, key, out"),
     # Which machine a rank is on: ranks with equal numbers share one.
-    "mp_comm_get_node": (c_int32, [POINTER(mp_comm), c_int32, POINTER(c_int32)]),  # comm, rank, node
+    "mp_comm_get_node": (c_int32, [POINTER(mp_comm), c_int32, POINTER(c_int32)], "comm, rank, node"),
     # A communicator over the caller's NCCL communicator, which stays the caller's, outlives this one, must be on the
     # context's GPU, have been made with blocking = 0, and is aborted when this one fails. Blocks.
-    "mp_comm_wrap_nccl": (c_int32, [POINTER(mp_context), POINTER(mp_comm_desc), c_void_p, POINTER(POINTER(mp_comm))]),  # context, desc, native, out
+    "mp_comm_wrap_nccl": (c_int32, [POINTER(mp_context), POINTER(mp_comm_desc), c_void_p, POINTER(POINTER(mp_comm))], "context, desc, native, out"),
     # A communicator over the caller's own functions. After a failure the table's destroy has not been called.
-    "mp_comm_create_callbacks": (c_int32, [POINTER(mp_comm_desc), POINTER(mp_comm_callbacks), POINTER(POINTER(mp_comm))]),  # desc, callbacks, out
+    "mp_comm_create_callbacks": (c_int32, [POINTER(mp_comm_desc), POINTER(mp_comm_callbacks), POINTER(POINTER(mp_comm))], "desc, callbacks, out"),
     # Ends the communicator here, and tells the other ranks where the transport can. A call that waits on another thread
     # returns MP_STATUS_ABORTED.
-    "mp_comm_abort": (c_int32, [POINTER(mp_comm), c_char_p]),  # comm, reason
+    "mp_comm_abort": (c_int32, [POINTER(mp_comm), c_char_p], "comm, reason"),
     # Whether the communicator still works: the failure that ended it, with its message.
-    "mp_comm_get_status": (c_int32, [POINTER(mp_comm)]),  # comm
+    "mp_comm_get_status": (c_int32, [POINTER(mp_comm)], "comm"),
     # What this rank has sent so far.
-    "mp_comm_get_traffic": (c_int32, [POINTER(mp_comm), POINTER(mp_comm_traffic)]),  # comm, traffic
+    "mp_comm_get_traffic": (c_int32, [POINTER(mp_comm), POINTER(mp_comm_traffic)], "comm, traffic"),
     # One line: rank, transport and what it found, deadline, operations and bytes so far, what ended it.
-    "mp_comm_describe": (c_int32, [POINTER(mp_comm), POINTER(c_char), c_size_t, POINTER(c_size_t)]),  # comm, buffer, capacity, needed
+    "mp_comm_describe": (c_int32, [POINTER(mp_comm), POINTER(c_char), c_size_t, POINTER(c_size_t)], "comm, buffer, capacity, needed"),
     # Fills a descriptor with the defaults: the function twin of MP_COMM_DESC_INIT.
-    "mp_comm_desc_init": (c_int32, [POINTER(mp_comm_desc), c_size_t]),  # desc, size
+    "mp_comm_desc_init": (c_int32, [POINTER(mp_comm_desc), c_size_t], "desc, size"),
     # Fills an exchange with the defaults: the function twin of MP_COMM_EXCHANGE_INIT.
-    "mp_comm_exchange_init": (c_int32, [POINTER(mp_comm_exchange), c_size_t]),  # desc, size
+    "mp_comm_exchange_init": (c_int32, [POINTER(mp_comm_exchange), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_COMM_TRAFFIC_INIT.
-    "mp_comm_traffic_init": (c_int32, [POINTER(mp_comm_traffic), c_size_t]),  # desc, size
+    "mp_comm_traffic_init": (c_int32, [POINTER(mp_comm_traffic), c_size_t], "desc, size"),
     # Fills a table with nothing: the function twin of MP_COMM_CALLBACKS_INIT.
-    "mp_comm_callbacks_init": (c_int32, [POINTER(mp_comm_callbacks), c_size_t]),  # desc, size
+    "mp_comm_callbacks_init": (c_int32, [POINTER(mp_comm_callbacks), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_COMM_OPERATION_INIT.
-    "mp_comm_operation_init": (c_int32, [POINTER(mp_comm_operation), c_size_t]),  # desc, size
+    "mp_comm_operation_init": (c_int32, [POINTER(mp_comm_operation), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_COMM_GROUP_INIT.
-    "mp_comm_group_init": (c_int32, [POINTER(mp_comm_group), c_size_t]),  # desc, size
+    "mp_comm_group_init": (c_int32, [POINTER(mp_comm_group), c_size_t], "desc, size"),
     # Opens the host and, if asked for, one accelerator. The module of an accelerator is looked for beside
     # the library and in MIXEDPREC_MODULE_PATH and loaded here, on first use; a missing module, driver or
     # device is a status that says which and what to do, never a silent hop to another device.
     # MIXEDPREC_NUM_THREADS is read here and counts where num_threads is 0.
-    "mp_context_create": (c_int32, [POINTER(mp_context_desc), POINTER(POINTER(mp_context))]),  # desc, out
+    "mp_context_create": (c_int32, [POINTER(mp_context_desc), POINTER(POINTER(mp_context))], "desc, out"),
     # Gives the caller's reference back. The devices close when the last object made from them is gone.
-    "mp_context_destroy": (None, [POINTER(mp_context)]),  # context
+    "mp_context_destroy": (None, [POINTER(mp_context)], "context"),
     # Number of devices of a kind. Opens nothing.
-    "mp_device_get_count": (c_int32, [c_int32, POINTER(c_int32)]),  # device_kind, count
+    "mp_device_get_count": (c_int32, [c_int32, POINTER(c_int32)], "device_kind, count"),
     # Whether a device can be opened, and if not, why: a query that opens nothing.
-    "mp_device_available": (c_int32, [c_int32, c_int32]),  # device_kind, device_index
+    "mp_device_available": (c_int32, [c_int32, c_int32], "device_kind, device_index"),
     # What its driver calls a device; "host" for the host. Opens nothing.
-    "mp_device_get_name": (c_int32, [c_int32, c_int32, POINTER(c_char), c_size_t, POINTER(c_size_t)]),  # device_kind, device_index, buffer, capacity, needed
+    "mp_device_get_name": (c_int32, [c_int32, c_int32, POINTER(c_char), c_size_t, POINTER(c_size_t)], "device_kind, device_index, buffer, capacity, needed"),
     # A device's memory in all. Opens nothing.
-    "mp_device_get_memory": (c_int32, [c_int32, c_int32, POINTER(c_int64)]),  # device_kind, device_index, bytes
+    "mp_device_get_memory": (c_int32, [c_int32, c_int32, POINTER(c_int64)], "device_kind, device_index, bytes"),
     # Number of host threads the context works with.
-    "mp_context_get_num_threads": (c_int32, [POINTER(mp_context), POINTER(c_int32)]),  # context, num_threads
+    "mp_context_get_num_threads": (c_int32, [POINTER(mp_context), POINTER(c_int32)], "context, num_threads"),
     # Everything the context found and decided, as a JSON object: "host" and, where there is one, "accelerator". Each has its
     # "kind" and "index", "threads", "backend", "instruction_set", what else its backend says (versions, topology, reasons), and as
     # "candidates" for each operation the names of its implementations, the one asked first at the beginning.
-    "mp_context_describe": (c_int32, [POINTER(mp_context), POINTER(c_char), c_size_t, POINTER(c_size_t)]),  # context, buffer, capacity, needed
+    "mp_context_describe": (c_int32, [POINTER(mp_context), POINTER(c_char), c_size_t, POINTER(c_size_t)], "context, buffer, capacity, needed"),
     # Fills a descriptor with the defaults (zeros and the size): the function twin of MP_CONTEXT_DESC_INIT.
-    "mp_context_desc_init": (c_int32, [POINTER(mp_context_desc), c_size_t]),  # desc, size
+    "mp_context_desc_init": (c_int32, [POINTER(mp_context_desc), c_size_t], "desc, size"),
     # Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
     # deleter runs when the tensor ends, or at once on failure (also for a major version other than 1, after
     # which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
     # row-major for the shape. A read-only tensor is refused: tensors here are writable.
-    "mp_dlpack_import": (c_int32, [POINTER(mp_context), POINTER(DLManagedTensorVersioned), POINTER(POINTER(mp_tensor))]),  # context, managed, out
+    "mp_dlpack_import": (c_int32, [POINTER(mp_context), POINTER(DLManagedTensorVersioned), POINTER(POINTER(mp_tensor))], "context, managed, out"),
     # Lends a tensor as DLPack 1.1 without copying. The tensor's memory stays alive until the consumer calls
     # the deleter. No synchronization: order the consumer's work behind the queue's yourself.
-    "mp_dlpack_export": (c_int32, [POINTER(mp_tensor), POINTER(POINTER(DLManagedTensorVersioned))]),  # tensor, out
+    "mp_dlpack_export": (c_int32, [POINTER(mp_tensor), POINTER(POINTER(DLManagedTensorVersioned))], "tensor, out"),
     # Makes an event of the context's device.
-    "mp_event_create": (c_int32, [POINTER(mp_context), POINTER(POINTER(mp_event))]),  # context, out
+    "mp_event_create": (c_int32, [POINTER(mp_context), POINTER(POINTER(mp_event))], "context, out"),
     # The event is now after the queue's work so far. Recorded again it is another point; who waits already waits for the old one.
     # Enqueues.
-    "mp_event_record": (c_int32, [POINTER(mp_event), POINTER(mp_queue)]),  # event, queue
+    "mp_event_record": (c_int32, [POINTER(mp_event), POINTER(mp_queue)], "event, queue"),
     # What is put on the queue from now on begins after the event. Does not wait itself; an event that was never recorded holds
     # nothing up. Enqueues.
-    "mp_queue_wait_event": (c_int32, [POINTER(mp_queue), POINTER(mp_event)]),  # queue, event
+    "mp_queue_wait_event": (c_int32, [POINTER(mp_queue), POINTER(mp_event)], "queue, event"),
     # Whether the event has been reached. Does not block.
-    "mp_event_test": (c_int32, [POINTER(mp_event)]),  # event
+    "mp_event_test": (c_int32, [POINTER(mp_event)], "event"),
     # Waits until the event has been reached, and reports what went wrong in the work before it. Blocks.
-    "mp_event_sync": (c_int32, [POINTER(mp_event)]),  # event
+    "mp_event_sync": (c_int32, [POINTER(mp_event)], "event"),
     # Gives the caller's reference back. Who waits for the event goes on waiting.
-    "mp_event_destroy": (None, [POINTER(mp_event)]),  # event
+    "mp_event_destroy": (None, [POINTER(mp_event)], "event"),
     # Plans a product on the context's device: checks the shapes, chooses the implementation, prepares it.
-    "mp_gemm_create": (c_int32, [POINTER(mp_context), POINTER(mp_gemm_desc), POINTER(POINTER(mp_gemm))]),  # context, desc, out
+    "mp_gemm_create": (c_int32, [POINTER(mp_context), POINTER(mp_gemm_desc), POINTER(POINTER(mp_gemm))], "context, desc, out"),
     # Computes the product. Enqueues.
-    "mp_gemm_run": (c_int32, [POINTER(mp_gemm), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor)]),  # gemm, queue, a, b, bias, c, d
+    "mp_gemm_run": (c_int32, [POINTER(mp_gemm), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor)], "gemm, queue, a, b, bias, c, d"),
     # Gives the caller's reference back.
-    "mp_gemm_destroy": (None, [POINTER(mp_gemm)]),  # gemm
+    "mp_gemm_destroy": (None, [POINTER(mp_gemm)], "gemm"),
     # Computes the product, of scaled operands too. Enqueues.
-    "mp_gemm_run_scaled": (c_int32, [POINTER(mp_gemm), POINTER(mp_queue), POINTER(mp_gemm_args)]),  # gemm, queue, args
+    "mp_gemm_run_scaled": (c_int32, [POINTER(mp_gemm), POINTER(mp_queue), POINTER(mp_gemm_args)], "gemm, queue, args"),
     # What was chosen and why: the name of the implementation, and each candidate passed over with its reason.
-    "mp_gemm_describe": (c_int32, [POINTER(mp_gemm), POINTER(c_char), c_size_t, POINTER(c_size_t)]),  # gemm, buffer, capacity, needed
+    "mp_gemm_describe": (c_int32, [POINTER(mp_gemm), POINTER(c_char), c_size_t, POINTER(c_size_t)], "gemm, buffer, capacity, needed"),
     # Fills a descriptor with the defaults: the function twin of MP_GEMM_DESC_INIT.
-    "mp_gemm_desc_init": (c_int32, [POINTER(mp_gemm_desc), c_size_t]),  # desc, size
+    "mp_gemm_desc_init": (c_int32, [POINTER(mp_gemm_desc), c_size_t], "desc, size"),
     # Fills the arguments with the defaults: the function twin of MP_GEMM_ARGS_INIT.
-    "mp_gemm_args_init": (c_int32, [POINTER(mp_gemm_args), c_size_t]),  # args, size
+    "mp_gemm_args_init": (c_int32, [POINTER(mp_gemm_args), c_size_t], "args, size"),
     # Makes a layer over the caller's weight and bias, which it keeps alive and reads at every call, so
     # changes to them (by an optimizer, say) count at once. Freezes the recipe.
-    "mp_linear_create": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), POINTER(mp_linear_desc), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(POINTER(mp_linear))]),  # context, recipe, desc, weight, bias, out
+    "mp_linear_create": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), POINTER(mp_linear_desc), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(POINTER(mp_linear))], "context, recipe, desc, weight, bias, out"),
     # y = x * w^T + bias. Enqueues.
-    "mp_linear_forward": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor)]),  # linear, queue, x, y
+    "mp_linear_forward": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor)], "linear, queue, x, y"),
     # Both gradients at once: mp_linear_backward_data and mp_linear_backward_weight with dy rounded only once where
     # both GEMMs want the same type. The same bits as the two calls. Enqueues.
-    "mp_linear_backward": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), c_uint32]),  # linear, queue, dy, dx, dw, dbias, flags
+    "mp_linear_backward": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), c_uint32], "linear, queue, dy, dx, dw, dbias, flags"),
     # The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
     # call, cached weights are let go, and monitors are called where their step has come. Call it once a step after
     # the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called, and with `comm`.
@@ -1144,58 +1231,58 @@ FUNCTIONS = {
     # Where ranks train the same layers, `comm` makes them scale alike: every amax becomes the largest of all ranks before delayed
     # scales move on, unless fp8.reduce_amax is "off". One small message for all layers, which every rank names in the same order;
     # none at all with mp_optimizer_set_linears, where the optimizer is shared.
-    "mp_linear_end_step": (c_int32, [POINTER(POINTER(mp_linear)), c_int32, POINTER(mp_queue), POINTER(mp_comm)]),  # linears, count, queue, comm
+    "mp_linear_end_step": (c_int32, [POINTER(POINTER(mp_linear)), c_int32, POINTER(mp_queue), POINTER(mp_comm)], "linears, count, queue, comm"),
     # Gives the caller's reference back.
-    "mp_linear_destroy": (None, [POINTER(mp_linear)]),  # linear
+    "mp_linear_destroy": (None, [POINTER(mp_linear)], "linear"),
     # mp_linear_create over plain memory, for programs that have no tensors.
-    "mp_linear_create_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), POINTER(mp_linear_desc), c_void_p, c_int32, c_void_p, c_int32, POINTER(POINTER(mp_linear))]),  # context, recipe, desc, weight, weight_dtype, bias, bias_dtype, out
+    "mp_linear_create_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), POINTER(mp_linear_desc), c_void_p, c_int32, c_void_p, c_int32, POINTER(POINTER(mp_linear))], "context, recipe, desc, weight, weight_dtype, bias, bias_dtype, out"),
     # mp_linear_forward on plain memory, with the same bits. Enqueues; on the host everything is done when it returns.
-    "mp_linear_forward_pointers": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), c_int64, c_void_p, c_void_p, c_int32]),  # linear, queue, rows, x, y, dtype
+    "mp_linear_forward_pointers": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), c_int64, c_void_p, c_void_p, c_int32], "linear, queue, rows, x, y, dtype"),
     # mp_linear_backward on plain memory, with the same bits. Enqueues; on the host everything is done when it returns.
-    "mp_linear_backward_pointers": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), c_int64, c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_int32, c_uint32]),  # linear, queue, rows, dy, dx, dtype, dw, dbias, grad_dtype, flags
+    "mp_linear_backward_pointers": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), c_int64, c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_int32, c_uint32], "linear, queue, rows, dy, dx, dtype, dw, dbias, grad_dtype, flags"),
     # dx = dy * w. Enqueues. Needs no forward before it.
-    "mp_linear_backward_data": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor)]),  # linear, queue, dy, dx
+    "mp_linear_backward_data": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor)], "linear, queue, dy, dx"),
     # dw (+)= dy^T * x and dbias (+)= column sums of dy, with the x that the last forward kept. The sums over
     # rows are fp32 and are rounded once into dw and dbias. Enqueues.
-    "mp_linear_backward_weight": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), c_uint32]),  # linear, queue, dy, dw, dbias, flags
+    "mp_linear_backward_weight": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), c_uint32], "linear, queue, dy, dw, dbias, flags"),
     # What the layer keeps, in which dtype, how many bytes, and which GEMM implementations it uses and why.
-    "mp_linear_describe": (c_int32, [POINTER(mp_linear), POINTER(c_char), c_size_t, POINTER(c_size_t)]),  # linear, buffer, capacity, needed
+    "mp_linear_describe": (c_int32, [POINTER(mp_linear), POINTER(c_char), c_size_t, POINTER(c_size_t)], "linear, buffer, capacity, needed"),
     # What the layer was made with.
-    "mp_linear_get_desc": (c_int32, [POINTER(mp_linear), POINTER(mp_linear_desc)]),  # linear, desc
+    "mp_linear_get_desc": (c_int32, [POINTER(mp_linear), POINTER(mp_linear_desc)], "linear, desc"),
     # What happened to an operand since the counts were last cleared: at creation, by a monitor's turn, or by
     # mp_linear_clear_stats. Blocks.
-    "mp_linear_get_stats": (c_int32, [POINTER(mp_linear), c_int32, POINTER(mp_linear_stats)]),  # linear, operand, stats
+    "mp_linear_get_stats": (c_int32, [POINTER(mp_linear), c_int32, POINTER(mp_linear_stats)], "linear, operand, stats"),
     # Sets the counts of all operands to zero. Enqueues.
-    "mp_linear_clear_stats": (c_int32, [POINTER(mp_linear), POINTER(mp_queue)]),  # linear, queue
+    "mp_linear_clear_stats": (c_int32, [POINTER(mp_linear), POINTER(mp_queue)], "linear, queue"),
     # One sentence that names the recipe key to change where an operand saturates, underflows or is not finite;
     # empty where all is well.
-    "mp_linear_get_advice": (c_int32, [POINTER(mp_linear), c_int32, POINTER(c_char), c_size_t, POINTER(c_size_t)]),  # linear, operand, buffer, capacity, needed
+    "mp_linear_get_advice": (c_int32, [POINTER(mp_linear), c_int32, POINTER(c_char), c_size_t, POINTER(c_size_t)], "linear, operand, buffer, capacity, needed"),
     # Has every so many steps' statistics handed to a function by mp_linear_end_step, and cleared after it.
-    "mp_linear_set_monitor": (c_int32, [POINTER(mp_linear), c_char_p, c_int32, mp_linear_monitor_fn, c_void_p]),  # linear, name, every, monitor, payload
+    "mp_linear_set_monitor": (c_int32, [POINTER(mp_linear), c_char_p, c_int32, mp_linear_monitor_fn, c_void_p], "linear, name, every, monitor, payload"),
     # Copies out what the layer must remember for training to go on bit for bit: delayed scales and amax histories.
     # A few bytes for recipes without them. Blocks.
-    "mp_linear_get_scaling": (c_int32, [POINTER(mp_linear), c_void_p, c_size_t, POINTER(c_size_t)]),  # linear, buffer, capacity, needed
+    "mp_linear_get_scaling": (c_int32, [POINTER(mp_linear), c_void_p, c_size_t, POINTER(c_size_t)], "linear, buffer, capacity, needed"),
     # Puts back what mp_linear_get_scaling copied out of a layer of the same recipe. Blocks.
-    "mp_linear_set_scaling": (c_int32, [POINTER(mp_linear), c_void_p, c_size_t]),  # linear, data, bytes
+    "mp_linear_set_scaling": (c_int32, [POINTER(mp_linear), c_void_p, c_size_t], "linear, data, bytes"),
     # Fills a descriptor with the defaults: the function twin of MP_LINEAR_DESC_INIT.
-    "mp_linear_desc_init": (c_int32, [POINTER(mp_linear_desc), c_size_t]),  # desc, size
+    "mp_linear_desc_init": (c_int32, [POINTER(mp_linear_desc), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_LINEAR_STATS_INIT.
-    "mp_linear_stats_init": (c_int32, [POINTER(mp_linear_stats), c_size_t]),  # desc, size
+    "mp_linear_stats_init": (c_int32, [POINTER(mp_linear_stats), c_size_t], "desc, size"),
     # One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
     # kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
-    "mp_optimizer_step_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), POINTER(mp_step_args), POINTER(mp_step_slot), c_int64, POINTER(mp_scaler), POINTER(mp_optimizer_stats)]),  # context, queue, args, slots, slot_count, scaler, stats
+    "mp_optimizer_step_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), POINTER(mp_step_args), POINTER(mp_step_slot), c_int64, POINTER(mp_scaler), POINTER(mp_optimizer_stats)], "context, queue, args, slots, slot_count, scaler, stats"),
     # Makes an optimizer without groups. Freezes the recipe.
-    "mp_optimizer_create": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), POINTER(mp_optimizer_desc), POINTER(POINTER(mp_optimizer))]),  # context, recipe, desc, out
+    "mp_optimizer_create": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), POINTER(mp_optimizer_desc), POINTER(POINTER(mp_optimizer))], "context, recipe, desc, out"),
     # Adds a group of parameters with its own hyperparameters.
-    "mp_optimizer_add_group": (c_int32, [POINTER(mp_optimizer), POINTER(mp_param_group_desc), POINTER(c_int32)]),  # optimizer, desc, index
+    "mp_optimizer_add_group": (c_int32, [POINTER(mp_optimizer), POINTER(mp_param_group_desc), POINTER(c_int32)], "optimizer, desc, index"),
     # Adds a parameter and allocates its states, all zero. Allowed also between steps.
-    "mp_optimizer_add_param": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(mp_param_desc), POINTER(c_int32)]),  # optimizer, group, desc, index
+    "mp_optimizer_add_param": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(mp_param_desc), POINTER(c_int32)], "optimizer, group, desc, index"),
     # One step of all groups. Enqueues: at most one read of the gradients (only where norm or check are asked
     # for), then one fused pass. Does not wait to learn whether the step was skipped: see mp_optimizer_get_stats. Ends the step of
     # the layers of mp_optimizer_set_linears, and calls their monitors.
-    "mp_optimizer_step": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), POINTER(mp_scaler)]),  # optimizer, queue, scaler
+    "mp_optimizer_step": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), POINTER(mp_scaler)], "optimizer, queue, scaler"),
     # Sets all gradients to zero. Enqueues. Not needed under MP_OPTIMIZER_ZERO_GRAD.
-    "mp_optimizer_zero_grad": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue)]),  # optimizer, queue
+    "mp_optimizer_zero_grad": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue)], "optimizer, queue"),
     # Names the layers whose step ends with the optimizer's: every later mp_optimizer_step that succeeds does for them what
     # mp_linear_end_step does, which then must not be called. Where ranks share the optimizer their amaxes go in the step's own agreement,
     # without a message more: in place of mp_linear_end_step, with the same bits. A skipped step (a gradient that is
@@ -1203,54 +1290,54 @@ FUNCTIONS = {
     # changes nothing; a step that fails in or before its agreement moves nothing, and the amaxes wait for the next one.
     # Replaces the layers named before. The optimizer keeps them alive. Blocks where ranks share it: every rank then names as
     # many layers, of the same sizes and recipes, in the same order, before or after mp_optimizer_shard.
-    "mp_optimizer_set_linears": (c_int32, [POINTER(mp_optimizer), POINTER(POINTER(mp_linear)), c_int32]),  # optimizer, linears, count
+    "mp_optimizer_set_linears": (c_int32, [POINTER(mp_optimizer), POINTER(POINTER(mp_linear)), c_int32], "optimizer, linears, count"),
     # What the last step did. Blocks.
-    "mp_optimizer_get_stats": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), POINTER(mp_optimizer_stats)]),  # optimizer, queue, stats
+    "mp_optimizer_get_stats": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), POINTER(mp_optimizer_stats)], "optimizer, queue, stats"),
     # Sets the learning rate of a group from the next step on. Replaces a tensor of mp_optimizer_set_lr_tensor.
-    "mp_optimizer_set_lr": (c_int32, [POINTER(mp_optimizer), c_int32, c_double]),  # optimizer, group, lr
+    "mp_optimizer_set_lr": (c_int32, [POINTER(mp_optimizer), c_int32, c_double], "optimizer, group, lr"),
     # Turns a group on or off. Parameters of a group that is off are not touched by a step, and their gradients count
     # neither in the norm nor in the finite check; its t stays. Groups are on at first.
-    "mp_optimizer_set_enabled": (c_int32, [POINTER(mp_optimizer), c_int32, c_int32]),  # optimizer, group, enabled
+    "mp_optimizer_set_enabled": (c_int32, [POINTER(mp_optimizer), c_int32, c_int32], "optimizer, group, enabled"),
     # The norm that gradients are clipped to from the next step on, instead of mp_optimizer_desc.max_grad_norm. Where ranks share the
     # optimizer, the same on each.
-    "mp_optimizer_set_max_grad_norm": (c_int32, [POINTER(mp_optimizer), c_double]),  # optimizer, max_grad_norm
+    "mp_optimizer_set_max_grad_norm": (c_int32, [POINTER(mp_optimizer), c_double], "optimizer, max_grad_norm"),
     # Gives the caller's reference back.
-    "mp_optimizer_destroy": (None, [POINTER(mp_optimizer)]),  # optimizer
+    "mp_optimizer_destroy": (None, [POINTER(mp_optimizer)], "optimizer"),
     # Lets every step read a group's learning rate from a tensor, on the device and in the order of the step's queue: a
     # schedule that runs on the device, or a captured graph, needs neither the host nor a new upload. Its value is taken as
     # it is, without a check.
-    "mp_optimizer_set_lr_tensor": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(mp_tensor)]),  # optimizer, group, lr
+    "mp_optimizer_set_lr_tensor": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(mp_tensor)], "optimizer, group, lr"),
     # Lets every step divide the gradients by a number in device memory, beside the scaler's scale: a count of
     # micro-batches or tokens. Read like mp_optimizer_set_lr_tensor's; the norm is that of the divided gradients.
-    "mp_optimizer_set_grad_scale_tensor": (c_int32, [POINTER(mp_optimizer), POINTER(mp_tensor)]),  # optimizer, grad_scale
+    "mp_optimizer_set_grad_scale_tensor": (c_int32, [POINTER(mp_optimizer), POINTER(mp_tensor)], "optimizer, grad_scale"),
     # grad_norm of the last step in device memory: one fp32 element that shares the optimizer's memory, for loops that log it
     # without waiting.
-    "mp_optimizer_get_grad_norm_tensor": (c_int32, [POINTER(mp_optimizer), POINTER(POINTER(mp_tensor))]),  # optimizer, out
+    "mp_optimizer_get_grad_norm_tensor": (c_int32, [POINTER(mp_optimizer), POINTER(POINTER(mp_tensor))], "optimizer, out"),
     # 1 where the last step was skipped, else 0, likewise.
-    "mp_optimizer_get_found_inf_tensor": (c_int32, [POINTER(mp_optimizer), POINTER(POINTER(mp_tensor))]),  # optimizer, out
+    "mp_optimizer_get_found_inf_tensor": (c_int32, [POINTER(mp_optimizer), POINTER(POINTER(mp_tensor))], "optimizer, out"),
     # Prepares the same step once, for loops that must not allocate or wait, and for captures in a graph: tables of the slots and a count of
     # steps are in device memory from now on. The slots' memory stays the caller's and must outlive the plan. Blocks.
-    "mp_step_plan_create": (c_int32, [POINTER(mp_context), POINTER(mp_step_args), POINTER(mp_step_slot), c_int64, POINTER(POINTER(mp_step_plan))]),  # context, args, slots, slot_count, out
+    "mp_step_plan_create": (c_int32, [POINTER(mp_context), POINTER(mp_step_args), POINTER(mp_step_slot), c_int64, POINTER(POINTER(mp_step_plan))], "context, args, slots, slot_count, out"),
     # A step, with the bits of mp_optimizer_step_pointers. t grows with every step that is taken. Enqueues; allocates nothing.
-    "mp_step_plan_run": (c_int32, [POINTER(mp_step_plan), POINTER(mp_queue), POINTER(mp_scaler)]),  # plan, queue, scaler
+    "mp_step_plan_run": (c_int32, [POINTER(mp_step_plan), POINTER(mp_queue), POINTER(mp_scaler)], "plan, queue, scaler"),
     # Other hyperparameters, from the next run on. What changes every step is better given by hyper_pointer or lr_pointer. Blocks.
-    "mp_step_plan_set_args": (c_int32, [POINTER(mp_step_plan), POINTER(mp_queue), POINTER(mp_step_args)]),  # plan, queue, args
+    "mp_step_plan_set_args": (c_int32, [POINTER(mp_step_plan), POINTER(mp_queue), POINTER(mp_step_args)], "plan, queue, args"),
     # What the plan was told last.
-    "mp_step_plan_get_args": (c_int32, [POINTER(mp_step_plan), POINTER(mp_step_args)]),  # plan, args
+    "mp_step_plan_get_args": (c_int32, [POINTER(mp_step_plan), POINTER(mp_step_args)], "plan, args"),
     # What the last run did, and the steps taken so far. Blocks.
-    "mp_step_plan_get_stats": (c_int32, [POINTER(mp_step_plan), POINTER(mp_queue), POINTER(mp_optimizer_stats)]),  # plan, queue, stats
+    "mp_step_plan_get_stats": (c_int32, [POINTER(mp_step_plan), POINTER(mp_queue), POINTER(mp_optimizer_stats)], "plan, queue, stats"),
     # Gives the caller's reference back.
-    "mp_step_plan_destroy": (None, [POINTER(mp_step_plan)]),  # plan
+    "mp_step_plan_destroy": (None, [POINTER(mp_step_plan)], "plan"),
     # Has the norm and the check for finite gradients cover the ranks of a communicator, which hold other parameters of the same model:
     # tensor or pipeline parallelism. They then clip alike and skip alike. Every rank's sum of squares is made of its chunks one
     # after another, in double, and those of the ranks are summed as chunks of one rank would be. Beside mp_optimizer_create_sharded this
     # is another communicator, of ranks that do not share parameters. Implies MP_OPTIMIZER_CHECK_FINITE. A scaler's own found_inf of
     # before the step is not asked for: mp_scaler_combine.
-    "mp_optimizer_set_norm_comm": (c_int32, [POINTER(mp_optimizer), POINTER(mp_comm)]),  # optimizer, comm
+    "mp_optimizer_set_norm_comm": (c_int32, [POINTER(mp_optimizer), POINTER(mp_comm)], "optimizer, comm"),
     # A tensor of one parameter, by name: "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master"; and
     # for one of codes with a scale that scale, by its name and "_scale_inv". Contents may be read and written between
     # steps. Parameters that are kept in fp32 have gradients and moments without scales, whatever the recipe says.
-    "mp_optimizer_get_state": (c_int32, [POINTER(mp_optimizer), c_int32, c_char_p, POINTER(POINTER(mp_tensor))]),  # optimizer, index, state, out
+    "mp_optimizer_get_state": (c_int32, [POINTER(mp_optimizer), c_int32, c_char_p, POINTER(POINTER(mp_tensor))], "optimizer, index, state, out"),
     # The values of a state of one parameter, whatever it is stored as. Names, and what others call them:
     #   "exp_avg"       m                          torch, Megatron-Core, torchdistx: exp_avg; bitsandbytes: state1; optax: mu
     #   "exp_avg_sq"    v                          torch, Megatron-Core, torchdistx: exp_avg_sq; bitsandbytes: state2; optax: nu
@@ -1261,256 +1348,256 @@ FUNCTIONS = {
     # t is torch's step: mp_optimizer_get_group_step. There is no max_exp_avg_sq (AMSGrad). Codes and scales as they are
     # stored, for a checkpoint that goes on with the same bits: mp_optimizer_get_state.
     # optimi's moments are divided by 1 - beta^t already: multiply them before mp_optimizer_write_state. Blocks.
-    "mp_optimizer_read_state": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32, c_char_p, POINTER(mp_tensor)]),  # optimizer, queue, index, state, values
+    "mp_optimizer_read_state": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32, c_char_p, POINTER(mp_tensor)], "optimizer, queue, index, state, values"),
     # Stores values that came from elsewhere in a state: rounded once to nearest, with new scales where the state has
     # scales. "fp32_param" writes the parameter as well, and what its rounding loses goes into master weight, remainder or
     # compensation: nothing of a checkpoint in fp32 is lost that the recipe can hold. To import a bf16 parameter with its
     # compensation, write the parameter, call mp_optimizer_sync_master, then write "compensation". Numbers
     # must be finite, second moments not negative. Blocks.
-    "mp_optimizer_write_state": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32, c_char_p, POINTER(mp_tensor)]),  # optimizer, queue, index, state, values
+    "mp_optimizer_write_state": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32, c_char_p, POINTER(mp_tensor)], "optimizer, queue, index, state, values"),
     # After the caller wrote into parameters (a load, an average): master weights become the parameters, remainders and
     # compensations zero. Enqueues; blocks for parameters with a scale.
-    "mp_optimizer_sync_master": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32]),  # optimizer, queue, index
+    "mp_optimizer_sync_master": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32], "optimizer, queue, index"),
     # Sets the count of steps and t of every group, to go on where a saved run stopped. Blocks.
-    "mp_optimizer_set_step": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int64]),  # optimizer, queue, step
+    "mp_optimizer_set_step": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int64], "optimizer, queue, step"),
     # t of one group: the steps it took part in, torch's `step` of its parameters. Blocks.
-    "mp_optimizer_get_group_step": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32, POINTER(c_int64)]),  # optimizer, queue, group, step
+    "mp_optimizer_get_group_step": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32, POINTER(c_int64)], "optimizer, queue, group, step"),
     # Sets t of one group alone. Random numbers go by the count of mp_optimizer_set_step. Blocks.
-    "mp_optimizer_set_group_step": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32, c_int64]),  # optimizer, queue, group, step
+    "mp_optimizer_set_group_step": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32, c_int64], "optimizer, queue, group, step"),
     # What the optimizer was made with; the seed is a checkpoint's where one was loaded.
-    "mp_optimizer_get_desc": (c_int32, [POINTER(mp_optimizer), POINTER(mp_optimizer_desc)]),  # optimizer, desc
+    "mp_optimizer_get_desc": (c_int32, [POINTER(mp_optimizer), POINTER(mp_optimizer_desc)], "optimizer, desc"),
     # Number of groups added.
-    "mp_optimizer_get_group_count": (c_int32, [POINTER(mp_optimizer), POINTER(c_int32)]),  # optimizer, count
+    "mp_optimizer_get_group_count": (c_int32, [POINTER(mp_optimizer), POINTER(c_int32)], "optimizer, count"),
     # A group as it is now: with what mp_optimizer_set_lr and mp_checkpoint_load have changed. A new group made with it is alike.
-    "mp_optimizer_get_group": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(mp_param_group_desc)]),  # optimizer, group, desc
+    "mp_optimizer_get_group": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(mp_param_group_desc)], "optimizer, group, desc"),
     # Whether a group is on.
-    "mp_optimizer_get_enabled": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(c_int32)]),  # optimizer, group, enabled
+    "mp_optimizer_get_enabled": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(c_int32)], "optimizer, group, enabled"),
     # Number of parameters added.
-    "mp_optimizer_get_param_count": (c_int32, [POINTER(mp_optimizer), POINTER(c_int32)]),  # optimizer, count
+    "mp_optimizer_get_param_count": (c_int32, [POINTER(mp_optimizer), POINTER(c_int32)], "optimizer, count"),
     # A parameter's name.
-    "mp_optimizer_get_param_name": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(c_char), c_size_t, POINTER(c_size_t)]),  # optimizer, index, buffer, capacity, needed
+    "mp_optimizer_get_param_name": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(c_char), c_size_t, POINTER(c_size_t)], "optimizer, index, buffer, capacity, needed"),
     # A parameter's group.
-    "mp_optimizer_get_param_group": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(c_int32)]),  # optimizer, index, group
+    "mp_optimizer_get_param_group": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(c_int32)], "optimizer, index, group"),
     # Bytes really held for the parameters added so far, by class.
-    "mp_optimizer_get_memory": (c_int32, [POINTER(mp_optimizer), POINTER(mp_memory_report)]),  # optimizer, report
+    "mp_optimizer_get_memory": (c_int32, [POINTER(mp_optimizer), POINTER(mp_memory_report)], "optimizer, report"),
     # Fills a struct with its defaults: the function twin of MP_OPTIMIZER_DESC_INIT.
-    "mp_optimizer_desc_init": (c_int32, [POINTER(mp_optimizer_desc), c_size_t]),  # desc, size
+    "mp_optimizer_desc_init": (c_int32, [POINTER(mp_optimizer_desc), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_PARAM_GROUP_DESC_INIT.
-    "mp_param_group_desc_init": (c_int32, [POINTER(mp_param_group_desc), c_size_t]),  # desc, size
+    "mp_param_group_desc_init": (c_int32, [POINTER(mp_param_group_desc), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_PARAM_DESC_INIT.
-    "mp_param_desc_init": (c_int32, [POINTER(mp_param_desc), c_size_t]),  # desc, size
+    "mp_param_desc_init": (c_int32, [POINTER(mp_param_desc), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_OPTIMIZER_STATS_INIT.
-    "mp_optimizer_stats_init": (c_int32, [POINTER(mp_optimizer_stats), c_size_t]),  # desc, size
+    "mp_optimizer_stats_init": (c_int32, [POINTER(mp_optimizer_stats), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_STEP_SLOT_INIT.
-    "mp_step_slot_init": (c_int32, [POINTER(mp_step_slot), c_size_t]),  # desc, size
+    "mp_step_slot_init": (c_int32, [POINTER(mp_step_slot), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_STEP_ARGS_INIT.
-    "mp_step_args_init": (c_int32, [POINTER(mp_step_args), c_size_t]),  # desc, size
+    "mp_step_args_init": (c_int32, [POINTER(mp_step_args), c_size_t], "desc, size"),
     # Makes a quantized tensor in the library's memory; all its values are zero. Blocks.
-    "mp_tensor_create_quantized": (c_int32, [POINTER(mp_context), POINTER(mp_tensor_desc), POINTER(mp_quant_desc), POINTER(POINTER(mp_tensor))]),  # context, desc, quant, out
+    "mp_tensor_create_quantized": (c_int32, [POINTER(mp_context), POINTER(mp_tensor_desc), POINTER(mp_quant_desc), POINTER(POINTER(mp_tensor))], "context, desc, quant, out"),
     # Rounds source to codes, and computes their scales by the destination's rule. Enqueues.
     # Numerics: code = RN(x * multiply) in fp32, saturating; multiply and scale_inv by the rule; subnormal codes
     # exact. Infinity and NaN stay visible: NaN in fp8_e4m3, themselves in fp8_e5m2 and fp16.
     # The scale of a block never is infinite or negative, whatever its elements are.
-    "mp_tensor_quantize": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_quantize_args), POINTER(mp_quant_stats)]),  # source, queue, destination, transposed, args, stats
+    "mp_tensor_quantize": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_quantize_args), POINTER(mp_quant_stats)], "source, queue, destination, transposed, args, stats"),
     # destination = code * scale_inv, in fp32, rounded once to destination's type. Enqueues.
-    "mp_tensor_dequantize": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), POINTER(mp_tensor)]),  # source, queue, destination
+    "mp_tensor_dequantize": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), POINTER(mp_tensor)], "source, queue, destination"),
     # The scales (scale_inv) of a quantized tensor: [rows of blocks, columns of blocks], row-major, fp32, e8m0 or
     # fp8_e4m3. The handle shares their memory, which changes with every quantization.
-    "mp_tensor_get_scales": (c_int32, [POINTER(mp_tensor), POINTER(POINTER(mp_tensor))]),  # tensor, out
+    "mp_tensor_get_scales": (c_int32, [POINTER(mp_tensor), POINTER(POINTER(mp_tensor))], "tensor, out"),
     # How many scales a matrix has.
-    "mp_tensor_get_scale_grid": (c_int32, [POINTER(mp_quant_desc), c_int64, c_int64, POINTER(c_int64), POINTER(c_int64), POINTER(c_int32)]),  # quant, rows, columns, grid_rows, grid_columns, dtype
+    "mp_tensor_get_scale_grid": (c_int32, [POINTER(mp_quant_desc), c_int64, c_int64, POINTER(c_int64), POINTER(c_int64), POINTER(c_int32)], "quant, rows, columns, grid_rows, grid_columns, dtype"),
     # Makes a quantized tensor over the caller's memory, with the codes and scales that are there. What mp_tensor_wrap says of memory
     # holds for all three pieces.
-    "mp_tensor_wrap_quantized": (c_int32, [POINTER(mp_context), POINTER(mp_tensor_desc), POINTER(mp_quant_desc), c_void_p, c_void_p, POINTER(c_float), mp_deleter_fn, c_void_p, POINTER(POINTER(mp_tensor))]),  # context, desc, quant, codes, scale_inv, amax, deleter, payload, out
+    "mp_tensor_wrap_quantized": (c_int32, [POINTER(mp_context), POINTER(mp_tensor_desc), POINTER(mp_quant_desc), c_void_p, c_void_p, POINTER(c_float), mp_deleter_fn, c_void_p, POINTER(POINTER(mp_tensor))], "context, desc, quant, codes, scale_inv, amax, deleter, payload, out"),
     # mp_tensor_quantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
     # returns.
-    "mp_tensor_quantize_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), c_void_p, c_int32, POINTER(mp_quant_desc), POINTER(mp_quantized_memory), POINTER(mp_quantize_args)]),  # context, queue, source, source_dtype, quant, destination, args
+    "mp_tensor_quantize_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), c_void_p, c_int32, POINTER(mp_quant_desc), POINTER(mp_quantized_memory), POINTER(mp_quantize_args)], "context, queue, source, source_dtype, quant, destination, args"),
     # mp_tensor_dequantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
     # returns.
-    "mp_tensor_dequantize_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), POINTER(mp_quantized_memory), POINTER(mp_quant_desc), c_void_p, c_int32]),  # context, queue, source, quant, destination, destination_dtype
+    "mp_tensor_dequantize_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), POINTER(mp_quantized_memory), POINTER(mp_quant_desc), c_void_p, c_int32], "context, queue, source, quant, destination, destination_dtype"),
     # How a tensor is quantized.
-    "mp_tensor_get_quant_desc": (c_int32, [POINTER(mp_tensor), POINTER(mp_quant_desc)]),  # tensor, desc
+    "mp_tensor_get_quant_desc": (c_int32, [POINTER(mp_tensor), POINTER(mp_quant_desc)], "tensor, desc"),
     # The largest |x| of what was quantized last (NVFP4 needs it to read its scales): one fp32 element that shares
     # the tensor's memory.
-    "mp_tensor_get_quantized_amax": (c_int32, [POINTER(mp_tensor), POINTER(POINTER(mp_tensor))]),  # tensor, out
+    "mp_tensor_get_quantized_amax": (c_int32, [POINTER(mp_tensor), POINTER(POINTER(mp_tensor))], "tensor, out"),
     # Fills a descriptor with the defaults: the function twin of MP_QUANT_DESC_INIT.
-    "mp_quant_desc_init": (c_int32, [POINTER(mp_quant_desc), c_size_t]),  # desc, size
+    "mp_quant_desc_init": (c_int32, [POINTER(mp_quant_desc), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_QUANT_STATS_INIT.
-    "mp_quant_stats_init": (c_int32, [POINTER(mp_quant_stats), c_size_t]),  # desc, size
+    "mp_quant_stats_init": (c_int32, [POINTER(mp_quant_stats), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_QUANTIZE_ARGS_INIT.
-    "mp_quantize_args_init": (c_int32, [POINTER(mp_quantize_args), c_size_t]),  # desc, size
+    "mp_quantize_args_init": (c_int32, [POINTER(mp_quantize_args), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_QUANTIZED_MEMORY_INIT.
-    "mp_quantized_memory_init": (c_int32, [POINTER(mp_quantized_memory), c_size_t]),  # desc, size
+    "mp_quantized_memory_init": (c_int32, [POINTER(mp_quantized_memory), c_size_t], "desc, size"),
     # Waits for the context's default queue. Blocks.
-    "mp_context_sync": (c_int32, [POINTER(mp_context)]),  # context
+    "mp_context_sync": (c_int32, [POINTER(mp_context)], "context"),
     # Makes a queue on the context's device.
-    "mp_queue_create": (c_int32, [POINTER(mp_context), POINTER(POINTER(mp_queue))]),  # context, out
+    "mp_queue_create": (c_int32, [POINTER(mp_context), POINTER(POINTER(mp_queue))], "context, out"),
     # Waits until all work enqueued so far is done, and reports what went wrong in it. Blocks.
-    "mp_queue_sync": (c_int32, [POINTER(mp_queue)]),  # queue
+    "mp_queue_sync": (c_int32, [POINTER(mp_queue)], "queue"),
     # Gives the caller's reference back; the queue ends when its work is done.
-    "mp_queue_destroy": (None, [POINTER(mp_queue)]),  # queue
+    "mp_queue_destroy": (None, [POINTER(mp_queue)], "queue"),
     # Makes a queue over the caller's own stream, which stays the caller's and must outlive the queue.
-    "mp_queue_wrap_native": (c_int32, [POINTER(mp_context), c_void_p, POINTER(POINTER(mp_queue))]),  # context, native, out
+    "mp_queue_wrap_native": (c_int32, [POINTER(mp_context), c_void_p, POINTER(POINTER(mp_queue))], "context, native, out"),
     # The stream under a queue, for work of one's own between the library's. It stays whose it was. Enqueues nothing.
-    "mp_queue_get_native": (c_int32, [POINTER(mp_queue), c_void_p, c_size_t]),  # queue, native, size
+    "mp_queue_get_native": (c_int32, [POINTER(mp_queue), c_void_p, c_size_t], "queue, native, size"),
     # The most memory that work on this queue has held at once for a while (rounded operands, sums), as mp_queue_set_workspace
     # needs it: run one step, ask, and hand so much over. Enqueues nothing.
-    "mp_queue_get_workspace_peak": (c_int32, [POINTER(mp_queue), POINTER(c_size_t)]),  # queue, bytes
+    "mp_queue_get_workspace_peak": (c_int32, [POINTER(mp_queue), POINTER(c_size_t)], "queue, bytes"),
     # Has work on this queue use the caller's memory instead of memory of the library's. What does not fit makes a call fail
     # with MP_STATUS_OUT_OF_MEMORY and a message that says how many bytes are needed. What layers and optimizers keep is not
     # there, nor the workspace of a vendor's GEMM library. Blocks.
-    "mp_queue_set_workspace": (c_int32, [POINTER(mp_queue), c_void_p, c_size_t]),  # queue, memory, bytes
+    "mp_queue_set_workspace": (c_int32, [POINTER(mp_queue), c_void_p, c_size_t], "queue, memory, bytes"),
     # What mp_queue_set_workspace was given. Enqueues nothing.
-    "mp_queue_get_workspace": (c_int32, [POINTER(mp_queue), POINTER(c_void_p), POINTER(c_size_t)]),  # queue, memory, bytes
+    "mp_queue_get_workspace": (c_int32, [POINTER(mp_queue), POINTER(c_void_p), POINTER(c_size_t)], "queue, memory, bytes"),
     # Makes a recipe from a preset.
-    "mp_recipe_create": (c_int32, [POINTER(mp_context), c_char_p, POINTER(POINTER(mp_recipe))]),  # context, name, out
+    "mp_recipe_create": (c_int32, [POINTER(mp_context), c_char_p, POINTER(POINTER(mp_recipe))], "context, name, out"),
     # The weight that a recipe wants, from its values in fp32: a tensor of its weight.dtype, quantized where that has a scale, on the
     # context's device. Give the same values as mp_param_desc.init_fp32 too, so that a master weight or a compensation has what
     # rounding them loses. Blocks.
-    "mp_recipe_create_weight": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), c_int32, POINTER(c_int64), POINTER(c_float), POINTER(POINTER(mp_tensor))]),  # context, recipe, ndim, shape, values, out
+    "mp_recipe_create_weight": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), c_int32, POINTER(c_int64), POINTER(c_float), POINTER(POINTER(mp_tensor))], "context, recipe, ndim, shape, values, out"),
     # The weight of an fp8 layer as the codes that its products take, with one scale: what a sharded optimizer gathers under
     # fp8.all_gather, a byte an element. Its owner keeps the exact numbers of its slice, in weight.dtype: give the same values as
     # mp_param_desc.init_fp32. A layer over such a weight keeps no copy of it between forward and backward. Blocks.
-    "mp_recipe_create_weight_codes": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), c_int32, POINTER(c_int64), POINTER(c_float), POINTER(POINTER(mp_tensor))]),  # context, recipe, ndim, shape, values, out
+    "mp_recipe_create_weight_codes": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), c_int32, POINTER(c_int64), POINTER(c_float), POINTER(POINTER(mp_tensor))], "context, recipe, ndim, shape, values, out"),
     # Gives the caller's reference back.
-    "mp_recipe_destroy": (None, [POINTER(mp_recipe)]),  # recipe
+    "mp_recipe_destroy": (None, [POINTER(mp_recipe)], "recipe"),
     # Sets a key that holds a string.
-    "mp_recipe_set_string": (c_int32, [POINTER(mp_recipe), c_char_p, c_char_p]),  # recipe, key, value
+    "mp_recipe_set_string": (c_int32, [POINTER(mp_recipe), c_char_p, c_char_p], "recipe, key, value"),
     # Sets a key that holds a floating-point number.
-    "mp_recipe_set_float": (c_int32, [POINTER(mp_recipe), c_char_p, c_double]),  # recipe, key, value
+    "mp_recipe_set_float": (c_int32, [POINTER(mp_recipe), c_char_p, c_double], "recipe, key, value"),
     # Sets a key that holds an integer.
-    "mp_recipe_set_int": (c_int32, [POINTER(mp_recipe), c_char_p, c_int64]),  # recipe, key, value
+    "mp_recipe_set_int": (c_int32, [POINTER(mp_recipe), c_char_p, c_int64], "recipe, key, value"),
     # Reads a key that holds a string.
-    "mp_recipe_get_string": (c_int32, [POINTER(mp_recipe), c_char_p, POINTER(c_char_p)]),  # recipe, key, value
+    "mp_recipe_get_string": (c_int32, [POINTER(mp_recipe), c_char_p, POINTER(c_char_p)], "recipe, key, value"),
     # Reads a key that holds a floating-point number.
-    "mp_recipe_get_float": (c_int32, [POINTER(mp_recipe), c_char_p, POINTER(c_double)]),  # recipe, key, value
+    "mp_recipe_get_float": (c_int32, [POINTER(mp_recipe), c_char_p, POINTER(c_double)], "recipe, key, value"),
     # Reads a key that holds an integer.
-    "mp_recipe_get_int": (c_int32, [POINTER(mp_recipe), c_char_p, POINTER(c_int64)]),  # recipe, key, value
+    "mp_recipe_get_int": (c_int32, [POINTER(mp_recipe), c_char_p, POINTER(c_int64)], "recipe, key, value"),
     # Makes a recipe from JSON: {"recipe": "preset", "key": value, ...}. "recipe" defaults to "fp32"; keys are
     # the dotted names of recipe_keys.h. Unknown or repeated keys, wrong types and impossible combinations are
     # refused with all reasons. At most 1 MiB.
-    "mp_recipe_create_from_json": (c_int32, [POINTER(mp_context), c_char_p, c_size_t, POINTER(POINTER(mp_recipe))]),  # context, json, length, out
+    "mp_recipe_create_from_json": (c_int32, [POINTER(mp_context), c_char_p, c_size_t, POINTER(POINTER(mp_recipe))], "context, json, length, out"),
     # Makes a recipe from a JSON file. Blocks.
-    "mp_recipe_create_from_file": (c_int32, [POINTER(mp_context), c_char_p, POINTER(POINTER(mp_recipe))]),  # context, path, out
+    "mp_recipe_create_from_file": (c_int32, [POINTER(mp_context), c_char_p, POINTER(POINTER(mp_recipe))], "context, path, out"),
     # The recipe as JSON in canonical form: every key, in the order of mp_recipe_get_key_info. Read back by
     # mp_recipe_create_from_json it gives the same recipe.
-    "mp_recipe_to_json": (c_int32, [POINTER(mp_recipe), POINTER(c_char), c_size_t, POINTER(c_size_t)]),  # recipe, buffer, capacity, needed
+    "mp_recipe_to_json": (c_int32, [POINTER(mp_recipe), POINTER(c_char), c_size_t, POINTER(c_size_t)], "recipe, buffer, capacity, needed"),
     # Checks the combination and reports every problem at once in mp_last_error_message().
-    "mp_recipe_validate": (c_int32, [POINTER(mp_recipe)]),  # recipe
+    "mp_recipe_validate": (c_int32, [POINTER(mp_recipe)], "recipe"),
     # A copy that can be changed, also of a recipe that is in use.
-    "mp_recipe_clone": (c_int32, [POINTER(mp_recipe), POINTER(POINTER(mp_recipe))]),  # recipe, out
+    "mp_recipe_clone": (c_int32, [POINTER(mp_recipe), POINTER(POINTER(mp_recipe))], "recipe, out"),
     # Whether something uses the recipe, so that it can no longer change.
-    "mp_recipe_get_frozen": (c_int32, [POINTER(mp_recipe), POINTER(c_int32)]),  # recipe, frozen
+    "mp_recipe_get_frozen": (c_int32, [POINTER(mp_recipe), POINTER(c_int32)], "recipe, frozen"),
     # Why the device's choice fell on this preset, in words; empty for a recipe that was not made by "auto".
-    "mp_recipe_get_reason": (c_int32, [POINTER(mp_recipe), POINTER(c_char), c_size_t, POINTER(c_size_t)]),  # recipe, buffer, capacity, needed
+    "mp_recipe_get_reason": (c_int32, [POINTER(mp_recipe), POINTER(c_char), c_size_t, POINTER(c_size_t)], "recipe, buffer, capacity, needed"),
     # Number of presets.
-    "mp_recipe_preset_count": (c_int32, []),
+    "mp_recipe_preset_count": (c_int32, [], ""),
     # Name and one-line description of a preset.
-    "mp_recipe_get_preset_info": (c_int32, [c_int32, POINTER(c_char_p), POINTER(c_char_p)]),  # index, name, text
+    "mp_recipe_get_preset_info": (c_int32, [c_int32, POINTER(c_char_p), POINTER(c_char_p)], "index, name, text"),
     # Number of keys.
-    "mp_recipe_key_count": (c_int32, []),
+    "mp_recipe_key_count": (c_int32, [], ""),
     # Everything about one key.
-    "mp_recipe_get_key_info": (c_int32, [c_int32, POINTER(mp_recipe_key_desc)]),  # index, desc
+    "mp_recipe_get_key_info": (c_int32, [c_int32, POINTER(mp_recipe_key_desc)], "index, desc"),
     # Exact bytes that a recipe needs for so many parameters, before anything is allocated: elements, and the
     # scales of one tensor where the recipe has scaled codes. Scratch and activations are not in it.
-    "mp_recipe_plan_memory": (c_int32, [POINTER(mp_recipe), c_int32, c_int64, POINTER(mp_memory_report)]),  # recipe, rule, parameter_count, report
+    "mp_recipe_plan_memory": (c_int32, [POINTER(mp_recipe), c_int32, c_int64, POINTER(mp_memory_report)], "recipe, rule, parameter_count, report"),
     # The same for a model's tensors of the recipe's weight.dtype, each with scales of its own.
-    "mp_recipe_plan_memory_of_tensors": (c_int32, [POINTER(mp_recipe), c_int32, POINTER(c_int64), c_int64, POINTER(mp_memory_report)]),  # recipe, rule, counts, tensor_count, report
+    "mp_recipe_plan_memory_of_tensors": (c_int32, [POINTER(mp_recipe), c_int32, POINTER(c_int64), c_int64, POINTER(mp_memory_report)], "recipe, rule, counts, tensor_count, report"),
     # Fills a struct with its defaults: the function twin of MP_RECIPE_KEY_DESC_INIT.
-    "mp_recipe_key_desc_init": (c_int32, [POINTER(mp_recipe_key_desc), c_size_t]),  # desc, size
+    "mp_recipe_key_desc_init": (c_int32, [POINTER(mp_recipe_key_desc), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_MEMORY_REPORT_INIT.
-    "mp_memory_report_init": (c_int32, [POINTER(mp_memory_report), c_size_t]),  # desc, size
+    "mp_memory_report_init": (c_int32, [POINTER(mp_memory_report), c_size_t], "desc, size"),
     # The same sums of all elements on every rank: a reduce-scatter, then a gather in gather_dtype. With op MAX_ABS_BITS, the
     # largest |x| of each element over the ranks as fp32. Blocks, unless it has a request; a maximum takes none.
-    "mp_comm_all_reduce": (c_int32, [POINTER(mp_comm), POINTER(mp_queue), POINTER(mp_comm_reduce_desc), POINTER(POINTER(mp_tensor)), c_int32, POINTER(mp_tensor), POINTER(POINTER(mp_comm_request))]),  # comm, queue, desc, sources, source_count, destination, request
+    "mp_comm_all_reduce": (c_int32, [POINTER(mp_comm), POINTER(mp_queue), POINTER(mp_comm_reduce_desc), POINTER(POINTER(mp_tensor)), c_int32, POINTER(mp_tensor), POINTER(POINTER(mp_comm_request))], "comm, queue, desc, sources, source_count, destination, request"),
     # Rank r gets the sum of its share of all ranks' elements: those from counts[0] + ... + counts[r - 1] on. Shares may be
     # empty. The destination may be fp32, or fp16 or bf16, to which the sum is rounded once. What is not finite on any rank
     # is not finite in the sum. Blocks, unless it has a request; what is enqueued on the queue comes first.
-    "mp_comm_reduce_scatter": (c_int32, [POINTER(mp_comm), POINTER(mp_queue), POINTER(mp_comm_reduce_desc), POINTER(POINTER(mp_tensor)), c_int32, POINTER(c_int64), POINTER(mp_tensor), POINTER(POINTER(mp_comm_request))]),  # comm, queue, desc, sources, source_count, counts, destination, request
+    "mp_comm_reduce_scatter": (c_int32, [POINTER(mp_comm), POINTER(mp_queue), POINTER(mp_comm_reduce_desc), POINTER(POINTER(mp_tensor)), c_int32, POINTER(c_int64), POINTER(mp_tensor), POINTER(POINTER(mp_comm_request))], "comm, queue, desc, sources, source_count, counts, destination, request"),
     # Every rank gets all ranks' values in wire_dtype: of fp8 all get the decoded ones, the owner too. Of the descriptor,
     # order, slots, accumulate and the gather's fields are not read. Blocks, unless it has a request.
-    "mp_comm_all_gather_values": (c_int32, [POINTER(mp_comm), POINTER(mp_queue), POINTER(mp_comm_reduce_desc), POINTER(mp_tensor), POINTER(c_int64), POINTER(mp_tensor), POINTER(POINTER(mp_comm_request))]),  # comm, queue, desc, shard, counts, destination, request
+    "mp_comm_all_gather_values": (c_int32, [POINTER(mp_comm), POINTER(mp_queue), POINTER(mp_comm_reduce_desc), POINTER(mp_tensor), POINTER(c_int64), POINTER(mp_tensor), POINTER(POINTER(mp_comm_request))], "comm, queue, desc, shard, counts, destination, request"),
     # Bytes that so many elements take on the wire, scales included.
-    "mp_comm_get_wire_bytes": (c_int32, [c_int64, c_int32, c_int32, POINTER(c_int64)]),  # count, dtype, scale, bytes
+    "mp_comm_get_wire_bytes": (c_int32, [c_int64, c_int32, c_int32, POINTER(c_int64)], "count, dtype, scale, bytes"),
     # Fills a descriptor with the defaults: the function twin of MP_COMM_REDUCE_DESC_INIT.
-    "mp_comm_reduce_desc_init": (c_int32, [POINTER(mp_comm_reduce_desc), c_size_t]),  # desc, size
+    "mp_comm_reduce_desc_init": (c_int32, [POINTER(mp_comm_reduce_desc), c_size_t], "desc, size"),
     # Makes a place for what one forward of this layer keeps. It holds memory from its first forward on.
-    "mp_saved_create": (c_int32, [POINTER(mp_linear), POINTER(POINTER(mp_saved))]),  # linear, out
+    "mp_saved_create": (c_int32, [POINTER(mp_linear), POINTER(POINTER(mp_saved))], "linear, out"),
     # mp_linear_forward that keeps what backward needs in `saved` instead of in the layer. What was in it is replaced. Enqueues.
     # x may be codes (a quantized tensor). In the form of the product they serve as they are, and their amax
     # (mp_tensor_get_quantized_amax) enters the delayed scale; other codes are read to fp32 and rounded again.
-    "mp_linear_forward_saved": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_saved), c_uint32]),  # linear, queue, x, y, saved, flags
+    "mp_linear_forward_saved": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_saved), c_uint32], "linear, queue, x, y, saved, flags"),
     # mp_linear_backward with what that forward kept. It stays there: a second backward may follow. Enqueues. dy may be codes,
     # as x may; dbias is then the sum of their values.
-    "mp_linear_backward_saved": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), POINTER(mp_saved), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), c_uint32]),  # linear, queue, saved, dy, dx, dw, dbias, flags
+    "mp_linear_backward_saved": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), POINTER(mp_saved), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), c_uint32], "linear, queue, saved, dy, dx, dw, dbias, flags"),
     # Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the form of the weight gradient, and its scales.
-    "mp_linear_get_saved_bytes": (c_int32, [POINTER(mp_linear), c_int64, POINTER(c_size_t)]),  # linear, rows, bytes
+    "mp_linear_get_saved_bytes": (c_int32, [POINTER(mp_linear), c_int64, POINTER(c_size_t)], "linear, rows, bytes"),
     # Has what is kept lie in the caller's memory. Where a forward has been, the bytes that were at the old place of the caller's
     # are taken to be at the new one: copy them first. A saved whose x lies in the library's memory cannot be moved.
-    "mp_saved_set_memory": (c_int32, [POINTER(mp_saved), c_void_p, c_size_t]),  # saved, memory, bytes
+    "mp_saved_set_memory": (c_int32, [POINTER(mp_saved), c_void_p, c_size_t], "saved, memory, bytes"),
     # The caller's memory that mp_saved_set_memory named.
-    "mp_saved_get_memory": (c_int32, [POINTER(mp_saved), POINTER(c_void_p), POINTER(c_size_t)]),  # saved, memory, bytes
+    "mp_saved_get_memory": (c_int32, [POINTER(mp_saved), POINTER(c_void_p), POINTER(c_size_t)], "saved, memory, bytes"),
     # Gives the caller's reference back.
-    "mp_saved_destroy": (None, [POINTER(mp_saved)]),  # saved
+    "mp_saved_destroy": (None, [POINTER(mp_saved)], "saved"),
     # How dw in fp16 or bf16 is rounded from now on, by mp_linear_backward too. Under MP_ROUND_STOCHASTIC the product is added
     # to dw in fp32 and rounded once, by the bits of (seed, uid, element, step, microbatch): set them before each micro-batch.
     # A dw in fp32 is not rounded.
-    "mp_linear_set_gradient_rounding": (c_int32, [POINTER(mp_linear), POINTER(mp_cast_desc)]),  # linear, desc
+    "mp_linear_set_gradient_rounding": (c_int32, [POINTER(mp_linear), POINTER(mp_cast_desc)], "linear, desc"),
     # What mp_linear_set_gradient_rounding was told.
-    "mp_linear_get_gradient_rounding": (c_int32, [POINTER(mp_linear), POINTER(mp_cast_desc)]),  # linear, desc
+    "mp_linear_get_gradient_rounding": (c_int32, [POINTER(mp_linear), POINTER(mp_cast_desc)], "linear, desc"),
     # The form in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
-    "mp_linear_get_operand_form": (c_int32, [POINTER(mp_linear), c_int32, c_int32, POINTER(c_int32), POINTER(mp_quant_desc)]),  # linear, product, operand, dtype, quant
+    "mp_linear_get_operand_form": (c_int32, [POINTER(mp_linear), c_int32, c_int32, POINTER(c_int32), POINTER(mp_quant_desc)], "linear, product, operand, dtype, quant"),
     # Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
     # counted by the layer. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.
-    "mp_linear_quantize": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), c_int32, c_int32, POINTER(mp_tensor), POINTER(mp_tensor)]),  # linear, queue, product, operand, source, codes
+    "mp_linear_quantize": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), c_int32, c_int32, POINTER(mp_tensor), POINTER(mp_tensor)], "linear, queue, product, operand, source, codes"),
     # Has products take these codes of the caller's instead of rounding the weight: who changes the weight makes them anew.
     # Their amax enters the delayed scale. Kept alive.
-    "mp_linear_set_weight_codes": (c_int32, [POINTER(mp_linear), POINTER(mp_tensor), POINTER(mp_tensor)]),  # linear, fprop, dgrad
+    "mp_linear_set_weight_codes": (c_int32, [POINTER(mp_linear), POINTER(mp_tensor), POINTER(mp_tensor)], "linear, fprop, dgrad"),
     # What mp_linear_set_weight_codes was given.
-    "mp_linear_get_weight_codes": (c_int32, [POINTER(mp_linear), c_int32, POINTER(POINTER(mp_tensor))]),  # linear, product, out
+    "mp_linear_get_weight_codes": (c_int32, [POINTER(mp_linear), c_int32, POINTER(POINTER(mp_tensor))], "linear, product, out"),
     # The delayed scale of an operand, for kernels of the caller's that make codes: what x is multiplied by before it is
     # rounded; scale_inv = RN(1 / multiply). One fp32 element in device memory that moves with mp_linear_end_step. In the
     # first steps of a recipe with a warm-up it is not used.
-    "mp_linear_get_multiply_tensor": (c_int32, [POINTER(mp_linear), c_int32, POINTER(POINTER(mp_tensor))]),  # linear, operand, out
+    "mp_linear_get_multiply_tensor": (c_int32, [POINTER(mp_linear), c_int32, POINTER(POINTER(mp_tensor))], "linear, operand, out"),
     # Makes the scaler a recipe asks for; for a recipe without loss scaling one of kind MP_SCALER_NONE, so that
     # the caller's loop is the same for every recipe. Freezes the recipe.
-    "mp_scaler_create_from_recipe": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), POINTER(POINTER(mp_scaler))]),  # context, recipe, out
+    "mp_scaler_create_from_recipe": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), POINTER(POINTER(mp_scaler))], "context, recipe, out"),
     # Makes a scaler on the context's device.
-    "mp_scaler_create": (c_int32, [POINTER(mp_context), POINTER(mp_scaler_desc), POINTER(POINTER(mp_scaler))]),  # context, desc, out
+    "mp_scaler_create": (c_int32, [POINTER(mp_context), POINTER(mp_scaler_desc), POINTER(POINTER(mp_scaler))], "context, desc, out"),
     # The loss scale as it is after all enqueued work. Blocks.
-    "mp_scaler_get_scale": (c_int32, [POINTER(mp_scaler), POINTER(mp_queue), POINTER(c_double)]),  # scaler, queue, scale
+    "mp_scaler_get_scale": (c_int32, [POINTER(mp_scaler), POINTER(mp_queue), POINTER(c_double)], "scaler, queue, scale"),
     # Moves the scale by the rule, once a step, and clears found_inf. Enqueues.
-    "mp_scaler_update": (c_int32, [POINTER(mp_scaler), POINTER(mp_queue)]),  # scaler, queue
+    "mp_scaler_update": (c_int32, [POINTER(mp_scaler), POINTER(mp_queue)], "scaler, queue"),
     # Gives the caller's reference back.
-    "mp_scaler_destroy": (None, [POINTER(mp_scaler)]),  # scaler
+    "mp_scaler_destroy": (None, [POINTER(mp_scaler)], "scaler"),
     # Looks whether gradients in the caller's own memory are finite; for loops without mp_optimizer. Adds to
     # found_inf until the next update. Enqueues; on the host the memory is read before the call returns.
-    "mp_scaler_check_pointers": (c_int32, [POINTER(mp_scaler), POINTER(mp_queue), c_int64, POINTER(c_void_p), POINTER(c_int32), POINTER(c_int64)]),  # scaler, queue, count, grads, dtypes, elements
+    "mp_scaler_check_pointers": (c_int32, [POINTER(mp_scaler), POINTER(mp_queue), c_int64, POINTER(c_void_p), POINTER(c_int32), POINTER(c_int64)], "scaler, queue, count, grads, dtypes, elements"),
     # The loss scale in device memory: one fp32 element that shares the scaler's memory, for losses that are multiplied on the device
     # without waiting. 1 of a scaler of kind MP_SCALER_NONE.
-    "mp_scaler_get_scale_tensor": (c_int32, [POINTER(mp_scaler), POINTER(POINTER(mp_tensor))]),  # scaler, out
+    "mp_scaler_get_scale_tensor": (c_int32, [POINTER(mp_scaler), POINTER(POINTER(mp_tensor))], "scaler, out"),
     # found_inf, 0 or 1, likewise. Kernels of the caller's may write it before mp_scaler_update: the maximum over ranks, say.
-    "mp_scaler_get_found_inf_tensor": (c_int32, [POINTER(mp_scaler), POINTER(POINTER(mp_tensor))]),  # scaler, out
+    "mp_scaler_get_found_inf_tensor": (c_int32, [POINTER(mp_scaler), POINTER(POINTER(mp_tensor))], "scaler, out"),
     # found_inf becomes 1 where it is on any rank, before mp_scaler_update; for loops without mp_optimizer, and for ranks that hold other
     # parameters. One small message. Blocks.
-    "mp_scaler_combine": (c_int32, [POINTER(mp_scaler), POINTER(mp_queue), POINTER(mp_comm)]),  # scaler, queue, comm
+    "mp_scaler_combine": (c_int32, [POINTER(mp_scaler), POINTER(mp_queue), POINTER(mp_comm)], "scaler, queue, comm"),
     # Reads the whole state. Blocks.
-    "mp_scaler_get_state": (c_int32, [POINTER(mp_scaler), POINTER(mp_queue), POINTER(mp_scaler_state)]),  # scaler, queue, state
+    "mp_scaler_get_state": (c_int32, [POINTER(mp_scaler), POINTER(mp_queue), POINTER(mp_scaler_state)], "scaler, queue, state"),
     # Replaces the whole state, to go on exactly where a saved run stopped. Blocks.
-    "mp_scaler_set_state": (c_int32, [POINTER(mp_scaler), POINTER(mp_queue), POINTER(mp_scaler_state)]),  # scaler, queue, state
+    "mp_scaler_set_state": (c_int32, [POINTER(mp_scaler), POINTER(mp_queue), POINTER(mp_scaler_state)], "scaler, queue, state"),
     # Fills a descriptor with the rule of a known system.
-    "mp_scaler_desc_preset": (c_int32, [POINTER(mp_scaler_desc), c_size_t, c_char_p]),  # desc, size, name
+    "mp_scaler_desc_preset": (c_int32, [POINTER(mp_scaler_desc), c_size_t, c_char_p], "desc, size, name"),
     # Fills a struct with its defaults: the function twin of MP_SCALER_DESC_INIT.
-    "mp_scaler_desc_init": (c_int32, [POINTER(mp_scaler_desc), c_size_t]),  # desc, size
+    "mp_scaler_desc_init": (c_int32, [POINTER(mp_scaler_desc), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_SCALER_STATE_INIT.
-    "mp_scaler_state_init": (c_int32, [POINTER(mp_scaler_state), c_size_t]),  # desc, size
+    "mp_scaler_state_init": (c_int32, [POINTER(mp_scaler_state), c_size_t], "desc, size"),
     # As mp_optimizer_create, for an optimizer whose states the ranks of a communicator share. It makes a communicator of its
     # own from `comm`, which may be destroyed after. Every rank then adds the same groups and parameters, whole, with
     # the same names, shapes and values. Blocks.
-    "mp_optimizer_create_sharded": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), POINTER(mp_optimizer_desc), POINTER(mp_comm), POINTER(mp_sharding_desc), POINTER(POINTER(mp_optimizer))]),  # context, recipe, desc, comm, sharding, out
+    "mp_optimizer_create_sharded": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), POINTER(mp_optimizer_desc), POINTER(mp_comm), POINTER(mp_sharding_desc), POINTER(POINTER(mp_optimizer))], "context, recipe, desc, comm, sharding, out"),
     # Cuts the parameters, makes this rank's states, and from stage 2 on takes the gradients' memory, in stage 3 the
     # weights'. The first step does it where nobody has. No parameter can be added after it. Blocks.
-    "mp_optimizer_shard": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue)]),  # optimizer, queue
+    "mp_optimizer_shard": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue)], "optimizer, queue"),
     # A gradient has its last addition. When all of its bucket are ready the bucket leaves. A thread of the optimizer's moves
     # what has left on, sums included, while backward goes on, and so it does what mp_optimizer_gather_begin began; it calls
     # the communicator only between calls of this optimizer, begins nothing on it (what a bucket begins later, in the order
@@ -1520,103 +1607,103 @@ FUNCTIONS = {
     # the same order. In stages 0 and 1 gradients stay in their tensors, so it is said once a step; under MP_OPTIMIZER_ZERO_GRAD,
     # and from stage 2 on, once a microbatch if wanted: what left is added to what left before. Does nothing without sharding.
     # Enqueues; blocks for a bucket that leaves.
-    "mp_optimizer_grad_ready": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32]),  # optimizer, queue, index
+    "mp_optimizer_grad_ready": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32], "optimizer, queue, index"),
     # All gradients of one slot are there: they are kept in the wire's type, and zeroed. Needed after each of this rank's
     # slots where it has several; nothing else may add to them before. Does nothing without sharding. Enqueues; blocks for
     # buckets that leave.
-    "mp_optimizer_end_microbatch": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue)]),  # optimizer, queue
+    "mp_optimizer_end_microbatch": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue)], "optimizer, queue"),
     # Gives a gradient its memory, of zeros, where it has none. Does nothing in stages 0 and 1, or without sharding.
     # Enqueues.
-    "mp_optimizer_acquire_grad": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32]),  # optimizer, queue, index
+    "mp_optimizer_acquire_grad": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32], "optimizer, queue, index"),
     # Stage 3: gives parameters memory and begins to fetch their slices; those that have memory are left alone. Several may be
     # under way, for layers to come. Every rank names the same parameters in the same order. Does nothing in other stages.
     # Blocks until this rank's own slices are ready to be sent.
-    "mp_optimizer_gather_begin": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), POINTER(c_int32), c_int32]),  # optimizer, queue, indices, count
+    "mp_optimizer_gather_begin": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), POINTER(c_int32), c_int32], "optimizer, queue, indices, count"),
     # Returns when these parameters are whole. Blocks. Does nothing in other stages.
-    "mp_optimizer_gather_wait": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), POINTER(c_int32), c_int32]),  # optimizer, queue, indices, count
+    "mp_optimizer_gather_wait": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), POINTER(c_int32), c_int32], "optimizer, queue, indices, count"),
     # Gives the parameters' memory back; what was written there is lost, unless mp_optimizer_sync_master took it. A step
     # does it for all. Blocks. Does nothing in other stages.
-    "mp_optimizer_gather_free": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), POINTER(c_int32), c_int32]),  # optimizer, queue, indices, count
+    "mp_optimizer_gather_free": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), POINTER(c_int32), c_int32], "optimizer, queue, indices, count"),
     # Which elements of a parameter a rank owns.
-    "mp_optimizer_get_slice": (c_int32, [POINTER(mp_optimizer), c_int32, c_int32, POINTER(c_int64), POINTER(c_int64)]),  # optimizer, index, rank, start, count
+    "mp_optimizer_get_slice": (c_int32, [POINTER(mp_optimizer), c_int32, c_int32, POINTER(c_int64), POINTER(c_int64)], "optimizer, index, rank, start, count"),
     # Whether messages move while the caller computes, and how many have. What the thread finished was over before the
     # step, or whoever waits, asked for it.
-    "mp_optimizer_get_progress": (c_int32, [POINTER(mp_optimizer), POINTER(mp_sharding_progress)]),  # optimizer, progress
+    "mp_optimizer_get_progress": (c_int32, [POINTER(mp_optimizer), POINTER(mp_sharding_progress)], "optimizer, progress"),
     # FP8-LM's factor mu of a gradient that ranks reduce under a shared scale (grad.reduce.scale "shared"): it begins at 1 /
     # sqrt(ranks), is halved by a step whose sum had to clip more than 1e-5 of its elements (one is forgiven), and doubles in
     # 1000 steps that had not. Codes are made under it rounded down to a power of two. A checkpoint keeps it.
-    "mp_optimizer_get_grad_mu": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(c_double)]),  # optimizer, index, mu
+    "mp_optimizer_get_grad_mu": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(c_double)], "optimizer, index, mu"),
     # What this rank has sent for this optimizer.
-    "mp_optimizer_get_traffic": (c_int32, [POINTER(mp_optimizer), POINTER(mp_comm_traffic)]),  # optimizer, traffic
+    "mp_optimizer_get_traffic": (c_int32, [POINTER(mp_optimizer), POINTER(mp_comm_traffic)], "optimizer, traffic"),
     # mp_recipe_plan_memory for one rank of many that share an optimizer, after mp_optimizer_shard: exactly the bytes of its
     # own elements, and of what every rank has. The one scale of a weight or gradient is on every rank. Gradients from stage
     # 2 on, and weights in stage 3, are not counted: they have memory while they are in use only.
-    "mp_recipe_plan_memory_sharded": (c_int32, [POINTER(mp_recipe), c_int32, POINTER(c_int64), c_int64, POINTER(mp_sharding_desc), c_int32, c_int32, POINTER(mp_memory_report)]),  # recipe, rule, counts, tensor_count, sharding, rank, ranks, report
+    "mp_recipe_plan_memory_sharded": (c_int32, [POINTER(mp_recipe), c_int32, POINTER(c_int64), c_int64, POINTER(mp_sharding_desc), c_int32, c_int32, POINTER(mp_memory_report)], "recipe, rule, counts, tensor_count, sharding, rank, ranks, report"),
     # Fills a descriptor with the defaults: the function twin of MP_SHARDING_DESC_INIT.
-    "mp_sharding_desc_init": (c_int32, [POINTER(mp_sharding_desc), c_size_t]),  # desc, size
+    "mp_sharding_desc_init": (c_int32, [POINTER(mp_sharding_desc), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_SHARDING_PROGRESS_INIT.
-    "mp_sharding_progress_init": (c_int32, [POINTER(mp_sharding_progress), c_size_t]),  # desc, size
+    "mp_sharding_progress_init": (c_int32, [POINTER(mp_sharding_progress), c_size_t], "desc, size"),
     # Symbolic name of a code, for logs ("MP_STATUS_INVALID_SHAPE").
-    "mp_status_string": (c_char_p, [c_int32]),  # status
+    "mp_status_string": (c_char_p, [c_int32], "status"),
     # What went wrong in this thread's last call, in one line: the argument, what was found, what was
     # expected, what to do. Every call except the query functions of this header and mp_*_destroy clears it on entry.
-    "mp_last_error_message": (c_char_p, []),
+    "mp_last_error_message": (c_char_p, [], ""),
     # Copy of mp_last_error_message() into the caller's memory, for languages that cannot borrow.
-    "mp_last_error_copy": (c_int32, [POINTER(c_char), c_size_t, POINTER(c_size_t)]),  # buffer, capacity, needed
+    "mp_last_error_copy": (c_int32, [POINTER(c_char), c_size_t, POINTER(c_size_t)], "buffer, capacity, needed"),
     # Makes a tensor in the library's memory, 64-byte aligned, all zero bytes.
-    "mp_tensor_create": (c_int32, [POINTER(mp_context), POINTER(mp_tensor_desc), POINTER(POINTER(mp_tensor))]),  # context, desc, out
+    "mp_tensor_create": (c_int32, [POINTER(mp_context), POINTER(mp_tensor_desc), POINTER(POINTER(mp_tensor))], "context, desc, out"),
     # Copies from host memory into a tensor. Blocks.
-    "mp_tensor_write": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), c_void_p, c_size_t]),  # tensor, queue, data, bytes
+    "mp_tensor_write": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), c_void_p, c_size_t], "tensor, queue, data, bytes"),
     # Copies a tensor into host memory. Blocks.
-    "mp_tensor_read": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), c_void_p, c_size_t]),  # tensor, queue, data, bytes
+    "mp_tensor_read": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), c_void_p, c_size_t], "tensor, queue, data, bytes"),
     # Copies elements between tensors of the same type and number of elements, on the same or on different
     # devices. Enqueues. Overlapping memory is refused.
-    "mp_tensor_copy": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), POINTER(mp_tensor)]),  # source, queue, destination
+    "mp_tensor_copy": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), POINTER(mp_tensor)], "source, queue, destination"),
     # Sets every byte to zero. Enqueues.
-    "mp_tensor_zero": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue)]),  # tensor, queue
+    "mp_tensor_zero": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue)], "tensor, queue"),
     # Converts between fp32, fp16, bf16, fp8_e4m3 and fp8_e5m2. Enqueues.
     # Numerics: through fp32, exact on the way in; one rounding on the way out; NaN kept; subnormals exact.
     # Stochastic rounding draws from Philox4x32-10 by (seed, uid, element, step, micro-batch), so the bits do not depend on
     # threads or device.
-    "mp_tensor_cast": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_cast_desc)]),  # source, queue, destination, desc
+    "mp_tensor_cast": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_cast_desc)], "source, queue, destination, desc"),
     # Gives the caller's reference back.
-    "mp_tensor_destroy": (None, [POINTER(mp_tensor)]),  # tensor
+    "mp_tensor_destroy": (None, [POINTER(mp_tensor)], "tensor"),
     # Makes a tensor over the caller's memory, which must hold the whole shape, be aligned to the element
     # size, and stay valid until the deleter runs (or, without one, until the tensor and all that uses it are
     # destroyed).
-    "mp_tensor_wrap": (c_int32, [POINTER(mp_context), POINTER(mp_tensor_desc), c_void_p, mp_deleter_fn, c_void_p, POINTER(POINTER(mp_tensor))]),  # context, desc, data, deleter, payload, out
+    "mp_tensor_wrap": (c_int32, [POINTER(mp_context), POINTER(mp_tensor_desc), c_void_p, mp_deleter_fn, c_void_p, POINTER(POINTER(mp_tensor))], "context, desc, data, deleter, payload, out"),
     # Some elements of a tensor as a tensor of their own, without a copy: rows of an embedding, the Q of a QKV weight, one expert
     # of a stack. What is written through one is seen through the other, and caches of either notice it. The view keeps the
     # tensor alive, and its memory in its place (of a sharded parameter it cannot be given back meanwhile).
-    "mp_tensor_create_view": (c_int32, [POINTER(mp_tensor), c_int64, c_int32, POINTER(c_int64), POINTER(POINTER(mp_tensor))]),  # tensor, offset, ndim, shape, out
+    "mp_tensor_create_view": (c_int32, [POINTER(mp_tensor), c_int64, c_int32, POINTER(c_int64), POINTER(POINTER(mp_tensor))], "tensor, offset, ndim, shape, out"),
     # Type, shape and device of a tensor.
-    "mp_tensor_get_desc": (c_int32, [POINTER(mp_tensor), POINTER(mp_tensor_desc)]),  # tensor, desc
+    "mp_tensor_get_desc": (c_int32, [POINTER(mp_tensor), POINTER(mp_tensor_desc)], "tensor, desc"),
     # The tensor's memory: a borrowed pointer, on its device, valid as long as the tensor.
-    "mp_tensor_get_data": (c_int32, [POINTER(mp_tensor), POINTER(c_void_p)]),  # tensor, data
+    "mp_tensor_get_data": (c_int32, [POINTER(mp_tensor), POINTER(c_void_p)], "tensor, data"),
     # mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.
-    "mp_tensor_cast_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), c_void_p, c_int32, c_void_p, c_int32, c_int64, POINTER(mp_cast_desc)]),  # context, queue, source, source_dtype, destination, destination_dtype, count, desc
+    "mp_tensor_cast_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), c_void_p, c_int32, c_void_p, c_int32, c_int64, POINTER(mp_cast_desc)], "context, queue, source, source_dtype, destination, destination_dtype, count, desc"),
     # Largest absolute value. NaN wins over everything and infinity over every number; 0 for no elements.
     # Enqueues.
-    "mp_tensor_amax": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), POINTER(mp_tensor)]),  # tensor, queue, amax
+    "mp_tensor_amax": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), POINTER(mp_tensor)], "tensor, queue, amax"),
     # Fills a descriptor with the defaults: the function twin of MP_TENSOR_DESC_INIT.
-    "mp_tensor_desc_init": (c_int32, [POINTER(mp_tensor_desc), c_size_t]),  # desc, size
+    "mp_tensor_desc_init": (c_int32, [POINTER(mp_tensor_desc), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_CAST_DESC_INIT.
-    "mp_cast_desc_init": (c_int32, [POINTER(mp_cast_desc), c_size_t]),  # desc, size
+    "mp_cast_desc_init": (c_int32, [POINTER(mp_cast_desc), c_size_t], "desc, size"),
     # Name of an element type as recipes and messages spell it ("bf16", "fp8_e4m3", ...).
-    "mp_dtype_name": (c_char_p, [c_int32]),  # dtype
+    "mp_dtype_name": (c_char_p, [c_int32], "dtype"),
     # The inverse of mp_dtype_name.
-    "mp_dtype_from_name": (c_int32, [c_char_p]),  # name
+    "mp_dtype_from_name": (c_int32, [c_char_p], "name"),
     # Bytes of one element.
-    "mp_dtype_size": (c_size_t, [c_int32]),  # dtype
+    "mp_dtype_size": (c_size_t, [c_int32], "dtype"),
     # Version of the loaded library, in the form of MP_VERSION. From 0.2 on all 0.x versions are additive: a program
     # compiled against header version H works with every library whose version is at least H.
-    "mp_library_version": (c_uint32, []),
+    "mp_library_version": (c_uint32, [], ""),
     # Version, compiler, and what was built in, as one line of text for bug reports.
-    "mp_library_build_info": (c_char_p, []),
+    "mp_library_build_info": (c_char_p, [], ""),
     # Ends the library's own run-time systems (its private Kokkos). Final: later calls that need a device
     # fail with MP_STATUS_BAD_STATE. Never needed before a normal exit. Refused while contexts are alive.
     # Blocks.
-    "mp_library_shutdown": (c_int32, []),
+    "mp_library_shutdown": (c_int32, [], ""),
 }
 
 
@@ -1630,9 +1717,17 @@ def check_layout():
 
 
 def load(path):
-    """Opens the library at a path, or by a name that the system's loader knows, and gives its functions their types."""
+    """Opens the library at a path, or by a name that the system's loader knows, and gives its functions their types. One that
+    is older than the headers that this file was made from is refused with ImportError."""
     library = ctypes.CDLL(path)
-    for name, (result, arguments) in FUNCTIONS.items():
+    library.mp_library_version.restype = c_uint32
+    found = library.mp_library_version()
+    if found // 10000 != MP_VERSION_MAJOR or found < MP_VERSION:
+        def text(number):
+            return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+        raise ImportError(f"{path} is libmixedprec {text(found)}; this package needs {text(MP_VERSION)} or a later one of "
+                          f"the same major version")
+    for name, (result, arguments, _) in FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library

@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers: parameters by name in groups, states of the library's, alone or shared by ranks (ZeRO)."""
+
+from __future__ import annotations
+
+import contextlib
+from ctypes import byref, c_double, c_int32, c_int64
+from typing import Any, Iterable, Iterator, NamedTuple, Optional, TYPE_CHECKING
+
+from . import capi
+from ._comm import ORDERS, WIRE_SCALES, Traffic
+from ._library import Object, call, choice, choices, filled, flags, text, value
+from ._linear import linear_array
+from ._memory import dtype_number, int32_array
+from ._recipe import RULES, MemoryReport, memory_report
+from ._step import OptimizerStats, hyperparameters
+from ._tensor import Tensor, as_tensor
+
+if TYPE_CHECKING:
+    from ._comm import Comm
+    from ._context import Queue
+    from ._linear import Linear
+    from ._memory import Array
+    from ._recipe import Recipe
+    from ._scaler import Scaler
+
+_KINDS = choices("MP_SHARD_")
+_RULE_NAMES = {number: name for name, number in RULES.items()}
+
+
+class Sharding(NamedTuple):
+    """How ranks share an optimizer.
+
+    stage   of ZeRO: 0 sums gradients, 1 shares states, 2 gradients too, 3 weights too
+    kind    how parameters are cut: "flat", "per_parameter", "greedy"
+    bucket_elements  of a bucket of gradients; 0: 2^24
+    wire_dtype  gradients on the wire; None: the recipe's. wire_scale: "default", "block", "mx", "tensor", "shared"
+    order   of sums: "rank", "tree", "exact", "fast"; slots: micro-batches of all ranks, for "tree" and "exact"
+    shard_ranks, node_ranks  hybrid sharding, sums in two levels; check_every: compare weights every so many steps
+    sum_gradients    the sum of the gradients, not their mean
+    progress_thread  move gradients while the caller computes
+    """
+
+    stage: int = 1
+    kind: str = "flat"
+    bucket_elements: int = 0
+    wire_dtype: Optional[str] = None
+    wire_scale: str = "default"
+    order: str = "rank"
+    slots: int = 0
+    shard_ranks: int = 0
+    check_every: int = 0
+    node_ranks: int = 0
+    sum_gradients: bool = False
+    progress_thread: bool = True
+
+    def _desc(self):
+        return capi.mp_sharding_desc(
+            stage=self.stage,
+            kind=choice(_KINDS, self.kind, "kind"),
+            bucket_elements=self.bucket_elements,
+            wire_dtype=0 if self.wire_dtype is None else dtype_number(self.wire_dtype),
+            wire_scale=choice(WIRE_SCALES, self.wire_scale, "wire_scale"),
+            order=choice(ORDERS, self.order, "order"),
+            slots=self.slots,
+            shard_ranks=self.shard_ranks,
+            check_every=self.check_every,
+            node_ranks=self.node_ranks,
+            flags=flags(
+                explicit=(True, capi.MP_SHARDING_EXPLICIT),
+                sum=(self.sum_gradients, capi.MP_SHARDING_SUM_GRADIENTS),
+                thread=(not self.progress_thread, capi.MP_SHARDING_NO_PROGRESS_THREAD),
+            ),
+        )
+
+
+class Progress(NamedTuple):
+    """What moves between the calls of a sharded optimizer. reason: why there is no thread."""
+
+    has_thread: bool
+    begun: int
+    finished: int
+    finished_by_thread: int
+    reason: str
+
+
+class Group(NamedTuple):
+    """A group of parameters as it is now."""
+
+    lr: float
+    betas: tuple
+    eps: float
+    weight_decay: float
+    rule: str
+    maximize: bool
+    bias_correction: bool
+    exp_avg_format: Optional[str]
+    exp_avg_sq_format: Optional[str]
+    enabled: bool
+
+
+class Optimizer(Object):
+    """AdamW, Adam or Lion in the dtypes of a recipe.
+
+    max_grad_norm  clip the global norm of the unscaled gradients; 0: no clipping
+    seed           of stochastic rounding
+    check_finite   skip a step with gradients that are not finite, also without a scaler
+    zero_grad      a step writes zeros into the gradients it has used
+    offload        states and step on the host, parameters on the accelerator
+    eager_compat   an oracle: torchdistx's order of operations, backend "reference" only
+    comm           ranks that share the states; sharding: how, a Sharding. Then collective: every rank adds the same
+
+    A parameter is named by its number or its name. Groups are numbers from 0.
+    """
+
+    _noun = "optimizer"
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        max_grad_norm: float = 0.0,
+        seed: int = 0,
+        check_finite: bool = False,
+        zero_grad: bool = False,
+        offload: bool = False,
+        eager_compat: bool = False,
+        comm: Comm | None = None,
+        sharding: Sharding | None = None,
+    ) -> None:
+        desc = capi.mp_optimizer_desc(
+            max_grad_norm=max_grad_norm,
+            seed=seed,
+            flags=flags(
+                check=(check_finite, capi.MP_OPTIMIZER_CHECK_FINITE),
+                zero=(zero_grad, capi.MP_OPTIMIZER_ZERO_GRAD),
+                offload=(offload, capi.MP_OPTIMIZER_OFFLOAD),
+                eager=(eager_compat, capi.MP_OPTIMIZER_EAGER_COMPAT),
+            ),
+        )
+        if comm is None:
+            if sharding is not None:
+                raise ValueError("sharding needs comm: the ranks that share the optimizer")
+            super().__init__("mp_optimizer_create", recipe.context, recipe, byref(desc))
+        else:
+            super().__init__(
+                "mp_optimizer_create_sharded",
+                recipe.context,
+                recipe,
+                byref(desc),
+                comm,
+                byref((Sharding() if sharding is None else sharding)._desc()),
+            )
+        self.context, self.recipe = recipe.context, recipe
+        self._names, self._linears = {}, []
+
+    def _text(self):
+        return f" of {len(self._names)} parameters"
+
+    # ---- Groups and parameters
+
+    def add_group(
+        self,
+        lr: float | None = None,
+        betas: tuple[float, float] | None = None,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        rule: str = "adamw",
+        maximize: bool = False,
+        bias_correction: bool = True,
+        exp_avg_format: str | None = None,
+        exp_avg_sq_format: str | None = None,
+    ) -> int:
+        """Adds a group of parameters with its own hyperparameters, and returns its number.
+
+        rule  "adamw", "adam", "lion"; lr and betas are the rule's usual ones where they are None
+        exp_avg_format, exp_avg_sq_format  what the moments are kept in, a value of optimizer.exp_avg.dtype; None: the
+                                           recipe's
+        """
+        fields = hyperparameters(rule, lr, betas, eps, weight_decay, maximize, bias_correction)
+        desc = capi.mp_param_group_desc(exp_avg_format=exp_avg_format, exp_avg_sq_format=exp_avg_sq_format, **fields)
+        return value(c_int32, "mp_optimizer_add_group", self, byref(desc))
+
+    def add_param(
+        self,
+        name: str,
+        param: Array,
+        grad: Array | None = None,
+        initial: Array | None = None,
+        group: int = 0,
+        norm_elsewhere: bool = False,
+    ) -> int:
+        """Adds a parameter, makes its states, and returns its number. The first one makes a group where there is none.
+
+        param    the weight, a tensor or an array, which stays in use: fp32 or the recipe's weight.dtype
+        grad     of the same shape; None: one is made, state(name, "grad")
+        initial  exact fp32 values: param becomes their rounding, and the states get what that loses
+        norm_elsewhere  another rank of set_norm_comm counts this gradient
+        """
+        tensors = {
+            noun: as_tensor(self.context, array, f"{noun} of {name!r}")
+            for noun, array in (("param", param), ("grad", grad), ("init_fp32", initial))
+            if array is not None
+        }
+        if group == 0 and not self.group_count:
+            self.add_group()
+        desc = capi.mp_param_desc(
+            name=name,
+            flags=flags(elsewhere=(norm_elsewhere, capi.MP_PARAM_NORM_ELSEWHERE)),
+            **{noun: tensor.handle() for noun, tensor in tensors.items()},
+        )
+        index = value(c_int32, "mp_optimizer_add_param", self, group, byref(desc))
+        self._names[name] = index
+        return index
+
+    def _index(self, param):
+        if isinstance(param, str):
+            if param not in self._names:
+                raise KeyError(f"no parameter {param!r}")
+            return self._names[param]
+        return param
+
+    @property
+    def group_count(self) -> int:
+        """Number of groups added."""
+        return value(c_int32, "mp_optimizer_get_group_count", self)
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups as they are now, a list of Group."""
+        return [self._group(i) for i in range(self.group_count)]
+
+    def _group(self, index):
+        desc = filled(capi.mp_param_group_desc, "mp_optimizer_get_group", self, index)
+        formats = (text and text.decode() for text in (desc.exp_avg_format, desc.exp_avg_sq_format))
+        return Group(
+            desc.lr,
+            (desc.beta1, desc.beta2),
+            desc.eps,
+            desc.weight_decay,
+            _RULE_NAMES[desc.rule],
+            bool(desc.flags & capi.MP_RULE_MAXIMIZE),
+            not desc.flags & capi.MP_RULE_NO_BIAS_CORRECTION,
+            *formats,
+            bool(value(c_int32, "mp_optimizer_get_enabled", self, index)),
+        )
+
+    @property
+    def param_names(self) -> list[str]:
+        """Names of the parameters, by number."""
+        return [
+            text("mp_optimizer_get_param_name", self, i)
+            for i in range(value(c_int32, "mp_optimizer_get_param_count", self))
+        ]
+
+    def param_group(self, param: int | str) -> int:
+        """The group of a parameter."""
+        return value(c_int32, "mp_optimizer_get_param_group", self, self._index(param))
+
+    # ---- Steps
+
+    def step(self, scaler: Scaler | None = None, queue: Queue | None = None) -> None:
+        """One step of all groups. With a scaler its scale is divided out, and a gradient that is not finite skips the
+        step."""
+        call("mp_optimizer_step", self, queue, scaler)
+
+    def zero_grad(self, queue: Queue | None = None) -> None:
+        """Sets all gradients to zero."""
+        call("mp_optimizer_zero_grad", self, queue)
+
+    @property
+    def stats(self) -> OptimizerStats:
+        """OptimizerStats of the last step. Waits."""
+        return OptimizerStats._of(filled(capi.mp_optimizer_stats, "mp_optimizer_get_stats", self, None))
+
+    def set_linears(self, linears: Iterable[Linear]) -> None:
+        """Names the layers whose step ends with this optimizer's, in place of end_step; they stay alive. Collective."""
+        linears = list(linears)
+        call("mp_optimizer_set_linears", self, linear_array(linears), len(linears))
+        self._linears = linears
+
+    def set_lr(self, lr: float, group: int = -1) -> None:
+        """The learning rate of a group, or of all, from the next step on."""
+        call("mp_optimizer_set_lr", self, group, lr)
+
+    def set_enabled(self, enabled: bool, group: int = -1) -> None:
+        """Turns a group on or off, or all."""
+        call("mp_optimizer_set_enabled", self, group, bool(enabled))
+
+    @property
+    def max_grad_norm(self) -> float:
+        """The norm that gradients are clipped to; 0: no clipping. May be set."""
+        return filled(capi.mp_optimizer_desc, "mp_optimizer_get_desc", self).max_grad_norm
+
+    @max_grad_norm.setter
+    def max_grad_norm(self, norm: float) -> None:
+        call("mp_optimizer_set_max_grad_norm", self, norm)
+
+    @property
+    def seed(self) -> int:
+        """Of stochastic rounding; a checkpoint's where one was loaded."""
+        return filled(capi.mp_optimizer_desc, "mp_optimizer_get_desc", self).seed
+
+    def set_lr_tensor(self, lr: Array | None, group: int = -1) -> None:
+        """Has steps read the learning rate from one fp32 element; None: the number again."""
+        call("mp_optimizer_set_lr_tensor", self, group, as_tensor(self.context, lr, "lr"))
+
+    def set_grad_scale_tensor(self, grad_scale: Array | None) -> None:
+        """Has steps divide gradients by one fp32 element; None: by nothing."""
+        call("mp_optimizer_set_grad_scale_tensor", self, as_tensor(self.context, grad_scale, "grad_scale"))
+
+    @property
+    def grad_norm_tensor(self) -> Tensor:
+        """grad_norm of the last step as one fp32 element, without waiting."""
+        return Tensor._made(self.context, "mp_optimizer_get_grad_norm_tensor", self)
+
+    @property
+    def found_inf_tensor(self) -> Tensor:
+        """1 where the last step was skipped, likewise."""
+        return Tensor._made(self.context, "mp_optimizer_get_found_inf_tensor", self)
+
+    def set_norm_comm(self, comm: Comm | None) -> None:
+        """Has norm and finite check cover ranks that hold other parameters of the model; None: this rank alone."""
+        call("mp_optimizer_set_norm_comm", self, comm)
+
+    # ---- States
+
+    def state(self, param: int | str, name: str) -> Tensor:
+        """A tensor of a parameter as it is stored: "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master",
+        and those with "_scale_inv". May be read and written between steps."""
+        return Tensor._made(self.context, "mp_optimizer_get_state", self, self._index(param), name)
+
+    def read_state(self, param: int | str, name: str, out: Array | None = None, queue: Queue | None = None) -> Array:
+        """The values of "exp_avg", "exp_avg_sq", "compensation" or "fp32_param", whatever they are stored as, in `out`,
+        an fp32, fp16 or bf16 tensor or array of as many elements, or in a new fp32 tensor. Returns it."""
+        if out is None:
+            with self.state(param, "param") as weight:
+                out = Tensor(self.context, weight.shape)
+        call("mp_optimizer_read_state", self, queue, self._index(param), name, as_tensor(self.context, out, "out"))
+        return out
+
+    def write_state(self, param: int | str, name: str, values: Any, queue: Queue | None = None) -> None:
+        """Stores values that came from elsewhere in a state of read_state, rounded once."""
+        call(
+            "mp_optimizer_write_state", self, queue, self._index(param), name, as_tensor(self.context, values, "values")
+        )
+
+    def sync_master(self, param: int | str = -1, queue: Queue | None = None) -> None:
+        """After writing into parameters: master weights become the parameters, remainders and compensations zero."""
+        call("mp_optimizer_sync_master", self, queue, self._index(param))
+
+    def set_step(self, step: int, queue: Queue | None = None) -> None:
+        """Sets the count of steps, and that of every group."""
+        call("mp_optimizer_set_step", self, queue, step)
+
+    def group_step(self, group: int = 0) -> int:
+        """The steps a group took part in."""
+        return value(c_int64, "mp_optimizer_get_group_step", self, None, group)
+
+    def set_group_step(self, step: int, group: int = 0, queue: Queue | None = None) -> None:
+        """Sets that count."""
+        call("mp_optimizer_set_group_step", self, queue, group, step)
+
+    @property
+    def memory(self) -> MemoryReport:
+        """Bytes really held, by class."""
+        return memory_report("mp_optimizer_get_memory", self)
+
+    # ---- Ranks
+
+    def shard(self, queue: Queue | None = None) -> None:
+        """Cuts the parameters among the ranks now; the first step does it otherwise. Collective."""
+        call("mp_optimizer_shard", self, queue)
+
+    def grad_ready(self, param: int | str, queue: Queue | None = None) -> None:
+        """A gradient is complete and may travel. Every rank says it in the same order."""
+        call("mp_optimizer_grad_ready", self, queue, self._index(param))
+
+    def end_microbatch(self, queue: Queue | None = None) -> None:
+        """All gradients of one slot are there, for the orders "tree" and "exact"."""
+        call("mp_optimizer_end_microbatch", self, queue)
+
+    def acquire_grad(self, param: int | str, queue: Queue | None = None) -> None:
+        """Stages 2 and 3: gives a gradient its memory, of zeros."""
+        call("mp_optimizer_acquire_grad", self, queue, self._index(param))
+
+    def _gather(self, function, params, queue):
+        indices = int32_array(self._index(param) for param in params)
+        call(function, self, queue, indices, len(indices))
+
+    def gather_begin(self, params: Iterable[int | str], queue: Queue | None = None) -> None:
+        """Stage 3: gives parameters memory and begins to fetch them. Collective."""
+        self._gather("mp_optimizer_gather_begin", params, queue)
+
+    def gather_wait(self, params: Iterable[int | str], queue: Queue | None = None) -> None:
+        """Returns when they are whole."""
+        self._gather("mp_optimizer_gather_wait", params, queue)
+
+    def gather_free(self, params: Iterable[int | str], queue: Queue | None = None) -> None:
+        """Gives their memory back."""
+        self._gather("mp_optimizer_gather_free", params, queue)
+
+    @contextlib.contextmanager
+    def gathered(self, params: Iterable[int | str], queue: Queue | None = None) -> Iterator[None]:
+        """with optimizer.gathered(["w"]): the parameters are whole inside."""
+        params = list(params)
+        self.gather_begin(params, queue)
+        try:
+            self.gather_wait(params, queue)
+            yield
+        finally:
+            self.gather_free(params, queue)
+
+    def slice(self, param: int | str, rank: int) -> tuple[int, int]:
+        """(first element, count) that a rank owns of a parameter."""
+        start, count = c_int64(), c_int64()
+        call("mp_optimizer_get_slice", self, self._index(param), rank, byref(start), byref(count))
+        return start.value, count.value
+
+    @property
+    def progress(self) -> Progress:
+        """What moves between the calls: a Progress."""
+        found = filled(capi.mp_sharding_progress, "mp_optimizer_get_progress", self)
+        return Progress(
+            bool(found.has_thread),
+            found.begun,
+            found.finished,
+            found.finished_by_thread,
+            (found.reason or b"").decode(),
+        )
+
+    def grad_mu(self, param: int | str) -> float:
+        """FP8-LM's factor mu of a gradient that ranks reduce under a shared scale; 0 where it has none."""
+        return value(c_double, "mp_optimizer_get_grad_mu", self, self._index(param))
+
+    @property
+    def traffic(self) -> Traffic:
+        """What this rank has sent for this optimizer: a Traffic."""
+        return Traffic._of(filled(capi.mp_comm_traffic, "mp_optimizer_get_traffic", self))

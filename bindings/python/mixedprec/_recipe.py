@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recipes: which dtype every class of tensor has, how it is rounded, how the loss is scaled."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64
+from typing import Any, NamedTuple, TYPE_CHECKING
+
+from . import capi
+from ._errors import UnknownNameError
+from ._library import Object, call, choice, choices, filled, lib, text, value
+from ._memory import int64_array, shape_of
+from ._tensor import Tensor, host_floats
+
+if TYPE_CHECKING:
+    from ._context import Context
+    from ._memory import Path, Shape
+    from ._optimizer import Sharding
+
+RULES = {name: number for name, number in choices("MP_RULE_").items() if name in ("adamw", "adam", "lion")}
+
+
+class RecipeKey(NamedTuple):
+    """One key of recipes: kind is str, float or int."""
+
+    name: str
+    kind: type
+    allowed: str
+    text: str
+    fp32_value: str
+
+
+class MemoryReport(NamedTuple):
+    """Bytes by class of tensor."""
+
+    parameter_count: int
+    weight_bytes: int
+    master_bytes: int
+    grad_bytes: int
+    exp_avg_bytes: int
+    exp_avg_sq_bytes: int
+    compensation_bytes: int
+    total_bytes: int
+    reduced_grad_bytes: int
+
+
+def memory_report(name, *arguments):
+    report = filled(capi.mp_memory_report, name, *arguments)
+    return MemoryReport(*(getattr(report, field) for field in MemoryReport._fields))
+
+
+def presets() -> dict[str, str]:
+    """The recipes there are: {name: what it is}."""
+    found = {}
+    for i in range(lib.mp_recipe_preset_count()):
+        name, line = c_char_p(), c_char_p()
+        call("mp_recipe_get_preset_info", i, byref(name), byref(line))
+        found[name.value.decode()] = line.value.decode()
+    return found
+
+
+def recipe_keys() -> dict[str, RecipeKey]:
+    """The keys of recipes: {name: RecipeKey}."""
+    kinds = {capi.MP_RECIPE_TYPE_STRING: str, capi.MP_RECIPE_TYPE_FLOAT: float, capi.MP_RECIPE_TYPE_INT: int}
+    found = {}
+    for i in range(lib.mp_recipe_key_count()):
+        key = filled(capi.mp_recipe_key_desc, "mp_recipe_get_key_info", i)
+        name, allowed, line, default = (t.decode() for t in (key.name, key.allowed, key.text, key.fp32_value))
+        found[name] = RecipeKey(name, kinds[key.type], allowed, line, default)
+    return found
+
+
+_KINDS = {name: key.kind for name, key in recipe_keys().items()}
+_READ = {
+    str: ("mp_recipe_get_string", c_char_p),
+    float: ("mp_recipe_get_float", c_double),
+    int: ("mp_recipe_get_int", c_int64),
+}
+
+
+class Recipe(Object):
+    """A recipe by a preset's name (presets() has them), "auto" or "auto_fp8", with keys changed: Recipe(context,
+    "fp8_delayed", {"fp8.margin": 1}).
+
+    recipe[key] reads and sets a key. What uses a recipe freezes it: setting is a BadStateError then, and clone() a copy
+    that can be changed. A name or key that does not exist is an UnknownNameError with the nearest ones.
+    """
+
+    _noun = "recipe"
+
+    def __init__(self, context: Context, name: str = "auto", keys: Mapping[str, Any] | None = None) -> None:
+        super().__init__("mp_recipe_create", context, name)
+        self.context = context
+        for key, setting in (keys or {}).items():
+            self[key] = setting
+
+    @classmethod
+    def _made(cls, context, name, *arguments):
+        made = cls._returned(name, *arguments)
+        made.context = context
+        return made
+
+    @classmethod
+    def from_json(cls, context: Context, source: Any) -> Recipe:
+        """A recipe from JSON text or a dict: {"recipe": "bf16_mixed", "fp8.margin": 1}."""
+        data = json.dumps(source) if isinstance(source, Mapping) else source
+        data = data.encode() if isinstance(data, str) else bytes(data)
+        if b"\0" in data:
+            raise ValueError("JSON with a NUL inside")
+        return cls._made(context, "mp_recipe_create_from_json", context, data, len(data))
+
+    @classmethod
+    def from_file(cls, context: Context, path: Path) -> Recipe:
+        """A recipe from a JSON file."""
+        return cls._made(context, "mp_recipe_create_from_file", context, os.fsencode(path))
+
+    def __getitem__(self, key: str) -> Any:
+        name, kind = _READ[_KINDS.get(key, str)]
+        found = value(kind, name, self, key)
+        return found.decode() if isinstance(found, bytes) else found
+
+    def __setitem__(self, key: str, setting: str | float | int) -> None:
+        kind = _KINDS.get(key, str)
+        if kind is str and not isinstance(setting, str):
+            raise TypeError(f"{key} is {setting!r}; it must be text")
+        call(
+            {str: "mp_recipe_set_string", float: "mp_recipe_set_float", int: "mp_recipe_set_int"}[kind],
+            self,
+            key,
+            setting,
+        )
+
+    def __contains__(self, key: str) -> bool:
+        return key in _KINDS
+
+    def __iter__(self):
+        return iter(_KINDS)
+
+    def keys(self):
+        """Names of the keys; dict(recipe) has their values."""
+        return _KINDS.keys()
+
+    def to_json(self) -> str:
+        """Every key, as JSON; from_json makes the same recipe of it."""
+        return text("mp_recipe_to_json", self)
+
+    def validate(self) -> None:
+        """Raises every problem of the combination at once; gives advice as a Note."""
+        call("mp_recipe_validate", self)
+
+    def clone(self) -> Recipe:
+        """A copy that can be changed."""
+        return Recipe._made(self.context, "mp_recipe_clone", self)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether something uses the recipe, so that it can no longer change."""
+        return bool(value(c_int32, "mp_recipe_get_frozen", self))
+
+    @property
+    def reason(self) -> str:
+        """Why "auto" chose what it chose; "" for other recipes."""
+        return text("mp_recipe_get_reason", self)
+
+    def weight(self, shape: Shape, values: Any = None, codes: bool = False) -> Tensor:
+        """The weight that this recipe wants, from its fp32 values (None: zeros): rounded, quantized where weight.dtype
+        has a scale. Give the same values to Optimizer.add_param as `initial`.
+
+        codes  make the codes that an fp8 layer's products take, for fp8.all_gather
+        """
+        shape = shape_of(shape)
+        count = 1
+        for size in shape:
+            count *= size
+        held, pointer = host_floats(values, count, "values")
+        made = Tensor._made(
+            self.context,
+            "mp_recipe_create_weight_codes" if codes else "mp_recipe_create_weight",
+            self.context,
+            self,
+            len(shape),
+            int64_array(shape),
+            pointer,
+        )
+        del held
+        return made
+
+    def plan_memory(
+        self,
+        counts: Any,
+        rule: str = "adamw",
+        sharding: Sharding | None = None,
+        rank: int = 0,
+        ranks: int | None = None,
+    ) -> MemoryReport:
+        """Bytes that the recipe needs, before anything is allocated: a MemoryReport.
+
+        counts    elements in all, or of each tensor
+        sharding  a Sharding: for this rank of `ranks`
+        """
+        number = choice(RULES, rule, "rule")
+        if ranks is not None or sharding is not None:
+            counts = int64_array([counts] if hasattr(counts, "__index__") else counts)
+            return memory_report(
+                "mp_recipe_plan_memory_sharded",
+                self,
+                number,
+                counts,
+                len(counts),
+                None if sharding is None else byref(sharding._desc()),
+                rank,
+                1 if ranks is None else ranks,
+            )
+        if hasattr(counts, "__index__"):
+            return memory_report("mp_recipe_plan_memory", self, number, counts)
+        counts = int64_array(counts)
+        return memory_report("mp_recipe_plan_memory_of_tensors", self, number, counts, len(counts))

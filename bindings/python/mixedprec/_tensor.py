@@ -1,0 +1,527 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors: dense row-major arrays, plain or quantized, of the library's memory or of the caller's."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_int32, c_int64, c_void_p
+from typing import Any, NamedTuple, Optional, TYPE_CHECKING
+
+from . import _dlpack, capi
+from ._context import _DEVICE_NAMES, Context, device_number
+from ._errors import InvalidArgumentError
+from ._library import Object, call, choice, choices, filled, flags, lent, release_lent
+from ._memory import (
+    DTYPE_NAMES,
+    checked_dtype,
+    dtype_name,
+    dtype_number,
+    dtype_size,
+    int64,
+    int64_array,
+    is_numpy,
+    memory,
+    readable,
+    shape_of,
+)
+
+if TYPE_CHECKING:
+    from ._context import Queue
+    from ._memory import Array, Shape
+
+_SCALINGS, _RULES = choices("MP_SCALING_"), choices("MP_SCALE_RULE_")
+_SCALING_NAMES, _RULE_NAMES = ({n: name for name, n in known.items()} for known in (_SCALINGS, _RULES))
+_ROUNDINGS = choices("MP_ROUND_")
+_CODES = {dtype_number(name) for name in ("fp16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1")}  # what can have scales
+_DLPACK_DEVICES = {"host": 1, "cuda": 2, "hip": 10}
+# What memoryview can index; the rest are codes.
+_VIEW_FORMATS = {"fp32": "f", "fp16": "H", "bf16": "H", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
+
+
+class Quant(NamedTuple):
+    """How a tensor is quantized: value = code * scale_inv.
+
+    scaling  how scales lie: "tensor", "row", "column", "block_1x128", "block_128x1", "block_128x128", "mx_1x32",
+             "mx_32x1", "nvfp4"
+    rule     from an amax to a scale: "current", "float64", "msamp", "deepseek", "mx_rceil", "mx_floor", "mx_ceil",
+             "mx_even", "nvfp4"; None: the usual one of the scaling
+    power_of_two  scales are rounded to powers of two
+    amax_epsilon  an amax below this counts as this
+    margin        the largest code is taken for 2^-margin of itself
+    """
+
+    scaling: str = "tensor"
+    rule: Optional[str] = None
+    power_of_two: bool = False
+    amax_epsilon: float = 0.0
+    margin: int = 0
+
+    def _desc(self):
+        return capi.mp_quant_desc(
+            scaling=choice(_SCALINGS, self.scaling, "scaling"),
+            rule=0 if self.rule is None else choice(_RULES, self.rule, "rule"),
+            flags=flags(two=(self.power_of_two, capi.MP_QUANT_POWER_OF_TWO)),
+            amax_epsilon=self.amax_epsilon,
+            margin=self.margin,
+        )
+
+    @classmethod
+    def _of(cls, desc: Any):
+        return cls(
+            _SCALING_NAMES.get(desc.scaling, "none"),
+            _RULE_NAMES.get(desc.rule),
+            bool(desc.flags & capi.MP_QUANT_POWER_OF_TWO),
+            desc.amax_epsilon,
+            desc.margin,
+        )
+
+
+class QuantStats(NamedTuple):
+    """What happened to elements when they were quantized."""
+
+    elements: int
+    saturated: int
+    underflowed: int
+    non_finite: int
+    amax: float
+
+
+class Random(NamedTuple):
+    """What stochastic rounding draws its bits from: the run's seed, the tensor's number, the step, the micro-batch."""
+
+    seed: int = 0
+    uid: int = 0
+    step: int = 0
+    microbatch: int = 0
+
+
+def cast_desc(random, saturate):
+    """mp_cast_desc: stochastic rounding where there is a Random."""
+    drawn = {} if random is None else Random(*random)._asdict()
+    return capi.mp_cast_desc(
+        rounding=capi.MP_ROUND_NEAREST if random is None else capi.MP_ROUND_STOCHASTIC,
+        flags={None: 0, True: capi.MP_CAST_SATURATE, False: capi.MP_CAST_NO_SATURATE}[saturate],
+        **drawn,
+    )
+
+
+def _tensor_desc(shape, dtype, device=None):
+    shape = shape_of(shape)
+    return capi.mp_tensor_desc(
+        dtype=dtype_number(dtype),
+        ndim=len(shape),
+        shape=(ctypes.c_int64 * capi.MP_MAX_DIMS)(*shape),
+        device_kind=0 if device is None else device_number(device),
+    )
+
+
+def scale_grid(quant: Quant, rows: int, columns: int) -> tuple[int, int, str]:
+    """(rows of blocks, columns of blocks, dtype of a scale) of a quantized rows x columns matrix."""
+    grid, dtype = (c_int64(), c_int64()), c_int32()
+    call("mp_tensor_get_scale_grid", byref(quant._desc()), rows, columns, byref(grid[0]), byref(grid[1]), byref(dtype))
+    return grid[0].value, grid[1].value, DTYPE_NAMES[dtype.value]
+
+
+class Tensor(Object):
+    """A tensor of zeros in the library's memory. Tensor.wrap and from_dlpack make one over memory of the caller's.
+
+    dtype  "fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "e8m0", "int8" ... "int64", "uint8", or numpy's or torch's
+    quant  a Quant: the tensor then holds codes of this dtype and has scales
+    device "host" for one beside an accelerator; None: on the context's device
+    """
+
+    _noun = "tensor"
+
+    def __init__(
+        self, context: Context, shape: Shape, dtype: Any = "fp32", quant: Quant | None = None, device: str | None = None
+    ) -> None:
+        desc = _tensor_desc(shape, dtype, device)
+        if quant is None:
+            super().__init__("mp_tensor_create", context, byref(desc))
+        else:
+            super().__init__("mp_tensor_create_quantized", context, byref(desc), byref(quant._desc()))
+        self.context = context
+
+    # ---- Made otherwise
+
+    @classmethod
+    def _made(cls, context, name, *arguments):
+        made = cls._returned(name, *arguments)
+        if made is not None:
+            made.context = context
+        return made
+
+    @classmethod
+    def wrap(cls, context: Context, array: Array, dtype: Any = None) -> Tensor:
+        """A tensor over the memory of a numpy array, or of what has the buffer interface (array.array, bytearray, ...).
+
+        The array must be writable, contiguous and of the native byte order, else ValueError. It stays alive as long as
+        the library uses its memory. dtype says what codes in an integer array of the same width are: "bf16" over
+        uint16.
+        """
+        found = memory(array)
+        desc = _tensor_desc(found.shape, checked_dtype(found, dtype, "array"), "host")
+        number = lent.add(found.owner)
+        try:
+            return cls._made(
+                context,
+                "mp_tensor_wrap",
+                context,
+                byref(desc),
+                found.address if found.nbytes else None,
+                release_lent,
+                number,
+            )
+        except BaseException:
+            lent.pop(number)
+            raise
+
+    @classmethod
+    def wrap_quantized(
+        cls,
+        context: Context,
+        codes: Any,
+        scale_inv: Any,
+        quant: Quant,
+        dtype: Any = None,
+        shape: Shape | None = None,
+        amax: Array | None = None,
+    ) -> Tensor:
+        """A quantized tensor over the caller's codes, scales (as many as scale_grid says) and, where wanted, amax (one
+        fp32).
+
+        dtype  of the codes; shape: where it is not that of `codes` (fp4: two codes a byte)
+        """
+        pieces = {"codes": memory(codes, "codes"), "scale_inv": memory(scale_inv, "scale_inv")}
+        if dtype is None or dtype_size(dtype):
+            dtype = checked_dtype(pieces["codes"], dtype, "codes")
+        shape = pieces["codes"].shape if shape is None else shape_of(shape)
+        columns = shape[-1] if shape else 1
+        count = 1
+        for size in shape:
+            count *= size
+        rows = count // columns if columns else 0
+        grid_rows, grid_columns, scale_dtype = scale_grid(quant, rows, columns)
+        needed = {"codes": _bytes(dtype, shape), "scale_inv": grid_rows * grid_columns * dtype_size(scale_dtype)}
+        if amax is not None:
+            pieces["amax"], needed["amax"] = memory(amax, "amax"), 4
+        for name, found in pieces.items():
+            if found.nbytes != needed[name]:
+                raise ValueError(f"{name} has {found.nbytes} bytes; it must have {needed[name]}")
+        number = lent.add([found.owner for found in pieces.values()])
+        try:
+            return cls._made(
+                context,
+                "mp_tensor_wrap_quantized",
+                context,
+                byref(_tensor_desc(shape, dtype, "host")),
+                byref(quant._desc()),
+                pieces["codes"].address,
+                pieces["scale_inv"].address,
+                ctypes.cast(pieces["amax"].address, ctypes.POINTER(ctypes.c_float)) if amax is not None else None,
+                release_lent,
+                number,
+            )
+        except BaseException:
+            lent.pop(number)
+            raise
+
+    def view(self, shape: Shape, offset: int = 0) -> Tensor:
+        """Elements from `offset` on, in row-major order, as a tensor of their own over the same memory."""
+        shape = shape_of(shape)
+        return Tensor._made(self.context, "mp_tensor_create_view", self, offset, len(shape), int64_array(shape))
+
+    # ---- What it is
+
+    def _desc(self):
+        return filled(capi.mp_tensor_desc, "mp_tensor_get_desc", self)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes, slowest first; () of one scalar."""
+        desc = self._desc()
+        return tuple(desc.shape[: desc.ndim])
+
+    @property
+    def dtype(self) -> str:
+        """Name of the element type; of codes, that of a code."""
+        return DTYPE_NAMES[self._desc().dtype]
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return self._desc().ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements; of codes without their scales."""
+        return _bytes(self.dtype, self.shape)
+
+    @property
+    def device(self) -> tuple[str, int]:
+        """("host", 0), ("cuda", 1)"""
+        desc = self._desc()
+        return _DEVICE_NAMES[desc.device_kind], desc.device_index
+
+    @property
+    def address(self) -> int:
+        """Where the memory is: for other libraries, valid as long as the tensor; 0 where there is none."""
+        data = c_void_p()
+        call("mp_tensor_get_data", self, byref(data))
+        return data.value or 0
+
+    def __len__(self):
+        shape = self.shape
+        if not shape:
+            raise TypeError("a tensor of one scalar has no length")
+        return shape[0]
+
+    def _text(self):
+        try:
+            return f" {self.dtype} {list(self.shape)}"
+        except Exception:
+            return ""
+
+    # ---- Its elements
+
+    def read(self, out: Array | None = None, queue: Queue | None = None) -> Any:
+        """Copies the elements, as they are stored, into `out`, of as many bytes, and returns it; without it, into
+        bytes. Waits for the queue."""
+        if out is None:
+            buffer = ctypes.create_string_buffer(max(self.nbytes, 1))
+            call("mp_tensor_read", self, queue, buffer, self.nbytes)
+            return buffer.raw[: self.nbytes]
+        found = memory(out, "out")
+        if found.nbytes != self.nbytes:
+            raise ValueError(f"out has {found.nbytes} bytes; the tensor has {self.nbytes}")
+        call("mp_tensor_read", self, queue, found.address, found.nbytes)
+        return out
+
+    def write(self, data: Any, queue: Queue | None = None) -> None:
+        """Copies as many bytes as the tensor has out of an array or bytes. Waits for the queue."""
+        found = readable(data, self.nbytes, "data")
+        call("mp_tensor_write", self, queue, found.address, found.nbytes)
+
+    def tolist(self) -> list:
+        """The values as a flat list of numbers. Of quantized tensors code * scale_inv."""
+        dtype = self.dtype
+        if self.is_quantized:
+            plain = Tensor(self.context, self.shape, device=self.device[0])
+            self.dequantize(plain)
+        elif dtype in ("fp16", "bf16", "fp8_e4m3", "fp8_e5m2"):
+            plain = self.cast("fp32")
+        else:
+            plain = self
+        numbers = memoryview(plain.read()).cast(_VIEW_FORMATS.get(plain.dtype, "B"))
+        return numbers.tolist()
+
+    def memory(self) -> memoryview:
+        """A memoryview over the elements of a tensor on the host. While one is alive the memory stays where it is."""
+        if self.device[0] != "host":
+            raise BufferError(f"the tensor is on {self.device[0]}: read() copies it")
+        shape, dtype = self.shape, self.dtype
+        if not self.nbytes:
+            return memoryview(bytearray())
+        lent_memory = _dlpack.Lent(self)
+        buffer = (ctypes.c_char * _bytes(dtype, shape)).from_address(lent_memory.address)
+        buffer.owner = lent_memory
+        return memoryview(buffer).cast("B").cast(_VIEW_FORMATS.get(dtype, "B"))
+
+    def numpy(self) -> Any:
+        """A numpy array over the elements of a tensor on the host. bf16 and fp8 are ml_dtypes' types where that is
+        installed, else codes: uint16, uint8. While the array is alive the memory stays where it is."""
+        import numpy
+
+        dtype, shape = self.dtype, self.shape
+        if dtype == "fp4_e2m1":
+            raise TypeError("fp4 codes are two to a byte: use memory()")
+        flat = numpy.asarray(self.memory())
+        codes = {"bf16": "bfloat16", "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2", "e8m0": "float8_e8m0fnu"}
+        if dtype in codes:
+            try:
+                import ml_dtypes
+
+                kind = getattr(ml_dtypes, codes[dtype])
+            except (ImportError, AttributeError):
+                kind = numpy.uint16 if dtype == "bf16" else numpy.uint8
+        else:
+            kind = {"fp32": numpy.float32, "fp16": numpy.float16}.get(dtype, dtype)
+        return flat.view(kind).reshape(shape) if flat.size else numpy.empty(shape, kind)
+
+    def __array__(self, dtype=None, copy=None):
+        array = self.numpy()
+        if copy or (dtype is not None and array.dtype != dtype):
+            if copy is False:
+                raise ValueError(f"a {self.dtype} tensor cannot be {dtype} without a copy")
+            return array.astype(dtype or array.dtype)
+        return array
+
+    def copy_from(self, source: Tensor, queue: Queue | None = None) -> None:
+        """Copies another tensor's elements, of the same type and number, also of another device."""
+        call("mp_tensor_copy", source, queue, self)
+
+    def zero(self, queue: Queue | None = None) -> None:
+        """Sets every byte to zero."""
+        call("mp_tensor_zero", self, queue)
+
+    # ---- Conversions
+
+    def cast(
+        self, destination: Any, random: Random | None = None, saturate: bool | None = None, queue: Queue | None = None
+    ) -> Tensor:
+        """Rounds the elements into another tensor, or into a new one of a dtype, and returns it. fp32, fp16, bf16, fp8.
+
+        random    a Random: stochastic rounding by it; None: to nearest, ties to even
+        saturate  whether what is too large becomes the largest value; None: fp8 does, fp16 and bf16 do not
+        """
+        if not isinstance(destination, Tensor):
+            destination = Tensor(self.context, self.shape, destination, device=self.device[0])
+        call("mp_tensor_cast", self, queue, destination, byref(cast_desc(random, saturate)))
+        return destination
+
+    def amax(self, queue: Queue | None = None) -> float:
+        """The largest absolute value. NaN wins over infinity, and that over all numbers. Waits."""
+        with Tensor(self.context, (), device=self.device[0]) as result:
+            self.amax_into(result, queue)
+            return result.tolist()[0]
+
+    def amax_into(self, result: Tensor, queue: Queue | None = None) -> None:
+        """The same into one fp32 element on the same device, without waiting."""
+        call("mp_tensor_amax", self, queue, result)
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the tensor has scales."""
+        if self._desc().dtype not in _CODES:
+            return False
+        try:
+            self.quant
+        except InvalidArgumentError:
+            return False
+        return True
+
+    @property
+    def quant(self) -> Quant:
+        """The Quant of a quantized tensor."""
+        return Quant._of(filled(capi.mp_quant_desc, "mp_tensor_get_quant_desc", self))
+
+    @property
+    def scales(self) -> Tensor:
+        """The scales (scale_inv) of a quantized tensor, [rows of blocks, columns of blocks], over the same memory."""
+        return Tensor._made(self.context, "mp_tensor_get_scales", self)
+
+    @property
+    def quantized_amax(self) -> Tensor:
+        """The largest |x| of what was quantized last, one fp32 element over the tensor's memory."""
+        return Tensor._made(self.context, "mp_tensor_get_quantized_amax", self)
+
+    def quantize(
+        self,
+        destination: Tensor,
+        transposed: Tensor | None = None,
+        random: Random | None = None,
+        first_element: int = 0,
+        stats: bool = False,
+        queue: Queue | None = None,
+    ) -> QuantStats | None:
+        """Rounds fp32, fp16 or bf16 into a quantized tensor, with new scales by its rule.
+
+        transposed     a tensor of the same code type, [columns, rows]: receives the same codes turned
+        random         a Random: stochastic rounding by it
+        first_element  stochastic rounding: where element 0 lies in the whole tensor
+        stats          whether to return QuantStats, which waits
+        """
+        drawn = {} if random is None else Random(*random)._asdict()
+        args = capi.mp_quantize_args(
+            first_element=first_element,
+            **drawn,
+            rounding=capi.MP_ROUND_NEAREST if random is None else capi.MP_ROUND_STOCHASTIC,
+        )
+        found = capi.mp_quant_stats()
+        call("mp_tensor_quantize", self, queue, destination, transposed, byref(args), byref(found) if stats else None)
+        if stats:
+            return QuantStats(found.elements, found.saturated, found.underflowed, found.non_finite, found.amax)
+        return None
+
+    def dequantize(self, destination: Any = "fp32", queue: Queue | None = None) -> Tensor:
+        """code * scale_inv, rounded once, into another tensor, or into a new one of a dtype, and returns it."""
+        if not isinstance(destination, Tensor):
+            destination = Tensor(self.context, self.shape, destination, device=self.device[0])
+        call("mp_tensor_dequantize", self, queue, destination)
+        return destination
+
+    # ---- DLPack
+
+    def __dlpack_device__(self):
+        kind, index = self.device
+        return _DLPACK_DEVICES[kind], index
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """A DLPack capsule over the elements (of codes over the codes). The memory stays while the consumer uses it.
+        On an accelerator call context.sync() first, or order the streams."""
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError("the tensor is on another device")
+        source = self
+        if copy:
+            source = Tensor(self.context, self.shape, self.dtype, device=self.device[0])
+            source.copy_from(self)
+            self.context.sync()
+        return _dlpack.capsule(source, versioned=max_version is not None and max_version[0] >= 1)
+
+
+def _bytes(dtype, shape):
+    count = 1
+    for size in shape:
+        count *= size
+    return count * dtype_size(dtype) if dtype != "fp4_e2m1" else (count + 1) // 2
+
+
+def from_dlpack(context: Context, source: Any) -> Tensor:
+    """A tensor over the memory of another library's: torch, jax, cupy, numpy, ... or over a DLPack capsule, which is
+    taken.
+
+    It must be row-major and writable. What it holds stays alive as long as the library uses it. A torch tensor that
+    requires a gradient is passed as source.detach().
+    """
+    if not isinstance(context, Context):
+        raise TypeError("from_dlpack takes a context first")
+    context.handle()
+    return Tensor._made(context, "mp_dlpack_import", context, _dlpack.take(source))
+
+
+def as_tensor(context, array, noun):
+    """A tensor for an argument: a tensor itself, one over an array, None for None."""
+    if array is None or isinstance(array, Tensor):
+        return array
+    if not is_numpy(array) and hasattr(array, "__dlpack__"):
+        return from_dlpack(context, array)
+    try:
+        return Tensor.wrap(context, array)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{noun}: {error}") from None
+
+
+def check_device_of(context, device, noun):
+    """ValueError for memory that calls which take addresses cannot reach."""
+    if device != context.device:
+        raise ValueError(f"{noun} is on {device}; it must be on the context's device, {context.device}")
+
+
+def host_floats(values, count, noun):
+    """fp32 memory of so many elements to read from; None for None."""
+    if values is None:
+        return None, None
+    found = memory(values, noun, writable=False)
+    if found.dtype != "fp32" or found.count != count:
+        raise ValueError(
+            f"{noun} has {found.count} elements of {found.dtype or 'another type'}; it must have {count} of fp32"
+        )
+    return found, ctypes.cast(found.address, ctypes.POINTER(ctypes.c_float))
