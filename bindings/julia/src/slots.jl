@@ -32,22 +32,22 @@ function Slot(param, grad, exp_avg, exp_avg_sq = nothing; compensation = nothing
 
     function part(array, what, coding = :plain)
         array === nothing && return (C_NULL, CAPI.MP_DTYPE_NONE)
-        m = Memory(array)
+        held = Memory(array)
         expected = coding === :dynamic4 ? cld(count, 2) : count
-        m.elements == expected || throw(MPError(CAPI.MP_STATUS_INVALID_SHAPE,
-            "$what has $(m.elements) elements; a parameter of $count needs $expected"))
-        push!(kept, m)
-        return (m.address, dtype_number(m.type))
+        held.elements == expected || throw(MPError(CAPI.MP_STATUS_INVALID_SHAPE,
+            "$what has $(held.elements) elements; a parameter of $count needs $expected"))
+        push!(kept, held)
+        return (held.address, dtype_number(held.type))
     end
     function scale_part(array, what, coding = :plain)
         array === nothing && return Ptr{Float32}(C_NULL)
-        m = Memory(array)
+        held = Memory(array)
         block, type = coding === :plain ? (count, Float32) : BLOCKS[coding]
         expected = coding === :plain ? 1 : cld(count, block)
-        m.elements == expected && m.type === type || throw(MPError(CAPI.MP_STATUS_INVALID_SHAPE,
-            "$what has $(m.elements) elements of $(m.type); this coding needs $expected of $type"))
-        push!(kept, m)
-        return Ptr{Float32}(m.address)
+        held.elements == expected && held.type === type || throw(MPError(CAPI.MP_STATUS_INVALID_SHAPE,
+            "$what has $(held.elements) elements of $(held.type); this coding needs $expected of $type"))
+        push!(kept, held)
+        return Ptr{Float32}(held.address)
     end
     for (coding, scales, what) in ((exp_avg_coding, exp_avg_scale_inv, "exp_avg"),
                                    (exp_avg_sq_coding, exp_avg_sq_scale_inv, "exp_avg_sq"),
