@@ -31,9 +31,12 @@ end
 
 unregister(id) = (lock(() -> delete!(REGISTRY, id), REGISTRY_LOCK); nothing)
 
+id_of(id::Int) = id
+id_of(payload::Ptr) = reinterpret(Int, payload)
+
 function new_notice(kind, id, number, extra)
     node = ccall(:malloc, Ptr{Cvoid}, (Csize_t,), sizeof(Notice) + extra)
-    node == C_NULL || unsafe_store!(Ptr{Notice}(node), Notice(C_NULL, kind, id, number))
+    node == C_NULL || unsafe_store!(Ptr{Notice}(node), Notice(C_NULL, kind, id_of(id), number % Int))
     return node
 end
 
@@ -54,7 +57,7 @@ end
 
 function on_log(level::Int32, message::Ptr{UInt8}, payload::Ptr{Cvoid})::Cvoid
     bytes = ccall(:strlen, Csize_t, (Ptr{UInt8},), message)
-    node = new_notice(LOG, Int(payload), Int(level), bytes + 1)
+    node = new_notice(LOG, payload, level, bytes + 1)
     node == C_NULL && return
     ccall(:memcpy, Ptr{Cvoid}, (Ptr{Cvoid}, Ptr{UInt8}, Csize_t), node + sizeof(Notice), message, bytes + 1)
     push_notice(node)
@@ -62,7 +65,7 @@ end
 
 function on_monitor(payload::Ptr{Cvoid}, name::Ptr{UInt8}, stats::Ptr{Cvoid}, advice::Ptr{UInt8})::Cvoid
     bytes = advice == C_NULL ? UInt(0) : ccall(:strlen, Csize_t, (Ptr{UInt8},), advice)
-    node = new_notice(MONITOR, Int(payload), Int(bytes), sizeof(CAPI.mp_linear_stats) + bytes)
+    node = new_notice(MONITOR, payload, bytes, sizeof(CAPI.mp_linear_stats) + bytes)
     node == C_NULL && return
     body = node + sizeof(Notice)
     ccall(:memcpy, Ptr{Cvoid}, (Ptr{Cvoid}, Ptr{Cvoid}, Csize_t), body, stats, sizeof(CAPI.mp_linear_stats))

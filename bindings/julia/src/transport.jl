@@ -73,54 +73,65 @@ function operation_of(raw::CAPI.mp_comm_operation, size)
 end
 
 # What is thrown becomes a status; nothing may leave a callback.
-function attempt(f, payload)::Int32
+function attempt(f, payload)
     try
-        task = current_task()
-        task.sticky = true # if it waits all the same, it must come back on this thread
+        current_task().sticky = true # if it waits all the same, it must come back on this thread
         f(unsafe_pointer_to_objref(payload)::TransportState)
         return CAPI.MP_STATUS_OK
     catch problem
-        try
-            @error "a function of a transport has failed" exception = (problem, catch_backtrace())
-        catch # in a finalizer nothing can be printed
-        end
+        @error "a function of a transport has failed" exception = (problem, catch_backtrace())
         return CAPI.MP_STATUS_CALLBACK_FAILED
     end
 end
 
-@noinline transport_begin(operation, request, payload) = attempt(payload) do state
-    made = begin_operation(state.transport, operation_of(unsafe_load(operation), state.size))
-    key = Int(unsafe_load(operation).sequence) + 1
-    lock(() -> state.requests[key] = made, state.guard)
+transport_begin(operation, request, payload) = attempt(payload) do state
+    raw = unsafe_load(operation)
+    started = begin_operation(state.transport, operation_of(raw, state.size))
+    key = Int(raw.sequence) + 1
+    lock(() -> state.requests[key] = started, state.guard)
     unsafe_store!(request, Ptr{Cvoid}(key))
 end
 
-@noinline transport_poll(request, done, payload) = attempt(payload) do state
+transport_poll(request, done, payload) = attempt(payload) do state
     found = lock(() -> state.requests[Int(request)], state.guard)
     unsafe_store!(done, Int32(poll_operation(state.transport, found)::Bool))
 end
 
-@noinline transport_release(request, payload) = attempt(payload) do state
-    found = lock(() -> pop!(state.requests, Int(request)), state.guard)
-    end_operation(state.transport, found)
+transport_release(request, payload) = attempt(payload) do state
+    end_operation(state.transport, lock(() -> pop!(state.requests, Int(request)), state.guard))
 end
 
-@noinline transport_abort(status, reason, payload) = attempt(payload) do state
+transport_abort(status, reason, payload) = attempt(payload) do state
     abort_transport(state.transport, kind_of(status), reason == C_NULL ? "" : unsafe_string(reason))
 end
 
-@noinline transport_split(raw, out, payload) = attempt(payload) do state
+transport_split(raw, out, payload) = attempt(payload) do state
     g = unsafe_load(raw)
     members = [Int(unsafe_load(g.members, i)) for i in 1:g.count]
     group = (color = Int(g.color), key = Int(g.key), rank = Int(g.rank), members = members, context = Int(g.context))
     child = split_transport(state.transport, group)
-    g.color < 0 || unsafe_store!(out, transport_table(child::Transport, group.rank, length(members), state.guard)[1])
+    g.color < 0 || unsafe_store!(out, transport_table(child::Transport, group.rank, length(members))[1])
 end
 
-@noinline function transport_destroy(payload)
-    push_notice((unsafe_pointer_to_objref(payload)::TransportState).node)
-    return
+transport_destroy(payload) = attempt(state -> push_notice(state.node), payload)
+
+# Methods of a program that come later must not make Julia compile the C callbacks anew, or call them in a slower way that
+# allocates: what they do is looked up behind this.
+@noinline function looked_up(f, arguments...)::Int32
+    try
+        return Base.invokelatest(f, arguments...)::Int32
+    catch # such as logging in a finalizer
+        return CAPI.MP_STATUS_CALLBACK_FAILED
+    end
 end
+
+# Not inlined, so that the callbacks below have no frame with objects before the collector knows of their thread again.
+@noinline call_begin(operation, request, payload) = looked_up(transport_begin, operation, request, payload)
+@noinline call_poll(request, done, payload) = looked_up(transport_poll, request, done, payload)
+@noinline call_release(request, payload) = looked_up(transport_release, request, payload)
+@noinline call_abort(status, reason, payload) = looked_up(transport_abort, status, reason, payload)
+@noinline call_split(group, out, payload) = looked_up(transport_split, group, out, payload)
+@noinline call_destroy(payload) = looked_up(transport_destroy, payload)
 
 # The C callbacks: no objects of Julia's are touched before the collector is told that this thread is one of its own again.
 macro unsafe_for_collector(call)
@@ -133,20 +144,20 @@ macro unsafe_for_collector(call)
 end
 
 on_begin(operation::Ptr{CAPI.mp_comm_operation}, request::Ptr{Ptr{Cvoid}}, payload::Ptr{Cvoid})::Int32 =
-    @unsafe_for_collector transport_begin(operation, request, payload)
+    @unsafe_for_collector call_begin(operation, request, payload)
 on_poll(request::Ptr{Cvoid}, done::Ptr{Int32}, payload::Ptr{Cvoid})::Int32 =
-    @unsafe_for_collector transport_poll(request, done, payload)
+    @unsafe_for_collector call_poll(request, done, payload)
 on_release(request::Ptr{Cvoid}, payload::Ptr{Cvoid})::Cvoid =
-    (@unsafe_for_collector transport_release(request, payload); nothing)
+    (@unsafe_for_collector call_release(request, payload); nothing)
 on_abort(status::Int32, reason::Ptr{UInt8}, payload::Ptr{Cvoid})::Cvoid =
-    (@unsafe_for_collector transport_abort(status, reason, payload); nothing)
+    (@unsafe_for_collector call_abort(status, reason, payload); nothing)
 on_split(group::Ptr{CAPI.mp_comm_group}, out::Ptr{CAPI.mp_comm_callbacks}, payload::Ptr{Cvoid})::Int32 =
-    @unsafe_for_collector transport_split(group, out, payload)
-on_destroy(payload::Ptr{Cvoid})::Cvoid = (@unsafe_for_collector transport_destroy(payload); nothing)
+    @unsafe_for_collector call_split(group, out, payload)
+on_destroy(payload::Ptr{Cvoid})::Cvoid = (@unsafe_for_collector call_destroy(payload); nothing)
 
 # The table for the library, and the state behind it, which the registry keeps.
-function transport_table(t::Transport, rank, size, guard = ReentrantLock())
-    state = TransportState(t, size, Dict{Int,Any}(), guard, 0, C_NULL)
+function transport_table(t::Transport, rank, size)
+    state = TransportState(t, size, Dict{Int,Any}(), ReentrantLock(), 0, C_NULL)
     state.id = register(state)
     state.node = release_notice(state.id)
     table = CAPI.mp_comm_callbacks(
