@@ -17,7 +17,7 @@ function main()
         i == 20 && (grad[6] = Inf32)
         result = step!(context, slot; step = t, lr = 0.1, scaler = scaler)
         result.found_inf || (t += 1)
-        update!(scaler)
+        update_scale!(scaler)
     end
     @printf("steps %d  skipped %d  scale %.0f  sum %.9f  p[1] %.9f\n", t - 1, 100 - (t - 1), scale(scaler),
             foldl((sum, x) -> sum + abs(Float64(x)), p; init = 0.0), p[2])

@@ -95,7 +95,7 @@ function main(path, name = "bf16_mixed", steps = "60", folder = nothing)
             embed_grad[:, byte+1] .+= dx[(c-1)*EMBED+1:c*EMBED, r]
         end
         step!(optimizer; scaler = scaler)
-        update!(scaler)
+        update_scale!(scaler)
 
         step += 1
         step % 10 == 0 && @printf("step %3d  loss %.9f  scale %.0f\n", step, loss / BATCH, factor)

@@ -43,11 +43,11 @@ function mpi_comm(; native = nothing, rest...)
 end
 
 "This rank's number, from 0."
-rank(c::Comm) = Int(filled(box -> CAPI.mp_comm_get_rank(c, box), Int32(0)))
+comm_rank(c::Comm) = Int(filled(box -> CAPI.mp_comm_get_rank(c, box), Int32(0)))
 "The number of ranks."
-nranks(c::Comm) = Int(filled(box -> CAPI.mp_comm_get_size(c, box), Int32(0)))
+comm_size(c::Comm) = Int(filled(box -> CAPI.mp_comm_get_size(c, box), Int32(0)))
 "Which machine a rank is on, from 0."
-node(c::Comm, r::Integer) = Int(filled(box -> CAPI.mp_comm_get_node(c, r, box), Int32(0)))
+comm_node(c::Comm, r::Integer) = Int(filled(box -> CAPI.mp_comm_get_node(c, r, box), Int32(0)))
 "The deadline of calls in milliseconds."
 deadline(c::Comm) = Int(filled(box -> CAPI.mp_comm_get_deadline(c, box), Int64(0)))
 "Set the deadline of calls from now on; 0: 300 seconds."
@@ -55,10 +55,10 @@ set_deadline!(c::Comm, milliseconds::Integer) = check(CAPI.mp_comm_set_deadline(
 "What this rank has sent so far: calls and bytes."
 traffic(c::Comm) = named(filled(box -> CAPI.mp_comm_get_traffic(c, box), CAPI.mp_comm_traffic()))
 describe(c::Comm) = text_of((b, n, needed) -> CAPI.mp_comm_describe(c, b, n, needed))
-summary_of(c::Comm) = "rank $(rank(c)) of $(nranks(c))"
+summary_of(c::Comm) = "rank $(comm_rank(c)) of $(comm_size(c))"
 
 "Give the communicator up; other ranks learn it, and a call that waits on another thread throws."
-abort(c::Comm, reason::AbstractString = "") = check(CAPI.mp_comm_abort(c, c_text(reason)))
+abort_comm(c::Comm, reason::AbstractString = "") = check(CAPI.mp_comm_abort(c, c_text(reason)))
 
 "`nothing` while the communicator works, else the `MPError` that ended it (not thrown)."
 function comm_status(c::Comm)
@@ -128,10 +128,10 @@ function all_gather!(c::Comm, receive::AbstractArray, send::AbstractArray; count
                      deadline_ms = 0)
     to, from = Memory(receive), Memory(send)
     same_type(to, from)
-    numbers = counts_of(counts, to, nranks(c), "counts")
+    numbers = counts_of(counts, to, comm_size(c), "counts")
     bytes, offsets = parts(numbers, to, "counts")
-    numbers[rank(c)+1] == from.elements || throw(MPError(CAPI.MP_STATUS_INVALID_SHAPE,
-        "send has $(from.elements) elements, and this rank's count is $(numbers[rank(c)+1])"))
+    numbers[comm_rank(c)+1] == from.elements || throw(MPError(CAPI.MP_STATUS_INVALID_SHAPE,
+        "send has $(from.elements) elements, and this rank's count is $(numbers[comm_rank(c)+1])"))
     sent = Int64[from.bytes]
     GC.@preserve bytes offsets sent begin
         what = Ref(CAPI.mp_comm_exchange(send = from.address, send_bytes = pointer(sent), receive = to.address,
@@ -148,7 +148,7 @@ Every rank gives every rank elements of its own, which lie by rank in both array
 """
 function all_to_all!(c::Comm, receive::AbstractArray, send::AbstractArray; receive_counts = nothing,
                      send_counts = nothing, async = false, deadline_ms = 0)
-    to, from, n = Memory(receive), Memory(send), nranks(c)
+    to, from, n = Memory(receive), Memory(send), comm_size(c)
     same_type(to, from)
     receive_bytes, receive_offsets = parts(counts_of(receive_counts, to, n, "receive_counts"), to, "receive_counts")
     send_bytes, send_offsets = parts(counts_of(send_counts, from, n, "send_counts"), from, "send_counts")
@@ -162,7 +162,7 @@ function all_to_all!(c::Comm, receive::AbstractArray, send::AbstractArray; recei
 end
 
 "All ranks get the elements of rank `root`."
-function broadcast!(c::Comm, data::AbstractArray; root::Integer = 0, async = false)
+function bcast!(c::Comm, data::AbstractArray; root::Integer = 0, async = false)
     m = Memory(data)
     return exchange(request -> CAPI.mp_comm_broadcast(c, nothing, m.address, m.bytes, root, request), async, m)
 end
@@ -240,8 +240,8 @@ end
 
 shares_of(c, ::Nothing) = C_NULL
 function shares_of(c, counts)
-    length(counts) == nranks(c) || throw(MPError(CAPI.MP_STATUS_INVALID_SHAPE,
-        "counts has $(length(counts)) numbers for $(nranks(c)) ranks"))
+    length(counts) == comm_size(c) || throw(MPError(CAPI.MP_STATUS_INVALID_SHAPE,
+        "counts has $(length(counts)) numbers for $(comm_size(c)) ranks"))
     return collect(Int64, counts)
 end
 

@@ -106,14 +106,14 @@ add_param!(o::Optimizer, name::AbstractString, param; rest...) =
 groups(o::Optimizer) = [Group(o, i) for i in 0:filled(box -> CAPI.mp_optimizer_get_group_count(o, box), Int32(0))-1]
 
 "All parameters of an optimizer."
-params(o::Optimizer) = [Param(o, i) for i in 0:filled(box -> CAPI.mp_optimizer_get_param_count(o, box), Int32(0))-1]
+parameters(o::Optimizer) = [Param(o, i) for i in 0:filled(box -> CAPI.mp_optimizer_get_param_count(o, box), Int32(0))-1]
 
 param_name(p::Param) =
     text_of((b, n, needed) -> CAPI.mp_optimizer_get_param_name(p.optimizer, p.index, b, n, needed))
 param_group(p::Param) =
     Group(p.optimizer, filled(box -> CAPI.mp_optimizer_get_param_group(p.optimizer, p.index, box), Int32(0)))
 
-summary_of(o::Optimizer) = "$(length(params(o))) parameters in $(length(groups(o))) groups"
+summary_of(o::Optimizer) = "$(length(parameters(o))) parameters in $(length(groups(o))) groups"
 
 """
     step!(optimizer; scaler = nothing, queue = nothing)
@@ -195,10 +195,9 @@ grad(p::Param) = state(p, :grad)
 
 """
     read_state(param, name; queue = nothing)
-    write_state!(param, name, values; queue = nothing)
 
-The values of a state as an array of `Float32`, whatever they are stored as, and back: `:exp_avg`, `:exp_avg_sq`,
-`:compensation`, `:fp32_param` (the weight with all bits that the optimizer has).
+The values of a state as an array of `Float32`, whatever they are stored as: `:exp_avg`, `:exp_avg_sq`, `:compensation`,
+`:fp32_param` (the weight with all bits that the optimizer has).
 """
 function read_state(p::Param, name; queue = nothing)
     values = Array{Float32}(undef, size(state(p, :param))...)
@@ -207,6 +206,12 @@ function read_state(p::Param, name; queue = nothing)
     end
     return values
 end
+"""
+    write_state!(param, name, values; queue = nothing)
+
+Store values from elsewhere (fp32, fp16, bf16) in a state of `read_state`, rounded to nearest. `:fp32_param` writes the
+parameter too, and keeps what rounding it loses.
+"""
 function write_state!(p::Param, name, values; queue = nothing)
     given(context(p.optimizer), values) do t
         check(CAPI.mp_optimizer_write_state(p.optimizer, queue, p.index, c_text(string(name)), t))

@@ -41,12 +41,12 @@ mutable struct RuleState
     step::Int
 end
 
-"The state of a rule for one array; `master` starts as the array's values."
+"The state of a rule for one array; `master` starts as its values, and is left out where it would be of the same type."
 function setup(r::MPRule, x::AbstractArray)
     lion = get(r.options, :rule, :adamw) === :lion
     return RuleState(zero_bits(r.moments, x), lion ? nothing : zero_bits(r.moments, x),
                      r.compensation === nothing ? nothing : zero_bits(r.compensation, x),
-                     r.master === nothing ? nothing : convert(Array{r.master}, x), 0)
+                     r.master in (nothing, eltype(x)) ? nothing : convert(Array{r.master}, x), 0)
 end
 
 "Step `x` in place by its gradient `dx`; a skipped step (`check_finite = true`) changes nothing. Gives the state."

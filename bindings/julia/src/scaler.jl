@@ -8,7 +8,7 @@
 
 The loss scale and the rule that moves it: what the recipe asks for, or a preset (`:torch`, `:megatron`, `:deepspeed`, `:apex`)
 with some values replaced. `kind` is `:dynamic`, `:static` or `:none`. In a loop: multiply the loss by `scale(scaler)`, give the
-scaler to the optimizer's step, then `update!(scaler)`.
+scaler to the optimizer's step, then `update_scale!(scaler)`.
 """
 Scaler(c::Context, r::Recipe) = Scaler(made(out -> CAPI.mp_scaler_create_from_recipe(c, r, out), CAPI.mp_scaler), c)
 
@@ -33,7 +33,7 @@ end
 scale(s::Scaler; queue = nothing) = filled(box -> CAPI.mp_scaler_get_scale(s, queue, box), 0.0)
 
 "Move the scale by its rule, once a step, after the optimizer's step."
-update!(s::Scaler; queue = nothing) = check(CAPI.mp_scaler_update(s, queue))
+update_scale!(s::Scaler; queue = nothing) = check(CAPI.mp_scaler_update(s, queue))
 
 "Everything that save and resume need, as a named tuple; `set_state!` puts it back."
 state(s::Scaler; queue = nothing) = named(filled(box -> CAPI.mp_scaler_get_state(s, queue, box), CAPI.mp_scaler_state()))
@@ -49,7 +49,7 @@ end
     check_finite!(scaler, gradients; queue = nothing)
 
 Look whether these arrays (fp32, fp16, bf16) are finite, for loops without an optimizer of the library's. Adds to what the next
-`update!` sees.
+`update_scale!` sees.
 """
 function check_finite!(s::Scaler, gradients; queue = nothing)
     all = [Memory(g) for g in gradients]
@@ -66,5 +66,5 @@ scale_tensor(s::Scaler) = Tensor(made(out -> CAPI.mp_scaler_get_scale_tensor(s, 
 found_inf_tensor(s::Scaler) =
     Tensor(made(out -> CAPI.mp_scaler_get_found_inf_tensor(s, out), CAPI.mp_tensor), context(s))
 
-"What is not finite on any rank of the communicator is so on all, before `update!`."
+"What is not finite on any rank of the communicator is so on all, before `update_scale!`."
 combine!(s::Scaler, comm; queue = nothing) = check(CAPI.mp_scaler_combine(s, queue, comm))

@@ -178,13 +178,9 @@ function cast!(c::Context, destination, source; queue = nothing, rest...)
     return destination
 end
 
-"""
-    amax!(result, tensor; queue = nothing)
-    amax(tensor)
-
-The largest absolute value (NaN beats infinity beats numbers), into a tensor of one `Float32`, or as a number.
-"""
+"The largest absolute value (NaN beats infinity beats numbers), into a tensor of one `Float32`."
 amax!(result::Tensor, t::Tensor; queue = nothing) = (check(CAPI.mp_tensor_amax(t, queue, result)); result)
+"The largest absolute value of a tensor, as a number; NaN beats infinity beats numbers."
 function amax(t::Tensor)
     result = Tensor(context(t), Float32, 1)
     value = Array(amax!(result, t))[1]

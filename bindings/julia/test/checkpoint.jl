@@ -38,7 +38,7 @@ mktempdir() do folder
     @test b.data == [42, 2, 3, 4, 5] && b.position[] == 1.25
     foreach(_ -> advance!(b), 1:2)
     @test read_state(a.param, :fp32_param) == read_state(b.param, :fp32_param)
-    @test occursin("w", describe_checkpoint(folder))
+    @test occursin("step 3", describe_checkpoint(folder))
     save(a.checkpoint, folder, 5)
     save(a.checkpoint, folder, 6)
     @test length(readdir(folder)) == 2 # keep

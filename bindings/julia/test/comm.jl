@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 c, comm = Context(threads = 1), Comm()
-@test rank(comm) == 0 && nranks(comm) == 1 && node(comm, 0) == 0 && repr(comm) == "Comm(rank 0 of 1)"
+@test comm_rank(comm) == 0 && comm_size(comm) == 1 && comm_node(comm, 0) == 0 && repr(comm) == "Comm(rank 0 of 1)"
 receive = zeros(Float64, 3)
 all_gather!(comm, receive, [1.0f0, 2, 3] .+ 0.0) # any plain numbers
 @test receive == [1, 2, 3]
 all_to_all!(comm, receive, [4.0, 5, 6])
 @test receive == [4, 5, 6]
-broadcast!(comm, receive)
+bcast!(comm, receive)
 max!(comm, UInt32[1, 2])
 barrier(comm)
 r = all_gather!(comm, receive, [7.0, 8, 9]; async = true)
@@ -18,7 +18,7 @@ close(r)
 @test kind(() -> all_gather!(comm, receive, zeros(Float32, 6))) === :invalid_dtype
 @test kind(() -> all_gather!(comm, receive, zeros(3); counts = [1, 2])) === :invalid_shape
 @test kind(() -> all_to_all!(comm, receive, zeros(3); send_counts = [-3])) === :invalid_argument
-@test kind(() -> broadcast!(comm, receive; root = 1)) === :invalid_argument
+@test kind(() -> bcast!(comm, receive; root = 1)) === :invalid_argument
 t, u = Tensor(c, Float32[1, 2, 3]), Tensor(c, Float32, 3)
 all_reduce!(comm, u, t)
 @test Array(u) == [1, 2, 3]
@@ -35,9 +35,9 @@ set_deadline!(comm, 5000)
 @test traffic(comm).calls > 0
 @test occursin("rank 0", describe(comm))
 child = split_comm(comm, 0)
-@test nranks(child) == 1 && split_comm(comm, -1) === nothing
+@test comm_size(child) == 1 && split_comm(comm, -1) === nothing
 @test comm_status(comm) === nothing
-abort(comm, "enough")
+abort_comm(comm, "enough")
 @test comm_status(comm).kind === :aborted && kind(() -> barrier(comm)) === :aborted
 @test kind(() -> thread_comms(Threads.nthreads() + 1)) === ArgumentError
 close(comm)

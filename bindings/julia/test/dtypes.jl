@@ -4,7 +4,8 @@ c = Context(threads = 1)
 values = Float32[0, -0.0, 1, -1.5, 448, 449, 464, 465, 500, 57344, 61440, 65504, 1e9, Inf, -Inf, 2.0f0^-9, 2.0f0^-10,
                  2.0f0^-10 * 1.01f0, 2.0f0^-16, 2.0f0^-17, 3.3f-3, 1e-30, 1.00390625, 1.01171875]
 append!(values, reinterpret(Float32, rand(UInt32, 20_000)))
-append!(values, randn(Float32, 20_000), exp.(20 .* randn(Float32, 20_000)))
+append!(values, randn(Float32, 20_000))
+append!(values, exp.(20 .* randn(Float32, 20_000)))
 for T in (Float16, BFloat16, Float8_E4M3, Float8_E5M2)
     wide = T === Float16 ? values : values
     codes = Vector{T}(undef, length(wide))

@@ -58,8 +58,11 @@ monitor!((arguments...) -> error("no"), fp8, "layer"; every = 1)
 forward!(y, fp8, x)
 @test_logs (:error,) (:error,) (:error,) end_step!([fp8])
 monitor!(nothing, fp8)
-clear_stats!(fp8)
-@test stats(fp8, :input).elements == 0
+end_step!(fp8)
+counted = Linear(c, Recipe(c, "fp8_delayed"), w; stats = true)
+forward!(y, counted, x)
+clear_stats!(counted)
+@test stats(counted, :input).elements == 0
 bytes = scaling(fp8)
 other = Linear(c, Recipe(c, "fp8_delayed"), w)
 set_scaling!(other, bytes)

@@ -8,7 +8,7 @@ function everything()
     o, s, l = Optimizer(context, r), Scaler(context, r), Linear(context, r, w)
     add_param!(o, "w", w)
     return [context, r, t, w, o, s, l, Saved(l), view(t, 0, 4), Queue(context), Event(context), Comm(),
-            Gemm(context, 2, 2, 2), Checkpoint(context), grad(params(o)[1])]
+            Gemm(context, 2, 2, 2), Checkpoint(context), grad(parameters(o)[1])]
 end
 for order in 1:20
     objects = everything()

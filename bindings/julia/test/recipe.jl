@@ -37,7 +37,7 @@ plan = plan_memory(Recipe(c, "fp32"), 1000)
 @test plan_memory(Recipe(c, "fp32"), 1000; rule = :lion).exp_avg_sq_bytes == 0
 @test plan_memory(Recipe(c, "fp32"), [600, 400]).total_bytes == 16000
 @test plan_memory(Recipe(c, "fp32"), [40_000, 40_000]; rank = 0, ranks = 2).exp_avg_bytes < 320_000
-@test plan_memory(Recipe(c, "fp32"), [40_000]; sharding = (stage = 3,), rank = 1, ranks = 2).weight_bytes == 0
+@test plan_memory(Recipe(c, "fp32"), [40_000]; sharding = (stage = 3,), rank = 1, ranks = 2).weight_bytes < 80_000
 @test kind(() -> plan_memory(r, -1)) === :invalid_argument
 @test kind(() -> plan_memory(r, 10; rule = :sgd)) === ArgumentError
 
@@ -47,4 +47,4 @@ values = randn(Float32, 32, 64)
 w = weight_codes(c, Recipe(c, "fp8_delayed"), values)
 @test eltype(w) === Float8_E4M3 && size(w) == (32, 64) && length(scales(w)) == 1
 @test size(weight(c, Recipe(c, "fp32"), 3, 4)) == (3, 4)
-@test kind(() -> weight_codes(c, Recipe(c, "fp32"), values)) === :unsupported
+@test kind(() -> weight_codes(c, Recipe(c, "mxfp8"), values)) === :unsupported

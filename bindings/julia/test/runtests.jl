@@ -18,6 +18,10 @@ words(f) = try f(); "" catch problem; sprint(showerror, problem) end
 @testset "MixedPrec" begin
     for part in ("layout", "context", "memory", "dtypes", "recipe", "tensor", "gemm", "linear", "scaler", "optimizer", "slots",
                  "comm", "checkpoint", "rule", "misuse", "leaks", "examples", "threads")
-        @testset "$part" begin include("$part.jl") end
+        @testset "$part" begin
+            own = Module(Symbol("Test_", part))
+            Core.eval(own, :(using MixedPrec, Test; const kind, words, here = $kind, $words, $(@__DIR__)))
+            Base.include(own, joinpath(@__DIR__, "$part.jl"))
+        end
     end
 end

@@ -8,14 +8,14 @@ c = Context(threads = 1)
 s = Scaler(c; init_scale = 8, growth_interval = 2)
 g = Float32[1, 2, 3]
 check_finite!(s, g)
-update!(s)
+update_scale!(s)
 check_finite!(s, [g, Float16[1]])
-update!(s)
+update_scale!(s)
 @test scale(s) == 16
 g[2] = Inf32
 check_finite!(s, g)
 @test Array(found_inf_tensor(s))[1] == 1 && state(s).found_inf == 1
-update!(s)
+update_scale!(s)
 @test scale(s) == 8 && Array(scale_tensor(s)) == [8.0f0]
 saved = state(s)
 @test saved.overflow_steps == 1 && saved.good_steps == 2
@@ -31,5 +31,5 @@ combine!(s, Comm())
 @test kind(() -> Scaler(c; kind = :often)) === ArgumentError
 least = Scaler(c; preset = :deepspeed, init_scale = 1, hysteresis = 1, min_scale = 1)
 check_finite!(least, g)
-update!(least)
+update_scale!(least)
 @test kind(() -> state(least)) === :bad_state # an overflow at the smallest scale
