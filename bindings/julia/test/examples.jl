@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The example programs run; their output for every recipe is compared with the C programs' elsewhere.
-run_example(name, arguments...) =
-    read(`$(Base.julia_cmd()) --project=$(Base.active_project()) $(joinpath(here, "..", "examples", name)) $arguments`,
-         String)
+run_example(name, arguments...) = read(julia(joinpath(here, "..", "examples", name), arguments...), String)
 @test run_example("own_arrays.jl") == "steps 99  skipped 1  scale 32768  sum 1709.314166069  p[1] -2.009746075\n"
 mktempdir() do folder
     text = joinpath(folder, "text")

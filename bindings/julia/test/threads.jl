@@ -212,8 +212,8 @@ end
 if Threads.nthreads() >= 2
     @testset "ranks" begin thread_tests() end
 else
-    command = `$(Base.julia_cmd()) --project=$(Base.active_project()) $(joinpath(here, "threads.jl"))`
-    process = run(pipeline(setenv(command, merge(copy(ENV), Dict("JULIA_NUM_THREADS" => "2"))), stdout = stdout, stderr = stderr), wait = false)
+    command = julia(joinpath(here, "threads.jl"); threads = 2)
+    process = run(pipeline(command, stdout = stdout, stderr = stderr), wait = false)
     @test timedwait(() -> process_exited(process), 240.0) === :ok && success(process)
     process_running(process) && kill(process, 9)
 end
