@@ -10,28 +10,18 @@ Close it by hand after a save in the background: closing waits for it.
 """
 
 function Checkpoint(c::Context; comm = nothing, keep = 0)
-    cell = ccall(:calloc, Ptr{Cvoid}, (Csize_t, Csize_t), 2, 8)
-    cell == C_NULL && throw(OutOfMemoryError())
-    try
-        desc = Ref(CAPI.mp_checkpoint_desc(keep = keep, progress = PROGRESS_CALLBACK[], payload = cell))
-        return Checkpoint(made(out -> CAPI.mp_checkpoint_create(c, comm, desc, out), CAPI.mp_checkpoint), c, cell)
-    catch
-        Libc.free(cell)
-        rethrow()
-    end
+    # Where the library's thread writes its progress; it is gone before the object is, which keeps this.
+    cell = zeros(Int64, 2)
+    desc = Ref(CAPI.mp_checkpoint_desc(keep = keep, progress = PROGRESS_CALLBACK[], payload = pointer(cell)))
+    return Checkpoint(GC.@preserve(cell, made(out -> CAPI.mp_checkpoint_create(c, comm, desc, out), CAPI.mp_checkpoint)),
+                      c, cell)
 end
 
-# The library's thread is gone when the call returns, and with it who writes the progress.
-function Base.close(x::Checkpoint)
-    pointer, x.pointer = x.pointer, Ptr{CAPI.mp_checkpoint}(C_NULL)
-    pointer == C_NULL && return
-    CAPI.mp_checkpoint_destroy(pointer)
-    Libc.free(x.kept[2]::Ptr{Cvoid})
-    return
+function progress(x::Checkpoint)
+    live_pointer(x)
+    cell = x.kept[2]::Vector{Int64}
+    return (done = cell[1], total = cell[2])
 end
-
-progress(x::Checkpoint) = (live_pointer(x);
-                           (done = unsafe_load(Ptr{Int64}(x.kept[2])), total = unsafe_load(Ptr{Int64}(x.kept[2]), 2)))
 
 """
     add!(checkpoint, optimizer)

@@ -128,7 +128,7 @@ advice(l::Linear, operand::Symbol) =
     monitor!(nothing, layer)
 
 Have `f(name, stats, advice)` called for each operand every so many steps, in the task that ends the step, after the call.
-`advice` is a sentence or `nothing`. `f` may use the library. `nothing` ends it, and so does closing the layer.
+`advice` is a sentence or `nothing`. `f` may use the library. `nothing` ends it, and so does the end of the `Linear`.
 """
 function monitor!(f, l::Linear, name::AbstractString; every::Integer = 100)
     title = c_text(name)

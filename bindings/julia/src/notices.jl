@@ -75,7 +75,7 @@ function on_monitor(payload::Ptr{Cvoid}, name::Ptr{UInt8}, stats::Ptr{Cvoid}, ad
     push_notice(node)
 end
 
-# A checkpoint's progress: two numbers in C memory, which `progress` reads.
+# A checkpoint's progress: two numbers, which `progress` reads.
 function on_progress(done::Int64, total::Int64, payload::Ptr{Cvoid})::Cvoid
     unsafe_store!(Ptr{Int64}(payload), done)
     unsafe_store!(Ptr{Int64}(payload), total, 2)

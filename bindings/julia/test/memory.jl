@@ -52,6 +52,12 @@ A = reshape(Float32.(1:24), 4, 6)
 @test kind(() -> Tensor(c, zeros(Float32, ntuple(_ -> 1, 9)))) === :invalid_shape
 @test eltype(Tensor(c, zeros(UInt16, 4), dtype = BFloat16)) === BFloat16
 
+@test kind(() -> Tensor(c, view(A, [1, 2], 1))) === ArgumentError
+@test kind(() -> Tensor(c, reshape(view(A, 1:2, :), 12))) === ArgumentError
+@test kind(() -> Tensor(c, reinterpret(Float32, view(zeros(Float64, 4, 4), 1:2, :)))) === ArgumentError
+@test kind(() -> Tensor(c, Union{Missing,Float32}[1])) === :invalid_dtype
+@test Array(Tensor(c, PermutedDimsArray(A, (1, 2)).parent)) == A
+
 # A view that is older than its parent's size.
 parent = zeros(Float32, 1000)
 old = view(parent, 1:1000)

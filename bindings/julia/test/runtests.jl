@@ -15,10 +15,12 @@ function kind(f)
 end
 words(f) = try f(); "" catch problem; sprint(showerror, problem) end
 
+const here = @__DIR__
+
 # Another Julia with this package, as a user would start it: Pkg.test's own load path is not handed on.
 function julia(script, arguments...; threads = 1)
     environment = filter(e -> e.first != "JULIA_LOAD_PATH", merge(copy(ENV), Dict("JULIA_NUM_THREADS" => "$threads")))
-    return setenv(`$(Base.julia_cmd()) --project=$(dirname(@__DIR__)) $script $arguments`, environment)
+    return setenv(`$(Base.julia_cmd()) -O0 --project=$(dirname(here)) $script $arguments`, environment)
 end
 
 @testset "MixedPrec" begin
@@ -26,8 +28,8 @@ end
                  "comm", "checkpoint", "rule", "misuse", "leaks", "examples", "threads")
         @testset "$part" begin
             own = Module(Symbol("Test_", part))
-            Core.eval(own, :(using MixedPrec, Test; const kind, words, julia, here = $kind, $words, $julia, $(@__DIR__)))
-            Base.include(own, joinpath(@__DIR__, "$part.jl"))
+            Core.eval(own, :(using MixedPrec, Test; const kind, words, julia, here = $kind, $words, $julia, $here))
+            Base.include(own, joinpath(here, "$part.jl"))
         end
     end
 end

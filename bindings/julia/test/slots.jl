@@ -39,8 +39,7 @@ x = reference(BFloat16)
 step!(c, Slot(x, g, zeros(Float32, n), zeros(Float32, n); master = zeros(Int16, n)); step = 1)
 codes(k) = zeros(UInt8, k)
 for (coding, count, blocks, T) in ((:dynamic8, n, 2, Float32), (:dynamic4, n ÷ 2, 3, Float32), (:companded8, n, 10, Float16))
-    x = reference(Float32)
-    s = Slot(x, g, codes(count), codes(count); exp_avg_coding = coding, exp_avg_sq_coding = coding,
+    s = Slot(reference(Float32), g, codes(count), codes(count); exp_avg_coding = coding, exp_avg_sq_coding = coding,
              exp_avg_scale_inv = fill(T(1), blocks), exp_avg_sq_scale_inv = fill(T(1), blocks))
     @test kind(() -> step!(c, s; step = 1)) === :nothing_thrown
 end

@@ -40,8 +40,8 @@ end
 function thread_tests()
     c = Context(threads = 1)
     for stage in (1, 2)
-        results = on_ranks((rank, comm) -> train(c, rank, comm, stage, 100))
-        @test results[1] isa Vector{Float32} && results[1] == results[2] && results[1][1] < sin(1) - 0.9
+        results = on_ranks((rank, comm) -> train(c, rank, comm, stage, 60))
+        @test results[1] isa Vector{Float32} && results[1] == results[2] && results[1][1] < sin(1) - 0.5
     end
     # Stage 3: weights come and go.
     results = on_ranks() do rank, comm
@@ -69,7 +69,7 @@ function thread_tests()
     # Exchanges, waited for and in flight, while the collector runs.
     results = on_ranks() do rank, comm
         all = zeros(Int64, 2)
-        for step in 1:300
+        for step in 1:100
             all_gather!(comm, all, [10rank + step])
             @assert all == [step, 10 + step]
             request = all_to_all!(comm, all, [rank, rank + 2]; async = true)
