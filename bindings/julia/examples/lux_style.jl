@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The library under a loop in the style of Lux: parameters and state apart from the model, `setup`, `apply(model, x, ps, st)`
-# and `update!`. Lux itself is not needed: its few functions that matter here are declared below, in its shapes. The
-# pullbacks are written by hand where Zygote would find them; the products, forward and backward, are the library's.
+# The library under a loop in the style of Lux: parameters and state apart from the model, `setup`, `apply(model, x,
+# ps, st)` and `update!`. Lux itself is not needed: its few functions that matter here are declared below, in its
+# shapes. The pullbacks are written by hand where Zygote would find them; the products, forward and backward, are
+# the library's.
 using MixedPrec
 using Printf
 using Random

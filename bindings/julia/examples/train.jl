@@ -5,8 +5,8 @@
 #   julia train.jl TEXT [RECIPE [STEPS [FOLDER]]]    recipe bf16_mixed, 60 steps; FOLDER: resume from there, save there
 #
 # Model: the last 8 bytes, each by an embedding of 16 -> linear 128 -> 128, bias, relu -> linear 128 -> 256, bias ->
-# softmax. The two products are the library's, in the recipe's dtypes; what is between them is here, in fp32, the loss in
-# double. Random numbers: s = 48271 s mod (2^31 - 1). Arrays are features x rows: a column is one example.
+# softmax. The two products are the library's, in the recipe's dtypes; what is between them is here, in fp32, the
+# loss in double. Random numbers: s = 48271 s mod (2^31 - 1). Arrays are features x rows: a column is one example.
 using MixedPrec
 using Printf
 
@@ -20,7 +20,10 @@ const random_state = Ref{Int64}(1234)
 next_random() = random_state[] = random_state[] * 48271 % 2147483647
 
 # The order is that of memory.
-uniform(bound, dims...) = reshape(Float32[(2.0 * (next_random() / 2147483647.0) - 1.0) * bound for _ in 1:prod(dims)], dims)
+function uniform(bound, dims...)
+    values = Float32[(2.0 * (next_random() / 2147483647.0) - 1.0) * bound for _ in 1:prod(dims)]
+    return reshape(values, dims)
+end
 
 # ---- Loss of one row of logits; its gradient times `factor` goes into `gradient`.
 

@@ -4,17 +4,18 @@
 @handle Checkpoint checkpoint """
     Checkpoint(context; comm = nothing, keep = 0)
 
-Saves and loads all that the next step depends on: `add!` an optimizer, a scaler, layers and data, then `save` and `load!`. `keep`
-is how many checkpoints of a directory stay (0: all). With `comm` all but `add!`, `test`, `wait` and `close` are collective.
-Close it by hand after a save in the background: closing waits for it.
+Saves and loads all that the next step depends on: `add!` an optimizer, a scaler, layers and data, then `save` and
+`load!`. `keep` is how many checkpoints of a directory stay (0: all). With `comm` all but `add!`, `test`, `wait` and
+`close` are collective. Close it by hand after a save in the background: closing waits for it.
 """
 
 function Checkpoint(c::Context; comm = nothing, keep = 0)
     # Where the library's thread writes its progress; it is gone before the object is, which keeps this.
     cell = zeros(Int64, 2)
     desc = Ref(CAPI.mp_checkpoint_desc(keep = keep, progress = PROGRESS_CALLBACK[], payload = pointer(cell)))
-    return Checkpoint(GC.@preserve(cell, made(out -> CAPI.mp_checkpoint_create(c, comm, desc, out), CAPI.mp_checkpoint)),
-                      c, cell)
+    GC.@preserve cell begin
+        return Checkpoint(made(out -> CAPI.mp_checkpoint_create(c, comm, desc, out), CAPI.mp_checkpoint), c, cell)
+    end
 end
 
 function progress(x::Checkpoint)
@@ -29,8 +30,8 @@ end
     add!(checkpoint, name, layer)
     add!(checkpoint, name, data)
 
-What belongs to the training: one optimizer and one scaler at most, layers (their scales) and data of the program's by name:
-an array or a `Ref` of plain numbers, which a save reads and a load writes.
+What belongs to the training: one optimizer and one scaler at most, layers (their scales) and data of the program's
+by name: an array or a `Ref` of plain numbers, which a save reads and a load writes.
 """
 add!(x::Checkpoint, o::Optimizer) = (check(CAPI.mp_checkpoint_add_optimizer(x, o)); push!(x.kept, o); nothing)
 add!(x::Checkpoint, s::Scaler) = (check(CAPI.mp_checkpoint_add_scaler(x, s)); push!(x.kept, s); nothing)
@@ -50,7 +51,8 @@ end
 """
     save(checkpoint, directory, step; background = false)
 
-Save a new checkpoint in a directory of them. With `background` it returns when the state is copied: see `test` and `wait`.
+Save a new checkpoint in a directory of them. With `background` it returns when the state is copied: see `test` and
+`wait`.
 """
 save(x::Checkpoint, directory::AbstractString, step::Integer; background = false) =
     check(CAPI.mp_checkpoint_save(x, c_text(directory), step, flags(CAPI.MP_SAVE_BACKGROUND => background)))
@@ -58,9 +60,9 @@ save(x::Checkpoint, directory::AbstractString, step::Integer; background = false
 """
     load!(checkpoint, path; verify_all = false, other_recipe = false, convert = false)
 
-Load into what was added, from a checkpoint, or the newest whole one of a directory. Where anything is wrong nothing has
-changed. `other_recipe` takes one of another recipe with the same types, `convert` rounds its numbers into the types here. The
-result is as that of `inspect`, with what the rounding lost.
+Load into what was added, from a checkpoint, or the newest whole one of a directory. Where anything is wrong nothing
+has changed. `other_recipe` takes one of another recipe with the same types, `convert` rounds its numbers into the
+types here. The result is as that of `inspect`, with what the rounding lost.
 """
 function load!(x::Checkpoint, path::AbstractString; verify_all = false, other_recipe = false, convert = false)
     bits = flags(CAPI.MP_LOAD_VERIFY_ALL => verify_all, CAPI.MP_LOAD_OTHER_RECIPE => other_recipe,

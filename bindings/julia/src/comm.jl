@@ -4,10 +4,10 @@
 @handle Comm comm """
     Comm(; deadline_ms = 0)
 
-The communicator of one rank. Others: `thread_comms`, `mpi_comm`, `Comm(transport)` for a transport of one's own. Ranks
-count from 0. Every rank makes the same calls in the same order, one task at a time for each communicator. A rank that is
-lost, stops or asks for something else is an `MPError` on the others within the deadline, and ends the communicator. An
-exchange waits, or with `async = true` gives a `Request` to `wait` for.
+The communicator of one rank. Others: `thread_comms`, `mpi_comm`, `Comm(transport)` for a transport of one's own.
+Ranks count from 0. Every rank makes the same calls in the same order, one task at a time for each communicator. A
+rank that is lost, stops or asks for something else is an `MPError` on the others within the deadline, and ends the
+communicator. An exchange waits, or with `async = true` gives a `Request` to `wait` for.
 """
 
 comm_desc(; deadline_ms = 0, ranks_per_node = 0) =
@@ -78,8 +78,8 @@ function split_comm(c::Comm, color::Integer, key::Integer = 0)
 end
 
 @handle Request comm_request """
-An exchange that is under way, from `async = true`: `wait(request)`, `test(request)`. It keeps the arrays; until it is done they
-must be left alone. Dropping one that is not done ends its communicator.
+An exchange that is under way, from `async = true`: `wait(request)`, `test(request)`. It keeps the arrays; until it
+is done they must be left alone. Dropping one that is not done ends its communicator.
 """
 
 "Wait until an exchange is done; throws where it failed."
@@ -188,11 +188,12 @@ const WIRE_SCALES = (default = CAPI.MP_COMM_SCALE_DEFAULT, tensor = CAPI.MP_COMM
 
 function reduce_desc(; op::Symbol = :sum, order::Symbol = :rank, accumulate::Symbol = :default, slots = 0,
                      wire_dtype = nothing, wire_scale::Symbol = :default, gather_dtype = nothing,
-                     gather_scale::Symbol = :default, stochastic = false, first_element = 0, seed = 0, uid = 0, step = 0,
-                     microbatch = 0, deadline_ms = 0)
+                     gather_scale::Symbol = :default, stochastic = false, first_element = 0, seed = 0, uid = 0,
+                     step = 0, microbatch = 0, deadline_ms = 0)
     return CAPI.mp_comm_reduce_desc(
         flags = flags(CAPI.MP_REDUCE_STOCHASTIC => stochastic), op = choice(REDUCE_OPS, op, "op"),
-        order = choice(ORDERS, order, "order"), accumulate = choice(ACCUMULATES, accumulate, "accumulate"), slots = slots,
+        order = choice(ORDERS, order, "order"), accumulate = choice(ACCUMULATES, accumulate, "accumulate"),
+        slots = slots,
         wire_dtype = dtype_number(wire_dtype), wire_scale = choice(WIRE_SCALES, wire_scale, "wire_scale"),
         gather_dtype = dtype_number(gather_dtype), gather_scale = choice(WIRE_SCALES, gather_scale, "gather_scale"),
         first_element = first_element, seed = seed, uid = uid, step = step, microbatch = microbatch,
@@ -205,8 +206,8 @@ as_list(sources) = collect(Tensor, sources)
 """
     all_reduce!(comm, destination, source; order = :rank, op = :sum, wire_dtype = nothing, async = false, ...)
 
-The same sums of all elements on every rank. `source` is a tensor, or several where the rank has several slots. The keywords,
-with their defaults, are those of `mp_comm_reduce_desc`:
+The same sums of all elements on every rank. `source` is a tensor, or several where the rank has several slots. The
+keywords, with their defaults, are those of `mp_comm_reduce_desc`:
 
     op = :sum, order = :rank, accumulate = :default, slots = 0, wire_dtype = nothing, wire_scale = :default,
     gather_dtype = nothing, gather_scale = :default, stochastic = false, first_element = 0, seed = 0, uid = 0, step = 0,
@@ -221,7 +222,8 @@ function all_reduce!(c::Comm, destination::Tensor, source; queue = nothing, asyn
 end
 
 "Each rank gets the sum of its share: `counts[rank + 1]` elements, default even shares. Keywords as of `all_reduce!`."
-function reduce_scatter!(c::Comm, destination::Tensor, source; counts = nothing, queue = nothing, async = false, rest...)
+function reduce_scatter!(c::Comm, destination::Tensor, source; counts = nothing, queue = nothing, async = false,
+                         rest...)
     all, desc, shares = as_list(source), Ref(reduce_desc(; rest...)), shares_of(c, counts)
     raw = pointers(CAPI.mp_tensor, all)
     return exchange(async, all, destination) do request
@@ -230,8 +232,8 @@ function reduce_scatter!(c::Comm, destination::Tensor, source; counts = nothing,
 end
 
 "Every rank gets all ranks' values in `wire_dtype`. Keywords as of `all_reduce!`."
-function all_gather_values!(c::Comm, destination::Tensor, shard::Tensor; counts = nothing, queue = nothing, async = false,
-                            rest...)
+function all_gather_values!(c::Comm, destination::Tensor, shard::Tensor; counts = nothing, queue = nothing,
+                            async = false, rest...)
     desc, shares = Ref(reduce_desc(; rest...)), shares_of(c, counts)
     return exchange(async, shard, destination) do request
         CAPI.mp_comm_all_gather_values(c, queue, desc, shard, shares, destination, request)

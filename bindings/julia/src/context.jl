@@ -5,10 +5,11 @@
     Context(; threads = 0, device = :host, device_index = 0, backend = nothing, bind_threads = false, log = nothing,
             log_level = :warning)
 
-The host and at most one accelerator, with their threads and memory; any task may use it. `threads` is the number of host
-threads (0: one for each physical core that the process may use). `device` is `:host`, `:cuda` or `:hip`; a device that
-cannot be opened is an error that says why. `backend` is `"host"`, `"reference"` or `"kokkos"`. `log(level, message)` gets
-the library's lines up to `log_level` (`:error`, `:warning`, `:info`, `:debug`), after the call that they belong to.
+The host and at most one accelerator, with their threads and memory; any task may use it. `threads` is the number of
+host threads (0: one for each physical core that the process may use). `device` is `:host`, `:cuda` or `:hip`; a
+device that cannot be opened is an error that says why. `backend` is `"host"`, `"reference"` or `"kokkos"`.
+`log(level, message)` gets the library's lines up to `log_level` (`:error`, `:warning`, `:info`, `:debug`), after
+the call that they belong to.
 """
 
 const DEVICES = (host = CAPI.MP_DEVICE_HOST, cuda = CAPI.MP_DEVICE_CUDA, hip = CAPI.MP_DEVICE_HIP)

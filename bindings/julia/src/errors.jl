@@ -26,7 +26,8 @@ end
 """
     last_note()
 
-The advice of this task's last call that succeeded with one, or `nothing` before the first. It was logged as a warning, too.
+The advice of this task's last call that succeeded with one, or `nothing` before the first. It was logged as a
+warning, too.
 """
 last_note() = get(task_local_storage(), :mixedprec_note, nothing)
 

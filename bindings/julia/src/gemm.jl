@@ -6,10 +6,10 @@
          beta = 0, bias = nothing, gelu = false, batch = 1, lda = 0, ldb = 0, ldc = 0, ldd = 0, scale_a = nothing,
          scale_b = nothing, power_of_two_scales = false, fast_accumulation = false, implementation = nothing)
 
-The plan of D = gelu(alpha op(A) op(B) + beta C + bias) for Julia matrices: op(A) is `m x k`, op(B) `k x n`, C and D `m x n`,
-and with `transpose_a` A is stored `k x m`. `a`, `b`, `d` and `bias` are element types; the bias has `m` elements and is added
-to every column. Leading dimensions are Julia's. `scale_a = (T, rows, columns)` gives operands of fp8 scales of type `T`
-(`Float32` or `E8M0`) for blocks of `rows x columns` of the matrix as stored, 0 for all.
+The plan of D = gelu(alpha op(A) op(B) + beta C + bias) for Julia matrices: op(A) is `m x k`, op(B) `k x n`, C and D
+`m x n`, and with `transpose_a` A is stored `k x m`. `a`, `b`, `d` and `bias` are element types; the bias has `m`
+elements and is added to every column. Leading dimensions are Julia's. `scale_a = (T, rows, columns)` gives operands
+of fp8 scales of type `T` (`Float32` or `E8M0`) for blocks of `rows x columns` of the matrix as stored, 0 for all.
 
 The library is row-major, so it computes the transpose of this from the same memory, without a copy.
 """
@@ -26,7 +26,8 @@ function Gemm(c::Context, m::Integer, n::Integer, k::Integer; a::Type = Float32,
                       CAPI.MP_GEMM_BIAS => bias !== nothing, CAPI.MP_GEMM_GELU => gelu, CAPI.MP_GEMM_HAS_ALPHA => true,
                       CAPI.MP_GEMM_POWER_OF_TWO_SCALES => power_of_two_scales,
                       CAPI.MP_GEMM_FAST_ACCUMULATION => fast_accumulation),
-        m = n, n = m, k = k, lda = ldb, ldb = lda, ldc = ldc, ldd = ldd, batch_count = batch, alpha = alpha, beta = beta,
+        m = n, n = m, k = k, lda = ldb, ldb = lda, ldc = ldc, ldd = ldd, batch_count = batch, alpha = alpha,
+        beta = beta,
         dtype_a = dtype_number(b), dtype_b = dtype_number(a), dtype_d = dtype_number(d),
         dtype_bias = dtype_number(bias), scale_a_dtype = first[1], scale_a_rows = first[2], scale_a_columns = first[3],
         scale_b_dtype = second[1], scale_b_rows = second[2], scale_b_columns = second[3],

@@ -22,7 +22,8 @@ macro handle(name, noun, description)
     end
 end
 
-# The library itself recognizes a stale handle; this names the object, and keeps a closed queue from being the default one.
+# The library itself recognizes a stale handle; this names the object, and keeps a closed queue from being the
+# default one.
 function live_pointer(x::Handle)
     x.pointer == C_NULL && throw(MPError(CAPI.MP_STATUS_INVALID_HANDLE, "this $(nameof(typeof(x))) has been closed"))
     return x.pointer
@@ -67,7 +68,8 @@ end
 
 # The number behind a symbol, or an error that names those there are.
 function choice(table::NamedTuple, value::Symbol, what)
-    haskey(table, value) || throw(ArgumentError("$what is :$value; it must be one of $(join(repr.(keys(table)), ", "))"))
+    haskey(table, value) ||
+        throw(ArgumentError("$what is :$value; it must be one of $(join(repr.(keys(table)), ", "))"))
     return table[value]
 end
 choice_name(table::NamedTuple, number) = (for (k, v) in pairs(table); v == number && return k; end; :unknown)

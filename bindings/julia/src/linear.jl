@@ -5,18 +5,19 @@
     Linear(context, recipe, weight, bias = nothing; inference = false, cache_weight = false, first_or_last = false,
            stats = false, frozen = false)
 
-y = transpose(w) * x .+ bias and its gradients, in the forms of the recipe. For Julia's arrays the shapes are: `x` is
-`in x rows`, `w` is `in x out`, `bias` has `out` elements, `y` is `out x rows`; `dx`, `dw`, `dbias` and `dy` are alike. All are
-tensors or arrays. The layer keeps weight and bias, and reads them at every call. `forward!` keeps what `backward!` needs. Call
-`end_step!` after each optimizer step, or name the layers to the optimizer once by `set_linears!`.
+y = transpose(w) * x .+ bias and its gradients, in the forms of the recipe. For Julia's arrays the shapes are: `x`
+is `in x rows`, `w` is `in x out`, `bias` has `out` elements, `y` is `out x rows`; `dx`, `dw`, `dbias` and `dy` are
+alike. All are tensors or arrays. The layer keeps weight and bias, and reads them at every call. `forward!` keeps
+what `backward!` needs. Call `end_step!` after each optimizer step, or name the layers to the optimizer once by
+`set_linears!`.
 """
 
 function Linear(c::Context, r::Recipe, weight, bias = nothing; inference = false, cache_weight = false,
                 first_or_last = false, stats = false, frozen = false)
     return given(c, weight, bias) do w, b
         dims = size(w)
-        length(dims) == 2 ||
-            throw(MPError(CAPI.MP_STATUS_INVALID_SHAPE, "the weight has $(length(dims)) dimensions; it must be in x out"))
+        length(dims) == 2 || throw(MPError(CAPI.MP_STATUS_INVALID_SHAPE,
+            "the weight has $(length(dims)) dimensions; it must be in x out"))
         desc = CAPI.mp_linear_desc(
             flags = flags(CAPI.MP_LINEAR_INFERENCE => inference, CAPI.MP_LINEAR_CACHE_WEIGHT => cache_weight,
                           CAPI.MP_LINEAR_FIRST_OR_LAST => first_or_last, CAPI.MP_LINEAR_STATS => stats,
@@ -37,9 +38,9 @@ end
 """
     forward!(y, layer, x; saved = nothing, drop = false, recompute = false, queue = nothing)
 
-y = transpose(w) * x .+ bias. What the gradients need is kept in the layer, or in `saved`; where `x` has the recipe's dtype
-already that is `x` itself, which must not change before backward. With `drop` only the scaling of `x` is kept, and the same
-`x` is given once more with `recompute` (then `y` may be `nothing`) before backward.
+y = transpose(w) * x .+ bias. What the gradients need is kept in the layer, or in `saved`; where `x` has the
+recipe's dtype already that is `x` itself, which must not change before backward. With `drop` only the scaling of
+`x` is kept, and the same `x` is given once more with `recompute` (then `y` may be `nothing`) before backward.
 """
 function forward!(y, l::Linear, x; saved = nothing, drop = false, recompute = false, queue = nothing)
     bits = flags(CAPI.MP_FORWARD_DROP => drop, CAPI.MP_FORWARD_RECOMPUTE => recompute)
@@ -51,7 +52,8 @@ function forward!(y, l::Linear, x; saved = nothing, drop = false, recompute = fa
 end
 
 """
-    backward!(layer, dy; dx = nothing, dw = nothing, dbias = nothing, accumulate = false, saved = nothing, queue = nothing)
+    backward!(layer, dy; dx = nothing, dw = nothing, dbias = nothing, accumulate = false, saved = nothing,
+              queue = nothing)
 
 The gradients that are given a place: `dx`, `dw`, `dbias`, with what the last forward kept, or that of `saved`. With
 `accumulate` `dw` and `dbias` are added to.
@@ -89,8 +91,8 @@ end
 """
     end_step!(layers; comm = nothing, queue = nothing)
 
-The end of an optimizer step for these layers (all of one context): delayed scales move, cached weights go, monitors are told.
-With `comm` ranks scale alike. Not for layers that an optimizer has by `set_linears!`.
+The end of an optimizer step for these layers (all of one context): delayed scales move, cached weights go, monitors
+are told. With `comm` ranks scale alike. Not for layers that an optimizer has by `set_linears!`.
 """
 end_step!(layers; comm = nothing, queue = nothing) = end_layers(collect(Linear, layers), comm, queue)
 end_step!(layer::Linear; rest...) = end_step!((layer,); rest...)
@@ -100,7 +102,8 @@ end
 
 describe(l::Linear) = text_of((b, n, needed) -> CAPI.mp_linear_describe(l, b, n, needed))
 
-const OPERANDS = (input = CAPI.MP_OPERAND_INPUT, weight = CAPI.MP_OPERAND_WEIGHT, grad_output = CAPI.MP_OPERAND_GRAD_OUTPUT)
+const OPERANDS = (input = CAPI.MP_OPERAND_INPUT, weight = CAPI.MP_OPERAND_WEIGHT,
+                  grad_output = CAPI.MP_OPERAND_GRAD_OUTPUT)
 const PRODUCTS = (fprop = CAPI.MP_PRODUCT_FPROP, dgrad = CAPI.MP_PRODUCT_DGRAD, wgrad = CAPI.MP_PRODUCT_WGRAD)
 
 linear_stats(s::CAPI.mp_linear_stats) =
@@ -109,8 +112,8 @@ linear_stats(s::CAPI.mp_linear_stats) =
 """
     stats(layer, operand)
 
-What happened to the elements of `:input`, `:weight` or `:grad_output` since the counts were cleared, with the delayed scale.
-The layer counts with `stats = true` or a monitor.
+What happened to the elements of `:input`, `:weight` or `:grad_output` since the counts were cleared, with the
+delayed scale. The layer counts with `stats = true` or a monitor.
 """
 stats(l::Linear, operand::Symbol) =
     linear_stats(filled(box -> CAPI.mp_linear_get_stats(l, choice(OPERANDS, operand, "operand"), box),
@@ -127,8 +130,9 @@ advice(l::Linear, operand::Symbol) =
     monitor!(f, layer, name; every = 100)
     monitor!(nothing, layer)
 
-Have `f(name, stats, advice)` called for each operand every so many steps, in the task that ends the step, after the call.
-`advice` is a sentence or `nothing`. `f` may use the library. `nothing` ends it, and so does the end of the `Linear`.
+Have `f(name, stats, advice)` called for each operand every so many steps, in the task that ends the step, after the
+call. `advice` is a sentence or `nothing`. `f` may use the library. `nothing` ends it, and so does the end of the
+`Linear`.
 """
 function monitor!(f, l::Linear, name::AbstractString; every::Integer = 100)
     title = c_text(name)
@@ -169,8 +173,8 @@ set_gradient_rounding!(l::Linear; rest...) = check(CAPI.mp_linear_set_gradient_r
 """
     operand_form(layer, product, operand)
 
-In which form a product (`:fprop`, `:dgrad`, `:wgrad`) takes an operand: the element type and a `Quant`, which is `nothing`
-where there are no scales.
+In which form a product (`:fprop`, `:dgrad`, `:wgrad`) takes an operand: the element type and a `Quant`, which is
+`nothing` where there are no scales.
 """
 function operand_form(l::Linear, product::Symbol, operand::Symbol)
     dtype, quant = Ref{Int32}(0), Ref(CAPI.mp_quant_desc())
@@ -207,8 +211,8 @@ multiply_tensor(l::Linear, operand::Symbol) =
 @handle Saved saved """
     Saved(layer)
 
-What one forward keeps for its backward: `forward!(y, layer, x; saved)`, `backward!(layer, dy; saved, ...)`. Several may wait at
-once.
+What one forward keeps for its backward: `forward!(y, layer, x; saved)`, `backward!(layer, dy; saved, ...)`. Several
+may wait at once.
 """
 Saved(l::Linear) = Saved(made(out -> CAPI.mp_saved_create(l, out), CAPI.mp_saved), context(l), l)
 
@@ -219,8 +223,9 @@ saved_bytes(l::Linear, rows::Integer) =
 """
     set_memory!(saved, bytes)
 
-Keep in `bytes`, a `Vector{UInt8}` whose address is a multiple of 256 (`aligned_bytes` makes one), what `saved` keeps. After a
-forward the bytes must have been copied to the new place first. `nothing`: the library's memory again.
+Keep in `bytes`, a `Vector{UInt8}` whose address is a multiple of 256 (`aligned_bytes` makes one), what `saved`
+keeps. After a forward the bytes must have been copied to the new place first. `nothing`: the library's memory
+again.
 """
 function set_memory!(s::Saved, bytes::AbstractVector{UInt8})
     memory = Memory(bytes)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the library tells us while it works: log lines, monitors, memory that it no longer needs.
 #
-# Such calls may come from a thread of the library's, which Julia before 1.9 does not know, or from inside of a call, where
-# a task must not switch. So the C callbacks here use nothing of Julia's run time: they push a node of C memory on a
-# lock-free stack. `check`, after every call, hands what is there to the functions of the program, in the task that made
-# the call. These may do anything, also use the library.
+# Such calls may come from a thread of the library's, which Julia before 1.9 does not know, or from inside of a
+# call, where a task must not switch. So the C callbacks here use nothing of Julia's run time: they push a node of C
+# memory on a lock-free stack. `check`, after every call, hands what is there to the functions of the program, in
+# the task that made the call. These may do anything, also use the library.
 
 struct Notice
     next::Ptr{Cvoid}
@@ -70,7 +70,8 @@ function on_monitor(payload::Ptr{Cvoid}, name::Ptr{UInt8}, stats::Ptr{Cvoid}, ad
     body = node + sizeof(Notice)
     ccall(:memcpy, Ptr{Cvoid}, (Ptr{Cvoid}, Ptr{Cvoid}, Csize_t), body, stats, sizeof(CAPI.mp_linear_stats))
     if bytes > 0
-        ccall(:memcpy, Ptr{Cvoid}, (Ptr{Cvoid}, Ptr{UInt8}, Csize_t), body + sizeof(CAPI.mp_linear_stats), advice, bytes)
+        ccall(:memcpy, Ptr{Cvoid}, (Ptr{Cvoid}, Ptr{UInt8}, Csize_t), body + sizeof(CAPI.mp_linear_stats), advice,
+              bytes)
     end
     push_notice(node)
 end

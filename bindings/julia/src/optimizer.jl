@@ -5,9 +5,10 @@
     Optimizer(context, recipe; seed = 0, max_grad_norm = 0, check_finite = false, zero_grad = false, offload = false,
               eager_compat = false, comm = nothing, stage = 1, ...)
 
-An optimizer whose states are in the dtypes of the recipe. Add groups by `add_group!`, parameters by `add_param!`, then
-`step!`. `max_grad_norm` clips the global norm (0: no clipping); `zero_grad` has a step clear the gradients; `offload` keeps
-states on the host. With `comm` the ranks share the states (ZeRO), and the keywords of sharding are taken:
+An optimizer whose states are in the dtypes of the recipe. Add groups by `add_group!`, parameters by `add_param!`,
+then `step!`. `max_grad_norm` clips the global norm (0: no clipping); `zero_grad` has a step clear the gradients;
+`offload` keeps states on the host. With `comm` the ranks share the states (ZeRO), and the keywords of sharding are
+taken:
 
     stage = 1, kind = :flat, bucket_elements = 0, wire_dtype = nothing, wire_scale = :default, order = :rank, slots = 0,
     shard_ranks = 0, node_ranks = 0, check_every = 0, sum_gradients = false, progress_thread = true
@@ -64,8 +65,8 @@ end
     add_group!(optimizer; lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0, rule = :adamw,
                maximize = false, bias_correction = true, exp_avg_format = nothing, exp_avg_sq_format = nothing)
 
-A group of parameters; `rule` is `:adamw`, `:adam` or `:lion` (lr 1e-4, beta2 0.99, no eps). The formats are those of the moments,
-such as `"fp32"` or `"int8_block256"`, where the recipe's are not wanted.
+A group of parameters; `rule` is `:adamw`, `:adam` or `:lion` (lr 1e-4, beta2 0.99, no eps). The formats are those
+of the moments, such as `"fp32"` or `"int8_block256"`, where the recipe's are not wanted.
 """
 function add_group!(o::Optimizer; exp_avg_format = nothing, exp_avg_sq_format = nothing, rest...)
     formats = map(f -> f === nothing ? nothing : c_text(f), (exp_avg_format, exp_avg_sq_format))
@@ -83,9 +84,9 @@ end
     add_param!(group, name, param; grad = nothing, init = nothing, norm_elsewhere = false)
     add_param!(optimizer, name, param; ...)
 
-Add a parameter, a tensor or an array, which the optimizer keeps; the second form puts it in the first group, which it makes
-where there is none. `grad` is its main gradient (`nothing`: one is made, see `grad`), `init` its exact initial value in
-fp32.
+Add a parameter, a tensor or an array, which the optimizer keeps; the second form puts it in the first group, which
+it makes where there is none. `grad` is its main gradient (`nothing`: one is made, see `grad`), `init` its exact
+initial value in fp32.
 """
 function add_param!(g::Group, name::AbstractString, param; grad = nothing, init = nothing, norm_elsewhere = false)
     o, title, index = g.optimizer, c_text(name), Ref{Int32}(-1)
@@ -118,7 +119,8 @@ summary_of(o::Optimizer) = "$(length(parameters(o))) parameters in $(length(grou
 """
     step!(optimizer; scaler = nothing, queue = nothing)
 
-One step of all groups. `scaler`'s scale is divided out, and a step whose gradients are not finite changes nothing: see `stats`.
+One step of all groups. `scaler`'s scale is divided out, and a step whose gradients are not finite changes nothing:
+see `stats`.
 """
 step!(o::Optimizer; scaler = nothing, queue = nothing) = check(CAPI.mp_optimizer_step(o, queue, scaler))
 
@@ -156,7 +158,8 @@ enabled(g::Group) = filled(box -> CAPI.mp_optimizer_get_enabled(g.optimizer, g.i
 set_max_grad_norm!(o::Optimizer, norm::Real) = check(CAPI.mp_optimizer_set_max_grad_norm(o, norm))
 
 "Divide the gradients by a tensor's one `Float32`, too (micro-batches, tokens); `nothing`: by nothing."
-set_grad_scale!(o::Optimizer, divisor::Union{Tensor,Nothing}) = check(CAPI.mp_optimizer_set_grad_scale_tensor(o, divisor))
+set_grad_scale!(o::Optimizer, divisor::Union{Tensor,Nothing}) =
+    check(CAPI.mp_optimizer_set_grad_scale_tensor(o, divisor))
 
 "Norm and finite check cover the ranks of `comm`, which hold other parameters; `nothing`: this rank's alone."
 set_norm_comm!(o::Optimizer, comm) = check(CAPI.mp_optimizer_set_norm_comm(o, comm))
@@ -183,8 +186,8 @@ optimizer_info(o::Optimizer) = named(filled(box -> CAPI.mp_optimizer_get_desc(o,
 """
     state(param, name)
 
-A tensor over a state of the parameter, as it is stored: `:param`, `:grad`, `:exp_avg`, `:exp_avg_sq`, `:compensation`, `:master`,
-and for codes with a scale that scale, such as `:exp_avg_scale_inv`.
+A tensor over a state of the parameter, as it is stored: `:param`, `:grad`, `:exp_avg`, `:exp_avg_sq`,
+`:compensation`, `:master`, and for codes with a scale that scale, such as `:exp_avg_scale_inv`.
 """
 state(p::Param, name) =
     Tensor(made(out -> CAPI.mp_optimizer_get_state(p.optimizer, p.index, c_text(string(name)), out), CAPI.mp_tensor),

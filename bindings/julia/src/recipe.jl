@@ -6,9 +6,9 @@
     Recipe(context; json = text)
     Recipe(context; file = path)
 
-Which dtype every class of tensor has, how it is rounded, how the loss is scaled. `name` is one of `presets()`, `"auto"` or
-`"auto_fp8"`. Keys (see `recipe_keys()`) are read and set by `recipe["weight.dtype"] = "bf16"`, until something uses the
-recipe; `copy(recipe)` can be changed again.
+Which dtype every class of tensor has, how it is rounded, how the loss is scaled. `name` is one of `presets()`,
+`"auto"` or `"auto_fp8"`. Keys (see `recipe_keys()`) are read and set by `recipe["weight.dtype"] = "bf16"`, until
+something uses the recipe; `copy(recipe)` can be changed again.
 """
 Recipe(c::Context, name::AbstractString) =
     Recipe(made(out -> CAPI.mp_recipe_create(c, c_text(name), out), CAPI.mp_recipe), c, ReentrantLock())

@@ -4,10 +4,11 @@
 """
     MixedPrec.MPRule(context; moments = Float32, compensation = nothing, master = nothing, lr = 1e-3, ...)
 
-The arithmetic of a rule in the shape of Optimisers.jl: `setup(x)` gives the state of one array, `apply!(state, x, dx)` steps `x` in
-place, `adjust(rule; lr)` is the rule with other hyperparameters (those of `step!(context, slots)`). `moments`, `compensation` and
-`master` are element types. Optimisers.jl wants a subtype of its `AbstractRule`, which is these lines; `nothing` says that
-`x` has been stepped already (tested against a stand-in of the same shape):
+The arithmetic of a rule in the shape of Optimisers.jl: `setup(x)` gives the state of one array, `apply!(state, x,
+dx)` steps `x` in place, `adjust(rule; lr)` is the rule with other hyperparameters (those of `step!(context,
+slots)`). `moments`, `compensation` and `master` are element types. Optimisers.jl wants a subtype of its
+`AbstractRule`, which is these lines; `nothing` says that `x` has been stepped already (tested against a stand-in of
+the same shape):
 
     struct MixedRule <: Optimisers.AbstractRule
         rule::MixedPrec.MPRule

@@ -6,9 +6,9 @@
     Scaler(context; preset = :torch, kind, growth_interval, hysteresis, count_offset, init_scale, growth_factor,
            backoff_factor, min_scale, max_scale, refill_on_good_step, error_at_min)
 
-The loss scale and the rule that moves it: what the recipe asks for, or a preset (`:torch`, `:megatron`, `:deepspeed`, `:apex`)
-with some values replaced. `kind` is `:dynamic`, `:static` or `:none`. In a loop: multiply the loss by `scale(scaler)`, give the
-scaler to the optimizer's step, then `update_scale!(scaler)`.
+The loss scale and the rule that moves it: what the recipe asks for, or a preset (`:torch`, `:megatron`,
+`:deepspeed`, `:apex`) with some values replaced. `kind` is `:dynamic`, `:static` or `:none`. In a loop: multiply
+the loss by `scale(scaler)`, give the scaler to the optimizer's step, then `update_scale!(scaler)`.
 """
 Scaler(c::Context, r::Recipe) = Scaler(made(out -> CAPI.mp_scaler_create_from_recipe(c, r, out), CAPI.mp_scaler), c)
 
@@ -36,7 +36,8 @@ scale(s::Scaler; queue = nothing) = filled(box -> CAPI.mp_scaler_get_scale(s, qu
 update_scale!(s::Scaler; queue = nothing) = check(CAPI.mp_scaler_update(s, queue))
 
 "Everything that save and resume need, as a named tuple; `set_state!` puts it back."
-state(s::Scaler; queue = nothing) = named(filled(box -> CAPI.mp_scaler_get_state(s, queue, box), CAPI.mp_scaler_state()))
+state(s::Scaler; queue = nothing) =
+    named(filled(box -> CAPI.mp_scaler_get_state(s, queue, box), CAPI.mp_scaler_state()))
 
 "Replace the whole state by what `state` gave."
 function set_state!(s::Scaler, values::NamedTuple; queue = nothing)
@@ -48,8 +49,8 @@ end
 """
     check_finite!(scaler, gradients; queue = nothing)
 
-Look whether these arrays (fp32, fp16, bf16) are finite, for loops without an optimizer of the library's. Adds to what the next
-`update_scale!` sees.
+Look whether these arrays (fp32, fp16, bf16) are finite, for loops without an optimizer of the library's. Adds to
+what the next `update_scale!` sees.
 """
 function check_finite!(s::Scaler, gradients; queue = nothing)
     all = [Memory(g) for g in gradients]

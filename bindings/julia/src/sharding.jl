@@ -39,8 +39,8 @@ end
 """
     gather_begin!(params); gather_wait!(params); gather_free!(params)
 
-Stage 3: give parameters memory and begin to fetch them, return when they are whole, give their memory back. A step frees
-all. Every rank names the same ones in the same order.
+Stage 3: give parameters memory and begin to fetch them, return when they are whole, give their memory back. A step
+frees all. Every rank names the same ones in the same order.
 """
 function gather_begin!(params; queue = nothing)
     o, indices = indices_of(params)
@@ -68,7 +68,8 @@ end
     progress(optimizer)
     progress(checkpoint)
 
-What moves between the calls of a sharded optimizer; or the bytes that a save or load has done and has to, as `(done, total)`.
+What moves between the calls of a sharded optimizer; or the bytes that a save or load has done and has to, as
+`(done, total)`.
 """
 function progress(o::Optimizer)
     p = filled(box -> CAPI.mp_optimizer_get_progress(o, box), CAPI.mp_sharding_progress())

@@ -9,14 +9,16 @@ const BLOCKS = (fp8_block = (256, Float32), dynamic8 = (256, Float32), dynamic4 
                 fp8_block128 = (128, Float32), companded8 = (32, Float16))
 
 """
-    Slot(param, grad, exp_avg, exp_avg_sq = nothing; compensation = nothing, master = nothing, uid = 0, first_element = 0,
-         param_amax = nothing, exp_avg_coding = :plain, exp_avg_sq_coding = :plain, compensation_coding = :plain,
-         param_scale_inv, grad_scale_inv, exp_avg_scale_inv, exp_avg_sq_scale_inv, master_scale_inv, compensation_scale_inv)
+    Slot(param, grad, exp_avg, exp_avg_sq = nothing; compensation = nothing, master = nothing, uid = 0,
+         first_element = 0, param_amax = nothing, exp_avg_coding = :plain, exp_avg_sq_coding = :plain, compensation_coding = :plain,
+         param_scale_inv, grad_scale_inv, exp_avg_scale_inv, exp_avg_sq_scale_inv, master_scale_inv,
+         compensation_scale_inv)
 
-One parameter with its gradient and states, all arrays of as many elements, for `step!(context, slots)`. `:lion` has no
-`exp_avg_sq`. The element types say how each is stored; `BFloat16` is bf16. A `master` of `Int16` beside a `BFloat16` parameter is
-the 16 bits that it lacks. Codings in blocks (`:fp8_block`, `:fp8_block128`, `:dynamic8`, `:dynamic4`, `:companded8`) need a
-`..._scale_inv` with a scale a block; codes with one scale need one `Float32`. The arrays cannot be resized any more.
+One parameter with its gradient and states, all arrays of as many elements, for `step!(context, slots)`. `:lion` has
+no `exp_avg_sq`. The element types say how each is stored; `BFloat16` is bf16. A `master` of `Int16` beside a
+`BFloat16` parameter is the 16 bits that it lacks. Codings in blocks (`:fp8_block`, `:fp8_block128`, `:dynamic8`,
+`:dynamic4`, `:companded8`) need a `..._scale_inv` with a scale a block; codes with one scale need one `Float32`.
+The arrays cannot be resized any more.
 """
 struct Slot
     raw::CAPI.mp_step_slot
@@ -64,7 +66,8 @@ function Slot(param, grad, exp_avg, exp_avg_sq = nothing; compensation = nothing
     remainder = master !== nothing && eltype(master) === Int16
     raw = CAPI.mp_step_slot(
         count = count, uid = uid, first_element = first_element, param_amax = amax, param = p[1], param_dtype = p[2],
-        grad = g[1], grad_dtype = g[2], exp_avg = m[1], exp_avg_dtype = m[2], exp_avg_sq = v[1], exp_avg_sq_dtype = v[2],
+        grad = g[1], grad_dtype = g[2], exp_avg = m[1], exp_avg_dtype = m[2], exp_avg_sq = v[1],
+        exp_avg_sq_dtype = v[2],
         compensation = c[1], compensation_dtype = c[2], master = w[1], master_dtype = w[2],
         param_scale_inv = scale_part(param_scale_inv, "param_scale_inv"),
         grad_scale_inv = scale_part(grad_scale_inv, "grad_scale_inv"),
@@ -98,9 +101,9 @@ end
           max_grad_norm = 0, grad_scale = 1, check_finite = false, zero_grad = false, seed = 0, stochastic = (),
           maximize = false, bias_correction = true, scaler = nothing, queue = nothing)
 
-One step on arrays of the program's own: a `Slot` or several. `step` is t, from 1, without skipped steps. `stochastic` names what
-is rounded stochastically (`:param`, `:exp_avg`, `:exp_avg_sq`). What the step writes may share no memory. The result says
-what happened, as `stats(optimizer)`.
+One step on arrays of the program's own: a `Slot` or several. `step` is t, from 1, without skipped steps.
+`stochastic` names what is rounded stochastically (`:param`, `:exp_avg`, `:exp_avg_sq`). What the step writes may
+share no memory. The result says what happened, as `stats(optimizer)`.
 """
 function step!(c::Context, slots::AbstractVector{Slot}; scaler = nothing, queue = nothing, rest...)
     raw, args, result = [s.raw for s in slots], Ref(step_args(; rest...)), Ref(CAPI.mp_optimizer_stats())
@@ -114,8 +117,8 @@ step!(c::Context, slot::Slot; rest...) = step!(c, [slot]; rest...)
 @handle StepPlan step_plan """
     StepPlan(context, slots; hyperparameters...)
 
-The same step prepared once, for loops that must not allocate: `run!(plan; scaler)`. The plan counts the steps, from `step` on.
-Keywords as of `step!(context, slots)`.
+The same step prepared once, for loops that must not allocate: `run!(plan; scaler)`. The plan counts the steps, from
+`step` on. Keywords as of `step!(context, slots)`.
 """
 function StepPlan(c::Context, slots::AbstractVector{Slot}; rest...)
     raw, args, kept = [s.raw for s in slots], Ref(step_args(; rest...)), copy(slots)

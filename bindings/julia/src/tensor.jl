@@ -6,10 +6,10 @@
     Tensor(context, T, dims...)
 
 A dense array of one element type. The first form is over the memory of `A`, an `Array` or a dense view, reshape or
-reinterpret of one, without a copy: what is written through one is seen through the other. The library keeps the memory
-as long as anything uses it, and `A` cannot be resized any more. `dtype` names another element type of as many bytes, such as
-`BFloat16` for a `Vector{UInt16}`. The second form is zeros in the library's memory, of `T` = `Float32`, `Float16`, `BFloat16`,
-`Float8_E4M3` and others.
+reinterpret of one, without a copy: what is written through one is seen through the other. The library keeps the
+memory as long as anything uses it, and `A` cannot be resized any more. `dtype` names another element type of as
+many bytes, such as `BFloat16` for a `Vector{UInt16}`. The second form is zeros in the library's memory, of `T` =
+`Float32`, `Float16`, `BFloat16`, `Float8_E4M3` and others.
 
 `size(t)` is in Julia's order, which is the opposite of the library's. `Array(t)` copies the elements out,
 `copyto!(t, A)` and `copyto!(A, t)` copy in and out.
@@ -31,7 +31,7 @@ function Tensor(c::Context, A::AbstractArray; dtype::Type = eltype(A))
     memory = Memory(A)
     number = dtype_number(dtype)
     sizeof(dtype) == sizeof(memory.type) || throw(MPError(CAPI.MP_STATUS_INVALID_DTYPE,
-        "dtype $dtype has $(sizeof(dtype)) bytes an element, and this array of $(memory.type) has $(sizeof(memory.type))"))
+        "dtype $dtype has $(sizeof(dtype)) bytes an element, and this array's $(memory.type) $(sizeof(memory.type))"))
     desc = tensor_desc(number, size(A))
     return wrapped(c, memory) do node, out
         CAPI.mp_tensor_wrap(c, Ref(CAPI.mp_tensor_desc(dtype = desc.dtype, ndim = desc.ndim, shape = desc.shape,
@@ -144,7 +144,8 @@ end
 """
     view(tensor, offset, dims...)
 
-`dims` elements from element `offset` on (from 0, in memory's order), as a tensor that shares them and keeps `tensor` alive.
+`dims` elements from element `offset` on (from 0, in memory's order), as a tensor that shares them and keeps
+`tensor` alive.
 """
 function Base.view(t::Tensor, offset::Integer, dims::Integer...)
     shape = collect(Int64, reverse(dims))
@@ -162,10 +163,11 @@ function cast_desc(; rounding::Symbol = :nearest, saturate = nothing, seed = 0, 
 end
 
 """
-    cast!(destination, source; rounding = :nearest, saturate = nothing, seed = 0, uid = 0, step = 0, microbatch = 0, queue)
+    cast!(destination, source; rounding = :nearest, saturate = nothing, seed = 0, uid = 0, step = 0, microbatch = 0,
+          queue = nothing)
 
-Convert between fp32, fp16, bf16 and fp8, elementwise, tensors or arrays. `saturate` is by default `true` for fp8 and `false`
-for others. `rounding = :stochastic` draws bits by `seed`, `uid`, `step` and `microbatch`.
+Convert between fp32, fp16, bf16 and fp8, elementwise, tensors or arrays. `saturate` is by default `true` for fp8
+and `false` for others. `rounding = :stochastic` draws bits by `seed`, `uid`, `step` and `microbatch`.
 """
 function cast!(destination, source; queue = nothing, rest...)
     c = destination isa Tensor ? context(destination) : source isa Tensor ? context(source) :
@@ -203,10 +205,10 @@ const SCALE_RULES = (default = Int32(0), current = CAPI.MP_SCALE_RULE_CURRENT, f
 """
     Quant(scaling = :tensor; rule = :default, power_of_two = false, amax_epsilon = 0, margin = 0)
 
-How codes are scaled: value = code * scale_inv. `scaling` is in the library's rows and columns: a row is a column of the Julia
-array. It is `:tensor`, `:row`, `:column`, `:block_1x128`, `:block_128x1`, `:block_128x128`, `:mx_1x32`, `:mx_32x1` or
-`:nvfp4`; `rule`, from amax to scale, is `:current`, `:float64`, `:msamp`, `:deepseek`, `:mx_rceil`, `:mx_floor`, `:mx_ceil`,
-`:mx_even`, `:nvfp4`, or the scaling's usual one.
+How codes are scaled: value = code * scale_inv. `scaling` is in the library's rows and columns: a row is a column of
+the Julia array. It is `:tensor`, `:row`, `:column`, `:block_1x128`, `:block_128x1`, `:block_128x128`, `:mx_1x32`,
+`:mx_32x1` or `:nvfp4`; `rule`, from amax to scale, is `:current`, `:float64`, `:msamp`, `:deepseek`, `:mx_rceil`,
+`:mx_floor`, `:mx_ceil`, `:mx_even`, `:nvfp4`, or the scaling's usual one.
 """
 struct Quant
     desc::CAPI.mp_quant_desc
@@ -216,7 +218,8 @@ Quant(scaling::Symbol = :tensor; rule::Symbol = :default, power_of_two = false, 
                              flags = flags(CAPI.MP_QUANT_POWER_OF_TWO => power_of_two),
                              rule = choice(SCALE_RULES, rule, "rule"), amax_epsilon = amax_epsilon, margin = margin))
 Base.show(io::IO, q::Quant) =
-    print(io, "Quant(:", choice_name(SCALINGS, q.desc.scaling), "; rule = :", choice_name(SCALE_RULES, q.desc.rule), ")")
+    print(io, "Quant(:", choice_name(SCALINGS, q.desc.scaling), "; rule = :", choice_name(SCALE_RULES, q.desc.rule),
+          ")")
 
 # The number of a code type: a Julia type, or :fp4_e2m1.
 function code_number(type)
@@ -229,9 +232,9 @@ end
     QuantizedTensor(context, T, dims...; quant = Quant())
     QuantizedTensor(context, codes, scale_inv, T, dims...; quant = Quant(), amax = nothing)
 
-A tensor of codes with scales beside them: `T` is `Float8_E4M3`, `Float8_E5M2`, `Float16` (rule `:msamp`) or `:fp4_e2m1`. The
-second form is over arrays that have codes and scales already, with as many scales as `scale_grid` says. `amax` is a
-`Vector{Float32}` of one element; `:nvfp4` needs it.
+A tensor of codes with scales beside them: `T` is `Float8_E4M3`, `Float8_E5M2`, `Float16` (rule `:msamp`) or
+`:fp4_e2m1`. The second form is over arrays that have codes and scales already, with as many scales as `scale_grid`
+says. `amax` is a `Vector{Float32}` of one element; `:nvfp4` needs it.
 """
 QuantizedTensor(c::Context, T, dims::Integer...; quant::Quant = Quant()) =
     Tensor(made(CAPI.mp_tensor) do out
@@ -271,11 +274,12 @@ function scale_grid(rows::Integer, columns::Integer; quant::Quant = Quant())
 end
 
 """
-    quantize!(destination, source; transposed = nothing, stats = false, rounding = :nearest, seed, uid, step, microbatch,
-              first_element, queue)
+    quantize!(destination, source; transposed = nothing, stats = false, rounding = :nearest, seed = 0, uid = 0,
+              step = 0, microbatch = 0, first_element = 0, queue = nothing)
 
-Round `source` (fp32, fp16 or bf16, the shape of `destination`) to codes, and compute their scales. `transposed` receives the
-same codes turned. With `stats` the result is a named tuple of what happened to the elements, and the call waits.
+Round `source` (fp32, fp16 or bf16, the shape of `destination`) to codes, and compute their scales. `transposed`
+receives the same codes turned. With `stats` the result is a named tuple of what happened to the elements, and the
+call waits.
 """
 function quantize!(destination::Tensor, source; transposed = nothing, stats = false, rounding::Symbol = :nearest,
                    seed = 0, uid = 0, step = 0, microbatch = 0, first_element = 0, queue = nothing)
@@ -314,10 +318,11 @@ Quant(t::Tensor) = Quant(filled(box -> CAPI.mp_tensor_get_quant_desc(t, box), CA
     weight(context, recipe, values)
     weight(context, recipe, dims...)
 
-The weight that the recipe wants, from its values in fp32 (an array), or of zeros: a tensor of its weight.dtype, quantized
-where that has a scale. Give the same values to `add_param!` as `init`.
+The weight that the recipe wants, from its values in fp32 (an array), or of zeros: a tensor of its weight.dtype,
+quantized where that has a scale. Give the same values to `add_param!` as `init`.
 """
-weight(c::Context, r::Recipe, values::AbstractArray) = make_weight(CAPI.mp_recipe_create_weight, c, r, values, size(values))
+weight(c::Context, r::Recipe, values::AbstractArray) =
+    make_weight(CAPI.mp_recipe_create_weight, c, r, values, size(values))
 weight(c::Context, r::Recipe, dims::Integer...) = make_weight(CAPI.mp_recipe_create_weight, c, r, nothing, dims)
 
 "As `weight`, but as the fp8 codes that a layer's products take, with one scale: what a sharded optimizer gathers."

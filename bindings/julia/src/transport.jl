@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Communicators over functions of the program's own.
 #
-# These functions answer at once, so they run inside of the library's call, on the thread that made it: a thread of Julia's
-# (the library is not told MP_COMM_TAKES_ANY_THREAD). That thread has let the collector go, and takes it back first.
+# These functions answer at once, so they run inside of the library's call, on the thread that made it: a thread of
+# Julia's (the library is not told MP_COMM_TAKES_ANY_THREAD). That thread has let the collector go, and takes it
+# back first.
 
 """
     abstract type Transport
 
-A way for ranks to exchange bytes. A subtype has these methods, which must not wait for other ranks, nor for anything else that
-switches tasks, nor use the communicator:
+A way for ranks to exchange bytes. A subtype has these methods, which must not wait for other ranks, nor for
+anything else that switches tasks, nor use the communicator:
 
     MixedPrec.begin_operation(transport, operation)::Any     start it; gives a request, any object
     MixedPrec.poll_operation(transport, request)::Bool       move it on; true when all is received and sent
@@ -23,10 +24,11 @@ switches tasks, nor use the communicator:
 abstract type Transport end
 
 """
-One operation of a transport: `kind` (`:all_to_all`, `:all_gather`, `:broadcast`, `:barrier`, `:max_u32`), `sequence` (the same on every
-rank) and `root`. `send` and `receive` have the bytes for and from each rank, as arrays over the library's memory, which
-may be used until `end_operation`. Of `:all_gather`, `send` has one element; of `:broadcast` and `:max_u32` `receive` has one: the
-data, in place (for `:max_u32` numbers of 4 bytes, of which each becomes its maximum over the ranks).
+One operation of a transport: `kind` (`:all_to_all`, `:all_gather`, `:broadcast`, `:barrier`, `:max_u32`),
+`sequence` (the same on every rank) and `root`. `send` and `receive` have the bytes for and from each rank, as
+arrays over the library's memory, which may be used until `end_operation`. Of `:all_gather`, `send` has one element;
+of `:broadcast` and `:max_u32` `receive` has one: the data, in place (for `:max_u32` numbers of 4 bytes, of which
+each becomes its maximum over the ranks).
 """
 struct Operation
     kind::Symbol
@@ -115,8 +117,8 @@ end
 
 transport_destroy(payload) = attempt(state -> push_notice(state.node), payload)
 
-# Methods of a program that come later must not make Julia compile the C callbacks anew, or call them in a slower way that
-# allocates: what they do is looked up behind this.
+# Methods of a program that come later must not make Julia compile the C callbacks anew, or call them in a slower
+# way that allocates: what they do is looked up behind this.
 @noinline function looked_up(f, arguments...)::Int32
     try
         return Base.invokelatest(f, arguments...)::Int32
@@ -133,7 +135,8 @@ end
 @noinline call_split(group, out, payload) = looked_up(transport_split, group, out, payload)
 @noinline call_destroy(payload) = looked_up(transport_destroy, payload)
 
-# The C callbacks: no objects of Julia's are touched before the collector is told that this thread is one of its own again.
+# The C callbacks: no objects of Julia's are touched before the collector is told that this thread is one of its own
+# again.
 macro unsafe_for_collector(call)
     quote
         state = ccall(:jl_gc_unsafe_enter, Int8, ())

@@ -24,8 +24,8 @@ function julia(script, arguments...; threads = 1)
 end
 
 @testset "MixedPrec" begin
-    for part in ("layout", "context", "memory", "dtypes", "recipe", "tensor", "gemm", "linear", "scaler", "optimizer", "slots",
-                 "comm", "checkpoint", "rule", "misuse", "leaks", "examples", "threads")
+    for part in ("layout", "context", "memory", "dtypes", "recipe", "tensor", "gemm", "linear", "scaler", "optimizer",
+                 "slots", "comm", "checkpoint", "rule", "misuse", "leaks", "examples", "threads")
         @testset "$part" begin
             own = Module(Symbol("Test_", part))
             Core.eval(own, :(using MixedPrec, Test; const kind, words, julia, here = $kind, $words, $julia, $here))

@@ -38,14 +38,15 @@ step!(c, Slot(x, g, zeros(Float32, n), zeros(Float32, n); master = w, param_amax
 x = reference(BFloat16)
 step!(c, Slot(x, g, zeros(Float32, n), zeros(Float32, n); master = zeros(Int16, n)); step = 1)
 codes(k) = zeros(UInt8, k)
-for (coding, count, blocks, T) in ((:dynamic8, n, 2, Float32), (:dynamic4, n ÷ 2, 3, Float32), (:companded8, n, 10, Float16))
+for (coding, count, blocks, T) in ((:dynamic8, n, 2, Float32), (:dynamic4, n ÷ 2, 3, Float32),
+                                   (:companded8, n, 10, Float16))
     s = Slot(reference(Float32), g, codes(count), codes(count); exp_avg_coding = coding, exp_avg_sq_coding = coding,
              exp_avg_scale_inv = fill(T(1), blocks), exp_avg_sq_scale_inv = fill(T(1), blocks))
     @test kind(() -> step!(c, s; step = 1)) === :nothing_thrown
 end
 x = reference(Float32)
-fp8 = Slot(x, g, zeros(Float8_E4M3, n), zeros(Float8_E4M3, n); exp_avg_coding = :fp8_block, exp_avg_sq_coding = :fp8_block,
-           exp_avg_scale_inv = ones(Float32, 2), exp_avg_sq_scale_inv = ones(Float32, 2))
+fp8 = Slot(x, g, zeros(Float8_E4M3, n), zeros(Float8_E4M3, n); exp_avg_coding = :fp8_block,
+           exp_avg_sq_coding = :fp8_block, exp_avg_scale_inv = ones(Float32, 2), exp_avg_sq_scale_inv = ones(Float32, 2))
 step!(c, fp8; step = 1, lr = 0.01)
 @test x[2] < 1
 step!(c, Slot(x, g, zeros(Float32, n)); step = 1, rule = :lion)
@@ -55,8 +56,8 @@ step!(c, Slot(bf, g, zeros(Float32, n), zeros(Float32, n)); step = 1, seed = 3, 
 s = Scaler(c)
 a, b, ga = reference(Float32), reference(Float32), copy(g)
 ga[3] = NaN32
-happened = step!(c, [Slot(a, ga, zeros(Float32, n), zeros(Float32, n)), Slot(b, g, zeros(Float32, n), zeros(Float32, n))];
-                 step = 1, scaler = s)
+both = [Slot(a, ga, zeros(Float32, n), zeros(Float32, n)), Slot(b, g, zeros(Float32, n), zeros(Float32, n))]
+happened = step!(c, both; step = 1, scaler = s)
 @test happened.found_inf && all(==(1), a) && all(==(1), b)
 # Mistakes
 f(k = n) = zeros(Float32, k)

@@ -41,7 +41,8 @@ close(t)
 
 # Quantized
 x = randn(Float32, 64, 48)
-for (scaling, grid) in ((:tensor, (1, 1)), (:row, (48, 1)), (:column, (1, 64)), (:mx_1x32, (48, 2)), (:block_128x128, (1, 1)))
+for (scaling, grid) in ((:tensor, (1, 1)), (:row, (48, 1)), (:column, (1, 64)), (:mx_1x32, (48, 2)),
+                        (:block_128x128, (1, 1)))
     q = QuantizedTensor(c, Float8_E4M3, 64, 48; quant = Quant(scaling))
     happened = quantize!(q, x; stats = true)
     @test happened.elements == 64 * 48 && happened.saturated == 0 && happened.amax == maximum(abs, x)

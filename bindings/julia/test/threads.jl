@@ -3,7 +3,8 @@
 using MixedPrec
 using Test
 
-@isdefined(kind) || (kind(f) = try f(); :nothing_thrown catch problem; problem isa MPError ? problem.kind : typeof(problem) end)
+@isdefined(kind) ||
+    (kind(f) = try f(); :nothing_thrown catch problem; problem isa MPError ? problem.kind : typeof(problem) end)
 
 # Runs f(rank, communicator) on two threads, with a time limit of the communicators.
 function on_ranks(f; rest...)
