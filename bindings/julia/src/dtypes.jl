@@ -12,8 +12,8 @@ primitive type E8M0 <: AbstractFloat 8 end
 
 const DTYPES = ((Float32, CAPI.MP_DTYPE_FP32), (Float16, CAPI.MP_DTYPE_FP16), (BFloat16, CAPI.MP_DTYPE_BF16),
                 (Float8_E4M3, CAPI.MP_DTYPE_FP8_E4M3), (Float8_E5M2, CAPI.MP_DTYPE_FP8_E5M2),
-                (E8M0, CAPI.MP_DTYPE_E8M0), (Int8, CAPI.MP_DTYPE_INT8), (Int16, CAPI.MP_DTYPE_INT16), (Int32, CAPI.MP_DTYPE_INT32),
-                (Int64, CAPI.MP_DTYPE_INT64), (UInt8, CAPI.MP_DTYPE_UINT8))
+                (E8M0, CAPI.MP_DTYPE_E8M0), (Int8, CAPI.MP_DTYPE_INT8), (Int16, CAPI.MP_DTYPE_INT16),
+                (Int32, CAPI.MP_DTYPE_INT32), (Int64, CAPI.MP_DTYPE_INT64), (UInt8, CAPI.MP_DTYPE_UINT8))
 
 # The number of an element type; `nothing` is the library's choice.
 function dtype_number(::Type{T}) where {T}

@@ -10,9 +10,9 @@ const BLOCKS = (fp8_block = (256, Float32), dynamic8 = (256, Float32), dynamic4 
 
 """
     Slot(param, grad, exp_avg, exp_avg_sq = nothing; compensation = nothing, master = nothing, uid = 0,
-         first_element = 0, param_amax = nothing, exp_avg_coding = :plain, exp_avg_sq_coding = :plain, compensation_coding = :plain,
-         param_scale_inv, grad_scale_inv, exp_avg_scale_inv, exp_avg_sq_scale_inv, master_scale_inv,
-         compensation_scale_inv)
+         first_element = 0, param_amax = nothing, exp_avg_coding = :plain, exp_avg_sq_coding = :plain,
+         compensation_coding = :plain, param_scale_inv, grad_scale_inv, exp_avg_scale_inv, exp_avg_sq_scale_inv,
+         master_scale_inv, compensation_scale_inv)
 
 One parameter with its gradient and states, all arrays of as many elements, for `step!(context, slots)`. `:lion` has
 no `exp_avg_sq`. The element types say how each is stored; `BFloat16` is bf16. A `master` of `Int16` beside a

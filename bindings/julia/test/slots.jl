@@ -46,7 +46,8 @@ for (coding, count, blocks, T) in ((:dynamic8, n, 2, Float32), (:dynamic4, n ÷ 
 end
 x = reference(Float32)
 fp8 = Slot(x, g, zeros(Float8_E4M3, n), zeros(Float8_E4M3, n); exp_avg_coding = :fp8_block,
-           exp_avg_sq_coding = :fp8_block, exp_avg_scale_inv = ones(Float32, 2), exp_avg_sq_scale_inv = ones(Float32, 2))
+           exp_avg_sq_coding = :fp8_block, exp_avg_scale_inv = ones(Float32, 2),
+           exp_avg_sq_scale_inv = ones(Float32, 2))
 step!(c, fp8; step = 1, lr = 0.01)
 @test x[2] < 1
 step!(c, Slot(x, g, zeros(Float32, n)); step = 1, rule = :lion)

@@ -140,6 +140,16 @@ function thread_tests()
     end
     @test lines[] >= 4
     own_transport(c)
+    # The library may give memory back, or log, on a thread that Julia does not know.
+    node = MixedPrec.release_notice(MixedPrec.register("memory"))
+    id, known = unsafe_load(Ptr{MixedPrec.Notice}(node)).id, () -> haskey(MixedPrec.REGISTRY, id)
+    @test known()
+    thread = Ref{Culong}(0)
+    @test ccall(:pthread_create, Cint, (Ref{Culong}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}), thread, C_NULL,
+                MixedPrec.RELEASE_CALLBACK[], node) == 0
+    @test ccall(:pthread_join, Cint, (Culong, Ptr{Cvoid}), thread[], C_NULL) == 0
+    sync(c)
+    @test !known()
 end
 
 sleep_here(seconds) = (until = time() + seconds; while time() < until; GC.safepoint(); end)
