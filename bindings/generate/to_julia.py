@@ -9,8 +9,8 @@ HEAD = '''# SPDX-License-Identifier: Apache-2.0
 # Made by bindings/generate/generate.py from the public headers. Do not edit.
 """
 The C ABI as it is: constants, structs with the defaults of their initializers as keywords, and every function.
-`CAPI.load(path)` opens the library. Functions that may wait, if only for another thread that uses the same object, let the
-garbage collector run meanwhile.
+`CAPI.load(path)` opens the library. Functions that may wait, if only for another thread that uses the same object, let
+the garbage collector run meanwhile.
 """
 module CAPI
 

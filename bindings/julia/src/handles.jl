@@ -18,9 +18,13 @@ macro handle(name, noun, description)
         Base.unsafe_convert(::Type{Ptr{$raw}}, x::$type) = live_pointer(x)
         Base.cconvert(::Type{Ptr{$raw}}, x::$type) = x
         Base.cconvert(::Type{Ptr{$raw}}, ::Nothing) = Ptr{$raw}(C_NULL)
+        # Base would hand the array's memory to the library as the object.
+        Base.cconvert(::Type{Ptr{$raw}}, x::AbstractArray) = no_array($type, x)
         $(esc(:destroy))(x::$type, pointer) = $destroy(pointer)
     end
 end
+
+no_array(type, x) = throw(ArgumentError("a $(nameof(type)) is wanted here, not a $(typeof(x))"))
 
 # The library itself recognizes a stale handle; this names the object, and keeps a closed queue from being the
 # default one.

@@ -34,3 +34,13 @@ o = Optimizer(c, Recipe(c, "fp32"))
 @test kind(() -> step!(c, 3)) === MethodError
 @test kind(() -> step!(o; scaler = 3)) === MethodError
 @test kind(() -> sync(o)) === MethodError
+@test kind(() -> step!(o; scaler = zeros(UInt32, 64))) === ArgumentError
+@test kind(() -> step!(o; queue = Ref(1))) === MethodError
+@test kind(() -> step!(o; queue = "default")) === MethodError
+@test kind(() -> amax!(t, [1.0f0])) in (MethodError, ArgumentError)
+@test kind(() -> quantize!(QuantizedTensor(c, Float8_E4M3, 3), ones(Float32, 3); transposed = zeros(3))) === ArgumentError
+# What is read is not written.
+square, x = Linear(c, Recipe(c, "fp32"), ones(Float32, 4, 4)), ones(Float32, 4, 4)
+@test kind(() -> forward!(x, square, x)) in (:invalid_argument, :nothing_thrown)
+@test kind(() -> cast!(c, x, x)) === :invalid_argument
+@test kind(() -> copyto!(Tensor(c, x), Tensor(c, x))) === :invalid_argument
