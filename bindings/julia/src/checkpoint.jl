@@ -14,7 +14,7 @@ function Checkpoint(c::Context; comm = nothing, keep = 0)
     cell = zeros(Int64, 2)
     desc = Ref(CAPI.mp_checkpoint_desc(keep = keep, progress = PROGRESS_CALLBACK[], payload = pointer(cell)))
     GC.@preserve cell begin
-        return Checkpoint(made(out -> CAPI.mp_checkpoint_create(c, comm, desc, out), CAPI.mp_checkpoint), c, cell)
+        return Checkpoint(made(out -> CAPI.mp_checkpoint_create(c, comm, desc, out), CAPI.mp_checkpoint), c, cell, comm)
     end
 end
 
@@ -54,8 +54,14 @@ end
 Save a new checkpoint in a directory of them. With `background` it returns when the state is copied: see `test` and
 `wait`.
 """
-save(x::Checkpoint, directory::AbstractString, step::Integer; background = false) =
+function save(x::Checkpoint, directory::AbstractString, step::Integer; background = false)
+    # The library's thread would call the transport, and Julia before 1.9 does not know that thread.
+    background && VERSION < v"1.9" && isopen(x) && over_transport(x.kept[3]) && throw(MPError(
+        CAPI.MP_STATUS_UNSUPPORTED, "a save in the background over a Transport of the program's own needs Julia 1.9"))
     check(CAPI.mp_checkpoint_save(x, c_text(directory), step, flags(CAPI.MP_SAVE_BACKGROUND => background)))
+end
+
+over_transport(comm) = comm !== nothing && any(k -> k isa Transport, comm.kept)
 
 """
     load!(checkpoint, path; verify_all = false, other_recipe = false, convert = false)

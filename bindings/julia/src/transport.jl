@@ -182,7 +182,8 @@ A communicator over a transport of one's own, on rank `rank` (from 0) of `size`.
 function Comm(t::Transport; rank::Integer, size::Integer, rest...)
     table, state = transport_table(t, rank, size)
     try
-        return Comm(made(out -> CAPI.mp_comm_create_callbacks(comm_desc(; rest...), Ref(table), out), CAPI.mp_comm))
+        pointer = made(out -> CAPI.mp_comm_create_callbacks(comm_desc(; rest...), Ref(table), out), CAPI.mp_comm)
+        return Comm(pointer, t)
     catch
         unregister(state.id)
         Libc.free(state.node)

@@ -73,6 +73,18 @@ step!(o)
 @test !progress(o).has_thread && !isempty(progress(o).reason)
 @test stats(o).step == 1
 
+mktempdir() do folder
+    k = Checkpoint(c; comm = own)
+    add!(k, o)
+    save(k, folder, 1)
+    @test inspect(folder).step == 1
+    # The library's thread would call the transport.
+    VERSION < v"1.9" && @test kind(() -> save(k, folder, 2; background = true)) === :unsupported
+    close(k)
+end
+child = split_comm(own, 0)
+@test MixedPrec.over_transport(child) && comm_size(child) == 1
+
 struct Broken <: Transport end
 broken = Comm(Broken(); rank = 0, size = 1)
 @test_logs (:error,) (@test kind(() -> barrier(broken)) === :callback_failed)
