@@ -11,8 +11,6 @@ and `examples/` show them together.
 """
 module MixedPrec
 
-import Libdl
-
 include("capi.jl")
 include("errors.jl")
 include("notices.jl")
