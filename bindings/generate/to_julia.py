@@ -9,7 +9,8 @@ HEAD = '''# SPDX-License-Identifier: Apache-2.0
 # Made by bindings/generate/generate.py from the public headers. Do not edit.
 """
 The C ABI as it is: constants, structs with the defaults of their initializers as keywords, and every function.
-`CAPI.load(path)` opens the library. Functions that may wait let the garbage collector run meanwhile.
+`CAPI.load(path)` opens the library. Functions that may wait, if only for another thread that uses the same object, let
+the garbage collector run meanwhile.
 """
 module CAPI
 
@@ -119,7 +120,7 @@ def text(api):
         out.append(f'\n"""\n{description}\n"""\n')
         arguments = ", ".join(names)
         result = julia(function.result)
-        if function.waits():
+        if function.waits() or any(kind.base in api.handles for kind, _ in function.parameters):
             out.append(f"{function.name}({arguments}) =\n    @waiting({index}, {result}, ({types}){', ' * bool(names)}{arguments})\n")
         else:
             out.append(f"{function.name}({arguments}) =\n    ccall(ADDRESSES[{index}], {result}, ({types}){', ' * bool(names)}{arguments})\n")

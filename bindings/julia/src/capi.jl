@@ -2,7 +2,8 @@
 # Made by bindings/generate/generate.py from the public headers. Do not edit.
 """
 The C ABI as it is: constants, structs with the defaults of their initializers as keywords, and every function.
-`CAPI.load(path)` opens the library. Functions that may wait let the garbage collector run meanwhile.
+`CAPI.load(path)` opens the library. Functions that may wait, if only for another thread that uses the same object, let
+the garbage collector run meanwhile.
 """
 module CAPI
 
@@ -1430,26 +1431,26 @@ are added to it later are saved, too. Of one that ranks share
 (mp_optimizer_create_sharded) each writes its slices, else rank 0 all.
 """
 mp_checkpoint_add_optimizer(checkpoint, optimizer) =
-    ccall(ADDRESSES[2], Int32, (Ptr{mp_checkpoint}, Ptr{mp_optimizer},), checkpoint, optimizer)
+    @waiting(2, Int32, (Ptr{mp_checkpoint}, Ptr{mp_optimizer},), checkpoint, optimizer)
 
 """
 Adds a loss scaler, one at most: scale and counters. It is kept alive.
 """
 mp_checkpoint_add_scaler(checkpoint, scaler) =
-    ccall(ADDRESSES[3], Int32, (Ptr{mp_checkpoint}, Ptr{mp_scaler},), checkpoint, scaler)
+    @waiting(3, Int32, (Ptr{mp_checkpoint}, Ptr{mp_scaler},), checkpoint, scaler)
 
 """
 Adds a layer's delayed scales and amax histories; its weight belongs to the optimizer. It is kept alive.
 """
 mp_checkpoint_add_linear(checkpoint, name, linear) =
-    ccall(ADDRESSES[4], Int32, (Ptr{mp_checkpoint}, Ptr{UInt8}, Ptr{mp_linear},), checkpoint, name, linear)
+    @waiting(4, Int32, (Ptr{mp_checkpoint}, Ptr{UInt8}, Ptr{mp_linear},), checkpoint, name, linear)
 
 """
 Adds bytes of the caller: the position in the data, a schedule, a random state. A save copies them as they are then; a
 load of the same size writes them. With a communicator those of rank 0 are saved, and every rank gets them.
 """
 mp_checkpoint_add_data(checkpoint, name, data, bytes) =
-    ccall(ADDRESSES[5], Int32, (Ptr{mp_checkpoint}, Ptr{UInt8}, Ptr{Cvoid}, Csize_t,), checkpoint, name, data, bytes)
+    @waiting(5, Int32, (Ptr{mp_checkpoint}, Ptr{UInt8}, Ptr{Cvoid}, Csize_t,), checkpoint, name, data, bytes)
 
 """
 Saves a new checkpoint. Blocks until it is on the disk, or with MP_SAVE_BACKGROUND until the state is copied.
@@ -1474,7 +1475,7 @@ mp_checkpoint_destroy(checkpoint) =
 Whether a save in the background has ended. Does not block.
 """
 mp_checkpoint_test(checkpoint) =
-    ccall(ADDRESSES[9], Int32, (Ptr{mp_checkpoint},), checkpoint)
+    @waiting(9, Int32, (Ptr{mp_checkpoint},), checkpoint)
 
 """
 Blocks until a save in the background has ended, and gives its status, once.
@@ -1517,14 +1518,14 @@ mp_checkpoint_info_init(desc, size) =
 The communicator of one rank: what it sends, it receives.
 """
 mp_comm_create_self(desc, out) =
-    ccall(ADDRESSES[16], Int32, (Ptr{mp_comm_desc}, Ptr{Ptr{mp_comm}},), desc, out)
+    @waiting(16, Int32, (Ptr{mp_comm_desc}, Ptr{Ptr{mp_comm}},), desc, out)
 
 """
 Communicators for ranks that are threads of this process: one handle for each, which any one thread may use.
 Destroying one tells the others that its rank is lost.
 """
 mp_comm_create_threads(desc, count, out) =
-    ccall(ADDRESSES[17], Int32, (Ptr{mp_comm_desc}, Int32, Ptr{Ptr{mp_comm}},), desc, count, out)
+    @waiting(17, Int32, (Ptr{mp_comm_desc}, Int32, Ptr{Ptr{mp_comm}},), desc, count, out)
 
 """
 A communicator over MPI, by the module libmixedprec-mpi.so. Collective over the MPI communicator. The caller's one
@@ -1552,13 +1553,13 @@ mp_comm_create_nccl(context, desc, unique_id, rank, size, out) =
 This rank's number.
 """
 mp_comm_get_rank(comm, rank) =
-    ccall(ADDRESSES[21], Int32, (Ptr{mp_comm}, Ptr{Int32},), comm, rank)
+    @waiting(21, Int32, (Ptr{mp_comm}, Ptr{Int32},), comm, rank)
 
 """
 The number of ranks.
 """
 mp_comm_get_size(comm, size) =
-    ccall(ADDRESSES[22], Int32, (Ptr{mp_comm}, Ptr{Int32},), comm, size)
+    @waiting(22, Int32, (Ptr{mp_comm}, Ptr{Int32},), comm, size)
 
 """
 Every rank gives every rank its own bytes. Blocks, unless it has a request. With a queue, what is enqueued there
@@ -1599,7 +1600,7 @@ where the transport can. Over MPI below MPI_THREAD_MULTIPLE the thread that used
 its next call over MPI. Waits for nobody, except over NCCL, where ncclCommFinalize is given 5 seconds to reach all ranks.
 """
 mp_comm_destroy(comm) =
-    ccall(ADDRESSES[28], Cvoid, (Ptr{mp_comm},), comm)
+    @waiting(28, Cvoid, (Ptr{mp_comm},), comm)
 
 """
 Waits until the operation is done, has failed, or its deadline, counted from its begin, has passed. Blocks.
@@ -1620,7 +1621,7 @@ thread it stays until that is over. Waits for no rank; beside a call of another 
 that at what is in flight, and for an mp_comm_split that is under way.
 """
 mp_comm_request_destroy(request) =
-    ccall(ADDRESSES[31], Cvoid, (Ptr{mp_comm_request},), request)
+    @waiting(31, Cvoid, (Ptr{mp_comm_request},), request)
 
 """
 Sets the deadline of calls from now on.
@@ -1645,7 +1646,7 @@ mp_comm_split(comm, color, key, out) =
 Which machine a rank is on: ranks with equal numbers share one.
 """
 mp_comm_get_node(comm, rank, node) =
-    ccall(ADDRESSES[35], Int32, (Ptr{mp_comm}, Int32, Ptr{Int32},), comm, rank, node)
+    @waiting(35, Int32, (Ptr{mp_comm}, Int32, Ptr{Int32},), comm, rank, node)
 
 """
 A communicator over the caller's NCCL communicator, which stays the caller's, outlives this one, must be on the
@@ -1658,20 +1659,20 @@ mp_comm_wrap_nccl(context, desc, native, out) =
 A communicator over the caller's own functions. After a failure the table's destroy has not been called.
 """
 mp_comm_create_callbacks(desc, callbacks, out) =
-    ccall(ADDRESSES[37], Int32, (Ptr{mp_comm_desc}, Ptr{mp_comm_callbacks}, Ptr{Ptr{mp_comm}},), desc, callbacks, out)
+    @waiting(37, Int32, (Ptr{mp_comm_desc}, Ptr{mp_comm_callbacks}, Ptr{Ptr{mp_comm}},), desc, callbacks, out)
 
 """
 Ends the communicator here, and tells the other ranks where the transport can. A call that waits on another thread
 returns MP_STATUS_ABORTED.
 """
 mp_comm_abort(comm, reason) =
-    ccall(ADDRESSES[38], Int32, (Ptr{mp_comm}, Ptr{UInt8},), comm, reason)
+    @waiting(38, Int32, (Ptr{mp_comm}, Ptr{UInt8},), comm, reason)
 
 """
 Whether the communicator still works: the failure that ended it, with its message.
 """
 mp_comm_get_status(comm) =
-    ccall(ADDRESSES[39], Int32, (Ptr{mp_comm},), comm)
+    @waiting(39, Int32, (Ptr{mp_comm},), comm)
 
 """
 What this rank has sent so far.
@@ -1728,13 +1729,13 @@ device is a status that says which and what to do, never a silent hop to another
 MIXEDPREC_NUM_THREADS is read here and counts where num_threads is 0.
 """
 mp_context_create(desc, out) =
-    ccall(ADDRESSES[48], Int32, (Ptr{mp_context_desc}, Ptr{Ptr{mp_context}},), desc, out)
+    @waiting(48, Int32, (Ptr{mp_context_desc}, Ptr{Ptr{mp_context}},), desc, out)
 
 """
 Gives the caller's reference back. The devices close when the last object made from them is gone.
 """
 mp_context_destroy(context) =
-    ccall(ADDRESSES[49], Cvoid, (Ptr{mp_context},), context)
+    @waiting(49, Cvoid, (Ptr{mp_context},), context)
 
 """
 Number of devices of a kind. Opens nothing.
@@ -1764,7 +1765,7 @@ mp_device_get_memory(device_kind, device_index, bytes) =
 Number of host threads the context works with.
 """
 mp_context_get_num_threads(context, num_threads) =
-    ccall(ADDRESSES[54], Int32, (Ptr{mp_context}, Ptr{Int32},), context, num_threads)
+    @waiting(54, Int32, (Ptr{mp_context}, Ptr{Int32},), context, num_threads)
 
 """
 Everything the context found and decided, as a JSON object: \"host\" and, where there is one, \"accelerator\". Each has its
@@ -1772,7 +1773,7 @@ Everything the context found and decided, as a JSON object: \"host\" and, where 
 \"candidates\" for each operation the names of its implementations, the one asked first at the beginning.
 """
 mp_context_describe(context, buffer, capacity, needed) =
-    ccall(ADDRESSES[55], Int32, (Ptr{mp_context}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), context, buffer, capacity, needed)
+    @waiting(55, Int32, (Ptr{mp_context}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), context, buffer, capacity, needed)
 
 """
 Fills a descriptor with the defaults (zeros and the size): the function twin of MP_CONTEXT_DESC_INIT.
@@ -1787,20 +1788,20 @@ which nothing else of the struct is read). Accepts NULL strides, byte_offset, an
 row-major for the shape. A read-only tensor is refused: tensors here are writable.
 """
 mp_dlpack_import(context, managed, out) =
-    ccall(ADDRESSES[57], Int32, (Ptr{mp_context}, Ptr{DLManagedTensorVersioned}, Ptr{Ptr{mp_tensor}},), context, managed, out)
+    @waiting(57, Int32, (Ptr{mp_context}, Ptr{DLManagedTensorVersioned}, Ptr{Ptr{mp_tensor}},), context, managed, out)
 
 """
 Lends a tensor as DLPack 1.1 without copying. The tensor's memory stays alive until the consumer calls
 the deleter. No synchronization: order the consumer's work behind the queue's yourself.
 """
 mp_dlpack_export(tensor, out) =
-    ccall(ADDRESSES[58], Int32, (Ptr{mp_tensor}, Ptr{Ptr{DLManagedTensorVersioned}},), tensor, out)
+    @waiting(58, Int32, (Ptr{mp_tensor}, Ptr{Ptr{DLManagedTensorVersioned}},), tensor, out)
 
 """
 Makes an event of the context's device.
 """
 mp_event_create(context, out) =
-    ccall(ADDRESSES[59], Int32, (Ptr{mp_context}, Ptr{Ptr{mp_event}},), context, out)
+    @waiting(59, Int32, (Ptr{mp_context}, Ptr{Ptr{mp_event}},), context, out)
 
 """
 The event is now after the queue's work so far. Recorded again it is another point; who waits already waits for the old one.
@@ -1820,7 +1821,7 @@ mp_queue_wait_event(queue, event) =
 Whether the event has been reached. Does not block.
 """
 mp_event_test(event) =
-    ccall(ADDRESSES[62], Int32, (Ptr{mp_event},), event)
+    @waiting(62, Int32, (Ptr{mp_event},), event)
 
 """
 Waits until the event has been reached, and reports what went wrong in the work before it. Blocks.
@@ -1832,13 +1833,13 @@ mp_event_sync(event) =
 Gives the caller's reference back. Who waits for the event goes on waiting.
 """
 mp_event_destroy(event) =
-    ccall(ADDRESSES[64], Cvoid, (Ptr{mp_event},), event)
+    @waiting(64, Cvoid, (Ptr{mp_event},), event)
 
 """
 Plans a product on the context's device: checks the shapes, chooses the implementation, prepares it.
 """
 mp_gemm_create(context, desc, out) =
-    ccall(ADDRESSES[65], Int32, (Ptr{mp_context}, Ptr{mp_gemm_desc}, Ptr{Ptr{mp_gemm}},), context, desc, out)
+    @waiting(65, Int32, (Ptr{mp_context}, Ptr{mp_gemm_desc}, Ptr{Ptr{mp_gemm}},), context, desc, out)
 
 """
 Computes the product. Enqueues.
@@ -1850,7 +1851,7 @@ mp_gemm_run(gemm, queue, a, b, bias, c, d) =
 Gives the caller's reference back.
 """
 mp_gemm_destroy(gemm) =
-    ccall(ADDRESSES[67], Cvoid, (Ptr{mp_gemm},), gemm)
+    @waiting(67, Cvoid, (Ptr{mp_gemm},), gemm)
 
 """
 Computes the product, of scaled operands too. Enqueues.
@@ -1862,7 +1863,7 @@ mp_gemm_run_scaled(gemm, queue, args) =
 What was chosen and why: the name of the implementation, and each candidate passed over with its reason.
 """
 mp_gemm_describe(gemm, buffer, capacity, needed) =
-    ccall(ADDRESSES[69], Int32, (Ptr{mp_gemm}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), gemm, buffer, capacity, needed)
+    @waiting(69, Int32, (Ptr{mp_gemm}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), gemm, buffer, capacity, needed)
 
 """
 Fills a descriptor with the defaults: the function twin of MP_GEMM_DESC_INIT.
@@ -1881,7 +1882,7 @@ Makes a layer over the caller's weight and bias, which it keeps alive and reads 
 changes to them (by an optimizer, say) count at once. Freezes the recipe.
 """
 mp_linear_create(context, recipe, desc, weight, bias, out) =
-    ccall(ADDRESSES[72], Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_linear_desc}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{Ptr{mp_linear}},), context, recipe, desc, weight, bias, out)
+    @waiting(72, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_linear_desc}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{Ptr{mp_linear}},), context, recipe, desc, weight, bias, out)
 
 """
 y = x * w^T + bias. Enqueues.
@@ -1912,13 +1913,13 @@ mp_linear_end_step(linears, count, queue, comm) =
 Gives the caller's reference back.
 """
 mp_linear_destroy(linear) =
-    ccall(ADDRESSES[76], Cvoid, (Ptr{mp_linear},), linear)
+    @waiting(76, Cvoid, (Ptr{mp_linear},), linear)
 
 """
 mp_linear_create over plain memory, for programs that have no tensors.
 """
 mp_linear_create_pointers(context, recipe, desc, weight, weight_dtype, bias, bias_dtype, out) =
-    ccall(ADDRESSES[77], Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_linear_desc}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Int32, Ptr{Ptr{mp_linear}},), context, recipe, desc, weight, weight_dtype, bias, bias_dtype, out)
+    @waiting(77, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_linear_desc}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Int32, Ptr{Ptr{mp_linear}},), context, recipe, desc, weight, weight_dtype, bias, bias_dtype, out)
 
 """
 mp_linear_forward on plain memory, with the same bits. Enqueues; on the host everything is done when it returns.
@@ -1949,13 +1950,13 @@ mp_linear_backward_weight(linear, queue, dy, dw, dbias, flags) =
 What the layer keeps, in which dtype, how many bytes, and which GEMM implementations it uses and why.
 """
 mp_linear_describe(linear, buffer, capacity, needed) =
-    ccall(ADDRESSES[82], Int32, (Ptr{mp_linear}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), linear, buffer, capacity, needed)
+    @waiting(82, Int32, (Ptr{mp_linear}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), linear, buffer, capacity, needed)
 
 """
 What the layer was made with.
 """
 mp_linear_get_desc(linear, desc) =
-    ccall(ADDRESSES[83], Int32, (Ptr{mp_linear}, Ptr{mp_linear_desc},), linear, desc)
+    @waiting(83, Int32, (Ptr{mp_linear}, Ptr{mp_linear_desc},), linear, desc)
 
 """
 What happened to an operand since the counts were last cleared: at creation, by a monitor's turn, or by
@@ -1975,13 +1976,13 @@ One sentence that names the recipe key to change where an operand saturates, und
 empty where all is well.
 """
 mp_linear_get_advice(linear, operand, buffer, capacity, needed) =
-    ccall(ADDRESSES[86], Int32, (Ptr{mp_linear}, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), linear, operand, buffer, capacity, needed)
+    @waiting(86, Int32, (Ptr{mp_linear}, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), linear, operand, buffer, capacity, needed)
 
 """
 Has every so many steps' statistics handed to a function by mp_linear_end_step, and cleared after it.
 """
 mp_linear_set_monitor(linear, name, every, monitor, payload) =
-    ccall(ADDRESSES[87], Int32, (Ptr{mp_linear}, Ptr{UInt8}, Int32, Ptr{Cvoid}, Ptr{Cvoid},), linear, name, every, monitor, payload)
+    @waiting(87, Int32, (Ptr{mp_linear}, Ptr{UInt8}, Int32, Ptr{Cvoid}, Ptr{Cvoid},), linear, name, every, monitor, payload)
 
 """
 Copies out what the layer must remember for training to go on bit for bit: delayed scales and amax histories.
@@ -2019,19 +2020,19 @@ mp_optimizer_step_pointers(context, queue, args, slots, slot_count, scaler, stat
 Makes an optimizer without groups. Freezes the recipe.
 """
 mp_optimizer_create(context, recipe, desc, out) =
-    ccall(ADDRESSES[93], Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_optimizer_desc}, Ptr{Ptr{mp_optimizer}},), context, recipe, desc, out)
+    @waiting(93, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_optimizer_desc}, Ptr{Ptr{mp_optimizer}},), context, recipe, desc, out)
 
 """
 Adds a group of parameters with its own hyperparameters.
 """
 mp_optimizer_add_group(optimizer, desc, index) =
-    ccall(ADDRESSES[94], Int32, (Ptr{mp_optimizer}, Ptr{mp_param_group_desc}, Ptr{Int32},), optimizer, desc, index)
+    @waiting(94, Int32, (Ptr{mp_optimizer}, Ptr{mp_param_group_desc}, Ptr{Int32},), optimizer, desc, index)
 
 """
 Adds a parameter and allocates its states, all zero. Allowed also between steps.
 """
 mp_optimizer_add_param(optimizer, group, desc, index) =
-    ccall(ADDRESSES[95], Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_param_desc}, Ptr{Int32},), optimizer, group, desc, index)
+    @waiting(95, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_param_desc}, Ptr{Int32},), optimizer, group, desc, index)
 
 """
 One step of all groups. Enqueues: at most one read of the gradients (only where norm or check are asked
@@ -2069,27 +2070,27 @@ mp_optimizer_get_stats(optimizer, queue, stats) =
 Sets the learning rate of a group from the next step on. Replaces a tensor of mp_optimizer_set_lr_tensor.
 """
 mp_optimizer_set_lr(optimizer, group, lr) =
-    ccall(ADDRESSES[100], Int32, (Ptr{mp_optimizer}, Int32, Float64,), optimizer, group, lr)
+    @waiting(100, Int32, (Ptr{mp_optimizer}, Int32, Float64,), optimizer, group, lr)
 
 """
 Turns a group on or off. Parameters of a group that is off are not touched by a step, and their gradients count
 neither in the norm nor in the finite check; its t stays. Groups are on at first.
 """
 mp_optimizer_set_enabled(optimizer, group, enabled) =
-    ccall(ADDRESSES[101], Int32, (Ptr{mp_optimizer}, Int32, Int32,), optimizer, group, enabled)
+    @waiting(101, Int32, (Ptr{mp_optimizer}, Int32, Int32,), optimizer, group, enabled)
 
 """
 The norm that gradients are clipped to from the next step on, instead of mp_optimizer_desc.max_grad_norm. Where ranks share the
 optimizer, the same on each.
 """
 mp_optimizer_set_max_grad_norm(optimizer, max_grad_norm) =
-    ccall(ADDRESSES[102], Int32, (Ptr{mp_optimizer}, Float64,), optimizer, max_grad_norm)
+    @waiting(102, Int32, (Ptr{mp_optimizer}, Float64,), optimizer, max_grad_norm)
 
 """
 Gives the caller's reference back.
 """
 mp_optimizer_destroy(optimizer) =
-    ccall(ADDRESSES[103], Cvoid, (Ptr{mp_optimizer},), optimizer)
+    @waiting(103, Cvoid, (Ptr{mp_optimizer},), optimizer)
 
 """
 Lets every step read a group's learning rate from a tensor, on the device and in the order of the step's queue: a
@@ -2097,27 +2098,27 @@ schedule that runs on the device, or a captured graph, needs neither the host no
 it is, without a check.
 """
 mp_optimizer_set_lr_tensor(optimizer, group, lr) =
-    ccall(ADDRESSES[104], Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_tensor},), optimizer, group, lr)
+    @waiting(104, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_tensor},), optimizer, group, lr)
 
 """
 Lets every step divide the gradients by a number in device memory, beside the scaler's scale: a count of
 micro-batches or tokens. Read like mp_optimizer_set_lr_tensor's; the norm is that of the divided gradients.
 """
 mp_optimizer_set_grad_scale_tensor(optimizer, grad_scale) =
-    ccall(ADDRESSES[105], Int32, (Ptr{mp_optimizer}, Ptr{mp_tensor},), optimizer, grad_scale)
+    @waiting(105, Int32, (Ptr{mp_optimizer}, Ptr{mp_tensor},), optimizer, grad_scale)
 
 """
 grad_norm of the last step in device memory: one fp32 element that shares the optimizer's memory, for loops that log it
 without waiting.
 """
 mp_optimizer_get_grad_norm_tensor(optimizer, out) =
-    ccall(ADDRESSES[106], Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_tensor}},), optimizer, out)
+    @waiting(106, Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_tensor}},), optimizer, out)
 
 """
 1 where the last step was skipped, else 0, likewise.
 """
 mp_optimizer_get_found_inf_tensor(optimizer, out) =
-    ccall(ADDRESSES[107], Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_tensor}},), optimizer, out)
+    @waiting(107, Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_tensor}},), optimizer, out)
 
 """
 Prepares the same step once, for loops that must not allocate or wait, and for captures in a graph: tables of the slots and a count of
@@ -2142,7 +2143,7 @@ mp_step_plan_set_args(plan, queue, args) =
 What the plan was told last.
 """
 mp_step_plan_get_args(plan, args) =
-    ccall(ADDRESSES[111], Int32, (Ptr{mp_step_plan}, Ptr{mp_step_args},), plan, args)
+    @waiting(111, Int32, (Ptr{mp_step_plan}, Ptr{mp_step_args},), plan, args)
 
 """
 What the last run did, and the steps taken so far. Blocks.
@@ -2154,7 +2155,7 @@ mp_step_plan_get_stats(plan, queue, stats) =
 Gives the caller's reference back.
 """
 mp_step_plan_destroy(plan) =
-    ccall(ADDRESSES[113], Cvoid, (Ptr{mp_step_plan},), plan)
+    @waiting(113, Cvoid, (Ptr{mp_step_plan},), plan)
 
 """
 Has the norm and the check for finite gradients cover the ranks of a communicator, which hold other parameters of the same model:
@@ -2172,7 +2173,7 @@ for one of codes with a scale that scale, by its name and \"_scale_inv\". Conten
 steps. Parameters that are kept in fp32 have gradients and moments without scales, whatever the recipe says.
 """
 mp_optimizer_get_state(optimizer, index, state, out) =
-    ccall(ADDRESSES[115], Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8}, Ptr{Ptr{mp_tensor}},), optimizer, index, state, out)
+    @waiting(115, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8}, Ptr{Ptr{mp_tensor}},), optimizer, index, state, out)
 
 """
 The values of a state of one parameter, whatever it is stored as. Names, and what others call them:
@@ -2228,49 +2229,49 @@ mp_optimizer_set_group_step(optimizer, queue, group, step) =
 What the optimizer was made with; the seed is a checkpoint's where one was loaded.
 """
 mp_optimizer_get_desc(optimizer, desc) =
-    ccall(ADDRESSES[122], Int32, (Ptr{mp_optimizer}, Ptr{mp_optimizer_desc},), optimizer, desc)
+    @waiting(122, Int32, (Ptr{mp_optimizer}, Ptr{mp_optimizer_desc},), optimizer, desc)
 
 """
 Number of groups added.
 """
 mp_optimizer_get_group_count(optimizer, count) =
-    ccall(ADDRESSES[123], Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
+    @waiting(123, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
 
 """
 A group as it is now: with what mp_optimizer_set_lr and mp_checkpoint_load have changed. A new group made with it is alike.
 """
 mp_optimizer_get_group(optimizer, group, desc) =
-    ccall(ADDRESSES[124], Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_param_group_desc},), optimizer, group, desc)
+    @waiting(124, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_param_group_desc},), optimizer, group, desc)
 
 """
 Whether a group is on.
 """
 mp_optimizer_get_enabled(optimizer, group, enabled) =
-    ccall(ADDRESSES[125], Int32, (Ptr{mp_optimizer}, Int32, Ptr{Int32},), optimizer, group, enabled)
+    @waiting(125, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Int32},), optimizer, group, enabled)
 
 """
 Number of parameters added.
 """
 mp_optimizer_get_param_count(optimizer, count) =
-    ccall(ADDRESSES[126], Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
+    @waiting(126, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
 
 """
 A parameter's name.
 """
 mp_optimizer_get_param_name(optimizer, index, buffer, capacity, needed) =
-    ccall(ADDRESSES[127], Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), optimizer, index, buffer, capacity, needed)
+    @waiting(127, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), optimizer, index, buffer, capacity, needed)
 
 """
 A parameter's group.
 """
 mp_optimizer_get_param_group(optimizer, index, group) =
-    ccall(ADDRESSES[128], Int32, (Ptr{mp_optimizer}, Int32, Ptr{Int32},), optimizer, index, group)
+    @waiting(128, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Int32},), optimizer, index, group)
 
 """
 Bytes really held for the parameters added so far, by class.
 """
 mp_optimizer_get_memory(optimizer, report) =
-    ccall(ADDRESSES[129], Int32, (Ptr{mp_optimizer}, Ptr{mp_memory_report},), optimizer, report)
+    @waiting(129, Int32, (Ptr{mp_optimizer}, Ptr{mp_memory_report},), optimizer, report)
 
 """
 Fills a struct with its defaults: the function twin of MP_OPTIMIZER_DESC_INIT.
@@ -2334,7 +2335,7 @@ The scales (scale_inv) of a quantized tensor: [rows of blocks, columns of blocks
 fp8_e4m3. The handle shares their memory, which changes with every quantization.
 """
 mp_tensor_get_scales(tensor, out) =
-    ccall(ADDRESSES[139], Int32, (Ptr{mp_tensor}, Ptr{Ptr{mp_tensor}},), tensor, out)
+    @waiting(139, Int32, (Ptr{mp_tensor}, Ptr{Ptr{mp_tensor}},), tensor, out)
 
 """
 How many scales a matrix has.
@@ -2347,7 +2348,7 @@ Makes a quantized tensor over the caller's memory, with the codes and scales tha
 holds for all three pieces.
 """
 mp_tensor_wrap_quantized(context, desc, quant, codes, scale_inv, amax, deleter, payload, out) =
-    ccall(ADDRESSES[141], Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{mp_quant_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Float32}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, quant, codes, scale_inv, amax, deleter, payload, out)
+    @waiting(141, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{mp_quant_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Float32}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, quant, codes, scale_inv, amax, deleter, payload, out)
 
 """
 mp_tensor_quantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
@@ -2367,14 +2368,14 @@ mp_tensor_dequantize_pointers(context, queue, source, quant, destination, destin
 How a tensor is quantized.
 """
 mp_tensor_get_quant_desc(tensor, desc) =
-    ccall(ADDRESSES[144], Int32, (Ptr{mp_tensor}, Ptr{mp_quant_desc},), tensor, desc)
+    @waiting(144, Int32, (Ptr{mp_tensor}, Ptr{mp_quant_desc},), tensor, desc)
 
 """
 The largest |x| of what was quantized last (NVFP4 needs it to read its scales): one fp32 element that shares
 the tensor's memory.
 """
 mp_tensor_get_quantized_amax(tensor, out) =
-    ccall(ADDRESSES[145], Int32, (Ptr{mp_tensor}, Ptr{Ptr{mp_tensor}},), tensor, out)
+    @waiting(145, Int32, (Ptr{mp_tensor}, Ptr{Ptr{mp_tensor}},), tensor, out)
 
 """
 Fills a descriptor with the defaults: the function twin of MP_QUANT_DESC_INIT.
@@ -2410,7 +2411,7 @@ mp_context_sync(context) =
 Makes a queue on the context's device.
 """
 mp_queue_create(context, out) =
-    ccall(ADDRESSES[151], Int32, (Ptr{mp_context}, Ptr{Ptr{mp_queue}},), context, out)
+    @waiting(151, Int32, (Ptr{mp_context}, Ptr{Ptr{mp_queue}},), context, out)
 
 """
 Waits until all work enqueued so far is done, and reports what went wrong in it. Blocks.
@@ -2422,13 +2423,13 @@ mp_queue_sync(queue) =
 Gives the caller's reference back; the queue ends when its work is done.
 """
 mp_queue_destroy(queue) =
-    ccall(ADDRESSES[153], Cvoid, (Ptr{mp_queue},), queue)
+    @waiting(153, Cvoid, (Ptr{mp_queue},), queue)
 
 """
 Makes a queue over the caller's own stream, which stays the caller's and must outlive the queue.
 """
 mp_queue_wrap_native(context, native, out) =
-    ccall(ADDRESSES[154], Int32, (Ptr{mp_context}, Ptr{Cvoid}, Ptr{Ptr{mp_queue}},), context, native, out)
+    @waiting(154, Int32, (Ptr{mp_context}, Ptr{Cvoid}, Ptr{Ptr{mp_queue}},), context, native, out)
 
 """
 The stream under a queue, for work of one's own between the library's. It stays whose it was. Enqueues nothing.
@@ -2461,7 +2462,7 @@ mp_queue_get_workspace(queue, memory, bytes) =
 Makes a recipe from a preset.
 """
 mp_recipe_create(context, name, out) =
-    ccall(ADDRESSES[159], Int32, (Ptr{mp_context}, Ptr{UInt8}, Ptr{Ptr{mp_recipe}},), context, name, out)
+    @waiting(159, Int32, (Ptr{mp_context}, Ptr{UInt8}, Ptr{Ptr{mp_recipe}},), context, name, out)
 
 """
 The weight that a recipe wants, from its values in fp32: a tensor of its weight.dtype, quantized where that has a scale, on the
@@ -2483,43 +2484,43 @@ mp_recipe_create_weight_codes(context, recipe, ndim, shape, values, out) =
 Gives the caller's reference back.
 """
 mp_recipe_destroy(recipe) =
-    ccall(ADDRESSES[162], Cvoid, (Ptr{mp_recipe},), recipe)
+    @waiting(162, Cvoid, (Ptr{mp_recipe},), recipe)
 
 """
 Sets a key that holds a string.
 """
 mp_recipe_set_string(recipe, key, value) =
-    ccall(ADDRESSES[163], Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{UInt8},), recipe, key, value)
+    @waiting(163, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{UInt8},), recipe, key, value)
 
 """
 Sets a key that holds a floating-point number.
 """
 mp_recipe_set_float(recipe, key, value) =
-    ccall(ADDRESSES[164], Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Float64,), recipe, key, value)
+    @waiting(164, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Float64,), recipe, key, value)
 
 """
 Sets a key that holds an integer.
 """
 mp_recipe_set_int(recipe, key, value) =
-    ccall(ADDRESSES[165], Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Int64,), recipe, key, value)
+    @waiting(165, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Int64,), recipe, key, value)
 
 """
 Reads a key that holds a string.
 """
 mp_recipe_get_string(recipe, key, value) =
-    ccall(ADDRESSES[166], Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Ptr{UInt8}},), recipe, key, value)
+    @waiting(166, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Ptr{UInt8}},), recipe, key, value)
 
 """
 Reads a key that holds a floating-point number.
 """
 mp_recipe_get_float(recipe, key, value) =
-    ccall(ADDRESSES[167], Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Float64},), recipe, key, value)
+    @waiting(167, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Float64},), recipe, key, value)
 
 """
 Reads a key that holds an integer.
 """
 mp_recipe_get_int(recipe, key, value) =
-    ccall(ADDRESSES[168], Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Int64},), recipe, key, value)
+    @waiting(168, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Int64},), recipe, key, value)
 
 """
 Makes a recipe from JSON: {\"recipe\": \"preset\", \"key\": value, ...}. \"recipe\" defaults to \"fp32\"; keys are
@@ -2527,7 +2528,7 @@ the dotted names of recipe_keys.h. Unknown or repeated keys, wrong types and imp
 refused with all reasons. At most 1 MiB.
 """
 mp_recipe_create_from_json(context, json, length, out) =
-    ccall(ADDRESSES[169], Int32, (Ptr{mp_context}, Ptr{UInt8}, Csize_t, Ptr{Ptr{mp_recipe}},), context, json, length, out)
+    @waiting(169, Int32, (Ptr{mp_context}, Ptr{UInt8}, Csize_t, Ptr{Ptr{mp_recipe}},), context, json, length, out)
 
 """
 Makes a recipe from a JSON file. Blocks.
@@ -2540,31 +2541,31 @@ The recipe as JSON in canonical form: every key, in the order of mp_recipe_get_k
 mp_recipe_create_from_json it gives the same recipe.
 """
 mp_recipe_to_json(recipe, buffer, capacity, needed) =
-    ccall(ADDRESSES[171], Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), recipe, buffer, capacity, needed)
+    @waiting(171, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), recipe, buffer, capacity, needed)
 
 """
 Checks the combination and reports every problem at once in mp_last_error_message().
 """
 mp_recipe_validate(recipe) =
-    ccall(ADDRESSES[172], Int32, (Ptr{mp_recipe},), recipe)
+    @waiting(172, Int32, (Ptr{mp_recipe},), recipe)
 
 """
 A copy that can be changed, also of a recipe that is in use.
 """
 mp_recipe_clone(recipe, out) =
-    ccall(ADDRESSES[173], Int32, (Ptr{mp_recipe}, Ptr{Ptr{mp_recipe}},), recipe, out)
+    @waiting(173, Int32, (Ptr{mp_recipe}, Ptr{Ptr{mp_recipe}},), recipe, out)
 
 """
 Whether something uses the recipe, so that it can no longer change.
 """
 mp_recipe_get_frozen(recipe, frozen) =
-    ccall(ADDRESSES[174], Int32, (Ptr{mp_recipe}, Ptr{Int32},), recipe, frozen)
+    @waiting(174, Int32, (Ptr{mp_recipe}, Ptr{Int32},), recipe, frozen)
 
 """
 Why the device's choice fell on this preset, in words; empty for a recipe that was not made by \"auto\".
 """
 mp_recipe_get_reason(recipe, buffer, capacity, needed) =
-    ccall(ADDRESSES[175], Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), recipe, buffer, capacity, needed)
+    @waiting(175, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), recipe, buffer, capacity, needed)
 
 """
 Number of presets.
@@ -2595,13 +2596,13 @@ Exact bytes that a recipe needs for so many parameters, before anything is alloc
 scales of one tensor where the recipe has scaled codes. Scratch and activations are not in it.
 """
 mp_recipe_plan_memory(recipe, rule, parameter_count, report) =
-    ccall(ADDRESSES[180], Int32, (Ptr{mp_recipe}, Int32, Int64, Ptr{mp_memory_report},), recipe, rule, parameter_count, report)
+    @waiting(180, Int32, (Ptr{mp_recipe}, Int32, Int64, Ptr{mp_memory_report},), recipe, rule, parameter_count, report)
 
 """
 The same for a model's tensors of the recipe's weight.dtype, each with scales of its own.
 """
 mp_recipe_plan_memory_of_tensors(recipe, rule, counts, tensor_count, report) =
-    ccall(ADDRESSES[181], Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, report)
+    @waiting(181, Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, report)
 
 """
 Fills a struct with its defaults: the function twin of MP_RECIPE_KEY_DESC_INIT.
@@ -2653,7 +2654,7 @@ mp_comm_reduce_desc_init(desc, size) =
 Makes a place for what one forward of this layer keeps. It holds memory from its first forward on.
 """
 mp_saved_create(linear, out) =
-    ccall(ADDRESSES[189], Int32, (Ptr{mp_linear}, Ptr{Ptr{mp_saved}},), linear, out)
+    @waiting(189, Int32, (Ptr{mp_linear}, Ptr{Ptr{mp_saved}},), linear, out)
 
 """
 mp_linear_forward that keeps what backward needs in `saved` instead of in the layer. What was in it is replaced. Enqueues.
@@ -2674,26 +2675,26 @@ mp_linear_backward_saved(linear, queue, saved, dy, dx, dw, dbias, flags) =
 Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the form of the weight gradient, and its scales.
 """
 mp_linear_get_saved_bytes(linear, rows, bytes) =
-    ccall(ADDRESSES[192], Int32, (Ptr{mp_linear}, Int64, Ptr{Csize_t},), linear, rows, bytes)
+    @waiting(192, Int32, (Ptr{mp_linear}, Int64, Ptr{Csize_t},), linear, rows, bytes)
 
 """
 Has what is kept lie in the caller's memory. Where a forward has been, the bytes that were at the old place of the caller's
 are taken to be at the new one: copy them first. A saved whose x lies in the library's memory cannot be moved.
 """
 mp_saved_set_memory(saved, memory, bytes) =
-    ccall(ADDRESSES[193], Int32, (Ptr{mp_saved}, Ptr{Cvoid}, Csize_t,), saved, memory, bytes)
+    @waiting(193, Int32, (Ptr{mp_saved}, Ptr{Cvoid}, Csize_t,), saved, memory, bytes)
 
 """
 The caller's memory that mp_saved_set_memory named.
 """
 mp_saved_get_memory(saved, memory, bytes) =
-    ccall(ADDRESSES[194], Int32, (Ptr{mp_saved}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t},), saved, memory, bytes)
+    @waiting(194, Int32, (Ptr{mp_saved}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t},), saved, memory, bytes)
 
 """
 Gives the caller's reference back.
 """
 mp_saved_destroy(saved) =
-    ccall(ADDRESSES[195], Cvoid, (Ptr{mp_saved},), saved)
+    @waiting(195, Cvoid, (Ptr{mp_saved},), saved)
 
 """
 How dw in fp16 or bf16 is rounded from now on, by mp_linear_backward too. Under MP_ROUND_STOCHASTIC the product is added
@@ -2701,19 +2702,19 @@ to dw in fp32 and rounded once, by the bits of (seed, uid, element, step, microb
 A dw in fp32 is not rounded.
 """
 mp_linear_set_gradient_rounding(linear, desc) =
-    ccall(ADDRESSES[196], Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
+    @waiting(196, Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
 
 """
 What mp_linear_set_gradient_rounding was told.
 """
 mp_linear_get_gradient_rounding(linear, desc) =
-    ccall(ADDRESSES[197], Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
+    @waiting(197, Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
 
 """
 The form in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
 """
 mp_linear_get_operand_form(linear, product, operand, dtype, quant) =
-    ccall(ADDRESSES[198], Int32, (Ptr{mp_linear}, Int32, Int32, Ptr{Int32}, Ptr{mp_quant_desc},), linear, product, operand, dtype, quant)
+    @waiting(198, Int32, (Ptr{mp_linear}, Int32, Int32, Ptr{Int32}, Ptr{mp_quant_desc},), linear, product, operand, dtype, quant)
 
 """
 Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
@@ -2727,13 +2728,13 @@ Has products take these codes of the caller's instead of rounding the weight: wh
 Their amax enters the delayed scale. Kept alive.
 """
 mp_linear_set_weight_codes(linear, fprop, dgrad) =
-    ccall(ADDRESSES[200], Int32, (Ptr{mp_linear}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, fprop, dgrad)
+    @waiting(200, Int32, (Ptr{mp_linear}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, fprop, dgrad)
 
 """
 What mp_linear_set_weight_codes was given.
 """
 mp_linear_get_weight_codes(linear, product, out) =
-    ccall(ADDRESSES[201], Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, product, out)
+    @waiting(201, Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, product, out)
 
 """
 The delayed scale of an operand, for kernels of the caller's that make codes: what x is multiplied by before it is
@@ -2741,20 +2742,20 @@ rounded; scale_inv = RN(1 / multiply). One fp32 element in device memory that mo
 first steps of a recipe with a warm-up it is not used.
 """
 mp_linear_get_multiply_tensor(linear, operand, out) =
-    ccall(ADDRESSES[202], Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, operand, out)
+    @waiting(202, Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, operand, out)
 
 """
 Makes the scaler a recipe asks for; for a recipe without loss scaling one of kind MP_SCALER_NONE, so that
 the caller's loop is the same for every recipe. Freezes the recipe.
 """
 mp_scaler_create_from_recipe(context, recipe, out) =
-    ccall(ADDRESSES[203], Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{Ptr{mp_scaler}},), context, recipe, out)
+    @waiting(203, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{Ptr{mp_scaler}},), context, recipe, out)
 
 """
 Makes a scaler on the context's device.
 """
 mp_scaler_create(context, desc, out) =
-    ccall(ADDRESSES[204], Int32, (Ptr{mp_context}, Ptr{mp_scaler_desc}, Ptr{Ptr{mp_scaler}},), context, desc, out)
+    @waiting(204, Int32, (Ptr{mp_context}, Ptr{mp_scaler_desc}, Ptr{Ptr{mp_scaler}},), context, desc, out)
 
 """
 The loss scale as it is after all enqueued work. Blocks.
@@ -2772,7 +2773,7 @@ mp_scaler_update(scaler, queue) =
 Gives the caller's reference back.
 """
 mp_scaler_destroy(scaler) =
-    ccall(ADDRESSES[207], Cvoid, (Ptr{mp_scaler},), scaler)
+    @waiting(207, Cvoid, (Ptr{mp_scaler},), scaler)
 
 """
 Looks whether gradients in the caller's own memory are finite; for loops without mp_optimizer. Adds to
@@ -2786,13 +2787,13 @@ The loss scale in device memory: one fp32 element that shares the scaler's memor
 without waiting. 1 of a scaler of kind MP_SCALER_NONE.
 """
 mp_scaler_get_scale_tensor(scaler, out) =
-    ccall(ADDRESSES[209], Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
+    @waiting(209, Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
 
 """
 found_inf, 0 or 1, likewise. Kernels of the caller's may write it before mp_scaler_update: the maximum over ranks, say.
 """
 mp_scaler_get_found_inf_tensor(scaler, out) =
-    ccall(ADDRESSES[210], Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
+    @waiting(210, Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
 
 """
 found_inf becomes 1 where it is on any rank, before mp_scaler_update; for loops without mp_optimizer, and for ranks that hold other
@@ -2900,14 +2901,14 @@ mp_optimizer_gather_free(optimizer, queue, indices, count) =
 Which elements of a parameter a rank owns.
 """
 mp_optimizer_get_slice(optimizer, index, rank, start, count) =
-    ccall(ADDRESSES[225], Int32, (Ptr{mp_optimizer}, Int32, Int32, Ptr{Int64}, Ptr{Int64},), optimizer, index, rank, start, count)
+    @waiting(225, Int32, (Ptr{mp_optimizer}, Int32, Int32, Ptr{Int64}, Ptr{Int64},), optimizer, index, rank, start, count)
 
 """
 Whether messages move while the caller computes, and how many have. What the thread finished was over before the
 step, or whoever waits, asked for it.
 """
 mp_optimizer_get_progress(optimizer, progress) =
-    ccall(ADDRESSES[226], Int32, (Ptr{mp_optimizer}, Ptr{mp_sharding_progress},), optimizer, progress)
+    @waiting(226, Int32, (Ptr{mp_optimizer}, Ptr{mp_sharding_progress},), optimizer, progress)
 
 """
 FP8-LM's factor mu of a gradient that ranks reduce under a shared scale (grad.reduce.scale \"shared\"): it begins at 1 /
@@ -2915,7 +2916,7 @@ sqrt(ranks), is halved by a step whose sum had to clip more than 1e-5 of its ele
 1000 steps that had not. Codes are made under it rounded down to a power of two. A checkpoint keeps it.
 """
 mp_optimizer_get_grad_mu(optimizer, index, mu) =
-    ccall(ADDRESSES[227], Int32, (Ptr{mp_optimizer}, Int32, Ptr{Float64},), optimizer, index, mu)
+    @waiting(227, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Float64},), optimizer, index, mu)
 
 """
 What this rank has sent for this optimizer.
@@ -2929,7 +2930,7 @@ own elements, and of what every rank has. The one scale of a weight or gradient 
 2 on, and weights in stage 3, are not counted: they have memory while they are in use only.
 """
 mp_recipe_plan_memory_sharded(recipe, rule, counts, tensor_count, sharding, rank, ranks, report) =
-    ccall(ADDRESSES[229], Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, sharding, rank, ranks, report)
+    @waiting(229, Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, sharding, rank, ranks, report)
 
 """
 Fills a descriptor with the defaults: the function twin of MP_SHARDING_DESC_INIT.
@@ -2966,7 +2967,7 @@ mp_last_error_copy(buffer, capacity, needed) =
 Makes a tensor in the library's memory, 64-byte aligned, all zero bytes.
 """
 mp_tensor_create(context, desc, out) =
-    ccall(ADDRESSES[235], Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Ptr{mp_tensor}},), context, desc, out)
+    @waiting(235, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Ptr{mp_tensor}},), context, desc, out)
 
 """
 Copies from host memory into a tensor. Blocks.
@@ -3006,7 +3007,7 @@ mp_tensor_cast(source, queue, destination, desc) =
 Gives the caller's reference back.
 """
 mp_tensor_destroy(tensor) =
-    ccall(ADDRESSES[241], Cvoid, (Ptr{mp_tensor},), tensor)
+    @waiting(241, Cvoid, (Ptr{mp_tensor},), tensor)
 
 """
 Makes a tensor over the caller's memory, which must hold the whole shape, be aligned to the element
@@ -3014,7 +3015,7 @@ size, and stay valid until the deleter runs (or, without one, until the tensor a
 destroyed).
 """
 mp_tensor_wrap(context, desc, data, deleter, payload, out) =
-    ccall(ADDRESSES[242], Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, data, deleter, payload, out)
+    @waiting(242, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, data, deleter, payload, out)
 
 """
 Some elements of a tensor as a tensor of their own, without a copy: rows of an embedding, the Q of a QKV weight, one expert
@@ -3022,19 +3023,19 @@ of a stack. What is written through one is seen through the other, and caches of
 tensor alive, and its memory in its place (of a sharded parameter it cannot be given back meanwhile).
 """
 mp_tensor_create_view(tensor, offset, ndim, shape, out) =
-    ccall(ADDRESSES[243], Int32, (Ptr{mp_tensor}, Int64, Int32, Ptr{Int64}, Ptr{Ptr{mp_tensor}},), tensor, offset, ndim, shape, out)
+    @waiting(243, Int32, (Ptr{mp_tensor}, Int64, Int32, Ptr{Int64}, Ptr{Ptr{mp_tensor}},), tensor, offset, ndim, shape, out)
 
 """
 Type, shape and device of a tensor.
 """
 mp_tensor_get_desc(tensor, desc) =
-    ccall(ADDRESSES[244], Int32, (Ptr{mp_tensor}, Ptr{mp_tensor_desc},), tensor, desc)
+    @waiting(244, Int32, (Ptr{mp_tensor}, Ptr{mp_tensor_desc},), tensor, desc)
 
 """
 The tensor's memory: a borrowed pointer, on its device, valid as long as the tensor.
 """
 mp_tensor_get_data(tensor, data) =
-    ccall(ADDRESSES[245], Int32, (Ptr{mp_tensor}, Ptr{Ptr{Cvoid}},), tensor, data)
+    @waiting(245, Int32, (Ptr{mp_tensor}, Ptr{Ptr{Cvoid}},), tensor, data)
 
 """
 mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.

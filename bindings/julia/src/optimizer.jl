@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+# Optimizers with states of the library's.
+
+@handle Optimizer optimizer """
+    Optimizer(context, recipe; seed = 0, max_grad_norm = 0, check_finite = false, zero_grad = false, offload = false,
+              eager_compat = false, comm = nothing, stage = 1, ...)
+
+An optimizer whose states are in the dtypes of the recipe. Add groups by `add_group!`, parameters by `add_param!`,
+then `step!`. `max_grad_norm` clips the global norm (0: no clipping); `zero_grad` has a step clear the gradients;
+`offload` keeps states on the host. With `comm` the ranks share the states (ZeRO), and the keywords of sharding are
+taken:
+
+    stage = 1, kind = :flat, bucket_elements = 0, wire_dtype = nothing, wire_scale = :default, order = :rank, slots = 0,
+    shard_ranks = 0, node_ranks = 0, check_every = 0, sum_gradients = false, progress_thread = true
+"""
+
+function optimizer_desc(; seed = 0, max_grad_norm = 0, check_finite = false, zero_grad = false, offload = false,
+                        eager_compat = false)
+    return CAPI.mp_optimizer_desc(
+        flags = flags(CAPI.MP_OPTIMIZER_CHECK_FINITE => check_finite, CAPI.MP_OPTIMIZER_ZERO_GRAD => zero_grad,
+                      CAPI.MP_OPTIMIZER_OFFLOAD => offload, CAPI.MP_OPTIMIZER_EAGER_COMPAT => eager_compat),
+        seed = seed, max_grad_norm = max_grad_norm)
+end
+
+function Optimizer(c::Context, r::Recipe; seed = 0, max_grad_norm = 0, check_finite = false, zero_grad = false,
+                   offload = false, eager_compat = false, comm = nothing, sharding...)
+    desc = Ref(optimizer_desc(seed = seed, max_grad_norm = max_grad_norm, check_finite = check_finite,
+                              zero_grad = zero_grad, offload = offload, eager_compat = eager_compat))
+    if comm === nothing
+        isempty(sharding) || throw(ArgumentError("$(first(keys(sharding))) is for an optimizer with comm = ..."))
+        return Optimizer(made(out -> CAPI.mp_optimizer_create(c, r, desc, out), CAPI.mp_optimizer), c, nothing)
+    end
+    zero = Ref(sharding_desc(; sharding...))
+    return Optimizer(made(out -> CAPI.mp_optimizer_create_sharded(c, r, desc, comm, zero, out), CAPI.mp_optimizer), c,
+                     comm)
+end
+
+"A group of parameters of an optimizer, with hyperparameters of its own."
+struct Group
+    optimizer::Optimizer
+    index::Int32
+end
+
+"A parameter of an optimizer."
+struct Param
+    optimizer::Optimizer
+    index::Int32
+end
+
+Base.show(io::IO, g::Group) = print(io, "Group(", g.index, ")")
+Base.show(io::IO, p::Param) = print(io, "Param(", p.index, isopen(p.optimizer) ? ", $(repr(p.name)))" : ")")
+Base.getproperty(p::Param, field::Symbol) = field === :name ? param_name(p) : field === :group ? param_group(p) :
+                                            getfield(p, field)
+
+function group_desc(; lr = nothing, beta1 = 0.9, beta2 = nothing, eps = nothing, weight_decay = 0.0,
+                    rule::Symbol = :adamw, maximize = false, bias_correction = true)
+    lion = rule === :lion
+    return (flags = flags(CAPI.MP_HYPERPARAMETERS_EXPLICIT => true, CAPI.MP_RULE_MAXIMIZE => maximize,
+                          CAPI.MP_RULE_NO_BIAS_CORRECTION => !bias_correction),
+            lr = something(lr, lion ? 1e-4 : 1e-3), beta1 = beta1, beta2 = something(beta2, lion ? 0.99 : 0.999),
+            eps = something(eps, lion ? 0.0 : 1e-8), weight_decay = weight_decay, rule = choice(RULES, rule, "rule"))
+end
+
+"""
+    add_group!(optimizer; lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0, rule = :adamw,
+               maximize = false, bias_correction = true, exp_avg_format = nothing, exp_avg_sq_format = nothing)
+
+A group of parameters; `rule` is `:adamw`, `:adam` or `:lion` (lr 1e-4, beta2 0.99, no eps). The formats are those
+of the moments, such as `"fp32"` or `"int8_block256"`, where the recipe's are not wanted.
+"""
+function add_group!(o::Optimizer; exp_avg_format = nothing, exp_avg_sq_format = nothing, rest...)
+    formats = map(f -> f === nothing ? nothing : c_text(f), (exp_avg_format, exp_avg_sq_format))
+    index = Ref{Int32}(-1)
+    GC.@preserve formats begin
+        desc = CAPI.mp_param_group_desc(; group_desc(; rest...)...,
+                                        exp_avg_format = formats[1] === nothing ? C_NULL : pointer(formats[1]),
+                                        exp_avg_sq_format = formats[2] === nothing ? C_NULL : pointer(formats[2]))
+        check(CAPI.mp_optimizer_add_group(o, Ref(desc), index))
+    end
+    return Group(o, index[])
+end
+
+"""
+    add_param!(group, name, param; grad = nothing, init = nothing, norm_elsewhere = false)
+    add_param!(optimizer, name, param; ...)
+
+Add a parameter, a tensor or an array, which the optimizer keeps; the second form puts it in the first group, which
+it makes where there is none. `grad` is its main gradient (`nothing`: one is made, see `grad`), `init` its exact
+initial value in fp32.
+"""
+function add_param!(g::Group, name::AbstractString, param; grad = nothing, init = nothing, norm_elsewhere = false)
+    o, title, index = g.optimizer, c_text(name), Ref{Int32}(-1)
+    given(context(o), param, grad, init) do p, d, i
+        GC.@preserve title p d i begin
+            desc = CAPI.mp_param_desc(name = pointer(title), param = optional(p), grad = optional(d),
+                                      init_fp32 = optional(i),
+                                      flags = flags(CAPI.MP_PARAM_NORM_ELSEWHERE => norm_elsewhere))
+            check(CAPI.mp_optimizer_add_param(o, g.index, Ref(desc), index))
+        end
+    end
+    return Param(o, index[])
+end
+add_param!(o::Optimizer, name::AbstractString, param; rest...) =
+    add_param!(isempty(groups(o)) ? add_group!(o) : Group(o, 0), name, param; rest...)
+
+"All groups of an optimizer."
+groups(o::Optimizer) = [Group(o, i) for i in 0:filled(box -> CAPI.mp_optimizer_get_group_count(o, box), Int32(0))-1]
+
+"All parameters of an optimizer."
+parameters(o::Optimizer) = [Param(o, i) for i in 0:filled(box -> CAPI.mp_optimizer_get_param_count(o, box), Int32(0))-1]
+
+param_name(p::Param) =
+    text_of((b, n, needed) -> CAPI.mp_optimizer_get_param_name(p.optimizer, p.index, b, n, needed))
+param_group(p::Param) =
+    Group(p.optimizer, filled(box -> CAPI.mp_optimizer_get_param_group(p.optimizer, p.index, box), Int32(0)))
+
+summary_of(o::Optimizer) = "$(length(parameters(o))) parameters in $(length(groups(o))) groups"
+
+"""
+    step!(optimizer; scaler = nothing, queue = nothing)
+
+One step of all groups. `scaler`'s scale is divided out, and a step whose gradients are not finite changes nothing:
+see `stats`.
+"""
+step!(o::Optimizer; scaler = nothing, queue = nothing) = check(CAPI.mp_optimizer_step(o, queue, scaler))
+
+"Set all gradients to zero."
+zero_grad!(o::Optimizer; queue = nothing) = check(CAPI.mp_optimizer_zero_grad(o, queue))
+
+"Name the layers whose step ends with the optimizer's, in place of `end_step!`. The optimizer keeps them."
+function set_linears!(o::Optimizer, layers)
+    all = collect(Linear, layers)
+    GC.@preserve all check(CAPI.mp_optimizer_set_linears(o, pointers(CAPI.mp_linear, all), length(all)))
+    resize!(o.kept, 2)
+    push!(o.kept, all) # their monitors
+    return
+end
+
+"What the last step did: found_inf, step, skipped_steps, grad_norm, grad_mul. Waits."
+stats(o::Optimizer; queue = nothing) = step_stats(filled(box -> CAPI.mp_optimizer_get_stats(o, queue, box),
+                                                         CAPI.mp_optimizer_stats()))
+step_stats(s::CAPI.mp_optimizer_stats) = merge(named(s), (found_inf = s.found_inf != 0,))
+
+"Set the learning rate of a group, or of all, from the next step on: a number, or a tensor that each step reads."
+set_lr!(g::Group, lr::Real) = check(CAPI.mp_optimizer_set_lr(g.optimizer, g.index, lr))
+set_lr!(o::Optimizer, lr::Real) = check(CAPI.mp_optimizer_set_lr(o, -1, lr))
+set_lr!(g::Group, lr::Union{Tensor,Nothing}) = check(CAPI.mp_optimizer_set_lr_tensor(g.optimizer, g.index, lr))
+set_lr!(o::Optimizer, lr::Union{Tensor,Nothing}) = check(CAPI.mp_optimizer_set_lr_tensor(o, -1, lr))
+
+"Turn a group (or all) on or off: steps do not touch the parameters of one that is off."
+set_enabled!(g::Group, on::Bool) = check(CAPI.mp_optimizer_set_enabled(g.optimizer, g.index, on))
+set_enabled!(o::Optimizer, on::Bool) = check(CAPI.mp_optimizer_set_enabled(o, -1, on))
+
+"Whether a group is on."
+enabled(g::Group) = filled(box -> CAPI.mp_optimizer_get_enabled(g.optimizer, g.index, box), Int32(0)) != 0
+
+"The norm that gradients are clipped to from the next step on; 0: none."
+set_max_grad_norm!(o::Optimizer, norm::Real) = check(CAPI.mp_optimizer_set_max_grad_norm(o, norm))
+
+"Divide the gradients by a tensor's one `Float32`, too (micro-batches, tokens); `nothing`: by nothing."
+set_grad_scale!(o::Optimizer, divisor::Union{Tensor,Nothing}) =
+    check(CAPI.mp_optimizer_set_grad_scale_tensor(o, divisor))
+
+"Norm and finite check cover the ranks of `comm`, which hold other parameters; `nothing`: this rank's alone."
+set_norm_comm!(o::Optimizer, comm) = check(CAPI.mp_optimizer_set_norm_comm(o, comm))
+
+"The norm of the last step's gradients as a tensor of one `Float32` over the optimizer's memory."
+grad_norm_tensor(o::Optimizer) =
+    Tensor(made(out -> CAPI.mp_optimizer_get_grad_norm_tensor(o, out), CAPI.mp_tensor), context(o))
+found_inf_tensor(o::Optimizer) =
+    Tensor(made(out -> CAPI.mp_optimizer_get_found_inf_tensor(o, out), CAPI.mp_tensor), context(o))
+
+"A group's hyperparameters as they are now."
+function hyperparameters(g::Group)
+    d = filled(box -> CAPI.mp_optimizer_get_group(g.optimizer, g.index, box), CAPI.mp_param_group_desc())
+    text(p) = p == C_NULL ? nothing : unsafe_string(p)
+    return (lr = d.lr, beta1 = d.beta1, beta2 = d.beta2, eps = d.eps, weight_decay = d.weight_decay,
+            rule = choice_name(RULES, d.rule), maximize = d.flags & CAPI.MP_RULE_MAXIMIZE != 0,
+            bias_correction = d.flags & CAPI.MP_RULE_NO_BIAS_CORRECTION == 0, exp_avg_format = text(d.exp_avg_format),
+            exp_avg_sq_format = text(d.exp_avg_sq_format))
+end
+
+"Seed, flags and norm that an optimizer was made with."
+optimizer_info(o::Optimizer) = named(filled(box -> CAPI.mp_optimizer_get_desc(o, box), CAPI.mp_optimizer_desc()))
+
+"""
+    state(param, name)
+
+A tensor over a state of the parameter, as it is stored: `:param`, `:grad`, `:exp_avg`, `:exp_avg_sq`,
+`:compensation`, `:master`, and for codes with a scale that scale, such as `:exp_avg_scale_inv`.
+"""
+state(p::Param, name) =
+    Tensor(made(out -> CAPI.mp_optimizer_get_state(p.optimizer, p.index, c_text(string(name)), out), CAPI.mp_tensor),
+           context(p.optimizer))
+
+"The main gradient of a parameter, as a tensor."
+grad(p::Param) = state(p, :grad)
+
+"""
+    read_state(param, name; queue = nothing)
+
+The values of a state as an array of `Float32`, whatever they are stored as: `:exp_avg`, `:exp_avg_sq`, `:compensation`,
+`:fp32_param` (the weight with all bits that the optimizer has).
+"""
+function read_state(p::Param, name; queue = nothing)
+    values = Array{Float32}(undef, size(state(p, :param))...)
+    given(context(p.optimizer), values) do t
+        check(CAPI.mp_optimizer_read_state(p.optimizer, queue, p.index, c_text(string(name)), t))
+    end
+    return values
+end
+"""
+    write_state!(param, name, values; queue = nothing)
+
+Store values from elsewhere (fp32, fp16, bf16) in a state of `read_state`, rounded to nearest. `:fp32_param` writes the
+parameter too, and keeps what rounding it loses.
+"""
+function write_state!(p::Param, name, values; queue = nothing)
+    given(context(p.optimizer), values) do t
+        check(CAPI.mp_optimizer_write_state(p.optimizer, queue, p.index, c_text(string(name)), t))
+    end
+end
+
+"After the program wrote into a parameter (or all): master weights become the parameters, compensations zero."
+sync_master!(p::Param; queue = nothing) = check(CAPI.mp_optimizer_sync_master(p.optimizer, queue, p.index))
+sync_master!(o::Optimizer; queue = nothing) = check(CAPI.mp_optimizer_sync_master(o, queue, -1))
+
+"Set the count of steps of an optimizer and all groups, or of one group."
+set_step!(o::Optimizer, step::Integer; queue = nothing) = check(CAPI.mp_optimizer_set_step(o, queue, step))
+set_step!(g::Group, step::Integer; queue = nothing) =
+    check(CAPI.mp_optimizer_set_group_step(g.optimizer, queue, g.index, step))
+
+"Steps that a group took part in."
+steps(g::Group; queue = nothing) =
+    Int(filled(box -> CAPI.mp_optimizer_get_group_step(g.optimizer, queue, g.index, box), Int64(0)))
+
+"Bytes held for the parameters so far, by class of tensor."
+memory(o::Optimizer) = named(filled(box -> CAPI.mp_optimizer_get_memory(o, box), CAPI.mp_memory_report()))

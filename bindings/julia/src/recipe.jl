@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+# Recipes.
+
+@handle Recipe recipe """
+    Recipe(context, name; key = value, ...)
+    Recipe(context; json = text)
+    Recipe(context; file = path)
+
+Which dtype every class of tensor has, how it is rounded, how the loss is scaled. `name` is one of `presets()`,
+`"auto"` or `"auto_fp8"`. Keys (see `recipe_keys()`) are read and set by `recipe["weight.dtype"] = "bf16"`, until
+something uses the recipe; `copy(recipe)` can be changed again.
+"""
+Recipe(c::Context, name::AbstractString) =
+    Recipe(made(out -> CAPI.mp_recipe_create(c, c_text(name), out), CAPI.mp_recipe), c, ReentrantLock())
+
+function Recipe(c::Context; json = nothing, file = nothing)
+    (json === nothing) == (file === nothing) && throw(ArgumentError("Recipe wants a name, json = ... or file = ..."))
+    make = json === nothing ? out -> CAPI.mp_recipe_create_from_file(c, c_text(file), out) :
+           out -> CAPI.mp_recipe_create_from_json(c, String(json), sizeof(String(json)), out)
+    return Recipe(made(make, CAPI.mp_recipe), c, ReentrantLock())
+end
+
+# A recipe that may still change is for one thread at a time.
+locked(f, r::Recipe) = lock(f, r.kept[2]::ReentrantLock)
+
+function Base.setindex!(r::Recipe, value::AbstractString, key::AbstractString)
+    locked(() -> check(CAPI.mp_recipe_set_string(r, c_text(key), c_text(value))), r)
+    return r
+end
+function Base.setindex!(r::Recipe, value::Real, key::AbstractString)
+    text = c_text(key)
+    locked(r) do
+        if key_type(text) == CAPI.MP_RECIPE_TYPE_INT && isinteger(value)
+            check(CAPI.mp_recipe_set_int(r, text, Int64(value)))
+        else
+            check(CAPI.mp_recipe_set_float(r, text, value))
+        end
+    end
+    return r
+end
+
+function Base.getindex(r::Recipe, key::AbstractString)
+    text, type = c_text(key), key_type(key)
+    return locked(r) do
+        if type == CAPI.MP_RECIPE_TYPE_INT
+            filled(box -> CAPI.mp_recipe_get_int(r, text, box), Int64(0))
+        elseif type == CAPI.MP_RECIPE_TYPE_FLOAT
+            filled(box -> CAPI.mp_recipe_get_float(r, text, box), 0.0)
+        else # also where there is no such key: the library names the nearest
+            unsafe_string(filled(box -> CAPI.mp_recipe_get_string(r, text, box), Ptr{UInt8}(C_NULL)))
+        end
+    end
+end
+
+key_desc(index) = filled(box -> CAPI.mp_recipe_get_key_info(index, box), CAPI.mp_recipe_key_desc())
+
+function key_type(key)
+    for i in 0:CAPI.mp_recipe_key_count()-1
+        desc = key_desc(i)
+        unsafe_string(desc.name) == key && return desc.type
+    end
+    return CAPI.MP_RECIPE_TYPE_STRING
+end
+
+"Names of all presets, each with a line that describes it."
+function presets()
+    return map(0:CAPI.mp_recipe_preset_count()-1) do i
+        name, text = Ref(Ptr{UInt8}(C_NULL)), Ref(Ptr{UInt8}(C_NULL))
+        check(CAPI.mp_recipe_get_preset_info(i, name, text))
+        unsafe_string(name[]) => unsafe_string(text[])
+    end
+end
+
+"All keys of a recipe: name, type, allowed values, meaning, and value in the preset fp32."
+function recipe_keys()
+    types = Dict(CAPI.MP_RECIPE_TYPE_STRING => String, CAPI.MP_RECIPE_TYPE_FLOAT => Float64,
+                 CAPI.MP_RECIPE_TYPE_INT => Int64)
+    return map(0:CAPI.mp_recipe_key_count()-1) do i
+        d = key_desc(i)
+        (name = unsafe_string(d.name), type = types[d.type], allowed = unsafe_string(d.allowed),
+         text = unsafe_string(d.text), fp32_value = unsafe_string(d.fp32_value))
+    end
+end
+
+"The recipe as JSON with every key; `Recipe(context; json)` reads it back."
+to_json(r::Recipe) = locked(() -> text_of((b, n, needed) -> CAPI.mp_recipe_to_json(r, b, n, needed)), r)
+
+"Check the combination of keys; throws with all problems at once. Advice is a warning."
+validate(r::Recipe) = locked(() -> check(CAPI.mp_recipe_validate(r)), r)
+
+"A copy that can be changed, also of a recipe in use."
+Base.copy(r::Recipe) =
+    locked(() -> Recipe(made(out -> CAPI.mp_recipe_clone(r, out), CAPI.mp_recipe), r.kept[1], ReentrantLock()), r)
+
+"Whether something uses the recipe, so that it can no longer change."
+frozen(r::Recipe) = filled(box -> CAPI.mp_recipe_get_frozen(r, box), Int32(0)) != 0
+
+"Why `\"auto\"` chose this preset; empty for other recipes."
+reason(r::Recipe) = locked(() -> text_of((b, n, needed) -> CAPI.mp_recipe_get_reason(r, b, n, needed)), r)
+
+summary_of(r::Recipe) = frozen(r) ? "frozen" : "not frozen"
+
+const RULES = (adamw = CAPI.MP_RULE_ADAMW, adam = CAPI.MP_RULE_ADAM, lion = CAPI.MP_RULE_LION)
+
+"""
+    plan_memory(recipe, count; rule = :adamw)
+    plan_memory(recipe, counts; rule = :adamw, sharding = nothing, rank = 0, ranks = 1)
+
+Bytes by class of tensor that the recipe needs, before anything is allocated: for `count` elements, or for tensors of so
+many elements each, and then also for one rank of many (`sharding` as for `Optimizer`, a named tuple).
+"""
+function plan_memory(r::Recipe, count::Integer; rule::Symbol = :adamw)
+    number = choice(RULES, rule, "rule")
+    return locked(r) do
+        named(filled(box -> CAPI.mp_recipe_plan_memory(r, number, count, box), CAPI.mp_memory_report()))
+    end
+end
+function plan_memory(r::Recipe, counts::AbstractVector{<:Integer}; rule::Symbol = :adamw, sharding = nothing, rank = 0,
+                     ranks = 1)
+    number, all = choice(RULES, rule, "rule"), Vector{Int64}(counts)
+    return locked(r) do
+        named(filled(CAPI.mp_memory_report()) do box
+            sharding === nothing && ranks == 1 ?
+            CAPI.mp_recipe_plan_memory_of_tensors(r, number, all, length(all), box) :
+            CAPI.mp_recipe_plan_memory_sharded(r, number, all, length(all),
+                                               sharding === nothing ? C_NULL : Ref(sharding_desc(; sharding...)), rank,
+                                               ranks, box)
+        end)
+    end
+end

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+c = Context(threads = 1)
+p, g = ones(Float32, 8), fill(0.5f0, 8)
+o = Optimizer(c, Recipe(c, "fp32"); max_grad_norm = 0.0)
+group = add_group!(o; lr = 0.1)
+param = add_param!(group, "p", p; grad = g)
+@test repr(o) == "Optimizer(1 parameters in 1 groups)" && repr(param) == "Param(0, \"p\")" && repr(group) == "Group(0)"
+step!(o)
+@test p ≈ fill(0.9f0, 8) && stats(o).step == 1 && !stats(o).found_inf
+@test Array(state(param, :exp_avg)) ≈ fill(0.05f0, 8)
+@test read_state(param, :exp_avg_sq) ≈ fill(0.00025f0, 8)
+write_state!(param, :exp_avg, fill(0.25f0, 8))
+@test read_state(param, "exp_avg") == fill(0.25f0, 8)
+@test kind(() -> write_state!(param, :exp_avg, zeros(Float32, 7))) === :invalid_shape
+@test kind(() -> state(param, :momentum)) === :unknown_name
+@test kind(() -> add_param!(group, "p", zeros(Float32, 3))) === :invalid_argument
+@test kind(() -> add_param!(group, "q", p)) === :invalid_argument # the same memory under two names
+@test kind(() -> add_param!(group, "q\0", zeros(Float32, 3))) === ArgumentError
+@test kind(() -> add_param!(group, "q", zeros(Float32, 3); grad = zeros(Float32, 4))) === :invalid_shape
+@test kind(() -> add_param!(group, "q", zeros(Int32, 3))) === :invalid_dtype
+@test kind(() -> add_group!(o; lr = -1)) === :invalid_argument
+@test kind(() -> add_group!(o; rule = :sgd)) === ArgumentError
+@test kind(() -> Optimizer(c, Recipe(c, "fp32"); stage = 2)) === ArgumentError
+set_lr!(group, 0.0)
+before = copy(p)
+step!(o)
+@test p == before && hyperparameters(group).lr == 0.0
+set_lr!(o, Tensor(c, Float32[0.1]))
+step!(o)
+@test p != before
+set_lr!(group, nothing)
+set_enabled!(group, false)
+before = copy(p)
+step!(o)
+@test p == before && !enabled(group)
+set_enabled!(o, true)
+set_max_grad_norm!(o, 1.0)
+set_lr!(o, 0.1)
+step!(o)
+@test stats(o).grad_norm ≈ 0.5 * sqrt(8) && Array(grad_norm_tensor(o))[1] ≈ 0.5f0 * sqrt(8.0f0)
+@test Array(found_inf_tensor(o))[1] == 0
+set_grad_scale!(o, Tensor(c, Float32[2]))
+step!(o)
+@test stats(o).grad_norm ≈ 0.25 * sqrt(8)
+set_grad_scale!(o, nothing)
+zero_grad!(o)
+@test all(iszero, g)
+set_step!(o, 2^32 + 7)
+@test stats(o).step == 2^32 + 7 && steps(group) == 2^32 + 7
+set_step!(group, 3)
+@test steps(group) == 3
+@test memory(o).parameter_count == 8
+@test MixedPrec.optimizer_info(o).max_grad_norm == 1.0
+lion = add_group!(o; rule = :lion, exp_avg_format = "fp32", maximize = true)
+h = hyperparameters(lion)
+@test h.rule === :lion && h.lr == 1e-4 && h.beta2 == 0.99 && h.maximize
+@test !hyperparameters(add_group!(o; bias_correction = false)).bias_correction
+@test h.exp_avg_format == "fp32" && h.exp_avg_sq_format === nothing
+q = add_param!(lion, "q", Float32[1, 2, 3, 4, 5, 6])
+copyto!(grad(q), fill(1.0f0, 6))
+step!(o)
+@test length(groups(o)) == 3 && [x.name for x in parameters(o)] == ["p", "q"] && parameters(o)[2].group.index == 1
+@test size(Array(state(q, :param))) == (6,)
+
+# A narrow recipe: what rounding the weight loses is in the master weight.
+values = randn(Float32, 4, 6)
+for name in ("bf16_pure_kahan", "bf16_mixed_dual", "bf16_pure_remainder", "msamp_o2")
+    r = Recipe(c, name)
+    # bf16 second moments come with advice
+    o2 = Optimizer(c, r)
+    w = weight(c, r, values)
+    group2 = name == "bf16_pure_kahan" ? (@test_logs (:warn,) add_group!(o2; lr = 0.01)) : add_group!(o2; lr = 0.01)
+    param2 = add_param!(group2, "w", w; init = values)
+    @test read_state(param2, :fp32_param) ≈ values rtol = (name == "msamp_o2" ? 1e-3 : 1e-4)
+    close(w)
+    step!(o2)
+    sync_master!(param2)
+    sync_master!(o2)
+    @test size(read_state(param2, :fp32_param)) == (4, 6)
+end
+# The optimizer's scaler: an overflow is skipped.
+fp16 = Recipe(c, "fp16_mixed")
+s, o3 = Scaler(c, fp16), Optimizer(c, fp16; zero_grad = true)
+param3 = add_param!(o3, "w", weight(c, fp16, values); init = values)
+copyto!(grad(param3), fill(typemax(eltype(grad(param3))), 4, 6))
+step!(o3; scaler = s)
+update_scale!(s)
+@test stats(o3).found_inf && stats(o3).skipped_steps == 1 && scale(s) == 32768
+offloaded = Optimizer(c, Recipe(c, "fp32"); offload = true)
+p4 = ones(Float32, 100)
+add_param!(offloaded, "p", p4; grad = ones(Float32, 100))
+step!(offloaded)
+@test p4[1] ≈ 0.999
+set_norm_comm!(offloaded, Comm())
+step!(offloaded)
+@test kind(() -> shard!(offloaded)) === :bad_state
+# Closed things
+close(o)
+@test kind(() -> step!(o)) === :invalid_handle && kind(() -> state(param, :param)) === :invalid_handle
+@test repr(o) == "Optimizer(closed)" && repr(param) == "Param(0)"
+@test kind(() -> set_lr!(group, 1)) === :invalid_handle
