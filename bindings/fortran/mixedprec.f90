@@ -456,6 +456,7 @@ contains
         text = ""
         needed = 0
         status = getter(object, c_null_ptr, 0_c_size_t, needed)
+        if (status < 0) needed = 0
         allocate (buffer(needed + 1))
         buffer = c_null_char
         if (status >= 0) status = getter(object, c_loc(buffer), size(buffer, kind=c_size_t), needed)
@@ -1945,6 +1946,7 @@ contains
         integer(c_int32_t) :: status
         needed = 0
         status = mp_linear_get_scaling(this%raw(), c_null_ptr, 0_c_size_t, needed)
+        if (status < 0) needed = 0
         allocate (bytes(needed))
         if (status >= 0) status = mp_linear_get_scaling(this%raw(), c_loc(bytes), needed)
         call check(status, error)
@@ -2098,12 +2100,18 @@ contains
         class(mp_scaler), intent(in) :: this
         type(mp_array), intent(in) :: grads(:)
         type(mp_error), intent(out), optional :: error
+        type(c_ptr) :: addresses(size(grads))
+        integer(c_int32_t) :: dtypes(size(grads))
+        integer(c_int64_t) :: counts(size(grads))
         integer :: i
         do i = 1, size(grads)
             if (.not. usable(grads(i), error)) return
         end do
-        call check(mp_scaler_check_pointers(this%raw(), c_null_ptr, size(grads, kind=c_int64_t), grads%address, &
-            grads%dtype, grads%count), error)
+        addresses = grads%address
+        dtypes = grads%dtype
+        counts = grads%count
+        call check(mp_scaler_check_pointers(this%raw(), c_null_ptr, size(grads, kind=c_int64_t), addresses, dtypes, &
+            counts), error)
     end subroutine scaler_check
 
     !> found_inf becomes 1 where it is on any rank.
@@ -3144,8 +3152,10 @@ contains
         character(:), allocatable, intent(out) :: text
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: name(:)
+        type(c_ptr) :: address
         name = to_c(path)
-        call ask(mp_checkpoint_describe, c_loc(name), text, error)
+        address = c_loc(name)
+        call ask(mp_checkpoint_describe, address, text, error)
     end subroutine mp_describe_checkpoint
 
 end module mixedprec_safe

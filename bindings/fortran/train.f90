@@ -184,7 +184,8 @@ contains
 
             step = step + 1
             if (mod(step, 10_int64) == 0) then
-                print '(a, i3, 2a, a, i0)', "step ", step, "  loss ", decimal(loss / batch), "  scale ", nint(scale, int64)
+                print '(a, i3, 2a, a, i0)', "step ", step, "  loss ", decimal(loss / batch), &
+                    "  scale ", nint(scale, int64)
             end if
         end do
         if (folder /= "") call checkpoint%save(folder, step)
