@@ -126,7 +126,12 @@ pub fn dtypeOf(comptime T: type) i32 {
 pub const Context = struct {
     handle: *c.mp_context,
 
-    pub const Options = struct { threads: i32 = 0, device_kind: i32 = 0, device_index: i32 = 0, backend: ?[:0]const u8 = null };
+    pub const Options = struct {
+        threads: i32 = 0,
+        device_kind: i32 = 0,
+        device_index: i32 = 0,
+        backend: ?[:0]const u8 = null,
+    };
 
     pub fn create(options: Options) Error!Context {
         var desc = init("mp_context_desc");
@@ -220,7 +225,7 @@ pub const Tensor = struct {
 
     /// A tensor over a slice, which must outlive it and all that uses it.
     pub fn wrap(context: Context, comptime T: type, data: []T, shape: []const i64) Error!Tensor {
-        if (try elementsOf(shape) != data.len) return refuse(Error.InvalidShape, "the slice has not the shape's elements");
+        if (try elementsOf(shape) != data.len) return refuse(Error.InvalidShape, "the slice has another size");
         var desc = describe(T, shape);
         desc.device_kind = c.MP_DEVICE_HOST;
         var out: ?*c.mp_tensor = null;
@@ -230,7 +235,7 @@ pub const Tensor = struct {
 
     /// The weight that a recipe wants, from its values.
     pub fn weight(context: Context, recipe: Recipe, shape: []const i64, values: []const f32) Error!Tensor {
-        if (try elementsOf(shape) != values.len) return refuse(Error.InvalidShape, "the slice has not the shape's elements");
+        if (try elementsOf(shape) != values.len) return refuse(Error.InvalidShape, "the slice has another size");
         var out: ?*c.mp_tensor = null;
         const ndim: i32 = @intCast(shape.len);
         try must(c.mp_recipe_create_weight(context.handle, recipe.handle, ndim, shape.ptr, values.ptr, &out));
@@ -244,7 +249,7 @@ pub const Tensor = struct {
     fn has(self: Tensor, comptime T: type) Error!void {
         var desc = init("mp_tensor_desc");
         try must(c.mp_tensor_get_desc(self.handle, &desc));
-        if (desc.dtype != dtypeOf(T)) return refuse(Error.InvalidDtype, "the tensor has another element type than the slice");
+        if (desc.dtype != dtypeOf(T)) return refuse(Error.InvalidDtype, "the tensor has other elements");
     }
 
     pub fn write(self: Tensor, comptime T: type, values: []const T) Error!void {
@@ -271,7 +276,14 @@ pub const Linear = struct {
     handle: *c.mp_linear,
 
     /// A layer over weight [out, in] and bias [out].
-    pub fn create(context: Context, recipe: Recipe, in: i64, out_features: i64, weight: Tensor, bias: ?Tensor) Error!Linear {
+    pub fn create(
+        context: Context,
+        recipe: Recipe,
+        in: i64,
+        out_features: i64,
+        weight: Tensor,
+        bias: ?Tensor,
+    ) Error!Linear {
         var desc = init("mp_linear_desc");
         desc.in_features = in;
         desc.out_features = out_features;
@@ -347,7 +359,14 @@ pub const Optimizer = struct {
     pub fn create(context: Context, recipe: Recipe, options: Options) Error!Optimizer {
         var out: ?*c.mp_optimizer = null;
         try must(if (options.comm) |comm|
-            c.mp_optimizer_create_sharded(context.handle, recipe.handle, options.desc, comm.handle, options.sharding, &out)
+            c.mp_optimizer_create_sharded(
+                context.handle,
+                recipe.handle,
+                options.desc,
+                comm.handle,
+                options.sharding,
+                &out,
+            )
         else
             c.mp_optimizer_create(context.handle, recipe.handle, options.desc, &out));
         return .{ .handle = out.? };
@@ -420,7 +439,12 @@ pub fn slot(param: anytype, grad: anytype, exp_avg: anytype, exp_avg_sq: anytype
 }
 
 /// One step on the program's slices.
-pub fn step(context: Context, args: c.mp_step_args, slots: []const c.mp_step_slot, scaler: ?Scaler) Error!c.mp_optimizer_stats {
+pub fn step(
+    context: Context,
+    args: c.mp_step_args,
+    slots: []const c.mp_step_slot,
+    scaler: ?Scaler,
+) Error!c.mp_optimizer_stats {
     var stats = init("mp_optimizer_stats");
     const s = handleOf(c.mp_scaler, scaler);
     try must(c.mp_optimizer_step_pointers(context.handle, null, &args, slots.ptr, @intCast(slots.len), s, &stats));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Only the optimizer and the loss scaler, on arrays of the program's own: AdamW moves p to a target. Gradients overflow
-//! at step 20: the scaler skips that step and halves its scale. Prints what the same program prints in every language.
+//! Only the optimizer and the loss scaler, on arrays of the program's own: AdamW moves p to a target. Gradients
+//! overflow at step 20: the scaler skips that step and halves its scale. Prints what the same program
+//! prints in every language.
 
 const std = @import("std");
 const mp = @import("mixedprec.zig");
@@ -33,5 +34,6 @@ pub fn main() !void {
     var sum: f64 = 0;
     for (p) |value| sum += @abs(@as(f64, value));
     const taken: c_int = @intCast(args.step - 1);
-    _ = printf("steps %d  skipped %d  scale %.0f  sum %.9f  p[1] %.9f\n", taken, 100 - taken, try scaler.scale(), sum, @as(f64, p[1]));
+    const format = "steps %d  skipped %d  scale %.0f  sum %.9f  p[1] %.9f\n";
+    _ = printf(format, taken, 100 - taken, try scaler.scale(), sum, @as(f64, p[1]));
 }

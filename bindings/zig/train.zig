@@ -62,7 +62,10 @@ fn crossEntropy(row: []const f32, target: usize, factor: f64, gradient: []f32) f
         to.* = exp(value - largest);
         sum += to.*;
     }
-    for (gradient, e, 0..) |*g, value, j| g.* = @floatCast((value / sum - @as(f64, if (j == target) 1 else 0)) * factor);
+    for (gradient, e, 0..) |*g, value, j| {
+        const wanted: f64 = if (j == target) 1 else 0;
+        g.* = @floatCast((value / sum - wanted) * factor);
+    }
     return log(sum) - (row[target] - largest);
 }
 
