@@ -433,16 +433,16 @@ contains
         end do
     end function from_c
 
-    function to_c(text) result(bytes)
+    subroutine to_c(text, bytes)
         character(*), intent(in) :: text
-        character(kind=c_char), allocatable :: bytes(:)
+        character(kind=c_char), allocatable, intent(out) :: bytes(:)
         integer :: i
         allocate (bytes(len_trim(text) + 1))
         do i = 1, len_trim(text)
             bytes(i) = text(i:i)
         end do
         bytes(size(bytes)) = c_null_char
-    end function to_c
+    end subroutine to_c
 
     ! Text of any length from a function that fills a buffer.
     subroutine ask(getter, object, text, error)
@@ -709,7 +709,7 @@ contains
         if (present(device_index)) all%device_index = device_index
         if (present(log_level)) all%log_level = log_level
         if (present(backend)) then
-            name = to_c(backend)
+            call to_c(backend, name)
             all%backend = c_loc(name)
         end if
         if (present(bind_threads)) then
@@ -843,7 +843,7 @@ contains
         type(c_ptr) :: handle
         integer(c_int32_t) :: status
         handle = c_null_ptr
-        text = to_c(name)
+        call to_c(name, text)
         status = mp_recipe_create(context%raw(), c_loc(text), handle)
         call adopt(this, handle, OF_RECIPE, status, error, context%handle)
     end subroutine recipe_create
@@ -858,7 +858,7 @@ contains
         type(c_ptr) :: handle
         integer(c_int32_t) :: status
         handle = c_null_ptr
-        text = to_c(json)
+        call to_c(json, text)
         status = mp_recipe_create_from_json(context%raw(), c_loc(text), size(text, kind=c_size_t) - 1, handle)
         call adopt(this, handle, OF_RECIPE, status, error, context%handle)
     end subroutine recipe_from_json
@@ -873,7 +873,7 @@ contains
         type(c_ptr) :: handle
         integer(c_int32_t) :: status
         handle = c_null_ptr
-        text = to_c(path)
+        call to_c(path, text)
         status = mp_recipe_create_from_file(context%raw(), c_loc(text), handle)
         call adopt(this, handle, OF_RECIPE, status, error, context%handle)
     end subroutine recipe_from_file
@@ -896,8 +896,8 @@ contains
         character(*), intent(in) :: key, value
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: a(:), b(:)
-        a = to_c(key)
-        b = to_c(value)
+        call to_c(key, a)
+        call to_c(value, b)
         call check(mp_recipe_set_string(this%raw(), c_loc(a), c_loc(b)), error)
     end subroutine recipe_set_text
 
@@ -907,7 +907,7 @@ contains
         real(c_double), intent(in) :: value
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: a(:)
-        a = to_c(key)
+        call to_c(key, a)
         call check(mp_recipe_set_float(this%raw(), c_loc(a), value), error)
     end subroutine recipe_set_real
 
@@ -925,7 +925,7 @@ contains
         integer(c_int64_t), intent(in) :: value
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: a(:)
-        a = to_c(key)
+        call to_c(key, a)
         call check(mp_recipe_set_int(this%raw(), c_loc(a), value), error)
     end subroutine recipe_set_int64
 
@@ -937,7 +937,7 @@ contains
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: a(:)
         type(c_ptr) :: found
-        a = to_c(key)
+        call to_c(key, a)
         found = c_null_ptr
         call check(mp_recipe_get_string(this%raw(), c_loc(a), found), error)
         value = from_c(found)
@@ -949,7 +949,7 @@ contains
         real(c_double), intent(out) :: value
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: a(:)
-        a = to_c(key)
+        call to_c(key, a)
         value = 0
         call check(mp_recipe_get_float(this%raw(), c_loc(a), value), error)
     end subroutine recipe_get_real
@@ -960,7 +960,7 @@ contains
         integer(c_int64_t), intent(out) :: value
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: a(:)
-        a = to_c(key)
+        call to_c(key, a)
         value = 0
         call check(mp_recipe_get_int(this%raw(), c_loc(a), value), error)
     end subroutine recipe_get_int64
@@ -1924,7 +1924,7 @@ contains
         procedure(mp_monitor_procedure) :: monitor
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: text(:)
-        text = to_c(name)
+        call to_c(name, text)
         call check(mp_linear_set_monitor(this%raw(), c_loc(text), int(every, c_int32_t), c_funloc(monitor_trampoline), &
             transfer(c_funloc(monitor), c_null_ptr)), error)
     end subroutine linear_set_monitor
@@ -2073,7 +2073,7 @@ contains
         type(mp_scaler_desc), intent(out) :: desc
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: text(:)
-        text = to_c(name)
+        call to_c(name, text)
         call check(mp_scaler_desc_preset(desc, c_sizeof(desc), c_loc(text)), error)
     end subroutine mp_scaler_preset
 
@@ -2198,11 +2198,11 @@ contains
         all%exp_avg_format = c_null_ptr
         all%exp_avg_sq_format = c_null_ptr
         if (present(exp_avg_format)) then
-            first = to_c(exp_avg_format)
+            call to_c(exp_avg_format, first)
             all%exp_avg_format = c_loc(first)
         end if
         if (present(exp_avg_sq_format)) then
-            second = to_c(exp_avg_sq_format)
+            call to_c(exp_avg_sq_format, second)
             all%exp_avg_sq_format = c_loc(second)
         end if
         call check(mp_optimizer_add_group(this%raw(), all, index), error)
@@ -2221,7 +2221,7 @@ contains
         type(mp_error), intent(out), optional :: error
         type(mp_param_desc) :: desc
         character(kind=c_char), allocatable, target :: text(:)
-        text = to_c(name)
+        call to_c(name, text)
         desc%name = c_loc(text)
         desc%param = param%raw()
         desc%grad = optional_raw(grad)
@@ -2331,7 +2331,7 @@ contains
         type(c_ptr) :: handle
         integer(c_int32_t) :: status
         handle = c_null_ptr
-        text = to_c(name)
+        call to_c(name, text)
         status = mp_optimizer_get_state(this%raw(), index, c_loc(text), handle)
         call adopt(tensor, handle, OF_TENSOR, status, error, this%context)
     end subroutine optimizer_state
@@ -2344,7 +2344,7 @@ contains
         type(mp_tensor), intent(in) :: values
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: text(:)
-        text = to_c(name)
+        call to_c(name, text)
         call check(mp_optimizer_read_state(this%raw(), c_null_ptr, index, c_loc(text), values%raw()), error)
     end subroutine optimizer_read_state
 
@@ -2356,7 +2356,7 @@ contains
         type(mp_tensor), intent(in) :: values
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: text(:)
-        text = to_c(name)
+        call to_c(name, text)
         call check(mp_optimizer_write_state(this%raw(), c_null_ptr, index, c_loc(text), values%raw()), error)
     end subroutine optimizer_write_state
 
@@ -2716,7 +2716,7 @@ contains
             ! Open MPI has a function for it; where there is none (MPICH) the integer is the MPI_Comm itself.
             number = mpi_comm
             address = c_loc(number)
-            name = to_c("MPI_Comm_f2c")
+            call to_c("MPI_Comm_f2c", name)
             found = c_dlsym(c_null_ptr, c_loc(name))
             if (c_associated(found)) then
                 call c_f_procpointer(found, comm_f2c)
@@ -2965,7 +2965,7 @@ contains
         character(*), intent(in) :: reason
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: text(:)
-        text = to_c(reason)
+        call to_c(reason, text)
         call check(mp_comm_abort(this%raw(), c_loc(text)), error)
     end subroutine comm_abort
 
@@ -3063,7 +3063,7 @@ contains
         type(mp_linear), intent(in) :: linear
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: text(:)
-        text = to_c(name)
+        call to_c(name, text)
         call check(mp_checkpoint_add_linear(this%raw(), c_loc(text), linear%raw()), error)
     end subroutine checkpoint_add_linear
 
@@ -3074,7 +3074,7 @@ contains
         type(mp_array), intent(in) :: array
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: text(:)
-        text = to_c(name)
+        call to_c(name, text)
         call check(mp_checkpoint_add_data(this%raw(), c_loc(text), array%address, &
             array%count * array%element_bytes), error)
     end subroutine checkpoint_add_data
@@ -3090,7 +3090,7 @@ contains
         integer(c_int32_t) :: flags
         flags = 0
         if (present(background)) flags = merge(MP_SAVE_BACKGROUND, 0, background)
-        text = to_c(directory)
+        call to_c(directory, text)
         call check(mp_checkpoint_save(this%raw(), c_loc(text), step, flags), error)
     end subroutine checkpoint_save
 
@@ -3105,7 +3105,7 @@ contains
         integer(c_int32_t) :: all
         all = 0
         if (present(flags)) all = flags
-        text = to_c(path)
+        call to_c(path, text)
         call check(mp_checkpoint_load(this%raw(), c_loc(text), all, info), error)
     end subroutine checkpoint_load
 
@@ -3132,7 +3132,7 @@ contains
         character(*), intent(in) :: file
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: text(:)
-        text = to_c(file)
+        call to_c(file, text)
         call check(mp_checkpoint_export_weights(this%raw(), c_loc(text)), error)
     end subroutine checkpoint_export_weights
 
@@ -3142,7 +3142,7 @@ contains
         type(mp_checkpoint_info), intent(out) :: info
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: text(:)
-        text = to_c(path)
+        call to_c(path, text)
         call check(mp_checkpoint_inspect(c_loc(text), info), error)
     end subroutine mp_inspect
 
@@ -3153,7 +3153,7 @@ contains
         type(mp_error), intent(out), optional :: error
         character(kind=c_char), allocatable, target :: name(:)
         type(c_ptr) :: address
-        name = to_c(path)
+        call to_c(path, name)
         address = c_loc(name)
         call ask(mp_checkpoint_describe, address, text, error)
     end subroutine mp_describe_checkpoint
