@@ -24,6 +24,8 @@ module mixedprec_safe
     type, public :: mp_array
         private
         type(c_ptr) :: address = c_null_ptr
+        ! The same place. Without a pointer in this type an optimizing compiler takes it that nobody keeps the address.
+        integer(c_int8_t), pointer :: memory => null()
         integer(c_int32_t) :: dtype = MP_DTYPE_NONE
         integer(c_int64_t) :: count = 0, element_bytes = 0
         integer :: ndim = 0
@@ -569,7 +571,7 @@ contains
     ! ---- Arrays of the program's own
 
     function described(address, bytes, own, dtype, dims) result(array)
-        type(c_ptr), intent(in) :: address
+        type(c_ptr), value :: address
         integer(c_int64_t), intent(in) :: bytes
         integer(c_int32_t), intent(in) :: own
         integer(c_int32_t), intent(in), optional :: dtype
@@ -584,7 +586,9 @@ contains
         do i = 1, min(size(dims), MP_MAX_DIMS)
             array%shape(i) = dims(size(dims) + 1 - i)
         end do
-        if (array%count > 0) array%address = address
+        if (array%count == 0) return
+        array%address = address
+        call c_f_pointer(address, array%memory)
     end function described
 
     function array_r32(a) result(array)
