@@ -1,10 +1,9 @@
 ! SPDX-License-Identifier: Apache-2.0
 ! Made by bindings/generate/generate.py from the public headers. Do not edit.
 !
-!> The C ABI as it is. Handles, memory and text are type(c_ptr); text ends with c_null_char. Structs begin with the
-!! defaults of their initializers. An argument that C lets be NULL is optional where it is not a c_ptr; an absent one is
-!! NULL. A constant with the name of a function ends with _C. Unsigned numbers are signed here, of the same bits.
-module mixedprec_c
+!> Constants and structs of the C ABI. Structs begin with the defaults of their initializers. A constant with the name
+!! of a function ends with _C. Unsigned numbers are signed here, of the same bits.
+module mixedprec_types
     use, intrinsic :: iso_c_binding
     implicit none
     public
@@ -701,6 +700,15 @@ module mixedprec_c
         integer(c_int64_t) :: uid = 0
         integer(c_int64_t) :: step = 0
     end type mp_cast_desc
+end module mixedprec_types
+
+!> The functions of the C ABI as they are. Handles, memory and text are type(c_ptr); text ends with c_null_char. An
+!! argument that C lets be NULL is optional where it is not a c_ptr; an absent one is NULL.
+module mixedprec_c
+    use mixedprec_types
+    use, intrinsic :: iso_c_binding
+    implicit none
+    public
 
     interface
         !> Makes an empty checkpoint object. Collective with a communicator, which is not used after this call.
@@ -855,7 +863,7 @@ module mixedprec_c
             import
             type(mp_comm_desc), intent(in), optional :: desc
             integer(c_int32_t), value :: count
-            type(c_ptr), intent(inout), optional :: out
+            type(c_ptr), intent(inout) :: out(*)
             integer(c_int32_t) :: answer
         end function mp_comm_create_threads
 

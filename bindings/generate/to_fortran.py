@@ -4,23 +4,36 @@
 NUMBERS = {"int32_t": "integer(c_int32_t)", "int64_t": "integer(c_int64_t)", "uint32_t": "integer(c_int32_t)",
            "uint64_t": "integer(c_int64_t)", "size_t": "integer(c_size_t)", "float": "real(c_float)",
            "double": "real(c_double)", "mp_status": "integer(c_int32_t)"}
+# Handles behind a pointer are one that comes back, but for this function's.
+MANY = {("mp_comm_create_threads", "out")}
 # Numbers behind a pointer are one number that comes back, but for these, which are arrays.
 ARRAYS = {"shape", "counts", "indices", "dtypes", "elements", "values", "send_bytes", "send_offsets"}
 HEAD = '''! SPDX-License-Identifier: Apache-2.0
 ! Made by bindings/generate/generate.py from the public headers. Do not edit.
 !
-!> The C ABI as it is. Handles, memory and text are type(c_ptr); text ends with c_null_char. Structs begin with the
-!! defaults of their initializers. An argument that C lets be NULL is optional where it is not a c_ptr; an absent one is
-!! NULL. A constant with the name of a function ends with _C. Unsigned numbers are signed here, of the same bits.
-module mixedprec_c
+!> Constants and structs of the C ABI. Structs begin with the defaults of their initializers. A constant with the name
+!! of a function ends with _C. Unsigned numbers are signed here, of the same bits.
+module mixedprec_types
     use, intrinsic :: iso_c_binding
     implicit none
     public
 
 '''
+FUNCTIONS = '''end module mixedprec_types
+
+!> The functions of the C ABI as they are. Handles, memory and text are type(c_ptr); text ends with c_null_char. An
+!! argument that C lets be NULL is optional where it is not a c_ptr; an absent one is NULL.
+module mixedprec_c
+    use mixedprec_types
+    use, intrinsic :: iso_c_binding
+    implicit none
+    public
+
+    interface
+'''
 
 
-def parameter(kind, name, structs):
+def parameter(kind, name, structs, function):
     """The declaration of a dummy argument."""
     base, levels = kind.base, kind.levels
     if kind.signature or base.endswith("_fn"):
@@ -39,6 +52,8 @@ def parameter(kind, name, structs):
     if len(levels) == 2:
         if constant:
             return f"type(c_ptr), intent(in), optional :: {name}(*)"
+        if (function, name) in MANY:
+            return f"type(c_ptr), intent(inout) :: {name}(*)"
         return f"type(c_ptr), intent(inout), optional :: {name}"
     return f"type(c_ptr), value :: {name}"
 
@@ -81,7 +96,7 @@ def text(api):
         out.append(f"\n    !> See {struct.header}.\n    type, bind(c) :: {struct.name}\n")
         out += [f"        {component(api, struct, field)}\n" for field in struct.fields]
         out.append(f"    end type {struct.name}\n")
-    out.append("\n    interface\n")
+    out.append(FUNCTIONS)
     for function in api.functions:
         out += [f"        !> {line}".rstrip() + "\n" for line in function.summary()]
         void = str(function.result) == "void"
@@ -90,7 +105,7 @@ def text(api):
         end = "" if void else " result(answer)"
         out.append(wrapped(f'{verb} {function.name}({names}) bind(c, name="{function.name}"){end}', "        "))
         out.append("            import\n")
-        out += [f"            {parameter(kind, name, structs)}\n" for kind, name in function.parameters]
+        out += [f"            {parameter(kind, name, structs, function.name)}\n" for kind, name in function.parameters]
         if not void:
             result = "type(c_ptr)" if function.result.levels else NUMBERS[function.result.base]
             out.append(f"            {result} :: answer\n")

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every part of mixedprec.zig, and all of the C ABI against mixedprec.map and layout.golden.
+
+const std = @import("std");
+const mp = @import("mixedprec.zig");
+const c = mp.c;
+const expect = std.testing.expect;
+const expectError = std.testing.expectError;
+
+test "every exported function is there, and every struct has the C compiler's size" {
+    @setEvalBranchQuota(2_000_000);
+    comptime {
+        var functions = 0;
+        var lines = std.mem.tokenizeAny(u8, @embedFile("map"), " \n;");
+        while (lines.next()) |word| {
+            if (!std.mem.startsWith(u8, word, "mp_")) continue;
+            if (!@hasDecl(c, word)) @compileError("no " ++ word);
+            functions += 1;
+        }
+        if (functions < 250) @compileError("mixedprec.map was not read");
+        var structs = 0;
+        var golden = std.mem.tokenizeScalar(u8, @embedFile("golden"), '\n');
+        while (golden.next()) |line| {
+            if (!std.mem.startsWith(u8, line, "struct ")) continue;
+            var words = std.mem.tokenizeScalar(u8, line, ' ');
+            _ = words.next();
+            const name = words.next().?;
+            _ = words.next();
+            const size = std.fmt.parseInt(usize, words.next().?, 10) catch unreachable;
+            if (@sizeOf(@field(c, name)) != size) @compileError("another size: " ++ name);
+            structs += 1;
+        }
+        if (structs < 30) @compileError("layout.golden was not read");
+    }
+}
+
+test "errors have the library's message" {
+    const context = try mp.Context.create(.{ .threads = 1 });
+    defer context.deinit();
+    try expectError(error.UnknownName, mp.Recipe.create(context, "fp8_delayd"));
+    try expect(std.mem.indexOf(u8, mp.lastMessage(), "fp8_delayed") != null);
+    try expectError(error.InvalidArgument, mp.Context.create(.{ .threads = -1 }));
+    var small: [3]f32 = @splat(0);
+    try expectError(error.InvalidShape, mp.Tensor.wrap(context, f32, &small, &.{4}));
+    try expectError(error.InvalidShape, mp.Tensor.create(context, f32, &.{-4}));
+    try expectError(error.InvalidShape, mp.slot(small[0..], small[0..2], small[0..], small[0..]));
+    const closed = try mp.Tensor.create(context, f32, &.{4});
+    closed.deinit();
+    closed.deinit();
+    try expectError(error.InvalidHandle, closed.read(f32, &small));
+}
+
+test "recipes" {
+    const context = try mp.Context.create(.{ .threads = 1 });
+    defer context.deinit();
+    const recipe = try mp.Recipe.create(context, "fp8_delayed");
+    defer recipe.deinit();
+    try recipe.set("fp8.margin", 1);
+    try recipe.set("optimizer.exp_avg.dtype", "bf16");
+    try expectError(error.InvalidArgument, recipe.set("fp8.margin", 0.5));
+    const json = try recipe.toJson(std.testing.allocator);
+    defer std.testing.allocator.free(json);
+    const copy = try mp.Recipe.fromJson(context, json);
+    defer copy.deinit();
+    const again = try copy.toJson(std.testing.allocator);
+    defer std.testing.allocator.free(again);
+    try std.testing.expectEqualStrings(json, again);
+    try expectError(error.ParseError, mp.Recipe.fromJson(context, "{"));
+}
+
+test "tensors" {
+    const context = try mp.Context.create(.{ .threads = 1 });
+    defer context.deinit();
+    const a = try mp.Tensor.create(context, f32, &.{ 2, 3 });
+    defer a.deinit();
+    const b = try mp.Tensor.create(context, mp.Bf16, &.{ 2, 3 });
+    defer b.deinit();
+    try a.write(f32, &.{ 1, 2, 3, 4, 5, 6 });
+    try b.castFrom(a, null);
+    var codes: [6]mp.Bf16 = undefined;
+    try b.read(mp.Bf16, &codes);
+    try expect(@intFromEnum(codes[0]) == 0x3f80);
+    var numbers: [6]f32 = undefined;
+    try expectError(error.InvalidDtype, b.read(f32, &numbers));
+    try expect(std.meta.isError(a.read(f32, numbers[0..5])));
+}
+
+test "an optimizer refuses the same memory under two names, and steps" {
+    const context = try mp.Context.create(.{ .threads = 1 });
+    defer context.deinit();
+    const recipe = try mp.Recipe.create(context, "fp32");
+    defer recipe.deinit();
+    const optimizer = try mp.Optimizer.create(context, recipe, .{});
+    defer optimizer.deinit();
+    const group = try optimizer.addGroup(mp.init("mp_param_group_desc"));
+    var values: [10]f32 = @splat(1);
+    const param = try mp.Tensor.wrap(context, f32, &values, &.{10});
+    defer param.deinit();
+    const index = try optimizer.addParam(group, .{ .name = "p", .param = param });
+    try expectError(error.InvalidArgument, optimizer.addParam(group, .{ .name = "tied", .param = param }));
+    const grad = try optimizer.state(index, "grad");
+    defer grad.deinit();
+    try grad.write(f32, &@as([10]f32, @splat(1)));
+    try optimizer.step(null);
+    try context.sync();
+    try expect(values[0] < 1 and (try optimizer.stats()).step == 1);
+    try expectError(error.InvalidArgument, optimizer.setLr(0, -1));
+}
+
+fn rankOf(comm: mp.Comm, result: *[40000]f32, failure: *?anyerror) void {
+    trainRank(comm, result) catch |problem| {
+        failure.* = problem;
+    };
+}
+
+fn trainRank(comm: mp.Comm, result: *[40000]f32) !void {
+    const context = try mp.Context.create(.{ .threads = 1 });
+    defer context.deinit();
+    const recipe = try mp.Recipe.create(context, "fp32");
+    defer recipe.deinit();
+    const optimizer = try mp.Optimizer.create(context, recipe, .{ .comm = comm });
+    defer optimizer.deinit();
+    const group = try optimizer.addGroup(mp.init("mp_param_group_desc"));
+    const param = try mp.Tensor.wrap(context, f32, result, &.{result.len});
+    defer param.deinit();
+    const grad = try optimizer.state(try optimizer.addParam(group, .{ .name = "p", .param = param }), "grad");
+    defer grad.deinit();
+    const number: f32 = @floatFromInt(try comm.rank());
+    for (0..10) |_| {
+        const values: [40000]f32 = @splat(number + 1);
+        try grad.write(f32, &values);
+        try optimizer.step(null);
+    }
+    try comm.barrier();
+}
+
+test "two threads share an optimizer" {
+    const comms = try mp.Comm.createThreads(2, null);
+    defer for (comms) |comm| comm.deinit();
+    const results = try std.testing.allocator.create([2][40000]f32);
+    defer std.testing.allocator.destroy(results);
+    results.* = @splat(@splat(1));
+    var failures: [2]?anyerror = .{ null, null };
+    var threads: [2]std.Thread = undefined;
+    for (&threads, 0..) |*thread, i| {
+        thread.* = try std.Thread.spawn(.{}, rankOf, .{ comms[i], &results[i], &failures[i] });
+    }
+    for (threads) |thread| thread.join();
+    for (failures) |failure| if (failure) |problem| return problem;
+    try expect(results[0][0] < 1);
+    try std.testing.expectEqualSlices(f32, &results[0], &results[1]);
+}
+
+test "handles are given back" {
+    const context = try mp.Context.create(.{ .threads = 1 });
+    defer context.deinit();
+    for (0..3000) |_| (try mp.Tensor.create(context, f32, &.{1000})).deinit();
+}
