@@ -45,7 +45,7 @@ cuda() {
 
 # The examples over other people's frameworks. test.sh runs them where the frameworks are; set-up for these checks brings them.
 frameworks() {
-    step "libtorch, ggml, and torch in Python" run_tests dev -R '^bindings_(cpp_libtorch|cpp_ggml|python_torch)$'
+    step "libtorch, ggml, torch in Python, and Zig" run_tests dev -R '^bindings_(cpp_libtorch|cpp_ggml|python_torch|zig)$'
     summary_of "$last_log"
 }
 

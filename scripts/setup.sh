@@ -26,7 +26,7 @@ if [ "$with_tests" = yes ]; then
 fi
 if [ "$with_checks" = yes ]; then
     packages+=(qemu-user debootstrap g++-aarch64-linux-gnu googletest hipcc libamdhip64-dev rocm-device-libs
-        libtorch-dev python3-torch)
+        libtorch-dev python3-torch librust-half-dev)
 fi
 
 command -v apt-get > /dev/null || die "this script knows Debian only. Install by hand: ${packages[*]}"
@@ -80,6 +80,13 @@ if [ "$with_checks" = yes ] && ! have_command cuobjdump && [ ! -x "$readers/nvid
     else
         note "no cuobjdump: the registers of CUDA's kernels will not be looked at"
     fi
+fi
+
+# Zig, for its binding: 80 MB. Newer ones read C headers in another way.
+if [ "$with_checks" = yes ] && [ ! -d "$root_dir/.cache/zig/ziglang" ]; then
+    say "installing: the Python package ziglang, into .cache"
+    python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore \
+        --target "$root_dir/.cache/zig" ziglang==0.15.2 || note "no Zig: its binding will not be tested"
 fi
 
 # ggml, which an example works with: a minute once. Its source is a folder of a Python source package.

@@ -138,12 +138,106 @@ def cpp_libtorch(folder):
 
 def cpp_ggml(folder):
     not_under_sanitizers()
-    if not (options.ggml / "lib/libggml.a").exists():
+    if not (options.cache / "ggml/lib/libggml.a").exists():
         skip("ggml is not in .cache/ggml (scripts/setup.sh --checks puts it there)")
-    libraries = [options.ggml / f"lib/lib{name}.a" for name in ("ggml", "ggml-cpu", "ggml-base")]
-    program = compile_with([options.cxx, "-O1"], ["-std=c++17", "-isystem", options.ggml / "include"],
+    libraries = [options.cache / f"ggml/lib/lib{name}.a" for name in ("ggml", "ggml-cpu", "ggml-base")]
+    program = compile_with([options.cxx, "-O1"], ["-std=c++17", "-isystem", options.cache / "ggml/include"],
                            [folder / "examples/ggml.cpp"], "ggml", [*libraries, "-lpthread", "-ldl"])
     print(run([program]))
+
+
+def rust(folder):
+    not_under_sanitizers()
+    need("cargo")
+    env = {"MIXEDPREC_DIR": options.prefix, "CARGO_TARGET_DIR": options.work / "target", "CARGO_NET_OFFLINE": "true"}
+    if options.werror:
+        env["RUSTFLAGS"] = "-Dwarnings"
+    env = {name: str(value) for name, value in env.items()}
+    tell(run(["cargo", "test", "--offline", "--locked"], folder, env))
+    run(["cargo", "build", "--offline", "--locked", "--examples"], folder, env)
+    examples = options.work / "target/debug/examples"
+    compare([examples / "own_arrays"], [examples / "train"])
+    # The crate over `half` where that is on the disk (Debian: librust-half-dev), in place of a registry.
+    registry = Path("/usr/share/cargo/registry")
+    if any(registry.glob("half-*")):
+        (folder / ".cargo").mkdir()
+        (folder / ".cargo/config.toml").write_text('[source.crates-io]\nreplace-with = "disk"\n'
+                                                   f'[source.disk]\ndirectory = "{registry}"\n')
+        tell(run(["cargo", "test", "--offline"], folder / "mixedprec-half", env))
+
+
+def julia(folder):
+    not_under_sanitizers()
+    need("julia")
+    if not works(["julia", "-e", 'try; sqrt(-1.0); catch; println("ok"); end'], "ok"):
+        skip("this julia crashes at the first exception (on Debian 12 it needs libunwind8 1.3.2 of Debian 11)")
+    env = {"MIXEDPREC_DIR": str(options.prefix), "JULIA_DEPOT_PATH": str(options.work / "depot")}
+    command = ["julia", "-O0", "--startup-file=no", "--project=."]
+    tell(run([*command, "test/runtests.jl"], folder, env))
+    compare([*command, "examples/own_arrays.jl"], [*command, "examples/train.jl"], FEW_RECIPES, folder, env)
+    run([*command, "examples/lux_style.jl"], folder, env)
+
+
+def python_with(module):
+    """An interpreter that has a module; none: the empty string."""
+    for interpreter in (sys.executable, "python3", "/usr/bin/python3"):
+        if shutil.which(interpreter) and works([interpreter, "-c", f"import {module}; print('ok')"], "ok"):
+            return interpreter
+    return ""
+
+
+def python(folder):
+    not_under_sanitizers()
+    interpreter = python_with("numpy") or skip("no Python here has numpy")
+    env = {"MIXEDPREC_DIR": str(options.prefix)}
+    tell(run([interpreter, "-B", "-m", "unittest", "discover", "-s", "tests"], folder, env))
+    command = [interpreter, "-B"]
+    compare([*command, "examples/own_arrays.py"], [*command, "examples/train.py"], RECIPES, folder, {**env, "PYTHONPATH": str(folder)})
+
+
+def python_torch(folder):
+    not_under_sanitizers()
+    interpreter = python_with("numpy, torch") or skip("no Python here has torch (Debian: python3-torch)")
+    env = {"MIXEDPREC_DIR": str(options.prefix), "PYTHONPATH": str(folder)}
+    tell(run([interpreter, "-B", "-m", "unittest", "discover", "-s", "tests", "-k", "orch"], folder, env))
+    tell(run([interpreter, "-B", "examples/torch_optimizer.py"], folder, env))
+
+
+def fortran(folder):
+    need("gfortran")
+    compiler = ["gfortran", "-std=f2018", "-Wno-compare-reals", "-Wno-function-elimination", "-g", "-J."]
+    module = ["mixedprec_c.f90", "mixedprec.f90"]
+
+    def build(program, sources, *arguments, compiler=compiler):
+        words = [*compiler, "-Wall", "-Wextra", *(["-Werror"] if options.werror else []), *arguments, *module, *sources]
+        run([*words, "-o", options.work / program, *flags()], folder)
+        return options.work / program
+
+    checked = ["-O0"] if options.sanitize else ["-O0", "-fcheck=all,no-array-temps"]
+    for level in (checked, ["-O2"]):
+        run([build("test_mixedprec", ["tests/test_mixedprec.f90"], *level), options.work / "scratch"])
+        shutil.rmtree(options.work / "scratch", ignore_errors=True)
+    if not options.sanitize:
+        run([build("test_threads", ["tests/test_threads.f90"], "-fopenmp")])
+    programs = [build(name, [f"{name}.f90"], "-O2", "-ffp-contract=off") for name in ("own_arrays", "train")]
+    compare([programs[0]], [programs[1]])
+
+
+def zig(folder):
+    not_under_sanitizers()
+    env = {"PYTHONPATH": str(options.cache / "zig"), "ZIG_GLOBAL_CACHE_DIR": str(options.work / "cache"),
+           "ZIG_LOCAL_CACHE_DIR": str(options.work / "cache")}
+    command = [sys.executable, "-m", "ziglang"]
+    if not (options.cache / "zig/ziglang").is_dir():
+        skip("ziglang is not in .cache/zig (scripts/setup.sh --checks puts it there)")
+    root = Path(__file__).resolve().parents[2]
+    place = ["-lc", f"-I{options.prefix}/include", f"-L{options.prefix}/{options.libdir}", "-lmixedprec",
+             "-rpath", options.prefix / options.libdir]
+    tell(run([*command, "test", *place, "--dep", "map", "--dep", "golden", "-Mroot=test.zig",
+              f"-Mmap={root / 'capi/mixedprec.map'}", f"-Mgolden={root / 'tests/abi/layout.golden'}"], folder, env))
+    for name in ("own_arrays", "train"):
+        run([*command, "build-exe", "-O", "ReleaseSafe", *place, f"-femit-bin={options.work / name}", f"{name}.zig"], folder, env)
+    compare([options.work / "own_arrays"], [options.work / "train"])
 
 
 def main():
@@ -155,7 +249,7 @@ def main():
     parser.add_argument("--libdir", default="lib", help="folder of the libraries in it")
     parser.add_argument("--work", type=Path, required=True, help="folder for what is built here")
     parser.add_argument("--text", type=Path, required=True, help="what the programs train on")
-    parser.add_argument("--ggml", type=Path, default=Path("/nonexistent"), help="ggml's include and lib")
+    parser.add_argument("--cache", type=Path, default=Path("/nonexistent"), help="what scripts/setup.sh has put into .cache")
     parser.add_argument("--cc", default="cc")
     parser.add_argument("--cxx", default="c++")
     parser.add_argument("--sanitize", default="", help="the library's sanitizers")

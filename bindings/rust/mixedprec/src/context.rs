@@ -187,6 +187,7 @@ impl Task {
     }
 }
 
+#[allow(unused_unsafe)] // of the closure, which newer compilers want and Rust 1.63 calls needless
 unsafe extern "C" fn on_parallel(
     count: i32,
     task: Option<unsafe extern "C" fn(*mut c_void, i32)>,

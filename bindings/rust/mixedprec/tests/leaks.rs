@@ -47,11 +47,13 @@ fn nothing_is_left_behind() {
     for _ in 0..100 {
         round(); // pools and caches grow to their size
     }
-    let before = resident();
-    for _ in 0..400 {
-        round();
-    }
-    let growth = resident().saturating_sub(before);
+    // The allocator may keep more in one batch and none in another; what is lost is lost in each.
+    let growth = (0..4).map(|_| {
+        let before = resident();
+        (0..400).for_each(|_| round());
+        resident().saturating_sub(before)
+    });
+    let growth = growth.min().unwrap();
     // One lost tensor of a round would be 13 MB.
     assert!(growth < 4 << 20, "{growth} bytes more");
 }
