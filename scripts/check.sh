@@ -98,7 +98,7 @@ asan() {
         comm_tests comm_nccl_control_flow_only core_tests mixedprec_train train_gpt fuzz_recipe_json fuzz_wire fuzz_safetensors_header
         fuzz_checkpoint_manifest fuzz_checkpoint_folder fuzz_capi_sequence
         bindings_cpp_classes bindings_cpp_expected)
-    local labels='capi|checkpoint|threads|core|fuzz|examples|bindings'
+    local labels='capi|checkpoint|threads|core|fuzz|examples'
     if [ "$all" = yes ]; then
         targets=(all)
         labels='.*'

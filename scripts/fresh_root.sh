@@ -209,14 +209,8 @@ try_short() {
         in_clone "Debian 12, root: set-up for the second command" "$work" root \
             "cd /home/newcomer/libmixedprec && scripts/setup.sh --tests" &&
         in_clone "Debian 12, root: a part of the second command, without a network" --no-network "$work" root \
-            "cd /home/newcomer/libmixedprec && $second_command_small_part" &&
-        in_clone "Debian 12, a user: packages of what is built" --no-network "$work" root \
-            "cd /home/newcomer/libmixedprec && cmake --preset release -DCMAKE_INSTALL_PREFIX=/usr -DMIXEDPREC_ENABLE_STATIC=ON &&
-                cmake --build --preset release && cd build/release && cpack -G DEB" || { clean_up; return 1; }
-    rm -rf "$roots/packages"
-    cp -r "$work/home/newcomer/libmixedprec/build/release/packages" "$roots/packages"
+            "cd /home/newcomer/libmixedprec && $second_command_small_part"
     clean_up
-    use_packages "$roots/packages"
 }
 
 try_user() {

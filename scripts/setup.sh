@@ -114,11 +114,13 @@ if [ "$with_checks" = yes ] && [ ! -e "$root_dir/.cache/ggml/lib/libggml.a" ]; t
 fi
 
 # Julia is not in bookworm. The one of the release before runs here, but only with that release's libunwind8: with
-# bookworm's it crashes at the first exception. Failing to get it is no error: the tests then say that they skip it.
-julia_works() { julia -e 'try; sqrt(-1.0); catch; println("ok"); end' 2> /dev/null | grep -qx ok; }
+# bookworm's it crashes at the first exception. That library is put beside, for Julia alone: others need bookworm's.
+# Failing to get it is no error: the tests then say that they skip it.
+julia_libraries="$root_dir/.cache/julia/usr/lib/$(uname -m)-linux-gnu"
+julia_works() { LD_LIBRARY_PATH="$julia_libraries" julia -e 'try; sqrt(-1.0); catch; println("ok"); end' 2> /dev/null | grep -qx ok; }
 
 install_julia() {
-    local mirror source=/etc/apt/sources.list.d/mixedprec-bullseye.list
+    local mirror download source=/etc/apt/sources.list.d/mixedprec-bullseye.list
     apt_update
     # The mirror this machine uses already, with the older release's name.
     mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT) $(ORIGIN)' 'Created-By: Packages' |
@@ -129,7 +131,10 @@ install_julia() {
     printf 'Package: *\nPin: release n=bullseye\nPin-Priority: 100\n' |
         root tee /etc/apt/preferences.d/mixedprec-bullseye > /dev/null
     if root apt-get update -qq &&
-        root apt-get install -y -qq --no-install-recommends --allow-downgrades julia libunwind8=1.3.2-2 > /dev/null; then
+        root apt-get install -y -qq --no-install-recommends julia > /dev/null &&
+        download=$(mktemp -d) && (cd "$download" && apt-get download -qq libunwind8=1.3.2-2 > /dev/null) &&
+        mkdir -p "$root_dir/.cache/julia" && dpkg-deb -x "$download"/*.deb "$root_dir/.cache/julia"; then
+        rm -rf "$download"
         return 0
     fi
     root rm -f "$source" /etc/apt/preferences.d/mixedprec-bullseye

@@ -36,18 +36,24 @@ int main(void) {
     for (int i = 1; i <= 100; i++) {
         double scale = 0.0;
         check(mp_scaler_get_scale(scaler, NULL, &scale));
-        for (int j = 0; j < COUNT; j++) { grad[j] = (p[j] - (float)(j % 7 - 3)) * (float)scale; }
-        if (i == 20) { grad[5] = INFINITY; }
+        for (int j = 0; j < COUNT; j++) {
+            grad[j] = (p[j] - (float)(j % 7 - 3)) * (float)scale;
+        }
+        if (i == 20) {
+            grad[5] = INFINITY;
+        }
         check(mp_optimizer_step_pointers(context, NULL, &args, &slot, 1, scaler, &stats));
         args.step += !stats.found_inf;
         check(mp_scaler_update(scaler, NULL));
     }
 
     double sum = 0.0, scale = 0.0;
-    for (int j = 0; j < COUNT; j++) { sum += fabs((double)p[j]); }
+    for (int j = 0; j < COUNT; j++) {
+        sum += fabs((double)p[j]);
+    }
     check(mp_scaler_get_scale(scaler, NULL, &scale));
-    printf("steps %d  skipped %d  scale %.0f  sum %.9f  p[1] %.9f\n", (int)args.step - 1, 100 - ((int)args.step - 1),
-           scale, sum, (double)p[1]);
+    printf("steps %d  skipped %d  scale %.0f  sum %.9f  p[1] %.9f\n", (int)args.step - 1,
+           100 - ((int)args.step - 1), scale, sum, (double)p[1]);
     mp_scaler_destroy(scaler);
     mp_context_destroy(context);
     return 0;

@@ -37,12 +37,16 @@ static void fill(float* values, int64_t count, double bound) {
 
 static uint8_t* read_file(const char* path, int64_t* length) {
     FILE* file = fopen(path, "rb");
-    if (file == NULL) { perror(path), exit(1); }
+    if (file == NULL) {
+        perror(path), exit(1);
+    }
     fseek(file, 0, SEEK_END);
     *length = ftell(file);
     rewind(file);
     uint8_t* text = malloc((size_t)*length + 1);
-    if (text == NULL || fread(text, 1, (size_t)*length, file) != (size_t)*length) { perror(path), exit(1); }
+    if (text == NULL || fread(text, 1, (size_t)*length, file) != (size_t)*length) {
+        perror(path), exit(1);
+    }
     fclose(file);
     return text;
 }
@@ -68,8 +72,8 @@ static mp_tensor* wrap(float* data, int64_t rows, int64_t columns) {
     return tensor;
 }
 
-static int32_t add_param(mp_optimizer* optimizer, int32_t group, const char* name, mp_tensor* param, mp_tensor* grad,
-                         mp_tensor* initial) {
+static int32_t add_param(mp_optimizer* optimizer, int32_t group, const char* name, mp_tensor* param,
+                         mp_tensor* grad, mp_tensor* initial) {
     mp_param_desc desc = MP_PARAM_DESC_INIT;
     int32_t index = 0;
     desc.name = name;
@@ -80,7 +84,8 @@ static int32_t add_param(mp_optimizer* optimizer, int32_t group, const char* nam
     return index;
 }
 
-static mp_linear* make_linear(mp_recipe* recipe, int64_t in, int64_t out, mp_tensor* weight, mp_tensor* bias) {
+static mp_linear* make_linear(mp_recipe* recipe, int64_t in, int64_t out, mp_tensor* weight,
+                              mp_tensor* bias) {
     mp_linear_desc desc = MP_LINEAR_DESC_INIT;
     mp_linear* linear = NULL;
     desc.in_features = in;
@@ -92,12 +97,16 @@ static mp_linear* make_linear(mp_recipe* recipe, int64_t in, int64_t out, mp_ten
 /* Loss of one row, and its gradient times `factor` in place of nothing else. */
 static double cross_entropy(const float* row, int target, double factor, float* gradient) {
     double largest = row[0], sum = 0.0, e[BYTES];
-    for (int j = 1; j < BYTES; j++) { largest = row[j] > largest ? row[j] : largest; }
+    for (int j = 1; j < BYTES; j++) {
+        largest = row[j] > largest ? row[j] : largest;
+    }
     for (int j = 0; j < BYTES; j++) {
         e[j] = exp(row[j] - largest);
         sum += e[j];
     }
-    for (int j = 0; j < BYTES; j++) { gradient[j] = (float)((e[j] / sum - (j == target ? 1.0 : 0.0)) * factor); }
+    for (int j = 0; j < BYTES; j++) {
+        gradient[j] = (float)((e[j] / sum - (j == target ? 1.0 : 0.0)) * factor);
+    }
     return log(sum) - (row[target] - largest);
 }
 
@@ -138,9 +147,11 @@ int main(int argc, char** argv) {
     mp_tensor *b1 = wrap(bias1, HIDDEN, 0), *db1 = wrap(bias1_grad, HIDDEN, 0);
     mp_tensor *b2 = wrap(bias2, BYTES, 0), *db2 = wrap(bias2_grad, BYTES, 0);
     add_param(optimizer, group, "embed", t_embed, t_embed_grad, NULL);
-    check(mp_optimizer_get_state(optimizer, add_param(optimizer, group, "w1", w1, NULL, v1), "grad", &dw1));
+    check(mp_optimizer_get_state(optimizer, add_param(optimizer, group, "w1", w1, NULL, v1), "grad",
+                                 &dw1));
     add_param(optimizer, group, "b1", b1, db1, NULL);
-    check(mp_optimizer_get_state(optimizer, add_param(optimizer, group, "w2", w2, NULL, v2), "grad", &dw2));
+    check(mp_optimizer_get_state(optimizer, add_param(optimizer, group, "w2", w2, NULL, v2), "grad",
+                                 &dw2));
     add_param(optimizer, group, "b2", b2, db2, NULL);
     mp_linear* linear1 = make_linear(recipe, IN, HIDDEN, w1, b1);
     mp_linear* linear2 = make_linear(recipe, HIDDEN, BYTES, w2, b2);
@@ -175,18 +186,24 @@ int main(int argc, char** argv) {
         for (int r = 0; r < BATCH; r++) {
             position[r] = next_random() % (length - CONTEXT);
             for (int c = 0; c < CONTEXT; c++) {
-                memcpy(x + r * IN + c * EMBED, embed + text[position[r] + c] * EMBED, EMBED * sizeof(float));
+                memcpy(x + r * IN + c * EMBED, embed + text[position[r] + c] * EMBED,
+                       EMBED * sizeof(float));
             }
         }
         check(mp_linear_forward(linear1, NULL, t_x, t_h));
-        for (int i = 0; i < BATCH * HIDDEN; i++) { h[i] = h[i] > 0.0f ? h[i] : 0.0f; }
+        for (int i = 0; i < BATCH * HIDDEN; i++) {
+            h[i] = h[i] > 0.0f ? h[i] : 0.0f;
+        }
         check(mp_linear_forward(linear2, NULL, t_h, t_logits));
         for (int r = 0; r < BATCH; r++) {
-            loss += cross_entropy(logits + r * BYTES, text[position[r] + CONTEXT], scale / BATCH, dlogits + r * BYTES);
+            loss += cross_entropy(logits + r * BYTES, text[position[r] + CONTEXT], scale / BATCH,
+                                  dlogits + r * BYTES);
         }
 
         check(mp_linear_backward(linear2, NULL, t_dlogits, t_dh, dw2, db2, 0));
-        for (int i = 0; i < BATCH * HIDDEN; i++) { dh[i] = h[i] > 0.0f ? dh[i] : 0.0f; }
+        for (int i = 0; i < BATCH * HIDDEN; i++) {
+            dh[i] = h[i] > 0.0f ? dh[i] : 0.0f;
+        }
         check(mp_linear_backward(linear1, NULL, t_dh, t_dx, dw1, db1, 0));
         memset(embed_grad, 0, sizeof(embed_grad));
         for (int r = 0; r < BATCH; r++) {
@@ -198,14 +215,20 @@ int main(int argc, char** argv) {
         check(mp_scaler_update(scaler, NULL));
 
         step++;
-        if (step % 10 == 0) { printf("step %3d  loss %.9f  scale %.0f\n", (int)step, loss / BATCH, scale); }
+        if (step % 10 == 0) {
+            printf("step %3d  loss %.9f  scale %.0f\n", (int)step, loss / BATCH, scale);
+        }
     }
-    if (folder != NULL) { check(mp_checkpoint_save(checkpoint, folder, step, 0)); }
+    if (folder != NULL) {
+        check(mp_checkpoint_save(checkpoint, folder, step, 0));
+    }
 
     mp_checkpoint_destroy(checkpoint);
-    mp_tensor* tensors[] = {w1,  w2,  dw1, dw2, v1,   v2,   t_embed, t_embed_grad, b1,      db1,
-                            b2,  db2, t_x, t_dx, t_h, t_dh, t_logits, t_dlogits};
-    for (size_t i = 0; i < sizeof(tensors) / sizeof(tensors[0]); i++) { mp_tensor_destroy(tensors[i]); }
+    mp_tensor* tensors[] = {w1,  w2, dw1, dw2, v1,   v2,  t_embed, t_embed_grad, b1,
+                            db1, b2, db2, t_x, t_dx, t_h, t_dh,    t_logits,     t_dlogits};
+    for (size_t i = 0; i < sizeof(tensors) / sizeof(tensors[0]); i++) {
+        mp_tensor_destroy(tensors[i]);
+    }
     mp_linear_destroy(linear1);
     mp_linear_destroy(linear2);
     mp_optimizer_destroy(optimizer);

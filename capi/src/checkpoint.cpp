@@ -105,6 +105,22 @@ std::string name_of(const char* name) {
     return text;
 }
 
+// A failed call changes nothing: the name is free again.
+template <typename Add>
+void add_named(std::set<std::string>& names, const std::string& name, const char* what, Add add) {
+    const auto [place, is_new] = names.insert(name);
+    if (!is_new) {
+        fail(Code::invalid_argument, "checkpoint: there already is %s with the name '%s'", what,
+             name.c_str());
+    }
+    try {
+        add();
+    } catch (...) {
+        names.erase(place);
+        throw;
+    }
+}
+
 void check_context(const CheckpointObject& object, const std::shared_ptr<Context>& context,
                    const char* what) {
     if (object.checkpointer.context() != context) {
@@ -160,7 +176,9 @@ mp_status mp_checkpoint_add_linear(mp_checkpoint* checkpoint, const char* name, 
         CheckpointObject& object = live(checkpoint);
         const std::shared_ptr<LinearObject>& added = object_of(linear, "linear");
         check_context(object, added->layer.context(), "layer");
-        object.checkpointer.add(stateful_linear(name_of(name), added->layer, added));
+        const std::string text = name_of(name);
+        add_named(object.layers, text, "a layer",
+                  [&] { object.checkpointer.add(stateful_linear(text, added->layer, added)); });
     });
 }
 
@@ -172,7 +190,10 @@ mp_status mp_checkpoint_add_data(mp_checkpoint* checkpoint, const char* name, vo
             fail(Code::invalid_argument, "checkpoint: data of %zu bytes; there must be some",
                  bytes);
         }
-        object.checkpointer.add(stateful_data(name_of(name), required(data, "data"), bytes));
+        const std::string text = name_of(name);
+        void* const memory = required(data, "data");
+        add_named(object.data, text, "data",
+                  [&] { object.checkpointer.add(stateful_data(text, memory, bytes)); });
     });
 }
 

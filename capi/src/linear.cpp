@@ -77,8 +77,8 @@ linear::LinearOptions mp::capi::options_of(const mp_linear_desc* desc) {
     if (sizes.name != nullptr) {
         options.name = sizes.name;
         if (options.name.empty() || options.name.size() > 255) {
-            fail(Code::invalid_argument, "desc.name has %zu bytes; it must have 1 to 255, or be NULL",
-                 options.name.size());
+            fail(Code::invalid_argument,
+                 "desc.name has %zu bytes; it must have 1 to 255, or be NULL", options.name.size());
         }
     }
     return options;

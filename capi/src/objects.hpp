@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -96,6 +97,8 @@ struct CheckpointObject {
     checkpoint::Checkpointer checkpointer;
     bool has_optimizer = false;
     bool has_scaler = false;
+    std::set<std::string> layers; // names that are taken
+    std::set<std::string> data;
 };
 
 // A communicator, and the device it needs open.

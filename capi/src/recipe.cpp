@@ -151,7 +151,7 @@ mp_status mp_recipe_create_weight_codes(mp_context* context, const mp_recipe* re
         const Shape sizes = checked_shape(ndim, shape, DType::fp32, "weight");
         const MatrixForm form =
             recipe::operand_form(policy, recipe::GemmRole::fprop, recipe::Operand::weight);
-        if (form.grid != kTensorScale) {
+        if (!recipe::is_fp8(policy, recipe::GemmRole::fprop) || form.grid != kTensorScale) {
             fail(Code::unsupported,
                  "recipe: codes of a weight need fp8 products with one scale for it; fp8.scaling "
                  "must be delayed or tensorwise, and fp8.fprop on");

@@ -22,7 +22,9 @@ Checkpointer::Checkpointer(std::shared_ptr<Context> context, comm::Communicator*
 Checkpointer::~Checkpointer() { (void)wait(); }
 
 void Checkpointer::add(std::unique_ptr<Stateful> stateful) {
-    (void)wait();
+    if (worker_.joinable()) {
+        worker_.join(); // its result is still there for wait()
+    }
     stateful_.push_back(std::move(stateful));
 }
 
@@ -86,6 +88,12 @@ void Checkpointer::save(const std::string& parent, int64_t step, bool in_backgro
         });
         log_saved(save_checkpoint(*ranks_, files(), current, options), options.step);
         return;
+    }
+    if (back_ != nullptr && back_->why_one_thread() != nullptr) {
+        fail(Code::unsupported,
+             "checkpoint: a save in the background talks to the other ranks from a thread of its "
+             "own, which this communicator does not allow: %s",
+             back_->why_one_thread());
     }
     std::shared_ptr<Snapshot> snapshot;
     together(*ranks_, [&] {

@@ -31,7 +31,8 @@ bool Linear::rounds_stochastically(const Tensor& dw) const noexcept {
     return rounding_.stochastic && dw.dtype() != DType::fp32;
 }
 
-void Linear::check_gradients(const Tensor& dy, const WeightGradients& g) const {
+void Linear::check_gradients(const Saved& saved, const Tensor& dy, const Tensor* dx,
+                             const WeightGradients& g) const {
     check_dtype(*g.dw, "dw", true);
     check_shape_is(*g.dw, weight_->shape(), "dw");
     if (rounding_.stochastic && g.dw->scales() != nullptr) {
@@ -49,10 +50,24 @@ void Linear::check_gradients(const Tensor& dy, const WeightGradients& g) const {
     for (const Tensor* tensor :
          {static_cast<const Tensor*>(g.dw), static_cast<const Tensor*>(g.dbias)}) {
         if (tensor != nullptr &&
-            (&tensor->device() != &weight_->device() || tensor->overlaps(dy))) {
+            (&tensor->device() != &weight_->device() || tensor->overlaps(dy) ||
+             tensor->overlaps(*weight_) || (bias_ != nullptr && tensor->overlaps(*bias_)) ||
+             saved.meets(*tensor))) {
             fail(Code::invalid_argument,
-                 "linear: dw and dbias must be on the layer's device, apart from dy");
+                 "linear: dw and dbias must be on the layer's device, apart from dy, the weight, "
+                 "the bias and the x of forward");
         }
+    }
+    const auto meet = [](const Tensor* a, const Tensor* b) {
+        return a != nullptr && b != nullptr && a->overlaps(*b);
+    };
+    if (meet(g.dw, g.dbias) || meet(dx, g.dw) || meet(dx, g.dbias)) {
+        fail(Code::invalid_argument,
+             "linear: dx, dw and dbias overlap; each needs memory of its own");
+    }
+    if (dx != nullptr && saved.meets(*dx)) {
+        fail(Code::invalid_argument,
+             "linear: dx overlaps the x of forward, which dw is made of afterwards");
     }
 }
 
@@ -128,15 +143,16 @@ void Linear::backward(Stream& stream, const Saved* saved, const Tensor& dy, Tens
             fail(Code::invalid_shape, "linear: dy is %s but dx is %s; both must have the same rows",
                  dy.shape().text().c_str(), dx->shape().text().c_str());
         }
-        if (dx->overlaps(dy) || dx->overlaps(*weight_)) {
+        if (dx->overlaps(dy) || dx->overlaps(*weight_) ||
+            (bias_ != nullptr && dx->overlaps(*bias_))) {
             fail(Code::invalid_argument,
-                 "linear: dx overlaps dy or the weight; it needs memory of its own");
+                 "linear: dx overlaps dy, the weight or the bias; it needs memory of its own");
         }
         data_product = &plan(recipe::GemmRole::dgrad, rows, dx->dtype(), false);
     }
     if (gradients.dw != nullptr) {
         check_kept(saved, dy, rows);
-        check_gradients(dy, gradients);
+        check_gradients(*saved, dy, dx, gradients);
         // Before dx is written: a failed call changes nothing.
         (void)weight_gradient_plan(*gradients.dw, rows, gradients.accumulate);
     }

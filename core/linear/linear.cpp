@@ -12,6 +12,7 @@ Linear::Linear(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
                std::shared_ptr<Tensor> bias)
     : context_(std::move(context)), recipe_(recipe), options_(options), weight_(std::move(weight)),
       bias_(std::move(bias)) {
+    always_counts_ = options_.with_stats;
     recipe::check_recipe(recipe_);
     if (options_.in_features <= 0 || options_.out_features <= 0) {
         fail(Code::invalid_shape,
@@ -174,9 +175,9 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
             fail(Code::invalid_shape, "linear: x is %s but y is %s; both must have the same rows",
                  x->shape().text().c_str(), y->shape().text().c_str());
         }
-        if (y->overlaps(*x) || y->overlaps(*weight_)) {
+        if (y->overlaps(*x) || y->overlaps(*weight_) || (bias_ != nullptr && y->overlaps(*bias_))) {
             fail(Code::invalid_argument,
-                 "linear: y overlaps x or the weight; it needs memory of its own");
+                 "linear: y overlaps x, the weight or the bias; it needs memory of its own");
         }
         product = &plan(recipe::GemmRole::fprop, rows, y->dtype(), false);
     }

@@ -71,7 +71,8 @@ class Linear {
     [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
     [[nodiscard]] const recipe::Recipe& recipe() const noexcept { return recipe_; }
     [[nodiscard]] const LinearOptions& options() const noexcept { return options_; }
-    void collect_stats(bool on) noexcept { options_.with_stats = on; }
+    // For a monitor. A layer that was made to count goes on counting.
+    void collect_stats(bool on) noexcept { options_.with_stats = on || always_counts_; }
     [[nodiscard]] const GradientRounding& rounding() const noexcept { return rounding_; }
     void set_rounding(const GradientRounding& rounding) noexcept { rounding_ = rounding; }
     // Of x [rows, in_features] when it is kept in lent memory.
@@ -122,7 +123,8 @@ class Linear {
     }
     void check_codes(const Tensor& codes, const MatrixForm& form, const char* name) const;
     void check_kept(const Saved* saved, const Tensor& dy, int64_t rows) const;
-    void check_gradients(const Tensor& dy, const WeightGradients& gradients) const;
+    void check_gradients(const Saved& saved, const Tensor& dy, const Tensor* dx,
+                         const WeightGradients& gradients) const;
     [[nodiscard]] bool rounds_stochastically(const Tensor& dw) const noexcept;
     void count_codes(Stream& stream, recipe::Operand operand, const Tensor& codes) const;
 
@@ -140,6 +142,7 @@ class Linear {
     std::shared_ptr<Context> context_;
     recipe::Recipe recipe_;
     LinearOptions options_;
+    bool always_counts_ = false; // made with_stats
     std::shared_ptr<Tensor> weight_;
     std::shared_ptr<Tensor> bias_;
     std::array<std::shared_ptr<Tensor>, 2> weight_codes_; // the caller's; fprop, dgrad

@@ -16,9 +16,9 @@ bool has_power_of_two_scales(const MatrixForm& form) {
 } // namespace
 
 void Linear::choose_forms() {
-    high_precision_reason_ = recipe::reason_for_high_precision(
-        recipe_.fp8, options_.in_features, options_.out_features, options_.is_first_or_last,
-        options_.name);
+    high_precision_reason_ =
+        recipe::reason_for_high_precision(recipe_.fp8, options_.in_features, options_.out_features,
+                                          options_.is_first_or_last, options_.name);
     const auto choose = [this](recipe::GemmRole role, recipe::Operand a, recipe::Operand b,
                                DType high_precision) {
         RoleForms& chosen = forms_[static_cast<std::size_t>(role)];

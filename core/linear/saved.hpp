@@ -32,6 +32,10 @@ class Saved {
     [[nodiscard]] int64_t rows() const noexcept { return rows_; }
     [[nodiscard]] bool has_input() const noexcept { return has_input_; }
     [[nodiscard]] bool borrows() const noexcept { return borrowed_ != nullptr; }
+    // Whether what is kept is memory of the caller's that this tensor has, too.
+    [[nodiscard]] bool meets(const Tensor& tensor) const noexcept {
+        return borrowed_ != nullptr && tensor.overlaps(*borrowed_);
+    }
     [[nodiscard]] OperandView input() const noexcept;
     // From now on x lies there, where it is kept already and in memory that is lent: null, and it is dropped.
     void lend(void* memory, std::size_t bytes) noexcept;

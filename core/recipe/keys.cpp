@@ -342,8 +342,9 @@ bool is_allowed(const char* allowed, const std::string& value) {
     if (allowed == kPatterns) {
         const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
         const std::string framed = "," + value + ",";
-        return value.empty() || (value.size() <= kMostPatternBytes && framed.find(",,") == std::string::npos &&
-                                 std::none_of(value.begin(), value.end(), is_control));
+        return value.empty() ||
+               (value.size() <= kMostPatternBytes && framed.find(",,") == std::string::npos &&
+                std::none_of(value.begin(), value.end(), is_control));
     }
     const std::string list = std::string("|") + allowed + "|";
     return value.find('|') == std::string::npos && !value.empty() &&

@@ -21,8 +21,10 @@ mp_status status_of(const std::function<void()>& call) {
     try {
         call();
     } catch (const mp::Error& error) {
-        EXPECT_NE(std::string(error.what()).find(mp_status_string(error.status())), std::string::npos);
-        EXPECT_GT(std::string(error.what()).size(), std::string(mp_status_string(error.status())).size() + 4);
+        EXPECT_NE(std::string(error.what()).find(mp_status_string(error.status())),
+                  std::string::npos);
+        EXPECT_GT(std::string(error.what()).size(),
+                  std::string(mp_status_string(error.status())).size() + 4);
         return error.status();
     }
     return MP_STATUS_OK;
@@ -30,12 +32,15 @@ mp_status status_of(const std::function<void()>& call) {
 
 std::vector<float> ramp(std::size_t count) {
     std::vector<float> values(count);
-    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(static_cast<int>(i * 7 % 23) - 11) / 16.0f;
+    for (std::size_t i = 0; i < count; ++i)
+        values[i] = static_cast<float>(static_cast<int>(i * 7 % 23) - 11) / 16.0f;
     return values;
 }
 
 struct Folder {
-    Folder() : path(std::filesystem::temp_directory_path() / ("mp_cpp_" + std::to_string(std::random_device()()))) {}
+    Folder()
+        : path(std::filesystem::temp_directory_path() /
+               ("mp_cpp_" + std::to_string(std::random_device()()))) {}
     ~Folder() { std::filesystem::remove_all(path); }
     std::filesystem::path path;
 };
@@ -50,13 +55,23 @@ TEST(Cpp, TensorsKeepTypesAndSizes) {
     EXPECT_EQ(tensor.desc().shape[1], 3);
     EXPECT_EQ(tensor.view(3, {3}).elements<const float>()[0], values[3]);
 
-    EXPECT_EQ(status_of([&] { static_cast<void>(mp::Tensor::from(context, values, {2, 2})); }), MP_STATUS_INVALID_SHAPE);
+    EXPECT_EQ(status_of([&] {
+                  static_cast<void>(mp::Tensor::from(context, values, {2, 2}));
+              }),
+              MP_STATUS_INVALID_SHAPE);
     std::vector<float> own(6);
-    EXPECT_EQ(status_of([&] { static_cast<void>(mp::Tensor::wrap(context, own, {7})); }), MP_STATUS_INVALID_SHAPE);
-    EXPECT_EQ(status_of([&] { static_cast<void>(mp::Tensor::wrap(context, own, {1, 1, 1, 1, 1, 1, 1, 1, 6})); }), MP_STATUS_INVALID_SHAPE);
-    EXPECT_EQ(status_of([&] { static_cast<void>(tensor.elements<std::int32_t>()); }), MP_STATUS_INVALID_DTYPE);
-    EXPECT_EQ(status_of([&] { static_cast<void>(tensor.to_vector<mp::Bf16>()); }), MP_STATUS_INVALID_DTYPE);
-    EXPECT_EQ(status_of([&] { tensor.write(std::vector<std::int32_t>(6)); }), MP_STATUS_INVALID_DTYPE);
+    EXPECT_EQ(status_of([&] { static_cast<void>(mp::Tensor::wrap(context, own, {7})); }),
+              MP_STATUS_INVALID_SHAPE);
+    EXPECT_EQ(status_of([&] {
+                  static_cast<void>(mp::Tensor::wrap(context, own, {1, 1, 1, 1, 1, 1, 1, 1, 6}));
+              }),
+              MP_STATUS_INVALID_SHAPE);
+    EXPECT_EQ(status_of([&] { static_cast<void>(tensor.elements<std::int32_t>()); }),
+              MP_STATUS_INVALID_DTYPE);
+    EXPECT_EQ(status_of([&] { static_cast<void>(tensor.to_vector<mp::Bf16>()); }),
+              MP_STATUS_INVALID_DTYPE);
+    EXPECT_EQ(status_of([&] { tensor.write(std::vector<std::int32_t>(6)); }),
+              MP_STATUS_INVALID_DTYPE);
     EXPECT_EQ(status_of([&] { tensor.write(std::vector<float>(5)); }), MP_STATUS_INVALID_SHAPE);
 
     auto wrapped = mp::Tensor::wrap(context, own, {2, 3});
@@ -67,7 +82,8 @@ TEST(Cpp, TensorsKeepTypesAndSizes) {
     std::vector<mp::Bf16> codes(6);
     mp::cast(context, values, codes);
     EXPECT_EQ(bf16.to_vector<mp::Bf16>()[1].bits, codes[1].bits);
-    EXPECT_EQ(status_of([&] { mp::cast(context, values, std::vector<float>(3)); }), MP_STATUS_INVALID_SHAPE);
+    EXPECT_EQ(status_of([&] { mp::cast(context, values, std::vector<float>(3)); }),
+              MP_STATUS_INVALID_SHAPE);
     auto amax = mp::Tensor::create(context, MP_DTYPE_FP32, {});
     tensor.amax_to(amax);
     EXPECT_EQ(amax.elements<float>()[0], 11.0f / 16.0f);
@@ -88,8 +104,9 @@ TEST(Cpp, SharedMemoryLivesAsLongAsTheTensorAndItsUsers) {
     EXPECT_TRUE(watched.expired());
     EXPECT_EQ(status_of([&] {
                   auto bad = std::make_shared<std::vector<float>>(8);
-                  static_cast<void>(mp::Tensor::wrap_pointer(context, reinterpret_cast<char*>(bad->data()) + 1,
-                                                             mp::detail::tensor_desc(MP_DTYPE_FP32, {7}), bad));
+                  static_cast<void>(
+                      mp::Tensor::wrap_pointer(context, reinterpret_cast<char*>(bad->data()) + 1,
+                                               mp::detail::tensor_desc(MP_DTYPE_FP32, {7}), bad));
               }),
               MP_STATUS_INVALID_ARGUMENT);
 }
@@ -111,20 +128,29 @@ TEST(Cpp, RecipesByNameKeyAndJson) {
     EXPECT_EQ(again.get_int(MP_RECIPE_FP8_MARGIN), 1);
     EXPECT_EQ(again.get_string(MP_RECIPE_FP8_FORMAT), "e4m3");
     EXPECT_EQ(again.get_float(MP_RECIPE_FP8_AMAX_EPSILON), 0.5);
-    EXPECT_EQ(status_of([&] { recipe.set(MP_RECIPE_FP8_MARGIN, 0.5); }), MP_STATUS_INVALID_ARGUMENT);
+    EXPECT_EQ(status_of([&] { recipe.set(MP_RECIPE_FP8_MARGIN, 0.5); }),
+              MP_STATUS_INVALID_ARGUMENT);
     const auto copy = recipe.clone();
     EXPECT_FALSE(copy.frozen());
     EXPECT_FALSE(mp::Recipe::create(context, "auto").reason().empty());
     EXPECT_EQ(mp::Recipe::presets().front().name, std::string("fp32"));
     EXPECT_EQ(mp::Recipe::keys().size(), static_cast<std::size_t>(mp_recipe_key_count()));
-    EXPECT_EQ(mp::Recipe::create(context, "fp32").plan_memory(MP_RULE_ADAMW, std::int64_t{100}).total_bytes, 1600);
-    EXPECT_EQ(mp::Recipe::create(context, "fp32").plan_memory(MP_RULE_LION, {60, 40}).total_bytes, 1200);
-    EXPECT_EQ(status_of([&] { static_cast<void>(recipe.weight(context, {4, 4}, std::vector<float>(15))); }), MP_STATUS_INVALID_SHAPE);
+    EXPECT_EQ(mp::Recipe::create(context, "fp32")
+                  .plan_memory(MP_RULE_ADAMW, std::int64_t{100})
+                  .total_bytes,
+              1600);
+    EXPECT_EQ(mp::Recipe::create(context, "fp32").plan_memory(MP_RULE_LION, {60, 40}).total_bytes,
+              1200);
+    EXPECT_EQ(status_of([&] {
+                  static_cast<void>(recipe.weight(context, {4, 4}, std::vector<float>(15)));
+              }),
+              MP_STATUS_INVALID_SHAPE);
 }
 
 TEST(Cpp, ANoteIsSuccess) {
     const auto context = mp::Context::create();
-    auto recipe = mp::Recipe::create(context, "bf16_pure"); // bf16 second moments at beta2 0.999 cannot decrease
+    auto recipe = mp::Recipe::create(
+        context, "bf16_pure"); // bf16 second moments at beta2 0.999 cannot decrease
     auto optimizer = mp::Optimizer::create(context, recipe);
     optimizer.add_group();
     EXPECT_NE(mp::note().find("beta2"), std::string::npos) << mp::note();
@@ -146,20 +172,24 @@ TEST(Cpp, QuantizedTensorsAndProducts) {
     EXPECT_EQ(codes.quant_options().scaling, MP_SCALING_ROW);
     auto back = mp::Tensor::create(context, MP_DTYPE_FP32, {64, 32});
     codes.dequantize_to(back);
-    for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(back.elements<float>()[i], values[i], 0.05);
+    for (std::size_t i = 0; i < values.size(); ++i)
+        EXPECT_NEAR(back.elements<float>()[i], values[i], 0.05);
     EXPECT_EQ(mp::scale_grid(quant, 64, 32).rows, 64);
 
     mp::GemmOptions options;
-    options.m = 64, options.n = 64, options.k = 32, options.dtype_a = options.dtype_b = MP_DTYPE_FP32, options.flags = MP_GEMM_TRANS_B;
+    options.m = 64, options.n = 64, options.k = 32,
+    options.dtype_a = options.dtype_b = MP_DTYPE_FP32, options.flags = MP_GEMM_TRANS_B;
     auto gemm = mp::Gemm::create(context, options);
     auto d = mp::Tensor::create(context, MP_DTYPE_FP32, {64, 64});
     gemm.run(source, source, d);
     double sum = 0.0;
-    for (int k = 0; k < 32; ++k) sum += static_cast<double>(values[32 + k]) * values[64 + k];
+    for (int k = 0; k < 32; ++k)
+        sum += static_cast<double>(values[32 + k]) * values[64 + k];
     EXPECT_NEAR(d.elements<float>()[64 + 2], sum, 1e-5);
     EXPECT_FALSE(gemm.describe().empty());
     options.k = -1;
-    EXPECT_EQ(status_of([&] { static_cast<void>(mp::Gemm::create(context, options)); }), MP_STATUS_INVALID_SHAPE);
+    EXPECT_EQ(status_of([&] { static_cast<void>(mp::Gemm::create(context, options)); }),
+              MP_STATUS_INVALID_SHAPE);
 }
 
 TEST(Cpp, LayersByTensorsBySavedHandlesAndOnPlainMemoryAgree) {
@@ -169,7 +199,8 @@ TEST(Cpp, LayersByTensorsBySavedHandlesAndOnPlainMemoryAgree) {
     auto weight = recipe.weight(context, {32, 16}, w);
     auto one = mp::Linear::create(context, recipe, 16, 32, weight);
     auto tx = mp::Tensor::from(context, x, {16, 16}), tdy = mp::Tensor::from(context, dy, {16, 32});
-    auto y = mp::Tensor::create(context, MP_DTYPE_FP32, {16, 32}), dx = mp::Tensor::create(context, MP_DTYPE_FP32, {16, 16});
+    auto y = mp::Tensor::create(context, MP_DTYPE_FP32, {16, 32}),
+         dx = mp::Tensor::create(context, MP_DTYPE_FP32, {16, 16});
     auto dw = mp::Tensor::create(context, MP_DTYPE_FP32, {32, 16});
     one.forward(tx, y);
     one.backward(tdy, dx, dw);
@@ -182,11 +213,15 @@ TEST(Cpp, LayersByTensorsBySavedHandlesAndOnPlainMemoryAgree) {
     EXPECT_EQ(pdx, dx.to_vector<float>());
     EXPECT_EQ(pdw, dw.to_vector<float>());
     EXPECT_EQ(status_of([&] { two.forward(17, x, py); }), MP_STATUS_INVALID_SHAPE);
-    EXPECT_EQ(status_of([&] { two.backward(16, dy, pdx, std::vector<float>(3), mp::span<float>()); }), MP_STATUS_INVALID_SHAPE);
-    EXPECT_EQ(status_of([&] { static_cast<void>(mp::Linear::over(context, recipe, 16, 31, w)); }), MP_STATUS_INVALID_SHAPE);
+    EXPECT_EQ(
+        status_of([&] { two.backward(16, dy, pdx, std::vector<float>(3), mp::span<float>()); }),
+        MP_STATUS_INVALID_SHAPE);
+    EXPECT_EQ(status_of([&] { static_cast<void>(mp::Linear::over(context, recipe, 16, 31, w)); }),
+              MP_STATUS_INVALID_SHAPE);
 
     auto saved = one.make_saved(), other = one.make_saved();
-    auto y2 = mp::Tensor::create(context, MP_DTYPE_FP32, {16, 32}), dw2 = mp::Tensor::create(context, MP_DTYPE_FP32, {32, 16});
+    auto y2 = mp::Tensor::create(context, MP_DTYPE_FP32, {16, 32}),
+         dw2 = mp::Tensor::create(context, MP_DTYPE_FP32, {32, 16});
     one.forward(tx, y2, saved);
     one.forward(y2.view(0, {16, 16}), mp::Tensor::create(context, MP_DTYPE_FP32, {16, 32}), other);
     one.backward(saved, tdy, dx, dw2);
@@ -207,15 +242,17 @@ TEST(Cpp, AMonitorEndsWithItsLayerAndItsExceptionsAreCaught) {
     auto optimizer = mp::Optimizer::create(context, recipe);
     optimizer.add_group();
     const int index = optimizer.add_param("w", weight);
-    auto layer = std::make_unique<mp::Linear>(mp::Linear::create(context, recipe, 16, 16, weight, nullptr, MP_LINEAR_STATS));
+    auto layer = std::make_unique<mp::Linear>(
+        mp::Linear::create(context, recipe, 16, 16, weight, nullptr, MP_LINEAR_STATS));
     optimizer.set_linears({layer.get()});
     int calls = 0;
-    layer->set_monitor("l", 1, [&](std::string_view name, const mp_linear_stats& stats, std::string_view) {
-        EXPECT_EQ(name, "l");
-        EXPECT_GE(stats.elements, 0);
-        ++calls;
-        throw std::runtime_error("lost");
-    });
+    layer->set_monitor("l", 1,
+                       [&](std::string_view name, const mp_linear_stats& stats, std::string_view) {
+                           EXPECT_EQ(name, "l");
+                           EXPECT_GE(stats.elements, 0);
+                           ++calls;
+                           throw std::runtime_error("lost");
+                       });
     auto x = mp::Tensor::from(context, ramp(256), {16, 16});
     auto y = mp::Tensor::create(context, MP_DTYPE_FP32, {16, 16});
     auto dw = optimizer.grad(index);
@@ -268,8 +305,10 @@ TEST(Cpp, OptimizersScalersAndCheckpointsGoOnWhereTheyStopped) {
     auto recipe = mp::Recipe::create(context, "fp16_mixed");
     struct Run {
         Run(const mp::Context& context, const mp::Recipe& recipe)
-            : scaler(mp::Scaler::create(context, recipe)), optimizer(mp::Optimizer::create(context, recipe)),
-              checkpoint(mp::Checkpoint::create(context, nullptr, 2, [this](std::int64_t, std::int64_t) { ++progress; })) {
+            : scaler(mp::Scaler::create(context, recipe)),
+              optimizer(mp::Optimizer::create(context, recipe)),
+              checkpoint(mp::Checkpoint::create(
+                  context, nullptr, 2, [this](std::int64_t, std::int64_t) { ++progress; })) {
             mp::GroupOptions group;
             group.lr = 0.5;
             optimizer.add_group(group);
@@ -302,12 +341,14 @@ TEST(Cpp, OptimizersScalersAndCheckpointsGoOnWhereTheyStopped) {
 
     Run second(context, recipe);
     EXPECT_EQ(mp::Checkpoint::inspect(folder.path.string()).step, 3);
-    EXPECT_EQ(second.checkpoint.load(folder.path.string()).tensor_count, mp::Checkpoint::inspect(folder.path.string()).tensor_count);
+    EXPECT_EQ(second.checkpoint.load(folder.path.string()).tensor_count,
+              mp::Checkpoint::inspect(folder.path.string()).tensor_count);
     EXPECT_EQ(second.data, 3);
     second.step(1.0f);
     EXPECT_EQ(second.scaler.scale(), first.scaler.scale());
     EXPECT_EQ(second.scaler.state().overflow_steps, 1);
-    auto a = mp::Tensor::create(context, MP_DTYPE_FP32, {8, 8}), b = mp::Tensor::create(context, MP_DTYPE_FP32, {8, 8});
+    auto a = mp::Tensor::create(context, MP_DTYPE_FP32, {8, 8}),
+         b = mp::Tensor::create(context, MP_DTYPE_FP32, {8, 8});
     for (const char* state : {"fp32_param", "exp_avg", "exp_avg_sq"}) {
         first.optimizer.read_state(0, state, a);
         second.optimizer.read_state(0, state, b);
@@ -318,8 +359,12 @@ TEST(Cpp, OptimizersScalersAndCheckpointsGoOnWhereTheyStopped) {
     EXPECT_EQ(first.optimizer.memory().parameter_count, 64);
     EXPECT_NE(mp::Checkpoint::describe(folder.path.string()).find("step"), std::string::npos);
     first.checkpoint.export_weights((folder.path / "w.safetensors").string());
-    EXPECT_EQ(status_of([&] { first.checkpoint.export_weights((folder.path / "w.safetensors").string()); }), MP_STATUS_IO_ERROR);
-    EXPECT_EQ(status_of([&] { static_cast<void>(mp::Scaler::preset("torhc")); }), MP_STATUS_UNKNOWN_NAME);
+    EXPECT_EQ(status_of([&] {
+                  first.checkpoint.export_weights((folder.path / "w.safetensors").string());
+              }),
+              MP_STATUS_IO_ERROR);
+    EXPECT_EQ(status_of([&] { static_cast<void>(mp::Scaler::preset("torhc")); }),
+              MP_STATUS_UNKNOWN_NAME);
     EXPECT_EQ(mp::Scaler::create(context, mp::Scaler::preset("megatron")).scale(), 4294967296.0);
 }
 
@@ -330,14 +375,17 @@ TEST(Cpp, StepsOnOwnArrays) {
     mp::StepArgs args;
     args.max_grad_norm = 1.0;
     EXPECT_DOUBLE_EQ(mp::step(context, args, slot).grad_norm, 5.0);
-    auto p2 = std::vector<float>(100, 1.0f), m2 = std::vector<float>(100), v2 = std::vector<float>(100);
+    auto p2 = std::vector<float>(100, 1.0f), m2 = std::vector<float>(100),
+         v2 = std::vector<float>(100);
     const mp::StepSlot other = mp::slot(p2, g, m2, v2);
     auto plan = mp::StepPlan::create(context, args, mp::span<const mp_step_slot>(&other, 1));
     plan.run();
     EXPECT_EQ(p, p2);
     EXPECT_EQ(plan.stats().step, 1);
-    EXPECT_EQ(status_of([&] { static_cast<void>(mp::slot(p, g, m, std::vector<float>(3))); }), MP_STATUS_INVALID_SHAPE);
-    EXPECT_EQ(status_of([&] { static_cast<void>(mp::step(context, args, mp::slot(p, p, m, v))); }), MP_STATUS_INVALID_ARGUMENT);
+    EXPECT_EQ(status_of([&] { static_cast<void>(mp::slot(p, g, m, std::vector<float>(3))); }),
+              MP_STATUS_INVALID_SHAPE);
+    EXPECT_EQ(status_of([&] { static_cast<void>(mp::step(context, args, mp::slot(p, p, m, v))); }),
+              MP_STATUS_INVALID_ARGUMENT);
 }
 
 namespace {
@@ -350,9 +398,11 @@ struct Wire {
 };
 
 struct Threads final : mp::Transport {
-    Threads(std::shared_ptr<Wire> shared, int own, int ranks) : wire(std::move(shared)), rank(own), size(ranks) {}
+    Threads(std::shared_ptr<Wire> shared, int own, int ranks)
+        : wire(std::move(shared)), rank(own), size(ranks) {}
     mp_status begin(const mp_comm_operation& operation, void** request) override {
-        if (fail) throw std::runtime_error("the cable is cut");
+        if (fail)
+            throw std::runtime_error("the cable is cut");
         const std::lock_guard lock(wire->mutex);
         const auto put = [&](int to, const void* data, std::int64_t bytes) {
             const char* from = static_cast<const char*>(data);
@@ -360,7 +410,8 @@ struct Threads final : mp::Transport {
         };
         for (int to = 0; to < size; ++to) {
             if (operation.kind == MP_COMM_ALL_TO_ALL) {
-                put(to, static_cast<const char*>(operation.send) + operation.send_offsets[to], operation.send_bytes[to]);
+                put(to, static_cast<const char*>(operation.send) + operation.send_offsets[to],
+                    operation.send_bytes[to]);
             } else if (operation.kind == MP_COMM_ALL_GATHER) {
                 put(to, operation.send, operation.send_bytes[0]);
             } else if (operation.kind == MP_COMM_MAX_U32) {
@@ -379,21 +430,26 @@ struct Threads final : mp::Transport {
         const std::lock_guard lock(wire->mutex);
         const bool broadcast = operation.kind == MP_COMM_BROADCAST;
         for (int from = 0; from < size; ++from) {
-            if ((!broadcast || from == operation.root) && !wire->parts.count({operation.sequence, from, rank})) return MP_STATUS_OK;
+            if ((!broadcast || from == operation.root) &&
+                !wire->parts.count({operation.sequence, from, rank}))
+                return MP_STATUS_OK;
         }
         for (int from = 0; from < size; ++from) {
-            if (broadcast && from != operation.root) continue;
+            if (broadcast && from != operation.root)
+                continue;
             const auto& part = wire->parts[{operation.sequence, from, rank}];
             char* into = static_cast<char*>(operation.receive);
             if (operation.kind == MP_COMM_MAX_U32) {
                 for (std::int64_t i = 0; i < operation.count; ++i) {
                     std::uint32_t mine = 0, theirs = 0;
-                    std::memcpy(&mine, into + i * 4, 4), std::memcpy(&theirs, part.data() + i * 4, 4);
+                    std::memcpy(&mine, into + i * 4, 4),
+                        std::memcpy(&theirs, part.data() + i * 4, 4);
                     mine = std::max(mine, theirs);
                     std::memcpy(into + i * 4, &mine, 4);
                 }
             } else if (!part.empty()) {
-                std::memcpy(broadcast ? into : into + operation.receive_offsets[from], part.data(), part.size());
+                std::memcpy(broadcast ? into : into + operation.receive_offsets[from], part.data(),
+                            part.size());
             }
         }
         done = true;
@@ -403,7 +459,8 @@ struct Threads final : mp::Transport {
     std::shared_ptr<Transport> split(const mp_comm_group& group) override {
         const std::lock_guard lock(wire->mutex);
         auto& part = wire->groups[{group.context, group.color}];
-        if (!part) part = std::make_shared<Wire>();
+        if (!part)
+            part = std::make_shared<Wire>();
         return std::make_shared<Threads>(part, group.rank, group.count);
     }
     std::shared_ptr<Wire> wire;
@@ -427,7 +484,8 @@ std::vector<float> train_on_ranks(std::vector<mp::Comm> comms, int stage) {
             optimizer.shard();
             for (int step = 0; step < 5; ++step) {
                 auto gradient = ramp(40000);
-                for (float& g : gradient) g *= static_cast<float>(static_cast<int>(rank) + step);
+                for (float& g : gradient)
+                    g *= static_cast<float>(static_cast<int>(rank) + step);
                 optimizer.acquire_grad(index);
                 optimizer.grad(index).write(gradient);
                 optimizer.grad_ready(index);
@@ -437,8 +495,10 @@ std::vector<float> train_on_ranks(std::vector<mp::Comm> comms, int stage) {
             weights[rank] = w.to_vector<float>();
         });
     }
-    for (std::thread& thread : threads) thread.join();
-    for (const auto& one : weights) EXPECT_EQ(one, weights[0]);
+    for (std::thread& thread : threads)
+        thread.join();
+    for (const auto& one : weights)
+        EXPECT_EQ(one, weights[0]);
     return weights[0];
 }
 
@@ -451,7 +511,8 @@ TEST(Cpp, RanksAsThreadsAndOverAnOwnTransport) {
     auto wire = std::make_shared<Wire>();
     const std::weak_ptr<Wire> watched = wire;
     std::vector<mp::Comm> own;
-    for (int rank = 0; rank < 2; ++rank) own.push_back(mp::Comm::over(std::make_shared<Threads>(wire, rank, 2), rank, 2));
+    for (int rank = 0; rank < 2; ++rank)
+        own.push_back(mp::Comm::over(std::make_shared<Threads>(wire, rank, 2), rank, 2));
     wire.reset();
     EXPECT_EQ(train_on_ranks(std::move(own), 1), expected);
     EXPECT_TRUE(watched.expired()) << "the transport must end with its last user";
@@ -473,14 +534,18 @@ TEST(Cpp, RanksReduce) {
             const auto context = mp::Context::create();
             mp::Comm& comm = comms[static_cast<std::size_t>(rank)];
             EXPECT_EQ(comm.rank(), rank);
-            auto mine = mp::Tensor::from(context, std::vector<float>{1.0f, 2.0f + static_cast<float>(rank)}, {2});
+            auto mine = mp::Tensor::from(
+                context, std::vector<float>{1.0f, 2.0f + static_cast<float>(rank)}, {2});
             auto sum = mp::Tensor::create(context, MP_DTYPE_FP32, {2});
             comm.all_reduce({&mine}, sum);
             EXPECT_EQ(sum.to_vector<float>(), (std::vector<float>{2.0f, 5.0f}));
             auto part = mp::Tensor::create(context, MP_DTYPE_FP32, {1});
             comm.reduce_scatter({&mine}, std::vector<std::int64_t>{1, 1}, part);
             EXPECT_EQ(part.to_vector<float>()[0], rank == 0 ? 2.0f : 5.0f);
-            EXPECT_EQ(status_of([&] { comm.reduce_scatter({&mine}, std::vector<std::int64_t>{2}, part); }), MP_STATUS_INVALID_SHAPE);
+            EXPECT_EQ(status_of([&] {
+                          comm.reduce_scatter({&mine}, std::vector<std::int64_t>{2}, part);
+                      }),
+                      MP_STATUS_INVALID_SHAPE);
             auto all = mp::Tensor::create(context, MP_DTYPE_FP32, {2});
             comm.all_gather(part, std::vector<std::int64_t>{1, 1}, all);
             EXPECT_EQ(all.to_vector<float>(), sum.to_vector<float>());
@@ -497,7 +562,8 @@ TEST(Cpp, RanksReduce) {
             EXPECT_GT(comm.traffic().total_bytes, 0);
         });
     }
-    for (std::thread& thread : threads) thread.join();
+    for (std::thread& thread : threads)
+        thread.join();
     EXPECT_GT(mp::Comm::wire_bytes(128, MP_DTYPE_FP8_E4M3), 128);
 }
 
@@ -512,7 +578,8 @@ TEST(Cpp, QueuesAndEventsOfAHost) {
     event.sync();
     EXPECT_TRUE(event.reached());
     queue.sync();
-    EXPECT_EQ(status_of([&] { static_cast<void>(mp::Queue::wrap(context, &context)); }), MP_STATUS_UNSUPPORTED);
+    EXPECT_EQ(status_of([&] { static_cast<void>(mp::Queue::wrap(context, &context)); }),
+              MP_STATUS_UNSUPPORTED);
     EXPECT_NE(context.describe().find("\"host\""), std::string::npos);
     EXPECT_GE(context.num_threads(), 1);
     EXPECT_EQ(mp::Context::device_name(MP_DEVICE_HOST), "host");
@@ -529,7 +596,9 @@ TEST(Cpp, HandlesMoveAndAMovedOneIsRefused) {
     EXPECT_FALSE(b);
     mp_tensor* raw = mp::Tensor::create(context, MP_DTYPE_FP32, {4}).release();
     EXPECT_EQ(mp::Tensor(raw).desc().shape[0], 4);
-    EXPECT_EQ(status_of([&] { static_cast<void>(mp::Tensor(raw).desc()); }), MP_STATUS_INVALID_HANDLE) << "destroyed by the line above";
+    EXPECT_EQ(status_of([&] { static_cast<void>(mp::Tensor(raw).desc()); }),
+              MP_STATUS_INVALID_HANDLE)
+        << "destroyed by the line above";
 }
 
 TEST(Cpp, DlpackGoesThroughWithoutACopy) {

@@ -9,7 +9,8 @@
 namespace mp = mixedprec;
 
 static int failures = 0;
-#define CHECK(condition) ((condition) ? void() : (++failures, void(std::printf("line %d: %s\n", __LINE__, #condition))))
+#define CHECK(condition)                                                                           \
+    ((condition) ? void() : (++failures, void(std::printf("line %d: %s\n", __LINE__, #condition))))
 
 int main() {
     auto context = mp::Context::create();

@@ -169,6 +169,10 @@ def rust(folder):
 def julia(folder):
     not_under_sanitizers()
     need("julia")
+    # Of Debian 11, for its Julia on a later Debian.
+    libraries = next((options.cache / "julia").glob("usr/lib/*-linux-gnu"), None)
+    if libraries:
+        os.environ["LD_LIBRARY_PATH"] = str(libraries)
     if not works(["julia", "-e", 'try; sqrt(-1.0); catch; println("ok"); end'], "ok"):
         skip("this julia crashes at the first exception (on Debian 12 it needs libunwind8 1.3.2 of Debian 11)")
     env = {"MIXEDPREC_DIR": str(options.prefix), "JULIA_DEPOT_PATH": str(options.work / "depot")}

@@ -131,7 +131,8 @@ void train(mp_comm* comm, int32_t rank, const Text& json, Seen& seen) {
         int64_t in, out;
         uint32_t flags;
     } sizes[] = {{96, 64, 0}, {24, 40, 0}, {64, 64, MP_LINEAR_FIRST_OR_LAST}};
-    const char* const forward[] = {"y", "odd", "last"}; // names of the layers, and of what they give
+    const char* const forward[] = {"y", "odd",
+                                   "last"}; // names of the layers, and of what they give
     std::vector<Tensor> kept;
     for (int32_t i = 0; i < 3; ++i) {
         const auto& s = sizes[i];
@@ -149,8 +150,7 @@ void train(mp_comm* comm, int32_t rank, const Text& json, Seen& seen) {
         param.param = weight;
         param.init_fp32 = kept.back();
         MP_OK(mp_optimizer_add_param(optimizer, group, &param, nullptr));
-        layers.emplace_back(context, recipe, std::move(weight), s.in, s.out, s.flags,
-                            forward[i]);
+        layers.emplace_back(context, recipe, std::move(weight), s.in, s.out, s.flags, forward[i]);
     }
     const Tensor bias = make_tensor(context, MP_DTYPE_FP32, {5000}, numbers(5000, 9));
     mp_param_desc param = MP_PARAM_DESC_INIT;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <new>
 #include <unordered_map>
@@ -379,6 +380,13 @@ bool supports(const GemmDesc& op, DType wanted, bool (*has_kernel_for)(), Reason
     }
     if (!has_kernel_for()) {
         reason.set("oneDNN has no %s kernel for this processor", dtype_name(wanted));
+        return false;
+    }
+    // Its planning divides by zero beyond them.
+    if (std::max({op.m, op.n, op.k}) > std::numeric_limits<int32_t>::max()) {
+        reason.set("m, n and k are %lld, %lld and %lld; oneDNN takes sizes below 2^31",
+                   static_cast<long long>(op.m), static_cast<long long>(op.n),
+                   static_cast<long long>(op.k));
         return false;
     }
     if (decodes) {

@@ -39,9 +39,11 @@ mixedprec::Tensor shared(const mixedprec::Context& context, const torch::Tensor&
 
 // A torch-shaped optimizer: made of a module's parameters, then step() and zero_grad().
 class MixedPrecAdamW {
-public:
-    MixedPrecAdamW(const mixedprec::Context& context, const std::string& recipe, torch::nn::Module& module, double lr)
-        : recipe_(mixedprec::Recipe::create(context, recipe)), optimizer_(mixedprec::Optimizer::create(context, recipe_)) {
+  public:
+    MixedPrecAdamW(const mixedprec::Context& context, const std::string& recipe,
+                   torch::nn::Module& module, double lr)
+        : recipe_(mixedprec::Recipe::create(context, recipe)),
+          optimizer_(mixedprec::Optimizer::create(context, recipe_)) {
         mixedprec::GroupOptions group;
         group.lr = lr;
         group.weight_decay = 0.01;
@@ -50,21 +52,23 @@ public:
         for (auto& parameter : module.named_parameters()) {
             // The gradient must stay where it is: zero_grad writes zeros, it does not drop it.
             parameter.value().mutable_grad() = torch::zeros_like(parameter.value());
-            optimizer_.add_param(parameter.key(), shared(context, parameter.value()), {shared(context, parameter.value().grad())});
+            optimizer_.add_param(parameter.key(), shared(context, parameter.value()),
+                                 {shared(context, parameter.value().grad())});
         }
     }
     void step() { optimizer_.step(); }
     void zero_grad() { optimizer_.zero_grad(); }
     std::int64_t bytes() const { return optimizer_.memory().total_bytes; }
 
-private:
+  private:
     mixedprec::Recipe recipe_;
     mixedprec::Optimizer optimizer_;
 };
 
 double train(torch::ScalarType type, const std::string& recipe) {
     torch::manual_seed(1);
-    torch::nn::Sequential model(torch::nn::Linear(16, 64), torch::nn::ReLU(), torch::nn::Linear(64, 1));
+    torch::nn::Sequential model(torch::nn::Linear(16, 64), torch::nn::ReLU(),
+                                torch::nn::Linear(64, 1));
     model->to(type);
     const auto context = mixedprec::Context::create();
     MixedPrecAdamW optimizer(context, recipe, *model, 3e-3);
@@ -78,7 +82,8 @@ double train(torch::ScalarType type, const std::string& recipe) {
         optimizer.step();
         loss = error.item<double>();
     }
-    std::printf("%-16s %5lld bytes  loss %.6f\n", recipe.c_str(), static_cast<long long>(optimizer.bytes()), loss);
+    std::printf("%-16s %5lld bytes  loss %.6f\n", recipe.c_str(),
+                static_cast<long long>(optimizer.bytes()), loss);
     return loss;
 }
 

@@ -15,15 +15,18 @@ int main() {
     args.lr = 0.1;
     for (int i = 1; i <= 100; ++i) {
         const auto scale = static_cast<float>(scaler.scale());
-        for (int j = 0; j < 1000; ++j) grad[j] = (p[j] - static_cast<float>(j % 7 - 3)) * scale;
-        if (i == 20) grad[5] = std::numeric_limits<float>::infinity();
+        for (int j = 0; j < 1000; ++j)
+            grad[j] = (p[j] - static_cast<float>(j % 7 - 3)) * scale;
+        if (i == 20)
+            grad[5] = std::numeric_limits<float>::infinity();
         args.step += !mixedprec::step(context, args, slot, scaler).found_inf;
         scaler.update();
     }
 
     double sum = 0.0;
-    for (float value : p) sum += std::fabs(static_cast<double>(value));
+    for (float value : p)
+        sum += std::fabs(static_cast<double>(value));
     const int steps = static_cast<int>(args.step) - 1;
-    std::printf("steps %d  skipped %d  scale %.0f  sum %.9f  p[1] %.9f\n", steps, 100 - steps, scaler.scale(), sum,
-                static_cast<double>(p[1]));
+    std::printf("steps %d  skipped %d  scale %.0f  sum %.9f  p[1] %.9f\n", steps, 100 - steps,
+                scaler.scale(), sum, static_cast<double>(p[1]));
 }

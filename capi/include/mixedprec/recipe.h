@@ -12,6 +12,10 @@
  *   bf16_pure_kahan           the same with a bf16 compensation buffer (AnyPrecisionAdamW)
  *   bf16_pure_remainder       bf16 weights and the 16 bits they lack of fp32 ones; gradients and states fp32
  *   bf16_pure_sr              bf16_pure with stochastic rounding of weights and second moments
+ *   fp16_amp                  fp32 weights, fp16 GEMMs, dynamic loss scale (torch's autocast)
+ *   bf16_full                 bf16 weights and products, for evaluation
+ *   bf16_any_precision        bf16 weights and second moments, fp32 first moments (torchdistx's defaults)
+ *   fp8_inference             bf16 weights, forward products in fp8 by their own amaxes
  *   fp8_delayed, fp8_current, fp8_rowwise, fp8_rowwise_gw_hp, fp8_block, mxfp8
  *                             fp8 products over fp32 weights, by how operands are scaled
  *   bf16_with_fp8_mixed, fp16_with_fp8_mixed
