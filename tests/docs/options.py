@@ -339,7 +339,7 @@ def fields_of(source, wanted):
                 names.append(part.target.id)
             elif isinstance(part, ast.FunctionDef) and part.name == "__init__":
                 names += [argument.arg for argument in part.args.args + part.args.kwonlyargs]
-        found[node.name] = [name for name in names if name not in ("self", "cls") and not name.startswith("_")]
+        found[node.name] = [name for name in names if name not in ("self", "cls", "params") and not name.startswith("_")]
     return found
 
 
