@@ -346,7 +346,7 @@ def fields_of(source, wanted):
 def against(page, source, classes):
     """0 where the page has each option of the classes, also as `Class.name`, `name.field`, `name[0]` or `name="value"`."""
     found = fields_of(Path(source).read_text(), classes)
-    listed = {part for option in page.options for part in re.split(r"[.=\[]", option)}
+    listed = {part for option in page.options for part in re.split(r"[.=:\[]", option)}
     missing = [f"{name}: not found in {source}" for name in classes if name not in found]
     missing += [f"{name}.{field}" for name, fields in found.items() for field in fields if field not in listed]
     print("\n".join(missing) or f"{page.path.name}: all {sum(map(len, found.values()))} of {', '.join(classes)}")
