@@ -1,0 +1,429 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""docs/migrating: every option of another library, what it is here, and how many there are.
+
+A table of options has the columns of COLUMNS. A row is one of three kinds, by its column `here`:
+  mapped      names in backticks, each of which must exist: a recipe key, `key = value`, a preset, a function, `struct.field`
+              or a constant. Where the first is a key or a field, the default must be the library's; a key's is that of the
+              preset in the line "Defaults here: preset `name`" above the table. Where it differs from the original's the note
+              must say a word
+  not needed  what the option is for happens anyway, and the note says how
+  not here    there is nothing, and the note says why
+Also checked: names of the library anywhere in a page, blocks of json (recipes), of c (compiled) and of python (parsed), that
+a page begins with the original's configuration and ours, and the counts at its end and in README.md.
+
+usage: options.py [--prefix DIR] [--library FILE] [--cc CC] [--update] [--self-test] [--against PAGE SOURCE CLASS...]
+  --prefix     an installation; also MIXEDPREC_DIR. --library: the file itself. Without either what needs the library is left out
+  --update     writes the counts
+  --self-test  every rule refuses what it is for
+  --against    that PAGE lists each field or argument of the classes and functions of the original's SOURCE
+"""
+import argparse
+import ast
+import ctypes
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "bindings/generate"), str(ROOT / "bindings/python/mixedprec")]
+import capi
+import headers
+
+PAGES = ROOT / "docs/migrating"
+COLUMNS = ["option", "default there", "here", "default here", "note"]
+KINDS = ("mapped", "not needed", "not here")
+TOKEN = re.compile(r"`([^`]+)`")
+DEFAULTS_OF = re.compile(r"^Defaults here: preset `(\w+)`")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
+SAME = {"true": "on", "false": "off", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16", "fn": "none"}
+# What the C of a page may use without having made it.
+BEFORE_C = """#include <stdio.h>
+#include <mixedprec.h>
+extern mp_context* context; extern mp_recipe* recipe; extern mp_optimizer* optimizer; extern mp_scaler* scaler;
+extern mp_comm* comm; extern mp_checkpoint* checkpoint; extern mp_linear* layer; extern mp_linear** layers;
+extern mp_tensor *weight, *bias, *initial, *x, *y, *dy, *dx, *dw; extern int32_t group, index, layer_count;
+extern int64_t step, steps; extern double loss, scale;
+void page(void);
+void page(void) {
+"""
+
+
+class Library:
+    """Recipes of the library, or of none: then its questions have no answer."""
+
+    def __init__(self, path):
+        self.handle = ctypes.CDLL(str(path))
+        for name, (result, arguments) in capi.FUNCTIONS.items():
+            function = getattr(self.handle, name)
+            function.restype, function.argtypes = result, arguments
+        self.context = ctypes.POINTER(capi.mp_context)()
+        self.must(self.handle.mp_context_create(None, ctypes.byref(self.context)))
+        self.recipes = {}
+        self.keys, self.presets = {}, []
+        for index in range(self.handle.mp_recipe_key_count()):
+            key = capi.mp_recipe_key_desc()
+            self.must(self.handle.mp_recipe_get_key_info(index, ctypes.byref(key)))
+            self.keys[key.name.decode()] = (key.type, key.allowed.decode())
+        for index in range(self.handle.mp_recipe_preset_count()):
+            name = ctypes.c_char_p()
+            self.must(self.handle.mp_recipe_get_preset_info(index, ctypes.byref(name), None))
+            self.presets.append(name.value.decode())
+
+    def must(self, status):
+        if status < 0:
+            raise ValueError(self.handle.mp_last_error_message().decode())
+
+    def recipe(self, text):
+        """The keys of a recipe in JSON, all of them."""
+        if text not in self.recipes:
+            made, needed, data = ctypes.POINTER(capi.mp_recipe)(), ctypes.c_size_t(), text.encode()
+            self.must(self.handle.mp_recipe_create_from_json(self.context, data, len(data), ctypes.byref(made)))
+            self.must(self.handle.mp_recipe_to_json(made, None, 0, ctypes.byref(needed)))
+            buffer = ctypes.create_string_buffer(needed.value)
+            self.must(self.handle.mp_recipe_to_json(made, buffer, needed, None))
+            self.handle.mp_recipe_destroy(made)
+            self.recipes[text] = json.loads(buffer.value)
+        return self.recipes[text]
+
+    def default(self, preset, key):
+        return self.recipe(json.dumps({"recipe": preset}))[key]
+
+
+class Names:
+    """What a page may name, from the headers."""
+
+    def __init__(self):
+        text = (headers.INCLUDE / "mixedprec/recipe_keys.h").read_text()
+        self.keys = set(re.findall(r'^#define MP_RECIPE_\w+ "([\w.]+)"', text, re.M))
+        self.functions = {function.name for function in headers.functions()}
+        self.fields = {f"{struct.name}.{field.name}" for struct in headers.structs() for field in struct.fields}
+        self.types = {struct.name for struct in headers.structs()} | set(headers.handles()) | {"mp_status"}
+        self.types |= {callback.name for callback in headers.callbacks()}
+        self.constants = {name for name, _ in headers.constants()} | {name for name, _ in headers.initializers()}
+        # All that presets are tested to be; the headers have no list of their own.
+        tests = (ROOT / "tests/capi/presets.cpp").read_text()
+        self.presets = set(re.findall(r'^    \{"(\w+)", k', tests, re.M)) | {"auto", "auto_fp8"}
+
+    def kind(self, token):
+        """What a token of the column `here` is, or None."""
+        key, equals, _ = token.partition(" = ")
+        if key in self.keys:
+            return "value" if equals else "key"
+        field, equals, value = token.partition(" = ")
+        if field in self.fields:
+            return "field"
+        for kind, known in (("preset", self.presets), ("function", self.functions), ("constant", self.constants)):
+            if token in known:
+                return kind
+        return None
+
+
+def plain(text):
+    """A default as a word that can be compared: `torch.float32` and fp32, True and on, 1e-3 and 0.001 are equal."""
+    text = text.strip().strip("'\"").lower()
+    try:
+        return float(text.replace("**", "e") if "**" not in text else eval(text, {"__builtins__": {}}))
+    except (ValueError, SyntaxError, NameError, TypeError):
+        word = text.rsplit(".", 1)[-1]
+        return SAME.get(word, word)
+
+
+def tables(text):
+    """(line, preset that defaults are of, cells) of each row of each table of options, and '' where a table begins."""
+    preset, inside = None, False
+    for number, line in enumerate(text.splitlines(), 1):
+        match = DEFAULTS_OF.match(line)
+        preset = match[1] if match else preset
+        if not line.startswith("|"):
+            inside = False
+            continue
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if cells == COLUMNS:
+            inside = True
+            yield number, preset, None
+        elif inside and not set(line) <= set("|- :"):
+            yield number, preset, cells
+
+
+class Page:
+    def __init__(self, path, names, library, text=None):
+        self.path, self.names, self.library = path, names, library
+        self.text = path.read_text() if text is None else text
+        self.problems, self.options = [], []
+        self.counts = dict.fromkeys(KINDS, 0)
+        self.read_rows()
+        self.check_names()
+
+    def fault(self, line, words):
+        self.problems.append(f"{self.path.name}:{line}: {words}")
+
+    def read_rows(self):
+        seen = set()
+        for line, preset, cells in tables(self.text):
+            if cells is None:
+                seen = set()
+            elif len(cells) != len(COLUMNS):
+                self.fault(line, f"{len(cells)} columns, not {len(COLUMNS)}")
+            else:
+                self.read_row(line, preset, cells, seen)
+
+    def read_row(self, line, preset, cells, seen):
+        option, there, here, default, note = cells
+        options = TOKEN.findall(option)
+        if not options:
+            self.fault(line, "names no option")
+        for name in options:
+            if name in seen:
+                self.fault(line, f"{name} is in this table twice")
+            seen.add(name)
+        self.options += options
+        originals = TOKEN.findall(there)
+        if len(originals) not in (1, len(options)):
+            self.fault(line, f"{len(options)} options with {len(originals)} defaults")
+        kind = next((kind for kind in KINDS[1:] if here.startswith(kind)), "mapped")
+        self.counts[kind] += len(options)
+        if kind != "mapped":
+            if here != kind:
+                self.fault(line, f"reasons belong in the note, not behind '{kind}'")
+            if len(note) < 8:
+                self.fault(line, f"{options}: {kind}, and no reason")
+            return
+        tokens = TOKEN.findall(here)
+        if not tokens:
+            self.fault(line, f"{options}: neither mapped, nor '{KINDS[1]}', nor '{KINDS[2]}'")
+        for token in tokens:
+            if self.names.kind(token) is None:
+                self.fault(line, f"no key, preset, function, field or constant is called {token}")
+            elif self.names.kind(token) == "value":
+                self.check_value(line, *token.split(" = "))
+        if tokens and self.names.kind(tokens[0]) in ("key", "value", "field"):
+            self.check_default(line, preset, tokens[0].split(" = ")[0], originals, default, note)
+
+    def check_value(self, line, key, value):
+        if not self.library:
+            return
+        kind, allowed = self.library.keys[key]
+        if kind == capi.MP_RECIPE_TYPE_STRING:
+            fits = value in allowed.split("|")
+        else:
+            low, high = (float(bound) for bound in allowed.split(".."))
+            fits = low <= float(value) <= high
+        if not fits:
+            self.fault(line, f"{key} cannot be {value}; it may be {allowed}")
+
+    def check_default(self, line, preset, name, originals, default, note):
+        values = TOKEN.findall(default)
+        if len(values) != 1:
+            self.fault(line, f"{name}: the column 'default here' must have one value")
+            return
+        if name in self.names.keys:
+            if preset is None:
+                self.fault(line, f"{name}: no line 'Defaults here: preset `name`' above")
+                return
+            if preset not in self.names.presets:
+                self.fault(line, f"no preset is called {preset}")
+                return
+            actual = self.library.default(preset, name) if self.library else values[0]
+        else:
+            struct, field = name.split(".")
+            actual = getattr(getattr(capi, struct)(), field)
+            actual = actual if isinstance(actual, (int, float)) else "NULL"  # no initializer sets a pointer
+            if values[0].startswith("MP_"):
+                values[0] = str(getattr(capi, values[0], "no constant"))
+        if plain(values[0]) != plain(str(actual)):
+            self.fault(line, f"{name} is {actual} by default, not {values[0]}")
+        if not note and any(plain(original) != plain(values[0]) for original in originals):
+            self.fault(line, f"{name}: its default differs ({', '.join(originals)} there), and the note is empty")
+
+    def check_names(self):
+        known = self.names.functions | self.names.types
+        for number, line in enumerate(self.text.splitlines(), 1):
+            for word in re.findall(r"\bmp_\w+(?:\.\w+)?", line):
+                struct, _, field = word.partition(".")
+                if struct not in known or field and struct in self.names.types and word not in self.names.fields:
+                    if not (field and struct in known and field in ("md", "h", "c")):
+                        self.fault(number, f"nothing is called {word}")
+            for word in re.findall(r"\bMP_\w+\b", line):
+                if not any(name == word or word.endswith("_") and name.startswith(word) for name in self.names.constants):
+                    self.fault(number, f"no constant is called {word}")
+
+    def check_blocks(self, cc):
+        blocks = FENCE.findall(self.text)
+        kinds = [kind for kind, _ in blocks]
+        if not kinds or kinds[0] not in ("python", "yaml") or not {"json", "c"} & set(kinds):
+            self.fault(1, "does not begin with the original's configuration (python, yaml) and ours (json, c)")
+        for kind, text in blocks:
+            line = self.text[:self.text.index(text)].count("\n") + 1
+            try:
+                if kind == "json" and self.library:
+                    self.library.recipe(text)
+                elif kind == "json":
+                    json.loads(text)
+                elif kind == "python":
+                    ast.parse(text)
+                elif kind == "c" and cc:
+                    compile_c(cc, text)
+            except (ValueError, SyntaxError) as failure:
+                self.fault(line, failure)
+
+    def total(self):
+        return sum(self.counts.values())
+
+    def count_line(self):
+        return f"{self.total()} options: " + ", ".join(f"{self.counts[kind]} {kind}" for kind in KINDS) + "."
+
+
+def compile_c(cc, text):
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "page.c"
+        source.write_text(f"{BEFORE_C}{text}}}\n")
+        run = subprocess.run([cc, "-std=c99", "-fsyntax-only", "-Wall", "-Werror", f"-I{headers.INCLUDE}", str(source)],
+                             capture_output=True, text=True)
+        if run.returncode:
+            raise ValueError(run.stderr)
+
+
+def title_of(page):
+    return page.text.splitlines()[0].removeprefix("# From ")
+
+
+def index_table(pages):
+    rows = ["| from | options | mapped | not needed | not here |", "|---|---|---|---|---|"]
+    for page in pages:
+        rows.append(f"| [{title_of(page)}]({page.path.name}) | {page.total()} | "
+                    + " | ".join(str(page.counts[kind]) for kind in KINDS) + " |")
+    rows.append(f"| all | {sum(page.total() for page in pages)} | "
+                + " | ".join(str(sum(page.counts[kind] for page in pages)) for kind in KINDS) + " |")
+    return "\n".join(rows)
+
+
+def check_counts(pages, update):
+    """The last line of each page, and the table of the index."""
+    problems = []
+    for page in pages:
+        lines = page.text.rstrip("\n").split("\n")
+        if update and re.match(r"\d+ options: ", lines[-1]):
+            page.path.write_text("\n".join(lines[:-1] + [page.count_line()]) + "\n")
+        elif lines[-1] != page.count_line():
+            problems.append(f"{page.path.name}: the last line must be: {page.count_line()}")
+    index = PAGES / "README.md"
+    text = index.read_text()
+    table = re.search(r"^\| from \|.*?(?=\n\n|\Z)", text, re.S | re.M)
+    if not table:
+        return problems + ["README.md: has no table that begins with | from |"]
+    wanted = index_table(pages)
+    if update:
+        index.write_text(text.replace(table[0].rstrip("\n"), wanted))
+    elif table[0].rstrip("\n") != wanted:
+        problems.append("README.md: its table is not that of the pages; run options.py --update")
+    return problems
+
+
+def fields_of(source, wanted):
+    """Fields with annotations and arguments of __init__ of classes, values of enumerations, and arguments of functions."""
+    found = {}
+    for node in ast.walk(ast.parse(source)):
+        if getattr(node, "name", None) not in wanted:
+            continue
+        names = []
+        if isinstance(node, ast.FunctionDef):
+            names = [argument.arg for argument in node.args.args + node.args.kwonlyargs]
+        for part in getattr(node, "body", []) if isinstance(node, ast.ClassDef) else []:
+            if isinstance(part, ast.AnnAssign):
+                names.append(part.target.id)
+            elif isinstance(part, ast.FunctionDef) and part.name == "__init__":
+                names += [argument.arg for argument in part.args.args + part.args.kwonlyargs]
+        found[node.name] = [name for name in names if name not in ("self", "cls", "params") and not name.startswith("_")]
+    return found
+
+
+def against(page, source, classes):
+    """0 where the page has each option of the classes, also as `Class.name`, `name.field`, `name[0]` or `name="value"`."""
+    found = fields_of(Path(source).read_text(), classes)
+    listed = {part for option in page.options for part in re.split(r"[.=:\[]", option)}
+    missing = [f"{name}: not found in {source}" for name in classes if name not in found]
+    missing += [f"{name}.{field}" for name, fields in found.items() for field in fields if field not in listed]
+    print("\n".join(missing) or f"{page.path.name}: all {sum(map(len, found.values()))} of {', '.join(classes)}")
+    return bool(missing)
+
+
+def self_test(names, library):
+    head = "Defaults here: preset `fp8_delayed`.\n\n|" + "|".join(COLUMNS) + "|\n|---|---|---|---|---|\n"
+    good = head + "| `margin` | `0` | `fp8.margin` | `0` | |\n| `a`, `b` | `1`, `2` | not here | | nobody asked |\n"
+    bad = {
+        "| `a` | `0` | not here | | |": "no reason",
+        "| `a` | `0` | not needed | | - |": "no reason",
+        "| `a` | `0` | something | | |": "neither mapped",
+        "| `a` | `0` | `fp8.marg` | `0` | |": "is called fp8.marg",
+        "| `a` | `0` | `mp_context_make` | | |": "is called mp_context_make",
+        "| `a` | `0` | `mp_sharding_desc.stages` | `1` | |": "mp_sharding_desc.stages",
+        "| `a` | `0` | `fp8_delay` | | |": "is called fp8_delay",
+        "| `a` | `1` | `mp_sharding_desc.stage` | `2` | x |": "is 1 by default",
+        "| `a` | `0` | `mp_sharding_desc.stage` | `1` | |": "differs",
+        "| `a` | `0` | `fp8.margin` | | |": "must have one value",
+        "| `a`, `b`, `c` | `0`, `1` | not here | | because of it |": "3 options with 2 defaults",
+        "| `a` | `0` | not here | | because of it |\n| `a` | `0` | not here | | because of it |": "twice",
+        "| `a` | `0` | not here |": "columns",
+        "mp_optimizer_stepp": "nothing is called",
+        "MP_SHARD_ROUND": "no constant",
+    }
+    if library:
+        bad["| `a` | `0` | `fp8.margin` | `1` | x |"] = "is 0 by default"
+        bad["| `a` | `0` | `fp8.scaling = tiny` | `delayed` | x |"] = "cannot be tiny"
+    problems = Page(Path("good"), names, library, good).problems
+    for row, words in bad.items():
+        found = Page(Path("bad"), names, library, head + row + "\n").problems
+        if not any(words in problem for problem in found):
+            problems.append(f"self-test: {row!r} gave {found}, not '{words}'")
+    page = Page(Path("blocks"), names, library, '# From X\n```python\nx = 1\n```\n```json\n{"recipe": "fp9"}\n```\n')
+    page.check_blocks(None)
+    if library and not page.problems:
+        problems.append("self-test: a recipe of no preset went through")
+    return problems
+
+
+def library_of(prefix, file):
+    if file:
+        return Library(file)
+    folders = [Path(prefix) / name for name in ("lib", "lib64")] + sorted((Path(prefix) / "lib").glob("*-linux-gnu"))
+    for folder in folders:
+        if (folder / "libmixedprec.so.0").exists():
+            return Library(folder / "libmixedprec.so.0")
+    raise SystemExit(f"no libmixedprec.so.0 in {prefix}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prefix", default=os.environ.get("MIXEDPREC_DIR"))
+    parser.add_argument("--library")
+    parser.add_argument("--cc", default="")
+    parser.add_argument("--update", action="store_true")
+    parser.add_argument("--self-test", action="store_true")
+    parser.add_argument("--against", nargs="+")
+    arguments = parser.parse_args()
+    names = Names()
+    library = library_of(arguments.prefix, arguments.library) if arguments.prefix or arguments.library else None
+    if arguments.against:
+        page, source, *classes = arguments.against
+        return against(Page(PAGES / page, names, library), source, classes)
+    problems = self_test(names, library) if arguments.self_test else []
+    if library and (set(library.keys) != names.keys or set(library.presets) != names.presets - {"auto", "auto_fp8"}):
+        problems.append("the library's keys or presets are not those of the headers and of tests/capi/presets.cpp")
+    pages = [Page(path, names, library) for path in sorted(PAGES.glob("*.md")) if path.name != "README.md"]
+    for page in pages:
+        page.check_blocks(arguments.cc)
+        problems += page.problems
+    problems += check_counts(pages, arguments.update)
+    print("\n".join(str(problem) for problem in problems) or
+          f"{len(pages)} pages, {sum(page.total() for page in pages)} options" + ("" if library else "; without the library"))
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
