@@ -9,6 +9,7 @@
 
 #include "types.h"
 
+/** What a call came to: 0 is success, a negative number a failure, a positive one success with a note. */
 typedef int32_t mp_status;
 
 #define MP_STATUS_OK 0
