@@ -131,7 +131,8 @@ def check_good(check, program, text, folder):
         check((folder / "w").read_bytes() == (folder / "weights").read_bytes(), f"{recipe}: saves its exact weights")
     out = folder / "out"
     done = run(program, ["--data", text, "--compare", "fp32,bf16_pure", "--out", out] + SMALL.split())
-    check(sorted(p.name for p in out.iterdir()) == ["losses.csv", "losses.svg", "results.json"], "--out has its files")
+    wanted = ["losses.csv", "losses.svg", "report.html", "results.json"]
+    check(sorted(p.name for p in out.iterdir()) == wanted, "--out has its files")
     check(len((out / "losses.csv").read_text().splitlines()) == 5, "losses.csv has a line for each step and recipe")
     check((out / "losses.svg").read_text().count("<path fill") >= 4, "losses.svg has the curves")
 

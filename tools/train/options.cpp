@@ -151,7 +151,7 @@ void add_looking(CLI::App& app, Options& o) {
     add(app, "--sample", o.sample, 0, 100000, "bytes of text to write at the end");
     add(app, "--temperature", o.temperature, 0.01, 100, "of that text: low is safe, high is wild");
     app.add_option("--out", o.out,
-                   "folder for losses.csv, losses.svg, results.json and monitor.csv");
+                   "folder for losses.csv, losses.svg, results.json, report.html and monitor.csv");
     app.add_option("--save", o.save,
                    "file to write the trained weights to, in fp32; *.safetensors: in their types "
                    "(one recipe only)");

@@ -144,6 +144,27 @@ std::string losses_svg(const std::vector<Run>& runs) {
         content);
 }
 
+std::string scales_svg(const std::vector<Run>& runs) {
+    Panel p(kPlotLeft, 40, kPlotWidth, 170, longest(runs));
+    std::vector<Values> scales;
+    std::vector<LegendEntry> entries;
+    for (size_t i = 0; i < runs.size(); i++) {
+        Values& values = scales.emplace_back();
+        for (const float scale : runs[i].scales) {
+            values.push_back(std::log2(real(scale)));
+        }
+        p.widen(values);
+        entries.push_back({i, runs[i].recipe});
+    }
+    p.fit();
+    std::string content = p.axes("log2 of the scale");
+    for (size_t i = 0; i < runs.size(); i++) {
+        content += p.curve({}, scales[i], bold(i));
+    }
+    return svg_page(270 + 20 * real(entries.size()), "Loss scale of each step",
+                    content + svg_legend(kPlotLeft, 260, kPlotWidth, 20, entries));
+}
+
 std::string monitor_svg(const std::vector<Run>& runs) {
     constexpr std::array kHeads{"inputs", "weights", "gradients of outputs"};
     constexpr double kGap = 70, kTop = 60, kHeight = 190, kRow = kHeight + 60, kLine = 20;

@@ -163,6 +163,8 @@ void write_files(const std::vector<Run>& runs, const Options& o) {
         write_file(o.out + "/monitor.svg", monitor_svg(runs));
         std::printf("Operands: %s/monitor.svg and monitor.csv\n", o.out.c_str());
     }
+    write_file(o.out + "/report.html", report_html(runs, o));
+    std::printf("All on one page: %s/report.html\n", o.out.c_str());
 }
 
 } // namespace train

@@ -14,12 +14,15 @@ void print_samples(const std::vector<Run>& runs);
 
 // Makes the folder unless it is there; throws a Failure that says why it cannot be written to.
 void prepare_folder(const std::string& folder);
-// losses.csv, losses.svg, results.json and, with --monitor, monitor.svg.
+// losses.csv, losses.svg, results.json, report.html and, with --monitor, monitor.svg.
 void write_files(const std::vector<Run>& runs, const Options& options);
 
 std::string results_json(const std::vector<Run>& runs, const Options& options); // (results.cpp)
 // The plots. (plots.cpp)
 std::string losses_svg(const std::vector<Run>& runs);
 std::string monitor_svg(const std::vector<Run>& runs);
+std::string scales_svg(const std::vector<Run>& runs);
+// All of it on one page. (html.cpp)
+std::string report_html(const std::vector<Run>& runs, const Options& options);
 
 } // namespace train

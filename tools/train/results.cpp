@@ -11,12 +11,13 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(mp_memory_report, parameter_count, weight_byt
 namespace train {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MonitorCounts, elements, saturated, underflowed, amax)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SkippedStep, step, scale, loss)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MonitorPoint, step, operands)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Run, recipe, outcome, threads, steps, skipped, train_loss,
                                    val_loss, tokens_per_second, step_seconds, parameter_count,
                                    expected, measured, memory_is_promised, ranks, wire_expected,
                                    wire_counted, rank_bytes_planned, rank_bytes_held, peak_memory,
-                                   losses, val_losses, points, sample)
+                                   losses, val_losses, scales, skips, points, sample)
 
 std::vector<uint8_t> pack(const Run& run) { return nlohmann::json::to_cbor(run); }
 Run unpack(const std::vector<uint8_t>& bytes) {

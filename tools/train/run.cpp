@@ -232,10 +232,12 @@ void Training::train() {
     Progress progress(run_.recipe, o_.steps);
     const int64_t first = run_.steps;
     double training = 0.0;
+    run_.scales.assign(size(o_.steps), static_cast<float>(Run::kNone));
     agree_to_stop();
     for (int64_t step = first; step < o_.steps && !stop_; step++) {
         const auto at = size(step);
         double scale = 0.0;
+        const int64_t skipped = stats_.skipped_steps;
         const double start = seconds();
         const double loss = train_step(step, scale);
         if (stop_) {
@@ -247,6 +249,10 @@ void Training::train() {
         run_.val_losses[at] = static_cast<float>(looks ? validate() : Run::kNone);
         run_.losses[at] = static_cast<float>(loss);
         run_.steps = step + 1;
+        run_.scales[at] = static_cast<float>(scale);
+        if (stats_.skipped_steps > skipped) {
+            run_.skips.push_back({run_.steps, scale, loss});
+        }
         run_.skipped = stats_.skipped_steps;
         run_.tokens_per_second =
             real((run_.steps - first) * o_.accum * o_.batch * o_.context) / training;
@@ -352,6 +358,7 @@ bool run_recipe(Run& run, const Options& options, const Processes& processes, co
     run.outcome = good ? run.outcome : kRunFailed;
     run.losses.resize(size(run.steps));
     run.val_losses.resize(size(run.steps));
+    run.scales.resize(size(run.steps));
     return good;
 }
 

@@ -17,6 +17,11 @@ namespace train {
 
 enum Outcome { kRunFailed, kRunInterrupted, kRunDone };
 
+struct SkippedStep {
+    int64_t step = 0; // from 1
+    double scale = 0.0, loss = 0.0;
+};
+
 struct Run {
     static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
@@ -39,6 +44,8 @@ struct Run {
     int64_t peak_memory = 0;          // bytes this process had resident at most
     std::vector<float> losses;        // of each step
     std::vector<float> val_losses;    // NaN where there was no validation
+    std::vector<float> scales;        // the loss scale of each step; NaN before a checkpoint it went on from
+    std::vector<SkippedStep> skips;
     std::vector<MonitorPoint> points; // what the monitor saw
     std::string sample;               // valid UTF-8; empty for none
 };

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// report.html: one page about a run. It needs no network, no script and no other file.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+
+#include "report.hpp"
+
+namespace train {
+namespace {
+
+using Cells = std::vector<std::string>;
+
+constexpr const char* kStyle =
+    "body{font:15px/1.5 sans-serif;color:#222;max-width:60em;margin:2em auto;padding:0 1em}"
+    "h2{margin-top:2em;border-bottom:1px solid #ddd}table{border-collapse:collapse}"
+    "th,td{padding:.2em .8em;text-align:right;border-bottom:1px solid #eee}"
+    "th:first-child,td:first-child{text-align:left}.wide{overflow-x:auto}"
+    "svg{max-width:100%;height:auto}";
+
+std::string escaped(const std::string& text) {
+    std::string made;
+    for (const char c : text) {
+        made += c == '<'   ? "&lt;"
+                : c == '>' ? "&gt;"
+                : c == '&' ? "&amp;"
+                : c == '"' ? "&quot;"
+                           : std::string(1, c);
+    }
+    return made;
+}
+
+std::string section(const char* id, const char* title, const std::string& content) {
+    return join("<section id=\"", id, "\">\n<h2>", title, "</h2>\n", content, "</section>\n");
+}
+
+std::string paragraph(const std::string& text) { return "<p>" + escaped(text) + "</p>\n"; }
+
+std::string row_of(const Cells& cells, const char* tag) {
+    std::string text = "<tr>";
+    for (const std::string& cell : cells) {
+        text += join("<", tag, ">", escaped(cell), "</", tag, ">");
+    }
+    return text + "</tr>\n";
+}
+
+// The first row holds the heads.
+std::string table(const std::vector<Cells>& rows) {
+    std::string text = "<div class=\"wide\"><table>\n";
+    for (size_t i = 0; i < rows.size(); i++) {
+        text += row_of(rows[i], i == 0 ? "th" : "td");
+    }
+    return text + "</table></div>\n";
+}
+
+std::string number(int digits, double value) {
+    return std::isfinite(value) ? format("%.*f", digits, value) : "-";
+}
+
+std::string settings(const Options& o) {
+    std::vector<Cells> rows{{"option", "value"}, {"--data", o.data}};
+    for (const auto& [name, value] : o.identity()) {
+        rows.push_back({name, value});
+    }
+    std::string changes;
+    for (const std::string& setting : o.settings) {
+        changes += (changes.empty() ? "" : ", ") + setting;
+    }
+    return table(rows) +
+           paragraph("Recipe keys changed by --set: " + (changes.empty() ? "none" : changes) + ".");
+}
+
+std::string results(const std::vector<Run>& runs) {
+    constexpr std::array kOutcomes{"failed", "stopped", "done"};
+    std::vector<Cells> rows{{"recipe", "outcome", "steps", "train loss", "validation loss"}};
+    for (const Run& r : runs) {
+        rows.push_back({r.recipe, kOutcomes.at(size(r.outcome)), std::to_string(r.steps),
+                        number(4, r.train_loss), number(4, r.val_loss)});
+    }
+    return table(rows);
+}
+
+std::string memory(const std::vector<Run>& runs) {
+    std::vector<Cells> rows{{"MiB", "weights", "master", "gradients", "exp_avg", "exp_avg_sq",
+                             "compensation", "total", "peak of the process"}};
+    for (const Run& r : runs) {
+        const mp_memory_report& m = r.measured;
+        Cells cells{r.recipe};
+        for (const int64_t bytes :
+             {m.weight_bytes, m.master_bytes, m.grad_bytes + m.reduced_grad_bytes, m.exp_avg_bytes,
+              m.exp_avg_sq_bytes, m.compensation_bytes, m.total_bytes, r.peak_memory}) {
+            cells.push_back(number(2, real(bytes) / 1048576.0));
+        }
+        rows.push_back(cells);
+    }
+    return table(rows) + paragraph("Held by model and optimizer on rank 0. The peak is everything the process had resident.");
+}
+
+std::string throughput(const std::vector<Run>& runs) {
+    std::vector<Cells> rows{{"recipe", "tokens/s", "median step (ms)", "threads", "ranks"}};
+    for (const Run& r : runs) {
+        rows.push_back({r.recipe, number(0, r.tokens_per_second), number(2, r.step_seconds * 1e3),
+                        std::to_string(r.threads), std::to_string(std::max(r.ranks, 1))});
+    }
+    return table(rows);
+}
+
+std::string skipped(const std::vector<Run>& runs) {
+    std::vector<Cells> rows{{"recipe", "step", "loss scale", "why"}};
+    for (const Run& r : runs) {
+        for (const SkippedStep& s : r.skips) {
+            rows.push_back({r.recipe, std::to_string(s.step), format("%.6g", s.scale),
+                            std::isfinite(s.loss) ? "a gradient was not finite" : "the loss was not finite"});
+        }
+    }
+    return rows.size() > 1 ? table(rows) : paragraph("None since the start, or since the checkpoint it went on from.");
+}
+
+// One row for each layer and tensor: the worst shares in monitor.csv, and the last amax.
+std::string operands(const std::vector<Run>& runs, const Options& o) {
+    if (o.monitor == 0) {
+        return paragraph("Not monitored: --monitor N looks every N steps.");
+    }
+    struct Worst {
+        double saturated = 0.0, underflowed = 0.0;
+        std::string amax;
+    };
+    std::map<std::array<std::string, 3>, Worst> all;
+    std::ifstream file(o.out + "/monitor.csv");
+    std::string line;
+    for (std::getline(file, line); std::getline(file, line);) {
+        Cells cells{""};
+        for (const char c : line) {
+            if (c == ',') {
+                cells.emplace_back();
+            } else {
+                cells.back() += c;
+            }
+        }
+        if (cells.size() == 12) {
+            Worst& worst = all[{cells[0], cells[2], cells[3]}];
+            worst.saturated = std::max(worst.saturated, std::strtod(cells[8].c_str(), nullptr));
+            worst.underflowed = std::max(worst.underflowed, std::strtod(cells[9].c_str(), nullptr));
+            worst.amax = cells[6];
+        }
+    }
+    std::vector<Cells> rows{{"recipe", "layer", "tensor", "last amax", "most saturated (%)", "most became zero (%)"}};
+    for (const auto& [key, worst] : all) {
+        rows.push_back({key[0], key[1], key[2], worst.amax, format("%.4f", 100.0 * worst.saturated),
+                        format("%.4f", 100.0 * worst.underflowed)});
+    }
+    return monitor_svg(runs) + table(rows);
+}
+
+} // namespace
+
+std::string report_html(const std::vector<Run>& runs, const Options& o) {
+    return join("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+                "<title>mixedprec_train: report</title>\n<style>",
+                kStyle, "</style>\n</head>\n<body>\n<h1>Report of a training run</h1>\n",
+                paragraph(mp_library_build_info()), section("settings", "Settings", settings(o)),
+                section("losses", "Losses", results(runs) + losses_svg(runs)),
+                section("scale", "Loss scale", scales_svg(runs)),
+                section("skipped", "Skipped steps", skipped(runs)),
+                section("operands", "Saturation and underflow", operands(runs, o)),
+                section("memory", "Memory by class", memory(runs)),
+                section("throughput", "Throughput", throughput(runs)), "</body>\n</html>\n");
+}
+
+} // namespace train
