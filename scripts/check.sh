@@ -15,7 +15,7 @@ if [ "${1:-}" = --all ]; then
 fi
 parts=("$@")
 if [ "${#parts[@]}" = 0 ]; then
-    parts=(format tidy cuda frameworks hip isas bits emulated aarch64 fresh without mpi asan)
+    parts=(format tidy cuda frameworks docs hip isas bits emulated aarch64 fresh without mpi asan)
     [ "$all" = no ] || parts+=(tsan long)
 fi
 
@@ -48,6 +48,9 @@ frameworks() {
     step "libtorch, ggml, torch in Python, and Zig" run_tests dev -R '^bindings_(cpp_libtorch|cpp_ggml|python_torch|zig)$'
     summary_of "$last_log"
 }
+
+# The reference and the guide as pages; what doxygen warns of fails.
+docs() { step "reference and guide" scripts/docs.sh; }
 
 # hipcc compiles the module for AMD GPUs; its host code runs on a runtime of the tests. No kernel of it has ever run.
 hip() {

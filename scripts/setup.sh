@@ -26,7 +26,7 @@ if [ "$with_tests" = yes ]; then
 fi
 if [ "$with_checks" = yes ]; then
     packages+=(qemu-user debootstrap g++-aarch64-linux-gnu googletest hipcc libamdhip64-dev rocm-device-libs
-        libtorch-dev python3-torch librust-half-dev)
+        libtorch-dev python3-torch librust-half-dev doxygen)
 fi
 
 command -v apt-get > /dev/null || die "this script knows Debian only. Install by hand: ${packages[*]}"
