@@ -23,10 +23,10 @@ bool read(Program& program, int argc, char** argv) {
         program.app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
         const CLI::App* app = &program.app;
-        std::string path = app->get_name();
+        std::string path; // of the names before the last
         while (!app->get_subcommands().empty()) {
+            path += (path.empty() ? "" : " ") + app->get_name();
             app = app->get_subcommands().front();
-            path += " " + app->get_name();
         }
         print(app->help(path));
         return false;
