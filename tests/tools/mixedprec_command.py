@@ -49,7 +49,8 @@ def check_info(command, check, folder):
     check(supports["matrix product", "fp32"] == "native" and set(supports.values()) <= {"native", "emulated", "yes", "no"},
           "info: operations and types")
     check("self_test" in command("info --no-self-test --json").stdout, "info without self-test")
-    hidden = command.json("info --no-self-test", env={"MIXEDPREC_MODULE_PATH": str(folder), "MIXEDPREC_ONEDNN_LIBRARY": "/no/such.so"})
+    hidden = command.json("info --no-self-test",
+                          env={"MIXEDPREC_MODULE_PATH": str(folder), "MIXEDPREC_ONEDNN_LIBRARY": "/no/such.so"})
     check("/no/such.so" in hidden["host"]["onednn"] and hidden["environment"]["MIXEDPREC_MODULE_PATH"] == str(folder),
           "info: a library that is hidden, and why")
     text = command("info").stdout
@@ -79,14 +80,16 @@ def check_plan(command, check, folder):
           plans[1]["step_bytes_sent_computed"]["total"] == 0.75 * 8 * count, "plan: stages, and a ring's bytes")
     mixed = command.json("plan --shapes 256x256,256 --recipe msamp_o2 --keep-fp32-vectors")["plans"][0]["bytes"]
     whole = command.json("plan --shapes 256x256 --recipe msamp_o2")["plans"][0]["bytes"]
-    check(mixed["weights"] - whole["weights"] == 1024 and mixed["exp_avg_sq"] - whole["exp_avg_sq"] == 1024, "plan: a mixed layout")
+    check(mixed["weights"] - whole["weights"] == 1024 and mixed["exp_avg_sq"] - whole["exp_avg_sq"] == 1024,
+          "plan: a mixed layout")
     good = folder / "good.safetensors"
     safetensors(good, {"__metadata__": {"a": "b"}, "x": tensor([2, 3], 0, 24), "y": tensor([], 24, 28)}, b"0" * 28)
     check(command.json(["plan", "--safetensors", good, "--recipe", "fp32"])["parameters"] == 7, "plan of a safetensors file")
     bad = {"huge": struct.pack("<Q", 2**63) + b"{", "short": b"123", "empty": b"", "length": struct.pack("<Q", 99) + b"{}"}
     for name, data in bad.items():
         (folder / name).write_bytes(data)
-    headers = {"nested": b'{"x":' * 1000, "null": b'{"x": null}', "list": b"[]", "twice": b'{"x":{},"x":{}}', "fields": {"x": {"dtype": "F32"}},
+    headers = {"nested": b'{"x":' * 1000, "null": b'{"x": null}', "list": b"[]", "twice": b'{"x":{},"x":{}}',
+               "fields": {"x": {"dtype": "F32"}},
                "overlap": {"x": tensor([1], 0, 4), "y": tensor([1], 2, 6)}, "hole": {"x": tensor([1], 4, 8)},
                "overflow": {"x": tensor([2**62, 2**62], 0, 4)}, "type": {"x": tensor([1], 0, 4, "F33")},
                "size": {"x": tensor([2], 0, 4)}, "outside": {"x": tensor([100], 0, 400)}, "negative": {"x": tensor([-1], 0, 4)}}
@@ -105,11 +108,12 @@ def check_checkpoints(command, check, folder, trainer, text):
         done = subprocess.run(words + ["--seed", str(seed), "--compare", "fp32,bf16_pure", "--out", str(folder / f"out{seed}")],
                               capture_output=True, text=True)
         check(done.returncode == 0, f"losses of seed {seed}")
-    subprocess.run(words + ["--recipe", "fp16_mixed", "--checkpoint", str(runs), "--checkpoint-every", "10"], capture_output=True, check=True)
+    subprocess.run(words + ["--recipe", "fp16_mixed", "--checkpoint", str(runs), "--checkpoint-every", "10"],
+                   capture_output=True, check=True)
     check([one["step"] for one in command.json(["inspect", runs])["checkpoints"]] == [20, 10], "inspect: the newest first")
     newest = pathlib.Path(command.json(["inspect", runs])["checkpoints"][0]["path"])
-    check(len(command.json(["inspect", newest])["tensor_list"]) > 10 and "fp16_mixed" in command(["inspect", newest, "--tensors"]).stdout,
-          "inspect one")
+    check(len(command.json(["inspect", newest])["tensor_list"]) > 10 and
+          "fp16_mixed" in command(["inspect", newest, "--tensors"]).stdout, "inspect one")
     check(all(one["good"] for one in command.json(["verify", runs])["checkpoints"]), "verify")
     command(["reshard", newest, folder / "three", "--ranks", 3])
     check(command.json(["verify", folder / "three"])["checkpoints"][0]["good"], "verify three files")
@@ -119,7 +123,8 @@ def check_checkpoints(command, check, folder, trainer, text):
     check(before[0][0]["bytes"] == after[0][0]["bytes"], "resharded there and back: as many bytes")
     made = command.json(["convert", newest, folder / "converted", "--recipe", "bf16_pure"])
     check(made["converted"] and 0 < made["errors"]["weight_largest"] < 0.01, "convert says what was lost")
-    again = subprocess.run(words + ["--recipe", "fp16_mixed", "--steps", "25", "--resume", str(folder / "three")], capture_output=True, text=True)
+    again = subprocess.run(words + ["--recipe", "fp16_mixed", "--steps", "25", "--resume", str(folder / "three")],
+                           capture_output=True, text=True)
     check(again.returncode == 0, "training goes on from a resharded checkpoint" + again.stderr[-300:] * (again.returncode != 0))
     shard = next(newest.glob("shard-*"))
     data = bytearray(shard.read_bytes())
@@ -140,7 +145,8 @@ def check_compare(command, check, folder):
     found = command.json(["compare", *files, "--tolerance", 50, "--svg", folder / "c.svg"])["recipes"]
     check(found[1]["seeds"] == 2 and found[1]["paired"] and found[1]["interval_half"] >= 0, "compare: two seeds, paired")
     check((folder / "c.svg").read_text().startswith("<svg"), "compare: a plot")
-    check(command.json(["compare", files[0], "--tolerance", 50])["recipes"][1]["interval_half"] is None, "compare: one seed, no interval")
+    check(command.json(["compare", files[0], "--tolerance", 50])["recipes"][1]["interval_half"] is None,
+          "compare: one seed, no interval")
     rows = "recipe,step,train_loss,val_loss\n" + "".join(f"{name},1,{loss},\n" for name, loss in (("fp32", 1), ("worse", 2)))
     (folder / "worse.csv").write_text(rows)
     command(["compare", folder / "worse.csv"], 1)
@@ -166,11 +172,13 @@ def check_rest(command, check, folder):
     done = subprocess.run([alone, "train"], capture_output=True, text=True)
     check(done.returncode == 1 and "mixedprec_train" in done.stderr, "train without the trainer beside it says so")
     check("plan" in command("--help").stdout and "probe" not in command("--help").stdout, "--help")
-    for words in ("", "bogus", "recipe", "recipe show", "recipe diff fp32", "recipe show fp32 --set x=1", "recipe show fp32 --set x",
-                  "plan", "plan --params x", "plan --params 1e99", "plan --params 1M --ranks 0", "plan --params 1M --rule sgd",
+    for words in ("", "bogus", "recipe", "recipe show", "recipe diff fp32", "recipe show fp32 --set x=1",
+                  "recipe show fp32 --set x", "plan", "plan --params x", "plan --params 1e99", "plan --params 1M --ranks 0",
+                  "plan --params 1M --rule sgd",
                   "plan --params 1M --stage 1", "plan --params 1M --ranks 2 --stage 4", "plan --shapes 3xx3", "plan --shapes 0",
                   "plan --shapes 9999999999x9999999999", "plan --shapes 1*99999999", "plan --shapes 1x1x1x1x1x1x1x1x1",
-                  "plan --shapes 4 --keep-fp32 [", "compare", "bench --side 1", "completion fish", "verify", "reshard a b --ranks 0"):
+                  "plan --shapes 4 --keep-fp32 [", "compare", "bench --side 1", "completion fish", "verify",
+                  "reshard a b --ranks 0"):
         command(words, 2)
     command("recipe show nosuch", 1)
     with open("/dev/full", "w") as full:

@@ -41,9 +41,11 @@ class Crc32c {
     [[nodiscard]] uint32_t of(const unsigned char* data, size_t bytes) const {
         uint32_t crc = ~0U;
         for (; bytes >= 8; data += 8, bytes -= 8) {
-            crc ^= uint32_t{data[0]} | uint32_t{data[1]} << 8U | uint32_t{data[2]} << 16U | uint32_t{data[3]} << 24U;
-            crc = table_[7][crc & 0xFFU] ^ table_[6][crc >> 8U & 0xFFU] ^ table_[5][crc >> 16U & 0xFFU] ^ table_[4][crc >> 24U] ^
-                  table_[3][data[4]] ^ table_[2][data[5]] ^ table_[1][data[6]] ^ table_[0][data[7]];
+            crc ^= uint32_t{data[0]} | uint32_t{data[1]} << 8U | uint32_t{data[2]} << 16U |
+                   uint32_t{data[3]} << 24U;
+            crc = table_[7][crc & 0xFFU] ^ table_[6][crc >> 8U & 0xFFU] ^
+                  table_[5][crc >> 16U & 0xFFU] ^ table_[4][crc >> 24U] ^ table_[3][data[4]] ^
+                  table_[2][data[5]] ^ table_[1][data[6]] ^ table_[0][data[7]];
         }
         for (; bytes > 0; data++, bytes--) {
             crc = crc >> 8U ^ table_[0][(crc ^ *data) & 0xFFU];
@@ -68,7 +70,8 @@ std::string check_file(const Manifest& manifest, const Json& file, Bar& bar, Wor
     if (number < 0) {
         return name + ": " + std::strerror(errno);
     }
-    const std::unique_ptr<const int, void (*)(const int*)> closer(&number, [](const int* open_file) { close(*open_file); });
+    const std::unique_ptr<const int, void (*)(const int*)> closer(
+        &number, [](const int* open_file) { close(*open_file); });
     struct stat info {};
     if (fstat(number, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size != bytes) {
         return join(name, ": it has ", info.st_size, " bytes, and the manifest says ", bytes);
@@ -84,13 +87,16 @@ std::string check_file(const Manifest& manifest, const Json& file, Bar& bar, Wor
             have += static_cast<size_t>(got);
         }
         if (sums.substr(size(i) * 8, 8) != format("%08x", crc.of(buffer.data(), wanted))) {
-            return join(name, ": wrong checksum of bytes ", at, " to ", at + static_cast<int64_t>(wanted) - 1);
+            return join(name, ": wrong checksum of bytes ", at, " to ",
+                        at + static_cast<int64_t>(wanted) - 1);
         }
         bar.update(work.done += static_cast<int64_t>(wanted), work.total);
     }
     const SafetensorsHeader header = read_safetensors_header(path);
     const auto id = header.metadata.find("checkpoint_id");
-    return id != header.metadata.end() && id->second == manifest.json.at("id") ? "" : name + ": it is a file of another checkpoint";
+    return id != header.metadata.end() && id->second == manifest.json.at("id")
+               ? ""
+               : name + ": it is a file of another checkpoint";
 }
 
 } // namespace
@@ -145,8 +151,8 @@ void Bar::update(int64_t done, int64_t total) {
     const double part = real(done) / real(total);
     std::string bar(kWidth, '.');
     std::fill_n(bar.begin(), static_cast<int>(part * real(kWidth)), '#');
-    std::fprintf(stderr, "\r%s [%s] %s of %s\033[K", name_.c_str(), bar.c_str(), bytes_text(real(done)).c_str(),
-                 bytes_text(real(total)).c_str());
+    std::fprintf(stderr, "\r%s [%s] %s of %s\033[K", name_.c_str(), bar.c_str(),
+                 bytes_text(real(done)).c_str(), bytes_text(real(total)).c_str());
 }
 
 std::vector<std::string> problems_of(const Manifest& manifest, Bar& bar) {

@@ -30,13 +30,15 @@ void add_cases(std::string& text, const CLI::App& app, const std::string& path) 
     text += "        '" + path + "') words='" + words_of(app) + "' ;;\n";
     for (const CLI::App* child : app.get_subcommands([](const CLI::App*) { return true; })) {
         if (!child->get_group().empty()) {
-            add_cases(text, *child, path.empty() ? child->get_name() : path + " " + child->get_name());
+            add_cases(text, *child,
+                      path.empty() ? child->get_name() : path + " " + child->get_name());
         }
     }
 }
 
 Result completion(const Options& options) {
-    must<UsageError>(options.shell == "bash" || options.shell == "zsh", "completion is for bash or zsh, not '", options.shell, "'");
+    must<UsageError>(options.shell == "bash" || options.shell == "zsh",
+                     "completion is for bash or zsh, not '", options.shell, "'");
     std::string presets;
     for (const auto& preset : mixedprec::Recipe::presets()) {
         presets += std::string(preset.name) + " ";
@@ -47,16 +49,22 @@ Result completion(const Options& options) {
     if (options.shell == "zsh") {
         result.text = "#compdef mixedprec\nautoload -U +X bashcompinit && bashcompinit\n";
     }
-    result.text += "# Written by: mixedprec completion " + options.shell + "\n_mixedprec() {\n"
+    result.text += "# Written by: mixedprec completion " + options.shell +
+                   "\n_mixedprec() {\n"
                    "    local current=${COMP_WORDS[COMP_CWORD]} previous= path= words= word i\n"
                    "    [ \"$COMP_CWORD\" -gt 0 ] && previous=${COMP_WORDS[COMP_CWORD-1]}\n"
                    "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
                    "        word=${COMP_WORDS[i]}\n"
                    "        case $word in -*) break ;; esac\n"
                    "        case $path in recipe\\ *) break ;; esac\n"
-                   "        if [ -z \"$path\" ]; then path=$word; elif [ \"$path\" = recipe ]; then path=\"recipe $word\"; fi\n"
-                   "    done\n    case $path in\n" + cases + "    esac\n"
-                   "    case $previous in --recipe|show|diff|check) words=\"$words auto auto_fp8 " + presets + "\" ;; esac\n"
+                   "        if [ -z \"$path\" ]; then path=$word; elif [ \"$path\" = recipe ]; "
+                   "then path=\"recipe $word\"; fi\n"
+                   "    done\n    case $path in\n" +
+                   cases +
+                   "    esac\n"
+                   "    case $previous in --recipe|show|diff|check) words=\"$words auto auto_fp8 " +
+                   presets +
+                   "\" ;; esac\n"
                    "    COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n}\n"
                    "complete -o default -F _mixedprec mixedprec\n";
     result.json = {{"shell", options.shell}, {"script", result.text}};

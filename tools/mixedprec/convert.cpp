@@ -30,7 +30,8 @@ const Json* find_scalar(const Manifest& manifest, const std::string& name) {
 
 uint64_t bits_of(const Manifest& manifest, const std::string& name) {
     const Json* found = find_scalar(manifest, name);
-    must<Failure>(found != nullptr, "the checkpoint has no '", name, "': it has no optimizer, or is of an older format");
+    must<Failure>(found != nullptr, "the checkpoint has no '", name,
+                  "': it has no optimizer, or is of an older format");
     return std::stoull(found->get<std::string>(), nullptr, 16);
 }
 
@@ -43,7 +44,8 @@ double number_of(const Manifest& manifest, const std::string& name) {
 
 bool is_cut_by_tensor(const mixedprec::Recipe& recipe) {
     bool scaled = false;
-    for (const char* key : {MP_RECIPE_WEIGHT_DTYPE, MP_RECIPE_MASTER_DTYPE, MP_RECIPE_EXP_AVG_DTYPE, MP_RECIPE_EXP_AVG_SQ_DTYPE}) {
+    for (const char* key : {MP_RECIPE_WEIGHT_DTYPE, MP_RECIPE_MASTER_DTYPE, MP_RECIPE_EXP_AVG_DTYPE,
+                            MP_RECIPE_EXP_AVG_SQ_DTYPE}) {
         scaled = scaled || recipe.get_string(key).find("_scaled") != std::string::npos;
     }
     return scaled;
@@ -52,10 +54,12 @@ bool is_cut_by_tensor(const mixedprec::Recipe& recipe) {
 // What one rank loads into and saves: the objects that the manifest lists.
 class Training {
   public:
-    Training(const Manifest& manifest, const mixedprec::Recipe& recipe, const mixedprec::Context& context, mixedprec::Comm* comm,
+    Training(const Manifest& manifest, const mixedprec::Recipe& recipe,
+             const mixedprec::Context& context, mixedprec::Comm* comm,
              const mixedprec::Checkpoint::Progress& progress)
         : context_(context), recipe_(recipe), saved_weight_(saved_weight_type(manifest)),
-          checkpoint_(mixedprec::Checkpoint::create(context, comm != nullptr ? comm->get() : nullptr, 0, progress)),
+          checkpoint_(mixedprec::Checkpoint::create(
+              context, comm != nullptr ? comm->get() : nullptr, 0, progress)),
           optimizer_(make_optimizer(manifest, comm)) {
         add_groups(manifest);
         checkpoint_.add(optimizer_);
@@ -78,7 +82,8 @@ class Training {
 
   private:
     static std::string saved_weight_type(const Manifest& manifest) {
-        return Json::parse(manifest.json.at("recipe").get<std::string>()).at(MP_RECIPE_WEIGHT_DTYPE);
+        return Json::parse(manifest.json.at("recipe").get<std::string>())
+            .at(MP_RECIPE_WEIGHT_DTYPE);
     }
 
     mixedprec::Optimizer make_optimizer(const Manifest& manifest, mixedprec::Comm* comm) {
@@ -105,20 +110,26 @@ class Training {
             group.eps = number_of(manifest, name + "eps");
             group.weight_decay = number_of(manifest, name + "weight_decay");
             group.rule = static_cast<int32_t>(bits_of(manifest, name + "rule"));
-            group.flags |= ((flags & 2U) != 0 ? MP_RULE_MAXIMIZE : 0U) | ((flags & 4U) == 0 ? MP_RULE_NO_BIAS_CORRECTION : 0U);
+            group.flags |= ((flags & 2U) != 0 ? MP_RULE_MAXIMIZE : 0U) |
+                           ((flags & 4U) == 0 ? MP_RULE_NO_BIAS_CORRECTION : 0U);
             optimizer_.add_group(group);
         }
     }
 
     void add(const Json& tensor) {
-        const std::string name = tensor.at("name"), state = tensor.at("state"), type = tensor.at("format");
+        const std::string name = tensor.at("name"), state = tensor.at("state"),
+                          type = tensor.at("format");
         const auto shape = tensor.at("shape").get<std::vector<int64_t>>();
         if (state == "param") {
             const bool kept = type == "fp32" && saved_weight_ != "fp32"; // and so it stays
-            optimizer_.add_param(name, kept ? mixedprec::Tensor::create(context_, MP_DTYPE_FP32, shape) : recipe_.weight(context_, shape));
-        } else if (state == "scaling") { // which depends on the recipe alone, not on the layer's size
+            optimizer_.add_param(name,
+                                 kept ? mixedprec::Tensor::create(context_, MP_DTYPE_FP32, shape)
+                                      : recipe_.weight(context_, shape));
+        } else if (state ==
+                   "scaling") { // which depends on the recipe alone, not on the layer's size
             const auto weight = recipe_.weight(context_, {16, 16});
-            checkpoint_.add(name, layers_.emplace_back(mixedprec::Linear::create(context_, recipe_, 16, 16, weight)));
+            checkpoint_.add(name, layers_.emplace_back(mixedprec::Linear::create(context_, recipe_,
+                                                                                 16, 16, weight)));
         } else if (state == "data") {
             std::vector<std::byte>& bytes = data_.emplace_back(size(shape.at(0)));
             checkpoint_.add_data(name, mixedprec::span<std::byte>(bytes));
@@ -141,12 +152,14 @@ struct Rank {
     bool is_consequence = false; // of another rank's
 };
 
-void work(const Manifest& manifest, const Options& options, mixedprec::Comm* comm, Bar* bar, Rank& rank) {
+void work(const Manifest& manifest, const Options& options, mixedprec::Comm* comm, Bar* bar,
+          Rank& rank) {
     try {
         const auto context = host_context(1);
         const bool converted = !options.recipe.empty();
         const auto recipe = converted ? open_recipe(context, options.recipe, options.settings)
-                                      : mixedprec::Recipe::from_json(context, manifest.json.at("recipe").get<std::string>());
+                                      : mixedprec::Recipe::from_json(
+                                            context, manifest.json.at("recipe").get<std::string>());
         const mixedprec::Checkpoint::Progress progress =
             bar == nullptr ? mixedprec::Checkpoint::Progress()
                            : [bar](int64_t done, int64_t total) { bar->update(done, total); };
@@ -165,7 +178,8 @@ void work(const Manifest& manifest, const Options& options, mixedprec::Comm* com
 }
 
 Result rewrite(const Options& options) {
-    must<UsageError>(options.ranks >= 1 && options.ranks <= kMostRanks, "--ranks must be from 1 to ", kMostRanks);
+    must<UsageError>(options.ranks >= 1 && options.ranks <= kMostRanks,
+                     "--ranks must be from 1 to ", kMostRanks);
     const Manifest manifest = read_manifest(checkpoints_in(options.path).front());
     std::vector<Rank> ranks(size(options.ranks));
     {
@@ -176,7 +190,9 @@ Result rewrite(const Options& options) {
             auto comms = mixedprec::Comm::threads(options.ranks);
             std::vector<std::thread> threads;
             for (size_t i = 0; i < ranks.size(); i++) {
-                threads.emplace_back([&, i] { work(manifest, options, &comms[i], i == 0 ? &bar : nullptr, ranks[i]); });
+                threads.emplace_back([&, i] {
+                    work(manifest, options, &comms[i], i == 0 ? &bar : nullptr, ranks[i]);
+                });
             }
             for (std::thread& thread : threads) {
                 thread.join();
@@ -191,20 +207,28 @@ Result rewrite(const Options& options) {
     const Manifest made = read_manifest(checkpoints_in(options.out).front());
     const auto& info = ranks[0].info;
     Result result;
-    result.json = {{"from", manifest.folder}, {"to", made.folder}, {"step", made.info.step}, {"ranks", made.info.world},
-                   {"bytes", made.info.bytes}, {"recipe", made.json.value("preset", "")}, {"converted", info.converted != 0}};
+    result.json = {{"from", manifest.folder},         {"to", made.folder},
+                   {"step", made.info.step},          {"ranks", made.info.world},
+                   {"bytes", made.info.bytes},        {"recipe", made.json.value("preset", "")},
+                   {"converted", info.converted != 0}};
     Pairs pairs;
     pairs.add("from", manifest.folder);
     pairs.add("to", made.folder);
     pairs.add("recipe", made.json.value("preset", "-"));
     pairs.add("size", join(bytes_text(real(made.info.bytes)), " by ", made.info.world, " rank(s)"));
     if (info.converted != 0) {
-        pairs.add("lost of weights", format("%.3g at most, %.3g rms", info.weight_largest_error, info.weight_rms_error));
-        pairs.add("of exp_avg", format("%.3g at most, %.3g rms", info.exp_avg_largest_error, info.exp_avg_rms_error));
-        pairs.add("of exp_avg_sq", format("%.3g at most, %.3g rms", info.exp_avg_sq_largest_error, info.exp_avg_sq_rms_error));
-        result.json["errors"] = {{"weight_largest", info.weight_largest_error}, {"weight_rms", info.weight_rms_error},
-                                 {"exp_avg_largest", info.exp_avg_largest_error}, {"exp_avg_rms", info.exp_avg_rms_error},
-                                 {"exp_avg_sq_largest", info.exp_avg_sq_largest_error}, {"exp_avg_sq_rms", info.exp_avg_sq_rms_error}};
+        pairs.add("lost of weights", format("%.3g at most, %.3g rms", info.weight_largest_error,
+                                            info.weight_rms_error));
+        pairs.add("of exp_avg", format("%.3g at most, %.3g rms", info.exp_avg_largest_error,
+                                       info.exp_avg_rms_error));
+        pairs.add("of exp_avg_sq", format("%.3g at most, %.3g rms", info.exp_avg_sq_largest_error,
+                                          info.exp_avg_sq_rms_error));
+        result.json["errors"] = {{"weight_largest", info.weight_largest_error},
+                                 {"weight_rms", info.weight_rms_error},
+                                 {"exp_avg_largest", info.exp_avg_largest_error},
+                                 {"exp_avg_rms", info.exp_avg_rms_error},
+                                 {"exp_avg_sq_largest", info.exp_avg_sq_largest_error},
+                                 {"exp_avg_sq_rms", info.exp_avg_sq_rms_error}};
     }
     result.text = pairs.text();
     return result;
@@ -214,15 +238,24 @@ Result rewrite(const Options& options) {
 
 void add_checkpoint_writers(Program& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* convert = program.add(program.app, "convert", "a checkpoint in another recipe, with what the rounding lost", options, rewrite);
-    CLI::App* reshard = program.add(program.app, "reshard", "a checkpoint in the files of another number of ranks", options, rewrite);
+    CLI::App* convert = program.add(program.app, "convert",
+                                    "a checkpoint in another recipe, with what the rounding lost",
+                                    options, rewrite);
+    CLI::App* reshard =
+        program.add(program.app, "reshard", "a checkpoint in the files of another number of ranks",
+                    options, rewrite);
     for (CLI::App* app : {convert, reshard}) {
-        app->add_option("path", options->path, "a checkpoint, or a folder of them: the newest")->required();
-        app->add_option("out", options->out, "folder for the new checkpoint; nothing in it is overwritten")->required();
+        app->add_option("path", options->path, "a checkpoint, or a folder of them: the newest")
+            ->required();
+        app->add_option("out", options->out,
+                        "folder for the new checkpoint; nothing in it is overwritten")
+            ->required();
     }
-    convert->add_option("--recipe", options->recipe, "the new recipe: a preset or a .json file")->required();
-    convert->add_option("--set", options->settings, "KEY=VALUE of it; may be repeated")->expected(1)->multi_option_policy(
-        CLI::MultiOptionPolicy::TakeAll);
+    convert->add_option("--recipe", options->recipe, "the new recipe: a preset or a .json file")
+        ->required();
+    convert->add_option("--set", options->settings, "KEY=VALUE of it; may be repeated")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     convert->add_option("--ranks", options->ranks, "ranks that write it")->capture_default_str();
     reshard->add_option("--ranks", options->ranks, "ranks that write it")->required();
 }

@@ -25,9 +25,10 @@ struct Options {
     bool no_test = false;
 };
 
-constexpr std::array kVariables{"MIXEDPREC_NUM_THREADS",   "OMP_NUM_THREADS",          "MIXEDPREC_ISA",
-                                "MIXEDPREC_MODULE_PATH",   "MIXEDPREC_ONEDNN_LIBRARY", "MIXEDPREC_HWLOC_LIBRARY",
-                                "MIXEDPREC_CUBLASLT_LIBRARY", "MIXEDPREC_NCCL_LIBRARY", "MIXEDPREC_HIP_LIBRARY"};
+constexpr std::array kVariables{
+    "MIXEDPREC_NUM_THREADS",      "OMP_NUM_THREADS",          "MIXEDPREC_ISA",
+    "MIXEDPREC_MODULE_PATH",      "MIXEDPREC_ONEDNN_LIBRARY", "MIXEDPREC_HWLOC_LIBRARY",
+    "MIXEDPREC_CUBLASLT_LIBRARY", "MIXEDPREC_NCCL_LIBRARY",   "MIXEDPREC_HIP_LIBRARY"};
 
 // A line of /proc/cpuinfo, "" where there is none.
 std::string cpu_line(const std::string& name) {
@@ -45,8 +46,9 @@ std::string cpu_line(const std::string& name) {
 Json cpu_flags() {
     Json found = Json::array();
     const std::vector<std::string> flags = split(cpu_line("flags"), ' ');
-    for (const char* flag : {"avx2", "fma", "f16c", "avx512f", "avx512vbmi", "avx512_vnni", "avx512_bf16", "avx512_fp16",
-                             "amx_tile", "amx_bf16", "amx_int8", "amx_fp16"}) {
+    for (const char* flag :
+         {"avx2", "fma", "f16c", "avx512f", "avx512vbmi", "avx512_vnni", "avx512_bf16",
+          "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8", "amx_fp16"}) {
         if (std::find(flags.begin(), flags.end(), flag) != flags.end()) {
             found.emplace_back(flag);
         }
@@ -84,7 +86,8 @@ Json probe_transports() {
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     std::array<char*, 3> words{const_cast<char*>("mixedprec"), const_cast<char*>("probe"), nullptr};
     pid_t child = 0;
-    const int failed = posix_spawn(&child, "/proc/self/exe", &actions, nullptr, words.data(), environ);
+    const int failed =
+        posix_spawn(&child, "/proc/self/exe", &actions, nullptr, words.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     std::string text;
@@ -125,12 +128,15 @@ Result probe(const NoOptions&) {
 
 Json accelerators() {
     Json all = Json::array();
-    constexpr std::array<std::pair<int32_t, const char*>, 2> kKinds{{{MP_DEVICE_CUDA, "cuda"}, {MP_DEVICE_HIP, "hip"}}};
+    constexpr std::array<std::pair<int32_t, const char*>, 2> kKinds{
+        {{MP_DEVICE_CUDA, "cuda"}, {MP_DEVICE_HIP, "hip"}}};
     for (const auto& [kind, name] : kKinds) {
         int32_t count = 0;
         const mp_status status = mp_device_get_count(kind, &count);
         if (status < 0 || count == 0) {
-            all.push_back({{"kind", name}, {"found", false}, {"text", status < 0 ? mp_last_error_message() : "no device"}});
+            all.push_back({{"kind", name},
+                           {"found", false},
+                           {"text", status < 0 ? mp_last_error_message() : "no device"}});
         }
         for (int32_t i = 0; i < count; i++) {
             std::array<char, 256> text{};
@@ -139,8 +145,13 @@ Json accelerators() {
             const std::string why = good ? "" : mp_last_error_message();
             mp_device_get_name(kind, i, text.data(), text.size(), nullptr);
             mp_device_get_memory(kind, i, &bytes);
-            all.push_back({{"kind", name}, {"index", i}, {"found", good}, {"name", text.data()}, {"bytes", bytes},
-                           {"text", good ? join(text.data(), ", ", bytes_text(real(bytes))) : why}});
+            all.push_back(
+                {{"kind", name},
+                 {"index", i},
+                 {"found", good},
+                 {"name", text.data()},
+                 {"bytes", bytes},
+                 {"text", good ? join(text.data(), ", ", bytes_text(real(bytes))) : why}});
         }
     }
     return all;
@@ -152,23 +163,33 @@ Json support_matrix(const mixedprec::Context& device) {
         std::function<Support(int32_t)> ask;
         std::vector<int32_t> dtypes;
     };
-    const std::vector<int32_t> all{MP_DTYPE_FP32, MP_DTYPE_FP16, MP_DTYPE_BF16, MP_DTYPE_FP8_E4M3, MP_DTYPE_FP8_E5M2};
+    const std::vector<int32_t> all{MP_DTYPE_FP32, MP_DTYPE_FP16, MP_DTYPE_BF16, MP_DTYPE_FP8_E4M3,
+                                   MP_DTYPE_FP8_E5M2};
     const std::vector<Row> rows{
         {"matrix product", [&](int32_t t) { return product_support(device, t, false); }, all},
-        {"product, scaled operands", [&](int32_t t) { return product_support(device, t, true); },
+        {"product, scaled operands",
+         [&](int32_t t) { return product_support(device, t, true); },
          {MP_DTYPE_FP16, MP_DTYPE_FP8_E4M3, MP_DTYPE_FP8_E5M2}},
         {"cast from fp32", [&](int32_t t) { return cast_support(device, t); }, all},
-        {"quantize", [&](int32_t t) { return quantize_support(device, t); },
+        {"quantize",
+         [&](int32_t t) { return quantize_support(device, t); },
          {MP_DTYPE_FP16, MP_DTYPE_FP8_E4M3, MP_DTYPE_FP8_E5M2, MP_DTYPE_FP4_E2M1}},
-        {"optimizer step of weights", [&](int32_t t) {
-             return step_support(device, t == MP_DTYPE_FP32 ? "fp32" : t == MP_DTYPE_FP16 ? "fp16_mixed"
-                                         : t == MP_DTYPE_BF16 ? "bf16_pure_kahan" : "msamp_o3");
-         }, {MP_DTYPE_FP32, MP_DTYPE_FP16, MP_DTYPE_BF16, MP_DTYPE_FP8_E4M3}}};
+        {"optimizer step of weights",
+         [&](int32_t t) {
+             return step_support(device, t == MP_DTYPE_FP32   ? "fp32"
+                                         : t == MP_DTYPE_FP16 ? "fp16_mixed"
+                                         : t == MP_DTYPE_BF16 ? "bf16_pure_kahan"
+                                                              : "msamp_o3");
+         },
+         {MP_DTYPE_FP32, MP_DTYPE_FP16, MP_DTYPE_BF16, MP_DTYPE_FP8_E4M3}}};
     Json matrix = Json::array();
     for (const Row& row : rows) {
         for (const int32_t dtype : row.dtypes) {
             const Support support = row.ask(dtype);
-            matrix.push_back({{"operation", row.name}, {"dtype", mp_dtype_name(dtype)}, {"support", support.how}, {"by", support.why}});
+            matrix.push_back({{"operation", row.name},
+                              {"dtype", mp_dtype_name(dtype)},
+                              {"support", support.how},
+                              {"by", support.why}});
         }
     }
     return matrix;
@@ -176,14 +197,16 @@ Json support_matrix(const mixedprec::Context& device) {
 
 // One row an operation, one column a type, and below the reasons of what is not native.
 std::string matrix_text(const Json& matrix) {
-    const std::vector<std::string> dtypes{"fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1"};
+    const std::vector<std::string> dtypes{"fp32",     "fp16",     "bf16",
+                                          "fp8_e4m3", "fp8_e5m2", "fp4_e2m1"};
     std::vector<std::string> headings{"operation"};
     headings.insert(headings.end(), dtypes.begin(), dtypes.end());
     Table table(headings);
     std::vector<std::string> cells;
     std::string notes;
     for (const Json& entry : matrix) {
-        const std::string name = entry.at("operation"), dtype = entry.at("dtype"), how = entry.at("support"), by = entry.at("by");
+        const std::string name = entry.at("operation"), dtype = entry.at("dtype"),
+                          how = entry.at("support"), by = entry.at("by");
         if (cells.empty() || cells[0] != name) {
             if (!cells.empty()) {
                 table.add(cells);
@@ -223,7 +246,8 @@ std::vector<Device> devices(const Json& found) {
             mixedprec::ContextOptions options;
             options.device_kind = one.at("kind") == "cuda" ? MP_DEVICE_CUDA : MP_DEVICE_HIP;
             options.device_index = one.at("index");
-            all.push_back({join(one.at("kind").get<std::string>(), " ", options.device_index), mixedprec::Context::create(options)});
+            all.push_back({join(one.at("kind").get<std::string>(), " ", options.device_index),
+                           mixedprec::Context::create(options)});
         }
     }
     return all;
@@ -232,19 +256,23 @@ std::vector<Device> devices(const Json& found) {
 void add_devices(Result& result, const Options& options) {
     result.json["devices"] = Json::array();
     for (const Device& device : devices(result.json.at("accelerators"))) {
-        Json entry{{"name", device.name}, {"operations", support_matrix(device.context)}, {"self_test", Json::array()}};
+        Json entry{{"name", device.name},
+                   {"operations", support_matrix(device.context)},
+                   {"self_test", Json::array()}};
         result.text += "\nOn " + device.name + "\n" + matrix_text(entry.at("operations"));
         if (!options.no_test) {
             const double begin = seconds();
             std::string failed;
             for (const Check& check : self_test(device.context)) {
-                entry["self_test"].push_back({{"name", check.name}, {"good", check.good}, {"why", check.why}});
+                entry["self_test"].push_back(
+                    {{"name", check.name}, {"good", check.good}, {"why", check.why}});
                 if (!check.good) {
                     failed += "  " + check.name + ": " + clean(check.why) + "\n";
                     result.code = kFailed;
                 }
             }
-            result.text += failed.empty() ? format("Self-test: %zu checks passed in %.1f s\n", entry["self_test"].size(), seconds() - begin)
+            result.text += failed.empty() ? format("Self-test: %zu checks passed in %.1f s\n",
+                                                   entry["self_test"].size(), seconds() - begin)
                                           : "Self-test: FAILED\n" + failed;
         }
         result.json["devices"].push_back(entry);
@@ -255,9 +283,14 @@ void add_machine(Result& result, const Json& host) {
     utsname system{};
     uname(&system);
     const auto memory = real(sysconf(_SC_PHYS_PAGES)) * real(sysconf(_SC_PAGESIZE));
-    result.json["library"] = {{"version", mp_library_version()}, {"header", MP_VERSION}, {"build", mp_library_build_info()}};
-    result.json["machine"] = {{"cpu", cpu_line("model name")}, {"flags", cpu_flags()}, {"architecture", system.machine},
-                              {"system", join(system.sysname, " ", system.release)}, {"memory_bytes", memory}};
+    result.json["library"] = {{"version", mp_library_version()},
+                              {"header", MP_VERSION},
+                              {"build", mp_library_build_info()}};
+    result.json["machine"] = {{"cpu", cpu_line("model name")},
+                              {"flags", cpu_flags()},
+                              {"architecture", system.machine},
+                              {"system", join(system.sysname, " ", system.release)},
+                              {"memory_bytes", memory}};
     std::string flags;
     for (const Json& flag : result.json["machine"]["flags"]) {
         flags += flag.get<std::string>() + " ";
@@ -280,7 +313,8 @@ void add_found(Result& result) {
     result.json["accelerators"] = accelerators();
     result.json["transports"] = probe_transports();
     if (!result.json["transports"].is_array()) {
-        result.json["transports"] = Json::array({found_or_not("MPI, NCCL", false, "the process that looked for them did not answer")});
+        result.json["transports"] = Json::array(
+            {found_or_not("MPI, NCCL", false, "the process that looked for them did not answer")});
     }
     Table table({"", "found", "what, or why not"});
     for (const Json& one : result.json["accelerators"]) {
@@ -311,9 +345,12 @@ Result info(const Options& options) {
 
 void add_info(Program& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* app = program.add(program.app, "info", "this machine: what the library found, or why not; self-test", options, info);
+    CLI::App* app =
+        program.add(program.app, "info",
+                    "this machine: what the library found, or why not; self-test", options, info);
     app->add_flag("--no-self-test", options->no_test, "leave the self-test out");
-    program.add(program.app, "probe", "", std::make_shared<NoOptions>(), probe)->group(""); // hidden
+    program.add(program.app, "probe", "", std::make_shared<NoOptions>(), probe)
+        ->group(""); // hidden
 }
 
 } // namespace command

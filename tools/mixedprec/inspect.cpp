@@ -23,9 +23,16 @@ std::string shape_text(const Json& shape) {
 
 Json summary(const Manifest& manifest) {
     const auto& info = manifest.info;
-    return {{"path", manifest.folder}, {"step", info.step}, {"sequence", info.sequence}, {"ranks", info.world},
-            {"tensors", info.tensor_count}, {"bytes", info.bytes}, {"applied_step", info.applied_step}, {"seed", info.seed},
-            {"recipe", manifest.json.value("preset", "")}, {"device", manifest.json.value("device", "")},
+    return {{"path", manifest.folder},
+            {"step", info.step},
+            {"sequence", info.sequence},
+            {"ranks", info.world},
+            {"tensors", info.tensor_count},
+            {"bytes", info.bytes},
+            {"applied_step", info.applied_step},
+            {"seed", info.seed},
+            {"recipe", manifest.json.value("preset", "")},
+            {"device", manifest.json.value("device", "")},
             {"library", manifest.json.value("library", "")}};
 }
 
@@ -35,9 +42,11 @@ void add_one(Result& result, const Manifest& manifest, bool tensors) {
     pairs.add("checkpoint", manifest.folder);
     pairs.add("step", join(info.step, " (", info.applied_step, " applied)"));
     pairs.add("recipe", manifest.json.value("preset", "-"));
-    pairs.add("saved by", join(info.world, " rank(s), libmixedprec ", manifest.json.value("library", "-")));
+    pairs.add("saved by",
+              join(info.world, " rank(s), libmixedprec ", manifest.json.value("library", "-")));
     pairs.add("device", manifest.json.value("device", "-"));
-    pairs.add("size", join(bytes_text(real(info.bytes)), " in ", manifest.json.at("files").size(), " file(s), ", info.tensor_count, " tensors"));
+    pairs.add("size", join(bytes_text(real(info.bytes)), " in ", manifest.json.at("files").size(),
+                           " file(s), ", info.tensor_count, " tensors"));
     result.text += pairs.text() + "\n";
     struct Sum {
         int64_t tensors = 0, elements = 0;
@@ -53,16 +62,19 @@ void add_one(Result& result, const Manifest& manifest, bool tensors) {
         Sum& sum = sums[{state, type}];
         sum.tensors++;
         sum.elements += count;
-        all.add({tensor.at("name"), state, type, shape_text(tensor.at("shape")), std::to_string(tensor.at("pieces").size())});
+        all.add({tensor.at("name"), state, type, shape_text(tensor.at("shape")),
+                 std::to_string(tensor.at("pieces").size())});
     }
     Table table({"state", "format", ">tensors", ">elements"});
     for (const auto& [key, sum] : sums) {
-        table.add({key.first, key.second, std::to_string(sum.tensors), std::to_string(sum.elements)});
+        table.add(
+            {key.first, key.second, std::to_string(sum.tensors), std::to_string(sum.elements)});
     }
     result.text += tensors ? all.text() : table.text();
     result.json["tensor_list"] = manifest.json.at("tensors");
     result.json["files"] = manifest.json.at("files");
-    result.json["recipe_keys"] = Json::parse(manifest.json.at("recipe").get<std::string>(), nullptr, false);
+    result.json["recipe_keys"] =
+        Json::parse(manifest.json.at("recipe").get<std::string>(), nullptr, false);
 }
 
 // A checkpoint, or a table of those in a folder; damaged ones are a failed check.
@@ -76,8 +88,9 @@ Result inspect(const Options& options) {
         try {
             const Manifest manifest = read_manifest(folder);
             result.json["checkpoints"].push_back(summary(manifest));
-            table.add({folder, std::to_string(manifest.info.step), std::to_string(manifest.info.world),
-                       bytes_text(real(manifest.info.bytes)), manifest.json.value("preset", "-"), "intact"});
+            table.add({folder, std::to_string(manifest.info.step),
+                       std::to_string(manifest.info.world), bytes_text(real(manifest.info.bytes)),
+                       manifest.json.value("preset", "-"), "intact"});
             if (alone) {
                 add_one(result, manifest, options.tensors);
             }
@@ -109,8 +122,12 @@ Result verify(const Options& options) {
             problems.emplace_back(error.what());
         }
         result.code = problems.empty() ? result.code : kFailed;
-        result.json["checkpoints"].push_back({{"path", folder}, {"bytes", bytes}, {"good", problems.empty()}, {"problems", problems}});
-        table.add({folder, bytes_text(real(bytes)), problems.empty() ? "every byte as written" : "DAMAGED: " + problems.front()});
+        result.json["checkpoints"].push_back({{"path", folder},
+                                              {"bytes", bytes},
+                                              {"good", problems.empty()},
+                                              {"problems", problems}});
+        table.add({folder, bytes_text(real(bytes)),
+                   problems.empty() ? "every byte as written" : "DAMAGED: " + problems.front()});
         for (size_t i = 1; i < problems.size(); i++) {
             table.add({"", "", problems[i]});
         }
@@ -123,11 +140,15 @@ Result verify(const Options& options) {
 
 void add_checkpoint_readers(Program& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* app = program.add(program.app, "inspect", "what a checkpoint holds, or the checkpoints of a folder", options, inspect);
+    CLI::App* app =
+        program.add(program.app, "inspect",
+                    "what a checkpoint holds, or the checkpoints of a folder", options, inspect);
     app->add_option("path", options->path, "a checkpoint, or a folder of them")->required();
     app->add_flag("--tensors", options->tensors, "list every tensor");
-    app = program.add(program.app, "verify", "read every byte of checkpoints and compare the checksums", options, verify);
-    app->add_option("path", options->path, "a checkpoint, or a folder of them: all of them")->required();
+    app = program.add(program.app, "verify",
+                      "read every byte of checkpoints and compare the checksums", options, verify);
+    app->add_option("path", options->path, "a checkpoint, or a folder of them: all of them")
+        ->required();
 }
 
 } // namespace command

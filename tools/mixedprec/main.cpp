@@ -42,7 +42,8 @@ bool read(Program& program, int argc, char** argv) {
 }
 
 int run(int argc, char** argv) {
-    CLI::App app("Low-precision training: this machine, recipes, memory, losses, checkpoints.", "mixedprec");
+    CLI::App app("Low-precision training: this machine, recipes, memory, losses, checkpoints.",
+                 "mixedprec");
     app.require_subcommand(1);
     app.set_help_all_flag();
     app.set_version_flag("--version", "", "print the library's version and end");
@@ -64,7 +65,8 @@ int run(int argc, char** argv) {
         return kFine;
     }
     const Result result = program.chosen();
-    print(as_json ? result.json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n" : result.text);
+    print(as_json ? result.json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"
+                  : result.text);
     return result.code;
 }
 
@@ -76,7 +78,8 @@ int main(int argc, char** argv) {
     try {
         return command::run(argc, argv);
     } catch (const command::UsageError& error) {
-        std::fprintf(stderr, "mixedprec: %s. See mixedprec --help\n", command::clean(error.what()).c_str());
+        std::fprintf(stderr, "mixedprec: %s. See mixedprec --help\n",
+                     command::clean(error.what()).c_str());
         return command::kUsage;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "mixedprec: %s\n", command::clean(error.what()).c_str());

@@ -30,7 +30,9 @@ Result list(const Options&) {
 }
 
 const char* type_name(int32_t type) {
-    return type == MP_RECIPE_TYPE_STRING ? "text" : type == MP_RECIPE_TYPE_FLOAT ? "number" : "whole number";
+    return type == MP_RECIPE_TYPE_STRING  ? "text"
+           : type == MP_RECIPE_TYPE_FLOAT ? "number"
+                                          : "whole number";
 }
 
 Result keys(const Options&) {
@@ -60,25 +62,31 @@ Result show(const Options& options) {
     Table table({"key", "value", "what it means"});
     for (const auto& key : mixedprec::Recipe::keys()) {
         const Json& value = result.json.at(key.name);
-        table.add({key.name, value.is_string() ? value.get<std::string>() : value.dump(), key.text});
+        table.add(
+            {key.name, value.is_string() ? value.get<std::string>() : value.dump(), key.text});
     }
     result.text = table.text() + (reason.empty() ? "" : "\n" + reason + "\n");
     return result;
 }
 
-std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string text_of(const Json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+}
 
 Result diff(const Options& options) {
     const auto context = host_context(1);
     must<UsageError>(options.names.size() == 2, "recipe diff wants two recipes");
-    const Json a = json_of(open_recipe(context, options.names[0])), b = json_of(open_recipe(context, options.names[1]));
+    const Json a = json_of(open_recipe(context, options.names[0])),
+               b = json_of(open_recipe(context, options.names[1]));
     Result result;
     Table table({"key", options.names[0], options.names[1]});
-    result.json = {{"a", options.names[0]}, {"b", options.names[1]}, {"differences", Json::array()}};
+    result.json = {
+        {"a", options.names[0]}, {"b", options.names[1]}, {"differences", Json::array()}};
     for (const auto& key : mixedprec::Recipe::keys()) {
         if (a.at(key.name) != b.at(key.name)) {
             table.add({key.name, text_of(a.at(key.name)), text_of(b.at(key.name))});
-            result.json["differences"].push_back({{"key", key.name}, {"a", a.at(key.name)}, {"b", b.at(key.name)}});
+            result.json["differences"].push_back(
+                {{"key", key.name}, {"a", a.at(key.name)}, {"b", b.at(key.name)}});
         }
     }
     result.text = table.empty() ? "no key differs\n" : table.text();
@@ -115,7 +123,8 @@ Result check(const Options& options) {
 } // namespace
 
 void add_recipe(Program& program) {
-    CLI::App* recipe = program.app.add_subcommand("recipe", "presets and recipe files: list, keys, show, diff, check");
+    CLI::App* recipe = program.app.add_subcommand(
+        "recipe", "presets and recipe files: list, keys, show, diff, check");
     recipe->require_subcommand(1);
     recipe->fallthrough();
     auto options = std::make_shared<Options>();
@@ -124,12 +133,15 @@ void add_recipe(Program& program) {
     const std::string what = "a preset, auto, auto_fp8, or a .json file";
     CLI::App* one = program.add(*recipe, "show", "every key of one recipe", options, show);
     one->add_option("recipe", options->names, what)->required()->expected(1);
-    CLI::App* two = program.add(*recipe, "diff", "the keys in which two recipes differ", options, diff);
+    CLI::App* two =
+        program.add(*recipe, "diff", "the keys in which two recipes differ", options, diff);
     two->add_option("recipes", options->names, what)->required()->expected(2);
-    CLI::App* many = program.add(*recipe, "check", "every problem of recipes, and advice", options, check);
+    CLI::App* many =
+        program.add(*recipe, "check", "every problem of recipes, and advice", options, check);
     many->add_option("recipes", options->names, what)->required();
     for (CLI::App* app : {one, many}) {
-        app->add_option("--set", options->settings, "KEY=VALUE instead of the recipe's; may be repeated")
+        app->add_option("--set", options->settings,
+                        "KEY=VALUE instead of the recipe's; may be repeated")
             ->expected(1)
             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     }

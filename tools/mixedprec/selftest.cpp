@@ -50,7 +50,8 @@ Check check_product(const mixedprec::Context& device, int32_t dtype) {
             wrong += got[size(i * kSide + j)] != sum ? 1 : 0;
         }
     }
-    return {join("product of ", mp_dtype_name(dtype)), wrong == 0, wrong == 0 ? "" : join(wrong, " of 4096 sums are wrong")};
+    return {join("product of ", mp_dtype_name(dtype)), wrong == 0,
+            wrong == 0 ? "" : join(wrong, " of 4096 sums are wrong")};
 }
 
 // Every finite number of bf16 to fp32 and back.
@@ -63,7 +64,8 @@ Check check_cast(const mixedprec::Context& device) {
     }
     const auto count = static_cast<int64_t>(all.size());
     const Tensor narrow = Tensor::from(device, all, {count});
-    const Tensor wide = Tensor::create(device, MP_DTYPE_FP32, {count}), again = Tensor::create(device, MP_DTYPE_BF16, {count});
+    const Tensor wide = Tensor::create(device, MP_DTYPE_FP32, {count}),
+                 again = Tensor::create(device, MP_DTYPE_BF16, {count});
     train::check(mp_tensor_cast(narrow.get(), nullptr, wide.get(), nullptr), "mp_tensor_cast");
     train::check(mp_tensor_cast(wide.get(), nullptr, again.get(), nullptr), "mp_tensor_cast");
     const auto got = again.to_vector<mixedprec::Bf16>();
@@ -98,9 +100,11 @@ std::vector<float> trained(const mixedprec::Context& device, const std::string& 
     return end.to_vector<float>();
 }
 
-Check check_step(const mixedprec::Context& device, const mixedprec::Context& reference, const std::string& preset) {
+Check check_step(const mixedprec::Context& device, const mixedprec::Context& reference,
+                 const std::string& preset) {
     const auto got = trained(device, preset), wanted = trained(reference, preset);
-    const bool same = got.size() == wanted.size() && std::memcmp(got.data(), wanted.data(), got.size() * sizeof(float)) == 0;
+    const bool same = got.size() == wanted.size() &&
+                      std::memcmp(got.data(), wanted.data(), got.size() * sizeof(float)) == 0;
     return {"steps of " + preset, same, same ? "" : "other bits than the scalar reference has"};
 }
 
@@ -126,8 +130,10 @@ std::string first_word(const std::string& text) { return text.substr(0, text.fin
 
 std::vector<Check> self_test(const mixedprec::Context& device) {
     std::vector<Check> checks;
-    for (const int32_t dtype : {MP_DTYPE_FP32, MP_DTYPE_FP16, MP_DTYPE_BF16, MP_DTYPE_FP8_E4M3, MP_DTYPE_FP8_E5M2}) {
-        add(checks, join("product of ", mp_dtype_name(dtype)), [&] { return check_product(device, dtype); });
+    for (const int32_t dtype :
+         {MP_DTYPE_FP32, MP_DTYPE_FP16, MP_DTYPE_BF16, MP_DTYPE_FP8_E4M3, MP_DTYPE_FP8_E5M2}) {
+        add(checks, join("product of ", mp_dtype_name(dtype)),
+            [&] { return check_product(device, dtype); });
     }
     add(checks, "casts of bf16", [&] { return check_cast(device); });
     for (const char* preset : {"fp32", "bf16_mixed_dual", "bf16_pure_sr", "msamp_o2"}) {
@@ -151,13 +157,15 @@ Support product_support(const mixedprec::Context& device, int32_t dtype, bool sc
             return {"native", chosen};
         }
         const bool by_bf16 = chosen.find("bf16") != std::string::npos;
-        return {"emulated", chosen + (by_bf16 ? ": operands become bf16" : ": operands become fp32")};
+        return {"emulated",
+                chosen + (by_bf16 ? ": operands become bf16" : ": operands become fp32")};
     });
 }
 
 Support cast_support(const mixedprec::Context& device, int32_t dtype) {
     return tried([&]() -> Support {
-        const Tensor source = Tensor::create(device, MP_DTYPE_FP32, {kSide}), made = Tensor::create(device, dtype, {kSide});
+        const Tensor source = Tensor::create(device, MP_DTYPE_FP32, {kSide}),
+                     made = Tensor::create(device, dtype, {kSide});
         train::check(mp_tensor_cast(source.get(), nullptr, made.get(), nullptr), "mp_tensor_cast");
         return {"yes", ""};
     });
@@ -170,7 +178,9 @@ Support quantize_support(const mixedprec::Context& device, int32_t dtype) {
         quant.rule = dtype == MP_DTYPE_FP16 ? MP_SCALE_RULE_MSAMP : 0;
         const Tensor source = Tensor::create(device, MP_DTYPE_FP32, {kSide, kSide});
         const Tensor made = Tensor::create_quantized(device, dtype, {kSide, kSide}, quant);
-        train::check(mp_tensor_quantize(source.get(), nullptr, made.get(), nullptr, nullptr, nullptr), "mp_tensor_quantize");
+        train::check(
+            mp_tensor_quantize(source.get(), nullptr, made.get(), nullptr, nullptr, nullptr),
+            "mp_tensor_quantize");
         return {"yes", ""};
     });
 }

@@ -17,15 +17,19 @@ mixedprec::Context host_context(int threads, const char* backend) {
 
 namespace {
 
-const mixedprec::RecipeKey& key_info(const std::vector<mixedprec::RecipeKey>& keys, const std::string& key) {
-    const auto found = std::find_if(keys.begin(), keys.end(), [&](const auto& known) { return key == known.name; });
-    must<UsageError>(found != keys.end(), "the recipe has no key '", key, "': `mixedprec recipe keys` lists them");
+const mixedprec::RecipeKey& key_info(const std::vector<mixedprec::RecipeKey>& keys,
+                                     const std::string& key) {
+    const auto found = std::find_if(keys.begin(), keys.end(),
+                                    [&](const auto& known) { return key == known.name; });
+    must<UsageError>(found != keys.end(), "the recipe has no key '", key,
+                     "': `mixedprec recipe keys` lists them");
     return *found;
 }
 
 void set_key(mixedprec::Recipe& recipe, const std::string& setting) {
     const size_t equals = setting.find('=');
-    must<UsageError>(equals != std::string::npos && equals > 0, "--set wants KEY=VALUE, not '", setting, "'");
+    must<UsageError>(equals != std::string::npos && equals > 0, "--set wants KEY=VALUE, not '",
+                     setting, "'");
     const std::string key = setting.substr(0, equals), value = setting.substr(equals + 1);
     const std::vector<mixedprec::RecipeKey> keys = mixedprec::Recipe::keys();
     const int32_t type = key_info(keys, key).type;
@@ -35,14 +39,14 @@ void set_key(mixedprec::Recipe& recipe, const std::string& setting) {
     }
     char* end = nullptr;
     const double number = std::strtod(value.c_str(), &end);
-    must<UsageError>(!value.empty() && *end == '\0' && std::isfinite(number), "--set ", key, ": '", value,
-                     "' is not a number");
+    must<UsageError>(!value.empty() && *end == '\0' && std::isfinite(number), "--set ", key, ": '",
+                     value, "' is not a number");
     if (type == MP_RECIPE_TYPE_FLOAT) {
         recipe.set(key.c_str(), number);
         return;
     }
-    must<UsageError>(number == std::floor(number) && std::fabs(number) < 9e15, "--set ", key, ": '", value,
-                     "' is not a whole number");
+    must<UsageError>(number == std::floor(number) && std::fabs(number) < 9e15, "--set ", key, ": '",
+                     value, "' is not a whole number");
     recipe.set(key.c_str(), static_cast<std::int64_t>(number));
 }
 
@@ -67,7 +71,8 @@ std::vector<std::string> recipe_names(const std::string& list) {
         return names;
     }
     names = split(list, ',');
-    must<UsageError>(std::find(names.begin(), names.end(), "") == names.end(), "'", list, "' has an empty name");
+    must<UsageError>(std::find(names.begin(), names.end(), "") == names.end(), "'", list,
+                     "' has an empty name");
     return names;
 }
 
@@ -89,7 +94,12 @@ std::string bytes_text(double bytes) {
     for (; bytes >= 1024.0 && unit + 1 < std::size(kUnits); unit++) {
         bytes /= 1024.0;
     }
-    return unit == 0 ? format("%.0f B", bytes) : format("%.*f %s", bytes < 10.0 ? 2 : bytes < 100.0 ? 1 : 0, bytes, kUnits[unit]);
+    return unit == 0 ? format("%.0f B", bytes)
+                     : format("%.*f %s",
+                              bytes < 10.0    ? 2
+                              : bytes < 100.0 ? 1
+                                              : 0,
+                              bytes, kUnits[unit]);
 }
 
 double parse_size(const std::string& text, bool decimal, const std::string& option) {
@@ -103,14 +113,18 @@ double parse_size(const std::string& text, bool decimal, const std::string& opti
         unit.resize(1);
         is_decimal = true;
     }
-    const std::string known = decimal ? "KMBT" : "KMGT"; // 7B is a number of parameters, 80G one of bytes
-    const size_t place = unit.empty() ? std::string::npos : known.find(static_cast<char>(std::toupper(unit[0])));
+    const std::string known =
+        decimal ? "KMBT" : "KMGT"; // 7B is a number of parameters, 80G one of bytes
+    const size_t place =
+        unit.empty() ? std::string::npos : known.find(static_cast<char>(std::toupper(unit[0])));
     const bool good = end != text.c_str() && std::isfinite(number) && number >= 0.0 &&
                       (unit.empty() || (unit.size() == 1 && place != std::string::npos));
-    must<UsageError>(good, option, " wants a number such as ", decimal ? "124M, 7B or 1e9" : "80G, 512MiB or 1e9", ", not '",
-                     text, "'");
-    const double scaled = unit.empty() ? number : number * std::pow(is_decimal ? 1000.0 : 1024.0, real(place) + 1.0);
-    must<UsageError>(scaled <= 36028797018963968.0, option, " ", text, " is above 2^55"); // the library's bound
+    must<UsageError>(good, option, " wants a number such as ",
+                     decimal ? "124M, 7B or 1e9" : "80G, 512MiB or 1e9", ", not '", text, "'");
+    const double scaled =
+        unit.empty() ? number : number * std::pow(is_decimal ? 1000.0 : 1024.0, real(place) + 1.0);
+    must<UsageError>(scaled <= 36028797018963968.0, option, " ", text,
+                     " is above 2^55"); // the library's bound
     return scaled;
 }
 
@@ -118,10 +132,15 @@ namespace {
 
 // Bytes of the UTF-8 character at `at`; 0: there is none.
 size_t character(const std::string& text, size_t at) {
-    const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+    const auto byte = [&](size_t i) {
+        return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
+    };
     const unsigned first = byte(at);
-    const size_t length = first < 0x80 ? 1 : first >= 0xC2 && first < 0xE0 ? 2 : first >= 0xE0 && first < 0xF0 ? 3
-                        : first >= 0xF0 && first < 0xF5 ? 4 : 0;
+    const size_t length = first < 0x80                    ? 1
+                          : first >= 0xC2 && first < 0xE0 ? 2
+                          : first >= 0xE0 && first < 0xF0 ? 3
+                          : first >= 0xF0 && first < 0xF5 ? 4
+                                                          : 0;
     for (size_t i = 1; i < length; i++) {
         if ((byte(at + i) & 0xC0U) != 0x80U) {
             return 0;
@@ -154,7 +173,8 @@ std::string clean(const std::string& text) {
 }
 
 double seconds() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
 }
 
 } // namespace command

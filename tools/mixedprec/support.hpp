@@ -45,7 +45,8 @@ struct Program {
     CLI::App* add(CLI::App& parent, const std::string& name, const std::string& text,
                   const std::shared_ptr<Options>& options, Result (*run)(const Options&)) {
         CLI::App* added = parent.add_subcommand(name, text);
-        added->final_callback([this, options, run] { chosen = [options, run] { return run(*options); }; });
+        added->final_callback(
+            [this, options, run] { chosen = [options, run] { return run(*options); }; });
         return added;
     }
 };

@@ -11,8 +11,9 @@ namespace {
 using Rows = std::vector<std::vector<std::string>>;
 
 size_t width_of(const std::string& text) { // code points, not bytes
-    return static_cast<size_t>(std::count_if(
-        text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+    return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+        return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+    }));
 }
 
 std::string aligned(const Rows& rows, const std::vector<bool>& right) {

@@ -33,14 +33,17 @@ Result train_by(const Options& options) {
     }
     arguments.push_back(nullptr);
     execv(program.c_str(), arguments.data());
-    throw Failure("train is the program mixedprec_train, which is to lie beside this one: '", program, "': ", std::strerror(errno));
+    throw Failure("train is the program mixedprec_train, which is to lie beside this one: '",
+                  program, "': ", std::strerror(errno));
 }
 
 } // namespace
 
 void add_train(Program& program) {
     auto options = std::make_shared<Options>();
-    options->app = program.add(program.app, "train", "train a small GPT in a recipe: mixedprec_train, with all its options", options, train_by);
+    options->app = program.add(
+        program.app, "train",
+        "train a small GPT in a recipe: mixedprec_train, with all its options", options, train_by);
     options->app->prefix_command();
     options->app->set_help_flag(); // --help is the trainer's
     options->app->fallthrough(false);
