@@ -366,7 +366,8 @@ std::string table_of(const std::vector<Row>& rows, double parameters, double mem
         }
         cells.emplace_back(real(r.total_bytes) <= memory ? "yes" : "no");
         table.add(cells);
-        notes += row.note.empty() ? "" : row.recipe + ": " + row.note + "\n";
+        const std::string note = row.recipe + ": " + row.note + "\n";
+        notes += row.note.empty() || notes.find(note) != std::string::npos ? "" : note;
     }
     return table.text() + (notes.empty() ? "" : "\n" + notes);
 }
