@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// mixedprec: what there is on this machine, what a training will need, how trainings compare, and care for checkpoints.
+// One file for each subcommand; docs/man/mixedprec.1 is the manual.
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "support.hpp"
+
+namespace command {
+namespace {
+
+void print(const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    const bool good = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+    must<Failure>(good, "not all could be written to the standard output: ", std::strerror(errno));
+}
+
+// Fills `program.chosen`; false where help was asked for and printed.
+bool read(Program& program, int argc, char** argv) {
+    try {
+        program.app.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+        const CLI::App* app = &program.app;
+        std::string path; // of the names before the last
+        while (!app->get_subcommands().empty()) {
+            path += (path.empty() ? "" : " ") + app->get_name();
+            app = app->get_subcommands().front();
+        }
+        print(app->help(path));
+        return false;
+    } catch (const CLI::CallForVersion&) {
+        print(join(mp_library_build_info(), "\n"));
+        return false;
+    } catch (const CLI::Success&) {
+        return false;
+    } catch (const CLI::ParseError& error) {
+        throw UsageError(error.what());
+    }
+    return true;
+}
+
+int run(int argc, char** argv) {
+    CLI::App app("Low-precision training: this machine, recipes, memory, losses, checkpoints.",
+                 "mixedprec");
+    app.require_subcommand(1);
+    app.set_help_all_flag();
+    app.set_version_flag("--version", "", "print the library's version and end");
+    app.fallthrough();
+    bool as_json = false;
+    app.add_flag("--json", as_json, "print one JSON object instead of text");
+    app.footer("Exit codes: 0 fine, 1 a check failed or something went wrong, 2 wrong usage.");
+    Program program{app, {}};
+    add_info(program);
+    add_recipe(program);
+    add_plan(program);
+    add_train(program);
+    add_compare(program);
+    add_checkpoint_readers(program);
+    add_checkpoint_writers(program);
+    add_bench(program);
+    add_completion(program);
+    if (!read(program, argc, argv)) {
+        return kFine;
+    }
+    const Result result = program.chosen();
+    print(as_json ? result.json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"
+                  : result.text);
+    return result.code;
+}
+
+} // namespace
+} // namespace command
+
+int main(int argc, char** argv) {
+    std::signal(SIGPIPE, SIG_IGN); // a closed pipe is a failed write, which is said
+    try {
+        return command::run(argc, argv);
+    } catch (const command::UsageError& error) {
+        std::fprintf(stderr, "mixedprec: %s. See mixedprec --help\n",
+                     command::clean(error.what()).c_str());
+        return command::kUsage;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "mixedprec: %s\n", command::clean(error.what()).c_str());
+        return command::kFailed;
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every subcommand needs: exit codes, its result for people and for scripts, and small helpers around both.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <mixedprec.hpp>
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../train/support.hpp"
+
+namespace command {
+
+using Json = nlohmann::ordered_json; // which writes null for NaN
+using train::Failure;
+using train::format;
+using train::join;
+using train::must;
+using train::real;
+using train::size;
+using train::UsageError;
+
+enum ExitCode { kFine = 0, kFailed = 1, kUsage = 2 };
+
+// What a subcommand found. With --json `json` is printed, else `text`.
+struct Result {
+    std::string text;
+    Json json = Json::object();
+    ExitCode code = kFine;
+};
+
+// Adds a subcommand to the program. It reads its options into memory of its own; `chosen` is then what to run.
+using Action = std::function<Result()>;
+struct Program {
+    CLI::App& app;
+    Action chosen;
+
+    // `run` is called with the options once the whole command line has been read.
+    template <typename Options>
+    CLI::App* add(CLI::App& parent, const std::string& name, const std::string& text,
+                  const std::shared_ptr<Options>& options, Result (*run)(const Options&)) {
+        CLI::App* added = parent.add_subcommand(name, text);
+        added->final_callback(
+            [this, options, run] { chosen = [options, run] { return run(*options); }; });
+        return added;
+    }
+};
+
+void add_info(Program& program);
+void add_recipe(Program& program);
+void add_plan(Program& program);
+void add_train(Program& program);
+void add_compare(Program& program);
+void add_checkpoint_readers(Program& program); // inspect, verify
+void add_checkpoint_writers(Program& program); // convert, reshard
+void add_bench(Program& program);
+void add_completion(Program& program);
+
+// The host with so many threads (0: the library's choice), silent.
+mixedprec::Context host_context(int threads = 0, const char* backend = nullptr);
+
+// A recipe by a preset's name, "auto", or a path that ends in .json, with KEY=VALUE changes.
+mixedprec::Recipe open_recipe(const mixedprec::Context& context, const std::string& name,
+                              const std::vector<std::string>& settings = {});
+// Names of a list with commas; "all" is every preset.
+std::vector<std::string> recipe_names(const std::string& list);
+
+std::vector<std::string> split(const std::string& text, char separator);
+// "1.5 GiB"
+std::string bytes_text(double bytes);
+// A size such as 80G, 512MiB or 1e9. K, M, G, T are powers of 1000 where `decimal`, else of 1024.
+double parse_size(const std::string& text, bool decimal, const std::string& option);
+// Control characters and bytes that are no UTF-8 become visible marks: names come from files of anybody.
+std::string clean(const std::string& text);
+
+double seconds();
+
+} // namespace command
