@@ -195,6 +195,7 @@ use_packages() {
             grep -q 'step  20  loss 2\\.5' losses
             cc -O2 train.c -l:libmixedprec.a -lstdc++ -lm -ldl -lpthread -o train_static 2> without_cxx ||
                 grep -q 'lstdc++' without_cxx # there is no C++ here, which the static library needs
+            mixedprec info
             mixedprec_train --data LICENSE --steps 3 --layers 1 --dim 32 --recipe bf16_mixed"
     clean_up
 }
