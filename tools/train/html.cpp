@@ -96,7 +96,8 @@ std::string memory(const std::vector<Run>& runs) {
         }
         rows.push_back(cells);
     }
-    return table(rows) + paragraph("Held by model and optimizer on rank 0. The peak is everything the process had resident.");
+    return table(rows) + paragraph("Held by model and optimizer on rank 0. The peak is everything "
+                                   "the process had resident.");
 }
 
 std::string throughput(const std::vector<Run>& runs) {
@@ -112,11 +113,14 @@ std::string skipped(const std::vector<Run>& runs) {
     std::vector<Cells> rows{{"recipe", "step", "loss scale", "why"}};
     for (const Run& r : runs) {
         for (const SkippedStep& s : r.skips) {
-            rows.push_back({r.recipe, std::to_string(s.step), format("%.6g", s.scale),
-                            std::isfinite(s.loss) ? "a gradient was not finite" : "the loss was not finite"});
+            rows.push_back(
+                {r.recipe, std::to_string(s.step), format("%.6g", s.scale),
+                 std::isfinite(s.loss) ? "a gradient was not finite" : "the loss was not finite"});
         }
     }
-    return rows.size() > 1 ? table(rows) : paragraph("None since the start, or since the checkpoint it went on from.");
+    return rows.size() > 1
+               ? table(rows)
+               : paragraph("None since the start, or since the checkpoint it went on from.");
 }
 
 // One row for each layer and tensor: the worst shares in monitor.csv, and the last amax.
@@ -147,7 +151,8 @@ std::string operands(const std::vector<Run>& runs, const Options& o) {
             worst.amax = cells[6];
         }
     }
-    std::vector<Cells> rows{{"recipe", "layer", "tensor", "last amax", "most saturated (%)", "most became zero (%)"}};
+    std::vector<Cells> rows{
+        {"recipe", "layer", "tensor", "last amax", "most saturated (%)", "most became zero (%)"}};
     for (const auto& [key, worst] : all) {
         rows.push_back({key[0], key[1], key[2], worst.amax, format("%.4f", 100.0 * worst.saturated),
                         format("%.4f", 100.0 * worst.underflowed)});

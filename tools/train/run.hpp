@@ -41,10 +41,11 @@ struct Run {
     double wire_expected = 0.0,
            wire_counted = 0.0; // bytes that a rank sends in a step, the mean over ranks
     double rank_bytes_planned = 0.0, rank_bytes_held = 0.0; // of the rank that has most
-    int64_t peak_memory = 0;          // bytes this process had resident at most
-    std::vector<float> losses;        // of each step
-    std::vector<float> val_losses;    // NaN where there was no validation
-    std::vector<float> scales;        // the loss scale of each step; NaN before a checkpoint it went on from
+    int64_t peak_memory = 0;       // bytes this process had resident at most
+    std::vector<float> losses;     // of each step
+    std::vector<float> val_losses; // NaN where there was no validation
+    std::vector<float>
+        scales; // the loss scale of each step; NaN before a checkpoint it went on from
     std::vector<SkippedStep> skips;
     std::vector<MonitorPoint> points; // what the monitor saw
     std::string sample;               // valid UTF-8; empty for none
