@@ -59,7 +59,7 @@ class Library:
 
     def __init__(self, path):
         self.handle = ctypes.CDLL(str(path))
-        for name, (result, arguments) in capi.FUNCTIONS.items():
+        for name, (result, arguments, *_) in capi.FUNCTIONS.items():
             function = getattr(self.handle, name)
             function.restype, function.argtypes = result, arguments
         self.context = ctypes.POINTER(capi.mp_context)()
