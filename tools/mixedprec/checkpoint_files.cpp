@@ -127,6 +127,7 @@ std::vector<std::string> checkpoints_in(const std::string& path) {
     must<Failure>(!found.empty(), "'", path, "' is no checkpoint, and has none");
     std::sort(found.rbegin(), found.rend());
     std::vector<std::string> names;
+    names.reserve(found.size());
     for (const auto& [sequence, name] : found) {
         names.push_back(name);
     }
