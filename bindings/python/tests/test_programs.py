@@ -132,7 +132,8 @@ class Torch(unittest.TestCase):
         legacy = torch.utils.dlpack.to_dlpack(torch.ones(4))
         tensor = mp.from_dlpack(context, legacy)
         self.assertEqual(tensor.tolist(), [1] * 4)
-        del tensor
+        del tensor, back
+        gc.collect()
         self.assertEqual(len(_dlpack._imported), 0)
         for wrong in (torch.ones(3, 4).T, torch.ones(4, dtype=torch.float64), torch.ones(8)[::2]):
             with self.assertRaises(mp.Error):
