@@ -204,7 +204,6 @@ def python_torch(folder):
     interpreter = python_with("numpy, torch") or skip("no Python here has torch (Debian: python3-torch)")
     env = {"MIXEDPREC_DIR": str(options.prefix), "PYTHONPATH": str(folder)}
     tell(run([interpreter, "-B", "-m", "unittest", "discover", "-s", "tests", "-k", "orch"], folder, env))
-    tell(run([interpreter, "-B", "examples/torch_optimizer.py"], folder, env))
 
 
 def fortran(folder):

@@ -21,6 +21,7 @@ by a fiftieth: products depend on the processor."""
 import argparse
 import os
 import re
+import shutil
 import shlex
 import subprocess
 import sys
@@ -106,7 +107,8 @@ class Page:
     def __init__(self, path, work, tools):
         self.path, self.work, self.tools = path, work, tools
         self.programs, self.options, self.printed, self.parts = {}, {}, {}, {}
-        work.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(work, ignore_errors=True)  # what a run before has saved would be found
+        work.mkdir(parents=True)
 
     def command(self, words, limit=300):
         done = subprocess.run(words, cwd=self.work, env=self.tools["env"], text=True, timeout=limit, errors="replace",
