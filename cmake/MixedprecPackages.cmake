@@ -13,7 +13,6 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_VERBATIM_VARIABLES ON)
-set(CPACK_SOURCE_IGNORE_FILES /build/ /.cache/ /.git/)
 
 # What is one package. Languages are sources and go together; the C++ header goes with the C ones.
 set(mp_groups runtime dev bindings)

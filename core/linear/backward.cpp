@@ -49,10 +49,8 @@ void Linear::check_gradients(const Saved& saved, const Tensor& dy, const Tensor*
     }
     for (const Tensor* tensor :
          {static_cast<const Tensor*>(g.dw), static_cast<const Tensor*>(g.dbias)}) {
-        if (tensor != nullptr &&
-            (&tensor->device() != &weight_->device() || tensor->overlaps(dy) ||
-             tensor->overlaps(*weight_) || (bias_ != nullptr && tensor->overlaps(*bias_)) ||
-             saved.meets(*tensor))) {
+        if (tensor != nullptr && (&tensor->device() != &weight_->device() || tensor->overlaps(dy) ||
+                                  overlaps_parameters(*tensor) || saved.meets(*tensor))) {
             fail(Code::invalid_argument,
                  "linear: dw and dbias must be on the layer's device, apart from dy, the weight, "
                  "the bias and the x of forward");
@@ -143,8 +141,7 @@ void Linear::backward(Stream& stream, const Saved* saved, const Tensor& dy, Tens
             fail(Code::invalid_shape, "linear: dy is %s but dx is %s; both must have the same rows",
                  dy.shape().text().c_str(), dx->shape().text().c_str());
         }
-        if (dx->overlaps(dy) || dx->overlaps(*weight_) ||
-            (bias_ != nullptr && dx->overlaps(*bias_))) {
+        if (dx->overlaps(dy) || overlaps_parameters(*dx)) {
             fail(Code::invalid_argument,
                  "linear: dx overlaps dy, the weight or the bias; it needs memory of its own");
         }

@@ -175,7 +175,7 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
             fail(Code::invalid_shape, "linear: x is %s but y is %s; both must have the same rows",
                  x->shape().text().c_str(), y->shape().text().c_str());
         }
-        if (y->overlaps(*x) || y->overlaps(*weight_) || (bias_ != nullptr && y->overlaps(*bias_))) {
+        if (y->overlaps(*x) || overlaps_parameters(*y)) {
             fail(Code::invalid_argument,
                  "linear: y overlaps x, the weight or the bias; it needs memory of its own");
         }

@@ -122,6 +122,9 @@ class Linear {
         return !options_.inference && !options_.frozen;
     }
     void check_codes(const Tensor& codes, const MatrixForm& form, const char* name) const;
+    [[nodiscard]] bool overlaps_parameters(const Tensor& tensor) const noexcept {
+        return tensor.overlaps(*weight_) || (bias_ != nullptr && tensor.overlaps(*bias_));
+    }
     void check_kept(const Saved* saved, const Tensor& dy, int64_t rows) const;
     void check_gradients(const Saved& saved, const Tensor& dy, const Tensor* dx,
                          const WeightGradients& gradients) const;

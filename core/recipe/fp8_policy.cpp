@@ -69,21 +69,7 @@ bool is_too_small(const Fp8Policy& policy, int64_t in, int64_t out) {
     return false;
 }
 
-// The first of the patterns that the name fits; empty where none does, or where there is no name.
-std::string pattern_for(const std::string& patterns, const std::string& name) {
-    std::size_t begin = 0;
-    while (!name.empty() && begin < patterns.size()) {
-        const std::size_t end = std::min(patterns.find(',', begin), patterns.size());
-        if (fits_pattern(patterns.data() + begin, patterns.data() + end, name.c_str())) {
-            return patterns.substr(begin, end - begin);
-        }
-        begin = end + 1;
-    }
-    return {};
-}
-
-} // namespace
-
+// Whether a name fits a pattern: * stands for any characters, ? for one.
 bool fits_pattern(const char* pattern, const char* pattern_end, const char* name) noexcept {
     // Where a star was, and the part of the name that it stands for: it takes one more character at each failure.
     const char* star = nullptr;
@@ -107,6 +93,21 @@ bool fits_pattern(const char* pattern, const char* pattern_end, const char* name
     }
     return pattern == pattern_end;
 }
+
+// The first of the patterns that the name fits; empty where none does, or where there is no name.
+std::string pattern_for(const std::string& patterns, const std::string& name) {
+    std::size_t begin = 0;
+    while (!name.empty() && begin < patterns.size()) {
+        const std::size_t end = std::min(patterns.find(',', begin), patterns.size());
+        if (fits_pattern(patterns.data() + begin, patterns.data() + end, name.c_str())) {
+            return patterns.substr(begin, end - begin);
+        }
+        begin = end + 1;
+    }
+    return {};
+}
+
+} // namespace
 
 const char* role_name(GemmRole role) noexcept {
     constexpr const char* kNames[] = {"fprop", "dgrad", "wgrad"};

@@ -66,7 +66,5 @@ numerics::DelayedRule delayed_rule(const Fp8Policy& policy, Operand operand) noe
 std::string reason_for_high_precision(const Fp8Policy& policy, int64_t in_features,
                                       int64_t out_features, bool is_first_or_last,
                                       const std::string& name = {});
-// Whether a name fits a pattern: * stands for any characters, ? for one.
-bool fits_pattern(const char* pattern, const char* pattern_end, const char* name) noexcept;
 
 } // namespace mp::recipe
