@@ -89,14 +89,14 @@ void Checkpointer::save(const std::string& parent, int64_t step, bool in_backgro
         log_saved(save_checkpoint(*ranks_, files(), current, options), options.step);
         return;
     }
-    if (back_ != nullptr && back_->why_one_thread() != nullptr) {
-        fail(Code::unsupported,
-             "checkpoint: a save in the background talks to the other ranks from a thread of its "
-             "own, which this communicator does not allow: %s",
-             back_->why_one_thread());
-    }
     std::shared_ptr<Snapshot> snapshot;
     together(*ranks_, [&] {
+        if (back_ != nullptr && back_->why_one_thread() != nullptr) {
+            fail(Code::unsupported,
+                 "checkpoint: a save in the background talks to the other ranks from a thread of "
+                 "its own, which this communicator does not allow: %s",
+                 back_->why_one_thread());
+        }
         snapshot = std::make_shared<Snapshot>(catalog());
         if (worker_.joinable()) {
             worker_.join(); // it has ended; a result nobody waited for is forgotten

@@ -518,6 +518,32 @@ TEST(Cpp, RanksAsThreadsAndOverAnOwnTransport) {
     EXPECT_TRUE(watched.expired()) << "the transport must end with its last user";
 }
 
+TEST(Cpp, ASaveInTheBackgroundWantsRanksThatAnotherThreadMayUse) {
+    for (const bool any_thread : {false, true}) {
+        const Folder folder;
+        auto wire = std::make_shared<Wire>();
+        std::vector<std::thread> threads;
+        for (int rank = 0; rank < 2; ++rank) {
+            threads.emplace_back([&, rank] {
+                const auto context = mp::Context::create();
+                const auto comm = mp::Comm::over(std::make_shared<Threads>(wire, rank, 2), rank, 2,
+                                                 {}, any_thread ? MP_COMM_TAKES_ANY_THREAD : 0u);
+                auto checkpoint = mp::Checkpoint::create(context, comm);
+                std::int64_t data = 7;
+                checkpoint.add_data("data", data);
+                EXPECT_EQ(status_of([&] {
+                              checkpoint.save(folder.path.string(), 1, MP_SAVE_BACKGROUND);
+                          }),
+                          any_thread ? MP_STATUS_OK : MP_STATUS_UNSUPPORTED);
+                checkpoint.wait();
+            });
+        }
+        for (std::thread& thread : threads)
+            thread.join();
+        EXPECT_EQ(std::filesystem::exists(folder.path), any_thread);
+    }
+}
+
 TEST(Cpp, AnExceptionInATransportIsAStatus) {
     auto transport = std::make_shared<Threads>(std::make_shared<Wire>(), 0, 1);
     auto comm = mp::Comm::over(transport, 0, 1);

@@ -21,7 +21,8 @@
 #include "status.h"
 
 /* mp_checkpoint_save.flags */
-/* Return when the state is copied; a thread of the library writes. Needs memory for one copy of the state. */
+/* Return when the state is copied; a thread of the library writes. Needs memory for one copy of the state, and ranks that another
+ * thread may talk to: MPI with MPI_THREAD_MULTIPLE, callbacks with MP_COMM_TAKES_ANY_THREAD. Adding to the object waits for it. */
 #define MP_SAVE_BACKGROUND 1u
 
 /* mp_checkpoint_load.flags */
@@ -141,7 +142,7 @@ MP_API mp_status mp_checkpoint_add_data(mp_checkpoint* checkpoint, const char* n
  * @param[in] step        a number for its name, >= 0
  * @param[in] flags       0 or MP_SAVE_BACKGROUND
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
- *          MP_STATUS_BAD_STATE (a save is running); MP_STATUS_RANK_MISMATCH; MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
+ *          MP_STATUS_BAD_STATE (a save is running); MP_STATUS_UNSUPPORTED (in the background: see there); MP_STATUS_RANK_MISMATCH; MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
  * @threads C
  * @since 0.2 */
 MP_API mp_status mp_checkpoint_save(mp_checkpoint* checkpoint, const char* directory, int64_t step,
