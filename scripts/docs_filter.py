@@ -31,32 +31,18 @@ def indented_as_is(comment):
 
 
 def explained(text):
-    """Names that one comment speaks of together with the name above them say so; structs, their defaults and handles say
-    what they are."""
-    rows, leader = text.split("\n"), ""
+    """Structs, their defaults and handles say what they are. Any other name has a comment of its own, or doxygen complains."""
+    rows = text.split("\n")
     for n, row in enumerate(rows):
-        value = re.match(r"#define (MP_\w+) [^\\/]*$", row)
-        member = re.match(r"    [\w* ]+?(\w+)(?:\[\w+\])?;$", row)
         handle = re.match(r"typedef struct (mp_\w+) \1;$", row)
         empty_above = n > 0 and rows[n - 1] == ""
         name = re.match(r"(?:#define |typedef struct )(\w+)", row)
         if handle:
             rows[n] += f" /**< A handle: what functions named {handle[1]}_... work on. */"
-        elif (value or member) and not rows[n - 1].rstrip().endswith("*/"):
-            leader = leader if leader and not empty_above else ""
-            rows[n] += f" /**< {f'As {leader} says.' if leader else 'What its name says.'} */"
-        elif (value or member) and "/**<" in rows[n - 1]:
-            rows[n] += f" /**< {f'As {leader} says.' if leader else 'What its name says.'} */"
-        elif value or member:
-            leader = (value or member)[1]
         elif name and empty_above and name[1].endswith("_INIT"):
             rows[n - 1] = f"/** The defaults of {name[1].lower()[:-5]}, for a declaration. */"
         elif name and empty_above and row.endswith("{"):
             rows[n - 1] = f"/** Its defaults: {name[1].upper()}_INIT. */"
-        elif name and row.endswith("*/") or re.match(r"    .*\*/$", row) and "/**<" in row:
-            found = name or re.match(r"    [\w* ]+?(\w+)(?:\[\w+\])?; ", row)
-            speaks_on = re.search(r"/\*\*<.*\b(next|both|these|them)\b", row)
-            leader = found[1] if found and speaks_on else ""
     return "\n".join(rows)
 
 

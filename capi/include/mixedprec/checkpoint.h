@@ -59,20 +59,20 @@ typedef struct mp_checkpoint_info {
     int64_t step;         /* what mp_checkpoint_save was given */
     int64_t sequence;     /* counts the checkpoints of a directory */
     int64_t world;        /* ranks that saved */
-    int64_t tensor_count;
+    int64_t tensor_count; /* tensors that its manifest lists */
     int64_t bytes;        /* of all its files but the manifest */
     int64_t applied_step; /* t of the optimizer */
-    uint64_t seed;
+    uint64_t seed;        /* of the optimizer's stochastic rounding */
     /* mp_checkpoint_load with MP_LOAD_CONVERT: 1 where the recipe was another; and then, over all elements, the largest
      * difference between a number here and in the checkpoint, and the root of the mean of squares. Else 0. */
     int32_t converted;
-    int32_t reserved;
-    double weight_largest_error; /* with master weight, remainder or compensation */
-    double weight_rms_error;
-    double exp_avg_largest_error;
-    double exp_avg_rms_error;
-    double exp_avg_sq_largest_error;
-    double exp_avg_sq_rms_error;
+    int32_t reserved;                /* 0 */
+    double weight_largest_error;     /* with master weight, remainder or compensation */
+    double weight_rms_error;         /* likewise */
+    double exp_avg_largest_error;    /* first moments */
+    double exp_avg_rms_error;        /* first moments */
+    double exp_avg_sq_largest_error; /* second moments */
+    double exp_avg_sq_rms_error;     /* second moments */
 } mp_checkpoint_info;
 
 #define MP_CHECKPOINT_INFO_INIT                                                                    \

@@ -19,12 +19,12 @@
 #include "status.h"
 
 /* What an operation of mp_comm_callbacks is. */
-#define MP_COMM_ALL_TO_ALL 0
-#define MP_COMM_ALL_GATHER 1
-#define MP_COMM_BROADCAST 2
-#define MP_COMM_BARRIER 3
-#define MP_COMM_MAX_U32 4
-#define MP_COMM_SUM_F32 5
+#define MP_COMM_ALL_TO_ALL 0 /* every rank gives every rank its own bytes */
+#define MP_COMM_ALL_GATHER 1 /* every rank gets every rank's bytes */
+#define MP_COMM_BROADCAST 2  /* every rank gets the root's bytes */
+#define MP_COMM_BARRIER 3    /* no bytes: done when every rank has begun it */
+#define MP_COMM_MAX_U32 4    /* values become their maxima over the ranks, as uint32_t */
+#define MP_COMM_SUM_F32 5    /* values become their sums over the ranks, as float */
 
 /* mp_comm_callbacks.flags */
 #define MP_COMM_HAS_SUM_F32 1u       /* begin takes MP_COMM_SUM_F32 */
@@ -69,15 +69,15 @@ typedef struct mp_comm_exchange {
 /** What this rank has sent to others since the communicator was made: payload, whatever route it took. An all-gather or
  * a broadcast counts its bytes once for each other rank, a maximum 4 bytes a value, a sum as a ring. */
 typedef struct mp_comm_traffic {
-    uint32_t struct_size; /* sizeof(mp_comm_traffic), set by the caller */
-    uint32_t flags;       /* 0 */
-    int64_t calls;        /* operations begun */
-    int64_t total_bytes;
-    int64_t all_to_all_bytes;
-    int64_t all_gather_bytes;
-    int64_t broadcast_bytes;
-    int64_t max_u32_bytes;
-    int64_t sum_f32_bytes;
+    uint32_t struct_size;     /* sizeof(mp_comm_traffic), set by the caller */
+    uint32_t flags;           /* 0 */
+    int64_t calls;            /* operations begun */
+    int64_t total_bytes;      /* the sum of those below */
+    int64_t all_to_all_bytes; /* of MP_COMM_ALL_TO_ALL */
+    int64_t all_gather_bytes; /* of MP_COMM_ALL_GATHER */
+    int64_t broadcast_bytes;  /* of MP_COMM_BROADCAST, where this rank is the root */
+    int64_t max_u32_bytes;    /* of MP_COMM_MAX_U32 */
+    int64_t sum_f32_bytes;    /* of MP_COMM_SUM_F32 */
 } mp_comm_traffic;
 
 #define MP_COMM_TRAFFIC_INIT                                                                       \
@@ -85,18 +85,18 @@ typedef struct mp_comm_traffic {
 
 /** One operation as mp_comm_callbacks.begin gets it. All it points to, the arrays too, stays until release. */
 typedef struct mp_comm_operation {
-    uint32_t struct_size; /* sizeof(mp_comm_operation) of the library */
-    int32_t kind;         /* MP_COMM_* */
-    uint64_t sequence;    /* 0, 1, ... the same on every rank */
-    const void* send;
-    const int64_t* send_bytes; /* all_to_all: size of them; all_gather: one */
-    const int64_t* send_offsets;
-    void* receive;                /* broadcast: the data; MAX and SUM: the values, in place */
-    const int64_t* receive_bytes; /* all_to_all, all_gather: size of them; broadcast: one */
-    const int64_t* receive_offsets;
-    int64_t count; /* MAX and SUM: values */
-    int32_t root;  /* broadcast */
-    int32_t reserved;
+    uint32_t struct_size;           /* sizeof(mp_comm_operation) of the library */
+    int32_t kind;                   /* MP_COMM_* */
+    uint64_t sequence;              /* 0, 1, ... the same on every rank */
+    const void* send;               /* all_to_all, all_gather: what this rank gives */
+    const int64_t* send_bytes;      /* all_to_all: size of them; all_gather: one */
+    const int64_t* send_offsets;    /* all_to_all: size of them, in bytes from send */
+    void* receive;                  /* broadcast: the data; MAX and SUM: the values, in place */
+    const int64_t* receive_bytes;   /* all_to_all, all_gather: size of them; broadcast: one */
+    const int64_t* receive_offsets; /* all_to_all, all_gather: size of them, from receive */
+    int64_t count;                  /* MAX and SUM: values */
+    int32_t root;                   /* broadcast */
+    int32_t reserved;               /* 0 */
     /* With MP_COMM_HAS_DEVICE_MEMORY: the address of the native stream whose work comes first; or NULL */
     const void* native;
 } mp_comm_operation;
@@ -106,9 +106,9 @@ typedef struct mp_comm_operation {
 
 /** Some ranks that become a communicator of their own. */
 typedef struct mp_comm_group {
-    uint32_t struct_size; /* sizeof(mp_comm_group) of the library */
-    int32_t color;        /* below 0: this rank is in no group */
-    int32_t key;
+    uint32_t struct_size;   /* sizeof(mp_comm_group) of the library */
+    int32_t color;          /* below 0: this rank is in no group */
+    int32_t key;            /* as given to mp_comm_split: the new ranks are in its order */
     int32_t count;          /* members */
     int32_t rank;           /* this rank's new number */
     int32_t context;        /* a number that no other group of these ranks has or had */

@@ -27,8 +27,8 @@
 #include "status.h"
 
 /* mp_gemm_desc.flags */
-#define MP_GEMM_TRANS_A 1u
-#define MP_GEMM_TRANS_B 2u
+#define MP_GEMM_TRANS_A 1u    /* A is stored k x m */
+#define MP_GEMM_TRANS_B 2u    /* B is stored n x k */
 #define MP_GEMM_BIAS 4u       /* add a vector of n elements to every row */
 #define MP_GEMM_GELU 8u       /* 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))), after the bias */
 #define MP_GEMM_HAS_ALPHA 16u /* alpha counts; otherwise alpha is 1 */
@@ -49,24 +49,24 @@ typedef struct mp_gemm_desc {
     int64_t ldd;            /* of D */
     int64_t batch_count;    /* 0: one product */
     int64_t batch_stride_a; /* elements from matrix to matrix; 0: dense, one after another */
-    int64_t batch_stride_b;
-    int64_t batch_stride_c;
-    int64_t batch_stride_d;
-    double alpha;       /* with MP_GEMM_HAS_ALPHA */
-    double beta;        /* 0: C is not read */
-    int32_t dtype_a;    /* fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2; required */
-    int32_t dtype_b;    /* the same as dtype_a, or the other fp8 type */
-    int32_t dtype_c;    /* default: dtype_d; must equal it */
-    int32_t dtype_d;    /* as dtype_a, fp8 only with beta 0; default: fp32 */
-    int32_t dtype_bias; /* fp32, fp16 or bf16; default: fp32 */
-    int32_t reserved;   /* 0 */
+    int64_t batch_stride_b; /* of B, likewise */
+    int64_t batch_stride_c; /* of C, likewise */
+    int64_t batch_stride_d; /* of D, likewise */
+    double alpha;           /* with MP_GEMM_HAS_ALPHA */
+    double beta;            /* 0: C is not read */
+    int32_t dtype_a;        /* fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2; required */
+    int32_t dtype_b;        /* the same as dtype_a, or the other fp8 type */
+    int32_t dtype_c;        /* default: dtype_d; must equal it */
+    int32_t dtype_d;        /* as dtype_a, fp8 only with beta 0; default: fp32 */
+    int32_t dtype_bias;     /* fp32, fp16 or bf16; default: fp32 */
+    int32_t reserved;       /* 0 */
     /* Scales: blocks need batch_count 1 and lda (ldb) without padding; extents along k divide each other. */
     int32_t scale_a_dtype;   /* fp32 or e8m0; default: A has no scales */
     int32_t scale_a_rows;    /* of a block of A as stored; 0: all */
     int32_t scale_a_columns; /* likewise */
-    int32_t scale_b_dtype;
-    int32_t scale_b_rows;
-    int32_t scale_b_columns;
+    int32_t scale_b_dtype;   /* fp32 or e8m0; default: B has no scales */
+    int32_t scale_b_rows;    /* of a block of B as stored; 0: all */
+    int32_t scale_b_columns; /* likewise */
     /* NULL: the first that takes the product. Otherwise no other than the one of this name, also where it would be passed
      * over as slow; mp_context_describe lists the names. Read while mp_gemm_create runs. */
     const char* implementation;

@@ -37,7 +37,7 @@
 #define MP_OPERAND_INPUT 0       /* x */
 #define MP_OPERAND_WEIGHT 1      /* w */
 #define MP_OPERAND_GRAD_OUTPUT 2 /* dy */
-#define MP_OPERAND_COUNT 3
+#define MP_OPERAND_COUNT 3       /* how many there are */
 
 /* mp_linear_backward and mp_linear_backward_weight flags */
 #define MP_BACKWARD_ACCUMULATE 1u /* dw and dbias += ; otherwise they are overwritten */

@@ -51,15 +51,15 @@
  *                 127 y, halves up, in two's complement. Second moments: 255 sqrt(v / amax). The scale is fp16: amax, of
  *                 second moments its root; 2^-24 at least
  * A second moment that is not zero is never coded as zero, which those libraries do. */
-#define MP_CODING_PLAIN 0 /* or one scale for the tensor, where scale_inv is not NULL */
-#define MP_CODING_FP8_BLOCK 2
-#define MP_CODING_DYNAMIC8 3
-#define MP_CODING_DYNAMIC4 4
+#define MP_CODING_PLAIN 0     /* or one scale for the tensor, where scale_inv is not NULL */
+#define MP_CODING_FP8_BLOCK 2 /* fp8_e4m3, blocks of 256 */
+#define MP_CODING_DYNAMIC8 3  /* uint8, blocks of 256 */
+#define MP_CODING_DYNAMIC4 4  /* uint8 with two codes, blocks of 128 */
 /* A master weight as a bf16 parameter and the 16 bits it lacks: fp32 bits = (param << 16) + remainder. The parameter
  * is the nearest, halves away from zero. */
 #define MP_CODING_REMAINDER 5
-#define MP_CODING_FP8_BLOCK128 6
-#define MP_CODING_COMPANDED8 7
+#define MP_CODING_FP8_BLOCK128 6 /* fp8_e4m3, blocks of 128 */
+#define MP_CODING_COMPANDED8 7   /* uint8, blocks of 32 */
 /* mp_step_args.flags only */
 #define MP_STEP_SR_PARAM 16u      /* stochastic rounding of the parameter */
 #define MP_STEP_SR_EXP_AVG 32u    /* of the first moment */
@@ -69,7 +69,7 @@
 
 /* The same two: the gradient's sign is turned; both bias corrections are 1 (of rules that have them) */
 #define MP_RULE_MAXIMIZE 1024u
-#define MP_RULE_NO_BIAS_CORRECTION 2048u
+#define MP_RULE_NO_BIAS_CORRECTION 2048u /* of rules that have bias corrections: both are 1 */
 
 /* mp_param_group_desc.rule and mp_step_args.rule: what moves the weights, and which states it keeps */
 #define MP_RULE_ADAMW 0 /* exp_avg, exp_avg_sq; weight decay decoupled */
@@ -101,7 +101,7 @@ typedef struct mp_param_group_desc {
     /* What the moments of this group's parameters are kept in, for example "fp32" for embeddings: a value of the recipe's
      * key optimizer.exp_avg.dtype or optimizer.exp_avg_sq.dtype. NULL: what the recipe says. Not kept alive. */
     const char* exp_avg_format;
-    const char* exp_avg_sq_format;
+    const char* exp_avg_sq_format; /* second moments, likewise */
 } mp_param_group_desc;
 
 #define MP_PARAM_GROUP_DESC_INIT                                                                   \
@@ -166,12 +166,12 @@ typedef struct mp_step_slot {
      * fp8_e5m2; exp_avg fp16, fp8_e4m3; exp_avg_sq fp16; master fp16. The step renews all but the gradient's.
      * Of codes in blocks: the blocks' scales, as many as there are blocks, in the type of the coding; else one float. */
     float* param_scale_inv;
-    float* grad_scale_inv;
-    void* exp_avg_scale_inv;
-    void* exp_avg_sq_scale_inv;
-    float* master_scale_inv;
-    int32_t exp_avg_coding; /* MP_CODING_* */
-    int32_t exp_avg_sq_coding;
+    float* grad_scale_inv;      /* of grad; not renewed */
+    void* exp_avg_scale_inv;    /* of exp_avg */
+    void* exp_avg_sq_scale_inv; /* of exp_avg_sq */
+    float* master_scale_inv;    /* of master */
+    int32_t exp_avg_coding;     /* MP_CODING_* */
+    int32_t exp_avg_sq_coding;  /* MP_CODING_* */
     int32_t master_coding; /* MP_CODING_PLAIN, or MP_CODING_REMAINDER: int16 beside a bf16 param */
     int32_t compensation_coding;  /* MP_CODING_* */
     void* compensation_scale_inv; /* of blocks only; NULL without them */
@@ -196,15 +196,15 @@ typedef struct mp_step_args {
     int64_t step;         /* t of this step, from 1; do not count skipped steps. See step_pointer */
     uint64_t seed;        /* stochastic rounding */
     double lr;            /* as in mp_param_group_desc */
-    double beta1;
-    double beta2;
-    double eps;
-    double weight_decay;
+    double beta1;         /* likewise */
+    double beta2;         /* likewise */
+    double eps;           /* likewise */
+    double weight_decay;  /* likewise */
     double max_grad_norm; /* 0: no clipping */
     double grad_scale;    /* gradients are divided by this as well as by the scaler's scale; 0: 1 */
     /* One element each in the context's device memory that replaces the number above; NULL: none */
     const float* lr_pointer;
-    const float* grad_scale_pointer;
+    const float* grad_scale_pointer; /* replaces grad_scale */
     /* MP_RULE_ADAMW and the like; states that it does not keep are NULL, of MP_DTYPE_NONE */
     int32_t rule;
     int32_t reserved; /* 0 */

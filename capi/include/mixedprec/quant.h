@@ -31,9 +31,9 @@
 #define MP_SCALE_RULE_DEEPSEEK 4 /* DeepSeek-V3: scale_inv = max(amax, 1e-4) / max */
 #define MP_SCALE_RULE_MX_RCEIL 5 /* exponent of amax / max rounded up: nothing saturates */
 #define MP_SCALE_RULE_MX_FLOOR 6 /* the OCP specification's: the largest elements may saturate */
-#define MP_SCALE_RULE_MX_CEIL 7
-#define MP_SCALE_RULE_MX_EVEN 8
-#define MP_SCALE_RULE_NVFP4 9
+#define MP_SCALE_RULE_MX_CEIL 7  /* its exponent is ceil(log2 amax) - floor(log2 max) */
+#define MP_SCALE_RULE_MX_EVEN 8  /* as MX_FLOOR; amax rounded, halves up, to a code's mantissa */
+#define MP_SCALE_RULE_NVFP4 9    /* amax / max under the scale of the tensor, rounded to fp8_e4m3 */
 
 /* mp_quant_desc.flags */
 #define MP_QUANT_POWER_OF_TWO                                                                      \
@@ -63,9 +63,9 @@ typedef struct mp_quantize_args {
     uint32_t flags;       /* MP_QUANTIZE_* */
     int32_t rounding;     /* MP_ROUND_* */
     int32_t microbatch;   /* this and the next three as in mp_cast_desc */
-    uint64_t seed;
-    uint64_t uid;
-    uint64_t step;
+    uint64_t seed;        /* stochastic rounding: the run's seed */
+    uint64_t uid;         /* stochastic rounding: which tensor this is */
+    uint64_t step;        /* stochastic rounding: which step this is, below 2^48 */
     int64_t
         first_element; /* stochastic rounding: where source's element 0 lies in the whole tensor */
     /* One element in the device's memory that stands for source's amax where the one scale of MP_SCALING_TENSOR is chosen;
@@ -80,10 +80,10 @@ typedef struct mp_quantize_args {
 typedef struct mp_quantized_memory {
     uint32_t struct_size; /* sizeof(mp_quantized_memory) */
     int32_t dtype;        /* of the codes, as in mp_tensor_create_quantized */
-    int64_t rows;
-    int64_t columns;
-    void* codes;      /* rows x columns */
-    void* transposed; /* columns x rows: receives the same codes turned; NULL: not wanted */
+    int64_t rows;         /* of the matrix, >= 0 */
+    int64_t columns;      /* of the matrix, >= 0 */
+    void* codes;          /* rows x columns */
+    void* transposed;     /* columns x rows: receives the same codes turned; NULL: not wanted */
     void*
         scale_inv; /* as many as mp_tensor_get_scale_grid says, in its type, aligned to 16 bytes */
     float* amax;   /* receives the largest |x|; NULL: not wanted. NVFP4 needs it */
@@ -96,11 +96,11 @@ typedef struct mp_quantized_memory {
 typedef struct mp_quant_stats {
     uint32_t struct_size; /* sizeof(mp_quant_stats) */
     uint32_t flags;       /* 0 */
-    int64_t elements;
-    int64_t saturated;   /* finite, beyond the largest code: became that code */
-    int64_t underflowed; /* not zero, became the code of zero */
-    int64_t non_finite;  /* infinity or NaN: coded as NaN where the type has no infinity */
-    double amax;         /* largest |x|; NaN beats infinity beats numbers */
+    int64_t elements;     /* how many were quantized */
+    int64_t saturated;    /* finite, beyond the largest code: became that code */
+    int64_t underflowed;  /* not zero, became the code of zero */
+    int64_t non_finite;   /* infinity or NaN: coded as NaN where the type has no infinity */
+    double amax;          /* largest |x|; NaN beats infinity beats numbers */
 } mp_quant_stats;
 
 #define MP_QUANT_STATS_INIT                                                                        \

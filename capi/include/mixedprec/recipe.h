@@ -32,9 +32,9 @@
 #include "status.h"
 
 /* Types of recipe values. */
-#define MP_RECIPE_TYPE_STRING 1
-#define MP_RECIPE_TYPE_FLOAT 2
-#define MP_RECIPE_TYPE_INT 3
+#define MP_RECIPE_TYPE_STRING 1 /* one of some words, or free text */
+#define MP_RECIPE_TYPE_FLOAT 2  /* a double */
+#define MP_RECIPE_TYPE_INT 3    /* an int64_t */
 
 typedef struct mp_recipe_key_desc {
     uint32_t struct_size;   /* sizeof(mp_recipe_key_desc), set by the caller */

@@ -6,9 +6,9 @@
 
 /* What the operands of the three GEMMs of a linear layer are rounded to before they are multiplied
  * (forward x*w, data gradient dy*w, weight gradient dy*x): "fp32", "fp16", "bf16". Sums are fp32. */
-#define MP_RECIPE_GEMM_FPROP_DTYPE "gemm.fprop.dtype"
-#define MP_RECIPE_GEMM_DGRAD_DTYPE "gemm.dgrad.dtype"
-#define MP_RECIPE_GEMM_WGRAD_DTYPE "gemm.wgrad.dtype"
+#define MP_RECIPE_GEMM_FPROP_DTYPE "gemm.fprop.dtype" /* forward */
+#define MP_RECIPE_GEMM_DGRAD_DTYPE "gemm.dgrad.dtype" /* data gradient */
+#define MP_RECIPE_GEMM_WGRAD_DTYPE "gemm.wgrad.dtype" /* weight gradient */
 
 /* How the model's own copy of a weight is stored: "fp32", "fp16", "bf16", "fp16_scaled", "fp8_e4m3_scaled".
  * Here and below, "_scaled" means codes with one power-of-two scale for the tensor (MS-AMP). */
@@ -26,26 +26,26 @@
  * gradients: "shared": one for a gradient, on which all ranks agree, with FP8-LM's factor mu; the sums are kept as such
  * codes, too. "block": fp32 for 128 elements; "mx": E8M0 for 32; sums are fp32. In a recipe whose gradients are codes under
  * one scale, those that it keeps in fp32 travel in fp32. */
-#define MP_RECIPE_GRAD_REDUCE_DTYPE "grad.reduce.dtype"
-#define MP_RECIPE_GRAD_REDUCE_SCALE "grad.reduce.scale"
-#define MP_RECIPE_WEIGHT_GATHER_DTYPE "weight.gather.dtype"
+#define MP_RECIPE_GRAD_REDUCE_DTYPE "grad.reduce.dtype"     /* gradients */
+#define MP_RECIPE_GRAD_REDUCE_SCALE "grad.reduce.scale"     /* scales of fp8 gradients */
+#define MP_RECIPE_WEIGHT_GATHER_DTYPE "weight.gather.dtype" /* parameters */
 
 /* Moments: "fp32", "fp16", "bf16", "fp16_scaled", "fp8_e4m3_scaled" (exp_avg only; exp_avg_sq is refused, with
  * the reason), and in blocks of the flattened tensor with a scale each, see MP_CODING_* in optimizer.h:
  * "fp8_e4m3_block256", "fp8_e4m3_block128", "int8_block256", "int8_companded32", "int4_block128". Compensation (Kahan):
  * "none", "fp32", "fp16", "bf16", and those blocks but of int4. */
-#define MP_RECIPE_EXP_AVG_DTYPE "optimizer.exp_avg.dtype"
-#define MP_RECIPE_EXP_AVG_SQ_DTYPE "optimizer.exp_avg_sq.dtype"
-#define MP_RECIPE_COMPENSATION_DTYPE "optimizer.compensation.dtype"
+#define MP_RECIPE_EXP_AVG_DTYPE "optimizer.exp_avg.dtype"           /* first moments */
+#define MP_RECIPE_EXP_AVG_SQ_DTYPE "optimizer.exp_avg_sq.dtype"     /* second moments */
+#define MP_RECIPE_COMPENSATION_DTYPE "optimizer.compensation.dtype" /* Kahan */
 /* Integer: tensors of fewer elements keep fp32 states where blocks are asked for; 4096. */
 #define MP_RECIPE_BLOCK_MIN_ELEMENTS "optimizer.block_min_elements"
 
 /* Rounding of what the optimizer stores: "nearest" (halves to even), "stochastic". Of bf16 weights beside an fp32 master
  * also "nearest_away": halves away from zero, as a weight beside "remainder16" is always rounded, so that both train
  * to the same bits. */
-#define MP_RECIPE_WEIGHT_ROUNDING "optimizer.weight.rounding"
-#define MP_RECIPE_EXP_AVG_ROUNDING "optimizer.exp_avg.rounding"
-#define MP_RECIPE_EXP_AVG_SQ_ROUNDING "optimizer.exp_avg_sq.rounding"
+#define MP_RECIPE_WEIGHT_ROUNDING "optimizer.weight.rounding"         /* weights */
+#define MP_RECIPE_EXP_AVG_ROUNDING "optimizer.exp_avg.rounding"       /* first moments */
+#define MP_RECIPE_EXP_AVG_SQ_ROUNDING "optimizer.exp_avg_sq.rounding" /* second moments */
 
 /* Products in fp8. "none" for no such product, or how their operands are scaled: "delayed" by earlier steps,
  * "tensorwise", "rowwise", "rowwise_gw_hp" (the weight gradient in high precision), "block" (1x128 and 128x128),
@@ -54,9 +54,9 @@
 /* "e4m3", "e5m2", or "hybrid": e4m3 for inputs and weights, e5m2 for gradients. */
 #define MP_RECIPE_FP8_FORMAT "fp8.format"
 /* "on", or "off": this product stays in gemm.*.dtype. */
-#define MP_RECIPE_FP8_FPROP "fp8.fprop"
-#define MP_RECIPE_FP8_DGRAD "fp8.dgrad"
-#define MP_RECIPE_FP8_WGRAD "fp8.wgrad"
+#define MP_RECIPE_FP8_FPROP "fp8.fprop" /* forward */
+#define MP_RECIPE_FP8_DGRAD "fp8.dgrad" /* data gradient */
+#define MP_RECIPE_FP8_WGRAD "fp8.wgrad" /* weight gradient */
 /* From an amax to a scale: "current", "float64", "msamp", "deepseek", "mx_rceil", "mx_floor", "mx_ceil",
  * "mx_even"; see MP_SCALE_RULE_* in quant.h. */
 #define MP_RECIPE_FP8_SCALE_RULE "fp8.scale_rule"
@@ -76,9 +76,9 @@
 #define MP_RECIPE_FP8_WEIGHT_COPY "fp8.weight_copy"
 /* Which layers stay in high precision: those whose sizes are not multiples (int); "on": the first and the last
  * layer (MP_LINEAR_FIRST_OR_LAST); "auto": those too small to gain on a GPU. */
-#define MP_RECIPE_FP8_FILTER_MULTIPLE_OF "fp8.filter.multiple_of"
-#define MP_RECIPE_FP8_FILTER_FIRST_LAST "fp8.filter.first_last"
-#define MP_RECIPE_FP8_FILTER_SIZE "fp8.filter.size"
+#define MP_RECIPE_FP8_FILTER_MULTIPLE_OF "fp8.filter.multiple_of" /* (int) */
+#define MP_RECIPE_FP8_FILTER_FIRST_LAST "fp8.filter.first_last"   /* "on", "off" */
+#define MP_RECIPE_FP8_FILTER_SIZE "fp8.filter.size"               /* "none", "auto" */
 /* Patterns of names, with commas: layers with such an mp_linear_desc.name stay in high precision. "*" stands for any
  * characters, "?" for one: "lm_head*,h0.*". "": none. */
 #define MP_RECIPE_FP8_FILTER_NAMES "fp8.filter.names"

@@ -21,16 +21,16 @@
 #define MP_COMM_OP_MAX_ABS_BITS 1 /* the largest bits(|x|): NaN above infinity above numbers */
 
 /* mp_comm_reduce_desc.order */
-#define MP_COMM_ORDER_RANK 0
-#define MP_COMM_ORDER_TREE 1
-#define MP_COMM_ORDER_EXACT 2
-#define MP_COMM_ORDER_FAST 3
+#define MP_COMM_ORDER_RANK 0  /* left to right by rank */
+#define MP_COMM_ORDER_TREE 1  /* the balanced tree over slots */
+#define MP_COMM_ORDER_EXACT 2 /* fixed point and one rounding */
+#define MP_COMM_ORDER_FAST 3  /* any, the same result on every rank */
 
 /* mp_comm_reduce_desc.accumulate */
 #define MP_COMM_ACCUMULATE_DEFAULT 0 /* FP32; FIXED for EXACT */
-#define MP_COMM_ACCUMULATE_FP32 1
-#define MP_COMM_ACCUMULATE_FP64 2  /* RANK and FAST */
-#define MP_COMM_ACCUMULATE_FIXED 3 /* EXACT: 64-bit integers */
+#define MP_COMM_ACCUMULATE_FP32 1    /* RANK, TREE and FAST */
+#define MP_COMM_ACCUMULATE_FP64 2    /* RANK and FAST */
+#define MP_COMM_ACCUMULATE_FIXED 3   /* EXACT: 64-bit integers */
 
 /* Scales of fp8 on the wire, which are sent with the codes. */
 #define MP_COMM_SCALE_DEFAULT 0 /* BLOCK for fp8; other types have none */
@@ -57,12 +57,12 @@ typedef struct mp_comm_reduce_desc {
     int32_t gather_scale;  /* MP_COMM_SCALE_* */
     int64_t first_element; /* which logical element the array begins with */
     uint64_t seed;         /* of stochastic rounding */
-    uint64_t uid;
-    uint64_t step;       /* below 2^48 */
-    int64_t deadline_ms; /* of each transfer; 0: the communicator's */
-    const char* site;    /* a name for messages, copied; NULL: none */
-    int32_t microbatch;  /* of the step, 0 to 65535, where each is summed: fresh random bits */
-    int32_t reserved;    /* 0 */
+    uint64_t uid;          /* which tensor this is, for stochastic rounding */
+    uint64_t step;         /* below 2^48 */
+    int64_t deadline_ms;   /* of each transfer; 0: the communicator's */
+    const char* site;      /* a name for messages, copied; NULL: none */
+    int32_t microbatch;    /* of the step, 0 to 65535, where each is summed: fresh random bits */
+    int32_t reserved;      /* 0 */
 } mp_comm_reduce_desc;
 
 #define MP_COMM_REDUCE_DESC_INIT                                                                   \

@@ -15,9 +15,9 @@
 
 #include "status.h"
 
-#define MP_SCALER_DYNAMIC 0
-#define MP_SCALER_STATIC 1 /* init_scale for ever; non-finite gradients still skip the step */
-#define MP_SCALER_NONE 2   /* scale 1 and no check for finite gradients */
+#define MP_SCALER_DYNAMIC 0 /* the scale grows after good steps and falls after overflows */
+#define MP_SCALER_STATIC 1  /* init_scale for ever; non-finite gradients still skip the step */
+#define MP_SCALER_NONE 2    /* scale 1 and no check for finite gradients */
 
 /* mp_scaler_desc.flags */
 #define MP_SCALER_REFILL_ON_GOOD_STEP 1u /* refill hysteresis on good steps, not only on growth */

@@ -21,7 +21,7 @@ typedef struct mp_tensor_desc {
 /* mp_cast_desc.flags: overflow and infinity become the largest finite value. fp8 targets saturate unless
  * MP_CAST_NO_SATURATE is set; fp16 and bf16 overflow to infinity unless MP_CAST_SATURATE is set. */
 #define MP_CAST_SATURATE 1u
-#define MP_CAST_NO_SATURATE 2u
+#define MP_CAST_NO_SATURATE 2u /* fp8: overflow becomes infinity, or NaN in E4M3 */
 
 typedef struct mp_cast_desc {
     uint32_t struct_size; /* sizeof(mp_cast_desc) */

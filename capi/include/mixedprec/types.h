@@ -9,30 +9,30 @@
 #include "export.h"
 
 /* Element types. 0 means "default" or "none", whichever the field says. */
-#define MP_DTYPE_NONE 0
+#define MP_DTYPE_NONE 0     /* none, or the default */
 #define MP_DTYPE_FP32 1     /* IEEE binary32 */
 #define MP_DTYPE_FP16 2     /* IEEE binary16: 5 exponent bits, max 65504 */
 #define MP_DTYPE_BF16 3     /* 8 exponent bits, 7 mantissa bits */
 #define MP_DTYPE_FP8_E4M3 4 /* "fn": max 448, NaN 0x7f/0xff, no infinity */
 #define MP_DTYPE_FP8_E5M2 5 /* max 57344, has infinities */
 #define MP_DTYPE_E8M0 6     /* power-of-two scale byte, 2^(b-127), 0xff is NaN */
-#define MP_DTYPE_INT8 7
-#define MP_DTYPE_INT16 8
-#define MP_DTYPE_INT32 9
-#define MP_DTYPE_INT64 10
-#define MP_DTYPE_UINT8 11
+#define MP_DTYPE_INT8 7     /* two's complement, 1 byte */
+#define MP_DTYPE_INT16 8    /* two's complement, 2 bytes */
+#define MP_DTYPE_INT32 9    /* two's complement, 4 bytes */
+#define MP_DTYPE_INT64 10   /* two's complement, 8 bytes */
+#define MP_DTYPE_UINT8 11   /* unsigned, 1 byte */
 #define MP_DTYPE_FP4_E2M1                                                                          \
     12 /* max 6, no NaN; two to a byte, the first one low; only in quantized tensors */
 
 /* Kinds of device. 0 means "the context's device". */
 #define MP_DEVICE_DEFAULT 0
-#define MP_DEVICE_HOST 1
-#define MP_DEVICE_CUDA 2
-#define MP_DEVICE_HIP 3 /* AMD: its module is compiled and linked, and has never run on a GPU */
+#define MP_DEVICE_HOST 1 /* the processor and its memory */
+#define MP_DEVICE_CUDA 2 /* NVIDIA's GPUs, by the module libmixedprec-cuda.so */
+#define MP_DEVICE_HIP 3  /* AMD: its module is compiled and linked, and has never run on a GPU */
 
 /* Rounding of a conversion to a narrower type. 0 means round to nearest, ties to even. */
 #define MP_ROUND_NEAREST 0
-#define MP_ROUND_STOCHASTIC 1
+#define MP_ROUND_STOCHASTIC 1 /* up or down by chance, right on average */
 
 /* Most dimensions a tensor can have. */
 #define MP_MAX_DIMS 8

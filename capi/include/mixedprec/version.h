@@ -5,8 +5,11 @@
 
 #include "status.h"
 
+/* The first number of this header's version. */
 #define MP_VERSION_MAJOR 0
+/* The second. */
 #define MP_VERSION_MINOR 2
+/* The third. */
 #define MP_VERSION_PATCH 0
 
 /* The version as one number that can be compared: major * 10000 + minor * 100 + patch. */
