@@ -103,7 +103,7 @@ def problems(include=headers.INCLUDE):
 
 
 def listing(functions):
-    lines = ["# All functions", "", "By object, with their arguments in order: made by `tests/abi/check_names.py --update`, from the headers. "
+    lines = ["# All functions", "", "By object, with their arguments in order: made by `tests/abi/check_names.py --update`, from the headers.",
              "The rules are in [abi.md](abi.md).", ""]
     for header in sorted({f.header for f in functions}):
         lines += [f"## {header}", "", "| function | arguments |", "|---|---|"]
