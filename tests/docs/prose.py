@@ -68,10 +68,10 @@ def broken_links(page, text):
 
 
 def wide_lines(text):
-    """Numbers and lengths of lines that are too long, but for tables and code, which cannot always be broken."""
+    """Numbers and lengths of lines that are too long, but for tables, comments and code, which cannot always be broken."""
     code = re.sub(r"^```.*?^```", lambda found: "\n" * found[0].count("\n"), text, flags=re.S | re.M)
     for number, line in enumerate(code.split("\n"), 1):
-        if len(line) > CHARACTERS and not line.startswith("|"):
+        if len(line) > CHARACTERS and not line.startswith(("|", "<!--")):
             yield number, len(line)
 
 
