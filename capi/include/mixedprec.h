@@ -52,5 +52,6 @@
 #include "mixedprec/tensor.h"
 #include "mixedprec/types.h"
 #include "mixedprec/version.h"
+#include "mixedprec/watch.h"
 
 #endif /* MIXEDPREC_H */

@@ -12,6 +12,7 @@
 #include "mixedprec/scaler.h"
 #include "mixedprec/sharding.h"
 #include "mixedprec/tensor.h"
+#include "mixedprec/watch.h"
 
 #include "boundary.hpp"
 #include "versioned_struct.hpp"
@@ -38,6 +39,9 @@ INIT(mp_linear_stats, MP_LINEAR_STATS_INIT)
 INIT(mp_optimizer_desc, MP_OPTIMIZER_DESC_INIT)
 INIT(mp_param_group_desc, MP_PARAM_GROUP_DESC_INIT)
 INIT(mp_param_desc, MP_PARAM_DESC_INIT)
+INIT(mp_planned_tensor, MP_PLANNED_TENSOR_INIT)
+INIT(mp_guard_desc, MP_GUARD_DESC_INIT)
+INIT(mp_step_record, MP_STEP_RECORD_INIT)
 INIT(mp_optimizer_stats, MP_OPTIMIZER_STATS_INIT)
 INIT(mp_step_slot, MP_STEP_SLOT_INIT)
 INIT(mp_step_args, MP_STEP_ARGS_INIT)

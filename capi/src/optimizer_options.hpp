@@ -47,11 +47,14 @@ template <typename T> numerics::GroupHyper hyper_of(const T& source) {
 
 inline void write_stats(const numerics::OptimizerState& state, mp_optimizer_stats* destination) {
     mp_optimizer_stats stats{};
-    stats.found_inf = state.skip;
+    stats.found_inf = state.found_inf != 0.0F ? 1 : 0;
     stats.step = state.step;
     stats.skipped_steps = state.skipped_steps;
     stats.grad_norm = state.grad_norm;
     stats.grad_mul = state.grad_mul;
+    stats.outlier_steps = state.outlier_steps;
+    stats.grad_norm_z = state.z[static_cast<int>(numerics::Watched::grad_norm)];
+    stats.loss_z = state.z[static_cast<int>(numerics::Watched::loss)];
     write_struct(destination, stats, "stats");
 }
 

@@ -75,6 +75,40 @@ shard::Sharding& sharding_of(const optim::Optimizer& optimizer) {
     return *optimizer.sharding();
 }
 
+std::vector<optim::PlannedTensor> planned_of(const mp_planned_tensor* tensors, int64_t count) {
+    if (count < 0) {
+        fail(Code::invalid_argument, "tensor_count is %lld; it must be >= 0",
+             static_cast<long long>(count));
+    }
+    if (count == 0) {
+        return {};
+    }
+    const auto* bytes = reinterpret_cast<const unsigned char*>(required(tensors, "tensors"));
+    const uint32_t stride = size_of_struct(tensors, "tensors");
+    const auto text_of = [](const char* text) { return std::string(text != nullptr ? text : ""); };
+    std::vector<optim::PlannedTensor> all;
+    std::vector<int64_t> counts;
+    for (int64_t i = 0; i < count; ++i) {
+        const auto* place = reinterpret_cast<const mp_planned_tensor*>(bytes + i * stride);
+        const auto source = read_struct(place, "tensors");
+        if (size_of_struct(place, "tensors") != stride) {
+            fail(Code::invalid_argument,
+                 "tensors[%lld].struct_size is not that of tensors[0]; all must be alike",
+                 static_cast<long long>(i));
+        }
+        check_reserved(source.reserved);
+        optim::PlannedTensor tensor;
+        tensor.count = source.count;
+        tensor.weight = dtype_of(source.weight_dtype, "tensors.weight_dtype", true);
+        tensor.rule = rule_of(source.rule);
+        tensor.formats = {text_of(source.exp_avg_format), text_of(source.exp_avg_sq_format)};
+        all.push_back(std::move(tensor));
+        counts.push_back(source.count);
+    }
+    (void)checked_counts(counts.data(), count);
+    return all;
+}
+
 // For calls that have nothing to do where nobody shares; null then.
 shard::Sharding* sharding_if_any(const optim::Optimizer& optimizer) {
     return optimizer.is_sharded() ? &sharding_of(optimizer) : nullptr;
@@ -252,8 +286,36 @@ mp_status mp_recipe_plan_memory_sharded(const mp_recipe* recipe, int32_t rule,
     return boundary([&] {
         const recipe::Recipe& source = object_of(recipe, "recipe")->recipe;
         const shard::ShardingOptions options = ::options_of(sharding, source);
-        write_report(optim::planned_memory(source, checked_counts(counts, tensor_count), options,
-                                           {rank, ranks}, rule_of(rule)),
-                     report);
+        const std::vector<optim::PlannedTensor> tensors =
+            optim::planned_tensors(checked_counts(counts, tensor_count), rule_of(rule));
+        write_report(optim::planned_memory(source, tensors, options, {rank, ranks}), report);
+    });
+}
+
+mp_status mp_recipe_plan_tensors(const mp_recipe* recipe, const mp_planned_tensor* tensors,
+                                 int64_t tensor_count, const mp_sharding_desc* sharding,
+                                 int32_t rank, int32_t ranks, mp_memory_report* memory,
+                                 mp_comm_traffic* traffic) {
+    return boundary([&] {
+        const recipe::Recipe& source = object_of(recipe, "recipe")->recipe;
+        const shard::ShardingOptions options = ::options_of(sharding, source);
+        const std::vector<optim::PlannedTensor> planned = planned_of(tensors, tensor_count);
+        // Both are known, and both places are looked at, before one is written.
+        const optim::MemoryReport held =
+            optim::planned_memory(source, planned, options, {rank, ranks});
+        const optim::PlannedTraffic sent = optim::planned_traffic(source, planned, options, ranks);
+        if (memory != nullptr && traffic != nullptr) {
+            (void)size_of_struct(traffic, "traffic");
+        }
+        if (memory != nullptr) {
+            write_report(held, memory);
+        }
+        if (traffic != nullptr) {
+            mp_comm_traffic result{};
+            result.all_to_all_bytes = std::llround(sent.gradients);
+            result.all_gather_bytes = std::llround(sent.weights);
+            result.total_bytes = result.all_to_all_bytes + result.all_gather_bytes;
+            write_struct(traffic, result, "traffic");
+        }
     });
 }

@@ -75,6 +75,14 @@ class StatefulOptimizer final : public Stateful {
             catalog.scalars.push_back({"optimizer." + name, bits});
         };
         add("skipped_steps", static_cast<uint64_t>(counts.skipped_steps));
+        if (counts.outlier_steps > 0) {
+            add("outlier_steps", static_cast<uint64_t>(counts.outlier_steps));
+        }
+        for (std::size_t i = 0; i < counts.guard.last.size(); ++i) {
+            for (std::size_t n = 0; n < counts.guard.last[i].size(); ++n) {
+                add(guard_name(i, n), bits_of(counts.guard.last[i][n]));
+            }
+        }
         add("groups", counts.groups.size());
         for (std::size_t g = 0; g < counts.groups.size(); ++g) {
             const numerics::GroupHyper& hyper = counts.groups[g];
@@ -131,12 +139,31 @@ class StatefulOptimizer final : public Stateful {
         return optimizer_->parameters()[static_cast<int32_t>(parameter)].name + ".grad_mu";
     }
 
+    // The values that the guard has seen, oldest first; a checkpoint without them has none.
+    static std::string guard_name(std::size_t watched, std::size_t number) {
+        return std::string("guard.") + (watched == 0 ? "grad_norm." : "loss.") +
+               std::to_string(number);
+    }
+
+    static optim::GuardValues guard_of(const Numbers& numbers) {
+        optim::GuardValues guard;
+        for (std::size_t i = 0; i < guard.last.size(); ++i) {
+            for (std::size_t n = 0; n < numerics::kMostGuardWindow && numbers.has(guard_name(i, n));
+                 ++n) {
+                guard.last[i].push_back(numbers.number(guard_name(i, n)));
+            }
+        }
+        return guard;
+    }
+
     [[nodiscard]] optim::OptimizerCounts counts_of(const Manifest& manifest) const {
         const Numbers numbers(manifest, "optimizer.");
         optim::OptimizerCounts counts;
         counts.step = manifest.rng_step;
         counts.seed = manifest.seed;
         counts.skipped_steps = numbers.integer("skipped_steps");
+        counts.outlier_steps = numbers.has("outlier_steps") ? numbers.integer("outlier_steps") : 0;
+        counts.guard = guard_of(numbers);
         const uint64_t groups = numbers.bits("groups");
         if (groups > manifest.scalars.size()) {
             fail(Code::corrupt_data, "checkpoint: its number of groups cannot be");

@@ -9,6 +9,7 @@
 #include "dtype/host_device.hpp"
 #include "numerics/loss_scale.hpp"
 #include "numerics/rules.hpp"
+#include "numerics/step_guard.hpp"
 
 namespace mp::numerics {
 
@@ -18,13 +19,15 @@ struct OptimizerState {
     double sum_squares = 0.0; // of the gradients as they came, before unscaling
     double grad_norm = 0.0;   // unscaled
     double grad_mul = 1.0;
-    uint32_t skip = 0; // 1: this step changes nothing
-    // The same two for kernels of the caller's.
+    double z[kWatchedCount] = {}; // of this step's gradient norm and loss; 0 where not watched
+    int64_t outlier_steps = 0;    // of the skipped ones, by the guard
+    uint32_t skip = 0;            // 1: this step changes nothing
+    // grad_norm, and whether a gradient was not finite, for kernels of the caller's.
     float norm = 0.0F;
     float found_inf = 0.0F;
     uint32_t reserved = 0;
 };
-static_assert(sizeof(OptimizerState) == 56);
+static_assert(sizeof(OptimizerState) == 80);
 
 struct StepRule {
     double max_grad_norm = 0.0;               // 0: no clipping
@@ -33,11 +36,27 @@ struct StepRule {
     uint32_t has_stats = 0;                   // state.sum_squares was computed for this step
     const float* device_grad_mul = nullptr;   // multiplies gradients: a clip factor
     const int64_t* device_step = nullptr;     // steps taken so far, instead of the state's
+    GuardState* guard = nullptr;              // null: no guard
+    GuardRule guard_rule;
 };
 
 namespace detail {
 
 MP_HD inline bool is_finite_double(double x) { return x - x == 0.0; }
+
+// Whether the step stands out. Values that are not finite are not kept.
+MP_HD inline bool stands_out(OptimizerState& state, const StepRule& rule) {
+    bool out = false;
+    for (int i = 0; i < kWatchedCount; ++i) {
+        const double value = i == 0 ? state.grad_norm : rule.guard_rule.loss;
+        const double most = rule.guard_rule.max_z[i];
+        if (most > 0.0 && is_finite_double(value)) {
+            state.z[i] = watch(rule.guard->windows[i], rule.guard_rule.window, value);
+            out = out || state.z[i] > most;
+        }
+    }
+    return out;
+}
 
 } // namespace detail
 
@@ -54,11 +73,11 @@ MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler,
     if (rule.device_step != nullptr) {
         state.step = *rule.device_step;
     }
-    bool skip = scaler != nullptr && scaler->found_inf != 0.0F;
+    bool bad = scaler != nullptr && scaler->found_inf != 0.0F;
     state.grad_norm = 0.0;
     double clip = 1.0;
     if (rule.has_stats != 0) {
-        skip = skip || !detail::is_finite_double(state.sum_squares);
+        bad = bad || !detail::is_finite_double(state.sum_squares);
         state.grad_norm = sqrt(state.sum_squares) * unscale;
         if (rule.max_grad_norm > 0.0) {
             const double coefficient = rule.max_grad_norm / (state.grad_norm + 1e-6);
@@ -66,12 +85,18 @@ MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler,
         }
     }
     state.grad_mul = unscale * clip;
+    for (double& z : state.z) {
+        z = 0.0;
+    }
+    const bool outlier = !bad && rule.guard != nullptr && detail::stands_out(state, rule);
+    const bool skip = bad || outlier;
     state.skip = skip ? 1 : 0;
     state.norm = static_cast<float>(state.grad_norm);
-    state.found_inf = skip ? 1.0F : 0.0F;
+    state.found_inf = bad ? 1.0F : 0.0F;
     state.step += skip ? 0 : 1;
     state.skipped_steps += skip ? 1 : 0;
-    if (skip && scaler != nullptr) {
+    state.outlier_steps += outlier ? 1 : 0;
+    if (bad && scaler != nullptr) {
         scaler->found_inf = 1.0F;
     }
 }

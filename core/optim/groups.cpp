@@ -5,38 +5,6 @@
 #include "recipe/keys.hpp"
 
 namespace mp::optim {
-namespace {
-
-// A recipe's roundings are those of the whole step; where a group keeps fp32 nothing is rounded.
-recipe::Recipe with_formats(const recipe::Recipe& recipe, const MomentFormats& formats,
-                            numerics::RuleId rule) {
-    if (!formats.exp_avg_sq.empty() && !has_second_moment(rule)) {
-        fail(Code::invalid_argument,
-             "optimizer: exp_avg_sq_format is '%.64s', but %s has no second moment; leave it NULL",
-             formats.exp_avg_sq.c_str(), numerics::rule_info(rule).name);
-    }
-    recipe::Recipe own = recipe;
-    const auto set = [&own](const char* key, const std::string& format,
-                            StateFormat recipe::Recipe::*member,
-                            recipe::Rounding recipe::Recipe::*rounding) {
-        if (format.empty()) {
-            return;
-        }
-        recipe::set_key(own, recipe::find_key(key), format);
-        if (own.*member == DType::fp32) {
-            own.*rounding = recipe::Rounding::nearest;
-        }
-    };
-    set("optimizer.exp_avg.dtype", formats.exp_avg, &recipe::Recipe::exp_avg,
-        &recipe::Recipe::exp_avg_rounding);
-    set("optimizer.exp_avg_sq.dtype", formats.exp_avg_sq, &recipe::Recipe::exp_avg_sq,
-        &recipe::Recipe::exp_avg_sq_rounding);
-    recipe::check_recipe(own);
-    return own;
-}
-
-} // namespace
-
 const float* scalar_address(const Tensor* tensor, const Device& device, const char* name) {
     if (tensor == nullptr) {
         return nullptr;

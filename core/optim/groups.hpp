@@ -7,16 +7,11 @@
 #include <vector>
 
 #include "numerics/rules.hpp"
+#include "optim/memory_plan.hpp"
 #include "recipe/recipe.hpp"
 #include "tensor/tensor.hpp"
 
 namespace mp::optim {
-
-// What the moments of a group are kept in, as the recipe's keys say it; empty: what the recipe says.
-struct MomentFormats {
-    std::string exp_avg;
-    std::string exp_avg_sq;
-};
 
 // The address of one fp32 element on the device; null for a null tensor. Throws for anything else.
 const float* scalar_address(const Tensor* tensor, const Device& device, const char* name);

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/memory_plan.hpp"
 
+#include <algorithm>
+
+#include "comm/reduce_scatter.hpp"
+#include "numerics/part_sum.hpp"
+#include "optim/step_memory.hpp"
+#include "recipe/keys.hpp"
 #include "shard/shard_groups.hpp"
 #include "status/status.hpp"
 
@@ -44,6 +50,33 @@ StateFormats state_formats(const recipe::Recipe& recipe, StateFormat weight, int
     return formats;
 }
 
+recipe::Recipe with_formats(const recipe::Recipe& recipe, const MomentFormats& formats,
+                            numerics::RuleId rule) {
+    if (!formats.exp_avg_sq.empty() && !has_second_moment(rule)) {
+        fail(Code::invalid_argument,
+             "optimizer: exp_avg_sq_format is '%.64s', but %s has no second moment; leave it NULL",
+             formats.exp_avg_sq.c_str(), numerics::rule_info(rule).name);
+    }
+    recipe::Recipe own = recipe;
+    const auto set = [&own](const char* key, const std::string& format,
+                            StateFormat recipe::Recipe::*member,
+                            recipe::Rounding recipe::Recipe::*rounding) {
+        if (format.empty()) {
+            return;
+        }
+        recipe::set_key(own, recipe::find_key(key), format);
+        if (own.*member == DType::fp32) {
+            own.*rounding = recipe::Rounding::nearest;
+        }
+    };
+    set("optimizer.exp_avg.dtype", formats.exp_avg, &recipe::Recipe::exp_avg,
+        &recipe::Recipe::exp_avg_rounding);
+    set("optimizer.exp_avg_sq.dtype", formats.exp_avg_sq, &recipe::Recipe::exp_avg_sq,
+        &recipe::Recipe::exp_avg_sq_rounding);
+    recipe::check_recipe(own);
+    return own;
+}
+
 DType gather_dtype(const recipe::Recipe& recipe, StateFormat weight) {
     const bool is_narrower = dtype_size(recipe.weight_gather) < dtype_size(weight.dtype);
     return is_narrower && weight == recipe.weight && !weight.is_scaled() ? recipe.weight_gather
@@ -57,58 +90,219 @@ comm::WireFormat reduce_wire(const comm::WireFormat& wire, const recipe::Recipe&
                                          : wire;
 }
 
-MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_t> counts,
-                            numerics::RuleId rule) {
+namespace {
+
+// A planned tensor as a parameter would be.
+struct Planned {
+    int64_t count = 0;
+    StateFormat weight; // what the step keeps exactly
+    StateFormats formats;
+    comm::WireFormat wire;
+    bool is_codes = false;
+    StateFormat memory; // of the parameter itself
+    DType gather = DType::none;
+};
+
+Planned plan_one(const recipe::Recipe& recipe, const recipe::Recipe& of_group,
+                 const PlannedTensor& tensor, const shard::ShardingOptions& sharding) {
+    Planned planned;
+    planned.count = tensor.count;
+    planned.is_codes = is_fp8(tensor.weight);
+    planned.weight = tensor.weight == DType::fp32 ? StateFormat(DType::fp32) : recipe.weight;
+    planned.memory = planned.is_codes ? StateFormat(tensor.weight, Coding::scaled) : planned.weight;
+    planned.formats = state_formats(of_group, planned.weight, tensor.count, tensor.rule);
+    planned.wire = reduce_wire(sharding.wire, recipe, planned.formats);
+    planned.gather = planned.is_codes ? tensor.weight : gather_dtype(recipe, planned.weight);
+    return planned;
+}
+
+void check_tensor(const recipe::Recipe& recipe, const PlannedTensor& tensor,
+                  const shard::ShardingOptions& sharding, int32_t ranks) {
+    if (tensor.weight == DType::none || tensor.weight == DType::fp32) {
+        return;
+    }
+    if (!is_fp8(tensor.weight)) {
+        fail(Code::invalid_dtype,
+             "a planned weight is %s; it must be none (the recipe's weight.dtype), fp32, or fp8 "
+             "codes",
+             dtype_name(tensor.weight));
+    }
+    if (ranks == 1 || sharding.stage == 0 || !recipe.fp8.gather || recipe.weight.is_scaled()) {
+        fail(Code::invalid_dtype,
+             "a planned weight is %s, which is for ranks that gather codes: from stage 1 on, under "
+             "fp8.all_gather",
+             dtype_name(tensor.weight));
+    }
+}
+
+std::vector<Planned> plan_all(const recipe::Recipe& recipe, std::span<const PlannedTensor> tensors,
+                              const shard::ShardingOptions& sharding, int32_t ranks) {
+    std::vector<Planned> all;
+    all.reserve(tensors.size());
+    recipe::Recipe own = recipe; // of the group of the tensor before
+    const PlannedTensor plain;
+    const PlannedTensor* before = &plain;
+    for (const PlannedTensor& tensor : tensors) {
+        check_tensor(recipe, tensor, sharding, ranks);
+        if (tensor.formats != before->formats || tensor.rule != before->rule) {
+            own = with_formats(recipe, tensor.formats, tensor.rule);
+        }
+        before = &tensor;
+        all.push_back(plan_one(recipe, own, tensor, sharding));
+    }
+    return all;
+}
+
+MemoryReport memory_alone(const std::vector<Planned>& tensors) {
     MemoryReport report;
-    for (const int64_t count : counts) {
-        const StateFormats formats = state_formats(recipe, recipe.weight, count, rule);
-        report.parameter_count += count;
-        report.weight += format_bytes(recipe.weight, count);
-        report.grad += format_bytes(formats.grad, count);
-        add_states(report, formats, count);
+    for (const Planned& tensor : tensors) {
+        report.parameter_count += tensor.count;
+        report.weight += format_bytes(tensor.memory, tensor.count);
+        report.grad += format_bytes(tensor.formats.grad, tensor.count);
+        add_states(report, tensor.formats, tensor.count);
     }
     return report;
 }
 
+shard::ShardPlan plan_of(const std::vector<Planned>& tensors,
+                         const shard::ShardingOptions& sharding, int32_t sharers) {
+    std::vector<int64_t> counts;
+    std::vector<int32_t> kinds;
+    for (const Planned& tensor : tensors) {
+        counts.push_back(tensor.count);
+        kinds.push_back(shard::bucket_kind(tensor.wire));
+    }
+    return {{sharding.kind, sharers, sharding.bucket_elements}, counts, kinds};
+}
+
+// Bytes of a whole gradient as a rank sends it, in its share of the slots; the mean over the ranks.
+double message_bytes(const Planned& tensor, const shard::ShardingOptions& sharding, int32_t ranks,
+                     int32_t slots) {
+    comm::ReduceDesc desc;
+    desc.wire = tensor.wire;
+    desc.order = sharding.order;
+    desc.slots = slots;
+    double sum = 0.0;
+    for (int32_t rank = 0; rank < ranks; ++rank) {
+        sum += static_cast<double>(comm::message_layout(desc, rank, ranks, tensor.count).bytes);
+    }
+    return sum / ranks;
+}
+
+// A rank sends what is not its own. Where groups add first (Sharding::make_buckets), replicas then add the groups' sums in
+// fp32; else every owner of every group gets all contributions.
+double gradient_traffic(const Planned& tensor, const shard::ShardingOptions& sharding,
+                        int32_t ranks, bool adds_in_groups) {
+    const double all = ranks;
+    const int32_t sharers = sharding.shard_ranks > 0 ? sharding.shard_ranks : ranks;
+    const int32_t groups = ranks / sharers;
+    const double group = sharers;
+    const auto count = static_cast<double>(tensor.count);
+    const double magnitudes =
+        sharding.order == comm::SumOrder::exact
+            ? 4.0 * count / static_cast<double>(numerics::kExactBlock) * all / group
+            : 0.0; // of blocks
+    if (groups > 1 && !adds_in_groups) {
+        return message_bytes(tensor, sharding, ranks, sharding.slots) * (all - 1.0) / group +
+               magnitudes;
+    }
+    const double each = message_bytes(tensor, sharding, sharers, sharding.slots / groups);
+    if (sharding.node_ranks > 0) {
+        const double node = sharding.node_ranks;
+        const double nodes = all / node;
+        return each * ((node - 1.0) / node + (nodes - 1.0) / nodes / node);
+    }
+    const double across = count * 2.0 * 4.0 * (groups - 1.0) / groups / group;
+    return each * (group - 1.0) / group + across + magnitudes;
+}
+
+bool adds_in_groups(const std::vector<Planned>& tensors, const shard::ShardingOptions& sharding,
+                    int32_t ranks) {
+    const int32_t groups = sharding.shard_ranks > 0 ? ranks / sharding.shard_ranks : 1;
+    const int32_t slots = sharding.slots != 0 ? sharding.slots : ranks;
+    return comm::traits(sharding.order).nests(slots, groups) &&
+           std::none_of(tensors.begin(), tensors.end(), [](const Planned& tensor) {
+               return tensor.wire.scale == comm::WireScale::shared;
+           });
+}
+
+} // namespace
+
+std::vector<PlannedTensor> planned_tensors(std::span<const int64_t> counts, numerics::RuleId rule) {
+    std::vector<PlannedTensor> tensors(counts.size());
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+        tensors[i].count = counts[i];
+        tensors[i].rule = rule;
+    }
+    return tensors;
+}
+
 MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_t> counts,
-                            const shard::ShardingOptions& sharding, const RankOf& rank,
                             numerics::RuleId rule) {
+    return planned_memory(recipe, planned_tensors(counts, rule), {}, {});
+}
+
+MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const PlannedTensor> tensors,
+                            const shard::ShardingOptions& sharding, const RankOf& rank) {
     if (rank.rank < 0 || rank.rank >= rank.ranks) {
         fail(Code::invalid_argument, "rank is %d of %d; ranks count from 0", rank.rank, rank.ranks);
     }
     shard::check_sharding(sharding, rank.ranks);
+    const std::vector<Planned> planned = plan_all(recipe, tensors, sharding, rank.ranks);
     if (rank.ranks == 1) {
-        return planned_memory(recipe, counts, rule); // nobody shares it
+        return memory_alone(planned); // nobody shares it
     }
     const int32_t stage = sharding.stage;
     const int32_t sharers = sharding.shard_ranks > 0 ? sharding.shard_ranks : rank.ranks;
-    const bool is_rounded = gather_dtype(recipe, recipe.weight) != recipe.weight.dtype;
-    const bool has_copy = stage == 3 || (stage > 0 && is_rounded);
-    const shard::ShardPlan plan({sharding.kind, sharers, sharding.bucket_elements}, counts);
+    const shard::ShardPlan plan = plan_of(planned, sharding, sharers);
     const int32_t shard = rank.rank % sharers;
     MemoryReport report;
     bool any_shared = false;
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-        const int64_t all = counts[i];
+    for (std::size_t i = 0; i < planned.size(); ++i) {
+        const Planned& tensor = planned[i];
+        const int64_t all = tensor.count;
         const int64_t own = plan.slice_on(static_cast<int32_t>(i), shard).count;
-        const StateFormats formats = state_formats(recipe, recipe.weight, all, rule);
+        const bool has_copy =
+            stage == 3 || tensor.is_codes || (stage > 0 && tensor.gather != tensor.weight.dtype);
         report.parameter_count += all;
-        report.weight += format_bytes(recipe.weight, stage == 3 ? 0 : all);
-        report.weight += has_copy && own > 0 ? format_bytes(recipe.weight, own) : 0;
-        report.grad += format_bytes(formats.grad, stage >= 2 ? 0 : all);
-        const bool is_shared =
-            reduce_wire(sharding.wire, recipe, formats).scale == comm::WireScale::shared;
-        report.reduced_grad += bytes_of(is_shared ? sharding.wire.dtype : DType::fp32,
+        report.weight += format_bytes(tensor.memory, stage == 3 ? 0 : all);
+        report.weight += has_copy && own > 0 ? format_bytes(tensor.weight, own) : 0;
+        report.grad += format_bytes(tensor.formats.grad, stage >= 2 ? 0 : all);
+        const bool is_shared = tensor.wire.scale == comm::WireScale::shared;
+        report.reduced_grad += bytes_of(is_shared ? tensor.wire.dtype : DType::fp32,
                                         shard::with_gap(own) + (stage == 0 ? all : 0));
         any_shared = any_shared || is_shared;
         if (stage == 0 || own > 0) {
-            add_states(report, formats, stage == 0 ? all : own);
+            add_states(report, tensor.formats, stage == 0 ? all : own);
         }
     }
     if (any_shared) { // a scale for each
-        report.reduced_grad += bytes_of(DType::fp32, static_cast<int64_t>(counts.size()));
+        report.reduced_grad += bytes_of(DType::fp32, static_cast<int64_t>(planned.size()));
     }
     return report;
+}
+
+PlannedTraffic planned_traffic(const recipe::Recipe& recipe, std::span<const PlannedTensor> tensors,
+                               const shard::ShardingOptions& sharding, int32_t ranks) {
+    shard::check_sharding(sharding, ranks);
+    PlannedTraffic traffic;
+    if (ranks == 1) {
+        return traffic;
+    }
+    const double group = sharding.shard_ranks > 0 ? sharding.shard_ranks : ranks;
+    const std::vector<Planned> planned = plan_all(recipe, tensors, sharding, ranks);
+    const bool nests = adds_in_groups(planned, sharding, ranks);
+    for (const Planned& tensor : planned) {
+        traffic.gradients += gradient_traffic(tensor, sharding, ranks, nests);
+        const bool is_shared = tensor.wire.scale == comm::WireScale::shared;
+        const double bytes =
+            sharding.stage == 0
+                ? static_cast<double>(dtype_size(is_shared ? tensor.wire.dtype : DType::fp32))
+                : static_cast<double>(dtype_size(tensor.gather)) *
+                      (sharding.stage == 3 ? 2.0 : 1.0);
+        traffic.weights += static_cast<double>(tensor.count) * bytes * (group - 1.0) / group;
+    }
+    return traffic;
 }
 
 } // namespace mp::optim

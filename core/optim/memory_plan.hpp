@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which format each array of a parameter gets under a recipe, and so the bytes, before anything is allocated.
+// Which format each array of a parameter gets under a recipe, and so the bytes, before anything is allocated: those that are
+// held, and those that ranks send.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "numerics/rules.hpp"
 #include "recipe/recipe.hpp"
@@ -46,9 +49,16 @@ struct StateFormats {
 StateFormats state_formats(const recipe::Recipe& recipe, StateFormat weight, int64_t count,
                            numerics::RuleId rule);
 
-// What a recipe needs for tensors of its weight format with so many elements each, exactly.
-MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_t> counts,
-                            numerics::RuleId rule = numerics::RuleId::adamw);
+// What the moments of a group of parameters are kept in, as the recipe's keys say it; empty: what the recipe says.
+struct MomentFormats {
+    std::string exp_avg;
+    std::string exp_avg_sq;
+
+    bool operator==(const MomentFormats&) const = default;
+};
+// The recipe of such a group. A recipe's roundings are those of the whole step; where a group keeps fp32 nothing is rounded.
+recipe::Recipe with_formats(const recipe::Recipe& recipe, const MomentFormats& formats,
+                            numerics::RuleId rule);
 
 // What a weight of this format is gathered in: the recipe's gather type where that is smaller, for weights of the
 // recipe's own type; else its own.
@@ -59,16 +69,38 @@ DType gather_dtype(const recipe::Recipe& recipe, StateFormat weight);
 comm::WireFormat reduce_wire(const comm::WireFormat& wire, const recipe::Recipe& recipe,
                              const StateFormats& formats);
 
-// What one rank holds of them, by the stages of ZeRO (Rajbhandari et al.): 0 everything; 1 states of its own elements
-// only; from 2 on gradients, from 3 on weights, have memory while they are in use only. Beside them are the sums of the
-// gradients of its own elements, in fp32 or as codes under a shared scale (stage 0: of all, too), and where a weight is not in its own memory, or
-// is gathered in a narrower type, its owner's copy. The one scale of a weight or gradient is on every rank.
+// A parameter before there is one.
+struct PlannedTensor {
+    int64_t count = 0;
+    DType weight = DType::none; // none: the recipe's; fp32; or fp8 codes that ranks gather
+    numerics::RuleId rule = numerics::RuleId::adamw;
+    MomentFormats formats; // of its group
+};
+std::vector<PlannedTensor> planned_tensors(std::span<const int64_t> counts, numerics::RuleId rule);
+
+// What a recipe needs for tensors of its weight format with so many elements each, exactly.
+MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_t> counts,
+                            numerics::RuleId rule = numerics::RuleId::adamw);
+
+// What one rank holds of these tensors, by the stages of ZeRO (Rajbhandari et al.): 0 everything; 1 states of its own
+// elements only; from 2 on gradients, from 3 on weights, have memory while they are in use only. Beside them are the sums of
+// the gradients of its own elements, in fp32 or as codes under a shared scale (stage 0: of all, too), and where a weight is
+// not in its own memory, or is gathered in a narrower type, its owner's copy. The one scale of a weight or gradient is on
+// every rank. A rank alone has everything.
 struct RankOf {
     int32_t rank = 0;
     int32_t ranks = 1;
 };
-MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_t> counts,
-                            const shard::ShardingOptions& sharding, const RankOf& rank,
-                            numerics::RuleId rule = numerics::RuleId::adamw);
+MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const PlannedTensor> tensors,
+                            const shard::ShardingOptions& sharding, const RankOf& rank);
+
+// Bytes that a rank sends in a step, the mean over the ranks, without the few of the step's agreement. Weights of stage 3 are
+// gathered twice in a step: for forward and for backward.
+struct PlannedTraffic {
+    double gradients = 0.0;
+    double weights = 0.0; // stage 0: sums of gradients
+};
+PlannedTraffic planned_traffic(const recipe::Recipe& recipe, std::span<const PlannedTensor> tensors,
+                               const shard::ShardingOptions& sharding, int32_t ranks);
 
 } // namespace mp::optim

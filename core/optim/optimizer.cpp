@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/optimizer.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <string_view>
 
 #include "device/select.hpp"
+#include "status/guarded.hpp"
 
 namespace mp::optim {
 namespace {
@@ -73,6 +77,17 @@ void Optimizer::set_max_grad_norm(double max_grad_norm) {
 void Optimizer::set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale) {
     (void)scalar_address(scale.get(), context_->stream().device(), "grad_scale");
     grad_scale_tensor_ = scale;
+}
+
+void Optimizer::set_guard(const std::optional<GuardOptions>& options) {
+    Stream& stream = context_->stream();
+    StepGuard next;
+    if (options.has_value()) {
+        next = StepGuard(stream, *options);
+        next.write(stream, guard_.read(stream));
+    }
+    stream.sync(); // the old one's memory is no longer in use
+    guard_ = std::move(next);
 }
 
 void Optimizer::set_norm_comm(std::shared_ptr<comm::Communicator> comm) {
@@ -164,6 +179,9 @@ StepOptions Optimizer::step_options() const {
     options.check_finite = options_.check_finite || norm_group_.exists();
     options.zero_grad = options_.zero_grad;
     options.eager_compat = options_.eager_compat;
+    if (guard_.is_on()) {
+        guard_.add_to(options);
+    }
     options.stochastic_param = recipe_.weight_rounding == recipe::Rounding::stochastic;
     options.stochastic_states[0] = recipe_.exp_avg_rounding == recipe::Rounding::stochastic;
     options.stochastic_states[1] = recipe_.exp_avg_sq_rounding == recipe::Rounding::stochastic;
@@ -176,6 +194,7 @@ void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
         return;
     }
     check_norm_group();
+    guard_.check_loss();
     refresh(stream);
     StepOptions options = step_options();
     const ChunkSumExchange exchange = [&](const std::vector<double>& own) {
@@ -187,12 +206,12 @@ void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
     } else {
         memory_.step(stream, plan_, scaler, options);
     }
-    log_skip(stream);
+    remember_step(stream, scaler);
     layers_.end_step(stream);
     touch_weights();
 }
 
-// The first that is not finite; on the host.
+// The first that is not finite. Waits.
 std::string Optimizer::bad_gradient(Stream& stream) const {
     for (const int32_t i : enabled_parameters()) {
         const Tensor& grad = *parameters_[i].grad;
@@ -205,21 +224,88 @@ std::string Optimizer::bad_gradient(Stream& stream) const {
         op.source = grad.ref();
         op.result = static_cast<float*>(largest.data());
         run_op(stream, op);
-        if (!std::isfinite(*op.result)) {
+        float amax = 0.0F;
+        stream.copy(&amax, largest.data(), sizeof amax, CopyKind::device_to_host);
+        stream.sync();
+        if (!std::isfinite(amax)) {
             return "the gradient of '" + parameters_[i].name + "'";
         }
     }
     return "a gradient of another rank";
 }
 
+// In the order of a step: what the layers read, the first layer first, then gradients.
+BadTensors Optimizer::bad_tensors(Stream& stream) const {
+    BadTensors bad;
+    bad.operands = layers_.bad_operands(stream);
+    const auto found = std::find_if(bad.operands.begin(), bad.operands.end(), [](const auto& b) {
+        return std::string_view(b.operand) != "grad_output";
+    });
+    bad.first = found != bad.operands.end()
+                    ? "the " + std::string(found->operand) + " of layer '" + found->layer + "'"
+                    : bad_gradient(stream);
+    return bad;
+}
+
 // Where nobody has to wait to know.
 void Optimizer::log_skip(Stream& stream) const noexcept {
-    if (stream.device().is_host() && device_state()->skip != 0) {
-        context_->log(LogLevel::info, [&] {
-            return "optimizer: step " + std::to_string(device_state()->step + 1) +
-                   " skipped: " + bad_gradient(stream) + " is not finite";
+    if (!stream.device().is_host() || device_state()->skip == 0) {
+        return;
+    }
+    context_->log(LogLevel::info, [&] {
+        const numerics::OptimizerState& state = *device_state();
+        const std::string step = "optimizer: step " + std::to_string(state.step + 1) + " skipped: ";
+        if (state.found_inf != 0.0F) {
+            return step + bad_gradient(stream) + " is not finite";
+        }
+        TextLine<160> why;
+        why.set("its gradient norm lies %.3g and its loss %.3g standard deviations above the mean "
+                "of the guard's window",
+                state.z[0], state.z[1]);
+        return step + why.c_str();
+    });
+}
+
+// After the update, before the layers' counts go on. The step is taken: nothing here may make it fail.
+void Optimizer::remember_step(Stream& stream, const scaler::LossScaler* scaler) noexcept {
+    log_skip(stream);
+    const std::optional<double> loss = guard_.loss();
+    guard_.forget_loss();
+    if (!history_.is_on()) {
+        return;
+    }
+    const Status status = guarded("the history of steps", [&]() -> Status {
+        add_to_history(stream, scaler, loss);
+        return {};
+    });
+    if (!status.ok()) {
+        context_->log(LogLevel::error, [&] {
+            return "optimizer: the history of steps lacks one: " + std::string(status.text());
         });
     }
+}
+
+void Optimizer::add_to_history(Stream& stream, const scaler::LossScaler* scaler,
+                               std::optional<double> loss) {
+    const numerics::OptimizerState state = memory_.read(stream).state;
+    StepRecord record;
+    record.step = state.step;
+    record.outcome = state.skip == 0           ? StepOutcome::taken
+                     : state.found_inf != 0.0F ? StepOutcome::non_finite
+                                               : StepOutcome::outlier;
+    record.loss = loss.value_or(std::numeric_limits<double>::quiet_NaN());
+    record.loss_scale = scaler != nullptr ? static_cast<double>(scaler->read(stream).scale) : 1.0;
+    record.lr = groups_.size() > 0 ? groups_.hyper(0).lr : 0.0;
+    record.grad_norm = state.grad_norm;
+    record.grad_mul = state.grad_mul;
+    record.grad_norm_z = state.z[0];
+    record.loss_z = state.z[1];
+    history_.add(record);
+    if (record.outcome != StepOutcome::non_finite || history_.has_bad()) {
+        return;
+    }
+    history_.set_bad(bad_tensors(stream));
+    check(history_.write());
 }
 
 void Optimizer::touch_weights() {
@@ -270,6 +356,8 @@ OptimizerCounts Optimizer::counts(Stream& stream) const {
     OptimizerCounts counts;
     counts.step = read.state.step;
     counts.skipped_steps = read.state.skipped_steps;
+    counts.outlier_steps = read.state.outlier_steps;
+    counts.guard = guard_.read(stream);
     counts.seed = options_.seed;
     counts.groups = groups_.hyper();
     counts.group_steps = read.group_steps;
@@ -284,7 +372,9 @@ void Optimizer::check_counts(const OptimizerCounts& counts) const {
     groups_.check_saved(counts.groups);
     constexpr int64_t kMost = int64_t{1} << 53; // also of a checkpoint's own step
     bool is_bad = counts.step < 0 || counts.step > kMost || counts.skipped_steps < 0 ||
-                  counts.skipped_steps > kMost || counts.group_steps.size() != counts.groups.size();
+                  counts.skipped_steps > kMost || counts.outlier_steps < 0 ||
+                  counts.outlier_steps > counts.skipped_steps ||
+                  counts.group_steps.size() != counts.groups.size();
     for (const int64_t step : counts.group_steps) {
         is_bad = is_bad || step < 0 || step > kMost;
     }
@@ -306,6 +396,7 @@ RestoredCounts Optimizer::prepare_restore(Stream& stream, OptimizerCounts counts
     RestoredCounts restored = {std::move(counts), memory_.read(stream)};
     restored.memory.state.step = restored.counts.step;
     restored.memory.state.skipped_steps = restored.counts.skipped_steps;
+    restored.memory.state.outlier_steps = restored.counts.outlier_steps;
     restored.memory.group_steps = restored.counts.group_steps;
     return restored;
 }
@@ -314,6 +405,7 @@ void Optimizer::restore(Stream& stream, const RestoredCounts& restored) {
     options_.seed = restored.counts.seed;
     groups_.restore(restored.counts.groups);
     memory_.write(stream, restored.memory);
+    guard_.write(stream, restored.counts.guard);
     for (int32_t i = 0; i < static_cast<int32_t>(restored.counts.grad_mus.size()); ++i) {
         const float mu = restored.counts.grad_mus[static_cast<std::size_t>(i)];
         if (mu != 0.0F && grad_mu(i) != 0.0F) {

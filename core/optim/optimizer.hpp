@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "optim/norm_group.hpp"
 #include "optim/offload.hpp"
 #include "optim/parameters.hpp"
+#include "optim/step_guard.hpp"
+#include "optim/step_history.hpp"
 #include "optim/step_layers.hpp"
 
 namespace mp::optim {
@@ -30,10 +33,12 @@ void check_options(const OptimizerOptions& options, int32_t ranks);
 struct OptimizerCounts {
     int64_t step = 0;
     int64_t skipped_steps = 0;
+    int64_t outlier_steps = 0;
     uint64_t seed = 0;
     std::vector<numerics::GroupHyper> groups; // device_lr is the caller's, and not kept
     std::vector<int64_t> group_steps;
     std::vector<float> grad_mus; // by parameter, or none: SharedScales::mu(), 0 where it has none
+    GuardValues guard;
 };
 
 // What restore() writes, made beforehand so that it needs no memory.
@@ -80,6 +85,16 @@ class Optimizer {
     // the parameters, so that all know the same ones; throws rank_mismatch where they do not, and then nothing changes.
     void set_layers(std::vector<std::shared_ptr<linear::Linear>> layers);
 
+    // Skips steps that stand out; without a value none does. What it has seen is kept where the options stay. The same on all
+    // ranks.
+    void set_guard(const std::optional<GuardOptions>& options);
+    [[nodiscard]] const StepGuard& guard() const noexcept { return guard_; }
+    // Of the step to come; the same on all ranks where the guard watches it.
+    void set_loss(double loss) noexcept { guard_.set_loss(loss); }
+    // Every step then waits for its own decision.
+    void set_history(StepHistory history) noexcept { history_ = std::move(history); }
+    [[nodiscard]] const StepHistory& history() const noexcept { return history_; }
+
     // Collective where ranks share the parameters.
     void step(Stream& stream, scaler::LossScaler* scaler);
 
@@ -114,6 +129,10 @@ class Optimizer {
     void step_on_ranks(Stream& stream, scaler::LossScaler* scaler);
     void touch_weights();
     [[nodiscard]] std::string bad_gradient(Stream& stream) const;
+    [[nodiscard]] BadTensors bad_tensors(Stream& stream) const;
+    void remember_step(Stream& stream, const scaler::LossScaler* scaler) noexcept;
+    void add_to_history(Stream& stream, const scaler::LossScaler* scaler,
+                        std::optional<double> loss);
     void log_skip(Stream& stream) const noexcept;
     void log_memory() const noexcept;
     [[nodiscard]] StepOptions step_options() const;
@@ -133,6 +152,8 @@ class Optimizer {
     SegmentPlan plan_; // empty under offload
     std::unique_ptr<Offload> offload_;
     StepLayers layers_;
+    StepGuard guard_;
+    StepHistory history_;
     int64_t calls_ = 0; // of step() on ranks
     StepMemory memory_;
 };

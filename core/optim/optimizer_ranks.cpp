@@ -6,6 +6,7 @@
 //   publish  every rank gets the new weights; repeatable from the owners' slices
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "numerics/bits.hpp"
 #include "optim/optimizer.hpp"
@@ -202,6 +203,11 @@ void Optimizer::agree(Stream& stream, scaler::LossScaler* scaler, uint64_t weigh
     norm.set("%g", options_.max_grad_norm);
     agreement.must_equal("max_grad_norm", numerics::bits_from_double(options_.max_grad_norm),
                          norm.c_str());
+    TextLine<120> guard;
+    guard.set("window %d, max_grad_norm_z %g, max_loss_z %g, loss %.17g", guard_.options().window,
+              guard_.options().max_grad_norm_z, guard_.options().max_loss_z,
+              guard_.loss().value_or(std::numeric_limits<double>::quiet_NaN()));
+    agreement.must_equal("the guard, or the loss that it watches", guard_.hash(), guard.c_str());
     agreement.must_equal("the loss scale",
                          scaler == nullptr ? 0
                                            : numerics::bits_from_float(scaler->read(stream).scale));
@@ -240,6 +246,7 @@ void Optimizer::step_on_ranks(Stream& stream, scaler::LossScaler* scaler) {
     const Candidate* chosen = nullptr; // null: `own` is an error, and all ranks stop at agree()
     try {
         check_norm_group();
+        guard_.check_loss();
         refresh(stream);
         weights = sharding()->weights_hash(stream, calls_);
         layers_.read_amaxes(stream);
@@ -261,7 +268,7 @@ void Optimizer::step_on_ranks(Stream& stream, scaler::LossScaler* scaler) {
     ++calls_;
     memory_.prepare(stream, scaler, options);
     memory_.update(stream, plan_, options, *chosen);
-    log_skip(stream);
+    remember_step(stream, scaler);
     layers_.end_step_as_agreed(stream);
     sharding()->publish(stream);
     touch_weights();

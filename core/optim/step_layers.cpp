@@ -69,4 +69,21 @@ void StepLayers::end_step(Stream& stream) {
     }
 }
 
+std::vector<BadOperand> StepLayers::bad_operands(Stream& stream) const {
+    std::vector<BadOperand> bad;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+        const linear::Linear& layer = *layers_[i];
+        const std::string& name = layer.options().name;
+        for (const recipe::Operand operand :
+             {recipe::Operand::weight, recipe::Operand::input, recipe::Operand::grad_output}) {
+            const int64_t count = layer.scaling().read(stream, operand).stats.non_finite;
+            if (count > 0) {
+                bad.push_back({name.empty() ? std::to_string(i) : name,
+                               recipe::operand_name(operand), count});
+            }
+        }
+    }
+    return bad;
+}
+
 } // namespace mp::optim

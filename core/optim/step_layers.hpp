@@ -9,6 +9,7 @@
 #include "comm/agreement.hpp"
 #include "linear/linear.hpp"
 #include "linear/rank_amax.hpp"
+#include "optim/step_history.hpp"
 
 namespace mp::optim {
 
@@ -31,6 +32,9 @@ class StepLayers {
     void end_step_as_agreed(Stream& stream);
     // The same without other ranks.
     void end_step(Stream& stream);
+
+    // What the layers have counted as not finite, in their order. Waits.
+    [[nodiscard]] std::vector<BadOperand> bad_operands(Stream& stream) const;
 
   private:
     std::vector<std::shared_ptr<linear::Linear>> layers_;

@@ -251,7 +251,7 @@ OptimizerUpdateDesc make_update(const SegmentPlan& plan, const StepOptions& opti
 }
 
 bool needs_stats(const StepOptions& options, const scaler::LossScaler* scaler) {
-    return options.check_finite || options.max_grad_norm > 0.0 ||
+    return options.check_finite || options.max_grad_norm > 0.0 || options.guard != nullptr ||
            (scaler != nullptr && scaler->checks());
 }
 
@@ -302,9 +302,14 @@ void StepMemory::prepare(Stream& stream, scaler::LossScaler* scaler,
         options.device_step != nullptr ? options.device_step : group_steps_.as<int64_t>();
     prepare.scalars = scalars_.as<numerics::GroupScalars>();
     prepare.group_count = group_count_;
-    prepare.rule = {options.max_grad_norm,     options.grad_scale,
-                    options.device_grad_scale, needs_stats(options, scaler) ? 1U : 0U,
-                    options.device_grad_mul,   options.device_step};
+    prepare.rule = {options.max_grad_norm,
+                    options.grad_scale,
+                    options.device_grad_scale,
+                    needs_stats(options, scaler) ? 1U : 0U,
+                    options.device_grad_mul,
+                    options.device_step,
+                    options.guard,
+                    options.guard_rule};
     run_op(stream, prepare);
 }
 

@@ -23,6 +23,8 @@ struct StepOptions {
     bool eager_compat = false;
     bool stochastic_param = false;
     bool stochastic_states[numerics::kMaxStates] = {};
+    numerics::GuardState* guard = nullptr; // null: no step stands out
+    numerics::GuardRule guard_rule;
     const ChunkSumExchange* exchange = nullptr; // where other ranks hold the rest of the parameters
 };
 

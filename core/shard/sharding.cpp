@@ -18,13 +18,11 @@ std::vector<int64_t> counts_of(const std::vector<ShardedTensor>& tensors) {
     return counts;
 }
 
-// Parameters with one wire may share a bucket.
 std::vector<int32_t> kinds_of(const std::vector<ShardedTensor>& tensors) {
     std::vector<int32_t> kinds;
     kinds.reserve(tensors.size());
     for (const ShardedTensor& tensor : tensors) {
-        kinds.push_back(static_cast<int32_t>(tensor.wire.dtype) * 8 +
-                        static_cast<int32_t>(tensor.wire.scale));
+        kinds.push_back(bucket_kind(tensor.wire));
     }
     return kinds;
 }
@@ -75,6 +73,10 @@ template <typename Body> void or_abandon(const ShardGroups& groups, const Body& 
 }
 
 } // namespace
+
+int32_t bucket_kind(const comm::WireFormat& wire) noexcept {
+    return static_cast<int32_t>(wire.dtype) * 8 + static_cast<int32_t>(wire.scale);
+}
 
 void check_sharding(const ShardingOptions& options, int32_t ranks) {
     if (options.stage < 0 || options.stage > 3) {

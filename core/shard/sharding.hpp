@@ -41,6 +41,9 @@ struct ShardingOptions {
 // Throws for stages, orders and wires that do not exist or do not go together among so many ranks.
 void check_sharding(const ShardingOptions& options, int32_t ranks);
 
+// Parameters with one wire may share a bucket.
+int32_t bucket_kind(const comm::WireFormat& wire) noexcept;
+
 // What ranks must have in common before the first gradient moves: a name for messages, the value or its hash, and what to
 // show of it where a number tells nothing.
 struct Common {

@@ -134,13 +134,16 @@ typedef struct mp_optimizer_stats {
     uint32_t struct_size;  /* sizeof(mp_optimizer_stats), set by the caller */
     uint32_t found_inf;    /* 1: the last step was skipped because a gradient was not finite */
     int64_t step;          /* steps really taken; a group's own t: mp_optimizer_get_group_step */
-    int64_t skipped_steps; /* since creation */
+    int64_t skipped_steps; /* since creation, outliers included */
     double grad_norm;      /* global, of the last step's unscaled gradients; 0 where not computed */
     double grad_mul;       /* what the gradients of the last step were multiplied by */
+    int64_t outlier_steps; /* of the skipped ones, those that the guard of watch.h skipped */
+    double grad_norm_z;    /* the last step's z-scores; 0 where the guard does not watch */
+    double loss_z;         /* likewise */
 } mp_optimizer_stats;
 
 #define MP_OPTIMIZER_STATS_INIT                                                                    \
-    { sizeof(mp_optimizer_stats), 0, 0, 0, 0.0, 0.0 }
+    { sizeof(mp_optimizer_stats), 0, 0, 0, 0.0, 0.0, 0, 0.0, 0.0 }
 
 /** One array of parameters in the caller's memory, for mp_optimizer_step_pointers. On an accelerator that is its own memory, or pinned
  * host memory that it reaches (states that are not on the device, zero-copy). */

@@ -99,6 +99,23 @@ typedef struct mp_sharding_progress {
 #define MP_SHARDING_PROGRESS_INIT                                                                  \
     { sizeof(mp_sharding_progress), 0, 0, 0, 0, NULL }
 
+/** A parameter before there is one, for mp_recipe_plan_tensors. */
+typedef struct mp_planned_tensor {
+    uint32_t struct_size; /* sizeof(mp_planned_tensor), the same in all of an array */
+    /* MP_DTYPE_NONE: the recipe's weight.dtype. MP_DTYPE_FP32: kept in fp32. MP_DTYPE_FP8_E4M3 or _E5M2: codes of
+     * mp_recipe_create_weight_codes, which ranks gather under fp8.all_gather */
+    int32_t weight_dtype;
+    int64_t count;    /* elements, 0..2^55 in all */
+    int32_t rule;     /* MP_RULE_ADAMW and the like */
+    int32_t reserved; /* 0 */
+    /* As in mp_param_group_desc; NULL: what the recipe says */
+    const char* exp_avg_format;
+    const char* exp_avg_sq_format; /* second moments, likewise */
+} mp_planned_tensor;
+
+#define MP_PLANNED_TENSOR_INIT                                                                     \
+    { sizeof(mp_planned_tensor), MP_DTYPE_NONE, 0, MP_RULE_ADAMW, 0, NULL, NULL }
+
 MP_BEGIN_DECLS
 
 /* ---- The simple way: stage 1 needs this one call, and mp_optimizer_step */
@@ -276,6 +293,36 @@ MP_API mp_status mp_recipe_plan_memory_sharded(const mp_recipe* recipe, int32_t 
                                                const int64_t* counts, int64_t tensor_count,
                                                const mp_sharding_desc* sharding, int32_t rank,
                                                int32_t ranks, mp_memory_report* report);
+
+/** Plans tensors of several kinds: kept in fp32 beside the recipe's weights, of groups with formats of their own, or gathered
+ * as codes; what one rank holds, and what it sends. A model that is made so holds exactly these bytes.
+ * @param[in]     recipe        the recipe
+ * @param[in]     tensors       the parameters; may be NULL when tensor_count is 0
+ * @param[in]     tensor_count  how many
+ * @param[in]     sharding      as for mp_optimizer_create_sharded; NULL: the defaults
+ * @param[in]     rank          in 0..ranks-1
+ * @param[in]     ranks         how many; 1: nothing is shared
+ * @param[in,out] memory        as of mp_recipe_plan_memory_sharded; NULL: not wanted
+ * @param[in,out] traffic       bytes that a rank sends in a step, the mean over the ranks: gradients as all_to_all_bytes,
+ *                              weights (stage 0: the sums) as all_gather_bytes, both in total_bytes; other fields 0. In stage 3
+ *                              weights are gathered twice, for one forward and one backward. The small messages that
+ *                              agree on a step are not counted. NULL: not wanted
+ * @returns as mp_recipe_plan_memory_sharded; MP_STATUS_INVALID_DTYPE (a weight that is none of the three kinds);
+ *          MP_STATUS_UNKNOWN_NAME (a format)
+ * @threads A for a frozen recipe, B before
+ * @since 0.2 */
+MP_API mp_status mp_recipe_plan_tensors(const mp_recipe* recipe, const mp_planned_tensor* tensors,
+                                        int64_t tensor_count, const mp_sharding_desc* sharding,
+                                        int32_t rank, int32_t ranks, mp_memory_report* memory,
+                                        mp_comm_traffic* traffic);
+
+/** Fills a struct with its defaults: the function twin of MP_PLANNED_TENSOR_INIT.
+ * @param[out] desc  the struct
+ * @param[in]  size  sizeof(mp_planned_tensor) as the caller knows it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_planned_tensor_init(mp_planned_tensor* desc, size_t size);
 
 /** Fills a descriptor with the defaults: the function twin of MP_SHARDING_DESC_INIT.
  * @param[out] desc  the descriptor

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/step_guard.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "numerics/bits.hpp"
+#include "system/fnv.hpp"
+
+namespace mp::optim {
+namespace {
+
+void check_z(const char* name, double value) {
+    if (!(value >= 0.0 && value < 1e30)) {
+        fail(Code::invalid_argument,
+             "guard: %s is %g; it must be 0 (not watched) or a number of standard deviations", name,
+             value);
+    }
+}
+
+} // namespace
+
+StepGuard::StepGuard(Stream& stream, const GuardOptions& options) : options_(options) {
+    check_z("max_grad_norm_z", options.max_grad_norm_z);
+    check_z("max_loss_z", options.max_loss_z);
+    if (options.max_grad_norm_z == 0.0 && options.max_loss_z == 0.0) {
+        fail(Code::invalid_argument,
+             "guard: max_grad_norm_z and max_loss_z are 0, so nothing would be watched; set one, "
+             "or give no guard");
+    }
+    if (options.window < 2 || options.window > numerics::kMostGuardWindow) {
+        fail(Code::invalid_argument, "guard: window is %d; it must be from 2 to %d steps",
+             options.window, numerics::kMostGuardWindow);
+    }
+    state_ = Buffer(stream.shared_device(), sizeof(numerics::GuardState));
+    check(stream.device().zero(stream.queue(), state_.data(), state_.bytes()));
+    stream.sync();
+}
+
+void StepGuard::check_loss() const {
+    if (options_.max_loss_z > 0.0 && !loss_.has_value()) {
+        fail(Code::bad_state,
+             "optimizer: its guard watches the loss, but nobody gave this step's; call "
+             "mp_optimizer_set_loss before each step");
+    }
+}
+
+uint64_t StepGuard::hash() const noexcept {
+    if (!is_on()) {
+        return 0;
+    }
+    system::Fnv64 hash;
+    hash.add(options_.window);
+    for (const double x : {options_.max_grad_norm_z, options_.max_loss_z}) {
+        hash.add(numerics::bits_from_double(x));
+    }
+    if (options_.max_loss_z > 0.0 && loss_.has_value()) {
+        hash.add(numerics::bits_from_double(*loss_));
+    }
+    return hash.value();
+}
+
+void StepGuard::add_to(StepOptions& options) const noexcept {
+    options.guard = state_.as<numerics::GuardState>();
+    options.guard_rule = {
+        {options_.max_grad_norm_z, options_.max_loss_z}, options_.window, 0, loss_.value_or(0.0)};
+}
+
+GuardValues StepGuard::read(Stream& stream) const {
+    GuardValues values;
+    if (!is_on()) {
+        return values;
+    }
+    const auto state = std::make_unique<numerics::GuardState>(); // too large for some stacks
+    stream.copy(state.get(), state_.data(), state_.bytes(), CopyKind::device_to_host);
+    stream.sync();
+    for (std::size_t i = 0; i < values.last.size(); ++i) {
+        const numerics::GuardWindow& window = state->windows[i];
+        for (int64_t n = std::max<int64_t>(window.count - options_.window, 0); n < window.count;
+             ++n) {
+            values.last[i].push_back(window.values[n % options_.window]);
+        }
+    }
+    return values;
+}
+
+void StepGuard::write(Stream& stream, const GuardValues& values) const {
+    if (!is_on()) {
+        return;
+    }
+    const auto state = std::make_unique<numerics::GuardState>();
+    for (std::size_t i = 0; i < values.last.size(); ++i) {
+        const std::vector<double>& last = values.last[i];
+        const std::size_t kept = std::min(last.size(), static_cast<std::size_t>(options_.window));
+        std::copy(last.end() - static_cast<std::ptrdiff_t>(kept), last.end(),
+                  std::begin(state->windows[i].values));
+        state->windows[i].count = static_cast<int64_t>(kept);
+    }
+    stream.copy(state_.data(), state.get(), state_.bytes(), CopyKind::host_to_device);
+    stream.sync();
+}
+
+} // namespace mp::optim

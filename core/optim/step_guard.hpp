@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepGuard: an optimizer's memory of its last gradient norms and losses, which skips steps that stand out.
+#pragma once
+
+#include <array>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "device/buffer.hpp"
+#include "numerics/step_guard.hpp"
+#include "optim/step_memory.hpp"
+
+namespace mp::optim {
+
+struct GuardOptions {
+    int32_t window = 128;         // llm.c's
+    double max_grad_norm_z = 0.0; // 0: not watched
+    double max_loss_z = 0.0;
+};
+
+// What a checkpoint keeps of it: the last values of each thing watched, oldest first. None where there is no guard.
+struct GuardValues {
+    std::array<std::vector<double>, numerics::kWatchedCount> last;
+};
+
+class StepGuard {
+  public:
+    StepGuard() = default;
+    // Throws for numbers that cannot be. Remembers nothing yet.
+    StepGuard(Stream& stream, const GuardOptions& options);
+
+    [[nodiscard]] bool is_on() const noexcept { return state_.data() != nullptr; }
+    [[nodiscard]] const GuardOptions& options() const noexcept { return options_; }
+    // Of the step to come.
+    void set_loss(double loss) noexcept { loss_ = loss; }
+    [[nodiscard]] std::optional<double> loss() const noexcept { return loss_; }
+    void forget_loss() noexcept { loss_.reset(); }
+    // Throws where the loss is watched and nobody gave it.
+    void check_loss() const;
+    // What ranks must have in common: the numbers, and the loss.
+    [[nodiscard]] uint64_t hash() const noexcept;
+    void add_to(StepOptions& options) const noexcept;
+
+    [[nodiscard]] GuardValues read(Stream& stream) const; // waits
+    // The newest that the window holds; those of a guard that is off are dropped. Waits.
+    void write(Stream& stream, const GuardValues& values) const;
+
+  private:
+    GuardOptions options_;
+    std::optional<double> loss_;
+    Buffer state_;
+};
+
+} // namespace mp::optim

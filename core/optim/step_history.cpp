@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/step_history.hpp"
+
+#include <cmath>
+
+#include "status/guarded.hpp"
+#include "system/file.hpp"
+#include "system/json_writer.hpp"
+
+namespace mp::optim {
+namespace {
+
+constexpr int32_t kMostRecords = 1 << 20;
+
+const char* name_of(StepOutcome outcome) noexcept {
+    switch (outcome) {
+    case StepOutcome::non_finite:
+        return "not finite";
+    case StepOutcome::outlier:
+        return "outlier";
+    default:
+        return "taken";
+    }
+}
+
+// Shortest text that reads back as the same number; JSON has no others than finite ones.
+void add_number(system::JsonWriter& json, const char* name, double value) {
+    TextLine<40> text;
+    text.set("%.17g", value);
+    json.key(name);
+    json.literal(std::isfinite(value) ? text.c_str() : "null");
+}
+
+void add_record(system::JsonWriter& json, const StepRecord& r) {
+    json.begin('{');
+    json.number("call", r.call);
+    json.number("step", r.step);
+    json.text("outcome", name_of(r.outcome));
+    add_number(json, "loss", r.loss);
+    add_number(json, "loss_scale", r.loss_scale);
+    add_number(json, "lr", r.lr);
+    add_number(json, "grad_norm", r.grad_norm);
+    add_number(json, "grad_mul", r.grad_mul);
+    add_number(json, "grad_norm_z", r.grad_norm_z);
+    add_number(json, "loss_z", r.loss_z);
+    json.end();
+}
+
+Status write_file(system::FileTable& files, const std::string& path, const std::string& text) {
+    int32_t handle = -1;
+    check(files.open(path.c_str(), system::OpenMode::create_new, &handle));
+    Status status = files.write(handle, 0, text.data(), text.size());
+    status = status.ok() ? files.sync(handle) : status;
+    const Status closed = files.close(handle);
+    return status.ok() ? closed : status;
+}
+
+} // namespace
+
+StepHistory::StepHistory(int32_t capacity, std::string path)
+    : capacity_(capacity), path_(std::move(path)) {
+    if (capacity < 0 || capacity > kMostRecords) {
+        fail(Code::invalid_argument, "history: steps is %d; it must be from 0 to %d", capacity,
+             kMostRecords);
+    }
+    if (capacity == 0 && !path_.empty()) {
+        fail(Code::invalid_argument, "history: there is a path, but no steps to keep for it");
+    }
+    ring_.resize(static_cast<std::size_t>(capacity));
+}
+
+void StepHistory::add(const StepRecord& record) noexcept {
+    StepRecord& place = ring_[static_cast<std::size_t>(calls_ % capacity_)];
+    place = record;
+    place.call = ++calls_;
+}
+
+const StepRecord& StepHistory::at(int32_t index) const {
+    if (index < 0 || index >= count()) {
+        fail(Code::invalid_argument, "history: index is %d, but there are %d records", index,
+             count());
+    }
+    return ring_[static_cast<std::size_t>((calls_ - count() + index) % capacity_)];
+}
+
+std::string StepHistory::to_json() const {
+    system::JsonWriter json(system::JsonForm::indented);
+    json.begin('{');
+    json.text("first_bad", bad_.first);
+    json.key("operands");
+    json.begin('[');
+    for (const BadOperand& bad : bad_.operands) {
+        json.begin('{');
+        json.text("layer", bad.layer);
+        json.text("operand", bad.operand);
+        json.number("non_finite", bad.count);
+        json.end();
+    }
+    json.end();
+    json.key("steps");
+    json.begin('[');
+    for (int32_t i = 0; i < count(); ++i) {
+        add_record(json, at(i));
+    }
+    json.end();
+    json.end();
+    return json.take() + "\n";
+}
+
+// Beside it first, so that no reader sees half of it.
+Status StepHistory::write() const noexcept {
+    if (path_.empty()) {
+        return {};
+    }
+    return guarded("the history of steps", [&]() -> Status {
+        system::FileTable& files = system::posix_files();
+        const std::string part = path_ + ".part";
+        const std::string text = to_json();
+        (void)files.remove(part.c_str()); // left by a process that ended here
+        if (const Status status = write_file(files, part, text); !status.ok()) {
+            return status;
+        }
+        (void)files.remove(path_.c_str()); // rename replaces nothing
+        return files.rename(part.c_str(), path_.c_str());
+    });
+}
+
+} // namespace mp::optim
