@@ -49,6 +49,7 @@ extern mp_context* context; extern mp_recipe* recipe; extern mp_optimizer* optim
 extern mp_comm* comm; extern mp_checkpoint* checkpoint; extern mp_linear* layer; extern mp_linear** layers;
 extern mp_tensor *weight, *bias, *initial, *x, *y, *dy, *dx, *dw; extern int32_t group, index, layer_count;
 extern int64_t step, steps; extern double loss, scale;
+void add_parameters(mp_optimizer* to);
 void page(void);
 void page(void) {
 """

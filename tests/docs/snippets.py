@@ -1,22 +1,30 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles and runs the code of README.md and docs/*.md, and compares what it prints with what the text shows.
+"""Compiles and runs the code of the pages, all .md files, and compares what it prints with what the text shows.
 
     snippets.py --prefix DIR [--work DIR] [--list] [PAGE...]       DIR: an installation with headers and pkg-config
 
-The line above a block of c, cpp, sh, python, rust or diff says what it is, in a comment that no reader sees:
+The line above a block of a language that programs or shells read says what it is, in a comment that no reader sees; without
+it the block is a failure:
 
     <!-- snippet: NAME -->                a whole program or script
     <!-- snippet: NAME = OTHER + diff -->  a diff of the page's program OTHER, which makes NAME
-    <!-- snippet: part NAME of FRAME -->  stands in tests/docs/frames/FRAME, in place of the line /* snippet: NAME */
+    <!-- snippet: part NAME of FRAME -->  stands in tests/docs/frames/FRAME, in place of the comment `snippet: NAME`
     <!-- snippet: not run: REASON -->
     <!-- output: NAME -->                 above a block of text: what NAME prints
 
-After a NAME come options: `| run: mpirun -n 4` before the program, `| args: ...` behind it, `| flags: ...` of the compiler,
-`| exit: 1`. A diff has the marks of a unified one without line numbers: hunks begin with @@, and what a hunk takes away must
-be in the program exactly once. A frame's line with `snippet flags:` has its compiler's flags. Programs and scripts of a page
-run in one folder, in the order of the page. In output a line `...` stands for any lines, and numbers with a point may differ
-by a fiftieth: products depend on the processor."""
+After a NAME come options; a frame has them in lines of its own, `snippet flags: ...`:
+
+    | run: mpirun -n 4     before the program            | args: ...     behind it
+    | flags: ...           of the compiler               | exit: 1       what it ends with
+    | needs: WORD...       skipped where one of these programs is missing; python:NAME is a module of some Python here
+    | with: FILE[=NAME]... copied from the repository, or from the prefix where FILE begins with PREFIX/; wildcards
+    | few: PROGRAM=ARGS    a script of that name hands on ARGS as well, so that a run takes seconds; ${NAME} is expanded
+
+A diff has the marks of a unified one without line numbers: hunks begin with @@, and what a hunk takes away must be in the
+program exactly once. Programs and scripts of a page run in one folder, in the order of the page; its folder bin is on their
+path. In output a line `...` stands for any lines, and numbers with a point may differ by a fiftieth: products depend on the
+processor."""
 
 import argparse
 import os
@@ -26,12 +34,19 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMES = Path(__file__).resolve().parent / "frames"
-LANGUAGES = {"c", "cpp", "sh", "python", "rust", "diff"}
-SUFFIX = {"c": ".c", "cpp": ".cpp", "sh": ".sh", "python": ".py", "rust": ".rs"}
+LANGUAGES = {"c", "cpp", "sh", "bash", "python", "rust", "fortran", "julia", "zig", "cmake", "diff"}
+SUFFIX = {"c": ".c", "cpp": ".cpp", "sh": ".sh", "python": ".py", "fortran": ".f90", "julia": ".jl", "zig": ".zig"}
+OPTIONS = {"run": "", "args": "", "flags": "", "exit": "0", "needs": "", "with": "", "few": ""}
+PLACE = re.compile(r"^( *)(?:/\*|//|#|!) snippet: (\w+)(?: \*/)?\n", re.M)
+# Where pages are, and folders in there that tools make.
+FOLDERS = ("backends", "bench", "bindings", "capi", "core", "docs", "examples", "packaging", "scripts", "tests", "tools")
+BUILT = {"build", "dist", "target"}
 NUMBER = re.compile(r"[-+]?\d+\.\d+(?:e[-+]?\d+)?")
 
 
@@ -64,10 +79,10 @@ def blocks_of(page):
 def options_of(text):
     """A name and its options."""
     name, *rest = [word.strip() for word in text.split("|")]
-    options = {"run": "", "args": "", "flags": "", "exit": "0"}
+    options = dict(OPTIONS)
     for option in rest:
         key, _, value = option.partition(":")
-        if key not in options:
+        if key not in OPTIONS:
             raise Failure(f"an unknown option: {option}")
         options[key] = value.strip()
     return name, options
@@ -105,10 +120,11 @@ def matches(shown, printed):
 
 class Page:
     def __init__(self, path, work, tools):
-        self.path, self.work, self.tools = path, work, tools
-        self.programs, self.options, self.printed, self.parts = {}, {}, {}, {}
+        self.path, self.work = path, work
+        self.programs, self.printed, self.parts, self.skipped = {}, {}, {}, set()
         shutil.rmtree(work, ignore_errors=True)  # what a run before has saved would be found
         work.mkdir(parents=True)
+        self.tools = {**tools, "env": {**tools["env"], "PATH": f"{work / 'bin'}:{tools['env']['PATH']}"}}
 
     def command(self, words, limit=300):
         done = subprocess.run(words, cwd=self.work, env=self.tools["env"], text=True, timeout=limit, errors="replace",
@@ -116,37 +132,79 @@ class Page:
         return done.returncode, done.stdout
 
     def compile(self, name, language, text, flags):
-        source, program = self.work / (name + SUFFIX[language]), self.work / name
+        source = self.work / (name + SUFFIX[language])
         source.write_text(text, encoding="utf-8")
-        compiler = {"c": [self.tools["cc"], "-std=c11", "-D_GNU_SOURCE"],
-                    "cpp": [self.tools["cxx"], "-std=c++17", f"-I{ROOT}/bindings/cpp/include"],
-                    "rust": ["rustc", "--edition", "2021", "-o", str(program), str(source)]}[language]
-        if language != "rust":
-            compiler += ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(source)]
-            compiler += self.tools["flags"] + shlex.split(flags) + ["-lm"]
-        code, output = self.command(compiler)
+        strict = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{FRAMES}", *shlex.split(flags), "-o", str(self.work / name)]
+        compiler = {"c": [self.tools["cc"], "-std=c11", "-D_GNU_SOURCE", *strict],
+                    "cpp": [self.tools["cxx"], "-std=c++17", f"-I{ROOT}/bindings/cpp/include", *strict],
+                    "fortran": ["gfortran", "-std=f2018", "-fcheck=all,no-array-temps", *strict],
+                    "zig": ["zig", "build-exe", f"-femit-bin={self.work / name}", "-lc"]}[language]
+        code, output = self.command([*compiler, str(source), *self.tools["flags"], "-lm"])
         if code != 0:
             raise Failure(f"{name} does not compile:\n{output}")
 
+    def bring(self, what):
+        """A file for the page's folder, perhaps under another name."""
+        pattern, _, name = what.partition("=")
+        base = self.tools["prefix"] if pattern.startswith("PREFIX/") else ROOT
+        found = sorted(base.glob(pattern.removeprefix("PREFIX/")))
+        if not found:
+            raise Failure(f"there is no {pattern}")
+        for file in found:
+            to = self.work / (name or file.name)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(file, to) if file.is_dir() else shutil.copy(file, to)
+
+    def fewer(self, what):
+        """A script in place of a program, which hands on more arguments."""
+        name, _, args = what.partition("=")
+        script = self.work / (name if "/" in name else f"bin/{name}")
+        program = self.tools["prefix"] / "bin" / script.name
+        if script.exists():  # a block above has made it
+            program = script.rename(script.with_name(f"{script.name}.whole"))
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_text(f'#!/bin/sh\nexec {program} "$@" {args}\n')
+        script.chmod(0o755)
+
     def run(self, name, language, text, options):
         """Makes it and runs it."""
-        if language in ("c", "cpp", "rust"):
+        if language not in SUFFIX:
+            raise Failure(f"{language} is not run here: say who runs it, or why nobody")
+        needs = options["needs"].split() + shlex.split(options["run"])[:1]
+        needs += {"fortran": ["gfortran"], "julia": ["julia"], "zig": ["zig"]}.get(language, [])
+        modules = [word.partition(":")[2] for word in needs if word.startswith("python:")]
+        python = self.python_with(modules)
+        missing = [word for word in needs if ":" not in word and not self.has(word)] + modules[:1] * (python is None)
+        if missing:
+            self.skipped.add(name)
+            return print(f"skipped: {self.path.relative_to(ROOT)}: {name}: no {missing[0]} here")
+        for what in options["with"].split():
+            self.bring(what)
+        if options["few"]:
+            self.fewer(options["few"])
+        scripts = {"sh": ["bash", "-eu"], "python": [python, "-B"], "julia": ["julia", f"--project={ROOT / 'bindings/julia'}"]}
+        if language in scripts:
+            (self.work / (name + SUFFIX[language])).write_text(text, encoding="utf-8")
+            words = scripts[language] + [name + SUFFIX[language]]
+        else:
             self.compile(name, language, text, options["flags"])
             words = [f"./{name}"]
-        else:
-            (self.work / (name + SUFFIX[language])).write_text(text, encoding="utf-8")
-            words = (["bash", "-eu"] if language == "sh" else [sys.executable]) + [name + SUFFIX[language]]
-        missing = [word for word in shlex.split(options["run"])[:1] if not self.has(word)]
-        if missing:
-            return print(f"skipped: {self.path.name}: {name}: no {missing[0]} here")
+        start = time.monotonic()
         code, output = self.command(shlex.split(options["run"]) + words + shlex.split(options["args"]))
         if code != int(options["exit"]):
             raise Failure(f"{name} ended with {code}:\n{output}")
         self.printed[name] = output
-        print(f"ok: {self.path.name}: {name}")
+        print(f"ok: {self.path.relative_to(ROOT)}: {name} ({time.monotonic() - start:.1f} s)")
+
+    def python_with(self, modules):
+        """An interpreter that has them all, or None."""
+        for python in (sys.executable, "python3", "/usr/bin/python3"):
+            if not modules or self.has(python) and self.command([python, "-c", "import " + ", ".join(modules)])[0] == 0:
+                return python
+        return None
 
     def has(self, word):
-        return subprocess.run(["bash", "-c", f"command -v {word}"], env=self.tools["env"], capture_output=True).returncode == 0
+        return word not in self.tools["broken"] and self.command(["bash", "-c", f"command -v {shlex.quote(word)}"])[0] == 0
 
     def snippet(self, language, text, mark):
         part = re.match(r"part (\S+) of (\S+)$", mark)
@@ -167,6 +225,8 @@ class Page:
         self.run(name, language, text, options)
 
     def output(self, name, text):
+        if name in self.skipped:
+            return
         if name not in self.printed:
             raise Failure(f"{name} has not run")
         shown = [row.rstrip() for row in text.strip("\n").split("\n")]
@@ -177,14 +237,13 @@ class Page:
     def frames(self):
         for frame, parts in self.parts.items():
             text = (FRAMES / frame).read_text(encoding="utf-8")
-            places = re.findall(r"^ */\* snippet: (\S+) \*/\n", text, flags=re.M)
+            places = [name for _, name in PLACE.findall(text)]
             if sorted(places) != sorted(parts):
                 raise Failure(f"{frame} has places for {sorted(places)}, the page parts {sorted(parts)}")
-            for name, part in parts.items():
-                text = re.sub(rf"^ */\* snippet: {re.escape(name)} \*/\n", lambda _: part, text, flags=re.M)
-            flags = re.search(r"snippet flags: (.*?)(?: \*/)?$", text, flags=re.M)
-            name, language = Path(frame).stem, {".c": "c", ".cpp": "cpp"}[Path(frame).suffix]
-            self.run(name, language, text, {"run": "", "args": "", "flags": flags[1] if flags else "", "exit": "0"})
+            said = dict(re.findall(r"\bsnippet (" + "|".join(OPTIONS) + r"): (.*?)(?: \*/)?$", text, flags=re.M))
+            text = PLACE.sub(lambda place: textwrap.indent(parts[place[2]], place[1]), text)
+            languages = {suffix: language for language, suffix in SUFFIX.items()}
+            self.run(Path(frame).stem, languages[Path(frame).suffix], text, {**OPTIONS, **said})
 
     def check(self):
         failures = 0
@@ -206,6 +265,37 @@ class Page:
         return failures
 
 
+def own_tools(folder, env):
+    """Scripts for what scripts/setup.sh --checks puts into .cache, where the machine has none, and the names of programs that are
+    there and do not work."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def script(name, text):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+
+    if not shutil.which("zig") and (ROOT / ".cache/zig/ziglang").is_dir():
+        script("zig", f'PYTHONPATH="{ROOT}/.cache/zig" exec "{sys.executable}" -m ziglang "$@"')
+    if julia := shutil.which("julia"):
+        # The unwinder of Debian 11, without which its Julia crashes at the first exception on Debian 12.
+        paths = [str(path) for path in (ROOT / ".cache/julia").glob("usr/lib/*-linux-gnu")] + ["$LD_LIBRARY_PATH"]
+        script("julia", f'LD_LIBRARY_PATH="{":".join(paths)}" exec "{julia}" -O0 --startup-file=no "$@"')
+        tried = subprocess.run([folder / "julia", "-e", 'try; sqrt(-1.0); catch; println("ok"); end'], env=env, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return set() if tried.stdout == "ok\n" else {"julia"}
+    return set()
+
+
+def all_pages():
+    """The .md files of the project."""
+    pages = sorted(ROOT.glob("*.md"))
+    for top in FOLDERS:
+        for folder, folders, files in os.walk(ROOT / top):
+            folders[:] = sorted(name for name in folders if name not in BUILT and not name.startswith("."))
+            pages += [Path(folder) / name for name in sorted(files) if name.endswith(".md")]
+    return pages
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prefix", type=Path, help="where the library is installed")
@@ -216,7 +306,7 @@ def main():
     parser.add_argument("--list", action="store_true", help="what is marked, and how, without running it")
     parser.add_argument("pages", nargs="*", type=Path)
     args = parser.parse_args()
-    pages = [page.resolve() for page in args.pages] or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [page.resolve() for page in args.pages] or all_pages()
     if args.list:
         for page in pages:
             for line, language, _, mark in blocks_of(page):
@@ -228,15 +318,20 @@ def main():
     libraries = prefix / args.libdir
     env = dict(os.environ, PKG_CONFIG_PATH=str(libraries / "pkgconfig"), PREFIX=str(prefix), REPOSITORY=str(ROOT),
                LD_LIBRARY_PATH=f"{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":"), MIXEDPREC_DIR=str(prefix),
-               PATH=f"{prefix / 'bin'}:{os.environ['PATH']}", OMP_NUM_THREADS="2", OMPI_ALLOW_RUN_AS_ROOT="1",
+               PYTHONPATH=str(ROOT / "bindings/python"),
+               PATH=f"{prefix / 'bin'}:{os.environ['PATH']}", OMP_NUM_THREADS="2",
+               OMP_WAIT_POLICY="passive", OMPI_ALLOW_RUN_AS_ROOT="1",
                OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
                OMPI_MCA_btl_vader_single_copy_mechanism="none")
     flags = subprocess.run(["pkg-config", "--cflags", "--libs", "mixedprec"], env=env, check=True, text=True,
                            stdout=subprocess.PIPE).stdout.split()
-    tools = {"env": env, "cc": args.cc, "cxx": args.cxx, "flags": flags}
+    tools = {"broken": set(), "env": env, "cc": args.cc, "cxx": args.cxx, "flags": flags, "prefix": prefix}
     with tempfile.TemporaryDirectory() as temporary:
         work = (args.work or Path(temporary)).resolve()
-        failures = sum(Page(page, work / page.stem, tools).check() for page in pages)
+        tools["broken"] = own_tools(work / "tools", env)
+        env.update(PATH=f"{work / 'tools'}:{env['PATH']}", JULIA_DEPOT_PATH=str(work / "tools/depot"), JULIA_NUM_THREADS="2",
+                   ZIG_GLOBAL_CACHE_DIR=str(work / "tools/zig_cache"), ZIG_LOCAL_CACHE_DIR=str(work / "tools/zig_cache"))
+        failures = sum(Page(page, work / page.relative_to(ROOT).with_suffix(""), tools).check() for page in pages)
     print(f"{failures} failures" if failures else "all snippets are as the pages say")
     return 1 if failures else 0
 
