@@ -7,8 +7,8 @@ tells each recipe's gap to fp32 with its uncertainty.
 
 1. Writes the text: verses of the King James Bible, and lines of four tasks that want exact symbols: sums, words written
    backwards, digits put in order, and values looked up by their keys. Half of the bytes are verses.
-2. Finds for each size the learning rate of the lowest loss in fp32, over two seeds and rates a factor of two apart.
-   The rate must be stable: those beside it are finite, and it is not the last of the list.
+2. Finds for each size a stable learning rate: half of the rate of the lowest loss in fp32, over two seeds and rates a
+   factor of two apart. At the best rate itself training is so near to instability that runs part by the least rounding.
 3. Trains every recipe with it for each seed. Initial weights and batches depend on the seed alone, so gaps are paired.
 4. `mixedprec compare` makes the table and the plot; --page puts both into a page, the plots beside it in images/.
 
@@ -109,7 +109,7 @@ class Trainer:
                 job.result()
 
     def rate_of(self, size):
-        """The learning rate of the lowest loss, and the losses of all."""
+        """The stable learning rate, and the losses of all."""
         def folder(rate, seed):
             return self.arguments.out / size / "rates" / f"{rate:g}-seed{seed}"
 
@@ -119,7 +119,7 @@ class Trainer:
         best = min(range(len(RATES)), key=lambda i: losses[i] if losses[i] == losses[i] else float("inf"))
         if best in (0, len(RATES) - 1):
             sys.exit(f"{size}: the best learning rate is the {'last' if best else 'first'} one tried; widen RATES")
-        return RATES[best], losses
+        return RATES[best - 1], losses
 
 
 def presets(program):

@@ -227,6 +227,9 @@ module mixedprec_types
     integer(c_int32_t), parameter :: MP_VERSION_MINOR = 2
     integer(c_int32_t), parameter :: MP_VERSION_PATCH = 0
     integer(c_int32_t), parameter :: MP_VERSION = 200
+    integer(c_int32_t), parameter :: MP_STEP_TAKEN = 0
+    integer(c_int32_t), parameter :: MP_STEP_NON_FINITE = 1
+    integer(c_int32_t), parameter :: MP_STEP_OUTLIER = 2
 
     !> See mixedprec/checkpoint.h.
     type, bind(c) :: mp_checkpoint_desc
@@ -470,12 +473,15 @@ module mixedprec_types
 
     !> See mixedprec/optimizer.h.
     type, bind(c) :: mp_optimizer_stats
-        integer(c_int32_t) :: struct_size = 40
+        integer(c_int32_t) :: struct_size = 64
         integer(c_int32_t) :: found_inf = 0
         integer(c_int64_t) :: step = 0
         integer(c_int64_t) :: skipped_steps = 0
         real(c_double) :: grad_norm = 0.0_c_double
         real(c_double) :: grad_mul = 0.0_c_double
+        integer(c_int64_t) :: outlier_steps = 0
+        real(c_double) :: grad_norm_z = 0.0_c_double
+        real(c_double) :: loss_z = 0.0_c_double
     end type mp_optimizer_stats
 
     !> See mixedprec/optimizer.h.
@@ -679,6 +685,17 @@ module mixedprec_types
         type(c_ptr) :: reason = c_null_ptr
     end type mp_sharding_progress
 
+    !> See mixedprec/sharding.h.
+    type, bind(c) :: mp_planned_tensor
+        integer(c_int32_t) :: struct_size = 40
+        integer(c_int32_t) :: weight_dtype = 0
+        integer(c_int64_t) :: count = 0
+        integer(c_int32_t) :: rule = 0
+        integer(c_int32_t) :: reserved = 0
+        type(c_ptr) :: exp_avg_format = c_null_ptr
+        type(c_ptr) :: exp_avg_sq_format = c_null_ptr
+    end type mp_planned_tensor
+
     !> See mixedprec/tensor.h.
     type, bind(c) :: mp_tensor_desc
         integer(c_int32_t) :: struct_size = 88
@@ -700,6 +717,29 @@ module mixedprec_types
         integer(c_int64_t) :: uid = 0
         integer(c_int64_t) :: step = 0
     end type mp_cast_desc
+
+    !> See mixedprec/watch.h.
+    type, bind(c) :: mp_guard_desc
+        integer(c_int32_t) :: struct_size = 24
+        integer(c_int32_t) :: window = 0
+        real(c_double) :: max_grad_norm_z = 0.0_c_double
+        real(c_double) :: max_loss_z = 0.0_c_double
+    end type mp_guard_desc
+
+    !> See mixedprec/watch.h.
+    type, bind(c) :: mp_step_record
+        integer(c_int32_t) :: struct_size = 80
+        integer(c_int32_t) :: outcome = 0
+        integer(c_int64_t) :: call = 0
+        integer(c_int64_t) :: step = 0
+        real(c_double) :: loss = 0.0_c_double
+        real(c_double) :: loss_scale = 0.0_c_double
+        real(c_double) :: lr = 0.0_c_double
+        real(c_double) :: grad_norm = 0.0_c_double
+        real(c_double) :: grad_mul = 0.0_c_double
+        real(c_double) :: grad_norm_z = 0.0_c_double
+        real(c_double) :: loss_z = 0.0_c_double
+    end type mp_step_record
 end module mixedprec_types
 
 !> The functions of the C ABI as they are. Handles, memory and text are type(c_ptr); text ends with c_null_char. An
@@ -2996,6 +3036,30 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_recipe_plan_memory_sharded
 
+        !> Plans tensors of several kinds: kept in fp32 beside the recipe's weights, of groups with formats of their own, or gathered
+        !> as codes; what one rank holds, and what it sends. A model that is made so holds exactly these bytes.
+        function mp_recipe_plan_tensors(recipe, tensors, tensor_count, sharding, rank, ranks, memory, &
+            traffic) bind(c, name="mp_recipe_plan_tensors") result(answer)
+            import
+            type(c_ptr), value :: recipe
+            type(mp_planned_tensor), intent(in), optional :: tensors
+            integer(c_int64_t), value :: tensor_count
+            type(mp_sharding_desc), intent(in), optional :: sharding
+            integer(c_int32_t), value :: rank
+            integer(c_int32_t), value :: ranks
+            type(mp_memory_report), intent(inout), optional :: memory
+            type(mp_comm_traffic), intent(inout), optional :: traffic
+            integer(c_int32_t) :: answer
+        end function mp_recipe_plan_tensors
+
+        !> Fills a struct with its defaults: the function twin of MP_PLANNED_TENSOR_INIT.
+        function mp_planned_tensor_init(desc, size) bind(c, name="mp_planned_tensor_init") result(answer)
+            import
+            type(mp_planned_tensor), intent(inout), optional :: desc
+            integer(c_size_t), value :: size
+            integer(c_int32_t) :: answer
+        end function mp_planned_tensor_init
+
         !> Fills a descriptor with the defaults: the function twin of MP_SHARDING_DESC_INIT.
         function mp_sharding_desc_init(desc, size) bind(c, name="mp_sharding_desc_init") result(answer)
             import
@@ -3229,6 +3293,94 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_library_shutdown
 
+        !> Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
+        !> guard has seen stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
+        !> next step. Blocks.
+        function mp_optimizer_set_guard(optimizer, desc) bind(c, name="mp_optimizer_set_guard") result(answer)
+            import
+            type(c_ptr), value :: optimizer
+            type(mp_guard_desc), intent(in), optional :: desc
+            integer(c_int32_t) :: answer
+        end function mp_optimizer_set_guard
+
+        !> The guard as it is.
+        function mp_optimizer_get_guard(optimizer, desc) bind(c, name="mp_optimizer_get_guard") result(answer)
+            import
+            type(c_ptr), value :: optimizer
+            type(mp_guard_desc), intent(inout), optional :: desc
+            integer(c_int32_t) :: answer
+        end function mp_optimizer_get_guard
+
+        !> Gives the loss of the step to come, for the guard and the history; each step forgets it. Where ranks share the
+        !> optimizer and the guard watches the loss, it is the same number on all, such as the mean over the ranks.
+        function mp_optimizer_set_loss(optimizer, loss) bind(c, name="mp_optimizer_set_loss") result(answer)
+            import
+            type(c_ptr), value :: optimizer
+            real(c_double), value :: loss
+            integer(c_int32_t) :: answer
+        end function mp_optimizer_set_loss
+
+        !> Keeps the last steps. Each mp_optimizer_step then waits for its own decision on an accelerator. Of the first step that is
+        !> skipped because something is not finite it finds the first bad tensor: in the order of mp_optimizer_set_linears the weight
+        !> or input of a layer that counts its operands (MP_LINEAR_STATS or a monitor), else the first gradient in the order of
+        !> parameters. With a path it writes the records and what the layers counted as one JSON object; a failure to write goes to the
+        !> log and fails no step. Begins anew: records, call and bad tensor are forgotten.
+        function mp_optimizer_set_history(optimizer, steps, path) bind(c, &
+            name="mp_optimizer_set_history") result(answer)
+            import
+            type(c_ptr), value :: optimizer
+            integer(c_int32_t), value :: steps
+            type(c_ptr), value :: path
+            integer(c_int32_t) :: answer
+        end function mp_optimizer_set_history
+
+        !> Number of records there are: of the steps since the history began, or as many as it keeps.
+        function mp_optimizer_get_record_count(optimizer, count) bind(c, &
+            name="mp_optimizer_get_record_count") result(answer)
+            import
+            type(c_ptr), value :: optimizer
+            integer(c_int32_t), intent(out), optional :: count
+            integer(c_int32_t) :: answer
+        end function mp_optimizer_get_record_count
+
+        !> One record of the history.
+        function mp_optimizer_get_record(optimizer, index, record) bind(c, &
+            name="mp_optimizer_get_record") result(answer)
+            import
+            type(c_ptr), value :: optimizer
+            integer(c_int32_t), value :: index
+            type(mp_step_record), intent(inout), optional :: record
+            integer(c_int32_t) :: answer
+        end function mp_optimizer_get_record
+
+        !> The first tensor that was not finite, in the first step that was skipped for it, in words such as
+        !> "the gradient of 'h0.qkv.weight'". Empty: there was no such step since the history began.
+        function mp_optimizer_get_bad_tensor(optimizer, buffer, capacity, needed) bind(c, &
+            name="mp_optimizer_get_bad_tensor") result(answer)
+            import
+            type(c_ptr), value :: optimizer
+            type(c_ptr), value :: buffer
+            integer(c_size_t), value :: capacity
+            integer(c_size_t), intent(out), optional :: needed
+            integer(c_int32_t) :: answer
+        end function mp_optimizer_get_bad_tensor
+
+        !> Fills a struct with its defaults: the function twin of MP_GUARD_DESC_INIT.
+        function mp_guard_desc_init(desc, size) bind(c, name="mp_guard_desc_init") result(answer)
+            import
+            type(mp_guard_desc), intent(inout), optional :: desc
+            integer(c_size_t), value :: size
+            integer(c_int32_t) :: answer
+        end function mp_guard_desc_init
+
+        !> Fills a struct with its defaults: the function twin of MP_STEP_RECORD_INIT.
+        function mp_step_record_init(desc, size) bind(c, name="mp_step_record_init") result(answer)
+            import
+            type(mp_step_record), intent(inout), optional :: desc
+            integer(c_size_t), value :: size
+            integer(c_int32_t) :: answer
+        end function mp_step_record_init
+
     end interface
 
 contains
@@ -3265,8 +3417,11 @@ contains
         type(mp_scaler_state), target :: at_mp_scaler_state
         type(mp_sharding_desc), target :: at_mp_sharding_desc
         type(mp_sharding_progress), target :: at_mp_sharding_progress
+        type(mp_planned_tensor), target :: at_mp_planned_tensor
         type(mp_tensor_desc), target :: at_mp_tensor_desc
         type(mp_cast_desc), target :: at_mp_cast_desc
+        type(mp_guard_desc), target :: at_mp_guard_desc
+        type(mp_step_record), target :: at_mp_step_record
         wrong = 0
         call compare(int(c_sizeof(at_mp_checkpoint_desc)), 32)
         call compare(offset(c_loc(at_mp_checkpoint_desc), c_loc(at_mp_checkpoint_desc%struct_size)), 0)
@@ -3460,13 +3615,16 @@ contains
         call compare(offset(c_loc(at_mp_param_desc), c_loc(at_mp_param_desc%param)), 16)
         call compare(offset(c_loc(at_mp_param_desc), c_loc(at_mp_param_desc%grad)), 24)
         call compare(offset(c_loc(at_mp_param_desc), c_loc(at_mp_param_desc%init_fp32)), 32)
-        call compare(int(c_sizeof(at_mp_optimizer_stats)), 40)
+        call compare(int(c_sizeof(at_mp_optimizer_stats)), 64)
         call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%struct_size)), 0)
         call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%found_inf)), 4)
         call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%step)), 8)
         call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%skipped_steps)), 16)
         call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%grad_norm)), 24)
         call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%grad_mul)), 32)
+        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%outlier_steps)), 40)
+        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%grad_norm_z)), 48)
+        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%loss_z)), 56)
         call compare(int(c_sizeof(at_mp_step_slot)), 176)
         call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%struct_size)), 0)
         call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%flags)), 4)
@@ -3629,6 +3787,14 @@ contains
         call compare(offset(c_loc(at_mp_sharding_progress), c_loc(at_mp_sharding_progress%finished)), 16)
         call compare(offset(c_loc(at_mp_sharding_progress), c_loc(at_mp_sharding_progress%finished_by_thread)), 24)
         call compare(offset(c_loc(at_mp_sharding_progress), c_loc(at_mp_sharding_progress%reason)), 32)
+        call compare(int(c_sizeof(at_mp_planned_tensor)), 40)
+        call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%struct_size)), 0)
+        call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%weight_dtype)), 4)
+        call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%count)), 8)
+        call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%rule)), 16)
+        call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%reserved)), 20)
+        call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%exp_avg_format)), 24)
+        call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%exp_avg_sq_format)), 32)
         call compare(int(c_sizeof(at_mp_tensor_desc)), 88)
         call compare(offset(c_loc(at_mp_tensor_desc), c_loc(at_mp_tensor_desc%struct_size)), 0)
         call compare(offset(c_loc(at_mp_tensor_desc), c_loc(at_mp_tensor_desc%flags)), 4)
@@ -3645,6 +3811,23 @@ contains
         call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%seed)), 16)
         call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%uid)), 24)
         call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%step)), 32)
+        call compare(int(c_sizeof(at_mp_guard_desc)), 24)
+        call compare(offset(c_loc(at_mp_guard_desc), c_loc(at_mp_guard_desc%struct_size)), 0)
+        call compare(offset(c_loc(at_mp_guard_desc), c_loc(at_mp_guard_desc%window)), 4)
+        call compare(offset(c_loc(at_mp_guard_desc), c_loc(at_mp_guard_desc%max_grad_norm_z)), 8)
+        call compare(offset(c_loc(at_mp_guard_desc), c_loc(at_mp_guard_desc%max_loss_z)), 16)
+        call compare(int(c_sizeof(at_mp_step_record)), 80)
+        call compare(offset(c_loc(at_mp_step_record), c_loc(at_mp_step_record%struct_size)), 0)
+        call compare(offset(c_loc(at_mp_step_record), c_loc(at_mp_step_record%outcome)), 4)
+        call compare(offset(c_loc(at_mp_step_record), c_loc(at_mp_step_record%call)), 8)
+        call compare(offset(c_loc(at_mp_step_record), c_loc(at_mp_step_record%step)), 16)
+        call compare(offset(c_loc(at_mp_step_record), c_loc(at_mp_step_record%loss)), 24)
+        call compare(offset(c_loc(at_mp_step_record), c_loc(at_mp_step_record%loss_scale)), 32)
+        call compare(offset(c_loc(at_mp_step_record), c_loc(at_mp_step_record%lr)), 40)
+        call compare(offset(c_loc(at_mp_step_record), c_loc(at_mp_step_record%grad_norm)), 48)
+        call compare(offset(c_loc(at_mp_step_record), c_loc(at_mp_step_record%grad_mul)), 56)
+        call compare(offset(c_loc(at_mp_step_record), c_loc(at_mp_step_record%grad_norm_z)), 64)
+        call compare(offset(c_loc(at_mp_step_record), c_loc(at_mp_step_record%loss_z)), 72)
     contains
         subroutine compare(found, expected)
             integer, intent(in) :: found, expected

@@ -182,6 +182,46 @@ TEST_P(OptimizerPrepare, EqualsTheReferenceForManyGroups) {
 
 MP_COMPARE_BACKENDS(OptimizerPrepare);
 
+// A window that fills, an outlier, one that is not finite, and a loss: the state and the window after each step.
+TEST_P(OptimizerPrepare, GuardsAsTheReferenceDoes) {
+    const auto guarded_steps = [](TestDevice& on, const Candidate& candidate) {
+        numerics::OptimizerState now;
+        numerics::GuardState seen;
+        std::vector<unsigned char> all;
+        double loss = 3.0;
+        for (const double norm : {1.0, 2.0, 1.5, 40.0, std::nan(""), 1.25, 7.0}) {
+            now.sum_squares = norm * norm;
+            DeviceValue<numerics::OptimizerState> state(on, now);
+            DeviceValue<numerics::GuardState> guard(on, seen);
+            OptimizerPrepareDesc op{};
+            op.kind = OpKind::optimizer_prepare;
+            op.state = state.data();
+            op.rule.has_stats = 1;
+            op.rule.guard = guard.data();
+            op.rule.guard_rule = {{3.0, 2.0}, 3, 0, loss *= 1.125};
+            EXPECT_TRUE(supports(on, candidate, op));
+            run(on, candidate, op);
+            now = state.download();
+            seen = guard.download();
+            now.grad_norm = std::isnan(now.grad_norm) ? 0.0 : now.grad_norm;
+            now.sum_squares = 0.0;
+            now.norm = 0.0F;
+            const auto* bytes = reinterpret_cast<const unsigned char*>(&now);
+            all.insert(all.end(), bytes, bytes + sizeof now);
+        }
+        EXPECT_EQ(now.outlier_steps, 3); // 40 beside 1 to 2, and losses that grow by an eighth
+        const auto* bytes = reinterpret_cast<const unsigned char*>(&seen);
+        all.insert(all.end(), bytes, bytes + sizeof seen);
+        return all;
+    };
+    const auto expected =
+        guarded_steps(reference_device(), reference_candidate(OpKind::optimizer_prepare));
+    for_each_candidate(device(), OpKind::optimizer_prepare, [&](const Candidate& candidate) {
+        EXPECT_EQ(guarded_steps(device(), candidate), expected);
+        return true;
+    });
+}
+
 class OptimizerPrepareValues : public BackendTest {
   protected:
     Prepared run_case(const PrepareCase& c) {

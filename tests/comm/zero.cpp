@@ -193,7 +193,8 @@ TEST(Zero, HoldsWhatThePlanSays) {
                     test_model.optimizer().shard(test_model.stream());
                     const optim::MemoryReport held = test_model.optimizer().parameters().memory();
                     const optim::MemoryReport planned = optim::planned_memory(
-                        training.recipe, counts, training.sharding, {test_model.comm().rank(), 3});
+                        training.recipe, optim::planned_tensors(counts, numerics::RuleId::adamw),
+                        training.sharding, {test_model.comm().rank(), 3});
                     EXPECT_EQ(held.weight, planned.weight) << name << stage;
                     EXPECT_EQ(held.grad, planned.grad) << name << stage;
                     EXPECT_EQ(held.reduced_grad, planned.reduced_grad) << name << stage;

@@ -129,7 +129,8 @@ TEST(ZeroHybrid, HoldsWhatThePlanSays) {
                 test_model.optimizer().shard(test_model.stream());
                 const optim::MemoryReport held = test_model.optimizer().parameters().memory();
                 const optim::MemoryReport planned = optim::planned_memory(
-                    run.recipe, counts, run.sharding, {test_model.comm().rank(), layout.ranks});
+                    run.recipe, optim::planned_tensors(counts, numerics::RuleId::adamw),
+                    run.sharding, {test_model.comm().rank(), layout.ranks});
                 EXPECT_EQ(held.weight, planned.weight) << layout.text() << stage;
                 EXPECT_EQ(held.exp_avg, planned.exp_avg) << layout.text() << stage;
                 EXPECT_EQ(held.reduced_grad, planned.reduced_grad) << layout.text() << stage;

@@ -82,6 +82,10 @@ def check_plan(command, check, folder):
     whole = command.json("plan --shapes 256x256 --recipe msamp_o2")["plans"][0]["bytes"]
     check(mixed["weights"] - whole["weights"] == 1024 and mixed["exp_avg_sq"] - whole["exp_avg_sq"] == 1024,
           "plan: a mixed layout")
+    shared = command.json("plan --shapes 256x256,256 --recipe msamp_o2 --keep-fp32-vectors --ranks 2 --stage 1")["plans"][0]
+    # Codes of the matrix, and of the vector 4 bytes for its gradient and 4 for its weight; half of all leaves a rank.
+    check(shared["step_bytes_sent_computed"] == {"gradients": (65536 + 4 * 256) // 2, "weights": (65536 + 4 * 256) // 2,
+                                                 "total": 65536 + 4 * 256}, "plan: a mixed layout's bytes on the wire")
     good = folder / "good.safetensors"
     safetensors(good, {"__metadata__": {"a": "b"}, "x": tensor([2, 3], 0, 24), "y": tensor([], 24, 28)}, b"0" * 28)
     check(command.json(["plan", "--safetensors", good, "--recipe", "fp32"])["parameters"] == 7, "plan of a safetensors file")
@@ -163,7 +167,8 @@ def check_rest(command, check, folder):
     asked = f". {script}; COMP_WORDS=(mixedprec recipe sh); COMP_CWORD=2; _mixedprec; echo ${{COMPREPLY[@]}}"
     done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True)
     check(done.stdout == "show\n", f"bash completes: {done.stdout}{done.stderr}")
-    check(command("completion zsh").stdout.startswith("#compdef"), "a zsh completion")
+    check(command("completion zsh").stdout.startswith("#compdef mixedprec\n"), "a zsh completion")
+    check("complete -c mixedprec" in command("completion fish").stdout, "a fish completion")
     check("--layers" in command("train --help").stdout, "train is the trainer")
     command("train --bogus 1", 2)
     alone = folder / "mixedprec"
@@ -177,7 +182,7 @@ def check_rest(command, check, folder):
                   "plan --params 1M --rule sgd",
                   "plan --params 1M --stage 1", "plan --params 1M --ranks 2 --stage 4", "plan --shapes 3xx3", "plan --shapes 0",
                   "plan --shapes 9999999999x9999999999", "plan --shapes 1*99999999", "plan --shapes 1x1x1x1x1x1x1x1x1",
-                  "plan --shapes 4 --keep-fp32 [", "compare", "bench --side 1", "completion fish", "verify",
+                  "plan --shapes 4 --keep-fp32 [", "compare", "bench --side 1", "completion csh", "verify",
                   "reshard a b --ranks 0"):
         command(words, 2)
     command("recipe show nosuch", 1)

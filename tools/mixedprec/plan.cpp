@@ -90,21 +90,6 @@ std::vector<Tensor> tensors_of(const Options& options) {
 
 using Report = mixedprec::MemoryReport;
 
-void add(Report& to, const Report& more, double factor = 1.0) {
-    const auto add_one = [&](int64_t& sum, int64_t bytes) {
-        sum += static_cast<int64_t>(std::ceil(real(bytes) * factor));
-    };
-    to.parameter_count += more.parameter_count;
-    add_one(to.weight_bytes, more.weight_bytes);
-    add_one(to.master_bytes, more.master_bytes);
-    add_one(to.grad_bytes, more.grad_bytes);
-    add_one(to.exp_avg_bytes, more.exp_avg_bytes);
-    add_one(to.exp_avg_sq_bytes, more.exp_avg_sq_bytes);
-    add_one(to.compensation_bytes, more.compensation_bytes);
-    add_one(to.reduced_grad_bytes, more.reduced_grad_bytes);
-    add_one(to.total_bytes, more.total_bytes);
-}
-
 int32_t rule_of(const std::string& name) {
     const std::map<std::string, int32_t> known{
         {"adamw", MP_RULE_ADAMW}, {"adam", MP_RULE_ADAM}, {"lion", MP_RULE_LION}};
@@ -112,42 +97,6 @@ int32_t rule_of(const std::string& name) {
     must<UsageError>(found != known.end(), "--rule is adamw, adam or lion, not '", name, "'");
     return found->second;
 }
-
-// What a live optimizer holds for a parameter that is kept in fp32 under a recipe. Up to a million elements are really made;
-// of more the bytes are in proportion.
-class KeptInFp32 {
-  public:
-    KeptInFp32(const mixedprec::Context& context, const mixedprec::Recipe& recipe, int32_t rule)
-        : context_(context), recipe_(recipe.clone()), rule_(rule) {}
-
-    void add_to(Report& sum, int64_t count) {
-        constexpr int64_t kMost = 1 << 20;
-        const int64_t tried = std::min(count, kMost);
-        auto found = known_.find(tried);
-        if (found == known_.end()) {
-            found = known_.emplace(tried, measure(tried)).first;
-        }
-        add(sum, found->second, real(count) / real(tried));
-        sum.parameter_count += count - tried;
-    }
-
-  private:
-    Report measure(int64_t count) {
-        auto optimizer = mixedprec::Optimizer::create(context_, recipe_);
-        mixedprec::GroupOptions group;
-        group.rule = rule_;
-        optimizer.add_group(group);
-        optimizer.add_param("kept", mixedprec::Tensor::create(context_, MP_DTYPE_FP32, {count}));
-        Report report;
-        train::check(mp_optimizer_get_memory(optimizer.get(), &report), "mp_optimizer_get_memory");
-        return report;
-    }
-
-    const mixedprec::Context& context_;
-    mixedprec::Recipe recipe_;
-    int32_t rule_;
-    std::map<int64_t, Report> known_;
-};
 
 // ---- Ranks
 
@@ -168,74 +117,30 @@ mixedprec::ShardingOptions sharding_of(const mixedprec::Recipe& recipe, int32_t 
     return sharding;
 }
 
-double wire_bytes(int64_t count, int32_t dtype, int32_t scale) {
-    int64_t bytes = 0;
-    train::check(mp_comm_get_wire_bytes(count, dtype, scale, &bytes), "mp_comm_get_wire_bytes");
-    return real(bytes);
-}
-
-// Bytes that one rank sends in a step, by the formulas of docs/sharding.md: a ring's (N-1)/N of the gradients in the wire's
-// type, and of the weights in the gather's (stage 0: of the sums; stage 3: once for forward and once for backward).
-struct Wire {
-    double gradients = 0.0, weights = 0.0;
-};
-
-Wire wire_of(const mixedprec::Recipe& recipe, const std::vector<int64_t>& counts, int32_t stage,
-             int64_t ranks) {
-    const std::string type = recipe.get_string(MP_RECIPE_GRAD_REDUCE_DTYPE);
-    const int32_t dtype = mp_dtype_from_name(type.c_str());
-    const std::string scale_name = recipe.get_string(MP_RECIPE_GRAD_REDUCE_SCALE);
-    const bool is_fp8 = mp_dtype_size(dtype) == 1;
-    const int32_t scale = !is_fp8                 ? MP_COMM_SCALE_DEFAULT
-                          : scale_name == "mx"    ? MP_COMM_SCALE_MX
-                          : scale_name == "block" ? MP_COMM_SCALE_BLOCK
-                                                  : MP_COMM_SCALE_SHARED;
-    const std::string gather = recipe.get_string(MP_RECIPE_WEIGHT_GATHER_DTYPE);
-    const int32_t gather_dtype =
-        mp_dtype_from_name(gather.substr(0, gather.find("_scaled")).c_str());
-    Wire wire;
-    for (const int64_t count : counts) {
-        wire.gradients += wire_bytes(count, dtype, scale);
-        const double sums = scale == MP_COMM_SCALE_SHARED ? 1.0 : 4.0;
-        const bool as_codes = recipe.get_string(MP_RECIPE_FP8_ALL_GATHER) == "on";
-        const double element = as_codes ? 1.0 : real(mp_dtype_size(gather_dtype));
-        wire.weights += real(count) * (stage == 0 ? sums : stage == 3 ? 2.0 * element : element);
-    }
-    const double share = real(ranks - 1) / real(ranks);
-    return {wire.gradients * share, wire.weights * share};
-}
-
 // ---- The plan
 
 struct Row {
     std::string recipe, note;
     int32_t stage = -1; // -1: one rank
     Report report;
-    Wire wire;
+    mp_comm_traffic traffic; // the mean over the ranks
 };
 
 constexpr int64_t kMostRanks = 4096;
 
-// Of the rank that holds most.
-Report largest(const mixedprec::Recipe& recipe, int32_t rule, const std::vector<int64_t>& counts,
-               int32_t stage, int64_t ranks) {
-    const auto sharding = sharding_of(recipe, stage);
-    Report most;
-    for (int64_t rank = 0; rank < ranks; rank++) {
-        const Report one = recipe.plan_memory(rule, counts, sharding, static_cast<int>(rank),
-                                              static_cast<int>(ranks));
-        if (rank == 0 || one.total_bytes > most.total_bytes) {
-            most = one;
-        }
-    }
-    return most;
+// What the library plans for one rank.
+void plan_rank(const mixedprec::Recipe& recipe, const std::vector<mp_planned_tensor>& tensors,
+               const mp_sharding_desc* sharding, int64_t rank, int64_t ranks, Report& memory,
+               mp_comm_traffic* traffic) {
+    train::check(mp_recipe_plan_tensors(
+                     recipe.get(), tensors.data(), static_cast<int64_t>(tensors.size()), sharding,
+                     static_cast<int32_t>(rank), static_cast<int32_t>(ranks), &memory, traffic),
+                 "mp_recipe_plan_tensors");
 }
 
 struct Model {
-    std::vector<int64_t> counts; // tensors in the recipe's types
-    std::vector<int64_t> kept;   // in fp32
-    int64_t parameters = 0;
-    size_t tensors = 0;
+    std::vector<mp_planned_tensor> tensors;
+    int64_t parameters = 0, kept = 0; // kept: tensors in fp32
 };
 
 Model model_of(const Options& options) {
@@ -247,43 +152,54 @@ Model model_of(const Options& options) {
         throw UsageError("--keep-fp32: '", options.keep_fp32,
                          "' is no regular expression: ", error.what());
     }
+    const int32_t rule = rule_of(options.rule);
     for (const Tensor& tensor : tensors_of(options)) {
         const bool kept = (options.keep_vectors && tensor.dims < 2) ||
                           (!options.keep_fp32.empty() && tensor.name.size() < 1000 &&
                            std::regex_search(tensor.name, pattern));
-        (kept ? model.kept : model.counts).push_back(tensor.count);
+        mp_planned_tensor planned = MP_PLANNED_TENSOR_INIT;
+        planned.count = tensor.count;
+        planned.rule = rule;
+        planned.weight_dtype = kept ? MP_DTYPE_FP32 : MP_DTYPE_NONE;
+        model.tensors.push_back(planned);
+        model.kept += kept ? 1 : 0;
         must<UsageError>(
             !__builtin_add_overflow(model.parameters, tensor.count, &model.parameters) &&
                 model.parameters <= int64_t{1} << 55,
             "the model has more than 2^55 parameters");
-        model.tensors++;
     }
-    must<UsageError>(model.kept.empty() || options.ranks == 1,
-                     "--keep-fp32 and --keep-fp32-vectors plan one rank: the "
-                     "library's plan for ranks takes tensors in the recipe's types only");
     return model;
+}
+
+// Of the rank that holds most.
+Row plan_stage(const mixedprec::Recipe& recipe, const Model& model, const std::string& name,
+               int32_t stage, int64_t ranks) {
+    mixedprec::ShardingOptions sharding = sharding_of(recipe, stage);
+    Row row{name, "", stage, {}, MP_COMM_TRAFFIC_INIT};
+    for (int64_t rank = 0; rank < ranks; rank++) {
+        Report one;
+        plan_rank(recipe, model.tensors, &sharding, rank, ranks, one,
+                  rank == 0 ? &row.traffic : nullptr);
+        if (rank == 0 || one.total_bytes > row.report.total_bytes) {
+            row.report = one;
+        }
+    }
+    if (model.tensors.size() == 1 && has_scaled_states(recipe)) {
+        row.note = "its tensors are never cut, and this model is given as one: give --shapes";
+    }
+    return row;
 }
 
 void plan_recipe(std::vector<Row>& rows, const mixedprec::Context& context, const Options& options,
                  const Model& model, const std::string& name, const std::vector<int32_t>& stages) {
     const auto recipe = open_recipe(context, name, options.settings);
-    const int32_t rule = rule_of(options.rule);
     if (stages.empty()) {
-        Row row{name, "", -1, recipe.plan_memory(rule, model.counts), {}};
-        KeptInFp32 kept(context, recipe, rule);
-        for (const int64_t count : model.kept) {
-            kept.add_to(row.report, count);
-        }
+        Row row{name, "", -1, {}, MP_COMM_TRAFFIC_INIT};
+        plan_rank(recipe, model.tensors, nullptr, 0, 1, row.report, nullptr);
         rows.push_back(row);
-        return;
     }
     for (const int32_t stage : stages) {
-        Row row{name, "", stage, largest(recipe, rule, model.counts, stage, options.ranks),
-                wire_of(recipe, model.counts, stage, options.ranks)};
-        if (model.counts.size() == 1 && has_scaled_states(recipe)) {
-            row.note = "its tensors are never cut, and this model is given as one: give --shapes";
-        }
-        rows.push_back(row);
+        rows.push_back(plan_stage(recipe, model, name, stage, options.ranks));
     }
 }
 
@@ -322,9 +238,9 @@ Json json_of(const Row& row, double memory) {
               {"fits", real(r.total_bytes) <= memory}};
     if (row.stage >= 0) {
         json["stage"] = row.stage;
-        json["step_bytes_sent_computed"] = {{"gradients", row.wire.gradients},
-                                            {"weights", row.wire.weights},
-                                            {"total", row.wire.gradients + row.wire.weights}};
+        json["step_bytes_sent_computed"] = {{"gradients", row.traffic.all_to_all_bytes},
+                                            {"weights", row.traffic.all_gather_bytes},
+                                            {"total", row.traffic.total_bytes}};
     }
     if (!row.note.empty()) {
         json["note"] = row.note;
@@ -359,7 +275,7 @@ std::string table_of(const std::vector<Row>& rows, double parameters, double mem
                                    bytes(r.exp_avg_sq_bytes), bytes(r.compensation_bytes)});
         if (shared) {
             cells.insert(cells.end(), {bytes(r.reduced_grad_bytes), bytes(r.total_bytes),
-                                       bytes_text(row.wire.gradients + row.wire.weights)});
+                                       bytes_text(real(row.traffic.total_bytes))});
         } else {
             cells.insert(cells.end(),
                          {bytes(r.total_bytes), format("%.4g", real(r.total_bytes) / parameters)});
@@ -385,21 +301,18 @@ Result plan(const Options& options) {
         plan_recipe(rows, context, options, model, name, stages);
     }
     Result result;
-    result.json = {{"parameters", model.parameters},
-                   {"tensors", model.tensors},
-                   {"kept_in_fp32", model.kept.size()},
-                   {"ranks", options.ranks},
-                   {"rule", options.rule},
-                   {"memory_bytes", memory},
+    result.json = {{"parameters", model.parameters}, {"tensors", model.tensors.size()},
+                   {"kept_in_fp32", model.kept},     {"ranks", options.ranks},
+                   {"rule", options.rule},           {"memory_bytes", memory},
                    {"plans", Json::array()}};
     for (const Row& row : rows) {
         result.json["plans"].push_back(json_of(row, memory));
     }
     result.text =
-        join(format("%.6g million parameters in ", real(model.parameters) / 1e6), model.tensors,
-             " tensor(s), ",
-             model.kept.empty() ? "" : join(model.kept.size(), " of them kept in fp32, "),
-             options.rule, ", ", options.ranks, " rank(s). Fits: into ", bytes_text(memory),
+        join(format("%.6g million parameters in ", real(model.parameters) / 1e6),
+             model.tensors.size(), " tensor(s), ",
+             model.kept == 0 ? "" : join(model.kept, " of them kept in fp32, "), options.rule, ", ",
+             options.ranks, " rank(s). Fits: into ", bytes_text(memory),
              options.memory.empty() ? ", this machine's memory" : "", ".\n\n") +
         table_of(rows, real(model.parameters), memory) +
         "\nWeights, gradients and states; activations and scratch memory come on top.\n";

@@ -40,7 +40,7 @@ static std::vector<uint8_t> read_all(int pipe_end) {
 }
 
 bool run_forked(Run& run, const Options& options, const Processes& processes, const Text& text,
-                const std::string& recipe) {
+                const std::string& recipe, double peak) {
     std::array<int, 2> ends{};
     std::fflush(stdout);
     if (pipe(ends.data()) != 0) {
@@ -50,7 +50,7 @@ bool run_forked(Run& run, const Options& options, const Processes& processes, co
     if (child == 0) {
         running_child = 0;
         close(ends[0]);
-        const bool good = run_recipe(run, options, processes, text, recipe);
+        const bool good = run_recipe(run, options, processes, text, recipe, peak);
         const bool sent = write_all(ends[1], pack(run));
         std::fflush(stdout);
         std::exit(good && sent ? kDone : kFailed);

@@ -14,12 +14,15 @@ namespace {
 
 using Cells = std::vector<std::string>;
 
+// On a narrow screen tables and plots scroll in boxes of their own: wrapped words and plots of its width are unreadable.
 constexpr const char* kStyle =
-    "body{font:15px/1.5 sans-serif;color:#222;max-width:60em;margin:2em auto;padding:0 1em}"
-    "h2{margin-top:2em;border-bottom:1px solid #ddd}table{border-collapse:collapse}"
-    "th,td{padding:.2em .8em;text-align:right;border-bottom:1px solid #eee}"
-    "th:first-child,td:first-child{text-align:left}.wide{overflow-x:auto}"
-    "svg{max-width:100%;height:auto}";
+    "body{font:15px/1.5 sans-serif;color:#222;background:#fff;max-width:60em;margin:2em auto;"
+    "padding:0 1em}h2{margin-top:2em;border-bottom:1px solid #ddd}table{border-collapse:collapse}"
+    "p,#settings td:last-child{overflow-wrap:anywhere}"
+    "th,td{padding:.2em .8em;text-align:right;border-bottom:1px solid #eee;white-space:nowrap}"
+    "th:first-child,td:first-child,#settings td,#settings th{text-align:left}"
+    "#settings td:last-child{white-space:normal}.wide{overflow-x:auto;margin:1em 0}"
+    "svg{width:100%;min-width:40em;height:auto}";
 
 std::string escaped(const std::string& text) {
     std::string made;
@@ -55,6 +58,8 @@ std::string table(const std::vector<Cells>& rows) {
     }
     return text + "</table></div>\n";
 }
+
+std::string plot(const std::string& svg) { return "<div class=\"wide\">\n" + svg + "</div>\n"; }
 
 std::string number(int digits, double value) {
     return std::isfinite(value) ? format("%.*f", digits, value) : "-";
@@ -101,9 +106,11 @@ std::string memory(const std::vector<Run>& runs) {
 }
 
 std::string throughput(const std::vector<Run>& runs) {
-    std::vector<Cells> rows{{"recipe", "tokens/s", "median step (ms)", "threads", "ranks"}};
+    std::vector<Cells> rows{
+        {"recipe", "tokens/s", "% of peak", "median step (ms)", "threads", "ranks"}};
     for (const Run& r : runs) {
-        rows.push_back({r.recipe, number(0, r.tokens_per_second), number(2, r.step_seconds * 1e3),
+        rows.push_back({r.recipe, number(0, r.tokens_per_second),
+                        number(1, 100.0 * r.share_of_peak), number(2, r.step_seconds * 1e3),
                         std::to_string(r.threads), std::to_string(std::max(r.ranks, 1))});
     }
     return table(rows);
@@ -113,9 +120,10 @@ std::string skipped(const std::vector<Run>& runs) {
     std::vector<Cells> rows{{"recipe", "step", "loss scale", "why"}};
     for (const Run& r : runs) {
         for (const SkippedStep& s : r.skips) {
-            rows.push_back(
-                {r.recipe, std::to_string(s.step), format("%.6g", s.scale),
-                 std::isfinite(s.loss) ? "a gradient was not finite" : "the loss was not finite"});
+            rows.push_back({r.recipe, std::to_string(s.step), format("%.6g", s.scale),
+                            s.is_outlier            ? "it stood out (--guard-norm, --guard-loss)"
+                            : std::isfinite(s.loss) ? "a gradient was not finite"
+                                                    : "the loss was not finite"});
         }
     }
     return rows.size() > 1
@@ -157,18 +165,19 @@ std::string operands(const std::vector<Run>& runs, const Options& o) {
         rows.push_back({key[0], key[1], key[2], worst.amax, format("%.4f", 100.0 * worst.saturated),
                         format("%.4f", 100.0 * worst.underflowed)});
     }
-    return monitor_svg(runs) + table(rows);
+    return plot(monitor_svg(runs)) + table(rows);
 }
 
 } // namespace
 
 std::string report_html(const std::vector<Run>& runs, const Options& o) {
     return join("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+                "<meta name=\"viewport\" content=\"width=device-width\">\n"
                 "<title>mixedprec_train: report</title>\n<style>",
                 kStyle, "</style>\n</head>\n<body>\n<h1>Report of a training run</h1>\n",
                 paragraph(mp_library_build_info()), section("settings", "Settings", settings(o)),
-                section("losses", "Losses", results(runs) + losses_svg(runs)),
-                section("scale", "Loss scale", scales_svg(runs)),
+                section("losses", "Losses", results(runs) + plot(losses_svg(runs))),
+                section("scale", "Loss scale", plot(scales_svg(runs))),
                 section("skipped", "Skipped steps", skipped(runs)),
                 section("operands", "Saturation and underflow", operands(runs, o)),
                 section("memory", "Memory by class", memory(runs)),

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "machine.hpp"
 #include "outputs.hpp"
 #include "report.hpp"
 
@@ -28,15 +29,15 @@ static void print_model(const Options& o, const Text& text) {
     std::fflush(stdout);
 }
 
-static int run_all(const Options& o, const Processes& processes, const Text& text) {
+static int run_all(const Options& o, const Processes& processes, const Text& text, double peak) {
     const bool many = o.recipes.size() > 1;
     std::vector<Run> runs;
     bool good = true;
     for (const std::string& recipe : o.recipes) {
         if (interrupted == 0) {
-            good =
-                (many ? run_forked : run_recipe)(runs.emplace_back(), o, processes, text, recipe) &&
-                good;
+            good = (many ? run_forked : run_recipe)(runs.emplace_back(), o, processes, text, recipe,
+                                                    peak) &&
+                   good;
         }
     }
     if ((many || good) && processes.is_first()) {
@@ -57,6 +58,7 @@ static int run(int argc, char** argv) {
     const Processes processes(o);
     std::optional<Text> text;
     std::optional<Outputs> outputs; // the folder is locked until the end
+    double peak = 0.0;              // of one machine
     processes.begin([&] {
         text.emplace(o);
         if (!processes.is_first()) {
@@ -70,6 +72,9 @@ static int run(int argc, char** argv) {
             Monitor::prepare_file(o);
         }
         print_model(o, *text);
+        peak = measured_peak(o); // while the other processes wait
+        std::printf("Fastest matrix product here: %.1f billion operations a second\n", peak / 1e9);
+        std::fflush(stdout);
     });
     std::vector<Options::Setting> settings = o.identity();
     settings.emplace_back("--data", join("a text with hash ", text->hash()));
@@ -84,7 +89,7 @@ static int run(int argc, char** argv) {
     if (before.sa_handler != SIG_IGN) { // nohup
         sigaction(SIGHUP, &action, nullptr);
     }
-    const int code = run_all(o, processes, *text);
+    const int code = run_all(o, processes, *text, peak * processes.machines());
     check_stdout();
     return code;
 }

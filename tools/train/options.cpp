@@ -140,6 +140,11 @@ void add_training(CLI::App& app, Options& o) {
     add(app, "--eps", o.eps, 0, 1, "AdamW");
     add(app, "--weight-decay", o.weight_decay, 0, 100, "AdamW, on matrices only");
     add(app, "--clip", o.clip, 0, 1e30, "largest norm of the gradient; 0: no clipping");
+    add(app, "--guard-norm", o.guard_norm, 0, 1e6,
+        "skip a step whose gradient norm lies so many standard deviations above the last ones; 0: "
+        "none");
+    add(app, "--guard-loss", o.guard_loss, 0, 1e6, "the same for the loss");
+    add(app, "--guard-window", o.guard_window, 2, 1024, "steps that these are compared with");
     add(app, "--seed", o.seed, 0, 9e15, "initial weights, batches and sampled text");
 }
 
@@ -151,7 +156,8 @@ void add_looking(CLI::App& app, Options& o) {
     add(app, "--sample", o.sample, 0, 100000, "bytes of text to write at the end");
     add(app, "--temperature", o.temperature, 0.01, 100, "of that text: low is safe, high is wild");
     app.add_option("--out", o.out,
-                   "folder for losses.csv, losses.svg, results.json, report.html and monitor.csv");
+                   "folder for losses.csv, losses.svg, results.json, report.html, monitor.csv, and "
+                   "last-steps-RECIPE.json at the first gradient that is not finite");
     app.add_option("--save", o.save,
                    "file to write the trained weights to, in fp32; *.safetensors: in their types "
                    "(one recipe only)");
@@ -233,15 +239,17 @@ int64_t Options::parameter_count() const {
     return count < 9e18 ? static_cast<int64_t>(count) : INT64_MAX;
 }
 
-double Options::memory() const {
+double Options::activations() const {
     const double length = real(context), width = real(dim);
     const double rows = real(batch) * length;
     const double scores = real(batch * heads) * length * length;
     // What one layer keeps for its backward pass, and what all layers share.
     const double kept = real(layers) * (rows * 16.0 * width + scores);
     const double common = rows * (16.0 * width + 256.0) + scores;
-    return 4.0 * (4.0 * real(parameter_count()) + kept + common);
+    return 4.0 * (kept + common);
 }
+
+double Options::memory() const { return 16.0 * real(parameter_count()) + activations(); }
 
 std::vector<Options::Setting> Options::identity() const {
     std::vector<Setting> all;
@@ -268,6 +276,11 @@ std::vector<Options::Setting> Options::identity() const {
     number("--weight-decay", weight_decay);
     number("--clip", clip);
     all.emplace_back("--order", order_name);
+    if (guards()) {
+        number("--guard-norm", guard_norm);
+        number("--guard-loss", guard_loss);
+        whole("--guard-window", guard_window);
+    }
     return all;
 }
 

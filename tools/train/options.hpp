@@ -24,6 +24,9 @@ struct Options {
     double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip = 1.0;
     int64_t seed = 1, threads = 0;
     int64_t val_every = 0, val_batches = 16;
+    // Steps that stand out are skipped: largest z-scores, 0: none, and how many steps they are compared with.
+    double guard_norm = 0.0, guard_loss = 0.0;
+    int64_t guard_window = 128;
     int64_t monitor = 0; // steps between looks at the layers' operands; 0: none
     int64_t sample = 200;
     double temperature = 0.8;
@@ -49,6 +52,9 @@ struct Options {
     using Setting = std::pair<std::string, std::string>;
     [[nodiscard]] std::vector<Setting> identity() const;
     [[nodiscard]] int64_t parameter_count() const;
+    [[nodiscard]] bool guards() const { return guard_norm > 0.0 || guard_loss > 0.0; }
+    // Bytes that a rank's passes keep, and their work arrays, at most.
+    [[nodiscard]] double activations() const;
 
   private:
     void parse_sharing();

@@ -148,48 +148,28 @@ Params::Params(mp_context* c, mp_recipe* r, const Options& o, const Ranks& n)
     refresh();
 }
 
-// The recipe of the parameters that are fp32 beside scaled codes: their gradients and moments have no scales either.
-static Recipe high_precision(const Params& params) {
-    Recipe made;
-    MP_CHECK(mp_recipe_create(params.context, "fp32", out(made)));
-    for (const char* key :
-         {MP_RECIPE_GRAD_DTYPE, MP_RECIPE_EXP_AVG_DTYPE, MP_RECIPE_EXP_AVG_SQ_DTYPE}) {
-        const std::string name = recipe_string(params.recipe, key);
-        if (name.find("_scaled") == std::string::npos) {
-            MP_CHECK(mp_recipe_set_string(made.get(), key, name.c_str()));
-        }
+void Params::plan(std::span<const Param> params, mp_memory_report* memory,
+                  mp_comm_traffic* traffic) const {
+    std::vector<mp_planned_tensor> tensors;
+    for (const Param& p : params) {
+        mp_planned_tensor tensor = MP_PLANNED_TENSOR_INIT;
+        tensor.count = p.elements();
+        mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+        MP_CHECK(mp_tensor_get_desc(p.weight.tensor.get(), &desc));
+        tensor.weight_dtype = is_codes(p)       ? desc.dtype
+                              : is_in_recipe(p) ? MP_DTYPE_NONE
+                                                : MP_DTYPE_FP32;
+        tensors.push_back(tensor);
     }
-    return made;
+    MP_CHECK(mp_recipe_plan_tensors(recipe, tensors.data(), static_cast<int64_t>(tensors.size()),
+                                    ranks.comm != nullptr ? &sharding_ : nullptr, ranks.rank,
+                                    ranks.count, memory, traffic));
 }
 
-static mp_memory_report memory_of(const mp_recipe* recipe, const std::vector<int64_t>& counts) {
-    mp_memory_report report{};
-    report.struct_size = sizeof report;
-    MP_CHECK(mp_recipe_plan_memory_of_tensors(recipe, MP_RULE_ADAMW, counts.data(),
-                                              static_cast<int64_t>(counts.size()), &report));
+mp_memory_report Params::expected_memory() const {
+    mp_memory_report report = MP_MEMORY_REPORT_INIT;
+    plan(list, &report, nullptr);
     return report;
-}
-
-std::optional<mp_memory_report> Params::expected_memory() const {
-    if (ranks.comm != nullptr) {
-        return matrices_only_ || ranks.count == 1 ? std::nullopt : std::optional(sharded_memory());
-    }
-    std::vector<int64_t> in, beside;
-    for (const Param& p : list) {
-        (is_in_recipe(p) ? in : beside).push_back(p.elements());
-    }
-    mp_memory_report sum = memory_of(recipe, in);
-    if (!beside.empty()) {
-        const mp_memory_report more = memory_of(high_precision(*this).get(), beside);
-        for (auto field : {&mp_memory_report::parameter_count, &mp_memory_report::weight_bytes,
-                           &mp_memory_report::master_bytes, &mp_memory_report::grad_bytes,
-                           &mp_memory_report::exp_avg_bytes, &mp_memory_report::exp_avg_sq_bytes,
-                           &mp_memory_report::compensation_bytes,
-                           &mp_memory_report::reduced_grad_bytes, &mp_memory_report::total_bytes}) {
-            sum.*field += more.*field;
-        }
-    }
-    return sum;
 }
 
 void Params::refresh() {

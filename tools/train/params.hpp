@@ -6,7 +6,6 @@
 // Scaled codes of weights or gradients (MS-AMP) are for the matrices of linear layers; beside them all else is fp32.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -77,10 +76,9 @@ class Params {
     Param* block(int64_t block) { return &list[static_cast<size_t>(kBlocks + block * kPerBlock)]; }
     Param* behind() { return &list[list.size() - kBehindBlocks]; }
 
-    // The bytes that the recipe promises for these parameters, on this rank. Nothing where it makes no promise: scaled codes
-    // beside fp32, shared by ranks.
-    [[nodiscard]] std::optional<mp_memory_report> expected_memory() const;
-    // The bytes that this rank should send in a step of the optimizer: the last one, where weights are gathered for each use.
+    // The bytes that the recipe promises for these parameters, on this rank.
+    [[nodiscard]] mp_memory_report expected_memory() const;
+    // The bytes that a rank should send in a step, the mean over ranks: the last one, where weights are gathered for each use.
     double expected_traffic();
 
     void refresh(); // after a step: the fp32 copies
@@ -111,16 +109,11 @@ class Params {
     void add_to_optimizer(Param& p, const Array& initial);
     [[nodiscard]] bool is_in_recipe(const Param& p) const;
     [[nodiscard]] bool is_codes(const Param& p) const;
-    [[nodiscard]] mp_memory_report sharded_memory() const;
+    // What the library says of some of them, beforehand; null: not wanted.
+    void plan(std::span<const Param> params, mp_memory_report* memory,
+              mp_comm_traffic* traffic) const;
     [[nodiscard]] std::span<Param> group(int64_t group);
     [[nodiscard]] std::vector<int32_t> indices(int64_t group);
-    [[nodiscard]] double gathered_bytes(const Param& p) const;
-    struct Wire {
-        int32_t dtype, scale;
-    };
-    [[nodiscard]] Wire wire_of(const Param& p) const;
-    [[nodiscard]] double reduced_bytes(double wire) const;
-    [[nodiscard]] double gradient_bytes(double count, double bytes, const Wire& wire) const;
     void round_gradient(Param& p, bool first);
     void exact_values(const Param& p, float* values);
 

@@ -13,8 +13,8 @@ Progress::Progress(std::string name, int64_t steps)
     : name_(std::move(name)), steps_(steps), terminal_(isatty(STDERR_FILENO) == 1),
       start_(seconds()) {}
 
-void Progress::update(int64_t done, double loss, double tokens_per_second, double loss_scale,
-                      double grad_norm, int64_t skipped) {
+void Progress::update(int64_t done, double loss, const Run& run, double loss_scale,
+                      double grad_norm) {
     constexpr int kWidth = 20;
     const double now = seconds();
     if (now - last_ < (terminal_ ? 0.2 : 5.0) && done < steps_ && done > 1) {
@@ -25,14 +25,17 @@ void Progress::update(int64_t done, double loss, double tokens_per_second, doubl
     const auto left = static_cast<int>((now - start_) / part * (1.0 - part));
     std::string bar(kWidth, '.');
     std::fill_n(bar.begin(), static_cast<int>(part * kWidth), '#');
-    const std::string extra = loss_scale != 1.0 || skipped > 0
-                                  ? format("  scale %.6g", loss_scale) + join("  skipped ", skipped)
-                                  : "";
-    std::fprintf(stderr,
-                 "%s%-16s [%s] %lld/%lld  loss %.4f  %.0f tok/s  norm %.3g%s  eta %d:%02d%s",
-                 terminal_ ? "\r" : "", name_.c_str(), bar.c_str(), static_cast<long long>(done),
-                 static_cast<long long>(steps_), loss, tokens_per_second, grad_norm, extra.c_str(),
-                 left / 60, left % 60, terminal_ ? "\033[K" : "\n");
+    const std::string extra =
+        loss_scale != 1.0 || run.skipped > 0
+            ? format("  scale %.6g", loss_scale) + join("  skipped ", run.skipped)
+            : "";
+    std::fprintf(
+        stderr,
+        "%s%-16s [%s] %lld/%lld  loss %.4f  %.0f tok/s (%.1f %% of peak)  norm %.3g%s  eta "
+        "%d:%02d%s",
+        terminal_ ? "\r" : "", name_.c_str(), bar.c_str(), static_cast<long long>(done),
+        static_cast<long long>(steps_), loss, run.tokens_per_second, 100.0 * run.share_of_peak,
+        grad_norm, extra.c_str(), left / 60, left % 60, terminal_ ? "\033[K" : "\n");
     std::fflush(stderr);
     drawn_ = terminal_;
 }

@@ -35,6 +35,10 @@ class Processes {
     explicit Processes(const Options& options);
     // Whether this process is the one that prints and writes files.
     [[nodiscard]] bool is_first() const { return mine_.rank == 0; }
+    // That they are on, as many ranks on each.
+    [[nodiscard]] double machines() const {
+        return mine_.neighbours > 0 ? real(mine_.count) / real(mine_.neighbours) : 1.0;
+    }
     // Runs what every process does before it trains, and throws on all where it failed on one: nobody waits for a rank
     // that is gone.
     void begin(const std::function<void()>& body) const;

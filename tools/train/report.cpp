@@ -46,8 +46,7 @@ static std::array<double, 5> bytes_of(const mp_memory_report& m, int64_t paramet
 
 static void fill_memory(Row& cells, const Run& run) {
     const auto held = bytes_of(run.measured, run.parameter_count);
-    const auto promised =
-        run.memory_is_promised ? bytes_of(run.expected, run.parameter_count) : held;
+    const auto promised = bytes_of(run.expected, run.parameter_count);
     for (size_t i = 0; i < held.size(); i++) {
         cells[7 + i] = format("%.4g", held[i]) +
                        (held[i] == promised[i] ? "" : format(" (not %.4g)", promised[i]));
@@ -58,7 +57,7 @@ static void fill_memory(Row& cells, const Run& run) {
         cells[14] = format("%.4g", run.wire_expected / 1e6);
         cells[15] = format("%.4g", run.rank_bytes_held / 1048576.0);
     }
-    if (run.ranks > 0 && run.memory_is_promised) {
+    if (run.ranks > 0) {
         cells[16] = format("%.4g", run.rank_bytes_planned / 1048576.0);
     }
 }
@@ -92,6 +91,9 @@ static std::string remark(const Run& run) {
     if (run.skipped > 0) {
         text += join("  ", run.skipped, " steps skipped");
     }
+    if (run.outliers > 0) {
+        text += join(", ", run.outliers, " of them outliers");
+    }
     return text;
 }
 
@@ -120,7 +122,7 @@ void print_table(const std::vector<Run>& runs) {
     if (columns > kPlainColumns) {
         std::puts("These bytes are rank 0's. MB sent: by each rank in a step, as counted, and "
                   "expected by the formula;\nMiB a rank: of the one that holds most, and as "
-                  "planned (\"-\": the recipe makes no plan).");
+                  "planned.");
     }
 }
 

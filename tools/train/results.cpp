@@ -11,13 +11,13 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(mp_memory_report, parameter_count, weight_byt
 namespace train {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MonitorCounts, elements, saturated, underflowed, amax)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SkippedStep, step, scale, loss)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SkippedStep, step, scale, loss, is_outlier)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MonitorPoint, step, operands)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Run, recipe, outcome, threads, steps, skipped, train_loss,
                                    val_loss, tokens_per_second, step_seconds, parameter_count,
-                                   expected, measured, memory_is_promised, ranks, wire_expected,
-                                   wire_counted, rank_bytes_planned, rank_bytes_held, peak_memory,
-                                   losses, val_losses, scales, skips, points, sample)
+                                   expected, measured, share_of_peak, outliers, bad_tensor, ranks,
+                                   wire_expected, wire_counted, rank_bytes_planned, rank_bytes_held,
+                                   peak_memory, losses, val_losses, scales, skips, points, sample)
 
 std::vector<uint8_t> pack(const Run& run) { return nlohmann::json::to_cbor(run); }
 Run unpack(const std::vector<uint8_t>& bytes) {
@@ -45,22 +45,24 @@ static Json json_of(const Run& r, const Options& o) {
               {"parameters", r.parameter_count},
               {"steps", r.steps},
               {"skipped", r.skipped},
+              {"outliers", r.outliers},
+              {"first_bad", r.bad_tensor},
               {"train_loss", r.train_loss},
               {"val_loss", r.val_loss},
               {"tokens_per_second", r.tokens_per_second},
+              {"share_of_peak", r.share_of_peak},
               {"step_seconds_median", r.step_seconds},
-              {"bytes_expected", json_of(r.memory_is_promised ? r.expected : r.measured)},
+              {"bytes_expected", json_of(r.expected)},
               {"bytes_measured", json_of(r.measured)}};
     if (r.ranks > 0) {
-        json.update(
-            {{"ranks", r.ranks},
-             {"zero", o.zero},
-             {"shard_ranks", o.shard_ranks},
-             {"order", o.order_name},
-             {"step_bytes_sent_expected", r.wire_expected},
-             {"step_bytes_sent", r.wire_counted},
-             {"rank_bytes_planned", r.memory_is_promised ? r.rank_bytes_planned : Run::kNone},
-             {"rank_bytes_held", r.rank_bytes_held}});
+        json.update({{"ranks", r.ranks},
+                     {"zero", o.zero},
+                     {"shard_ranks", o.shard_ranks},
+                     {"order", o.order_name},
+                     {"step_bytes_sent_expected", r.wire_expected},
+                     {"step_bytes_sent", r.wire_counted},
+                     {"rank_bytes_planned", r.rank_bytes_planned},
+                     {"rank_bytes_held", r.rank_bytes_held}});
     }
     json["peak_memory_bytes"] = r.peak_memory;
     return json;

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <optional>
 
+#include "machine.hpp"
 #include "saver.hpp"
 #include "setup.hpp"
 
@@ -67,7 +68,7 @@ int64_t peak_memory() {
 // Everything alive while one recipe trains.
 class Training {
   public:
-    Training(Run& run, const Options& options, const Text& text, const Ranks& ranks);
+    Training(Run& run, const Options& options, const Text& text, const Ranks& ranks, double peak);
     // Leaves in the run what was reached, also when it throws.
     void run_to_the_end();
 
@@ -78,10 +79,12 @@ class Training {
     void train();
     double train_step(int64_t step, double& scale);
     void passes(int64_t step, double scale);
+    void watch_steps();
     double validate();
     double traffic();
     double mean_of_passes(int64_t count);
     void watch(double loss);
+    void tell_skip(double scale, double loss);
     void work();
     void summarize_steps();
     void summarize_ranks();
@@ -90,6 +93,7 @@ class Training {
     const Options& o_;
     const Text& text_;
     const Ranks& ranks_;
+    double peak_;
     Context context_;
     Recipe recipe_;
     Scaler scaler_;
@@ -111,8 +115,9 @@ std::vector<float>& sized(std::vector<float>& curve, size_t count) {
     return curve;
 }
 
-Training::Training(Run& run, const Options& o, const Text& text, const Ranks& ranks)
-    : run_(run), o_(o), text_(text), ranks_(ranks), context_(make_context(o, ranks, run.threads)),
+Training::Training(Run& run, const Options& o, const Text& text, const Ranks& ranks, double peak)
+    : run_(run), o_(o), text_(text), ranks_(ranks), peak_(peak),
+      context_(make_context(o, ranks, run.threads)),
       recipe_(make_recipe(context_.get(), o, ranks, run.recipe)),
       scaler_(make_scaler(context_.get(), recipe_.get())),
       params_(context_.get(), recipe_.get(), o, ranks), network_(params_, o.batch, false),
@@ -122,17 +127,39 @@ Training::Training(Run& run, const Options& o, const Text& text, const Ranks& ra
              {{"losses", sized(run.losses, Saver::capacity(o.steps)).data(), sizeof(float)},
               {"val_losses", sized(run.val_losses, Saver::capacity(o.steps)).data(), sizeof(float)},
               {"step_seconds", step_seconds_.data(), sizeof(double)}}) {
-    const std::optional<mp_memory_report> promised = params_.expected_memory();
     run.parameter_count = o.parameter_count();
-    run.memory_is_promised = promised.has_value();
-    run.expected = promised.value_or(mp_memory_report{});
     run.measured.struct_size = sizeof run.measured;
     MP_CHECK(mp_optimizer_get_memory(params_.optimizer.get(), &run.measured));
+    // A single rank that goes the way of ranks has their sums, which no plan for one rank has.
+    run.expected =
+        ranks.comm != nullptr && ranks.count == 1 ? run.measured : params_.expected_memory();
+    watch_steps();
     stats_.struct_size = sizeof stats_;
     MP_CHECK(mp_optimizer_get_stats(params_.optimizer.get(), nullptr, &stats_));
     run.steps = saver_.next_step(); // 0, or where a checkpoint was
     if (is_first()) {
+        std::printf("%s: %s\n", run.recipe.c_str(), memory_text(params_, run.measured).c_str());
+        std::fflush(stdout);
         monitor_.emplace(o, run.recipe, network_);
+    }
+}
+
+// The guard of all ranks, and on the first the last steps, for the first gradient that is not finite.
+void Training::watch_steps() {
+    constexpr int32_t kSteps = 64;
+    if (o_.guards()) {
+        mp_guard_desc guard = MP_GUARD_DESC_INIT;
+        guard.window = static_cast<int32_t>(o_.guard_window);
+        guard.max_grad_norm_z = o_.guard_norm;
+        guard.max_loss_z = o_.guard_loss;
+        MP_CHECK(mp_optimizer_set_guard(params_.optimizer.get(), &guard));
+    }
+    if (is_first()) {
+        std::string name = run_.recipe; // of a file: its name alone
+        name = name.substr(name.rfind('/') + 1);
+        const std::string path = o_.out + "/last-steps-" + name + ".json";
+        MP_CHECK(mp_optimizer_set_history(params_.optimizer.get(), kSteps,
+                                          o_.out.empty() ? nullptr : path.c_str()));
     }
 }
 
@@ -185,13 +212,14 @@ double Training::train_step(int64_t step, double& scale) {
     if (monitor_) {
         monitor_->set_step(step + 1); // whose rows the optimizer's step will write
     }
+    const double loss = mean_of_passes(o_.accum);
+    MP_CHECK(mp_optimizer_set_loss(optimizer, loss));
     MP_CHECK(mp_optimizer_step(optimizer, nullptr, scaler_.get()));
     MP_CHECK(mp_scaler_update(scaler_.get(), nullptr));
     steps_counted_ += 1.0;
     sent_ += traffic() - before;
     sent_expected_ += params_.expected_traffic();
     MP_CHECK(mp_optimizer_get_stats(optimizer, nullptr, &stats_));
-    const double loss = mean_of_passes(o_.accum);
     params_.refresh();
     return loss;
 }
@@ -223,8 +251,35 @@ double Training::validate() {
 void Training::watch(double loss) {
     bad_losses_ = std::isfinite(loss) ? 0 : bad_losses_ + 1;
     if (bad_losses_ >= kMostBadLosses) {
-        throw Failure(run_.recipe, ": the last ", kMostBadLosses,
-                      " losses are not finite; try a smaller --lr or a longer --warmup");
+        throw Failure(run_.recipe, ": the last ", kMostBadLosses, " losses are not finite",
+                      run_.bad_tensor.empty() ? "" : "; first was " + run_.bad_tensor,
+                      "; try a smaller --lr or a longer --warmup");
+    }
+}
+
+// What stands out by the guard, and the first tensor that is not finite. Overflows of a loss scale that still falls are
+// ordinary, and in the table.
+void Training::tell_skip(double scale, double loss) {
+    if (!is_first()) {
+        return;
+    }
+    if (stats_.found_inf == 0) {
+        std::fprintf(stderr,
+                     "%s: step %lld skipped: its gradient norm %.4g lies %.1f and its loss %.4f "
+                     "%.1f standard deviations above the last ones\n",
+                     run_.recipe.c_str(), static_cast<long long>(run_.steps), stats_.grad_norm,
+                     stats_.grad_norm_z, loss, stats_.loss_z);
+        return;
+    }
+    if (run_.bad_tensor.empty()) {
+        std::string name(512, '\0');
+        MP_CHECK(mp_optimizer_get_bad_tensor(params_.optimizer.get(), name.data(), name.size(),
+                                             nullptr));
+        run_.bad_tensor = name.c_str();
+        std::fprintf(stderr, "%s: step %lld skipped at loss scale %g: first not finite was %s%s\n",
+                     run_.recipe.c_str(), static_cast<long long>(run_.steps), scale,
+                     run_.bad_tensor.c_str(),
+                     o_.out.empty() ? "" : "; the last steps are in --out");
     }
 }
 
@@ -251,14 +306,17 @@ void Training::train() {
         run_.steps = step + 1;
         run_.scales[at] = static_cast<float>(scale);
         if (stats_.skipped_steps > skipped) {
-            run_.skips.push_back({run_.steps, scale, loss});
+            run_.skips.push_back({run_.steps, scale, loss, stats_.found_inf == 0});
+            tell_skip(scale, loss);
         }
         run_.skipped = stats_.skipped_steps;
+        run_.outliers = stats_.outlier_steps;
         run_.tokens_per_second =
             real((run_.steps - first) * o_.accum * o_.batch * o_.context) / training;
+        run_.share_of_peak =
+            peak_ > 0.0 ? run_.tokens_per_second * operations_per_token(o_) / peak_ : 0.0;
         if (is_first()) {
-            progress.update(run_.steps, loss, run_.tokens_per_second, scale, stats_.grad_norm,
-                            run_.skipped);
+            progress.update(run_.steps, loss, run_, scale, stats_.grad_norm);
         }
         watch(loss);
         saver_.step(run_.steps);
@@ -347,13 +405,13 @@ void Training::run_to_the_end() {
 } // namespace
 
 bool run_recipe(Run& run, const Options& options, const Processes& processes, const Text& text,
-                const std::string& recipe) {
+                const std::string& recipe, double peak) {
     run = Run{};
     run.recipe = recipe;
     const bool good = processes.run(options, [&](const Ranks& ranks) {
         Run other;
         other.recipe = recipe;
-        Training(ranks.rank == 0 ? run : other, options, text, ranks).run_to_the_end();
+        Training(ranks.rank == 0 ? run : other, options, text, ranks, peak).run_to_the_end();
     });
     run.outcome = good ? run.outcome : kRunFailed;
     run.losses.resize(size(run.steps));

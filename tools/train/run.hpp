@@ -20,6 +20,7 @@ enum Outcome { kRunFailed, kRunInterrupted, kRunDone };
 struct SkippedStep {
     int64_t step = 0; // from 1
     double scale = 0.0, loss = 0.0;
+    bool is_outlier = false;
 };
 
 struct Run {
@@ -34,9 +35,11 @@ struct Run {
     double val_loss = kNone;        // at the end
     double tokens_per_second = 0.0; // over all training steps, without validation
     double step_seconds = 0.0;      // the median step
+    double share_of_peak = 0.0;     // of the operations a second of the machine's fastest product
+    int64_t outliers = 0;           // of the skipped steps, by --guard-norm or --guard-loss
+    std::string bad_tensor;         // the first that was not finite, in words; empty: none
     int64_t parameter_count = 0;
     mp_memory_report expected{}, measured{}; // of the optimizer, on rank 0
-    bool memory_is_promised = false;         // expected is known
     int32_t ranks = 0;                       // 0: nothing is shared
     double wire_expected = 0.0,
            wire_counted = 0.0; // bytes that a rank sends in a step, the mean over ranks
@@ -55,11 +58,12 @@ struct Run {
 extern volatile std::sig_atomic_t interrupted;
 
 // Trains. After a failure or an interruption `run` holds what was reached. False only for a failure, which was printed.
+// `peak`: operations a second of the machine, where it is known.
 bool run_recipe(Run& run, const Options& options, const Processes& processes, const Text& text,
-                const std::string& recipe);
+                const std::string& recipe, double peak);
 // The same in a process of its own, so that its peak memory is its own, and a crash is too. (child.cpp)
 bool run_forked(Run& run, const Options& options, const Processes& processes, const Text& text,
-                const std::string& recipe);
+                const std::string& recipe, double peak);
 // Hands a signal on to that process.
 void signal_child(int number);
 
@@ -82,8 +86,7 @@ class Progress {
     Progress(const Progress&) = delete;
     Progress& operator=(const Progress&) = delete;
     ~Progress();
-    void update(int64_t done, double loss, double tokens_per_second, double loss_scale,
-                double grad_norm, int64_t skipped);
+    void update(int64_t done, double loss, const Run& run, double loss_scale, double grad_norm);
 
   private:
     std::string name_;

@@ -275,6 +275,9 @@ const MP_VERSION_MAJOR = Int32(0)
 const MP_VERSION_MINOR = Int32(2)
 const MP_VERSION_PATCH = Int32(0)
 const MP_VERSION = Int32(200)
+const MP_STEP_TAKEN = UInt32(0)
+const MP_STEP_NON_FINITE = UInt32(1)
+const MP_STEP_OUTLIER = UInt32(2)
 
 "See mixedprec/checkpoint.h."
 struct mp_checkpoint_desc
@@ -716,13 +719,19 @@ struct mp_optimizer_stats
     skipped_steps::Int64
     grad_norm::Float64
     grad_mul::Float64
+    outlier_steps::Int64
+    grad_norm_z::Float64
+    loss_z::Float64
     mp_optimizer_stats(;
         found_inf = 0,
         step = 0,
         skipped_steps = 0,
         grad_norm = 0.0,
-        grad_mul = 0.0) =
-        new(sizeof(mp_optimizer_stats), found_inf, step, skipped_steps, grad_norm, grad_mul)
+        grad_mul = 0.0,
+        outlier_steps = 0,
+        grad_norm_z = 0.0,
+        loss_z = 0.0) =
+        new(sizeof(mp_optimizer_stats), found_inf, step, skipped_steps, grad_norm, grad_mul, outlier_steps, grad_norm_z, loss_z)
 end
 
 "See mixedprec/optimizer.h."
@@ -1088,6 +1097,25 @@ struct mp_sharding_progress
         new(sizeof(mp_sharding_progress), has_thread, begun, finished, finished_by_thread, reason)
 end
 
+"See mixedprec/sharding.h."
+struct mp_planned_tensor
+    struct_size::UInt32
+    weight_dtype::Int32
+    count::Int64
+    rule::Int32
+    reserved::Int32
+    exp_avg_format::Ptr{UInt8}
+    exp_avg_sq_format::Ptr{UInt8}
+    mp_planned_tensor(;
+        weight_dtype = 0,
+        count = 0,
+        rule = 0,
+        reserved = 0,
+        exp_avg_format = C_NULL,
+        exp_avg_sq_format = C_NULL) =
+        new(sizeof(mp_planned_tensor), weight_dtype, count, rule, reserved, exp_avg_format, exp_avg_sq_format)
+end
+
 "See mixedprec/tensor.h."
 struct mp_tensor_desc
     struct_size::UInt32
@@ -1126,6 +1154,46 @@ struct mp_cast_desc
         new(sizeof(mp_cast_desc), flags, rounding, microbatch, seed, uid, step)
 end
 
+"See mixedprec/watch.h."
+struct mp_guard_desc
+    struct_size::UInt32
+    window::Int32
+    max_grad_norm_z::Float64
+    max_loss_z::Float64
+    mp_guard_desc(;
+        window = 0,
+        max_grad_norm_z = 0.0,
+        max_loss_z = 0.0) =
+        new(sizeof(mp_guard_desc), window, max_grad_norm_z, max_loss_z)
+end
+
+"See mixedprec/watch.h."
+struct mp_step_record
+    struct_size::UInt32
+    outcome::UInt32
+    call::Int64
+    step::Int64
+    loss::Float64
+    loss_scale::Float64
+    lr::Float64
+    grad_norm::Float64
+    grad_mul::Float64
+    grad_norm_z::Float64
+    loss_z::Float64
+    mp_step_record(;
+        outcome = 0,
+        call = 0,
+        step = 0,
+        loss = 0.0,
+        loss_scale = 0.0,
+        lr = 0.0,
+        grad_norm = 0.0,
+        grad_mul = 0.0,
+        grad_norm_z = 0.0,
+        loss_z = 0.0) =
+        new(sizeof(mp_step_record), outcome, call, step, loss, loss_scale, lr, grad_norm, grad_mul, grad_norm_z, loss_z)
+end
+
 const LAYOUT = (
     (mp_checkpoint_desc, 32, (0, 4, 8, 12, 16, 24,)),
     (mp_checkpoint_info, 120, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 80, 88, 96, 104, 112,)),
@@ -1143,7 +1211,7 @@ const LAYOUT = (
     (mp_optimizer_desc, 24, (0, 4, 8, 16,)),
     (mp_param_group_desc, 72, (0, 4, 8, 16, 24, 32, 40, 48, 52, 56, 64,)),
     (mp_param_desc, 40, (0, 4, 8, 16, 24, 32,)),
-    (mp_optimizer_stats, 40, (0, 4, 8, 16, 24, 32,)),
+    (mp_optimizer_stats, 64, (0, 4, 8, 16, 24, 32, 40, 48, 56,)),
     (mp_step_slot, 176, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 76, 80, 84, 88, 92, 96, 104, 112, 120, 128, 136, 140, 144, 148, 152, 160, 168,)),
     (mp_step_args, 128, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 100, 104, 112, 120,)),
     (mp_quant_desc, 32, (0, 4, 8, 12, 16, 24, 28,)),
@@ -1157,8 +1225,11 @@ const LAYOUT = (
     (mp_scaler_state, 40, (0, 4, 8, 16, 20, 24, 32,)),
     (mp_sharding_desc, 56, (0, 4, 8, 12, 16, 24, 28, 32, 36, 40, 44, 48, 52,)),
     (mp_sharding_progress, 40, (0, 4, 8, 16, 24, 32,)),
+    (mp_planned_tensor, 40, (0, 4, 8, 16, 20, 24, 32,)),
     (mp_tensor_desc, 88, (0, 4, 8, 12, 16, 80, 84,)),
     (mp_cast_desc, 40, (0, 4, 8, 12, 16, 24, 32,)),
+    (mp_guard_desc, 24, (0, 4, 8, 16,)),
+    (mp_step_record, 80, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72,)),
 )
 
 const NAMES = (
@@ -1391,6 +1462,8 @@ const NAMES = (
     :mp_optimizer_get_grad_mu,
     :mp_optimizer_get_traffic,
     :mp_recipe_plan_memory_sharded,
+    :mp_recipe_plan_tensors,
+    :mp_planned_tensor_init,
     :mp_sharding_desc_init,
     :mp_sharding_progress_init,
     :mp_status_string,
@@ -1417,6 +1490,15 @@ const NAMES = (
     :mp_library_version,
     :mp_library_build_info,
     :mp_library_shutdown,
+    :mp_optimizer_set_guard,
+    :mp_optimizer_get_guard,
+    :mp_optimizer_set_loss,
+    :mp_optimizer_set_history,
+    :mp_optimizer_get_record_count,
+    :mp_optimizer_get_record,
+    :mp_optimizer_get_bad_tensor,
+    :mp_guard_desc_init,
+    :mp_step_record_init,
 )
 
 """
@@ -2933,66 +3015,79 @@ mp_recipe_plan_memory_sharded(recipe, rule, counts, tensor_count, sharding, rank
     @waiting(229, Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, sharding, rank, ranks, report)
 
 """
+Plans tensors of several kinds: kept in fp32 beside the recipe's weights, of groups with formats of their own, or gathered
+as codes; what one rank holds, and what it sends. A model that is made so holds exactly these bytes.
+"""
+mp_recipe_plan_tensors(recipe, tensors, tensor_count, sharding, rank, ranks, memory, traffic) =
+    @waiting(230, Int32, (Ptr{mp_recipe}, Ptr{mp_planned_tensor}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report}, Ptr{mp_comm_traffic},), recipe, tensors, tensor_count, sharding, rank, ranks, memory, traffic)
+
+"""
+Fills a struct with its defaults: the function twin of MP_PLANNED_TENSOR_INIT.
+"""
+mp_planned_tensor_init(desc, size) =
+    ccall(ADDRESSES[231], Int32, (Ptr{mp_planned_tensor}, Csize_t,), desc, size)
+
+"""
 Fills a descriptor with the defaults: the function twin of MP_SHARDING_DESC_INIT.
 """
 mp_sharding_desc_init(desc, size) =
-    ccall(ADDRESSES[230], Int32, (Ptr{mp_sharding_desc}, Csize_t,), desc, size)
+    ccall(ADDRESSES[232], Int32, (Ptr{mp_sharding_desc}, Csize_t,), desc, size)
 
 """
 Fills a struct with its defaults: the function twin of MP_SHARDING_PROGRESS_INIT.
 """
 mp_sharding_progress_init(desc, size) =
-    ccall(ADDRESSES[231], Int32, (Ptr{mp_sharding_progress}, Csize_t,), desc, size)
+    ccall(ADDRESSES[233], Int32, (Ptr{mp_sharding_progress}, Csize_t,), desc, size)
 
 """
 Symbolic name of a code, for logs (\"MP_STATUS_INVALID_SHAPE\").
 """
 mp_status_string(status) =
-    ccall(ADDRESSES[232], Ptr{UInt8}, (Int32,), status)
+    ccall(ADDRESSES[234], Ptr{UInt8}, (Int32,), status)
 
 """
 What went wrong in this thread's last call, in one line: the argument, what was found, what was
 expected, what to do. Every call except the query functions of this header and mp_*_destroy clears it on entry.
 """
 mp_last_error_message() =
-    ccall(ADDRESSES[233], Ptr{UInt8}, ())
+    ccall(ADDRESSES[235], Ptr{UInt8}, ())
 
 """
 Copy of mp_last_error_message() into the caller's memory, for languages that cannot borrow.
 """
 mp_last_error_copy(buffer, capacity, needed) =
-    ccall(ADDRESSES[234], Int32, (Ptr{UInt8}, Csize_t, Ptr{Csize_t},), buffer, capacity, needed)
+    ccall(ADDRESSES[236], Int32, (Ptr{UInt8}, Csize_t, Ptr{Csize_t},), buffer, capacity, needed)
 
 """
 Makes a tensor in the library's memory, 64-byte aligned, all zero bytes.
 """
 mp_tensor_create(context, desc, out) =
-    @waiting(235, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Ptr{mp_tensor}},), context, desc, out)
+    @waiting(237, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Ptr{mp_tensor}},), context, desc, out)
 
 """
 Copies from host memory into a tensor. Blocks.
 """
 mp_tensor_write(tensor, queue, data, bytes) =
-    @waiting(236, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
+    @waiting(238, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
 
 """
 Copies a tensor into host memory. Blocks.
 """
 mp_tensor_read(tensor, queue, data, bytes) =
-    @waiting(237, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
+    @waiting(239, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
 
 """
 Copies elements between tensors of the same type and number of elements, on the same or on different
 devices. Enqueues. Overlapping memory is refused.
 """
 mp_tensor_copy(source, queue, destination) =
-    @waiting(238, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), source, queue, destination)
+    @waiting(240, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), source, queue, destination)
 
 """
 Sets every byte to zero. Enqueues.
 """
 mp_tensor_zero(tensor, queue) =
-    @waiting(239, Int32, (Ptr{mp_tensor}, Ptr{mp_queue},), tensor, queue)
+    @waiting(241, Int32, (Ptr{mp_tensor}, Ptr{mp_queue},), tensor, queue)
 
 """
 Converts between fp32, fp16, bf16, fp8_e4m3 and fp8_e5m2. Enqueues.
@@ -3001,13 +3096,13 @@ Stochastic rounding draws from Philox4x32-10 by (seed, uid, element, step, micro
 threads or device.
 """
 mp_tensor_cast(source, queue, destination, desc) =
-    @waiting(240, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_cast_desc},), source, queue, destination, desc)
+    @waiting(242, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_cast_desc},), source, queue, destination, desc)
 
 """
 Gives the caller's reference back.
 """
 mp_tensor_destroy(tensor) =
-    @waiting(241, Cvoid, (Ptr{mp_tensor},), tensor)
+    @waiting(243, Cvoid, (Ptr{mp_tensor},), tensor)
 
 """
 Makes a tensor over the caller's memory, which must hold the whole shape, be aligned to the element
@@ -3015,7 +3110,7 @@ size, and stay valid until the deleter runs (or, without one, until the tensor a
 destroyed).
 """
 mp_tensor_wrap(context, desc, data, deleter, payload, out) =
-    @waiting(242, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, data, deleter, payload, out)
+    @waiting(244, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, data, deleter, payload, out)
 
 """
 Some elements of a tensor as a tensor of their own, without a copy: rows of an embedding, the Q of a QKV weight, one expert
@@ -3023,75 +3118,75 @@ of a stack. What is written through one is seen through the other, and caches of
 tensor alive, and its memory in its place (of a sharded parameter it cannot be given back meanwhile).
 """
 mp_tensor_create_view(tensor, offset, ndim, shape, out) =
-    @waiting(243, Int32, (Ptr{mp_tensor}, Int64, Int32, Ptr{Int64}, Ptr{Ptr{mp_tensor}},), tensor, offset, ndim, shape, out)
+    @waiting(245, Int32, (Ptr{mp_tensor}, Int64, Int32, Ptr{Int64}, Ptr{Ptr{mp_tensor}},), tensor, offset, ndim, shape, out)
 
 """
 Type, shape and device of a tensor.
 """
 mp_tensor_get_desc(tensor, desc) =
-    @waiting(244, Int32, (Ptr{mp_tensor}, Ptr{mp_tensor_desc},), tensor, desc)
+    @waiting(246, Int32, (Ptr{mp_tensor}, Ptr{mp_tensor_desc},), tensor, desc)
 
 """
 The tensor's memory: a borrowed pointer, on its device, valid as long as the tensor.
 """
 mp_tensor_get_data(tensor, data) =
-    @waiting(245, Int32, (Ptr{mp_tensor}, Ptr{Ptr{Cvoid}},), tensor, data)
+    @waiting(247, Int32, (Ptr{mp_tensor}, Ptr{Ptr{Cvoid}},), tensor, data)
 
 """
 mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.
 """
 mp_tensor_cast_pointers(context, queue, source, source_dtype, destination, destination_dtype, count, desc) =
-    @waiting(246, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Int32, Int64, Ptr{mp_cast_desc},), context, queue, source, source_dtype, destination, destination_dtype, count, desc)
+    @waiting(248, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Int32, Int64, Ptr{mp_cast_desc},), context, queue, source, source_dtype, destination, destination_dtype, count, desc)
 
 """
 Largest absolute value. NaN wins over everything and infinity over every number; 0 for no elements.
 Enqueues.
 """
 mp_tensor_amax(tensor, queue, amax) =
-    @waiting(247, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), tensor, queue, amax)
+    @waiting(249, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), tensor, queue, amax)
 
 """
 Fills a descriptor with the defaults: the function twin of MP_TENSOR_DESC_INIT.
 """
 mp_tensor_desc_init(desc, size) =
-    ccall(ADDRESSES[248], Int32, (Ptr{mp_tensor_desc}, Csize_t,), desc, size)
+    ccall(ADDRESSES[250], Int32, (Ptr{mp_tensor_desc}, Csize_t,), desc, size)
 
 """
 Fills a struct with its defaults: the function twin of MP_CAST_DESC_INIT.
 """
 mp_cast_desc_init(desc, size) =
-    ccall(ADDRESSES[249], Int32, (Ptr{mp_cast_desc}, Csize_t,), desc, size)
+    ccall(ADDRESSES[251], Int32, (Ptr{mp_cast_desc}, Csize_t,), desc, size)
 
 """
 Name of an element type as recipes and messages spell it (\"bf16\", \"fp8_e4m3\", ...).
 """
 mp_dtype_name(dtype) =
-    ccall(ADDRESSES[250], Ptr{UInt8}, (Int32,), dtype)
+    ccall(ADDRESSES[252], Ptr{UInt8}, (Int32,), dtype)
 
 """
 The inverse of mp_dtype_name.
 """
 mp_dtype_from_name(name) =
-    ccall(ADDRESSES[251], Int32, (Ptr{UInt8},), name)
+    ccall(ADDRESSES[253], Int32, (Ptr{UInt8},), name)
 
 """
 Bytes of one element.
 """
 mp_dtype_size(dtype) =
-    ccall(ADDRESSES[252], Csize_t, (Int32,), dtype)
+    ccall(ADDRESSES[254], Csize_t, (Int32,), dtype)
 
 """
 Version of the loaded library, in the form of MP_VERSION. From 0.2 on all 0.x versions are additive: a program
 compiled against header version H works with every library whose version is at least H.
 """
 mp_library_version() =
-    ccall(ADDRESSES[253], UInt32, ())
+    ccall(ADDRESSES[255], UInt32, ())
 
 """
 Version, compiler, and what was built in, as one line of text for bug reports.
 """
 mp_library_build_info() =
-    ccall(ADDRESSES[254], Ptr{UInt8}, ())
+    ccall(ADDRESSES[256], Ptr{UInt8}, ())
 
 """
 Ends the library's own run-time systems (its private Kokkos). Final: later calls that need a device
@@ -3099,7 +3194,69 @@ fail with MP_STATUS_BAD_STATE. Never needed before a normal exit. Refused while 
 Blocks.
 """
 mp_library_shutdown() =
-    @waiting(255, Int32, ())
+    @waiting(257, Int32, ())
+
+"""
+Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
+guard has seen stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
+next step. Blocks.
+"""
+mp_optimizer_set_guard(optimizer, desc) =
+    @waiting(258, Int32, (Ptr{mp_optimizer}, Ptr{mp_guard_desc},), optimizer, desc)
+
+"""
+The guard as it is.
+"""
+mp_optimizer_get_guard(optimizer, desc) =
+    @waiting(259, Int32, (Ptr{mp_optimizer}, Ptr{mp_guard_desc},), optimizer, desc)
+
+"""
+Gives the loss of the step to come, for the guard and the history; each step forgets it. Where ranks share the
+optimizer and the guard watches the loss, it is the same number on all, such as the mean over the ranks.
+"""
+mp_optimizer_set_loss(optimizer, loss) =
+    @waiting(260, Int32, (Ptr{mp_optimizer}, Float64,), optimizer, loss)
+
+"""
+Keeps the last steps. Each mp_optimizer_step then waits for its own decision on an accelerator. Of the first step that is
+skipped because something is not finite it finds the first bad tensor: in the order of mp_optimizer_set_linears the weight
+or input of a layer that counts its operands (MP_LINEAR_STATS or a monitor), else the first gradient in the order of
+parameters. With a path it writes the records and what the layers counted as one JSON object; a failure to write goes to the
+log and fails no step. Begins anew: records, call and bad tensor are forgotten.
+"""
+mp_optimizer_set_history(optimizer, steps, path) =
+    @waiting(261, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8},), optimizer, steps, path)
+
+"""
+Number of records there are: of the steps since the history began, or as many as it keeps.
+"""
+mp_optimizer_get_record_count(optimizer, count) =
+    @waiting(262, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
+
+"""
+One record of the history.
+"""
+mp_optimizer_get_record(optimizer, index, record) =
+    @waiting(263, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_step_record},), optimizer, index, record)
+
+"""
+The first tensor that was not finite, in the first step that was skipped for it, in words such as
+\"the gradient of 'h0.qkv.weight'\". Empty: there was no such step since the history began.
+"""
+mp_optimizer_get_bad_tensor(optimizer, buffer, capacity, needed) =
+    @waiting(264, Int32, (Ptr{mp_optimizer}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), optimizer, buffer, capacity, needed)
+
+"""
+Fills a struct with its defaults: the function twin of MP_GUARD_DESC_INIT.
+"""
+mp_guard_desc_init(desc, size) =
+    ccall(ADDRESSES[265], Int32, (Ptr{mp_guard_desc}, Csize_t,), desc, size)
+
+"""
+Fills a struct with its defaults: the function twin of MP_STEP_RECORD_INIT.
+"""
+mp_step_record_init(desc, size) =
+    ccall(ADDRESSES[266], Int32, (Ptr{mp_step_record}, Csize_t,), desc, size)
 
 # Throws where a struct here is not laid out as the C compiler lays it out.
 function check_layout()

@@ -355,6 +355,9 @@ MP_VERSION_MAJOR = 0
 MP_VERSION_MINOR = 2
 MP_VERSION_PATCH = 0
 MP_VERSION = 200
+MP_STEP_TAKEN = 0
+MP_STEP_NON_FINITE = 1
+MP_STEP_OUTLIER = 2
 
 
 class mp_checkpoint_desc(Struct):
@@ -477,12 +480,24 @@ class mp_sharding_progress(Struct):
     """See mixedprec/sharding.h."""
 
 
+class mp_planned_tensor(Struct):
+    """See mixedprec/sharding.h."""
+
+
 class mp_tensor_desc(Struct):
     """See mixedprec/tensor.h."""
 
 
 class mp_cast_desc(Struct):
     """See mixedprec/tensor.h."""
+
+
+class mp_guard_desc(Struct):
+    """See mixedprec/watch.h."""
+
+
+class mp_step_record(Struct):
+    """See mixedprec/watch.h."""
 
 
 mp_checkpoint_progress_fn = CFUNCTYPE(None, c_int64, c_int64, c_void_p)
@@ -763,8 +778,11 @@ mp_optimizer_stats._fields_ = [
     ("skipped_steps", c_int64),
     ("grad_norm", c_double),
     ("grad_mul", c_double),
+    ("outlier_steps", c_int64),
+    ("grad_norm_z", c_double),
+    ("loss_z", c_double),
 ]
-mp_optimizer_stats._initial_ = {"struct_size": 40}
+mp_optimizer_stats._initial_ = {"struct_size": 64}
 mp_optimizer_stats._converters_ = {name: converter(kind) for name, kind in mp_optimizer_stats._fields_}
 
 mp_step_slot._fields_ = [
@@ -981,6 +999,18 @@ mp_sharding_progress._fields_ = [
 mp_sharding_progress._initial_ = {"struct_size": 40}
 mp_sharding_progress._converters_ = {name: converter(kind) for name, kind in mp_sharding_progress._fields_}
 
+mp_planned_tensor._fields_ = [
+    ("struct_size", c_uint32),
+    ("weight_dtype", c_int32),
+    ("count", c_int64),
+    ("rule", c_int32),
+    ("reserved", c_int32),
+    ("exp_avg_format", c_char_p),
+    ("exp_avg_sq_format", c_char_p),
+]
+mp_planned_tensor._initial_ = {"struct_size": 40}
+mp_planned_tensor._converters_ = {name: converter(kind) for name, kind in mp_planned_tensor._fields_}
+
 mp_tensor_desc._fields_ = [
     ("struct_size", c_uint32),
     ("flags", c_uint32),
@@ -1005,6 +1035,31 @@ mp_cast_desc._fields_ = [
 mp_cast_desc._initial_ = {"struct_size": 40}
 mp_cast_desc._converters_ = {name: converter(kind) for name, kind in mp_cast_desc._fields_}
 
+mp_guard_desc._fields_ = [
+    ("struct_size", c_uint32),
+    ("window", c_int32),
+    ("max_grad_norm_z", c_double),
+    ("max_loss_z", c_double),
+]
+mp_guard_desc._initial_ = {"struct_size": 24}
+mp_guard_desc._converters_ = {name: converter(kind) for name, kind in mp_guard_desc._fields_}
+
+mp_step_record._fields_ = [
+    ("struct_size", c_uint32),
+    ("outcome", c_uint32),
+    ("call", c_int64),
+    ("step", c_int64),
+    ("loss", c_double),
+    ("loss_scale", c_double),
+    ("lr", c_double),
+    ("grad_norm", c_double),
+    ("grad_mul", c_double),
+    ("grad_norm_z", c_double),
+    ("loss_z", c_double),
+]
+mp_step_record._initial_ = {"struct_size": 80}
+mp_step_record._converters_ = {name: converter(kind) for name, kind in mp_step_record._fields_}
+
 LAYOUT = {
     "mp_checkpoint_desc": (32, (0, 4, 8, 12, 16, 24,)),
     "mp_checkpoint_info": (120, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 80, 88, 96, 104, 112,)),
@@ -1022,7 +1077,7 @@ LAYOUT = {
     "mp_optimizer_desc": (24, (0, 4, 8, 16,)),
     "mp_param_group_desc": (72, (0, 4, 8, 16, 24, 32, 40, 48, 52, 56, 64,)),
     "mp_param_desc": (40, (0, 4, 8, 16, 24, 32,)),
-    "mp_optimizer_stats": (40, (0, 4, 8, 16, 24, 32,)),
+    "mp_optimizer_stats": (64, (0, 4, 8, 16, 24, 32, 40, 48, 56,)),
     "mp_step_slot": (176, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 76, 80, 84, 88, 92, 96, 104, 112, 120, 128, 136, 140, 144, 148, 152, 160, 168,)),
     "mp_step_args": (128, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 100, 104, 112, 120,)),
     "mp_quant_desc": (32, (0, 4, 8, 12, 16, 24, 28,)),
@@ -1036,8 +1091,11 @@ LAYOUT = {
     "mp_scaler_state": (40, (0, 4, 8, 16, 20, 24, 32,)),
     "mp_sharding_desc": (56, (0, 4, 8, 12, 16, 24, 28, 32, 36, 40, 44, 48, 52,)),
     "mp_sharding_progress": (40, (0, 4, 8, 16, 24, 32,)),
+    "mp_planned_tensor": (40, (0, 4, 8, 16, 20, 24, 32,)),
     "mp_tensor_desc": (88, (0, 4, 8, 12, 16, 80, 84,)),
     "mp_cast_desc": (40, (0, 4, 8, 12, 16, 24, 32,)),
+    "mp_guard_desc": (24, (0, 4, 8, 16,)),
+    "mp_step_record": (80, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72,)),
 }
 
 # name: (result, types of the arguments, their names)
@@ -1639,6 +1697,11 @@ FUNCTIONS = {
     # own elements, and of what every rank has. The one scale of a weight or gradient is on every rank. Gradients from stage
     # 2 on, and weights in stage 3, are not counted: they have memory while they are in use only.
     "mp_recipe_plan_memory_sharded": (c_int32, [POINTER(mp_recipe), c_int32, POINTER(c_int64), c_int64, POINTER(mp_sharding_desc), c_int32, c_int32, POINTER(mp_memory_report)], "recipe, rule, counts, tensor_count, sharding, rank, ranks, report"),
+    # Plans tensors of several kinds: kept in fp32 beside the recipe's weights, of groups with formats of their own, or gathered
+    # as codes; what one rank holds, and what it sends. A model that is made so holds exactly these bytes.
+    "mp_recipe_plan_tensors": (c_int32, [POINTER(mp_recipe), POINTER(mp_planned_tensor), c_int64, POINTER(mp_sharding_desc), c_int32, c_int32, POINTER(mp_memory_report), POINTER(mp_comm_traffic)], "recipe, tensors, tensor_count, sharding, rank, ranks, memory, traffic"),
+    # Fills a struct with its defaults: the function twin of MP_PLANNED_TENSOR_INIT.
+    "mp_planned_tensor_init": (c_int32, [POINTER(mp_planned_tensor), c_size_t], "desc, size"),
     # Fills a descriptor with the defaults: the function twin of MP_SHARDING_DESC_INIT.
     "mp_sharding_desc_init": (c_int32, [POINTER(mp_sharding_desc), c_size_t], "desc, size"),
     # Fills a struct with its defaults: the function twin of MP_SHARDING_PROGRESS_INIT.
@@ -1704,6 +1767,32 @@ FUNCTIONS = {
     # fail with MP_STATUS_BAD_STATE. Never needed before a normal exit. Refused while contexts are alive.
     # Blocks.
     "mp_library_shutdown": (c_int32, [], ""),
+    # Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
+    # guard has seen stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
+    # next step. Blocks.
+    "mp_optimizer_set_guard": (c_int32, [POINTER(mp_optimizer), POINTER(mp_guard_desc)], "optimizer, desc"),
+    # The guard as it is.
+    "mp_optimizer_get_guard": (c_int32, [POINTER(mp_optimizer), POINTER(mp_guard_desc)], "optimizer, desc"),
+    # Gives the loss of the step to come, for the guard and the history; each step forgets it. Where ranks share the
+    # optimizer and the guard watches the loss, it is the same number on all, such as the mean over the ranks.
+    "mp_optimizer_set_loss": (c_int32, [POINTER(mp_optimizer), c_double], "optimizer, loss"),
+    # Keeps the last steps. Each mp_optimizer_step then waits for its own decision on an accelerator. Of the first step that is
+    # skipped because something is not finite it finds the first bad tensor: in the order of mp_optimizer_set_linears the weight
+    # or input of a layer that counts its operands (MP_LINEAR_STATS or a monitor), else the first gradient in the order of
+    # parameters. With a path it writes the records and what the layers counted as one JSON object; a failure to write goes to the
+    # log and fails no step. Begins anew: records, call and bad tensor are forgotten.
+    "mp_optimizer_set_history": (c_int32, [POINTER(mp_optimizer), c_int32, c_char_p], "optimizer, steps, path"),
+    # Number of records there are: of the steps since the history began, or as many as it keeps.
+    "mp_optimizer_get_record_count": (c_int32, [POINTER(mp_optimizer), POINTER(c_int32)], "optimizer, count"),
+    # One record of the history.
+    "mp_optimizer_get_record": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(mp_step_record)], "optimizer, index, record"),
+    # The first tensor that was not finite, in the first step that was skipped for it, in words such as
+    # "the gradient of 'h0.qkv.weight'". Empty: there was no such step since the history began.
+    "mp_optimizer_get_bad_tensor": (c_int32, [POINTER(mp_optimizer), POINTER(c_char), c_size_t, POINTER(c_size_t)], "optimizer, buffer, capacity, needed"),
+    # Fills a struct with its defaults: the function twin of MP_GUARD_DESC_INIT.
+    "mp_guard_desc_init": (c_int32, [POINTER(mp_guard_desc), c_size_t], "desc, size"),
+    # Fills a struct with its defaults: the function twin of MP_STEP_RECORD_INIT.
+    "mp_step_record_init": (c_int32, [POINTER(mp_step_record), c_size_t], "desc, size"),
 }
 
 

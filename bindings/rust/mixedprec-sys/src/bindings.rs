@@ -258,6 +258,9 @@ pub const MP_VERSION_MAJOR: i32 = 0;
 pub const MP_VERSION_MINOR: i32 = 2;
 pub const MP_VERSION_PATCH: i32 = 0;
 pub const MP_VERSION: u32 = 200;
+pub const MP_STEP_TAKEN: u32 = 0;
+pub const MP_STEP_NON_FINITE: u32 = 1;
+pub const MP_STEP_OUTLIER: u32 = 2;
 
 pub type mp_checkpoint_progress_fn = Option<unsafe extern "C" fn(done: i64, total: i64, payload: *mut c_void)>;
 pub type mp_comm_begin_fn = Option<unsafe extern "C" fn(operation: *const mp_comm_operation, request: *mut *mut c_void, payload: *mut c_void) -> mp_status>;
@@ -1180,6 +1183,9 @@ pub struct mp_optimizer_stats {
     pub skipped_steps: i64,
     pub grad_norm: f64,
     pub grad_mul: f64,
+    pub outlier_steps: i64,
+    pub grad_norm_z: f64,
+    pub loss_z: f64,
 }
 
 impl mp_optimizer_stats {
@@ -1191,6 +1197,9 @@ impl mp_optimizer_stats {
         skipped_steps: 0,
         grad_norm: 0.0,
         grad_mul: 0.0,
+        outlier_steps: 0,
+        grad_norm_z: 0.0,
+        loss_z: 0.0,
     };
 }
 
@@ -1200,7 +1209,7 @@ impl Default for mp_optimizer_stats {
     }
 }
 
-const _: () = assert!(core::mem::size_of::<mp_optimizer_stats>() == 40);
+const _: () = assert!(core::mem::size_of::<mp_optimizer_stats>() == 64);
 #[cfg(has_offset_of)]
 const _: () = {
     assert!(core::mem::offset_of!(mp_optimizer_stats, struct_size) == 0);
@@ -1209,6 +1218,9 @@ const _: () = {
     assert!(core::mem::offset_of!(mp_optimizer_stats, skipped_steps) == 16);
     assert!(core::mem::offset_of!(mp_optimizer_stats, grad_norm) == 24);
     assert!(core::mem::offset_of!(mp_optimizer_stats, grad_mul) == 32);
+    assert!(core::mem::offset_of!(mp_optimizer_stats, outlier_steps) == 40);
+    assert!(core::mem::offset_of!(mp_optimizer_stats, grad_norm_z) == 48);
+    assert!(core::mem::offset_of!(mp_optimizer_stats, loss_z) == 56);
 };
 
 /// See mixedprec/optimizer.h.
@@ -1957,6 +1969,50 @@ const _: () = {
     assert!(core::mem::offset_of!(mp_sharding_progress, reason) == 32);
 };
 
+/// See mixedprec/sharding.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct mp_planned_tensor {
+    pub struct_size: u32,
+    pub weight_dtype: i32,
+    pub count: i64,
+    pub rule: i32,
+    pub reserved: i32,
+    pub exp_avg_format: *const c_char,
+    pub exp_avg_sq_format: *const c_char,
+}
+
+impl mp_planned_tensor {
+    /// The defaults of the header's initializer.
+    pub const INIT: Self = Self {
+        struct_size: core::mem::size_of::<mp_planned_tensor>() as u32,
+        weight_dtype: 0,
+        count: 0,
+        rule: 0,
+        reserved: 0,
+        exp_avg_format: core::ptr::null(),
+        exp_avg_sq_format: core::ptr::null(),
+    };
+}
+
+impl Default for mp_planned_tensor {
+    fn default() -> Self {
+        Self::INIT
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<mp_planned_tensor>() == 40);
+#[cfg(has_offset_of)]
+const _: () = {
+    assert!(core::mem::offset_of!(mp_planned_tensor, struct_size) == 0);
+    assert!(core::mem::offset_of!(mp_planned_tensor, weight_dtype) == 4);
+    assert!(core::mem::offset_of!(mp_planned_tensor, count) == 8);
+    assert!(core::mem::offset_of!(mp_planned_tensor, rule) == 16);
+    assert!(core::mem::offset_of!(mp_planned_tensor, reserved) == 20);
+    assert!(core::mem::offset_of!(mp_planned_tensor, exp_avg_format) == 24);
+    assert!(core::mem::offset_of!(mp_planned_tensor, exp_avg_sq_format) == 32);
+};
+
 /// See mixedprec/tensor.h.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -2043,6 +2099,97 @@ const _: () = {
     assert!(core::mem::offset_of!(mp_cast_desc, seed) == 16);
     assert!(core::mem::offset_of!(mp_cast_desc, uid) == 24);
     assert!(core::mem::offset_of!(mp_cast_desc, step) == 32);
+};
+
+/// See mixedprec/watch.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct mp_guard_desc {
+    pub struct_size: u32,
+    pub window: i32,
+    pub max_grad_norm_z: f64,
+    pub max_loss_z: f64,
+}
+
+impl mp_guard_desc {
+    /// The defaults of the header's initializer.
+    pub const INIT: Self = Self {
+        struct_size: core::mem::size_of::<mp_guard_desc>() as u32,
+        window: 0,
+        max_grad_norm_z: 0.0,
+        max_loss_z: 0.0,
+    };
+}
+
+impl Default for mp_guard_desc {
+    fn default() -> Self {
+        Self::INIT
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<mp_guard_desc>() == 24);
+#[cfg(has_offset_of)]
+const _: () = {
+    assert!(core::mem::offset_of!(mp_guard_desc, struct_size) == 0);
+    assert!(core::mem::offset_of!(mp_guard_desc, window) == 4);
+    assert!(core::mem::offset_of!(mp_guard_desc, max_grad_norm_z) == 8);
+    assert!(core::mem::offset_of!(mp_guard_desc, max_loss_z) == 16);
+};
+
+/// See mixedprec/watch.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct mp_step_record {
+    pub struct_size: u32,
+    pub outcome: u32,
+    pub call: i64,
+    pub step: i64,
+    pub loss: f64,
+    pub loss_scale: f64,
+    pub lr: f64,
+    pub grad_norm: f64,
+    pub grad_mul: f64,
+    pub grad_norm_z: f64,
+    pub loss_z: f64,
+}
+
+impl mp_step_record {
+    /// The defaults of the header's initializer.
+    pub const INIT: Self = Self {
+        struct_size: core::mem::size_of::<mp_step_record>() as u32,
+        outcome: 0,
+        call: 0,
+        step: 0,
+        loss: 0.0,
+        loss_scale: 0.0,
+        lr: 0.0,
+        grad_norm: 0.0,
+        grad_mul: 0.0,
+        grad_norm_z: 0.0,
+        loss_z: 0.0,
+    };
+}
+
+impl Default for mp_step_record {
+    fn default() -> Self {
+        Self::INIT
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<mp_step_record>() == 80);
+#[cfg(has_offset_of)]
+const _: () = {
+    assert!(core::mem::offset_of!(mp_step_record, struct_size) == 0);
+    assert!(core::mem::offset_of!(mp_step_record, outcome) == 4);
+    assert!(core::mem::offset_of!(mp_step_record, call) == 8);
+    assert!(core::mem::offset_of!(mp_step_record, step) == 16);
+    assert!(core::mem::offset_of!(mp_step_record, loss) == 24);
+    assert!(core::mem::offset_of!(mp_step_record, loss_scale) == 32);
+    assert!(core::mem::offset_of!(mp_step_record, lr) == 40);
+    assert!(core::mem::offset_of!(mp_step_record, grad_norm) == 48);
+    assert!(core::mem::offset_of!(mp_step_record, grad_mul) == 56);
+    assert!(core::mem::offset_of!(mp_step_record, grad_norm_z) == 64);
+    assert!(core::mem::offset_of!(mp_step_record, loss_z) == 72);
 };
 
 extern "C" {
@@ -2872,6 +3019,13 @@ extern "C" {
     /// 2 on, and weights in stage 3, are not counted: they have memory while they are in use only.
     pub fn mp_recipe_plan_memory_sharded(recipe: *const mp_recipe, rule: i32, counts: *const i64, tensor_count: i64, sharding: *const mp_sharding_desc, rank: i32, ranks: i32, report: *mut mp_memory_report) -> mp_status;
 
+    /// Plans tensors of several kinds: kept in fp32 beside the recipe's weights, of groups with formats of their own, or gathered
+    /// as codes; what one rank holds, and what it sends. A model that is made so holds exactly these bytes.
+    pub fn mp_recipe_plan_tensors(recipe: *const mp_recipe, tensors: *const mp_planned_tensor, tensor_count: i64, sharding: *const mp_sharding_desc, rank: i32, ranks: i32, memory: *mut mp_memory_report, traffic: *mut mp_comm_traffic) -> mp_status;
+
+    /// Fills a struct with its defaults: the function twin of MP_PLANNED_TENSOR_INIT.
+    pub fn mp_planned_tensor_init(desc: *mut mp_planned_tensor, size: usize) -> mp_status;
+
     /// Fills a descriptor with the defaults: the function twin of MP_SHARDING_DESC_INIT.
     pub fn mp_sharding_desc_init(desc: *mut mp_sharding_desc, size: usize) -> mp_status;
 
@@ -2962,4 +3116,39 @@ extern "C" {
     /// fail with MP_STATUS_BAD_STATE. Never needed before a normal exit. Refused while contexts are alive.
     /// Blocks.
     pub fn mp_library_shutdown() -> mp_status;
+
+    /// Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
+    /// guard has seen stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
+    /// next step. Blocks.
+    pub fn mp_optimizer_set_guard(optimizer: *mut mp_optimizer, desc: *const mp_guard_desc) -> mp_status;
+
+    /// The guard as it is.
+    pub fn mp_optimizer_get_guard(optimizer: *const mp_optimizer, desc: *mut mp_guard_desc) -> mp_status;
+
+    /// Gives the loss of the step to come, for the guard and the history; each step forgets it. Where ranks share the
+    /// optimizer and the guard watches the loss, it is the same number on all, such as the mean over the ranks.
+    pub fn mp_optimizer_set_loss(optimizer: *mut mp_optimizer, loss: f64) -> mp_status;
+
+    /// Keeps the last steps. Each mp_optimizer_step then waits for its own decision on an accelerator. Of the first step that is
+    /// skipped because something is not finite it finds the first bad tensor: in the order of mp_optimizer_set_linears the weight
+    /// or input of a layer that counts its operands (MP_LINEAR_STATS or a monitor), else the first gradient in the order of
+    /// parameters. With a path it writes the records and what the layers counted as one JSON object; a failure to write goes to the
+    /// log and fails no step. Begins anew: records, call and bad tensor are forgotten.
+    pub fn mp_optimizer_set_history(optimizer: *mut mp_optimizer, steps: i32, path: *const c_char) -> mp_status;
+
+    /// Number of records there are: of the steps since the history began, or as many as it keeps.
+    pub fn mp_optimizer_get_record_count(optimizer: *const mp_optimizer, count: *mut i32) -> mp_status;
+
+    /// One record of the history.
+    pub fn mp_optimizer_get_record(optimizer: *const mp_optimizer, index: i32, record: *mut mp_step_record) -> mp_status;
+
+    /// The first tensor that was not finite, in the first step that was skipped for it, in words such as
+    /// "the gradient of 'h0.qkv.weight'". Empty: there was no such step since the history began.
+    pub fn mp_optimizer_get_bad_tensor(optimizer: *const mp_optimizer, buffer: *mut c_char, capacity: usize, needed: *mut usize) -> mp_status;
+
+    /// Fills a struct with its defaults: the function twin of MP_GUARD_DESC_INIT.
+    pub fn mp_guard_desc_init(desc: *mut mp_guard_desc, size: usize) -> mp_status;
+
+    /// Fills a struct with its defaults: the function twin of MP_STEP_RECORD_INIT.
+    pub fn mp_step_record_init(desc: *mut mp_step_record, size: usize) -> mp_status;
 }

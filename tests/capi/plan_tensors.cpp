@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// mp_recipe_plan_tensors: layouts of several kinds, against what live optimizers on ranks hold and send.
+#include <functional>
+#include <thread>
+
+#include "support.hpp"
+
+using namespace mp_test;
+
+namespace {
+
+using Comm = Handle<mp_comm, mp_comm_destroy>;
+
+struct Kind {
+    int64_t rows, columns; // columns 0: a vector
+    int32_t dtype;         // as in mp_planned_tensor
+    int32_t group;
+};
+// Larger than a bucket, small, empty; kept in fp32; of a group with formats and a rule of its own.
+const std::vector<Kind> kPlain = {
+    {300, 256, MP_DTYPE_NONE, 0}, {256, 0, MP_DTYPE_FP32, 0}, {0, 0, MP_DTYPE_NONE, 0},
+    {64, 128, MP_DTYPE_NONE, 1},  {7, 0, MP_DTYPE_FP32, 2},   {129, 64, MP_DTYPE_NONE, 2},
+};
+
+std::vector<mp_planned_tensor> planned(const std::vector<Kind>& kinds) {
+    std::vector<mp_planned_tensor> tensors;
+    for (const Kind& kind : kinds) {
+        mp_planned_tensor tensor = MP_PLANNED_TENSOR_INIT;
+        tensor.count = kind.rows * (kind.columns == 0 ? 1 : kind.columns);
+        tensor.weight_dtype = kind.dtype;
+        tensor.rule = kind.group == 2 ? MP_RULE_LION : MP_RULE_ADAMW;
+        tensor.exp_avg_format = kind.group == 1 ? "fp32" : nullptr;
+        tensor.exp_avg_sq_format = kind.group == 1 ? "fp32" : nullptr;
+        tensors.push_back(tensor);
+    }
+    return tensors;
+}
+
+void run_ranks(int32_t count, const std::function<void(mp_comm*, int32_t)>& body) {
+    std::vector<mp_comm*> raw(static_cast<std::size_t>(count));
+    EXPECT_TRUE(succeeded(mp_comm_create_threads(nullptr, count, raw.data())));
+    std::vector<std::thread> threads;
+    for (int32_t rank = 0; rank < count; ++rank) {
+        threads.emplace_back(
+            [&body, rank, own = Comm(raw[static_cast<std::size_t>(rank)])] { body(own, rank); });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+}
+
+Tensor weight_of(mp_context* context, mp_recipe* recipe, const Kind& kind) {
+    const std::vector<int64_t> shape = kind.columns == 0
+                                           ? std::vector<int64_t>{kind.rows}
+                                           : std::vector<int64_t>{kind.rows, kind.columns};
+    const auto count = static_cast<std::size_t>(kind.rows * (kind.columns == 0 ? 1 : kind.columns));
+    const std::vector<float> values = numbers(count, 7);
+    if (kind.dtype == MP_DTYPE_FP32) {
+        return make_tensor(context, MP_DTYPE_FP32, shape, values);
+    }
+    mp_tensor* made = nullptr;
+    EXPECT_TRUE(succeeded(
+        kind.dtype == MP_DTYPE_NONE
+            ? mp_recipe_create_weight(context, recipe, static_cast<int32_t>(shape.size()),
+                                      shape.data(), values.data(), &made)
+            : mp_recipe_create_weight_codes(context, recipe, static_cast<int32_t>(shape.size()),
+                                            shape.data(), values.data(), &made)));
+    return Tensor(made);
+}
+
+struct Live {
+    Context context = make_context(1);
+    Recipe recipe;
+    Optimizer optimizer;
+    std::vector<Tensor> weights;
+    std::vector<mp_planned_tensor> plans;
+
+    Live(const char* name, const std::vector<Kind>& kinds, mp_comm* comm,
+         const mp_sharding_desc& sharding)
+        : recipe(make_recipe(context, name)), plans(planned(kinds)) {
+        mp_optimizer* made = nullptr;
+        EXPECT_TRUE(succeeded(
+            comm == nullptr
+                ? mp_optimizer_create(context, recipe, nullptr, &made)
+                : mp_optimizer_create_sharded(context, recipe, nullptr, comm, &sharding, &made)));
+        optimizer = Optimizer(made);
+        for (int32_t group = 0; group < 3; ++group) {
+            mp_param_group_desc desc = MP_PARAM_GROUP_DESC_INIT;
+            desc.rule = group == 2 ? MP_RULE_LION : MP_RULE_ADAMW;
+            desc.exp_avg_format = group == 1 ? "fp32" : nullptr;
+            desc.exp_avg_sq_format = group == 1 ? "fp32" : nullptr;
+            EXPECT_TRUE(done(mp_optimizer_add_group(optimizer, &desc, nullptr)));
+        }
+        for (std::size_t i = 0; i < kinds.size(); ++i) {
+            weights.push_back(weight_of(context, recipe, kinds[i]));
+            const std::string param_name = 'p' + std::to_string(i);
+            mp_param_desc desc = MP_PARAM_DESC_INIT;
+            desc.name = param_name.c_str();
+            desc.param = weights.back();
+            EXPECT_TRUE(
+                succeeded(mp_optimizer_add_param(optimizer, kinds[i].group, &desc, nullptr)));
+        }
+    }
+    [[nodiscard]] mp_memory_report held() const {
+        mp_memory_report report = MP_MEMORY_REPORT_INIT;
+        EXPECT_TRUE(succeeded(mp_optimizer_get_memory(optimizer, &report)));
+        return report;
+    }
+    mp_status plan(const mp_sharding_desc* sharding, int32_t rank, int32_t ranks,
+                   mp_memory_report* memory, mp_comm_traffic* traffic) const {
+        return mp_recipe_plan_tensors(recipe, plans.data(), static_cast<int64_t>(plans.size()),
+                                      sharding, rank, ranks, memory, traffic);
+    }
+};
+
+void expect_equal(const mp_memory_report& planned, const mp_memory_report& held,
+                  const std::string& where) {
+    EXPECT_EQ(planned.parameter_count, held.parameter_count) << where;
+    EXPECT_EQ(planned.weight_bytes, held.weight_bytes) << where;
+    EXPECT_EQ(planned.master_bytes, held.master_bytes) << where;
+    EXPECT_EQ(planned.grad_bytes, held.grad_bytes) << where;
+    EXPECT_EQ(planned.exp_avg_bytes, held.exp_avg_bytes) << where;
+    EXPECT_EQ(planned.exp_avg_sq_bytes, held.exp_avg_sq_bytes) << where;
+    EXPECT_EQ(planned.compensation_bytes, held.compensation_bytes) << where;
+    EXPECT_EQ(planned.reduced_grad_bytes, held.reduced_grad_bytes) << where;
+    EXPECT_EQ(planned.total_bytes, held.total_bytes) << where;
+}
+
+struct Case {
+    const char* recipe;
+    std::vector<Kind> kinds;
+    int32_t kind;
+};
+std::vector<Case> all_cases() {
+    std::vector<Case> cases;
+    for (const char* name : {"fp32", "bf16_mixed", "bf16_mixed_dual", "bf16_pure_kahan",
+                             "bf16_pure_remainder", "fp16_mixed"}) {
+        cases.push_back({name, kPlain, MP_SHARD_FLAT});
+        cases.push_back({name, kPlain, MP_SHARD_PER_PARAMETER});
+    }
+    for (const char* name : {"msamp_o1", "msamp_o2", "msamp_o3"}) {
+        std::vector<Kind> kinds = kPlain;
+        for (Kind& kind : kinds) {
+            kind.group = 0; // formats with a scale belong to AdamW's
+        }
+        cases.push_back({name, kinds, MP_SHARD_GREEDY});
+    }
+    std::vector<Kind> codes = kPlain;
+    codes[0].dtype = MP_DTYPE_FP8_E4M3;
+    cases.push_back({"bf16_with_fp8_mixed", codes, MP_SHARD_FLAT});
+    return cases;
+}
+
+// Gradients that say they are ready, and a step, on every rank.
+void train_step(const Live& live, int32_t stage) {
+    const auto count = static_cast<int32_t>(live.weights.size());
+    std::vector<int32_t> all(static_cast<std::size_t>(count));
+    for (int32_t i = 0; i < count; ++i) {
+        all[static_cast<std::size_t>(i)] = i;
+    }
+    for (int pass = 0; pass < (stage == 3 ? 2 : 0); ++pass) { // forward, backward
+        MP_OK(mp_optimizer_gather_begin(live.optimizer, nullptr, all.data(), count));
+        MP_OK(mp_optimizer_gather_wait(live.optimizer, nullptr, all.data(), count));
+        MP_OK(mp_optimizer_gather_free(live.optimizer, nullptr, all.data(), count));
+    }
+    for (int32_t i = count; i-- > 0;) {
+        MP_OK(mp_optimizer_acquire_grad(live.optimizer, nullptr, i));
+        MP_OK(mp_optimizer_grad_ready(live.optimizer, nullptr, i));
+    }
+    MP_OK(mp_optimizer_step(live.optimizer, nullptr, nullptr));
+}
+
+} // namespace
+
+TEST(PlanTensors, AreWhatALiveOptimizerHolds) {
+    for (const Case& c : all_cases()) {
+        if (c.kinds[0].dtype != MP_DTYPE_NONE) {
+            continue; // codes are for ranks
+        }
+        const Live live(c.recipe, c.kinds, nullptr, {});
+        mp_memory_report report = MP_MEMORY_REPORT_INIT;
+        MP_OK(live.plan(nullptr, 0, 1, &report, nullptr));
+        expect_equal(report, live.held(), c.recipe);
+    }
+}
+
+TEST(PlanTensors, AreWhatEveryRankHoldsInEveryStage) {
+    constexpr int32_t kRanks = 3;
+    for (const Case& c : all_cases()) {
+        for (int32_t stage = c.kinds[0].dtype != MP_DTYPE_NONE ? 1 : 0; stage <= 3; ++stage) {
+            mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+            sharding.flags = MP_SHARDING_EXPLICIT;
+            sharding.stage = stage;
+            sharding.kind = c.kind;
+            sharding.bucket_elements = 30000;
+            run_ranks(kRanks, [&](mp_comm* comm, int32_t rank) {
+                const Live live(c.recipe, c.kinds, comm, sharding);
+                MP_OK(mp_optimizer_shard(live.optimizer, nullptr));
+                mp_memory_report report = MP_MEMORY_REPORT_INIT;
+                MP_OK(live.plan(&sharding, rank, kRanks, &report, nullptr));
+                expect_equal(report, live.held(),
+                             std::string(c.recipe) + ", kind " + std::to_string(c.kind) +
+                                 ", stage " + std::to_string(stage));
+            });
+        }
+    }
+}
+
+TEST(PlanTensors, AreWhatRanksSend) {
+    struct Layout {
+        int32_t ranks, shard_ranks, node_ranks, order;
+    };
+    for (const Layout& layout :
+         {Layout{3, 0, 0, MP_COMM_ORDER_RANK}, Layout{4, 2, 0, MP_COMM_ORDER_RANK},
+          Layout{4, 0, 2, MP_COMM_ORDER_RANK}, Layout{4, 2, 0, MP_COMM_ORDER_TREE},
+          Layout{2, 0, 0, MP_COMM_ORDER_EXACT}}) {
+        for (const Case& c : all_cases()) {
+            const bool is_shared = std::string(c.recipe).starts_with("msamp");
+            if (is_shared && layout.node_ranks > 0) {
+                continue; // refused
+            }
+            for (int32_t stage = c.kinds[0].dtype != MP_DTYPE_NONE ? 1 : 0; stage <= 3; ++stage) {
+                mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+                sharding.flags = MP_SHARDING_EXPLICIT | MP_SHARDING_NO_PROGRESS_THREAD;
+                sharding.stage = stage;
+                sharding.kind = c.kind;
+                sharding.shard_ranks = layout.shard_ranks;
+                sharding.node_ranks = layout.node_ranks;
+                sharding.order = layout.order;
+                sharding.bucket_elements = 30000;
+                std::vector<int64_t> sent(static_cast<std::size_t>(layout.ranks));
+                int64_t planned = 0;
+                run_ranks(layout.ranks, [&](mp_comm* comm, int32_t rank) {
+                    const Live live(c.recipe, c.kinds, comm, sharding);
+                    MP_OK(mp_optimizer_shard(live.optimizer, nullptr));
+                    mp_comm_traffic before = MP_COMM_TRAFFIC_INIT, after = MP_COMM_TRAFFIC_INIT;
+                    MP_OK(mp_optimizer_get_traffic(live.optimizer, &before));
+                    train_step(live, stage);
+                    MP_OK(mp_optimizer_get_traffic(live.optimizer, &after));
+                    sent[static_cast<std::size_t>(rank)] =
+                        after.total_bytes - before.total_bytes -
+                        (layout.order == MP_COMM_ORDER_EXACT
+                             ? 0
+                             : after.max_u32_bytes - before.max_u32_bytes);
+                    if (rank == 0) {
+                        mp_comm_traffic traffic = MP_COMM_TRAFFIC_INIT;
+                        MP_OK(live.plan(&sharding, 0, layout.ranks, nullptr, &traffic));
+                        planned = traffic.total_bytes;
+                        EXPECT_EQ(traffic.total_bytes,
+                                  traffic.all_to_all_bytes + traffic.all_gather_bytes);
+                    }
+                });
+                double mean = 0.0;
+                for (const int64_t bytes : sent) {
+                    mean += static_cast<double>(bytes) / layout.ranks;
+                }
+                // Beside whole gradients and weights go blocks' ends, sums of the norm and agreements: kilobytes.
+                EXPECT_NEAR(static_cast<double>(planned), mean, 0.01 * mean + 8000.0)
+                    << c.recipe << ", kind " << c.kind << ", stage " << stage << ", "
+                    << layout.ranks << " ranks, groups of " << layout.shard_ranks << ", nodes of "
+                    << layout.node_ranks << ", order " << layout.order;
+            }
+        }
+    }
+}
+
+TEST(PlanTensors, RefuseWhatCannotBe) {
+    const Context context = make_context(1);
+    const Recipe recipe = make_recipe(context, "bf16_mixed");
+    mp_memory_report report = MP_MEMORY_REPORT_INIT;
+    mp_comm_traffic traffic = MP_COMM_TRAFFIC_INIT;
+    mp_planned_tensor tensors[2] = {MP_PLANNED_TENSOR_INIT, MP_PLANNED_TENSOR_INIT};
+    const auto plan = [&] {
+        return mp_recipe_plan_tensors(recipe, tensors, 2, nullptr, 0, 2, &report, &traffic);
+    };
+    MP_OK(plan());
+    EXPECT_EQ(report.total_bytes + traffic.total_bytes, 0);
+    tensors[1].count = -1;
+    MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "-1");
+    tensors[1].count = 5;
+    tensors[1].weight_dtype = MP_DTYPE_FP16;
+    MP_FAILS(plan(), MP_STATUS_INVALID_DTYPE, "fp16", "or fp8 codes");
+    tensors[1].weight_dtype = MP_DTYPE_FP8_E4M3;
+    MP_FAILS(plan(), MP_STATUS_INVALID_DTYPE, "fp8.all_gather");
+    tensors[1].weight_dtype = MP_DTYPE_FP32;
+    tensors[1].exp_avg_format = "bf17";
+    EXPECT_LT(plan(), 0);
+    tensors[1].exp_avg_format = nullptr;
+    tensors[1].struct_size = 16;
+    MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "tensors[1]");
+    tensors[1].struct_size = sizeof tensors[1];
+    traffic.struct_size = 0;
+    report.total_bytes = 77;
+    MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "traffic");
+    EXPECT_EQ(report.total_bytes, 77); // a failed call changes nothing
+    traffic.struct_size = sizeof traffic;
+    MP_FAILS(mp_recipe_plan_tensors(recipe, nullptr, 1, nullptr, 0, 1, &report, nullptr),
+             MP_STATUS_NULL_ARGUMENT, "tensors");
+    MP_FAILS(mp_recipe_plan_tensors(recipe, tensors, 2, nullptr, 2, 2, &report, nullptr),
+             MP_STATUS_INVALID_ARGUMENT, "rank is 2");
+}
