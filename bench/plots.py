@@ -57,8 +57,8 @@ class Row:
 
 
 class Picture:
-    def __init__(self, title, series, note, rows):
-        self.title, self.series, self.note, self.rows = title, series, note, rows
+    def __init__(self, title, series, note, rows, page="docs/performance.md"):
+        self.title, self.series, self.note, self.rows, self.page = title, series, note, rows, page
 
 
 def optimizer_steps(text):
@@ -125,7 +125,7 @@ def mark(series, x, end, y):
 def draw(picture):
     values = [value for row in picture.rows for cell in row.cells for pair in ranges(cell) for value in pair] + [1.0]
     spread = max(values) - min(values)
-    step = next(size for size in (0.02, 0.1, 0.25, 1.0) if spread / size < 9)
+    step = next(size for size in (0.005, 0.02, 0.1, 0.25, 1.0) if spread / size < 9)
     low, high = math.floor(min(values) / step - 0.2), math.ceil(max(values) / step + 0.2)  # in steps
     # A column of names, the marks, and a column of cells for each series.
     left = MARGIN + 7.6 * max(len(row.name) for row in picture.rows) + 12
@@ -140,7 +140,7 @@ def draw(picture):
     out = [f"<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{height}' "
            f"viewBox='0 0 {WIDTH} {height}' role='img'>",
            f"<title>{escape(picture.title)}</title>",
-           f"<desc>{escape('; '.join(picture.series))}. {escape(picture.note)}. Numbers: docs/performance.md</desc>",
+           f"<desc>{escape('; '.join(picture.series))}. {escape(picture.note)}. Numbers: {picture.page}</desc>",
            f"<rect width='{WIDTH}' height='{height}' fill='#ffffff'/>", text_at(MARGIN, 24, picture.title, 15, weight="bold"),
            text_at(MARGIN, bottom + 36, picture.note[0].upper() + picture.note[1:] + ".", 11, FAINT)]
     x = MARGIN + 4

@@ -15,7 +15,7 @@ if [ "${1:-}" = --all ]; then
 fi
 parts=("$@")
 if [ "${#parts[@]}" = 0 ]; then
-    parts=(format tidy cuda frameworks docs hip isas bits emulated aarch64 fresh without mpi asan)
+    parts=(format tidy cuda frameworks programs docs hip isas bits emulated aarch64 fresh without mpi asan)
     [ "$all" = no ] || parts+=(tsan long)
 fi
 
@@ -46,6 +46,12 @@ cuda() {
 # The examples over other people's frameworks. test.sh runs them where the frameworks are; set-up for these checks brings them.
 frameworks() {
     step "libtorch, ggml, torch in Python, and Zig" run_tests dev -R '^bindings_(cpp_libtorch|cpp_ggml|python_torch|zig)$'
+    summary_of "$last_log"
+}
+
+# What the programs leave for other programs: completions in each shell, the trainer's report in a browser.
+programs() {
+    step "completions in bash, zsh, fish; the report in chromium" run_tests dev -R '^(mixedprec_completions|train_report_browser)$'
     summary_of "$last_log"
 }
 

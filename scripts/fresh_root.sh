@@ -7,7 +7,8 @@
 #                                     once more, without a network
 #     scripts/fresh_root.sh short     Debian 12: both in one system, for every run of the checks: the first command as a user
 #                                     with sudo, and a smaller part of the second as root, without a network after set-up
-#     scripts/fresh_root.sh packages  Debian 12: the packages that scripts/package.sh has made, with nothing else but a C compiler
+#     scripts/fresh_root.sh packages  Debian 12: the packages that scripts/package.sh makes, first with nothing but a C compiler;
+#                                     with a folder behind it, the packages that are there
 #     scripts/fresh_root.sh old       Debian 11: the library that is built here, and a C program built there
 # The commit at HEAD is what is tried. The first run makes the two systems with debootstrap, minutes; later ones unpack them
 # from build/roots. Mounts are made in a name space of their own, so that none outlives its command. Needs root; exit
@@ -181,26 +182,25 @@ make_user() {
     clone_into /home/newcomer newcomer
 }
 
-# What a stranger does with the packages in this folder: installs them, compiles a program with plain cc, and runs the command.
-# Nothing optional is there, and after the installation no network.
+# What a stranger does with the packages in this folder (tests/install/packages.sh). First nothing optional is there, and after
+# the installation no network; then all of it is.
 use_packages() {
+    local script=libmixedprec/tests/install/packages.sh
     pristine bookworm
     unpack bookworm
-    cp "$1"/libmixedprec0_*.deb "$1"/libmixedprec-dev_*.deb "$1"/mixedprec_*.deb bindings/c/train.c LICENSE "$work/root"
-    in_clone "Debian 12: apt install of the packages" "$work" root "apt-get update -qq &&
-            apt-get install -y -qq --no-install-recommends gcc libc6-dev ./libmixedprec0_*.deb ./libmixedprec-dev_*.deb ./mixedprec_*.deb" &&
-        step "Debian 12: plain cc, a training, the command" in_root --no-network "$work" root "set -e
-            cc -O2 train.c -lmixedprec -lm -o train
-            ./train LICENSE fp8_delayed 20 | tee losses
-            grep -q 'step  20  loss 2\\.5' losses
-            cc -O2 train.c -l:libmixedprec.a -lstdc++ -lm -ldl -lpthread -o train_static 2> without_cxx ||
-                grep -q 'lstdc++' without_cxx # there is no C++ here, which the static library needs
-            mixedprec info
-            mixedprec_train --data LICENSE --steps 3 --layers 1 --dim 32 --recipe bf16_mixed"
+    clone_into /root root
+    cp "$1"/*.deb "$work/root"
+    step "Debian 12: apt install of the packages" in_root "$work" root "$script install" &&
+        step "Debian 12: plain cc, old programs, the commands" in_root --no-network "$work" root "$script use" &&
+        step "Debian 12: the packages removed" in_root --no-network "$work" root "$script remove" &&
+        step "Debian 12: all packages, and tools around them" in_root "$work" root "$script more" &&
+        step "Debian 12: CMake, pkg-config, static, wheel, man, shells" in_root --no-network "$work" root "$script develop"
     clean_up
 }
 try_packages() {
-    step "make the packages" scripts/package.sh && use_packages build/package/packages
+    local folder=${1:-build/package/packages}
+    [ $# = 1 ] || step "make the packages, lintian" scripts/package.sh || return 1
+    use_packages "$folder"
 }
 
 try_short() {
@@ -258,14 +258,14 @@ try_old() {
 
 [ -z "$(git status --porcelain --untracked-files=no)" ] || note "there are changes that are not committed; HEAD is tried"
 case "${1:-all}" in
-    root | user | short | packages | old) "try_$1" || true ;;
+    root | user | short | packages | old) "try_$1" "${@:2}" || true ;;
     all)
         for name in root user packages old; do
             "try_$name" || true
             clean_up
         done
         ;;
-    *) die "usage: scripts/fresh_root.sh [root | user | short | packages | old]" ;;
+    *) die "usage: scripts/fresh_root.sh [root | user | short | packages [FOLDER] | old]" ;;
 esac
 if [ "${#failed_steps[@]}" -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed_steps[@]}"

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes packages in build/package/packages and looks at them.
 #     scripts/package.sh            .deb files and a .tar.gz of what is built for release, checked by lintian where it is
+#     scripts/package.sh -D...      the same, with options of the configuration, such as -DMIXEDPREC_ENABLE_CUDA=OFF
 #     scripts/package.sh source     mixedprec-VERSION.tar.gz of the commit at HEAD: the same bytes on every machine
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -17,9 +18,11 @@ if [ "${1:-}" = source ]; then
     (cd "$packages" && sha256sum "mixedprec-$version.tar.gz")
     exit
 fi
-[ $# = 0 ] || die "usage: scripts/package.sh [source]"
+for word in "$@"; do
+    [[ "$word" = -D* ]] || die "usage: scripts/package.sh [source | -DOPTION=VALUE...]"
+done
 rm -f "$packages"/*.deb "$packages"/mixedprec-*-Linux.tar.gz
-build_preset package
+build_preset package "$@"
 (cd build/package && cpack)
 if have_command lintian; then
     # As root lintian wants to be told so. Errors and warnings fail.

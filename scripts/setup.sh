@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing to build libmixedprec on Debian 12 (bookworm); with --tests, also what the tests use; with
-# --checks, also what the checks on other machines use: emulators, compilers for another processor and for AMD GPUs, debootstrap.
+# --checks, also what the checks on other machines use: emulators, compilers for another processor and for AMD GPUs, debootstrap,
+# lintian, a browser, shells.
 # Installs nothing that is there already, asks no question, and needs root or sudo only when something is missing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -26,7 +27,7 @@ if [ "$with_tests" = yes ]; then
 fi
 if [ "$with_checks" = yes ]; then
     packages+=(qemu-user debootstrap g++-aarch64-linux-gnu googletest hipcc libamdhip64-dev rocm-device-libs
-        libtorch-dev python3-torch librust-half-dev doxygen)
+        libtorch-dev python3-torch librust-half-dev doxygen lintian chromium bash-completion zsh fish)
 fi
 
 command -v apt-get > /dev/null || die "this script knows Debian only. Install by hand: ${packages[*]}"
