@@ -25,7 +25,7 @@
  *                             window of scales, or with those of fp8_delayed
  * Two more names choose among them by the context's device; mp_recipe_get_reason says why:
  *   auto                      what the device is fast in; never fp8
- *   auto_fp8                  the same, with fp8 products where the device has them */
+ *   auto_fp8                  fp8_current, on any device; the reason says whether fp8 is native there */
 #ifndef MIXEDPREC_RECIPE_H
 #define MIXEDPREC_RECIPE_H
 
