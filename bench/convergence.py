@@ -202,7 +202,7 @@ def main():
         drawn.write_text(picture(size, figures, arguments.seeds), encoding="utf-8")
         if arguments.page:
             into_page(arguments.page, size, f"Learning rate {rate:g}. Losses of fp32 by learning rate, mean of "
-                      f"{SWEEP_SEEDS} seeds: {sweep}.\n\n{table(figures)}\n\n"
+                      f"{SWEEP_SEEDS} seeds:\n{sweep}.\n\n{table(figures)}\n\n"
                       f"![Final losses over that of fp32, {size} model](images/{drawn.name})")
 
 
