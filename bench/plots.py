@@ -151,7 +151,7 @@ def draw(picture):
         at, is_one = place(tick * step), abs(tick * step - 1) < 1e-9
         out += [f"<path d='M{at:.1f} {TOP - 6}V{bottom}' stroke='{INK if is_one else GRID}' "
                 f"stroke-width='{1.4 if is_one else 1}'/>",
-                text_at(at, bottom + 15, f"{tick * step:.2f}".rstrip("0").rstrip("."), 11, FAINT, "middle")]
+                text_at(at, bottom + 15, f"{tick * step:.3f}".rstrip("0").rstrip("."), 11, FAINT, "middle")]
     for index, row in enumerate(picture.rows):
         y = TOP + ROW * index + ROW / 2
         out.append(text_at(left - 12, y + 4, row.name, 12, anchor="end"))
