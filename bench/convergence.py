@@ -10,7 +10,7 @@ tells each recipe's gap to fp32 with its uncertainty.
 2. Finds for each size a stable learning rate: half of the rate of the lowest loss in fp32, over two seeds and rates a
    factor of two apart. At the best rate itself training is so near to instability that runs part by the least rounding.
 3. Trains every recipe with it for each seed. Initial weights and batches depend on the seed alone, so gaps are paired.
-4. `mixedprec compare` tells gaps and intervals; --page puts a table and a plot of each size into a page.
+4. `mixedprec compare` tells gaps and intervals; --page puts them into the page as a table, from which bench/plots.py draws.
 
 What is done already in --out is not done again: a run that was stopped goes on. --nice leaves a busy machine to others:
 nothing here is about time."""
@@ -23,8 +23,6 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-
-import plots
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = {  # name: options of the trainer
@@ -150,16 +148,6 @@ def table(figures):
     return "\n".join(rows)
 
 
-def picture(size, figures, seeds):
-    """Each recipe's loss over that of fp32, with its interval."""
-    base = next(r["final_loss"] for r in figures["recipes"] if r["recipe"] == figures["reference"])
-    others = sorted((r for r in figures["recipes"] if r["recipe"] != figures["reference"]), key=lambda r: r["gap"])
-    rows = [plots.Row(r["recipe"], "{:.4f} - {:.4f}".format(*(1 + (r["gap"] + side * r["interval_half"]) / base for side in (-1, 1))))
-            for r in others]
-    return plots.draw(plots.Picture(f"Final loss over that of fp32, {size} model", ("95 % interval",),
-                                    f"{seeds} seeds, paired; below 1 is better than fp32", rows, "docs/convergence.md"))
-
-
 def into_page(page, name, content):
     """Puts content between the page's marks of that name."""
     text = page.read_text(encoding="utf-8")
@@ -198,12 +186,12 @@ def main():
         trainer.all([(size, name, seed, rate, folder) for (name, seed), folder in folders.items()])
         figures = compare(command, [folder / "losses.csv" for folder in folders.values()])
         print(table(figures), flush=True)
-        drawn = (arguments.page.parent / "images" if arguments.page else arguments.out) / f"convergence-{size}.svg"
-        drawn.write_text(picture(size, figures, arguments.seeds), encoding="utf-8")
         if arguments.page:
             into_page(arguments.page, size, f"Learning rate {rate:g}. Losses of fp32 by learning rate, mean of "
                       f"{SWEEP_SEEDS} seeds:\n{sweep}.\n\n{table(figures)}\n\n"
-                      f"![Final losses over that of fp32, {size} model](images/{drawn.name})")
+                      f"![Final losses over that of fp32, {size} model](images/convergence-{size}.svg)")
+    if arguments.page:
+        subprocess.run([sys.executable, ROOT / "bench/plots.py"], check=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The main ratios of docs/performance.md as pictures, docs/images/*.svg. Every number in them is read from a table of that page,
-found by the heading above it and the words it begins with. The same page gives the same bytes.
+"""The main ratios of docs/performance.md and the losses of docs/convergence.md as pictures, docs/images/*.svg. Every number in
+them is read from a table of its page, found by the heading above it and the words it begins with. The same pages give the same
+bytes.
 
 usage: plots.py [--check]    --check writes nothing: the pictures are those of the tables, and the page shows each
 """
@@ -12,7 +13,7 @@ from html import escape
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs/performance.md"
+PAGE, LOSSES = ROOT / "docs/performance.md", ROOT / "docs/convergence.md"
 IMAGES = ROOT / "docs/images"
 
 WIDTH, MARGIN, ROW, TOP, BOTTOM = 760, 14, 20, 66, 44
@@ -103,8 +104,20 @@ def recipes(text):
                    [Row(cells[column], cells[column + 1]) for column in (0, 2, 4) for cells in table[1:] if cells[column]])
 
 
-PICTURES = {"optimizer-steps": optimizer_steps, "casts": casts, "fp8-products": fp8_products, "fp32-products": fp32_products,
-            "trainer": trainer, "recipes": recipes}
+def convergence(size):
+    def make(text):
+        table = table_of(text, size.capitalize(), ["recipe", "final loss", "gap to fp32 (%)"])
+        rows = [Row(cells[0], " - ".join(f"{1 + float(end) / 100:.4f}" for end in cells[3].split(" to ")))
+                for cells in table[1:] if cells[3]]
+        rows.sort(key=lambda row: sum(map(sum, ranges(row.cells[0]))))
+        return Picture(f"Final loss over that of fp32, {size} model", ("95 % interval",),
+                       "seeds are paired; below 1 is better than fp32", rows, "docs/convergence.md")
+    return make
+
+
+PICTURES = {PAGE: {"optimizer-steps": optimizer_steps, "casts": casts, "fp8-products": fp8_products,
+                   "fp32-products": fp32_products, "trainer": trainer, "recipes": recipes},
+            LOSSES: {f"convergence-{size}": convergence(size) for size in ("small", "large")}}
 
 
 def text_at(x, y, words, size=12, colour=INK, anchor="start", weight="normal"):
@@ -163,22 +176,27 @@ def draw(picture):
     return "\n".join([*out, "</svg>"]) + "\n"
 
 
+def check_or_draw(page, name, make, is_check):
+    """What is wrong, in words."""
+    text = page.read_text()
+    svg, path = draw(make(text)), IMAGES / f"{name}.svg"
+    if not is_check:
+        IMAGES.mkdir(exist_ok=True)
+        path.write_text(svg)
+    elif not path.exists() or path.read_text() != svg:
+        yield f"{path.relative_to(ROOT)} is not that of the tables; run bench/plots.py"
+    if f"](images/{path.name})" not in text:
+        yield f"{page.name} does not show images/{path.name}"
+
+
 def main():
     if sys.argv[1:] not in ([], ["--check"]):
         raise SystemExit(__doc__)
-    text = PAGE.read_text()
-    problems = []
-    for name, make in PICTURES.items():
-        svg, path = draw(make(text)), IMAGES / f"{name}.svg"
-        if not sys.argv[1:]:
-            IMAGES.mkdir(exist_ok=True)
-            path.write_text(svg)
-        elif not path.exists() or path.read_text() != svg:
-            problems.append(f"{path.relative_to(ROOT)} is not that of the tables; run bench/plots.py")
-        if f"](images/{path.name})" not in text:
-            problems.append(f"{PAGE.name} does not show images/{path.name}")
-    problems += [f"{path.relative_to(ROOT)}: nothing draws it" for path in IMAGES.glob("*.svg") if path.stem not in PICTURES]
-    print("\n".join(problems) or f"{len(PICTURES)} pictures")
+    names = {name for pictures in PICTURES.values() for name in pictures}
+    problems = [problem for page, pictures in PICTURES.items() for name, make in pictures.items()
+                for problem in check_or_draw(page, name, make, bool(sys.argv[1:]))]
+    problems += [f"{path.relative_to(ROOT)}: nothing draws it" for path in IMAGES.glob("*.svg") if path.stem not in names]
+    print("\n".join(problems) or f"{len(names)} pictures")
     return bool(problems)
 
 
