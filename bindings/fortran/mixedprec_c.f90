@@ -3296,9 +3296,10 @@ module mixedprec_c
         !> Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
         !> guard has seen stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
         !> next step. Blocks.
-        function mp_optimizer_set_guard(optimizer, desc) bind(c, name="mp_optimizer_set_guard") result(answer)
+        function mp_optimizer_set_guard(optimizer, queue, desc) bind(c, name="mp_optimizer_set_guard") result(answer)
             import
             type(c_ptr), value :: optimizer
+            type(c_ptr), value :: queue
             type(mp_guard_desc), intent(in), optional :: desc
             integer(c_int32_t) :: answer
         end function mp_optimizer_set_guard

@@ -7,11 +7,13 @@
 using namespace mp;
 using namespace mp::capi;
 
-mp_status mp_optimizer_set_guard(mp_optimizer* optimizer, const mp_guard_desc* desc) {
+mp_status mp_optimizer_set_guard(mp_optimizer* optimizer, mp_queue* queue,
+                                 const mp_guard_desc* desc) {
     return boundary([&] {
         optim::Optimizer& object = *object_of(optimizer, "optimizer");
+        Stream& stream = stream_of(queue, *object.context());
         if (desc == nullptr) {
-            object.set_guard({});
+            object.set_guard(stream, {});
             return;
         }
         const auto source = read_struct(desc, "desc");
@@ -19,7 +21,7 @@ mp_status mp_optimizer_set_guard(mp_optimizer* optimizer, const mp_guard_desc* d
         options.window = source.window != 0 ? source.window : options.window;
         options.max_grad_norm_z = source.max_grad_norm_z;
         options.max_loss_z = source.max_loss_z;
-        object.set_guard(options);
+        object.set_guard(stream, options);
     });
 }
 

@@ -182,11 +182,12 @@ double message_bytes(const Planned& tensor, const shard::ShardingOptions& shardi
     desc.wire = tensor.wire;
     desc.order = sharding.order;
     desc.slots = slots;
+    const int32_t kinds = comm::has_slots(desc.order) ? ranks : 1; // else all ranks send alike
     double sum = 0.0;
-    for (int32_t rank = 0; rank < ranks; ++rank) {
+    for (int32_t rank = 0; rank < kinds; ++rank) {
         sum += static_cast<double>(comm::message_layout(desc, rank, ranks, tensor.count).bytes);
     }
-    return sum / ranks;
+    return sum / kinds;
 }
 
 // A rank sends what is not its own. Where groups add first (Sharding::make_buckets), replicas then add the groups' sums in

@@ -79,8 +79,7 @@ void Optimizer::set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale) {
     grad_scale_tensor_ = scale;
 }
 
-void Optimizer::set_guard(const std::optional<GuardOptions>& options) {
-    Stream& stream = context_->stream();
+void Optimizer::set_guard(Stream& stream, const std::optional<GuardOptions>& options) {
     StepGuard next;
     if (options.has_value()) {
         next = StepGuard(stream, *options);
@@ -211,23 +210,32 @@ void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
     touch_weights();
 }
 
-// The first that is not finite. Waits.
+namespace {
+
+bool is_finite(Stream& stream, const TensorRef& values) {
+    const Scratch largest(stream, sizeof(float));
+    AmaxDesc op{};
+    op.kind = OpKind::amax;
+    op.source = values;
+    op.result = static_cast<float*>(largest.data());
+    run_op(stream, op);
+    float amax = 0.0F;
+    stream.copy(&amax, largest.data(), sizeof amax, CopyKind::device_to_host);
+    stream.sync();
+    return std::isfinite(amax);
+}
+
+} // namespace
+
+// The first that is not finite: of this rank's own, or of the sums that it has. Waits.
 std::string Optimizer::bad_gradient(Stream& stream) const {
     for (const int32_t i : enabled_parameters()) {
         const Tensor& grad = *parameters_[i].grad;
-        if (!grad.has_memory()) {
-            continue;
-        }
-        const Scratch largest(stream, sizeof(float));
-        AmaxDesc op{};
-        op.kind = OpKind::amax;
-        op.source = grad.ref();
-        op.result = static_cast<float*>(largest.data());
-        run_op(stream, op);
-        float amax = 0.0F;
-        stream.copy(&amax, largest.data(), sizeof amax, CopyKind::device_to_host);
-        stream.sync();
-        if (!std::isfinite(amax)) {
+        const TensorRef sum = sharding() != nullptr && parameters_.slice(i).count > 0
+                                  ? sharding()->gradient_of(i).ref
+                                  : TensorRef();
+        if ((grad.has_memory() && !is_finite(stream, grad.ref())) ||
+            (sum.count > 0 && !is_finite(stream, sum))) {
             return "the gradient of '" + parameters_[i].name + "'";
         }
     }

@@ -87,7 +87,7 @@ class Optimizer {
 
     // Skips steps that stand out; without a value none does. What it has seen is kept where the options stay. The same on all
     // ranks.
-    void set_guard(const std::optional<GuardOptions>& options);
+    void set_guard(Stream& stream, const std::optional<GuardOptions>& options); // waits
     [[nodiscard]] const StepGuard& guard() const noexcept { return guard_; }
     // Of the step to come; the same on all ranks where the guard watches it.
     void set_loss(double loss) noexcept { guard_.set_loss(loss); }

@@ -81,6 +81,8 @@ class Parameters {
     void read_state(Stream& stream, int32_t index, const std::string& name,
                     const Tensor& values) const;
     void write_state(Stream& stream, int32_t index, const std::string& name, const Tensor& values);
+    // The elements whose states are here.
+    [[nodiscard]] shard::ShardSlice slice(int32_t index) const;
     [[nodiscard]] StatesPlace place(int32_t index) const;
     // Where the states are, and what works on them.
     [[nodiscard]] Stream& state_stream(Stream& stream) const noexcept {
@@ -97,8 +99,7 @@ class Parameters {
     [[nodiscard]] StateFormat weight_format(const Tensor& param) const noexcept {
         return is_gathered_codes(param) ? options_.weight : format_of(param);
     }
-    // The elements whose states are here, and where the step finds them.
-    [[nodiscard]] shard::ShardSlice slice(int32_t index) const;
+    // Where the step finds them.
     [[nodiscard]] TensorSlice weight(int32_t index) const;
     void make_states(Stream& stream, int32_t index);
     void initialize(Stream& stream, int32_t index);

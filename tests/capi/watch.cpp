@@ -26,11 +26,12 @@ struct Watched {
     Tensor param, grad;
 
     explicit Watched(const char* backend = nullptr, mp_comm* comm = nullptr,
-                     const char* recipe_name = "fp32")
+                     const char* recipe_name = "fp32", int32_t stage = 1)
         : context(make_context(1, backend)), recipe(make_recipe(context, recipe_name)),
           param(make_tensor(context, weight_dtype(recipe), {4}, {1.0F, 2.0F, 3.0F, 4.0F})) {
         mp_optimizer* made = nullptr;
         mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+        sharding.stage = stage;
         EXPECT_TRUE(succeeded(
             comm == nullptr
                 ? mp_optimizer_create(context, recipe, nullptr, &made)
@@ -53,7 +54,7 @@ struct Watched {
         desc.window = window;
         desc.max_grad_norm_z = norm_z;
         desc.max_loss_z = loss_z;
-        return mp_optimizer_set_guard(optimizer, &desc);
+        return mp_optimizer_set_guard(optimizer, nullptr, &desc);
     }
     mp_status step(double norm, double loss = kNaN, mp_scaler* scaler = nullptr) const {
         const float values[] = {static_cast<float>(norm), 0.0F, 0.0F, 0.0F};
@@ -210,7 +211,7 @@ TEST(Guard, RefusesWhatCannotBeAndTellsWhatItIs) {
     MP_OK(mp_optimizer_get_guard(w.optimizer, &read));
     EXPECT_EQ(read.window, 128);
     EXPECT_EQ(read.max_grad_norm_z, 2.5);
-    MP_OK(mp_optimizer_set_guard(w.optimizer, nullptr));
+    MP_OK(mp_optimizer_set_guard(w.optimizer, nullptr, nullptr));
     MP_OK(mp_optimizer_get_guard(w.optimizer, &read));
     EXPECT_EQ(read.max_grad_norm_z, 0.0);
 }
@@ -323,6 +324,35 @@ TEST(History, KeepsTheLastStepsAndNamesTheFirstBadTensor) {
     EXPECT_FALSE(fs::exists(path + ".part"));
 }
 
+// From stage 2 on a gradient has no memory any more when a step is judged; its owner has the sum.
+TEST(History, RanksNameTheGradientInEveryStage) {
+    for (int32_t stage = 0; stage <= 2; ++stage) {
+        std::vector<mp_comm*> raw(2);
+        MP_OK(mp_comm_create_threads(nullptr, 2, raw.data()));
+        std::vector<std::string> names(2);
+        std::vector<std::thread> threads;
+        for (std::size_t rank = 0; rank < 2; ++rank) {
+            threads.emplace_back([&, rank, own = Comm(raw[rank])] {
+                const Watched w(nullptr, own, "fp32", stage);
+                MP_OK(w.guard(4, 3.0, 0.0));
+                MP_OK(mp_optimizer_set_history(w.optimizer, 4, nullptr));
+                MP_OK(mp_optimizer_shard(w.optimizer, nullptr));
+                for (const double norm : {1.0, rank == 0 ? kNaN : 1.0}) {
+                    MP_OK(mp_optimizer_acquire_grad(w.optimizer, nullptr, 0));
+                    MP_OK(w.step(norm));
+                }
+                EXPECT_EQ(w.record(1).outcome, MP_STEP_NON_FINITE) << stage;
+                names[rank] = w.bad_tensor();
+            });
+        }
+        for (std::thread& thread : threads) {
+            thread.join();
+        }
+        EXPECT_TRUE(names[0] == "the gradient of 'wheel'" || names[1] == "the gradient of 'wheel'")
+            << stage << names[0] << names[1];
+    }
+}
+
 TEST(History, NamesTheLayerWhoseInputWasBadFirst) {
     const Context context = make_context(1);
     const Recipe recipe = make_recipe(context, "fp8_current");
@@ -387,7 +417,7 @@ TEST(History, AFileThatCannotBeWrittenFailsNoStep) {
     MP_OK(mp_optimizer_set_history(w.optimizer, 2, "/nowhere/at/all.json"));
     mp_guard_desc guard = MP_GUARD_DESC_INIT;
     guard.max_grad_norm_z = 3.0; // so that gradients are looked at
-    MP_OK(mp_optimizer_set_guard(w.optimizer, &guard));
+    MP_OK(mp_optimizer_set_guard(w.optimizer, nullptr, &guard));
     MP_OK(w.step(kNaN));
     EXPECT_EQ(w.bad_tensor(), "the gradient of 'wheel'");
     EXPECT_EQ(w.records(), 1);

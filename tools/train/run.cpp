@@ -152,7 +152,7 @@ void Training::watch_steps() {
         guard.window = static_cast<int32_t>(o_.guard_window);
         guard.max_grad_norm_z = o_.guard_norm;
         guard.max_loss_z = o_.guard_loss;
-        MP_CHECK(mp_optimizer_set_guard(params_.optimizer.get(), &guard));
+        MP_CHECK(mp_optimizer_set_guard(params_.optimizer.get(), nullptr, &guard));
     }
     if (is_first()) {
         std::string name = run_.recipe; // of a file: its name alone

@@ -3201,8 +3201,8 @@ Skips steps that stand out from now on. Gradients are then read once before each
 guard has seen stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
 next step. Blocks.
 """
-mp_optimizer_set_guard(optimizer, desc) =
-    @waiting(258, Int32, (Ptr{mp_optimizer}, Ptr{mp_guard_desc},), optimizer, desc)
+mp_optimizer_set_guard(optimizer, queue, desc) =
+    @waiting(258, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{mp_guard_desc},), optimizer, queue, desc)
 
 """
 The guard as it is.

@@ -1770,7 +1770,7 @@ FUNCTIONS = {
     # Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
     # guard has seen stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
     # next step. Blocks.
-    "mp_optimizer_set_guard": (c_int32, [POINTER(mp_optimizer), POINTER(mp_guard_desc)], "optimizer, desc"),
+    "mp_optimizer_set_guard": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), POINTER(mp_guard_desc)], "optimizer, queue, desc"),
     # The guard as it is.
     "mp_optimizer_get_guard": (c_int32, [POINTER(mp_optimizer), POINTER(mp_guard_desc)], "optimizer, desc"),
     # Gives the loss of the step to come, for the guard and the history; each step forgets it. Where ranks share the

@@ -53,12 +53,14 @@ typedef struct mp_step_record {
  * guard has seen stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
  * next step. Blocks.
  * @param[in] optimizer  the optimizer
+ * @param[in] queue      that of the steps; NULL: the default queue
  * @param[in] desc       the bounds, one of them at least; NULL: no guard
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
  *          MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_OUT_OF_MEMORY; vendor codes
  * @threads B
  * @since 0.2 */
-MP_API mp_status mp_optimizer_set_guard(mp_optimizer* optimizer, const mp_guard_desc* desc);
+MP_API mp_status mp_optimizer_set_guard(mp_optimizer* optimizer, mp_queue* queue,
+                                        const mp_guard_desc* desc);
 
 /** The guard as it is.
  * @param[in]     optimizer  the optimizer

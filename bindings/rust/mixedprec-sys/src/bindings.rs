@@ -3120,7 +3120,7 @@ extern "C" {
     /// Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
     /// guard has seen stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
     /// next step. Blocks.
-    pub fn mp_optimizer_set_guard(optimizer: *mut mp_optimizer, desc: *const mp_guard_desc) -> mp_status;
+    pub fn mp_optimizer_set_guard(optimizer: *mut mp_optimizer, queue: *mut mp_queue, desc: *const mp_guard_desc) -> mp_status;
 
     /// The guard as it is.
     pub fn mp_optimizer_get_guard(optimizer: *const mp_optimizer, desc: *mut mp_guard_desc) -> mp_status;
