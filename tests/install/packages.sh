@@ -74,9 +74,14 @@ use_part() {
 }
 
 remove_part() {
-    DEBIAN_FRONTEND=noninteractive apt-get remove -y -qq mixedprec libmixedprec-dev libmixedprec0
+    local own=(mixedprec libmixedprec-dev libmixedprec0)
+    DEBIAN_FRONTEND=noninteractive apt-get remove -y -qq "${own[@]}"
+    list_files | grep -v '^/var/lib/dpkg/info/' > "$work/after"
+    diff <(grep -v '^/var/lib/dpkg/info/' "$work/before") "$work/after" || die "removal leaves these files, or takes others along"
+    # dpkg itself keeps what it runs at a purge.
+    dpkg --purge "${own[@]}"
     list_files > "$work/after"
-    diff "$work/before" "$work/after" || die "removal leaves these files behind, or takes others along"
+    diff "$work/before" "$work/after" || die "a purge leaves these files, or takes others along"
     echo "removed without a trace: $(wc -l < "$work/after") files and folders, as before"
 }
 
