@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads README.md, CONTRIBUTING.md and docs/*.md: sentences of more than 25 words, and lines of more than 130 characters. Of
-these and all other pages: relative links that lead nowhere. Tables, code and lists of names are no sentences.
+"""Looks for sentences of more than 25 words, lines of more than 130 characters, and relative links that lead nowhere, in all
+pages. Tables, code and lists of names are no sentences.
 
     prose.py [PAGE...]"""
 
@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FOLDERS = ["backends", "bindings", "core", "docs", "examples", "packaging", "tests", "tools"]
 WORDS, CHARACTERS = 25, 130
 
@@ -77,16 +76,14 @@ def wide_lines(text):
 
 def main():
     pages = [Path(page).resolve() for page in sys.argv[1:]]
-    pages = pages or [*GUIDE, ROOT / "CHANGELOG.md", *sorted(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md")
-                                                             if page not in GUIDE)]
+    pages = pages or sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
     errors = []
     for page in pages:
         name, text = str(page.relative_to(ROOT)), page.read_text(encoding="utf-8")
         errors += [f"{name}: {error}" for error in broken_links(page, text)]
-        if page in GUIDE:
-            errors += [f"{name}:{line}: {count} words: {sentence}" for line, paragraph in paragraphs(text)
-                       for sentence, count in sentences(paragraph) if count > WORDS]
-            errors += [f"{name}:{line}: {count} characters" for line, count in wide_lines(text)]
+        errors += [f"{name}:{line}: {count} words: {sentence}" for line, paragraph in paragraphs(text)
+                   for sentence, count in sentences(paragraph) if count > WORDS]
+        errors += [f"{name}:{line}: {count} characters" for line, count in wide_lines(text)]
     print("\n".join(errors) or f"{len(pages)} pages")
     return 1 if errors else 0
 
