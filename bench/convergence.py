@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What every recipe costs in loss: trains small GPTs on a mixture of tasks, over several seeds and two sizes of model, and
-tells each recipe's gap to fp32 with its uncertainty.
+"""What every recipe costs in loss: trains small GPTs of two sizes on a mixture of tasks, and a classifier of images, over several
+seeds, and tells each recipe's gap to fp32 with its uncertainty.
 
     bench/convergence.py --build build/release [--out build/convergence] [--page docs/convergence.md]
 
 1. Writes the text: verses of the King James Bible, and lines of four tasks that want exact symbols: sums, words written
-   backwards, digits put in order, and values looked up by their keys. Half of the bytes are verses.
-2. Finds for each size a stable learning rate: half of the rate of the lowest loss in fp32, over two seeds and rates a
+   backwards, digits put in order, and values looked up by their keys. Half of the bytes are verses. Images are Fashion-MNIST
+   (Debian: dataset-fashion-mnist, python3-numpy), by bench/images_mlp.py.
+2. Finds for each model a stable learning rate: half of the rate of the lowest loss in fp32, over two seeds and rates a
    factor of two apart. At the best rate itself training is so near to instability that runs part by the least rounding.
 3. Trains every recipe with it for each seed. Initial weights and batches depend on the seed alone, so gaps are paired.
 4. `mixedprec compare` tells gaps and intervals; --page puts them into the page as a table, from which bench/plots.py draws.
@@ -19,17 +20,19 @@ import argparse
 import concurrent.futures
 import csv
 import json
+import os
 import random
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SIZES = {  # name: options of the trainer
+MODELS = {  # name: options of the trainer
     "small": ["--layers", "2", "--dim", "64", "--heads", "4", "--context", "64", "--batch", "16"],
     "large": ["--layers", "4", "--dim", "128", "--heads", "4", "--context", "64", "--batch", "16"],
+    "images": [],
 }
-RATES = [1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2]
+RATES = [2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2]
 SWEEP_SEEDS = 2
 
 
@@ -94,9 +97,13 @@ class Trainer:
         if (folder / "losses.csv").exists():
             return
         folder.mkdir(parents=True, exist_ok=True)
-        words = [self.program, "--data", self.text, "--recipe", recipe, "--seed", seed, "--lr", rate, "--out", folder,
-                 "--steps", self.arguments.steps, "--threads", 1, "--sample", 0, *SIZES[size]]
+        common = ["--recipe", recipe, "--seed", seed, "--lr", rate, "--out", folder, "--steps", self.arguments.steps]
+        if size == "images":
+            words = [self.arguments.python, ROOT / "bench/images_mlp.py", "--data", self.arguments.images, *common]
+        else:
+            words = [self.program, "--data", self.text, "--threads", 1, "--sample", 0, *common, *MODELS[size]]
         done = subprocess.run((["nice", "-n", "19"] if self.arguments.nice else []) + [str(word) for word in words],
+                              env=dict(os.environ, MIXEDPREC_DIR=str(self.arguments.build.resolve())),
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode != 0:  # a loss that is not finite is a result, and in the file; anything else is not
             (folder / "failure.txt").write_text(done.stdout, encoding="utf-8")
@@ -163,9 +170,11 @@ def main():
     parser.add_argument("--build", type=Path, required=True, help="a build folder with the tools")
     parser.add_argument("--corpus", type=Path, default=ROOT / "build/corpus.txt", help="of scripts/corpus.sh")
     parser.add_argument("--out", type=Path, default=ROOT / "build/convergence")
+    parser.add_argument("--images", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
+    parser.add_argument("--python", default=sys.executable, help="a Python that has numpy")
     parser.add_argument("--page", type=Path, help="page that takes tables and plots")
     parser.add_argument("--recipes", default="", help="names with commas; all presets where it is left out")
-    parser.add_argument("--sizes", default=",".join(SIZES))
+    parser.add_argument("--sizes", default=",".join(MODELS), help="models with commas")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--jobs", type=int, default=2, help="trainings at a time, of one thread each")
@@ -189,7 +198,7 @@ def main():
         if arguments.page:
             into_page(arguments.page, size, f"Learning rate {rate:g}. Losses of fp32 by learning rate, mean of "
                       f"{SWEEP_SEEDS} seeds:\n{sweep}.\n\n{table(figures)}\n\n"
-                      f"![Final losses over that of fp32, {size} model](images/convergence-{size}.svg)")
+                      f"![Final losses over that of fp32, {size}](images/convergence-{size}.svg)")
     if arguments.page:
         subprocess.run([sys.executable, ROOT / "bench/plots.py"], check=True)
 

@@ -110,14 +110,14 @@ def convergence(size):
         rows = [Row(cells[0], " - ".join(f"{1 + float(end) / 100:.4f}" for end in cells[3].split(" to ")))
                 for cells in table[1:] if cells[3]]
         rows.sort(key=lambda row: sum(map(sum, ranges(row.cells[0]))))
-        return Picture(f"Final loss over that of fp32, {size} model", ("95 % interval",),
+        return Picture(f"Final loss over that of fp32, {size}", ("95 % interval",),
                        "seeds are paired; below 1 is better than fp32", rows, "docs/convergence.md")
     return make
 
 
 PICTURES = {PAGE: {"optimizer-steps": optimizer_steps, "casts": casts, "fp8-products": fp8_products,
                    "fp32-products": fp32_products, "trainer": trainer, "recipes": recipes},
-            LOSSES: {f"convergence-{size}": convergence(size) for size in ("small", "large")}}
+            LOSSES: {f"convergence-{size}": convergence(size) for size in ("small", "large", "images")}}
 
 
 def text_at(x, y, words, size=12, colour=INK, anchor="start", weight="normal"):

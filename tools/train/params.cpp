@@ -92,6 +92,9 @@ void Params::add_to_optimizer(Param& p, const Array& initial) {
     p.weight = is_codes(p) ? make_weight_codes(context, recipe, p.rows, p.cols, initial.floats())
                : scaled_ && is_in_recipe(p) ? make_scaled_array(context, dtype, p.rows, p.cols)
                                             : make_array(context, dtype, p.rows, p.cols);
+    mp_tensor_desc weight = MP_TENSOR_DESC_INIT;
+    MP_CHECK(mp_tensor_get_desc(p.weight.tensor.get(), &weight));
+    p.planned_dtype = is_codes(p) ? weight.dtype : is_in_recipe(p) ? MP_DTYPE_NONE : MP_DTYPE_FP32;
     mp_param_desc desc = MP_PARAM_DESC_INIT;
     desc.name = p.name.c_str();
     desc.param = p.weight.tensor.get();
@@ -154,11 +157,7 @@ void Params::plan(std::span<const Param> params, mp_memory_report* memory,
     for (const Param& p : params) {
         mp_planned_tensor tensor = MP_PLANNED_TENSOR_INIT;
         tensor.count = p.elements();
-        mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
-        MP_CHECK(mp_tensor_get_desc(p.weight.tensor.get(), &desc));
-        tensor.weight_dtype = is_codes(p)       ? desc.dtype
-                              : is_in_recipe(p) ? MP_DTYPE_NONE
-                                                : MP_DTYPE_FP32;
+        tensor.weight_dtype = p.planned_dtype;
         tensors.push_back(tensor);
     }
     MP_CHECK(mp_recipe_plan_tensors(recipe, tensors.data(), static_cast<int64_t>(tensors.size()),

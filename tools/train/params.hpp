@@ -28,7 +28,8 @@ struct Param {
     bool own_kernels = false;   // used by kernels.c
     double std = 0.0;           // of the initial values; 0: constant
     float constant = 0.0F;
-    int32_t index = 0; // in the optimizer
+    int32_t index = 0;         // in the optimizer
+    int32_t planned_dtype = 0; // of mp_planned_tensor
     Array weight{};
     Array grad{};      // the main gradient
     Array copy{};      // own kernels, 16-bit weights: in fp32
