@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # What is dropped goes: objects, arrays that were lent, functions that were registered.
 settle() = (foreach(_ -> GC.gc(), 1:3); MixedPrec.deliver_notices())
-resident() = parse(Int, split(read("/proc/self/statm", String))[2]) * 4096
+# What the C library's allocator keeps for later is no leak: it can be more than what the loops below use.
+function resident()
+    ccall(:malloc_trim, Cint, (Csize_t,), 0)
+    parse(Int, split(read("/proc/self/statm", String))[2]) * 4096
+end
 function drop_many(context, n)
     for i in 1:n
         array = zeros(Float32, 250_000) # 1 MB
@@ -17,11 +21,11 @@ end
 c = Context(threads = 1)
 drop_many(c, 5)
 settle()
-before, memory_before = length(MixedPrec.REGISTRY), resident()
+before, memory_before = length(MixedPrec.REGISTRY), Sys.islinux() ? resident() : 0
 drop_many(c, 60)
 settle()
 @test length(MixedPrec.REGISTRY) <= before
-Sys.islinux() && @test resident() - memory_before < 60_000_000
+Sys.islinux() && @test resident() - memory_before < 20_000_000 # 60 objects of 4 MB were made
 for i in 1:200
     Context(threads = 1, log = (level, text) -> nothing)
     i % 50 == 0 && GC.gc()
