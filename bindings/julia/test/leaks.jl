@@ -25,7 +25,7 @@ before, memory_before = length(MixedPrec.REGISTRY), Sys.islinux() ? resident() :
 drop_many(c, 60)
 settle()
 @test length(MixedPrec.REGISTRY) <= before
-Sys.islinux() && @test resident() - memory_before < 20_000_000 # 60 objects of 4 MB were made
+Sys.islinux() && @test resident() - memory_before < 40_000_000 # 60 objects of 4 MB were made; what is compiled takes 20
 for i in 1:200
     Context(threads = 1, log = (level, text) -> nothing)
     i % 50 == 0 && GC.gc()
