@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 
@@ -74,11 +75,11 @@ std::string read_until_end(int file, int timeout_ms) {
     }
 }
 
-// Transports are tried in a process of their own: opening MPI may end a program, or wait.
-Json probe_transports() {
+// What the program says of itself under `mixedprec probe`, until it ends.
+std::string probe_output() {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-        return {};
+        return "";
     }
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
@@ -97,7 +98,7 @@ Json probe_transports() {
         waitpid(child, nullptr, 0);
     }
     close(ends[0]);
-    return Json::parse(text, nullptr, false);
+    return text;
 }
 
 struct NoOptions {};
@@ -106,24 +107,43 @@ Json found_or_not(const std::string& name, bool found, const std::string& text) 
     return {{"name", name}, {"found", found}, {"text", text}};
 }
 
+// Transports are tried in a process of their own: opening MPI may end a program, or wait. A line each, so that what was found
+// before is not lost.
+Json probe_transports() {
+    Json found = Json::array();
+    for (const std::string& line : split(probe_output(), '\n')) {
+        if (Json one = Json::parse(line, nullptr, false); one.is_object()) {
+            found.push_back(std::move(one));
+        }
+    }
+    if (found.size() < 2) { // MPI comes last
+        found.push_back(found_or_not("MPI", false,
+                                     "looking for it ended the process that looked, or took too "
+                                     "long: MPI may not start outside of mpirun here"));
+    }
+    return found;
+}
+
+void print_now(const Json& found) {
+    std::puts(found.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    std::fflush(stdout);
+}
+
 Result probe(const NoOptions&) {
-    Result result;
-    result.json = Json::array();
+    std::array<char, MP_COMM_UNIQUE_ID_BYTES> id{};
+    const bool nccl = mp_comm_get_nccl_unique_id(id.data(), id.size()) >= 0;
+    print_now(found_or_not("NCCL", nccl, nccl ? "found" : mp_last_error_message()));
     mp_comm* comm = nullptr;
     if (mp_comm_create_mpi(nullptr, nullptr, &comm) >= 0) {
         std::array<char, 1024> text{};
         mp_comm_describe(comm, text.data(), text.size(), nullptr);
-        result.json.push_back(found_or_not("MPI", true, text.data()));
+        print_now(found_or_not("MPI", true, text.data()));
         mp_comm_destroy(comm);
     } else {
-        result.json.push_back(found_or_not("MPI", false, mp_last_error_message()));
+        print_now(found_or_not("MPI", false, mp_last_error_message()));
     }
-    std::array<char, MP_COMM_UNIQUE_ID_BYTES> id{};
-    const bool nccl = mp_comm_get_nccl_unique_id(id.data(), id.size()) >= 0;
-    result.json.push_back(found_or_not("NCCL", nccl, nccl ? "found" : mp_last_error_message()));
-    result.text = result.json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     static_cast<void>(mp_library_shutdown());
-    return result;
+    return {};
 }
 
 Json accelerators() {
@@ -312,10 +332,6 @@ void add_machine(Result& result, const Json& host) {
 void add_found(Result& result) {
     result.json["accelerators"] = accelerators();
     result.json["transports"] = probe_transports();
-    if (!result.json["transports"].is_array()) {
-        result.json["transports"] = Json::array(
-            {found_or_not("MPI, NCCL", false, "the process that looked for them did not answer")});
-    }
     Table table({"", "found", "what, or why not"});
     for (const Json& one : result.json["accelerators"]) {
         table.add({one.at("kind"), one.at("found").get<bool>() ? "yes" : "no", one.at("text")});
