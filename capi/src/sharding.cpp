@@ -90,12 +90,12 @@ std::vector<optim::PlannedTensor> planned_of(const mp_planned_tensor* tensors, i
     std::vector<int64_t> counts;
     for (int64_t i = 0; i < count; ++i) {
         const auto* place = reinterpret_cast<const mp_planned_tensor*>(bytes + i * stride);
-        const auto source = read_struct(place, "tensors");
-        if (size_of_struct(place, "tensors") != stride) {
+        if (size_of_struct(place, "tensors") != stride) { // before more of it is looked at
             fail(Code::invalid_argument,
                  "tensors[%lld].struct_size is not that of tensors[0]; all must be alike",
                  static_cast<long long>(i));
         }
+        const auto source = read_struct(place, "tensors");
         check_reserved(source.reserved);
         optim::PlannedTensor tensor;
         tensor.count = source.count;
@@ -303,7 +303,9 @@ mp_status mp_recipe_plan_tensors(const mp_recipe* recipe, const mp_planned_tenso
         // Both are known, and both places are looked at, before one is written.
         const optim::MemoryReport held =
             optim::planned_memory(source, planned, options, {rank, ranks});
-        const optim::PlannedTraffic sent = optim::planned_traffic(source, planned, options, ranks);
+        const optim::PlannedTraffic sent =
+            traffic != nullptr ? optim::planned_traffic(source, planned, options, ranks)
+                               : optim::PlannedTraffic{};
         if (memory != nullptr && traffic != nullptr) {
             (void)size_of_struct(traffic, "traffic");
         }

@@ -390,6 +390,12 @@ void Optimizer::check_counts(const OptimizerCounts& counts) const {
         fail(Code::corrupt_data,
              "optimizer: a saved number of steps is negative, beyond 2^53 or missing");
     }
+    for (const std::vector<double>& seen : counts.guard.last) {
+        if (!std::all_of(seen.begin(), seen.end(), [](double x) { return std::isfinite(x); })) {
+            fail(Code::corrupt_data,
+                 "optimizer: a saved value of the guard is not finite; it keeps no such values");
+        }
+    }
     for (const float mu : counts.grad_mus) {
         if (mu != 0.0F && !numerics::is_mu(mu)) {
             fail(Code::corrupt_data, "optimizer: a saved mu is %g; it lies in [2^-16, 2]",
