@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <csignal>
 #include <exception>
 #include <mutex>
 #include <new>
@@ -12,6 +11,8 @@
 
 #include <pthread.h>
 #include <unistd.h>
+
+#include "system/signals.hpp"
 
 namespace mp::backends::host {
 
@@ -38,22 +39,6 @@ template <class Condition> bool comes_true_soon(const Condition& condition) noex
     }
     return false;
 }
-
-// The program's signals are for its own threads; ours inherit this mask.
-class SignalsBlocked {
-  public:
-    SignalsBlocked() noexcept {
-        sigset_t all;
-        sigfillset(&all);
-        (void)pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    SignalsBlocked(const SignalsBlocked&) = delete;
-    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-    ~SignalsBlocked() { (void)pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
-  private:
-    sigset_t before_;
-};
 
 } // namespace
 
@@ -82,7 +67,7 @@ class ThreadPool::Team {
 
     // With fewer where the system gives no more.
     void start_workers() noexcept {
-        const SignalsBlocked blocked;
+        const system::SignalsBlocked blocked;
         try {
             while (workers_.size() + 1 < shares_.size()) {
                 const auto thread = static_cast<int32_t>(workers_.size()) + 1;

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <system_error>
+
+#include "system/signals.hpp"
 
 namespace mp::comm {
 namespace {
@@ -13,29 +14,14 @@ namespace {
 constexpr std::chrono::microseconds kShortestNap{20};
 constexpr std::chrono::microseconds kLongestNap{1000};
 
-// The program's signals are for the program's threads: a thread inherits the mask of the one that starts it.
-class AllSignalsBlocked {
-  public:
-    AllSignalsBlocked() {
-        sigset_t all;
-        (void)sigfillset(&all);
-        (void)pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~AllSignalsBlocked() { (void)pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    AllSignalsBlocked(const AllSignalsBlocked&) = delete;
-    AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
-
-  private:
-    sigset_t before_{};
-};
-
 } // namespace
 
 bool Progress::start(Step step) {
     step_ = std::move(step);
     try {
-        const AllSignalsBlocked blocked;
+        const system::SignalsBlocked blocked;
         thread_ = std::thread([this] { run(); });
+        (void)pthread_setname_np(thread_.native_handle(), "mixedprec-ranks");
         return true;
     } catch (const std::system_error&) {
         return false;
