@@ -11,6 +11,7 @@
 #include "host/gemm/host_gemm.hpp"
 #include "host/kernels/isa.hpp"
 #include "host/memory.hpp"
+#include "host/openmp_neighbours.hpp"
 #include "host/ops/candidates.hpp"
 
 namespace mp::backends::host {
@@ -66,6 +67,14 @@ Status HostDevice::open(const DeviceConfig& config, Device** out) noexcept {
     line.set("host: %d thread(s), %s; %s; instruction set %s", static_cast<int>(threads.count),
              threads.reason.c_str(), device->topology_.sentence.c_str(), active_isa().name);
     device->log(kInfo, line.c_str());
+    if (config.parallel.run == nullptr) {
+        const OpenmpReport openmp = describe_openmp_neighbours(threads.count);
+        line.set("host: %s%s", openmp.sentence.c_str(),
+                 openmp.spins
+                     ? ": its threads spin on the cores that ours want; set OMP_WAIT_POLICY=passive"
+                     : "");
+        device->log(openmp.spins ? kWarning : kInfo, line.c_str());
+    }
     *out = device;
     return {};
 }
@@ -93,6 +102,9 @@ void HostDevice::describe(Properties& to) const noexcept {
     to.text("threads_reason", count_.reason.c_str());
     to.flag("threads_bound", is_bound_);
     to.text("parallel", config_.parallel.run != nullptr ? "the caller's loop" : "own threads");
+    to.text("openmp", config_.parallel.run != nullptr
+                          ? "the caller's loop"
+                          : describe_openmp_neighbours(count_.count).sentence.c_str());
     to.text("topology", topology_.sentence.c_str());
     to.text("onednn", onednn.c_str());
     to.text("products_ranked_for", gemm_processor());

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "host/openmp_neighbours.hpp"
 #include "system/signals.hpp"
 
 namespace mp::backends::host {
@@ -232,6 +233,7 @@ void ThreadPool::run(const Loop& loop) noexcept {
     if (Team* const all = team(); all != nullptr && parallel_.run != nullptr) {
         all->run_by(parallel_, loop);
     } else if (all != nullptr) {
+        tell_openmp_neighbours(threads_);
         all->run(loop);
     } else {
         loop.call(loop.context, 0, loop.count, 0);

@@ -37,7 +37,7 @@ typedef void (*mp_log_fn)(int32_t level, const char* message, void* payload);
 
 /** Calls task(data, index) once for each index, 0 <= index < count, in any order and by any threads, also one after another
  * by the calling one, and returns when all calls have. Must be thread-safe and must not throw; a task does not call
- * back in. A program with a parallel loop of its own (OpenMP, TBB, Rayon) lends it, so that no second set of threads is there. */
+ * back in. A program with a parallel loop of its own (TBB, Rayon) lends it, so that no second set of threads is there. */
 typedef void (*mp_parallel_fn)(int32_t count, void (*task)(void* data, int32_t index), void* data,
                                void* payload);
 
@@ -59,7 +59,9 @@ typedef struct mp_context_desc {
     void* allocator_payload; /* handed to both */
     mp_log_fn log;           /* NULL: silence */
     void* log_payload;       /* handed to log */
-    mp_parallel_fn parallel; /* the caller's parallel loop; NULL: threads of the library's own */
+    /* The caller's parallel loop; NULL: threads of the library's own. A program with OpenMP needs none: libgomp and libomp
+     * are told of ours, so that theirs sleep after a loop of the program's (docs/threads.md). */
+    mp_parallel_fn parallel;
     void* parallel_payload;  /* handed to it */
 } mp_context_desc;
 
