@@ -23,6 +23,17 @@ const float* scalar_address(const Tensor* tensor, const Device& device, const ch
     return static_cast<const float*>(tensor->data());
 }
 
+namespace {
+
+// For one more, and at least twice as many where it grows.
+template <typename T> void make_room(std::vector<T>& list) {
+    if (list.size() == list.capacity()) {
+        list.reserve(2 * list.size() + 1);
+    }
+}
+
+} // namespace
+
 int32_t ParamGroups::add(const numerics::GroupHyper& hyper, const MomentFormats& formats) {
     check_hyper(hyper);
     const recipe::Recipe own = with_formats(recipe_, formats, hyper.rule);
@@ -32,8 +43,8 @@ int32_t ParamGroups::add(const numerics::GroupHyper& hyper, const MomentFormats&
              "optimizer: the eager order of roundings is AdamW's alone, without L2, maximize, or a "
              "missing bias correction");
     }
-    lr_tensors_.reserve(hyper_.size() + 1);
-    recipes_.reserve(hyper_.size() + 1);
+    make_room(lr_tensors_); // so that only the first of the three can fail
+    make_room(recipes_);
     hyper_.push_back(hyper);
     recipes_.push_back(own);
     lr_tensors_.emplace_back();

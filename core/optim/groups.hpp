@@ -60,10 +60,12 @@ class ParamGroups {
   private:
     template <class Body> void for_each(int32_t group, const Body& body) {
         check(group, true);
+        if (group >= 0) {
+            body(static_cast<std::size_t>(group));
+            return;
+        }
         for (std::size_t i = 0; i < hyper_.size(); ++i) {
-            if (group == -1 || static_cast<std::size_t>(group) == i) {
-                body(i);
-            }
+            body(i);
         }
     }
 

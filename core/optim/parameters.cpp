@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/parameters.hpp"
 
+#include <algorithm>
+
 #include "optim/offload.hpp"
 #include "optim/state_values.hpp"
 #include "system/fnv.hpp"
@@ -36,18 +38,32 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
     made.stepped =
         options_.offload ? make_like(context_, state_stream(stream), *source.param) : source.param;
     const int32_t index = count();
-    names_.emplace(source.name, index);
+    list_.push_back(std::move(made));
     try {
-        list_.push_back(std::move(made));
+        names_.emplace(source.name, index);
+        claim_memory(index);
         if (!options_.is_sharded) {
             make_states(stream, index);
         }
     } catch (...) {
-        names_.erase(source.name);
-        list_.resize(static_cast<std::size_t>(index));
+        forget_last();
         throw;
     }
     return index;
+}
+
+void Parameters::claim_memory(int32_t index) {
+    const Parameter& p = list_[static_cast<std::size_t>(index)];
+    memory_.add(p.param->data(), p.param->bytes(), {index, false});
+    memory_.add(p.grad->data(), p.grad->bytes(), {index, true});
+}
+
+void Parameters::forget_last() noexcept {
+    const Parameter& p = list_.back();
+    names_.erase(p.name);
+    memory_.remove(p.param->data(), p.param->bytes());
+    memory_.remove(p.grad->data(), p.grad->bytes());
+    list_.pop_back();
 }
 
 void Parameters::make_states(Stream& stream) {
@@ -99,11 +115,9 @@ void Parameters::sync_master(Stream& stream, int32_t index) {
     if (index != -1) {
         (void)(*this)[index];
     }
-    for (int32_t i = 0; i < count(); ++i) {
+    const int32_t end = index == -1 ? count() : index + 1;
+    for (int32_t i = std::max(index, 0); i < end; ++i) {
         const Parameter& p = list_[static_cast<std::size_t>(i)];
-        if (index != -1 && index != i) {
-            continue;
-        }
         if (options_.offload) {
             copy_numbers(stream, *p.param, *p.stepped);
             stream.sync();

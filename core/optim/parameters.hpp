@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "optim/overlap.hpp"
 #include "optim/saved_state.hpp"
 #include "shard/sharding.hpp"
 
@@ -94,6 +95,8 @@ class Parameters {
     void check_new(const NewParameter& parameter) const;
     void check_format(const NewParameter& parameter) const;
     void check_apart(const NewParameter& parameter) const;
+    void claim_memory(int32_t index);
+    void forget_last() noexcept;
     void check_values(int32_t index, const Tensor& values) const;
     [[nodiscard]] bool is_gathered_codes(const Tensor& param) const noexcept;
     [[nodiscard]] StateFormat weight_format(const Tensor& param) const noexcept {
@@ -108,6 +111,11 @@ class Parameters {
     ParameterOptions options_;
     std::vector<Parameter> list_;
     std::unordered_map<std::string, int32_t> names_;
+    struct MemoryOwner {
+        int32_t index;
+        bool is_gradient;
+    };
+    DisjointArrays<MemoryOwner> memory_; // of weights and gradients
     std::unique_ptr<shard::Sharding> sharding_;
 };
 

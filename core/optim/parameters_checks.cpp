@@ -46,18 +46,15 @@ void Parameters::check_apart(const NewParameter& p) const {
         fail(Code::invalid_argument, "optimizer: grad of '%s' overlaps the parameter in memory",
              p.name.c_str());
     }
-    for (const Parameter& other : list_) {
-        for (const Tensor* ours : {p.param.get(), p.grad.get()}) {
-            for (const Tensor* theirs : {other.param.get(), other.grad.get()}) {
-                if (ours != nullptr && ours->overlaps(*theirs)) {
-                    fail(Code::invalid_argument,
-                         "optimizer: the %s of '%s' overlaps the %s of '%s' in memory; each "
-                         "parameter and gradient needs memory of its own (a tied weight is added "
-                         "once)",
-                         ours == p.param.get() ? "weight" : "gradient", p.name.c_str(),
-                         theirs == other.param.get() ? "weight" : "gradient", other.name.c_str());
-                }
-            }
+    for (const Tensor* ours : {p.param.get(), p.grad.get()}) {
+        const MemoryOwner* theirs =
+            ours != nullptr ? memory_.find(ours->data(), ours->bytes()) : nullptr;
+        if (theirs != nullptr) {
+            fail(Code::invalid_argument,
+                 "optimizer: the %s of '%s' overlaps the %s of '%s' in memory; each parameter and "
+                 "gradient needs memory of its own (a tied weight is added once)",
+                 ours == p.param.get() ? "weight" : "gradient", p.name.c_str(),
+                 theirs->is_gradient ? "gradient" : "weight", (*this)[theirs->index].name.c_str());
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/step_layers.hpp"
 
-#include <algorithm>
+#include <unordered_set>
 
 #include "recipe/keys.hpp"
 #include "system/fnv.hpp"
@@ -22,13 +22,13 @@ linear::RankAmaxes amaxes_of(const std::vector<std::shared_ptr<linear::Linear>>&
 
 StepLayers::StepLayers(const Device& device, std::vector<std::shared_ptr<linear::Linear>> layers)
     : layers_(std::move(layers)) {
+    std::unordered_set<const linear::Linear*> seen;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         if (&layers_[i]->context()->stream().device() != &device) {
             fail(Code::invalid_argument,
                  "optimizer: layer %zu is on another device than the parameters", i);
         }
-        const auto here = layers_.begin() + static_cast<std::ptrdiff_t>(i);
-        if (std::find(layers_.begin(), here, layers_[i]) != here) {
+        if (!seen.insert(layers_[i].get()).second) {
             fail(Code::invalid_argument,
                  "optimizer: layer %zu was listed before; its step can end only once", i);
         }

@@ -123,14 +123,9 @@ void GradientBuckets::acquire(Stream& stream, int32_t parameter) {
     gradients_[static_cast<std::size_t>(parameter)]->restore_memory(stream);
 }
 
-std::size_t GradientBuckets::place_of(const ShardBucket& plan, int32_t parameter) {
-    const auto found = std::find(plan.parameters.begin(), plan.parameters.end(), parameter);
-    return static_cast<std::size_t>(found - plan.parameters.begin());
-}
-
 void GradientBuckets::ready(Stream& stream, int32_t parameter) {
     const int32_t index = plan_.bucket_of(parameter);
-    const std::size_t place = place_of(plan_.buckets()[static_cast<std::size_t>(index)], parameter);
+    const std::size_t place = plan_.buckets()[static_cast<std::size_t>(index)].place_of(parameter);
     if (buckets_[static_cast<std::size_t>(index)].is_ready[place]) {
         fail(Code::bad_state,
              "optimizer: the gradient of parameter %d is ready for the second time since the last "
@@ -274,8 +269,8 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
     if (is_shared(bucket.wire)) {
         load.shared = std::make_unique<SharedBucket>(
             stream, comm_, scales_,
-            SharedBucket::Layout{&plan_.buckets()[static_cast<std::size_t>(index)].parameters,
-                                 &bucket.slices, &bucket.offsets, &bucket.counts},
+            SharedBucket::Layout{&plan_.buckets()[static_cast<std::size_t>(index)], &bucket.slices,
+                                 &bucket.offsets, &bucket.counts},
             std::move(bucket.slots));
     } else {
         load.contributions = std::move(bucket.slots);

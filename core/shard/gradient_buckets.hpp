@@ -81,7 +81,6 @@ class GradientBuckets {
     };
     void lay_out(Bucket& bucket, const ShardBucket& plan) const;
     void reset(Bucket& bucket, const ShardBucket& plan) const;
-    [[nodiscard]] static std::size_t place_of(const ShardBucket& plan, int32_t parameter);
     void set_ready(Stream& stream, int32_t index, std::size_t place);
     // Sent in this step, or even summed.
     [[nodiscard]] bool is_under_way(int32_t index) const;

@@ -2,6 +2,7 @@
 #include "shard/plan.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 
@@ -96,6 +97,12 @@ std::span<const ShardSlice> ShardBucket::slices_of(int32_t rank) const {
 
 int64_t ShardBucket::count() const {
     return std::accumulate(rank_counts.begin(), rank_counts.end(), int64_t{0});
+}
+
+std::size_t ShardBucket::place_of(int32_t parameter) const {
+    const auto found =
+        std::lower_bound(parameters.begin(), parameters.end(), parameter, std::greater<>());
+    return static_cast<std::size_t>(found - parameters.begin());
 }
 
 ShardPlan::ShardPlan(const ShardOptions& options, std::span<const int64_t> counts,

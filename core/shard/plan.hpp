@@ -46,6 +46,8 @@ struct ShardBucket {
 
     [[nodiscard]] std::span<const ShardSlice> slices_of(int32_t rank) const;
     [[nodiscard]] int64_t count() const;
+    // Where one of the bucket's parameters stands in `parameters`.
+    [[nodiscard]] std::size_t place_of(int32_t parameter) const;
 };
 
 class ShardPlan {

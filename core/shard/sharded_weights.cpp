@@ -13,7 +13,7 @@ ShardedWeights::ShardedWeights(const std::shared_ptr<Context>& context, Stream& 
                                const std::vector<ShardedTensor>& tensors,
                                comm::MessageCounts& messages)
     : stage_(stage), comm_(comm), plan_(plan), tensors_(tensors), messages_(messages),
-      own_(tensors.size()) {
+      own_(tensors.size()), gathered_by_(tensors.size()) {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
         const auto parameter = static_cast<int32_t>(i);
         const Tensor& param = *tensors_[i].param;
@@ -96,13 +96,14 @@ void ShardedWeights::send(Stream& stream, std::vector<int32_t> parameters) {
     std::vector<Fp8Weight> codes;
     Fp8Scales scales;
     for (const int32_t parameter : parameters) {
-        const auto found = std::find(code_parameters_.begin(), code_parameters_.end(), parameter);
-        if (found == code_parameters_.end()) {
-            const ShardedTensor& tensor = tensors_[static_cast<std::size_t>(parameter)];
+        const ShardedTensor& tensor = tensors_[static_cast<std::size_t>(parameter)];
+        if (!tensor.is_codes()) {
             numbers.push_back({&plan_.slices_of(parameter), slice_of(*tensor.param), own(parameter),
                                tensor.gather});
             continue;
         }
+        const auto found =
+            std::lower_bound(code_parameters_.begin(), code_parameters_.end(), parameter);
         const auto place = static_cast<std::size_t>(found - code_parameters_.begin());
         codes.push_back(code_weight(parameter));
         scales.scales.push_back(code_scales_.scales[place]);
@@ -120,6 +121,9 @@ void ShardedWeights::send(Stream& stream, std::vector<int32_t> parameters) {
     }
     gathers_.push_back(std::move(gather));
     ++messages_.begun;
+    for (const int32_t parameter : gathers_.back().parameters) {
+        gathered_by_[static_cast<std::size_t>(parameter)] = ended_gathers_ + gathers_.size();
+    }
 }
 
 comm::Advance ShardedWeights::Gather::step(Stream& stream) {
@@ -156,25 +160,26 @@ void ShardedWeights::finish_first(Stream& stream) {
         tensors_[static_cast<std::size_t>(parameter)].param->touch();
     }
     gathers_.pop_front();
+    ++ended_gathers_;
+    done_gathers_ -= done_gathers_ > 0 ? 1 : 0;
 }
 
 void ShardedWeights::wait_gather(Stream& stream, std::span<const int32_t> parameters) {
-    const auto has_any = [&](const Gather& gather) {
-        return std::find_first_of(gather.parameters.begin(), gather.parameters.end(),
-                                  parameters.begin(), parameters.end()) != gather.parameters.end();
-    };
-    while (std::any_of(gathers_.begin(), gathers_.end(), has_any)) {
-        finish_first(stream);
+    for (const int32_t parameter : parameters) {
+        while (gathered_by_[static_cast<std::size_t>(parameter)] > ended_gathers_) {
+            finish_first(stream);
+        }
     }
 }
 
 comm::Advance ShardedWeights::step(Stream& stream) {
-    const auto first = std::find_if(gathers_.begin(), gathers_.end(),
-                                    [](const Gather& gather) { return !gather.is_done(); });
-    if (first == gathers_.end()) {
+    while (done_gathers_ < gathers_.size() && gathers_[done_gathers_].is_done()) {
+        ++done_gathers_;
+    }
+    if (done_gathers_ == gathers_.size()) {
         return comm::Advance::done;
     }
-    const comm::Advance advance = first->step(stream);
+    const comm::Advance advance = gathers_[done_gathers_].step(stream);
     if (advance != comm::Advance::done) {
         return advance;
     }

@@ -77,8 +77,11 @@ class ShardedWeights {
     // By parameter: this rank's slice where it does not lie in the parameter's own memory; else null.
     std::vector<std::shared_ptr<Tensor>> own_;
     std::deque<Gather> gathers_;
-    std::vector<int32_t> code_parameters_;
-    Fp8Scales code_scales_; // by place in code_parameters_
+    std::size_t done_gathers_ = 0;         // at least so many of the first are done
+    uint64_t ended_gathers_ = 0;           // that were there before those
+    std::vector<uint64_t> gathered_by_;    // by parameter: the number of its last gather, from 1
+    std::vector<int32_t> code_parameters_; // in order
+    Fp8Scales code_scales_;                // by place in code_parameters_
 };
 
 } // namespace mp::shard

@@ -28,7 +28,7 @@ SharedBucket::SharedBucket(Stream& stream, comm::Communicator& comm, SharedScale
                            const Layout& layout,
                            std::vector<std::unique_ptr<Scratch>> contributions)
     : comm_(comm), scales_(scales), layout_(layout), contributions_(std::move(contributions)),
-      amaxes_(layout.parameters->size(), 0) {
+      amaxes_(layout.bucket->parameters.size(), 0) {
     const std::size_t slices = layout_.slices->size();
     const std::size_t all = slices * contributions_.size();
     const Scratch device(stream, std::max<std::size_t>(1, all) * sizeof(float));
@@ -48,14 +48,9 @@ SharedBucket::SharedBucket(Stream& stream, comm::Communicator& comm, SharedScale
     }
     stream.sync();
     for (std::size_t i = 0; i < all; ++i) {
-        uint32_t& amax = amaxes_[place_of((*layout_.slices)[i % slices].parameter)];
+        uint32_t& amax = amaxes_[layout_.bucket->place_of((*layout_.slices)[i % slices].parameter)];
         amax = std::max(amax, bits[i]);
     }
-}
-
-std::size_t SharedBucket::place_of(int32_t parameter) const {
-    const auto found = std::find(layout_.parameters->begin(), layout_.parameters->end(), parameter);
-    return static_cast<std::size_t>(found - layout_.parameters->begin());
 }
 
 int64_t SharedBucket::total() const { return comm::total_of(*layout_.counts); }
@@ -70,7 +65,7 @@ void SharedBucket::begin() {
 void SharedBucket::agree(Stream& stream) {
     std::vector<float> multiply;
     for (std::size_t place = 0; place < amaxes_.size(); ++place) {
-        agreed_.push_back(scales_.scale_for((*layout_.parameters)[place], amaxes_[place]));
+        agreed_.push_back(scales_.scale_for(layout_.bucket->parameters[place], amaxes_[place]));
         multiply.push_back(agreed_.back().multiply);
     }
     write_slots(stream, multiply);
@@ -119,7 +114,7 @@ bool SharedBucket::pack(Stream& stream, int64_t most) {
         if (count > 0) {
             const auto* values = static_cast<float*>(contributions_[contribution_]->data()) + first;
             quantize(stream, {const_cast<float*>(values), count, DType::fp32},
-                     place_of(slice.parameter),
+                     layout_.bucket->place_of(slice.parameter),
                      static_cast<char*>(codes_[contribution_]->data()) + first, nullptr);
         }
         most -= count;
@@ -171,7 +166,7 @@ void SharedBucket::store(Stream& stream, const TensorRef& wide, const TensorRef&
     std::vector<float> multiply(amaxes_.size());
     std::vector<float> before(amaxes_.size()); // of the sums' codes, in units of the new scale
     for (std::size_t place = 0; place < scale.size(); ++place) {
-        const float last = scales_.scale_inv((*layout_.parameters)[place]);
+        const float last = scales_.scale_inv(layout_.bucket->parameters[place]);
         const float here = agreed_[place].scale_inv;
         scale[place] = adds ? std::max(last, here) : here;
         multiply[place] = here / scale[place]; // powers of two
@@ -192,7 +187,7 @@ void SharedBucket::store(Stream& stream, const TensorRef& wide, const TensorRef&
         if (!is_own(i) || count == 0) {
             continue;
         }
-        const std::size_t place = place_of((*layout_.slices)[i].parameter);
+        const std::size_t place = layout_.bucket->place_of((*layout_.slices)[i].parameter);
         const int64_t offset = (*layout_.offsets)[i] - begin;
         const TensorRef fresh = comm::slice(wide, offset, count);
         const TensorRef codes = comm::slice(sums, offset, count);
@@ -218,10 +213,10 @@ void SharedBucket::store(Stream& stream, const TensorRef& wide, const TensorRef&
     stream.sync();
     std::vector<int64_t> clipped(amaxes_.size(), 0);
     for (std::size_t i = 0; i < slices; ++i) {
-        clipped[place_of((*layout_.slices)[i].parameter)] += counted[i].saturated;
+        clipped[layout_.bucket->place_of((*layout_.slices)[i].parameter)] += counted[i].saturated;
     }
     for (std::size_t place = 0; place < scale.size(); ++place) {
-        scales_.set_sum((*layout_.parameters)[place], scale[place], clipped[place],
+        scales_.set_sum(layout_.bucket->parameters[place], scale[place], clipped[place],
                         amaxes_[place] < numerics::kFloatInfinity);
     }
 }

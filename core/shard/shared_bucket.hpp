@@ -18,7 +18,7 @@ class SharedBucket {
   public:
     // How its slices lie in a contribution, behind each other by the rank that they go to. Outlives the bucket.
     struct Layout {
-        const std::vector<int32_t>* parameters = nullptr;
+        const ShardBucket* bucket = nullptr;
         const std::vector<ShardSlice>* slices = nullptr;
         const std::vector<int64_t>* offsets = nullptr; // elements, by slice
         const std::vector<int64_t>* counts = nullptr;  // elements, by rank
@@ -39,7 +39,6 @@ class SharedBucket {
     void store(Stream& stream, const TensorRef& wide, const TensorRef& sums, bool adds);
 
   private:
-    [[nodiscard]] std::size_t place_of(int32_t parameter) const;
     [[nodiscard]] int64_t total() const;
     void agree(Stream& stream);
     // At most so many elements more; true when these were the last.

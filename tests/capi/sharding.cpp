@@ -225,6 +225,31 @@ TEST(Sharding, MemoryThatIsNotThereIsSaid) {
     });
 }
 
+// Gathers end in the order in which they began; who waits for a late one has all before it.
+TEST(Sharding, GathersThatBeginOneByOneAreWaitedForInAnyOrder) {
+    run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
+        mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+        sharding.stage = 3;
+        Model model(comm, sharding);
+        EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
+        for (const std::vector<int32_t>& order :
+             {std::vector<int32_t>{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}, {2, 2, 3, 0, 1, 0}}) {
+            for (int32_t i = 0; i < kParams; ++i) {
+                EXPECT_TRUE(succeeded(mp_optimizer_gather_begin(model.optimizer, nullptr, &i, 1)));
+            }
+            for (const int32_t i : order) {
+                EXPECT_TRUE(succeeded(mp_optimizer_gather_wait(model.optimizer, nullptr, &i, 1)));
+                const auto count = static_cast<std::size_t>(kModelSizes[i]);
+                EXPECT_EQ(values_of(model.context, model.params[static_cast<std::size_t>(i)]),
+                          numbers(count, static_cast<uint64_t>(i + 1)));
+            }
+            for (const int32_t i : order) { // twice is as once
+                EXPECT_TRUE(succeeded(mp_optimizer_gather_free(model.optimizer, nullptr, &i, 1)));
+            }
+        }
+    });
+}
+
 // Memory of the caller cannot be taken, which all ranks learn alike.
 TEST(Sharding, StageTwoNeedsGradientsOfTheLibrary) {
     run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {

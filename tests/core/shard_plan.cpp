@@ -105,6 +105,20 @@ TEST(ShardPlan, BucketsBeginWithTheLastParameter) {
     EXPECT_EQ(plan.bucket_of(2), 0);
 }
 
+TEST(ShardPlan, ABucketKnowsWhereItsParametersStand) {
+    const Counts counts(50, 10);
+    std::vector<int32_t> kinds;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+        kinds.push_back(static_cast<int32_t>(i * i % 3)); // a bucket's parameters have gaps then
+    }
+    const shard::ShardPlan plan({shard::ShardKind::flat, 3, 70}, counts, kinds);
+    for (int32_t i = 0; i < 50; ++i) {
+        const shard::ShardBucket& bucket =
+            plan.buckets()[static_cast<std::size_t>(plan.bucket_of(i))];
+        EXPECT_EQ(bucket.parameters.at(bucket.place_of(i)), i);
+    }
+}
+
 TEST(ShardPlan, PerParameterSpreadsSmallOnes) {
     const shard::ShardPlan plan = make(shard::ShardKind::per_parameter, 4, Counts(8, 100));
     for (int32_t rank = 0; rank < 4; ++rank) {
