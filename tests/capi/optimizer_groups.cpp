@@ -327,10 +327,47 @@ TEST(OptimizerGroups, RefuseARuleThatIsNone) {
     desc.eps = 1e-6;
     MP_FAILS(mp_optimizer_add_group(all.optimizer, &desc, &group), MP_STATUS_INVALID_ARGUMENT,
              "no eps");
+    for (const double other : {1e-300, 1e-9, 1.01e-8, 1e-7, 1.0, 1e300}) {
+        desc.eps = other;
+        MP_FAILS(mp_optimizer_add_group(all.optimizer, &desc, &group), MP_STATUS_INVALID_ARGUMENT,
+                 "no eps");
+    }
     desc.eps = 1e-8;
     desc.flags |= MP_RULE_NO_BIAS_CORRECTION;
     MP_FAILS(mp_optimizer_add_group(all.optimizer, &desc, &group), MP_STATUS_INVALID_ARGUMENT,
              "no bias correction");
+}
+
+// Programs that keep their hyperparameters in single precision give every number rounded, also one that a rule lacks.
+TEST(OptimizerGroups, ADefaultOfSinglePrecisionIsADefault) {
+    Groups all(1);
+    for (const double eps : {0.0, 1e-8, static_cast<double>(1e-8F)}) {
+        mp_param_group_desc desc = MP_PARAM_GROUP_DESC_INIT;
+        desc.lr = static_cast<double>(1e-4F);
+        desc.beta1 = static_cast<double>(0.9F);
+        desc.beta2 = static_cast<double>(0.99F);
+        desc.eps = eps;
+        desc.rule = MP_RULE_LION;
+        MP_OK(mp_optimizer_add_group(all.optimizer, &desc, nullptr));
+
+        std::vector<float> p = numbers(kCount, 1);
+        std::vector<float> g = numbers(kCount, 2);
+        std::vector<float> m(kCount);
+        mp_step_slot slot = MP_STEP_SLOT_INIT;
+        slot.count = kCount;
+        slot.param = p.data();
+        slot.grad = g.data();
+        slot.exp_avg = m.data();
+        slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = MP_DTYPE_FP32;
+        mp_step_args args = MP_STEP_ARGS_INIT;
+        args.rule = MP_RULE_LION;
+        args.eps = eps;
+        MP_OK(mp_optimizer_step_pointers(all.context, nullptr, &args, &slot, 1, nullptr, nullptr));
+        mp_step_plan* raw = nullptr;
+        MP_OK(mp_step_plan_create(all.context, &args, &slot, 1, &raw));
+        const StepPlan plan(raw);
+        MP_OK(mp_step_plan_set_args(plan, nullptr, &args));
+    }
 }
 
 // ---- formats of a group's moments ----------------------------------------------------------------

@@ -74,7 +74,8 @@
 /* mp_param_group_desc.rule and mp_step_args.rule: what moves the weights, and which states it keeps */
 #define MP_RULE_ADAMW 0 /* exp_avg, exp_avg_sq; weight decay decoupled */
 #define MP_RULE_ADAM 1 /* the same states; weight_decay * p is added to the gradient (L2) instead */
-/* exp_avg; defaults lr 1e-4, beta2 0.99; no eps, no bias correction. Chen et al., algorithm 2:
+/* exp_avg; defaults lr 1e-4, beta2 0.99; no bias correction; no eps, which is 0 or its default, as a double or a float.
+ * Chen et al., algorithm 2:
  *   u  = -lr weight_decay p - lr sign(beta1 m + (1 - beta1) g);  m' = beta2 m + (1 - beta2) g */
 #define MP_RULE_LION 2
 
@@ -94,7 +95,7 @@ typedef struct mp_param_group_desc {
     double lr;            /* 0: 1e-3 */
     double beta1;         /* in [0, 1); 0: 0.9 */
     double beta2;         /* in [0, 1); 0: 0.999 */
-    double eps;           /* >= 0; 0: 1e-8 */
+    double eps;           /* >= 0; 0: 1e-8. Not read by MP_RULE_LION */
     double weight_decay;  /* >= 0; 0: none */
     int32_t rule;         /* MP_RULE_ADAMW and the like */
     int32_t reserved;     /* 0 */

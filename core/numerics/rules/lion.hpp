@@ -29,7 +29,7 @@ struct Lion {
     }
 
     static const char* refusal(const GroupHyper& hyper) {
-        if (hyper.eps != 0.0 && hyper.eps != defaults().eps) {
+        if (!is_left_alone(hyper.eps, defaults().eps)) {
             return "it has no eps; leave it 0 or as it is by default";
         }
         return hyper.bias_correction ? nullptr : "it has no bias correction to leave out";

@@ -79,6 +79,12 @@ struct GroupHyper {
     }
 };
 
+// Whether a hyperparameter that a rule does not have was left as it is: 0, or its default, which a caller that keeps its
+// numbers in single precision gives rounded.
+inline bool is_left_alone(double value, double by_default) {
+    return value == 0.0 || static_cast<float>(value) == static_cast<float>(by_default);
+}
+
 // base^exponent by squaring: unlike pow it has the same bits on every device.
 MP_HD inline double integer_power(double base, int64_t exponent) {
     double result = 1.0;
