@@ -141,6 +141,17 @@ TEST(Cpp, RecipesByNameKeyAndJson) {
               1600);
     EXPECT_EQ(mp::Recipe::create(context, "fp32").plan_memory(MP_RULE_LION, {60, 40}).total_bytes,
               1200);
+    const auto mixed = mp::Recipe::create(context, "bf16_pure");
+    std::vector<mp::PlannedTensor> tensors = {1000, 24};
+    tensors[1].weight_dtype = MP_DTYPE_FP32, tensors[1].rule = MP_RULE_LION;
+    const auto plan = mixed.plan_tensors(tensors);
+    EXPECT_EQ(plan.memory.weight_bytes, 2 * 1000 + 4 * 24);
+    EXPECT_EQ(plan.memory.exp_avg_sq_bytes, 2 * 1000);
+    EXPECT_EQ(plan.traffic.total_bytes, 0);
+    EXPECT_GT(mixed.plan_tensors(tensors, {}, 1, 2).traffic.total_bytes, 0);
+    tensors[0].exp_avg_format = "int9";
+    EXPECT_EQ(status_of([&] { static_cast<void>(mixed.plan_tensors(tensors)); }),
+              MP_STATUS_INVALID_ARGUMENT);
     EXPECT_EQ(status_of([&] {
                   static_cast<void>(recipe.weight(context, {4, 4}, std::vector<float>(15)));
               }),
@@ -366,6 +377,48 @@ TEST(Cpp, OptimizersScalersAndCheckpointsGoOnWhereTheyStopped) {
     EXPECT_EQ(status_of([&] { static_cast<void>(mp::Scaler::preset("torhc")); }),
               MP_STATUS_UNKNOWN_NAME);
     EXPECT_EQ(mp::Scaler::create(context, mp::Scaler::preset("megatron")).scale(), 4294967296.0);
+}
+
+TEST(Cpp, AGuardAndAHistoryWatchTheSteps) {
+    const Folder folder;
+    std::filesystem::create_directory(folder.path);
+    const std::string path = (folder.path / "steps.json").string();
+    const auto context = mp::Context::create();
+    mp::OptimizerOptions checked;
+    checked.flags = MP_OPTIMIZER_CHECK_FINITE;
+    auto optimizer = mp::Optimizer::create(context, mp::Recipe::create(context, "fp32"), checked);
+    optimizer.add_group();
+    const int index = optimizer.add_param("w", mp::Tensor::create(context, MP_DTYPE_FP32, {4}));
+    mp::GuardOptions guard;
+    EXPECT_EQ(optimizer.guard().max_loss_z, 0.0);
+    guard.window = 2, guard.max_loss_z = 3.0;
+    optimizer.set_guard(guard);
+    EXPECT_EQ(optimizer.guard().window, 2);
+    optimizer.set_history(8, path);
+    for (const double loss : {1.0, 1.1, 100.0, 1.0}) {
+        optimizer.set_loss(loss);
+        optimizer.step();
+    }
+    EXPECT_EQ(optimizer.stats().outlier_steps, 1);
+    EXPECT_EQ(optimizer.record_count(), 4);
+    EXPECT_EQ(optimizer.record(2).outcome, MP_STEP_OUTLIER);
+    EXPECT_EQ(optimizer.record(2).loss, 100.0);
+    EXPECT_GT(optimizer.record(2).loss_z, 3.0);
+    EXPECT_EQ(optimizer.bad_tensor(), "");
+    optimizer.grad(index).write(std::vector<float>{0.0f, INFINITY, 0.0f, 0.0f});
+    EXPECT_EQ(status_of([&] { optimizer.step(); }), MP_STATUS_BAD_STATE); // without its loss
+    optimizer.set_loss(1.0);
+    optimizer.step();
+    EXPECT_EQ(optimizer.record(4).outcome, MP_STEP_NON_FINITE);
+    EXPECT_EQ(optimizer.bad_tensor(), "the gradient of 'w'");
+    EXPECT_TRUE(std::filesystem::exists(path));
+    optimizer.clear_guard();
+    EXPECT_EQ(optimizer.guard().max_loss_z, 0.0);
+    EXPECT_EQ(status_of([&] { static_cast<void>(optimizer.record(5)); }),
+              MP_STATUS_INVALID_ARGUMENT);
+    guard.window = 1;
+    EXPECT_EQ(status_of([&] { optimizer.set_guard(guard); }), MP_STATUS_INVALID_ARGUMENT);
+    EXPECT_EQ(status_of([&] { optimizer.set_guard({}); }), MP_STATUS_INVALID_ARGUMENT);
 }
 
 TEST(Cpp, StepsOnOwnArrays) {

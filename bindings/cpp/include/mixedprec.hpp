@@ -190,6 +190,9 @@ struct GemmOptions : mp_gemm_desc {
 struct GroupOptions : mp_param_group_desc {
     GroupOptions() : mp_param_group_desc MP_PARAM_GROUP_DESC_INIT {}
 };
+struct GuardOptions : mp_guard_desc {
+    GuardOptions() : mp_guard_desc MP_GUARD_DESC_INIT {}
+};
 struct LinearStats : mp_linear_stats {
     LinearStats() : mp_linear_stats MP_LINEAR_STATS_INIT {}
 };
@@ -201,6 +204,12 @@ struct OptimizerOptions : mp_optimizer_desc {
 };
 struct OptimizerStats : mp_optimizer_stats {
     OptimizerStats() : mp_optimizer_stats MP_OPTIMIZER_STATS_INIT {}
+};
+/** A parameter before there is one. The C texts of its formats live as long as the call. */
+struct PlannedTensor : mp_planned_tensor {
+    PlannedTensor(std::int64_t elements = 0) : mp_planned_tensor MP_PLANNED_TENSOR_INIT {
+        count = elements;
+    }
 };
 struct QuantOptions : mp_quant_desc {
     QuantOptions() : mp_quant_desc MP_QUANT_DESC_INIT {}
@@ -231,6 +240,9 @@ struct ShardingProgress : mp_sharding_progress {
 };
 struct StepArgs : mp_step_args {
     StepArgs() : mp_step_args MP_STEP_ARGS_INIT {}
+};
+struct StepRecord : mp_step_record {
+    StepRecord() : mp_step_record MP_STEP_RECORD_INIT {}
 };
 struct StepSlot : mp_step_slot {
     StepSlot() : mp_step_slot MP_STEP_SLOT_INIT {}
@@ -888,6 +900,21 @@ class Recipe : public Handle<mp_recipe, mp_recipe_destroy> {
                                                           static_cast<std::int64_t>(counts.size()),
                                                           &sharding, rank, ranks, &report),
                             report);
+    }
+    /** The same tensor by tensor, each with formats and a rule of its own, and what a rank sends a step. */
+    struct Plan {
+        MemoryReport memory;
+        CommTraffic traffic;
+    };
+    result<Plan> plan_tensors(span<const PlannedTensor> tensors,
+                              const ShardingOptions& sharding = {}, int rank = 0,
+                              int ranks = 1) const {
+        static_assert(sizeof(PlannedTensor) == sizeof(mp_planned_tensor));
+        Plan plan;
+        return detail::give(
+            mp_recipe_plan_tensors(raw_, tensors.data(), static_cast<std::int64_t>(tensors.size()),
+                                   &sharding, rank, ranks, &plan.memory, &plan.traffic),
+            plan);
     }
 
   private:
@@ -1723,6 +1750,42 @@ class Optimizer : public Handle<mp_optimizer, mp_optimizer_destroy> {
     result<MemoryReport> memory() const {
         MemoryReport report;
         return detail::give(mp_optimizer_get_memory(raw_, &report), report);
+    }
+
+    /* What stands out, and the last steps; see watch.h. */
+    /** Skips steps that stand out from now on. */
+    result<void> set_guard(const GuardOptions& guard, QueueRef queue = {}) {
+        return detail::done(mp_optimizer_set_guard(raw_, queue.get(), &guard));
+    }
+    result<void> clear_guard(QueueRef queue = {}) {
+        return detail::done(mp_optimizer_set_guard(raw_, queue.get(), nullptr));
+    }
+    /** Both bounds are 0 where there is none. */
+    result<GuardOptions> guard() const {
+        GuardOptions guard;
+        return detail::give(mp_optimizer_get_guard(raw_, &guard), guard);
+    }
+    /** Of the step to come. */
+    result<void> set_loss(double loss) { return detail::done(mp_optimizer_set_loss(raw_, loss)); }
+    /** Keeps so many of the last steps, 0: none; and writes them to path when the first goes wrong. */
+    result<void> set_history(int steps, const std::string& path = {}) {
+        return detail::done(
+            mp_optimizer_set_history(raw_, steps, path.empty() ? nullptr : path.c_str()));
+    }
+    result<int> record_count() const {
+        std::int32_t count = 0;
+        return detail::give<int>(mp_optimizer_get_record_count(raw_, &count), count);
+    }
+    /** 0: the oldest. */
+    result<StepRecord> record(int index) const {
+        StepRecord record;
+        return detail::give(mp_optimizer_get_record(raw_, index, &record), record);
+    }
+    /** The first tensor that was not finite, in words; empty: there was none. */
+    result<std::string> bad_tensor() const {
+        return detail::text([&](char* b, std::size_t c, std::size_t* n) {
+            return mp_optimizer_get_bad_tensor(raw_, b, c, n);
+        });
     }
 
     /* Of a sharded one; see sharding.h. */
