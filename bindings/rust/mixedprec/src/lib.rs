@@ -53,6 +53,7 @@ mod sharding;
 mod step;
 mod tensor;
 mod transport;
+mod watch;
 
 pub use mixedprec_sys as sys;
 
@@ -67,13 +68,14 @@ pub use linear::{end_step, Gradients, Keep, Linear, LinearOptions, LinearStats, 
 pub use optimizer::{GroupOptions, Hyperparameters, Optimizer, OptimizerOptions, Param, Rule, Stats};
 pub use quant::{QuantStats, Quantization, Quantize, ScaleRule, Scaling};
 pub use queue::{Event, Queue};
-pub use recipe::{keys, presets, Key, KeyType, MemoryReport, Preset, Recipe};
+pub use recipe::{keys, presets, Key, KeyType, MemoryReport, PlannedTensor, Preset, Recipe};
 pub use reduce::{wire_bytes, Accumulate, Order, ReduceOptions, WireScale};
 pub use scaler::{Scaler, ScalerKind, ScalerOptions, ScalerState};
 pub use sharding::{Progress, ShardKind, Sharding};
 pub use step::{step_slices, Slot, StepArgs, StepPlan};
 pub use tensor::{cast_slice, Cast, Cells, Overflow, Stochastic, Tensor};
 pub use transport::{Group, Operation, OperationKind, Transport};
+pub use watch::{Guard, Outcome, StepRecord};
 
 use error::{c_string, invalid};
 

@@ -167,10 +167,16 @@ pub struct Stats {
     pub step: i64,
     /// Steps skipped since creation.
     pub skipped_steps: i64,
+    /// Of these by the guard.
+    pub outlier_steps: i64,
     /// Global norm of the unscaled gradients; 0 where not computed.
     pub grad_norm: f64,
     /// What the gradients were multiplied by.
     pub grad_mul: f64,
+    /// The norm's z-score; 0 where no guard watches it.
+    pub grad_norm_z: f64,
+    /// The loss's z-score, likewise.
+    pub loss_z: f64,
 }
 
 impl Stats {
@@ -179,8 +185,11 @@ impl Stats {
             found_inf: raw.found_inf != 0,
             step: raw.step,
             skipped_steps: raw.skipped_steps,
+            outlier_steps: raw.outlier_steps,
             grad_norm: raw.grad_norm,
             grad_mul: raw.grad_mul,
+            grad_norm_z: raw.grad_norm_z,
+            loss_z: raw.loss_z,
         }
     }
 }

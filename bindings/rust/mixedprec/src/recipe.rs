@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Recipes: which type every class of tensor has, how it is rounded, and how the loss is scaled.
+use crate::comm::Traffic;
 use crate::context::Place;
 use crate::error::{c_path, call, copied, number, static_text, text, Result};
 use crate::handle::Handle;
 use crate::tensor::{expect_elements, sizes};
-use crate::{c_string, sys, Context, Rule, Sharding, Tensor};
+use crate::{c_string, sys, Context, DType, Rule, Sharding, Tensor};
 use std::path::Path;
 use std::ptr::null;
 
@@ -90,6 +91,28 @@ impl MemoryReport {
             reduced_grad_bytes: raw.reduced_grad_bytes,
             total_bytes: raw.total_bytes,
         }
+    }
+}
+
+/// A parameter before there is one, for [`Recipe::plan_tensors`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlannedTensor {
+    /// Elements.
+    pub count: usize,
+    /// `None`: the recipe's weight.dtype. `Fp32`: kept in fp32. `Fp8E4M3`, `Fp8E5M2`: codes that ranks gather.
+    pub weight_dtype: Option<DType>,
+    /// Of its group.
+    pub rule: Rule,
+    /// What the first moments of its group are kept in; `None`: as the recipe says.
+    pub exp_avg_format: Option<String>,
+    /// Its second moments likewise.
+    pub exp_avg_sq_format: Option<String>,
+}
+
+impl PlannedTensor {
+    /// In the recipe's types.
+    pub fn new(count: usize) -> PlannedTensor {
+        PlannedTensor { count, ..PlannedTensor::default() }
     }
 }
 
@@ -321,6 +344,45 @@ impl Recipe {
             )
         })?;
         Ok(MemoryReport::from_raw(&report))
+    }
+
+    /// The same where tensors differ: kept in fp32 beside the recipe's weights, in groups with formats of their own, or
+    /// gathered as codes; and what a rank sends in a step, the mean over the ranks.
+    pub fn plan_tensors(
+        &self,
+        tensors: &[PlannedTensor],
+        sharding: &Sharding,
+        rank: usize,
+        ranks: usize,
+    ) -> Result<(MemoryReport, Traffic)> {
+        let (rank, ranks) = (number(rank, "the rank")?, number(ranks, "the number of ranks")?);
+        let text = |format: &Option<String>| format.as_deref().map(c_string).transpose();
+        let formats = tensors
+            .iter()
+            .map(|tensor| Ok((text(&tensor.exp_avg_format)?, text(&tensor.exp_avg_sq_format)?)))
+            .collect::<Result<Vec<_>>>()?;
+        let planned = tensors
+            .iter()
+            .zip(&formats)
+            .map(|(tensor, (exp_avg, exp_avg_sq))| {
+                Ok(sys::mp_planned_tensor {
+                    weight_dtype: tensor.weight_dtype.map_or(sys::MP_DTYPE_NONE, |dtype| dtype as i32),
+                    count: number(tensor.count, "a count")?,
+                    rule: tensor.rule as i32,
+                    exp_avg_format: exp_avg.as_ref().map_or(null(), |text| text.as_ptr()),
+                    exp_avg_sq_format: exp_avg_sq.as_ref().map_or(null(), |text| text.as_ptr()),
+                    ..sys::mp_planned_tensor::INIT
+                })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let desc = sharding.raw();
+        let (mut memory, mut traffic) = (sys::mp_memory_report::INIT, sys::mp_comm_traffic::INIT);
+        // SAFETY: handle, tensors with their texts, descriptor and reports are good for the call.
+        call(|| unsafe {
+            let (pointer, length) = (planned.as_ptr(), planned.len() as i64);
+            sys::mp_recipe_plan_tensors(self.raw(), pointer, length, &desc, rank, ranks, &mut memory, &mut traffic)
+        })?;
+        Ok((MemoryReport::from_raw(&memory), Traffic::from_raw(&traffic)))
     }
 
     /// The raw handle, for calls of [`sys`](crate::sys). It stays this recipe's.

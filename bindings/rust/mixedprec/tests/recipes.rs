@@ -75,6 +75,25 @@ fn memory_before_anything_is_allocated() {
 }
 
 #[test]
+fn plans_of_tensors_that_differ() {
+    let context = context();
+    let recipe = Recipe::new(&context, "bf16_pure").unwrap();
+    let kept = PlannedTensor { weight_dtype: Some(DType::Fp32), rule: Rule::Lion, ..PlannedTensor::new(24) };
+    let mut tensors = vec![PlannedTensor::new(1000), kept];
+    let stage1 = Sharding::stage(1);
+    let (memory, traffic) = recipe.plan_tensors(&tensors, &stage1, 0, 1).unwrap();
+    assert_eq!((memory.weight_bytes, memory.exp_avg_sq_bytes), (2 * 1000 + 4 * 24, 2 * 1000));
+    assert_eq!(traffic.total_bytes, 0);
+    assert!(recipe.plan_tensors(&tensors, &stage1, 1, 2).unwrap().1.total_bytes > 0);
+    assert_eq!(recipe.plan_tensors(&[], &stage1, 0, 1).unwrap().0.total_bytes, 0);
+    tensors[0].exp_avg_format = Some("int9".to_string());
+    assert!(recipe.plan_tensors(&tensors, &stage1, 0, 1).is_err());
+    tensors[0].exp_avg_format = Some("a\0b".to_string());
+    assert_eq!(kind(recipe.plan_tensors(&tensors, &stage1, 0, 1)), ErrorKind::InvalidArgument);
+    assert_eq!(kind(recipe.plan_tensors(&[PlannedTensor::new(1)], &stage1, 2, 2)), ErrorKind::InvalidArgument);
+}
+
+#[test]
 fn weights_in_the_recipes_types() {
     let context = context();
     let values = wave(32, 0.0);

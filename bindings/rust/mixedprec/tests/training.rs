@@ -36,6 +36,46 @@ fn ten_steps_have_the_known_value() {
 }
 
 #[test]
+fn a_guard_and_a_history_watch_the_steps() {
+    let (context, folder) = (context(), Folder::new());
+    let path = folder.path().join("steps.json");
+    let options = OptimizerOptions { check_finite: true, ..Default::default() };
+    let mut optimizer = optimizer(&context, "fp32", options);
+    let weight = Tensor::from_slice(&context, &[1.0f32; 4], &[4]).unwrap();
+    let group = optimizer.add_group(&group(1e-3)).unwrap();
+    let index = optimizer.add_param(group, &Param::new("w", &weight)).unwrap();
+    assert_eq!(optimizer.guard().unwrap(), None);
+    let guard = Guard { window: 2, max_loss_z: 3.0, ..Default::default() };
+    optimizer.set_guard(Some(guard)).unwrap();
+    assert_eq!(optimizer.guard().unwrap(), Some(guard));
+    optimizer.set_history(8, Some(&path)).unwrap();
+    for loss in [1.0, 1.1, 100.0, 1.0] {
+        optimizer.set_loss(loss).unwrap();
+        optimizer.step(None).unwrap();
+    }
+    let stats = optimizer.stats().unwrap();
+    assert_eq!((stats.outlier_steps, stats.skipped_steps, stats.found_inf), (1, 1, false));
+    let records = optimizer.records().unwrap();
+    assert_eq!((records.len(), records[2].outcome, records[2].loss), (4, Outcome::Outlier, 100.0));
+    assert!(records[2].loss_z > 3.0 && records[3].step == 3 && records[3].call == 4);
+    assert_eq!(optimizer.bad_tensor().unwrap(), "");
+    optimizer.state(index, "grad").unwrap().write(&[0.0f32, f32::INFINITY, 0.0, 0.0]).unwrap();
+    assert_eq!(kind(optimizer.step(None)), ErrorKind::BadState); // without its loss
+    optimizer.set_loss(1.0).unwrap();
+    optimizer.step(None).unwrap();
+    assert_eq!(optimizer.records().unwrap()[4].outcome, Outcome::NonFinite);
+    assert_eq!(optimizer.bad_tensor().unwrap(), "the gradient of 'w'");
+    assert!(std::fs::read_to_string(&path).unwrap().contains("the gradient of 'w'"));
+    optimizer.set_guard(None).unwrap();
+    assert_eq!(optimizer.guard().unwrap(), None);
+    assert_eq!(kind(optimizer.set_guard(Some(Guard { window: 1, ..guard }))), ErrorKind::InvalidArgument);
+    assert_eq!(kind(optimizer.set_guard(Some(Guard::default()))), ErrorKind::InvalidArgument);
+    assert_eq!(kind(optimizer.set_history(-1, None)), ErrorKind::InvalidArgument);
+    optimizer.set_history(0, None).unwrap();
+    assert!(optimizer.records().unwrap().is_empty());
+}
+
+#[test]
 fn slices_tensors_and_plans_give_the_same_bits() {
     let context = context();
     let count = 1000;
