@@ -32,8 +32,8 @@ from ._errors import *  # noqa: F401,F403
 from ._library import call
 from ._linear import Gemm, Linear, LinearStats, Saved, end_step
 from ._memory import dtype_name, dtype_size
-from ._optimizer import Group, Optimizer, Progress, Sharding
-from ._recipe import MemoryReport, Recipe, RecipeKey, presets, recipe_keys
+from ._optimizer import Group, Guard, Optimizer, Progress, Sharding, StepRecord
+from ._recipe import MemoryReport, PlannedTensor, Recipe, RecipeKey, presets, recipe_keys
 from ._scaler import Scaler, ScalerState
 from ._step import OptimizerStats, Slot, StepPlan, step
 from ._tensor import Quant, QuantStats, Random, Tensor, from_dlpack, scale_grid

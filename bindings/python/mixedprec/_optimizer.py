@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from ctypes import byref, c_double, c_int32, c_int64
 from typing import Any, Iterable, Iterator, NamedTuple, Optional, TYPE_CHECKING
 
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
     from ._comm import Comm
     from ._context import Queue
     from ._linear import Linear
-    from ._memory import Array
+    from ._memory import Array, Path
     from ._recipe import Recipe
     from ._scaler import Scaler
 
 _KINDS = choices("MP_SHARD_")
 _RULE_NAMES = {number: name for name, number in RULES.items()}
+_OUTCOMES = {getattr(capi, f"MP_STEP_{name.upper()}"): name for name in ("taken", "non_finite", "outlier")}
 
 
 class Sharding(NamedTuple):
@@ -82,6 +84,34 @@ class Progress(NamedTuple):
     finished: int
     finished_by_thread: int
     reason: str
+
+
+class Guard(NamedTuple):
+    """What a step may be at most; see Optimizer.set_guard."""
+
+    max_grad_norm_z: float
+    max_loss_z: float
+    window: int
+
+
+class StepRecord(NamedTuple):
+    """A step of the history.
+
+    outcome  "taken"; "non_finite": skipped, something was not finite; "outlier": skipped by the guard
+    call     steps tried since the history began; step: steps taken in all
+    loss     of set_loss, nan without it; lr of the first group
+    """
+
+    outcome: str
+    call: int
+    step: int
+    loss: float
+    loss_scale: float
+    lr: float
+    grad_norm: float
+    grad_mul: float
+    grad_norm_z: float
+    loss_z: float
 
 
 class Group(NamedTuple):
@@ -321,6 +351,51 @@ class Optimizer(Object):
     def set_norm_comm(self, comm: Comm | None) -> None:
         """Has norm and finite check cover ranks that hold other parameters of the model; None: this rank alone."""
         call("mp_optimizer_set_norm_comm", self, comm)
+
+    # ---- What stands out, and the last steps
+
+    def set_guard(
+        self,
+        max_grad_norm_z: float = 0.0,
+        max_loss_z: float = 0.0,
+        window: int = 0,
+        queue: Queue | None = None,
+    ) -> None:
+        """Skips steps that stand out from now on: whose gradient norm, or loss of set_loss, lies more than so many
+        standard deviations above the mean of the last `window` values (0: 128). 0: not watched; both 0: no guard."""
+        is_off = not max_grad_norm_z and not max_loss_z and not window
+        desc = capi.mp_guard_desc(window=window, max_grad_norm_z=max_grad_norm_z, max_loss_z=max_loss_z)
+        call("mp_optimizer_set_guard", self, queue, None if is_off else byref(desc))
+
+    @property
+    def guard(self) -> Guard | None:
+        """The Guard as it is, or None."""
+        desc = filled(capi.mp_guard_desc, "mp_optimizer_get_guard", self)
+        found = Guard(desc.max_grad_norm_z, desc.max_loss_z, desc.window)
+        return found if found.max_grad_norm_z or found.max_loss_z else None
+
+    def set_loss(self, loss: float) -> None:
+        """The loss of the step to come, not multiplied by the loss scale; the same on all ranks."""
+        call("mp_optimizer_set_loss", self, loss)
+
+    def set_history(self, steps: int, path: Path | None = None) -> None:
+        """Keeps so many of the last steps, 0: none. The first step that is skipped because something is not finite names
+        the first bad tensor, and writes the steps to `path`. Begins anew."""
+        call("mp_optimizer_set_history", self, steps, None if path is None else os.fsencode(path))
+
+    @property
+    def records(self) -> list[StepRecord]:
+        """The steps of the history, a list of StepRecord, the oldest first."""
+        return [self._record(i) for i in range(value(c_int32, "mp_optimizer_get_record_count", self))]
+
+    def _record(self, index):
+        record = filled(capi.mp_step_record, "mp_optimizer_get_record", self, index)
+        return StepRecord(_OUTCOMES[record.outcome], *(getattr(record, field) for field in StepRecord._fields[1:]))
+
+    @property
+    def bad_tensor(self) -> str:
+        """The first tensor that was not finite, in words; "": there was none since the history began."""
+        return text("mp_optimizer_get_bad_tensor", self)
 
     # ---- States
 

@@ -10,9 +10,10 @@ from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64
 from typing import Any, NamedTuple, TYPE_CHECKING
 
 from . import capi
+from ._comm import Traffic
 from ._errors import UnknownNameError
 from ._library import Object, call, choice, choices, filled, lib, text, value
-from ._memory import int64_array, shape_of
+from ._memory import dtype_number, int64_array, shape_of
 from ._tensor import Tensor, host_floats
 
 if TYPE_CHECKING:
@@ -48,8 +49,34 @@ class MemoryReport(NamedTuple):
 
 
 def memory_report(name, *arguments):
-    report = filled(capi.mp_memory_report, name, *arguments)
+    return _report_of(filled(capi.mp_memory_report, name, *arguments))
+
+
+def _report_of(report):
     return MemoryReport(*(getattr(report, field) for field in MemoryReport._fields))
+
+
+class PlannedTensor(NamedTuple):
+    """A parameter before there is one, for Recipe.plan_tensors.
+
+    weight_dtype  None: the recipe's weight.dtype; "fp32": kept in fp32; "fp8_e4m3", "fp8_e5m2": codes that ranks gather
+    rule, exp_avg_format, exp_avg_sq_format  of its group, as for Optimizer.add_group
+    """
+
+    count: int
+    weight_dtype: Optional[str] = None
+    rule: str = "adamw"
+    exp_avg_format: Optional[str] = None
+    exp_avg_sq_format: Optional[str] = None
+
+    def _planned(self):
+        return capi.mp_planned_tensor(
+            count=self.count,
+            weight_dtype=0 if self.weight_dtype is None else dtype_number(self.weight_dtype),
+            rule=choice(RULES, self.rule, "rule"),
+            exp_avg_format=self.exp_avg_format,
+            exp_avg_sq_format=self.exp_avg_sq_format,
+        )
 
 
 def presets() -> dict[str, str]:
@@ -218,3 +245,26 @@ class Recipe(Object):
             return memory_report("mp_recipe_plan_memory", self, number, counts)
         counts = int64_array(counts)
         return memory_report("mp_recipe_plan_memory_of_tensors", self, number, counts, len(counts))
+
+    def plan_tensors(
+        self, tensors: Any, sharding: Sharding | None = None, rank: int = 0, ranks: int = 1
+    ) -> tuple[MemoryReport, Traffic]:
+        """The same where tensors differ, and what a rank sends in a step: a MemoryReport and a Traffic, the latter the
+        mean over the ranks.
+
+        tensors  PlannedTensor, or numbers of elements
+        """
+        planned = [(PlannedTensor(t) if hasattr(t, "__index__") else t)._planned() for t in tensors]
+        memory, traffic = capi.mp_memory_report(), capi.mp_comm_traffic()
+        call(
+            "mp_recipe_plan_tensors",
+            self,
+            (capi.mp_planned_tensor * len(planned))(*planned),
+            len(planned),
+            None if sharding is None else byref(sharding._desc()),
+            rank,
+            ranks,
+            byref(memory),
+            byref(traffic),
+        )
+        return _report_of(memory), Traffic._of(traffic)

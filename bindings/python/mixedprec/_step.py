@@ -38,6 +38,8 @@ class OptimizerStats(NamedTuple):
     skipped_steps  since the beginning
     grad_norm      of the unscaled gradients; 0 where it was not computed
     grad_mul       what the gradients were multiplied by
+    outlier_steps  of the skipped ones, those that the guard skipped
+    grad_norm_z, loss_z  how many standard deviations the norm and the loss lay above the mean of the guard's window
     """
 
     found_inf: bool
@@ -45,10 +47,13 @@ class OptimizerStats(NamedTuple):
     skipped_steps: int
     grad_norm: float
     grad_mul: float
+    outlier_steps: int = 0
+    grad_norm_z: float = 0.0
+    loss_z: float = 0.0
 
     @classmethod
     def _of(cls, stats):
-        return cls(bool(stats.found_inf), stats.step, stats.skipped_steps, stats.grad_norm, stats.grad_mul)
+        return cls(bool(stats.found_inf), *(getattr(stats, field) for field in cls._fields[1:]))
 
 
 def hyperparameters(rule, lr, betas, eps, weight_decay, maximize, bias_correction):

@@ -118,6 +118,23 @@ class Recipes(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "rule is 'sgd'"):
             recipe.plan_memory(1, "sgd")
 
+    def test_plan_of_tensors_that_differ(self):
+        recipe, planned = mp.Recipe(context, "bf16_pure"), mp.PlannedTensor
+        memory, traffic = recipe.plan_tensors([1000, planned(24, "fp32", rule="lion")])
+        self.assertEqual((memory.weight_bytes, memory.exp_avg_sq_bytes), (2 * 1000 + 4 * 24, 2 * 1000))
+        self.assertEqual(traffic.total_bytes, 0)
+        memory, _ = recipe.plan_tensors([planned(1000, exp_avg_format="fp32")])
+        self.assertEqual((memory.exp_avg_bytes, memory.exp_avg_sq_bytes), (4000, 2000))
+        _, traffic = recipe.plan_tensors([1 << 16], sharding=mp.Sharding(stage=3), rank=1, ranks=2)
+        self.assertGreater(traffic.all_gather_bytes, 0)
+        self.assertEqual(recipe.plan_tensors([])[0].total_bytes, 0)
+        for wrong in (planned(1, "bf17"), planned(1, rule="sgd"), planned(-1)):
+            with self.assertRaises(ValueError):
+                recipe.plan_tensors([wrong])
+        for wrong in (planned(1, "fp16"), planned(1, exp_avg_format="int9")):
+            with self.assertRaises(mp.Error):
+                recipe.plan_tensors([wrong])
+
 
 class Products(unittest.TestCase):
     def test_gemm(self):
@@ -351,6 +368,43 @@ class Optimizers(unittest.TestCase):
         optimizer.add_group(**(group or {}))
         optimizer.add_param("p", self.p, self.g)
         return optimizer
+
+    def test_guard_and_history(self):
+        optimizer = self.make(check_finite=True)
+        self.g[:] = floats(0, 0, 0, 0)
+        self.assertIsNone(optimizer.guard)
+        optimizer.set_guard(max_loss_z=3, window=2)
+        self.assertEqual(optimizer.guard, (0.0, 3.0, 2))
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "steps.json")
+            optimizer.set_history(8, path)
+            for loss in (1.0, 1.1, 100.0, 1.0):
+                optimizer.set_loss(loss)
+                optimizer.step()
+            stats, records = optimizer.stats, optimizer.records
+            self.assertEqual((stats.outlier_steps, stats.skipped_steps, stats.found_inf), (1, 1, False))
+            self.assertEqual([r.outcome for r in records], ["taken", "taken", "outlier", "taken"])
+            self.assertEqual((records[2].loss, records[3].call, records[3].step), (100.0, 4, 3))
+            self.assertGreater(records[2].loss_z, 3)
+            self.assertEqual(optimizer.bad_tensor, "")
+            self.g[1] = math.inf
+            with self.assertRaisesRegex(mp.BadStateError, "loss"):
+                optimizer.step()  # without its loss
+            optimizer.set_loss(1.0)
+            optimizer.step()
+            self.assertEqual(optimizer.bad_tensor, "the gradient of 'p'")
+            self.assertEqual(optimizer.records[4].outcome, "non_finite")
+            with open(path) as file:
+                self.assertIn("bad", file.read())
+        optimizer.set_guard()
+        self.assertIsNone(optimizer.guard)
+        for wrong in (dict(max_loss_z=-1), dict(max_loss_z=1, window=1), dict(window=5)):
+            with self.assertRaises(mp.InvalidArgumentError):
+                optimizer.set_guard(**wrong)
+        with self.assertRaises(TypeError):
+            optimizer.set_loss("1")
+        optimizer.set_history(0)
+        self.assertEqual(optimizer.records, [])
 
     def test_rules(self):
         for rule, first in (("adamw", 1 - 1e-3), ("adam", 1 - 1e-3), ("lion", 1 - 1e-4)):
