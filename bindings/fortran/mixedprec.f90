@@ -108,6 +108,7 @@ module mixedprec_safe
         procedure :: frozen => recipe_frozen
         procedure :: reason => recipe_reason
         procedure :: plan_memory => recipe_plan_memory
+        procedure :: plan_tensors => recipe_plan_tensors
     end type mp_recipe
 
     !> A dense array of one element type. The library is row-major: a Fortran array (in, out) is its [out, in].
@@ -237,6 +238,13 @@ module mixedprec_safe
         procedure :: param_count => optimizer_param_count
         procedure :: param_name => optimizer_param_name
         procedure :: memory => optimizer_memory
+        procedure :: set_guard => optimizer_set_guard
+        procedure :: guard => optimizer_guard
+        procedure :: set_loss => optimizer_set_loss
+        procedure :: set_history => optimizer_set_history
+        procedure :: record_count => optimizer_record_count
+        procedure :: record => optimizer_record
+        procedure :: bad_tensor => optimizer_bad_tensor
         procedure :: shard => optimizer_shard
         procedure :: grad_ready => optimizer_grad_ready
         procedure :: end_microbatch => optimizer_end_microbatch
@@ -252,7 +260,8 @@ module mixedprec_safe
     !> Arrays of the program's own that a step works on.
     type, public :: mp_slots
         private
-        type(mp_step_slot), allocatable :: slots(:)
+        type(mp_step_slot), allocatable :: slots(:) ! room for more than there are
+        integer :: count = 0
     contains
         procedure :: add => slots_add
         procedure :: step => slots_step
@@ -1019,6 +1028,25 @@ contains
                 report), error)
         end if
     end subroutine recipe_plan_memory
+
+    !> The same where tensors differ, each an mp_planned_tensor(count=...), and what a rank sends in a step.
+    subroutine recipe_plan_tensors(this, tensors, report, traffic, sharding, rank, ranks, error)
+        class(mp_recipe), intent(in) :: this
+        type(mp_planned_tensor), intent(in) :: tensors(:)
+        type(mp_memory_report), intent(out) :: report
+        type(mp_comm_traffic), intent(out), optional :: traffic
+        type(mp_sharding_desc), intent(in), optional :: sharding
+        integer, intent(in), optional :: rank, ranks
+        type(mp_error), intent(out), optional :: error
+        type(mp_comm_traffic) :: sent
+        integer(c_int32_t) :: of_rank(2)
+        of_rank = [0, 1]
+        if (present(rank)) of_rank(1) = int(rank, c_int32_t)
+        if (present(ranks)) of_rank(2) = int(ranks, c_int32_t)
+        call check(mp_recipe_plan_tensors(this%raw(), tensors, size(tensors, kind=c_int64_t), sharding, of_rank(1), &
+            of_rank(2), report, sent), error)
+        if (present(traffic)) traffic = sent
+    end subroutine recipe_plan_tensors
 
     !> Name and description of a preset; index from 0 to mp_recipe_preset_count() - 1.
     subroutine mp_get_preset(index, name, text, error)
@@ -2480,6 +2508,73 @@ contains
         call check(mp_optimizer_get_memory(this%raw(), report), error)
     end subroutine optimizer_memory
 
+    !> Skips steps that stand out from now on, see watch.h; without a guard none.
+    subroutine optimizer_set_guard(this, guard, error)
+        class(mp_optimizer), intent(in) :: this
+        type(mp_guard_desc), intent(in), optional :: guard
+        type(mp_error), intent(out), optional :: error
+        call check(mp_optimizer_set_guard(this%raw(), c_null_ptr, guard), error)
+    end subroutine optimizer_set_guard
+
+    !> The guard as it is; both bounds are 0 where there is none.
+    subroutine optimizer_guard(this, guard, error)
+        class(mp_optimizer), intent(in) :: this
+        type(mp_guard_desc), intent(out) :: guard
+        type(mp_error), intent(out), optional :: error
+        call check(mp_optimizer_get_guard(this%raw(), guard), error)
+    end subroutine optimizer_guard
+
+    !> The loss of the step to come, for the guard and the history.
+    subroutine optimizer_set_loss(this, loss, error)
+        class(mp_optimizer), intent(in) :: this
+        real(c_double), intent(in) :: loss
+        type(mp_error), intent(out), optional :: error
+        call check(mp_optimizer_set_loss(this%raw(), loss), error)
+    end subroutine optimizer_set_loss
+
+    !> Keeps so many of the last steps, 0: none; and writes them to path when the first goes wrong. Begins anew.
+    subroutine optimizer_set_history(this, steps, path, error)
+        class(mp_optimizer), intent(in) :: this
+        integer, intent(in) :: steps
+        character(*), intent(in), optional :: path
+        type(mp_error), intent(out), optional :: error
+        character(kind=c_char), allocatable, target :: text(:)
+        type(c_ptr) :: address
+        address = c_null_ptr
+        if (present(path)) then
+            call to_c(path, text)
+            address = c_loc(text)
+        end if
+        call check(mp_optimizer_set_history(this%raw(), int(steps, c_int32_t), address), error)
+    end subroutine optimizer_set_history
+
+    !> Steps that the history has.
+    function optimizer_record_count(this) result(count)
+        class(mp_optimizer), intent(in) :: this
+        integer :: count
+        integer(c_int32_t) :: number
+        number = 0
+        call check(mp_optimizer_get_record_count(this%raw(), number))
+        count = number
+    end function optimizer_record_count
+
+    !> One of them; index from 0, the oldest.
+    subroutine optimizer_record(this, index, record, error)
+        class(mp_optimizer), intent(in) :: this
+        integer, intent(in) :: index
+        type(mp_step_record), intent(out) :: record
+        type(mp_error), intent(out), optional :: error
+        call check(mp_optimizer_get_record(this%raw(), int(index, c_int32_t), record), error)
+    end subroutine optimizer_record
+
+    !> The first tensor that was not finite, in words; empty: there was none since the history began.
+    subroutine optimizer_bad_tensor(this, text, error)
+        class(mp_optimizer), intent(in) :: this
+        character(:), allocatable, intent(out) :: text
+        type(mp_error), intent(out), optional :: error
+        call ask(mp_optimizer_get_bad_tensor, this%raw(), text, error)
+    end subroutine optimizer_bad_tensor
+
     !> Cuts the parameters of a shared optimizer; the first step does it otherwise.
     subroutine optimizer_shard(this, error)
         class(mp_optimizer), intent(in) :: this
@@ -2579,11 +2674,14 @@ contains
         if (.not. put(exp_avg_sq, slot%exp_avg_sq, slot%exp_avg_sq_dtype)) return
         if (.not. put(compensation, slot%compensation, slot%compensation_dtype)) return
         if (.not. put(master, slot%master, slot%master_dtype)) return
-        if (.not. allocated(this%slots)) allocate (this%slots(0))
-        allocate (longer(size(this%slots) + 1))
-        longer(:size(this%slots)) = this%slots
-        longer(size(longer)) = slot
-        call move_alloc(longer, this%slots)
+        if (.not. allocated(this%slots)) allocate (this%slots(8))
+        if (this%count == size(this%slots)) then
+            allocate (longer(2 * this%count))
+            longer(:this%count) = this%slots
+            call move_alloc(longer, this%slots)
+        end if
+        this%count = this%count + 1
+        this%slots(this%count) = slot
     contains
         logical function put(array, address, dtype)
             type(mp_array), intent(in), optional :: array
@@ -2611,9 +2709,8 @@ contains
         type(mp_optimizer_stats), intent(inout), optional :: stats
         type(mp_error), intent(out), optional :: error
         if (.not. has_slots(this, error)) return
-        call check(mp_optimizer_step_pointers(context%raw(), c_null_ptr, args, this%slots, size(this%slots, &
-            kind=c_int64_t), &
-            optional_raw(scaler), stats), error)
+        call check(mp_optimizer_step_pointers(context%raw(), c_null_ptr, args, this%slots, &
+            int(this%count, c_int64_t), optional_raw(scaler), stats), error)
     end subroutine slots_step
 
     logical function has_slots(slots, error)
@@ -2634,7 +2731,7 @@ contains
         integer(c_int32_t) :: status
         if (.not. has_slots(slots, error)) return
         handle = c_null_ptr
-        status = mp_step_plan_create(context%raw(), args, slots%slots, size(slots%slots, kind=c_int64_t), handle)
+        status = mp_step_plan_create(context%raw(), args, slots%slots, int(slots%count, c_int64_t), handle)
         call adopt(this, handle, OF_PLAN, status, error, context%handle)
     end subroutine plan_create
 

@@ -3042,7 +3042,7 @@ module mixedprec_c
             traffic) bind(c, name="mp_recipe_plan_tensors") result(answer)
             import
             type(c_ptr), value :: recipe
-            type(mp_planned_tensor), intent(in), optional :: tensors
+            type(mp_planned_tensor), intent(in), optional :: tensors(*)
             integer(c_int64_t), value :: tensor_count
             type(mp_sharding_desc), intent(in), optional :: sharding
             integer(c_int32_t), value :: rank

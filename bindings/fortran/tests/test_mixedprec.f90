@@ -51,6 +51,7 @@ contains
         type(mp_recipe) :: recipe, other, copy
         type(mp_error) :: error
         type(mp_memory_report) :: report, share
+        type(mp_comm_traffic) :: sent
         character(:), allocatable :: text, name, allowed, meaning, value
         real(real64) :: number
         integer(int64) :: whole
@@ -119,6 +120,15 @@ contains
         call recipe%plan_memory(MP_RULE_ADAMW, [1000000_int64, 50000_int64], report)
         call recipe%plan_memory(MP_RULE_ADAMW, [1000000_int64, 50000_int64], share, rank=0, ranks=2)
         call expect(report%parameter_count == 1050000 .and. share%exp_avg_bytes < report%exp_avg_bytes, "plan_memory")
+        call copy%create(context, "bf16_pure")
+        call copy%plan_tensors([mp_planned_tensor(count=1000), mp_planned_tensor(count=24, weight_dtype=MP_DTYPE_FP32, &
+            rule=MP_RULE_LION)], report, sent)
+        call expect(report%weight_bytes == 2096 .and. report%exp_avg_sq_bytes == 2000 .and. sent%total_bytes == 0, &
+            "plan_tensors")
+        call copy%plan_tensors([mp_planned_tensor(count=100000)], report, sent, rank=1, ranks=2)
+        call expect(sent%all_to_all_bytes > 0, "plan_tensors of a rank")
+        call copy%plan_tensors([mp_planned_tensor(count=-1)], report, error=error)
+        call expect_error(error, MP_STATUS_INVALID_ARGUMENT, "")
         call mp_get_preset(0, name, text)
         call expect(len(name) > 0 .and. mp_recipe_preset_count() > 10, "presets")
         call mp_get_key(0, name, allowed, meaning, value)
@@ -412,6 +422,65 @@ contains
         call expect_error(error, MP_STATUS_INVALID_SHAPE, "bias(out)")
     end subroutine products
 
+    ! A guard skips what stands out; a history names what is not finite.
+    subroutine watch(context, folder)
+        type(mp_context), intent(in) :: context
+        character(*), intent(in) :: folder
+        type(mp_recipe) :: recipe
+        type(mp_optimizer) :: optimizer
+        type(mp_optimizer_stats) :: stats
+        type(mp_guard_desc) :: guard
+        type(mp_step_record) :: record
+        type(mp_tensor) :: p, g
+        type(mp_error) :: error
+        real, target :: param(4), grad(4)
+        real(real64), parameter :: losses(4) = [1d0, 1.1d0, 100d0, 1d0]
+        character(:), allocatable :: text
+        logical :: exists
+        integer :: i
+        call recipe%create(context, "fp32")
+        call optimizer%create(context, recipe, mp_optimizer_desc(flags=MP_OPTIMIZER_CHECK_FINITE))
+        call optimizer%add_group()
+        param = 1
+        grad = 0
+        call p%wrap(context, mp_array(param))
+        call g%wrap(context, mp_array(grad))
+        call optimizer%add_param(0, "w", p, grad=g)
+        call optimizer%set_guard(mp_guard_desc(window=2, max_loss_z=3d0))
+        call optimizer%guard(guard)
+        call expect(guard%window == 2 .and. guard%max_loss_z == 3, "guard")
+        call optimizer%set_history(8, folder // "/steps.json")
+        do i = 1, 4
+            call optimizer%set_loss(losses(i))
+            call optimizer%step()
+        end do
+        call optimizer%stats(stats)
+        call expect(stats%outlier_steps == 1 .and. optimizer%record_count() == 4, "an outlier")
+        call optimizer%record(2, record)
+        call expect(record%outcome == MP_STEP_OUTLIER .and. record%loss == 100 .and. record%loss_z > 3, "record")
+        call optimizer%bad_tensor(text)
+        call expect(text == "", "no bad tensor")
+        grad(2) = ieee_value(grad(2), ieee_positive_inf)
+        call optimizer%step(error=error)
+        call expect_error(error, MP_STATUS_BAD_STATE, "loss")
+        call optimizer%set_loss(1d0)
+        call optimizer%step()
+        call optimizer%record(4, record)
+        call optimizer%bad_tensor(text)
+        call expect(record%outcome == MP_STEP_NON_FINITE .and. text == "the gradient of 'w'", "bad_tensor")
+        inquire (file=folder // "/steps.json", exist=exists)
+        call expect(exists, "the file of the history")
+        call optimizer%record(5, record, error)
+        call expect_error(error, MP_STATUS_INVALID_ARGUMENT, "")
+        call optimizer%set_guard(mp_guard_desc(), error)
+        call expect_error(error, MP_STATUS_INVALID_ARGUMENT, "")
+        call optimizer%set_guard()
+        call optimizer%guard(guard)
+        call expect(guard%max_loss_z == 0, "no guard")
+        call optimizer%set_history(0)
+        call expect(optimizer%record_count() == 0, "no history")
+    end subroutine watch
+
     subroutine optimizers(context, folder)
         type(mp_context), intent(in) :: context
         character(*), intent(in) :: folder
@@ -441,6 +510,10 @@ contains
         call optimizer%create(context, recipe, mp_optimizer_desc(max_grad_norm=1d0))
         group%lr = 0.1d0
         call optimizer%add_group(group, exp_avg_format="bf16")
+        ! Numbers of single precision, as programs have them: also eps, which Lion does not read.
+        call optimizer%add_group(mp_param_group_desc(flags=MP_HYPERPARAMETERS_EXPLICIT, lr=real(1e-4, real64), &
+            beta1=real(0.9, real64), beta2=real(0.99, real64), eps=real(1e-8, real64), rule=MP_RULE_LION), error=error)
+        call expect(.not. error%failed(), "single-precision numbers for Lion")
         call optimizer%add_group(exp_avg_format="bf17", error=error)
         call expect(error%failed(), "a format that is none")
         param = 1
@@ -484,12 +557,14 @@ contains
         call expect(optimizer%group_step(0) == 5, "set_step")
         call optimizer%set_group_step(0, 6_int64)
         call optimizer%param_name(index1, name)
-        call expect(name == "p" .and. optimizer%param_count() == 1 .and. optimizer%group_count() == 1, "names")
+        call expect(name == "p" .and. optimizer%param_count() == 1 .and. optimizer%group_count() == 2, "names")
         call optimizer%memory(report)
         call expect(report%parameter_count == 100, "memory")
         call optimizer%sync_master(-1)
         call optimizer%zero_grad()
         call expect(all(grad == 0), "zero_grad")
+
+        call watch(context, folder)
 
         call scaler%create(context)
         call expect(scaler%scale() == 65536, "scale")
