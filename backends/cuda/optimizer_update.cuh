@@ -256,6 +256,14 @@ MP_HD_INLINE void store_plain(const UpdateSegment& s, const Layout& types,
                  at, x.weight);
 }
 
+template <class Layout>
+MP_HD_INLINE void zero_gradient(const UpdateSegment& s, const Layout& types, const GroupAt& at) {
+    for_format(types.grad, [&](auto c) {
+        constexpr uint32_t kZeros[kGroup] = {};
+        store_codes<decltype(c)::kSize>(s.grad.data, at, kZeros);
+    });
+}
+
 template <class Rule, class Layout>
 MP_HD_INLINE void update_group(const UpdateSegment& s, const Layout& types,
                                const typename Rule::Scalars& scalars, float grad_mul,
@@ -288,10 +296,7 @@ MP_HD_INLINE void update_group(const UpdateSegment& s, const Layout& types,
                      x.states[kState]);
     });
     if (zero_grad) {
-        for_format(types.grad, [&](auto c) {
-            constexpr uint32_t kZeros[kGroup] = {};
-            store_codes<decltype(c)::kSize>(s.grad.data, at, kZeros);
-        });
+        zero_gradient(s, types, at);
     }
 }
 
@@ -308,26 +313,34 @@ MP_HD_INLINE bool are_groups_aligned(const UpdateSegment& s, const Layout& types
 
 template <class Layout>
 MP_HD_INLINE void update_thread(const UpdateWork& work, int64_t block, int thread, int threads) {
-    if (work.state->skip != 0) {
+    if (work.state->skip != 0 && !work.zero_grad) {
         return;
     }
     const Chunk chunk = work.chunks[block];
     const UpdateSegment s = work.segments[chunk.segment];
     const Layout types = Layout::of(s, work.stochastic);
-    const numerics::GroupScalars scalars = work.scalars[s.group];
-    const numerics::SrKey key =
-        numerics::make_sr_key(work.seed, s.uid, static_cast<uint64_t>(work.state->step));
     const bool is_aligned = are_groups_aligned(s, types);
     const int64_t left = s.count - chunk.start;
     const int size = static_cast<int>(left < kChunkElements ? left : kChunkElements);
+    const auto for_each_group = [&](const auto& body) {
+        for (int done = thread * kGroup; done < size; done += threads * kGroup) {
+            const int count = size - done < kGroup ? size - done : kGroup;
+            body(GroupAt{chunk.start + done, count, is_aligned && count == kGroup});
+        }
+    };
+    if (work.state->skip != 0) {
+        for_each_group([&](const GroupAt& at) { zero_gradient(s, types, at); });
+        return;
+    }
+    const numerics::GroupScalars scalars = work.scalars[s.group];
+    const numerics::SrKey key =
+        numerics::make_sr_key(work.seed, s.uid, static_cast<uint64_t>(work.state->step));
     numerics::with_rule(scalars.rule, [&](auto rule) {
         using Rule = decltype(rule);
         const typename Rule::Scalars k = scalars.as<Rule>();
-        for (int done = thread * kGroup; done < size; done += threads * kGroup) {
-            const int count = size - done < kGroup ? size - done : kGroup;
-            update_group<Rule>(s, types, k, scalars.grad_mul, key, work.zero_grad,
-                               {chunk.start + done, count, is_aligned && count == kGroup});
-        }
+        for_each_group([&](const GroupAt& at) {
+            update_group<Rule>(s, types, k, scalars.grad_mul, key, work.zero_grad, at);
+        });
     });
 }
 

@@ -271,8 +271,8 @@ struct OptimizerPrepareDesc : OpDesc {
     numerics::StepRule rule;
 };
 
-// One fused step over all chunks, each by the rule of its group; does nothing where state->skip is set. Random bits are keyed by
-// (seed, segment uid, state->step). Segments with scaled states take two passes over the same
+// One fused step over all chunks, each by the rule of its group; where state->skip is set nothing but zero_grad. Random bits are
+// keyed by (seed, segment uid, state->step). Segments with scaled states take two passes over the same
 // memory: the first computes the new values from the old codes and keeps their maxima only, the
 // second computes them again and stores. A parameter beside a master weight is rounded from the
 // master weight as it is stored. stochastic_param rounds the parameter so wherever it comes from, beside

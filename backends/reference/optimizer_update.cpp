@@ -321,10 +321,21 @@ void update_segment(const OptimizerUpdateDesc& op, const UpdateSegment& s, Updat
     }
 }
 
+// Of a step that is skipped.
+void zero_gradients(const OptimizerUpdateDesc& op) {
+    for (int64_t i = 0; op.zero_grad && i < op.table.segment_count; ++i) {
+        const UpdateSegment& s = op.table.segments[i];
+        for (int64_t j = 0; j < s.count; ++j) {
+            numerics::store_from_float(s.grad.dtype, s.grad.data, j, 0.0F, false);
+        }
+    }
+}
+
 // Chunks are there for those who share the work.
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
     const auto& op = static_cast<const OptimizerUpdateDesc&>(desc);
     if (op.state->skip != 0) {
+        zero_gradients(op);
         return {};
     }
     for (int64_t i = 0; i < op.table.segment_count; ++i) {

@@ -144,10 +144,25 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
             store_state<kState>(c, tile, e.states[kState]);
         });
         if (op.zero_grad) {
-            const StepArray& grad = c.s.grad;
-            store_tile<kEach>({grad.data, c.s.count, grad.dtype}, tile,
-                              [&](const auto& to, int /*j*/, int64_t i)
-                                  MP_INLINED { to.store(i, 0.0F); });
+            zero_gradient(c.s, tile);
+        }
+    }
+
+    KOKKOS_FORCEINLINE_FUNCTION void zero_gradient(const UpdateSegment& s,
+                                                   const Tile<kEach>& tile) const {
+        store_tile<kEach>({s.grad.data, s.count, s.grad.dtype}, tile,
+                          [&](const auto& to, int /*j*/, int64_t i)
+                              MP_INLINED { to.store(i, 0.0F); });
+    }
+
+    // Of a step that is skipped.
+    KOKKOS_FORCEINLINE_FUNCTION void zero_gradients(const TeamOf<Exec>& team) const {
+        const Chunk chunk = op.table.chunks[team.league_rank()];
+        const UpdateSegment segment = op.table.segments[chunk.segment];
+        const int64_t limit = chunk.start + kChunkElements;
+        const int64_t end = limit < segment.count ? limit : segment.count;
+        for (int64_t i = chunk.start + team.team_rank(); i < end; i += kEach * team.team_size()) {
+            zero_gradient(segment, {i, team.team_size(), end});
         }
     }
 
@@ -175,6 +190,9 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
 
     KOKKOS_FORCEINLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
         if (op.state->skip != 0) {
+            if (op.zero_grad) {
+                zero_gradients(team);
+            }
             return;
         }
         BlockValues* later = nullptr;

@@ -141,6 +141,16 @@ void Offload::fetch(std::size_t bucket, bool zero_grad) {
     }
 }
 
+// Of a step that is skipped, from which no gradient leaves.
+void Offload::zero_gradients(Stream& stream) const {
+    for (const OffloadedParameter& p : parameters_) {
+        if (p.grad->count() > 0) {
+            check(stream.device().zero(stream.queue(), p.grad->data(), p.grad->bytes()));
+        }
+    }
+    stream.sync();
+}
+
 void Offload::send(std::size_t bucket) {
     for (const std::size_t i : buckets_[bucket].members) {
         copy_numbers(*streams_[bucket % 2], *parameters_[i].host_param, *parameters_[i].param);
@@ -161,6 +171,9 @@ void Offload::step(Stream& stream, const StepMemory& memory, scaler::LossScaler*
     memory.prepare(stream, scaler, options);
     const PreparedStep prepared = memory.read_prepared(stream);
     if (prepared.state.skip != 0) {
+        if (options.zero_grad) {
+            zero_gradients(stream);
+        }
         return;
     }
     for (std::size_t k = 0; k < buckets_.size(); ++k) {

@@ -68,6 +68,7 @@ class Offload {
     void cut();
     void place();
     void fetch(std::size_t bucket, bool zero_grad);
+    void zero_gradients(Stream& stream) const;
     void send(std::size_t bucket);
 
     std::shared_ptr<Context> context_;

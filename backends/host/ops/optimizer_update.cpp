@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+
 #include "host/atomic_max.hpp"
 #include "host/ops/candidates.hpp"
 #include "interface/update_scaling.hpp"
@@ -60,8 +62,20 @@ template <class Body> void for_each_scaled(const OptimizerUpdateDesc& op, const 
     }
 }
 
+// Of a step that is skipped.
+void zero_gradients(ThreadPool& threads, const OptimizerUpdateDesc& op) {
+    threads.for_each(op.zero_grad ? op.table.chunk_count : 0, [&](int64_t i) {
+        const Chunk& chunk = op.table.chunks[i];
+        const UpdateSegment& s = op.table.segments[chunk.segment];
+        const int64_t count = chunk_length(s.count, chunk.start);
+        std::memset(static_cast<char*>(s.grad.data) + bytes_of(s.grad.dtype, chunk.start), 0,
+                    static_cast<std::size_t>(bytes_of(s.grad.dtype, count)));
+    });
+}
+
 void update(ThreadPool& threads, const OptimizerUpdateDesc& op) noexcept {
     if (op.state->skip != 0) {
+        zero_gradients(threads, op);
         return;
     }
     const bool has_scales = measure(threads, op);

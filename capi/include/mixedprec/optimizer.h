@@ -19,7 +19,8 @@
  * magnitude is 0 or not finite. So the step reads its arrays twice: once for the maxima, once to store. A scaled
  * parameter beside a master weight is rounded from the master weight as it is stored. exp_avg_sq in fp8 under one
  * scale is refused: it holds squares of gradients with a ratio of 479 at most.
- * A step whose gradients are not finite (where that is checked) changes nothing: not p, m, v, c, not t.
+ * A step whose gradients are not finite (where that is checked) changes nothing: not p, m, v, c, not t; under
+ * MP_OPTIMIZER_ZERO_GRAD its gradients become zero as those of any other.
  * The bits of a step do not depend on threads, instruction set or device. */
 #ifndef MIXEDPREC_OPTIMIZER_H
 #define MIXEDPREC_OPTIMIZER_H
@@ -31,7 +32,8 @@
 /* Read the gradients once more first, and skip the step if any is NaN or Inf. Implied by a scaler that
  * checks, and by max_grad_norm. */
 #define MP_OPTIMIZER_CHECK_FINITE 1u
-/* The step writes zeros into the gradients it has used. */
+/* The step writes zeros into the gradients it has used, one that is skipped too. Those of a group that is off stay as they are;
+ * where ranks share the optimizer they become zero with the others, as they leave for their owners. */
 #define MP_OPTIMIZER_ZERO_GRAD 2u
 /* torchdistx's order, one rounding after every operation: an oracle, host backend "reference" only. */
 #define MP_OPTIMIZER_EAGER_COMPAT 4u
