@@ -30,7 +30,7 @@ struct LossScaleState {
     int32_t growth_tracker = 0;
     int32_t hysteresis_tracker = 1;
     uint32_t failed_at_min = 0;
-    uint32_t reserved = 0;
+    uint32_t by_steps = 0; // 1: only steps have set found_inf, each of its own gradients
     int64_t good_steps = 0;
     int64_t overflow_steps = 0;
 };
@@ -64,10 +64,23 @@ MP_HD inline void grow(LossScaleState& state, const LossScaleRule& rule) {
 
 } // namespace detail
 
+// Gradients were not finite: those of a step, which another optimizer's step with this scaler does not heed, or those that the
+// caller looked at, for all.
+MP_HD inline void find_inf(LossScaleState& state, bool by_step) {
+    state.by_steps = by_step && (state.found_inf == 0.0F || state.by_steps != 0) ? 1 : 0;
+    state.found_inf = 1.0F;
+}
+
+// Whether somebody else than a step has found them.
+MP_HD inline bool is_found_by_caller(const LossScaleState& state) {
+    return state.found_inf != 0.0F && state.by_steps == 0;
+}
+
 // One step's end: moves the scale by whether its gradients were finite, and forgets that they were not.
 MP_HD inline void update_loss_scale(LossScaleState& state, const LossScaleRule& rule) {
     const bool overflow = state.found_inf != 0.0F;
     state.found_inf = 0.0F;
+    state.by_steps = 0;
     state.good_steps += overflow ? 0 : 1;
     state.overflow_steps += overflow ? 1 : 0;
     if (rule.is_dynamic == 0) {

@@ -38,6 +38,7 @@ struct StepRule {
     const int64_t* device_step = nullptr;     // steps taken so far, instead of the state's
     GuardState* guard = nullptr;              // null: no guard
     GuardRule guard_rule;
+    uint32_t is_check = 0; // 1: no step, the caller looks at gradients for all steps
 };
 
 namespace detail {
@@ -73,7 +74,7 @@ MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler,
     if (rule.device_step != nullptr) {
         state.step = *rule.device_step;
     }
-    bool bad = scaler != nullptr && scaler->found_inf != 0.0F;
+    bool bad = scaler != nullptr && is_found_by_caller(*scaler);
     state.grad_norm = 0.0;
     double clip = 1.0;
     if (rule.has_stats != 0) {
@@ -97,7 +98,7 @@ MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler,
     state.skipped_steps += skip ? 1 : 0;
     state.outlier_steps += outlier ? 1 : 0;
     if (bad && scaler != nullptr) {
-        scaler->found_inf = 1.0F;
+        find_inf(*scaler, rule.is_check == 0);
     }
 }
 

@@ -136,6 +136,7 @@ void LossScaler::check_finite(Stream& stream, std::span<const TensorRef> grads) 
     op.state = state.as<numerics::OptimizerState>();
     op.scaler = device_state();
     op.rule.has_stats = 1;
+    op.rule.is_check = 1;
     run_op(stream, op); // sets found_inf in the scaler; the rest of the step's decision is dropped
     stream.sync();      // before the plan's memory goes
 }
@@ -143,14 +144,18 @@ void LossScaler::check_finite(Stream& stream, std::span<const TensorRef> grads) 
 void LossScaler::combine(Stream& stream, comm::Communicator& comm) {
     numerics::LossScaleState mine = read(stream);
     comm::Agreement agreement;
-    const uint32_t found[] = {mine.found_inf != 0.0F ? 1U : 0U};
+    // By anybody, and by others than steps.
+    const uint32_t found[] = {mine.found_inf != 0.0F ? 1U : 0U,
+                              numerics::is_found_by_caller(mine) ? 1U : 0U};
     const std::size_t place = agreement.add_maxima(found);
     comm::CallOptions options;
     options.site = "found_inf of a loss scaler";
     check(agreement.reach(comm, options));
     mine.found_inf = agreement.maximum(place) != 0 && checks() ? 1.0F : 0.0F;
+    mine.by_steps = mine.found_inf != 0.0F && agreement.maximum(place + 1) == 0 ? 1 : 0;
     stream.copy(&state()->found_inf, &mine.found_inf, sizeof mine.found_inf,
                 CopyKind::host_to_device);
+    stream.copy(&state()->by_steps, &mine.by_steps, sizeof mine.by_steps, CopyKind::host_to_device);
     stream.sync();
 }
 

@@ -241,7 +241,8 @@ MP_BEGIN_DECLS
  * @param[in]  args        hyperparameters
  * @param[in]  slots       the arrays; what the step writes may share no memory with any other array of the call
  * @param[in]  slot_count  how many
- * @param[in]  scaler      its scale is divided out and its found_inf is set; NULL: no loss scale
+ * @param[in]  scaler      its scale is divided out and its found_inf is set; NULL: no loss scale. Of several calls with one scaler each
+ *                         skips by its own gradients: where all arrays are to be skipped together, mp_scaler_check_pointers first
  * @param[out] stats       what happened; NULL: not wanted. Blocks when not NULL
  * @returns as mp_optimizer_step; at step 1 MP_STATUS_WARNING where bf16 second moments rounded to nearest cannot decrease
  *          at this beta2; MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (a hyperparameter, a negative count,
@@ -297,7 +298,8 @@ MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group,
  * the layers of mp_optimizer_set_linears, and calls their monitors.
  * @param[in] optimizer  the optimizer
  * @param[in] queue      NULL: the default queue
- * @param[in] scaler     its scale is divided out and its found_inf is set; NULL: no loss scale
+ * @param[in] scaler     its scale is divided out and its found_inf is set; NULL: no loss scale. Optimizers may share it: each skips by
+ *                       its own gradients, in any order
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (device);
  *          MP_STATUS_UNSUPPORTED with all reasons; MP_STATUS_OUT_OF_MEMORY; vendor codes
  *          MP_STATUS_WARNING, once: no parameters; two steps with one scaler without mp_scaler_update
