@@ -88,8 +88,8 @@ struct QuantizeDesc : OpDesc {
     void* scale_inv =
         nullptr; // grid.count(rows, columns); keeps its old value where the rule says so
     numerics::ScalePolicy policy;
-    numerics::DelayedSlot* slot =
-        nullptr; // its amax becomes the maximum of itself and this tensor's
+    numerics::DelayedSlot* slot = nullptr;
+    float* slot_amax = nullptr; // becomes the maximum of itself and this tensor's
     int32_t warm_up = 0;
     // Stands for the matrix's own amax where its scale is chosen (grid: one scale for the tensor; no slot): larger elements
     // saturate. Its sign is ignored. Null: the amax is found.

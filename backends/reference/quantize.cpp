@@ -107,8 +107,8 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
     if (op.amax != nullptr) {
         *op.amax = tensor_amax;
     }
-    if (op.slot != nullptr) {
-        op.slot->amax = numerics::detail::larger_amax(op.slot->amax, tensor_amax);
+    if (op.slot_amax != nullptr) {
+        *op.slot_amax = numerics::detail::larger_amax(*op.slot_amax, tensor_amax);
     }
     if (op.stats != nullptr) {
         add(stats, *op.stats);

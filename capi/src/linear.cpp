@@ -48,11 +48,7 @@ linear::OperandState read_counts(const linear::Linear& layer, recipe::Operand op
     return layer.scaling().read(layer.context()->stream(), operand);
 }
 
-// Their queues are checked before anything is done.
 void end_step(const std::vector<std::shared_ptr<LinearObject>>& layers, mp_queue* queue) {
-    for (const auto& object : layers) {
-        (void)stream_of(queue, *object->layer.context());
-    }
     for (const auto& object : layers) {
         Stream& stream = stream_of(queue, *object->layer.context());
         object->layer.end_step(stream);
@@ -103,12 +99,11 @@ mp_linear* mp::capi::made_layer(const std::shared_ptr<LinearObject>& object, std
 }
 
 mp_status mp::capi::told_end_step(linear::Linear& layer) {
-    return layer.forgets_end_step()
-               ? warn("linear: a second gradient begins (without MP_BACKWARD_ACCUMULATE), and "
-                      "mp_linear_end_step has not ended the step before: its scales and cached "
-                      "weights "
-                      "are still those of that step")
-               : MP_STATUS_OK;
+    const char* const what = layer.forgotten_end_step();
+    return what != nullptr ? warn(std::string("linear: ") + what +
+                                  ", and mp_linear_end_step has not ended the step before: its "
+                                  "scales and cached weights are still those of that step")
+                           : MP_STATUS_OK;
 }
 
 void mp::capi::check_wanted(const Tensor* dx, const Tensor* dw, const Tensor* dbias) {
@@ -171,8 +166,8 @@ mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue*
                              mp_comm* comm) {
     return boundary([&] {
         const auto layers = listed_layers(linears, count);
-        std::vector<const linear::ScalingState*> states;
-        states.reserve(layers.size());
+        std::vector<linear::Linear*> plain;
+        plain.reserve(layers.size());
         for (const auto& object : layers) {
             if (!object->optimizer.expired()) {
                 fail(Code::bad_state, "linear: its step ends with its optimizer's "
@@ -180,13 +175,16 @@ mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue*
                                       "move twice");
             }
             (void)stream_of(queue, *object->layer.context());
-            states.push_back(&object->layer.scaling());
+            plain.push_back(&object->layer);
         }
         if (comm != nullptr) {
             mp::comm::Communicator& ranks = *object_of(comm, "comm")->communicator;
             if (!layers.empty()) {
-                linear::reduce_amaxes(stream_of(queue, *layers[0]->layer.context()), ranks, states);
+                linear::reduce_amaxes(stream_of(queue, *layers[0]->layer.context()), ranks, plain);
             }
+        }
+        if (!layers.empty()) {
+            linear::settle_amaxes(stream_of(queue, *layers[0]->layer.context()), plain);
         }
         end_step(layers, queue);
     });

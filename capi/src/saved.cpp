@@ -52,6 +52,7 @@ linear::Keep keep_of(uint32_t flags, const mp_saved* saved) {
     }
     return flags == MP_FORWARD_DROP        ? linear::Keep::scale
            : flags == MP_FORWARD_RECOMPUTE ? linear::Keep::again
+           : saved == nullptr              ? linear::Keep::nothing
                                            : linear::Keep::input;
 }
 
@@ -93,7 +94,7 @@ mp_status mp_linear_backward_saved(mp_linear* linear, mp_queue* queue, const mp_
     return boundary([&]() -> mp_status {
         LinearObject& object = *object_of(linear, "linear");
         check_flags(flags, MP_BACKWARD_ACCUMULATE, "flags");
-        const linear::Saved* const place = saved_of(saved, object);
+        linear::Saved* const place = saved_of(saved, object);
         const std::shared_ptr<Tensor> data = tensor_or_null(dx, "dx");
         const std::shared_ptr<Tensor> weight = tensor_or_null(dw, "dw");
         const std::shared_ptr<Tensor> bias = tensor_or_null(dbias, "dbias");

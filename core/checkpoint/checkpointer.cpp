@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/checkpointer.hpp"
 
+#include <algorithm>
 #include <new>
+#include <span>
 
 #include "checkpoint/directory.hpp"
 #include "device/describe.hpp"
@@ -35,6 +37,34 @@ Catalog Checkpointer::catalog() const {
         one->add_to(catalog);
     }
     return catalog;
+}
+
+std::string Checkpointer::maxima() const {
+    std::vector<uint32_t> all;
+    for (const std::unique_ptr<Stateful>& one : stateful_) {
+        const std::vector<uint32_t> own = one->maxima();
+        all.insert(all.end(), own.begin(), own.end());
+    }
+    return system::to_bytes(all);
+}
+
+void Checkpointer::set_maxima(const std::vector<std::string>& ranks) {
+    auto largest = system::from_bytes<std::vector<uint32_t>>(ranks[0]);
+    for (const std::string& bytes : ranks) {
+        const auto theirs = system::from_bytes<std::vector<uint32_t>>(bytes);
+        if (theirs.size() != largest.size()) {
+            return; // other layers: the save says so
+        }
+        for (std::size_t i = 0; i < largest.size(); ++i) {
+            largest[i] = std::max(largest[i], theirs[i]);
+        }
+    }
+    std::span<const uint32_t> rest = largest;
+    for (const std::unique_ptr<Stateful>& one : stateful_) {
+        const std::size_t count = one->maxima().size();
+        one->set_maxima(rest.first(count));
+        rest = rest.subspan(count);
+    }
 }
 
 bool Checkpointer::is_idle() {
@@ -81,29 +111,32 @@ void Checkpointer::save(const std::string& parent, int64_t step, bool in_backgro
     options.device = products_text(context_->stream().device());
     options.keep = options_.keep;
     options.progress = options_.progress;
+    Catalog current;
     if (!in_background) {
-        Catalog current;
-        together(*ranks_, [&] {
+        set_maxima(together(*ranks_, [&] {
             current = catalog();
             wait_for(current);
-        });
+            return maxima();
+        }));
         log_saved(save_checkpoint(*ranks_, files(), current, options), options.step);
         return;
     }
     std::shared_ptr<Snapshot> snapshot;
-    together(*ranks_, [&] {
+    set_maxima(together(*ranks_, [&] {
         if (back_ != nullptr && back_->why_one_thread() != nullptr) {
             fail(Code::unsupported,
                  "checkpoint: a save in the background talks to the other ranks from a thread of "
                  "its own, which this communicator does not allow: %s",
                  back_->why_one_thread());
         }
-        snapshot = std::make_shared<Snapshot>(catalog());
+        current = catalog();
         if (worker_.joinable()) {
             worker_.join(); // it has ended; a result nobody waited for is forgotten
         }
-    });
+        return maxima();
+    }));
     together(*ranks_, [&] {
+        snapshot = std::make_shared<Snapshot>(current);
         {
             const std::lock_guard<std::mutex> lock(mutex_);
             running_ = true;

@@ -53,6 +53,9 @@ class Checkpointer {
 
   private:
     [[nodiscard]] Catalog catalog() const;
+    // For a save: of what catalog() took on this rank, and once those of all ranks are known.
+    [[nodiscard]] std::string maxima() const;
+    void set_maxima(const std::vector<std::string>& ranks);
     [[nodiscard]] system::FileTable& files() const noexcept {
         return options_.files != nullptr ? *options_.files : context_->files();
     }

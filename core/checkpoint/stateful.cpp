@@ -309,6 +309,14 @@ class StatefulLinear final : public Stateful {
         catalog.entries.back().agrees = true;
     }
 
+    [[nodiscard]] std::vector<uint32_t> maxima() const override {
+        return layer_.scaling().reduces_amax() ? linear::ScalingState::saved_amaxes(bytes_)
+                                               : std::vector<uint32_t>();
+    }
+    void set_maxima(std::span<const uint32_t> bits) override {
+        linear::ScalingState::set_saved_amaxes(bytes_, bits);
+    }
+
     void prepare(const Loaded& loaded) override {
         const std::vector<unsigned char>& read = loaded.bytes(index_, 0);
         layer_.scaling().check_saved(read.data(), read.size());

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "checkpoint/catalog.hpp"
 #include "checkpoint/convert.hpp"
@@ -28,6 +30,9 @@ class Stateful {
     virtual void prepare(const Loaded& loaded) = 0;
     // After the entries' memory was written. Needs no memory of its own.
     virtual void apply() = 0;
+    // Of what add_to() took: bits of which the largest over the ranks is saved, as ranks differ in them until a step ends.
+    [[nodiscard]] virtual std::vector<uint32_t> maxima() const { return {}; }
+    virtual void set_maxima(std::span<const uint32_t> /*bits*/) {} // as many
     // Entries for a file of weights alone.
     virtual void add_weights(Catalog& /*catalog*/) {}
     // Where a checkpoint of another recipe is loaded: what turns its states into this one's, after which the rest is

@@ -227,8 +227,8 @@ template <class Exec> struct QuantizeTeams {
         if (gathers_amax) {
             Kokkos::atomic_max(reinterpret_cast<uint32_t*>(scale.op.amax), shared.largest);
         }
-        if (scale.op.slot != nullptr) {
-            Kokkos::atomic_max(reinterpret_cast<uint32_t*>(&scale.op.slot->amax), shared.largest);
+        if (scale.op.slot_amax != nullptr) {
+            Kokkos::atomic_max(reinterpret_cast<uint32_t*>(scale.op.slot_amax), shared.largest);
         }
         if (scale.op.stats != nullptr) {
             int64_t* to[4] = {&scale.op.stats->elements, &scale.op.stats->saturated,

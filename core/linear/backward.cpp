@@ -130,7 +130,7 @@ void Linear::bias_gradient(Stream& stream, const Tensor& dy, Tensor& dbias, bool
     run_op(stream, op);
 }
 
-void Linear::backward(Stream& stream, const Saved* saved, const Tensor& dy, Tensor* dx,
+void Linear::backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx,
                       const WeightGradients& gradients) {
     forget_old_plans();
     const int64_t rows = rows_of(dy, options_.out_features, "dy", true);
@@ -153,7 +153,7 @@ void Linear::backward(Stream& stream, const Saved* saved, const Tensor& dy, Tens
         // Before dx is written: a failed call changes nothing.
         (void)weight_gradient_plan(*gradients.dw, rows, gradients.accumulate);
     }
-    count_codes(stream, recipe::Operand::grad_output, dy);
+    count_codes(stream, track(recipe::Operand::grad_output), dy);
     std::optional<ScratchOperand> dy_operand;
     if (data_product != nullptr) {
         dy_operand.emplace(stream, dy, forms(recipe::GemmRole::dgrad).a,
@@ -165,19 +165,19 @@ void Linear::backward(Stream& stream, const Saved* saved, const Tensor& dy, Tens
         data_product->run(
             stream, {view.data, w.data, nullptr, nullptr, dx->data(), view.scale_inv, w.scale_inv});
     }
-    if (gradients.dw == nullptr) {
-        return;
+    if (gradients.dw != nullptr) {
+        const MatrixForm& form = forms(recipe::GemmRole::wgrad).a;
+        if (!dy_operand.has_value() || form != forms(recipe::GemmRole::dgrad).a) {
+            dy_operand.reset();
+            dy_operand.emplace(stream, dy, form, track(recipe::Operand::grad_output));
+        }
+        weight_gradient(stream, *saved, dy_operand->view(), *gradients.dw, gradients.accumulate);
+        note_gradient(gradients.accumulate);
     }
-    const MatrixForm& form = forms(recipe::GemmRole::wgrad).a;
-    if (!dy_operand.has_value() || form != forms(recipe::GemmRole::dgrad).a) {
-        dy_operand.reset();
-        dy_operand.emplace(stream, dy, form, track(recipe::Operand::grad_output));
-    }
-    weight_gradient(stream, *saved, dy_operand->view(), *gradients.dw, gradients.accumulate);
-    gradients_begun_ += gradients.accumulate ? 0 : 1;
     if (gradients.dbias != nullptr) {
         bias_gradient(stream, dy, *gradients.dbias, gradients.accumulate);
     }
+    amaxes_.count(stream, scaling_, saved);
 }
 
 } // namespace mp::linear

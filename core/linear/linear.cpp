@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "linear/linear.hpp"
 
+#include <algorithm>
+#include <cstring>
 #include <optional>
 #include <utility>
 
 #include "linear/checks.hpp"
+#include "system/fnv.hpp"
 
 namespace mp::linear {
 Linear::Linear(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
@@ -34,6 +37,7 @@ Linear::Linear(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
     choose_forms();
     if (is_fp8()) {
         scaling_ = ScalingState(context_->stream(), recipe_.fp8);
+        amaxes_ = ForwardAmaxes(context_->stream(), scaling_);
     }
 }
 
@@ -49,23 +53,6 @@ int64_t Linear::rows_of(const Tensor& tensor, int64_t columns, const char* name,
         fail(Code::invalid_argument, "linear: %s is not on the layer's device", name);
     }
     return tensor.count() / columns;
-}
-
-// Codes that somebody else made: their amax enters the delayed scale as if they had been made here.
-void Linear::count_codes(Stream& stream, recipe::Operand operand, const Tensor& codes) const {
-    const quant::Tracking tracking = scaling_.tracking(operand, false);
-    if (codes.scales() == nullptr || tracking.slot == nullptr) {
-        return;
-    }
-    // Rounding a number counts it.
-    constexpr DType kType = DType::fp8_e5m2;
-    constexpr auto kRule = numerics::ScaleRule::current;
-    const Scratch code(stream, sizeof(float));
-    const Scratch scale(stream, sizeof(float));
-    quant::quantize_matrix(stream, codes.scales()->amax->ref(), 1, 1,
-                           {kType, kTensorScale, numerics::scale_policy(kRule, kType)},
-                           {code.data(), nullptr, scale.data(), nullptr},
-                           {tracking.slot, 0, nullptr});
 }
 
 // ---- the weight ---------------------------------------------------------------------------------
@@ -87,27 +74,37 @@ const Tensor* Linear::given_codes(recipe::GemmRole role) const noexcept {
     return own == nullptr && shares ? weight_codes_[0].get() : own;
 }
 
+quant::Tracking Linear::track_weight(Stream& stream, std::size_t product, bool with_stats) {
+    quant::Tracking tracking = scaling_.tracking(recipe::Operand::weight, with_stats);
+    tracking.amax = amaxes_.of_weight(stream, scaling_, product);
+    return tracking;
+}
+
 OperandView Linear::weight_view(Stream& stream, recipe::GemmRole role,
-                                std::optional<ScratchOperand>& scratch, bool with_stats) {
+                                std::optional<ScratchOperand>& scratch, bool with_stats,
+                                bool evaluates) {
+    const auto product = static_cast<std::size_t>(role);
     if (const Tensor* const codes = given_codes(role); codes != nullptr) {
-        count_codes(stream, recipe::Operand::weight, *codes);
+        count_codes(stream, track_weight(stream, product, false), *codes);
         return view_of(*codes);
     }
     const MatrixForm& form = forms(role).b;
-    const quant::Tracking tracking = scaling_.tracking(recipe::Operand::weight, with_stats);
     if (is_in_form(*weight_, form) || !keeps_weight(form)) {
-        return scratch.emplace(stream, *weight_, form, tracking).view();
+        return scratch.emplace(stream, *weight_, form, track_weight(stream, product, with_stats))
+            .view();
     }
     if (copied_version_ != weight_->version()) {
         forget_weight_copies();
         copied_version_ = weight_->version();
     }
     const bool shares = form == forms(recipe::GemmRole::fprop).b;
-    WeightCopy& copy = weight_copies_[shares ? 0 : 1];
-    if (!copy.is_valid) {
+    const std::size_t place = shares ? 0 : 1;
+    WeightCopy& copy = weight_copies_[place];
+    if (!copy.is_valid || (copy.is_uncounted && with_stats)) {
         const std::size_t before = copy.memory.bytes();
-        (void)copy.memory.fill(stream, *weight_, form, tracking);
+        (void)copy.memory.fill(stream, *weight_, form, track_weight(stream, place, with_stats));
         copy.is_valid = true;
+        copy.is_uncounted = evaluates;
         if (copy.memory.bytes() != before) {
             context_->log(LogLevel::debug, [&] {
                 return "linear: keeps its weight as " + form_text(form) + ", " +
@@ -123,12 +120,55 @@ void Linear::end_step(Stream& stream) {
         forget_weight_copies();
     }
     scaling_.end_step(stream);
+    amaxes_.start_over(stream);
     gradients_begun_ = 0;
+    weight_at_first_.reset();
 }
 
-bool Linear::forgets_end_step() {
+namespace {
+
+// Of some elements of the weight, so that it costs nothing: an optimizer's step changes nearly all. 0 where the host cannot look.
+uint64_t weight_sample(const Tensor& weight) {
+    constexpr int64_t kSamples = 64;
+    system::Fnv64 hash;
+    if (!weight.device().is_host() || !weight.has_memory() || weight.count() == 0) {
+        return 0;
+    }
+    const auto size = static_cast<std::size_t>(dtype_size(weight.dtype()));
+    const int64_t apart = weight.count() / kSamples | 1; // odd, so that not all lie in one column
+    for (int64_t i = 0; i < weight.count(); i += apart) {
+        uint64_t bits = 0;
+        std::memcpy(&bits,
+                    static_cast<const unsigned char*>(weight.data()) + bytes_of(weight.dtype(), i),
+                    size);
+        hash.add(static_cast<int64_t>(bits));
+    }
+    return hash.value();
+}
+
+} // namespace
+
+void Linear::note_gradient(bool accumulates) {
+    gradients_begun_ += accumulates ? 0 : 1;
+    if (!weight_at_first_.has_value() && !has_warned_) {
+        weight_at_first_ = weight_sample(*weight_);
+    }
+}
+
+// Micro-batches that add their gradients all meet the weight of the first. After an optimizer's step it is another.
+const char* Linear::forgotten_end_step() {
     const bool matters = options_.cache_weight || scaling_.slots() != nullptr;
-    return matters && gradients_begun_ > 1 && !std::exchange(has_warned_, true);
+    if (!matters || has_warned_) {
+        return nullptr;
+    }
+    const char* what = nullptr;
+    if (gradients_begun_ > 1) {
+        what = "a second gradient begins (without MP_BACKWARD_ACCUMULATE)";
+    } else if (weight_at_first_.has_value() && *weight_at_first_ != weight_sample(*weight_)) {
+        what = "a gradient is added to that of another weight (an optimizer's step was between)";
+    }
+    has_warned_ = what != nullptr;
+    return what;
 }
 
 std::string Linear::fallback() const {
@@ -141,6 +181,7 @@ std::string Linear::fallback() const {
 void Linear::load_scaling(Stream& stream, const unsigned char* data, std::size_t size) {
     scaling_.load(stream, data, size);
     forget_weight_copies();
+    weight_at_first_.reset(); // a checkpoint's weight is another
 }
 
 // ---- forward ------------------------------------------------------------------------------------
@@ -160,6 +201,21 @@ void check_again(const Saved* saved, const Tensor& x, int64_t rows) {
 }
 
 } // namespace
+
+// Where this forward finds the scale of x, and where what is learned about x goes.
+quant::Tracking Linear::track_input(Stream& stream, const Tensor& x, Saved* saved, Keep keep) {
+    if (keep == Keep::again) {
+        return saved->remembered(track(recipe::Operand::input));
+    }
+    quant::Tracking tracking =
+        scaling_.tracking(recipe::Operand::input, options_.with_stats && keep != Keep::nothing);
+    tracking.amax = amaxes_.of_input(stream, scaling_, saved);
+    count_codes(stream, tracking, x);
+    if (saved != nullptr) {
+        saved->remember_scale(stream, tracking);
+    }
+    return tracking;
+}
 
 void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y, Saved* saved,
                      Keep keep) {
@@ -184,14 +240,7 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
     if (saved != nullptr && keep != Keep::scale) {
         saved->memory().check_room(*x, forms(recipe::GemmRole::wgrad).b);
     }
-    const quant::Tracking counted = track(recipe::Operand::input);
-    const quant::Tracking tracking = keep == Keep::again ? saved->remembered(counted) : counted;
-    if (keep != Keep::again) {
-        count_codes(stream, recipe::Operand::input, *x);
-        if (saved != nullptr) {
-            saved->remember_scale(stream, counted);
-        }
-    }
+    const quant::Tracking tracking = track_input(stream, *x, saved, keep);
     if (saved != nullptr && keep == Keep::scale) {
         saved->drop(rows);
     } else if (saved != nullptr) {
@@ -204,8 +253,10 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
         forget_weight_copies(); // the caller may have written to the weight since
     }
     std::optional<ScratchOperand> w_scratch;
-    const bool counts = options_.with_stats && keep != Keep::again;
-    const OperandView w = weight_view(stream, recipe::GemmRole::fprop, w_scratch, counts);
+    const bool evaluates = keep == Keep::nothing;
+    const bool counts = options_.with_stats && !evaluates && keep != Keep::again;
+    const OperandView w =
+        weight_view(stream, recipe::GemmRole::fprop, w_scratch, counts, evaluates);
     // The copy kept for backward serves as the operand too where both products want the same form.
     const MatrixForm& form = forms(recipe::GemmRole::fprop).a;
     const bool shares =
@@ -213,6 +264,9 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
     std::optional<ScratchOperand> x_scratch;
     const OperandView input =
         shares ? saved->input() : x_scratch.emplace(stream, *x, form, tracking).view();
+    if (!evaluates && !options_.inference) {
+        amaxes_.forward_done(stream, keep == Keep::again ? nullptr : tracking.amax);
+    }
     product->run(stream, {input.data, w.data, bias_ != nullptr ? bias_->data() : nullptr, nullptr,
                           y->data(), input.scale_inv, w.scale_inv});
 }

@@ -6,10 +6,12 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 
 #include "gemm/gemm.hpp"
+#include "linear/forward_amaxes.hpp"
 #include "linear/operand.hpp"
 #include "linear/saved.hpp"
 #include "linear/scaling_state.hpp"
@@ -46,9 +48,10 @@ struct GradientRounding {
 
 // What a forward leaves in what it was given to keep.
 enum class Keep {
-    input, // x
-    scale, // how x was scaled, and its rows: x is brought back by `again`
-    again, // x once more, by the scale that is kept; nothing is counted
+    nothing, // an evaluation: counts nothing either
+    input,   // x
+    scale,   // how x was scaled, and its rows: x is brought back by `again`
+    again,   // x once more, by the scale that is kept; nothing is counted
 };
 
 class Linear {
@@ -59,12 +62,26 @@ class Linear {
 
     // The layer's own: what the last forward kept. Null: none is kept.
     [[nodiscard]] Saved* last() noexcept { return keeps_input() ? &last_ : nullptr; }
-    // y null: only what is kept, `again`. `saved` null: nothing is.
+    // y null: only what is kept, `again`. `saved` null: nothing is, and only a backward without it counts what was seen.
     void forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y, Saved* saved,
                  Keep keep = Keep::input);
     // dx null: only the weight's gradients; gradients.dw null: only dx, for which `saved` may be null.
-    void backward(Stream& stream, const Saved* saved, const Tensor& dy, Tensor* dx,
+    void backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx,
                   const WeightGradients& gradients);
+    // Whether a backward has run since the last end_step().
+    [[nodiscard]] bool has_backward() const noexcept { return amaxes_.has_backward(); }
+    // Whether all its forwards since then count at the end of this step. It is one of training where a layer had a backward: then
+    // only forwards with one count, but of a frozen layer, which may need none.
+    [[nodiscard]] bool counts_forwards(bool is_training) const noexcept {
+        return !has_backward() && (!is_training || options_.frozen);
+    }
+    // The amaxes of those forwards, of x and the weight, as bits; what settle_amaxes() adds before end_step(). The first waits.
+    [[nodiscard]] std::array<uint32_t, 2> forward_amaxes(Stream& stream) const {
+        return amaxes_.forwards(stream);
+    }
+    void settle_amaxes(Stream& stream, bool is_training) {
+        amaxes_.settle(stream, scaling_, counts_forwards(is_training));
+    }
     // The weight has changed, or is about to; delayed scales move on.
     void end_step(Stream& stream);
 
@@ -83,8 +100,8 @@ class Linear {
     [[nodiscard]] bool is_fp8() const noexcept { return high_precision_reason_.empty(); }
     // Why a layer that the recipe means to have fp8 products has none; empty where it has, or where none was asked for.
     [[nodiscard]] std::string fallback() const;
-    // Whether the last backward began a second step without an end of the first, where that matters. Said once.
-    [[nodiscard]] bool forgets_end_step();
+    // What shows that a step has begun without an end of the one before, where that matters; null: nothing does. Said once.
+    [[nodiscard]] const char* forgotten_end_step();
     // The form of an operand in the product that quantizes it first.
     [[nodiscard]] MatrixForm form_of(recipe::Operand operand) const noexcept;
     // In this product. Throws where it has no such operand.
@@ -129,13 +146,17 @@ class Linear {
     void check_gradients(const Saved& saved, const Tensor& dy, const Tensor* dx,
                          const WeightGradients& gradients) const;
     [[nodiscard]] bool rounds_stochastically(const Tensor& dw) const noexcept;
-    void count_codes(Stream& stream, recipe::Operand operand, const Tensor& codes) const;
+    quant::Tracking track_input(Stream& stream, const Tensor& x, Saved* saved, Keep keep);
+    quant::Tracking track_weight(Stream& stream, std::size_t product, bool with_stats);
+    void note_gradient(bool accumulates);
 
     // The caller's, or null.
     [[nodiscard]] const Tensor* given_codes(recipe::GemmRole role) const noexcept;
     [[nodiscard]] bool keeps_weight(const MatrixForm& form) const noexcept;
+    // `evaluates`: what is converted for it is not counted.
     OperandView weight_view(Stream& stream, recipe::GemmRole role,
-                            std::optional<ScratchOperand>& scratch, bool with_stats);
+                            std::optional<ScratchOperand>& scratch, bool with_stats,
+                            bool evaluates = false);
     void forget_weight_copies() noexcept;
     void bias_gradient(Stream& stream, const Tensor& dy, Tensor& dbias, bool accumulate) const;
     gemm::GemmPlan& weight_gradient_plan(const Tensor& dw, int64_t rows, bool accumulate);
@@ -153,17 +174,21 @@ class Linear {
     std::string high_precision_reason_; // empty: fp8 where the recipe says so
     std::array<RoleForms, 3> forms_;    // by GemmRole
     ScalingState scaling_;
+    ForwardAmaxes amaxes_;
 
     // Converted weights, by the role that made them; a role with the form of an earlier one has none.
     struct WeightCopy {
         OperandMemory memory;
         bool is_valid = false;
+        bool is_uncounted = false; // an evaluation made it, without statistics
     };
     std::array<WeightCopy, 2> weight_copies_; // fprop, dgrad
     uint64_t copied_version_ = 0;
 
     Saved last_;
     int64_t gradients_begun_ = 0; // since end_step(): overwritten, not added to
+    std::optional<uint64_t>
+        weight_at_first_; // weight_sample() at the first gradient since end_step()
     bool has_warned_ = false;
     std::map<PlanKey, gemm::GemmPlan> plans_;
 };

@@ -1,27 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "linear/rank_amax.hpp"
 
+#include <algorithm>
+
 #include "numerics/bits.hpp"
 
 namespace mp::linear {
 
 using numerics::DelayedSlot;
 
-RankAmaxes::RankAmaxes(std::span<const ScalingState* const> states) {
-    for (const ScalingState* state : states) {
-        if (state->reduces_amax()) {
-            states_.push_back(state);
+static_assert(static_cast<int32_t>(recipe::Operand::input) == 0 &&
+              static_cast<int32_t>(recipe::Operand::weight) == 1);
+
+bool is_training(std::span<Linear* const> layers) {
+    return std::any_of(layers.begin(), layers.end(),
+                       [](const Linear* layer) { return layer->has_backward(); });
+}
+
+void settle_amaxes(Stream& stream, std::span<Linear* const> layers) {
+    const bool trains = is_training(layers);
+    for (Linear* const layer : layers) {
+        layer->settle_amaxes(stream, trains);
+    }
+}
+
+RankAmaxes::RankAmaxes(std::span<Linear* const> layers) : all_(layers.begin(), layers.end()) {
+    for (Linear* const layer : layers) {
+        if (layer->scaling().reduces_amax()) {
+            layers_.push_back(layer);
         }
     }
-    slots_.resize(states_.size() * kOperands);
+    slots_.resize(layers_.size() * kOperands);
     bits_.resize(slots_.size());
 }
 
 void RankAmaxes::copy_slots(Stream& stream, CopyKind kind) {
     const bool is_read = kind == CopyKind::device_to_host;
-    for (std::size_t i = 0; i < states_.size(); ++i) {
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
         DelayedSlot* near = &slots_[i * kOperands];
-        DelayedSlot* device = states_[i]->slots();
+        DelayedSlot* device = layers_[i]->scaling().slots();
         stream.copy(is_read ? near : device, is_read ? device : near,
                     kOperands * sizeof(DelayedSlot), kind);
     }
@@ -33,6 +50,15 @@ void RankAmaxes::read(Stream& stream) {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         bits_[i] = numerics::bits_from_float(slots_[i].amax);
     }
+    const bool trains = is_training(all_);
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+        if (layers_[i]->counts_forwards(trains)) {
+            const std::array<uint32_t, 2> forwards = layers_[i]->forward_amaxes(stream);
+            uint32_t* const bits = &bits_[i * kOperands];
+            bits[0] = std::max(bits[0], forwards[0]);
+            bits[1] = std::max(bits[1], forwards[1]);
+        }
+    }
 }
 
 void RankAmaxes::write(Stream& stream) {
@@ -42,9 +68,8 @@ void RankAmaxes::write(Stream& stream) {
     copy_slots(stream, CopyKind::host_to_device);
 }
 
-void reduce_amaxes(Stream& stream, comm::Communicator& comm,
-                   std::span<const ScalingState* const> states) {
-    RankAmaxes amaxes(states);
+void reduce_amaxes(Stream& stream, comm::Communicator& comm, std::span<Linear* const> layers) {
+    RankAmaxes amaxes(layers);
     amaxes.read(stream);
     comm::CallOptions options;
     options.site = "amaxes of delayed scaling";

@@ -7,34 +7,39 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
-#include "linear/scaling_state.hpp"
+#include "linear/linear.hpp"
 
 namespace mp::linear {
+
+// Whether a step of these layers is one of training: see Linear::counts_forwards().
+bool is_training(std::span<Linear* const> layers);
+// Before their end_step(), which it does not wait for.
+void settle_amaxes(Stream& stream, std::span<Linear* const> layers);
 
 class RankAmaxes {
   public:
     RankAmaxes() = default;
-    // States without delayed scaling, or whose recipe keeps amaxes to themselves, are passed over; ranks have the same
+    // Layers without delayed scaling, or whose recipe keeps amaxes to themselves, are passed over; ranks have the same
     // ones. The others outlive this.
-    explicit RankAmaxes(std::span<const ScalingState* const> states);
+    explicit RankAmaxes(std::span<Linear* const> layers);
 
-    // This step's amaxes of this rank become the bits. Waits.
+    // This step's amaxes of this rank become the bits, those that settle_amaxes() adds among them. Waits, changes nothing.
     void read(Stream& stream);
     // For the exchange: as many on every rank, always; each is to become the largest of all ranks.
     [[nodiscard]] std::span<uint32_t> bits() noexcept { return bits_; }
-    // The bits become this step's amaxes, before the states' end_step. Takes no memory; waits.
+    // The bits become this step's amaxes, before the layers' end_step. Takes no memory; waits.
     void write(Stream& stream);
 
   private:
     void copy_slots(Stream& stream, CopyKind kind);
 
-    std::vector<const ScalingState*> states_;
-    std::vector<numerics::DelayedSlot> slots_; // of all states, on the host
+    std::vector<Linear*> all_;
+    std::vector<Linear*> layers_;              // of them, those that exchange
+    std::vector<numerics::DelayedSlot> slots_; // of these, on the host
     std::vector<uint32_t> bits_;
 };
 
-// Collective, before the states' end_step: the exchange in a message of its own. Waits.
-void reduce_amaxes(Stream& stream, comm::Communicator& comm,
-                   std::span<const ScalingState* const> states);
+// Collective, before the layers' end_step: the exchange in a message of its own. Waits.
+void reduce_amaxes(Stream& stream, comm::Communicator& comm, std::span<Linear* const> layers);
 
 } // namespace mp::linear

@@ -33,7 +33,16 @@ void Saved::remember_scale(Stream& stream, const quant::Tracking& tracking) cons
 
 quant::Tracking Saved::remembered(const quant::Tracking& tracking) const noexcept {
     const bool is_delayed = tracking.slot != nullptr;
-    return {is_delayed ? scale_.as<numerics::DelayedSlot>() : nullptr, tracking.warm_up, nullptr};
+    return {is_delayed ? scale_.as<numerics::DelayedSlot>() : nullptr, tracking.warm_up};
+}
+
+float* Saved::gather(Stream& stream, int64_t step) {
+    if (amax_.data() == nullptr) {
+        amax_ = Buffer(stream.shared_device(), sizeof(float));
+    }
+    step_ = step;
+    waits_ = true;
+    return amax_.as<float>();
 }
 
 void Saved::lend(void* memory, std::size_t bytes) noexcept {

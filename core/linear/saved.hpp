@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "linear/operand.hpp"
 #include "tensor/tensor.hpp"
@@ -37,6 +38,13 @@ class Saved {
         return borrowed_ != nullptr && tensor.overlaps(*borrowed_);
     }
     [[nodiscard]] OperandView input() const noexcept;
+    // Where the amax of x gathers from this forward on, in the layer's so many-th step.
+    [[nodiscard]] float* gather(Stream& stream, int64_t step);
+    // For its backward, once. Null: it has counted already, as all forwards of steps up to this one have.
+    [[nodiscard]] const float* take_amax(int64_t counted_to) noexcept {
+        return std::exchange(waits_, false) && step_ > counted_to ? amax_.as<float>() : nullptr;
+    }
+
     // From now on x lies there, where it is kept already and in memory that is lent: null, and it is dropped.
     void lend(void* memory, std::size_t bytes) noexcept;
     [[nodiscard]] const OperandMemory& memory() const noexcept { return kept_; }
@@ -45,6 +53,9 @@ class Saved {
     std::shared_ptr<Tensor> borrowed_;
     OperandMemory kept_;
     Buffer scale_; // a DelayedSlot, as the layer's was
+    Buffer amax_;  // of x, one fp32 number; from the first forward under delayed scaling on
+    int64_t step_ = 0;
+    bool waits_ = false;
     int64_t rows_ = -1;
     bool has_input_ = false;
 };

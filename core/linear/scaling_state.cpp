@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "linear/scaling_state.hpp"
 
+#include <cstddef>
 #include <cstring>
 
 #include "device/select.hpp"
@@ -53,6 +54,7 @@ quant::Tracking ScalingState::tracking(recipe::Operand operand, bool with_stats)
     if (slots_.data() != nullptr && !own_amax) {
         tracking.slot = slots_.as<DelayedSlot>() + index;
         tracking.warm_up = policy_.warm_up;
+        tracking.amax = &tracking.slot->amax;
     }
     if (with_stats && stats_.data() != nullptr) {
         tracking.stats = stats_.as<QuantStats>() + index;
@@ -113,6 +115,29 @@ std::vector<unsigned char> ScalingState::save(Stream& stream) const {
         stream.sync();
     }
     return saved;
+}
+
+namespace {
+
+std::size_t place_of_amax(std::size_t operand) {
+    return sizeof(SavedHeader) + operand * sizeof(DelayedSlot) + offsetof(DelayedSlot, amax);
+}
+
+} // namespace
+
+std::vector<uint32_t> ScalingState::saved_amaxes(const std::vector<unsigned char>& saved) {
+    std::vector<uint32_t> amaxes(kOperands);
+    for (std::size_t i = 0; i < kOperands; ++i) {
+        std::memcpy(&amaxes[i], saved.data() + place_of_amax(i), sizeof amaxes[i]);
+    }
+    return amaxes;
+}
+
+void ScalingState::set_saved_amaxes(std::vector<unsigned char>& saved,
+                                    std::span<const uint32_t> amaxes) {
+    for (std::size_t i = 0; i < amaxes.size(); ++i) {
+        std::memcpy(saved.data() + place_of_amax(i), &amaxes[i], sizeof amaxes[i]);
+    }
 }
 
 void ScalingState::check_saved(const unsigned char* data, std::size_t size) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <vector>
 
 #include "quant/quantize.hpp"
@@ -43,6 +44,12 @@ class ScalingState {
     [[nodiscard]] std::vector<unsigned char> save(Stream& stream) const;
     void load(Stream& stream, const unsigned char* data, std::size_t size) const;
     void check_saved(const unsigned char* data, std::size_t size) const; // throws as load() does
+
+    // The amaxes since the last step in what save() returned under delayed scaling, as bits.
+    [[nodiscard]] static std::vector<uint32_t>
+    saved_amaxes(const std::vector<unsigned char>& saved);
+    static void set_saved_amaxes(std::vector<unsigned char>& saved,
+                                 std::span<const uint32_t> amaxes);
 
   private:
     [[nodiscard]] bool is_delayed() const noexcept {

@@ -9,13 +9,13 @@
 namespace mp::optim {
 namespace {
 
-linear::RankAmaxes amaxes_of(const std::vector<std::shared_ptr<linear::Linear>>& layers) {
-    std::vector<const linear::ScalingState*> states;
-    states.reserve(layers.size());
+std::vector<linear::Linear*> plain(const std::vector<std::shared_ptr<linear::Linear>>& layers) {
+    std::vector<linear::Linear*> all;
+    all.reserve(layers.size());
     for (const std::shared_ptr<linear::Linear>& layer : layers) {
-        states.push_back(&layer->scaling());
+        all.push_back(layer.get());
     }
-    return linear::RankAmaxes(states);
+    return all;
 }
 
 } // namespace
@@ -33,7 +33,8 @@ StepLayers::StepLayers(const Device& device, std::vector<std::shared_ptr<linear:
                  "optimizer: layer %zu was listed before; its step can end only once", i);
         }
     }
-    amaxes_ = amaxes_of(layers_);
+    plain_ = plain(layers_);
+    amaxes_ = linear::RankAmaxes(plain_);
 }
 
 uint64_t StepLayers::definition() const {
@@ -58,13 +59,15 @@ void StepLayers::accept(const comm::Agreement& agreement) {
     }
 }
 
+// Amaxes that are not exchanged settle here; of the others nothing is larger than what was agreed.
 void StepLayers::end_step_as_agreed(Stream& stream) {
     amaxes_.write(stream);
     end_step(stream);
 }
 
 void StepLayers::end_step(Stream& stream) {
-    for (const std::shared_ptr<linear::Linear>& layer : layers_) {
+    linear::settle_amaxes(stream, plain_);
+    for (linear::Linear* const layer : plain_) {
         layer->end_step(stream);
     }
 }

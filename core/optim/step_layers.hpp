@@ -38,6 +38,7 @@ class StepLayers {
 
   private:
     std::vector<std::shared_ptr<linear::Linear>> layers_;
+    std::vector<linear::Linear*> plain_; // the same
     linear::RankAmaxes amaxes_;
     std::size_t first_word_ = 0; // in the agreement
 };

@@ -83,6 +83,7 @@ void quantize_matrix(Stream& stream, const TensorRef& source, int64_t rows, int6
     op.scale_inv = output.scale_inv;
     op.policy = form.policy;
     op.slot = tracking.slot;
+    op.slot_amax = tracking.amax;
     op.warm_up = tracking.warm_up;
     op.amax = output.amax;
     op.stats = tracking.stats;

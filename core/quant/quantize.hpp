@@ -14,6 +14,7 @@ struct Tracking {
     numerics::DelayedSlot* slot = nullptr; // the scale is this one's, once its warm-up is over
     int32_t warm_up = 0;
     numerics::QuantStats* stats = nullptr; // added to
+    float* amax = nullptr; // becomes the maximum of itself and the matrix's; not without a slot
 };
 
 // What is given instead of found.

@@ -95,6 +95,7 @@ inline bool quantize(TestDevice& on, const Candidate& candidate, const QuantizeC
     op.policy = c.policy;
     op.first_element = c.first_element;
     op.slot = c.with_slot ? slot.data() : nullptr;
+    op.slot_amax = c.with_slot ? &slot.data()->amax : nullptr;
     op.warm_up = c.warm_up;
     op.amax = c.with_amax ? amax.data() : nullptr;
     op.stats = c.with_stats ? stats.data() : nullptr;

@@ -441,6 +441,9 @@ TEST_F(SavedTest, TheAmaxOfForeignCodesCounts) {
     EXPECT_GT(amax, 4.0);
     MP_OK(mp_linear_forward_saved(layer.linear, nullptr, codes, y, nullptr, 0));
     layer.end_step();
+    EXPECT_EQ(stats_of(layer.linear, MP_OPERAND_INPUT).history_amax, 0.0); // an evaluation
+    MP_OK(mp_linear_forward_saved(layer.linear, nullptr, codes, y, make_saved(layer.linear), 0));
+    layer.end_step();
     EXPECT_EQ(stats_of(layer.linear, MP_OPERAND_INPUT).history_amax, amax);
 }
 
@@ -525,8 +528,9 @@ TEST_F(SavedTest, PlainMemoryGivesTheSameBits) {
         desc.in_features = kSize;
         desc.out_features = kSize;
         mp_linear* made = nullptr;
-        MP_OK(mp_linear_create_pointers(context, make_recipe(context, name), &desc, weight.data(),
-                                        MP_DTYPE_FP32, nullptr, MP_DTYPE_NONE, &made));
+        ASSERT_TRUE(done(mp_linear_create_pointers(context, make_recipe(context, name), &desc,
+                                                   weight.data(), MP_DTYPE_FP32, nullptr,
+                                                   MP_DTYPE_NONE, &made)));
         const Linear plain(made);
         std::vector<float> y(input.size()), dx(input.size()), dw(weight.size());
         MP_OK(mp_linear_forward_pointers(plain, nullptr, kRows, input.data(), y.data(),

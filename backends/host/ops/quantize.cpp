@@ -133,8 +133,8 @@ void finish_quantize(const QuantizeDesc& op, const numerics::QuantStats& found) 
     if (op.amax != nullptr) {
         *op.amax = amax;
     }
-    if (op.slot != nullptr) {
-        op.slot->amax = numerics::detail::larger_amax(op.slot->amax, amax);
+    if (op.slot_amax != nullptr) {
+        *op.slot_amax = numerics::detail::larger_amax(*op.slot_amax, amax);
     }
     if (op.stats != nullptr) {
         numerics::QuantStats& to = *op.stats;

@@ -113,7 +113,8 @@ MP_API mp_status mp_checkpoint_add_optimizer(mp_checkpoint* checkpoint, mp_optim
  * @since 0.2 */
 MP_API mp_status mp_checkpoint_add_scaler(mp_checkpoint* checkpoint, mp_scaler* scaler);
 
-/** Adds a layer's delayed scales and amax histories; its weight belongs to the optimizer. It is kept alive.
+/** Adds a layer's delayed scales and amax histories; its weight belongs to the optimizer. It is kept alive. Amaxes of a step that
+ * has begun (a backward has run, its end has not) are saved as the largest over the ranks; what was evaluated leaves none.
  * @param[in] checkpoint  the object
  * @param[in] name        unique among layers, 1 to 255 bytes of UTF-8
  * @param[in] linear      of the same context

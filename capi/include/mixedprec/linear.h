@@ -11,6 +11,11 @@
  * x already has that dtype, a reference to it, in which case its contents must not change until backward_weight
  * has run. A second forward replaces what the first one kept; saved.h has forwards that wait side by side.
  *
+ * Evaluation: mp_linear_forward alone, without a backward, leaves training as it was, to the bit: under delayed scaling the
+ * amaxes of a forward (x, and the weight) count from its backward on. One that no backward follows never counts, unless no layer
+ * of an mp_linear_end_step had a backward in that step: then its layers' forwards count, to find scales. Frozen layers, which
+ * may train without a backward, and statistics are evaluated by mp_linear_forward_saved with `saved` NULL (saved.h).
+ *
  * fp8. Which products are fp8 and how their operands are scaled is the recipe's (fp8.* keys); a layer whose sizes
  * do not fit stays in high precision and mp_linear_describe says why. The codes of a weight made in forward serve
  * its backward too (fp8.weight_copy). After each optimizer step call mp_linear_end_step, or name the layers to
@@ -23,7 +28,8 @@
 #include "status.h"
 
 /* mp_linear_desc.flags */
-#define MP_LINEAR_INFERENCE 1u /* forward keeps nothing; backward_weight is refused */
+/* forward keeps nothing, and moves no delayed scale; backward_weight is refused */
+#define MP_LINEAR_INFERENCE 1u
 /* A converted weight serves until mp_linear_end_step, or until the library writes to the weight: for gradient
  * accumulation. A write through a pointer of the caller's goes unnoticed until then. */
 #define MP_LINEAR_CACHE_WEIGHT 2u
@@ -128,7 +134,7 @@ MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp
                                     mp_tensor* dx, mp_tensor* dw, mp_tensor* dbias, uint32_t flags);
 
 /** The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
- * call, cached weights are let go, and monitors are called where their step has come. Call it once a step after
+ * call, of forwards whose backward has run (where none has run in any of the layers: of all), cached weights are let go, and monitors are called where their step has come. Call it once a step after
  * the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called, and with `comm`.
  *
  * Where ranks train the same layers, `comm` makes them scale alike: every amax becomes the largest of all ranks before delayed

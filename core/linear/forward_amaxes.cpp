@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "linear/forward_amaxes.hpp"
+
+#include <algorithm>
+
+#include "device/select.hpp"
+#include "numerics/bits.hpp"
+
+namespace mp::linear {
+namespace {
+
+float* cleared(Stream& stream, float* cell) {
+    check(stream.device().zero(stream.queue(), cell, sizeof *cell));
+    return cell;
+}
+
+// Of all forwards and backwards since the last step, as delayed scaling sees it; null where it does not.
+float* counted(const ScalingState& state, recipe::Operand operand) {
+    return state.tracking(operand, false).amax;
+}
+
+} // namespace
+
+void raise_amax(Stream& stream, const float* from, float* to) {
+    AmaxDesc op{};
+    op.kind = OpKind::amax;
+    op.source = {const_cast<float*>(from), 1, DType::fp32};
+    op.result = to;
+    op.accumulate = true;
+    run_op(stream, op);
+}
+
+void count_codes(Stream& stream, const quant::Tracking& tracking, const Tensor& codes) {
+    if (codes.scales() != nullptr && tracking.amax != nullptr) {
+        raise_amax(stream, static_cast<const float*>(codes.scales()->amax->data()), tracking.amax);
+    }
+}
+
+ForwardAmaxes::ForwardAmaxes(Stream& stream, const ScalingState& state) {
+    if (state.slots() != nullptr) {
+        cells_ = Buffer(stream.shared_device(), sizeof(Cells));
+        check(stream.device().zero(stream.queue(), cells_.data(), cells_.bytes()));
+    }
+}
+
+float* ForwardAmaxes::of_input(Stream& stream, const ScalingState& state, Saved* saved) {
+    if (counted(state, recipe::Operand::input) == nullptr) {
+        return nullptr;
+    }
+    if (saved != nullptr) {
+        return cleared(stream, saved->gather(stream, step_));
+    }
+    float* const cell = &cells()->waiting[next_];
+    next_ = (next_ + 1) % kMostWaiting;
+    waiting_ = std::min(waiting_ + 1, kMostWaiting);
+    return cleared(stream, cell);
+}
+
+float* ForwardAmaxes::of_weight(Stream& stream, const ScalingState& state, std::size_t product) {
+    if (counted(state, recipe::Operand::weight) == nullptr) {
+        return nullptr;
+    }
+    weights_[product] = {true, false};
+    return cleared(stream, &cells()->weights[product]);
+}
+
+void ForwardAmaxes::forward_done(Stream& stream, const float* input) {
+    weights_[static_cast<std::size_t>(recipe::GemmRole::fprop)].trains = true;
+    if (input != nullptr && !has_backward_) {
+        raise_amax(stream, input, &cells()->forwards);
+        has_forwards_ = true;
+    }
+}
+
+void ForwardAmaxes::count_weight(Stream& stream, const ScalingState& state, std::size_t product) {
+    if (weights_[product].waits) {
+        raise_amax(stream, &cells()->weights[product], counted(state, recipe::Operand::weight));
+        weights_[product].waits = false;
+    }
+}
+
+// Without anything kept the newest forward is the one: backwards of a pipeline come in another order, but as many.
+void ForwardAmaxes::count(Stream& stream, const ScalingState& state, Saved* saved) {
+    has_backward_ = true;
+    if (cells_.data() == nullptr) {
+        return;
+    }
+    const float* input = nullptr;
+    if (saved != nullptr) {
+        input = saved->take_amax(counted_to_);
+    } else if (waiting_ > 0) {
+        --waiting_;
+        next_ = (next_ + kMostWaiting - 1) % kMostWaiting;
+        input = &cells()->waiting[next_];
+    }
+    if (input != nullptr) {
+        raise_amax(stream, input, counted(state, recipe::Operand::input));
+    }
+    for (std::size_t product = 0; product < weights_.size(); ++product) {
+        count_weight(stream, state, product);
+    }
+}
+
+void ForwardAmaxes::settle(Stream& stream, const ScalingState& state, bool counts_forwards) {
+    counts_forwards_ = counts_forwards;
+    if (!counts_forwards) {
+        return;
+    }
+    if (has_forwards_) {
+        raise_amax(stream, &cells()->forwards, counted(state, recipe::Operand::input));
+    }
+    for (std::size_t product = 0; product < weights_.size(); ++product) {
+        if (weights_[product].trains) {
+            count_weight(stream, state, product);
+        }
+    }
+}
+
+std::array<uint32_t, 2> ForwardAmaxes::forwards(Stream& stream) const {
+    std::array<uint32_t, 2> bits = {0, 0};
+    if (cells_.data() == nullptr) {
+        return bits;
+    }
+    Cells read{};
+    stream.copy(&read, cells_.data(), sizeof read, CopyKind::device_to_host);
+    stream.sync();
+    bits[0] = has_forwards_ ? numerics::bits_from_float(read.forwards) : 0;
+    for (std::size_t product = 0; product < weights_.size(); ++product) {
+        if (weights_[product].trains && weights_[product].waits) {
+            bits[1] = std::max(bits[1], numerics::bits_from_float(read.weights[product]));
+        }
+    }
+    return bits;
+}
+
+void ForwardAmaxes::start_over(Stream& stream) {
+    if (has_forwards_) {
+        cleared(stream, &cells()->forwards);
+    }
+    if (counts_forwards_) {
+        counted_to_ = step_;
+    }
+    ++step_;
+    for (Weight& weight : weights_) {
+        weight.trains = false;
+    }
+    counts_forwards_ = false;
+    has_forwards_ = false;
+    has_backward_ = false;
+    waiting_ = 0;
+}
+
+} // namespace mp::linear
