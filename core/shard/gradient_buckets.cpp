@@ -177,17 +177,16 @@ comm::Advance GradientBuckets::step(Stream& stream) {
 void GradientBuckets::end_slot(Stream& stream) {
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
         const auto index = static_cast<int32_t>(i);
-        const Bucket& bucket = buckets_[i];
-        const bool has_slot =
-            own_slots() > 1 && (is_under_way(index) || bucket.slots.size() > ended_slots_);
+        Bucket& bucket = buckets_[i];
+        const bool has_slot = bucket.is_staged || (own_slots() > 1 && is_under_way(index));
         const std::vector<bool> was_ready = bucket.is_ready; // it is reset when the last one leaves
         for (std::size_t place = 0; place < was_ready.size() && !has_slot; ++place) {
             if (!was_ready[place]) {
                 set_ready(stream, index, place);
             }
         }
+        bucket.is_staged = false;
     }
-    ++ended_slots_;
 }
 
 // One contribution of a bucket in memory of its own, in the order of the owners, gaps zero.
@@ -218,6 +217,7 @@ void GradientBuckets::stage(Stream& stream, int32_t index) {
              bytes_of(dtype, with_gap(slice.count) - slice.count));
     }
     bucket.slots.push_back(std::move(memory));
+    bucket.is_staged = true;
     give_back(stream, of_plan);
     reset(bucket, of_plan);
 }
@@ -331,8 +331,8 @@ void GradientBuckets::finish(Stream& stream) {
 void GradientBuckets::start_over() noexcept {
     for (Bucket& bucket : buckets_) {
         bucket.has_sum = false;
+        bucket.is_staged = false;
     }
-    ended_slots_ = 0;
 }
 
 TensorSlice GradientBuckets::sum_of(int32_t parameter) const {

@@ -77,6 +77,7 @@ class GradientBuckets {
         std::vector<bool> is_ready;       // by place in the bucket
         int32_t missing = 0;              // gradients that are not ready
         std::vector<std::unique_ptr<Scratch>> slots; // staged contributions
+        bool is_staged = false; // since the last end_slot(), or the step's begin
         bool has_sum = false;
     };
     void lay_out(Bucket& bucket, const ShardBucket& plan) const;
@@ -104,7 +105,6 @@ class GradientBuckets {
     Buffer sums_;
     SharedScales scales_;
     std::deque<InFlightBucket> in_flight_; // in the order in which they left
-    std::size_t ended_slots_ = 0;          // of this step
     comm::MessageCounts& messages_;
 };
 

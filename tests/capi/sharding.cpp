@@ -340,6 +340,39 @@ TEST(Sharding, AnOrdinaryOptimizerHasNoRanks) {
                                    1)); // nothing to do, nothing read
 }
 
+// A rank with one slot may say both: that each gradient is ready, and that the micro-batch is over.
+TEST(Sharding, TheEndOfTheOnlyMicrobatchSaysNothingNew) {
+    for (const int32_t order : {MP_COMM_ORDER_RANK, MP_COMM_ORDER_TREE, MP_COMM_ORDER_EXACT}) {
+        for (int32_t stage = 0; stage <= 2; ++stage) {
+            std::vector<std::vector<unsigned char>> results[2];
+            for (const bool ends : {false, true}) {
+                run_ranks(2, [&](int32_t rank, mp_comm* comm) {
+                    mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+                    sharding.stage = stage;
+                    sharding.order = order;
+                    sharding.bucket_elements = 30000;
+                    Model model(comm, sharding);
+                    EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
+                    for (int64_t step = 0; step < 2; ++step) {
+                        EXPECT_TRUE(succeeded(model.backward(step, true)));
+                        if (ends) {
+                            EXPECT_TRUE(
+                                succeeded(mp_optimizer_end_microbatch(model.optimizer, nullptr)));
+                        }
+                        EXPECT_TRUE(
+                            succeeded(mp_optimizer_step(model.optimizer, nullptr, nullptr)));
+                    }
+                    for (int32_t i = 0; rank == 0 && i < kParams; ++i) {
+                        results[ends ? 1 : 0].push_back(
+                            bytes_of(model.params[static_cast<std::size_t>(i)]));
+                    }
+                });
+            }
+            EXPECT_EQ(results[0], results[1]) << "order " << order << ", stage " << stage;
+        }
+    }
+}
+
 TEST(Sharding, TrafficIsCounted) {
     run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
         Model model(comm, MP_SHARDING_DESC_INIT);

@@ -170,8 +170,8 @@ MP_API mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue);
  * @since 0.2 */
 MP_API mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
 
-/** All gradients of one slot are there: they are kept in the wire's type, and zeroed. Needed after each of this rank's
- * slots where it has several; nothing else may add to them before. Does nothing without sharding. Enqueues; blocks for
+/** All gradients of one slot are there, those that were said to be ready and the rest: they are kept in the wire's type, and
+ * zeroed. Needed after each of this rank's slots where it has several; nothing else may add to them before. Does nothing without sharding. Enqueues; blocks for
  * buckets that leave.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue
