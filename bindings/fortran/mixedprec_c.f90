@@ -691,7 +691,7 @@ module mixedprec_types
         integer(c_int32_t) :: weight_dtype = 0
         integer(c_int64_t) :: count = 0
         integer(c_int32_t) :: rule = 0
-        integer(c_int32_t) :: reserved = 0
+        integer(c_int32_t) :: ndim = 0
         type(c_ptr) :: exp_avg_format = c_null_ptr
         type(c_ptr) :: exp_avg_sq_format = c_null_ptr
     end type mp_planned_tensor
@@ -780,7 +780,8 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_checkpoint_add_scaler
 
-        !> Adds a layer's delayed scales and amax histories; its weight belongs to the optimizer. It is kept alive.
+        !> Adds a layer's delayed scales and amax histories; its weight belongs to the optimizer. It is kept alive. Amaxes of a step that
+        !> has begun (a backward has run, its end has not) are saved as the largest over the ranks; what was evaluated leaves none.
         function mp_checkpoint_add_linear(checkpoint, name, linear) bind(c, &
             name="mp_checkpoint_add_linear") result(answer)
             import
@@ -1435,7 +1436,7 @@ module mixedprec_c
         end function mp_linear_backward
 
         !> The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
-        !> call, cached weights are let go, and monitors are called where their step has come. Call it once a step after
+        !> call, of forwards whose backward has run (where none has run in any of the layers: of all), cached weights are let go, and monitors are called where their step has come. Call it once a step after
         !> the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called, and with `comm`.
         !>
         !> Where ranks train the same layers, `comm` makes them scale alike: every amax becomes the largest of all ranks before delayed
@@ -2706,7 +2707,7 @@ module mixedprec_c
         end function mp_linear_get_operand_form
 
         !> Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
-        !> counted by the layer. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.
+        !> counted by the layer at once, so not for an evaluation. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.
         function mp_linear_quantize(linear, queue, product, operand, source, codes) bind(c, &
             name="mp_linear_quantize") result(answer)
             import
@@ -2796,7 +2797,7 @@ module mixedprec_c
         end subroutine mp_scaler_destroy
 
         !> Looks whether gradients in the caller's own memory are finite; for loops without mp_optimizer. Adds to
-        !> found_inf until the next update. Enqueues; on the host the memory is read before the call returns.
+        !> found_inf until the next update: every step until then is skipped. Enqueues; on the host the memory is read before the call returns.
         function mp_scaler_check_pointers(scaler, queue, count, grads, dtypes, elements) bind(c, &
             name="mp_scaler_check_pointers") result(answer)
             import
@@ -2921,8 +2922,8 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_optimizer_grad_ready
 
-        !> All gradients of one slot are there: they are kept in the wire's type, and zeroed. Needed after each of this rank's
-        !> slots where it has several; nothing else may add to them before. Does nothing without sharding. Enqueues; blocks for
+        !> All gradients of one slot are there, those that were said to be ready and the rest: they are kept in the wire's type, and
+        !> zeroed. Needed after each of this rank's slots where it has several; nothing else may add to them before. Does nothing without sharding. Enqueues; blocks for
         !> buckets that leave.
         function mp_optimizer_end_microbatch(optimizer, queue) bind(c, &
             name="mp_optimizer_end_microbatch") result(answer)
@@ -3021,7 +3022,8 @@ module mixedprec_c
 
         !> mp_recipe_plan_memory for one rank of many that share an optimizer, after mp_optimizer_shard: exactly the bytes of its
         !> own elements, and of what every rank has. The one scale of a weight or gradient is on every rank. Gradients from stage
-        !> 2 on, and weights in stage 3, are not counted: they have memory while they are in use only.
+        !> 2 on, and weights in stage 3, are not counted: they have memory while they are in use only. Every tensor is taken for a
+        !> matrix; mp_recipe_plan_tensors knows others.
         function mp_recipe_plan_memory_sharded(recipe, rule, counts, tensor_count, sharding, rank, ranks, &
             report) bind(c, name="mp_recipe_plan_memory_sharded") result(answer)
             import
@@ -3793,7 +3795,7 @@ contains
         call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%weight_dtype)), 4)
         call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%count)), 8)
         call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%rule)), 16)
-        call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%reserved)), 20)
+        call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%ndim)), 20)
         call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%exp_avg_format)), 24)
         call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%exp_avg_sq_format)), 32)
         call compare(int(c_sizeof(at_mp_tensor_desc)), 88)

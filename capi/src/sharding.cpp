@@ -96,10 +96,15 @@ std::vector<optim::PlannedTensor> planned_of(const mp_planned_tensor* tensors, i
                  static_cast<long long>(i));
         }
         const auto source = read_struct(place, "tensors");
-        check_reserved(source.reserved);
+        if (source.ndim < 0 || source.ndim > MP_MAX_DIMS) {
+            fail(Code::invalid_argument, "tensors[%lld].ndim is %d; it must be 0..%d",
+                 static_cast<long long>(i), source.ndim, MP_MAX_DIMS);
+        }
         optim::PlannedTensor tensor;
         tensor.count = source.count;
         tensor.weight = dtype_of(source.weight_dtype, "tensors.weight_dtype", true);
+        tensor.is_vector =
+            source.ndim == 1 || (source.ndim == 0 && source.weight_dtype == MP_DTYPE_FP32);
         tensor.rule = rule_of(source.rule);
         tensor.formats = {text_of(source.exp_avg_format), text_of(source.exp_avg_sq_format)};
         all.push_back(std::move(tensor));

@@ -77,10 +77,11 @@ recipe::Recipe with_formats(const recipe::Recipe& recipe, const MomentFormats& f
     return own;
 }
 
-DType gather_dtype(const recipe::Recipe& recipe, StateFormat weight) {
+DType gather_dtype(const recipe::Recipe& recipe, StateFormat weight, bool is_vector) {
     const bool is_narrower = dtype_size(recipe.weight_gather) < dtype_size(weight.dtype);
-    return is_narrower && weight == recipe.weight && !weight.is_scaled() ? recipe.weight_gather
-                                                                         : weight.dtype;
+    return is_narrower && !is_vector && weight == recipe.weight && !weight.is_scaled()
+               ? recipe.weight_gather
+               : weight.dtype;
 }
 
 comm::WireFormat reduce_wire(const comm::WireFormat& wire, const recipe::Recipe& recipe,
@@ -112,7 +113,8 @@ Planned plan_one(const recipe::Recipe& recipe, const recipe::Recipe& of_group,
     planned.memory = planned.is_codes ? StateFormat(tensor.weight, Coding::scaled) : planned.weight;
     planned.formats = state_formats(of_group, planned.weight, tensor.count, tensor.rule);
     planned.wire = reduce_wire(sharding.wire, recipe, planned.formats);
-    planned.gather = planned.is_codes ? tensor.weight : gather_dtype(recipe, planned.weight);
+    planned.gather =
+        planned.is_codes ? tensor.weight : gather_dtype(recipe, planned.weight, tensor.is_vector);
     return planned;
 }
 

@@ -61,8 +61,8 @@ recipe::Recipe with_formats(const recipe::Recipe& recipe, const MomentFormats& f
                             numerics::RuleId rule);
 
 // What a weight of this format is gathered in: the recipe's gather type where that is smaller, for weights of the
-// recipe's own type; else its own.
-DType gather_dtype(const recipe::Recipe& recipe, StateFormat weight);
+// recipe's own type; else its own. Vectors (norms, biases), which no product takes, are never rounded for it.
+DType gather_dtype(const recipe::Recipe& recipe, StateFormat weight, bool is_vector);
 
 // What a parameter's gradient is reduced in: `wire`, but in fp32 where that is fp8 and the recipe, whose gradients are
 // codes, keeps this one in high precision (MS-AMP's biases and norms).
@@ -73,6 +73,7 @@ comm::WireFormat reduce_wire(const comm::WireFormat& wire, const recipe::Recipe&
 struct PlannedTensor {
     int64_t count = 0;
     DType weight = DType::none; // none: the recipe's; fp32; or fp8 codes that ranks gather
+    bool is_vector = false;     // of one dimension
     numerics::RuleId rule = numerics::RuleId::adamw;
     MomentFormats formats; // of its group
 };

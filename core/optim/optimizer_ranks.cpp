@@ -115,7 +115,8 @@ std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,
                  "share; use the greedy plan, or stage 0",
                  p.name.c_str());
         }
-        tensors.push_back({p.param, p.grad, gather_dtype(recipe, p.weight),
+        tensors.push_back({p.param, p.grad,
+                           gather_dtype(recipe, p.weight, p.param->shape().ndim < 2),
                            reduce_wire(options.wire, recipe, p.formats),
                            p.is_codes ? recipe.weight.dtype : DType::none, p.init_fp32});
     }

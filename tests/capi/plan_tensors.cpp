@@ -26,6 +26,8 @@ std::vector<mp_planned_tensor> planned(const std::vector<Kind>& kinds) {
     std::vector<mp_planned_tensor> tensors;
     for (const Kind& kind : kinds) {
         mp_planned_tensor tensor = MP_PLANNED_TENSOR_INIT;
+        const bool is_as_by_default = (kind.columns == 0) == (kind.dtype == MP_DTYPE_FP32);
+        tensor.ndim = is_as_by_default ? 0 : kind.columns == 0 ? 1 : 2;
         tensor.count = kind.rows * (kind.columns == 0 ? 1 : kind.columns);
         tensor.weight_dtype = kind.dtype;
         tensor.rule = kind.group == 2 ? MP_RULE_LION : MP_RULE_ADAMW;
@@ -144,6 +146,13 @@ std::vector<Case> all_cases() {
             kind.group = 0; // formats with a scale belong to AdamW's
         }
         cases.push_back({name, kinds, MP_SHARD_GREEDY});
+    }
+    // Vectors in the recipe's type, and a matrix kept in fp32, which here are the same type.
+    std::vector<Kind> mixed = kPlain;
+    mixed.push_back({20000, 0, MP_DTYPE_NONE, 0});
+    mixed.push_back({50, 40, MP_DTYPE_FP32, 1});
+    for (const char* name : {"fp32", "bf16_mixed", "fp8_delayed"}) {
+        cases.push_back({name, mixed, MP_SHARD_FLAT});
     }
     std::vector<Kind> codes = kPlain;
     codes[0].dtype = MP_DTYPE_FP8_E4M3;
@@ -264,6 +273,44 @@ TEST(PlanTensors, AreWhatRanksSend) {
     }
 }
 
+// What no product multiplies is not rounded for it: on ranks too a norm's weights are the optimizer's to the bit.
+TEST(PlanTensors, VectorsAreGatheredAsTheyAreKept) {
+    const std::vector<Kind> kinds = {{130, 70, MP_DTYPE_FP32, 0}, {20000, 0, MP_DTYPE_FP32, 0}};
+    for (const char* name : {"bf16_mixed", "bf16_mixed_fp32_compute", "fp8_delayed"}) {
+        const Live alone(name, kinds, nullptr, {});
+        const auto write = [](const Live& live) {
+            for (int32_t i = 0; i < 2; ++i) {
+                mp_tensor* raw = nullptr;
+                EXPECT_TRUE(succeeded(mp_optimizer_acquire_grad(live.optimizer, nullptr, i)));
+                EXPECT_TRUE(succeeded(mp_optimizer_get_state(live.optimizer, i, "grad", &raw)));
+                const Tensor grad(raw);
+                const std::vector<float> values = numbers(i == 0 ? 9100 : 20000, 11);
+                EXPECT_TRUE(
+                    succeeded(mp_tensor_write(grad, nullptr, values.data(), values.size() * 4)));
+            }
+            EXPECT_TRUE(succeeded(mp_optimizer_step(live.optimizer, nullptr, nullptr)));
+        };
+        write(alone);
+        for (const int32_t ranks : {1, 2}) {
+            for (int32_t stage = 1; stage <= 3; ++stage) {
+                mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+                sharding.stage = stage;
+                run_ranks(ranks, [&](mp_comm* comm, int32_t) {
+                    const Live live(name, kinds, comm, sharding);
+                    MP_OK(mp_optimizer_shard(live.optimizer, nullptr));
+                    write(live);
+                    constexpr int32_t kBoth[] = {0, 1};
+                    MP_OK(mp_optimizer_gather_begin(live.optimizer, nullptr, kBoth, 2));
+                    MP_OK(mp_optimizer_gather_wait(live.optimizer, nullptr, kBoth, 2));
+                    EXPECT_NE(bytes_of(live.weights[0]), bytes_of(alone.weights[0]));
+                    EXPECT_EQ(bytes_of(live.weights[1]), bytes_of(alone.weights[1]))
+                        << name << ", stage " << stage;
+                });
+            }
+        }
+    }
+}
+
 TEST(PlanTensors, RefuseWhatCannotBe) {
     const Context context = make_context(1);
     const Recipe recipe = make_recipe(context, "bf16_mixed");
@@ -286,6 +333,9 @@ TEST(PlanTensors, RefuseWhatCannotBe) {
     tensors[1].exp_avg_format = "bf17";
     EXPECT_LT(plan(), 0);
     tensors[1].exp_avg_format = nullptr;
+    tensors[1].ndim = 9;
+    MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "tensors[1].ndim is 9");
+    tensors[1].ndim = 0;
     tensors[1].struct_size = 16;
     MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "tensors[1]");
     tensors[1].struct_size = sizeof tensors[1];

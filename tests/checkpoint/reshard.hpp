@@ -35,9 +35,10 @@ inline Family family(
     made.run.sharding.bucket_elements = 60000;
     made.run.sharding.order = comm::SumOrder::tree;
     made.run.slots = made.run.sharding.slots = 8;
-    made.first_stage =
-        optim::gather_dtype(recipe, recipe.weight) != recipe.weight.dtype || made.run.as_codes ? 1
-                                                                                               : 0;
+    made.first_stage = optim::gather_dtype(recipe, recipe.weight, false) != recipe.weight.dtype ||
+                               made.run.as_codes
+                           ? 1
+                           : 0;
     return made;
 }
 

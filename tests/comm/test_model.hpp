@@ -25,6 +25,17 @@ inline const std::vector<Shape>& model() {
     return shapes;
 }
 
+// The same before there is one.
+inline std::vector<optim::PlannedTensor> planned_model() {
+    std::vector<optim::PlannedTensor> tensors;
+    for (const Shape& shape : model()) {
+        optim::PlannedTensor& tensor = tensors.emplace_back();
+        tensor.count = shape.count();
+        tensor.is_vector = shape.ndim == 1;
+    }
+    return tensors;
+}
+
 struct Training {
     recipe::Recipe recipe;
     shard::ShardingOptions sharding; // but for comm

@@ -118,19 +118,15 @@ TEST(ZeroHybrid, OneRanksInfinitySkipsTheStepEverywhere) {
 
 // A rank has what its place in its group has, exactly as planned.
 TEST(ZeroHybrid, HoldsWhatThePlanSays) {
-    std::vector<int64_t> counts;
-    for (const Shape& shape : model()) {
-        counts.push_back(shape.count());
-    }
     for (const Layout layout : {Layout{4, 2}, Layout{2, 1}}) {
         for (int32_t stage = 0; stage <= 3; ++stage) {
             const Training run = training_of("bf16_mixed", stage, layout.shard_ranks);
             train_ranks(layout.ranks, run, [&](TestModel& test_model) {
                 test_model.optimizer().shard(test_model.stream());
                 const optim::MemoryReport held = test_model.optimizer().parameters().memory();
-                const optim::MemoryReport planned = optim::planned_memory(
-                    run.recipe, optim::planned_tensors(counts, numerics::RuleId::adamw),
-                    run.sharding, {test_model.comm().rank(), layout.ranks});
+                const optim::MemoryReport planned =
+                    optim::planned_memory(run.recipe, planned_model(), run.sharding,
+                                          {test_model.comm().rank(), layout.ranks});
                 EXPECT_EQ(held.weight, planned.weight) << layout.text() << stage;
                 EXPECT_EQ(held.exp_avg, planned.exp_avg) << layout.text() << stage;
                 EXPECT_EQ(held.reduced_grad, planned.reduced_grad) << layout.text() << stage;

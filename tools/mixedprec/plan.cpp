@@ -161,6 +161,7 @@ Model model_of(const Options& options) {
         planned.count = tensor.count;
         planned.rule = rule;
         planned.weight_dtype = kept ? MP_DTYPE_FP32 : MP_DTYPE_NONE;
+        planned.ndim = tensor.dims < 2 ? 1 : 2;
         model.tensors.push_back(planned);
         model.kept += kept ? 1 : 0;
         must<UsageError>(

@@ -158,6 +158,7 @@ void Params::plan(std::span<const Param> params, mp_memory_report* memory,
         mp_planned_tensor tensor = MP_PLANNED_TENSOR_INIT;
         tensor.count = p.elements();
         tensor.weight_dtype = p.planned_dtype;
+        tensor.ndim = p.cols > 0 ? 2 : 1;
         tensors.push_back(tensor);
     }
     MP_CHECK(mp_recipe_plan_tensors(recipe, tensors.data(), static_cast<int64_t>(tensors.size()),

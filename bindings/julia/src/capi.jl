@@ -1103,17 +1103,17 @@ struct mp_planned_tensor
     weight_dtype::Int32
     count::Int64
     rule::Int32
-    reserved::Int32
+    ndim::Int32
     exp_avg_format::Ptr{UInt8}
     exp_avg_sq_format::Ptr{UInt8}
     mp_planned_tensor(;
         weight_dtype = 0,
         count = 0,
         rule = 0,
-        reserved = 0,
+        ndim = 0,
         exp_avg_format = C_NULL,
         exp_avg_sq_format = C_NULL) =
-        new(sizeof(mp_planned_tensor), weight_dtype, count, rule, reserved, exp_avg_format, exp_avg_sq_format)
+        new(sizeof(mp_planned_tensor), weight_dtype, count, rule, ndim, exp_avg_format, exp_avg_sq_format)
 end
 
 "See mixedprec/tensor.h."
@@ -1522,7 +1522,8 @@ mp_checkpoint_add_scaler(checkpoint, scaler) =
     @waiting(3, Int32, (Ptr{mp_checkpoint}, Ptr{mp_scaler},), checkpoint, scaler)
 
 """
-Adds a layer's delayed scales and amax histories; its weight belongs to the optimizer. It is kept alive.
+Adds a layer's delayed scales and amax histories; its weight belongs to the optimizer. It is kept alive. Amaxes of a step that
+has begun (a backward has run, its end has not) are saved as the largest over the ranks; what was evaluated leaves none.
 """
 mp_checkpoint_add_linear(checkpoint, name, linear) =
     @waiting(4, Int32, (Ptr{mp_checkpoint}, Ptr{UInt8}, Ptr{mp_linear},), checkpoint, name, linear)
@@ -1981,7 +1982,7 @@ mp_linear_backward(linear, queue, dy, dx, dw, dbias, flags) =
 
 """
 The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
-call, cached weights are let go, and monitors are called where their step has come. Call it once a step after
+call, of forwards whose backward has run (where none has run in any of the layers: of all), cached weights are let go, and monitors are called where their step has come. Call it once a step after
 the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called, and with `comm`.
 
 Where ranks train the same layers, `comm` makes them scale alike: every amax becomes the largest of all ranks before delayed
@@ -2800,7 +2801,7 @@ mp_linear_get_operand_form(linear, product, operand, dtype, quant) =
 
 """
 Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
-counted by the layer. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.
+counted by the layer at once, so not for an evaluation. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.
 """
 mp_linear_quantize(linear, queue, product, operand, source, codes) =
     @waiting(199, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Int32, Int32, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, queue, product, operand, source, codes)
@@ -2859,7 +2860,7 @@ mp_scaler_destroy(scaler) =
 
 """
 Looks whether gradients in the caller's own memory are finite; for loops without mp_optimizer. Adds to
-found_inf until the next update. Enqueues; on the host the memory is read before the call returns.
+found_inf until the next update: every step until then is skipped. Enqueues; on the host the memory is read before the call returns.
 """
 mp_scaler_check_pointers(scaler, queue, count, grads, dtypes, elements) =
     @waiting(208, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Int64, Ptr{Ptr{Cvoid}}, Ptr{Int32}, Ptr{Int64},), scaler, queue, count, grads, dtypes, elements)
@@ -2944,8 +2945,8 @@ mp_optimizer_grad_ready(optimizer, queue, index) =
     @waiting(219, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
 
 """
-All gradients of one slot are there: they are kept in the wire's type, and zeroed. Needed after each of this rank's
-slots where it has several; nothing else may add to them before. Does nothing without sharding. Enqueues; blocks for
+All gradients of one slot are there, those that were said to be ready and the rest: they are kept in the wire's type, and
+zeroed. Needed after each of this rank's slots where it has several; nothing else may add to them before. Does nothing without sharding. Enqueues; blocks for
 buckets that leave.
 """
 mp_optimizer_end_microbatch(optimizer, queue) =
@@ -3009,7 +3010,8 @@ mp_optimizer_get_traffic(optimizer, traffic) =
 """
 mp_recipe_plan_memory for one rank of many that share an optimizer, after mp_optimizer_shard: exactly the bytes of its
 own elements, and of what every rank has. The one scale of a weight or gradient is on every rank. Gradients from stage
-2 on, and weights in stage 3, are not counted: they have memory while they are in use only.
+2 on, and weights in stage 3, are not counted: they have memory while they are in use only. Every tensor is taken for a
+matrix; mp_recipe_plan_tensors knows others.
 """
 mp_recipe_plan_memory_sharded(recipe, rule, counts, tensor_count, sharding, rank, ranks, report) =
     @waiting(229, Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, sharding, rank, ranks, report)

@@ -1004,7 +1004,7 @@ mp_planned_tensor._fields_ = [
     ("weight_dtype", c_int32),
     ("count", c_int64),
     ("rule", c_int32),
-    ("reserved", c_int32),
+    ("ndim", c_int32),
     ("exp_avg_format", c_char_p),
     ("exp_avg_sq_format", c_char_p),
 ]
@@ -1108,7 +1108,8 @@ FUNCTIONS = {
     "mp_checkpoint_add_optimizer": (c_int32, [POINTER(mp_checkpoint), POINTER(mp_optimizer)], "checkpoint, optimizer"),
     # Adds a loss scaler, one at most: scale and counters. It is kept alive.
     "mp_checkpoint_add_scaler": (c_int32, [POINTER(mp_checkpoint), POINTER(mp_scaler)], "checkpoint, scaler"),
-    # Adds a layer's delayed scales and amax histories; its weight belongs to the optimizer. It is kept alive.
+    # Adds a layer's delayed scales and amax histories; its weight belongs to the optimizer. It is kept alive. Amaxes of a step that
+    # has begun (a backward has run, its end has not) are saved as the largest over the ranks; what was evaluated leaves none.
     "mp_checkpoint_add_linear": (c_int32, [POINTER(mp_checkpoint), c_char_p, POINTER(mp_linear)], "checkpoint, name, linear"),
     # Adds bytes of the caller: the position in the data, a schedule, a random state. A save copies them as they are then; a
     # load of the same size writes them. With a communicator those of rank 0 are saved, and every rank gets them.
@@ -1283,7 +1284,7 @@ FUNCTIONS = {
     # both GEMMs want the same type. The same bits as the two calls. Enqueues.
     "mp_linear_backward": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), c_uint32], "linear, queue, dy, dx, dw, dbias, flags"),
     # The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
-    # call, cached weights are let go, and monitors are called where their step has come. Call it once a step after
+    # call, of forwards whose backward has run (where none has run in any of the layers: of all), cached weights are let go, and monitors are called where their step has come. Call it once a step after
     # the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called, and with `comm`.
     #
     # Where ranks train the same layers, `comm` makes them scale alike: every amax becomes the largest of all ranks before delayed
@@ -1606,7 +1607,7 @@ FUNCTIONS = {
     # The form in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
     "mp_linear_get_operand_form": (c_int32, [POINTER(mp_linear), c_int32, c_int32, POINTER(c_int32), POINTER(mp_quant_desc)], "linear, product, operand, dtype, quant"),
     # Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
-    # counted by the layer. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.
+    # counted by the layer at once, so not for an evaluation. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.
     "mp_linear_quantize": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), c_int32, c_int32, POINTER(mp_tensor), POINTER(mp_tensor)], "linear, queue, product, operand, source, codes"),
     # Has products take these codes of the caller's instead of rounding the weight: who changes the weight makes them anew.
     # Their amax enters the delayed scale. Kept alive.
@@ -1629,7 +1630,7 @@ FUNCTIONS = {
     # Gives the caller's reference back.
     "mp_scaler_destroy": (None, [POINTER(mp_scaler)], "scaler"),
     # Looks whether gradients in the caller's own memory are finite; for loops without mp_optimizer. Adds to
-    # found_inf until the next update. Enqueues; on the host the memory is read before the call returns.
+    # found_inf until the next update: every step until then is skipped. Enqueues; on the host the memory is read before the call returns.
     "mp_scaler_check_pointers": (c_int32, [POINTER(mp_scaler), POINTER(mp_queue), c_int64, POINTER(c_void_p), POINTER(c_int32), POINTER(c_int64)], "scaler, queue, count, grads, dtypes, elements"),
     # The loss scale in device memory: one fp32 element that shares the scaler's memory, for losses that are multiplied on the device
     # without waiting. 1 of a scaler of kind MP_SCALER_NONE.
@@ -1666,8 +1667,8 @@ FUNCTIONS = {
     # and from stage 2 on, once a microbatch if wanted: what left is added to what left before. Does nothing without sharding.
     # Enqueues; blocks for a bucket that leaves.
     "mp_optimizer_grad_ready": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32], "optimizer, queue, index"),
-    # All gradients of one slot are there: they are kept in the wire's type, and zeroed. Needed after each of this rank's
-    # slots where it has several; nothing else may add to them before. Does nothing without sharding. Enqueues; blocks for
+    # All gradients of one slot are there, those that were said to be ready and the rest: they are kept in the wire's type, and
+    # zeroed. Needed after each of this rank's slots where it has several; nothing else may add to them before. Does nothing without sharding. Enqueues; blocks for
     # buckets that leave.
     "mp_optimizer_end_microbatch": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue)], "optimizer, queue"),
     # Gives a gradient its memory, of zeros, where it has none. Does nothing in stages 0 and 1, or without sharding.
@@ -1695,7 +1696,8 @@ FUNCTIONS = {
     "mp_optimizer_get_traffic": (c_int32, [POINTER(mp_optimizer), POINTER(mp_comm_traffic)], "optimizer, traffic"),
     # mp_recipe_plan_memory for one rank of many that share an optimizer, after mp_optimizer_shard: exactly the bytes of its
     # own elements, and of what every rank has. The one scale of a weight or gradient is on every rank. Gradients from stage
-    # 2 on, and weights in stage 3, are not counted: they have memory while they are in use only.
+    # 2 on, and weights in stage 3, are not counted: they have memory while they are in use only. Every tensor is taken for a
+    # matrix; mp_recipe_plan_tensors knows others.
     "mp_recipe_plan_memory_sharded": (c_int32, [POINTER(mp_recipe), c_int32, POINTER(c_int64), c_int64, POINTER(mp_sharding_desc), c_int32, c_int32, POINTER(mp_memory_report)], "recipe, rule, counts, tensor_count, sharding, rank, ranks, report"),
     # Plans tensors of several kinds: kept in fp32 beside the recipe's weights, of groups with formats of their own, or gathered
     # as codes; what one rank holds, and what it sends. A model that is made so holds exactly these bytes.

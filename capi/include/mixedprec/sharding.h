@@ -32,8 +32,9 @@
  * groups. For that, EXACT, and TREE where a group's slots are not a power of two, send each contribution to every
  * group's owner instead: a group's worth of bytes for each group.
  * The wire's type rounds each contribution once; sums are never rounded. Where the recipe's weight.gather.dtype is
- * narrower than the weights, their owner keeps them exactly, and every rank, the owner too, computes with what was
- * gathered. */
+ * narrower than the weights, as bf16_mixed's is, their owner keeps them exactly, and every rank, the owner too and also one alone,
+ * computes with what was gathered. Parameters of one dimension (norms, biases) are gathered as they are kept. Embeddings are matrices,
+ * and rounded: set the key to the weights' type where they must not be. */
 #ifndef MIXEDPREC_SHARDING_H
 #define MIXEDPREC_SHARDING_H
 
@@ -105,9 +106,11 @@ typedef struct mp_planned_tensor {
     /* MP_DTYPE_NONE: the recipe's weight.dtype. MP_DTYPE_FP32: kept in fp32. MP_DTYPE_FP8_E4M3 or _E5M2: codes of
      * mp_recipe_create_weight_codes, which ranks gather under fp8.all_gather */
     int32_t weight_dtype;
-    int64_t count;    /* elements, 0..2^55 in all */
-    int32_t rule;     /* MP_RULE_ADAMW and the like */
-    int32_t reserved; /* 0 */
+    int64_t count; /* elements, 0..2^55 in all */
+    int32_t rule;  /* MP_RULE_ADAMW and the like */
+    /* Dimensions of the parameter: those of one (norms, biases) are gathered as they are kept. 0: 1 where weight_dtype is
+     * MP_DTYPE_FP32, else 2 */
+    int32_t ndim;
     /* As in mp_param_group_desc; NULL: what the recipe says */
     const char* exp_avg_format;
     const char* exp_avg_sq_format; /* second moments, likewise */
@@ -277,7 +280,8 @@ MP_API mp_status mp_optimizer_get_traffic(const mp_optimizer* optimizer, mp_comm
 
 /** mp_recipe_plan_memory for one rank of many that share an optimizer, after mp_optimizer_shard: exactly the bytes of its
  * own elements, and of what every rank has. The one scale of a weight or gradient is on every rank. Gradients from stage
- * 2 on, and weights in stage 3, are not counted: they have memory while they are in use only.
+ * 2 on, and weights in stage 3, are not counted: they have memory while they are in use only. Every tensor is taken for a
+ * matrix; mp_recipe_plan_tensors knows others.
  * @param[in]     recipe        the recipe
  * @param[in]     rule          MP_RULE_ADAMW and the like
  * @param[in]     counts        elements of each tensor; may be NULL when tensor_count is 0

@@ -1977,7 +1977,7 @@ pub struct mp_planned_tensor {
     pub weight_dtype: i32,
     pub count: i64,
     pub rule: i32,
-    pub reserved: i32,
+    pub ndim: i32,
     pub exp_avg_format: *const c_char,
     pub exp_avg_sq_format: *const c_char,
 }
@@ -1989,7 +1989,7 @@ impl mp_planned_tensor {
         weight_dtype: 0,
         count: 0,
         rule: 0,
-        reserved: 0,
+        ndim: 0,
         exp_avg_format: core::ptr::null(),
         exp_avg_sq_format: core::ptr::null(),
     };
@@ -2008,7 +2008,7 @@ const _: () = {
     assert!(core::mem::offset_of!(mp_planned_tensor, weight_dtype) == 4);
     assert!(core::mem::offset_of!(mp_planned_tensor, count) == 8);
     assert!(core::mem::offset_of!(mp_planned_tensor, rule) == 16);
-    assert!(core::mem::offset_of!(mp_planned_tensor, reserved) == 20);
+    assert!(core::mem::offset_of!(mp_planned_tensor, ndim) == 20);
     assert!(core::mem::offset_of!(mp_planned_tensor, exp_avg_format) == 24);
     assert!(core::mem::offset_of!(mp_planned_tensor, exp_avg_sq_format) == 32);
 };
@@ -2204,7 +2204,8 @@ extern "C" {
     /// Adds a loss scaler, one at most: scale and counters. It is kept alive.
     pub fn mp_checkpoint_add_scaler(checkpoint: *mut mp_checkpoint, scaler: *mut mp_scaler) -> mp_status;
 
-    /// Adds a layer's delayed scales and amax histories; its weight belongs to the optimizer. It is kept alive.
+    /// Adds a layer's delayed scales and amax histories; its weight belongs to the optimizer. It is kept alive. Amaxes of a step that
+    /// has begun (a backward has run, its end has not) are saved as the largest over the ranks; what was evaluated leaves none.
     pub fn mp_checkpoint_add_linear(checkpoint: *mut mp_checkpoint, name: *const c_char, linear: *mut mp_linear) -> mp_status;
 
     /// Adds bytes of the caller: the position in the data, a schedule, a random state. A save copies them as they are then; a
@@ -2450,7 +2451,7 @@ extern "C" {
     pub fn mp_linear_backward(linear: *mut mp_linear, queue: *mut mp_queue, dy: *const mp_tensor, dx: *mut mp_tensor, dw: *mut mp_tensor, dbias: *mut mp_tensor, flags: u32) -> mp_status;
 
     /// The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
-    /// call, cached weights are let go, and monitors are called where their step has come. Call it once a step after
+    /// call, of forwards whose backward has run (where none has run in any of the layers: of all), cached weights are let go, and monitors are called where their step has come. Call it once a step after
     /// the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called, and with `comm`.
     ///
     /// Where ranks train the same layers, `comm` makes them scale alike: every amax becomes the largest of all ranks before delayed
@@ -2897,7 +2898,7 @@ extern "C" {
     pub fn mp_linear_get_operand_form(linear: *const mp_linear, product: i32, operand: i32, dtype: *mut i32, quant: *mut mp_quant_desc) -> mp_status;
 
     /// Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
-    /// counted by the layer. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.
+    /// counted by the layer at once, so not for an evaluation. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.
     pub fn mp_linear_quantize(linear: *mut mp_linear, queue: *mut mp_queue, product: i32, operand: i32, source: *const mp_tensor, codes: *mut mp_tensor) -> mp_status;
 
     /// Has products take these codes of the caller's instead of rounding the weight: who changes the weight makes them anew.
@@ -2929,7 +2930,7 @@ extern "C" {
     pub fn mp_scaler_destroy(scaler: *mut mp_scaler);
 
     /// Looks whether gradients in the caller's own memory are finite; for loops without mp_optimizer. Adds to
-    /// found_inf until the next update. Enqueues; on the host the memory is read before the call returns.
+    /// found_inf until the next update: every step until then is skipped. Enqueues; on the host the memory is read before the call returns.
     pub fn mp_scaler_check_pointers(scaler: *mut mp_scaler, queue: *mut mp_queue, count: i64, grads: *const *const c_void, dtypes: *const i32, elements: *const i64) -> mp_status;
 
     /// The loss scale in device memory: one fp32 element that shares the scaler's memory, for losses that are multiplied on the device
@@ -2978,8 +2979,8 @@ extern "C" {
     /// Enqueues; blocks for a bucket that leaves.
     pub fn mp_optimizer_grad_ready(optimizer: *mut mp_optimizer, queue: *mut mp_queue, index: i32) -> mp_status;
 
-    /// All gradients of one slot are there: they are kept in the wire's type, and zeroed. Needed after each of this rank's
-    /// slots where it has several; nothing else may add to them before. Does nothing without sharding. Enqueues; blocks for
+    /// All gradients of one slot are there, those that were said to be ready and the rest: they are kept in the wire's type, and
+    /// zeroed. Needed after each of this rank's slots where it has several; nothing else may add to them before. Does nothing without sharding. Enqueues; blocks for
     /// buckets that leave.
     pub fn mp_optimizer_end_microbatch(optimizer: *mut mp_optimizer, queue: *mut mp_queue) -> mp_status;
 
@@ -3016,7 +3017,8 @@ extern "C" {
 
     /// mp_recipe_plan_memory for one rank of many that share an optimizer, after mp_optimizer_shard: exactly the bytes of its
     /// own elements, and of what every rank has. The one scale of a weight or gradient is on every rank. Gradients from stage
-    /// 2 on, and weights in stage 3, are not counted: they have memory while they are in use only.
+    /// 2 on, and weights in stage 3, are not counted: they have memory while they are in use only. Every tensor is taken for a
+    /// matrix; mp_recipe_plan_tensors knows others.
     pub fn mp_recipe_plan_memory_sharded(recipe: *const mp_recipe, rule: i32, counts: *const i64, tensor_count: i64, sharding: *const mp_sharding_desc, rank: i32, ranks: i32, report: *mut mp_memory_report) -> mp_status;
 
     /// Plans tensors of several kinds: kept in fp32 beside the recipe's weights, of groups with formats of their own, or gathered
