@@ -47,6 +47,19 @@ class Memory {
 
 Shape matrix(int64_t rows, int64_t columns) { return {{rows, columns}, 2}; }
 
+// What the program keeps itself no recipe can decide. Said once a recipe.
+std::string note_of_weights(mp_recipe* handle, const recipe::Recipe& recipe, int32_t dtype) {
+    if (dtype != MP_DTYPE_FP32 || recipe.weight == DType::fp32 ||
+        object_of(handle, "recipe")->has_noted_weights.load()) {
+        return {};
+    }
+    return std::string("linear: the recipe's weight.dtype is ") + format_name(recipe.weight) +
+           ", but this weight is the program's own, in fp32: of the recipe only the products apply "
+           "here; what it says of weights, gradients, states and the loss scale is for "
+           "mp_optimizer "
+           "and mp_scaler";
+}
+
 void check_rows(int64_t rows) {
     if (rows < 0) {
         fail(Code::invalid_shape, "rows is %lld; it must be >= 0", static_cast<long long>(rows));
@@ -65,12 +78,17 @@ mp_status mp_linear_create_pointers(mp_context* context, mp_recipe* recipe,
         const linear::LinearOptions options = options_of(desc);
         const Memory memory(owner);
         const recipe::Recipe& rules = use_recipe(recipe);
+        const std::string products_only = note_of_weights(recipe, rules, weight_dtype);
         const Shape shape = matrix(options.out_features, options.in_features);
         const auto layer = std::make_shared<LinearObject>(
             owner, rules, options, memory.required_tensor(weight, weight_dtype, shape, "weight"),
             memory.tensor(bias, bias_dtype, {{options.out_features}, 1}, "bias"));
         std::string note;
         *out = made_layer(layer, note);
+        if (!products_only.empty()) {
+            object_of(recipe, "recipe")->has_noted_weights.store(true);
+            note += (note.empty() ? "" : "; ") + products_only;
+        }
         return note.empty() ? MP_STATUS_OK : warn(note);
     });
 }

@@ -44,6 +44,7 @@ struct RecipeObject {
     std::string name;
     std::string reason; // why this preset, where the device decided
     std::atomic<bool> frozen{false};
+    std::atomic<bool> has_noted_weights{false}; // that only its products apply
 };
 
 // A layer, and who is told about its operands.

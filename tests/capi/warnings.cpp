@@ -309,3 +309,34 @@ TEST_F(Warnings, ACheckpointOfOtherThreadsIsToldOf) {
     }
     EXPECT_EQ(log.find({"2 threads", "last bits"})->level, MP_LOG_WARNING);
 }
+
+// Weights that a program keeps in fp32 are none of a recipe's that wants others: only its products apply, which is said once.
+TEST_F(Warnings, ARecipeWhoseWeightsAreTheProgramsIsToldOfOnce) {
+    const std::vector<float> weight(64 * 64);
+    int noted = 0;
+    for (int32_t i = 0; i < mp_recipe_preset_count(); ++i) {
+        const char* name = nullptr;
+        MP_OK(mp_recipe_get_preset_info(i, &name, nullptr));
+        const Recipe recipe = make_recipe(context, name);
+        const char* kept = nullptr;
+        MP_OK(mp_recipe_get_string(recipe, MP_RECIPE_WEIGHT_DTYPE, &kept));
+        const bool is_other = std::string(kept) != "fp32";
+        noted += is_other ? 1 : 0;
+        for (int time = 0; time < 2; ++time) {
+            mp_linear_desc desc = MP_LINEAR_DESC_INIT;
+            desc.in_features = desc.out_features = 64;
+            mp_linear* made = nullptr;
+            const mp_status status =
+                mp_linear_create_pointers(context, recipe, &desc, weight.data(), MP_DTYPE_FP32,
+                                          nullptr, MP_DTYPE_NONE, &made);
+            const Linear layer(made);
+            ASSERT_TRUE(done(status)) << name;
+            EXPECT_EQ(status > 0, is_other && time == 0) << name;
+            if (status > 0) {
+                EXPECT_NE(std::string(mp_last_error_message()).find("only the products apply"),
+                          std::string::npos);
+            }
+        }
+    }
+    EXPECT_GT(noted, 10);
+}

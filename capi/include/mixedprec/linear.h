@@ -170,7 +170,9 @@ MP_API void mp_linear_destroy(mp_linear* linear);
  * @param[in]  bias          [out], likewise; NULL for none
  * @param[in]  bias_dtype    likewise; MP_DTYPE_NONE with NULL
  * @param[out] out           the new layer
- * @returns as mp_linear_create; MP_STATUS_INVALID_ARGUMENT also for memory that is not aligned to its elements
+ * @returns as mp_linear_create; MP_STATUS_WARNING also, once a recipe, where the weight is fp32 and the recipe's weight.dtype is
+ *          another: of such a recipe only the products apply here; MP_STATUS_INVALID_ARGUMENT also for memory that is not aligned
+ *          to its elements
  * @threads A
  * @since 0.2 */
 MP_API mp_status mp_linear_create_pointers(mp_context* context, mp_recipe* recipe,
