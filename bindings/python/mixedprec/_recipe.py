@@ -61,6 +61,7 @@ class PlannedTensor(NamedTuple):
 
     weight_dtype  None: the recipe's weight.dtype; "fp32": kept in fp32; "fp8_e4m3", "fp8_e5m2": codes that ranks gather
     rule, exp_avg_format, exp_avg_sq_format  of its group, as for Optimizer.add_group
+    ndim  dimensions: vectors are gathered as they are kept; 0: 1 where weight_dtype is "fp32", else 2
     """
 
     count: int
@@ -68,6 +69,7 @@ class PlannedTensor(NamedTuple):
     rule: str = "adamw"
     exp_avg_format: Optional[str] = None
     exp_avg_sq_format: Optional[str] = None
+    ndim: int = 0
 
     def _planned(self):
         return capi.mp_planned_tensor(
@@ -76,6 +78,7 @@ class PlannedTensor(NamedTuple):
             rule=choice(RULES, self.rule, "rule"),
             exp_avg_format=self.exp_avg_format,
             exp_avg_sq_format=self.exp_avg_sq_format,
+            ndim=self.ndim,
         )
 
 

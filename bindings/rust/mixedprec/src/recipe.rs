@@ -107,6 +107,8 @@ pub struct PlannedTensor {
     pub exp_avg_format: Option<String>,
     /// Its second moments likewise.
     pub exp_avg_sq_format: Option<String>,
+    /// Dimensions: vectors are gathered as they are kept. 0: 1 where `weight_dtype` is `Fp32`, else 2.
+    pub ndim: i32,
 }
 
 impl PlannedTensor {
@@ -369,6 +371,7 @@ impl Recipe {
                     weight_dtype: tensor.weight_dtype.map_or(sys::MP_DTYPE_NONE, |dtype| dtype as i32),
                     count: number(tensor.count, "a count")?,
                     rule: tensor.rule as i32,
+                    ndim: tensor.ndim,
                     exp_avg_format: exp_avg.as_ref().map_or(null(), |text| text.as_ptr()),
                     exp_avg_sq_format: exp_avg_sq.as_ref().map_or(null(), |text| text.as_ptr()),
                     ..sys::mp_planned_tensor::INIT
