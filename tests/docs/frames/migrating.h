@@ -5,6 +5,9 @@
 
 #include "frame.h"
 
+#ifndef RECIPE
+#define RECIPE "fp8_current"
+#endif
 #define index index_ /* strings.h has one */
 enum { ROWS = 16, IN = 768 };
 
@@ -53,7 +56,7 @@ static void prepare(void) {
     fill(values, (int64_t)OUT * IN, 1);
     fill(xs, ROWS * IN, 2);
     MP_TRY(mp_context_create(NULL, &context));
-    MP_TRY(mp_recipe_create(context, "fp8_current", &recipe));
+    MP_TRY(mp_recipe_create(context, RECIPE, &recipe));
     MP_TRY(mp_comm_create_self(NULL, &comm));
     MP_TRY(mp_scaler_create_from_recipe(context, recipe, &scaler));
     MP_TRY(mp_optimizer_create(context, recipe, NULL, &optimizer));
@@ -79,6 +82,10 @@ static void prepare(void) {
     checked((mp_optimizer_create_sharded)(__VA_ARGS__), "mp_optimizer_create_sharded")
 #define mp_optimizer_add_group(...)                                                                \
     checked((mp_optimizer_add_group)(__VA_ARGS__), "mp_optimizer_add_group")
+#define mp_optimizer_add_param(...)                                                                \
+    checked((mp_optimizer_add_param)(__VA_ARGS__), "mp_optimizer_add_param")
+#define mp_recipe_create_weight_codes(...)                                                         \
+    checked((mp_recipe_create_weight_codes)(__VA_ARGS__), "mp_recipe_create_weight_codes")
 #define mp_optimizer_gather_begin(...)                                                             \
     checked((mp_optimizer_gather_begin)(__VA_ARGS__), "mp_optimizer_gather_begin")
 #define mp_optimizer_gather_wait(...)                                                              \
