@@ -28,6 +28,7 @@ include("scaler.jl")
 include("optimizer.jl")
 include("slots.jl")
 include("sharding.jl")
+include("watch.jl")
 include("checkpoint.jl")
 include("rule.jl")
 
@@ -35,7 +36,7 @@ export MPError, last_note, library_version, library_info,
        BFloat16, Float8_E4M3, Float8_E5M2, E8M0,
        Context, Queue, Event, sync, record, wait_event, describe, threads, device_count, device_available, device_name,
        device_memory,
-       Recipe, presets, recipe_keys, to_json, validate, frozen, reason, plan_memory, weight, weight_codes,
+       Recipe, presets, recipe_keys, to_json, validate, frozen, reason, plan_memory, plan_tensors, weight, weight_codes,
        Tensor, cast!, amax!, amax, QuantizedTensor, Quant, quantize!, dequantize!, scales, quantized_amax, scale_grid,
        Gemm, gemm!,
        Linear, forward!, backward!, backward_data!, backward_weight!, end_step!, stats, clear_stats!, advice, monitor!,
@@ -45,6 +46,7 @@ export MPError, last_note, library_version, library_info,
        Optimizer, Group, Param, add_group!, add_param!, step!, zero_grad!, set_linears!, set_lr!, set_enabled!,
        enabled, set_max_grad_norm!, set_norm_comm!, grad, read_state, write_state!, sync_master!, set_step!, steps,
        groups, parameters, memory, hyperparameters, grad_norm_tensor, set_grad_scale!,
+       set_guard!, guard, set_loss!, set_history!, records, bad_tensor,
        Slot, StepPlan, run!, set_args!,
        Comm, thread_comms, mpi_comm, comm_rank, comm_size, comm_node, barrier, all_gather!, all_to_all!, bcast!, max!,
        split_comm, abort_comm, comm_status, traffic, deadline, set_deadline!, Request, all_reduce!, reduce_scatter!,

@@ -5,7 +5,8 @@
     MPError
 
 A failure of the library. `kind` is its status as a symbol (`:invalid_shape`, `:unknown_name`, `:timeout`, ...; see
-status.h), `status` the number, `message` what was found, what was expected, and what to do.
+status.h), `status` the number, `message` what was found, what was expected, and what to do. Shapes in it are the
+library's, with Julia's beside them.
 """
 struct MPError <: Exception
     status::Int32
@@ -16,6 +17,16 @@ end
 MPError(status::Integer, message) = MPError(status, kind_of(status), message)
 
 Base.showerror(io::IO, e::MPError) = print(io, "MPError(:", e.kind, "): ", e.message)
+
+# The library names the dimensions of a row-major tensor, [2, 7]: an array of 7 x 2 here.
+function with_julias_order(message)
+    shaped = replace(message, r"\[\d+(, \d+)+\]" =>
+                     shape -> string(shape, " (here ", join(reverse(split(shape[2:end-1], ", ")), " x "), ")"))
+    for (theirs, ours) in ("first dimension" => "last", "last dimension" => "first")
+        shaped = replace(shaped, theirs => "$theirs (here the $ours)")
+    end
+    return shaped
+end
 
 # MP_STATUS_INVALID_SHAPE -> :invalid_shape
 function kind_of(status)
@@ -40,6 +51,7 @@ function check(status::Int32)
     end
     message = unsafe_string(CAPI.mp_last_error_message())
     deliver_notices()
+    status == CAPI.MP_STATUS_INVALID_SHAPE && throw(MPError(status, with_julias_order(message)))
     status < 0 && throw(MPError(status, message))
     task_local_storage(:mixedprec_note, message)
     @warn message _group = :mixedprec

@@ -128,3 +128,34 @@ function plan_memory(r::Recipe, counts::AbstractVector{<:Integer}; rule::Symbol 
         end)
     end
 end
+
+"""
+    plan_tensors(recipe, tensors; sharding = nothing, rank = 0, ranks = 1)
+
+The same where tensors differ, and what a rank sends in a step, the mean over the ranks: `(memory = ..., traffic = ...)`.
+A tensor is its number of elements, or a named tuple with that as `count` and what is not the default of
+
+    weight_dtype = nothing, rule = :adamw, ndim = 0, exp_avg_format = nothing, exp_avg_sq_format = nothing
+
+`weight_dtype`: `nothing`, the recipe's; `Float32`, kept in it; `Float8_E4M3` or `Float8_E5M2`, codes that ranks gather.
+`ndim`: dimensions, as vectors are gathered as they are kept; 0: 1 for `Float32`, else 2.
+"""
+function plan_tensors(r::Recipe, tensors; sharding = nothing, rank = 0, ranks = 1)
+    texts = String[] # which the structs point into
+    text(format) = format === nothing ? C_NULL : pointer(push!(texts, c_text(format))[end])
+    planned(count::Integer) = planned((count = count,))
+    planned(t::NamedTuple) = planned(; t...)
+    planned(; count, weight_dtype = nothing, rule::Symbol = :adamw, ndim = 0, exp_avg_format = nothing,
+            exp_avg_sq_format = nothing) =
+        CAPI.mp_planned_tensor(weight_dtype = dtype_number(weight_dtype), count = count,
+                               rule = choice(RULES, rule, "rule"), ndim = ndim,
+                               exp_avg_format = text(exp_avg_format),
+                               exp_avg_sq_format = text(exp_avg_sq_format))
+    all = CAPI.mp_planned_tensor[planned(t) for t in tensors]
+    memory, traffic = Ref(CAPI.mp_memory_report()), Ref(CAPI.mp_comm_traffic())
+    desc = sharding === nothing ? C_NULL : Ref(sharding_desc(; sharding...))
+    locked(r) do
+        GC.@preserve texts check(CAPI.mp_recipe_plan_tensors(r, all, length(all), desc, rank, ranks, memory, traffic))
+    end
+    return (memory = named(memory[]), traffic = named(traffic[]))
+end

@@ -92,6 +92,10 @@ set_gradient_rounding!(bf16; rounding = :stochastic, seed = 3)
 @test occursin("fp8", last_note()) || occursin("48", last_note())
 @test kind(() -> forward!(zeros(Float32, 32, 9), l, x)) === :invalid_shape
 @test kind(() -> forward!(y, l, zeros(Float32, 63, 10))) === :invalid_shape
+sentence_of(f) = try f(); "" catch e; e.message end
+sentence = sentence_of(() -> forward!(y, l, zeros(Float32, 63, 10)))
+@test occursin("[10, 63] (here 63 x 10)", sentence) && occursin("last dimension (here the first) must be 64", sentence)
+@test occursin("[2, 3, 4] (here 4 x 3 x 2)", sentence_of(() -> cast!(Tensor(c, zeros(Float32, 4, 3, 2)), zeros(Float32, 2))))
 @test kind(() -> Linear(c, fp32, zeros(Float32, 64), bias)) === :invalid_shape
 @test kind(() -> Linear(c, fp32, w, zeros(Float32, 31))) === :invalid_shape
 @test kind(() -> backward!(Linear(c, fp32, w), dy; dw = dw)) === :bad_state

@@ -62,6 +62,35 @@ step!(o)
 @test length(groups(o)) == 3 && [x.name for x in parameters(o)] == ["p", "q"] && parameters(o)[2].group.index == 1
 @test size(Array(state(q, :param))) == (6,)
 
+# A guard skips what stands out; a history names what is not finite.
+watched = Optimizer(c, Recipe(c, "fp32"); check_finite = true)
+gradient = zeros(Float32, 4)
+add_param!(watched, "w", ones(Float32, 4); grad = gradient)
+@test guard(watched) === nothing
+set_guard!(watched; max_loss_z = 3, window = 2)
+@test guard(watched) == (window = 2, max_grad_norm_z = 0.0, max_loss_z = 3.0)
+mktempdir() do folder
+    set_history!(watched, 8; path = joinpath(folder, "steps.json"))
+    for loss in (1.0, 1.1, 100.0, 1.0)
+        set_loss!(watched, loss)
+        step!(watched)
+    end
+    @test stats(watched).outlier_steps == 1 && [r.outcome for r in records(watched)] == [:taken, :taken, :outlier, :taken]
+    @test records(watched)[3].loss == 100 && records(watched)[3].loss_z > 3 && bad_tensor(watched) == ""
+    gradient[2] = Inf32
+    @test kind(() -> step!(watched)) === :bad_state # without its loss
+    set_loss!(watched, 1)
+    step!(watched)
+    @test records(watched)[5].outcome === :non_finite && bad_tensor(watched) == "the gradient of 'w'"
+    @test isfile(joinpath(folder, "steps.json"))
+end
+set_guard!(watched, nothing)
+@test guard(watched) === nothing
+@test kind(() -> set_guard!(watched)) === :invalid_argument
+@test kind(() -> set_guard!(watched; max_loss_z = 1, window = 1)) === :invalid_argument
+set_history!(watched, 0)
+@test isempty(records(watched))
+
 # A narrow recipe: what rounding the weight loses is in the master weight.
 values = randn(Float32, 4, 6)
 for name in ("bf16_pure_kahan", "bf16_mixed_dual", "bf16_pure_remainder", "msamp_o2")

@@ -41,6 +41,16 @@ plan = plan_memory(Recipe(c, "fp32"), 1000)
 @test kind(() -> plan_memory(r, -1)) === :invalid_argument
 @test kind(() -> plan_memory(r, 10; rule = :sgd)) === ArgumentError
 
+differing = plan_tensors(Recipe(c, "bf16_pure"), [1000, (count = 24, weight_dtype = Float32, rule = :lion, ndim = 1)])
+@test differing.memory.weight_bytes == 2096 && differing.memory.exp_avg_sq_bytes == 2000
+@test differing.traffic.total_bytes == 0
+formats = plan_tensors(Recipe(c, "bf16_pure"), [(count = 10, exp_avg_format = "fp32", exp_avg_sq_format = "fp32")])
+@test formats.memory.exp_avg_bytes == 40 && formats.memory.exp_avg_sq_bytes == 40
+@test plan_tensors(Recipe(c, "fp32"), [40_000]; sharding = (stage = 3,), rank = 1, ranks = 2).traffic.all_gather_bytes > 0
+@test kind(() -> plan_tensors(r, [-1])) === :invalid_argument
+@test kind(() -> plan_tensors(r, [(count = 1, rule = :sgd)])) === ArgumentError
+@test kind(() -> plan_tensors(r, [(count = 1, exp_avg_format = "int9")])) in (:invalid_argument, :unknown_name)
+
 values = randn(Float32, 32, 64)
 @test Array(weight(c, Recipe(c, "fp32"), values)) == values
 @test Float32.(Array(weight(c, Recipe(c, "bf16_pure"), values))) ≈ values rtol = 0.01
