@@ -83,6 +83,8 @@ endfunction()
 
 # What every test runs with, and what skips it: exit code 77.
 function(_mp_test_properties name timeout labels)
+    # A limit ends what hangs. A machine may have many times as much to do as cores, so it is many times what a test takes.
+    math(EXPR timeout "${timeout} * 5")
     # Idle OpenMP threads sleep: tests share the cores with each other.
     set(environment "MP_FIXTURE_DIR=${PROJECT_SOURCE_DIR}/tests/fixtures" "OMP_WAIT_POLICY=passive")
     if(MIXEDPREC_SANITIZE)

@@ -126,7 +126,7 @@ class Page:
         work.mkdir(parents=True)
         self.tools = {**tools, "env": {**tools["env"], "PATH": f"{work / 'bin'}:{tools['env']['PATH']}"}}
 
-    def command(self, words, limit=300):
+    def command(self, words, limit=900):
         done = subprocess.run(words, cwd=self.work, env=self.tools["env"], text=True, timeout=limit, errors="replace",
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         return done.returncode, done.stdout

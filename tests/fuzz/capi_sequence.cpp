@@ -147,7 +147,7 @@ Result run(const Setting& setting, const std::string& input) {
         const auto begin = std::chrono::steady_clock::now();
         one_call(bytes, world);
         if (!setting.is_lockstep) { // a few waits of one deadline each, on a busy machine
-            require(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20),
+            require(std::chrono::steady_clock::now() - begin < std::chrono::seconds(200),
                     "a rank that is left alone gets a status in time");
         }
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that opens the library, uses it, closes it, and does so again: no thread stays, and little memory. What does
-// is the C++ runtime's reserve for exceptions, which it never gives back: 71 KiB, of which a few pages are ever touched.
+// is the C++ runtime's reserve for exceptions, which it never gives back: 71 KiB. What malloc has lent is counted, not
+// what is resident, which is the system's to decide.
 // usage: dlopen_cycles LIBRARY
 #include <dirent.h>
 #include <dlfcn.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <mixedprec.h>
 
@@ -22,16 +23,14 @@ static int thread_count(void) {
     return count - 2; // but for . and ..
 }
 
-static long resident_kib(void) {
-    long pages = 0;
-    FILE* file = fopen("/proc/self/statm", "r");
-    if (file != NULL) {
-        if (fscanf(file, "%*s %ld", &pages) != 1) {
-            pages = 0;
-        }
-        fclose(file);
-    }
-    return pages * (sysconf(_SC_PAGESIZE) / 1024);
+// 0 where another C library does not count.
+static long lent_kib(void) {
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+    const struct mallinfo2 info = mallinfo2();
+    return (long)((info.uordblks + info.hblkhd) / 1024);
+#else
+    return 0;
+#endif
 }
 
 typedef mp_status (*create_fn)(const mp_context_desc*, mp_context**);
@@ -86,14 +85,14 @@ int main(int argc, char** argv) {
     }
     for (int i = 0; i < kWarm + kCycles; i++) {
         if (i == kWarm) {
-            before = resident_kib();
+            before = lent_kib();
         }
         if (use(argv[1]) != 0) {
             fprintf(stderr, "cycle %d failed\n", i);
             return 1;
         }
     }
-    const long each = (resident_kib() - before) / kCycles;
+    const long each = (lent_kib() - before) / kCycles;
     printf("%d cycles: %d thread(s), %ld KiB stay of each\n", kCycles, thread_count(), each);
     return thread_count() == 1 && each <= kMostKib ? 0 : 1;
 }

@@ -27,7 +27,7 @@ def run(words, share):
         # fish loads the completions of commands that it finds.
         path = f"{share.parent}/bin:{os.environ['PATH']}"
         environment = dict(os.environ, XDG_DATA_DIRS=str(share), HOME=home, XDG_CONFIG_HOME=home, PATH=path)
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=600, env=environment)
     return sorted(line.split("\t")[0].rstrip() for line in done.stdout.splitlines()), done.stderr
 
 
@@ -63,7 +63,7 @@ def zsh_buffer(folder, typed):
         os.execvp("zsh", ["zsh", "-f", "-i"])
     start = (f"fpath=({folder} $fpath); autoload -U compinit; compinit -D -u\n"
              "tell() { print -r -- \"line=[$BUFFER]\" }; zle -N tell; bindkey '^X^B' tell; print ready=$?\n")
-    text, sent, end = "", False, time.monotonic() + 60
+    text, sent, end = "", False, time.monotonic() + 600
     os.write(terminal, start.encode())
     while time.monotonic() < end:
         if select.select([terminal], [], [], 0.1)[0]:

@@ -111,7 +111,7 @@ class Faults:
             time.sleep(1.0)
             process.send_signal(number)
             try:
-                process.communicate(timeout=60)
+                process.communicate(timeout=600)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()

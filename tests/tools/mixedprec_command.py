@@ -30,7 +30,7 @@ class Command:
 
     def __call__(self, words, code=0, env=None):
         words = [str(word) for word in (words.split() if isinstance(words, str) else words)]
-        done = subprocess.run([self.program] + words, capture_output=True, text=True, timeout=120,
+        done = subprocess.run([self.program] + words, capture_output=True, text=True, timeout=600,
                               env=dict(os.environ, **env) if env else None)
         self.check(done.returncode == code, f"mixedprec {' '.join(words)}: exit code {done.returncode}" +
                    ("" if done.returncode == code else f", wanted {code}\n{done.stdout}{done.stderr}"))

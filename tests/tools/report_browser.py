@@ -95,7 +95,7 @@ class Browser:
     def __call__(self, page, width, *options):
         """The finished process, and the lines of its log that are about the page."""
         done = subprocess.run(self.words + [f"--window-size={width},3600", *options, page.as_uri()],
-                              capture_output=True, text=True, errors="replace", timeout=120)
+                              capture_output=True, text=True, errors="replace", timeout=600)
         return done, [line for line in done.stderr.splitlines() if re.search(r"CONSOLE|ERR_|net_error", line)]
 
     def measure(self, page, width):

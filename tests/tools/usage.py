@@ -154,7 +154,7 @@ def check_interrupt(check, program, text, recipes, number):
     process = subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process.stderr.readline()  # the first step is done
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     check(process.returncode == 130 and re.search(r"^fp32 .* stopped after \d+ steps", out, re.M) is not None,
           f"{signal.Signals(number).name} with {' '.join(recipes)}: exit code {process.returncode}, the table so far")
 
@@ -170,7 +170,7 @@ def check_killed_child(check, program, text):
         if number == signal.SIGKILL:
             while "ended by signal 9" not in process.stderr.readline():
                 pass
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=600)
     check(process.returncode == 1 and re.search(r"^bf16_pure .* FAILED after 0 steps", out, re.M) is not None and
           re.search(r"^fp8_delayed .* stopped after [1-9]\d* steps", out, re.M) is not None,
           f"a recipe whose process is killed: exit code {process.returncode}, the table has the others")

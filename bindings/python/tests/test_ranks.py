@@ -176,7 +176,7 @@ class Exchanges(unittest.TestCase):
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         }
         done = subprocess.run(
-            [sys.executable, "-B", "-c", program], env=env, capture_output=True, text=True, timeout=50
+            [sys.executable, "-B", "-c", program], env=env, capture_output=True, text=True, timeout=600
         )
         self.assertIn(done.stdout.strip(), ("1", "ModuleMissingError", "VendorError"), done.stderr)
         with self.assertRaises((TypeError, ImportError)):

@@ -29,7 +29,7 @@ def main():
     parser.add_argument("ranks", type=int)
     parser.add_argument("--lost", type=int, help="this rank writes nothing")
     parser.add_argument("--faults", action="store_true", help="ranks may end without MPI_Finalize")
-    parser.add_argument("--timeout", type=float, default=60)
+    parser.add_argument("--timeout", type=float, default=300)
     parser.add_argument("program", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     if not shutil.which(arguments.mpirun):
