@@ -3,6 +3,8 @@
 
 #include <sys/mman.h>
 
+#include "interface/float_environment.hpp"
+
 namespace mp::backends::host {
 
 namespace {
@@ -16,7 +18,11 @@ void* allocate_host(const MemoryTable& memory, std::size_t bytes) noexcept {
     if (bytes == 0) {
         return nullptr;
     }
-    void* pointer = memory.allocate(bytes, alignment_for(bytes), memory.payload);
+    void* pointer = nullptr;
+    {
+        const CallerFloats floats;
+        pointer = memory.allocate(bytes, alignment_for(bytes), memory.payload);
+    }
     if (pointer != nullptr && bytes >= kHugePage) {
         // Whole huge pages only, so that no more memory is used than was asked for. Advice: where the
         // system does not take it everything works, slower.
@@ -27,6 +33,7 @@ void* allocate_host(const MemoryTable& memory, std::size_t bytes) noexcept {
 
 void release_host(const MemoryTable& memory, void* pointer, std::size_t bytes) noexcept {
     if (pointer != nullptr) {
+        const CallerFloats floats;
         memory.release(pointer, bytes, alignment_for(bytes), memory.payload);
     }
 }

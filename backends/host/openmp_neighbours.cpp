@@ -18,8 +18,8 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "interface/own_thread.hpp"
 #include "system/environment.hpp"
-#include "system/signals.hpp"
 
 namespace mp::backends::host {
 
@@ -153,7 +153,7 @@ void sleep_for_ever(void* /*data*/) {
 
 // A team of sleeping threads, begun by a thread of ours, which is the first of them.
 bool add_team(Parallel parallel, int32_t threads) noexcept {
-    const system::SignalsBlocked blocked;
+    const SignalsBlocked blocked;
     if (!can_start(threads)) {
         return false;
     }

@@ -9,11 +9,10 @@
 #include <thread>
 #include <vector>
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include "host/openmp_neighbours.hpp"
-#include "system/signals.hpp"
+#include "interface/own_thread.hpp"
 
 namespace mp::backends::host {
 
@@ -68,12 +67,10 @@ class ThreadPool::Team {
 
     // With fewer where the system gives no more.
     void start_workers() noexcept {
-        const system::SignalsBlocked blocked;
         try {
             while (workers_.size() + 1 < shares_.size()) {
                 const auto thread = static_cast<int32_t>(workers_.size()) + 1;
-                workers_.emplace_back([this, thread] { work(thread); });
-                (void)pthread_setname_np(workers_.back().native_handle(), "mixedprec");
+                workers_.push_back(start_thread("mixedprec", [this, thread] { work(thread); }));
             }
         } catch (
             const std::
@@ -94,10 +91,14 @@ class ThreadPool::Team {
         deal_out(loop);
         loop_ = loop;
         const auto task = [](void* data, int32_t index) {
+            const DefaultFloats floats; // on a thread of the caller's
             auto& team = *static_cast<Team*>(data);
             team.take_part(team.loop_, index);
         };
-        parallel.run(loop.threads, task, this, parallel.payload);
+        {
+            const CallerFloats floats;
+            parallel.run(loop.threads, task, this, parallel.payload);
+        }
         take_part(loop, 0); // what a loop that calls no task has left
     }
 

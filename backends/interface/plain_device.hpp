@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "interface/backend.hpp"
+#include "interface/float_environment.hpp"
 
 namespace mp::backends {
 
@@ -50,6 +51,7 @@ class PlainDevice final : public Device {
     Status allocate(std::size_t bytes, void** out) noexcept override {
         *out = nullptr;
         if (bytes != 0) {
+            const CallerFloats floats;
             *out = memory_.allocate(bytes, kAlignment, memory_.payload);
         }
         return *out != nullptr || bytes == 0
@@ -59,6 +61,7 @@ class PlainDevice final : public Device {
     }
     void release(void* pointer, std::size_t bytes) noexcept override {
         if (pointer != nullptr) {
+            const CallerFloats floats;
             memory_.release(pointer, bytes, kAlignment, memory_.payload);
         }
     }

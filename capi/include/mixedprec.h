@@ -22,6 +22,9 @@
  * - Structs: set struct_size to sizeof, zero the rest; zero means "default" in every field.
  * - fork: a child may use what works on the host alone, which gets threads of its own there. What has ranks, an accelerator or a
  *   save in the background is the parent's. No call may be under way in another thread when the process forks.
+ * - Floating point: whatever rounding, flushing of subnormals and traps the calling thread has set, every call computes under
+ *   the default environment and gives the thread's back, sticky flags too. Callbacks run under the caller's; on a thread of the
+ *   library's, under that of the call that began the thread.
  * - Callbacks return. One that is left by longjmp or by a C++ exception is a mistake: the program may end there
  *   (std::terminate), or the call fails with MP_STATUS_INTERNAL.
  * - Nothing throws, aborts, exits or prints; there is no work at load time and no environment is read

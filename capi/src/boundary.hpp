@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The border of the library: nothing is thrown across it, and every call leaves its words for this thread.
+// The border of the library: nothing is thrown across it, every call computes under the default floating-point environment and
+// gives back the caller's, and leaves its words for this thread.
 #pragma once
 
 #include <exception>
@@ -7,6 +8,7 @@
 #include <string>
 
 #include "handles.hpp"
+#include "interface/float_environment.hpp"
 #include "mixedprec/status.h"
 #include "status/status.hpp"
 
@@ -21,6 +23,7 @@ mp_status report(const Status& status) noexcept;
 
 // Runs the body of a public function, which returns nothing or an mp_status.
 template <typename Body> mp_status boundary(Body&& body) noexcept {
+    const DefaultFloats floats;
     clear_message();
     try {
         const HeldObjects

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "interface/float_environment.hpp"
 #include "objects.hpp"
 #include "status/guarded.hpp"
 #include "versioned_struct.hpp"
@@ -18,8 +19,13 @@ static_assert(MP_COMM_BARRIER == static_cast<int32_t>(CollectiveKind::barrier));
 static_assert(MP_COMM_MAX_U32 == static_cast<int32_t>(CollectiveKind::max_u32));
 static_assert(MP_COMM_SUM_F32 == static_cast<int32_t>(CollectiveKind::sum_f32));
 
-// A number that is no failure of ours stays one of the caller's.
-Status status_of(mp_status status, const char* function) noexcept {
+// What the caller's function returns. A number that is no failure of ours stays one of the caller's.
+template <typename Call> Status status_from(const Call& call, const char* function) noexcept {
+    mp_status status = MP_STATUS_OK;
+    {
+        const CallerFloats floats;
+        status = call();
+    }
     if (status >= 0) {
         return {};
     }
@@ -34,6 +40,7 @@ class CallbackRequest final : public TransportRequest {
     explicit CallbackRequest(const mp_comm_callbacks& table) noexcept : table_(table) {}
     ~CallbackRequest() override {
         if (is_open_) {
+            const CallerFloats floats;
             table_.release(request_, table_.payload);
         }
     }
@@ -51,14 +58,15 @@ class CallbackRequest final : public TransportRequest {
         operation_.root = what.root;
         stream_ = what.stream;
         operation_.native = stream_ != nullptr ? &stream_ : nullptr;
-        const Status status =
-            status_of(table_.begin(&operation_, &request_, table_.payload), "begin");
+        const Status status = status_from(
+            [&] { return table_.begin(&operation_, &request_, table_.payload); }, "begin");
         is_open_ = status.ok();
         return status;
     }
     Status poll(bool* done) noexcept override {
         int32_t is_done = 0;
-        const Status status = status_of(table_.poll(request_, &is_done, table_.payload), "poll");
+        const Status status =
+            status_from([&] { return table_.poll(request_, &is_done, table_.payload); }, "poll");
         *done = is_done != 0;
         return status;
     }
@@ -81,6 +89,7 @@ class CallbackTransport final : public Transport {
     }
     ~CallbackTransport() override {
         if (table_.destroy != nullptr) {
+            const CallerFloats floats;
             table_.destroy(table_.payload);
         }
     }
@@ -117,12 +126,14 @@ class CallbackTransport final : public Transport {
 
     void abort(const Status& reason) noexcept override {
         if (table_.abort != nullptr) {
+            const CallerFloats floats;
             table_.abort(static_cast<mp_status>(reason.code()), reason.text(), table_.payload);
         }
     }
 
     void pause(int64_t attempt, int64_t nanoseconds) noexcept override {
         if (table_.pause != nullptr) {
+            const CallerFloats floats;
             table_.pause(nanoseconds, table_.payload);
         } else {
             Transport::pause(attempt, nanoseconds);
@@ -153,7 +164,8 @@ Status CallbackTransport::make_group(const GroupDesc& desc, Transport** out) noe
     group.context = desc.context;
     group.members = desc.members;
     mp_comm_callbacks table = MP_COMM_CALLBACKS_INIT;
-    const Status status = status_of(table_.split(&group, &table, table_.payload), "split");
+    const Status status =
+        status_from([&] { return table_.split(&group, &table, table_.payload); }, "split");
     if (!status.ok() || desc.color < 0) {
         return status;
     }

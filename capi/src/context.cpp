@@ -6,6 +6,7 @@
 #include "boundary.hpp"
 #include "context_registry.hpp"
 #include "device_kinds.hpp"
+#include "interface/float_environment.hpp"
 #include "objects.hpp"
 #include "system/environment.hpp"
 #include "system/memory.hpp"
@@ -26,6 +27,7 @@ struct LogSink {
 void write_log(int32_t level, const char* text, void* payload) {
     const auto* sink = static_cast<const LogSink*>(payload);
     if (sink->write != nullptr && level <= sink->level) {
+        const CallerFloats floats;
         sink->write(level, text, sink->payload);
     }
 }

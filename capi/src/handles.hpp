@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "interface/float_environment.hpp"
 #include "status/status.hpp"
 
 namespace mp::capi {
@@ -191,7 +192,10 @@ template <typename H> std::shared_ptr<typename H::Object> take_object(H* handle)
     return last;
 }
 
-template <typename H> void destroy_handle(H* handle) noexcept { (void)take_object(handle); }
+template <typename H> void destroy_handle(H* handle) noexcept {
+    const DefaultFloats floats;
+    (void)take_object(handle);
+}
 
 // The object behind a handle, held until the call ends; throws for NULL, for a destroyed handle and for one of another
 // kind.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "boundary.hpp"
+#include "interface/float_environment.hpp"
 #include "linear/advice.hpp"
 
 namespace mp::capi {
@@ -53,6 +54,7 @@ void tell_monitor(LinearObject& object, Stream& stream) {
         const mp_linear_stats info = public_stats(object.layer, operand, state);
         const std::string advice =
             linear::advice_for(object.layer.recipe().fp8, operand, state.stats);
+        const CallerFloats floats;
         object.monitor(object.payload, object.name.c_str(), &info,
                        advice.empty() ? nullptr : advice.c_str());
     }

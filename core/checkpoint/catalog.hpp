@@ -8,6 +8,7 @@
 
 #include "checkpoint/manifest.hpp"
 #include "device/stream.hpp"
+#include "interface/float_environment.hpp"
 
 namespace mp::checkpoint {
 
@@ -80,6 +81,13 @@ class Snapshot {
 struct Progress {
     void (*call)(int64_t done, int64_t total, void* payload) = nullptr;
     void* payload = nullptr;
+
+    void tell(int64_t done, int64_t total) const {
+        if (call != nullptr) {
+            const CallerFloats floats;
+            call(done, total, payload);
+        }
+    }
 };
 
 } // namespace mp::checkpoint

@@ -7,7 +7,7 @@
 
 #include "checkpoint/directory.hpp"
 #include "device/describe.hpp"
-#include "system/signals.hpp"
+#include "interface/own_thread.hpp"
 
 namespace mp::checkpoint {
 
@@ -143,9 +143,8 @@ void Checkpointer::save(const std::string& parent, int64_t step, bool in_backgro
             result_ = Status();
         }
         try {
-            const system::SignalsBlocked blocked;
-            worker_ = std::thread([this, snapshot, options] { run(*snapshot, options); });
-            (void)pthread_setname_np(worker_.native_handle(), "mixedprec-save");
+            worker_ = start_thread("mixedprec-save",
+                                   [this, snapshot, options] { run(*snapshot, options); });
         } catch (const std::exception& error) {
             const std::lock_guard<std::mutex> lock(mutex_);
             running_ = false;

@@ -222,9 +222,7 @@ class Loader {
         for (const auto& [offset, request] : order) {
             reader.read(offset, request->to, request->bytes);
             done_ += static_cast<int64_t>(request->bytes);
-            if (options_.progress.call != nullptr) {
-                options_.progress.call(done_, total_, options_.progress.payload);
-            }
+            options_.progress.tell(done_, total_);
         }
     }
 

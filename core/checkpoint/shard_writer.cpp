@@ -76,9 +76,7 @@ class ChunkWriter {
             sums_.push_back(system::crc32c(0, chunk_.data(), filled_));
             written_ += static_cast<int64_t>(filled_);
             filled_ = 0;
-            if (progress_.call != nullptr) {
-                progress_.call(written_, total_, progress_.payload);
-            }
+            progress_.tell(written_, total_);
         }
     }
 

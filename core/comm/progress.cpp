@@ -5,7 +5,7 @@
 #include <chrono>
 #include <system_error>
 
-#include "system/signals.hpp"
+#include "interface/own_thread.hpp"
 
 namespace mp::comm {
 namespace {
@@ -19,9 +19,7 @@ constexpr std::chrono::microseconds kLongestNap{1000};
 bool Progress::start(Step step) {
     step_ = std::move(step);
     try {
-        const system::SignalsBlocked blocked;
-        thread_ = std::thread([this] { run(); });
-        (void)pthread_setname_np(thread_.native_handle(), "mixedprec-ranks");
+        thread_ = start_thread("mixedprec-ranks", [this] { run(); });
         return true;
     } catch (const std::system_error&) {
         return false;

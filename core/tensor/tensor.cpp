@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device/select.hpp"
+#include "interface/float_environment.hpp"
 
 namespace mp {
 namespace {
@@ -110,6 +111,7 @@ void Tensor::give_back_by(Deleter deleter) {
         Owner& operator=(const Owner&) = delete;
         ~Owner() {
             if (deleter.call != nullptr) {
+                const CallerFloats floats;
                 deleter.call(deleter.payload);
             }
         }
@@ -159,6 +161,7 @@ ScaledRef Tensor::scaled_ref() const noexcept {
 
 Tensor::~Tensor() {
     if (deleter_.call != nullptr) {
+        const CallerFloats floats;
         deleter_.call(deleter_.payload);
     }
     if (parent_ != nullptr) {

@@ -13,9 +13,11 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
+#include "floats.hpp"
 #include "forwarded_comm.hpp"
 #include "training.hpp"
 
@@ -193,7 +195,27 @@ template <typename T> Bytes raw_bytes(const T* data, std::size_t count) {
     return bytes;
 }
 
+// The floating-point environment that every rank's thread calls the library under, where it is not the default one: from the
+// beginning, or from its second step on, when all threads of the library have begun.
+inline const Floats* callers_floats = nullptr;
+inline bool are_floats_late = false;
+inline thread_local std::optional<FloatWords> this_threads_floats;
+
+inline void set_floats() {
+    if (callers_floats != nullptr) {
+        callers_floats->set();
+        this_threads_floats = FloatWords::read();
+    }
+}
+inline void reset_floats() {
+    this_threads_floats.reset();
+    (void)std::fesetenv(FE_DFL_ENV);
+}
+
 inline void check(mp_status status) {
+    if (this_threads_floats && *this_threads_floats != FloatWords::read()) {
+        throw std::runtime_error("a call has changed its thread's floating-point environment");
+    }
     if (status < 0) {
         throw std::runtime_error(std::string(mp_status_string(status)) + ": " +
                                  mp_last_error_message());
@@ -221,6 +243,7 @@ inline constexpr const char* kParamNames[] = {"embedding", "first", "second", "b
 // Fixed numbers for a micro-batch; the same for every configuration.
 inline const std::vector<float>& noise(int32_t step, int32_t slot) {
     static const auto all = [] {
+        const OwnArithmetic floats;
         std::vector<std::vector<float>> made;
         for (uint64_t i = 0; i < uint64_t{kSteps} * kMostSlots; ++i) {
             made.push_back(numbers(kTokens * kIn, 1000 + i));
@@ -283,6 +306,9 @@ class Trainer {
 
     void train(int32_t first, int32_t end, Collected& collected) {
         for (int32_t step = first; step < end; ++step) {
+            if (step == first + 1 && are_floats_late) {
+                set_floats();
+            }
             if (comm_ != nullptr) {
                 gather();
             }
@@ -383,10 +409,7 @@ class Trainer {
             const std::vector<int64_t>& shape = shapes[p];
             const auto count = static_cast<std::size_t>(std::accumulate(
                 shape.begin(), shape.end(), int64_t{1}, std::multiplies<int64_t>()));
-            std::vector<float> values = numbers(count, seed_ + static_cast<uint64_t>(p));
-            for (float& value : values) {
-                value = 0.3F * value + (p == kScale ? 1.0F : 0.0F);
-            }
+            const std::vector<float> values = first_values(count, p);
             const Tensor exact = make_tensor(context_, MP_DTYPE_FP32, shape, values);
             const bool is_matrix = p == kFirst || p == kSecond;
             if (p == kScale || (is_scaled(c_) && !is_matrix)) {
@@ -407,6 +430,15 @@ class Trainer {
             desc.init_fp32 = exact;
             check(mp_optimizer_add_param(optimizer_, p < kBias ? 0 : 1, &desc, nullptr));
         }
+    }
+
+    [[nodiscard]] std::vector<float> first_values(std::size_t count, int32_t p) const {
+        const OwnArithmetic floats;
+        std::vector<float> values = numbers(count, seed_ + static_cast<uint64_t>(p));
+        for (float& value : values) {
+            value = 0.3F * value + (p == kScale ? 1.0F : 0.0F);
+        }
+        return values;
     }
 
     void make_layers() {
@@ -490,13 +522,25 @@ class Trainer {
     Tensor activation(int64_t columns) const {
         return make_tensor(context_, activations_, {kRows, columns});
     }
+    static void add(const std::vector<float>& values, std::vector<float>& to) {
+        const OwnArithmetic floats;
+        for (std::size_t i = 0; i < to.size(); ++i) {
+            to[i] += values[i];
+        }
+    }
+    // Rows of kOut elements, times the norm's scale.
+    [[nodiscard]] std::vector<float> scaled(std::vector<float> values) const {
+        const OwnArithmetic floats;
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            values[i] *= scale_[i % kOut];
+        }
+        return values;
+    }
     // In fp32, rounded once into the gradient.
     void add_to_grad(int32_t p, const std::vector<float>& values) {
         const Tensor sum = grad(p);
         std::vector<float> wide = values_of(context_, sum);
-        for (std::size_t i = 0; i < wide.size(); ++i) {
-            wide[i] += values[i];
-        }
+        add(values, wide);
         mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
         check(mp_tensor_get_desc(sum, &desc));
         const Tensor rounded = make_tensor(
@@ -534,17 +578,11 @@ class Trainer {
         const Tensor first = activation(kOut);
         forward_layer(micro, 0, first, flags);
         micro.first = values_of(context_, first);
-        std::vector<float> scaled(micro.first.size());
-        for (std::size_t i = 0; i < scaled.size(); ++i) {
-            scaled[i] = micro.first[i] * scale_[i % kOut];
-        }
-        micro.inputs[1] = activation(kOut, scaled);
+        micro.inputs[1] = activation(kOut, scaled(micro.first));
         const Tensor second = activation(kIn);
         forward_layer(micro, 1, second, flags);
         std::vector<float> residual = values_of(context_, second);
-        for (std::size_t i = 0; i < residual.size(); ++i) {
-            residual[i] += x[i];
-        }
+        add(x, residual);
         micro.inputs[2] = activation(kIn, residual);
         const bool wants_y = (flags & MP_FORWARD_RECOMPUTE) == 0;
         const Tensor third = activation(kOut);
@@ -569,7 +607,22 @@ class Trainer {
         return x;
     }
 
-    // Forward, the loss, and its gradient by the output, times the loss scale.
+    // The gradient of the loss by the output, times the loss scale.
+    [[nodiscard]] std::vector<float> loss_grad(const std::vector<float>& y, int32_t step,
+                                               int32_t slot, double& loss) const {
+        const OwnArithmetic floats;
+        std::vector<float> dy(y.size());
+        const auto factor =
+            static_cast<float>(2.0 * loss_scale_ /
+                               (static_cast<double>(slots_of(c_)) * static_cast<double>(y.size())));
+        for (std::size_t i = 0; i < y.size(); ++i) {
+            const float error = y[i] - 50.0F * noise(step, slot)[y.size() + i]; // in (-0.5, 0.5)
+            loss += static_cast<double>(error) * static_cast<double>(error);
+            dy[i] = error * factor;
+        }
+        return dy;
+    }
+    // Forward, the loss and its gradient.
     void forward_micro(Micro& micro, int32_t step, Collected& collected) {
         const uint32_t flags = c_[kInputs] == kRecomputed ? MP_FORWARD_DROP : 0;
         const std::vector<float> y = forward(micro, input_of(step, micro.slot), flags);
@@ -578,17 +631,7 @@ class Trainer {
             micro.first.clear();
         }
         double loss = 0.0;
-        std::vector<float> dy(y.size());
-        const auto factor =
-            static_cast<float>(2.0 * loss_scale_ /
-                               (static_cast<double>(slots_of(c_)) * static_cast<double>(y.size())));
-        for (std::size_t i = 0; i < y.size(); ++i) {
-            const float error =
-                y[i] - 50.0F * noise(step, micro.slot)[y.size() + i]; // in (-0.5, 0.5)
-            loss += static_cast<double>(error) * static_cast<double>(error);
-            dy[i] = error * factor;
-        }
-        micro.dy = activation(kOut, dy);
+        micro.dy = activation(kOut, loss_grad(y, step, micro.slot, loss));
         collected.add("loss " + std::to_string(step) + "." + std::to_string(micro.slot),
                       raw_bytes(&loss, 1));
     }
@@ -613,25 +656,34 @@ class Trainer {
         const Tensor dz = activation(kIn), dh = activation(kOut), dx = activation(kIn);
         backward_layer(micro, 2, micro.dy, dz, first_grad, nullptr);
         backward_layer(micro, 1, dz, dh, grad(kSecond), nullptr);
-        std::vector<float> dfirst = values_of(context_, dh);
+        const std::vector<float> dfirst = values_of(context_, dh);
+        backward_layer(micro, 0, activation(kOut, scaled(dfirst)), dx, first_grad, grad(kBias));
+        add_to_grad(kScale, scale_grad(dfirst, micro.first));
+        add_to_grad(kEmbedding, embedding_grad(step, micro.slot, values_of(context_, dx),
+                                               values_of(context_, dz)));
+    }
+    static std::vector<float> scale_grad(const std::vector<float>& dscaled,
+                                         const std::vector<float>& first) {
+        const OwnArithmetic floats;
         std::vector<float> dscale(kOut);
-        for (std::size_t i = 0; i < dfirst.size(); ++i) {
-            dscale[i % kOut] += dfirst[i] * micro.first[i];
-            dfirst[i] *= scale_[i % kOut];
+        for (std::size_t i = 0; i < dscaled.size(); ++i) {
+            dscale[i % kOut] += dscaled[i] * first[i];
         }
-        backward_layer(micro, 0, activation(kOut, dfirst), dx, first_grad, grad(kBias));
-        add_to_grad(kScale, dscale);
-        std::vector<float> dembedding = noise(step, micro.slot);
+        return dscale;
+    }
+    [[nodiscard]] std::vector<float> embedding_grad(int32_t step, int32_t slot,
+                                                    const std::vector<float>& through,
+                                                    const std::vector<float>& around) const {
+        std::vector<float> dembedding = noise(step, slot);
+        const OwnArithmetic floats;
         for (float& value : dembedding) {
             value *= static_cast<float>(loss_scale_);
         }
-        const std::vector<float> through = values_of(context_, dx),
-                                 around = values_of(context_, dz);
-        const std::vector<std::size_t> tokens = tokens_of(step, micro.slot);
+        const std::vector<std::size_t> tokens = tokens_of(step, slot);
         for (std::size_t i = 0; i < through.size(); ++i) {
             dembedding[tokens[i / kIn] * kIn + i % kIn] += through[i] + around[i];
         }
-        add_to_grad(kEmbedding, dembedding);
+        return dembedding;
     }
 
     // One contribution of this rank is whole, or in the order of ranks all it has.
@@ -713,6 +765,9 @@ inline void on_ranks(const Configuration& c, Collected& collected,
     }
     const auto run = [&](int32_t rank) {
         try {
+            if (!are_floats_late) {
+                set_floats();
+            }
             Comm comm(
                 raw[static_cast<std::size_t>(rank)]); // a rank that gives up is lost to others
             Forward forward;
@@ -731,6 +786,7 @@ inline void on_ranks(const Configuration& c, Collected& collected,
         } catch (const std::runtime_error& error) {
             collected.fail("rank " + std::to_string(rank) + ": " + error.what());
         }
+        reset_floats();
     };
     std::vector<std::thread> threads;
     for (int32_t rank = 1; rank < ranks; ++rank) {

@@ -135,6 +135,16 @@ class Matrix {
     std::string compare(const Configuration& c) {
         return difference(outcome_of(plain_of(c)), run(c));
     }
+    // The plain one under the default floating-point environment, the other one under the caller's.
+    std::string compare_under(const Floats& floats, bool is_late, const Configuration& c) {
+        const Outcome& plain = outcome_of(plain_of(c));
+        callers_floats = &floats;
+        are_floats_late = is_late;
+        const Outcome other = run(c);
+        callers_floats = nullptr;
+        are_floats_late = false;
+        return difference(plain, other);
+    }
     // The same configuration with as many options plain as still leave a difference.
     Configuration smallest(Configuration c) {
         for (std::size_t i = kOptionCount; i-- > 0;) {
@@ -164,6 +174,7 @@ class Matrix {
 
 // ---- a covering set ------------------------------------------------------------------------------
 
+constexpr std::size_t kAllPairs = 210;
 constexpr std::size_t kMostValues = 16;
 constexpr std::size_t kOneOption = kOptionCount * kMostValues;
 using Meetings = std::bitset<kOneOption * kOneOption>; // of two values of two options
@@ -228,7 +239,7 @@ class Chooser {
     std::unique_ptr<Meetings> met_ = std::make_unique<Meetings>();
 };
 
-// At least so many, as many of each recipe, and more until every two values that can meet do.
+// So many, as many of each recipe; where they are kAllPairs or more, further ones until every two values that can meet do.
 std::vector<Configuration> covering_set(std::size_t at_least) {
     const auto recipes = static_cast<int32_t>(options()[kRecipe].values.size());
     Chooser sample;
@@ -240,7 +251,8 @@ std::vector<Configuration> covering_set(std::size_t at_least) {
     }
     Chooser chooser;
     std::vector<Configuration> chosen;
-    while (chosen.size() < at_least || (*possible & ~chooser.met()).any()) {
+    while (chosen.size() < at_least ||
+           (at_least >= kAllPairs && (*possible & ~chooser.met()).any())) {
         chosen.push_back(chooser.best(static_cast<int32_t>(chosen.size()) % recipes));
     }
     std::printf("%zu pairs of trainings, in which %zu pairs of options' values meet\n",
@@ -326,8 +338,8 @@ TEST(EqualBits, EveryRecipeTrains) {
 TEST(EqualBits, EveryConfigurationHasThoseOfThePlainOne) {
     const char* const full = std::getenv("MP_BITS_PAIRS");
     const std::vector<Configuration> pairs =
-        covering_set(full != nullptr ? std::strtoul(full, nullptr, 10) : 210);
-    ASSERT_GE(pairs.size(), 200U);
+        covering_set(full != nullptr ? std::strtoul(full, nullptr, 10) : kAllPairs);
+    ASSERT_TRUE(full != nullptr || pairs.size() >= kAllPairs);
     Matrix matrix;
     int failures = 0;
     for (const Configuration& c : pairs) {
@@ -344,5 +356,24 @@ TEST(EqualBits, EveryConfigurationHasThoseOfThePlainOne) {
         if (++failures == 3) {
             FAIL() << "and perhaps more";
         }
+    }
+}
+
+// The environments of kFloats, each from before and from after the library's threads have begun, in configurations that have
+// such threads; after each call the calling thread's is as it was.
+TEST(EqualBits, UnderAnyFloatingPointEnvironment) {
+    const char* const wanted = std::getenv("MP_BITS_FLOATS");
+    const std::size_t count = wanted != nullptr ? std::strtoul(wanted, nullptr, 10) : 32;
+    const std::size_t recipes = options()[kRecipe].values.size();
+    Chooser chooser;
+    Matrix matrix;
+    for (std::size_t i = 0; i < count && !HasFailure(); ++i) {
+        Configuration c = chooser.best(static_cast<int32_t>(i % recipes));
+        c[kThreads] = 1;
+        const Floats& floats = kFloats[(i + i / recipes) % std::size(kFloats)];
+        const bool is_late = i / std::size(kFloats) % 2 == 1;
+        const std::string what = matrix.compare_under(floats, is_late, c);
+        EXPECT_TRUE(what.empty()) << floats.name << (is_late ? ", late: " : ": ") << text_of(c)
+                                  << "\n  differs in " << what;
     }
 }

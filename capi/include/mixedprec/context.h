@@ -37,7 +37,8 @@ typedef void (*mp_log_fn)(int32_t level, const char* message, void* payload);
 
 /** Calls task(data, index) once for each index, 0 <= index < count, in any order and by any threads, also one after another
  * by the calling one, and returns when all calls have. Must be thread-safe and must not throw; a task does not call
- * back in. A program with a parallel loop of its own (TBB, Rayon) lends it, so that no second set of threads is there. */
+ * back in, and leaves its thread's floating-point environment as it was. A program with a parallel loop of its own (TBB,
+ * Rayon) lends it, so that no second set of threads is there. */
 typedef void (*mp_parallel_fn)(int32_t count, void (*task)(void* data, int32_t index), void* data,
                                void* payload);
 
@@ -62,7 +63,7 @@ typedef struct mp_context_desc {
     /* The caller's parallel loop; NULL: threads of the library's own. A program with OpenMP needs none: libgomp and libomp
      * are told of ours, so that theirs sleep after a loop of the program's (docs/threads.md). */
     mp_parallel_fn parallel;
-    void* parallel_payload;  /* handed to it */
+    void* parallel_payload; /* handed to it */
 } mp_context_desc;
 
 #define MP_CONTEXT_DESC_INIT                                                                       \
