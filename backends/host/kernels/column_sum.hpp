@@ -73,13 +73,17 @@ MP_ISA_INLINE void add_sums(const float* more, int n, float* sums) {
 // The sums of all blocks into the destination, with its old value last.
 MP_ISA_INLINE void store_sums(const ColumnSumDesc& op, int64_t first_column, int n, float* sums) {
     const DType to = op.destination.dtype;
-    void* out = element_address(op.destination.data, to, first_column);
     if (op.accumulate) {
-        alignas(64) float old[kColumnStrip];
-        widen_tile(to, out, old, n);
-        add_sums(old, n, sums);
+        for (int done = 0; done < n; done += kTile) {
+            const int length = min_int(n - done, kTile);
+            alignas(64) float old[kTile];
+            widen_tile(to, element_address(op.destination.data, to, first_column + done), old,
+                       length);
+            add_sums(old, length, sums + done);
+        }
     }
-    narrow_tile<Rounding::nearest>(to, sums, out, n, nullptr);
+    narrow_tile<Rounding::nearest>(to, sums, element_address(op.destination.data, to, first_column),
+                                   n, nullptr);
 }
 
 inline void column_sum_strip(const ColumnSumJob& job) {

@@ -51,6 +51,7 @@ struct GemmTile {
     alignas(64) float sums[kTileRows * kTileColumns];
     alignas(64) float totals[kTileRows * kTileColumns]; // where scales change along k
 };
+static_assert(sizeof(GemmTile) <= kGemmScratch);
 
 // Reads `lines` runs of `length` elements and writes element (line, i) of them where Place says.
 template <class Place>
@@ -222,7 +223,7 @@ inline void gemm_tile(const GemmJob& job) {
     const GemmDesc& op = *job.op;
     const auto rows = static_cast<int>(job.rows);
     const auto columns = static_cast<int>(job.columns);
-    GemmTile tile;
+    GemmTile& tile = *static_cast<GemmTile*>(job.scratch);
     __builtin_memset(tile.sums, 0, sizeof(tile.sums));
     const int64_t block = scale_block_k(op);
     if (block != 0) {

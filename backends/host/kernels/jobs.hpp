@@ -3,6 +3,7 @@
 // Nothing here depends on the instruction set, so this is what callers include.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "interface/ops.hpp"
@@ -15,6 +16,10 @@ inline constexpr int64_t kGemmTileRows = 48;
 inline constexpr int64_t kGemmTileColumns = 128;
 // Rows that transposed codes are written for at once: a cache line of bytes.
 inline constexpr int64_t kQuantizePanel = 64;
+
+// What a job works in, aligned to 64 bytes: too much for a thread whose stack is small. Elsewhere a body may have some 20 KiB.
+inline constexpr std::size_t kGemmScratch = std::size_t{136} << 10;
+inline constexpr std::size_t kQuantizeScratch = std::size_t{104} << 10;
 
 // Elements start ... start + count - 1 of one segment; start is a multiple of 8. `step` is
 // state->step.
@@ -55,6 +60,7 @@ struct GemmJob {
     int64_t rows;
     int64_t first_column;
     int64_t columns;
+    void* scratch; // kGemmScratch bytes of the thread's
 };
 
 // Rows first_row ... first_row + rows - 1 and columns first_column ... of a matrix to be quantized, whole
@@ -71,6 +77,8 @@ struct QuantizeJob {
     bool is_finite; // the whole matrix is known to be
     bool counts;    // everything in the statistics, not the amax alone
     bool stream;    // the codes will not be read soon: write around the caches
+    // kQuantizeScratch bytes of the thread's, with blocks or turned codes; else null.
+    void* scratch;
 };
 
 // Rows first_row ... first_row + rows - 1 of a matrix to be dequantized.

@@ -19,6 +19,13 @@ inline constexpr int kStripBlocks = 2048;     // blocks in a row whose scales ar
 inline constexpr int kMaxFactors = kPanelRows * kPanelColumns;
 static_assert(kPanelRows == kQuantizePanel);
 
+struct QuantizeScratch {
+    CodePanel panel;
+    float multiply[kMaxFactors];
+    uint32_t amaxes[kStripBlocks];
+};
+static_assert(sizeof(QuantizeScratch) <= kQuantizeScratch);
+
 // Rows and columns of the matrix whose blocks' factors are at hand: row after row of blocks, `factors` a row.
 struct QuantizeRegion {
     int64_t first_row;
@@ -198,7 +205,7 @@ MP_ISA_FUNCTION inline void quantize_panels(const QuantizeJob& job, const Quanti
     const auto size = static_cast<int>(dtype_size(op.dtype));
     const int64_t end_row = region.first_row + region.rows;
     const int64_t end_column = region.first_column + region.columns;
-    CodePanel panel;
+    CodePanel& panel = static_cast<QuantizeScratch*>(job.scratch)->panel;
     for (int64_t row = region.first_row; row < end_row; row += kPanelRows) {
         const int rows = min_int(end_row - row, kPanelRows);
         for (int64_t column = region.first_column; column < end_column; column += kPanelColumns) {
@@ -317,8 +324,7 @@ inline void quantize_block_rows(const QuantizeJob& job, numerics::QuantStats& st
                          job.is_finite, 0},
                         stats);
     } else {
-        float multiply[kMaxFactors];
-        uint32_t amaxes[kStripBlocks];
+        auto& scratch = *static_cast<QuantizeScratch*>(job.scratch);
         const int64_t band = band_rows(job);
         const int64_t strip = strip_columns(job);
         const int64_t end_row = job.first_row + job.rows;
@@ -326,7 +332,8 @@ inline void quantize_block_rows(const QuantizeJob& job, numerics::QuantStats& st
         for (int64_t row = job.first_row; row < end_row; row += band) {
             for (int64_t column = job.first_column; column < end_column; column += strip) {
                 quantize_strip(job, row, min_int(end_row - row, band), column,
-                               min_int(end_column - column, strip), multiply, amaxes, stats);
+                               min_int(end_column - column, strip), scratch.multiply,
+                               scratch.amaxes, stats);
             }
         }
     }

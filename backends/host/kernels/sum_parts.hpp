@@ -8,6 +8,10 @@
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 
+// Elements that are summed together: a stack of them is some 12 KiB.
+inline constexpr int kSumTile = kTile / 2;
+inline constexpr int kWideSumTile = kTile / 4;
+
 // n <= kTile elements of a part as fp32.
 MP_ISA_INLINE void widen_part(const SumPartsDesc& op, const SumPart& part, int64_t start, int n,
                               float* values) {
@@ -78,7 +82,7 @@ MP_ISA_FUNCTION inline void store_wide_sum(const SumPartsDesc& op, const double*
 }
 
 MP_ISA_FUNCTION inline void sum_tile(const SumPartsDesc& op, int64_t start, int n) {
-    alignas(64) float stack[numerics::kSumDepth][kTile];
+    alignas(64) float stack[numerics::kSumDepth][kSumTile];
     int depth = 0;
     for (int32_t p = 0; p < op.part_count; ++p) {
         const SumPart& part = op.parts[p];
@@ -98,7 +102,7 @@ MP_ISA_FUNCTION inline void sum_tile(const SumPartsDesc& op, int64_t start, int 
 }
 
 MP_ISA_FUNCTION inline void sum_tile_wide(const SumPartsDesc& op, int64_t start, int n) {
-    alignas(64) double stack[numerics::kSumDepth][kTile];
+    alignas(64) double stack[numerics::kSumDepth][kWideSumTile];
     int depth = 0;
     for (int32_t p = 0; p < op.part_count; ++p) {
         alignas(64) float value[kTile];
@@ -178,7 +182,9 @@ MP_ISA_FUNCTION inline void largest_of_block(const SumPartsDesc& op, int64_t sta
 inline void sum_parts_chunk(const SumPartsJob& job) {
     const SumPartsDesc& op = *job.op;
     const bool has_blocks = op.mode == SumMode::fixed || op.mode == SumMode::largest;
-    const int64_t most = has_blocks ? numerics::kExactBlock : kTile;
+    const int64_t most = has_blocks                 ? numerics::kExactBlock
+                         : op.mode == SumMode::fp64 ? kWideSumTile
+                                                    : kSumTile;
     const int64_t end = job.start + job.count;
     for (int64_t start = job.start; start < end;) {
         const int64_t into = has_blocks ? (op.first_element + start) % most : 0;

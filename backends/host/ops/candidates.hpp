@@ -3,6 +3,8 @@
 // instruction set in use (host/kernels). They take all that has a meaning; none depends on how the work was cut.
 #pragma once
 
+#include <type_traits>
+
 #include "host/device.hpp"
 #include "host/kernels/isa.hpp"
 #include "interface/supports.hpp"
@@ -25,14 +27,37 @@ inline int64_t chunk_length(int64_t count, int64_t start) {
     return count - start < kChunkElements ? count - start : kChunkElements;
 }
 
+// Memory for each of the threads of a loop, from the device's pool.
+class ThreadScratch {
+  public:
+    // `bytes`: a multiple of 64 for each thread.
+    Status take(HostDevice& device, std::size_t bytes) noexcept {
+        bytes_ = bytes;
+        return device.scratch().take(bytes * static_cast<std::size_t>(device.threads().threads()),
+                                     lease_);
+    }
+    [[nodiscard]] void* of(int32_t thread) const noexcept {
+        return static_cast<char*>(lease_.data()) + static_cast<std::size_t>(thread) * bytes_;
+    }
+
+  private:
+    ScratchPool::Lease lease_;
+    std::size_t bytes_ = 0;
+};
+
 // The largest magnitude among all elements, as a bit pattern.
 uint32_t largest_pattern(ThreadPool& threads, const TensorRef& source) noexcept;
 
-// Candidate::run by run(threads, desc) of an operation.
+// Candidate::run by run(threads, desc) of an operation, or by run(device, desc) of one that needs scratch memory.
 template <auto kRun, class Desc>
 Status run_on_threads(Device& device, Queue& /*queue*/, const OpDesc& op) noexcept {
-    kRun(threads_of(device), static_cast<const Desc&>(op));
-    return {};
+    const auto& desc = static_cast<const Desc&>(op);
+    if constexpr (std::is_invocable_v<decltype(kRun), HostDevice&, const Desc&>) {
+        return kRun(static_cast<HostDevice&>(device), desc);
+    } else {
+        kRun(threads_of(device), desc);
+        return {};
+    }
 }
 template <auto kRun, class Desc>
 inline constexpr Candidate kByThreads = {kName, takes_all<Desc>, run_on_threads<kRun, Desc>,

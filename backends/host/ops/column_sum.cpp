@@ -7,14 +7,13 @@ namespace mp::backends::host {
 
 namespace {
 
-// On the calling thread's stack: room for the sums of some blocks of rows, and of all so far.
+// Room for the sums of some blocks of rows, and of all so far.
 constexpr int64_t kScratch = 16384;
 
 // Threads take whole rows, because half a row each would waste what the processor reads ahead. As many blocks of rows at
 // once as there is room for.
-void sum_by_rows(ThreadPool& threads, const ColumnSumDesc& op) noexcept {
+void sum_by_rows(ThreadPool& threads, const ColumnSumDesc& op, float* scratch) noexcept {
     const IsaTable& table = active_isa();
-    alignas(64) float scratch[kScratch];
     float* const total = scratch;
     float* const sums = scratch + op.columns;
     std::fill(total, total + op.columns, 0.0F);
@@ -40,17 +39,24 @@ void sum_by_columns(ThreadPool& threads, const ColumnSumDesc& op) noexcept {
     });
 }
 
-void column_sum(ThreadPool& threads, const ColumnSumDesc& op) noexcept {
+Status column_sum(HostDevice& device, const ColumnSumDesc& op) noexcept {
     if (op.columns == 0) {
-        return;
+        return {};
     }
+    ThreadPool& threads = device.threads();
     const int64_t count = threads.threads();
     const bool has_room = kScratch / op.columns > 4 * count;
     if (count > 1 && has_room && op.rows >= count * kColumnSumBlock) {
-        sum_by_rows(threads, op);
+        ScratchPool::Lease scratch;
+        const Status status = device.scratch().take(kScratch * sizeof(float), scratch);
+        if (!status.ok()) {
+            return status;
+        }
+        sum_by_rows(threads, op, static_cast<float*>(scratch.data()));
     } else {
         sum_by_columns(threads, op);
     }
+    return {};
 }
 
 } // namespace

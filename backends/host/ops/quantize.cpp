@@ -146,20 +146,28 @@ void finish_quantize(const QuantizeDesc& op, const numerics::QuantStats& found) 
     }
 }
 
-void quantize(ThreadPool& threads, const QuantizeDesc& op) noexcept {
+Status quantize(HostDevice& device, const QuantizeDesc& op) noexcept {
     numerics::QuantStats found;
     if (op.source.count == 0) {
         scale_nothing(op);
         finish_quantize(op, found);
-        return;
+        return {};
     }
+    const bool is_one = has_one_scale(op.grid);
+    ThreadScratch scratch;
+    if (!is_one || op.codes_transposed != nullptr) {
+        const Status status = scratch.take(device, kQuantizeScratch);
+        if (!status.ok()) {
+            return status;
+        }
+    }
+    ThreadPool& threads = device.threads();
     const IsaTable& table = active_isa();
     const QuantizeDesc line = as_one_row(op);
     QuantizeJob whole{};
     whole.op = &line;
     whole.counts = op.stats != nullptr;
     whole.stream = op.source.count * dtype_bits(op.dtype) / 8 >= kStreamBytes;
-    const bool is_one = has_one_scale(op.grid);
     const bool reads_twice = (is_one && !follows_slot(op) && op.given_amax == nullptr) ||
                              op.policy.rule == numerics::ScaleRule::nvfp4;
     if (reads_twice) {
@@ -178,14 +186,17 @@ void quantize(ThreadPool& threads, const QuantizeDesc& op) noexcept {
     const QuantizeCut cut = keep_pairs(line, quantize_cut(line, threads.threads()));
     const int64_t jobs_in_row = divide_up(line.columns, cut.columns);
     const int64_t jobs = divide_up(line.rows, cut.rows) * jobs_in_row;
-    threads.for_each(jobs, [&](int64_t number) {
+    threads.for_each_on(jobs, [&](int64_t number, int32_t thread) {
         // The second reading begins with what the first read last: it is still in the cache.
         const int64_t i = reads_twice ? jobs - 1 - number : number;
         numerics::QuantStats here;
-        table.quantize(job_at(whole, cut, i / jobs_in_row, i % jobs_in_row), here);
+        QuantizeJob job = job_at(whole, cut, i / jobs_in_row, i % jobs_in_row);
+        job.scratch = scratch.of(thread);
+        table.quantize(job, here);
         add_stats(here, found);
     });
     finish_quantize(op, found);
+    return {};
 }
 
 } // namespace

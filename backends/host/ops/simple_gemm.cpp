@@ -29,13 +29,19 @@ Status run(Device& device, Queue& /*queue*/, Plan& plan, const GemmBuffers& buff
     const IsaTable& table = active_isa();
     const int64_t row_tiles = divide_up(op.m, kGemmTileRows);
     const int64_t column_tiles = divide_up(op.n, kGemmTileColumns);
-    threads_of(device).for_each(row_tiles * column_tiles * op.batch_count, [&](int64_t tile) {
+    ThreadScratch scratch;
+    const Status status = scratch.take(static_cast<HostDevice&>(device), kGemmScratch);
+    if (!status.ok()) {
+        return status;
+    }
+    const auto multiply = [&](int64_t tile, int32_t thread) {
         const int64_t row = tile % row_tiles * kGemmTileRows;
         const int64_t column = tile / row_tiles % column_tiles * kGemmTileColumns;
         table.gemm({&op, &buffers, tile / row_tiles / column_tiles, row,
                     std::min(op.m - row, kGemmTileRows), column,
-                    std::min(op.n - column, kGemmTileColumns)});
-    });
+                    std::min(op.n - column, kGemmTileColumns), scratch.of(thread)});
+    };
+    threads_of(device).for_each_on(row_tiles * column_tiles * op.batch_count, multiply);
     return {};
 }
 
