@@ -27,6 +27,17 @@ bool mpi_is_alive() noexcept {
     return is_initialized != 0 && is_finalized == 0;
 }
 
+Status check_not_finalized() noexcept {
+    int is_finalized = 0;
+    (void)MPI_Finalized(&is_finalized);
+    return is_finalized == 0
+               ? Status()
+               : Status::error(
+                     Code::bad_state,
+                     "MPI was finalized in this process; call MPI_Finalize after the last "
+                     "call that talks to other ranks");
+}
+
 Base::Base(MPI_Comm comm) : comm_(comm), next_context_(std::make_shared<int32_t>(1)) {
     ++process_state().live;
 }

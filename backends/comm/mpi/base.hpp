@@ -76,5 +76,7 @@ struct ProcessState {
 ProcessState& process_state() noexcept;
 // MPI is initialized and not finalized: handles mean something.
 bool mpi_is_alive() noexcept;
+// bad_state after MPI_Finalize: MPI ends a process that calls it then.
+Status check_not_finalized() noexcept;
 
 } // namespace mp::comm

@@ -23,22 +23,18 @@ void finalize() noexcept {
 }
 
 Status initialize() noexcept {
+    Status status = check_not_finalized();
     int is_initialized = 0;
-    int is_finalized = 0;
     (void)MPI_Initialized(&is_initialized);
-    (void)MPI_Finalized(&is_finalized);
-    if (is_finalized != 0) {
-        return Status::error(Code::bad_state, "MPI was finalized in this process");
-    }
-    if (is_initialized != 0) {
-        return {};
+    if (!status.ok() || is_initialized != 0) {
+        return status;
     }
     publish_mpi();
     int provided = MPI_THREAD_SINGLE;
     // A communicator of ours is used by one thread at a time, but the thread that moves gradients on knows nothing of
     // the program's other communicators, nor of its own calls of MPI.
-    const Status status = mpi_status(
-        MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+    status = mpi_status(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided),
+                        "MPI_Init_thread");
     if (status.ok()) {
         process_state().is_initialized_by_us = true;
         (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

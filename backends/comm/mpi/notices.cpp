@@ -46,6 +46,9 @@ Notices::~Notices() {
 }
 
 Status Notices::check() noexcept {
+    if (const Status status = check_not_finalized(); !status.ok()) {
+        return status;
+    }
     if (!lost_.ok() || request_ == MPI_REQUEST_NULL) {
         return lost_;
     }

@@ -34,7 +34,7 @@ class Notices {
         return takes_any_thread() || thread_.load() == std::this_thread::get_id();
     }
 
-    // peer_lost if another rank has said that it gives up.
+    // Before anything is asked of MPI: peer_lost if another rank has said that it gives up; bad_state after MPI_Finalize.
     Status check() noexcept;
     // From any thread, once: what tell_others() will send.
     void give_up(const Status& reason) noexcept;

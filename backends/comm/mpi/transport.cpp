@@ -94,6 +94,9 @@ Status MpiTransport::with_failed_ranks(const Status& status) const noexcept {
 Status MpiTransport::begin(const Collective& what, TransportRequest** out) noexcept {
     notices_->use_thread();
     Notices::end_those_left();
+    if (const Status status = check_not_finalized(); !status.ok()) {
+        return status;
+    }
     return guarded("a collective over MPI", [&] {
         std::unique_ptr<TransportRequest> request(start_request(*this, what));
         bool done = false;
@@ -110,6 +113,9 @@ Status MpiTransport::make_group(const GroupDesc& group, Transport** out) noexcep
     *next_context_ = group.next_context;
     if (group.color < 0) {
         return {};
+    }
+    if (const Status status = check_not_finalized(); !status.ok()) {
+        return status;
     }
     if ((int64_t{group.context} + 1) * kTags > base_->highest_tag()) {
         return Status::error(Code::unsupported,
