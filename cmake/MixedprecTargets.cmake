@@ -52,14 +52,15 @@ function(mp_numerics_flags target)
 endfunction()
 
 # A shared library or module exports what `mapfile` lists and nothing else, needs no symbol it does not name, brings its
-# own C++ run time, and loads on an older C library (further arguments: see mp_old_glibc).
+# own C++ run time, loads on an older C library (further arguments: see mp_old_glibc), and stays when it is closed: threads,
+# functions for the process's end and memory of the caller's may still lead into it.
 function(mp_hide_symbols target mapfile)
     get_filename_component(mapfile "${mapfile}" ABSOLUTE)
     set_target_properties(${target} PROPERTIES
         C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
         VISIBILITY_INLINES_HIDDEN ON)
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${mapfile}")
-    target_link_options(${target} PRIVATE "LINKER:--version-script=${mapfile}" "LINKER:--exclude-libs,ALL")
+    target_link_options(${target} PRIVATE "LINKER:--version-script=${mapfile}" "LINKER:--exclude-libs,ALL" "LINKER:-z,nodelete")
     # gcc links its sanitizer run times into shared libraries; clang leaves them to the program.
     if(NOT (MIXEDPREC_SANITIZE AND CMAKE_CXX_COMPILER_ID MATCHES "Clang"))
         target_link_options(${target} PRIVATE "LINKER:--no-undefined")
