@@ -34,7 +34,13 @@ struct Told {
 };
 std::string text_of(const Told& told) {
     const std::string_view shown(told.shown, strnlen(told.shown, sizeof told.shown));
-    return shown.empty() ? std::to_string(told.value) : "'" + std::string(shown) + "'";
+    if (shown.empty()) {
+        return std::to_string(told.value);
+    }
+    std::string text =
+        "'"; // gcc 12 warns of an overlap that there is not where it is inserted in front
+    text.append(shown);
+    return text.append("'");
 }
 
 } // namespace
