@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kNsPerMs = 1000000;
 constexpr int64_t kNapNs = 50000;
-constexpr int64_t kEndMs = 5000; // for a last goodbye; then it is aborted
+constexpr int64_t kEndMs = 5000; // for last goodbyes, at most; then it is aborted
 
 std::string version_text(int version) {
     return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
@@ -33,7 +33,7 @@ Status settle(const NcclApi& api, NcclComm comm, const char* what, int64_t deadl
         if (!status.ok() || state == kNcclSuccess) {
             return status;
         }
-        if (monotonic_ns() > until) {
+        if (monotonic_ns() >= until) {
             return Status::error(Code::timeout, "%s: not done after %lld ms", what,
                                  static_cast<long long>(deadline_ms));
         }
@@ -46,7 +46,11 @@ Status settle(const NcclApi& api, NcclComm comm, const char* what, int64_t deadl
 NcclTransport::NcclTransport(Parts parts)
     : parts_(std::move(parts)), name_(std::string("nccl") + parts_.api->label),
       details_("NCCL " + version_text(parts_.api->version) + ", device " +
-               std::to_string(parts_.device->index())) {}
+               std::to_string(parts_.device->index())) {
+    if (parts_.goodbye_ms == nullptr) {
+        parts_.goodbye_ms = std::make_shared<std::atomic<int64_t>>(kEndMs);
+    }
+}
 
 NcclTransport::~NcclTransport() {
     const DeviceScope scope(*parts_.device);
@@ -55,12 +59,16 @@ NcclTransport::~NcclTransport() {
     }
 }
 
-// Finalize asks all ranks to come to an end; it is given some time, since others may be gone.
+// Finalize asks all ranks to come to an end; it is given some time, since others may be gone. Who did not come to one group's end
+// will hardly come to the next one's.
 void NcclTransport::end() noexcept {
     const NcclApi& api = *parts_.api;
     Status status =
         nccl_status(api, api.CommFinalize(parts_.comm), "ncclCommFinalize", parts_.comm);
-    status = status.ok() ? settle(api, parts_.comm, "ncclCommFinalize", kEndMs) : status;
+    const int64_t begin = monotonic_ns();
+    status = status.ok() ? settle(api, parts_.comm, "ncclCommFinalize", parts_.goodbye_ms->load())
+                         : status;
+    *parts_.goodbye_ms -= (monotonic_ns() - begin) / kNsPerMs;
     if (status.ok()) {
         (void)api.CommDestroy(parts_.comm);
     } else {
@@ -180,6 +188,7 @@ Status make_nccl_transport(const NcclApi& api, std::shared_ptr<NcclDevice> devic
     parts.is_owned = true;
     parts.rank = rank;
     parts.size = size;
+    parts.goodbye_ms = std::make_shared<std::atomic<int64_t>>(std::min(kEndMs, deadline_ms));
     NcclConfig config;
     const std::shared_ptr<NcclDevice> gpu = parts.device;
     const DeviceScope scope(*gpu);

@@ -28,6 +28,8 @@ class NcclTransport final : public Transport {
         bool is_owned = false;
         int32_t rank = 0;
         int32_t size = 0;
+        // What is left of the time to say goodbye to the other ranks, for a communicator and its groups together.
+        std::shared_ptr<std::atomic<int64_t>> goodbye_ms;
     };
 
     explicit NcclTransport(Parts parts);

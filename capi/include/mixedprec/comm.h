@@ -199,12 +199,13 @@ MP_API mp_status mp_comm_create_threads(const mp_comm_desc* desc, int32_t count,
 /** A communicator over MPI, by the module libmixedprec-mpi.so. Collective over the MPI communicator. The caller's one
  * is duplicated and may be freed. Without one it is MPI_COMM_WORLD, and if MPI is not initialized it is, with
  * MPI_THREAD_MULTIPLE, and ended at exit or by mp_library_shutdown. Memory of the caller is never in a pending MPI
- * call. Blocks.
+ * call. After MPI_Finalize calls that talk to other ranks, this one too, are MP_STATUS_BAD_STATE, and all can be destroyed.
+ * Blocks.
  * @param[in]  desc    NULL: all defaults
  * @param[in]  native  the address of an MPI_Comm; NULL: MPI_COMM_WORLD
  * @param[out] out     the new communicator
  * @returns as mp_comm_create_self; MP_STATUS_MODULE_NOT_FOUND; MP_STATUS_VERSION_MISMATCH; MP_STATUS_MPI_ERROR;
- *          MP_STATUS_TIMEOUT
+ *          MP_STATUS_TIMEOUT; MP_STATUS_BAD_STATE after MPI_Finalize
  * @threads C
  * @since 0.2 */
 MP_API mp_status mp_comm_create_mpi(const mp_comm_desc* desc, const void* native,
@@ -314,7 +315,8 @@ MP_API mp_status mp_comm_barrier(mp_comm* comm, mp_comm_request** request);
 /** Gives the caller's reference back. Requests and calls under way keep it; optimizers and checkpoints have communicators of
  * their own. With the last reference it ends, in the thread that gives it back, and other ranks that wait for this one are told
  * where the transport can. Over MPI below MPI_THREAD_MULTIPLE the thread that used it last calls MPI: if it is another one, in
- * its next call over MPI. Waits for nobody, except over NCCL, where ncclCommFinalize is given 5 seconds to reach all ranks.
+ * its next call over MPI. Waits for nobody, except over NCCL, where ncclCommFinalize has the deadline, 5 seconds at most, to
+ * reach all ranks: for the communicator and its groups together.
  * @param[in] comm  may be NULL
  * @returns nothing; a destroyed handle is ignored
  * @threads A

@@ -71,6 +71,7 @@ comm::NcclApi mock_nccl() {
     };
     api.CommGetAsyncError = [](NcclComm, NcclResult* state) {
         NcclScript& s = script();
+        ++s.asked;
         if (s.is_dead) {
             s.errors.emplace_back("CommGetAsyncError after the communicator's end");
         }

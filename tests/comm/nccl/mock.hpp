@@ -27,6 +27,7 @@ struct NcclScript {
     int device = 3;
     int group_depth = 0;
     int busy = 0;
+    int64_t asked = 0;    // how often CommGetAsyncError was called
     bool is_dead = false; // aborted or destroyed
     bool never_ends = false;
     std::string hangs_in; // a call after which it never ends

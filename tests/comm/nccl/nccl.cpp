@@ -183,6 +183,25 @@ TEST_F(Nccl, FailingCallsAbort) {
     }
 }
 
+// Others do not say goodbye: it waits no longer than its deadline, and then a group of it does not wait again.
+TEST_F(Nccl, GoodbyesEndAtTheDeadlineToo) {
+    auto comm = make(0, 2, 30);
+    std::unique_ptr<Communicator> part;
+    ASSERT_TRUE(comm->split(0, 0, &part).ok());
+    script().hangs_in = "CommFinalize";
+    const int64_t begin = monotonic_ns();
+    comm.reset();
+    EXPECT_GE(monotonic_ns() - begin, 30 * int64_t{1000000});
+    EXPECT_EQ(script().count("CommFinalize"), 1);
+    EXPECT_EQ(script().count("CommAbort"), 1);
+    EXPECT_EQ(script().count("CommDestroy"), 0);
+    script().is_dead = false; // the mock has one communicator for both
+    const int64_t asked = script().asked;
+    part.reset();
+    EXPECT_EQ(script().asked - asked, 1) << "once, for it may have ended";
+    EXPECT_EQ(script().count("CommAbort"), 2);
+}
+
 TEST_F(Nccl, SilenceEndsAtTheDeadline) {
     auto comm = make(0, 2, 30);
     script().never_ends = true;
