@@ -911,7 +911,8 @@ module mixedprec_c
         !> A communicator over MPI, by the module libmixedprec-mpi.so. Collective over the MPI communicator. The caller's one
         !> is duplicated and may be freed. Without one it is MPI_COMM_WORLD, and if MPI is not initialized it is, with
         !> MPI_THREAD_MULTIPLE, and ended at exit or by mp_library_shutdown. Memory of the caller is never in a pending MPI
-        !> call. Blocks.
+        !> call. After MPI_Finalize calls that talk to other ranks, this one too, are MP_STATUS_BAD_STATE, and all can be destroyed.
+        !> Blocks.
         function mp_comm_create_mpi(desc, native, out) bind(c, name="mp_comm_create_mpi") result(answer)
             import
             type(mp_comm_desc), intent(in), optional :: desc
@@ -1014,7 +1015,8 @@ module mixedprec_c
         !> Gives the caller's reference back. Requests and calls under way keep it; optimizers and checkpoints have communicators of
         !> their own. With the last reference it ends, in the thread that gives it back, and other ranks that wait for this one are told
         !> where the transport can. Over MPI below MPI_THREAD_MULTIPLE the thread that used it last calls MPI: if it is another one, in
-        !> its next call over MPI. Waits for nobody, except over NCCL, where ncclCommFinalize is given 5 seconds to reach all ranks.
+        !> its next call over MPI. Waits for nobody, except over NCCL, where ncclCommFinalize has the deadline, 5 seconds at most, to
+        !> reach all ranks: for the communicator and its groups together.
         subroutine mp_comm_destroy(comm) bind(c, name="mp_comm_destroy")
             import
             type(c_ptr), value :: comm

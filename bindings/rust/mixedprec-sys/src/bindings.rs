@@ -2254,7 +2254,8 @@ extern "C" {
     /// A communicator over MPI, by the module libmixedprec-mpi.so. Collective over the MPI communicator. The caller's one
     /// is duplicated and may be freed. Without one it is MPI_COMM_WORLD, and if MPI is not initialized it is, with
     /// MPI_THREAD_MULTIPLE, and ended at exit or by mp_library_shutdown. Memory of the caller is never in a pending MPI
-    /// call. Blocks.
+    /// call. After MPI_Finalize calls that talk to other ranks, this one too, are MP_STATUS_BAD_STATE, and all can be destroyed.
+    /// Blocks.
     pub fn mp_comm_create_mpi(desc: *const mp_comm_desc, native: *const c_void, out: *mut *mut mp_comm) -> mp_status;
 
     /// What the ranks of a new NCCL communicator find each other by: one rank calls it and hands the bytes to the others.
@@ -2290,7 +2291,8 @@ extern "C" {
     /// Gives the caller's reference back. Requests and calls under way keep it; optimizers and checkpoints have communicators of
     /// their own. With the last reference it ends, in the thread that gives it back, and other ranks that wait for this one are told
     /// where the transport can. Over MPI below MPI_THREAD_MULTIPLE the thread that used it last calls MPI: if it is another one, in
-    /// its next call over MPI. Waits for nobody, except over NCCL, where ncclCommFinalize is given 5 seconds to reach all ranks.
+    /// its next call over MPI. Waits for nobody, except over NCCL, where ncclCommFinalize has the deadline, 5 seconds at most, to
+    /// reach all ranks: for the communicator and its groups together.
     pub fn mp_comm_destroy(comm: *mut mp_comm);
 
     /// Waits until the operation is done, has failed, or its deadline, counted from its begin, has passed. Blocks.
