@@ -231,7 +231,8 @@ MP_API mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, con
  * @param[in] dbias   written or added to; [out]; NULL when not wanted or the layer has no bias
  * @param[in] flags   MP_BACKWARD_ACCUMULATE or 0
  * @returns as mp_linear_forward; MP_STATUS_BAD_STATE without a forward before it; MP_STATUS_WARNING, once, where a second gradient
- *          begins without mp_linear_end_step under delayed scales or cached weights
+ *          begins, or one is added after an optimizer has changed the weight (which the host looks at), without mp_linear_end_step
+ *          under delayed scales or cached weights
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
