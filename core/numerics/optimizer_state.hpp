@@ -45,7 +45,8 @@ namespace detail {
 
 MP_HD inline bool is_finite_double(double x) { return x - x == 0.0; }
 
-// Whether the step stands out. Values that are not finite are not kept.
+// Whether the step stands out. All values join their windows, also those of a step that is skipped for another reason, but for
+// those that are not finite.
 MP_HD inline bool stands_out(OptimizerState& state, const StepRule& rule) {
     bool out = false;
     for (int i = 0; i < kWatchedCount; ++i) {
@@ -89,7 +90,8 @@ MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler,
     for (double& z : state.z) {
         z = 0.0;
     }
-    const bool outlier = !bad && rule.guard != nullptr && detail::stands_out(state, rule);
+    const bool stands_out = rule.guard != nullptr && detail::stands_out(state, rule);
+    const bool outlier = stands_out && !bad;
     const bool skip = bad || outlier;
     state.skip = skip ? 1 : 0;
     state.norm = static_cast<float>(state.grad_norm);
