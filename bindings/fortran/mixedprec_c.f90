@@ -815,7 +815,8 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_checkpoint_save
 
-        !> Loads into what was added, from a checkpoint of the same things saved by any number of ranks. Blocks.
+        !> Loads into what was added, from a checkpoint of the same things saved by any number of ranks. A group is known by its
+        !> parameters, in whatever order groups were added; one without parameters by its place among such groups. Blocks.
         function mp_checkpoint_load(checkpoint, path, flags, info) bind(c, name="mp_checkpoint_load") result(answer)
             import
             type(c_ptr), value :: checkpoint
@@ -1660,7 +1661,8 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_optimizer_add_group
 
-        !> Adds a parameter and allocates its states, all zero. Allowed also between steps.
+        !> Adds a parameter and allocates its states, all zero. Allowed also between steps: its bias correction then begins with its own
+        !> first step, whatever t its group has; t that was set before the group's first parameter is that parameter's.
         function mp_optimizer_add_param(optimizer, group, desc, index) bind(c, &
             name="mp_optimizer_add_param") result(answer)
             import
@@ -1919,7 +1921,7 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_optimizer_sync_master
 
-        !> Sets the count of steps and t of every group, to go on where a saved run stopped. Blocks.
+        !> Sets the count of steps and t of every group and parameter, to go on where a saved run stopped. Blocks.
         function mp_optimizer_set_step(optimizer, queue, step) bind(c, name="mp_optimizer_set_step") result(answer)
             import
             type(c_ptr), value :: optimizer
@@ -1928,7 +1930,8 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_optimizer_set_step
 
-        !> t of one group: the steps it took part in, torch's `step` of its parameters. Blocks.
+        !> t of one group: the steps it took part in, torch's `step` of its parameters. Of those that were added after a step it
+        !> is ahead: they count their own, which checkpoints keep. Blocks.
         function mp_optimizer_get_group_step(optimizer, queue, group, step) bind(c, &
             name="mp_optimizer_get_group_step") result(answer)
             import
@@ -1939,7 +1942,7 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_optimizer_get_group_step
 
-        !> Sets t of one group alone. Random numbers go by the count of mp_optimizer_set_step. Blocks.
+        !> Sets t of one group alone, of all its parameters. Random numbers go by the count of mp_optimizer_set_step. Blocks.
         function mp_optimizer_set_group_step(optimizer, queue, group, step) bind(c, &
             name="mp_optimizer_set_group_step") result(answer)
             import
@@ -3298,7 +3301,7 @@ module mixedprec_c
         end function mp_library_shutdown
 
         !> Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
-        !> guard has seen stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
+        !> guard has seen, here or in the checkpoint that was loaded, stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
         !> next step. Blocks.
         function mp_optimizer_set_guard(optimizer, queue, desc) bind(c, name="mp_optimizer_set_guard") result(answer)
             import

@@ -15,8 +15,8 @@ namespace mp::checkpoint {
 
 inline constexpr int64_t kFormatVersion = 1;
 // Raised when keys are added that an older reader may pass over.
-// 1: groups have a rule. 2: preset, device.
-inline constexpr int64_t kFormatMinor = 2;
+// 1: groups have a rule. 2: preset, device. 3: parameters have a group, and those that came to it later a step.
+inline constexpr int64_t kFormatMinor = 3;
 inline constexpr int64_t kMaxManifestBytes = int64_t{1} << 28;
 inline constexpr int64_t kMaxWorld = int64_t{1} << 20;
 inline constexpr int64_t kDefaultChunk = int64_t{4} << 20;

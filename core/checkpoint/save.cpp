@@ -119,6 +119,8 @@ class Saver {
         manifest.seed = catalog_.seed;
         manifest.rng_step = catalog_.rng_step;
         manifest.scalars.assign(catalog_.scalars.begin(), catalog_.scalars.end());
+        std::sort(manifest.scalars.begin(), manifest.scalars.end(),
+                  [](const Scalar& a, const Scalar& b) { return a.name < b.name; });
         return manifest;
     }
 
@@ -197,9 +199,6 @@ class Saver {
     }
 
     static void check_same(const Manifest& first, const Manifest& shard, std::size_t rank) {
-        const auto same_scalar = [](const Scalar& a, const Scalar& b) {
-            return a.name == b.name && a.bits == b.bits;
-        };
         const char* what = nullptr;
         if (first.step != shard.step || first.rng_step != shard.rng_step) {
             what = "step";
@@ -207,9 +206,6 @@ class Saver {
             what = "recipe";
         } else if (first.seed != shard.seed) {
             what = "seed";
-        } else if (!std::equal(first.scalars.begin(), first.scalars.end(), shard.scalars.begin(),
-                               shard.scalars.end(), same_scalar)) {
-            what = "scalars (loss scale, learning rates, counters)";
         } else if (first.plan != shard.plan) {
             what = "scales";
         }
@@ -217,6 +213,23 @@ class Saver {
             fail(Code::rank_mismatch, "checkpoint: rank %zu and rank 0 have different %s", rank,
                  what);
         }
+        check_same_scalars(first, shard, rank);
+    }
+
+    // Loss scale, learning rates, groups of parameters, counters. Each rank lists them in its own order.
+    static void check_same_scalars(const Manifest& first, const Manifest& shard, std::size_t rank) {
+        const auto [a, b] = std::mismatch(
+            first.scalars.begin(), first.scalars.end(), shard.scalars.begin(), shard.scalars.end(),
+            [](const Scalar& x, const Scalar& y) { return x.name == y.name && x.bits == y.bits; });
+        if (a == first.scalars.end() && b == shard.scalars.end()) {
+            return;
+        }
+        const Scalar& odd =
+            b == shard.scalars.end() || (a != first.scalars.end() && a->name <= b->name) ? *a : *b;
+        fail(Code::rank_mismatch,
+             "checkpoint: rank %zu and rank 0 have different scalars (loss scale, learning rates, "
+             "groups of parameters, counters), first '%s'",
+             rank, odd.name.c_str());
     }
 
     // All that says how tensors are cut.

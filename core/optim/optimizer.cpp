@@ -12,13 +12,6 @@
 namespace mp::optim {
 namespace {
 
-void check_step(int64_t step) {
-    if (step < 0) {
-        fail(Code::invalid_argument, "optimizer: step is %lld; it must be >= 0",
-             static_cast<long long>(step));
-    }
-}
-
 ParameterOptions parameter_options(const recipe::Recipe& recipe, const OptimizerOptions& options) {
     const bool is_sharded = options.sharding.comm != nullptr;
     return {recipe.weight, is_sharded && options.sharding.stage > 0 && recipe.fp8.gather,
@@ -80,10 +73,10 @@ void Optimizer::set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale) {
 }
 
 void Optimizer::set_guard(Stream& stream, const std::optional<GuardOptions>& options) {
-    StepGuard next;
-    if (options.has_value()) {
-        next = StepGuard(stream, *options);
-        next.write(stream, guard_.read(stream));
+    StepGuard next = options.has_value() ? StepGuard(stream, *options) : StepGuard();
+    next.write(stream, guard_.read(stream));
+    if (guard_.loss().has_value()) {
+        next.set_loss(*guard_.loss());
     }
     stream.sync(); // the old one's memory is no longer in use
     guard_ = std::move(next);
@@ -115,7 +108,7 @@ void Optimizer::check_norm_group() const {
     }
 }
 
-void Optimizer::make_plan(Stream& stream) {
+void Optimizer::make_plan(Stream& stream, const Cohorts& cohorts) {
     std::vector<UpdateSegment> segments;
     std::vector<OffloadedParameter> offloaded;
     for (int32_t i = 0; i < parameters_.count(); ++i) {
@@ -123,10 +116,12 @@ void Optimizer::make_plan(Stream& stream) {
         if (!is_enabled(p) || !p.states.has_value()) {
             continue;
         }
+        UpdateSegment segment = parameters_.segment(i);
+        segment.group = cohorts.of(i); // a row of the device's tables
         if (options_.offload) {
-            offloaded.push_back({p.param, p.grad, p.stepped, parameters_.segment(i)});
+            offloaded.push_back({p.param, p.grad, p.stepped, segment});
         } else {
-            segments.push_back(parameters_.segment(i));
+            segments.push_back(segment);
         }
     }
     if (options_.offload) {
@@ -160,11 +155,15 @@ void Optimizer::log_memory() const noexcept {
 void Optimizer::refresh(Stream& stream) {
     ParamGroups::Changes& changes = groups_.changes();
     if (changes.plan) {
-        make_plan(stream);
-        memory_.set_groups(stream, groups_.hyper());
+        std::vector<int64_t> steps = memory_.read(stream).group_steps;
+        Cohorts next = cohorts_;
+        next.extend(groups_, parameters_, steps);
+        make_plan(stream, next);
+        memory_.set_groups(stream, next.hyper(groups_));
+        cohorts_ = std::move(next);
         log_memory();
     } else if (changes.hyper) {
-        memory_.set_hyper(stream, groups_.hyper());
+        memory_.set_hyper(stream, cohorts_.hyper(groups_));
     }
     changes = {false, false};
 }
@@ -322,111 +321,6 @@ void Optimizer::touch_weights() {
             parameter.param->touch(); // layers have copies of it
         }
     }
-}
-
-numerics::OptimizerState Optimizer::read_state(Stream& stream) const {
-    return memory_.read(stream).state;
-}
-
-void Optimizer::set_step(Stream& stream, int64_t step) {
-    check_step(step);
-    refresh(stream); // so that every group has a count
-    StepCounts counts = memory_.read(stream);
-    counts.state.step = step;
-    counts.group_steps.assign(groups_.size(), step);
-    memory_.write(stream, counts);
-}
-
-int64_t Optimizer::group_step(Stream& stream, int32_t group) const {
-    groups_.check(group, false);
-    const std::vector<int64_t> steps = memory_.read(stream).group_steps;
-    const auto i = static_cast<std::size_t>(group);
-    return i < steps.size() ? steps[i] : 0; // added since the last step
-}
-
-void Optimizer::set_group_step(Stream& stream, int32_t group, int64_t step) {
-    groups_.check(group, false);
-    check_step(step);
-    refresh(stream);
-    StepCounts counts = memory_.read(stream);
-    counts.group_steps[static_cast<std::size_t>(group)] = step;
-    memory_.write(stream, counts);
-}
-
-float Optimizer::grad_mu(int32_t parameter) const {
-    (void)parameters_[parameter];
-    const bool shares = sharding() != nullptr && sharding()->grad_scales().shares(parameter);
-    return shares ? sharding()->grad_scales().mu(parameter) : 0.0F;
-}
-
-OptimizerCounts Optimizer::counts(Stream& stream) const {
-    const StepCounts read = memory_.read(stream);
-    OptimizerCounts counts;
-    counts.step = read.state.step;
-    counts.skipped_steps = read.state.skipped_steps;
-    counts.outlier_steps = read.state.outlier_steps;
-    counts.guard = guard_.read(stream);
-    counts.seed = options_.seed;
-    counts.groups = groups_.hyper();
-    counts.group_steps = read.group_steps;
-    counts.group_steps.resize(groups_.size()); // groups added since the last step have taken none
-    for (int32_t i = 0; sharding() != nullptr && i < parameters_.count(); ++i) {
-        counts.grad_mus.push_back(grad_mu(i));
-    }
-    return counts;
-}
-
-void Optimizer::check_counts(const OptimizerCounts& counts) const {
-    groups_.check_saved(counts.groups);
-    constexpr int64_t kMost = int64_t{1} << 53; // also of a checkpoint's own step
-    bool is_bad = counts.step < 0 || counts.step > kMost || counts.skipped_steps < 0 ||
-                  counts.skipped_steps > kMost || counts.outlier_steps < 0 ||
-                  counts.outlier_steps > counts.skipped_steps ||
-                  counts.group_steps.size() != counts.groups.size();
-    for (const int64_t step : counts.group_steps) {
-        is_bad = is_bad || step < 0 || step > kMost;
-    }
-    if (is_bad) {
-        fail(Code::corrupt_data,
-             "optimizer: a saved number of steps is negative, beyond 2^53 or missing");
-    }
-    for (const std::vector<double>& seen : counts.guard.last) {
-        if (!std::all_of(seen.begin(), seen.end(), [](double x) { return std::isfinite(x); })) {
-            fail(Code::corrupt_data,
-                 "optimizer: a saved value of the guard is not finite; it keeps no such values");
-        }
-    }
-    for (const float mu : counts.grad_mus) {
-        if (mu != 0.0F && !numerics::is_mu(mu)) {
-            fail(Code::corrupt_data, "optimizer: a saved mu is %g; it lies in [2^-16, 2]",
-                 static_cast<double>(mu));
-        }
-    }
-}
-
-RestoredCounts Optimizer::prepare_restore(Stream& stream, OptimizerCounts counts) {
-    check_counts(counts);
-    refresh(stream); // so that every group has a count
-    RestoredCounts restored = {std::move(counts), memory_.read(stream)};
-    restored.memory.state.step = restored.counts.step;
-    restored.memory.state.skipped_steps = restored.counts.skipped_steps;
-    restored.memory.state.outlier_steps = restored.counts.outlier_steps;
-    restored.memory.group_steps = restored.counts.group_steps;
-    return restored;
-}
-
-void Optimizer::restore(Stream& stream, const RestoredCounts& restored) {
-    options_.seed = restored.counts.seed;
-    groups_.restore(restored.counts.groups);
-    memory_.write(stream, restored.memory);
-    guard_.write(stream, restored.counts.guard);
-    for (int32_t i = 0; i < static_cast<int32_t>(restored.counts.grad_mus.size()); ++i) {
-        const float mu = restored.counts.grad_mus[static_cast<std::size_t>(i)];
-        if (mu != 0.0F && grad_mu(i) != 0.0F) {
-            sharding()->grad_scales().set_mu(i, mu);
-        }
-    }
-    parameters_.publish(stream);
 }
 
 } // namespace mp::optim

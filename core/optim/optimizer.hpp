@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "optim/cohorts.hpp"
 #include "optim/groups.hpp"
 #include "optim/norm_group.hpp"
 #include "optim/offload.hpp"
@@ -37,14 +38,19 @@ struct OptimizerCounts {
     uint64_t seed = 0;
     std::vector<numerics::GroupHyper> groups; // device_lr is the caller's, and not kept
     std::vector<int64_t> group_steps;
+    // By parameter. Empty: an earlier format did not keep it; groups are then told by their numbers.
+    std::vector<int32_t> param_groups;
+    std::vector<int64_t> param_steps;
     std::vector<float> grad_mus; // by parameter, or none: SharedScales::mu(), 0 where it has none
     GuardValues guard;
 };
 
 // What restore() writes, made beforehand so that it needs no memory.
 struct RestoredCounts {
-    OptimizerCounts counts;
-    StepCounts memory;
+    OptimizerCounts counts; // groups in the order of those here
+    StepCounts values;
+    Cohorts cohorts;
+    StepMemory tables; // of the cohorts
 };
 
 class Optimizer {
@@ -103,20 +109,21 @@ class Optimizer {
     [[nodiscard]] numerics::OptimizerState* device_state() const noexcept {
         return memory_.state();
     }
-    void set_step(Stream& stream, int64_t step); // t of all groups too; waits
-    // t of one group: the steps it took part in.
+    void set_step(Stream& stream, int64_t step); // t of all parameters too; waits
+    // t of one group: the steps that the parameters it began with took part in. Those that came later have their own, until
+    // it is set.
     [[nodiscard]] int64_t group_step(Stream& stream, int32_t group) const; // waits
     void set_group_step(Stream& stream, int32_t group, int64_t step);      // waits
 
     // FP8-LM's factor of a gradient that ranks reduce under a shared scale; 0 where it is not.
     [[nodiscard]] float grad_mu(int32_t parameter) const;
 
-    // For a checkpoint. prepare_restore() throws for groups that are not as many as there are, and for numbers out of
-    // their domain. restore() comes after the states were written; it waits, and fails only where another rank is lost
+    // For a checkpoint. prepare_restore() throws for groups that do not fit those here, and for numbers out of their
+    // domain. restore() comes after the states were written; it waits, and fails only where another rank is lost
     // while weights are published.
     [[nodiscard]] OptimizerCounts counts(Stream& stream) const;                           // waits
     [[nodiscard]] RestoredCounts prepare_restore(Stream& stream, OptimizerCounts counts); // waits
-    void restore(Stream& stream, const RestoredCounts& restored);
+    void restore(Stream& stream, RestoredCounts&& restored);
     [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
     [[nodiscard]] const recipe::Recipe& recipe() const noexcept { return recipe_; }
 
@@ -124,7 +131,7 @@ class Optimizer {
     [[nodiscard]] bool is_enabled(const Parameter& parameter) const {
         return groups_.hyper(parameter.group).enabled;
     }
-    void check_counts(const OptimizerCounts& counts) const;
+    static void check_counts(const OptimizerCounts& counts);
     void agree(Stream& stream, scaler::LossScaler* scaler, uint64_t weights, const Status& own);
     void step_on_ranks(Stream& stream, scaler::LossScaler* scaler);
     void touch_weights();
@@ -140,7 +147,7 @@ class Optimizer {
     void check_norm_group() const;
     void check_gather() const;
     void refresh(Stream& stream);
-    void make_plan(Stream& stream);
+    void make_plan(Stream& stream, const Cohorts& cohorts);
 
     std::shared_ptr<Context> context_;
     recipe::Recipe recipe_;
@@ -155,6 +162,7 @@ class Optimizer {
     StepGuard guard_;
     StepHistory history_;
     int64_t calls_ = 0; // of step() on ranks
+    Cohorts cohorts_;   // the rows of memory_
     StepMemory memory_;
 };
 

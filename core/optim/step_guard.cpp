@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include "numerics/bits.hpp"
 #include "system/fnv.hpp"
@@ -68,15 +69,16 @@ void StepGuard::add_to(StepOptions& options) const noexcept {
 }
 
 GuardValues StepGuard::read(Stream& stream) const {
-    GuardValues values;
     if (!is_on()) {
-        return values;
+        return waiting_;
     }
+    GuardValues values;
     const auto state = std::make_unique<numerics::GuardState>(); // too large for some stacks
     stream.copy(state.get(), state_.data(), state_.bytes(), CopyKind::device_to_host);
     stream.sync();
     for (std::size_t i = 0; i < values.last.size(); ++i) {
         const numerics::GuardWindow& window = state->windows[i];
+        values.count[i] = window.count;
         for (int64_t n = std::max<int64_t>(window.count - options_.window, 0); n < window.count;
              ++n) {
             values.last[i].push_back(window.values[n % options_.window]);
@@ -85,17 +87,22 @@ GuardValues StepGuard::read(Stream& stream) const {
     return values;
 }
 
-void StepGuard::write(Stream& stream, const GuardValues& values) const {
+void StepGuard::write(Stream& stream, GuardValues values) {
     if (!is_on()) {
+        waiting_ = std::move(values);
         return;
     }
     const auto state = std::make_unique<numerics::GuardState>();
     for (std::size_t i = 0; i < values.last.size(); ++i) {
         const std::vector<double>& last = values.last[i];
         const std::size_t kept = std::min(last.size(), static_cast<std::size_t>(options_.window));
-        std::copy(last.end() - static_cast<std::ptrdiff_t>(kept), last.end(),
-                  std::begin(state->windows[i].values));
-        state->windows[i].count = static_cast<int64_t>(kept);
+        numerics::GuardWindow& window = state->windows[i];
+        const auto held = static_cast<int64_t>(kept);
+        window.count = held == options_.window ? std::max(values.count[i], held) : held;
+        for (std::size_t k = 1; k <= kept; ++k) { // each where it was: sums go around the ring
+            const int64_t number = window.count - static_cast<int64_t>(k);
+            window.values[number % options_.window] = last[last.size() - k];
+        }
     }
     stream.copy(state_.data(), state.get(), state_.bytes(), CopyKind::host_to_device);
     stream.sync();

@@ -19,9 +19,11 @@ struct GuardOptions {
     double max_loss_z = 0.0;
 };
 
-// What a checkpoint keeps of it: the last values of each thing watched, oldest first. None where there is no guard.
+// What a checkpoint keeps of it: the last values of each thing watched, oldest first.
 struct GuardValues {
     std::array<std::vector<double>, numerics::kWatchedCount> last;
+    std::array<int64_t, numerics::kWatchedCount> count =
+        {}; // seen in all: says where the ring begins
 };
 
 class StepGuard {
@@ -43,13 +45,14 @@ class StepGuard {
     void add_to(StepOptions& options) const noexcept;
 
     [[nodiscard]] GuardValues read(Stream& stream) const; // waits
-    // The newest that the window holds; those of a guard that is off are dropped. Waits.
-    void write(Stream& stream, const GuardValues& values) const;
+    // The newest that the window holds. One that is off keeps all, for the next guard or checkpoint. Waits.
+    void write(Stream& stream, GuardValues values);
 
   private:
     GuardOptions options_;
     std::optional<double> loss_;
-    Buffer state_;
+    Buffer state_;        // none: it is off
+    GuardValues waiting_; // of one that is off
 };
 
 } // namespace mp::optim

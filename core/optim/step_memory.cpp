@@ -194,9 +194,12 @@ void StepMemory::set_hyper(Stream& stream, const std::vector<numerics::GroupHype
 }
 
 void StepMemory::set_groups(Stream& stream, const std::vector<numerics::GroupHyper>& hyper) {
-    StepMemory next(stream, hyper, read(stream));
-    next.state_ = std::move(state_); // of the same contents
-    *this = std::move(next);
+    set_tables(StepMemory(stream, hyper, read(stream))); // whose state has the same contents
+}
+
+void StepMemory::set_tables(StepMemory&& made) noexcept {
+    made.state_ = std::move(state_);
+    *this = std::move(made);
 }
 
 StepCounts StepMemory::read(Stream& stream) const {

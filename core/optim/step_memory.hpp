@@ -56,7 +56,8 @@ struct PreparedStep {
 // The fused update of a plan, but for where its scalars and counts are.
 OptimizerUpdateDesc make_update(const SegmentPlan& plan, const StepOptions& options) noexcept;
 
-// The device-resident part of an optimizer: state, hyperparameters and scalars of each group.
+// The device-resident part of an optimizer: state, hyperparameters and scalars of each group, which here is what has a count
+// of its own.
 class StepMemory {
   public:
     StepMemory() = default;
@@ -66,6 +67,8 @@ class StepMemory {
     void set_hyper(Stream& stream, const std::vector<numerics::GroupHyper>& hyper);
     // As many groups as these from now on; counts stay, and the state its place. Waits.
     void set_groups(Stream& stream, const std::vector<numerics::GroupHyper>& hyper);
+    // Likewise, with the counts of `made`, whose state is dropped. Needs no memory.
+    void set_tables(StepMemory&& made) noexcept;
     [[nodiscard]] StepCounts read(Stream& stream) const;  // waits
     void write(Stream& stream, const StepCounts& counts); // waits
 

@@ -91,19 +91,19 @@ TEST(Manifest, Versions) {
     expect_refused("\"version\":1", "\"version\":4294967295", "format version 4294967295");
     expect_refused("mixedprec-checkpoint", "other", "no checkpoint of this library");
     expect_refused("\"step\":10", "\"later\":[1],\"step\":10", "key 'later' is unknown");
-    expect_refused("\"version\":1,\"minor\":2", "\"minor\":2,\"version\":1,\"version\":1", "twice");
+    expect_refused("\"version\":1,\"minor\":3", "\"minor\":3,\"version\":1,\"version\":1", "twice");
     // What came with a minor version stands in no earlier one, and is missed in its own.
-    expect_refused("\"minor\":2", "\"minor\":1", "'preset' came with minor version 2");
+    expect_refused("\"minor\":3", "\"minor\":1", "'preset' came with minor version 2");
     expect_refused("\"device\":\"host, 2 threads\",", "", "'device' is missing");
     // A later minor version may have more keys, with values of any kind but not of any depth.
     Manifest manifest = example();
     const std::string text = write_manifest(manifest);
-    const std::string later = with(with(text, "\"minor\":2", "\"minor\":3"), "\"step\":10",
+    const std::string later = with(with(text, "\"minor\":3", "\"minor\":4"), "\"step\":10",
                                    R"("later":{"a":[1,"]",{"b":true}],"c":null},"step":10)");
     EXPECT_EQ(refusal(later), "");
-    std::string deep = "\"minor\":3,\"deep\":";
+    std::string deep = "\"minor\":4,\"deep\":";
     deep += std::string(100000, '[') + std::string(100000, ']');
-    EXPECT_NE(refusal(with(text, "\"minor\":2", deep)).find("too deeply"), std::string::npos);
+    EXPECT_NE(refusal(with(text, "\"minor\":3", deep)).find("too deeply"), std::string::npos);
 }
 
 TEST(Manifest, NumbersAndTexts) {

@@ -85,7 +85,7 @@ std::vector<std::string> fuzz_seeds() {
     std::string text = write_manifest(manifest);
     std::string body = text.substr(0, text.rfind(kTail));
     std::string later = body;
-    later.replace(later.find("\"minor\":2"), 9,
+    later.replace(later.find("\"minor\":3"), 9,
                   "\"minor\":7,\"later\":{\"a\":[1,true,null,\"\\u0061\"]}");
     return {body, later, text, system::to_bytes(manifest)};
 }

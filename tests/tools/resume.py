@@ -120,6 +120,12 @@ def main():
             print(f"{recipe}: 3 ranks, then 2", flush=True)
             resume_once(check, program, options + "--accum 6 --order tree".split(), recipe, folder,
                         "--ranks 3 --zero 2".split(), "--ranks 2 --zero 1".split())
+        folder = root / "guarded"
+        folder.mkdir()
+        print("bf16_mixed with a guard", flush=True)
+        resume_once(check, program, options + "--guard-norm 0.8 --guard-loss 2 --guard-window 4".split(), "bf16_mixed", folder)
+        check(numbers(at_step(folder / "straight", 5))["scalars"] != numbers(at_step(folder / "straight", 10))["scalars"] and
+              any("guard.loss" in name for name, _ in numbers(at_step(folder / "resumed", 10))["scalars"]), "which has a window")
         folder = root / "run-fp8_delayed"
         killed(check, program, options, "fp8_delayed", folder, 200 if "--full" in sys.argv else 12)
         done = run(program, options + ["--recipe", "fp32", "--resume", folder / "straight"], check=False)

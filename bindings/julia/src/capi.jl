@@ -1543,7 +1543,8 @@ mp_checkpoint_save(checkpoint, directory, step, flags) =
     @waiting(6, Int32, (Ptr{mp_checkpoint}, Ptr{UInt8}, Int64, UInt32,), checkpoint, directory, step, flags)
 
 """
-Loads into what was added, from a checkpoint of the same things saved by any number of ranks. Blocks.
+Loads into what was added, from a checkpoint of the same things saved by any number of ranks. A group is known by its
+parameters, in whatever order groups were added; one without parameters by its place among such groups. Blocks.
 """
 mp_checkpoint_load(checkpoint, path, flags, info) =
     @waiting(7, Int32, (Ptr{mp_checkpoint}, Ptr{UInt8}, UInt32, Ptr{mp_checkpoint_info},), checkpoint, path, flags, info)
@@ -2114,7 +2115,8 @@ mp_optimizer_add_group(optimizer, desc, index) =
     @waiting(94, Int32, (Ptr{mp_optimizer}, Ptr{mp_param_group_desc}, Ptr{Int32},), optimizer, desc, index)
 
 """
-Adds a parameter and allocates its states, all zero. Allowed also between steps.
+Adds a parameter and allocates its states, all zero. Allowed also between steps: its bias correction then begins with its own
+first step, whatever t its group has; t that was set before the group's first parameter is that parameter's.
 """
 mp_optimizer_add_param(optimizer, group, desc, index) =
     @waiting(95, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_param_desc}, Ptr{Int32},), optimizer, group, desc, index)
@@ -2293,19 +2295,20 @@ mp_optimizer_sync_master(optimizer, queue, index) =
     @waiting(118, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
 
 """
-Sets the count of steps and t of every group, to go on where a saved run stopped. Blocks.
+Sets the count of steps and t of every group and parameter, to go on where a saved run stopped. Blocks.
 """
 mp_optimizer_set_step(optimizer, queue, step) =
     @waiting(119, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int64,), optimizer, queue, step)
 
 """
-t of one group: the steps it took part in, torch's `step` of its parameters. Blocks.
+t of one group: the steps it took part in, torch's `step` of its parameters. Of those that were added after a step it
+is ahead: they count their own, which checkpoints keep. Blocks.
 """
 mp_optimizer_get_group_step(optimizer, queue, group, step) =
     @waiting(120, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Ptr{Int64},), optimizer, queue, group, step)
 
 """
-Sets t of one group alone. Random numbers go by the count of mp_optimizer_set_step. Blocks.
+Sets t of one group alone, of all its parameters. Random numbers go by the count of mp_optimizer_set_step. Blocks.
 """
 mp_optimizer_set_group_step(optimizer, queue, group, step) =
     @waiting(121, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Int64,), optimizer, queue, group, step)
@@ -3202,7 +3205,7 @@ mp_library_shutdown() =
 
 """
 Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
-guard has seen stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
+guard has seen, here or in the checkpoint that was loaded, stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
 next step. Blocks.
 """
 mp_optimizer_set_guard(optimizer, queue, desc) =

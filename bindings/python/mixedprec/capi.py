@@ -1117,7 +1117,8 @@ FUNCTIONS = {
     # Saves a new checkpoint. Blocks until it is on the disk, or with MP_SAVE_BACKGROUND until the state is copied.
     # After a failure the checkpoints are those of before, unless only the last sync of the directory failed.
     "mp_checkpoint_save": (c_int32, [POINTER(mp_checkpoint), c_char_p, c_int64, c_uint32], "checkpoint, directory, step, flags"),
-    # Loads into what was added, from a checkpoint of the same things saved by any number of ranks. Blocks.
+    # Loads into what was added, from a checkpoint of the same things saved by any number of ranks. A group is known by its
+    # parameters, in whatever order groups were added; one without parameters by its place among such groups. Blocks.
     "mp_checkpoint_load": (c_int32, [POINTER(mp_checkpoint), c_char_p, c_uint32, POINTER(mp_checkpoint_info)], "checkpoint, path, flags, info"),
     # Gives the caller's reference back. Blocks while a save is running.
     "mp_checkpoint_destroy": (None, [POINTER(mp_checkpoint)], "checkpoint"),
@@ -1336,7 +1337,8 @@ FUNCTIONS = {
     "mp_optimizer_create": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), POINTER(mp_optimizer_desc), POINTER(POINTER(mp_optimizer))], "context, recipe, desc, out"),
     # Adds a group of parameters with its own hyperparameters.
     "mp_optimizer_add_group": (c_int32, [POINTER(mp_optimizer), POINTER(mp_param_group_desc), POINTER(c_int32)], "optimizer, desc, index"),
-    # Adds a parameter and allocates its states, all zero. Allowed also between steps.
+    # Adds a parameter and allocates its states, all zero. Allowed also between steps: its bias correction then begins with its own
+    # first step, whatever t its group has; t that was set before the group's first parameter is that parameter's.
     "mp_optimizer_add_param": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(mp_param_desc), POINTER(c_int32)], "optimizer, group, desc, index"),
     # One step of all groups. Enqueues: at most one read of the gradients (only where norm or check are asked
     # for), then one fused pass. Does not wait to learn whether the step was skipped: see mp_optimizer_get_stats. Ends the step of
@@ -1419,11 +1421,12 @@ FUNCTIONS = {
     # After the caller wrote into parameters (a load, an average): master weights become the parameters, remainders and
     # compensations zero. Enqueues; blocks for parameters with a scale.
     "mp_optimizer_sync_master": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32], "optimizer, queue, index"),
-    # Sets the count of steps and t of every group, to go on where a saved run stopped. Blocks.
+    # Sets the count of steps and t of every group and parameter, to go on where a saved run stopped. Blocks.
     "mp_optimizer_set_step": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int64], "optimizer, queue, step"),
-    # t of one group: the steps it took part in, torch's `step` of its parameters. Blocks.
+    # t of one group: the steps it took part in, torch's `step` of its parameters. Of those that were added after a step it
+    # is ahead: they count their own, which checkpoints keep. Blocks.
     "mp_optimizer_get_group_step": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32, POINTER(c_int64)], "optimizer, queue, group, step"),
-    # Sets t of one group alone. Random numbers go by the count of mp_optimizer_set_step. Blocks.
+    # Sets t of one group alone, of all its parameters. Random numbers go by the count of mp_optimizer_set_step. Blocks.
     "mp_optimizer_set_group_step": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), c_int32, c_int64], "optimizer, queue, group, step"),
     # What the optimizer was made with; the seed is a checkpoint's where one was loaded.
     "mp_optimizer_get_desc": (c_int32, [POINTER(mp_optimizer), POINTER(mp_optimizer_desc)], "optimizer, desc"),
@@ -1772,7 +1775,7 @@ FUNCTIONS = {
     # Blocks.
     "mp_library_shutdown": (c_int32, [], ""),
     # Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
-    # guard has seen stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
+    # guard has seen, here or in the checkpoint that was loaded, stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
     # next step. Blocks.
     "mp_optimizer_set_guard": (c_int32, [POINTER(mp_optimizer), POINTER(mp_queue), POINTER(mp_guard_desc)], "optimizer, queue, desc"),
     # The guard as it is.

@@ -6,7 +6,7 @@
  * of checkpoints has the one before or the new one, whole. Nothing is overwritten.
  *
  * It keeps: weights, master weights, moments, compensations, remainders and their scales in the types they have;
- * steps, learning rates and the other hyperparameters of groups; the seed; the loss scaler; delayed scales and amax
+ * steps, learning rates and the other hyperparameters of groups, and which group a parameter is in; the seed; the guard's window; the loss scaler; delayed scales and amax
  * histories of layers; the caller's own bytes. Not gradients: save between two steps.
  *
  * Loading checks everything (checksums, shapes, types, values of scales) into memory of its own before the first byte
@@ -149,7 +149,8 @@ MP_API mp_status mp_checkpoint_add_data(mp_checkpoint* checkpoint, const char* n
 MP_API mp_status mp_checkpoint_save(mp_checkpoint* checkpoint, const char* directory, int64_t step,
                                     uint32_t flags);
 
-/** Loads into what was added, from a checkpoint of the same things saved by any number of ranks. Blocks.
+/** Loads into what was added, from a checkpoint of the same things saved by any number of ranks. A group is known by its
+ * parameters, in whatever order groups were added; one without parameters by its place among such groups. Blocks.
  * @param[in]     checkpoint  the object
  * @param[in]     path        a checkpoint, or a directory of them: then the newest whose manifest is intact
  * @param[in]     flags       MP_LOAD_VERIFY_ALL, MP_LOAD_OTHER_RECIPE, MP_LOAD_CONVERT
@@ -157,7 +158,8 @@ MP_API mp_status mp_checkpoint_save(mp_checkpoint* checkpoint, const char* direc
  * @returns MP_STATUS_OK; MP_STATUS_WARNING (newer ones are damaged, and were passed over); MP_STATUS_NULL_ARGUMENT;
  *          MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_CORRUPT_DATA; MP_STATUS_VERSION_MISMATCH;
  *          MP_STATUS_UNKNOWN_NAME, MP_STATUS_INVALID_SHAPE, MP_STATUS_INVALID_DTYPE (a tensor missing, left over, of another
- *          shape or type); MP_STATUS_BAD_STATE (another recipe, other groups); MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
+ *          shape or type); MP_STATUS_BAD_STATE (another recipe; groups of other
+ *          parameters, more or fewer groups); MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
  * @threads C
  * @since 0.2 */
 MP_API mp_status mp_checkpoint_load(mp_checkpoint* checkpoint, const char* path, uint32_t flags,

@@ -280,7 +280,8 @@ MP_API mp_status mp_optimizer_create(mp_context* context, mp_recipe* recipe,
 MP_API mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_desc* desc,
                                         int32_t* index);
 
-/** Adds a parameter and allocates its states, all zero. Allowed also between steps.
+/** Adds a parameter and allocates its states, all zero. Allowed also between steps: its bias correction then begins with its own
+ * first step, whatever t its group has; t that was set before the group's first parameter is that parameter's.
  * @param[in]  optimizer  the optimizer
  * @param[in]  group      the group's number
  * @param[in]  desc       name and tensors
@@ -557,7 +558,7 @@ MP_API mp_status mp_optimizer_write_state(mp_optimizer* optimizer, mp_queue* que
  * @since 0.2 */
 MP_API mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
 
-/** Sets the count of steps and t of every group, to go on where a saved run stopped. Blocks.
+/** Sets the count of steps and t of every group and parameter, to go on where a saved run stopped. Blocks.
  * @param[in] optimizer  the optimizer
  * @param[in] queue      NULL: the default queue
  * @param[in] step       steps taken so far, >= 0
@@ -566,7 +567,8 @@ MP_API mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* que
  * @since 0.2 */
 MP_API mp_status mp_optimizer_set_step(mp_optimizer* optimizer, mp_queue* queue, int64_t step);
 
-/** t of one group: the steps it took part in, torch's `step` of its parameters. Blocks.
+/** t of one group: the steps it took part in, torch's `step` of its parameters. Of those that were added after a step it
+ * is ahead: they count their own, which checkpoints keep. Blocks.
  * @param[in]  optimizer  the optimizer
  * @param[in]  queue      NULL: the default queue
  * @param[in]  group      the group's number
@@ -578,7 +580,7 @@ MP_API mp_status mp_optimizer_set_step(mp_optimizer* optimizer, mp_queue* queue,
 MP_API mp_status mp_optimizer_get_group_step(mp_optimizer* optimizer, mp_queue* queue,
                                              int32_t group, int64_t* step);
 
-/** Sets t of one group alone. Random numbers go by the count of mp_optimizer_set_step. Blocks.
+/** Sets t of one group alone, of all its parameters. Random numbers go by the count of mp_optimizer_set_step. Blocks.
  * @param[in] optimizer  the optimizer
  * @param[in] queue      NULL: the default queue
  * @param[in] group      the group's number

@@ -6,7 +6,7 @@
  * as if a gradient were not finite; but found_inf stays 0, so that the loss scale does not move. Nothing is judged before the
  * window is full. A value joins the window, whether its step is taken or not, unless it is not finite: a lasting change
  * stops standing out. Decided on the device, in fp64, in the order of the values: the same on all ranks. Checkpoints keep the
- * window.
+ * window: it waits for the guard that is set after a load, and is saved again where none is set.
  *
  * The history is a ring in host memory. The first step that is skipped because something is not finite names the first
  * bad tensor, and writes the ring to a file. */
@@ -50,7 +50,7 @@ typedef struct mp_step_record {
     { sizeof(mp_step_record), 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0 }
 
 /** Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
- * guard has seen stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
+ * guard has seen, here or in the checkpoint that was loaded, stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
  * next step. Blocks.
  * @param[in] optimizer  the optimizer
  * @param[in] queue      that of the steps; NULL: the default queue

@@ -2216,7 +2216,8 @@ extern "C" {
     /// After a failure the checkpoints are those of before, unless only the last sync of the directory failed.
     pub fn mp_checkpoint_save(checkpoint: *mut mp_checkpoint, directory: *const c_char, step: i64, flags: u32) -> mp_status;
 
-    /// Loads into what was added, from a checkpoint of the same things saved by any number of ranks. Blocks.
+    /// Loads into what was added, from a checkpoint of the same things saved by any number of ranks. A group is known by its
+    /// parameters, in whatever order groups were added; one without parameters by its place among such groups. Blocks.
     pub fn mp_checkpoint_load(checkpoint: *mut mp_checkpoint, path: *const c_char, flags: u32, info: *mut mp_checkpoint_info) -> mp_status;
 
     /// Gives the caller's reference back. Blocks while a save is running.
@@ -2523,7 +2524,8 @@ extern "C" {
     /// Adds a group of parameters with its own hyperparameters.
     pub fn mp_optimizer_add_group(optimizer: *mut mp_optimizer, desc: *const mp_param_group_desc, index: *mut i32) -> mp_status;
 
-    /// Adds a parameter and allocates its states, all zero. Allowed also between steps.
+    /// Adds a parameter and allocates its states, all zero. Allowed also between steps: its bias correction then begins with its own
+    /// first step, whatever t its group has; t that was set before the group's first parameter is that parameter's.
     pub fn mp_optimizer_add_param(optimizer: *mut mp_optimizer, group: i32, desc: *const mp_param_desc, index: *mut i32) -> mp_status;
 
     /// One step of all groups. Enqueues: at most one read of the gradients (only where norm or check are asked
@@ -2630,13 +2632,14 @@ extern "C" {
     /// compensations zero. Enqueues; blocks for parameters with a scale.
     pub fn mp_optimizer_sync_master(optimizer: *mut mp_optimizer, queue: *mut mp_queue, index: i32) -> mp_status;
 
-    /// Sets the count of steps and t of every group, to go on where a saved run stopped. Blocks.
+    /// Sets the count of steps and t of every group and parameter, to go on where a saved run stopped. Blocks.
     pub fn mp_optimizer_set_step(optimizer: *mut mp_optimizer, queue: *mut mp_queue, step: i64) -> mp_status;
 
-    /// t of one group: the steps it took part in, torch's `step` of its parameters. Blocks.
+    /// t of one group: the steps it took part in, torch's `step` of its parameters. Of those that were added after a step it
+    /// is ahead: they count their own, which checkpoints keep. Blocks.
     pub fn mp_optimizer_get_group_step(optimizer: *mut mp_optimizer, queue: *mut mp_queue, group: i32, step: *mut i64) -> mp_status;
 
-    /// Sets t of one group alone. Random numbers go by the count of mp_optimizer_set_step. Blocks.
+    /// Sets t of one group alone, of all its parameters. Random numbers go by the count of mp_optimizer_set_step. Blocks.
     pub fn mp_optimizer_set_group_step(optimizer: *mut mp_optimizer, queue: *mut mp_queue, group: i32, step: i64) -> mp_status;
 
     /// What the optimizer was made with; the seed is a checkpoint's where one was loaded.
@@ -3122,7 +3125,7 @@ extern "C" {
     pub fn mp_library_shutdown() -> mp_status;
 
     /// Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
-    /// guard has seen stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
+    /// guard has seen, here or in the checkpoint that was loaded, stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
     /// next step. Blocks.
     pub fn mp_optimizer_set_guard(optimizer: *mut mp_optimizer, queue: *mut mp_queue, desc: *const mp_guard_desc) -> mp_status;
 
