@@ -5,6 +5,7 @@ usage: mixedprec_command.py MIXEDPREC MIXEDPREC_TRAIN FIXTURES"""
 import json
 import os
 import pathlib
+import shutil
 import struct
 import subprocess
 import sys
@@ -105,6 +106,28 @@ def check_plan(command, check, folder):
     command(["plan", "--safetensors", folder / "pipe"], 1)
 
 
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def check_unknown_state(command, check, newest, folder):
+    """A tensor of a state that this version does not know: named, and nothing is written without it."""
+    later = folder / "later" / newest.name
+    shutil.copytree(newest, later)
+    manifest = (later / "manifest.json").read_bytes().replace(b'"state":"data"', b'"state":"tape"')
+    body = manifest[:manifest.rindex(b',"crc32c":"')]
+    (later / "manifest.json").write_bytes(body + b',"crc32c":"%08x"}\n' % crc32c(body))
+    for words in (["reshard", later, folder / "none", "--ranks", 1], ["convert", later, folder / "none", "--recipe", "fp32"]):
+        done = command(words, 1)
+        check("(tape), which this version does not know" in done.stderr, f"{words[0]}: {done.stderr.strip()[-120:]}")
+    check(not (folder / "none").exists(), "nothing is written")
+
+
 def check_checkpoints(command, check, folder, trainer, text):
     runs = folder / "runs"
     words = [trainer, "--data", str(text)] + SMALL.split()
@@ -130,6 +153,7 @@ def check_checkpoints(command, check, folder, trainer, text):
     again = subprocess.run(words + ["--recipe", "fp16_mixed", "--steps", "25", "--resume", str(folder / "three")],
                            capture_output=True, text=True)
     check(again.returncode == 0, "training goes on from a resharded checkpoint" + again.stderr[-300:] * (again.returncode != 0))
+    check_unknown_state(command, check, newest, folder)
     shard = next(newest.glob("shard-*"))
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1

@@ -4,8 +4,10 @@
 #include <cstring>
 #include <deque>
 #include <thread>
+#include <unordered_map>
 
 #include "checkpoint_files.hpp"
+#include "group_formats.hpp"
 #include "table.hpp"
 
 namespace command {
@@ -19,31 +21,39 @@ struct Options {
 
 constexpr int kMostRanks = 64;
 
-const Json* find_scalar(const Manifest& manifest, const std::string& name) {
-    for (const Json& entry : manifest.json.at("scalars")) {
-        if (entry.at(0) == name) {
-            return &entry.at(1);
+// The numbers of a manifest, by name.
+class Scalars {
+  public:
+    explicit Scalars(const Manifest& manifest) {
+        for (const Json& entry : manifest.json.at("scalars")) {
+            bits_[entry.at(0).get<std::string>()] =
+                std::stoull(entry.at(1).get<std::string>(), nullptr, 16);
         }
     }
-    return nullptr;
-}
+    [[nodiscard]] bool has(const std::string& name) const { return bits_.count(name) != 0; }
+    [[nodiscard]] uint64_t bits(const std::string& name) const {
+        const auto found = bits_.find(name);
+        must<Failure>(found != bits_.end(), "the checkpoint has no '", name,
+                      "': it has no optimizer, or is of an older format");
+        return found->second;
+    }
+    [[nodiscard]] double number(const std::string& name) const {
+        const uint64_t read = bits(name);
+        double value = 0.0;
+        std::memcpy(&value, &read, sizeof value);
+        return value;
+    }
 
-uint64_t bits_of(const Manifest& manifest, const std::string& name) {
-    const Json* found = find_scalar(manifest, name);
-    must<Failure>(found != nullptr, "the checkpoint has no '", name,
-                  "': it has no optimizer, or is of an older format");
-    return std::stoull(found->get<std::string>(), nullptr, 16);
-}
+  private:
+    std::unordered_map<std::string, uint64_t> bits_;
+};
 
-double number_of(const Manifest& manifest, const std::string& name) {
-    const uint64_t bits = bits_of(manifest, name);
-    double value = 0.0;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-bool is_cut_by_tensor(const mixedprec::Recipe& recipe) {
+// Whether anything has one scale for the tensor: by the recipe, or by what a group of the checkpoint keeps.
+bool is_cut_by_tensor(const mixedprec::Recipe& recipe, const Manifest& manifest) {
     bool scaled = false;
+    for (const Json& tensor : manifest.json.at("tensors")) {
+        scaled = scaled || tensor.at("format").get<std::string>().ends_with("_scaled");
+    }
     for (const char* key : {MP_RECIPE_WEIGHT_DTYPE, MP_RECIPE_MASTER_DTYPE, MP_RECIPE_EXP_AVG_DTYPE,
                             MP_RECIPE_EXP_AVG_SQ_DTYPE}) {
         scaled = scaled || recipe.get_string(key).find("_scaled") != std::string::npos;
@@ -57,7 +67,9 @@ class Training {
     Training(const Manifest& manifest, const mixedprec::Recipe& recipe,
              const mixedprec::Context& context, mixedprec::Comm* comm,
              const mixedprec::Checkpoint::Progress& progress)
-        : context_(context), recipe_(recipe), saved_weight_(saved_weight_type(manifest)),
+        : context_(context), recipe_(recipe), scalars_(manifest),
+          saved_recipe_(
+              mixedprec::Recipe::from_json(context, manifest.json.at("recipe").get<std::string>())),
           checkpoint_(mixedprec::Checkpoint::create(
               context, comm != nullptr ? comm->get() : nullptr, 0, progress)),
           optimizer_(make_optimizer(manifest, comm)) {
@@ -66,7 +78,7 @@ class Training {
         for (const Json& tensor : manifest.json.at("tensors")) {
             add(tensor);
         }
-        if (find_scalar(manifest, "scaler.scale") != nullptr) {
+        if (scalars_.has("scaler.scale")) {
             scaler_ = mixedprec::Scaler::create(context_, recipe_);
             checkpoint_.add(scaler_);
         }
@@ -81,11 +93,6 @@ class Training {
     void save(const std::string& folder, int64_t step) { checkpoint_.save(folder, step); }
 
   private:
-    static std::string saved_weight_type(const Manifest& manifest) {
-        return Json::parse(manifest.json.at("recipe").get<std::string>())
-            .at(MP_RECIPE_WEIGHT_DTYPE);
-    }
-
     mixedprec::Optimizer make_optimizer(const Manifest& manifest, mixedprec::Comm* comm) {
         mixedprec::OptimizerOptions options;
         options.seed = manifest.info.seed;
@@ -93,27 +100,56 @@ class Training {
             return mixedprec::Optimizer::create(context_, recipe_, options);
         }
         mixedprec::ShardingOptions sharding;
-        sharding.kind = is_cut_by_tensor(recipe_) ? MP_SHARD_GREEDY : MP_SHARD_FLAT;
+        sharding.kind = is_cut_by_tensor(recipe_, manifest) ? MP_SHARD_GREEDY : MP_SHARD_FLAT;
         return mixedprec::Optimizer::create_sharded(context_, recipe_, *comm, sharding, options);
     }
 
-    // The manifest does not say whose group a parameter is in, nor does a load ask: here all are in the first.
+    // Which group a parameter is in. Before minor version 3 a manifest did not say.
+    [[nodiscard]] int32_t group_of(const std::string& parameter) const {
+        const uint64_t groups = scalars_.bits("optimizer.groups");
+        const std::string name = join("optimizer.", parameter, ".group");
+        must<Failure>(groups <= 1 || scalars_.has(name),
+                      "the checkpoint does not say which of its ", groups, " groups '", parameter,
+                      "' is in: an earlier version saved it; load it where it was saved, and save "
+                      "it again");
+        const uint64_t group = scalars_.has(name) ? scalars_.bits(name) : 0;
+        must<Failure>(group < groups, "'", parameter, "' is in a group that the checkpoint lacks");
+        return static_cast<int32_t>(group);
+    }
+
     void add_groups(const Manifest& manifest) {
-        const uint64_t count = bits_of(manifest, "optimizer.groups");
-        for (uint64_t i = 0; i < count; i++) {
-            const std::string name = join("optimizer.group", i, ".");
-            const uint64_t flags = bits_of(manifest, name + "flags");
-            mixedprec::GroupOptions group;
-            group.lr = number_of(manifest, name + "lr");
-            group.beta1 = number_of(manifest, name + "beta1");
-            group.beta2 = number_of(manifest, name + "beta2");
-            group.eps = number_of(manifest, name + "eps");
-            group.weight_decay = number_of(manifest, name + "weight_decay");
-            group.rule = static_cast<int32_t>(bits_of(manifest, name + "rule"));
-            group.flags |= ((flags & 2U) != 0 ? MP_RULE_MAXIMIZE : 0U) |
-                           ((flags & 4U) == 0 ? MP_RULE_NO_BIAS_CORRECTION : 0U);
-            optimizer_.add_group(group);
+        const uint64_t count = scalars_.bits("optimizer.groups");
+        must<Failure>(count <= manifest.json.at("scalars").size(),
+                      "the checkpoint's number of groups cannot be");
+        GroupFormats formats(saved_recipe_, count);
+        for (const Json& tensor : manifest.json.at("tensors")) {
+            const std::string state = tensor.at("state");
+            if (state == "param" || state == "exp_avg" || state == "exp_avg_sq") {
+                formats.add(group_of(tensor.at("name")), tensor);
+            }
         }
+        for (uint64_t i = 0; i < count; i++) {
+            add_group(join("optimizer.group", i, "."), formats.find(i, "exp_avg"),
+                      formats.find(i, "exp_avg_sq"));
+        }
+    }
+
+    // A format: empty where it is the recipe's.
+    void add_group(const std::string& name, const std::string& exp_avg,
+                   const std::string& exp_avg_sq) {
+        const uint64_t flags = scalars_.bits(name + "flags");
+        mixedprec::GroupOptions group;
+        group.lr = scalars_.number(name + "lr");
+        group.beta1 = scalars_.number(name + "beta1");
+        group.beta2 = scalars_.number(name + "beta2");
+        group.eps = scalars_.number(name + "eps");
+        group.weight_decay = scalars_.number(name + "weight_decay");
+        group.rule = static_cast<int32_t>(scalars_.bits(name + "rule"));
+        group.flags |= ((flags & 2U) != 0 ? MP_RULE_MAXIMIZE : 0U) |
+                       ((flags & 4U) == 0 ? MP_RULE_NO_BIAS_CORRECTION : 0U);
+        group.exp_avg_format = exp_avg.empty() ? nullptr : exp_avg.c_str();
+        group.exp_avg_sq_format = exp_avg_sq.empty() ? nullptr : exp_avg_sq.c_str();
+        optimizer_.add_group(group);
     }
 
     void add(const Json& tensor) {
@@ -121,10 +157,14 @@ class Training {
                           type = tensor.at("format");
         const auto shape = tensor.at("shape").get<std::vector<int64_t>>();
         if (state == "param") {
-            const bool kept = type == "fp32" && saved_weight_ != "fp32"; // and so it stays
+            const bool kept = // and so it stays
+                type == "fp32" && saved_recipe_.get_string(MP_RECIPE_WEIGHT_DTYPE) != "fp32";
+            mixedprec::ParamOptions options;
+            options.group = group_of(name);
             optimizer_.add_param(name,
                                  kept ? mixedprec::Tensor::create(context_, MP_DTYPE_FP32, shape)
-                                      : recipe_.weight(context_, shape));
+                                      : recipe_.weight(context_, shape),
+                                 options);
         } else if (state ==
                    "scaling") { // which depends on the recipe alone, not on the layer's size
             const auto weight = recipe_.weight(context_, {16, 16});
@@ -133,12 +173,16 @@ class Training {
         } else if (state == "data") {
             std::vector<std::byte>& bytes = data_.emplace_back(size(shape.at(0)));
             checkpoint_.add_data(name, mixedprec::span<std::byte>(bytes));
+        } else {
+            must<Failure>(is_state_of_a_parameter(state), "the checkpoint has '", name, "' (",
+                          state, "), which this version does not know, so it would be lost");
         }
     }
 
     const mixedprec::Context& context_;
     const mixedprec::Recipe& recipe_;
-    std::string saved_weight_;
+    Scalars scalars_;
+    mixedprec::Recipe saved_recipe_;
     std::deque<std::vector<std::byte>> data_;
     mixedprec::Checkpoint checkpoint_;
     mixedprec::Optimizer optimizer_;
