@@ -60,6 +60,30 @@ void check_tiles(const StoredTensor& tensor) {
     }
 }
 
+// No file has less bytes than what is said to lie in it: who makes memory for all tensors makes no more than there is on the
+// disk, once the files' sizes are found to be those of the manifest.
+void check_room(const Manifest& manifest) {
+    std::deque<int64_t> left;
+    for (const StoredFile& file : manifest.files) {
+        left.push_back(file.bytes);
+    }
+    for (const StoredTensor& tensor : manifest.tensors) {
+        for (const StoredSlice& slice : tensor.slices) {
+            const auto offset = [&](int64_t i) {
+                return code_bytes(tensor.format.coding, tensor.format.dtype, i);
+            };
+            const int64_t bytes = offset(slice.start + slice.length) - offset(slice.start);
+            int64_t& room = left[static_cast<std::size_t>(slice.file)];
+            if (bytes > room) {
+                fail(Code::corrupt_data,
+                     "manifest: '%s' (%s) is larger than what is left of its file",
+                     tensor.name.c_str(), tensor.state.c_str());
+            }
+            room -= bytes;
+        }
+    }
+}
+
 } // namespace
 
 void check_manifest(const Manifest& manifest) {
@@ -74,6 +98,7 @@ void check_manifest(const Manifest& manifest) {
         }
         check_tiles(tensor);
     }
+    check_room(manifest);
     if (static_cast<int64_t>(manifest.files.size()) != manifest.world) {
         refuse("the number of files is not that of the ranks");
     }

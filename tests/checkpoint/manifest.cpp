@@ -24,11 +24,11 @@ Manifest example() {
     manifest.preset = "bf16_mixed";
     manifest.device = "host, 2 threads";
     manifest.plan = 0xFEDCBA9876543210ULL;
-    manifest.chunk_bytes = 64;
+    manifest.chunk_bytes = 200;
     manifest.seed = 7;
     manifest.rng_step = 9;
-    manifest.files = {{"shard-0-of-2.safetensors", 100, {1, 0xFFFFFFFF}},
-                      {"shard-1-of-2.safetensors", 64, {2}}};
+    manifest.files = {{"shard-0-of-2.safetensors", 300, {1, 0xFFFFFFFF}},
+                      {"shard-1-of-2.safetensors", 360, {2, 3}}};
     manifest.tensors = {
         {"w\"\\\xC3\xA9\n", "param", DType::bf16, {3, 4}, {{0, 0, 7}, {1, 7, 5}}},
         {"x", "exp_avg", {DType::uint8, Coding::dynamic8}, {600}, {{1, 256, 344}, {0, 0, 256}}},
@@ -114,7 +114,7 @@ TEST(Manifest, NumbersAndTexts) {
     expect_refused("\"world\":2", "\"world\":0", "world is 0");
     expect_refused("\"world\":2", "\"world\":2147483648", "world is 2147483648");
     expect_refused("\"world\":2", "\"world\":3", "the number of files");
-    expect_refused("\"chunk_bytes\":64", "\"chunk_bytes\":0", "chunk_bytes is 0");
+    expect_refused("\"chunk_bytes\":200", "\"chunk_bytes\":0", "chunk_bytes is 0");
     expect_refused("philox4x32-10", "philox", "unknown algorithm");
     expect_refused("\"seed\":\"0000000000000007\",", "", "'seed' must stand here");
     expect_refused("0123456789abcdef0123456789abcdef", "0123456789abcdef", "16 bytes");
@@ -131,9 +131,29 @@ TEST(Manifest, Files) {
         expect_refused("shard-0-of-2.safetensors", name, "manifest");
     }
     expect_refused("shard-0-of-2.safetensors", "shard-1-of-2.safetensors", "listed twice");
-    expect_refused("\"bytes\":100", "\"bytes\":200", "number of checksums");
-    expect_refused("\"bytes\":100", "\"bytes\":9223372036854775807", "bytes is");
+    expect_refused("\"bytes\":300", "\"bytes\":700", "number of checksums");
+    expect_refused("\"bytes\":300", "\"bytes\":9223372036854775807", "bytes is");
     expect_refused("00000001ffffffff", "00000001fffffff", "8 digits");
+}
+
+// Whatever claims more bytes than its file has, of every tensor and in every number of elements that no other rule refuses.
+TEST(Manifest, FilesHaveRoomForTheirTensors) {
+    for (const int64_t more : {int64_t{37}, int64_t{1} << 31, int64_t{1} << 36, int64_t{1} << 58}) {
+        for (const char* file : {"0", "1"}) {
+            Manifest manifest = example();
+            manifest.tensors.push_back(
+                {"z", "data", DType::uint8, {more}, {{file[0] - '0', 0, more}}});
+            const std::string text = manifest_text(manifest);
+            EXPECT_NE(refusal(text).find("larger than what is left of its file"), std::string::npos)
+                << more << ": " << refusal(text);
+        }
+    }
+    Manifest fits = example(); // 300 - 14 - 256 - 4, and 360 - 10 - 344
+    fits.tensors.push_back({"z", "data", DType::uint8, {26}, {{0, 0, 26}}});
+    fits.tensors.push_back({"zz", "data", DType::uint8, {6}, {{1, 0, 6}}});
+    EXPECT_EQ(refusal(write_manifest(fits)), "");
+    expect_refused("\"shape\":[600],\"pieces\":[[0,0,256],[1,256,344]]",
+                   "\"shape\":[633],\"pieces\":[[0,0,256],[1,256,377]]", "larger than");
 }
 
 TEST(Manifest, Slices) {
