@@ -166,15 +166,59 @@ MemoryReport memory_alone(const std::vector<Planned>& tensors) {
     return report;
 }
 
-shard::ShardPlan plan_of(const std::vector<Planned>& tensors,
-                         const shard::ShardingOptions& sharding, int32_t sharers) {
+// How the tensors are cut: parameter, shard, elements.
+template <typename Visit>
+void visit_cut(const std::vector<Planned>& tensors, const shard::ShardingOptions& sharding,
+               int32_t sharers, const Visit& visit) {
     std::vector<int64_t> counts;
     std::vector<int32_t> kinds;
     for (const Planned& tensor : tensors) {
         counts.push_back(tensor.count);
         kinds.push_back(shard::bucket_kind(tensor.wire));
     }
-    return {{sharding.kind, sharers, sharding.bucket_elements}, counts, kinds};
+    shard::visit_slices({sharding.kind, sharers, sharding.bucket_elements}, counts, kinds,
+                        [&](const shard::ShardSlice& slice) {
+                            visit(tensors[static_cast<std::size_t>(slice.parameter)], slice.rank,
+                                  slice.count);
+                        });
+}
+
+// What every rank holds of a tensor, whoever owns its elements.
+void add_common(MemoryReport& report, const Planned& tensor, int32_t stage) {
+    const int64_t all = tensor.count;
+    const bool is_shared = tensor.wire.scale == comm::WireScale::shared;
+    report.parameter_count += all;
+    report.weight += format_bytes(tensor.memory, stage == 3 ? 0 : all);
+    report.grad += format_bytes(tensor.formats.grad, stage >= 2 ? 0 : all);
+    if (stage == 0) {
+        report.reduced_grad += bytes_of(is_shared ? tensor.wire.dtype : DType::fp32, all);
+        add_states(report, tensor.formats, all);
+    }
+}
+
+// What the owner of some of its elements, at least one, holds for them.
+void add_own(MemoryReport& report, const Planned& tensor, int32_t stage, int64_t own) {
+    const bool has_copy =
+        stage == 3 || tensor.is_codes || (stage > 0 && tensor.gather != tensor.weight.dtype);
+    const bool is_shared = tensor.wire.scale == comm::WireScale::shared;
+    report.weight += has_copy ? format_bytes(tensor.weight, own) : 0;
+    report.reduced_grad +=
+        bytes_of(is_shared ? tensor.wire.dtype : DType::fp32, shard::with_gap(own));
+    if (stage > 0) {
+        add_states(report, tensor.formats, own);
+    }
+}
+
+// The shard that holds most for what it owns, the first of equal ones: all shards at once, in one pass over the slices.
+int32_t largest_shard(const std::vector<Planned>& tensors, const shard::ShardingOptions& sharding,
+                      int32_t sharers) {
+    std::vector<int64_t> bytes(static_cast<std::size_t>(sharers));
+    visit_cut(tensors, sharding, sharers, [&](const Planned& tensor, int32_t shard, int64_t own) {
+        MemoryReport one;
+        add_own(one, tensor, sharding.stage, own);
+        bytes[static_cast<std::size_t>(shard)] += one.total();
+    });
+    return static_cast<int32_t>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
 }
 
 // Bytes of a whole gradient as a rank sends it, in its share of the slots; the mean over the ranks.
@@ -247,38 +291,30 @@ MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_
 
 MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const PlannedTensor> tensors,
                             const shard::ShardingOptions& sharding, const RankOf& rank) {
-    if (rank.rank < 0 || rank.rank >= rank.ranks) {
-        fail(Code::invalid_argument, "rank is %d of %d; ranks count from 0", rank.rank, rank.ranks);
+    if (rank.rank < kLargestRank || rank.rank >= rank.ranks) {
+        fail(Code::invalid_argument,
+             "rank is %d of %d; ranks count from 0, and -1 is the one that holds most", rank.rank,
+             rank.ranks);
     }
     shard::check_sharding(sharding, rank.ranks);
     const std::vector<Planned> planned = plan_all(recipe, tensors, sharding, rank.ranks);
     if (rank.ranks == 1) {
         return memory_alone(planned); // nobody shares it
     }
-    const int32_t stage = sharding.stage;
     const int32_t sharers = sharding.shard_ranks > 0 ? sharding.shard_ranks : rank.ranks;
-    const shard::ShardPlan plan = plan_of(planned, sharding, sharers);
-    const int32_t shard = rank.rank % sharers;
+    const int32_t mine =
+        rank.rank == kLargestRank ? largest_shard(planned, sharding, sharers) : rank.rank % sharers;
     MemoryReport report;
     bool any_shared = false;
-    for (std::size_t i = 0; i < planned.size(); ++i) {
-        const Planned& tensor = planned[i];
-        const int64_t all = tensor.count;
-        const int64_t own = plan.slice_on(static_cast<int32_t>(i), shard).count;
-        const bool has_copy =
-            stage == 3 || tensor.is_codes || (stage > 0 && tensor.gather != tensor.weight.dtype);
-        report.parameter_count += all;
-        report.weight += format_bytes(tensor.memory, stage == 3 ? 0 : all);
-        report.weight += has_copy && own > 0 ? format_bytes(tensor.weight, own) : 0;
-        report.grad += format_bytes(tensor.formats.grad, stage >= 2 ? 0 : all);
-        const bool is_shared = tensor.wire.scale == comm::WireScale::shared;
-        report.reduced_grad += bytes_of(is_shared ? tensor.wire.dtype : DType::fp32,
-                                        shard::with_gap(own) + (stage == 0 ? all : 0));
-        any_shared = any_shared || is_shared;
-        if (stage == 0 || own > 0) {
-            add_states(report, tensor.formats, stage == 0 ? all : own);
-        }
+    for (const Planned& tensor : planned) {
+        add_common(report, tensor, sharding.stage);
+        any_shared = any_shared || tensor.wire.scale == comm::WireScale::shared;
     }
+    visit_cut(planned, sharding, sharers, [&](const Planned& tensor, int32_t shard, int64_t own) {
+        if (shard == mine) {
+            add_own(report, tensor, sharding.stage, own);
+        }
+    });
     if (any_shared) { // a scale for each
         report.reduced_grad += bytes_of(DType::fp32, static_cast<int64_t>(planned.size()));
     }

@@ -2,7 +2,10 @@
 #include "shard/greedy.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <queue>
+#include <utility>
 
 #include "status/status.hpp"
 
@@ -31,14 +34,23 @@ GreedyPlan assign_greedily(std::span<const int64_t> counts, int32_t ranks,
         return counts[a] != counts[b] ? counts[a] > counts[b] : place(a) < place(b);
     });
     GreedyPlan plan{std::vector<int32_t>(counts.size()), std::move(load)};
+    using Place = std::pair<int64_t, int32_t>; // the least load first, of equal ones the first rank
+    std::vector<Place> places;
+    for (int32_t rank = 0; rank < ranks; ++rank) {
+        places.emplace_back(plan.load[static_cast<std::size_t>(rank)], rank);
+    }
+    std::priority_queue<Place, std::vector<Place>, std::greater<>> least(std::greater<>(),
+                                                                         std::move(places));
     for (const std::size_t tensor : order) {
         if (counts[tensor] < 0) {
             fail(Code::invalid_argument, "shard plan: tensor %zu has %lld elements", tensor,
                  static_cast<long long>(counts[tensor]));
         }
-        const auto least = std::min_element(plan.load.begin(), plan.load.end());
-        *least += counts[tensor];
-        plan.owner[tensor] = static_cast<int32_t>(least - plan.load.begin());
+        const auto [sum, rank] = least.top();
+        least.pop();
+        least.emplace(sum + counts[tensor], rank);
+        plan.load[static_cast<std::size_t>(rank)] = sum + counts[tensor];
+        plan.owner[tensor] = rank;
     }
     return plan;
 }

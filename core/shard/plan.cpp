@@ -41,49 +41,94 @@ void check(const ShardOptions& options, std::span<const int64_t> counts) {
     }
 }
 
-// Adds a run of elements; joins it with the last slice where it goes on from there.
-void add_slice(std::vector<ShardSlice>& slices, const ShardSlice& slice) {
-    if (!slices.empty()) {
-        ShardSlice& last = slices.back();
-        if (last.parameter == slice.parameter && last.rank == slice.rank &&
-            last.start + last.count == slice.start) {
-            last.count += slice.count;
-            return;
-        }
-    }
-    slices.push_back(slice);
-}
+using Visit = std::function<void(const ShardSlice&)>;
 
-// Chunks go to the rank in whose equal run of the bucket they begin.
-void cut_flat(ShardBucket& bucket, std::span<const int64_t> counts, int32_t ranks) {
+[[nodiscard]] int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Chunks go to the rank in whose equal run of the bucket they begin. What one rank gets of a parameter is one slice.
+void cut_flat(std::span<const int32_t> parameters, std::span<const int64_t> counts, int32_t ranks,
+              const Visit& visit) {
     int64_t total = 0;
-    for (const int32_t parameter : bucket.parameters) {
+    for (const int32_t parameter : parameters) {
         total += counts[static_cast<std::size_t>(parameter)];
     }
     int64_t position = 0;
-    for (const int32_t parameter : bucket.parameters) {
+    for (const int32_t parameter : parameters) {
         const int64_t count = counts[static_cast<std::size_t>(parameter)];
-        for (int64_t start = 0; start < count; start += kChunkElements) {
-            const int64_t here = std::min(kChunkElements, count - start);
-            const auto rank = static_cast<int32_t>(position * ranks / total);
-            add_slice(bucket.slices, {parameter, rank, start, here});
+        for (int64_t start = 0; start < count;) {
+            const int64_t rank = position * ranks / total;
+            const int64_t next = ceil_div((rank + 1) * total, ranks); // where the next run begins
+            const int64_t chunks = ceil_div(next - position, kChunkElements);
+            const int64_t here = std::min(chunks * kChunkElements, count - start);
+            visit({parameter, static_cast<int32_t>(rank), start, here});
             position += here;
+            start += here;
         }
     }
 }
 
 // Each parameter begins at another rank, so that small ones do not all go to the first.
-void cut_each(ShardBucket& bucket, std::span<const int64_t> counts, int32_t ranks) {
-    for (const int32_t parameter : bucket.parameters) {
+void cut_each(std::span<const int32_t> parameters, std::span<const int64_t> counts, int32_t ranks,
+              const Visit& visit) {
+    for (const int32_t parameter : parameters) {
         const int64_t count = counts[static_cast<std::size_t>(parameter)];
-        const int64_t chunks = (count + kChunkElements - 1) / kChunkElements;
-        for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+        const int64_t chunks = ceil_div(count, kChunkElements);
+        for (int64_t chunk = 0; chunk < chunks;) {
+            const int64_t run = chunk * ranks / chunks;
+            const int64_t next = ceil_div((run + 1) * chunks, ranks);
             const int64_t start = chunk * kChunkElements;
-            const int64_t rank = (chunk * ranks / chunks + parameter) % ranks;
-            add_slice(bucket.slices, {parameter, static_cast<int32_t>(rank), start,
-                                      std::min(kChunkElements, count - start)});
+            visit({parameter, static_cast<int32_t>((run + parameter) % ranks), start,
+                   std::min((next - chunk) * kChunkElements, count - start)});
+            chunk = next;
         }
     }
+}
+
+void cut(const ShardOptions& options, std::span<const int32_t> parameters,
+         std::span<const int64_t> counts, std::span<const int32_t> owners, const Visit& visit) {
+    switch (options.kind) {
+    case ShardKind::flat:
+        cut_flat(parameters, counts, options.ranks, visit);
+        break;
+    case ShardKind::per_parameter:
+        cut_each(parameters, counts, options.ranks, visit);
+        break;
+    case ShardKind::greedy:
+        for (const int32_t parameter : parameters) {
+            const auto i = static_cast<std::size_t>(parameter);
+            if (counts[i] > 0) {
+                visit({parameter, owners[i], 0, counts[i]});
+            }
+        }
+        break;
+    }
+}
+
+// The parameters of each bucket.
+std::vector<ShardBucket> fill_buckets(int64_t bucket_elements, std::span<const int64_t> counts,
+                                      std::span<const int32_t> kinds) {
+    struct Open {
+        std::size_t bucket;
+        int64_t filled;
+    };
+    std::vector<ShardBucket> buckets;
+    std::map<int32_t, Open> open; // by kind
+    for (std::size_t i = counts.size(); i-- > 0;) {
+        const auto [found, is_first] = open.try_emplace(kinds.empty() ? 0 : kinds[i]);
+        Open& bucket = found->second;
+        if (is_first || bucket.filled >= bucket_elements) {
+            bucket = {buckets.size(), 0};
+            buckets.emplace_back();
+        }
+        buckets[bucket.bucket].parameters.push_back(static_cast<int32_t>(i));
+        bucket.filled += counts[i];
+    }
+    return buckets;
+}
+
+std::vector<int32_t> owners_of(const ShardOptions& options, std::span<const int64_t> counts) {
+    return options.kind == ShardKind::greedy ? assign_greedily(counts, options.ranks).owner
+                                             : std::vector<int32_t>();
 }
 
 } // namespace
@@ -105,65 +150,39 @@ std::size_t ShardBucket::place_of(int32_t parameter) const {
     return static_cast<std::size_t>(found - parameters.begin());
 }
 
+void visit_slices(const ShardOptions& options, std::span<const int64_t> counts,
+                  std::span<const int32_t> kinds, const Visit& visit) {
+    check(options, counts);
+    const std::vector<int32_t> owners = owners_of(options, counts);
+    for (const ShardBucket& bucket : fill_buckets(options.bucket_elements, counts, kinds)) {
+        cut(options, bucket.parameters, counts, owners, visit);
+    }
+}
+
 ShardPlan::ShardPlan(const ShardOptions& options, std::span<const int64_t> counts,
                      std::span<const int32_t> kinds)
     : options_(options), bucket_of_(counts.size()), by_parameter_(counts.size()) {
     check(options, counts);
-    if (options_.kind == ShardKind::greedy) {
-        owners_ = assign_greedily(counts, options_.ranks).owner;
-    }
-    fill_buckets(counts, kinds);
-    for (ShardBucket& bucket : buckets_) {
-        cut(bucket, counts);
+    const std::vector<int32_t> owners = owners_of(options, counts);
+    buckets_ = fill_buckets(options_.bucket_elements, counts, kinds);
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+        for (const int32_t parameter : buckets_[i].parameters) {
+            bucket_of_[static_cast<std::size_t>(parameter)] = static_cast<int32_t>(i);
+        }
+        cut_bucket(buckets_[i], counts, owners);
     }
 }
 
-void ShardPlan::fill_buckets(std::span<const int64_t> counts, std::span<const int32_t> kinds) {
-    struct Open {
-        int32_t bucket;
-        int64_t filled;
-    };
-    std::map<int32_t, Open> open; // by kind
-    for (std::size_t i = counts.size(); i-- > 0;) {
-        const auto [found, is_first] = open.try_emplace(kinds.empty() ? 0 : kinds[i]);
-        Open& bucket = found->second;
-        if (is_first || bucket.filled >= options_.bucket_elements) {
-            bucket = {static_cast<int32_t>(buckets_.size()), 0};
-            buckets_.emplace_back();
-        }
-        buckets_[static_cast<std::size_t>(bucket.bucket)].parameters.push_back(
-            static_cast<int32_t>(i));
-        bucket_of_[i] = bucket.bucket;
-        bucket.filled += counts[i];
-    }
-}
-
-void ShardPlan::cut(ShardBucket& bucket, std::span<const int64_t> counts) {
-    switch (options_.kind) {
-    case ShardKind::flat:
-        cut_flat(bucket, counts, options_.ranks);
-        break;
-    case ShardKind::per_parameter:
-        cut_each(bucket, counts, options_.ranks);
-        break;
-    case ShardKind::greedy:
-        for (const int32_t parameter : bucket.parameters) {
-            const auto i = static_cast<std::size_t>(parameter);
-            if (counts[i] > 0) {
-                bucket.slices.push_back({parameter, owners_[i], 0, counts[i]});
-            }
-        }
-        break;
-    }
-    for (const ShardSlice& slice : bucket.slices) {
+void ShardPlan::cut_bucket(ShardBucket& bucket, std::span<const int64_t> counts,
+                           std::span<const int32_t> owners) {
+    bucket.rank_counts.assign(static_cast<std::size_t>(options_.ranks), 0);
+    cut(options_, bucket.parameters, counts, owners, [&](const ShardSlice& slice) {
+        bucket.slices.push_back(slice);
         by_parameter_[static_cast<std::size_t>(slice.parameter)].push_back(slice);
-    }
+        bucket.rank_counts[static_cast<std::size_t>(slice.rank)] += slice.count;
+    });
     std::stable_sort(bucket.slices.begin(), bucket.slices.end(),
                      [](const ShardSlice& a, const ShardSlice& b) { return a.rank < b.rank; });
-    bucket.rank_counts.assign(static_cast<std::size_t>(options_.ranks), 0);
-    for (const ShardSlice& slice : bucket.slices) {
-        bucket.rank_counts[static_cast<std::size_t>(slice.rank)] += slice.count;
-    }
 }
 
 ShardSlice ShardPlan::slice_on(int32_t parameter, int32_t rank) const {

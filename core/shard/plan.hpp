@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -75,14 +76,18 @@ class ShardPlan {
     [[nodiscard]] uint64_t hash() const noexcept;
 
   private:
-    void fill_buckets(std::span<const int64_t> counts, std::span<const int32_t> kinds);
-    void cut(ShardBucket& bucket, std::span<const int64_t> counts);
+    void cut_bucket(ShardBucket& bucket, std::span<const int64_t> counts,
+                    std::span<const int32_t> owners);
 
     ShardOptions options_;
-    std::vector<int32_t> owners_; // greedy only: by parameter
     std::vector<ShardBucket> buckets_;
     std::vector<int32_t> bucket_of_;
     std::vector<std::vector<ShardSlice>> by_parameter_;
 };
+
+// The same slices, one after another, none of which is kept: for plans of very many parameters.
+void visit_slices(const ShardOptions& options, std::span<const int64_t> counts,
+                  std::span<const int32_t> kinds,
+                  const std::function<void(const ShardSlice&)>& visit);
 
 } // namespace mp::shard

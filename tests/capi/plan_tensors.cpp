@@ -311,6 +311,45 @@ TEST(PlanTensors, VectorsAreGatheredAsTheyAreKept) {
     }
 }
 
+// Rank -1 is the one that holds most, the first of equal ones: against all ranks, one by one.
+TEST(PlanTensors, TheLargestRankIsFoundInOnePass) {
+    const Context context = make_context(1);
+    int compared = 0;
+    for (const Case& c : all_cases()) {
+        const Recipe recipe = make_recipe(context, c.recipe);
+        std::vector<mp_planned_tensor> tensors = planned(c.kinds);
+        for (int64_t i = 0; i < 40; ++i) {
+            tensors.push_back(tensors[static_cast<std::size_t>(i) % c.kinds.size()]);
+            tensors.back().count = 1 + i * i * 977;
+        }
+        for (const int32_t ranks : {2, 3, 7, 64}) {
+            for (int32_t stage = c.kinds[0].dtype == MP_DTYPE_NONE ? 0 : 1; stage <= 3; ++stage) {
+                mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+                sharding.stage = stage;
+                sharding.kind = c.kind;
+                sharding.bucket_elements = 1 << 20;
+                const auto plan = [&](int32_t rank) {
+                    mp_memory_report one = MP_MEMORY_REPORT_INIT;
+                    EXPECT_TRUE(succeeded(mp_recipe_plan_tensors(
+                        recipe, tensors.data(), static_cast<int64_t>(tensors.size()), &sharding,
+                        rank, ranks, &one, nullptr)));
+                    return one;
+                };
+                mp_memory_report most = plan(0);
+                for (int32_t rank = 1; rank < ranks; ++rank) {
+                    const mp_memory_report one = plan(rank);
+                    most = one.total_bytes > most.total_bytes ? one : most;
+                }
+                expect_equal(plan(-1), most,
+                             c.recipe + (", stage " + std::to_string(stage)) + ", of " +
+                                 std::to_string(ranks));
+                ++compared;
+            }
+        }
+    }
+    EXPECT_GE(compared, 200);
+}
+
 TEST(PlanTensors, RefuseWhatCannotBe) {
     const Context context = make_context(1);
     const Recipe recipe = make_recipe(context, "bf16_mixed");
@@ -348,4 +387,6 @@ TEST(PlanTensors, RefuseWhatCannotBe) {
              MP_STATUS_NULL_ARGUMENT, "tensors");
     MP_FAILS(mp_recipe_plan_tensors(recipe, tensors, 2, nullptr, 2, 2, &report, nullptr),
              MP_STATUS_INVALID_ARGUMENT, "rank is 2");
+    MP_FAILS(mp_recipe_plan_tensors(recipe, tensors, 2, nullptr, -2, 2, &report, nullptr),
+             MP_STATUS_INVALID_ARGUMENT, "rank is -2");
 }

@@ -287,7 +287,7 @@ MP_API mp_status mp_optimizer_get_traffic(const mp_optimizer* optimizer, mp_comm
  * @param[in]     counts        elements of each tensor; may be NULL when tensor_count is 0
  * @param[in]     tensor_count  how many tensors
  * @param[in]     sharding      as for mp_optimizer_create_sharded; NULL: the defaults
- * @param[in]     rank          in 0..ranks-1
+ * @param[in]     rank          in 0..ranks-1; -1: the rank that holds most, the first of equal ones
  * @param[in]     ranks         how many; of one, which has everything, nothing is sharded
  * @param[in,out] report        struct_size set by the caller; the rest is written; parameter_count is the whole model's
  * @returns as mp_recipe_plan_memory; MP_STATUS_INVALID_ARGUMENT also for rank, ranks and what is in `sharding`
@@ -304,7 +304,7 @@ MP_API mp_status mp_recipe_plan_memory_sharded(const mp_recipe* recipe, int32_t 
  * @param[in]     tensors       the parameters; may be NULL when tensor_count is 0
  * @param[in]     tensor_count  how many
  * @param[in]     sharding      as for mp_optimizer_create_sharded; NULL: the defaults
- * @param[in]     rank          in 0..ranks-1
+ * @param[in]     rank          in 0..ranks-1; -1: the rank that holds most, the first of equal ones, found in one pass
  * @param[in]     ranks         how many; 1: nothing is shared
  * @param[in,out] memory        as of mp_recipe_plan_memory_sharded; NULL: not wanted
  * @param[in,out] traffic       bytes that a rank sends in a step, the mean over the ranks: gradients as all_to_all_bytes,
