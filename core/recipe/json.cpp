@@ -98,6 +98,10 @@ std::map<std::string, Value> parse(const char* text, std::size_t length) {
     }
     FlatObject object;
     (void)Json::sax_parse(text, text + length, &object);
+    if (std::string_view(text, length).find('\0') != std::string_view::npos) {
+        // The parser took it for the end.
+        fail(Code::parse_error, "recipe: parse error: a NUL byte behind the object");
+    }
     return std::move(object.values);
 }
 

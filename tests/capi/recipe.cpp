@@ -287,6 +287,11 @@ TEST_F(RecipeTest, HostileJson) {
         {R"({"color": "red"})", MP_STATUS_UNKNOWN_NAME, "color"},
         {std::string("{\"\0\": 1}", 8), MP_STATUS_PARSE_ERROR, "parse error"},
         {"{\"\xff\": 1}", MP_STATUS_PARSE_ERROR, "UTF-8"},
+        {std::string("{}\0", 3), MP_STATUS_PARSE_ERROR, "NUL"},
+        {std::string("{} \0 x", 6), MP_STATUS_PARSE_ERROR, "NUL"},
+        {std::string("\0{}", 3), MP_STATUS_PARSE_ERROR, "parse error"},
+        {std::string("{\0}", 3), MP_STATUS_PARSE_ERROR, "parse error"},
+        {std::string("{\"recipe\"\0: \"fp32\"}", 19), MP_STATUS_PARSE_ERROR, "parse error"},
     };
     for (const auto& row : rows) {
         MP_FAILS(from_json(context, row.json, &raw), row.status, row.word);

@@ -183,7 +183,7 @@ MP_API mp_status mp_recipe_get_int(const mp_recipe* recipe, const char* key, int
  * refused with all reasons. At most 1 MiB.
  * @param[in]  context  the context
  * @param[in]  json     UTF-8 text
- * @param[in]  length   its bytes; SIZE_MAX: up to the first NUL
+ * @param[in]  length   its bytes, none of which is NUL; SIZE_MAX: up to the first NUL
  * @param[out] out      the new recipe
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_PARSE_ERROR (with the
  *          position); MP_STATUS_UNKNOWN_NAME; MP_STATUS_INVALID_ARGUMENT
