@@ -854,7 +854,21 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_checkpoint_inspect
 
-        !> The same in words: the checkpoints of a directory, newest first, or a checkpoint's recipe, files and tensors. Blocks.
+        !> The manifest that a load would take, for programs: {"name": ..., "manifest": ...}. The name is of the checkpoint in the
+        !> directory, or "" where the path is a checkpoint itself; what a manifest has is in docs/checkpoints.md. Its file is read once,
+        !> and everything in it is checked. Blocks.
+        function mp_checkpoint_read_manifest(path, buffer, capacity, needed) bind(c, &
+            name="mp_checkpoint_read_manifest") result(answer)
+            import
+            type(c_ptr), value :: path
+            type(c_ptr), value :: buffer
+            integer(c_size_t), value :: capacity
+            integer(c_size_t), intent(out), optional :: needed
+            integer(c_int32_t) :: answer
+        end function mp_checkpoint_read_manifest
+
+        !> The same in words: the checkpoints of a directory, newest first, each as a load would see it; or a checkpoint's recipe, files
+        !> and tensors. Blocks.
         function mp_checkpoint_describe(path, buffer, capacity, needed) bind(c, &
             name="mp_checkpoint_describe") result(answer)
             import

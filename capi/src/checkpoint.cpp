@@ -67,15 +67,18 @@ std::string text_of(const Manifest& manifest) {
 
 std::string describe(const std::string& path) {
     system::FileTable& files = system::posix_files();
+    if (is_checkpoint(files, path)) {
+        return text_of(find_checkpoint(files, path).manifest);
+    }
     const std::vector<Committed> committed = list_committed(files, path);
     if (committed.empty()) {
-        return text_of(find_checkpoint(files, path).manifest);
+        fail(Code::io_error, "checkpoint: '%s' is no checkpoint, and has none", path.c_str());
     }
     std::string text;
     for (const Committed& one : committed) {
         text += one.name + ": ";
         try {
-            const Manifest manifest = find_checkpoint(files, path + "/" + one.name).manifest;
+            const Manifest manifest = read_committed(files, path, one);
             text += "step " + std::to_string(manifest.step) + ", " +
                     std::to_string(manifest.world) + " rank(s), " +
                     std::to_string(info_of(manifest).bytes) + " bytes\n";
@@ -261,6 +264,21 @@ mp_status mp_checkpoint_inspect(const char* path, mp_checkpoint_info* info) {
         (void)size_of_struct(info, "info");
         const Found found = find_checkpoint(system::posix_files(), required(path, "path"));
         write_struct(info, info_of(found.manifest), "info");
+        return passed_over(found.skipped);
+    });
+}
+
+mp_status mp_checkpoint_read_manifest(const char* path, char* buffer, size_t capacity,
+                                      size_t* needed) {
+    return boundary([&] {
+        const std::string where = required(path, "path");
+        Found found = find_checkpoint(system::posix_files(), where);
+        const bool is_itself = found.directory == where;
+        const std::string name = is_itself ? "" : found.directory.substr(where.size() + 1);
+        std::string manifest = manifest_text(found.manifest);
+        manifest.resize(manifest.find_last_of('}') + 1); // without its newline
+        copy_text("{\"name\":\"" + name + "\",\"manifest\":" + manifest + "}", buffer, capacity,
+                  needed);
         return passed_over(found.skipped);
     });
 }

@@ -194,18 +194,27 @@ void make_parent(system::FileTable& files, const std::string& parent) {
     check(files.sync_directory(parent_of(parent).c_str()));
 }
 
-Found find_checkpoint(system::FileTable& files, const std::string& path) {
+Manifest read_committed(system::FileTable& files, const std::string& parent, const Committed& one) {
+    const std::string directory = parent + "/" + one.name;
+    require_directory(files, directory);
+    return manifest_of(files, directory);
+}
+
+bool is_checkpoint(system::FileTable& files, const std::string& path) {
     std::vector<std::string> names;
     check(files.list(path.c_str(), &names));
-    if (std::find(names.begin(), names.end(), kManifestName) != names.end()) {
+    return std::find(names.begin(), names.end(), kManifestName) != names.end();
+}
+
+Found find_checkpoint(system::FileTable& files, const std::string& path) {
+    if (is_checkpoint(files, path)) {
         return {path, manifest_of(files, path), {}};
     }
     std::string skipped;
     for (const Committed& one : list_committed(files, path)) {
         const std::string directory = path + "/" + one.name;
         try {
-            require_directory(files, directory);
-            return {directory, manifest_of(files, directory), skipped};
+            return {directory, read_committed(files, path, one), skipped};
         } catch (const Error& error) {
             const Code code = error.status().code();
             if (code != Code::corrupt_data && code != Code::io_error) {

@@ -38,6 +38,11 @@ std::string parent_of(const std::string& path);
 // Makes the directory where it is missing, and its name durable.
 void make_parent(system::FileTable& files, const std::string& parent);
 
+// Whether a directory is a checkpoint itself, and not one of several.
+bool is_checkpoint(system::FileTable& files, const std::string& path);
+// The manifest of one of list_committed(). Throws io_error, also for what is a link or no directory; and corrupt_data.
+Manifest read_committed(system::FileTable& files, const std::string& parent, const Committed& one);
+
 struct Found {
     std::string directory; // with its path
     Manifest manifest;

@@ -3,7 +3,9 @@
 // and each way to call it wrongly.
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <sys/stat.h>
 #include <thread>
 
 #include "../fixture_path.hpp"
@@ -247,6 +249,58 @@ TEST(Checkpoint, KeepsAsManyAsAsked) {
     MP_OK(
         mp_checkpoint_describe((folder.path / newest).c_str(), text.data(), text.size(), nullptr));
     EXPECT_NE(text.find("tensor layer.129 (param) bf16 [129]"), std::string::npos) << text;
+}
+
+std::string manifest_of(const std::string& path, mp_status wanted = MP_STATUS_OK) {
+    std::size_t needed = 0;
+    EXPECT_EQ(mp_checkpoint_read_manifest(path.c_str(), nullptr, 0, &needed), wanted);
+    std::string text(needed, '\0');
+    EXPECT_EQ(mp_checkpoint_read_manifest(path.c_str(), text.data(), text.size(), nullptr), wanted);
+    return text.c_str();
+}
+
+// The manifest is the one that a load takes; what lies beside it under a newer name is passed over with a word, whatever it is.
+TEST(Checkpoint, ReadsTheManifestThatALoadTakes) {
+    namespace fs = std::filesystem;
+    const Folder folder("manifest");
+    Training training("bf16_pure");
+    MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 7, 0));
+    const std::string name = fs::directory_iterator(folder.path)->path().filename().string();
+    const std::string whole = manifest_of(folder.c_str());
+    EXPECT_EQ(whole.rfind("{\"name\":\"" + name + "\",\"manifest\":{\"format\"", 0), 0U) << whole;
+    EXPECT_EQ(whole.back(), '}');
+    const std::string alone = manifest_of(folder.path / name);
+    EXPECT_EQ(alone, "{\"name\":\"\"" + whole.substr(whole.find(",\"manifest\"")));
+    const fs::path newer = folder.path / ("step-9-99-" + std::string(32, 'a'));
+    const auto damages = {
+        +[](const fs::path& to) { fs::create_directory(to); },
+        +[](const fs::path& to) { std::ofstream(to) << "a file"; },
+        +[](const fs::path& to) { fs::create_directory_symlink(to.parent_path() / "other", to); },
+        +[](const fs::path& to) {
+            fs::create_directory(to);
+            std::ofstream(to / "manifest.json") << "{}";
+        },
+        +[](const fs::path& to) {
+            fs::create_directory(to);
+            EXPECT_EQ(mkfifo((to / "manifest.json").c_str(), 0600), 0);
+        },
+    };
+    fs::copy(folder.path / name, folder.path / "other"); // what the link leads to
+    for (const auto& damage : damages) {
+        damage(newer);
+        EXPECT_EQ(manifest_of(folder.c_str(), MP_STATUS_WARNING), whole);
+        std::string text(1 << 16, '\0');
+        MP_OK(mp_checkpoint_describe(folder.c_str(), text.data(), text.size(), nullptr));
+        EXPECT_EQ(text.find("rank(s)"), text.rfind("rank(s)")) << text; // one of them is intact
+        fs::remove_all(newer);
+    }
+    const std::string beyond = "step-9-100000000000000000000000-" + std::string(32, 'a');
+    fs::copy(folder.path / name, folder.path / beyond);
+    EXPECT_EQ(manifest_of(folder.c_str()), whole);
+    std::size_t needed = 7;
+    MP_FAILS(mp_checkpoint_read_manifest("/none", nullptr, 0, &needed), MP_STATUS_IO_ERROR,
+             "/none");
+    EXPECT_EQ(needed, 7U);
 }
 
 TEST(Checkpoint, RefusesWhatDoesNotFitAndLeavesTheState) {

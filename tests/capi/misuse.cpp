@@ -163,6 +163,7 @@ TEST(Misuse, NullEverywhere) {
         mp_checkpoint_load(nullptr, "a", 0, nullptr),
         mp_checkpoint_inspect(nullptr, nullptr),
         mp_checkpoint_describe(nullptr, nullptr, 0, nullptr),
+        mp_checkpoint_read_manifest(nullptr, nullptr, 0, nullptr),
         mp_checkpoint_export_weights(nullptr, "a"),
     };
     for (std::size_t i = 0; i < std::size(statuses); ++i) {

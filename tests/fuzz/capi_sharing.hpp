@@ -130,6 +130,7 @@ inline void use_checkpoint(Bytes& bytes, World& world) {
         if (MP_CALL(world, files, mp_checkpoint_inspect, folder, &info.value)) {
             require(info == before, "inspect fails without a number");
         }
+        (void)MP_CALL(world, files, mp_checkpoint_read_manifest, folder, nullptr, 0, nullptr);
         break;
     }
 }

@@ -1904,6 +1904,12 @@ class Checkpoint : public Handle<mp_checkpoint, mp_checkpoint_destroy> {
             return mp_checkpoint_describe(path.c_str(), b, c, n);
         });
     }
+    /** The manifest that a load would take, as JSON; note() says which newer ones were passed over. */
+    static result<std::string> read_manifest(const std::string& path) {
+        return detail::text([&](char* b, std::size_t c, std::size_t* n) {
+            return mp_checkpoint_read_manifest(path.c_str(), b, c, n);
+        });
+    }
     result<void> export_weights(const std::string& file) {
         return detail::done(mp_checkpoint_export_weights(raw_, file.c_str()));
     }

@@ -1128,7 +1128,12 @@ FUNCTIONS = {
     "mp_checkpoint_wait": (c_int32, [POINTER(mp_checkpoint)], "checkpoint"),
     # What a checkpoint is, without loading it. Blocks.
     "mp_checkpoint_inspect": (c_int32, [c_char_p, POINTER(mp_checkpoint_info)], "path, info"),
-    # The same in words: the checkpoints of a directory, newest first, or a checkpoint's recipe, files and tensors. Blocks.
+    # The manifest that a load would take, for programs: {"name": ..., "manifest": ...}. The name is of the checkpoint in the
+    # directory, or "" where the path is a checkpoint itself; what a manifest has is in docs/checkpoints.md. Its file is read once,
+    # and everything in it is checked. Blocks.
+    "mp_checkpoint_read_manifest": (c_int32, [c_char_p, POINTER(c_char), c_size_t, POINTER(c_size_t)], "path, buffer, capacity, needed"),
+    # The same in words: the checkpoints of a directory, newest first, each as a load would see it; or a checkpoint's recipe, files
+    # and tensors. Blocks.
     "mp_checkpoint_describe": (c_int32, [c_char_p, POINTER(c_char), c_size_t, POINTER(c_size_t)], "path, buffer, capacity, needed"),
     # Writes the optimizer's parameters alone as one ordinary safetensors file, each under its name, and for one of codes with
     # a scale that scale under its name and "_param_scale_inv". Blocks.

@@ -198,7 +198,22 @@ MP_API mp_status mp_checkpoint_wait(mp_checkpoint* checkpoint);
  * @since 0.2 */
 MP_API mp_status mp_checkpoint_inspect(const char* path, mp_checkpoint_info* info);
 
-/** The same in words: the checkpoints of a directory, newest first, or a checkpoint's recipe, files and tensors. Blocks.
+/** The manifest that a load would take, for programs: {"name": ..., "manifest": ...}. The name is of the checkpoint in the
+ * directory, or "" where the path is a checkpoint itself; what a manifest has is in docs/checkpoints.md. Its file is read once,
+ * and everything in it is checked. Blocks.
+ * @param[in]  path      as for mp_checkpoint_load
+ * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
+ * @param[in]  capacity  bytes of buffer
+ * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
+ * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_WARNING (newer ones were passed over);
+ *          MP_STATUS_NULL_ARGUMENT; MP_STATUS_CORRUPT_DATA; MP_STATUS_VERSION_MISMATCH; MP_STATUS_IO_ERROR
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_checkpoint_read_manifest(const char* path, char* buffer, size_t capacity,
+                                             size_t* needed);
+
+/** The same in words: the checkpoints of a directory, newest first, each as a load would see it; or a checkpoint's recipe, files
+ * and tensors. Blocks.
  * @param[in]  path      a checkpoint, or a directory of them
  * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
  * @param[in]  capacity  bytes of buffer

@@ -2232,7 +2232,13 @@ extern "C" {
     /// What a checkpoint is, without loading it. Blocks.
     pub fn mp_checkpoint_inspect(path: *const c_char, info: *mut mp_checkpoint_info) -> mp_status;
 
-    /// The same in words: the checkpoints of a directory, newest first, or a checkpoint's recipe, files and tensors. Blocks.
+    /// The manifest that a load would take, for programs: {"name": ..., "manifest": ...}. The name is of the checkpoint in the
+    /// directory, or "" where the path is a checkpoint itself; what a manifest has is in docs/checkpoints.md. Its file is read once,
+    /// and everything in it is checked. Blocks.
+    pub fn mp_checkpoint_read_manifest(path: *const c_char, buffer: *mut c_char, capacity: usize, needed: *mut usize) -> mp_status;
+
+    /// The same in words: the checkpoints of a directory, newest first, each as a load would see it; or a checkpoint's recipe, files
+    /// and tensors. Blocks.
     pub fn mp_checkpoint_describe(path: *const c_char, buffer: *mut c_char, capacity: usize, needed: *mut usize) -> mp_status;
 
     /// Writes the optimizer's parameters alone as one ordinary safetensors file, each under its name, and for one of codes with
