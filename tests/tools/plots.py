@@ -65,9 +65,9 @@ def is_straight(values, pixels):
 
 
 def does_not_lag(raw, mean):
-    """Whether each point is the mean of as many before as behind it, from the first on."""
+    """Whether each point is the mean of as many before as behind it, from the first on; at the end of those that there are."""
     for i, (_, y) in enumerate(mean):
-        reach = min(10, i, len(mean) - 1 - i)
+        reach = min(10, i)
         around = [p[1] for p in raw[i - reach:i + reach + 1]]
         if abs(sum(around) / len(around) - y) > 0.2:
             return False

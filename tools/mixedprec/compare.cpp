@@ -6,7 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <map>
+#include <set>
 
 #include "../train/plot.hpp"
 #include "support.hpp"
@@ -35,23 +35,37 @@ double number(const std::string& text, const std::string& where) {
     return value;
 }
 
-// Appends the runs of a losses.csv; steps count from 1 without a hole.
-void read_losses(std::vector<Recipe>& recipes, const std::string& path) {
+// What comparisons take at most, so that memory stays bounded whatever is read.
+constexpr size_t kMostRows = 20'000'000, kMostRecipes = 1000;
+
+bool read_row(std::istream& file, std::vector<std::string>& cells, const std::string& where) {
+    try {
+        return train::read_csv_row(file, cells);
+    } catch (const Failure& failure) {
+        throw Failure(where, ": ", failure.what());
+    }
+}
+
+// Appends the runs of a losses.csv; steps count from 1 without a hole. `rows` are those of all files.
+void read_losses(std::vector<Recipe>& recipes, const std::string& path, size_t& rows) {
     std::ifstream file(path);
     must<Failure>(file.good(), "cannot open '", path, "': ", std::strerror(errno));
-    std::string line;
-    std::getline(file, line);
-    must<Failure>(line.starts_with("recipe,step,train_loss"), "'", path,
-                  "' is no losses.csv of mixedprec_train");
-    std::map<std::string, size_t> here; // recipes of this file
-    for (int64_t row = 2; std::getline(file, line); row++) {
-        const std::string where = join("'", path, "' line ", row);
-        const std::vector<std::string> cells = split(line, ',');
+    std::vector<std::string> cells;
+    const bool begun = read_row(file, cells, join("'", path, "'"));
+    must<Failure>(begun && cells.size() >= 3 && cells[0] == "recipe" && cells[1] == "step" &&
+                      cells[2] == "train_loss",
+                  "'", path, "' is no losses.csv of mixedprec_train");
+    std::set<std::string> here; // recipes of this file
+    for (int64_t row = 2; read_row(file, cells, join("'", path, "' row ", row)); row++) {
+        const std::string where = join("'", path, "' row ", row);
+        must<Failure>(++rows <= kMostRows, where, ": more than ", kMostRows, " rows in all");
         must<Failure>(cells.size() >= 3, where, " has too few columns");
         auto found = std::find_if(recipes.begin(), recipes.end(),
                                   [&](const Recipe& r) { return r.name == cells[0]; });
-        if (here.emplace(cells[0], 0).second) {
+        if (here.insert(cells[0]).second) {
             if (found == recipes.end()) {
+                must<Failure>(recipes.size() < kMostRecipes, where, ": more than ", kMostRecipes,
+                              " recipes");
                 found = recipes.insert(found, Recipe{cells[0], {}});
             }
             found->runs.emplace_back();
@@ -143,7 +157,7 @@ Gap gap_of(const Values& a, const Values& reference, double tolerance) {
     return g;
 }
 
-std::string draw(const std::vector<Recipe>& recipes) {
+std::string draw(const std::vector<Recipe>& recipes, const Recipe& reference) {
     double steps = 1.0;
     std::vector<Values> means;
     for (const Recipe& recipe : recipes) {
@@ -176,12 +190,21 @@ std::string draw(const std::vector<Recipe>& recipes) {
             text += panel.curve({}, run, {i, 1.0, 0.3});
         }
         text += panel.curve({}, means[i], {i, 2.0, 1.0});
-        legend.push_back(
-            {i, clean(recipes[i].name) + join(": ", recipes[i].runs.size(), " seed(s)")});
+        legend.push_back({i, recipes[i].name + ": " + counted(recipes[i].runs.size(), "seed")});
     }
     text += train::svg_legend(panel.right() - 300, panel.top() + 4, 300,
                               std::min(20.0, 340.0 / real(legend.size())), legend);
-    return train::svg_page(460, "Training loss; bold: the mean over seeds", text);
+    const bool has_gaps = recipes.size() > 1;
+    if (has_gaps) {
+        std::vector<Values> smoothed;
+        for (const Values& values : means) {
+            smoothed.push_back(train::smooth(values));
+        }
+        text += train::gap_panel(smoothed, static_cast<size_t>(&reference - recipes.data()),
+                                 reference.name, steps);
+    }
+    return train::svg_page(has_gaps ? train::kHeightWithGaps : 460,
+                           "Training loss; bold: the mean over seeds", text);
 }
 
 const Recipe& reference_of(const std::vector<Recipe>& recipes, const std::string& wanted) {
@@ -196,9 +219,18 @@ const Recipe& reference_of(const std::vector<Recipe>& recipes, const std::string
 Result compare(const Options& options) {
     must<UsageError>(options.last >= 0 && options.tolerance >= 0.0,
                      "--last and --tolerance must not be negative");
+    if (!options.svg.empty()) { // before what may take long
+        std::vector<train::NamedFile> read;
+        for (const std::string& path : options.files) {
+            read.push_back({"the losses", path});
+        }
+        train::must_differ({{"--svg", options.svg}}, read);
+        const train::NewFile probe("", options.svg);
+    }
     std::vector<Recipe> recipes;
+    size_t rows = 0;
     for (const std::string& path : options.files) {
-        read_losses(recipes, path);
+        read_losses(recipes, path, rows);
     }
     const Recipe& reference = reference_of(recipes, options.reference);
     const Values base = finals(reference, options.last);
@@ -209,10 +241,12 @@ Result compare(const Options& options) {
     Table table({"recipe", ">seeds", ">final loss", ">gap", ">95 % interval", ">gap %", "verdict"});
     for (const Recipe& recipe : recipes) {
         const Values ends = finals(recipe, options.last);
+        result.code = std::isfinite(mean(ends)) ? result.code : kFailed;
         Json json{{"recipe", recipe.name}, {"seeds", ends.size()}, {"final_loss", mean(ends)}};
         if (&recipe == &reference) {
             table.add({recipe.name, std::to_string(ends.size()), format("%.4f", mean(ends)), "-",
-                       "-", "-", "reference"});
+                       "-", "-",
+                       std::isfinite(mean(ends)) ? "reference" : "reference: not finite"});
         } else {
             const Gap g = gap_of(ends, base, options.tolerance);
             const std::string half = std::isfinite(g.half) ? format("+- %.4f", g.half) : "-";
@@ -233,10 +267,7 @@ Result compare(const Options& options) {
                                         "paired in the order of the files.\n",
                                         options.tolerance, clean(reference.name).c_str());
     if (!options.svg.empty()) {
-        std::ofstream file(options.svg);
-        file << draw(recipes);
-        file.close();
-        must<Failure>(file.good(), "cannot write '", options.svg, "': ", std::strerror(errno));
+        train::write_file(options.svg, draw(recipes, reference));
     }
     return result;
 }

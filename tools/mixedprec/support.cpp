@@ -88,6 +88,10 @@ std::vector<std::string> split(const std::string& text, char separator) {
     return parts;
 }
 
+std::string counted(size_t count, const std::string& what) {
+    return join(count, " ", what, count == 1 ? "" : "s");
+}
+
 std::string bytes_text(double bytes) {
     constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     size_t unit = 0;
@@ -126,50 +130,6 @@ double parse_size(const std::string& text, bool decimal, const std::string& opti
     must<UsageError>(scaled <= 36028797018963968.0, option, " ", text,
                      " is above 2^55"); // the library's bound
     return scaled;
-}
-
-namespace {
-
-// Bytes of the UTF-8 character at `at`; 0: there is none.
-size_t character(const std::string& text, size_t at) {
-    const auto byte = [&](size_t i) {
-        return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
-    };
-    const unsigned first = byte(at);
-    const size_t length = first < 0x80                    ? 1
-                          : first >= 0xC2 && first < 0xE0 ? 2
-                          : first >= 0xE0 && first < 0xF0 ? 3
-                          : first >= 0xF0 && first < 0xF5 ? 4
-                                                          : 0;
-    for (size_t i = 1; i < length; i++) {
-        if ((byte(at + i) & 0xC0U) != 0x80U) {
-            return 0;
-        }
-    }
-    const unsigned second = byte(at + 1);
-    const bool bad = (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
-                     (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F) ||
-                     (first == 0xC2 && second < 0xA0); // C1 controls
-    return bad ? 0 : length;
-}
-
-} // namespace
-
-std::string clean(const std::string& text) {
-    std::string made;
-    for (size_t i = 0; i < text.size();) {
-        const size_t length = character(text, i);
-        const auto c = static_cast<unsigned char>(text[i]);
-        if (length == 0) {
-            made += "\xEF\xBF\xBD";
-        } else if (c < 0x20 || c == 0x7F) {
-            made += c == '\n' ? " " : "?";
-        } else {
-            made += text.substr(i, length);
-        }
-        i += length == 0 ? 1 : length;
-    }
-    return made;
 }
 
 double seconds() {

@@ -12,11 +12,14 @@
 #include <string>
 #include <vector>
 
+#include "../train/files.hpp"
 #include "../train/support.hpp"
+#include "../train/text.hpp"
 
 namespace command {
 
 using Json = nlohmann::ordered_json; // which writes null for NaN
+using train::clean;
 using train::Failure;
 using train::format;
 using train::join;
@@ -58,6 +61,7 @@ void add_train(Program& program);
 void add_compare(Program& program);
 void add_checkpoint_readers(Program& program); // inspect, verify
 void add_checkpoint_writers(Program& program); // convert, reshard
+void add_diff(Program& program);
 void add_bench(Program& program);
 void add_completion(Program& program);
 
@@ -71,12 +75,12 @@ mixedprec::Recipe open_recipe(const mixedprec::Context& context, const std::stri
 std::vector<std::string> recipe_names(const std::string& list);
 
 std::vector<std::string> split(const std::string& text, char separator);
+// "1 tensor", "2 tensors"
+std::string counted(size_t count, const std::string& what);
 // "1.5 GiB"
 std::string bytes_text(double bytes);
 // A size such as 80G, 512MiB or 1e9. K, M, G, T are powers of 1000 where `decimal`, else of 1024.
 double parse_size(const std::string& text, bool decimal, const std::string& option);
-// Control characters and bytes that are no UTF-8 become visible marks: names come from files of anybody.
-std::string clean(const std::string& text);
 
 double seconds();
 

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "report.hpp"
+#include "text.hpp"
 
 namespace train {
 namespace {
@@ -23,18 +24,6 @@ constexpr const char* kStyle =
     "th:first-child,td:first-child,#settings td,#settings th{text-align:left}"
     "#settings td:last-child{white-space:normal}.wide{overflow-x:auto;margin:1em 0}"
     "svg{width:100%;min-width:40em;height:auto}";
-
-std::string escaped(const std::string& text) {
-    std::string made;
-    for (const char c : text) {
-        made += c == '<'   ? "&lt;"
-                : c == '>' ? "&gt;"
-                : c == '&' ? "&amp;"
-                : c == '"' ? "&quot;"
-                           : std::string(1, c);
-    }
-    return made;
-}
 
 std::string section(const char* id, const char* title, const std::string& content) {
     return join("<section id=\"", id, "\">\n<h2>", title, "</h2>\n", content, "</section>\n");
@@ -142,16 +131,8 @@ std::string operands(const std::vector<Run>& runs, const Options& o) {
     };
     std::map<std::array<std::string, 3>, Worst> all;
     std::ifstream file(o.out + "/monitor.csv");
-    std::string line;
-    for (std::getline(file, line); std::getline(file, line);) {
-        Cells cells{""};
-        for (const char c : line) {
-            if (c == ',') {
-                cells.emplace_back();
-            } else {
-                cells.back() += c;
-            }
-        }
+    Cells cells;
+    for (read_csv_row(file, cells); read_csv_row(file, cells);) {
         if (cells.size() == 12) {
             Worst& worst = all[{cells[0], cells[2], cells[3]}];
             worst.saturated = std::max(worst.saturated, std::strtod(cells[8].c_str(), nullptr));

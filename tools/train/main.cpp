@@ -7,6 +7,7 @@
 #include "machine.hpp"
 #include "outputs.hpp"
 #include "report.hpp"
+#include "text.hpp"
 
 namespace train {
 
@@ -25,11 +26,11 @@ static void print_model(const Options& o, const Text& text) {
         join("Text: ", o.data, format(", %.2f MB", real(text.bytes.size()) / 1e6),
              ". Batch: ", o.batch * o.accum, " x ", o.context, " bytes",
              o.accum > 1 ? " (accumulated)" : "");
-    std::printf("%s\n%s. %s steps\n", model.c_str(), data.c_str(), std::to_string(o.steps).c_str());
-    std::fflush(stdout);
+    print(stdout, join(model, "\n", data, ". ", o.steps, " steps\n"));
 }
 
-static int run_all(const Options& o, const Processes& processes, const Text& text, double peak) {
+static int run_all(const Options& o, const Processes& processes, const Text& text, double peak,
+                   std::optional<Outputs>& outputs) {
     const bool many = o.recipes.size() > 1;
     std::vector<Run> runs;
     bool good = true;
@@ -39,6 +40,9 @@ static int run_all(const Options& o, const Processes& processes, const Text& tex
                                                     peak) &&
                    good;
         }
+    }
+    if (outputs) {
+        outputs->finish_monitor(); // also of a run that failed
     }
     if ((many || good) && processes.is_first()) {
         print_table(runs);
@@ -53,6 +57,7 @@ static int run_all(const Options& o, const Processes& processes, const Text& tex
 static int run(int argc, char** argv) {
     Options o;
     if (!o.parse(argc, argv)) {
+        check_stdout();
         return kDone;
     }
     const Processes processes(o);
@@ -65,18 +70,13 @@ static int run(int argc, char** argv) {
             return;
         }
         outputs.emplace(o);
-        if (!o.out.empty()) {
-            prepare_folder(o.out);
-        }
-        if (o.monitor > 0) {
-            Monitor::prepare_file(o);
-        }
+        o.monitor_rows = outputs->monitor_rows();
         print_model(o, *text);
         peak = measured_peak(o); // while the other processes wait
-        std::printf("Fastest matrix product here: %.1f billion operations a second\n", peak / 1e9);
-        std::fflush(stdout);
+        print(stdout, format("Fastest matrix product here: %.1f billion operations a second\n",
+                             peak / 1e9));
     });
-    std::vector<Options::Setting> settings = o.identity();
+    std::vector<Options::Setting> settings = o.common();
     settings.emplace_back("--data", join("a text with hash ", text->hash()));
     processes.must_agree(settings);
     struct sigaction action {};
@@ -89,7 +89,7 @@ static int run(int argc, char** argv) {
     if (before.sa_handler != SIG_IGN) { // nohup
         sigaction(SIGHUP, &action, nullptr);
     }
-    const int code = run_all(o, processes, *text, peak * processes.machines());
+    const int code = run_all(o, processes, *text, peak * processes.machines(), outputs);
     check_stdout();
     return code;
 }
@@ -100,7 +100,8 @@ int main(int argc, char** argv) {
     try {
         return train::run(argc, argv);
     } catch (const train::UsageError& error) {
-        std::fprintf(stderr, "mixedprec_train: %s. See mixedprec_train --help\n", error.what());
+        train::print(stderr, train::join("mixedprec_train: ", error.what(),
+                                         ". See mixedprec_train --help\n"));
         return train::kUsage;
     } catch (const std::exception& error) {
         train::print_failure(error);

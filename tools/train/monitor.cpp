@@ -3,27 +3,32 @@
 #include "monitor.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 #include "run.hpp"
+#include "text.hpp"
 
 namespace train {
 
-static std::string path_of(const Options& o) { return o.out + "/monitor.csv"; }
+std::string Monitor::heads() {
+    return "recipe,step,layer,tensor,dtype,elements,amax,scale_inv,saturated,underflowed,"
+           "non_finite,history_amax\n";
+}
 
-void Monitor::prepare_file(const Options& o) {
-    write_file(path_of(o), "recipe,step,layer,tensor,dtype,elements,amax,scale_inv,saturated,"
-                           "underflowed,non_finite,history_amax\n");
+static void check_rows(const std::ostream& file) {
+    must<Failure>(!file.fail(), "cannot write monitor.csv: ", std::strerror(errno));
 }
 
 Monitor::Monitor(const Options& o, std::string recipe, const Network& network)
-    : recipe_(std::move(recipe)), path_(path_of(o)) {
+    : recipe_(std::move(recipe)), path_(o.monitor_rows) {
     if (o.monitor == 0) {
         return;
     }
     csv_.open(path_, std::ios::app);
-    check_file(csv_, path_);
+    check_rows(csv_);
     for (size_t i = 0; i < network.linears().size(); i++) {
         MP_CHECK(mp_linear_set_monitor(network.linears()[i], network.linear_name(i).c_str(),
                                        static_cast<int32_t>(o.monitor), on_stats, this));
@@ -47,8 +52,9 @@ void Monitor::write_row(const char* layer, const mp_linear_stats& s) {
     constexpr std::array kOperands{"input", "weight", "grad_output"};
     const bool lasting = s.history_len > 0; // other scalings have no scale that lasts
     const auto elements = real(s.elements);
-    csv_ << format("%s,%lld,%s,%s,%s,%lld,%.7g,", recipe_.c_str(), static_cast<long long>(step_),
-                   layer, kOperands.at(size(s.operand)), mp_dtype_name(s.dtype),
+    csv_ << csv_field(recipe_)
+         << format(",%lld,%s,%s,%s,%lld,%.7g,", static_cast<long long>(step_), layer,
+                   kOperands.at(size(s.operand)), mp_dtype_name(s.dtype),
                    static_cast<long long>(s.elements), s.amax)
          << (lasting ? format("%.7g", s.scale_inv) : "")
          << format(",%.7g,%.7g,%lld,", real(s.saturated) / elements, real(s.underflowed) / elements,
@@ -93,15 +99,17 @@ void Monitor::finish() {
         return;
     }
     if (!advice_.empty()) {
-        std::printf("\nWhat %s's operands went through (--monitor):\n", recipe_.c_str());
+        print(stdout, join("\nWhat ", clean(recipe_), "'s operands went through (--monitor):\n"));
     }
     for (const Advice& a : advice_) {
         const std::string times = a.times > 1 ? join(" (the last of ", a.times, " times)") : "";
-        std::printf("advice: %s %s%s\n", a.layer.c_str(), a.text.c_str(), times.c_str());
+        print(stdout, join("advice: ", a.layer, " ", a.text, times, "\n"));
     }
-    std::fflush(stdout);
     csv_.flush();
-    check_file(csv_, path_);
+    if (csv_.fail()) {
+        (void)std::remove(path_.c_str()); // rows that are cut replace none that are whole
+    }
+    check_rows(csv_);
 }
 
 } // namespace train

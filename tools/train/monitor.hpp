@@ -26,8 +26,8 @@ struct MonitorPoint {
 
 class Monitor {
   public:
-    // Writes the first line of monitor.csv.
-    static void prepare_file(const Options& options);
+    // The first line of monitor.csv.
+    static std::string heads();
 
     // Has the layers report, where there is --monitor.
     Monitor(const Options& options, std::string recipe, const Network& network);

@@ -3,6 +3,7 @@
 #include "options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -11,11 +12,13 @@
 #include <cstdlib>
 
 #include "support.hpp"
+#include "text.hpp"
 
 namespace train {
 namespace {
 
 constexpr size_t kMaxRecipes = 64;
+constexpr const char* kOwnText = "build/corpus.txt";
 constexpr std::array kAutomatic{"auto", "auto_fp8"}; // choose a preset by the device
 constexpr std::array kOrders{"rank", "tree", "exact"};
 
@@ -37,7 +40,7 @@ void print_recipes() {
     for (int32_t i = 0; i < mp_recipe_preset_count(); i++) {
         const char *name = nullptr, *text = nullptr;
         MP_CHECK(mp_recipe_get_preset_info(i, &name, &text));
-        std::printf("%-26s %s\n", name, text);
+        print(stdout, format("%-26s %s\n", name, text));
     }
     std::puts("auto, auto_fp8             the preset that suits the device, without and with fp8 "
               "products");
@@ -93,9 +96,10 @@ T parse_number(const std::string& option, const std::string& word, double low, d
 template <typename T>
 void add(CLI::App& app, const std::string& name, T& field, double low, double high,
          const std::string& text) {
+    const std::string called = name.substr(0, name.find(',')); // others are aliases
     CLI::Option* option = app.add_option_function<std::string>(
         name,
-        [=, &field](const std::string& word) { field = parse_number<T>(name, word, low, high); },
+        [=, &field](const std::string& word) { field = parse_number<T>(called, word, low, high); },
         text);
     option->type_name(std::is_integral_v<T> ? "N" : "X");
     if (real(field) >= low) {
@@ -104,8 +108,10 @@ void add(CLI::App& app, const std::string& name, T& field, double low, double hi
 }
 
 void add_training(CLI::App& app, Options& o) {
-    app.add_option("--data", o.data,
-                   "text to train on, any bytes; its last tenth is for validation");
+    app.add_option(
+        "--data", o.data,
+        "text to train on, any bytes; its last tenth is for validation (build/corpus.txt, "
+        "where scripts/corpus.sh has written it)");
     app.add_option_function<std::string>(
            "--recipe",
            [&o](const std::string& name) {
@@ -181,7 +187,7 @@ void add_machine(CLI::App& app, Options& o) {
     add(app, "--ranks", o.ranks, 1, 256,
         "ranks that share a step, as threads of this process; their passes are --accum in all");
     app.add_flag("--mpi", o.mpi, "ranks are the processes that mpirun started");
-    add(app, "--zero", o.zero, 0, 3,
+    add(app, "--zero,--stage", o.zero, 0, 3,
         "what ranks share out. 1: states, 2: gradients too, 3: weights too, 0: nothing (1)");
     add(app, "--shard-ranks", o.shard_ranks, 0, 256,
         "groups of so many ranks share out a copy each, those of a node, say; 0: all one copy");
@@ -205,13 +211,12 @@ bool read(CLI::App& app, int argc, char** argv) {
             throw CLI::Success();
         },
         "print the presets and what they are");
-    app.footer("The default text is what scripts/corpus.sh writes.\n"
-               "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (the table so far is "
+    app.footer("Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (the table so far is "
                "printed).");
     try {
         app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
-        std::fputs(app.help().c_str(), stdout);
+        print(stdout, app.help());
         return false;
     } catch (const CLI::Success&) {
         return false;
@@ -284,6 +289,43 @@ std::vector<Options::Setting> Options::identity() const {
     return all;
 }
 
+std::vector<Options::Setting> Options::common() const {
+    const auto list = [](const std::vector<std::string>& parts) {
+        std::string text;
+        for (const std::string& part : parts) {
+            text += (text.empty() ? "" : ",") + part;
+        }
+        return text;
+    };
+    const auto optional = [](const std::string& text) { return text.empty() ? "none" : text; };
+    Options guarded = *this; // whose guard is named in any case: lists of all ranks have one length
+    guarded.guard_norm = guards() ? guard_norm : 1.0;
+    std::vector<Setting> all = guarded.identity();
+    for (auto& [name, value] : all) {
+        value = name == "--guard-norm" ? format("%.9g", guard_norm) : value;
+    }
+    all.insert(all.end(), {{"--recipe", list(recipes)},
+                           {"--set", optional(list(settings))},
+                           {"--val-every", std::to_string(val_every)},
+                           {"--val-batches", std::to_string(val_batches)},
+                           {"--sample", std::to_string(sample)},
+                           {"--init", optional(init)},
+                           {"--checkpoint", optional(checkpoint)},
+                           {"--checkpoint-every", std::to_string(checkpoint_every)},
+                           {"--keep", std::to_string(keep)},
+                           {"--resume", optional(resume)},
+                           {"--zero", std::to_string(zero)},
+                           {"--shard-ranks", std::to_string(shard_ranks)},
+                           {"--node-ranks", std::to_string(node_ranks)},
+                           {"--wire-dtype", optional(wire_name)}});
+    return all;
+}
+
+std::string Options::last_steps_file(const std::string& recipe) const {
+    // Of a recipe's file: its name alone.
+    return out + "/last-steps-" + recipe.substr(recipe.rfind('/') + 1) + ".json";
+}
+
 void Options::check_ranks(int64_t count) const {
     demand(accum >= count, "--accum ", accum, " is too few passes for ", count,
            " ranks: each takes at least one of a step's; say --accum ", count);
@@ -335,6 +377,7 @@ void Options::check_together() const {
                "--set wants KEY=VALUE, not '", setting, "'");
     }
     const bool one = recipes.size() == 1;
+    demand(!data.empty(), "--data FILE is missing: any text to train on, of some 10 KB or more");
     demand(dim % heads == 0, "--dim ", dim, " cannot be shared out to --heads ", heads,
            ": it must be a multiple");
     demand(min_lr <= lr, "--min-lr is above --lr: the learning rate falls from --lr to --min-lr");
@@ -365,6 +408,9 @@ bool Options::parse(int argc, char** argv) {
     add_machine(app, *this);
     if (!read(app, argc, argv)) {
         return false;
+    }
+    if (data.empty() && access(kOwnText, F_OK) == 0) { // in a tree of the sources
+        data = kOwnText;
     }
     min_lr = min_lr < 0.0 ? lr / 10.0 : min_lr;
     warmup = warmup < 0 ? std::min<int64_t>(steps / 10, 100) : warmup;

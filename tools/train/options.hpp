@@ -14,7 +14,7 @@ namespace train {
 enum ExitCode { kDone = 0, kFailed = 1, kUsage = 2, kInterrupted = 130 };
 
 struct Options {
-    std::string data = "build/corpus.txt";
+    std::string data;                         // build/corpus.txt where there is one
     std::vector<std::string> recipes{"fp32"}; // preset names, or JSON files
     std::vector<std::string> settings;        // KEY=VALUE, of every recipe
     int64_t steps = 300, accum = 1;
@@ -32,6 +32,7 @@ struct Options {
     double temperature = 0.8;
     int64_t max_memory = 2048; // MiB that the estimate may not exceed
     std::string backend, out, init, save;
+    std::string monitor_rows; // not an option: where rows go until they are monitor.csv
     // Checkpoints.
     std::string checkpoint, resume;
     int64_t checkpoint_every = 0, keep = 0;
@@ -51,6 +52,10 @@ struct Options {
     // What decides the losses, besides the recipe and the text: the same on all ranks, and when a run goes on.
     using Setting = std::pair<std::string, std::string>;
     [[nodiscard]] std::vector<Setting> identity() const;
+    // All that ranks must have alike: these, and what decides which calls they make together.
+    [[nodiscard]] std::vector<Setting> common() const;
+    // In --out, for a recipe: the steps before the first number that is not finite.
+    [[nodiscard]] std::string last_steps_file(const std::string& recipe) const;
     [[nodiscard]] int64_t parameter_count() const;
     [[nodiscard]] bool guards() const { return guard_norm > 0.0 || guard_loss > 0.0; }
     // Bytes that a rank's passes keep, and their work arrays, at most.

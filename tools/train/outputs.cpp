@@ -6,24 +6,74 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 
+#include "monitor.hpp"
 #include "support.hpp"
 
 namespace train {
 
-std::string part_of(const std::string& path) { return path + ".part"; }
+// Made by the library, which overwrites nothing: not now, and not at the end.
+static void check_safetensors(const std::string& path) {
+    struct stat found {};
+    must<Failure>(lstat(path.c_str(), &found) != 0, "--save: there already is a '", path,
+                  "', and it is not overwritten");
+    const NewFile probe("the weights ", path);
+}
 
-static void check_save(const std::string& path) {
-    must<Failure>(!path.ends_with(".safetensors") || access(path.c_str(), F_OK) != 0,
-                  "--save: there already is a '", path, "', and it is not overwritten");
-    const std::string part = part_of(path);
-    const int file = open(part.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    must<Failure>(file >= 0, "cannot write the weights '", path, "': ", std::strerror(errno));
-    close(file);
-    unlink(part.c_str());
+static void prepare_folder(const std::string& folder) {
+    const bool made = mkdir(folder.c_str(), 0777) == 0;
+    const int error = errno;
+    must<Failure>(made || error == EEXIST, "cannot make the folder --out '", folder,
+                  "': ", std::strerror(error));
+    struct stat info {};
+    must<Failure>(stat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
+                      access(folder.c_str(), W_OK) == 0,
+                  "--out '", folder, "' is not a folder that can be written to");
+}
+
+// All that will be written into --out.
+static std::vector<NamedFile> results_of(const Options& o) {
+    std::vector<std::string> names{"losses.csv", "losses.svg", "results.json", "report.html"};
+    if (o.monitor > 0) {
+        names.insert(names.end(), {"monitor.csv", "monitor.svg"});
+    }
+    std::vector<NamedFile> files;
+    for (const std::string& name : names) {
+        files.push_back({"--out", o.out + "/" + name});
+    }
+    for (const std::string& recipe : o.recipes) {
+        const std::string path = o.last_steps_file(recipe);
+        const bool is_new = std::none_of(files.begin(), files.end(), [&](const NamedFile& file) {
+            return file.path == path; // two recipes with one name
+        });
+        if (is_new) {
+            files.push_back({"--out", path});
+        }
+    }
+    return files;
+}
+
+static std::vector<NamedFile> inputs_of(const Options& o) {
+    std::vector<NamedFile> files{{"--data", o.data}};
+    if (!o.init.empty()) {
+        files.push_back({"--init", o.init});
+    }
+    for (const std::string& recipe : o.recipes) {
+        if (recipe.ends_with(".json")) {
+            files.push_back({"--recipe", recipe});
+        }
+    }
+    for (const auto& [option, folder] :
+         {std::pair("--resume", &o.resume), std::pair("--checkpoint", &o.checkpoint)}) {
+        const std::vector<NamedFile> more =
+            folder->empty() ? std::vector<NamedFile>() : files_below(option, *folder);
+        files.insert(files.end(), more.begin(), more.end());
+    }
+    return files;
 }
 
 static int lock_folder(const std::string& path) {
@@ -49,11 +99,34 @@ static int lock_folder(const std::string& path) {
 }
 
 Outputs::Outputs(const Options& o) {
-    if (!o.save.empty()) {
-        check_save(o.save);
+    std::vector<NamedFile> outputs;
+    if (!o.out.empty()) {
+        prepare_folder(o.out);
+        outputs = results_of(o);
+        for (const NamedFile& file : outputs) {
+            const NewFile probe("", file.path);
+        }
+    }
+    if (o.save.ends_with(".safetensors")) {
+        check_safetensors(o.save);
+    } else if (!o.save.empty()) {
+        const NewFile probe("the weights ", o.save);
+        outputs.push_back({"--save", o.save});
+    }
+    must_differ(outputs, inputs_of(o));
+    if (o.monitor > 0) {
+        monitor_.emplace("", o.out + "/monitor.csv");
+        const std::string heads = Monitor::heads();
+        monitor_->write(heads.data(), heads.size());
     }
     if (!o.checkpoint.empty()) {
         folder_ = lock_folder(o.checkpoint);
+    }
+}
+
+void Outputs::finish_monitor() {
+    if (monitor_ && access(monitor_->temporary().c_str(), F_OK) == 0) { // else rows were lost
+        monitor_->commit();
     }
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "random.h"
+#include "text.hpp"
 
 namespace train {
 
@@ -82,7 +83,7 @@ void Params::create_optimizer() {
         int32_t index = 0;
         const mp_status status = MP_CHECK(mp_optimizer_add_group(optimizer.get(), &g, &index));
         if (status == MP_STATUS_WARNING && group == 0 && ranks.rank == 0) {
-            std::fprintf(stderr, "mixedprec_train: note: %s\n", mp_last_error_message());
+            print(stderr, join("mixedprec_train: note: ", mp_last_error_message(), "\n"));
         }
     }
 }

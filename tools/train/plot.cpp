@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "support.hpp"
+#include "text.hpp"
 
 namespace train {
 namespace {
@@ -26,14 +27,6 @@ std::string stroke(size_t recipe, double width) {
     return format(R"(stroke="%s" stroke-dasharray="%s" stroke-width="%.1f")",
                   kColours.at(recipe % kColours.size()),
                   kDashes.at(recipe / kColours.size() % kDashes.size()), width);
-}
-
-std::string escaped(const std::string& text) {
-    std::string made;
-    for (const char c : text) {
-        made += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
-    }
-    return made;
 }
 
 // The distance of ticks that gives about `wanted` of them: 1, 2 or 5 times a power of ten.
@@ -110,7 +103,7 @@ std::string Panel::axes(const std::string& y_label) const {
         const double base = left_ - 2 * kGap - kDigit * real(longest);
         text += format("<text transform=\"translate(%.1f %.1f) rotate(-90)\" font-size=\"13\" "
                        "fill=\"#333333\" text-anchor=\"middle\">%s</text>\n",
-                       base, top_ + height_ / 2, y_label.c_str());
+                       base, top_ + height_ / 2, escaped(y_label).c_str());
     }
     return text + format("<path class=\"axes\" d=\"M%.1f %.1fV%.1fH%.1f\" fill=\"none\" "
                          "stroke=\"#333333\"/>\n",
@@ -132,6 +125,39 @@ std::string Panel::curve(const std::vector<double>& steps, const std::vector<dou
         down = std::isfinite(values[i]);
     }
     return text + "\"/>\n";
+}
+
+std::vector<double> smooth(const std::vector<double>& losses) {
+    std::vector<double> means(losses.size());
+    for (size_t i = 0; i < losses.size(); i++) {
+        const size_t before = std::min(kMeanSteps / 2, i);
+        const size_t last = std::min(i + before, losses.size() - 1);
+        double sum = 0.0;
+        for (size_t j = i - before; j <= last; j++) {
+            sum += losses[j];
+        }
+        means[i] = sum / real(last - (i - before) + 1);
+    }
+    return means;
+}
+
+std::string gap_panel(const std::vector<std::vector<double>>& means, size_t reference,
+                      const std::string& name, double steps) {
+    Panel p(kPlotLeft, 470, kPlotWidth, 170, steps);
+    std::vector<std::vector<double>> gaps = means;
+    for (std::vector<double>& gap : gaps) {
+        gap.resize(std::min(gap.size(), means[reference].size()));
+        for (size_t step = 0; step < gap.size(); step++) {
+            gap[step] = (gap[step] / means[reference][step] - 1.0) * 100.0;
+        }
+        p.widen(gap);
+    }
+    p.fit();
+    std::string text = p.axes("gap to " + name + " (%)");
+    for (size_t i = 0; i < gaps.size(); i++) {
+        text += p.curve({}, gaps[i], {i, 2.0, 1.0});
+    }
+    return text;
 }
 
 std::string svg_text(double x, double y, double size, const std::string& text) {

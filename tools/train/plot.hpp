@@ -42,6 +42,15 @@ class Panel {
     double low_, high_;
 };
 
+// The mean over up to 10 steps before each and as many behind, so that it neither lags nor leads: the first step alone, then
+// three steps, and so on. At the end, where fewer are behind, the steps before stay: no last point is a single step's.
+std::vector<double> smooth(const std::vector<double>& losses);
+inline constexpr size_t kMeanSteps = 21;
+// Below a panel of losses: how far each curve is from the one at `reference`, in percent.
+std::string gap_panel(const std::vector<std::vector<double>>& means, size_t reference,
+                      const std::string& name, double steps);
+inline constexpr double kHeightWithGaps = 700; // of a page of both
+
 std::string svg_page(double height, const std::string& heading, const std::string& content);
 std::string svg_text(double x, double y, double size, const std::string& text);
 

@@ -15,23 +15,6 @@ namespace {
 
 using Values = std::vector<double>;
 
-constexpr size_t kReach = 10; // steps before and behind that a mean looks at
-
-// The mean over as many steps before as behind each, so that it neither lags nor leads: the first step alone, then three
-// steps, and so on up to 2 kReach + 1.
-Values smooth(const Values& losses) {
-    Values means(losses.size());
-    for (size_t i = 0; i < losses.size(); i++) {
-        const size_t reach = std::min({kReach, i, losses.size() - 1 - i});
-        double sum = 0.0;
-        for (size_t j = i - reach; j <= i + reach; j++) {
-            sum += losses[j];
-        }
-        means[i] = sum / real(2 * reach + 1);
-    }
-    return means;
-}
-
 Pen faint(size_t recipe) { return {recipe, 1.0, 0.3}; }
 Pen bold(size_t recipe) { return {recipe, 2.0, 1.0}; }
 
@@ -61,24 +44,6 @@ std::string draw_losses(const std::vector<Run>& runs, const std::vector<Values>&
         text += p.curve({}, means[i], bold(i));
     }
     return text + legend_of(p, runs);
-}
-
-std::string draw_gaps(const std::vector<Values>& means, size_t baseline, double steps) {
-    Panel p(kPlotLeft, 470, kPlotWidth, 170, steps);
-    std::vector<Values> gaps = means;
-    for (Values& gap : gaps) {
-        gap.resize(std::min(gap.size(), means[baseline].size()));
-        for (size_t step = 0; step < gap.size(); step++) {
-            gap[step] = (gap[step] / means[baseline][step] - 1.0) * 100.0;
-        }
-        p.widen(gap);
-    }
-    p.fit();
-    std::string text = p.axes("gap to fp32 (%)");
-    for (size_t i = 0; i < gaps.size(); i++) {
-        text += p.curve({}, gaps[i], bold(i));
-    }
-    return text;
 }
 
 enum Quantity { kAmax, kUnderflowed, kSaturated, kQuantities };
@@ -136,11 +101,11 @@ std::string losses_svg(const std::vector<Run>& runs) {
     }
     std::string content = draw_losses(runs, raw, means, longest(runs));
     if (baseline != nullptr) {
-        content += draw_gaps(means, size(baseline - runs.data()), longest(runs));
+        content += gap_panel(means, size(baseline - runs.data()), "fp32", longest(runs));
     }
     return svg_page(
-        baseline != nullptr ? 700 : 460,
-        join("Training loss: faint, each step; bold, the mean of up to ", 2 * kReach + 1, " steps"),
+        baseline != nullptr ? kHeightWithGaps : 460,
+        join("Training loss: faint, each step; bold, the mean of up to ", kMeanSteps, " steps"),
         content);
 }
 
@@ -166,7 +131,7 @@ std::string scales_svg(const std::vector<Run>& runs) {
 }
 
 std::string monitor_svg(const std::vector<Run>& runs) {
-    constexpr std::array kHeads{"inputs", "weights", "gradients of outputs"};
+    constexpr std::array kHeads{"inputs", "weights", "gradients of outputs, scaled"};
     constexpr double kGap = 70, kTop = 60, kHeight = 190, kRow = kHeight + 60, kLine = 20;
     const double width = (kPlotWidth - 2.0 * kGap) / double{MP_OPERAND_COUNT};
     std::string content;
@@ -188,7 +153,8 @@ std::string monitor_svg(const std::vector<Run>& runs) {
     content += svg_legend(kPlotLeft, bottom, kPlotWidth, kLine, entries);
     return svg_page(bottom + kLine * real(entries.size() + 1),
                     entries.empty() ? "No recipe had fp8 products to monitor"
-                                    : "Operands of the fp8 products, all layers together",
+                                    : "Operands of the fp8 products, all layers together; "
+                                      "gradients as they are quantized: times the loss scale",
                     content);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "run.hpp"
+#include "text.hpp"
 
 namespace train {
 
@@ -29,13 +30,14 @@ void Progress::update(int64_t done, double loss, const Run& run, double loss_sca
         loss_scale != 1.0 || run.skipped > 0
             ? format("  scale %.6g", loss_scale) + join("  skipped ", run.skipped)
             : "";
-    std::fprintf(
-        stderr,
-        "%s%-16s [%s] %lld/%lld  loss %.4f  %.0f tok/s (%.1f %% of peak)  norm %.3g%s  eta "
-        "%d:%02d%s",
-        terminal_ ? "\r" : "", name_.c_str(), bar.c_str(), static_cast<long long>(done),
-        static_cast<long long>(steps_), loss, run.tokens_per_second, 100.0 * run.share_of_peak,
-        grad_norm, extra.c_str(), left / 60, left % 60, terminal_ ? "\033[K" : "\n");
+    const std::string line =
+        format("%-16s [%s] %lld/%lld  loss %.4f  %.0f tok/s (%.1f %% of peak)  norm %.3g%s  eta "
+               "%d:%02d",
+               clean(name_).c_str(), bar.c_str(), static_cast<long long>(done),
+               static_cast<long long>(steps_), loss, run.tokens_per_second,
+               100.0 * run.share_of_peak, grad_norm, extra.c_str(), left / 60, left % 60);
+    std::fprintf(stderr, "%s%s%s", terminal_ ? "\r" : "", line.c_str(),
+                 terminal_ ? "\033[K" : "\n");
     std::fflush(stderr);
     drawn_ = terminal_;
 }

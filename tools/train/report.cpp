@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table, the samples, and the files' places.
+// The table, the samples, and the files.
 #include "report.hpp"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
+
+#include "text.hpp"
 
 namespace train {
 
@@ -64,7 +61,7 @@ static void fill_memory(Row& cells, const Run& run) {
 
 static Row row_of(const Run& run, const Run* baseline) {
     Row cells(kHeads.size(), "-");
-    cells[0] = run.recipe;
+    cells[0] = clean(run.recipe);
     if (run.steps == 0) {
         return cells;
     }
@@ -109,13 +106,15 @@ void print_table(const std::vector<Run>& runs) {
         }
     }
     const size_t columns = !runs.empty() && runs[0].ranks > 0 ? kHeads.size() : kPlainColumns;
+    std::string text = "\n";
     for (size_t row = 0; row < rows.size(); row++) {
-        std::printf("%s%-*s", row == 0 ? "\n" : "", widths[0], rows[row][0].c_str());
+        text += format("%-*s", widths[0], rows[row][0].c_str());
         for (size_t i = 1; i < columns; i++) {
-            std::printf("  %*s", widths[i], rows[row][i].c_str());
+            text += format("  %*s", widths[i], rows[row][i].c_str());
         }
-        std::puts(row == 0 ? "" : remark(runs[row - 1]).c_str());
+        text += (row == 0 ? "" : remark(runs[row - 1])) + "\n";
     }
+    print(stdout, text);
     std::puts("\ntrain loss: mean of the last 20 steps, nats a byte. weights to total: bytes for "
               "each parameter, held by\n"
               "model and optimizer; equal to what the recipe promised unless it says \"not\".");
@@ -129,18 +128,9 @@ void print_table(const std::vector<Run>& runs) {
 void print_samples(const std::vector<Run>& runs) {
     for (const Run& run : runs) {
         if (!run.sample.empty()) {
-            std::printf("\n--- text by %s ---\n%s\n", run.recipe.c_str(), run.sample.c_str());
+            print(stdout, join("\n--- text by ", clean(run.recipe), " ---\n", run.sample, "\n"));
         }
     }
-}
-
-void prepare_folder(const std::string& folder) {
-    must<Failure>(mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST,
-                  "cannot make the folder --out '", folder, "': ", std::strerror(errno));
-    struct stat info {};
-    must<Failure>(stat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
-                      access(folder.c_str(), W_OK) == 0,
-                  "--out '", folder, "' is not a folder that can be written to");
 }
 
 static std::string losses_csv(const std::vector<Run>& runs) {
@@ -148,7 +138,7 @@ static std::string losses_csv(const std::vector<Run>& runs) {
     for (const Run& run : runs) {
         for (size_t i = 0; i < run.losses.size(); i++) {
             const auto validation = real(run.val_losses[i]);
-            text += format("%s,%zu,%.9g,", run.recipe.c_str(), i + 1, real(run.losses[i])) +
+            text += csv_field(run.recipe) + format(",%zu,%.9g,", i + 1, real(run.losses[i])) +
                     (std::isfinite(validation) ? format("%.9g", validation) : "") + "\n";
         }
     }
@@ -159,14 +149,14 @@ void write_files(const std::vector<Run>& runs, const Options& o) {
     write_file(o.out + "/losses.csv", losses_csv(runs));
     write_file(o.out + "/losses.svg", losses_svg(runs));
     write_file(o.out + "/results.json", results_json(runs, o));
-    std::printf("\nCurves: %s/losses.svg and losses.csv; figures: %s/results.json\n", o.out.c_str(),
-                o.out.c_str());
+    print(stdout, join("\nCurves: ", o.out, "/losses.svg and losses.csv; figures: ", o.out,
+                       "/results.json\n"));
     if (o.monitor > 0) {
         write_file(o.out + "/monitor.svg", monitor_svg(runs));
-        std::printf("Operands: %s/monitor.svg and monitor.csv\n", o.out.c_str());
+        print(stdout, join("Operands: ", o.out, "/monitor.svg and monitor.csv\n"));
     }
     write_file(o.out + "/report.html", report_html(runs, o));
-    std::printf("All on one page: %s/report.html\n", o.out.c_str());
+    print(stdout, join("All on one page: ", o.out, "/report.html\n"));
 }
 
 } // namespace train

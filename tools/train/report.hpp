@@ -12,8 +12,6 @@ const Run* baseline_of(const std::vector<Run>& runs);
 void print_table(const std::vector<Run>& runs);
 void print_samples(const std::vector<Run>& runs);
 
-// Makes the folder unless it is there; throws a Failure that says why it cannot be written to.
-void prepare_folder(const std::string& folder);
 // losses.csv, losses.svg, results.json, report.html and, with --monitor, monitor.svg.
 void write_files(const std::vector<Run>& runs, const Options& options);
 

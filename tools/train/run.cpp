@@ -18,24 +18,13 @@
 #include "machine.hpp"
 #include "saver.hpp"
 #include "setup.hpp"
+#include "text.hpp"
 
 namespace train {
 
 double seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
-}
-
-void check_file(const std::ostream& file, const std::string& path) {
-    must<Failure>(!file.fail(), "cannot write '", path, "': ", std::strerror(errno));
-}
-
-void write_file(const std::string& path, const std::string& content) {
-    std::ofstream file(path, std::ios::binary);
-    check_file(file, path);
-    file << content;
-    file.close();
-    check_file(file, path);
 }
 
 namespace {
@@ -138,8 +127,7 @@ Training::Training(Run& run, const Options& o, const Text& text, const Ranks& ra
     MP_CHECK(mp_optimizer_get_stats(params_.optimizer.get(), nullptr, &stats_));
     run.steps = saver_.next_step(); // 0, or where a checkpoint was
     if (is_first()) {
-        std::printf("%s: %s\n", run.recipe.c_str(), memory_text(params_, run.measured).c_str());
-        std::fflush(stdout);
+        print(stdout, join(run.recipe, ": ", memory_text(params_, run.measured), "\n"));
         monitor_.emplace(o, run.recipe, network_);
     }
 }
@@ -155,9 +143,7 @@ void Training::watch_steps() {
         MP_CHECK(mp_optimizer_set_guard(params_.optimizer.get(), nullptr, &guard));
     }
     if (is_first()) {
-        std::string name = run_.recipe; // of a file: its name alone
-        name = name.substr(name.rfind('/') + 1);
-        const std::string path = o_.out + "/last-steps-" + name + ".json";
+        const std::string path = o_.last_steps_file(run_.recipe);
         MP_CHECK(mp_optimizer_set_history(params_.optimizer.get(), kSteps,
                                           o_.out.empty() ? nullptr : path.c_str()));
     }
@@ -264,11 +250,10 @@ void Training::tell_skip(double scale, double loss) {
         return;
     }
     if (stats_.found_inf == 0) {
-        std::fprintf(stderr,
-                     "%s: step %lld skipped: its gradient norm %.4g lies %.1f and its loss %.4f "
-                     "%.1f standard deviations above the last ones\n",
-                     run_.recipe.c_str(), static_cast<long long>(run_.steps), stats_.grad_norm,
-                     stats_.grad_norm_z, loss, stats_.loss_z);
+        print(stderr, join(run_.recipe, ": step ", run_.steps, " skipped: its gradient norm ",
+                           format("%.4g lies %.1f and its loss %.4f %.1f standard deviations above "
+                                  "the last ones\n",
+                                  stats_.grad_norm, stats_.grad_norm_z, loss, stats_.loss_z)));
         return;
     }
     if (run_.bad_tensor.empty()) {
@@ -276,10 +261,9 @@ void Training::tell_skip(double scale, double loss) {
         MP_CHECK(mp_optimizer_get_bad_tensor(params_.optimizer.get(), name.data(), name.size(),
                                              nullptr));
         run_.bad_tensor = name.c_str();
-        std::fprintf(stderr, "%s: step %lld skipped at loss scale %g: first not finite was %s%s\n",
-                     run_.recipe.c_str(), static_cast<long long>(run_.steps), scale,
-                     run_.bad_tensor.c_str(),
-                     o_.out.empty() ? "" : "; the last steps are in --out");
+        print(stderr, join(run_.recipe, ": step ", run_.steps, " skipped at loss scale ", scale,
+                           ": first not finite was ", run_.bad_tensor,
+                           o_.out.empty() ? "" : "; the last steps are in --out", "\n"));
     }
 }
 

@@ -4,11 +4,11 @@
 
 #include <csignal>
 #include <limits>
-#include <ostream>
 #include <string>
 #include <vector>
 
 #include "data.hpp"
+#include "files.hpp"
 #include "monitor.hpp"
 #include "options.hpp"
 #include "ranks.hpp"
@@ -73,10 +73,6 @@ Run unpack(const std::vector<uint8_t>& bytes);
 
 // Lets the model write --sample bytes; the trained network's scales go with its weights. (sample.cpp)
 std::string sample_text(Params& params, const Network& trained, const Text& text);
-
-// Throw a Failure that names the file.
-void check_file(const std::ostream& file, const std::string& path);
-void write_file(const std::string& path, const std::string& content);
 
 double seconds();
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "run.hpp"
+#include "text.hpp"
 
 namespace train {
 
@@ -26,44 +27,6 @@ static char draw_byte(const float* logits, double temperature, double uniform) {
     return static_cast<char>(byte);
 }
 
-// The bytes of the UTF-8 character at text[i]; 0 where there is none. (Table 3-7 of the Unicode standard)
-static size_t character_length(const std::string& text, size_t i) {
-    const auto at = [&](size_t k) {
-        return i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0U;
-    };
-    const unsigned first = at(0), second = at(1);
-    const size_t length = first < 0x80                     ? 1
-                          : first >= 0xC2 && first < 0xE0  ? 2
-                          : first >= 0xE0 && first < 0xF0  ? 3
-                          : first >= 0xF0 && first <= 0xF4 ? 4
-                                                           : 0;
-    const unsigned low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-    const unsigned high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-    bool good = length < 2 || (second >= low && second <= high);
-    for (size_t k = 2; k < length; k++) {
-        good = good && at(k) >= 0x80 && at(k) <= 0xBF;
-    }
-    return good ? length : 0;
-}
-
-// Valid UTF-8, with U+FFFD for each byte of none, and without what steers a terminal (C0, DEL, C1).
-static std::string printable(const std::string& bytes) {
-    std::string text;
-    for (size_t i = 0; i < bytes.size();) {
-        const size_t length = character_length(bytes, i);
-        const auto byte = static_cast<unsigned char>(bytes[i]);
-        const bool steers = length == 1
-                                ? (byte < 32 && byte != '\n' && byte != '\t') || byte == 127
-                                : byte == 0xC2 && static_cast<unsigned char>(bytes[i + 1]) < 0xA0;
-        text += length == 0 ? "\xEF\xBF\xBD"
-                : byte == 0 ? " "
-                : steers    ? "."
-                            : bytes.substr(i, length);
-        i += std::max<size_t>(length, 1);
-    }
-    return text;
-}
-
 std::string sample_text(Params& params, const Network& trained, const Text& text) {
     const Options& o = params.options;
     Network network(params, 1, true);
@@ -83,7 +46,7 @@ std::string sample_text(Params& params, const Network& trained, const Text& text
             random_uniform(static_cast<uint64_t>(o.seed), STREAM_SAMPLE, bytes.size());
         bytes += draw_byte(network.logits() + (seen - 1) * 256, o.temperature, uniform);
     }
-    return printable(bytes);
+    return clean_lines(bytes);
 }
 
 } // namespace train

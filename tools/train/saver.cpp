@@ -4,6 +4,8 @@
 
 #include <cstdio>
 
+#include "text.hpp"
+
 namespace train {
 
 size_t Saver::capacity(int64_t steps) {
@@ -67,14 +69,14 @@ void Saver::load() {
         make(count / 2);
     }
     if (check(status, "mp_checkpoint_load") == MP_STATUS_WARNING) {
-        std::fprintf(stderr, "mixedprec_train: note: %s\n", mp_last_error_message());
+        print(stderr, join("mixedprec_train: note: ", mp_last_error_message(), "\n"));
     }
     must<Failure>(next_step_ >= 0 && next_step_ <= options_.steps, "'", options_.resume,
                   "' is at step ", next_step_, " of ", options_.steps);
     saved_step_ = next_step_;
     if (params_.ranks.rank == 0) {
         compare_settings();
-        std::puts(join("resumed after step ", next_step_).c_str());
+        print(stdout, join("resumed after step ", next_step_, "\n"));
     }
     params_.refresh();
 }
@@ -84,8 +86,8 @@ void Saver::compare_settings() const {
     std::istringstream saved(saved_settings_), here(settings_);
     for (std::string was, is; std::getline(saved, was) && std::getline(here, is);) {
         if (was != is && was.front() != '\0') {
-            std::fprintf(stderr, "mixedprec_train: note: goes on with %s, but was begun with %s\n",
-                         is.c_str(), was.c_str());
+            print(stderr, join("mixedprec_train: note: goes on with ", is, ", but was begun with ",
+                               was, "\n"));
         }
     }
 }

@@ -8,14 +8,16 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "text.hpp"
+
 namespace train {
 namespace {
 
 // What is the same on every rank is said once.
 void print_log(int32_t level, const char* message, void* payload) {
     if (static_cast<const Ranks*>(payload)->rank == 0 || level == MP_LOG_ERROR) {
-        std::fprintf(stderr, "mixedprec_train: library %s: %s\n",
-                     level == MP_LOG_ERROR ? "error" : "warning", message);
+        print(stderr, join("mixedprec_train: library ", level == MP_LOG_ERROR ? "error" : "warning",
+                           ": ", message, "\n"));
     }
 }
 
@@ -82,7 +84,7 @@ Recipe make_recipe(mp_context* context, const Options& o, const Ranks& ranks,
     std::string reason(256, '\0');
     MP_CHECK(mp_recipe_get_reason(recipe.get(), reason.data(), reason.size(), nullptr));
     if (reason.front() != '\0' && ranks.rank == 0) {
-        std::printf("%s: %s\n", name.c_str(), reason.c_str());
+        print(stdout, join(name, ": ", reason.c_str(), "\n"));
     }
     return recipe;
 }

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "text.hpp"
+
 namespace train {
 
 thread_local int this_rank = -1;
@@ -33,7 +35,7 @@ mp_status check(mp_status status, const char* call) {
 
 void print_failure(const std::exception& error) {
     const std::string rank = this_rank >= 0 ? join("rank ", this_rank, ": ") : "";
-    std::fprintf(stderr, "mixedprec_train: %s%s\n", rank.c_str(), error.what());
+    print(stderr, join("mixedprec_train: ", rank, clean(error.what()), "\n"));
 }
 
 static mp_tensor_desc describe(int32_t dtype, int64_t rows, int64_t cols) {

@@ -3,11 +3,10 @@
 // order. For this program only; the library's own checkpoints are something else.
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 
-#include "outputs.hpp"
+#include "files.hpp"
 #include "params.hpp"
 
 namespace train {
@@ -39,18 +38,10 @@ std::vector<float> weights_load(const std::string& path, const Options& o) {
 
 void weights_save(const std::string& path, const Options& o, const std::vector<float>& values) {
     const Header header = header_of(o);
-    const std::string part = part_of(path); // an earlier file stays until this one is whole
-    std::ofstream file(part, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(header.data()), sizeof header);
-    file.write(reinterpret_cast<const char*>(values.data()),
-               static_cast<std::streamsize>(values.size() * sizeof(float)));
-    file.close();
-    const bool good = !file.fail() && std::rename(part.c_str(), path.c_str()) == 0;
-    const int error = errno;
-    if (!good) {
-        (void)std::remove(part.c_str());
-    }
-    must<Failure>(good, "cannot write the weights '", path, "': ", std::strerror(error));
+    NewFile file("the weights ", path);
+    file.write(header.data(), sizeof header);
+    file.write(values.data(), values.size() * sizeof(float));
+    file.commit();
 }
 
 } // namespace train
