@@ -206,7 +206,8 @@ try_packages() {
 try_short() {
     make_user || return 1
     in_clone "Debian 12, a user: the first command" "$work" newcomer \
-        "cd libmixedprec && scripts/quickstart.sh --steps $steps" &&
+        "cd libmixedprec && scripts/quickstart.sh --steps $steps && cmake --install build/release --prefix ~/installed > install.log &&
+            ~/installed/bin/mixedprec_train --list-recipes" &&
         in_clone "Debian 12, root: set-up for the second command" "$work" root \
             "cd /home/newcomer/libmixedprec && scripts/setup.sh --tests" &&
         in_clone "Debian 12, root: a part of the second command, without a network" --no-network "$work" root \

@@ -17,4 +17,5 @@ step "configure and build (2 to 3 minutes on two cores)" build_preset release -D
     -DMIXEDPREC_ENABLE_BENCH=OFF -DMIXEDPREC_ENABLE_TOOLS=ON mixedprec_train || exit 1
 echo "== train in three recipes, one after another (about a minute each on two cores)"
 build/release/tools/train/mixedprec_train --data "$corpus" --compare fp32,bf16_mixed,bf16_pure_kahan "${defaults[@]}" "$@"
+note "the trainer is built; \`cmake --build build/release\` builds the rest: the command mixedprec and modules, such as MPI's"
 echo "== built and trained in $((SECONDS - start)) s, the installation not counted"

@@ -144,14 +144,23 @@ def check_checkpoints(command, check, folder, trainer, text):
     check(all(one["good"] for one in command.json(["verify", runs])["checkpoints"]), "verify")
     command(["reshard", newest, folder / "three", "--ranks", 3])
     check(command.json(["verify", folder / "three"])["checkpoints"][0]["good"], "verify three files")
+    same = command.json(["diff", newest, folder / "three"])
+    check(same["tensors"] > 10 and same["differences"] == [], "diff: the same in one file and in three")
+    older = pathlib.Path(command.json(["inspect", runs])["checkpoints"][1]["path"])
+    found = {(one["name"], one["state"]) for one in command.json(["diff", newest, older], 1)["differences"]}
+    check(("step", "number") in found and any(state == "exp_avg" for _, state in found), "diff: steps and states of another time")
+    without = {one["state"] for one in command.json(["diff", newest, older, "--no-data"], 1)["differences"]}
+    check("data" in {state for _, state in found} and "data" not in without, "diff: without the program's own data")
     command(["reshard", folder / "three", folder / "one", "--ranks", 1])
     before, after = ([one["files"] for one in (command.json(["inspect", path]),)] for path in
                      (newest, command.json(["inspect", folder / "one"])["checkpoints"][0]["path"]))
     check(before[0][0]["bytes"] == after[0][0]["bytes"], "resharded there and back: as many bytes")
+    command(["diff", newest, folder / "one"])
     made = command.json(["convert", newest, folder / "converted", "--recipe", "bf16_pure"])
     check(made["converted"] and 0 < made["errors"]["weight_largest"] < 0.01, "convert says what was lost")
     again = subprocess.run(words + ["--recipe", "fp16_mixed", "--steps", "25", "--resume", str(folder / "three")],
                            capture_output=True, text=True)
+    check("format" in command(["diff", newest, folder / "converted"], 1).stdout, "diff: other formats")
     check(again.returncode == 0, "training goes on from a resharded checkpoint" + again.stderr[-300:] * (again.returncode != 0))
     check_unknown_state(command, check, newest, folder)
     shard = next(newest.glob("shard-*"))
@@ -206,7 +215,7 @@ def check_rest(command, check, folder):
                   "plan --params 1M --rule sgd",
                   "plan --params 1M --stage 1", "plan --params 1M --ranks 2 --stage 4", "plan --shapes 3xx3", "plan --shapes 0",
                   "plan --shapes 9999999999x9999999999", "plan --shapes 1*99999999", "plan --shapes 1x1x1x1x1x1x1x1x1",
-                  "plan --shapes 4 --keep-fp32 [", "compare", "bench --side 1", "completion csh", "verify",
+                  "plan --shapes 4 --keep-fp32 [", "compare", "diff a", "diff a b c", "bench --side 1", "completion csh", "verify",
                   "reshard a b --ranks 0"):
         command(words, 2)
     command("recipe show nosuch", 1)

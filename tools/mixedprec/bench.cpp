@@ -124,10 +124,11 @@ Result bench(const Options& options) {
         table.add({line.name, format("%.4g", line.value), line.unit,
                    line.beside.empty() ? "-" : format("%.2f", line.ratio), line.beside});
     }
-    result.text = table.text() + join("\nThe best of ", options.repeats, ", ",
-                                      context.num_threads(), " thread(s), arrays of ", options.mib,
-                                      " MiB in fp32, products of side ", options.side,
-                                      ". Bytes: all that is read and written.\n");
+    result.text =
+        table.text() + join("\nThe best of ", options.repeats, ", ",
+                            counted(size(context.num_threads()), "thread"), ", arrays of ",
+                            options.mib, " MiB in fp32, products of side ", options.side,
+                            ". Bytes: all that is read and written.\n");
     return result;
 }
 

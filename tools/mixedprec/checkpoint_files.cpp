@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint_files.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "safetensors.hpp"
 
@@ -61,77 +55,83 @@ struct Work {
     int64_t done = 0, total = 0;
 };
 
+// A file of a checkpoint, of the size that the manifest says. Links are none.
+struct ShardFile : ReadFile {
+    ShardFile(const Manifest& manifest, const Json& file)
+        : ReadFile(manifest.folder + "/" + file.at("name").get<std::string>(), false) {
+        const int64_t said = file.at("bytes");
+        must<Failure>(bytes() == said, file.at("name").get<std::string>(), ": it has ", bytes(),
+                      " bytes, and the manifest says ", said);
+    }
+};
+
 std::string check_file(const Manifest& manifest, const Json& file, Bar& bar, Work& work) {
     static const Crc32c crc;
-    const std::string name = file.at("name"), path = manifest.folder + "/" + name;
+    const std::string name = file.at("name"), sums = file.at("crc32c");
     const int64_t bytes = file.at("bytes"), chunk = manifest.json.at("chunk_bytes");
-    const std::string sums = file.at("crc32c");
-    const int number = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (number < 0) {
-        return name + ": " + std::strerror(errno);
-    }
-    const std::unique_ptr<const int, void (*)(const int*)> closer(
-        &number, [](const int* open_file) { close(*open_file); });
-    struct stat info {};
-    if (fstat(number, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size != bytes) {
-        return join(name, ": it has ", info.st_size, " bytes, and the manifest says ", bytes);
-    }
+    const ShardFile opened(manifest, file);
     std::vector<unsigned char> buffer(size(std::min(chunk, std::max<int64_t>(bytes, 1))));
     for (int64_t at = 0, i = 0; at < bytes; at += chunk, i++) {
         const size_t wanted = size(std::min(chunk, bytes - at));
-        for (size_t have = 0; have < wanted;) {
-            const ssize_t got = read(number, buffer.data() + have, wanted - have);
-            if (got <= 0) {
-                return name + ": " + (got < 0 ? std::strerror(errno) : "it ended early");
-            }
-            have += static_cast<size_t>(got);
-        }
+        opened.read(at, buffer.data(), wanted);
         if (sums.substr(size(i) * 8, 8) != format("%08x", crc.of(buffer.data(), wanted))) {
             return join(name, ": wrong checksum of bytes ", at, " to ",
                         at + static_cast<int64_t>(wanted) - 1);
         }
         bar.update(work.done += static_cast<int64_t>(wanted), work.total);
     }
-    const SafetensorsHeader header = read_safetensors_header(path);
+    const SafetensorsHeader header = read_safetensors_header(opened);
     const auto id = header.metadata.find("checkpoint_id");
-    return id != header.metadata.end() && id->second == manifest.json.at("id")
-               ? ""
-               : name + ": it is a file of another checkpoint";
+    if (id == header.metadata.end() || id->second != manifest.json.at("id")) {
+        return name + ": it is a file of another checkpoint";
+    }
+    const std::string scale = bad_scale(opened, header);
+    return scale.empty() ? "" : name + ": " + scale;
+}
+
+mixedprec::CheckpointInfo info_of(const Json& json) {
+    mixedprec::CheckpointInfo info;
+    info.format = json.at("version");
+    info.step = json.at("step");
+    info.sequence = json.at("sequence");
+    info.world = json.at("world");
+    info.tensor_count = static_cast<int64_t>(json.at("tensors").size());
+    info.applied_step = json.at("rng").at("step");
+    info.seed = std::stoull(json.at("rng").at("seed").get<std::string>(), nullptr, 16);
+    for (const Json& file : json.at("files")) {
+        info.bytes += file.at("bytes").get<int64_t>();
+    }
+    return info;
 }
 
 } // namespace
 
-Manifest read_manifest(const std::string& folder) {
-    Manifest manifest{folder, mixedprec::Checkpoint::inspect(folder), {}};
-    std::ifstream file(folder + "/manifest.json", std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    manifest.json = Json::parse(text, nullptr, false);
-    must<Failure>(manifest.json.is_object(), "cannot read '", folder, "/manifest.json'");
-    return manifest;
+Manifest read_manifest(const std::string& path) {
+    const Json read = Json::parse(mixedprec::Checkpoint::read_manifest(path), nullptr, false);
+    must<Failure>(read.is_object(), "'", path, "' changed while it was read");
+    const std::string name = read.at("name");
+    const Json& json = read.at("manifest");
+    return {name.empty() ? path : path + "/" + name, mixedprec::note(), info_of(json), json};
 }
 
 std::vector<std::string> checkpoints_in(const std::string& path) {
     std::error_code error;
-    if (fs::exists(path + "/manifest.json", error)) {
+    if (fs::symlink_status(path + "/manifest.json", error).type() != fs::file_type::not_found) {
         return {path};
     }
-    std::vector<std::pair<long long, std::string>> found; // by sequence
-    for (const auto& entry : fs::directory_iterator(path, error)) {
-        long long step = 0, sequence = 0;
-        const std::string name = entry.path().filename();
-        if (std::sscanf(name.c_str(), "step-%lld-%lld-", &step, &sequence) == 2) {
-            found.emplace_back(sequence, entry.path().string());
+    std::vector<std::string> names; // "step-...: what it is", the newest first
+    for (const std::string& line : split(mixedprec::Checkpoint::describe(path), '\n')) {
+        if (line.starts_with("step-") && line.find(':') != std::string::npos) {
+            names.push_back(path + "/" + line.substr(0, line.find(':')));
         }
     }
-    must<Failure>(!error, "cannot read '", path, "': ", error.message());
-    must<Failure>(!found.empty(), "'", path, "' is no checkpoint, and has none");
-    std::sort(found.rbegin(), found.rend());
-    std::vector<std::string> names;
-    names.reserve(found.size());
-    for (const auto& [sequence, name] : found) {
-        names.push_back(name);
-    }
     return names;
+}
+
+void check_sizes(const Manifest& manifest) {
+    for (const Json& file : manifest.json.at("files")) {
+        const ShardFile opened(manifest, file);
+    }
 }
 
 Bar::Bar(std::string name) : name_(std::move(name)), terminal_(isatty(STDERR_FILENO) == 1) {}

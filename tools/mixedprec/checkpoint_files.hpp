@@ -13,13 +13,18 @@ namespace command {
 // The manifest that the library has found intact, and its folder.
 struct Manifest {
     std::string folder;
+    std::string
+        passed_over; // what the library says of newer ones that are damaged; "" where there are none
     mixedprec::CheckpointInfo info;
     Json json;
 };
 
-// Throws what the library says of a manifest that is damaged.
-Manifest read_manifest(const std::string& folder);
-// Checkpoints in a folder of them, the newest first; the folder itself where it is a checkpoint.
+// Of a checkpoint, or of the newest in a folder of them: the one that a load takes. Throws what the library says where it is
+// damaged.
+Manifest read_manifest(const std::string& path);
+// Its files are there and as large as it says. Throws a Failure.
+void check_sizes(const Manifest& manifest);
+// Checkpoints in a folder of them, the newest first, as the library sees them; the folder itself where it is a checkpoint.
 std::vector<std::string> checkpoints_in(const std::string& path);
 
 // A bar on stderr, on a terminal only.

@@ -224,7 +224,8 @@ void work(const Manifest& manifest, const Options& options, mixedprec::Comm* com
 Result rewrite(const Options& options) {
     must<UsageError>(options.ranks >= 1 && options.ranks <= kMostRanks,
                      "--ranks must be from 1 to ", kMostRanks);
-    const Manifest manifest = read_manifest(checkpoints_in(options.path).front());
+    const Manifest manifest = read_manifest(options.path);
+    check_sizes(manifest); // memory is made for what the files have, not for what is claimed
     std::vector<Rank> ranks(size(options.ranks));
     {
         Bar bar(options.recipe.empty() ? "reshard" : "convert");
@@ -248,7 +249,7 @@ Result rewrite(const Options& options) {
             must<Failure>(rank.failure.empty() || rank.is_consequence != consequence, rank.failure);
         }
     }
-    const Manifest made = read_manifest(checkpoints_in(options.out).front());
+    const Manifest made = read_manifest(options.out);
     const auto& info = ranks[0].info;
     Result result;
     result.json = {{"from", manifest.folder},         {"to", made.folder},
@@ -257,9 +258,14 @@ Result rewrite(const Options& options) {
                    {"converted", info.converted != 0}};
     Pairs pairs;
     pairs.add("from", manifest.folder);
+    if (!manifest.passed_over.empty()) {
+        pairs.add("note", manifest.passed_over);
+        result.json["note"] = manifest.passed_over;
+    }
     pairs.add("to", made.folder);
     pairs.add("recipe", made.json.value("preset", "-"));
-    pairs.add("size", join(bytes_text(real(made.info.bytes)), " by ", made.info.world, " rank(s)"));
+    pairs.add("size", join(bytes_text(real(made.info.bytes)), " by ",
+                           counted(size(made.info.world), "rank")));
     if (info.converted != 0) {
         pairs.add("lost of weights", format("%.3g at most, %.3g rms", info.weight_largest_error,
                                             info.weight_rms_error));

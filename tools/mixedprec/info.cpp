@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 
 #include "selftest.hpp"
 #include "table.hpp"
@@ -333,11 +334,16 @@ void add_found(Result& result) {
     result.json["accelerators"] = accelerators();
     result.json["transports"] = probe_transports();
     Table table({"", "found", "what, or why not"});
-    for (const Json& one : result.json["accelerators"]) {
-        table.add({one.at("kind"), one.at("found").get<bool>() ? "yes" : "no", one.at("text")});
-    }
-    for (const Json& one : result.json["transports"]) {
-        table.add({one.at("name"), one.at("found").get<bool>() ? "yes" : "no", one.at("text")});
+    std::map<std::string, std::string> said; // reasons, and whose they were first
+    for (const char* kind : {"accelerators", "transports"}) {
+        for (const Json& one : result.json[kind]) {
+            const std::string name = one.value("kind", one.value("name", "")),
+                              text = one.at("text");
+            const bool found = one.at("found");
+            const auto first = found ? said.end() : said.try_emplace(text, name).first;
+            const bool again = first != said.end() && first->second != name;
+            table.add({name, found ? "yes" : "no", again ? "as for " + first->second : text});
+        }
     }
     result.text += "\n" + table.text();
 }

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // mixedprec inspect and verify: what checkpoints hold, and whether every byte is as it was written.
+#include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "checkpoint_files.hpp"
+#include "model_files.hpp"
 #include "table.hpp"
 
 namespace command {
 namespace {
 
 struct Options {
-    std::string path;
+    std::vector<std::string> paths;
     bool tensors = false;
 };
 
@@ -42,11 +45,12 @@ void add_one(Result& result, const Manifest& manifest, bool tensors) {
     pairs.add("checkpoint", manifest.folder);
     pairs.add("step", join(info.step, " (", info.applied_step, " applied)"));
     pairs.add("recipe", manifest.json.value("preset", "-"));
-    pairs.add("saved by",
-              join(info.world, " rank(s), libmixedprec ", manifest.json.value("library", "-")));
+    pairs.add("saved by", join(counted(size(info.world), "rank"), ", libmixedprec ",
+                               manifest.json.value("library", "-")));
     pairs.add("device", manifest.json.value("device", "-"));
-    pairs.add("size", join(bytes_text(real(info.bytes)), " in ", manifest.json.at("files").size(),
-                           " file(s), ", info.tensor_count, " tensors"));
+    pairs.add("size", join(bytes_text(real(info.bytes)), " in ",
+                           counted(manifest.json.at("files").size(), "file"), ", ",
+                           counted(size(info.tensor_count), "tensor")));
     result.text += pairs.text() + "\n";
     struct Sum {
         int64_t tensors = 0, elements = 0;
@@ -77,16 +81,84 @@ void add_one(Result& result, const Manifest& manifest, bool tensors) {
         Json::parse(manifest.json.at("recipe").get<std::string>(), nullptr, false);
 }
 
+std::vector<std::string> folders_of(const Options& options) {
+    std::vector<std::string> folders;
+    for (const std::string& path : options.paths) {
+        const std::vector<std::string> more = checkpoints_in(path);
+        folders.insert(folders.end(), more.begin(), more.end());
+    }
+    return folders;
+}
+
+// Of one that was given itself, or of one in a folder that was, where a link is none, as to a load.
+Manifest manifest_of(const Options& options, const std::string& folder) {
+    const bool given =
+        std::find(options.paths.begin(), options.paths.end(), folder) != options.paths.end();
+    std::error_code error;
+    must<Failure>(given ||
+                      std::filesystem::is_directory(std::filesystem::symlink_status(folder, error)),
+                  "it is a link or a file, and no checkpoint");
+    return read_manifest(folder);
+}
+
+// All of them are a model's files, or none is.
+bool are_models(const Options& options) {
+    const auto models = std::count_if(options.paths.begin(), options.paths.end(), is_model);
+    must<UsageError>(models == 0 || models == static_cast<std::ptrdiff_t>(options.paths.size()),
+                     "checkpoints and files of models are looked at one kind at a time");
+    return models > 0;
+}
+
+// A model's files: tensors by type, or each.
+Result inspect_model(const Options& options) {
+    struct Sum {
+        int64_t tensors = 0, elements = 0, bytes = 0;
+    };
+    std::map<std::string, Sum> sums; // by type
+    Table all({"tensor", "type", "shape", ">bytes", "file"});
+    Result result;
+    result.json = {{"files", Json::array()}, {"tensor_list", Json::array()}};
+    int64_t trained = 0;
+    for (const ModelFile& file : read_model(options.paths)) {
+        result.json["files"].push_back(
+            {{"path", file.path}, {"tensors", file.header.tensors.size()}});
+        for (const TensorEntry& tensor : file.header.tensors) {
+            Sum& sum = sums[tensor.dtype];
+            sum.tensors++;
+            sum.elements += tensor.count;
+            sum.bytes += tensor.end - tensor.begin;
+            trained += is_trained(tensor) ? tensor.count : 0;
+            result.json["tensor_list"].push_back(
+                {{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}});
+            all.add({tensor.name, tensor.dtype, shape_text(Json(tensor.shape)),
+                     std::to_string(tensor.end - tensor.begin), file.path});
+        }
+    }
+    result.json["parameters"] = trained;
+    Table table({"type", ">tensors", ">elements", ">bytes"});
+    for (const auto& [type, sum] : sums) {
+        table.add({type, std::to_string(sum.tensors), std::to_string(sum.elements),
+                   bytes_text(real(sum.bytes))});
+    }
+    result.text = counted(result.json["files"].size(), "file") + " of a model, " +
+                  format("%.6g million parameters\n\n", real(trained) / 1e6) +
+                  (options.tensors ? all.text() : table.text());
+    return result;
+}
+
 // A checkpoint, or a table of those in a folder; damaged ones are a failed check.
 Result inspect(const Options& options) {
+    if (are_models(options)) {
+        return inspect_model(options);
+    }
     Result result;
-    const std::vector<std::string> folders = checkpoints_in(options.path);
+    const std::vector<std::string> folders = folders_of(options);
     Table table({"checkpoint", ">step", ">ranks", ">size", "recipe", "manifest"});
     result.json["checkpoints"] = Json::array();
-    const bool alone = folders.size() == 1 && folders[0] == options.path;
+    const bool alone = folders.size() == 1 && folders == options.paths;
     for (const std::string& folder : folders) {
         try {
-            const Manifest manifest = read_manifest(folder);
+            const Manifest manifest = manifest_of(options, folder);
             result.json["checkpoints"].push_back(summary(manifest));
             table.add({folder, std::to_string(manifest.info.step),
                        std::to_string(manifest.info.world), bytes_text(real(manifest.info.bytes)),
@@ -94,7 +166,7 @@ Result inspect(const Options& options) {
             if (alone) {
                 add_one(result, manifest, options.tensors);
             }
-        } catch (const mixedprec::Error& error) {
+        } catch (const std::exception& error) {
             result.code = kFailed;
             result.json["checkpoints"].push_back({{"path", folder}, {"problem", error.what()}});
             table.add({folder, "-", "-", "-", "-", error.what()});
@@ -106,19 +178,44 @@ Result inspect(const Options& options) {
     return result;
 }
 
+// There are no checksums in such files: their headers, and that scales are numbers.
+Result verify_model(const Options& options) {
+    Result result;
+    Table table({"file", ">size", "verdict"});
+    result.json["files"] = Json::array();
+    for (const ModelFile& model : read_model(options.paths)) {
+        const ReadFile file(model.path);
+        const std::string problem = bad_scale(file, model.header);
+        result.code = problem.empty() ? result.code : kFailed;
+        result.json["files"].push_back({{"path", model.path},
+                                        {"bytes", file.bytes()},
+                                        {"good", problem.empty()},
+                                        {"problem", problem}});
+        table.add({model.path, bytes_text(real(file.bytes())),
+                   problem.empty() ? "header and sizes agree; it has no checksums"
+                                   : "DAMAGED: " + problem});
+    }
+    result.text = table.text();
+    return result;
+}
+
 Result verify(const Options& options) {
+    if (are_models(options)) {
+        return verify_model(options);
+    }
     Result result;
     Table table({"checkpoint", ">size", "verdict"});
     result.json["checkpoints"] = Json::array();
-    for (const std::string& folder : checkpoints_in(options.path)) {
+    const std::vector<std::string> folders = folders_of(options);
+    for (const std::string& folder : folders) {
         std::vector<std::string> problems;
         int64_t bytes = 0;
         try {
-            const Manifest manifest = read_manifest(folder);
+            const Manifest manifest = manifest_of(options, folder);
             Bar bar("verify");
             bytes = manifest.info.bytes;
             problems = problems_of(manifest, bar);
-        } catch (const mixedprec::Error& error) {
+        } catch (const std::exception& error) {
             problems.emplace_back(error.what());
         }
         result.code = problems.empty() ? result.code : kFailed;
@@ -143,11 +240,18 @@ void add_checkpoint_readers(Program& program) {
     CLI::App* app =
         program.add(program.app, "inspect",
                     "what a checkpoint holds, or the checkpoints of a folder", options, inspect);
-    app->add_option("path", options->path, "a checkpoint, or a folder of them")->required();
+    app->add_option(
+           "paths", options->paths,
+           "checkpoints, or folders of them; or a model's safetensors files, its folder or its "
+           "index")
+        ->required();
     app->add_flag("--tensors", options->tensors, "list every tensor");
     app = program.add(program.app, "verify",
                       "read every byte of checkpoints and compare the checksums", options, verify);
-    app->add_option("path", options->path, "a checkpoint, or a folder of them: all of them")
+    app->add_option(
+           "paths", options->paths,
+           "checkpoints, or folders of them: all of them; or a model's safetensors files, its "
+           "folder or its index")
         ->required();
 }
 

@@ -12,9 +12,29 @@ namespace command {
 namespace {
 
 void print(const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    train::print(stdout, text);
     const bool good = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
     must<Failure>(good, "not all could be written to the standard output: ", std::strerror(errno));
+}
+
+// The words before the options: whose help is worth reading.
+std::string asked = "mixedprec";
+
+void remember(const CLI::App& program) {
+    for (const CLI::App* app = &program; !app->get_subcommands().empty();) {
+        app = app->get_subcommands().front();
+        asked += " " + app->get_name();
+    }
+}
+
+// What was not understood, in the order in which it was given.
+std::string extras_of(const CLI::App& program) {
+    const std::vector<std::string> words = program.remaining(true);
+    if (words.empty()) {
+        return "some words are not understood";
+    }
+    return words[0].starts_with("-") ? "unknown option '" + words[0] + "'"
+                                     : "'" + words[0] + "' is not expected here";
 }
 
 // Fills `program.chosen`; false where help was asked for and printed.
@@ -35,9 +55,14 @@ bool read(Program& program, int argc, char** argv) {
         return false;
     } catch (const CLI::Success&) {
         return false;
+    } catch (const CLI::ExtrasError&) {
+        remember(program.app);
+        throw UsageError(extras_of(program.app));
     } catch (const CLI::ParseError& error) {
+        remember(program.app);
         throw UsageError(error.what());
     }
+    remember(program.app);
     return true;
 }
 
@@ -59,14 +84,17 @@ int run(int argc, char** argv) {
     add_compare(program);
     add_checkpoint_readers(program);
     add_checkpoint_writers(program);
+    add_diff(program);
     add_bench(program);
     add_completion(program);
     if (!read(program, argc, argv)) {
         return kFine;
     }
     const Result result = program.chosen();
-    print(as_json ? result.json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"
-                  : result.text);
+    const auto json = [&] {
+        return result.json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+    };
+    print(as_json ? train::clean_json(json()) : result.text);
     return result.code;
 }
 
@@ -78,11 +106,11 @@ int main(int argc, char** argv) {
     try {
         return command::run(argc, argv);
     } catch (const command::UsageError& error) {
-        std::fprintf(stderr, "mixedprec: %s. See mixedprec --help\n",
-                     command::clean(error.what()).c_str());
+        train::print(stderr, train::join("mixedprec: ", error.what(), ". See ", command::asked,
+                                         " --help\n"));
         return command::kUsage;
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "mixedprec: %s\n", command::clean(error.what()).c_str());
+        train::print(stderr, train::join("mixedprec: ", command::clean(error.what()), "\n"));
         return command::kFailed;
     }
 }

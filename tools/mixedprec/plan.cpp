@@ -3,11 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <map>
-#include <regex>
 
-#include "safetensors.hpp"
+#include "plan_model.hpp"
 #include "support.hpp"
 #include "table.hpp"
 
@@ -15,88 +14,13 @@ namespace command {
 namespace {
 
 struct Options {
-    std::string parameters, shapes, safetensors, memory;
-    std::string recipes = "all", stages, rule = "adamw", keep_fp32;
+    ModelOptions model;
+    std::string memory, recipes, stages;
     std::vector<std::string> settings;
-    bool keep_vectors = false;
     int64_t ranks = 1;
 };
 
-struct Tensor {
-    std::string name;
-    int64_t count;
-    size_t dims;
-};
-
-// ---- What there is to plan for
-
-constexpr size_t kMostTensors = 1'000'000;
-
-int64_t extent_of(const std::string& text, const std::string& part) {
-    char* end = nullptr;
-    errno = 0;
-    const long long value = std::strtoll(text.c_str(), &end, 10);
-    must<UsageError>(!text.empty() && *end == '\0' && errno == 0 && value > 0, "--shapes: '", part,
-                     "' is no shape such as 4096x4096 or 4096x4096*32");
-    return value;
-}
-
-// "4096x4096*32,50257x768"
-std::vector<Tensor> parse_shapes(const std::string& list) {
-    std::vector<Tensor> tensors;
-    for (const std::string& part : split(list, ',')) {
-        const std::vector<std::string> halves = split(part, '*');
-        must<UsageError>(halves.size() <= 2, "--shapes: '", part,
-                         "' is no shape such as 4096x4096*32");
-        const std::vector<std::string> extents = split(halves[0], 'x');
-        must<UsageError>(extents.size() <= MP_MAX_DIMS, "--shapes: '", part, "' has more than ",
-                         MP_MAX_DIMS, " dimensions");
-        int64_t count = 1;
-        for (const std::string& extent : extents) {
-            must<UsageError>(!__builtin_mul_overflow(count, extent_of(extent, part), &count) &&
-                                 count <= int64_t{1} << 55,
-                             "--shapes: '", part, "' is above 2^55 elements");
-        }
-        const int64_t times = halves.size() == 2 ? extent_of(halves[1], part) : 1;
-        must<UsageError>(tensors.size() + size(times) <= kMostTensors, "--shapes: more than ",
-                         kMostTensors, " tensors");
-        tensors.insert(tensors.end(), size(times), Tensor{halves[0], count, extents.size()});
-    }
-    return tensors;
-}
-
-std::vector<Tensor> tensors_of(const Options& options) {
-    const int given =
-        !options.parameters.empty() + !options.shapes.empty() + !options.safetensors.empty();
-    must<UsageError>(given == 1, "plan wants one of --params, --shapes and --safetensors");
-    if (!options.shapes.empty()) {
-        return parse_shapes(options.shapes);
-    }
-    if (!options.parameters.empty()) {
-        const double count = parse_size(options.parameters, true, "--params");
-        must<UsageError>(count >= 1.0, "--params must be at least 1");
-        return {{"all", static_cast<int64_t>(count), 2}};
-    }
-    std::vector<Tensor> tensors;
-    for (const TensorEntry& entry : read_safetensors_header(options.safetensors).tensors) {
-        tensors.push_back({entry.name, entry.count, entry.shape.size()});
-    }
-    must<Failure>(!tensors.empty() && tensors.size() <= kMostTensors, "'", options.safetensors,
-                  "' has ", tensors.size(), " tensors: a plan takes 1 to ", kMostTensors);
-    return tensors;
-}
-
-// ---- Memory
-
 using Report = mixedprec::MemoryReport;
-
-int32_t rule_of(const std::string& name) {
-    const std::map<std::string, int32_t> known{
-        {"adamw", MP_RULE_ADAMW}, {"adam", MP_RULE_ADAM}, {"lion", MP_RULE_LION}};
-    const auto found = known.find(name);
-    must<UsageError>(found != known.end(), "--rule is adamw, adam or lion, not '", name, "'");
-    return found->second;
-}
 
 // ---- Ranks
 
@@ -127,6 +51,7 @@ struct Row {
 };
 
 constexpr int64_t kMostRanks = 4096;
+constexpr int64_t kLargestRank = -1; // the library finds the one that holds most
 
 // What the library plans for one rank.
 void plan_rank(const mixedprec::Recipe& recipe, const std::vector<mp_planned_tensor>& tensors,
@@ -138,53 +63,12 @@ void plan_rank(const mixedprec::Recipe& recipe, const std::vector<mp_planned_ten
                  "mp_recipe_plan_tensors");
 }
 
-struct Model {
-    std::vector<mp_planned_tensor> tensors;
-    int64_t parameters = 0, kept = 0; // kept: tensors in fp32
-};
-
-Model model_of(const Options& options) {
-    Model model;
-    std::regex pattern;
-    try {
-        pattern = std::regex(options.keep_fp32);
-    } catch (const std::regex_error& error) {
-        throw UsageError("--keep-fp32: '", options.keep_fp32,
-                         "' is no regular expression: ", error.what());
-    }
-    const int32_t rule = rule_of(options.rule);
-    for (const Tensor& tensor : tensors_of(options)) {
-        const bool kept = (options.keep_vectors && tensor.dims < 2) ||
-                          (!options.keep_fp32.empty() && tensor.name.size() < 1000 &&
-                           std::regex_search(tensor.name, pattern));
-        mp_planned_tensor planned = MP_PLANNED_TENSOR_INIT;
-        planned.count = tensor.count;
-        planned.rule = rule;
-        planned.weight_dtype = kept ? MP_DTYPE_FP32 : MP_DTYPE_NONE;
-        planned.ndim = tensor.dims < 2 ? 1 : 2;
-        model.tensors.push_back(planned);
-        model.kept += kept ? 1 : 0;
-        must<UsageError>(
-            !__builtin_add_overflow(model.parameters, tensor.count, &model.parameters) &&
-                model.parameters <= int64_t{1} << 55,
-            "the model has more than 2^55 parameters");
-    }
-    return model;
-}
-
 // Of the rank that holds most.
 Row plan_stage(const mixedprec::Recipe& recipe, const Model& model, const std::string& name,
                int32_t stage, int64_t ranks) {
     mixedprec::ShardingOptions sharding = sharding_of(recipe, stage);
     Row row{name, "", stage, {}, MP_COMM_TRAFFIC_INIT};
-    for (int64_t rank = 0; rank < ranks; rank++) {
-        Report one;
-        plan_rank(recipe, model.tensors, &sharding, rank, ranks, one,
-                  rank == 0 ? &row.traffic : nullptr);
-        if (rank == 0 || one.total_bytes > row.report.total_bytes) {
-            row.report = one;
-        }
-    }
+    plan_rank(recipe, model.tensors, &sharding, kLargestRank, ranks, row.report, &row.traffic);
     if (model.tensors.size() == 1 && has_scaled_states(recipe)) {
         row.note = "its tensors are never cut, and this model is given as one: give --shapes";
     }
@@ -278,8 +162,10 @@ std::string table_of(const std::vector<Row>& rows, double parameters, double mem
             cells.insert(cells.end(), {bytes(r.reduced_grad_bytes), bytes(r.total_bytes),
                                        bytes_text(real(row.traffic.total_bytes))});
         } else {
-            cells.insert(cells.end(),
-                         {bytes(r.total_bytes), format("%.4g", real(r.total_bytes) / parameters)});
+            cells.insert(
+                cells.end(),
+                {bytes(r.total_bytes),
+                 parameters > 0.0 ? format("%.4g", real(r.total_bytes) / parameters) : "-"});
         }
         cells.emplace_back(real(r.total_bytes) <= memory ? "yes" : "no");
         table.add(cells);
@@ -289,9 +175,61 @@ std::string table_of(const std::vector<Row>& rows, double parameters, double mem
     return table.text() + (notes.empty() ? "" : "\n" + notes);
 }
 
+// Presets for models that are used, not trained: a plan of gradients and moments says nothing of them.
+constexpr std::array kNotTrained{"fp8_inference", "bf16_full"};
+
+bool trains(const std::string& recipe) {
+    return std::find(kNotTrained.begin(), kNotTrained.end(), recipe) == kNotTrained.end();
+}
+
+std::vector<std::string> names_of(const Options& options) {
+    std::vector<std::string> names =
+        recipe_names(options.recipes.empty() ? "all" : options.recipes);
+    if (options.recipes.empty()) {
+        names.erase(std::remove_if(names.begin(), names.end(),
+                                   [](const std::string& name) { return !trains(name); }),
+                    names.end());
+    }
+    return names;
+}
+
+// What a reader of the table is to know besides.
+std::string notes_of(const Options& options, const Model& model,
+                     const std::vector<std::string>& names) {
+    std::string text;
+    if (options.recipes.empty()) {
+        text += "Left out, as they are not for training: fp8_inference, bf16_full.\n";
+    }
+    for (const std::string& name : names) {
+        text += trains(name) ? "" : name + " is not for training: weights are all that it needs.\n";
+    }
+    if (!model.passed.empty()) {
+        constexpr size_t kShown = 5;
+        text += "Not counted, as nothing trains them: ";
+        for (size_t i = 0; i < std::min(kShown, model.passed.size()); i++) {
+            text += (i > 0 ? ", " : "") + clean(model.passed[i]);
+        }
+        text += model.passed.size() > kShown
+                    ? join(" and ", model.passed.size() - kShown, " more.\n")
+                    : ".\n";
+    }
+    for (const std::string& pattern : model.unused) {
+        text += "No tensor's name is --keep-fp32 '" + clean(pattern) +
+                "': patterns are of whole names, as in a shell: '*norm*'.\n";
+    }
+    return text;
+}
+
+// A million and more in millions, a billion and more in billions.
+std::string parameters_text(double count) {
+    return count >= 1e9   ? format("%.6g billion parameters", count / 1e9)
+           : count >= 1e6 ? format("%.6g million parameters", count / 1e6)
+                          : format("%.0f parameters", count);
+}
+
 Result plan(const Options& options) {
-    const Model model = model_of(options);
-    const std::vector<std::string> names = recipe_names(options.recipes);
+    const Model model = model_of(options.model);
+    const std::vector<std::string> names = names_of(options);
     const std::vector<int32_t> stages = stages_of(options, names.size());
     const double memory = options.memory.empty()
                               ? real(sysconf(_SC_PHYS_PAGES)) * real(sysconf(_SC_PAGESIZE))
@@ -304,19 +242,21 @@ Result plan(const Options& options) {
     Result result;
     result.json = {{"parameters", model.parameters}, {"tensors", model.tensors.size()},
                    {"kept_in_fp32", model.kept},     {"ranks", options.ranks},
-                   {"rule", options.rule},           {"memory_bytes", memory},
+                   {"rule", options.model.rule},     {"memory_bytes", memory},
                    {"plans", Json::array()}};
     for (const Row& row : rows) {
         result.json["plans"].push_back(json_of(row, memory));
     }
+    result.json["not_counted"] = model.passed;
     result.text =
-        join(format("%.6g million parameters in ", real(model.parameters) / 1e6),
-             model.tensors.size(), " tensor(s), ",
-             model.kept == 0 ? "" : join(model.kept, " of them kept in fp32, "), options.rule, ", ",
-             options.ranks, " rank(s). Fits: into ", bytes_text(memory),
+        join(parameters_text(real(model.parameters)), " in ",
+             counted(model.tensors.size(), "tensor"), ", ",
+             model.kept == 0 ? "" : join(model.kept, " of them kept in fp32, "), options.model.rule,
+             ", ", counted(size(options.ranks), "rank"), ". Fits: into ", bytes_text(memory),
              options.memory.empty() ? ", this machine's memory" : "", ".\n\n") +
         table_of(rows, real(model.parameters), memory) +
-        "\nWeights, gradients and states; activations and scratch memory come on top.\n";
+        "\nWeights, gradients and states; activations and scratch memory come on top.\n" +
+        notes_of(options, model, names);
     if (!stages.empty()) {
         result.text += "A rank: the one that holds most. Sends a step: computed, not measured; one "
                        "reduction of the gradients, and in\n"
@@ -337,24 +277,28 @@ void add_plan(Program& program) {
         program.add(program.app, "plan",
                     "memory and bytes on the wire of a model under recipes, and whether it fits",
                     options, plan);
-    app->add_option("--params", options->parameters, "number of parameters, such as 124M or 7B");
-    app->add_option("--shapes", options->shapes, "tensors, such as 4096x4096*32,50257x768");
-    app->add_option("--safetensors", options->safetensors, "a file, of which the header is read")
-        ->option_text("FILE");
-    app->add_option("--recipe", options->recipes,
-                    "recipes with commas: presets or .json files (all)");
+    app->add_option("--params", options->model.parameters,
+                    "number of parameters, such as 124M or 7B");
+    app->add_option("--shapes", options->model.shapes, "tensors, such as 4096x4096*32,50257x768");
+    app->add_option("--safetensors", options->model.safetensors,
+                    "a model's files, its folder or its index; headers alone are read")
+        ->option_text("PATH ...");
+    app->add_option(
+        "--recipe", options->recipes,
+        "recipes with commas: presets or .json files; all: every preset (those that train)");
     app->add_option("--set", options->settings, "KEY=VALUE in all of them; may be repeated")
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    app->add_option("--rule", options->rule, "adamw, adam or lion")->capture_default_str();
-    app->add_option(
-        "--keep-fp32", options->keep_fp32,
-        "regular expression: tensors of such names (of --shapes: such shapes) stay in fp32");
-    app->add_flag("--keep-fp32-vectors", options->keep_vectors,
+    app->add_option("--rule", options->model.rule, "adamw, adam or lion")->capture_default_str();
+    app->add_option("--keep-fp32", options->model.keep_fp32,
+                    "patterns as in a shell, with commas: tensors of such names (of --shapes: such "
+                    "shapes) stay "
+                    "in fp32, such as '*norm*,*.bias'");
+    app->add_flag("--keep-fp32-vectors", options->model.keep_vectors,
                   "tensors of less than two dimensions stay in fp32");
     app->add_option("--ranks", options->ranks, "ranks that share the optimizer")
         ->capture_default_str();
-    app->add_option("--stage", options->stages,
+    app->add_option("--stage,--zero", options->stages,
                     "of ZeRO: 0 to 3, several with commas (of one recipe all, else 1)");
     app->add_option(
         "--memory", options->memory,
