@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/step_history.hpp"
 
+#include <atomic>
 #include <cmath>
+#include <unistd.h>
 
 #include "status/guarded.hpp"
 #include "system/file.hpp"
@@ -52,7 +54,21 @@ Status write_file(system::FileTable& files, const std::string& path, const std::
     Status status = files.write(handle, 0, text.data(), text.size());
     status = status.ok() ? files.sync(handle) : status;
     const Status closed = files.close(handle);
-    return status.ok() ? closed : status;
+    status = status.ok() ? closed : status;
+    if (!status.ok()) {
+        (void)files.remove(path.c_str());
+    }
+    return status;
+}
+
+// What is a link, a device or a pipe stays one.
+Status check_ordinary(system::FileTable& files, const std::string& path) {
+    int32_t handle = -1;
+    int64_t bytes = 0;
+    check(files.open(path.c_str(), system::OpenMode::read_plain, &handle));
+    const Status status = files.size(handle, &bytes);
+    (void)files.close(handle);
+    return status;
 }
 
 } // namespace
@@ -114,14 +130,26 @@ Status StepHistory::write() const noexcept {
     }
     return guarded("the history of steps", [&]() -> Status {
         system::FileTable& files = system::posix_files();
-        const std::string part = path_ + ".part";
-        const std::string text = to_json();
-        (void)files.remove(part.c_str()); // left by a process that ended here
-        if (const Status status = write_file(files, part, text); !status.ok()) {
+        // A name of our own: what is there already is somebody's, and the call fails.
+        static std::atomic<uint32_t> number{0};
+        const std::string part = path_ + ".part-" + std::to_string(::getpid()) + "-" +
+                                 std::to_string(number.fetch_add(1));
+        Status status = write_file(files, part, to_json());
+        if (!status.ok()) {
             return status;
         }
-        (void)files.remove(path_.c_str()); // rename replaces nothing
-        return files.rename(part.c_str(), path_.c_str());
+        status = files.rename(part.c_str(), path_.c_str());
+        if (!status.ok()) { // rename replaces nothing
+            status = check_ordinary(files, path_);
+            if (status.ok()) {
+                (void)files.remove(path_.c_str());
+                status = files.rename(part.c_str(), path_.c_str());
+            }
+        }
+        if (!status.ok()) {
+            (void)files.remove(part.c_str());
+        }
+        return status;
     });
 }
 

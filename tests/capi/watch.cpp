@@ -3,8 +3,10 @@
 #include <cmath>
 #include <deque>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <sstream>
+#include <sys/stat.h>
 #include <thread>
 
 #include <nlohmann/json.hpp>
@@ -410,6 +412,31 @@ TEST(History, NamesTheLayerWhoseInputWasBadFirst) {
     char text[100];
     MP_OK(mp_optimizer_get_bad_tensor(optimizer, text, sizeof text, nullptr));
     EXPECT_STREQ(text, "the input of layer 'second'");
+}
+
+// Only ordinary files are replaced, and none but the named one.
+TEST(History, WhatIsNoOrdinaryFileStays) {
+    const Folder folder("history-files");
+    fs::create_directories(folder.path / "a-folder");
+    const fs::path target = folder.path / "target", link = folder.path / "link",
+                   pipe = folder.path / "pipe", mine = folder.path / "last.json.part";
+    std::ofstream(target) << "kept";
+    std::ofstream(mine) << "mine";
+    fs::create_symlink(target, link);
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    for (const char* name : {"link", "pipe", "a-folder", "last.json"}) {
+        const Watched w;
+        const std::string path = (folder.path / name).string();
+        MP_OK(mp_optimizer_set_history(w.optimizer, 2, path.c_str()));
+        MP_OK(w.guard(2, 3.0, 0.0)); // so that gradients are looked at
+        MP_OK(w.step(kNaN));
+    }
+    EXPECT_TRUE(fs::is_symlink(link));
+    EXPECT_TRUE(fs::is_fifo(pipe));
+    EXPECT_EQ(fs::file_size(target), 4U);
+    EXPECT_EQ(fs::file_size(mine), 4U);
+    EXPECT_GT(fs::file_size(folder.path / "last.json"), 50U);
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder.path), {}), 6);
 }
 
 TEST(History, AFileThatCannotBeWrittenFailsNoStep) {

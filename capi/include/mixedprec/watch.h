@@ -86,7 +86,8 @@ MP_API mp_status mp_optimizer_set_loss(mp_optimizer* optimizer, double loss);
  * log and fails no step. Begins anew: records, call and bad tensor are forgotten.
  * @param[in] optimizer  the optimizer
  * @param[in] steps      how many, to 2^20; 0: none
- * @param[in] path       a file that is replaced, its folder exists; NULL: none. On ranks, another on each. Copied
+ * @param[in] path       a file that is replaced where it is an ordinary one, its folder exists; NULL: none. On ranks, another
+ *                       on each. Copied
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
  *          MP_STATUS_OUT_OF_MEMORY
  * @threads B
