@@ -74,9 +74,9 @@ std::vector<std::string> fuzz_seeds() {
     manifest.step = 10;
     manifest.world = 2;
     manifest.recipe = "{\"recipe\": \"fp32\"}";
-    manifest.chunk_bytes = 64;
-    manifest.files = {{"shard-0-of-2.safetensors", 100, {1, 0xFFFFFFFF}},
-                      {"shard-1-of-2.safetensors", 64, {2}}};
+    manifest.chunk_bytes = 200;
+    manifest.files = {{"shard-0-of-2.safetensors", 300, {1, 0xFFFFFFFF}},
+                      {"shard-1-of-2.safetensors", 360, {2, 3}}};
     manifest.tensors = {
         {"w", "param", DType::bf16, {3, 4}, {{0, 0, 7}, {1, 7, 5}}},
         {"x", "exp_avg", {DType::uint8, Coding::dynamic8}, {600}, {{0, 0, 256}, {1, 256, 344}}},
