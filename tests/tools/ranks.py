@@ -181,6 +181,14 @@ def check_mpi(check, train, mpirun):
         done = run(mpirun, ["-n", "1", train.program, "--data", train.text, *common, ":",
                             "-n", "1", train.program, *common, *other], check=False)
         check(done.returncode != 0 and words in done.stderr, f"a rank {what}: the others learn it")
+    # Whatever decides which calls ranks make together is named, not the calls in which they then differ.
+    for option, value in (("--guard-norm", "3"), ("--guard-loss", "3"), ("--val-every", "1"), ("--val-batches", "3"), ("--sample", "3"),
+                          ("--checkpoint", train.folder / "one"), ("--zero", "2"), ("--wire-dtype", "bf16"), ("--recipe", "bf16_pure"),
+                          ("--set", "grad.dtype=bf16"), ("--clip", "3"), ("--order", "tree")):
+        done = run(mpirun, ["-n", "1", train.program, "--data", train.text, *common, ":",
+                            "-n", "1", train.program, "--data", train.text, *common, option, value], check=False)
+        named = "--guard-" if option.startswith("--guard") else option  # a guard changes its window's meaning, too
+        check(done.returncode != 0 and f"other values of {named}" in done.stderr, f"ranks with other {option}: it is named")
 
 
 def main():
