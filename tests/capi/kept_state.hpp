@@ -1,106 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small training with what a program may set, one choice of each; what it must have again after a load; and choices of which
-// every two meet.
+// A small training with what a program may set, one choice of each, and what it must have again after a load.
 #pragma once
 
-#include <array>
 #include <limits>
-#include <map>
 
+#include "kept_choices.hpp"
 #include "training.hpp"
 
 namespace mp_test {
 
 using Comm = Handle<mp_comm, mp_comm_destroy>;
-
-enum Factor {
-    kRecipe,
-    kGuard,
-    kWhen,
-    kOrder,
-    kSecond,
-    kSwitch,
-    kLate,
-    kLayer,
-    kWay,
-    kExtras,
-    kFactors
-};
-using Choice = std::array<int, kFactors>;
-
-inline const std::vector<std::string>& levels(int factor) {
-    static const std::vector<std::string> all[kFactors] = {
-        {"fp32", "bf16_mixed", "fp16_mixed", "bf16_pure_kahan", "bf16_pure_remainder",
-         R"({"recipe": "bf16_mixed", "optimizer.exp_avg.dtype": "int8_block256", "optimizer.exp_avg_sq.dtype": "int8_block256"})"},
-        {"no guard", "of the norm", "of the loss", "of both"},
-        {"set before the load", "set after the load"},
-        {"same order of groups", "reversed", "one without parameters"},
-        {"AdamW", "Lion", "formats of its own"},
-        {"on", "off", "off for two steps"},
-        {"no late parameter", "in the first group", "in the second group", "in a group of its own"},
-        {"no layer", "a layer"},
-        {"straight", "by two ranks", "without a guard in between", "reshard 1", "reshard 3"},
-        {"alone", "scaler", "history and norm group"}};
-    return all[factor];
-}
-
-// A few more than a table of all pairs would need, without a table: of 40 random choices that with most new pairs.
-inline std::vector<Choice> pairwise() {
-    std::map<std::array<int, 4>, bool> open; // pairs of (factor, level)
-    for (int a = 0; a < kFactors; ++a) {
-        for (int b = a + 1; b < kFactors; ++b) {
-            for (int i = 0; i < static_cast<int>(levels(a).size()); ++i) {
-                for (int k = 0; k < static_cast<int>(levels(b).size()); ++k) {
-                    open[{a, i, b, k}] = true;
-                }
-            }
-        }
-    }
-    const auto pairs_of = [&](const Choice& c, bool close) {
-        int found = 0;
-        for (int a = 0; a < kFactors; ++a) {
-            for (int b = a + 1; b < kFactors; ++b) {
-                const auto pair = open.find({a, c[a], b, c[b]});
-                found += pair != open.end() ? 1 : 0;
-                if (close && pair != open.end()) {
-                    open.erase(pair);
-                }
-            }
-        }
-        return found;
-    };
-    uint64_t random = 1;
-    std::vector<Choice> chosen;
-    while (!open.empty()) {
-        Choice best{};
-        int most = -1;
-        for (int attempt = 0; attempt < 40; ++attempt) {
-            Choice c{};
-            for (int f = 0; f < kFactors; ++f) {
-                random = random * 6364136223846793005ULL + 1442695040888963407ULL;
-                c[f] = static_cast<int>((random >> 33) % levels(f).size());
-            }
-            const auto& pair = open.begin()->first; // so that each choice closes one at least
-            c[pair[0]] = pair[1];
-            c[pair[2]] = pair[3];
-            if (const int found = pairs_of(c, false); found > most) {
-                most = found;
-                best = c;
-            }
-        }
-        (void)pairs_of(best, true);
-        chosen.push_back(best);
-    }
-    return chosen;
-}
-
-inline std::string text_of(const Choice& c) {
-    std::string text;
-    for (int f = 0; f < kFactors; ++f) {
-        text += (f > 0 ? ", " : "") + levels(f)[c[f]];
-    }
-    return text;
-}
 
 // Names of parameters and the group of each, by what the group is for.
 struct Planned {
@@ -238,6 +147,7 @@ class Kept {
     void make_checkpoint(mp_comm* comm);
     void write_gradient(int32_t index, int number, float scale);
     void pass_through_layer(int number);
+    void pass(uint64_t seed, bool is_trained);
 
     Choice c_;
     Context context_;
@@ -299,7 +209,7 @@ inline void Kept::make_checkpoint(mp_comm* comm) {
         scaler_ = Scaler(scaler);
         EXPECT_TRUE(succeeded(mp_checkpoint_add_scaler(checkpoint_, scaler_)));
     }
-    if (c_[kLayer] == 1) {
+    if (c_[kLayer] != 0) {
         layer_recipe_ = recipe_of(context_, c_[kWay] >= 3 ? levels(kRecipe)[c_[kRecipe]]
                                                           : std::string("fp8_delayed"));
         weight_ = make_tensor(context_, weight_dtype(layer_recipe_), {32, 32},
@@ -335,16 +245,32 @@ inline void Kept::write_gradient(int32_t index, int number, float scale) {
     EXPECT_TRUE(succeeded(mp_tensor_cast(exact, nullptr, grad, nullptr)));
 }
 
+inline void Kept::pass(uint64_t seed, bool is_trained) {
+    std::vector<float> values = mp_test::numbers(512, seed);
+    for (float& value : values) {
+        value *= static_cast<float>(seed); // so that amaxes differ
+    }
+    const Tensor x = make_tensor(context_, MP_DTYPE_BF16, {16, 32}, values);
+    const Tensor y = make_tensor(context_, MP_DTYPE_BF16, {16, 32});
+    EXPECT_TRUE(done(mp_linear_forward(layer_, nullptr, x, y)));
+    if (is_trained) {
+        const Tensor dx = make_tensor(context_, MP_DTYPE_BF16, {16, 32});
+        const Tensor dw = make_tensor(context_, MP_DTYPE_FP32, {32, 32});
+        EXPECT_TRUE(done(mp_linear_backward(layer_, nullptr, y, dx, dw, nullptr, 0)));
+    }
+}
+
 inline void Kept::pass_through_layer(int number) {
     if (layer_.owned == nullptr) {
         return;
     }
-    const Tensor x = make_tensor(context_, MP_DTYPE_BF16, {16, 32},
-                                 mp_test::numbers(512, static_cast<uint64_t>(number)));
-    const Tensor y = make_tensor(context_, MP_DTYPE_BF16, {16, 32});
-    EXPECT_TRUE(succeeded(mp_linear_forward(layer_, nullptr, x, y)));
+    pass(static_cast<uint64_t>(number), true);
     mp_linear* const layers[] = {layer_};
     EXPECT_TRUE(succeeded(mp_linear_end_step(layers, 1, nullptr, nullptr)));
+    if (c_[kLayer] == 2 && number == kBefore) {
+        pass(50, true); // the next step has begun
+        pass(90, false);
+    }
 }
 
 inline std::vector<double> Kept::kept() const {
