@@ -6,8 +6,9 @@
  * of checkpoints has the one before or the new one, whole. Nothing is overwritten.
  *
  * It keeps: weights, master weights, moments, compensations, remainders and their scales in the types they have;
- * steps, learning rates and the other hyperparameters of groups, and which group a parameter is in; the seed; the guard's window; the loss scaler; delayed scales and amax
- * histories of layers; the caller's own bytes. Not gradients: save between two steps.
+ * steps, learning rates and the other hyperparameters of groups, and which group a parameter is in; the seed; what the
+ * guard has seen; the loss scaler; delayed scales and amax histories of layers; the caller's own bytes. Not gradients: save
+ * between two steps.
  *
  * Loading checks everything (checksums, shapes, types, values of scales) into memory of its own before the first byte
  * of the live state changes; where anything is wrong, nothing has changed. It needs as much memory as the state. A file may
