@@ -65,7 +65,10 @@ Status write_file(system::FileTable& files, const std::string& path, const std::
 Status check_ordinary(system::FileTable& files, const std::string& path) {
     int32_t handle = -1;
     int64_t bytes = 0;
-    check(files.open(path.c_str(), system::OpenMode::read_plain, &handle));
+    if (const Status opened = files.open(path.c_str(), system::OpenMode::read_plain, &handle);
+        !opened.ok()) {
+        return opened;
+    }
     const Status status = files.size(handle, &bytes);
     (void)files.close(handle);
     return status;
