@@ -114,6 +114,15 @@ The module that libmixedprec opens for HIP devices. Compiled, never run on one."
 mp_deb(mpi libmixedprec0-mpi libs "${same}" "" "libmixedprec over MPI
 The module that libmixedprec opens for ranks that are MPI processes.")
 set(CPACK_DEBIAN_BINDINGS_PACKAGE_ARCHITECTURE all)
+# Said here: dpkg-shlibdeps takes the libc of this system for what the old names of libpthread and libdl need. tests/abi sees
+# that these need nothing but libc, and of no later version; tests/install/hardening.py, what the packages say.
+foreach(group RUNTIME CUDA HIP)
+    set(CPACK_DEBIAN_${group}_PACKAGE_SHLIBDEPS OFF)
+endforeach()
+foreach(group CUDA HIP)
+    set(CPACK_DEBIAN_${group}_PACKAGE_DEPENDS "${same}, libc6 (>= 2.31)")
+endforeach()
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_DEPENDS "libc6 (>= 2.31)")
 include(CPack)
 foreach(group IN LISTS mp_groups)
     cpack_add_component_group(${group})

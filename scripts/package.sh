@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes packages in build/package/packages and looks at them.
-#     scripts/package.sh            .deb files and a .tar.gz of what is built for release, checked by lintian where it is
+#     scripts/package.sh            .deb files and a .tar.gz of what is built for release, looked at by
+#                                   tests/install/hardening.py, and by lintian where it is
 #     scripts/package.sh -D...      the same, with options of the configuration, such as -DMIXEDPREC_ENABLE_CUDA=OFF
 #     scripts/package.sh source     mixedprec-VERSION.tar.gz of the commit at HEAD: the same bytes on every machine
 set -euo pipefail
@@ -24,6 +25,7 @@ done
 rm -f "$packages"/*.deb "$packages"/mixedprec-*-Linux.tar.gz
 build_preset package "$@"
 (cd build/package && cpack)
+python3 tests/install/hardening.py "$packages"/*.deb
 if have_command lintian; then
     # As root lintian wants to be told so. Errors and warnings fail.
     lintian --allow-root --fail-on error,warning "$packages"/*.deb

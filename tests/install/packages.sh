@@ -10,8 +10,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 packages=$(cd .. && pwd)
-work=/var/tmp/mixedprec-packages
-mkdir -p "$work"
+# One folder for all parts, which only root can have made: /root is nobody else's.
+work=$HOME/mixedprec-packages
+mkdir -m 700 -p "$work"
 
 die() {
     printf 'packages.sh: %s\n' "$*" >&2
