@@ -4,6 +4,7 @@
 #include "checkpoint/checkpointer.hpp"
 #include "checkpoint/directory.hpp"
 #include "objects.hpp"
+#include "system/name.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
@@ -101,10 +102,7 @@ void take_place(bool& taken, const char* what) {
 
 std::string name_of(const char* name) {
     std::string text = required(name, "name");
-    if (text.empty() || text.size() > 255) {
-        fail(Code::invalid_argument, "checkpoint: a name has %zu bytes; it must have 1 to 255",
-             text.size());
-    }
+    system::check_name("checkpoint: a name", text);
     return text;
 }
 

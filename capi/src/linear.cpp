@@ -10,6 +10,7 @@
 #include "linear/rank_amax.hpp"
 #include "linear_desc.hpp"
 #include "objects.hpp"
+#include "system/name.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
@@ -71,11 +72,8 @@ linear::LinearOptions mp::capi::options_of(const mp_linear_desc* desc) {
     options.is_first_or_last = has(MP_LINEAR_FIRST_OR_LAST);
     options.with_stats = has(MP_LINEAR_STATS);
     if (sizes.name != nullptr) {
+        system::check_name("desc.name", sizes.name);
         options.name = sizes.name;
-        if (options.name.empty() || options.name.size() > 255) {
-            fail(Code::invalid_argument,
-                 "desc.name has %zu bytes; it must have 1 to 255, or be NULL", options.name.size());
-        }
     }
     return options;
 }

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <set>
 
-#include "system/json_writer.hpp"
+#include "system/name.hpp"
 
 namespace mp::checkpoint {
 namespace {
@@ -53,13 +53,10 @@ std::size_t Entry::bytes(const LocalSlice& slice) const noexcept {
 void check_catalog(const Catalog& catalog) {
     std::set<std::pair<std::string, std::string>> seen;
     for (const Entry& entry : catalog.entries) {
-        if (entry.name.empty() || entry.name.size() > 255 || !system::is_utf8(entry.name) ||
-            entry.state.empty() || entry.state.find_first_of(".@") != std::string::npos) {
-            fail(Code::invalid_argument,
-                 "checkpoint: name '%.64s' must have 1 to 255 bytes of UTF-8, and state '%.64s' "
-                 "neither "
-                 "dot nor @",
-                 entry.name.c_str(), entry.state.c_str());
+        system::check_name("checkpoint: a name", entry.name);
+        if (entry.state.empty() || entry.state.find_first_of(".@") != std::string::npos) {
+            fail(Code::invalid_argument, "checkpoint: state '%.64s' must have neither dot nor @",
+                 entry.state.c_str());
         }
         if (!seen.emplace(entry.name, entry.state).second) {
             fail(Code::invalid_argument, "checkpoint: there are two of %s", entry.text().c_str());

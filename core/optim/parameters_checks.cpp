@@ -2,6 +2,8 @@
 // What is refused, before anything changes.
 #include "optim/parameters.hpp"
 
+#include "system/name.hpp"
+
 namespace mp::optim {
 
 void Parameters::check_new(const NewParameter& p) const {
@@ -10,10 +12,7 @@ void Parameters::check_new(const NewParameter& p) const {
              "optimizer: its parameters are shared out among the ranks; '%s' comes too late",
              p.name.c_str());
     }
-    if (p.name.empty() || p.name.size() > 255) {
-        fail(Code::invalid_argument,
-             "optimizer: a parameter's name has %zu bytes; it must have 1 to 255", p.name.size());
-    }
+    system::check_name("optimizer: a parameter's name", p.name);
     const char* name = p.name.c_str();
     if (names_.contains(p.name)) {
         fail(Code::invalid_argument, "optimizer: there already is a parameter '%s'", name);

@@ -9,6 +9,7 @@
 
 #include "recipe/nearest.hpp"
 #include "status/status.hpp"
+#include "system/json_writer.hpp"
 
 namespace mp::recipe {
 namespace {
@@ -342,9 +343,9 @@ bool is_allowed(const char* allowed, const std::string& value) {
     if (allowed == kPatterns) {
         const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
         const std::string framed = "," + value + ",";
-        return value.empty() ||
-               (value.size() <= kMostPatternBytes && framed.find(",,") == std::string::npos &&
-                std::none_of(value.begin(), value.end(), is_control));
+        return value.empty() || (value.size() <= kMostPatternBytes && system::is_utf8(value) &&
+                                 framed.find(",,") == std::string::npos &&
+                                 std::none_of(value.begin(), value.end(), is_control));
     }
     const std::string list = std::string("|") + allowed + "|";
     return value.find('|') == std::string::npos && !value.empty() &&

@@ -120,7 +120,8 @@ typedef struct mp_param_group_desc {
 typedef struct mp_param_desc {
     uint32_t struct_size; /* sizeof(mp_param_desc) */
     uint32_t flags;       /* MP_PARAM_* */
-    const char* name; /* unique, 1 to 255 bytes of UTF-8; keys state, messages and random numbers */
+    const char*
+        name; /* unique, 1 to 255 bytes of UTF-8, not "__metadata__"; keys state, messages and random numbers */
     /* The weight, kept alive; fp32, or the recipe's weight.dtype (scaled: quantized); where ranks share it under
      * fp8.all_gather also fp8 codes with one scale, which are for use only. */
     mp_tensor* param;

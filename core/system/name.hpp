@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names that callers give: of parameters, layers, data. They key files and stand in JSON.
+#pragma once
+
+#include <string_view>
+
+namespace mp::system {
+
+inline constexpr std::size_t kMostNameBytes = 255;
+
+// Throws invalid_argument, beginning with `what`, unless it has 1 to 255 bytes of UTF-8 and is not the key that safetensors
+// files keep for themselves.
+void check_name(const char* what, std::string_view name);
+
+} // namespace mp::system
