@@ -15,9 +15,16 @@ struct LibraryName {
     const char* install;  // what to install where there is none
 };
 
-// The library that the variable names; or else the one this process has loaded already, since two copies would each keep
-// state of their own; or else the system's. Null: `reason` says why, and what to do.
+// None in a program with more rights than its caller. The library that the variable names; or else the one this process has
+// loaded already, since two copies would each keep state of their own; or else the system's. Null: `reason` says why, and
+// what to do.
 inline void* open_library(const LibraryName& name, TextLine<512>& reason) noexcept {
+    if (system::has_more_rights_than_caller()) {
+        reason.set("%s is not opened: this program runs with more rights than its caller (setuid), "
+                   "whose environment that library would read",
+                   name.soname);
+        return nullptr;
+    }
     const char* path = system::environment(name.variable);
     if (path != nullptr && path[0] != '\0') {
         void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -23,6 +23,9 @@ char __libc_single_threaded = 0;
 #if defined(__x86_64__) || defined(__aarch64__)
 MP_HIDDEN int fstat(int file, struct stat* info) { return (int)syscall(SYS_fstat, file, info); }
 MP_HIDDEN int fstat64(int file, struct stat64* info) { return (int)syscall(SYS_fstat, file, info); }
+MP_HIDDEN int fstatat(int folder, const char* path, struct stat* info, int flags) {
+    return (int)syscall(SYS_newfstatat, folder, path, info, flags);
+}
 #endif
 
 /* 2.36. What std::random_device reads. */

@@ -7,50 +7,53 @@
 #include <vector>
 
 #include "system/environment.hpp"
+#include "system/own_file.hpp"
 
 namespace mp {
 namespace {
 
-std::string own_directory() {
-    Dl_info info = {};
-    if (dladdr(reinterpret_cast<const void*>(&load_module), &info) == 0 ||
-        info.dli_fname == nullptr) {
-        return {};
+// Null where it cannot be opened; `tried` then says why.
+void* open_file(const std::string& path, std::string& tried) {
+    void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (module == nullptr) {
+        const char* reason = dlerror();
+        tried += std::string("; ") + (reason != nullptr ? reason : path.c_str());
     }
-    const std::string path = info.dli_fname;
-    const std::size_t slash = path.rfind('/');
-    return slash == std::string::npos ? std::string(".") : path.substr(0, slash);
+    return module;
 }
 
-std::vector<std::string> search_paths(const std::string& file) {
-    std::vector<std::string> paths;
+std::vector<std::string> search_directories() {
+    std::vector<std::string> directories;
     if (const char* list = system::environment("MIXEDPREC_MODULE_PATH"); list != nullptr) {
-        std::istringstream directories{list};
-        for (std::string directory; std::getline(directories, directory, ':');) {
+        std::istringstream stream{list};
+        for (std::string directory; std::getline(stream, directory, ':');) {
             if (!directory.empty()) {
-                paths.push_back(directory + "/" + file);
+                directories.push_back(directory);
             }
         }
     }
-    if (const std::string directory = own_directory(); !directory.empty()) {
-        paths.push_back(directory + "/" + file);
+    for (std::string& own : system::own_directories()) {
+        directories.push_back(std::move(own));
     }
-    paths.push_back(file);
-    return paths;
+    return directories;
 }
 
 void* open_module(const std::string& file) {
     std::string tried;
-    for (const std::string& path : search_paths(file)) {
-        if (path.find('/') != std::string::npos && access(path.c_str(), R_OK) != 0) {
+    for (const std::string& directory : search_directories()) {
+        const std::string path = directory + "/" + file;
+        if (access(path.c_str(), R_OK) != 0) {
             tried += "; not at " + path;
-            continue;
-        }
-        if (void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); module != nullptr) {
+        } else if (void* module = open_file(path, tried); module != nullptr) {
             return module;
         }
-        const char* reason = dlerror();
-        tried += std::string("; ") + (reason != nullptr ? reason : path.c_str());
+    }
+    // The loader's folders, which are the caller's to name in LD_LIBRARY_PATH, may be said relative to the current one.
+    if (system::loader_uses_current_directory()) {
+        tried += "; not asked of the system's loader, which looks below the current folder "
+                 "(LD_LIBRARY_PATH, RPATH)";
+    } else if (void* module = open_file(file, tried); module != nullptr) {
+        return module;
     }
     fail(Code::module_not_found,
          "module %s was not found: build or install it, or name its directory in "

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules: backends in shared libraries of their own, opened on first use. Looked for in
-// MIXEDPREC_MODULE_PATH (a list with ':'), then beside this library, then by the system's loader.
+// MIXEDPREC_MODULE_PATH (a list with ':'), then beside this library or the program that it is linked into, then by the
+// system's loader; never in the current folder, unless that list names it.
 #pragma once
 
 #include <string>
