@@ -8,7 +8,8 @@ Checks, and nothing else:
   - each folder of core has a namespace of its own, but those of the words that all share, which are in mp itself;
   - core names no vendor and no processor's instructions outside comments, and Kokkos only in core/kernels;
   - capi/src names none in its identifiers, but for functions and parameters that a public header names so;
-  - the public headers include nothing but themselves, <stddef.h> and <stdint.h>.
+  - the public headers include nothing but themselves, <stddef.h> and <stdint.h>;
+  - files, descriptors and the environment are the business of core/system alone, which sees to what may be in the way.
 Exceptions stand in allowed.txt beside this file, each with its reason; one that is not needed any more is an error.
 
 usage: check_layers.py [ROOT]
@@ -24,6 +25,17 @@ COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.
 VENDOR_WORD = re.compile(r"(?i:cuda|cublas|cudnn|nccl|rocm|nvtx|dnnl|mkl|hwloc|\bmpi_|\bmpi\.h|\bomp\.h|kokkos)|"
                          r"(?<![A-Za-z])(?i:hip)(?![a-z])|(?<=[a-z])Hip(?![a-z])|"
                          r"(?i:\b[a-z]mmintrin|immintrin|\b_mm[0-9]*_|\barm_(?:neon|acle|sve)|\b__m(?:128|256|512))")
+# What opens, makes, moves or removes files, makes descriptors, or reads the environment, as the system calls it: members
+# (files.open) and what other namespaces have (system::remove) are not meant.
+RAW_NAMES = ("creat|fopen|freopen|fdopen|opendir|mkdirat|mkdir|mkfifo|mknod|mkdtemp|mkstemp|mkostemp|tmpfile|tmpnam|renameat2|"
+             "renameat|unlinkat|unlink|rmdir|symlink|chmod|chown|fcntl|dup2|dup3|pipe2|socketpair|eventfd|epoll_create1|"
+             "memfd_create|popen|getenv|secure_getenv|setenv|putenv")
+RAW_CALL = re.compile(rf"(?<![\w.>:])(?:(?:::|std::)?(?:{RAW_NAMES})|::(?:open|openat|rename|remove|link|pipe|socket|dup|truncate)|"
+                      r"std::rename)(?=\s*\()|(?<![\w.>:])(?:::)?open(?:at)?(?=\([^;{}]*?\bO_[A-Z])|"
+                      r"\bstd::remove(?=\([\w.>-]+c_str)|\b(?:std::)?o?fstream(?=\s+\w|\()")
+# Who may: what the rest of its part goes through.
+RAW_PLACES = ["core/system"]
+RAW_CHECKED = ["core", "capi/src", "backends"]
 NAMESPACE = re.compile(r"^namespace (mp\b[\w:]*)", re.M)
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
@@ -170,6 +182,12 @@ class Checker:
             line = text.count("\n", 0, match.start()) + 1
             self.report(file, line, word, f"core names a vendor or its instructions: '{match[0]}'")
 
+    def check_raw_calls(self, file, text):
+        for match in RAW_CALL.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            self.report(file, line, match[0].split(":")[-1], f"'{match[0]}' where nothing sees to links, descriptors 0 to 2 and "
+                        f"setuid programs; go through {' or '.join(RAW_PLACES)}")
+
     def check_namespaces(self, file, text):
         folder = file.split("/")[1]
         wanted = "mp" if folder in SHARED_WORDS else f"mp::{folder}"
@@ -188,6 +206,8 @@ class Checker:
         for match in INCLUDE.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
             self.check_include(file, layer, uses, line, match[1], match[2])
+        if any(below(file, top) for top in RAW_CHECKED) and not any(below(file, place) for place in RAW_PLACES):
+            self.check_raw_calls(file, text)
         if below(file, "core"):
             self.check_words(file, text)
             self.check_namespaces(file, text)

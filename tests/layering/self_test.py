@@ -23,6 +23,8 @@ GOOD = {
     "core/tensor/tensor.hpp": '#include "array/tensor_ref.hpp"\n#include "context/context.hpp"\n',
     "core/context/context.hpp": '#include "interface/backend.hpp"\n',
     "core/optim/step_memory.hpp": '#include "tensor/tensor.hpp"\n',
+    "core/optim/files.cpp": 'void f() { files.open(p, 1); x->rename(a); open(*request); std::remove(b, e, 1); system::remove(p); }\n',
+    "core/system/file.cpp": 'int f() { return ::open(p, O_RDONLY) + mkdir(p, 0777) + fcntl(f, 1); }\n',
     "core/kernels/cast.hpp": '#include <Kokkos_Core.hpp>\n#include "numerics/bits.hpp"\n',
     "backends/interface/backend.hpp": '#include "array/tensor_ref.hpp"\n',
     "backends/enabled.hpp": '#include "interface/backend.hpp"\n',
@@ -74,6 +76,17 @@ PLANTED = [
     ("core/optim/bad.cpp", "namespace mp {\n}\n", "core/optim opens namespace mp; its own is mp::optim"),
     ("core/optim/bad.cpp", "namespace mp::shard {\n}\n", "its own is mp::optim"),
     ("core/tensor/bad.cpp", "namespace mp::tensor {\n}\n", "core/tensor opens namespace mp::tensor; its own is mp"),
+    *((file, f"{call};\n", f"'{name}' where nothing sees to links")
+      for file in ("core/optim/bad.cpp", "capi/src/bad.cpp", "backends/host/bad.cpp")
+      for call, name in [('int f = open("x", O_RDONLY | O_CREAT)', "open"), ("::open(path, flags)", "::open"),
+                         ('openat(folder, "x", O_RDONLY)', "openat"), ('std::fopen("x", "w")', "std::fopen"),
+                         ("FILE* f = fopen(path, mode)", "fopen"), ("::mkdir(path, 0777)", "::mkdir"),
+                         ("std::rename(a, b)", "std::rename"), ("::rename(a, b)", "::rename"),
+                         ("std::remove(path.c_str())", "std::remove"), ("unlink(path)", "unlink"),
+                         ('const char* v = std::getenv("HOME")', "std::getenv"), ('secure_getenv("HOME")', "secure_getenv"),
+                         ("std::ofstream file(path)", "std::ofstream"), ("::pipe(ends)", "::pipe"),
+                         ("pipe2(ends, flags)", "pipe2"), ("::socket(1, 2, 0)", "::socket"), ("dup2(a, b)", "dup2"),
+                         ("fcntl(f, F_DUPFD, 0)", "fcntl"), ("mkstemp(name)", "mkstemp")]),
     ("core/new_folder/bad.cpp", "", "belongs to no layer"),
 ]
 
