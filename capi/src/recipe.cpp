@@ -11,6 +11,7 @@
 #include "recipe/automatic.hpp"
 #include "recipe/keys.hpp"
 #include "rule_number.hpp"
+#include "system/file.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
@@ -108,7 +109,7 @@ mp_status mp_recipe_create_from_file(mp_context* context, const char* path, mp_r
         output(out);
         const Context& owner = *object_of(context, "context");
         const std::string text =
-            system::read_text(owner.files(), required(path, "path"), kMaxRecipeFile);
+            system::read_text(system::posix_files(), required(path, "path"), kMaxRecipeFile);
         *out =
             make_recipe(recipe::recipe_from_json(text.data(), text.size(), capability_of(owner)));
     });

@@ -135,6 +135,9 @@ void Checkpointer::save(const std::string& parent, int64_t step, bool in_backgro
         }
         return maxima();
     }));
+    // Now, so that a folder that cannot be made is told now, and a change of the process's own folder changes nothing.
+    const auto folder =
+        std::make_shared<system::OpenFile>(open_folder(*ranks_, files(), options.parent));
     together(*ranks_, [&] {
         snapshot = std::make_shared<Snapshot>(current);
         {
@@ -143,8 +146,9 @@ void Checkpointer::save(const std::string& parent, int64_t step, bool in_backgro
             result_ = Status();
         }
         try {
-            worker_ = start_thread("mixedprec-save",
-                                   [this, snapshot, options] { run(*snapshot, options); });
+            worker_ = start_thread("mixedprec-save", [this, snapshot, folder, options] {
+                run(*snapshot, *folder, options);
+            });
         } catch (const std::exception& error) {
             const std::lock_guard<std::mutex> lock(mutex_);
             running_ = false;
@@ -159,10 +163,11 @@ void Checkpointer::log_saved(const std::string& path, int64_t step) const noexce
     });
 }
 
-void Checkpointer::run(const Snapshot& snapshot, const SaveOptions& options) noexcept {
+void Checkpointer::run(const Snapshot& snapshot, const system::OpenFile& folder,
+                       const SaveOptions& options) noexcept {
     Status status;
     try {
-        log_saved(save_checkpoint(*back_ranks_, files(), snapshot.catalog(), options),
+        log_saved(save_into(*back_ranks_, files(), folder, snapshot.catalog(), options),
                   options.step);
     } catch (const Error& error) {
         status = error.status();

@@ -57,7 +57,7 @@ class Checkpointer {
     [[nodiscard]] std::string maxima() const;
     void set_maxima(const std::vector<std::string>& ranks);
     [[nodiscard]] system::FileTable& files() const noexcept {
-        return options_.files != nullptr ? *options_.files : context_->files();
+        return options_.files != nullptr ? *options_.files : system::posix_files();
     }
     // Into `catalog`, of which nothing is written yet; `targets` are prepared.
     Loaded read(const std::string& path, const LoadFlags& flags, const Catalog& catalog,
@@ -65,7 +65,8 @@ class Checkpointer {
     Loaded load_all(const std::string& path, const LoadFlags& flags);
     Loaded load_converted(const std::string& path, const LoadFlags& flags, Conversion* conversion);
     [[nodiscard]] bool wants_conversion(const std::string& path) const;
-    void run(const Snapshot& snapshot, const SaveOptions& options) noexcept;
+    void run(const Snapshot& snapshot, const system::OpenFile& folder,
+             const SaveOptions& options) noexcept;
     void refuse_if_busy();
     void refuse_if_empty() const;
     void log_saved(const std::string& path, int64_t step) const noexcept;

@@ -4,18 +4,23 @@
 #include <algorithm>
 #include <charconv>
 #include <new>
-#include <random>
 #include <tuple>
 
 #include "checkpoint/manifest_fields.hpp"
 #include "status/status.hpp"
+#include "system/place.hpp"
 
 namespace mp::checkpoint {
+
+using system::OpenFile;
+using system::OpenMode;
+
 namespace {
 
 constexpr std::string_view kStep = "step-";
 constexpr std::string_view kTemporary = ".tmp-";
 constexpr std::string_view kTrash = ".trash-";
+constexpr int64_t kMostCounted = kMaxSequence / 2; // no run saves so often
 
 // A decimal number and the '-' after it, taken off the front.
 bool take_number(std::string_view& text, int64_t& value) noexcept {
@@ -26,6 +31,9 @@ bool take_number(std::string_view& text, int64_t& value) noexcept {
     text.remove_prefix(static_cast<std::size_t>(end - text.data()) + 1);
     return true;
 }
+
+// What may be wrong with one checkpoint, while others are whole.
+bool is_damage(Code code) noexcept { return code == Code::corrupt_data || code == Code::io_error; }
 
 bool is_id(std::string_view text) noexcept {
     return text.size() == 32 &&
@@ -60,48 +68,64 @@ bool parse_leftover(std::string_view name, int64_t& sequence) noexcept {
     return false;
 }
 
-// An open directory's files and empty directories, and then itself. Whoever may write here may have put a link in place
-// of a file or of the directory: links go, what they point to stays.
-void remove_directory(system::FileTable& files, int32_t handle, const std::string& path) {
-    std::vector<std::string> names;
-    if (files.list_open(handle, &names).ok()) {
-        for (const std::string& name : names) {
-            (void)files.remove_from(handle, name.c_str());
-        }
-        (void)files.remove(path.c_str());
-    }
-}
-
-void clean_one(system::FileTable& files, const std::string& path, bool is_old) {
+void clean_one(system::FileTable& files, int32_t parent, const std::string& name, bool is_old) {
     int32_t handle = -1;
-    if (!files.open_directory(path.c_str(), &handle).ok()) {
+    if (!files.open(parent, name.c_str(), OpenMode::plain_directory, &handle).ok()) {
         return; // a link or a file: nothing that we have made
     }
     bool taken = false;
     const Status marked = files.lock(handle, &taken);
     if (taken || (!marked.ok() && is_old)) {
-        remove_directory(files, handle, path);
+        remove_directory(files, parent, handle, name);
     }
     (void)files.close(handle);
 }
 
-// A link may lead anywhere; nothing that we have made is one.
-void require_directory(system::FileTable& files, const std::string& path) {
-    int32_t handle = -1;
-    check(files.open_directory(path.c_str(), &handle));
-    (void)files.close(handle);
+Manifest manifest_of(system::FileTable& files, int32_t directory) {
+    return read_manifest(system::read_text(files, directory, kManifestName, kMaxManifestBytes,
+                                           OpenMode::read_plain));
 }
 
-Manifest manifest_of(system::FileTable& files, const std::string& directory) {
-    return read_manifest(system::read_text(files, directory + "/" + kManifestName,
-                                           kMaxManifestBytes, system::OpenMode::read_plain));
+// Of a committed checkpoint in an open directory. A link may lead anywhere; nothing that we have made is one. A copy under
+// another name would have a place in the order that it does not have.
+Manifest manifest_in(system::FileTable& files, int32_t parent, const Committed& one) {
+    const OpenFile directory(files, parent, one.name, OpenMode::plain_directory);
+    Manifest manifest = manifest_of(files, directory.handle());
+    if (committed_name(manifest.step, manifest.sequence, manifest.id) != one.name) {
+        fail(Code::corrupt_data, "its manifest is that of '%s'",
+             committed_name(manifest.step, manifest.sequence, manifest.id).c_str());
+    }
+    return manifest;
+}
+
+bool has_name(system::FileTable& files, int32_t directory, const char* name) {
+    system::FileIdentity found;
+    check(files.look(directory, name, &found));
+    return found.kind != system::FileKind::none;
+}
+
+bool has_manifest(system::FileTable& files, int32_t parent, const Committed& one) {
+    try {
+        (void)manifest_in(files, parent, one);
+        return true;
+    } catch (const Error& error) {
+        if (!is_damage(error.status().code())) {
+            throw;
+        }
+        return false;
+    }
 }
 
 } // namespace
 
 std::vector<Committed> list_committed(system::FileTable& files, const std::string& parent) {
+    const OpenFile open(files, system::kCurrentDirectory, parent, OpenMode::directory);
+    return list_committed(files, open.handle());
+}
+
+std::vector<Committed> list_committed(system::FileTable& files, int32_t parent) {
     std::vector<std::string> names;
-    check(files.list(parent.c_str(), &names));
+    check(files.list(parent, &names));
     std::vector<Committed> found;
     for (const std::string& name : names) {
         Committed one;
@@ -123,101 +147,116 @@ std::string temporary_name(int64_t sequence, const std::string& id) {
     return std::string(kTemporary) + std::to_string(sequence) + "-" + id;
 }
 
-std::string random_id() {
-    std::random_device device;
-    std::string id;
-    for (int i = 0; i < 4; ++i) {
-        id += hex(device(), 8);
+int64_t newest_sequence(system::FileTable& files, int32_t parent,
+                        const std::vector<Committed>& committed) {
+    for (const Committed& one : committed) {
+        if (one.sequence > kMostCounted && !has_manifest(files, parent, one)) {
+            continue;
+        }
+        if (one.sequence >= kMaxSequence - 1) {
+            fail(Code::bad_state,
+                 "checkpoint: '%s' has the largest sequence that there is, so a save beside it "
+                 "would not be the newest: remove it, or save into another folder",
+                 one.name.c_str());
+        }
+        return one.sequence;
     }
-    return id;
+    return 0;
 }
 
-void clean(system::FileTable& files, const std::string& parent) noexcept {
+void clean(system::FileTable& files, int32_t parent, int64_t newest) noexcept {
     try {
-        const std::vector<Committed> committed = list_committed(files, parent);
-        const int64_t newest = committed.empty() ? -1 : committed.front().sequence;
         std::vector<std::string> names;
-        check(files.list(parent.c_str(), &names));
+        check(files.list(parent, &names));
         for (const std::string& name : names) {
             int64_t sequence = 0;
             if (parse_leftover(name, sequence)) {
-                clean_one(files, parent + "/" + name, sequence <= newest);
+                clean_one(files, parent, name, sequence <= newest);
             }
         }
     } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): what stays is tried again
     }
 }
 
-void discard(system::FileTable& files, const std::string& parent,
-             const std::string& name) noexcept {
+bool is_in_place(system::FileTable& files, int32_t parent, int32_t handle,
+                 const std::string& name) {
+    system::FileIdentity own;
+    system::FileIdentity named;
+    check(files.look(handle, &own));
+    check(files.look(parent, name.c_str(), &named));
+    return own == named;
+}
+
+// Whoever may write here may have put a link in place of a file or of the directory: links go, what they point to stays.
+void remove_directory(system::FileTable& files, int32_t parent, int32_t handle,
+                      const std::string& name) noexcept {
     try {
-        Committed one;
-        std::string path = parent + "/" + name;
-        int32_t handle = -1;
-        if (!files.open_directory(path.c_str(), &handle).ok()) {
-            return;
+        std::vector<std::string> names;
+        check(files.list(handle, &names));
+        for (const std::string& file : names) {
+            (void)files.remove(handle, file.c_str());
         }
-        bool is_ours = true;
-        if (parse_committed(name, one)) {
-            const std::string trash =
-                parent + "/" + std::string(kTrash) + std::to_string(one.sequence) + "-" + one.id;
-            is_ours = files.rename(path.c_str(), trash.c_str()).ok();
-            path = trash;
+        if (is_in_place(files, parent, handle, name)) {
+            (void)files.remove(parent, name.c_str());
         }
-        if (is_ours) {
-            remove_directory(files, handle, path);
-        }
-        (void)files.close(handle);
     } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): what stays is tried again
     }
 }
 
-std::string parent_of(const std::string& path) {
-    const std::size_t last = path.find_last_not_of('/');
-    const std::size_t slash = last == std::string::npos ? last : path.find_last_of('/', last);
-    if (slash == std::string::npos) {
-        return ".";
+void discard(system::FileTable& files, int32_t parent, const std::string& name) noexcept {
+    try {
+        Committed one;
+        const OpenFile directory(files, parent, name, OpenMode::plain_directory);
+        std::string trash = name;
+        if (parse_committed(name, one)) {
+            trash = std::string(kTrash) + std::to_string(one.sequence) + "-" + one.id;
+            check(files.rename(parent, name.c_str(), trash.c_str()));
+        }
+        remove_directory(files, parent, directory.handle(), trash);
+    } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): what stays is tried again
     }
-    return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-void make_parent(system::FileTable& files, const std::string& parent) {
-    std::vector<std::string> names;
-    const Status listed = files.list(parent.c_str(), &names);
-    if (listed.ok()) {
-        return;
+system::OpenFile open_parent(system::FileTable& files, const std::string& parent) {
+    system::FileIdentity found;
+    check(files.look(system::kCurrentDirectory, parent.c_str(), &found));
+    Status made;
+    if (found.kind == system::FileKind::none) {
+        made = files.make_directory(system::kCurrentDirectory, parent.c_str());
+        if (made.ok()) {
+            OpenFile above(files, system::kCurrentDirectory, system::parent_of(parent),
+                           OpenMode::directory);
+            check(files.sync(above.handle()));
+        }
     }
-    if (listed.code() == Code::out_of_memory) { // that says nothing of the folder
-        check(listed);
-    }
-    check(files.make_directory(parent.c_str()));
-    check(files.sync_directory(parent_of(parent).c_str()));
+    int32_t handle = -1;
+    const Status opened =
+        files.open(system::kCurrentDirectory, parent.c_str(), OpenMode::directory, &handle);
+    check(made.ok() || opened.ok() ? opened : made); // another process may have made it meanwhile
+    return {files, handle};
 }
 
 Manifest read_committed(system::FileTable& files, const std::string& parent, const Committed& one) {
-    const std::string directory = parent + "/" + one.name;
-    require_directory(files, directory);
-    return manifest_of(files, directory);
+    const OpenFile open(files, system::kCurrentDirectory, parent, OpenMode::directory);
+    return manifest_in(files, open.handle(), one);
 }
 
 bool is_checkpoint(system::FileTable& files, const std::string& path) {
-    std::vector<std::string> names;
-    check(files.list(path.c_str(), &names));
-    return std::find(names.begin(), names.end(), kManifestName) != names.end();
+    const OpenFile open(files, system::kCurrentDirectory, path, OpenMode::directory);
+    return has_name(files, open.handle(), kManifestName);
 }
 
 Found find_checkpoint(system::FileTable& files, const std::string& path) {
-    if (is_checkpoint(files, path)) {
-        return {path, manifest_of(files, path), {}};
+    const OpenFile parent(files, system::kCurrentDirectory, path, OpenMode::directory);
+    if (has_name(files, parent.handle(), kManifestName)) {
+        return {path, manifest_of(files, parent.handle()), {}};
     }
     std::string skipped;
-    for (const Committed& one : list_committed(files, path)) {
-        const std::string directory = path + "/" + one.name;
+    for (const Committed& one : list_committed(files, parent.handle())) {
         try {
-            return {directory, read_committed(files, path, one), skipped};
+            return {path + "/" + one.name, manifest_in(files, parent.handle(), one), skipped};
         } catch (const Error& error) {
-            const Code code = error.status().code();
-            if (code != Code::corrupt_data && code != Code::io_error) {
+            if (!is_damage(error.status().code())) {
                 throw;
             }
             skipped += (skipped.empty() ? "" : "; ") + one.name + ": " + error.status().text();

@@ -18,25 +18,32 @@ struct Committed {
     std::string id;
 };
 
-// Newest first. Throws io_error.
+// Newest first. Throws io_error. Of an open directory, or of one by its path.
+std::vector<Committed> list_committed(system::FileTable& files, int32_t parent);
 std::vector<Committed> list_committed(system::FileTable& files, const std::string& parent);
 std::string committed_name(int64_t step, int64_t sequence, const std::string& id);
 std::string temporary_name(int64_t sequence, const std::string& id);
 
-// 32 hexadecimal digits of the system's random numbers.
-std::string random_id();
+// The sequence after which the next save comes; 0 where there is none yet. A number that no run reaches by counting is
+// believed only where a manifest stands behind it, or an empty folder with its name would hide every later save. Throws
+// bad_state where no number is left.
+int64_t newest_sequence(system::FileTable& files, int32_t parent,
+                        const std::vector<Committed>& committed);
 
 // Removes what earlier processes left half written or half deleted: all that no living process has marked as its own,
-// or, where the file system knows no marks, all that is older than the newest commit. Never throws: what cannot be
+// or, where the file system knows no marks, all that is not newer than `newest`. Never throws: what cannot be
 // removed stays.
-void clean(system::FileTable& files, const std::string& parent) noexcept;
+void clean(system::FileTable& files, int32_t parent, int64_t newest) noexcept;
 // A directory of files, by a rename and then file by file. Neither follows a link: what lies elsewhere stays.
-void discard(system::FileTable& files, const std::string& parent, const std::string& name) noexcept;
+void discard(system::FileTable& files, int32_t parent, const std::string& name) noexcept;
+// An open directory's files and empty directories, and its name in `parent` where that is still its own.
+void remove_directory(system::FileTable& files, int32_t parent, int32_t handle,
+                      const std::string& name) noexcept;
+// Whether the name still is that of the open directory.
+bool is_in_place(system::FileTable& files, int32_t parent, int32_t handle, const std::string& name);
 
-// Where the last name of a path lies.
-std::string parent_of(const std::string& path);
-// Makes the directory where it is missing, and its name durable.
-void make_parent(system::FileTable& files, const std::string& parent);
+// Opens a directory that may be a link to one. Where it is missing it is made, and its name durable.
+system::OpenFile open_parent(system::FileTable& files, const std::string& parent);
 
 // Whether a directory is a checkpoint itself, and not one of several.
 bool is_checkpoint(system::FileTable& files, const std::string& path);

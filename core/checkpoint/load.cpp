@@ -41,6 +41,10 @@ std::string difference(const std::string& saved, const std::string& here) {
     return "its line is '" + line(saved, a) + "', here '" + line(here, b) + "'";
 }
 
+std::string quoted(const std::string& preset) {
+    return preset.empty() ? "one without a name" : "'" + preset + "'";
+}
+
 bool is_power_of_two(float value) noexcept {
     const uint32_t bits = std::bit_cast<uint32_t>(value);
     const uint32_t exponent = bits >> 23; // with the sign
@@ -118,7 +122,11 @@ class Loader {
     void check_contents() const {
         const Manifest& manifest = loaded_.manifest_;
         if (!options_.other_recipe && !is_same_recipe(manifest.recipe, catalog_.recipe)) {
-            fail(Code::bad_state, "checkpoint: it was saved under another recipe: %s",
+            fail(Code::bad_state,
+                 "checkpoint: it was saved under another recipe, %s; here it is %s: %s. "
+                 "MP_LOAD_CONVERT converts it to the one here; MP_LOAD_OTHER_RECIPE takes it as it "
+                 "is, where all types are equal",
+                 quoted(manifest.preset).c_str(), quoted(catalog_.preset).c_str(),
                  difference(manifest.recipe, catalog_.recipe).c_str());
         }
         std::set<std::pair<std::string, std::string>> wanted;
@@ -199,6 +207,7 @@ class Loader {
                                           [file](const Request& r) { return r.file != file; });
             const bool verify = options_.verify_all && file % ranks_.size() == ranks_.rank();
             if (request != end || verify) {
+                require_folder();
                 ShardReader reader(files_, loaded_.directory_, loaded_.manifest_,
                                    static_cast<std::size_t>(file));
                 read_file(reader, {request, end});
@@ -207,6 +216,18 @@ class Loader {
                 }
             }
             request = end;
+        }
+    }
+
+    // Only rank 0 has looked.
+    void require_folder() const {
+        system::FileIdentity found;
+        check(files_.look(system::kCurrentDirectory, loaded_.directory_.c_str(), &found));
+        if (ranks_.rank() > 0 && found.kind == system::FileKind::none) {
+            fail(Code::io_error,
+                 "checkpoint: there is no '%s' here, though rank 0 sees it: the ranks look into "
+                 "different folders, and must see the same one",
+                 loaded_.directory_.c_str());
         }
     }
 

@@ -3,50 +3,17 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "checkpoint/directory.hpp"
 #include "checkpoint/shard_writer.hpp"
+#include "checkpoint/temporary_directory.hpp"
 #include "system/crc32c.hpp"
 #include "system/fnv.hpp"
+#include "system/place.hpp"
 
 namespace mp::checkpoint {
 namespace {
-
-// Rank 0's hold on the temporary directory: marked as in use until the commit, removed where there is none.
-class TemporaryDirectory {
-  public:
-    TemporaryDirectory(system::FileTable& files, std::string parent, std::string name)
-        : files_(files), parent_(std::move(parent)), name_(std::move(name)) {
-        check(files_.make_directory(path().c_str()));
-        if (files_.open_directory(path().c_str(), &lock_).ok()) {
-            bool taken = false;
-            (void)files_.lock(lock_, &taken); // no marks: see clean()
-        }
-    }
-    TemporaryDirectory(const TemporaryDirectory&) = delete;
-    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-    ~TemporaryDirectory() {
-        if (!committed_) {
-            discard(files_, parent_, name_);
-        }
-        if (lock_ >= 0) {
-            (void)files_.close(lock_);
-        }
-    }
-    [[nodiscard]] std::string path() const { return parent_ + "/" + name_; }
-    void commit(const std::string& final_path) {
-        check(files_.rename(path().c_str(), final_path.c_str()));
-        committed_ = true;
-        check(files_.sync_directory(parent_.c_str()));
-    }
-
-  private:
-    system::FileTable& files_;
-    std::string parent_;
-    std::string name_;
-    int32_t lock_ = -1;
-    bool committed_ = false;
-};
 
 std::string shard_name(int32_t rank, int32_t size) {
     return "shard-" + std::to_string(rank) + "-of-" + std::to_string(size) + ".safetensors";
@@ -80,29 +47,22 @@ uint32_t agreed_checksum(const Catalog& catalog) {
 
 class Saver {
   public:
-    Saver(Ranks& ranks, system::FileTable& files, const Catalog& catalog,
+    Saver(Ranks& ranks, system::FileTable& files, int32_t folder, const Catalog& catalog,
           const SaveOptions& options)
-        : ranks_(ranks), files_(files), catalog_(catalog), options_(options) {}
+        : ranks_(ranks), files_(files), folder_(folder), catalog_(catalog), options_(options) {}
 
     std::string save() {
         plan_ = on_first(ranks_, [&] { return begin(); });
-        const std::string temporary =
-            options_.parent + "/" + temporary_name(plan_.sequence, plan_.id);
-        const std::vector<std::string> shards =
-            together(ranks_, [&] { return write_own(temporary); });
-        const std::string name = committed_name(options_.step, plan_.sequence, plan_.id);
-        return on_first(ranks_, [&] { return commit(shards, options_.parent + "/" + name); });
+        const std::vector<std::string> shards = together(ranks_, [&] { return write_own(); });
+        return on_first(ranks_, [&] { return commit(shards); });
     }
 
   private:
     Plan begin() {
-        make_parent(files_, options_.parent);
-        clean(files_, options_.parent);
-        const std::vector<Committed> earlier = list_committed(files_, options_.parent);
-        Plan plan = {earlier.empty() ? 1 : earlier.front().sequence + 1, random_id()};
-        directory_ = std::make_unique<TemporaryDirectory>(files_, options_.parent,
-                                                          temporary_name(plan.sequence, plan.id));
-        return plan;
+        const int64_t newest = newest_sequence(files_, folder_, list_committed(files_, folder_));
+        clean(files_, folder_, newest);
+        directory_ = std::make_unique<TemporaryDirectory>(files_, folder_, newest + 1);
+        return {newest + 1, directory_->id()};
     }
 
     [[nodiscard]] Manifest head() const {
@@ -125,8 +85,14 @@ class Saver {
     }
 
     // This rank's file, and what the manifest says of it.
-    std::string write_own(const std::string& temporary) const {
+    std::string write_own() const {
         check_catalog(catalog_);
+        system::OpenFile shared; // what rank 0 has made
+        if (directory_ == nullptr) {
+            shared = {files_, folder_, temporary_name(plan_.sequence, plan_.id),
+                      system::OpenMode::plain_directory};
+        }
+        const int32_t temporary = directory_ != nullptr ? directory_->handle() : shared.handle();
         Manifest shard = head();
         std::vector<ShardTensor> tensors;
         for (const Entry& entry : catalog_.entries) {
@@ -143,7 +109,7 @@ class Saver {
         const Metadata metadata = {{"checkpoint_id", plan_.id},
                                    {"rank", std::to_string(ranks_.rank())},
                                    {"world", std::to_string(ranks_.size())}};
-        StoredFile file = write_shard(files_, temporary + "/" + name, tensors, metadata,
+        StoredFile file = write_shard(files_, temporary, name, tensors, metadata,
                                       options_.chunk_bytes, options_.progress);
         file.name = name;
         shard.files.push_back(std::move(file));
@@ -151,21 +117,23 @@ class Saver {
         return system::to_bytes(shard);
     }
 
-    std::string commit(const std::vector<std::string>& shards, const std::string& final_path) {
+    std::string commit(const std::vector<std::string>& shards) {
         Manifest manifest = merge(shards);
-        const std::string temporary = directory_->path();
-        write_synced(files_, temporary + "/" + kManifestName, write_manifest(manifest));
-        check(files_.sync_directory(temporary.c_str()));
+        const int32_t temporary = directory_->handle();
+        write_synced(files_, temporary, kManifestName, write_manifest(manifest));
+        check(files_.sync(temporary));
         check_sizes(manifest, temporary);
-        directory_->commit(final_path);
+        const std::string name = committed_name(options_.step, plan_.sequence, plan_.id);
+        directory_->commit(name);
         directory_.reset();
-        forget_old();
-        return final_path;
+        forget_old(name);
+        return options_.parent + "/" + name;
     }
 
     [[nodiscard]] Manifest merge(const std::vector<std::string>& shards) const {
         Manifest whole = head();
-        std::map<std::pair<std::string, std::string>, StoredTensor> tensors;
+        Tensors tensors;
+        std::vector<std::size_t> counts; // of names, in which none appears twice
         const auto first = system::from_bytes<Manifest>(shards[0]);
         for (std::size_t rank = 0; rank < shards.size(); ++rank) {
             const auto shard = system::from_bytes<Manifest>(shards[rank]);
@@ -174,12 +142,34 @@ class Saver {
             for (const StoredTensor& tensor : shard.tensors) {
                 add(tensors[{tensor.name, tensor.state}], tensor, rank);
             }
+            counts.push_back(shard.tensors.size());
+        }
+        for (std::size_t rank = 0; rank < shards.size(); ++rank) {
+            if (counts[rank] != tensors.size()) {
+                name_missing(tensors, system::from_bytes<Manifest>(shards[rank]), rank);
+            }
         }
         for (auto& [key, tensor] : tensors) {
             whole.tensors.push_back(std::move(tensor));
         }
         whole.plan = plan_hash(whole);
         return whole;
+    }
+
+    using Tensors = std::map<std::pair<std::string, std::string>, StoredTensor>;
+
+    [[noreturn]] static void name_missing(const Tensors& all, const Manifest& shard,
+                                          std::size_t rank) {
+        std::set<std::pair<std::string, std::string>> own;
+        for (const StoredTensor& tensor : shard.tensors) {
+            own.emplace(tensor.name, tensor.state);
+        }
+        const auto missing = std::find_if(
+            all.begin(), all.end(), [&](const auto& row) { return !own.contains(row.first); });
+        fail(Code::rank_mismatch,
+             "checkpoint: rank %zu has nothing called '%s' (%s), which another rank saves: all "
+             "ranks add the same, under the same names",
+             rank, missing->first.first.c_str(), missing->first.second.c_str());
     }
 
     static void add(StoredTensor& whole, const StoredTensor& shard, std::size_t rank) {
@@ -249,15 +239,12 @@ class Saver {
     }
 
     // Other hosts' files are here only where the file system is really shared.
-    void check_sizes(const Manifest& manifest, const std::string& directory) const {
+    void check_sizes(const Manifest& manifest, int32_t directory) const {
         for (const StoredFile& file : manifest.files) {
-            int32_t handle = -1;
+            system::OpenFile open(files_, directory, file.name, system::OpenMode::read_plain);
             int64_t bytes = 0;
-            check(files_.open((directory + "/" + file.name).c_str(), system::OpenMode::read_plain,
-                              &handle));
-            const Status sized = files_.size(handle, &bytes);
-            check(files_.close(handle));
-            check(sized);
+            check(files_.size(open.handle(), &bytes));
+            check(open.close());
             if (bytes != file.bytes) {
                 fail(Code::io_error,
                      "checkpoint: '%s' has %lld bytes after its sync instead of %lld",
@@ -267,14 +254,19 @@ class Saver {
         }
     }
 
-    void forget_old() const {
+    // What is older than the new one, which stays, and so does what pretends to be newer.
+    void forget_old(const std::string& own) const {
         if (options_.keep <= 0) {
             return;
         }
         try {
-            const std::vector<Committed> all = list_committed(files_, options_.parent);
-            for (std::size_t i = static_cast<std::size_t>(options_.keep); i < all.size(); ++i) {
-                discard(files_, options_.parent, all[i].name);
+            const std::vector<Committed> all = list_committed(files_, folder_);
+            const auto place = std::find_if(all.begin(), all.end(),
+                                            [&](const Committed& c) { return c.name == own; });
+            for (auto i = static_cast<std::size_t>(place - all.begin()) +
+                          static_cast<std::size_t>(options_.keep);
+                 i < all.size(); ++i) {
+                discard(files_, folder_, all[i].name);
             }
         } catch (const std::exception&) { // NOLINT(bugprone-empty-catch)
             // The new checkpoint is committed; the old ones go at the next save.
@@ -283,22 +275,52 @@ class Saver {
 
     Ranks& ranks_;
     system::FileTable& files_;
+    int32_t folder_;
     const Catalog& catalog_;
     const SaveOptions& options_;
     Plan plan_;
     std::unique_ptr<TemporaryDirectory> directory_; // of rank 0
 };
 
+// Of the ranks after the first, which has made or found it.
+system::OpenFile shared_folder(system::FileTable& files, const std::string& parent) {
+    int32_t handle = -1;
+    const Status opened =
+        files.open(system::kCurrentDirectory, parent.c_str(), system::OpenMode::directory, &handle);
+    if (!opened.ok()) {
+        fail(opened.code(), "%s; rank 0 sees the folder, and all ranks must see the same one",
+             opened.text());
+    }
+    return {files, handle};
+}
+
 } // namespace
+
+system::OpenFile open_folder(Ranks& ranks, system::FileTable& files, const std::string& parent) {
+    system::OpenFile folder;
+    on_first(ranks, [&] { folder = open_parent(files, parent); });
+    together(ranks, [&] {
+        if (ranks.rank() > 0) {
+            folder = shared_folder(files, parent);
+        }
+    });
+    return folder;
+}
+
+std::string save_into(Ranks& ranks, system::FileTable& files, const system::OpenFile& folder,
+                      const Catalog& catalog, const SaveOptions& options) {
+    return Saver(ranks, files, folder.handle(), catalog, options).save();
+}
 
 std::string save_checkpoint(Ranks& ranks, system::FileTable& files, const Catalog& catalog,
                             const SaveOptions& options) {
-    return Saver(ranks, files, catalog, options).save();
+    return save_into(ranks, files, open_folder(ranks, files, options.parent), catalog, options);
 }
 
 void write_weights(system::FileTable& files, const std::string& path, const Catalog& catalog) {
     check_catalog(catalog);
     std::vector<ShardTensor> tensors;
+    std::map<std::string, std::string> keys;
     for (const Entry& entry : catalog.entries) {
         if (entry.slices.size() != 1 || entry.slices[0].length != entry.count()) {
             fail(Code::unsupported, "checkpoint: %s is not whole on this rank",
@@ -306,18 +328,32 @@ void write_weights(system::FileTable& files, const std::string& path, const Cata
         }
         const std::string key =
             entry.state == "param" ? entry.name : entry.name + "_" + entry.state;
+        const auto [earlier, is_new] = keys.emplace(key, entry.text());
+        if (!is_new) {
+            fail(Code::invalid_argument,
+                 "checkpoint: in one file %s and %s would both be called '%s'; give one of these "
+                 "parameters another name",
+                 earlier->second.c_str(), entry.text().c_str(), key.c_str());
+        }
         tensors.push_back({key, &entry, &entry.slices[0]});
     }
-    const std::string temporary = path + ".tmp-" + random_id();
-    const auto give_up = [&] { (void)files.remove(temporary.c_str()); };
+    const system::Place place(files, path);
+    const int32_t directory = place.directory.handle();
+    system::FileIdentity found;
+    check(files.look(directory, place.name.c_str(), &found));
+    if (found.kind != system::FileKind::none) {
+        fail(Code::io_error, "checkpoint: '%s' exists already, and is not replaced", path.c_str());
+    }
+    const std::string temporary = place.temporary();
     try {
-        (void)write_shard(files, temporary, tensors, {{"format", "pt"}}, kDefaultChunk, {});
-        check(files.rename(temporary.c_str(), path.c_str()));
+        (void)write_shard(files, directory, temporary, tensors, {{"format", "pt"}}, kDefaultChunk,
+                          {});
+        check(files.rename(directory, temporary.c_str(), place.name.c_str()));
     } catch (const std::exception&) {
-        give_up();
+        (void)files.remove(directory, temporary.c_str());
         throw;
     }
-    check(files.sync_directory(parent_of(path).c_str()));
+    check(files.sync(directory));
 }
 
 } // namespace mp::checkpoint

@@ -26,6 +26,12 @@ struct SaveOptions {
 std::string save_checkpoint(Ranks& ranks, system::FileTable& files, const Catalog& catalog,
                             const SaveOptions& options);
 
+// The same in two steps, both collective, of which only the first looks at a path: where the process is, and what its paths
+// mean, may change before the second.
+system::OpenFile open_folder(Ranks& ranks, system::FileTable& files, const std::string& parent);
+std::string save_into(Ranks& ranks, system::FileTable& files, const system::OpenFile& folder,
+                      const Catalog& catalog, const SaveOptions& options);
+
 // One ordinary safetensors file with these entries, each whole in its one slice, under their names alone (for a state
 // other than "param": name_state). `path` must not exist. Not collective.
 void write_weights(system::FileTable& files, const std::string& path, const Catalog& catalog);

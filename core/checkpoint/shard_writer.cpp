@@ -10,40 +10,13 @@
 namespace mp::checkpoint {
 namespace {
 
-class NewFile {
-  public:
-    NewFile(system::FileTable& files, const std::string& path) : files_(files) {
-        check(files.open(path.c_str(), system::OpenMode::create_new, &handle_));
-    }
-    NewFile(const NewFile&) = delete;
-    NewFile& operator=(const NewFile&) = delete;
-    ~NewFile() {
-        if (handle_ >= 0) {
-            (void)files_.close(handle_);
-        }
-    }
-    void reserve(int64_t bytes) { check(files_.reserve(handle_, bytes)); }
-    void write(int64_t offset, const void* data, std::size_t bytes) {
-        check(files_.write(handle_, offset, data, bytes));
-    }
-    void finish() {
-        const Status synced = files_.sync(handle_);
-        const Status closed = files_.close(handle_);
-        handle_ = -1;
-        check(synced);
-        check(closed);
-    }
-
-  private:
-    system::FileTable& files_;
-    int32_t handle_ = -1;
-};
-
 class ChunkWriter {
   public:
-    ChunkWriter(NewFile& file, int64_t chunk_bytes, int64_t total, const Progress& progress)
-        : file_(file), chunk_(static_cast<std::size_t>(std::min(chunk_bytes, total))),
-          total_(total), progress_(progress) {}
+    ChunkWriter(system::FileTable& files, int32_t file, int64_t chunk_bytes, int64_t total,
+                const Progress& progress)
+        : files_(files), file_(file),
+          chunk_(static_cast<std::size_t>(std::min(chunk_bytes, total))), total_(total),
+          progress_(progress) {}
 
     void append(const char* data, std::size_t bytes) {
         while (bytes > 0) {
@@ -72,7 +45,7 @@ class ChunkWriter {
 
     void flush() {
         if (filled_ > 0) {
-            file_.write(written_, chunk_.data(), filled_);
+            check(files_.write(file_, written_, chunk_.data(), filled_));
             sums_.push_back(system::crc32c(0, chunk_.data(), filled_));
             written_ += static_cast<int64_t>(filled_);
             filled_ = 0;
@@ -90,7 +63,8 @@ class ChunkWriter {
         }
     }
 
-    NewFile& file_;
+    system::FileTable& files_;
+    int32_t file_;
     std::vector<char> chunk_;
     std::size_t filled_ = 0;
     int64_t written_ = 0;
@@ -119,7 +93,7 @@ NewTensor describe(const ShardTensor& source) {
 
 } // namespace
 
-StoredFile write_shard(system::FileTable& files, const std::string& path,
+StoredFile write_shard(system::FileTable& files, int32_t directory, const std::string& name,
                        const std::vector<ShardTensor>& tensors, const Metadata& metadata,
                        int64_t chunk_bytes, const Progress& progress) {
     std::vector<std::pair<NewTensor, const ShardTensor*>> order;
@@ -138,9 +112,9 @@ StoredFile write_shard(system::FileTable& files, const std::string& path,
     }
     const std::string header = write_header(described, metadata);
     const int64_t total = static_cast<int64_t>(header.size()) + data_bytes;
-    NewFile file(files, path);
-    file.reserve(total);
-    ChunkWriter writer(file, chunk_bytes, total, progress);
+    system::OpenFile file(files, directory, name, system::OpenMode::create_new);
+    check(files.reserve(file.handle(), total));
+    ChunkWriter writer(files, file.handle(), chunk_bytes, total, progress);
     writer.append(header.data(), header.size());
     for (const auto& [tensor, source] : order) {
         writer.append(*source);
@@ -153,9 +127,10 @@ StoredFile write_shard(system::FileTable& files, const std::string& path,
     return stored;
 }
 
-void write_synced(system::FileTable& files, const std::string& path, const std::string& text) {
-    NewFile file(files, path);
-    file.write(0, text.data(), text.size());
+void write_synced(system::FileTable& files, int32_t directory, const std::string& name,
+                  const std::string& text) {
+    system::OpenFile file(files, directory, name, system::OpenMode::create_new);
+    check(files.write(file.handle(), 0, text.data(), text.size()));
     file.finish();
 }
 

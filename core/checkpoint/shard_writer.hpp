@@ -20,12 +20,13 @@ struct ShardTensor {
     const LocalSlice* slice = nullptr;
 };
 
-// Creates `path`, which must not exist, and returns its size and checksums with everything on the disk. A failed sync
+// Creates the file in an open directory, where it must not exist, and returns its size and checksums with everything on the disk. A failed sync
 // or close is final: nothing is tried again.
-StoredFile write_shard(system::FileTable& files, const std::string& path,
+StoredFile write_shard(system::FileTable& files, int32_t directory, const std::string& name,
                        const std::vector<ShardTensor>& tensors, const Metadata& metadata,
                        int64_t chunk_bytes, const Progress& progress);
 // A small file of text, the same way.
-void write_synced(system::FileTable& files, const std::string& path, const std::string& text);
+void write_synced(system::FileTable& files, int32_t directory, const std::string& name,
+                  const std::string& text);
 
 } // namespace mp::checkpoint

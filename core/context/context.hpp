@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Context: the open devices, their default streams, and the table for files. Backends are
-// injected; core names none.
+// Context: the open devices and their default streams. Backends are injected; core names none.
 #pragma once
 
 #include <exception>
@@ -9,7 +8,6 @@
 
 #include "device/stream.hpp"
 #include "interface/backend.hpp"
-#include "system/file.hpp"
 
 namespace mp {
 
@@ -42,7 +40,6 @@ class Context {
     // A host device beside the context's, with so many threads, for work that goes on beside the caller's.
     [[nodiscard]] std::shared_ptr<Stream> open_host_stream(int32_t threads) const;
 
-    [[nodiscard]] system::FileTable& files() const noexcept { return system::posix_files(); }
     [[nodiscard]] std::string describe() const;
     // The line that `text` returns, for the caller's log. Left out where there is no memory for it: what it tells of has happened.
     template <typename Text> void log(LogLevel level, const Text& text) const noexcept {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/step_history.hpp"
 
-#include <atomic>
 #include <cmath>
-#include <unistd.h>
 
 #include "status/guarded.hpp"
-#include "system/file.hpp"
 #include "system/json_writer.hpp"
+#include "system/place.hpp"
 
 namespace mp::optim {
 namespace {
@@ -48,32 +46,6 @@ void add_record(system::JsonWriter& json, const StepRecord& r) {
     json.end();
 }
 
-Status write_file(system::FileTable& files, const std::string& path, const std::string& text) {
-    int32_t handle = -1;
-    check(files.open(path.c_str(), system::OpenMode::create_new, &handle));
-    Status status = files.write(handle, 0, text.data(), text.size());
-    status = status.ok() ? files.sync(handle) : status;
-    const Status closed = files.close(handle);
-    status = status.ok() ? closed : status;
-    if (!status.ok()) {
-        (void)files.remove(path.c_str());
-    }
-    return status;
-}
-
-// What is a link, a device or a pipe stays one.
-Status check_ordinary(system::FileTable& files, const std::string& path) {
-    int32_t handle = -1;
-    int64_t bytes = 0;
-    if (const Status opened = files.open(path.c_str(), system::OpenMode::read_plain, &handle);
-        !opened.ok()) {
-        return opened;
-    }
-    const Status status = files.size(handle, &bytes);
-    (void)files.close(handle);
-    return status;
-}
-
 } // namespace
 
 StepHistory::StepHistory(int32_t capacity, std::string path)
@@ -84,6 +56,10 @@ StepHistory::StepHistory(int32_t capacity, std::string path)
     }
     if (capacity == 0 && !path_.empty()) {
         fail(Code::invalid_argument, "history: there is a path, but no steps to keep for it");
+    }
+    if (!path_.empty()) {
+        path_ = system::absolute_path(path_);
+        system::check_replaceable(system::posix_files(), system::kCurrentDirectory, path_);
     }
     ring_.resize(static_cast<std::size_t>(capacity));
 }
@@ -126,33 +102,13 @@ std::string StepHistory::to_json() const {
     return json.take() + "\n";
 }
 
-// Beside it first, so that no reader sees half of it.
 Status StepHistory::write() const noexcept {
     if (path_.empty()) {
         return {};
     }
     return guarded("the history of steps", [&]() -> Status {
-        system::FileTable& files = system::posix_files();
-        // A name of our own: what is there already is somebody's, and the call fails.
-        static std::atomic<uint32_t> number{0};
-        const std::string part = path_ + ".part-" + std::to_string(::getpid()) + "-" +
-                                 std::to_string(number.fetch_add(1));
-        Status status = write_file(files, part, to_json());
-        if (!status.ok()) {
-            return status;
-        }
-        status = files.rename(part.c_str(), path_.c_str());
-        if (!status.ok()) { // rename replaces nothing
-            status = check_ordinary(files, path_);
-            if (status.ok()) {
-                (void)files.remove(path_.c_str());
-                status = files.rename(part.c_str(), path_.c_str());
-            }
-        }
-        if (!status.ok()) {
-            (void)files.remove(part.c_str());
-        }
-        return status;
+        system::replace_text(system::posix_files(), path_, to_json());
+        return {};
     });
 }
 

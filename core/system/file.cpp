@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "system/descriptor.hpp"
+
 namespace mp::system {
 namespace {
 
@@ -21,6 +23,38 @@ Status io_error(const char* what, const char* name) noexcept {
     // The GNU variant may return a static string instead of filling the buffer.
     const char* reason = strerror_r(code, text, sizeof text);
     return Status::error(Code::io_error, "%s '%s': %s (errno %d)", what, name, reason, code);
+}
+
+// The path of an open file now, for messages; keeps errno.
+class OpenName {
+  public:
+    explicit OpenName(int handle) noexcept {
+        const int code = errno;
+        char link[40] = {};
+        (void)std::snprintf(link, sizeof link, "/proc/self/fd/%d", handle);
+        const ssize_t length = ::readlink(link, name_, sizeof name_ - 1);
+        if (length > 0) {
+            name_[length] = '\0';
+        }
+        errno = code;
+    }
+    [[nodiscard]] const char* c_str() const noexcept { return name_; }
+
+  private:
+    char name_[512] = "open file";
+};
+
+Status handle_error(const char* what, int handle) noexcept {
+    return io_error(what, OpenName(handle).c_str());
+}
+
+Status path_error(const char* what, int directory, const char* path) noexcept {
+    if (directory == AT_FDCWD || path[0] == '/') {
+        return io_error(what, path);
+    }
+    TextLine<768> whole;
+    whole.set("%s/%s", OpenName(directory).c_str(), path);
+    return io_error(what, whole.c_str());
 }
 
 std::ptrdiff_t read_at(int handle, void* data, std::size_t bytes, int64_t offset) noexcept {
@@ -37,39 +71,61 @@ int open_flags(OpenMode mode) noexcept {
         return O_RDWR | O_CREAT | O_EXCL;
     case OpenMode::read_plain:
         return O_RDONLY | O_NOFOLLOW | O_NONBLOCK;
+    case OpenMode::directory:
+        return O_RDONLY | O_DIRECTORY;
+    case OpenMode::plain_directory:
+        return O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
     case OpenMode::read:
         break;
     }
-    return O_RDONLY;
+    return O_RDONLY | O_NONBLOCK; // a pipe is refused later: it has no size
 }
 
 // 0, or -1 with errno.
-int rename_new(const char* from, const char* to) noexcept {
+int rename_new(int directory, const char* from, const char* to) noexcept {
 #ifdef RENAME_NOREPLACE
-    if (::renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) {
+    if (::renameat2(directory, from, directory, to, RENAME_NOREPLACE) == 0) {
         return 0;
     }
     if (errno != ENOSYS && errno != EINVAL) {
         return -1;
     }
 #endif
-    return std::rename(from, to);
+    struct stat info = {};
+    if (::fstatat(directory, to, &info, AT_SYMLINK_NOFOLLOW) == 0) {
+        errno = EEXIST;
+        return -1;
+    }
+    return ::renameat(directory, from, directory, to);
+}
+
+FileIdentity identity(const struct stat& info) noexcept {
+    FileIdentity found = {FileKind::other, info.st_dev, info.st_ino};
+    if (S_ISREG(info.st_mode)) {
+        found.kind = FileKind::regular;
+    } else if (S_ISDIR(info.st_mode)) {
+        found.kind = FileKind::directory;
+    } else if (S_ISLNK(info.st_mode)) {
+        found.kind = FileKind::link;
+    }
+    return found;
 }
 
 // Calls `move`, which takes what is done and returns what it moved, until all is; `end` is what moving nothing means.
 template <typename Move>
-Status transfer(const char* what, const char* end, std::size_t bytes, Move&& move) noexcept {
+Status transfer(const char* what, const char* end, int handle, std::size_t bytes,
+                Move&& move) noexcept {
     for (std::size_t done = 0; done < bytes;) {
         const std::ptrdiff_t moved = move(done);
         if (moved < 0 && errno == EINTR) {
             continue;
         }
         if (moved < 0) {
-            return io_error(what, "open file");
+            return handle_error(what, handle);
         }
         if (moved == 0) {
-            return Status::error(Code::io_error, "%s: the file %s, %zu bytes early", what, end,
-                                 bytes - done);
+            return Status::error(Code::io_error, "%s '%s': the file %s, %zu bytes early", what,
+                                 OpenName(handle).c_str(), end, bytes - done);
         }
         done += static_cast<std::size_t>(moved);
     }
@@ -77,11 +133,7 @@ Status transfer(const char* what, const char* end, std::size_t bytes, Move&& mov
 }
 
 // The names that a directory has, sorted; closes it.
-Status read_names(DIR* directory, const char* path, std::vector<std::string>* names) noexcept {
-    names->clear();
-    if (directory == nullptr) {
-        return io_error("list", path);
-    }
+Status read_names(DIR* directory, std::vector<std::string>* names) noexcept {
     Status status;
     try {
         errno = 0;
@@ -92,10 +144,10 @@ Status read_names(DIR* directory, const char* path, std::vector<std::string>* na
             }
             errno = 0;
         }
-        status = errno == 0 ? Status() : io_error("list", path);
+        status = errno == 0 ? Status() : handle_error("list", ::dirfd(directory));
         std::sort(names->begin(), names->end());
     } catch (const std::bad_alloc&) {
-        status = Status::error(Code::out_of_memory, "list '%s': out of memory", path);
+        status = Status::error(Code::out_of_memory, "list a directory: out of memory");
     }
     (void)::closedir(directory);
     return status;
@@ -103,12 +155,21 @@ Status read_names(DIR* directory, const char* path, std::vector<std::string>* na
 
 class PosixFiles final : public FileTable {
   public:
+    using FileTable::list;
+    using FileTable::make_directory;
+    using FileTable::open;
+    using FileTable::remove;
+    using FileTable::rename;
+
     explicit PosixFiles(const FileCalls& calls) noexcept : calls_(calls) {}
 
-    Status open(const char* path, OpenMode mode, int32_t* handle) noexcept override {
-        const int descriptor = ::open(path, open_flags(mode) | O_CLOEXEC, 0644);
+    Status open(int32_t directory, const char* path, OpenMode mode,
+                int32_t* handle) noexcept override {
+        const int descriptor = open_descriptor(directory, path, open_flags(mode), 0666);
         if (descriptor < 0) {
-            return io_error("open", path);
+            const bool is_directory =
+                mode == OpenMode::directory || mode == OpenMode::plain_directory;
+            return path_error(is_directory ? "open directory" : "open", directory, path);
         }
         *handle = descriptor;
         return {};
@@ -117,17 +178,18 @@ class PosixFiles final : public FileTable {
     Status size(int32_t handle, int64_t* bytes) noexcept override {
         struct stat info = {};
         if (::fstat(handle, &info) != 0) {
-            return io_error("stat", "open file");
+            return handle_error("stat", handle);
         }
         if (!S_ISREG(info.st_mode)) {
-            return Status::error(Code::io_error, "not a regular file");
+            return Status::error(Code::io_error, "'%s' is not a regular file",
+                                 OpenName(handle).c_str());
         }
         *bytes = info.st_size;
         return {};
     }
 
     Status read(int32_t handle, int64_t offset, void* data, std::size_t bytes) noexcept override {
-        return transfer("read", "ended", bytes, [&](std::size_t done) {
+        return transfer("read", "ended", handle, bytes, [&](std::size_t done) {
             return calls_.read(handle, static_cast<char*>(data) + done, bytes - done,
                                offset + static_cast<int64_t>(done));
         });
@@ -135,40 +197,42 @@ class PosixFiles final : public FileTable {
 
     Status write(int32_t handle, int64_t offset, const void* data,
                  std::size_t bytes) noexcept override {
-        return transfer("write", "takes no more", bytes, [&](std::size_t done) {
+        return transfer("write", "takes no more", handle, bytes, [&](std::size_t done) {
             return calls_.write(handle, static_cast<const char*>(data) + done, bytes - done,
                                 offset + static_cast<int64_t>(done));
         });
     }
 
     Status sync(int32_t handle) noexcept override {
-        return calls_.sync(handle) == 0 ? Status() : io_error("fsync", "open file");
+        return calls_.sync(handle) == 0 ? Status() : handle_error("fsync", handle);
     }
 
     Status close(int32_t handle) noexcept override {
         return ::close(handle) == 0 ? Status() : io_error("close", "open file");
     }
 
-    Status make_directory(const char* path) noexcept override {
-        return ::mkdir(path, 0755) == 0 ? Status() : io_error("mkdir", path);
+    Status make_directory(int32_t directory, const char* path) noexcept override {
+        return ::mkdirat(directory, path, 0777) == 0 ? Status()
+                                                     : path_error("mkdir", directory, path);
     }
 
-    Status sync_directory(const char* path) noexcept override {
-        const int descriptor = ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (descriptor < 0) {
-            return io_error("open", path);
+    Status rename(int32_t directory, const char* from, const char* to) noexcept override {
+        return rename_new(directory, from, to) == 0 ? Status()
+                                                    : path_error("rename to", directory, to);
+    }
+
+    Status replace(int32_t directory, const char* from, const char* to) noexcept override {
+        return ::renameat(directory, from, directory, to) == 0
+                   ? Status()
+                   : path_error("rename to", directory, to);
+    }
+
+    Status remove(int32_t directory, const char* path) noexcept override {
+        if (::unlinkat(directory, path, 0) == 0 ||
+            (errno == EISDIR && ::unlinkat(directory, path, AT_REMOVEDIR) == 0)) {
+            return {};
         }
-        const Status status = sync(descriptor);
-        (void)::close(descriptor);
-        return status;
-    }
-
-    Status rename(const char* from, const char* to) noexcept override {
-        return rename_new(from, to) == 0 ? Status() : io_error("rename", from);
-    }
-
-    Status remove(const char* path) noexcept override {
-        return std::remove(path) == 0 ? Status() : io_error("remove", path);
+        return path_error("remove", directory, path);
     }
 
     Status reserve(int32_t handle, int64_t bytes) noexcept override {
@@ -176,68 +240,54 @@ class PosixFiles final : public FileTable {
         // Not posix_fallocate, which writes zeros where the file system cannot reserve.
         if (bytes > 0 && ::fallocate(handle, FALLOC_FL_KEEP_SIZE, 0, bytes) != 0 &&
             (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO)) {
-            return io_error("reserve space for", "open file");
+            return handle_error("reserve space for", handle);
         }
 #endif
         return {};
     }
 
-    Status list(const char* path, std::vector<std::string>* names) noexcept override {
-        return read_names(::opendir(path), path, names);
-    }
-
-    Status open_directory(const char* path, int32_t* handle) noexcept override {
-        const int descriptor = ::open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (descriptor < 0) {
-            return io_error("open directory", path);
-        }
-        *handle = descriptor;
-        return {};
-    }
-
-    Status list_open(int32_t directory, std::vector<std::string>* names) noexcept override {
-        const int copy = ::fcntl(directory, F_DUPFD_CLOEXEC, 0); // closedir() closes it
+    Status list(int32_t directory, std::vector<std::string>* names) noexcept override {
+        names->clear();
+        const int copy = duplicate_descriptor(directory); // closedir() closes it
         DIR* stream = copy < 0 ? nullptr : ::fdopendir(copy);
-        if (copy >= 0 && stream == nullptr) {
-            (void)::close(copy);
+        if (stream == nullptr) {
+            const Status status = handle_error("list", directory);
+            if (copy >= 0) {
+                (void)::close(copy);
+            }
+            return status;
         }
-        if (stream != nullptr) {
-            ::rewinddir(stream); // the copy shares its place with the original
-        }
-        return read_names(stream, "open directory", names);
+        ::rewinddir(stream); // the copy shares its place with the original
+        return read_names(stream, names);
     }
 
-    Status remove_from(int32_t directory, const char* name) noexcept override {
-        if (::unlinkat(directory, name, 0) == 0 ||
-            (errno == EISDIR && ::unlinkat(directory, name, AT_REMOVEDIR) == 0)) {
+    Status look(int32_t directory, const char* path, FileIdentity* found) noexcept override {
+        struct stat info = {};
+        if (::fstatat(directory, path, &info, AT_SYMLINK_NOFOLLOW) == 0) {
+            *found = identity(info);
             return {};
         }
-        return io_error("remove", name);
+        *found = {};
+        return errno == ENOENT || errno == ENOTDIR ? Status()
+                                                   : path_error("look at", directory, path);
+    }
+
+    Status look(int32_t handle, FileIdentity* found) noexcept override {
+        struct stat info = {};
+        if (::fstat(handle, &info) != 0) {
+            return handle_error("look at", handle);
+        }
+        *found = identity(info);
+        return {};
     }
 
     Status lock(int32_t directory, bool* taken) noexcept override {
         *taken = ::flock(directory, LOCK_EX | LOCK_NB) == 0;
-        return *taken || errno == EWOULDBLOCK ? Status() : io_error("lock", "open directory");
+        return *taken || errno == EWOULDBLOCK ? Status() : handle_error("lock", directory);
     }
 
   private:
     FileCalls calls_;
-};
-
-// Closes the file on every way out of a function that reads it.
-class OpenFile {
-  public:
-    OpenFile(FileTable& files, const char* path, OpenMode mode) : files_(files) {
-        check(files.open(path, mode, &handle_));
-    }
-    OpenFile(const OpenFile&) = delete;
-    OpenFile& operator=(const OpenFile&) = delete;
-    ~OpenFile() { (void)files_.close(handle_); }
-    [[nodiscard]] int32_t handle() const noexcept { return handle_; }
-
-  private:
-    FileTable& files_;
-    int32_t handle_ = -1;
 };
 
 } // namespace
@@ -253,8 +303,9 @@ std::unique_ptr<FileTable> make_posix_files(const FileCalls& calls) {
     return std::make_unique<PosixFiles>(calls);
 }
 
-std::string read_text(FileTable& files, const std::string& path, int64_t limit, OpenMode mode) {
-    const OpenFile file(files, path.c_str(), mode);
+std::string read_text(FileTable& files, int32_t directory, const std::string& path, int64_t limit,
+                      OpenMode mode) {
+    const OpenFile file(files, directory, path, mode);
     int64_t bytes = 0;
     check(files.size(file.handle(), &bytes));
     if (bytes > limit) {

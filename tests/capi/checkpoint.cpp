@@ -215,9 +215,12 @@ TEST(Checkpoint, InTheBackgroundItIsTheStateOfTheCall) {
     EXPECT_NE(training.everything(), then);
     MP_OK(mp_checkpoint_load(training.checkpoint, folder.c_str(), 0, nullptr));
     EXPECT_EQ(training.everything(), then);
-    // A failure in the background is told by wait, once.
-    MP_OK(mp_checkpoint_save(training.checkpoint, "/proc/none/none", 2, MP_SAVE_BACKGROUND));
-    MP_FAILS(mp_checkpoint_wait(training.checkpoint), MP_STATUS_IO_ERROR, "/proc/none");
+    // A folder that cannot be is found at the call; a failure in the background is told by wait, once.
+    MP_FAILS(mp_checkpoint_save(training.checkpoint, "/proc/none/none", 2, MP_SAVE_BACKGROUND),
+             MP_STATUS_IO_ERROR, "/proc/none");
+    MP_OK(mp_checkpoint_wait(training.checkpoint));
+    MP_OK(mp_checkpoint_save(training.checkpoint, "/proc", 2, MP_SAVE_BACKGROUND));
+    MP_FAILS(mp_checkpoint_wait(training.checkpoint), MP_STATUS_IO_ERROR, "/proc/.tmp-");
     MP_OK(mp_checkpoint_wait(training.checkpoint));
     // Destroying waits.
     MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 3, MP_SAVE_BACKGROUND));

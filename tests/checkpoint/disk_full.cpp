@@ -146,7 +146,8 @@ int limit_files() {
     }
     good = good && require(save(checkpoints, 2).empty() && has(checkpoints, 2, 2), "no limit", 0);
     for (const Committed& one : list_committed(system::posix_files(), checkpoints)) {
-        discard(system::posix_files(), checkpoints, one.name);
+        discard(system::posix_files(), open_parent(system::posix_files(), checkpoints).handle(),
+                one.name);
     }
     return good && ::rmdir(checkpoints.c_str()) == 0 && ::rmdir(folder.c_str()) == 0 ? 0 : 1;
 }

@@ -202,6 +202,6 @@ TEST(Faults, InterruptedAndPartialTransfers) {
     EXPECT_THROW((void)save_checkpoint(ranks, *unsynced, state.catalog(), save_options(folder, 6)),
                  Error);
     EXPECT_EQ(syncs, 1);
-    discard(*files, folder, path.substr(folder.size() + 1));
+    discard(*files, open_parent(*files, folder).handle(), path.substr(folder.size() + 1));
     EXPECT_EQ(std::remove(folder.c_str()), 0);
 }

@@ -129,7 +129,7 @@ int run(int argc, char** argv) {
                      names.size(), most);
         return 1;
     }
-    discard(system::posix_files(), folder, names[0]);
+    discard(system::posix_files(), open_parent(system::posix_files(), folder).handle(), names[0]);
     return ::rmdir(folder.c_str()) == 0 && with_leftovers > 0 ? 0 : 1;
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <set>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,6 +45,14 @@ void load_on(system::FileTable& files, int32_t size, uint32_t version, const std
     });
 }
 
+std::vector<std::string> names_in(system::FileTable& files, const std::string& path) {
+    const system::OpenFile folder(files, system::kCurrentDirectory, path,
+                                  system::OpenMode::directory);
+    std::vector<std::string> names;
+    check(files.list(folder.handle(), &names));
+    return names;
+}
+
 } // namespace
 
 TEST(SaveLoad, EveryNumberOfRanksToEveryOther) {
@@ -73,9 +82,7 @@ TEST(SaveLoad, NewestIsTheLastCommittedAndOldOnesGoWhenAsked) {
     ASSERT_EQ(left.size(), 2U);
     EXPECT_EQ(left[0].step, 160);
     EXPECT_EQ(left[1].step, 150);
-    std::vector<std::string> names;
-    check(files.list("/c", &names));
-    EXPECT_EQ(names.size(), 2U);
+    EXPECT_EQ(names_in(files, "/c").size(), 2U);
 }
 
 TEST(SaveLoad, LeftoversOfTheDeadAreRemovedAndThoseOfTheLivingStay) {
@@ -85,23 +92,19 @@ TEST(SaveLoad, LeftoversOfTheDeadAreRemovedAndThoseOfTheLivingStay) {
     const std::string living = "/c/" + temporary_name(2, std::string(32, 'b'));
     for (const std::string& path : {dead, living}) {
         check(files.make_directory(path.c_str()));
-        int32_t handle = -1;
-        check(files.open((path + "/shard").c_str(), system::OpenMode::create_new, &handle));
-        check(files.close(handle));
+        const system::OpenFile shard(files, system::kCurrentDirectory, path + "/shard",
+                                     system::OpenMode::create_new);
     }
     check(files.make_directory("/c/.tmp-of-somebody-else"));
-    int32_t lock = -1;
     bool taken = false;
-    check(files.open_directory(living.c_str(), &lock));
-    check(files.lock(lock, &taken));
+    const system::OpenFile lock(files, system::kCurrentDirectory, living,
+                                system::OpenMode::plain_directory);
+    check(files.lock(lock.handle(), &taken));
     EXPECT_TRUE(taken);
     (void)save_on(files, 1, 2, save_options("/c", 2));
-    std::vector<std::string> names;
-    check(files.list("/c", &names));
-    EXPECT_EQ(names.size(), 4U); // two committed, the living one, somebody else's
-    EXPECT_TRUE(files.list(living.c_str(), &names).ok());
-    EXPECT_FALSE(files.list(dead.c_str(), &names).ok());
-    check(files.close(lock));
+    EXPECT_EQ(names_in(files, "/c").size(), 4U); // two committed, the living one, somebody else's
+    EXPECT_EQ(names_in(files, living).size(), 1U);
+    EXPECT_THROW((void)names_in(files, dead), Error);
 }
 
 TEST(SaveLoad, RanksThatDisagreeAreNamed) {
@@ -117,9 +120,7 @@ TEST(SaveLoad, RanksThatDisagreeAreNamed) {
         } catch (const Error& error) {
             text = error.status().text();
         }
-        std::vector<std::string> names;
-        check(files.list("/c", &names));
-        EXPECT_TRUE(names.empty());
+        EXPECT_TRUE(names_in(files, "/c").empty());
         return text;
     };
     EXPECT_NE(save_with([](Catalog& c, int32_t rank) {
@@ -146,6 +147,62 @@ TEST(SaveLoad, RanksThatDisagreeAreNamed) {
                   }
               }).find("another shape"),
               std::string::npos);
+    EXPECT_NE(save_with([](Catalog& c, int32_t rank) {
+                  c.entries[6].name = rank == 1 ? "position" : "place";
+              }).find("rank 0 has nothing called 'position' (blob)"),
+              std::string::npos);
+    EXPECT_NE(save_with([](Catalog& c, int32_t rank) {
+                  if (rank == 2) {
+                      c.entries.pop_back();
+                  }
+              }).find("rank 2 has nothing called 'empty' (param)"),
+              std::string::npos);
+}
+
+// Whatever stands in a folder under the name of a checkpoint, a save beside it is found and takes no whole one away.
+TEST(SaveLoad, FoldersWithImpossibleNumbersHideNothing) {
+    const int64_t most = int64_t{1} << 53;
+    const std::vector<int64_t> numbers = {4,        1'000'000, most / 2, most / 2 + 1, most - 3,
+                                          most - 2, most - 1,  most,     INT64_MAX};
+    int cases = 0;
+    for (std::size_t one = 0; one < numbers.size(); ++one) {
+        for (std::size_t other = one; other < numbers.size(); ++other) {
+            for (const bool has_garbage : {false, true}) {
+                SimulatedFiles files;
+                (void)save_on(files, 1, 1, save_options("/c", 1));
+                for (const std::size_t i : std::set<std::size_t>{one, other}) {
+                    const std::string path =
+                        "/c/" + committed_name(9, numbers[i], std::string(32, 'a'));
+                    check(files.make_directory(path.c_str()));
+                    if (has_garbage) {
+                        const system::OpenFile garbage(files, system::kCurrentDirectory,
+                                                       path + "/" + kManifestName,
+                                                       system::OpenMode::create_new);
+                    }
+                }
+                SaveOptions options = save_options("/c", 2);
+                options.keep = 1;
+                for (uint32_t version = 2; version < 5; ++version, ++cases) {
+                    options.step = version;
+                    const std::string path = save_on(files, 1, version, options);
+                    load_on(files, 1, version, "/c");
+                    load_on(files, 1, version, path);
+                }
+            }
+        }
+    }
+    std::printf("%d saves beside planted folders\n", cases);
+}
+
+TEST(SaveLoad, ARenamedCheckpointIsNotTheNewest) {
+    SimulatedFiles files;
+    const std::string first = save_on(files, 1, 1, save_options("/c", 1));
+    const std::string last =
+        committed_name(1, (int64_t{1} << 53) - 1, first.substr(first.size() - 32));
+    check(files.rename(first.c_str(), ("/c/" + last).c_str()));
+    EXPECT_THROW(load_on(files, 1, 1, "/c"), Error); // its manifest has another number
+    (void)save_on(files, 1, 2, save_options("/c", 2));
+    load_on(files, 1, 2, "/c");
 }
 
 TEST(SaveLoad, WhatDoesNotFitIsRefusedWithTheReason) {
@@ -176,9 +233,34 @@ TEST(SaveLoad, WhatDoesNotFitIsRefusedWithTheReason) {
                   c.entries[0].shape = {125, 8};
               }).find("is [250, 4] in the file but [125, 8] here"),
               std::string::npos);
-    EXPECT_NE(load_with([](Catalog& c) { c.recipe = "{}"; }).find("another recipe"),
-              std::string::npos);
+    const std::string other = load_with([](Catalog& c) {
+        c.recipe = "{}";
+        c.preset = "bf16_mixed";
+    });
+    for (const char* words : {"another recipe, one without a name", "here it is 'bf16_mixed'",
+                              "MP_LOAD_CONVERT", "MP_LOAD_OTHER_RECIPE"}) {
+        EXPECT_NE(other.find(words), std::string::npos) << other;
+    }
     EXPECT_EQ(load_with([](Catalog&) {}), "");
+}
+
+TEST(SaveLoad, ExportedKeysAreUnique) {
+    SimulatedFiles files;
+    ExampleState state(0, 1, kCount, 1);
+    Catalog catalog;
+    catalog.entries = {state.catalog().entries[4], state.catalog().entries[5]}; // with a scale
+    write_weights(files, "/whole", catalog);
+    catalog.entries.push_back(catalog.entries[0]);
+    catalog.entries.back().name = "bias_param_scale_inv";
+    try {
+        write_weights(files, "/twice", catalog);
+        ADD_FAILURE() << "a file has a key twice";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.status().code(), Code::invalid_argument);
+        EXPECT_NE(std::string(error.status().text()).find("'bias_param_scale_inv'"),
+                  std::string::npos);
+    }
+    EXPECT_EQ(names_in(files, "/"), std::vector<std::string>{"whole"});
 }
 
 TEST(SaveLoad, ASnapshotKeepsWhatWas) {
@@ -200,7 +282,7 @@ TEST(SaveLoad, OnTheRealFileSystem) {
     load_on(files, 2, 7, folder);
     load_on(files, 4, 7, path);
     for (const Committed& one : list_committed(files, folder)) {
-        discard(files, folder, one.name);
+        discard(files, open_parent(files, folder).handle(), one.name);
     }
     EXPECT_EQ(std::remove(folder.c_str()), 0);
 }
@@ -231,7 +313,7 @@ TEST(SaveLoad, LinksAndPipesAreNoFilesOfACheckpoint) {
     ASSERT_EQ(::mkfifo(manifest.c_str(), 0600), 0);
     EXPECT_THROW(load_on(files, 1, 7, path), Error);
     for (const Committed& one : list_committed(files, folder)) {
-        discard(files, folder, one.name);
+        discard(files, open_parent(files, folder).handle(), one.name);
     }
     EXPECT_EQ(std::remove(folder.c_str()), 0);
 }

@@ -114,8 +114,13 @@ class NoAllocationFails {
         return status;                                                                             \
     }
 
-bool SimulatedFiles::find(const std::string& path, std::size_t* node) const {
-    std::size_t at = 0;
+std::size_t SimulatedFiles::start(int32_t directory, const std::string& path) const {
+    const bool from_root = directory == system::kCurrentDirectory || path.starts_with('/');
+    return from_root ? 0 : handles_.at(directory).node;
+}
+
+bool SimulatedFiles::find(int32_t directory, const std::string& path, std::size_t* node) const {
+    std::size_t at = start(directory, path);
     for (std::size_t begin = 0; begin < path.size();) {
         std::size_t end = path.find('/', begin);
         end = end == std::string::npos ? path.size() : end;
@@ -134,11 +139,11 @@ bool SimulatedFiles::find(const std::string& path, std::size_t* node) const {
     return true;
 }
 
-bool SimulatedFiles::find_parent(const std::string& path, std::size_t* node,
+bool SimulatedFiles::find_parent(int32_t directory, const std::string& path, std::size_t* node,
                                  std::string* name) const {
     const std::size_t slash = path.rfind('/');
     *name = slash == std::string::npos ? path : path.substr(slash + 1);
-    return find(slash == std::string::npos ? "" : path.substr(0, slash), node) &&
+    return find(directory, slash == std::string::npos ? "" : path.substr(0, slash + 1), node) &&
            nodes_[*node].is_directory;
 }
 
@@ -147,10 +152,16 @@ int32_t SimulatedFiles::add_handle(Handle handle) {
     return next_handle_++;
 }
 
-Status SimulatedFiles::create(const char* path, bool is_directory, std::size_t* node) {
+system::FileIdentity SimulatedFiles::identity(std::size_t node) const {
+    return {nodes_[node].is_directory ? system::FileKind::directory : system::FileKind::regular, 1,
+            node};
+}
+
+Status SimulatedFiles::create(int32_t directory, const char* path, bool is_directory,
+                              std::size_t* node) {
     std::size_t parent = 0;
     std::string name;
-    if (!find_parent(path, &parent, &name)) {
+    if (!find_parent(directory, path, &parent, &name)) {
         return missing(path);
     }
     if (nodes_[parent].children.contains(name)) {
@@ -169,15 +180,18 @@ Status SimulatedFiles::create(const char* path, bool is_directory, std::size_t* 
     return {};
 }
 
-Status SimulatedFiles::open(const char* path, system::OpenMode mode, int32_t* handle) noexcept {
+Status SimulatedFiles::open(int32_t directory, const char* path, system::OpenMode mode,
+                            int32_t* handle) noexcept {
     MP_ENTER
     std::size_t node = 0;
+    const bool wants_directory =
+        mode == system::OpenMode::directory || mode == system::OpenMode::plain_directory;
     if (mode == system::OpenMode::create_new) {
-        const Status created = create(path, false, &node);
+        const Status created = create(directory, path, false, &node);
         if (!created.ok()) {
             return created;
         }
-    } else if (!find(path, &node)) {
+    } else if (!find(directory, path, &node) || (wants_directory && !nodes_[node].is_directory)) {
         return missing(path);
     }
     *handle = add_handle({node, false});
@@ -223,8 +237,8 @@ Status SimulatedFiles::sync(int32_t handle) noexcept {
         return status;
     }
     Op op;
-    op.kind = JournalKind::sync;
     op.node = handles_.at(handle).node;
+    op.kind = nodes_[op.node].is_directory ? JournalKind::sync_directory : JournalKind::sync;
     journal_.push_back(std::move(op));
     return {};
 }
@@ -247,32 +261,19 @@ Status SimulatedFiles::close(int32_t handle) noexcept {
     return status;
 }
 
-Status SimulatedFiles::make_directory(const char* path) noexcept {
+Status SimulatedFiles::make_directory(int32_t directory, const char* path) noexcept {
     MP_ENTER
     std::size_t node = 0;
-    const Status created = create(path, true, &node);
+    const Status created = create(directory, path, true, &node);
     return created.ok() ? status : created;
 }
 
-Status SimulatedFiles::sync_directory(const char* path) noexcept {
-    MP_ENTER
-    if (fault == Fault::torn) {
-        return status;
-    }
-    Op op;
-    op.kind = JournalKind::sync_directory;
-    if (!find(path, &op.node)) {
-        return missing(path);
-    }
-    journal_.push_back(std::move(op));
-    return {};
-}
-
-Status SimulatedFiles::rename(const char* from, const char* to) noexcept {
+Status SimulatedFiles::rename(int32_t directory, const char* from, const char* to) noexcept {
     MP_ENTER
     Op op;
     op.kind = JournalKind::rename;
-    if (!find_parent(from, &op.node, &op.name) || !find_parent(to, &op.other, &op.other_name) ||
+    if (!find_parent(directory, from, &op.node, &op.name) ||
+        !find_parent(directory, to, &op.other, &op.other_name) ||
         !nodes_[op.node].children.contains(op.name)) {
         return missing(from);
     }
@@ -282,6 +283,12 @@ Status SimulatedFiles::rename(const char* from, const char* to) noexcept {
     apply(nodes_, op, false);
     journal_.push_back(std::move(op));
     return status;
+}
+
+// What a save does is never in need of it.
+Status SimulatedFiles::replace(int32_t /*directory*/, const char* /*from*/,
+                               const char* to) noexcept {
+    return Status::error(Code::unsupported, "'%s': not simulated", to);
 }
 
 Status SimulatedFiles::erase(std::size_t directory, const std::string& name) {
@@ -301,17 +308,12 @@ Status SimulatedFiles::erase(std::size_t directory, const std::string& name) {
     return {};
 }
 
-Status SimulatedFiles::remove(const char* path) noexcept {
+Status SimulatedFiles::remove(int32_t directory, const char* path) noexcept {
     MP_ENTER
     std::size_t parent = 0;
     std::string name;
-    const Status erased = find_parent(path, &parent, &name) ? erase(parent, name) : missing(path);
-    return erased.ok() ? status : erased;
-}
-
-Status SimulatedFiles::remove_from(int32_t directory, const char* name) noexcept {
-    MP_ENTER
-    const Status erased = erase(handles_.at(directory).node, name);
+    const Status erased =
+        find_parent(directory, path, &parent, &name) ? erase(parent, name) : missing(path);
     return erased.ok() ? status : erased;
 }
 
@@ -320,37 +322,27 @@ Status SimulatedFiles::reserve(int32_t /*handle*/, int64_t /*bytes*/) noexcept {
     return status;
 }
 
-void SimulatedFiles::read_names(std::size_t directory, std::vector<std::string>* names) const {
+Status SimulatedFiles::list(int32_t directory, std::vector<std::string>* names) noexcept {
+    MP_ENTER
     names->clear();
-    for (const auto& [name, child] : nodes_[directory].children) {
+    for (const auto& [name, child] : nodes_[handles_.at(directory).node].children) {
         names->push_back(name);
     }
-}
-
-Status SimulatedFiles::list(const char* path, std::vector<std::string>* names) noexcept {
-    MP_ENTER
-    std::size_t node = 0;
-    if (!find(path, &node) || !nodes_[node].is_directory) {
-        return missing(path);
-    }
-    read_names(node, names);
     return status;
 }
 
-Status SimulatedFiles::list_open(int32_t directory, std::vector<std::string>* names) noexcept {
+Status SimulatedFiles::look(int32_t directory, const char* path,
+                            system::FileIdentity* found) noexcept {
     MP_ENTER
-    read_names(handles_.at(directory).node, names);
+    std::size_t node = 0;
+    *found = find(directory, path, &node) ? identity(node) : system::FileIdentity();
     return status;
 }
 
-Status SimulatedFiles::open_directory(const char* path, int32_t* handle) noexcept {
+Status SimulatedFiles::look(int32_t handle, system::FileIdentity* found) noexcept {
     MP_ENTER
-    std::size_t node = 0;
-    if (!find(path, &node) || !nodes_[node].is_directory) {
-        return missing(path);
-    }
-    *handle = add_handle({node, false});
-    return {};
+    *found = identity(handles_.at(handle).node);
+    return status;
 }
 
 Status SimulatedFiles::lock(int32_t directory, bool* taken) noexcept {
@@ -363,7 +355,7 @@ Status SimulatedFiles::lock(int32_t directory, bool* taken) noexcept {
 
 std::string* SimulatedFiles::content(const std::string& path) {
     std::size_t node = 0;
-    return find(path, &node) ? &nodes_[node].content : nullptr;
+    return find(system::kCurrentDirectory, path, &node) ? &nodes_[node].content : nullptr;
 }
 
 std::vector<std::size_t> pending_ops(const std::vector<Op>& journal, std::size_t length) {

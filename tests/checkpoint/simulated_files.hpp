@@ -41,22 +41,27 @@ class SimulatedFiles final : public system::FileTable {
     SimulatedFiles();                                 // an empty root "/"
     explicit SimulatedFiles(std::vector<Node> nodes); // all durable
 
-    Status open(const char* path, system::OpenMode mode, int32_t* handle) noexcept override;
+    using FileTable::list;
+    using FileTable::make_directory;
+    using FileTable::open;
+    using FileTable::remove;
+    using FileTable::rename;
+    Status open(int32_t directory, const char* path, system::OpenMode mode,
+                int32_t* handle) noexcept override;
     Status size(int32_t handle, int64_t* bytes) noexcept override;
     Status read(int32_t handle, int64_t offset, void* data, std::size_t bytes) noexcept override;
     Status write(int32_t handle, int64_t offset, const void* data,
                  std::size_t bytes) noexcept override;
     Status sync(int32_t handle) noexcept override;
     Status close(int32_t handle) noexcept override;
-    Status make_directory(const char* path) noexcept override;
-    Status sync_directory(const char* path) noexcept override;
-    Status rename(const char* from, const char* to) noexcept override;
-    Status remove(const char* path) noexcept override;
+    Status make_directory(int32_t directory, const char* path) noexcept override;
+    Status rename(int32_t directory, const char* from, const char* to) noexcept override;
+    Status replace(int32_t directory, const char* from, const char* to) noexcept override;
+    Status remove(int32_t directory, const char* path) noexcept override;
     Status reserve(int32_t handle, int64_t bytes) noexcept override;
-    Status list(const char* path, std::vector<std::string>* names) noexcept override;
-    Status open_directory(const char* path, int32_t* handle) noexcept override;
-    Status list_open(int32_t directory, std::vector<std::string>* names) noexcept override;
-    Status remove_from(int32_t directory, const char* name) noexcept override;
+    Status list(int32_t directory, std::vector<std::string>* names) noexcept override;
+    Status look(int32_t directory, const char* path, system::FileIdentity* found) noexcept override;
+    Status look(int32_t handle, system::FileIdentity* found) noexcept override;
     Status lock(int32_t directory, bool* taken) noexcept override;
 
     // The call with this number (from 1) fails, and with `for_ever` all after it.
@@ -78,13 +83,14 @@ class SimulatedFiles final : public system::FileTable {
         bool is_lock = false;
     };
     bool enter(Status* status, Fault* fault);
-    [[nodiscard]] bool find(const std::string& path, std::size_t* node) const;
-    [[nodiscard]] bool find_parent(const std::string& path, std::size_t* node,
+    [[nodiscard]] std::size_t start(int32_t directory, const std::string& path) const;
+    [[nodiscard]] bool find(int32_t directory, const std::string& path, std::size_t* node) const;
+    [[nodiscard]] bool find_parent(int32_t directory, const std::string& path, std::size_t* node,
                                    std::string* name) const;
+    [[nodiscard]] system::FileIdentity identity(std::size_t node) const;
     int32_t add_handle(Handle handle);
-    Status create(const char* path, bool is_directory, std::size_t* node);
+    Status create(int32_t directory, const char* path, bool is_directory, std::size_t* node);
     Status erase(std::size_t directory, const std::string& name);
-    void read_names(std::size_t directory, std::vector<std::string>* names) const;
 
     std::mutex mutex_;
     std::vector<Node> nodes_;

@@ -22,8 +22,9 @@
 #include "status.h"
 
 /* mp_checkpoint_save.flags */
-/* Return when the state is copied; a thread of the library writes. Needs memory for one copy of the state, and ranks that another
- * thread may talk to: MPI with MPI_THREAD_MULTIPLE, callbacks with MP_COMM_TAKES_ANY_THREAD. Adding to the object waits for it. */
+/* Return when the state is copied and the directory is open; a thread of the library writes. Needs memory for one copy of the
+ * state, and ranks that another thread may talk to: MPI with MPI_THREAD_MULTIPLE, callbacks with MP_COMM_TAKES_ANY_THREAD. Adding
+ * to the object waits for it. */
 #define MP_SAVE_BACKGROUND 1u
 
 /* mp_checkpoint_load.flags */
@@ -117,7 +118,7 @@ MP_API mp_status mp_checkpoint_add_scaler(mp_checkpoint* checkpoint, mp_scaler* 
 /** Adds a layer's delayed scales and amax histories; its weight belongs to the optimizer. It is kept alive. Amaxes of a step that
  * has begun (a backward has run, its end has not) are saved as the largest over the ranks; what was evaluated leaves none.
  * @param[in] checkpoint  the object
- * @param[in] name        unique among layers, 1 to 255 bytes of UTF-8
+ * @param[in] name        unique among layers, 1 to 255 bytes of UTF-8, not "__metadata__"
  * @param[in] linear      of the same context
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (name)
  * @threads B
@@ -128,7 +129,7 @@ MP_API mp_status mp_checkpoint_add_linear(mp_checkpoint* checkpoint, const char*
 /** Adds bytes of the caller: the position in the data, a schedule, a random state. A save copies them as they are then; a
  * load of the same size writes them. With a communicator those of rank 0 are saved, and every rank gets them.
  * @param[in] checkpoint  the object
- * @param[in] name        unique among such data, 1 to 255 bytes of UTF-8
+ * @param[in] name        unique among such data, 1 to 255 bytes of UTF-8, not "__metadata__"; the same on all ranks
  * @param[in] data        must stay until the object is destroyed
  * @param[in] bytes       their number, > 0
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
@@ -140,11 +141,13 @@ MP_API mp_status mp_checkpoint_add_data(mp_checkpoint* checkpoint, const char* n
 /** Saves a new checkpoint. Blocks until it is on the disk, or with MP_SAVE_BACKGROUND until the state is copied.
  * After a failure the checkpoints are those of before, unless only the last sync of the directory failed.
  * @param[in] checkpoint  the object
- * @param[in] directory   of checkpoints; made where it is missing
+ * @param[in] directory   of checkpoints; made where it is missing; a link to one is followed, links in it are not. What the
+ *                        path means is settled in the call, also for MP_SAVE_BACKGROUND. Modes are 0777 and 0666, less the umask
  * @param[in] step        a number for its name, >= 0
  * @param[in] flags       0 or MP_SAVE_BACKGROUND
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
- *          MP_STATUS_BAD_STATE (a save is running); MP_STATUS_UNSUPPORTED (in the background: see there); MP_STATUS_RANK_MISMATCH; MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
+ *          MP_STATUS_BAD_STATE (a save is running; the directory has the largest sequence); MP_STATUS_UNSUPPORTED (in the background:
+ *          see there); MP_STATUS_RANK_MISMATCH (with what differs); MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
  * @threads C
  * @since 0.2 */
 MP_API mp_status mp_checkpoint_save(mp_checkpoint* checkpoint, const char* directory, int64_t step,
@@ -159,7 +162,7 @@ MP_API mp_status mp_checkpoint_save(mp_checkpoint* checkpoint, const char* direc
  * @returns MP_STATUS_OK; MP_STATUS_WARNING (newer ones are damaged, and were passed over); MP_STATUS_NULL_ARGUMENT;
  *          MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_CORRUPT_DATA; MP_STATUS_VERSION_MISMATCH;
  *          MP_STATUS_UNKNOWN_NAME, MP_STATUS_INVALID_SHAPE, MP_STATUS_INVALID_DTYPE (a tensor missing, left over, of another
- *          shape or type); MP_STATUS_BAD_STATE (another recipe; groups of other
+ *          shape or type); MP_STATUS_BAD_STATE (another recipe: both are named; groups of other
  *          parameters, more or fewer groups); MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
  * @threads C
  * @since 0.2 */
@@ -231,8 +234,9 @@ MP_API mp_status mp_checkpoint_describe(const char* path, char* buffer, size_t c
 /** Writes the optimizer's parameters alone as one ordinary safetensors file, each under its name, and for one of codes with
  * a scale that scale under its name and "_param_scale_inv". Blocks.
  * @param[in] checkpoint  the object
- * @param[in] file        must not exist
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
+ * @param[in] file        must not exist, nor a link of that name
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (a parameter has the
+ *          name that another one's scale gets); MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
  * @threads C
  * @since 0.2 */
 MP_API mp_status mp_checkpoint_export_weights(mp_checkpoint* checkpoint, const char* file);

@@ -86,10 +86,10 @@ MP_API mp_status mp_optimizer_set_loss(mp_optimizer* optimizer, double loss);
  * log and fails no step. Begins anew: records, call and bad tensor are forgotten.
  * @param[in] optimizer  the optimizer
  * @param[in] steps      how many, to 2^20; 0: none
- * @param[in] path       a file that is replaced where it is an ordinary one, its folder exists; NULL: none. On ranks, another
- *                       on each. Copied
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
- *          MP_STATUS_OUT_OF_MEMORY
+ * @param[in] path       a file that is replaced if it is a regular one, its folder exists; NULL: none. What a relative path
+ *                       means is settled here. On ranks, another on each. Copied
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (steps; a link, a
+ *          device, a pipe or a folder has that name); MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_optimizer_set_history(mp_optimizer* optimizer, int32_t steps, const char* path);
