@@ -128,7 +128,7 @@ class Gemm(Object):
         )
         tensors = {name: as_tensor(self.context, array, name) for name, array in given.items()}
         args = capi.mp_gemm_args(
-            **{name: tensor and tensor.handle() for name, tensor in tensors.items() if tensor is not None}
+            **{name: tensor.handle() for name, tensor in tensors.items() if tensor is not None}
         )
         call("mp_gemm_run_scaled", self, queue, byref(args))
         return d

@@ -148,6 +148,12 @@ class Products(unittest.TestCase):
         )
         self.assertEqual(d.tolist(), [10 + 10 + 1, 13 + 28 + 2, 28 + 28 + 1, 40 + 100 + 2])
 
+    def test_a_product_of_nothing(self):
+        for m, n, k in ((0, 3, 2), (2, 3, 0), (3, 0, 2), (0, 0, 0)):
+            d = tensor((m, n), [7] * (m * n))
+            mp.Gemm(context, m, n, k).run(mp.Tensor(context, (m, k)), mp.Tensor(context, (k, n)), d)
+            self.assertEqual(d.tolist(), [0] * (m * n))
+
     def test_arrays(self):
         d = floats(0, 0, 0, 0)
         mp.Gemm(context, 2, 2, 2).run(tensor((2, 2), [1, 2, 3, 4]), floats(1, 0, 0, 1), d)
