@@ -127,6 +127,9 @@ impl ContextBuilder {
     /// index below `count`, in any order, also at once, and returns when all calls have. Indices that it forgets are
     /// done after it, also where it panics, which is swallowed; those that are no index, or are done already, do
     /// nothing.
+    ///
+    /// It is called in a thread that is made for the loop, which takes some 20 microseconds: the calling thread may have
+    /// [`Cells`](crate::Cells) of the memory that the tasks work on, and code that it runs meanwhile could use them.
     pub fn parallel(mut self, parallel: impl Fn(usize, &(dyn Fn(usize) + Sync)) + Send + Sync + 'static) -> Self {
         self.callbacks.parallel = Some(Box::new(parallel));
         self
@@ -207,7 +210,14 @@ unsafe extern "C" fn on_parallel(
             unsafe { task.run(index) }
         }
     };
-    callback(|| parallel(started.len(), &run_once));
+    // In a thread of its own: the one that called the library may have, in a thread local, cells of the memory that the
+    // tasks work on. Where there is no thread to be had this one does it all.
+    std::thread::scope(|scope| {
+        let body = || callback(|| parallel(started.len(), &run_once));
+        if let Ok(thread) = std::thread::Builder::new().spawn_scoped(scope, body) {
+            let _ = thread.join();
+        }
+    });
     (0..started.len()).for_each(run_once);
 }
 

@@ -444,7 +444,8 @@ impl<T> Deref for Cells<'_, T> {
             return &[];
         }
         // SAFETY: the view keeps the memory alive and in its place. It is touched by this thread alone, in calls of
-        // the library, which wait for their work on the host.
+        // the library, which wait for their work on the host; while threads of theirs are at it no code of the program
+        // runs in this one, as a parallel loop of the program's has a thread of its own.
         unsafe { std::slice::from_raw_parts(self.data, self.view.len()) }
     }
 }

@@ -110,6 +110,40 @@ fn a_parallel_loop_of_the_programs_gives_the_same_bits() {
     assert_eq!(steps(&careless), expected);
 }
 
+// Cells of the memory that the library's threads work on may lie in a thread local: no code of the program runs there meanwhile.
+#[test]
+fn a_parallel_loop_never_meets_the_cells_of_its_caller() {
+    use std::cell::RefCell;
+    thread_local! {
+        static CELLS: RefCell<Option<Cells<'static, f32>>> = const { RefCell::new(None) };
+    }
+    let met = Arc::new(AtomicUsize::new(0));
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (seen, called) = (met.clone(), calls.clone());
+    let lent = Context::builder()
+        .threads(4)
+        .parallel(move |count, task| {
+            called.fetch_add(1, Ordering::Relaxed);
+            seen.fetch_add(CELLS.with(|cells| cells.borrow().is_some()) as usize, Ordering::Relaxed);
+            // Nor does the library take a call from there, that would make some.
+            seen.fetch_add(Context::new().is_ok() as usize, Ordering::Relaxed);
+            (0..count).for_each(task);
+        })
+        .open()
+        .unwrap();
+    let recipe = Recipe::new(&lent, "fp32").unwrap();
+    let mut optimizer = Optimizer::new(&recipe, &OptimizerOptions::default()).unwrap();
+    let group = optimizer.add_group(&GroupOptions::default()).unwrap();
+    let p = Tensor::zeros(&lent, DType::Fp32, &[200_000]).unwrap();
+    let grad = Tensor::from_slice(&lent, &[1f32; 200_000], &[200_000]).unwrap();
+    optimizer.add_param(group, &Param::new("p", &p).grad(&grad)).unwrap();
+    CELLS.with(|cells| *cells.borrow_mut() = Some(p.cells::<f32>().unwrap()));
+    optimizer.step(None).unwrap();
+    CELLS.with(|cells| *cells.borrow_mut() = None);
+    assert!(calls.load(Ordering::Relaxed) > 0);
+    assert_eq!(met.load(Ordering::Relaxed), 0);
+}
+
 #[test]
 fn queues_and_events() {
     let context = context();
