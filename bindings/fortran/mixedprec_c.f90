@@ -39,6 +39,7 @@ module mixedprec_types
     integer(c_int32_t), parameter :: MP_LINEAR_FIRST_OR_LAST = 4
     integer(c_int32_t), parameter :: MP_LINEAR_STATS_C = 8
     integer(c_int32_t), parameter :: MP_LINEAR_FROZEN = 16
+    integer(c_int32_t), parameter :: MP_LINEAR_COPY_INPUT = 32
     integer(c_int32_t), parameter :: MP_OPERAND_INPUT = 0
     integer(c_int32_t), parameter :: MP_OPERAND_WEIGHT = 1
     integer(c_int32_t), parameter :: MP_OPERAND_GRAD_OUTPUT = 2

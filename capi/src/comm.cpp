@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // comm.h
+#include <algorithm>
 #include <vector>
 
 #include "boundary.hpp"
@@ -69,9 +70,25 @@ mp_comm* open_device_comm(const char* transport, TransportConfig config, const m
 }
 
 // Begins an operation and waits for it, or makes the caller's request.
+// Where an operation writes what it receives.
+using Pieces = std::vector<std::pair<const void*, std::size_t>>;
+
+Pieces received_by(const mp_comm_exchange& what, int32_t ranks) {
+    Pieces pieces;
+    if (what.receive == nullptr || what.receive_bytes == nullptr ||
+        what.receive_offsets == nullptr) {
+        return pieces;
+    }
+    for (int32_t i = 0; i < ranks; ++i) {
+        pieces.emplace_back(static_cast<const char*>(what.receive) + what.receive_offsets[i],
+                            static_cast<std::size_t>(std::max<int64_t>(what.receive_bytes[i], 0)));
+    }
+    return pieces;
+}
+
 template <typename Begin>
 mp_status run(mp_comm* comm, mp_queue* queue, mp_comm_request** out, comm::CallOptions options,
-              const Begin& begin) {
+              Pieces received, const Begin& begin) {
     if (out != nullptr) {
         *out = nullptr;
     }
@@ -86,9 +103,12 @@ mp_status run(mp_comm* comm, mp_queue* queue, mp_comm_request** out, comm::CallO
         }
     }
     auto request = std::make_shared<CommRequestObject>(object);
+    request->received = std::move(received);
     check(begin(communicator, options, &request->request));
     if (out == nullptr) {
-        return report(request->request.wait());
+        const Status status = request->request.wait();
+        request->note_received();
+        return report(status);
     }
     *out = make_handle<mp_comm_request>(std::move(request));
     return MP_STATUS_OK;
@@ -101,6 +121,7 @@ mp_status exchange_bytes(mp_comm* comm, mp_queue* queue, const mp_comm_exchange*
         const auto what = read_struct(exchange, "exchange");
         check_flags(what.flags, 0, "exchange.flags");
         return run(comm, queue, request, {what.deadline_ms, what.site, nullptr},
+                   received_by(what, communicator_of(comm).size()),
                    [&](comm::Communicator& communicator, const comm::CallOptions& options,
                        comm::CommRequest* out) { return begin(communicator, what, options, out); });
     });
@@ -271,6 +292,7 @@ mp_status mp_comm_broadcast(mp_comm* comm, mp_queue* queue, void* data, int64_t 
                             mp_comm_request** request) {
     return boundary([&] {
         return run(comm, queue, request, {},
+                   {{data, static_cast<std::size_t>(std::max<int64_t>(bytes, 0))}},
                    [&](comm::Communicator& communicator, const comm::CallOptions& options,
                        comm::CommRequest* out) {
                        return communicator.begin_broadcast(data, bytes, root, options, out);
@@ -282,6 +304,7 @@ mp_status mp_comm_max_u32(mp_comm* comm, uint32_t* values, int64_t count,
                           mp_comm_request** request) {
     return boundary([&] {
         return run(comm, nullptr, request, {},
+                   {{values, static_cast<std::size_t>(std::max<int64_t>(count, 0)) * 4}},
                    [&](comm::Communicator& communicator, const comm::CallOptions& options,
                        comm::CommRequest* out) {
                        return communicator.begin_max_u32(values, count, options, out);
@@ -292,7 +315,7 @@ mp_status mp_comm_max_u32(mp_comm* comm, uint32_t* values, int64_t count,
 mp_status mp_comm_barrier(mp_comm* comm, mp_comm_request** request) {
     return boundary([&] {
         return run(
-            comm, nullptr, request, {},
+            comm, nullptr, request, {}, {},
             [&](comm::Communicator& communicator, const comm::CallOptions& options,
                 comm::CommRequest* out) { return communicator.begin_barrier(options, out); });
     });
@@ -308,6 +331,7 @@ mp_status mp_comm_request_wait(mp_comm_request* request) {
             });
         } else if (object.request.is_open()) {
             object.status = object.request.wait();
+            object.note_received();
         }
         check(object.status);
     });
@@ -326,6 +350,7 @@ mp_status mp_comm_request_test(mp_comm_request* request) {
             if (!done) {
                 return MP_STATUS_NOT_READY;
             }
+            object.note_received();
         }
         return report(object.status);
     });

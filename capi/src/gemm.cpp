@@ -3,6 +3,7 @@
 #include "boundary.hpp"
 #include "interface/gemm_scales.hpp"
 #include "objects.hpp"
+#include "tensor/memory_ranges.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
@@ -85,25 +86,18 @@ const Tensor& operand(const mp_tensor* handle, const char* name, const Context& 
     return tensor;
 }
 
-void check_apart(const Tensor& d, const Tensor& other, const char* name) {
-    if (d.overlaps(other)) {
-        fail(Code::invalid_argument, "gemm: d overlaps %s; it needs memory of its own", name);
-    }
-}
+using Use = MemoryRanges::Use;
 
 // C may be D itself, element for element, but not overlap it in any other way.
-void check_c(const GemmDesc& desc, const Tensor& c, const Tensor& d) {
-    const bool same =
-        c.data() == d.data() && desc.ldc == desc.ldd && desc.batch_stride_c == desc.batch_stride_d;
-    if (!same) {
-        check_apart(d, c, "c with another layout");
-    }
+bool is_d(const GemmDesc& desc, const Tensor& c, const Tensor& d) {
+    return c.data() == d.data() && desc.ldc == desc.ldd &&
+           desc.batch_stride_c == desc.batch_stride_d;
 }
 
 // What the plan wants `count` elements of, or does not want: then it must be null. A null one that is wanted is
 // refused where it is opened.
 const void* side_data(const mp_tensor* handle, const char* name, const GemmObject& gemm,
-                      DType dtype, int64_t count, const Tensor& d) {
+                      DType dtype, int64_t count, MemoryRanges& ranges) {
     if (dtype == DType::none) {
         if (handle != nullptr) {
             fail(Code::invalid_argument, "gemm: %s is given but the plan has none", name);
@@ -116,16 +110,16 @@ const void* side_data(const mp_tensor* handle, const char* name, const GemmObjec
              name, static_cast<long long>(count));
     }
     const Tensor& tensor = operand(handle, name, *gemm.context, dtype, count);
-    check_apart(d, tensor, name);
+    ranges.add(name, Use::read, &tensor);
     return tensor.data();
 }
 
 // The scales of an operand: the caller's, or those that a quantized tensor has beside its codes.
 const void* scale_data(const mp_tensor* handle, const char* name, const Tensor& codes,
                        const GemmObject& gemm, const ScaleGrid& grid, int64_t count,
-                       const Tensor& d) {
+                       MemoryRanges& ranges) {
     if (handle != nullptr || codes.scales() == nullptr) {
-        return side_data(handle, name, gemm, grid.dtype, count, d);
+        return side_data(handle, name, gemm, grid.dtype, count, ranges);
     }
     const TensorScales& own = *codes.scales();
     if (own.form.grid != grid || own.scale_inv->count() != count) {
@@ -136,12 +130,13 @@ const void* scale_data(const mp_tensor* handle, const char* name, const Tensor& 
              grid.exists() ? dtype_name(grid.dtype) : "none", grid.block_rows, grid.block_columns,
              static_cast<long long>(count));
     }
+    ranges.add(name, Use::read, own.scale_inv.get());
     return own.scale_inv->data();
 }
 
 // What only an fp8 D has; `handle` may be null.
-float* result_scalar(const mp_tensor* handle, const char* name, const GemmObject& gemm,
-                     const Tensor& d) {
+float* result_scalar(const mp_tensor* handle, const char* name, Use use, const GemmObject& gemm,
+                     const Tensor& d, MemoryRanges& ranges) {
     if (handle == nullptr) {
         return nullptr;
     }
@@ -150,7 +145,7 @@ float* result_scalar(const mp_tensor* handle, const char* name, const GemmObject
              dtype_name(d.dtype()));
     }
     const Tensor& tensor = operand(handle, name, *gemm.context, DType::fp32, 1);
-    check_apart(d, tensor, name);
+    ranges.add(name, use, &tensor);
     return static_cast<float*>(tensor.data());
 }
 
@@ -163,8 +158,13 @@ void run(GemmObject& gemm, mp_queue* queue, const mp_gemm_args& args) {
     const Tensor& ta = operand(args.a, "a", context, desc.dtype_a, gemm.plan.extent_a());
     const Tensor& tb = operand(args.b, "b", context, desc.dtype_b, gemm.plan.extent_b());
     const Tensor& td = operand(args.d, "d", context, desc.dtype_d, gemm.plan.extent_d());
-    check_apart(td, ta, "a");
-    check_apart(td, tb, "b");
+    MemoryRanges ranges;
+    const auto add = [&ranges](const char* name, Use use, const Tensor& elements) {
+        ranges.add(name, use, elements.data(), static_cast<int64_t>(elements.bytes()));
+    };
+    add("a", Use::read, ta);
+    add("b", Use::read, tb);
+    add("d", Use::written, td); // whose own amax may be amax_d
     GemmBuffers buffers;
     buffers.a = ta.data();
     buffers.b = tb.data();
@@ -176,22 +176,24 @@ void run(GemmObject& gemm, mp_queue* queue, const mp_gemm_args& args) {
     }
     if (args.bias != nullptr) {
         const Tensor& tensor = operand(args.bias, "bias", context, desc.dtype_bias, desc.n);
-        check_apart(td, tensor, "bias");
+        ranges.add("bias", Use::read, &tensor);
         buffers.bias = tensor.data();
     }
     if (desc.beta != 0.0F) {
         const Tensor& tensor = operand(args.c, "c", context, desc.dtype_d, gemm.plan.extent_c());
-        check_c(desc, tensor, td);
+        if (!is_d(desc, tensor, td)) {
+            ranges.add("c", Use::read, &tensor);
+        }
         buffers.c = tensor.data();
     }
-    buffers.scale_a =
-        scale_data(args.scale_a, "scale_a", ta, gemm, desc.scale_a, gemm.plan.scale_count_a(), td);
-    buffers.scale_b =
-        scale_data(args.scale_b, "scale_b", tb, gemm, desc.scale_b, gemm.plan.scale_count_b(), td);
-    buffers.multiply_d = result_scalar(args.multiply_d, "multiply_d", gemm, td);
-    buffers.amax_d = result_scalar(args.amax_d, "amax_d", gemm, td);
+    buffers.scale_a = scale_data(args.scale_a, "scale_a", ta, gemm, desc.scale_a,
+                                 gemm.plan.scale_count_a(), ranges);
+    buffers.scale_b = scale_data(args.scale_b, "scale_b", tb, gemm, desc.scale_b,
+                                 gemm.plan.scale_count_b(), ranges);
+    buffers.multiply_d = result_scalar(args.multiply_d, "multiply_d", Use::read, gemm, td, ranges);
+    buffers.amax_d = result_scalar(args.amax_d, "amax_d", Use::written, gemm, td, ranges);
+    ranges.check("gemm");
     gemm.plan.run(stream_of(queue, context), buffers);
-    object_of(args.d, "d")->touch();
 }
 
 } // namespace

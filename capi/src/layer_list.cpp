@@ -43,20 +43,40 @@ mp_linear_stats public_stats(const linear::Linear& layer, recipe::Operand operan
     return info;
 }
 
+std::vector<std::shared_ptr<LinearObject>>
+monitored(const std::vector<std::shared_ptr<LinearObject>>& layers) {
+    std::vector<std::shared_ptr<LinearObject>> found;
+    for (const auto& layer : layers) {
+        if (layer->monitor != nullptr) {
+            found.push_back(layer);
+        }
+    }
+    return found;
+}
+
 void tell_monitor(LinearObject& object, Stream& stream) {
     if (object.monitor == nullptr || ++object.steps < object.every) {
         return;
     }
     object.steps = 0;
+    // The function may end the monitoring, or set another one: then it is called no more, and its payload may be gone.
+    const mp_linear_monitor_fn monitor = object.monitor;
+    void* const payload = object.payload;
+    const std::string name = object.name;
+    const uint64_t setting = object.monitor_setting;
     for (int32_t number = 0; number < MP_OPERAND_COUNT; ++number) {
         const auto operand = static_cast<recipe::Operand>(number);
         const linear::OperandState state = object.layer.scaling().read(stream, operand);
         const mp_linear_stats info = public_stats(object.layer, operand, state);
         const std::string advice =
             linear::advice_for(object.layer.recipe().fp8, operand, state.stats);
-        const CallerFloats floats;
-        object.monitor(object.payload, object.name.c_str(), &info,
-                       advice.empty() ? nullptr : advice.c_str());
+        {
+            const CallerFloats floats;
+            monitor(payload, name.c_str(), &info, advice.empty() ? nullptr : advice.c_str());
+        }
+        if (object.monitor_setting != setting) {
+            return;
+        }
     }
     object.layer.scaling().clear_stats(stream);
 }

@@ -14,6 +14,10 @@ std::vector<std::shared_ptr<LinearObject>> listed_layers(mp_linear* const* linea
 mp_linear_stats public_stats(const linear::Linear& layer, recipe::Operand operand,
                              const linear::OperandState& state);
 
+// Those that have a monitor. A list of its own: a monitor may name other layers to the optimizer.
+std::vector<std::shared_ptr<LinearObject>>
+monitored(const std::vector<std::shared_ptr<LinearObject>>& layers);
+
 // After the layer's step has ended: its monitor, where it is its turn. Waits then.
 void tell_monitor(LinearObject& object, Stream& stream);
 

@@ -21,7 +21,8 @@ static_assert(MP_OPERAND_COUNT == linear::kOperands);
 namespace {
 
 constexpr uint32_t kDescFlags = MP_LINEAR_INFERENCE | MP_LINEAR_CACHE_WEIGHT |
-                                MP_LINEAR_FIRST_OR_LAST | MP_LINEAR_STATS | MP_LINEAR_FROZEN;
+                                MP_LINEAR_FIRST_OR_LAST | MP_LINEAR_STATS | MP_LINEAR_FROZEN |
+                                MP_LINEAR_COPY_INPUT;
 
 std::shared_ptr<Tensor> optional_tensor(mp_tensor* tensor, const char* name) {
     return tensor == nullptr ? nullptr : object_of(tensor, name);
@@ -71,6 +72,7 @@ linear::LinearOptions mp::capi::options_of(const mp_linear_desc* desc) {
     options.cache_weight = has(MP_LINEAR_CACHE_WEIGHT);
     options.is_first_or_last = has(MP_LINEAR_FIRST_OR_LAST);
     options.with_stats = has(MP_LINEAR_STATS);
+    options.copy_input = has(MP_LINEAR_COPY_INPUT);
     if (sizes.name != nullptr) {
         system::check_name("desc.name", sizes.name);
         options.name = sizes.name;
@@ -207,7 +209,8 @@ mp_status mp_linear_get_desc(const mp_linear* linear, mp_linear_desc* desc) {
                        (options.frozen ? MP_LINEAR_FROZEN : 0U) |
                        (options.cache_weight ? MP_LINEAR_CACHE_WEIGHT : 0U) |
                        (options.is_first_or_last ? MP_LINEAR_FIRST_OR_LAST : 0U) |
-                       (options.with_stats ? MP_LINEAR_STATS : 0U);
+                       (options.with_stats ? MP_LINEAR_STATS : 0U) |
+                       (options.copy_input ? MP_LINEAR_COPY_INPUT : 0U);
         result.name = options.name.empty() ? nullptr : options.name.c_str();
         write_struct(desc, result, "desc");
     });
@@ -243,6 +246,7 @@ mp_status mp_linear_set_monitor(mp_linear* linear, const char* name, int32_t eve
                 fail(Code::null_argument, "monitor is NULL; pass every 0 to end the monitoring");
             }
         }
+        ++object.monitor_setting;
         object.name = every > 0 ? name : "";
         object.monitor = every > 0 ? monitor : nullptr;
         object.payload = payload;

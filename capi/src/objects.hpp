@@ -57,6 +57,7 @@ struct LinearObject {
     std::string name;
     mp_linear_monitor_fn monitor = nullptr;
     void* payload = nullptr;
+    uint64_t monitor_setting = 0; // counts mp_linear_set_monitor
     int32_t every = 0;
     int32_t steps = 0;                   // since its last turn
     std::weak_ptr<const void> optimizer; // whose steps end this layer's (mp_optimizer_set_linears)
@@ -83,6 +84,7 @@ struct StepPlanObject {
     std::shared_ptr<Context> context;
     mp_step_args args;
     optim::StepPlan plan;
+    const void* checked_with = nullptr; // the scaler that was found apart from the arrays
 };
 
 struct GemmObject {
@@ -126,8 +128,15 @@ class CommWork {
 // An operation in flight, and how it ended.
 struct CommRequestObject {
     explicit CommRequestObject(std::shared_ptr<CommObject> owner) : comm(std::move(owner)) {}
+    // When bytes have arrived.
+    void note_received() const noexcept {
+        for (const auto& [data, bytes] : received) {
+            note_write(data, bytes);
+        }
+    }
 
     std::shared_ptr<CommObject> comm;
+    std::vector<std::pair<const void*, std::size_t>> received; // where, in the caller's memory
     comm::CommRequest request;
     std::unique_ptr<CommWork> work; // has requests of its own
     Status status;

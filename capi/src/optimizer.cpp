@@ -75,8 +75,7 @@ mp_status mp_optimizer_set_lr(mp_optimizer* optimizer, int32_t group, double lr)
 mp_status mp_optimizer_set_lr_tensor(mp_optimizer* optimizer, int32_t group, mp_tensor* lr) {
     return boundary([&] {
         object_of(optimizer, "optimizer")
-            ->groups()
-            .set_lr_tensor(group, lr == nullptr ? nullptr : object_of(lr, "lr"));
+            ->set_lr_tensor(group, lr == nullptr ? nullptr : object_of(lr, "lr"));
     });
 }
 
@@ -160,7 +159,7 @@ mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler*
         Stream& stream = stream_of(queue, *object.context());
         scaler::LossScaler* scale = scaler_of(scaler, *object.context());
         object.step(stream, scale);
-        for (const auto& layer : object.layers) {
+        for (const auto& layer : monitored(object.layers)) {
             tell_monitor(*layer, stream);
         }
         if (object.parameters().count() == 0 &&

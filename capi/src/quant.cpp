@@ -11,6 +11,7 @@
 #include "objects.hpp"
 #include "quant_form.hpp"
 #include "random_time.hpp"
+#include "tensor/memory_ranges.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
@@ -74,15 +75,11 @@ void check_pieces(const QuantizedMemory& memory, const MatrixForm& form, int64_t
     }
 }
 
-// No piece of a quantized tensor may lie in another tensor, or in another piece.
-void check_apart(const Tensor& tensor, const Tensor& other) {
-    const TensorScales& scales = *tensor.scales();
-    const bool is_itself = &tensor == &other;
-    if ((!is_itself && other.overlaps(tensor)) || other.overlaps(*scales.scale_inv) ||
-        other.overlaps(*scales.amax) || scales.scale_inv->overlaps(*scales.amax)) {
-        fail(Code::invalid_argument, "quantize: source, codes, transposed codes, scale_inv and "
-                                     "amax need memory of their own");
-    }
+// No piece of a quantized tensor may lie in another one.
+void check_pieces_apart(const Tensor& tensor) {
+    MemoryRanges ranges;
+    ranges.add("the codes", MemoryRanges::Use::written, &tensor);
+    ranges.check("quantize");
 }
 
 // What mp_quantize_args asks for.
@@ -117,13 +114,9 @@ class QuantizeCall {
             args_.first_element};
     }
     // Before anything is written.
-    void check(Stream& stream, const Tensor& destination) const {
-        if (args_.amax_pointer != nullptr && destination.scales() != nullptr &&
-            args_.amax_pointer == destination.scales()->amax->data()) {
-            fail(Code::invalid_argument,
-                 "args.amax_pointer is the destination's own amax, which the "
-                 "call writes; give it memory of its own");
-        }
+    void check(Stream& stream, const Tensor& source, const Tensor& destination,
+               const Tensor* transposed) const {
+        quant::check_quantize(source, destination, transposed, options());
         if (!checks_amax()) {
             return;
         }
@@ -171,11 +164,10 @@ class QuantizedMatrix {
             pieces.amax = amax_.emplace(stream, sizeof(float)).data();
         }
         tensor_.emplace(owner, stream, form, shape, pieces);
-        check_apart(*tensor_, *tensor_);
+        check_pieces_apart(*tensor_);
         if (memory.transposed != nullptr) {
             const Shape turned{{memory.columns, memory.rows}, 2};
             transposed_.emplace(owner, stream, dtype, turned, memory.transposed, Deleter{});
-            check_apart(*tensor_, *transposed_);
         }
     }
 
@@ -196,10 +188,8 @@ class QuantizedMatrix {
         if (!is_aligned(data, dtype)) {
             fail(Code::invalid_argument, "%s at %p is not aligned to its elements", name, data);
         }
-        auto plain = std::make_unique<Tensor>(tensor_->context(), tensor_->stream(), dtype, shape,
-                                              const_cast<void*>(data), Deleter{});
-        check_apart(*tensor_, *plain);
-        return plain;
+        return std::make_unique<Tensor>(tensor_->context(), tensor_->stream(), dtype, shape,
+                                        const_cast<void*>(data), Deleter{});
     }
 
   private:
@@ -303,7 +293,7 @@ mp_status mp_tensor_wrap_quantized(mp_context* context, const mp_tensor_desc* de
         const QuantizedMemory memory{codes, scale_inv, amax};
         check_pieces(memory, form, spec.shape.count());
         auto tensor = std::make_shared<Tensor>(owner, *spec.stream, form, spec.shape, memory);
-        check_apart(*tensor, *tensor);
+        check_pieces_apart(*tensor);
         mp_tensor* handle = make_handle<mp_tensor>(tensor);
         tensor->give_back_by({deleter, payload}); // last: on failure the memory stays the caller's
         *out = handle;
@@ -323,12 +313,12 @@ mp_status mp_tensor_quantize(const mp_tensor* source, mp_queue* queue, mp_tensor
         if (stats != nullptr) {
             (void)size_of_struct(stats, "stats");
         }
-        call.check(stream, to);
+        call.check(stream, from, to, turned);
         std::optional<Buffer> counters;
         quant::Tracking tracking;
         if (stats != nullptr) {
             counters.emplace(stream.shared_device(), sizeof(QuantStats));
-            check(stream.device().zero(stream.queue(), counters->data(), sizeof(QuantStats)));
+            stream.zero(counters->data(), sizeof(QuantStats));
             tracking.stats = counters->as<QuantStats>();
         }
         quant::quantize_tensor(stream, from, to, turned, tracking, call.options());
@@ -352,7 +342,7 @@ mp_status mp_tensor_quantize_pointers(mp_context* context, mp_queue* queue, cons
         const QuantizeCall call(args);
         QuantizedMatrix to(owner, stream, destination, quant);
         const auto from = to.numbers(source, source_dtype, "source");
-        call.check(stream, to.tensor());
+        call.check(stream, *from, to.tensor(), to.transposed());
         quant::quantize_tensor(stream, *from, to.tensor(), to.transposed(), {}, call.options());
         call.take(stream);
     });
@@ -392,7 +382,6 @@ mp_status mp_tensor_dequantize(const mp_tensor* source, mp_queue* queue, mp_tens
     return boundary([&] {
         const Tensor& from = *object_of(source, "source");
         Tensor& to = *object_of(destination, "destination");
-        to.touch();
         quant::dequantize_tensor(stream_of(queue, to), from, to);
     });
 }

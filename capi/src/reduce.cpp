@@ -8,6 +8,7 @@
 #include "comm/reduce.hpp"
 #include "objects.hpp"
 #include "random_time.hpp"
+#include "tensor/memory_ranges.hpp"
 #include "versioned_struct.hpp"
 #include "wire_options.hpp"
 
@@ -85,6 +86,7 @@ void check_source(const Tensor& source, const Tensor& destination) {
 
 Arrays arrays_of(const mp_tensor* const* sources, int32_t count, mp_tensor* destination,
                  mp_queue* queue, const mp_comm_reduce_desc& desc, bool may_overlap) {
+    MemoryRanges ranges;
     Arrays arrays;
     arrays.queue = queue == nullptr ? nullptr : object_of(queue, "queue");
     arrays.destination = object_of(destination, "destination");
@@ -95,10 +97,13 @@ Arrays arrays_of(const mp_tensor* const* sources, int32_t count, mp_tensor* dest
     for (int32_t i = 0; i < count; ++i) {
         arrays.sources.push_back(object_of(required(sources, "sources")[i], "sources[i]"));
         check_source(*arrays.sources.back(), *arrays.destination);
-        if (!may_overlap && arrays.sources.back()->overlaps(*arrays.destination)) {
-            fail(Code::invalid_argument, "a source and the destination overlap in memory");
-        }
+        ranges.add("a source", MemoryRanges::Use::read, arrays.sources.back().get());
     }
+    if (!may_overlap) {
+        ranges.add("destination", MemoryRanges::Use::written, arrays.destination.get());
+    }
+    ranges.add_workspace(stream_of(queue, *arrays.destination));
+    ranges.check("reduce");
     if (arrays.destination->scales() != nullptr) {
         fail(Code::invalid_dtype, "destination has scales; it must be fp32, fp16 or bf16");
     }
@@ -144,7 +149,6 @@ void run(mp_comm* comm, Stream& stream, Arrays arrays, mp_comm_request** out, co
     const auto& object = object_of(comm, "comm");
     auto work = std::make_unique<Work<Operation>>(object, stream, std::move(arrays));
     begin(work->operation, work->arrays());
-    work->arrays().destination->touch();
     if (out == nullptr) {
         work->wait();
         return;
@@ -223,7 +227,6 @@ mp_status mp_comm_all_reduce(mp_comm* comm, mp_queue* queue, const mp_comm_reduc
             comm::all_reduce_max_abs(
                 communicator, stream, arrays.sources[0]->ref(), arrays.destination->ref(),
                 {options.deadline_ms, arrays.site_or_null(), stream.queue().native()});
-            arrays.destination->touch();
             return;
         }
         const comm::WireFormat gather = wire_of(options.gather_dtype, options.gather_scale,

@@ -5,7 +5,6 @@
 
 #include "boundary.hpp"
 #include "optim/groups.hpp"
-#include "optim/overlap.hpp"
 #include "optim/step_plan.hpp"
 #include "optimizer_options.hpp"
 
@@ -219,12 +218,22 @@ std::string warning_of(const mp_step_args& args, const std::vector<UpdateSegment
     return {};
 }
 
-optim::StepPlan plan_of(Stream& stream, const mp_step_args& args, Slots slots) {
+optim::StepPlan plan_of(Stream& stream, const mp_step_args& args, Slots slots,
+                        const scaler::LossScaler* scaler) {
     const optim::StepOptions options = options_of(args);
     const numerics::GroupHyper hyper = checked_hyper(args);
-    optim::check_no_overlap(slots.segments, hyper.rule, options.zero_grad);
-    return {stream,  std::move(slots.segments), std::move(slots.amaxes), hyper,
-            options, steps_before(args)};
+    optim::StepPlan plan(stream, std::move(slots.segments), std::move(slots.amaxes), hyper, options,
+                         steps_before(args));
+    plan.check_apart(hyper, options, scaler);
+    return plan;
+}
+
+// A run brings its scaler along: seldom another one, and each is looked at once.
+void check_run(StepPlanObject& object, const scaler::LossScaler* scaler) {
+    if (scaler != nullptr && scaler != object.checked_with) {
+        object.plan.check_apart(object.plan.hyper(), object.plan.options(), scaler);
+        object.checked_with = scaler;
+    }
 }
 
 } // namespace
@@ -243,7 +252,7 @@ mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue, const
         if (stats != nullptr) {
             (void)size_of_struct(stats, "stats"); // before anything changes
         }
-        const optim::StepPlan plan = plan_of(stream, read, std::move(arrays));
+        const optim::StepPlan plan = plan_of(stream, read, std::move(arrays), loss_scaler);
         plan.run(stream, loss_scaler);
         if (stats != nullptr) {
             write_stats(plan.read_state(stream), stats);
@@ -262,16 +271,19 @@ mp_status mp_step_plan_create(mp_context* context, const mp_step_args* args,
         const mp_step_args read = read_struct(args, "args");
         Slots arrays = read_slots(slots, slot_count, rule_of(read.rule));
         const std::string warning = warning_of(read, arrays.segments);
-        *out = make_handle<mp_step_plan>(std::make_shared<StepPlanObject>(
-            StepPlanObject{owner, read, plan_of(owner->stream(), read, std::move(arrays))}));
+        *out = make_handle<mp_step_plan>(std::make_shared<StepPlanObject>(StepPlanObject{
+            owner, read, plan_of(owner->stream(), read, std::move(arrays), nullptr)}));
         return warning.empty() ? MP_STATUS_OK : warn(warning);
     });
 }
 
 mp_status mp_step_plan_run(mp_step_plan* plan, mp_queue* queue, mp_scaler* scaler) {
     return boundary([&] {
-        const StepPlanObject& object = *object_of(plan, "plan");
-        object.plan.run(stream_of(queue, *object.context), scaler_of(scaler, *object.context));
+        StepPlanObject& object = *object_of(plan, "plan");
+        Stream& stream = stream_of(queue, *object.context);
+        scaler::LossScaler* const loss_scaler = scaler_of(scaler, *object.context);
+        check_run(object, loss_scaler);
+        object.plan.run(stream, loss_scaler);
     });
 }
 
@@ -287,7 +299,11 @@ mp_status mp_step_plan_set_args(mp_step_plan* plan, mp_queue* queue, const mp_st
                                          "when the plan was made; it counts steps itself");
         }
         const optim::StepOptions options = options_of(read);
-        object.plan.set(stream_of(queue, *object.context), checked_hyper(read), options);
+        const numerics::GroupHyper hyper = checked_hyper(read);
+        Stream& stream = stream_of(queue, *object.context);
+        object.plan.check_apart(hyper, options, nullptr);
+        object.plan.set(stream, hyper, options);
+        object.checked_with = nullptr; // the next run looks again
         object.args = read;
     });
 }

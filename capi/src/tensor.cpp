@@ -194,7 +194,6 @@ mp_status mp_tensor_copy(const mp_tensor* source, mp_queue* queue, mp_tensor* de
                  dtype_name(from.dtype()), dtype_name(to.dtype()));
         }
         check_same_elements(from, to, "mp_tensor_copy");
-        to.touch();
         copy_tensor(copy_stream(queue, from, to), from, to);
     });
 }
@@ -204,7 +203,6 @@ mp_status mp_tensor_write(mp_tensor* tensor, mp_queue* queue, const void* data, 
         Tensor& object = *object_of(tensor, "tensor");
         check_bytes(object, bytes);
         if (bytes > 0) {
-            object.touch();
             Stream& stream = stream_of(queue, object);
             stream.copy(object.data(), required(data, "data"), bytes, CopyKind::host_to_device);
             stream.sync();
@@ -228,9 +226,8 @@ mp_status mp_tensor_zero(mp_tensor* tensor, mp_queue* queue) {
     return boundary([&] {
         Tensor& object = *object_of(tensor, "tensor");
         if (object.count() > 0) {
-            object.touch();
             Stream& stream = stream_of(queue, object);
-            check(stream.device().zero(stream.queue(), object.data(), object.bytes()));
+            stream.zero(object.data(), object.bytes());
         }
     });
 }
@@ -245,7 +242,6 @@ mp_status mp_tensor_cast(const mp_tensor* source, mp_queue* queue, mp_tensor* de
         check_same_device(from, to, "mp_tensor_cast");
         check_same_elements(from, to, "mp_tensor_cast");
         const CastDesc op = cast_of(from.ref(), to.ref(), desc);
-        to.touch();
         run_op(stream_of(queue, to), op);
     });
 }
@@ -291,6 +287,9 @@ mp_status mp_tensor_amax(const mp_tensor* tensor, mp_queue* queue, mp_tensor* am
                  dtype_name(to.dtype()), to.shape().text().c_str());
         }
         check_same_device(from, to, "mp_tensor_amax");
+        if (from.overlaps(to)) {
+            fail(Code::invalid_argument, "mp_tensor_amax: amax overlaps the tensor in memory");
+        }
         AmaxDesc op{};
         op.kind = OpKind::amax;
         op.source = from.ref();

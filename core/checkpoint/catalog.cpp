@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "device/memory_watch.hpp"
 #include "system/name.hpp"
 
 namespace mp::checkpoint {
@@ -89,6 +90,7 @@ void copy_in(const Entry& entry, const LocalSlice& slice, const void* host) {
     }
     if (entry.stream == nullptr) {
         std::memcpy(slice.data, host, bytes);
+        note_write(slice.data, bytes);
     } else {
         entry.stream->copy(slice.data, host, bytes, CopyKind::host_to_device);
     }

@@ -80,7 +80,9 @@ Choice select(const Device& device, const OpDesc& op, const char* name) {
 void run_op(Stream& stream, const OpDesc& op) {
     // The common case costs no string: reasons are built only when a candidate declines.
     const Choice choice = select(stream.device(), op);
-    check(choice.candidate->run(stream.device(), stream.queue(), op));
+    const Status status = choice.candidate->run(stream.device(), stream.queue(), op);
+    note_writes(op);
+    check(status);
 }
 
 } // namespace mp

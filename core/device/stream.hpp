@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/buffer.hpp"
+#include "device/memory_watch.hpp"
 #include "interface/backend.hpp"
 
 namespace mp {
@@ -65,6 +66,11 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
     void copy(void* destination, const void* source, std::size_t bytes, CopyKind kind) const {
         check(device_->copy(*queue_, destination, source, bytes, kind));
+        note_write(destination, bytes);
+    }
+    void zero(void* data, std::size_t bytes) const {
+        check(device_->zero(*queue_, data, bytes));
+        note_write(data, bytes);
     }
 
     // Scratch memory comes from here from now on, and fails where it does not suffice; null: from the device. Waits.

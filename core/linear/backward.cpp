@@ -18,8 +18,9 @@ void Linear::check_kept(const Saved* saved, const Tensor& dy, int64_t rows) cons
              "linear: backward_weight before any forward; call mp_linear_forward first");
     }
     if (!saved->has_input()) {
-        fail(Code::bad_state, "linear: the forward was told to drop x; run mp_linear_forward_saved "
-                              "with MP_FORWARD_RECOMPUTE first");
+        fail(Code::bad_state, "linear: x is not kept: the forward was told to drop it, or dx was "
+                              "written over it; run mp_linear_forward_saved with "
+                              "MP_FORWARD_RECOMPUTE first, or a forward");
     }
     if (rows != saved->rows()) {
         fail(Code::invalid_shape, "linear: dy is %s but the forward had %lld rows",
@@ -31,8 +32,7 @@ bool Linear::rounds_stochastically(const Tensor& dw) const noexcept {
     return rounding_.stochastic && dw.dtype() != DType::fp32;
 }
 
-void Linear::check_gradients(const Saved& saved, const Tensor& dy, const Tensor* dx,
-                             const WeightGradients& g) const {
+void Linear::check_gradients(const WeightGradients& g) const {
     check_dtype(*g.dw, "dw", true);
     check_shape_is(*g.dw, weight_->shape(), "dw");
     if (rounding_.stochastic && g.dw->scales() != nullptr) {
@@ -47,26 +47,24 @@ void Linear::check_gradients(const Saved& saved, const Tensor& dy, const Tensor*
         check_dtype(*g.dbias, "dbias");
         check_shape_is(*g.dbias, bias_->shape(), "dbias");
     }
-    for (const Tensor* tensor :
-         {static_cast<const Tensor*>(g.dw), static_cast<const Tensor*>(g.dbias)}) {
-        if (tensor != nullptr && (&tensor->device() != &weight_->device() || tensor->overlaps(dy) ||
-                                  overlaps_parameters(*tensor) || saved.meets(*tensor))) {
-            fail(Code::invalid_argument,
-                 "linear: dw and dbias must be on the layer's device, apart from dy, the weight, "
-                 "the bias and the x of forward");
+    for (const Tensor* tensor : {g.dw, g.dbias}) {
+        if (tensor != nullptr && &tensor->device() != &weight_->device()) {
+            fail(Code::invalid_argument, "linear: dw and dbias must be on the layer's device");
         }
     }
-    const auto meet = [](const Tensor* a, const Tensor* b) {
-        return a != nullptr && b != nullptr && a->overlaps(*b);
-    };
-    if (meet(g.dw, g.dbias) || meet(dx, g.dw) || meet(dx, g.dbias)) {
-        fail(Code::invalid_argument,
-             "linear: dx, dw and dbias overlap; each needs memory of its own");
+}
+
+void Linear::check_apart(const Stream& stream, const Saved* saved, const Tensor& dy,
+                         const Tensor* dx, const WeightGradients& g) const {
+    MemoryRanges ranges = own_ranges(stream);
+    ranges.add("dy", MemoryRanges::Use::read, &dy);
+    ranges.add("dx", MemoryRanges::Use::written, dx);
+    ranges.add("dw", MemoryRanges::Use::written, g.dw);
+    ranges.add("dbias", MemoryRanges::Use::written, g.dbias);
+    if (g.dw != nullptr) {
+        saved->add_to(ranges, forms(recipe::GemmRole::wgrad).b, options_.in_features);
     }
-    if (dx != nullptr && saved.meets(*dx)) {
-        fail(Code::invalid_argument,
-             "linear: dx overlaps the x of forward, which dw is made of afterwards");
-    }
+    ranges.check("linear");
 }
 
 // A gradient that is rounded apart is added to in fp32 and rounded once.
@@ -93,7 +91,6 @@ void Linear::weight_gradient(Stream& stream, const Saved& saved, const OperandVi
     gemm::GemmPlan& product = weight_gradient_plan(dw, saved.rows(), accumulate);
     product.run(stream, {dy.data, x.data, nullptr, accumulate ? target.data : nullptr, target.data,
                          dy.scale_inv, x.scale_inv});
-    dw.touch();
     if (is_quantized) {
         const TensorScales& scales = *dw.scales();
         quant::quantize_matrix(stream, target, dw.rows(), dw.columns(), dw.form(),
@@ -141,17 +138,17 @@ void Linear::backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx
             fail(Code::invalid_shape, "linear: dy is %s but dx is %s; both must have the same rows",
                  dy.shape().text().c_str(), dx->shape().text().c_str());
         }
-        if (dx->overlaps(dy) || overlaps_parameters(*dx)) {
-            fail(Code::invalid_argument,
-                 "linear: dx overlaps dy, the weight or the bias; it needs memory of its own");
-        }
         data_product = &plan(recipe::GemmRole::dgrad, rows, dx->dtype(), false);
     }
     if (gradients.dw != nullptr) {
         check_kept(saved, dy, rows);
-        check_gradients(*saved, dy, dx, gradients);
+        check_gradients(gradients);
         // Before dx is written: a failed call changes nothing.
         (void)weight_gradient_plan(*gradients.dw, rows, gradients.accumulate);
+    }
+    check_apart(stream, saved, dy, dx, gradients);
+    if (dx != nullptr && saved != nullptr) {
+        saved->drop_under(*dx, forms(recipe::GemmRole::wgrad).b, options_.in_features);
     }
     count_codes(stream, track(recipe::Operand::grad_output), dy);
     std::optional<ScratchOperand> dy_operand;

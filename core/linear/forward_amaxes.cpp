@@ -10,7 +10,7 @@ namespace mp::linear {
 namespace {
 
 float* cleared(Stream& stream, float* cell) {
-    check(stream.device().zero(stream.queue(), cell, sizeof *cell));
+    stream.zero(cell, sizeof *cell);
     return cell;
 }
 
@@ -39,7 +39,7 @@ void count_codes(Stream& stream, const quant::Tracking& tracking, const Tensor& 
 ForwardAmaxes::ForwardAmaxes(Stream& stream, const ScalingState& state) {
     if (state.slots() != nullptr) {
         cells_ = Buffer(stream.shared_device(), sizeof(Cells));
-        check(stream.device().zero(stream.queue(), cells_.data(), cells_.bytes()));
+        stream.zero(cells_.data(), cells_.bytes());
     }
 }
 

@@ -36,7 +36,7 @@ Linear::Linear(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
     }
     choose_forms();
     if (is_fp8()) {
-        scaling_ = ScalingState(context_->stream(), recipe_.fp8);
+        scaling_ = ScalingState(context_->stream(), recipe_.fp8, options_.frozen);
         amaxes_ = ForwardAmaxes(context_->stream(), scaling_);
     }
 }
@@ -68,6 +68,29 @@ void Linear::forget_weight_copies() noexcept {
     }
 }
 
+// Those of a weight that was written since, or that has come back in other memory.
+void Linear::forget_old_weight_copies() {
+    if (weight_watches_.empty() || weight_watches_.front().data() != weight_->data()) {
+        forget_weight_copies();
+        std::vector<MemoryWatch> watches;
+        watches.emplace_back(weight_->data(), weight_->bytes());
+        if (const TensorScales* scales = weight_->scales(); scales != nullptr) {
+            watches.emplace_back(scales->scale_inv->data(), scales->scale_inv->bytes());
+            watches.emplace_back(scales->amax->data(), scales->amax->bytes());
+        }
+        weight_watches_ = std::move(watches);
+        weight_writes_ = 0;
+    }
+    uint64_t writes = 0;
+    for (const MemoryWatch& watch : weight_watches_) {
+        writes += watch.writes();
+    }
+    if (writes != weight_writes_) {
+        forget_weight_copies();
+        weight_writes_ = writes;
+    }
+}
+
 const Tensor* Linear::given_codes(recipe::GemmRole role) const noexcept {
     const Tensor* const own = weight_codes_[static_cast<std::size_t>(role)].get();
     const bool shares = forms(role).b == forms(recipe::GemmRole::fprop).b;
@@ -93,10 +116,7 @@ OperandView Linear::weight_view(Stream& stream, recipe::GemmRole role,
         return scratch.emplace(stream, *weight_, form, track_weight(stream, product, with_stats))
             .view();
     }
-    if (copied_version_ != weight_->version()) {
-        forget_weight_copies();
-        copied_version_ = weight_->version();
-    }
+    forget_old_weight_copies();
     const bool shares = form == forms(recipe::GemmRole::fprop).b;
     const std::size_t place = shares ? 0 : 1;
     WeightCopy& copy = weight_copies_[place];
@@ -217,6 +237,29 @@ quant::Tracking Linear::track_input(Stream& stream, const Tensor& x, Saved* save
     return tracking;
 }
 
+MemoryRanges Linear::own_ranges(const Stream& stream) const {
+    MemoryRanges ranges;
+    ranges.add("the weight", MemoryRanges::Use::read, weight_.get());
+    ranges.add("the bias", MemoryRanges::Use::read, bias_.get());
+    for (const auto& codes : weight_codes_) {
+        ranges.add("the weight's codes", MemoryRanges::Use::read, codes.get());
+    }
+    ranges.add_workspace(stream);
+    return ranges;
+}
+
+void Linear::check_apart(const Stream& stream, const Tensor& x, const Tensor* y, const Saved* saved,
+                         Keep keep) const {
+    MemoryRanges ranges = own_ranges(stream);
+    ranges.add("x", MemoryRanges::Use::read, &x);
+    ranges.add("y", MemoryRanges::Use::written, y);
+    if (saved != nullptr && keep != Keep::scale) {
+        saved->memory().add_to(ranges, MemoryRanges::Use::written, forms(recipe::GemmRole::wgrad).b,
+                               x.rows(), x.columns());
+    }
+    ranges.check("linear");
+}
+
 void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y, Saved* saved,
                      Keep keep) {
     forget_old_plans();
@@ -231,20 +274,17 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
             fail(Code::invalid_shape, "linear: x is %s but y is %s; both must have the same rows",
                  x->shape().text().c_str(), y->shape().text().c_str());
         }
-        if (y->overlaps(*x) || overlaps_parameters(*y)) {
-            fail(Code::invalid_argument,
-                 "linear: y overlaps x, the weight or the bias; it needs memory of its own");
-        }
         product = &plan(recipe::GemmRole::fprop, rows, y->dtype(), false);
     }
     if (saved != nullptr && keep != Keep::scale) {
         saved->memory().check_room(*x, forms(recipe::GemmRole::wgrad).b);
     }
+    check_apart(stream, *x, y, saved, keep);
     const quant::Tracking tracking = track_input(stream, *x, saved, keep);
     if (saved != nullptr && keep == Keep::scale) {
         saved->drop(rows);
     } else if (saved != nullptr) {
-        saved->keep(stream, x, forms(recipe::GemmRole::wgrad).b, tracking);
+        saved->keep(stream, x, forms(recipe::GemmRole::wgrad).b, tracking, !options_.copy_input);
     }
     if (product == nullptr) {
         return;

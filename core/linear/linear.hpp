@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "gemm/gemm.hpp"
 #include "linear/forward_amaxes.hpp"
@@ -28,7 +29,8 @@ struct LinearOptions {
     bool cache_weight = false;     // converted weights serve until end_step()
     bool is_first_or_last = false; // of the whole model
     bool with_stats = false;
-    std::string name; // for fp8.filter.names and for messages; may be empty
+    bool copy_input = false; // never x by reference
+    std::string name;        // for fp8.filter.names and for messages; may be empty
 };
 
 // Where the weight gradients go; a null tensor is not wanted.
@@ -66,6 +68,7 @@ class Linear {
     void forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y, Saved* saved,
                  Keep keep = Keep::input);
     // dx null: only the weight's gradients; gradients.dw null: only dx, for which `saved` may be null.
+    // What of x dx is written over is kept no longer.
     void backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx,
                   const WeightGradients& gradients);
     // Whether a backward has run since the last end_step().
@@ -139,12 +142,14 @@ class Linear {
         return !options_.inference && !options_.frozen;
     }
     void check_codes(const Tensor& codes, const MatrixForm& form, const char* name) const;
-    [[nodiscard]] bool overlaps_parameters(const Tensor& tensor) const noexcept {
-        return tensor.overlaps(*weight_) || (bias_ != nullptr && tensor.overlaps(*bias_));
-    }
+    // What any call reads, and the queue's workspace, which it writes.
+    [[nodiscard]] MemoryRanges own_ranges(const Stream& stream) const;
+    void check_apart(const Stream& stream, const Tensor& x, const Tensor* y, const Saved* saved,
+                     Keep keep) const;
     void check_kept(const Saved* saved, const Tensor& dy, int64_t rows) const;
-    void check_gradients(const Saved& saved, const Tensor& dy, const Tensor* dx,
-                         const WeightGradients& gradients) const;
+    void check_gradients(const WeightGradients& gradients) const;
+    void check_apart(const Stream& stream, const Saved* saved, const Tensor& dy, const Tensor* dx,
+                     const WeightGradients& gradients) const;
     [[nodiscard]] bool rounds_stochastically(const Tensor& dw) const noexcept;
     quant::Tracking track_input(Stream& stream, const Tensor& x, Saved* saved, Keep keep);
     quant::Tracking track_weight(Stream& stream, std::size_t product, bool with_stats);
@@ -158,6 +163,7 @@ class Linear {
                             std::optional<ScratchOperand>& scratch, bool with_stats,
                             bool evaluates = false);
     void forget_weight_copies() noexcept;
+    void forget_old_weight_copies();
     void bias_gradient(Stream& stream, const Tensor& dy, Tensor& dbias, bool accumulate) const;
     gemm::GemmPlan& weight_gradient_plan(const Tensor& dw, int64_t rows, bool accumulate);
     void weight_gradient(Stream& stream, const Saved& saved, const OperandView& dy, Tensor& dw,
@@ -183,7 +189,8 @@ class Linear {
         bool is_uncounted = false; // an evaluation made it, without statistics
     };
     std::array<WeightCopy, 2> weight_copies_; // fprop, dgrad
-    uint64_t copied_version_ = 0;
+    std::vector<MemoryWatch> weight_watches_; // of what they were made of: elements, scales, amax
+    uint64_t weight_writes_ = 0;              // when they were made
 
     Saved last_;
     int64_t gradients_begun_ = 0; // since end_step(): overwritten, not added to

@@ -89,6 +89,12 @@ OperandView OperandMemory::view() const noexcept {
     return {bytes, lent_scales_at_ == 0 ? nullptr : bytes + lent_scales_at_};
 }
 
+void OperandMemory::add_to(MemoryRanges& ranges, MemoryRanges::Use use, const MatrixForm& form,
+                           int64_t rows, int64_t columns) const {
+    ranges.add("the memory of mp_saved_set_memory, which keeps the x of forward,", use, lent_,
+               static_cast<int64_t>(bytes_of(form, rows, columns)));
+}
+
 void OperandMemory::check_room(const Tensor& source, const MatrixForm& form) const {
     const std::size_t bytes = bytes_of(form, source.rows(), source.columns());
     if (is_lent() && lent_bytes_ < bytes) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "quant/quantize.hpp"
+#include "tensor/memory_ranges.hpp"
 
 namespace mp::linear {
 
@@ -24,6 +25,9 @@ class OperandMemory {
     // Of lent memory: elements, then scales.
     static std::size_t bytes_of(const MatrixForm& form, int64_t rows, int64_t columns);
 
+    // What a matrix takes of lent memory; nothing where the memory is the library's.
+    void add_to(MemoryRanges& ranges, MemoryRanges::Use use, const MatrixForm& form, int64_t rows,
+                int64_t columns) const;
     // Throws where lent memory is too small for the matrix.
     void check_room(const Tensor& source, const MatrixForm& form) const;
     OperandView fill(Stream& stream, const Tensor& source, const MatrixForm& form,

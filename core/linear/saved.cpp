@@ -4,9 +4,9 @@
 namespace mp::linear {
 
 void Saved::keep(Stream& stream, const std::shared_ptr<Tensor>& x, const MatrixForm& form,
-                 const quant::Tracking& tracking) {
+                 const quant::Tracking& tracking, bool may_refer) {
     has_input_ = false; // until the new one is complete
-    if (is_in_form(*x, form) && !kept_.is_lent()) {
+    if (may_refer && is_in_form(*x, form) && !kept_.is_lent()) {
         borrowed_ = x;
         kept_.release();
     } else {
@@ -22,6 +22,30 @@ void Saved::drop(int64_t rows) noexcept {
     kept_.release();
     rows_ = rows;
     has_input_ = false;
+}
+
+void Saved::add_to(MemoryRanges& ranges, const MatrixForm& form, int64_t columns) const {
+    ranges.add("the x of forward", MemoryRanges::Use::read, borrowed_.get());
+    if (has_input_ && borrowed_ == nullptr) {
+        kept_.add_to(ranges, MemoryRanges::Use::read, form, rows_, columns);
+    }
+}
+
+void Saved::drop_under(const Tensor& written, const MatrixForm& form, int64_t columns) noexcept {
+    if (!has_input_ || (borrowed_ == nullptr && !kept_.is_lent())) {
+        return; // of the library's own
+    }
+    const auto at = [](const void* data) { return reinterpret_cast<uintptr_t>(data); };
+    const uintptr_t lent = at(kept_.lent());
+    const bool meets =
+        borrowed_ != nullptr
+            ? written.overlaps(*borrowed_)
+            : at(written.data()) < lent + OperandMemory::bytes_of(form, rows_, columns) &&
+                  lent < at(written.data()) + written.bytes();
+    if (meets) {
+        borrowed_ = nullptr;
+        has_input_ = false;
+    }
 }
 
 void Saved::remember_scale(Stream& stream, const quant::Tracking& tracking) const {

@@ -18,9 +18,10 @@ class Saved {
     explicit Saved(Stream& stream)
         : scale_(stream.shared_device(), sizeof(numerics::DelayedSlot)) {}
 
-    // Keeps x: the caller's own tensor where it has the form already, else a copy. Memory that was lent always gets one.
+    // Keeps x: the caller's own tensor where it has the form already and may be referred to, else a copy. Memory that was
+    // lent always gets one.
     void keep(Stream& stream, const std::shared_ptr<Tensor>& x, const MatrixForm& form,
-              const quant::Tracking& tracking);
+              const quant::Tracking& tracking, bool may_refer);
     // x goes, or is not kept at all; its rows stay known.
     void drop(int64_t rows) noexcept;
 
@@ -33,10 +34,10 @@ class Saved {
     [[nodiscard]] int64_t rows() const noexcept { return rows_; }
     [[nodiscard]] bool has_input() const noexcept { return has_input_; }
     [[nodiscard]] bool borrows() const noexcept { return borrowed_ != nullptr; }
-    // Whether what is kept is memory of the caller's that this tensor has, too.
-    [[nodiscard]] bool meets(const Tensor& tensor) const noexcept {
-        return borrowed_ != nullptr && tensor.overlaps(*borrowed_);
-    }
+    // The caller's memory in which x, [rows, columns] in this form, is kept.
+    void add_to(MemoryRanges& ranges, const MatrixForm& form, int64_t columns) const;
+    // This is about to be written: x goes where it is kept in the same memory.
+    void drop_under(const Tensor& written, const MatrixForm& form, int64_t columns) noexcept;
     [[nodiscard]] OperandView input() const noexcept;
     // Where the amax of x gathers from this forward on, in the layer's so many-th step.
     [[nodiscard]] float* gather(Stream& stream, int64_t step);

@@ -26,7 +26,8 @@ static_assert(sizeof(SavedHeader) == 16);
 
 } // namespace
 
-ScalingState::ScalingState(Stream& stream, const recipe::Fp8Policy& policy) : policy_(policy) {
+ScalingState::ScalingState(Stream& stream, const recipe::Fp8Policy& policy, bool weight_is_frozen)
+    : policy_(policy), weight_is_frozen_(weight_is_frozen) {
     if (!policy_.is_used()) {
         return;
     }
@@ -37,7 +38,7 @@ ScalingState::ScalingState(Stream& stream, const recipe::Fp8Policy& policy) : po
         histories_ = Buffer(stream.shared_device(), kOperands * history_bytes());
         const std::array<DelayedSlot, kOperands> fresh{};
         stream.copy(slots_.data(), fresh.data(), kSlotsBytes, CopyKind::host_to_device);
-        check(stream.device().zero(stream.queue(), histories_.data(), histories_.bytes()));
+        stream.zero(histories_.data(), histories_.bytes());
     }
 }
 
@@ -49,8 +50,8 @@ quant::Tracking ScalingState::tracking(recipe::Operand operand, bool with_stats)
     const auto index = static_cast<std::size_t>(operand);
     quant::Tracking tracking{};
     // MS-AMP's window of a weight is 1: it is always scaled by its own amax.
-    const bool own_amax =
-        policy_.rule == numerics::ScaleRule::msamp && operand == recipe::Operand::weight;
+    const bool own_amax = operand == recipe::Operand::weight &&
+                          (weight_is_frozen_ || policy_.rule == numerics::ScaleRule::msamp);
     if (slots_.data() != nullptr && !own_amax) {
         tracking.slot = slots_.as<DelayedSlot>() + index;
         tracking.warm_up = policy_.warm_up;
@@ -84,7 +85,7 @@ OperandState ScalingState::read(Stream& stream, recipe::Operand operand) const {
         stream.copy(&state.stats, stats_.as<QuantStats>() + index, sizeof(QuantStats),
                     CopyKind::device_to_host);
     }
-    if (slots_.data() != nullptr) {
+    if (tracking(operand, false).slot != nullptr) {
         state.history.resize(static_cast<std::size_t>(policy_.amax_history_len));
         stream.copy(&state.slot, slots_.as<DelayedSlot>() + index, sizeof(DelayedSlot),
                     CopyKind::device_to_host);
@@ -97,7 +98,7 @@ OperandState ScalingState::read(Stream& stream, recipe::Operand operand) const {
 
 void ScalingState::clear_stats(Stream& stream) const {
     if (stats_.data() != nullptr) {
-        check(stream.device().zero(stream.queue(), stats_.data(), kStatsBytes));
+        stream.zero(stats_.data(), kStatsBytes);
     }
 }
 

@@ -24,7 +24,8 @@ struct OperandState {
 class ScalingState {
   public:
     ScalingState() = default;
-    ScalingState(Stream& stream, const recipe::Fp8Policy& policy);
+    // A weight that is rounded once is scaled by its own amax: no later step could mend a scale of another time.
+    ScalingState(Stream& stream, const recipe::Fp8Policy& policy, bool weight_is_frozen);
 
     [[nodiscard]] quant::Tracking tracking(recipe::Operand operand, bool with_stats) const noexcept;
     // Of the operands, in device memory; null unless scaling is delayed.
@@ -58,6 +59,7 @@ class ScalingState {
     [[nodiscard]] std::size_t history_bytes() const noexcept;
 
     recipe::Fp8Policy policy_;
+    bool weight_is_frozen_ = false;
     Buffer slots_;
     Buffer histories_;
     Buffer stats_;

@@ -99,6 +99,7 @@ void ParamGroups::set_lr(int32_t group, double lr) {
 void ParamGroups::set_lr_tensor(int32_t group, const std::shared_ptr<Tensor>& lr) {
     check(group, true);
     const float* scalar = scalar_address(lr.get(), *device_, "lr");
+    has_lr_tensors_ = has_lr_tensors_ || lr != nullptr;
     for_each(group, [&](std::size_t i) {
         hyper_[i].device_lr = scalar;
         lr_tensors_[i] = lr;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,12 @@ class ParamGroups {
     [[nodiscard]] std::string warning(int32_t group) const;
     // Throws for a group that does not exist; -1 is all of them.
     void check(int32_t group, bool may_be_all) const;
+
+    // By group, null where the number is meant; none at all where no group ever had one.
+    [[nodiscard]] std::span<const std::shared_ptr<Tensor>> lr_tensors() const noexcept {
+        return has_lr_tensors_ ? std::span(lr_tensors_)
+                               : std::span<const std::shared_ptr<Tensor>>();
+    }
 
     // -1: all groups. Replaces a tensor.
     void set_lr(int32_t group, double lr);
@@ -75,6 +82,7 @@ class ParamGroups {
     std::vector<numerics::GroupHyper> hyper_;
     std::vector<recipe::Recipe> recipes_;             // recipe_ with a group's own formats
     std::vector<std::shared_ptr<Tensor>> lr_tensors_; // what device_lr points to; null: none
+    bool has_lr_tensors_ = false;
     Changes changes_;
 };
 

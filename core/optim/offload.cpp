@@ -136,7 +136,7 @@ void Offload::fetch(std::size_t bucket, bool zero_grad) {
                         CopyKind::device_to_host);
         }
         if (zero_grad) {
-            check(stream.device().zero(stream.queue(), p.grad->data(), p.grad->bytes()));
+            stream.zero(p.grad->data(), p.grad->bytes());
         }
     }
 }
@@ -145,7 +145,7 @@ void Offload::fetch(std::size_t bucket, bool zero_grad) {
 void Offload::zero_gradients(Stream& stream) const {
     for (const OffloadedParameter& p : parameters_) {
         if (p.grad->count() > 0) {
-            check(stream.device().zero(stream.queue(), p.grad->data(), p.grad->bytes()));
+            stream.zero(p.grad->data(), p.grad->bytes());
         }
     }
     stream.sync();

@@ -54,6 +54,7 @@ Optimizer::Optimizer(std::shared_ptr<Context> context, const recipe::Recipe& rec
 
 int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParameter& parameter) {
     groups_.check(group, false);
+    check_apart(parameter);
     const int32_t index =
         parameters_.add(stream, group, groups_.recipe(group), groups_.hyper(group).rule, parameter);
     groups_.changes().plan = true;
@@ -67,7 +68,31 @@ void Optimizer::set_max_grad_norm(double max_grad_norm) {
     options_ = next;
 }
 
+// Of the numbers that the steps read.
+void Optimizer::check_apart(const NewParameter& parameter) const {
+    const auto check_number = [&](const Tensor* number, const char* name) {
+        for (const Tensor* array : {parameter.param.get(), parameter.grad.get()}) {
+            if (number != nullptr && array != nullptr && number->overlaps(*array)) {
+                fail(Code::invalid_argument,
+                     "optimizer: '%s' overlaps the %s tensor in memory; each needs memory of its "
+                     "own",
+                     parameter.name.c_str(), name);
+            }
+        }
+    };
+    check_number(grad_scale_tensor_.get(), "grad_scale");
+    for (const auto& lr : groups_.lr_tensors()) {
+        check_number(lr.get(), "lr");
+    }
+}
+
+void Optimizer::set_lr_tensor(int32_t group, const std::shared_ptr<Tensor>& lr) {
+    parameters_.check_number(lr.get(), "lr");
+    groups_.set_lr_tensor(group, lr);
+}
+
 void Optimizer::set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale) {
+    parameters_.check_number(scale.get(), "grad_scale");
     (void)scalar_address(scale.get(), context_->stream().device(), "grad_scale");
     grad_scale_tensor_ = scale;
 }
@@ -206,7 +231,6 @@ void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
     }
     remember_step(stream, scaler);
     layers_.end_step(stream);
-    touch_weights();
 }
 
 namespace {
@@ -313,14 +337,6 @@ void Optimizer::add_to_history(Stream& stream, const scaler::LossScaler* scaler,
     }
     history_.set_bad(bad_tensors(stream));
     check(history_.write());
-}
-
-void Optimizer::touch_weights() {
-    for (const Parameter& parameter : parameters_) {
-        if (is_enabled(parameter)) {
-            parameter.param->touch(); // layers have copies of it
-        }
-    }
 }
 
 } // namespace mp::optim

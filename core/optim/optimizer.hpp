@@ -66,6 +66,8 @@ class Optimizer {
     int32_t add_parameter(Stream& stream, int32_t group, const NewParameter& parameter);
     // From the next step on; 0: no clipping. The same on all ranks.
     void set_max_grad_norm(double max_grad_norm);
+    // As ParamGroups::set_lr_tensor(). A tensor may share no memory with what steps write.
+    void set_lr_tensor(int32_t group, const std::shared_ptr<Tensor>& lr);
     // Gradients are divided by it, as by a loss scale; null: by nothing.
     void set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale);
 
@@ -134,7 +136,6 @@ class Optimizer {
     static void check_counts(const OptimizerCounts& counts);
     void agree(Stream& stream, scaler::LossScaler* scaler, uint64_t weights, const Status& own);
     void step_on_ranks(Stream& stream, scaler::LossScaler* scaler);
-    void touch_weights();
     [[nodiscard]] std::string bad_gradient(Stream& stream) const;
     [[nodiscard]] BadTensors bad_tensors(Stream& stream) const;
     void remember_step(Stream& stream, const scaler::LossScaler* scaler) noexcept;
@@ -145,6 +146,7 @@ class Optimizer {
     [[nodiscard]] StepOptions step_options() const;
     [[nodiscard]] std::vector<int32_t> enabled_parameters() const;
     void check_norm_group() const;
+    void check_apart(const NewParameter& parameter) const;
     void check_gather() const;
     void refresh(Stream& stream);
     void make_plan(Stream& stream, const Cohorts& cohorts);

@@ -272,7 +272,6 @@ void Optimizer::step_on_ranks(Stream& stream, scaler::LossScaler* scaler) {
     remember_step(stream, scaler);
     layers_.end_step_as_agreed(stream);
     sharding()->publish(stream);
-    touch_weights();
 }
 
 } // namespace mp::optim

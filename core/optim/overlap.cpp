@@ -5,132 +5,85 @@
 #include <vector>
 
 #include "dtype/state_format.hpp"
-#include "status/status.hpp"
+#include "tensor/memory_ranges.hpp"
 
 namespace mp::optim {
 namespace {
 
-// What a range is: an array's name, and of its scales the end of theirs.
-struct Name {
-    const char* text;
-    const char* suffix;
-};
+using Use = MemoryRanges::Use;
+constexpr std::size_t kHyperValues = 5; // of numerics::GroupHyper::device_values
+using Segments = std::span<const UpdateSegment>;
 
-// Small, as there are several of them for every tensor of every step.
-struct Range {
-    uintptr_t begin;
-    uintptr_t end;
-    uint32_t segment;
-    uint16_t name; // of all names
-    bool is_written;
-};
-
-bool begins_before(const Range& a, const Range& b) { return a.begin < b.begin; }
-
-// The ranges of all segments, sorted. Callers mostly have the arrays of one name behind one another, so those of each name
-// are merged to the others: nearly no work where they are in order.
-class Ranges {
-  public:
-    explicit Ranges(std::size_t most) { ranges_.reserve(most); }
-
-    // Those that are added from here on, until the next name.
-    void begin(const Name& name, bool are_written) {
-        merge();
-        names_.push_back(name);
-        are_written_ = are_written;
+// An array of all segments, and the scales of those that have some.
+template <typename ArrayOf>
+void add_arrays(MemoryRanges& ranges, Segments segments, const char* name, Use use, Use scale_use,
+                const ArrayOf& array_of) {
+    ranges.begin(name, use);
+    bool have_scales = false;
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+        const StepArray& a = array_of(segments[i]);
+        ranges.add(a.data, code_bytes(a.coding, a.dtype, segments[i].count), i);
+        have_scales = have_scales || a.scale_inv != nullptr;
     }
-    void add(std::size_t segment, const void* data, int64_t bytes) {
-        if (data != nullptr && bytes > 0) {
-            const auto begin = reinterpret_cast<uintptr_t>(data);
-            ranges_.push_back({begin, begin + static_cast<uintptr_t>(bytes),
-                               static_cast<uint32_t>(segment),
-                               static_cast<uint16_t>(names_.size() - 1), are_written_});
+    if (!have_scales) {
+        return;
+    }
+    ranges.begin(name, scale_use, "_scale_inv");
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+        const StepArray& a = array_of(segments[i]);
+        if (a.scale_inv != nullptr) {
+            const StateFormat format = a.format();
+            ranges.add(a.scale_inv,
+                       bytes_of(scale_dtype(format), scale_count(format, segments[i].count)), i);
         }
     }
-    // A range meets an earlier one exactly where one of those ends behind its beginning.
-    void check() {
-        merge();
-        const Range* longest = nullptr;
-        const Range* longest_written = nullptr;
-        for (const Range& range : ranges_) {
-            const Range* other = range.is_written ? longest : longest_written;
-            if (other != nullptr && other->end > range.begin) {
-                refuse(*other, range);
-            }
-            const auto extend = [&range](const Range*& to) {
-                to = to == nullptr || range.end > to->end ? &range : to;
-            };
-            extend(longest);
-            if (range.is_written) {
-                extend(longest_written);
-            }
-        }
-    }
+}
 
-  private:
-    void merge() {
-        const auto added = ranges_.begin() + static_cast<std::ptrdiff_t>(sorted_);
-        if (!std::is_sorted(added, ranges_.end(), begins_before)) {
-            std::sort(added, ranges_.end(), begins_before);
-        }
-        if (sorted_ > 0 && added != ranges_.end() && begins_before(*added, *(added - 1))) {
-            std::inplace_merge(ranges_.begin(), added, ranges_.end(), begins_before);
-        }
-        sorted_ = ranges_.size();
+// Single numbers in device memory that the kernels read, or count in.
+void add_controls(MemoryRanges& ranges, const StepControls& controls) {
+    const auto add = [&ranges](const char* name, Use use, const void* data, std::size_t bytes) {
+        ranges.add(name, use, data, static_cast<int64_t>(bytes));
+    };
+    add("args.lr_pointer", Use::read, controls.lr, sizeof(float));
+    add("args.hyper_pointer", Use::read, controls.hyper_values, kHyperValues * sizeof(double));
+    add("args.grad_scale_pointer", Use::read, controls.grad_scale, sizeof(float));
+    add("args.grad_mul_pointer", Use::read, controls.grad_mul, sizeof(float));
+    add("args.step_pointer", Use::written, controls.step, sizeof(int64_t));
+    add("the scaler", Use::read, controls.scaler, sizeof(numerics::LossScaleState));
+    // Slots may share one, as the slices of a parameter do; each is aligned.
+    std::vector<const void*> amaxes(controls.amaxes.begin(), controls.amaxes.end());
+    std::sort(amaxes.begin(), amaxes.end());
+    amaxes.erase(std::unique(amaxes.begin(), amaxes.end()), amaxes.end());
+    ranges.begin("param_amax", Use::written);
+    for (const void* const amax : amaxes) {
+        ranges.add(amax, sizeof(float));
     }
-    [[noreturn]] void refuse(const Range& a, const Range& b) const {
-        const Name& first = names_[a.name];
-        const Name& second = names_[b.name];
-        fail(Code::invalid_argument,
-             "slot %u: %s%s overlaps %s%s of slot %u in memory; what a step writes needs memory of "
-             "its own",
-             b.segment, second.text, second.suffix, first.text, first.suffix, a.segment);
-    }
-
-    std::vector<Range> ranges_;
-    std::vector<Name> names_;
-    std::size_t sorted_ = 0;
-    bool are_written_ = false;
-};
+}
 
 } // namespace
 
-void check_no_overlap(std::span<const UpdateSegment> segments, numerics::RuleId rule,
-                      bool zero_grad) {
+void check_no_overlap(Segments segments, numerics::RuleId rule, bool zero_grad,
+                      const StepControls& controls) {
     const numerics::RuleInfo info = numerics::rule_info(rule);
-    Ranges ranges(segments.size() * (4 + numerics::kMaxStates));
-    const auto add = [&](const char* name, bool is_written, bool is_renewed, const auto& array_of) {
-        ranges.begin({name, ""}, is_written);
-        bool have_scales = false;
-        for (std::size_t i = 0; i < segments.size(); ++i) {
-            const StepArray& a = array_of(segments[i]);
-            ranges.add(i, a.data, code_bytes(a.coding, a.dtype, segments[i].count));
-            have_scales = have_scales || a.scale_inv != nullptr;
-        }
-        if (!have_scales) {
-            return;
-        }
-        ranges.begin({name, "_scale_inv"}, is_renewed);
-        for (std::size_t i = 0; i < segments.size(); ++i) {
-            const StepArray& a = array_of(segments[i]);
-            if (a.scale_inv != nullptr) {
-                const StateFormat format = a.format();
-                ranges.add(i, a.scale_inv,
-                           bytes_of(scale_dtype(format), scale_count(format, segments[i].count)));
-            }
-        }
+    MemoryRanges ranges(segments.size() * (4 + numerics::kMaxStates) + controls.amaxes.size() + 6);
+    const auto add = [&](const char* name, Use use, Use scale_use, const auto& array_of) {
+        add_arrays(ranges, segments, name, use, scale_use, array_of);
     };
     using Segment = UpdateSegment;
-    add("param", true, true, [](const Segment& s) -> const StepArray& { return s.param; });
-    add("grad", zero_grad, false, [](const Segment& s) -> const StepArray& { return s.grad; });
+    add("param", Use::written, Use::written,
+        [](const Segment& s) -> const StepArray& { return s.param; });
+    add("grad", zero_grad ? Use::written : Use::read, Use::read,
+        [](const Segment& s) -> const StepArray& { return s.grad; });
     for (int k = 0; k < info.state_count; ++k) {
-        add(info.states[k].name, true, true,
+        add(info.states[k].name, Use::written, Use::written,
             [k](const Segment& s) -> const StepArray& { return s.states[k]; });
     }
-    add("compensation", true, true,
+    add("compensation", Use::written, Use::written,
         [](const Segment& s) -> const StepArray& { return s.compensation; });
-    add("master", true, true, [](const Segment& s) -> const StepArray& { return s.master; });
-    ranges.check();
+    add("master", Use::written, Use::written,
+        [](const Segment& s) -> const StepArray& { return s.master; });
+    add_controls(ranges, controls);
+    ranges.check("step", "slot");
 }
 
 } // namespace mp::optim

@@ -64,7 +64,7 @@ void store_remainder(Stream& stream, const TensorRef& init, const TensorRef& par
 
 void set_zero(Stream& stream, const Tensor* tensor) {
     if (tensor != nullptr && tensor->count() > 0) {
-        check(stream.device().zero(stream.queue(), tensor->data(), tensor->bytes()));
+        stream.zero(tensor->data(), tensor->bytes());
     }
 }
 

@@ -50,6 +50,15 @@ class ParamStates {
     void fill(UpdateSegment& segment) const noexcept;
     // The states that exist and their scales, by name.
     [[nodiscard]] std::vector<NamedTensor> list() const;
+    // Their codes, without scales.
+    template <typename Body> void for_each(const Body& body) const {
+        for (const Tensor* state : {states_[0].codes.get(), states_[1].codes.get(),
+                                    compensation_.codes.get(), master_.get()}) {
+            if (state != nullptr) {
+                body(*state);
+            }
+        }
+    }
     void add_bytes(MemoryReport& report) const noexcept;
     [[nodiscard]] const StateFormats& formats() const noexcept { return formats_; }
     // One of the rule's states, or "compensation".

@@ -63,7 +63,15 @@ void Parameters::forget_last() noexcept {
     names_.erase(p.name);
     memory_.remove(p.param->data(), p.param->bytes());
     memory_.remove(p.grad->data(), p.grad->bytes());
+    forget_states(p);
     list_.pop_back();
+}
+
+void Parameters::forget_states(const Parameter& p) noexcept {
+    if (p.states.has_value()) {
+        p.states->for_each(
+            [this](const Tensor& state) { state_memory_.remove(state.data(), state.bytes()); });
+    }
 }
 
 void Parameters::make_states(Stream& stream) {
@@ -78,8 +86,12 @@ void Parameters::make_states(Stream& stream, int32_t index) {
     const shard::ShardSlice own = slice(index);
     if (own.count > 0 || sharding_ == nullptr || sharding_->stage() == 0) {
         const bool is_whole = own.count == p.param->count();
+        forget_states(p); // of an attempt that failed
         p.states.emplace(context_, state_stream(stream), p.formats,
                          is_whole ? p.param->shape() : Shape{{own.count}, 1});
+        p.states->for_each([this, index](const Tensor& state) {
+            state_memory_.add(state.data(), state.bytes(), index);
+        });
         check_segment(segment(index), p.name.c_str(), p.formats.rule);
         initialize(stream, index);
     }
@@ -108,7 +120,6 @@ void Parameters::initialize(Stream& stream, int32_t index) {
         copy_numbers(stream, *p.stepped, *p.param);
         stream.sync();
     }
-    p.param->touch();
 }
 
 void Parameters::sync_master(Stream& stream, int32_t index) {
@@ -161,8 +172,7 @@ UpdateSegment Parameters::segment(int32_t index) const {
 void Parameters::zero_grad(Stream& stream) const {
     for (const Parameter& parameter : list_) {
         if (parameter.grad->count() > 0 && parameter.grad->has_memory()) {
-            check(stream.device().zero(stream.queue(), parameter.grad->data(),
-                                       parameter.grad->bytes()));
+            stream.zero(parameter.grad->data(), parameter.grad->bytes());
         }
     }
 }
@@ -184,7 +194,6 @@ void Parameters::write_state(Stream& stream, int32_t index, const std::string& n
         copy_numbers(stream, *p.stepped, *p.param);
         stream.sync();
     }
-    p.param->touch();
 }
 
 std::shared_ptr<Tensor> Parameters::state(int32_t index, const std::string& name) const {
@@ -263,7 +272,6 @@ void Parameters::publish(Stream& stream) {
         if (options_.offload) {
             copy_numbers(stream, *parameter.stepped, *parameter.param);
         }
-        parameter.param->touch(); // layers have copies of it
     }
     if (sharding_ != nullptr) {
         sharding_->publish(stream); // from the owners' slices

@@ -60,6 +60,9 @@ class Parameters {
     [[nodiscard]] auto begin() const noexcept { return list_.begin(); }
     [[nodiscard]] auto end() const noexcept { return list_.end(); }
 
+    // Throws where a number that steps read lies in a parameter, its gradient or its states. Null: nothing.
+    void check_number(const Tensor* number, const char* name) const;
+
     // From here on ranks share them. make_states() follows, and may fail on one rank alone.
     void share(std::unique_ptr<shard::Sharding> sharding) { sharding_ = std::move(sharding); }
     void make_states(Stream& stream);
@@ -97,6 +100,7 @@ class Parameters {
     void check_apart(const NewParameter& parameter) const;
     void claim_memory(int32_t index);
     void forget_last() noexcept;
+    void forget_states(const Parameter& parameter) noexcept;
     void check_values(int32_t index, const Tensor& values) const;
     [[nodiscard]] bool is_gathered_codes(const Tensor& param) const noexcept;
     [[nodiscard]] StateFormat weight_format(const Tensor& param) const noexcept {
@@ -116,6 +120,7 @@ class Parameters {
         bool is_gradient;
     };
     DisjointArrays<MemoryOwner> memory_; // of weights and gradients
+    DisjointArrays<int32_t> state_memory_;
     std::unique_ptr<shard::Sharding> sharding_;
 };
 

@@ -58,6 +58,22 @@ void Parameters::check_apart(const NewParameter& p) const {
     }
 }
 
+void Parameters::check_number(const Tensor* number, const char* name) const {
+    if (number == nullptr) {
+        return;
+    }
+    const MemoryOwner* owner = memory_.find(number->data(), number->bytes());
+    const int32_t* state_of = state_memory_.find(number->data(), number->bytes());
+    if (owner != nullptr || state_of != nullptr) {
+        fail(Code::invalid_argument,
+             "optimizer: %s overlaps the %s of '%s' in memory; it needs memory of its own", name,
+             owner == nullptr     ? "states"
+             : owner->is_gradient ? "gradient"
+                                  : "weight",
+             (*this)[owner != nullptr ? owner->index : *state_of].name.c_str());
+    }
+}
+
 bool Parameters::is_gathered_codes(const Tensor& param) const noexcept {
     return options_.gathers_codes && param.scales() != nullptr &&
            param.form().grid == kTensorScale && format_of(param) != options_.weight;

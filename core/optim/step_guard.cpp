@@ -35,7 +35,7 @@ StepGuard::StepGuard(Stream& stream, const GuardOptions& options) : options_(opt
              options.window, numerics::kMostGuardWindow);
     }
     state_ = Buffer(stream.shared_device(), sizeof(numerics::GuardState));
-    check(stream.device().zero(stream.queue(), state_.data(), state_.bytes()));
+    stream.zero(state_.data(), state_.bytes());
     stream.sync();
 }
 

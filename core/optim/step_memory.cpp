@@ -220,7 +220,7 @@ void StepMemory::write(Stream& stream, const StepCounts& counts) {
     if (group_count_ > 0) {
         const auto all = static_cast<std::size_t>(group_count_);
         const std::size_t given = std::min(counts.group_steps.size(), all) * sizeof(int64_t);
-        check(stream.device().zero(stream.queue(), group_steps_.data(), group_steps_.bytes()));
+        stream.zero(group_steps_.data(), group_steps_.bytes());
         stream.copy(group_steps_.data(), counts.group_steps.data(), given,
                     CopyKind::host_to_device);
     }
@@ -286,7 +286,9 @@ void StepMemory::measure(Stream& stream, const SegmentPlan& plan, const scaler::
 
 void StepMemory::update(Stream& stream, const SegmentPlan& plan, const StepOptions& options,
                         const Candidate& chosen) const {
-    check(chosen.run(stream.device(), stream.queue(), full_update(plan, options)));
+    const OptimizerUpdateDesc op = full_update(plan, options);
+    check(chosen.run(stream.device(), stream.queue(), op));
+    note_writes(op);
 }
 
 const Candidate& StepMemory::choose(Stream& stream, const SegmentPlan& plan,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "device/select.hpp"
+#include "optim/overlap.hpp"
 
 namespace mp::optim {
 namespace {
@@ -28,6 +29,26 @@ void StepPlan::set(Stream& stream, const numerics::GroupHyper& hyper, const Step
     hyper_.front() = hyper;
     options_ = options;
     memory_.set_hyper(stream, hyper_);
+}
+
+void StepPlan::check_apart(const numerics::GroupHyper& hyper, const StepOptions& options,
+                           const scaler::LossScaler* scaler) const {
+    std::vector<const void*> amaxes;
+    amaxes.reserve(amaxes_.size());
+    for (const ParamAmax& wanted : amaxes_) {
+        amaxes.push_back(wanted.amax);
+    }
+    StepControls controls;
+    controls.lr = hyper.device_lr;
+    controls.hyper_values = hyper.device_values;
+    controls.grad_scale = options.device_grad_scale;
+    controls.grad_mul = options.device_grad_mul;
+    controls.step = options.device_step;
+    controls.scaler = scaler == nullptr ? nullptr : scaler->state();
+    controls.amaxes = amaxes;
+    const SegmentTable table = plan_.table();
+    check_no_overlap({table.host_segments, static_cast<std::size_t>(table.segment_count)},
+                     hyper.rule, options.zero_grad, controls);
 }
 
 void StepPlan::run(Stream& stream, scaler::LossScaler* scaler) const {

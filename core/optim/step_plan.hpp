@@ -27,6 +27,9 @@ class StepPlan {
     [[nodiscard]] numerics::OptimizerState read_state(Stream& stream) const { // waits
         return memory_.read(stream).state;
     }
+    // Throws where what a run with these writes shares memory with anything else of it.
+    void check_apart(const numerics::GroupHyper& hyper, const StepOptions& options,
+                     const scaler::LossScaler* scaler) const;
     [[nodiscard]] const StepOptions& options() const noexcept { return options_; }
     [[nodiscard]] const numerics::GroupHyper& hyper() const noexcept { return hyper_.front(); }
 

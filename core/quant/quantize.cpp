@@ -2,6 +2,7 @@
 #include "quant/quantize.hpp"
 
 #include "device/select.hpp"
+#include "tensor/memory_ranges.hpp"
 
 namespace mp::quant {
 namespace {
@@ -34,9 +35,6 @@ void check_pair(const Tensor& source, const Tensor& destination, const char* cal
     if (&source.device() != &destination.device()) {
         fail(Code::invalid_argument, "%s: the tensors are on different devices", call);
     }
-    if (source.overlaps(destination)) {
-        fail(Code::invalid_argument, "%s: source and destination overlap in memory", call);
-    }
 }
 
 void check_transposed(const Tensor& source, const Tensor& destination, const Tensor& transposed) {
@@ -51,10 +49,8 @@ void check_transposed(const Tensor& source, const Tensor& destination, const Ten
              "destination",
              dtype_name(transposed.dtype()), dtype_name(destination.dtype()));
     }
-    if (transposed.overlaps(source) || transposed.overlaps(destination) ||
-        &transposed.device() != &source.device()) {
-        fail(Code::invalid_argument,
-             "mp_tensor_quantize: transposed needs memory of its own on the same device");
+    if (&transposed.device() != &source.device()) {
+        fail(Code::invalid_argument, "mp_tensor_quantize: transposed is on another device");
     }
 }
 
@@ -104,17 +100,29 @@ void dequantize_matrix(Stream& stream, const ScaledRef& source, const TensorRef&
     run_op(stream, op);
 }
 
-void quantize_tensor(Stream& stream, const Tensor& source, Tensor& destination,
-                     Tensor* destination_transposed, const Tracking& tracking,
-                     const QuantOptions& options) {
+void check_quantize(const Tensor& source, const Tensor& destination,
+                    const Tensor* destination_transposed, const QuantOptions& options) {
     constexpr const char* kCall = "mp_tensor_quantize";
     check_source(source, kCall);
-    const TensorScales& scales = scales_of(destination, kCall, "destination");
+    (void)scales_of(destination, kCall, "destination");
     check_pair(source, destination, kCall);
     if (destination_transposed != nullptr) {
         check_transposed(source, destination, *destination_transposed);
     }
-    destination.touch();
+    MemoryRanges ranges;
+    ranges.add("source", MemoryRanges::Use::read, &source);
+    ranges.add("destination", MemoryRanges::Use::written, &destination);
+    ranges.add("transposed", MemoryRanges::Use::written, destination_transposed);
+    // Who takes the amax marks it as taken.
+    ranges.add("args.amax_pointer", MemoryRanges::Use::written, options.amax, sizeof(float));
+    ranges.check(kCall);
+}
+
+void quantize_tensor(Stream& stream, const Tensor& source, Tensor& destination,
+                     Tensor* destination_transposed, const Tracking& tracking,
+                     const QuantOptions& options) {
+    check_quantize(source, destination, destination_transposed, options);
+    const TensorScales& scales = *destination.scales();
     QuantOutput output{};
     output.codes = destination.data();
     output.codes_transposed =
@@ -125,11 +133,15 @@ void quantize_tensor(Stream& stream, const Tensor& source, Tensor& destination,
                     output, tracking, options);
 }
 
-void dequantize_tensor(Stream& stream, const Tensor& source, const Tensor& destination) {
+void dequantize_tensor(Stream& stream, const Tensor& source, Tensor& destination) {
     constexpr const char* kCall = "mp_tensor_dequantize";
     (void)scales_of(source, kCall, "source");
     check_source(destination, kCall);
     check_pair(source, destination, kCall);
+    MemoryRanges ranges;
+    ranges.add("source", MemoryRanges::Use::read, &source);
+    ranges.add("destination", MemoryRanges::Use::written, &destination);
+    ranges.check(kCall);
     dequantize_matrix(stream, source.scaled_ref(), destination.ref());
 }
 

@@ -42,10 +42,13 @@ void quantize_matrix(Stream& stream, const TensorRef& source, int64_t rows, int6
 void dequantize_matrix(Stream& stream, const ScaledRef& source, const TensorRef& destination);
 
 // The same for tensors, seen as matrices with their last dimension as columns.
+// Throws where quantize_tensor() would.
+void check_quantize(const Tensor& source, const Tensor& destination,
+                    const Tensor* destination_transposed, const QuantOptions& options);
 void quantize_tensor(Stream& stream, const Tensor& source, Tensor& destination,
                      Tensor* destination_transposed, const Tracking& tracking = {},
                      const QuantOptions& options = {});
-void dequantize_tensor(Stream& stream, const Tensor& source, const Tensor& destination);
+void dequantize_tensor(Stream& stream, const Tensor& source, Tensor& destination);
 
 // Bytes of so many codes or scales.
 std::size_t bytes_of_codes(const MatrixForm& form, int64_t rows, int64_t columns);

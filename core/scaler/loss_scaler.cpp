@@ -129,7 +129,7 @@ void LossScaler::check_finite(Stream& stream, std::span<const TensorRef> grads) 
     }
     const SegmentPlan plan(stream, std::move(segments));
     const Buffer state(stream.shared_device(), sizeof(numerics::OptimizerState));
-    check(stream.device().zero(stream.queue(), state.data(), state.bytes()));
+    stream.zero(state.data(), state.bytes());
     plan.grad_stats(stream, state.as<numerics::OptimizerState>());
     OptimizerPrepareDesc op{};
     op.kind = OpKind::optimizer_prepare;

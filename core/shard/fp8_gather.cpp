@@ -138,7 +138,6 @@ void Fp8Gather::write_scales(Stream& stream) const {
         stream.copy(of.scale_inv->data(), &scales_.scales[i].scale_inv, sizeof(float),
                     CopyKind::host_to_device);
         stream.copy(of.amax->data(), &scales_.amaxes[i], sizeof(float), CopyKind::host_to_device);
-        weights_[i].full->touch();
     }
     stream.sync();
 }

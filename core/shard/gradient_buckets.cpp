@@ -37,7 +37,7 @@ std::vector<bool> shares_of(const std::vector<comm::WireFormat>& wires) {
 
 void zero(Stream& stream, void* data, int64_t bytes) {
     if (bytes > 0) {
-        check(stream.device().zero(stream.queue(), data, static_cast<std::size_t>(bytes)));
+        stream.zero(data, static_cast<std::size_t>(bytes));
     }
 }
 

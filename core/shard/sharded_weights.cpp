@@ -156,9 +156,6 @@ void ShardedWeights::finish_first(Stream& stream) {
         gather.finish(stream);
         ++messages_.finished;
     }
-    for (const int32_t parameter : gather.parameters) {
-        tensors_[static_cast<std::size_t>(parameter)].param->touch();
-    }
     gathers_.pop_front();
     ++ended_gathers_;
     done_gathers_ -= done_gathers_ > 0 ? 1 : 0;

@@ -18,7 +18,7 @@ constexpr int64_t kPackStep = int64_t{1} << 18;
 
 void zero(Stream& stream, void* data, int64_t bytes) {
     if (bytes > 0) {
-        check(stream.device().zero(stream.queue(), data, static_cast<std::size_t>(bytes)));
+        stream.zero(data, static_cast<std::size_t>(bytes));
     }
 }
 

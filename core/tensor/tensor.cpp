@@ -56,7 +56,7 @@ Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, co
       buffer_(stream.shared_device(), static_cast<std::size_t>(bytes_of(dtype, count_))),
       data_(buffer_.data()) {
     if (count_ > 0) {
-        check(device().zero(stream.queue(), data_, bytes()));
+        stream.zero(data_, bytes());
     }
 }
 
@@ -214,7 +214,7 @@ void Tensor::restore_memory(Stream& stream) {
         return;
     }
     Buffer fresh(stream.shared_device(), bytes());
-    check(stream.device().zero(stream.queue(), fresh.data(), bytes()));
+    stream.zero(fresh.data(), bytes());
     buffer_ = std::move(fresh);
     data_ = buffer_.data();
     touch();

@@ -103,7 +103,8 @@ class Tensor {
         return scales_ == nullptr ? MatrixForm{dtype_, {}, {}} : scales_->form;
     }
     [[nodiscard]] ScaledRef scaled_ref() const noexcept;
-    // Changes whenever the library writes to the tensor, so that copies made from it can tell.
+    // Changes with touch() and where memory comes back. What follows from a tensor's elements watches its memory
+    // instead (device/memory_watch.hpp).
     [[nodiscard]] uint64_t version() const noexcept {
         return parent_ != nullptr ? parent_->version() : version_.load();
     }

@@ -15,6 +15,7 @@ import check_baseline
 import check_docs
 import check_names
 import check_symbols
+import check_writers
 import headers
 import layout
 
@@ -59,6 +60,15 @@ class Names(Folder):
                 ("/* mp_gemm_desc.flags */\n#define MP_GEMM_A 1u\n/* mp_gemm_run flags */\n#define MP_GEMM_B 1u\n", "several sets")):
             with self.subTest(problem):
                 self.assertIn(problem, "\n".join(self.problems_of(text)))
+
+
+class Writers(Folder):
+    def test_a_writer_that_no_table_has_is_named(self):
+        (self.root / "a.h").write_text("MP_API mp_status mp_tensor_smear(mp_tensor* tensor);\n")
+        functions = headers.functions() + headers.functions(self.root)
+        tables = "".join(path.read_text() for path in check_writers.TABLES)
+        self.assertEqual([problem.split()[0] for problem in check_writers.problems(functions, tables)], ["mp_tensor_smear"])
+        self.assertEqual(check_writers.problems(functions, tables + '"mp_tensor_smear"'), [])
 
 
 class Symbols(Folder):

@@ -285,7 +285,8 @@ TEST_F(QuantArgs, WrongCalls) {
     const Tensor held = amax_of(quantized);
     MP_OK(mp_tensor_get_data(held, &own));
     args.amax_pointer = static_cast<float*>(own);
-    MP_FAILS(call(args, quantized), MP_STATUS_INVALID_ARGUMENT, "own amax");
+    MP_FAILS(call(args, quantized), MP_STATUS_INVALID_ARGUMENT, "amax_pointer",
+             "destination's amax");
     args.amax_pointer = reinterpret_cast<float*>(reinterpret_cast<char*>(&amax) + 1);
     MP_FAILS(call(args, quantized), MP_STATUS_INVALID_ARGUMENT, "aligned");
 
@@ -304,10 +305,10 @@ TEST_F(QuantArgs, WrongCalls) {
     memory.scale_inv = static_cast<char*>(scale.data()) + 4;
     MP_FAILS(pointers(), MP_STATUS_INVALID_ARGUMENT, "16 bytes");
     memory.scale_inv = codes.data();
-    MP_FAILS(pointers(), MP_STATUS_INVALID_ARGUMENT, "memory of their own");
+    MP_FAILS(pointers(), MP_STATUS_INVALID_ARGUMENT, "scale_inv", "overlaps");
     memory.scale_inv = scale.data();
     memory.amax = static_cast<float*>(scale.data());
-    MP_FAILS(pointers(), MP_STATUS_INVALID_ARGUMENT, "memory of their own");
+    MP_FAILS(pointers(), MP_STATUS_INVALID_ARGUMENT, "amax", "overlaps");
     memory.amax = nullptr;
     memory.rows = -1;
     MP_FAILS(pointers(), MP_STATUS_INVALID_SHAPE, "memory");

@@ -71,6 +71,107 @@ TEST(Refusals, ArgumentsOfALayerShareNoMemory) {
              MP_STATUS_INVALID_ARGUMENT, "weight");
     // Alone dx may take the place of x, which nobody reads any more.
     MP_OK(mp_linear_backward_data(l.linear, nullptr, l.dy, l.x));
+    MP_FAILS(l.backward(nullptr, l.dw, nullptr), MP_STATUS_BAD_STATE, "dx was written over it");
+}
+
+TEST(Refusals, NumbersThatStepsReadLieInNothingThatTheyWrite) {
+    const Layer l;
+    mp_optimizer* raw = nullptr;
+    MP_OK(mp_optimizer_create(l.context, l.recipe, nullptr, &raw));
+    const Optimizer optimizer(raw);
+    MP_OK(mp_optimizer_add_group(optimizer, nullptr, nullptr));
+    mp_param_desc desc = MP_PARAM_DESC_INIT;
+    desc.name = "w";
+    desc.param = l.weight;
+    desc.grad = l.dw;
+    MP_OK(mp_optimizer_add_param(optimizer, 0, &desc, nullptr));
+    mp_tensor* moments = nullptr;
+    MP_OK(mp_optimizer_get_state(optimizer, 0, "exp_avg", &moments));
+    const Tensor state(moments);
+    mp_tensor* in_state = nullptr;
+    const int64_t one = 1;
+    MP_OK(mp_tensor_create_view(state, 7, 1, &one, &in_state));
+    const Tensor moment(in_state);
+    for (mp_tensor* number : {l.view(5, {1}).owned.release(), l.view(1030, {1}).owned.release()}) {
+        const Tensor owned(number);
+        MP_FAILS(mp_optimizer_set_lr_tensor(optimizer, -1, owned), MP_STATUS_INVALID_ARGUMENT,
+                 "lr overlaps");
+        MP_FAILS(mp_optimizer_set_grad_scale_tensor(optimizer, owned), MP_STATUS_INVALID_ARGUMENT,
+                 "grad_scale overlaps");
+    }
+    MP_FAILS(mp_optimizer_set_lr_tensor(optimizer, -1, moment), MP_STATUS_INVALID_ARGUMENT,
+             "lr overlaps the states of 'w'");
+    // The other way round: the number is there first.
+    MP_OK(mp_optimizer_set_lr_tensor(optimizer, 0, l.view(3000, {1})));
+    MP_OK(mp_optimizer_set_grad_scale_tensor(optimizer, l.view(3100, {1})));
+    for (const int64_t place : {2990, 3095}) {
+        const Tensor param = l.view(place, {8, 2});
+        desc.name = "other";
+        desc.param = param;
+        desc.grad = nullptr;
+        MP_FAILS(mp_optimizer_add_param(optimizer, 0, &desc, nullptr), MP_STATUS_INVALID_ARGUMENT,
+                 "'other' overlaps the");
+    }
+    MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
+}
+
+namespace {
+
+// What a monitor does to its own layer, and how often it and the one after it were called.
+struct Told {
+    mp_linear* layer = nullptr;
+    mp_optimizer* optimizer = nullptr;
+    mp_linear_monitor_fn next = nullptr; // null: ends the monitoring
+    std::string name;                    // as it was told last
+    int first = 0, second = 0;
+    mp_status status = MP_STATUS_OK;
+};
+void tell_second(void* payload, const char*, const mp_linear_stats*, const char*) {
+    ++static_cast<Told*>(payload)->second;
+}
+void tell_first(void* payload, const char* name, const mp_linear_stats*, const char*) {
+    Told& told = *static_cast<Told*>(payload);
+    ++told.first;
+    if (told.optimizer != nullptr) {
+        told.status = mp_optimizer_set_linears(told.optimizer, nullptr, 0);
+    }
+    if (told.status == MP_STATUS_OK) {
+        told.status = mp_linear_set_monitor(told.layer, "a name that is longer than the first one",
+                                            told.next == nullptr ? 0 : 1, told.next, payload);
+    }
+    told.name = name;
+}
+
+} // namespace
+
+TEST(Refusals, AMonitorEndsItselfOrSetsAnother) {
+    for (const bool by_optimizer : {false, true}) {
+        for (const mp_linear_monitor_fn next : {mp_linear_monitor_fn{nullptr}, &tell_second}) {
+            const Layer l("fp8_current");
+            mp_optimizer* raw = nullptr;
+            MP_OK(mp_optimizer_create(l.context, l.recipe, nullptr, &raw));
+            const Optimizer optimizer(raw);
+            Told told;
+            told.layer = l.linear;
+            told.next = next;
+            told.optimizer = by_optimizer ? optimizer.owned.get() : nullptr;
+            mp_linear* const layer = l.linear;
+            MP_OK(mp_linear_set_monitor(layer, "h0", 1, &tell_first, &told));
+            if (by_optimizer) {
+                MP_OK(mp_optimizer_set_linears(optimizer, &layer, 1));
+                EXPECT_TRUE(done(mp_optimizer_step(optimizer, nullptr, nullptr)));
+            } else {
+                MP_OK(mp_linear_end_step(&layer, 1, nullptr, nullptr));
+            }
+            MP_OK(told.status);
+            EXPECT_EQ(told.first, 1); // no more, as its payload may be gone
+            EXPECT_EQ(told.second, 0);
+            EXPECT_EQ(told.name, "h0");
+            MP_OK(mp_linear_end_step(&layer, 1, nullptr, nullptr));
+            EXPECT_EQ(told.first, 1);
+            EXPECT_EQ(told.second, next == nullptr ? 0 : MP_OPERAND_COUNT);
+        }
+    }
 }
 
 TEST(Refusals, SizesThatEndOnednnAreNotPlannedByIt) {

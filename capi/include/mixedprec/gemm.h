@@ -52,14 +52,14 @@ typedef struct mp_gemm_desc {
     int64_t batch_stride_b; /* of B, likewise */
     int64_t batch_stride_c; /* of C, likewise */
     int64_t batch_stride_d; /* of D, likewise */
-    double alpha;           /* with MP_GEMM_HAS_ALPHA */
-    double beta;            /* 0: C is not read */
-    int32_t dtype_a;        /* fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2; required */
-    int32_t dtype_b;        /* the same as dtype_a, or the other fp8 type */
-    int32_t dtype_c;        /* default: dtype_d; must equal it */
-    int32_t dtype_d;        /* as dtype_a, fp8 only with beta 0; default: fp32 */
-    int32_t dtype_bias;     /* fp32, fp16 or bf16; default: fp32 */
-    int32_t reserved;       /* 0 */
+    double alpha;       /* with MP_GEMM_HAS_ALPHA; 0 too multiplies sums: NaN in A or B gives NaN */
+    double beta;        /* 0: C is not read */
+    int32_t dtype_a;    /* fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2; required */
+    int32_t dtype_b;    /* the same as dtype_a, or the other fp8 type */
+    int32_t dtype_c;    /* default: dtype_d; must equal it */
+    int32_t dtype_d;    /* as dtype_a, fp8 only with beta 0; default: fp32 */
+    int32_t dtype_bias; /* fp32, fp16 or bf16; default: fp32 */
+    int32_t reserved;   /* 0 */
     /* Scales: blocks need batch_count 1 and lda (ldb) without padding; extents along k divide each other. */
     int32_t scale_a_dtype;   /* fp32 or e8m0; default: A has no scales */
     int32_t scale_a_rows;    /* of a block of A as stored; 0: all */

@@ -8,8 +8,8 @@
  *
  * One step of training:  forward -> backward (or its halves backward_data and backward_weight, in either
  * order), once for each micro-batch. forward keeps what backward_weight needs: a copy of x in the recipe's dtype, or, where
- * x already has that dtype, a reference to it, in which case its contents must not change until backward_weight
- * has run. A second forward replaces what the first one kept; saved.h has forwards that wait side by side.
+ * x already has that dtype, a reference to it (not with MP_LINEAR_COPY_INPUT), in which case its contents must not change
+ * until backward_weight has run. A second forward replaces what the first one kept; saved.h has forwards that wait side by side.
  *
  * Evaluation: mp_linear_forward alone, without a backward, leaves training as it was, to the bit: under delayed scaling the
  * amaxes of a forward (x, and the weight) count from its backward on. One that no backward follows never counts, unless no layer
@@ -30,14 +30,18 @@
 /* mp_linear_desc.flags */
 /* forward keeps nothing, and moves no delayed scale; backward_weight is refused */
 #define MP_LINEAR_INFERENCE 1u
-/* A converted weight serves until mp_linear_end_step, or until the library writes to the weight: for gradient
- * accumulation. A write through a pointer of the caller's goes unnoticed until then. */
+/* A converted weight serves until mp_linear_end_step, or until the library writes to the weight's memory, by whatever function,
+ * tensor or pointer: for gradient accumulation. Writes of the caller's own, and those of a captured graph that is run
+ * again, go unnoticed until then. */
 #define MP_LINEAR_CACHE_WEIGHT 2u
 #define MP_LINEAR_FIRST_OR_LAST 4u /* of the whole model: see fp8.filter.first_last */
 #define MP_LINEAR_STATS 8u /* count what happens to elements; mp_linear_get_stats reads it */
 /* The weight does not change while the layer lives (LoRA's base weight): it is rounded once, and again only where the library
- * writes to it. Keeps nothing in forward, as MP_LINEAR_INFERENCE; gives dx alone. */
+ * writes to its memory (see MP_LINEAR_CACHE_WEIGHT). Its scale is made of its own amax then, under delayed scaling too.
+ * Keeps nothing in forward, as MP_LINEAR_INFERENCE; gives dx alone. */
 #define MP_LINEAR_FROZEN 16u
+/* forward keeps a copy of x also where it has the recipe's dtype already, and no reference: x may change or go before backward. */
+#define MP_LINEAR_COPY_INPUT 32u
 
 /* The operands of a layer's products. */
 #define MP_OPERAND_INPUT 0       /* x */
@@ -111,9 +115,10 @@ MP_API mp_status mp_linear_create(mp_context* context, mp_recipe* recipe,
  * @param[in] linear  the layer
  * @param[in] queue   NULL: the default queue
  * @param[in] x       [rows, in], or more dimensions whose last is in
- * @param[in] y       written; [rows, out]
+ * @param[in] y       written; [rows, out]. What a call writes shares memory with nothing else of it, the weight and the
+ *                    queue's workspace included
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE;
- *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (device); MP_STATUS_OUT_OF_MEMORY; vendor codes
+ *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (device, overlap); MP_STATUS_OUT_OF_MEMORY; vendor codes
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_linear_forward(mp_linear* linear, mp_queue* queue, mp_tensor* x, mp_tensor* y);
@@ -184,7 +189,8 @@ MP_API mp_status mp_linear_create_pointers(mp_context* context, mp_recipe* recip
  * @param[in]  linear  the layer
  * @param[in]  queue   NULL: the default queue
  * @param[in]  rows    >= 0
- * @param[in]  x       [rows, in]; where its dtype is the recipe's it is kept by address, and must not change until backward
+ * @param[in]  x       [rows, in]; where its dtype is the recipe's (fp32 of an fp32 recipe) it is kept by address, and must stay
+ *                     what and where it is until backward, unless the layer has MP_LINEAR_COPY_INPUT
  * @param[out] y       written; [rows, out]
  * @param[in]  dtype   of x and y: MP_DTYPE_FP32, _FP16 or _BF16
  * @returns as mp_linear_forward; MP_STATUS_INVALID_ARGUMENT also for memory that is not aligned to its elements
@@ -215,7 +221,7 @@ MP_API mp_status mp_linear_backward_pointers(mp_linear* linear, mp_queue* queue,
  * @param[in] linear  the layer
  * @param[in] queue   NULL: the default queue
  * @param[in] dy      [rows, out]
- * @param[in] dx      written; [rows, in]
+ * @param[in] dx      written; [rows, in]. Over an x that forward keeps by reference, that x is kept no longer
  * @returns as mp_linear_forward
  * @threads B
  * @since 0.2 */
@@ -296,7 +302,8 @@ MP_API mp_status mp_linear_get_advice(const mp_linear* linear, int32_t operand, 
  * @param[in] linear   the layer
  * @param[in] name     what the layer is called; copied
  * @param[in] every    steps between calls, > 0; 0 ends the monitoring
- * @param[in] monitor  called once for each operand, from the thread that calls mp_linear_end_step
+ * @param[in] monitor  called once for each operand, from the thread that calls mp_linear_end_step. It may end the monitoring
+ *                     or set another one, which begins with the next step; it is called no more then
  * @param[in] payload  handed to monitor
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
  * @threads B

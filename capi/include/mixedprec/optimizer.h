@@ -240,7 +240,8 @@ MP_BEGIN_DECLS
  * @param[in]  context     the context whose device the memory is on
  * @param[in]  queue       NULL: the default queue
  * @param[in]  args        hyperparameters
- * @param[in]  slots       the arrays; what the step writes may share no memory with any other array of the call
+ * @param[in]  slots       the arrays; what the step writes may share no memory with any other array or number of the call.
+ *                         Slots may share one param_amax
  * @param[in]  slot_count  how many
  * @param[in]  scaler      its scale is divided out and its found_inf is set; NULL: no loss scale. Of several calls with one scaler each
  *                         skips by its own gradients: where all arrays are to be skipped together, mp_scaler_check_pointers first
@@ -386,9 +387,10 @@ MP_API void mp_optimizer_destroy(mp_optimizer* optimizer);
  * it is, without a check.
  * @param[in] optimizer  the optimizer
  * @param[in] group      the group's number; -1: all groups
- * @param[in] lr         one fp32 element on the context's device, kept alive; NULL: the number again
+ * @param[in] lr         one fp32 element on the context's device, outside of parameters, gradients and states; kept alive;
+ *                       NULL: the number again
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (group,
- *          device); MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_DTYPE
+ *          device, overlap); MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_DTYPE
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_optimizer_set_lr_tensor(mp_optimizer* optimizer, int32_t group, mp_tensor* lr);

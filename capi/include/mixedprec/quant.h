@@ -69,7 +69,8 @@ typedef struct mp_quantize_args {
     int64_t
         first_element; /* stochastic rounding: where source's element 0 lies in the whole tensor */
     /* One element in the device's memory that stands for source's amax where the one scale of MP_SCALING_TENSOR is chosen;
-     * elements beyond it saturate. Its sign is ignored. NULL: the amax is found, in a pass of its own. */
+     * elements beyond it saturate. Its sign is ignored. It lies in no other argument of the
+     * call. NULL: the amax is found, in a pass of its own. */
     float* amax_pointer;
 } mp_quantize_args;
 
@@ -113,7 +114,8 @@ MP_BEGIN_DECLS
 /** Makes a quantized tensor in the library's memory; all its values are zero. Blocks.
  * @param[in]  context  the context
  * @param[in]  desc     shape and code type: MP_DTYPE_FP8_E4M3 or _E5M2; _FP16 with MP_SCALE_RULE_MSAMP;
- *                      _FP4_E2M1 with MP_SCALING_NVFP4 or _MX_1X32
+ *                      _FP4_E2M1 with MP_SCALING_NVFP4 or _MX_1X32. Where the number of columns is odd two rows share a
+ *                      byte of it: the host quantizes that, accelerators and the backend "kokkos" say MP_STATUS_UNSUPPORTED
  * @param[in]  quant    scaling and rule; NULL: one scale for the tensor
  * @param[out] out      the new tensor
  * @returns as mp_tensor_create; MP_STATUS_INVALID_ARGUMENT and MP_STATUS_INVALID_DTYPE for parts that do

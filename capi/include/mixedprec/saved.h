@@ -58,7 +58,8 @@ MP_API mp_status mp_saved_create(mp_linear* linear, mp_saved** out) MP_MUST_CHEC
  *                    alone. A backward of dx alone that follows without `saved` counts the amax of the last such forward
  * @param[in] flags   0, MP_FORWARD_DROP or MP_FORWARD_RECOMPUTE
  * @returns as mp_linear_forward; MP_STATUS_INVALID_ARGUMENT also for another layer's `saved`, for flags without it, and for
- *          memory that is too small; MP_STATUS_BAD_STATE for MP_FORWARD_RECOMPUTE without a forward before it
+ *          memory of mp_saved_set_memory that is too small or that x, y or the weight has a part of;
+ *          MP_STATUS_BAD_STATE for MP_FORWARD_RECOMPUTE without a forward before it
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_linear_forward_saved(mp_linear* linear, mp_queue* queue, mp_tensor* x,
@@ -75,7 +76,7 @@ MP_API mp_status mp_linear_forward_saved(mp_linear* linear, mp_queue* queue, mp_
  * @param[in] dbias   written or added to; [out]; NULL when not wanted, and without dw
  * @param[in] flags   MP_BACKWARD_ACCUMULATE or 0
  * @returns as mp_linear_backward; MP_STATUS_INVALID_ARGUMENT also for another layer's `saved` and where nothing is wanted;
- *          MP_STATUS_BAD_STATE also where x was dropped
+ *          MP_STATUS_BAD_STATE also where x was dropped, or dx of an earlier call was written over it
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_linear_backward_saved(mp_linear* linear, mp_queue* queue, const mp_saved* saved,
@@ -94,7 +95,8 @@ MP_API mp_status mp_linear_get_saved_bytes(const mp_linear* linear, int64_t rows
 /** Has what is kept lie in the caller's memory. Where a forward has been, the bytes that were at the old place of the caller's
  * are taken to be at the new one: copy them first. A saved whose x lies in the library's memory cannot be moved.
  * @param[in] saved   the handle
- * @param[in] memory  on the layer's device, aligned to 256 bytes; stays the caller's; NULL: the library's memory again, and
+ * @param[in] memory  on the layer's device, aligned to 256 bytes; stays the caller's. A call that would write anything else
+ *                    over the x that lies there, and then read it, is refused. NULL: the library's memory again, and
  *                    x is dropped
  * @param[in] bytes   of memory; 0 with NULL
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (alignment, fewer bytes

@@ -19,7 +19,8 @@ typedef struct mp_tensor_desc {
     { sizeof(mp_tensor_desc), 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}, 0, 0 }
 
 /* mp_cast_desc.flags: overflow and infinity become the largest finite value. fp8 targets saturate unless
- * MP_CAST_NO_SATURATE is set; fp16 and bf16 overflow to infinity unless MP_CAST_SATURATE is set. */
+ * MP_CAST_NO_SATURATE is set; fp16 and bf16 overflow to infinity unless MP_CAST_SATURATE is set. In fp32 nothing overflows, and an
+ * infinity stays one under either flag. */
 #define MP_CAST_SATURATE 1u
 #define MP_CAST_NO_SATURATE 2u /* fp8: overflow becomes infinity, or NaN in E4M3 */
 

@@ -70,6 +70,7 @@ pub const MP_LINEAR_CACHE_WEIGHT: u32 = 2;
 pub const MP_LINEAR_FIRST_OR_LAST: u32 = 4;
 pub const MP_LINEAR_STATS: u32 = 8;
 pub const MP_LINEAR_FROZEN: u32 = 16;
+pub const MP_LINEAR_COPY_INPUT: u32 = 32;
 pub const MP_OPERAND_INPUT: i32 = 0;
 pub const MP_OPERAND_WEIGHT: i32 = 1;
 pub const MP_OPERAND_GRAD_OUTPUT: i32 = 2;
