@@ -2,6 +2,8 @@
 // mixedprec.hpp with exceptions: every class once, what is refused, who keeps what alive, and ranks as threads.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -421,9 +423,64 @@ TEST(Cpp, AGuardAndAHistoryWatchTheSteps) {
     EXPECT_EQ(status_of([&] { optimizer.set_guard({}); }), MP_STATUS_INVALID_ARGUMENT);
 }
 
+namespace {
+
+// Whether the calls compile with such an argument.
+template <class X>
+using ByAddress = decltype(std::declval<mp::Linear&>().forward_by_address(
+    1, std::declval<X>(), std::declval<std::vector<float>&>()));
+template <class W>
+using Over = decltype(mp::Linear::over(std::declval<mp::Context&>(), std::declval<mp::Recipe&>(), 1,
+                                       1, std::declval<W>()));
+template <template <class> class Call, class Argument, class = void>
+constexpr bool compiles = false;
+template <template <class> class Call, class Argument>
+constexpr bool compiles<Call, Argument, std::void_t<Call<Argument>>> = true;
+static_assert(compiles<ByAddress, std::vector<float>&> &&
+              compiles<ByAddress, const std::vector<float>&> &&
+              compiles<ByAddress, mp::span<const float>> && compiles<ByAddress, float (&)[3]>);
+static_assert(!compiles<ByAddress, std::vector<float>> &&
+              !compiles<ByAddress, const std::vector<float>> &&
+              !compiles<ByAddress, std::array<float, 3>>);
+static_assert(compiles<Over, const std::vector<float>&> && compiles<Over, mp::span<float>> &&
+              !compiles<Over, std::vector<float>> && !compiles<Over, const std::vector<float>>);
+
+} // namespace
+
+// x of a forward on plain memory ends before the backward, and its memory is used again. The numbers are exact.
+TEST(Cpp, NoLayerKeepsTheAddressOfATemporary) {
+    const auto context = mp::Context::create();
+    for (const char* name : {"fp32", "bf16_mixed"}) {
+        auto recipe = mp::Recipe::create(context, name);
+        std::vector<float> w(64 * 32, 0.5f), y(16 * 32), dy(16 * 32, 1.0f), dx(16 * 64),
+            dw(64 * 32);
+        auto layer = mp::Linear::over(context, recipe, 64, 32, w);
+        std::vector<float> x(16 * 64, 1.0f);
+        layer.forward(16, x, y);
+        std::fill(x.begin(), x.end(), 7.0f);
+        layer.backward(16, dy, dx, dw, mp::span<float>());
+        EXPECT_EQ(dw, std::vector<float>(64 * 32, 16.0f)) << name;
+        layer.forward(16, std::vector<float>(16 * 64, 2.0f), y);
+        layer.backward(16, dy, dx, dw, mp::span<float>());
+        EXPECT_EQ(dw, std::vector<float>(64 * 32, 32.0f)) << name;
+        // By address where it is said, and only there.
+        auto lean = mp::Linear::over_by_address(context, recipe, 64, 32, w);
+        std::fill(x.begin(), x.end(), 1.0f);
+        lean.forward_by_address(16, x, y);
+        lean.backward(16, dy, dx, dw, mp::span<float>());
+        EXPECT_EQ(dw, std::vector<float>(64 * 32, 16.0f)) << name;
+        if (name == std::string("fp32")) {
+            EXPECT_EQ(status_of([&] { lean.forward(16, x, y); }), MP_STATUS_INVALID_ARGUMENT);
+        } else {
+            lean.forward(16, x, y);
+        }
+    }
+}
+
 TEST(Cpp, StepsOnOwnArrays) {
     const auto context = mp::Context::create();
-    std::vector<float> p(100, 1.0f), g(100, 0.5f), m(100), v(100);
+    std::vector<float> p(100, 1.0f), m(100), v(100);
+    const std::vector<float> g(100, 0.5f);
     const auto slot = mp::slot(p, g, m, v);
     mp::StepArgs args;
     args.max_grad_norm = 1.0;

@@ -368,6 +368,13 @@ template <class Values> std::int64_t count_of(const Values& values) {
 template <class Values> std::size_t bytes_of(const Values& values) {
     return std::size(values) * sizeof(element_of<Values>);
 }
+/* Of an argument that is kept by its address: what it is made of does not end with the call. That is an lvalue, or a span, whose
+ * const one leads to the same elements. */
+template <class Values, class Own = std::remove_cv_t<std::remove_reference_t<Values>>>
+constexpr bool outlives_call = std::is_lvalue_reference_v<Values> ||
+                               std::is_same_v<decltype(std::data(std::declval<Own&>())),
+                                              decltype(std::data(std::declval<const Own&>()))>;
+template <class... Values> using KeptByAddress = std::enable_if_t<(... && outlives_call<Values>)>;
 
 } // namespace detail
 
@@ -1322,32 +1329,36 @@ class Linear : public Handle<mp_linear, mp_linear_destroy> {
             mp_linear_create(context.get(), recipe.get(), &desc, weight.get(), bias.get(), &raw),
             raw, context.keep());
     }
-    /** Over plain memory, which the caller keeps where it is while the layer lives. */
-    template <class Weight>
+    /** Over plain memory, which the caller keeps where it is while the layer lives: a temporary vector does not compile. x of
+     * forward is another matter: the layer never keeps its address (MP_LINEAR_COPY_INPUT). */
+    template <class Weight, class = detail::KeptByAddress<Weight>>
     static result<Linear> over(const Context& context, const Recipe& recipe,
-                               std::int64_t in_features, std::int64_t out_features,
-                               const Weight& weight, std::uint32_t flags = 0) {
+                               std::int64_t in_features, std::int64_t out_features, Weight&& weight,
+                               std::uint32_t flags = 0) {
         return over(context, recipe, in_features, out_features, weight, span<const float>(), flags);
     }
-    template <class Weight, class Bias, class = element_of<const Bias>>
+    template <class Weight, class Bias, class = element_of<const Bias>,
+              class = detail::KeptByAddress<Weight, Bias>>
     static result<Linear> over(const Context& context, const Recipe& recipe,
-                               std::int64_t in_features, std::int64_t out_features,
-                               const Weight& weight, const Bias& bias, std::uint32_t flags = 0) {
-        const mp_linear_desc desc = desc_of(in_features, out_features, flags);
-        const bool has_bias = std::data(bias) != nullptr;
-        if (detail::count_of(weight) != in_features * out_features ||
-            (has_bias && detail::count_of(bias) != out_features)) {
-            return detail::fail<Linear>(
-                MP_STATUS_INVALID_SHAPE,
-                "linear: the weight must have in_features * out_features elements "
-                "and the bias out_features");
-        }
-        mp_linear* raw = nullptr;
-        return detail::made<Linear>(
-            mp_linear_create_pointers(context.get(), recipe.get(), &desc, std::data(weight),
-                                      dtype_in<Weight>, std::data(bias),
-                                      has_bias ? dtype_in<Bias> : MP_DTYPE_NONE, &raw),
-            raw, context.keep());
+                               std::int64_t in_features, std::int64_t out_features, Weight&& weight,
+                               Bias&& bias, std::uint32_t flags = 0) {
+        return over_memory(context, recipe, in_features, out_features, weight, bias,
+                           flags | MP_LINEAR_COPY_INPUT);
+    }
+    /** The same for forward_by_address, without a copy of an x that has the recipe's own type. */
+    template <class Weight, class = detail::KeptByAddress<Weight>>
+    static result<Linear> over_by_address(const Context& context, const Recipe& recipe,
+                                          std::int64_t in_features, std::int64_t out_features,
+                                          Weight&& weight, std::uint32_t flags = 0) {
+        return over_memory(context, recipe, in_features, out_features, weight, span<const float>(),
+                           flags);
+    }
+    template <class Weight, class Bias, class = element_of<const Bias>,
+              class = detail::KeptByAddress<Weight, Bias>>
+    static result<Linear> over_by_address(const Context& context, const Recipe& recipe,
+                                          std::int64_t in_features, std::int64_t out_features,
+                                          Weight&& weight, Bias&& bias, std::uint32_t flags = 0) {
+        return over_memory(context, recipe, in_features, out_features, weight, bias, flags);
     }
 
     result<void> forward(const Tensor& x, const Tensor& y, QueueRef queue = {}) {
@@ -1367,21 +1378,17 @@ class Linear : public Handle<mp_linear, mp_linear_destroy> {
         return detail::done(
             mp_linear_backward_weight(raw_, queue.get(), dy.get(), dw.get(), dbias.get(), flags));
     }
-    /** On plain memory: x is [rows, in_features], y is [rows, out_features]. */
+    /** On plain memory: x is [rows, in_features], y is [rows, out_features]. x may change or go when this returns: a layer that
+     * would keep its address is refused. Those of Linear::over do not. */
     template <class X, class Y>
     result<void> forward(std::int64_t rows, const X& x, Y&& y, QueueRef queue = {}) {
-        static_assert(dtype_in<const X> == dtype_in<Y>, "x and y have one type");
-        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-        if (const mp_status status = mp_linear_get_desc(raw_, &desc); status < 0)
-            return detail::done(status);
-        if (detail::count_of(x) != rows * desc.in_features ||
-            detail::count_of(y) != rows * desc.out_features) {
-            return detail::fail(
-                MP_STATUS_INVALID_SHAPE,
-                "linear: x must have rows * in_features elements and y rows * out_features");
-        }
-        return detail::done(mp_linear_forward_pointers(raw_, queue.get(), rows, std::data(x),
-                                                       std::data(y), dtype_in<Y>));
+        return forward_memory(rows, x, y, queue, false);
+    }
+    /** The same without a copy: where x has the recipe's own type (fp32 of an fp32 recipe) it must stay what and where it is until
+     * backward. A temporary vector does not compile. */
+    template <class X, class Y, class = detail::KeptByAddress<X>>
+    result<void> forward_by_address(std::int64_t rows, X&& x, Y&& y, QueueRef queue = {}) {
+        return forward_memory(rows, x, y, queue, true);
     }
     /** dx, dw and dbias may be empty spans. */
     template <class Dy, class Dx, class Dw, class Dbias>
@@ -1520,6 +1527,58 @@ class Linear : public Handle<mp_linear, mp_linear_destroy> {
         desc.out_features = out_features;
         return desc;
     }
+    template <class Weight, class Bias>
+    static result<Linear> over_memory(const Context& context, const Recipe& recipe,
+                                      std::int64_t in_features, std::int64_t out_features,
+                                      const Weight& weight, const Bias& bias, std::uint32_t flags) {
+        const mp_linear_desc desc = desc_of(in_features, out_features, flags);
+        const bool has_bias = std::data(bias) != nullptr;
+        if (detail::count_of(weight) != in_features * out_features ||
+            (has_bias && detail::count_of(bias) != out_features)) {
+            return detail::fail<Linear>(
+                MP_STATUS_INVALID_SHAPE,
+                "linear: the weight must have in_features * out_features elements "
+                "and the bias out_features");
+        }
+        mp_linear* raw = nullptr;
+        return detail::made<Linear>(
+            mp_linear_create_pointers(context.get(), recipe.get(), &desc, std::data(weight),
+                                      dtype_in<const Weight>, std::data(bias),
+                                      has_bias ? dtype_in<const Bias> : MP_DTYPE_NONE, &raw),
+            raw, context.keep());
+    }
+    /* Whether forward keeps an x of this type by its address. */
+    bool refers_to(std::int32_t dtype, std::uint32_t flags) const {
+        constexpr std::uint32_t kKeepsNoAddress =
+            MP_LINEAR_COPY_INPUT | MP_LINEAR_INFERENCE | MP_LINEAR_FROZEN;
+        std::int32_t kept = MP_DTYPE_NONE;
+        mp_quant_desc form = MP_QUANT_DESC_INIT;
+        const mp_status status =
+            mp_linear_get_operand_form(raw_, MP_PRODUCT_WGRAD, MP_OPERAND_INPUT, &kept, &form);
+        return (flags & kKeepsNoAddress) == 0 && status >= 0 && kept == dtype && form.scaling == 0;
+    }
+    template <class X, class Y>
+    result<void> forward_memory(std::int64_t rows, const X& x, Y& y, QueueRef queue,
+                                bool by_address) {
+        static_assert(dtype_in<const X> == dtype_in<Y>, "x and y have one type");
+        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
+        if (const mp_status status = mp_linear_get_desc(raw_, &desc); status < 0)
+            return detail::done(status);
+        if (detail::count_of(x) != rows * desc.in_features ||
+            detail::count_of(y) != rows * desc.out_features) {
+            return detail::fail(
+                MP_STATUS_INVALID_SHAPE,
+                "linear: x must have rows * in_features elements and y rows * out_features");
+        }
+        if (!by_address && refers_to(dtype_in<const X>, desc.flags)) {
+            return detail::fail(
+                MP_STATUS_INVALID_ARGUMENT,
+                "linear: this layer would keep the address of x, which has the recipe's own type; "
+                "make it by Linear::over or with MP_LINEAR_COPY_INPUT, or call forward_by_address");
+        }
+        return detail::done(mp_linear_forward_pointers(raw_, queue.get(), rows, std::data(x),
+                                                       std::data(y), dtype_in<Y>));
+    }
     /* An optimizer may keep the layer for longer than this object keeps the function. */
     void end_monitor() {
         if (monitor_ && raw_)
@@ -1531,7 +1590,8 @@ class Linear : public Handle<mp_linear, mp_linear_destroy> {
 
 /* ---- Optimizers */
 
-/** A slot over arrays of one size, all fp32 or 16 bits; the rest of mp_step_slot may be set after. */
+/** A slot over arrays of one size, all fp32 or 16 bits; the rest of mp_step_slot may be set after. grad may be const, but not under
+ * MP_OPTIMIZER_ZERO_GRAD, which writes it. */
 template <class Param, class Grad, class M, class V>
 result<StepSlot> slot(Param&& param, Grad&& grad, M&& exp_avg, V&& exp_avg_sq) {
     StepSlot slot;
@@ -1544,7 +1604,8 @@ result<StepSlot> slot(Param&& param, Grad&& grad, M&& exp_avg, V&& exp_avg_sq) {
                 " elements, and grad, exp_avg, exp_avg_sq must have as many");
     }
     slot.param = std::data(param), slot.param_dtype = dtype_in<Param>;
-    slot.grad = std::data(grad), slot.grad_dtype = dtype_in<Grad>;
+    slot.grad = const_cast<std::remove_const_t<element_of<Grad>>*>(std::data(grad));
+    slot.grad_dtype = dtype_in<Grad>;
     slot.exp_avg = std::data(exp_avg), slot.exp_avg_dtype = dtype_in<M>;
     slot.exp_avg_sq = std::data(exp_avg_sq), slot.exp_avg_sq_dtype = dtype_in<V>;
     return slot;
