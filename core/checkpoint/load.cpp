@@ -9,6 +9,7 @@
 
 #include "checkpoint/directory.hpp"
 #include "checkpoint/shard_reader.hpp"
+#include "numerics/block_state.hpp"
 #include "numerics/codec.hpp"
 #include "recipe/automatic.hpp"
 #include "system/crc32c.hpp"
@@ -57,7 +58,11 @@ void check_values(const Entry& entry, const std::vector<unsigned char>& bytes) {
     }
     const auto size = static_cast<std::size_t>(dtype_size(entry.format.dtype));
     for (std::size_t at = 0; size > 0 && at + size <= bytes.size(); at += size) {
-        const float value = numerics::load_as_float(entry.format.dtype, bytes.data() + at, 0);
+        const float value =
+            entry.format == DType::fp16 // of a block's scale, whose sign is no sign
+                ? numerics::BlockScale16::decode(
+                      numerics::detail::load_element<uint16_t>(bytes.data() + at, 0))
+                : numerics::load_as_float(entry.format.dtype, bytes.data() + at, 0);
         const bool good = entry.rule == ValueRule::power_of_two
                               ? is_power_of_two(value)
                               : std::isfinite(value) && !std::signbit(value);

@@ -2,21 +2,23 @@
 // States kept as 8-bit or 4-bit codes in blocks of the flattened tensor, each block with a scale; how they lie:
 // dtype/state_formats.def. States with a sign and those without (second moments) have maps of their own. A second moment
 // that is not zero never becomes code 0: a zero under a first moment that is not zero makes the next step huge.
-//   block, block128  fp8 E4M3: value = code * scale, scale = max(amax, 1e-12) / 448. Blocks of 256 as in torchao's low-bit
-//                    optimizers, of 128 as in LLMQ's
-//   dynamic8  value = map[code] * scale, scale = max(amax, 1e-12); 256 values of a dynamic map (torchao, which has it from
-//             bitsandbytes)
+//   block, block128  fp8 E4M3: value = code * scale, scale = amax / 448. Blocks of 256 as in torchao's low-bit optimizers,
+//                    of 128 as in LLMQ's
+//   dynamic8  value = map[code] * scale, scale = amax; 256 values of a dynamic map (torchao, which has it from bitsandbytes)
 //   dynamic4  the same with 16 values, two codes a byte, the even element in the high nibble; second moments linear:
-//             (code + 1) / 16, which has no zero
+//             (code + 1) / 16, which has no zero: a block of zeros has the scale 0
 //   companded8  of a first moment y = 2x / (1 + |x|), x = m / amax: 127 y, halves up, as two's complement (softsign); of a
-//             second moment 255 x, x = sqrt(v) / sqrt(amax). The scale, fp16, is amax or its root, 2^-24 at least: there
-//             fp16 ends. FlashOptim's codes and scales (there: 1e-12 at least, which fp16 makes 0 of)
+//             second moment 255 x, x = sqrt(v) / sqrt(amax). The scale, 16 bits (BlockScale16), is amax or its root.
+//             FlashOptim's codes, and its scales where it has them: it has fp16 alone, which above 65504 is infinite
+// Scales begin at 2^-126, below fp32's normal numbers: no state depends on the unit that gradients are in. torchao's begin
+// at 1e-12; so large is the scale of a block of zeros, as there, where it is worth nothing.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
 #include "dtype/state_format.hpp"
+#include "numerics/bf16.hpp"
 #include "numerics/bits.hpp"
 #include "numerics/codec.hpp"
 
@@ -173,6 +175,35 @@ struct MomentScale {
     float divisor;
 };
 
+// The least that anything is divided by: the smallest normal number. A NaN stays one.
+inline constexpr float kLeastScale = 0x1p-126F;
+MP_HD_INLINE constexpr float at_least_normal(float x) { return x < kLeastScale ? kLeastScale : x; }
+
+// What a block of this largest magnitude has for its amax, under scales in fp32.
+MP_HD_INLINE constexpr float block_amax(float amax) {
+    return amax == 0.0F ? 1e-12F : at_least_normal(amax);
+}
+
+// A scale, which has no sign, in 16 bits: fp16 where that is as exact as bf16 at least, from 2^-17 to its end; elsewhere bf16
+// with the sign's bit set. So every finite one is kept to 2^-8 of itself, but for the last before infinity.
+struct BlockScale16 {
+    static constexpr uint32_t kIsBf16 = 0x8000;
+    static constexpr float kLeastFp16 = 0x1p-17F;
+    static constexpr float kEndOfFp16 = 65520.0F; // becomes infinity
+
+    MP_HD_INLINE static constexpr uint16_t encode(float scale) {
+        const bool is_fp16 = (scale >= kLeastFp16 && scale < kEndOfFp16) || scale == 0.0F;
+        if (is_fp16 || !is_finite(scale)) {
+            return float_to_fp16(scale);
+        }
+        return static_cast<uint16_t>(kIsBf16 | float_to_bf16_sat(scale));
+    }
+    MP_HD_INLINE static constexpr float decode(uint16_t bits) {
+        return (bits & kIsBf16) != 0 ? float_from_bits((bits & ~kIsBf16) << 16)
+                                     : fp16_to_float(bits);
+    }
+};
+
 // x / scale for E4M3, kept from rounding to zero where x is a second moment that is not zero.
 MP_HD_INLINE constexpr float e4m3_quotient(bool is_signed, float x, float scale) {
     const float quotient = x / scale;
@@ -184,7 +215,7 @@ template <Coding kCoding> struct BlockCodec;
 
 template <> struct BlockCodec<Coding::block> {
     MP_HD_INLINE static constexpr MomentScale scales(bool /*is_signed*/, float amax) {
-        const float scale = (amax < 1e-12F ? 1e-12F : amax) / kE4m3Max;
+        const float scale = at_least_normal(block_amax(amax) / kE4m3Max);
         return {scale, scale};
     }
     MP_HD_INLINE static constexpr int32_t code(bool is_signed, float x, float divisor) {
@@ -198,7 +229,7 @@ template <> struct BlockCodec<Coding::block128> : BlockCodec<Coding::block> {};
 
 template <> struct BlockCodec<Coding::dynamic8> {
     MP_HD_INLINE static constexpr MomentScale scales(bool /*is_signed*/, float amax) {
-        const float scale = amax < 1e-12F ? 1e-12F : amax;
+        const float scale = block_amax(amax);
         return {scale, scale};
     }
     MP_HD_INLINE static int32_t code(bool is_signed, float x, float divisor) {
@@ -216,7 +247,8 @@ template <> struct BlockCodec<Coding::dynamic8> {
 
 template <> struct BlockCodec<Coding::dynamic4> {
     MP_HD_INLINE static constexpr MomentScale scales(bool is_signed, float amax) {
-        return BlockCodec<Coding::dynamic8>::scales(is_signed, amax);
+        const float scale = block_amax(amax);
+        return {!is_signed && amax == 0.0F ? 0.0F : scale, scale};
     }
     MP_HD_INLINE static int32_t code(bool is_signed, float x, float divisor) {
         const float quotient = x / divisor;
@@ -230,9 +262,11 @@ template <> struct BlockCodec<Coding::dynamic4> {
 
 template <> struct BlockCodec<Coding::companded8> {
     MP_HD_INLINE static MomentScale scales(bool is_signed, float amax) {
-        const float largest = is_signed ? amax : sqrtf(amax);
-        const float divisor = largest < 0x1p-24F ? 0x1p-24F : largest;
-        return {fp16_to_float(float_to_fp16(divisor)), divisor};
+        const float divisor = at_least_normal(is_signed ? amax : sqrtf(amax));
+        const float rounded = BlockScale16::decode(BlockScale16::encode(divisor));
+        // The last root whose square is a number: that of the largest rounds to 2^64.
+        const float stored = !is_signed && rounded == 0x1p64F ? 0x1.fep63F : rounded;
+        return {amax == 0.0F ? 0.0F : stored, divisor};
     }
     // x + 1/2 to the integer below; 0 for NaN. Without branches, so that loops of it become vectors.
     MP_HD_INLINE static int32_t round_half_up(float x) {
@@ -291,12 +325,12 @@ MP_HD_INLINE void store_block_code(Coding coding, void* codes, int64_t i, int32_
 }
 MP_HD_INLINE float load_block_scale(Coding coding, const void* scales, int64_t block) {
     return block_layout(coding).scale == DType::fp16
-               ? fp16_to_float(detail::load_element<uint16_t>(scales, block))
+               ? BlockScale16::decode(detail::load_element<uint16_t>(scales, block))
                : detail::load_element<float>(scales, block);
 }
 MP_HD_INLINE void store_block_scale(Coding coding, void* scales, int64_t block, float stored) {
     if (block_layout(coding).scale == DType::fp16) {
-        detail::store_element(scales, block, float_to_fp16(stored));
+        detail::store_element(scales, block, BlockScale16::encode(stored));
     } else {
         detail::store_element(scales, block, stored);
     }

@@ -66,6 +66,27 @@ inline int companded(bool is_signed, float x, float largest) {
     return code == 0 && !is_signed && x > 0.0F ? 1 : code & 255;
 }
 
+// The 16 bits of a companded block's scale: fp16 down to 2^-17, else bf16 under a sign.
+inline float companded_scale(const HostArray& scales, int64_t block) {
+    const uint32_t code = scales.code(block);
+    if (code < 0x8000U) {
+        return scales.get(block);
+    }
+    const uint32_t bits = (code - 0x8000U) * 0x10000U;
+    float value = 0.0F;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+inline void set_companded_scale(HostArray& scales, int64_t block, float scale) {
+    if (scale == 0.0F || (scale >= 0x1p-17F && scale < 65520.0F) || std::isinf(scale)) {
+        scales.set(block, scale);
+        return;
+    }
+    HostArray wide(DType::bf16, 1);
+    wide.set(0, scale);
+    scales.set_code(block, 0x8000U + wide.code(0));
+}
+
 inline float decode_moment(const HostArray& codes, Coding coding, const HostArray& scales,
                            float scale_inv, bool is_signed, int64_t i) {
     switch (coding) {
@@ -74,7 +95,8 @@ inline float decode_moment(const HostArray& codes, Coding coding, const HostArra
     case Coding::block128:
         return codes.get(i) * scales.get(i / 128);
     case Coding::companded8:
-        return expanded(is_signed, codes.bytes[static_cast<std::size_t>(i)], scales.get(i / 32));
+        return expanded(is_signed, codes.bytes[static_cast<std::size_t>(i)],
+                        companded_scale(scales, i / 32));
     case Coding::dynamic8:
         return map_value(coding, is_signed, codes.bytes[static_cast<std::size_t>(i)]) *
                scales.get(i / 256);
@@ -108,21 +130,29 @@ inline void encode_blocks(const std::vector<float>& values, Coding coding, bool 
                                                                                         : 256;
     const bool is_fp8 = coding == Coding::block || coding == Coding::block128;
     float root = 0.0F; // of the largest, companded
+    float scale = 1.0F;
     std::fill(codes.bytes.begin(), codes.bytes.end(), static_cast<unsigned char>(0));
     for (std::size_t i = 0; i < values.size(); ++i) {
         const std::size_t first = i / size * size;
         if (i == first) {
-            float largest = 1e-12F;
+            float largest = 0.0F;
             for (std::size_t k = first; k < values.size() && k < first + size; ++k) {
                 largest = std::fmax(largest, std::fabs(values[k]));
             }
-            root = std::fmax(0x1p-24F, is_signed ? largest : std::sqrt(largest));
-            scales.set(static_cast<int64_t>(i / size), coding == Coding::companded8 ? root
-                                                       : is_fp8 ? largest / 448.0F
-                                                                : largest);
+            root = std::fmax(0x1p-126F, is_signed ? largest : std::sqrt(largest));
+            const auto block = static_cast<int64_t>(i / size);
+            // torchao's 1e-12 of zeros; no scale where codes of a second moment have no zero
+            const float whole = largest == 0.0F ? 1e-12F : std::fmax(0x1p-126F, largest);
+            scale = is_fp8 ? std::fmax(0x1p-126F, whole / 448.0F) : whole;
+            if (coding == Coding::companded8) {
+                set_companded_scale(scales, block, largest == 0.0F ? 0.0F : root);
+            } else {
+                const bool has_no_zero = coding == Coding::dynamic4 && !is_signed;
+                scales.set(block, has_no_zero && largest == 0.0F ? 0.0F : scale);
+            }
         }
         const float x = values[i];
-        const float quotient = x / scales.get(static_cast<int64_t>(i / size));
+        const float quotient = x / scale;
         const bool is_small_second = !is_signed && x > 0.0F; // never a zero that was none
         if (coding == Coding::companded8) {
             codes.bytes[i] = static_cast<unsigned char>(companded(is_signed, x, root));

@@ -173,8 +173,8 @@ std::vector<float> in_blocks(const std::vector<float>& values, float largest, Co
 constexpr std::array<Coding, 5> kBlockCodings = {Coding::block, Coding::dynamic8, Coding::dynamic4,
                                                  Coding::block128, Coding::companded8};
 // Some with an inverse that is exact, most with one that is not.
-constexpr std::array<float, 7> kLargest = {1.0F,      0x1p-20F, 0.7F,          3.1e-7F,
-                                           1.999999F, 77777.0F, 0x1.000002p-9F};
+constexpr std::array<float, 10> kLargest = {1.0F,     0x1p-20F,       0.7F,   3.1e-7F, 1.999999F,
+                                            77777.0F, 0x1.000002p-9F, 3e-15F, 9e-37F,  2e30F};
 
 TEST_P(BlockCodes, BesideEveryBorderOfTheFirstMoment) {
     for (const Coding coding : kBlockCodings) {

@@ -138,21 +138,56 @@ TEST(BlockState, ScalesOfBlocksAreTorchaos) {
         return with_block_codec(
             coding, [&](auto codec) { return decltype(codec)::scales(true, amax).stored; });
     };
-    EXPECT_EQ(scale(Coding::dynamic8, 0.0F), 1e-12F);
+    EXPECT_EQ(scale(Coding::dynamic8, 0.0F), 1e-12F); // of zeros alone
     EXPECT_EQ(scale(Coding::dynamic4, 3.0F), 3.0F);
     EXPECT_EQ(scale(Coding::block, 896.0F), 2.0F);
     EXPECT_EQ(scale(Coding::block, 0.0F), 1e-12F / 448.0F);
     EXPECT_EQ(scale(Coding::block128, 896.0F), 2.0F);
     EXPECT_TRUE(is_nan(scale(Coding::block, float_from_bits(kFloatQuietNan))));
+    for (const float amax : {9e-13F, 1e-20F, 0x1p-126F}) { // where torchao's are 1e-12
+        EXPECT_EQ(scale(Coding::dynamic8, amax), amax);
+        EXPECT_EQ(scale(Coding::dynamic4, amax), amax);
+    }
+    EXPECT_EQ(scale(Coding::block, 448e-20F), 448e-20F / 448.0F);
+    EXPECT_EQ(scale(Coding::block, 1e-37F), 0x1p-126F);
+    EXPECT_EQ(scale(Coding::dynamic8, 0x1p-149F), 0x1p-126F);
+    // Its codes of second moments have no zero.
+    EXPECT_EQ(BlockCodec<Coding::dynamic4>::scales(false, 0.0F).stored, 0.0F);
+}
+
+// fp16's own bits wherever FlashOptim has a scale as exact as bf16's; every finite scale is kept.
+TEST(BlockState, SixteenBitScalesKeepEveryFiniteNumber) {
+    for (uint32_t code = 0; code <= 0xffffU; ++code) {
+        const auto bits = static_cast<uint16_t>(code);
+        const float value = BlockScale16::decode(bits);
+        if (code < 0x8000U) { // also what was stored before there were others
+            EXPECT_EQ(bits_from_float(value), bits_from_float(fp16_to_float(bits)));
+        }
+        const bool is_fp16 = code == 0 || (value >= 0x1p-17F && value <= 65504.0F);
+        if (is_finite(value) && (code >= 0x8000U) != is_fp16 && code != 0x8000U) {
+            EXPECT_EQ(BlockScale16::encode(value), bits) << value;
+        }
+    }
+    for (uint32_t u = 0x00800000U; u < kFloatInfinity; u += 977U) {
+        const float x = float_from_bits(u);
+        const uint16_t bits = BlockScale16::encode(x);
+        const auto kept = static_cast<double>(BlockScale16::decode(bits));
+        ASSERT_LE(std::fabs(kept - static_cast<double>(x)),
+                  static_cast<double>(x) * (x > 0x1.fep127F ? 0x1p-7 : 0x1p-8))
+            << x;
+        ASSERT_EQ(BlockScale16::encode(static_cast<float>(kept)), bits) << x;
+    }
+    EXPECT_EQ(BlockScale16::encode(65519.0F), float_to_fp16(65504.0F));
+    EXPECT_TRUE(std::isinf(BlockScale16::decode(BlockScale16::encode(INFINITY))));
 }
 
 // Companded codes: both ends, and that every code is the code of its own value.
 TEST(BlockState, CompandedCodesAreOfTheirValues) {
     using Codec = BlockCodec<Coding::companded8>;
-    for (const float amax : {1.0F, 0.37F, 3e-5F, 60000.0F}) {
+    for (const float amax : {1.0F, 0.37F, 3e-5F, 60000.0F, 1e9F, 0x1p127F, 1e-20F}) {
         for (const bool is_signed : {true, false}) {
             const MomentScale scale = Codec::scales(is_signed, amax);
-            EXPECT_EQ(scale.stored, fp16_to_float(float_to_fp16(scale.divisor)));
+            EXPECT_NEAR(scale.stored / scale.divisor, 1.0F, 0x1p-8F);
             for (int32_t code = 0; code < 256; ++code) {
                 const float x = Codec::value(is_signed, code, scale.divisor);
                 EXPECT_EQ(Codec::code(is_signed, x, scale.divisor), code) << code << " of " << amax;
@@ -162,10 +197,13 @@ TEST(BlockState, CompandedCodesAreOfTheirValues) {
         }
         EXPECT_EQ(Codec::code(true, -amax, amax), 256 - 127);
     }
-    // fp16 ends at 2^-24, above which FlashOptim's limit of 1e-12 lies.
-    EXPECT_EQ(Codec::scales(true, 0.0F).stored, 0x1p-24F);
-    EXPECT_EQ(Codec::scales(false, 1e-20F).stored, 0x1p-24F);
-    EXPECT_TRUE(std::isinf(Codec::scales(true, 1e5F).stored)); // overflow shows
+    EXPECT_EQ(Codec::scales(true, 0.0F).stored, 0.0F);
+    EXPECT_EQ(Codec::scales(false, 0x1p-60F).stored, 0x1p-30F);
+    EXPECT_EQ(Codec::scales(true, 0x1p20F).stored, 0x1p20F); // fp16 would be infinite
+    EXPECT_EQ(Codec::scales(true, 60000.0F).stored, fp16_to_float(float_to_fp16(60000.0F)));
+    const float root = Codec::scales(false, 0x1.fffffep127F).stored;
+    EXPECT_TRUE(is_finite(root * root));
+    EXPECT_TRUE(std::isinf(Codec::scales(true, INFINITY).stored));
     EXPECT_TRUE(is_nan(Codec::scales(true, float_from_bits(kFloatQuietNan)).stored));
     EXPECT_EQ(Codec::code(true, float_from_bits(kFloatQuietNan), 1.0F), 0);
 }

@@ -44,14 +44,17 @@
  * nor two buckets of gradients. Not with MP_OPTIMIZER_EAGER_COMPAT, and not for mp_optimizer_step_pointers. */
 #define MP_OPTIMIZER_OFFLOAD 8u
 /* How a moment or a compensation is coded. In blocks of the flattened tensor, with a scale each, in fp32 but where said:
- *   FP8_BLOCK     fp8_e4m3, blocks of 256: value = code * scale, scale = max(amax, 1e-12) / 448 (torchao)
+ *   FP8_BLOCK     fp8_e4m3, blocks of 256: value = code * scale, scale = amax / 448 (torchao)
  *   FP8_BLOCK128  the same in blocks of 128 (LLMQ)
  *   DYNAMIC8      uint8, indices into a map of 256 values (bitsandbytes, torchao), blocks of 256: value = map[code] * scale,
- *                 scale = max(amax, 1e-12)
+ *                 scale = amax
  *   DYNAMIC4      uint8 with two indices, the even element's in the upper half; 16 values, blocks of 128
  *   COMPANDED8    uint8, blocks of 32 (FlashOptim). First moments and compensations: x = m / amax, y = 2x / (1 + |x|), the code is
- *                 127 y, halves up, in two's complement. Second moments: 255 sqrt(v / amax). The scale is fp16: amax, of
- *                 second moments its root; 2^-24 at least
+ *                 127 y, halves up, in two's complement. Second moments: 255 sqrt(v) / sqrt(amax). The scale, 16 bits, is amax, of
+ *                 second moments its root: fp16 from 2^-17 to 65504, elsewhere bf16 with the sign bit set, which no scale has.
+ *                 FlashOptim has fp16 alone
+ * The least scale is 2^-126 (torchao's amax is at least 1e-12; zeros have that here, too, but 0 in COMPANDED8 and in second
+ * moments in DYNAMIC4, whose codes have no zero).
  * A second moment that is not zero is never coded as zero, which those libraries do. */
 #define MP_CODING_PLAIN 0     /* or one scale for the tensor, where scale_inv is not NULL */
 #define MP_CODING_FP8_BLOCK 2 /* fp8_e4m3, blocks of 256 */
