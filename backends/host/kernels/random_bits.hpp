@@ -28,6 +28,9 @@ struct PhiloxLanes {
     }
     static MP_ISA_INLINE Type multiply(Type a, Type b) { return _mm512_mul_epu32(a, b); }
     static MP_ISA_INLINE Type upper(Type x) { return _mm512_srli_epi64(x, 32); }
+    static MP_ISA_INLINE Type bits_32_to_55(Type x) {
+        return _mm512_srli_epi64(_mm512_slli_epi64(x, 8), 40);
+    }
     static MP_ISA_INLINE Type exclusive_or(Type a, Type b, Type c) {
         return _mm512_ternarylogic_epi64(a, b, c, 0x96);
     }
@@ -53,6 +56,9 @@ struct PhiloxLanes {
     }
     static MP_ISA_INLINE Type multiply(Type a, Type b) { return _mm256_mul_epu32(a, b); }
     static MP_ISA_INLINE Type upper(Type x) { return _mm256_srli_epi64(x, 32); }
+    static MP_ISA_INLINE Type bits_32_to_55(Type x) {
+        return _mm256_srli_epi64(_mm256_slli_epi64(x, 8), 40);
+    }
     static MP_ISA_INLINE Type exclusive_or(Type a, Type b, Type c) {
         return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
     }
@@ -76,6 +82,9 @@ struct PhiloxLanes {
     }
     static MP_ISA_INLINE Type multiply(Type a, Type b) { return _mm_mul_epu32(a, b); }
     static MP_ISA_INLINE Type upper(Type x) { return _mm_srli_epi64(x, 32); }
+    static MP_ISA_INLINE Type bits_32_to_55(Type x) {
+        return _mm_srli_epi64(_mm_slli_epi64(x, 8), 40);
+    }
     static MP_ISA_INLINE Type exclusive_or(Type a, Type b, Type c) {
         return _mm_xor_si128(_mm_xor_si128(a, b), c);
     }
@@ -98,6 +107,7 @@ struct PhiloxLanes {
         return (a & 0xffffffffU) * (b & 0xffffffffU);
     }
     static MP_ISA_INLINE Type upper(Type x) { return x >> 32; }
+    static MP_ISA_INLINE Type bits_32_to_55(Type x) { return x << 8 >> 40; }
     static MP_ISA_INLINE Type exclusive_or(Type a, Type b, Type c) { return a ^ b ^ c; }
     static MP_ISA_INLINE void store(Type w0, Type w1, Type w2, Type w3, uint16_t* to) {
         const uint32_t words[4] = {static_cast<uint32_t>(w0), static_cast<uint32_t>(w1),
@@ -121,8 +131,11 @@ struct PhiloxState {
 // Blocks first, first + 1, ... of the stream `tag`, see numerics::detail::sr_block_tagged.
 MP_ISA_INLINE PhiloxState philox_start(const numerics::SrKey& key, uint32_t tag, uint64_t first) {
     using L = PhiloxLanes;
-    const uint64_t high = (first >> 32) & 0x00ffffffU;
-    return {L::counting(first), L::all(high | (static_cast<uint64_t>(tag) << 24)),
+    const L::Type block = L::counting(first);
+    // Of each lane its own: the lower half may overflow between two of them.
+    return {block,
+            L::exclusive_or(L::bits_32_to_55(block), L::all(static_cast<uint64_t>(tag) << 24),
+                            L::all(0)),
             L::all(key.step[0]), L::all(key.step[1])};
 }
 
@@ -154,8 +167,7 @@ MP_ISA_INLINE void philox_blocks(const numerics::SrKey& key, uint32_t tag, uint6
     L::store(b.c0, b.c1, b.c2, b.c3, pieces + 8 * L::kBlocks);
 }
 
-// Pieces for n elements from first_element on, a multiple of kTile: so the upper half of the block
-// number is the same in all lanes.
+// Pieces for n elements from first_element on, a multiple of 8.
 MP_ISA_INLINE void fill_random(const numerics::SrKey& key, uint32_t tag, int64_t first_element,
                                int n, uint16_t* pieces) {
     const auto first_block = static_cast<uint64_t>(first_element) >> 3;
@@ -164,8 +176,7 @@ MP_ISA_INLINE void fill_random(const numerics::SrKey& key, uint32_t tag, int64_t
     }
 }
 
-// Bits of n <= kTile elements from first_element on, a multiple of kTile. `bits` has room for whole
-// tiles, so the last blocks may be computed in vain. Types other than bf16 take 32 bits an element.
+// Bits of n <= kTile elements from first_element on, a multiple of 8. `bits` has room for whole tiles, so the last blocks may be computed in vain. Types other than bf16 take 32 bits an element.
 MP_ISA_FUNCTION inline void random_tile(DType dtype, const numerics::SrKey& key,
                                         numerics::Purpose purpose, int64_t first_element, int n,
                                         TileBits& bits) {
