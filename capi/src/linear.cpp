@@ -39,7 +39,7 @@ mp_status backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_t
     layer.backward(
         stream_of(queue, *layer.context()), layer.last(), *object_of(dy, "dy"), data_gradient.get(),
         {weight_gradient.get(), bias_gradient.get(), (flags & MP_BACKWARD_ACCUMULATE) != 0});
-    return told_end_step(layer);
+    return told_of_backward(layer);
 }
 
 linear::OperandState read_counts(const linear::Linear& layer, recipe::Operand operand) {
@@ -47,7 +47,7 @@ linear::OperandState read_counts(const linear::Linear& layer, recipe::Operand op
         fail(Code::bad_state,
              "linear: nothing is counted; create it with MP_LINEAR_STATS or set a monitor");
     }
-    return layer.scaling().read(layer.context()->stream(), operand);
+    return layer.read_counts(layer.context()->stream(), operand);
 }
 
 void end_step(const std::vector<std::shared_ptr<LinearObject>>& layers, mp_queue* queue) {
@@ -98,12 +98,14 @@ mp_linear* mp::capi::made_layer(const std::shared_ptr<LinearObject>& object, std
     return make_handle<mp_linear>(object);
 }
 
-mp_status mp::capi::told_end_step(linear::Linear& layer) {
-    const char* const what = layer.forgotten_end_step();
-    return what != nullptr ? warn(std::string("linear: ") + what +
-                                  ", and mp_linear_end_step has not ended the step before: its "
-                                  "scales and cached weights are still those of that step")
-                           : MP_STATUS_OK;
+mp_status mp::capi::told_of_backward(linear::Linear& layer) {
+    if (const char* const what = layer.forgotten_end_step(); what != nullptr) {
+        return warn(std::string("linear: ") + what +
+                    ", and mp_linear_end_step has not ended the step before: its "
+                    "scales and cached weights are still those of that step");
+    }
+    const std::string note = layer.accumulation_note();
+    return note.empty() ? MP_STATUS_OK : warn(note);
 }
 
 void mp::capi::check_wanted(const Tensor* dx, const Tensor* dw, const Tensor* dbias) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward half of Linear.
 #include <optional>
+#include <utility>
 
 #include "linear/checks.hpp"
 #include "linear/linear.hpp"
@@ -65,6 +66,22 @@ void Linear::check_apart(const Stream& stream, const Saved* saved, const Tensor&
         saved->add_to(ranges, forms(recipe::GemmRole::wgrad).b, options_.in_features);
     }
     ranges.check("linear");
+}
+
+// Whether a micro-batch is added to what this layer left in codes.
+bool Linear::adds_to_codes(const WeightGradients& gradients) const noexcept {
+    return gradients.accumulate && gradients.dw->scales() != nullptr &&
+           gradients.dw->version() == left_version_;
+}
+
+std::string Linear::accumulation_note() {
+    if (!adds_to_codes_ || std::exchange(has_noted_, true)) {
+        return {};
+    }
+    return "linear: micro-batches are added into fp8 codes, and each sum is rounded to 3 bits: "
+           "after "
+           "about 16 equal ones it stops growing. Set grad.dtype to fp32 or bf16 where gradients "
+           "are sums of micro-batches";
 }
 
 // A gradient that is rounded apart is added to in fp32 and rounded once.
@@ -151,6 +168,7 @@ void Linear::backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx
         saved->drop_under(*dx, forms(recipe::GemmRole::wgrad).b, options_.in_features);
     }
     count_codes(stream, track(recipe::Operand::grad_output), dy);
+    count_apart(stream, recipe::Operand::grad_output, dy);
     std::optional<ScratchOperand> dy_operand;
     if (data_product != nullptr) {
         dy_operand.emplace(stream, dy, forms(recipe::GemmRole::dgrad).a,
@@ -168,7 +186,9 @@ void Linear::backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx
             dy_operand.reset();
             dy_operand.emplace(stream, dy, form, track(recipe::Operand::grad_output));
         }
+        adds_to_codes_ = adds_to_codes(gradients);
         weight_gradient(stream, *saved, dy_operand->view(), *gradients.dw, gradients.accumulate);
+        left_version_ = gradients.dw->version();
         note_gradient(gradients.accumulate);
     }
     if (gradients.dbias != nullptr) {

@@ -39,6 +39,23 @@ Linear::Linear(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
         scaling_ = ScalingState(context_->stream(), recipe_.fp8, options_.frozen);
         amaxes_ = ForwardAmaxes(context_->stream(), scaling_);
     }
+    collect_stats(false);
+}
+
+void Linear::collect_stats(bool on) {
+    options_.with_stats = on || always_counts_;
+    if (options_.with_stats) {
+        scaling_.begin_counts(context_->stream());
+    }
+}
+
+// Of an operand without codes there is nothing to saturate or to become zero.
+OperandState Linear::read_counts(Stream& stream, recipe::Operand operand) const {
+    OperandState state = scaling_.read(stream, operand);
+    if (is_counted_apart(operand)) {
+        state.stats.saturated = state.stats.underflowed = 0;
+    }
+    return state;
 }
 
 // Inputs of a call may be codes.
@@ -53,6 +70,17 @@ int64_t Linear::rows_of(const Tensor& tensor, int64_t columns, const char* name,
         fail(Code::invalid_argument, "linear: %s is not on the layer's device", name);
     }
     return tensor.count() / columns;
+}
+
+// Where no product rounds an operand to codes, and so counts it: codes that nobody uses, one scale for all.
+void Linear::count_apart(Stream& stream, recipe::Operand operand, const Tensor& tensor) const {
+    constexpr DType kType = DType::fp8_e5m2;
+    constexpr auto kRule = numerics::ScaleRule::current;
+    if (options_.with_stats && is_counted_apart(operand) && tensor.count() > 0) {
+        const ScratchOperand codes(stream, tensor,
+                                   {kType, kTensorScale, numerics::scale_policy(kRule, kType)},
+                                   scaling_.counts_of(operand));
+    }
 }
 
 // ---- the weight ---------------------------------------------------------------------------------
@@ -295,6 +323,10 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
     std::optional<ScratchOperand> w_scratch;
     const bool evaluates = keep == Keep::nothing;
     const bool counts = options_.with_stats && !evaluates && keep != Keep::again;
+    if (counts) {
+        count_apart(stream, recipe::Operand::input, *x);
+        count_apart(stream, recipe::Operand::weight, *weight_);
+    }
     const OperandView w =
         weight_view(stream, recipe::GemmRole::fprop, w_scratch, counts, evaluates);
     // The copy kept for backward serves as the operand too where both products want the same form.

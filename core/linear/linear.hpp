@@ -92,7 +92,9 @@ class Linear {
     [[nodiscard]] const recipe::Recipe& recipe() const noexcept { return recipe_; }
     [[nodiscard]] const LinearOptions& options() const noexcept { return options_; }
     // For a monitor. A layer that was made to count goes on counting.
-    void collect_stats(bool on) noexcept { options_.with_stats = on || always_counts_; }
+    void collect_stats(bool on);
+    // What was counted, with the scaling state. Waits.
+    [[nodiscard]] OperandState read_counts(Stream& stream, recipe::Operand operand) const;
     [[nodiscard]] const GradientRounding& rounding() const noexcept { return rounding_; }
     void set_rounding(const GradientRounding& rounding) noexcept { rounding_ = rounding; }
     // Of x [rows, in_features] when it is kept in lent memory.
@@ -105,6 +107,8 @@ class Linear {
     [[nodiscard]] std::string fallback() const;
     // What shows that a step has begun without an end of the one before, where that matters; null: nothing does. Said once.
     [[nodiscard]] const char* forgotten_end_step();
+    // What the last backward lost by adding a micro-batch into codes; empty where nothing is. Said once.
+    [[nodiscard]] std::string accumulation_note();
     // The form of an operand in the product that quantizes it first.
     [[nodiscard]] MatrixForm form_of(recipe::Operand operand) const noexcept;
     // In this product. Throws where it has no such operand.
@@ -154,6 +158,9 @@ class Linear {
     quant::Tracking track_input(Stream& stream, const Tensor& x, Saved* saved, Keep keep);
     quant::Tracking track_weight(Stream& stream, std::size_t product, bool with_stats);
     void note_gradient(bool accumulates);
+    [[nodiscard]] bool adds_to_codes(const WeightGradients& gradients) const noexcept;
+    [[nodiscard]] bool is_counted_apart(recipe::Operand operand) const noexcept;
+    void count_apart(Stream& stream, recipe::Operand operand, const Tensor& tensor) const;
 
     // The caller's, or null.
     [[nodiscard]] const Tensor* given_codes(recipe::GemmRole role) const noexcept;
@@ -197,6 +204,9 @@ class Linear {
     std::optional<uint64_t>
         weight_at_first_; // weight_sample() at the first gradient since end_step()
     bool has_warned_ = false;
+    uint64_t left_version_ = 0; // of the last dw, as it was left
+    bool adds_to_codes_ = false;
+    bool has_noted_ = false;
     std::map<PlanKey, gemm::GemmPlan> plans_;
 };
 

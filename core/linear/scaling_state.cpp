@@ -31,8 +31,7 @@ ScalingState::ScalingState(Stream& stream, const recipe::Fp8Policy& policy, bool
     if (!policy_.is_used()) {
         return;
     }
-    stats_ = Buffer(stream.shared_device(), kStatsBytes);
-    clear_stats(stream);
+    begin_counts(stream);
     if (is_delayed()) {
         slots_ = Buffer(stream.shared_device(), kSlotsBytes);
         histories_ = Buffer(stream.shared_device(), kOperands * history_bytes());
@@ -57,8 +56,16 @@ quant::Tracking ScalingState::tracking(recipe::Operand operand, bool with_stats)
         tracking.warm_up = policy_.warm_up;
         tracking.amax = &tracking.slot->amax;
     }
-    if (with_stats && stats_.data() != nullptr) {
-        tracking.stats = stats_.as<QuantStats>() + index;
+    if (with_stats) {
+        tracking.stats = counts_of(operand).stats;
+    }
+    return tracking;
+}
+
+quant::Tracking ScalingState::counts_of(recipe::Operand operand) const noexcept {
+    quant::Tracking tracking{};
+    if (stats_.data() != nullptr) {
+        tracking.stats = stats_.as<QuantStats>() + static_cast<std::size_t>(operand);
     }
     return tracking;
 }
@@ -94,6 +101,13 @@ OperandState ScalingState::read(Stream& stream, recipe::Operand operand) const {
     }
     stream.sync();
     return state;
+}
+
+void ScalingState::begin_counts(Stream& stream) {
+    if (stats_.data() == nullptr) {
+        stats_ = Buffer(stream.shared_device(), kStatsBytes);
+        clear_stats(stream);
+    }
 }
 
 void ScalingState::clear_stats(Stream& stream) const {

@@ -28,6 +28,8 @@ class ScalingState {
     ScalingState(Stream& stream, const recipe::Fp8Policy& policy, bool weight_is_frozen);
 
     [[nodiscard]] quant::Tracking tracking(recipe::Operand operand, bool with_stats) const noexcept;
+    // Counts alone.
+    [[nodiscard]] quant::Tracking counts_of(recipe::Operand operand) const noexcept;
     // Of the operands, in device memory; null unless scaling is delayed.
     [[nodiscard]] numerics::DelayedSlot* slots() const noexcept {
         return slots_.as<numerics::DelayedSlot>();
@@ -39,6 +41,8 @@ class ScalingState {
     void end_step(Stream& stream) const;
     [[nodiscard]] OperandState read(Stream& stream, recipe::Operand operand) const; // waits
     void clear_stats(Stream& stream) const;
+    // Makes room for counts where the policy has none: of a layer in high precision.
+    void begin_counts(Stream& stream);
 
     // All of it but the counts, for a checkpoint. load() throws for what save() did not write under the same
     // policy. Both wait.

@@ -71,7 +71,7 @@ typedef struct mp_linear_stats {
     uint32_t flags;       /* 0 */
     int32_t operand;      /* MP_OPERAND_* */
     int32_t dtype;        /* MP_DTYPE_* of the codes; of the rounded operand in high precision */
-    int64_t elements;     /* quantized */
+    int64_t elements;     /* counted */
     int64_t saturated;    /* finite, beyond the largest code */
     int64_t underflowed;  /* not zero, became zero */
     int64_t non_finite;   /* infinity or NaN */
@@ -238,7 +238,8 @@ MP_API mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, con
  * @param[in] flags   MP_BACKWARD_ACCUMULATE or 0
  * @returns as mp_linear_forward; MP_STATUS_BAD_STATE without a forward before it; MP_STATUS_WARNING, once, where a second gradient
  *          begins, or one is added after an optimizer has changed the weight (which the host looks at), without mp_linear_end_step
- *          under delayed scales or cached weights
+ *          under delayed scales or cached weights; once, where a micro-batch is added into
+ *          a quantized dw, whose sums are rounded to a code's few bits each time (grad.dtype chooses a wider one)
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
@@ -266,7 +267,8 @@ MP_API mp_status mp_linear_describe(const mp_linear* linear, char* buffer, size_
 MP_API mp_status mp_linear_get_desc(const mp_linear* linear, mp_linear_desc* desc);
 
 /** What happened to an operand since the counts were last cleared: at creation, by a monitor's turn, or by
- * mp_linear_clear_stats. Blocks.
+ * mp_linear_clear_stats. An operand that no product rounds to codes is counted, too, once a forward or backward, by a pass of its
+ * own: elements, non_finite and amax; nothing saturates or underflows there. Blocks.
  * @param[in]     linear   a layer with MP_LINEAR_STATS or a monitor
  * @param[in]     operand  MP_OPERAND_*
  * @param[in,out] stats    struct_size set by the caller; the rest is written
