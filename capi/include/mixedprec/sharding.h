@@ -288,7 +288,8 @@ MP_API mp_status mp_optimizer_get_traffic(const mp_optimizer* optimizer, mp_comm
  * @param[in]     tensor_count  how many tensors
  * @param[in]     sharding      as for mp_optimizer_create_sharded; NULL: the defaults
  * @param[in]     rank          in 0..ranks-1; -1: the rank that holds most, the first of equal ones
- * @param[in]     ranks         how many; of one, which has everything, nothing is sharded
+ * @param[in]     ranks         how many; 1: an optimizer without ranks. One of mp_optimizer_create_sharded on a single rank
+ *                              holds its reduced gradients besides
  * @param[in,out] report        struct_size set by the caller; the rest is written; parameter_count is the whole model's
  * @returns as mp_recipe_plan_memory; MP_STATUS_INVALID_ARGUMENT also for rank, ranks and what is in `sharding`
  * @threads A for a frozen recipe, B before
@@ -305,7 +306,7 @@ MP_API mp_status mp_recipe_plan_memory_sharded(const mp_recipe* recipe, int32_t 
  * @param[in]     tensor_count  how many
  * @param[in]     sharding      as for mp_optimizer_create_sharded; NULL: the defaults
  * @param[in]     rank          in 0..ranks-1; -1: the rank that holds most, the first of equal ones, found in one pass
- * @param[in]     ranks         how many; 1: nothing is shared
+ * @param[in]     ranks         how many; 1: as for mp_recipe_plan_memory_sharded
  * @param[in,out] memory        as of mp_recipe_plan_memory_sharded; NULL: not wanted
  * @param[in,out] traffic       bytes that a rank sends in a step, the mean over the ranks: gradients as all_to_all_bytes,
  *                              weights (stage 0: the sums) as all_gather_bytes, both in total_bytes; other fields 0. In stage 3
