@@ -78,6 +78,7 @@ struct OptimizerObject : optim::Optimizer {
 
     std::vector<std::shared_ptr<LinearObject>> layers;
     bool has_warned_of_nothing = false;
+    bool has_warned_of_eps = false;
 };
 
 struct StepPlanObject {

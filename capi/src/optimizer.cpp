@@ -166,6 +166,10 @@ mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler*
             !std::exchange(object.has_warned_of_nothing, true)) {
             return warn("optimizer: it has no parameters; add them with mp_optimizer_add_param");
         }
+        if (const std::string warning = object.groups().eps_warning();
+            !warning.empty() && !std::exchange(object.has_warned_of_eps, true)) {
+            return warn(warning);
+        }
         if (scale != nullptr && scale->checks() && scale->forgets_update(&object)) {
             return warn(
                 "scaler: two steps of this optimizer without mp_scaler_update between them; "

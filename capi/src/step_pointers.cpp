@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step on the caller's pointers, at once or prepared: mp_optimizer_step_pointers and mp_step_plan of optimizer.h.
+#include <algorithm>
 #include <charconv>
+#include <utility>
 #include <vector>
 
 #include "boundary.hpp"
@@ -13,6 +15,7 @@ using namespace mp::capi;
 
 namespace {
 
+constexpr double kLeastGradScale = 0x1p-126;
 constexpr uint32_t kArgsFlags = kStepFlags | MP_STEP_SR_PARAM | MP_STEP_SR_EXP_AVG |
                                 MP_STEP_SR_EXP_AVG_SQ | MP_HYPERPARAMETERS_EXPLICIT | kRuleFlags;
 
@@ -184,10 +187,11 @@ optim::StepOptions options_of(const mp_step_args& args) {
              "args: max_grad_norm is %g; it must be 0 (no clipping) or positive, below 1e30",
              options.max_grad_norm);
     }
-    if (!(options.grad_scale > 0.0 && options.grad_scale < 1e30)) {
+    if (!(options.grad_scale >= kLeastGradScale && options.grad_scale < 1e30)) {
         fail(Code::invalid_argument,
-             "args: grad_scale is %g; it must be 0 (which is 1) or positive, below 1e30",
-             options.grad_scale);
+             "args: grad_scale is %g; it must be 0 (which is 1) or at least %g (its inverse is a "
+             "number of fp32), and below 1e30",
+             options.grad_scale, kLeastGradScale);
     }
     options.check_finite = (args.flags & MP_OPTIMIZER_CHECK_FINITE) != 0;
     options.zero_grad = (args.flags & MP_OPTIMIZER_ZERO_GRAD) != 0;
@@ -202,26 +206,67 @@ int64_t steps_before(const mp_step_args& args) {
     return args.step_pointer != nullptr ? 0 : args.step - 1;
 }
 
-// Once, as it holds for all steps.
-std::string warning_of(const mp_step_args& args, const std::vector<UpdateSegment>& segments) {
-    if (!optim::has_second_moment(rule_of(args.rule))) {
+// On the host the count can be read; elsewhere such a step is skipped.
+void check_count(const Stream& stream, const mp_step_args& args) {
+    if (args.step_pointer != nullptr && stream.device().is_host() && *args.step_pointer < 0) {
+        fail(Code::invalid_argument,
+             "args.step_pointer has the count %lld; steps taken so far are 0 or more",
+             static_cast<long long>(*args.step_pointer));
+    }
+}
+
+// Slots that share random bits: of one uid, with elements of the same numbers.
+std::string same_bits_warning(const mp_step_args& args,
+                              const std::vector<UpdateSegment>& segments) {
+    constexpr uint32_t kStochastic = MP_STEP_SR_PARAM | MP_STEP_SR_EXP_AVG | MP_STEP_SR_EXP_AVG_SQ;
+    if ((args.flags & kStochastic) == 0) {
         return {};
     }
+    std::vector<const UpdateSegment*> sorted;
     for (const UpdateSegment& segment : segments) {
-        std::string warning = optim::second_moment_warning(
-            segment.states[1].format(), (args.flags & MP_STEP_SR_EXP_AVG_SQ) != 0,
-            hyper_of(args).beta2, "MP_STEP_SR_EXP_AVG_SQ");
-        if (!warning.empty()) {
-            return warning;
+        if (segment.count > 0) {
+            sorted.push_back(&segment);
+        }
+    }
+    std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) {
+        return std::pair(a->uid, a->first) < std::pair(b->uid, b->first);
+    });
+    for (std::size_t i = 1; i < sorted.size(); ++i) {
+        const UpdateSegment& a = *sorted[i - 1];
+        const UpdateSegment& b = *sorted[i];
+        if (a.uid == b.uid && b.first - a.first < a.count) {
+            return "step: several slots have the uid " + std::to_string(a.uid) +
+                   " and the same elements of it, so that stochastic rounding gives them the same "
+                   "random bits; give each parameter a uid of its own";
         }
     }
     return {};
+}
+
+// Once, as it holds for all steps.
+std::string warning_of(const mp_step_args& args, const std::vector<UpdateSegment>& segments) {
+    numerics::GroupHyper hyper = hyper_of(args);
+    hyper.device_values = args.hyper_pointer;
+    std::string warning = same_bits_warning(args, segments);
+    if (warning.empty()) {
+        warning = optim::eps_warning(hyper);
+    }
+    for (const UpdateSegment& segment : segments) {
+        if (!warning.empty()) {
+            break;
+        }
+        warning = optim::second_moment_warning(segment.states[1].format(),
+                                               (args.flags & MP_STEP_SR_EXP_AVG_SQ) != 0, hyper,
+                                               "MP_STEP_SR_EXP_AVG_SQ");
+    }
+    return warning;
 }
 
 optim::StepPlan plan_of(Stream& stream, const mp_step_args& args, Slots slots,
                         const scaler::LossScaler* scaler) {
     const optim::StepOptions options = options_of(args);
     const numerics::GroupHyper hyper = checked_hyper(args);
+    check_count(stream, args);
     optim::StepPlan plan(stream, std::move(slots.segments), std::move(slots.amaxes), hyper, options,
                          steps_before(args));
     plan.check_apart(hyper, options, scaler);
@@ -282,6 +327,7 @@ mp_status mp_step_plan_run(mp_step_plan* plan, mp_queue* queue, mp_scaler* scale
         StepPlanObject& object = *object_of(plan, "plan");
         Stream& stream = stream_of(queue, *object.context);
         scaler::LossScaler* const loss_scaler = scaler_of(scaler, *object.context);
+        check_count(stream, object.args);
         check_run(object, loss_scaler);
         object.plan.run(stream, loss_scaler);
     });

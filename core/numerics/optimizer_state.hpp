@@ -44,6 +44,7 @@ struct StepRule {
 namespace detail {
 
 MP_HD inline bool is_finite_double(double x) { return x - x == 0.0; }
+MP_HD inline bool fits_float(double x) { return fabs(x) <= 0x1.fffffep127; }
 
 // Whether the step stands out. All values join their windows, also those of a step that is skipped for another reason, but for
 // those that are not finite.
@@ -87,12 +88,14 @@ MP_HD inline void prepare_step(OptimizerState& state, LossScaleState* scaler,
         }
     }
     state.grad_mul = unscale * clip;
+    // What lies in the device's memory cannot be refused beforehand: no step has such a count or such a factor.
+    const bool unusable = state.step < 0 || !detail::fits_float(state.grad_mul);
     for (double& z : state.z) {
         z = 0.0;
     }
     const bool stands_out = rule.guard != nullptr && detail::stands_out(state, rule);
-    const bool outlier = stands_out && !bad;
-    const bool skip = bad || outlier;
+    const bool outlier = stands_out && !bad && !unusable;
+    const bool skip = bad || outlier || unusable;
     state.skip = skip ? 1 : 0;
     state.norm = static_cast<float>(state.grad_norm);
     state.found_inf = bad ? 1.0F : 0.0F;

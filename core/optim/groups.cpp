@@ -52,26 +52,40 @@ int32_t ParamGroups::add(const numerics::GroupHyper& hyper, const MomentFormats&
     return static_cast<int32_t>(hyper_.size()) - 1;
 }
 
-std::string second_moment_warning(StateFormat format, bool is_stochastic, double beta2,
-                                  const char* remedy) {
-    if (format != DType::bf16 || is_stochastic || beta2 <= recipe::kLargestBeta2ForNearestBf16) {
+std::string second_moment_warning(StateFormat format, bool is_stochastic,
+                                  const numerics::GroupHyper& hyper, const char* remedy) {
+    if (!has_second_moment(hyper.rule) || format != DType::bf16 || is_stochastic ||
+        hyper.beta2 <= recipe::kLargestBeta2ForNearestBf16) {
         return {};
     }
-    return "optimizer: at beta2 " + std::to_string(beta2) +
+    return "optimizer: at beta2 " + std::to_string(hyper.beta2) +
            " a bf16 second moment rounded to nearest can grow but never decrease; use beta2 <= "
            "0.996, or set " +
            remedy;
 }
 
+std::string eps_warning(const numerics::GroupHyper& hyper) {
+    const bool is_read = has_second_moment(hyper.rule) && hyper.device_values == nullptr;
+    return is_read && static_cast<float>(hyper.eps) == 0.0F
+               ? "optimizer: eps is 0 in fp32: elements whose gradients have all been 0 become NaN "
+                 "(0 / 0); set it to 1e-8, say"
+               : std::string();
+}
+
+std::string ParamGroups::eps_warning() const {
+    for (const numerics::GroupHyper& one : hyper_) {
+        if (std::string text = optim::eps_warning(one); !text.empty()) {
+            return text;
+        }
+    }
+    return {};
+}
+
 std::string ParamGroups::warning(int32_t group) const {
     const recipe::Recipe& own = recipe(group);
-    const numerics::GroupHyper& numbers = hyper(group);
-    if (!has_second_moment(numbers.rule)) {
-        return {};
-    }
     return second_moment_warning(own.exp_avg_sq,
-                                 own.exp_avg_sq_rounding != recipe::Rounding::nearest,
-                                 numbers.beta2, "optimizer.exp_avg_sq.rounding to stochastic");
+                                 own.exp_avg_sq_rounding != recipe::Rounding::nearest, hyper(group),
+                                 "optimizer.exp_avg_sq.rounding to stochastic");
 }
 
 void ParamGroups::check(int32_t group, bool may_be_all) const {

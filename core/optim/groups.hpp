@@ -18,8 +18,10 @@ namespace mp::optim {
 const float* scalar_address(const Tensor* tensor, const Device& device, const char* name);
 
 // Of second moments that can only grow; empty where there is nothing to say. `remedy`: "set" what helps.
-std::string second_moment_warning(StateFormat format, bool is_stochastic, double beta2,
-                                  const char* remedy);
+std::string second_moment_warning(StateFormat format, bool is_stochastic,
+                                  const numerics::GroupHyper& hyper, const char* remedy);
+// Of an eps that is 0, where it is a number of the host's and the rule divides.
+std::string eps_warning(const numerics::GroupHyper& hyper);
 
 class ParamGroups {
   public:
@@ -37,6 +39,7 @@ class ParamGroups {
     }
     // What its formats and hyperparameters do badly together; empty: nothing.
     [[nodiscard]] std::string warning(int32_t group) const;
+    [[nodiscard]] std::string eps_warning() const; // of the first group that has one
     // Throws for a group that does not exist; -1 is all of them.
     void check(int32_t group, bool may_be_all) const;
 

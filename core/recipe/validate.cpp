@@ -165,7 +165,12 @@ const char* recipe_warning(const Recipe& recipe) noexcept {
                "0.998; use a smaller beta2, or set optimizer.exp_avg_sq.rounding to stochastic";
     }
     if (recipe.exp_avg_sq == DType::fp16) {
-        return "recipe: fp16 second moments underflow for gradients below 2.4e-4; use bf16 or fp32";
+        return "recipe: fp16 second moments underflow for gradients below 2.4e-4 and are infinite "
+               "for those above 256, whose weights then stay; use bf16 or fp32, or fp16_scaled";
+    }
+    if (recipe.compensation == DType::fp16) {
+        return "recipe: fp16 compensations end at 6e-8: smaller updates are lost, among them all "
+               "weight decay of weights near 1e-4; use bf16";
     }
     return nullptr;
 }

@@ -211,7 +211,9 @@ typedef struct mp_step_args {
     double eps;           /* likewise */
     double weight_decay;  /* likewise */
     double max_grad_norm; /* 0: no clipping */
-    double grad_scale;    /* gradients are divided by this as well as by the scaler's scale; 0: 1 */
+    /* Gradients are divided by this as well as by the scaler's scale; 0: 1. At least 2^-126, so that its inverse is a number of
+     * fp32. A step whose factor is none (of grad_scale_pointer or grad_mul_pointer, which nobody checks before) is skipped. */
+    double grad_scale;
     /* One element each in the context's device memory that replaces the number above; NULL: none */
     const float* lr_pointer;
     const float* grad_scale_pointer; /* replaces grad_scale */
@@ -219,7 +221,8 @@ typedef struct mp_step_args {
     int32_t rule;
     int32_t reserved; /* 0 */
     /* Steps taken so far, one number in the context's device memory, or NULL. t is one more; a step that is taken adds 1, a skipped
-     * one does not. So nobody waits to learn it. step is then left at 0 or 1. */
+     * one does not. So nobody waits to learn it. step is then left at 0 or 1. Below 0: refused on the host, elsewhere the
+     * step is skipped. */
     int64_t* step_pointer;
     /* In the context's device memory, or NULL: lr, beta1, beta2, eps, weight_decay, which replace the numbers above. They are not
      * checked. Not with lr_pointer. */
@@ -250,7 +253,8 @@ MP_BEGIN_DECLS
  *                         skips by its own gradients: where all arrays are to be skipped together, mp_scaler_check_pointers first
  * @param[out] stats       what happened; NULL: not wanted. Blocks when not NULL
  * @returns as mp_optimizer_step; at step 1 MP_STATUS_WARNING where bf16 second moments rounded to nearest cannot decrease
- *          at this beta2; MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (a hyperparameter, a negative count,
+ *          at this beta2, where eps is 0, or where slots share the random bits of stochastic rounding (the same elements of one
+ *          uid); MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (a hyperparameter, a negative count,
  *          a pointer that is NULL or not aligned to its element, arrays that overlap); MP_STATUS_STRUCT_TOO_NEW
  * @threads A, as long as no two calls share memory or a scaler
  * @since 0.2 */
@@ -308,7 +312,7 @@ MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group,
  *                       its own gradients, in any order
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (device);
  *          MP_STATUS_UNSUPPORTED with all reasons; MP_STATUS_OUT_OF_MEMORY; vendor codes
- *          MP_STATUS_WARNING, once: no parameters; two steps with one scaler without mp_scaler_update
+ *          MP_STATUS_WARNING, once: no parameters; an eps of 0 (elements whose gradients were all 0 become NaN); two steps with one scaler without mp_scaler_update
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler* scaler);

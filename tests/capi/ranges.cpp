@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers at the ends of a format's range: kept, refused where they enter, or told of. States of gradients that are large and
+// small through steps, files and conversions; counts of what is not finite; sums that a type is too narrow for.
+#include <cmath>
+#include <limits>
+
+#include "training.hpp"
+
+using namespace mp_test;
+
+namespace {
+
+constexpr const char* kFormats[] = {"fp8_e4m3_block256", "fp8_e4m3_block128", "int8_block256",
+                                    "int8_companded32", "int4_block128"};
+
+std::string recipe_text(const std::string& format) {
+    return R"({"recipe": "fp32", "optimizer.block_min_elements": 1, "optimizer.exp_avg.dtype": ")" +
+           format + R"(", "optimizer.exp_avg_sq.dtype": ")" + format + "\"}";
+}
+
+// One parameter, and a checkpoint of its optimizer.
+struct Stepped {
+    static constexpr int64_t kCount = 4096;
+    Context context = make_context(1);
+    Recipe recipe;
+    Optimizer optimizer;
+    Tensor grad = make_tensor(context, MP_DTYPE_FP32, {kCount});
+    Checkpoint checkpoint;
+
+    explicit Stepped(const std::string& text) : recipe(recipe_of(context, text)) {
+        mp_optimizer* made = nullptr;
+        EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, nullptr, &made)));
+        optimizer = Optimizer(made);
+        EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, nullptr, nullptr)));
+        const Tensor param = make_tensor(context, MP_DTYPE_FP32, {kCount});
+        mp_param_desc desc = MP_PARAM_DESC_INIT;
+        desc.name = "w";
+        desc.param = param;
+        desc.grad = grad;
+        EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, 0, &desc, nullptr)));
+        mp_checkpoint* file = nullptr;
+        EXPECT_TRUE(succeeded(mp_checkpoint_create(context, nullptr, nullptr, &file)));
+        checkpoint = Checkpoint(file);
+        EXPECT_TRUE(succeeded(mp_checkpoint_add_optimizer(checkpoint, optimizer)));
+    }
+    void steps(int count, float unit) {
+        for (int i = 0; i < count; ++i) {
+            std::vector<float> values = numbers(kCount, static_cast<uint64_t>(i) + 1);
+            for (float& value : values) {
+                value *= unit;
+            }
+            ASSERT_TRUE(succeeded(
+                mp_tensor_write(grad, nullptr, values.data(), values.size() * sizeof(float))));
+            ASSERT_TRUE(succeeded(mp_optimizer_step(optimizer, nullptr, nullptr)));
+        }
+    }
+    std::vector<float> read(const char* state) const {
+        const Tensor values = make_tensor(context, MP_DTYPE_FP32, {kCount});
+        EXPECT_TRUE(succeeded(mp_optimizer_read_state(optimizer, nullptr, 0, state, values)));
+        return values_of(context, values);
+    }
+};
+
+double norm(const std::vector<float>& values) {
+    double sum = 0.0;
+    for (const float value : values) {
+        sum += double{value} * double{value};
+    }
+    return std::sqrt(sum);
+}
+
+} // namespace
+
+// Gradients of every size that fp32's squares hold: weights as with fp32 states, and what is saved loads.
+TEST(Ranges, StatesInBlocksOfLargeAndSmallGradients) {
+    for (const float unit : {1e-15F, 1e-7F, 1e-3F, 1e5F, 1e6F, 1e12F, 1e18F}) {
+        Stepped exact(R"({"recipe": "fp32"})");
+        exact.steps(20, unit);
+        const double right = norm(exact.read("fp32_param"));
+        for (const char* format : kFormats) {
+            SCOPED_TRACE(std::string(format) + ", gradients of " + std::to_string(unit));
+            Stepped run(recipe_text(format));
+            run.steps(20, unit);
+            // The same for every unit: int4's second moments alone are far off, they have no zero.
+            EXPECT_NEAR(norm(run.read("fp32_param")) / right, 1.0,
+                        std::string(format) == "int4_block128" ? 0.35 : 0.1);
+            const Folder folder("ranges");
+            MP_OK(mp_checkpoint_save(run.checkpoint, folder.c_str(), 1, 0));
+            Stepped same(recipe_text(format));
+            MP_OK(mp_checkpoint_load(same.checkpoint, folder.c_str(), 0, nullptr));
+            EXPECT_EQ(same.read("exp_avg"), run.read("exp_avg"));
+            EXPECT_EQ(same.read("exp_avg_sq"), run.read("exp_avg_sq"));
+            Stepped other(recipe_text("int8_companded32"));
+            MP_OK(mp_checkpoint_load(other.checkpoint, folder.c_str(), MP_LOAD_CONVERT, nullptr));
+            EXPECT_NEAR(norm(other.read("exp_avg")) / norm(run.read("exp_avg")), 1.0, 0.02);
+        }
+    }
+}
+
+// Whatever finite state is written comes back within a step of the codes.
+TEST(Ranges, StatesThatAreWritten) {
+    for (const char* format : kFormats) {
+        Stepped run(recipe_text(format));
+        for (int decade = -37; decade <= 38; ++decade) {
+            const auto largest = static_cast<float>(3.0 * std::pow(10.0, decade));
+            std::vector<float> values(Stepped::kCount, largest);
+            const Tensor tensor =
+                make_tensor(run.context, MP_DTYPE_FP32, {Stepped::kCount}, values);
+            for (const char* state : {"exp_avg", "exp_avg_sq"}) {
+                MP_OK(mp_optimizer_write_state(run.optimizer, nullptr, 0, state, tensor));
+                for (const float value : run.read(state)) {
+                    ASSERT_NEAR(value / largest, 1.0F, decade < -34 ? 0x1p-4F : 0x1p-6F)
+                        << format << ' ' << largest;
+                }
+            }
+        }
+    }
+}
+
+TEST(Ranges, StepsOnPointersWithNumbersThatAreNone) {
+    const Context context = make_context(1);
+    std::vector<float> p(64, 1.0F), g(64, 1.0F), m(64), v(64);
+    mp_step_slot slot = MP_STEP_SLOT_INIT;
+    slot.count = 64;
+    slot.param = p.data();
+    slot.grad = g.data();
+    slot.exp_avg = m.data();
+    slot.exp_avg_sq = v.data();
+    slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = slot.exp_avg_sq_dtype = MP_DTYPE_FP32;
+    const auto step = [&](const mp_step_args& args, mp_optimizer_stats* stats = nullptr) {
+        return mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, nullptr, stats);
+    };
+    mp_step_args args = MP_STEP_ARGS_INIT;
+    args.grad_scale = 1e-45;
+    MP_FAILS(step(args), MP_STATUS_INVALID_ARGUMENT, "grad_scale is", "fp32");
+    args.grad_scale = 1.0;
+    int64_t count = -1;
+    args.step_pointer = &count;
+    MP_FAILS(step(args), MP_STATUS_INVALID_ARGUMENT, "step_pointer", "-1");
+    count = 0;
+    mp_step_plan* raw = nullptr;
+    MP_OK(mp_step_plan_create(context, &args, &slot, 1, &raw));
+    const StepPlan plan(raw);
+    count = -7;
+    MP_FAILS(mp_step_plan_run(plan, nullptr, nullptr), MP_STATUS_INVALID_ARGUMENT, "-7");
+    count = 0;
+    // Nobody looks at these beforehand: the step is skipped.
+    for (const float factor : {0.0F, 1e-45F, std::numeric_limits<float>::quiet_NaN()}) {
+        args.grad_scale_pointer = &factor;
+        mp_optimizer_stats stats = MP_OPTIMIZER_STATS_INIT;
+        MP_OK(step(args, &stats));
+        EXPECT_EQ(stats.skipped_steps, 1) << factor;
+        EXPECT_EQ(stats.found_inf, 0U);
+    }
+    EXPECT_EQ(p, std::vector<float>(64, 1.0F));
+    EXPECT_EQ(count, 0);
+}
+
+TEST(Ranges, StepsOnPointersThatAreToldOf) {
+    const Context context = make_context(1);
+    std::vector<uint16_t> p(128, 0x3f80), g(128, 0x3f80);
+    std::vector<float> m(128), v(128);
+    mp_step_slot slots[2] = {MP_STEP_SLOT_INIT, MP_STEP_SLOT_INIT};
+    for (std::size_t i = 0; i < 2; ++i) {
+        slots[i].count = 64;
+        slots[i].param = p.data() + 64 * i;
+        slots[i].grad = g.data() + 64 * i;
+        slots[i].exp_avg = m.data() + 64 * i;
+        slots[i].exp_avg_sq = v.data() + 64 * i;
+        slots[i].param_dtype = slots[i].grad_dtype = MP_DTYPE_BF16;
+        slots[i].exp_avg_dtype = slots[i].exp_avg_sq_dtype = MP_DTYPE_FP32;
+    }
+    const auto step = [&](const mp_step_args& args) {
+        return mp_optimizer_step_pointers(context, nullptr, &args, slots, 2, nullptr, nullptr);
+    };
+    mp_step_args args = MP_STEP_ARGS_INIT;
+    MP_OK(step(args)); // nothing is random
+    args.flags |= MP_STEP_SR_PARAM;
+    MP_FAILS(step(args), MP_STATUS_WARNING, "uid 0", "random bits");
+    args.step = 2;
+    MP_OK(step(args)); // told once
+    args.step = 1;
+    slots[1].first_element = 64; // two slices of one parameter
+    MP_OK(step(args));
+    slots[1].first_element = 56;
+    MP_FAILS(step(args), MP_STATUS_WARNING, "uid 0");
+    slots[1].uid = 1;
+    MP_OK(step(args));
+    args.eps = 0.0;
+    MP_FAILS(step(args), MP_STATUS_WARNING, "eps is 0", "NaN");
+    mp_step_plan* plan = nullptr;
+    MP_FAILS(mp_step_plan_create(context, &args, slots, 2, &plan), MP_STATUS_WARNING, "eps is 0");
+    mp_step_plan_destroy(plan);
+}
+
+TEST(Ranges, AnEpsOfZeroIsToldOfOnce) {
+    const Context context = make_context(1);
+    const Recipe recipe = make_recipe(context, "fp32");
+    mp_optimizer* raw = nullptr;
+    MP_OK(mp_optimizer_create(context, recipe, nullptr, &raw));
+    const Optimizer optimizer(raw);
+    mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
+    group.eps = 0.0;
+    MP_OK(mp_optimizer_add_group(optimizer, &group, nullptr));
+    const Tensor param = make_tensor(context, MP_DTYPE_FP32, {64}, numbers(64, 1));
+    const Tensor grad = make_tensor(context, MP_DTYPE_FP32, {64}, numbers(64, 2));
+    mp_param_desc desc = MP_PARAM_DESC_INIT;
+    desc.name = "w";
+    desc.param = param;
+    desc.grad = grad;
+    MP_OK(mp_optimizer_add_param(optimizer, 0, &desc, nullptr));
+    MP_FAILS(mp_optimizer_step(optimizer, nullptr, nullptr), MP_STATUS_WARNING, "eps is 0", "NaN");
+    MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
+}
+
+TEST(Ranges, RecipesWithNarrowStatesAreToldOf) {
+    const Context context = make_context(1);
+    const auto validate = [&](const char* json) {
+        mp_recipe* recipe = nullptr;
+        EXPECT_TRUE(succeeded(mp_recipe_create_from_json(context, json, SIZE_MAX, &recipe)));
+        return mp_recipe_validate(Recipe(recipe));
+    };
+    MP_FAILS(validate(R"({"recipe": "bf16_pure", "optimizer.exp_avg_sq.dtype": "fp16"})"),
+             MP_STATUS_WARNING, "2.4e-4", "256");
+    MP_FAILS(validate(R"({"recipe": "bf16_pure", "optimizer.compensation.dtype": "fp16",
+                          "optimizer.exp_avg_sq.dtype": "fp32"})"),
+             MP_STATUS_WARNING, "compensation", "decay");
+}
+
+// ---- layers --------------------------------------------------------------------------------------
+
+namespace {
+
+struct Layer {
+    static constexpr int64_t kN = 16;
+    Context context = make_context(1);
+    Recipe recipe;
+    Tensor weight, x, dy, y, dx, dw;
+    Linear linear;
+
+    explicit Layer(const char* text, uint32_t flags = MP_LINEAR_STATS)
+        : recipe(recipe_of(context, text)) {
+        const std::vector<float> ones(kN * kN, 1.0F);
+        for (Tensor* tensor : {&weight, &x, &dy}) {
+            *tensor = make_tensor(context, MP_DTYPE_FP32, {kN, kN}, ones);
+        }
+        for (Tensor* tensor : {&y, &dx, &dw}) {
+            *tensor = make_tensor(context, MP_DTYPE_FP32, {kN, kN});
+        }
+        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
+        desc.in_features = desc.out_features = kN;
+        desc.flags = flags;
+        mp_linear* made = nullptr;
+        EXPECT_TRUE(done(mp_linear_create(context, recipe, &desc, weight, nullptr, &made)));
+        linear = Linear(made);
+    }
+    void set(mp_tensor* tensor, float value) const {
+        std::vector<float> values(kN * kN, 1.0F);
+        values[5] = value;
+        EXPECT_TRUE(succeeded(
+            mp_tensor_write(tensor, nullptr, values.data(), values.size() * sizeof(float))));
+    }
+    void run() const {
+        MP_OK(mp_linear_forward(linear, nullptr, x, y));
+        MP_OK(mp_linear_backward(linear, nullptr, dy, dx, dw, nullptr, 0));
+        mp_linear* const layers[] = {linear};
+        MP_OK(mp_linear_end_step(layers, 1, nullptr, nullptr));
+    }
+    [[nodiscard]] mp_linear_stats stats(int32_t operand) const {
+        mp_linear_stats found = MP_LINEAR_STATS_INIT;
+        EXPECT_TRUE(succeeded(mp_linear_get_stats(linear, operand, &found)));
+        return found;
+    }
+};
+
+} // namespace
+
+// In every precision, each operand.
+TEST(Ranges, LayersCountWhatIsNotFinite) {
+    for (const char* text : {"fp32", "bf16_mixed", "fp16_mixed", "fp8_current", "fp8_delayed",
+                             "mxfp8", R"({"recipe": "fp8_current", "fp8.dgrad": "off"})",
+                             R"({"recipe": "fp8_current", "fp8.dgrad": "off", "fp8.wgrad": "off"})",
+                             R"({"recipe": "fp8_current", "fp8.fprop": "off"})"}) {
+        for (const float value :
+             {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+            const Layer layer(text);
+            mp_tensor* const tensors[] = {layer.x, layer.weight, layer.dy};
+            for (int32_t operand = 0; operand < MP_OPERAND_COUNT; ++operand) {
+                SCOPED_TRACE(std::string(text) + ", operand " + std::to_string(operand));
+                layer.set(tensors[operand], 1.0F);
+                MP_OK(mp_linear_clear_stats(layer.linear, nullptr));
+                layer.run();
+                mp_linear_stats found = layer.stats(operand);
+                EXPECT_GE(found.elements, Layer::kN * Layer::kN);
+                EXPECT_EQ(found.non_finite, 0);
+                EXPECT_EQ(found.underflowed + found.saturated, 0);
+                EXPECT_EQ(found.amax, 1.0);
+                layer.set(tensors[operand], value);
+                layer.run();
+                found = layer.stats(operand);
+                EXPECT_GE(found.non_finite, 1);
+                char advice[256];
+                MP_OK(mp_linear_get_advice(layer.linear, operand, advice, sizeof advice, nullptr));
+                EXPECT_NE(std::string(advice).find("not finite"), std::string::npos) << advice;
+                layer.set(tensors[operand], 1.0F);
+            }
+        }
+    }
+    const Layer layer("bf16_mixed", 0);
+    mp_linear_stats found = MP_LINEAR_STATS_INIT;
+    MP_FAILS(mp_linear_get_stats(layer.linear, 0, &found), MP_STATUS_BAD_STATE, "MP_LINEAR_STATS");
+}
+
+// A monitor counts in high precision, too.
+TEST(Ranges, MonitorsOfLayersInHighPrecision) {
+    const Layer layer("bf16_mixed", 0);
+    std::vector<mp_linear_stats> told;
+    const auto keep = [](void* payload, const char*, const mp_linear_stats* stats, const char*) {
+        static_cast<std::vector<mp_linear_stats>*>(payload)->push_back(*stats);
+    };
+    MP_OK(mp_linear_set_monitor(layer.linear, "l", 1, keep, &told));
+    layer.set(layer.dy, std::numeric_limits<float>::infinity());
+    layer.run();
+    ASSERT_EQ(told.size(), std::size_t{MP_OPERAND_COUNT});
+    EXPECT_EQ(told[MP_OPERAND_INPUT].non_finite, 0);
+    EXPECT_EQ(told[MP_OPERAND_GRAD_OUTPUT].non_finite, 1);
+}
+
+// Micro-batches are added into codes: said once, at the first that is added. Not where a gradient begins.
+TEST(Ranges, MicroBatchesInCodesAreToldOf) {
+    for (const char* text : {"msamp_o1", "msamp_o2", "fp8_current"}) {
+        Layer layer(text, 0);
+        mp_optimizer* raw = nullptr;
+        MP_OK(mp_optimizer_create(layer.context, layer.recipe, nullptr, &raw));
+        const Optimizer optimizer(raw);
+        MP_OK(mp_optimizer_add_group(optimizer, nullptr, nullptr));
+        const int64_t shape[] = {Layer::kN, Layer::kN};
+        mp_tensor* weight = nullptr;
+        MP_OK(mp_recipe_create_weight(layer.context, layer.recipe, 2, shape, nullptr, &weight));
+        const Tensor owned(weight);
+        mp_param_desc param = MP_PARAM_DESC_INIT;
+        param.name = "w";
+        param.param = weight;
+        MP_OK(mp_optimizer_add_param(optimizer, 0, &param, nullptr));
+        mp_tensor* grad = nullptr;
+        MP_OK(mp_optimizer_get_state(optimizer, 0, "grad", &grad));
+        const Tensor kept(grad);
+        const auto backward = [&](uint32_t flags) {
+            EXPECT_TRUE(succeeded(mp_linear_forward(layer.linear, nullptr, layer.x, layer.y)));
+            return mp_linear_backward(layer.linear, nullptr, layer.dy, nullptr, grad, nullptr,
+                                      flags);
+        };
+        MP_OK(backward(0));
+        const mp_status added = backward(MP_BACKWARD_ACCUMULATE);
+        if (std::string(text) == "fp8_current") {
+            EXPECT_TRUE(succeeded(added));
+        } else {
+            MP_FAILS(added, MP_STATUS_WARNING, "micro-batches", "grad.dtype");
+        }
+        MP_OK(backward(MP_BACKWARD_ACCUMULATE));
+    }
+}
