@@ -1563,7 +1563,8 @@ module mixedprec_c
         end function mp_linear_get_desc
 
         !> What happened to an operand since the counts were last cleared: at creation, by a monitor's turn, or by
-        !> mp_linear_clear_stats. Blocks.
+        !> mp_linear_clear_stats. An operand that no product rounds to codes is counted, too, once a forward or backward, by a pass of its
+        !> own: elements, non_finite and amax; nothing saturates or underflows there. Blocks.
         function mp_linear_get_stats(linear, operand, stats) bind(c, name="mp_linear_get_stats") result(answer)
             import
             type(c_ptr), value :: linear

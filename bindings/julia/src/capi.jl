@@ -2057,7 +2057,8 @@ mp_linear_get_desc(linear, desc) =
 
 """
 What happened to an operand since the counts were last cleared: at creation, by a monitor's turn, or by
-mp_linear_clear_stats. Blocks.
+mp_linear_clear_stats. An operand that no product rounds to codes is counted, too, once a forward or backward, by a pass of its
+own: elements, non_finite and amax; nothing saturates or underflows there. Blocks.
 """
 mp_linear_get_stats(linear, operand, stats) =
     @waiting(85, Int32, (Ptr{mp_linear}, Int32, Ptr{mp_linear_stats},), linear, operand, stats)

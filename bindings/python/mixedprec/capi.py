@@ -1318,7 +1318,8 @@ FUNCTIONS = {
     # What the layer was made with.
     "mp_linear_get_desc": (c_int32, [POINTER(mp_linear), POINTER(mp_linear_desc)], "linear, desc"),
     # What happened to an operand since the counts were last cleared: at creation, by a monitor's turn, or by
-    # mp_linear_clear_stats. Blocks.
+    # mp_linear_clear_stats. An operand that no product rounds to codes is counted, too, once a forward or backward, by a pass of its
+    # own: elements, non_finite and amax; nothing saturates or underflows there. Blocks.
     "mp_linear_get_stats": (c_int32, [POINTER(mp_linear), c_int32, POINTER(mp_linear_stats)], "linear, operand, stats"),
     # Sets the counts of all operands to zero. Enqueues.
     "mp_linear_clear_stats": (c_int32, [POINTER(mp_linear), POINTER(mp_queue)], "linear, queue"),

@@ -2495,7 +2495,8 @@ extern "C" {
     pub fn mp_linear_get_desc(linear: *const mp_linear, desc: *mut mp_linear_desc) -> mp_status;
 
     /// What happened to an operand since the counts were last cleared: at creation, by a monitor's turn, or by
-    /// mp_linear_clear_stats. Blocks.
+    /// mp_linear_clear_stats. An operand that no product rounds to codes is counted, too, once a forward or backward, by a pass of its
+    /// own: elements, non_finite and amax; nothing saturates or underflows there. Blocks.
     pub fn mp_linear_get_stats(linear: *const mp_linear, operand: i32, stats: *mut mp_linear_stats) -> mp_status;
 
     /// Sets the counts of all operands to zero. Enqueues.
