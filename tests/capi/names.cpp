@@ -37,7 +37,7 @@ TEST(Names, AreRefusedWhereTheyAreGiven) {
     mp_linear_desc layer = MP_LINEAR_DESC_INIT;
     layer.in_features = layer.out_features = 4;
     mp_linear* linear_made = nullptr;
-    MP_OK(mp_linear_create(context, recipe, &layer, &linear_made));
+    MP_OK(mp_linear_create(context, recipe, &layer, nullptr, nullptr, &linear_made));
     const Linear linear(linear_made);
     int64_t data = 0;
     mp_param_desc desc = MP_PARAM_DESC_INIT;
@@ -50,7 +50,7 @@ TEST(Names, AreRefusedWhereTheyAreGiven) {
              {mp_optimizer_add_param(optimizer, 0, &desc, nullptr),
               mp_checkpoint_add_data(checkpoint, name.c_str(), &data, sizeof data),
               mp_checkpoint_add_linear(checkpoint, name.c_str(), linear),
-              mp_linear_create(context, recipe, &layer, &none)}) {
+              mp_linear_create(context, recipe, &layer, nullptr, nullptr, &none)}) {
             EXPECT_EQ(status, MP_STATUS_INVALID_ARGUMENT) << name;
             ++calls;
         }
