@@ -61,7 +61,7 @@ TEST(Names, AreRefusedWhereTheyAreGiven) {
         MP_OK(mp_optimizer_add_param(optimizer, 0, &desc, nullptr));
         MP_OK(mp_checkpoint_add_data(checkpoint, name, &data, sizeof data));
         MP_OK(mp_checkpoint_add_linear(checkpoint, name, linear));
-        MP_OK(mp_linear_create(context, recipe, &layer, &made));
+        MP_OK(mp_linear_create(context, recipe, &layer, nullptr, nullptr, &made));
         mp_linear_destroy(made);
     }
     std::printf("%d calls with bad names\n", calls);
