@@ -188,8 +188,8 @@ MP_HD_INLINE constexpr float block_amax(float amax) {
 // with the sign's bit set. So every finite one is kept to 2^-8 of itself, but for the last before infinity.
 struct BlockScale16 {
     static constexpr uint32_t kIsBf16 = 0x8000;
-    static constexpr float kLeastFp16 = 0x1p-17F;
-    static constexpr float kEndOfFp16 = 65520.0F; // becomes infinity
+    static constexpr float kLeastFp16 = 0x1.FFp-18F; // what bf16 would round to 2^-17
+    static constexpr float kEndOfFp16 = 65520.0F;    // becomes infinity
 
     MP_HD_INLINE static constexpr uint16_t encode(float scale) {
         const bool is_fp16 = (scale >= kLeastFp16 && scale < kEndOfFp16) || scale == 0.0F;

@@ -142,6 +142,9 @@ double step_at(const std::vector<double>& ladder, double x) {
 double allowed(StateFormat format, const std::vector<double>& ladder, double x, double amax) {
     const double size = std::fabs(x);
     if (has_blocks(format.coding)) {
+        // Scales begin at 2^-126: below it the steps are those of the amax that has it.
+        const bool is_e4m3 = format.coding == Coding::block || format.coding == Coding::block128;
+        amax = std::fmax(amax, is_e4m3 ? 448.0 * 0x1p-126 : 0x1p-126);
         return amax * step_at(ladder, x / amax) * (1.0 + 0x1p-8) + size * 0x1p-8 + 0x1p-126;
     }
     const double half = format.dtype == DType::fp32   ? 0x1p-24

@@ -289,7 +289,7 @@ TEST(MemoryPlan, WrongSharding) {
         fail_at(0, 4, desc, word);
     };
     fail_at(4, 4, MP_SHARDING_DESC_INIT, "rank is 4 of 4");
-    fail_at(-1, 4, MP_SHARDING_DESC_INIT, "rank is -1");
+    fail_at(-2, 4, MP_SHARDING_DESC_INIT, "rank is -2"); // -1 is the largest
     fail_at(0, -2, MP_SHARDING_DESC_INIT, "rank is 0 of -2");
     fail_with([](mp_sharding_desc& d) { d.stage = 4; }, "stage is 4");
     fail_with([](mp_sharding_desc& d) { d.kind = 3; }, "kind is 3");

@@ -34,10 +34,11 @@ TEST(Names, AreRefusedWhereTheyAreGiven) {
     mp_checkpoint* checkpoint_made = nullptr;
     MP_OK(mp_checkpoint_create(context, nullptr, nullptr, &checkpoint_made));
     const Checkpoint checkpoint(checkpoint_made);
+    const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {4, 4}, std::vector<float>(16, 1.0F));
     mp_linear_desc layer = MP_LINEAR_DESC_INIT;
     layer.in_features = layer.out_features = 4;
     mp_linear* linear_made = nullptr;
-    MP_OK(mp_linear_create(context, recipe, &layer, nullptr, nullptr, &linear_made));
+    MP_OK(mp_linear_create(context, recipe, &layer, weight, nullptr, &linear_made));
     const Linear linear(linear_made);
     int64_t data = 0;
     mp_param_desc desc = MP_PARAM_DESC_INIT;
@@ -50,7 +51,7 @@ TEST(Names, AreRefusedWhereTheyAreGiven) {
              {mp_optimizer_add_param(optimizer, 0, &desc, nullptr),
               mp_checkpoint_add_data(checkpoint, name.c_str(), &data, sizeof data),
               mp_checkpoint_add_linear(checkpoint, name.c_str(), linear),
-              mp_linear_create(context, recipe, &layer, nullptr, nullptr, &none)}) {
+              mp_linear_create(context, recipe, &layer, weight, nullptr, &none)}) {
             EXPECT_EQ(status, MP_STATUS_INVALID_ARGUMENT) << name;
             ++calls;
         }
@@ -61,7 +62,7 @@ TEST(Names, AreRefusedWhereTheyAreGiven) {
         MP_OK(mp_optimizer_add_param(optimizer, 0, &desc, nullptr));
         MP_OK(mp_checkpoint_add_data(checkpoint, name, &data, sizeof data));
         MP_OK(mp_checkpoint_add_linear(checkpoint, name, linear));
-        MP_OK(mp_linear_create(context, recipe, &layer, nullptr, nullptr, &made));
+        MP_OK(mp_linear_create(context, recipe, &layer, weight, nullptr, &made));
         mp_linear_destroy(made);
     }
     std::printf("%d calls with bad names\n", calls);

@@ -212,7 +212,7 @@ TEST(Refusals, NamesInACheckpointAreTakenOnce) {
     // A save in the background that fails is told of, also where something was added meanwhile.
     MP_OK(mp_checkpoint_save(checkpoint, "/proc", 1, MP_SAVE_BACKGROUND));
     MP_OK(mp_checkpoint_add_data(checkpoint, "c", &data, sizeof(data)));
-    MP_FAILS(mp_checkpoint_wait(checkpoint), MP_STATUS_IO_ERROR, "/proc/none");
+    MP_FAILS(mp_checkpoint_wait(checkpoint), MP_STATUS_IO_ERROR, "/proc/");
 }
 
 TEST(Refusals, CodesOfAWeightNeedAProductInFp8) {

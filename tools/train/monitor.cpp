@@ -38,7 +38,8 @@ Monitor::Monitor(const Options& o, std::string recipe, const Network& network)
 void Monitor::on_stats(void* self, const char* layer, const mp_linear_stats* s,
                        const char* advice) noexcept {
     auto* m = static_cast<Monitor*>(self);
-    if (s->elements == 0) {
+    const bool is_fp8 = s->dtype == MP_DTYPE_FP8_E4M3 || s->dtype == MP_DTYPE_FP8_E5M2;
+    if (s->elements == 0 || !is_fp8) {
         return;
     }
     m->write_row(layer, *s);

@@ -151,11 +151,12 @@ std::string monitor_svg(const std::vector<Run>& runs) {
     }
     const double bottom = kTop + double{kQuantities} * kRow;
     content += svg_legend(kPlotLeft, bottom, kPlotWidth, kLine, entries);
-    return svg_page(bottom + kLine * real(entries.size() + 1),
-                    entries.empty() ? "No recipe had fp8 products to monitor"
-                                    : "Operands of the fp8 products, all layers together; "
-                                      "gradients as they are quantized: times the loss scale",
-                    content);
+    return svg_page(
+        bottom + kLine * real(entries.size() + 1),
+        entries.empty()
+            ? "No recipe had fp8 products to monitor"
+            : "Operands of the fp8 products, all layers; gradients times the loss scale",
+        content);
 }
 
 } // namespace train

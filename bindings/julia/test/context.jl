@@ -18,7 +18,7 @@ sync(c)
 lines = []
 logged = Context(threads = 1, log_level = :debug, log = (level, text) -> push!(lines, (level, text, library_version())))
 @test any(l -> l[1] === :info && occursin("thread", l[2]), lines)
-@test_logs (:error,) Context(threads = 1, log_level = :info, log = (level, text) -> error("no"))
+@test_logs (:error,) (:error,) Context(threads = 1, log_level = :info, log = (level, text) -> error("no"))
 close(logged)
 
 q, e = Queue(c), Event(c)

@@ -14,7 +14,7 @@ raised (Error), advice is given by warnings.warn (Note). capi has the C ABI as i
 """
 
 from . import capi
-from ._checkpoint import Checkpoint, CheckpointInfo, describe_checkpoint, inspect_checkpoint
+from ._checkpoint import Checkpoint, CheckpointInfo, describe_checkpoint, inspect_checkpoint, read_manifest
 from ._comm import Comm, Operation, Request, Traffic, Transport, wire_bytes
 from ._context import (
     Context,

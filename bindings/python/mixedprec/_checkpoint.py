@@ -56,6 +56,11 @@ def describe_checkpoint(path: Path) -> str:
     return text("mp_checkpoint_describe", os.fsencode(path))
 
 
+def read_manifest(path: Path) -> str:
+    """The manifest that a load would take, as JSON: {"name": ..., "manifest": ...}."""
+    return text("mp_checkpoint_read_manifest", os.fsencode(path))
+
+
 _watched = Listeners()
 
 

@@ -83,6 +83,7 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual(heard[-1][0], heard[-1][1])
         self.assertEqual(mp.inspect_checkpoint(self.path).step, 3)
         self.assertIn("step-", mp.describe_checkpoint(self.path))
+        self.assertTrue(json.loads(mp.read_manifest(self.path))["name"].startswith("step-"))
         run.checkpoint.save(self.path, 9, background=True)
         run.checkpoint.close()  # waits
         self.assertEqual(mp.inspect_checkpoint(self.path).step, 9)
