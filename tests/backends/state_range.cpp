@@ -138,14 +138,18 @@ double step_at(const std::vector<double>& ladder, double x) {
 }
 
 // What a format may lose of x in a block, or tensor, of this amax: half a last place of floats; of codes in blocks one step,
-// 2^-8 for the scale, and what lies below fp32's normal numbers.
-double allowed(StateFormat format, const std::vector<double>& ladder, double x, double amax) {
+// what rounding the scale does, and what lies below fp32's normal numbers. Companded scales have 8 bits, and those of second
+// moments are roots, so that twice their error counts; others are fp32, and so is what is computed from them.
+double allowed(StateFormat format, bool is_signed, const std::vector<double>& ladder, double x,
+               double amax) {
     const double size = std::fabs(x);
     if (has_blocks(format.coding)) {
         // Scales begin at 2^-126: below it the steps are those of the amax that has it.
         const bool is_e4m3 = format.coding == Coding::block || format.coding == Coding::block128;
         amax = std::fmax(amax, is_e4m3 ? 448.0 * 0x1p-126 : 0x1p-126);
-        return amax * step_at(ladder, x / amax) * (1.0 + 0x1p-8) + size * 0x1p-8 + 0x1p-126;
+        const double of_scale =
+            format.coding == Coding::companded8 ? (is_signed ? 0x1p-8 : 0x1p-7) : 0x1p-20;
+        return amax * step_at(ladder, x / amax) * (1.0 + of_scale) + size * of_scale + 0x1p-126;
     }
     const double half = format.dtype == DType::fp32   ? 0x1p-24
                         : format.dtype == DType::fp16 ? 0x1p-11
@@ -179,7 +183,7 @@ class StateRangeValues : public AdamwStep {
             for (int64_t i = first; i < end; ++i) {
                 const double x = double{exact[static_cast<std::size_t>(i)]};
                 const double kept = stored.values[static_cast<std::size_t>(i)];
-                const double most = allowed(format, stored.ladder, x, amax);
+                const double most = allowed(format, is_signed, stored.ladder, x, amax);
                 const bool beyond = format == DType::fp16 && std::fabs(x) > 65504.0;
                 EXPECT_TRUE(beyond || std::fabs(kept - x) <= most)
                     << i << ": " << x << " became " << kept << ", may be off by " << most

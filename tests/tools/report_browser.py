@@ -96,7 +96,9 @@ class Browser:
         """The finished process, and the lines of its log that are about the page."""
         done = subprocess.run(self.words + [f"--window-size={width},3600", *options, page.as_uri()],
                               capture_output=True, text=True, errors="replace", timeout=600)
-        return done, [line for line in done.stderr.splitlines() if re.search(r"CONSOLE|ERR_|net_error", line)]
+        # Not what the browser's own pages say, of a slow machine for one.
+        return done, [line for line in done.stderr.splitlines()
+                      if re.search(r"CONSOLE|ERR_|net_error", line) and "source: chrome://" not in line]
 
     def measure(self, page, width):
         copy = self.folder / f"probed_{width}.html"
