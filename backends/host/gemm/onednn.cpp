@@ -150,7 +150,8 @@ class OnednnGemm final : public HostGemm {
   public:
     OnednnGemm(const GemmDesc& desc, int32_t threads) noexcept
         : desc_(desc), is_direct_(desc.dtype_d == DType::fp32 && desc.beta == 0.0F && !desc.gelu &&
-                                  (desc.alpha == 1.0F || desc.dtype_bias == DType::none)) {
+                                  (desc.alpha == 1.0F ||
+                                   (desc.alpha != 0.0F && desc.dtype_bias == DType::none))) {
         if (!is_empty()) {
             cut(threads);
         }
