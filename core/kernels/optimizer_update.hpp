@@ -144,13 +144,13 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
             store_state<kState>(c, tile, e.states[kState]);
         });
         if (op.zero_grad) {
-            zero_gradient(c.s, tile);
+            zero(c.s.grad, c.s.count, tile);
         }
     }
 
-    KOKKOS_FORCEINLINE_FUNCTION void zero_gradient(const UpdateSegment& s,
-                                                   const Tile<kEach>& tile) const {
-        store_tile<kEach>({s.grad.data, s.count, s.grad.dtype}, tile,
+    KOKKOS_FORCEINLINE_FUNCTION void zero(const StepArray& grad, int64_t count,
+                                          const Tile<kEach>& tile) const {
+        store_tile<kEach>({grad.data, count, grad.dtype}, tile,
                           [&](const auto& to, int /*j*/, int64_t i)
                               MP_INLINED { to.store(i, 0.0F); });
     }
@@ -158,11 +158,13 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
     // Of a step that is skipped.
     KOKKOS_FORCEINLINE_FUNCTION void zero_gradients(const TeamOf<Exec>& team) const {
         const Chunk chunk = op.table.chunks[team.league_rank()];
-        const UpdateSegment segment = op.table.segments[chunk.segment];
+        const UpdateSegment& segment = op.table.segments[chunk.segment];
+        const StepArray grad = segment.grad;
+        const int64_t count = segment.count;
         const int64_t limit = chunk.start + kChunkElements;
-        const int64_t end = limit < segment.count ? limit : segment.count;
+        const int64_t end = limit < count ? limit : count;
         for (int64_t i = chunk.start + team.team_rank(); i < end; i += kEach * team.team_size()) {
-            zero_gradient(segment, {i, team.team_size(), end});
+            zero(grad, count, {i, team.team_size(), end});
         }
     }
 

@@ -168,8 +168,8 @@ MP_HD_INLINE constexpr int32_t nearest_code_by_table(const CodeTable& table, flo
     return is_nan_bits(u) ? 0 : found;
 }
 
-// What a block is stored with: its scale, as it is after rounding to the coding's scale type, and what its values are
-// divided by. A NaN stays one, and so does infinity: then the block's values show it, whatever its codes are.
+// What a block is stored with: its scale, which store_block_scale rounds to the coding's scale type, and what its values
+// are divided by. A NaN stays one, and so does infinity: then the block's values show it, whatever its codes are.
 struct MomentScale {
     float stored;
     float divisor;
@@ -263,10 +263,9 @@ template <> struct BlockCodec<Coding::dynamic4> {
 template <> struct BlockCodec<Coding::companded8> {
     MP_HD_INLINE static MomentScale scales(bool is_signed, float amax) {
         const float divisor = at_least_normal(is_signed ? amax : sqrtf(amax));
-        const float rounded = BlockScale16::decode(BlockScale16::encode(divisor));
-        // The last root whose square is a number: that of the largest rounds to 2^64.
-        const float stored = !is_signed && rounded == 0x1p64F ? 0x1.fep63F : rounded;
-        return {amax == 0.0F ? 0.0F : stored, divisor};
+        // The last root whose square is a number, rounded: that of the largest rounds to 2^64.
+        const bool is_last = !is_signed && divisor > 0x1.fep63F && divisor < 0x1p64F;
+        return {amax == 0.0F ? 0.0F : is_last ? 0x1.fep63F : divisor, divisor};
     }
     // x + 1/2 to the integer below; 0 for NaN. Without branches, so that loops of it become vectors.
     MP_HD_INLINE static int32_t round_half_up(float x) {
