@@ -12,13 +12,13 @@ build_and_test() {
     local folder=$1 tests=$2
     cmake --preset dev -B "$folder" -DMIXEDPREC_ENABLE_MPI=ON -DMIXEDPREC_ENABLE_EXAMPLES=OFF -DMIXEDPREC_ENABLE_TOOLS=OFF \
         -DMIXEDPREC_ENABLE_BENCH=OFF "${@:3}"
-    cmake --build "$folder" --parallel "$cores" --target mixedprec_mpi mpi_ranks mpi_client
+    cmake --build "$folder" --parallel "$cores" --target mpi_programs
     ctest --test-dir "$folder" --output-on-failure --no-tests=error -R "$tests"
 }
 
 mpich() {
     have_command mpicc.mpich || die "there is no mpicc.mpich (Debian: apt-get install mpich libmpich-dev)"
-    build_and_test build/mpich '^mpi_(basics_[12]|zero_2|zero_invariant_[12]|zero_serialized|client)$' \
+    build_and_test build/mpich '^mpi_(basics_[12]|zero_2|zero_invariant_[12]|zero_serialized|client|finalized_[12])$' \
         -DMPI_C_COMPILER=mpicc.mpich -DMPIEXEC_EXECUTABLE="$(command -v mpirun.mpich)"
 }
 
