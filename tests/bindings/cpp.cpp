@@ -433,17 +433,17 @@ template <class W>
 using Over = decltype(mp::Linear::over(std::declval<mp::Context&>(), std::declval<mp::Recipe&>(), 1,
                                        1, std::declval<W>()));
 template <template <class> class Call, class Argument, class = void>
-constexpr bool compiles = false;
+constexpr bool kCompiles = false;
 template <template <class> class Call, class Argument>
-constexpr bool compiles<Call, Argument, std::void_t<Call<Argument>>> = true;
-static_assert(compiles<ByAddress, std::vector<float>&> &&
-              compiles<ByAddress, const std::vector<float>&> &&
-              compiles<ByAddress, mp::span<const float>> && compiles<ByAddress, float (&)[3]>);
-static_assert(!compiles<ByAddress, std::vector<float>> &&
-              !compiles<ByAddress, const std::vector<float>> &&
-              !compiles<ByAddress, std::array<float, 3>>);
-static_assert(compiles<Over, const std::vector<float>&> && compiles<Over, mp::span<float>> &&
-              !compiles<Over, std::vector<float>> && !compiles<Over, const std::vector<float>>);
+constexpr bool kCompiles<Call, Argument, std::void_t<Call<Argument>>> = true;
+static_assert(kCompiles<ByAddress, std::vector<float>&> &&
+              kCompiles<ByAddress, const std::vector<float>&> &&
+              kCompiles<ByAddress, mp::span<const float>> && kCompiles<ByAddress, float (&)[3]>);
+static_assert(!kCompiles<ByAddress, std::vector<float>> &&
+              !kCompiles<ByAddress, const std::vector<float>> &&
+              !kCompiles<ByAddress, std::array<float, 3>>);
+static_assert(kCompiles<Over, const std::vector<float>&> && kCompiles<Over, mp::span<float>> &&
+              !kCompiles<Over, std::vector<float>> && !kCompiles<Over, const std::vector<float>>);
 
 } // namespace
 

@@ -222,7 +222,8 @@ Call gemm(mp_context* context) {
                 EXPECT_TRUE(succeeded(mp_gemm_create(context, &desc, &raw)));
                 const Gemm plan(raw);
                 std::vector<Tensor> held;
-                const auto made = [&](std::size_t i, int32_t dtype, std::vector<int64_t> shape) {
+                const auto made = [&](std::size_t i, int32_t dtype,
+                                      const std::vector<int64_t>& shape) {
                     held.push_back(over(context, at[i], dtype, shape));
                     return held.back().owned.get();
                 };

@@ -4,7 +4,6 @@
  *
  * usage: writers save|background|export|history|load PATH REPORT [close=012] [limit=BYTES] [chdir=FOLDER] [swap=VICTIM] [keep=N]
  * REPORT, an absolute path, gets "ok" or the message. */
-#define _GNU_SOURCE
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
