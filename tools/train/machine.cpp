@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine.hpp"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 
 #include "run.hpp"
 
@@ -128,6 +131,18 @@ std::string memory_text(const Params& params, const mp_memory_report& held) {
                    mib(params.options.activations()), mib(machine));
     const std::string more = advice(params, total);
     return text + (more.empty() ? "" : "\nadvice: " + more);
+}
+
+// VmHWM where there is /proc, because getrusage's number survives exec.
+int64_t peak_memory() {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+        if (line.starts_with("VmHWM:")) {
+            return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
+        }
+    }
+    struct rusage usage {};
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_maxrss * 1024 : 0;
 }
 
 } // namespace train

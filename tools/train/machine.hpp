@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the machine can do, as a measure for how fast a training is; and what a training needs of its memory.
+// What the machine can do, as a measure for how fast a training is; and what a training needs and took of its memory.
 #pragma once
 
 #include "params.hpp"
@@ -16,5 +16,8 @@ double operations_per_token(const Options& options);
 
 // Bytes by class, before the first step, and how to need fewer where that is worth it.
 std::string memory_text(const Params& params, const mp_memory_report& held);
+
+// The most this process had resident, in bytes.
+int64_t peak_memory();
 
 } // namespace train

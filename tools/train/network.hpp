@@ -28,8 +28,7 @@ class Network {
     [[nodiscard]] const std::vector<mp_linear*>& linears() const { return linears_; }
     [[nodiscard]] std::string linear_name(size_t index) const; // "h3.fc", say
 
-    // The layers' scales and amax histories, where the recipe has such: to use a network without training it, or another
-    // one in the state of this.
+    // The layers' scales and amax histories, where the recipe has such: to use another network in the state of this.
     [[nodiscard]] std::vector<std::string> scaling() const;
     void set_scaling(const std::vector<std::string>& saved);
 

@@ -3,16 +3,12 @@
 #include "run.hpp"
 
 #include <omp.h>
-#include <sys/resource.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <optional>
 
 #include "machine.hpp"
@@ -40,18 +36,6 @@ double learning_rate(const Options& o, int64_t taken) {
     const auto length = real(std::max<int64_t>(o.steps - o.warmup, 1));
     const double progress = real(taken - o.warmup) / length;
     return o.min_lr + 0.5 * (o.lr - o.min_lr) * (1.0 + std::cos(M_PI * progress));
-}
-
-// The most this process had resident: VmHWM where there is /proc, because getrusage's number survives exec.
-int64_t peak_memory() {
-    std::ifstream status("/proc/self/status");
-    for (std::string line; std::getline(status, line);) {
-        if (line.starts_with("VmHWM:")) {
-            return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
-        }
-    }
-    struct rusage usage {};
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_maxrss * 1024 : 0;
 }
 
 // Everything alive while one recipe trains.
@@ -210,10 +194,8 @@ double Training::train_step(int64_t step, double& scale) {
     return loss;
 }
 
-// What the layers see here must not move the scales of the training that goes on behind it. Where weights are gathered all
-// ranks do as many passes, some of which do not count.
+// Where weights are gathered all ranks do as many passes, some of which do not count.
 double Training::validate() {
-    const auto scaling = network_.scaling();
     const int64_t first = ranks_.first(o_.val_batches), own = ranks_.end(o_.val_batches) - first;
     const int64_t most = (o_.val_batches + ranks_.count - 1) / ranks_.count;
     for (int64_t i = 0; i < most; i++) {
@@ -230,7 +212,6 @@ double Training::validate() {
         }
     }
     const double mean = mean_of_passes(o_.val_batches);
-    network_.set_scaling(scaling);
     return stop_ ? Run::kNone : mean;
 }
 
