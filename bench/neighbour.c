@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -230,6 +231,7 @@ int main(int argc, char** argv) {
     for (int i = 0; i < threads; ++i) {
         spinners[i] = fork();
         if (spinners[i] == 0) {
+            (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* also where this program is ended early */
             for (volatile unsigned spin = 0;; ++spin) {
             }
         }
