@@ -22,11 +22,9 @@ import pathlib
 import statistics
 import sys
 import time
-from ctypes import byref
 
 HYPER = dict(lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
-E4M3, UINT8 = 4, 11  # MP_DTYPE_*
-FP8_BLOCK, DYNAMIC8, DYNAMIC4 = 2, 3, 4  # MP_CODING_*
+BLOCKS = {"fp8_block": 256, "dynamic8": 256, "dynamic4": 128}  # elements of a scale
 
 
 def parse():
@@ -48,33 +46,26 @@ def gradients(torch, args, dtype):
 class Ours:
     """A step on arrays that torch made, as the peers' are; moments in blocks have a scale for each block."""
 
-    def __init__(self, mp, torch, args, dtype, moments, coding=0, kahan=False):
-        types = {mp.FP32: torch.float32, mp.BF16: torch.bfloat16, E4M3: torch.uint8, UINT8: torch.uint8}
+    def __init__(self, mp, torch, args, dtype, moments, coding=None, kahan=False):
+        self.mp, self.context, self.count = mp, mp.Context(threads=args.threads), 0
+        types = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8_e4m3": torch.uint8, "uint8": torch.uint8}
 
         def zeros(dtype):
-            return torch.zeros(args.elements, dtype=types[dtype])
+            count = (args.elements + 1) // 2 if coding == "dynamic4" and dtype == "uint8" else args.elements
+            return torch.zeros(count, dtype=types[dtype])
 
-        self.mp, self.context, self.step = mp, mp.context(args.threads), 0
-        self.arrays = {"param": zeros(dtype), "grad": gradients(torch, args, types[dtype]), "exp_avg": zeros(moments),
-                       "exp_avg_sq": zeros(moments)}
-        if kahan:
-            self.arrays["compensation"] = zeros(dtype)
-        self.slot = mp.step_slot(count=args.elements, param_dtype=dtype, grad_dtype=dtype, exp_avg_dtype=moments,
-                                  exp_avg_sq_dtype=moments, compensation_dtype=dtype if kahan else 0,
-                                  exp_avg_coding=coding, exp_avg_sq_coding=coding)
-        if coding:
-            for name in ("exp_avg_scale_inv", "exp_avg_sq_scale_inv"):
-                self.arrays[name] = torch.zeros(args.elements // 128 + 1)
-        for name, array in self.arrays.items():
-            setattr(self.slot, name, array.data_ptr())
+        def lent(array, dtype):
+            return (array.view(torch.int16).numpy() if dtype == "bf16" else array.numpy(), dtype)
+
+        names = ("exp_avg", "exp_avg_sq") if coding else ()
+        self.slot = mp.Slot(lent(zeros(dtype), dtype), lent(gradients(torch, args, types[dtype]), dtype),
+                            lent(zeros(moments), moments), lent(zeros(moments), moments),
+                            lent(zeros(dtype), dtype) if kahan else None, codings={name: coding for name in names},
+                            scale_inv={name: torch.zeros(-(-args.elements // BLOCKS[coding])).numpy() for name in names})
 
     def __call__(self):
-        self.step += 1
-        args = self.mp.step_args(flags=self.mp.HYPERPARAMETERS_EXPLICIT, step=self.step, lr=HYPER["lr"],
-                                  beta1=HYPER["betas"][0], beta2=HYPER["betas"][1], eps=HYPER["eps"],
-                                  weight_decay=HYPER["weight_decay"], grad_scale=1.0)
-        self.mp.call("mp_optimizer_step_pointers", self.context, None, byref(args), byref(self.slot), self.mp.i64(1),
-                     None, None)
+        self.count += 1
+        self.mp.step(self.context, self.slot, step=self.count, **HYPER)
 
 
 def peer(args, module, name, dtype, eager=False, **options):
@@ -92,7 +83,7 @@ def peer(args, module, name, dtype, eager=False, **options):
     return step
 
 
-def rows(mp, torch):
+def rows(torch):
     """Name, ours, and the peers that store the same."""
     fp32, bf16 = torch.float32, torch.bfloat16
     deepspeed = dict(module="deepspeed.ops.adam", name="DeepSpeedCPUAdam", adamw_mode=True)
@@ -102,20 +93,20 @@ def rows(mp, torch):
         return [(what, dict(module="torchao.optim", name=name, dtype=dtype, **more)) for what, more in low_bit]
 
     return [
-        ("fp32", dict(dtype=mp.FP32, moments=mp.FP32),
+        ("fp32", dict(dtype="fp32", moments="fp32"),
          [("torch fused", dict(module="torch.optim", name="AdamW", dtype=fp32, fused=True)),
           ("DeepSpeed", dict(**deepspeed, dtype=fp32))]),
-        ("bf16 p,g; fp32 m,v", dict(dtype=mp.BF16, moments=mp.FP32),
+        ("bf16 p,g; fp32 m,v", dict(dtype="bf16", moments="fp32"),
          [("DeepSpeed", dict(**deepspeed, dtype=bf16, fp32_optimizer_states=True))]),
-        ("bf16 everywhere", dict(dtype=mp.BF16, moments=mp.BF16),
+        ("bf16 everywhere", dict(dtype="bf16", moments="bf16"),
          [("torch fused", dict(module="torch.optim", name="AdamW", dtype=bf16, fused=True)),
           ("DeepSpeed", dict(**deepspeed, dtype=bf16, fp32_optimizer_states=False))]),
-        ("bf16 everywhere, Kahan", dict(dtype=mp.BF16, moments=mp.BF16, kahan=True),
+        ("bf16 everywhere, Kahan", dict(dtype="bf16", moments="bf16", kahan=True),
          [("optimi", dict(module="optimi", name="AdamW", dtype=bf16, kahan_sum=True))]),
-        ("fp32 p,g; 8-bit m,v", dict(dtype=mp.FP32, moments=UINT8, coding=DYNAMIC8), torchao("AdamW8bit", fp32)),
-        ("bf16 p,g; 8-bit m,v", dict(dtype=mp.BF16, moments=UINT8, coding=DYNAMIC8), torchao("AdamW8bit", bf16)),
-        ("bf16 p,g; 4-bit m,v", dict(dtype=mp.BF16, moments=UINT8, coding=DYNAMIC4), torchao("AdamW4bit", bf16)),
-        ("bf16 p,g; fp8 m,v", dict(dtype=mp.BF16, moments=E4M3, coding=FP8_BLOCK), torchao("AdamWFp8", bf16)),
+        ("fp32 p,g; 8-bit m,v", dict(dtype="fp32", moments="uint8", coding="dynamic8"), torchao("AdamW8bit", fp32)),
+        ("bf16 p,g; 8-bit m,v", dict(dtype="bf16", moments="uint8", coding="dynamic8"), torchao("AdamW8bit", bf16)),
+        ("bf16 p,g; 4-bit m,v", dict(dtype="bf16", moments="uint8", coding="dynamic4"), torchao("AdamW4bit", bf16)),
+        ("bf16 p,g; fp8 m,v", dict(dtype="bf16", moments="fp8_e4m3", coding="fp8_block"), torchao("AdamWFp8", bf16)),
     ]
 
 
@@ -150,7 +141,7 @@ def main():
     torch.set_num_threads(args.threads)
     found = []
     print(f"{'':26}{'ours':>10}   {'peer':20}{'':>10}{'ratio':>8}", file=sys.stderr)
-    for name, mine, peers in rows(mp, torch):
+    for name, mine, peers in rows(torch):
         peers = [(who, options) for who, options in peers if any(part in who for part in args.peer.split(","))]
         if args.only not in name or not peers:
             continue

@@ -20,40 +20,25 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "binding
 import mixedprec as mp  # noqa: E402
 
 COLUMNS = 4096
-CODES = {torch.float32: mp.FP32, torch.float16: mp.FP16, torch.bfloat16: mp.BF16, torch.float8_e4m3fn: 4,
-         torch.float8_e5m2: 5}
-QUANT_DESC = mp._struct("mp_quant_desc", 32, "u32 struct_size flags; i32 scaling rule; f64 amax_epsilon; "
-                        "i32 margin reserved")
-TENSOR, ROW, MX = (1, 2), (2, 2), (7, 6)  # MP_SCALING_* with MP_SCALE_RULE_*: FLOAT64 is torchao's, MX_FLOOR to_mx's
-NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float8_e4m3fn: "e4m3",
-         torch.float8_e5m2: "e5m2"}
-
-
-def desc_of(shape, dtype):
-    return mp.tensor_desc(dtype=CODES[dtype], ndim=2, shape=(mp.i64 * 8)(*shape), device_kind=mp.HOST)
-
-
-def wrap(context, tensor):
-    desc = desc_of(tensor.shape, tensor.dtype)
-    return mp.Handle("tensor", "mp_tensor_wrap", context, mp.byref(desc), mp.pointer(tensor.data_ptr()), None, None,
-                     keep=[tensor])
+NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float8_e4m3fn: "fp8_e4m3",
+         torch.float8_e5m2: "fp8_e5m2"}
+# The rule of torchao's scales, and of to_mx's.
+TENSOR, ROW, MX = mp.Quant("tensor", "float64"), mp.Quant("row", "float64"), mp.Quant("mx_1x32", "mx_floor")
 
 
 def cast_pair(context, source, to):
     target = torch.empty(source.shape, dtype=to)
-    ours, into = wrap(context, source), wrap(context, target)
-    return (lambda: mp.call("mp_tensor_cast", ours, None, into, None)), (lambda: target.copy_(source))
+    ours, into = mp.from_dlpack(context, source), mp.Tensor(context, source.shape, NAMES[to])
+    return (lambda: ours.cast(into)), (lambda: target.copy_(source))
 
 
-def quantizer(context, source, scaling, rule):
-    desc, quant = desc_of(source.shape, torch.float8_e4m3fn), QUANT_DESC(scaling=scaling, rule=rule)
-    target = mp.Handle("tensor", "mp_tensor_create_quantized", context, mp.byref(desc), mp.byref(quant))
-    ours = wrap(context, source)
-    return lambda: mp.call("mp_tensor_quantize", ours, None, target, None, None, None)
+def quantizer(context, source, quant):
+    ours, into = mp.from_dlpack(context, source), mp.Tensor(context, source.shape, "fp8_e4m3", quant=quant)
+    return lambda: ours.quantize(into)
 
 
 def torchao_rows():
-    """Name, our scaling and rule, and torchao's function of a matrix."""
+    """Name, our Quant, and torchao's function of a matrix."""
     try:
         from torchao.float8.config import ScalingGranularity
         from torchao.float8.float8_scaling_utils import hp_tensor_to_float8_dynamic
@@ -85,7 +70,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=4)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    context = mp.context(args.threads)
+    context = mp.Context(threads=args.threads)
     exact = torch.randn(args.elements // COLUMNS, COLUMNS)
     wide = {dtype: exact.to(dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16)}
     pairs = [(torch.float32, torch.bfloat16), (torch.float32, torch.float16), (torch.float32, torch.float8_e4m3fn),
@@ -94,7 +79,7 @@ def main():
     cases = [("cast", f"{NAMES[a]} -> {NAMES[b]}", "torch", *cast_pair(context, wide[a], b)) for a, b in pairs]
     for name, way, theirs in torchao_rows():
         for dtype in (torch.float32, torch.bfloat16):
-            cases.append((name, f"{NAMES[dtype]} -> e4m3", "torchao", quantizer(context, wide[dtype], *way),
+            cases.append((name, f"{NAMES[dtype]} -> fp8_e4m3", "torchao", quantizer(context, wide[dtype], way),
                           lambda theirs=theirs, x=wide[dtype]: theirs(x)))
     rows = []
     for kind, types, peer, ours, theirs in cases:
