@@ -12,6 +12,9 @@
 
 namespace mp::checkpoint {
 
+// The state of an entry that holds a layer's scales and amax histories.
+inline constexpr const char* kScalingState = "scaling";
+
 // What the numbers of an fp32 entry must be for a file to be believed.
 enum class ValueRule : int32_t {
     any,

@@ -208,12 +208,12 @@ void Checkpointer::log_device(const Manifest& manifest) const noexcept {
 }
 
 Loaded Checkpointer::read(const std::string& path, const LoadFlags& flags, const Catalog& catalog,
-                          std::span<Stateful* const> targets) {
+                          std::span<Stateful* const> targets, const Catalog* others) {
     LoadOptions options;
     options.path = path;
     options.verify_all = flags.verify_all;
     options.other_recipe = flags.other_recipe || flags.convert;
-    options.allow_others = flags.convert; // the states of layers
+    options.others = others;
     options.progress = options_.progress;
     options.check = [targets](const Loaded& loaded) {
         for (Stateful* target : targets) {
@@ -233,7 +233,7 @@ Loaded Checkpointer::load_all(const std::string& path, const LoadFlags& flags) {
             targets.push_back(one.get());
         }
     });
-    Loaded loaded = read(path, flags, current, targets);
+    Loaded loaded = read(path, flags, current, targets, nullptr);
     loaded.commit(current); // from here on nothing needs memory
     for (Stateful* target : targets) {
         target->apply();
@@ -272,8 +272,8 @@ Loaded Checkpointer::load_converted(const std::string& path, const LoadFlags& fl
     });
     LoadFlags quiet = flags;
     quiet.convert = true;
-    read(path, quiet, saved, {}).commit(saved);
-    Loaded loaded = read(path, quiet, current, targets);
+    read(path, quiet, saved, {}, &current).commit(saved);
+    Loaded loaded = read(path, quiet, current, targets, &saved);
     const Conversion result = converter->convert(*ranks_);
     loaded.commit(current); // from here on nothing needs memory
     converter->commit();

@@ -59,9 +59,9 @@ class Checkpointer {
     [[nodiscard]] system::FileTable& files() const noexcept {
         return options_.files != nullptr ? *options_.files : system::posix_files();
     }
-    // Into `catalog`, of which nothing is written yet; `targets` are prepared.
+    // Into `catalog`, of which nothing is written yet; `targets` are prepared. `others`: LoadOptions.
     Loaded read(const std::string& path, const LoadFlags& flags, const Catalog& catalog,
-                std::span<Stateful* const> targets);
+                std::span<Stateful* const> targets, const Catalog* others);
     Loaded load_all(const std::string& path, const LoadFlags& flags);
     Loaded load_converted(const std::string& path, const LoadFlags& flags, Conversion* conversion);
     [[nodiscard]] bool wants_conversion(const std::string& path) const;

@@ -152,8 +152,14 @@ class Loader {
                      entry.text().c_str(), format_name(stored->format), format_name(entry.format));
             }
         }
+        if (options_.others != nullptr) {
+            for (const Entry& entry : options_.others->entries) {
+                wanted.emplace(entry.name, entry.state);
+            }
+        }
         for (const StoredTensor& stored : manifest.tensors) {
-            if (!options_.allow_others && !wanted.contains({stored.name, stored.state})) {
+            const bool is_passed = options_.others != nullptr && stored.state == kScalingState;
+            if (!is_passed && !wanted.contains({stored.name, stored.state})) {
                 fail(Code::unknown_name,
                      "checkpoint: '%s' (%s) is in the file, but nothing here takes it",
                      stored.name.c_str(), stored.state.c_str());

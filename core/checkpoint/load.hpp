@@ -21,8 +21,9 @@ bool is_same_recipe(const std::string& saved, const std::string& here);
 
 struct LoadOptions {
     std::string path; // of one checkpoint, or of a directory of them: then the newest intact one
-    bool verify_all = false;   // check all chunks of all files, not only those that are read
-    bool allow_others = false; // the checkpoint may have tensors that the catalog does not want
+    bool verify_all = false; // check all chunks of all files, not only those that are read
+    // Of a conversion: what another load of the same checkpoint takes. It may have layers' scales that nobody takes, too.
+    const Catalog* others = nullptr;
     bool other_recipe =
         false;         // the recipe's text may differ, as long as the formats of tensors do not
     Progress progress; // of this rank's bytes

@@ -123,7 +123,7 @@ class StatefulLinear final : public Stateful {
         index_ = catalog.entries.size();
         const auto size = static_cast<int64_t>(bytes_.size());
         catalog.entries.push_back(
-            whole_entry(name_, "scaling", DType::uint8, {size}, bytes_.data(), nullptr));
+            whole_entry(name_, kScalingState, DType::uint8, {size}, bytes_.data(), nullptr));
         catalog.entries.back().agrees = true;
     }
 

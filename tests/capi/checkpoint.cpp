@@ -182,6 +182,21 @@ TEST(Checkpoint, ConvertsToAnotherRecipeAndSaysWhatThatLoses) {
     EXPECT_EQ(same.everything(), saved.everything());
 }
 
+// Only layers' scales, which are the saved recipe's, may be left behind.
+TEST(Checkpoint, NothingIsLostOnTheWayToAnotherRecipe) {
+    const Folder folder("convert");
+    Training saved("fp32");
+    saved.step();
+    int64_t more = 7;
+    MP_OK(mp_checkpoint_add_data(saved.checkpoint, "more", &more, sizeof more));
+    MP_OK(mp_checkpoint_save(saved.checkpoint, folder.c_str(), 1, 0));
+    Training target("bf16_mixed", 99);
+    const auto before = target.everything();
+    MP_FAILS(mp_checkpoint_load(target.checkpoint, folder.c_str(), MP_LOAD_CONVERT, nullptr),
+             MP_STATUS_UNKNOWN_NAME, "'more' (data) is in the file");
+    EXPECT_EQ(target.everything(), before);
+}
+
 TEST(Checkpoint, InTheBackgroundItIsTheStateOfTheCall) {
     const Folder folder("background");
     mp_checkpoint_desc desc = MP_CHECKPOINT_DESC_INIT;
