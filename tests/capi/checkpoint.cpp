@@ -4,23 +4,12 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <sys/stat.h>
 #include <thread>
 
 #include "../fixture_path.hpp"
 #include "training.hpp"
 
 using namespace mp_test;
-
-namespace {
-
-std::size_t entries_in(const fs::path& path) {
-    return static_cast<std::size_t>(
-        std::distance(fs::directory_iterator(path), fs::directory_iterator()));
-}
-
-} // namespace
 
 TEST(Checkpoint, GoingOnHasTheBitsOfNotHavingStopped) {
     const char* const recipes[] = {
@@ -240,85 +229,7 @@ TEST(Checkpoint, InTheBackgroundItIsTheStateOfTheCall) {
     // Destroying waits.
     MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 3, MP_SAVE_BACKGROUND));
     training.checkpoint = Checkpoint();
-    EXPECT_EQ(entries_in(folder.path), 2U);
-}
-
-TEST(Checkpoint, KeepsAsManyAsAsked) {
-    const Folder folder("keep");
-    mp_checkpoint_desc desc = MP_CHECKPOINT_DESC_INIT;
-    desc.keep = 2;
-    Training training("bf16_pure", 3, nullptr, &desc);
-    for (int64_t step = 1; step <= 4; ++step) {
-        MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), step, 0));
-    }
-    EXPECT_EQ(entries_in(folder.path), 2U);
-    mp_checkpoint_info info{};
-    info.struct_size = sizeof info;
-    MP_OK(mp_checkpoint_inspect(folder.c_str(), &info));
-    EXPECT_EQ(info.step, 4);
-    EXPECT_EQ(info.sequence, 4);
-    EXPECT_EQ(info.world, 1);
-    EXPECT_EQ(info.format, 1);
-    std::string text(1 << 16, '\0');
-    MP_OK(mp_checkpoint_describe(folder.c_str(), text.data(), text.size(), nullptr));
-    EXPECT_NE(text.find("step-4-4-"), std::string::npos) << text;
-    EXPECT_NE(text.find("step-3-3-"), std::string::npos) << text;
-    const std::string newest = text.substr(0, text.find(':'));
-    MP_OK(
-        mp_checkpoint_describe((folder.path / newest).c_str(), text.data(), text.size(), nullptr));
-    EXPECT_NE(text.find("tensor layer.129 (param) bf16 [129]"), std::string::npos) << text;
-}
-
-std::string manifest_of(const std::string& path, mp_status wanted = MP_STATUS_OK) {
-    std::size_t needed = 0;
-    EXPECT_EQ(mp_checkpoint_read_manifest(path.c_str(), nullptr, 0, &needed), wanted);
-    std::string text(needed, '\0');
-    EXPECT_EQ(mp_checkpoint_read_manifest(path.c_str(), text.data(), text.size(), nullptr), wanted);
-    return text.c_str();
-}
-
-// The manifest is the one that a load takes; what lies beside it under a newer name is passed over with a word, whatever it is.
-TEST(Checkpoint, ReadsTheManifestThatALoadTakes) {
-    namespace fs = std::filesystem;
-    const Folder folder("manifest");
-    Training training("bf16_pure");
-    MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 7, 0));
-    const std::string name = fs::directory_iterator(folder.path)->path().filename().string();
-    const std::string whole = manifest_of(folder.c_str());
-    EXPECT_EQ(whole.rfind("{\"name\":\"" + name + "\",\"manifest\":{\"format\"", 0), 0U) << whole;
-    EXPECT_EQ(whole.back(), '}');
-    const std::string alone = manifest_of(folder.path / name);
-    EXPECT_EQ(alone, "{\"name\":\"\"" + whole.substr(whole.find(",\"manifest\"")));
-    const fs::path newer = folder.path / ("step-9-99-" + std::string(32, 'a'));
-    const auto damages = {
-        +[](const fs::path& to) { fs::create_directory(to); },
-        +[](const fs::path& to) { std::ofstream(to) << "a file"; },
-        +[](const fs::path& to) { fs::create_directory_symlink(to.parent_path() / "other", to); },
-        +[](const fs::path& to) {
-            fs::create_directory(to);
-            std::ofstream(to / "manifest.json") << "{}";
-        },
-        +[](const fs::path& to) {
-            fs::create_directory(to);
-            EXPECT_EQ(mkfifo((to / "manifest.json").c_str(), 0600), 0);
-        },
-    };
-    fs::copy(folder.path / name, folder.path / "other"); // what the link leads to
-    for (const auto& damage : damages) {
-        damage(newer);
-        EXPECT_EQ(manifest_of(folder.c_str(), MP_STATUS_WARNING), whole);
-        std::string text(1 << 16, '\0');
-        MP_OK(mp_checkpoint_describe(folder.c_str(), text.data(), text.size(), nullptr));
-        EXPECT_EQ(text.find("rank(s)"), text.rfind("rank(s)")) << text; // one of them is intact
-        fs::remove_all(newer);
-    }
-    const std::string beyond = "step-9-100000000000000000000000-" + std::string(32, 'a');
-    fs::copy(folder.path / name, folder.path / beyond);
-    EXPECT_EQ(manifest_of(folder.c_str()), whole);
-    std::size_t needed = 7;
-    MP_FAILS(mp_checkpoint_read_manifest("/none", nullptr, 0, &needed), MP_STATUS_IO_ERROR,
-             "/none");
-    EXPECT_EQ(needed, 7U);
+    EXPECT_EQ(folder.entries(), 2U);
 }
 
 TEST(Checkpoint, RefusesWhatDoesNotFitAndLeavesTheState) {
@@ -397,23 +308,10 @@ TEST(Checkpoint, OnRanksThatAllHaveEverything) {
     for (mp_comm* comm : comms) {
         mp_comm_destroy(comm);
     }
-    EXPECT_EQ(entries_in(folder.path), 1U);
+    EXPECT_EQ(folder.entries(), 1U);
     Training alone("bf16_pure_kahan");
     MP_OK(mp_checkpoint_load(alone.checkpoint, folder.c_str(), 0, nullptr));
     EXPECT_EQ(alone.everything(), states[0]);
-}
-
-TEST(Checkpoint, WeightsAlone) {
-    const Folder folder("weights");
-    fs::create_directory(folder.path);
-    const std::string file = (folder.path / "weights.safetensors").string();
-    const Training training("bf16_pure");
-    MP_OK(mp_checkpoint_export_weights(training.checkpoint, file.c_str()));
-    EXPECT_GT(fs::file_size(file), 2U * (1 + 129 + 6000));
-    EXPECT_EQ(entries_in(folder.path), 1U);
-    MP_FAILS(mp_checkpoint_export_weights(training.checkpoint, file.c_str()), MP_STATUS_IO_ERROR,
-             "exists");
-    EXPECT_EQ(entries_in(folder.path), 1U);
 }
 
 TEST(Checkpoint, CalledWrongly) {
@@ -450,27 +348,4 @@ TEST(Checkpoint, CalledWrongly) {
     MP_FAILS(mp_checkpoint_load(c, "/none", 0, &info), MP_STATUS_INVALID_ARGUMENT, "struct_size");
     MP_FAILS(mp_checkpoint_add_linear(c, "layer", training.linear), MP_STATUS_INVALID_ARGUMENT,
              "'layer'");
-}
-
-// Whoever may write into the folder may put links there under the names of leftovers and of old checkpoints. Cleaning up
-// must not reach what they point to.
-TEST(Checkpoint, CleaningUpFollowsNoLinks) {
-    const std::string id(32, 'c');
-    for (const std::string& name : {".tmp-0-" + id, ".trash-0-" + id, "step-1-0-" + id}) {
-        SCOPED_TRACE(name);
-        for (const int32_t keep : {0, 1}) {
-            const Folder outside("outside");
-            fs::create_directories(outside.path / "empty");
-            std::ofstream(outside.path / "precious") << "data";
-            const Folder folder("links");
-            mp_checkpoint_desc desc = MP_CHECKPOINT_DESC_INIT;
-            desc.keep = keep;
-            Training training("fp32", 3, nullptr, &desc);
-            MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 1, 0));
-            fs::create_directory_symlink(outside.path, folder.path / name);
-            MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 2, 0));
-            EXPECT_TRUE(fs::exists(outside.path / "precious"));
-            EXPECT_TRUE(fs::exists(outside.path / "empty"));
-        }
-    }
 }

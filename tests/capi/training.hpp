@@ -27,6 +27,10 @@ struct Folder {
     Folder(const Folder&) = delete;
     Folder& operator=(const Folder&) = delete;
     [[nodiscard]] const char* c_str() const { return path.c_str(); }
+    [[nodiscard]] std::size_t entries() const {
+        return static_cast<std::size_t>(
+            std::distance(fs::directory_iterator(path), fs::directory_iterator()));
+    }
 };
 
 inline constexpr int64_t kSizes[] = {1, 129, 6000};
