@@ -8,34 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "ranks.hpp"
 #include "support.hpp"
 
 namespace mp_test {
 namespace {
 
-using Comm = Handle<mp_comm, mp_comm_destroy>;
 using Request = Handle<mp_comm_request, mp_comm_request_destroy>;
-
-std::vector<Comm> make_threads(int32_t count) {
-    std::vector<mp_comm*> raw(static_cast<std::size_t>(count));
-    EXPECT_TRUE(succeeded(mp_comm_create_threads(nullptr, count, raw.data())));
-    std::vector<Comm> comms;
-    for (mp_comm* comm : raw) {
-        comms.emplace_back(comm);
-    }
-    return comms;
-}
-
-template <typename Body> void run_threads(int32_t count, const Body& body) {
-    std::vector<Comm> comms = make_threads(count);
-    std::vector<std::thread> threads;
-    for (Comm& comm : comms) {
-        threads.emplace_back([&body, &comm] { body(comm); });
-    }
-    for (std::thread& thread : threads) {
-        thread.join();
-    }
-}
 
 // Each rank sends its number, plus ten times the receiver's, as one byte.
 struct Bytes {
@@ -58,14 +37,14 @@ struct Bytes {
     }
 };
 
-int32_t rank_of(const Comm& comm) {
+int32_t rank_of(mp_comm* comm) {
     int32_t rank = -1;
     EXPECT_TRUE(succeeded(mp_comm_get_rank(comm, &rank)));
     return rank;
 }
 
 TEST(Comm, MovesBytesBetweenThreads) {
-    run_threads(3, [](Comm& comm) {
+    run_ranks(3, [](mp_comm* comm, int32_t /*rank*/) {
         const int32_t rank = rank_of(comm);
         int32_t size = 0;
         ASSERT_TRUE(succeeded(mp_comm_get_size(comm, &size)));
@@ -101,7 +80,7 @@ TEST(Comm, MovesBytesBetweenThreads) {
 }
 
 TEST(Comm, BeginsAndWaits) {
-    run_threads(3, [](Comm& comm) {
+    run_ranks(3, [](mp_comm* comm, int32_t /*rank*/) {
         const int32_t rank = rank_of(comm);
         Bytes what(rank);
         what.exchange.site = "the first bucket";
@@ -122,7 +101,7 @@ TEST(Comm, BeginsAndWaits) {
 }
 
 TEST(Comm, SplitsAndKnowsNodes) {
-    run_threads(3, [](Comm& comm) {
+    run_ranks(3, [](mp_comm* comm, int32_t /*rank*/) {
         const int32_t rank = rank_of(comm);
         mp_comm* raw = nullptr;
         ASSERT_TRUE(succeeded(mp_comm_split(comm, rank == 1 ? -1 : 5, -rank, &raw)));
@@ -139,7 +118,7 @@ TEST(Comm, SplitsAndKnowsNodes) {
 }
 
 TEST(Comm, LostRankAndAbort) {
-    std::vector<Comm> comms = make_threads(3);
+    std::vector<Comm> comms = make_comms(3);
     comms[1].owned.reset();
     EXPECT_TRUE(fails(mp_comm_barrier(comms[0], nullptr), MP_STATUS_PEER_LOST,
                       {"barrier #0 on rank 0 of 3 over threads", "rank 1 is gone"}));
@@ -149,14 +128,14 @@ TEST(Comm, LostRankAndAbort) {
 }
 
 TEST(Comm, Deadline) {
-    const std::vector<Comm> comms = make_threads(2);
+    const std::vector<Comm> comms = make_comms(2);
     ASSERT_TRUE(succeeded(mp_comm_set_deadline(comms[0], 20)));
     EXPECT_TRUE(fails(mp_comm_barrier(comms[0], nullptr), MP_STATUS_TIMEOUT,
                       {"not done after 20 ms", "ranks not seen: 1"}));
 }
 
 TEST(Comm, DestroyedRequestEndsIt) {
-    const std::vector<Comm> comms = make_threads(2);
+    const std::vector<Comm> comms = make_comms(2);
     mp_comm_request* raw = nullptr;
     ASSERT_TRUE(succeeded(mp_comm_barrier(comms[0], &raw)));
     mp_comm_request_destroy(raw);
@@ -166,7 +145,7 @@ TEST(Comm, DestroyedRequestEndsIt) {
 
 // As a garbage collector does it: in a thread of its own, and the memory goes with the request.
 TEST(Comm, ARequestInFlightMayBeDestroyedByAnotherThread) {
-    const std::vector<Comm> comms = make_threads(2);
+    const std::vector<Comm> comms = make_comms(2);
     auto what = std::make_unique<Bytes>(0);
     mp_comm_request* dropped = nullptr;
     mp_comm_request* raw = nullptr;
@@ -189,7 +168,7 @@ TEST(Comm, ARequestInFlightMayBeDestroyedByAnotherThread) {
 }
 
 TEST(Comm, FinishedRequestsGoBesideCalls) {
-    run_threads(2, [](Comm& comm) {
+    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
         std::mutex mutex;
         std::vector<mp_comm_request*> garbage;
         std::atomic<bool> is_over{false};
@@ -223,7 +202,7 @@ TEST(Comm, FinishedRequestsGoBesideCalls) {
 }
 
 TEST(Comm, DestroyedByAnotherThreadItEndsWithItsLastRequest) {
-    std::vector<Comm> comms = make_threads(2);
+    std::vector<Comm> comms = make_comms(2);
     mp_comm_request* raw = nullptr;
     ASSERT_TRUE(succeeded(mp_comm_barrier(comms[0], &raw)));
     Request request(raw);

@@ -4,13 +4,13 @@
 #include <functional>
 #include <thread>
 
+#include "ranks.hpp"
 #include "training.hpp"
 
 using namespace mp_test;
 
 namespace {
 
-using Comm = Handle<mp_comm, mp_comm_destroy>;
 using Bytes = std::vector<unsigned char>;
 constexpr int64_t kSize = 32, kRows = 16;
 
@@ -157,19 +157,6 @@ Bytes train(Net& net, Way way, Place place) {
         results.insert(results.end(), scaling.begin(), scaling.end());
     }
     return results;
-}
-
-void run_ranks(int32_t count, const std::function<void(mp_comm*, int32_t)>& body) {
-    std::vector<mp_comm*> raw(static_cast<std::size_t>(count));
-    EXPECT_TRUE(succeeded(mp_comm_create_threads(nullptr, count, raw.data())));
-    std::vector<std::thread> threads;
-    for (int32_t rank = 0; rank < count; ++rank) {
-        threads.emplace_back(
-            [&body, rank, own = Comm(raw[static_cast<std::size_t>(rank)])] { body(own, rank); });
-    }
-    for (std::thread& thread : threads) {
-        thread.join();
-    }
 }
 
 } // namespace

@@ -9,11 +9,10 @@
 #include <thread>
 #include <vector>
 
+#include "ranks.hpp"
 #include "support.hpp"
 
 namespace mp_test {
-
-using Comm = Handle<mp_comm, mp_comm_destroy>;
 
 // One rank's communicator behind a table, and who called it.
 struct Forward {

@@ -3,26 +3,13 @@
 #include <cmath>
 #include <thread>
 
+#include "ranks.hpp"
 #include "sharded_model.hpp"
 #include "training.hpp"
 
 using namespace mp_test;
 
 namespace {
-
-using Comm = Handle<mp_comm, mp_comm_destroy>;
-
-void run_ranks(int32_t count, const std::function<void(mp_comm*)>& body) {
-    std::vector<mp_comm*> raw(static_cast<std::size_t>(count));
-    EXPECT_TRUE(succeeded(mp_comm_create_threads(nullptr, count, raw.data())));
-    std::vector<std::thread> threads;
-    for (mp_comm* comm : raw) {
-        threads.emplace_back([&body, own = Comm(comm)] { body(own); });
-    }
-    for (std::thread& thread : threads) {
-        thread.join();
-    }
-}
 
 mp_sharding_desc shared_wire() {
     mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
@@ -56,7 +43,7 @@ void train(ShardedModel& model, int64_t from, int64_t to) {
 
 TEST(Fp8Wire, ACheckpointKeepsMu) {
     const Folder folder("mu");
-    run_ranks(2, [&](mp_comm* comm) {
+    run_ranks(2, [&](mp_comm* comm, int32_t /*rank*/) {
         ShardedModel model(comm, shared_wire());
         double mu = 0;
         MP_FAILS(mp_optimizer_get_grad_mu(model.optimizer, 0, &mu), MP_STATUS_BAD_STATE,
@@ -87,7 +74,7 @@ TEST(Fp8Wire, ACheckpointKeepsMu) {
 }
 
 TEST(Fp8Wire, OtherWiresHaveNoMu) {
-    run_ranks(2, [](mp_comm* comm) {
+    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
         mp_sharding_desc sharding = shared_wire();
         sharding.wire_scale = MP_COMM_SCALE_BLOCK;
         ShardedModel model(comm, sharding);
@@ -97,7 +84,7 @@ TEST(Fp8Wire, OtherWiresHaveNoMu) {
 }
 
 TEST(Fp8Wire, WhatHasNoMeaningIsRefused) {
-    run_ranks(2, [](mp_comm* comm) {
+    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
         const Context context = make_context(1);
         const Recipe recipe = make_recipe(context, "fp32");
         const auto create = [&](const mp_sharding_desc& sharding) {
@@ -129,7 +116,7 @@ TEST(Fp8Wire, WhatHasNoMeaningIsRefused) {
 
 // fp8.all_gather says what travels: it is refused where nothing would.
 TEST(Fp8Wire, GatheringCodesWantsWeightsThatAreCodes) {
-    run_ranks(2, [](mp_comm* comm) {
+    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
         for (const bool as_codes : {false, true}) {
             const Context context = make_context(1);
             const Recipe recipe = make_recipe(context, "bf16_with_fp8_mixed");

@@ -5,11 +5,10 @@
 #include <limits>
 
 #include "kept_choices.hpp"
+#include "ranks.hpp"
 #include "training.hpp"
 
 namespace mp_test {
-
-using Comm = Handle<mp_comm, mp_comm_destroy>;
 
 // Names of parameters and the group of each, by what the group is for.
 struct Planned {

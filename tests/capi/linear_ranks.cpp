@@ -5,6 +5,7 @@
 #include <limits>
 #include <thread>
 
+#include "ranks.hpp"
 #include "support.hpp"
 
 using namespace mp_test;
@@ -13,21 +14,6 @@ namespace {
 
 constexpr int32_t kRanks = 3;
 constexpr int64_t kSize = 64;
-
-using Comm = Handle<mp_comm, mp_comm_destroy>;
-
-void run_ranks(const std::function<void(int32_t, mp_comm*)>& body) {
-    std::vector<mp_comm*> raw(kRanks);
-    EXPECT_TRUE(succeeded(mp_comm_create_threads(nullptr, kRanks, raw.data())));
-    std::vector<std::thread> threads;
-    for (int32_t rank = 0; rank < kRanks; ++rank) {
-        threads.emplace_back(
-            [&body, rank, comm = Comm(raw[static_cast<std::size_t>(rank)])] { body(rank, comm); });
-    }
-    for (std::thread& thread : threads) {
-        thread.join();
-    }
-}
 
 // Two layers and their state after one step in which x is `scale` everywhere.
 struct Layers {
@@ -85,7 +71,7 @@ struct Layers {
 };
 
 TEST(LinearRanks, DelayedScalesFollowTheLargestOfAllRanks) {
-    run_ranks([](int32_t rank, mp_comm* comm) {
+    run_ranks(kRanks, [](mp_comm* comm, int32_t rank) {
         Layers layers(R"({"recipe": "fp8_delayed"})");
         layers.forward(static_cast<float>(1 << rank)); // 1, 2, 4
         EXPECT_TRUE(succeeded(layers.end_step(comm)));
@@ -98,7 +84,7 @@ TEST(LinearRanks, DelayedScalesFollowTheLargestOfAllRanks) {
 }
 
 TEST(LinearRanks, WithoutReductionEveryRankIsItsOwn) {
-    run_ranks([](int32_t rank, mp_comm* comm) {
+    run_ranks(kRanks, [](mp_comm* comm, int32_t rank) {
         Layers layers(R"({"recipe": "fp8_delayed", "fp8.reduce_amax": "off"})");
         layers.forward(static_cast<float>(1 << rank));
         EXPECT_TRUE(succeeded(layers.end_step(comm)));
@@ -108,7 +94,7 @@ TEST(LinearRanks, WithoutReductionEveryRankIsItsOwn) {
 
 // An amax that is not finite on one rank does what it does on one rank alone, on all of them.
 TEST(LinearRanks, WhatIsNotFiniteIsSeenEverywhere) {
-    run_ranks([](int32_t rank, mp_comm* comm) {
+    run_ranks(kRanks, [](mp_comm* comm, int32_t rank) {
         Layers layers(R"({"recipe": "fp8_delayed"})");
         layers.forward(2.0F);
         EXPECT_TRUE(succeeded(layers.end_step(comm)));
@@ -122,7 +108,7 @@ TEST(LinearRanks, WhatIsNotFiniteIsSeenEverywhere) {
 }
 
 TEST(LinearRanks, WrongUse) {
-    run_ranks([](int32_t /*rank*/, mp_comm* comm) {
+    run_ranks(kRanks, [](mp_comm* comm, int32_t /*rank*/) {
         Layers layers(R"({"recipe": "fp8_current"})"); // nothing to exchange
         layers.forward(1.0F);
         EXPECT_TRUE(succeeded(layers.end_step(comm)));
@@ -204,7 +190,7 @@ void forward(Model& model, int32_t rank, int32_t step) {
 }
 
 TEST(LinearRanks, TheVoteCarriesWhatAMessageOfTheirOwnWould) {
-    run_ranks([](int32_t rank, mp_comm* comm) {
+    run_ranks(kRanks, [](mp_comm* comm, int32_t rank) {
         Model in_vote(comm);
         Model apart(comm);
         EXPECT_TRUE(succeeded(in_vote.set_linears()));
@@ -237,7 +223,7 @@ TEST(LinearRanks, TheVoteCarriesWhatAMessageOfTheirOwnWould) {
 }
 
 TEST(LinearRanks, OtherLayersOnARankAreNamed) {
-    run_ranks([](int32_t rank, mp_comm* comm) {
+    run_ranks(kRanks, [](mp_comm* comm, int32_t rank) {
         Model model(comm);
         EXPECT_TRUE(fails(model.set_linears(rank == 1 ? 1 : 3), MP_STATUS_RANK_MISMATCH,
                           {"the number of layers", "rank(s) 1 do not"}));
@@ -258,7 +244,7 @@ TEST(LinearRanks, OtherLayersOnARankAreNamed) {
 }
 
 TEST(LinearRanks, AStepThatFailsInItsVoteMovesNoScale) {
-    run_ranks([](int32_t rank, mp_comm* comm) {
+    run_ranks(kRanks, [](mp_comm* comm, int32_t rank) {
         Model model(comm);
         EXPECT_TRUE(succeeded(model.set_linears()));
         EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));

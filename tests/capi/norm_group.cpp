@@ -5,30 +5,12 @@
 #include <limits>
 #include <thread>
 
+#include "ranks.hpp"
 #include "support.hpp"
 
 using namespace mp_test;
 
 namespace {
-
-using Comm = Handle<mp_comm, mp_comm_destroy>;
-
-// body(rank, comm) on a thread for each rank.
-void on_ranks(int32_t count, const std::function<void(int32_t, mp_comm*)>& body) {
-    std::vector<mp_comm*> raw(static_cast<std::size_t>(count));
-    MP_OK(mp_comm_create_threads(nullptr, count, raw.data()));
-    std::vector<Comm> comms;
-    for (mp_comm* comm : raw) {
-        comms.emplace_back(comm);
-    }
-    std::vector<std::thread> threads;
-    for (int32_t rank = 0; rank < count; ++rank) {
-        threads.emplace_back([&, rank] { body(rank, comms[static_cast<std::size_t>(rank)]); });
-    }
-    for (std::thread& thread : threads) {
-        thread.join();
-    }
-}
 
 struct Param {
     const char* name;
@@ -125,7 +107,7 @@ TEST(NormGroup, ClipsByTheNormOfAllParameters) {
     MP_OK(mp_optimizer_step(whole.optimizer, nullptr, nullptr));
     const double norm = std::sqrt(squares_of(kEmbedding) + squares_of(kNorm) + squares_of(kHead));
     EXPECT_EQ(whole.stats().grad_norm, norm);
-    on_ranks(2, [&](int32_t rank, mp_comm* comm) {
+    run_ranks(2, [&](mp_comm* comm, int32_t rank) {
         Model part(params_of(rank), comm);
         MP_OK(mp_optimizer_step(part.optimizer, nullptr, nullptr));
         EXPECT_EQ(part.stats().grad_norm, norm);
@@ -139,7 +121,7 @@ TEST(NormGroup, ClipsByTheNormOfAllParameters) {
 
 // An infinity in a parameter that counts elsewhere is seen all the same.
 TEST(NormGroup, SkipsWhereAnyGradientIsNotFinite) {
-    on_ranks(2, [&](int32_t rank, mp_comm* comm) {
+    run_ranks(2, [&](mp_comm* comm, int32_t rank) {
         Model part(params_of(rank), comm);
         mp_scaler* raw = nullptr;
         MP_OK(mp_scaler_create(part.context, nullptr, &raw));
@@ -168,7 +150,7 @@ TEST(NormGroup, SkipsWhereAnyGradientIsNotFinite) {
 TEST(NormGroup, BesideSharding) {
     Model whole({kEmbedding, kNorm, kHead});
     MP_OK(mp_optimizer_step(whole.optimizer, nullptr, nullptr));
-    on_ranks(4, [&](int32_t rank, mp_comm* comm) {
+    run_ranks(4, [&](mp_comm* comm, int32_t rank) {
         const int32_t half = rank / 2;
         mp_comm* raw = nullptr;
         MP_OK(mp_comm_split(comm, half, rank, &raw));
@@ -195,7 +177,7 @@ TEST(NormGroup, AParameterThatNobodyCountsIsRefused) {
 }
 
 TEST(NormGroup, ScalersCombineWhatTheyFound) {
-    on_ranks(3, [&](int32_t rank, mp_comm* comm) {
+    run_ranks(3, [&](mp_comm* comm, int32_t rank) {
         const Context context = make_context(1);
         mp_scaler* raw = nullptr;
         MP_OK(mp_scaler_create(context, nullptr, &raw));

@@ -3,13 +3,12 @@
 #include <functional>
 #include <thread>
 
+#include "ranks.hpp"
 #include "support.hpp"
 
 using namespace mp_test;
 
 namespace {
-
-using Comm = Handle<mp_comm, mp_comm_destroy>;
 
 struct Kind {
     int64_t rows, columns; // columns 0: a vector
@@ -36,19 +35,6 @@ std::vector<mp_planned_tensor> planned(const std::vector<Kind>& kinds) {
         tensors.push_back(tensor);
     }
     return tensors;
-}
-
-void run_ranks(int32_t count, const std::function<void(mp_comm*, int32_t)>& body) {
-    std::vector<mp_comm*> raw(static_cast<std::size_t>(count));
-    EXPECT_TRUE(succeeded(mp_comm_create_threads(nullptr, count, raw.data())));
-    std::vector<std::thread> threads;
-    for (int32_t rank = 0; rank < count; ++rank) {
-        threads.emplace_back(
-            [&body, rank, own = Comm(raw[static_cast<std::size_t>(rank)])] { body(own, rank); });
-    }
-    for (std::thread& thread : threads) {
-        thread.join();
-    }
 }
 
 Tensor weight_of(mp_context* context, mp_recipe* recipe, const Kind& kind) {

@@ -9,13 +9,13 @@
 #include <set>
 #include <thread>
 
+#include "ranks.hpp"
 #include "support.hpp"
 
 using namespace mp_test;
 
 namespace {
 
-using Comm = Handle<mp_comm, mp_comm_destroy>;
 using Text = std::string;
 
 // What is compared. The first three are those of a layer whose sizes are multiples of 32; `odd` and `last` are forwards of one

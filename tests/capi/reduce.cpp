@@ -4,33 +4,20 @@
 #include <functional>
 #include <thread>
 
+#include "ranks.hpp"
 #include "support.hpp"
 
 namespace mp_test {
 namespace {
 
-using Comm = Handle<mp_comm, mp_comm_destroy>;
 using Request = Handle<mp_comm_request, mp_comm_request_destroy>;
 
 // Every rank has a context of its own.
 void run_ranks(int32_t count, const std::function<void(mp_comm*, mp_context*, int32_t)>& body) {
-    std::vector<mp_comm*> raw(static_cast<std::size_t>(count));
-    MP_OK(mp_comm_create_threads(nullptr, count, raw.data()));
-    std::vector<Comm> comms;
-    std::vector<std::thread> threads;
-    for (mp_comm* comm : raw) {
-        comms.emplace_back(comm);
-    }
-    for (int32_t rank = 0; rank < count; ++rank) {
-        mp_comm* comm = comms[static_cast<std::size_t>(rank)];
-        threads.emplace_back([&body, comm, rank] {
-            const Context context = make_context(1);
-            body(comm, context, rank);
-        });
-    }
-    for (std::thread& thread : threads) {
-        thread.join();
-    }
+    mp_test::run_ranks(count, [&](mp_comm* comm, int32_t rank) {
+        const Context context = make_context(1);
+        body(comm, context, rank);
+    });
 }
 
 struct Array {

@@ -6,6 +6,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "ranks.hpp"
 #include "sharded_model.hpp"
 
 using namespace mp_test;
@@ -13,20 +14,6 @@ using namespace mp_test;
 namespace {
 
 constexpr int32_t kRanks = 3;
-
-using Comm = Handle<mp_comm, mp_comm_destroy>;
-
-std::vector<Comm> make_comms(int32_t count) {
-    std::vector<mp_comm*> raw(static_cast<std::size_t>(count));
-    mp_comm_desc desc = MP_COMM_DESC_INIT;
-    desc.deadline_ms = 20000;
-    EXPECT_TRUE(succeeded(mp_comm_create_threads(&desc, count, raw.data())));
-    std::vector<Comm> comms;
-    for (mp_comm* comm : raw) {
-        comms.emplace_back(comm);
-    }
-    return comms;
-}
 
 struct Model : ShardedModel {
     using ShardedModel::ShardedModel;
@@ -49,17 +36,6 @@ std::uintmax_t bytes_below(const std::string& folder) {
     return bytes;
 }
 
-void run_ranks(int32_t count, const std::function<void(int32_t, mp_comm*)>& body) {
-    std::vector<Comm> comms = make_comms(count);
-    std::vector<std::thread> threads;
-    for (int32_t rank = 0; rank < count; ++rank) {
-        threads.emplace_back([&, rank] { body(rank, comms[static_cast<std::size_t>(rank)]); });
-    }
-    for (std::thread& thread : threads) {
-        thread.join();
-    }
-}
-
 } // namespace
 
 TEST(Sharding, EveryStageTrainsAsOneRankDoes) {
@@ -71,7 +47,7 @@ TEST(Sharding, EveryStageTrainsAsOneRankDoes) {
     const auto expected = alone.weights();
     for (int32_t stage = 0; stage <= 3; ++stage) {
         for (const int32_t kind : {MP_SHARD_FLAT, MP_SHARD_PER_PARAMETER, MP_SHARD_GREEDY}) {
-            run_ranks(kRanks, [&](int32_t /*rank*/, mp_comm* comm) {
+            run_ranks(kRanks, [&](mp_comm* comm, int32_t /*rank*/) {
                 mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
                 sharding.stage = stage;
                 sharding.kind = kind;
@@ -103,7 +79,7 @@ TEST(Sharding, EveryStageTrainsAsOneRankDoes) {
 }
 
 TEST(Sharding, SlicesCoverTheParametersAndStatesAreTheirs) {
-    run_ranks(kRanks, [](int32_t rank, mp_comm* comm) {
+    run_ranks(kRanks, [](mp_comm* comm, int32_t rank) {
         Model model(comm, MP_SHARDING_DESC_INIT);
         int64_t start = 0;
         int64_t count = 0;
@@ -141,7 +117,7 @@ TEST(Sharding, SlicesCoverTheParametersAndStatesAreTheirs) {
 TEST(Sharding, GroupsHoldACopyEach) {
     mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
     sharding.shard_ranks = 2;
-    run_ranks(4, [&](int32_t rank, mp_comm* comm) {
+    run_ranks(4, [&](mp_comm* comm, int32_t rank) {
         Model model(comm, sharding);
         EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
         for (int32_t i = 0; i < kParams; ++i) {
@@ -178,7 +154,7 @@ TEST(Sharding, GroupsHoldACopyEach) {
 
 // Messages that are under way keep the queue that they were begun on.
 TEST(Sharding, AQueueMayGoBeforeItsMessages) {
-    run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
+    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
         for (const bool steps : {false, true}) {
             mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
             sharding.stage = 2;
@@ -198,7 +174,7 @@ TEST(Sharding, AQueueMayGoBeforeItsMessages) {
 }
 
 TEST(Sharding, MemoryThatIsNotThereIsSaid) {
-    run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
+    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
         mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
         sharding.stage = 3;
         Model model(comm, sharding);
@@ -227,7 +203,7 @@ TEST(Sharding, MemoryThatIsNotThereIsSaid) {
 
 // Gathers end in the order in which they began; who waits for a late one has all before it.
 TEST(Sharding, GathersThatBeginOneByOneAreWaitedForInAnyOrder) {
-    run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
+    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
         mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
         sharding.stage = 3;
         Model model(comm, sharding);
@@ -252,7 +228,7 @@ TEST(Sharding, GathersThatBeginOneByOneAreWaitedForInAnyOrder) {
 
 // Memory of the caller cannot be taken, which all ranks learn alike.
 TEST(Sharding, StageTwoNeedsGradientsOfTheLibrary) {
-    run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
+    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
         mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
         sharding.stage = 2;
         Model model(comm, sharding);
@@ -346,7 +322,7 @@ TEST(Sharding, TheEndOfTheOnlyMicrobatchSaysNothingNew) {
         for (int32_t stage = 0; stage <= 2; ++stage) {
             std::vector<std::vector<unsigned char>> results[2];
             for (const bool ends : {false, true}) {
-                run_ranks(2, [&](int32_t rank, mp_comm* comm) {
+                run_ranks(2, [&](mp_comm* comm, int32_t rank) {
                     mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
                     sharding.stage = stage;
                     sharding.order = order;
@@ -374,7 +350,7 @@ TEST(Sharding, TheEndOfTheOnlyMicrobatchSaysNothingNew) {
 }
 
 TEST(Sharding, TrafficIsCounted) {
-    run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
+    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
         Model model(comm, MP_SHARDING_DESC_INIT);
         MP_OK(model.backward(0, false));
         EXPECT_TRUE(succeeded(mp_optimizer_step(model.optimizer, nullptr, nullptr)));
@@ -397,7 +373,7 @@ mp_sharding_progress progress_of(const Model& model) {
 
 // Seen from outside: what was begun is finished though nobody makes a call that moves anything.
 TEST(Sharding, MessagesMoveWhileTheCallerComputes) {
-    run_ranks(2, [](int32_t /*rank*/, mp_comm* comm) {
+    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
         for (const uint32_t flags : {0U, MP_SHARDING_NO_PROGRESS_THREAD}) {
             mp_sharding_desc desc = MP_SHARDING_DESC_INIT;
             desc.flags = flags;
@@ -462,7 +438,7 @@ TEST(Sharding, ACheckpointOfSomeRanksGoesOnOnOthers) {
                      std::to_string(shard_ranks));
         const std::string folder =
             ::testing::TempDir() + "mp_sharded_" + std::to_string(::getpid()) + std::to_string(run);
-        run_ranks(4, [&](int32_t rank, mp_comm* comm) {
+        run_ranks(4, [&](mp_comm* comm, int32_t rank) {
             Model model(comm, desc_of(stage, shard_ranks));
             const Checkpoint checkpoint = make(model, comm);
             steps(model, 0, 2);
@@ -478,7 +454,7 @@ TEST(Sharding, ACheckpointOfSomeRanksGoesOnOnOthers) {
         const std::uintmax_t bytes = bytes_below(folder);
         one_copy = run == 0 ? bytes : one_copy;
         EXPECT_LT(bytes, one_copy + one_copy / 8) << "replicas write nothing again";
-        run_ranks(2, [&](int32_t rank, mp_comm* comm) {
+        run_ranks(2, [&](mp_comm* comm, int32_t rank) {
             Model model(comm, desc_of(3 - stage, shard_ranks == 0 ? 1 : 0));
             const Checkpoint checkpoint = make(model, comm);
             EXPECT_TRUE(succeeded(

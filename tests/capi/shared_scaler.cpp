@@ -6,13 +6,13 @@
 #include <numeric>
 #include <thread>
 
+#include "ranks.hpp"
 #include "support.hpp"
 
 using namespace mp_test;
 
 namespace {
 
-using Comm = Handle<mp_comm, mp_comm_destroy>;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // How one of them is stepped.

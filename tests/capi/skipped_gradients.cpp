@@ -7,13 +7,12 @@
 #include <limits>
 #include <thread>
 
+#include "ranks.hpp"
 #include "support.hpp"
 
 using namespace mp_test;
 
 namespace {
-
-using Comm = Handle<mp_comm, mp_comm_destroy>;
 
 struct Format {
     const char* name;

@@ -11,13 +11,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ranks.hpp"
 #include "training.hpp"
 
 using namespace mp_test;
 
 namespace {
 
-using Comm = Handle<mp_comm, mp_comm_destroy>;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // One parameter of four elements, whose gradient is what a test wants; the norm is that of its first element.

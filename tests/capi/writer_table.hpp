@@ -7,6 +7,7 @@
 #include <functional>
 #include <thread>
 
+#include "ranks.hpp"
 #include "support.hpp"
 
 namespace mp_test {
@@ -15,7 +16,6 @@ constexpr int64_t kSide = 32;
 constexpr int64_t kArea = kSide * kSide;
 constexpr int64_t kAreaBytes = kArea * 4;
 
-using Comm = Handle<mp_comm, mp_comm_destroy>;
 using Request = Handle<mp_comm_request, mp_comm_request_destroy>;
 
 // A weight [kSide, kSide] in fp32 in memory of the test's, and what writers need.
