@@ -2,10 +2,15 @@
 #include "checkpoint/catalog.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <set>
 
 #include "device/memory_watch.hpp"
+#include "numerics/block_state.hpp"
+#include "numerics/codec.hpp"
 #include "system/name.hpp"
 
 namespace mp::checkpoint {
@@ -37,6 +42,18 @@ void check_slices(const Entry& entry) {
     }
 }
 
+bool is_power_of_two(float value) noexcept {
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    const uint32_t exponent = bits >> 23; // with the sign
+    return (bits & 0x7FFFFFU) == 0 && exponent >= 1 && exponent <= 254;
+}
+
+float value_at(const Entry& entry, const unsigned char* at) noexcept {
+    return entry.format == DType::fp16 // of a block's scale, whose sign is no sign
+               ? numerics::BlockScale16::decode(numerics::detail::load_element<uint16_t>(at, 0))
+               : numerics::load_as_float(entry.format.dtype, at, 0);
+}
+
 } // namespace
 
 int64_t Entry::count() const noexcept {
@@ -49,6 +66,25 @@ int64_t Entry::count() const noexcept {
 
 std::size_t Entry::bytes(const LocalSlice& slice) const noexcept {
     return static_cast<std::size_t>(offset(slice.start + slice.length) - offset(slice.start));
+}
+
+std::string wrong_value(const Entry& entry, const unsigned char* values, std::size_t bytes) {
+    const auto size = static_cast<std::size_t>(dtype_size(entry.format.dtype));
+    if (entry.rule == ValueRule::any || size == 0) {
+        return "";
+    }
+    const bool is_power = entry.rule == ValueRule::power_of_two;
+    for (std::size_t at = 0; at + size <= bytes; at += size) {
+        const float value = value_at(entry, values + at);
+        if (is_power ? is_power_of_two(value) : std::isfinite(value) && !std::signbit(value)) {
+            continue;
+        }
+        char number[32];
+        (void)std::snprintf(number, sizeof number, "%g", static_cast<double>(value));
+        return entry.text() + " has the scale " + number + "; it must be " +
+               (is_power ? "a power of two" : "finite and not negative");
+    }
+    return "";
 }
 
 void check_catalog(const Catalog& catalog) {

@@ -64,6 +64,9 @@ struct Catalog {
 // Throws invalid_argument for entries no checkpoint can hold.
 void check_catalog(const Catalog& catalog);
 
+// What is wrong with these numbers of an entry by its rule; empty: nothing.
+std::string wrong_value(const Entry& entry, const unsigned char* values, std::size_t bytes);
+
 // Bytes of slice memory to host memory and back, from byte `offset` of the slice. The first two do not wait.
 void copy_out(const Entry& entry, const LocalSlice& slice, std::size_t offset, void* host,
               std::size_t bytes);

@@ -233,7 +233,15 @@ system::OpenFile open_parent(system::FileTable& files, const std::string& parent
     const Status opened =
         files.open(system::kCurrentDirectory, parent.c_str(), OpenMode::directory, &handle);
     check(made.ok() || opened.ok() ? opened : made); // another process may have made it meanwhile
-    return {files, handle};
+    OpenFile folder(files, handle);
+    check(files.look(handle, kManifestName, &found));
+    if (found.kind != system::FileKind::none) { // a load there would take it, and nothing below it
+        fail(Code::invalid_argument,
+             "checkpoint: '%s' is a checkpoint itself, with a %s; name the folder it lies in, or "
+             "another",
+             parent.c_str(), kManifestName);
+    }
+    return folder;
 }
 
 Manifest read_committed(system::FileTable& files, const std::string& parent, const Committed& one) {

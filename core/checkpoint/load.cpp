@@ -2,15 +2,11 @@
 #include "checkpoint/load.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
 #include <set>
 
 #include "checkpoint/directory.hpp"
 #include "checkpoint/shard_reader.hpp"
-#include "numerics/block_state.hpp"
-#include "numerics/codec.hpp"
 #include "recipe/automatic.hpp"
 #include "system/crc32c.hpp"
 #include "tensor/tensor.hpp"
@@ -44,35 +40,6 @@ std::string difference(const std::string& saved, const std::string& here) {
 
 std::string quoted(const std::string& preset) {
     return preset.empty() ? "one without a name" : "'" + preset + "'";
-}
-
-bool is_power_of_two(float value) noexcept {
-    const uint32_t bits = std::bit_cast<uint32_t>(value);
-    const uint32_t exponent = bits >> 23; // with the sign
-    return (bits & 0x7FFFFFU) == 0 && exponent >= 1 && exponent <= 254;
-}
-
-void check_values(const Entry& entry, const std::vector<unsigned char>& bytes) {
-    if (entry.rule == ValueRule::any) {
-        return;
-    }
-    const auto size = static_cast<std::size_t>(dtype_size(entry.format.dtype));
-    for (std::size_t at = 0; size > 0 && at + size <= bytes.size(); at += size) {
-        const float value =
-            entry.format == DType::fp16 // of a block's scale, whose sign is no sign
-                ? numerics::BlockScale16::decode(
-                      numerics::detail::load_element<uint16_t>(bytes.data() + at, 0))
-                : numerics::load_as_float(entry.format.dtype, bytes.data() + at, 0);
-        const bool good = entry.rule == ValueRule::power_of_two
-                              ? is_power_of_two(value)
-                              : std::isfinite(value) && !std::signbit(value);
-        if (!good) {
-            fail(Code::corrupt_data, "checkpoint: %s has the scale %g; it must be %s",
-                 entry.text().c_str(), static_cast<double>(value),
-                 entry.rule == ValueRule::power_of_two ? "a power of two"
-                                                       : "finite and not negative");
-        }
-    }
 }
 
 } // namespace
@@ -205,7 +172,11 @@ class Loader {
         read_files();
         for (std::size_t e = 0; e < catalog_.entries.size(); ++e) {
             for (const std::vector<unsigned char>& bytes : loaded_.staged_[e]) {
-                check_values(catalog_.entries[e], bytes);
+                const std::string wrong =
+                    wrong_value(catalog_.entries[e], bytes.data(), bytes.size());
+                if (!wrong.empty()) {
+                    fail(Code::corrupt_data, "checkpoint: %s", wrong.c_str());
+                }
             }
         }
     }

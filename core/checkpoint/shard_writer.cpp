@@ -30,6 +30,10 @@ class ChunkWriter {
     }
 
     void append(const ShardTensor& tensor) {
+        if (tensor.entry->rule != ValueRule::any) {
+            append_checked(*tensor.entry, *tensor.slice);
+            return;
+        }
         const std::size_t bytes = tensor.entry->bytes(*tensor.slice);
         for (std::size_t done = 0; done < bytes;) {
             const std::size_t n = std::min(bytes - done, chunk_.size() - filled_);
@@ -57,6 +61,28 @@ class ChunkWriter {
     std::vector<uint32_t> take_sums() noexcept { return std::move(sums_); }
 
   private:
+    // What a load would refuse is not saved: until it is loaded nobody would know.
+    void append_checked(const Entry& entry, const LocalSlice& slice) {
+        constexpr std::size_t kMost = 1 << 16; // whole elements
+        const std::size_t bytes = entry.bytes(slice);
+        std::vector<unsigned char> part(std::min(bytes, kMost));
+        for (std::size_t done = 0; done < bytes; done += part.size()) {
+            part.resize(std::min(bytes - done, kMost));
+            copy_out(entry, slice, done, part.data(), part.size());
+            if (entry.stream != nullptr) {
+                entry.stream->sync();
+            }
+            const std::string wrong = wrong_value(entry, part.data(), part.size());
+            if (!wrong.empty()) {
+                fail(Code::bad_state,
+                     "checkpoint: %s; a load would refuse it. A gradient was too large for the "
+                     "state, or not finite: go on from an earlier checkpoint",
+                     wrong.c_str());
+            }
+            append(reinterpret_cast<const char*>(part.data()), part.size());
+        }
+    }
+
     void flush_if_full() {
         if (filled_ == chunk_.size()) {
             flush();

@@ -46,6 +46,11 @@ void check_form(const MatrixForm& form, const char* what) {
             fail(Code::invalid_argument,
                  "%s: NVFP4's scales are fp8_e4m3; they cannot be powers of two only", what);
         }
+        if (form.policy.max_code != max_finite(form.dtype)) {
+            fail(Code::invalid_argument,
+                 "%s: NVFP4's largest element has the largest code, and no margin; leave it 0",
+                 what);
+        }
         return;
     }
     if (form.dtype == DType::fp4_e2m1 && grid == kMxColumnScales) {

@@ -126,6 +126,41 @@ TEST(CheckpointFolder, CleaningUpFollowsNoLinks) {
     }
 }
 
+// A load of such a folder would take the checkpoint that it is.
+TEST(CheckpointFolder, IsNoCheckpointItself) {
+    const Folder folder("nested");
+    Training training("fp32");
+    MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 1, 0));
+    const std::string step = fs::directory_iterator(folder.path)->path().string();
+    for (const uint32_t flags : {0U, MP_SAVE_BACKGROUND}) {
+        MP_FAILS(mp_checkpoint_save(training.checkpoint, step.c_str(), 2, flags),
+                 MP_STATUS_INVALID_ARGUMENT, "is a checkpoint itself");
+    }
+    EXPECT_EQ(folder.entries(), 1U);
+}
+
+// What a load would refuse is not saved: the second moment of a finite gradient, where a block has no scale for it.
+TEST(CheckpointFolder, GetsNothingThatALoadRefuses) {
+    for (const char* format :
+         {"fp8_e4m3_block256", "int8_block256", "int8_companded32", "int4_block128"}) {
+        const std::string recipe =
+            R"({"recipe": "fp32", "optimizer.exp_avg_sq.dtype": ")" + std::string(format) + R"("})";
+        const Folder folder("too_large");
+        Training training(recipe);
+        MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 1, 0));
+        mp_tensor* grad = nullptr;
+        MP_OK(mp_optimizer_get_state(training.optimizer, 2, "grad", &grad));
+        const Tensor owned(grad);
+        const std::vector<float> large(6000, 6e20F);
+        MP_OK(mp_tensor_write(grad, nullptr, large.data(), large.size() * sizeof(float)));
+        MP_OK(mp_optimizer_step(training.optimizer, nullptr, nullptr));
+        MP_FAILS(mp_checkpoint_save(training.checkpoint, folder.c_str(), 2, 0), MP_STATUS_BAD_STATE,
+                 "exp_avg_sq_scale_inv", "a load would refuse it");
+        MP_OK(mp_checkpoint_load(training.checkpoint, folder.c_str(), 0, nullptr));
+        EXPECT_EQ(folder.entries(), 1U);
+    }
+}
+
 // Whoever saves cleans up what others left; a save that goes on is none of it.
 TEST(CheckpointFolder, TakesTwoWritersAtOnce) {
     const Folder folder("writers");

@@ -246,6 +246,12 @@ TEST_F(QuantTest, PartsThatDoNotBelongTogether) {
     MP_FAILS(create(MP_DTYPE_FP8_E4M3, {4}, MP_SCALING_NVFP4), MP_STATUS_INVALID_ARGUMENT, "NVFP4");
     MP_FAILS(create(MP_DTYPE_FP4_E2M1, {4}, MP_SCALING_NVFP4, 0, MP_QUANT_POWER_OF_TWO),
              MP_STATUS_INVALID_ARGUMENT, "powers of two");
+    mp_quant_desc margin = MP_QUANT_DESC_INIT;
+    margin.scaling = MP_SCALING_NVFP4;
+    margin.margin = 1;
+    const mp_tensor_desc four = tensor_desc(MP_DTYPE_FP4_E2M1, {4});
+    MP_FAILS(mp_tensor_create_quantized(context, &four, &margin, &raw), MP_STATUS_INVALID_ARGUMENT,
+             "NVFP4", "margin");
     MP_FAILS(create(MP_DTYPE_FP4_E2M1, {64, 64}, MP_SCALING_MX_32X1), MP_STATUS_INVALID_ARGUMENT,
              "1x32");
     MP_FAILS(create(MP_DTYPE_FP4_E2M1, {64, 64}, MP_SCALING_ROW), MP_STATUS_INVALID_DTYPE,
