@@ -66,6 +66,12 @@ void Linear::check_apart(const Stream& stream, const Saved* saved, const Tensor&
         saved->add_to(ranges, forms(recipe::GemmRole::wgrad).b, options_.in_features);
     }
     ranges.check("linear");
+    if (g.dw == nullptr && saved != nullptr) { // dx may take the place of x, scratch memory may not
+        MemoryRanges kept;
+        kept.add_workspace(stream);
+        saved->add_to(kept, forms(recipe::GemmRole::wgrad).b, options_.in_features);
+        kept.check("linear");
+    }
 }
 
 // Whether a micro-batch is added to what this layer left in codes.

@@ -55,6 +55,15 @@ void Parameters::check_apart(const NewParameter& p) const {
                  ours == p.param.get() ? "weight" : "gradient", p.name.c_str(),
                  theirs->is_gradient ? "gradient" : "weight", (*this)[theirs->index].name.c_str());
         }
+        const int32_t* state_of =
+            ours != nullptr ? state_memory_.find(ours->data(), ours->bytes()) : nullptr;
+        if (state_of != nullptr) {
+            fail(Code::invalid_argument,
+                 "optimizer: the %s of '%s' overlaps states of '%s' in memory; it needs memory of "
+                 "its own",
+                 ours == p.param.get() ? "weight" : "gradient", p.name.c_str(),
+                 (*this)[*state_of].name.c_str());
+        }
     }
 }
 

@@ -141,13 +141,14 @@ MP_API mp_status mp_checkpoint_add_data(mp_checkpoint* checkpoint, const char* n
 /** Saves a new checkpoint. Blocks until it is on the disk, or with MP_SAVE_BACKGROUND until the state is copied.
  * After a failure the checkpoints are those of before, unless only the last sync of the directory failed.
  * @param[in] checkpoint  the object
- * @param[in] directory   of checkpoints; made where it is missing; a link to one is followed, links in it are not. What the
- *                        path means is settled in the call, also for MP_SAVE_BACKGROUND. Modes are 0777 and 0666, less the umask
+ * @param[in] directory   of checkpoints, not one itself; made where it is missing; a link to one is followed, links in it are
+ *                        not. What the path means is settled in the call, also for MP_SAVE_BACKGROUND. Modes are 0777 and
+ *                        0666, less the umask
  * @param[in] step        a number for its name, >= 0
  * @param[in] flags       0 or MP_SAVE_BACKGROUND
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
- *          MP_STATUS_BAD_STATE (a save is running; the directory has the largest sequence); MP_STATUS_UNSUPPORTED (in the background:
- *          see there); MP_STATUS_RANK_MISMATCH (with what differs); MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
+ *          MP_STATUS_BAD_STATE (a save is running; the directory has the largest sequence; a state in blocks has a scale that is
+ *          infinite or NaN, which a load would refuse); MP_STATUS_UNSUPPORTED (in the background: see there); MP_STATUS_RANK_MISMATCH (with what differs); MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
  * @threads C
  * @since 0.2 */
 MP_API mp_status mp_checkpoint_save(mp_checkpoint* checkpoint, const char* directory, int64_t step,

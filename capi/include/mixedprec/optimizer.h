@@ -252,8 +252,8 @@ MP_BEGIN_DECLS
  * @param[in]  scaler      its scale is divided out and its found_inf is set; NULL: no loss scale. Of several calls with one scaler each
  *                         skips by its own gradients: where all arrays are to be skipped together, mp_scaler_check_pointers first
  * @param[out] stats       what happened; NULL: not wanted. Blocks when not NULL
- * @returns as mp_optimizer_step; at step 1 MP_STATUS_WARNING where bf16 second moments rounded to nearest cannot decrease
- *          at this beta2, where eps is 0, or where slots share the random bits of stochastic rounding (the same elements of one
+ * @returns as mp_optimizer_step; at step 1 (on the host by step_pointer, where there is one) MP_STATUS_WARNING where bf16 second
+ *          moments rounded to nearest cannot decrease at this beta2, where second moments are fp16, where eps is 0, or where slots share the random bits of stochastic rounding (the same elements of one
  *          uid); MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (a hyperparameter, a negative count,
  *          a pointer that is NULL or not aligned to its element, arrays that overlap); MP_STATUS_STRUCT_TOO_NEW
  * @threads A, as long as no two calls share memory or a scaler
@@ -282,7 +282,7 @@ MP_API mp_status mp_optimizer_create(mp_context* context, mp_recipe* recipe,
  * @param[in]  optimizer  the optimizer
  * @param[in]  desc       NULL: all defaults
  * @param[out] index      the group's number, from 0; may be NULL
- * @returns MP_STATUS_OK; MP_STATUS_WARNING (bf16 second moments rounded to nearest at this beta2 cannot decrease);
+ * @returns MP_STATUS_OK; MP_STATUS_WARNING (bf16 second moments rounded to nearest at this beta2 cannot decrease; fp16 ones);
  *          MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
  * @threads B
  * @since 0.2 */
@@ -296,7 +296,7 @@ MP_API mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_
  * @param[in]  desc       name and tensors
  * @param[out] index      the parameter's number, from 0; may be NULL
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (group, name
- *          taken, device, memory shared with another parameter or gradient); MP_STATUS_INVALID_SHAPE;
+ *          taken, device, memory shared with another parameter, gradient or state); MP_STATUS_INVALID_SHAPE;
  *          MP_STATUS_INVALID_DTYPE; MP_STATUS_OUT_OF_MEMORY
  * @threads B
  * @since 0.2 */
@@ -457,8 +457,8 @@ MP_API mp_status mp_step_plan_run(mp_step_plan* plan, mp_queue* queue, mp_scaler
  * @param[in] plan   the plan
  * @param[in] queue  NULL: the default queue
  * @param[in] args   rule, step and MP_OPTIMIZER_ZERO_GRAD as they were at creation: the plan counts steps
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
- *          MP_STATUS_STRUCT_TOO_NEW; vendor codes
+ * @returns MP_STATUS_OK; MP_STATUS_WARNING as at the plan's creation, for what these bring; MP_STATUS_NULL_ARGUMENT;
+ *          MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW; vendor codes
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_step_plan_set_args(mp_step_plan* plan, mp_queue* queue,
