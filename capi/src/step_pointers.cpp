@@ -216,8 +216,7 @@ void check_count(const Stream& stream, const mp_step_args& args) {
 }
 
 // Slots that share random bits: of one uid, with elements of the same numbers.
-std::string same_bits_warning(const mp_step_args& args,
-                              const std::vector<UpdateSegment>& segments) {
+std::string same_bits_warning(const mp_step_args& args, std::span<const UpdateSegment> segments) {
     constexpr uint32_t kStochastic = MP_STEP_SR_PARAM | MP_STEP_SR_EXP_AVG | MP_STEP_SR_EXP_AVG_SQ;
     if ((args.flags & kStochastic) == 0) {
         return {};
@@ -243,8 +242,14 @@ std::string same_bits_warning(const mp_step_args& args,
     return {};
 }
 
+// By the count that the step goes by, where the host can read it.
+bool is_first_step(const Stream& stream, const mp_step_args& args) {
+    return args.step_pointer != nullptr && stream.device().is_host() ? *args.step_pointer == 0
+                                                                     : args.step == 1;
+}
+
 // Once, as it holds for all steps.
-std::string warning_of(const mp_step_args& args, const std::vector<UpdateSegment>& segments) {
+std::string warning_of(const mp_step_args& args, std::span<const UpdateSegment> segments) {
     numerics::GroupHyper hyper = hyper_of(args);
     hyper.device_values = args.hyper_pointer;
     std::string warning = same_bits_warning(args, segments);
@@ -290,9 +295,9 @@ mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue, const
         const Context& owner = *object_of(context, "context");
         const mp_step_args read = read_struct(args, "args");
         Slots arrays = read_slots(slots, slot_count, rule_of(read.rule));
-        const std::string warning =
-            read.step == 1 ? warning_of(read, arrays.segments) : std::string();
         Stream& stream = stream_of(queue, owner);
+        const std::string warning =
+            is_first_step(stream, read) ? warning_of(read, arrays.segments) : std::string();
         scaler::LossScaler* const loss_scaler = scaler_of(scaler, owner);
         if (stats != nullptr) {
             (void)size_of_struct(stats, "stats"); // before anything changes
@@ -334,7 +339,7 @@ mp_status mp_step_plan_run(mp_step_plan* plan, mp_queue* queue, mp_scaler* scale
 }
 
 mp_status mp_step_plan_set_args(mp_step_plan* plan, mp_queue* queue, const mp_step_args* args) {
-    return boundary([&] {
+    return boundary([&]() -> mp_status {
         StepPlanObject& object = *object_of(plan, "plan");
         const mp_step_args read = read_struct(args, "args");
         if (read.rule != object.args.rule || read.step != object.args.step ||
@@ -350,7 +355,10 @@ mp_status mp_step_plan_set_args(mp_step_plan* plan, mp_queue* queue, const mp_st
         object.plan.check_apart(hyper, options, nullptr);
         object.plan.set(stream, hyper, options);
         object.checked_with = nullptr; // the next run looks again
+        const std::string before = warning_of(object.args, object.plan.segments());
+        const std::string warning = warning_of(read, object.plan.segments());
         object.args = read;
+        return warning.empty() || warning == before ? MP_STATUS_OK : warn(warning);
     });
 }
 

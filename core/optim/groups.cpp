@@ -54,6 +54,11 @@ int32_t ParamGroups::add(const numerics::GroupHyper& hyper, const MomentFormats&
 
 std::string second_moment_warning(StateFormat format, bool is_stochastic,
                                   const numerics::GroupHyper& hyper, const char* remedy) {
+    if (has_second_moment(hyper.rule) && format == DType::fp16) {
+        return "optimizer: fp16 second moments underflow for gradients below 2.4e-4 and are "
+               "infinite for those above 256, whose weights then stay; use bf16 or fp32, or "
+               "fp16_scaled";
+    }
     if (!has_second_moment(hyper.rule) || format != DType::bf16 || is_stochastic ||
         hyper.beta2 <= recipe::kLargestBeta2ForNearestBf16) {
         return {};

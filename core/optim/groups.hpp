@@ -17,7 +17,7 @@ namespace mp::optim {
 // The address of one fp32 element on the device; null for a null tensor. Throws for anything else.
 const float* scalar_address(const Tensor* tensor, const Device& device, const char* name);
 
-// Of second moments that can only grow; empty where there is nothing to say. `remedy`: "set" what helps.
+// Of second moments that can only grow, or in fp16; empty where there is nothing to say. `remedy`: "set" what helps.
 std::string second_moment_warning(StateFormat format, bool is_stochastic,
                                   const numerics::GroupHyper& hyper, const char* remedy);
 // Of an eps that is 0, where it is a number of the host's and the rule divides.

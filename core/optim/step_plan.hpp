@@ -3,6 +3,7 @@
 // can be captured. Counts the steps that were taken.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "optim/step_memory.hpp"
@@ -30,6 +31,10 @@ class StepPlan {
     // Throws where what a run with these writes shares memory with anything else of it.
     void check_apart(const numerics::GroupHyper& hyper, const StepOptions& options,
                      const scaler::LossScaler* scaler) const;
+    [[nodiscard]] std::span<const UpdateSegment> segments() const noexcept {
+        const SegmentTable table = plan_.table();
+        return {table.host_segments, static_cast<std::size_t>(table.segment_count)};
+    }
     [[nodiscard]] const StepOptions& options() const noexcept { return options_; }
     [[nodiscard]] const numerics::GroupHyper& hyper() const noexcept { return hyper_.front(); }
 

@@ -190,7 +190,42 @@ TEST(Ranges, StepsOnPointersThatAreToldOf) {
     MP_FAILS(step(args), MP_STATUS_WARNING, "eps is 0", "NaN");
     mp_step_plan* plan = nullptr;
     MP_FAILS(mp_step_plan_create(context, &args, slots, 2, &plan), MP_STATUS_WARNING, "eps is 0");
+    MP_OK(mp_step_plan_set_args(plan, nullptr, &args)); // told already
+    slots[1].uid = 0;
+    args.flags &= ~MP_STEP_SR_PARAM;
+    args.eps = 1e-8;
+    MP_OK(mp_step_plan_set_args(plan, nullptr, &args));
+    args.eps = 0.0;
+    MP_FAILS(mp_step_plan_set_args(plan, nullptr, &args), MP_STATUS_WARNING, "eps is 0");
     mp_step_plan_destroy(plan);
+    // The count at an address is the one that says which step is the first.
+    int64_t count = 0;
+    args.step_pointer = &count;
+    for (const int64_t step_beside : {0, 1}) {
+        args.step = step_beside;
+        count = 0;
+        MP_FAILS(step(args), MP_STATUS_WARNING, "eps is 0");
+        EXPECT_EQ(count, 1);
+        MP_OK(step(args));
+    }
+    args.eps = 1e-8;
+    count = 0;
+    for (mp_step_slot& slot : slots) {
+        slot.exp_avg_sq_dtype = MP_DTYPE_FP16;
+    }
+    MP_FAILS(step(args), MP_STATUS_WARNING, "fp16 second moments");
+}
+
+TEST(Ranges, Fp16SecondMomentsOfAGroupAreToldOf) {
+    const Context context = make_context(1);
+    const Recipe recipe = make_recipe(context, "fp32");
+    mp_optimizer* raw = nullptr;
+    MP_OK(mp_optimizer_create(context, recipe, nullptr, &raw));
+    const Optimizer optimizer(raw);
+    mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
+    group.exp_avg_sq_format = "fp16";
+    MP_FAILS(mp_optimizer_add_group(optimizer, &group, nullptr), MP_STATUS_WARNING,
+             "fp16 second moments");
 }
 
 TEST(Ranges, AnEpsOfZeroIsToldOfOnce) {
