@@ -190,6 +190,10 @@ mp_status mp_scaler_set_state(mp_scaler* scaler, mp_queue* queue, const mp_scale
         target.hysteresis_tracker = source.hysteresis_tracker;
         target.good_steps = source.good_steps;
         target.overflow_steps = source.overflow_steps;
+        const std::string refusal = object.refusal(target);
+        if (!refusal.empty()) {
+            fail(Code::invalid_argument, "scaler: %s", refusal.c_str());
+        }
         object.write(stream_of(queue, *object.context()), target);
     });
 }

@@ -2,7 +2,6 @@
 #include "checkpoint/stateful.hpp"
 
 #include <bit>
-#include <cmath>
 
 #include "checkpoint/saved_numbers.hpp"
 
@@ -30,11 +29,6 @@ Entry whole_entry(const std::string& name, const std::string& state, StateFormat
     return entry;
 }
 
-bool is_power_of_two(double value) {
-    int exponent = 0;
-    return std::frexp(value, &exponent) == 0.5;
-}
-
 class StatefulScaler final : public Stateful {
   public:
     explicit StatefulScaler(std::shared_ptr<scaler::LossScaler> scaler)
@@ -52,11 +46,17 @@ class StatefulScaler final : public Stateful {
         add("failed_at_min", state.failed_at_min);
         add("good_steps", static_cast<uint64_t>(state.good_steps));
         add("overflow_steps", static_cast<uint64_t>(state.overflow_steps));
+        if (state.by_steps != 0) {
+            add("by_steps", 1);
+        }
     }
 
     void prepare(const Loaded& loaded) override {
-        restored_ = state_of(loaded.manifest());
-        check_state(restored_);
+        restored_ = scaler_->adopted(state_of(loaded.manifest()));
+        const std::string refusal = scaler_->refusal(restored_);
+        if (!refusal.empty()) {
+            fail(Code::corrupt_data, "checkpoint: %s", refusal.c_str());
+        }
     }
 
     void apply() override { scaler_->write(scaler_->context()->stream(), restored_); }
@@ -84,29 +84,8 @@ class StatefulScaler final : public Stateful {
         state.failed_at_min = small("failed_at_min");
         state.good_steps = numbers.integer("good_steps");
         state.overflow_steps = numbers.integer("overflow_steps");
+        state.by_steps = numbers.has("by_steps") ? small("by_steps") : 0;
         return state;
-    }
-
-    void check_state(const numerics::LossScaleState& state) const {
-        const recipe::ScalerPolicy& policy = scaler_->policy();
-        const auto scale = static_cast<double>(state.scale);
-        // Doubled and halved, a power of two stays one.
-        const bool by_powers =
-            is_power_of_two(policy.init_scale) && is_power_of_two(policy.rule.growth_factor) &&
-            is_power_of_two(policy.rule.backoff_factor) &&
-            (policy.rule.min_scale == 0.0 || is_power_of_two(policy.rule.min_scale)) &&
-            (policy.rule.max_scale == 0.0 || is_power_of_two(policy.rule.max_scale));
-        if (!(scale > 0.0 && std::isfinite(scale)) || (by_powers && !is_power_of_two(scale))) {
-            fail(Code::corrupt_data,
-                 "checkpoint: the loss scale is %g; this scaler cannot come to it", scale);
-        }
-        if (state.growth_tracker < 0 ||
-            state.growth_tracker > policy.rule.growth_interval + policy.rule.count_offset ||
-            state.hysteresis_tracker > policy.rule.hysteresis || state.failed_at_min > 1 ||
-            state.good_steps < 0 || state.overflow_steps < 0) {
-            fail(Code::corrupt_data,
-                 "checkpoint: the loss scaler's counts are out of the bounds of this scaler");
-        }
     }
 
     std::shared_ptr<scaler::LossScaler> scaler_;

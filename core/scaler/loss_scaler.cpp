@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <utility>
 
 #include "comm/agreement.hpp"
@@ -67,6 +68,19 @@ void check_policy(const recipe::ScalerPolicy& p) {
          "max_scale", r.max_scale, "0 or at least init_scale");
 }
 
+bool is_power_of_two(double value) {
+    int exponent = 0;
+    return std::frexp(value, &exponent) == 0.5;
+}
+
+// Doubled and halved, a power of two stays one.
+bool moves_by_powers(const recipe::ScalerPolicy& p) {
+    const auto is_bound = [](double bound) { return bound == 0.0 || is_power_of_two(bound); };
+    return is_power_of_two(p.init_scale) && is_power_of_two(p.rule.growth_factor) &&
+           is_power_of_two(p.rule.backoff_factor) && is_bound(p.rule.min_scale) &&
+           is_bound(p.rule.max_scale);
+}
+
 } // namespace
 
 recipe::ScalerPolicy scaler_preset(const std::string& name) {
@@ -94,13 +108,47 @@ LossScaler::LossScaler(std::shared_ptr<Context> context, const recipe::ScalerPol
     Stream& stream = context_->stream();
     state_ = Buffer(stream.shared_device(), sizeof(numerics::LossScaleState));
     numerics::LossScaleState state;
-    state.scale = checks() ? static_cast<float>(policy_.init_scale) : 1.0F;
+    state.scale = first_scale();
     state.hysteresis_tracker = policy_.rule.hysteresis;
     write(stream, state);
 }
 
 numerics::LossScaleState* LossScaler::device_state() const noexcept {
     return checks() ? state_.as<numerics::LossScaleState>() : nullptr;
+}
+
+std::string LossScaler::refusal(const numerics::LossScaleState& state) const {
+    const numerics::LossScaleRule& rule = policy_.rule;
+    const auto largest = static_cast<float>(rule.max_scale);
+    const bool is_between = state.scale >= static_cast<float>(rule.min_scale) &&
+                            (largest == 0.0F || state.scale <= largest);
+    const bool is_dynamic = rule.is_dynamic != 0;
+    if (!(state.scale > 0.0F && std::isfinite(state.scale)) || (is_dynamic && !is_between) ||
+        (is_dynamic && moves_by_powers(policy_) && !is_power_of_two(state.scale)) ||
+        (!is_dynamic && state.scale != first_scale())) {
+        char text[96];
+        (void)std::snprintf(text, sizeof text,
+                            "the loss scale is %g; this scaler cannot come to it",
+                            static_cast<double>(state.scale));
+        return text;
+    }
+    if (state.growth_tracker < 0 ||
+        state.growth_tracker > rule.growth_interval + rule.count_offset ||
+        state.hysteresis_tracker > rule.hysteresis || state.failed_at_min > 1 ||
+        state.by_steps > 1 || state.good_steps < 0 || state.overflow_steps < 0) {
+        return "the loss scaler's counts are out of the bounds of this scaler";
+    }
+    return {};
+}
+
+numerics::LossScaleState LossScaler::adopted(numerics::LossScaleState state) const noexcept {
+    if (policy_.rule.is_dynamic == 0) {
+        state.scale = first_scale();
+        state.growth_tracker = 0;
+        state.hysteresis_tracker = policy_.rule.hysteresis;
+        state.failed_at_min = 0;
+    }
+    return state;
 }
 
 numerics::LossScaleState LossScaler::read(Stream& stream) const {

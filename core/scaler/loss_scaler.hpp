@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "comm/communicator.hpp"
 #include "context/context.hpp"
@@ -32,6 +33,10 @@ class LossScaler {
         return state_.as<numerics::LossScaleState>();
     }
 
+    // Why this scaler cannot be in such a state, which is somebody else's; empty: it can.
+    [[nodiscard]] std::string refusal(const numerics::LossScaleState& state) const;
+    // The state as a scaler of this kind has it: one whose scale does not move keeps its own.
+    [[nodiscard]] numerics::LossScaleState adopted(numerics::LossScaleState state) const noexcept;
     [[nodiscard]] numerics::LossScaleState read(Stream& stream) const; // waits
     void write(Stream& stream, const numerics::LossScaleState& state); // waits
     void check_finite(Stream& stream, std::span<const TensorRef> grads);
@@ -43,6 +48,10 @@ class LossScaler {
     void combine(Stream& stream, comm::Communicator& comm);
 
   private:
+    [[nodiscard]] float first_scale() const noexcept {
+        return checks() ? static_cast<float>(policy_.init_scale) : 1.0F;
+    }
+
     std::shared_ptr<Context> context_;
     recipe::ScalerPolicy policy_;
     Buffer state_;

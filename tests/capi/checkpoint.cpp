@@ -171,6 +171,35 @@ TEST(Checkpoint, ConvertsToAnotherRecipeAndSaysWhatThatLoses) {
     EXPECT_EQ(same.everything(), saved.everything());
 }
 
+// A scaler whose scale does not move has its own after a load, whatever was saved.
+TEST(Checkpoint, AScaleThatDoesNotMoveStays) {
+    const Context context = make_context(1);
+    const auto make = [&](int32_t kind, double scale) {
+        mp_scaler_desc desc = MP_SCALER_DESC_INIT;
+        desc.kind = kind;
+        desc.init_scale = scale;
+        mp_scaler* made = nullptr;
+        EXPECT_TRUE(succeeded(mp_scaler_create(context, &desc, &made)));
+        return Scaler(made);
+    };
+    const auto file_of = [&](mp_scaler* scaler) {
+        mp_checkpoint* made = nullptr;
+        EXPECT_TRUE(succeeded(mp_checkpoint_create(context, nullptr, nullptr, &made)));
+        EXPECT_TRUE(succeeded(mp_checkpoint_add_scaler(made, scaler)));
+        return Checkpoint(made);
+    };
+    const Folder folder("scaler");
+    const Scaler moves = make(MP_SCALER_DYNAMIC, 65536.0);
+    MP_OK(mp_checkpoint_save(file_of(moves), folder.c_str(), 1, 0));
+    for (const auto& [kind, scale] : {std::pair(MP_SCALER_NONE, 1.0), {MP_SCALER_STATIC, 128.0}}) {
+        const Scaler stays = make(kind, kind == MP_SCALER_NONE ? 65536.0 : scale);
+        MP_OK(mp_checkpoint_load(file_of(stays), folder.c_str(), 0, nullptr));
+        mp_scaler_state state = MP_SCALER_STATE_INIT;
+        MP_OK(mp_scaler_get_state(stays, nullptr, &state));
+        EXPECT_EQ(state.scale, scale);
+    }
+}
+
 // Only layers' scales, which are the saved recipe's, may be left behind.
 TEST(Checkpoint, NothingIsLostOnTheWayToAnotherRecipe) {
     const Folder folder("convert");

@@ -227,6 +227,22 @@ TEST(Scaler, WrongDescriptors) {
     mp_scaler_state state = state_of(good);
     state.scale = 0;
     MP_FAILS(mp_scaler_set_state(good, nullptr, &state), MP_STATUS_INVALID_ARGUMENT, "scale");
+    desc = MP_SCALER_DESC_INIT;
+    desc.init_scale = 128.0;
+    desc.min_scale = 2.0;
+    desc.max_scale = 1024.0;
+    for (const int32_t kind : {MP_SCALER_DYNAMIC, MP_SCALER_STATIC, MP_SCALER_NONE}) {
+        desc.kind = kind;
+        const Scaler one = make_scaler(context, desc);
+        const mp_scaler_state own = state_of(one);
+        MP_OK(mp_scaler_set_state(one, nullptr, &own));
+        for (const double scale : {1.5 * own.scale, 2048.0, 0.5}) { // in no scaler of these
+            state = own;
+            state.scale = scale;
+            MP_FAILS(mp_scaler_set_state(one, nullptr, &state), MP_STATUS_INVALID_ARGUMENT,
+                     "cannot come to it");
+        }
+    }
     const int32_t dtype = MP_DTYPE_INT8;
     const int64_t count = 1;
     const float value = 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One loss scaler and several optimizers: each skips by its own gradients, in any order; one update looks at all.
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -152,6 +153,40 @@ TEST(SharedScaler, EachSkipsByItsOwnGradientsInAnyOrder) {
         }
     }
     std::printf("%d cases\n", cases);
+}
+
+// A checkpoint between two of the steps knows who found what.
+TEST(SharedScaler, SavedBetweenTheSteps) {
+    const Context context = make_context(1);
+    const Recipe recipe = make_recipe(context, "fp32");
+    const std::string folder = ::testing::TempDir() + "mp_shared_scaler";
+    const auto file_of = [&](mp_scaler* scaler) {
+        mp_checkpoint* made = nullptr;
+        EXPECT_TRUE(succeeded(mp_checkpoint_create(context, nullptr, nullptr, &made)));
+        EXPECT_TRUE(succeeded(mp_checkpoint_add_scaler(made, scaler)));
+        return Handle<mp_checkpoint, mp_checkpoint_destroy>(made);
+    };
+    for (const bool looks : {false, true}) {
+        std::filesystem::remove_all(folder);
+        Stepper a(context, recipe, Way::pointers), b(context, recipe, Way::pointers);
+        const Scaler first = make_scaler(context), second = make_scaler(context);
+        a.g[0] = kInfinity;
+        EXPECT_TRUE(a.step(first));
+        if (looks) { // then it is found for all
+            const void* grad = a.g;
+            const int32_t dtype = MP_DTYPE_FP32;
+            const int64_t count = 2;
+            MP_OK(mp_scaler_check_pointers(first, nullptr, 1, &grad, &dtype, &count));
+        }
+        MP_OK(mp_checkpoint_save(file_of(first), folder.c_str(), 1, 0));
+        MP_OK(mp_checkpoint_load(file_of(second), folder.c_str(), 0, nullptr));
+        EXPECT_EQ(b.step(second), looks);
+        MP_OK(mp_scaler_update(second, nullptr));
+        double scale = 0.0;
+        MP_OK(mp_scaler_get_scale(second, nullptr, &scale));
+        EXPECT_EQ(scale, 32768.0);
+    }
+    std::filesystem::remove_all(folder);
 }
 
 // Sharded optimizers, and such whose ranks hold other parameters; one rank's gradient is not finite.

@@ -167,7 +167,7 @@ MP_API mp_status mp_scaler_get_state(mp_scaler* scaler, mp_queue* queue, mp_scal
  * @param[in] scaler  the scaler
  * @param[in] queue   NULL: the default queue
  * @param[in] state   from mp_scaler_get_state
- * @returns as mp_scaler_get_scale; MP_STATUS_INVALID_ARGUMENT (scale not finite and positive, negative counters);
+ * @returns as mp_scaler_get_scale; MP_STATUS_INVALID_ARGUMENT (a scale or counters that this scaler cannot come to);
  *          MP_STATUS_STRUCT_TOO_NEW
  * @threads B
  * @since 0.2 */
