@@ -817,7 +817,9 @@ module mixedprec_c
         end function mp_checkpoint_save
 
         !> Loads into what was added, from a checkpoint of the same things saved by any number of ranks. A group is known by its
-        !> parameters, in whatever order groups were added; one without parameters by its place among such groups. Blocks.
+        !> parameters, in whatever order groups were added; one without parameters by its place among such groups. Where ranks share an
+        !> optimizer that has not stepped yet it is shared out first (mp_optimizer_shard), also where the checkpoint is then refused. A
+        !> scaler whose scale does not move keeps its own. Blocks.
         function mp_checkpoint_load(checkpoint, path, flags, info) bind(c, name="mp_checkpoint_load") result(answer)
             import
             type(c_ptr), value :: checkpoint

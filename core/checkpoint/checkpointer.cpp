@@ -227,6 +227,7 @@ Loaded Checkpointer::load_all(const std::string& path, const LoadFlags& flags) {
     Catalog current;
     std::vector<Stateful*> targets;
     together(*ranks_, [&] {
+        (void)find_checkpoint(files(), path); // before the catalog, which shares out an optimizer
         current = catalog();
         wait_for(current);
         for (const std::unique_ptr<Stateful>& one : stateful_) {
@@ -242,7 +243,8 @@ Loaded Checkpointer::load_all(const std::string& path, const LoadFlags& flags) {
 }
 
 bool Checkpointer::wants_conversion(const std::string& path) const {
-    return !is_same_recipe(find_checkpoint(files(), path).manifest.recipe, catalog().recipe);
+    const std::string saved = find_checkpoint(files(), path).manifest.recipe;
+    return !is_same_recipe(saved, catalog().recipe);
 }
 
 Loaded Checkpointer::load_converted(const std::string& path, const LoadFlags& flags,

@@ -150,4 +150,14 @@ void ForwardAmaxes::start_over(Stream& stream) {
     waiting_ = 0;
 }
 
+void ForwardAmaxes::load(Stream& stream, bool has_backward) {
+    if (cells_.data() == nullptr) {
+        return;
+    }
+    counts_forwards_ = true; // also for what forwards before have kept
+    start_over(stream);
+    weights_ = {};
+    has_backward_ = has_backward;
+}
+
 } // namespace mp::linear

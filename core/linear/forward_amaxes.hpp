@@ -34,6 +34,9 @@ class ForwardAmaxes {
     // What that adds to x and the weight, as bits, before it does. Waits.
     [[nodiscard]] std::array<uint32_t, 2> forwards(Stream& stream) const;
     void start_over(Stream& stream);
+    // A saved state took the place of the layer's: nothing gathered before counts any more. Whether the saved one's step had a
+    // backward, after which forwards without one are evaluations.
+    void load(Stream& stream, bool has_backward);
 
   private:
     // Forwards that keep nothing and whose backward has not run: more than a pipeline has stages. Older ones were evaluations.

@@ -140,6 +140,17 @@ std::size_t place_of_amax(std::size_t operand) {
 
 } // namespace
 
+bool ScalingState::has_amaxes(const unsigned char* saved, std::size_t size) {
+    for (std::size_t i = 0; i < kOperands && size > sizeof(SavedHeader); ++i) {
+        float amax = 0.0F;
+        std::memcpy(&amax, saved + place_of_amax(i), sizeof amax);
+        if (amax != 0.0F) { // also NaN
+            return true;
+        }
+    }
+    return false;
+}
+
 std::vector<uint32_t> ScalingState::saved_amaxes(const std::vector<unsigned char>& saved) {
     std::vector<uint32_t> amaxes(kOperands);
     for (std::size_t i = 0; i < kOperands; ++i) {

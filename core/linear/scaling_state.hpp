@@ -50,6 +50,8 @@ class ScalingState {
     void load(Stream& stream, const unsigned char* data, std::size_t size) const;
     void check_saved(const unsigned char* data, std::size_t size) const; // throws as load() does
 
+    // Whether any amax has counted since the last step, in what save() returned.
+    [[nodiscard]] static bool has_amaxes(const unsigned char* saved, std::size_t size);
     // The amaxes since the last step in what save() returned under delayed scaling, as bits.
     [[nodiscard]] static std::vector<uint32_t>
     saved_amaxes(const std::vector<unsigned char>& saved);

@@ -190,6 +190,41 @@ TEST(Evaluation, ChangesNothingInAnyWayAtAnyPlace) {
 }
 
 // A layer that a step does not use, and that is evaluated before its end.
+// The saved step had its backward; what the layer did before the load is gone.
+TEST(Evaluation, AfterALoadInTheMidstOfAStep) {
+    for (const char* name : {"fp8_delayed", "warm_up 0", "msamp_o1_fp8_delayed"}) {
+        for (const uint32_t flags : {0U, MP_LINEAR_CACHE_WEIGHT, MP_LINEAR_FROZEN}) {
+            for (int lived = 0; lived < 3; ++lived) {
+                for (const Way way : kWays) {
+                    SCOPED_TRACE(std::string(name) + ", flags " + std::to_string(flags) +
+                                 ", lived " + std::to_string(lived) + ", way " +
+                                 std::to_string(static_cast<int>(way)));
+                    Net whole(name, flags, false), loaded(name, flags, false);
+                    Bytes right, got, ignored;
+                    whole.pass(1, true, ignored);
+                    whole.end_step();
+                    whole.pass(11, true, ignored);
+                    if (lived > 0) {
+                        loaded.evaluate(Way::plain);
+                    }
+                    if (lived > 1) {
+                        loaded.pass(8, true, ignored);
+                    }
+                    const Bytes saved = scaling_of(whole.layer);
+                    MP_OK(mp_linear_set_scaling(loaded.layer, saved.data(), saved.size()));
+                    loaded.evaluate(way);
+                    whole.end_step();
+                    loaded.end_step();
+                    ASSERT_EQ(scaling_of(loaded.layer), scaling_of(whole.layer));
+                    whole.pass(21, true, right);
+                    loaded.pass(21, true, got);
+                    ASSERT_EQ(got, right);
+                }
+            }
+        }
+    }
+}
+
 TEST(Evaluation, OfALayerThatIsIdleChangesNothing) {
     for (const Way way : {Way::plain, Way::without_saved, Way::other_saved}) {
         Net busy("fp8_delayed", 0, false), idle("fp8_delayed", 0, false);

@@ -1546,7 +1546,9 @@ mp_checkpoint_save(checkpoint, directory, step, flags) =
 
 """
 Loads into what was added, from a checkpoint of the same things saved by any number of ranks. A group is known by its
-parameters, in whatever order groups were added; one without parameters by its place among such groups. Blocks.
+parameters, in whatever order groups were added; one without parameters by its place among such groups. Where ranks share an
+optimizer that has not stepped yet it is shared out first (mp_optimizer_shard), also where the checkpoint is then refused. A
+scaler whose scale does not move keeps its own. Blocks.
 """
 mp_checkpoint_load(checkpoint, path, flags, info) =
     @waiting(7, Int32, (Ptr{mp_checkpoint}, Ptr{UInt8}, UInt32, Ptr{mp_checkpoint_info},), checkpoint, path, flags, info)

@@ -1119,7 +1119,9 @@ FUNCTIONS = {
     # After a failure the checkpoints are those of before, unless only the last sync of the directory failed.
     "mp_checkpoint_save": (c_int32, [POINTER(mp_checkpoint), c_char_p, c_int64, c_uint32], "checkpoint, directory, step, flags"),
     # Loads into what was added, from a checkpoint of the same things saved by any number of ranks. A group is known by its
-    # parameters, in whatever order groups were added; one without parameters by its place among such groups. Blocks.
+    # parameters, in whatever order groups were added; one without parameters by its place among such groups. Where ranks share an
+    # optimizer that has not stepped yet it is shared out first (mp_optimizer_shard), also where the checkpoint is then refused. A
+    # scaler whose scale does not move keeps its own. Blocks.
     "mp_checkpoint_load": (c_int32, [POINTER(mp_checkpoint), c_char_p, c_uint32, POINTER(mp_checkpoint_info)], "checkpoint, path, flags, info"),
     # Gives the caller's reference back. Blocks while a save is running.
     "mp_checkpoint_destroy": (None, [POINTER(mp_checkpoint)], "checkpoint"),

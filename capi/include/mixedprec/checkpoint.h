@@ -148,14 +148,17 @@ MP_API mp_status mp_checkpoint_add_data(mp_checkpoint* checkpoint, const char* n
  * @param[in] flags       0 or MP_SAVE_BACKGROUND
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
  *          MP_STATUS_BAD_STATE (a save is running; the directory has the largest sequence; a state in blocks has a scale that is
- *          infinite or NaN, which a load would refuse); MP_STATUS_UNSUPPORTED (in the background: see there); MP_STATUS_RANK_MISMATCH (with what differs); MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
+ *          infinite or NaN, which a load would refuse); MP_STATUS_UNSUPPORTED (in the background: see there);
+ *          MP_STATUS_RANK_MISMATCH (with what differs); MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
  * @threads C
  * @since 0.2 */
 MP_API mp_status mp_checkpoint_save(mp_checkpoint* checkpoint, const char* directory, int64_t step,
                                     uint32_t flags);
 
 /** Loads into what was added, from a checkpoint of the same things saved by any number of ranks. A group is known by its
- * parameters, in whatever order groups were added; one without parameters by its place among such groups. Blocks.
+ * parameters, in whatever order groups were added; one without parameters by its place among such groups. Where ranks share an
+ * optimizer that has not stepped yet it is shared out first (mp_optimizer_shard), also where the checkpoint is then refused. A
+ * scaler whose scale does not move keeps its own. Blocks.
  * @param[in]     checkpoint  the object
  * @param[in]     path        a checkpoint, or a directory of them: then the newest whose manifest is intact
  * @param[in]     flags       MP_LOAD_VERIFY_ALL, MP_LOAD_OTHER_RECIPE, MP_LOAD_CONVERT

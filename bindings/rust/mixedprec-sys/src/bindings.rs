@@ -2218,7 +2218,9 @@ extern "C" {
     pub fn mp_checkpoint_save(checkpoint: *mut mp_checkpoint, directory: *const c_char, step: i64, flags: u32) -> mp_status;
 
     /// Loads into what was added, from a checkpoint of the same things saved by any number of ranks. A group is known by its
-    /// parameters, in whatever order groups were added; one without parameters by its place among such groups. Blocks.
+    /// parameters, in whatever order groups were added; one without parameters by its place among such groups. Where ranks share an
+    /// optimizer that has not stepped yet it is shared out first (mp_optimizer_shard), also where the checkpoint is then refused. A
+    /// scaler whose scale does not move keeps its own. Blocks.
     pub fn mp_checkpoint_load(checkpoint: *mut mp_checkpoint, path: *const c_char, flags: u32, info: *mut mp_checkpoint_info) -> mp_status;
 
     /// Gives the caller's reference back. Blocks while a save is running.
