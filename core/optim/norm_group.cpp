@@ -9,26 +9,42 @@
 namespace mp::optim {
 
 std::vector<double> NormGroup::sums(const std::vector<double>& own,
-                                    const std::vector<bool>& counts_elsewhere) const {
-    double mine =
-        own.empty() && !counts_elsewhere.empty() ? std::numeric_limits<double>::quiet_NaN() : 0.0;
+                                    const std::vector<bool>& counts_elsewhere,
+                                    uint64_t guard) const {
+    struct Message {
+        double sum;
+        uint64_t guard;
+    };
+    Message mine = {
+        own.empty() && !counts_elsewhere.empty() ? std::numeric_limits<double>::quiet_NaN() : 0.0,
+        guard};
     for (std::size_t i = 0; i < own.size(); ++i) {
         if (!counts_elsewhere[i] || !std::isfinite(own[i])) {
-            mine += own[i];
+            mine.sum += own[i];
         }
     }
     const auto ranks = static_cast<std::size_t>(comm_->size());
-    const std::vector<int64_t> bytes(ranks, sizeof(double));
+    const std::vector<int64_t> bytes(ranks, sizeof mine);
     std::vector<int64_t> offsets(ranks + 1);
     for (std::size_t i = 0; i <= ranks; ++i) {
-        offsets[i] = static_cast<int64_t>(i * sizeof(double));
+        offsets[i] = static_cast<int64_t>(i * sizeof mine);
     }
-    std::vector<double> all(ranks);
+    std::vector<Message> all(ranks);
     comm::CallOptions options;
     options.site = "norm over other parameters";
     check(
         comm_->all_gather({&mine, sizeof mine, all.data(), bytes.data(), offsets.data()}, options));
-    return all;
+    std::vector<double> sums;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+        if (all[rank].guard != all[0].guard) {
+            fail(Code::rank_mismatch,
+                 "optimizer: the guard, or the loss that it watches, differs between the ranks 0 "
+                 "and %zu of mp_optimizer_set_norm_comm; give all the same (mp_optimizer_set_loss)",
+                 rank);
+        }
+        sums.push_back(all[rank].sum);
+    }
+    return sums;
 }
 
 std::vector<bool> chunks_counted_elsewhere(const Parameters& parameters,

@@ -221,7 +221,8 @@ void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
     refresh(stream);
     StepOptions options = step_options();
     const ChunkSumExchange exchange = [&](const std::vector<double>& own) {
-        return norm_group_.sums(own, chunks_counted_elsewhere(parameters_, enabled_parameters()));
+        return norm_group_.sums(own, chunks_counted_elsewhere(parameters_, enabled_parameters()),
+                                guard_.hash());
     };
     options.exchange = norm_group_.exists() ? &exchange : nullptr;
     if (options_.offload) {

@@ -94,8 +94,11 @@ OptimizerCounts Optimizer::counts(Stream& stream) const {
         counts.param_groups.push_back(parameters_[i].group);
         counts.param_steps.push_back(steps[static_cast<std::size_t>(now.of(i))]);
     }
-    for (int32_t i = 0; sharding() != nullptr && i < parameters_.count(); ++i) {
-        counts.grad_mus.push_back(grad_mu(i));
+    for (int32_t i = 0; i < parameters_.count(); ++i) {
+        const auto place = static_cast<std::size_t>(i);
+        const float kept = place < kept_mus_.size() ? kept_mus_[place] : 0.0F;
+        const bool is_first = grad_mu(i) != 0.0F && !sharding()->grad_scales().has_moved(i);
+        counts.grad_mus.push_back(is_first ? 0.0F : std::max(grad_mu(i), kept));
     }
     return counts;
 }
@@ -162,10 +165,12 @@ void Optimizer::restore(Stream& stream, RestoredCounts&& restored) {
     guard_.write(stream, std::move(restored.counts.guard));
     for (int32_t i = 0; i < static_cast<int32_t>(restored.counts.grad_mus.size()); ++i) {
         const float mu = restored.counts.grad_mus[static_cast<std::size_t>(i)];
-        if (mu != 0.0F && grad_mu(i) != 0.0F) {
+        if (grad_mu(i) != 0.0F) {
             sharding()->grad_scales().set_mu(i, mu);
+            restored.counts.grad_mus[static_cast<std::size_t>(i)] = 0.0F;
         }
     }
+    kept_mus_ = std::move(restored.counts.grad_mus);
     parameters_.publish(stream);
 }
 

@@ -229,14 +229,16 @@ void Optimizer::step_on_ranks(Stream& stream, scaler::LossScaler* scaler) {
     sharding()->reduce(stream);
     const std::vector<int32_t> enabled = enabled_parameters();
     const std::vector<bool> elsewhere = chunks_counted_elsewhere(parameters_, enabled);
-    bool is_measured = false; // the ranks with other parameters have this one's sum
+    bool is_summed = false;   // the ranks that share the parameters have this one's sums,
+    bool is_measured = false; // those with other parameters its sum
     const ChunkSumExchange exchange = [&](const std::vector<double>& sums) {
+        is_summed = true;
         const std::vector<double> all = sharding()->all_sums(sums, enabled);
         if (!norm_group_.exists()) {
             return all;
         }
         is_measured = true;
-        return norm_group_.sums(all, elsewhere);
+        return norm_group_.sums(all, elsewhere, guard_.hash());
     };
     StepOptions options = step_options();
     options.zero_grad = false; // the sums are overwritten, the gradients were zeroed when they left
@@ -259,9 +261,14 @@ void Optimizer::step_on_ranks(Stream& stream, scaler::LossScaler* scaler) {
             sharding()->groups().abandon(own); // other groups would wait for this rank's agreement
         } else if (needs_stats(options, scaler)) {
             // The others wait for these sums before the agreement, in which they learn the reason.
-            (void)sharding()->all_sums(sharding()->no_sums(enabled), enabled);
+            if (!is_summed) {
+                (void)sharding()->all_sums(sharding()->no_sums(enabled), enabled);
+            }
             if (norm_group_.exists() && !is_measured) {
-                (void)norm_group_.sums({}, elsewhere);
+                try {
+                    (void)norm_group_.sums({}, elsewhere, guard_.hash());
+                } catch (const Error&) { // the agreement below is still waited for
+                }
             }
         }
     }

@@ -14,9 +14,10 @@ SharedScales::SharedScales(const Stream& stream, const ShardPlan& plan, int32_t 
     if (std::find(shares_.begin(), shares_.end(), true) == shares_.end()) {
         return;
     }
+    first_mu_ =
+        std::max(numerics::kSmallestMu, 1.0F / std::sqrt(static_cast<float>(contributions)));
     for (State& state : states_) {
-        state.mu =
-            std::max(numerics::kSmallestMu, 1.0F / std::sqrt(static_cast<float>(contributions)));
+        state.mu = first_mu_;
     }
     values_.assign(states_.size(), 1.0F);
     device_ = Buffer(stream.shared_device(), values_.size() * sizeof(float));
@@ -86,7 +87,7 @@ void SharedScales::accept(const comm::Agreement& agreement) {
 }
 
 void SharedScales::set_mu(int32_t parameter, float mu) {
-    states_[static_cast<std::size_t>(parameter)].mu = mu;
+    states_[static_cast<std::size_t>(parameter)].mu = mu == 0.0F ? first_mu_ : mu;
 }
 
 } // namespace mp::shard

@@ -44,7 +44,9 @@ class SharedScales {
     void accept(const comm::Agreement& agreement);
 
     [[nodiscard]] float mu(int32_t parameter) const { return at(parameter).mu; }
-    // From a checkpoint; the same on every rank, in [2^-16, 2].
+    // Whether any step has moved it.
+    [[nodiscard]] bool has_moved(int32_t parameter) const { return mu(parameter) != first_mu_; }
+    // From a checkpoint; the same on every rank, in [2^-16, 2]. 0: as at the beginning.
     void set_mu(int32_t parameter, float mu);
     [[nodiscard]] int64_t bytes() const noexcept { return static_cast<int64_t>(device_.bytes()); }
 
@@ -63,6 +65,7 @@ class SharedScales {
     const ShardPlan& plan_;
     int32_t shard_;
     std::vector<bool> shares_;
+    float first_mu_ = 1.0F;
     std::vector<State> states_; // by parameter
     std::vector<float> values_; // a copy of device_, which is being written from it
     Buffer device_;

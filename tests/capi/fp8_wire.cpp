@@ -42,8 +42,9 @@ void train(ShardedModel& model, int64_t from, int64_t to) {
 } // namespace
 
 TEST(Fp8Wire, ACheckpointKeepsMu) {
-    const Folder folder("mu");
-    run_ranks(2, [&](mp_comm* comm, int32_t /*rank*/) {
+    const Folder folder("mu"), kept("mu_kept"), without("mu_without");
+    double saved = 0.0;
+    run_ranks(2, [&](mp_comm* comm, int32_t rank) {
         ShardedModel model(comm, shared_wire());
         double mu = 0;
         MP_FAILS(mp_optimizer_get_grad_mu(model.optimizer, 0, &mu), MP_STATUS_BAD_STATE,
@@ -61,6 +62,7 @@ TEST(Fp8Wire, ACheckpointKeepsMu) {
         ShardedModel again(comm, shared_wire());
         MP_OK(mp_checkpoint_load(checkpoint_of(again, comm), folder.c_str(), 0, nullptr));
         EXPECT_EQ(mu_of(again, 0), later);
+        saved = rank == 0 ? later : saved;
         train(again, 3, 6);
         for (int32_t i = 0; i < kParams; ++i) {
             EXPECT_EQ(mu_of(again, i), mu_of(model, i));
@@ -68,9 +70,18 @@ TEST(Fp8Wire, ACheckpointKeepsMu) {
                       bytes_of(model.params[static_cast<std::size_t>(i)]));
         }
     });
-    // One rank has no wire, and no mu; what is saved of it is passed over.
+    // One rank has no wire, and no mu; what is saved of it stays for ranks that have. One that never had any gives none.
     ShardedModel alone(nullptr, MP_SHARDING_DESC_INIT);
+    MP_OK(mp_checkpoint_save(checkpoint_of(alone, nullptr), without.c_str(), 3, 0));
     MP_OK(mp_checkpoint_load(checkpoint_of(alone, nullptr), folder.c_str(), 0, nullptr));
+    MP_OK(mp_checkpoint_save(checkpoint_of(alone, nullptr), kept.c_str(), 3, 0));
+    run_ranks(2, [&](mp_comm* comm, int32_t /*rank*/) {
+        ShardedModel model(comm, shared_wire());
+        MP_OK(mp_checkpoint_load(checkpoint_of(model, comm), kept.c_str(), 0, nullptr));
+        EXPECT_EQ(mu_of(model, 0), saved);
+        MP_OK(mp_checkpoint_load(checkpoint_of(model, comm), without.c_str(), 0, nullptr));
+        EXPECT_NEAR(mu_of(model, 0), std::sqrt(0.5), 1e-6);
+    });
 }
 
 TEST(Fp8Wire, OtherWiresHaveNoMu) {

@@ -150,6 +150,7 @@ TEST(NormGroup, SkipsWhereAnyGradientIsNotFinite) {
 TEST(NormGroup, BesideSharding) {
     Model whole({kEmbedding, kNorm, kHead});
     MP_OK(mp_optimizer_step(whole.optimizer, nullptr, nullptr));
+    const double norm = whole.stats().grad_norm;
     run_ranks(4, [&](mp_comm* comm, int32_t rank) {
         const int32_t half = rank / 2;
         mp_comm* raw = nullptr;
@@ -159,8 +160,26 @@ TEST(NormGroup, BesideSharding) {
         const Comm others(raw);
         Model part(params_of(half), others, shards);
         MP_OK(mp_optimizer_step(part.optimizer, nullptr, nullptr));
-        EXPECT_EQ(part.stats().grad_norm, whole.stats().grad_norm);
+        EXPECT_EQ(part.stats().grad_norm, norm);
         EXPECT_EQ(bytes_of(part.weights[0]), bytes_of(whole.weights[half == 0 ? 0 : 2]));
+    });
+}
+
+// Each would decide by a loss of its own.
+TEST(NormGroup, OneLossForTheGuard) {
+    run_ranks(2, [&](mp_comm* comm, int32_t rank) {
+        Model model({rank == 0 ? kHead : kNorm}, comm);
+        mp_guard_desc guard = MP_GUARD_DESC_INIT;
+        guard.max_loss_z = 3.0;
+        MP_OK(mp_optimizer_set_guard(model.optimizer, nullptr, &guard));
+        const auto before = bytes_of(model.weights[0]);
+        MP_OK(mp_optimizer_set_loss(model.optimizer, 1.0 + rank));
+        MP_FAILS(mp_optimizer_step(model.optimizer, nullptr, nullptr), MP_STATUS_RANK_MISMATCH,
+                 "loss", "ranks 0 and 1");
+        EXPECT_EQ(bytes_of(model.weights[0]), before);
+        MP_OK(mp_optimizer_set_loss(model.optimizer, 1.0));
+        MP_OK(mp_optimizer_step(model.optimizer, nullptr, nullptr));
+        EXPECT_NE(bytes_of(model.weights[0]), before);
     });
 }
 

@@ -495,7 +495,8 @@ MP_API void mp_step_plan_destroy(mp_step_plan* plan);
  * is another communicator, of ranks that do not share parameters. Implies MP_OPTIMIZER_CHECK_FINITE. A scaler's own found_inf of
  * before the step is not asked for: mp_scaler_combine.
  * @param[in] optimizer  the optimizer
- * @param[in] comm       kept alive; one message of 8 bytes a rank in every step; NULL: this rank's parameters alone
+ * @param[in] comm       kept alive; one message of 16 bytes a rank in every step; NULL: this rank's parameters alone. A guard, and the
+ *                       loss that it watches, must be the same on all: MP_STATUS_RANK_MISMATCH otherwise
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE. mp_optimizer_step is collective from now on and may
  *          return what mp_comm_all_to_all does; nothing has changed then
  * @threads C
