@@ -128,6 +128,36 @@ def check_unknown_state(command, check, newest, folder):
     check(not (folder / "none").exists(), "nothing is written")
 
 
+def check_without_param(command, check, newest, folder):
+    """A parameter's own tensor left out of the manifest, with its moments in it."""
+    changed = folder / "without" / newest.name
+    shutil.copytree(newest, changed)
+    manifest = json.loads((changed / "manifest.json").read_bytes())
+    del manifest["crc32c"]
+    manifest["tensors"] = [one for one in manifest["tensors"] if (one["name"], one["state"]) != ("h0.fc.bias", "param")]
+    body = json.dumps(manifest, separators=(",", ":"))[:-1].encode()
+    (changed / "manifest.json").write_bytes(body + b',"crc32c":"%08x"}\n' % crc32c(body))
+    done = command(["reshard", changed, folder / "none", "--ranks", 1], 1)
+    check("map::at" not in done.stderr and not (folder / "none").exists(), f"reshard without a param: {done.stderr.strip()[-120:]}")
+
+
+def check_resharding(command, check, folder, trainer, text):
+    """What the trainer saves by each kind of recipe, in other numbers of files and back, to the bit."""
+    runs = [["fp8_delayed", "--set", "fp8.filter.first_last=on"], ["fp8_delayed", "--set", "fp8.filter.multiple_of=32"],
+            ["fp8_block"], ["mxfp8"], ["msamp_o1"], ["msamp_o2", "--ranks", "2"], ["msamp_o3_fp8_delayed"], ["bf16_pure_sr"],
+            ["bf16_with_fp8_mixed", "--ranks", "2"], ["bf16_pure_remainder"], ["fp16_amp", "--ranks", "2"]]
+    for number, (recipe, *more) in enumerate(runs):
+        saved, there, back = (folder / f"{what}{number}" for what in ("saved", "there", "back"))
+        words = [trainer, "--data", str(text), *SMALL.split(), "--steps", "2", "--recipe", recipe, *more, "--checkpoint", str(saved)]
+        ranks = more[1] if "--ranks" in more else "1"
+        words += ["--batch", "2", "--accum", ranks, "--val-batches", ranks]
+        done = subprocess.run(words, capture_output=True, text=True)
+        check(done.returncode == 0, f"{recipe} {more}: {done.stderr[-200:]}")
+        command(["reshard", saved, there, "--ranks", 3])
+        command(["reshard", there, back, "--ranks", 1])
+        command(["diff", saved, back])
+
+
 def check_checkpoints(command, check, folder, trainer, text):
     runs = folder / "runs"
     words = [trainer, "--data", str(text)] + SMALL.split()
@@ -163,6 +193,8 @@ def check_checkpoints(command, check, folder, trainer, text):
     check("format" in command(["diff", newest, folder / "converted"], 1).stdout, "diff: other formats")
     check(again.returncode == 0, "training goes on from a resharded checkpoint" + again.stderr[-300:] * (again.returncode != 0))
     check_unknown_state(command, check, newest, folder)
+    check_without_param(command, check, newest, folder)
+    check_resharding(command, check, folder, trainer, text)
     shard = next(newest.glob("shard-*"))
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1

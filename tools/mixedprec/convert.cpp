@@ -61,18 +61,34 @@ bool is_cut_by_tensor(const mixedprec::Recipe& recipe, const Manifest& manifest)
     return scaled;
 }
 
+// The recipe of a layer whose state in the file has so many bytes, where it is to stay as it is: by size, name and place a
+// recipe's filters leave layers in high precision, and those have a state of its header alone.
+mixedprec::Recipe recipe_of_layer(const mixedprec::Context& context, const std::string& saved,
+                                  int64_t bytes) {
+    constexpr int64_t kHeader = 16;
+    if (bytes == kHeader) {
+        return mixedprec::Recipe::from_json(context, R"({"recipe": "fp32"})");
+    }
+    Json keys = Json::parse(saved);
+    for (auto key = keys.begin(); key != keys.end();) {
+        key = key.key().starts_with("fp8.filter.") ? keys.erase(key) : std::next(key);
+    }
+    return mixedprec::Recipe::from_json(context, keys.dump());
+}
+
 // What one rank loads into and saves: the objects that the manifest lists.
 class Training {
   public:
     Training(const Manifest& manifest, const mixedprec::Recipe& recipe,
-             const mixedprec::Context& context, mixedprec::Comm* comm,
+             const mixedprec::Context& context, mixedprec::Comm* comm, bool converts,
              const mixedprec::Checkpoint::Progress& progress)
         : context_(context), recipe_(recipe), scalars_(manifest),
-          saved_recipe_(
-              mixedprec::Recipe::from_json(context, manifest.json.at("recipe").get<std::string>())),
+          saved_text_(manifest.json.at("recipe").get<std::string>()),
+          saved_recipe_(mixedprec::Recipe::from_json(context, saved_text_)), converts_(converts),
           checkpoint_(mixedprec::Checkpoint::create(
               context, comm != nullptr ? comm->get() : nullptr, 0, progress)),
           optimizer_(make_optimizer(manifest, comm)) {
+        gathers_codes_ = comm != nullptr && recipe_.get_string(MP_RECIPE_FP8_ALL_GATHER) == "on";
         add_groups(manifest);
         checkpoint_.add(optimizer_);
         for (const Json& tensor : manifest.json.at("tensors")) {
@@ -163,13 +179,16 @@ class Training {
             options.group = group_of(name);
             optimizer_.add_param(name,
                                  kept ? mixedprec::Tensor::create(context_, MP_DTYPE_FP32, shape)
-                                      : recipe_.weight(context_, shape),
+                                 : gathers_codes_ && shape.size() == 2 // in the file they are none
+                                     ? recipe_.weight_codes(context_, shape)
+                                     : recipe_.weight(context_, shape),
                                  options);
-        } else if (state ==
-                   "scaling") { // which depends on the recipe alone, not on the layer's size
-            const auto weight = recipe_.weight(context_, {16, 16});
-            checkpoint_.add(name, layers_.emplace_back(mixedprec::Linear::create(context_, recipe_,
-                                                                                 16, 16, weight)));
+        } else if (state == "scaling") {
+            const auto own = recipe_of_layer(context_, saved_text_, shape.at(0));
+            const mixedprec::Recipe& recipe = converts_ ? recipe_ : own;
+            const auto weight = recipe.weight(context_, {16, 16});
+            checkpoint_.add(name, layers_.emplace_back(
+                                      mixedprec::Linear::create(context_, recipe, 16, 16, weight)));
         } else if (state == "data") {
             std::vector<std::byte>& bytes = data_.emplace_back(size(shape.at(0)));
             checkpoint_.add_data(name, mixedprec::span<std::byte>(bytes));
@@ -182,7 +201,10 @@ class Training {
     const mixedprec::Context& context_;
     const mixedprec::Recipe& recipe_;
     Scalars scalars_;
+    std::string saved_text_;
     mixedprec::Recipe saved_recipe_;
+    bool converts_;
+    bool gathers_codes_ = false;
     std::deque<std::vector<std::byte>> data_;
     mixedprec::Checkpoint checkpoint_;
     mixedprec::Optimizer optimizer_;
@@ -207,7 +229,7 @@ void work(const Manifest& manifest, const Options& options, mixedprec::Comm* com
         const mixedprec::Checkpoint::Progress progress =
             bar == nullptr ? mixedprec::Checkpoint::Progress()
                            : [bar](int64_t done, int64_t total) { bar->update(done, total); };
-        Training training(manifest, recipe, context, comm, progress);
+        Training training(manifest, recipe, context, comm, converted, progress);
         rank.info = training.load(manifest.folder, converted);
         training.save(options.out, manifest.info.step);
     } catch (const mixedprec::Error& error) {

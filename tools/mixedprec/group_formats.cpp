@@ -39,8 +39,12 @@ void GroupFormats::add(int32_t group, const Json& tensor) {
 bool GroupFormats::gives(const std::string& format, const Member& member,
                          const std::string& state) const {
     const auto stored = member.formats.find(state);
+    const auto param = member.formats.find("param");
+    must<Failure>(param != member.formats.end(),
+                  "the checkpoint has states of a parameter, but not the parameter itself: it is "
+                  "damaged, or somebody has changed it");
     return stored == member.formats.end() ||
-           stored->second == kept_as(format, member.formats.at("param") == "fp32", member.count,
+           stored->second == kept_as(format, param->second == "fp32", member.count,
                                      recipe_.get_int(MP_RECIPE_BLOCK_MIN_ELEMENTS));
 }
 
