@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What befalls a training: disks, folders, signals, other processes. mixedprec_train ends with the right exit code, says why,
 and has lost nothing. usage: faults.py MIXEDPREC_TRAIN FIXTURES"""
+import csv
 import fcntl
 import os
 import pathlib
@@ -38,7 +39,17 @@ class Faults:
         taken = self.folder / "taken.safetensors"
         taken.write_text("kept")
         self.refused("--save over a safetensors file", "not overwritten", "--save", taken)
-        self.refused("an endless text", "of --max-memory", "--max-memory", 64, "--data", "/dev/zero")
+        self.refused("an endless text", "not an ordinary file", "--data", "/dev/zero")
+        large = self.folder / "large"
+        with open(large, "wb") as sparse:
+            sparse.truncate(65 << 20)
+        self.refused("a text that is too long", "of --max-memory", "--max-memory", 64, "--data", large)
+        large.unlink()
+        pipe = self.folder / "pipe"  # that nobody writes to
+        os.mkfifo(pipe)
+        for option in ("--data", "--init"):
+            done = self.train("--steps", 1, option, pipe)
+            self.check(done.returncode == 1 and "is not an ordinary file" in done.stderr, f"{option} of a pipe")
         shared = self.folder / "shared"
         shared.mkdir()
         handle = os.open(shared, os.O_RDONLY)
@@ -71,6 +82,14 @@ class Faults:
         subprocess.run(["sh", "-c", f"exec {words} --steps 3 --checkpoint '{folder}' <&- >&- 2>&-"], check=False)
         done = self.train("--steps", 3, "--resume", folder)
         self.check(done.returncode == 0 and "resumed after step 3" in done.stdout, "a checkpoint of a program without descriptors 0 to 2")
+        for closed in ("2>&-", ">&-", "<&- >&-", "<&- >&- 2>&-"):
+            out = self.folder / f"rows{len(closed)}"
+            subprocess.run(["sh", "-c", f"exec {words} --steps 2 --compare fp8_current,fp8_delayed --monitor 1 --out '{out}' {closed}"],
+                           check=False, capture_output=True)
+            with open(out / "monitor.csv", encoding="utf-8") as file:
+                rows = list(csv.reader(file))
+            self.check({len(row) for row in rows} == {12} and {row[0] for row in rows[1:]} == {"fp8_current", "fp8_delayed"} and
+                       (out / "losses.csv").exists(), f"results of a program with {closed}")
 
     def hostile_names(self):
         folder = self.folder / "names"

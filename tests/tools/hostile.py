@@ -232,7 +232,7 @@ class Hostile:
         """Nothing without an end is read into memory; a loss that is no number is a failure, whoever has it."""
         pipe = self.folder / "pipe"
         os.mkfifo(pipe)
-        endless = [["/dev/zero"], ["/dev/urandom"]]
+        endless = [["/dev/zero"], ["/dev/urandom"], [pipe]]
         for words in endless:
             done = self.run(self.command, "compare", *words, limit=1 << 30)
             self.check(done.returncode == 1 and b"bad_alloc" not in done.stderr, f"compare {words[0]}: {done.stderr[:90]}")

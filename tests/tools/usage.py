@@ -69,7 +69,7 @@ BAD = [
     ("--checkpoint {dir}/no/such", 1, r"cannot make the folder '.*no/such' for checkpoints: No such file"),
     ("--compare fp32,bf16_pure --save {dir}/w", 2, r"--save wants a single recipe"),
     ("--data {dir}/missing", 1, r"cannot open the text '.*missing': No such file.*--data"),
-    ("--data {dir}", 1, r"cannot read '.*': Is a directory"),
+    ("--data {dir}", 1, r"the text '.*' is not an ordinary file"),
     ("--data {dir}/empty", 1, r"has 0 bytes, too few"),
     ("--data {dir}/short", 1, r"has 160 bytes, too few: its last tenth.*must hold more than --context 16"),
     ("--out {text}", 1, r"--out '.*' is not a folder"),

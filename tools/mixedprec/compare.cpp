@@ -8,6 +8,7 @@
 #include <limits>
 #include <set>
 
+#include "../train/files.hpp"
 #include "../train/plot.hpp"
 #include "support.hpp"
 #include "table.hpp"
@@ -48,6 +49,7 @@ bool read_row(std::istream& file, std::vector<std::string>& cells, const std::st
 
 // Appends the runs of a losses.csv; steps count from 1 without a hole. `rows` are those of all files.
 void read_losses(std::vector<Recipe>& recipes, const std::string& path, size_t& rows) {
+    train::must_be_ordinary("", path);
     std::ifstream file(path);
     must<Failure>(file.good(), "cannot open '", path, "': ", std::strerror(errno));
     std::vector<std::string> cells;

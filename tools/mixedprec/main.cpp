@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "../train/files.hpp"
 #include "support.hpp"
 
 namespace command {
@@ -102,6 +103,7 @@ int run(int argc, char** argv) {
 } // namespace command
 
 int main(int argc, char** argv) {
+    train::reserve_standard_streams();
     std::signal(SIGPIPE, SIG_IGN); // a closed pipe is a failed write, which is said
     try {
         return command::run(argc, argv);

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "files.hpp"
 #include "run.hpp"
 
 namespace train {
@@ -20,12 +21,6 @@ void signal_child(int number) {
     if (running_child > 0) {
         kill(running_child, number);
     }
-}
-
-static bool write_all(int pipe_end, const std::vector<uint8_t>& bytes) {
-    FILE* file = fdopen(pipe_end, "wb");
-    const bool good = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
-    return std::fclose(file) == 0 && good;
 }
 
 static std::vector<uint8_t> read_all(int pipe_end) {
@@ -51,7 +46,9 @@ bool run_forked(Run& run, const Options& options, const Processes& processes, co
         running_child = 0;
         close(ends[0]);
         const bool good = run_recipe(run, options, processes, text, recipe, peak);
-        const bool sent = write_all(ends[1], pack(run));
+        const std::vector<uint8_t> bytes = pack(run);
+        const bool sent =
+            write_all(ends[1], reinterpret_cast<const char*>(bytes.data()), bytes.size());
         std::fflush(stdout);
         std::exit(good && sent ? kDone : kFailed);
     }

@@ -7,11 +7,13 @@
 #include <cstring>
 #include <memory>
 
+#include "files.hpp"
 #include "support.hpp"
 
 namespace train {
 
 static std::string read_all(const std::string& path, int64_t most_mib) {
+    must_be_ordinary("the text ", path);
     const std::unique_ptr<FILE, Destroy<std::fclose>> file(std::fopen(path.c_str(), "rb"));
     must<Failure>(file != nullptr, "cannot open the text '", path, "': ", std::strerror(errno),
                   ". Pass any text file with --data FILE, or make the default one with "

@@ -34,17 +34,33 @@ std::tuple<dev_t, ino_t, std::string> place_of(const std::string& path) {
 
 } // namespace
 
+void must_be_ordinary(const std::string& what, const std::string& path) {
+    struct stat found {};
+    must<Failure>(stat(path.c_str(), &found) != 0 || S_ISREG(found.st_mode), what, "'", path,
+                  "' is not an ordinary file");
+}
+
+void reserve_standard_streams() {
+    for (const int stream : {0, 1, 2}) {
+        if (fcntl(stream, F_GETFD) < 0 && errno == EBADF) { // open() takes the lowest that is free
+            (void)open("/dev/null",
+                       stream == 0 ? O_WRONLY : O_RDONLY); // nothing can be read, or printed
+        }
+    }
+}
+
 NewFile::NewFile(std::string what, std::string path)
     : what_(std::move(what)), path_(std::move(path)), folder_(folder_of(path_)) {
-    const unsigned mode = check_place();
+    const std::optional<unsigned> mode = check_place();
     std::random_device random;
     temporary_ = folder_ + format("/.mixedprec-%08x%08x", random(), random());
-    file_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    file_ = open(temporary_.c_str(),
+                 O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (file_ < 0) {
         fail(std::strerror(errno));
     }
-    if (mode != 0) {
-        (void)fchmod(file_, mode); // where that is not possible it is a new file's
+    if (mode) {
+        (void)fchmod(file_, *mode); // where that is not possible it is a new file's
     }
 }
 
@@ -59,13 +75,13 @@ void NewFile::fail(const std::string& reason) const {
     throw Failure("cannot write ", what_, "'", path_, "': ", reason);
 }
 
-unsigned NewFile::check_place() const {
+std::optional<unsigned> NewFile::check_place() const {
     struct stat found {};
     if (lstat(path_.c_str(), &found) != 0) {
         if (errno != ENOENT) {
             fail(std::strerror(errno));
         }
-        return 0;
+        return {};
     }
     if (S_ISDIR(found.st_mode)) {
         fail(std::strerror(EISDIR));
@@ -82,16 +98,27 @@ unsigned NewFile::check_place() const {
     return found.st_mode & 0777U;
 }
 
-void NewFile::write(const void* data, size_t bytes) {
-    const auto* at = static_cast<const char*>(data);
+bool write_all(int file, const char* data, size_t bytes) {
     while (bytes > 0) {
-        const ssize_t done = ::write(file_, at, bytes);
+        const ssize_t done = ::write(file, data, bytes);
         if (done < 0 && errno != EINTR) {
-            fail(std::strerror(errno));
+            return false;
         }
-        at += std::max<ssize_t>(done, 0);
+        data += std::max<ssize_t>(done, 0);
         bytes -= static_cast<size_t>(std::max<ssize_t>(done, 0));
     }
+    return true;
+}
+
+void NewFile::write(const void* data, size_t bytes) {
+    if (!write_all(file_, static_cast<const char*>(data), bytes)) {
+        fail(std::strerror(errno));
+    }
+}
+
+bool NewFile::is_empty() const {
+    struct stat own {};
+    return fstat(file_, &own) == 0 && own.st_size == 0;
 }
 
 void NewFile::commit() {
@@ -99,6 +126,12 @@ void NewFile::commit() {
         fail(std::strerror(errno));
     }
     (void)check_place(); // it may be another file by now
+    struct stat own {};
+    struct stat named {};
+    if (fstat(file_, &own) != 0 || lstat(temporary_.c_str(), &named) != 0 ||
+        own.st_dev != named.st_dev || own.st_ino != named.st_ino) {
+        fail("something else has taken the place of what was written");
+    }
     if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
         fail(std::strerror(errno));
     }

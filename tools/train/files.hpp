@@ -3,6 +3,7 @@
 // an ordinary file is ever replaced: no link, no device, no pipe, and nothing that is being read.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,19 +20,27 @@ class NewFile {
 
     void write(const void* data, size_t bytes);
     // Where others may append until then.
-    [[nodiscard]] const std::string& temporary() const { return temporary_; }
+    [[nodiscard]] int descriptor() const { return file_; }
+    [[nodiscard]] bool is_empty() const;
     void commit();
 
   private:
     [[noreturn]] void fail(const std::string& reason) const;
-    // The mode that the new file is to have.
-    [[nodiscard]] unsigned check_place() const;
+    // The mode that the new file is to have; none: the usual one.
+    [[nodiscard]] std::optional<unsigned> check_place() const;
 
     std::string what_, path_, folder_, temporary_;
     int file_ = -1;
 };
 
 void write_file(const std::string& path, const std::string& content);
+// Writes all of it; false, with errno set, where that is not possible.
+bool write_all(int file, const char* data, size_t bytes);
+
+// Throws a Failure for an input that is no ordinary file: a pipe, say, may never end. What is missing is for whoever opens it.
+void must_be_ordinary(const std::string& what, const std::string& path);
+// At the start of a program: files never get the numbers of standard streams that are closed, and streams stay closed.
+void reserve_standard_streams();
 
 // A file and the option that names it.
 struct NamedFile {

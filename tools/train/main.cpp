@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "files.hpp"
 #include "machine.hpp"
 #include "outputs.hpp"
 #include "report.hpp"
@@ -97,6 +98,7 @@ static int run(int argc, char** argv) {
 } // namespace train
 
 int main(int argc, char** argv) {
+    train::reserve_standard_streams();
     try {
         return train::run(argc, argv);
     } catch (const train::UsageError& error) {

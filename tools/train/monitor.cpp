@@ -2,12 +2,15 @@
 // The monitor of the linear layers.
 #include "monitor.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 
+#include "files.hpp"
 #include "run.hpp"
 #include "text.hpp"
 
@@ -18,17 +21,12 @@ std::string Monitor::heads() {
            "non_finite,history_amax\n";
 }
 
-static void check_rows(const std::ostream& file) {
-    must<Failure>(!file.fail(), "cannot write monitor.csv: ", std::strerror(errno));
-}
-
 Monitor::Monitor(const Options& o, std::string recipe, const Network& network)
-    : recipe_(std::move(recipe)), path_(o.monitor_rows) {
-    if (o.monitor == 0) {
+    : recipe_(std::move(recipe)), file_(o.monitor == 0 ? -1 : o.monitor_rows) {
+    if (file_ < 0) {
         return;
     }
-    csv_.open(path_, std::ios::app);
-    check_rows(csv_);
+    must<Failure>(lseek(file_, 0, SEEK_END) > 0, "monitor.csv has lost rows of an earlier recipe");
     for (size_t i = 0; i < network.linears().size(); i++) {
         MP_CHECK(mp_linear_set_monitor(network.linears()[i], network.linear_name(i).c_str(),
                                        static_cast<int32_t>(o.monitor), on_stats, this));
@@ -53,14 +51,27 @@ void Monitor::write_row(const char* layer, const mp_linear_stats& s) {
     constexpr std::array kOperands{"input", "weight", "grad_output"};
     const bool lasting = s.history_len > 0; // other scalings have no scale that lasts
     const auto elements = real(s.elements);
-    csv_ << csv_field(recipe_)
-         << format(",%lld,%s,%s,%s,%lld,%.7g,", static_cast<long long>(step_), layer,
-                   kOperands.at(size(s.operand)), mp_dtype_name(s.dtype),
-                   static_cast<long long>(s.elements), s.amax)
-         << (lasting ? format("%.7g", s.scale_inv) : "")
-         << format(",%.7g,%.7g,%lld,", real(s.saturated) / elements, real(s.underflowed) / elements,
-                   static_cast<long long>(s.non_finite))
-         << (lasting ? format("%.7g", s.history_amax) : "") << '\n';
+    rows_ += join(csv_field(recipe_),
+                  format(",%lld,%s,%s,%s,%lld,%.7g,", static_cast<long long>(step_), layer,
+                         kOperands.at(size(s.operand)), mp_dtype_name(s.dtype),
+                         static_cast<long long>(s.elements), s.amax),
+                  lasting ? format("%.7g", s.scale_inv) : "",
+                  format(",%.7g,%.7g,%lld,", real(s.saturated) / elements,
+                         real(s.underflowed) / elements, static_cast<long long>(s.non_finite)),
+                  lasting ? format("%.7g", s.history_amax) : "", "\n");
+    constexpr size_t kMost = 1 << 16;
+    if (rows_.size() >= kMost) {
+        flush();
+    }
+}
+
+// Rows that are cut replace none that are whole: where one is lost, the file has none.
+void Monitor::flush() {
+    if (error_ == 0 && !write_all(file_, rows_.data(), rows_.size())) {
+        error_ = errno;
+        (void)!ftruncate(file_, 0);
+    }
+    rows_.clear();
 }
 
 // NaN beats infinity beats numbers.
@@ -96,7 +107,7 @@ void Monitor::add_advice(const std::string& layer, int32_t operand, const std::s
 }
 
 void Monitor::finish() {
-    if (!csv_.is_open()) {
+    if (file_ < 0) {
         return;
     }
     if (!advice_.empty()) {
@@ -106,11 +117,8 @@ void Monitor::finish() {
         const std::string times = a.times > 1 ? join(" (the last of ", a.times, " times)") : "";
         print(stdout, join("advice: ", a.layer, " ", a.text, times, "\n"));
     }
-    csv_.flush();
-    if (csv_.fail()) {
-        (void)std::remove(path_.c_str()); // rows that are cut replace none that are whole
-    }
-    check_rows(csv_);
+    flush();
+    must<Failure>(error_ == 0, "cannot write monitor.csv: ", std::strerror(error_));
 }
 
 } // namespace train

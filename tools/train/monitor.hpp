@@ -5,7 +5,6 @@
 #pragma once
 
 #include <array>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -50,9 +49,13 @@ class Monitor {
     void add_to_point(const mp_linear_stats& s);
     void add_advice(const std::string& layer, int32_t operand, const std::string& text);
 
-    std::string recipe_, path_;
+    void flush();
+
+    std::string recipe_;
+    int file_; // of the rows; -1: none
     int64_t step_ = 0;
-    std::ofstream csv_;
+    std::string rows_; // not in the file yet
+    int error_ = 0;    // why rows are not in it
     std::vector<Advice> advice_;
 };
 

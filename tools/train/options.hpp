@@ -32,7 +32,7 @@ struct Options {
     double temperature = 0.8;
     int64_t max_memory = 2048; // MiB that the estimate may not exceed
     std::string backend, out, init, save;
-    std::string monitor_rows; // not an option: where rows go until they are monitor.csv
+    int monitor_rows = -1; // not an option: where rows go until they are monitor.csv
     // Checkpoints.
     std::string checkpoint, resume;
     int64_t checkpoint_every = 0, keep = 0;

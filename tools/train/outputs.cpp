@@ -125,7 +125,7 @@ Outputs::Outputs(const Options& o) {
 }
 
 void Outputs::finish_monitor() {
-    if (monitor_ && access(monitor_->temporary().c_str(), F_OK) == 0) { // else rows were lost
+    if (monitor_ && !monitor_->is_empty()) { // else rows were lost
         monitor_->commit();
     }
 }

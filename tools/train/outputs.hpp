@@ -19,7 +19,7 @@ class Outputs {
     ~Outputs();
 
     // Where rows of the monitor go until they are finished; "" without --monitor.
-    [[nodiscard]] std::string monitor_rows() const { return monitor_ ? monitor_->temporary() : ""; }
+    [[nodiscard]] int monitor_rows() const { return monitor_ ? monitor_->descriptor() : -1; }
     // What the monitor has written becomes monitor.csv.
     void finish_monitor();
 

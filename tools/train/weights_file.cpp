@@ -21,6 +21,7 @@ static Header header_of(const Options& o) {
 std::vector<float> weights_load(const std::string& path, const Options& o) {
     const Header wanted = header_of(o);
     Header found{};
+    must_be_ordinary("the weights ", path);
     std::ifstream file(path, std::ios::binary);
     must<Failure>(!file.fail(), "cannot open the weights '", path, "': ", std::strerror(errno));
     file.read(reinterpret_cast<char*>(found.data()), sizeof found);
