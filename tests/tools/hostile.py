@@ -206,6 +206,18 @@ class Hostile:
                                    f"{state} of {claim}{' in a larger file' * grow}: {words[0]}: {(done.stderr or done.stdout)[:90]}")
                     shutil.rmtree(forged)
 
+    def indexes(self):
+        """An index takes its own size in memory, and some for its weight_map, whatever else is in it."""
+        for name, part, end in (("brackets", "[", ""), ("objects", "{},", "0]"), ("numbers", "1,", "1]"), ("texts", '"",', "0]")):
+            index = self.folder / f"{name}.index.json"
+            index.write_text(("" if name == "brackets" else "[") + part * ((30 << 20) // len(part)) + end)
+            done = self.run(self.command, "plan", "--safetensors", index, limit=512 << 20)
+            self.check(done.returncode == 1 and b"bad_alloc" not in done.stderr, f"an index of {name}: {done.stderr[:90]}")
+        index = self.folder / "nul.index.json"
+        index.write_text('{"weight_map": {"w": "a.safetensors\\u0000b"}}')
+        done = self.run(self.command, "plan", "--safetensors", index)
+        self.check(done.returncode == 1 and b"not in a file beside" in done.stderr, "an index with a NUL in a file's name")
+
     def scales(self):
         """A scale that no quantizer makes, with right checksums."""
         folder = self.folder / "scaled"
@@ -255,7 +267,7 @@ def main():
     check = Checks()
     with tempfile.TemporaryDirectory() as temporary:
         hostile = Hostile(trainer, command, os.path.join(fixtures, "train_gpt", "genesis.txt"), check, pathlib.Path(temporary))
-        for part in sys.argv[4:] or ["terminal", "names", "newest", "race", "claims", "scales", "streams"]:
+        for part in sys.argv[4:] or ["terminal", "names", "newest", "race", "claims", "indexes", "scales", "streams"]:
             hostile.folder = pathlib.Path(temporary) / part
             hostile.folder.mkdir()
             getattr(hostile, part)()

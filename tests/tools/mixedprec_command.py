@@ -250,6 +250,9 @@ def check_rest(command, check, folder):
                   "plan --shapes 4 --keep-fp32 [", "compare", "diff a", "diff a b c", "bench --side 1", "completion csh", "verify",
                   "reshard a b --ranks 0"):
         command(words, 2)
+    for words in (["convert", "a", "b", "--recipe", ""], ["plan", "--params", "1M", "--recipe", ""], ["compare", "a", "--svg", ""]):
+        check("is empty" in command(words, 2).stderr, f"{words[0]}: a value that is empty")
+    check("'bogus'" in command("bogus", 2).stderr and "'bogus'" in command("recipe bogus", 2).stderr, "the unknown word is said")
     command("recipe show nosuch", 1)
     with open("/dev/full", "w") as full:
         done = subprocess.run([command.program, "recipe", "list"], stdout=full, stderr=subprocess.PIPE, text=True)

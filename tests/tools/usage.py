@@ -98,6 +98,15 @@ def check_bad(check, program, text, folder):
         check(good, f"{options}: exit code {done.returncode}" + ("" if good else f", wanted {code}\n{done.stderr}"))
 
 
+def check_empty(check, program, text):
+    """A value that is the empty text is no option left out, whichever option it is of."""
+    options = sorted(set(re.findall(r"(--[a-z0-9-]+) [A-Z]", run(program, ["--help"]).stdout)))
+    check(len(options) > 30, f"{len(options)} options with a value")
+    for option in options:
+        done = run(program, ["--data", text, option, ""], check=False)
+        check(done.returncode == 2 and "is empty" in done.stderr, f"{option} '': {done.returncode} {done.stderr.strip()[:80]}")
+
+
 def check_good(check, program, text, folder):
     done = run(program, ["--help"])
     check("--compare" in done.stdout and "Exit codes" in done.stdout, "--help explains")
@@ -189,6 +198,7 @@ def main():
         (folder / "cut").write_bytes(weights[:-4])
         (folder / "long").write_bytes(weights + b"x")
         check_bad(check, program, text, folder)
+        check_empty(check, program, text)
         check_good(check, program, text, folder)
         check_all_recipes(check, program, text)
         check_interrupt(check, program, text, ["--recipe", "fp32"], signal.SIGINT)

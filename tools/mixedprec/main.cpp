@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "../train/empty_values.hpp"
 #include "../train/files.hpp"
 #include "support.hpp"
 
@@ -61,7 +62,10 @@ bool read(Program& program, int argc, char** argv) {
         throw UsageError(extras_of(program.app));
     } catch (const CLI::ParseError& error) {
         remember(program.app);
-        throw UsageError(error.what());
+        // A word that is no subcommand is found missing first.
+        const bool is_unknown = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr &&
+                                !program.app.remaining(true).empty();
+        throw UsageError(is_unknown ? extras_of(program.app) : error.what());
     }
     remember(program.app);
     return true;
@@ -88,6 +92,7 @@ int run(int argc, char** argv) {
     add_diff(program);
     add_bench(program);
     add_completion(program);
+    train::refuse_empty_values(app);
     if (!read(program, argc, argv)) {
         return kFine;
     }

@@ -33,22 +33,37 @@ std::vector<std::string> names_with(const std::string& folder, const std::string
 // Tensor names and the files that have them.
 using Index = std::map<std::string, std::string>;
 
+// An index's text without all but its weight_map: whatever else it holds takes no memory. Null where it is not JSON.
+Json weight_map_of(const std::string& text, const std::string& path) {
+    constexpr int kDeepest = 3; // of metadata, say
+    bool is_map = false;
+    const auto keeps = [&](int depth, Json::parse_event_t event, const Json& parsed) {
+        must<Failure>(depth <= kDeepest, "'", path, "' is no index: it is nested too deeply");
+        if (event == Json::parse_event_t::key && depth == 1) {
+            is_map = parsed == "weight_map";
+        }
+        return depth == 0 || is_map;
+    };
+    return Json::parse(text, keeps, false);
+}
+
 Index read_index(const std::string& path) {
     const ReadFile file(path);
     must<Failure>(file.bytes() <= kMostIndex, "'", path, "' has ", file.bytes(),
                   " bytes; an index has at most ", kMostIndex);
     std::string text(size(file.bytes()), '\0');
     file.read(0, text.data(), text.size());
-    const Json json =
-        text.find('\0') == std::string::npos ? Json::parse(text, nullptr, false) : Json();
+    const Json json = text.find('\0') == std::string::npos ? weight_map_of(text, path) : Json();
     const bool good = json.is_object() && json.contains("weight_map") &&
                       json["weight_map"].is_object() && !json["weight_map"].empty();
     must<Failure>(good, "'", path, "' is no index: it must have a weight_map of tensors and files");
     Index index;
     for (const auto& [name, where] : json["weight_map"].items()) {
         const std::string in = where.is_string() ? where.get<std::string>() : "";
-        must<Failure>(!in.empty() && in.find('/') == std::string::npos && in[0] != '.', "'", path,
-                      "': tensor '", name, "' is not in a file beside the index");
+        const bool is_beside = !in.empty() && in[0] != '.' &&
+                               in.find_first_of(std::string("/\0", 2)) == std::string::npos;
+        must<Failure>(is_beside, "'", path, "': tensor '", name,
+                      "' is not in a file beside the index");
         index[name] = in;
     }
     return index;

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "empty_values.hpp"
 #include "support.hpp"
 #include "text.hpp"
 
@@ -317,6 +318,7 @@ bool Options::parse(int argc, char** argv) {
     add_training(app, *this);
     add_looking(app, *this);
     add_machine(app, *this);
+    refuse_empty_values(app);
     if (!read(app, argc, argv)) {
         return false;
     }
