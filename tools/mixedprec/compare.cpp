@@ -199,6 +199,7 @@ std::string draw(const std::vector<Recipe>& recipes, const Recipe& reference) {
     const bool has_gaps = recipes.size() > 1;
     if (has_gaps) {
         std::vector<Values> smoothed;
+        smoothed.reserve(means.size());
         for (const Values& values : means) {
             smoothed.push_back(train::smooth(values));
         }

@@ -42,6 +42,7 @@ static std::vector<NamedFile> results_of(const Options& o) {
         names.insert(names.end(), {"monitor.csv", "monitor.svg"});
     }
     std::vector<NamedFile> files;
+    files.reserve(names.size() + o.recipes.size());
     for (const std::string& name : names) {
         files.push_back({"--out", o.out + "/" + name});
     }
