@@ -85,6 +85,7 @@ struct StepPlanObject {
     std::shared_ptr<Context> context;
     mp_step_args args;
     optim::StepPlan plan;
+    std::string told;                   // the note on its arguments, if any
     const void* checked_with = nullptr; // the scaler that was found apart from the arrays
 };
 

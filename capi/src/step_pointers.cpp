@@ -296,13 +296,13 @@ mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue, const
         const mp_step_args read = read_struct(args, "args");
         Slots arrays = read_slots(slots, slot_count, rule_of(read.rule));
         Stream& stream = stream_of(queue, owner);
-        const std::string warning =
-            is_first_step(stream, read) ? warning_of(read, arrays.segments) : std::string();
         scaler::LossScaler* const loss_scaler = scaler_of(scaler, owner);
         if (stats != nullptr) {
             (void)size_of_struct(stats, "stats"); // before anything changes
         }
         const optim::StepPlan plan = plan_of(stream, read, std::move(arrays), loss_scaler);
+        const std::string warning = // before the run, which counts
+            is_first_step(stream, read) ? warning_of(read, plan.segments()) : std::string();
         plan.run(stream, loss_scaler);
         if (stats != nullptr) {
             write_stats(plan.read_state(stream), stats);
@@ -322,7 +322,7 @@ mp_status mp_step_plan_create(mp_context* context, const mp_step_args* args,
         Slots arrays = read_slots(slots, slot_count, rule_of(read.rule));
         const std::string warning = warning_of(read, arrays.segments);
         *out = make_handle<mp_step_plan>(std::make_shared<StepPlanObject>(StepPlanObject{
-            owner, read, plan_of(owner->stream(), read, std::move(arrays), nullptr)}));
+            owner, read, plan_of(owner->stream(), read, std::move(arrays), nullptr), warning}));
         return warning.empty() ? MP_STATUS_OK : warn(warning);
     });
 }
@@ -353,12 +353,13 @@ mp_status mp_step_plan_set_args(mp_step_plan* plan, mp_queue* queue, const mp_st
         const numerics::GroupHyper hyper = checked_hyper(read);
         Stream& stream = stream_of(queue, *object.context);
         object.plan.check_apart(hyper, options, nullptr);
+        std::string warning = warning_of(read, object.plan.segments());
         object.plan.set(stream, hyper, options);
         object.checked_with = nullptr; // the next run looks again
-        const std::string before = warning_of(object.args, object.plan.segments());
-        const std::string warning = warning_of(read, object.plan.segments());
         object.args = read;
-        return warning.empty() || warning == before ? MP_STATUS_OK : warn(warning);
+        const bool is_new = !warning.empty() && warning != object.told;
+        object.told = std::move(warning);
+        return is_new ? warn(object.told) : MP_STATUS_OK;
     });
 }
 
