@@ -107,8 +107,11 @@ class StatefulLinear final : public Stateful {
     }
 
     [[nodiscard]] std::vector<uint32_t> maxima() const override {
-        return layer_.scaling().reduces_amax() ? linear::ScalingState::saved_amaxes(bytes_)
-                                               : std::vector<uint32_t>();
+        if (!layer_.scaling().reduces_amax()) {
+            return {};
+        }
+        const auto amaxes = linear::ScalingState::saved_amaxes(bytes_);
+        return {amaxes.begin(), amaxes.end()};
     }
     void set_maxima(std::span<const uint32_t> bits) override {
         linear::ScalingState::set_saved_amaxes(bytes_, bits);

@@ -228,7 +228,7 @@ std::string Linear::fallback() const {
 
 void Linear::load_scaling(Stream& stream, const unsigned char* data, std::size_t size) {
     scaling_.load(stream, data, size);
-    amaxes_.load(stream, ScalingState::has_amaxes(data, size));
+    amaxes_.load(stream, ScalingState::has_amaxes({data, size}));
     gradients_begun_ = 0;
     forget_weight_copies();
     weight_at_first_.reset(); // a checkpoint's weight is another

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "linear/scaling_state.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 
@@ -140,19 +141,17 @@ std::size_t place_of_amax(std::size_t operand) {
 
 } // namespace
 
-bool ScalingState::has_amaxes(const unsigned char* saved, std::size_t size) {
-    for (std::size_t i = 0; i < kOperands && size > sizeof(SavedHeader); ++i) {
-        float amax = 0.0F;
-        std::memcpy(&amax, saved + place_of_amax(i), sizeof amax);
-        if (amax != 0.0F) { // also NaN
-            return true;
-        }
+bool ScalingState::has_amaxes(std::span<const unsigned char> saved) {
+    if (saved.size() <= sizeof(SavedHeader)) {
+        return false;
     }
-    return false;
+    const auto amaxes = saved_amaxes(saved);
+    return std::any_of(amaxes.begin(), amaxes.end(), [](uint32_t bits) { return bits != 0; });
 }
 
-std::vector<uint32_t> ScalingState::saved_amaxes(const std::vector<unsigned char>& saved) {
-    std::vector<uint32_t> amaxes(kOperands);
+std::array<uint32_t, kOperands>
+ScalingState::saved_amaxes(std::span<const unsigned char> saved) {
+    std::array<uint32_t, kOperands> amaxes{};
     for (std::size_t i = 0; i < kOperands; ++i) {
         std::memcpy(&amaxes[i], saved.data() + place_of_amax(i), sizeof amaxes[i]);
     }

@@ -51,10 +51,10 @@ class ScalingState {
     void check_saved(const unsigned char* data, std::size_t size) const; // throws as load() does
 
     // Whether any amax has counted since the last step, in what save() returned.
-    [[nodiscard]] static bool has_amaxes(const unsigned char* saved, std::size_t size);
+    [[nodiscard]] static bool has_amaxes(std::span<const unsigned char> saved);
     // The amaxes since the last step in what save() returned under delayed scaling, as bits.
-    [[nodiscard]] static std::vector<uint32_t>
-    saved_amaxes(const std::vector<unsigned char>& saved);
+    [[nodiscard]] static std::array<uint32_t, kOperands>
+    saved_amaxes(std::span<const unsigned char> saved);
     static void set_saved_amaxes(std::vector<unsigned char>& saved,
                                  std::span<const uint32_t> amaxes);
 
