@@ -227,7 +227,7 @@ Loaded Checkpointer::load_all(const std::string& path, const LoadFlags& flags) {
     Catalog current;
     std::vector<Stateful*> targets;
     together(*ranks_, [&] {
-        (void)find_checkpoint(files(), path); // before the catalog, which shares out an optimizer
+        check_any(files(), path); // before the catalog, which shares out an optimizer
         current = catalog();
         wait_for(current);
         for (const std::unique_ptr<Stateful>& one : stateful_) {

@@ -234,8 +234,8 @@ system::OpenFile open_parent(system::FileTable& files, const std::string& parent
         files.open(system::kCurrentDirectory, parent.c_str(), OpenMode::directory, &handle);
     check(made.ok() || opened.ok() ? opened : made); // another process may have made it meanwhile
     OpenFile folder(files, handle);
-    check(files.look(handle, kManifestName, &found));
-    if (found.kind != system::FileKind::none) { // a load there would take it, and nothing below it
+    if (has_name(files, handle,
+                 kManifestName)) { // a load there would take it, and nothing below it
         fail(Code::invalid_argument,
              "checkpoint: '%s' is a checkpoint itself, with a %s; name the folder it lies in, or "
              "another",
@@ -254,6 +254,23 @@ bool is_checkpoint(system::FileTable& files, const std::string& path) {
     return has_name(files, open.handle(), kManifestName);
 }
 
+namespace {
+
+[[noreturn]] void fail_without_any(const std::string& path, const std::string& skipped) {
+    fail(Code::io_error, "checkpoint: '%s' has no checkpoint that can be read%s%s", path.c_str(),
+         skipped.empty() ? "" : ": ", skipped.c_str());
+}
+
+} // namespace
+
+void check_any(system::FileTable& files, const std::string& path) {
+    const OpenFile parent(files, system::kCurrentDirectory, path, OpenMode::directory);
+    if (!has_name(files, parent.handle(), kManifestName) &&
+        list_committed(files, parent.handle()).empty()) {
+        fail_without_any(path, "");
+    }
+}
+
 Found find_checkpoint(system::FileTable& files, const std::string& path) {
     const OpenFile parent(files, system::kCurrentDirectory, path, OpenMode::directory);
     if (has_name(files, parent.handle(), kManifestName)) {
@@ -270,8 +287,7 @@ Found find_checkpoint(system::FileTable& files, const std::string& path) {
             skipped += (skipped.empty() ? "" : "; ") + one.name + ": " + error.status().text();
         }
     }
-    fail(Code::io_error, "checkpoint: '%s' has no checkpoint that can be read%s%s", path.c_str(),
-         skipped.empty() ? "" : ": ", skipped.c_str());
+    fail_without_any(path, skipped);
 }
 
 } // namespace mp::checkpoint

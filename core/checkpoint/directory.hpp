@@ -59,5 +59,7 @@ struct Found {
 // The manifest of a checkpoint's own directory, or of the newest checkpoint in a directory of them whose manifest is
 // intact. Throws io_error where there is none.
 Found find_checkpoint(system::FileTable& files, const std::string& path);
+// Throws the same where nothing there has a checkpoint's name, without reading what has.
+void check_any(system::FileTable& files, const std::string& path);
 
 } // namespace mp::checkpoint
