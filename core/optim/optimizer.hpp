@@ -41,8 +41,8 @@ struct OptimizerCounts {
     // By parameter. Empty: an earlier format did not keep it; groups are then told by their numbers.
     std::vector<int32_t> param_groups;
     std::vector<int64_t> param_steps;
-    std::vector<float>
-        grad_mus; // by parameter: SharedScales::mu(), 0 where it has none or never moved
+    // By parameter: SharedScales::mu(), 0 where it has none or no step has moved it.
+    std::vector<float> grad_mus;
     GuardValues guard;
 };
 
@@ -163,8 +163,7 @@ class Optimizer {
     std::unique_ptr<Offload> offload_;
     StepLayers layers_;
     StepGuard guard_;
-    std::vector<float>
-        kept_mus_; // by parameter: of a checkpoint, for ranks that share scales; 0: none
+    std::vector<float> kept_mus_; // grad_mus of a checkpoint that have no use here
     StepHistory history_;
     int64_t calls_ = 0; // of step() on ranks
     Cohorts cohorts_;   // the rows of memory_

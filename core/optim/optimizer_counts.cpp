@@ -96,9 +96,12 @@ OptimizerCounts Optimizer::counts(Stream& stream) const {
     }
     for (int32_t i = 0; i < parameters_.count(); ++i) {
         const auto place = static_cast<std::size_t>(i);
-        const float kept = place < kept_mus_.size() ? kept_mus_[place] : 0.0F;
-        const bool is_first = grad_mu(i) != 0.0F && !sharding()->grad_scales().has_moved(i);
-        counts.grad_mus.push_back(is_first ? 0.0F : std::max(grad_mu(i), kept));
+        const float mu = grad_mu(i);
+        if (mu != 0.0F) {
+            counts.grad_mus.push_back(sharding()->grad_scales().has_moved(i) ? mu : 0.0F);
+        } else {
+            counts.grad_mus.push_back(place < kept_mus_.size() ? kept_mus_[place] : 0.0F);
+        }
     }
     return counts;
 }

@@ -97,6 +97,8 @@ class Parameters {
   private:
     void check_new(const NewParameter& parameter) const;
     void check_format(const NewParameter& parameter) const;
+    // Whose memory a tensor meets: "weight of 'w'", say; empty: nobody's.
+    [[nodiscard]] std::string holder_of(const Tensor& tensor) const;
     void check_apart(const NewParameter& parameter) const;
     void claim_memory(int32_t index);
     void forget_last() noexcept;

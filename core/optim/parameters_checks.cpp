@@ -39,47 +39,38 @@ void Parameters::check_new(const NewParameter& p) const {
     check_apart(p);
 }
 
-// A step writes all parameters and may zero all gradients, in any order.
+std::string Parameters::holder_of(const Tensor& tensor) const {
+    if (const MemoryOwner* owner = memory_.find(tensor.data(), tensor.bytes())) {
+        return (owner->is_gradient ? "gradient of '" : "weight of '") + (*this)[owner->index].name +
+               "'";
+    }
+    const int32_t* state_of = state_memory_.find(tensor.data(), tensor.bytes());
+    return state_of != nullptr ? "states of '" + (*this)[*state_of].name + "'" : std::string();
+}
+
+// A step writes all parameters and states and may zero all gradients, in any order.
 void Parameters::check_apart(const NewParameter& p) const {
     if (p.grad != nullptr && p.grad->overlaps(*p.param)) {
         fail(Code::invalid_argument, "optimizer: grad of '%s' overlaps the parameter in memory",
              p.name.c_str());
     }
     for (const Tensor* ours : {p.param.get(), p.grad.get()}) {
-        const MemoryOwner* theirs =
-            ours != nullptr ? memory_.find(ours->data(), ours->bytes()) : nullptr;
-        if (theirs != nullptr) {
+        const std::string theirs = ours != nullptr ? holder_of(*ours) : std::string();
+        if (!theirs.empty()) {
             fail(Code::invalid_argument,
-                 "optimizer: the %s of '%s' overlaps the %s of '%s' in memory; each parameter and "
-                 "gradient needs memory of its own (a tied weight is added once)",
-                 ours == p.param.get() ? "weight" : "gradient", p.name.c_str(),
-                 theirs->is_gradient ? "gradient" : "weight", (*this)[theirs->index].name.c_str());
-        }
-        const int32_t* state_of =
-            ours != nullptr ? state_memory_.find(ours->data(), ours->bytes()) : nullptr;
-        if (state_of != nullptr) {
-            fail(Code::invalid_argument,
-                 "optimizer: the %s of '%s' overlaps states of '%s' in memory; it needs memory of "
-                 "its own",
-                 ours == p.param.get() ? "weight" : "gradient", p.name.c_str(),
-                 (*this)[*state_of].name.c_str());
+                 "optimizer: the %s of '%s' overlaps the %s in memory; each parameter and gradient "
+                 "needs memory of its own (a tied weight is added once)",
+                 ours == p.param.get() ? "weight" : "gradient", p.name.c_str(), theirs.c_str());
         }
     }
 }
 
 void Parameters::check_number(const Tensor* number, const char* name) const {
-    if (number == nullptr) {
-        return;
-    }
-    const MemoryOwner* owner = memory_.find(number->data(), number->bytes());
-    const int32_t* state_of = state_memory_.find(number->data(), number->bytes());
-    if (owner != nullptr || state_of != nullptr) {
+    const std::string theirs = number != nullptr ? holder_of(*number) : std::string();
+    if (!theirs.empty()) {
         fail(Code::invalid_argument,
-             "optimizer: %s overlaps the %s of '%s' in memory; it needs memory of its own", name,
-             owner == nullptr     ? "states"
-             : owner->is_gradient ? "gradient"
-                                  : "weight",
-             (*this)[owner != nullptr ? owner->index : *state_of].name.c_str());
+             "optimizer: %s overlaps the %s in memory; it needs memory of its own", name,
+             theirs.c_str());
     }
 }
 
