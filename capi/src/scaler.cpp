@@ -179,10 +179,6 @@ mp_status mp_scaler_set_state(mp_scaler* scaler, mp_queue* queue, const mp_scale
             fail(Code::invalid_argument, "scaler: scale is %g; it must be positive and finite",
                  source.scale);
         }
-        if (source.growth_tracker < 0 || source.good_steps < 0 || source.overflow_steps < 0) {
-            fail(Code::invalid_argument,
-                 "scaler: a counter is negative; pass what mp_scaler_get_state gave");
-        }
         numerics::LossScaleState target;
         target.scale = static_cast<float>(source.scale);
         target.found_inf = source.found_inf != 0 ? 1.0F : 0.0F;

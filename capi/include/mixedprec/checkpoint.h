@@ -34,8 +34,9 @@
 #define MP_LOAD_OTHER_RECIPE 2u
 /* Take a checkpoint of another recipe and round its numbers, through fp32, into the types of this optimizer: weights with
  * all bits they have, and moments; steps, hyperparameters, seed and the caller's bytes as they are. The scaler and the
- * layers' scales are not touched; whatever else the checkpoint has must be taken here. mp_checkpoint_info says what the rounding lost. Needs memory for the saved states and the
- * new ones beside the live ones, of the elements that this rank owns. */
+ * layers' scales are not touched; whatever else the checkpoint has must be taken here. mp_checkpoint_info says what the
+ * rounding lost. Needs memory for the saved states and the new ones beside the live ones, of the elements that this rank
+ * owns. */
 #define MP_LOAD_CONVERT 4u
 
 /** Called with the bytes that this rank has written or read and has to, from the thread that works. It must not call the

@@ -253,9 +253,10 @@ MP_BEGIN_DECLS
  *                         skips by its own gradients: where all arrays are to be skipped together, mp_scaler_check_pointers first
  * @param[out] stats       what happened; NULL: not wanted. Blocks when not NULL
  * @returns as mp_optimizer_step; at step 1 (on the host by step_pointer, where there is one) MP_STATUS_WARNING where bf16 second
- *          moments rounded to nearest cannot decrease at this beta2, where second moments are fp16, where eps is 0, or where slots share the random bits of stochastic rounding (the same elements of one
- *          uid); MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (a hyperparameter, a negative count,
- *          a pointer that is NULL or not aligned to its element, arrays that overlap); MP_STATUS_STRUCT_TOO_NEW
+ *          moments rounded to nearest cannot decrease at this beta2, where second moments are fp16, where eps is 0, or where
+ *          slots share the random bits of stochastic rounding (the same elements of one uid); MP_STATUS_INVALID_DTYPE;
+ *          MP_STATUS_INVALID_ARGUMENT (a hyperparameter, a negative count, a pointer that is NULL or not aligned to its
+ *          element, arrays that overlap); MP_STATUS_STRUCT_TOO_NEW
  * @threads A, as long as no two calls share memory or a scaler
  * @since 0.2 */
 MP_API mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue,
@@ -495,8 +496,8 @@ MP_API void mp_step_plan_destroy(mp_step_plan* plan);
  * is another communicator, of ranks that do not share parameters. Implies MP_OPTIMIZER_CHECK_FINITE. A scaler's own found_inf of
  * before the step is not asked for: mp_scaler_combine.
  * @param[in] optimizer  the optimizer
- * @param[in] comm       kept alive; one message of 16 bytes a rank in every step; NULL: this rank's parameters alone. A guard, and the
- *                       loss that it watches, must be the same on all: MP_STATUS_RANK_MISMATCH otherwise
+ * @param[in] comm       kept alive; one message of 16 bytes a rank in every step; NULL: this rank's parameters alone. A
+ *                       guard, and the loss that it watches, must be the same on all: MP_STATUS_RANK_MISMATCH otherwise
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE. mp_optimizer_step is collective from now on and may
  *          return what mp_comm_all_to_all does; nothing has changed then
  * @threads C

@@ -45,8 +45,8 @@ typedef struct mp_quant_desc {
     int32_t scaling;      /* MP_SCALING_* */
     int32_t rule;         /* MP_SCALE_RULE_* */
     double amax_epsilon;  /* an amax below this counts as this; 0: none */
-    int32_t margin;   /* the largest code is taken for 2^-margin of itself; 0..20; with nvfp4 0 */
-    int32_t reserved; /* 0 */
+    int32_t margin;       /* the largest code is taken for 2^-margin of itself; 0..20, nvfp4: 0 */
+    int32_t reserved;     /* 0 */
 } mp_quant_desc;
 
 #define MP_QUANT_DESC_INIT                                                                         \
