@@ -67,7 +67,8 @@ def quantizers(both):
             what, scales, source, to, transpose = parts.groups()
             row = f"{scales}{transpose or ''}" if what == "quantize" else f"from {scales}"
             found.setdefault(row, {})[source if what == "quantize" else to] = both.cell(name)
-    table(["quantizers", "from or to fp32", "from or to bf16"], [[row, cells.get("fp32", ""), cells.get("bf16", "")] for row, cells in found.items()])
+    table(["quantizers", "from or to fp32", "from or to bf16"],
+          [[row, cells.get("fp32", ""), cells.get("bf16", "")] for row, cells in found.items()])
 
 
 def steps(both):

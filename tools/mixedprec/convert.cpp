@@ -61,15 +61,9 @@ bool is_cut_by_tensor(const mixedprec::Recipe& recipe, const Manifest& manifest)
     return scaled;
 }
 
-// The recipe of a layer whose state in the file has so many bytes, where it is to stay as it is: by size, name and place a
-// recipe's filters leave layers in high precision, and those have a state of its header alone.
-mixedprec::Recipe recipe_of_layer(const mixedprec::Context& context, const std::string& saved,
-                                  int64_t bytes) {
-    constexpr int64_t kHeader = 16;
-    if (bytes == kHeader) {
-        return mixedprec::Recipe::from_json(context, R"({"recipe": "fp32"})");
-    }
-    Json keys = Json::parse(saved);
+// A recipe whose layers are in fp8 whatever their size, name and place.
+mixedprec::Recipe without_filters(const mixedprec::Context& context, const std::string& text) {
+    Json keys = Json::parse(text);
     for (auto key = keys.begin(); key != keys.end();) {
         key = key.key().starts_with("fp8.filter.") ? keys.erase(key) : std::next(key);
     }
@@ -83,10 +77,12 @@ class Training {
              const mixedprec::Context& context, mixedprec::Comm* comm, bool converts,
              const mixedprec::Checkpoint::Progress& progress)
         : context_(context), recipe_(recipe), scalars_(manifest),
-          saved_text_(manifest.json.at("recipe").get<std::string>()),
-          saved_recipe_(mixedprec::Recipe::from_json(context, saved_text_)), converts_(converts),
-          checkpoint_(mixedprec::Checkpoint::create(
-              context, comm != nullptr ? comm->get() : nullptr, 0, progress)),
+          saved_recipe_(
+              mixedprec::Recipe::from_json(context, manifest.json.at("recipe").get<std::string>())),
+          in_fp8_(without_filters(context, manifest.json.at("recipe").get<std::string>())),
+          in_fp32_(mixedprec::Recipe::from_json(context, R"({"recipe": "fp32"})")),
+          converts_(converts), checkpoint_(mixedprec::Checkpoint::create(
+                                   context, comm != nullptr ? comm->get() : nullptr, 0, progress)),
           optimizer_(make_optimizer(manifest, comm)) {
         gathers_codes_ = comm != nullptr && recipe_.get_string(MP_RECIPE_FP8_ALL_GATHER) == "on";
         add_groups(manifest);
@@ -184,11 +180,7 @@ class Training {
                                      : recipe_.weight(context_, shape),
                                  options);
         } else if (state == "scaling") {
-            const auto own = recipe_of_layer(context_, saved_text_, shape.at(0));
-            const mixedprec::Recipe& recipe = converts_ ? recipe_ : own;
-            const auto weight = recipe.weight(context_, {16, 16});
-            checkpoint_.add(name, layers_.emplace_back(
-                                      mixedprec::Linear::create(context_, recipe, 16, 16, weight)));
+            checkpoint_.add(name, layers_.emplace_back(layer_of(shape.at(0))));
         } else if (state == "data") {
             std::vector<std::byte>& bytes = data_.emplace_back(size(shape.at(0)));
             checkpoint_.add_data(name, mixedprec::span<std::byte>(bytes));
@@ -198,11 +190,21 @@ class Training {
         }
     }
 
+    mixedprec::Linear layer_by(const mixedprec::Recipe& recipe) const {
+        return mixedprec::Linear::create(context_, recipe, 16, 16,
+                                         recipe.weight(context_, {16, 16}));
+    }
+    // A layer with a state of so many bytes. The saved one was in fp8 or, by a filter, not; of any size.
+    mixedprec::Linear layer_of(int64_t bytes) const {
+        mixedprec::Linear layer = layer_by(converts_ ? recipe_ : in_fp8_);
+        const bool fits = converts_ || layer.scaling().size() == size(bytes);
+        return fits ? std::move(layer) : layer_by(in_fp32_);
+    }
+
     const mixedprec::Context& context_;
     const mixedprec::Recipe& recipe_;
     Scalars scalars_;
-    std::string saved_text_;
-    mixedprec::Recipe saved_recipe_;
+    mixedprec::Recipe saved_recipe_, in_fp8_, in_fp32_; // the last two of layers
     bool converts_;
     bool gathers_codes_ = false;
     std::deque<std::vector<std::byte>> data_;

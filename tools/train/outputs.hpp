@@ -18,7 +18,7 @@ class Outputs {
     Outputs& operator=(const Outputs&) = delete;
     ~Outputs();
 
-    // Where rows of the monitor go until they are finished; "" without --monitor.
+    // Where rows of the monitor go until they are finished; -1 without --monitor.
     [[nodiscard]] int monitor_rows() const { return monitor_ ? monitor_->descriptor() : -1; }
     // What the monitor has written becomes monitor.csv.
     void finish_monitor();
