@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Evaluation changes nothing: not the scales of training, not its gradients, not what a checkpoint holds. In every way to
 // evaluate, at every place of a step.
-#include <functional>
-#include <thread>
 
 #include "ranks.hpp"
 #include "training.hpp"
@@ -189,7 +187,6 @@ TEST(Evaluation, ChangesNothingInAnyWayAtAnyPlace) {
     std::printf("%d cases\n", cases);
 }
 
-// A layer that a step does not use, and that is evaluated before its end.
 // The saved step had its backward; what the layer did before the load is gone.
 TEST(Evaluation, AfterALoadInTheMidstOfAStep) {
     for (const char* name : {"fp8_delayed", "warm_up 0", "msamp_o1_fp8_delayed"}) {
@@ -225,6 +222,7 @@ TEST(Evaluation, AfterALoadInTheMidstOfAStep) {
     }
 }
 
+// A layer that a step does not use, and that is evaluated before its end.
 TEST(Evaluation, OfALayerThatIsIdleChangesNothing) {
     for (const Way way : {Way::plain, Way::without_saved, Way::other_saved}) {
         Net busy("fp8_delayed", 0, false), idle("fp8_delayed", 0, false);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // fp8 between ranks through the C ABI: the factor mu of gradients, which a checkpoint keeps, and weights gathered as codes.
 #include <cmath>
-#include <thread>
 
 #include "ranks.hpp"
 #include "sharded_model.hpp"

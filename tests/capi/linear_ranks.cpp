@@ -3,7 +3,6 @@
 // finite on one rank is seen on every one; in a message of their own, or in the agreement of the optimizer's step.
 #include <cmath>
 #include <limits>
-#include <thread>
 
 #include "ranks.hpp"
 #include "support.hpp"

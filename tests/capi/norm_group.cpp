@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks with other parameters of one model clip and skip alike; what a loop reads of scaler and optimizer in device memory.
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <thread>
 
 #include "ranks.hpp"
 #include "support.hpp"

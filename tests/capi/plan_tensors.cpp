@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // mp_recipe_plan_tensors: layouts of several kinds, against what live optimizers on ranks hold and send.
-#include <functional>
-#include <thread>
 
 #include "ranks.hpp"
 #include "support.hpp"

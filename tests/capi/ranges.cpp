@@ -28,9 +28,7 @@ struct Stepped {
     Checkpoint checkpoint;
 
     explicit Stepped(const std::string& text) : recipe(recipe_of(context, text)) {
-        mp_optimizer* made = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, nullptr, &made)));
-        optimizer = Optimizer(made);
+        optimizer = make_optimizer(context, recipe);
         EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, nullptr, nullptr)));
         const Tensor param = make_tensor(context, MP_DTYPE_FP32, {kCount});
         mp_param_desc desc = MP_PARAM_DESC_INIT;
@@ -219,9 +217,7 @@ TEST(Ranges, StepsOnPointersThatAreToldOf) {
 TEST(Ranges, Fp16SecondMomentsOfAGroupAreToldOf) {
     const Context context = make_context(1);
     const Recipe recipe = make_recipe(context, "fp32");
-    mp_optimizer* raw = nullptr;
-    MP_OK(mp_optimizer_create(context, recipe, nullptr, &raw));
-    const Optimizer optimizer(raw);
+    const Optimizer optimizer = make_optimizer(context, recipe);
     mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
     group.exp_avg_sq_format = "fp16";
     MP_FAILS(mp_optimizer_add_group(optimizer, &group, nullptr), MP_STATUS_WARNING,
@@ -231,9 +227,7 @@ TEST(Ranges, Fp16SecondMomentsOfAGroupAreToldOf) {
 TEST(Ranges, AnEpsOfZeroIsToldOfOnce) {
     const Context context = make_context(1);
     const Recipe recipe = make_recipe(context, "fp32");
-    mp_optimizer* raw = nullptr;
-    MP_OK(mp_optimizer_create(context, recipe, nullptr, &raw));
-    const Optimizer optimizer(raw);
+    const Optimizer optimizer = make_optimizer(context, recipe);
     mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
     group.eps = 0.0;
     MP_OK(mp_optimizer_add_group(optimizer, &group, nullptr));
@@ -365,9 +359,7 @@ TEST(Ranges, MonitorsOfLayersInHighPrecision) {
 TEST(Ranges, MicroBatchesInCodesAreToldOf) {
     for (const char* text : {"msamp_o1", "msamp_o2", "fp8_current"}) {
         Layer layer(text, 0);
-        mp_optimizer* raw = nullptr;
-        MP_OK(mp_optimizer_create(layer.context, layer.recipe, nullptr, &raw));
-        const Optimizer optimizer(raw);
+        const Optimizer optimizer = make_optimizer(layer.context, layer.recipe);
         MP_OK(mp_optimizer_add_group(optimizer, nullptr, nullptr));
         const int64_t shape[] = {Layer::kN, Layer::kN};
         mp_tensor* weight = nullptr;

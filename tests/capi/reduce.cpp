@@ -2,7 +2,6 @@
 // Reductions through the C interface: sums over thread ranks in every order, requests, and each way to call wrongly.
 #include <cmath>
 #include <functional>
-#include <thread>
 
 #include "ranks.hpp"
 #include "support.hpp"

@@ -76,9 +76,7 @@ TEST(Refusals, ArgumentsOfALayerShareNoMemory) {
 
 TEST(Refusals, NumbersThatStepsReadLieInNothingThatTheyWrite) {
     const Layer l;
-    mp_optimizer* raw = nullptr;
-    MP_OK(mp_optimizer_create(l.context, l.recipe, nullptr, &raw));
-    const Optimizer optimizer(raw);
+    const Optimizer optimizer = make_optimizer(l.context, l.recipe);
     MP_OK(mp_optimizer_add_group(optimizer, nullptr, nullptr));
     mp_param_desc desc = MP_PARAM_DESC_INIT;
     desc.name = "w";
@@ -148,9 +146,7 @@ TEST(Refusals, AMonitorEndsItselfOrSetsAnother) {
     for (const bool by_optimizer : {false, true}) {
         for (const mp_linear_monitor_fn next : {mp_linear_monitor_fn{nullptr}, &tell_second}) {
             const Layer l("fp8_current");
-            mp_optimizer* raw = nullptr;
-            MP_OK(mp_optimizer_create(l.context, l.recipe, nullptr, &raw));
-            const Optimizer optimizer(raw);
+            const Optimizer optimizer = make_optimizer(l.context, l.recipe);
             Told told;
             told.layer = l.linear;
             told.next = next;
@@ -237,4 +233,54 @@ TEST(Refusals, TheEndOfAMonitorEndsNoCounting) {
     MP_OK(mp_linear_set_monitor(l.linear, "l", 2, ignore, nullptr));
     MP_OK(mp_linear_set_monitor(l.linear, "", 0, nullptr, nullptr));
     MP_OK(mp_linear_get_stats(l.linear, MP_OPERAND_INPUT, &stats)); // made with MP_LINEAR_STATS
+}
+
+// Where dx alone is wanted x is not read, but it may be by the next call.
+TEST(Refusals, AWorkspaceIsNeverOverTheXThatIsKept) {
+    const Context context = make_context(1);
+    const Recipe rules = make_recipe(context, "bf16_mixed");
+    constexpr int64_t kSide = 16, kWide = 4096;
+    const auto square = [&] { return make_tensor(context, MP_DTYPE_FP32, {kSide, kSide}); };
+    const Tensor w = square(), x = square(), y = square(), dy = square(), dx = square();
+    mp_linear_desc desc = MP_LINEAR_DESC_INIT;
+    desc.in_features = desc.out_features = kSide;
+    mp_linear* layer = nullptr;
+    MP_OK(mp_linear_create(context, rules, &desc, w, nullptr, &layer));
+    const Linear linear(layer);
+    mp_saved* place = nullptr;
+    MP_OK(mp_saved_create(linear, &place));
+    const Saved saved(place);
+    alignas(256) char room[kWide];
+    MP_OK(mp_saved_set_memory(saved, room, sizeof room / 2));
+    MP_OK(mp_linear_forward_saved(linear, nullptr, x, y, saved, 0));
+    mp_queue* raw = nullptr;
+    MP_OK(mp_queue_create(context, &raw));
+    const Queue queue(raw);
+    MP_OK(mp_queue_set_workspace(queue, room, sizeof room));
+    MP_FAILS(mp_linear_backward_saved(linear, queue, saved, dy, dx, nullptr, nullptr, 0),
+             MP_STATUS_INVALID_ARGUMENT, "workspace", "the x of forward");
+}
+
+TEST(Refusals, AParameterIsNoStateOfAnother) {
+    const Context context = make_context(1);
+    const Recipe rules = make_recipe(context, "fp32");
+    const Optimizer optimizer = make_optimizer(context, rules);
+    MP_OK(mp_optimizer_add_group(optimizer, nullptr, nullptr));
+    const Tensor first = make_tensor(context, MP_DTYPE_FP32, {64});
+    mp_param_desc desc = MP_PARAM_DESC_INIT;
+    desc.name = "first";
+    desc.param = first;
+    MP_OK(mp_optimizer_add_param(optimizer, 0, &desc, nullptr));
+    mp_tensor* state = nullptr;
+    MP_OK(mp_optimizer_get_state(optimizer, 0, "exp_avg", &state));
+    const Tensor moment(state);
+    const Tensor own = make_tensor(context, MP_DTYPE_FP32, {64});
+    desc.name = "second";
+    desc.param = moment;
+    MP_FAILS(mp_optimizer_add_param(optimizer, 0, &desc, nullptr), MP_STATUS_INVALID_ARGUMENT,
+             "weight of 'second'", "states of 'first'");
+    desc.param = own;
+    desc.grad = moment;
+    MP_FAILS(mp_optimizer_add_param(optimizer, 0, &desc, nullptr), MP_STATUS_INVALID_ARGUMENT,
+             "gradient of 'second'", "states of 'first'");
 }

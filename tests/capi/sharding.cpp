@@ -3,7 +3,6 @@
 // The bits of stages, plans and orders are core's and tested there.
 #include <chrono>
 #include <filesystem>
-#include <thread>
 #include <unistd.h>
 
 #include "ranks.hpp"
@@ -14,6 +13,17 @@ using namespace mp_test;
 namespace {
 
 constexpr int32_t kRanks = 3;
+
+// A rank that does not come is not waited for as long as usual.
+const mp_comm_desc kSoon = [] {
+    mp_comm_desc desc = MP_COMM_DESC_INIT;
+    desc.deadline_ms = 20000;
+    return desc;
+}();
+
+void run_sharded(int32_t count, const std::function<void(mp_comm*, int32_t)>& body) {
+    run_ranks(count, body, &kSoon);
+}
 
 struct Model : ShardedModel {
     using ShardedModel::ShardedModel;
@@ -47,7 +57,7 @@ TEST(Sharding, EveryStageTrainsAsOneRankDoes) {
     const auto expected = alone.weights();
     for (int32_t stage = 0; stage <= 3; ++stage) {
         for (const int32_t kind : {MP_SHARD_FLAT, MP_SHARD_PER_PARAMETER, MP_SHARD_GREEDY}) {
-            run_ranks(kRanks, [&](mp_comm* comm, int32_t /*rank*/) {
+            run_sharded(kRanks, [&](mp_comm* comm, int32_t /*rank*/) {
                 mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
                 sharding.stage = stage;
                 sharding.kind = kind;
@@ -79,7 +89,7 @@ TEST(Sharding, EveryStageTrainsAsOneRankDoes) {
 }
 
 TEST(Sharding, SlicesCoverTheParametersAndStatesAreTheirs) {
-    run_ranks(kRanks, [](mp_comm* comm, int32_t rank) {
+    run_sharded(kRanks, [](mp_comm* comm, int32_t rank) {
         Model model(comm, MP_SHARDING_DESC_INIT);
         int64_t start = 0;
         int64_t count = 0;
@@ -117,7 +127,7 @@ TEST(Sharding, SlicesCoverTheParametersAndStatesAreTheirs) {
 TEST(Sharding, GroupsHoldACopyEach) {
     mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
     sharding.shard_ranks = 2;
-    run_ranks(4, [&](mp_comm* comm, int32_t rank) {
+    run_sharded(4, [&](mp_comm* comm, int32_t rank) {
         Model model(comm, sharding);
         EXPECT_TRUE(succeeded(mp_optimizer_shard(model.optimizer, nullptr)));
         for (int32_t i = 0; i < kParams; ++i) {
@@ -154,7 +164,7 @@ TEST(Sharding, GroupsHoldACopyEach) {
 
 // Messages that are under way keep the queue that they were begun on.
 TEST(Sharding, AQueueMayGoBeforeItsMessages) {
-    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
+    run_sharded(2, [](mp_comm* comm, int32_t /*rank*/) {
         for (const bool steps : {false, true}) {
             mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
             sharding.stage = 2;
@@ -174,7 +184,7 @@ TEST(Sharding, AQueueMayGoBeforeItsMessages) {
 }
 
 TEST(Sharding, MemoryThatIsNotThereIsSaid) {
-    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
+    run_sharded(2, [](mp_comm* comm, int32_t /*rank*/) {
         mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
         sharding.stage = 3;
         Model model(comm, sharding);
@@ -203,7 +213,7 @@ TEST(Sharding, MemoryThatIsNotThereIsSaid) {
 
 // Gathers end in the order in which they began; who waits for a late one has all before it.
 TEST(Sharding, GathersThatBeginOneByOneAreWaitedForInAnyOrder) {
-    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
+    run_sharded(2, [](mp_comm* comm, int32_t /*rank*/) {
         mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
         sharding.stage = 3;
         Model model(comm, sharding);
@@ -228,7 +238,7 @@ TEST(Sharding, GathersThatBeginOneByOneAreWaitedForInAnyOrder) {
 
 // Memory of the caller cannot be taken, which all ranks learn alike.
 TEST(Sharding, StageTwoNeedsGradientsOfTheLibrary) {
-    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
+    run_sharded(2, [](mp_comm* comm, int32_t /*rank*/) {
         mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
         sharding.stage = 2;
         Model model(comm, sharding);
@@ -252,7 +262,7 @@ TEST(Sharding, StageTwoNeedsGradientsOfTheLibrary) {
 }
 
 TEST(Sharding, WrongDescriptionsAreRefusedBeforeAnyRankIsAsked) {
-    const std::vector<Comm> comms = make_comms(2); // one thread asks both: nothing may wait
+    const std::vector<Comm> comms = make_comms(2, &kSoon); // one thread asks both: nothing may wait
     const Context context = make_context(1);
     const Recipe recipe = make_recipe(context, "fp32");
     mp_optimizer* optimizer = nullptr;
@@ -322,7 +332,7 @@ TEST(Sharding, TheEndOfTheOnlyMicrobatchSaysNothingNew) {
         for (int32_t stage = 0; stage <= 2; ++stage) {
             std::vector<std::vector<unsigned char>> results[2];
             for (const bool ends : {false, true}) {
-                run_ranks(2, [&](mp_comm* comm, int32_t rank) {
+                run_sharded(2, [&](mp_comm* comm, int32_t rank) {
                     mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
                     sharding.stage = stage;
                     sharding.order = order;
@@ -350,7 +360,7 @@ TEST(Sharding, TheEndOfTheOnlyMicrobatchSaysNothingNew) {
 }
 
 TEST(Sharding, TrafficIsCounted) {
-    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
+    run_sharded(2, [](mp_comm* comm, int32_t /*rank*/) {
         Model model(comm, MP_SHARDING_DESC_INIT);
         MP_OK(model.backward(0, false));
         EXPECT_TRUE(succeeded(mp_optimizer_step(model.optimizer, nullptr, nullptr)));
@@ -373,7 +383,7 @@ mp_sharding_progress progress_of(const Model& model) {
 
 // Seen from outside: what was begun is finished though nobody makes a call that moves anything.
 TEST(Sharding, MessagesMoveWhileTheCallerComputes) {
-    run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
+    run_sharded(2, [](mp_comm* comm, int32_t /*rank*/) {
         for (const uint32_t flags : {0U, MP_SHARDING_NO_PROGRESS_THREAD}) {
             mp_sharding_desc desc = MP_SHARDING_DESC_INIT;
             desc.flags = flags;
@@ -438,7 +448,7 @@ TEST(Sharding, ACheckpointOfSomeRanksGoesOnOnOthers) {
                      std::to_string(shard_ranks));
         const std::string folder =
             ::testing::TempDir() + "mp_sharded_" + std::to_string(::getpid()) + std::to_string(run);
-        run_ranks(4, [&](mp_comm* comm, int32_t rank) {
+        run_sharded(4, [&](mp_comm* comm, int32_t rank) {
             Model model(comm, desc_of(stage, shard_ranks));
             const Checkpoint checkpoint = make(model, comm);
             steps(model, 0, 2);
@@ -454,7 +464,7 @@ TEST(Sharding, ACheckpointOfSomeRanksGoesOnOnOthers) {
         const std::uintmax_t bytes = bytes_below(folder);
         one_copy = run == 0 ? bytes : one_copy;
         EXPECT_LT(bytes, one_copy + one_copy / 8) << "replicas write nothing again";
-        run_ranks(2, [&](mp_comm* comm, int32_t rank) {
+        run_sharded(2, [&](mp_comm* comm, int32_t rank) {
             Model model(comm, desc_of(3 - stage, shard_ranks == 0 ? 1 : 0));
             const Checkpoint checkpoint = make(model, comm);
             EXPECT_TRUE(succeeded(

@@ -86,6 +86,13 @@ inline Recipe make_recipe(mp_context* context, const char* name) {
     return Recipe(recipe);
 }
 
+// Without groups.
+inline Optimizer make_optimizer(mp_context* context, mp_recipe* recipe) {
+    mp_optimizer* made = nullptr;
+    EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, nullptr, &made)));
+    return Optimizer(made);
+}
+
 inline mp_tensor_desc tensor_desc(int32_t dtype, const std::vector<int64_t>& shape) {
     mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
     desc.dtype = dtype;
