@@ -149,8 +149,7 @@ bool ScalingState::has_amaxes(std::span<const unsigned char> saved) {
     return std::any_of(amaxes.begin(), amaxes.end(), [](uint32_t bits) { return bits != 0; });
 }
 
-std::array<uint32_t, kOperands>
-ScalingState::saved_amaxes(std::span<const unsigned char> saved) {
+std::array<uint32_t, kOperands> ScalingState::saved_amaxes(std::span<const unsigned char> saved) {
     std::array<uint32_t, kOperands> amaxes{};
     for (std::size_t i = 0; i < kOperands; ++i) {
         std::memcpy(&amaxes[i], saved.data() + place_of_amax(i), sizeof amaxes[i]);
