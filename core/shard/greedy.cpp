@@ -36,6 +36,7 @@ GreedyPlan assign_greedily(std::span<const int64_t> counts, int32_t ranks,
     GreedyPlan plan{std::vector<int32_t>(counts.size()), std::move(load)};
     using Place = std::pair<int64_t, int32_t>; // the least load first, of equal ones the first rank
     std::vector<Place> places;
+    places.reserve(plan.load.size());
     for (int32_t rank = 0; rank < ranks; ++rank) {
         places.emplace_back(plan.load[static_cast<std::size_t>(rank)], rank);
     }

@@ -52,6 +52,9 @@ void cut_flat(std::span<const int32_t> parameters, std::span<const int64_t> coun
     for (const int32_t parameter : parameters) {
         total += counts[static_cast<std::size_t>(parameter)];
     }
+    if (total == 0) {
+        return;
+    }
     int64_t position = 0;
     for (const int32_t parameter : parameters) {
         const int64_t count = counts[static_cast<std::size_t>(parameter)];

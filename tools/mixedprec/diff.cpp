@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <set>
 
 #include "checkpoint_files.hpp"
 #include "safetensors.hpp"
@@ -143,17 +144,13 @@ std::map<std::string, std::string> numbers_of(const Manifest& manifest) {
 }
 
 template <typename Map> std::vector<typename Map::key_type> keys_of(const Map& a, const Map& b) {
-    std::map<typename Map::key_type, int> all;
+    std::set<typename Map::key_type> all;
     for (const Map* map : {&a, &b}) {
         for (const auto& [key, value] : *map) {
-            all[key]++;
+            all.insert(key);
         }
     }
-    std::vector<typename Map::key_type> keys;
-    for (const auto& [key, count] : all) {
-        keys.push_back(key);
-    }
-    return keys;
+    return {all.begin(), all.end()};
 }
 
 Result diff(const Options& options) {
