@@ -66,7 +66,7 @@ void tell_monitor(LinearObject& object, Stream& stream) {
     const uint64_t setting = object.monitor_setting;
     for (int32_t number = 0; number < MP_OPERAND_COUNT; ++number) {
         const auto operand = static_cast<recipe::Operand>(number);
-        const linear::OperandState state = object.layer.read_counts(stream, operand);
+        const linear::OperandState state = object.layer.scaling().read(stream, operand);
         const mp_linear_stats info = public_stats(object.layer, operand, state);
         const std::string advice =
             linear::advice_for(object.layer.recipe().fp8, operand, state.stats);

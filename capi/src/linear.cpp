@@ -47,7 +47,7 @@ linear::OperandState read_counts(const linear::Linear& layer, recipe::Operand op
         fail(Code::bad_state,
              "linear: nothing is counted; create it with MP_LINEAR_STATS or set a monitor");
     }
-    return layer.read_counts(layer.context()->stream(), operand);
+    return layer.scaling().read(layer.context()->stream(), operand);
 }
 
 void end_step(const std::vector<std::shared_ptr<LinearObject>>& layers, mp_queue* queue) {

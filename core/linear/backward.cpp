@@ -174,7 +174,12 @@ void Linear::backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx
         saved->drop_under(*dx, forms(recipe::GemmRole::wgrad).b, options_.in_features);
     }
     count_codes(stream, track(recipe::Operand::grad_output), dy);
-    count_apart(stream, recipe::Operand::grad_output, dy);
+    const bool is_rounded =
+        (dx != nullptr && is_rounded_to(dy, forms(recipe::GemmRole::dgrad).a)) ||
+        (gradients.dw != nullptr && is_rounded_to(dy, forms(recipe::GemmRole::wgrad).a));
+    if (options_.with_stats && !is_rounded) {
+        count_apart(stream, recipe::Operand::grad_output, dy);
+    }
     std::optional<ScratchOperand> dy_operand;
     if (data_product != nullptr) {
         dy_operand.emplace(stream, dy, forms(recipe::GemmRole::dgrad).a,

@@ -49,15 +49,6 @@ void Linear::collect_stats(bool on) {
     }
 }
 
-// Of an operand without codes there is nothing to saturate or to become zero.
-OperandState Linear::read_counts(Stream& stream, recipe::Operand operand) const {
-    OperandState state = scaling_.read(stream, operand);
-    if (is_counted_apart(operand)) {
-        state.stats.saturated = state.stats.underflowed = 0;
-    }
-    return state;
-}
-
 // Inputs of a call may be codes.
 int64_t Linear::rows_of(const Tensor& tensor, int64_t columns, const char* name,
                         bool may_be_quantized) const {
@@ -72,14 +63,27 @@ int64_t Linear::rows_of(const Tensor& tensor, int64_t columns, const char* name,
     return tensor.count() / columns;
 }
 
-// Where no product rounds an operand to codes, and so counts it: codes that nobody uses, one scale for all.
+// Rounds to codes that nobody uses, with one scale for all.
 void Linear::count_apart(Stream& stream, recipe::Operand operand, const Tensor& tensor) const {
-    constexpr DType kType = DType::fp8_e5m2;
+    const DType type = // another than its own: equal codes are taken as they are, uncounted
+        tensor.dtype() == DType::fp8_e5m2 ? DType::fp8_e4m3 : DType::fp8_e5m2;
     constexpr auto kRule = numerics::ScaleRule::current;
-    if (options_.with_stats && is_counted_apart(operand) && tensor.count() > 0) {
-        const ScratchOperand codes(stream, tensor,
-                                   {kType, kTensorScale, numerics::scale_policy(kRule, kType)},
-                                   scaling_.counts_of(operand));
+    const MatrixForm form{type, kTensorScale, numerics::scale_policy(kRule, type)};
+    if (tensor.count() > 0) {
+        const ScratchOperand codes(stream, tensor, form, scaling_.tracking_apart(operand));
+    }
+}
+
+// Of a forward.
+void Linear::count_unrounded(Stream& stream, const Tensor& x, bool keeps_input) const {
+    const RoleForms& fprop = forms(recipe::GemmRole::fprop);
+    const bool is_kept_rounded = keeps_input && is_rounded_to(x, forms(recipe::GemmRole::wgrad).b);
+    if (!is_rounded_to(x, fprop.a) && !is_kept_rounded) {
+        count_apart(stream, recipe::Operand::input, x);
+    }
+    const Tensor* const codes = given_codes(recipe::GemmRole::fprop);
+    if (codes != nullptr || !is_rounded_to(*weight_, fprop.b)) {
+        count_apart(stream, recipe::Operand::weight, codes != nullptr ? *codes : *weight_);
     }
 }
 
@@ -326,8 +330,7 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
     const bool evaluates = keep == Keep::nothing;
     const bool counts = options_.with_stats && !evaluates && keep != Keep::again;
     if (counts) {
-        count_apart(stream, recipe::Operand::input, *x);
-        count_apart(stream, recipe::Operand::weight, *weight_);
+        count_unrounded(stream, *x, saved != nullptr && keep != Keep::scale);
     }
     const OperandView w =
         weight_view(stream, recipe::GemmRole::fprop, w_scratch, counts, evaluates);

@@ -93,8 +93,6 @@ class Linear {
     [[nodiscard]] const LinearOptions& options() const noexcept { return options_; }
     // For a monitor. A layer that was made to count goes on counting.
     void collect_stats(bool on);
-    // What was counted, with the scaling state. Waits.
-    [[nodiscard]] OperandState read_counts(Stream& stream, recipe::Operand operand) const;
     [[nodiscard]] const GradientRounding& rounding() const noexcept { return rounding_; }
     void set_rounding(const GradientRounding& rounding) noexcept { rounding_ = rounding; }
     // Of x [rows, in_features] when it is kept in lent memory.
@@ -159,8 +157,9 @@ class Linear {
     quant::Tracking track_weight(Stream& stream, std::size_t product, bool with_stats);
     void note_gradient(bool accumulates);
     [[nodiscard]] bool adds_to_codes(const WeightGradients& gradients) const noexcept;
-    [[nodiscard]] bool is_counted_apart(recipe::Operand operand) const noexcept;
+    // Counts what is not rounded where it is used: operands in high precision, and codes that somebody else made.
     void count_apart(Stream& stream, recipe::Operand operand, const Tensor& tensor) const;
+    void count_unrounded(Stream& stream, const Tensor& x, bool keeps_input) const;
 
     // The caller's, or null.
     [[nodiscard]] const Tensor* given_codes(recipe::GemmRole role) const noexcept;

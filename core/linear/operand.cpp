@@ -63,6 +63,10 @@ bool is_in_form(const Tensor& tensor, const MatrixForm& form) noexcept {
     return tensor.dtype() == form.dtype && tensor.form().grid == form.grid;
 }
 
+bool is_rounded_to(const Tensor& tensor, const MatrixForm& form) noexcept {
+    return form.is_quantized() && !is_in_form(tensor, form);
+}
+
 OperandView view_of(const Tensor& tensor) noexcept {
     return {tensor.data(), tensor.scaled_ref().scale_inv};
 }

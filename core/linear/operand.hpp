@@ -17,6 +17,8 @@ struct OperandView {
 
 // Whether the tensor can be handed to a product as it is.
 bool is_in_form(const Tensor& tensor, const MatrixForm& form) noexcept;
+// Whether a product rounds it to codes of this form first.
+bool is_rounded_to(const Tensor& tensor, const MatrixForm& form) noexcept;
 OperandView view_of(const Tensor& tensor) noexcept;
 
 // Memory for a matrix in some form that outlives the call. Grows, never shrinks; or is lent by the caller.

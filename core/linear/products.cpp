@@ -48,22 +48,6 @@ MatrixForm Linear::form_of(recipe::Operand operand) const noexcept {
     return forms(recipe::GemmRole::dgrad).a;
 }
 
-// No product rounds it to codes.
-bool Linear::is_counted_apart(recipe::Operand operand) const noexcept {
-    const RoleForms& fprop = forms(recipe::GemmRole::fprop);
-    const RoleForms& dgrad = forms(recipe::GemmRole::dgrad);
-    const RoleForms& wgrad = forms(recipe::GemmRole::wgrad);
-    switch (operand) {
-    case recipe::Operand::input:
-        return !fprop.a.is_quantized() && !wgrad.b.is_quantized();
-    case recipe::Operand::weight:
-        return !fprop.b.is_quantized() && !dgrad.b.is_quantized();
-    case recipe::Operand::grad_output:
-        break;
-    }
-    return !dgrad.a.is_quantized() && !wgrad.a.is_quantized();
-}
-
 const MatrixForm& Linear::form_of(recipe::GemmRole role, recipe::Operand operand) const {
     const recipe::Operand b =
         role == recipe::GemmRole::wgrad ? recipe::Operand::input : recipe::Operand::weight;

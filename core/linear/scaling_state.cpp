@@ -14,7 +14,7 @@ using numerics::DelayedSlot;
 using numerics::QuantStats;
 
 constexpr std::size_t kSlotsBytes = kOperands * sizeof(DelayedSlot);
-constexpr std::size_t kStatsBytes = kOperands * sizeof(QuantStats);
+constexpr std::size_t kStatsBytes = 2 * kOperands * sizeof(QuantStats);
 
 // What begins a saved state.
 struct SavedHeader {
@@ -58,16 +58,14 @@ quant::Tracking ScalingState::tracking(recipe::Operand operand, bool with_stats)
         tracking.amax = &tracking.slot->amax;
     }
     if (with_stats) {
-        tracking.stats = counts_of(operand).stats;
+        tracking.stats = stats_of(operand);
     }
     return tracking;
 }
 
-quant::Tracking ScalingState::counts_of(recipe::Operand operand) const noexcept {
+quant::Tracking ScalingState::tracking_apart(recipe::Operand operand) const noexcept {
     quant::Tracking tracking{};
-    if (stats_.data() != nullptr) {
-        tracking.stats = stats_.as<QuantStats>() + static_cast<std::size_t>(operand);
-    }
+    tracking.stats = stats_.data() == nullptr ? nullptr : stats_of(operand) + kOperands;
     return tracking;
 }
 
@@ -89,8 +87,10 @@ void ScalingState::end_step(Stream& stream) const {
 OperandState ScalingState::read(Stream& stream, recipe::Operand operand) const {
     const auto index = static_cast<std::size_t>(operand);
     OperandState state;
+    QuantStats apart;
     if (stats_.data() != nullptr) {
-        stream.copy(&state.stats, stats_.as<QuantStats>() + index, sizeof(QuantStats),
+        stream.copy(&state.stats, stats_of(operand), sizeof(QuantStats), CopyKind::device_to_host);
+        stream.copy(&apart, tracking_apart(operand).stats, sizeof(QuantStats),
                     CopyKind::device_to_host);
     }
     if (tracking(operand, false).slot != nullptr) {
@@ -101,6 +101,10 @@ OperandState ScalingState::read(Stream& stream, recipe::Operand operand) const {
                     history_bytes(), CopyKind::device_to_host);
     }
     stream.sync();
+    // Of elements that nothing rounded none saturates and none becomes zero.
+    state.stats.elements += apart.elements;
+    state.stats.non_finite += apart.non_finite;
+    state.stats.amax_bits = std::max(state.stats.amax_bits, apart.amax_bits);
     return state;
 }
 

@@ -28,8 +28,8 @@ class ScalingState {
     ScalingState(Stream& stream, const recipe::Fp8Policy& policy, bool weight_is_frozen);
 
     [[nodiscard]] quant::Tracking tracking(recipe::Operand operand, bool with_stats) const noexcept;
-    // Counts alone.
-    [[nodiscard]] quant::Tracking counts_of(recipe::Operand operand) const noexcept;
+    // Counts alone, of what nothing rounds to codes: read() takes elements, non_finite and amax of them.
+    [[nodiscard]] quant::Tracking tracking_apart(recipe::Operand operand) const noexcept;
     // Of the operands, in device memory; null unless scaling is delayed.
     [[nodiscard]] numerics::DelayedSlot* slots() const noexcept {
         return slots_.as<numerics::DelayedSlot>();
@@ -63,12 +63,18 @@ class ScalingState {
         return policy_.scaling == recipe::Fp8Scaling::delayed;
     }
     [[nodiscard]] std::size_t history_bytes() const noexcept;
+    // Null where nothing is counted.
+    [[nodiscard]] numerics::QuantStats* stats_of(recipe::Operand operand) const noexcept {
+        return stats_.data() == nullptr
+                   ? nullptr
+                   : stats_.as<numerics::QuantStats>() + static_cast<std::size_t>(operand);
+    }
 
     recipe::Fp8Policy policy_;
     bool weight_is_frozen_ = false;
     Buffer slots_;
     Buffer histories_;
-    Buffer stats_;
+    Buffer stats_; // by operand: of what was rounded, then of what was not
 };
 
 } // namespace mp::linear

@@ -2059,8 +2059,11 @@ mp_linear_get_desc(linear, desc) =
 
 """
 What happened to an operand since the counts were last cleared: at creation, by a monitor's turn, or by
-mp_linear_clear_stats. An operand that no product rounds to codes is counted, too, once a forward or backward, by a pass of its
-own: elements, non_finite and amax; nothing saturates or underflows there. Blocks.
+mp_linear_clear_stats. Each forward counts x and the weight (a copy of it that is kept: when it is made), each backward dy.
+Where a call rounds an operand to codes, that rounding counts, each one if there are several. Where it rounds none, as in high
+precision or of codes that are given, a pass of its own counts elements, non_finite and amax; nothing saturates or underflows
+there. mp_linear_quantize counts, too, so that its codes count again where they are used. An evaluation counts nothing: a
+forward with `saved` NULL (saved.h). Blocks.
 """
 mp_linear_get_stats(linear, operand, stats) =
     @waiting(85, Int32, (Ptr{mp_linear}, Int32, Ptr{mp_linear_stats},), linear, operand, stats)

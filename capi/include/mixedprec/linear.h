@@ -267,8 +267,11 @@ MP_API mp_status mp_linear_describe(const mp_linear* linear, char* buffer, size_
 MP_API mp_status mp_linear_get_desc(const mp_linear* linear, mp_linear_desc* desc);
 
 /** What happened to an operand since the counts were last cleared: at creation, by a monitor's turn, or by
- * mp_linear_clear_stats. An operand that no product rounds to codes is counted, too, once a forward or backward, by a pass of its
- * own: elements, non_finite and amax; nothing saturates or underflows there. Blocks.
+ * mp_linear_clear_stats. Each forward counts x and the weight (a copy of it that is kept: when it is made), each backward dy.
+ * Where a call rounds an operand to codes, that rounding counts, each one if there are several. Where it rounds none, as in high
+ * precision or of codes that are given, a pass of its own counts elements, non_finite and amax; nothing saturates or underflows
+ * there. mp_linear_quantize counts, too, so that its codes count again where they are used. An evaluation counts nothing: a
+ * forward with `saved` NULL (saved.h). Blocks.
  * @param[in]     linear   a layer with MP_LINEAR_STATS or a monitor
  * @param[in]     operand  MP_OPERAND_*
  * @param[in,out] stats    struct_size set by the caller; the rest is written
