@@ -9,6 +9,23 @@ using namespace mp_test;
 
 namespace {
 
+Linear layer_of(mp_context* context, mp_recipe* recipe, mp_tensor* weight, int64_t size,
+                uint32_t flags) {
+    mp_linear_desc desc = MP_LINEAR_DESC_INIT;
+    desc.in_features = desc.out_features = size;
+    desc.flags = flags;
+    mp_linear* layer = nullptr;
+    EXPECT_TRUE(done(mp_linear_create(context, recipe, &desc, weight, nullptr, &layer)));
+    return Linear(layer);
+}
+
+// Ones, but for the sixth.
+std::vector<float> ones_but(float value, int64_t count) {
+    std::vector<float> values(static_cast<std::size_t>(count), 1.0F);
+    values[5] = value;
+    return values;
+}
+
 struct Layer {
     static constexpr int64_t kN = 16;
     Context context = make_context(1);
@@ -25,16 +42,10 @@ struct Layer {
         for (Tensor* tensor : {&y, &dx, &dw}) {
             *tensor = make_tensor(context, MP_DTYPE_FP32, {kN, kN});
         }
-        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-        desc.in_features = desc.out_features = kN;
-        desc.flags = flags;
-        mp_linear* made = nullptr;
-        EXPECT_TRUE(done(mp_linear_create(context, recipe, &desc, weight, nullptr, &made)));
-        linear = Linear(made);
+        linear = layer_of(context, recipe, weight, kN, flags);
     }
     void set(mp_tensor* tensor, float value) const {
-        std::vector<float> values(kN * kN, 1.0F);
-        values[5] = value;
+        const std::vector<float> values = ones_but(value, kN * kN);
         EXPECT_TRUE(succeeded(
             mp_tensor_write(tensor, nullptr, values.data(), values.size() * sizeof(float))));
     }
@@ -175,24 +186,14 @@ Tensor form_for(mp_context* context, mp_linear* layer, int32_t operand, Given gi
 }
 
 void fill(mp_tensor* tensor, mp_context* context, float value) {
-    std::vector<float> values(kElements, 1.0F);
-    values[5] = value;
-    const Tensor exact = make_tensor(context, MP_DTYPE_FP32, {kRows, kRows}, values);
+    const Tensor exact =
+        make_tensor(context, MP_DTYPE_FP32, {kRows, kRows}, ones_but(value, kElements));
     mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
     EXPECT_TRUE(succeeded(mp_tensor_get_desc(tensor, &desc)));
     EXPECT_TRUE(
         succeeded(desc.dtype == MP_DTYPE_FP32
                       ? mp_tensor_cast(exact, nullptr, tensor, nullptr)
                       : mp_tensor_quantize(exact, nullptr, tensor, nullptr, nullptr, nullptr)));
-}
-
-Linear layer_of(mp_context* context, mp_recipe* recipe, mp_tensor* weight, uint32_t kind) {
-    mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-    desc.in_features = desc.out_features = kRows;
-    desc.flags = MP_LINEAR_STATS | kind;
-    mp_linear* layer = nullptr;
-    EXPECT_TRUE(done(mp_linear_create(context, recipe, &desc, weight, nullptr, &layer)));
-    return Linear(layer);
 }
 
 // One forward, and what the layer has of a backward.
@@ -226,7 +227,7 @@ TEST(LayerCounts, AreOfEveryOperandHoweverItIsGiven) {
     for (const char* text : kRecipes) {
         const Recipe recipe = recipe_of(context, text);
         const Tensor numbers = make_tensor(context, MP_DTYPE_FP32, {kRows, kRows});
-        const Linear asked = layer_of(context, recipe, numbers, 0);
+        const Linear asked = layer_of(context, recipe, numbers, kRows, MP_LINEAR_STATS);
         for (const uint32_t kind : kKinds) {
             for (int which = 0; which < MP_OPERAND_COUNT * static_cast<int>(Given::count);
                  ++which, ++cases) {
@@ -241,7 +242,8 @@ TEST(LayerCounts, AreOfEveryOperandHoweverItIsGiven) {
                         form_for(context, asked, i, i == operand ? given : Given::as_numbers);
                     fill(tensors[i], context, 1.0F);
                 }
-                const Linear layer = layer_of(context, recipe, tensors[MP_OPERAND_WEIGHT], kind);
+                const Linear layer = layer_of(context, recipe, tensors[MP_OPERAND_WEIGHT], kRows,
+                                              MP_LINEAR_STATS | kind);
                 const auto pass = [&] {
                     run(context, layer, kind, tensors[MP_OPERAND_INPUT],
                         tensors[MP_OPERAND_GRAD_OUTPUT]);
@@ -262,7 +264,7 @@ TEST(LayerCounts, AreOfTheWeightsCodes) {
     const Context context = make_context(1);
     const Recipe recipe = recipe_of(context, "fp8_current");
     const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {kRows, kRows});
-    const Linear layer = layer_of(context, recipe, weight, 0);
+    const Linear layer = layer_of(context, recipe, weight, kRows, MP_LINEAR_STATS);
     const Tensor codes = form_for(context, layer, MP_OPERAND_WEIGHT, Given::in_the_products_form);
     fill(codes, context, std::numeric_limits<float>::infinity());
     MP_OK(mp_linear_set_weight_codes(layer, codes, nullptr));
