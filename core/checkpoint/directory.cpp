@@ -234,8 +234,8 @@ system::OpenFile open_parent(system::FileTable& files, const std::string& parent
         files.open(system::kCurrentDirectory, parent.c_str(), OpenMode::directory, &handle);
     check(made.ok() || opened.ok() ? opened : made); // another process may have made it meanwhile
     OpenFile folder(files, handle);
-    if (has_name(files, handle,
-                 kManifestName)) { // a load there would take it, and nothing below it
+    // A load there would take it, and nothing below it.
+    if (has_name(files, handle, kManifestName)) {
         fail(Code::invalid_argument,
              "checkpoint: '%s' is a checkpoint itself, with a %s; name the folder it lies in, or "
              "another",
