@@ -172,7 +172,7 @@ Status Fp8Plan::set_pointers(const GemmBuffers& buffers) noexcept {
 Fp8Plan::Usable Fp8Plan::choose_usable(uint32_t copies) noexcept {
     constexpr uint32_t kAll = kCopyA | kCopyB | kCopyD;
     Status status = choose(copies);
-    if (!status.ok() && algorithms_[copies].is_refused) {
+    if (!status.ok() && algorithms_[copies].is_refused()) {
         copies = kAll;
         status = choose(copies);
     }

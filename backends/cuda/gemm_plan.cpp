@@ -235,7 +235,7 @@ CublasLtPlan::Alignment CublasLtPlan::alignment_of(const GemmBuffers& buffers) c
 Status CublasLtPlan::choose(const GemmBuffers& buffers, Use& use) noexcept {
     use = {&direct_, alignment_of(buffers)};
     Status status = direct_.choose(use.alignment);
-    if (!status.ok() && direct_.algorithms[use.alignment].is_refused) {
+    if (!status.ok() && direct_.algorithms[use.alignment].is_refused()) {
         use = {&packed_, k256};
         status = packed_.choose(k256);
     }

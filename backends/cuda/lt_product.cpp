@@ -7,6 +7,25 @@
 
 namespace mp::backends::cuda {
 
+namespace {
+
+// Answers that say nothing about the product: the library itself failed, and may do better when asked again. All others mean
+// that it does not take it: newer releases say INVALID_VALUE of some that older ones called NOT_SUPPORTED.
+bool is_failure(cublasStatus_t answer) noexcept {
+    switch (answer) {
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+    case CUBLAS_STATUS_ALLOC_FAILED:
+    case CUBLAS_STATUS_MAPPING_ERROR:
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+    case CUBLAS_STATUS_INTERNAL_ERROR:
+        return true;
+    default:
+        return false;
+    }
+}
+
+} // namespace
+
 LtProduct::~LtProduct() { clear(); }
 
 void LtProduct::clear() noexcept {
@@ -49,8 +68,8 @@ Status LtProduct::choose(const LtAlignments& alignments, LtAlgorithm& chosen) no
     if (chosen.is_known) {
         return {};
     }
-    if (chosen.is_refused) {
-        return Status::error(Code::cublas_error, "cuda: cuBLASLt has no algorithm");
+    if (chosen.is_refused()) {
+        return cublas_status(chosen.refusal, "cuBLASLt has no algorithm");
     }
     cublasLtMatmulPreference_t preference = nullptr;
     if (const cublasStatus_t made = cublaslt().MatmulPreferenceCreate(&preference);
@@ -91,17 +110,14 @@ Status LtProduct::search(cublasLtMatmulPreference_t preference, const LtAlignmen
     int found = 0;
     const cublasStatus_t answer = cublaslt().MatmulAlgoGetHeuristic(handle_, product_, a, b, c, d,
                                                                     preference, 1, &best, &found);
-    chosen.is_refused =
-        answer == CUBLAS_STATUS_NOT_SUPPORTED ||
-        (answer == CUBLAS_STATUS_SUCCESS && (found == 0 || best.state != CUBLAS_STATUS_SUCCESS));
-    status = cublas_status(answer, "cuBLASLt has no algorithm");
-    if (status.ok() && chosen.is_refused) {
-        status = Status::error(Code::cublas_error, "cuda: cuBLASLt has no algorithm");
+    if (is_failure(answer)) {
+        return cublas_status(answer, "asking cuBLASLt for an algorithm");
     }
-    if (status.ok()) {
-        chosen = {true, false, best.algo, best.workspaceSize};
-    }
-    return status;
+    const cublasStatus_t refusal = answer != CUBLAS_STATUS_SUCCESS ? answer
+                                   : found == 0                    ? CUBLAS_STATUS_NOT_SUPPORTED
+                                                                   : best.state;
+    chosen = {refusal == CUBLAS_STATUS_SUCCESS, refusal, best.algo, best.workspaceSize};
+    return cublas_status(refusal, "cuBLASLt has no algorithm");
 }
 
 Status LtProduct::multiply(CudaQueue& queue, const LtAlgorithm& chosen,

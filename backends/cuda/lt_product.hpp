@@ -9,9 +9,12 @@ namespace mp::backends::cuda {
 
 struct LtAlgorithm {
     bool is_known = false;
-    bool is_refused = false; // the heuristics were asked and know none
+    // What the heuristics said instead of one; success where they were not asked.
+    cublasStatus_t refusal = CUBLAS_STATUS_SUCCESS;
     cublasLtMatmulAlgo_t algorithm = {};
     std::size_t workspace_bytes = 0;
+
+    [[nodiscard]] bool is_refused() const noexcept { return refusal != CUBLAS_STATUS_SUCCESS; }
 };
 
 // Multiples of the addresses of A, B, C and D, in bytes.
@@ -33,7 +36,8 @@ class LtProduct {
     Status set(cublasLtMatmulDescAttributes_t attribute, const T& value) noexcept {
         return set_attribute(product_, attribute, value);
     }
-    // Asks the heuristics once. cublas_error where they know no algorithm.
+    // Asks the heuristics once. cublas_error where they know no algorithm, which `chosen` keeps, and where the library
+    // fails, which is forgotten.
     Status choose(const LtAlignments& alignments, LtAlgorithm& chosen) noexcept;
     // Our A and B change places: see GemmDesc and the plans' describe().
     Status multiply(CudaQueue& queue, const LtAlgorithm& chosen,
