@@ -9,6 +9,7 @@
 #include "cuda/capability.hpp"
 #include "cuda/cublaslt.hpp"
 #include "cuda/driver.hpp"
+#include "cuda/gemm_shelf.hpp"
 #include "interface/backend.hpp"
 
 namespace mp::backends::cuda {
@@ -56,6 +57,7 @@ class CudaDevice final : public Device {
 
     // A cuBLASLt handle of this device, made at first use. Fails where there is no cuBLASLt.
     Status cublaslt_handle(cublasLtHandle_t* out) const noexcept;
+    [[nodiscard]] GemmShelf& gemm_shelf() const noexcept { return gemm_shelf_; }
 
   private:
     explicit CudaDevice(const DeviceConfig& config) noexcept
@@ -71,6 +73,7 @@ class CudaDevice final : public Device {
     char name_[256] = {};
     mutable std::mutex mutex_; // of the handle
     mutable cublasLtHandle_t cublaslt_handle_ = nullptr;
+    mutable GemmShelf gemm_shelf_;
 };
 
 } // namespace mp::backends::cuda

@@ -7,11 +7,30 @@
 #include "cuda/fp8_plan.hpp"
 #include "cuda/gemm_plan.hpp"
 
+#include <memory>
 #include <type_traits>
+#include <utility>
 
 namespace mp::backends::cuda {
 
 namespace {
+
+// The candidate with these plans, as an address that no other has.
+template <class Made> inline constexpr char kMaker = 0;
+
+// One that lies ready, or a new one.
+template <class Made>
+Status obtain(const CudaDevice& device, const GemmDesc& desc, std::unique_ptr<Plan>& out) noexcept {
+    out = device.gemm_shelf().take(&kMaker<Made>, desc);
+    if (out != nullptr) {
+        return {};
+    }
+    const ContextGuard guard(device.context());
+    Made* plan = nullptr;
+    const Status status = Made::make(device, desc, &plan);
+    out.reset(plan);
+    return status;
+}
 
 // The reasons that need no library come first. Then the heuristics are asked, whatever those say: only they know the
 // shape and the strides.
@@ -23,22 +42,20 @@ bool supports(const Device& device, const OpDesc& op, Reason& reason) noexcept {
     if (!reason.empty()) {
         return false;
     }
-    const ContextGuard guard(cuda_device.context());
-    Made* plan = nullptr;
-    const Status status = Made::make(cuda_device, desc, &plan);
-    if (!status.ok()) {
+    std::unique_ptr<Plan> plan;
+    if (Status status = obtain<Made>(cuda_device, desc, plan); !status.ok()) {
         reason.set("%.200s", status.text());
+        return false;
     }
-    delete plan;
-    return status.ok();
+    cuda_device.gemm_shelf().put(&kMaker<Made>, desc, std::move(plan));
+    return true;
 }
 
 template <class Made> Status prepare(Device& device, const GemmDesc& op, Plan** out) noexcept {
     const auto& cuda_device = static_cast<const CudaDevice&>(device);
-    const ContextGuard guard(cuda_device.context());
-    Made* plan = nullptr;
-    const Status status = Made::make(cuda_device, op, &plan);
-    *out = plan;
+    std::unique_ptr<Plan> plan;
+    const Status status = obtain<Made>(cuda_device, op, plan);
+    *out = plan.release();
     if (status.ok() && std::is_same_v<Made, DequantizedPlan>) {
         constexpr int32_t kInfo = 3;
         TextLine<160> line;

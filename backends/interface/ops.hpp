@@ -35,6 +35,7 @@ inline constexpr int32_t kOpKindCount = 12;
 
 struct OpDesc {
     OpKind kind;
+    bool operator==(const OpDesc&) const = default;
 };
 
 // destination[i] = round(source[i]); fp32, fp16, bf16, fp8 in and out.
@@ -148,6 +149,7 @@ struct GemmDesc : OpDesc {
     bool trans_b = false;
     bool gelu = false;
     bool is_chosen_by_name = false; // by the caller: a candidate that is slow takes it, too
+    bool operator==(const GemmDesc&) const = default;
 };
 struct GemmBuffers {
     const void* a = nullptr;
