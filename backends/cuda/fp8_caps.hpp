@@ -10,7 +10,10 @@ namespace mp::backends::cuda {
 // Why cuBLASLt is not asked for this product of codes; an empty reason when it is.
 void explain_fp8_gemm(const CudaDevice& device, const GemmDesc& desc, Reason& reason) noexcept;
 
-// The type a bias must have, and that of a C, which beside an fp8 result is not read.
+// Whether the bias is written into D, and the product added to it: of fp32 results only bf16 is added by cuBLASLt, and
+// rounding to that would lose what fp32 is asked for.
+bool bias_comes_first(const GemmDesc& desc) noexcept;
+// The type a bias must have otherwise, and that of a C, which beside an fp8 result is not read.
 DType fp8_bias_of(const GemmDesc& desc) noexcept;
 DType fp8_c_of(const GemmDesc& desc) noexcept;
 

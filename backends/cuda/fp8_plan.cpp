@@ -8,6 +8,7 @@
 #include "cuda/codes.hpp"
 #include "cuda/error.hpp"
 #include "cuda/fp8_caps.hpp"
+#include "cuda/lt_addend.hpp"
 #include "interface/gemm_scales.hpp"
 
 namespace mp::backends::cuda {
@@ -24,9 +25,12 @@ bool is_even(const void* address) { return is_aligned(address, kMultiple); }
 } // namespace
 
 Fp8Plan::Fp8Plan(cublasLtHandle_t handle, const GemmDesc& desc) noexcept
-    : desc_(desc), given_bias_(desc.dtype_bias), product_(handle, desc_),
+    : given_(desc), desc_(desc), bias_is_first_(bias_comes_first(desc)), product_(handle, desc_),
       padded_n_(up(desc.n, kMultiple)), padded_k_(up(desc.k, kMultiple)) {
-    if (given_bias_ != DType::none) {
+    if (bias_is_first_) {
+        desc_.dtype_bias = DType::none;
+        desc_.beta = 1.0F;
+    } else if (desc.dtype_bias != DType::none) {
         desc_.dtype_bias = fp8_bias_of(desc);
     }
 }
@@ -43,7 +47,7 @@ Fp8Plan::Parts Fp8Plan::parts_of(uint32_t copies) const noexcept {
     parts.a = part((copies & kCopyA) != 0, desc_.m * padded_k_);
     parts.b = part((copies & kCopyB) != 0, padded_n_ * padded_k_);
     parts.d = part((copies & kCopyD) != 0, desc_.m * padded_n_ * dtype_size(desc_.dtype_d));
-    parts.bias = part(desc_.dtype_bias != DType::none, padded_n_ * kFloat);
+    parts.bias = part(given_.dtype_bias != DType::none, padded_n_ * kFloat);
     parts.scale_a = part(has_vectors(desc_), desc_.m * kFloat);
     parts.scale_b = part(has_vectors(desc_), padded_n_ * kFloat);
     parts.amax = part(is_fp8(desc_.dtype_d), kFloat);
@@ -123,7 +127,7 @@ uint32_t Fp8Plan::copies_for(const GemmBuffers& buffers) const noexcept {
     if (!d.trans_b || !is_even(d.k) || !is_even(d.n) || !is_even(d.ldb) || !is_even(buffers.b)) {
         copies |= kCopyB;
     }
-    const bool reads_c = d.beta != 0.0F;
+    const bool reads_c = d.beta != 0.0F && !bias_is_first_;
     const bool takes_c = !reads_c || (is_even(d.ldc * size_d) && is_even(buffers.c));
     if (!is_even(d.n) || !is_even(d.ldd * size_d) || !is_even(buffers.d) || !takes_c) {
         copies |= kCopyD;
@@ -140,7 +144,7 @@ Status Fp8Plan::set_strides(uint32_t copies) noexcept {
         int64_t stride;
     } matrices[] = {{product_.a, (copies & kCopyB) != 0 ? padded_k_ : d.ldb},
                     {product_.b, (copies & kCopyA) != 0 ? padded_k_ : d.lda},
-                    {product_.c, in_scratch || d.beta == 0.0F ? of_d : d.ldc},
+                    {product_.c, in_scratch || bias_is_first_ || d.beta == 0.0F ? of_d : d.ldc},
                     {product_.d, of_d}};
     for (const auto& matrix : matrices) {
         const cublasStatus_t status = cublaslt().MatrixLayoutSetAttribute(
@@ -216,9 +220,9 @@ Status Fp8Plan::bring_vectors(CudaDevice& device, CudaQueue& queue, const Parts&
         }
         return scratch + part;
     };
-    if (d.dtype_bias != DType::none) {
-        buffers.bias =
-            bring_vector(buffers.bias, given_bias_, parts.bias, d.dtype_bias, d.n, padded_n_);
+    if (given_.dtype_bias != DType::none) {
+        buffers.bias = bring_vector(buffers.bias, given_.dtype_bias, parts.bias,
+                                    bias_is_first_ ? DType::fp32 : d.dtype_bias, d.n, padded_n_);
     }
     if (has_vectors(d)) {
         constexpr DType kScale = DType::fp32;
@@ -263,7 +267,7 @@ Status Fp8Plan::bring_in(CudaDevice& device, CudaQueue& queue, uint32_t copies, 
     }
     if ((copies & kCopyD) != 0) {
         const auto size = static_cast<std::size_t>(dtype_size(d.dtype_d));
-        if (d.beta != 0.0F && status.ok()) {
+        if (d.beta != 0.0F && !bias_is_first_ && status.ok()) {
             status = cuda_status(
                 cudaMemcpy2DAsync(
                     scratch + parts.d, static_cast<std::size_t>(padded_n_) * size, buffers.c,
@@ -272,9 +276,26 @@ Status Fp8Plan::bring_in(CudaDevice& device, CudaQueue& queue, uint32_t copies, 
                 "gemm");
         }
         buffers.d = scratch + parts.d;
-        buffers.c = buffers.d;
+        buffers.c = bias_is_first_ ? buffers.c : buffers.d;
     }
-    return status;
+    return status.ok() && bias_is_first_ ? bring_addend(device, queue, copies, buffers) : status;
+}
+
+// From here on D is the product's C.
+Status Fp8Plan::bring_addend(CudaDevice& device, CudaQueue& queue, uint32_t copies,
+                             GemmBuffers& buffers) const noexcept {
+    AddendWork work;
+    work.bias = static_cast<const float*>(buffers.bias);
+    work.c = static_cast<const float*>(buffers.c);
+    work.c_stride = given_.ldc;
+    work.beta = given_.beta;
+    work.rows = given_.m;
+    work.columns = given_.n;
+    work.d = static_cast<float*>(buffers.d);
+    work.d_stride = (copies & kCopyD) != 0 ? padded_n_ : given_.ldd;
+    work.padded_columns = padded_n_;
+    buffers.c = buffers.d;
+    return write_addend(device, queue, work);
 }
 
 Status Fp8Plan::multiply(CudaQueue& queue, uint32_t copies, const GemmBuffers& buffers) noexcept {

@@ -2,7 +2,7 @@
 // A product of fp8 codes as cuBLASLt sees it. It multiplies them along k only (op(A) as stored, B stored transposed),
 // with k and n multiples of 16 and all rows at multiples of 16 bytes: what is not so is copied into scratch memory
 // of the queue first, codes of 0 filling up, and a result that is not so is copied out of it. A bias of another type than
-// it adds is rounded to that first.
+// it adds is rounded to that first, but for fp32 results: there it is written into D, and the product added to it.
 #pragma once
 
 #include <mutex>
@@ -46,12 +46,15 @@ class Fp8Plan final : public Plan {
                     GemmBuffers& buffers) noexcept;
     Status bring_vectors(CudaDevice& device, CudaQueue& queue, const Parts& parts, char* scratch,
                          GemmBuffers& buffers) const noexcept;
+    Status bring_addend(CudaDevice& device, CudaQueue& queue, uint32_t copies,
+                        GemmBuffers& buffers) const noexcept;
     Status multiply(CudaQueue& queue, uint32_t copies, const GemmBuffers& buffers) noexcept;
     Status take_out(CudaQueue& queue, uint32_t copies, const GemmBuffers& from,
                     const GemmBuffers& to) noexcept;
 
-    GemmDesc desc_; // with the bias that cuBLASLt takes
-    DType given_bias_;
+    GemmDesc given_;
+    GemmDesc desc_; // with the bias, or the C in its place, that cuBLASLt takes
+    bool bias_is_first_;
     LtProduct product_;
     int64_t padded_n_;
     int64_t padded_k_;

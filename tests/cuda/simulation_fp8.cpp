@@ -96,13 +96,13 @@ TEST_F(Simulation, CublasLtSaysWhatItDoesNotTakeOfFp8) {
               "no fp8_e5m2 x fp8_e5m2");
     EXPECT_EQ(reason([](GemmDesc& d) { d.dtype_d = DType::fp8_e5m2; }),
               "no fp8_e4m3 x fp8_e4m3 into fp8_e5m2");
-    EXPECT_EQ(reason([](GemmDesc& d) { d.dtype_bias = DType::fp32; }),
-              "with fp32 results the bias must be bf16, not fp32");
-    EXPECT_EQ(reason([](GemmDesc& d) {
-                  d.dtype_d = DType::bf16;
-                  d.dtype_bias = DType::fp32;
-              }),
-              "");
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+        EXPECT_EQ(reason([dtype](GemmDesc& d) {
+                      d.dtype_d = dtype;
+                      d.dtype_bias = DType::fp32;
+                  }),
+                  "");
+    }
     EXPECT_EQ(reason([](GemmDesc& d) { d.scale_a = kMxRowScales; }),
               "scales of fp32 only, not e8m0");
     for (const ScaleGrid& grid : {kRowScales, kRowBlockScales, kSquareBlockScales}) {
@@ -116,6 +116,35 @@ TEST_F(Simulation, CublasLtSaysWhatItDoesNotTakeOfFp8) {
     EXPECT_EQ(reason([](GemmDesc& d) { d.batch_count = 3; }),
               "one product of fp8 at a time, not 3");
     EXPECT_EQ(reason([](GemmDesc& d) { d.k = 0; }), "no empty products");
+}
+
+// An fp32 result is asked for its bits, so its bias keeps its own: these are no numbers of bf16.
+TEST_F(Simulation, AnFp8ProductIntoFp32AddsItsBiasUnrounded) {
+    TestDevice on(backend(), 1);
+    for (const Shape& shape : {Shape{16, 32, 48}, Shape{7, 17, 33}}) {
+        for (uint32_t bits = 0; bits < 64; ++bits) {
+            Options o = codes_of(shape);
+            o.trans_b = (bits & 1U) != 0;
+            o.pad = (bits & 2U) != 0 ? 3 : 0;
+            o.beta = (bits & 4U) != 0 ? 2.0F : 0.0F;
+            o.bias = (bits & 8U) != 0 ? DType::fp16 : DType::fp32;
+            o.gelu = (bits & 16U) != 0;
+            GemmCase c = make_case(o);
+            c.c_is_d = (bits & 32U) != 0;
+            for (int64_t i = 0; i < c.bias.count; ++i) {
+                c.bias.set(i, 1.0F + static_cast<float>(2 * i + 1) * 0x1p-10F);
+            }
+            ASSERT_STREQ(first_candidate(on, c.desc)->name, "cublaslt_fp8");
+            HostArray expected;
+            HostArray result;
+            ASSERT_TRUE(gemm(reference_device(), reference_candidate(OpKind::gemm), c, expected));
+            ASSERT_TRUE(gemm(on, cublaslt_fp8(on), c, result));
+            const auto verdict =
+                o.gelu ? within_bound(c, result) : same_bits(expected, result, NanRule::same_bits);
+            EXPECT_TRUE(verdict) << shape.m << " x " << shape.n << " x " << shape.k << ", " << bits;
+            EXPECT_TRUE(padding_untouched(c, result)) << bits;
+        }
+    }
 }
 
 // What cuBLASLt has no kernel for is dequantized before a naive kernel is asked.

@@ -10,6 +10,7 @@
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
 #include "cuda/kernel_image.hpp"
+#include "cuda/lt_addend.cuh"
 #include "cuda/optimizer_update.cuh"
 #include "cuda/queue.hpp"
 #include "cuda/with_kokkos_space.hpp"
@@ -125,6 +126,15 @@ Status arrange_codes(const CudaDevice& /*device*/, CudaQueue& queue,
 
 Status raise_amax(CudaQueue& queue, float* amax, const float* found) noexcept {
     return enqueue(queue, [amax, found] { raise_amax_thread(amax, found); });
+}
+
+Status write_addend(const CudaDevice& /*device*/, CudaQueue& queue,
+                    const AddendWork& work) noexcept {
+    return enqueue(queue, [work] {
+        for (int64_t thread = 0; thread < kGrid; ++thread) {
+            addend_thread(work, thread, kGrid);
+        }
+    });
 }
 
 const char* built_architectures() noexcept { return "80 90 simulated"; }
