@@ -200,6 +200,11 @@ bool enqueue(cudaStream_t stream, std::function<void()> work) noexcept {
     return add(stream, std::move(work));
 }
 
+bool is_on_device(const void* pointer, std::size_t bytes) noexcept {
+    const std::lock_guard lock(mutex);
+    return is_device_memory(pointer, bytes);
+}
+
 } // namespace mp::simulated
 
 using namespace mp::simulated;

@@ -42,4 +42,7 @@ Control& control() noexcept;
 // Adds a kernel to a stream, or to the graph that it is captured into. False, with nothing added, where a fault is due.
 bool enqueue(cudaStream_t stream, std::function<void()> work) noexcept;
 
+// Whether all of it lies in one piece of memory of cudaMalloc's.
+bool is_on_device(const void* pointer, std::size_t bytes) noexcept;
+
 } // namespace mp::simulated
