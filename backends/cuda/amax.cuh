@@ -20,7 +20,7 @@ MP_HD_INLINE uint32_t group_amax(const TensorRef& source, const GroupAt& at) {
     float x[kGroup] = {};
     for_floating_type(source.dtype, [&](auto codec) { load_group(codec, source.data, at, x); });
     uint32_t largest = 0;
-    MP_UNROLL
+    MP_HD_UNROLL
     for (int j = 0; j < kGroup; ++j) {
         const uint32_t magnitude = numerics::bits_from_float(x[j]) & numerics::kFloatMagnitudeMask;
         largest = magnitude > largest ? magnitude : largest;

@@ -69,7 +69,7 @@ MP_HD_INLINE void cast_group(const CastWork& work, const GroupAt& at) {
     }
     if (work.clamps) {
         const float limit = max_finite(work.to);
-        MP_UNROLL
+        MP_HD_UNROLL
         for (int j = 0; j < kGroup; ++j) {
             x[j] = clamp_to_finite(x[j], limit);
         }

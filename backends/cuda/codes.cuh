@@ -36,7 +36,7 @@ MP_HD_INLINE void store_codes(const CodesWork& work, int64_t row, int64_t column
 
 MP_HD_INLINE void copy_row(const CodesWork& work, int64_t row, int64_t column) {
     Word16 codes = {};
-    MP_UNROLL
+    MP_HD_UNROLL
     for (int j = 0; j < kCodes; ++j) {
         codes.v[j / 4] |= code_at(work, row, column + j) << (8 * (j % 4));
     }
@@ -48,7 +48,7 @@ MP_HD_INLINE void turn_block(const CodesWork& work, int64_t row, int64_t column)
     const bool is_whole = row + kTurnedRows <= work.rows && column + kCodes <= work.columns &&
                           work.stride % 4 == 0 && reinterpret_cast<uintptr_t>(work.source) % 4 == 0;
     Word16 codes[kTurnedRows] = {};
-    MP_UNROLL
+    MP_HD_UNROLL
     for (int j = 0; j < kCodes; ++j) {
         uint32_t four = 0;
         if (is_whole) {
@@ -58,7 +58,7 @@ MP_HD_INLINE void turn_block(const CodesWork& work, int64_t row, int64_t column)
                 four |= code_at(work, row + i, column + j) << (8 * i);
             }
         }
-        MP_UNROLL
+        MP_HD_UNROLL
         for (int i = 0; i < kTurnedRows; ++i) {
             codes[i].v[j / 4] |= ((four >> (8 * i)) & 0xffU) << (8 * (j % 4));
         }

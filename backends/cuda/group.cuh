@@ -11,12 +11,6 @@
 #include "numerics/codec.hpp"
 #include "numerics/philox.hpp"
 
-#if defined(__CUDA_ARCH__)
-#define MP_UNROLL _Pragma("unroll")
-#else
-#define MP_UNROLL
-#endif
-
 namespace mp::backends::cuda {
 
 inline constexpr int kGroup = 8;
@@ -83,11 +77,11 @@ MP_HD_INLINE void load_codes(const void* data, const GroupAt& at, uint32_t (&cod
         constexpr int kInWord = static_cast<int>(sizeof(Word)) / kSize;
         constexpr int kIn32Bits = 4 / kSize;
         Word words[kGroup / kInWord];
-        MP_UNROLL
+        MP_HD_UNROLL
         for (int w = 0; w < kGroup / kInWord; ++w) {
             words[w] = reinterpret_cast<const Word*>(from)[w];
         }
-        MP_UNROLL
+        MP_HD_UNROLL
         for (int j = 0; j < kGroup; ++j) {
             const uint32_t bits = words[j / kInWord].v[j % kInWord / kIn32Bits];
             codes[j] = bits >> (j % kIn32Bits * kSize * 8);
@@ -96,7 +90,7 @@ MP_HD_INLINE void load_codes(const void* data, const GroupAt& at, uint32_t (&cod
             }
         }
     } else {
-        MP_UNROLL
+        MP_HD_UNROLL
         for (int j = 0; j < kGroup; ++j) {
             codes[j] = j < at.count ? static_cast<uint32_t>(from[j]) : 0U;
         }
@@ -112,17 +106,17 @@ MP_HD_INLINE void store_codes(void* data, const GroupAt& at, const uint32_t (&co
         constexpr int kInWord = static_cast<int>(sizeof(Word)) / kSize;
         constexpr int kIn32Bits = 4 / kSize;
         Word words[kGroup / kInWord] = {};
-        MP_UNROLL
+        MP_HD_UNROLL
         for (int j = 0; j < kGroup; ++j) {
             words[j / kInWord].v[j % kInWord / kIn32Bits] |= codes[j]
                                                              << (j % kIn32Bits * kSize * 8);
         }
-        MP_UNROLL
+        MP_HD_UNROLL
         for (int w = 0; w < kGroup / kInWord; ++w) {
             reinterpret_cast<Word*>(to)[w] = words[w];
         }
     } else {
-        MP_UNROLL
+        MP_HD_UNROLL
         for (int j = 0; j < kGroup; ++j) {
             if (j < at.count) {
                 to[j] = static_cast<Element>(codes[j]);
@@ -197,7 +191,7 @@ template <class C>
 MP_HD_INLINE void load_group(C, const void* data, const GroupAt& at, float (&x)[kGroup]) {
     uint32_t codes[kGroup];
     load_codes<C::kSize>(data, at, codes);
-    MP_UNROLL
+    MP_HD_UNROLL
     for (int j = 0; j < kGroup; ++j) {
         x[j] = C::decode(codes[j]);
     }
@@ -207,7 +201,7 @@ template <class C>
 MP_HD_INLINE void store_group(C, void* data, const GroupAt& at, const float (&x)[kGroup],
                               Rounding rounding, const GroupBits& bits) {
     uint32_t codes[kGroup];
-    MP_UNROLL
+    MP_HD_UNROLL
     for (int j = 0; j < kGroup; ++j) {
         codes[j] = C::encode(x[j], rounding, bits.of(j));
     }

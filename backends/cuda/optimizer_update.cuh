@@ -209,7 +209,7 @@ MP_HD_INLINE void store_compensated(const UpdateSegment& s, const Layout& types,
     for_format(types.param, [&](auto c) {
         using Param = decltype(c);
         uint32_t codes[kGroup];
-        MP_UNROLL
+        MP_HD_UNROLL
         for (int j = 0; j < kGroup; ++j) {
             (void)numerics::compensated_add(
                 x.weight[j], delta[j], x.compensation[j], [&](float updated) {
@@ -227,7 +227,7 @@ MP_HD_INLINE void store_compensated(const UpdateSegment& s, const Layout& types,
 // A bf16 parameter beside its fp32 master weight.
 MP_HD_INLINE void store_half_away(void* param, const GroupAt& at, const float (&master)[kGroup]) {
     uint32_t codes[kGroup];
-    MP_UNROLL
+    MP_HD_UNROLL
     for (int j = 0; j < kGroup; ++j) {
         codes[j] = numerics::bf16_half_away(master[j]);
     }
@@ -239,7 +239,7 @@ template <class Layout>
 MP_HD_INLINE void store_plain(const UpdateSegment& s, const Layout& types,
                               const numerics::SrKey& key, const GroupAt& at,
                               const float (&delta)[kGroup], UpdateValues& x) {
-    MP_UNROLL
+    MP_HD_UNROLL
     for (int j = 0; j < kGroup; ++j) {
         x.weight[j] = x.weight[j] + delta[j];
     }
@@ -271,15 +271,15 @@ MP_HD_INLINE void update_group(const UpdateSegment& s, const Layout& types,
     UpdateValues x = {};
     load_values<Rule>(s, types, at, x);
     float delta[kGroup];
-    MP_UNROLL
+    MP_HD_UNROLL
     for (int j = 0; j < kGroup; ++j) {
         float states[numerics::kMaxStates];
-        MP_UNROLL
+        MP_HD_UNROLL
         for (int k = 0; k < Rule::kStateCount; ++k) {
             states[k] = x.states[k][j];
         }
         delta[j] = Rule::delta(scalars, x.weight[j], x.grad[j] * grad_mul, states);
-        MP_UNROLL
+        MP_HD_UNROLL
         for (int k = 0; k < Rule::kStateCount; ++k) {
             x.states[k][j] = states[k];
         }
