@@ -41,6 +41,7 @@ commands = [e for e in json.load(open("build/dev/compile_commands.json")) if "/n
 for entry in commands:
     entry["command"] = entry["command"].replace(" -fno-gnu-unique", "").replace(" -Werror", "")
     entry["command"] = re.sub(r" -fpch-preprocess| -Winvalid-pch| -include \S*cmake_pch\.hxx", "", entry["command"])
+    entry["command"] = re.sub(r" -fno-(tree-\S+|ipa-\S+|thread-jumps|crossjumping|extern-tls-init)", "", entry["command"])
 json.dump(commands, open("build/dev/tidy/compile_commands.json", "w"))
 wanted = {os.path.abspath(name) for name in sys.argv[1:]}
 ours = sorted({e["file"] for e in commands if not e["file"].startswith(os.path.abspath("build") + "/")})

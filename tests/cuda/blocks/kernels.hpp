@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hand-written kernels on the machine for blocks, with the arrays and comparisons of tests/backends.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "backends/harness.hpp"
+#include "cuda/codes.hpp"
+#include "machine/device.hpp"
+#include "machine/machine.hpp"
+
+namespace mp::blocks {
+
+inline test::TestDevice& machine() {
+    static test::TestDevice device(backend(), 1);
+    return device;
+}
+
+inline const Candidate& kernel(OpKind kind) { return machine().device().candidates(kind).items[0]; }
+
+// Fails the test if any launch since the last call had a fault. What they counted, in all.
+inline Counters expect_no_fault() {
+    Counters sum;
+    for (const Report& report : take_reports()) {
+        EXPECT_EQ(report.text(), "");
+        sum.add(report.counters);
+    }
+    return sum;
+}
+
+// What a launch that failed has to say is said in the test that made it.
+class BlocksTest : public ::testing::Test {
+  protected:
+    void TearDown() override { (void)expect_no_fault(); }
+};
+
+// Sizes around every border a kernel has: groups, warps, blocks, and the grid, which takes 65,536 elements in a turn.
+inline constexpr int64_t kBlockSizes[] = {0, 1, 7, 8, 9, 255, 256, 257, 2048, 4097};
+inline constexpr int64_t kSeveralTurns = 65536 + 2048 + 3;
+
+// ---- one operation, on any device; source and destination begin `offset` elements past an aligned address ------
+
+struct CastCase {
+    DType from = DType::fp32;
+    DType to = DType::bf16;
+    int64_t count = 0;
+    int64_t offset = 0;
+    bool saturate = false;
+    bool stochastic = false;
+};
+
+inline test::HostArray cast(test::TestDevice& on, const Candidate& candidate, const CastCase& c,
+                            const test::HostArray& values) {
+    const test::DeviceArray source(on, values, c.offset);
+    test::DeviceArray destination(on, test::HostArray(c.to, c.count), c.offset);
+    CastDesc op{};
+    op.kind = OpKind::cast;
+    op.source = source.ref();
+    op.destination = destination.ref();
+    op.saturate = c.saturate;
+    op.stochastic = c.stochastic;
+    op.seed = 0x123456789abcdefU;
+    op.uid = 77;
+    op.step = 0x300000002U;
+    EXPECT_TRUE(supports(on, candidate, op));
+    run(on, candidate, op);
+    return destination.download();
+}
+
+inline float amax(test::TestDevice& on, const Candidate& candidate, const test::HostArray& values,
+                  int64_t offset) {
+    const test::DeviceArray source(on, values, offset);
+    test::DeviceValue<float> result(on, -1.0F);
+    AmaxDesc op{};
+    op.kind = OpKind::amax;
+    op.source = source.ref();
+    op.result = result.data();
+    EXPECT_TRUE(supports(on, candidate, op));
+    run(on, candidate, op);
+    return result.download();
+}
+
+struct CodesCase {
+    int64_t rows = 0;
+    int64_t columns = 0;
+    bool turned = false;
+    int64_t gap = 0;    // codes between rows of the source
+    int64_t offset = 0; // of the source from an aligned address
+    int64_t more_rows = 0;
+
+    [[nodiscard]] int64_t lines() const { return turned ? columns : rows; } // of the source
+    [[nodiscard]] int64_t stride() const { return (turned ? rows : columns) + gap; }
+    [[nodiscard]] int64_t padded_rows() const { return rows + more_rows; }
+    [[nodiscard]] int64_t padded_columns() const { return (columns + 15) / 16 * 16; }
+};
+
+inline test::HostArray codes_source(const CodesCase& c) {
+    return test::make_array(DType::fp8_e4m3, c.lines() * c.stride() - c.gap,
+                            test::Content::patterns, 3);
+}
+
+// The codes in cuBLASLt's order.
+inline test::HostArray arrange(const CodesCase& c, const test::HostArray& source) {
+    const int64_t size = c.padded_rows() * c.padded_columns();
+    const test::DeviceArray codes(machine(), source, c.offset);
+    test::DeviceArray arranged(machine(), test::HostArray(DType::fp8_e4m3, size));
+    use_array("codes", codes.data(), source.bytes.size(), Use::read);
+    use_array("arranged", arranged.data(), static_cast<std::size_t>(size), Use::write);
+    backends::cuda::CodesWork work;
+    work.source = static_cast<const uint8_t*>(codes.data());
+    work.stride = c.stride();
+    work.turned = c.turned;
+    work.rows = c.rows;
+    work.columns = c.columns;
+    work.destination = static_cast<uint8_t*>(arranged.data());
+    work.padded_rows = c.padded_rows();
+    work.padded_columns = c.padded_columns();
+    check(backends::cuda::arrange_codes(
+        static_cast<const backends::cuda::CudaDevice&>(machine().device()),
+        static_cast<backends::cuda::CudaQueue&>(machine().queue()), work));
+    return arranged.download();
+}
+
+} // namespace mp::blocks
