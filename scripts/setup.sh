@@ -71,15 +71,20 @@ if [ "$with_tests" = yes ] && ! has_reader; then
         note "no Python package safetensors: one test of checkpoints will be skipped"
 fi
 
-# Reads the machine code of CUDA's kernels; NVIDIA's packages for Debian of the toolkit may lack it.
-if [ "$with_checks" = yes ] && ! have_command cuobjdump && [ ! -x "$readers/nvidia/cu13/bin/cuobjdump" ]; then
-    say "installing: the Python package nvidia-cuda-cuobjdump, into .cache"
-    if install_pinned nvidia-cuda-cuobjdump --target "$readers"; then
-        chmod +x "$readers/nvidia/cu13/bin/cuobjdump"
-    else
-        note "no cuobjdump: the registers of CUDA's kernels will not be looked at"
+# They read the machine code of CUDA's kernels; NVIDIA's packages for Debian of the toolkit may lack them. A folder for each:
+# pip replaces what two packages share.
+for tool in cuobjdump nvdisasm; do
+    folder="$root_dir/.cache/cuda/$tool"
+    program="$folder/nvidia/cu13/bin/$tool"
+    if [ "$with_checks" = yes ] && ! have_command "$tool" && [ ! -x "$program" ]; then
+        say "installing: the Python package nvidia-cuda-$tool, into .cache"
+        if install_pinned "nvidia-cuda-$tool" --target "$folder"; then
+            chmod +x "$program"
+        else
+            note "no $tool: the machine code of CUDA's kernels will not be looked at"
+        fi
     fi
-fi
+done
 
 # Zig, for its binding: 80 MB. Newer ones read C headers in another way.
 if [ "$with_checks" = yes ] && [ ! -d "$root_dir/.cache/zig/ziglang" ]; then

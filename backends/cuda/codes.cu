@@ -13,7 +13,9 @@ __global__ void __launch_bounds__(kThreads) codes_kernel(CodesWork work) {
 }
 
 // Work on one stream is done in its order, so nothing else changes *amax meanwhile.
-__global__ void amax_kernel(float* amax, const float* found) { raise_amax_thread(amax, found); }
+__global__ void raise_amax_kernel(float* amax, const float* found) {
+    raise_amax_thread(amax, found);
+}
 
 } // namespace
 
@@ -23,7 +25,7 @@ Status arrange_codes(const CudaDevice& device, CudaQueue& queue, const CodesWork
 }
 
 Status raise_amax(CudaQueue& queue, float* amax, const float* found) noexcept {
-    return launch("amax of an fp8 result", amax_kernel, 1, 1, queue, amax, found);
+    return launch("amax of an fp8 result", raise_amax_kernel, 1, 1, queue, amax, found);
 }
 
 } // namespace mp::backends::cuda
