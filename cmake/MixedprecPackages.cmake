@@ -106,9 +106,12 @@ They are in /usr/share/mixedprec.")
 mp_deb(tools mixedprec utils "${same}" "" "programs for low-precision training
 mixedprec looks at machines, recipes and checkpoints, and plans memory.
 mixedprec_train trains a small GPT under any recipe.")
+string(REGEX REPLACE "^([0-9]+)([0-9]).*" "\\1.\\2" oldest_gpu "${CMAKE_CUDA_ARCHITECTURES}")
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" cuda_release "${CMAKE_CUDA_COMPILER_VERSION}")
 mp_deb(cuda libmixedprec0-cuda libs "${same}" "" "libmixedprec on NVIDIA GPUs
-The module that libmixedprec opens for CUDA devices, with NCCL. It needs
-NVIDIA's driver; cuBLASLt and NCCL are opened where they are installed.")
+The module that libmixedprec opens for CUDA devices, with NCCL. It serves GPUs
+of compute capability ${oldest_gpu} and newer, by a driver for CUDA ${cuda_release} or newer.
+cuBLASLt and NCCL are opened where they are installed.")
 mp_deb(hip libmixedprec0-hip libs "${same}" "" "libmixedprec on AMD GPUs
 The module that libmixedprec opens for HIP devices. Compiled, never run on one.")
 mp_deb(mpi libmixedprec0-mpi libs "${same}" "" "libmixedprec over MPI

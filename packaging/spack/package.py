@@ -26,13 +26,14 @@ class Mixedprec(CMakePackage, CudaPackage):
     depends_on("onednn@2.6:2", when="+onednn")
     depends_on("hwloc@2:", when="+hwloc")
     depends_on("mpi", when="+mpi")
-    depends_on("cuda@12:", when="+cuda")
+    depends_on("cuda@12.4:", when="+cuda")
     depends_on("cli11@2.1:", when="+tools", type="build")
 
     def cmake_args(self):
         parts = [self.define_from_variant("MIXEDPREC_ENABLE_" + part.upper(), part)
                  for part in ("mpi", "onednn", "hwloc", "static", "tools", "cuda")]
         if self.spec.satisfies("+cuda"):
-            parts.append(self.define("CMAKE_CUDA_ARCHITECTURES", self.spec.variants["cuda_arch"].value))
+            wanted = self.spec.variants["cuda_arch"].value
+            parts.append(self.define("CMAKE_CUDA_ARCHITECTURES", "all-known" if "none" in wanted else wanted))
         return parts + [self.define("MIXEDPREC_KOKKOS", "external"), self.define("MIXEDPREC_ENABLE_TESTS", False),
                         self.define("MIXEDPREC_ENABLE_EXAMPLES", False)]
