@@ -3,7 +3,7 @@
 # What scripts/test.sh leaves out: other processors, machines and MPIs, each optional part missing, CUDA on the simulated
 # device, HIP compiled, sanitizers, linters. Run test.sh before it. What each part is and how long it takes: docs/testing.md.
 #     scripts/check.sh [PART...]    those named, or all of them
-#     scripts/check.sh --all        these parts in full, and every long run: two hours. Once before an issue is closed
+#     scripts/check.sh --all        these parts in full, and every long run: two and a half hours. Once before an issue is closed
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root_dir"
