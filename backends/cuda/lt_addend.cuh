@@ -20,7 +20,7 @@ MP_HD_INLINE void addend_thread(const AddendWork& work, int64_t thread, int64_t 
         const int64_t row = unit / row_units;
         const int64_t column = unit % row_units * kAddends;
         auto sums = *reinterpret_cast<const detail::Word16*>(work.bias + column);
-        MP_UNROLL
+        MP_HD_UNROLL
         for (int i = 0; i < kAddends; ++i) {
             if (work.beta != 0.0F && column + i < work.columns) {
                 const float old = work.beta * work.c[row * work.c_stride + column + i];
