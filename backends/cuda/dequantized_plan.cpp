@@ -96,16 +96,14 @@ Status DequantizedPlan::run(CudaDevice& device, CudaQueue& queue,
     const DType dtype = wide(desc_).dtype_a;
     const Operand a = operand_a(desc_);
     const Operand b = operand_b(desc_);
-    std::unique_lock<std::mutex> lock;
-    void* scratch = nullptr;
-    if (Status status = queue.scratch(CudaQueue::Scratch::operands,
-                                      part_bytes(a, dtype) + part_bytes(b, dtype), lock, &scratch);
-        !status.ok()) {
+    ScratchMemory scratch(queue);
+    if (Status status = scratch.take(part_bytes(a, dtype) + part_bytes(b, dtype)); !status.ok()) {
         return status;
     }
-    void* wide_b = static_cast<char*>(scratch) + part_bytes(a, dtype);
+    void* wide_a = scratch.data();
+    void* wide_b = static_cast<char*>(wide_a) + part_bytes(a, dtype);
     Status status =
-        dequantize(device, queue, a, buffers.a, buffers.scale_a, {scratch, a.count, dtype});
+        dequantize(device, queue, a, buffers.a, buffers.scale_a, {wide_a, a.count, dtype});
     if (status.ok()) {
         status = dequantize(device, queue, b, buffers.b, buffers.scale_b, {wide_b, b.count, dtype});
     }
@@ -113,7 +111,7 @@ Status DequantizedPlan::run(CudaDevice& device, CudaQueue& queue,
         return status;
     }
     GemmBuffers values = buffers;
-    values.a = scratch;
+    values.a = wide_a;
     values.b = wide_b;
     return product_->run(device, queue, values);
 }

@@ -159,15 +159,15 @@ Status CudaDevice::copy(Queue& queue, void* destination, const void* source, std
     // In a graph these two would be repeated, from a slot that holds something else by then, and into memory that may
     // be gone.
     case CopyKind::host_to_device:
-        if (Status status = cuda_queue.refuse_capture(
-                "values are to be copied from the host (a learning rate may be in device memory "
-                "instead: mp_optimizer_set_lr_tensor)");
+        if (Status status = cuda_queue.refuse_capture("cuda: values are to be copied from the host "
+                                                      "(a learning rate may be in device memory "
+                                                      "instead: mp_optimizer_set_lr_tensor)");
             !status.ok()) {
             return status;
         }
         return cuda_queue.staging().copy(stream, destination, source, bytes);
     case CopyKind::device_to_host:
-        if (Status status = cuda_queue.refuse_capture("values are to be copied to the host");
+        if (Status status = cuda_queue.refuse_capture("cuda: values are to be copied to the host");
             !status.ok()) {
             return status;
         }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/driver.hpp"
 
-#include <cuda_runtime_api.h>
-
 #include "cuda/error.hpp"
 
 namespace mp::backends::cuda {
@@ -128,9 +126,11 @@ ContextGuard::ContextGuard(CUcontext context) noexcept {
         table.get_current(&saved_) == CUDA_SUCCESS && saved_ != context) {
         is_changed_ = table.set_current(context) == CUDA_SUCCESS;
     }
+    (void)cudaThreadExchangeStreamCaptureMode(&mode_);
 }
 
 ContextGuard::~ContextGuard() {
+    (void)cudaThreadExchangeStreamCaptureMode(&mode_);
     const DriverTable& table = driver();
     if (is_changed_ && table.set_current != nullptr) {
         (void)table.set_current(saved_);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cuda.h>
+#include <cuda_runtime_api.h>
 
 #include "status/status.hpp"
 
@@ -20,7 +21,9 @@ Status open_primary_context(int32_t index, CUcontext* out) noexcept;
 
 // Makes a context current for a scope. Not by cudaSetDevice: going back with it would create a
 // context on a device that the thread never used, and would replace a current one that is not
-// primary.
+// primary. The calls of the scope disturb no capture into a graph that goes on elsewhere in the process: in the mode
+// that is CUDA's default, memory or an event that any thread makes would end it. What belongs to the captured stream itself
+// is refused before (Queue::refuse_capture).
 class ContextGuard {
   public:
     explicit ContextGuard(CUcontext context) noexcept;
@@ -31,6 +34,7 @@ class ContextGuard {
   private:
     CUcontext saved_ = nullptr;
     bool is_changed_ = false;
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
 } // namespace mp::backends::cuda

@@ -32,6 +32,11 @@ CudaEvent::~CudaEvent() {
 
 Status CudaEvent::record(Queue& queue) noexcept {
     const ContextGuard guard(context_);
+    uint64_t capture = 0;
+    if (Status status = queue.capture(&capture); !status.ok()) {
+        return status;
+    }
+    is_captured_ = capture != 0;
     return cuda_status(cudaEventRecord(event_, static_cast<CudaQueue&>(queue).stream()),
                        "recording an event");
 }
@@ -43,12 +48,27 @@ Status CudaEvent::wait_in(Queue& queue) noexcept {
                        "having a queue wait for an event");
 }
 
+// It stands for a point of each replay: CUDA has no answer for the host.
+Status CudaEvent::refuse_captured() const noexcept {
+    return is_captured_ ? Status::error(Code::bad_state,
+                                        "cuda: the event was recorded while its queue's stream was "
+                                        "captured into a graph; record it again, outside of one")
+                        : Status();
+}
+
 Status CudaEvent::sync() noexcept {
+    if (Status status = refuse_captured(); !status.ok()) {
+        return status;
+    }
     const ContextGuard guard(context_);
     return cuda_status(cudaEventSynchronize(event_), "work before an event failed");
 }
 
 Status CudaEvent::test(bool* reached) noexcept {
+    *reached = false;
+    if (Status status = refuse_captured(); !status.ok()) {
+        return status;
+    }
     const ContextGuard guard(context_);
     const cudaError_t error = cudaEventQuery(event_);
     *reached = error == cudaSuccess;

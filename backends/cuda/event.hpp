@@ -21,9 +21,11 @@ class CudaEvent final : public Event {
 
   private:
     CudaEvent(CUcontext context, cudaEvent_t event) noexcept : context_(context), event_(event) {}
+    [[nodiscard]] Status refuse_captured() const noexcept;
 
     CUcontext context_;
     cudaEvent_t event_;
+    bool is_captured_ = false; // by its last record()
 };
 
 } // namespace mp::backends::cuda

@@ -327,18 +327,12 @@ Status Fp8Plan::run(CudaDevice& device, CudaQueue& queue, const GemmBuffers& buf
     if (!chosen.ok()) {
         return chosen;
     }
-    const std::size_t bytes = parts_of(copies).bytes;
-    std::unique_lock<std::mutex> scratch_lock;
-    void* scratch = nullptr;
-    if (bytes > 0) {
-        if (Status status =
-                queue.scratch(CudaQueue::Scratch::arranged, bytes, scratch_lock, &scratch);
-            !status.ok()) {
-            return status;
-        }
+    ScratchMemory scratch(queue);
+    if (Status status = scratch.take(parts_of(copies).bytes); !status.ok()) {
+        return status;
     }
     GemmBuffers brought = buffers;
-    Status status = bring_in(device, queue, copies, static_cast<char*>(scratch), brought);
+    Status status = bring_in(device, queue, copies, static_cast<char*>(scratch.data()), brought);
     if (status.ok()) {
         status = multiply(queue, copies, brought);
     }

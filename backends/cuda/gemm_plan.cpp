@@ -316,17 +316,12 @@ Status CublasLtPlan::run(CudaDevice& device, CudaQueue& queue,
     if (Status status = choose(buffers, use); !status.ok()) {
         return status;
     }
-    std::unique_lock<std::mutex> scratch_lock;
-    void* scratch = nullptr;
-    if (const std::size_t bytes = parts_of(use).bytes; bytes > 0) {
-        if (Status status =
-                queue.scratch(CudaQueue::Scratch::arranged, bytes, scratch_lock, &scratch);
-            !status.ok()) {
-            return status;
-        }
+    ScratchMemory scratch(queue);
+    if (Status status = scratch.take(parts_of(use).bytes); !status.ok()) {
+        return status;
     }
     GemmBuffers brought = buffers;
-    Status status = bring_in(device, queue, use, static_cast<char*>(scratch), brought);
+    Status status = bring_in(device, queue, use, static_cast<char*>(scratch.data()), brought);
     if (status.ok()) {
         status = use.form->set_bias_pointer(brought.bias);
     }

@@ -83,7 +83,7 @@ Status LtProduct::choose(const LtAlignments& alignments, LtAlgorithm& chosen) no
 
 Status LtProduct::search(cublasLtMatmulPreference_t preference, const LtAlignments& alignments,
                          LtAlgorithm& chosen) noexcept {
-    const auto workspace = static_cast<uint64_t>(CudaQueue::kWorkspaceBytes);
+    const auto workspace = static_cast<uint64_t>(kMostWorkspaceBytes);
     Status status = set_attribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
     // Parts of one sum are kept in fp32 and added in a fixed order: one rounding into D, and the
     // same bits every time.
@@ -122,11 +122,9 @@ Status LtProduct::search(cublasLtMatmulPreference_t preference, const LtAlignmen
 
 Status LtProduct::multiply(CudaQueue& queue, const LtAlgorithm& chosen,
                            const GemmBuffers& buffers) noexcept {
-    void* workspace = nullptr;
-    if (chosen.workspace_bytes > 0) {
-        if (Status status = queue.workspace(&workspace); !status.ok()) {
-            return status;
-        }
+    ScratchMemory workspace(queue);
+    if (Status status = workspace.take(chosen.workspace_bytes); !status.ok()) {
+        return status;
     }
     // Where C is not read, D stands in for it, if it has the same layout: from CUDA 13.0 update 2 on C == D is refused
     // otherwise (its release notes), and beside fp8 results C has another type.
@@ -134,8 +132,8 @@ Status LtProduct::multiply(CudaQueue& queue, const LtAlgorithm& chosen,
     const void* source = desc_.beta != 0.0F ? buffers.c : unread;
     return cublas_status(cublaslt().Matmul(handle_, product_, &desc_.alpha, buffers.b, a, buffers.a,
                                            b, &desc_.beta, source, c, buffers.d, d,
-                                           &chosen.algorithm, workspace, chosen.workspace_bytes,
-                                           queue.stream()),
+                                           &chosen.algorithm, workspace.data(),
+                                           chosen.workspace_bytes, queue.stream()),
                          "gemm");
 }
 

@@ -24,6 +24,9 @@ struct LtAlignments {
 
 class LtProduct {
   public:
+    // Of an algorithm: what cuBLAS itself takes on Hopper.
+    static constexpr std::size_t kMostWorkspaceBytes = std::size_t{32} << 20;
+
     LtProduct(cublasLtHandle_t handle, const GemmDesc& desc) noexcept
         : handle_(handle), desc_(desc) {}
     ~LtProduct();

@@ -1,23 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/queue.hpp"
 
-#include <initializer_list>
 #include <new>
 
 #include "cuda/error.hpp"
 
 namespace mp::backends::cuda {
-
-namespace {
-
-Status asks_capture(cudaStream_t stream, bool& is_capturing) noexcept {
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    const cudaError_t error = cudaStreamIsCapturing(stream, &capture);
-    is_capturing = capture != cudaStreamCaptureStatusNone;
-    return cuda_status(error, "earlier work on the queue failed");
-}
-
-} // namespace
 
 Status CudaQueue::create(CUcontext context, void* native, CudaQueue** out) noexcept {
     *out = nullptr;
@@ -47,13 +35,6 @@ CudaQueue::~CudaQueue() {
         destroy_kokkos_space(kokkos_space_);
     }
     staging_.close();
-    (void)cudaFree(workspace_); // takes null
-    for (const Memory& memory : scratch_) {
-        (void)cudaFree(memory.pointer);
-        for (void* outgrown : memory.outgrown) {
-            (void)cudaFree(outgrown);
-        }
-    }
     if (is_owned_) {
         (void)cudaStreamDestroy(stream_);
     }
@@ -62,12 +43,33 @@ CudaQueue::~CudaQueue() {
 
 Status CudaQueue::sync() noexcept {
     const ContextGuard guard(context_);
+    if (Status status = refuse_capture("cuda: the queue is to be waited for"); !status.ok()) {
+        return status;
+    }
     return cuda_status(cudaStreamSynchronize(stream_), "work on the queue failed");
 }
 
+Status CudaQueue::capture(uint64_t* number) noexcept {
+    const ContextGuard guard(context_);
+    *number = 0;
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    unsigned long long id = 0;
+    const cudaError_t error = cudaStreamGetCaptureInfo(stream_, &capture, &id);
+    if (error != cudaSuccess) {
+        return cuda_status(error, "earlier work on the queue failed");
+    }
+    if (capture == cudaStreamCaptureStatusInvalidated) {
+        return Status::error(Code::bad_state,
+                             "cuda: the capture of the queue's stream has become invalid through "
+                             "a call that no capture allows; end it with cudaStreamEndCapture");
+    }
+    *number = capture == cudaStreamCaptureStatusActive ? id : 0;
+    return {};
+}
+
 Status CudaQueue::check_health() noexcept {
-    bool is_capturing = false;
-    if (Status status = asks_capture(stream_, is_capturing); !status.ok() || is_capturing) {
+    uint64_t number = 0;
+    if (Status status = capture(&number); !status.ok() || number != 0) {
         return status;
     }
     const cudaError_t error = cudaStreamQuery(stream_); // not allowed in a capture
@@ -78,83 +80,11 @@ Status CudaQueue::check_health() noexcept {
     return cuda_status(error, "earlier work on the queue failed");
 }
 
-Status CudaQueue::refuse_capture(const char* what) noexcept {
-    bool is_capturing = false;
-    if (Status status = asks_capture(stream_, is_capturing); !status.ok()) {
-        return status;
-    }
-    return is_capturing ? Status::error(
-                              Code::bad_state,
-                              "cuda: %s, but the queue's stream is being captured into a graph; do "
-                              "it, or the same step once, before the capture begins",
-                              what)
-                        : Status();
-}
-
-Status CudaQueue::workspace(void** out) noexcept {
-    const std::lock_guard lock(mutex_);
-    if (workspace_ == nullptr) {
-        if (Status status = refuse_capture("a first product needs a workspace"); !status.ok()) {
-            return status;
-        }
-        if (const cudaError_t error = cudaMalloc(&workspace_, kWorkspaceBytes);
-            error != cudaSuccess) {
-            workspace_ = nullptr;
-            return cuda_status(error, "allocating the 32 MiB workspace of a queue");
-        }
-    }
-    *out = workspace_;
-    return {};
-}
-
-// Grows to the largest request. cudaFree waits for the work that uses the old memory; what a graph uses is kept.
-Status CudaQueue::scratch(Scratch which, std::size_t bytes, std::unique_lock<std::mutex>& lock,
-                          void** out) noexcept {
-    Memory& memory = scratch_[which == Scratch::operands ? 1 : 0];
-    lock = std::unique_lock(memory.mutex);
-    bool is_capturing = false;
-    if (Status status = asks_capture(stream_, is_capturing); !status.ok()) {
-        return status;
-    }
-    if (bytes > memory.bytes) {
-        if (Status status = refuse_capture("a product needs more scratch memory than before");
-            !status.ok()) {
-            return status;
-        }
-        if (Status status = give_up(memory); !status.ok()) {
-            return status;
-        }
-        if (const cudaError_t error = cudaMalloc(&memory.pointer, bytes); error != cudaSuccess) {
-            memory.pointer = nullptr;
-            return cuda_status(error, "allocating scratch memory of a queue");
-        }
-        memory.bytes = bytes;
-    }
-    memory.is_captured = memory.is_captured || is_capturing;
-    *out = memory.pointer;
-    return {};
-}
-
-Status CudaQueue::give_up(Memory& memory) noexcept {
-    if (memory.is_captured) {
-        try {
-            memory.outgrown.push_back(memory.pointer);
-        } catch (const std::bad_alloc&) {
-            return Status::error(Code::out_of_memory, "cuda: no memory for a queue");
-        }
-    } else {
-        (void)cudaFree(memory.pointer);
-    }
-    memory.pointer = nullptr;
-    memory.bytes = 0;
-    memory.is_captured = false;
-    return {};
-}
-
 Status CudaQueue::kokkos_space(KokkosSpace** out) noexcept {
     const std::lock_guard lock(mutex_);
     if (!is_kokkos_ready_) {
-        if (Status status = refuse_capture("a first kernel prepares the queue"); !status.ok()) {
+        if (Status status = refuse_capture("cuda: a first kernel prepares the queue");
+            !status.ok()) {
             return status;
         }
         if (kokkos_space_ == nullptr) {

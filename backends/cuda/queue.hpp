@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA stream, ours or the caller's, and what work on it needs: staging memory for copies, a
-// workspace for cuBLASLt, a Kokkos instance. All three are made when first asked for.
+// A CUDA stream, ours or the caller's, and what work on it needs: staging memory for copies, a Kokkos instance. Both are
+// made when first asked for. Scratch memory is core's.
 #pragma once
 
 #include <cuda_runtime_api.h>
 #include <mutex>
-#include <vector>
 
 #include "cuda/driver.hpp"
 #include "cuda/kokkos_space.hpp"
@@ -27,22 +26,7 @@ class CudaQueue final : public Queue {
     [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
     [[nodiscard]] StagingRing& staging() noexcept { return staging_; }
 
-    // What a captured graph would keep for every replay, or what a capture forbids: bad_state while the stream is being
-    // captured. `what` begins a sentence: "an upload".
-    Status refuse_capture(const char* what) noexcept;
-
-    // kWorkspaceBytes of device memory that work on this stream may use in its turn. Per stream,
-    // not per plan: work on one stream never overlaps, and a model has hundreds of plans.
-    Status workspace(void** out) noexcept;
-    // What cuBLAS itself takes on Hopper.
-    static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
-
-    // Device memory for work on this stream, at least so many bytes, aligned to 256. What is enqueued while the
-    // lock lives finds there what the same user left; nobody else enqueues work on it then. Two of them: who holds
-    // `operands` may call who takes `arranged`.
-    enum class Scratch { arranged, operands };
-    Status scratch(Scratch which, std::size_t bytes, std::unique_lock<std::mutex>& lock,
-                   void** out) noexcept;
+    Status capture(uint64_t* number) noexcept override;
 
     // An error of earlier work that has come out already; does not wait. Kokkos ends the process where
     // it meets one, so it is not called then.
@@ -56,25 +40,36 @@ class CudaQueue final : public Queue {
     CudaQueue(CUcontext context, cudaStream_t stream, bool is_owned) noexcept
         : context_(context), stream_(stream), is_owned_(is_owned) {}
 
-    struct Memory;
-    Status give_up(Memory& memory) noexcept;
-
     CUcontext context_;
     cudaStream_t stream_;
     bool is_owned_;
     StagingRing staging_;
     std::mutex mutex_; // of what follows
-    void* workspace_ = nullptr;
     KokkosSpace* kokkos_space_ = nullptr;
     bool is_kokkos_ready_ = false;
-    struct Memory {
-        std::mutex mutex;
-        void* pointer = nullptr;
-        std::size_t bytes = 0;
-        bool is_captured = false; // a graph may use it as long as the queue lives
-        std::vector<void*> outgrown;
-    };
-    Memory scratch_[2];
+};
+
+// Scratch memory of a queue for a scope: work that is enqueued meanwhile may use it.
+class ScratchMemory {
+  public:
+    explicit ScratchMemory(Queue& queue) noexcept : source_(queue.scratch()) {}
+    ~ScratchMemory() {
+        if (data_ != nullptr) {
+            source_->give(data_);
+        }
+    }
+    ScratchMemory(const ScratchMemory&) = delete;
+    ScratchMemory& operator=(const ScratchMemory&) = delete;
+
+    // Once. No bytes: null.
+    Status take(std::size_t bytes) noexcept {
+        return bytes == 0 ? Status() : source_->take(bytes, &data_);
+    }
+    [[nodiscard]] void* data() const noexcept { return data_; }
+
+  private:
+    ScratchSource* source_;
+    void* data_ = nullptr;
 };
 
 } // namespace mp::backends::cuda

@@ -46,7 +46,9 @@ Status HipQueue::sync() noexcept {
     return hip_status(hipStreamSynchronize(stream_), "work on the queue failed");
 }
 
-Status HipQueue::check_health() noexcept {
+Status HipQueue::capture(uint64_t* number) noexcept {
+    *number = 0;
+    const DeviceGuard guard(device_);
     hipStreamCaptureStatus capture = hipStreamCaptureStatusNone;
     if (Status status = hip_status(hipStreamIsCapturing(stream_, &capture),
                                    "asking whether the queue's stream is being captured");
@@ -57,6 +59,14 @@ Status HipQueue::check_health() noexcept {
         return Status::error(Code::unsupported,
                              "hip: the queue's stream is being captured into a graph, which this "
                              "backend cannot do; end the capture first");
+    }
+    return {};
+}
+
+Status HipQueue::check_health() noexcept {
+    uint64_t number = 0;
+    if (Status status = capture(&number); !status.ok()) {
+        return status;
     }
     const hipError_t error = hipStreamQuery(stream_);
     if (error == hipErrorNotReady) {

@@ -18,11 +18,12 @@ class HipQueue final : public Queue {
 
     Status sync() noexcept override;
     [[nodiscard]] void* native() const noexcept override { return stream_; }
+    // Unsupported in one: this backend knows nothing of them.
+    Status capture(uint64_t* number) noexcept override;
     [[nodiscard]] hipStream_t stream() const noexcept { return stream_; }
     [[nodiscard]] int32_t device() const noexcept { return device_; }
 
-    // An error of earlier work that has come out already, without waiting; unsupported while the stream is captured into
-    // a graph: this backend knows nothing of them. The device is current.
+    // An error of earlier work that has come out already, without waiting; also what capture() says. The device is current.
     Status check_health() noexcept;
     Status kokkos_space(KokkosSpace** out) noexcept;
 

@@ -15,7 +15,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kInterfaceVersion = 13;
+inline constexpr uint32_t kInterfaceVersion = 14;
 
 // Host memory, by the caller's hooks or the C library; never null.
 struct MemoryTable {
@@ -47,6 +47,18 @@ struct DeviceConfig {
     ParallelTable parallel;
 };
 
+// Device memory for work on one queue, in its order: core's, which the backend's products use too (device/queue_scratch.hpp).
+class ScratchSource {
+  public:
+    // Aligned to 256 bytes. Work enqueued until give() may use it; who takes it next enqueues behind that work.
+    // bad_state where a capture would have to allocate.
+    virtual Status take(std::size_t bytes, void** out) noexcept = 0;
+    virtual void give(void* memory) noexcept = 0;
+
+  protected:
+    ~ScratchSource() = default;
+};
+
 // An in-order stream of work; each backend derives its own.
 class Queue {
   public:
@@ -58,6 +70,28 @@ class Queue {
     virtual Status sync() noexcept = 0;
     // The caller's own handle for this stream (a cudaStream_t, a hipStream_t), or null.
     [[nodiscard]] virtual void* native() const noexcept { return nullptr; }
+    // The capture into a graph that the stream is in, by a number that no other capture of the process has; 0 for none.
+    virtual Status capture(uint64_t* number) noexcept {
+        *number = 0;
+        return {};
+    }
+    // What a graph would keep for every replay, or what a capture forbids: bad_state in a capture. `what` is a sentence.
+    Status refuse_capture(const char* what) noexcept {
+        uint64_t number = 0;
+        if (Status status = capture(&number); !status.ok() || number == 0) {
+            return status;
+        }
+        return Status::error(Code::bad_state,
+                             "%s, but the queue's stream is being captured into a graph; do it, or "
+                             "the same step once, before the capture begins",
+                             what);
+    }
+    // Set once, by who made the queue and the scratch memory.
+    void set_scratch(ScratchSource* source) noexcept { scratch_ = source; }
+    [[nodiscard]] ScratchSource* scratch() const noexcept { return scratch_; }
+
+  private:
+    ScratchSource* scratch_ = nullptr;
 };
 
 // A point in the work of a queue, of the same device.

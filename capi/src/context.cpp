@@ -116,7 +116,12 @@ mp_status mp_context_create(const mp_context_desc* desc, mp_context** out) {
     });
 }
 
-void mp_context_destroy(mp_context* context) { destroy_handle(context); }
+void mp_context_destroy(mp_context* context) {
+    const DefaultFloats floats;
+    if (const std::shared_ptr<Context> object = take_object(context); object != nullptr) {
+        object->give_back_all(); // objects that live on may wait for it otherwise
+    }
+}
 
 mp_status mp_context_get_num_threads(const mp_context* context, int32_t* num_threads) {
     return boundary([&] {
@@ -154,15 +159,18 @@ mp_status mp_device_get_memory(int32_t device_kind, int32_t device_index, int64_
 }
 
 mp_status mp_context_sync(mp_context* context) {
-    return boundary([&] { object_of(context, "context")->stream().sync(); });
+    return boundary([&] {
+        const std::shared_ptr<Context>& object = object_of(context, "context");
+        object->stream().sync();
+        object->give_back_due();
+    });
 }
 
 mp_status mp_queue_create(mp_context* context, mp_queue** out) {
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
-        *out = make_handle<mp_queue>(
-            std::make_shared<QueueObject>(owner, owner->stream().shared_device(), nullptr));
+        *out = make_handle<mp_queue>(std::make_shared<QueueObject>(owner, nullptr));
     });
 }
 
@@ -179,8 +187,7 @@ mp_status mp_queue_wrap_native(mp_context* context, const void* native, mp_queue
                                          "stream; give the handle that this has by "
                                          "name, or a stream of your own");
         }
-        *out = make_handle<mp_queue>(
-            std::make_shared<QueueObject>(owner, owner->stream().shared_device(), stream));
+        *out = make_handle<mp_queue>(std::make_shared<QueueObject>(owner, stream));
     });
 }
 
@@ -200,7 +207,11 @@ mp_status mp_queue_get_native(const mp_queue* queue, void* native, size_t size) 
 }
 
 mp_status mp_queue_sync(mp_queue* queue) {
-    return boundary([&] { object_of(queue, "queue")->stream->sync(); });
+    return boundary([&] {
+        const std::shared_ptr<QueueObject> object = object_of(queue, "queue");
+        object->stream->sync();
+        object->context->give_back_due();
+    });
 }
 
 mp_status mp_queue_get_workspace_peak(const mp_queue* queue, size_t* bytes) {

@@ -111,6 +111,7 @@ mp_tensor* import(const std::shared_ptr<Context>& context, ManagedTensorVersione
     const DType dtype = dtype_of(source.dtype);
     const Shape shape = shape_of(source, dtype);
     check_row_major(source, shape);
+    context->give_back_due();
     Stream& stream = stream_of_device(*context, source.device);
     void* data = nullptr;
     if (shape.count() > 0) {

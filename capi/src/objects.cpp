@@ -63,7 +63,7 @@ mp_tensor* device_number(const std::shared_ptr<Context>& context, std::shared_pt
     using Keeper = std::shared_ptr<const void>;
     auto keeper = std::make_unique<Keeper>(std::move(owner));
     const Deleter deleter = {[](void* payload) { delete static_cast<Keeper*>(payload); },
-                             keeper.get()};
+                             keeper.get(), true};
     auto tensor = std::make_shared<Tensor>(context, context->stream(), DType::fp32, Shape{{1}, 1},
                                            number, deleter);
     (void)keeper.release(); // the tensor's now

@@ -25,8 +25,8 @@ namespace mp::capi {
 
 // A queue of the caller's, with the context it belongs to.
 struct QueueObject {
-    QueueObject(std::shared_ptr<Context> owner, std::shared_ptr<Device> device, void* native)
-        : context(std::move(owner)), stream(std::make_shared<Stream>(std::move(device), native)) {}
+    QueueObject(std::shared_ptr<Context> owner, void* native)
+        : context(std::move(owner)), stream(context->open_stream(native)) {}
 
     std::shared_ptr<Context> context;
     std::shared_ptr<Stream> stream;

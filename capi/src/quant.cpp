@@ -317,7 +317,7 @@ mp_status mp_tensor_quantize(const mp_tensor* source, mp_queue* queue, mp_tensor
         std::optional<Buffer> counters;
         quant::Tracking tracking;
         if (stats != nullptr) {
-            counters.emplace(stream.shared_device(), sizeof(QuantStats));
+            counters.emplace(stream.allocate(sizeof(QuantStats)));
             stream.zero(counters->data(), sizeof(QuantStats));
             tracking.stats = counters->as<QuantStats>();
         }

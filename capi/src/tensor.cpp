@@ -132,6 +132,7 @@ mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc, void* 
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
+        owner->give_back_due();
         const TensorSpec spec = spec_of(*owner, desc);
         check_plain(spec.dtype, "tensor");
         if (data == nullptr && spec.shape.count() > 0) {

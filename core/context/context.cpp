@@ -63,6 +63,39 @@ std::shared_ptr<Stream> Context::open_host_stream(int32_t threads) const {
     return std::make_shared<Stream>(std::shared_ptr<Device>(device), nullptr);
 }
 
+std::shared_ptr<Stream> Context::open_stream(void* native) {
+    auto stream = std::make_shared<Stream>(own_->shared_device(), native);
+    const std::lock_guard lock(streams_mutex_);
+    std::erase_if(streams_, [](const auto& other) { return other.expired(); });
+    streams_.push_back(stream);
+    return stream;
+}
+
+void Context::give_back(const Deleter& deleter, const Device& device) noexcept {
+    std::vector<std::shared_ptr<Stream>> users;
+    if (!device.is_host() && !deleter.needs_no_wait) {
+        const std::lock_guard lock(streams_mutex_);
+        try {
+            users.push_back(own_);
+            for (const auto& other : streams_) {
+                if (auto stream = other.lock(); stream != nullptr) {
+                    users.push_back(std::move(stream));
+                }
+            }
+        } catch (const std::bad_alloc&) {
+            for (const auto& other : streams_) { // as device memory does that is freed
+                if (const auto stream = other.lock(); stream != nullptr) {
+                    (void)stream->queue().sync();
+                }
+            }
+            (void)own_->queue().sync();
+            users.clear();
+        }
+    }
+    given_back_.add(deleter, users);
+    given_back_.run_due();
+}
+
 Stream& Context::stream_of(DeviceKind kind, int32_t index) const {
     for (Stream* stream : {own_.get(), host_.get()}) {
         if (stream->device().kind() == kind && stream->device().index() == index) {

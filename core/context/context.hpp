@@ -4,8 +4,11 @@
 
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
+#include "context/given_back.hpp"
 #include "device/stream.hpp"
 #include "interface/backend.hpp"
 
@@ -37,6 +40,14 @@ class Context {
     // The default stream of the device of this kind and index; throws if it is not open here.
     [[nodiscard]] Stream& stream_of(DeviceKind kind, int32_t index) const;
 
+    // Another stream of the context's device; `native` null: of its own.
+    [[nodiscard]] std::shared_ptr<Stream> open_stream(void* native);
+    // Of memory on this device that nobody uses any more: runs when the work of all streams so far is done, at once on the host.
+    void give_back(const Deleter& deleter, const Device& device) noexcept;
+    // What waited and is done by now. Called where a caller waits, or lends memory again.
+    void give_back_due() noexcept { given_back_.run_due(); }
+    void give_back_all() noexcept { given_back_.finish(); } // waits
+
     // A host device beside the context's, with so many threads, for work that goes on beside the caller's.
     [[nodiscard]] std::shared_ptr<Stream> open_host_stream(int32_t threads) const;
 
@@ -56,6 +67,9 @@ class Context {
     LogTable log_;
     std::shared_ptr<Stream> host_;
     std::shared_ptr<Stream> own_;
+    std::mutex streams_mutex_;
+    std::vector<std::weak_ptr<Stream>> streams_; // of own_'s device, but that one
+    GivenBack given_back_;                       // ends first: it waits for streams
 };
 
 // Finds a compiled-in backend, the first of its kind for an empty name; throws unknown_name with the names

@@ -21,6 +21,15 @@ class Buffer {
         }
     }
 
+    // Memory that this device gave already.
+    static Buffer adopt(std::shared_ptr<Device> device, void* data, std::size_t bytes) noexcept {
+        Buffer buffer;
+        buffer.device_ = std::move(device);
+        buffer.data_ = data;
+        buffer.bytes_ = bytes;
+        return buffer;
+    }
+
     Buffer(Buffer&& other) noexcept { swap(other); }
     Buffer& operator=(Buffer&& other) noexcept {
         swap(other);

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <new>
 #include <shared_mutex>
 
 namespace mp {
@@ -19,8 +21,23 @@ struct MemoryWatch::Entry {
 struct MemoryWatch::All {
     std::shared_mutex mutex;
     std::multimap<uintptr_t, Entry*> entries;
-    std::size_t longest = 0;           // bytes of the longest one ever
-    std::atomic<std::size_t> count{0}; // nobody takes the mutex where nothing is watched
+    std::size_t longest = 0;                  // bytes of the longest one ever
+    std::atomic<std::size_t> count{0};        // nobody takes the mutex where nothing is watched
+    std::map<uintptr_t, uintptr_t> by_graphs; // begin and end, none meets another
+    bool all_by_graphs = false;               // no memory for more of them
+
+    void add_by_graph(uintptr_t begin, uintptr_t end) {
+        auto next = by_graphs.upper_bound(begin);
+        if (next != by_graphs.begin() && std::prev(next)->second >= begin) {
+            --next;
+        }
+        while (next != by_graphs.end() && next->first <= end) {
+            begin = std::min(begin, next->first);
+            end = std::max(end, next->second);
+            next = by_graphs.erase(next);
+        }
+        by_graphs.emplace(begin, end);
+    }
 
     static All& instance() {
         static All* const all = new All; // reachable until the end on purpose: exits in any order
@@ -58,13 +75,33 @@ uint64_t MemoryWatch::writes() const noexcept {
 
 bool MemoryWatch::has_any() noexcept { return All::instance().count.load() != 0; }
 
-void MemoryWatch::note(const void* data, std::size_t bytes) noexcept {
-    if (data == nullptr || bytes == 0 || !has_any()) {
+bool MemoryWatch::is_written_by_graphs() const noexcept {
+    All& all = All::instance();
+    const std::shared_lock lock(all.mutex);
+    if (entry_ == nullptr || all.all_by_graphs) {
+        return all.all_by_graphs;
+    }
+    const auto begin = reinterpret_cast<uintptr_t>(data_);
+    const auto next = all.by_graphs.upper_bound(begin);
+    return (next != all.by_graphs.end() && next->first < begin + entry_->bytes) ||
+           (next != all.by_graphs.begin() && std::prev(next)->second > begin);
+}
+
+void MemoryWatch::note(const void* data, std::size_t bytes, bool by_graph) noexcept {
+    if (data == nullptr || bytes == 0 || (!by_graph && !has_any())) {
         return;
     }
     All& all = All::instance();
-    const std::shared_lock lock(all.mutex);
     const auto begin = reinterpret_cast<uintptr_t>(data);
+    if (by_graph) {
+        const std::lock_guard lock(all.mutex);
+        try {
+            all.add_by_graph(begin, begin + bytes);
+        } catch (const std::bad_alloc&) {
+            all.all_by_graphs = true;
+        }
+    }
+    const std::shared_lock lock(all.mutex);
     const uintptr_t first = begin > all.longest ? begin - all.longest : 0;
     for (auto at = all.entries.lower_bound(first);
          at != all.entries.end() && at->first < begin + bytes; ++at) {
@@ -76,89 +113,98 @@ void MemoryWatch::note(const void* data, std::size_t bytes) noexcept {
 
 namespace {
 
-template <typename T> void note_values(const T* values, int64_t count) noexcept {
-    note_write(values, static_cast<std::size_t>(count) * sizeof(T));
-}
+// What operations write, each as it is captured or enqueued.
+struct Writes {
+    bool by_graph;
 
-void note_array(const StepArray& array, int64_t count) noexcept {
-    const StateFormat format = array.format();
-    note_write(array.data, static_cast<std::size_t>(code_bytes(array.coding, array.dtype, count)));
-    note_write(array.scale_inv,
-               static_cast<std::size_t>(bytes_of(scale_dtype(format), scale_count(format, count))));
-}
+    void array(const void* data, std::size_t bytes) const noexcept {
+        note_write(data, bytes, by_graph);
+    }
+    void array(const TensorRef& target) const noexcept { note_write(target, by_graph); }
+    template <typename T> void values(const T* values, int64_t count) const noexcept {
+        note_write(values, static_cast<std::size_t>(count) * sizeof(T), by_graph);
+    }
+    void array(const StepArray& array, int64_t count) const noexcept {
+        const StateFormat format = array.format();
+        note_write(array.data,
+                   static_cast<std::size_t>(code_bytes(array.coding, array.dtype, count)),
+                   by_graph);
+        note_write(
+            array.scale_inv,
+            static_cast<std::size_t>(bytes_of(scale_dtype(format), scale_count(format, count))),
+            by_graph);
+    }
 
-void note_update(const OptimizerUpdateDesc& op) noexcept {
-    for (int64_t i = 0; i < op.table.segment_count; ++i) {
-        const UpdateSegment& s = op.table.host_segments[i];
-        for (const StepArray* array :
-             {&s.param, &s.master, &s.compensation, &s.states[0], &s.states[1]}) {
-            note_array(*array, s.count);
-        }
-        if (op.zero_grad) {
-            note_array(s.grad, s.count);
+    void of(const OptimizerUpdateDesc& op) const noexcept {
+        for (int64_t i = 0; i < op.table.segment_count; ++i) {
+            const UpdateSegment& s = op.table.host_segments[i];
+            for (const StepArray* each :
+                 {&s.param, &s.master, &s.compensation, &s.states[0], &s.states[1]}) {
+                array(*each, s.count);
+            }
+            if (op.zero_grad) {
+                array(s.grad, s.count);
+            }
         }
     }
-}
-
-void note_quantize(const QuantizeDesc& op) noexcept {
-    const auto codes = static_cast<std::size_t>(bytes_of(op.dtype, op.rows * op.columns));
-    note_write(op.codes, codes);
-    note_write(op.codes_transposed, codes);
-    note_write(op.scale_inv, static_cast<std::size_t>(
-                                 bytes_of(op.grid.dtype, op.grid.count(op.rows, op.columns))));
-    note_values(op.slot_amax, 1);
-    note_values(op.amax, 1);
-    note_values(op.stats, 1);
-}
-
-void note_prepare(const OptimizerPrepareDesc& op) noexcept {
-    note_values(op.state, 1);
-    note_values(op.scaler, 1);
-    note_values(op.group_steps, op.group_count);
-    note_values(op.scalars, op.group_count);
-}
-
-void note_sum(const SumPartsDesc& op) noexcept {
-    note_write(op.destination);
-    note_values(op.block_amax, 1); // no array of a caller's
-}
-
-void note_delayed(const DelayedUpdateDesc& op) noexcept {
-    note_values(op.slots, op.slot_count);
-    note_values(op.histories, int64_t{op.slot_count} * op.rule.history_len);
-}
+    void of(const QuantizeDesc& op) const noexcept {
+        const auto codes = static_cast<std::size_t>(bytes_of(op.dtype, op.rows * op.columns));
+        array(op.codes, codes);
+        array(op.codes_transposed, codes);
+        array(op.scale_inv, static_cast<std::size_t>(
+                                bytes_of(op.grid.dtype, op.grid.count(op.rows, op.columns))));
+        values(op.slot_amax, 1);
+        values(op.amax, 1);
+        values(op.stats, 1);
+    }
+    void of(const OptimizerPrepareDesc& op) const noexcept {
+        values(op.state, 1);
+        values(op.scaler, 1);
+        values(op.group_steps, op.group_count);
+        values(op.scalars, op.group_count);
+    }
+    void of(const SumPartsDesc& op) const noexcept {
+        array(op.destination);
+        values(op.block_amax, 1); // no array of a caller's
+    }
+    void of(const DelayedUpdateDesc& op) const noexcept {
+        values(op.slots, op.slot_count);
+        values(op.histories, int64_t{op.slot_count} * op.rule.history_len);
+    }
+};
 
 } // namespace
 
-void note_writes(const OpDesc& op) noexcept {
-    if (!MemoryWatch::has_any()) {
+void note_writes(const OpDesc& op, bool by_graph) noexcept {
+    if (!by_graph && !MemoryWatch::has_any()) {
         return;
     }
+    const Writes writes{by_graph};
     switch (op.kind) {
     case OpKind::cast:
-        return note_write(static_cast<const CastDesc&>(op).destination);
+        return writes.array(static_cast<const CastDesc&>(op).destination);
     case OpKind::amax:
-        return note_values(static_cast<const AmaxDesc&>(op).result, 1);
+        return writes.values(static_cast<const AmaxDesc&>(op).result, 1);
     case OpKind::column_sum:
-        return note_write(static_cast<const ColumnSumDesc&>(op).destination);
+        return writes.array(static_cast<const ColumnSumDesc&>(op).destination);
     case OpKind::gemm: // planned: GemmPlan notes what a run writes
         return;
     case OpKind::grad_stats:
-        return note_values(static_cast<const GradStatsDesc&>(op).state, 1);
+        return writes.values(static_cast<const GradStatsDesc&>(op).state, 1);
     case OpKind::optimizer_prepare:
-        return note_prepare(static_cast<const OptimizerPrepareDesc&>(op));
+        return writes.of(static_cast<const OptimizerPrepareDesc&>(op));
     case OpKind::optimizer_update:
-        return note_update(static_cast<const OptimizerUpdateDesc&>(op));
+        return writes.of(static_cast<const OptimizerUpdateDesc&>(op));
     case OpKind::scaler_update:
-        return note_values(static_cast<const ScalerUpdateDesc&>(op).state, 1);
+        return writes.values(static_cast<const ScalerUpdateDesc&>(op).state, 1);
     case OpKind::quantize:
-        return note_quantize(static_cast<const QuantizeDesc&>(op));
+        return writes.of(static_cast<const QuantizeDesc&>(op));
     case OpKind::dequantize:
-        return note_write(static_cast<const DequantizeDesc&>(op).destination);
+        return writes.array(static_cast<const DequantizeDesc&>(op).destination);
     case OpKind::delayed_update:
-        return note_delayed(static_cast<const DelayedUpdateDesc&>(op));
+        return writes.of(static_cast<const DelayedUpdateDesc&>(op));
     case OpKind::sum_parts:
-        return note_sum(static_cast<const SumPartsDesc&>(op));
+        return writes.of(static_cast<const SumPartsDesc&>(op));
     }
 }
 

@@ -20,7 +20,7 @@ std::vector<Chunk> cut(std::span<const UpdateSegment> segments) {
 }
 
 template <typename T> Buffer upload(Stream& stream, const std::vector<T>& values) {
-    Buffer buffer(stream.shared_device(), values.size() * sizeof(T));
+    Buffer buffer = stream.allocate(values.size() * sizeof(T));
     if (!values.empty()) {
         stream.copy(buffer.data(), values.data(), buffer.bytes(), CopyKind::host_to_device);
     }
@@ -35,10 +35,10 @@ SegmentPlan::SegmentPlan(Stream& stream, std::vector<UpdateSegment> segments)
     chunk_count_ = static_cast<int64_t>(chunks.size());
     segments_ = upload(stream, host_segments_);
     chunks_ = upload(stream, chunks);
-    sums_ = Buffer(stream.shared_device(), std::bit_ceil(chunks.size()) * sizeof(double));
+    sums_ = stream.allocate(std::bit_ceil(chunks.size()) * sizeof(double));
     if (std::any_of(host_segments_.begin(), host_segments_.end(),
                     [](const UpdateSegment& s) { return s.has_scaled_states(); })) {
-        scaling_ = Buffer(stream.shared_device(), host_segments_.size() * sizeof(UpdateScaling));
+        scaling_ = stream.allocate(host_segments_.size() * sizeof(UpdateScaling));
     }
 }
 

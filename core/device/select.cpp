@@ -81,7 +81,7 @@ void run_op(Stream& stream, const OpDesc& op) {
     // The common case costs no string: reasons are built only when a candidate declines.
     const Choice choice = select(stream.device(), op);
     const Status status = choice.candidate->run(stream.device(), stream.queue(), op);
-    note_writes(op);
+    note_writes(op, stream.is_captured());
     check(status);
 }
 

@@ -4,37 +4,14 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
-#include <utility>
-#include <vector>
 
-#include "device/buffer.hpp"
 #include "device/memory_watch.hpp"
+#include "device/queue_scratch.hpp"
 #include "interface/backend.hpp"
 
 namespace mp {
 
 class Stream;
-
-// Where scratch memory of one stream would lie in one piece of memory: first fit, so that the same work has the same places.
-class ScratchPlaces {
-  public:
-    // The offset of so many bytes. Memory may run out.
-    std::size_t take(std::size_t bytes);
-    void give(std::size_t offset) noexcept;
-    // The end of the last byte ever taken.
-    [[nodiscard]] std::size_t peak() const noexcept { return peak_; }
-
-    static constexpr std::size_t kAlignment = 256;
-
-  private:
-    struct Range {
-        std::size_t begin;
-        std::size_t end;
-    };
-    std::vector<Range> taken_; // in order
-    std::size_t peak_ = 0;
-};
 
 // Scratch memory for work enqueued on one stream. Giving it back while that work is still pending is fine:
 // whoever takes it next enqueues behind it.
@@ -48,8 +25,6 @@ class Scratch {
 
   private:
     std::shared_ptr<Stream> stream_;
-    std::size_t place_ = 0;
-    Buffer buffer_; // none in a workspace
     void* data_ = nullptr;
 };
 
@@ -66,30 +41,48 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
     void copy(void* destination, const void* source, std::size_t bytes, CopyKind kind) const {
         check(device_->copy(*queue_, destination, source, bytes, kind));
-        note_write(destination, bytes);
+        note_write(destination, bytes, is_captured());
     }
     void zero(void* data, std::size_t bytes) const {
         check(device_->zero(*queue_, data, bytes));
-        note_write(data, bytes);
+        note_write(data, bytes, is_captured());
+    }
+
+    // The capture that the queue is in (interface/backend.hpp); 0 for none.
+    [[nodiscard]] uint64_t capture() const {
+        uint64_t number = 0;
+        check(queue_->capture(&number));
+        return number;
+    }
+    [[nodiscard]] bool is_captured() const { return capture() != 0; }
+    // Throws bad_state in a capture. `what` is a sentence: what would have to be done.
+    void refuse_capture(const char* what) const { check(queue_->refuse_capture(what)); }
+    // Memory that outlives the work at hand. Throws in a capture, before anything is changed.
+    [[nodiscard]] Buffer allocate(std::size_t bytes) const {
+        if (bytes > 0) {
+            refuse_capture("memory has to be allocated");
+        }
+        return {device_, bytes};
     }
 
     // Scratch memory comes from here from now on, and fails where it does not suffice; null: from the device. Waits.
-    void set_workspace(void* memory, std::size_t bytes);
-    [[nodiscard]] void* workspace() const noexcept { return workspace_; }
-    [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
+    void set_workspace(void* memory, std::size_t bytes) {
+        sync(); // work may still use the old one
+        scratch_->set_workspace(memory, bytes);
+    }
+    [[nodiscard]] void* workspace() const noexcept { return scratch_->workspace(); }
+    [[nodiscard]] std::size_t workspace_bytes() const noexcept {
+        return scratch_->workspace_bytes();
+    }
     // What a workspace needs for all the work so far.
-    [[nodiscard]] std::size_t workspace_peak();
+    [[nodiscard]] std::size_t workspace_peak() const { return scratch_->workspace_peak(); }
 
   private:
     friend class Scratch;
 
     std::shared_ptr<Device> device_;
+    std::unique_ptr<QueueScratch> scratch_; // outlives the queue, which waits for work that uses it
     std::unique_ptr<Queue> queue_;
-    std::mutex mutex_;
-    std::vector<Buffer> free_; // scratch buffers nobody holds
-    ScratchPlaces places_;
-    unsigned char* workspace_ = nullptr;
-    std::size_t workspace_bytes_ = 0;
 };
 
 } // namespace mp

@@ -222,8 +222,9 @@ void GemmPlan::run(Stream& stream, const GemmBuffers& buffers) {
     check_scale_pointer("A", scale_count_a(), buffers.scale_a);
     check_scale_pointer("B", scale_count_b(), buffers.scale_b);
     check(choice_.candidate->run_plan(*device_, stream.queue(), *plan_, buffers));
-    note_write({buffers.d, extent_d(), desc_.dtype_d});
-    note_write(buffers.amax_d, sizeof(float));
+    const bool by_graph = stream.is_captured();
+    note_write({buffers.d, extent_d(), desc_.dtype_d}, by_graph);
+    note_write(buffers.amax_d, sizeof(float), by_graph);
 }
 
 std::string GemmPlan::describe() const {

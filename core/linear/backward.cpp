@@ -96,9 +96,9 @@ gemm::GemmPlan& Linear::weight_gradient_plan(const Tensor& dw, int64_t rows, boo
     return plan(recipe::GemmRole::wgrad, rows, is_wide ? DType::fp32 : dw.dtype(), accumulate);
 }
 
-void Linear::weight_gradient(Stream& stream, const Saved& saved, const OperandView& dy, Tensor& dw,
+void Linear::weight_gradient(Stream& stream, Saved& saved, const OperandView& dy, Tensor& dw,
                              bool accumulate) {
-    const OperandView x = saved.input();
+    const OperandView x = saved.input(stream);
     const bool is_quantized = dw.scales() != nullptr;
     std::optional<Scratch> wide;
     TensorRef target = dw.ref();

@@ -38,7 +38,7 @@ void count_codes(Stream& stream, const quant::Tracking& tracking, const Tensor& 
 
 ForwardAmaxes::ForwardAmaxes(Stream& stream, const ScalingState& state) {
     if (state.slots() != nullptr) {
-        cells_ = Buffer(stream.shared_device(), sizeof(Cells));
+        cells_ = stream.allocate(sizeof(Cells));
         stream.zero(cells_.data(), cells_.bytes());
     }
 }

@@ -114,10 +114,12 @@ void Linear::forget_old_weight_copies() {
         weight_writes_ = 0;
     }
     uint64_t writes = 0;
+    bool may_change_unseen = false;
     for (const MemoryWatch& watch : weight_watches_) {
         writes += watch.writes();
+        may_change_unseen = may_change_unseen || watch.is_written_by_graphs();
     }
-    if (writes != weight_writes_) {
+    if (writes != weight_writes_ || may_change_unseen) {
         forget_weight_copies();
         weight_writes_ = writes;
     }
@@ -152,10 +154,15 @@ OperandView Linear::weight_view(Stream& stream, recipe::GemmRole role,
     const bool shares = form == forms(recipe::GemmRole::fprop).b;
     const std::size_t place = shares ? 0 : 1;
     WeightCopy& copy = weight_copies_[place];
-    if (!copy.is_valid || (copy.is_uncounted && with_stats)) {
+    // What a graph reads it must have made itself, unless the weight never changes; what a graph makes is not there yet.
+    const uint64_t capture = stream.capture();
+    const bool serves =
+        copy.is_valid && (copy.capture == capture || (options_.frozen && copy.capture == 0));
+    if (!serves || (copy.is_uncounted && with_stats)) {
         const std::size_t before = copy.memory.bytes();
         (void)copy.memory.fill(stream, *weight_, form, track_weight(stream, place, with_stats));
         copy.is_valid = true;
+        copy.capture = capture;
         copy.is_uncounted = evaluates;
         if (copy.memory.bytes() != before) {
             context_->log(LogLevel::debug, [&] {
@@ -164,7 +171,7 @@ OperandView Linear::weight_view(Stream& stream, recipe::GemmRole role,
             });
         }
     }
-    return copy.memory.view();
+    return copy.memory.view(stream);
 }
 
 void Linear::end_step(Stream& stream) {
@@ -311,7 +318,7 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
         product = &plan(recipe::GemmRole::fprop, rows, y->dtype(), false);
     }
     if (saved != nullptr && keep != Keep::scale) {
-        saved->memory().check_room(*x, forms(recipe::GemmRole::wgrad).b);
+        saved->make_room(stream, *x, forms(recipe::GemmRole::wgrad).b, !options_.copy_input);
     }
     check_apart(stream, *x, y, saved, keep);
     const quant::Tracking tracking = track_input(stream, *x, saved, keep);
@@ -340,7 +347,7 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
         saved != nullptr && saved->has_input() && forms(recipe::GemmRole::wgrad).b == form;
     std::optional<ScratchOperand> x_scratch;
     const OperandView input =
-        shares ? saved->input() : x_scratch.emplace(stream, *x, form, tracking).view();
+        shares ? saved->input(stream) : x_scratch.emplace(stream, *x, form, tracking).view();
     if (!evaluates && !options_.inference) {
         amaxes_.forward_done(stream, keep == Keep::again ? nullptr : tracking.amax);
     }

@@ -172,7 +172,7 @@ class Linear {
     void forget_old_weight_copies();
     void bias_gradient(Stream& stream, const Tensor& dy, Tensor& dbias, bool accumulate) const;
     gemm::GemmPlan& weight_gradient_plan(const Tensor& dw, int64_t rows, bool accumulate);
-    void weight_gradient(Stream& stream, const Saved& saved, const OperandView& dy, Tensor& dw,
+    void weight_gradient(Stream& stream, Saved& saved, const OperandView& dy, Tensor& dw,
                          bool accumulate);
 
     std::shared_ptr<Context> context_;
@@ -193,6 +193,7 @@ class Linear {
         OperandMemory memory;
         bool is_valid = false;
         bool is_uncounted = false; // an evaluation made it, without statistics
+        uint64_t capture = 0;      // that made it; 0: none, it is there
     };
     std::array<WeightCopy, 2> weight_copies_; // fprop, dgrad
     std::vector<MemoryWatch> weight_watches_; // of what they were made of: elements, scales, amax

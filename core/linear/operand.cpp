@@ -9,13 +9,6 @@ namespace {
 // Of scales in lent memory: what any device wants.
 constexpr std::size_t kAlignment = 256;
 
-void grow(Buffer& buffer, Stream& stream, std::size_t bytes) {
-    if (buffer.bytes() < bytes) {
-        buffer = Buffer(); // first, so that both are never held at once
-        buffer = Buffer(stream.shared_device(), bytes);
-    }
-}
-
 std::size_t place_of_scales(const MatrixForm& form, int64_t rows, int64_t columns) {
     const std::size_t codes = std::max<std::size_t>(1, quant::bytes_of_codes(form, rows, columns));
     return (codes + kAlignment - 1) / kAlignment * kAlignment;
@@ -77,6 +70,34 @@ std::size_t OperandMemory::bytes_of(const MatrixForm& form, int64_t rows, int64_
                : quant::bytes_of_codes(form, rows, columns);
 }
 
+void OperandMemory::drop(Part& part) noexcept {
+    if (part.is_captured) {
+        outgrown_.push_back(std::move(part.buffer)); // view() made room
+    }
+    part = Part();
+}
+
+void OperandMemory::release() noexcept {
+    drop(codes_);
+    drop(scales_);
+}
+
+void OperandMemory::grow(Part& part, Stream& stream, std::size_t bytes) {
+    if (part.buffer.bytes() < bytes) {
+        stream.refuse_capture("linear: an operand needs more memory than any before took");
+        drop(part); // first, so that both are never held at once
+        part.buffer = stream.allocate(bytes);
+    }
+}
+
+void OperandMemory::make_room(Stream& stream, const MatrixForm& form, int64_t rows,
+                              int64_t columns) {
+    if (!is_lent()) {
+        grow(codes_, stream, quant::bytes_of_codes(form, rows, columns));
+        grow(scales_, stream, quant::bytes_of_scales(form, rows, columns));
+    }
+}
+
 void OperandMemory::lend(void* memory, std::size_t bytes) noexcept {
     if (memory != nullptr) {
         release();
@@ -85,9 +106,18 @@ void OperandMemory::lend(void* memory, std::size_t bytes) noexcept {
     lent_bytes_ = bytes;
 }
 
-OperandView OperandMemory::view() const noexcept {
+OperandView OperandMemory::view(const Stream& stream) {
+    if (stream.is_captured()) {
+        outgrown_.reserve(outgrown_.size() + 2);
+        codes_.is_captured = true;
+        scales_.is_captured = true;
+    }
+    return place();
+}
+
+OperandView OperandMemory::place() const noexcept {
     if (!is_lent()) {
-        return {codes_.data(), scales_.data()};
+        return {codes_.buffer.data(), scales_.buffer.data()};
     }
     auto* const bytes = static_cast<unsigned char*>(lent_);
     return {bytes, lent_scales_at_ == 0 ? nullptr : bytes + lent_scales_at_};
@@ -113,17 +143,13 @@ OperandView OperandMemory::fill(Stream& stream, const Tensor& source, const Matr
                                 const quant::Tracking& tracking) {
     const int64_t rows = source.rows();
     const int64_t columns = source.columns();
-    if (!is_lent()) {
-        grow(codes_, stream, quant::bytes_of_codes(form, rows, columns));
-        grow(scales_, stream, quant::bytes_of_scales(form, rows, columns));
-        convert(stream, source, form, codes_.data(), scales_.data(), tracking);
-        return view();
-    }
     check_room(source, form);
-    lent_scales_at_ = form.is_quantized() ? place_of_scales(form, rows, columns) : 0;
-    auto* const memory = static_cast<unsigned char*>(lent_);
-    convert(stream, source, form, memory, memory + lent_scales_at_, tracking);
-    return view();
+    make_room(stream, form, rows, columns);
+    lent_scales_at_ = is_lent() && form.is_quantized() ? place_of_scales(form, rows, columns) : 0;
+    const OperandView target = view(stream);
+    convert(stream, source, form, const_cast<void*>(target.data),
+            const_cast<void*>(target.scale_inv), tracking);
+    return target;
 }
 
 ScratchOperand::ScratchOperand(Stream& stream, const Tensor& source, const MatrixForm& form,

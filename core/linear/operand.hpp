@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "quant/quantize.hpp"
 #include "tensor/memory_ranges.hpp"
@@ -21,7 +22,8 @@ bool is_in_form(const Tensor& tensor, const MatrixForm& form) noexcept;
 bool is_rounded_to(const Tensor& tensor, const MatrixForm& form) noexcept;
 OperandView view_of(const Tensor& tensor) noexcept;
 
-// Memory for a matrix in some form that outlives the call. Grows, never shrinks; or is lent by the caller.
+// Memory for a matrix in some form that outlives the call. Grows, never shrinks; or is lent by the caller. What a captured graph
+// has used stays as long as this: a replay uses it again.
 class OperandMemory {
   public:
     // Of lent memory: elements, then scales.
@@ -32,15 +34,17 @@ class OperandMemory {
                 int64_t columns) const;
     // Throws where lent memory is too small for the matrix.
     void check_room(const Tensor& source, const MatrixForm& form) const;
+    // So that fill() allocates nothing. Throws in a capture, unless there is room; what is in it is lost where there is not.
+    void make_room(Stream& stream, const MatrixForm& form, int64_t rows, int64_t columns);
     OperandView fill(Stream& stream, const Tensor& source, const MatrixForm& form,
                      const quant::Tracking& tracking);
-    [[nodiscard]] OperandView view() const noexcept;
-    // Of the library's memory.
-    [[nodiscard]] std::size_t bytes() const noexcept { return codes_.bytes() + scales_.bytes(); }
-    void release() noexcept {
-        codes_ = Buffer();
-        scales_ = Buffer();
+    // For work that is enqueued now.
+    [[nodiscard]] OperandView view(const Stream& stream);
+    // Of the library's memory, but what only graphs still use.
+    [[nodiscard]] std::size_t bytes() const noexcept {
+        return codes_.buffer.bytes() + scales_.buffer.bytes();
     }
+    void release() noexcept;
 
     // From now on it lies there; what was in it the caller has put there. Null: the library's again.
     void lend(void* memory, std::size_t bytes) noexcept;
@@ -49,8 +53,17 @@ class OperandMemory {
     [[nodiscard]] std::size_t lent_bytes() const noexcept { return lent_bytes_; }
 
   private:
-    Buffer codes_;
-    Buffer scales_;
+    struct Part {
+        Buffer buffer;
+        bool is_captured = false;
+    };
+    void drop(Part& part) noexcept;
+    void grow(Part& part, Stream& stream, std::size_t bytes);
+    [[nodiscard]] OperandView place() const noexcept;
+
+    Part codes_;
+    Part scales_;
+    std::vector<Buffer> outgrown_; // in use by graphs
     void* lent_ = nullptr;
     std::size_t lent_bytes_ = 0;
     std::size_t lent_scales_at_ = 0; // 0: there are none

@@ -6,7 +6,7 @@ namespace mp::linear {
 void Saved::keep(Stream& stream, const std::shared_ptr<Tensor>& x, const MatrixForm& form,
                  const quant::Tracking& tracking, bool may_refer) {
     has_input_ = false; // until the new one is complete
-    if (may_refer && is_in_form(*x, form) && !kept_.is_lent()) {
+    if (may_refer && refers_to(*x, form)) {
         borrowed_ = x;
         kept_.release();
     } else {
@@ -15,6 +15,13 @@ void Saved::keep(Stream& stream, const std::shared_ptr<Tensor>& x, const MatrixF
     }
     rows_ = x->rows();
     has_input_ = true;
+}
+
+void Saved::make_room(Stream& stream, const Tensor& x, const MatrixForm& form, bool may_refer) {
+    kept_.check_room(x, form);
+    if (!(may_refer && refers_to(x, form)) && stream.is_captured()) {
+        kept_.make_room(stream, form, x.rows(), x.columns());
+    }
 }
 
 void Saved::drop(int64_t rows) noexcept {
@@ -62,7 +69,7 @@ quant::Tracking Saved::remembered(const quant::Tracking& tracking) const noexcep
 
 float* Saved::gather(Stream& stream, int64_t step) {
     if (amax_.data() == nullptr) {
-        amax_ = Buffer(stream.shared_device(), sizeof(float));
+        amax_ = stream.allocate(sizeof(float));
     }
     step_ = step;
     waits_ = true;
@@ -74,8 +81,8 @@ void Saved::lend(void* memory, std::size_t bytes) noexcept {
     kept_.lend(memory, bytes);
 }
 
-OperandView Saved::input() const noexcept {
-    return borrowed_ != nullptr ? view_of(*borrowed_) : kept_.view();
+OperandView Saved::input(const Stream& stream) {
+    return borrowed_ != nullptr ? view_of(*borrowed_) : kept_.view(stream);
 }
 
 } // namespace mp::linear

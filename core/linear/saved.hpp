@@ -15,8 +15,7 @@ class Saved {
   public:
     Saved() = default;
     // One whose input can be rebuilt: it remembers the scale too.
-    explicit Saved(Stream& stream)
-        : scale_(stream.shared_device(), sizeof(numerics::DelayedSlot)) {}
+    explicit Saved(Stream& stream) : scale_(stream.allocate(sizeof(numerics::DelayedSlot))) {}
 
     // Keeps x: the caller's own tensor where it has the form already and may be referred to, else a copy. Memory that was
     // lent always gets one.
@@ -38,7 +37,10 @@ class Saved {
     void add_to(MemoryRanges& ranges, const MatrixForm& form, int64_t columns) const;
     // This is about to be written: x goes where it is kept in the same memory.
     void drop_under(const Tensor& written, const MatrixForm& form, int64_t columns) noexcept;
-    [[nodiscard]] OperandView input() const noexcept;
+    // For work that is enqueued now.
+    [[nodiscard]] OperandView input(const Stream& stream);
+    // Before a forward that keeps x changes anything.
+    void make_room(Stream& stream, const Tensor& x, const MatrixForm& form, bool may_refer);
     // Where the amax of x gathers from this forward on, in the layer's so many-th step.
     [[nodiscard]] float* gather(Stream& stream, int64_t step);
     // For its backward, once. Null: it has counted already, as all forwards of steps up to this one have.
@@ -51,6 +53,10 @@ class Saved {
     [[nodiscard]] const OperandMemory& memory() const noexcept { return kept_; }
 
   private:
+    [[nodiscard]] bool refers_to(const Tensor& x, const MatrixForm& form) const noexcept {
+        return is_in_form(x, form) && !kept_.is_lent();
+    }
+
     std::shared_ptr<Tensor> borrowed_;
     OperandMemory kept_;
     Buffer scale_; // a DelayedSlot, as the layer's was

@@ -34,8 +34,8 @@ ScalingState::ScalingState(Stream& stream, const recipe::Fp8Policy& policy, bool
     }
     begin_counts(stream);
     if (is_delayed()) {
-        slots_ = Buffer(stream.shared_device(), kSlotsBytes);
-        histories_ = Buffer(stream.shared_device(), kOperands * history_bytes());
+        slots_ = stream.allocate(kSlotsBytes);
+        histories_ = stream.allocate(kOperands * history_bytes());
         const std::array<DelayedSlot, kOperands> fresh{};
         stream.copy(slots_.data(), fresh.data(), kSlotsBytes, CopyKind::host_to_device);
         stream.zero(histories_.data(), histories_.bytes());
@@ -110,7 +110,7 @@ OperandState ScalingState::read(Stream& stream, recipe::Operand operand) const {
 
 void ScalingState::begin_counts(Stream& stream) {
     if (stats_.data() == nullptr) {
-        stats_ = Buffer(stream.shared_device(), kStatsBytes);
+        stats_ = stream.allocate(kStatsBytes);
         clear_stats(stream);
     }
 }

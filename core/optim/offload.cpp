@@ -59,10 +59,7 @@ void Offload::Staging::swap(Staging& other) noexcept {
 }
 
 Offload::Offload(const std::shared_ptr<Context>& context)
-    : context_(context), streams_{
-                             std::make_shared<Stream>(context->stream().shared_device(), nullptr),
-                             std::make_shared<Stream>(context->stream().shared_device(),
-                                                      nullptr)} {}
+    : context_(context), streams_{context->open_stream(nullptr), context->open_stream(nullptr)} {}
 
 void Offload::plan(std::vector<OffloadedParameter> parameters) {
     Offload next(context_); // all that can fail is done before anything changes

@@ -57,8 +57,7 @@ void write_weight(Stream& stream, const ParamStates& states, const TensorSlice& 
         states.initialize(stream, param, &source);
         return;
     }
-    const Buffer wide(stream.shared_device(),
-                      static_cast<std::size_t>(source.count) * sizeof(float));
+    const Buffer wide = stream.allocate(static_cast<std::size_t>(source.count) * sizeof(float));
     const TensorRef exact = {wide.data(), source.count, DType::fp32};
     quant::convert(stream, {source, nullptr, nullptr, {}}, {exact, nullptr, nullptr, {}});
     states.initialize(stream, param, &exact);

@@ -34,7 +34,7 @@ StepGuard::StepGuard(Stream& stream, const GuardOptions& options) : options_(opt
         fail(Code::invalid_argument, "guard: window is %d; it must be from 2 to %d steps",
              options.window, numerics::kMostGuardWindow);
     }
-    state_ = Buffer(stream.shared_device(), sizeof(numerics::GuardState));
+    state_ = stream.allocate(sizeof(numerics::GuardState));
     stream.zero(state_.data(), state_.bytes());
     stream.sync();
 }

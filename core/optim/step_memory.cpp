@@ -179,10 +179,10 @@ void check_segment(const UpdateSegment& s, const char* name, numerics::RuleId ru
 StepMemory::StepMemory(Stream& stream, const std::vector<numerics::GroupHyper>& hyper,
                        const StepCounts& counts)
     : group_count_(static_cast<int32_t>(hyper.size())),
-      state_(stream.shared_device(), sizeof(numerics::OptimizerState)),
-      hyper_(stream.shared_device(), hyper.size() * sizeof(numerics::GroupHyper)),
-      scalars_(stream.shared_device(), hyper.size() * sizeof(numerics::GroupScalars)),
-      group_steps_(stream.shared_device(), hyper.size() * sizeof(int64_t)) {
+      state_(stream.allocate(sizeof(numerics::OptimizerState))),
+      hyper_(stream.allocate(hyper.size() * sizeof(numerics::GroupHyper))),
+      scalars_(stream.allocate(hyper.size() * sizeof(numerics::GroupScalars))),
+      group_steps_(stream.allocate(hyper.size() * sizeof(int64_t))) {
     set_hyper(stream, hyper);
     write(stream, counts);
 }
@@ -288,7 +288,7 @@ void StepMemory::update(Stream& stream, const SegmentPlan& plan, const StepOptio
                         const Candidate& chosen) const {
     const OptimizerUpdateDesc op = full_update(plan, options);
     check(chosen.run(stream.device(), stream.queue(), op));
-    note_writes(op);
+    note_writes(op, stream.is_captured());
 }
 
 const Candidate& StepMemory::choose(Stream& stream, const SegmentPlan& plan,

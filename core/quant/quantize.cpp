@@ -151,7 +151,7 @@ void convert(Stream& stream, const TensorSlice& source, const TensorSlice& desti
         return;
     }
     if (source.scale_inv != nullptr) {
-        const Buffer wide(stream.shared_device(), static_cast<std::size_t>(count) * sizeof(float));
+        const Buffer wide = stream.allocate(static_cast<std::size_t>(count) * sizeof(float));
         const TensorSlice numbers = {{wide.data(), count, DType::fp32}, nullptr, nullptr, {}};
         dequantize_matrix(stream,
                           {source.ref, 1, count, kTensorScale, source.scale_inv, source.amax},

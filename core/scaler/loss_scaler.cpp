@@ -106,7 +106,7 @@ LossScaler::LossScaler(std::shared_ptr<Context> context, const recipe::ScalerPol
     check_policy(policy_);
     policy_.rule.is_dynamic = policy_.kind == recipe::ScalerKind::dynamic ? 1 : 0;
     Stream& stream = context_->stream();
-    state_ = Buffer(stream.shared_device(), sizeof(numerics::LossScaleState));
+    state_ = stream.allocate(sizeof(numerics::LossScaleState));
     numerics::LossScaleState state;
     state.scale = first_scale();
     state.hysteresis_tracker = policy_.rule.hysteresis;
@@ -176,7 +176,7 @@ void LossScaler::check_finite(Stream& stream, std::span<const TensorRef> grads) 
         segments.push_back(segment);
     }
     const SegmentPlan plan(stream, std::move(segments));
-    const Buffer state(stream.shared_device(), sizeof(numerics::OptimizerState));
+    const Buffer state = stream.allocate(sizeof(numerics::OptimizerState));
     stream.zero(state.data(), state.bytes());
     plan.grad_stats(stream, state.as<numerics::OptimizerState>());
     OptimizerPrepareDesc op{};

@@ -68,7 +68,7 @@ GradientBuckets::GradientBuckets(Stream& stream, comm::Communicator& comm, const
         total += bytes_of(sums, own_count(bucket));
         reset(bucket, of_plan);
     }
-    sums_ = Buffer(stream.shared_device(), static_cast<std::size_t>(total));
+    sums_ = stream.allocate(static_cast<std::size_t>(total));
     zero(stream, sums_.data(), static_cast<int64_t>(sums_.bytes()));
 }
 

@@ -20,7 +20,7 @@ SharedScales::SharedScales(const Stream& stream, const ShardPlan& plan, int32_t 
         state.mu = first_mu_;
     }
     values_.assign(states_.size(), 1.0F);
-    device_ = Buffer(stream.shared_device(), values_.size() * sizeof(float));
+    device_ = stream.allocate(values_.size() * sizeof(float));
 }
 
 numerics::BlockScale SharedScales::scale_for(int32_t parameter, uint32_t amax_bits) const {

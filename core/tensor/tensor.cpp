@@ -53,7 +53,7 @@ void check_shape(const Shape& shape, DType dtype, const char* what) {
 Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape)
     : context_(std::move(context)), stream_(&stream), dtype_(dtype), shape_(shape),
       count_(shape.count()),
-      buffer_(stream.shared_device(), static_cast<std::size_t>(bytes_of(dtype, count_))),
+      buffer_(stream.allocate(static_cast<std::size_t>(bytes_of(dtype, count_)))),
       data_(buffer_.data()) {
     if (count_ > 0) {
         stream.zero(data_, bytes());
@@ -161,8 +161,7 @@ ScaledRef Tensor::scaled_ref() const noexcept {
 
 Tensor::~Tensor() {
     if (deleter_.call != nullptr) {
-        const CallerFloats floats;
-        deleter_.call(deleter_.payload);
+        context_->give_back(deleter_, device());
     }
     if (parent_ != nullptr) {
         parent_->unpin();
@@ -213,7 +212,7 @@ void Tensor::restore_memory(Stream& stream) {
     if (has_memory()) {
         return;
     }
-    Buffer fresh(stream.shared_device(), bytes());
+    Buffer fresh = stream.allocate(bytes());
     stream.zero(fresh.data(), bytes());
     buffer_ = std::move(fresh);
     data_ = buffer_.data();

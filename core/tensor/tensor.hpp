@@ -44,12 +44,6 @@ void check_shape(const Shape& shape, DType dtype, const char* what);
 // Fails for types that exist as quantized codes only.
 void check_plain(DType dtype, const char* what);
 
-// Runs once when the last reference to borrowed memory goes.
-struct Deleter {
-    void (*call)(void* payload) = nullptr;
-    void* payload = nullptr;
-};
-
 class Tensor;
 
 // What a quantized tensor has beside its codes.

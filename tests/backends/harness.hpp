@@ -17,6 +17,7 @@
 #include "arrays.hpp"
 #include "context/module_loader.hpp"
 #include "device/describe.hpp"
+#include "device/queue_scratch.hpp"
 #include "enabled.hpp"
 #include "interface/backend.hpp"
 
@@ -142,6 +143,7 @@ class TestDevice {
         Queue* queue = nullptr;
         check(device_->create_queue(nullptr, &queue));
         queue_.reset(queue);
+        scratch_ = std::make_unique<QueueScratch>(device_, *queue_);
     }
 
     [[nodiscard]] Device& device() const { return *device_; }
@@ -151,7 +153,8 @@ class TestDevice {
 
   private:
     CountingMemory memory_; // first, so that the device may give memory back while it ends
-    std::unique_ptr<Device> device_;
+    std::shared_ptr<Device> device_;
+    std::unique_ptr<QueueScratch> scratch_; // outlives the queue, which waits for work that uses it
     std::unique_ptr<Queue> queue_;
 };
 

@@ -15,6 +15,27 @@ namespace mp_test {
 class FakeQueue final : public mp::Queue {
   public:
     mp::Status sync() noexcept override { return {}; }
+    mp::Status capture(uint64_t* number) noexcept override {
+        *number = captured_as;
+        return {};
+    }
+    uint64_t captured_as = 0; // the test's: the capture that it is in
+};
+
+// Reached when the test says so.
+class FakeEvent final : public mp::Event {
+  public:
+    explicit FakeEvent(const bool& is_reached) : is_reached_(is_reached) {}
+    mp::Status record(mp::Queue& /*queue*/) noexcept override { return {}; }
+    mp::Status wait_in(mp::Queue& /*queue*/) noexcept override { return {}; }
+    mp::Status sync() noexcept override { return {}; }
+    mp::Status test(bool* reached) noexcept override {
+        *reached = is_reached_;
+        return {};
+    }
+
+  private:
+    const bool& is_reached_;
 };
 
 class FakeDevice final : public mp::Device {
@@ -22,6 +43,8 @@ class FakeDevice final : public mp::Device {
     std::vector<mp::Candidate> list; // for every kind of operation
     int64_t allocations_left = -1;   // -1: no limit
     int64_t live_bytes = 0;
+    bool has_events = false;
+    bool are_events_reached = false;
 
     [[nodiscard]] mp::DeviceKind kind() const noexcept override { return mp::DeviceKind::host; }
     [[nodiscard]] int32_t index() const noexcept override { return 0; }
@@ -43,6 +66,10 @@ class FakeDevice final : public mp::Device {
     }
     mp::Status create_queue(void* /*native*/, mp::Queue** out) noexcept override {
         *out = new (std::nothrow) FakeQueue;
+        return {};
+    }
+    mp::Status create_event(mp::Event** out) noexcept override {
+        *out = has_events ? new (std::nothrow) FakeEvent(are_events_reached) : nullptr;
         return {};
     }
     mp::Status copy(mp::Queue& /*queue*/, void* destination, const void* source, std::size_t bytes,

@@ -22,6 +22,7 @@ struct CUstream_st {
     uint64_t enqueued = 0;
     uint64_t done = 0;
     bool is_capturing = false;
+    unsigned long long capture = 0; // its number
     std::vector<std::function<void()>> graph;
 };
 struct CUevent_st {
@@ -46,6 +47,7 @@ Blocks device_memory;
 Blocks pinned_memory;
 thread_local CUcontext current = nullptr;
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
 cudaError_t fail(cudaError_t error) noexcept {
     last_error = error;
@@ -102,6 +104,11 @@ cudaError_t not_in_capture() noexcept {
     }
     ++control().misuse;
     return fail(cudaErrorStreamCaptureUnsupported);
+}
+
+// What none may do while any stream is captured, but in the relaxed mode.
+cudaError_t unsafe_in_capture() noexcept {
+    return capture_mode == cudaStreamCaptureModeRelaxed ? cudaSuccess : not_in_capture();
 }
 
 // The one stream that is not made. Who uses it beside the module makes no context current: the runtime takes the primary.
@@ -219,7 +226,9 @@ __attribute__((visibility("default"))) cudaError_t mp_simulated_last_error() { r
 // What cudaStreamBeginCapture, cudaStreamEndCapture with its instantiation, and cudaGraphLaunch do.
 __attribute__((visibility("default"))) void mp_simulated_begin_capture(cudaStream_t stream) {
     const std::lock_guard lock(mutex);
+    static unsigned long long captures = 0;
     stream->is_capturing = true;
+    stream->capture = ++captures;
     stream->graph.clear();
 }
 __attribute__((visibility("default"))) void mp_simulated_end_capture(cudaStream_t stream) {
@@ -311,7 +320,7 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
     if (const cudaError_t error = begin(); error != cudaSuccess) {
         return error;
     }
-    if (const cudaError_t error = not_in_capture(); error != cudaSuccess) {
+    if (const cudaError_t error = unsafe_in_capture(); error != cudaSuccess) {
         return error;
     }
     void* memory = bytes <= kMemoryBytes ? take_memory(bytes) : nullptr;
@@ -332,7 +341,7 @@ cudaError_t cudaFree(void* pointer) {
         return cudaSuccess;
     }
     ++control().mallocs;
-    if (const cudaError_t error = not_in_capture(); error != cudaSuccess) {
+    if (const cudaError_t error = unsafe_in_capture(); error != cudaSuccess) {
         return error;
     }
     for (const auto& [stream, is_there] : streams) {
@@ -354,7 +363,7 @@ cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned int) {
     if (const cudaError_t error = begin(); error != cudaSuccess) {
         return error;
     }
-    if (const cudaError_t error = not_in_capture(); error != cudaSuccess) {
+    if (const cudaError_t error = unsafe_in_capture(); error != cudaSuccess) {
         return error;
     }
     *pointer = std::malloc(bytes);
@@ -454,6 +463,19 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
     }
     *status = stream->is_capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return begin(stream);
+}
+
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                     unsigned long long* id, cudaGraph_t*, const cudaGraphNode_t**,
+                                     const cudaGraphEdgeData**, std::size_t*) {
+    const cudaError_t error = cudaStreamIsCapturing(stream, status);
+    *id = *status == cudaStreamCaptureStatusNone ? 0 : stream->capture;
+    return error;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+    std::swap(*mode, capture_mode);
+    return cudaSuccess;
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a queue that is captured into a graph asks of memory, and when memory of the caller's is given back.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <memory>
+
+#include "context/given_back.hpp"
+#include "device/memory_watch.hpp"
+#include "device/stream.hpp"
+#include "fake_device.hpp"
+
+namespace mp {
+namespace {
+
+using mp_test::FakeDevice;
+using mp_test::FakeQueue;
+
+class Captures : public ::testing::Test {
+  protected:
+    void capture(uint64_t number) { static_cast<FakeQueue&>(stream->queue()).captured_as = number; }
+    std::shared_ptr<FakeDevice> device = std::make_shared<FakeDevice>();
+    std::shared_ptr<Stream> stream = std::make_shared<Stream>(device, nullptr);
+};
+
+Code code_of(const std::function<void()>& call) {
+    try {
+        call();
+    } catch (const Error& error) {
+        return error.status().code();
+    }
+    return Code::ok;
+}
+
+TEST_F(Captures, ScratchThatIsNotThereIsRefusedAndNothingFreed) {
+    { const Scratch small(*stream, 512); }
+    const int64_t bytes = device->live_bytes;
+    capture(7);
+    EXPECT_EQ(code_of([&] { const Scratch large(*stream, 4096); }), Code::bad_state);
+    EXPECT_EQ(code_of([&] { (void)stream->allocate(8); }), Code::bad_state);
+    EXPECT_EQ(device->live_bytes, bytes);
+    { const Scratch again(*stream, 512); }
+    capture(0);
+    { const Scratch large(*stream, 4096); }
+    EXPECT_EQ(stream->workspace_peak(), 4096U); // the refused one left no place taken
+}
+
+TEST_F(Captures, ScratchOfAGraphIsUsedAgainButNeverFreed) {
+    { const Scratch before(*stream, 512); }
+    void* captured = nullptr;
+    capture(7);
+    {
+        const Scratch used(*stream, 512);
+        captured = used.data();
+    }
+    capture(0);
+    {
+        const Scratch same(*stream, 300);
+        EXPECT_EQ(same.data(), captured);
+    }
+    for (const std::size_t bytes : {1000U, 2000U, 3000U}) {
+        const Scratch larger(*stream, bytes);
+    }
+    EXPECT_EQ(device->live_bytes, 512 + 3000);
+    {
+        const Scratch same(*stream, 512);
+        EXPECT_EQ(same.data(), captured);
+    }
+    alignas(256) static unsigned char lent[8192];
+    stream->set_workspace(lent, sizeof lent);
+    EXPECT_EQ(device->live_bytes, 512);
+    {
+        const Scratch there(*stream, 512);
+        EXPECT_EQ(there.data(), lent);
+    }
+    stream->set_workspace(nullptr, 0);
+    {
+        const Scratch same(*stream, 512);
+        EXPECT_EQ(same.data(), captured);
+    }
+    stream.reset();
+    EXPECT_EQ(device->live_bytes, 0);
+}
+
+TEST_F(Captures, MemoryThatAGraphWritesIsKnownForEver) {
+    std::array<float, 64> memory{};
+    const MemoryWatch whole(memory.data(), sizeof memory);
+    const MemoryWatch half(&memory[32], 32 * sizeof(float));
+    note_write(memory.data(), 16 * sizeof(float));
+    EXPECT_EQ(whole.writes(), 1U);
+    EXPECT_FALSE(whole.is_written_by_graphs());
+    note_write(memory.data(), 32 * sizeof(float), true);
+    EXPECT_TRUE(whole.is_written_by_graphs());
+    EXPECT_FALSE(half.is_written_by_graphs());
+    for (const std::size_t at : {50U, 34U, 42U, 35U}) { // apart, then joined
+        note_write(&memory[at], 8 * sizeof(float), true);
+    }
+    EXPECT_TRUE(half.is_written_by_graphs());
+    EXPECT_TRUE(MemoryWatch(&memory[57], sizeof(float)).is_written_by_graphs());
+    EXPECT_FALSE(MemoryWatch(&memory[58], sizeof(float)).is_written_by_graphs());
+    EXPECT_FALSE(MemoryWatch(&memory[33], sizeof(float)).is_written_by_graphs());
+}
+
+class LentMemory : public Captures {
+  protected:
+    static void count(void* payload) { ++*static_cast<int*>(payload); }
+    int calls = 0;
+    const Deleter deleter = {count, &calls};
+};
+
+TEST_F(LentMemory, OfAHostIsGivenBackAtOnce) {
+    GivenBack given_back;
+    given_back.add(deleter, {stream});
+    EXPECT_EQ(calls, 1);
+}
+
+TEST_F(LentMemory, IsGivenBackOnceTheWorkIsDone) {
+    device->has_events = true;
+    GivenBack given_back;
+    given_back.add(deleter, {stream});
+    given_back.run_due();
+    EXPECT_EQ(calls, 0);
+    device->are_events_reached = true;
+    given_back.run_due();
+    given_back.run_due();
+    EXPECT_EQ(calls, 1);
+}
+
+TEST_F(LentMemory, WaitsForACaptureToEnd) {
+    device->has_events = device->are_events_reached = true;
+    GivenBack given_back;
+    capture(7);
+    given_back.add(deleter, {stream});
+    given_back.run_due();
+    EXPECT_EQ(calls, 0);
+    capture(0);
+    given_back.run_due();
+    EXPECT_EQ(calls, 1);
+}
+
+TEST_F(LentMemory, IsGivenBackWithItsStreamOrAtTheEnd) {
+    device->has_events = true;
+    {
+        GivenBack given_back;
+        given_back.add(deleter, {stream});
+        stream.reset();
+        given_back.run_due();
+        EXPECT_EQ(calls, 1);
+        given_back.add(deleter, {std::make_shared<Stream>(device, nullptr)});
+        stream = std::make_shared<Stream>(device, nullptr);
+        given_back.add(deleter, {stream});
+        EXPECT_EQ(calls, 1);
+    }
+    EXPECT_EQ(calls, 3);
+}
+
+} // namespace
+} // namespace mp
