@@ -2,6 +2,7 @@
 // The kernels of backends/cuda on the simulated device: the same code, one thread after another. The
 // candidates "kokkos" are the reference's, in stream order.
 #include <memory>
+#include <stdexcept>
 
 #include "cuda/amax.cuh"
 #include "cuda/candidates.hpp"
@@ -172,11 +173,19 @@ Reference& oracle() {
     return instance;
 }
 
-// As Kokkos launches: what went wrong is only left behind for cudaGetLastError.
+// As Kokkos launches: it selects the device, throws where that fails, and leaves an error of the launch itself behind for
+// cudaGetLastError.
 Status launch_as_kokkos(Device& device, Queue& queue, std::function<void()> work) noexcept {
-    return with_kokkos_space(device, queue, [&](const KokkosSpace&) {
-        (void)simulated::enqueue(static_cast<CudaQueue&>(queue).stream(), std::move(work));
-    });
+    try {
+        return with_kokkos_space(device, queue, [&](const KokkosSpace&) {
+            if (cudaSetDevice(device.index()) != cudaSuccess) {
+                throw std::runtime_error("cudaSetDevice failed");
+            }
+            (void)simulated::enqueue(static_cast<CudaQueue&>(queue).stream(), std::move(work));
+        });
+    } catch (const std::exception& error) {
+        return Status::error(Code::kokkos_error, "kokkos: %s", error.what());
+    }
 }
 
 template <class Desc>

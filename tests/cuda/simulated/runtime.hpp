@@ -16,7 +16,7 @@ struct Control {
     // The fail_in-th call that can fail from now on fails with fail_with; 0: none.
     int64_t fail_in = 0;
     cudaError_t fail_with = cudaErrorUnknown;
-    // What the device makes of work from now on; not forgotten by the process, as in reality.
+    // What the device makes of work from now on; not forgotten by the process, as in reality. Not where streams are threads.
     cudaError_t broken = cudaSuccess;
 
     int64_t allocations = 0; // device memory outstanding
@@ -39,7 +39,8 @@ struct Control {
 };
 Control& control() noexcept;
 
-// Adds a kernel to a stream, or to the graph that it is captured into. False, with nothing added, where a fault is due.
+// Adds a kernel to a stream, or to the graph that it is captured into. False, with nothing added, where a fault is due or
+// the capture is invalid.
 bool enqueue(cudaStream_t stream, std::function<void()> work) noexcept;
 
 // Whether all of it lies in one piece of memory of cudaMalloc's.

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams and events of the simulated device.
+#include <set>
+
+#include "state.hpp"
+
+namespace mp::simulated {
+
+namespace {
+
+// The work of a stream that was destroyed is still done.
+struct Streams {
+    std::set<CUstream_st*> made;
+    std::vector<std::shared_ptr<WorkQueue>> of_destroyed;
+    CUstream_st legacy{nullptr, make_work_queue(), nullptr, {}, {}};
+};
+Streams& streams() {
+    static Streams all;
+    return all;
+}
+
+// Errors of earlier work come out where somebody looks.
+cudaError_t query(Mark& mark) noexcept {
+    if (control().broken != cudaSuccess) {
+        return outcome();
+    }
+    return mark.is_reached() ? cudaSuccess : fail(cudaErrorNotReady);
+}
+
+} // namespace
+
+bool is_legacy(cudaStream_t stream) noexcept { return stream == cudaStreamLegacy; }
+
+// Who uses the legacy stream beside the module makes no context current: the runtime takes the primary.
+CUstream_st* stream_of(cudaStream_t handle) noexcept {
+    if (!is_legacy(handle)) {
+        return handle;
+    }
+    CUstream_st& legacy = streams().legacy;
+    legacy.context = current_context();
+    return &legacy;
+}
+
+bool add(CUstream_st* stream, Work work) noexcept {
+    if (stream == &streams().legacy) {
+        if (refuse_implicit() != cudaSuccess) {
+            return false;
+        }
+    } else if (begin(stream) != cudaSuccess) {
+        return false;
+    }
+    return push(*stream, std::move(work));
+}
+
+bool push(CUstream_st& stream, Work work) noexcept {
+    if (stream.capture != nullptr) {
+        return add_captured(stream, std::move(work)) == cudaSuccess;
+    }
+    stream.queue->add(std::move(work));
+    return true;
+}
+
+void wait_for(const std::vector<std::shared_ptr<Mark>>& marks) {
+    bool is_pending = false;
+    for (const std::shared_ptr<Mark>& mark : marks) {
+        is_pending = !mark->is_reached() || is_pending;
+    }
+    if (!is_pending) {
+        return;
+    }
+    ++control().waits;
+    if (has_threads()) {
+        mutex().unlock();
+    }
+    {
+        const OpenMemory open;
+        for (const std::shared_ptr<Mark>& mark : marks) {
+            mark->wait();
+        }
+    }
+    if (has_threads()) {
+        mutex().lock();
+    }
+}
+
+void wait_for_device() {
+    Streams& all = streams();
+    std::vector<std::shared_ptr<Mark>> marks = {all.legacy.queue->mark()};
+    for (const CUstream_st* stream : all.made) {
+        marks.push_back(stream->queue->mark());
+    }
+    const auto destroyed = std::move(all.of_destroyed);
+    all.of_destroyed.clear();
+    for (const std::shared_ptr<WorkQueue>& queue : destroyed) {
+        marks.push_back(queue->mark());
+    }
+    wait_for(marks);
+}
+
+bool enqueue(cudaStream_t stream, Work work) noexcept {
+    const std::lock_guard lock(mutex());
+    ++control().launches;
+    return add(stream_of(stream), std::move(work));
+}
+
+} // namespace mp::simulated
+
+using namespace mp::simulated;
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
+    const std::lock_guard lock(mutex());
+    if (const cudaError_t error = begin(); error != cudaSuccess) {
+        return error;
+    }
+    if (flags != cudaStreamNonBlocking) {
+        return fail(cudaErrorInvalidValue);
+    }
+    *stream = new CUstream_st{current_context(), make_work_queue(), nullptr, {}, {}};
+    streams().made.insert(*stream);
+    ++control().streams;
+    return cudaSuccess;
+}
+
+// Returns at once: what is pending is still done.
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    const std::lock_guard lock(mutex());
+    forget_captured(*stream);
+    streams().made.erase(stream);
+    streams().of_destroyed.push_back(stream->queue);
+    delete stream;
+    --control().streams;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
+    const std::lock_guard lock(mutex());
+    CUstream_st* const stream = stream_of(handle);
+    ++control().syncs;
+    control().legacy_syncs += is_legacy(handle) ? 1 : 0;
+    if (const cudaError_t error = begin(stream); error != cudaSuccess) {
+        return error;
+    }
+    const cudaError_t refused = is_legacy(handle) ? refuse_implicit() : refuse_in_capture(*stream);
+    if (refused != cudaSuccess) {
+        return refused;
+    }
+    wait_for({stream->queue->mark()});
+    return outcome();
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t handle) {
+    const std::lock_guard lock(mutex());
+    CUstream_st* const stream = stream_of(handle);
+    if (const cudaError_t error = begin(stream); error != cudaSuccess) {
+        return error;
+    }
+    const cudaError_t refused = is_legacy(handle) ? refuse_implicit() : refuse_in_capture(*stream);
+    return refused != cudaSuccess ? refused : query(*stream->queue->mark());
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
+    const std::lock_guard lock(mutex());
+    if (const cudaError_t error = begin(); error != cudaSuccess) {
+        return error;
+    }
+    *event = new CUevent_st;
+    ++control().events;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    const std::lock_guard lock(mutex());
+    (void)begin();
+    delete event;
+    --control().events;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
+    const std::lock_guard lock(mutex());
+    CUstream_st* const stream = stream_of(handle);
+    if (const cudaError_t error = begin(stream); error != cudaSuccess) {
+        return error;
+    }
+    if (stream->capture != nullptr) {
+        return record_captured(*stream, *event);
+    }
+    event->mark = stream->queue->mark();
+    event->capture = nullptr;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    const std::lock_guard lock(mutex());
+    if (const cudaError_t error = begin(); error != cudaSuccess) {
+        return error;
+    }
+    ++control().syncs;
+    if (const cudaError_t error = refuse_captured(*event); error != cudaSuccess) {
+        return error;
+    }
+    if (const cudaError_t error = refuse_unsafe(); error != cudaSuccess) {
+        return error;
+    }
+    if (event->mark != nullptr) {
+        wait_for({event->mark});
+    }
+    return outcome();
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    const std::lock_guard lock(mutex());
+    if (const cudaError_t error = begin(); error != cudaSuccess) {
+        return error;
+    }
+    if (const cudaError_t error = refuse_captured(*event); error != cudaSuccess) {
+        return error;
+    }
+    if (const cudaError_t error = refuse_unsafe(); error != cudaSuccess) {
+        return error;
+    }
+    return event->mark == nullptr ? outcome() : query(*event->mark);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned int) {
+    const std::lock_guard lock(mutex());
+    CUstream_st* const stream = stream_of(handle);
+    if (const cudaError_t error = begin(stream); error != cudaSuccess) {
+        return error;
+    }
+    if (stream->capture != nullptr || event->capture != nullptr) {
+        return wait_captured(*stream, *event);
+    }
+    if (event->mark != nullptr) {
+        stream->queue->add([mark = event->mark] { mark->wait(); });
+    }
+    return cudaSuccess;
+}
+
+} // extern "C"
+#pragma GCC visibility pop
