@@ -20,6 +20,7 @@ usage: scripts/stress.sh NAME [COUNT]
   calls       sequences of calls of the C API, so many, about 55 calls each (200000)
   bits        every single bit of a checkpoint of so many elements, about 7 bytes each (9300: 64 KiB)
   bits-matrix trainings in so many configurations against the plain ones, and a tenth as many with larger products (20000)
+  graphs      steps of random walks on the simulated CUDA device, with captures and replays against an eager twin (1000000)
   reshard     saved on N ranks, gone on with on M: all pairs of 1 to 8, every family of recipes and stage
   resume      mixedprec_train killed at random times 200 times and resumed
 TEXT
@@ -31,6 +32,14 @@ run() {
     program=$(find build/dev/tests -name "$1" -type f -perm -u+x)
     shift
     exec "$program" "$@"
+}
+
+# The same on the simulated device, which is there where the CUDA module is built.
+run_simulated() {
+    build_preset dev mp_simulated_cuda > "$logs/stress-build.log" 2>&1 || die "this build has no simulated CUDA device: it needs nvcc ($logs/stress-build.log)"
+    export MIXEDPREC_MODULE_PATH="$root_dir/build/dev/tests/cuda/simulated"
+    export MIXEDPREC_CUBLASLT_LIBRARY="$MIXEDPREC_MODULE_PATH/libmixedprec-cuda.so"
+    run "$@"
 }
 
 # Each message of each phase in each stage, or each so many, and each way to be lost, in a run of four ranks of its own.
@@ -78,6 +87,7 @@ case "${1:-}" in
         (MP_BITS_PAIRS=$pairs run capi_tests --file=equal_bits)
         MP_BITS_FACTOR=4 MP_BITS_PAIRS=$((pairs / 10)) run capi_tests --file=equal_bits
         ;;
+    graphs) MP_WALK_STEPS=${2:-1000000} run_simulated cuda_graphs_tests --file=simulation_walks ;;
     reshard) MP_RESHARD_FULL=1 run checkpoint_tests --file=reshard ;;
     resume)
         build_preset dev mixedprec_train > "$logs/stress-build.log" 2>&1 || die "the build failed: $logs/stress-build.log"

@@ -297,7 +297,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
     return launch(*graph, *stream_of(stream));
 }
 
-// A capture in the mode that is the default, and its graph, of which a stream keeps the last one.
 cudaError_t mp_simulated_begin_capture(cudaStream_t stream) {
     return cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
 }

@@ -47,3 +47,15 @@ bool enqueue(cudaStream_t stream, std::function<void()> work) noexcept;
 bool is_on_device(const void* pointer, std::size_t bytes) noexcept;
 
 } // namespace mp::simulated
+
+// What tests reach it by, beside CUDA's own functions.
+extern "C" {
+mp::simulated::Control* mp_simulated_control();
+CUcontext mp_simulated_context();
+void mp_simulated_set_context(CUcontext context);
+cudaError_t mp_simulated_last_error();
+// A capture in the mode that is the default, and its graph, of which a stream keeps the last one.
+cudaError_t mp_simulated_begin_capture(cudaStream_t stream);
+cudaError_t mp_simulated_end_capture(cudaStream_t stream);
+cudaError_t mp_simulated_replay(cudaStream_t stream);
+}
