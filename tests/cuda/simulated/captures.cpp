@@ -104,10 +104,9 @@ cudaError_t end_capture(CUstream_st& stream, CUgraph_st& graph) {
 // One piece of work, which outlives the graph. Launches of one graph follow each other. The calls are of the host program, whose
 // context is its own business.
 cudaError_t launch(CUgraphExec_st& graph, CUstream_st& stream) {
-    const bool is_added = push(stream, [work = graph.work, last = graph.last] {
-        if (last != nullptr) {
-            last->wait();
-        }
+    Work behind = graph.last != nullptr ? graph.last->waiting() : [] {};
+    const bool is_added = push(stream, [work = graph.work, behind = std::move(behind)] {
+        behind();
         for (const Work& node : *work) {
             node();
         }

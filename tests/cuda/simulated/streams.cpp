@@ -235,7 +235,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
         return wait_captured(*stream, *event);
     }
     if (event->mark != nullptr) {
-        stream->queue->add([mark = event->mark] { mark->wait(); });
+        stream->queue->add(event->mark->waiting());
     }
     return cudaSuccess;
 }

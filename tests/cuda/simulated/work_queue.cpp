@@ -42,6 +42,9 @@ class LateMark final : public Mark {
     [[nodiscard]] bool is_reached() noexcept override { return work_->done >= position_; }
     // Work that waits for another stream does that one's first.
     void wait() override { work_->do_until(position_); }
+    [[nodiscard]] Work waiting() const override {
+        return [work = work_, position = position_] { work->do_until(position); };
+    }
 
   private:
     std::shared_ptr<LateWork> work_;
@@ -65,8 +68,8 @@ class LateQueue final : public WorkQueue {
 // ---- in a thread --------------------------------------------------------------------------------
 
 // The thread sanitizer takes every release and acquire for an order that the program may rely on. So there is one from the
-// host to the work it adds, and one from the work before a mark to who waits for that mark, and no other: no mutex, and no
-// condition variable. Sleeping is the kernel's futex, which orders nothing.
+// host to the work it adds, and one from the work before a mark to who waits for that mark, and no other: no mutex, no condition
+// variable, and no count of references that both sides let go. Sleeping is the kernel's futex, which orders nothing.
 void sleep_while(std::atomic<uint32_t>& word, uint32_t value) noexcept {
     static_assert(sizeof word == sizeof(uint32_t));
     (void)syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
@@ -75,23 +78,39 @@ void wake_all(std::atomic<uint32_t>& word) noexcept {
     (void)syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
 }
 
-class Flag final : public Mark {
-  public:
-    [[nodiscard]] bool is_reached() noexcept override {
-        return reached_.load(std::memory_order_acquire) != 0;
+// Lives as long as the process, since nobody counts who still looks at it.
+struct Flag {
+    [[nodiscard]] bool is_reached() noexcept {
+        return reached.load(std::memory_order_acquire) != 0;
     }
-    void wait() override {
+    void wait() noexcept {
         while (!is_reached()) {
-            sleep_while(reached_, 0);
+            sleep_while(reached, 0);
         }
     }
     void reach() noexcept {
-        reached_.store(1, std::memory_order_release);
-        wake_all(reached_);
+        reached.store(1, std::memory_order_release);
+        wake_all(reached);
+    }
+    std::atomic<uint32_t> reached = 0;
+};
+Flag& new_flag() {
+    static auto* const all =
+        new std::deque<Flag>; // reachable until the end: threads end in any order
+    return all->emplace_back();
+}
+
+class FlagMark final : public Mark {
+  public:
+    explicit FlagMark(Flag& flag) : flag_(flag) {}
+    [[nodiscard]] bool is_reached() noexcept override { return flag_.is_reached(); }
+    void wait() override { flag_.wait(); }
+    [[nodiscard]] Work waiting() const override {
+        return [flag = &flag_] { flag->wait(); };
     }
 
   private:
-    std::atomic<uint32_t> reached_ = 0;
+    Flag& flag_;
 };
 
 class ThreadQueue final : public WorkQueue {
@@ -117,9 +136,9 @@ class ThreadQueue final : public WorkQueue {
     // The same one until work is added: a stream that is asked again and again comes to an end.
     [[nodiscard]] std::shared_ptr<Mark> mark() override {
         if (mark_ == nullptr) {
-            const auto made = std::make_shared<Flag>();
-            add([made] { made->reach(); });
-            mark_ = made;
+            Flag& flag = new_flag();
+            add([&flag] { flag.reach(); });
+            mark_ = std::make_shared<FlagMark>(flag);
         }
         return mark_;
     }

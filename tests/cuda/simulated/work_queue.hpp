@@ -20,6 +20,8 @@ class Mark {
     // Who finds it reached, or has waited, sees what the work before it wrote, and nothing of later work.
     [[nodiscard]] virtual bool is_reached() noexcept = 0;
     virtual void wait() = 0;
+    // The same as work of another stream.
+    [[nodiscard]] virtual Work waiting() const = 0;
 };
 
 class WorkQueue {
