@@ -108,6 +108,10 @@ asan() {
         fuzz_checkpoint_manifest fuzz_checkpoint_folder fuzz_capi_sequence
         bindings_cpp_classes bindings_cpp_expected)
     local labels='capi|checkpoint|threads|core|fuzz|examples'
+    if have_command nvcc; then # with the headers that the simulated CUDA device needs
+        targets+=(mp_simulated_cuda cuda_graphs_tests cuda_library)
+        labels+='|graphs'
+    fi
     if [ "$all" = yes ]; then
         targets=(all)
         labels='.*'
