@@ -51,6 +51,10 @@ std::function<void()> of_codes(const CodesCase& c) {
     return [=] { (void)arrange(c, codes_source(c)); };
 }
 
+std::function<void()> of_addend(const AddendCase& c) {
+    return [=] { (void)addend(c); };
+}
+
 std::function<void()> of_update(const test::Layout& layout, bool stochastic = false) {
     return [=] {
         test::StepCase c = test::with_flags(stochastic ? 5 : 0);
@@ -79,6 +83,8 @@ std::vector<Row> rows() {
         {"codes copied", of_codes({250, 500, false}), {1613, 103, 100, 100, 0, 0, 500}},
         {"codes turned", of_codes({256, 512, true}), {100, 100, 200, 200, 0, 0, 2048}},
         {"codes turned, unaligned", of_codes({250, 500, true, 3}), {525, 525, 198, 198, 0, 0, 64}},
+        {"bias written", of_addend({256, 512}), {0, 0, 0, 0, 0, 0, 0}},
+        {"bias and C", of_addend({256, 512, 1.0F}), {0, 0, 0, 0, 0, 0, 0}},
         {"update fp32", of_update({}), {200, 100, 200, 100, 0, 0, 4096}},
         {"update bf16", of_update({kBf16, kBf16, kBf16, kBf16}), {100, 100, 100, 100, 0, 0, 2048}},
         {"update bf16, stochastic",

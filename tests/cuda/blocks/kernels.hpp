@@ -8,6 +8,7 @@
 
 #include "backends/harness.hpp"
 #include "cuda/codes.hpp"
+#include "cuda/lt_addend.hpp"
 #include "machine/device.hpp"
 #include "machine/machine.hpp"
 
@@ -121,6 +122,50 @@ inline test::HostArray arrange(const CodesCase& c, const test::HostArray& source
         static_cast<const backends::cuda::CudaDevice&>(machine().device()),
         static_cast<backends::cuda::CudaQueue&>(machine().queue()), work));
     return arranged.download();
+}
+
+struct AddendCase {
+    int64_t rows = 0;
+    int64_t columns = 0;
+    float beta = 0.0F;
+    int64_t gap = 0; // numbers between rows of C
+    bool in_place = false;
+
+    [[nodiscard]] int64_t c_stride() const { return columns + gap; }
+    [[nodiscard]] int64_t padded_columns() const { return (columns + 15) / 16 * 16; }
+    [[nodiscard]] int64_t d_stride() const { return in_place ? c_stride() : padded_columns(); }
+};
+
+inline test::HostArray addend_c(const AddendCase& c) {
+    return test::make_array(DType::fp32, c.rows * c.c_stride(), test::Content::normal, 4);
+}
+inline test::HostArray addend_bias(const AddendCase& c) {
+    return test::make_array(DType::fp32, c.padded_columns(), test::Content::normal, 5);
+}
+
+// beta * C + bias, before a product of fp8 codes.
+inline test::HostArray addend(const AddendCase& c) {
+    test::DeviceArray old(machine(), addend_c(c));
+    const test::DeviceArray bias(machine(), addend_bias(c));
+    test::DeviceArray apart(machine(), test::HostArray(DType::fp32, c.rows * c.d_stride()));
+    const auto bytes = [](int64_t count) { return static_cast<std::size_t>(count) * 4; };
+    use_array("bias", bias.data(), bytes(c.padded_columns()), Use::read);
+    use_array("C", old.data(), bytes(c.rows * c.c_stride()), Use::read);
+    use_array("D", apart.data(), bytes(c.rows * c.d_stride()), Use::write);
+    backends::cuda::AddendWork work;
+    work.bias = static_cast<const float*>(bias.data());
+    work.c = static_cast<const float*>(old.data());
+    work.c_stride = c.c_stride();
+    work.beta = c.beta;
+    work.rows = c.rows;
+    work.columns = c.columns;
+    work.d = static_cast<float*>(c.in_place ? old.data() : apart.data());
+    work.d_stride = c.d_stride();
+    work.padded_columns = c.padded_columns();
+    check(backends::cuda::write_addend(
+        static_cast<const backends::cuda::CudaDevice&>(machine().device()),
+        static_cast<backends::cuda::CudaQueue&>(machine().queue()), work));
+    return c.in_place ? old.download() : apart.download();
 }
 
 } // namespace mp::blocks
