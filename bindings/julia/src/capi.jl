@@ -1882,8 +1882,8 @@ mp_context_desc_init(desc, size) =
 
 """
 Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
-deleter runs when the tensor ends, or at once on failure (also for a major version other than 1, after
-which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
+deleter runs when the tensor and the work on it end (as an mp_deleter_fn), or at once on failure (also for a major version
+other than 1, after which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
 row-major for the shape. A read-only tensor is refused: tensors here are writable.
 """
 mp_dlpack_import(context, managed, out) =
@@ -2552,7 +2552,7 @@ mp_queue_get_workspace_peak(queue, bytes) =
 """
 Has work on this queue use the caller's memory instead of memory of the library's. What does not fit makes a call fail
 with MP_STATUS_OUT_OF_MEMORY and a message that says how many bytes are needed. What layers and optimizers keep is not
-there, nor the workspace of a vendor's GEMM library. Blocks.
+there, nor what oneDNN takes for itself; cuBLASLt's workspace is. Blocks.
 """
 mp_queue_set_workspace(queue, memory, bytes) =
     @waiting(158, Int32, (Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), queue, memory, bytes)

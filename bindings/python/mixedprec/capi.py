@@ -1251,8 +1251,8 @@ FUNCTIONS = {
     # Fills a descriptor with the defaults (zeros and the size): the function twin of MP_CONTEXT_DESC_INIT.
     "mp_context_desc_init": (c_int32, [POINTER(mp_context_desc), c_size_t], "desc, size"),
     # Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
-    # deleter runs when the tensor ends, or at once on failure (also for a major version other than 1, after
-    # which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
+    # deleter runs when the tensor and the work on it end (as an mp_deleter_fn), or at once on failure (also for a major version
+    # other than 1, after which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
     # row-major for the shape. A read-only tensor is refused: tensors here are writable.
     "mp_dlpack_import": (c_int32, [POINTER(mp_context), POINTER(DLManagedTensorVersioned), POINTER(POINTER(mp_tensor))], "context, managed, out"),
     # Lends a tensor as DLPack 1.1 without copying. The tensor's memory stays alive until the consumer calls
@@ -1521,7 +1521,7 @@ FUNCTIONS = {
     "mp_queue_get_workspace_peak": (c_int32, [POINTER(mp_queue), POINTER(c_size_t)], "queue, bytes"),
     # Has work on this queue use the caller's memory instead of memory of the library's. What does not fit makes a call fail
     # with MP_STATUS_OUT_OF_MEMORY and a message that says how many bytes are needed. What layers and optimizers keep is not
-    # there, nor the workspace of a vendor's GEMM library. Blocks.
+    # there, nor what oneDNN takes for itself; cuBLASLt's workspace is. Blocks.
     "mp_queue_set_workspace": (c_int32, [POINTER(mp_queue), c_void_p, c_size_t], "queue, memory, bytes"),
     # What mp_queue_set_workspace was given. Enqueues nothing.
     "mp_queue_get_workspace": (c_int32, [POINTER(mp_queue), POINTER(c_void_p), POINTER(c_size_t)], "queue, memory, bytes"),

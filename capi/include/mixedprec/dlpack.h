@@ -11,8 +11,8 @@ struct DLManagedTensorVersioned;
 MP_BEGIN_DECLS
 
 /** Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
- * deleter runs when the tensor ends, or at once on failure (also for a major version other than 1, after
- * which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
+ * deleter runs when the tensor and the work on it end (as an mp_deleter_fn), or at once on failure (also for a major version
+ * other than 1, after which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
  * row-major for the shape. A read-only tensor is refused: tensors here are writable.
  * @param[in]  context  the context whose device holds the memory
  * @param[in]  managed  the DLPack tensor

@@ -75,7 +75,7 @@ MP_API mp_status mp_queue_get_workspace_peak(const mp_queue* queue, size_t* byte
 
 /** Has work on this queue use the caller's memory instead of memory of the library's. What does not fit makes a call fail
  * with MP_STATUS_OUT_OF_MEMORY and a message that says how many bytes are needed. What layers and optimizers keep is not
- * there, nor the workspace of a vendor's GEMM library. Blocks.
+ * there, nor what oneDNN takes for itself; cuBLASLt's workspace is. Blocks.
  * @param[in] queue   the queue
  * @param[in] memory  on its device, aligned to 256 bytes; stays the caller's until another takes its place or the queue
  *                    ends; NULL: the library's memory again

@@ -37,7 +37,9 @@ typedef struct mp_cast_desc {
 #define MP_CAST_DESC_INIT                                                                          \
     { sizeof(mp_cast_desc), 0, 0, 0, 0, 0, 0 }
 
-/** Called once when a wrapped tensor no longer needs the caller's memory. */
+/** Called once when a wrapped tensor no longer needs the caller's memory. On an accelerator that is when the work so far on all
+ * queues of its context is done: the call that ends the tensor calls it if it is, else a later mp_queue_sync, mp_context_sync,
+ * wrap or import of the same context does, and at the latest mp_context_destroy, which waits for it. */
 typedef void (*mp_deleter_fn)(void* payload);
 
 MP_BEGIN_DECLS

@@ -2401,8 +2401,8 @@ extern "C" {
     pub fn mp_context_desc_init(desc: *mut mp_context_desc, size: usize) -> mp_status;
 
     /// Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
-    /// deleter runs when the tensor ends, or at once on failure (also for a major version other than 1, after
-    /// which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
+    /// deleter runs when the tensor and the work on it end (as an mp_deleter_fn), or at once on failure (also for a major version
+    /// other than 1, after which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
     /// row-major for the shape. A read-only tensor is refused: tensors here are writable.
     pub fn mp_dlpack_import(context: *mut mp_context, managed: *mut DLManagedTensorVersioned, out: *mut *mut mp_tensor) -> mp_status;
 
@@ -2771,7 +2771,7 @@ extern "C" {
 
     /// Has work on this queue use the caller's memory instead of memory of the library's. What does not fit makes a call fail
     /// with MP_STATUS_OUT_OF_MEMORY and a message that says how many bytes are needed. What layers and optimizers keep is not
-    /// there, nor the workspace of a vendor's GEMM library. Blocks.
+    /// there, nor what oneDNN takes for itself; cuBLASLt's workspace is. Blocks.
     pub fn mp_queue_set_workspace(queue: *mut mp_queue, memory: *mut c_void, bytes: usize) -> mp_status;
 
     /// What mp_queue_set_workspace was given. Enqueues nothing.
