@@ -126,11 +126,16 @@ ContextGuard::ContextGuard(CUcontext context) noexcept {
         table.get_current(&saved_) == CUDA_SUCCESS && saved_ != context) {
         is_changed_ = table.set_current(context) == CUDA_SUCCESS;
     }
-    (void)cudaThreadExchangeStreamCaptureMode(&mode_);
+    is_relaxed_ = cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess;
+    if (!is_relaxed_) {
+        (void)cudaGetLastError();
+    }
 }
 
 ContextGuard::~ContextGuard() {
-    (void)cudaThreadExchangeStreamCaptureMode(&mode_);
+    if (is_relaxed_ && cudaThreadExchangeStreamCaptureMode(&mode_) != cudaSuccess) {
+        (void)cudaGetLastError();
+    }
     const DriverTable& table = driver();
     if (is_changed_ && table.set_current != nullptr) {
         (void)table.set_current(saved_);

@@ -34,7 +34,8 @@ class ContextGuard {
   private:
     CUcontext saved_ = nullptr;
     bool is_changed_ = false;
-    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed; // then the thread's own
+    bool is_relaxed_ = false;
 };
 
 } // namespace mp::backends::cuda

@@ -2,6 +2,7 @@
 #include "linear/forward_amaxes.hpp"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "device/select.hpp"
 #include "numerics/bits.hpp"
@@ -61,6 +62,7 @@ float* ForwardAmaxes::of_weight(Stream& stream, const ScalingState& state, std::
         return nullptr;
     }
     weights_[product] = {true, false};
+    has_weights_ = true;
     return cleared(stream, &cells()->weights[product]);
 }
 
@@ -106,11 +108,13 @@ void ForwardAmaxes::settle(Stream& stream, const ScalingState& state, bool count
     if (!counts_forwards) {
         return;
     }
-    if (has_forwards_) {
+    const bool by_cells = cells_.data() != nullptr && is_in_graphs(stream);
+    if (has_forwards_ || by_cells) {
         raise_amax(stream, &cells()->forwards, counted(state, recipe::Operand::input));
     }
     for (std::size_t product = 0; product < weights_.size(); ++product) {
-        if (weights_[product].trains) {
+        weights_[product].waits = weights_[product].waits || by_cells;
+        if (weights_[product].trains || by_cells) {
             count_weight(stream, state, product);
         }
     }
@@ -124,17 +128,22 @@ std::array<uint32_t, 2> ForwardAmaxes::forwards(Stream& stream) const {
     Cells read{};
     stream.copy(&read, cells_.data(), sizeof read, CopyKind::device_to_host);
     stream.sync();
-    bits[0] = has_forwards_ ? numerics::bits_from_float(read.forwards) : 0;
+    bits[0] = has_forwards_ || is_in_graphs_ ? numerics::bits_from_float(read.forwards) : 0;
     for (std::size_t product = 0; product < weights_.size(); ++product) {
-        if (weights_[product].trains && weights_[product].waits) {
+        if ((weights_[product].trains && weights_[product].waits) || is_in_graphs_) {
             bits[1] = std::max(bits[1], numerics::bits_from_float(read.weights[product]));
         }
     }
     return bits;
 }
 
-void ForwardAmaxes::start_over(Stream& stream) {
-    if (has_forwards_) {
+void ForwardAmaxes::start_over(Stream& stream, bool forgets_weights) {
+    const bool by_cells = cells_.data() != nullptr && is_in_graphs(stream);
+    if (by_cells || (has_weights_ && forgets_weights)) {
+        stream.zero(cells_.data(), offsetof(Cells, waiting));
+        weights_ = {};
+        has_weights_ = false;
+    } else if (has_forwards_) {
         cleared(stream, &cells()->forwards);
     }
     if (counts_forwards_) {
@@ -155,7 +164,7 @@ void ForwardAmaxes::load(Stream& stream, bool has_backward) {
         return;
     }
     counts_forwards_ = true; // also for what forwards before have kept
-    start_over(stream);
+    start_over(stream, true);
     weights_ = {};
     has_backward_ = has_backward;
 }

@@ -33,7 +33,8 @@ class ForwardAmaxes {
     void settle(Stream& stream, const ScalingState& state, bool counts_forwards);
     // What that adds to x and the weight, as bits, before it does. Waits.
     [[nodiscard]] std::array<uint32_t, 2> forwards(Stream& stream) const;
-    void start_over(Stream& stream);
+    // `forgets_weights`: they are converted again before they are used again.
+    void start_over(Stream& stream, bool forgets_weights);
     // A saved state took the place of the layer's: nothing gathered before counts any more. Whether the saved one's step had a
     // backward, after which forwards without one are evaluations.
     void load(Stream& stream, bool has_backward);
@@ -52,6 +53,10 @@ class ForwardAmaxes {
     };
     [[nodiscard]] Cells* cells() const noexcept { return cells_.as<Cells>(); }
     void count_weight(Stream& stream, const ScalingState& state, std::size_t product);
+    [[nodiscard]] bool is_in_graphs(const Stream& stream) {
+        is_in_graphs_ = is_in_graphs_ || stream.is_captured();
+        return is_in_graphs_;
+    }
 
     Buffer cells_;
     std::array<Weight, 2> weights_;
@@ -61,7 +66,11 @@ class ForwardAmaxes {
     int64_t counted_to_ = -1; // all forwards of this step have counted
     bool counts_forwards_ = false;
     bool has_forwards_ = false;
+    bool has_weights_ = false; // some cell of theirs is not 0
     bool has_backward_ = false; // in this step
+    // A graph does again what was captured, and nothing here learns of it: a step's end takes what the cells have, which are 0
+    // at its begin, instead of what is known to be in them.
+    bool is_in_graphs_ = false;
 };
 
 // *to becomes the larger of both amaxes.

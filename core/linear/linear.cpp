@@ -179,7 +179,7 @@ void Linear::end_step(Stream& stream) {
         forget_weight_copies();
     }
     scaling_.end_step(stream);
-    amaxes_.start_over(stream);
+    amaxes_.start_over(stream, !options_.frozen);
     gradients_begun_ = 0;
     weight_at_first_.reset();
 }

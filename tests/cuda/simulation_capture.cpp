@@ -88,7 +88,7 @@ TEST_F(Simulation, AFirstUseInACaptureIsRefused) {
     {
         const Capture capture(on.queue());
         const auto [of_product, of_columns] = use();
-        expect_refused(of_product, "a first product needs a workspace");
+        expect_refused(of_product, "more scratch memory is needed");
         expect_refused(of_columns, "a first kernel prepares the queue");
     }
     const int64_t before = control().legacy_syncs;

@@ -179,7 +179,7 @@ cudaError_t cudaFree(void* pointer) {
         return error;
     }
     wait_for_device();
-    (void)begin();
+    const cudaError_t fault = begin(); // is told, but the memory is gone
     const auto found = device_memory().find(pointer);
     if (found == device_memory().end()) {
         return fail(cudaErrorInvalidValue);
@@ -187,7 +187,7 @@ cudaError_t cudaFree(void* pointer) {
     (void)munmap(found->second.mapped, found->second.mapped_bytes);
     device_memory().erase(found);
     --control().allocations;
-    return outcome();
+    return fault != cudaSuccess ? fault : outcome();
 }
 
 cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned int) {
