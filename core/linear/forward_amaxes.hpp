@@ -66,7 +66,7 @@ class ForwardAmaxes {
     int64_t counted_to_ = -1; // all forwards of this step have counted
     bool counts_forwards_ = false;
     bool has_forwards_ = false;
-    bool has_weights_ = false; // some cell of theirs is not 0
+    bool has_weights_ = false;  // some cell of theirs is not 0
     bool has_backward_ = false; // in this step
     // A graph does again what was captured, and nothing here learns of it: a step's end takes what the cells have, which are 0
     // at its begin, instead of what is known to be in them.
