@@ -27,10 +27,11 @@ end
 no_array(type, x) = throw(ArgumentError("a $(nameof(type)) is wanted here, not a $(typeof(x))"))
 
 # The library itself recognizes a stale handle; this names the object, and keeps a closed queue from being the
-# default one.
+# default one. The pointer is read once: another thread may close the object meanwhile.
 function live_pointer(x::Handle)
-    x.pointer == C_NULL && throw(MPError(CAPI.MP_STATUS_INVALID_HANDLE, "this $(nameof(typeof(x))) has been closed"))
-    return x.pointer
+    pointer = x.pointer
+    pointer == C_NULL && throw(MPError(CAPI.MP_STATUS_INVALID_HANDLE, "this $(nameof(typeof(x))) has been closed"))
+    return pointer
 end
 
 """
