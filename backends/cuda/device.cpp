@@ -165,7 +165,11 @@ Status CudaDevice::copy(Queue& queue, void* destination, const void* source, std
             !status.ok()) {
             return status;
         }
-        return cuda_queue.staging().copy(stream, destination, source, bytes);
+        return pinned_.holds(source, bytes)
+                   ? cuda_status(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyHostToDevice,
+                                                 stream),
+                                 "copying to the device")
+                   : cuda_queue.staging().copy(stream, destination, source, bytes);
     case CopyKind::device_to_host:
         if (Status status = cuda_queue.refuse_capture("cuda: values are to be copied to the host");
             !status.ok()) {
@@ -194,13 +198,12 @@ Status CudaDevice::zero(Queue& queue, void* destination, std::size_t bytes) noex
 
 Status CudaDevice::pin(void* host, std::size_t bytes) noexcept {
     const ContextGuard guard(context_);
-    return cuda_status(cudaHostRegister(host, bytes, cudaHostRegisterPortable),
-                       "pinning host memory");
+    return pinned_.pin(host, bytes);
 }
 
 void CudaDevice::unpin(void* host, std::size_t /*bytes*/) noexcept {
     const ContextGuard guard(context_);
-    (void)cudaHostUnregister(host);
+    pinned_.unpin(host);
 }
 
 Status CudaDevice::cublaslt_handle(cublasLtHandle_t* out) const noexcept {

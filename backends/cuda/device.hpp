@@ -10,6 +10,7 @@
 #include "cuda/cublaslt.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/gemm_shelf.hpp"
+#include "cuda/staging.hpp"
 #include "interface/backend.hpp"
 
 namespace mp::backends::cuda {
@@ -71,6 +72,7 @@ class CudaDevice final : public Device {
     int32_t compute_capability_ = 0;
     std::size_t memory_bytes_ = 0;
     char name_[256] = {};
+    PinnedMemory pinned_;
     mutable std::mutex mutex_; // of the handle
     mutable cublasLtHandle_t cublaslt_handle_ = nullptr;
     mutable GemmShelf gemm_shelf_;

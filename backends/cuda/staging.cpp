@@ -2,6 +2,7 @@
 #include "cuda/staging.hpp"
 
 #include <cstring>
+#include <new>
 
 #include "cuda/error.hpp"
 
@@ -85,6 +86,34 @@ Status StagingRing::copy(cudaStream_t stream, void* destination, const void* sou
         }
     }
     return {};
+}
+
+Status PinnedMemory::pin(void* host, std::size_t bytes) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto address = reinterpret_cast<uintptr_t>(host);
+    try {
+        sizes_[address] = bytes;
+    } catch (const std::bad_alloc&) {
+        return Status::error(Code::out_of_memory, "cuda: no memory to note what is pinned");
+    }
+    const cudaError_t error = cudaHostRegister(host, bytes, cudaHostRegisterPortable);
+    if (error != cudaSuccess) {
+        sizes_.erase(address);
+    }
+    return cuda_status(error, "pinning host memory");
+}
+
+void PinnedMemory::unpin(void* host) noexcept {
+    const std::lock_guard lock(mutex_);
+    sizes_.erase(reinterpret_cast<uintptr_t>(host));
+    (void)cudaHostUnregister(host);
+}
+
+bool PinnedMemory::holds(const void* host, std::size_t bytes) const noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto address = reinterpret_cast<uintptr_t>(host);
+    auto next = sizes_.upper_bound(address);
+    return next != sizes_.begin() && (--next, address + bytes <= next->first + next->second);
 }
 
 } // namespace mp::backends::cuda

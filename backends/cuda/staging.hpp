@@ -4,12 +4,14 @@
 // cudaMemcpyAsync alone does not promise that: from pinned memory it returns at once, and from
 // pageable memory too on systems whose devices read it directly (CUDA programming guide, "API
 // synchronization behavior"). So small copies go through pinned slots of our own, and do not wait
-// for the stream; larger ones wait until the stream has done them.
+// for the stream; larger ones wait until the stream has done them. Memory that core pinned needs neither: core waits before it
+// uses it again.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
+#include <map>
 #include <mutex>
 
 #include "status/status.hpp"
@@ -43,6 +45,19 @@ class StagingRing {
     unsigned char* slots_ = nullptr;
     cudaEvent_t copied_[kSlots] = {}; // reached when the slot may be filled again
     int32_t next_ = 0;
+};
+
+// The host memory that one device pinned. What the program pinned is not in here: nobody knows when it is used again.
+class PinnedMemory {
+  public:
+    // From any thread. The device's context is current.
+    Status pin(void* host, std::size_t bytes) noexcept;
+    void unpin(void* host) noexcept;
+    [[nodiscard]] bool holds(const void* host, std::size_t bytes) const noexcept;
+
+  private:
+    mutable std::mutex mutex_;
+    std::map<uintptr_t, std::size_t> sizes_; // by address
 };
 
 } // namespace mp::backends::cuda

@@ -2,24 +2,31 @@
 #include "optim/offload.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "device/select.hpp"
 
 namespace mp::optim {
 namespace {
 
-// A bucket is closed once it has so many bytes of gradients: enough for a copy at full speed, and few enough for the
-// first to arrive and the last to leave quickly.
+// A bucket is closed once it has so many bytes: enough for a copy at full speed, and few enough for the first to arrive and
+// the last to leave quickly.
 constexpr std::size_t kBucketBytes = std::size_t{16} << 20;
-// Arrays in staging memory begin at multiples of this; the gradient's scale has one of its own.
+// Arrays in staging memory begin at multiples of this; scales have one of their own.
 constexpr std::size_t kAlignment = 64;
 
 std::size_t aligned(std::size_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-std::size_t staged_bytes(const Tensor& grad) {
-    return aligned(grad.bytes()) + (grad.scales() == nullptr ? 0 : kAlignment);
+// A parameter's place in staging memory: its gradient comes there, its new numbers leave from there, and scales likewise.
+std::size_t scales_offset(const OffloadedParameter& p) {
+    return aligned(std::max(p.grad->bytes(), p.param->bytes()));
+}
+
+std::size_t staged_bytes(const OffloadedParameter& p) {
+    const bool has_scales = p.grad->scales() != nullptr || p.param->scales() != nullptr;
+    return scales_offset(p) + (has_scales ? kAlignment : 0);
 }
 
 } // namespace
@@ -86,7 +93,7 @@ void Offload::cut() {
             bytes = 0;
         }
         buckets_.back().members.push_back(i);
-        bytes += staged_bytes(*parameters_[i].grad);
+        bytes += staged_bytes(parameters_[i]);
     }
 }
 
@@ -96,7 +103,7 @@ void Offload::place() {
     for (std::size_t k = 0; k < buckets_.size(); ++k) {
         std::size_t bytes = 0;
         for (const std::size_t i : buckets_[k].members) {
-            bytes += staged_bytes(*parameters_[i].grad);
+            bytes += staged_bytes(parameters_[i]);
         }
         needed[k % 2] = std::max(needed[k % 2], bytes);
     }
@@ -110,10 +117,9 @@ void Offload::place() {
             OffloadedParameter& p = parameters_[i];
             p.segment.grad.data = next;
             if (p.grad->scales() != nullptr) {
-                p.segment.grad.scale_inv =
-                    reinterpret_cast<float*>(next + aligned(p.grad->bytes()));
+                p.segment.grad.scale_inv = reinterpret_cast<float*>(next + scales_offset(p));
             }
-            next += staged_bytes(*p.grad);
+            next += staged_bytes(p);
             segments.push_back(p.segment);
         }
         buckets_[k].plan = SegmentPlan(context_->host_stream(), std::move(segments));
@@ -148,9 +154,24 @@ void Offload::zero_gradients(Stream& stream) const {
     stream.sync();
 }
 
+// From staging memory, whose gradients have done their work, so that the host goes on with the next bucket.
 void Offload::send(std::size_t bucket) {
+    const Stream& stream = *streams_[bucket % 2];
+    const auto copy = [&stream](const Tensor& from, const Tensor& to, unsigned char* staged) {
+        if (from.count() > 0) {
+            std::memcpy(staged, from.data(), from.bytes());
+            stream.copy(to.data(), staged, from.bytes(), CopyKind::host_to_device);
+        }
+    };
     for (const std::size_t i : buckets_[bucket].members) {
-        copy_numbers(*streams_[bucket % 2], *parameters_[i].host_param, *parameters_[i].param);
+        const OffloadedParameter& p = parameters_[i];
+        auto* const staged = static_cast<unsigned char*>(p.segment.grad.data);
+        copy(*p.host_param, *p.param, staged);
+        if (p.param->scales() != nullptr) {
+            unsigned char* const scales = staged + scales_offset(p);
+            copy(*p.host_param->scales()->scale_inv, *p.param->scales()->scale_inv, scales);
+            copy(*p.host_param->scales()->amax, *p.param->scales()->amax, scales + sizeof(float));
+        }
     }
 }
 
