@@ -45,9 +45,10 @@ BlockScale scale_of(const QuantizeDesc& op, const Block& block, int64_t index, f
     if (op.slot != nullptr && op.slot->updates >= op.warm_up) {
         return {op.slot->multiply, 1.0F / op.slot->multiply};
     }
-    const float previous = op.slot != nullptr
-                               ? 1.0F / op.slot->multiply
-                               : numerics::load_as_float(op.grid.dtype, op.scale_inv, index);
+    const float previous =
+        op.slot != nullptr
+            ? 1.0F / op.slot->multiply
+            : numerics::previous_scale(op.policy.rule, op.grid.dtype, op.scale_inv, index);
     const float amax =
         op.given_amax != nullptr ? numerics::given_magnitude(op.given_amax) : amax_of(op, block);
     return numerics::block_scale(op.policy, amax, previous, tensor_amax);

@@ -4,8 +4,19 @@
 
 #include "kernels/array.hpp"
 #include "kernels/exec.hpp"
+#include "numerics/delayed_scaling.hpp"
 
 namespace mp::kernels {
+
+// A slot of delayed scaling, if there is one. Whether it is warm only the device knows.
+struct SlotWarmth {
+    const numerics::DelayedSlot* slot = nullptr;
+    int32_t warm_up = 0;
+
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION bool is_warm() const {
+        return slot != nullptr && slot->updates >= warm_up;
+    }
+};
 
 KOKKOS_INLINE_FUNCTION uint32_t larger_magnitude(uint32_t largest, float x) {
     const uint32_t magnitude = numerics::bits_from_float(x) & numerics::kFloatMagnitudeMask;
@@ -31,9 +42,10 @@ template <class Exec> struct AmaxTeams {
     TensorRef source;
     float* result;
     const uint32_t* skip;
+    SlotWarmth slot;
 
     KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
-        if (skip != nullptr && *skip != 0) {
+        if ((skip != nullptr && *skip != 0) || slot.is_warm()) {
             return;
         }
         auto& shared = *static_cast<uint32_t*>(team.team_shmem().get_shmem(std::size_t{kScratch}));
@@ -58,13 +70,14 @@ template <class Exec> struct AmaxTeams {
     }
 };
 
-template <class Exec> void amax(const Exec& exec, const AmaxDesc& op) {
+// Where the slot is warm nobody asks for the amax: the source is not read, and the result is as for no elements.
+template <class Exec> void amax(const Exec& exec, const AmaxDesc& op, const SlotWarmth& slot = {}) {
     using Teams = AmaxTeams<Exec>;
     if (!op.accumulate) {
         for_each(exec, "mp::clear_amax", 1, ClearAmax{op.result, op.skip});
     }
     for_each_team(exec, "mp::amax", divide_up(op.source.count, Teams::kPiece), Teams::kThreads,
-                  Teams::kScratch, Teams{op.source, op.result, op.skip});
+                  Teams::kScratch, Teams{op.source, op.result, op.skip, slot});
 }
 
 } // namespace mp::kernels

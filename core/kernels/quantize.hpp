@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // quantize as Kokkos kernels: a team for each block, or for each block of elements of a matrix with one scale. The scale of a whole
-// matrix is found by kernels of their own before and after, so that nobody waits for the device.
+// matrix is found by kernels of their own before and after, so that nobody waits for the device. Only the device knows whether a
+// slot is warm; if so, the one that looks for the amax ends at once.
 #pragma once
 
 #include "kernels/amax.hpp"
@@ -24,13 +25,16 @@ struct MatrixScale {
     const float* amax;
 
     [[nodiscard]] KOKKOS_INLINE_FUNCTION bool follows_slot() const {
-        return op.slot != nullptr && op.slot->updates >= op.warm_up;
+        return SlotWarmth{op.slot, op.warm_up}.is_warm();
     }
-    [[nodiscard]] KOKKOS_INLINE_FUNCTION numerics::BlockScale of_previous(float previous) const {
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION numerics::BlockScale find() const {
         if (follows_slot()) {
             return {op.slot->multiply, 1.0F / op.slot->multiply};
         }
-        const float from = op.slot != nullptr ? 1.0F / op.slot->multiply : previous;
+        const float from =
+            op.slot != nullptr
+                ? 1.0F / op.slot->multiply
+                : numerics::previous_scale(op.policy.rule, op.grid.dtype, op.scale_inv, 0);
         const float chosen = numerics::given_magnitude(amax);
         return numerics::block_scale(op.policy, chosen, from, chosen);
     }
@@ -38,15 +42,11 @@ struct MatrixScale {
         if (op.policy.rule == numerics::ScaleRule::msamp && !follows_slot()) {
             return 1.0F / numerics::load_as_float(op.grid.dtype, op.scale_inv, 0);
         }
-        return of_previous(1.0F).multiply;
+        return find().multiply;
     }
     // Stores it.
     KOKKOS_INLINE_FUNCTION void operator()(int64_t) const {
-        const float previous = op.policy.rule == numerics::ScaleRule::msamp
-                                   ? numerics::load_as_float(op.grid.dtype, op.scale_inv, 0)
-                                   : 1.0F;
-        const float scale_inv = of_previous(previous).scale_inv;
-        numerics::store_from_float(op.grid.dtype, op.scale_inv, 0, scale_inv, true);
+        numerics::store_from_float(op.grid.dtype, op.scale_inv, 0, find().scale_inv, true);
     }
 };
 
@@ -65,7 +65,7 @@ template <class Exec> struct QuantizeTeams {
     MatrixScale scale; // with the operation
     numerics::SrKey key;
     bool has_one_scale;
-    bool gathers_amax; // into scale.op.amax
+    bool gathers_amax; // into scale.op.amax, where it may not be yet
 
     // The team's elements: the i-th is (row + i / width, column + i % width).
     struct Region {
@@ -199,8 +199,8 @@ template <class Exec> struct QuantizeTeams {
         }
         const int64_t index = team.league_rank();
         const bool is_nvfp4 = scale.op.policy.rule == numerics::ScaleRule::nvfp4;
-        const float previous =
-            numerics::load_as_float(scale.op.grid.dtype, scale.op.scale_inv, index);
+        const float previous = numerics::previous_scale(scale.op.policy.rule, scale.op.grid.dtype,
+                                                        scale.op.scale_inv, index);
         const numerics::BlockScale found =
             numerics::block_scale(scale.op.policy, numerics::float_from_bits(shared.largest),
                                   previous, is_nvfp4 ? *scale.op.amax : 0.0F);
@@ -275,7 +275,7 @@ template <class Exec> void quantize(const Exec& exec, const QuantizeDesc& op) {
         AmaxDesc find{};
         find.source = op.source;
         find.result = amax_place(op);
-        amax(exec, find);
+        amax(exec, find, {op.slot, op.warm_up});
     } else if (op.amax != nullptr || finds_amax) {
         for_each(exec, "mp::clear_amax", 1, ClearAmax{amax_place(op), nullptr});
     }
@@ -284,7 +284,7 @@ template <class Exec> void quantize(const Exec& exec, const QuantizeDesc& op) {
         for_each(exec, "mp::quantize_scale", 1, scale);
     }
     const Teams teams{scale, numerics::make_sr_key(op.seed, op.uid, op.step), is_one,
-                      op.amax != nullptr && !finds_amax};
+                      op.amax != nullptr && (!finds_amax || op.slot != nullptr)};
     const int64_t count =
         is_one ? divide_up(op.source.count, Teams::kPiece) : op.grid.count(op.rows, op.columns);
     const int64_t size = is_one || count == 0 ? Teams::kPiece : op.source.count / count;

@@ -6,8 +6,14 @@
 
 #include "numerics/codec.hpp"
 #include "numerics/quant_stats.hpp"
+#include "numerics/scale_rules.hpp"
 
 namespace mp::numerics {
+
+// The scale_inv that block i had, for the rule that keeps it. No other rule reads it: nobody may have written it yet.
+MP_HD_INLINE float previous_scale(ScaleRule rule, DType dtype, const void* scale_inv, int64_t i) {
+    return rule == ScaleRule::msamp ? load_as_float(dtype, scale_inv, i) : 1.0F;
+}
 
 // body(DTypeConstant<...>{}) for a type that tensors are quantized to: fp8, fp16 or fp4; not called for others.
 template <class Body> MP_HD_INLINE constexpr void visit_codes(DType dtype, const Body& body) {

@@ -4,7 +4,7 @@
 
 #include "host/atomic_max.hpp"
 #include "host/ops/candidates.hpp"
-#include "numerics/codec.hpp"
+#include "numerics/quantize.hpp"
 #include "numerics/scale_rules.hpp"
 
 namespace mp::backends::host {
@@ -110,9 +110,10 @@ numerics::BlockScale tensor_scale(const QuantizeDesc& op, float amax) {
     if (follows_slot(op)) {
         return {op.slot->multiply, 1.0F / op.slot->multiply};
     }
-    const float previous = op.slot != nullptr
-                               ? 1.0F / op.slot->multiply
-                               : numerics::load_as_float(op.grid.dtype, op.scale_inv, 0);
+    const float previous =
+        op.slot != nullptr
+            ? 1.0F / op.slot->multiply
+            : numerics::previous_scale(op.policy.rule, op.grid.dtype, op.scale_inv, 0);
     const float chosen = op.given_amax != nullptr ? numerics::given_magnitude(op.given_amax) : amax;
     return numerics::block_scale(op.policy, chosen, previous, chosen);
 }
@@ -120,7 +121,8 @@ numerics::BlockScale tensor_scale(const QuantizeDesc& op, float amax) {
 // Without elements blocks have scales all the same.
 void scale_nothing(const QuantizeDesc& op) {
     for (int64_t i = 0; i < op.grid.count(op.rows, op.columns); ++i) {
-        const float previous = numerics::load_as_float(op.grid.dtype, op.scale_inv, i);
+        const float previous =
+            numerics::previous_scale(op.policy.rule, op.grid.dtype, op.scale_inv, i);
         const numerics::BlockScale scale =
             has_one_scale(op.grid) ? tensor_scale(op, 0.0F)
                                    : numerics::block_scale(op.policy, 0.0F, previous, 0.0F);
