@@ -37,14 +37,14 @@ Status CudaEvent::record(Queue& queue) noexcept {
         return status;
     }
     is_captured_ = capture != 0;
-    return cuda_status(cudaEventRecord(event_, static_cast<CudaQueue&>(queue).stream()),
+    return cuda_status(cudaEventRecord(event_, static_cast<cudaStream_t>(queue.native())),
                        "recording an event");
 }
 
 // Never recorded: there is nothing to wait for.
 Status CudaEvent::wait_in(Queue& queue) noexcept {
     const ContextGuard guard(context_);
-    return cuda_status(cudaStreamWaitEvent(static_cast<CudaQueue&>(queue).stream(), event_, 0),
+    return cuda_status(cudaStreamWaitEvent(static_cast<cudaStream_t>(queue.native()), event_, 0),
                        "having a queue wait for an event");
 }
 

@@ -11,6 +11,11 @@ Status CudaQueue::create(CUcontext context, void* native, CudaQueue** out) noexc
     *out = nullptr;
     const ContextGuard guard(context);
     auto stream = static_cast<cudaStream_t>(native);
+    if (stream == cudaStreamPerThread) {
+        return Status::error(Code::invalid_argument,
+                             "cuda: cudaStreamPerThread is another stream in each thread, but a "
+                             "queue is the same one in all; give a stream of cudaStreamCreate");
+    }
     if (native == nullptr) {
         const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
         if (error != cudaSuccess) {
@@ -29,9 +34,10 @@ Status CudaQueue::create(CUcontext context, void* native, CudaQueue** out) noexc
 
 CudaQueue::~CudaQueue() {
     const ContextGuard guard(context_);
-    // What goes with the queue may be in use until then. On a device that has failed, Kokkos would end
-    // the process instead of giving back what is lost anyway.
-    if (cudaStreamSynchronize(stream_) == cudaSuccess) {
+    // What goes with the queue may be in use until then. A caller's stream of which only events were recorded goes on. On a
+    // device that has failed, Kokkos would end the process instead of giving back what is lost anyway.
+    const bool waits = is_owned_ || has_work_ || kokkos_space_ != nullptr;
+    if (waits && cudaStreamSynchronize(stream_) == cudaSuccess) {
         destroy_kokkos_space(kokkos_space_);
     }
     staging_.close();

@@ -3,6 +3,7 @@
 // made when first asked for. Scratch memory is core's.
 #pragma once
 
+#include <atomic>
 #include <cuda_runtime_api.h>
 #include <mutex>
 
@@ -23,7 +24,11 @@ class CudaQueue final : public Queue {
     Status sync() noexcept override;
     [[nodiscard]] void* native() const noexcept override { return stream_; }
 
-    [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
+    // To put work into, which the queue's end waits for.
+    [[nodiscard]] cudaStream_t stream() noexcept {
+        has_work_.store(true, std::memory_order_relaxed);
+        return stream_;
+    }
     [[nodiscard]] StagingRing& staging() noexcept { return staging_; }
 
     Status capture(uint64_t* number) noexcept override;
@@ -43,6 +48,7 @@ class CudaQueue final : public Queue {
     CUcontext context_;
     cudaStream_t stream_;
     bool is_owned_;
+    std::atomic<bool> has_work_{false}; // ever, but events
     StagingRing staging_;
     std::mutex mutex_; // of what follows
     KokkosSpace* kokkos_space_ = nullptr;

@@ -33,14 +33,14 @@ HipEvent::~HipEvent() {
 
 Status HipEvent::record(Queue& queue) noexcept {
     const DeviceGuard guard(device_);
-    return hip_status(hipEventRecord(event_, static_cast<HipQueue&>(queue).stream()),
+    return hip_status(hipEventRecord(event_, static_cast<hipStream_t>(queue.native())),
                       "recording an event");
 }
 
 // Never recorded: there is nothing to wait for.
 Status HipEvent::wait_in(Queue& queue) noexcept {
     const DeviceGuard guard(device_);
-    return hip_status(hipStreamWaitEvent(static_cast<HipQueue&>(queue).stream(), event_, 0),
+    return hip_status(hipStreamWaitEvent(static_cast<hipStream_t>(queue.native()), event_, 0),
                       "having a queue wait for an event");
 }
 

@@ -12,6 +12,11 @@ Status HipQueue::create(int32_t device, void* native, Queue** out) noexcept {
     *out = nullptr;
     const DeviceGuard guard(device);
     auto* stream = static_cast<hipStream_t>(native);
+    if (stream == hipStreamPerThread) {
+        return Status::error(Code::invalid_argument,
+                             "hip: hipStreamPerThread is another stream in each thread, but a "
+                             "queue is the same one in all; give a stream of hipStreamCreate");
+    }
     if (native == nullptr) {
         if (Status status = hip_status(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking),
                                        "making a stream");
@@ -31,8 +36,10 @@ Status HipQueue::create(int32_t device, void* native, Queue** out) noexcept {
 
 HipQueue::~HipQueue() {
     const DeviceGuard guard(device_);
-    // Kokkos throws where a device has failed, and what it would give back is lost anyway.
-    if (hipStreamSynchronize(stream_) == hipSuccess) {
+    // A caller's stream of which only events were recorded goes on. Kokkos throws where a device has failed, and what it would
+    // give back is lost anyway.
+    const bool waits = is_owned_ || has_work_ || kokkos_space_ != nullptr;
+    if (waits && hipStreamSynchronize(stream_) == hipSuccess) {
         destroy_kokkos_space(kokkos_space_);
     }
     if (is_owned_) {

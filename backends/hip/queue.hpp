@@ -2,6 +2,7 @@
 // A HIP stream, ours or the caller's, and the Kokkos instance on it, made when first asked for.
 #pragma once
 
+#include <atomic>
 #include <hip/hip_runtime_api.h>
 #include <mutex>
 
@@ -20,7 +21,11 @@ class HipQueue final : public Queue {
     [[nodiscard]] void* native() const noexcept override { return stream_; }
     // Unsupported in one: this backend knows nothing of them.
     Status capture(uint64_t* number) noexcept override;
-    [[nodiscard]] hipStream_t stream() const noexcept { return stream_; }
+    // To put work into, which the queue's end waits for.
+    [[nodiscard]] hipStream_t stream() noexcept {
+        has_work_.store(true, std::memory_order_relaxed);
+        return stream_;
+    }
     [[nodiscard]] int32_t device() const noexcept { return device_; }
 
     // An error of earlier work that has come out already, without waiting; also what capture() says. The device is current.
@@ -34,7 +39,8 @@ class HipQueue final : public Queue {
     int32_t device_;
     hipStream_t stream_;
     bool is_owned_;
-    std::mutex mutex_; // of what follows
+    std::atomic<bool> has_work_{false}; // ever, but events
+    std::mutex mutex_;                  // of what follows
     KokkosSpace* kokkos_space_ = nullptr;
 };
 

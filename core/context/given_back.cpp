@@ -24,7 +24,7 @@ void wait_for(Stream& stream) noexcept { (void)stream.queue().sync(); }
 bool GivenBack::is_reached(Point& point) noexcept {
     const std::shared_ptr<Stream> stream = point.stream.lock();
     if (stream == nullptr) {
-        return true; // its end waited for its work
+        return true; // its end waited for its work, if it had any
     }
     if (!point.is_recorded) {
         uint64_t capture = 0;

@@ -83,6 +83,9 @@ TEST_F(OnCuda, NativeStreamsAreGivenAndTakenByAddress) {
     const void* const none = nullptr;
     MP_FAILS(mp_queue_wrap_native(context, &none, &raw), MP_STATUS_INVALID_ARGUMENT,
              "default stream");
+    const void* const per_thread = reinterpret_cast<void*>(2); // cudaStreamPerThread
+    MP_FAILS(mp_queue_wrap_native(context, &per_thread, &raw), MP_STATUS_INVALID_ARGUMENT,
+             "cudaStreamPerThread is another stream in each thread");
     MP_FAILS(mp_queue_wrap_native(context, nullptr, &raw), MP_STATUS_NULL_ARGUMENT, "native");
     EXPECT_EQ(raw, nullptr);
 }

@@ -45,9 +45,10 @@ MP_API void mp_queue_destroy(mp_queue* queue);
 /** Makes a queue over the caller's own stream, which stays the caller's and must outlive the queue.
  * @param[in]  context  the context
  * @param[in]  native   the address of a cudaStream_t or hipStream_t; the handle itself is copied. A NULL handle is refused: the
- *                      default stream has handles of its own, such as cudaStreamLegacy. So is a host, which has no streams
+ *                      default stream has handles of its own, such as cudaStreamLegacy. So is cudaStreamPerThread, another
+ *                      stream in each thread (and hipStreamPerThread), and a host, which has no streams
  * @param[out] out      the new queue
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (a NULL handle);
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (such a handle);
  *          MP_STATUS_UNSUPPORTED (a host)
  * @threads A
  * @since 0.2 */
