@@ -1289,7 +1289,7 @@ module mixedprec_c
         !> Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
         !> deleter runs when the tensor and the work on it end (as an mp_deleter_fn), or at once on failure (also for a major version
         !> other than 1, after which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
-        !> row-major for the shape. A read-only tensor is refused: tensors here are writable.
+        !> row-major for the shape. A read-only tensor is refused: tensors here are writable. No synchronization: see above.
         function mp_dlpack_import(context, managed, out) bind(c, name="mp_dlpack_import") result(answer)
             import
             type(c_ptr), value :: context
@@ -1299,7 +1299,7 @@ module mixedprec_c
         end function mp_dlpack_import
 
         !> Lends a tensor as DLPack 1.1 without copying. The tensor's memory stays alive until the consumer calls
-        !> the deleter. No synchronization: order the consumer's work behind the queue's yourself.
+        !> the deleter. No synchronization: see above.
         function mp_dlpack_export(tensor, out) bind(c, name="mp_dlpack_export") result(answer)
             import
             type(c_ptr), value :: tensor

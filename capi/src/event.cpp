@@ -38,7 +38,6 @@ mp_status mp_event_record(mp_event* event, mp_queue* queue) {
 
 mp_status mp_queue_wait_event(mp_queue* queue, mp_event* event) {
     return boundary([&] {
-        (void)object_of(queue, "queue");
         const EventObject& object = *object_of(event, "event");
         Stream& stream = stream_for(queue, object);
         if (object.event != nullptr) {

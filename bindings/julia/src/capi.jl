@@ -1884,14 +1884,14 @@ mp_context_desc_init(desc, size) =
 Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
 deleter runs when the tensor and the work on it end (as an mp_deleter_fn), or at once on failure (also for a major version
 other than 1, after which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
-row-major for the shape. A read-only tensor is refused: tensors here are writable.
+row-major for the shape. A read-only tensor is refused: tensors here are writable. No synchronization: see above.
 """
 mp_dlpack_import(context, managed, out) =
     @waiting(58, Int32, (Ptr{mp_context}, Ptr{DLManagedTensorVersioned}, Ptr{Ptr{mp_tensor}},), context, managed, out)
 
 """
 Lends a tensor as DLPack 1.1 without copying. The tensor's memory stays alive until the consumer calls
-the deleter. No synchronization: order the consumer's work behind the queue's yourself.
+the deleter. No synchronization: see above.
 """
 mp_dlpack_export(tensor, out) =
     @waiting(59, Int32, (Ptr{mp_tensor}, Ptr{Ptr{DLManagedTensorVersioned}},), tensor, out)

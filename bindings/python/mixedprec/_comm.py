@@ -313,10 +313,10 @@ class Comm(Object):
 
     def _reduce(self, name, context, sources, counts, destination, op, queue, wait, how):
         sources = [
-            as_tensor(context, source, "sources")
+            as_tensor(context, source, "sources", queue)
             for source in (sources if isinstance(sources, (list, tuple)) else [sources])
         ]
-        destination = as_tensor(context, destination, "destination")
+        destination = as_tensor(context, destination, "destination", queue)
         pointers = (POINTER(capi.mp_tensor) * len(sources))(*(source.handle() for source in sources))
         arguments = [self, queue, byref(_reduce_desc(op=op, **how)), pointers, len(sources)]
         if name == "mp_comm_reduce_scatter":
@@ -334,7 +334,8 @@ class Comm(Object):
         **how: Any,
     ) -> Request | None:
         """Every rank gets all ranks' values, in wire_dtype; counts as for reduce_scatter."""
-        shard, destination = as_tensor(context, shard, "shard"), as_tensor(context, destination, "destination")
+        shard = as_tensor(context, shard, "shard", queue)
+        destination = as_tensor(context, destination, "destination", queue)
         return self._run(
             wait,
             [shard, destination],

@@ -107,6 +107,7 @@ class Context(Object):
             desc.log, desc.log_payload = _log, _logging.add(self)
         super().__init__("mp_context_create", byref(desc))
         self._device = device
+        self._arrivals = None
 
     @property
     def device(self) -> str:
@@ -125,6 +126,19 @@ class Context(Object):
     def sync(self) -> None:
         """Waits for the default queue, and raises what went wrong in it."""
         call("mp_context_sync", self)
+
+    def arrivals(self) -> Queue:
+        """A queue with no work of ours, whose stream other libraries have wait for theirs."""
+        if self._arrivals is None:
+            self._arrivals = Queue._returned("mp_queue_create", self)  # without a reference back
+        return self._arrivals
+
+    def close(self) -> None:
+        """Gives the handle back now. Never fails."""
+        arrivals, self._arrivals = getattr(self, "_arrivals", None), None
+        if arrivals is not None:
+            arrivals.close()
+        super().close()
 
 
 class Queue(Object):

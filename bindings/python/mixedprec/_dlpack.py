@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DLPack capsules: the structs of DLPack 1.x and of the versions before, and who deletes what when."""
+"""DLPack capsules: the structs of DLPack 1.x and of the versions before, who deletes what when, and whose work comes first."""
 
 import collections
 import ctypes
@@ -26,6 +26,7 @@ from ctypes import (
 )
 
 from . import capi
+from ._context import Event, Queue
 from ._library import Registry, call, chores, give_back
 
 
@@ -86,6 +87,49 @@ def delete(address, kind=Versioned):
     deleter = kind.from_address(address).deleter
     if deleter:
         deleter(address)
+
+
+# ---- Streams
+
+# Numbers of device types, and of streams in the protocol, which are also the handles of the runtimes.
+_CUDA, _ROCM = (2, 13), (10,)
+_LEGACY_STREAM, _PER_THREAD_STREAM = 1, 2
+
+
+def wrap(context, stream):
+    return Queue._returned("mp_queue_wrap_native", context, byref(c_void_p(stream)))
+
+
+def order(context, first, second):
+    """What is put on the queue `second` from now on begins after the work of `first`. None: the default queue."""
+    with Event(context) as event:
+        event.record(first)
+        call("mp_queue_wait_event", second, event)
+
+
+def hand_over(context, device_type, stream):
+    """Has a consumer's stream, as the protocol gives it, begin after the default queue's work."""
+    if stream == -1:  # it sees to that itself
+        return
+    if device_type in _CUDA:
+        if stream == 0:
+            raise ValueError("stream is 0, which may be either of CUDA's default streams; it must be 1 or 2 for those")
+        stream = _LEGACY_STREAM if stream is None else stream
+        if stream == _PER_THREAD_STREAM:  # no queue can be made over it
+            context.sync()
+            return
+    elif device_type in _ROCM:
+        if stream in (1, 2):
+            raise ValueError(f"stream is {stream}, which means nothing for ROCm; it must be 0 or the handle of a stream")
+        if not stream:  # the null stream, over which no queue can be made
+            context.sync()
+            return
+    elif stream is None:
+        return
+    else:
+        raise ValueError(f"stream is {stream}, but the tensor is on the host, where it must be None")
+    with wrap(context, stream) as theirs:
+        order(context, None, theirs)
 
 
 # ---- Out
@@ -169,14 +213,39 @@ def _end_import(address):
     delete(legacy, Legacy)
 
 
-def take(source):
+def _capsule_of(source, **arguments):
+    """That of an object with __dlpack__, which may be of before DLPack 1.0."""
+    try:
+        return source.__dlpack__(max_version=(1, 1), **arguments)
+    except TypeError:
+        return source.__dlpack__(**arguments)
+
+
+def _capsule_in_order(source, device_type, context, queue):
+    """That of an object on an accelerator, whose work so far then comes before the queue's."""
+    arrivals = queue if queue is not None else context.arrivals()
+    try:
+        made = _capsule_of(source, stream=arrivals.native)
+    except TypeError:  # it takes no stream: its work comes before that of the default one
+        if device_type in _ROCM:
+            raise
+        made = _capsule_of(source)
+        with wrap(context, _LEGACY_STREAM) as theirs:
+            order(context, theirs, arrivals)
+    if queue is None:
+        order(context, arrivals, None)
+    return made
+
+
+def take(source, context, queue):
     """The Versioned, now the caller's, of an object with __dlpack__ or of a capsule."""
     made = source
     if hasattr(source, "__dlpack__"):
-        try:
-            made = source.__dlpack__(max_version=(1, 1))
-        except TypeError:  # of before DLPack 1.0
-            made = source.__dlpack__()
+        device_type = source.__dlpack_device__()[0] if context.device != "host" else None
+        if device_type in _CUDA + _ROCM:
+            made = _capsule_in_order(source, device_type, context, queue)
+        else:
+            made = _capsule_of(source)
     if type(made).__name__ != "PyCapsule":
         raise TypeError(f"a {type(source).__name__} has no __dlpack__ and is no DLPack capsule")
     name = _name(made)

@@ -126,7 +126,7 @@ class Gemm(Object):
         given = dict(
             a=a, b=b, d=d, bias=bias, c=c, scale_a=scale_a, scale_b=scale_b, multiply_d=multiply_d, amax_d=amax_d
         )
-        tensors = {name: as_tensor(self.context, array, name) for name, array in given.items()}
+        tensors = {name: as_tensor(self.context, array, name, queue) for name, array in given.items()}
         args = capi.mp_gemm_args(
             **{name: tensor.handle() for name, tensor in tensors.items() if tensor is not None}
         )
@@ -270,10 +270,10 @@ class Linear(Object):
         saved      a Saved to keep what backward needs, instead of the layer
         drop       keep how x was scaled, not x: backward needs a forward of the same x with recompute before it
         """
-        x = as_tensor(self.context, x, "x")
+        x = as_tensor(self.context, x, "x", queue)
         if y is None:
             y = Tensor(self.context, x.shape[:-1] + (self.out_features,), "fp32" if x.is_quantized else x.dtype)
-        written = as_tensor(self.context, y, "y")
+        written = as_tensor(self.context, y, "y", queue)
         if saved is None and not drop and not recompute and not x.is_quantized:
             call("mp_linear_forward", self, queue, x, written)
         else:
@@ -300,7 +300,7 @@ class Linear(Object):
     ) -> None:
         """dx = dy w, dw = dy^T x, dbias = column sums of dy, those that are given; `accumulate` adds to dw and
         dbias."""
-        dy, dx, dw, dbias = self._tensors(dy=dy, dx=dx, dw=dw, dbias=dbias)
+        dy, dx, dw, dbias = self._tensors(queue, dy=dy, dx=dx, dw=dw, dbias=dbias)
         bits = flags(accumulate=(accumulate, capi.MP_BACKWARD_ACCUMULATE))
         if saved is None and dw is not None:
             call("mp_linear_backward", self, queue, dy, dx, dw, dbias, bits)
@@ -309,17 +309,17 @@ class Linear(Object):
 
     def backward_data(self, dy: Array, dx: Array | None = None, queue: Queue | None = None) -> Array:
         """dx = dy w. Returns dx; without it, a new tensor of dy's dtype. Needs no forward."""
-        dy = as_tensor(self.context, dy, "dy")
+        dy = as_tensor(self.context, dy, "dy", queue)
         if dx is None:
             dx = Tensor(self.context, dy.shape[:-1] + (self.in_features,), dy.dtype)
-        call("mp_linear_backward_data", self, queue, dy, as_tensor(self.context, dx, "dx"))
+        call("mp_linear_backward_data", self, queue, dy, as_tensor(self.context, dx, "dx", queue))
         return dx
 
     def backward_weight(
         self, dy: Array, dw: Array, dbias: Array | None = None, accumulate: bool = False, queue: Queue | None = None
     ) -> None:
         """dw = dy^T x and dbias, with the x that the last forward kept."""
-        dy, dw, dbias = self._tensors(dy=dy, dw=dw, dbias=dbias)
+        dy, dw, dbias = self._tensors(queue, dy=dy, dw=dw, dbias=dbias)
         call(
             "mp_linear_backward_weight",
             self,
@@ -330,8 +330,8 @@ class Linear(Object):
             flags(accumulate=(accumulate, capi.MP_BACKWARD_ACCUMULATE)),
         )
 
-    def _tensors(self, **arrays):
-        return [as_tensor(self.context, array, name) for name, array in arrays.items()]
+    def _tensors(self, queue, **arrays):
+        return [as_tensor(self.context, array, name, queue) for name, array in arrays.items()]
 
     def end_step(self, comm: Comm | None = None, queue: Queue | None = None) -> None:
         """The end of an optimizer step for this layer alone: see end_step()."""
@@ -414,7 +414,7 @@ class Linear(Object):
         self, product: str, operand: str, source: Any, codes: Any = None, queue: Queue | None = None
     ) -> Tensor:
         """Rounds an operand as the product would, into `codes` or a new tensor, and returns it."""
-        source = as_tensor(self.context, source, "source")
+        source = as_tensor(self.context, source, "source", queue)
         if codes is None:
             dtype, quant = self.operand_form(product, operand)
             codes = Tensor(self.context, source.shape, dtype, quant)

@@ -410,14 +410,14 @@ class Optimizer(Object):
         if out is None:
             with self.state(param, "param") as weight:
                 out = Tensor(self.context, weight.shape)
-        call("mp_optimizer_read_state", self, queue, self._index(param), name, as_tensor(self.context, out, "out"))
+        written = as_tensor(self.context, out, "out", queue)
+        call("mp_optimizer_read_state", self, queue, self._index(param), name, written)
         return out
 
     def write_state(self, param: int | str, name: str, values: Any, queue: Queue | None = None) -> None:
         """Stores values that came from elsewhere in a state of read_state, rounded once."""
-        call(
-            "mp_optimizer_write_state", self, queue, self._index(param), name, as_tensor(self.context, values, "values")
-        )
+        values = as_tensor(self.context, values, "values", queue)
+        call("mp_optimizer_write_state", self, queue, self._index(param), name, values)
 
     def sync_master(self, param: int | str = -1, queue: Queue | None = None) -> None:
         """After writing into parameters: master weights become the parameters, remainders and compensations zero."""

@@ -466,7 +466,9 @@ class Tensor(Object):
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         """A DLPack capsule over the elements (of codes over the codes). The memory stays while the consumer uses it.
-        On an accelerator call context.sync() first, or order the streams."""
+
+        stream  the consumer's, on an accelerator: it waits for the default queue, the host does not. -1: nobody waits
+        """
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError("the tensor is on another device")
         source = self
@@ -474,6 +476,7 @@ class Tensor(Object):
             source = Tensor(self.context, self.shape, self.dtype, device=self.device[0])
             source.copy_from(self)
             self.context.sync()
+        _dlpack.hand_over(self.context, self.__dlpack_device__()[0], stream)
         return _dlpack.capsule(source, versioned=max_version is not None and max_version[0] >= 1)
 
 
@@ -484,25 +487,28 @@ def _bytes(dtype, shape):
     return count * dtype_size(dtype) if dtype != "fp4_e2m1" else (count + 1) // 2
 
 
-def from_dlpack(context: Context, source: Any) -> Tensor:
+def from_dlpack(context: Context, source: Any, queue: Queue | None = None) -> Tensor:
     """A tensor over the memory of another library's: torch, jax, cupy, numpy, ... or over a DLPack capsule, which is
     taken.
 
     It must be row-major and writable. What it holds stays alive as long as the library uses it. A torch tensor that
     requires a gradient is passed as source.detach().
+
+    On an accelerator `queue` begins after the other library's work so far; a capsule says nothing of that. What is
+    written there later the other library sees once it waits: context.sync(), or from_dlpack of its own.
     """
     if not isinstance(context, Context):
         raise TypeError("from_dlpack takes a context first")
     context.handle()
-    return Tensor._made(context, "mp_dlpack_import", context, _dlpack.take(source))
+    return Tensor._made(context, "mp_dlpack_import", context, _dlpack.take(source, context, queue))
 
 
-def as_tensor(context, array, noun):
-    """A tensor for an argument: a tensor itself, one over an array, None for None."""
+def as_tensor(context, array, noun, queue=None):
+    """A tensor for an argument of a call on a queue: a tensor itself, one over an array, None for None."""
     if array is None or isinstance(array, Tensor):
         return array
     if not is_numpy(array) and hasattr(array, "__dlpack__"):
-        return from_dlpack(context, array)
+        return from_dlpack(context, array, queue)
     try:
         return Tensor.wrap(context, array)
     except (TypeError, ValueError) as error:

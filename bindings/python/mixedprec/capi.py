@@ -1253,10 +1253,10 @@ FUNCTIONS = {
     # Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
     # deleter runs when the tensor and the work on it end (as an mp_deleter_fn), or at once on failure (also for a major version
     # other than 1, after which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
-    # row-major for the shape. A read-only tensor is refused: tensors here are writable.
+    # row-major for the shape. A read-only tensor is refused: tensors here are writable. No synchronization: see above.
     "mp_dlpack_import": (c_int32, [POINTER(mp_context), POINTER(DLManagedTensorVersioned), POINTER(POINTER(mp_tensor))], "context, managed, out"),
     # Lends a tensor as DLPack 1.1 without copying. The tensor's memory stays alive until the consumer calls
-    # the deleter. No synchronization: order the consumer's work behind the queue's yourself.
+    # the deleter. No synchronization: see above.
     "mp_dlpack_export": (c_int32, [POINTER(mp_tensor), POINTER(POINTER(DLManagedTensorVersioned))], "tensor, out"),
     # Makes an event of the context's device.
     "mp_event_create": (c_int32, [POINTER(mp_context), POINTER(POINTER(mp_event))], "context, out"),

@@ -31,7 +31,7 @@ MP_API mp_status mp_event_record(mp_event* event, mp_queue* queue);
 
 /** What is put on the queue from now on begins after the event. Does not wait itself; an event that was never recorded holds
  * nothing up. Enqueues.
- * @param[in] queue  the queue that is to wait
+ * @param[in] queue  the queue that is to wait; NULL: the default queue
  * @param[in] event  of the same device
  * @returns as mp_event_record
  * @threads B

@@ -2403,11 +2403,11 @@ extern "C" {
     /// Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
     /// deleter runs when the tensor and the work on it end (as an mp_deleter_fn), or at once on failure (also for a major version
     /// other than 1, after which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
-    /// row-major for the shape. A read-only tensor is refused: tensors here are writable.
+    /// row-major for the shape. A read-only tensor is refused: tensors here are writable. No synchronization: see above.
     pub fn mp_dlpack_import(context: *mut mp_context, managed: *mut DLManagedTensorVersioned, out: *mut *mut mp_tensor) -> mp_status;
 
     /// Lends a tensor as DLPack 1.1 without copying. The tensor's memory stays alive until the consumer calls
-    /// the deleter. No synchronization: order the consumer's work behind the queue's yourself.
+    /// the deleter. No synchronization: see above.
     pub fn mp_dlpack_export(tensor: *mut mp_tensor, out: *mut *mut DLManagedTensorVersioned) -> mp_status;
 
     /// Makes an event of the context's device.
