@@ -6,6 +6,7 @@
 #include <limits>
 #include <string_view>
 
+#include "comm/capture.hpp"
 #include "device/select.hpp"
 #include "status/guarded.hpp"
 
@@ -211,11 +212,37 @@ StepOptions Optimizer::step_options() const {
     return options;
 }
 
+namespace {
+
+// A replay of a graph begins with the numbers that the host gave to the step that was captured, and tells it none.
+void check_capture(Stream& stream, const OptimizerOptions& options, const StepGuard& guard,
+                   const StepHistory& history) {
+    const char* const what =
+        options.offload        ? "its states are on the host; make it without MP_OPTIMIZER_OFFLOAD"
+        : guard.watches_loss() ? "its guard watches the loss, and would watch this step's again at "
+                                 "each replay; watch the gradient norm alone (max_loss_z 0)"
+        : history.is_on()      ? "its history waits for what became of the step; end it "
+                                 "(mp_optimizer_set_history with 0 steps)"
+                               : nullptr;
+    if (what != nullptr && stream.is_captured()) {
+        fail(Code::bad_state,
+             "optimizer: the queue's stream is being captured into a graph, but %s, or take the "
+             "step outside of the capture",
+             what);
+    }
+}
+
+} // namespace
+
 void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
+    if (is_sharded() || norm_group_.exists()) {
+        comm::refuse_capture(stream);
+    }
     if (is_sharded()) {
         step_on_ranks(stream, scaler);
         return;
     }
+    check_capture(stream, options_, guard_, history_);
     check_norm_group();
     guard_.check_loss();
     refresh(stream);

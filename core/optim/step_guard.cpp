@@ -40,7 +40,7 @@ StepGuard::StepGuard(Stream& stream, const GuardOptions& options) : options_(opt
 }
 
 void StepGuard::check_loss() const {
-    if (options_.max_loss_z > 0.0 && !loss_.has_value()) {
+    if (watches_loss() && !loss_.has_value()) {
         fail(Code::bad_state,
              "optimizer: its guard watches the loss, but nobody gave this step's; call "
              "mp_optimizer_set_loss before each step");
@@ -56,7 +56,7 @@ uint64_t StepGuard::hash() const noexcept {
     for (const double x : {options_.max_grad_norm_z, options_.max_loss_z}) {
         hash.add(numerics::bits_from_double(x));
     }
-    if (options_.max_loss_z > 0.0 && loss_.has_value()) {
+    if (watches_loss() && loss_.has_value()) {
         hash.add(numerics::bits_from_double(*loss_));
     }
     return hash.value();

@@ -34,6 +34,7 @@ class StepGuard {
 
     [[nodiscard]] bool is_on() const noexcept { return state_.data() != nullptr; }
     [[nodiscard]] const GuardOptions& options() const noexcept { return options_; }
+    [[nodiscard]] bool watches_loss() const noexcept { return options_.max_loss_z > 0.0; }
     // Of the step to come.
     void set_loss(double loss) noexcept { loss_ = loss; }
     [[nodiscard]] std::optional<double> loss() const noexcept { return loss_; }

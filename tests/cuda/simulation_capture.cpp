@@ -278,6 +278,68 @@ TEST_F(Simulation, APreparedStepCanBeCaptured) {
     EXPECT_EQ(results[0], results[1]);
 }
 
+// What the host gives to each step, or is told by it, a replay has not: refused before anything is in the graph.
+TEST_F(Simulation, AStepThatNeedsTheHostIsNotCaptured) {
+    struct Case {
+        const char* words;
+        bool offloads = false;
+        std::optional<optim::GuardOptions> guard = {};
+        int32_t history = 0;
+    };
+    const Case cases[] = {{"MP_OPTIMIZER_OFFLOAD", true, {}, 0},
+                          {"watches the loss", false, optim::GuardOptions{8, 3.0, 3.0}, 0},
+                          {"history", false, {}, 4}};
+    for (const Case& c : cases) {
+        SCOPED_TRACE(c.words);
+        optim::OptimizerOptions options;
+        options.offload = c.offloads;
+        Trainer trainer(backend(), "bf16_mixed", options);
+        optim::Optimizer& optimizer = trainer.optimizer();
+        optimizer.set_guard(trainer.stream(), c.guard);
+        optimizer.set_history({c.history, ""});
+        const auto step = [&] {
+            optimizer.set_loss(1.0);
+            trainer.step();
+        };
+        step();
+        step();
+        const std::vector<unsigned char> before = trainer.bytes();
+        Capture capture(trainer.stream().queue());
+        optimizer.set_loss(2.0);
+        try {
+            optimizer.step(trainer.stream(), nullptr);
+            ADD_FAILURE() << "it was captured";
+        } catch (const Error& error) {
+            expect_refused(error.status(), c.words);
+        }
+        capture.replay();
+        EXPECT_EQ(trainer.bytes(), before);
+        EXPECT_EQ(optimizer.read_state(trainer.stream()).step, 2);
+        EXPECT_EQ(optimizer.guard().loss(), 2.0) << "its step may still come";
+        step();
+        EXPECT_EQ(optimizer.read_state(trainer.stream()).step, 3);
+    }
+}
+
+TEST_F(Simulation, AGuardOfTheGradientNormWorksInAGraph) {
+    Trainer eager(backend(), "bf16_mixed");
+    Trainer captured(backend(), "bf16_mixed");
+    for (Trainer* trainer : {&eager, &captured}) {
+        trainer->optimizer().set_guard(trainer->stream(), optim::GuardOptions{4, 3.0, 0.0});
+        trainer->step();
+        trainer->step();
+    }
+    Capture capture(captured.stream().queue());
+    captured.step();
+    for (int i = 0; i < 5; ++i) {
+        eager.step();
+        capture.replay();
+    }
+    EXPECT_EQ(eager.bytes(), captured.bytes());
+    EXPECT_EQ(eager.optimizer().guard().read(eager.stream()).last,
+              captured.optimizer().guard().read(captured.stream()).last);
+}
+
 TEST_F(Simulation, ACapturedStepHasTheBitsOfOthers) { expect_captured_steps<Capture>(backend()); }
 
 } // namespace

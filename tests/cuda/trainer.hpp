@@ -22,12 +22,13 @@ inline constexpr const char* kCaptured[] = {
 // One layer and its optimizer on an accelerator, small.
 class Trainer {
   public:
-    Trainer(const Backend& backend, const char* preset)
+    Trainer(const Backend& backend, const char* preset, const optim::OptimizerOptions& options = {})
         : context_(std::make_shared<Context>(context_options(), enabled_backends(), &backend)),
           recipe_(recipe::find_preset(preset).recipe), weight_(state({kOut, kIn}, recipe_.weight)),
           bias_(make(DType::fp32, {{kOut}, 1})), x_(make(DType::bf16, {{kRows, kIn}, 2})),
           y_(make(DType::bf16, {{kRows, kOut}, 2})), dx_(make(DType::bf16, {{kRows, kIn}, 2})),
-          linear_(context_, recipe_, layer(), weight_, bias_), optimizer_(context_, recipe_, {}) {
+          linear_(context_, recipe_, layer(), weight_, bias_),
+          optimizer_(context_, recipe_, options) {
         fill(*x_, 3);
         fill(*y_, 4); // as its own gradient
         fill(*bias_, 5);
@@ -41,6 +42,7 @@ class Trainer {
     }
 
     [[nodiscard]] Stream& stream() const { return context_->stream(); }
+    [[nodiscard]] optim::Optimizer& optimizer() { return optimizer_; }
     void step() {
         linear_.forward(stream(), x_, y_.get(), linear_.last());
         linear_.backward(stream(), linear_.last(), *y_, dx_.get(),

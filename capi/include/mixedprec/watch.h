@@ -9,7 +9,10 @@
  * window: it waits for the guard that is set after a load, and is saved again where none is set.
  *
  * The history is a ring in host memory. The first step that is skipped because something is not finite names the first
- * bad tensor, and writes the ring to a file. */
+ * bad tensor, and writes the ring to a file.
+ *
+ * A step that is captured into a graph has neither a history nor a guard of the loss, which the host would have to give at
+ * each replay: MP_STATUS_BAD_STATE, and nothing changes. A guard of the gradient norm alone works in a graph. */
 #ifndef MIXEDPREC_WATCH_H
 #define MIXEDPREC_WATCH_H
 
