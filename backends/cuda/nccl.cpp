@@ -63,7 +63,8 @@ class StreamDevice final : public comm::NcclDevice {
         return cuda_status(cudaPointerGetAttributes(&attributes, pointer),
                            "cudaPointerGetAttributes")
                    .ok() &&
-               attributes.type == cudaMemoryTypeDevice;
+               (attributes.type == cudaMemoryTypeDevice ||
+                attributes.type == cudaMemoryTypeManaged);
     }
 
     Status allocate(int64_t bytes, void** device, void** pinned) noexcept override {
@@ -116,8 +117,7 @@ class StreamDevice final : public comm::NcclDevice {
         void* event = nullptr;
         Status status = mark_in(static_cast<cudaStream_t>(other), &event);
         if (status.ok()) {
-            status = cuda_status(cudaStreamWaitEvent(stream_, static_cast<cudaEvent_t>(event), 0),
-                                 "cudaStreamWaitEvent");
+            status = wait_for_mark(event);
             drop_mark(event); // goes when it has been reached
         }
         return status;
@@ -125,10 +125,19 @@ class StreamDevice final : public comm::NcclDevice {
 
     Status mark(void** event) noexcept override { return mark_in(stream_, event); }
 
+    Status wait_for_mark(void* event) noexcept override {
+        return cuda_status(cudaStreamWaitEvent(stream_, static_cast<cudaEvent_t>(event), 0),
+                           "cudaStreamWaitEvent");
+    }
+
     Status reached(void* event, bool* done) noexcept override {
         const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event));
         *done = error == cudaSuccess;
-        return error == cudaErrorNotReady ? Status() : cuda_status(error, "cudaEventQuery");
+        if (error == cudaErrorNotReady) {
+            (void)cudaGetLastError();
+            return {};
+        }
+        return cuda_status(error, "cudaEventQuery");
     }
 
     void drop_mark(void* event) noexcept override {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "boundary.hpp"
+#include "comm/capture.hpp"
 #include "comm/self/self.hpp"
 #include "comm/threads/threads.hpp"
 #include "comm_callbacks.hpp"
@@ -97,7 +98,7 @@ mp_status run(mp_comm* comm, mp_queue* queue, mp_comm_request** out, comm::CallO
     if (queue != nullptr) {
         Stream& stream = *object_of(queue, "queue")->stream;
         if (communicator.caps().device_memory) {
-            options.stream = stream.queue().native();
+            options.queue = &stream.queue();
         } else {
             check(stream.queue().sync());
         }
@@ -127,8 +128,9 @@ mp_status exchange_bytes(mp_comm* comm, mp_queue* queue, const mp_comm_exchange*
     });
 }
 
-// Does a step of the request's work; drops it when it is done or has failed.
+// Does a step of the request's work; drops it when it is done or has failed. In a capture it stays as it is.
 template <typename Step> bool finish(CommRequestObject& object, const Step& step) {
+    comm::refuse_capture(object.work->stream());
     try {
         if (!step(*object.work)) {
             return false;

@@ -123,6 +123,7 @@ class CommWork {
     CommWork(const CommWork&) = delete;
     CommWork& operator=(const CommWork&) = delete;
     virtual ~CommWork() = default;
+    [[nodiscard]] virtual const Stream& stream() const = 0;
     virtual void wait() = 0;
     virtual bool test() = 0; // true when it is done
 };
@@ -170,6 +171,8 @@ std::shared_ptr<Tensor> object_of(const mp_tensor* handle, const char* name);
 Stream& stream_of(mp_queue* queue, const Context& context);
 // The queue for work on a tensor: its device's default, or the caller's if that is on the same device.
 Stream& stream_of(mp_queue* queue, const Tensor& tensor);
+// What a call that takes no queue has enqueued is done when it returns: no other queue could be told to come after it.
+inline void complete(const Stream& stream) { stream.sync(); }
 
 // Throws unless the number is one of MP_DTYPE_*; MP_DTYPE_NONE only where allowed.
 DType dtype_of(int32_t number, const char* name, bool none_is_fine = false);

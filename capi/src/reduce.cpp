@@ -129,14 +129,16 @@ std::vector<int64_t> counts_of(const int64_t* counts, int32_t ranks, int64_t tot
 template <class Operation> class Work final : public CommWork {
   public:
     Work(std::shared_ptr<CommObject> comm, Stream& stream, Arrays arrays)
-        : comm_(std::move(comm)), arrays_(std::move(arrays)),
+        : comm_(std::move(comm)), stream_(stream.shared_from_this()), arrays_(std::move(arrays)),
           operation(*comm_->communicator, stream) {}
+    [[nodiscard]] const Stream& stream() const override { return *stream_; }
     void wait() override { operation.wait(); }
     bool test() override { return operation.test(); }
     [[nodiscard]] const Arrays& arrays() const { return arrays_; }
 
   private:
     std::shared_ptr<CommObject> comm_;
+    std::shared_ptr<Stream> stream_;
     Arrays arrays_;
 
   public:
@@ -224,9 +226,9 @@ mp_status mp_comm_all_reduce(mp_comm* comm, mp_queue* queue, const mp_comm_reduc
                 fail(Code::unsupported,
                      "a maximum takes one source without scales, and blocks (no request)");
             }
-            comm::all_reduce_max_abs(
-                communicator, stream, arrays.sources[0]->ref(), arrays.destination->ref(),
-                {options.deadline_ms, arrays.site_or_null(), stream.queue().native()});
+            comm::all_reduce_max_abs(communicator, stream, arrays.sources[0]->ref(),
+                                     arrays.destination->ref(),
+                                     {options.deadline_ms, arrays.site_or_null(), &stream.queue()});
             return;
         }
         const comm::WireFormat gather = wire_of(options.gather_dtype, options.gather_scale,

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "comm/capture.hpp"
 #include "status/guarded.hpp"
 
 namespace mp::comm {
@@ -294,7 +295,7 @@ Status Communicator::open(const Collective& collective, const CallOptions& optio
     pending->communicator = this;
     pending->collective = collective;
     pending->collective.sequence = sequence_;
-    pending->collective.stream = options.stream;
+    pending->collective.stream = options.queue != nullptr ? options.queue->native() : nullptr;
     pending->site = options.site != nullptr ? options.site : "";
     pending->deadline_ms = options.deadline_ms != 0 ? options.deadline_ms : deadline_ms_;
     pending->deadline_ns = transport_->now_ns() + pending->deadline_ms * kNsPerMs;
@@ -329,6 +330,9 @@ Status Communicator::begin(Collective collective, const CallOptions& options,
     Status status = check_deadline(options.deadline_ms);
     if (status.ok()) {
         status = check_arguments(collective);
+    }
+    if (status.ok()) {
+        status = refuse_capture(options.queue);
     }
     return status.ok() ? guarded("the bookkeeping of a collective",
                                  [&] { return open(collective, options, out); })

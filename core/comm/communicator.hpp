@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "interface/backend.hpp"
 #include "interface/transport.hpp"
 
 namespace mp::comm {
@@ -25,7 +26,7 @@ inline constexpr int64_t kDefaultDeadlineMs = 300000;
 struct CallOptions {
     int64_t deadline_ms = 0; // 0: the communicator's
     const char* site = nullptr;
-    void* stream = nullptr; // native stream of device memory
+    Queue* queue = nullptr; // of device memory: its work so far comes first
 };
 
 // Who sends how much to whom; arrays of size() elements that may be freed when the call returns.

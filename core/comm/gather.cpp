@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/gather.hpp"
 
+#include "comm/capture.hpp"
 #include "comm/shares.hpp"
 #include "status/status.hpp"
 
@@ -12,6 +13,7 @@ void AllGatherValues::begin(const GatherDesc& desc, const WireSource& shard,
     if (is_open_) {
         fail(Code::bad_state, "%s: the last one has not been waited for", kWhat);
     }
+    refuse_capture(*stream_);
     check_wire(desc.wire, kWhat);
     const auto ranks = static_cast<std::size_t>(comm_.size());
     const auto me = static_cast<std::size_t>(comm_.rank());
@@ -47,7 +49,7 @@ void AllGatherValues::begin(const GatherDesc& desc, const WireSource& shard,
     buffer_->to_wire();
     check(comm_.begin_all_gather(
         {buffer_->wire() + at[me], bytes[me], buffer_->wire(), bytes.data(), at.data()},
-        {desc.deadline_ms, desc.site, stream_->queue().native()}, &request_));
+        {desc.deadline_ms, desc.site, &stream_->queue()}, &request_));
     is_open_ = true;
 }
 

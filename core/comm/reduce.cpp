@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/reduce.hpp"
 
+#include "comm/capture.hpp"
 #include "comm/shares.hpp"
 #include "numerics/bits.hpp"
 #include "numerics/part_sum.hpp"
@@ -17,6 +18,7 @@ void AllReduce::begin(const ReduceDesc& desc, std::span<const WireSource> source
     if (native_ != nullptr || scatter_.is_open() || gather_.is_open()) {
         fail(Code::bad_state, "all-reduce: the last one has not been waited for");
     }
+    refuse_capture(*stream_);
     destination_ = destination;
     if (traits(desc.order).may_be_native && comm_.caps().sum_f32 && sources.size() == 1 &&
         desc.accumulate != Accumulate::fp64 && desc.wire.dtype == DType::fp32 &&
@@ -48,8 +50,7 @@ void AllReduce::begin_native(const ReduceDesc& desc, const WireSource& source) {
                                                bytes_of(DType::fp32, destination_.count));
     buffer->to_wire();
     check(comm_.begin_sum_f32(reinterpret_cast<float*>(buffer->wire()), destination_.count,
-                              {desc.deadline_ms, desc.site, stream_->queue().native()},
-                              &native_request_));
+                              {desc.deadline_ms, desc.site, &stream_->queue()}, &native_request_));
     native_ = std::move(buffer);
 }
 
@@ -130,6 +131,7 @@ void all_reduce_max_abs(Communicator& comm, Stream& stream, const TensorRef& sou
              static_cast<long long>(source.count), dtype_name(source.dtype),
              static_cast<long long>(destination.count), dtype_name(destination.dtype));
     }
+    refuse_capture(stream);
     const Scratch wide(stream, 4 * static_cast<std::size_t>(source.count));
     pack(stream, {source, nullptr}, 0, source.count, {DType::fp32, WireScale::none}, wide.data());
     std::vector<uint32_t> bits(static_cast<std::size_t>(source.count));

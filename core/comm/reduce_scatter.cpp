@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "comm/capture.hpp"
 #include "comm/shares.hpp"
 #include "numerics/part_sum.hpp"
 #include "numerics/philox.hpp"
@@ -94,7 +95,7 @@ void ReduceScatter::check_arguments(std::span<const WireSource> sources,
 }
 
 CallOptions ReduceScatter::options() const {
-    return {desc_.deadline_ms, desc_.site, stream_->queue().native()};
+    return {desc_.deadline_ms, desc_.site, &stream_->queue()};
 }
 
 void ReduceScatter::begin(const ReduceDesc& desc, std::span<const WireSource> sources,
@@ -102,6 +103,7 @@ void ReduceScatter::begin(const ReduceDesc& desc, std::span<const WireSource> so
     if (is_open_) {
         fail(Code::bad_state, "reduce-scatter: the last one has not been waited for");
     }
+    refuse_capture(*stream_);
     desc_ = desc;
     desc_.slots = !has_slots(desc.order) || desc.slots == 0 ? comm_.size() : desc.slots;
     run_ = slots_of(comm_.rank(), comm_.size(), desc_.slots);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "comm/capture.hpp"
 #include "numerics/bits.hpp"
 
 namespace mp::linear {
@@ -69,6 +70,7 @@ void RankAmaxes::write(Stream& stream) {
 }
 
 void reduce_amaxes(Stream& stream, comm::Communicator& comm, std::span<Linear* const> layers) {
+    comm::refuse_capture(stream);
     RankAmaxes amaxes(layers);
     amaxes.read(stream);
     comm::CallOptions options;

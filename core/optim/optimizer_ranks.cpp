@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "comm/capture.hpp"
 #include "numerics/bits.hpp"
 #include "optim/optimizer.hpp"
 #include "recipe/keys.hpp"
@@ -143,6 +144,7 @@ void Optimizer::shard(Stream& stream) {
     if (!is_sharded() || sharding() != nullptr) {
         return;
     }
+    comm::refuse_capture(stream);
     check_gather();
     parameters_.share(
         std::make_unique<shard::Sharding>(context_, stream, options_.sharding, options_.zero_grad,

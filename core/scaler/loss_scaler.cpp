@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/agreement.hpp"
+#include "comm/capture.hpp"
 #include "device/segments.hpp"
 #include "device/select.hpp"
 #include "recipe/nearest.hpp"
@@ -190,6 +191,7 @@ void LossScaler::check_finite(Stream& stream, std::span<const TensorRef> grads) 
 }
 
 void LossScaler::combine(Stream& stream, comm::Communicator& comm) {
+    comm::refuse_capture(stream);
     numerics::LossScaleState mine = read(stream);
     comm::Agreement agreement;
     // By anybody, and by others than steps.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <new>
 
+#include "comm/capture.hpp"
 #include "system/fnv.hpp"
 
 namespace mp::shard {
@@ -197,20 +198,25 @@ void Sharding::move_on(Stream& stream) {
     }
 }
 
+void Sharding::check_alive(const Stream& stream) const {
+    check(groups_.status());
+    comm::refuse_capture(stream);
+}
+
 void Sharding::acquire_grad(Stream& stream, int32_t parameter) {
     buckets_->acquire(stream, parameter);
 }
 
 void Sharding::grad_ready(Stream& stream, int32_t parameter) {
     const auto turn = progress_.turn();
-    check_alive();
+    check_alive(stream);
     buckets_->ready(stream, parameter);
     move_on(stream);
 }
 
 void Sharding::end_microbatch(Stream& stream) {
     const auto turn = progress_.turn();
-    check_alive();
+    check_alive(stream);
     buckets_->end_slot(stream);
     move_on(stream);
 }
@@ -268,7 +274,7 @@ uint64_t Sharding::weights_hash(Stream& stream, int64_t step) const {
 
 void Sharding::reduce(Stream& stream) {
     const auto turn = progress_.turn();
-    check_alive();
+    check_alive(stream);
     or_abandon(groups_, [&] {
         buckets_->finish(stream);
         if (options_.stage == 0) {
@@ -294,7 +300,7 @@ void Sharding::publish(Stream& stream) {
 void Sharding::begin_gather(Stream& stream, std::span<const int32_t> parameters) {
     if (options_.stage == 3) {
         const auto turn = progress_.turn();
-        check_alive();
+        check_alive(stream);
         weights_->begin_gather(stream, parameters);
     }
 }
@@ -306,7 +312,7 @@ void Sharding::wait_gather(Stream& stream, std::span<const int32_t> parameters) 
     }
     if (options_.stage == 3) {
         const auto turn = progress_.turn();
-        check_alive();
+        check_alive(stream);
         weights_->wait_gather(stream, parameters);
     }
 }
@@ -314,6 +320,7 @@ void Sharding::wait_gather(Stream& stream, std::span<const int32_t> parameters) 
 void Sharding::release(Stream& stream, std::span<const int32_t> parameters) {
     if (options_.stage == 3) {
         const auto turn = progress_.turn();
+        comm::refuse_capture(stream);
         weights_->release(stream, parameters);
     }
 }

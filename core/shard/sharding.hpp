@@ -110,8 +110,8 @@ class Sharding {
 
   private:
     comm::Advance step(Stream& stream);
-    // A call that moves something: refuses where an exchange has failed.
-    void check_alive() const { check(groups_.status()); }
+    // A call that moves something: refuses where an exchange has failed, and in a capture.
+    void check_alive(const Stream& stream) const;
     // Where no thread does it.
     void move_on(Stream& stream);
 

@@ -47,7 +47,7 @@ void SliceGather::begin(Stream& stream, const char* site) {
     const auto rank = static_cast<std::size_t>(comm_.rank());
     comm::CallOptions options;
     options.site = site;
-    options.stream = stream.queue().native();
+    options.queue = &stream.queue();
     check(comm_.begin_all_gather({buffer_->wire() + offsets_[rank], bytes_[rank], buffer_->wire(),
                                   bytes_.data(), offsets_.data()},
                                  options, &request_));

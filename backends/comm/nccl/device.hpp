@@ -38,6 +38,8 @@ class NcclDevice {
     virtual Status wait_for(void* other) noexcept = 0;
     // A mark in the stream, and whether it has been reached.
     virtual Status mark(void** event) noexcept = 0;
+    // The stream waits for a mark in another stream of the same GPU.
+    virtual Status wait_for_mark(void* event) noexcept = 0;
     virtual Status reached(void* event, bool* done) noexcept = 0;
     virtual void drop_mark(void* event) noexcept = 0;
 };

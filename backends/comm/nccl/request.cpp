@@ -55,7 +55,7 @@ NcclRequest::NcclRequest(NcclTransport& transport, const Collective& what)
 }
 
 NcclRequest::~NcclRequest() {
-    transport_.forget(this);
+    transport_.forget(*this);
     if (transport_.is_aborted() || (is_issued_ && !is_over_)) {
         return; // the device may still use it: never freed
     }
@@ -149,10 +149,14 @@ Status NcclRequest::call() noexcept {
     return Status::error(Code::internal, "collective kind %d", static_cast<int>(what_.kind));
 }
 
-Status NcclRequest::issue() noexcept {
+Status NcclRequest::issue(const NcclRequest* before) noexcept {
+    const DeviceScope scope(device_);
     is_issued_ = true;
     Status status;
-    if (what_.stream != nullptr) {
+    if (before != nullptr && &before->transport_ != &transport_) {
+        status = device_.wait_for_mark(before->event_); // the kernels too, one after another
+    }
+    if (status.ok() && what_.stream != nullptr) {
         status = device_.wait_for(what_.stream);
     }
     for (const Staged* staged : {&send_, &receive_}) {
@@ -170,6 +174,7 @@ Status NcclRequest::issue() noexcept {
 }
 
 Status NcclRequest::conclude() noexcept {
+    const DeviceScope scope(device_);
     Status status;
     if (receive_.pinned != nullptr) {
         status = device_.copy(receive_.pinned, receive_.device, receive_.bytes);

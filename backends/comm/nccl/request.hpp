@@ -22,10 +22,12 @@ class NcclRequest final : public TransportRequest {
     ~NcclRequest() override;
     Status poll(bool* done) noexcept override;
 
-    // The steps that the transport takes in turn, the device entered and the communicator ready.
-    Status issue() noexcept;    // gives it to NCCL
+    // The steps that the order of the GPU takes in turn, the communicator ready.
+    Status issue(const NcclRequest* before) noexcept; // gives it to NCCL, behind another one
     Status conclude() noexcept; // NCCL has put it into the stream: copies back, and a mark
+    [[nodiscard]] NcclTransport& transport() const noexcept { return transport_; }
     [[nodiscard]] bool is_issued() const noexcept { return is_issued_; }
+    [[nodiscard]] bool is_concluded() const noexcept { return is_concluded_; }
 
   private:
     void stage(const void* memory, int64_t bytes, Staged& out);

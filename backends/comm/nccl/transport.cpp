@@ -23,6 +23,11 @@ void nap() noexcept {
     (void)nanosleep(&time, nullptr);
 }
 
+Status not_done(const char* what, int64_t deadline_ms) noexcept {
+    return Status::error(Code::timeout, "%s: not done after %lld ms", what,
+                         static_cast<long long>(deadline_ms));
+}
+
 // Polls a communicator until NCCL is through with it, or the time is.
 Status settle(const NcclApi& api, NcclComm comm, const char* what, int64_t deadline_ms) noexcept {
     const int64_t until = monotonic_ns() + deadline_ms * kNsPerMs;
@@ -34,8 +39,7 @@ Status settle(const NcclApi& api, NcclComm comm, const char* what, int64_t deadl
             return status;
         }
         if (monotonic_ns() >= until) {
-            return Status::error(Code::timeout, "%s: not done after %lld ms", what,
-                                 static_cast<long long>(deadline_ms));
+            return not_done(what, deadline_ms);
         }
         nap();
     }
@@ -46,7 +50,8 @@ Status settle(const NcclApi& api, NcclComm comm, const char* what, int64_t deadl
 NcclTransport::NcclTransport(Parts parts)
     : parts_(std::move(parts)), name_(std::string("nccl") + parts_.api->label),
       details_("NCCL " + version_text(parts_.api->version) + ", device " +
-               std::to_string(parts_.device->index())) {
+               std::to_string(parts_.device->index())),
+      order_(NcclOrder::of(parts_.device->index())) {
     if (parts_.goodbye_ms == nullptr) {
         parts_.goodbye_ms = std::make_shared<std::atomic<int64_t>>(kEndMs);
     }
@@ -72,21 +77,34 @@ void NcclTransport::end() noexcept {
     if (status.ok()) {
         (void)api.CommDestroy(parts_.comm);
     } else {
+        const std::lock_guard lock(order_->mutex());
         abort_locked();
     }
 }
 
+// A group that is being made ends with it: NCCL joins the thread that makes it, which has then written the handle.
 void NcclTransport::abort_locked() noexcept {
-    if (!is_aborted_.exchange(true)) {
-        parts_.device->abandon();
-        (void)parts_.api->CommAbort(parts_.comm);
+    if (is_aborted_.exchange(true)) {
+        return;
+    }
+    order_->remove(*this);
+    parts_.device->abandon();
+    (void)parts_.api->CommAbort(parts_.comm);
+    if (NcclComm child = take_child(); child != nullptr) {
+        (void)parts_.api->CommAbort(child);
     }
 }
 
-void NcclTransport::abort(const Status& /*reason*/) noexcept {
-    const std::lock_guard lock(mutex_);
+void NcclTransport::abort(const Status& reason) noexcept {
+    const std::lock_guard lock(order_->mutex());
     const DeviceScope scope(*parts_.device);
+    fail(reason);
     abort_locked();
+}
+
+void NcclTransport::fail(const Status& reason) noexcept {
+    failure_ = failure_.ok() ? reason : failure_;
+    order_->remove(*this);
 }
 
 Status NcclTransport::check_async(bool* is_ready) noexcept {
@@ -99,29 +117,19 @@ Status NcclTransport::check_async(bool* is_ready) noexcept {
 }
 
 Status NcclTransport::advance() noexcept {
-    const std::lock_guard lock(mutex_);
-    if (is_aborted_.load()) {
-        return Status::error(Code::aborted, "the NCCL communicator was aborted");
-    }
+    const std::lock_guard lock(order_->mutex());
     const DeviceScope scope(*parts_.device);
+    order_->advance();
     bool is_ready = false;
-    Status status = check_async(&is_ready);
-    while (status.ok() && is_ready && !waiting_.empty()) {
-        NcclRequest& next = *waiting_.front();
-        if (next.is_issued()) {
-            status = next.conclude();
-            waiting_.pop_front();
-            continue;
-        }
-        status = next.issue();
-        status = status.ok() ? check_async(&is_ready) : status;
+    if (Status status = failure_.ok() ? check_async(&is_ready) : failure_; !status.ok()) {
+        fail(status);
     }
-    return status;
+    return failure_;
 }
 
-void NcclTransport::forget(NcclRequest* request) noexcept {
-    const std::lock_guard lock(mutex_);
-    waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), request), waiting_.end());
+void NcclTransport::forget(const NcclRequest& request) noexcept {
+    const std::lock_guard lock(order_->mutex());
+    order_->remove(request);
 }
 
 Status NcclTransport::begin(const Collective& what, TransportRequest** out) noexcept {
@@ -129,8 +137,11 @@ Status NcclTransport::begin(const Collective& what, TransportRequest** out) noex
         const DeviceScope scope(*parts_.device);
         auto request = std::make_unique<NcclRequest>(*this, what);
         {
-            const std::lock_guard lock(mutex_);
-            waiting_.push_back(request.get());
+            const std::lock_guard lock(order_->mutex());
+            if (!failure_.ok()) {
+                return failure_;
+            }
+            order_->add(*request);
         }
         *out = request.release();
         return Status();
@@ -146,37 +157,74 @@ Status NcclTransport::begin(const Collective& what, TransportRequest** out) noex
     return status;
 }
 
+Status NcclTransport::split_step(const GroupDesc& group, bool* is_begun, bool* is_done) noexcept {
+    order_->advance();
+    bool is_ready = false;
+    Status status = failure_.ok() ? check_async(&is_ready) : failure_;
+    // NCCL takes it from a communicator that is through with everything before.
+    if (status.ok() && is_ready && !*is_begun && !order_->has(*this)) {
+        *is_begun = true;
+        NcclConfig config;
+        status = nccl_status(*parts_.api,
+                             parts_.api->CommSplit(parts_.comm,
+                                                   group.color < 0 ? kNcclNoColor : group.color,
+                                                   group.key, &child_, &config),
+                             "ncclCommSplit", parts_.comm);
+        status = status.ok() ? check_async(&is_ready) : status;
+    }
+    *is_done = status.ok() && is_ready && *is_begun &&
+               (group.color < 0 || std::atomic_ref(child_).load() != nullptr);
+    return status;
+}
+
+// The lock is free between two looks: others may abort meanwhile. What fails leaves no communicator behind to which NCCL may
+// still write.
+Status NcclTransport::split(const GroupDesc& group, NcclComm* out) noexcept {
+    const DeviceScope scope(*parts_.device);
+    const int64_t until = monotonic_ns() + group.deadline_ms * kNsPerMs;
+    bool is_begun = false;
+    for (;;) {
+        {
+            const std::lock_guard lock(order_->mutex());
+            bool is_done = false;
+            Status status = split_step(group, &is_begun, &is_done);
+            if (status.ok() && is_done) {
+                *out = take_child();
+                return {};
+            }
+            if (status.ok() && monotonic_ns() >= until) {
+                status = not_done("ncclCommSplit", group.deadline_ms);
+            }
+            if (!status.ok()) {
+                fail(status);
+                abort_locked();
+                return failure_;
+            }
+        }
+        nap();
+    }
+}
+
 Status NcclTransport::make_group(const GroupDesc& group, Transport** out) noexcept {
     *out = nullptr;
-    const std::lock_guard lock(mutex_);
-    NcclConfig config;
     Parts part = parts_;
     part.comm = nullptr;
     part.is_owned = true;
     part.rank = group.rank;
     part.size = group.count;
-    const DeviceScope scope(*parts_.device);
     Status status = parts_.device->make_another(&part.device);
-    if (!status.ok()) {
-        return status;
-    }
-    status =
-        nccl_status(*parts_.api,
-                    parts_.api->CommSplit(parts_.comm, group.color < 0 ? kNcclNoColor : group.color,
-                                          group.key, &part.comm, &config),
-                    "ncclCommSplit", parts_.comm);
-    // The new handle is written at once or when the old communicator is ready again: the next call on either waits.
-    status =
-        status.ok() ? settle(*parts_.api, parts_.comm, "ncclCommSplit", group.deadline_ms) : status;
+    status = status.ok() ? split(group, &part.comm) : status;
     if (!status.ok() || group.color < 0) {
         return status;
     }
-    try {
-        *out = new NcclTransport(std::move(part));
-        return {};
-    } catch (const std::exception&) {
-        return Status::error(Code::out_of_memory, "no memory for a transport");
+    status = guarded("a transport", [&] {
+        *out = new NcclTransport(part);
+        return Status();
+    });
+    if (!status.ok()) {
+        (void)parts_.api->CommAbort(part.comm);
     }
+    return status;
 }
 
 Status make_nccl_transport(const NcclApi& api, std::shared_ptr<NcclDevice> device,

@@ -4,21 +4,19 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <vector>
 
 #include "comm/nccl/api.hpp"
 #include "comm/nccl/device.hpp"
+#include "comm/nccl/order.hpp"
 #include "interface/transport.hpp"
 
 namespace mp::comm {
 
 class NcclRequest;
 
-// One NCCL communicator and what is still to be given to it.
+// One NCCL communicator.
 class NcclTransport final : public Transport {
   public:
     struct Parts {
@@ -49,23 +47,32 @@ class NcclTransport final : public Transport {
 
     // Gives NCCL the next collectives while it takes them; tells whether the communicator is well.
     Status advance() noexcept;
-    void forget(NcclRequest* request) noexcept;
+    void forget(const NcclRequest& request) noexcept;
     [[nodiscard]] const Parts& parts() const noexcept { return parts_; }
     [[nodiscard]] bool is_aborted() const noexcept { return is_aborted_.load(); }
 
-  private:
-    // What NCCL says of the communicator: ok and ready, ok and busy, or the failure.
+    // For the order of the GPU, under its lock. What NCCL says of the communicator: ok and ready, ok and busy, or the failure.
     Status check_async(bool* is_ready) noexcept;
+    // The first failure, which all later calls have.
+    void fail(const Status& reason) noexcept;
+
+  private:
+    Status split(const GroupDesc& group, NcclComm* out) noexcept;
+    // One look at a split: begins it when NCCL is ready for it, and sees its end.
+    Status split_step(const GroupDesc& group, bool* is_begun, bool* is_done) noexcept;
+    NcclComm take_child() noexcept { return std::atomic_ref(child_).exchange(nullptr); }
     void abort_locked() noexcept;
     void end() noexcept;
 
     Parts parts_;
     std::string name_;
     std::string details_;
-    std::mutex mutex_; // of every call of NCCL for this communicator
+    std::shared_ptr<NcclOrder>
+        order_; // its lock is that of every call of NCCL for this communicator
     std::atomic<bool> is_aborted_{false};
-    std::deque<NcclRequest*>
-        waiting_; // in the order of begin; the first may have been given to NCCL
+    Status failure_;
+    // Where a thread of NCCL's writes the handle of a group: at the end of a split, or when this communicator is aborted.
+    NcclComm child_ = nullptr;
 };
 
 // Waits, no longer than the deadline, until a new communicator is ready.

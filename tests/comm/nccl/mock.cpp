@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mock.hpp"
 
+#include <chrono>
+
 namespace mp::test {
 namespace {
 
@@ -8,37 +10,111 @@ using comm::NcclComm;
 using comm::NcclResult;
 using comm::NcclStream;
 
-int the_comm = 0;
+MockComm* of(NcclComm comm) { return static_cast<MockComm*>(comm); }
 
-// Writes a call down; `on_comm` is what needs a living, idle communicator.
-NcclResult call(const std::string& name, const std::string& words, bool on_comm) {
+MockComm* make_comm() {
+    std::deque<MockComm>& comms = script().comms;
+    MockComm& made = comms.emplace_back();
+    made.number = static_cast<int>(comms.size()) - 1;
+    return &made;
+}
+
+NcclResult result_of(const std::string& name) {
+    const auto found = script().results.find(name);
+    return found == script().results.end() ? comm::kNcclSuccess : found->second;
+}
+
+// Writes a call down that needs a living, idle communicator; `is_end` also one that is busy.
+NcclResult call(const std::string& name, const std::string& words, MockComm& comm,
+                bool is_end = false) {
     NcclScript& s = script();
-    s.calls.push_back(words.empty() ? name : name + " " + words);
-    if (on_comm && s.is_dead) {
+    std::string line = words.empty() ? name : name + " " + words;
+    line += comm.number == 0 ? "" : " of comm " + std::to_string(comm.number);
+    s.calls.push_back(line);
+    if (comm.is_dead) {
         s.errors.push_back(name + " after the communicator's end");
     }
-    if (on_comm && s.busy > 0 && s.group_depth == 0) {
+    if ((comm.busy > 0 || comm.is_splitting) && !is_end) {
         s.errors.push_back(name + " while NCCL was busy");
     }
-    s.never_ends = s.never_ends || s.hangs_in == name;
-    const auto found = s.results.find(name);
-    return found == s.results.end() ? comm::kNcclSuccess : found->second;
+    comm.never_ends = comm.never_ends || s.hangs_in == name;
+    return result_of(name);
+}
+
+NcclResult call_in_group(const char* name, const std::string& words, NcclComm comm) {
+    NcclScript& s = script();
+    if (s.group_depth != 1) {
+        s.errors.push_back(std::string(name) + " outside of a group");
+    }
+    s.in_group.insert(of(comm));
+    return call(name, words, *of(comm));
 }
 
 // After a call that may go on in the background.
-NcclResult begin_work(NcclResult result) {
-    script().busy = script().busy_polls;
-    return result == comm::kNcclSuccess && script().busy > 0 ? comm::kNcclInProgress : result;
+NcclResult begin_work(MockComm& comm, NcclResult result) {
+    comm.busy = script().busy_polls;
+    return result == comm::kNcclSuccess && comm.busy > 0 ? comm::kNcclInProgress : result;
+}
+
+NcclResult begin_group() {
+    script().calls.emplace_back("GroupStart");
+    ++script().group_depth;
+    return result_of("GroupStart");
+}
+
+NcclResult end_group() {
+    NcclScript& s = script();
+    s.calls.emplace_back("GroupEnd");
+    --s.group_depth;
+    NcclResult result = result_of("GroupEnd");
+    for (MockComm* comm : s.in_group) {
+        comm->never_ends = comm->never_ends || s.hangs_in == "GroupEnd";
+        result = begin_work(*comm, result);
+    }
+    s.in_group.clear();
+    return result;
+}
+
+// The handle appears at the end, which an abort of the parent brings near.
+NcclResult split(NcclComm parent, int color, int key, NcclComm* out, comm::NcclConfig* /*config*/) {
+    MockComm& comm = *of(parent);
+    const NcclResult result =
+        call("CommSplit", std::to_string(color) + " " + std::to_string(key), comm);
+    *out = nullptr;
+    if (color < 0 || result != comm::kNcclSuccess) {
+        return begin_work(comm, result);
+    }
+    MockComm* const child = make_comm();
+    if (comm.splitting.joinable()) {
+        comm.splitting.join();
+    }
+    comm.is_splitting = true;
+    comm.splitting =
+        std::thread([&comm, child, out, hangs = comm.never_ends, ms = script().split_ms] {
+            for (int i = 0; (hangs || i < ms) && !comm.is_aborted; ++i) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+            std::atomic_ref<NcclComm>(*out).store(child);
+            comm.is_splitting = false;
+        });
+    (void)begin_work(comm, result);
+    return comm::kNcclInProgress;
+}
+
+NcclResult abort_comm(NcclComm handle) {
+    MockComm& comm = *of(handle);
+    const NcclResult result = call("CommAbort", "", comm, true);
+    comm.is_aborted = true;
+    if (comm.splitting.joinable()) {
+        comm.splitting.join();
+    }
+    comm.busy = 0;
+    comm.is_dead = true;
+    return result;
 }
 
 std::string text(std::size_t count, int type, int other) {
     return std::to_string(count) + " type " + std::to_string(type) + " " + std::to_string(other);
-}
-
-void expect_group(const char* name) {
-    if (script().group_depth != 1) {
-        script().errors.push_back(std::string(name) + " outside of a group");
-    }
 }
 
 } // namespace
@@ -46,6 +122,18 @@ void expect_group(const char* name) {
 NcclScript& script() {
     static NcclScript instance;
     return instance;
+}
+
+void renew_script() {
+    for (MockComm& comm : script().comms) {
+        comm.is_aborted = true;
+        if (comm.splitting.joinable()) {
+            comm.splitting.join();
+        }
+    }
+    NcclScript& s = script();
+    s.~NcclScript();
+    new (&s) NcclScript();
 }
 
 comm::NcclApi mock_nccl() {
@@ -66,69 +154,54 @@ comm::NcclApi mock_nccl() {
             config->size != sizeof *config || id.internal[127] != 7) {
             s.errors.emplace_back("a wrong configuration");
         }
-        *comm = &the_comm;
-        return begin_work(call("CommInitRankConfig", std::to_string(rank), false));
+        MockComm* const made = make_comm();
+        *comm = made;
+        return begin_work(*made, call("CommInitRankConfig", std::to_string(rank), *made));
     };
-    api.CommGetAsyncError = [](NcclComm, NcclResult* state) {
+    api.CommGetAsyncError = [](NcclComm handle, NcclResult* state) {
         NcclScript& s = script();
+        MockComm& comm = *of(handle);
         ++s.asked;
-        if (s.is_dead) {
+        if (comm.is_dead) {
             s.errors.emplace_back("CommGetAsyncError after the communicator's end");
         }
-        if (s.never_ends || s.busy > 0) {
-            s.busy -= s.never_ends ? 0 : 1;
+        const bool never_ends = s.never_ends || comm.never_ends;
+        if (never_ends || comm.busy > 0 || comm.is_splitting) {
+            comm.busy -= never_ends || comm.busy == 0 ? 0 : 1;
             *state = comm::kNcclInProgress;
         } else {
             *state = s.answer;
         }
         return 0;
     };
-    api.CommFinalize = [](NcclComm) { return begin_work(call("CommFinalize", "", true)); };
-    api.CommDestroy = [](NcclComm) {
-        const NcclResult result = call("CommDestroy", "", true);
-        script().is_dead = true;
+    api.CommFinalize = [](NcclComm comm) {
+        return begin_work(*of(comm), call("CommFinalize", "", *of(comm)));
+    };
+    api.CommDestroy = [](NcclComm comm) {
+        const NcclResult result = call("CommDestroy", "", *of(comm));
+        of(comm)->is_dead = true;
         return result;
     };
-    api.CommAbort = [](NcclComm) {
-        script().busy = 0;
-        const NcclResult result = call("CommAbort", "", true);
-        script().is_dead = true;
-        return result;
-    };
-    api.CommSplit = [](NcclComm, int color, int key, NcclComm* out, comm::NcclConfig*) {
-        *out = color < 0 ? nullptr : &the_comm;
-        return begin_work(
-            call("CommSplit", std::to_string(color) + " " + std::to_string(key), true));
-    };
+    api.CommAbort = abort_comm;
+    api.CommSplit = split;
     api.CommCount = [](NcclComm, int* count) { return *count = script().size, 0; };
     api.CommUserRank = [](NcclComm, int* rank) { return *rank = script().rank, 0; };
     api.CommCuDevice = [](NcclComm, int* device) { return *device = script().device, 0; };
-    api.GroupStart = [] {
-        const NcclResult result = call("GroupStart", "", true);
-        ++script().group_depth;
-        return result;
+    api.GroupStart = begin_group;
+    api.GroupEnd = end_group;
+    api.Send = [](const void*, std::size_t bytes, int type, int peer, NcclComm comm, NcclStream) {
+        return call_in_group("Send", text(bytes, type, peer), comm);
     };
-    api.GroupEnd = [] {
-        --script().group_depth;
-        return begin_work(call("GroupEnd", "", true));
+    api.Recv = [](void*, std::size_t bytes, int type, int peer, NcclComm comm, NcclStream) {
+        return call_in_group("Recv", text(bytes, type, peer), comm);
     };
-    api.Send = [](const void*, std::size_t bytes, int type, int peer, NcclComm, NcclStream) {
-        expect_group("Send");
-        return call("Send", text(bytes, type, peer), true);
-    };
-    api.Recv = [](void*, std::size_t bytes, int type, int peer, NcclComm, NcclStream) {
-        expect_group("Recv");
-        return call("Recv", text(bytes, type, peer), true);
-    };
-    api.Broadcast = [](const void*, void*, std::size_t bytes, int type, int root, NcclComm,
+    api.Broadcast = [](const void*, void*, std::size_t bytes, int type, int root, NcclComm comm,
                        NcclStream) {
-        expect_group("Broadcast");
-        return call("Broadcast", text(bytes, type, root), true);
+        return call_in_group("Broadcast", text(bytes, type, root), comm);
     };
-    api.AllReduce = [](const void*, void*, std::size_t count, int type, int op, NcclComm,
+    api.AllReduce = [](const void*, void*, std::size_t count, int type, int op, NcclComm comm,
                        NcclStream) {
-        expect_group("AllReduce");
-        return call("AllReduce", text(count, type, op), true);
+        return call_in_group("AllReduce", text(count, type, op), comm);
     };
     api.GetErrorString = [](NcclResult) { return "an error of the script"; };
     api.GetLastError = [](NcclComm) { return "its last words"; };
@@ -175,6 +248,11 @@ Status MockDevice::mark(void** event) noexcept {
     ++live_marks;
     asked_ = 0;
     *event = this;
+    return {};
+}
+
+Status MockDevice::wait_for_mark(void* event) noexcept {
+    waited_for_marks += event == this ? 0 : 1;
     return {};
 }
 

@@ -3,11 +3,14 @@
 // NCCL, with what, and what it does with NCCL's answers. It moves bytes between no ranks and proves nothing of NCCL.
 #pragma once
 
+#include <atomic>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <new>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/nccl/api.hpp"
@@ -15,9 +18,23 @@
 
 namespace mp::test {
 
+// A communicator of the script.
+struct MockComm {
+    int number = 0;
+    int busy = 0;
+    bool is_dead = false; // aborted or destroyed
+    bool never_ends = false;
+    // Makes a group, and writes its handle at the end: as NCCL's own thread does, which an abort joins.
+    std::thread splitting;
+    std::atomic<bool> is_splitting{false};
+    std::atomic<bool> is_aborted{false};
+};
+
 // The script, and what was called. One at a time, since a table of plain functions has nowhere to keep a pointer.
 struct NcclScript {
+    // Of a communicator that is not the first: "AllReduce 1 type 3 2 of comm 1".
     std::vector<std::string> calls;
+    std::deque<MockComm> comms;
     int busy_polls = 0; // CommGetAsyncError says "in progress" so often after each call
     int answer = comm::kNcclSuccess;    // and then this
     std::map<std::string, int> results; // of single functions
@@ -26,11 +43,11 @@ struct NcclScript {
     int rank = 0;
     int device = 3;
     int group_depth = 0;
-    int busy = 0;
-    int64_t asked = 0;    // how often CommGetAsyncError was called
-    bool is_dead = false; // aborted or destroyed
+    std::set<MockComm*> in_group;
+    int64_t asked = 0; // how often CommGetAsyncError was called
     bool never_ends = false;
-    std::string hangs_in; // a call after which it never ends
+    std::string hangs_in; // a call after which its communicator never ends
+    int split_ms = 0;     // until the handle of a group is written
 
     [[nodiscard]] int count(const std::string& name) const {
         int n = 0;
@@ -42,6 +59,8 @@ struct NcclScript {
 };
 
 NcclScript& script();
+// Another script. What threads of the last one were to write is written before.
+void renew_script();
 // A table that plays the script. Its label is "(mock)".
 comm::NcclApi mock_nccl();
 
@@ -53,6 +72,7 @@ class MockDevice final : public comm::NcclDevice {
     int live_marks = 0;
     bool is_abandoned = false;
     std::vector<void*> waited_for;
+    int waited_for_marks = 0; // of other devices
     std::set<const void*> device_memory;
     mutable std::vector<std::weak_ptr<comm::NcclDevice>> others; // that it has made
 
@@ -75,6 +95,7 @@ class MockDevice final : public comm::NcclDevice {
     Status copy(void* to, const void* from, int64_t bytes) noexcept override;
     Status wait_for(void* other) noexcept override;
     Status mark(void** event) noexcept override;
+    Status wait_for_mark(void* event) noexcept override;
     Status reached(void* event, bool* done) noexcept override;
     void drop_mark(void* event) noexcept override;
 

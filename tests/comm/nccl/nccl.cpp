@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
+#include <thread>
 
 #include "comm/communicator.hpp"
 #include "comm/nccl/transport.hpp"
@@ -27,7 +29,7 @@ const comm::NcclApi& api() {
 
 class Nccl : public testing::Test {
   protected:
-    void SetUp() override { script() = {}; }
+    void SetUp() override { renew_script(); }
     void TearDown() override {
         EXPECT_EQ(script().errors, std::vector<std::string>());
         EXPECT_EQ(script().group_depth, 0);
@@ -107,15 +109,45 @@ TEST_F(Nccl, OtherCollectives) {
               (Calls{"GroupStart", "GroupEnd", "mark"}));
 }
 
+// A stream, which may be in a capture.
+class TestQueue final : public Queue {
+  public:
+    uint64_t number = 0;
+    Status sync() noexcept override { return {}; }
+    [[nodiscard]] void* native() const noexcept override { return const_cast<TestQueue*>(this); }
+    Status capture(uint64_t* out) noexcept override {
+        *out = number;
+        return {};
+    }
+};
+
 TEST_F(Nccl, DeviceMemoryIsNotStagedAndItsStreamComesFirst) {
     const auto comm = make(0, 2);
     std::array<float, 2> values{};
     device_->device_memory.insert(values.data());
     script().calls.clear();
-    int stream = 0;
-    EXPECT_TRUE(comm->sum_f32(values.data(), 2, {0, nullptr, &stream}).ok());
+    TestQueue queue;
+    EXPECT_TRUE(comm->sum_f32(values.data(), 2, {0, nullptr, &queue}).ok());
     EXPECT_EQ(script().calls, (Calls{"GroupStart", "AllReduce 2 type 7 0", "GroupEnd", "mark"}));
-    EXPECT_EQ(device_->waited_for, std::vector<void*>{&stream});
+    EXPECT_EQ(device_->waited_for, std::vector<void*>{&queue});
+}
+
+TEST_F(Nccl, ACaptureIsRefusedBeforeAnythingIsBegun) {
+    const auto comm = make(0, 2);
+    std::array<float, 2> values{};
+    device_->device_memory.insert(values.data());
+    script().calls.clear();
+    TestQueue queue;
+    queue.number = 7;
+    const Status status = comm->sum_f32(values.data(), 2, {0, nullptr, &queue});
+    EXPECT_EQ(status.code(), Code::bad_state);
+    EXPECT_NE(std::string(status.text()).find("captured into a graph"), std::string::npos)
+        << status.text();
+    EXPECT_EQ(script().calls, Calls());
+    EXPECT_TRUE(device_->waited_for.empty());
+    EXPECT_EQ(comm->sequence(), 0U);
+    queue.number = 0;
+    EXPECT_TRUE(comm->sum_f32(values.data(), 2, {0, nullptr, &queue}).ok());
 }
 
 TEST_F(Nccl, WaitsWhileNcclIsBusy) {
@@ -195,7 +227,6 @@ TEST_F(Nccl, GoodbyesEndAtTheDeadlineToo) {
     EXPECT_EQ(script().count("CommFinalize"), 1);
     EXPECT_EQ(script().count("CommAbort"), 1);
     EXPECT_EQ(script().count("CommDestroy"), 0);
-    script().is_dead = false; // the mock has one communicator for both
     const int64_t asked = script().asked;
     part.reset();
     EXPECT_EQ(script().asked - asked, 1) << "once, for it may have ended";
@@ -232,7 +263,7 @@ TEST_F(Nccl, AbortFromOutside) {
 TEST_F(Nccl, CallersCommunicator) {
     script().size = 4;
     script().rank = 2;
-    int own = 0;
+    MockComm own;
     Transport* transport = nullptr;
     ASSERT_TRUE(comm::wrap_nccl_transport(api(), device_, &own, &transport).ok());
     {
@@ -256,10 +287,10 @@ TEST_F(Nccl, Split) {
     ASSERT_TRUE(comm->split(0, 7, &part).ok());
     ASSERT_NE(part, nullptr);
     EXPECT_EQ(script().count("CommSplit 0 7"), 1);
-    script().errors.clear();
-    part->abort(Status::error(Code::aborted, "the mock has one communicator for both"));
-    comm->abort(Status::error(Code::aborted, "likewise"));
-    script().errors.clear();
+    EXPECT_TRUE(part->barrier().ok());
+    std::unique_ptr<Communicator> none;
+    ASSERT_TRUE(comm->split(-1, 0, &none).ok());
+    EXPECT_EQ(none, nullptr);
 }
 
 // What one group moves does not wait for another's: it has a stream and a pool of its own.
@@ -271,19 +302,118 @@ TEST_F(Nccl, AGroupHasAStreamOfItsOwn) {
     const auto own = device_->others.front().lock();
     ASSERT_NE(own, nullptr);
     EXPECT_NE(own->stream(), device_->stream());
-    part->abort(Status::error(Code::aborted, "the mock has one communicator for both"));
-    comm->abort(Status::error(Code::aborted, "likewise"));
-    script().errors.clear();
 }
 
-TEST_F(Nccl, SplittingWaitsAsLongAsItWasAsked) {
+TEST_F(Nccl, ASplitTakesAHandleThatComesLate) {
+    script().split_ms = 20;
+    script().busy_polls = 3;
     const auto comm = make(0, 1);
+    comm::CommRequest before;
+    ASSERT_TRUE(comm->begin_barrier({}, &before).ok());
+    std::unique_ptr<Communicator> part;
+    const Status status = comm->split(0, 0, &part);
+    ASSERT_TRUE(status.ok()) << status.text();
+    EXPECT_TRUE(before.wait().ok());
+    EXPECT_TRUE(part->barrier().ok());
+}
+
+// NCCL's thread may still write the handle of the group: it is ended, and what it has made.
+TEST_F(Nccl, ASplitThatTakesTooLongLeavesNothingBehind) {
+    auto comm = make(0, 1);
     script().hangs_in = "CommSplit";
     std::unique_ptr<Communicator> part;
     const Status status = comm->split(0, 0, &part, {30, nullptr, nullptr});
     EXPECT_EQ(status.code(), Code::timeout);
     EXPECT_NE(std::string(status.text()).find("not done after 30 ms"), std::string::npos)
         << status.text();
+    ASSERT_EQ(script().comms.size(), 2U);
+    EXPECT_FALSE(script().comms[0].is_splitting) << "it writes into memory that is gone";
+    EXPECT_TRUE(script().comms[0].is_dead);
+    EXPECT_TRUE(script().comms[1].is_dead) << "a group that nobody has";
+    const Status later = comm->barrier();
+    EXPECT_EQ(later.code(), Code::timeout) << later.text();
+    comm.reset();
+    EXPECT_EQ(script().count("CommAbort"), 2);
+}
+
+TEST_F(Nccl, AnErrorOfASplitEndsBoth) {
+    script().split_ms = 20;
+    const auto comm = make(0, 1);
+    script().results["CommSplit"] = 2;
+    std::unique_ptr<Communicator> part;
+    EXPECT_EQ(comm->split(0, 0, &part).code(), Code::nccl_error);
+    EXPECT_TRUE(script().comms[0].is_dead);
+    EXPECT_EQ(comm->barrier().code(), Code::nccl_error);
+}
+
+TEST_F(Nccl, ASplitCanBeAborted) {
+    const auto comm = make(0, 1, 20000);
+    script().hangs_in = "CommSplit";
+    std::unique_ptr<Communicator> part;
+    Status status;
+    const int64_t begin = monotonic_ns();
+    std::thread splits([&] { status = comm->split(0, 0, &part); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    comm->abort(Status::error(Code::aborted, "enough"));
+    splits.join();
+    EXPECT_EQ(status.code(), Code::aborted) << status.text();
+    EXPECT_LT(monotonic_ns() - begin, 5 * int64_t{1000000000}) << "it waited for the split";
+}
+
+// ---- one order for the communicators of a GPU
+
+// A communicator and a group of it, of two ranks.
+struct Pair {
+    std::unique_ptr<Communicator> all;
+    std::unique_ptr<Communicator> part;
+};
+
+class NcclOrders : public Nccl {
+  protected:
+    Pair make_pair() {
+        Pair pair;
+        pair.all = make(0, 1);
+        check(pair.all->split(0, 0, &pair.part));
+        script().calls.clear();
+        return pair;
+    }
+};
+
+TEST_F(NcclOrders, WhoIsReadyDoesNotOvertake) {
+    const Pair pair = make_pair();
+    comm::CommRequest first;
+    comm::CommRequest second;
+    script().busy_polls = 5; // the first one is not ready for a while
+    ASSERT_TRUE(pair.all->begin_barrier({}, &first).ok());
+    script().busy_polls = 0;
+    ASSERT_TRUE(pair.part->begin_barrier({}, &second).ok());
+    EXPECT_EQ(script().count("GroupStart"), 1) << "the group's overtook";
+    EXPECT_TRUE(second.wait().ok()) << "who waits for the second drives the first";
+    EXPECT_EQ(script().calls,
+              (Calls{"copy 4", "GroupStart", "AllReduce 1 type 3 2", "GroupEnd", "copy 4", "mark",
+                     "copy 4", "GroupStart", "AllReduce 1 type 3 2 of comm 1", "GroupEnd", "copy 4",
+                     "mark"}));
+    EXPECT_EQ(static_cast<MockDevice&>(*device_->others.front().lock()).waited_for_marks, 1)
+        << "the kernels are in this order, too";
+    EXPECT_TRUE(first.wait().ok());
+    // What is over is not waited for, nor what is in the same stream.
+    EXPECT_TRUE(pair.all->barrier().ok());
+    EXPECT_TRUE(pair.all->barrier().ok());
+    EXPECT_EQ(device_->waited_for_marks, 0);
+}
+
+TEST_F(NcclOrders, AFailureIsItsCommunicatorsOwn) {
+    const Pair pair = make_pair();
+    comm::CommRequest first;
+    comm::CommRequest second;
+    script().busy_polls = 5;
+    ASSERT_TRUE(pair.all->begin_barrier({}, &first).ok());
+    script().busy_polls = 0;
+    ASSERT_TRUE(pair.part->begin_barrier({}, &second).ok());
+    pair.all->abort(Status::error(Code::aborted, "enough"));
+    EXPECT_TRUE(second.wait().ok());
+    EXPECT_EQ(first.wait().code(), Code::aborted);
+    EXPECT_TRUE(pair.part->barrier().ok());
 }
 
 TEST(NcclTable, SaysWhatIsMissing) {
