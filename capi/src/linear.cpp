@@ -95,6 +95,7 @@ mp_linear* mp::capi::made_layer(const std::shared_ptr<LinearObject>& object, std
         note += " stays in high precision: " + reason;
         object->layer.context()->log(LogLevel::warning, [&] { return note; });
     }
+    complete(object->layer.context()->stream());
     return make_handle<mp_linear>(object);
 }
 
@@ -256,6 +257,7 @@ mp_status mp_linear_set_monitor(mp_linear* linear, const char* name, int32_t eve
         object.steps = 0;
         object.layer.collect_stats(every > 0);
         object.layer.scaling().clear_stats(object.layer.context()->stream());
+        complete(object.layer.context()->stream());
     });
 }
 
@@ -278,6 +280,7 @@ mp_status mp_linear_set_scaling(mp_linear* linear, const void* data, size_t byte
         linear::Linear& layer = object_of(linear, "linear")->layer;
         layer.load_scaling(layer.context()->stream(),
                            static_cast<const unsigned char*>(required(data, "data")), bytes);
+        complete(layer.context()->stream());
     });
 }
 

@@ -61,7 +61,9 @@ mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group, const m
         if (source.init_fp32 != nullptr) {
             parameter.init_fp32 = object_of(source.init_fp32, "desc.init_fp32");
         }
-        const int32_t number = object.add_parameter(object.context()->stream(), group, parameter);
+        Stream& stream = object.context()->stream();
+        const int32_t number = object.add_parameter(stream, group, parameter);
+        complete(stream);
         if (index != nullptr) {
             *index = number;
         }

@@ -258,8 +258,10 @@ mp_status mp_tensor_create_quantized(mp_context* context, const mp_tensor_desc* 
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const TensorSpec spec = spec_of(*owner, desc);
-        *out = make_handle<mp_tensor>(
-            std::make_shared<Tensor>(owner, *spec.stream, form_of(spec.dtype, quant), spec.shape));
+        auto tensor =
+            std::make_shared<Tensor>(owner, *spec.stream, form_of(spec.dtype, quant), spec.shape);
+        complete(*spec.stream);
+        *out = make_handle<mp_tensor>(std::move(tensor));
     });
 }
 
@@ -294,6 +296,7 @@ mp_status mp_tensor_wrap_quantized(mp_context* context, const mp_tensor_desc* de
         check_pieces(memory, form, spec.shape.count());
         auto tensor = std::make_shared<Tensor>(owner, *spec.stream, form, spec.shape, memory);
         check_pieces_apart(*tensor);
+        complete(*spec.stream);
         mp_tensor* handle = make_handle<mp_tensor>(tensor);
         tensor->give_back_by({deleter, payload}); // last: on failure the memory stays the caller's
         *out = handle;

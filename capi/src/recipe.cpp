@@ -138,6 +138,7 @@ mp_status mp_recipe_create_weight(mp_context* context, const mp_recipe* recipe, 
         const Shape sizes = checked_shape(ndim, shape, DType::fp32, "weight");
         const auto weight = optim::make_state(owner, owner->stream(), format, sizes);
         fill(owner, *weight, values);
+        complete(owner->stream());
         *out = make_handle<mp_tensor>(weight);
     });
 }
@@ -159,6 +160,7 @@ mp_status mp_recipe_create_weight_codes(mp_context* context, const mp_recipe* re
         }
         const auto weight = std::make_shared<Tensor>(owner, owner->stream(), form, sizes);
         fill(owner, *weight, values);
+        complete(owner->stream());
         *out = make_handle<mp_tensor>(weight);
     });
 }

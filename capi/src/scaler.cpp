@@ -69,7 +69,9 @@ mp_status mp_scaler_create(mp_context* context, const mp_scaler_desc* desc, mp_s
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const recipe::ScalerPolicy policy = policy_of(read_optional_struct(desc, "desc"));
-        *out = make_handle<mp_scaler>(std::make_shared<scaler::LossScaler>(owner, policy));
+        auto scaler = std::make_shared<scaler::LossScaler>(owner, policy);
+        complete(owner->stream());
+        *out = make_handle<mp_scaler>(std::move(scaler));
     });
 }
 
@@ -77,8 +79,9 @@ mp_status mp_scaler_create_from_recipe(mp_context* context, mp_recipe* recipe, m
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
-        *out = make_handle<mp_scaler>(
-            std::make_shared<scaler::LossScaler>(owner, use_recipe(recipe).scaler));
+        auto scaler = std::make_shared<scaler::LossScaler>(owner, use_recipe(recipe).scaler);
+        complete(owner->stream());
+        *out = make_handle<mp_scaler>(std::move(scaler));
     });
 }
 

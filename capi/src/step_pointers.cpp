@@ -321,8 +321,10 @@ mp_status mp_step_plan_create(mp_context* context, const mp_step_args* args,
         const mp_step_args read = read_struct(args, "args");
         Slots arrays = read_slots(slots, slot_count, rule_of(read.rule));
         const std::string warning = warning_of(read, arrays.segments);
-        *out = make_handle<mp_step_plan>(std::make_shared<StepPlanObject>(StepPlanObject{
-            owner, read, plan_of(owner->stream(), read, std::move(arrays), nullptr), warning}));
+        auto plan = std::make_shared<StepPlanObject>(StepPlanObject{
+            owner, read, plan_of(owner->stream(), read, std::move(arrays), nullptr), warning});
+        complete(owner->stream());
+        *out = make_handle<mp_step_plan>(std::move(plan));
         return warning.empty() ? MP_STATUS_OK : warn(warning);
     });
 }

@@ -122,8 +122,9 @@ mp_status mp_tensor_create(mp_context* context, const mp_tensor_desc* desc, mp_t
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const TensorSpec spec = spec_of(*owner, desc);
         check_plain(spec.dtype, "tensor");
-        *out = make_handle<mp_tensor>(
-            std::make_shared<Tensor>(owner, *spec.stream, spec.dtype, spec.shape));
+        auto tensor = std::make_shared<Tensor>(owner, *spec.stream, spec.dtype, spec.shape);
+        complete(*spec.stream);
+        *out = make_handle<mp_tensor>(std::move(tensor));
     });
 }
 
