@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a communicator of one rank does, over NCCL on a GPU, where there are both, and as itself on the host: the same body.
-#include "../capi/support.hpp"
+#include "rank_training.hpp"
 
 using namespace mp_test;
 
 namespace {
-
-using Comm = Handle<mp_comm, mp_comm_destroy>;
 
 class OneRank : public ::testing::TestWithParam<const char*> {
   protected:
@@ -53,17 +51,6 @@ class OneRank : public ::testing::TestWithParam<const char*> {
     Context context_;
     Comm comm_;
 };
-
-constexpr int64_t kCount = 100003;
-
-// Values that every type on the wire has.
-std::vector<float> some_values() {
-    std::vector<float> values(kCount);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] = 0.125F * static_cast<float>(static_cast<int>(i % 61) - 30);
-    }
-    return values;
-}
 
 TEST_P(OneRank, SendsToItself) {
     const Queue queue = make_queue();
@@ -114,68 +101,6 @@ TEST_P(OneRank, IsItsOwnSum) {
             }
         }
     }
-}
-
-// Everything after some steps of an optimizer; `comm` null: of one that nobody shares.
-std::vector<unsigned char> train(mp_context* context, mp_comm* comm, const char* name,
-                                 int32_t stage) {
-    const Recipe recipe = make_recipe(context, name);
-    mp_optimizer* raw = nullptr;
-    mp_sharding_desc zero = MP_SHARDING_DESC_INIT;
-    zero.stage = stage;
-    zero.bucket_elements = 1 << 14;
-    EXPECT_TRUE(succeeded(comm == nullptr ? mp_optimizer_create(context, recipe, nullptr, &raw)
-                                          : mp_optimizer_create_sharded(context, recipe, nullptr,
-                                                                        comm, &zero, &raw)));
-    const Optimizer optimizer(raw);
-    int32_t group = 0;
-    mp_param_group_desc group_desc = MP_PARAM_GROUP_DESC_INIT;
-    group_desc.beta2 = 0.95;
-    EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, &group_desc, &group)));
-    const char* weight = nullptr;
-    EXPECT_TRUE(succeeded(mp_recipe_get_string(recipe, MP_RECIPE_WEIGHT_DTYPE, &weight)));
-    const int32_t dtype = std::string(weight) == "fp32" ? MP_DTYPE_FP32 : MP_DTYPE_BF16;
-    std::vector<Tensor> params;
-    for (const int64_t count : {int64_t{5}, int64_t{40000}, int64_t{4097}}) {
-        const std::vector<float> all = some_values();
-        params.push_back(make_tensor(context, dtype, {count},
-                                     std::vector<float>(all.begin(), all.begin() + count)));
-        const std::string parameter = "p" + std::to_string(count);
-        mp_param_desc desc = MP_PARAM_DESC_INIT;
-        desc.name = parameter.c_str();
-        desc.param = params.back();
-        EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, group, &desc, nullptr)));
-    }
-    if (comm != nullptr) {
-        EXPECT_TRUE(succeeded(mp_optimizer_shard(optimizer, nullptr)));
-    }
-    for (int step = 0; step < 3; ++step) {
-        for (int32_t i = 0; i < 3; ++i) {
-            if (comm != nullptr) { // in stage 2 it has no memory between steps
-                EXPECT_TRUE(succeeded(mp_optimizer_acquire_grad(optimizer, nullptr, i)));
-            }
-            mp_tensor* grad = nullptr;
-            EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, i, "grad", &grad)));
-            const Tensor owned(grad);
-            // The weights are as good a gradient as any.
-            mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
-            EXPECT_TRUE(succeeded(mp_tensor_get_desc(grad, &desc)));
-            const Tensor& param = params[static_cast<std::size_t>(i)];
-            EXPECT_TRUE(succeeded(desc.dtype == dtype
-                                      ? mp_tensor_copy(param, nullptr, grad)
-                                      : mp_tensor_cast(param, nullptr, grad, nullptr)));
-            if (comm != nullptr) {
-                EXPECT_TRUE(succeeded(mp_optimizer_grad_ready(optimizer, nullptr, i)));
-            }
-        }
-        EXPECT_TRUE(succeeded(mp_optimizer_step(optimizer, nullptr, nullptr)));
-    }
-    std::vector<unsigned char> bits;
-    for (const Tensor& param : params) {
-        const std::vector<unsigned char> bytes = bytes_of(param);
-        bits.insert(bits.end(), bytes.begin(), bytes.end());
-    }
-    return bits;
 }
 
 TEST_P(OneRank, TrainsAsIfItSharedWithNobody) {

@@ -204,6 +204,10 @@ cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned int) {
     return cudaSuccess;
 }
 
+cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) {
+    return cudaHostAlloc(pointer, bytes, cudaHostAllocDefault);
+}
+
 cudaError_t cudaFreeHost(void* pointer) {
     const std::lock_guard lock(mutex());
     (void)begin();
@@ -262,14 +266,14 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t bytes,
                             cudaMemcpyKind kind, cudaStream_t stream) {
     const std::lock_guard lock(mutex());
-    const bool to_device = kind != cudaMemcpyDeviceToHost;
-    const bool from_device = kind != cudaMemcpyHostToDevice;
-    if (is_device_memory(destination, bytes) != to_device ||
-        is_device_memory(source, bytes) != from_device) {
+    const bool to_device = is_device_memory(destination, bytes);
+    const bool from_device = is_device_memory(source, bytes);
+    if (kind != cudaMemcpyDefault && (to_device != (kind != cudaMemcpyDeviceToHost) ||
+                                      from_device != (kind != cudaMemcpyHostToDevice))) {
         return fail(cudaErrorInvalidValue);
     }
-    const void* const host = kind == cudaMemcpyHostToDevice ? source : destination;
-    if (kind != cudaMemcpyDeviceToDevice && !is_pinned(host, bytes)) {
+    if ((!to_device && !is_pinned(destination, bytes)) ||
+        (!from_device && !is_pinned(source, bytes))) {
         if (const cudaError_t error = refuse_in_capture(*stream_of(stream)); error != cudaSuccess) {
             return error;
         }

@@ -2,9 +2,11 @@
 // Devices, contexts and errors of the simulated runtime, and what tests reach it by.
 #include "runtime.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "state.hpp"
 
@@ -12,7 +14,7 @@ namespace mp::simulated {
 
 namespace {
 
-CUctx_st primary[kDevices] = {{0}, {1}};
+CUctx_st primary[kDevices] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
 thread_local CUcontext current = nullptr;
 thread_local cudaError_t last_error = cudaSuccess;
 
@@ -62,7 +64,8 @@ cudaError_t fail(cudaError_t error) noexcept {
 }
 
 cudaError_t begin(const CUstream_st* stream) noexcept {
-    const bool is_primary = current == &primary[0] || current == &primary[1];
+    const bool is_primary = std::any_of(std::begin(primary), std::end(primary),
+                                        [](const CUctx_st& each) { return current == &each; });
     if (!is_primary || (stream != nullptr && stream->context != current)) {
         ++control().wrong_context;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA runtime for tests, on a machine without a GPU: two devices whose memory is the host's, and
+// A CUDA runtime for tests, on a machine without a GPU: eight devices whose memory is the host's, and
 // streams whose work is done as late as allowed (when somebody waits for it). The host code of
 // backends/cuda is linked to it in place of the real one, and the kernels run thread by thread.
 #pragma once
@@ -28,7 +28,7 @@ struct Control {
     int64_t misuse = 0; // promises to cuBLASLt that a call did not keep; what a capture forbids
     int64_t waits = 0;  // waits for a stream that had work pending
 
-    int capability = 90; // 10 x major + minor, of both devices
+    int capability = 90; // 10 x major + minor, of all devices
 
     // Calls so far.
     int64_t launches = 0; // of kernels and products
@@ -58,4 +58,7 @@ cudaError_t mp_simulated_last_error();
 cudaError_t mp_simulated_begin_capture(cudaStream_t stream);
 cudaError_t mp_simulated_end_capture(cudaStream_t stream);
 cudaError_t mp_simulated_replay(cudaStream_t stream);
+// Of what ranks asked the tests' NCCL for so far: calls that must not be, parts that did not fit together, orders of kernels
+// that differ between devices.
+int64_t mp_simulated_nccl_mistakes();
 }

@@ -49,7 +49,7 @@ std::recursive_mutex& mutex() noexcept;
 
 // ---- calls ---------------------------------------------------------------------------------------
 
-inline constexpr int kDevices = 2;
+inline constexpr int kDevices = 8;
 CUctx_st* primary_context(int device) noexcept;
 CUcontext current_context() noexcept;
 
@@ -71,7 +71,7 @@ bool add(CUstream_st* stream, Work work) noexcept;
 bool push(CUstream_st& stream, Work work) noexcept;
 // Waits with the lock released where streams are threads: they may need what another host thread is yet to add.
 void wait_for(const std::vector<std::shared_ptr<Mark>>& marks);
-// Of all streams, also of those that are gone.
+// Of all streams of the current device, also of those that are gone.
 void wait_for_device();
 
 // ---- memory ---------------------------------------------------------------------------------------

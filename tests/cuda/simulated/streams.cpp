@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams and events of the simulated device.
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
 #include <set>
 
 #include "state.hpp"
@@ -11,12 +14,27 @@ namespace {
 // The work of a stream that was destroyed is still done.
 struct Streams {
     std::set<CUstream_st*> made;
-    std::vector<std::shared_ptr<WorkQueue>> of_destroyed;
+    std::vector<std::pair<CUctx_st*, std::shared_ptr<WorkQueue>>> of_destroyed;
+    std::map<CUctx_st*, std::shared_ptr<WorkQueue>> one_of; // where a device has but one
     CUstream_st legacy{nullptr, make_work_queue(), nullptr, {}, {}};
 };
 Streams& streams() {
     static Streams all;
     return all;
+}
+
+// With MP_SIMULATED_ONE_QUEUE a device does the work of all its streams in the order in which it was given, as a GPU may that is
+// full, or that has one connection (CUDA_DEVICE_MAX_CONNECTIONS).
+std::shared_ptr<WorkQueue> queue_of_new_stream(CUctx_st* context) {
+    static const bool is_one = std::getenv("MP_SIMULATED_ONE_QUEUE") != nullptr;
+    if (!is_one) {
+        return make_work_queue();
+    }
+    std::shared_ptr<WorkQueue>& queue = streams().one_of[context];
+    if (queue == nullptr) {
+        queue = make_work_queue();
+    }
+    return queue;
 }
 
 // Errors of earlier work come out where somebody looks.
@@ -87,13 +105,21 @@ void wait_for_device() {
     Streams& all = streams();
     std::vector<std::shared_ptr<Mark>> marks = {all.legacy.queue->mark()};
     for (const CUstream_st* stream : all.made) {
-        marks.push_back(stream->queue->mark());
+        if (stream->context == current_context()) {
+            marks.push_back(stream->queue->mark());
+        }
     }
-    const auto destroyed = std::move(all.of_destroyed);
-    all.of_destroyed.clear();
-    for (const std::shared_ptr<WorkQueue>& queue : destroyed) {
-        marks.push_back(queue->mark());
+    const auto is_here = [](const auto& each) { return each.first == current_context(); };
+    for (const auto& destroyed : all.of_destroyed) {
+        if (is_here(destroyed)) {
+            marks.push_back(destroyed.second->mark());
+        }
     }
+    const auto here = std::stable_partition(all.of_destroyed.begin(), all.of_destroyed.end(),
+                                            std::not_fn(is_here));
+    const std::vector<std::pair<CUctx_st*, std::shared_ptr<WorkQueue>>> done(
+        here, all.of_destroyed.end());
+    all.of_destroyed.erase(here, all.of_destroyed.end());
     wait_for(marks);
 }
 
@@ -118,7 +144,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) 
     if (flags != cudaStreamNonBlocking) {
         return fail(cudaErrorInvalidValue);
     }
-    *stream = new CUstream_st{current_context(), make_work_queue(), nullptr, {}, {}};
+    *stream =
+        new CUstream_st{current_context(), queue_of_new_stream(current_context()), nullptr, {}, {}};
     streams().made.insert(*stream);
     ++control().streams;
     return cudaSuccess;
@@ -129,7 +156,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     const std::lock_guard lock(mutex());
     forget_captured(*stream);
     streams().made.erase(stream);
-    streams().of_destroyed.push_back(stream->queue);
+    streams().of_destroyed.emplace_back(stream->context, stream->queue);
     delete stream;
     --control().streams;
     return cudaSuccess;

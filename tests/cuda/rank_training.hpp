@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Some steps of an optimizer that ranks share, or that nobody does, through the C ABI: the same on any device and transport.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "../capi/ranks.hpp"
+
+namespace mp_test {
+
+inline constexpr int64_t kCount = 100003;
+
+// Values that every type on the wire has.
+inline std::vector<float> some_values() {
+    std::vector<float> values(kCount);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = 0.125F * static_cast<float>(static_cast<int>(i % 61) - 30);
+    }
+    return values;
+}
+
+class RankTraining {
+  public:
+    // `comm` null: nobody shares it.
+    RankTraining(mp_context* context, mp_comm* comm, const char* name, int32_t stage)
+        : context_(context), comm_(comm), recipe_(make_recipe(context, name)) {
+        mp_optimizer* raw = nullptr;
+        mp_sharding_desc zero = MP_SHARDING_DESC_INIT;
+        zero.stage = stage;
+        zero.bucket_elements = 1 << 14;
+        EXPECT_TRUE(succeeded(comm == nullptr ? mp_optimizer_create(context, recipe_, nullptr, &raw)
+                                              : mp_optimizer_create_sharded(
+                                                    context, recipe_, nullptr, comm, &zero, &raw)));
+        optimizer_ = Optimizer(raw);
+        int32_t group = 0;
+        mp_param_group_desc group_desc = MP_PARAM_GROUP_DESC_INIT;
+        group_desc.beta2 = 0.95;
+        EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer_, &group_desc, &group)));
+        const char* weight = nullptr;
+        EXPECT_TRUE(succeeded(mp_recipe_get_string(recipe_, MP_RECIPE_WEIGHT_DTYPE, &weight)));
+        dtype_ = std::string(weight) == "fp32" ? MP_DTYPE_FP32 : MP_DTYPE_BF16;
+        for (const int64_t count : {int64_t{5}, int64_t{40000}, int64_t{4097}}) {
+            add_parameter(group, count);
+        }
+        if (comm != nullptr) {
+            EXPECT_TRUE(succeeded(mp_optimizer_shard(optimizer_, nullptr)));
+        }
+    }
+
+    // The gradients are of the rank, and of nothing else.
+    void step(int32_t rank) {
+        for (int32_t i = 0; i < static_cast<int32_t>(params_.size()); ++i) {
+            if (comm_ != nullptr) { // in stage 2 it has no memory between steps
+                EXPECT_TRUE(succeeded(mp_optimizer_acquire_grad(optimizer_, nullptr, i)));
+            }
+            mp_tensor* raw = nullptr;
+            EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer_, i, "grad", &raw)));
+            const Tensor grad(raw);
+            mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+            EXPECT_TRUE(succeeded(mp_tensor_get_desc(grad, &desc)));
+            const Tensor source = make_tensor(context_, MP_DTYPE_FP32, {desc.shape[0]},
+                                              values(desc.shape[0], rank + 1));
+            EXPECT_TRUE(succeeded(desc.dtype == MP_DTYPE_FP32
+                                      ? mp_tensor_copy(source, nullptr, grad)
+                                      : mp_tensor_cast(source, nullptr, grad, nullptr)));
+            if (comm_ != nullptr) {
+                EXPECT_TRUE(succeeded(mp_optimizer_grad_ready(optimizer_, nullptr, i)));
+            }
+        }
+        EXPECT_TRUE(succeeded(mp_optimizer_step(optimizer_, nullptr, nullptr)));
+    }
+
+    // Of all weights. Of stage 3, which has none between steps, they are gathered first.
+    [[nodiscard]] std::vector<unsigned char> weights() const {
+        const std::array<int32_t, 3> all = {0, 1, 2};
+        if (comm_ != nullptr) {
+            EXPECT_TRUE(succeeded(mp_optimizer_gather_begin(optimizer_, nullptr, all.data(), 3)));
+            EXPECT_TRUE(succeeded(mp_optimizer_gather_wait(optimizer_, nullptr, all.data(), 3)));
+        }
+        std::vector<unsigned char> bits;
+        for (const Tensor& param : params_) {
+            const std::vector<unsigned char> bytes = bytes_of(param);
+            bits.insert(bits.end(), bytes.begin(), bytes.end());
+        }
+        if (comm_ != nullptr) {
+            EXPECT_TRUE(succeeded(mp_optimizer_gather_free(optimizer_, nullptr, all.data(), 3)));
+        }
+        return bits;
+    }
+
+  private:
+    static std::vector<float> values(int64_t count, int32_t times) {
+        std::vector<float> all = some_values();
+        all.resize(static_cast<std::size_t>(count));
+        for (float& value : all) {
+            value *= static_cast<float>(times);
+        }
+        return all;
+    }
+    void add_parameter(int32_t group, int64_t count) {
+        params_.push_back(make_tensor(context_, dtype_, {count}, values(count, 1)));
+        const std::string name = "p" + std::to_string(count);
+        mp_param_desc desc = MP_PARAM_DESC_INIT;
+        desc.name = name.c_str();
+        desc.param = params_.back();
+        EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer_, group, &desc, nullptr)));
+    }
+
+    mp_context* context_;
+    mp_comm* comm_;
+    Recipe recipe_;
+    int32_t dtype_ = MP_DTYPE_FP32;
+    std::vector<Tensor> params_;
+    Optimizer optimizer_;
+};
+
+// Everything after three steps of a rank's.
+inline std::vector<unsigned char> train(mp_context* context, mp_comm* comm, const char* recipe,
+                                        int32_t stage, int32_t rank = 0) {
+    RankTraining training(context, comm, recipe, stage);
+    for (int step = 0; step < 3; ++step) {
+        training.step(rank);
+    }
+    return training.weights();
+}
+
+} // namespace mp_test
