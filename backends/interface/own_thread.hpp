@@ -12,12 +12,16 @@
 
 namespace mp {
 
-// No signal reaches a thread that is begun meanwhile: it inherits this mask.
+// No signal reaches a thread that is begun meanwhile: it inherits this mask. Faults do. They are the thread's own, and where they
+// are blocked the kernel ends the process past the program's handlers, which collectors and sanitizers live on.
 class SignalsBlocked {
   public:
     SignalsBlocked() noexcept {
         sigset_t all;
         (void)sigfillset(&all);
+        for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) {
+            (void)sigdelset(&all, fault);
+        }
         (void)pthread_sigmask(SIG_SETMASK, &all, &before_);
     }
     SignalsBlocked(const SignalsBlocked&) = delete;

@@ -32,6 +32,10 @@ std::map<std::string, int> threads_of_the_library() {
                     EXPECT_NE(blocked & (uint64_t{1} << (signal - 1)), 0U)
                         << name << " takes signal " << signal;
                 }
+                for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
+                    EXPECT_EQ(blocked & (uint64_t{1} << (fault - 1)), 0U)
+                        << name << " dies of signal " << fault << " past the program's handler";
+                }
             }
         }
     }
