@@ -123,28 +123,36 @@ asan() {
     step "test asan" run_tests asan -L "$labels" -LE slow "${except[@]}"
 }
 
+# What has tests labelled threads, and no more: a test that is not built here fails.
 tsan() {
-    step "build tsan" build_preset tsan -DMIXEDPREC_ENABLE_MPI=OFF || return
+    local targets=(comm_tests comm_nccl_control_flow_only checkpoint_tests host_tests capi_tests mixedprec_train)
+    ! have_command nvcc || targets+=(mp_simulated_cuda cuda_graphs_tests cuda_library cuda_one_rank)
+    step "build tsan" build_preset tsan -DMIXEDPREC_ENABLE_MPI=OFF "${targets[@]}" || return
     step "test tsan" run_tests tsan -L threads -LE slow
 }
 
-# Two or three minutes of each; scripts/stress.sh NAME and scripts/fuzz.sh NAME SECONDS go on for as long as is wanted.
+# Two or three minutes of each; scripts/stress.sh NAME and scripts/fuzz.sh NAME SECONDS go on for as long as is wanted. Those
+# whose processes are killed or wait for deadlines run alone, the others beside each other.
 long() {
     local name
     local -A counts=([kill]=5000 [training]=40 [lost]=8 [headers]=20000000 [manifests]=5000000 [folders]=40000 [calls]=20000
         [bits]=1500 [bits-matrix]=4000 [graphs]=100000)
-    for name in $(scripts/stress.sh | sed -n 's/^  \([a-z-]*\) .*/\1/p'); do
-        if [ "$name" = graphs ] && ! have_command nvcc; then
-            echo "== stress graphs: LEFT OUT, there is no nvcc on this machine"
-            continue
-        fi
+    for name in kill training lost resume; do
         step "stress $name ${counts[$name]:-}" scripts/stress.sh "$name" ${counts[$name]:-}
         tail -n 1 "$last_log" | sed 's/^/   /'
     done
-    for name in tests/fuzz/*.cpp; do
-        name=$(basename "$name" .cpp)
-        [ "$name" = main ] || step "fuzz $name" scripts/fuzz.sh "$name" 60
-    done
+    together < <(
+        for name in $(scripts/stress.sh | sed -n 's/^  \([a-z-]*\) .*/\1/p'); do
+            case "$name" in kill | training | lost | resume) continue ;; esac
+            [ "$name" != graphs ] || have_command nvcc || continue
+            echo "stress $name ${counts[$name]:-}|scripts/stress.sh $name ${counts[$name]:-}"
+        done
+        for name in tests/fuzz/*.cpp; do
+            name=$(basename "$name" .cpp)
+            [ "$name" = main ] || echo "fuzz $name|scripts/fuzz.sh $name 60"
+        done
+    )
+    have_command nvcc || echo "== stress graphs: LEFT OUT, there is no nvcc on this machine"
 }
 
 step "install what is missing (minutes, the first time)" scripts/setup.sh --tests --checks || exit 1

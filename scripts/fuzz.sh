@@ -15,10 +15,14 @@ case " $targets" in
 esac
 have_command clang++ || die "clang++ is missing (Debian: clang)"
 coverage=-fsanitize=fuzzer-no-link
+mkdir -p build
+exec 9> build/fuzz.lock
+flock 9 # others may build there
 cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMIXEDPREC_SANITIZE=address,undefined \
     -DMIXEDPREC_ENABLE_EXAMPLES=OFF -DMIXEDPREC_ENABLE_TOOLS=OFF -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ \
     -DCMAKE_C_FLAGS="$coverage" -DCMAKE_CXX_FLAGS="$coverage"
 cmake --build build/fuzz --parallel "$cores" --target "libfuzzer_$target"
+exec 9>&-
 folder=build/fuzz/$target
 mkdir -p "$folder/corpus"
 export ASAN_OPTIONS=intercept_tls_get_addr=0 # cmake/MixedprecTargets.cmake says why

@@ -77,7 +77,27 @@ fi
 # NVIDIA's packages leave this to the user.
 have_command nvcc || PATH="$PATH:/usr/local/cuda/bin"
 
-# Configures and builds one preset; further words are targets, or options of the configuration (-D...).
+# together: steps that use one core each, as many at once as there are cores. Each line of the input is a heading, a bar, and a
+# command. Prints them in that order once all are over, with the last line of each log.
+together() {
+    local line folder name number=0
+    folder=$(mktemp -d)
+    while read -r line; do
+        while [ "$(jobs -rp | wc -l)" -ge "$cores" ]; do wait -n || true; done
+        number=$((number + 1))
+        # shellcheck disable=SC2086 # a command of words without spaces
+        (step "${line%%|*}" ${line#*|} && tail -n 1 "$last_log" | sed 's/^/   /') > "$folder/$number" &
+    done
+    wait
+    for ((name = 1; name <= number; name++)); do
+        cat "$folder/$name"
+        ! grep -q '^== .* FAILED ' "$folder/$name" || failed_steps+=("$(sed -n '1s/^== \(.*\) FAILED .*/\1/p' "$folder/$name" | xargs)")
+    done
+    rm -rf "$folder"
+}
+
+# Configures and builds one preset; further words are targets, or options of the configuration (-D...). Who builds in the same
+# folder waits.
 build_preset() {
     local preset=$1 targets=() options=() word
     shift
@@ -87,6 +107,7 @@ build_preset() {
             *) targets+=("$word") ;;
         esac
     done
-    (cd "$root_dir" && cmake --preset "$preset" "${options[@]}" &&
+    mkdir -p "$root_dir/build"
+    (cd "$root_dir" && exec 9> "build/$preset.lock" && flock 9 && cmake --preset "$preset" "${options[@]}" &&
         cmake --build --preset "$preset" --parallel "$cores" ${targets[*]:+--target "${targets[@]}"})
 }

@@ -26,8 +26,12 @@ usage: scripts/stress.sh NAME [COUNT]
 TEXT
 }
 
+build() {
+    build_preset dev "$@" > "$logs/stress-build-$1.log" 2>&1 || die "the build failed: $logs/stress-build-$1.log"
+}
+
 run() {
-    build_preset dev "$1" > "$logs/stress-build.log" 2>&1 || die "the build failed: $logs/stress-build.log"
+    build "$1"
     local program
     program=$(find build/dev/tests -name "$1" -type f -perm -u+x)
     shift
@@ -36,7 +40,8 @@ run() {
 
 # The same on the simulated device, which is there where the CUDA module is built.
 run_simulated() {
-    build_preset dev mp_simulated_cuda > "$logs/stress-build.log" 2>&1 || die "this build has no simulated CUDA device: it needs nvcc ($logs/stress-build.log)"
+    build_preset dev mp_simulated_cuda > "$logs/stress-build-graphs.log" 2>&1 ||
+        die "this build has no simulated CUDA device: it needs nvcc ($logs/stress-build-graphs.log)"
     export MIXEDPREC_MODULE_PATH="$root_dir/build/dev/tests/cuda/simulated"
     export MIXEDPREC_CUBLASLT_LIBRARY="$MIXEDPREC_MODULE_PATH/libmixedprec-cuda.so"
     run "$@"
@@ -72,7 +77,7 @@ case "${1:-}" in
     kill) run checkpoint_kill "${2:-10000}" "$root_dir/build" ;;
     training) MP_TRIALS=${2:-250} run comm_process_tests --file=process_training ;;
     lost)
-        build_preset dev mpi_ranks mixedprec_mpi > "$logs/stress-build.log" 2>&1 || die "the build failed: $logs/stress-build.log"
+        build mpi_ranks mixedprec_mpi
         (MP_LOST_FULL=1 run comm_tests --file=lost_ranks)
         lost_under_mpirun "${2:-1}"
         ;;
@@ -90,7 +95,7 @@ case "${1:-}" in
     graphs) MP_WALK_STEPS=${2:-1000000} run_simulated cuda_graphs_tests --file=simulation_walks ;;
     reshard) MP_RESHARD_FULL=1 run checkpoint_tests --file=reshard ;;
     resume)
-        build_preset dev mixedprec_train > "$logs/stress-build.log" 2>&1 || die "the build failed: $logs/stress-build.log"
+        build mixedprec_train
         exec python3 tests/tools/resume.py build/dev/tools/train/mixedprec_train tests/fixtures --full
         ;;
     "") usage ;;
