@@ -14,7 +14,7 @@ struct CastWork {
     int64_t first_element; // a multiple of kGroup
     DType from;
     DType to;
-    Rounding rounding;
+    numerics::Narrowing rounding;
     bool has_bits; // random ones
     bool clamps;   // stochastic rounding that saturates
     bool is_aligned;
@@ -26,26 +26,29 @@ inline CastWork cast_work(const CastDesc& op) {
     work.source = op.source.data;
     work.destination = op.destination.data;
     work.count = op.destination.count;
-    work.first_element = op.first_element;
+    work.first_element = op.rounding.first_element;
     work.from = op.source.dtype;
     work.to = op.destination.dtype;
-    if (op.stochastic) {
-        work.rounding = op.saturate ? Rounding::stochastic : Rounding::stochastic_nonsat;
+    if (op.rounding.stochastic) {
+        work.rounding =
+            op.saturate ? numerics::Narrowing::stochastic : numerics::Narrowing::stochastic_nonsat;
     } else {
-        work.rounding = op.saturate ? Rounding::saturating : Rounding::nearest;
+        work.rounding =
+            op.saturate ? numerics::Narrowing::saturating : numerics::Narrowing::nearest;
     }
-    work.has_bits = op.stochastic && work.to != DType::fp32;
-    work.clamps = op.stochastic && op.saturate && work.to != DType::fp32;
+    work.has_bits = op.rounding.stochastic && work.to != DType::fp32;
+    work.clamps = op.rounding.stochastic && op.saturate && work.to != DType::fp32;
     work.is_aligned = is_group_aligned(op.source.data, dtype_size(work.from)) &&
                       is_group_aligned(op.destination.data, dtype_size(work.to));
-    work.key = numerics::make_sr_key(op.seed, op.uid, op.step);
+    work.key = op.rounding.key();
     return work;
 }
 
 inline bool takes_cast(const CastDesc& op, Reason& reason) noexcept {
-    if (op.stochastic && op.first_element % kGroup != 0) { // a group takes one block of random bits
+    if (op.rounding.stochastic &&
+        op.rounding.first_element % kGroup != 0) { // a group takes one block of random bits
         reason.set("the array begins at element %lld, inside a block of random bits",
-                   static_cast<long long>(op.first_element));
+                   static_cast<long long>(op.rounding.first_element));
         return false;
     }
     return takes_elements("the source", op.source.data, op.source.dtype, reason) &&

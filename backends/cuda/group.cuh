@@ -125,9 +125,6 @@ MP_HD_INLINE void store_codes(void* data, const GroupAt& at, const uint32_t (&co
     }
 }
 
-// stochastic saturates in fp8; stochastic_nonsat does not.
-enum class Rounding : int32_t { nearest, saturating, stochastic, stochastic_nonsat };
-
 // One element's value and code.
 template <DType kDType> struct ElementCodec {
     using Codec = numerics::Codec<kDType>;
@@ -141,18 +138,18 @@ template <DType kDType> struct ElementCodec {
             return Codec::load(static_cast<Storage>(code));
         }
     }
-    MP_HD_INLINE static uint32_t encode(float x, Rounding rounding, uint32_t random) {
+    MP_HD_INLINE static uint32_t encode(float x, numerics::Narrowing rounding, uint32_t random) {
         if constexpr (kDType == DType::fp32) {
             return numerics::bits_from_float(x);
         } else {
             switch (rounding) {
-            case Rounding::stochastic:
+            case numerics::Narrowing::stochastic:
                 return Codec::store_sr(x, random);
-            case Rounding::stochastic_nonsat:
+            case numerics::Narrowing::stochastic_nonsat:
                 return Codec::store_sr_nonsat(x, random);
-            case Rounding::saturating:
+            case numerics::Narrowing::saturating:
                 return Codec::store_sat(x);
-            case Rounding::nearest:
+            case numerics::Narrowing::nearest:
                 break;
             }
             return Codec::store_nonsat(x);
@@ -199,7 +196,7 @@ MP_HD_INLINE void load_group(C, const void* data, const GroupAt& at, float (&x)[
 
 template <class C>
 MP_HD_INLINE void store_group(C, void* data, const GroupAt& at, const float (&x)[kGroup],
-                              Rounding rounding, const GroupBits& bits) {
+                              numerics::Narrowing rounding, const GroupBits& bits) {
     uint32_t codes[kGroup];
     MP_HD_UNROLL
     for (int j = 0; j < kGroup; ++j) {

@@ -191,7 +191,9 @@ MP_HD_INLINE void store_values(const Layout& types, DType dtype, uint32_t flag,
         bits = group_bits(dtype, key, purpose, first + at.first);
     }
     for_format(dtype, [&](auto c) {
-        store_group(c, data, at, x, stochastic ? Rounding::stochastic : Rounding::nearest, bits);
+        store_group(c, data, at, x,
+                    stochastic ? numerics::Narrowing::stochastic : numerics::Narrowing::nearest,
+                    bits);
     });
 }
 
@@ -205,7 +207,8 @@ MP_HD_INLINE void store_compensated(const UpdateSegment& s, const Layout& types,
     if (stochastic) {
         bits = group_bits(types.param, key, numerics::Purpose::param, s.first + at.first);
     }
-    const Rounding rounding = stochastic ? Rounding::stochastic : Rounding::nearest;
+    const numerics::Narrowing rounding =
+        stochastic ? numerics::Narrowing::stochastic : numerics::Narrowing::nearest;
     for_format(types.param, [&](auto c) {
         using Param = decltype(c);
         uint32_t codes[kGroup];
@@ -220,7 +223,8 @@ MP_HD_INLINE void store_compensated(const UpdateSegment& s, const Layout& types,
         store_codes<Param::kSize>(s.param.data, at, codes);
     });
     for_format(types.compensation, [&](auto c) {
-        store_group(c, s.compensation.data, at, x.compensation, Rounding::nearest, GroupBits{});
+        store_group(c, s.compensation.data, at, x.compensation, numerics::Narrowing::nearest,
+                    GroupBits{});
     });
 }
 
@@ -245,7 +249,7 @@ MP_HD_INLINE void store_plain(const UpdateSegment& s, const Layout& types,
     }
     if (types.master != DType::none) {
         for_format(types.master, [&](auto c) {
-            store_group(c, s.master.data, at, x.weight, Rounding::nearest, GroupBits{});
+            store_group(c, s.master.data, at, x.weight, numerics::Narrowing::nearest, GroupBits{});
         });
     }
     if ((types.stochastic & kHalfAway) != 0) {

@@ -12,6 +12,7 @@
 #include "numerics/loss_scale.hpp"
 #include "numerics/optimizer_state.hpp"
 #include "numerics/quant_stats.hpp"
+#include "numerics/rounding.hpp"
 #include "numerics/rules.hpp"
 #include "numerics/scale_rules.hpp"
 
@@ -43,14 +44,8 @@ struct CastDesc : OpDesc {
     TensorRef source;
     TensorRef destination;
     bool saturate = false; // overflow and infinity become the largest finite value
-    // Round by Philox bits of (seed, uid, element, step), Purpose::cast. What saturates is clamped before it is
-    // rounded, and fp8 always saturates.
-    bool stochastic = false;
-    uint64_t seed = 0;
-    uint64_t uid = 0;
-    uint64_t step = 0; // numerics::sr_time()
-    // Where the source lies in the logical array; the random bits of its element i are those of first_element + i.
-    int64_t first_element = 0;
+    // Purpose::cast. What saturates is clamped before it is rounded, and fp8 always saturates.
+    numerics::Rounding rounding;
 };
 
 // *result = max |source[i]|: the largest bit pattern of |x|, so NaN beats infinity beats numbers; 0 if empty.
@@ -97,11 +92,7 @@ struct QuantizeDesc : OpDesc {
     const float* given_amax = nullptr;
     float* amax = nullptr; // of the tensor; may be null; an output, and nvfp4's second level
     numerics::QuantStats* stats = nullptr; // added to; may be null
-    bool stochastic = false;               // as in CastDesc
-    uint64_t seed = 0;
-    uint64_t uid = 0;
-    uint64_t step = 0; // numerics::sr_time()
-    int64_t first_element = 0;
+    numerics::Rounding rounding;           // Purpose::cast
 };
 
 // destination = code * scale_inv in fp32, rounded once to the destination's type.

@@ -28,12 +28,13 @@ float clamp_to_finite(DType dtype, float x) {
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
     const auto& cast = static_cast<const CastDesc&>(op);
     const DType to = cast.destination.dtype;
-    const numerics::SrKey key = numerics::make_sr_key(cast.seed, cast.uid, cast.step);
+    const numerics::SrKey key = cast.rounding.key();
     for (int64_t i = 0; i < cast.destination.count; ++i) {
         const float x = load_as_float(cast.source.dtype, cast.source.data, i);
-        if (cast.stochastic) {
-            const uint32_t bits = numerics::sr_bits32_at(
-                key, numerics::Purpose::cast, static_cast<uint64_t>(cast.first_element + i));
+        if (cast.rounding.stochastic) {
+            const uint32_t bits =
+                numerics::sr_bits32_at(key, numerics::Purpose::cast,
+                                       static_cast<uint64_t>(cast.rounding.first_element + i));
             const float kept = cast.saturate ? clamp_to_finite(to, x) : x;
             (void)numerics::store_from_float_sr(to, cast.destination.data, i, kept, bits,
                                                 cast.saturate);

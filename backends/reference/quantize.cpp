@@ -59,9 +59,9 @@ void quantize_at(const QuantizeDesc& op, const numerics::SrKey& key, int64_t row
     const int64_t i = row * op.columns + column;
     const float x = numerics::load_as_float(op.source.dtype, op.source.data, i);
     uint32_t code = 0;
-    if (op.stochastic) {
-        const uint32_t bits = numerics::sr_bits32_at(key, numerics::Purpose::cast,
-                                                     static_cast<uint64_t>(op.first_element + i));
+    if (op.rounding.stochastic) {
+        const uint32_t bits = numerics::sr_bits32_at(
+            key, numerics::Purpose::cast, static_cast<uint64_t>(op.rounding.first_element + i));
         code = numerics::quantize_code_sr(op.dtype, x, multiply, bits);
     } else {
         code = numerics::quantize_code(op.dtype, x, multiply);
@@ -76,7 +76,7 @@ void quantize_at(const QuantizeDesc& op, const numerics::SrKey& key, int64_t row
 }
 
 void quantize_block(const QuantizeDesc& op, const Block& block, float multiply, QuantStats& stats) {
-    const numerics::SrKey key = numerics::make_sr_key(op.seed, op.uid, op.step);
+    const numerics::SrKey key = op.rounding.key();
     for (int64_t row = block.first_row; row < block.end_row; ++row) {
         for (int64_t column = block.first_column; column < block.end_column; ++column) {
             quantize_at(op, key, row, column, multiply, stats);

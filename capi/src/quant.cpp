@@ -10,7 +10,7 @@
 #include "boundary.hpp"
 #include "objects.hpp"
 #include "quant_form.hpp"
-#include "random_time.hpp"
+#include "rounding.hpp"
 #include "tensor/memory_ranges.hpp"
 #include "versioned_struct.hpp"
 
@@ -88,15 +88,7 @@ class QuantizeCall {
     explicit QuantizeCall(const mp_quantize_args* source)
         : args_(read_optional_struct(source, "args")) {
         check_flags(args_.flags, MP_QUANTIZE_CHECK_AMAX, "args.flags");
-        if (args_.rounding != MP_ROUND_NEAREST && args_.rounding != MP_ROUND_STOCHASTIC) {
-            fail(Code::invalid_argument,
-                 "args.rounding is %d; it must be MP_ROUND_NEAREST or MP_ROUND_STOCHASTIC",
-                 args_.rounding);
-        }
-        if (args_.first_element < 0) {
-            fail(Code::invalid_argument, "args.first_element is %lld; it must be >= 0",
-                 static_cast<long long>(args_.first_element));
-        }
+        rounding_ = rounding_of(args_, "quantize");
         if (!is_aligned(args_.amax_pointer, DType::fp32)) {
             fail(Code::invalid_argument, "args.amax_pointer at %p is not aligned to 4 bytes",
                  static_cast<const void*>(args_.amax_pointer));
@@ -105,13 +97,10 @@ class QuantizeCall {
             fail(Code::null_argument,
                  "args.amax_pointer is NULL; MP_QUANTIZE_CHECK_AMAX needs one");
         }
-        time_ = random_time(args_, "quantize");
     }
 
     [[nodiscard]] quant::QuantOptions options() const noexcept {
-        return {
-            args_.amax_pointer, args_.rounding == MP_ROUND_STOCHASTIC, args_.seed, args_.uid, time_,
-            args_.first_element};
+        return {args_.amax_pointer, rounding_};
     }
     // Before anything is written.
     void check(Stream& stream, const Tensor& source, const Tensor& destination,
@@ -144,7 +133,7 @@ class QuantizeCall {
     }
 
     mp_quantize_args args_;
-    uint64_t time_ = 0;
+    numerics::Rounding rounding_;
 };
 
 // A matrix of mp_quantized_memory, as tensors that own nothing.

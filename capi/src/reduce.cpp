@@ -7,7 +7,7 @@
 #include "boundary.hpp"
 #include "comm/reduce.hpp"
 #include "objects.hpp"
-#include "random_time.hpp"
+#include "rounding.hpp"
 #include "tensor/memory_ranges.hpp"
 #include "versioned_struct.hpp"
 #include "wire_options.hpp"
@@ -32,9 +32,9 @@ mp_comm_reduce_desc read_desc(const mp_comm_reduce_desc* desc) {
     return copy;
 }
 
-comm::WireRounding rounding_of(const mp_comm_reduce_desc& desc) {
+numerics::Rounding rounding_of(const mp_comm_reduce_desc& desc) {
     return {(desc.flags & MP_REDUCE_STOCHASTIC) != 0, desc.seed, desc.uid,
-            random_time(desc, "desc")};
+            random_time(desc, "desc"), desc.first_element};
 }
 
 comm::ReduceDesc reduce_desc(const mp_comm_reduce_desc& desc, DType source, const char* site) {
@@ -44,7 +44,6 @@ comm::ReduceDesc reduce_desc(const mp_comm_reduce_desc& desc, DType source, cons
     out.accumulate = static_cast<comm::Accumulate>(desc.accumulate);
     out.slots = desc.slots;
     out.rounding = rounding_of(desc);
-    out.first_element = desc.first_element;
     out.deadline_ms = desc.deadline_ms;
     out.site = site;
     return out;
@@ -253,15 +252,14 @@ mp_status mp_comm_all_gather_values(mp_comm* comm, mp_queue* queue, const mp_com
         Arrays arrays = arrays_of(&shard, 1, destination, queue, options, true);
         Stream& stream = stream_of(queue, *arrays.destination);
         const std::vector<int64_t> shares = counts_of(counts, ranks, arrays.destination->count());
-        run<comm::AllGatherValues>(comm, stream, std::move(arrays), request,
-                                   [&](comm::AllGatherValues& operation, const Arrays& held) {
-                                       const comm::GatherDesc gather = {
-                                           wire_of(options.wire_dtype, options.wire_scale,
-                                                   held.sources[0]->dtype(), "desc.wire_dtype"),
-                                           rounding_of(options), options.first_element,
-                                           options.deadline_ms, held.site_or_null()};
-                                       operation.begin(gather, held.wire_sources()[0], shares,
-                                                       held.destination->ref());
-                                   });
+        run<comm::AllGatherValues>(
+            comm, stream, std::move(arrays), request,
+            [&](comm::AllGatherValues& operation, const Arrays& held) {
+                const comm::GatherDesc gather = {
+                    wire_of(options.wire_dtype, options.wire_scale, held.sources[0]->dtype(),
+                            "desc.wire_dtype"),
+                    rounding_of(options), options.deadline_ms, held.site_or_null()};
+                operation.begin(gather, held.wire_sources()[0], shares, held.destination->ref());
+            });
     });
 }

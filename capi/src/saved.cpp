@@ -8,7 +8,7 @@
 #include "numerics/philox.hpp"
 #include "objects.hpp"
 #include "quant_form.hpp"
-#include "random_time.hpp"
+#include "rounding.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
@@ -154,19 +154,13 @@ mp_status mp_linear_set_gradient_rounding(mp_linear* linear, const mp_cast_desc*
         linear::Linear& layer = object_of(linear, "linear")->layer;
         const auto options = read_optional_struct(desc, "desc");
         check_flags(options.flags, 0, "desc.flags");
-        if (options.rounding != MP_ROUND_NEAREST && options.rounding != MP_ROUND_STOCHASTIC) {
-            fail(Code::invalid_argument,
-                 "desc.rounding is %d; it must be MP_ROUND_NEAREST or MP_ROUND_STOCHASTIC",
-                 options.rounding);
-        }
-        layer.set_rounding({options.rounding == MP_ROUND_STOCHASTIC, options.seed, options.uid,
-                            random_time(options, "linear")});
+        layer.set_rounding(rounding_of(options, "linear"));
     });
 }
 
 mp_status mp_linear_get_gradient_rounding(const mp_linear* linear, mp_cast_desc* desc) {
     return boundary([&] {
-        const linear::GradientRounding& rounding = object_of(linear, "linear")->layer.rounding();
+        const numerics::Rounding& rounding = object_of(linear, "linear")->layer.rounding();
         mp_cast_desc result = MP_CAST_DESC_INIT;
         result.rounding = rounding.stochastic ? MP_ROUND_STOCHASTIC : MP_ROUND_NEAREST;
         result.seed = rounding.seed;

@@ -6,7 +6,7 @@
 #include "device/select.hpp"
 #include "device_kinds.hpp"
 #include "objects.hpp"
-#include "random_time.hpp"
+#include "rounding.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
@@ -97,20 +97,12 @@ bool saturates(const mp_cast_desc& desc, DType destination) {
 CastDesc cast_of(const TensorRef& source, const TensorRef& destination, const mp_cast_desc* desc) {
     const auto options = read_optional_struct(desc, "desc");
     check_flags(options.flags, MP_CAST_SATURATE | MP_CAST_NO_SATURATE, "flags");
-    if (options.rounding != MP_ROUND_NEAREST && options.rounding != MP_ROUND_STOCHASTIC) {
-        fail(Code::invalid_argument,
-             "cast: rounding is %d; it must be MP_ROUND_NEAREST or MP_ROUND_STOCHASTIC",
-             options.rounding);
-    }
     CastDesc op{};
     op.kind = OpKind::cast;
     op.source = source;
     op.destination = destination;
     op.saturate = saturates(options, destination.dtype);
-    op.stochastic = options.rounding == MP_ROUND_STOCHASTIC;
-    op.seed = options.seed;
-    op.uid = options.uid;
-    op.step = random_time(options, "cast");
+    op.rounding = rounding_of(options, "cast");
     return op;
 }
 

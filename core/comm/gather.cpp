@@ -44,7 +44,7 @@ void AllGatherValues::begin(const GatherDesc& desc, const WireSource& shard,
     char* own = buffer_->device() + at[me];
     if (shard.values.data != own) {
         pack(*stream_, shard, 0, counts[me], desc.wire, own,
-             {desc.rounding, desc.first_element + offsets_[me], nullptr});
+             {desc.rounding.from(offsets_[me]), nullptr});
     }
     buffer_->to_wire();
     check(comm_.begin_all_gather(

@@ -16,8 +16,7 @@ namespace mp::comm {
 
 struct GatherDesc {
     WireFormat wire;
-    WireRounding rounding;
-    int64_t first_element = 0;
+    numerics::Rounding rounding; // of the whole array's first element
     int64_t deadline_ms = 0;
     const char* site = nullptr;
 };

@@ -12,8 +12,8 @@ namespace mp::comm {
 void AllReduce::begin(const ReduceDesc& desc, std::span<const WireSource> sources,
                       const TensorRef& destination, const WireFormat* gather) {
     const WireFormat plain = {destination.dtype, WireScale::none};
-    gather_desc_ = {
-        gather == nullptr ? plain : *gather, {}, desc.first_element, desc.deadline_ms, desc.site};
+    gather_desc_ = {gather == nullptr ? plain : *gather, {}, desc.deadline_ms, desc.site};
+    gather_desc_.rounding.first_element = desc.rounding.first_element;
     check_wire(gather_desc_.wire, "all-reduce");
     if (native_ != nullptr || scatter_.is_open() || gather_.is_open()) {
         fail(Code::bad_state, "all-reduce: the last one has not been waited for");

@@ -44,9 +44,9 @@ void check_reduce(const ReduceDesc& desc, DType result, const char* what) {
         fail(Code::invalid_argument, "%s: %d slots; there may be 1 to %d", what, desc.slots,
              kMostSlots);
     }
-    if (desc.first_element < 0) {
+    if (desc.rounding.first_element < 0) {
         fail(Code::invalid_argument, "%s: the array begins at element %lld", what,
-             static_cast<long long>(desc.first_element));
+             static_cast<long long>(desc.rounding.first_element));
     }
 }
 

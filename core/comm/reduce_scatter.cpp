@@ -81,7 +81,7 @@ void ReduceScatter::check_arguments(std::span<const WireSource> sources,
              static_cast<long long>(counts[static_cast<std::size_t>(comm_.rank())]));
     }
     const int64_t block = wire_block(desc_.wire);
-    int64_t begin = desc_.first_element;
+    int64_t begin = desc_.rounding.first_element;
     for (const int64_t count : counts) {
         if (has_slots(desc_.order) && count > 0 && begin % block != 0) {
             fail(Code::unsupported,
@@ -147,7 +147,7 @@ void ReduceScatter::pack_leaves() {
         packing.rounding.uid = numerics::splitmix64(desc_.rounding.uid ^
                                                     (static_cast<uint64_t>(run_.first) + slot + 1));
         for (std::size_t r = 0; r < counts_.size(); ++r) {
-            packing.first_element = desc_.first_element + offsets_[r];
+            packing.rounding.first_element = desc_.rounding.first_element + offsets_[r];
             pack(*stream_, sources_[slot], offsets_[r], counts_[r], desc_.wire,
                  leaves_[slot]->device() + leaf_offsets_[r], packing);
         }
@@ -176,7 +176,8 @@ std::vector<SumPart> ReduceScatter::leaves(SlotRun slots, int32_t to) const {
 SumPartsDesc ReduceScatter::sum_desc(int32_t of, int64_t start, int64_t count,
                                      const TensorRef& to) const {
     SumPartsDesc op{};
-    const int64_t first = desc_.first_element + offsets_[static_cast<std::size_t>(of)] + start;
+    const int64_t first =
+        desc_.rounding.first_element + offsets_[static_cast<std::size_t>(of)] + start;
     op.mode = traits(desc_.order).is_fixed           ? SumMode::fixed
               : desc_.accumulate == Accumulate::fp64 ? SumMode::fp64
                                                      : SumMode::fp32;
@@ -188,7 +189,7 @@ SumPartsDesc ReduceScatter::sum_desc(int32_t of, int64_t start, int64_t count,
     if (device_amax_ != nullptr) {
         const int64_t block = numerics::kExactBlock;
         op.block_amax = static_cast<uint32_t*>(device_amax_->data()) +
-                        (first / block - desc_.first_element / block);
+                        (first / block - desc_.rounding.first_element / block);
     }
     return op;
 }
@@ -196,7 +197,7 @@ SumPartsDesc ReduceScatter::sum_desc(int32_t of, int64_t start, int64_t count,
 // Fixed point: the largest |x| of each block of 128 over all slots, then over all ranks.
 void ReduceScatter::begin_amax() {
     const int64_t total = total_of(counts_);
-    const int64_t into = desc_.first_element % numerics::kExactBlock;
+    const int64_t into = desc_.rounding.first_element % numerics::kExactBlock;
     const int64_t blocks =
         total == 0 ? 0 : (into + total + numerics::kExactBlock - 1) / numerics::kExactBlock;
     const std::size_t bytes = static_cast<std::size_t>(blocks) * sizeof(uint32_t);
@@ -212,11 +213,11 @@ void ReduceScatter::begin_amax() {
         SumPartsDesc op = sum_desc(to, 0, counts_[r], {});
         op.mode = SumMode::largest;
         sum_parts(*stream_, leaves(run_, to), op);
-        const int64_t first = desc_.first_element + offsets_[r];
+        const int64_t first = desc_.rounding.first_element + offsets_[r];
         const int64_t begin =
-            first / numerics::kExactBlock - desc_.first_element / numerics::kExactBlock;
+            first / numerics::kExactBlock - desc_.rounding.first_element / numerics::kExactBlock;
         const int64_t end = (first + counts_[r] - 1) / numerics::kExactBlock -
-                            desc_.first_element / numerics::kExactBlock + 1;
+                            desc_.rounding.first_element / numerics::kExactBlock + 1;
         const auto at = static_cast<std::size_t>(begin);
         stream_->copy(largest.data() + at, op.block_amax,
                       static_cast<std::size_t>(end - begin) * sizeof(uint32_t),

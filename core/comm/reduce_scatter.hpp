@@ -28,9 +28,8 @@ struct ReduceDesc {
     Accumulate accumulate = Accumulate::automatic;
     // tree, exact: contributions of all ranks together; rank r has those of slots_of(r). 0: one a rank.
     int32_t slots = 0;
-    // Each slot draws bits of its own.
-    WireRounding rounding;
-    int64_t first_element = 0; // which logical element the array begins with
+    // Of the array's first element, which is also where blocks of exact sums begin. Each slot draws bits of its own.
+    numerics::Rounding rounding;
     int64_t deadline_ms = 0;
     const char* site = nullptr;
 };

@@ -18,11 +18,7 @@ MatrixForm form_of(const WireFormat& format) {
 }
 
 template <typename Op> void run_rounded(Stream& stream, Op& op, const PackOptions& options) {
-    op.stochastic = options.rounding.stochastic;
-    op.seed = options.rounding.seed;
-    op.uid = options.rounding.uid;
-    op.step = options.rounding.step;
-    op.first_element = options.first_element;
+    op.rounding = options.rounding;
     run_op(stream, op);
 }
 

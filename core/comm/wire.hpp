@@ -71,14 +71,6 @@ void check_wire(const WireFormat& format, const char* what);
     return wire_scale_bytes(count, format) + bytes_of(format.dtype, count);
 }
 
-// Stochastic rounding to the wire. The bits are those of (seed, uid, step) and the logical element.
-struct WireRounding {
-    bool stochastic = false;
-    uint64_t seed = 0;
-    uint64_t uid = 0;
-    uint64_t step = 0;
-};
-
 // What values are read from: a plain array, or codes with one scale for all.
 struct WireSource {
     TensorRef values;
@@ -86,8 +78,7 @@ struct WireSource {
 };
 
 struct PackOptions {
-    WireRounding rounding;
-    int64_t first_element = 0; // which logical element the source begins with
+    numerics::Rounding rounding; // of the source's first element
     numerics::DelayedSlot* slot =
         nullptr; // a scale that all ranks have agreed on; WireScale::tensor
 };

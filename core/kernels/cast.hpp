@@ -14,7 +14,7 @@ struct CastElements {
     // Saturation before stochastic rounding; NaN passes, and fp32 has no limit.
     KOKKOS_INLINE_FUNCTION float clamped(float x, DType to) const {
         const float limit = max_finite(to);
-        if (!op.stochastic || !op.saturate || to == DType::fp32) {
+        if (!op.rounding.stochastic || !op.saturate || to == DType::fp32) {
             return x;
         }
         return x > limit ? limit : (x < -limit ? -limit : x);
@@ -23,8 +23,9 @@ struct CastElements {
     KOKKOS_INLINE_FUNCTION void tile(const RangeTile& tile) const {
         float x[kEachOfRange];
         load_tile(op.source, tile, x);
-        const TileRounding<kEachOfRange> roundings(op.destination.dtype, op.stochastic, key,
-                                                   numerics::Purpose::cast, op.first_element, tile);
+        const TileRounding<kEachOfRange> roundings(op.destination.dtype, op.rounding.stochastic,
+                                                   key, numerics::Purpose::cast,
+                                                   op.rounding.first_element, tile);
         store_tile(op.destination, tile, [&](const auto& to, int j, int64_t i) {
             ElementRounding rounding = roundings.of(j);
             rounding.saturate = op.saturate;
@@ -35,8 +36,7 @@ struct CastElements {
 };
 
 template <class Exec> void cast(const Exec& exec, const CastDesc& op) {
-    for_each_tile(exec, "mp::cast", op.destination.count,
-                  CastElements{op, numerics::make_sr_key(op.seed, op.uid, op.step)});
+    for_each_tile(exec, "mp::cast", op.destination.count, CastElements{op, op.rounding.key()});
 }
 
 } // namespace mp::kernels

@@ -61,6 +61,7 @@ template <class Exec> struct QuantizeTeams {
     static constexpr std::size_t kScratch = sizeof(Shared);
 
     static constexpr int kThreads = 256;
+    static constexpr unsigned kTeams = 3; // else it is by chance 78 or 93 registers, for 3 or 2
 
     MatrixScale scale; // with the operation
     numerics::SrKey key;
@@ -105,10 +106,10 @@ template <class Exec> struct QuantizeTeams {
     KOKKOS_INLINE_FUNCTION uint32_t code_of(int64_t element, float x, float multiply,
                                             numerics::QuantStats& stats) const {
         uint32_t code = 0;
-        if (scale.op.stochastic) {
-            const uint32_t bits =
-                numerics::sr_bits32_at(key, numerics::Purpose::cast,
-                                       static_cast<uint64_t>(scale.op.first_element + element));
+        if (scale.op.rounding.stochastic) {
+            const uint32_t bits = numerics::sr_bits32_at(
+                key, numerics::Purpose::cast,
+                static_cast<uint64_t>(scale.op.rounding.first_element + element));
             code = numerics::quantize_element_sr<kTo>(x, multiply, bits);
         } else {
             code = numerics::quantize_element<numerics::Codec<kTo>>(x, multiply);
@@ -283,7 +284,7 @@ template <class Exec> void quantize(const Exec& exec, const QuantizeDesc& op) {
     if (is_one && stores_first) {
         for_each(exec, "mp::quantize_scale", 1, scale);
     }
-    const Teams teams{scale, numerics::make_sr_key(op.seed, op.uid, op.step), is_one,
+    const Teams teams{scale, op.rounding.key(), is_one,
                       op.amax != nullptr && (!finds_amax || op.slot != nullptr)};
     const int64_t count =
         is_one ? divide_up(op.source.count, Teams::kPiece) : op.grid.count(op.rows, op.columns);

@@ -124,10 +124,7 @@ void Linear::weight_gradient(Stream& stream, Saved& saved, const OperandView& dy
         op.kind = OpKind::cast;
         op.source = target;
         op.destination = dw.ref();
-        op.stochastic = true;
-        op.seed = rounding_.seed;
-        op.uid = rounding_.uid;
-        op.step = rounding_.step;
+        op.rounding = rounding_;
         run_op(stream, op);
     }
 }

@@ -40,14 +40,6 @@ struct WeightGradients {
     bool accumulate = false;
 };
 
-// How a gradient of fewer bits than fp32 is rounded; seed, uid, step as in CastDesc.
-struct GradientRounding {
-    bool stochastic = false;
-    uint64_t seed = 0;
-    uint64_t uid = 0;
-    uint64_t step = 0; // numerics::sr_time()
-};
-
 // What a forward leaves in what it was given to keep.
 enum class Keep {
     nothing, // an evaluation: counts nothing either
@@ -93,8 +85,8 @@ class Linear {
     [[nodiscard]] const LinearOptions& options() const noexcept { return options_; }
     // For a monitor. A layer that was made to count goes on counting.
     void collect_stats(bool on);
-    [[nodiscard]] const GradientRounding& rounding() const noexcept { return rounding_; }
-    void set_rounding(const GradientRounding& rounding) noexcept { rounding_ = rounding; }
+    [[nodiscard]] const numerics::Rounding& rounding() const noexcept { return rounding_; }
+    void set_rounding(const numerics::Rounding& rounding) noexcept { rounding_ = rounding; }
     // Of x [rows, in_features] when it is kept in lent memory.
     [[nodiscard]] std::size_t saved_bytes(int64_t rows) const;
     [[nodiscard]] const ScalingState& scaling() const noexcept { return scaling_; }
@@ -182,9 +174,9 @@ class Linear {
     std::shared_ptr<Tensor> weight_;
     std::shared_ptr<Tensor> bias_;
     std::array<std::shared_ptr<Tensor>, 2> weight_codes_; // the caller's; fprop, dgrad
-    GradientRounding rounding_;
-    std::string high_precision_reason_; // empty: fp8 where the recipe says so
-    std::array<RoleForms, 3> forms_;    // by GemmRole
+    numerics::Rounding rounding_;                         // of gradients of fewer bits than fp32
+    std::string high_precision_reason_;                   // empty: fp8 where the recipe says so
+    std::array<RoleForms, 3> forms_;                      // by GemmRole
     ScalingState scaling_;
     ForwardAmaxes amaxes_;
 

@@ -89,8 +89,8 @@ std::string ParamGroups::eps_warning() const {
 std::string ParamGroups::warning(int32_t group) const {
     const recipe::Recipe& own = recipe(group);
     return second_moment_warning(own.exp_avg_sq,
-                                 own.exp_avg_sq_rounding != recipe::Rounding::nearest, hyper(group),
-                                 "optimizer.exp_avg_sq.rounding to stochastic");
+                                 own.exp_avg_sq_rounding != recipe::RoundingMode::nearest,
+                                 hyper(group), "optimizer.exp_avg_sq.rounding to stochastic");
 }
 
 void ParamGroups::check(int32_t group, bool may_be_all) const {

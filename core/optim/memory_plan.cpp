@@ -45,7 +45,7 @@ StateFormats state_formats(const recipe::Recipe& recipe, StateFormat weight, int
         formats.compensation = state_format(recipe.compensation, count, recipe.block_min_elements);
         formats.master = recipe.master;
         formats.half_away = recipe.master == DType::fp32 &&
-                            recipe.weight_rounding == recipe::Rounding::nearest_away;
+                            recipe.weight_rounding == recipe::RoundingMode::nearest_away;
     }
     return formats;
 }
@@ -60,13 +60,13 @@ recipe::Recipe with_formats(const recipe::Recipe& recipe, const MomentFormats& f
     recipe::Recipe own = recipe;
     const auto set = [&own](const char* key, const std::string& format,
                             StateFormat recipe::Recipe::*member,
-                            recipe::Rounding recipe::Recipe::*rounding) {
+                            recipe::RoundingMode recipe::Recipe::*rounding) {
         if (format.empty()) {
             return;
         }
         recipe::set_key(own, recipe::find_key(key), format);
         if (own.*member == DType::fp32) {
-            own.*rounding = recipe::Rounding::nearest;
+            own.*rounding = recipe::RoundingMode::nearest;
         }
     };
     set("optimizer.exp_avg.dtype", formats.exp_avg, &recipe::Recipe::exp_avg,

@@ -206,9 +206,9 @@ StepOptions Optimizer::step_options() const {
     if (guard_.is_on()) {
         guard_.add_to(options);
     }
-    options.stochastic_param = recipe_.weight_rounding == recipe::Rounding::stochastic;
-    options.stochastic_states[0] = recipe_.exp_avg_rounding == recipe::Rounding::stochastic;
-    options.stochastic_states[1] = recipe_.exp_avg_sq_rounding == recipe::Rounding::stochastic;
+    options.stochastic_param = recipe_.weight_rounding == recipe::RoundingMode::stochastic;
+    options.stochastic_states[0] = recipe_.exp_avg_rounding == recipe::RoundingMode::stochastic;
+    options.stochastic_states[1] = recipe_.exp_avg_sq_rounding == recipe::RoundingMode::stochastic;
     return options;
 }
 

@@ -84,11 +84,7 @@ void quantize_matrix(Stream& stream, const TensorRef& source, int64_t rows, int6
     op.amax = output.amax;
     op.stats = tracking.stats;
     op.given_amax = options.amax;
-    op.stochastic = options.stochastic;
-    op.seed = options.seed;
-    op.uid = options.uid;
-    op.step = options.step;
-    op.first_element = options.first_element;
+    op.rounding = options.rounding;
     run_op(stream, op);
 }
 

@@ -20,11 +20,7 @@ struct Tracking {
 // What is given instead of found.
 struct QuantOptions {
     const float* amax = nullptr; // device memory; as QuantizeDesc::given_amax
-    bool stochastic = false;     // seed ... as in CastDesc
-    uint64_t seed = 0;
-    uint64_t uid = 0;
-    uint64_t step = 0;
-    int64_t first_element = 0;
+    numerics::Rounding rounding;
 };
 
 // Where codes go. `amax` receives the matrix's largest |x|; required for NVFP4, else may be null.

@@ -32,7 +32,7 @@ template <> struct Names<numerics::ScaleRule> {
     static constexpr std::array kList = {"current",  "float64", "msamp",   "deepseek", "mx_rceil",
                                          "mx_floor", "mx_ceil", "mx_even", "nvfp4"};
 };
-template <> struct Names<Rounding> {
+template <> struct Names<RoundingMode> {
     static constexpr std::array kList = {"nearest", "stochastic", "nearest_away"};
 };
 template <> struct Names<ReduceScale> {

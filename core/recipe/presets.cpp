@@ -55,8 +55,8 @@ Recipe bf16_pure_kahan() {
 
 Recipe bf16_pure_sr() {
     Recipe recipe = bf16_pure();
-    recipe.weight_rounding = Rounding::stochastic;
-    recipe.exp_avg_sq_rounding = Rounding::stochastic;
+    recipe.weight_rounding = RoundingMode::stochastic;
+    recipe.exp_avg_sq_rounding = RoundingMode::stochastic;
     return recipe;
 }
 

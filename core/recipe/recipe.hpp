@@ -13,7 +13,7 @@
 namespace mp::recipe {
 
 // nearest: halves to even. nearest_away: halves away from zero, for weights made from fp32 masters.
-enum class Rounding : int32_t { nearest = 0, stochastic = 1, nearest_away = 2 };
+enum class RoundingMode : int32_t { nearest = 0, stochastic = 1, nearest_away = 2 };
 
 // The numbers of MP_SCALER_*.
 enum class ScalerKind : int32_t { dynamic = 0, fixed = 1, none = 2 };
@@ -43,9 +43,9 @@ struct Recipe {
     StateFormat compensation;
     int64_t block_min_elements =
         kSmallestBlockTensor; // smaller tensors keep fp32 states instead of blocks
-    Rounding weight_rounding = Rounding::nearest;
-    Rounding exp_avg_rounding = Rounding::nearest;
-    Rounding exp_avg_sq_rounding = Rounding::nearest;
+    RoundingMode weight_rounding = RoundingMode::nearest;
+    RoundingMode exp_avg_rounding = RoundingMode::nearest;
+    RoundingMode exp_avg_sq_rounding = RoundingMode::nearest;
     Fp8Policy fp8;
     ScalerPolicy scaler;
 };

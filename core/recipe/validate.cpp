@@ -61,7 +61,7 @@ void find_fp8_problems(const Fp8Policy& p, Findings& found) {
 }
 
 void find_weight_rounding_problems(const Recipe& r, Findings& found) {
-    const bool is_stochastic = r.weight_rounding == Rounding::stochastic;
+    const bool is_stochastic = r.weight_rounding == RoundingMode::stochastic;
     found.need(
         !is_stochastic || r.weight != DType::fp32,
         "optimizer.weight.rounding is stochastic for fp32 weights: nothing is rounded; set it "
@@ -70,7 +70,8 @@ void find_weight_rounding_problems(const Recipe& r, Findings& found) {
                "optimizer.weight.rounding is stochastic beside master weights: set it to nearest");
     const bool has_fp32_master = r.master == DType::fp32 || r.master.coding == Coding::remainder;
     found.need(
-        r.weight_rounding != Rounding::nearest_away || (r.weight == DType::bf16 && has_fp32_master),
+        r.weight_rounding != RoundingMode::nearest_away ||
+            (r.weight == DType::bf16 && has_fp32_master),
         "optimizer.weight.rounding is nearest_away, which is for bf16 weights made from fp32 "
         "masters: set weight.dtype to bf16 and master.dtype to fp32 or remainder16, or the "
         "rounding to nearest");
@@ -86,17 +87,17 @@ void find_scaled_state_problems(const Recipe& r, Findings& found) {
         r.master.coding != Coding::remainder || r.weight == DType::bf16,
         "master.dtype is remainder16, the 16 bits that a bf16 weight lacks of an fp32 one, but "
         "weight.dtype is not bf16; set it to bf16, or master.dtype to fp32");
-    found.need(r.exp_avg_rounding == Rounding::nearest || !r.exp_avg.is_map(),
+    found.need(r.exp_avg_rounding == RoundingMode::nearest || !r.exp_avg.is_map(),
                "optimizer.exp_avg.rounding is stochastic for codes of a map (int8 and "
                "int4), which are rounded to nearest only; set it to nearest");
-    found.need(r.exp_avg_sq_rounding == Rounding::nearest || !r.exp_avg_sq.is_map(),
+    found.need(r.exp_avg_sq_rounding == RoundingMode::nearest || !r.exp_avg_sq.is_map(),
                "optimizer.exp_avg_sq.rounding is stochastic for codes of a map (int8 and "
                "int4), which are rounded to nearest only; set it to nearest");
     found.need(!r.weight.is_scaled() || r.compensation == DType::none,
                "optimizer.compensation.dtype is set for scaled weights: Kahan compensates weights "
                "without a scale; set it to none");
     found.need(r.weight != StateFormat(DType::fp8_e4m3, Coding::scaled) || r.master.exists() ||
-                   r.weight_rounding == Rounding::stochastic,
+                   r.weight_rounding == RoundingMode::stochastic,
                "weight.dtype is fp8_e4m3_scaled without a master weight: updates below a 16th of a "
                "weight would be lost; set master.dtype to fp16_scaled or fp32, or "
                "optimizer.weight.rounding to stochastic");
@@ -130,14 +131,14 @@ std::vector<std::string> problems(const Recipe& r) {
     need(r.compensation == DType::none || r.master == DType::none,
          "optimizer.compensation.dtype and master.dtype are both set: a master weight loses "
          "nothing; choose one");
-    need(r.compensation == DType::none || r.weight_rounding != Rounding::stochastic,
+    need(r.compensation == DType::none || r.weight_rounding != RoundingMode::stochastic,
          "optimizer.compensation.dtype with stochastic weights: the compensation removes the error "
          "that stochastic "
          "rounding would average out; choose one");
-    need(r.exp_avg_rounding == Rounding::nearest || r.exp_avg != DType::fp32,
+    need(r.exp_avg_rounding == RoundingMode::nearest || r.exp_avg != DType::fp32,
          "optimizer.exp_avg.rounding is stochastic for an fp32 moment: nothing is rounded; set it "
          "to nearest");
-    need(r.exp_avg_sq_rounding == Rounding::nearest || r.exp_avg_sq != DType::fp32,
+    need(r.exp_avg_sq_rounding == RoundingMode::nearest || r.exp_avg_sq != DType::fp32,
          "optimizer.exp_avg_sq.rounding is stochastic for an fp32 moment: nothing is rounded; set "
          "it to nearest");
     const numerics::LossScaleRule& rule = r.scaler.rule;
@@ -160,7 +161,7 @@ void check_recipe(const Recipe& recipe) {
 }
 
 const char* recipe_warning(const Recipe& recipe) noexcept {
-    if (recipe.exp_avg_sq == DType::bf16 && recipe.exp_avg_sq_rounding == Rounding::nearest) {
+    if (recipe.exp_avg_sq == DType::bf16 && recipe.exp_avg_sq_rounding == RoundingMode::nearest) {
         return "recipe: bf16 second moments rounded to nearest never decrease at beta2 above "
                "0.998; use a smaller beta2, or set optimizer.exp_avg_sq.rounding to stochastic";
     }

@@ -19,10 +19,10 @@ CastDesc describe(const CastCase& c, const DeviceArray& source, const DeviceArra
     op.source = source.ref();
     op.destination = destination.ref();
     op.saturate = c.saturate;
-    op.stochastic = c.stochastic;
-    op.seed = 0x123456789abcdefU;
-    op.uid = 77;
-    op.step = 0x300000002U;
+    op.rounding.stochastic = c.stochastic;
+    op.rounding.seed = 0x123456789abcdefU;
+    op.rounding.uid = 77;
+    op.rounding.step = 0x300000002U;
     return op;
 }
 
@@ -114,9 +114,9 @@ TEST_P(Cast, DrawsRandomBitsByItsKey) {
         CastCase c{source, DType::bf16, false, true};
         CastDesc op = describe(c, from, to);
         op.source.count = count;
-        op.seed = seed;
-        op.uid = uid;
-        op.step = step;
+        op.rounding.seed = seed;
+        op.rounding.uid = uid;
+        op.rounding.step = step;
         const Candidate* candidate = first_candidate(device(), op);
         run(device(), *candidate, op);
         return to.download();
@@ -142,7 +142,7 @@ TEST_P(Cast, DrawsRandomBitsByTheLogicalElement) {
             const DeviceArray from(device(), piece);
             DeviceArray result(device(), HostArray(to, count));
             CastDesc op = describe({piece, to, false, true}, from, result);
-            op.first_element = first;
+            op.rounding.first_element = first;
             run(device(), *first_candidate(device(), op), op);
             return result.download();
         };

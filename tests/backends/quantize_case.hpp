@@ -93,17 +93,17 @@ inline bool quantize(TestDevice& on, const Candidate& candidate, const QuantizeC
     op.grid = c.grid;
     op.scale_inv = scales.data();
     op.policy = c.policy;
-    op.first_element = c.first_element;
+    op.rounding.first_element = c.first_element;
     op.slot = c.with_slot ? slot.data() : nullptr;
     op.slot_amax = c.with_slot ? &slot.data()->amax : nullptr;
     op.warm_up = c.warm_up;
     op.amax = c.with_amax ? amax.data() : nullptr;
     op.stats = c.with_stats ? stats.data() : nullptr;
     op.given_amax = c.with_given_amax ? given.data() : nullptr;
-    op.stochastic = c.stochastic;
-    op.seed = 0x123456789abcdefU;
-    op.uid = 77;
-    op.step = 0x300000002U;
+    op.rounding.stochastic = c.stochastic;
+    op.rounding.seed = 0x123456789abcdefU;
+    op.rounding.uid = 77;
+    op.rounding.step = 0x300000002U;
     if (!supports(on, candidate, op)) {
         return false;
     }

@@ -60,7 +60,8 @@ Values reduced(const Case& run, int32_t ranks, int64_t* bytes = nullptr) {
         std::vector<Values> arrays;
         std::vector<WireSource> sources;
         for (int32_t slot = own.first; slot < own.end; ++slot) {
-            arrays.push_back(gradients(run.source, slot, run.desc.first_element, run.total));
+            arrays.push_back(
+                gradients(run.source, slot, run.desc.rounding.first_element, run.total));
         }
         for (Values& array : arrays) {
             sources.push_back({array.ref(), nullptr});
@@ -155,7 +156,7 @@ TEST(ReduceScatter, DoesNotDependOnThreadsBackendsOrBuckets) {
             Values joined(run.result, once.count);
             for (int64_t first = 0; first < once.count; first += bucket) {
                 Case part = run;
-                part.desc.first_element = first;
+                part.desc.rounding.first_element = first;
                 part.total = std::min(bucket, once.count - first);
                 const Values here = reduced(part, 3);
                 std::copy(here.bytes.begin(), here.bytes.end(),
@@ -197,7 +198,7 @@ TEST_P(ForEveryNumberOfRanks, GivesTheSameBits) {
     run.desc.wire = kBf16;
     run.desc.order = GetParam();
     run.desc.slots = 6;
-    run.desc.first_element = 77;
+    run.desc.rounding.first_element = 77;
     run.result = DType::bf16;
     for (const int64_t total : kSizes) {
         run.total = total;
@@ -519,7 +520,7 @@ TEST(ReduceScatter, RoundsToTheWireByTheLogicalElement) {
         run.counts = {};
         Values joined(DType::fp32, run.total);
         for (const int64_t first : {0, 640}) {
-            run.desc.first_element = first;
+            run.desc.rounding.first_element = first;
             run.total = first == 0 ? 640 : 1408;
             const Values part = reduced(run, 2);
             std::copy(part.bytes.begin(), part.bytes.end(),

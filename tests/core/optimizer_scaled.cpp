@@ -271,12 +271,12 @@ TEST(ScaledRecipe, UnsoundCombinationsAreRefusedWithTheReason) {
     recipe = level(3);
     recipe.master = StateFormat();
     EXPECT_NE(refusal(recipe).find("master"), std::string::npos);
-    recipe.weight_rounding = recipe::Rounding::stochastic;
+    recipe.weight_rounding = recipe::RoundingMode::stochastic;
     EXPECT_EQ(refusal(recipe), "");
     recipe = level(2);
     recipe.exp_avg = {DType::uint8, Coding::dynamic8};
     EXPECT_EQ(refusal(recipe), "");
-    recipe.exp_avg_rounding = recipe::Rounding::stochastic;
+    recipe.exp_avg_rounding = recipe::RoundingMode::stochastic;
     EXPECT_NE(refusal(recipe).find("nearest only"), std::string::npos);
     recipe = level(2);
     recipe.compensation = DType::fp16;

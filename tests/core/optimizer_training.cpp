@@ -144,7 +144,7 @@ recipe::Recipe preset(const char* name) { return recipe::find_preset(name).recip
 TEST(RemainderTraining, ThreeHundredStepsHaveTheBitsOfFp32Masters) {
     Model split(preset("bf16_pure_remainder"));
     recipe::Recipe half_away = preset("bf16_mixed_dual");
-    half_away.weight_rounding = recipe::Rounding::nearest_away;
+    half_away.weight_rounding = recipe::RoundingMode::nearest_away;
     Model whole(half_away);
     float first_loss = 0.0F;
     float last_loss = 0.0F;

@@ -22,14 +22,15 @@ namespace {
 __device__ int64_t thread_index() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ int64_t thread_count() { return int64_t{gridDim.x} * blockDim.x; }
 
-template <DType kFrom, DType kTo, Rounding kRounding> __device__ void cast_known(CastWork work) {
-    constexpr bool kHasBits =
-        kRounding == Rounding::stochastic || kRounding == Rounding::stochastic_nonsat;
+template <DType kFrom, DType kTo, numerics::Narrowing kRounding>
+__device__ void cast_known(CastWork work) {
+    constexpr bool kHasBits = kRounding == numerics::Narrowing::stochastic ||
+                              kRounding == numerics::Narrowing::stochastic_nonsat;
     work.from = kFrom;
     work.to = kTo;
     work.rounding = kRounding;
     work.has_bits = kHasBits;
-    work.clamps = kRounding == Rounding::stochastic;
+    work.clamps = kRounding == numerics::Narrowing::stochastic;
     work.is_aligned = true;
     cast_thread(work, thread_index(), thread_count());
 }
@@ -39,16 +40,16 @@ template <DType kFrom, DType kTo, Rounding kRounding> __device__ void cast_known
 #define MP_CASE __global__ void __launch_bounds__(kThreads)
 
 MP_CASE cast_bf16_to_e4m3(CastWork work) {
-    cast_known<DType::bf16, DType::fp8_e4m3, Rounding::saturating>(work);
+    cast_known<DType::bf16, DType::fp8_e4m3, numerics::Narrowing::saturating>(work);
 }
 MP_CASE cast_bf16_to_fp32(CastWork work) {
-    cast_known<DType::bf16, DType::fp32, Rounding::nearest>(work);
+    cast_known<DType::bf16, DType::fp32, numerics::Narrowing::nearest>(work);
 }
 MP_CASE cast_fp32_to_bf16(CastWork work) {
-    cast_known<DType::fp32, DType::bf16, Rounding::nearest>(work);
+    cast_known<DType::fp32, DType::bf16, numerics::Narrowing::nearest>(work);
 }
 MP_CASE cast_fp32_to_bf16_stochastic(CastWork work) {
-    cast_known<DType::fp32, DType::bf16, Rounding::stochastic_nonsat>(work);
+    cast_known<DType::fp32, DType::bf16, numerics::Narrowing::stochastic_nonsat>(work);
 }
 
 MP_CASE amax_of_bf16(TensorRef source, uint32_t* result) {
@@ -98,7 +99,7 @@ template <bool kHasOneScale> struct QuantizeToE4m3 {
         op.slot_amax = nullptr;
         op.policy.rule = numerics::ScaleRule::current;
         op.stats = nullptr;
-        op.stochastic = false;
+        op.rounding.stochastic = false;
         known(team);
     }
 };

@@ -16,10 +16,10 @@ CastDesc make_op(const Way& way) {
     CastDesc op{};
     op.kind = OpKind::cast;
     op.saturate = way.saturate;
-    op.stochastic = way.stochastic;
-    op.seed = 0xfeedfacecafebeefU;
-    op.uid = 3;
-    op.step = (uint64_t{1} << 35) + 9;
+    op.rounding.stochastic = way.stochastic;
+    op.rounding.seed = 0xfeedfacecafebeefU;
+    op.rounding.uid = 3;
+    op.rounding.step = (uint64_t{1} << 35) + 9;
     return op;
 }
 
@@ -34,10 +34,10 @@ float clamped(DType to, float x) {
 // `start`: the logical index of the first element, which keys the random bits.
 HostArray cast_scalar(const CastDesc& op, const HostArray& source, DType to, int64_t start) {
     HostArray result(to, source.count);
-    const numerics::SrKey key = numerics::make_sr_key(op.seed, op.uid, op.step);
+    const numerics::SrKey key = op.rounding.key();
     for (int64_t i = 0; i < source.count; ++i) {
         const float x = source.get(i);
-        if (op.stochastic) {
+        if (op.rounding.stochastic) {
             const uint32_t bits = numerics::sr_bits32_at(key, numerics::Purpose::cast,
                                                          static_cast<uint64_t>(start + i));
             (void)numerics::store_from_float_sr(

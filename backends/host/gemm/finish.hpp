@@ -66,9 +66,9 @@ MP_ISA_INLINE void finish_tile(FinishJob& job, int64_t row, int64_t column, int 
     if (is_fp8(job.dtype_d)) {
         prepare_fp8(job, values, n);
     }
-    narrow_tile<Rounding::nearest>(job.dtype_d, values,
-                                   element_address(job.d, job.dtype_d, row * job.stride_d + column),
-                                   n, nullptr);
+    narrow_tile<numerics::Narrowing::nearest>(
+        job.dtype_d, values, element_address(job.d, job.dtype_d, row * job.stride_d + column), n,
+        nullptr);
 }
 
 inline void widen_all(DType dtype, const void* source, int64_t count, float* out) {

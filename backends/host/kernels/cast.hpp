@@ -29,13 +29,13 @@ MP_ISA_INLINE void round_stochastic(const CastDesc& op, const numerics::SrKey& k
                                     const FloatInMemory* values, int n, void* destination) {
     const DType to = op.destination.dtype;
     TileBits bits;
-    random_span(to, key, numerics::Purpose::cast, op.first_element + element, n, bits);
+    random_span(to, key, numerics::Purpose::cast, op.rounding.first_element + element, n, bits);
     float clamped[kTile];
     if (op.saturate) {
         clamp_tile(to, values, clamped, n);
-        narrow_tile<Rounding::stochastic>(to, clamped, destination, n, &bits);
+        narrow_tile<numerics::Narrowing::stochastic>(to, clamped, destination, n, &bits);
     } else {
-        narrow_tile<Rounding::stochastic_nonsat>(to, values, destination, n, &bits);
+        narrow_tile<numerics::Narrowing::stochastic_nonsat>(to, values, destination, n, &bits);
     }
 }
 
@@ -54,16 +54,16 @@ MP_ISA_INLINE int cast_directly(const CastDesc& op, const void* source, void* de
     const DType from = op.source.dtype;
     const DType to = op.destination.dtype;
     const bool is_fp8 = mp::is_fp8(to);
-    if (from == DType::bf16 && is_fp8 && !op.stochastic) {
+    if (from == DType::bf16 && is_fp8 && !op.rounding.stochastic) {
         return encode_directly<DType::bf16>(op, source, destination, n);
     }
-    if (from == DType::bf16 && to == DType::fp16 && !op.stochastic) {
+    if (from == DType::bf16 && to == DType::fp16 && !op.rounding.stochastic) {
         return bf16_to_fp16_words(source, destination, n);
     }
-    if (from == DType::fp16 && to == DType::bf16 && !op.stochastic) {
+    if (from == DType::fp16 && to == DType::bf16 && !op.rounding.stochastic) {
         return fp16_to_bf16_words(source, destination, n);
     }
-    if (from == DType::fp16 && is_fp8 && !op.stochastic) {
+    if (from == DType::fp16 && is_fp8 && !op.rounding.stochastic) {
         return encode_directly<DType::fp16>(op, source, destination, n);
     }
     if (from == DType::fp8_e4m3 && to == DType::bf16) {
@@ -98,19 +98,19 @@ MP_ISA_INLINE void cast_tile(const CastDesc& op, const numerics::SrKey& key, int
     } else {
         widen_tile(from, source, tile, n);
     }
-    if (op.stochastic) {
+    if (op.rounding.stochastic) {
         round_stochastic(op, key, element, values, n, destination);
     } else if (op.saturate) {
-        narrow_tile<Rounding::saturating>(to, values, destination, n, nullptr);
+        narrow_tile<numerics::Narrowing::saturating>(to, values, destination, n, nullptr);
     } else {
-        narrow_tile<Rounding::nearest>(to, values, destination, n, nullptr);
+        narrow_tile<numerics::Narrowing::nearest>(to, values, destination, n, nullptr);
     }
 }
 
 inline void cast_chunk(const CastJob& job) {
     const CastDesc& op = *job.op;
     const DType to = op.destination.dtype;
-    const numerics::SrKey key = numerics::make_sr_key(op.seed, op.uid, op.step);
+    const numerics::SrKey key = op.rounding.key();
     // Tiles start at whole lines of the destination if its first element does.
     const bool stream = job.stream && bytes_to_line(op.destination.data) == 0;
     const bool is_done = cast_lookup(job, stream);

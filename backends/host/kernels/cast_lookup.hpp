@@ -214,7 +214,7 @@ MP_ISA_INLINE bool cast_lookup(const CastJob& job, bool stream) {
     const DType to = op.destination.dtype;
     const void* source = element_address(op.source.data, from, job.start);
     void* into = element_address(op.destination.data, to, job.start);
-    if (op.stochastic) {
+    if (op.rounding.stochastic) {
         return false;
     }
     switch (to) {

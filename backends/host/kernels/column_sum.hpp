@@ -82,8 +82,8 @@ MP_ISA_INLINE void store_sums(const ColumnSumDesc& op, int64_t first_column, int
             add_sums(old, length, sums + done);
         }
     }
-    narrow_tile<Rounding::nearest>(to, sums, element_address(op.destination.data, to, first_column),
-                                   n, nullptr);
+    narrow_tile<numerics::Narrowing::nearest>(
+        to, sums, element_address(op.destination.data, to, first_column), n, nullptr);
 }
 
 inline void column_sum_strip(const ColumnSumJob& job) {

@@ -67,10 +67,10 @@ MP_ISA_INLINE void dequantize_tile(const DequantizeJob& job, int64_t row, int64_
     const int64_t bytes = n * dtype_size(to);
     if (job.stream && bytes % 64 == 0 && bytes_to_line(out) == 0) {
         alignas(64) unsigned char buffer[4 * kTile];
-        narrow_tile<Rounding::nearest>(to, values, buffer, n, nullptr);
+        narrow_tile<numerics::Narrowing::nearest>(to, values, buffer, n, nullptr);
         stream_lines(out, buffer, bytes);
     } else {
-        narrow_tile<Rounding::nearest>(to, values, out, n, nullptr);
+        narrow_tile<numerics::Narrowing::nearest>(to, values, out, n, nullptr);
     }
 }
 

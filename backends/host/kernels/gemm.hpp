@@ -215,8 +215,8 @@ MP_ISA_FUNCTION inline void finish_row(const GemmJob& job, int64_t row, float* s
         prepare_fp8(job, sums, n);
     }
     const int64_t at = job.batch * op.batch_stride_d + row * op.ldd + job.first_column;
-    narrow_tile<Rounding::nearest>(op.dtype_d, sums,
-                                   element_address(job.buffers->d, op.dtype_d, at), n, nullptr);
+    narrow_tile<numerics::Narrowing::nearest>(
+        op.dtype_d, sums, element_address(job.buffers->d, op.dtype_d, at), n, nullptr);
 }
 
 inline void gemm_tile(const GemmJob& job) {

@@ -80,7 +80,8 @@ MP_ISA_INLINE void store_codes(const QuantizeJob& job, int64_t element, const un
 
 // How many elements a span from here on may have: not beyond a tile of random bits.
 MP_ISA_INLINE int span_length(const QuantizeDesc& op, int64_t element, int64_t left) {
-    const int64_t most = op.stochastic ? kTile - (op.first_element + element) % kTile : kSpan;
+    const int64_t most =
+        op.rounding.stochastic ? kTile - (op.rounding.first_element + element) % kTile : kSpan;
     return min_int(left, most);
 }
 
@@ -95,7 +96,7 @@ struct QuantizeColumns {
 MP_ISA_INLINE bool can_look_up(const QuantizeJob& job) {
     const DType to = job.op->dtype;
     const bool is_fp8 = mp::is_fp8(to);
-    return kHasQuantizeLookup && is_fp8 && !job.op->stochastic && !job.counts;
+    return kHasQuantizeLookup && is_fp8 && !job.op->rounding.stochastic && !job.counts;
 }
 
 // False where rows do not share the factors, or too few do for tables to be worth their while.

@@ -68,8 +68,8 @@ MP_ISA_FUNCTION inline void encode_e2m1_sr(const float* y, unsigned char* codes,
 
 MP_ISA_FUNCTION inline void encode_stochastic(const QuantizeDesc& op, const QuantizeSpan& span,
                                               const float* y, unsigned char* codes) {
-    const numerics::SrKey key = numerics::make_sr_key(op.seed, op.uid, op.step);
-    const int64_t element = op.first_element + span.row * op.columns + span.column;
+    const numerics::SrKey key = op.rounding.key();
+    const int64_t element = op.rounding.first_element + span.row * op.columns + span.column;
     TileBits bits;
     random_span(op.dtype, key, numerics::Purpose::cast, element, span.n, bits);
     float clamped[kTile];
@@ -77,19 +77,19 @@ MP_ISA_FUNCTION inline void encode_stochastic(const QuantizeDesc& op, const Quan
     if (op.dtype == DType::fp4_e2m1) {
         encode_e2m1_sr(clamped, codes, span.n, bits);
     } else {
-        narrow_tile<Rounding::stochastic>(op.dtype, clamped, codes, span.n, &bits);
+        narrow_tile<numerics::Narrowing::stochastic>(op.dtype, clamped, codes, span.n, &bits);
     }
 }
 
 // `codes` has a byte an element, or two for fp16.
 MP_ISA_INLINE void encode_tile(const QuantizeDesc& op, const QuantizeSpan& span, const float* y,
                                unsigned char* codes) {
-    if (op.stochastic) {
+    if (op.rounding.stochastic) {
         encode_stochastic(op, span, y, codes);
     } else if (op.dtype == DType::fp4_e2m1) {
         encode_e2m1(y, codes, span.n);
     } else {
-        narrow_tile<Rounding::saturating>(op.dtype, y, codes, span.n, nullptr);
+        narrow_tile<numerics::Narrowing::saturating>(op.dtype, y, codes, span.n, nullptr);
     }
 }
 
@@ -131,14 +131,14 @@ MP_ISA_FUNCTION inline void quantize_slowly(const QuantizeJob& job, const Quanti
                                             const FloatInMemory* x, unsigned char* codes,
                                             numerics::QuantStats& stats) {
     const QuantizeDesc& op = *job.op;
-    const numerics::SrKey key = numerics::make_sr_key(op.seed, op.uid, op.step);
+    const numerics::SrKey key = op.rounding.key();
     numerics::QuantStats here;
     for (int i = 0; i < span.n; ++i) {
         const float multiply = factor_of(span, op.grid.block_columns, i);
-        const auto element =
-            static_cast<uint64_t>(op.first_element + span.row * op.columns + span.column + i);
+        const auto element = static_cast<uint64_t>(op.rounding.first_element +
+                                                   span.row * op.columns + span.column + i);
         uint32_t code = 0;
-        if (op.stochastic) {
+        if (op.rounding.stochastic) {
             const uint32_t bits = numerics::sr_bits32_at(key, numerics::Purpose::cast, element);
             code = numerics::quantize_code_sr(op.dtype, x[i], multiply, bits);
         } else {
@@ -163,7 +163,8 @@ MP_ISA_INLINE bool quantize_directly(const QuantizeJob& job, const QuantizeSpan&
     const QuantizeDesc& op = *job.op;
     const bool may_be_finite =
         span.is_finite || (job.multiply != nullptr && !numerics::is_nan(*job.multiply));
-    if (!kHasQuantizeVector || !may_be_finite || op.dtype == DType::fp16 || op.stochastic) {
+    if (!kHasQuantizeVector || !may_be_finite || op.dtype == DType::fp16 ||
+        op.rounding.stochastic) {
         return false;
     }
     const Gather gather = job.counts       ? Gather::counts

@@ -157,8 +157,8 @@ MP_ISA_FUNCTION void store_block(float* values, float divisor, uint8_t* codes, i
         for (int i = done; i < n; ++i) {
             values[i] = numerics::e4m3_quotient(kSigned, values[i], divisor);
         }
-        narrow_tile<Rounding::nearest>(DType::fp8_e4m3, values + done, codes + done, n - done,
-                                       nullptr);
+        narrow_tile<numerics::Narrowing::nearest>(DType::fp8_e4m3, values + done, codes + done,
+                                                  n - done, nullptr);
     } else if constexpr (kIsDynamic<kCoding>) {
         encode_dynamic<kCoding, kSigned>(values, divisor, codes, n);
     } else if (n == kWhole) {
@@ -217,7 +217,8 @@ template <Coding kCoding, bool kSigned> struct BlockTile {
         }
         if constexpr (kIsFp8<kCoding>) {
             if (bits != nullptr) { // which are for the whole tile
-                narrow_tile<Rounding::stochastic>(kCodes, values, codes_of(a, element), n, bits);
+                narrow_tile<numerics::Narrowing::stochastic>(kCodes, values, codes_of(a, element),
+                                                             n, bits);
             }
         }
     }

@@ -61,8 +61,8 @@ MP_ISA_FUNCTION inline void add_part(const SumPartsDesc& op, const SumPart& part
 MP_ISA_FUNCTION inline void store_sum(const SumPartsDesc& op, float* values, int64_t start, int n) {
     unify_nan(values, n);
     const DType to = op.destination.dtype;
-    narrow_tile<Rounding::nearest>(to, values, element_address(op.destination.data, to, start), n,
-                                   nullptr);
+    narrow_tile<numerics::Narrowing::nearest>(
+        to, values, element_address(op.destination.data, to, start), n, nullptr);
 }
 
 // Doubles whose rounding is the only one.

@@ -7,15 +7,9 @@
 #include "host/kernels/bf16_pair.hpp"
 #include "host/kernels/convert_vector.hpp"
 #include "host/kernels/fp8_vector.hpp"
+#include "numerics/rounding.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
-
-// stochastic saturates in fp8; stochastic_nonsat does not.
-enum class Rounding { nearest, saturating, stochastic, stochastic_nonsat };
-
-constexpr bool is_stochastic(Rounding rounding) {
-    return rounding == Rounding::stochastic || rounding == Rounding::stochastic_nonsat;
-}
 
 // Random bits for a tile: `high` alone gives 16 bits an element, both together 32.
 struct TileBits {
@@ -23,13 +17,13 @@ struct TileBits {
     alignas(64) uint16_t low[kTile];
 };
 
-template <class Codec, Rounding kRounding>
+template <class Codec, numerics::Narrowing kRounding>
 MP_ISA_INLINE typename Codec::storage round_one(float x, uint32_t bits) {
-    if constexpr (kRounding == Rounding::stochastic) {
+    if constexpr (kRounding == numerics::Narrowing::stochastic) {
         return Codec::store_sr(x, bits);
-    } else if constexpr (kRounding == Rounding::stochastic_nonsat) {
+    } else if constexpr (kRounding == numerics::Narrowing::stochastic_nonsat) {
         return Codec::store_sr_nonsat(x, bits);
-    } else if constexpr (kRounding == Rounding::saturating) {
+    } else if constexpr (kRounding == numerics::Narrowing::saturating) {
         return Codec::store_sat(x);
     } else {
         return Codec::store_nonsat(x);
@@ -55,10 +49,10 @@ MP_ISA_INLINE int widen_vector(const void* source, FloatInMemory* values, int n)
     }
 }
 
-template <DType kDType, Rounding kRounding>
+template <DType kDType, numerics::Narrowing kRounding>
 MP_ISA_INLINE int narrow_vector(const FloatInMemory* values, void* destination, int n) {
-    constexpr bool kSaturate = kRounding == Rounding::saturating;
-    if constexpr (is_stochastic(kRounding)) {
+    constexpr bool kSaturate = kRounding == numerics::Narrowing::saturating;
+    if constexpr (numerics::is_stochastic(kRounding)) {
         return 0;
     } else if constexpr (kDType == DType::fp16) {
         return narrow_fp16_vector<kSaturate>(values, destination, n);
@@ -80,7 +74,7 @@ MP_ISA_INLINE void widen_tile_as(const void* source, FloatInMemory* values, int 
     }
 }
 
-template <DType kDType, Rounding kRounding>
+template <DType kDType, numerics::Narrowing kRounding>
 MP_ISA_INLINE void narrow_tile_as(const FloatInMemory* values, void* destination, int n,
                                   const TileBits* bits) {
     using Memory = typename InMemory<kDType>::type;
@@ -88,10 +82,10 @@ MP_ISA_INLINE void narrow_tile_as(const FloatInMemory* values, void* destination
     int i = narrow_vector<kDType, kRounding>(values, destination, n);
     MP_ISA_INDEPENDENT
     for (; i < n; ++i) {
-        if constexpr (is_stochastic(kRounding)) {
+        if constexpr (numerics::is_stochastic(kRounding)) {
             to[i] = round_one<numerics::Codec<kDType>, kRounding>(values[i],
                                                                   random_of<kDType>(*bits, i));
-        } else if constexpr (kDType == DType::bf16 && kRounding == Rounding::nearest) {
+        } else if constexpr (kDType == DType::bf16 && kRounding == numerics::Narrowing::nearest) {
             to[i] = static_cast<uint16_t>(bf16_pattern(values[i]) >> 16);
         } else {
             to[i] = round_one<numerics::Codec<kDType>, kRounding>(values[i], 0);
@@ -120,7 +114,7 @@ MP_ISA_INLINE void widen_scaled_tile(DType dtype, const void* source, float fact
 }
 
 // n elements from fp32; `bits` are read where rounding is stochastic, and then n <= kTile.
-template <Rounding kRounding>
+template <numerics::Narrowing kRounding>
 MP_ISA_FUNCTION inline void narrow_tile(DType dtype, const FloatInMemory* values, void* destination,
                                         int n, const TileBits* bits) {
     visit_floating(dtype, [&](auto type) MP_INLINED {

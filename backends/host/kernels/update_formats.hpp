@@ -87,9 +87,9 @@ template <class Of, bool kSigned> struct FormatTile {
             }
         }
         if (bits != nullptr && kDType != DType::fp32) {
-            narrow_tile<Rounding::stochastic>(kDType, values, memory, n, bits);
+            narrow_tile<numerics::Narrowing::stochastic>(kDType, values, memory, n, bits);
         } else {
-            narrow_tile<Rounding::nearest>(kDType, values, memory, n, nullptr);
+            narrow_tile<numerics::Narrowing::nearest>(kDType, values, memory, n, nullptr);
         }
     }
 };

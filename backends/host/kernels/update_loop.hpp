@@ -54,7 +54,7 @@ MP_ISA_INLINE void update_plain(const UpdateStreams& s, const numerics::GroupSca
 
 // With Kahan's compensation. kParam is the parameter's type, to which the sum is rounded here; what
 // is written to `weight` is then representable, so rounding it once more changes nothing.
-template <class Rule, DType kParam, Rounding kRounding>
+template <class Rule, DType kParam, numerics::Narrowing kRounding>
 MP_ISA_INLINE void update_compensated(const UpdateStreams& s, const numerics::GroupScalars& group,
                                       int n) {
     using Codec = numerics::Codec<kParam>;
@@ -68,7 +68,7 @@ MP_ISA_INLINE void update_compensated(const UpdateStreams& s, const numerics::Gr
         const float w = at.weight[i];
         const float delta = Rule::delta(k, w, at.grad[i] * grad_mul, x);
         uint32_t random = 0;
-        if constexpr (kRounding == Rounding::stochastic) {
+        if constexpr (kRounding == numerics::Narrowing::stochastic) {
             random = random_of<kParam>(*at.param_bits, i);
         }
         float carry = at.compensation[i];
@@ -91,7 +91,7 @@ MP_ISA_FUNCTION void update_plain_tile(const UpdateStreams& s, const numerics::G
     }
 }
 
-template <class Rule, DType kParam, Rounding kRounding>
+template <class Rule, DType kParam, numerics::Narrowing kRounding>
 MP_ISA_FUNCTION void update_compensated_tile(const UpdateStreams& s,
                                              const numerics::GroupScalars& group, int n) {
     update_compensated<Rule, kParam, kRounding>(s, group, n);

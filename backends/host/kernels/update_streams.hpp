@@ -32,9 +32,10 @@ template <class Rule, DType kParam>
 MP_ISA_INLINE void update_compensated_as(const UpdateStreams& streams, const UpdateContext& c,
                                          int n) {
     if ((c.stochastic & kSrParam) != 0) {
-        update_compensated_tile<Rule, kParam, Rounding::stochastic>(streams, *c.scalars, n);
+        update_compensated_tile<Rule, kParam, numerics::Narrowing::stochastic>(streams, *c.scalars,
+                                                                               n);
     } else {
-        update_compensated_tile<Rule, kParam, Rounding::nearest>(streams, *c.scalars, n);
+        update_compensated_tile<Rule, kParam, numerics::Narrowing::nearest>(streams, *c.scalars, n);
     }
 }
 
@@ -48,7 +49,8 @@ MP_ISA_INLINE void update_streams(const UpdateStreams& streams, const UpdateCont
     } else if (s.param.dtype == DType::fp16) {
         update_compensated_as<Rule, DType::fp16>(streams, c, n);
     } else {
-        update_compensated_tile<Rule, DType::fp32, Rounding::nearest>(streams, *c.scalars, n);
+        update_compensated_tile<Rule, DType::fp32, numerics::Narrowing::nearest>(streams,
+                                                                                 *c.scalars, n);
     }
 }
 

@@ -61,10 +61,10 @@ inline test::HostArray cast(test::TestDevice& on, const Candidate& candidate, co
     op.source = source.ref();
     op.destination = destination.ref();
     op.saturate = c.saturate;
-    op.stochastic = c.stochastic;
-    op.seed = 0x123456789abcdefU;
-    op.uid = 77;
-    op.step = 0x300000002U;
+    op.rounding.stochastic = c.stochastic;
+    op.rounding.seed = 0x123456789abcdefU;
+    op.rounding.uid = 77;
+    op.rounding.step = 0x300000002U;
     EXPECT_TRUE(supports(on, candidate, op));
     run(on, candidate, op);
     return destination.download();
