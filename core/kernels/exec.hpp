@@ -37,14 +37,25 @@ void for_each(const Exec& exec, const char* label, int64_t n, const Functor& fun
 template <class Exec> using TeamPolicyOf = Kokkos::TeamPolicy<Exec, Kokkos::IndexType<int64_t>>;
 template <class Exec> using TeamOf = typename TeamPolicyOf<Exec>::member_type;
 
+// How many teams a GPU's multiprocessor holds at least, which leaves each thread so many registers: Functor::kTeams, where it has
+// one that it needs.
+template <class Functor> constexpr unsigned min_teams() {
+    if constexpr (requires { Functor::kTeams; }) {
+        return Functor::kTeams;
+    } else {
+        return 1;
+    }
+}
+
 // functor(team) for each of n teams of `threads` threads, Functor::kThreads at most, or as many as the space gives. The
 // bound is the compiler's too: with more registers for each thread than such a team can have, the launch would be refused.
 // Functors step by team.team_size(), or by tiles whose size is theirs: for_each_in_team().
 template <class Exec, class Functor>
 void for_each_team(const Exec& exec, const char* label, int64_t teams, int threads,
                    std::size_t scratch_bytes, const Functor& functor) {
-    using Policy = Kokkos::TeamPolicy<Exec, Kokkos::IndexType<int64_t>,
-                                      Kokkos::LaunchBounds<Functor::kThreads, 1>>;
+    using Policy =
+        Kokkos::TeamPolicy<Exec, Kokkos::IndexType<int64_t>,
+                           Kokkos::LaunchBounds<Functor::kThreads, min_teams<Functor>()>>;
     check_launch<Exec, Functor, Policy>();
     if (teams > 0) {
         int size = threads;
