@@ -3,7 +3,9 @@
 // sanitizer an order that is missing is a report; elsewhere these tests compare results.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <random>
+#include <thread>
 
 #include "simulation_twin.hpp"
 
@@ -46,6 +48,9 @@ class SimulatedStreams : public ::testing::Test {
 
 // ---- the device itself --------------------------------------------------------------------------
 
+// Time for a stream, which is no order. The thread sanitizer may miss two accesses at the very same moment.
+void pass_time() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+
 // Two streams write the same memory, ordered by an event or not at all.
 void write_from_two_streams(bool in_order) {
     (void)MP_SIMULATED(cudaSetDevice)(0);
@@ -58,6 +63,7 @@ void write_from_two_streams(bool in_order) {
     void* memory = nullptr;
     (void)MP_SIMULATED(cudaMalloc)(&memory, 64);
     (void)MP_SIMULATED(cudaMemsetAsync)(memory, 1, 64, streams[0]);
+    pass_time();
     if (in_order) {
         (void)MP_SIMULATED(cudaEventRecord)(event, streams[0]);
         (void)MP_SIMULATED(cudaStreamWaitEvent)(streams[1], event, 0);
@@ -78,6 +84,7 @@ void read_on_the_host(bool waits) {
     void* memory = nullptr;
     (void)MP_SIMULATED(cudaMallocManaged)(&memory, 64, cudaMemAttachGlobal);
     (void)MP_SIMULATED(cudaMemsetAsync)(memory, 1, 64, stream);
+    pass_time();
     if (waits) {
         (void)MP_SIMULATED(cudaStreamSynchronize)(stream);
     }
