@@ -113,17 +113,10 @@ class StreamDevice final : public comm::NcclDevice {
             "cudaMemcpyAsync");
     }
 
-    Status wait_for(void* other) noexcept override {
-        void* event = nullptr;
-        Status status = mark_in(static_cast<cudaStream_t>(other), &event);
-        if (status.ok()) {
-            status = wait_for_mark(event);
-            drop_mark(event); // goes when it has been reached
-        }
-        return status;
-    }
-
     Status mark(void** event) noexcept override { return mark_in(stream_, event); }
+    Status mark_other(void* stream, void** event) noexcept override {
+        return mark_in(static_cast<cudaStream_t>(stream), event);
+    }
 
     Status wait_for_mark(void* event) noexcept override {
         return cuda_status(cudaStreamWaitEvent(stream_, static_cast<cudaEvent_t>(event), 0),

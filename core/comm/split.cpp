@@ -90,6 +90,10 @@ Status Communicator::split_checked(int32_t color, int32_t key, std::unique_ptr<C
     {
         const Turn turn(*this);
         status = transport_->make_group(group, &transport);
+        // Others may have made theirs; a transport that makes none has none anywhere.
+        if (!status.ok() && status.code() != Code::unsupported) {
+            status = poison(status);
+        }
     }
     std::unique_ptr<Transport> owned(transport);
     if (!status.ok() || owned == nullptr) {

@@ -294,6 +294,60 @@ TEST_P(SimulatedNcclFaults, ARankThatGivesUpLeavesNothingBehind) {
         300);
 }
 
+// A rank that goes to one communicator only: the kernels of the other one are behind kernels that never end.
+TEST_P(SimulatedNcclFaults, KernelsBehindOthersThatHangEndToo) {
+    run(
+        GetParam(),
+        [](Rank& rank) {
+            const Comm part(group_of(rank.comm, 0, rank.number));
+            const Tensor first = rank.tensor(1000);
+            const Tensor second = rank.tensor(1000);
+            mp_comm_request* hangs = nullptr;
+            mp_comm_request* behind = nullptr;
+            if (rank.number != 0) {
+                MP_OK(mp_comm_broadcast(rank.comm, rank.queue, memory_of(first), 4000, 1, &hangs));
+            }
+            MP_OK(mp_comm_broadcast(part, rank.queue, memory_of(second), 4000, 1, &behind));
+            for (mp_comm_request* raw : {behind, hangs}) {
+                const Request request(raw);
+                if (raw != nullptr) {
+                    EXPECT_LT(mp_comm_request_wait(request), MP_STATUS_OK);
+                }
+            }
+            (void)mp_comm_abort(rank.comm, "a test");
+        },
+        300);
+}
+
+// NCCL is given it later, when the stream is in a graph.
+TEST_P(SimulatedNcclFaults, WhatWasBegunBeforeACaptureStaysOutOfIt) {
+    run(GetParam(), [](Rank& rank) {
+        const Tensor values[] = {rank.tensor(1000), rank.tensor(1000)};
+        const Tensor mine = rank.tensor(1000);
+        cudaStream_t captured = nullptr;
+        MP_OK(mp_queue_get_native(rank.queue, &captured, sizeof(cudaStream_t)));
+        std::vector<Request> requests;
+        for (const Tensor& each : values) { // the second one behind the first, which is still begun
+            rank.fill(each, static_cast<float>(rank.number) + 1.0F);
+            mp_comm_request* request = nullptr;
+            MP_OK(mp_comm_broadcast(rank.comm, rank.queue, memory_of(each), 4000, 1, &request));
+            requests.emplace_back(request);
+        }
+        (void)MP_SIMULATED(cudaSetDevice)(rank.number);
+        ASSERT_EQ(MP_SIMULATED(cudaStreamBeginCapture)(captured, cudaStreamCaptureModeThreadLocal),
+                  cudaSuccess);
+        MP_OK(mp_tensor_copy(mine, rank.queue, values[0]));
+        for (const Request& request : requests) {
+            MP_OK(mp_comm_request_wait(request));
+        }
+        Graph graph;
+        EXPECT_EQ(graph.capture(captured), cudaSuccess);
+        for (const Tensor& each : values) {
+            EXPECT_EQ(values_of(rank.context, each), std::vector<float>(1000, 2.0F));
+        }
+    });
+}
+
 TEST_P(SimulatedNcclFaults, ACollectiveInACaptureIsRefused) {
     run(GetParam(), [](Rank& rank) {
         const Tensor values = rank.tensor(1000);

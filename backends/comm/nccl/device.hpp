@@ -17,7 +17,7 @@ class NcclDevice {
     virtual ~NcclDevice() = default;
 
     [[nodiscard]] virtual int32_t index() const noexcept = 0;
-    // The same GPU with a stream and memory of its own, for a group: what the groups move does not wait for each other.
+    // The same GPU with a stream and memory of its own, for a group.
     virtual Status make_another(std::shared_ptr<NcclDevice>* out) const noexcept = 0;
     // The stream of all work here, which waits for nothing else.
     [[nodiscard]] virtual void* stream() const noexcept = 0;
@@ -34,11 +34,10 @@ class NcclDevice {
     virtual void abandon() noexcept = 0;
     // On the stream, between device memory, or from or to pinned memory. Does not wait.
     virtual Status copy(void* to, const void* from, int64_t bytes) noexcept = 0;
-    // The stream waits for what is in `other` now.
-    virtual Status wait_for(void* other) noexcept = 0;
     // A mark in the stream, and whether it has been reached.
     virtual Status mark(void** event) noexcept = 0;
-    // The stream waits for a mark in another stream of the same GPU.
+    // A mark in another stream of the same GPU, for which this one can wait.
+    virtual Status mark_other(void* stream, void** event) noexcept = 0;
     virtual Status wait_for_mark(void* event) noexcept = 0;
     virtual Status reached(void* event, bool* done) noexcept = 0;
     virtual void drop_mark(void* event) noexcept = 0;

@@ -22,7 +22,8 @@ std::shared_ptr<NcclOrder> NcclOrder::of(int32_t device) {
 }
 
 void NcclOrder::remove(const NcclRequest& request) noexcept {
-    waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), &request), waiting_.end());
+    std::erase(waiting_, &request);
+    std::erase(running_, &request);
     last_ = last_ == &request ? nullptr : last_;
 }
 
@@ -30,7 +31,8 @@ void NcclOrder::remove(const NcclTransport& transport) noexcept {
     const auto is_of_it = [&](const NcclRequest* request) {
         return &request->transport() == &transport;
     };
-    waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(), is_of_it), waiting_.end());
+    std::erase_if(waiting_, is_of_it);
+    std::erase_if(running_, is_of_it);
     last_ = last_ != nullptr && is_of_it(last_) ? nullptr : last_;
 }
 
@@ -40,7 +42,21 @@ bool NcclOrder::has(const NcclTransport& transport) const noexcept {
     });
 }
 
+void NcclOrder::look_at_running() noexcept {
+    for (std::size_t i = 0; i < running_.size();) {
+        NcclTransport& transport = running_[i]->transport();
+        bool is_ready = false;
+        if (const Status status = transport.check_async(&is_ready); !status.ok()) {
+            transport.give_up(status); // takes its requests away
+            i = 0;
+        } else {
+            ++i;
+        }
+    }
+}
+
 void NcclOrder::advance() noexcept {
+    look_at_running();
     while (!waiting_.empty()) {
         NcclRequest& next = *waiting_.front();
         bool is_ready = false;
@@ -52,10 +68,11 @@ void NcclOrder::advance() noexcept {
             status = next.is_issued() ? next.conclude() : next.issue(last_);
         }
         if (!status.ok()) {
-            next.transport().fail(status);
+            next.transport().give_up(status);
         } else if (next.is_concluded()) {
             last_ = &next;
             waiting_.pop_front();
+            running_.push_back(&next); // add() made room
         }
     }
 }

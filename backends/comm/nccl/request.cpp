@@ -61,9 +61,15 @@ NcclRequest::~NcclRequest() {
     }
     const DeviceScope scope(device_);
     unstage();
-    if (event_ != nullptr) {
-        device_.drop_mark(event_);
+    for (void* event : {before_, event_}) {
+        if (event != nullptr) {
+            device_.drop_mark(event);
+        }
     }
+}
+
+Status NcclRequest::mark_caller() noexcept {
+    return what_.stream == nullptr ? Status() : device_.mark_other(what_.stream, &before_);
 }
 
 void NcclRequest::stage(const void* memory, int64_t bytes, Staged& out) {
@@ -156,8 +162,8 @@ Status NcclRequest::issue(const NcclRequest* before) noexcept {
     if (before != nullptr && &before->transport_ != &transport_) {
         status = device_.wait_for_mark(before->event_); // the kernels too, one after another
     }
-    if (status.ok() && what_.stream != nullptr) {
-        status = device_.wait_for(what_.stream);
+    if (status.ok() && before_ != nullptr) {
+        status = device_.wait_for_mark(before_);
     }
     for (const Staged* staged : {&send_, &receive_}) {
         if (status.ok() && staged->pinned != nullptr) {

@@ -2,6 +2,8 @@
 // A collective on its way through NCCL: staged, given to it, marked in the stream, reached, and copied back.
 #pragma once
 
+#include <atomic>
+
 #include <vector>
 
 #include "comm/nccl/transport.hpp"
@@ -22,6 +24,8 @@ class NcclRequest final : public TransportRequest {
     ~NcclRequest() override;
     Status poll(bool* done) noexcept override;
 
+    // What is in the caller's stream now comes first. At once: later it may be captured, or gone.
+    Status mark_caller() noexcept;
     // The steps that the order of the GPU takes in turn, the communicator ready.
     Status issue(const NcclRequest* before) noexcept; // gives it to NCCL, behind another one
     Status conclude() noexcept; // NCCL has put it into the stream: copies back, and a mark
@@ -43,9 +47,10 @@ class NcclRequest final : public TransportRequest {
     Collective what_;
     Staged send_;
     Staged receive_;
+    void* before_ = nullptr; // a mark in the caller's stream, whose work comes first
     void* event_ = nullptr;
     bool is_issued_ = false;
-    bool is_concluded_ = false;
+    std::atomic<bool> is_concluded_{false}; // by whoever drives the order; event_ is there then
     bool is_over_ = false;
 };
 

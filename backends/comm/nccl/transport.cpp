@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "comm/nccl/request.hpp"
+#include "interface/own_thread.hpp"
 #include "status/guarded.hpp"
 
 namespace mp::comm {
@@ -11,7 +12,8 @@ namespace {
 
 constexpr int64_t kNsPerMs = 1000000;
 constexpr int64_t kNapNs = 50000;
-constexpr int64_t kEndMs = 5000; // for last goodbyes, at most; then it is aborted
+constexpr int64_t kEndMs = 5000;  // for last goodbyes, at most; then it is aborted
+constexpr int64_t kAbortMs = 500; // of one that waits for nobody
 
 std::string version_text(int version) {
     return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
@@ -51,7 +53,8 @@ NcclTransport::NcclTransport(Parts parts)
     : parts_(std::move(parts)), name_(std::string("nccl") + parts_.api->label),
       details_("NCCL " + version_text(parts_.api->version) + ", device " +
                std::to_string(parts_.device->index())),
-      order_(NcclOrder::of(parts_.device->index())) {
+      order_(NcclOrder::of(parts_.device->index())),
+      abort_(std::make_shared<NcclAbort>(*parts_.api, parts_.device, parts_.comm)) {
     if (parts_.goodbye_ms == nullptr) {
         parts_.goodbye_ms = std::make_shared<std::atomic<int64_t>>(kEndMs);
     }
@@ -77,34 +80,58 @@ void NcclTransport::end() noexcept {
     if (status.ok()) {
         (void)api.CommDestroy(parts_.comm);
     } else {
-        const std::lock_guard lock(order_->mutex());
-        abort_locked();
+        abort(status);
     }
 }
 
-// A group that is being made ends with it: NCCL joins the thread that makes it, which has then written the handle.
-void NcclTransport::abort_locked() noexcept {
-    if (is_aborted_.exchange(true)) {
-        return;
-    }
-    order_->remove(*this);
-    parts_.device->abandon();
-    (void)parts_.api->CommAbort(parts_.comm);
+void NcclAbort::run() noexcept {
+    const DeviceScope scope(*device_);
+    // NCCL joins the thread that makes a group, which has then written the handle.
+    (void)api_.CommAbort(comm_);
     if (NcclComm child = take_child(); child != nullptr) {
-        (void)parts_.api->CommAbort(child);
+        (void)api_.CommAbort(child);
+    }
+    is_done_ = true;
+}
+
+void NcclAbort::begin(std::shared_ptr<NcclAbort> self) noexcept {
+    NcclAbort& abort = *self;
+    try {
+        start_thread("mixedprec-abort", [self = std::move(self)] { self->run(); }).detach();
+    } catch (const std::exception&) { // no thread is to be had
+        abort.run();
+    }
+}
+
+void NcclAbort::await() noexcept {
+    const int64_t until = monotonic_ns() + kAbortMs * kNsPerMs;
+    while (!is_done_ && monotonic_ns() < until) {
+        nap();
+    }
+}
+
+void NcclTransport::give_up(const Status& reason) noexcept {
+    failure_ = failure_.ok() ? reason : failure_;
+    order_->remove(*this);
+    if (!is_aborted_.exchange(true)) {
+        parts_.device->abandon();
+        NcclAbort::begin(abort_);
+    }
+}
+
+// The lock is free: whoever else uses the GPU goes on.
+void NcclTransport::await_abort() noexcept {
+    if (is_aborted_) {
+        abort_->await();
     }
 }
 
 void NcclTransport::abort(const Status& reason) noexcept {
-    const std::lock_guard lock(order_->mutex());
-    const DeviceScope scope(*parts_.device);
-    fail(reason);
-    abort_locked();
-}
-
-void NcclTransport::fail(const Status& reason) noexcept {
-    failure_ = failure_.ok() ? reason : failure_;
-    order_->remove(*this);
+    {
+        const std::lock_guard lock(order_->mutex());
+        give_up(reason);
+    }
+    await_abort();
 }
 
 Status NcclTransport::check_async(bool* is_ready) noexcept {
@@ -121,8 +148,10 @@ Status NcclTransport::advance() noexcept {
     const DeviceScope scope(*parts_.device);
     order_->advance();
     bool is_ready = false;
-    if (Status status = failure_.ok() ? check_async(&is_ready) : failure_; !status.ok()) {
-        fail(status);
+    if (failure_.ok()) {
+        if (const Status status = check_async(&is_ready); !status.ok()) {
+            give_up(status);
+        }
     }
     return failure_;
 }
@@ -136,6 +165,9 @@ Status NcclTransport::begin(const Collective& what, TransportRequest** out) noex
     Status status = guarded("a collective over NCCL", [&] {
         const DeviceScope scope(*parts_.device);
         auto request = std::make_unique<NcclRequest>(*this, what);
+        if (const Status marked = request->mark_caller(); !marked.ok()) {
+            return marked;
+        }
         {
             const std::lock_guard lock(order_->mutex());
             if (!failure_.ok()) {
@@ -168,12 +200,11 @@ Status NcclTransport::split_step(const GroupDesc& group, bool* is_begun, bool* i
         status = nccl_status(*parts_.api,
                              parts_.api->CommSplit(parts_.comm,
                                                    group.color < 0 ? kNcclNoColor : group.color,
-                                                   group.key, &child_, &config),
+                                                   group.key, abort_->child(), &config),
                              "ncclCommSplit", parts_.comm);
         status = status.ok() ? check_async(&is_ready) : status;
     }
-    *is_done = status.ok() && is_ready && *is_begun &&
-               (group.color < 0 || std::atomic_ref(child_).load() != nullptr);
+    *is_done = status.ok() && is_ready && *is_begun && (group.color < 0 || abort_->has_child());
     return status;
 }
 
@@ -189,17 +220,19 @@ Status NcclTransport::split(const GroupDesc& group, NcclComm* out) noexcept {
             bool is_done = false;
             Status status = split_step(group, &is_begun, &is_done);
             if (status.ok() && is_done) {
-                *out = take_child();
+                *out = abort_->take_child();
                 return {};
             }
             if (status.ok() && monotonic_ns() >= until) {
                 status = not_done("ncclCommSplit", group.deadline_ms);
             }
             if (!status.ok()) {
-                fail(status);
-                abort_locked();
-                return failure_;
+                give_up(status);
             }
+        }
+        if (is_aborted_) { // also by another thread
+            await_abort();
+            return failure_;
         }
         nap();
     }

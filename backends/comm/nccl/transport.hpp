@@ -17,6 +17,30 @@ namespace mp::comm {
 class NcclRequest;
 
 // One NCCL communicator.
+// The end of a communicator. NCCL waits in it for the GPU, whose stream may be behind kernels of other communicators: so it
+// happens in a thread, and nobody has a lock meanwhile.
+class NcclAbort {
+  public:
+    NcclAbort(const NcclApi& api, std::shared_ptr<NcclDevice> device, NcclComm comm)
+        : api_(api), device_(std::move(device)), comm_(comm) {}
+    // Where a thread of NCCL's writes the handle of a group: at the end of a split, or in the abort.
+    [[nodiscard]] NcclComm* child() noexcept { return &child_; }
+    [[nodiscard]] bool has_child() noexcept { return std::atomic_ref(child_).load() != nullptr; }
+    NcclComm take_child() noexcept { return std::atomic_ref(child_).exchange(nullptr); }
+    static void begin(std::shared_ptr<NcclAbort> self) noexcept;
+    // As long as an abort takes that waits for nobody.
+    void await() noexcept;
+
+  private:
+    void run() noexcept;
+
+    const NcclApi& api_;
+    std::shared_ptr<NcclDevice> device_;
+    NcclComm comm_;
+    NcclComm child_ = nullptr;
+    std::atomic<bool> is_done_{false};
+};
+
 class NcclTransport final : public Transport {
   public:
     struct Parts {
@@ -53,15 +77,14 @@ class NcclTransport final : public Transport {
 
     // For the order of the GPU, under its lock. What NCCL says of the communicator: ok and ready, ok and busy, or the failure.
     Status check_async(bool* is_ready) noexcept;
-    // The first failure, which all later calls have.
-    void fail(const Status& reason) noexcept;
+    // The first failure, which all later calls have, and the end of its kernels. Does not wait for that.
+    void give_up(const Status& reason) noexcept;
 
   private:
     Status split(const GroupDesc& group, NcclComm* out) noexcept;
     // One look at a split: begins it when NCCL is ready for it, and sees its end.
     Status split_step(const GroupDesc& group, bool* is_begun, bool* is_done) noexcept;
-    NcclComm take_child() noexcept { return std::atomic_ref(child_).exchange(nullptr); }
-    void abort_locked() noexcept;
+    void await_abort() noexcept;
     void end() noexcept;
 
     Parts parts_;
@@ -71,8 +94,8 @@ class NcclTransport final : public Transport {
         order_; // its lock is that of every call of NCCL for this communicator
     std::atomic<bool> is_aborted_{false};
     Status failure_;
-    // Where a thread of NCCL's writes the handle of a group: at the end of a split, or when this communicator is aborted.
-    NcclComm child_ = nullptr;
+    std::shared_ptr<NcclAbort>
+        abort_; // where it goes on without this transport, as long as it takes
 };
 
 // Waits, no longer than the deadline, until a new communicator is ready.

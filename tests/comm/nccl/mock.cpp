@@ -238,11 +238,6 @@ Status MockDevice::copy(void* to, const void* from, int64_t bytes) noexcept {
     return depth_ > 0 ? Status() : Status::error(Code::internal, "a copy outside of the device");
 }
 
-Status MockDevice::wait_for(void* other) noexcept {
-    waited_for.push_back(other);
-    return {};
-}
-
 Status MockDevice::mark(void** event) noexcept {
     script().calls.emplace_back("mark");
     ++live_marks;
@@ -251,8 +246,20 @@ Status MockDevice::mark(void** event) noexcept {
     return {};
 }
 
+// Of a stream that is no device of ours its address is the mark.
+Status MockDevice::mark_other(void* stream, void** event) noexcept {
+    ++live_marks;
+    *event = stream;
+    marked.insert(stream);
+    return {};
+}
+
 Status MockDevice::wait_for_mark(void* event) noexcept {
-    waited_for_marks += event == this ? 0 : 1;
+    if (marked.count(event) != 0) {
+        waited_for.push_back(event);
+    } else {
+        waited_for_marks += event == this ? 0 : 1;
+    }
     return {};
 }
 

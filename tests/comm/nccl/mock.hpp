@@ -71,8 +71,9 @@ class MockDevice final : public comm::NcclDevice {
     int live_blocks = 0;
     int live_marks = 0;
     bool is_abandoned = false;
-    std::vector<void*> waited_for;
-    int waited_for_marks = 0; // of other devices
+    std::set<void*> marked;        // callers' streams
+    std::vector<void*> waited_for; // of those
+    int waited_for_marks = 0;      // of other devices
     std::set<const void*> device_memory;
     mutable std::vector<std::weak_ptr<comm::NcclDevice>> others; // that it has made
 
@@ -93,14 +94,14 @@ class MockDevice final : public comm::NcclDevice {
     void release(void* device, void* pinned) noexcept override;
     void abandon() noexcept override { is_abandoned = true; }
     Status copy(void* to, const void* from, int64_t bytes) noexcept override;
-    Status wait_for(void* other) noexcept override;
     Status mark(void** event) noexcept override;
+    Status mark_other(void* stream, void** event) noexcept override;
     Status wait_for_mark(void* event) noexcept override;
     Status reached(void* event, bool* done) noexcept override;
     void drop_mark(void* event) noexcept override;
 
   private:
-    int depth_ = 0;
+    std::atomic<int> depth_ = 0;
     int asked_ = 0;
     std::vector<unsigned char*> blocks_;
 };

@@ -293,7 +293,7 @@ TEST_F(Nccl, Split) {
     EXPECT_EQ(none, nullptr);
 }
 
-// What one group moves does not wait for another's: it has a stream and a pool of its own.
+// It has a stream and a pool of its own, which go with it.
 TEST_F(Nccl, AGroupHasAStreamOfItsOwn) {
     const auto comm = make(0, 1);
     std::unique_ptr<Communicator> part;

@@ -314,7 +314,7 @@ NcclResult ncclCommDestroy(NcclComm handle) {
     return mp::comm::kNcclSuccess;
 }
 
-// Ends its kernels, and joins the thread that goes on with its last call.
+// Ends its kernels, and joins the thread that goes on with its last call. Waits for its stream, so for all that is before them.
 NcclResult ncclCommAbort(NcclComm handle) {
     auto* const comm = static_cast<Communicator*>(handle);
     if (comm == nullptr || comm->is_dead) {
@@ -330,6 +330,9 @@ NcclResult ncclCommAbort(NcclComm handle) {
     }
     if (comm->ranks != nullptr) {
         comm->ranks->wake();
+    }
+    while (comm->running != 0) {
+        nccl_here().nap();
     }
     comm->is_dead = true;
     return mp::comm::kNcclSuccess;
