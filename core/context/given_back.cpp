@@ -22,11 +22,11 @@ void wait_for(Stream& stream) noexcept { (void)stream.queue().sync(); }
 } // namespace
 
 bool GivenBack::is_reached(Point& point) noexcept {
-    const std::shared_ptr<Stream> stream = point.stream.lock();
-    if (stream == nullptr) {
-        return true; // its end waited for its work, if it had any
-    }
     if (!point.is_recorded) {
+        const std::shared_ptr<Stream> stream = point.stream.lock();
+        if (stream == nullptr) {
+            return true; // its end waited for its work, if it had any
+        }
         uint64_t capture = 0;
         const Status asked = stream->queue().capture(&capture);
         point.is_recorded = asked.ok() && capture == 0 && point.event->record(stream->queue()).ok();
@@ -93,7 +93,9 @@ void GivenBack::finish() noexcept {
     }
     for (const Entry& entry : rest) {
         for (const Point& point : entry.points) {
-            if (const std::shared_ptr<Stream> stream = point.stream.lock(); stream != nullptr) {
+            if (point.is_recorded) {
+                (void)point.event->sync();
+            } else if (const auto stream = point.stream.lock(); stream != nullptr) {
                 wait_for(*stream);
             }
         }
