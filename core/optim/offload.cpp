@@ -68,6 +68,15 @@ void Offload::Staging::swap(Staging& other) noexcept {
 Offload::Offload(const std::shared_ptr<Context>& context)
     : context_(context), streams_{context->open_stream(nullptr), context->open_stream(nullptr)} {}
 
+// A step that has failed leaves copies under way.
+Offload::~Offload() {
+    for (const auto& stream : streams_) {
+        if (stream != nullptr) {
+            (void)stream->queue().sync();
+        }
+    }
+}
+
 void Offload::plan(std::vector<OffloadedParameter> parameters) {
     Offload next(context_); // all that can fail is done before anything changes
     next.parameters_ = std::move(parameters);

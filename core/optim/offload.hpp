@@ -30,6 +30,11 @@ std::shared_ptr<Tensor> make_like(const std::shared_ptr<Context>& context, Strea
 class Offload {
   public:
     explicit Offload(const std::shared_ptr<Context>& context);
+    Offload(Offload&&) = default;
+    Offload& operator=(Offload&&) = default;
+    Offload(const Offload&) = delete;
+    Offload& operator=(const Offload&) = delete;
+    ~Offload();
 
     // What the next steps are of. Waits.
     void plan(std::vector<OffloadedParameter> parameters);
