@@ -245,6 +245,14 @@ TEST(Reduce, RefusesWithTheReasonAndSendsNothing) {
         MP_FAILS(
             mp_comm_all_gather_values(comm, nullptr, &desc, nullptr, counts, sum.tensor, nullptr),
             MP_STATUS_NULL_ARGUMENT, "sources[i]");
+        desc.flags = MP_REDUCE_STOCHASTIC;
+        desc.first_element = -300;
+        MP_FAILS(mp_comm_all_gather_values(comm, nullptr, &desc, shard.tensor, counts, sum.tensor,
+                                           nullptr),
+                 MP_STATUS_INVALID_ARGUMENT, "first_element");
+        MP_FAILS(
+            mp_comm_reduce_scatter(comm, nullptr, &desc, sources, 1, counts, shard.tensor, nullptr),
+            MP_STATUS_INVALID_ARGUMENT, "first_element");
         mp_comm_traffic traffic{};
         traffic.struct_size = sizeof traffic;
         MP_OK(mp_comm_get_traffic(comm, &traffic));
