@@ -238,6 +238,7 @@ mp_status mp_checkpoint_load(mp_checkpoint* checkpoint, const char* path, uint32
         const Loaded loaded =
             object.checkpointer.load(required(path, "path"), options, &conversion);
         const Context& context = *object.checkpointer.context();
+        complete(context.stream());
         context.log(LogLevel::info, [&] {
             return "checkpoint: step " + std::to_string(loaded.manifest().step) +
                    " is loaded from " + path;

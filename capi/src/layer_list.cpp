@@ -54,6 +54,12 @@ monitored(const std::vector<std::shared_ptr<LinearObject>>& layers) {
     return found;
 }
 
+void check_monitors(const std::vector<std::shared_ptr<LinearObject>>& layers, Stream& stream) {
+    if (!monitored(layers).empty()) {
+        stream.refuse_capture("linear: a monitor is to be called");
+    }
+}
+
 void tell_monitor(LinearObject& object, Stream& stream) {
     if (object.monitor == nullptr || ++object.steps < object.every) {
         return;

@@ -20,5 +20,7 @@ monitored(const std::vector<std::shared_ptr<LinearObject>>& layers);
 
 // After the layer's step has ended: its monitor, where it is its turn. Waits then.
 void tell_monitor(LinearObject& object, Stream& stream);
+// Throws in a capture, where one of them has a monitor: a replay would call none.
+void check_monitors(const std::vector<std::shared_ptr<LinearObject>>& layers, Stream& stream);
 
 } // namespace mp::capi

@@ -180,6 +180,9 @@ mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue*
             (void)stream_of(queue, *object->layer.context());
             plain.push_back(&object->layer);
         }
+        if (!layers.empty()) {
+            check_monitors(layers, stream_of(queue, *layers[0]->layer.context()));
+        }
         if (comm != nullptr) {
             mp::comm::Communicator& ranks = *object_of(comm, "comm")->communicator;
             if (!layers.empty()) {
@@ -249,6 +252,7 @@ mp_status mp_linear_set_monitor(mp_linear* linear, const char* name, int32_t eve
                 fail(Code::null_argument, "monitor is NULL; pass every 0 to end the monitoring");
             }
         }
+        object.layer.context()->stream().refuse_capture("linear: counts are to be cleared");
         ++object.monitor_setting;
         object.name = every > 0 ? name : "";
         object.monitor = every > 0 ? monitor : nullptr;

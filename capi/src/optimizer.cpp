@@ -62,6 +62,7 @@ mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group, const m
             parameter.init_fp32 = object_of(source.init_fp32, "desc.init_fp32");
         }
         Stream& stream = object.context()->stream();
+        stream.refuse_capture("optimizer: a parameter is to be added");
         const int32_t number = object.add_parameter(stream, group, parameter);
         complete(stream);
         if (index != nullptr) {
@@ -160,6 +161,7 @@ mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler*
         OptimizerObject& object = *object_of(optimizer, "optimizer");
         Stream& stream = stream_of(queue, *object.context());
         scaler::LossScaler* scale = scaler_of(scaler, *object.context());
+        check_monitors(object.layers, stream);
         object.step(stream, scale);
         for (const auto& layer : monitored(object.layers)) {
             tell_monitor(*layer, stream);

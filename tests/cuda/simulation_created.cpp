@@ -3,7 +3,7 @@
 // that one to come after them.
 #include <gtest/gtest.h>
 
-#include "../capi/support.hpp"
+#include "../capi/training.hpp"
 #include "simulated/api.hpp"
 
 namespace mp::test {
@@ -105,6 +105,66 @@ TEST_F(Created, OptimizersAndScalers) {
     MP_OK(mp_scaler_create_from_recipe(context_, recipe_, &raw));
     const Scaler other(raw);
     expect_done("mp_scaler_create_from_recipe");
+}
+
+TEST_F(Created, LoadedCheckpoints) {
+    const Linear layer = make_layer();
+    mp_optimizer_desc options = MP_OPTIMIZER_DESC_INIT;
+    options.flags = MP_OPTIMIZER_OFFLOAD; // whose weights are uploaded
+    mp_optimizer* made = nullptr;
+    MP_OK(mp_optimizer_create(context_, recipe_, &options, &made));
+    const Optimizer optimizer(made);
+    int32_t group = 0;
+    mp_param_group_desc group_desc = MP_PARAM_GROUP_DESC_INIT;
+    MP_OK(mp_optimizer_add_group(optimizer, &group_desc, &group));
+    mp_param_desc desc = MP_PARAM_DESC_INIT;
+    desc.name = "w";
+    desc.param = weight_;
+    MP_OK(mp_optimizer_add_param(optimizer, group, &desc, nullptr));
+    mp_checkpoint* raw = nullptr;
+    MP_OK(mp_checkpoint_create(context_, nullptr, nullptr, &raw));
+    const Checkpoint checkpoint(raw);
+    MP_OK(mp_checkpoint_add_linear(checkpoint, "layer", layer));
+    MP_OK(mp_checkpoint_add_optimizer(checkpoint, optimizer));
+    const Folder folder("created");
+    MP_OK(mp_checkpoint_save(checkpoint, folder.c_str(), 1, 0));
+    MP_OK(mp_checkpoint_load(checkpoint, folder.c_str(), 0, nullptr));
+    expect_done("mp_checkpoint_load");
+}
+
+// A replay calls none.
+TEST_F(Created, AStepWithAMonitorIsNotCaptured) {
+    const Linear layer = make_layer();
+    const mp_linear_monitor_fn monitor = [](void*, const char*, const mp_linear_stats*,
+                                            const char*) {};
+    MP_OK(mp_linear_set_monitor(layer, "a layer", 10, monitor, nullptr));
+    const Optimizer optimizer = make_optimizer(context_, recipe_);
+    int32_t group = 0;
+    mp_param_group_desc group_desc = MP_PARAM_GROUP_DESC_INIT;
+    MP_OK(mp_optimizer_add_group(optimizer, &group_desc, &group));
+    mp_param_desc desc = MP_PARAM_DESC_INIT;
+    desc.name = "w";
+    desc.param = weight_;
+    MP_OK(mp_optimizer_add_param(optimizer, group, &desc, nullptr));
+    mp_linear* const layers[] = {layer};
+    MP_OK(mp_optimizer_set_linears(optimizer, layers, 1));
+    mp_queue* raw = nullptr;
+    MP_OK(mp_queue_create(context_, &raw));
+    const Queue queue(raw);
+    EXPECT_TRUE(done(mp_optimizer_step(optimizer, queue, nullptr))); // what takes memory
+    cudaStream_t stream = nullptr;
+    MP_OK(mp_queue_get_native(queue, &stream, sizeof stream));
+    (void)MP_SIMULATED(cudaSetDevice)(0);
+    ASSERT_EQ(MP_SIMULATED(cudaStreamBeginCapture)(stream, cudaStreamCaptureModeThreadLocal),
+              cudaSuccess);
+    MP_FAILS(mp_optimizer_step(optimizer, queue, nullptr), MP_STATUS_BAD_STATE, "monitor");
+    Graph graph;
+    EXPECT_EQ(graph.capture(stream), cudaSuccess);
+    EXPECT_TRUE(done(mp_optimizer_step(optimizer, queue, nullptr)));
+    mp_optimizer_stats stats{};
+    stats.struct_size = sizeof stats;
+    MP_OK(mp_optimizer_get_stats(optimizer, queue, &stats));
+    EXPECT_EQ(stats.step, 2);
 }
 
 TEST_F(Created, StepPlans) {
