@@ -146,7 +146,7 @@ mp_status mp_checkpoint_create(mp_context* context, mp_comm* comm, const mp_chec
         options.progress = {read.progress, read.payload};
         options.library = version_text();
         comm::Communicator* communicator =
-            comm == nullptr ? nullptr : object_of(comm, "comm")->communicator.get();
+            comm == nullptr ? nullptr : &ready(*object_of(comm, "comm"));
         *out = make_handle<mp_checkpoint>(
             std::make_shared<CheckpointObject>(owner, communicator, options));
     });

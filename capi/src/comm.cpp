@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "boundary.hpp"
-#include "comm/capture.hpp"
 #include "comm/self/self.hpp"
 #include "comm/threads/threads.hpp"
 #include "comm_callbacks.hpp"
 #include "comm_traffic.hpp"
+#include "comm_work.hpp"
 #include "context/module_loader.hpp"
 #include "context_registry.hpp"
 #include "device_kinds.hpp"
@@ -94,7 +94,7 @@ mp_status run(mp_comm* comm, mp_queue* queue, mp_comm_request** out, comm::CallO
         *out = nullptr;
     }
     const auto& object = object_of(comm, "comm");
-    comm::Communicator& communicator = *object->communicator;
+    comm::Communicator& communicator = ready(*object);
     if (queue != nullptr) {
         Stream& stream = *object_of(queue, "queue")->stream;
         if (communicator.caps().device_memory) {
@@ -126,20 +126,6 @@ mp_status exchange_bytes(mp_comm* comm, mp_queue* queue, const mp_comm_exchange*
                    [&](comm::Communicator& communicator, const comm::CallOptions& options,
                        comm::CommRequest* out) { return begin(communicator, what, options, out); });
     });
-}
-
-// Does a step of the request's work; drops it when it is done or has failed. In a capture it stays as it is.
-template <typename Step> bool finish(CommRequestObject& object, const Step& step) {
-    comm::refuse_capture(object.work->stream());
-    try {
-        if (!step(*object.work)) {
-            return false;
-        }
-    } catch (const Error& error) {
-        object.status = error.status();
-    }
-    object.work.reset();
-    return true;
 }
 
 } // namespace
@@ -239,7 +225,7 @@ mp_status mp_comm_split(mp_comm* comm, int32_t color, int32_t key, mp_comm** out
         (void)output(out);
         const auto& object = object_of(comm, "comm");
         std::unique_ptr<comm::Communicator> part;
-        check(object->communicator->split(color, key, &part));
+        check(ready(*object).split(color, key, &part));
         if (part != nullptr) {
             *out = make_handle<mp_comm>(
                 std::make_shared<CommObject>(std::move(part), object->context));
@@ -327,10 +313,7 @@ mp_status mp_comm_request_wait(mp_comm_request* request) {
     return boundary([&] {
         CommRequestObject& object = *object_of(request, "request");
         if (object.work != nullptr) {
-            (void)finish(object, [](CommWork& work) {
-                work.wait();
-                return true;
-            });
+            wait_for(object);
         } else if (object.request.is_open()) {
             object.status = object.request.wait();
             object.note_received();
@@ -343,7 +326,7 @@ mp_status mp_comm_request_test(mp_comm_request* request) {
     return boundary([&]() -> mp_status {
         CommRequestObject& object = *object_of(request, "request");
         if (object.work != nullptr) {
-            if (!finish(object, [](CommWork& work) { return work.test(); })) {
+            if (!is_done(object)) {
                 return MP_STATUS_NOT_READY;
             }
         } else if (object.request.is_open()) {

@@ -184,7 +184,7 @@ mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue*
             check_monitors(layers, stream_of(queue, *layers[0]->layer.context()));
         }
         if (comm != nullptr) {
-            mp::comm::Communicator& ranks = *object_of(comm, "comm")->communicator;
+            mp::comm::Communicator& ranks = ready(*object_of(comm, "comm"));
             if (!layers.empty()) {
                 linear::reduce_amaxes(stream_of(queue, *layers[0]->layer.context()), ranks, plain);
             }

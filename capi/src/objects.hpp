@@ -106,15 +106,26 @@ struct CheckpointObject {
     std::set<std::string> data;
 };
 
+struct CommRequestObject;
+
+// The request that has messages yet to begin, of which there is one at most: before anything else is begun it has begun them,
+// so all ranks begin them in one order. Of a communicator; where streams move the messages, of all of a device's.
+struct OpenSum {
+    std::mutex mutex; // of the request, too, as long as it is in here
+    std::weak_ptr<CommRequestObject> request;
+};
+
 // A communicator, and the device it needs open.
 struct CommObject {
     explicit CommObject(std::unique_ptr<comm::Communicator> owned,
-                        std::shared_ptr<Context> owner = nullptr)
-        : context(std::move(owner)), communicator(std::move(owned)) {}
+                        std::shared_ptr<Context> owner = nullptr);
 
     std::shared_ptr<Context> context;
     std::unique_ptr<comm::Communicator> communicator;
+    std::shared_ptr<OpenSum> open_sum;
 };
+// For whatever begins something there next. Waits.
+comm::Communicator& ready(CommObject& object);
 
 // What an operation does with what it receives, in one step or several.
 class CommWork {
@@ -126,6 +137,8 @@ class CommWork {
     [[nodiscard]] virtual const Stream& stream() const = 0;
     virtual void wait() = 0;
     virtual bool test() = 0; // true when it is done
+    [[nodiscard]] virtual bool begins_more() const = 0;
+    virtual void begin_rest() = 0;
 };
 
 // An operation in flight, and how it ended.

@@ -6,6 +6,7 @@
 
 #include "boundary.hpp"
 #include "comm/reduce.hpp"
+#include "comm_work.hpp"
 #include "objects.hpp"
 #include "rounding.hpp"
 #include "tensor/memory_ranges.hpp"
@@ -137,6 +138,8 @@ template <class Operation> class Work final : public CommWork {
     [[nodiscard]] const Stream& stream() const override { return *stream_; }
     void wait() override { operation.wait(); }
     bool test() override { return operation.test(); }
+    [[nodiscard]] bool begins_more() const override { return operation.begins_more(); }
+    void begin_rest() override { operation.begin_rest(); }
     [[nodiscard]] const Arrays& arrays() const { return arrays_; }
 
   private:
@@ -152,6 +155,7 @@ template <class Operation> class Work final : public CommWork {
 template <class Operation, class Begin>
 void run(mp_comm* comm, Stream& stream, Arrays arrays, mp_comm_request** out, const Begin& begin) {
     const auto& object = object_of(comm, "comm");
+    (void)ready(*object);
     auto work = std::make_unique<Work<Operation>>(object, stream, std::move(arrays));
     begin(work->operation, work->arrays());
     if (out == nullptr) {
@@ -160,6 +164,7 @@ void run(mp_comm* comm, Stream& stream, Arrays arrays, mp_comm_request** out, co
     }
     auto request = std::make_shared<CommRequestObject>(object);
     request->work = std::move(work);
+    keep_open(request);
     *out = make_handle<mp_comm_request>(std::move(request));
 }
 
@@ -220,7 +225,6 @@ mp_status mp_comm_all_reduce(mp_comm* comm, mp_queue* queue, const mp_comm_reduc
     return boundary([&] {
         clear(request);
         const mp_comm_reduce_desc options = read_desc(desc);
-        comm::Communicator& communicator = communicator_of(comm);
         Arrays arrays = arrays_of(sources, source_count, destination, queue, options, false);
         Stream& stream = stream_of(queue, *arrays.destination);
         if (options.op == MP_COMM_OP_MAX_ABS_BITS) {
@@ -229,8 +233,8 @@ mp_status mp_comm_all_reduce(mp_comm* comm, mp_queue* queue, const mp_comm_reduc
                 fail(Code::unsupported,
                      "a maximum takes one source without scales, and blocks (no request)");
             }
-            comm::all_reduce_max_abs(communicator, stream, arrays.sources[0]->ref(),
-                                     arrays.destination->ref(),
+            comm::all_reduce_max_abs(ready(*object_of(comm, "comm")), stream,
+                                     arrays.sources[0]->ref(), arrays.destination->ref(),
                                      {options.deadline_ms, arrays.site_or_null(), &stream.queue()});
             return;
         }

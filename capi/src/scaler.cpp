@@ -141,7 +141,7 @@ mp_status mp_scaler_combine(mp_scaler* scaler, mp_queue* queue, mp_comm* comm) {
     return boundary([&] {
         scaler::LossScaler& object = *object_of(scaler, "scaler");
         const std::shared_ptr<CommObject> ranks = object_of(comm, "comm");
-        object.combine(stream_of(queue, *object.context()), *ranks->communicator);
+        object.combine(stream_of(queue, *object.context()), ready(*ranks));
     });
 }
 

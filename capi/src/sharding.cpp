@@ -162,7 +162,7 @@ mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* recipe,
         optim::check_options(options,
                              ranks->communicator->size()); // before any rank is asked
         std::unique_ptr<mp::comm::Communicator> own;
-        check(ranks->communicator->split(0, ranks->communicator->rank(), &own));
+        check(ready(*ranks).split(0, ranks->communicator->rank(), &own));
         // The transport may need the device that its communicator was made on.
         options.sharding.comm = {own.release(), [device = ranks->context](
                                                     mp::comm::Communicator* last) { delete last; }};

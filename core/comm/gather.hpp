@@ -34,6 +34,10 @@ class AllGatherValues {
     bool test();
     [[nodiscard]] bool is_open() const noexcept { return is_open_; }
 
+    // It has one message.
+    [[nodiscard]] static bool begins_more() noexcept { return false; }
+    static void begin_rest() noexcept {}
+
   private:
     void unpack_received();
 

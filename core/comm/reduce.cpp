@@ -74,12 +74,16 @@ void AllReduce::wait() {
         end_native();
         return;
     }
-    if (scatter_.is_open()) {
+    begin_rest();
+    gather_.wait();
+    wide_.reset();
+}
+
+void AllReduce::begin_rest() {
+    if (begins_more()) {
         scatter_.wait();
         begin_gather();
     }
-    gather_.wait();
-    wide_.reset();
 }
 
 bool AllReduce::test() {

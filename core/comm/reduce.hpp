@@ -28,6 +28,9 @@ class AllReduce {
     bool test();
     // One short step of that; sums are made on `stream`, which may be another one of the same device.
     Advance step(Stream& stream);
+    // As of a reduce-scatter.
+    [[nodiscard]] bool begins_more() const noexcept { return scatter_.is_open(); }
+    void begin_rest();
 
   private:
     void begin_native(const ReduceDesc& desc, const WireSource& source);

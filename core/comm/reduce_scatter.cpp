@@ -366,6 +366,15 @@ void ReduceScatter::check_open() const {
     }
 }
 
+void ReduceScatter::begin_rest() {
+    while (begins_more()) {
+        is_open_ = false; // where it fails
+        check(request_.wait());
+        arrive();
+        is_open_ = true;
+    }
+}
+
 void ReduceScatter::wait() {
     check_open();
     while (!has_arrived_) {

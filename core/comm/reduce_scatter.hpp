@@ -69,6 +69,9 @@ class ReduceScatter {
     // same device.
     Advance step(Stream& stream);
     [[nodiscard]] bool is_open() const noexcept { return is_open_; }
+    // Whether it has a message yet to begin, which must come before what is begun later: the ranks would differ in the order.
+    [[nodiscard]] bool begins_more() const noexcept { return is_open_ && finds_amax_; }
+    void begin_rest(); // waits until there is none
 
   private:
     void check_arguments(std::span<const WireSource> sources, std::span<const int64_t> counts,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions through the C interface: sums over thread ranks in every order, requests, and each way to call wrongly.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -78,6 +79,48 @@ TEST(Reduce, ScattersUnevenSharesOfBf16AndGathersThem) {
             EXPECT_EQ(all.values[i], 3.0F * static_cast<float>(i + 1));
         }
     });
+}
+
+// What sums exchange in several messages is waited for, or tested, in another order on each rank.
+TEST(Reduce, RequestsEndInAnyOrder) {
+    for (const int32_t order :
+         {MP_COMM_ORDER_RANK, MP_COMM_ORDER_TREE, MP_COMM_ORDER_EXACT, MP_COMM_ORDER_FAST}) {
+        for (const bool tests : {false, true}) {
+            run_ranks(3, [order, tests](mp_comm* comm, mp_context* context, int32_t rank) {
+                std::vector<std::unique_ptr<Array>> sources;
+                std::vector<std::unique_ptr<Array>> sums;
+                std::vector<mp_comm_request*> open;
+                for (int i = 0; i < 3; ++i) {
+                    sources.push_back(
+                        std::make_unique<Array>(context, 300, static_cast<float>(rank + i), 1.0F));
+                    sums.push_back(std::make_unique<Array>(context, 300, -1.0F));
+                    mp_comm_reduce_desc desc = MP_COMM_REDUCE_DESC_INIT;
+                    desc.order = order;
+                    desc.deadline_ms = 10000;
+                    const mp_tensor* source[] = {sources.back()->tensor};
+                    open.push_back(nullptr);
+                    MP_OK(mp_comm_all_reduce(comm, nullptr, &desc, source, 1, sums.back()->tensor,
+                                             &open.back()));
+                }
+                std::rotate(open.begin(), open.begin() + rank, open.end());
+                while (!open.empty()) {
+                    mp_comm_request* const request = open.front();
+                    open.erase(open.begin());
+                    const mp_status status =
+                        tests ? mp_comm_request_test(request) : mp_comm_request_wait(request);
+                    if (status == MP_STATUS_NOT_READY) {
+                        open.push_back(request);
+                        continue;
+                    }
+                    EXPECT_TRUE(succeeded(status));
+                    mp_comm_request_destroy(request);
+                }
+                for (std::size_t i = 0; i < sums.size(); ++i) {
+                    EXPECT_EQ(sums[i]->values[7], 3.0F * static_cast<float>(1 + i + 7));
+                }
+            });
+        }
+    }
 }
 
 // The same bits whatever the number of ranks, with the slots' arrays shared out.

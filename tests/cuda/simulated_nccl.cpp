@@ -1,102 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are threads, each with a simulated device, over the module's NCCL transport and the NCCL of the tests: what must come
-// before a collective and what may come after it, one order of kernels, handles that come late, and ranks that give up.
-#include <gtest/gtest.h>
+// What must come before a collective and what may come after it, over NCCL: one order of kernels, and the bits of the host.
+#include "simulated_nccl.hpp"
 
-#include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <deque>
 #include <random>
-#include <thread>
 
-#include "rank_training.hpp"
-#include "simulated/api.hpp"
 #include "simulated/nccl_order.hpp"
 
 namespace mp::test {
 namespace {
-
-using namespace mp_test;
-using Request = Handle<mp_comm_request, mp_comm_request_destroy>;
-
-mp_comm* group_of(mp_comm* comm, int32_t color, int32_t key) {
-    mp_comm* group = nullptr;
-    EXPECT_TRUE(succeeded(mp_comm_split(comm, color, key, &group)));
-    return group;
-}
-
-// A rank: a context on a device of its own, and the communicator of all.
-struct Rank {
-    Rank(const char* id, int32_t which, int32_t of, int64_t deadline_ms)
-        : number(which), count(of) {
-        mp_context_desc desc = MP_CONTEXT_DESC_INIT;
-        desc.device_kind = MP_DEVICE_CUDA;
-        desc.device_index = which;
-        mp_context* made = nullptr;
-        EXPECT_TRUE(succeeded(mp_context_create(&desc, &made)));
-        context = Context(made);
-        mp_comm_desc options = MP_COMM_DESC_INIT;
-        options.deadline_ms = deadline_ms;
-        mp_comm* all = nullptr;
-        EXPECT_TRUE(succeeded(mp_comm_create_nccl(context, &options, id, which, of, &all)));
-        comm = Comm(all);
-        mp_queue* own = nullptr;
-        EXPECT_TRUE(succeeded(mp_queue_create(context, &own)));
-        queue = Queue(own);
-    }
-    // Its zeros are there, for any queue.
-    [[nodiscard]] Tensor tensor(int64_t elements) const {
-        Tensor made = make_tensor(context, MP_DTYPE_FP32, {elements});
-        EXPECT_TRUE(succeeded(mp_context_sync(context)));
-        return made;
-    }
-    // On the queue, and not waited for.
-    void fill(mp_tensor* tensor, float value) const {
-        mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
-        EXPECT_TRUE(succeeded(mp_tensor_get_desc(tensor, &desc)));
-        const std::vector<float> values(static_cast<std::size_t>(desc.shape[0]), value);
-        EXPECT_TRUE(succeeded(mp_tensor_write(tensor, queue, values.data(), 4 * values.size())));
-    }
-
-    int32_t number;
-    int32_t count;
-    Context context;
-    Comm comm;
-    Queue queue;
-};
-
-void* memory_of(mp_tensor* tensor) {
-    void* data = nullptr;
-    EXPECT_TRUE(succeeded(mp_tensor_get_data(tensor, &data)));
-    return data;
-}
-
-class SimulatedNccl : public ::testing::TestWithParam<int32_t> {
-  protected:
-    // The body in a thread for each rank. Nothing of the devices stays behind.
-    static void run(int32_t count, const std::function<void(Rank&)>& body,
-                    int64_t deadline_ms = 60000) {
-        char id[MP_COMM_UNIQUE_ID_BYTES];
-        MP_OK(mp_comm_get_nccl_unique_id(id, sizeof id));
-        std::vector<std::thread> threads;
-        for (int32_t number = 0; number < count; ++number) {
-            threads.emplace_back([&, number] {
-                Rank rank(id, number, count, deadline_ms);
-                if (!::testing::Test::HasFailure()) {
-                    body(rank);
-                }
-            });
-        }
-        for (std::thread& thread : threads) {
-            thread.join();
-        }
-    }
-    void TearDown() override {
-        EXPECT_EQ(MP_SIMULATED(mp_simulated_nccl_mistakes)(), 0);
-        EXPECT_EQ(control().misuse, 0);
-        EXPECT_EQ(control().wrong_context, 0);
-    }
-};
 
 // ---- the judge of orders --------------------------------------------------------------------------
 
@@ -230,6 +143,46 @@ TEST_P(SimulatedNccl, CollectivesOfManyCommunicatorsAtRandom) {
     run(GetParam(), [](Rank& rank) { Walk(rank, 60).run(); });
 }
 
+// A sum begins a message when others have arrived, in whatever order they are looked at.
+TEST_P(SimulatedNccl, SumsOfTwoCommunicatorsEndInAnyOrder) {
+    run(GetParam(), [](Rank& rank) {
+        const Comm part(group_of(rank.comm, 0, -rank.number));
+        const Tensor source = rank.tensor(1000);
+        rank.fill(source, 1.0F);
+        const mp_tensor* sources[] = {source};
+        std::vector<Tensor> sums;
+        std::deque<Request> open;
+        for (int i = 0; i < 4; ++i) {
+            sums.push_back(rank.tensor(1000));
+            mp_comm_request* request = nullptr;
+            MP_OK(mp_comm_all_reduce(i % 2 == 0 ? rank.comm : part, rank.queue, nullptr, sources, 1,
+                                     sums.back(), &request));
+            open.emplace_back(request);
+        }
+        // The first two have begun all they have, since others were begun after them. Meanwhile the others arrive.
+        for (int i = 0; i < 2; ++i) {
+            MP_OK(mp_comm_request_wait(open.front()));
+            open.pop_front();
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        std::rotate(open.begin(), open.begin() + rank.number % 2, open.end());
+        while (!open.empty()) {
+            Request next = std::move(open.front());
+            open.pop_front();
+            const mp_status status = mp_comm_request_test(next);
+            if (status == MP_STATUS_NOT_READY) {
+                open.push_back(std::move(next));
+            } else {
+                MP_OK(status);
+            }
+        }
+        for (const Tensor& sum : sums) {
+            EXPECT_EQ(values_of(rank.context, sum),
+                      std::vector<float>(1000, static_cast<float>(rank.count)));
+        }
+    });
+}
+
 // ---- training -------------------------------------------------------------------------------------
 
 TEST_P(SimulatedNccl, TrainsWithTheBitsOfRanksOnTheHost) {
@@ -251,147 +204,6 @@ TEST_P(SimulatedNccl, TrainsWithTheBitsOfRanksOnTheHost) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, SimulatedNccl, ::testing::Values(4, 8));
-
-// ---- what goes wrong ------------------------------------------------------------------------------
-
-using SimulatedNcclFaults = SimulatedNccl;
-
-TEST_P(SimulatedNcclFaults, ASplitThatARankDoesNotComeToEnds) {
-    std::atomic<int32_t> over = 0;
-    run(
-        GetParam(),
-        [&](Rank& rank) {
-            if (rank.number == 0) { // comes when the others have given up
-                while (over != rank.count - 1) {
-                    std::this_thread::yield();
-                }
-            } else {
-                mp_comm* group = nullptr;
-                MP_FAILS(mp_comm_split(rank.comm, 0, 0, &group), MP_STATUS_TIMEOUT, "300 ms");
-                EXPECT_EQ(group, nullptr);
-                EXPECT_LT(mp_comm_barrier(rank.comm, nullptr), MP_STATUS_OK);
-                ++over;
-            }
-        },
-        300);
-}
-
-TEST_P(SimulatedNcclFaults, ARankThatGivesUpLeavesNothingBehind) {
-    run(
-        GetParam(),
-        [](Rank& rank) {
-            const Tensor values = rank.tensor(1000);
-            rank.fill(values, 1.0F);
-            if (rank.number != 0) {
-                mp_comm_request* request = nullptr;
-                MP_OK(
-                    mp_comm_broadcast(rank.comm, rank.queue, memory_of(values), 4000, 0, &request));
-                EXPECT_LT(mp_comm_request_wait(request), MP_STATUS_OK);
-                mp_comm_request_destroy(request);
-            }
-            (void)mp_comm_abort(rank.comm, "a test");
-        },
-        300);
-}
-
-// A rank that goes to one communicator only: the kernels of the other one are behind kernels that never end.
-TEST_P(SimulatedNcclFaults, KernelsBehindOthersThatHangEndToo) {
-    run(
-        GetParam(),
-        [](Rank& rank) {
-            const Comm part(group_of(rank.comm, 0, rank.number));
-            const Tensor first = rank.tensor(1000);
-            const Tensor second = rank.tensor(1000);
-            mp_comm_request* hangs = nullptr;
-            mp_comm_request* behind = nullptr;
-            if (rank.number != 0) {
-                MP_OK(mp_comm_broadcast(rank.comm, rank.queue, memory_of(first), 4000, 1, &hangs));
-            }
-            MP_OK(mp_comm_broadcast(part, rank.queue, memory_of(second), 4000, 1, &behind));
-            for (mp_comm_request* raw : {behind, hangs}) {
-                const Request request(raw);
-                if (raw != nullptr) {
-                    EXPECT_LT(mp_comm_request_wait(request), MP_STATUS_OK);
-                }
-            }
-            (void)mp_comm_abort(rank.comm, "a test");
-        },
-        300);
-}
-
-// NCCL is given it later, when the stream is in a graph.
-TEST_P(SimulatedNcclFaults, WhatWasBegunBeforeACaptureStaysOutOfIt) {
-    run(GetParam(), [](Rank& rank) {
-        const Tensor values[] = {rank.tensor(1000), rank.tensor(1000)};
-        const Tensor mine = rank.tensor(1000);
-        cudaStream_t captured = nullptr;
-        MP_OK(mp_queue_get_native(rank.queue, &captured, sizeof(cudaStream_t)));
-        std::vector<Request> requests;
-        for (const Tensor& each : values) { // the second one behind the first, which is still begun
-            rank.fill(each, static_cast<float>(rank.number) + 1.0F);
-            mp_comm_request* request = nullptr;
-            MP_OK(mp_comm_broadcast(rank.comm, rank.queue, memory_of(each), 4000, 1, &request));
-            requests.emplace_back(request);
-        }
-        (void)MP_SIMULATED(cudaSetDevice)(rank.number);
-        ASSERT_EQ(MP_SIMULATED(cudaStreamBeginCapture)(captured, cudaStreamCaptureModeThreadLocal),
-                  cudaSuccess);
-        MP_OK(mp_tensor_copy(mine, rank.queue, values[0]));
-        for (const Request& request : requests) {
-            MP_OK(mp_comm_request_wait(request));
-        }
-        Graph graph;
-        EXPECT_EQ(graph.capture(captured), cudaSuccess);
-        for (const Tensor& each : values) {
-            EXPECT_EQ(values_of(rank.context, each), std::vector<float>(1000, 2.0F));
-        }
-    });
-}
-
-TEST_P(SimulatedNcclFaults, ACollectiveInACaptureIsRefused) {
-    run(GetParam(), [](Rank& rank) {
-        const Tensor values = rank.tensor(1000);
-        const Tensor mine = rank.tensor(1000);
-        rank.fill(mine, static_cast<float>(rank.number) + 1.0F);
-        MP_OK(mp_queue_sync(rank.queue));
-        cudaStream_t captured = nullptr;
-        MP_OK(mp_queue_get_native(rank.queue, &captured, sizeof(cudaStream_t)));
-        (void)MP_SIMULATED(cudaSetDevice)(rank.number);
-        ASSERT_EQ(MP_SIMULATED(cudaStreamBeginCapture)(captured, cudaStreamCaptureModeThreadLocal),
-                  cudaSuccess);
-        MP_FAILS(mp_comm_broadcast(rank.comm, rank.queue, memory_of(values), 4000, 0, nullptr),
-                 MP_STATUS_BAD_STATE, "captured");
-        MP_OK(mp_tensor_copy(mine, rank.queue, values));
-        Graph graph;
-        ASSERT_EQ(graph.capture(captured), cudaSuccess);
-        ASSERT_EQ(graph.launch(captured), cudaSuccess);
-        // Nothing is lost, and what the graph writes comes first.
-        MP_OK(mp_comm_broadcast(rank.comm, rank.queue, memory_of(values), 4000, 1, nullptr));
-        EXPECT_EQ(values_of(rank.context, values), std::vector<float>(1000, 2.0F));
-    });
-}
-
-TEST_P(SimulatedNcclFaults, ManagedMemoryIsReadAfterTheWorkOnIt) {
-    run(GetParam(), [](Rank& rank) {
-        (void)MP_SIMULATED(cudaSetDevice)(rank.number);
-        void* memory = nullptr;
-        ASSERT_EQ(MP_SIMULATED(cudaMallocManaged)(&memory, 4000, cudaMemAttachGlobal), cudaSuccess);
-        mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {1000});
-        desc.device_kind = MP_DEVICE_CUDA;
-        desc.device_index = rank.number;
-        mp_tensor* raw = nullptr;
-        MP_OK(mp_tensor_wrap(rank.context, &desc, memory, nullptr, nullptr, &raw));
-        {
-            const Tensor values(raw);
-            rank.fill(values, static_cast<float>(rank.number) + 1.0F);
-            MP_OK(mp_comm_broadcast(rank.comm, rank.queue, memory, 4000, 1, nullptr));
-            EXPECT_EQ(values_of(rank.context, values), std::vector<float>(1000, 2.0F));
-        }
-        EXPECT_EQ(MP_SIMULATED(cudaFree)(memory), cudaSuccess);
-    });
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, SimulatedNcclFaults, ::testing::Values(4));
 
 } // namespace
 } // namespace mp::test

@@ -2,7 +2,8 @@
  * mp_comm: ranks that exchange bytes. Transports: one rank alone, threads of this process, a table of the caller's
  * own functions, MPI (module libmixedprec-mpi.so), NCCL (in the module libmixedprec-cuda.so).
  *
- * - Class C: every rank makes the same calls in the same order, one thread at a time for each handle.
+ * - Class C: every rank makes the same calls in the same order, one thread at a time for each handle. Over NCCL this holds for
+ *   all communicators of a GPU together.
  *   mp_comm_abort, mp_comm_destroy and mp_comm_request_destroy may come from any thread at any time, also from finalizers.
  * - Every call that waits has a deadline. A rank that died, left, stopped or asks for something else gives every
  *   other rank a status within the deadline and a second: MP_STATUS_TIMEOUT, MP_STATUS_PEER_LOST,
