@@ -65,6 +65,10 @@ NcclTransport::~NcclTransport() {
     if (!is_aborted_.load() && parts_.is_owned) {
         end();
     }
+    if (is_aborted_) {
+        { const std::lock_guard lock(order_->mutex()); } // whoever gave it up has begun the abort
+        abort_->leave();
+    }
 }
 
 // Finalize asks all ranks to come to an end; it is given some time, since others may be gone. Who did not come to one group's end
@@ -97,7 +101,7 @@ void NcclAbort::run() noexcept {
 void NcclAbort::begin(std::shared_ptr<NcclAbort> self) noexcept {
     NcclAbort& abort = *self;
     try {
-        start_thread("mixedprec-abort", [self = std::move(self)] { self->run(); }).detach();
+        abort.thread_ = start_thread("mixedprec-abort", [self = std::move(self)] { self->run(); });
     } catch (const std::exception&) { // no thread is to be had
         abort.run();
     }
@@ -107,6 +111,18 @@ void NcclAbort::await() noexcept {
     const int64_t until = monotonic_ns() + kAbortMs * kNsPerMs;
     while (!is_done_ && monotonic_ns() < until) {
         nap();
+    }
+}
+
+void NcclAbort::leave() noexcept {
+    await();
+    if (!thread_.joinable()) {
+        return;
+    }
+    if (is_done_) {
+        thread_.join();
+    } else {
+        thread_.detach();
     }
 }
 

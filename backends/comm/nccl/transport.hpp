@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "comm/nccl/api.hpp"
 #include "comm/nccl/device.hpp"
@@ -16,7 +17,6 @@ namespace mp::comm {
 
 class NcclRequest;
 
-// One NCCL communicator.
 // The end of a communicator. NCCL waits in it for the GPU, whose stream may be behind kernels of other communicators: so it
 // happens in a thread, and nobody has a lock meanwhile.
 class NcclAbort {
@@ -30,6 +30,8 @@ class NcclAbort {
     static void begin(std::shared_ptr<NcclAbort> self) noexcept;
     // As long as an abort takes that waits for nobody.
     void await() noexcept;
+    // The same, and leaves the thread to itself where that was not enough. Once, and last.
+    void leave() noexcept;
 
   private:
     void run() noexcept;
@@ -38,9 +40,11 @@ class NcclAbort {
     std::shared_ptr<NcclDevice> device_;
     NcclComm comm_;
     NcclComm child_ = nullptr;
+    std::thread thread_;
     std::atomic<bool> is_done_{false};
 };
 
+// One NCCL communicator.
 class NcclTransport final : public Transport {
   public:
     struct Parts {
