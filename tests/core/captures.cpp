@@ -19,9 +19,11 @@ using mp_test::FakeQueue;
 
 class Captures : public ::testing::Test {
   protected:
-    void capture(uint64_t number) { static_cast<FakeQueue&>(stream->queue()).captured_as = number; }
-    std::shared_ptr<FakeDevice> device = std::make_shared<FakeDevice>();
-    std::shared_ptr<Stream> stream = std::make_shared<Stream>(device, nullptr);
+    void capture(uint64_t number) {
+        static_cast<FakeQueue&>(stream_->queue()).captured_as = number;
+    }
+    std::shared_ptr<FakeDevice> device_ = std::make_shared<FakeDevice>();
+    std::shared_ptr<Stream> stream_ = std::make_shared<Stream>(device_, nullptr);
 };
 
 Code code_of(const std::function<void()>& call) {
@@ -34,53 +36,53 @@ Code code_of(const std::function<void()>& call) {
 }
 
 TEST_F(Captures, ScratchThatIsNotThereIsRefusedAndNothingFreed) {
-    { const Scratch small(*stream, 512); }
-    const int64_t bytes = device->live_bytes;
+    { const Scratch small(*stream_, 512); }
+    const int64_t bytes = device_->live_bytes;
     capture(7);
-    EXPECT_EQ(code_of([&] { const Scratch large(*stream, 4096); }), Code::bad_state);
-    EXPECT_EQ(code_of([&] { (void)stream->allocate(8); }), Code::bad_state);
-    EXPECT_EQ(device->live_bytes, bytes);
-    { const Scratch again(*stream, 512); }
+    EXPECT_EQ(code_of([&] { const Scratch large(*stream_, 4096); }), Code::bad_state);
+    EXPECT_EQ(code_of([&] { (void)stream_->allocate(8); }), Code::bad_state);
+    EXPECT_EQ(device_->live_bytes, bytes);
+    { const Scratch again(*stream_, 512); }
     capture(0);
-    { const Scratch large(*stream, 4096); }
-    EXPECT_EQ(stream->workspace_peak(), 4096U); // the refused one left no place taken
+    { const Scratch large(*stream_, 4096); }
+    EXPECT_EQ(stream_->workspace_peak(), 4096U); // the refused one left no place taken
 }
 
 TEST_F(Captures, ScratchOfAGraphIsUsedAgainButNeverFreed) {
-    { const Scratch before(*stream, 512); }
+    { const Scratch before(*stream_, 512); }
     void* captured = nullptr;
     capture(7);
     {
-        const Scratch used(*stream, 512);
+        const Scratch used(*stream_, 512);
         captured = used.data();
     }
     capture(0);
     {
-        const Scratch same(*stream, 300);
+        const Scratch same(*stream_, 300);
         EXPECT_EQ(same.data(), captured);
     }
     for (const std::size_t bytes : {1000U, 2000U, 3000U}) {
-        const Scratch larger(*stream, bytes);
+        const Scratch larger(*stream_, bytes);
     }
-    EXPECT_EQ(device->live_bytes, 512 + 3000);
+    EXPECT_EQ(device_->live_bytes, 512 + 3000);
     {
-        const Scratch same(*stream, 512);
+        const Scratch same(*stream_, 512);
         EXPECT_EQ(same.data(), captured);
     }
     alignas(256) static unsigned char lent[8192];
-    stream->set_workspace(lent, sizeof lent);
-    EXPECT_EQ(device->live_bytes, 512);
+    stream_->set_workspace(lent, sizeof lent);
+    EXPECT_EQ(device_->live_bytes, 512);
     {
-        const Scratch there(*stream, 512);
+        const Scratch there(*stream_, 512);
         EXPECT_EQ(there.data(), lent);
     }
-    stream->set_workspace(nullptr, 0);
+    stream_->set_workspace(nullptr, 0);
     {
-        const Scratch same(*stream, 512);
+        const Scratch same(*stream_, 512);
         EXPECT_EQ(same.data(), captured);
     }
-    stream.reset();
-    EXPECT_EQ(device->live_bytes, 0);
+    stream_.reset();
+    EXPECT_EQ(device_->live_bytes, 0);
 }
 
 TEST_F(Captures, MemoryThatAGraphWritesIsKnownForEver) {
@@ -105,59 +107,59 @@ TEST_F(Captures, MemoryThatAGraphWritesIsKnownForEver) {
 class LentMemory : public Captures {
   protected:
     static void count(void* payload) { ++*static_cast<int*>(payload); }
-    int calls = 0;
-    const Deleter deleter = {count, &calls};
+    int calls_ = 0;
+    const Deleter deleter_ = {count, &calls_};
 };
 
 TEST_F(LentMemory, OfAHostIsGivenBackAtOnce) {
     GivenBack given_back;
-    given_back.add(deleter, {stream});
-    EXPECT_EQ(calls, 1);
+    given_back.add(deleter_, {stream_});
+    EXPECT_EQ(calls_, 1);
 }
 
 TEST_F(LentMemory, IsGivenBackOnceTheWorkIsDone) {
-    device->has_events = true;
+    device_->has_events = true;
     GivenBack given_back;
-    given_back.add(deleter, {stream});
+    given_back.add(deleter_, {stream_});
     given_back.run_due();
-    EXPECT_EQ(calls, 0);
-    device->are_events_reached = true;
+    EXPECT_EQ(calls_, 0);
+    device_->are_events_reached = true;
     given_back.run_due();
     given_back.run_due();
-    EXPECT_EQ(calls, 1);
+    EXPECT_EQ(calls_, 1);
 }
 
 TEST_F(LentMemory, WaitsForACaptureToEnd) {
-    device->has_events = device->are_events_reached = true;
+    device_->has_events = device_->are_events_reached = true;
     GivenBack given_back;
     capture(7);
-    given_back.add(deleter, {stream});
+    given_back.add(deleter_, {stream_});
     given_back.run_due();
-    EXPECT_EQ(calls, 0);
+    EXPECT_EQ(calls_, 0);
     capture(0);
     given_back.run_due();
-    EXPECT_EQ(calls, 1);
+    EXPECT_EQ(calls_, 1);
 }
 
 // A queue over a caller's stream may go before the work there is done.
 TEST_F(LentMemory, IsGivenBackByItsEventOrAtTheEnd) {
-    device->has_events = true;
+    device_->has_events = true;
     {
         GivenBack given_back;
-        given_back.add(deleter, {stream});
-        stream.reset();
+        given_back.add(deleter_, {stream_});
+        stream_.reset();
         given_back.run_due();
-        EXPECT_EQ(calls, 0);
-        device->are_events_reached = true;
+        EXPECT_EQ(calls_, 0);
+        device_->are_events_reached = true;
         given_back.run_due();
-        EXPECT_EQ(calls, 1);
-        device->are_events_reached = false;
-        given_back.add(deleter, {std::make_shared<Stream>(device, nullptr)});
-        stream = std::make_shared<Stream>(device, nullptr);
-        given_back.add(deleter, {stream});
-        EXPECT_EQ(calls, 1);
+        EXPECT_EQ(calls_, 1);
+        device_->are_events_reached = false;
+        given_back.add(deleter_, {std::make_shared<Stream>(device_, nullptr)});
+        stream_ = std::make_shared<Stream>(device_, nullptr);
+        given_back.add(deleter_, {stream_});
+        EXPECT_EQ(calls_, 1);
     }
-    EXPECT_EQ(calls, 3);
+    EXPECT_EQ(calls_, 3);
 }
 
 } // namespace

@@ -267,7 +267,7 @@ Status NcclTransport::make_group(const GroupDesc& group, Transport** out) noexce
         return status;
     }
     status = guarded("a transport", [&] {
-        *out = new NcclTransport(part);
+        *out = std::make_unique<NcclTransport>(part).release();
         return Status();
     });
     if (!status.ok()) {
