@@ -62,9 +62,9 @@ CommObject::CommObject(std::unique_ptr<comm::Communicator> owned, std::shared_pt
                    : std::make_shared<OpenSum>()) {}
 
 comm::Communicator& ready(CommObject& object) {
+    // In a function of the caller's transport, which may begin nothing.
     if (object.communicator->has_turn()) {
-        return *object
-                    .communicator; // in a function of the caller's transport, which may begin nothing
+        return *object.communicator;
     }
     OpenSum& open = *object.open_sum;
     const std::lock_guard lock(open.mutex);

@@ -36,6 +36,18 @@ class Created : public ::testing::Test {
             succeeded(mp_linear_create(context_, recipe_, &desc, weight_, nullptr, &layer)));
         return Linear(layer);
     }
+    // In a group of its own.
+    void add_weight(mp_optimizer* optimizer) {
+        int32_t group = 0;
+        mp_param_group_desc group_desc = MP_PARAM_GROUP_DESC_INIT;
+        MP_OK(mp_optimizer_add_group(optimizer, &group_desc, &group));
+        expect_done("mp_optimizer_add_group");
+        mp_param_desc desc = MP_PARAM_DESC_INIT;
+        desc.name = "w";
+        desc.param = weight_;
+        MP_OK(mp_optimizer_add_param(optimizer, group, &desc, nullptr));
+        expect_done("mp_optimizer_add_param");
+    }
 
     Context context_;
     Recipe recipe_;
@@ -89,15 +101,7 @@ TEST_F(Created, Layers) {
 
 TEST_F(Created, OptimizersAndScalers) {
     const Optimizer optimizer = make_optimizer(context_, recipe_);
-    int32_t group = 0;
-    mp_param_group_desc group_desc = MP_PARAM_GROUP_DESC_INIT;
-    MP_OK(mp_optimizer_add_group(optimizer, &group_desc, &group));
-    expect_done("mp_optimizer_add_group");
-    mp_param_desc desc = MP_PARAM_DESC_INIT;
-    desc.name = "w";
-    desc.param = weight_;
-    MP_OK(mp_optimizer_add_param(optimizer, group, &desc, nullptr));
-    expect_done("mp_optimizer_add_param");
+    add_weight(optimizer);
     mp_scaler* raw = nullptr;
     MP_OK(mp_scaler_create(context_, nullptr, &raw));
     const Scaler scaler(raw);
@@ -114,13 +118,7 @@ TEST_F(Created, LoadedCheckpoints) {
     mp_optimizer* made = nullptr;
     MP_OK(mp_optimizer_create(context_, recipe_, &options, &made));
     const Optimizer optimizer(made);
-    int32_t group = 0;
-    mp_param_group_desc group_desc = MP_PARAM_GROUP_DESC_INIT;
-    MP_OK(mp_optimizer_add_group(optimizer, &group_desc, &group));
-    mp_param_desc desc = MP_PARAM_DESC_INIT;
-    desc.name = "w";
-    desc.param = weight_;
-    MP_OK(mp_optimizer_add_param(optimizer, group, &desc, nullptr));
+    add_weight(optimizer);
     mp_checkpoint* raw = nullptr;
     MP_OK(mp_checkpoint_create(context_, nullptr, nullptr, &raw));
     const Checkpoint checkpoint(raw);
@@ -139,13 +137,7 @@ TEST_F(Created, AStepWithAMonitorIsNotCaptured) {
                                             const char*) {};
     MP_OK(mp_linear_set_monitor(layer, "a layer", 10, monitor, nullptr));
     const Optimizer optimizer = make_optimizer(context_, recipe_);
-    int32_t group = 0;
-    mp_param_group_desc group_desc = MP_PARAM_GROUP_DESC_INIT;
-    MP_OK(mp_optimizer_add_group(optimizer, &group_desc, &group));
-    mp_param_desc desc = MP_PARAM_DESC_INIT;
-    desc.name = "w";
-    desc.param = weight_;
-    MP_OK(mp_optimizer_add_param(optimizer, group, &desc, nullptr));
+    add_weight(optimizer);
     mp_linear* const layers[] = {layer};
     MP_OK(mp_optimizer_set_linears(optimizer, layers, 1));
     mp_queue* raw = nullptr;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-
 #include <vector>
 
 #include "comm/nccl/transport.hpp"
