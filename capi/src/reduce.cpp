@@ -34,10 +34,6 @@ mp_comm_reduce_desc read_desc(const mp_comm_reduce_desc* desc) {
 }
 
 numerics::Rounding rounding_of(const mp_comm_reduce_desc& desc) {
-    if (desc.first_element < 0) {
-        fail(Code::invalid_argument, "desc.first_element is %lld; it must be >= 0",
-             static_cast<long long>(desc.first_element));
-    }
     return {(desc.flags & MP_REDUCE_STOCHASTIC) != 0, desc.seed, desc.uid,
             random_time(desc, "desc"), desc.first_element};
 }

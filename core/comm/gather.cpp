@@ -15,6 +15,7 @@ void AllGatherValues::begin(const GatherDesc& desc, const WireSource& shard,
     }
     refuse_capture(*stream_);
     check_wire(desc.wire, kWhat);
+    check_rounding(desc.rounding, kWhat);
     const auto ranks = static_cast<std::size_t>(comm_.size());
     const auto me = static_cast<std::size_t>(comm_.rank());
     if (counts.size() != ranks || shard.values.count != counts[me] ||

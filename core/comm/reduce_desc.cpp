@@ -44,10 +44,7 @@ void check_reduce(const ReduceDesc& desc, DType result, const char* what) {
         fail(Code::invalid_argument, "%s: %d slots; there may be 1 to %d", what, desc.slots,
              kMostSlots);
     }
-    if (desc.rounding.first_element < 0) {
-        fail(Code::invalid_argument, "%s: the array begins at element %lld", what,
-             static_cast<long long>(desc.rounding.first_element));
-    }
+    check_rounding(desc.rounding, what);
 }
 
 std::vector<int64_t> even_counts(int64_t total, int32_t ranks, int64_t align) {

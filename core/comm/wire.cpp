@@ -72,6 +72,13 @@ std::string wire_text(const WireFormat& format) {
     return name;
 }
 
+void check_rounding(const numerics::Rounding& rounding, const char* what) {
+    if (rounding.first_element < 0) {
+        fail(Code::invalid_argument, "%s: first_element is %lld; it must be >= 0", what,
+             static_cast<long long>(rounding.first_element));
+    }
+}
+
 void check_wire(const WireFormat& format, const char* what) {
     const bool is_fp8 = mp::is_fp8(format.dtype);
     if (!is_fp8 && !is_high_precision(format.dtype)) {

@@ -32,6 +32,7 @@ std::string wire_text(const WireFormat& format);
 
 // Throws where type and scale do not belong together; `what` begins the message.
 void check_wire(const WireFormat& format, const char* what);
+void check_rounding(const numerics::Rounding& rounding, const char* what);
 
 // Whether the codes have scales before them.
 [[nodiscard]] constexpr bool carries_scales(const WireFormat& format) {
