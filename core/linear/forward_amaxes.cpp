@@ -48,6 +48,7 @@ float* ForwardAmaxes::of_input(Stream& stream, const ScalingState& state, Saved*
     if (counted(state, recipe::Operand::input) == nullptr) {
         return nullptr;
     }
+    note_capture(stream);
     if (saved != nullptr) {
         return cleared(stream, saved->gather(stream, step_));
     }
@@ -61,6 +62,7 @@ float* ForwardAmaxes::of_weight(Stream& stream, const ScalingState& state, std::
     if (counted(state, recipe::Operand::weight) == nullptr) {
         return nullptr;
     }
+    note_capture(stream);
     weights_[product] = {true, false};
     has_weights_ = true;
     return cleared(stream, &cells()->weights[product]);
@@ -108,7 +110,8 @@ void ForwardAmaxes::settle(Stream& stream, const ScalingState& state, bool count
     if (!counts_forwards) {
         return;
     }
-    const bool by_cells = cells_.data() != nullptr && is_in_graphs(stream);
+    note_capture(stream);
+    const bool by_cells = cells_.data() != nullptr && is_in_graphs_;
     if (has_forwards_ || by_cells) {
         raise_amax(stream, &cells()->forwards, counted(state, recipe::Operand::input));
     }
@@ -138,7 +141,8 @@ std::array<uint32_t, 2> ForwardAmaxes::forwards(Stream& stream) const {
 }
 
 void ForwardAmaxes::start_over(Stream& stream, bool forgets_weights) {
-    const bool by_cells = cells_.data() != nullptr && is_in_graphs(stream);
+    note_capture(stream);
+    const bool by_cells = cells_.data() != nullptr && is_in_graphs_;
     if (by_cells || (has_weights_ && forgets_weights)) {
         stream.zero(cells_.data(), offsetof(Cells, waiting));
         weights_ = {};

@@ -53,9 +53,8 @@ class ForwardAmaxes {
     };
     [[nodiscard]] Cells* cells() const noexcept { return cells_.as<Cells>(); }
     void count_weight(Stream& stream, const ScalingState& state, std::size_t product);
-    [[nodiscard]] bool is_in_graphs(const Stream& stream) {
+    void note_capture(const Stream& stream) {
         is_in_graphs_ = is_in_graphs_ || stream.is_captured();
-        return is_in_graphs_;
     }
 
     Buffer cells_;

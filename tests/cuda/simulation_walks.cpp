@@ -215,6 +215,33 @@ class Walk {
     std::deque<Captured> graphs_;
 };
 
+// The host learns of no replay. A graph of forwards alone changes what the end of a step without a backward counts.
+TEST(Walks, ReplayedForwardsCountAtTheNextEndOfAStep) {
+    ASSERT_EQ(MP_SIMULATED(cudaSetDevice)(0), cudaSuccess);
+    Twin eager("fp8_delayed");
+    Twin captured("fp8_delayed");
+    const Step forward = {0, {{Pass::evaluate, 0, 1, false}}, false};
+    const Step end = {0, {{Pass::evaluate, 1, 1, false}}, true};
+    eager.run(forward);
+    captured.run(forward);
+    captured.sync();
+    Graph graph;
+    ASSERT_EQ(
+        MP_SIMULATED(cudaStreamBeginCapture)(captured.stream(0), cudaStreamCaptureModeGlobal),
+        cudaSuccess);
+    captured.run(forward);
+    ASSERT_EQ(graph.capture(captured.stream(0)), cudaSuccess);
+    for (int i = 0; i < 2; ++i) {
+        eager.run(end);
+        captured.run(end);
+        eager.run(forward);
+        ASSERT_EQ(graph.launch(captured.stream(0)), cudaSuccess);
+    }
+    eager.run(end);
+    captured.run(end);
+    EXPECT_EQ(eager.bits(), captured.bits());
+}
+
 uint64_t number_of(const char* name, uint64_t otherwise) {
     const char* text = std::getenv(name);
     return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated runtime as a program calls it that uses CUDA beside the library: it lies in the simulated module.
+// CUDA's run time as a program calls it that uses CUDA beside the library. The simulated one lies in the simulated module. On a
+// machine with a GPU MP_CUDA_RUNTIME names the real one: scripts/gpu.sh.
 #pragma once
 
 #include <cstdio>
@@ -14,11 +15,16 @@ namespace mp::test {
 
 using simulated::Control;
 
+// Of a real GPU; null: it is simulated.
+inline const char* real_runtime() { return std::getenv("MP_CUDA_RUNTIME"); }
+
 template <typename Function> Function* symbol(const char* name) {
-    void* module = dlopen(std::getenv("MIXEDPREC_CUBLASLT_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+    const char* const real = real_runtime();
+    const char* const file = real != nullptr ? real : std::getenv("MIXEDPREC_CUBLASLT_LIBRARY");
+    void* module = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     auto* function = module != nullptr ? reinterpret_cast<Function*>(dlsym(module, name)) : nullptr;
     if (function == nullptr) {
-        std::fprintf(stderr, "the simulated module has no %s\n", name);
+        std::fprintf(stderr, "%s has no %s\n", file, name);
         std::abort();
     }
     return function;
@@ -27,8 +33,11 @@ template <typename Function> Function* symbol(const char* name) {
 // A function there, of CUDA's or of its own.
 #define MP_SIMULATED(function) (*::mp::test::symbol<decltype(function)>(#function))
 
+// A real GPU counts nothing.
 inline Control& control() {
-    static Control& instance = *MP_SIMULATED(mp_simulated_control)();
+    static Control nothing;
+    static Control& instance =
+        real_runtime() != nullptr ? nothing : *MP_SIMULATED(mp_simulated_control)();
     return instance;
 }
 
