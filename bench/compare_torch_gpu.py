@@ -21,7 +21,7 @@ if not torch.cuda.is_available():
     print("skipped: no CUDA device")
     sys.exit(77)
 
-ELEMENTS = 1 << 28
+ELEMENTS = 1 << 27
 SHAPES = [(1024, 1024, 2048), (4096, 16384, 8192), (8192, 8192, 8192)]  # m, n, k; B transposed
 NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float8_e4m3fn: "fp8_e4m3"}
 

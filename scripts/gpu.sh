@@ -5,18 +5,18 @@
 #     scripts/gpu.sh pack               builds here and packs programs, libraries, fixtures into .gpu/bundle.tar.gz, and what
 #                                       a build needs beside this checkout and a toolkit into .gpu/sources.tar.gz
 #     scripts/gpu.sh run PHASE [FOLDER] there, in the same checkout with .gpu beside it, at most 9 minutes each:
-#                  1  facts, all numbers through every codec, all tests, one-rank NCCL, captured steps, memcheck
+#                  1  facts, all numbers through every codec, all tests, one-rank NCCL, graphs, random walks, memcheck
 #                  2  benchmarks beside copies of memory, raw cuBLASLt and, where it is there, torch
 #                  3  machine counters of a step and a layer by ncu; racecheck, initcheck, synccheck
 #     scripts/gpu.sh rebuild            there: builds this checkout, and packs it in place of what came
-# A run writes summary.txt, facts.txt, junit.tar.gz, bench.json, logs.tar.gz and what else there is to FOLDER (default: $OUT).
+# A run writes summary.txt, facts.txt, bench.json and logs.tar.gz (with JUnit's files) to FOLDER (default: $OUT).
 # It never stops at a failure. Without a GPU every step says "skipped: no CUDA device", so that the script can be tried
 # anywhere.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root_dir"
 
-programs=(backends_tests cuda_device cuda_library cuda_codecs cuda_one_rank mixedprec_bench)
+programs=(backends_tests cuda_device cuda_library cuda_codecs cuda_one_rank cuda_graphs_tests mixedprec_bench)
 
 # make_bundle <build folder>
 make_bundle() {
@@ -131,11 +131,24 @@ shards_of_backends() {
 # Small tests of each hand-written kind of kernel.
 some_tests='--gtest_filter=*Cast.*/cuda:*Amax.*/cuda:*ColumnSum.*/cuda:*Dequantize.*/cuda:*SumParts.*/cuda'
 
+# Of the tests that the simulated device has: the same calls, graphs by CUDA's own run time.
+graphs() {
+    [ "$has_device" = yes ] || { echo "skipped: no CUDA device" && return; }
+    "$bundle/bin/cuda_graphs_tests" "$@"
+}
+
 phase_1() {
-    run_step codecs 100 "$bundle/bin/cuda_codecs"
-    run_step device 60 "$bundle/bin/cuda_device"
-    run_step library 60 "$bundle/bin/cuda_library"
-    run_step one-rank-nccl 60 "$bundle/bin/cuda_one_rank" '--gtest_filter=*/nccl'
+    export MP_CUDA_RUNTIME
+    MP_CUDA_RUNTIME=$(find_library libcudart.so.13)
+    MP_CUDA_RUNTIME=${MP_CUDA_RUNTIME:-libcudart.so.13}
+    export has_device bundle
+    run_step device 60 "$bundle/bin/cuda_device" & # each has processors of its own, and little for the GPU to do
+    run_step library 60 "$bundle/bin/cuda_library" &
+    run_step one-rank-nccl 60 "$bundle/bin/cuda_one_rank" '--gtest_filter=*/nccl' &
+    run_step graphs 60 "$0" graphs '--gtest_filter=Recipes/Graphs.*' &
+    MP_WALK_STEPS=2000 run_step walks 90 "$0" graphs '--gtest_filter=Walks.*' &
+    run_step codecs 100 "$bundle/bin/cuda_codecs" &
+    wait
     run_step backends 180 "$0" shards "$bundle" "$out"
     run_with compute-sanitizer memcheck 80 compute-sanitizer --tool memcheck --error-exitcode 9 "$bundle/bin/backends_tests" "$some_tests"
 }
@@ -143,7 +156,7 @@ phase_1() {
 # bench <cases whose names begin so> <seconds>: their rows, of whatever was measured in that time, to bench-<cases>.json.
 bench() {
     local cases=$1 limit=$2
-    run_step "bench-$cases" $((limit + 30)) sh -c '"$0" --device cuda --elements 268435456 --only "$1 " --seconds "$2" > "$3"' \
+    run_step "bench-$cases" $((limit + 30)) sh -c '"$0" --device cuda --elements 134217728 --only "$1 " --seconds "$2" > "$3"' \
         "$bundle/bin/mixedprec_bench" "$cases" "$limit" "$out/bench-$cases.json"
 }
 
@@ -200,7 +213,6 @@ run() {
     "$bundle/bin/mixedprec_bench" --device cuda --brief --only nothing > /dev/null 2>&1
     [ $? != 77 ] || has_device=no
     "phase_$phase"
-    (cd "$out" && tar -czf "$results/junit.tar.gz" junit-*.xml 2> /dev/null)
     tar -C "$out" -czf "$results/logs.tar.gz" .
     [ ! -f "$out/bench.json" ] || cp "$out/bench.json" "$results/"
     rm -rf "$out" "$bundle"
@@ -214,5 +226,6 @@ case "${1:-}" in
         bundle=$2 out=$3
         shards_of_backends
         ;;
+    graphs) graphs "${@:2}" ;; # likewise
     *) sed -n '3,16s/^# \{0,1\}//p' "$0" && exit 2 ;;
 esac
