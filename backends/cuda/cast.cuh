@@ -55,13 +55,6 @@ inline bool takes_cast(const CastDesc& op, Reason& reason) noexcept {
            takes_elements("the destination", op.destination.data, op.destination.dtype, reason);
 }
 
-// Before stochastic rounding: the largest finite value is representable, so rounding cannot leave
-// it. NaN passes.
-MP_HD_INLINE float clamp_to_finite(float x, float limit) {
-    const float below = x > limit ? limit : x;
-    return below < -limit ? -limit : below;
-}
-
 MP_HD_INLINE void cast_group(const CastWork& work, const GroupAt& at) {
     float x[kGroup] = {};
     for_floating_type(work.from, [&](auto codec) { load_group(codec, work.source, at, x); });
@@ -74,7 +67,7 @@ MP_HD_INLINE void cast_group(const CastWork& work, const GroupAt& at) {
         const float limit = max_finite(work.to);
         MP_HD_UNROLL
         for (int j = 0; j < kGroup; ++j) {
-            x[j] = clamp_to_finite(x[j], limit);
+            x[j] = numerics::clamp_to_finite(x[j], limit);
         }
     }
     for_floating_type(work.to, [&](auto codec) {

@@ -11,18 +11,9 @@ namespace {
 
 using numerics::load_as_float;
 
-// Saturation before stochastic rounding: the largest finite value is representable, so rounding
-// cannot leave it. NaN passes, and so does everything where the destination is fp32, because nothing
-// overflows in a conversion that does not convert.
-float clamp_to_finite(DType dtype, float x) {
-    const float limit = max_finite(dtype);
-    if (dtype == DType::fp32 || numerics::is_nan(x)) {
-        return x;
-    }
-    if (x > limit) {
-        return limit;
-    }
-    return x < -limit ? -limit : x;
+// Everything passes where the destination is fp32: nothing overflows in a conversion that does not convert.
+float clamped(DType dtype, float x) {
+    return dtype == DType::fp32 ? x : numerics::clamp_to_finite(x, max_finite(dtype));
 }
 
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
@@ -35,7 +26,7 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
             const uint32_t bits =
                 numerics::sr_bits32_at(key, numerics::Purpose::cast,
                                        static_cast<uint64_t>(cast.rounding.first_element + i));
-            const float kept = cast.saturate ? clamp_to_finite(to, x) : x;
+            const float kept = cast.saturate ? clamped(to, x) : x;
             (void)numerics::store_from_float_sr(to, cast.destination.data, i, kept, bits,
                                                 cast.saturate);
         } else {

@@ -11,13 +11,12 @@ struct CastElements {
     CastDesc op;
     numerics::SrKey key;
 
-    // Saturation before stochastic rounding; NaN passes, and fp32 has no limit.
+    // fp32 has no limit.
     KOKKOS_INLINE_FUNCTION float clamped(float x, DType to) const {
-        const float limit = max_finite(to);
         if (!op.rounding.stochastic || !op.saturate || to == DType::fp32) {
             return x;
         }
-        return x > limit ? limit : (x < -limit ? -limit : x);
+        return numerics::clamp_to_finite(x, max_finite(to));
     }
 
     KOKKOS_INLINE_FUNCTION void tile(const RangeTile& tile) const {

@@ -39,6 +39,15 @@ MP_HD_INLINE constexpr uint32_t select_u32(bool condition, uint32_t a, uint32_t 
     return (a & mask) | (b & ~mask);
 }
 
+// Saturation before stochastic rounding: the largest finite value of a type, `limit`, is one of its numbers, so rounding
+// cannot leave it. A NaN keeps its bits; a GPU's own minimum of two numbers would put another NaN in its place.
+MP_HD_INLINE constexpr float clamp_to_finite(float x, float limit) {
+    const uint32_t u = bits_from_float(x);
+    const uint32_t magnitude = u & kFloatMagnitudeMask;
+    const bool is_beyond = magnitude > bits_from_float(limit) && magnitude <= kFloatInfinity;
+    return float_from_bits(select_u32(is_beyond, (u & kFloatSignMask) | bits_from_float(limit), u));
+}
+
 MP_HD_INLINE constexpr uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 // 2^exponent for a normal fp32 exponent, -126 <= exponent <= 127.

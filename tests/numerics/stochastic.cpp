@@ -36,6 +36,23 @@ uint32_t count_away_bf16(float x) {
     return away;
 }
 
+TEST(ClampToFinite, ChangesNothingButWhatIsBeyondTheLimit) {
+    for (const float limit : {kE4m3Max, kE5m2Max, kFp16Max, 0x1.fep+127F}) {
+        for (const uint32_t sign : {0U, kFloatSignMask}) {
+            for (uint32_t step = 0; step < 0x80000000U; step += 0x1001U) {
+                const float x = from_bits(step | sign);
+                const float expected =
+                    std::isnan(x) || std::abs(x) <= limit ? x : std::copysign(limit, x);
+                ASSERT_EQ(to_bits(clamp_to_finite(x, limit)), to_bits(expected)) << step;
+            }
+            EXPECT_EQ(to_bits(clamp_to_finite(from_bits(kFloatInfinity | sign), limit)),
+                      to_bits(limit) | sign);
+            EXPECT_EQ(to_bits(clamp_to_finite(from_bits(0x7f800001U | sign), limit)),
+                      0x7f800001U | sign);
+        }
+    }
+}
+
 TEST(StochasticBf16, ExactOverAllRandomPatterns) {
     EXPECT_EQ(count_away_bf16(1.001f), 8389u);
     for (const uint32_t u :

@@ -14,14 +14,10 @@
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 
-// Saturation before stochastic rounding: the largest finite value is representable, so rounding
-// cannot leave it. NaN passes.
 MP_ISA_INLINE void clamp_tile(DType dtype, const FloatInMemory* values, float* clamped, int n) {
     const float limit = max_finite(dtype);
     for (int i = 0; i < n; ++i) {
-        const float x = values[i];
-        const float below = x > limit ? limit : x;
-        clamped[i] = below < -limit ? -limit : below;
+        clamped[i] = numerics::clamp_to_finite(values[i], limit);
     }
 }
 
