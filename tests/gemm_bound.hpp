@@ -2,6 +2,7 @@
 // Matrix products for the tests: what is asked for, and how far a result may be from one in double.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -68,7 +69,32 @@ struct Sum {
     void add(double product) {
         value += product;
         magnitude += std::abs(product);
+        add_to_instruction(product);
     }
+    // Of fp8 on Hopper: over its instructions, the largest of their terms times how many they are. An instruction adds 32
+    // products to the sum before them, which begins anew after four.
+    [[nodiscard]] double aligned_terms() const { return terms_ + largest_ * (in_instruction_ + 1); }
+
+  private:
+    static constexpr int kProducts = 32;
+    static constexpr int kInstructions = 4;
+    void add_to_instruction(double product) {
+        if (in_instruction_ == kProducts) {
+            terms_ += largest_ * (kProducts + 1);
+            in_instruction_ = 0;
+            instructions_ = (instructions_ + 1) % kInstructions;
+            before_ = instructions_ == 0 ? 0.0 : before_;
+            largest_ = std::abs(before_);
+        }
+        before_ += product;
+        largest_ = std::max(largest_, std::abs(product));
+        ++in_instruction_;
+    }
+    double terms_ = 0.0; // of the instructions before
+    double before_ = 0.0;
+    double largest_ = 0.0;
+    int in_instruction_ = 0;
+    int instructions_ = 0;
 };
 
 // Half a unit in the last place, relative.
@@ -79,31 +105,34 @@ inline double unit_of(DType dtype) {
 // What some implementations are documented to do less exactly (docs/numerics.md, "Matrix products").
 struct Allowance {
     double products = 0.0;    // relative, of the sum of their magnitudes
+    double terms = 0.0;       // relative, of an instruction's largest term, for each of its terms
     double gelu = 0.0;        // relative, of GELU's argument
     bool rounds_bias = false; // to the type of D, or to bf16 where that is fp8
+    bool rounds_sum = false;  // of products, or of them and the first addend, to the type of D
 };
-// Of cuBLASLt on a GPU, both provisional: nothing of them has been measured yet. fp8 sums keep about 14 bits inside an
-// instruction on Hopper. The tanh of a GPU has a relative error of 2^-11 (PTX ISA, tanh.approx.f32), of which GELU is
-// 0.5 |z| times.
-inline constexpr double kFp8SumsOfGpu = 0x1p-13;
-inline constexpr double kGeluOfGpu = 0x1p-12;
+// Of cuBLASLt on an H200. fp8: an instruction aligns its terms to the largest and cuts off what is under 2^-13 of that (measured;
+// DeepSeek-V3, arXiv 2412.19437, section 3.5.2, says as much). GELU: twice the largest of 184,000 errors.
+inline constexpr double kFp8TermsOfGpu = 0x1p-13;
+inline constexpr double kGeluOfGpu = 0x1p-17;
 
 // An element of D before its last rounding, and how far from it what is computed in fp32 may be.
 struct Expected {
     double value = 0.0;
     double bound = 0.0;
     double product = 0.0;  // |alpha| sum |a b|
+    double sum = 0.0;      // |alpha a b| alone, with beta c or with the bias: the largest
+    double terms = 0.0;    // |alpha| Sum::aligned_terms()
     double bias = 0.0;     // its magnitude
     double slope = 1.0;    // of what follows the sum
     double argument = 0.0; // of GELU, its magnitude; 0 where there is none
 
     [[nodiscard]] Expected allowing(const Allowance& allowance, DType to) const {
-        const bool is_wide = to == DType::fp32 || to == DType::fp16;
+        const double unit = unit_of(to == DType::fp32 || to == DType::fp16 ? to : DType::bf16);
+        const double of_sum = allowance.products * product + allowance.terms * terms;
         Expected wider = *this;
-        wider.bound +=
-            allowance.gelu * argument +
-            slope * (allowance.products * product +
-                     (allowance.rounds_bias ? unit_of(is_wide ? to : DType::bf16) * bias : 0.0));
+        wider.bound += allowance.gelu * argument +
+                       slope * (of_sum + (allowance.rounds_bias ? unit * bias : 0.0) +
+                                (allowance.rounds_sum ? unit * (sum + bound + of_sum) : 0.0));
         return wider;
     }
 
@@ -138,10 +167,17 @@ inline Expected expect_element(const GemmDesc& d, const Sum& sum, int64_t steps,
     const double terms = product + std::abs(old) + std::abs(added);
     const double z = alpha * sum.value + old + added;
     const double bound = static_cast<double>(steps) * kU * product + 4.0 * kU * terms;
-    return d.gelu ? Expected{gelu(z), 1.13 * bound + 4.0 * kU * std::abs(z),
-                             product, std::abs(added),
-                             1.13,    std::abs(z)}
-                  : Expected{z, bound, product, std::abs(added), 1.0};
+    Expected e;
+    e.value = d.gelu ? gelu(z) : z;
+    e.bound = d.gelu ? 1.13 * bound + 4.0 * kU * std::abs(z) : bound;
+    e.product = product;
+    const double scaled = alpha * sum.value;
+    e.sum = std::max({std::abs(scaled), std::abs(scaled + old), std::abs(scaled + added)});
+    e.terms = std::abs(alpha) * sum.aligned_terms();
+    e.bias = std::abs(added);
+    e.slope = d.gelu ? 1.13 : 1.0;
+    e.argument = d.gelu ? std::abs(z) : 0.0;
+    return e;
 }
 
 } // namespace mp::test

@@ -191,7 +191,7 @@ TEST_F(Simulation, GeluIsAllowedTheTanhOfAGpu) {
         Sum sum;
         sum.add(z);
         const Expected e = expect_element(desc, sum, 1, 0.0F, 0.0F);
-        for (const double error : {-0x1p-11, 0x1p-11}) {
+        for (const double error : {-0x1p-16, 0x1p-16}) { // of which GELU takes half
             const double t =
                 std::tanh(std::sqrt(2.0 / std::acos(-1.0)) * (z + 0.044715 * z * z * z));
             const double got = 0.5 * z * (1.0 + t * (1.0 + error));
