@@ -22,6 +22,11 @@ Streams& streams() {
     static Streams all;
     return all;
 }
+// A driver's, until the end of the process: those that a broken communicator leaves on purpose are no leak.
+std::set<CUevent_st*>& events() {
+    static auto& all = *new std::set<CUevent_st*>;
+    return all;
+}
 
 // With MP_SIMULATED_ONE_QUEUE a device does the work of all its streams in the order in which it was given, as a GPU may that is
 // full, or that has one connection (CUDA_DEVICE_MAX_CONNECTIONS).
@@ -193,7 +198,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
     if (const cudaError_t error = begin(); error != cudaSuccess) {
         return error;
     }
-    *event = new CUevent_st;
+    *event = *events().insert(new CUevent_st).first;
     ++control().events;
     return cudaSuccess;
 }
@@ -201,6 +206,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     const std::lock_guard lock(mutex());
     (void)begin();
+    events().erase(event);
     delete event;
     --control().events;
     return cudaSuccess;
