@@ -34,11 +34,12 @@ def in_flight(row):
 
 def page(table):
     rows = [row for row in table["kernels"] if "reads" in row]
-    lines = ["| kernel | bytes | instructions | KB in flight | " + " | ".join(GPUS) + " | measured |",
-             "|---|---:|---:|---:|" + "---:|" * len(GPUS) + "---|"]
+    lines = ["| kernel | bytes | instructions | KB in flight | " + " | ".join(GPUS) + " | measured, H200 |",
+             "|---|---:|---:|---:|" + "---:|" * (len(GPUS) + 1)]
     for row in rows:
         shares = " | ".join(f"{share(row, gpu):.2f}" for gpu in GPUS)
-        lines.append(f"| {row['what']} | {row['bytes']:g} | {row['figures']['instructions']:.0f} | {in_flight(row):.0f} | {shares} | |")
+        measured = f"{row['measured']:.2f}" if "measured" in row else ""
+        lines.append(f"| {row['what']} | {row['bytes']:g} | {row['figures']['instructions']:.0f} | {in_flight(row):.0f} | {shares} | {measured} |")
     return "\n".join(lines) + "\n"
 
 
