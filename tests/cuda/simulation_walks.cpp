@@ -226,9 +226,8 @@ TEST(Walks, ReplayedForwardsCountAtTheNextEndOfAStep) {
     captured.run(forward);
     captured.sync();
     Graph graph;
-    ASSERT_EQ(
-        MP_SIMULATED(cudaStreamBeginCapture)(captured.stream(0), cudaStreamCaptureModeGlobal),
-        cudaSuccess);
+    ASSERT_EQ(MP_SIMULATED(cudaStreamBeginCapture)(captured.stream(0), cudaStreamCaptureModeGlobal),
+              cudaSuccess);
     captured.run(forward);
     ASSERT_EQ(graph.capture(captured.stream(0)), cudaSuccess);
     for (int i = 0; i < 2; ++i) {
