@@ -31,8 +31,7 @@ Blocks& device_memory() noexcept {
     return blocks;
 }
 std::map<void*, std::size_t>& pinned_memory() noexcept {
-    static std::map<void*, std::size_t> blocks;
-    return blocks;
+    return of_driver<std::map<void*, std::size_t>>();
 }
 
 // With MP_SIMULATED_PROTECT the host cannot touch device memory: it faults, as it would in reality.

@@ -47,6 +47,12 @@ namespace mp::simulated {
 
 std::recursive_mutex& mutex() noexcept;
 
+// A driver's, until the end of the process: what a broken communicator leaves on purpose is no leak.
+template <typename Objects> Objects& of_driver() {
+    static Objects& all = *new Objects;
+    return all;
+}
+
 // ---- calls ---------------------------------------------------------------------------------------
 
 inline constexpr int kDevices = 8;

@@ -13,7 +13,6 @@ namespace {
 
 // The work of a stream that was destroyed is still done.
 struct Streams {
-    std::set<CUstream_st*> made;
     std::vector<std::pair<CUctx_st*, std::shared_ptr<WorkQueue>>> of_destroyed;
     std::map<CUctx_st*, std::shared_ptr<WorkQueue>> one_of; // where a device has but one
     CUstream_st legacy{nullptr, make_work_queue(), nullptr, {}, {}};
@@ -22,11 +21,8 @@ Streams& streams() {
     static Streams all;
     return all;
 }
-// A driver's, until the end of the process: those that a broken communicator leaves on purpose are no leak.
-std::set<CUevent_st*>& events() {
-    static auto& all = *new std::set<CUevent_st*>;
-    return all;
-}
+std::set<CUstream_st*>& made_streams() { return of_driver<std::set<CUstream_st*>>(); }
+std::set<CUevent_st*>& events() { return of_driver<std::set<CUevent_st*>>(); }
 
 // With MP_SIMULATED_ONE_QUEUE a device does the work of all its streams in the order in which it was given, as a GPU may that is
 // full, or that has one connection (CUDA_DEVICE_MAX_CONNECTIONS).
@@ -109,7 +105,7 @@ void wait_for(const std::vector<std::shared_ptr<Mark>>& marks) {
 void wait_for_device() {
     Streams& all = streams();
     std::vector<std::shared_ptr<Mark>> marks = {all.legacy.queue->mark()};
-    for (const CUstream_st* stream : all.made) {
+    for (const CUstream_st* stream : made_streams()) {
         if (stream->context == current_context()) {
             marks.push_back(stream->queue->mark());
         }
@@ -151,7 +147,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) 
     }
     *stream =
         new CUstream_st{current_context(), queue_of_new_stream(current_context()), nullptr, {}, {}};
-    streams().made.insert(*stream);
+    made_streams().insert(*stream);
     ++control().streams;
     return cudaSuccess;
 }
@@ -160,7 +156,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     const std::lock_guard lock(mutex());
     forget_captured(*stream);
-    streams().made.erase(stream);
+    made_streams().erase(stream);
     streams().of_destroyed.emplace_back(stream->context, stream->queue);
     delete stream;
     --control().streams;
